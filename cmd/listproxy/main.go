@@ -1,0 +1,53 @@
+// Command listproxy is a reverse proxy in front of kube-apiserver that answers LISTs itself.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := newCommand().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "listproxy:", err)
+		os.Exit(1)
+	}
+}
+
+func newCommand() *cobra.Command {
+	o := defaultOptions()
+	cmd := &cobra.Command{
+		Use:   "listproxy",
+		Short: "Answers LISTs in front of kube-apiserver, from memory, byte for byte",
+		Long: `listproxy stands in front of kube-apiserver. It answers LISTs (any version,
+NotOlderThan, Exact, paginated) from memory, byte for byte as the API server would,
+and forwards everything else untouched. The response header Cache-Status says which.
+
+Point it at a cluster, and clients at it:
+
+  listproxy --kubeconfig ~/.kube/config
+  listproxy kubeconfig > proxy.kubeconfig
+  kubectl --kubeconfig proxy.kubeconfig get --raw '/api/v1/pods?resourceVersion=0'`,
+		Args:          cobra.NoArgs,
+		Version:       version(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.complete(); err != nil {
+				return err
+			}
+			return o.run(cmd.Context(), cmd.ErrOrStderr())
+		},
+	}
+	cmd.SetVersionTemplate("listproxy {{.Version}}\n")
+	cmd.Flags().SortFlags = false
+	o.addFlags(cmd.Flags())
+	cmd.AddCommand(newKubeconfigCommand())
+	return cmd
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/telemetry"
+)
+
+// options are the command line, as given and then as understood.
+type options struct {
+	kubeconfig       string
+	bindAddress      string
+	securePort       int
+	certFile         string
+	keyFile          string
+	certDir          string
+	adminBindAddress string
+	drain            time.Duration
+
+	history   time.Duration
+	silence   time.Duration
+	wait      time.Duration
+	reviewTTL time.Duration
+	idle      time.Duration
+	bytes     string
+	eager     []string
+	jitter    time.Duration
+
+	logFormat string
+	logLevel  string
+
+	// What complete makes of them.
+	byteBound int64
+	resources []schema.GroupVersionResource
+	level     slog.Level
+}
+
+func defaultOptions() *options {
+	return &options{
+		bindAddress:      "0.0.0.0",
+		securePort:       8443,
+		certDir:          defaultCertDir(),
+		adminBindAddress: "127.0.0.1:8081",
+		drain:            10 * time.Second,
+		history:          150 * time.Second,
+		silence:          90 * time.Second,
+		wait:             100 * time.Millisecond,
+		reviewTTL:        10 * time.Second,
+		idle:             15 * time.Minute,
+		bytes:            "2Gi",
+		jitter:           2 * time.Second,
+		logFormat:        "text",
+		logLevel:         "info",
+	}
+}
+
+func (o *options) addFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "`file` that says where the API server is and holds the proxy's own credentials;\nin-cluster configuration without it")
+	fs.StringVar(&o.bindAddress, "bind-address", o.bindAddress, "`address` to serve clients on")
+	fs.IntVar(&o.securePort, "secure-port", o.securePort, "`port` to serve clients on, over TLS")
+	fs.StringVar(&o.certFile, "tls-cert-file", o.certFile, "`file` with the serving certificate, PEM; made in --cert-dir if not given")
+	fs.StringVar(&o.keyFile, "tls-private-key-file", o.keyFile, "`file` with its key, PEM")
+	fs.StringVar(&o.certDir, "cert-dir", o.certDir, "`directory` where a certificate is made and its CA (ca.crt) written if none is given")
+	fs.StringVar(&o.adminBindAddress, "admin-bind-address", o.adminBindAddress, "`address` of health checks (/livez, /readyz), plain HTTP")
+	fs.DurationVar(&o.history, "history-window", o.history, "how far back a revision can be asked for")
+	fs.DurationVar(&o.silence, "staleness-bound", o.silence, "how long the newest state is given without a sign of life of the API server")
+	fs.DurationVar(&o.wait, "fresh-wait", o.wait, "how long a request waits for a revision that has not been reached, before it is forwarded")
+	fs.DurationVar(&o.reviewTTL, "review-ttl", o.reviewTTL, "how long a caller's right, once reviewed, is believed; 0 asks each time")
+	fs.StringSliceVar(&o.eager, "eager", o.eager, "`resources` to load before /readyz says yes: pods,nodes,deployments.v1.apps")
+	fs.DurationVar(&o.jitter, "eager-jitter", o.jitter, "the start of eager collections is spread over this time")
+	fs.DurationVar(&o.idle, "idle-timeout", o.idle, "a collection is given up that nobody asked for in this time; 0 never")
+	fs.StringVar(&o.bytes, "cache-bytes", o.bytes, "bound on what is stored (`quantity`, 512Mi or 2Gi; 0 for none): then history is shortened,\nidle collections go, requests are forwarded")
+	fs.DurationVar(&o.drain, "shutdown-timeout", o.drain, "how long requests may take to end after SIGTERM")
+	fs.StringVar(&o.logFormat, "log-format", o.logFormat, "`text` or json")
+	fs.StringVar(&o.logLevel, "log-level", o.logLevel, "`level`: debug (a line for every request), info, warn or error")
+}
+
+// complete checks the options and makes of them what run needs. An error names the flag.
+func (o *options) complete() error {
+	if (o.certFile == "") != (o.keyFile == "") {
+		return fmt.Errorf("--tls-cert-file and --tls-private-key-file go together: give both or none")
+	}
+	if o.securePort < 0 || o.securePort > 65535 {
+		return fmt.Errorf("--secure-port %d: a port is a number from 0 (any free one) to 65535", o.securePort)
+	}
+	if net.ParseIP(o.bindAddress) == nil {
+		return fmt.Errorf("--bind-address %q is not an IP address", o.bindAddress)
+	}
+	if _, _, err := net.SplitHostPort(o.adminBindAddress); err != nil {
+		return fmt.Errorf("--admin-bind-address %q: %w: give address:port", o.adminBindAddress, err)
+	}
+	for _, d := range []struct {
+		flag  string
+		value time.Duration
+		least time.Duration
+	}{
+		{"--history-window", o.history, time.Second},
+		{"--staleness-bound", o.silence, 6 * time.Second},
+		{"--fresh-wait", o.wait, 0},
+		{"--review-ttl", o.reviewTTL, 0},
+		{"--eager-jitter", o.jitter, 0},
+		{"--idle-timeout", o.idle, 0},
+		{"--shutdown-timeout", o.drain, 0},
+	} {
+		if d.value < d.least {
+			return fmt.Errorf("%s %v is too short: at least %v", d.flag, d.value, d.least)
+		}
+	}
+	quantity, err := resource.ParseQuantity(o.bytes)
+	if err != nil || quantity.Sign() < 0 {
+		return fmt.Errorf("--cache-bytes %q is not a quantity of bytes: write 512Mi or 2Gi, or 0 for no bound", o.bytes)
+	}
+	o.byteBound = quantity.Value()
+	if o.resources, err = parseEager(o.eager); err != nil {
+		return fmt.Errorf("--eager: %w", err)
+	}
+	if err := o.level.UnmarshalText([]byte(o.logLevel)); err != nil {
+		return fmt.Errorf("--log-level %q: choose debug, info, warn or error", o.logLevel)
+	}
+	if o.logFormat != string(telemetry.FormatText) && o.logFormat != string(telemetry.FormatJSON) {
+		return fmt.Errorf("--log-format %q: choose text or json", o.logFormat)
+	}
+	return nil
+}
+
+// parseEager reads resources as kubectl writes them: "pods" of the core group, or
+// resource.version.group.
+func parseEager(names []string) ([]schema.GroupVersionResource, error) {
+	var resources []schema.GroupVersionResource
+	for _, name := range names {
+		gvr := schema.GroupVersionResource{Version: "v1", Resource: name}
+		if strings.Contains(name, ".") {
+			parsed, _ := schema.ParseResourceArg(name)
+			if parsed == nil {
+				return nil, fmt.Errorf("%q: write resource.version.group, like deployments.v1.apps, or only the resource for the core group", name)
+			}
+			gvr = *parsed
+		}
+		if gvr.Resource == "" {
+			return nil, fmt.Errorf("%q names no resource", name)
+		}
+		if !policy.CachedByDefault(gvr.Group, gvr.Resource) {
+			return nil, fmt.Errorf("%q is never kept in memory: its lists are forwarded", name)
+		}
+		resources = append(resources, gvr)
+	}
+	return resources, nil
+}
+
+// defaultCertDir is where a made certificate outlives the process, for a person; in a container
+// without a home, a temporary directory.
+func defaultCertDir() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		dir = os.TempDir()
+	}
+	return filepath.Join(dir, "listproxy")
+}

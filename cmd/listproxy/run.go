@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/telemetry"
+)
+
+// run serves until ctx ends, and then lets requests finish for a bounded time.
+func (o *options) run(ctx context.Context, stderr io.Writer) error {
+	log := telemetry.NewLogger(stderr, telemetry.Format(o.logFormat), o.level)
+
+	pair, ca, err := proxy.LoadOrCreateCertificate(o.certFile, o.keyFile, o.certDir, nil, time.Now())
+	if err != nil {
+		return err
+	}
+	if ca != "" {
+		log.Info("serving with a certificate made here: clients need its CA", "ca", ca)
+	}
+	upstream, err := upstreamConfig(o.kubeconfig)
+	if err != nil {
+		return err
+	}
+	app, err := o.assemble(upstream, log)
+	if err != nil {
+		return err
+	}
+	defer app.close()
+
+	listener, err := net.Listen("tcp", net.JoinHostPort(o.bindAddress, strconv.Itoa(o.securePort)))
+	if err != nil {
+		return fmt.Errorf("serving clients: %w", err)
+	}
+	admin, err := net.Listen("tcp", o.adminBindAddress)
+	if err != nil {
+		return fmt.Errorf("serving health checks: %w", err)
+	}
+	log.Info("serving", "address", listener.Addr().String(), "admin", admin.Addr().String(),
+		"upstream", upstream.Host, "version", version())
+	return app.serve(ctx, pair, listener, admin, o.drain)
+}
+
+// upstreamConfig says where the API server is, and what the proxy itself is allowed there.
+func upstreamConfig(kubeconfig string) (*rest.Config, error) {
+	if kubeconfig == "" {
+		cfg, err := rest.InClusterConfig()
+		if err != nil {
+			return nil, fmt.Errorf("no --kubeconfig is given, and this is not a pod of a cluster: %w", err)
+		}
+		return identified(cfg), nil
+	}
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("--kubeconfig %s: %w", kubeconfig, err)
+	}
+	return identified(cfg), nil
+}
+
+func identified(cfg *rest.Config) *rest.Config {
+	cfg.UserAgent = "listproxy/" + version()
+	return cfg
+}
+
+// app is what runs: the parts, wired.
+type app struct {
+	log         *slog.Logger
+	front       http.Handler
+	catalog     *proxy.Catalog
+	reviewer    *proxy.Reviewer
+	collections *snapshot.Collections
+	warmup      *proxy.Warmup
+	watchRBAC   func(context.Context) error
+	draining    atomic.Bool
+}
+
+func (o *options) assemble(cfg *rest.Config, log *slog.Logger) (*app, error) {
+	upstream, err := proxy.NewUpstream(cfg)
+	if err != nil {
+		return nil, err
+	}
+	own, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("the proxy's own way to the API server: %w", err)
+	}
+	catalog, err := proxy.NewCatalog(cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	identifier, err := proxy.NewIdentifier()
+	if err != nil {
+		return nil, err
+	}
+	reviewer, err := proxy.NewReviewer(upstream.RoundTripper(), upstream.URL(), proxy.ReviewConfig{TTL: o.reviewTTL}, log)
+	if err != nil {
+		return nil, err
+	}
+	collections := snapshot.NewCollections(snapshot.Config{
+		Client: own,
+		Base:   upstream.URL(),
+		Limits: snapshot.Limits{History: o.history, Silence: o.silence, Wait: o.wait},
+		Bytes:  o.byteBound,
+		Idle:   o.idle,
+		Jitter: o.jitter,
+		Log:    log,
+	})
+	handler := &proxy.Handler{
+		Forward:     proxy.NewForwarder(upstream, log),
+		Catalog:     catalog,
+		Identifier:  identifier,
+		Reviewer:    reviewer,
+		Collections: collections,
+		Log:         log,
+	}
+	return &app{
+		log:         log,
+		front:       proxy.NewFront(handler, log),
+		catalog:     catalog,
+		reviewer:    reviewer,
+		collections: collections,
+		warmup:      proxy.NewWarmup(o.resources, catalog, collections, log),
+		watchRBAC: func(ctx context.Context) error {
+			return proxy.WatchRBAC(ctx, cfg, reviewer.Flush, log)
+		},
+	}, nil
+}
+
+func (a *app) close() {
+	a.collections.Close()
+	a.reviewer.Close()
+}
+
+// ready says whether clients should come: everything eager is there, and the end has not begun.
+func (a *app) ready() (bool, []proxy.Check) {
+	checks := []proxy.Check{
+		{Name: "serving", OK: !a.draining.Load(), Message: "draining"},
+		{Name: "discovery", OK: a.catalog.Ready()},
+	}
+	if checks[0].OK {
+		checks[0].Message = ""
+	}
+	checks = append(checks, a.warmup.Checks()...)
+	for _, c := range checks {
+		if !c.OK {
+			return false, checks
+		}
+	}
+	return true, checks
+}
+
+// serve runs all parts until ctx ends or one of them fails.
+func (a *app) serve(ctx context.Context, pair tls.Certificate, clients, admin net.Listener, drain time.Duration) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	server := proxy.NewServer(a.front, proxy.ServerTLSConfig(pair), a.log)
+	health := proxy.NewServer(proxy.NewAdmin(a.ready), nil, a.log)
+
+	var parts sync.WaitGroup
+	failed := make(chan error, 3)
+	run := func(what string, part func() error) {
+		parts.Go(func() {
+			if err := part(); err != nil && !errors.Is(err, http.ErrServerClosed) {
+				failed <- fmt.Errorf("%s: %w", what, err)
+			}
+		})
+	}
+	parts.Go(func() { a.catalog.Run(ctx) })
+	parts.Go(func() { a.warmup.Run(ctx) })
+	run("watching RBAC", func() error { return a.watchRBAC(ctx) })
+	run("serving clients", func() error { return server.ServeTLS(clients, "", "") })
+	run("serving health checks", func() error { return health.Serve(admin) })
+
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	a.draining.Store(true)
+	a.log.Info("stopping", "timeout", drain)
+	ending, cancel := context.WithTimeout(context.Background(), drain)
+	defer cancel()
+	if server.Shutdown(ending) != nil {
+		// Watches do not end by themselves. Their clients come back to another replica.
+		_ = server.Close()
+	}
+	_ = health.Close()
+	stop()
+	parts.Wait()
+	return err
+}

@@ -1,0 +1,73 @@
+package policy
+
+import (
+	"net/http"
+	"net/textproto"
+	"strings"
+)
+
+// impersonatePrefix begins the name of every header that asks to act as another.
+// Kubernetes adds new ones (Impersonate-Uid was), so only the prefix is safe.
+const impersonatePrefix = "Impersonate-"
+
+// checkFraming makes sure that the request is nothing but its line and its
+// headers, for one reading of each header. Headers that the API server ignores on
+// lists (Range, If-None-Match and their like) are ignored.
+func checkFraming(r *http.Request) Reason {
+	// A ContentLength of -1 is a body of unknown length.
+	if r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
+		return ReasonNotCanonical
+	}
+	if has(r.Header, "Upgrade") || !isPlainConnection(r.Header["Connection"]) {
+		return ReasonNotCanonical
+	}
+	// An upstream with --cors-allowed-origins answers it with headers of its own.
+	if has(r.Header, "Origin") {
+		return ReasonNotCanonical
+	}
+	return ""
+}
+
+// isPlainConnection is false if a Connection header names anything but the fate
+// of the connection: a name there makes the next proxy drop the header it names.
+func isPlainConnection(values []string) bool {
+	for _, value := range values {
+		for option := range strings.SplitSeq(value, ",") {
+			option = textproto.TrimString(option)
+			if option != "" && !strings.EqualFold(option, "keep-alive") && !strings.EqualFold(option, "close") {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// checkIdentity makes sure that the caller is who its only Authorization header
+// says, and nobody else.
+func checkIdentity(h http.Header) Reason {
+	canonical := true
+	for name := range h {
+		if len(name) >= len(impersonatePrefix) && strings.EqualFold(name[:len(impersonatePrefix)], impersonatePrefix) {
+			return ReasonImpersonation
+		}
+		// net/http's server makes all names canonical. A name that is not was put
+		// there by someone else, and look-ups would miss it.
+		canonical = canonical && textproto.CanonicalMIMEHeaderKey(name) == name
+	}
+	authorization := h["Authorization"]
+	switch {
+	case !canonical:
+		return ReasonNotCanonical
+	case len(authorization) > 1:
+		return ReasonCredentials
+	case len(authorization) == 0 || strings.TrimSpace(authorization[0]) == "":
+		return ReasonAnonymous
+	}
+	return ""
+}
+
+// has tells whether the header occurs at all, even empty.
+func has(h http.Header, name string) bool {
+	_, ok := h[name]
+	return ok
+}

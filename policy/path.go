@@ -1,0 +1,79 @@
+package policy
+
+import (
+	"net/http"
+	"net/url"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// requestInfos reads paths as kube-apiserver does, with the prefixes of its
+// default configuration. It is never written to.
+var requestInfos = request.RequestInfoFactory{
+	APIPrefixes:          sets.NewString("api", "apis"),
+	GrouplessAPIPrefixes: sets.NewString("api"),
+}
+
+// parsePath reads method and path, and sets what they say in req. Group, version,
+// resource and namespace are only set if the whole path is canonical.
+func parsePath(r *http.Request, req *Request) Reason {
+	if r.Method != http.MethodGet || r.URL == nil {
+		return ReasonNotList
+	}
+	// RequestInfo would also look into the query, for watch and fieldSelector,
+	// with a laxer parser than ours. It gets the path only.
+	info, err := requestInfos.NewRequestInfo(&http.Request{Method: r.Method, URL: &url.URL{Path: r.URL.Path}})
+	switch {
+	case err != nil || !info.IsResourceRequest:
+		return ReasonNotList
+	case info.Verb == "watch":
+		return ReasonWatch
+	case info.Verb != "list" || info.Subresource != "" || info.Name != "":
+		return ReasonNotList
+	}
+	if !isCanonical(info) {
+		return ReasonNotCanonical
+	}
+	path := listPath(info.APIGroup, info.APIVersion, info.Namespace, info.Resource)
+	if r.URL.Path != path || r.URL.EscapedPath() != path {
+		return ReasonNotCanonical
+	}
+	// A proxy's absolute form ("GET http://host/path") is not ours to interpret.
+	if r.RequestURI != "" && r.RequestURI != r.URL.RequestURI() {
+		return ReasonNotCanonical
+	}
+	req.Group, req.Version, req.Resource, req.Namespace = info.APIGroup, info.APIVersion, info.Resource, info.Namespace
+	return ""
+}
+
+// isCanonical checks the parts of a path for the alphabets that Kubernetes allows
+// (those of CustomResourceDefinitions; the built-in resources keep to them too).
+// None of their characters has a second spelling in a URL.
+func isCanonical(info *request.RequestInfo) bool {
+	if info.APIGroup != "" && len(validation.IsDNS1123Subdomain(info.APIGroup)) > 0 {
+		return false
+	}
+	if len(validation.IsDNS1035Label(info.APIVersion)) > 0 || len(validation.IsDNS1035Label(info.Resource)) > 0 {
+		return false
+	}
+	if info.Namespace == "" {
+		return true
+	}
+	// RequestInfo sees a resource in .../namespaces/x/namespaces; the upstream's
+	// router knows no such path.
+	return info.Resource != "namespaces" && len(validation.IsDNS1123Label(info.Namespace)) == 0
+}
+
+// listPath is the one path of a list.
+func listPath(group, version, namespace, resource string) string {
+	prefix := "/api/" + version
+	if group != "" {
+		prefix = "/apis/" + group + "/" + version
+	}
+	if namespace != "" {
+		return prefix + "/namespaces/" + namespace + "/" + resource
+	}
+	return prefix + "/" + resource
+}

@@ -1,0 +1,83 @@
+package policy
+
+import (
+	"net/url"
+	"strings"
+	"time"
+)
+
+// parseQuery reads the query of a list, and sets what it says in req. If it
+// returns a Reason, req is not changed.
+//
+// It is stricter than the API server, which takes the first of several values,
+// ignores parameters it does not know and drops what it cannot unescape.
+func parseQuery(raw string, req *Request) Reason {
+	values, err := url.ParseQuery(raw)
+	if err != nil {
+		return ReasonParameter
+	}
+	// Before all others: a watch has parameters that a list does not know.
+	if watch, ok := values["watch"]; ok && isTrue(watch[0]) {
+		return ReasonWatch
+	}
+	parsed := *req
+	for name, value := range values {
+		if len(value) != 1 || !parsed.setParameter(name, value[0]) {
+			return ReasonParameter
+		}
+	}
+	if values.Has("pretty") {
+		// Even pretty=false: it also overrides what the User-Agent would say.
+		return ReasonPretty
+	}
+	*req = parsed
+	return ""
+}
+
+// setParameter checks one query parameter and keeps what matters to a list. It
+// returns false if the parameter is unknown or its value not canonical.
+//
+// The empty string is an unset parameter where the API server sees a string, and
+// an error where it sees a number.
+func (r *Request) setParameter(name, value string) bool {
+	switch name {
+	case "resourceVersion":
+		r.Options.ResourceVersion = value
+	case "resourceVersionMatch":
+		r.Options.ResourceVersionMatch = value
+	case "continue":
+		r.Options.Continue = value
+	case "labelSelector":
+		r.LabelSelector = value
+	case "fieldSelector":
+		r.FieldSelector = value
+	case "limit":
+		limit, ok := parseDecimal(value)
+		if !ok {
+			return false
+		}
+		r.Options.Limit = int64(limit)
+	case "timeout":
+		// The request's deadline upstream. Zero is the server's default.
+		timeout, err := time.ParseDuration(value)
+		return err == nil && timeout >= 0
+	case "timeoutSeconds":
+		// Of watches; lists ignore it, but refuse what is not a number.
+		_, ok := parseDecimal(value)
+		return ok
+	case "allowWatchBookmarks":
+		// Of watches; lists ignore it.
+		return value == "true" || value == "false"
+	case "pretty":
+		// parseQuery forwards it, whatever it says.
+	default:
+		return false
+	}
+	return true
+}
+
+// isTrue reads a boolean parameter as the API server does: all is true but "0"
+// and "false" in any case.
+func isTrue(value string) bool {
+	return value != "0" && !strings.EqualFold(value, "false")
+}

@@ -1,0 +1,106 @@
+package policy
+
+import (
+	"bufio"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// checkParse: whatever we accept, the API server reads in the same way, the
+// request's query included.
+func checkParse(t *testing.T, r *http.Request) {
+	t.Helper()
+	got, reason := Parse(r)
+	if reason != "" {
+		if !slices.Contains(Reasons(), reason) {
+			t.Errorf("unknown reason %q", reason)
+		}
+		return
+	}
+
+	path := listPath(got.Group, got.Version, got.Namespace, got.Resource)
+	target, _, _ := strings.Cut(r.RequestURI, "?")
+	if r.URL.Path != path || r.URL.EscapedPath() != path || target != path {
+		t.Errorf("path %q, rebuilt %q", r.RequestURI, path)
+	}
+	info, err := requestInfos.NewRequestInfo(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !info.IsResourceRequest || info.Verb != "list" || info.Name != "" || info.Subresource != "" ||
+		info.APIGroup != got.Group || info.APIVersion != got.Version || info.Resource != got.Resource || info.Namespace != got.Namespace {
+		t.Errorf("parsed as %+v, upstream as %+v", got, info)
+	}
+
+	var options internalversion.ListOptions
+	if err := scheme.ParameterCodec.DecodeParameters(r.URL.Query(), metav1.SchemeGroupVersion, &options); err != nil {
+		t.Fatalf("the upstream refuses the parameters of %q: %v", r.RequestURI, err)
+	}
+	upstream := ListOptions{
+		ResourceVersion:      options.ResourceVersion,
+		ResourceVersionMatch: string(options.ResourceVersionMatch),
+		Continue:             options.Continue,
+		Limit:                options.Limit,
+	}
+	if diff := cmp.Diff(upstream, got.Options); diff != "" {
+		t.Errorf("options (-upstream +got):\n%s", diff)
+	}
+	if options.Watch || options.SendInitialEvents != nil || options.LabelSelector != nil && !options.LabelSelector.Empty() ||
+		options.FieldSelector != nil && !options.FieldSelector.Empty() {
+		t.Errorf("the upstream reads more from %q: %+v", r.RequestURI, options)
+	}
+
+	checkAccept(t, r.Header["Accept"])
+	checkWithUpstream(t, got.Options, Decide(got.Options))
+}
+
+func FuzzParse(f *testing.F) {
+	token := url.QueryEscape(EncodeContinue(4711, goodStart))
+	for _, text := range []string{
+		get("/api/v1/pods", alice),
+		get("/api/v1/namespaces/ns/pods?limit=500&resourceVersion=0", alice, "Accept: application/json, */*\r\nAccept-Encoding: gzip\r\n"),
+		get("/apis/apps/v1/deployments?resourceVersion=5&resourceVersionMatch=Exact", alice, "User-Agent: x\r\nConnection: close\r\n"),
+		get("/apis/example.com/v1/namespaces/ns/things?limit=5&continue="+token, alice),
+		get("/api/v1/namespaces/ns/namespaces?watch=0", alice),
+		get("/api/v1/watch/pods?timeout=1s&timeoutSeconds=5&allowWatchBookmarks=true", alice),
+		get("//api/v1/p%6fds/?fieldSelector=metadata.name%3dx&labelSelector=a", alice),
+		get("/api/v1/pods?pretty=1;a=b", "Impersonate-User: bob\r\n"),
+		get("http://listproxy/api/v1/pods", "Authorization: a\r\nAuthorization: b\r\n"),
+		"GET /api/v1/pods HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(text)))
+		if err != nil {
+			return
+		}
+		checkParse(t, r)
+	})
+}
+
+func BenchmarkParse(b *testing.B) {
+	token := EncodeContinue(123456789, goodStart)
+	for name, text := range map[string]string{
+		"forwarded":  get("/api/v1/namespaces/ns/pods/name", alice),
+		"reflector":  get("/api/v1/pods?limit=500&resourceVersion=0", alice, "Accept: application/json, */*\r\nAccept-Encoding: gzip\r\n"),
+		"continue":   get("/apis/apps/v1/namespaces/ns/deployments?limit=500&continue="+token, alice, "Accept: application/json\r\n"),
+		"no options": get("/api/v1/pods", alice),
+	} {
+		r := read(b, text)
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				Parse(r)
+			}
+		})
+	}
+}

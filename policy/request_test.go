@@ -1,0 +1,357 @@
+package policy
+
+import (
+	"bufio"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// alice is the header of a caller with credentials of her own.
+const alice = "Authorization: Bearer a-token\r\n"
+
+// read makes a request of its text, as net/http's server does.
+func read(t testing.TB, text string) *http.Request {
+	t.Helper()
+	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// get is the text of a GET; headers are whole lines.
+func get(target string, headers ...string) string {
+	return "GET " + target + " HTTP/1.1\r\nHost: listproxy\r\n" + strings.Join(headers, "") + "\r\n"
+}
+
+// pods is the list of all pods with these options.
+func pods(options ListOptions) Request {
+	return Request{Version: "v1", Resource: "pods", Representation: JSON, Options: options}
+}
+
+func TestParseAccepts(t *testing.T) {
+	for name, test := range map[string]struct {
+		text string
+		want Request
+	}{
+		"whole core resource": {get("/api/v1/pods", alice), pods(ListOptions{})},
+		"one namespace": {
+			get("/api/v1/namespaces/a-b/pods", alice),
+			Request{Version: "v1", Resource: "pods", Namespace: "a-b", Representation: JSON}},
+		"a namespace of digits": {
+			get("/api/v1/namespaces/123/pods", alice),
+			Request{Version: "v1", Resource: "pods", Namespace: "123", Representation: JSON}},
+		"a namespace called like a subresource": {
+			get("/api/v1/namespaces/status/pods", alice),
+			Request{Version: "v1", Resource: "pods", Namespace: "status", Representation: JSON}},
+		"group": {
+			get("/apis/apps/v1/deployments", alice),
+			Request{Group: "apps", Version: "v1", Resource: "deployments", Representation: JSON}},
+		"group and namespace": {
+			get("/apis/stable.example.com/v1beta1/namespaces/ns/crontabs", alice),
+			Request{Group: "stable.example.com", Version: "v1beta1", Resource: "crontabs", Namespace: "ns", Representation: JSON}},
+		"namespaces": {
+			get("/api/v1/namespaces", alice),
+			Request{Version: "v1", Resource: "namespaces", Representation: JSON}},
+		"a resource called proxy, in a namespace": {
+			get("/apis/example.com/v1/namespaces/ns/proxy", alice),
+			Request{Group: "example.com", Version: "v1", Resource: "proxy", Namespace: "ns", Representation: JSON}},
+		"empty query": {get("/api/v1/pods?", alice), pods(ListOptions{})},
+		"options": {
+			get("/api/v1/pods?resourceVersion=5&resourceVersionMatch=Exact&limit=500&continue=abc", alice),
+			pods(ListOptions{ResourceVersion: "5", ResourceVersionMatch: "Exact", Limit: 500, Continue: "abc"})},
+		"options that Decide judges": {
+			get("/api/v1/pods?resourceVersion=-1&resourceVersionMatch=Bogus", alice),
+			pods(ListOptions{ResourceVersion: "-1", ResourceVersionMatch: "Bogus"})},
+		"empty options": {
+			get("/api/v1/pods?resourceVersion=&resourceVersionMatch=&continue=&labelSelector=&fieldSelector=", alice),
+			pods(ListOptions{})},
+		"limit 0":                 {get("/api/v1/pods?limit=0", alice), pods(ListOptions{})},
+		"largest limit":           {get("/api/v1/pods?limit=9223372036854775807", alice), pods(ListOptions{Limit: 1<<63 - 1})},
+		"escaped parameter":       {get("/api/v1/pods?%6cimit=%33", alice), pods(ListOptions{Limit: 3})},
+		"timeout of a Go client":  {get("/api/v1/pods?timeout=32s", alice), pods(ListOptions{})},
+		"timeout 0":               {get("/api/v1/pods?timeout=0", alice), pods(ListOptions{})},
+		"a watch's parameters":    {get("/api/v1/pods?timeoutSeconds=300&allowWatchBookmarks=true", alice), pods(ListOptions{})},
+		"gzip":                    {get("/api/v1/pods", alice, "Accept-Encoding: gzip\r\n"), withGzip(pods(ListOptions{}))},
+		"gzip on the second line": {get("/api/v1/pods", alice, "Accept-Encoding: br\r\nAccept-Encoding: gzip\r\n"), pods(ListOptions{})},
+		"JSON":                    {get("/api/v1/pods", alice, "Accept: application/json\r\n"), pods(ListOptions{})},
+		"length 0":                {get("/api/v1/pods", alice, "Content-Length: 0\r\n"), pods(ListOptions{})},
+		"connection":              {get("/api/v1/pods", alice, "Connection: Keep-Alive\r\nConnection: close,\r\n"), pods(ListOptions{})},
+		"ignored headers": {
+			get("/api/v1/pods", alice, "Range: bytes=0-1\r\nIf-None-Match: *\r\nIf-Modified-Since: Mon, 02 Jan 2006 15:04:05 GMT\r\n"),
+			pods(ListOptions{})},
+		"a name that only looks like impersonation": {get("/api/v1/pods", alice, "Impersonation: x\r\n"), pods(ListOptions{})},
+		"lower case headers":                        {get("/api/v1/pods", strings.ToLower(alice)), pods(ListOptions{})},
+		"kubectl": {
+			get("/api/v1/pods", alice, "User-Agent: kubectl/v1.36.3 (linux/amd64)\r\n"), pods(ListOptions{})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := read(t, test.text)
+			got, reason := Parse(r)
+			if reason != "" {
+				t.Fatalf("forwarded: %s", reason)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("Parse (-want +got):\n%s", diff)
+			}
+			checkParse(t, r)
+		})
+	}
+}
+
+func withGzip(r Request) Request {
+	r.Gzip = true
+	return r
+}
+
+func TestParseForwards(t *testing.T) {
+	for reason, texts := range map[Reason][]string{
+		ReasonNotList: {
+			get("/", alice),
+			get("/healthz", alice),
+			get("/api", alice),
+			get("/api/v1", alice),
+			get("/apis/apps", alice),
+			get("/apis/apps/v1", alice),
+			get("/openapi/v2", alice),
+			get("/apix/v1/pods", alice),
+			get("/api/v1/pods/name", alice),
+			get("/api/v1/nodes/name/status", alice),
+			get("/api/v1/namespaces/ns", alice),
+			get("/api/v1/namespaces/ns/status", alice),
+			get("/api/v1/namespaces/ns/", alice),
+			get("/api/v1/namespaces/ns/pods/name", alice),
+			get("/api/v1/namespaces/ns/pods/name/log?follow=true", alice),
+			get("/api/v1/namespaces/ns/pods//log", alice),
+			get("/api/v1/proxy/namespaces/ns/pods/name", alice),
+			get("/api/v1/proxy", alice),
+			get("/api//v1/pods", alice),
+			get("/api/v1//pods", alice),
+			get("/api/v1%2Fx/pods", alice),
+			get("/api/../api/v1/pods", alice),
+			get("/api/v1/watch", alice),
+			get("/apis/example.com/v1/namespaces/ns/things/a/b/c/d", alice),
+			strings.Replace(get("/api/v1/pods", alice), "GET", "HEAD", 1),
+			strings.Replace(get("/api/v1/pods", alice), "GET", "POST", 1),
+			strings.Replace(get("/api/v1/pods", alice), "GET", "DELETE", 1),
+			strings.Replace(get("/api/v1/pods", alice), "GET", "OPTIONS", 1),
+			strings.Replace(get("/api/v1/pods", alice), "GET", "get", 1),
+			strings.Replace(get("listproxy:443", alice), "GET", "CONNECT", 1),
+			strings.Replace(get("*", alice), "GET", "OPTIONS", 1),
+		},
+		ReasonWatch: {
+			get("/api/v1/watch/pods", alice),
+			get("/api/v1/watch/namespaces/ns/pods", alice),
+			get("/api/v1/watch/namespaces/ns/pods/name", alice),
+			get("/api/v1/pods?watch=true", alice),
+			get("/api/v1/pods?watch=1", alice),
+			get("/api/v1/pods?watch", alice),
+			get("/api/v1/pods?watch=no", alice),
+			get("/api/v1/pods?watch=true&watch=false", alice),
+			get("/api/v1/pods?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", alice),
+		},
+		ReasonNotCanonical: {
+			get("/api/v1/pods/", alice),
+			get("//api/v1/pods", alice),
+			get("/apis//v1/pods", alice),
+			get("/api/v1/namespaces//pods", alice),
+			get("/api/v1/namespaces/", alice),
+			get("/api/v1/p%6fds", alice),
+			get("/api/v1/namespaces/%2e%2e/pods", alice),
+			get("/api/v1/namespaces/../pods", alice),
+			get("/api/v1/namespaces/ns/namespaces", alice),
+			get("/apis/example.com/v1/namespaces/ns/namespaces", alice),
+			get("/api/v1/namespaces/NS/pods", alice),
+			get("/api/v1/namespaces/a.b/pods", alice),
+			get("/api/v1/namespaces/-a/pods", alice),
+			get("/api/v1/namespaces/"+strings.Repeat("a", 64)+"/pods", alice),
+			get("/api/v1/Pods", alice),
+			get("/api/v1/pods;v=1", alice),
+			get("/api/v1/pods%00", alice),
+			get("/api/v1/..", alice),
+			get("/api/V1/pods", alice),
+			get("/apis/Apps/v1/deployments", alice),
+			get("/apis/a_b/v1/deployments", alice),
+			get("/api/v1/pods#fragment", alice),
+			get("http://listproxy/api/v1/pods", alice),
+			get("https://user@listproxy:443/api/v1/pods", alice),
+			get("/api/v1/pods", alice, "Content-Length: 1\r\n") + "x",
+			get("/api/v1/pods", alice, "Transfer-Encoding: chunked\r\n") + "0\r\n\r\n",
+			get("/api/v1/pods", alice, "Connection: Upgrade\r\nUpgrade: websocket\r\n"),
+			get("/api/v1/pods", alice, "Upgrade: websocket\r\n"),
+			get("/api/v1/pods", alice, "Upgrade:\r\n"),
+			get("/api/v1/pods", alice, "Connection: Upgrade\r\n"),
+			get("/api/v1/pods", alice, "Connection: keep-alive, Authorization\r\n"),
+			get("/api/v1/pods", alice, "Connection: close\r\nConnection: X-Remote-User\r\n"),
+			get("/api/v1/pods", alice, "Origin: https://example.com\r\n"),
+			get("/api/v1/pods", alice, "Accept: application/json\r\nAccept: application/json\r\n"),
+		},
+		ReasonParameter: {
+			get("/api/v1/pods?foo=bar", alice),
+			get("/api/v1/pods?=", alice),
+			get("/api/v1/pods?a;b", alice),
+			get("/api/v1/pods?limit=1;limit=2", alice),
+			get("/api/v1/pods?limit=%zz", alice),
+			get("/api/v1/pods?limit=%", alice),
+			get("/api/v1/pods?limit=1&limit=1", alice),
+			get("/api/v1/pods?resourceVersion=1&resourceVersion=2", alice),
+			get("/api/v1/pods?limit=", alice),
+			get("/api/v1/pods?limit", alice),
+			get("/api/v1/pods?limit=-1", alice),
+			get("/api/v1/pods?limit=%2B1", alice),
+			get("/api/v1/pods?limit=01", alice),
+			get("/api/v1/pods?limit=1e3", alice),
+			get("/api/v1/pods?limit=9223372036854775808", alice),
+			get("/api/v1/pods?Limit=1", alice),
+			get("/api/v1/pods?timeout=", alice),
+			get("/api/v1/pods?timeout=5", alice),
+			get("/api/v1/pods?timeout=-1s", alice),
+			get("/api/v1/pods?timeout=soon", alice),
+			get("/api/v1/pods?timeoutSeconds=", alice),
+			get("/api/v1/pods?timeoutSeconds=-1", alice),
+			get("/api/v1/pods?timeoutSeconds=1.5", alice),
+			get("/api/v1/pods?allowWatchBookmarks=1", alice),
+			get("/api/v1/pods?allowWatchBookmarks=", alice),
+			get("/api/v1/pods?watch=false", alice),
+			get("/api/v1/pods?watch=FALSE", alice),
+			get("/api/v1/pods?watch=0", alice),
+			get("/api/v1/pods?watch=0&watch=1", alice),
+			get("/api/v1/pods?sendInitialEvents=true", alice),
+			get("/api/v1/pods?shardSelector=x", alice),
+			get("/api/v1/pods?dryRun=All", alice),
+			get("/api/v1/pods?includeObject=None", alice),
+			get("/api/v1/pods?pretty=1&pretty=1", alice),
+		},
+		ReasonPretty: {
+			get("/api/v1/pods?pretty=true", alice),
+			get("/api/v1/pods?pretty=false", alice),
+			get("/api/v1/pods?pretty", alice),
+			get("/api/v1/pods", alice, "User-Agent: curl/8.5.0\r\n"),
+			get("/api/v1/pods", alice, "User-Agent: Wget/1.21\r\n"),
+			get("/api/v1/pods", alice, "User-Agent: Mozilla/5.0 (X11)\r\n"),
+			get("/api/v1/pods", alice, "Accept: application/json;pretty=1\r\n"),
+		},
+		ReasonImpersonation: {
+			get("/api/v1/pods", alice, "Impersonate-User: bob\r\n"),
+			get("/api/v1/pods", alice, "impersonate-group: system:masters\r\n"),
+			get("/api/v1/pods", alice, "Impersonate-Extra-Scopes: x\r\n"),
+			get("/api/v1/pods", alice, "Impersonate-Uid: 1\r\n"),
+			get("/api/v1/pods", alice, "Impersonate-Whatever:\r\n"),
+			get("/api/v1/pods", "Impersonate-User: bob\r\n"),
+		},
+		ReasonAnonymous: {
+			get("/api/v1/pods"),
+			get("/api/v1/pods", "Authorization:\r\n"),
+			get("/api/v1/pods", "Authorization: \t\r\n"),
+		},
+		ReasonCredentials: {
+			get("/api/v1/pods", alice, alice),
+			get("/api/v1/pods", alice, "Authorization:\r\n"),
+			get("/api/v1/pods", "Authorization:\r\n", "authorization: Bearer b\r\n"),
+		},
+		ReasonSelector: {
+			get("/api/v1/pods?labelSelector=app%3Dweb", alice),
+			get("/api/v1/pods?labelSelector=%20", alice),
+			get("/api/v1/pods?fieldSelector=metadata.name%3Dx", alice),
+			get("/api/v1/pods?fieldSelector=!!", alice),
+		},
+		ReasonRepresentation: {
+			get("/api/v1/pods", alice, "Accept: application/vnd.kubernetes.protobuf\r\n"),
+			get("/api/v1/pods", alice, "Accept: application/json;as=Table;v=v1;g=meta.k8s.io,application/json\r\n"),
+		},
+	} {
+		for _, text := range texts {
+			t.Run(string(reason)+"/"+strings.SplitN(text, "\r\n\r\n", 2)[0], func(t *testing.T) {
+				if _, got := Parse(read(t, text)); got != reason {
+					t.Errorf("reason %q, want %q", got, reason)
+				}
+			})
+		}
+	}
+}
+
+// TestParseOrder: of several reasons, the first in the order of the package's
+// documentation is reported.
+func TestParseOrder(t *testing.T) {
+	const (
+		path    = "/api/v1/pods"
+		query   = "?labelSelector=a"
+		framing = "Origin: x\r\n"
+		acting  = "Impersonate-User: bob\r\n"
+		accepts = "Accept: text/html\r\n"
+		human   = "User-Agent: curl/8\r\n"
+	)
+	for _, test := range []struct {
+		text string
+		want Reason
+	}{
+		{get(path+"/name"+query+"&foo", framing, acting, accepts, human), ReasonNotList},
+		{get(path+"/"+query+"&foo", framing, acting, accepts, human), ReasonNotCanonical},
+		{get(path+query+"&foo&watch", framing, acting, accepts, human), ReasonWatch},
+		{get(path+query+"&foo&pretty", framing, acting, accepts, human), ReasonParameter},
+		{get(path+query+"&pretty", framing, acting, accepts, human), ReasonPretty},
+		{get(path+query, framing, acting, accepts, human), ReasonNotCanonical},
+		{get(path+query, acting, alice, alice, accepts, human), ReasonImpersonation},
+		{get(path+query, alice, alice, accepts, human), ReasonCredentials},
+		{get(path+query, accepts, human), ReasonAnonymous},
+		{get(path+query, alice, accepts, human), ReasonSelector},
+		{get(path, alice, accepts, human), ReasonRepresentation},
+		{get(path, alice, human), ReasonPretty},
+	} {
+		if _, got := Parse(read(t, test.text)); got != test.want {
+			t.Errorf("reason %q, want %q for\n%s", got, test.want, test.text)
+		}
+	}
+}
+
+// TestParseKeepsSelectors: a request with selectors is complete all the same.
+func TestParseKeepsSelectors(t *testing.T) {
+	r := read(t, get("/api/v1/namespaces/ns/pods?labelSelector=app%3Dweb&fieldSelector=metadata.name%3Dx&limit=5", alice, "Accept-Encoding: gzip\r\n"))
+	want := Request{
+		Version: "v1", Resource: "pods", Namespace: "ns",
+		Representation: JSON,
+		Options:        ListOptions{Limit: 5},
+		LabelSelector:  "app=web",
+		FieldSelector:  "metadata.name=x",
+		Gzip:           true,
+	}
+	got, reason := Parse(r)
+	if reason != ReasonSelector {
+		t.Errorf("reason %q", reason)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Parse (-want +got):\n%s", diff)
+	}
+}
+
+// TestParseOtherThanFromTheServer: requests that net/http's server would not make
+// are doubtful, not dangerous.
+func TestParseOtherThanFromTheServer(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*http.Request)
+		want   Reason
+	}{
+		"unchanged":              {func(*http.Request) {}, ""},
+		"no URL":                 {func(r *http.Request) { r.URL = nil }, ReasonNotList},
+		"no headers":             {func(r *http.Request) { r.Header = nil }, ReasonAnonymous},
+		"no request URI":         {func(r *http.Request) { r.RequestURI = "" }, ""},
+		"other request URI":      {func(r *http.Request) { r.RequestURI = "/api/v1/secrets" }, ReasonNotCanonical},
+		"other query":            {func(r *http.Request) { r.RequestURI = "/api/v1/pods?limit=1" }, ReasonNotCanonical},
+		"opaque":                 {func(r *http.Request) { r.URL.Opaque = "/api/v1/secrets" }, ReasonNotCanonical},
+		"raw path":               {func(r *http.Request) { r.URL.RawPath = "/api/v1/%70ods" }, ReasonNotCanonical},
+		"length not known":       {func(r *http.Request) { r.ContentLength = -1 }, ReasonNotCanonical},
+		"header not canonical":   {func(r *http.Request) { r.Header["authorization"] = []string{"Bearer b"} }, ReasonNotCanonical},
+		"impersonation likewise": {func(r *http.Request) { r.Header["IMPERSONATE-USER"] = []string{"bob"} }, ReasonImpersonation},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := read(t, get("/api/v1/pods", alice))
+			test.change(r)
+			if _, got := Parse(r); got != test.want {
+				t.Errorf("reason %q, want %q", got, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,127 @@
+package policy
+
+// Semantics names what a list promises about the state it shows, in the words of
+// the Kubernetes API concepts page.
+type Semantics string
+
+const (
+	// MostRecent is the state of the storage at the time of the request.
+	MostRecent Semantics = "most-recent"
+	// Any is some state that the server has seen, of whatever age.
+	Any Semantics = "any"
+	// NotOlderThan is any state at or after a revision.
+	NotOlderThan Semantics = "not-older-than"
+	// Exact is the state at one revision.
+	Exact Semantics = "exact"
+	// Continue is the state at the revision of a continue token, from the token's
+	// start key on.
+	Continue Semantics = "continue"
+)
+
+// The values of resourceVersionMatch.
+const (
+	matchNotOlderThan = "NotOlderThan"
+	matchExact        = "Exact"
+)
+
+// ListOptions are the parameters of a list that choose its semantics, as the
+// client wrote them. Unset and empty are the same.
+type ListOptions struct {
+	ResourceVersion      string
+	ResourceVersionMatch string
+	Continue             string
+	// Limit is the number of objects a page may hold; 0 is no limit.
+	Limit int64
+}
+
+// Decision is what to do with a list: serve it from memory, or forward it.
+type Decision struct {
+	// Serve is true if the list may be answered from memory. Otherwise only
+	// Reason is set.
+	Serve     bool
+	Semantics Semantics
+	// Revision is the one the semantics refers to; 0 for Any.
+	Revision uint64
+	// Limit is the number of objects the page may hold; 0 is no limit. It is 0
+	// for Any, where kube-apiserver ignores the client's limit.
+	Limit int64
+	// Start is the first key of a continuation, relative to the scope of the
+	// request and without a leading slash. It comes from the client: it may name
+	// any key of the scope, existing or not, and must never lead out of it.
+	Start string
+	// Reason says why the list is forwarded.
+	Reason Reason
+}
+
+// Decide maps list options to semantics as kube-apiserver 1.36 does
+// (k8s.io/apiserver: storage/cacher/delegator, storage.ValidateListOptions, and
+// apimachinery's internalversion validation). It never fails: what it does not
+// understand is forwarded.
+//
+// A revision has to be a decimal without sign or leading zeros that fits int64,
+// as etcd's revisions do.
+func Decide(o ListOptions) Decision {
+	var (
+		match, rv      = o.ResourceVersionMatch, o.ResourceVersion
+		revision, isRV = parseDecimal(rv)
+		token          = o.Continue != ""
+	)
+	switch {
+	// What the upstream refuses.
+	case match != "" && match != matchNotOlderThan && match != matchExact:
+		return forward(ReasonInvalid)
+	case match != "" && (rv == "" || token):
+		return forward(ReasonInvalid)
+	case match == matchExact && rv == "0":
+		return forward(ReasonInvalid)
+	case token && rv != "" && rv != "0":
+		return forward(ReasonInvalid)
+	case o.Limit < 0:
+		return forward(ReasonParameter)
+
+	// A continuation is an exact read, unless its token says otherwise. Beside
+	// resourceVersion=0 it is valid, but kube-apiserver's cache and its storage
+	// disagree on the limit.
+	case token && rv == "0":
+		return forward(ReasonNotCanonical)
+	case token:
+		return decideContinue(o)
+
+	case rv == "":
+		return forward(ReasonMostRecent)
+	case rv == "0":
+		// The limit is ignored: a client that never learned to continue here
+		// would lose objects without a word.
+		return Decision{Serve: true, Semantics: Any}
+	case !isRV:
+		return forward(ReasonParameter)
+	case match == matchExact:
+		return Decision{Serve: true, Semantics: Exact, Revision: revision, Limit: o.Limit}
+	case match == "" && o.Limit > 0:
+		// Older than resourceVersionMatch: a limit made a revision exact.
+		return Decision{Serve: true, Semantics: Exact, Revision: revision, Limit: o.Limit}
+	default:
+		return Decision{Serve: true, Semantics: NotOlderThan, Revision: revision, Limit: o.Limit}
+	}
+}
+
+// decideContinue is the row of the table that depends on what the token says.
+func decideContinue(o ListOptions) Decision {
+	revision, start, ok := DecodeContinue(o.Continue)
+	switch {
+	case !ok:
+		// Malformed, or written differently from how kube-apiserver writes it.
+		return forward(ReasonNotCanonical)
+	case revision <= 0:
+		// -1 goes on from the start key in the newest state. (0 is refused
+		// upstream; no server hands it out.)
+		return forward(ReasonMostRecent)
+	default:
+		return Decision{Serve: true, Semantics: Continue, Revision: uint64(revision), Limit: o.Limit, Start: start}
+	}
+}
+
+// forward is the decision to forward for a reason.
+func forward(reason Reason) Decision {
+	return Decision{Reason: reason}
+}

@@ -1,0 +1,221 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/storage"
+)
+
+const (
+	goodStart = "ns-1/pod-7\x00"
+	huge      = "9223372036854775808" // the largest int64 and one more
+)
+
+// The rows of the table, with the upstream's own tokens.
+var (
+	versions = []string{"", "0", "5000", "00", "-1", "x", huge}
+	matches  = []string{"", "NotOlderThan", "Exact", "Bogus"}
+	limits   = []int64{0, 3}
+)
+
+// tokens by the name of their column.
+func tokens(t testing.TB) map[string]string {
+	return map[string]string{
+		"none":      "",
+		"good":      upstreamToken(t, goodStart, 4711),
+		"newest":    upstreamToken(t, goodStart, -1),
+		"malformed": "not a token",
+	}
+}
+
+func serve(semantics Semantics, revision uint64, limit int64) Decision {
+	return Decision{Serve: true, Semantics: semantics, Revision: revision, Limit: limit}
+}
+
+// table is the expectation for every combination, first by match, then by
+// resourceVersion, in rows without a continue token: {no limit, limit 3}.
+var table = map[string]map[string][2]Decision{
+	"": {
+		"":     {forward(ReasonMostRecent), forward(ReasonMostRecent)},
+		"0":    {serve(Any, 0, 0), serve(Any, 0, 0)},
+		"5000": {serve(NotOlderThan, 5000, 0), serve(Exact, 5000, 3)},
+		"00":   {forward(ReasonParameter), forward(ReasonParameter)},
+		"-1":   {forward(ReasonParameter), forward(ReasonParameter)},
+		"x":    {forward(ReasonParameter), forward(ReasonParameter)},
+		huge:   {forward(ReasonParameter), forward(ReasonParameter)},
+	},
+	"NotOlderThan": {
+		"":     {forward(ReasonInvalid), forward(ReasonInvalid)},
+		"0":    {serve(Any, 0, 0), serve(Any, 0, 0)},
+		"5000": {serve(NotOlderThan, 5000, 0), serve(NotOlderThan, 5000, 3)},
+		"00":   {forward(ReasonParameter), forward(ReasonParameter)},
+		"-1":   {forward(ReasonParameter), forward(ReasonParameter)},
+		"x":    {forward(ReasonParameter), forward(ReasonParameter)},
+		huge:   {forward(ReasonParameter), forward(ReasonParameter)},
+	},
+	"Exact": {
+		"":     {forward(ReasonInvalid), forward(ReasonInvalid)},
+		"0":    {forward(ReasonInvalid), forward(ReasonInvalid)},
+		"5000": {serve(Exact, 5000, 0), serve(Exact, 5000, 3)},
+		"00":   {forward(ReasonParameter), forward(ReasonParameter)},
+		"-1":   {forward(ReasonParameter), forward(ReasonParameter)},
+		"x":    {forward(ReasonParameter), forward(ReasonParameter)},
+		huge:   {forward(ReasonParameter), forward(ReasonParameter)},
+	},
+	"Bogus": {
+		"":     {forward(ReasonInvalid), forward(ReasonInvalid)},
+		"0":    {forward(ReasonInvalid), forward(ReasonInvalid)},
+		"5000": {forward(ReasonInvalid), forward(ReasonInvalid)},
+		"00":   {forward(ReasonInvalid), forward(ReasonInvalid)},
+		"-1":   {forward(ReasonInvalid), forward(ReasonInvalid)},
+		"x":    {forward(ReasonInvalid), forward(ReasonInvalid)},
+		huge:   {forward(ReasonInvalid), forward(ReasonInvalid)},
+	},
+}
+
+// continuations are the only rows with a token that are not refused: without
+// match, and resourceVersion unset or 0; first by resourceVersion, then by token.
+var continuations = map[string]map[string][2]Decision{
+	"": {
+		"good": {
+			{Serve: true, Semantics: Continue, Revision: 4711, Start: goodStart},
+			{Serve: true, Semantics: Continue, Revision: 4711, Start: goodStart, Limit: 3},
+		},
+		"newest":    {forward(ReasonMostRecent), forward(ReasonMostRecent)},
+		"malformed": {forward(ReasonNotCanonical), forward(ReasonNotCanonical)},
+	},
+	"0": {
+		"good":      {forward(ReasonNotCanonical), forward(ReasonNotCanonical)},
+		"newest":    {forward(ReasonNotCanonical), forward(ReasonNotCanonical)},
+		"malformed": {forward(ReasonNotCanonical), forward(ReasonNotCanonical)},
+	},
+}
+
+func TestDecideTable(t *testing.T) {
+	for _, match := range matches {
+		for _, version := range versions {
+			for name, token := range tokens(t) {
+				for i, limit := range limits {
+					options := ListOptions{ResourceVersion: version, ResourceVersionMatch: match, Continue: token, Limit: limit}
+					want := forward(ReasonInvalid)
+					if token == "" {
+						want = table[match][version][i]
+					} else if rows, ok := continuations[version]; ok && match == "" {
+						want = rows[name][i]
+					}
+					t.Run(fmt.Sprintf("rv=%s,match=%s,limit=%d,continue=%s", version, match, limit, name), func(t *testing.T) {
+						got := Decide(options)
+						if diff := cmp.Diff(want, got); diff != "" {
+							t.Errorf("Decide (-want +got):\n%s", diff)
+						}
+						checkWithUpstream(t, options, got)
+					})
+				}
+			}
+		}
+	}
+}
+
+// checkWithUpstream holds a decision against the API server's own two validations:
+// the one of its handlers (422) and the one of its storage (400).
+func checkWithUpstream(t *testing.T, o ListOptions, got Decision) {
+	t.Helper()
+	refused := len(validation.ValidateListOptions(&internalversion.ListOptions{
+		ResourceVersion:      o.ResourceVersion,
+		ResourceVersionMatch: metav1.ResourceVersionMatch(o.ResourceVersionMatch),
+		Continue:             o.Continue,
+		Limit:                o.Limit,
+	}, true)) > 0
+	exactRevision, key, err := storage.ValidateListOptions("/pods/", storage.APIObjectVersioner{}, storage.ListOptions{
+		ResourceVersion:      o.ResourceVersion,
+		ResourceVersionMatch: metav1.ResourceVersionMatch(o.ResourceVersionMatch),
+		Predicate:            storage.SelectionPredicate{Continue: o.Continue, Limit: o.Limit},
+		Recursive:            true,
+	})
+
+	if refused && got.Reason != ReasonInvalid {
+		t.Errorf("the upstream refuses the combination, the reason is %q", got.Reason)
+	}
+	if got.Reason == ReasonInvalid && !refused && err == nil {
+		t.Error("the upstream accepts what we call invalid")
+	}
+	if err != nil && got.Serve {
+		t.Errorf("served, but the upstream's storage says: %v", err)
+	}
+	if !got.Serve {
+		return
+	}
+	switch got.Semantics {
+	case Exact, Continue:
+		if uint64(exactRevision) != got.Revision {
+			t.Errorf("revision %d, upstream reads at %d", got.Revision, exactRevision)
+		}
+	case Any, NotOlderThan:
+		if exactRevision != 0 {
+			t.Errorf("%s, but the upstream reads exactly at %d", got.Semantics, exactRevision)
+		}
+	default:
+		t.Errorf("served with semantics %q", got.Semantics)
+	}
+	if got.Semantics == Continue && key != "/pods/"+got.Start {
+		t.Errorf("start %q, upstream starts at %q", got.Start, key)
+	}
+}
+
+func TestDecideEdges(t *testing.T) {
+	for name, test := range map[string]struct {
+		options ListOptions
+		want    Decision
+	}{
+		"largest revision": {
+			ListOptions{ResourceVersion: "9223372036854775807"}, serve(NotOlderThan, math.MaxInt64, 0)},
+		"largest uint64": {
+			ListOptions{ResourceVersion: "18446744073709551615"}, forward(ReasonParameter)},
+		"plus sign": {
+			ListOptions{ResourceVersion: "+5"}, forward(ReasonParameter)},
+		"underscore": {
+			ListOptions{ResourceVersion: "5_000"}, forward(ReasonParameter)},
+		"space": {
+			ListOptions{ResourceVersion: " 5"}, forward(ReasonParameter)},
+		"leading zero": {
+			ListOptions{ResourceVersion: "05"}, forward(ReasonParameter)},
+		"other digits": {
+			ListOptions{ResourceVersion: "٥"}, forward(ReasonParameter)},
+		"match in the wrong case": {
+			ListOptions{ResourceVersion: "5", ResourceVersionMatch: "exact"}, forward(ReasonInvalid)},
+		"negative limit": {
+			ListOptions{ResourceVersion: "0", Limit: -1}, forward(ReasonParameter)},
+		"token of revision 0": {
+			ListOptions{Continue: upstreamToken(t, goodStart, 0)}, forward(ReasonMostRecent)},
+		"token of etcd's form": {
+			ListOptions{Continue: etcdToken(t, goodStart, 9), Limit: 1},
+			Decision{Serve: true, Semantics: Continue, Revision: 9, Limit: 1, Start: goodStart}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, Decide(test.options)); diff != "" {
+				t.Errorf("Decide (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func BenchmarkDecide(b *testing.B) {
+	for name, options := range map[string]ListOptions{
+		"any":      {ResourceVersion: "0", Limit: 500},
+		"exact":    {ResourceVersion: "123456789", ResourceVersionMatch: "Exact"},
+		"continue": {Continue: upstreamToken(b, goodStart, 123456789), Limit: 500},
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				Decide(options)
+			}
+		})
+	}
+}

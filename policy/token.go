@@ -1,0 +1,68 @@
+package policy
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"path"
+	"strings"
+)
+
+// tokenVersion is the only version of continue tokens that Kubernetes has.
+const tokenVersion = "meta.k8s.io/v1"
+
+// continueToken is kube-apiserver's continue token. It is a public format: the
+// names and the order of the fields are part of it.
+type continueToken struct {
+	Version  string `json:"v"`
+	Revision int64  `json:"rv"`
+	Start    string `json:"start"`
+}
+
+// EncodeContinue returns the continue token that kube-apiserver's cache gives out
+// for a page at this revision whose successor begins at start, a key relative to
+// the scope of the request and without its leading slash. Usually start is the
+// last key of the page followed by a zero byte.
+//
+// The revision must fit int64, as every etcd revision does. Keys are valid UTF-8;
+// other bytes would not survive the token.
+func EncodeContinue(revision uint64, start string) string {
+	return encodeToken(int64(revision), "/"+start)
+}
+
+// DecodeContinue reads a continue token. The start key comes back relative to the
+// scope and without a leading slash. The revision may be zero or negative; -1
+// means the newest state.
+//
+// Only tokens that are byte for byte what kube-apiserver writes are ok: the form
+// with a leading slash, which its cache writes, and the one without, which its
+// etcd path writes. A start key that is not clean (that has "..", "." or empty
+// segments) is not ok, since it could lead out of the scope.
+func DecodeContinue(token string) (revision int64, start string, ok bool) {
+	data, err := base64.RawURLEncoding.DecodeString(token)
+	if err != nil {
+		return 0, "", false
+	}
+	var t continueToken
+	if err := json.Unmarshal(data, &t); err != nil {
+		return 0, "", false
+	}
+	start = strings.TrimPrefix(t.Start, "/")
+	if t.Version != tokenVersion || start == "" || path.Clean("/"+start) != "/"+start {
+		return 0, "", false
+	}
+	// JSON and base64 both have many spellings for one value.
+	if encodeToken(t.Revision, t.Start) != token {
+		return 0, "", false
+	}
+	return t.Revision, start, true
+}
+
+// encodeToken writes the token with the start key exactly as given.
+func encodeToken(revision int64, start string) string {
+	data, err := json.Marshal(continueToken{Version: tokenVersion, Revision: revision, Start: start})
+	if err != nil {
+		// Two strings and a number always have a JSON form.
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString(data)
+}

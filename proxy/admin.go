@@ -1,0 +1,72 @@
+package proxy
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// Check is one thing that listproxy needs to be ready.
+type Check struct {
+	Name    string // a short word: "feeds"
+	OK      bool
+	Message string // why not, or what there is; may be empty
+}
+
+// NewAdmin returns the handler of the admin port, for probes and people:
+//
+//   - /livez says that the process answers, always 200;
+//   - /readyz says whether it should get traffic, as ready says: 200, or 503
+//     with a line for everything that is not.
+//
+// With ?verbose /readyz has a line for each check either way. The answers hold
+// no secrets and need no authentication. ready must be safe for concurrent use
+// and must not block.
+func NewAdmin(ready func() (ok bool, details []Check)) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
+		writePlain(w, http.StatusOK, "ok")
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		ok, details := ready()
+		verbose := r.URL.Query().Has("verbose")
+		var text strings.Builder
+		for _, check := range details {
+			if verbose || !check.OK {
+				text.WriteString(check.line())
+			}
+		}
+		switch {
+		case !ok:
+			text.WriteString("not ready")
+			writePlain(w, http.StatusServiceUnavailable, text.String())
+		case verbose:
+			text.WriteString("ok")
+			writePlain(w, http.StatusOK, text.String())
+		default:
+			writePlain(w, http.StatusOK, "ok")
+		}
+	})
+	return mux
+}
+
+// line is in the form that kube-apiserver's own health pages have.
+func (c Check) line() string {
+	sign, message := "[+]", "ok"
+	if !c.OK {
+		sign, message = "[-]", "not ready"
+	}
+	if c.Message != "" {
+		message += ": " + c.Message
+	}
+	return fmt.Sprintf("%s%s %s\n", sign, c.Name, message)
+}
+
+func writePlain(w http.ResponseWriter, code int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(code)
+	// An error means that the client has gone.
+	_, _ = fmt.Fprint(w, text)
+}

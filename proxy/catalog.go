@@ -1,0 +1,416 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/listproxy/listproxy/policy"
+)
+
+const (
+	// discoveryRefresh is the age at which an answer of discovery is read
+	// again while it is still used; after discoveryForget it is not used.
+	discoveryRefresh = 5 * time.Minute
+	discoveryForget  = 2 * discoveryRefresh
+	// discoveryRetry is the least time between two reads of one group/version,
+	// unless the first was refused: then it is refusedRetry.
+	discoveryRetry = 5 * time.Second
+	// discoveryTimeout bounds one read.
+	discoveryTimeout = 10 * time.Second
+	// maxGroupVersions bounds the answers of discovery that are remembered.
+	maxGroupVersions = 1024
+	// apiServicesGrace is how long the last known APIServices are believed
+	// when their stream ended and cannot be opened again.
+	apiServicesGrace = 90 * time.Second
+)
+
+// coreV1 is the one version of the core group, which has a path of its own.
+var coreV1 = schema.GroupVersion{Version: "v1"}
+
+// Entry is what the catalog knows of a resource.
+type Entry struct {
+	Namespaced bool
+	Kind       string
+}
+
+// Catalog knows what the upstream serves: which group/versions are the API
+// server's own (from the APIServices, which it follows) and which resources
+// they have that can be listed and watched (from discovery, read when first
+// asked for).
+//
+// It fails closed. A group/version counts as the API server's own only if its
+// APIService is known and names no service; kube-apiserver registers one for
+// everything it serves itself, custom resources included. What has none is
+// unknown, so whatever callers make up is answered without asking anyone and
+// without remembering it. Where the APIServices may not be read, only the core
+// group is believed to be local. (It too could be redirected by an APIService,
+// but only by someone who may do everything already, since all Secrets and
+// ServiceAccounts would go there.)
+//
+// It is safe for concurrent use. Lookups of what is known take a read lock and
+// do no I/O.
+type Catalog struct {
+	apiServices dynamic.NamespaceableResourceInterface
+	discovery   discovery.ServerResourcesInterface
+	log         *slog.Logger
+	flights     singleflight.Group
+	refusedOnce sync.Once
+
+	mu sync.RWMutex
+	// aggregated has every APIService, true where another server answers. It
+	// is nil until they were read for the first time.
+	aggregated map[schema.GroupVersion]bool
+	// refused: the APIServices may not be read.
+	refused bool
+	// lost is when their stream ended; zero while there is one.
+	lost time.Time
+	// known has what was read of local group/versions.
+	known map[schema.GroupVersion]*groupVersion
+}
+
+// groupVersion is what discovery said about a group/version. It is replaced,
+// not emptied, when it no longer holds, so that a read that was under way then
+// cannot fill it.
+type groupVersion struct {
+	resources map[string]Entry
+	read      time.Time     // when resources was asked for; zero: never
+	rest      time.Time     // not to be read again before
+	failure   policy.Reason // why the last read failed; empty: it did not
+}
+
+// NewCatalog returns a Catalog of the API server that cfg points to, with the
+// proxy's own credentials. It knows nothing until Run runs.
+func NewCatalog(cfg *rest.Config, log *slog.Logger) (*Catalog, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.Timeout = 0 // it would end the watch
+	watcher, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read APIServices: %w", err)
+	}
+	cfg.Timeout = discoveryTimeout
+	cfg.QPS = -1 // discoveryRetry limits the reads; a shared bucket would make callers wait
+	reader, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read discovery: %w", err)
+	}
+	return &Catalog{
+		apiServices: watcher.Resource(schema.GroupVersionResource{
+			Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices",
+		}),
+		discovery: reader,
+		log:       log,
+		known:     make(map[schema.GroupVersion]*groupVersion),
+	}, nil
+}
+
+// Run follows the APIServices until ctx ends.
+func (c *Catalog) Run(ctx context.Context) {
+	stream{
+		name: "apiservices",
+		listWatch: &cache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+				return c.apiServices.List(ctx, options)
+			},
+			WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+				return c.apiServices.Watch(ctx, options)
+			},
+		},
+		expectedType: &unstructured.Unstructured{},
+		store:        apiServiceStore{c},
+		ended:        c.streamEnded,
+		log:          c.log,
+	}.follow(ctx)
+}
+
+// Ready says whether it is known which group/versions are aggregated, or that
+// it cannot be known.
+func (c *Catalog) Ready() bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.aggregated != nil || c.refused
+}
+
+// Lookup returns what is known of a resource, with an empty reason if it is
+// one of the API server's own that can be listed and watched; else why it is
+// to be forwarded:
+//
+//   - ReasonUnknownResource: not served, or without list or watch, or a subresource
+//   - ReasonAggregated: another server answers for it, or may do so
+//   - ReasonWarming: not known yet, or not any more
+//   - ReasonNotPermitted: the proxy may not read discovery
+//
+// It waits for the upstream only if the group/version was not read yet, and
+// not longer than ctx.
+func (c *Catalog) Lookup(ctx context.Context, group, version, resource string) (Entry, policy.Reason) {
+	gv := schema.GroupVersion{Group: group, Version: version}
+	entry, reason, need := c.look(gv, resource)
+	switch need {
+	case readNow:
+		select {
+		case <-ctx.Done():
+		case <-c.startRead(gv):
+			entry, reason, _ = c.look(gv, resource)
+		}
+	case readAhead:
+		c.startRead(gv)
+	case readNothing:
+	}
+	return entry, reason
+}
+
+// Forget drops what discovery said about a group, to be read again when asked
+// for: for those who see that a CustomResourceDefinition of it changed.
+func (c *Catalog) Forget(group string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for gv := range c.known {
+		if gv.Group == group {
+			delete(c.known, gv)
+		}
+	}
+}
+
+// need says what a lookup needs from the upstream.
+type need int
+
+const (
+	readNothing need = iota
+	readAhead        // the answer holds, but is getting old
+	readNow          // there is no answer without it
+)
+
+// look is Lookup without I/O.
+func (c *Catalog) look(gv schema.GroupVersion, resource string) (Entry, policy.Reason, need) {
+	now := time.Now()
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if reason := c.ownLocked(gv, now); reason != "" {
+		return Entry{}, reason, readNothing
+	}
+	g := c.known[gv]
+	if g == nil {
+		return Entry{}, policy.ReasonWarming, readNow
+	}
+	resting := now.Before(g.rest)
+	age := now.Sub(g.read)
+	entry, found := g.resources[resource]
+	switch {
+	case found && (age < discoveryRefresh || age < discoveryForget && resting):
+		return entry, "", readNothing
+	case found && age < discoveryForget:
+		return entry, "", readAhead
+	case resting && g.failure != "":
+		return Entry{}, g.failure, readNothing
+	case resting:
+		return Entry{}, policy.ReasonUnknownResource, readNothing
+	default:
+		return Entry{}, policy.ReasonWarming, readNow
+	}
+}
+
+// ownLocked returns an empty reason if gv is the API server's own.
+func (c *Catalog) ownLocked(gv schema.GroupVersion, now time.Time) policy.Reason {
+	switch {
+	case c.refused && gv == coreV1:
+		return ""
+	case c.refused && gv.Group == "":
+		return policy.ReasonUnknownResource
+	case c.refused:
+		return policy.ReasonAggregated
+	case c.aggregated == nil, !c.lost.IsZero() && now.Sub(c.lost) > apiServicesGrace:
+		return policy.ReasonWarming
+	}
+	aggregated, registered := c.aggregated[gv]
+	switch {
+	case aggregated:
+		return policy.ReasonAggregated
+	case registered, gv == coreV1:
+		return ""
+	default:
+		return policy.ReasonUnknownResource
+	}
+}
+
+// startRead reads gv from discovery, unless that is being done already. The
+// channel yields when it is done; nobody has to wait for it.
+func (c *Catalog) startRead(gv schema.GroupVersion) <-chan singleflight.Result {
+	return c.flights.DoChan(gv.String(), func() (any, error) {
+		c.read(gv)
+		return nil, nil
+	})
+}
+
+// read asks discovery about gv and remembers the answer, good or bad.
+func (c *Catalog) read(gv schema.GroupVersion) {
+	asked := time.Now()
+	g := c.place(gv, asked)
+	// It takes no context; the client's timeout bounds it.
+	list, err := c.discovery.ServerResourcesForGroupVersion(gv.String())
+	if err != nil && !apierrors.IsNotFound(err) {
+		c.log.Warn("Discovery could not be read: lists of this group/version are forwarded unless it is known from before",
+			"groupVersion", gv.String(), "error", err)
+	}
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known[gv] != g {
+		return // dropped meanwhile: this answer may be from before the change
+	}
+	g.rest = time.Now().Add(discoveryRetry)
+	switch {
+	case err == nil:
+		g.resources, g.read, g.failure = servable(list), asked, ""
+	case apierrors.IsNotFound(err):
+		g.resources, g.failure = nil, policy.ReasonUnknownResource
+	case apierrors.IsForbidden(err):
+		g.failure = policy.ReasonNotPermitted
+		g.rest = time.Now().Add(refusedRetry)
+	default:
+		g.failure = policy.ReasonWarming
+	}
+}
+
+// place returns where gv's answer goes, and makes room for it. What is known
+// already answers while it is read again; otherwise the callers wait.
+func (c *Catalog) place(gv schema.GroupVersion, now time.Time) *groupVersion {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if g := c.known[gv]; g != nil {
+		if now.Sub(g.read) < discoveryForget {
+			g.rest = now.Add(discoveryRetry)
+		}
+		return g
+	}
+	if len(c.known) >= maxGroupVersions {
+		for other := range c.known { // any: it is read again when asked for
+			delete(c.known, other)
+			break
+		}
+	}
+	g := &groupVersion{}
+	c.known[gv] = g
+	return g
+}
+
+// servable returns the resources of list that can be served from memory.
+func servable(list *metav1.APIResourceList) map[string]Entry {
+	resources := make(map[string]Entry, len(list.APIResources))
+	for _, r := range list.APIResources {
+		subresource := strings.Contains(r.Name, "/")
+		var lists, watches bool
+		for _, verb := range r.Verbs {
+			lists = lists || verb == "list"
+			watches = watches || verb == "watch"
+		}
+		if !subresource && lists && watches {
+			resources[r.Name] = Entry{Namespaced: r.Namespaced, Kind: r.Kind}
+		}
+	}
+	return resources
+}
+
+// streamEnded notes that changes of APIServices are not heard of any more.
+func (c *Catalog) streamEnded(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lost.IsZero() {
+		c.lost = time.Now()
+	}
+	if !isRefused(err) {
+		return
+	}
+	c.refused = true
+	c.refusedOnce.Do(func() {
+		c.log.Warn("APIServices may not be read, so it is not known which API groups another server answers: only lists of the core group are answered from memory",
+			"grant", "list and watch on apiservices.apiregistration.k8s.io", "error", err)
+	})
+}
+
+// apiServiceStore is a Catalog as the store of a reflector.
+type apiServiceStore struct{ c *Catalog }
+
+// Add implements cache.ReflectorStore.
+func (s apiServiceStore) Add(obj any) error { return s.Update(obj) }
+
+// Update implements cache.ReflectorStore.
+func (s apiServiceStore) Update(obj any) error {
+	gv, aggregated, err := readAPIService(obj)
+	if err != nil {
+		return err
+	}
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	if s.c.aggregated != nil { // a list comes first
+		s.c.aggregated[gv] = aggregated
+	}
+	delete(s.c.known, gv)
+	return nil
+}
+
+// Delete implements cache.ReflectorStore.
+func (s apiServiceStore) Delete(obj any) error {
+	gv, _, err := readAPIService(obj)
+	if err != nil {
+		return err
+	}
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	delete(s.c.aggregated, gv)
+	delete(s.c.known, gv)
+	return nil
+}
+
+// Replace implements cache.ReflectorStore. It follows a gap, so nothing that
+// was read before it is kept.
+func (s apiServiceStore) Replace(objs []any, _ string) error {
+	aggregated := make(map[schema.GroupVersion]bool, len(objs))
+	for _, obj := range objs {
+		gv, other, err := readAPIService(obj)
+		if err != nil {
+			return err
+		}
+		aggregated[gv] = other
+	}
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	s.c.aggregated = aggregated
+	s.c.refused = false
+	s.c.lost = time.Time{}
+	clear(s.c.known)
+	return nil
+}
+
+// Resync implements cache.ReflectorStore; there is nothing to do.
+func (s apiServiceStore) Resync() error { return nil }
+
+var _ cache.ReflectorStore = apiServiceStore{}
+
+// readAPIService returns the group/version of an APIService and whether a
+// service answers for it instead of the API server. An APIService that cannot
+// be read counts as one with a service. (Its name is version.group: validation
+// demands it, and a version has no dots.)
+func readAPIService(obj any) (schema.GroupVersion, bool, error) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return schema.GroupVersion{}, false, fmt.Errorf("an APIService came as %T", obj)
+	}
+	version, group, _ := strings.Cut(u.GetName(), ".")
+	spec, ok := u.Object["spec"].(map[string]any)
+	return schema.GroupVersion{Group: group, Version: version}, !ok || spec["service"] != nil, nil
+}

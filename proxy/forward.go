@@ -1,0 +1,247 @@
+package proxy
+
+import (
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	// copyBufferSize is io.Copy's own size; watch events mostly fit.
+	copyBufferSize = 32 << 10
+
+	unreachableMessage = "listproxy could not get an answer from the Kubernetes API server. " +
+		"A write may or may not have been carried out: read the object before trying again. " +
+		"The cause is in listproxy's log; check that the API server is up and that listproxy's " +
+		"client configuration has its address and CA."
+)
+
+// Forwarder passes requests to the API server and its answers back, both
+// untouched, in both directions as they come. It is safe for concurrent use.
+//
+// The request that arrives upstream differs from the caller's only in its Host,
+// in what is about one connection (hop-by-hop headers), and in what a caller may
+// not claim about itself (removeCallerClaims); X-Forwarded-For holds the
+// caller's address. It carries the caller's credentials and no others.
+//
+// Headers already set on the ResponseWriter are added to the final answer, behind
+// values that the upstream gave to the same name (RFC 9211 wants the cache that
+// is nearest to the user last). Nothing else is added to an answer.
+//
+// If the upstream does not answer, the caller gets a 503 with a metav1.Status,
+// without Retry-After, since clients take that as leave to repeat a write. If
+// either side breaks off later, the other side's connection or stream is broken
+// off too, by a panic with [http.ErrAbortHandler]: an answer never just ends
+// early. Handlers around this one must let that panic pass.
+type Forwarder struct {
+	upstream *Upstream
+	log      *slog.Logger
+	buffers  copyBuffers
+}
+
+// NewForwarder returns a Forwarder to up. What the upstream does wrong is logged
+// as a warning; callers that go away are only seen at debug level.
+func NewForwarder(up *Upstream, log *slog.Logger) *Forwarder {
+	return &Forwarder{upstream: up, log: log}
+}
+
+// ServeHTTP implements [http.Handler].
+func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !strings.HasPrefix(r.RequestURI, "/") {
+		WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest,
+			"The request target must be a path: listproxy forwards to one API server only.")
+		return
+	}
+	if name := identityNamedInConnection(r.Header); name != "" {
+		WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest,
+			fmt.Sprintf("The Connection header must not list %s, which is meant for the API server.", name))
+		return
+	}
+
+	x := newExchange(f, w, r)
+	transport := f.upstream.RoundTripper()
+	if x.upgrade != "" {
+		transport = f.upstream.UpgradeRoundTripper()
+	}
+	reverse := httputil.ReverseProxy{
+		Rewrite:        x.rewrite,
+		Transport:      transport,
+		FlushInterval:  -1, // each read is one write and one flush: watch events
+		ErrorLog:       log.New(x, "", 0),
+		BufferPool:     &f.buffers,
+		ModifyResponse: x.modifyResponse,
+		ErrorHandler:   x.fail,
+	}
+	reverse.ServeHTTP(w, x.request)
+}
+
+// target returns the upstream's URL for a request's own target, byte for byte:
+// what looks odd to a proxy (double slashes, %2f, semicolons, stray per cent
+// signs) is the API server's to judge.
+func (f *Forwarder) target(requestURI string) *url.URL {
+	base := f.upstream.base
+	path, query, hasQuery := strings.Cut(requestURI, "?")
+	raw := base.EscapedPath() + path
+	target := &url.URL{
+		Scheme: base.Scheme, Host: base.Host,
+		RawPath: raw, RawQuery: query, ForceQuery: hasQuery && query == "",
+	}
+	var err error
+	if target.Path, err = url.PathUnescape(raw); err == nil && target.EscapedPath() == raw {
+		return target
+	}
+	// There are bytes that net/url would escape. It passes Opaque as it is, but
+	// for two slashes at its beginning, which begin a host.
+	target.Opaque = raw
+	if strings.HasPrefix(raw, "//") {
+		target.Opaque = "//" + base.Host + raw
+	}
+	return target
+}
+
+// exchange is one request on its way. Its methods are the hooks of one
+// ReverseProxy and run in its goroutine, but for Write and the reading of the
+// request's body.
+type exchange struct {
+	forwarder *Forwarder
+	w         http.ResponseWriter
+	request   *http.Request // the caller's, its body observed
+	body      *observedBody
+	added     http.Header // what w's header held at the beginning
+	upgrade   string      // the protocol asked for, or ""
+	sent      bool        // the request has reached the transport
+	switched  bool        // the upstream has agreed to the upgrade
+}
+
+func newExchange(f *Forwarder, w http.ResponseWriter, r *http.Request) *exchange {
+	body := &observedBody{ReadCloser: r.Body}
+	observed := r.WithContext(r.Context()) // a copy whose body can be replaced
+	observed.Body = body
+	// 1xx answers would send these headers and then forget them.
+	added := w.Header().Clone()
+	clear(w.Header())
+	return &exchange{
+		forwarder: f, w: w, request: observed, body: body, added: added,
+		upgrade: upgradeProtocol(r.Header),
+	}
+}
+
+// rewrite makes the upstream's request. It runs after ReverseProxy has removed
+// what the Connection header lists, so nothing set here can be removed that way.
+func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
+	x.sent = true
+	pr.Out.URL = x.forwarder.target(pr.In.RequestURI)
+	pr.Out.Host = x.forwarder.upstream.base.Host
+	// The server fills this very map once the body has been read; the copy that
+	// ReverseProxy made would stay empty.
+	pr.Out.Trailer = pr.In.Trailer
+	removeCallerClaims(pr.Out.Header)
+	setForwardedFor(pr.Out.Header, pr.In.RemoteAddr)
+}
+
+// modifyResponse runs before the final answer's header is sent, 101 included.
+func (x *exchange) modifyResponse(res *http.Response) error {
+	switch {
+	case res.StatusCode == http.StatusSwitchingProtocols:
+		if got := upgradeProtocol(res.Header); x.upgrade == "" || !strings.EqualFold(got, x.upgrade) {
+			return fmt.Errorf("it switched to protocol %q when %q was asked for", got, x.upgrade)
+		}
+		x.switched = true
+	case x.upgrade != "":
+		// The client may have been about to speak another protocol; neither
+		// side shall take that for a second request.
+		res.Header.Set("Connection", "close")
+	}
+	for name, values := range x.added {
+		res.Header[name] = append(res.Header[name], values...)
+	}
+	// The server would make up what the upstream did not send.
+	for _, name := range []string{"Content-Type", "Date"} {
+		if _, ok := res.Header[name]; !ok {
+			x.w.Header()[name] = nil
+		}
+	}
+	return nil
+}
+
+// fail ends an exchange to which the upstream gave no usable answer.
+func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
+	r := x.request
+	gone := r.Context().Err() != nil
+	if gone || x.switched {
+		// There is nobody to answer, or the connection is no longer HTTP's.
+		x.report(gone, err.Error())
+		panic(http.ErrAbortHandler)
+	}
+	clear(w.Header())
+	for name, values := range x.added {
+		w.Header()[name] = values
+	}
+	if !x.sent || x.body.failed.Load() {
+		x.report(true, err.Error())
+		w.Header().Set("Connection", "close")
+		WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest,
+			"The request's header or body is malformed or ended early, so it could not be forwarded.")
+		return
+	}
+	x.report(false, err.Error())
+	WriteStatus(w, r, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, unreachableMessage)
+}
+
+// Write takes what ReverseProxy logs: that an answer broke off.
+func (x *exchange) Write(line []byte) (int, error) {
+	x.report(x.request.Context().Err() != nil, strings.TrimSpace(string(line)))
+	return len(line), nil
+}
+
+// report logs why an exchange ended early. The query is left out, since that of
+// an exec holds the user's command.
+func (x *exchange) report(callersDoing bool, cause string) {
+	level := slog.LevelWarn
+	if callersDoing {
+		level = slog.LevelDebug
+	}
+	x.forwarder.log.Log(x.request.Context(), level, "a forwarded request ended early",
+		"method", x.request.Method, "path", x.request.URL.Path, "cause", cause)
+}
+
+// observedBody remembers whether reading the caller's body failed, to tell the
+// caller's failures from the upstream's.
+type observedBody struct {
+	io.ReadCloser
+	failed atomic.Bool
+}
+
+func (b *observedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		b.failed.Store(true)
+	}
+	return n, err
+}
+
+// copyBuffers is a [httputil.BufferPool]. Its zero value is ready for use.
+type copyBuffers struct{ pool sync.Pool }
+
+// Get returns a buffer of copyBufferSize bytes.
+func (c *copyBuffers) Get() []byte {
+	if b, ok := c.pool.Get().(*[copyBufferSize]byte); ok {
+		return b[:]
+	}
+	return make([]byte, copyBufferSize)
+}
+
+// Put takes back a buffer from Get.
+func (c *copyBuffers) Put(b []byte) {
+	// A pointer, unlike a slice, goes into the pool without an allocation.
+	c.pool.Put((*[copyBufferSize]byte)(b))
+}

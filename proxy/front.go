@@ -1,0 +1,143 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/elazarl/goproxy"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	readHeaderTimeout = 32 * time.Second // kube-apiserver's
+	idleTimeout       = 90 * time.Second
+	maxHeaderBytes    = 1 << 20
+	// maxStreams is the number of requests at a time on one connection.
+	maxStreams = 250
+	// uploadBufferPerStream and uploadBufferPerConnection bound what uploads
+	// hold in memory that are not read on, because the upstream does not. One
+	// such upload must not stop the others on its connection, hence the larger
+	// second number; net/http wants it below 4 MiB.
+	uploadBufferPerStream     = 256 << 10
+	uploadBufferPerConnection = 4<<20 - 1
+)
+
+// errNoDialing is what every attempt of the front to reach another host ends
+// with.
+var errNoDialing = errors.New("listproxy's front does not connect to other hosts")
+
+// NewFront returns the handler that decides by which door a request comes in.
+// Requests for a path are served by inner, with the ResponseWriter as it came.
+// Everything else that one can ask of an HTTP proxy is refused: CONNECT with
+// 405, and a whole URL, or *, in place of a path with 400. The front never
+// connects to anything: it is no way to other hosts, whoever asks.
+func NewFront(inner http.Handler, log *slog.Logger) http.Handler {
+	front := goproxy.NewProxyHttpServer()
+	front.Logger = debugPrinter{log}
+	front.NonproxyHandler = pathsOnly(inner)
+
+	// The refusals below are all there is to do for a proxy request; should one
+	// ever get past them, it finds nothing to dial with.
+	refuse := func(context.Context, string, string) (net.Conn, error) { return nil, errNoDialing }
+	front.Tr = &http.Transport{DialContext: refuse, DialTLSContext: refuse}
+	front.ConnectDial = func(string, string) (net.Conn, error) { return nil, errNoDialing }
+	front.ConnectDialWithReq = func(*http.Request, string, string) (net.Conn, error) { return nil, errNoDialing }
+
+	front.OnRequest().HandleConnectFunc(func(host string, ctx *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
+		ctx.Resp = refusal(ctx.Req, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
+			"listproxy does not open tunnels here: use its address as the server in your kubeconfig, not as proxy-url.")
+		return &goproxy.ConnectAction{Action: goproxy.ConnectReject}, host
+	})
+	front.OnRequest().DoFunc(func(r *http.Request, _ *goproxy.ProxyCtx) (*http.Request, *http.Response) {
+		return r, refusal(r, http.StatusBadRequest, metav1.StatusReasonBadRequest,
+			"listproxy forwards to one API server only: ask for a path, not for a whole URL.")
+	})
+	return front
+}
+
+// pathsOnly refuses the one request target that is neither a path nor a proxy's
+// business, the asterisk.
+func pathsOnly(inner http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.RequestURI, "/") {
+			WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, "The request target must be a path.")
+			return
+		}
+		inner.ServeHTTP(w, r)
+	})
+}
+
+// refusal is WriteStatus for where goproxy wants a response. The connection is
+// closed after it.
+func refusal(r *http.Request, code int, reason metav1.StatusReason, message string) *http.Response {
+	body := encodeStatus(code, reason, message)
+	res := &http.Response{
+		StatusCode: code, ProtoMajor: 1, ProtoMinor: 1, Request: r, Header: http.Header{}, Close: true,
+		ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body)),
+	}
+	setStatusHeaders(res.Header, body)
+	return res
+}
+
+// debugPrinter is a [goproxy.Logger].
+type debugPrinter struct{ log *slog.Logger }
+
+// Printf does not format anything, since arguments may be whole requests.
+func (d debugPrinter) Printf(format string, _ ...any) {
+	d.log.Debug("front", "message", strings.TrimSpace(format))
+}
+
+// NewServer returns the HTTPS server for clients: HTTP/1.1 and HTTP/2 with
+// bounds on headers, on idle connections, on streams and on what they buffer,
+// and none on how long a request or an answer takes, since watches and uploads
+// take long. Serve it with ServeTLS(listener, "", ""): the certificate is in
+// tlsConfig.
+func NewServer(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           handler,
+		TLSConfig:         tlsConfig,
+		ReadHeaderTimeout: readHeaderTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams:          maxStreams,
+			MaxReceiveBufferPerStream:     uploadBufferPerStream,
+			MaxReceiveBufferPerConnection: uploadBufferPerConnection,
+			// A client that has vanished without a word would keep its watches
+			// upstream open.
+			SendPingTimeout: sendPingTimeout,
+			PingTimeout:     pingTimeout,
+		},
+		ErrorLog: serverErrorLog(log),
+	}
+}
+
+// serverErrorLog takes net/http's own messages. Those about failed handshakes
+// come with every port scan and health check and are of interest only to
+// somebody who looks for them.
+func serverErrorLog(logger *slog.Logger) *log.Logger {
+	return log.New(lineFunc(func(line string) {
+		level := slog.LevelWarn
+		if strings.HasPrefix(line, "http: TLS handshake error") {
+			level = slog.LevelDebug
+		}
+		logger.Log(context.Background(), level, "server", "message", line)
+	}), "", 0)
+}
+
+// lineFunc is an [io.Writer] for a [log.Logger], which writes whole lines.
+type lineFunc func(line string)
+
+func (f lineFunc) Write(line []byte) (int, error) {
+	f(strings.TrimSpace(string(line)))
+	return len(line), nil
+}

@@ -1,0 +1,67 @@
+package proxy
+
+import (
+	"net"
+	"net/http"
+	"strings"
+)
+
+// removeCallerClaims removes from a request's header what a caller may not say
+// about itself through a proxy: who it is by a front proxy's word (X-Remote-*)
+// and where it comes from (Forwarded, X-Forwarded-*, X-Real-Ip). kube-apiserver
+// believes the latter two kinds of address when it writes audit events
+// (k8s.io/apimachinery/pkg/util/net.SourceIPs).
+//
+// Authorization and Impersonate-* stay: they are judged by the API server
+// together with the caller's own credentials.
+func removeCallerClaims(h http.Header) {
+	for name := range h {
+		// Names that are no valid tokens are not canonical in the map, hence
+		// the comparison in lower case.
+		lower := strings.ToLower(name)
+		if lower == "forwarded" || lower == "x-real-ip" ||
+			strings.HasPrefix(lower, "x-forwarded-") || strings.HasPrefix(lower, "x-remote-") {
+			delete(h, name)
+		}
+	}
+}
+
+// setForwardedFor makes X-Forwarded-For say where the request came from: the
+// address of the connection's peer and nothing else.
+func setForwardedFor(h http.Header, remoteAddr string) {
+	if host, _, err := net.SplitHostPort(remoteAddr); err == nil {
+		h.Set("X-Forwarded-For", host)
+	}
+}
+
+// identityNamedInConnection returns the name of an identity header that the
+// Connection header lists, or "". A proxy has to remove what is listed there
+// (RFC 9110, 7.6.1), and a request without its Impersonate-User header would be
+// done with the rights of whoever authenticated it. A caller behind another
+// proxy, one that adds such headers, must not be able to have them removed, so
+// such a request is refused as malformed: a sender must not list a field that is
+// meant for all recipients.
+func identityNamedInConnection(h http.Header) string {
+	for _, value := range h["Connection"] {
+		for option := range strings.SplitSeq(value, ",") {
+			name := http.CanonicalHeaderKey(strings.TrimSpace(option))
+			if name == "Authorization" || strings.HasPrefix(name, "Impersonate-") {
+				return name
+			}
+		}
+	}
+	return ""
+}
+
+// upgradeProtocol returns what the header asks, or agrees, to upgrade the
+// connection to: "websocket", "SPDY/3.1", or "" if it does not speak of that.
+func upgradeProtocol(h http.Header) string {
+	for _, value := range h["Connection"] {
+		for option := range strings.SplitSeq(value, ",") {
+			if strings.EqualFold(strings.TrimSpace(option), "Upgrade") {
+				return h.Get("Upgrade")
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,306 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"reflect"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+)
+
+const (
+	defaultReviewTimeout = 10 * time.Second
+	defaultReviewEntries = 16384
+
+	// maxReviewsAtOnce bounds the reviews that are with the upstream,
+	// maxReviewsWaiting those that wait for one of these places. Reviews are
+	// not tied to the callers who wait for them, so callers who come and go
+	// must not be able to pile them up.
+	maxReviewsAtOnce  = 128
+	maxReviewsWaiting = 1024
+
+	// maxReviewBody bounds the answer to a review, in bytes. What was asked
+	// comes back in it, so a request's longest selector fits.
+	maxReviewBody = 1 << 20
+
+	// maxReviewRounds is how often a caller asks again because the answer it
+	// waited for was overtaken by a flush or by its own age.
+	maxReviewRounds = 3
+
+	reviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+)
+
+var (
+	errReviewsFull      = errors.New("too many reviews are waiting for the upstream")
+	errReviewsUnsettled = errors.New("permissions changed faster than the upstream reviewed them")
+)
+
+// Attributes are what is asked about: the request as the upstream would
+// authorize it. All of them come from one parsed request (design law 4), the
+// selectors as the query parameters had them.
+type Attributes struct {
+	Verb          string
+	Group         string // empty for the core group
+	Version       string
+	Resource      string
+	Namespace     string // empty for all namespaces and for cluster-scoped resources
+	Name          string // empty unless the request is about one name
+	LabelSelector string
+	FieldSelector string
+}
+
+// ReviewConfig configures a Reviewer.
+type ReviewConfig struct {
+	// TTL is how long a yes may be used, counted from when its review was
+	// sent. Zero or less: every request has a review of its own.
+	TTL time.Duration
+	// Timeout bounds one review, the wait for its turn included. Zero means
+	// ten seconds.
+	Timeout time.Duration
+	// MaxEntries bounds the remembered decisions; one with a key of more than
+	// half a kilobyte (a long selector) counts as several. Zero means 16384.
+	MaxEntries int64
+}
+
+// Reviewer asks the upstream whether a caller may do something, as the caller:
+// it sends a SelfSubjectAccessReview with the caller's own Authorization
+// header. kube-apiserver authenticates that request as it would authenticate
+// the caller's own, and answers by the same authorizer that its filters ask.
+// Everyone who is authenticated may create such reviews (the ClusterRole
+// system:basic-user); where someone may not, the answer is a no.
+//
+// Only a yes counts, only a yes is remembered, and no longer than the TTL. A
+// right can therefore outlive its revocation by the TTL; Flush ends it sooner.
+//
+// It is safe for concurrent use.
+type Reviewer struct {
+	transport http.RoundTripper
+	endpoint  *url.URL
+	ttl       time.Duration
+	timeout   time.Duration
+	log       *slog.Logger
+
+	decisions *decisionCache
+	flights   singleflight.Group
+	pending   chan struct{} // a token for every review not yet answered
+	sending   chan struct{} // a token for every review with the upstream
+}
+
+// verdict is what came of one review.
+type verdict struct {
+	allowed bool
+	sent    time.Time
+}
+
+// NewReviewer returns a Reviewer that sends its reviews through rt to the API
+// server at base. rt must add no credentials of its own: it would speak for
+// the proxy where it should speak for the caller.
+func NewReviewer(rt http.RoundTripper, base *url.URL, cfg ReviewConfig, log *slog.Logger) (*Reviewer, error) {
+	if cfg.Timeout <= 0 {
+		cfg.Timeout = defaultReviewTimeout
+	}
+	if cfg.MaxEntries <= 0 {
+		cfg.MaxEntries = defaultReviewEntries
+	}
+	decisions, err := newDecisionCache(cfg.MaxEntries)
+	if err != nil {
+		return nil, fmt.Errorf("cannot remember reviews: %w", err)
+	}
+	endpoint := base.JoinPath(reviewPath)
+	endpoint.User = nil
+	return &Reviewer{
+		transport: rt,
+		endpoint:  endpoint,
+		ttl:       cfg.TTL,
+		timeout:   cfg.Timeout,
+		log:       log,
+		decisions: decisions,
+		pending:   make(chan struct{}, maxReviewsAtOnce+maxReviewsWaiting),
+		sending:   make(chan struct{}, maxReviewsAtOnce),
+	}, nil
+}
+
+// Allowed says whether the upstream allows what a describes to the caller id.
+// Everything but a plain yes is a no. An error means that the upstream could
+// not be asked or gave no answer (transport trouble, a 5xx, a 429, ctx ended);
+// it comes with false and holds nothing of the credential.
+func (r *Reviewer) Allowed(ctx context.Context, id Identity, a Attributes) (bool, error) {
+	// In a review, unlike in a request, an empty version means all versions.
+	if !id.known() || a.Verb == "" || a.Version == "" || a.Resource == "" {
+		return false, nil
+	}
+	if r.ttl <= 0 {
+		v, err := r.ask(ctx, id, a)
+		return v.allowed, err
+	}
+	key := decisionKey(id, a)
+	if r.decisions.has(key, time.Now()) {
+		return true, nil
+	}
+	return r.share(ctx, key, id, a)
+}
+
+// Flush forgets every decision, those included that the upstream is making for
+// several callers now: a yes that was sent for before Flush was called is used
+// for no request after it. (Without a TTL nothing is remembered or shared, and
+// there is nothing to forget.)
+func (r *Reviewer) Flush() { r.decisions.flush() }
+
+// Close ends the cache of decisions. A Reviewer that is closed still answers,
+// from the upstream only.
+func (r *Reviewer) Close() { r.decisions.close() }
+
+// share asks the upstream, once for all who want to know the same at the same
+// time.
+func (r *Reviewer) share(ctx context.Context, key string, id Identity, a Attributes) (bool, error) {
+	began := time.Now()
+	for range maxReviewRounds {
+		epoch := r.decisions.epoch.Load()
+		// The review is not the caller's who happened to be first: it goes on
+		// for the others when that caller leaves.
+		flight := r.flights.DoChan(flightKey(epoch, key), func() (any, error) {
+			v, err := r.ask(context.WithoutCancel(ctx), id, a)
+			if err == nil && v.allowed {
+				r.decisions.add(key, epoch, v.sent.Add(r.ttl), time.Now())
+			}
+			return v, err
+		})
+		select {
+		case <-ctx.Done():
+			return false, fmt.Errorf("the caller left before its review was answered: %w", ctx.Err())
+		case result := <-flight:
+			if result.Err != nil {
+				return false, result.Err
+			}
+			v, ok := result.Val.(verdict)
+			if !ok || !v.allowed {
+				return false, nil
+			}
+			// A caller who joined a review that was already under way gets a
+			// yes of the past: it is bound by the TTL like any other.
+			fresh := !v.sent.Before(began) || time.Now().Before(v.sent.Add(r.ttl))
+			if fresh && epoch == r.decisions.epoch.Load() {
+				return true, nil
+			}
+		}
+	}
+	return false, errReviewsUnsettled
+}
+
+// ask sends one review when its turn comes and waits for the answer.
+func (r *Reviewer) ask(ctx context.Context, id Identity, a Attributes) (verdict, error) {
+	select {
+	case r.pending <- struct{}{}:
+		defer func() { <-r.pending }()
+	default:
+		return verdict{}, errReviewsFull
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.timeout)
+	defer cancel()
+	select {
+	case r.sending <- struct{}{}:
+		defer func() { <-r.sending }()
+	case <-ctx.Done():
+		return verdict{}, fmt.Errorf("the review's turn did not come: %w", ctx.Err())
+	}
+	v := verdict{sent: time.Now()}
+	allowed, err := r.post(ctx, id, a)
+	v.allowed = allowed
+	return v, err
+}
+
+// post makes the request and judges the response.
+func (r *Reviewer) post(ctx context.Context, id Identity, a Attributes) (bool, error) {
+	review := newReview(a)
+	body, err := json.Marshal(review)
+	if err != nil {
+		return false, fmt.Errorf("cannot write the review: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.endpoint.String(), bytes.NewReader(body))
+	if err != nil {
+		return false, fmt.Errorf("cannot make the review's request: %w", err)
+	}
+	req.Header.Set("Authorization", *id.authorization)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("User-Agent", "listproxy")
+
+	// The round tripper, not a client: it follows no redirects, and the
+	// caller's credential goes nowhere else.
+	resp, err := r.transport.RoundTrip(req)
+	if err != nil {
+		return false, fmt.Errorf("the review did not reach the upstream or was not answered: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxReviewBody+1))
+	switch {
+	case resp.StatusCode >= http.StatusInternalServerError, resp.StatusCode == http.StatusTooManyRequests:
+		return false, fmt.Errorf("the upstream answered the review with status %d", resp.StatusCode)
+	case resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusCreated:
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("the upstream's answer to the review broke off: %w", err)
+	}
+	allowed, problem := judge(answer, review)
+	if problem != "" {
+		r.log.DebugContext(ctx, "The upstream's answer to a review cannot be used, which counts as a no", "problem", problem)
+	}
+	return allowed, nil
+}
+
+// newReview returns the review that asks for a.
+func newReview(a Attributes) *authorizationv1.SelfSubjectAccessReview {
+	attributes := &authorizationv1.ResourceAttributes{
+		Verb:      a.Verb,
+		Group:     a.Group,
+		Version:   a.Version,
+		Resource:  a.Resource,
+		Namespace: a.Namespace,
+		Name:      a.Name,
+	}
+	if a.FieldSelector != "" {
+		attributes.FieldSelector = &authorizationv1.FieldSelectorAttributes{RawSelector: a.FieldSelector}
+	}
+	if a.LabelSelector != "" {
+		attributes.LabelSelector = &authorizationv1.LabelSelectorAttributes{RawSelector: a.LabelSelector}
+	}
+	return &authorizationv1.SelfSubjectAccessReview{
+		TypeMeta: metav1.TypeMeta{
+			APIVersion: authorizationv1.SchemeGroupVersion.String(),
+			Kind:       "SelfSubjectAccessReview",
+		},
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: attributes},
+	}
+}
+
+// judge says whether answer is a yes to asked, and if it is no answer at all,
+// why. What the upstream reviewed must be what was asked: an upstream that
+// does not know a selector drops it, and bytes that are not UTF-8 come back
+// as others.
+func judge(answer []byte, asked *authorizationv1.SelfSubjectAccessReview) (allowed bool, problem string) {
+	if len(answer) > maxReviewBody {
+		return false, "too long"
+	}
+	var review authorizationv1.SelfSubjectAccessReview
+	if err := utiljson.Unmarshal(answer, &review); err != nil {
+		return false, "not JSON of the expected form"
+	}
+	if review.TypeMeta != asked.TypeMeta {
+		return false, "another kind of object"
+	}
+	if !reflect.DeepEqual(review.Spec, asked.Spec) {
+		return false, "another question"
+	}
+	return review.Status.Allowed && !review.Status.Denied, ""
+}

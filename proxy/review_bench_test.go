@@ -1,0 +1,47 @@
+package proxy
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// benchToken is as long as a service account's token.
+var benchHeader = http.Header{"Authorization": {"Bearer " + strings.Repeat("x", 1000)}}
+
+// BenchmarkIdentify is paid by every request that may be answered from memory.
+func BenchmarkIdentify(b *testing.B) {
+	i := newIdentifier(b)
+	r := &http.Request{Header: benchHeader}
+	b.ReportAllocs()
+	for b.Loop() {
+		_ = i.Identify(r)
+	}
+}
+
+// BenchmarkAllowedHit is a decision that is remembered.
+func BenchmarkAllowedHit(b *testing.B) {
+	r := newReviewer(b, roundTrip(yes), "https://upstream.example", ReviewConfig{TTL: time.Hour}, quietLog())
+	id := newIdentifier(b).Identify(&http.Request{Header: benchHeader})
+	a := Attributes{Verb: "list", Group: "apps", Version: "v1", Resource: "deployments", Namespace: "kube-system"}
+	if allowed, err := r.Allowed(b.Context(), id, a); !allowed || err != nil {
+		b.Fatal(allowed, err)
+	}
+	r.settle()
+	b.ReportAllocs()
+	b.Run("alone", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			_, _ = r.Allowed(b.Context(), id, a)
+		}
+	})
+	b.Run("parallel", func(b *testing.B) {
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				_, _ = r.Allowed(b.Context(), id, a)
+			}
+		})
+	})
+}

@@ -1,0 +1,864 @@
+package proxy
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+)
+
+// roundTrip is a transport in memory.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// reply returns a JSON response.
+func reply(r *http.Request, status int, body string) *http.Response {
+	return &http.Response{
+		StatusCode: status,
+		Header:     http.Header{"Content-Type": {"application/json"}},
+		Body:       io.NopCloser(strings.NewReader(body)),
+		Request:    r,
+	}
+}
+
+// answerReview answers a review as kube-apiserver does: with what was asked
+// and a status.
+func answerReview(r *http.Request, status authorizationv1.SubjectAccessReviewStatus) (*http.Response, error) {
+	var review authorizationv1.SelfSubjectAccessReview
+	body, err := io.ReadAll(r.Body)
+	if err == nil {
+		err = utiljson.Unmarshal(body, &review)
+	}
+	if err != nil {
+		return nil, err
+	}
+	review.Status = status
+	body, err = utiljson.Marshal(review)
+	if err != nil {
+		return nil, err
+	}
+	return reply(r, http.StatusCreated, string(body)), nil
+}
+
+func yes(r *http.Request) (*http.Response, error) {
+	return answerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
+}
+
+func newReviewer(t testing.TB, rt http.RoundTripper, base string, cfg ReviewConfig, log *slog.Logger) *Reviewer {
+	t.Helper()
+	u, err := url.Parse(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := NewReviewer(rt, u, cfg, log)
+	if err != nil {
+		t.Fatalf("NewReviewer: %v", err)
+	}
+	t.Cleanup(r.Close)
+	return r
+}
+
+// quietLog returns a log for tests that do not look at it.
+func quietLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// listPods is what most tests ask for.
+func listPods() Attributes {
+	return Attributes{Verb: "list", Version: "v1", Resource: "pods", Namespace: "ns"}
+}
+
+func TestReviewRequest(t *testing.T) {
+	type request struct {
+		Method, Path  string
+		Authorization []string
+		Spec          authorizationv1.SelfSubjectAccessReviewSpec
+	}
+	var got request
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = request{Method: r.Method, Path: r.URL.Path, Authorization: r.Header["Authorization"]}
+		var review authorizationv1.SelfSubjectAccessReview
+		body, err := io.ReadAll(r.Body)
+		if err == nil {
+			err = utiljson.Unmarshal(body, &review)
+		}
+		if err != nil {
+			t.Errorf("reading the review: %v", err)
+		}
+		got.Spec = review.Spec
+		review.Status.Allowed = true
+		body, err = utiljson.Marshal(review)
+		if err != nil {
+			t.Errorf("writing the review: %v", err)
+		}
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write(body)
+	}))
+	defer server.Close()
+
+	for _, test := range []struct {
+		name       string
+		attributes Attributes
+		want       authorizationv1.ResourceAttributes
+	}{
+		{
+			"namespaced", listPods(),
+			authorizationv1.ResourceAttributes{Verb: "list", Version: "v1", Resource: "pods", Namespace: "ns"},
+		},
+		{
+			"everything",
+			Attributes{
+				Verb: "list", Group: "apps", Version: "v1", Resource: "deployments", Namespace: "ns", Name: "web",
+				LabelSelector: "a in (b,c),!d", FieldSelector: "metadata.name=web",
+			},
+			authorizationv1.ResourceAttributes{
+				Verb: "list", Group: "apps", Version: "v1", Resource: "deployments", Namespace: "ns", Name: "web",
+				LabelSelector: &authorizationv1.LabelSelectorAttributes{RawSelector: "a in (b,c),!d"},
+				FieldSelector: &authorizationv1.FieldSelectorAttributes{RawSelector: "metadata.name=web"},
+			},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := newReviewer(t, http.DefaultTransport, server.URL+"/prefix/", ReviewConfig{}, quietLog())
+			allowed, err := r.Allowed(t.Context(), identify(newIdentifier(t), "Bearer token"), test.attributes)
+			if err != nil || !allowed {
+				t.Fatalf("got %v, %v", allowed, err)
+			}
+			want := request{
+				Method: "POST", Path: "/prefix/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+				Authorization: []string{"Bearer token"},
+				Spec:          authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &test.want},
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("request (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// answers is every way in which an upstream can answer, and what it counts as.
+func answers() []struct {
+	name      string
+	transport roundTrip
+	want      bool
+	fails     bool
+} {
+	const head = `{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1",`
+	const spec = `"spec":{"resourceAttributes":{"namespace":"ns","verb":"list","version":"v1","resource":"pods"}},`
+	const good = head + spec + `"status":{"allowed":true}}`
+	static := func(status int, body string) roundTrip {
+		return func(r *http.Request) (*http.Response, error) { return reply(r, status, body), nil }
+	}
+	status := func(s authorizationv1.SubjectAccessReviewStatus) roundTrip {
+		return func(r *http.Request) (*http.Response, error) { return answerReview(r, s) }
+	}
+	return []struct {
+		name      string
+		transport roundTrip
+		want      bool
+		fails     bool
+	}{
+		{"allowed", yes, true, false},
+		{"allowed, in fixed words", static(201, good), true, false},
+		{"allowed with 200", static(200, good), true, false},
+		{
+			"allowed in spite of an evaluation error",
+			status(authorizationv1.SubjectAccessReviewStatus{Allowed: true, EvaluationError: "role not found"}), true, false,
+		},
+		{"no opinion", status(authorizationv1.SubjectAccessReviewStatus{}), false, false},
+		{"denied", status(authorizationv1.SubjectAccessReviewStatus{Denied: true}), false, false},
+		{"both", status(authorizationv1.SubjectAccessReviewStatus{Allowed: true, Denied: true}), false, false},
+		{"202", static(202, good), false, false},
+		{"204", static(204, ""), false, false},
+		{"400", static(400, good), false, false},
+		{"401", static(401, good), false, false},
+		{"403", static(403, good), false, false},
+		{"404", static(404, good), false, false},
+		{"422", static(422, good), false, false},
+		{"429", static(429, good), false, true},
+		{"500", static(500, good), false, true},
+		{"503", static(503, good), false, true},
+		{"empty body", static(201, ""), false, false},
+		{"garbage", static(201, "<html>allowed</html>"), false, false},
+		{"null", static(201, "null"), false, false},
+		{"an array", static(201, "["+good+"]"), false, false},
+		{"a cut body", static(201, good[:len(good)-1]), false, false},
+		{"two bodies", static(201, good+good), false, false},
+		{"allowed as a string", static(201, strings.Replace(good, "true", `"true"`, 1)), false, false},
+		{"fields in other letters", static(201, strings.Replace(good, `"allowed"`, `"Allowed"`, 1)), false, false},
+		{"wrong kind", static(201, strings.Replace(good, "SelfSubject", "Subject", 1)), false, false},
+		{"wrong group", static(201, strings.Replace(good, "k8s.io/v1", "k8s.io/v1beta1", 1)), false, false},
+		{"no kind", static(201, "{"+spec+`"status":{"allowed":true}}`), false, false},
+		{"no spec", static(201, head+`"status":{"allowed":true}}`), false, false},
+		{"another namespace", static(201, strings.Replace(good, `"ns"`, `"other"`, 1)), false, false},
+		{"another verb", static(201, strings.Replace(good, `"list"`, `"get"`, 1)), false, false},
+		{"a name more", static(201, strings.Replace(good, `"verb"`, `"name":"x","verb"`, 1)), false, false},
+		{"a subresource more", static(201, strings.Replace(good, `"verb"`, `"subresource":"log","verb"`, 1)), false, false},
+		{"a selector more", static(201, strings.Replace(good, `"verb"`, `"labelSelector":{"rawSelector":"a"},"verb"`, 1)), false, false},
+		{"huge body", static(201, good+strings.Repeat(" ", maxReviewBody)), false, false},
+		{"large body", static(201, good+strings.Repeat(" ", maxReviewBody-len(good))), true, false},
+		{"redirect", func(r *http.Request) (*http.Response, error) {
+			resp := reply(r, http.StatusTemporaryRedirect, "")
+			resp.Header.Set("Location", "https://elsewhere.example/")
+			return resp, nil
+		}, false, false},
+		{"no connection", func(*http.Request) (*http.Response, error) { return nil, errors.New("refused") }, false, true},
+		{"a body that breaks", func(r *http.Request) (*http.Response, error) {
+			resp := reply(r, http.StatusCreated, "")
+			resp.Body = io.NopCloser(io.MultiReader(strings.NewReader(good), brokenReader{}))
+			return resp, nil
+		}, false, true},
+	}
+}
+
+// brokenReader is a connection that was cut.
+type brokenReader struct{}
+
+func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+
+func TestReviewAnswers(t *testing.T) {
+	for _, ttl := range []time.Duration{0, time.Hour} {
+		for _, test := range answers() {
+			t.Run(fmt.Sprintf("ttl %v/%s", ttl, test.name), func(t *testing.T) {
+				var requests atomic.Int32
+				counted := roundTrip(func(r *http.Request) (*http.Response, error) {
+					requests.Add(1)
+					return test.transport(r)
+				})
+				r := newReviewer(t, counted, "https://upstream.example", ReviewConfig{TTL: ttl}, quietLog())
+				id := identify(newIdentifier(t), "Bearer token")
+				for range 2 {
+					got, err := r.Allowed(t.Context(), id, listPods())
+					if got != test.want || (err != nil) != test.fails {
+						t.Errorf("got %v, %v; want %v, error %v", got, err, test.want, test.fails)
+					}
+					r.settle()
+				}
+				want := int32(2)
+				if test.want && ttl > 0 {
+					want = 1 // only a yes is remembered
+				}
+				if got := requests.Load(); got != want {
+					t.Errorf("%d requests, want %d", got, want)
+				}
+			})
+		}
+	}
+}
+
+// settle waits until what was added to the cache can be found.
+func (r *Reviewer) settle() { r.decisions.entries.Wait() }
+
+// A real client that gets a redirect would repeat the request, credentials and
+// all, wherever it says.
+func TestReviewDoesNotFollowRedirects(t *testing.T) {
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("followed to %s", r.URL)
+	}))
+	defer elsewhere.Close()
+	server := httptest.NewServer(http.RedirectHandler(elsewhere.URL, http.StatusPermanentRedirect))
+	defer server.Close()
+	r := newReviewer(t, http.DefaultTransport, server.URL, ReviewConfig{}, quietLog())
+	allowed, err := r.Allowed(t.Context(), identify(newIdentifier(t), "Bearer token"), listPods())
+	if allowed || err != nil {
+		t.Errorf("got %v, %v; want a no", allowed, err)
+	}
+}
+
+func TestReviewNotAsked(t *testing.T) {
+	never := roundTrip(func(*http.Request) (*http.Response, error) {
+		t.Error("the upstream was asked")
+		return nil, errors.New("not expected")
+	})
+	known := identify(newIdentifier(t), "Bearer token")
+	for _, test := range []struct {
+		name   string
+		id     Identity
+		change func(*Attributes)
+	}{
+		{"nobody", Identity{}, func(*Attributes) {}},
+		{"no verb", known, func(a *Attributes) { a.Verb = "" }},
+		{"no version, which would mean all", known, func(a *Attributes) { a.Version = "" }},
+		{"no resource", known, func(a *Attributes) { a.Resource = "" }},
+	} {
+		for _, ttl := range []time.Duration{0, time.Hour} {
+			t.Run(fmt.Sprintf("%s, ttl %v", test.name, ttl), func(t *testing.T) {
+				r := newReviewer(t, never, "https://upstream.example", ReviewConfig{TTL: ttl}, quietLog())
+				a := listPods()
+				test.change(&a)
+				if allowed, err := r.Allowed(t.Context(), test.id, a); allowed || err != nil {
+					t.Errorf("got %v, %v; want a no", allowed, err)
+				}
+			})
+		}
+	}
+}
+
+// What cannot be said in JSON comes back as something else, and is a no.
+func TestReviewOfBytesThatAreNotText(t *testing.T) {
+	r := newReviewer(t, roundTrip(yes), "https://upstream.example", ReviewConfig{TTL: time.Hour}, quietLog())
+	a := listPods()
+	a.LabelSelector = "a=\xff"
+	if allowed, err := r.Allowed(t.Context(), identify(newIdentifier(t), "Bearer token"), a); allowed || err != nil {
+		t.Errorf("got %v, %v; want a no", allowed, err)
+	}
+}
+
+func TestReviewKeepsTheSecret(t *testing.T) {
+	const secret = "s3cr3t"
+	for _, test := range answers() {
+		t.Run(test.name, func(t *testing.T) {
+			var logged syncBuffer
+			log := slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
+			r := newReviewer(t, test.transport, "https://user:s3cr3t@upstream.example", ReviewConfig{}, log)
+			_, err := r.Allowed(t.Context(), identify(newIdentifier(t), "Bearer "+secret), listPods())
+			for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
+				if got := fmt.Sprintf(verb, err); strings.Contains(got, secret) {
+					t.Errorf("%s of the error: %s", verb, got)
+				}
+			}
+			if got := logged.String(); strings.Contains(got, secret) {
+				t.Errorf("log: %s", got)
+			}
+		})
+	}
+}
+
+// A header value that a transport refuses to send is not in its complaint.
+func TestReviewKeepsASecretThatCannotBeSent(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	r := newReviewer(t, http.DefaultTransport, server.URL, ReviewConfig{}, quietLog())
+	_, err := r.Allowed(t.Context(), identify(newIdentifier(t), "Bearer s3cr3t\r\nX: y"), listPods())
+	if err == nil || strings.Contains(fmt.Sprintf("%v %+v %#v", err, err, err), "s3cr3t") {
+		t.Errorf("got %v; want an error without the credential", err)
+	}
+}
+
+// syncBuffer is a buffer for logs of several goroutines.
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf strings.Builder
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// upstream is an authorizer in memory whose answers take as long as they are
+// told to.
+type upstream struct {
+	requests atomic.Int32
+	denies   atomic.Bool
+	takes    time.Duration
+}
+
+func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
+	u.requests.Add(1)
+	status := authorizationv1.SubjectAccessReviewStatus{Allowed: !u.denies.Load()}
+	if u.takes > 0 {
+		select {
+		case <-time.After(u.takes):
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		}
+	}
+	return answerReview(r, status)
+}
+
+// expect asks once and compares.
+func expect(t *testing.T, r *Reviewer, id Identity, a Attributes, want bool) {
+	t.Helper()
+	got, err := r.Allowed(t.Context(), id, a)
+	if err != nil {
+		t.Errorf("error: %v", err)
+	}
+	if got != want {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	r.settle()
+}
+
+func TestReviewTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ttl, takes = 10 * time.Second, 4 * time.Second
+		u := &upstream{takes: takes}
+		r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: ttl}, quietLog())
+		id := identify(newIdentifier(t), "Bearer token")
+		expect(t, r, id, listPods(), true)
+
+		// The right is taken away as soon as the answer is on its way. The age
+		// of a decision counts from when it was asked for.
+		u.denies.Store(true)
+		time.Sleep(ttl - takes - time.Nanosecond)
+		expect(t, r, id, listPods(), true)
+		if got := u.requests.Load(); got != 1 {
+			t.Fatalf("%d requests before the TTL, want 1", got)
+		}
+		time.Sleep(time.Nanosecond)
+		expect(t, r, id, listPods(), false)
+		expect(t, r, id, listPods(), false)
+		if got := u.requests.Load(); got != 3 {
+			t.Errorf("%d requests, want 3: a no is not remembered", got)
+		}
+	})
+}
+
+// An answer that took longer than the TTL is old when it comes.
+func TestReviewSlowerThanItsTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{takes: 4 * time.Second}
+		r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: 3 * time.Second}, quietLog())
+		id := identify(newIdentifier(t), "Bearer token")
+		var all sync.WaitGroup
+		all.Go(func() { expect(t, r, id, listPods(), true) }) // asked by itself: as fresh as can be
+		time.Sleep(2 * time.Second)
+		u.denies.Store(true)
+		// This caller joins the review, whose yes is four seconds old when it
+		// comes; so it asks again.
+		all.Go(func() { expect(t, r, id, listPods(), false) })
+		all.Wait()
+		if got := u.requests.Load(); got != 2 {
+			t.Errorf("%d requests, want 2", got)
+		}
+	})
+}
+
+func TestReviewFlush(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{}
+		r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: time.Hour}, quietLog())
+		id := identify(newIdentifier(t), "Bearer token")
+		expect(t, r, id, listPods(), true)
+		expect(t, r, id, listPods(), true)
+		r.Flush()
+		u.denies.Store(true)
+		expect(t, r, id, listPods(), false)
+		u.denies.Store(false)
+		expect(t, r, id, listPods(), true)
+		u.denies.Store(true)
+		expect(t, r, id, listPods(), true) // a new decision takes the old one's place
+		if got := u.requests.Load(); got != 3 {
+			t.Errorf("%d requests, want 3", got)
+		}
+	})
+}
+
+// A yes that was decided before a flush is worth nothing after it, whoever
+// waits for it.
+func TestReviewFlushDuringAFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{takes: 2 * time.Second}
+		r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: time.Hour}, quietLog())
+		id := identify(newIdentifier(t), "Bearer token")
+		var all sync.WaitGroup
+		all.Go(func() { expect(t, r, id, listPods(), false) })
+		time.Sleep(time.Second) // decided, not yet answered
+		u.denies.Store(true)
+		r.Flush()
+		all.Go(func() { expect(t, r, id, listPods(), false) }) // does not join
+		all.Wait()
+		// The first one's review, and one for its second attempt and the other.
+		if got := u.requests.Load(); got != 2 {
+			t.Errorf("%d requests, want 2", got)
+		}
+		expect(t, r, id, listPods(), false)
+	})
+}
+
+func TestReviewGivesUpWhenItIsFlushedForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r *Reviewer
+		r = newReviewer(t, roundTrip(func(req *http.Request) (*http.Response, error) {
+			r.Flush()
+			return yes(req)
+		}), "https://upstream.example", ReviewConfig{TTL: time.Hour}, quietLog())
+		allowed, err := r.Allowed(t.Context(), identify(newIdentifier(t), "Bearer token"), listPods())
+		if allowed || !errors.Is(err, errReviewsUnsettled) {
+			t.Errorf("got %v, %v", allowed, err)
+		}
+	})
+}
+
+func TestReviewSingleFlight(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		ttl  time.Duration
+		want int32
+	}{
+		{"one for all", time.Minute, 1},
+		{"one for each without a TTL", 0, 50},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				u := &upstream{takes: time.Second}
+				r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: test.ttl}, quietLog())
+				i := newIdentifier(t)
+				var all sync.WaitGroup
+				for range 50 {
+					all.Go(func() { expect(t, r, identify(i, "Bearer token"), listPods(), true) })
+				}
+				all.Wait()
+				if got := u.requests.Load(); got != test.want {
+					t.Errorf("%d requests, want %d", got, test.want)
+				}
+			})
+		})
+	}
+}
+
+func TestReviewFlightsAreNotShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{takes: time.Second}
+		r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: time.Minute}, quietLog())
+		i := newIdentifier(t)
+		other := listPods()
+		other.Namespace = "other"
+		var all sync.WaitGroup
+		for _, token := range []string{"Bearer a", "Bearer b"} {
+			for _, a := range []Attributes{listPods(), other} {
+				all.Go(func() { expect(t, r, identify(i, token), a, true) })
+			}
+		}
+		all.Wait()
+		if got := u.requests.Load(); got != 4 {
+			t.Errorf("%d requests, want 4", got)
+		}
+	})
+}
+
+// The caller who was first and leaves takes nobody else's answer away, and the
+// one who leaves does not wait.
+func TestReviewOutlivesTheCallerWhoWasFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{takes: 5 * time.Second}
+		r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: time.Minute}, quietLog())
+		id := identify(newIdentifier(t), "Bearer token")
+		first, leave := context.WithCancel(t.Context())
+		began := time.Now()
+		var all sync.WaitGroup
+		all.Go(func() {
+			allowed, err := r.Allowed(first, id, listPods())
+			if allowed || !errors.Is(err, context.Canceled) {
+				t.Errorf("the first: got %v, %v", allowed, err)
+			}
+			if waited := time.Since(began); waited != time.Second {
+				t.Errorf("the first left after %v", waited)
+			}
+		})
+		synctest.Wait()
+		all.Go(func() { expect(t, r, id, listPods(), true) })
+		time.Sleep(time.Second)
+		leave()
+		all.Wait()
+		if waited := time.Since(began); waited != 5*time.Second {
+			t.Errorf("the second waited %v", waited)
+		}
+		if got := u.requests.Load(); got != 1 {
+			t.Errorf("%d requests, want 1", got)
+		}
+	})
+}
+
+func TestReviewTimeout(t *testing.T) {
+	for _, ttl := range []time.Duration{0, time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			u := &upstream{takes: time.Hour}
+			r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: ttl, Timeout: 3 * time.Second}, quietLog())
+			began := time.Now()
+			allowed, err := r.Allowed(t.Context(), identify(newIdentifier(t), "Bearer token"), listPods())
+			if allowed || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("got %v, %v", allowed, err)
+			}
+			if waited := time.Since(began); waited != 3*time.Second {
+				t.Errorf("waited %v", waited)
+			}
+		})
+	}
+}
+
+// However many ask at once, the upstream sees a bounded number at a time, the
+// next wait their turn, and the rest is turned away.
+func TestReviewsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const callers = maxReviewsAtOnce + maxReviewsWaiting + 10
+		u := &upstream{takes: time.Minute}
+		r := newReviewer(t, u, "https://upstream.example",
+			ReviewConfig{TTL: time.Hour, Timeout: 30 * time.Second}, quietLog())
+		i := newIdentifier(t)
+		var full, late atomic.Int32
+		var all sync.WaitGroup
+		for n := range callers {
+			all.Go(func() {
+				_, err := r.Allowed(t.Context(), identify(i, fmt.Sprintf("Bearer %d", n)), listPods())
+				switch {
+				case errors.Is(err, errReviewsFull):
+					full.Add(1)
+				case errors.Is(err, context.DeadlineExceeded):
+					late.Add(1)
+				default:
+					t.Errorf("got error %v", err)
+				}
+			})
+		}
+		all.Wait()
+		type counts struct{ Sent, Full, Late int32 }
+		want := counts{Sent: maxReviewsAtOnce, Full: 10, Late: callers - 10}
+		got := counts{Sent: u.requests.Load(), Full: full.Load(), Late: late.Load()}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if len(r.pending) != 0 || len(r.sending) != 0 {
+			t.Errorf("places not given back: %d, %d", len(r.pending), len(r.sending))
+		}
+	})
+}
+
+func TestReviewAfterClose(t *testing.T) {
+	u := &upstream{}
+	r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: time.Hour}, quietLog())
+	id := identify(newIdentifier(t), "Bearer token")
+	expect(t, r, id, listPods(), true)
+	r.Close()
+	u.denies.Store(true)
+	if allowed, err := r.Allowed(t.Context(), id, listPods()); allowed || err != nil {
+		t.Errorf("got %v, %v; want the upstream's no", allowed, err)
+	}
+}
+
+// Closing, flushing, asking: in any order and at once.
+func TestReviewCloseAgainstUse(t *testing.T) {
+	for range 20 {
+		r := newReviewer(t, &upstream{}, "https://upstream.example",
+			ReviewConfig{TTL: time.Hour, MaxEntries: 8}, quietLog())
+		i := newIdentifier(t)
+		var all sync.WaitGroup
+		for n := range 8 {
+			all.Go(func() {
+				for m := range 50 {
+					a := listPods()
+					a.Namespace = fmt.Sprint(m % 10)
+					if allowed, err := r.Allowed(t.Context(), identify(i, fmt.Sprint(n)), a); !allowed || err != nil {
+						t.Errorf("got %v, %v", allowed, err)
+					}
+				}
+			})
+		}
+		all.Go(r.Flush)
+		all.Go(r.Close)
+		all.Go(r.Close)
+		all.Wait()
+	}
+}
+
+// decodeKey reads a decision's key, so that it can be shown to hold everything.
+func decodeKey(key string) (identityKey, Attributes, error) {
+	var id identityKey
+	if len(key) < len(id) {
+		return id, Attributes{}, errors.New("too short")
+	}
+	rest := []byte(key[copy(id[:], key):])
+	var a Attributes
+	for _, field := range a.fields() {
+		length, n := binary.Uvarint(rest)
+		if n <= 0 || length > uint64(len(rest)-n) {
+			return id, a, errors.New("bad length")
+		}
+		*field = string(rest[n : n+int(length)])
+		rest = rest[n+int(length):]
+	}
+	if len(rest) > 0 {
+		return id, a, errors.New("too long")
+	}
+	return id, a, nil
+}
+
+// fields points to every attribute, in the order of the key.
+func (a *Attributes) fields() []*string {
+	return []*string{
+		&a.Verb, &a.Group, &a.Version, &a.Resource, &a.Namespace, &a.Name, &a.LabelSelector, &a.FieldSelector,
+	}
+}
+
+// An attribute that is added to the struct must be added to the key.
+func TestDecisionKeyHasEveryAttribute(t *testing.T) {
+	var a Attributes
+	if got, want := reflect.TypeOf(a).NumField(), len(a.fields()); got != want {
+		t.Fatalf("Attributes has %d fields, the key %d", got, want)
+	}
+	for n, field := range a.fields() {
+		*field = fmt.Sprint(n)
+	}
+	_, got, err := decodeKey(decisionKey(Identity{}, a))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(a, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// No two questions share a key: values are moved between neighbouring fields,
+// joined with what separates them, and put where lengths are.
+func TestDecisionKeysAreNotConfused(t *testing.T) {
+	values := []string{"", "a", "ab", "b", "/", "a/", "\x00", "\x01", "\x01a", "\x00\x01a", strings.Repeat("a", 127), strings.Repeat("a", 128)}
+	i := newIdentifier(t)
+	identities := map[string]Identity{
+		"nobody": {}, "a": identify(i, "a"), "b": identify(i, "b"), "a again": identify(newIdentifier(t), "a"),
+	}
+	seen := make(map[string]string)
+	add := func(name string, id Identity, a Attributes) {
+		question := fmt.Sprintf("%s asks %q", name, a)
+		key := decisionKey(id, a)
+		if other, ok := seen[key]; ok && other != question {
+			t.Errorf("one key for two questions:\n%s\n%s", question, other)
+		}
+		seen[key] = question
+	}
+	for name, id := range identities {
+		for first := range len(new(Attributes).fields()) {
+			for second := range first {
+				for _, x := range values {
+					for _, y := range values {
+						var a Attributes
+						*a.fields()[first], *a.fields()[second] = x, y
+						add(name, id, a)
+					}
+				}
+			}
+		}
+	}
+	// 28 pairs of fields with 11 values that are not empty in each, 8 fields
+	// with one such value, and nothing at all; from each of four.
+	if want := 4 * (28*11*11 + 8*11 + 1); len(seen) != want {
+		t.Errorf("%d keys for %d questions", len(seen), want)
+	}
+}
+
+func FuzzDecisionKey(f *testing.F) {
+	f.Add([]byte{}, "list", "", "v1", "pods", "ns", "", "a=b", "c=d")
+	f.Add([]byte("key"), "\x01a", "a", "\x00", "", "\xff", "/", "a,b", strings.Repeat("x", 300))
+	f.Fuzz(func(t *testing.T, mac []byte, verb, group, version, resource, namespace, name, labels, fields string) {
+		var id Identity
+		copy(id.key[:], mac)
+		a := Attributes{verb, group, version, resource, namespace, name, labels, fields}
+		gotID, got, err := decodeKey(decisionKey(id, a))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(a, got); diff != "" || gotID != id.key {
+			t.Errorf("the key says something else (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// Ristretto finds entries by hashes. Here all keys have the same, and still
+// nobody is given another's decision.
+func TestDecisionsOfEqualHashes(t *testing.T) {
+	c, err := newHashedDecisionCache(100, func(string) (uint64, uint64) { return 1, 1 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	now := time.Now()
+	c.add("mine", 0, now.Add(time.Hour), now)
+	c.entries.Wait()
+	if d, ok := c.entries.Get("yours"); !ok || d.key != "mine" {
+		t.Fatalf("the hashes do not collide: got %v, %v", d, ok)
+	}
+	if !c.has("mine", now) {
+		t.Error("the decision is not found")
+	}
+	if c.has("yours", now) {
+		t.Error("another key's decision was used")
+	}
+	c.add("yours", 0, now.Add(time.Hour), now)
+	c.entries.Wait()
+	if c.has("mine", now) || !c.has("yours", now) {
+		t.Error("the newer decision did not take the place")
+	}
+}
+
+// A decision is used before it expires and in its epoch, whatever ristretto
+// holds.
+func TestDecisionsExpire(t *testing.T) {
+	c, err := newDecisionCache(100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	now := time.Now()
+	const key = "key"
+	_ = c.entries.Set(key, decision{key: key, expires: now.Add(time.Second)}, 1) // for ever, as ristretto sees it
+	c.entries.Wait()
+	for _, test := range []struct {
+		name string
+		at   time.Time
+		want bool
+	}{
+		{"now", now, true},
+		{"just before", now.Add(time.Second - 1), true},
+		{"just then", now.Add(time.Second), false},
+		{"after", now.Add(time.Minute), false},
+	} {
+		if got := c.has(key, test.at); got != test.want {
+			t.Errorf("%s: got %v", test.name, got)
+		}
+	}
+	c.flush()
+	if c.has(key, now) {
+		t.Error("used after a flush")
+	}
+	c.add(key, 0, now.Add(time.Hour), now)
+	c.add("expired", 1, now, now)
+	c.entries.Wait()
+	if c.has(key, now) || c.has("expired", now.Add(-time.Hour)) {
+		t.Error("added with an old epoch, or when it had expired")
+	}
+}
+
+func TestDecisionsAreBounded(t *testing.T) {
+	const size = 50
+	long := strings.Repeat("x", 3*entryBytes)
+	c, err := newDecisionCache(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	now := time.Now()
+	for n := range 100 * size {
+		c.add(fmt.Sprint(long, n), 0, now.Add(time.Hour), now)
+		if n%size == 0 {
+			c.entries.Wait()
+		}
+	}
+	c.entries.Wait()
+	held := 0
+	c.entries.IterValues(func(decision) bool { held++; return false })
+	if held == 0 || held > size/4 {
+		t.Errorf("%d decisions of four units each in a cache of %d", held, size)
+	}
+}

@@ -1,0 +1,52 @@
+package proxy
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// WriteStatus answers r with a metav1.Status of a failure, in JSON, with the
+// members and headers of one that kube-apiserver writes, so that every
+// Kubernetes client shows the message to its user. Headers already set on w are
+// kept. The message must not hold a credential; a full stop at its end and a
+// hint at what to do are welcome.
+//
+// It is for what listproxy refuses for itself. What the API server has to say is
+// forwarded, never rebuilt.
+func WriteStatus(w http.ResponseWriter, r *http.Request, code int, reason metav1.StatusReason, message string) {
+	body := encodeStatus(code, reason, message)
+	setStatusHeaders(w.Header(), body)
+	w.WriteHeader(code)
+	if r.Method == http.MethodHead {
+		return
+	}
+	// An error means that the client has gone; there is nobody left to tell.
+	_, _ = w.Write(body)
+}
+
+// encodeStatus returns the JSON of a failure, with the newline at its end that
+// kube-apiserver's encoder writes.
+func encodeStatus(code int, reason metav1.StatusReason, message string) []byte {
+	body, err := json.Marshal(metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusFailure,
+		Message:  message,
+		Reason:   reason,
+		Code:     int32(code),
+	})
+	if err != nil {
+		// A Status of strings and a number can always be encoded.
+		body = []byte(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure"}`)
+	}
+	return append(body, '\n')
+}
+
+// setStatusHeaders sets the headers that belong to a body from encodeStatus.
+func setStatusHeaders(h http.Header, body []byte) {
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	h.Set("Cache-Control", "no-cache, private")
+}

@@ -1,0 +1,187 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+const (
+	dialTimeout           = 30 * time.Second
+	keepAlive             = 30 * time.Second
+	tlsHandshakeTimeout   = 10 * time.Second
+	expectContinueTimeout = time.Second
+	idleConnTimeout       = 90 * time.Second
+	// After sendPingTimeout without a frame the upstream is asked whether it is
+	// still there; after pingTimeout without an answer the connection and all
+	// watches on it end, so that clients notice a vanished API server.
+	sendPingTimeout = 30 * time.Second
+	pingTimeout     = 15 * time.Second
+	// maxIdleConns bounds idle connections. Only an upstream without HTTP/2, and
+	// upgrades that it refused, need more than a few.
+	maxIdleConns = 256
+	// streamReceiveBuffer bounds what one response may hold in memory while its
+	// client does not read.
+	streamReceiveBuffer = 1 << 20
+)
+
+// Upstream is the way to the API server for other people's requests: its
+// address, the means to verify that it is the right one, and no credentials at
+// all. It is immutable and safe for concurrent use.
+type Upstream struct {
+	base     *url.URL // path prefix without a trailing slash
+	requests *http.Transport
+	upgrades *http.Transport
+}
+
+// NewUpstream returns the way to the API server that cfg names. Of cfg it uses
+// the host, with a path prefix if it has one, the CA, the server name, whether
+// to verify at all, the network proxy and the dialer. It uses none of the
+// credentials, and fails rather than return an Upstream that holds one.
+//
+// The host must be reached over TLS: callers' tokens pass here.
+func NewUpstream(cfg *rest.Config) (*Upstream, error) {
+	base, err := upstreamBase(cfg)
+	if err != nil {
+		return nil, err
+	}
+	tlsConfig, err := anonymousTLSConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("TLS configuration for the API server at %s: %w", base.Host, err)
+	}
+
+	requests := newTransport(cfg, tlsConfig)
+	requests.Protocols.SetHTTP2(true)
+	requests.HTTP2 = &http.HTTP2Config{
+		SendPingTimeout:           sendPingTimeout,
+		PingTimeout:               pingTimeout,
+		MaxReceiveBufferPerStream: streamReceiveBuffer,
+	}
+	// Connections can only be taken over, which is what an upgrade is, in
+	// HTTP/1.1.
+	upgrades := newTransport(cfg, tlsConfig.Clone())
+
+	up := &Upstream{base: base, requests: requests, upgrades: upgrades}
+	if err := up.verifyAnonymous(); err != nil {
+		return nil, fmt.Errorf("the transport for callers' requests is not anonymous, this is a defect of listproxy: %w", err)
+	}
+	return up, nil
+}
+
+// URL returns the API server's base URL. Its path is the prefix of every
+// request's path, without a trailing slash, and mostly empty.
+func (u *Upstream) URL() *url.URL {
+	base := *u.base
+	return &base
+}
+
+// RoundTripper returns the transport for requests that are not upgrades: HTTP/2
+// if the upstream speaks it. It follows no redirects, changes no headers and
+// decompresses nothing.
+func (u *Upstream) RoundTripper() http.RoundTripper { return u.requests }
+
+// UpgradeRoundTripper returns the transport for requests that ask to take the
+// connection over. It speaks HTTP/1.1 only.
+func (u *Upstream) UpgradeRoundTripper() http.RoundTripper { return u.upgrades }
+
+func upstreamBase(cfg *rest.Config) (*url.URL, error) {
+	base, _, err := rest.DefaultServerUrlFor(cfg)
+	if err != nil {
+		// The error may quote the host, which may hold a password.
+		return nil, errors.New("the API server's address in the client configuration is not a URL: write it as https://host:port")
+	}
+	switch {
+	case base.User != nil:
+		return nil, fmt.Errorf("the API server's URL %s holds a user or password: callers' requests must not carry it, remove it", base.Redacted())
+	case base.Scheme != "https":
+		return nil, fmt.Errorf("the API server's URL %s is not https: callers' tokens would be readable on the way, use https", base.Redacted())
+	case base.RawQuery != "" || base.Fragment != "":
+		return nil, fmt.Errorf("the API server's URL on %s has a query or a fragment: write it as https://host:port/prefix", base.Host)
+	}
+	raw := strings.TrimRight(base.EscapedPath(), "/")
+	path, err := url.PathUnescape(raw)
+	if err != nil {
+		return nil, fmt.Errorf("the path of the API server's URL on %s: %w", base.Host, err)
+	}
+	return &url.URL{Scheme: base.Scheme, Host: base.Host, Path: path, RawPath: raw}, nil
+}
+
+// anonymousTLSConfig returns how to verify the API server, and nothing to
+// identify the proxy by.
+func anonymousTLSConfig(cfg *rest.Config) (*tls.Config, error) {
+	anonymous := rest.AnonymousClientConfig(cfg)
+	anonymous.NextProtos = nil // each transport sets its own
+	tlsConfig, err := rest.TLSConfigFor(anonymous)
+	if err != nil {
+		return nil, err
+	}
+	if tlsConfig == nil { // the system's CAs and all defaults
+		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	return tlsConfig, nil
+}
+
+// newTransport returns a transport for HTTP/1.1, as its Protocols say.
+func newTransport(cfg *rest.Config, tlsConfig *tls.Config) *http.Transport {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	proxy := cfg.Proxy
+	if proxy == nil {
+		proxy = http.ProxyFromEnvironment // as client-go does
+	}
+	return &http.Transport{
+		Proxy:                 proxy,
+		DialContext:           dialer(cfg),
+		TLSClientConfig:       tlsConfig,
+		TLSHandshakeTimeout:   tlsHandshakeTimeout,
+		ExpectContinueTimeout: expectContinueTimeout,
+		IdleConnTimeout:       idleConnTimeout,
+		MaxIdleConns:          maxIdleConns,
+		MaxIdleConnsPerHost:   maxIdleConns,
+		// Clients get what they asked for, and the bytes that were sent.
+		DisableCompression: true,
+		Protocols:          protocols,
+	}
+}
+
+func dialer(cfg *rest.Config) func(ctx context.Context, network, address string) (net.Conn, error) {
+	dial := cfg.Dial
+	if dial == nil {
+		return (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext
+	}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+		defer cancel()
+		return dial(ctx, network, address)
+	}
+}
+
+// verifyAnonymous looks at what has been built, and not at what it was built
+// from: a change in client-go or here that lets a credential in is noticed at
+// the start, and not by whoever borrows it.
+func (u *Upstream) verifyAnonymous() error {
+	if u.base.User != nil {
+		return errors.New("its URL holds a user")
+	}
+	for _, transport := range []*http.Transport{u.requests, u.upgrades} {
+		switch tlsConfig := transport.TLSClientConfig; {
+		case tlsConfig == nil:
+			return errors.New("it has no TLS configuration of its own")
+		case len(tlsConfig.Certificates) > 0 || tlsConfig.GetClientCertificate != nil:
+			return errors.New("it holds a client certificate")
+		case transport.DialTLSContext != nil:
+			return errors.New("it makes its TLS connections in a way that cannot be checked")
+		case transport.ProxyConnectHeader != nil || transport.GetProxyConnectHeader != nil:
+			return errors.New("it adds headers for a network proxy")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,131 @@
+package snapshot
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/btree"
+)
+
+// Limits bound what a collection keeps and believes.
+type Limits struct {
+	// History is how far back states are kept.
+	History time.Duration
+	// Silence is how long the newest state is given without a sign of life of the upstream.
+	Silence time.Duration
+	// Wait is how long a request waits for the feed to reach its revision.
+	Wait time.Duration
+}
+
+// Collection is one resource in one representation, and what is known of it. Its methods are
+// safe for concurrent use; reading takes no lock.
+type Collection struct {
+	resource Resource
+	limits   Limits
+	budget   *budget
+	counters counters
+
+	view atomic.Pointer[View]
+	// lastUse is when a request last asked, in Unix nanoseconds.
+	lastUse atomic.Int64
+	// demand tells the feed that somebody waits for a revision it has not reached.
+	demand chan struct{}
+
+	// mu is held by the writers of what follows: the feed and the janitor.
+	mu sync.Mutex
+	// highest is the highest revision ever heard of from this storage.
+	highest uint64
+	// versions is the writers' handle; views hold clones.
+	versions *btree.BTreeG[*version]
+	// accounts are the bytes of each span of the current view.
+	accounts []int64
+	// marks remember which revision was reached when, so that history can be cut by time.
+	marks []mark
+}
+
+func newCollection(r Resource, limits Limits, b *budget) *Collection {
+	c := &Collection{
+		resource: r,
+		limits:   limits,
+		budget:   b,
+		demand:   make(chan struct{}, 1),
+		versions: btree.NewG(degree, versionLess),
+	}
+	c.touch()
+	c.view.Store(&View{absence: Warming, versions: c.versions.Clone(), next: make(chan struct{})})
+	return c
+}
+
+// Resource says what the collection holds.
+func (c *Collection) Resource() Resource { return c.resource }
+
+// Latest returns the newest state, at revision atLeast or later: what Any (atLeast 0) and
+// NotOlderThan ask for. It waits a bounded time for the feed to get there.
+func (c *Collection) Latest(ctx context.Context, atLeast uint64) (Snapshot, Absence) {
+	return c.await(ctx, func(v *View) (Snapshot, Absence) {
+		return v.latest(time.Now(), c.limits.Silence, atLeast)
+	})
+}
+
+// Exact returns the state at revision rev: what Exact and continuations ask for. It waits a
+// bounded time for the feed to get there.
+func (c *Collection) Exact(ctx context.Context, rev uint64) (Snapshot, Absence) {
+	return c.await(ctx, func(v *View) (Snapshot, Absence) { return v.exact(rev) })
+}
+
+// await asks the view and, while the answer is Ahead, the views that follow, for a bounded
+// time. Then it tells the feed that a newer revision is wanted.
+func (c *Collection) await(ctx context.Context, ask func(*View) (Snapshot, Absence)) (Snapshot, Absence) {
+	c.touch()
+	v := c.view.Load()
+	snap, absence := ask(v)
+	if absence != Ahead {
+		return snap, absence
+	}
+	timer := time.NewTimer(c.limits.Wait)
+	defer timer.Stop()
+	for absence == Ahead {
+		select {
+		case <-v.next:
+			v = c.view.Load()
+			snap, absence = ask(v)
+		case <-timer.C:
+			select {
+			case c.demand <- struct{}{}:
+			default: // it knows already
+			}
+			return snap, absence
+		case <-ctx.Done():
+			return snap, absence
+		}
+	}
+	return snap, absence
+}
+
+func (c *Collection) touch() { c.lastUse.Store(time.Now().UnixNano()) }
+
+// idle is how long no request has asked for the collection.
+func (c *Collection) idle(now time.Time) time.Duration {
+	return now.Sub(time.Unix(0, c.lastUse.Load()))
+}
+
+// AwaitFirst waits for a newest state, at most for a time, and returns why there is none.
+func (c *Collection) AwaitFirst(ctx context.Context, atMost time.Duration) Absence {
+	timer := time.NewTimer(atMost)
+	defer timer.Stop()
+	for {
+		v := c.view.Load()
+		if v.absence == Known {
+			return Known
+		}
+		select {
+		case <-v.next:
+		case <-timer.C:
+			return v.absence
+		case <-ctx.Done():
+			return v.absence
+		}
+	}
+}

@@ -1,0 +1,36 @@
+// Package snapshot holds what listproxy knows of the upstream, and how it knows it.
+//
+// A [Collection] is one resource in one representation. Its feed (one goroutine) reads the
+// upstream's own bytes: it learns the frame of a list, loads a complete state, follows a
+// watch, and resumes it in place when it breaks. Every change makes a new immutable [View],
+// published through one atomic pointer, so readers take no lock and never wait for the feed.
+//
+// # What is known
+//
+// A span is an interval of revisions [from, to] over which the feed is known to be complete.
+// Invariants, which the tests attack:
+//
+//   - A span is opened by one complete state at one revision, never by parts of two.
+//   - Inside a span every change of the resource is in the history, in the order of revisions.
+//     The state at X is the newest version at or before X.
+//   - to advances only by what a stream that was started at or before to has delivered
+//     (an event, a bookmark), or by a read at the upstream that says nothing happened.
+//   - Losing the stream without resuming it at to closes the span for ever. Between two spans
+//     nothing is known, and nothing is answered.
+//   - An event that cannot be decoded, comes out of order or does not fit the state (an object
+//     added twice, an unknown one modified) drops everything that the collection holds.
+//   - A revision below the highest one seen means that the upstream's storage is another one:
+//     everything is dropped.
+//   - The newest state (for Any and NotOlderThan) is given only while the span is live: its
+//     last sign of life from the upstream is younger than a bound. History (for Exact and
+//     continuations) stays true when the upstream is silent.
+//
+// An [Absence] says why a state is not known; it is the reason with which the request is
+// forwarded.
+//
+// # Bytes
+//
+// An object's bytes are stored once, in the form in which a list holds them, cut out of what
+// the upstream sent and never encoded again. The [Frame] around them is learned from a real
+// list, and accepted only if rendering that list with it gives the same bytes.
+package snapshot

@@ -1,0 +1,176 @@
+package snapshot
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Resource names a collection: a resource as the upstream serves it, in one representation.
+// All of it is the key; two collections never share bytes.
+type Resource struct {
+	schema.GroupVersionResource
+	Namespaced bool
+	// Accept is the media type in which the upstream is asked for this representation.
+	Accept string
+}
+
+// JSON is the Accept of the JSON representation.
+const JSON = "application/json"
+
+func (r Resource) String() string {
+	return fmt.Sprintf("%s (%s)", r.GroupVersionResource.GroupResource(), r.Accept)
+}
+
+// path of the resource, whole or in one namespace.
+func (r Resource) path(namespace string) string {
+	p := "/api/" + r.Version
+	if r.Group != "" {
+		p = "/apis/" + r.Group + "/" + r.Version
+	}
+	if namespace != "" {
+		p += "/namespaces/" + namespace
+	}
+	return p + "/" + r.Resource
+}
+
+// source reads one resource from the upstream, with the proxy's own credentials.
+type source struct {
+	client   *http.Client
+	base     *url.URL
+	resource Resource
+}
+
+const (
+	// answerTimeout bounds a list, and the time until a watch begins to answer.
+	answerTimeout = 60 * time.Second
+	// maxList bounds the body of one page.
+	maxList = 1 << 30
+	// initialLimit is the page size of a paginated initial load. kube-apiserver 1.36 walks all
+	// that remains behind every page, so small pages are dear.
+	initialLimit = 2000
+	// probeNamespace and probeName address one key that cannot exist: no name may hold a '~'.
+	probeNamespace = "default"
+	probeName      = "~listproxy-probe"
+)
+
+// answerError is an answer of the upstream that is not a 200.
+type answerError struct {
+	code    int
+	reason  metav1.StatusReason
+	message string
+}
+
+func (e *answerError) Error() string {
+	return fmt.Sprintf("the upstream answered %d %s: %s", e.code, e.reason, e.message)
+}
+
+// answered reports whether err is the upstream's answer with one of these status codes.
+func answered(err error, codes ...int) bool {
+	var answer *answerError
+	if !errors.As(err, &answer) {
+		return false
+	}
+	for _, code := range codes {
+		if answer.code == code {
+			return true
+		}
+	}
+	return false
+}
+
+// get sends a request and returns the answer if it is a 200.
+func (s *source) get(ctx context.Context, namespace string, query url.Values) (*http.Response, error) {
+	u := s.base.JoinPath(s.resource.path(namespace))
+	u.RawQuery = query.Encode()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", s.resource.Accept)
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("asking the upstream for %s: %w", s.resource, err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	answer := &answerError{code: resp.StatusCode}
+	if body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10)); err == nil {
+		var status metav1.Status
+		if json.Unmarshal(body, &status) == nil {
+			answer.reason, answer.message = status.Reason, status.Message
+		}
+	}
+	return nil, answer
+}
+
+// list reads a whole list into memory.
+func (s *source) list(ctx context.Context, namespace string, query url.Values) ([]byte, http.Header, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	resp, err := s.get(ctx, namespace, query)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxList+1))
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading a list of %s: %w", s.resource, err)
+	}
+	if len(body) > maxList {
+		return nil, nil, fmt.Errorf("a list of %s has more than %d bytes", s.resource, maxList)
+	}
+	return body, resp.Header, nil
+}
+
+// probe reads a single name that cannot exist, with MostRecent. It costs the upstream one key,
+// and makes its watch cache ask etcd how far it is; the answer carries the current revision.
+// (A limit=1 list would not do: kube-apiserver 1.36 walks all that remains behind a page.)
+func (s *source) probe(ctx context.Context) (body []byte, revision uint64, err error) {
+	namespace := ""
+	if s.resource.Namespaced {
+		namespace = probeNamespace
+	}
+	body, _, err = s.list(ctx, namespace, url.Values{"fieldSelector": {"metadata.name=" + probeName}})
+	if err != nil {
+		return nil, 0, err
+	}
+	l, err := parseList(body)
+	if err != nil {
+		return nil, 0, err
+	}
+	if l.meta.Revision == 0 {
+		return nil, 0, fmt.Errorf("%w: a list without resourceVersion", errForm)
+	}
+	return body, l.meta.Revision, nil
+}
+
+// watch begins a watch. Reading it goes on until ctx ends or the upstream ends it.
+func (s *source) watch(ctx context.Context, namespace string, query url.Values, timeout time.Duration) (*stream, error) {
+	query.Set("watch", "true")
+	// Always said: a watch without it lives for a time of the upstream's choice.
+	query.Set("timeoutSeconds", strconv.Itoa(int(timeout/time.Second)))
+	ctx, cancel := context.WithCancel(ctx)
+	late := time.AfterFunc(answerTimeout, cancel)
+	resp, err := s.get(ctx, namespace, query)
+	if !late.Stop() && err == nil {
+		resp.Body.Close()
+		err = fmt.Errorf("the upstream did not begin to answer a watch of %s within %v", s.resource, answerTimeout)
+	}
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	return newStream(ctx, cancel, resp.Body, timeout), nil
+}

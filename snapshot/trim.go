@@ -1,0 +1,128 @@
+package snapshot
+
+import (
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// versionOverhead is what one version costs beside the objects it holds: the path that it
+// copied in the trees. Measured in design.md ("History") for this degree.
+const versionOverhead = 1800
+
+// marksPerHistory is how finely the time of revisions is remembered.
+const marksPerHistory = 256
+
+// mark says that a revision had been reached at a time.
+type mark struct {
+	at       time.Time
+	revision uint64
+}
+
+// markLocked remembers that rev has been reached now, unless the last mark is recent.
+func (c *Collection) markLocked(now time.Time, rev uint64) {
+	if n := len(c.marks); n > 0 && now.Sub(c.marks[n-1].at) < c.limits.History/marksPerHistory {
+		return
+	}
+	c.marks = append(c.marks, mark{at: now, revision: rev})
+}
+
+// trim forgets what is older than the history.
+func (c *Collection) trim(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	cut := 0
+	for cut < len(c.marks) && now.Sub(c.marks[cut].at) >= c.limits.History {
+		cut++
+	}
+	if cut == 0 {
+		return
+	}
+	c.cutLocked(c.marks[cut-1].revision)
+	c.marks = slices.Delete(c.marks, 0, cut-1)
+}
+
+// shortenLocked gives back memory: the older half of the history's time goes.
+func (c *Collection) shortenLocked() {
+	if len(c.marks) == 0 {
+		return
+	}
+	half := len(c.marks) / 2
+	rev := c.marks[half].revision
+	if half == 0 {
+		rev = c.view.Load().to()
+	}
+	c.counters.shortened.Add(1)
+	c.cutLocked(rev)
+	c.marks = slices.Delete(c.marks, 0, half)
+}
+
+// shorten is shortenLocked for the janitor.
+func (c *Collection) shorten() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.shortenLocked()
+}
+
+// cutLocked forgets what was before rev. A span that ended at or before it goes as a whole; the
+// live one keeps its state at rev.
+func (c *Collection) cutLocked(rev uint64) {
+	v := c.view.Load()
+	spans := slices.Clone(v.spans)
+	changed := false
+	for len(spans) > 0 && (len(spans) > 1 || v.absence != Known) && spans[0].To <= rev {
+		c.deleteVersionsLocked(spans[0].To+1, nil)
+		c.accountLocked(0, -c.accounts[0])
+		c.accounts = slices.Delete(c.accounts, 0, 1)
+		spans = slices.Delete(spans, 0, 1)
+		changed = true
+	}
+	if len(spans) > 0 && spans[0].From < rev {
+		spans[0].From = min(rev, spans[0].To)
+		base := uint64(0)
+		c.versions.DescendLessOrEqual(&version{revision: spans[0].From}, func(found *version) bool {
+			base = found.revision
+			return false
+		})
+		freed := int64(0)
+		c.deleteVersionsLocked(base, func(next *version) { freed += next.superseded })
+		c.accountLocked(0, -freed)
+		changed = true
+	}
+	if changed {
+		c.publishLocked(&View{absence: v.absence, spans: spans, heard: v.heard, newest: v.newest, frame: v.frame})
+	}
+}
+
+// deleteVersionsLocked removes the versions before rev. For each one removed it calls freed, if
+// given, with the version that is the oldest then.
+func (c *Collection) deleteVersionsLocked(rev uint64, freed func(next *version)) {
+	for {
+		oldest, ok := c.versions.Min()
+		if !ok || oldest.revision >= rev {
+			return
+		}
+		c.versions.DeleteMin()
+		if next, ok := c.versions.Min(); ok && freed != nil {
+			freed(next)
+		}
+	}
+}
+
+// accountLocked adds bytes to what a span has on the budget's account.
+func (c *Collection) accountLocked(span int, bytes int64) {
+	c.accounts[span] += bytes
+	c.budget.add(bytes)
+}
+
+// budget is the byte bound over all collections. It counts what is stored (objects, their
+// versions and an estimate of the trees), not what the Go runtime makes of it.
+type budget struct {
+	limit int64 // 0: none
+	used  atomic.Int64
+}
+
+func (b *budget) add(bytes int64) { b.used.Add(bytes) }
+
+// full reports whether the bound is exceeded.
+func (b *budget) full() bool { return b.limit > 0 && b.used.Load() > b.limit }

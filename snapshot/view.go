@@ -1,0 +1,117 @@
+package snapshot
+
+import (
+	"time"
+
+	"github.com/google/btree"
+)
+
+// Absence says why a state is not known. The words are those of policy.Reason.
+type Absence string
+
+const (
+	// Known is the zero Absence: the state is there.
+	Known Absence = ""
+	// Warming: the collection has not loaded a state yet, or lost it and loads again.
+	Warming Absence = "warming"
+	// NotPermitted: the proxy's own rights do not allow the feed.
+	NotPermitted Absence = "not-permitted"
+	// Form: the upstream's lists and watches could not be reconciled byte for byte.
+	Form Absence = "form"
+	// Stale: nothing was heard from the upstream for longer than the bound.
+	Stale Absence = "stale"
+	// Ahead: the feed has not reached the revision yet.
+	Ahead Absence = "ahead"
+	// History: the revision is before the history, or in a gap between two spans.
+	History Absence = "history"
+	// Memory: the byte bound leaves no room for this collection.
+	Memory Absence = "memory"
+	// Stopped: the collection was stopped.
+	Stopped Absence = "stopped"
+)
+
+// Span is an interval of revisions [From, To] over which a feed is known to be complete.
+type Span struct {
+	From, To uint64
+}
+
+// Contains reports whether the state at rev is known in this span.
+func (s Span) Contains(rev uint64) bool { return s.From <= rev && rev <= s.To }
+
+// version is the state from its revision on, until the next version or the end of the span.
+type version struct {
+	revision uint64
+	tree     tree
+	// superseded is what is freed when the version before this one is forgotten: the object
+	// that this one replaced or removed, and the path of the trees.
+	superseded int64
+}
+
+func versionLess(a, b *version) bool { return a.revision < b.revision }
+
+// View is what a collection knows at one moment. It is immutable.
+type View struct {
+	// absence is why there is no newest state; Known while a span is live.
+	absence Absence
+	// spans, oldest first. While absence is Known the last one is live.
+	spans []Span
+	// heard is when the upstream last gave a sign of life.
+	heard time.Time
+	// versions of all spans, by revision.
+	versions *btree.BTreeG[*version]
+	// newest is the state at the live span's To.
+	newest tree
+	frame  *Frame
+	// next is closed when a newer view has been published.
+	next chan struct{}
+}
+
+// to is the end of the newest span, or 0.
+func (v *View) to() uint64 {
+	if len(v.spans) == 0 {
+		return 0
+	}
+	return v.spans[len(v.spans)-1].To
+}
+
+// latest returns the newest state if it is at least atLeast and the upstream was heard of within
+// bound before now.
+func (v *View) latest(now time.Time, bound time.Duration, atLeast uint64) (Snapshot, Absence) {
+	switch {
+	case v.absence != Known:
+		return Snapshot{}, v.absence
+	case now.Sub(v.heard) >= bound:
+		return Snapshot{}, Stale
+	}
+	if v.to() < atLeast {
+		return Snapshot{}, Ahead
+	}
+	return Snapshot{Revision: v.to(), Frame: v.frame, tree: v.newest}, Known
+}
+
+// exact returns the state at rev.
+func (v *View) exact(rev uint64) (Snapshot, Absence) {
+	if rev > v.to() {
+		if v.absence == Known {
+			return Snapshot{}, Ahead
+		}
+		return Snapshot{}, v.absence
+	}
+	for i := len(v.spans) - 1; i >= 0; i-- {
+		if v.spans[i].Contains(rev) {
+			return v.stateAt(rev), Known
+		}
+	}
+	return Snapshot{}, History
+}
+
+// stateAt returns the state at a revision that one of the spans contains. The newest version
+// at or before it is in the same span, since every span begins with a version.
+func (v *View) stateAt(rev uint64) Snapshot {
+	snap := Snapshot{Revision: rev, Frame: v.frame}
+	v.versions.DescendLessOrEqual(&version{revision: rev}, func(found *version) bool {
+		snap.tree = found.tree
+		return false
+	})
+	return snap
+}

@@ -1,0 +1,233 @@
+package snapshot
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// change is one event of a watch.
+type change struct {
+	kind     changeKind
+	key      string
+	revision uint64
+	object   *Object // nil for a deletion
+}
+
+type changeKind byte
+
+const (
+	added changeKind = iota
+	modified
+	deleted
+)
+
+// poisonError is what a feed cannot say: the collection is not to be trusted any more.
+type poisonError struct{ reason string }
+
+func (e poisonError) Error() string { return "the feed contradicts itself: " + e.reason }
+
+func poison(format string, args ...any) error {
+	return poisonError{reason: fmt.Sprintf(format, args...)}
+}
+
+// wentBackError is a revision below one that was seen before.
+type wentBackError struct{ highest, now uint64 }
+
+func (e wentBackError) Error() string {
+	return fmt.Sprintf("the upstream's revision went back from %d to %d: its storage was restored or replaced", e.highest, e.now)
+}
+
+var errFull = errors.New("the byte bound leaves no room for this collection")
+
+// apply executes the change on a state and returns the object that it replaces or removes.
+func (ch change) apply(state tree) (*Object, error) {
+	if ch.kind == deleted {
+		old := state.remove(ch.key)
+		if old == nil {
+			return nil, poison("revision %d deletes an object that is not there", ch.revision)
+		}
+		return old, nil
+	}
+	old := state.set(ch.object)
+	switch {
+	case ch.kind == added && old != nil:
+		return nil, poison("revision %d adds an object that is there already", ch.revision)
+	case ch.kind == modified && old == nil:
+		return nil, poison("revision %d modifies an object that is not there", ch.revision)
+	}
+	return old, nil
+}
+
+// open begins a new span with a complete state at rev, whose size is on the budget's account
+// already. Earlier spans stay if the new state agrees with them.
+func (c *Collection) open(state tree, size int64, rev uint64, frame *Frame) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old := c.view.Load()
+	if n := len(old.spans); n > 0 {
+		to := old.spans[n-1].To
+		if to >= rev || !old.frame.equal(frame) || !agrees(old.stateAt(to).tree, to, state) {
+			c.counters.dropped.Add(1)
+			c.forgetLocked()
+			old = c.view.Load()
+		}
+	}
+	now := time.Now()
+	c.highest = max(c.highest, rev)
+	c.versions.ReplaceOrInsert(&version{revision: rev, tree: state})
+	c.marks = append(c.marks, mark{at: now, revision: rev})
+	c.accounts = append(c.accounts, size)
+	c.counters.spans.Add(1)
+	c.publishLocked(&View{
+		spans:  append(slices.Clone(old.spans), Span{From: rev, To: rev}),
+		heard:  now,
+		newest: state,
+		frame:  frame,
+	})
+}
+
+// agrees reports whether a state can follow the state before, of revision to: an object that
+// was last changed at or before to must have been there then, unchanged. If one was not, the
+// storage has another past than the one that is kept. (So an etcd that was restored from an
+// older state gives itself away, even if it was written to until its revision passed ours.)
+func agrees(before tree, to uint64, state tree) bool {
+	ok := true
+	state.ascend("", "", func(o *Object) bool {
+		if o.Revision <= to {
+			was, found := before.get(o.Key)
+			ok = found && was.Revision == o.Revision
+		}
+		return ok
+	})
+	return ok
+}
+
+// apply advances the live span by one change.
+func (c *Collection) apply(ch change) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := c.view.Load()
+	if v.absence != Known {
+		return poison("a change outside a span")
+	}
+	if to := v.to(); ch.revision <= to {
+		return poison("a change at revision %d comes after revision %d", ch.revision, to)
+	}
+	state := v.newest.clone()
+	old, err := ch.apply(state)
+	if err != nil {
+		return err
+	}
+	next := &version{revision: ch.revision, tree: state, superseded: versionOverhead}
+	size := int64(versionOverhead)
+	if old != nil {
+		next.superseded += old.size()
+	}
+	if ch.object != nil {
+		size += ch.object.size()
+	}
+	c.versions.ReplaceOrInsert(next)
+	c.accountLocked(len(c.accounts)-1, size)
+	c.counters.events.Add(1)
+	c.advanceLocked(v, ch.revision, state)
+	if c.budget.full() {
+		c.shortenLocked()
+		if c.budget.full() {
+			return errFull
+		}
+	}
+	return nil
+}
+
+// progress advances the live span to rev, which a bookmark has proved.
+func (c *Collection) progress(rev uint64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := c.view.Load()
+	if v.absence != Known {
+		return poison("a bookmark outside a span")
+	}
+	if to := v.to(); rev < to {
+		return wentBackError{highest: to, now: rev}
+	}
+	c.advanceLocked(v, rev, v.newest)
+	return nil
+}
+
+// advanceLocked publishes that the live span reaches rev with this state.
+func (c *Collection) advanceLocked(v *View, rev uint64, state tree) {
+	now := time.Now()
+	c.highest = max(c.highest, rev)
+	c.markLocked(now, rev)
+	spans := slices.Clone(v.spans)
+	spans[len(spans)-1].To = rev
+	c.publishLocked(&View{spans: spans, heard: now, newest: state, frame: v.frame})
+}
+
+// floor is the revision below which no read of the upstream may fall that begins now.
+func (c *Collection) floor() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.highest
+}
+
+// observe takes in the revision that a read of the upstream gave, and the floor from before
+// that read. It reports whether the live span covers the revision already; then the read was
+// a sign of life.
+func (c *Collection) observe(rev, floor uint64) (covered bool, err error) {
+	if rev < floor {
+		return false, wentBackError{highest: floor, now: rev}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.highest = max(c.highest, rev)
+	v := c.view.Load()
+	if v.absence != Known || v.to() < rev {
+		return false, nil
+	}
+	c.advanceLocked(v, v.to(), v.newest)
+	return true, nil
+}
+
+// close ends the live span, if there is one, and says why there is no newest state. What is
+// known of the past stays for as long as the history lasts.
+func (c *Collection) close(why Absence) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := c.view.Load()
+	if v.absence == Known {
+		c.counters.gaps.Add(1)
+		c.marks = append(c.marks, mark{at: time.Now(), revision: v.to()})
+	}
+	c.publishLocked(&View{absence: why, spans: v.spans, heard: v.heard, frame: v.frame})
+}
+
+// drop forgets everything, and says why nothing is known.
+func (c *Collection) drop(why Absence) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.counters.dropped.Add(1)
+	c.highest = 0
+	c.forgetLocked()
+	c.publishLocked(&View{absence: why})
+}
+
+// forgetLocked removes all spans. The caller publishes what is true instead.
+func (c *Collection) forgetLocked() {
+	c.versions.Clear(false)
+	c.marks = nil
+	for i, bytes := range c.accounts {
+		c.accountLocked(i, -bytes)
+	}
+	c.accounts = nil
+	c.publishLocked(&View{absence: Warming})
+}
+
+// publishLocked makes a view the current one.
+func (c *Collection) publishLocked(v *View) {
+	v.versions = c.versions.Clone()
+	v.next = make(chan struct{})
+	close(c.view.Swap(v).next)
+}

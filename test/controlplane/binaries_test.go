@@ -1,0 +1,184 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestStale(t *testing.T) {
+	bin := t.TempDir()
+	write := func(name, content string) {
+		if err := os.WriteFile(filepath.Join(bin, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	names := func() []string {
+		var out []string
+		for _, tool := range stale(bin, "recipe") {
+			out = append(out, tool.name)
+		}
+		return out
+	}
+	check := func(why string, want ...string) {
+		t.Helper()
+		if diff := cmp.Diff(want, names()); diff != "" {
+			t.Errorf("%s: %s", why, diff)
+		}
+	}
+	check("nothing there", "etcd", "kube-apiserver", "kubectl")
+	for _, tool := range tools() {
+		write(tool.name, "binary")
+	}
+	check("built from something unknown", "etcd", "kube-apiserver", "kubectl")
+	for _, tool := range tools() {
+		write("."+tool.name+".stamp", "recipe\n")
+	}
+	check("all good")
+	write(".kubectl.stamp", "older recipe")
+	check("the pinned versions changed", "kubectl")
+}
+
+func TestRecipeChangesWithTheModule(t *testing.T) {
+	module := t.TempDir()
+	hash := func(mod, sum string) string {
+		for name, content := range map[string]string{"go.mod": mod, "go.sum": sum} {
+			if err := os.WriteFile(filepath.Join(module, name), []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h, err := recipeHash(module)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	a := hash("mod", "sum")
+	if a != hash("mod", "sum") {
+		t.Error("the same module has two hashes")
+	}
+	for _, other := range []string{hash("mod2", "sum"), hash("mod", "sum2"), hash("mods", "um")} {
+		if a == other {
+			t.Error("another module has the same hash")
+		}
+	}
+}
+
+func TestBuild(t *testing.T) {
+	module, bin := t.TempDir(), t.TempDir()
+	write := func(name, content string) {
+		if err := os.WriteFile(filepath.Join(module, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("go.mod", "module example.com/tool\n\ngo 1.26\n")
+	write("main.go", "package main\n\nfunc main() {}\n")
+	var lines []string
+	log := func(line string) { lines = append(lines, line) }
+	it := tool{name: "it", pkg: ".", module: "example.com/tool"}
+	if err := build(t.Context(), log, module, bin, it); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(filepath.Join(bin, "it")); err != nil || info.Mode()&0o100 == 0 {
+		t.Errorf("the binary: %v, %v", info, err)
+	}
+	if len(lines) < 2 {
+		t.Errorf("logged %q", lines)
+	}
+
+	write("main.go", "package main\n\nfunc main() { undefinedFunction() }\n")
+	err := build(t.Context(), log, module, bin, it)
+	if err == nil || !strings.Contains(err.Error(), "undefinedFunction") {
+		t.Errorf("a build that fails: %v", err)
+	}
+	entries, err := os.ReadDir(bin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(entries) != 1 { // the first binary, still
+		t.Errorf("left behind: %v", entries)
+	}
+}
+
+func TestBuildFlags(t *testing.T) {
+	want := []string{"-trimpath", "-ldflags", "-s -w" +
+		" -X k8s.io/component-base/version.gitVersion=v1.36.3" +
+		" -X k8s.io/component-base/version.gitMajor=1" +
+		" -X k8s.io/component-base/version.gitMinor=36" +
+		" -X k8s.io/component-base/version.gitTreeState=clean", "-o", "out"}
+	if diff := cmp.Diff(want, buildFlags("v1.36.3", "out")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []string
+		stop := progress("building it v1", func(line string) { got = append(got, line) })
+		time.Sleep(12 * time.Second) // the bubble's clock
+		stop()
+		want := []string{
+			"building it v1 …", "building it v1 … 5s", "building it v1 … 10s", "building it v1: done in 12s",
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestLock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	first, ok, err := tryLock(path)
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	if _, ok, err := tryLock(path); err != nil || ok {
+		t.Fatalf("taken twice: %v, %v", ok, err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	gaveUp := errors.New("gave up")
+	if _, err := waitLock(ctx, path, func() { cancel(gaveUp) }); !errors.Is(err, gaveUp) {
+		t.Errorf("waiting that ended: %v", err)
+	}
+	second, err := waitLock(t.Context(), path, first.unlock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second.unlock()
+}
+
+func TestPortsAreReserved(t *testing.T) {
+	seen := map[int]bool{}
+	for range 20 {
+		p, err := reservePort()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.release()
+		if seen[p.number] {
+			t.Errorf("port %d was given twice", p.number)
+		}
+		seen[p.number] = true
+	}
+}
+
+func TestTail(t *testing.T) {
+	for name, tt := range map[string]struct{ in, want string }{
+		"empty": {},
+		"short": {in: "one\ntwo\n", want: "one\ntwo"},
+		"long":  {in: strings.Repeat("x", tailBytes) + "\nlast line\n", want: "last line"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, tail([]byte(tt.in))); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,167 @@
+package controlplane
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestKilledProcessLeavesNothing(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), os.Args[0]) // #nosec G204 G702 -- this test itself
+	cmd.Env = append(os.Environ(), helperEnv+"=1")
+	cmd.Stderr = os.Stderr
+	input, err := cmd.StdinPipe() // kept open: its end would end the helper in order
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = input.Close() }()
+	output, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var report helperReport
+	if err := json.NewDecoder(output).Decode(&report); err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range report.PIDs {
+		if !running(pid) {
+			t.Fatalf("process %d does not run", pid)
+		}
+	}
+	if report.Dir == shared.Dir() || report.URL == shared.URL() {
+		t.Errorf("two control planes share %s or %s", report.Dir, report.URL)
+	}
+
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	for _, pid := range report.PIDs {
+		eventually(t, "process "+strconv.Itoa(pid)+" is gone", func() bool { return !running(pid) })
+	}
+	eventually(t, report.Dir+" is gone", func() bool { return !exists(t, report.Dir) })
+	if code, _ := get(t, shared, Admin, "/readyz"); code != http.StatusOK {
+		t.Errorf("another control plane suffered: %d", code)
+	}
+}
+
+func TestStop(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "made")
+	cp, err := Start(t.Context(), Options{Dir: dir, APIServerArgs: []string{"--profiling=false"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cp.Stop()
+	for _, p := range []*ControlPlane{cp, shared} {
+		want := http.StatusOK
+		if p == cp {
+			want = http.StatusNotFound // the argument took effect, for this one only
+		}
+		if code, _ := get(t, p, Admin, "/debug/pprof/"); code != want {
+			t.Errorf("profiling on %s: %d, want %d", p.URL(), code, want)
+		}
+	}
+	pids := []int{cp.etcd.cmd.Process.Pid, cp.apiserver.cmd.Process.Pid, cp.reaper.cmd.Process.Pid}
+	if err := cp.PauseAPIServer(); err != nil { // a paused process must end, too
+		t.Fatal(err)
+	}
+	cp.Stop()
+	cp.Stop()
+	for _, pid := range pids {
+		if running(pid) {
+			t.Errorf("process %d runs after Stop", pid)
+		}
+	}
+	if exists(t, dir) {
+		t.Errorf("%s exists after Stop", dir)
+	}
+	for name, err := range map[string]error{
+		"StartAPIServer": cp.StartAPIServer(t.Context()),
+		"KillAPIServer":  cp.KillAPIServer(),
+		"RestoreEtcd":    cp.RestoreEtcd(t.Context(), EtcdSnapshot{}),
+	} {
+		if !errors.Is(err, errStopped) {
+			t.Errorf("%s after Stop: %v", name, err)
+		}
+	}
+}
+
+func TestFailedStartSaysWhyAndCleansUp(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "made")
+	_, err := Start(t.Context(), Options{Dir: dir, APIServerArgs: []string{"--no-such-flag"}})
+	if err == nil || !strings.Contains(err.Error(), "unknown flag: --no-such-flag") {
+		t.Errorf("got %v", err)
+	}
+	if exists(t, dir) {
+		t.Errorf("%s exists after a failed start", dir)
+	}
+}
+
+func TestStartRefusesDirectoryInUse(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "precious")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Start(t.Context(), Options{Dir: dir}); err == nil {
+		t.Error("started in a directory that is not empty")
+	}
+	if !exists(t, file) {
+		t.Error("removed a file of somebody else")
+	}
+}
+
+// A process that is started while the reaper is at work must not slip through.
+func TestNoProcessStartsUnderTheReaper(t *testing.T) {
+	dir := t.TempDir()
+	p, err := startProcess(dir, "late", "/bin/echo", []string{"started"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-p.done
+	log, err := os.ReadFile(p.logFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.exit == nil || len(log) > 0 {
+		t.Errorf("it ran: %v, %q", p.exit, log)
+	}
+}
+
+// running says whether a process exists and is not merely waiting for its parent to notice its
+// end: where the first process of a container does not reap, the dead stay listed.
+func running(pid int) bool {
+	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+		return false
+	}
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return syscall.Kill(pid, 0) == nil
+	}
+	_, state, _ := bytes.Cut(stat, []byte(") "))
+	return !bytes.HasPrefix(state, []byte("Z"))
+}
+
+func exists(t *testing.T, path string) bool {
+	t.Helper()
+	_, err := os.Lstat(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return err == nil
+}

@@ -1,0 +1,121 @@
+package controlplane
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// kubectlWait is how long a cancelled kubectl may take to close its output.
+const kubectlWait = 2 * time.Second
+
+// URL is where the API server listens: https, host and port. It stays the same over restarts.
+func (cp *ControlPlane) URL() string { return "https://" + cp.apiPort.address() }
+
+// EtcdURL is the client URL of etcd: http, host and port. It stays the same over restarts.
+func (cp *ControlPlane) EtcdURL() string { return "http://" + cp.etcdPort.address() }
+
+// CA is the certificate authority, in PEM, that signed the API server's certificate and the
+// client certificates. The caller must not change it.
+func (cp *ControlPlane) CA() []byte { return cp.credentials.ca }
+
+// Token returns the bearer token of a user, or "" for one who has none.
+func (cp *ControlPlane) Token(user string) string { return cp.credentials.tokens[user] }
+
+// RESTConfig returns a configuration that logs in with the user's token. [Anonymous] has none.
+// There is no rate limit on the client's side. With a user who is not known or has no token,
+// every request fails.
+func (cp *ControlPlane) RESTConfig(user string) *rest.Config {
+	config := cp.anonymousConfig()
+	token, ok := cp.credentials.tokens[user]
+	if !ok && user != Anonymous {
+		return refuse(config, fmt.Errorf("controlplane: user %q has no token", user))
+	}
+	config.BearerToken = token
+	return config
+}
+
+// CertConfig returns a configuration that logs in with a client certificate, which [Admin] and
+// [CertUser] have. With anyone else every request fails.
+func (cp *ControlPlane) CertConfig(user string) *rest.Config {
+	config := cp.anonymousConfig()
+	pair, ok := cp.credentials.certs[user]
+	if !ok {
+		return refuse(config, fmt.Errorf("controlplane: user %q has no client certificate", user))
+	}
+	config.CertData, config.KeyData = pair.cert, pair.key
+	return config
+}
+
+func (cp *ControlPlane) anonymousConfig() *rest.Config {
+	return &rest.Config{
+		Host:            cp.URL(),
+		TLSClientConfig: rest.TLSClientConfig{CAData: cp.credentials.ca},
+		QPS:             -1,
+	}
+}
+
+// KubeconfigPath returns the user's kubeconfig, a file with mode 0600.
+func (cp *ControlPlane) KubeconfigPath(user string) string {
+	return kubeconfigPath(cp.dir, user)
+}
+
+// Kubectl runs the real kubectl as a user and returns its standard output. An error carries
+// the end of its standard error.
+func (cp *ControlPlane) Kubectl(ctx context.Context, user string, args ...string) (string, error) {
+	return cp.kubectl(ctx, user, nil, args...)
+}
+
+func (cp *ControlPlane) kubectl(ctx context.Context, user string, stdin []byte, args ...string) (string, error) {
+	if !cp.credentials.known[user] {
+		return "", fmt.Errorf("controlplane: no user %q", user)
+	}
+	cmd := exec.CommandContext(ctx, cp.paths.Kubectl, args...) // #nosec G204 -- the caller's own command
+	cmd.WaitDelay = kubectlWait
+	cmd.Dir = cp.dir
+	// A home of its own keeps the caller's ~/.kube out, and other control planes' discovery.
+	for _, kv := range os.Environ() {
+		if !strings.HasPrefix(kv, "KUBE") && !strings.HasPrefix(kv, "HOME=") {
+			cmd.Env = append(cmd.Env, kv)
+		}
+	}
+	cmd.Env = append(cmd.Env,
+		"KUBECONFIG="+cp.KubeconfigPath(user),
+		"HOME="+filepath.Join(cp.dir, kubectlHomeFolder))
+	if stdin != nil {
+		cmd.Stdin = bytes.NewReader(stdin)
+	}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return stdout.String(), fmt.Errorf("kubectl as %s: %w: %s", user, err, tail(stderr.Bytes()))
+	}
+	return stdout.String(), nil
+}
+
+// refuse makes every request of a configuration fail with err. Without it a mistyped user
+// would quietly be an anonymous one.
+func refuse(config *rest.Config, err error) *rest.Config {
+	config.Wrap(func(http.RoundTripper) http.RoundTripper { return refusal{err} })
+	return config
+}
+
+type refusal struct{ err error }
+
+func (r refusal) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Body != nil {
+		_ = req.Body.Close()
+	}
+	return nil, r.err
+}

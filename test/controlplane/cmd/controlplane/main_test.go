@@ -1,0 +1,73 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestHelpAndMistakes(t *testing.T) {
+	for name, tt := range map[string]struct {
+		args           []string
+		code           int
+		stdout, stderr string
+	}{
+		"help":         {args: []string{"--help"}, code: exitOK, stdout: usage},
+		"unknown flag": {args: []string{"--directory=x"}, code: exitUsage, stderr: "-directory"},
+		"argument":     {args: []string{"start"}, code: exitUsage, stderr: `unexpected argument "start"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			if got := run(t.Context(), tt.args, &stdout, &stderr); got != tt.code {
+				t.Errorf("exit code %d, want %d", got, tt.code)
+			}
+			if stdout.String() != tt.stdout {
+				t.Errorf("stdout: %s", &stdout)
+			}
+			if !strings.Contains(stderr.String(), tt.stderr) {
+				t.Errorf("stderr: %s", &stderr)
+			}
+		})
+	}
+}
+
+func TestRunUntilStopped(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "made")
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	reader, stdout := io.Pipe()
+	var stderr bytes.Buffer
+	code := make(chan int, 1)
+	go func() {
+		code <- run(ctx, []string{"--dir", dir}, stdout, &stderr)
+		_ = stdout.Close()
+	}()
+	var kubeconfigs int
+	for lines := bufio.NewScanner(reader); lines.Scan(); {
+		if _, path, ok := strings.Cut(lines.Text(), "export KUBECONFIG="); ok {
+			kubeconfigs++
+			if _, err := os.Stat(path); err != nil {
+				t.Error(err)
+			}
+		}
+		if strings.HasPrefix(lines.Text(), "Ctrl-C") {
+			stop()
+		}
+	}
+	if got := <-code; got != exitOK {
+		t.Errorf("exit code %d: %s", got, &stderr)
+	}
+	if kubeconfigs == 0 {
+		t.Error("printed no kubeconfig")
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s after the end: %v", dir, err)
+	}
+}

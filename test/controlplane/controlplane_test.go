@@ -1,0 +1,335 @@
+package controlplane
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/rest"
+)
+
+func TestUsersGetWhatTheyMay(t *testing.T) {
+	const (
+		teamA   = "/api/v1/namespaces/team-a/pods"
+		teamB   = "/api/v1/namespaces/team-b/pods"
+		all     = "/api/v1/pods"
+		secrets = "/api/v1/secrets"
+		review  = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+		apis    = "/apis"
+	)
+	question := map[string]any{
+		"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+		"spec": map[string]any{"resourceAttributes": map[string]any{
+			"verb": "list", "resource": "pods", "namespace": TeamA,
+		}},
+	}
+	const ok, no = http.StatusOK, http.StatusForbidden
+	want := map[string]map[string]int{
+		Admin:     {teamA: ok, teamB: ok, all: ok, secrets: ok, apis: ok, review: ok},
+		Alice:     {teamA: ok, teamB: no, all: no, secrets: no, apis: ok, review: ok},
+		Carol:     {teamA: no, teamB: no, all: no, secrets: no, apis: ok, review: ok},
+		Nobody:    {teamA: no, teamB: no, all: no, secrets: no, apis: no, review: no},
+		Feed:      {teamA: ok, teamB: ok, all: ok, secrets: ok, apis: ok, review: ok},
+		Anonymous: {teamA: no, teamB: no, all: no, secrets: no, apis: no, review: no},
+	}
+	got := map[string]map[string]int{}
+	for user := range want {
+		got[user] = map[string]int{}
+		for _, path := range []string{teamA, teamB, all, secrets, apis} {
+			got[user][path], _ = get(t, shared, user, path)
+		}
+		got[user][review], _ = call(t, shared, user, http.MethodPost, review, question)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+
+	// The feed reads, and only as far as it needs to.
+	const crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/no-such.example.com"
+	if code, _ := get(t, shared, Feed, crds); code != http.StatusNotFound {
+		t.Errorf("feed gets a CRD: %d, want 404", code)
+	}
+	if code, _ := get(t, shared, Feed, "/api/v1/namespaces/default"); code != no {
+		t.Errorf("feed gets a namespace: %d, want 403", code)
+	}
+	if code, _ := call(t, shared, Feed, http.MethodPost, teamA, map[string]any{}); code != no {
+		t.Errorf("feed creates a pod: %d, want 403", code)
+	}
+}
+
+func TestLogins(t *testing.T) {
+	for name, tt := range map[string]struct {
+		config *rest.Config
+		want   string
+		fails  string
+	}{
+		"admin's token":       {config: shared.RESTConfig(Admin), want: "admin"},
+		"feed's token":        {config: shared.RESTConfig(Feed), want: FeedUserName},
+		"admin's certificate": {config: shared.CertConfig(Admin), want: "admin"},
+		"user's certificate":  {config: shared.CertConfig(CertUser), want: "certuser"},
+		"anonymous":           {config: shared.RESTConfig(Anonymous), fails: "HTTP 403"},
+		"a user without one":  {config: shared.RESTConfig(CertUser), fails: `user "certuser" has no token`},
+		"a mistyped user":     {config: shared.RESTConfig("adnim"), fails: `user "adnim" has no token`},
+		"no certificate":      {config: shared.CertConfig(Alice), fails: `user "alice" has no client certificate`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := whoAmI(t, tt.config)
+			if tt.fails != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.fails) {
+					t.Fatalf("got %q, %v; want an error with %q", got, err, tt.fails)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestServiceAccountToken(t *testing.T) {
+	token, err := shared.CreateServiceAccountToken(t.Context(), TeamB, "robot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := shared.CreateServiceAccountToken(t.Context(), TeamB, "robot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, token := range []string{token, again} {
+		config := shared.RESTConfig(Anonymous)
+		config.BearerToken = token
+		got, err := whoAmI(t, config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff("system:serviceaccount:team-b:robot", got); diff != "" {
+			t.Error(diff)
+		}
+	}
+	if _, err := shared.CreateServiceAccountToken(t.Context(), "no-such", "robot"); err == nil {
+		t.Error("a token in a namespace that does not exist")
+	}
+}
+
+func TestKubectl(t *testing.T) {
+	out, err := shared.Kubectl(t.Context(), Alice, "get", "pods", "-n", TeamA, "-o", "name")
+	if err != nil || out != "" {
+		t.Errorf("alice in team-a: %q, %v; want nothing and no error", out, err)
+	}
+	_, err = shared.Kubectl(t.Context(), Alice, "get", "pods", "-n", TeamB)
+	if err == nil || !strings.Contains(err.Error(), "Forbidden") {
+		t.Errorf("alice in team-b: %v; want Forbidden", err)
+	}
+	if _, err := shared.Kubectl(t.Context(), "bob", "version"); err == nil {
+		t.Error("kubectl as a user who does not exist")
+	}
+	out, err = shared.Kubectl(t.Context(), CertUser, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(CertUser, out); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestVersionIsThePinnedOne(t *testing.T) {
+	root, err := repoRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pinned, err := goCommand(t.Context(), filepath.Join(root, toolsDir), "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, body := get(t, shared, Carol, "/version")
+	var got struct{ GitVersion, Major, Minor, GitTreeState string }
+	if err := json.Unmarshal(body, &got); err != nil {
+		t.Fatal(err)
+	}
+	want := got
+	want.GitVersion, want.GitTreeState = strings.TrimSpace(pinned), "clean"
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if v := "v" + got.Major + "." + got.Minor + "."; !strings.HasPrefix(got.GitVersion, v) {
+		t.Errorf("version %s does not begin with %s", got.GitVersion, v)
+	}
+}
+
+func TestFilesArePrivate(t *testing.T) {
+	var files []string
+	for _, u := range Users() {
+		files = append(files, shared.KubeconfigPath(u.Name))
+	}
+	for _, name := range []string{servingKeyFile, accountKeyFile, tokenFile} {
+		files = append(files, filepath.Join(shared.Dir(), name))
+	}
+	for _, name := range files {
+		info, err := os.Stat(name)
+		if err != nil {
+			t.Error(err)
+		} else if info.Mode().Perm() != 0o600 {
+			t.Errorf("%s has mode %v", name, info.Mode())
+		}
+	}
+	info, err := os.Stat(shared.Dir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode().Perm() != 0o700 {
+		t.Errorf("the directory has mode %v", info.Mode())
+	}
+}
+
+func TestRestartKeepsDataAndAddress(t *testing.T) {
+	url := shared.URL()
+	createConfigMap(t, shared, "kept")
+	for name, end := range map[string]func() error{
+		"stopped": shared.StopAPIServer,
+		"killed":  shared.KillAPIServer,
+	} {
+		if err := end(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := shared.request(t.Context(), Admin, http.MethodGet, "/readyz", nil); err == nil {
+			t.Fatalf("the %s API server answers", name)
+		}
+		if err := end(); !errors.Is(err, errNotRunning) {
+			t.Errorf("a second time: %v, want %v", err, errNotRunning)
+		}
+		if err := shared.StartAPIServer(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if code, _ := get(t, shared, Admin, "/api/v1/namespaces/team-a/configmaps/kept"); code != http.StatusOK {
+			t.Errorf("after it was %s: %d", name, code)
+		}
+	}
+	if err := shared.StartAPIServer(t.Context()); err != nil {
+		t.Errorf("start of a running API server: %v", err)
+	}
+	if diff := cmp.Diff(url, shared.URL()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestPause(t *testing.T) {
+	if err := shared.PauseAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	// However long one waits, a paused process does not answer.
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, err := shared.request(ctx, Admin, http.MethodGet, "/version", nil)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("paused: %v", err)
+	}
+	if err := shared.ResumeAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	if code, _ := get(t, shared, Admin, "/version"); code != http.StatusOK {
+		t.Errorf("resumed: %d", code)
+	}
+}
+
+func TestRestoreTakesRevisionsBack(t *testing.T) {
+	createConfigMap(t, shared, "before")
+	snapshot, err := shared.SnapshotEtcd(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	createConfigMap(t, shared, "after")
+	for i := range 20 { // more than restarting writes by itself
+		createConfigMap(t, shared, "filler-"+string(rune('a'+i)))
+	}
+	high, err := shared.EtcdRevision(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := shared.RestoreEtcd(t.Context(), snapshot); err != nil {
+		t.Fatal(err)
+	}
+	low, err := shared.EtcdRevision(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if low < snapshot.Revision || low >= high {
+		t.Errorf("revision %d after restore; snapshot at %d, was at %d", low, snapshot.Revision, high)
+	}
+	for name, want := range map[string]int{"before": http.StatusOK, "after": http.StatusNotFound} {
+		if code, _ := get(t, shared, Admin, "/api/v1/namespaces/team-a/configmaps/"+name); code != want {
+			t.Errorf("%s: %d, want %d", name, code, want)
+		}
+	}
+	if code, _ := get(t, shared, Alice, "/api/v1/namespaces/team-a/pods"); code != http.StatusOK {
+		t.Errorf("alice's pods after restore: %d", code)
+	}
+	if err := shared.RestoreEtcd(t.Context(), EtcdSnapshot{}); err == nil {
+		t.Error("restored from no snapshot")
+	}
+}
+
+func TestCompactionForgets(t *testing.T) {
+	// Waits for the API server's watch cache while tests with control planes of their own run.
+	t.Parallel()
+	old := createConfigMap(t, shared, "compacted-1")
+	createConfigMap(t, shared, "compacted-2")
+	exact := func(resource string) int {
+		code, _ := get(t, shared, Admin, "/api/v1/namespaces/team-a/"+resource+
+			"?resourceVersionMatch=Exact&resourceVersion="+old)
+		return code
+	}
+	for _, resource := range []string{"events", "configmaps"} {
+		if code := exact(resource); code != http.StatusOK {
+			t.Errorf("%s at %s before: %d", resource, old, code)
+		}
+	}
+	if err := shared.CompactEtcd(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// Events have no watch cache: the answer is etcd's own.
+	if code := exact("events"); code != http.StatusGone {
+		t.Errorf("events at %s after: %d, want 410", old, code)
+	}
+	eventually(t, "410 for config maps", func() bool { return exact("configmaps") == http.StatusGone })
+
+	head, err := shared.EtcdRevision(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := shared.CompactEtcdAt(t.Context(), head+1000); err == nil {
+		t.Error("compacted at a revision of the future")
+	}
+}
+
+// whoAmI returns the name that the API server knows a configuration's user by.
+func whoAmI(t *testing.T, config *rest.Config) (string, error) {
+	t.Helper()
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := send(t.Context(), client, http.MethodPost,
+		config.Host+"/apis/authentication.k8s.io/v1/selfsubjectreviews",
+		map[string]any{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
+	if err != nil {
+		return "", err
+	}
+	var review struct {
+		Status struct{ UserInfo struct{ Username string } }
+	}
+	if err := json.Unmarshal(answer, &review); err != nil {
+		t.Fatal(err)
+	}
+	return review.Status.UserInfo.Username, nil
+}

@@ -1,0 +1,45 @@
+// Package controlplane runs a real Kubernetes control plane (etcd and kube-apiserver, nothing
+// else) on loopback, for tests, the demo and people.
+//
+//	cp, err := controlplane.Start(ctx, controlplane.Options{})
+//	if err != nil { … }
+//	defer cp.Stop()
+//	out, err := cp.Kubectl(ctx, controlplane.Alice, "get", "pods", "-n", controlplane.TeamA)
+//
+// There is no scheduler, controller manager or kubelet: pods stay Pending, nothing is garbage
+// collected, and no controller changes an object behind a test's back.
+//
+// # Binaries
+//
+// etcd, kube-apiserver and kubectl are built once by [Binaries] from the versions that the
+// nested module in tools/ pins, and kept in bin/ of the repository. They are built again when
+// that module's go.mod or go.sum, or the way of building, changed. A file lock makes parallel
+// test packages wait for one build.
+//
+// # Users
+//
+// Every user has a bearer token and a kubeconfig; see [Users] for what each may do. Two users
+// also have client certificates ([ControlPlane.CertConfig]). Rights come from setup.yaml,
+// with RBAC; a test adds its own with the admin's credentials.
+//
+// # Faults
+//
+// The API server can be killed, stopped, paused and started again on the same port; etcd can be
+// compacted, and put back to an earlier state so that revisions go back. Restarts replace every
+// process-local state of the API server (watch caches above all) and keep what is in etcd.
+//
+// # Invariants
+//
+//   - Whatever ends the process that called [Start], SIGKILL included, leaves neither a process
+//     nor a directory behind. A reaper (a shell in a session of its own) holds the reading end of
+//     a pipe; when the last writer is gone it kills what DIR/*.pid names and removes DIR.
+//     [ControlPlane.Stop] ends by the same way.
+//   - Control planes do not disturb each other: each has its own directory, certificates and
+//     ports. Ports lie below the range that kernels give to outgoing connections and are
+//     reserved by a file lock for the life of the process, so that an API server that is down
+//     finds its port free when it comes back.
+//   - Everything listens on 127.0.0.1 only. Keys, tokens and kubeconfigs are in a directory
+//     with mode 0700, in files with mode 0600.
+//
+// The package works on Linux and macOS.
+package controlplane

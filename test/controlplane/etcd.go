@@ -1,0 +1,166 @@
+package controlplane
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// etcdGrace is how long etcd may take to end by itself.
+const etcdGrace = 10 * time.Second
+
+// compactRevisionKey is where API servers write the revision they compact etcd at, and where
+// they read it to forget older states of their watch caches
+// (k8s.io/apiserver/pkg/storage/etcd3/compact.go).
+const compactRevisionKey = "compact_rev_key"
+
+func (cp *ControlPlane) etcdArgs() []string {
+	client, peer := cp.EtcdURL(), "http://"+cp.peerPort.address()
+	return append([]string{
+		"--name=default",
+		"--data-dir=" + filepath.Join(cp.dir, etcdDataFolder),
+		"--listen-client-urls=" + client,
+		"--advertise-client-urls=" + client,
+		"--listen-peer-urls=" + peer,
+		"--initial-advertise-peer-urls=" + peer,
+		"--initial-cluster=default=" + peer,
+		"--unsafe-no-fsync",
+		"--quota-backend-bytes=8589934592", // large load tests keep much history
+		"--log-level=warn",
+	}, cp.options.EtcdArgs...)
+}
+
+// startEtcd starts etcd and waits until it is ready. The caller holds cp.mu.
+func (cp *ControlPlane) startEtcd(ctx context.Context) error {
+	p, err := startProcess(cp.dir, "etcd", cp.paths.Etcd, cp.etcdArgs())
+	if err != nil {
+		return err
+	}
+	cp.etcd = p
+	return p.await(ctx, "etcd", func(ctx context.Context) error {
+		_, err := send(ctx, cp.etcdClient, http.MethodGet, cp.EtcdURL()+"/readyz", nil)
+		return err
+	})
+}
+
+// EtcdRevision returns etcd's current revision.
+func (cp *ControlPlane) EtcdRevision(ctx context.Context) (int64, error) {
+	answer, err := cp.etcdCall(ctx, "range", map[string]any{"key": []byte(compactRevisionKey)})
+	if err != nil {
+		return 0, fmt.Errorf("read etcd's revision: %w", err)
+	}
+	var decoded struct {
+		Header struct {
+			Revision int64 `json:"revision,string"`
+		} `json:"header"`
+	}
+	if err := json.Unmarshal(answer, &decoded); err != nil {
+		return 0, fmt.Errorf("read etcd's revision: %w", err)
+	}
+	return decoded.Header.Revision, nil
+}
+
+// CompactEtcd compacts etcd at its current revision: every older state is gone from it. See
+// [ControlPlane.CompactEtcdAt].
+func (cp *ControlPlane) CompactEtcd(ctx context.Context) error {
+	revision, err := cp.EtcdRevision(ctx)
+	if err != nil {
+		return err
+	}
+	return cp.CompactEtcdAt(ctx, revision)
+}
+
+// CompactEtcdAt compacts etcd at a revision, physically, as an API server does it: it also
+// writes down the revision where API servers look for it, which takes one revision more.
+// kube-apiserver looks every 15 seconds; until then it may answer lists at an older exact
+// revision from snapshots in its watch cache. A restart of it makes that certain at once.
+func (cp *ControlPlane) CompactEtcdAt(ctx context.Context, revision int64) error {
+	_, err := cp.etcdCall(ctx, "put", map[string]any{
+		"key": []byte(compactRevisionKey), "value": []byte(strconv.FormatInt(revision, 10)),
+	})
+	if err != nil {
+		return fmt.Errorf("announce the compaction of etcd at %d: %w", revision, err)
+	}
+	_, err = cp.etcdCall(ctx, "compaction", map[string]any{
+		"revision": strconv.FormatInt(revision, 10), "physical": true,
+	})
+	if err != nil {
+		return fmt.Errorf("compact etcd at %d: %w", revision, err)
+	}
+	return nil
+}
+
+// etcdCall calls a function of etcd's key-value service through its JSON gateway. Byte slices
+// travel as base64 there, as encoding/json writes them.
+func (cp *ControlPlane) etcdCall(ctx context.Context, function string, body any) ([]byte, error) {
+	return send(ctx, cp.etcdClient, http.MethodPost, cp.EtcdURL()+"/v3/kv/"+function, body)
+}
+
+// An EtcdSnapshot is a copy of all of etcd's data. It lives as long as its control plane.
+type EtcdSnapshot struct {
+	// Revision is etcd's revision at the time of the copy.
+	Revision int64
+
+	dir string
+}
+
+// SnapshotEtcd stops the API server and etcd in order, copies etcd's data, and starts both
+// again.
+func (cp *ControlPlane) SnapshotEtcd(ctx context.Context) (EtcdSnapshot, error) {
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	if cp.stopped {
+		return EtcdSnapshot{}, errStopped
+	}
+	cp.snapshots++
+	snapshot := EtcdSnapshot{dir: filepath.Join(cp.dir, etcdSnapshotPrefix+strconv.Itoa(cp.snapshots))}
+	cp.apiserver.terminate(apiserverGrace)
+	var err error
+	if snapshot.Revision, err = cp.EtcdRevision(ctx); err != nil {
+		return EtcdSnapshot{}, fmt.Errorf("snapshot etcd: %w", err)
+	}
+	cp.etcd.terminate(etcdGrace)
+	if err := os.CopyFS(snapshot.dir, os.DirFS(cp.etcdData())); err != nil {
+		return EtcdSnapshot{}, fmt.Errorf("copy etcd's data: %w", err)
+	}
+	return snapshot, cp.startBoth(ctx)
+}
+
+// RestoreEtcd stops both, puts the data of the snapshot back, and starts both again: all that
+// was written since is gone, and revisions go back and are given a second time.
+func (cp *ControlPlane) RestoreEtcd(ctx context.Context, snapshot EtcdSnapshot) error {
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	if cp.stopped {
+		return errStopped
+	}
+	if snapshot.dir == "" {
+		return fmt.Errorf("restore etcd: not a snapshot made by SnapshotEtcd")
+	}
+	cp.apiserver.terminate(apiserverGrace)
+	cp.etcd.kill() // its data is thrown away
+	if err := os.RemoveAll(cp.etcdData()); err != nil {
+		return fmt.Errorf("remove etcd's data: %w", err)
+	}
+	if err := os.CopyFS(cp.etcdData(), os.DirFS(snapshot.dir)); err != nil {
+		return fmt.Errorf("put etcd's older data back: %w", err)
+	}
+	return cp.startBoth(ctx)
+}
+
+func (cp *ControlPlane) etcdData() string { return filepath.Join(cp.dir, etcdDataFolder) }
+
+// startBoth starts etcd, then the API server. The caller holds cp.mu.
+func (cp *ControlPlane) startBoth(ctx context.Context) error {
+	ctx, cancel := withStartTimeout(ctx)
+	defer cancel()
+	if err := cp.startEtcd(ctx); err != nil {
+		return err
+	}
+	return cp.startAPIServer(ctx)
+}

@@ -1,0 +1,66 @@
+package controlplane
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+)
+
+// runningFile exists in the directory as long as processes may be started there. A process
+// writes its pid first and looks for the file then; the reaper removes the file first and reads
+// the pids then. So a process that is just being started is either seen or does not start.
+const runningFile = "running"
+
+// reaperScript waits for the end of its standard input, then kills the processes of the
+// directory $1 and removes it. Dying processes may write a moment longer: it tries again.
+const reaperScript = `
+trap '' HUP INT TERM
+while read -r _; do :; done
+rm -f "$1/` + runningFile + `"
+tries=0
+while [ -e "$1" ] && [ "$tries" -lt 100 ]; do
+	for f in "$1"/*.pid; do
+		if [ -e "$f" ]; then kill -9 "$(cat "$f")"; fi
+	done
+	rm -rf "$1"
+	if [ -e "$1" ]; then sleep 0.1; fi
+	tries=$((tries + 1))
+done 2>/dev/null
+`
+
+// A reaper cleans up after this process, whatever ends it: the kernel closes the writing end
+// of the pipe that the reaper reads. No other process inherits that end (Go opens pipes
+// close-on-exec).
+type reaper struct {
+	cmd  *exec.Cmd
+	pipe io.Closer
+}
+
+// startReaper starts the reaper of dir, which must exist.
+func startReaper(dir string) (*reaper, error) {
+	if err := os.WriteFile(filepath.Join(dir, runningFile), nil, 0o600); err != nil {
+		return nil, fmt.Errorf("prepare %s: %w", dir, err)
+	}
+	cmd := exec.Command("/bin/sh", "-c", reaperScript, "reaper", dir) // #nosec G204 -- a fixed script
+	cmd.Dir = "/"
+	// A session of its own: what is sent to the terminal's or the test's process group must
+	// not end it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	pipe, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start the reaper: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the reaper: %w", err)
+	}
+	return &reaper{cmd: cmd, pipe: pipe}, nil
+}
+
+// reap lets the reaper do its work and waits for its end.
+func (r *reaper) reap() {
+	_ = r.pipe.Close()
+	_ = r.cmd.Wait()
+}

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -14,6 +13,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"time"
 )
@@ -188,7 +188,7 @@ func createPair(dir string, hosts []string, now time.Time) (tls.Certificate, err
 			return tls.Certificate{}, err
 		}
 	}
-	return tls.X509KeyPair(bytes.Join([][]byte{certPEM, caPEM}, nil), keyPEM)
+	return tls.X509KeyPair(certPEM, keyPEM)
 }
 
 // writeFileAtomically replaces path, so that a reader sees the old content or
@@ -216,25 +216,10 @@ func writeFileAtomically(path string, data []byte, mode os.FileMode) (err error)
 	return os.Rename(f.Name(), path)
 }
 
-// validHost reports whether host can stand in a certificate: an IP address, or a
-// DNS name, which may begin with the wildcard label.
+// hostPattern is what crypto/x509 compares with a certificate's names.
+var hostPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]*(\.[A-Za-z0-9][A-Za-z0-9-]*)*$`)
+
+// validHost reports whether host is an IP address or a DNS name.
 func validHost(host string) bool {
-	if net.ParseIP(host) != nil {
-		return true
-	}
-	if host == "" || len(host) > 253 {
-		return false
-	}
-	for i := range len(host) {
-		switch c := host[i]; {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-':
-		case c == '.':
-			if i == 0 || i == len(host)-1 || host[i-1] == '.' {
-				return false
-			}
-		default:
-			return false
-		}
-	}
-	return true
+	return net.ParseIP(host) != nil || len(host) <= 253 && hostPattern.MatchString(host)
 }

@@ -161,6 +161,11 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 		// side shall take that for a second request.
 		res.Header.Set("Connection", "close")
 	}
+	if len(res.Trailer) > 0 && x.request.ProtoMajor == 1 && x.request.Method != http.MethodHead {
+		// HTTP/2 allows a length and trailers together, HTTP/1.1 has trailers
+		// in chunked bodies only.
+		res.Header.Del("Content-Length")
+	}
 	for name, values := range x.added {
 		res.Header[name] = append(res.Header[name], values...)
 	}

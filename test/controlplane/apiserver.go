@@ -88,10 +88,10 @@ func (cp *ControlPlane) KillAPIServer() error {
 	return cp.withAPIServer(func(p *process) error { p.kill(); return nil })
 }
 
-// PauseAPIServer stops the API server's execution (SIGSTOP): connections stay open and stay
-// silent, new ones are accepted by the kernel only.
+// PauseAPIServer stops the API server's execution (SIGSTOP) and returns when it stands still:
+// connections stay open and stay silent, new ones are accepted by the kernel only.
 func (cp *ControlPlane) PauseAPIServer() error {
-	return cp.withAPIServer(func(p *process) error { return p.signal(syscall.SIGSTOP) })
+	return cp.withAPIServer((*process).pause)
 }
 
 // ResumeAPIServer lets a paused API server go on (SIGCONT).

@@ -1,0 +1,41 @@
+package proxy
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+)
+
+func TestAdmin(t *testing.T) {
+	good := Check{Name: "upstream", OK: true}
+	told := Check{Name: "reviews", OK: true, Message: "3 a second"}
+	bad := Check{Name: "feeds", Message: "pods is warming"}
+	bare := Check{Name: "clock"}
+	tests := map[string]struct {
+		method, target string
+		ok             bool
+		details        []Check
+		code           int
+		body           string
+	}{
+		"alive":                {target: "/livez", code: 200, body: "ok"},
+		"ready":                {target: "/readyz", ok: true, details: []Check{good, told}, code: 200, body: "ok"},
+		"ready, verbose":       {target: "/readyz?verbose", ok: true, details: []Check{good, told}, code: 200, body: "[+]upstream ok\n[+]reviews ok: 3 a second\nok"},
+		"not ready":            {target: "/readyz", details: []Check{good, bad, bare}, code: 503, body: "[-]feeds not ready: pods is warming\n[-]clock not ready\nnot ready"},
+		"not ready, verbose":   {target: "/readyz?verbose=1", details: []Check{good, bad}, code: 503, body: "[+]upstream ok\n[-]feeds not ready: pods is warming\nnot ready"},
+		"no reason given":      {target: "/readyz", code: 503, body: "not ready"},
+		"ready with a blemish": {target: "/readyz", ok: true, details: []Check{bad}, code: 200, body: "ok"},
+		"another path":         {target: "/api", code: 404, body: "404 page not found\n"},
+		"another method":       {method: http.MethodPost, target: "/livez", code: 405, body: "Method Not Allowed\n"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			admin := NewAdmin(func() (bool, []Check) { return test.ok, test.details })
+			w := httptest.NewRecorder()
+			admin.ServeHTTP(w, httptest.NewRequest(test.method, test.target, nil))
+			if w.Code != test.code || w.Body.String() != test.body {
+				t.Errorf("%d %q, want %d %q", w.Code, w.Body.String(), test.code, test.body)
+			}
+		})
+	}
+}

@@ -1,0 +1,538 @@
+package proxy
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+)
+
+// upstreamServer stands for a kube-apiserver: it speaks TLS, and asks for client
+// certificates without insisting.
+type upstreamServer struct{ *httptest.Server }
+
+func startUpstream(t *testing.T, http2 bool, handler http.HandlerFunc) upstreamServer {
+	t.Helper()
+	server := httptest.NewUnstartedServer(handler)
+	server.EnableHTTP2 = http2
+	server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return upstreamServer{server}
+}
+
+// config returns what a kubeconfig without credentials would hold.
+func (u upstreamServer) config() *rest.Config {
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: u.Certificate().Raw})
+	return &rest.Config{Host: u.URL, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
+}
+
+func newForwarder(t *testing.T, config *rest.Config) *Forwarder {
+	t.Helper()
+	return newLoggedForwarder(t, config, slog.New(slog.DiscardHandler))
+}
+
+func newLoggedForwarder(t *testing.T, config *rest.Config, log *slog.Logger) *Forwarder {
+	t.Helper()
+	up, err := NewUpstream(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(up.requests.CloseIdleConnections)
+	t.Cleanup(up.upgrades.CloseIdleConnections)
+	return NewForwarder(up, log)
+}
+
+// startProxy serves handler as the command does: behind the front, with the
+// server's own limits. The returned server's client speaks the same protocol.
+func startProxy(t *testing.T, handler http.Handler, http2 bool) *httptest.Server {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	server := httptest.NewUnstartedServer(nil)
+	server.Config = NewServer(NewFront(handler, log), nil, log)
+	server.EnableHTTP2 = http2
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	transport := server.Client().Transport.(*http.Transport)
+	transport.DisableCompression = true
+	transport.ExpectContinueTimeout = time.Hour
+	server.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return server
+}
+
+// overAllProtocols runs test for HTTP/1.1 and HTTP/2 on either side.
+func overAllProtocols(t *testing.T, handler http.HandlerFunc, test func(t *testing.T, front *httptest.Server)) {
+	for _, downstream := range []bool{false, true} {
+		for _, up := range []bool{false, true} {
+			t.Run(fmt.Sprintf("client http2=%t upstream http2=%t", downstream, up), func(t *testing.T) {
+				upstream := startUpstream(t, up, handler)
+				test(t, startProxy(t, newForwarder(t, upstream.config()), downstream))
+			})
+		}
+	}
+}
+
+func get(t *testing.T, client *http.Client, url string) *http.Response {
+	t.Helper()
+	return do(t, client, httptest.NewRequestWithContext(t.Context(), http.MethodGet, url, nil))
+}
+
+func do(t *testing.T, client *http.Client, r *http.Request) *http.Response {
+	t.Helper()
+	r.RequestURI = "" // only servers have it
+	res, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = res.Body.Close() })
+	return res
+}
+
+func readAll(t *testing.T, r io.Reader) string {
+	t.Helper()
+	body, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
+
+func assertNotContains(t *testing.T, text, secret string) {
+	t.Helper()
+	if strings.Contains(text, secret) {
+		t.Errorf("%q is in %q", secret, text)
+	}
+}
+
+// wallClock is the one place where a test asks what time it is.
+func wallClock() time.Time { return time.Now() }
+
+func TestTargetIsForwardedByteForByte(t *testing.T) {
+	targets := []string{
+		"/", "/?", "/x?", "/x??", "/x?&&", "//", "//double//slashes/", "/api/v1//x/%2f?a;b&c=%zz", "/%41%2F%2f?%41",
+		"/a/../b/./c", "/a%20b+c?d+e%20f", "/ns/name:x@y,z=(1)!*'", "/%C3%BC?%C3%BC", "/x?https://y/?z",
+		"/api/v1/namespaces/a/pods/b/exec?command=sh&command=-c&command=echo%20%24%28id%29&stdin=true",
+		"/api/v1/pods?limit=5&limit=6&resourceVersion=&labelSelector=a%3Db%2Cc",
+	}
+	seen := func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.RequestURI) }
+	overAllProtocols(t, seen, func(t *testing.T, front *httptest.Server) {
+		for _, target := range targets {
+			u, err := url.ParseRequestURI(target)
+			if err != nil {
+				t.Fatal(err)
+			}
+			u.Scheme, u.Host = "https", front.Listener.Addr().String()
+			res := do(t, front.Client(), (&http.Request{Method: http.MethodGet, URL: u, Header: http.Header{}}).WithContext(t.Context()))
+			if got := readAll(t, res.Body); got != target {
+				t.Errorf("the upstream saw %q, want %q", got, target)
+			}
+		}
+	})
+
+	// What no Go client sends. Two slashes at the beginning and a byte that has
+	// to be escaped can only be said with a whole URL.
+	raw := map[string]string{"/a\"b<c>": "/a\"b<c>", "/\xfc?\xfc": "/\xfc?\xfc", "/x#y": "/x#y", "//a\"b?c": "https://HOST//a\"b?c"}
+	for _, http2 := range []bool{false, true} {
+		upstream := startUpstream(t, http2, seen)
+		front := startProxy(t, newForwarder(t, upstream.config()), false)
+		for target, want := range raw {
+			res, _, _ := sendRaw(t, front, "GET "+target+" HTTP/1.1\r\nHost: x\r\n\r\n")
+			want = strings.ReplaceAll(want, "HOST", upstream.Listener.Addr().String())
+			if http2 {
+				want = target
+			}
+			if got := readAll(t, res.Body); got != want {
+				t.Errorf("http2=%t: the upstream saw %q, want %q", http2, got, want)
+			}
+		}
+	}
+}
+
+func TestPathPrefixIsPrepended(t *testing.T) {
+	upstream := startUpstream(t, true, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.RequestURI) })
+	config := upstream.config()
+	config.Host += "/k8s/clusters%2F/c-1/"
+	front := startProxy(t, newForwarder(t, config), false)
+	for _, target := range []string{"/", "/api/v1//x/%2f?a;b&c=%zz", "//x", "//x\"?y"} {
+		res, _, _ := sendRaw(t, front, "GET "+target+" HTTP/1.1\r\nHost: x\r\n\r\n")
+		if got, want := readAll(t, res.Body), "/k8s/clusters%2F/c-1"+target; got != want {
+			t.Errorf("the upstream saw %q, want %q", got, want)
+		}
+	}
+}
+
+// TestEachEventIsFlushed lets the upstream write an event only when the client
+// has read the one before.
+func TestEachEventIsFlushed(t *testing.T) {
+	next := make(chan struct{})
+	overAllProtocols(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		for i := range 10 {
+			<-next
+			_, _ = fmt.Fprintf(w, "event %d\n", i)
+			_ = http.NewResponseController(w).Flush()
+		}
+	}, func(t *testing.T, front *httptest.Server) {
+		res := get(t, front.Client(), front.URL+"/api/v1/pods?watch=true") // returns before any event
+		line := make([]byte, len("event 0\n"))
+		for i := range 10 {
+			next <- struct{}{}
+			if _, err := io.ReadFull(res.Body, line); err != nil {
+				t.Fatal(err)
+			}
+			if want := fmt.Sprintf("event %d\n", i); string(line) != want {
+				t.Errorf("read %q, want %q", line, want)
+			}
+		}
+		if rest := readAll(t, res.Body); rest != "" {
+			t.Errorf("read %q behind the last event", rest)
+		}
+	})
+}
+
+// TestUploadsStream lets the client send a part only when the upstream has read
+// the one before, then sends more than all buffers hold.
+func TestUploadsStream(t *testing.T) {
+	received := make(chan string)
+	overAllProtocols(t, func(w http.ResponseWriter, r *http.Request) {
+		part := make([]byte, len("part 0"))
+		for range 5 {
+			_, _ = io.ReadFull(r.Body, part)
+			received <- string(part)
+		}
+		sum := sha256.New()
+		n, err := io.Copy(sum, r.Body)
+		_, _ = fmt.Fprintf(w, "%d %x %v", n, sum.Sum(nil), err)
+	}, func(t *testing.T, front *httptest.Server) {
+		body, writer := io.Pipe()
+		large := bytes.Repeat([]byte("listproxy"), 1<<20)
+		go func() {
+			for i := range 5 {
+				want := fmt.Sprintf("part %d", i)
+				_, _ = io.WriteString(writer, want)
+				if got := <-received; got != want {
+					t.Errorf("the upstream read %q, want %q", got, want)
+				}
+			}
+			_, err := writer.Write(large)
+			_ = writer.CloseWithError(err)
+		}()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, front.URL+"/api/v1/x", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf("%d %x <nil>", len(large), sha256.Sum256(large))
+		if got := readAll(t, do(t, front.Client(), r).Body); got != want {
+			t.Errorf("the upstream read %s, want %s", got, want)
+		}
+	})
+}
+
+func TestTrailersPassInBothDirections(t *testing.T) {
+	overAllProtocols(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Trailer", "X-Announced")
+		_, _ = io.Copy(w, r.Body)
+		w.Header().Set("X-Announced", r.Trailer.Get("X-Sum"))
+		w.Header().Set(http.TrailerPrefix+"X-Unannounced", "too")
+	}, func(t *testing.T, front *httptest.Server) {
+		body, writer := io.Pipe()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, front.URL+"/x", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Trailer = http.Header{"X-Sum": nil}
+		go func() {
+			_, _ = io.WriteString(writer, "body")
+			r.Trailer.Set("X-Sum", "42") // after the body, and before its end
+			_ = writer.Close()
+		}()
+		res := do(t, front.Client(), r)
+		if got := readAll(t, res.Body); got != "body" {
+			t.Errorf("body %q", got)
+		}
+		want := http.Header{"X-Announced": {"42"}, "X-Unannounced": {"too"}}
+		if diff := cmp.Diff(want, res.Trailer); diff != "" {
+			t.Errorf("trailers at the client (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestInformationalAnswersPass(t *testing.T) {
+	upstream := startUpstream(t, true, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Link", "</x>")
+		w.WriteHeader(http.StatusEarlyHints)
+		w.Header().Del("Link")
+		w.WriteHeader(http.StatusNoContent)
+	})
+	forwarder := newForwarder(t, upstream.config())
+	front := startProxy(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Status", "listproxy; fwd=bypass")
+		forwarder.ServeHTTP(w, r)
+	}), false)
+	var early http.Header
+	trace := &httptrace.ClientTrace{Got1xxResponse: func(code int, header textproto.MIMEHeader) error {
+		if code == http.StatusEarlyHints {
+			early = http.Header(header)
+		}
+		return nil
+	}}
+	r := httptest.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodGet, front.URL+"/x", nil)
+	res := do(t, front.Client(), r)
+	if diff := cmp.Diff(http.Header{"Link": {"</x>"}}, early); diff != "" {
+		t.Errorf("header of the 103 (-want +got):\n%s", diff)
+	}
+	if got := res.Header.Get("Cache-Status"); got != "listproxy; fwd=bypass" {
+		t.Errorf("Cache-Status of the final answer is %q", got)
+	}
+}
+
+// TestExpectContinue has a client that sends its body only when told to.
+func TestExpectContinue(t *testing.T) {
+	overAllProtocols(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/refused" {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		_, _ = io.Copy(w, r.Body)
+	}, func(t *testing.T, front *httptest.Server) {
+		for path, want := range map[string]int{"/accepted": http.StatusOK, "/refused": http.StatusForbidden} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, front.URL+path, strings.NewReader("body"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Expect", "100-continue")
+			res := do(t, front.Client(), r)
+			if res.StatusCode != want {
+				t.Errorf("%s: status %s, want %d", path, res.Status, want)
+			}
+			if body := readAll(t, res.Body); want == http.StatusOK && body != "body" {
+				t.Errorf("%s: body %q", path, body)
+			}
+		}
+	})
+}
+
+func TestClientsCancellationReachesTheUpstream(t *testing.T) {
+	started, ended := make(chan struct{}), make(chan struct{})
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/answering" {
+			_ = http.NewResponseController(w).Flush()
+		}
+		started <- struct{}{}
+		<-r.Context().Done()
+		ended <- struct{}{}
+	}
+	for _, path := range []string{"/answering", "/waiting"} {
+		for _, http2 := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s http2=%t", path, http2), func(t *testing.T) {
+				var records recorder
+				upstream := startUpstream(t, http2, handler)
+				forwarder := newLoggedForwarder(t, upstream.config(), slog.New(&records))
+				done := make(chan any)
+				front := startProxy(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					defer func() { done <- recover() }()
+					forwarder.ServeHTTP(w, r)
+				}), http2)
+				ctx, cancel := context.WithCancel(t.Context())
+				go func() {
+					<-started
+					cancel()
+				}()
+				r, err := http.NewRequestWithContext(ctx, http.MethodGet, front.URL+path, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if res, err := front.Client().Do(r); err == nil {
+					_, err = io.ReadAll(res.Body)
+					if err == nil {
+						t.Error("the answer ended well")
+					}
+					_ = res.Body.Close()
+				}
+				<-ended
+				if got := <-done; got != http.ErrAbortHandler {
+					t.Errorf("the handler ended with %v, want ErrAbortHandler", got)
+				}
+				if diff := cmp.Diff([]string(nil), records.above(slog.LevelDebug)); diff != "" {
+					t.Errorf("logged (-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// TestUpstreamsEndReachesTheClient: an answer that breaks off must not look
+// complete.
+func TestUpstreamsEndReachesTheClient(t *testing.T) {
+	overAllProtocols(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "half an ans")
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}, func(t *testing.T, front *httptest.Server) {
+		res := get(t, front.Client(), front.URL+"/x")
+		if body, err := io.ReadAll(res.Body); err == nil {
+			t.Errorf("the answer ended well: %q", body)
+		}
+	})
+}
+
+func TestRedirectsAreTheClients(t *testing.T) {
+	upstream := startUpstream(t, true, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/from" {
+			t.Errorf("asked for %s", r.URL)
+		}
+		w.Header().Set("Location", "/to")
+		w.WriteHeader(http.StatusTemporaryRedirect)
+	})
+	front := startProxy(t, newForwarder(t, upstream.config()), true)
+	res := get(t, front.Client(), front.URL+"/from")
+	if res.StatusCode != http.StatusTemporaryRedirect || res.Header.Get("Location") != "/to" {
+		t.Errorf("got %s to %q", res.Status, res.Header.Get("Location"))
+	}
+}
+
+func TestCompressedBytesPass(t *testing.T) {
+	var compressed bytes.Buffer
+	zip := gzip.NewWriter(&compressed)
+	_, _ = zip.Write(bytes.Repeat([]byte("pod"), 1000))
+	_ = zip.Close()
+	upstream := startUpstream(t, true, func(w http.ResponseWriter, r *http.Request) {
+		if got, want := r.Header.Values("Accept-Encoding"), []string{"gzip"}; !cmp.Equal(got, want) {
+			t.Errorf("Accept-Encoding at the upstream is %q", got)
+		}
+		w.Header().Set("Content-Encoding", "gzip")
+		_, _ = w.Write(compressed.Bytes())
+	})
+	front := startProxy(t, newForwarder(t, upstream.config()), false)
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, front.URL+"/x", nil)
+	r.Header.Set("Accept-Encoding", "gzip")
+	res := do(t, front.Client(), r)
+	if got := readAll(t, res.Body); got != compressed.String() || res.Header.Get("Content-Encoding") != "gzip" {
+		t.Errorf("got %d bytes with Content-Encoding %q, want the %d sent", len(got), res.Header.Get("Content-Encoding"), compressed.Len())
+	}
+}
+
+func TestUpstreamDown(t *testing.T) {
+	upstream := startUpstream(t, true, func(http.ResponseWriter, *http.Request) {})
+	config := upstream.config()
+	var dialed sync.WaitGroup
+	dialed.Add(2)
+	config.Dial = func(context.Context, string, string) (net.Conn, error) {
+		dialed.Done()
+		return nil, errors.New("connect to https://u:hunter2@inner: refused")
+	}
+	var records recorder
+	forwarder := newLoggedForwarder(t, config, slog.New(&records))
+	front := startProxy(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Status", "listproxy; fwd=bypass; detail=not-list")
+		forwarder.ServeHTTP(w, r)
+	}), false)
+	for _, upgrade := range []string{"", "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"} {
+		res, _, _ := sendRaw(t, front, "POST /api/v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n"+upgrade+"\r\n{}")
+		var got metav1.Status
+		body := readAll(t, res.Body)
+		if err := json.Unmarshal([]byte(body), &got); err != nil {
+			t.Fatalf("%v in %q", err, body)
+		}
+		want := metav1.Status{
+			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure",
+			Reason: metav1.StatusReasonServiceUnavailable, Code: 503, Message: unreachableMessage,
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("status (-want +got):\n%s", diff)
+		}
+		res.Header.Del("Date")
+		wantHeader := http.Header{
+			"Cache-Status": {"listproxy; fwd=bypass; detail=not-list"}, "Cache-Control": {"no-cache, private"},
+			"Content-Type": {"application/json"}, "Content-Length": {fmt.Sprint(len(body))},
+		}
+		if diff := cmp.Diff(wantHeader, res.Header); diff != "" || res.StatusCode != 503 {
+			t.Errorf("status %s, header (-want +got):\n%s", res.Status, diff)
+		}
+	}
+	dialed.Wait()
+	if got := records.above(slog.LevelInfo); len(got) != 2 {
+		t.Errorf("logged %q, want one warning for each request", got)
+	}
+}
+
+func TestMalformedBodyIsTheCallersFault(t *testing.T) {
+	var records recorder
+	upstream := startUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+	front := startProxy(t, newLoggedForwarder(t, upstream.config(), slog.New(&records)), false)
+	res, _, _ := sendRaw(t, front, "POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nno chunk\r\n")
+	if res.StatusCode != http.StatusBadRequest {
+		t.Errorf("status %s, want 400", res.Status)
+	}
+	if got := records.above(slog.LevelDebug); got != nil {
+		t.Errorf("logged %q", got)
+	}
+}
+
+func TestStatusIsKubernetesOwn(t *testing.T) {
+	w := httptest.NewRecorder()
+	WriteStatus(w, httptest.NewRequest(http.MethodGet, "/", nil), 503, metav1.StatusReasonServiceUnavailable, "a \"b\"")
+	want := `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"a \"b\"","reason":"ServiceUnavailable","code":503}` + "\n"
+	if diff := cmp.Diff(want, w.Body.String()); diff != "" {
+		t.Errorf("body (-want +got):\n%s", diff)
+	}
+	w = httptest.NewRecorder()
+	WriteStatus(w, httptest.NewRequest(http.MethodHead, "/", nil), 503, metav1.StatusReasonServiceUnavailable, "a")
+	if w.Code != 503 || w.Body.Len() != 0 {
+		t.Errorf("HEAD: status %d and %d bytes", w.Code, w.Body.Len())
+	}
+}
+
+// recorder is a [slog.Handler] that keeps the records' text.
+type recorder struct {
+	mu      sync.Mutex
+	records []slog.Record
+}
+
+func (r *recorder) Enabled(context.Context, slog.Level) bool { return true }
+func (r *recorder) WithAttrs([]slog.Attr) slog.Handler       { return r }
+func (r *recorder) WithGroup(string) slog.Handler            { return r }
+func (r *recorder) Handle(_ context.Context, record slog.Record) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.records = append(r.records, record)
+	return nil
+}
+
+// above returns the messages of the records above level, with their attributes.
+func (r *recorder) above(level slog.Level) (texts []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, record := range r.records {
+		if record.Level > level {
+			text := record.Message
+			record.Attrs(func(a slog.Attr) bool { text += " " + a.String(); return true })
+			texts = append(texts, text)
+		}
+	}
+	return texts
+}

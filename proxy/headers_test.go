@@ -1,0 +1,268 @@
+package proxy
+
+import (
+	"bufio"
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/rest"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// sendRaw sends an HTTP/1.1 request byte for byte, and returns the response with
+// the connection it came on. The request must end its header with an empty line.
+func sendRaw(t *testing.T, to *httptest.Server, request string) (*http.Response, *tls.Conn, *bufio.Reader) {
+	t.Helper()
+	conn, err := tls.Dial("tcp", to.Listener.Addr().String(), &tls.Config{
+		RootCAs: to.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs, ServerName: "example.com",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if _, err := conn.Write([]byte(request)); err != nil {
+		t.Fatal(err)
+	}
+	reader := bufio.NewReader(conn)
+	res, err := http.ReadResponse(reader, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = res.Body.Close() })
+	return res, conn, reader
+}
+
+func TestRequestHeaders(t *testing.T) {
+	const hop = "X-Forwarded-For" // on every forwarded request
+	tests := map[string]struct {
+		send []string
+		want http.Header // besides X-Forwarded-For: 127.0.0.1
+	}{
+		"nothing is added": {want: http.Header{}},
+		"ordinary headers pass": {
+			send: []string{"User-Agent: kubectl/v1.36.3", "Accept: application/json;as=Table", "Accept-Encoding: gzip", "Audit-Id: 1", "X-Custom: a", "X-Custom: b"},
+			want: http.Header{"User-Agent": {"kubectl/v1.36.3"}, "Accept": {"application/json;as=Table"}, "Accept-Encoding": {"gzip"}, "Audit-Id": {"1"}, "X-Custom": {"a", "b"}},
+		},
+		"the caller's identity passes": {
+			send: []string{"Authorization: Bearer alice", "Impersonate-User: bob", "Impersonate-Group: a", "Impersonate-Group: b", "Impersonate-Extra-Scopes: x"},
+			want: http.Header{"Authorization": {"Bearer alice"}, "Impersonate-User": {"bob"}, "Impersonate-Group": {"a", "b"}, "Impersonate-Extra-Scopes": {"x"}},
+		},
+		"a front proxy's word does not": {
+			send: []string{"X-Remote-User: admin", "x-remote-group: system:masters", "X-REMOTE-EXTRA-Scopes: x", "X-Remote-Uid: 1"},
+			want: http.Header{},
+		},
+		"addresses do not": {
+			send: []string{"Forwarded: for=1.2.3.4", "X-Forwarded-For: 1.2.3.4", "x-forwarded-for: 5.6.7.8", "X-Forwarded-Host: a", "X-Forwarded-Proto: http", "X-Forwarded-Uri: /", "X-Real-Ip: 1.2.3.4"},
+			want: http.Header{},
+		},
+		"hop-by-hop headers do not": {
+			send: []string{"Connection: keep-alive, X-Mine", "X-Mine: 1", "Keep-Alive: 5", "Proxy-Authorization: Basic eA==", "Proxy-Connection: keep-alive", "TE: gzip"},
+			want: http.Header{},
+		},
+		"TE: trailers does":                      {send: []string{"TE: trailers"}, want: http.Header{"Te": {"trailers"}}},
+		"Connection cannot remove what is set":   {send: []string{"Connection: X-Forwarded-For, Host, User-Agent"}, want: http.Header{}},
+		"similar names pass":                     {send: []string{"X-Remotely: 1", "X-Forward: 2", "Forwarded-By: 3"}, want: http.Header{"X-Remotely": {"1"}, "X-Forward": {"2"}, "Forwarded-By": {"3"}}},
+		"several Authorization headers all pass": {send: []string{"Authorization: Bearer a", "Authorization: Bearer b"}, want: http.Header{"Authorization": {"Bearer a", "Bearer b"}}},
+	}
+	got := make(chan *http.Request, 1)
+	upstream := startUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) { got <- r })
+	front := startProxy(t, newForwarder(t, upstream.config()), false)
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			request := "GET /api HTTP/1.1\r\nHost: listproxy\r\n"
+			for _, line := range test.send {
+				request += line + "\r\n"
+			}
+			res, _, _ := sendRaw(t, front, request+"\r\n")
+			if res.StatusCode != http.StatusOK {
+				t.Fatalf("status %s", res.Status)
+			}
+			r := <-got
+			test.want.Set(hop, "127.0.0.1")
+			if diff := cmp.Diff(test.want, r.Header); diff != "" {
+				t.Errorf("header at the upstream (-want +got):\n%s", diff)
+			}
+			if want := upstream.Listener.Addr().String(); r.Host != want {
+				t.Errorf("Host at the upstream is %q, want %q", r.Host, want)
+			}
+		})
+	}
+}
+
+func TestConnectionMustNotListIdentity(t *testing.T) {
+	upstream := startUpstream(t, true, func(http.ResponseWriter, *http.Request) {
+		t.Error("the request was forwarded")
+	})
+	front := startProxy(t, newForwarder(t, upstream.config()), false)
+	for _, option := range []string{"Impersonate-User", "close, impersonate-extra-x", "authorization"} {
+		res, _, _ := sendRaw(t, front, "GET /api HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer front\r\n"+
+			"Impersonate-User: alice\r\nConnection: "+option+"\r\n\r\n")
+		if res.StatusCode != http.StatusBadRequest {
+			t.Errorf("Connection: %s: status %s, want 400", option, res.Status)
+		}
+	}
+}
+
+func TestResponseHeadersAreTheUpstreams(t *testing.T) {
+	upstreamsOwn := http.Header{
+		"Audit-Id": {"1"}, "Cache-Control": {"no-cache, private"}, "Warning": {"299 - \"a\"", "299 - \"b\""},
+		"Cache-Status": {"near-origin; hit"}, "X-Kubernetes-Pf-Flowschema-Uid": {"2"}, "Content-Length": {"4"},
+	}
+	upstream := startUpstream(t, true, func(w http.ResponseWriter, _ *http.Request) {
+		for name, values := range upstreamsOwn {
+			w.Header()[name] = values
+		}
+		// What net/http would add by itself.
+		w.Header()["Date"] = nil
+		w.Header()["Content-Type"] = nil
+		_, _ = w.Write([]byte("body"))
+	})
+	forwarder := newForwarder(t, upstream.config())
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Status", "listproxy; fwd=bypass; detail=not-list")
+		forwarder.ServeHTTP(w, r)
+	})
+	for _, http2 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("http2=%t", http2), func(t *testing.T) {
+			front := startProxy(t, handler, http2)
+			res := get(t, front.Client(), front.URL+"/api")
+			want := upstreamsOwn.Clone()
+			want["Cache-Status"] = []string{"near-origin; hit", "listproxy; fwd=bypass; detail=not-list"}
+			if diff := cmp.Diff(want, res.Header); diff != "" {
+				t.Errorf("header at the client (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestNothingOfTheProxysOwnIdentity sends an anonymous request through a
+// forwarder whose configuration has every credential there is.
+func TestNothingOfTheProxysOwnIdentity(t *testing.T) {
+	type seen struct {
+		Header       http.Header
+		Certificates int
+	}
+	got := make(chan seen, 1)
+	upstream := startUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) {
+		got <- seen{r.Header, len(r.TLS.PeerCertificates)}
+	})
+	dir := t.TempDir()
+	if _, _, err := LoadOrCreateCertificate("", "", dir, nil, wallClock()); err != nil {
+		t.Fatal(err)
+	}
+	ran := filepath.Join(dir, "plugin-ran")
+	certificate := func(c *rest.Config) {
+		c.CertFile, c.KeyFile = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	}
+	tests := map[string]func(*rest.Config){
+		"bearer token":       func(c *rest.Config) { c.BearerToken = "proxys-own" },
+		"bearer token file":  func(c *rest.Config) { c.BearerTokenFile = filepath.Join(dir, "tls.crt") },
+		"basic":              func(c *rest.Config) { c.Username, c.Password = "proxy", "own" },
+		"client certificate": certificate,
+		"impersonation":      func(c *rest.Config) { c.Impersonate.UserName = "system:admin" },
+		"wrapped transport": func(c *rest.Config) {
+			c.Wrap(func(rt http.RoundTripper) http.RoundTripper {
+				return roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+					r.Header.Set("Authorization", "Bearer proxys-own")
+					return rt.RoundTrip(r)
+				})
+			})
+		},
+		"exec plugin": func(c *rest.Config) {
+			c.ExecProvider = &clientcmdapi.ExecConfig{
+				Command: "touch", Args: []string{ran}, APIVersion: "client.authentication.k8s.io/v1",
+				InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+			}
+		},
+		"client certificate and token": func(c *rest.Config) { certificate(c); c.BearerToken = "proxys-own" },
+	}
+	for name, configure := range tests {
+		t.Run(name, func(t *testing.T) {
+			config := upstream.config()
+			configure(config)
+			front := startProxy(t, newForwarder(t, config), false)
+			for _, upgrade := range []string{"", "Connection: Upgrade\r\nUpgrade: websocket\r\n"} {
+				sendRaw(t, front, "GET /api HTTP/1.1\r\nHost: x\r\n"+upgrade+"\r\n")
+				want := seen{Header: http.Header{"X-Forwarded-For": {"127.0.0.1"}}}
+				if upgrade != "" {
+					want.Header["Connection"], want.Header["Upgrade"] = []string{"Upgrade"}, []string{"websocket"}
+				}
+				if diff := cmp.Diff(want, <-got); diff != "" {
+					t.Errorf("at the upstream (-want +got):\n%s", diff)
+				}
+			}
+			if _, err := os.Stat(ran); err == nil {
+				t.Error("the credential plugin was run")
+			}
+		})
+	}
+}
+
+func TestNewUpstreamAddress(t *testing.T) {
+	tests := map[string]struct {
+		host    string
+		want    string
+		refused bool
+	}{
+		"plain":            {host: "https://api:6443", want: "https://api:6443"},
+		"trailing slash":   {host: "https://api:6443/", want: "https://api:6443"},
+		"prefix":           {host: "https://rancher/k8s/clusters/c-1/", want: "https://rancher/k8s/clusters/c-1"},
+		"escaped prefix":   {host: "https://host/a%2Fb", want: "https://host/a%2Fb"},
+		"host and port":    {host: "api:6443", want: "https://api:6443"}, // the CA means https, as in client-go
+		"not https":        {host: "http://api:8080", refused: true},
+		"nothing":          {host: "", want: "https://localhost"},
+		"user":             {host: "https://u:hunter2@api", refused: true},
+		"query":            {host: "https://api?token=hunter2", refused: true},
+		"malformed":        {host: "https://u:hunter2@api:bad port", refused: true},
+		"path, not scheme": {host: "api/prefix", refused: true},
+	}
+	upstream := startUpstream(t, true, func(http.ResponseWriter, *http.Request) {})
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			config := upstream.config()
+			config.Host = test.host
+			up, err := NewUpstream(config)
+			if (err != nil) != test.refused {
+				t.Fatalf("NewUpstream: %v, refused should be %t", err, test.refused)
+			}
+			if err != nil {
+				assertNotContains(t, err.Error(), "hunter2")
+				return
+			}
+			if got := up.URL().String(); got != test.want {
+				t.Errorf("URL %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestVerifyAnonymousNoticesCredentials(t *testing.T) {
+	tests := map[string]func(*Upstream){
+		"certificate": func(u *Upstream) { u.upgrades.TLSClientConfig.Certificates = make([]tls.Certificate, 1) },
+		"certificate callback": func(u *Upstream) {
+			u.requests.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return nil, nil }
+		},
+		"header for proxies": func(u *Upstream) { u.requests.ProxyConnectHeader = http.Header{} },
+	}
+	upstream := startUpstream(t, true, func(http.ResponseWriter, *http.Request) {})
+	for name, spoil := range tests {
+		up, err := NewUpstream(upstream.config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		spoil(up)
+		if up.verifyAnonymous() == nil {
+			t.Errorf("%s: not noticed", name)
+		}
+	}
+}
+
+type roundTripperFunc func(*http.Request) (*http.Response, error)
+
+func (f roundTripperFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -1,0 +1,177 @@
+package proxy
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var upgradeProtocols = map[string]string{
+	"websocket": "GET /exec?command=sh HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n" +
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eA==\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n",
+	"SPDY/3.1": "POST /exec?command=sh HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n" +
+		"X-Stream-Protocol-Version: v5.channel.k8s.io\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\nContent-Length: 0\r\n\r\n",
+}
+
+// switchTo agrees to whatever upgrade is asked for and serves the connection.
+func switchTo(t *testing.T, serve func(rw *bufio.ReadWriter)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor != 1 {
+			t.Errorf("the upgrade came over %s", r.Proto)
+		}
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		_, _ = fmt.Fprintf(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\nX-Seen: %s\r\n\r\n",
+			r.Header.Get("Upgrade"), r.Header["X-Stream-Protocol-Version"])
+		_ = rw.Flush()
+		serve(rw)
+	}
+}
+
+// TestUpgrades has either side speak only when it has heard the other.
+func TestUpgrades(t *testing.T) {
+	const rounds = 5
+	upstreamEnded := make(chan error)
+	// HTTP/2 is offered, and must not be used.
+	upstream := startUpstream(t, true, switchTo(t, func(rw *bufio.ReadWriter) {
+		for i := range rounds {
+			_, _ = fmt.Fprintf(rw, "out %d\n", i)
+			_ = rw.Flush()
+			if line, err := rw.ReadString('\n'); line != fmt.Sprintf("in %d\n", i) {
+				t.Errorf("the upstream read %q, %v", line, err)
+			}
+		}
+		_, err := rw.ReadByte()
+		upstreamEnded <- err
+	}))
+	var records recorder
+	forwarder := newLoggedForwarder(t, upstream.config(), slog.New(&records))
+	front := startProxy(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Status", "listproxy; fwd=bypass")
+		forwarder.ServeHTTP(w, r)
+	}), false)
+	for protocol, request := range upgradeProtocols {
+		t.Run(protocol, func(t *testing.T) {
+			res, conn, reader := sendRaw(t, front, request)
+			want := http.Header{
+				"Connection": {"Upgrade"}, "Upgrade": {protocol}, "X-Seen": {"[]"}, "Cache-Status": {"listproxy; fwd=bypass"},
+			}
+			if protocol == "SPDY/3.1" {
+				want.Set("X-Seen", "[v5.channel.k8s.io v4.channel.k8s.io]")
+			}
+			if diff := cmp.Diff(want, res.Header); diff != "" || res.StatusCode != http.StatusSwitchingProtocols {
+				t.Fatalf("status %s, header (-want +got):\n%s", res.Status, diff)
+			}
+			for i := range rounds {
+				if line, err := reader.ReadString('\n'); line != fmt.Sprintf("out %d\n", i) {
+					t.Fatalf("the client read %q, %v", line, err)
+				}
+				_, _ = fmt.Fprintf(conn, "in %d\n", i)
+			}
+			_ = conn.Close()
+			if err := <-upstreamEnded; err == nil {
+				t.Error("the client's end did not reach the upstream")
+			}
+		})
+	}
+	if got := records.above(slog.LevelDebug); got != nil {
+		t.Errorf("logged %q", got)
+	}
+}
+
+func TestUpstreamEndsUpgradedConnection(t *testing.T) {
+	upstream := startUpstream(t, true, switchTo(t, func(rw *bufio.ReadWriter) {
+		_, _ = io.WriteString(rw, "bye\n")
+		_ = rw.Flush()
+	}))
+	front := startProxy(t, newForwarder(t, upstream.config()), false)
+	for _, request := range upgradeProtocols {
+		_, _, reader := sendRaw(t, front, request)
+		if got := readAll(t, reader); got != "bye\n" {
+			t.Errorf("the client read %q", got)
+		}
+	}
+}
+
+func TestRefusedUpgradeClosesTheConnection(t *testing.T) {
+	upstream := startUpstream(t, true, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = io.WriteString(w, "no")
+	})
+	front := startProxy(t, newForwarder(t, upstream.config()), false)
+	for protocol, request := range upgradeProtocols {
+		t.Run(protocol, func(t *testing.T) {
+			res, _, reader := sendRaw(t, front, request)
+			if body := readAll(t, res.Body); res.StatusCode != http.StatusForbidden || body != "no" {
+				t.Errorf("status %s, body %q", res.Status, body)
+			}
+			if !res.Close {
+				t.Error("the answer does not say Connection: close")
+			}
+			if rest := readAll(t, reader); rest != "" {
+				t.Errorf("read %q behind the answer", rest)
+			}
+		})
+	}
+}
+
+// TestUnaskedProtocolIsNotSwitchedTo also covers an upstream that switches
+// without being asked to.
+func TestUnaskedProtocolIsNotSwitchedTo(t *testing.T) {
+	ended := make(chan struct{}, 1)
+	upstream := startUpstream(t, false, func(w http.ResponseWriter, _ *http.Request) {
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		_, _ = io.WriteString(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\n")
+		_ = rw.Flush()
+		_, _ = rw.ReadByte()
+		ended <- struct{}{}
+	})
+	front := startProxy(t, newForwarder(t, upstream.config()), false)
+	requests := map[string]string{"unasked": "GET /exec HTTP/1.1\r\nHost: x\r\n\r\n"}
+	for protocol, request := range upgradeProtocols {
+		requests[protocol] = request
+	}
+	for name, request := range requests {
+		t.Run(name, func(t *testing.T) {
+			res, _, _ := sendRaw(t, front, request)
+			if res.StatusCode != http.StatusServiceUnavailable {
+				t.Errorf("status %s, want 503", res.Status)
+			}
+			<-ended // the connection to the upstream is not kept
+		})
+	}
+}
+
+func TestUpgradeProtocol(t *testing.T) {
+	tests := map[string]struct {
+		header http.Header
+		want   string
+	}{
+		"none":             {http.Header{}, ""},
+		"upgrade only":     {http.Header{"Upgrade": {"websocket"}}, ""},
+		"connection only":  {http.Header{"Connection": {"Upgrade"}}, ""},
+		"both":             {http.Header{"Connection": {"upgrade"}, "Upgrade": {"SPDY/3.1"}}, "SPDY/3.1"},
+		"one of several":   {http.Header{"Connection": {"close", "a, UPGRADE ,b"}, "Upgrade": {"websocket"}}, "websocket"},
+		"part of a word":   {http.Header{"Connection": {"upgrade-insecure"}, "Upgrade": {"websocket"}}, ""},
+		"several upgrades": {http.Header{"Connection": {"upgrade"}, "Upgrade": {"a", "b"}}, "a"},
+	}
+	for name, test := range tests {
+		if got := upgradeProtocol(test.header); got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}

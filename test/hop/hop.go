@@ -1,0 +1,291 @@
+// Package hop is a fault-injecting hop on loopback: a TLS reverse proxy that a test puts before
+// the API server, and through which it cuts, delays, refuses and falsifies what passes.
+package hop
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/listproxy/listproxy/proxy"
+)
+
+// ErrCut, returned by a line function, breaks the connection in the middle of the answer.
+var ErrCut = errors.New("cut by the test")
+
+// Hop forwards requests to an upstream. Its faults may be changed at any time.
+type Hop struct {
+	server   *http.Server
+	listener *trackingListener
+	ca       []byte
+	dir      string
+	forward  *httputil.ReverseProxy
+
+	mu        sync.Mutex
+	intercept func(w http.ResponseWriter, r *http.Request) bool
+	line      func(r *http.Request, line []byte) ([]byte, error)
+	body      func(r *http.Request, body []byte) []byte
+	frozen    chan struct{} // not nil while frozen; closed by Thaw
+}
+
+// Start starts a hop before the upstream, whose certificate ca signed.
+func Start(upstream string, ca []byte) (*Hop, error) {
+	target, err := url.Parse(upstream)
+	if err != nil {
+		return nil, fmt.Errorf("the upstream's URL: %w", err)
+	}
+	dir, err := os.MkdirTemp("", "hop-")
+	if err != nil {
+		return nil, err
+	}
+	pair, caPath, err := proxy.LoadOrCreateCertificate("", "", dir, nil, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	own, err := os.ReadFile(caPath) // #nosec G304 -- just written
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+
+	h := &Hop{ca: own, dir: dir}
+	h.forward = &httputil.ReverseProxy{
+		Rewrite: func(pr *httputil.ProxyRequest) {
+			pr.SetURL(target)
+			pr.Out.URL.RawQuery = pr.In.URL.RawQuery
+		},
+		Transport: &http.Transport{
+			TLSClientConfig:    &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+			ForceAttemptHTTP2:  true,
+			DisableCompression: true,
+		},
+		FlushInterval:  -1,
+		ModifyResponse: h.modify,
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
+			panic(http.ErrAbortHandler) // as if the API server itself could not be reached
+		},
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	h.listener = &trackingListener{Listener: l, conns: map[net.Conn]struct{}{}}
+	h.server = &http.Server{Handler: h, TLSConfig: proxy.ServerTLSConfig(pair), ReadHeaderTimeout: time.Minute}
+	go func() { _ = h.server.ServeTLS(h.listener, "", "") }()
+	return h, nil
+}
+
+// URL and CA say how to reach the hop.
+func (h *Hop) URL() string { return "https://" + h.listener.Addr().String() }
+
+// CA is the PEM of the authority that signed the hop's certificate.
+func (h *Hop) CA() []byte { return h.ca }
+
+// Close ends the hop and all that passes.
+func (h *Hop) Close() {
+	h.Thaw()
+	_ = h.server.Close()
+	_ = os.RemoveAll(h.dir)
+}
+
+// OnRequest sets what sees each request first; if it returns true, it has answered. nil: none.
+func (h *Hop) OnRequest(f func(w http.ResponseWriter, r *http.Request) bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.intercept = f
+}
+
+// OnLine sets what sees each line (with its newline) of a watch from the upstream, and says what
+// goes on: other bytes, nothing (nil), or an end (ErrCut; any other error ends it cleanly). nil: none.
+func (h *Hop) OnLine(f func(r *http.Request, line []byte) ([]byte, error)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.line = f
+}
+
+// OnBody sets what sees each whole body that is not a watch (only plain ones: the hop asks the
+// upstream for no compression then), and may change it. nil: none.
+func (h *Hop) OnBody(f func(r *http.Request, body []byte) []byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.body = f
+}
+
+// Freeze holds back everything, both what comes in and what goes on, until Thaw. Connections
+// stay open: the other side just hears nothing.
+func (h *Hop) Freeze() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.frozen == nil {
+		h.frozen = make(chan struct{})
+	}
+}
+
+// Thaw ends Freeze.
+func (h *Hop) Thaw() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.frozen != nil {
+		close(h.frozen)
+		h.frozen = nil
+	}
+}
+
+// CutAll breaks every connection to the hop.
+func (h *Hop) CutAll() { h.listener.cut() }
+
+func (h *Hop) awaitThaw(ctx context.Context) error {
+	h.mu.Lock()
+	frozen := h.frozen
+	h.mu.Unlock()
+	if frozen == nil {
+		return nil
+	}
+	select {
+	case <-frozen:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (h *Hop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if h.awaitThaw(r.Context()) != nil {
+		return
+	}
+	h.mu.Lock()
+	intercept, body := h.intercept, h.body
+	h.mu.Unlock()
+	if intercept != nil && intercept(w, r) {
+		return
+	}
+	if body != nil {
+		r.Header.Del("Accept-Encoding")
+	}
+	h.forward.ServeHTTP(w, r)
+}
+
+func (h *Hop) modify(resp *http.Response) error {
+	r := resp.Request
+	if resp.StatusCode != http.StatusOK {
+		return nil
+	}
+	if r.URL.Query().Get("watch") != "" {
+		pr, pw := io.Pipe()
+		from := resp.Body
+		go h.pass(r, from, pw)
+		resp.Body = struct {
+			io.Reader
+			io.Closer
+		}{pr, closer{pr, from}}
+		return nil
+	}
+	h.mu.Lock()
+	change := h.body
+	h.mu.Unlock()
+	if change == nil {
+		return nil
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	_ = resp.Body.Close()
+	body = change(r, body)
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	resp.ContentLength = int64(len(body))
+	resp.Header.Set("Content-Length", fmt.Sprint(len(body)))
+	return nil
+}
+
+// pass hands on a watch, line by line.
+func (h *Hop) pass(r *http.Request, from io.Reader, to *io.PipeWriter) {
+	in := bufio.NewReader(from)
+	for {
+		line, err := in.ReadBytes('\n')
+		if err == nil {
+			err = h.awaitThaw(r.Context())
+		}
+		if err != nil {
+			_ = to.CloseWithError(err)
+			return
+		}
+		h.mu.Lock()
+		change := h.line
+		h.mu.Unlock()
+		if change != nil {
+			if line, err = change(r, line); err != nil {
+				if !errors.Is(err, ErrCut) {
+					err = io.EOF
+				}
+				_, _ = to.Write(line)
+				_ = to.CloseWithError(err)
+				return
+			}
+		}
+		if _, err := to.Write(line); err != nil {
+			return
+		}
+	}
+}
+
+type closer struct {
+	pipe *io.PipeReader
+	from io.Closer
+}
+
+func (c closer) Close() error {
+	_ = c.pipe.Close()
+	return c.from.Close()
+}
+
+// trackingListener remembers its connections, so that they can be cut.
+type trackingListener struct {
+	net.Listener
+	mu    sync.Mutex
+	conns map[net.Conn]struct{}
+}
+
+func (l *trackingListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.conns[conn] = struct{}{}
+	return &trackedConn{Conn: conn, l: l}, nil
+}
+
+func (l *trackingListener) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for conn := range l.conns {
+		_ = conn.Close()
+	}
+}
+
+type trackedConn struct {
+	net.Conn
+	l *trackingListener
+}
+
+func (c *trackedConn) Close() error {
+	c.l.mu.Lock()
+	delete(c.l.conns, c.Conn)
+	c.l.mu.Unlock()
+	return c.Conn.Close()
+}

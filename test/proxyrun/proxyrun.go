@@ -1,0 +1,271 @@
+// Package proxyrun builds listproxy (with the race detector) and runs it as a process, as an
+// operator would: flags in, HTTPS out.
+package proxyrun
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Options of one process.
+type Options struct {
+	// Upstream is how listproxy reaches the API server, with its own credentials (a token).
+	Upstream *rest.Config
+	// Args are added to the command line.
+	Args []string
+	// Binary is what to run; built by Build if empty.
+	Binary string
+}
+
+// Proxy is a running listproxy.
+type Proxy struct {
+	dir    string
+	cmd    *exec.Cmd
+	log    *syncBuffer
+	exited chan struct{}
+	exit   error
+
+	address, admin string
+	ca             []byte
+}
+
+var build = struct {
+	sync.Mutex
+	path string
+}{}
+
+// Build compiles the command with the race detector, once in a process, and returns its path in
+// bin/. The go command's cache makes further builds cheap.
+func Build(ctx context.Context) (string, error) {
+	build.Lock()
+	defer build.Unlock()
+	if build.path != "" {
+		return build.path, nil
+	}
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return "", fmt.Errorf("finding the module: %w", err)
+	}
+	dir := strings.TrimSpace(string(root))
+	path := filepath.Join(dir, "bin", "listproxy-race")
+	// Built beside and moved: another test process may be running the old one.
+	fresh := fmt.Sprintf("%s.%d", path, os.Getpid())
+	cmd := exec.CommandContext(ctx, "go", "build", "-race", "-o", fresh, "./cmd/listproxy") // #nosec G204 -- fixed words
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building listproxy: %w\n%s", err, out)
+	}
+	if err := os.Rename(fresh, path); err != nil {
+		return "", err
+	}
+	build.path = path
+	return path, nil
+}
+
+var servingLine = regexp.MustCompile(`msg=serving address=(\S+) admin=(\S+)`)
+
+// Start runs listproxy on free loopback ports and returns when it is ready.
+func Start(ctx context.Context, o Options) (*Proxy, error) {
+	p, err := Launch(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.AwaitReady(ctx); err != nil {
+		p.Kill()
+		return nil, err
+	}
+	return p, nil
+}
+
+// Launch runs listproxy and returns when it listens, ready or not.
+func Launch(ctx context.Context, o Options) (_ *Proxy, err error) {
+	if o.Binary == "" {
+		if o.Binary, err = Build(ctx); err != nil {
+			return nil, err
+		}
+	}
+	dir, err := os.MkdirTemp("", "listproxy-run-")
+	if err != nil {
+		return nil, err
+	}
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	if err := writeKubeconfig(kubeconfig, o.Upstream); err != nil {
+		return nil, err
+	}
+	args := append([]string{
+		"--kubeconfig", kubeconfig,
+		"--bind-address", "127.0.0.1", "--secure-port", "0", "--admin-bind-address", "127.0.0.1:0",
+		"--cert-dir", dir, "--log-level", "debug", "--eager-jitter", "0", "--shutdown-timeout", "3s",
+	}, o.Args...)
+	p := &Proxy{dir: dir, log: &syncBuffer{}, exited: make(chan struct{})}
+	p.cmd = exec.Command(o.Binary, args...) // #nosec G204 -- the program under test
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	p.cmd.Env = append(os.Environ(), "GORACE=halt_on_error=1")
+	started := make(chan error, 1)
+	go func() {
+		// The kernel kills the child when this thread ends, so the thread must outlive it; then
+		// a killed test leaves nothing behind.
+		lockThread()
+		p.cmd.SysProcAttr = dieWithParent()
+		err := p.cmd.Start()
+		started <- err
+		if err == nil {
+			p.exit = p.cmd.Wait()
+		}
+		close(p.exited)
+	}()
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	for {
+		if m := servingLine.FindStringSubmatch(p.Log()); m != nil {
+			p.address, p.admin = m[1], m[2]
+			break
+		}
+		if err := p.pause(ctx); err != nil {
+			p.Kill()
+			return nil, err
+		}
+	}
+	if p.ca, err = os.ReadFile(filepath.Join(dir, "ca.crt")); err != nil {
+		p.Kill()
+		return nil, err
+	}
+	return p, nil
+}
+
+// AwaitReady waits until /readyz says yes.
+func (p *Proxy) AwaitReady(ctx context.Context) error {
+	for {
+		if ready, _ := p.Ready(ctx); ready {
+			return nil
+		}
+		if err := p.pause(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// Ready asks /readyz and returns what it said.
+func (p *Proxy) Ready(ctx context.Context) (bool, string) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.admin+"/readyz?verbose", nil)
+	if err != nil {
+		return false, err.Error()
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false, err.Error()
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var body bytes.Buffer
+	_, _ = body.ReadFrom(resp.Body)
+	return resp.StatusCode == http.StatusOK, body.String()
+}
+
+// pause waits a moment, unless the process or ctx has ended.
+func (p *Proxy) pause(ctx context.Context) error {
+	select {
+	case <-p.exited:
+		return fmt.Errorf("listproxy ended: %w\n%s", p.exit, p.Log())
+	case <-ctx.Done():
+		return fmt.Errorf("%w\n%s", ctx.Err(), p.Log())
+	case <-time.After(20 * time.Millisecond):
+		return nil
+	}
+}
+
+// URL is where clients go.
+func (p *Proxy) URL() string { return "https://" + p.address }
+
+// AdminURL is where health checks go.
+func (p *Proxy) AdminURL() string { return "http://" + p.admin }
+
+// CA is the PEM of the authority that signed the serving certificate.
+func (p *Proxy) CA() []byte { return p.ca }
+
+// RESTConfig returns a client's configuration, pointed at the proxy.
+func (p *Proxy) RESTConfig(direct *rest.Config) *rest.Config {
+	cfg := rest.CopyConfig(direct)
+	cfg.Host = p.URL()
+	cfg.CAData, cfg.CAFile = p.ca, ""
+	return cfg
+}
+
+// Log is what the process has written.
+func (p *Proxy) Log() string { return p.log.String() }
+
+// PID of the process.
+func (p *Proxy) PID() int { return p.cmd.Process.Pid }
+
+// Stop ends the process as Kubernetes does, and returns an error if it did not end well: a data
+// race, a panic, or hanging on.
+func (p *Proxy) Stop() error {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.exited:
+	case <-time.After(30 * time.Second):
+		p.Kill()
+		return errors.New("listproxy did not end within 30s of SIGTERM")
+	}
+	_ = os.RemoveAll(p.dir)
+	if p.exit != nil || strings.Contains(p.Log(), "DATA RACE") || strings.Contains(p.Log(), "panic") {
+		return fmt.Errorf("listproxy ended badly: %w\n%s", p.exit, p.Log())
+	}
+	return nil
+}
+
+// Kill ends the process at once.
+func (p *Proxy) Kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.exited
+	_ = os.RemoveAll(p.dir)
+}
+
+// Signal sends a signal to the process.
+func (p *Proxy) Signal(sig os.Signal) error { return p.cmd.Process.Signal(sig) }
+
+func writeKubeconfig(path string, cfg *rest.Config) error {
+	if _, _, err := net.SplitHostPort(strings.TrimPrefix(cfg.Host, "https://")); err != nil {
+		return fmt.Errorf("the upstream %q: %w", cfg.Host, err)
+	}
+	return clientcmd.WriteToFile(api.Config{
+		CurrentContext: "upstream",
+		Contexts:       map[string]*api.Context{"upstream": {Cluster: "upstream", AuthInfo: "listproxy"}},
+		Clusters:       map[string]*api.Cluster{"upstream": {Server: cfg.Host, CertificateAuthorityData: cfg.CAData}},
+		AuthInfos:      map[string]*api.AuthInfo{"listproxy": {Token: cfg.BearerToken}},
+	}, path)
+}
+
+// syncBuffer is a buffer that may be read while it is written.
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}

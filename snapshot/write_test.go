@@ -1,0 +1,195 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// liveCollection is a collection with one object, ns/a, at revision 10.
+func liveCollection(limits Limits) *Collection {
+	c := newCollection(Resource{}, limits, &budget{})
+	state := newTree()
+	state.set(&Object{Key: "ns/a", Revision: 10})
+	c.open(state, 0, 10, &Frame{})
+	return c
+}
+
+func TestContradictionsArePoison(t *testing.T) {
+	a := &Object{Key: "ns/a", Revision: 11}
+	for _, tt := range []struct {
+		name string
+		ch   change
+	}{
+		{"an object added twice", change{kind: added, key: "ns/a", revision: 11, object: a}},
+		{"an unknown object modified", change{kind: modified, key: "ns/b", revision: 11, object: &Object{Key: "ns/b"}}},
+		{"an unknown object deleted", change{kind: deleted, key: "ns/b", revision: 11}},
+		{"a revision seen before", change{kind: modified, key: "ns/a", revision: 10, object: a}},
+		{"a revision passed before", change{kind: deleted, key: "ns/a", revision: 9}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := liveCollection(Limits{History: time.Minute, Silence: time.Minute})
+			before := c.view.Load()
+			var contradiction poisonError
+			if err := c.apply(tt.ch); !errors.As(err, &contradiction) {
+				t.Fatalf("got %v, want poison", err)
+			}
+			if c.view.Load() != before {
+				t.Error("the change was published all the same")
+			}
+			if got := before.newest.len(); got != 1 {
+				t.Errorf("the published state holds %d objects, want 1", got)
+			}
+		})
+	}
+}
+
+func TestRevisionsThatGoBack(t *testing.T) {
+	c := liveCollection(Limits{History: time.Minute, Silence: time.Minute})
+	var back wentBackError
+	if err := c.progress(9); !errors.As(err, &back) {
+		t.Errorf("a bookmark before the span's end: got %v", err)
+	}
+	if _, err := c.observe(9, c.floor()); !errors.As(err, &back) {
+		t.Errorf("a read below the floor: got %v", err)
+	}
+	floor := c.floor()
+	if err := c.progress(20); err != nil {
+		t.Fatal(err)
+	}
+	// The stream may pass a read that is under way; that is no step back.
+	if covered, err := c.observe(15, floor); err != nil || !covered {
+		t.Errorf("a read that the stream has passed: covered %v, %v", covered, err)
+	}
+	if covered, err := c.observe(25, c.floor()); err != nil || covered {
+		t.Errorf("a read ahead of the stream: covered %v, %v", covered, err)
+	}
+	if got := c.floor(); got != 25 {
+		t.Errorf("the floor is %d, want what was read, 25", got)
+	}
+}
+
+// TestAnotherPast: after an etcd was restored and written to, its revision can be higher than
+// all that was seen. The objects give it away.
+func TestAnotherPast(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		object *Object
+		keeps  bool
+	}{
+		{"unchanged", &Object{Key: "ns/a", Revision: 10}, true},
+		{"changed since", &Object{Key: "ns/a", Revision: 13}, true},
+		{"another one since", &Object{Key: "ns/b", Revision: 13}, true},
+		{"changed at another revision in the past", &Object{Key: "ns/a", Revision: 9}, false},
+		{"another one in the past", &Object{Key: "ns/b", Revision: 8}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := liveCollection(Limits{History: time.Minute, Silence: time.Minute})
+			c.close(Warming)
+			state := newTree()
+			state.set(tt.object)
+			c.open(state, 0, 20, &Frame{})
+			if _, absence := c.view.Load().exact(10); (absence == Known) != tt.keeps {
+				t.Errorf("the old span: %q, want kept %v", absence, tt.keeps)
+			}
+			if _, absence := c.view.Load().exact(15); absence != History {
+				t.Errorf("the gap: %q, want %q", absence, History)
+			}
+			if _, absence := c.view.Load().exact(20); absence != Known {
+				t.Errorf("the new span: %q", absence)
+			}
+		})
+	}
+}
+
+func TestSilenceEndsTheNewestStateButNotHistory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := liveCollection(Limits{History: time.Hour, Silence: time.Minute})
+		time.Sleep(time.Minute - 1)
+		if _, absence := c.Latest(t.Context(), 0); absence != Known {
+			t.Errorf("just before the bound: %q", absence)
+		}
+		time.Sleep(1)
+		if _, absence := c.Latest(t.Context(), 0); absence != Stale {
+			t.Errorf("at the bound: %q, want %q", absence, Stale)
+		}
+		if _, absence := c.Exact(t.Context(), 10); absence != Known {
+			t.Errorf("an exact revision: %q", absence)
+		}
+		if covered, err := c.observe(10, c.floor()); err != nil || !covered {
+			t.Fatalf("a probe that finds nothing new: covered %v, %v", covered, err)
+		}
+		if _, absence := c.Latest(t.Context(), 0); absence != Known {
+			t.Errorf("after a probe: %q", absence)
+		}
+	})
+}
+
+func TestWaitIsBoundedAndTellsTheFeed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := liveCollection(Limits{History: time.Hour, Silence: time.Minute, Wait: 100 * time.Millisecond})
+		begun := time.Now()
+		if _, absence := c.Latest(t.Context(), 11); absence != Ahead {
+			t.Errorf("got %q, want %q", absence, Ahead)
+		}
+		if waited := time.Since(begun); waited != c.limits.Wait {
+			t.Errorf("waited %v, want %v", waited, c.limits.Wait)
+		}
+		select {
+		case <-c.demand:
+		default:
+			t.Error("the feed was not told")
+		}
+
+		time.AfterFunc(50*time.Millisecond, func() {
+			if err := c.progress(12); err != nil {
+				t.Error(err)
+			}
+		})
+		begun = time.Now()
+		snap, absence := c.Exact(t.Context(), 12)
+		if absence != Known || snap.Revision != 12 || time.Since(begun) != 50*time.Millisecond {
+			t.Errorf("got %q at %d after %v, want the state at 12 after 50ms", absence, snap.Revision, time.Since(begun))
+		}
+
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Millisecond, cancel)
+		begun = time.Now()
+		if _, absence := c.Exact(ctx, 13); absence != Ahead || time.Since(begun) != time.Millisecond {
+			t.Errorf("a client that left: %q after %v", absence, time.Since(begun))
+		}
+	})
+}
+
+func TestByteBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCollection(Resource{}, Limits{History: time.Hour, Silence: time.Hour}, &budget{limit: 100_000})
+		state := newTree()
+		o := &Object{Key: "ns/a", Revision: 1, Bytes: make([]byte, 1000)}
+		state.set(o)
+		c.budget.add(o.size())
+		c.open(state, o.size(), 1, &Frame{})
+		for rev := uint64(2); rev < 500; rev++ {
+			time.Sleep(time.Minute)
+			err := c.apply(change{kind: modified, key: "ns/a", revision: rev, object: &Object{Key: "ns/a", Revision: rev, Bytes: make([]byte, 1000)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.budget.full() {
+				t.Fatalf("revision %d: %d bytes are stored, the bound is %d", rev, c.budget.used.Load(), c.budget.limit)
+			}
+			if _, absence := c.view.Load().exact(rev); absence != Known {
+				t.Fatalf("revision %d: %s", rev, absence)
+			}
+		}
+		if c.counters.shortened.Load() == 0 {
+			t.Error("the history was never shortened")
+		}
+		big := &Object{Key: "ns/a", Revision: 600, Bytes: make([]byte, 200_000)}
+		if err := c.apply(change{kind: modified, key: "ns/a", revision: 600, object: big}); !errors.Is(err, errFull) {
+			t.Errorf("what does not fit at all: %v, want %v", err, errFull)
+		}
+	})
+}

@@ -72,6 +72,9 @@ const (
 	ReasonHistory Reason = "history"
 	// ReasonMemory: the configured bound on memory leaves no room.
 	ReasonMemory Reason = "memory"
+	// ReasonSchema: the resource's definition changed a moment ago; bytes of the old
+	// schema may still be about.
+	ReasonSchema Reason = "schema"
 	// ReasonStopped: the collection was stopped.
 	ReasonStopped Reason = "stopped"
 )
@@ -106,6 +109,7 @@ func Reasons() []Reason {
 		ReasonAhead,
 		ReasonHistory,
 		ReasonMemory,
+		ReasonSchema,
 		ReasonStopped,
 	}
 }

@@ -35,6 +35,8 @@ type Collection struct {
 
 	// mu is held by the writers of what follows: the feed and the janitor.
 	mu sync.Mutex
+	// retired is set for ever when the collection is not to know anything any more.
+	retired bool
 	// highest is the highest revision ever heard of from this storage.
 	highest uint64
 	// versions is the writers' handle; views hold clones.

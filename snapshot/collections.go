@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -11,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // Config says how collections are fed and bounded.
@@ -26,7 +29,9 @@ type Config struct {
 	// Jitter spreads the start of eager collections, so that replicas that start together do
 	// not load together.
 	Jitter time.Duration
-	Log    *slog.Logger
+	// Quarantine is how long nothing is kept of a resource whose definition changed.
+	Quarantine time.Duration
+	Log        *slog.Logger
 }
 
 const (
@@ -51,6 +56,8 @@ type Collections struct {
 
 	mu  sync.RWMutex
 	all map[Resource]*running
+	// quarantine says until when nothing is kept of a resource.
+	quarantine map[schema.GroupResource]time.Time
 }
 
 // running is a collection and the feed that keeps it.
@@ -70,6 +77,8 @@ func NewCollections(config Config) *Collections {
 		ctx:    ctx,
 		stop:   stop,
 		all:    map[Resource]*running{},
+
+		quarantine: map[schema.GroupResource]time.Time{},
 	}
 	c.feeds.Go(c.tidy)
 	return c
@@ -113,6 +122,9 @@ func (c *Collections) start(r Resource, eager bool, delay time.Duration) (*Colle
 	if c.ctx.Err() != nil {
 		return nil, Stopped
 	}
+	if _, quarantined := c.quarantine[r.GroupResource()]; quarantined {
+		return nil, Schema
+	}
 	if len(c.all) >= maxCollections || c.budget.full() {
 		return nil, Memory
 	}
@@ -131,6 +143,27 @@ func (c *Collections) start(r Resource, eager bool, delay time.Duration) (*Colle
 	return collection, Known
 }
 
+// SchemaChanged drops all that is held of a resource, at once, and keeps nothing of it for a
+// while: after its definition changed the upstream writes its objects in other bytes, not all
+// API servers see that at the same time, and watches from before go on with the old ones.
+func (c *Collections) SchemaChanged(changed schema.GroupResource) {
+	c.mu.Lock()
+	c.quarantine[changed] = time.Now().Add(c.config.Quarantine)
+	c.mu.Unlock()
+	for _, r := range c.list() {
+		if r.resource.GroupResource() == changed {
+			c.end(r, Schema)
+		}
+	}
+}
+
+// endQuarantine lets resources in again whose time is over.
+func (c *Collections) endQuarantine(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.quarantine, func(_ schema.GroupResource, until time.Time) bool { return !now.Before(until) })
+}
+
 // tidy cuts history, ends idle collections, and makes room at the byte bound.
 func (c *Collections) tidy() {
 	ticker := time.NewTicker(tidyEvery)
@@ -143,6 +176,7 @@ func (c *Collections) tidy() {
 			for _, r := range c.list() {
 				r.trim(now)
 			}
+			c.endQuarantine(now)
 			c.endIdle(now)
 			c.makeRoom(now)
 		}
@@ -162,7 +196,7 @@ func (c *Collections) list() []*running {
 func (c *Collections) endIdle(now time.Time) {
 	for _, r := range c.list() {
 		if c.config.Idle > 0 && !r.eager.Load() && r.idle(now) > c.config.Idle {
-			c.end(r)
+			c.end(r, Stopped)
 		}
 	}
 }
@@ -183,15 +217,18 @@ func (c *Collections) makeRoom(now time.Time) {
 	}
 	all = slices.DeleteFunc(all, func(r *running) bool { return r.eager.Load() || r.idle(now) < rested })
 	if len(all) > 0 {
-		c.end(slices.MaxFunc(all, func(a, b *running) int { return cmp.Compare(a.idle(now), b.idle(now)) }))
+		c.end(slices.MaxFunc(all, func(a, b *running) int { return cmp.Compare(a.idle(now), b.idle(now)) }), Memory)
 	}
 }
 
-// end stops a collection's feed and forgets it.
-func (c *Collections) end(r *running) {
+// end stops a collection's feed and forgets what it knew.
+func (c *Collections) end(r *running, why Absence) {
 	c.mu.Lock()
-	delete(c.all, r.resource)
+	if c.all[r.resource] == r {
+		delete(c.all, r.resource)
+	}
 	c.mu.Unlock()
-	c.config.Log.Info("collection ended", "collection", r.resource.String(), "idle", r.idle(time.Now()).Round(time.Second))
+	r.retire(why)
 	r.stop()
+	c.config.Log.Info("collection ended", "collection", r.resource.String(), "reason", why, "idle", r.idle(time.Now()).Round(time.Second))
 }

@@ -55,7 +55,7 @@ func sessionBackoff() wait.Backoff {
 
 // run feeds the collection until ctx ends. It waits for delay first.
 func (f *feed) run(ctx context.Context, delay time.Duration) {
-	defer f.collection.drop(Stopped)
+	defer f.collection.retire(Stopped)
 	if !sleep(ctx, delay) {
 		return
 	}

@@ -44,3 +44,17 @@ func (s Snapshot) Page(scope Scope, start string, limit int64, buf []*Object) Pa
 	}
 	return page
 }
+
+// Fixed returns a snapshot of the given objects with the frame of a built-in type, for tests of
+// what is made of snapshots.
+func Fixed(revision uint64, kind, apiVersion string, objects []*Object) Snapshot {
+	state := newTree()
+	for _, o := range objects {
+		state.set(o)
+	}
+	return Snapshot{
+		Revision: revision,
+		Frame:    &Frame{ContentType: JSON, kind: kind, apiVersion: apiVersion, emptyItems: "[]"},
+		tree:     state,
+	}
+}

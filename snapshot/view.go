@@ -26,9 +26,16 @@ const (
 	History Absence = "history"
 	// Memory: the byte bound leaves no room for this collection.
 	Memory Absence = "memory"
+	// Schema: the resource's definition changed a moment ago, and bytes of both schemas are about.
+	Schema Absence = "schema"
 	// Stopped: the collection was stopped.
 	Stopped Absence = "stopped"
 )
+
+// Absences returns every Absence but Known.
+func Absences() []Absence {
+	return []Absence{Warming, NotPermitted, Form, Stale, Ahead, History, Memory, Schema, Stopped}
+}
 
 // Span is an interval of revisions [From, To] over which a feed is known to be complete.
 type Span struct {

@@ -65,6 +65,10 @@ func (ch change) apply(state tree) (*Object, error) {
 func (c *Collection) open(state tree, size int64, rev uint64, frame *Frame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.retired {
+		c.budget.add(-size)
+		return
+	}
 	old := c.view.Load()
 	if n := len(old.spans); n > 0 {
 		to := old.spans[n-1].To
@@ -196,6 +200,9 @@ func (c *Collection) observe(rev, floor uint64) (covered bool, err error) {
 func (c *Collection) close(why Absence) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.retired {
+		return
+	}
 	v := c.view.Load()
 	if v.absence == Known {
 		c.counters.gaps.Add(1)
@@ -208,6 +215,20 @@ func (c *Collection) close(why Absence) {
 func (c *Collection) drop(why Absence) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !c.retired {
+		c.dropLocked(why)
+	}
+}
+
+// retire drops everything for ever, whatever the feed may still bring.
+func (c *Collection) retire(why Absence) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dropLocked(why)
+	c.retired = true
+}
+
+func (c *Collection) dropLocked(why Absence) {
 	c.counters.dropped.Add(1)
 	c.highest = 0
 	c.forgetLocked()

@@ -33,9 +33,11 @@ type options struct {
 	wait      time.Duration
 	reviewTTL time.Duration
 	idle      time.Duration
-	bytes     string
-	eager     []string
-	jitter    time.Duration
+
+	quarantine time.Duration
+	bytes      string
+	eager      []string
+	jitter     time.Duration
 
 	logFormat string
 	logLevel  string
@@ -58,6 +60,7 @@ func defaultOptions() *options {
 		wait:             100 * time.Millisecond,
 		reviewTTL:        10 * time.Second,
 		idle:             15 * time.Minute,
+		quarantine:       2 * time.Minute,
 		bytes:            "2Gi",
 		jitter:           2 * time.Second,
 		logFormat:        "text",
@@ -80,6 +83,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&o.eager, "eager", o.eager, "`resources` to load before /readyz says yes: pods,nodes,deployments.v1.apps")
 	fs.DurationVar(&o.jitter, "eager-jitter", o.jitter, "the start of eager collections is spread over this time")
 	fs.DurationVar(&o.idle, "idle-timeout", o.idle, "a collection is given up that nobody asked for in this time; 0 never")
+	fs.DurationVar(&o.quarantine, "schema-quarantine", o.quarantine, "how long a custom resource is only forwarded after its definition changed")
 	fs.StringVar(&o.bytes, "cache-bytes", o.bytes, "bound on what is stored (`quantity`, 512Mi or 2Gi; 0 for none): then history is shortened,\nidle collections go, requests are forwarded")
 	fs.DurationVar(&o.drain, "shutdown-timeout", o.drain, "how long requests may take to end after SIGTERM")
 	fs.StringVar(&o.logFormat, "log-format", o.logFormat, "`text` or json")
@@ -111,6 +115,7 @@ func (o *options) complete() error {
 		{"--review-ttl", o.reviewTTL, 0},
 		{"--eager-jitter", o.jitter, 0},
 		{"--idle-timeout", o.idle, 0},
+		{"--schema-quarantine", o.quarantine, 0},
 		{"--shutdown-timeout", o.drain, 0},
 	} {
 		if d.value < d.least {

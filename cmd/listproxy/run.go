@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -86,6 +87,7 @@ type app struct {
 	collections *snapshot.Collections
 	warmup      *proxy.Warmup
 	watchRBAC   func(context.Context) error
+	watchCRDs   func(context.Context) error
 	draining    atomic.Bool
 }
 
@@ -117,7 +119,9 @@ func (o *options) assemble(cfg *rest.Config, log *slog.Logger) (*app, error) {
 		Bytes:  o.byteBound,
 		Idle:   o.idle,
 		Jitter: o.jitter,
-		Log:    log,
+
+		Quarantine: o.quarantine,
+		Log:        log,
 	})
 	handler := &proxy.Handler{
 		Forward:     proxy.NewForwarder(upstream, log),
@@ -136,6 +140,12 @@ func (o *options) assemble(cfg *rest.Config, log *slog.Logger) (*app, error) {
 		warmup:      proxy.NewWarmup(o.resources, catalog, collections, log),
 		watchRBAC: func(ctx context.Context) error {
 			return proxy.WatchRBAC(ctx, cfg, reviewer.Flush, log)
+		},
+		watchCRDs: func(ctx context.Context) error {
+			return proxy.WatchSchemas(ctx, cfg, func(gr schema.GroupResource) {
+				catalog.Forget(gr.Group)
+				collections.SchemaChanged(gr)
+			}, log)
 		},
 	}, nil
 }
@@ -171,7 +181,7 @@ func (a *app) serve(ctx context.Context, pair tls.Certificate, clients, admin ne
 	health := proxy.NewServer(proxy.NewAdmin(a.ready), nil, a.log)
 
 	var parts sync.WaitGroup
-	failed := make(chan error, 3)
+	failed := make(chan error, 4)
 	run := func(what string, part func() error) {
 		parts.Go(func() {
 			if err := part(); err != nil && !errors.Is(err, http.ErrServerClosed) {
@@ -182,6 +192,7 @@ func (a *app) serve(ctx context.Context, pair tls.Certificate, clients, admin ne
 	parts.Go(func() { a.catalog.Run(ctx) })
 	parts.Go(func() { a.warmup.Run(ctx) })
 	run("watching RBAC", func() error { return a.watchRBAC(ctx) })
+	run("watching CustomResourceDefinitions", func() error { return a.watchCRDs(ctx) })
 	run("serving clients", func() error { return server.ServeTLS(clients, "", "") })
 	run("serving health checks", func() error { return health.Serve(admin) })
 

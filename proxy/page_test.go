@@ -1,0 +1,160 @@
+package proxy
+
+import (
+	"compress/gzip"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/snapshot"
+)
+
+// listOf is an answer with n objects of size bytes each.
+func listOf(n, size int) answer {
+	var objects []*snapshot.Object
+	for i := range n {
+		name := fmt.Sprintf("p%05d", i)
+		text := `{"metadata":{"name":"` + name + `"},"x":"`
+		objects = append(objects, &snapshot.Object{
+			Key:      "ns/" + name,
+			Revision: 1,
+			Bytes:    []byte(text + strings.Repeat("x", max(0, size-len(text)-2)) + `"}`),
+		})
+	}
+	return answer{semantics: policy.Any, snapshot: snapshot.Fixed(7, "PodList", "v1", objects)}
+}
+
+func write(t *testing.T, list policy.Request, a answer, header http.Header) *http.Response {
+	t.Helper()
+	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
+	r.Header = header
+	w := httptest.NewRecorder()
+	writePage(w, r, list, a)
+	return w.Result()
+}
+
+func TestWritePage(t *testing.T) {
+	a := listOf(3, 0)
+	item := func(i int) string { return fmt.Sprintf(`{"metadata":{"name":"p%05d"},"x":""}`, i) }
+	token := policy.EncodeContinue(7, "ns/p00001\x00")
+	for _, tt := range []struct {
+		name  string
+		scope string
+		limit int64
+		want  string
+	}{
+		{"whole", "", 0, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[` + item(0) + "," + item(1) + "," + item(2) + "]}\n"},
+		{"page", "", 2, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"` + token + `","remainingItemCount":1},"items":[` + item(0) + "," + item(1) + "]}\n"},
+		{"empty namespace", "other", 0, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}` + "\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a.limit = tt.limit
+			resp := write(t, policy.Request{Namespace: tt.scope}, a, http.Header{})
+			defer func() { _ = resp.Body.Close() }()
+			body, err := io.ReadAll(resp.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(body) != tt.want {
+				t.Errorf("got\n%s\nwant\n%s", body, tt.want)
+			}
+		})
+	}
+}
+
+func TestListHeaders(t *testing.T) {
+	resp := write(t, policy.Request{}, listOf(1, 0), http.Header{"Audit-Id": {"mine"}})
+	for name, want := range map[string]string{
+		"Audit-Id":         "mine",
+		"Cache-Control":    "no-cache, private",
+		"Content-Type":     "application/json",
+		"Content-Encoding": "",
+		"Vary":             "",
+	} {
+		if got := resp.Header.Get(name); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	if got := write(t, policy.Request{}, listOf(1, 0), http.Header{}).Header.Get("Audit-Id"); len(got) != 36 {
+		t.Errorf("an Audit-Id of our own: %q", got)
+	}
+}
+
+// TestGzipThreshold: kube-apiserver compresses what is larger than 128 KiB, and no less.
+func TestGzipThreshold(t *testing.T) {
+	plain := func(extra int) answer {
+		frame := len(`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}` + "\n")
+		return listOf(1, gzipAbove-frame+extra)
+	}
+	for _, tt := range []struct {
+		name       string
+		accepted   bool
+		extra      int
+		compressed bool
+	}{
+		{"at the threshold", true, 0, false},
+		{"one byte more", true, 1, true},
+		{"one byte more, not accepted", false, 1, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			resp := write(t, policy.Request{Gzip: tt.accepted}, plain(tt.extra), http.Header{})
+			defer func() { _ = resp.Body.Close() }()
+			if got := resp.Header.Get("Content-Encoding") == "gzip"; got != tt.compressed {
+				t.Fatalf("compressed: %v, want %v", got, tt.compressed)
+			}
+			var body io.Reader = resp.Body
+			if tt.compressed {
+				if got := resp.Header.Get("Vary"); got != "Accept-Encoding" {
+					t.Errorf("Vary: %q", got)
+				}
+				z, err := gzip.NewReader(resp.Body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				body = z
+			}
+			n, err := io.Copy(io.Discard, body)
+			if err != nil || n != int64(gzipAbove+tt.extra) {
+				t.Errorf("%d bytes, %v, want %d", n, err, gzipAbove+tt.extra)
+			}
+		})
+	}
+}
+
+// discard is a ResponseWriter that costs nothing.
+type discard struct{ header http.Header }
+
+func (d discard) Header() http.Header         { return d.header }
+func (d discard) Write(p []byte) (int, error) { return len(p), nil }
+func (d discard) WriteHeader(int)             {}
+
+// TestAPageDoesNotAllocateByItsSize holds the law by counting.
+func TestAPageDoesNotAllocateByItsSize(t *testing.T) {
+	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
+	r.Header.Set("Audit-Id", "x")
+	allocations := func(a answer) float64 {
+		return testing.AllocsPerRun(20, func() { writePage(discard{http.Header{}}, r, policy.Request{}, a) })
+	}
+	small, large := allocations(listOf(10, 100)), allocations(listOf(5000, 100))
+	if large > small+20 { // the pools lose what they hold now and then
+		t.Errorf("%v allocations for 10 objects, %v for 5000", small, large)
+	}
+}
+
+func BenchmarkWritePage(b *testing.B) {
+	for _, n := range []int{1, 500, 20_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			a := listOf(n, 6600)
+			r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
+			b.SetBytes(int64(n) * 6600)
+			b.ReportAllocs()
+			for b.Loop() {
+				writePage(discard{http.Header{}}, r, policy.Request{}, a)
+			}
+		})
+	}
+}

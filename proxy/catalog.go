@@ -81,13 +81,13 @@ type Catalog struct {
 	// lost is when their stream ended; zero while there is one.
 	lost time.Time
 	// known has what was read of local group/versions.
-	known map[schema.GroupVersion]*groupVersion
+	known map[schema.GroupVersion]*discovered
 }
 
-// groupVersion is what discovery said about a group/version. It is replaced,
+// discovered is what discovery said about a group/version. It is replaced,
 // not emptied, when it no longer holds, so that a read that was under way then
 // cannot fill it.
-type groupVersion struct {
+type discovered struct {
 	resources map[string]Entry
 	read      time.Time     // when resources was asked for; zero: never
 	rest      time.Time     // not to be read again before
@@ -115,13 +115,13 @@ func NewCatalog(cfg *rest.Config, log *slog.Logger) (*Catalog, error) {
 		}),
 		discovery: reader,
 		log:       log,
-		known:     make(map[schema.GroupVersion]*groupVersion),
+		known:     make(map[schema.GroupVersion]*discovered),
 	}, nil
 }
 
 // Run follows the APIServices until ctx ends.
 func (c *Catalog) Run(ctx context.Context) {
-	stream{
+	follower{
 		name: "apiservices",
 		listWatch: &cache.ListWatch{
 			ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -186,17 +186,17 @@ func (c *Catalog) Forget(group string) {
 	}
 }
 
-// need says what a lookup needs from the upstream.
-type need int
+// lookupNeed says what a lookup needs from the upstream.
+type lookupNeed int
 
 const (
-	readNothing need = iota
-	readAhead        // the answer holds, but is getting old
-	readNow          // there is no answer without it
+	readNothing lookupNeed = iota
+	readAhead              // the answer holds, but is getting old
+	readNow                // there is no answer without it
 )
 
 // look is Lookup without I/O.
-func (c *Catalog) look(gv schema.GroupVersion, resource string) (Entry, policy.Reason, need) {
+func (c *Catalog) look(gv schema.GroupVersion, resource string) (Entry, policy.Reason, lookupNeed) {
 	now := time.Now()
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -288,7 +288,7 @@ func (c *Catalog) read(gv schema.GroupVersion) {
 
 // place returns where gv's answer goes, and makes room for it. What is known
 // already answers while it is read again; otherwise the callers wait.
-func (c *Catalog) place(gv schema.GroupVersion, now time.Time) *groupVersion {
+func (c *Catalog) place(gv schema.GroupVersion, now time.Time) *discovered {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if g := c.known[gv]; g != nil {
@@ -303,7 +303,7 @@ func (c *Catalog) place(gv schema.GroupVersion, now time.Time) *groupVersion {
 			break
 		}
 	}
-	g := &groupVersion{}
+	g := &discovered{}
 	c.known[gv] = g
 	return g
 }
@@ -397,7 +397,7 @@ func (s apiServiceStore) Replace(objs []any, _ string) error {
 }
 
 // Resync implements cache.ReflectorStore; there is nothing to do.
-func (s apiServiceStore) Resync() error { return nil }
+func (apiServiceStore) Resync() error { return nil }
 
 var _ cache.ReflectorStore = apiServiceStore{}
 

@@ -5,6 +5,7 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -156,6 +157,9 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 			return fmt.Errorf("it switched to protocol %q when %q was asked for", got, x.upgrade)
 		}
 		x.switched = true
+		// Knowing that it answers a POST, res.Write would add a Content-Length,
+		// which a 101 must not have (RFC 9110, 8.6).
+		res.Request = nil
 	case x.upgrade != "":
 		// The client may have been about to speak another protocol; neither
 		// side shall take that for a second request.
@@ -188,9 +192,7 @@ func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 		panic(http.ErrAbortHandler)
 	}
 	clear(w.Header())
-	for name, values := range x.added {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), x.added)
 	if !x.sent || x.body.failed.Load() {
 		x.report(true, err.Error())
 		w.Header().Set("Connection", "close")

@@ -188,7 +188,10 @@ func TestPathPrefixIsPrepended(t *testing.T) {
 // has read the one before.
 func TestEachEventIsFlushed(t *testing.T) {
 	next := make(chan struct{})
-	overAllProtocols(t, func(w http.ResponseWriter, _ *http.Request) {
+	overAllProtocols(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/sized" {
+			w.Header().Set("Content-Length", "80")
+		}
 		w.WriteHeader(http.StatusOK)
 		_ = http.NewResponseController(w).Flush()
 		for i := range 10 {
@@ -197,19 +200,21 @@ func TestEachEventIsFlushed(t *testing.T) {
 			_ = http.NewResponseController(w).Flush()
 		}
 	}, func(t *testing.T, front *httptest.Server) {
-		res := get(t, front.Client(), front.URL+"/api/v1/pods?watch=true") // returns before any event
-		line := make([]byte, len("event 0\n"))
-		for i := range 10 {
-			next <- struct{}{}
-			if _, err := io.ReadFull(res.Body, line); err != nil {
-				t.Fatal(err)
+		for _, path := range []string{"/chunked", "/sized"} {
+			res := get(t, front.Client(), front.URL+path) // returns before any event
+			line := make([]byte, len("event 0\n"))
+			for i := range 10 {
+				next <- struct{}{}
+				if _, err := io.ReadFull(res.Body, line); err != nil {
+					t.Fatal(err)
+				}
+				if want := fmt.Sprintf("event %d\n", i); string(line) != want {
+					t.Errorf("read %q, want %q", line, want)
+				}
 			}
-			if want := fmt.Sprintf("event %d\n", i); string(line) != want {
-				t.Errorf("read %q, want %q", line, want)
+			if rest := readAll(t, res.Body); rest != "" {
+				t.Errorf("read %q behind the last event", rest)
 			}
-		}
-		if rest := readAll(t, res.Body); rest != "" {
-			t.Errorf("read %q behind the last event", rest)
 		}
 	})
 }
@@ -336,6 +341,26 @@ func TestExpectContinue(t *testing.T) {
 	})
 }
 
+// TestRefusedUploadIsNotSent: the client's body is only asked for once the
+// upstream wants it.
+func TestRefusedUploadIsNotSent(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("upstream http2=%t", http2), func(t *testing.T) {
+			upstream := startUpstream(t, http2, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
+			forwarder := newForwarder(t, upstream.config())
+			if forwarder.upstream.requests.ExpectContinueTimeout <= 0 {
+				t.Error("the upstream's word is not waited for")
+			}
+			forwarder.upstream.requests.ExpectContinueTimeout = time.Hour // however slow this machine is
+			front := startProxy(t, forwarder, false)
+			res, _, _ := sendRaw(t, front, "PUT /x HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n")
+			if res.StatusCode != http.StatusForbidden {
+				t.Errorf("the first answer is %s, want 403", res.Status)
+			}
+		})
+	}
+}
+
 func TestClientsCancellationReachesTheUpstream(t *testing.T) {
 	started, ended := make(chan struct{}), make(chan struct{})
 	handler := func(w http.ResponseWriter, r *http.Request) {
@@ -345,6 +370,9 @@ func TestClientsCancellationReachesTheUpstream(t *testing.T) {
 		started <- struct{}{}
 		<-r.Context().Done()
 		ended <- struct{}{}
+		// An answer that ended well could still arrive while the connection is
+		// being closed.
+		panic(http.ErrAbortHandler)
 	}
 	for _, path := range []string{"/answering", "/waiting"} {
 		for _, http2 := range []bool{false, true} {
@@ -374,8 +402,8 @@ func TestClientsCancellationReachesTheUpstream(t *testing.T) {
 					_ = res.Body.Close()
 				}
 				<-ended
-				if got := <-done; got != http.ErrAbortHandler {
-					t.Errorf("the handler ended with %v, want ErrAbortHandler", got)
+				if err, _ := (<-done).(error); !errors.Is(err, http.ErrAbortHandler) {
+					t.Errorf("the handler ended with %v, want ErrAbortHandler", err)
 				}
 				if diff := cmp.Diff([]string(nil), records.above(slog.LevelDebug)); diff != "" {
 					t.Errorf("logged (-want +got):\n%s", diff)
@@ -513,9 +541,9 @@ type recorder struct {
 	records []slog.Record
 }
 
-func (r *recorder) Enabled(context.Context, slog.Level) bool { return true }
-func (r *recorder) WithAttrs([]slog.Attr) slog.Handler       { return r }
-func (r *recorder) WithGroup(string) slog.Handler            { return r }
+func (*recorder) Enabled(context.Context, slog.Level) bool { return true }
+func (r *recorder) WithAttrs([]slog.Attr) slog.Handler     { return r }
+func (r *recorder) WithGroup(string) slog.Handler          { return r }
 func (r *recorder) Handle(_ context.Context, record slog.Record) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -53,6 +53,7 @@ func NewFront(inner http.Handler, log *slog.Logger) http.Handler {
 	front.ConnectDialWithReq = func(*http.Request, string, string) (net.Conn, error) { return nil, errNoDialing }
 
 	front.OnRequest().HandleConnectFunc(func(host string, ctx *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
+		//nolint:bodyclose // there is nothing to close in a body from memory
 		ctx.Resp = refusal(ctx.Req, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
 			"listproxy does not open tunnels here: use its address as the server in your kubeconfig, not as proxy-url.")
 		return &goproxy.ConnectAction{Action: goproxy.ConnectReject}, host

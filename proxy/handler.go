@@ -30,16 +30,22 @@ var _ http.Handler = (*Handler)(nil)
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begun := time.Now()
 	list, answer, reason := h.answer(r)
-	if reason == "" {
-		w.Header().Set(cacheStatusHeader, hit(answer.semantics))
-		writePage(w, r, list, answer)
-	} else {
-		w.Header().Set(cacheStatusHeader, forwarded(reason))
-		h.Forward.ServeHTTP(w, r)
+	status := hit(answer.semantics)
+	if reason != "" {
+		status = forwarded(reason)
 	}
-	// The query is left out: it may hold what somebody typed (exec) or a token.
-	h.Log.Debug("request", "method", r.Method, "path", r.URL.Path, "cacheStatus", w.Header().Get(cacheStatusHeader),
-		"revision", answer.snapshot.Revision, "duration", time.Since(begun))
+	// Deferred, since a forward that breaks off ends in a panic (see Forwarder). The query is
+	// left out: it may hold what somebody typed (exec).
+	defer func() {
+		h.Log.Debug("request", "method", r.Method, "path", r.URL.Path, "cacheStatus", status,
+			"revision", answer.snapshot.Revision, "duration", time.Since(begun))
+	}()
+	w.Header().Set(cacheStatusHeader, status)
+	if reason != "" {
+		h.Forward.ServeHTTP(w, r)
+		return
+	}
+	writePage(w, r, list, answer)
 }
 
 // answer is what is written for a list that can be answered from memory.

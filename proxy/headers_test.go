@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"crypto/tls"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -115,9 +116,7 @@ func TestResponseHeadersAreTheUpstreams(t *testing.T) {
 		"Cache-Status": {"near-origin; hit"}, "X-Kubernetes-Pf-Flowschema-Uid": {"2"}, "Content-Length": {"4"},
 	}
 	upstream := startUpstream(t, true, func(w http.ResponseWriter, _ *http.Request) {
-		for name, values := range upstreamsOwn {
-			w.Header()[name] = values
-		}
+		maps.Copy(w.Header(), upstreamsOwn)
 		// What net/http would add by itself.
 		w.Header()["Date"] = nil
 		w.Header()["Content-Type"] = nil

@@ -58,7 +58,7 @@ func WatchRBAC(ctx context.Context, cfg *rest.Config, flush func(), log *slog.Lo
 	var streams sync.WaitGroup
 	for _, resource := range rbacResources {
 		gvr := schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: resource}
-		s := stream{
+		f := follower{
 			name:         resource,
 			listWatch:    metadataListWatch(client.Resource(gvr)),
 			expectedType: &metav1.PartialObjectMetadata{},
@@ -73,7 +73,7 @@ func WatchRBAC(ctx context.Context, cfg *rest.Config, flush func(), log *slog.Lo
 				}
 			},
 		}
-		streams.Go(func() { s.follow(ctx) })
+		streams.Go(func() { f.follow(ctx) })
 	}
 	streams.Wait()
 	return nil
@@ -128,12 +128,12 @@ func (s *changeStore) Delete(any) error { return s.mutated() }
 func (s *changeStore) Replace([]any, string) error { return s.mutated() }
 
 // Resync implements cache.ReflectorStore; there is nothing to do.
-func (s *changeStore) Resync() error { return nil }
+func (*changeStore) Resync() error { return nil }
 
 var _ cache.ReflectorStore = (*changeStore)(nil)
 
-// stream keeps a store up to date with a resource.
-type stream struct {
+// follower keeps a store up to date with a resource.
+type follower struct {
 	name         string
 	listWatch    cache.ListerWatcher
 	expectedType runtime.Object
@@ -146,11 +146,11 @@ type stream struct {
 // follow runs a client-go Reflector until ctx ends. The loop around it is ours
 // because the Reflector's own retries at least every minute, also what it will
 // not be allowed for as long as nobody grants it.
-func (s stream) follow(ctx context.Context) {
-	logger := logr.FromSlogHandler(s.log.Handler())
+func (f follower) follow(ctx context.Context) {
+	logger := logr.FromSlogHandler(f.log.Handler())
 	ctx = logr.NewContext(ctx, logger)
-	reflector := cache.NewReflectorWithOptions(s.listWatch, s.expectedType, s.store,
-		cache.ReflectorOptions{Logger: &logger, Name: s.name})
+	reflector := cache.NewReflectorWithOptions(f.listWatch, f.expectedType, f.store,
+		cache.ReflectorOptions{Logger: &logger, Name: f.name})
 
 	backoff := newFollowBackoff()
 	for ctx.Err() == nil {
@@ -159,7 +159,7 @@ func (s stream) follow(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		s.ended(err)
+		f.ended(err)
 		if time.Since(began) >= followHealthy {
 			backoff = newFollowBackoff()
 		}
@@ -167,7 +167,7 @@ func (s stream) follow(ctx context.Context) {
 		if isRefused(err) {
 			delay = wait.Jitter(refusedRetry, 0.2)
 		} else if err != nil {
-			s.log.WarnContext(ctx, "The stream of "+s.name+" ended and will be opened again", "in", delay, "error", err)
+			f.log.WarnContext(ctx, "The stream of "+f.name+" ended and will be opened again", "in", delay, "error", err)
 		}
 		select {
 		case <-ctx.Done():

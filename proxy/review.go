@@ -97,8 +97,8 @@ type Reviewer struct {
 	sending   chan struct{} // a token for every review with the upstream
 }
 
-// verdict is what came of one review.
-type verdict struct {
+// reviewVerdict is what came of one review.
+type reviewVerdict struct {
 	allowed bool
 	sent    time.Time
 }
@@ -183,7 +183,7 @@ func (r *Reviewer) share(ctx context.Context, key string, id Identity, a Attribu
 			if result.Err != nil {
 				return false, result.Err
 			}
-			v, ok := result.Val.(verdict)
+			v, ok := result.Val.(reviewVerdict)
 			if !ok || !v.allowed {
 				return false, nil
 			}
@@ -199,12 +199,12 @@ func (r *Reviewer) share(ctx context.Context, key string, id Identity, a Attribu
 }
 
 // ask sends one review when its turn comes and waits for the answer.
-func (r *Reviewer) ask(ctx context.Context, id Identity, a Attributes) (verdict, error) {
+func (r *Reviewer) ask(ctx context.Context, id Identity, a Attributes) (reviewVerdict, error) {
 	select {
 	case r.pending <- struct{}{}:
 		defer func() { <-r.pending }()
 	default:
-		return verdict{}, errReviewsFull
+		return reviewVerdict{}, errReviewsFull
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
@@ -212,9 +212,9 @@ func (r *Reviewer) ask(ctx context.Context, id Identity, a Attributes) (verdict,
 	case r.sending <- struct{}{}:
 		defer func() { <-r.sending }()
 	case <-ctx.Done():
-		return verdict{}, fmt.Errorf("the review's turn did not come: %w", ctx.Err())
+		return reviewVerdict{}, fmt.Errorf("the review's turn did not come: %w", ctx.Err())
 	}
-	v := verdict{sent: time.Now()}
+	v := reviewVerdict{sent: time.Now()}
 	allowed, err := r.post(ctx, id, a)
 	v.allowed = allowed
 	return v, err
@@ -252,7 +252,7 @@ func (r *Reviewer) post(ctx context.Context, id Identity, a Attributes) (bool, e
 	case err != nil:
 		return false, fmt.Errorf("the upstream's answer to the review broke off: %w", err)
 	}
-	allowed, problem := judge(answer, review)
+	allowed, problem := judgeReview(answer, review)
 	if problem != "" {
 		r.log.DebugContext(ctx, "The upstream's answer to a review cannot be used, which counts as a no", "problem", problem)
 	}
@@ -284,11 +284,11 @@ func newReview(a Attributes) *authorizationv1.SelfSubjectAccessReview {
 	}
 }
 
-// judge says whether answer is a yes to asked, and if it is no answer at all,
+// judgeReview says whether answer is a yes to asked, and if it is no answer at all,
 // why. What the upstream reviewed must be what was asked: an upstream that
 // does not know a selector drops it, and bytes that are not UTF-8 come back
 // as others.
-func judge(answer []byte, asked *authorizationv1.SelfSubjectAccessReview) (allowed bool, problem string) {
+func judgeReview(answer []byte, asked *authorizationv1.SelfSubjectAccessReview) (allowed bool, problem string) {
 	if len(answer) > maxReviewBody {
 		return false, "too long"
 	}

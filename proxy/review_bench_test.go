@@ -22,7 +22,7 @@ func BenchmarkIdentify(b *testing.B) {
 
 // BenchmarkAllowedHit is a decision that is remembered.
 func BenchmarkAllowedHit(b *testing.B) {
-	r := newReviewer(b, roundTrip(yes), "https://upstream.example", ReviewConfig{TTL: time.Hour}, quietLog())
+	r := newReviewer(b, reviewTransport(answerYes), "https://upstream.example", ReviewConfig{TTL: time.Hour}, discardLog())
 	id := newIdentifier(b).Identify(&http.Request{Header: benchHeader})
 	a := Attributes{Verb: "list", Group: "apps", Version: "v1", Resource: "deployments", Namespace: "kube-system"}
 	if allowed, err := r.Allowed(b.Context(), id, a); !allowed || err != nil {

@@ -23,13 +23,13 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// roundTrip is a transport in memory.
-type roundTrip func(*http.Request) (*http.Response, error)
+// reviewTransport is a transport in memory.
+type reviewTransport func(*http.Request) (*http.Response, error)
 
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+func (f reviewTransport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// reply returns a JSON response.
-func reply(r *http.Request, status int, body string) *http.Response {
+// cannedReply returns a JSON response.
+func cannedReply(r *http.Request, status int, body string) *http.Response {
 	return &http.Response{
 		StatusCode: status,
 		Header:     http.Header{"Content-Type": {"application/json"}},
@@ -54,10 +54,10 @@ func answerReview(r *http.Request, status authorizationv1.SubjectAccessReviewSta
 	if err != nil {
 		return nil, err
 	}
-	return reply(r, http.StatusCreated, string(body)), nil
+	return cannedReply(r, http.StatusCreated, string(body)), nil
 }
 
-func yes(r *http.Request) (*http.Response, error) {
+func answerYes(r *http.Request) (*http.Response, error) {
 	return answerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
 }
 
@@ -75,8 +75,8 @@ func newReviewer(t testing.TB, rt http.RoundTripper, base string, cfg ReviewConf
 	return r
 }
 
-// quietLog returns a log for tests that do not look at it.
-func quietLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
+// discardLog returns a log for tests that do not look at it.
+func discardLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // listPods is what most tests ask for.
 func listPods() Attributes {
@@ -134,7 +134,7 @@ func TestReviewRequest(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := newReviewer(t, http.DefaultTransport, server.URL+"/prefix/", ReviewConfig{}, quietLog())
+			r := newReviewer(t, http.DefaultTransport, server.URL+"/prefix/", ReviewConfig{}, discardLog())
 			allowed, err := r.Allowed(t.Context(), identify(newIdentifier(t), "Bearer token"), test.attributes)
 			if err != nil || !allowed {
 				t.Fatalf("got %v, %v", allowed, err)
@@ -151,29 +151,29 @@ func TestReviewRequest(t *testing.T) {
 	}
 }
 
-// answers is every way in which an upstream can answer, and what it counts as.
-func answers() []struct {
+// reviewAnswers is every way in which an upstream can answer, and what it counts as.
+func reviewAnswers() []struct {
 	name      string
-	transport roundTrip
+	transport reviewTransport
 	want      bool
 	fails     bool
 } {
 	const head = `{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1",`
 	const spec = `"spec":{"resourceAttributes":{"namespace":"ns","verb":"list","version":"v1","resource":"pods"}},`
 	const good = head + spec + `"status":{"allowed":true}}`
-	static := func(status int, body string) roundTrip {
-		return func(r *http.Request) (*http.Response, error) { return reply(r, status, body), nil }
+	static := func(status int, body string) reviewTransport {
+		return func(r *http.Request) (*http.Response, error) { return cannedReply(r, status, body), nil }
 	}
-	status := func(s authorizationv1.SubjectAccessReviewStatus) roundTrip {
+	status := func(s authorizationv1.SubjectAccessReviewStatus) reviewTransport {
 		return func(r *http.Request) (*http.Response, error) { return answerReview(r, s) }
 	}
 	return []struct {
 		name      string
-		transport roundTrip
+		transport reviewTransport
 		want      bool
 		fails     bool
 	}{
-		{"allowed", yes, true, false},
+		{"allowed", answerYes, true, false},
 		{"allowed, in fixed words", static(201, good), true, false},
 		{"allowed with 200", static(200, good), true, false},
 		{
@@ -213,34 +213,34 @@ func answers() []struct {
 		{"huge body", static(201, good+strings.Repeat(" ", maxReviewBody)), false, false},
 		{"large body", static(201, good+strings.Repeat(" ", maxReviewBody-len(good))), true, false},
 		{"redirect", func(r *http.Request) (*http.Response, error) {
-			resp := reply(r, http.StatusTemporaryRedirect, "")
+			resp := cannedReply(r, http.StatusTemporaryRedirect, "")
 			resp.Header.Set("Location", "https://elsewhere.example/")
 			return resp, nil
 		}, false, false},
 		{"no connection", func(*http.Request) (*http.Response, error) { return nil, errors.New("refused") }, false, true},
 		{"a body that breaks", func(r *http.Request) (*http.Response, error) {
-			resp := reply(r, http.StatusCreated, "")
-			resp.Body = io.NopCloser(io.MultiReader(strings.NewReader(good), brokenReader{}))
+			resp := cannedReply(r, http.StatusCreated, "")
+			resp.Body = io.NopCloser(io.MultiReader(strings.NewReader(good), cutReader{}))
 			return resp, nil
 		}, false, true},
 	}
 }
 
-// brokenReader is a connection that was cut.
-type brokenReader struct{}
+// cutReader is a connection that was cut.
+type cutReader struct{}
 
-func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+func (cutReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
 func TestReviewAnswers(t *testing.T) {
 	for _, ttl := range []time.Duration{0, time.Hour} {
-		for _, test := range answers() {
+		for _, test := range reviewAnswers() {
 			t.Run(fmt.Sprintf("ttl %v/%s", ttl, test.name), func(t *testing.T) {
 				var requests atomic.Int32
-				counted := roundTrip(func(r *http.Request) (*http.Response, error) {
+				counted := reviewTransport(func(r *http.Request) (*http.Response, error) {
 					requests.Add(1)
 					return test.transport(r)
 				})
-				r := newReviewer(t, counted, "https://upstream.example", ReviewConfig{TTL: ttl}, quietLog())
+				r := newReviewer(t, counted, "https://upstream.example", ReviewConfig{TTL: ttl}, discardLog())
 				id := identify(newIdentifier(t), "Bearer token")
 				for range 2 {
 					got, err := r.Allowed(t.Context(), id, listPods())
@@ -273,7 +273,7 @@ func TestReviewDoesNotFollowRedirects(t *testing.T) {
 	defer elsewhere.Close()
 	server := httptest.NewServer(http.RedirectHandler(elsewhere.URL, http.StatusPermanentRedirect))
 	defer server.Close()
-	r := newReviewer(t, http.DefaultTransport, server.URL, ReviewConfig{}, quietLog())
+	r := newReviewer(t, http.DefaultTransport, server.URL, ReviewConfig{}, discardLog())
 	allowed, err := r.Allowed(t.Context(), identify(newIdentifier(t), "Bearer token"), listPods())
 	if allowed || err != nil {
 		t.Errorf("got %v, %v; want a no", allowed, err)
@@ -281,7 +281,7 @@ func TestReviewDoesNotFollowRedirects(t *testing.T) {
 }
 
 func TestReviewNotAsked(t *testing.T) {
-	never := roundTrip(func(*http.Request) (*http.Response, error) {
+	never := reviewTransport(func(*http.Request) (*http.Response, error) {
 		t.Error("the upstream was asked")
 		return nil, errors.New("not expected")
 	})
@@ -298,7 +298,7 @@ func TestReviewNotAsked(t *testing.T) {
 	} {
 		for _, ttl := range []time.Duration{0, time.Hour} {
 			t.Run(fmt.Sprintf("%s, ttl %v", test.name, ttl), func(t *testing.T) {
-				r := newReviewer(t, never, "https://upstream.example", ReviewConfig{TTL: ttl}, quietLog())
+				r := newReviewer(t, never, "https://upstream.example", ReviewConfig{TTL: ttl}, discardLog())
 				a := listPods()
 				test.change(&a)
 				if allowed, err := r.Allowed(t.Context(), test.id, a); allowed || err != nil {
@@ -311,7 +311,7 @@ func TestReviewNotAsked(t *testing.T) {
 
 // What cannot be said in JSON comes back as something else, and is a no.
 func TestReviewOfBytesThatAreNotText(t *testing.T) {
-	r := newReviewer(t, roundTrip(yes), "https://upstream.example", ReviewConfig{TTL: time.Hour}, quietLog())
+	r := newReviewer(t, reviewTransport(answerYes), "https://upstream.example", ReviewConfig{TTL: time.Hour}, discardLog())
 	a := listPods()
 	a.LabelSelector = "a=\xff"
 	if allowed, err := r.Allowed(t.Context(), identify(newIdentifier(t), "Bearer token"), a); allowed || err != nil {
@@ -321,9 +321,9 @@ func TestReviewOfBytesThatAreNotText(t *testing.T) {
 
 func TestReviewKeepsTheSecret(t *testing.T) {
 	const secret = "s3cr3t"
-	for _, test := range answers() {
+	for _, test := range reviewAnswers() {
 		t.Run(test.name, func(t *testing.T) {
-			var logged syncBuffer
+			var logged logBuffer
 			log := slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
 			r := newReviewer(t, test.transport, "https://user:s3cr3t@upstream.example", ReviewConfig{}, log)
 			_, err := r.Allowed(t.Context(), identify(newIdentifier(t), "Bearer "+secret), listPods())
@@ -343,34 +343,34 @@ func TestReviewKeepsTheSecret(t *testing.T) {
 func TestReviewKeepsASecretThatCannotBeSent(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
-	r := newReviewer(t, http.DefaultTransport, server.URL, ReviewConfig{}, quietLog())
+	r := newReviewer(t, http.DefaultTransport, server.URL, ReviewConfig{}, discardLog())
 	_, err := r.Allowed(t.Context(), identify(newIdentifier(t), "Bearer s3cr3t\r\nX: y"), listPods())
 	if err == nil || strings.Contains(fmt.Sprintf("%v %+v %#v", err, err, err), "s3cr3t") {
 		t.Errorf("got %v; want an error without the credential", err)
 	}
 }
 
-// syncBuffer is a buffer for logs of several goroutines.
-type syncBuffer struct {
+// logBuffer is a buffer for logs of several goroutines.
+type logBuffer struct {
 	mu  sync.Mutex
 	buf strings.Builder
 }
 
-func (b *syncBuffer) Write(p []byte) (int, error) {
+func (b *logBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.buf.Write(p)
 }
 
-func (b *syncBuffer) String() string {
+func (b *logBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.buf.String()
 }
 
-// upstream is an authorizer in memory whose answers take as long as they are
+// fakeAuthorizer is an authorizer in memory whose answers take as long as they are
 // told to.
-type upstream struct {
+type fakeAuthorizer struct {
 	requests atomic.Int32
 	denies   atomic.Bool
 	takes    time.Duration
@@ -380,7 +380,7 @@ type upstream struct {
 	mostAtOnce int
 }
 
-func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
+func (u *fakeAuthorizer) RoundTrip(r *http.Request) (*http.Response, error) {
 	u.requests.Add(1)
 	u.mu.Lock()
 	u.atOnce++
@@ -402,8 +402,8 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answerReview(r, status)
 }
 
-// expect asks once and compares.
-func expect(t *testing.T, r *Reviewer, id Identity, a Attributes, want bool) {
+// expectReview asks once and compares.
+func expectReview(t *testing.T, r *Reviewer, id Identity, a Attributes, want bool) {
 	t.Helper()
 	got, err := r.Allowed(t.Context(), id, a)
 	if err != nil {
@@ -418,22 +418,22 @@ func expect(t *testing.T, r *Reviewer, id Identity, a Attributes, want bool) {
 func TestReviewTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl, takes = 10 * time.Second, 4 * time.Second
-		u := &upstream{takes: takes}
-		r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: ttl}, quietLog())
+		u := &fakeAuthorizer{takes: takes}
+		r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: ttl}, discardLog())
 		id := identify(newIdentifier(t), "Bearer token")
-		expect(t, r, id, listPods(), true)
+		expectReview(t, r, id, listPods(), true)
 
 		// The right is taken away as soon as the answer is on its way. The age
 		// of a decision counts from when it was asked for.
 		u.denies.Store(true)
 		time.Sleep(ttl - takes - time.Nanosecond)
-		expect(t, r, id, listPods(), true)
+		expectReview(t, r, id, listPods(), true)
 		if got := u.requests.Load(); got != 1 {
 			t.Fatalf("%d requests before the TTL, want 1", got)
 		}
 		time.Sleep(time.Nanosecond)
-		expect(t, r, id, listPods(), false)
-		expect(t, r, id, listPods(), false)
+		expectReview(t, r, id, listPods(), false)
+		expectReview(t, r, id, listPods(), false)
 		if got := u.requests.Load(); got != 3 {
 			t.Errorf("%d requests, want 3: a no is not remembered", got)
 		}
@@ -443,16 +443,16 @@ func TestReviewTTL(t *testing.T) {
 // An answer that took longer than the TTL is old when it comes.
 func TestReviewSlowerThanItsTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u := &upstream{takes: 4 * time.Second}
-		r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: 3 * time.Second}, quietLog())
+		u := &fakeAuthorizer{takes: 4 * time.Second}
+		r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: 3 * time.Second}, discardLog())
 		id := identify(newIdentifier(t), "Bearer token")
 		var all sync.WaitGroup
-		all.Go(func() { expect(t, r, id, listPods(), true) }) // asked by itself: as fresh as can be
+		all.Go(func() { expectReview(t, r, id, listPods(), true) }) // asked by itself: as fresh as can be
 		time.Sleep(2 * time.Second)
 		u.denies.Store(true)
 		// This caller joins the review, whose yes is four seconds old when it
 		// comes; so it asks again.
-		all.Go(func() { expect(t, r, id, listPods(), false) })
+		all.Go(func() { expectReview(t, r, id, listPods(), false) })
 		all.Wait()
 		if got := u.requests.Load(); got != 2 {
 			t.Errorf("%d requests, want 2", got)
@@ -462,18 +462,18 @@ func TestReviewSlowerThanItsTTL(t *testing.T) {
 
 func TestReviewFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u := &upstream{}
-		r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: time.Hour}, quietLog())
+		u := &fakeAuthorizer{}
+		r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: time.Hour}, discardLog())
 		id := identify(newIdentifier(t), "Bearer token")
-		expect(t, r, id, listPods(), true)
-		expect(t, r, id, listPods(), true)
+		expectReview(t, r, id, listPods(), true)
+		expectReview(t, r, id, listPods(), true)
 		r.Flush()
 		u.denies.Store(true)
-		expect(t, r, id, listPods(), false)
+		expectReview(t, r, id, listPods(), false)
 		u.denies.Store(false)
-		expect(t, r, id, listPods(), true)
+		expectReview(t, r, id, listPods(), true)
 		u.denies.Store(true)
-		expect(t, r, id, listPods(), true) // a new decision takes the old one's place
+		expectReview(t, r, id, listPods(), true) // a new decision takes the old one's place
 		if got := u.requests.Load(); got != 3 {
 			t.Errorf("%d requests, want 3", got)
 		}
@@ -484,31 +484,31 @@ func TestReviewFlush(t *testing.T) {
 // waits for it.
 func TestReviewFlushDuringAFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u := &upstream{takes: 2 * time.Second}
-		r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: time.Hour}, quietLog())
+		u := &fakeAuthorizer{takes: 2 * time.Second}
+		r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: time.Hour}, discardLog())
 		id := identify(newIdentifier(t), "Bearer token")
 		var all sync.WaitGroup
-		all.Go(func() { expect(t, r, id, listPods(), false) })
+		all.Go(func() { expectReview(t, r, id, listPods(), false) })
 		time.Sleep(time.Second) // decided, not yet answered
 		u.denies.Store(true)
 		r.Flush()
-		all.Go(func() { expect(t, r, id, listPods(), false) }) // does not join
+		all.Go(func() { expectReview(t, r, id, listPods(), false) }) // does not join
 		all.Wait()
 		// The first one's review, and one for its second attempt and the other.
 		if got := u.requests.Load(); got != 2 {
 			t.Errorf("%d requests, want 2", got)
 		}
-		expect(t, r, id, listPods(), false)
+		expectReview(t, r, id, listPods(), false)
 	})
 }
 
 func TestReviewGivesUpWhenItIsFlushedForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r *Reviewer
-		r = newReviewer(t, roundTrip(func(req *http.Request) (*http.Response, error) {
+		r = newReviewer(t, reviewTransport(func(req *http.Request) (*http.Response, error) {
 			r.Flush()
-			return yes(req)
-		}), "https://upstream.example", ReviewConfig{TTL: time.Hour}, quietLog())
+			return answerYes(req)
+		}), "https://upstream.example", ReviewConfig{TTL: time.Hour}, discardLog())
 		allowed, err := r.Allowed(t.Context(), identify(newIdentifier(t), "Bearer token"), listPods())
 		if allowed || !errors.Is(err, errReviewsUnsettled) {
 			t.Errorf("got %v, %v", allowed, err)
@@ -527,12 +527,12 @@ func TestReviewSingleFlight(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				u := &upstream{takes: time.Second}
-				r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: test.ttl}, quietLog())
+				u := &fakeAuthorizer{takes: time.Second}
+				r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: test.ttl}, discardLog())
 				i := newIdentifier(t)
 				var all sync.WaitGroup
 				for range 50 {
-					all.Go(func() { expect(t, r, identify(i, "Bearer token"), listPods(), true) })
+					all.Go(func() { expectReview(t, r, identify(i, "Bearer token"), listPods(), true) })
 				}
 				all.Wait()
 				if got := u.requests.Load(); got != test.want {
@@ -545,15 +545,15 @@ func TestReviewSingleFlight(t *testing.T) {
 
 func TestReviewFlightsAreNotShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u := &upstream{takes: time.Second}
-		r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: time.Minute}, quietLog())
+		u := &fakeAuthorizer{takes: time.Second}
+		r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: time.Minute}, discardLog())
 		i := newIdentifier(t)
 		other := listPods()
 		other.Namespace = "other"
 		var all sync.WaitGroup
 		for _, token := range []string{"Bearer a", "Bearer b"} {
 			for _, a := range []Attributes{listPods(), other} {
-				all.Go(func() { expect(t, r, identify(i, token), a, true) })
+				all.Go(func() { expectReview(t, r, identify(i, token), a, true) })
 			}
 		}
 		all.Wait()
@@ -567,8 +567,8 @@ func TestReviewFlightsAreNotShared(t *testing.T) {
 // one who leaves does not wait.
 func TestReviewOutlivesTheCallerWhoWasFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u := &upstream{takes: 5 * time.Second}
-		r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: time.Minute}, quietLog())
+		u := &fakeAuthorizer{takes: 5 * time.Second}
+		r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: time.Minute}, discardLog())
 		id := identify(newIdentifier(t), "Bearer token")
 		first, leave := context.WithCancel(t.Context())
 		began := time.Now()
@@ -583,7 +583,7 @@ func TestReviewOutlivesTheCallerWhoWasFirst(t *testing.T) {
 			}
 		})
 		synctest.Wait()
-		all.Go(func() { expect(t, r, id, listPods(), true) })
+		all.Go(func() { expectReview(t, r, id, listPods(), true) })
 		time.Sleep(time.Second)
 		leave()
 		all.Wait()
@@ -599,8 +599,8 @@ func TestReviewOutlivesTheCallerWhoWasFirst(t *testing.T) {
 func TestReviewTimeout(t *testing.T) {
 	for _, ttl := range []time.Duration{0, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
-			u := &upstream{takes: time.Hour}
-			r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: ttl, Timeout: 3 * time.Second}, quietLog())
+			u := &fakeAuthorizer{takes: time.Hour}
+			r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: ttl, Timeout: 3 * time.Second}, discardLog())
 			began := time.Now()
 			allowed, err := r.Allowed(t.Context(), identify(newIdentifier(t), "Bearer token"), listPods())
 			if allowed || !errors.Is(err, context.DeadlineExceeded) {
@@ -618,9 +618,9 @@ func TestReviewTimeout(t *testing.T) {
 func TestReviewsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const callers = maxReviewsAtOnce + maxReviewsWaiting + 10
-		u := &upstream{takes: time.Minute}
+		u := &fakeAuthorizer{takes: time.Minute}
 		r := newReviewer(t, u, "https://upstream.example",
-			ReviewConfig{TTL: time.Hour, Timeout: 30 * time.Second}, quietLog())
+			ReviewConfig{TTL: time.Hour, Timeout: 30 * time.Second}, discardLog())
 		i := newIdentifier(t)
 		var full, late atomic.Int32
 		var all sync.WaitGroup
@@ -654,10 +654,10 @@ func TestReviewsAreBounded(t *testing.T) {
 }
 
 func TestReviewAfterClose(t *testing.T) {
-	u := &upstream{}
-	r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: time.Hour}, quietLog())
+	u := &fakeAuthorizer{}
+	r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: time.Hour}, discardLog())
 	id := identify(newIdentifier(t), "Bearer token")
-	expect(t, r, id, listPods(), true)
+	expectReview(t, r, id, listPods(), true)
 	r.Close()
 	u.denies.Store(true)
 	if allowed, err := r.Allowed(t.Context(), id, listPods()); allowed || err != nil {
@@ -668,8 +668,8 @@ func TestReviewAfterClose(t *testing.T) {
 // Closing, flushing, asking: in any order and at once.
 func TestReviewCloseAgainstUse(t *testing.T) {
 	for range 20 {
-		r := newReviewer(t, &upstream{}, "https://upstream.example",
-			ReviewConfig{TTL: time.Hour, MaxEntries: 8}, quietLog())
+		r := newReviewer(t, &fakeAuthorizer{}, "https://upstream.example",
+			ReviewConfig{TTL: time.Hour, MaxEntries: 8}, discardLog())
 		i := newIdentifier(t)
 		var all sync.WaitGroup
 		for n := range 8 {

@@ -35,7 +35,7 @@ func encodeStatus(code int, reason metav1.StatusReason, message string) []byte {
 		Status:   metav1.StatusFailure,
 		Message:  message,
 		Reason:   reason,
-		Code:     int32(code),
+		Code:     int32(code), //nolint:gosec // three digits
 	})
 	if err != nil {
 		// A Status of strings and a number can always be encoded.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"testing"
 
@@ -128,23 +129,28 @@ func TestRefusedUpgradeClosesTheConnection(t *testing.T) {
 // without being asked to.
 func TestUnaskedProtocolIsNotSwitchedTo(t *testing.T) {
 	ended := make(chan struct{}, 1)
-	upstream := startUpstream(t, false, func(w http.ResponseWriter, _ *http.Request) {
+	upstream := startUpstream(t, false, func(w http.ResponseWriter, r *http.Request) {
 		conn, rw, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
 			return
 		}
 		defer func() { _ = conn.Close() }()
-		_, _ = io.WriteString(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\n")
+		_, _ = io.WriteString(rw, "HTTP/1.1 101 Switching Protocols\r\n")
+		if r.URL.Path != "/unnamed" {
+			_, _ = io.WriteString(rw, "Connection: Upgrade\r\nUpgrade: other\r\n")
+		}
+		_, _ = io.WriteString(rw, "\r\n")
 		_ = rw.Flush()
 		_, _ = rw.ReadByte()
 		ended <- struct{}{}
 	})
 	front := startProxy(t, newForwarder(t, upstream.config()), false)
-	requests := map[string]string{"unasked": "GET /exec HTTP/1.1\r\nHost: x\r\n\r\n"}
-	for protocol, request := range upgradeProtocols {
-		requests[protocol] = request
+	requests := map[string]string{
+		"unasked":             "GET /exec HTTP/1.1\r\nHost: x\r\n\r\n",
+		"unasked and unnamed": "GET /unnamed HTTP/1.1\r\nHost: x\r\n\r\n",
 	}
+	maps.Copy(requests, upgradeProtocols)
 	for name, request := range requests {
 		t.Run(name, func(t *testing.T) {
 			res, _, _ := sendRaw(t, front, request)

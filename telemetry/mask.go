@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -48,13 +49,8 @@ var sensitiveText = []*regexp.Regexp{
 // maskAttr is the handlers' ReplaceAttr: it masks attributes by their key, or by
 // the key of a group they are in.
 func maskAttr(groups []string, a slog.Attr) slog.Attr {
-	if isSensitive(a.Key) {
+	if isSensitive(a.Key) || slices.ContainsFunc(groups, isSensitive) {
 		return slog.String(a.Key, Masked)
-	}
-	for _, group := range groups {
-		if isSensitive(group) {
-			return slog.String(a.Key, Masked)
-		}
 	}
 	if a.Value.Kind() == slog.KindAny {
 		if h, ok := a.Value.Any().(http.Header); ok {

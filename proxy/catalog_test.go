@@ -1,0 +1,542 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/policy"
+)
+
+const apiServicesPath = "/apis/apiregistration.k8s.io/v1/apiservices"
+
+// apiService returns an APIService; service is JSON, empty for none.
+func apiService(version, group, service string, revision int) string {
+	if service != "" {
+		service = `,"service":` + service
+	}
+	return fmt.Sprintf(`{"kind":"APIService","apiVersion":"apiregistration.k8s.io/v1",`+
+		`"metadata":{"name":"%s.%s","resourceVersion":"%d"},"spec":{"group":%q,"version":%q%s}}`,
+		version, group, revision, group, version, service)
+}
+
+const someService = `{"namespace":"kube-system","name":"metrics-server","port":443}`
+
+// discoveryOf returns what discovery says of a group/version.
+func discoveryOf(t *testing.T, groupVersion string, resources ...metav1.APIResource) string {
+	t.Helper()
+	document, err := json.Marshal(metav1.APIResourceList{
+		TypeMeta:     metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
+		GroupVersion: groupVersion,
+		APIResources: resources,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(document)
+}
+
+func apiResource(name, kind string, namespaced bool, verbs ...string) metav1.APIResource {
+	return metav1.APIResource{Name: name, Kind: kind, Namespaced: namespaced, Verbs: verbs}
+}
+
+// newFakeCluster is an API server with some APIs of its own, a custom resource
+// and an aggregated API.
+func newFakeCluster(t *testing.T) *fakeAPI {
+	t.Helper()
+	f := newFakeAPI()
+	f.collections[apiServicesPath] = &fakeCollection{kind: "APIServiceList", objects: []string{
+		apiService("v1", "", "", 1),
+		apiService("v1", "apps", "null", 1),
+		apiService("v1", "example.com", "", 1),
+		apiService("v1beta1", "metrics.k8s.io", someService, 1),
+		apiService("v1", "empty.example.com", "{}", 1),
+	}}
+	f.document("/api/v1", discoveryOf(t, "v1",
+		apiResource("pods", "Pod", true, "create", "delete", "get", "list", "watch"),
+		apiResource("pods/status", "Pod", true, "get", "list", "watch"),
+		apiResource("nodes", "Node", false, "get", "list", "watch"),
+		apiResource("bindings", "Binding", true, "create"),
+		apiResource("componentstatuses", "ComponentStatus", false, "get", "list"),
+		apiResource("streams", "Stream", false, "watch"),
+	))
+	f.document("/apis/apps/v1", discoveryOf(t, "apps/v1", apiResource("deployments", "Deployment", true, "list", "watch")))
+	f.document("/apis/example.com/v1", discoveryOf(t, "example.com/v1", apiResource("widgets", "Widget", true, "list", "watch")))
+	// Aggregated APIs have discovery like any other.
+	f.document("/apis/metrics.k8s.io/v1beta1", discoveryOf(t, "metrics.k8s.io/v1beta1", apiResource("pods", "PodMetrics", true, "list", "watch")))
+	return f
+}
+
+// runCatalog runs a catalog of f in the bubble.
+func runCatalog(t *testing.T, f *fakeAPI, log *slog.Logger) *Catalog {
+	t.Helper()
+	c, err := NewCatalog(f.config(), log)
+	if err != nil {
+		t.Fatalf("NewCatalog: %v", err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { c.Run(ctx) })
+	t.Cleanup(func() {
+		stop()
+		running.Wait()
+	})
+	synctest.Wait()
+	return c
+}
+
+// found is the outcome of a lookup.
+type found struct {
+	Entry  Entry
+	Reason policy.Reason
+}
+
+func expectLookup(t *testing.T, c *Catalog, group, version, resource string, want found) {
+	t.Helper()
+	entry, reason := c.Lookup(t.Context(), group, version, resource)
+	if diff := cmp.Diff(want, found{entry, reason}); diff != "" {
+		t.Errorf("%s %s %s (-want +got):\n%s", group, version, resource, diff)
+	}
+}
+
+func forwardedAs(reason policy.Reason) found { return found{Reason: reason} }
+
+var (
+	foundPods        = found{Entry: Entry{Namespaced: true, Kind: "Pod"}}
+	foundDeployments = found{Entry: Entry{Namespaced: true, Kind: "Deployment"}}
+	foundWidgets     = found{Entry: Entry{Namespaced: true, Kind: "Widget"}}
+)
+
+func TestCatalogLookup(t *testing.T) {
+	for _, test := range []struct {
+		group, version, resource string
+		want                     found
+	}{
+		{"", "v1", "pods", foundPods},
+		{"", "v1", "nodes", found{Entry: Entry{Kind: "Node"}}},
+		{"apps", "v1", "deployments", foundDeployments},
+		{"example.com", "v1", "widgets", foundWidgets},
+		{"", "v1", "pods/status", forwardedAs(policy.ReasonUnknownResource)},
+		{"", "v1", "bindings", forwardedAs(policy.ReasonUnknownResource)},
+		{"", "v1", "componentstatuses", forwardedAs(policy.ReasonUnknownResource)},
+		{"", "v1", "streams", forwardedAs(policy.ReasonUnknownResource)},
+		{"", "v1", "deployments", forwardedAs(policy.ReasonUnknownResource)},
+		{"", "v1", "", forwardedAs(policy.ReasonUnknownResource)},
+		{"", "v2", "pods", forwardedAs(policy.ReasonUnknownResource)},
+		{"", "", "pods", forwardedAs(policy.ReasonUnknownResource)},
+		{"apps", "v2", "deployments", forwardedAs(policy.ReasonUnknownResource)},
+		{"none.example.com", "v1", "widgets", forwardedAs(policy.ReasonUnknownResource)},
+		{"metrics.k8s.io", "v1beta1", "pods", forwardedAs(policy.ReasonAggregated)},
+		{"metrics.k8s.io", "v1beta1", "none", forwardedAs(policy.ReasonAggregated)},
+		{"empty.example.com", "v1", "none", forwardedAs(policy.ReasonAggregated)},
+	} {
+		t.Run(fmt.Sprintf("%s %s %s", test.group, test.version, test.resource), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := runCatalog(t, newFakeCluster(t), discardLog())
+				expectLookup(t, c, test.group, test.version, test.resource, test.want)
+			})
+		})
+	}
+}
+
+func TestCatalogBeforeItKnows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeCluster(t)
+		f.answer(http.StatusServiceUnavailable, "list "+apiServicesPath, "watch "+apiServicesPath)
+		c := runCatalog(t, f, discardLog())
+		if c.Ready() {
+			t.Error("ready without APIServices")
+		}
+		expectLookup(t, c, "", "v1", "pods", forwardedAs(policy.ReasonWarming))
+		expectLookup(t, c, "metrics.k8s.io", "v1beta1", "pods", forwardedAs(policy.ReasonWarming))
+		f.answer(0, "list "+apiServicesPath, "watch "+apiServicesPath)
+		time.Sleep(time.Minute)
+		if !c.Ready() {
+			t.Error("not ready with APIServices")
+		}
+		expectLookup(t, c, "", "v1", "pods", foundPods)
+	})
+}
+
+// An aggregated core group is possible, for whoever may do everything.
+func TestCatalogOfAnAggregatedCore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeCluster(t)
+		f.collections[apiServicesPath].objects[0] = apiService("v1", "", someService, 1)
+		c := runCatalog(t, f, discardLog())
+		expectLookup(t, c, "", "v1", "pods", forwardedAs(policy.ReasonAggregated))
+	})
+}
+
+// An APIService that makes no sense is taken for another server's.
+func TestCatalogOfAnUnreadableAPIService(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeCluster(t)
+		f.collections[apiServicesPath].objects[1] = `{"kind":"APIService","apiVersion":"apiregistration.k8s.io/v1","metadata":{"name":"v1.apps"},"spec":[]}`
+		c := runCatalog(t, f, discardLog())
+		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(policy.ReasonAggregated))
+		expectLookup(t, c, "", "v1", "pods", foundPods)
+	})
+}
+
+func TestCatalogWithoutAPIServices(t *testing.T) {
+	for _, status := range []int{http.StatusForbidden, http.StatusNotFound} {
+		t.Run(http.StatusText(status), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFakeCluster(t)
+				f.answer(status, "list "+apiServicesPath, "watch "+apiServicesPath)
+				var logged logBuffer
+				c := runCatalog(t, f, slog.New(slog.NewTextHandler(&logged, nil)))
+				if !c.Ready() {
+					t.Error("waits for what nobody may grant")
+				}
+				expectLookup(t, c, "", "v1", "pods", foundPods)
+				expectLookup(t, c, "", "v1", "none", forwardedAs(policy.ReasonUnknownResource))
+				expectLookup(t, c, "", "v2", "pods", forwardedAs(policy.ReasonUnknownResource))
+				expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(policy.ReasonAggregated))
+				expectLookup(t, c, "none.example.com", "v1", "x", forwardedAs(policy.ReasonAggregated))
+				time.Sleep(time.Hour)
+				if got := logged.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "list and watch on apiservices") {
+					t.Errorf("want one line that says what to grant, got:\n%s", got)
+				}
+				f.answer(0, "list "+apiServicesPath, "watch "+apiServicesPath)
+				time.Sleep(2 * refusedRetry)
+				expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
+			})
+		})
+	}
+}
+
+// A right to list only shows no changes, so it is not enough.
+func TestCatalogThatMayNotWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeCluster(t)
+		f.answer(http.StatusForbidden, "watch "+apiServicesPath)
+		c := runCatalog(t, f, discardLog())
+		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(policy.ReasonAggregated))
+		expectLookup(t, c, "", "v1", "pods", foundPods)
+	})
+}
+
+func TestCatalogFollowsAPIServices(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeCluster(t)
+		c := runCatalog(t, f, discardLog())
+		expectLookup(t, c, "example.com", "v1", "widgets", foundWidgets)
+
+		f.event(apiServicesPath, "MODIFIED", apiService("v1", "example.com", someService, 2))
+		expectLookup(t, c, "example.com", "v1", "widgets", forwardedAs(policy.ReasonAggregated))
+
+		// What was known from before is not believed any more.
+		f.document("/apis/example.com/v1", discoveryOf(t, "example.com/v1", apiResource("widgets", "Widget", false, "list", "watch")))
+		f.event(apiServicesPath, "MODIFIED", apiService("v1", "example.com", "", 3))
+		expectLookup(t, c, "example.com", "v1", "widgets", found{Entry: Entry{Kind: "Widget"}})
+
+		f.event(apiServicesPath, "DELETED", apiService("v1", "example.com", "", 4))
+		expectLookup(t, c, "example.com", "v1", "widgets", forwardedAs(policy.ReasonUnknownResource))
+		f.event(apiServicesPath, "ADDED", apiService("v1", "example.com", "", 5))
+		expectLookup(t, c, "example.com", "v1", "widgets", found{Entry: Entry{Kind: "Widget"}})
+
+		// The others were left alone.
+		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
+		if got := f.asked("get /apis/apps/v1"); got != 1 {
+			t.Errorf("apps/v1 was read %d times", got)
+		}
+	})
+}
+
+// APIServices are believed for a while without their stream, not for ever.
+func TestCatalogWithoutItsStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeCluster(t)
+		c := runCatalog(t, f, discardLog())
+		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
+		f.answer(http.StatusServiceUnavailable, "list "+apiServicesPath, "watch "+apiServicesPath)
+		f.cut(apiServicesPath)
+		time.Sleep(apiServicesGrace / 2)
+		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
+		time.Sleep(apiServicesGrace)
+		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(policy.ReasonWarming))
+		expectLookup(t, c, "", "v1", "pods", forwardedAs(policy.ReasonWarming))
+		f.answer(0, "list "+apiServicesPath, "watch "+apiServicesPath)
+		time.Sleep(2 * time.Minute)
+		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
+	})
+}
+
+// A resource that is not known is looked for again, but not as often as
+// somebody asks for it.
+func TestCatalogRetriesWhatItDoesNotKnow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeCluster(t)
+		c := runCatalog(t, f, discardLog())
+		for range 20 * 10 { // twenty seconds, ten times a second
+			expectLookup(t, c, "apps", "v1", "none", forwardedAs(policy.ReasonUnknownResource))
+			expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
+			time.Sleep(100 * time.Millisecond)
+		}
+		if got := f.asked("get /apis/apps/v1"); got != 4 {
+			t.Errorf("apps/v1 was read %d times in 20 s, want 4", got)
+		}
+		f.document("/apis/apps/v1", discoveryOf(t, "apps/v1", apiResource("none", "None", false, "list", "watch")))
+		time.Sleep(discoveryRetry)
+		expectLookup(t, c, "apps", "v1", "none", found{Entry: Entry{Kind: "None"}})
+	})
+}
+
+// What callers make up costs neither a request nor memory.
+func TestCatalogOfMadeUpGroups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeCluster(t)
+		c := runCatalog(t, f, discardLog())
+		before := len(f.requests)
+		for n := range 10_000 {
+			expectLookup(t, c, fmt.Sprintf("g%d.example.com", n), "v1", "x", forwardedAs(policy.ReasonUnknownResource))
+			expectLookup(t, c, "", fmt.Sprintf("v%d", n+2), "pods", forwardedAs(policy.ReasonUnknownResource))
+		}
+		if got := len(f.requests); got != before || len(c.known) != 0 {
+			t.Errorf("%d more paths asked for, %d group/versions remembered", got-before, len(c.known))
+		}
+	})
+}
+
+func TestCatalogIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const groups = maxGroupVersions + 50
+		f := newFakeCluster(t)
+		for n := range groups {
+			group := fmt.Sprintf("g%d.example.com", n)
+			f.collections[apiServicesPath].objects = append(f.collections[apiServicesPath].objects, apiService("v1", group, "", 1))
+			f.document("/apis/"+group+"/v1", discoveryOf(t, group+"/v1", apiResource("widgets", "Widget", true, "list", "watch")))
+		}
+		c := runCatalog(t, f, discardLog())
+		for n := range groups {
+			expectLookup(t, c, fmt.Sprintf("g%d.example.com", n), "v1", "widgets", foundWidgets)
+		}
+		if got := len(c.known); got != maxGroupVersions {
+			t.Errorf("%d group/versions remembered, want %d", got, maxGroupVersions)
+		}
+	})
+}
+
+// Nothing is believed for ever, and what is read again is answered meanwhile.
+func TestCatalogReadsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeCluster(t)
+		c := runCatalog(t, f, discardLog())
+		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
+		f.document("/apis/apps/v1", discoveryOf(t, "apps/v1", apiResource("deployments", "Deployment", false, "list", "watch")))
+		time.Sleep(discoveryRefresh - time.Nanosecond)
+		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
+		if got := f.asked("get /apis/apps/v1"); got != 1 {
+			t.Errorf("read %d times before it was old", got)
+		}
+		f.takes = time.Second
+		time.Sleep(time.Nanosecond)
+		asked := time.Now()
+		for range 10 {
+			expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
+		}
+		if waited := time.Since(asked); waited != 0 {
+			t.Errorf("callers waited %v for a refresh", waited)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		expectLookup(t, c, "apps", "v1", "deployments", found{Entry: Entry{Kind: "Deployment"}})
+		if got := f.asked("get /apis/apps/v1"); got != 2 {
+			t.Errorf("read %d times, want 2", got)
+		}
+	})
+}
+
+func TestCatalogWithoutDiscovery(t *testing.T) {
+	for _, test := range []struct {
+		status int
+		want   policy.Reason
+		// reads in the first ten minutes, with lookups all the time
+		want10Minutes int
+	}{
+		{http.StatusInternalServerError, policy.ReasonWarming, 10 * 60 / 5},
+		{http.StatusForbidden, policy.ReasonNotPermitted, 2},
+		{http.StatusNotFound, policy.ReasonUnknownResource, 10 * 60 / 5},
+	} {
+		t.Run(http.StatusText(test.status), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFakeCluster(t)
+				f.answer(test.status, "get /apis/apps/v1")
+				c := runCatalog(t, f, discardLog())
+				for range 10 * 60 {
+					expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(test.want))
+					time.Sleep(time.Second)
+				}
+				if got := f.asked("get /apis/apps/v1"); got != test.want10Minutes {
+					t.Errorf("%d reads in ten minutes, want %d", got, test.want10Minutes)
+				}
+				f.answer(0, "get /apis/apps/v1")
+				time.Sleep(refusedRetry)
+				expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
+			})
+		})
+	}
+}
+
+// What is known outlives a discovery that fails, but not for ever.
+func TestCatalogWhenDiscoveryFailsLater(t *testing.T) {
+	for _, test := range []struct {
+		status      int
+		then, after policy.Reason
+	}{
+		{http.StatusInternalServerError, "", policy.ReasonWarming},
+		{http.StatusForbidden, "", policy.ReasonNotPermitted},
+		{http.StatusNotFound, policy.ReasonUnknownResource, policy.ReasonUnknownResource},
+	} {
+		t.Run(http.StatusText(test.status), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFakeCluster(t)
+				c := runCatalog(t, f, discardLog())
+				expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
+				f.answer(test.status, "get /apis/apps/v1")
+				time.Sleep(discoveryRefresh)
+				_, _ = c.Lookup(t.Context(), "apps", "v1", "deployments") // has it read again
+				synctest.Wait()
+				want := foundDeployments
+				if test.then != "" {
+					want = forwardedAs(test.then)
+				}
+				expectLookup(t, c, "apps", "v1", "deployments", want)
+				time.Sleep(discoveryForget - discoveryRefresh)
+				expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(test.after))
+			})
+		})
+	}
+}
+
+func TestCatalogSingleFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeCluster(t)
+		f.takes = 3 * time.Second
+		c := runCatalog(t, f, discardLog())
+		began := time.Now()
+		first, leave := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		all.Go(func() {
+			if _, reason := c.Lookup(first, "apps", "v1", "deployments"); reason != policy.ReasonWarming {
+				t.Errorf("the caller who left: %q", reason)
+			}
+			if waited := time.Since(began); waited != time.Second {
+				t.Errorf("the caller who left waited %v", waited)
+			}
+		})
+		synctest.Wait()
+		for range 50 {
+			all.Go(func() { expectLookup(t, c, "apps", "v1", "deployments", foundDeployments) })
+		}
+		time.Sleep(time.Second)
+		leave()
+		all.Wait()
+		if got := f.asked("get /apis/apps/v1"); got != 1 {
+			t.Errorf("read %d times", got)
+		}
+	})
+}
+
+// A discovery that stalls ends by itself.
+func TestCatalogWhenDiscoveryStalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeCluster(t)
+		f.takes = time.Hour
+		c := runCatalog(t, f, discardLog())
+		began := time.Now()
+		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(policy.ReasonWarming))
+		if waited := time.Since(began); waited != discoveryTimeout {
+			t.Errorf("waited %v", waited)
+		}
+	})
+}
+
+// An answer that was under way when its group/version changed is from before.
+func TestCatalogDropsDuringARead(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		drop func(*fakeAPI, *Catalog)
+	}{
+		{"an APIService changed", func(f *fakeAPI, _ *Catalog) {
+			f.event(apiServicesPath, "MODIFIED", apiService("v1", "apps", "", 2))
+		}},
+		{"told to forget", func(_ *fakeAPI, c *Catalog) { c.Forget("apps") }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFakeCluster(t)
+				f.takes = 3 * time.Second
+				c := runCatalog(t, f, discardLog())
+				var all sync.WaitGroup
+				all.Go(func() {
+					expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(policy.ReasonWarming))
+				})
+				time.Sleep(time.Second)
+				test.drop(f, c)
+				f.document("/apis/apps/v1", discoveryOf(t, "apps/v1", apiResource("deployments", "Deployment", false, "list", "watch")))
+				all.Wait()
+				expectLookup(t, c, "apps", "v1", "deployments", found{Entry: Entry{Kind: "Deployment"}})
+			})
+		})
+	}
+}
+
+func TestCatalogForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeCluster(t)
+		c := runCatalog(t, f, discardLog())
+		for range 2 {
+			expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
+			expectLookup(t, c, "example.com", "v1", "widgets", foundWidgets)
+			c.Forget("example.com")
+		}
+		if apps, widgets := f.asked("get /apis/apps/v1"), f.asked("get /apis/example.com/v1"); apps != 1 || widgets != 2 {
+			t.Errorf("apps was read %d times, example.com %d times; want 1 and 2", apps, widgets)
+		}
+	})
+}
+
+// The stores of reflectors are not asked to do anything with objects of other
+// types, nor with events before a list.
+func TestCatalogStoreOfTheUnexpected(t *testing.T) {
+	c := &Catalog{known: make(map[schema.GroupVersion]*discovered)}
+	s := apiServiceStore{c}
+	for name, err := range map[string]error{
+		"Add": s.Add("x"), "Update": s.Update(1), "Delete": s.Delete(nil), "Replace": s.Replace([]any{"x"}, "1"),
+	} {
+		if err == nil {
+			t.Errorf("%s took an object of another type", name)
+		}
+	}
+	if c.Ready() {
+		t.Error("ready after nothing but errors")
+	}
+}
+
+func BenchmarkCatalogLookup(b *testing.B) {
+	c := &Catalog{
+		aggregated: map[schema.GroupVersion]bool{{Group: "apps", Version: "v1"}: false},
+		known: map[schema.GroupVersion]*discovered{{Group: "apps", Version: "v1"}: {
+			resources: map[string]Entry{"deployments": {Namespaced: true, Kind: "Deployment"}},
+			read:      time.Now().Add(time.Hour),
+		}},
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		_, _ = c.Lookup(b.Context(), "apps", "v1", "deployments")
+	}
+}

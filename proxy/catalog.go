@@ -56,7 +56,8 @@ type Entry struct {
 //
 // It fails closed. A group/version counts as the API server's own only if its
 // APIService is known and names no service; kube-apiserver registers one for
-// everything it serves itself, custom resources included. What has none is
+// everything it serves itself, custom resources included (and except for the
+// group of the APIServices, which is therefore forwarded). What has none is
 // unknown, so whatever callers make up is answered without asking anyone and
 // without remembering it. Where the APIServices may not be read, only the core
 // group is believed to be local. (It too could be redirected by an APIService,
@@ -68,6 +69,7 @@ type Entry struct {
 type Catalog struct {
 	apiServices dynamic.NamespaceableResourceInterface
 	discovery   discovery.ServerResourcesInterface
+	moved       func(schema.GroupVersion)
 	log         *slog.Logger
 	flights     singleflight.Group
 	refusedOnce sync.Once
@@ -84,9 +86,9 @@ type Catalog struct {
 	known map[schema.GroupVersion]*discovered
 }
 
-// discovered is what discovery said about a group/version. It is replaced,
-// not emptied, when it no longer holds, so that a read that was under way then
-// cannot fill it.
+// discovered is what discovery said about a group/version. When it no longer
+// holds, another takes its place in the map, so that a read that was under way
+// then fills what nobody looks at.
 type discovered struct {
 	resources map[string]Entry
 	read      time.Time     // when resources was asked for; zero: never
@@ -95,8 +97,9 @@ type discovered struct {
 }
 
 // NewCatalog returns a Catalog of the API server that cfg points to, with the
-// proxy's own credentials. It knows nothing until Run runs.
-func NewCatalog(cfg *rest.Config, log *slog.Logger) (*Catalog, error) {
+// proxy's own credentials. It knows nothing until Run runs. moved is called
+// when another server, or none, answers for a group/version from now on.
+func NewCatalog(cfg *rest.Config, moved func(schema.GroupVersion), log *slog.Logger) (*Catalog, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = 0 // it would end the watch
 	watcher, err := dynamic.NewForConfig(cfg)
@@ -114,6 +117,7 @@ func NewCatalog(cfg *rest.Config, log *slog.Logger) (*Catalog, error) {
 			Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices",
 		}),
 		discovery: reader,
+		moved:     moved,
 		log:       log,
 		known:     make(map[schema.GroupVersion]*discovered),
 	}, nil
@@ -269,9 +273,8 @@ func (c *Catalog) read(gv schema.GroupVersion) {
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.known[gv] != g {
-		return // dropped meanwhile: this answer may be from before the change
-	}
+	// If the place was dropped meanwhile, because this answer may be from before
+	// a change, it is nobody's any more.
 	g.rest = time.Now().Add(discoveryRetry)
 	switch {
 	case err == nil:
@@ -340,77 +343,4 @@ func (c *Catalog) streamEnded(err error) {
 		c.log.Warn("APIServices may not be read, so it is not known which API groups another server answers: only lists of the core group are answered from memory",
 			"grant", "list and watch on apiservices.apiregistration.k8s.io", "error", err)
 	})
-}
-
-// apiServiceStore is a Catalog as the store of a reflector.
-type apiServiceStore struct{ c *Catalog }
-
-// Add implements cache.ReflectorStore.
-func (s apiServiceStore) Add(obj any) error { return s.Update(obj) }
-
-// Update implements cache.ReflectorStore.
-func (s apiServiceStore) Update(obj any) error {
-	gv, aggregated, err := readAPIService(obj)
-	if err != nil {
-		return err
-	}
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
-	if s.c.aggregated != nil { // a list comes first
-		s.c.aggregated[gv] = aggregated
-	}
-	delete(s.c.known, gv)
-	return nil
-}
-
-// Delete implements cache.ReflectorStore.
-func (s apiServiceStore) Delete(obj any) error {
-	gv, _, err := readAPIService(obj)
-	if err != nil {
-		return err
-	}
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
-	delete(s.c.aggregated, gv)
-	delete(s.c.known, gv)
-	return nil
-}
-
-// Replace implements cache.ReflectorStore. It follows a gap, so nothing that
-// was read before it is kept.
-func (s apiServiceStore) Replace(objs []any, _ string) error {
-	aggregated := make(map[schema.GroupVersion]bool, len(objs))
-	for _, obj := range objs {
-		gv, other, err := readAPIService(obj)
-		if err != nil {
-			return err
-		}
-		aggregated[gv] = other
-	}
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
-	s.c.aggregated = aggregated
-	s.c.refused = false
-	s.c.lost = time.Time{}
-	clear(s.c.known)
-	return nil
-}
-
-// Resync implements cache.ReflectorStore; there is nothing to do.
-func (apiServiceStore) Resync() error { return nil }
-
-var _ cache.ReflectorStore = apiServiceStore{}
-
-// readAPIService returns the group/version of an APIService and whether a
-// service answers for it instead of the API server. An APIService that cannot
-// be read counts as one with a service. (Its name is version.group: validation
-// demands it, and a version has no dots.)
-func readAPIService(obj any) (schema.GroupVersion, bool, error) {
-	u, ok := obj.(*unstructured.Unstructured)
-	if !ok {
-		return schema.GroupVersion{}, false, fmt.Errorf("an APIService came as %T", obj)
-	}
-	version, group, _ := strings.Cut(u.GetName(), ".")
-	spec, ok := u.Object["spec"].(map[string]any)
-	return schema.GroupVersion{Group: group, Version: version}, !ok || spec["service"] != nil, nil
 }

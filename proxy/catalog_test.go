@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy"
@@ -81,7 +82,7 @@ func newFakeCluster(t *testing.T) *fakeAPI {
 // runCatalog runs a catalog of f in the bubble.
 func runCatalog(t *testing.T, f *fakeAPI, log *slog.Logger) *Catalog {
 	t.Helper()
-	c, err := NewCatalog(f.config(), log)
+	c, err := NewCatalog(f.config(), func(schema.GroupVersion) {}, log)
 	if err != nil {
 		t.Fatalf("NewCatalog: %v", err)
 	}
@@ -269,9 +270,12 @@ func TestCatalogWithoutItsStream(t *testing.T) {
 		time.Sleep(apiServicesGrace)
 		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(policy.ReasonWarming))
 		expectLookup(t, c, "", "v1", "pods", forwardedAs(policy.ReasonWarming))
+
+		// What changed in the gap is not known, so nothing from before it is used.
+		f.document("/apis/apps/v1", discoveryOf(t, "apps/v1", apiResource("deployments", "Deployment", false, "list", "watch")))
 		f.answer(0, "list "+apiServicesPath, "watch "+apiServicesPath)
 		time.Sleep(2 * time.Minute)
-		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
+		expectLookup(t, c, "apps", "v1", "deployments", found{Entry: Entry{Kind: "Deployment"}})
 	})
 }
 
@@ -292,6 +296,27 @@ func TestCatalogRetriesWhatItDoesNotKnow(t *testing.T) {
 		f.document("/apis/apps/v1", discoveryOf(t, "apps/v1", apiResource("none", "None", false, "list", "watch")))
 		time.Sleep(discoveryRetry)
 		expectLookup(t, c, "apps", "v1", "none", found{Entry: Entry{Kind: "None"}})
+	})
+}
+
+// Only the caller who has a known group/version read again waits for it.
+func TestCatalogAnswersWhileItReadsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeCluster(t)
+		c := runCatalog(t, f, discardLog())
+		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
+		time.Sleep(discoveryRetry)
+		f.takes = 3 * time.Second
+		var all sync.WaitGroup
+		all.Go(func() { expectLookup(t, c, "apps", "v1", "none", forwardedAs(policy.ReasonUnknownResource)) })
+		time.Sleep(time.Second)
+		began := time.Now()
+		expectLookup(t, c, "apps", "v1", "none", forwardedAs(policy.ReasonUnknownResource))
+		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
+		if waited := time.Since(began); waited != 0 {
+			t.Errorf("waited %v", waited)
+		}
+		all.Wait()
 	})
 }
 
@@ -530,6 +555,7 @@ func TestCatalogStoreOfTheUnexpected(t *testing.T) {
 func BenchmarkCatalogLookup(b *testing.B) {
 	c := &Catalog{
 		aggregated: map[schema.GroupVersion]bool{{Group: "apps", Version: "v1"}: false},
+		moved:      func(schema.GroupVersion) {},
 		known: map[schema.GroupVersion]*discovered{{Group: "apps", Version: "v1"}: {
 			resources: map[string]Entry{"deployments": {Namespaced: true, Kind: "Deployment"}},
 			read:      time.Now().Add(time.Hour),
@@ -538,5 +564,44 @@ func BenchmarkCatalogLookup(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		_, _ = c.Lookup(b.Context(), "apps", "v1", "deployments")
+	}
+}
+
+// TestCatalogTellsWhatMoved: who keeps objects of a group/version must let go of them when
+// another server answers for it.
+func TestCatalogTellsWhatMoved(t *testing.T) {
+	service := func(name string, remote bool) any {
+		spec := map[string]any{}
+		if remote {
+			spec["service"] = map[string]any{"name": "s"}
+		}
+		return &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": name}, "spec": spec}}
+	}
+	var got []string
+	store := apiServiceStore{&Catalog{
+		known: map[schema.GroupVersion]*discovered{},
+		moved: func(gv schema.GroupVersion) { got = append(got, gv.String()) },
+	}}
+	for _, step := range []struct {
+		name string
+		do   func() error
+		want []string
+	}{
+		{"the first list", func() error { return store.Replace([]any{service("v1.a", false), service("v1.b", true)}, "") }, nil},
+		{"nothing of interest", func() error { return store.Update(service("v1.a", false)) }, nil},
+		{"a new one", func() error { return store.Add(service("v1.c", false)) }, nil},
+		{"to another server", func() error { return store.Update(service("v1.a", true)) }, []string{"a/v1"}},
+		{"and back", func() error { return store.Update(service("v1.a", false)) }, []string{"a/v1"}},
+		{"gone", func() error { return store.Delete(service("v1.c", false)) }, []string{"c/v1"}},
+		{"a gap in which one moved", func() error { return store.Replace([]any{service("v1.a", false), service("v1.b", false)}, "") }, []string{"b/v1"}},
+		{"a gap in which one went", func() error { return store.Replace([]any{service("v1.b", false)}, "") }, []string{"a/v1"}},
+	} {
+		got = nil
+		if err := step.do(); err != nil {
+			t.Fatalf("%s: %v", step.name, err)
+		}
+		if diff := cmp.Diff(step.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", step.name, diff)
+		}
 	}
 }

@@ -325,7 +325,13 @@ func TestReviewKeepsTheSecret(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var logged logBuffer
 			log := slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
-			r := newReviewer(t, test.transport, "https://user:s3cr3t@upstream.example", ReviewConfig{}, log)
+			noUser := reviewTransport(func(r *http.Request) (*http.Response, error) {
+				if r.URL.User != nil {
+					t.Error("the proxy's own user is in the URL")
+				}
+				return test.transport(r)
+			})
+			r := newReviewer(t, noUser, "https://user:s3cr3t@upstream.example", ReviewConfig{}, log)
 			_, err := r.Allowed(t.Context(), identify(newIdentifier(t), "Bearer "+secret), listPods())
 			for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
 				if got := fmt.Sprintf(verb, err); strings.Contains(got, secret) {
@@ -853,6 +859,13 @@ func TestDecisionsExpire(t *testing.T) {
 	c.entries.Wait()
 	if c.has(key, now) || c.has("expired", now.Add(-time.Hour)) {
 		t.Error("added with an old epoch, or when it had expired")
+	}
+	c.add(key, 1, now.Add(time.Hour), now)
+	c.entries.Wait()
+	c.add(key, 0, now.Add(time.Hour), now) // a late one
+	c.entries.Wait()
+	if !c.has(key, now) {
+		t.Error("a decision of before the flush took the place of one of after it")
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -56,6 +55,8 @@ type Collections struct {
 
 	mu  sync.RWMutex
 	all map[Resource]*running
+	// kept are the resources that are eager, also after a collection of theirs was dropped.
+	kept map[Resource]struct{}
 	// quarantine says until when nothing is kept of a resource.
 	quarantine map[schema.GroupResource]time.Time
 }
@@ -63,8 +64,7 @@ type Collections struct {
 // running is a collection and the feed that keeps it.
 type running struct {
 	*Collection
-	eager atomic.Bool
-	stop  context.CancelFunc
+	stop context.CancelFunc
 }
 
 // NewCollections returns an empty set. Close ends it.
@@ -78,6 +78,7 @@ func NewCollections(config Config) *Collections {
 		stop:   stop,
 		all:    map[Resource]*running{},
 
+		kept:       map[Resource]struct{}{},
 		quarantine: map[schema.GroupResource]time.Time{},
 	}
 	c.feeds.Go(c.tidy)
@@ -98,7 +99,7 @@ func (c *Collections) Use(r Resource) (*Collection, Absence) {
 	if found != nil {
 		return found.Collection, Known
 	}
-	return c.start(r, false, 0)
+	return c.start(r, 0)
 }
 
 // Keep starts a collection that stays, whether it is asked for or not.
@@ -107,16 +108,16 @@ func (c *Collections) Keep(r Resource) (*Collection, Absence) {
 	if c.config.Jitter > 0 {
 		delay = rand.N(c.config.Jitter)
 	}
-	return c.start(r, true, delay)
+	c.mu.Lock()
+	c.kept[r] = struct{}{}
+	c.mu.Unlock()
+	return c.start(r, delay)
 }
 
-func (c *Collections) start(r Resource, eager bool, delay time.Duration) (*Collection, Absence) {
+func (c *Collections) start(r Resource, delay time.Duration) (*Collection, Absence) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if found := c.all[r]; found != nil {
-		if eager {
-			found.eager.Store(true)
-		}
 		return found.Collection, Known
 	}
 	if c.ctx.Err() != nil {
@@ -131,7 +132,6 @@ func (c *Collections) start(r Resource, eager bool, delay time.Duration) (*Colle
 	ctx, stop := context.WithCancel(c.ctx)
 	collection := newCollection(r, c.config.Limits, c.budget)
 	entry := &running{Collection: collection, stop: stop}
-	entry.eager.Store(eager)
 	c.all[r] = entry
 	f := &feed{
 		source:     source{client: c.config.Client, base: c.config.Base, resource: r},
@@ -150,9 +150,19 @@ func (c *Collections) SchemaChanged(changed schema.GroupResource) {
 	c.mu.Lock()
 	c.quarantine[changed] = time.Now().Add(c.config.Quarantine)
 	c.mu.Unlock()
+	c.endAll(Schema, func(r Resource) bool { return r.GroupResource() == changed })
+}
+
+// Moved drops all that is held of a group/version, because another server answers for it from
+// now on: neither its objects nor its revisions have to do with those before.
+func (c *Collections) Moved(gv schema.GroupVersion) {
+	c.endAll(Stopped, func(r Resource) bool { return r.GroupVersion() == gv })
+}
+
+func (c *Collections) endAll(why Absence, which func(Resource) bool) {
 	for _, r := range c.list() {
-		if r.resource.GroupResource() == changed {
-			c.end(r, Schema)
+		if which(r.resource) {
+			c.end(r, why)
 		}
 	}
 }
@@ -193,9 +203,16 @@ func (c *Collections) list() []*running {
 	return all
 }
 
+func (c *Collections) isKept(r *running) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	_, kept := c.kept[r.resource]
+	return kept
+}
+
 func (c *Collections) endIdle(now time.Time) {
 	for _, r := range c.list() {
-		if c.config.Idle > 0 && !r.eager.Load() && r.idle(now) > c.config.Idle {
+		if c.config.Idle > 0 && !c.isKept(r) && r.idle(now) > c.config.Idle {
 			c.end(r, Stopped)
 		}
 	}
@@ -215,7 +232,7 @@ func (c *Collections) makeRoom(now time.Time) {
 	if c.budget.used.Load() < c.budget.limit/10*9 {
 		return
 	}
-	all = slices.DeleteFunc(all, func(r *running) bool { return r.eager.Load() || r.idle(now) < rested })
+	all = slices.DeleteFunc(all, func(r *running) bool { return c.isKept(r) || r.idle(now) < rested })
 	if len(all) > 0 {
 		c.end(slices.MaxFunc(all, func(a, b *running) int { return cmp.Compare(a.idle(now), b.idle(now)) }), Memory)
 	}

@@ -100,10 +100,6 @@ func (o *options) assemble(cfg *rest.Config, log *slog.Logger) (*app, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the proxy's own way to the API server: %w", err)
 	}
-	catalog, err := proxy.NewCatalog(cfg, log)
-	if err != nil {
-		return nil, err
-	}
 	identifier, err := proxy.NewIdentifier()
 	if err != nil {
 		return nil, err
@@ -123,6 +119,11 @@ func (o *options) assemble(cfg *rest.Config, log *slog.Logger) (*app, error) {
 		Quarantine: o.quarantine,
 		Log:        log,
 	})
+	catalog, err := proxy.NewCatalog(cfg, collections.Moved, log)
+	if err != nil {
+		collections.Close()
+		return nil, err
+	}
 	handler := &proxy.Handler{
 		Forward:     proxy.NewForwarder(upstream, log),
 		Catalog:     catalog,

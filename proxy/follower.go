@@ -1,0 +1,90 @@
+package proxy
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/cache"
+)
+
+const (
+	// followHealthy is how long a stream lasts that was not a failure.
+	followHealthy = time.Minute
+	// refusedRetry is how long a refused stream waits for someone to grant it.
+	refusedRetry = 5 * time.Minute
+)
+
+// follower keeps a store up to date with a resource.
+type follower struct {
+	name         string
+	listWatch    cache.ListerWatcher
+	expectedType runtime.Object
+	store        cache.ReflectorStore
+	// ended is told why the stream ended, nil if it was merely too old.
+	ended func(error)
+	log   *slog.Logger
+}
+
+// follow runs a client-go Reflector until ctx ends. The loop around it is ours
+// because the Reflector's own retries at least every minute, also what it will
+// not be allowed for as long as nobody grants it.
+func (f follower) follow(ctx context.Context) {
+	logger := logr.FromSlogHandler(f.log.Handler())
+	ctx = logr.NewContext(ctx, logger)
+	reflector := cache.NewReflectorWithOptions(f.listWatch, f.expectedType, f.store,
+		cache.ReflectorOptions{Logger: &logger, Name: f.name})
+
+	backoff := newFollowBackoff()
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := reflector.ListAndWatchWithContext(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		f.ended(err)
+		if time.Since(began) >= followHealthy {
+			backoff = newFollowBackoff()
+		}
+		delay := backoff.Step()
+		if isRefused(err) {
+			delay = wait.Jitter(refusedRetry, 0.2)
+		} else if err != nil {
+			f.log.WarnContext(ctx, "The stream of "+f.name+" ended and will be opened again", "in", delay, "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(delay):
+		}
+	}
+}
+
+// newFollowBackoff returns delays of one second, doubled up to half a minute.
+func newFollowBackoff() wait.Backoff {
+	return wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 6, Cap: 30 * time.Second}
+}
+
+// isRefused says whether the upstream answered that this is not ours to read,
+// or not there to be read: trying again soon will not change it.
+func isRefused(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
+}
+
+// metadataListWatch lists and watches the metadata of a resource's objects.
+func metadataListWatch(objects metadata.Getter) *cache.ListWatch {
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			return objects.List(ctx, options)
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			return objects.Watch(ctx, options)
+		},
+	}
+}

@@ -1,0 +1,74 @@
+# make help says what there is. Needs Go, git, gcc (for the race detector), make and curl.
+
+# Of the environment or the command line:
+PODS         ?= 3000
+ONCE         ?=
+FUZZTIME     ?= 20s
+TEST_TIMEOUT ?= 20m
+BENCH        ?= .
+
+GO            := go
+FUZZ_PACKAGES := ./policy ./proxy ./snapshot
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help build test bench demo lint fuzz controlplane tools fmt clean FORCE
+
+help: ## Say what there is to make
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: bin/listproxy ## Build bin/listproxy
+
+test: tools ## Vet, and run all tests with the race detector, against a real kube-apiserver too
+	$(GO) vet ./...
+	$(GO) test -race -timeout $(TEST_TIMEOUT) ./...
+
+bench: ## Run the Go benchmarks (BENCH=regexp)
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem \
+		$$(git grep -lE --untracked '^func Benchmark' -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+
+demo: bin/demo ## See it work on a real kube-apiserver (PODS=3000; ONCE=1 ends by itself)
+	@exec bin/demo --pods $(PODS) $(if $(ONCE),--once)
+
+lint: bin/golangci-lint ## Check form: golangci-lint, gofmt, go mod tidy
+	bin/golangci-lint run ./...
+	@unformatted=$$(git ls-files --cached --others --exclude-standard '*.go' | xargs gofmt -l) || exit 1; \
+	if [ -n "$$unformatted" ]; then printf 'not as gofmt has it (make fmt):\n%s\n' "$$unformatted"; exit 1; fi
+	$(GO) mod tidy -diff
+
+fuzz: ## Run every fuzz target for FUZZTIME=20s
+	@set -e; for package in $(FUZZ_PACKAGES); do \
+		for target in $$($(GO) test -list '^Fuzz' "$$package" | grep '^Fuzz' || true); do \
+			echo "$$package $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$package"; \
+		done; \
+	done
+
+controlplane: bin/controlplane ## Run etcd and kube-apiserver to play with, until Ctrl-C
+	@exec bin/controlplane
+
+tools: bin/demo ## Build etcd, kube-apiserver and kubectl into bin/, once
+	@bin/demo --build-only
+
+fmt: bin/golangci-lint ## Format all Go code
+	bin/golangci-lint fmt ./...
+
+clean: ## Remove what was built
+	rm -rf bin dist
+
+# The go command knows best what has changed.
+bin/listproxy: FORCE
+	$(GO) build -o $@ ./cmd/listproxy
+
+bin/demo: FORCE
+	@$(GO) build -o $@ ./test/demo
+
+bin/controlplane: FORCE
+	@$(GO) build -o $@ ./test/controlplane/cmd/controlplane
+
+# A module of its own pins the linter. GOFLAGS of the caller are for this repository's code.
+bin/golangci-lint: test/lint/go.mod test/lint/go.sum
+	cd test/lint && GOFLAGS= GOWORK=off CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' \
+		-o ../../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+FORCE:

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// application is what many pods are copies of.
+type application struct {
+	name, team, tier string
+	port             int32
+}
+
+func applications() []application {
+	return []application{
+		{"api-gateway", "edge", "frontend", 8443},
+		{"cart", "shop", "backend", 8080},
+		{"catalog", "shop", "backend", 8080},
+		{"checkout", "shop", "frontend", 3000},
+		{"fraud-scoring", "payments", "batch", 9000},
+		{"ledger", "payments", "backend", 8080},
+		{"notifications", "messaging", "batch", 8080},
+		{"recommendations", "search", "backend", 8501},
+		{"search-indexer", "search", "batch", 9200},
+		{"session-store", "platform", "cache", 6379},
+		{"thumbnailer", "media", "batch", 8080},
+		{"web", "edge", "frontend", 3000},
+	}
+}
+
+// podMaker makes pods that look like a cluster's. The same number makes the same pod.
+type podMaker struct{ nodes int }
+
+// pod returns the i-th pod of a namespace, as its controller would create it.
+func (m podMaker) pod(i int, namespace string) *corev1.Pod {
+	all := applications()
+	app := all[i%len(all)]
+	random := rand.New(rand.NewPCG(uint64(i), 1))                    // #nosec G115 -- a seed
+	hash := suffix(rand.New(rand.NewPCG(uint64(i%len(all)), 2)), 10) // #nosec G115 -- a seed
+	replicaSet := app.name + "-" + hash
+	labels := map[string]string{
+		"app.kubernetes.io/name":       app.name,
+		"app.kubernetes.io/version":    fmt.Sprintf("%d.%d.%d", 1+i%3, i%17, i%7),
+		"app.kubernetes.io/part-of":    app.team,
+		"app.kubernetes.io/managed-by": "Helm",
+		"tier":                         app.tier,
+		"pod-template-hash":            hash,
+	}
+	controller := true
+	return &corev1.Pod{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:      replicaSet + "-" + unique(i),
+			Namespace: namespace,
+			Labels:    labels,
+			Annotations: map[string]string{
+				"prometheus.io/scrape": "true",
+				"prometheus.io/port":   strconv.Itoa(int(app.port)),
+			},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "apps/v1", Kind: "ReplicaSet", Name: replicaSet,
+				UID: types.UID("5f0d3a6e-0000-4000-8000-" + suffix(random, 12)), Controller: &controller, BlockOwnerDeletion: &controller,
+			}},
+		},
+		Spec: m.spec(i, app),
+	}
+}
+
+func (m podMaker) spec(i int, app application) corev1.PodSpec {
+	return corev1.PodSpec{
+		NodeName:           m.node(i),
+		ServiceAccountName: app.name,
+		Containers:         []corev1.Container{appContainer(app), sidecar()},
+		Volumes: []corev1.Volume{
+			{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+				LocalObjectReference: corev1.LocalObjectReference{Name: app.name + "-config"},
+			}}},
+			{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+		},
+	}
+}
+
+func (m podMaker) node(i int) string { return fmt.Sprintf("node-%04d", i%m.nodes) }
+
+func appContainer(app application) corev1.Container {
+	probe := &corev1.Probe{
+		ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromString("http")}},
+		PeriodSeconds: 10, TimeoutSeconds: 2, FailureThreshold: 3,
+	}
+	field := func(name, path string) corev1.EnvVar {
+		return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}}
+	}
+	return corev1.Container{
+		Name: app.name, Image: "registry.example.com/" + app.team + "/" + app.name + ":stable",
+		Args:  []string{"--config=/etc/app/config.yaml", "--listen=0.0.0.0"},
+		Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: app.port}},
+		Env: []corev1.EnvVar{
+			field("POD_NAME", "metadata.name"), field("POD_NAMESPACE", "metadata.namespace"),
+			{Name: "LOG_LEVEL", Value: "info"},
+			{Name: "DATABASE_URL", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+				LocalObjectReference: corev1.LocalObjectReference{Name: app.name + "-db"}, Key: "url",
+			}}},
+		},
+		Resources:     quantities("250m", "512Mi"),
+		LivenessProbe: probe, ReadinessProbe: probe,
+		VolumeMounts: []corev1.VolumeMount{
+			{Name: "config", MountPath: "/etc/app", ReadOnly: true},
+			{Name: "tmp", MountPath: "/tmp"},
+		},
+	}
+}
+
+func sidecar() corev1.Container {
+	return corev1.Container{
+		Name: "log-shipper", Image: "registry.example.com/platform/log-shipper:2.4.1",
+		Args:      []string{"--input=/var/log/app", "--output=tcp://logs.platform.svc:5170"},
+		Resources: quantities("20m", "48Mi"),
+	}
+}
+
+func quantities(cpu, memory string) corev1.ResourceRequirements {
+	list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+	return corev1.ResourceRequirements{Requests: list}
+}
+
+// running returns the status that a kubelet reports for a pod that runs.
+func (m podMaker) running(i int, pod *corev1.Pod) corev1.PodStatus {
+	at := metav1.NewTime(pod.CreationTimestamp.Add(3 * time.Second))
+	ip := fmt.Sprintf("10.%d.%d.%d", i>>16&0xff, i>>8&0xff, i&0xff)
+	host := fmt.Sprintf("192.168.%d.%d", i%m.nodes>>8&0xff, i%m.nodes&0xff)
+	status := corev1.PodStatus{
+		Phase: corev1.PodRunning, QOSClass: pod.Status.QOSClass, StartTime: &at,
+		PodIP: ip, PodIPs: []corev1.PodIP{{IP: ip}}, HostIP: host, HostIPs: []corev1.HostIP{{IP: host}},
+	}
+	for _, kind := range []corev1.PodConditionType{
+		corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled,
+	} {
+		status.Conditions = append(status.Conditions, corev1.PodCondition{Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: at})
+	}
+	random := rand.New(rand.NewPCG(uint64(i), 3)) // #nosec G115 -- a seed
+	for _, c := range pod.Spec.Containers {
+		started := true
+		status.ContainerStatuses = append(status.ContainerStatuses, corev1.ContainerStatus{
+			Name: c.Name, Image: c.Image, Ready: true, Started: &started,
+			ImageID:     c.Image + "@sha256:" + suffix(random, 64),
+			ContainerID: "containerd://" + suffix(random, 64),
+			State:       corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: at}},
+		})
+	}
+	return status
+}
+
+// unique returns five characters that no other number up to 36^5 has: the factor is a prime.
+func unique(i int) string {
+	const names = 36 * 36 * 36 * 36 * 36
+	text := strconv.FormatInt(int64(i)*2654435761%names, 36)
+	return strings.Repeat("0", 5-len(text)) + text
+}
+
+// suffix returns n characters as hashes have them.
+func suffix(random *rand.Rand, n int) string {
+	const letters = "0123456789abcdef"
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = letters[random.IntN(len(letters))]
+	}
+	return string(b)
+}

@@ -35,26 +35,32 @@ func TestNegotiate(t *testing.T) {
 		"cbor":               {[]string{"application/cbor"}, "", ReasonRepresentation},
 		"unknown first":      {[]string{"text/html,application/json"}, "", ReasonRepresentation},
 		"nothing that parses": {
-			[]string{"application"}, "", ReasonRepresentation},
+			[]string{"application"}, "", ReasonRepresentation,
+		},
 		"any JSON": {[]string{"*/json"}, "", ReasonRepresentation},
 		"kubectl get": {
-			[]string{"application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"}, "", ReasonRepresentation},
+			[]string{"application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"}, "", ReasonRepresentation,
+		},
 		"metadata client": {
-			[]string{"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}, "", ReasonRepresentation},
+			[]string{"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}, "", ReasonRepresentation,
+		},
 		"charset": {[]string{"application/json;charset=utf-8"}, "", ReasonRepresentation},
 		"stream":  {[]string{"application/json;stream=watch"}, "", ReasonRepresentation},
 		"pretty":  {[]string{"application/json;pretty=1"}, "", ReasonPretty},
 		"any, pretty": {
-			[]string{"*/*;pretty=1"}, "", ReasonPretty},
+			[]string{"*/*;pretty=1"}, "", ReasonPretty,
+		},
 		"not pretty": {[]string{"application/json;pretty=0"}, "", ReasonRepresentation},
 		"pretty Table": {
-			[]string{"application/json;as=Table;v=v1;g=meta.k8s.io;pretty=1"}, "", ReasonRepresentation},
+			[]string{"application/json;as=Table;v=v1;g=meta.k8s.io;pretty=1"}, "", ReasonRepresentation,
+		},
 		"upper case": {[]string{"Application/JSON"}, "", ReasonRepresentation},
 
 		"two lines":    {[]string{"application/json", "application/json"}, "", ReasonNotCanonical},
 		"twelve types": {[]string{strings.Repeat("application/json,", 11) + "text/html"}, JSON, ""},
 		"too many types": {
-			[]string{strings.Repeat("application/json,", 12) + "text/html"}, "", ReasonNotCanonical},
+			[]string{strings.Repeat("application/json,", 12) + "text/html"}, "", ReasonNotCanonical,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, reason := negotiate(test.accept)
@@ -81,8 +87,10 @@ func upstreamTypes() []runtime.SerializerInfo {
 type anything struct{}
 
 func (anything) AllowsMediaTypeTransform(string, string, *schema.GroupVersionKind) bool { return true }
-func (anything) AllowsServerVersion(string) bool                                        { return true }
-func (anything) AllowsStreamSchema(string) bool                                         { return true }
+
+func (anything) AllowsServerVersion(string) bool { return true }
+
+func (anything) AllowsStreamSchema(string) bool { return true }
 
 // checkAccept: where we say JSON, the API server says plain JSON.
 func checkAccept(t *testing.T, accept []string) {

@@ -56,7 +56,7 @@ func (r *Request) setParameter(name, value string) bool {
 		if !ok {
 			return false
 		}
-		r.Options.Limit = int64(limit)
+		r.Options.Limit = int64(limit) // #nosec G115 -- parseDecimal gives nothing above MaxInt64
 	case "timeout":
 		// The request's deadline upstream. Zero is the server's default.
 		timeout, err := time.ParseDuration(value)

@@ -40,35 +40,45 @@ func TestParseAccepts(t *testing.T) {
 		"whole core resource": {get("/api/v1/pods", alice), pods(ListOptions{})},
 		"one namespace": {
 			get("/api/v1/namespaces/a-b/pods", alice),
-			Request{Version: "v1", Resource: "pods", Namespace: "a-b", Representation: JSON}},
+			Request{Version: "v1", Resource: "pods", Namespace: "a-b", Representation: JSON},
+		},
 		"a namespace of digits": {
 			get("/api/v1/namespaces/123/pods", alice),
-			Request{Version: "v1", Resource: "pods", Namespace: "123", Representation: JSON}},
+			Request{Version: "v1", Resource: "pods", Namespace: "123", Representation: JSON},
+		},
 		"a namespace called like a subresource": {
 			get("/api/v1/namespaces/status/pods", alice),
-			Request{Version: "v1", Resource: "pods", Namespace: "status", Representation: JSON}},
+			Request{Version: "v1", Resource: "pods", Namespace: "status", Representation: JSON},
+		},
 		"group": {
 			get("/apis/apps/v1/deployments", alice),
-			Request{Group: "apps", Version: "v1", Resource: "deployments", Representation: JSON}},
+			Request{Group: "apps", Version: "v1", Resource: "deployments", Representation: JSON},
+		},
 		"group and namespace": {
 			get("/apis/stable.example.com/v1beta1/namespaces/ns/crontabs", alice),
-			Request{Group: "stable.example.com", Version: "v1beta1", Resource: "crontabs", Namespace: "ns", Representation: JSON}},
+			Request{Group: "stable.example.com", Version: "v1beta1", Resource: "crontabs", Namespace: "ns", Representation: JSON},
+		},
 		"namespaces": {
 			get("/api/v1/namespaces", alice),
-			Request{Version: "v1", Resource: "namespaces", Representation: JSON}},
+			Request{Version: "v1", Resource: "namespaces", Representation: JSON},
+		},
 		"a resource called proxy, in a namespace": {
 			get("/apis/example.com/v1/namespaces/ns/proxy", alice),
-			Request{Group: "example.com", Version: "v1", Resource: "proxy", Namespace: "ns", Representation: JSON}},
+			Request{Group: "example.com", Version: "v1", Resource: "proxy", Namespace: "ns", Representation: JSON},
+		},
 		"empty query": {get("/api/v1/pods?", alice), pods(ListOptions{})},
 		"options": {
 			get("/api/v1/pods?resourceVersion=5&resourceVersionMatch=Exact&limit=500&continue=abc", alice),
-			pods(ListOptions{ResourceVersion: "5", ResourceVersionMatch: "Exact", Limit: 500, Continue: "abc"})},
+			pods(ListOptions{ResourceVersion: "5", ResourceVersionMatch: "Exact", Limit: 500, Continue: "abc"}),
+		},
 		"options that Decide judges": {
 			get("/api/v1/pods?resourceVersion=-1&resourceVersionMatch=Bogus", alice),
-			pods(ListOptions{ResourceVersion: "-1", ResourceVersionMatch: "Bogus"})},
+			pods(ListOptions{ResourceVersion: "-1", ResourceVersionMatch: "Bogus"}),
+		},
 		"empty options": {
 			get("/api/v1/pods?resourceVersion=&resourceVersionMatch=&continue=&labelSelector=&fieldSelector=", alice),
-			pods(ListOptions{})},
+			pods(ListOptions{}),
+		},
 		"limit 0":                 {get("/api/v1/pods?limit=0", alice), pods(ListOptions{})},
 		"largest limit":           {get("/api/v1/pods?limit=9223372036854775807", alice), pods(ListOptions{Limit: 1<<63 - 1})},
 		"escaped parameter":       {get("/api/v1/pods?%6cimit=%33", alice), pods(ListOptions{Limit: 3})},
@@ -82,11 +92,13 @@ func TestParseAccepts(t *testing.T) {
 		"connection":              {get("/api/v1/pods", alice, "Connection: Keep-Alive\r\nConnection: close,\r\n"), pods(ListOptions{})},
 		"ignored headers": {
 			get("/api/v1/pods", alice, "Range: bytes=0-1\r\nIf-None-Match: *\r\nIf-Modified-Since: Mon, 02 Jan 2006 15:04:05 GMT\r\n"),
-			pods(ListOptions{})},
+			pods(ListOptions{}),
+		},
 		"a name that only looks like impersonation": {get("/api/v1/pods", alice, "Impersonation: x\r\n"), pods(ListOptions{})},
 		"lower case headers":                        {get("/api/v1/pods", strings.ToLower(alice)), pods(ListOptions{})},
 		"kubectl": {
-			get("/api/v1/pods", alice, "User-Agent: kubectl/v1.36.3 (linux/amd64)\r\n"), pods(ListOptions{})},
+			get("/api/v1/pods", alice, "User-Agent: kubectl/v1.36.3 (linux/amd64)\r\n"), pods(ListOptions{}),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := read(t, test.text)

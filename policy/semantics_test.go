@@ -174,28 +174,39 @@ func TestDecideEdges(t *testing.T) {
 		want    Decision
 	}{
 		"largest revision": {
-			ListOptions{ResourceVersion: "9223372036854775807"}, serve(NotOlderThan, math.MaxInt64, 0)},
+			ListOptions{ResourceVersion: "9223372036854775807"}, serve(NotOlderThan, math.MaxInt64, 0),
+		},
 		"largest uint64": {
-			ListOptions{ResourceVersion: "18446744073709551615"}, forward(ReasonParameter)},
+			ListOptions{ResourceVersion: "18446744073709551615"}, forward(ReasonParameter),
+		},
 		"plus sign": {
-			ListOptions{ResourceVersion: "+5"}, forward(ReasonParameter)},
+			ListOptions{ResourceVersion: "+5"}, forward(ReasonParameter),
+		},
 		"underscore": {
-			ListOptions{ResourceVersion: "5_000"}, forward(ReasonParameter)},
+			ListOptions{ResourceVersion: "5_000"}, forward(ReasonParameter),
+		},
 		"space": {
-			ListOptions{ResourceVersion: " 5"}, forward(ReasonParameter)},
+			ListOptions{ResourceVersion: " 5"}, forward(ReasonParameter),
+		},
 		"leading zero": {
-			ListOptions{ResourceVersion: "05"}, forward(ReasonParameter)},
+			ListOptions{ResourceVersion: "05"}, forward(ReasonParameter),
+		},
 		"other digits": {
-			ListOptions{ResourceVersion: "٥"}, forward(ReasonParameter)},
+			ListOptions{ResourceVersion: "٥"}, forward(ReasonParameter),
+		},
 		"match in the wrong case": {
-			ListOptions{ResourceVersion: "5", ResourceVersionMatch: "exact"}, forward(ReasonInvalid)},
+			ListOptions{ResourceVersion: "5", ResourceVersionMatch: "exact"}, forward(ReasonInvalid),
+		},
 		"negative limit": {
-			ListOptions{ResourceVersion: "0", Limit: -1}, forward(ReasonParameter)},
+			ListOptions{ResourceVersion: "0", Limit: -1}, forward(ReasonParameter),
+		},
 		"token of revision 0": {
-			ListOptions{Continue: upstreamToken(t, goodStart, 0)}, forward(ReasonMostRecent)},
+			ListOptions{Continue: upstreamToken(t, goodStart, 0)}, forward(ReasonMostRecent),
+		},
 		"token of etcd's form": {
 			ListOptions{Continue: etcdToken(t, goodStart, 9), Limit: 1},
-			Decision{Serve: true, Semantics: Continue, Revision: 9, Limit: 1, Start: goodStart}},
+			Decision{Serve: true, Semantics: Continue, Revision: 9, Limit: 1, Start: goodStart},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(test.want, Decide(test.options)); diff != "" {

@@ -29,8 +29,9 @@ const (
 	discoveryRefresh = 5 * time.Minute
 	discoveryForget  = 2 * discoveryRefresh
 	// discoveryRetry is the least time between two reads of one group/version,
-	// unless the first was refused: then it is refusedRetry.
-	discoveryRetry = 5 * time.Second
+	// unless the first was refused: then it is discoveryRefusedRetry.
+	discoveryRetry        = 5 * time.Second
+	discoveryRefusedRetry = 30 * time.Second
 	// discoveryTimeout bounds one read.
 	discoveryTimeout = 10 * time.Second
 	// maxGroupVersions bounds the answers of discovery that are remembered.
@@ -283,7 +284,7 @@ func (c *Catalog) read(gv schema.GroupVersion) {
 		g.resources, g.failure = nil, policy.ReasonUnknownResource
 	case apierrors.IsForbidden(err):
 		g.failure = policy.ReasonNotPermitted
-		g.rest = time.Now().Add(refusedRetry)
+		g.rest = time.Now().Add(discoveryRefusedRetry)
 	default:
 		g.failure = policy.ReasonWarming
 	}

@@ -18,7 +18,8 @@ import (
 const (
 	// followHealthy is how long a stream lasts that was not a failure.
 	followHealthy = time.Minute
-	// refusedRetry is how long a refused stream waits for someone to grant it.
+	// refusedRetry is how long a stream that goes on being refused waits for
+	// someone to grant it.
 	refusedRetry = 5 * time.Minute
 )
 
@@ -42,7 +43,7 @@ func (f follower) follow(ctx context.Context) {
 	reflector := cache.NewReflectorWithOptions(f.listWatch, f.expectedType, f.store,
 		cache.ReflectorOptions{Logger: &logger, Name: f.name})
 
-	backoff := newFollowBackoff()
+	backoff, refusals := newFollowBackoff(), newRefusalBackoff()
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := reflector.ListAndWatchWithContext(ctx)
@@ -51,12 +52,12 @@ func (f follower) follow(ctx context.Context) {
 		}
 		f.ended(err)
 		if time.Since(began) >= followHealthy {
-			backoff = newFollowBackoff()
+			backoff, refusals = newFollowBackoff(), newRefusalBackoff()
 		}
-		delay := backoff.Step()
+		var delay time.Duration
 		if isRefused(err) {
-			delay = wait.Jitter(refusedRetry, 0.2)
-		} else if err != nil {
+			delay = refusals.Step()
+		} else if delay = backoff.Step(); err != nil {
 			f.log.WarnContext(ctx, "The stream of "+f.name+" ended and will be opened again", "in", delay, "error", err)
 		}
 		select {
@@ -69,6 +70,13 @@ func (f follower) follow(ctx context.Context) {
 // newFollowBackoff returns delays of one second, doubled up to half a minute.
 func newFollowBackoff() wait.Backoff {
 	return wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 6, Cap: 30 * time.Second}
+}
+
+// newRefusalBackoff returns delays of one second, doubled up to refusedRetry: an
+// API server that has just started refuses everybody until it has read its
+// roles, and one that goes on refusing is to be left alone.
+func newRefusalBackoff() wait.Backoff {
+	return wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 10, Cap: refusedRetry}
 }
 
 // isRefused says whether the upstream answered that this is not ours to read,

@@ -26,6 +26,8 @@ type feed struct {
 	// loads is how many feeds may load at the same time.
 	loads chan struct{}
 	log   *slog.Logger
+	// refusals is how long to wait after the next 403.
+	refusals wait.Backoff
 }
 
 const (
@@ -35,8 +37,11 @@ const (
 	// shortWatch is the life of a watch that is there for the bookmark that the upstream sends
 	// two seconds before the end. (kube-apiserver 1.36.3, measured: it comes after 0.7 to 1.1 s.)
 	shortWatch = 3 * time.Second
-	// seldom is how long a feed waits that was refused for a reason that a retry does not cure.
+	// seldom is how long a feed waits that failed for a reason that a retry does not cure.
 	seldom = 2 * time.Minute
+	// refusalGrace is how long a watch that was permitted is tried again after a 403: an API
+	// server that has just started refuses everybody until it has read its roles.
+	refusalGrace = 15 * time.Second
 	// demandPause is the least time between two probes because somebody waits.
 	demandPause = 500 * time.Millisecond
 )
@@ -47,6 +52,10 @@ var errObject = errors.New("the first object of an empty collection: its form is
 
 func resumeBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 8, Cap: 10 * time.Second}
+}
+
+func refusalBackoff() wait.Backoff {
+	return wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 10, Cap: seldom}
 }
 
 func sessionBackoff() wait.Backoff {
@@ -60,6 +69,7 @@ func (f *feed) run(ctx context.Context, delay time.Duration) {
 		return
 	}
 	backoff := sessionBackoff()
+	f.refusals = refusalBackoff()
 	for ctx.Err() == nil {
 		begun := time.Now()
 		err := f.session(ctx)
@@ -70,7 +80,7 @@ func (f *feed) run(ctx context.Context, delay time.Duration) {
 			backoff = sessionBackoff()
 		}
 		pause := f.settle(err, &backoff)
-		f.log.Warn("feed lost its span", "error", err, "retry", pause.Round(time.Millisecond))
+		f.log.Warn("collection cannot be followed", "error", err, "retry", pause.Round(time.Millisecond))
 		sleep(ctx, pause)
 	}
 }
@@ -98,7 +108,7 @@ func (f *feed) settle(err error, backoff *wait.Backoff) time.Duration {
 		return wait.Jitter(seldom, 1)
 	case answered(err, http.StatusForbidden):
 		c.close(NotPermitted)
-		return wait.Jitter(seldom, 1)
+		return f.refusals.Step()
 	case answered(err, http.StatusNotFound):
 		c.drop(Warming)
 	default:
@@ -122,6 +132,7 @@ func (f *feed) session(ctx context.Context) error {
 		return err
 	}
 	f.collection.open(loaded.state, loaded.size, loaded.revision, frame)
+	f.refusals = refusalBackoff()
 	f.log.Info("collection loaded", "revision", loaded.revision, "objects", loaded.state.len(), "bytes", loaded.size)
 	return f.follow(ctx, frame, loaded.stream)
 }
@@ -130,6 +141,7 @@ func (f *feed) session(ctx context.Context) error {
 // returns only when the span cannot go on.
 func (f *feed) follow(ctx context.Context, frame *Frame, s *stream) error {
 	backoff := resumeBackoff()
+	var refused time.Time // since when the upstream has said 403
 	for {
 		if s != nil {
 			begun := time.Now()
@@ -152,9 +164,15 @@ func (f *feed) follow(ctx context.Context, frame *Frame, s *stream) error {
 		s, err = f.resume(ctx)
 		if err == nil {
 			f.collection.counters.resumes.Add(1)
+			refused = time.Time{}
 			continue
 		}
-		if lost(err) || ctx.Err() != nil {
+		if !answered(err, http.StatusForbidden) {
+			refused = time.Time{}
+		} else if refused.IsZero() {
+			refused = time.Now()
+		}
+		if lost(err) || ctx.Err() != nil || !refused.IsZero() && time.Since(refused) > refusalGrace {
 			return err
 		}
 		pause := backoff.Step()
@@ -165,14 +183,14 @@ func (f *feed) follow(ctx context.Context, frame *Frame, s *stream) error {
 	}
 }
 
-// lost reports whether an error ends the span: the history is gone upstream, or may not be
-// read any more, or there is doubt. After all other errors the watch is resumed in place.
+// lost reports whether an error ends the span at once: the history is gone upstream, or there
+// is doubt. After all other errors the watch is resumed in place.
 func lost(err error) bool {
 	var contradiction poisonError
 	var back wentBackError
 	return errors.As(err, &contradiction) || errors.As(err, &back) ||
 		errors.Is(err, errObject) || errors.Is(err, errFull) ||
-		answered(err, http.StatusGone, http.StatusNotFound, http.StatusForbidden)
+		answered(err, http.StatusGone, http.StatusNotFound)
 }
 
 // resume opens a watch where the live span ends. Before, it asks the upstream how far it is: a

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 )
 
@@ -258,10 +259,8 @@ func (s *seenOnce) check(key string, err error) error {
 	if err != nil {
 		return err
 	}
-	for _, k := range *s {
-		if k == key {
-			return fmt.Errorf("%w: %q appears twice", errShape, key)
-		}
+	if slices.Contains(*s, key) {
+		return fmt.Errorf("%w: %q appears twice", errShape, key)
 	}
 	*s = append(*s, key)
 	return nil

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -77,15 +78,7 @@ func (e *answerError) Error() string {
 // answered reports whether err is the upstream's answer with one of these status codes.
 func answered(err error, codes ...int) bool {
 	var answer *answerError
-	if !errors.As(err, &answer) {
-		return false
-	}
-	for _, code := range codes {
-		if answer.code == code {
-			return true
-		}
-	}
-	return false
+	return errors.As(err, &answer) && slices.Contains(codes, answer.code)
 }
 
 // get sends a request and returns the answer if it is a 200.

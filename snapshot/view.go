@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"slices"
 	"time"
 
 	"github.com/google/btree"
@@ -104,8 +105,8 @@ func (v *View) exact(rev uint64) (Snapshot, Absence) {
 		}
 		return Snapshot{}, v.absence
 	}
-	for i := len(v.spans) - 1; i >= 0; i-- {
-		if v.spans[i].Contains(rev) {
+	for _, span := range slices.Backward(v.spans) {
+		if span.Contains(rev) {
 			return v.stateAt(rev), Known
 		}
 	}

@@ -107,11 +107,11 @@ func TestAnotherPast(t *testing.T) {
 func TestSilenceEndsTheNewestStateButNotHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := liveCollection(Limits{History: time.Hour, Silence: time.Minute})
-		time.Sleep(time.Minute - 1)
+		time.Sleep(time.Minute - 1*time.Nanosecond)
 		if _, absence := c.Latest(t.Context(), 0); absence != Known {
 			t.Errorf("just before the bound: %q", absence)
 		}
-		time.Sleep(1)
+		time.Sleep(1 * time.Nanosecond)
 		if _, absence := c.Latest(t.Context(), 0); absence != Stale {
 			t.Errorf("at the bound: %q, want %q", absence, Stale)
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -31,7 +32,7 @@ proxy's CA. The user's own credentials stay in it: the proxy has none to lend.
 			rules.ExplicitPath = kubeconfig
 			cfg, err := rules.Load()
 			if err != nil {
-				return fmt.Errorf("reading the kubeconfig: %w", err)
+				return fmt.Errorf("the kubeconfig to take the context from (--kubeconfig): %w", err)
 			}
 			pointed, err := pointAt(cfg, contextName, server, ca)
 			if err != nil {
@@ -60,7 +61,7 @@ func pointAt(cfg *api.Config, contextName, server string, ca []byte) (*api.Confi
 		cfg.CurrentContext = contextName
 	}
 	if cfg.CurrentContext == "" {
-		return nil, fmt.Errorf("the kubeconfig has no current context: give --context")
+		return nil, errors.New("the kubeconfig has no current context: give --context")
 	}
 	if err := api.MinifyConfig(cfg); err != nil {
 		return nil, fmt.Errorf("the context %q: %w", cfg.CurrentContext, err)

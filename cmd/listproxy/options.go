@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -25,6 +26,7 @@ type options struct {
 	certFile         string
 	keyFile          string
 	certDir          string
+	certHosts        []string
 	adminBindAddress string
 	drain            time.Duration
 
@@ -75,6 +77,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.certFile, "tls-cert-file", o.certFile, "`file` with the serving certificate, PEM; made in --cert-dir if not given")
 	fs.StringVar(&o.keyFile, "tls-private-key-file", o.keyFile, "`file` with its key, PEM")
 	fs.StringVar(&o.certDir, "cert-dir", o.certDir, "`directory` where a certificate is made and its CA (ca.crt) written if none is given")
+	fs.StringSliceVar(&o.certHosts, "cert-hosts", o.certHosts, "more `names` or addresses that a certificate made here is good for")
 	fs.StringVar(&o.adminBindAddress, "admin-bind-address", o.adminBindAddress, "`address` of health checks (/livez, /readyz), plain HTTP")
 	fs.DurationVar(&o.history, "history-window", o.history, "how far back a revision can be asked for")
 	fs.DurationVar(&o.silence, "staleness-bound", o.silence, "how long the newest state is given without a sign of life of the API server")
@@ -93,7 +96,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 // complete checks the options and makes of them what run needs. An error names the flag.
 func (o *options) complete() error {
 	if (o.certFile == "") != (o.keyFile == "") {
-		return fmt.Errorf("--tls-cert-file and --tls-private-key-file go together: give both or none")
+		return errors.New("--tls-cert-file and --tls-private-key-file go together: give both or none")
 	}
 	if o.securePort < 0 || o.securePort > 65535 {
 		return fmt.Errorf("--secure-port %d: a port is a number from 0 (any free one) to 65535", o.securePort)

@@ -27,31 +27,32 @@ import (
 func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	log := telemetry.NewLogger(stderr, telemetry.Format(o.logFormat), o.level)
 
-	pair, ca, err := proxy.LoadOrCreateCertificate(o.certFile, o.keyFile, o.certDir, nil, time.Now())
+	upstream, err := upstreamConfig(o.kubeconfig)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort(o.bindAddress, strconv.Itoa(o.securePort)))
+	if err != nil {
+		return fmt.Errorf("serving clients (--bind-address, --secure-port): %w", err)
+	}
+	defer func() { _ = listener.Close() }()
+	admin, err := net.Listen("tcp", o.adminBindAddress)
+	if err != nil {
+		return fmt.Errorf("serving health checks (--admin-bind-address): %w", err)
+	}
+	defer func() { _ = admin.Close() }()
+	pair, ca, err := proxy.LoadOrCreateCertificate(o.certFile, o.keyFile, o.certDir, o.certHosts, time.Now())
 	if err != nil {
 		return err
 	}
 	if ca != "" {
 		log.Info("serving with a certificate made here: clients need its CA", "ca", ca)
 	}
-	upstream, err := upstreamConfig(o.kubeconfig)
-	if err != nil {
-		return err
-	}
 	app, err := o.assemble(upstream, log)
 	if err != nil {
 		return err
 	}
 	defer app.close()
-
-	listener, err := net.Listen("tcp", net.JoinHostPort(o.bindAddress, strconv.Itoa(o.securePort)))
-	if err != nil {
-		return fmt.Errorf("serving clients: %w", err)
-	}
-	admin, err := net.Listen("tcp", o.adminBindAddress)
-	if err != nil {
-		return fmt.Errorf("serving health checks: %w", err)
-	}
 	log.Info("serving", "address", listener.Addr().String(), "admin", admin.Addr().String(),
 		"upstream", upstream.Host, "version", version())
 	return app.serve(ctx, pair, listener, admin, o.drain)

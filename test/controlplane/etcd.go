@@ -3,6 +3,7 @@ package controlplane
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -140,7 +141,7 @@ func (cp *ControlPlane) RestoreEtcd(ctx context.Context, snapshot EtcdSnapshot) 
 		return errStopped
 	}
 	if snapshot.dir == "" {
-		return fmt.Errorf("restore etcd: not a snapshot made by SnapshotEtcd")
+		return errors.New("restore etcd: not a snapshot made by SnapshotEtcd")
 	}
 	cp.apiserver.terminate(apiserverGrace)
 	cp.etcd.kill() // its data is thrown away

@@ -43,20 +43,32 @@ type User struct {
 // if there is one, else the client certificate, else nothing.
 func Users() []User {
 	return []User{
-		{Name: Admin, Rights: "everything (group system:masters); token and client certificate",
-			login: Admin, groups: []string{groupMasters}, token: true, cert: true},
-		{Name: Alice, Rights: "list, get and watch pods in namespace team-a",
-			login: Alice, token: true},
-		{Name: Carol, Rights: "what every authenticated user may: discovery, and reviews of her own rights",
-			login: Carol, token: true},
+		{
+			Name: Admin, Rights: "everything (group system:masters); token and client certificate",
+			login: Admin, groups: []string{groupMasters}, token: true, cert: true,
+		},
+		{
+			Name: Alice, Rights: "list, get and watch pods in namespace team-a",
+			login: Alice, token: true,
+		},
+		{
+			Name: Carol, Rights: "what every authenticated user may: discovery, and reviews of her own rights",
+			login: Carol, token: true,
+		},
 		// Who is in this group is not put into system:authenticated and so has not even the
 		// right to discovery and to a SelfSubjectAccessReview.
-		{Name: Nobody, Rights: "nothing, not even a review of the own rights",
-			login: Nobody, groups: []string{groupUnauthenticated}, token: true},
-		{Name: Feed, Rights: "list and watch every resource (the proxy's own user, named " + FeedUserName + ")",
-			login: FeedUserName, token: true},
-		{Name: CertUser, Rights: "what every authenticated user may; client certificate, no token",
-			login: CertUser, cert: true},
+		{
+			Name: Nobody, Rights: "nothing, not even a review of the own rights",
+			login: Nobody, groups: []string{groupUnauthenticated}, token: true,
+		},
+		{
+			Name: Feed, Rights: "list and watch every resource (the proxy's own user, named " + FeedUserName + ")",
+			login: FeedUserName, token: true,
+		},
+		{
+			Name: CertUser, Rights: "what every authenticated user may; client certificate, no token",
+			login: CertUser, cert: true,
+		},
 		{Name: Anonymous, Rights: "what system:anonymous may; no credentials"},
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/listproxy/listproxy/proxy"
 )
 
-// ErrCut, returned by a line function, breaks the connection in the middle of the answer.
+// ErrCut is what a line function returns to break the connection in the middle of the answer.
 var ErrCut = errors.New("cut by the test")
 
 // Hop forwards requests to an upstream. Its faults may be changed at any time.
@@ -74,7 +74,7 @@ func Start(upstream string, ca []byte) (*Hop, error) {
 		},
 		FlushInterval:  -1,
 		ModifyResponse: h.modify,
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
+		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, _ error) {
 			panic(http.ErrAbortHandler) // as if the API server itself could not be reached
 		},
 	}

@@ -393,7 +393,7 @@ func TestCatalogWithoutDiscovery(t *testing.T) {
 		want10Minutes int
 	}{
 		{http.StatusInternalServerError, policy.ReasonWarming, 10 * 60 / 5},
-		{http.StatusForbidden, policy.ReasonNotPermitted, 2},
+		{http.StatusForbidden, policy.ReasonNotPermitted, 10 * 60 / 30},
 		{http.StatusNotFound, policy.ReasonUnknownResource, 10 * 60 / 5},
 	} {
 		t.Run(http.StatusText(test.status), func(t *testing.T) {

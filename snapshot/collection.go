@@ -39,6 +39,8 @@ type Collection struct {
 	retired bool
 	// highest is the highest revision ever heard of from this storage.
 	highest uint64
+	// last is the newest change of the live span; zero if there was none.
+	last seam
 	// versions is the writers' handle; views hold clones.
 	versions *btree.BTreeG[*version]
 	// accounts are the bytes of each span of the current view.

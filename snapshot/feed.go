@@ -204,10 +204,16 @@ func (f *feed) resume(ctx context.Context) (*stream, error) {
 
 // watch opens a watch where the live span ends.
 func (f *feed) watch(ctx context.Context, timeout time.Duration) (*stream, error) {
-	return f.source.watch(ctx, "", url.Values{
-		"resourceVersion":     {strconv.FormatUint(f.collection.view.Load().to(), 10)},
+	from, first := f.collection.seam()
+	s, err := f.source.watch(ctx, "", url.Values{
+		"resourceVersion":     {strconv.FormatUint(from, 10)},
 		"allowWatchBookmarks": {"true"},
 	}, timeout)
+	if err != nil {
+		return nil, err
+	}
+	s.from, s.first = from, first
+	return s, nil
 }
 
 // ask reads the upstream's current revision and holds it against the floor. It reports whether
@@ -229,7 +235,8 @@ func (f *feed) ask(ctx context.Context) (covered bool, err error) {
 // within seconds. The error is not nil only if the span is lost.
 func (f *feed) drain(ctx context.Context, frame *Frame, s *stream) (behind bool, err error) {
 	heartbeat := f.collection.limits.Silence / 2
-	silence := time.NewTimer(heartbeat)
+	// Reopening a watch is no sign of life.
+	silence := time.NewTimer(heartbeat - time.Since(f.collection.view.Load().heard))
 	defer silence.Stop()
 	p := prober{ask: f.ask}
 	defer p.stop()
@@ -244,7 +251,7 @@ func (f *feed) drain(ctx context.Context, frame *Frame, s *stream) (behind bool,
 				return false, nil
 			}
 			silence.Reset(heartbeat)
-			if err := f.take(frame, ev); err != nil {
+			if err := f.take(frame, s, ev); err != nil {
 				return false, err
 			}
 		case <-f.collection.demand:
@@ -309,8 +316,14 @@ func (p *prober) stop() {
 }
 
 // take applies one event.
-func (f *feed) take(frame *Frame, ev event) error {
+func (f *feed) take(frame *Frame, s *stream, ev event) error {
+	if was, err := s.meet(ev); was || err != nil {
+		return err
+	}
 	if ev.kind == "BOOKMARK" {
+		if rev := ev.meta.revision; s.from <= rev && rev < f.collection.view.Load().to() {
+			return nil // another API server, which is not as far yet
+		}
 		return f.collection.progress(ev.meta.revision)
 	}
 	ch, err := f.change(frame, ev)

@@ -165,7 +165,7 @@ func (f *feed) loadStream(ctx context.Context, frame *Frame) (_ *loaded, err err
 				if ev.meta.revision < newest {
 					return nil, poison("a state at revision %d holds an object of revision %d", ev.meta.revision, newest)
 				}
-				l.revision = ev.meta.revision
+				l.revision, s.from = ev.meta.revision, ev.meta.revision
 				return l, nil
 			}
 			newest = max(newest, ev.meta.revision)

@@ -141,7 +141,7 @@ func (s *source) probe(ctx context.Context) (body []byte, revision uint64, err e
 	}
 	l, err := parseList(body)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, fmt.Errorf("%w: %w", errForm, err)
 	}
 	if l.meta.Revision == 0 {
 		return nil, 0, fmt.Errorf("%w: a list without resourceVersion", errForm)

@@ -34,6 +34,9 @@ type stream struct {
 	cancel context.CancelFunc
 	// timeout is how long the upstream was asked to keep the stream.
 	timeout time.Duration
+	// from is the revision that the stream begins after, first what it must begin with.
+	from  uint64
+	first seam
 }
 
 // errEnded is a stream that ended as streams do: at its timeout, or cut.

@@ -80,6 +80,7 @@ func (c *Collection) open(state tree, size int64, rev uint64, frame *Frame) {
 	}
 	now := time.Now()
 	c.highest = max(c.highest, rev)
+	c.last = seam{}
 	c.versions.ReplaceOrInsert(&version{revision: rev, tree: state})
 	c.marks = append(c.marks, mark{at: now, revision: rev})
 	c.accounts = append(c.accounts, size)
@@ -135,6 +136,7 @@ func (c *Collection) apply(ch change) error {
 	c.versions.ReplaceOrInsert(next)
 	c.accountLocked(len(c.accounts)-1, size)
 	c.counters.events.Add(1)
+	c.last = seam{revision: ch.revision, key: ch.key}
 	c.advanceLocked(v, ch.revision, state)
 	if c.budget.full() {
 		c.shortenLocked()

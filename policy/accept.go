@@ -36,11 +36,27 @@ func negotiate(accept []string) (Representation, Reason) {
 		return "", ReasonNotCanonical
 	}
 	clauses := goautoneg.ParseAccept(accept[0])
-	if len(clauses) == 0 {
-		// Nothing that parses: the upstream says 406.
+	if len(clauses) == 0 || !routed(accept[0]) {
+		// Nothing that parses, or nothing that a route matches: 406 upstream.
 		return "", ReasonRepresentation
 	}
 	return represent(clauses[0])
+}
+
+// routed tells whether the API server's router lets the header through to the
+// negotiation. For built-in resources go-restful compares each clause, without its
+// parameters, with the types of the route as text (Route.matchesAccept), so
+// "application/*" and "*" alone get a 406, where custom resources, which have no
+// such routes, get JSON.
+func routed(accept string) bool {
+	for clause := range strings.SplitSeq(accept, ",") {
+		mediaType, _, _ := strings.Cut(clause, ";")
+		switch strings.Trim(mediaType, " ") {
+		case "application/json", "*/*":
+			return true
+		}
+	}
+	return false
 }
 
 // represent maps one clause of an Accept header to the representation it asks for.

@@ -1,0 +1,150 @@
+package differential
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+)
+
+// Cluster is a control plane with resources of many shapes in it.
+type Cluster struct {
+	Plane      *controlplane.ControlPlane
+	Resources  []Resource
+	Namespaces []string
+	Ledger     *Ledger
+
+	writer *http.Client
+}
+
+// NewCluster defines custom resources, makes namespaces, and fills them to about a half.
+func NewCluster(ctx context.Context, plane *controlplane.ControlPlane, seed uint64) (*Cluster, error) {
+	writer, err := rest.HTTPClientFor(plane.RESTConfig(controlplane.Admin))
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{
+		Plane:     plane,
+		Resources: resources(),
+		// In the order of keys "a-b/x" comes before "a/x".
+		Namespaces: []string{"team-a", "team-b", "a", "a-b", "a0", "team-a-2"},
+		Ledger:     NewLedger(),
+		writer:     writer,
+	}
+	for _, d := range definitions() {
+		if code, _, err := c.send(ctx, http.MethodPost, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", d); err != nil || code != http.StatusCreated {
+			return nil, fmt.Errorf("defining a custom resource: %d, %w", code, err)
+		}
+	}
+	for _, namespace := range c.Namespaces {
+		body := object{"metadata": object{"name": namespace}}
+		if code, _, err := c.send(ctx, http.MethodPost, "/api/v1/namespaces", body); err != nil || code != http.StatusCreated && code != http.StatusConflict {
+			return nil, fmt.Errorf("creating namespace %s: %d, %w", namespace, code, err)
+		}
+	}
+	for _, r := range c.Resources {
+		if err := c.await(ctx, r); err != nil {
+			return nil, err
+		}
+	}
+	return c, c.fill(ctx, seed)
+}
+
+// await waits until the API server serves a resource.
+func (c *Cluster) await(ctx context.Context, r Resource) error {
+	for {
+		code, _, err := c.send(ctx, http.MethodGet, r.Path("")+"?limit=1", nil)
+		if err == nil && code == http.StatusOK {
+			return nil
+		}
+		if !pause(ctx, 50*time.Millisecond) {
+			return fmt.Errorf("%s is not served: %d, %w", r.Resource, code, ctx.Err())
+		}
+	}
+}
+
+// fill creates about half of the objects that there can be.
+func (c *Cluster) fill(ctx context.Context, seed uint64) error {
+	var all sync.WaitGroup
+	failed := make(chan error, len(c.Resources))
+	seeds := rand.New(rand.NewPCG(seed, 2))
+	for _, r := range c.writable() {
+		rng := split(seeds)
+		all.Go(func() {
+			namespaces := c.Namespaces
+			if !r.Namespaced {
+				namespaces = []string{""}
+			}
+			for _, namespace := range namespaces {
+				for i, name := range r.names() {
+					if i%2 == 0 {
+						continue
+					}
+					if code := c.write(ctx, r, http.MethodPost, namespace, name, "", r.build(rng)); code != http.StatusCreated {
+						failed <- fmt.Errorf("creating %s %s/%s: %d", r.Resource, namespace, name, code)
+						return
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+	close(failed)
+	return <-failed
+}
+
+// Direct is the API server's side.
+func (c *Cluster) Direct() *Side {
+	return NewSide("kube-apiserver", c.Plane.URL(), c.Plane.CA())
+}
+
+// Eager is the value of --eager for all resources that are kept in memory.
+func (c *Cluster) Eager() string {
+	var names []string
+	for _, r := range c.Resources {
+		if r.Cached {
+			names = append(names, r.Eager())
+		}
+	}
+	return strings.Join(names, ",")
+}
+
+// Users returns who asks, the admin first.
+func (c *Cluster) Users() []User {
+	none := func(Resource, string) bool { return false }
+	named := func(name string, lists func(Resource, string) bool) User {
+		return User{Name: name, Token: c.Plane.Token(name), lists: lists}
+	}
+	return []User{
+		named(controlplane.Admin, func(Resource, string) bool { return true }),
+		named(controlplane.Alice, func(r Resource, namespace string) bool {
+			return r.Group == "" && r.Resource == "pods" && namespace == controlplane.TeamA
+		}),
+		named(controlplane.Carol, none),
+		named(controlplane.Nobody, none),
+		{Name: controlplane.Anonymous, lists: none},
+		{Name: "stranger", Token: "a-token-that-nobody-has", lists: none},
+	}
+}
+
+// generator returns a generator of questions about this cluster.
+func (c *Cluster) generator(rng *rand.Rand, o Options) *Generator {
+	g := &Generator{rng: rng, spaces: c.Namespaces, users: c.Users(), ledger: c.Ledger}
+	for _, r := range c.Resources {
+		if len(o.Resources) == 0 || slices.Contains(o.Resources, r.Resource) {
+			g.resources = append(g.resources, r)
+		}
+	}
+	if o.AdminOnly {
+		g.users = g.users[:1]
+	}
+	return g
+}

@@ -1,0 +1,311 @@
+package differential
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Options of a comparison.
+type Options struct {
+	// Bound is how old a write may be that an Any still misses.
+	Bound time.Duration
+	// Faults is true while somebody breaks and restarts the API server: what cannot be asked is
+	// asked again, and refusals of a server that has just started are not believed at once.
+	Faults bool
+	// Resources are the names of those that take part; all if empty.
+	Resources []string
+	// AdminOnly leaves out the other users.
+	AdminOnly bool
+	// PlainOnly leaves out what is forwarded anyway.
+	PlainOnly bool
+}
+
+// Comparator asks both sides and compares. Safe for concurrent use.
+type Comparator struct {
+	cluster *Cluster
+	direct  *Side
+	proxy   *Side
+	options Options
+	report  *Report
+}
+
+// NewComparator returns a comparator of the cluster's API server with listproxy at a URL.
+func NewComparator(c *Cluster, proxy *Side, report *Report, options Options) *Comparator {
+	return &Comparator{cluster: c, direct: c.Direct(), proxy: proxy, options: options, report: report}
+}
+
+// Run compares until ctx ends, with some workers at a time.
+func (c *Comparator) Run(ctx context.Context, seed uint64, workers int) {
+	var all sync.WaitGroup
+	seeds := rand.New(rand.NewPCG(seed, 3))
+	for range workers {
+		g := c.cluster.generator(split(seeds), c.options)
+		all.Go(func() { c.work(ctx, g) })
+	}
+	all.Wait()
+}
+
+func (c *Comparator) work(ctx context.Context, g *Generator) {
+	for ctx.Err() == nil {
+		switch {
+		case g.one(12):
+			c.walk(ctx, g)
+		case g.one(20) && !c.options.PlainOnly:
+			if q, ok := g.Forged(); ok {
+				c.compare(ctx, q)
+			}
+		default:
+			if q, ok := g.Question(); ok && (q.Answerable || !c.options.PlainOnly) {
+				c.compare(ctx, q)
+			}
+		}
+	}
+}
+
+// pair is what both sides said to one question.
+type pair struct{ proxy, direct Answer }
+
+// compare puts a question to both sides. It is not ok if there was a difference or no answer.
+func (c *Comparator) compare(ctx context.Context, q Question) (answers pair, ok bool) {
+	tries := 1
+	switch {
+	case c.options.Faults:
+		tries = 50
+	case q.Clocked:
+		tries = 5
+	}
+	var found *Difference
+	for range tries {
+		answers, found = c.once(ctx, q)
+		if ctx.Err() != nil {
+			return answers, false
+		}
+		if found == nil {
+			c.report.compared(q, answers.proxy.Header.Get("Cache-Status"))
+			return answers, true
+		}
+		if !c.mayPass(q, answers, found) {
+			break
+		}
+		c.report.count(&c.report.again)
+		if c.options.Faults && !pause(ctx, 100*time.Millisecond) {
+			return answers, false
+		}
+	}
+	found.Question = q.String()
+	found.CacheStatus = answers.proxy.Header.Get("Cache-Status")
+	c.report.differs(*found)
+	return answers, false
+}
+
+// mayPass reports whether a difference may be one of the moment: an age in a Table, or the refusal
+// of an API server that has just started. Two lists with different bytes are different for good.
+func (c *Comparator) mayPass(q Question, a pair, d *Difference) bool {
+	lists := a.proxy.Status == http.StatusOK && a.direct.Status == http.StatusOK
+	switch d.Kind {
+	case Status, Silent:
+		return c.options.Faults
+	case Header:
+		return c.options.Faults && !lists
+	case Body:
+		return q.Clocked || c.options.Faults && !lists
+	}
+	return false
+}
+
+// once asks both sides once and returns how they differ.
+func (c *Comparator) once(ctx context.Context, q Question) (answers pair, _ *Difference) {
+	asked := time.Now()
+	var err error
+	if answers.proxy, err = c.ask(ctx, c.proxy, q); err != nil {
+		return answers, &Difference{Kind: Silent, Detail: err.Error()}
+	}
+	if !strings.HasPrefix(answers.proxy.Header.Get("Cache-Status"), "listproxy; ") {
+		return answers, &Difference{Kind: Unmarked, Detail: fmt.Sprint(answers.proxy.Header)}
+	}
+	same := q
+	if q.Semantics.moving() && answers.proxy.Status == http.StatusOK {
+		meta, err := listMeta(answers.proxy.Body)
+		if err != nil {
+			return answers, &Difference{Kind: Body, Detail: err.Error()}
+		}
+		revision, err := revisionOf(meta)
+		if err != nil {
+			return answers, &Difference{Kind: Body, Detail: err.Error()}
+		}
+		if d := c.age(q, revision, asked); d != nil {
+			return answers, d
+		}
+		// Now and then: does the API server take the question as listproxy does?
+		if revision%8 == 0 && !c.options.Faults {
+			if d := c.shape(ctx, q, answers.proxy.Header, meta.Continue != ""); d != nil {
+				return answers, d
+			}
+		}
+		same = q.at(revision)
+	}
+	if answers.direct, err = c.ask(ctx, c.direct, same); err != nil {
+		return answers, &Difference{Kind: Silent, Detail: err.Error()}
+	}
+	if answers.direct.Status == http.StatusGone && answers.proxy.Status == http.StatusOK {
+		c.report.count(&c.report.expired)
+		return answers, nil
+	}
+	return answers, c.difference(q, answers.proxy, answers.direct)
+}
+
+// shape asks the API server the very question, whose answer moves, and compares what does not.
+func (c *Comparator) shape(ctx context.Context, q Question, header http.Header, continues bool) *Difference {
+	direct, err := c.ask(ctx, c.direct, q)
+	switch {
+	case err != nil:
+		return &Difference{Kind: Silent, Detail: err.Error()}
+	case direct.Status == http.StatusGatewayTimeout && q.Semantics == NotOlderThan:
+		return nil // its cache of this resource has not come that far
+	case direct.Status != http.StatusOK:
+		return &Difference{Kind: Status, Detail: fmt.Sprintf("200, not %d: %.300s", direct.Status, direct.Body)}
+	case direct.Header.Get("Content-Type") != header.Get("Content-Type"):
+		return &Difference{Kind: Header, Detail: fmt.Sprintf("%q, not %q", header.Get("Content-Type"), direct.Header.Get("Content-Type"))}
+	case q.Semantics != Any:
+		return nil // how much follows a page may have changed
+	}
+	meta, err := listMeta(direct.Body)
+	if err != nil || (meta.Continue != "") != continues {
+		return &Difference{Kind: Body, Detail: fmt.Sprintf("a token: %v, not %v, %v", continues, meta.Continue != "", err)}
+	}
+	return nil
+}
+
+// age checks the revision of an answer that may move.
+func (c *Comparator) age(q Question, revision uint64, asked time.Time) *Difference {
+	switch q.Semantics {
+	case NotOlderThan:
+		if revision < q.Revision {
+			return &Difference{Kind: TooOld, Detail: fmt.Sprintf("at revision %d", revision)}
+		}
+	case Any:
+		least := c.cluster.Ledger.Before(q.Resource.GroupResource(), asked.Add(-c.options.Bound))
+		if revision < least {
+			return &Difference{Kind: Frozen, Detail: fmt.Sprintf("at revision %d, without a write at %d that is older than %v", revision, least, c.options.Bound)}
+		}
+	case MostRecent:
+		least := c.cluster.Ledger.Before(q.Resource.GroupResource(), asked)
+		if revision < least {
+			return &Difference{Kind: TooOld, Detail: fmt.Sprintf("at revision %d, after a write at %d", revision, least)}
+		}
+	}
+	return nil
+}
+
+// ask asks one side; while there are faults, until it answers.
+func (c *Comparator) ask(ctx context.Context, side *Side, q Question) (Answer, error) {
+	for {
+		a, err := side.Ask(ctx, q)
+		if !c.options.Faults || err == nil && !unavailable(a) {
+			return a, err
+		}
+		c.report.count(&c.report.again)
+		if !pause(ctx, 50*time.Millisecond) {
+			return a, ctx.Err()
+		}
+	}
+}
+
+// unavailable reports whether a server said that it cannot answer now.
+func unavailable(a Answer) bool {
+	switch a.Status {
+	case http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
+}
+
+// difference holds listproxy's answer against the API server's.
+func (c *Comparator) difference(q Question, got, want Answer) *Difference {
+	if got.Status != want.Status {
+		return &Difference{Kind: Status, Detail: fmt.Sprintf("%d, not %d:\n  %.300s\n  %.300s", got.Status, want.Status, got.Body, want.Body)}
+	}
+	if d := headerDifference(q, got.Header, want.Header); d != nil {
+		return d
+	}
+	if bytes.Equal(got.Body, want.Body) || q.Unsteady && got.Status == http.StatusOK {
+		return nil
+	}
+	if sameButToken(got.Body, want.Body) {
+		c.report.count(&c.report.tokens)
+		return nil
+	}
+	if got.Status == http.StatusGatewayTimeout && bytes.Equal(current.ReplaceAll(got.Body, nil), current.ReplaceAll(want.Body, nil)) {
+		return nil
+	}
+	return &Difference{Kind: Body, Detail: where(got.Body, want.Body)}
+}
+
+// current is how far the API server was when it refused a revision of the future.
+var current = regexp.MustCompile(`current: \d+`)
+
+// headerDifference compares all headers, but those that doc.go names.
+func headerDifference(q Question, got, want http.Header) *Difference {
+	strip := func(h http.Header) http.Header {
+		h = h.Clone()
+		for name := range h {
+			if strings.HasPrefix(name, "X-Kubernetes-Pf-") {
+				h.Del(name)
+			}
+		}
+		for _, name := range []string{"Date", "Content-Length", "Cache-Status"} {
+			h.Del(name)
+		}
+		if q.Header.Get("Audit-Id") == "" && len(h["Audit-Id"]) == 1 {
+			h.Set("Audit-Id", "one")
+		}
+		return h
+	}
+	got, want = strip(got), strip(want)
+	if reflect.DeepEqual(got, want) {
+		return nil
+	}
+	var lines []string
+	for name := range want {
+		if !slices.Equal(got[name], want[name]) {
+			lines = append(lines, fmt.Sprintf("%s: %q, not %q", name, got[name], want[name]))
+		}
+	}
+	for name := range got {
+		if _, ok := want[name]; !ok {
+			lines = append(lines, fmt.Sprintf("%s: %q, which should not be", name, got[name]))
+		}
+	}
+	return &Difference{Kind: Header, Detail: strings.Join(lines, "; ")}
+}
+
+// where shows the surroundings of the first byte that differs.
+func where(got, want []byte) string {
+	i := 0
+	for i < len(got) && i < len(want) && got[i] == want[i] {
+		i++
+	}
+	around := func(b []byte) string { return fmt.Sprintf("%q", b[max(0, i-200):min(len(b), i+200)]) }
+	return fmt.Sprintf("%d bytes, not %d; from byte %d on:\n  %s\n  %s", len(got), len(want), i, around(got), around(want))
+}
+
+// pause waits, and reports whether ctx still lives.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,57 @@
+package differential_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/listproxy/listproxy/test/differential"
+)
+
+// TestDifferential compares under churn. A client must not be able to tell the two apart.
+func TestDifferential(t *testing.T) {
+	const (
+		floor = 10 // comparisons a second, on the slowest machine
+		share = 0.9
+	)
+	churn(t, 60)
+	report := differential.NewReport()
+	comparator := differential.NewComparator(cluster, side(healthy), report, differential.Options{Bound: 10 * time.Second})
+
+	ctx, cancel := context.WithTimeout(t.Context(), *duration)
+	defer cancel()
+	var all sync.WaitGroup
+	all.Go(func() { comparator.Run(ctx, *seed, 6) })
+	all.Go(func() {
+		ticker := time.NewTicker(100 * time.Millisecond)
+		defer ticker.Stop()
+		for i := 0; ctx.Err() == nil; i++ {
+			<-ticker.C
+			r := resource(t, []string{"configmaps", "gadgets", "leases", "widgets"}[i%4])
+			namespace := ""
+			if r.Namespaced {
+				namespace = cluster.Namespaces[i%len(cluster.Namespaces)]
+			}
+			if err := comparator.Freshness(ctx, r, namespace, fmt.Sprintf("fresh-%d", i)); err != nil && ctx.Err() == nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	all.Wait()
+	finish(t, report)
+	for line := range strings.Lines(healthy.Log()) {
+		if strings.Contains(line, "level=WARN") {
+			t.Log(line)
+		}
+	}
+	if got := report.Share(); got < share {
+		t.Errorf("%.1f%% of what can be answered came from memory, at least %.0f%% should", 100*got, 100*share)
+	}
+	if got, want := report.Comparisons(), int(floor*duration.Seconds()); got < want {
+		t.Errorf("%d comparisons, at least %d should be made", got, want)
+	}
+}

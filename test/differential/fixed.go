@@ -1,0 +1,48 @@
+package differential
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+)
+
+// Compare asks both sides for one list of a resource with a query and headers, as a user, and
+// reports how they differ. The semantics is that of the query.
+func (c *Comparator) Compare(ctx context.Context, r Resource, namespace string, user User, query url.Values, header http.Header) {
+	q := Question{
+		Resource: r, Namespace: namespace, User: user, Query: query, Header: header, Semantics: Exact,
+		Answerable: r.Cached && user.lists(r, namespace),
+	}
+	revision := query.Get("resourceVersion")
+	switch {
+	case query.Get("continue") != "":
+		q.Semantics = Continue
+	case revision == "":
+		q.Semantics, q.Answerable = MostRecent, false
+	case revision == "0":
+		q.Semantics = Any
+	case query.Get("resourceVersionMatch") == "NotOlderThan" || query.Get("limit") == "" && query.Get("resourceVersionMatch") == "":
+		q.Semantics = NotOlderThan
+		q.Revision, _ = strconv.ParseUint(revision, 10, 64) // a bad one is refused by both
+	}
+	c.compare(ctx, q)
+}
+
+// DirectAnswer asks the API server, and not listproxy.
+func (c *Comparator) DirectAnswer(ctx context.Context, r Resource, namespace string, user User, query url.Values) (Answer, error) {
+	return c.direct.Ask(ctx, Question{Resource: r, Namespace: namespace, User: user, Query: query})
+}
+
+// ProxyAnswer asks listproxy, and not the API server.
+func (c *Comparator) ProxyAnswer(ctx context.Context, r Resource, namespace string, user User, query url.Values) (Answer, error) {
+	return c.proxy.Ask(ctx, Question{Resource: r, Namespace: namespace, User: user, Query: query})
+}
+
+// Newest is the highest revision that is known of a resource.
+func (c *Cluster) Newest(r Resource) uint64 { return c.Ledger.newest(r.GroupResource()) }
+
+// Exactly is the query for a list at a revision.
+func Exactly(revision uint64) url.Values {
+	return url.Values{"resourceVersion": {strconv.FormatUint(revision, 10)}, "resourceVersionMatch": {"Exact"}}
+}

@@ -1,0 +1,58 @@
+package differential
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// Freshness writes an object to the API server, deletes it again, and looks for both through
+// listproxy: a NotOlderThan with the revision must show the write at once, and an Any within the
+// bound. That is how a cache that stands still is seen.
+func (c *Comparator) Freshness(ctx context.Context, r Resource, namespace, name string) error {
+	revision, err := c.cluster.Create(ctx, r, namespace, name, object{})
+	if err != nil {
+		return err
+	}
+	written := time.Now()
+	q := Question{
+		Resource: r, Namespace: namespace, User: c.cluster.Users()[0], Header: http.Header{},
+		Semantics: NotOlderThan, Revision: revision, Answerable: true,
+		Query: url.Values{"resourceVersion": {strconv.FormatUint(revision, 10)}},
+	}
+	here := []byte(`"name":"` + name + `"`)
+	if answers, ok := c.compare(ctx, q); ok && answers.proxy.Status == http.StatusOK && !bytes.Contains(answers.proxy.Body, here) {
+		c.missing(q, answers.proxy, Missing, "without what was written")
+	}
+	c.within(ctx, q, written, true, here)
+	c.cluster.Delete(ctx, r, namespace, name, true)
+	c.within(ctx, q, time.Now(), false, here)
+	return ctx.Err()
+}
+
+// within asks for Any until it shows that the object is there, or that it is not; at most for the
+// bound.
+func (c *Comparator) within(ctx context.Context, q Question, since time.Time, want bool, here []byte) {
+	q.Semantics, q.Revision = Any, 0
+	q.Query = url.Values{"resourceVersion": {"0"}}
+	for ctx.Err() == nil {
+		answer, err := c.ask(ctx, c.proxy, q)
+		if err == nil && answer.Status == http.StatusOK && bytes.Contains(answer.Body, here) == want {
+			c.report.lagged(time.Since(since))
+			return
+		}
+		if took := time.Since(since); took > c.options.Bound {
+			c.missing(q, answer, Frozen, fmt.Sprintf("%v after a write (object there: %v) it does not show: %d, %v", took, want, answer.Status, err))
+			return
+		}
+		pause(ctx, 5*time.Millisecond)
+	}
+}
+
+func (c *Comparator) missing(q Question, a Answer, kind Kind, detail string) {
+	c.report.differs(Difference{Kind: kind, Question: q.String(), CacheStatus: a.Header.Get("Cache-Status"), Detail: detail})
+}

@@ -1,0 +1,124 @@
+package differential_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/differential"
+	"github.com/listproxy/listproxy/test/hop"
+	"github.com/listproxy/listproxy/test/proxyrun"
+)
+
+var (
+	duration = flag.Duration("differential.duration", 15*time.Second, "how long the comparison under churn takes")
+	seed     = flag.Uint64("differential.seed", 0, "of everything random; 0 chooses one")
+)
+
+// cluster serves all tests, and healthy is a listproxy in front of it that nothing is wrong with.
+var (
+	cluster *differential.Cluster
+	healthy *proxyrun.Proxy
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if *seed == 0 {
+		*seed = rand.Uint64()
+	}
+	os.Exit(func() int {
+		_, _ = fmt.Printf("-differential.seed=%d\n", *seed)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+		defer cancel()
+		plane, err := controlplane.Start(ctx, controlplane.Options{})
+		if err != nil {
+			_, _ = fmt.Println(err)
+			return 1
+		}
+		defer plane.Stop()
+		if cluster, err = differential.NewCluster(ctx, plane, *seed); err != nil {
+			_, _ = fmt.Println(err)
+			return 1
+		}
+		healthy, err = proxyrun.Start(ctx, proxyrun.Options{
+			Upstream: plane.RESTConfig(controlplane.Feed), Args: []string{"--eager", cluster.Eager()},
+		})
+		if err != nil {
+			_, _ = fmt.Println(err)
+			return 1
+		}
+		// Revisions from before it started are not its to know.
+		cluster.Ledger.Forget()
+		code := m.Run()
+		if err := healthy.Stop(); err != nil {
+			_, _ = fmt.Println(err)
+			return 1
+		}
+		return code
+	}())
+}
+
+// startBehind runs another listproxy behind a hop until the test ends.
+func startBehind(t *testing.T, h *hop.Hop, eager string, args ...string) *differential.Side {
+	t.Helper()
+	upstream := cluster.Plane.RESTConfig(controlplane.Feed)
+	upstream.Host, upstream.CAData = h.URL(), h.CA()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	p, err := proxyrun.Start(ctx, proxyrun.Options{Upstream: upstream, Args: append(args, "--eager", eager)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return side(p)
+}
+
+// side is how a listproxy is asked.
+func side(p *proxyrun.Proxy) *differential.Side {
+	return differential.NewSide("listproxy", p.URL(), p.CA())
+}
+
+// finish prints a report and demands that nothing differs.
+func finish(t *testing.T, report *differential.Report) {
+	t.Helper()
+	t.Log(report)
+	if len(report.Kinds()) > 0 {
+		t.Error("there are differences")
+	}
+}
+
+// churn changes objects until the test ends.
+func churn(t *testing.T, perSecond int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		cluster.Churn(ctx, *seed, 4, perSecond)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+}
+
+// resource returns a resource of the cluster.
+func resource(t *testing.T, name string) differential.Resource {
+	t.Helper()
+	for _, r := range cluster.Resources {
+		if r.Resource == name {
+			return r
+		}
+	}
+	t.Fatalf("no resource %q", name)
+	return differential.Resource{}
+}

@@ -1,0 +1,188 @@
+package differential
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Kind of a difference.
+type Kind string
+
+// The kinds of differences.
+const (
+	Status   Kind = "status"
+	Header   Kind = "header"
+	Body     Kind = "body"
+	TooOld   Kind = "too-old" // a NotOlderThan that is older
+	Frozen   Kind = "frozen"  // an Any that misses what was written long ago
+	Missing  Kind = "missing" // a NotOlderThan without what had been written by then
+	Silent   Kind = "no-answer"
+	Unmarked Kind = "unmarked" // an answer that does not say where it came from
+)
+
+// maxDifferences is how many differences are kept in full.
+const maxDifferences = 20
+
+// Difference is something that a client could have seen.
+type Difference struct {
+	Kind     Kind
+	Question string
+	// CacheStatus of listproxy's answer.
+	CacheStatus string
+	Detail      string
+}
+
+func (d Difference) String() string {
+	return fmt.Sprintf("%s: %s\n  Cache-Status: %s\n  %s", d.Kind, d.Question, d.CacheStatus, d.Detail)
+}
+
+// Report counts what was compared. Safe for concurrent use.
+type Report struct {
+	mu          sync.Mutex
+	begun       time.Time
+	comparisons int
+	fromMemory  int
+	answerable  int
+	hits        int // of the answerable ones
+	origins     map[string]int
+	missed      map[string]int // answerable, but forwarded: by reason
+	tokens      int
+	expired     int
+	again       int
+	walks       int
+	lag         []time.Duration
+	differences []Difference
+	kinds       map[Kind]int
+	found       chan struct{} // closed at the first difference
+}
+
+// NewReport returns an empty report.
+func NewReport() *Report {
+	return &Report{
+		begun: time.Now(), origins: map[string]int{}, missed: map[string]int{}, kinds: map[Kind]int{}, found: make(chan struct{}),
+	}
+}
+
+// Found is closed when the first difference has been reported.
+func (r *Report) Found() <-chan struct{} { return r.found }
+
+// compared counts a comparison that came to its end.
+func (r *Report) compared(q Question, cacheStatus string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.comparisons++
+	origin := strings.TrimPrefix(cacheStatus, "listproxy; ")
+	if i := strings.Index(origin, "detail="); i >= 0 && !strings.HasPrefix(origin, "hit") {
+		origin = origin[i+len("detail="):]
+	}
+	hit := strings.HasPrefix(origin, "hit")
+	if hit {
+		origin = "hit"
+		r.fromMemory++
+	}
+	r.origins[fmt.Sprintf("%-15s %s", q.Semantics, origin)]++
+	if q.Answerable {
+		r.answerable++
+		if hit {
+			r.hits++
+		} else {
+			r.missed[origin+" "+q.Resource.Resource]++
+		}
+	}
+}
+
+func (r *Report) differs(d Difference) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.kinds) == 0 {
+		close(r.found)
+	}
+	r.kinds[d.Kind]++
+	if len(r.differences) < maxDifferences {
+		r.differences = append(r.differences, d)
+	}
+}
+
+func (r *Report) count(what *int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	*what++
+}
+
+func (r *Report) lagged(d time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lag = append(r.lag, d)
+}
+
+// Comparisons is how many answers were compared.
+func (r *Report) Comparisons() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.comparisons
+}
+
+// FromMemory is how many of them listproxy answered itself.
+func (r *Report) FromMemory() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.fromMemory
+}
+
+// Share is the part of the answerable questions that listproxy answered itself, from 0 to 1.
+func (r *Report) Share() float64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return float64(r.hits) / float64(max(1, r.answerable))
+}
+
+// Expired is how many answers could not be compared, because the API server has lost the revision.
+func (r *Report) Expired() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.expired
+}
+
+// Kinds returns how many differences there were of each kind.
+func (r *Report) Kinds() map[Kind]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.kinds)
+}
+
+// Differences returns the first differences.
+func (r *Report) Differences() []Difference {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.differences)
+}
+
+// String is the report for people.
+func (r *Report) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var b strings.Builder
+	took := time.Since(r.begun)
+	fmt.Fprintf(&b, "%d comparisons in %.1fs (%.0f a minute), %d from memory; %d walks\n",
+		r.comparisons, took.Seconds(), float64(r.comparisons)/took.Minutes(), r.fromMemory, r.walks)
+	fmt.Fprintf(&b, "answerable: %d, of these from memory: %d (%.1f%%); the others: %v\n",
+		r.answerable, r.hits, 100*float64(r.hits)/float64(max(1, r.answerable)), r.missed)
+	fmt.Fprintf(&b, "tokens that differed in the slash: %d; expired upstream: %d; asked again: %d\n", r.tokens, r.expired, r.again)
+	if len(r.lag) > 0 {
+		slices.Sort(r.lag)
+		fmt.Fprintf(&b, "from a write to an Any with it: median %v, longest %v, of %d\n",
+			r.lag[len(r.lag)/2].Round(time.Millisecond), r.lag[len(r.lag)-1].Round(time.Millisecond), len(r.lag))
+	}
+	for _, origin := range slices.Sorted(maps.Keys(r.origins)) {
+		fmt.Fprintf(&b, "  %-34s %d\n", origin, r.origins[origin])
+	}
+	fmt.Fprintf(&b, "differences: %v\n", r.kinds)
+	for _, d := range r.differences {
+		fmt.Fprintln(&b, d)
+	}
+	return b.String()
+}

@@ -1,0 +1,117 @@
+package differential_test
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/differential"
+)
+
+// TestRights: alice, who may list pods in one namespace, gets what kube-apiserver gives her, on
+// every path, also right after the admin has asked for the same list.
+func TestRights(t *testing.T) {
+	report, c := quiet()
+	users := cluster.Users()
+	var all sync.WaitGroup
+	for i, r := range cluster.Resources {
+		revision := strconv.FormatUint(touch(t, r), 10)
+		all.Go(func() {
+			namespaces := []string{""}
+			if r.Namespaced {
+				namespaces = append(namespaces, "team-a", "team-b")
+			}
+			for _, namespace := range namespaces {
+				for _, query := range []url.Values{
+					{},
+					{"resourceVersion": {"0"}},
+					{"resourceVersion": {revision}},
+					{"resourceVersion": {revision}, "limit": {"2"}},
+					{"resourceVersion": {revision}, "resourceVersionMatch": {"Exact"}},
+				} {
+					for _, user := range []differential.User{users[0], users[1], users[2+i%(len(users)-2)]} {
+						c.Compare(t.Context(), r, namespace, user, query, http.Header{})
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+	finish(t, report)
+	if share := report.Share(); share < 0.9 {
+		t.Errorf("only %.0f%% of what can be answered came from memory", 100*share)
+	}
+}
+
+// TestRightsChange: a right that is given holds at once, one that is taken ends within the TTL of
+// reviews.
+func TestRightsChange(t *testing.T) {
+	const ttl = 10 * time.Second // the default of --review-ttl
+	report, c := quiet()
+	configMaps := resource(t, "configmaps")
+	alice := cluster.Users()[1]
+	touch(t, configMaps)
+	query := func() url.Values { return differential.Exactly(cluster.Newest(configMaps)) }
+	kubectl := func(args ...string) {
+		t.Helper()
+		if _, err := cluster.Plane.Kubectl(t.Context(), controlplane.Admin, append(args, "-n", "team-b")...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// await waits until one side answers alice with a status.
+	await := func(ask func() (differential.Answer, error), status int) (time.Duration, bool) {
+		t.Helper()
+		begun := time.Now()
+		for time.Since(begun) < patience {
+			answer, err := ask()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if answer.Status == status {
+				return time.Since(begun), true
+			}
+			if !wait(t.Context(), 5*time.Millisecond) {
+				break
+			}
+		}
+		return time.Since(begun), false
+	}
+	direct := func() (differential.Answer, error) {
+		return c.DirectAnswer(t.Context(), configMaps, "team-b", alice, query())
+	}
+	proxied := func() (differential.Answer, error) {
+		return c.ProxyAnswer(t.Context(), configMaps, "team-b", alice, query())
+	}
+	compare := func() { c.Compare(t.Context(), configMaps, "team-b", alice, query(), http.Header{}) }
+
+	compare() // forbidden
+	kubectl("create", "role", "configmap-lister", "--verb=list", "--resource=configmaps")
+	for range 3 {
+		kubectl("create", "rolebinding", "alice-lists", "--role=configmap-lister", "--user=alice")
+		if _, ok := await(direct, http.StatusOK); !ok {
+			t.Fatal("the API server does not give alice the right")
+		}
+		compare()
+		if answer, err := proxied(); err != nil || answer.Header.Get("Cache-Status") != "listproxy; hit; detail=exact" {
+			t.Fatalf("alice's list does not come from memory: %v, %v", answer.Header, err)
+		}
+		kubectl("delete", "rolebinding", "alice-lists")
+		if _, ok := await(direct, http.StatusForbidden); !ok {
+			t.Fatal("the API server does not take alice's right")
+		}
+		took, ok := await(proxied, http.StatusForbidden)
+		if !ok {
+			t.Fatal("alice keeps a right that she does not have")
+		}
+		t.Logf("the right ended %v after the API server's answer", took.Round(time.Millisecond))
+		if took > ttl {
+			t.Errorf("a right outlived its end by %v, longer than the TTL of %v", took, ttl)
+		}
+		compare()
+	}
+	finish(t, report)
+}

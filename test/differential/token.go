@@ -1,0 +1,47 @@
+package differential
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// token is the inside of a continue token.
+type token struct {
+	Version  string `json:"v"`
+	Revision int64  `json:"rv"`
+	Start    string `json:"start"`
+}
+
+func decodeToken(text string) (token, error) {
+	var t token
+	data, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil {
+		return t, fmt.Errorf("a continue token: %w", err)
+	}
+	if err := json.Unmarshal(data, &t); err != nil {
+		return t, fmt.Errorf("a continue token: %w", err)
+	}
+	return t, nil
+}
+
+func (t token) encode() string {
+	data, err := json.Marshal(t)
+	if err != nil {
+		return "" // two strings and a number have a JSON form
+	}
+	return base64.RawURLEncoding.EncodeToString(data)
+}
+
+// sameToken reports whether two tokens go on at the same place. A page that kube-apiserver read
+// from etcd has a token without the leading slash in start; nothing else may differ.
+func sameToken(a, b string) bool {
+	ta, errA := decodeToken(a)
+	tb, errB := decodeToken(b)
+	if errA != nil || errB != nil {
+		return a == b
+	}
+	ta.Start, tb.Start = strings.TrimPrefix(ta.Start, "/"), strings.TrimPrefix(tb.Start, "/")
+	return ta == tb
+}

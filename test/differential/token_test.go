@@ -1,0 +1,132 @@
+package differential
+
+import (
+	"net/http"
+	"net/url"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+func TestSameToken(t *testing.T) {
+	encoded := func(revision int64, start string) string {
+		return token{Version: "meta.k8s.io/v1", Revision: revision, Start: start}.encode()
+	}
+	for name, test := range map[string]struct {
+		a, b string
+		want bool
+	}{
+		"equal":            {encoded(7, "/a/b\x00"), encoded(7, "/a/b\x00"), true},
+		"only the slash":   {encoded(7, "/a/b\x00"), encoded(7, "a/b\x00"), true},
+		"another revision": {encoded(7, "/a/b\x00"), encoded(8, "/a/b\x00"), false},
+		"another start":    {encoded(7, "/a/b\x00"), encoded(7, "/a/c\x00"), false},
+		"no tokens":        {"x", "y", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := sameToken(test.a, test.b); got != test.want {
+				t.Errorf("got %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+// protobufList is a list as the API server writes it.
+func protobufList(t *testing.T, token, item string) []byte {
+	t.Helper()
+	list := corev1.ConfigMapList{
+		ListMeta: metav1.ListMeta{ResourceVersion: "7", Continue: token},
+		Items:    []corev1.ConfigMap{{ObjectMeta: metav1.ObjectMeta{Name: item}}},
+	}
+	raw, err := list.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := (&runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"}, Raw: raw}).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(protobufMagic, body...)
+}
+
+func TestListMeta(t *testing.T) {
+	for name, body := range map[string]string{
+		"built-in":        `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"abc"},"items":[{"metadata":{"resourceVersion":"1"}}]}`,
+		"custom resource": `{"apiVersion":"x/v1","items":[{"metadata":{"resourceVersion":"1"}}],"kind":"XList","metadata":{"continue":"abc","resourceVersion":"7"}}` + "\n",
+		"indented":        "{\n  \"kind\": \"ConfigMapList\",\n  \"metadata\": {\n    \"resourceVersion\": \"7\",\n    \"continue\": \"abc\"\n  },\n  \"items\": []\n}",
+		"table":           `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"7","continue":"abc"},"columnDefinitions":[],"rows":[]}`,
+		"protobuf":        string(protobufList(t, "abc", "a")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := listMeta([]byte(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(metav1.ListMeta{ResourceVersion: "7", Continue: "abc"}, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestSameButToken(t *testing.T) {
+	with := token{Version: "meta.k8s.io/v1", Revision: 7, Start: "/a\x00"}.encode()
+	without := token{Version: "meta.k8s.io/v1", Revision: 7, Start: "a\x00"}.encode()
+	other := token{Version: "meta.k8s.io/v1", Revision: 7, Start: "/b\x00"}.encode()
+	list := func(token, item string) []byte {
+		return []byte(`{"kind":"L","metadata":{"resourceVersion":"7","continue":"` + token + `"},"items":[{"x":"` + item + `"}]}`)
+	}
+	for name, test := range map[string]struct {
+		a, b []byte
+		want bool
+	}{
+		"json, only the slash":     {list(with, "i"), list(without, "i"), true},
+		"json, another start":      {list(with, "i"), list(other, "i"), false},
+		"json, another item":       {list(with, "i"), list(without, "j"), false},
+		"protobuf, only the slash": {protobufList(t, with, "i"), protobufList(t, without, "i"), true},
+		"protobuf, another start":  {protobufList(t, with, "i"), protobufList(t, other, "i"), false},
+		"protobuf, another item":   {protobufList(t, with, "i"), protobufList(t, without, "j"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := sameButToken(test.a, test.b); got != test.want {
+				t.Errorf("got %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+// TestHeaderDifference: what the package's documentation allows to differ, and nothing else.
+func TestHeaderDifference(t *testing.T) {
+	base := func() http.Header {
+		return http.Header{"Content-Type": {"application/json"}, "Audit-Id": {"1"}, "Date": {"now"}, "Warning": {"299"}}
+	}
+	for name, test := range map[string]struct {
+		change func(http.Header)
+		sent   string
+		differ bool
+	}{
+		"nothing":           {func(http.Header) {}, "", false},
+		"date":              {func(h http.Header) { h.Set("Date", "then") }, "", false},
+		"flow control":      {func(h http.Header) { h.Set("X-Kubernetes-Pf-Flowschema-Uid", "x") }, "", false},
+		"audit ID":          {func(h http.Header) { h.Set("Audit-Id", "2") }, "", false},
+		"audit ID sent":     {func(h http.Header) { h.Set("Audit-Id", "2") }, "1", true},
+		"audit ID missing":  {func(h http.Header) { h.Del("Audit-Id") }, "", true},
+		"warning missing":   {func(h http.Header) { h.Del("Warning") }, "", true},
+		"content encoding":  {func(h http.Header) { h.Set("Content-Encoding", "gzip") }, "", true},
+		"a header too many": {func(h http.Header) { h.Set("X-Other", "1") }, "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := base()
+			test.change(got)
+			q := Question{Query: url.Values{}, Header: http.Header{}}
+			if test.sent != "" {
+				q.Header.Set("Audit-Id", test.sent)
+			}
+			if d := headerDifference(q, got, base()); (d != nil) != test.differ {
+				t.Errorf("got %v, want a difference: %v", d, test.differ)
+			}
+		})
+	}
+}

@@ -1,0 +1,140 @@
+package differential
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+)
+
+// write sends one object and notes the revision. It returns the status code, or 0.
+func (c *Cluster) write(ctx context.Context, r Resource, method, namespace, name, subresource string, body object) int {
+	path := r.Path(namespace)
+	body = maps.Clone(body)
+	if method != http.MethodPatch {
+		body["apiVersion"], body["kind"] = r.GroupVersion().String(), r.Kind
+		body["metadata"] = object{"name": name, "labels": object{"tier": "web"}}
+	}
+	if method != http.MethodPost {
+		path += "/" + name
+	}
+	if subresource != "" {
+		path += "/" + subresource
+	}
+	code, revision, err := c.send(ctx, method, path, body)
+	if err != nil {
+		return 0
+	}
+	if code/100 == 2 {
+		c.Ledger.Add(r.GroupResource(), revision)
+	}
+	return code
+}
+
+// Create creates an object and returns the revision of the write.
+func (c *Cluster) Create(ctx context.Context, r Resource, namespace, name string, body object) (uint64, error) {
+	body = maps.Clone(body)
+	body["apiVersion"], body["kind"], body["metadata"] = r.GroupVersion().String(), r.Kind, object{"name": name}
+	code, revision, err := c.send(ctx, http.MethodPost, r.Path(namespace), body)
+	if err != nil || code != http.StatusCreated {
+		return 0, fmt.Errorf("creating %s %s/%s: %d, %w", r.Resource, namespace, name, code, err)
+	}
+	c.Ledger.Add(r.GroupResource(), revision)
+	return revision, nil
+}
+
+// Touch changes an object of a resource and returns the revision of the write.
+func (c *Cluster) Touch(ctx context.Context, r Resource) (uint64, error) {
+	if r.reader {
+		for _, w := range c.writable() {
+			if w.GroupResource() == r.GroupResource() {
+				r = w
+			}
+		}
+	}
+	namespace := ""
+	if r.Namespaced {
+		namespace = c.Namespaces[0]
+	}
+	rng := rand.New(rand.NewPCG(c.Ledger.newest(r.GroupResource()), 0))
+	name := r.names()[0]
+	c.write(ctx, r, http.MethodPost, namespace, name, "", r.build(rng)) // if it is not there
+	code, revision, err := c.send(ctx, http.MethodPatch, r.Path(namespace)+"/"+name, object{
+		"metadata": object{"annotations": object{"touched": fmt.Sprint(rng.Uint64())}},
+	})
+	if err != nil || code != http.StatusOK {
+		return 0, fmt.Errorf("touching %s %s/%s: %d, %w", r.Resource, namespace, name, code, err)
+	}
+	c.Ledger.Add(r.GroupResource(), revision)
+	return revision, nil
+}
+
+// Delete deletes an object; at once, or as the resource has it (pods that are bound to a node and
+// namespaces are only marked).
+func (c *Cluster) Delete(ctx context.Context, r Resource, namespace, name string, now bool) {
+	options := object{}
+	if now {
+		options["gracePeriodSeconds"] = 0
+	}
+	path := r.Path(namespace) + "/" + name
+	// The answer does not tell the deletion's revision: it has the object as it was, if any.
+	code, _, err := c.send(ctx, http.MethodDelete, path, options)
+	if err != nil || code/100 != 2 {
+		return
+	}
+	if r.Resource == "namespaces" && now {
+		// There is no controller that would empty it and let it go.
+		_, _, _ = c.send(ctx, http.MethodPut, path+"/finalize", object{
+			"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": name}, "spec": object{"finalizers": []string{}},
+		})
+	}
+}
+
+// deleteCollection deletes many objects in one request.
+func (c *Cluster) deleteCollection(ctx context.Context, r Resource, namespace string) {
+	_, _, _ = c.send(ctx, http.MethodDelete, r.Path(namespace)+"?labelSelector=turn%3D3", object{"gracePeriodSeconds": 0})
+}
+
+// send sends a request as the admin and returns the status code and the revision in the answer.
+func (c *Cluster) send(ctx context.Context, method, path string, body object) (code int, revision uint64, err error) {
+	var payload io.Reader
+	if body != nil {
+		encoded, err := json.Marshal(body)
+		if err != nil {
+			return 0, 0, fmt.Errorf("encoding a request: %w", err)
+		}
+		payload = bytes.NewReader(encoded)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.Plane.URL()+path, payload)
+	if err != nil {
+		return 0, 0, err
+	}
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("Content-Type", "application/json")
+	if method == http.MethodPatch {
+		req.Header.Set("Content-Type", "application/merge-patch+json")
+	}
+	resp, err := c.writer.Do(req)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var answer struct {
+		Metadata struct {
+			ResourceVersion string `json:"resourceVersion"`
+		} `json:"metadata"`
+	}
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, 0, err
+	}
+	if json.Unmarshal(data, &answer) == nil {
+		revision, _ = strconv.ParseUint(answer.Metadata.ResourceVersion, 10, 64)
+	}
+	return resp.StatusCode, revision, nil
+}

@@ -24,7 +24,7 @@ func TestDifferential(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), *duration)
 	defer cancel()
 	var all sync.WaitGroup
-	all.Go(func() { comparator.Run(ctx, *seed, 6) })
+	all.Go(func() { comparator.Run(ctx, *seed, 24) })
 	all.Go(func() {
 		ticker := time.NewTicker(100 * time.Millisecond)
 		defer ticker.Stop()

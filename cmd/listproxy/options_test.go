@@ -1,0 +1,76 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+func parse(args ...string) (*options, error) {
+	o := defaultOptions()
+	fs := pflag.NewFlagSet("listproxy", pflag.ContinueOnError)
+	o.addFlags(fs)
+	if err := fs.Parse(args); err != nil {
+		return nil, err
+	}
+	return o, o.complete()
+}
+
+func TestOptions(t *testing.T) {
+	o, err := parse("--cache-bytes", "512Mi", "--eager", "pods,deployments.v1.apps", "--eager", "widgets.v1beta1.example.com")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.byteBound != 512<<20 {
+		t.Errorf("--cache-bytes 512Mi is %d", o.byteBound)
+	}
+	want := []schema.GroupVersionResource{
+		{Version: "v1", Resource: "pods"},
+		{Group: "apps", Version: "v1", Resource: "deployments"},
+		{Group: "example.com", Version: "v1beta1", Resource: "widgets"},
+	}
+	if diff := cmp.Diff(want, o.resources); diff != "" {
+		t.Errorf("--eager (-want +got):\n%s", diff)
+	}
+}
+
+// TestWrongOptions: each names its flag and says what would be right.
+func TestWrongOptions(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		says []string
+	}{
+		{[]string{"--tls-cert-file", "x"}, []string{"--tls-private-key-file", "both or none"}},
+		{[]string{"--tls-private-key-file", "x"}, []string{"--tls-cert-file", "both or none"}},
+		{[]string{"--secure-port", "70000"}, []string{"--secure-port 70000", "65535"}},
+		{[]string{"--secure-port", "https"}, []string{"--secure-port"}},
+		{[]string{"--bind-address", "localhost"}, []string{"--bind-address", "not an IP address"}},
+		{[]string{"--admin-bind-address", "8081"}, []string{"--admin-bind-address", "address:port"}},
+		{[]string{"--history-window", "0s"}, []string{"--history-window 0s", "at least 1s"}},
+		{[]string{"--staleness-bound", "1s"}, []string{"--staleness-bound 1s", "at least"}},
+		{[]string{"--fresh-wait", "-1s"}, []string{"--fresh-wait -1s"}},
+		{[]string{"--review-ttl", "-1s"}, []string{"--review-ttl -1s"}},
+		{[]string{"--cache-bytes", "much"}, []string{"--cache-bytes", "512Mi"}},
+		{[]string{"--cache-bytes", "-1"}, []string{"--cache-bytes", "512Mi"}},
+		{[]string{"--eager", "pods.v1"}, []string{"--eager", "pods.v1", "deployments.v1.apps"}},
+		{[]string{"--eager", "secrets"}, []string{"--eager", "secrets", "never"}},
+		{[]string{"--log-level", "loud"}, []string{"--log-level", "debug, info, warn or error"}},
+		{[]string{"--log-format", "xml"}, []string{"--log-format", "text or json"}},
+		{[]string{"--cert-host", "x"}, []string{"unknown flag"}},
+	} {
+		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
+			_, err := parse(tt.args...)
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			for _, word := range tt.says {
+				if !strings.Contains(err.Error(), word) {
+					t.Errorf("%q does not say %q", err, word)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,103 @@
+package feed
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+)
+
+// Rule 3: an event that cannot be, or cannot be read, drops all that is held. The state is
+// loaded again, and what was known before is not believed any more.
+func TestDoubt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, shared, rigOptions{})
+	ns := r.namespace(t, "doubt")
+	swap := func(old, with string) func([][]byte) [][]byte {
+		return func(lines [][]byte) [][]byte {
+			lines[0] = bytes.Replace(lines[0], []byte(old), []byte(with), 1)
+			return lines
+		}
+	}
+	tests := []struct {
+		name string
+		kind kind
+		// change has two lines of the watch: an object named "new" was added, then modified.
+		change func(lines [][]byte) [][]byte
+	}{
+		{"not JSON", configMaps, func(lines [][]byte) [][]byte {
+			return [][]byte{append(lines[0][:len(lines[0])/2:len(lines[0])/2], '\n'), lines[1]}
+		}},
+		{"an empty line", limitRanges, func(lines [][]byte) [][]byte { return [][]byte{{'\n'}, lines[0], lines[1]} }},
+		{"an unknown type", podTemplates, swap(`"type":"ADDED"`, `"type":"CHANGED"`)},
+		{"twice the same event", resourceQuotas, func(lines [][]byte) [][]byte { return [][]byte{lines[0], lines[0], lines[1]} }},
+		{"out of order", networkPolicies, func(lines [][]byte) [][]byte { return [][]byte{lines[1], lines[0]} }},
+		{"a late event", budgets, func(lines [][]byte) [][]byte {
+			late := bytes.Replace(lines[0], []byte(`"name":"new"`), []byte(`"name":"late"`), 1)
+			return [][]byte{lines[0], lines[1], late}
+		}},
+		{"another kind", claims, swap(`"kind":"PersistentVolumeClaim"`, `"kind":"PersistentVolume"`)},
+		{"another version", deployments, swap(`"apiVersion":"apps/v1"`, `"apiVersion":"apps/v2"`)},
+		{"added twice", daemonSets, func(lines [][]byte) [][]byte {
+			return [][]byte{lines[0], bytes.Replace(lines[1], []byte(`"MODIFIED"`), []byte(`"ADDED"`), 1)}
+		}},
+		{"an unknown object modified", replicaSets, swap(`"type":"ADDED"`, `"type":"MODIFIED"`)},
+		{"an unknown object deleted", statefulSets, swap(`"type":"ADDED"`, `"type":"DELETED"`)},
+		{"an object without a name", revisions, swap(`"name":"new"`, `"name":""`)},
+		{"an object without a namespace", endpointSlices, swap(fmt.Sprintf(`"namespace":%q`, ns), `"namespace":""`)},
+		{"an event without a revision", controllers, swap(`"resourceVersion":"`, `"resourceVersion":"","was":"`)},
+		{"an event without an object", widgets, func(lines [][]byte) [][]byte {
+			return [][]byte{[]byte(`{"type":"ADDED"}` + "\n"), lines[1]}
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r.create(t, tt.kind, ns, "old")
+			r.await(hitAny, tt.kind.list(""), anyVersion())
+			before := r.touch(t, tt.kind, ns, "old", "once")
+			r.await(hitNotOlderThan, tt.kind.list(ns), notOlderThan(before))
+			r.expect(hitExact, tt.kind.list(ns), exactly(before))
+
+			r.nextTwo(tt.kind, ns, tt.change)
+			r.create(t, tt.kind, ns, "new")
+			after := r.touch(t, tt.kind, ns, "new", "now")
+
+			r.until("loading again", func() error {
+				if n := r.count(tt.kind, fullLoad); n != 2 {
+					return fmt.Errorf("%d loads", n)
+				}
+				return nil
+			})
+			r.await(hitNotOlderThan, tt.kind.list(ns), notOlderThan(after))
+			r.expect(hitAny, tt.kind.list(""), anyVersion())
+			r.expect(fwdHistory, tt.kind.list(ns), exactly(before))
+		})
+	}
+}
+
+// nextTwo takes the next two lines about objects in the namespace and hands on what change makes
+// of them, once.
+func (r *rig) nextTwo(k kind, namespace string, change func(lines [][]byte) [][]byte) {
+	var mu sync.Mutex
+	var held [][]byte
+	done := false
+	r.changeLines(func(req *http.Request, line []byte) ([]byte, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if done || !of(req, k) || !isAbout(line, namespace) {
+			return line, nil
+		}
+		held = append(held, bytes.Clone(line))
+		if len(held) < 2 {
+			return nil, nil
+		}
+		done = true
+		return bytes.Join(change(held), nil), nil
+	})
+}
+
+// isAbout says whether a line of a watch is about an object in the namespace.
+func isAbout(line []byte, namespace string) bool {
+	return bytes.Contains(line, fmt.Appendf(nil, `"namespace":%q`, namespace))
+}

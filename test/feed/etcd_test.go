@@ -1,0 +1,160 @@
+package feed
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+)
+
+// restored is the namespace of the tests that put etcd back to an older state.
+const restored = "restored"
+
+// past is what listproxy knew of a kind from memory, and what a restore undoes.
+type past struct {
+	kind      kind
+	list      string
+	revisions []string
+}
+
+// snapshotOf writes objects of some kinds and takes a snapshot of etcd.
+func snapshotOf(t *testing.T, c *cluster, kinds ...kind) controlplane.EtcdSnapshot {
+	t.Helper()
+	ns := c.namespace(t, restored)
+	for _, k := range kinds {
+		for _, name := range []string{"changed", "kept", "removed"} {
+			c.create(t, k, ns, name)
+		}
+	}
+	snapshot, err := c.SnapshotEtcd(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return snapshot
+}
+
+// liveOn lets things happen that a restore will undo, and makes listproxy know them.
+func liveOn(t *testing.T, r *rig, k kind) past {
+	t.Helper()
+	p := past{kind: k, list: k.list(restored)}
+	r.await(hitAny, p.list, anyVersion())
+	p.revisions = []string{r.create(t, k, restored, "undone"), r.touch(t, k, restored, "changed", "undone")}
+	r.remove(t, k, restored, "removed")
+	p.revisions = append(p.revisions, r.create(t, k, restored, "undone-too"))
+	r.await(hitNotOlderThan, p.list, notOlderThan(p.revisions[2]))
+	for _, revision := range p.revisions {
+		r.expect(hitExact, p.list, exactly(revision))
+	}
+	return p
+}
+
+// Rule 7: revisions that go back drop everything.
+func TestRestore(t *testing.T) {
+	t.Parallel()
+	k := configMaps
+	c := ownCluster(t)
+	snapshot := snapshotOf(t, c, k)
+	r := newRig(t, c, rigOptions{})
+	p := liveOn(t, r, k)
+	if err := r.RestoreEtcd(t.Context(), snapshot); err != nil {
+		t.Fatal(err)
+	}
+	// Until the feed has been in touch with the restored API server, listproxy can only believe
+	// what it knows.
+	r.until("the restored state", func() error {
+		a, err := r.admin.get(t.Context(), p.list+"?"+anyVersion().Encode())
+		if err == nil && (a.source() != hitAny || strings.Contains(string(a.body), "undone")) {
+			err = errors.New(a.String())
+		}
+		return err
+	})
+	r.expect(hitAny, p.list, anyVersion())
+	// The revisions of before do not exist yet, or are others.
+	for _, revision := range p.revisions {
+		r.sameAnswer(p.list + "?" + exactly(revision).Encode())
+	}
+	var fresh []string
+	for i := range 10 {
+		fresh = append(fresh, r.create(t, k, restored, fmt.Sprintf("fresh-%d", i)))
+	}
+	r.await(hitNotOlderThan, p.list, notOlderThan(fresh[9]))
+	for _, revision := range slices.Concat(p.revisions, fresh) {
+		r.ask(p.list, exactly(revision))
+		r.ask(p.list, firstPage(revision))
+	}
+	r.expect(hitExact, p.list, exactly(fresh[9]))
+}
+
+// sameAnswer waits until an answer, which may be a refusal, is the API server's. (The revision
+// goes on between two questions, and a refusal becomes an answer.)
+func (r *rig) sameAnswer(path string) {
+	r.t.Helper()
+	r.until("the same answer", func() error {
+		got, err := r.admin.get(r.t.Context(), path)
+		if err != nil {
+			return err
+		}
+		want, err := r.direct.get(r.t.Context(), path)
+		if err != nil {
+			return err
+		}
+		if got.code != want.code || got.code == http.StatusOK && plain(got.body) != plain(want.body) {
+			return fmt.Errorf("%s: got %s, and directly %s", path, got, want)
+		}
+		return nil
+	})
+}
+
+// The nasty case of rule 7: while the feed was away, the restored storage was written to until
+// its revision had passed the old one. Revisions mean other states then than they did.
+func TestRestoreThatHasPassed(t *testing.T) {
+	t.Parallel()
+	c := ownCluster(t)
+	snapshot := snapshotOf(t, c, configMaps, widgets)
+	r := newRig(t, c, rigOptions{})
+	pasts := []past{liveOn(t, r, configMaps), liveOn(t, r, widgets)}
+	var away atomic.Bool
+	away.Store(true)
+	r.onFault(func(w http.ResponseWriter, _ *http.Request) bool {
+		return away.Load() && status(w, http.StatusServiceUnavailable)
+	})
+	r.hop.CutAll()
+	if err := r.RestoreEtcd(t.Context(), snapshot); err != nil {
+		t.Fatal(err)
+	}
+	last := ""
+	for i := range 20 {
+		for _, p := range pasts {
+			// Only what can be true in either past: no event may give the new one away.
+			last = r.create(t, p.kind, restored, fmt.Sprintf("fresh-%d", i))
+		}
+	}
+	// Until the bound has passed, listproxy can only believe what it knows.
+	for _, p := range pasts {
+		r.until("the feed's being away to show", func() error {
+			a, err := r.admin.get(t.Context(), p.list+"?"+anyVersion().Encode())
+			if err == nil && strings.Contains(a.source(), "hit") {
+				err = errors.New(a.source())
+			}
+			return err
+		})
+	}
+
+	away.Store(false)
+	for _, p := range pasts {
+		r.await(hitNotOlderThan, p.list, notOlderThan(last))
+		r.expect(hitAny, p.list, anyVersion())
+		for _, revision := range p.revisions {
+			r.ask(p.list, exactly(revision))
+			r.ask(p.list, firstPage(revision))
+		}
+		later := r.touch(t, p.kind, restored, "removed", "again")
+		r.await(hitNotOlderThan, p.list, notOlderThan(later))
+		r.expect(hitExact, p.list, exactly(later))
+	}
+}

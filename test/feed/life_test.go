@@ -1,0 +1,174 @@
+package feed
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+)
+
+// slack is how much later than the bound an answer from a silent feed may be asked for: what was
+// on its way when the feed went silent, may still be heard then.
+const slack = time.Second
+
+// parsedBound is bound as a duration.
+func parsedBound(t *testing.T) time.Duration {
+	t.Helper()
+	d, err := time.ParseDuration(bound)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// Rule 5: a feed that hears nothing, with its connections open, gives no newest state after the
+// bound. What it knows of the past stays true.
+func TestSilence(t *testing.T) {
+	t.Parallel()
+	k := configMaps
+	r := newRig(t, shared, rigOptions{})
+	ns := r.namespace(t, "silence")
+	list := k.list(ns)
+	r.create(t, k, ns, "first")
+	r.await(hitAny, list, anyVersion())
+	known := r.create(t, k, ns, "second")
+	r.await(hitNotOlderThan, list, notOlderThan(known))
+
+	r.freeze()
+	frozen := time.Now()
+	missed := r.create(t, k, ns, "missed")
+	r.expect(hitAny, list, anyVersion())
+	last := r.lastHit(list)
+	if late := last.Sub(frozen); late > parsedBound(t)+slack {
+		t.Errorf("an answer from memory %v after the feed fell silent", late)
+	}
+	r.expect(fwdStale, list, anyVersion())
+	r.expect(fwdStale, list, notOlderThan(known))
+	r.expect(fwdStale, k.list(""), notOlderThan(missed))
+	r.expect(hitExact, list, exactly(known))
+	r.expect(hitExact, list, firstPage(known))
+
+	r.thaw()
+	r.await(hitAny, list, anyVersion())
+	r.await(hitNotOlderThan, list, notOlderThan(missed))
+	r.expect(hitExact, list, exactly(missed))
+	r.expect(hitExact, list, exactly(known))
+	if n := r.count(k, fullLoad); n != 1 {
+		t.Errorf("the state was loaded %d times, not once", n)
+	}
+}
+
+// lastHit asks for Any until it is forwarded, and returns when the last one was asked for that
+// was not.
+func (r *rig) lastHit(list string) time.Time {
+	r.t.Helper()
+	var last time.Time
+	r.until("waiting for a forward", func() error {
+		asked := time.Now()
+		if a, err := r.try(list, anyVersion()); err != nil || a.source() != hitAny {
+			return err
+		}
+		last = asked
+		return fmt.Errorf("%s is still answered from memory", list)
+	})
+	return last
+}
+
+// Rule 5: a token of the feed that is not valid any more shows within the bound, although the
+// API server lets the feed's watches go on.
+func TestRevokedToken(t *testing.T) {
+	t.Parallel()
+	k := podTemplates
+	token := feedAccount(t, "revoked-token")
+	r := newRig(t, shared, rigOptions{token: token})
+	ns := r.namespace(t, "revoked")
+	list := k.list(ns)
+	r.create(t, k, ns, "first")
+	r.await(hitAny, list, anyVersion())
+	known := r.touch(t, k, ns, "first", "once")
+	r.await(hitNotOlderThan, list, notOlderThan(known))
+
+	accounts := kind{apiVersion: "v1", plural: "serviceaccounts"}
+	r.remove(t, accounts, controlplane.TeamA, "revoked-token")
+	// The API server itself believes a token for ten seconds after it has seen it.
+	var refused time.Time
+	r.until("the API server refusing the token", func() error {
+		cfg := r.RESTConfig(controlplane.Feed)
+		cfg.BearerToken = token
+		c, err := newClient(cfg)
+		if err != nil {
+			return err
+		}
+		a, err := c.get(t.Context(), list+"?limit=1")
+		if err == nil && a.code != http.StatusUnauthorized {
+			err = fmt.Errorf("it still answers %d", a.code)
+		}
+		refused = time.Now()
+		return err
+	})
+	last := r.lastHit(list)
+	if late := last.Sub(refused); late > parsedBound(t)+slack {
+		t.Errorf("an answer from memory %v after the feed's token was refused", late)
+	}
+	r.expect(fwdStale, list, anyVersion())
+	r.expect(hitExact, list, exactly(known))
+	missed := r.create(t, k, ns, "missed")
+	r.expect(fwdStale, list, notOlderThan(missed))
+}
+
+// Rule 5 and 11: a feed that is forbidden says so.
+func TestRevokedRights(t *testing.T) {
+	t.Parallel()
+	k := revisions
+	r := newRig(t, shared, rigOptions{token: feedAccount(t, "revoked-rights")})
+	ns := r.namespace(t, "forbidden")
+	list := k.list(ns)
+	r.create(t, k, ns, "first")
+	r.await(hitAny, list, anyVersion())
+	known := r.touch(t, k, ns, "first", "once")
+	r.await(hitNotOlderThan, list, notOlderThan(known))
+
+	r.write(t, http.MethodDelete, bindings+"/revoked-rights", nil)
+	r.await(fwdNotPermitted, list, anyVersion())
+	r.expect(fwdNotPermitted, list, notOlderThan(known))
+	r.expect(hitExact, list, exactly(known))
+	// Nor is a collection that nobody asked for before.
+	r.create(t, limitRanges, ns, "first")
+	r.await(fwdNotPermitted, limitRanges.list(ns), anyVersion())
+}
+
+const bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+
+// feedAccount makes a service account with the feed's rights and returns a token for it.
+func feedAccount(t *testing.T, name string) string {
+	t.Helper()
+	token, err := shared.CreateServiceAccountToken(t.Context(), controlplane.TeamA, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared.write(t, http.MethodPost, bindings, fieldsOf{
+		"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+		"metadata": fieldsOf{"name": name},
+		"roleRef":  fieldsOf{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "listproxy-feed"},
+		"subjects": []any{fieldsOf{"kind": "ServiceAccount", "name": name, "namespace": controlplane.TeamA}},
+	})
+	cfg := shared.RESTConfig(controlplane.Feed)
+	cfg.BearerToken = token
+	c, err := newClient(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = poll(t.Context(), func() error {
+		a, err := c.get(t.Context(), pods.list("")+"?limit=1")
+		if err == nil && a.code != http.StatusOK {
+			err = fmt.Errorf("the account's rights do not hold yet: %s", a)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}

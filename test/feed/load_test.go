@@ -1,0 +1,82 @@
+package feed
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"sync/atomic"
+	"testing"
+)
+
+// Rule 2: the first state comes as a streaming list where the upstream has it.
+func TestStreamingLoad(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, shared, rigOptions{})
+	loadAndWalk(t, r, configMaps)
+	if n := r.count(configMaps, fullLoad); n != 1 {
+		t.Errorf("%d loads, not one", n)
+	}
+	if n := r.count(configMaps, func(q url.Values) bool { return q.Get("sendInitialEvents") == "true" }); n != 1 {
+		t.Errorf("%d streaming lists, not one", n)
+	}
+}
+
+// Where the upstream refuses streaming lists, the first state comes page by page; a 410 in the
+// middle begins again.
+func TestPaginatedLoad(t *testing.T) {
+	t.Parallel()
+	for _, k := range []kind{configMaps, widgets} {
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			var pages, expired atomic.Int32
+			r := newRig(t, shared, rigOptions{fault: func(w http.ResponseWriter, req *http.Request) bool {
+				q := req.URL.Query()
+				switch {
+				case q.Has("sendInitialEvents"):
+					return status(w, http.StatusUnprocessableEntity)
+				case !of(req, k) || !q.Has("limit") || q.Has("resourceVersion") || q.Get("limit") == "1":
+					return false
+				case q.Has("continue") && pages.Add(1) == 2:
+					expired.Add(1)
+					return status(w, http.StatusGone)
+				}
+				q.Set("limit", "3") // the feed's own pages would hold all there is
+				req.URL.RawQuery = q.Encode()
+				return false
+			}})
+			loadAndWalk(t, r, k)
+			if pages.Load() < 4 || expired.Load() != 1 {
+				t.Errorf("the load took %d pages and met %d times a 410: this test has shown nothing", pages.Load(), expired.Load())
+			}
+		})
+	}
+}
+
+// loadAndWalk makes listproxy load a resource that holds some objects, and asks for it in all
+// ways.
+func loadAndWalk(t *testing.T, r *rig, k kind) {
+	t.Helper()
+	ns := r.namespace(t, "load-"+k.plural+"-"+fmt.Sprint(r.proxy.PID()))
+	for i := range 10 {
+		r.create(t, k, ns, fmt.Sprintf("object-%d", i))
+	}
+	r.remove(t, k, ns, "object-5")
+	revision := r.touch(t, k, ns, "object-3", "now")
+	r.await(hitAny, k.list(""), anyVersion())
+	a := r.await(hitNotOlderThan, k.list(ns), notOlderThan(revision))
+	for _, path := range []string{k.list(""), k.list(ns)} {
+		walk(t, r, path, a.meta().ResourceVersion)
+	}
+	// And the watch goes on from there.
+	revision = r.create(t, k, ns, "later")
+	r.await(hitNotOlderThan, k.list(ns), notOlderThan(revision))
+}
+
+// walk reads all pages of a list at a revision, all from memory.
+func walk(t *testing.T, r *rig, path, revision string) {
+	t.Helper()
+	next := r.expect(hitExact, path, firstPage(revision)).meta().Continue
+	for next != "" {
+		next = r.expect(hitContinue, path, query("limit=3", "continue="+next)).meta().Continue
+	}
+}

@@ -1,0 +1,104 @@
+package feed
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"testing"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/proxyrun"
+)
+
+// atOnce is how many tests run at the same time, unless -parallel says: they mostly wait.
+const atOnce = "6"
+
+// shared is the control plane of all tests that do not stop, restart or restore theirs.
+var shared *cluster
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		if err := flag.Set("test.parallel", atOnce); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(func() int {
+		ctx := context.Background()
+		if _, err := proxyrun.Build(ctx); err != nil {
+			logLine(err.Error())
+			return 1
+		}
+		c, err := startCluster(ctx)
+		if err != nil {
+			logLine(err.Error())
+			return 1
+		}
+		defer c.Stop()
+		shared = c
+		return m.Run()
+	}())
+}
+
+func logLine(line string) { _, _ = fmt.Fprintln(os.Stderr, line) }
+
+// cluster is a control plane, and a client of its API server that goes there directly.
+type cluster struct {
+	*controlplane.ControlPlane
+	direct *client
+}
+
+// startCluster starts a control plane that knows the custom resources of these tests.
+func startCluster(ctx context.Context) (*cluster, error) {
+	cp, err := controlplane.Start(ctx, controlplane.Options{Log: logLine})
+	if err != nil {
+		return nil, err
+	}
+	c := &cluster{ControlPlane: cp}
+	if c.direct, err = newClient(cp.RESTConfig(controlplane.Admin)); err == nil {
+		err = c.defineKinds(ctx)
+	}
+	if err != nil {
+		cp.Stop()
+		return nil, err
+	}
+	return c, nil
+}
+
+// defineKinds creates the custom resources and waits until they are served.
+func (c *cluster) defineKinds(ctx context.Context) error {
+	for _, k := range customKinds {
+		if _, err := c.direct.do(ctx, http.MethodPost, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", k.definition()); err != nil {
+			return fmt.Errorf("define %s: %w", k.plural, err)
+		}
+	}
+	for _, k := range customKinds {
+		err := poll(ctx, func() error {
+			a, err := c.direct.get(ctx, k.list(""))
+			if err == nil && a.code != http.StatusOK {
+				err = errors.New(a.String())
+			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("%s are not served: %w", k.plural, err)
+		}
+	}
+	return nil
+}
+
+// ownCluster starts a control plane for one test, which may do with it what it likes.
+func ownCluster(t *testing.T) *cluster {
+	t.Helper()
+	c, err := startCluster(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Stop)
+	return c
+}

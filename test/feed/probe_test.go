@@ -1,0 +1,171 @@
+package feed
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Rule 6: a quiet resource learns how far the upstream is when somebody asks for more than its
+// feed has heard of: by one probe at a time, however many ask, and never by a limit=1 list.
+func TestProbe(t *testing.T) {
+	t.Parallel()
+	k := priorityClasses
+	var probes watched
+	r := newRig(t, shared, rigOptions{})
+	r.create(t, k, "", "quiet")
+	r.await(hitAny, k.list(""), anyVersion())
+	r.onFault(func(_ http.ResponseWriter, req *http.Request) bool {
+		if of(req, k) && isProbe(req.URL.Query()) {
+			probes.hold(req.Context())
+		}
+		return false
+	})
+	ns := r.namespace(t, "busy")
+	stop := r.busy(t, configMaps, ns)
+	defer stop()
+
+	firstPages := func(q url.Values) bool { return q.Get("limit") == "1" }
+	before := r.count(k, firstPages)
+	ahead := 0 // a heartbeat may come first now and then
+	for i := range 5 {
+		revision := r.create(t, configMaps, ns, fmt.Sprintf("other-%d", i))
+		if r.ask(k.list(""), notOlderThan(revision)).source() == fwdAhead {
+			ahead++
+		}
+		var askers sync.WaitGroup
+		for range 8 {
+			askers.Go(func() {
+				if err := r.reaches(t.Context(), k, revision); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		askers.Wait()
+		r.expect(hitNotOlderThan, k.list(""), notOlderThan(revision))
+	}
+	if ahead < 3 {
+		t.Errorf("only %d of 5 revisions were ahead of the feed", ahead)
+	}
+	if n := probes.atOnce(); n != 1 {
+		t.Errorf("%d probes at the same time, not one", n)
+	}
+	if n := r.count(k, firstPages); n != before {
+		t.Errorf("%d lists with limit=1 after the load", n-before)
+	}
+	if n := r.count(k, fullLoad); n != 1 {
+		t.Errorf("the state was loaded %d times, not once", n)
+	}
+}
+
+// reaches asks until a revision is reached, or there is a wrong answer.
+func (r *rig) reaches(ctx context.Context, k kind, revision string) error {
+	return poll(ctx, func() error {
+		a, err := r.try(k.list(""), notOlderThan(revision))
+		if err == nil && a.source() != hitNotOlderThan {
+			err = fmt.Errorf("revision %s came from %q", revision, a.source())
+		}
+		return err
+	})
+}
+
+// busy writes all the time, until stop is called.
+func (r *rig) busy(t *testing.T, k kind, namespace string) (stop func()) {
+	t.Helper()
+	r.create(t, k, namespace, "busy")
+	ctx, cancel := context.WithCancel(t.Context())
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			_, err := r.direct.do(ctx, http.MethodPatch, k.list(namespace)+"/busy",
+				fieldsOf{"metadata": fieldsOf{"annotations": fieldsOf{"touched": fmt.Sprint(i)}}})
+			if err != nil && ctx.Err() == nil {
+				t.Error(err)
+				return
+			}
+			pause(ctx, pollEvery)
+		}
+	})
+	return func() {
+		cancel()
+		writer.Wait()
+	}
+}
+
+// pause lets others work, between two steps of something that goes on.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// watched counts what is under way at the same time. What is held takes long enough for another
+// to be seen; what the feed has given up does not count.
+type watched struct {
+	mu   sync.Mutex
+	now  []context.Context
+	most int
+}
+
+func (w *watched) hold(ctx context.Context) {
+	w.mu.Lock()
+	w.now = append(w.now, ctx)
+	w.mu.Unlock()
+	pause(ctx, 10*pollEvery)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now = slices.DeleteFunc(w.now, func(other context.Context) bool { return other.Err() != nil })
+	w.most = max(w.most, len(w.now))
+	w.now = slices.DeleteFunc(w.now, func(other context.Context) bool { return other == ctx })
+}
+
+// atOnce is how many there were at the same time, at most.
+func (w *watched) atOnce() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.most
+}
+
+// Rule 6: nobody asks for more, and nothing happens to a resource: its feed finds out by itself
+// that it is still true, within the bound, however many writes there are elsewhere.
+func TestHeartbeat(t *testing.T) {
+	t.Parallel()
+	for name, busy := range map[string]bool{"writes now and then": false, "writes all the time": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := runtimeClasses
+			if busy {
+				k = limitRanges
+			}
+			r := newRig(t, shared, rigOptions{})
+			ns := r.namespace(t, "heartbeat-"+k.plural)
+			if busy {
+				defer r.busy(t, configMaps, ns)()
+			}
+			r.await(hitAny, k.list(""), anyVersion())
+			begun := time.Now()
+			r.until("three times the bound", func() error {
+				a, err := r.try(k.list(""), anyVersion())
+				if err != nil {
+					return err
+				}
+				if a.source() != hitAny {
+					return wrongError{fmt.Sprintf("%v after it was loaded, the collection is not live: %s", time.Since(begun), a.source())}
+				}
+				if time.Since(begun) < 3*parsedBound(t)+slack {
+					return fmt.Errorf("only %v have passed", time.Since(begun))
+				}
+				return nil
+			})
+			if r.count(k, isProbe) < 2 {
+				t.Error("the feed did not probe: this test has shown nothing")
+			}
+		})
+	}
+}

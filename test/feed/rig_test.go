@@ -1,0 +1,295 @@
+package feed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/hop"
+	"github.com/listproxy/listproxy/test/proxyrun"
+)
+
+// bound is the --staleness-bound of all tests, the shortest there is.
+const bound = "6s"
+
+// rig is a listproxy of its own, and the hop between it and the API server.
+type rig struct {
+	*cluster
+	t     *testing.T
+	hop   *hop.Hop
+	proxy *proxyrun.Proxy
+	// admin asks listproxy, as a user who may do everything.
+	admin *client
+
+	mu     sync.Mutex
+	seen   []request
+	fault  func(w http.ResponseWriter, r *http.Request) bool
+	line   func(r *http.Request, line []byte) ([]byte, error)
+	frozen chan struct{} // not nil while the feed is frozen
+}
+
+// request is one that the feed sent.
+type request struct {
+	path  string
+	query url.Values
+}
+
+// rigOptions say what is not as usual.
+type rigOptions struct {
+	token string // the feed's, if it is not the usual one
+	args  []string
+	fault func(w http.ResponseWriter, r *http.Request) bool
+	// cold: do not wait until listproxy is ready.
+	cold bool
+}
+
+func newRig(t *testing.T, c *cluster, o rigOptions) *rig {
+	t.Helper()
+	h, err := hop.Start(c.URL(), c.CA())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{cluster: c, t: t, hop: h, fault: o.fault}
+	h.OnRequest(r.onRequest)
+	h.OnLine(r.onLine)
+
+	own := c.RESTConfig(controlplane.Feed)
+	own.Host, own.CAData = h.URL(), h.CA()
+	if o.token != "" {
+		own.BearerToken = o.token
+	}
+	start := proxyrun.Start
+	if o.cold {
+		start = proxyrun.Launch
+	}
+	args := append([]string{"--staleness-bound", bound}, o.args...)
+	r.proxy, err = start(t.Context(), proxyrun.Options{Upstream: own, Args: args})
+	if err != nil {
+		h.Close()
+		t.Fatal(err)
+	}
+	t.Cleanup(r.end)
+	if r.admin, err = newClient(r.proxy.RESTConfig(c.RESTConfig(controlplane.Admin))); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *rig) end() {
+	r.thaw()
+	if r.t.Failed() {
+		r.t.Logf("listproxy's log:\n%s", feedLog(r.proxy.Log()))
+	}
+	if err := r.proxy.Stop(); err != nil {
+		r.t.Error(err)
+	}
+	r.hop.Close()
+}
+
+// feedLog is a log without the lines about requests, of which there are many.
+func feedLog(log string) string {
+	var kept strings.Builder
+	for line := range strings.Lines(log) {
+		if !strings.Contains(line, "msg=request ") {
+			kept.WriteString(line)
+		}
+	}
+	return kept.String()
+}
+
+// own reports whether a request is one of listproxy's own, as opposed to a caller's.
+func own(r *http.Request) bool { return strings.HasPrefix(r.UserAgent(), "listproxy/") }
+
+// of reports whether a request of the feed is about a resource.
+func of(r *http.Request, k kind) bool {
+	return own(r) && strings.HasPrefix(r.URL.Path, strings.TrimSuffix(k.list(""), k.plural)) &&
+		strings.HasSuffix(r.URL.Path, "/"+k.plural)
+}
+
+func (r *rig) onRequest(w http.ResponseWriter, req *http.Request) bool {
+	if !own(req) {
+		return false
+	}
+	r.mu.Lock()
+	r.seen = append(r.seen, request{path: req.URL.Path, query: req.URL.Query()})
+	fault := r.fault
+	r.mu.Unlock()
+	if r.held(req.Context()) != nil {
+		return true
+	}
+	return fault != nil && fault(w, req)
+}
+
+func (r *rig) onLine(req *http.Request, line []byte) ([]byte, error) {
+	if !own(req) {
+		return line, nil
+	}
+	if err := r.held(req.Context()); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	change := r.line
+	r.mu.Unlock()
+	if change == nil {
+		return line, nil
+	}
+	return change(req, line)
+}
+
+// held waits while the feed is frozen.
+func (r *rig) held(ctx context.Context) error {
+	r.mu.Lock()
+	frozen := r.frozen
+	r.mu.Unlock()
+	if frozen == nil {
+		return nil
+	}
+	select {
+	case <-frozen:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// freeze holds back all that listproxy asks for itself, and all that it would hear, with the
+// connections open. Callers' requests go on.
+func (r *rig) freeze() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.frozen == nil {
+		r.frozen = make(chan struct{})
+	}
+}
+
+func (r *rig) thaw() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.frozen != nil {
+		close(r.frozen)
+		r.frozen = nil
+	}
+}
+
+// onFault sets what may answer a request of the feed in the API server's place. nil: nothing.
+func (r *rig) onFault(f func(w http.ResponseWriter, r *http.Request) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fault = f
+}
+
+// changeLines sets what changes the lines of the feed's watches. nil: nothing.
+func (r *rig) changeLines(f func(r *http.Request, line []byte) ([]byte, error)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.line = f
+}
+
+// count says how many requests of the feed for a resource were of a sort.
+func (r *rig) count(k kind, sort func(q url.Values) bool) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for _, s := range r.seen {
+		u := &http.Request{URL: &url.URL{Path: s.path}, Header: http.Header{"User-Agent": {"listproxy/"}}}
+		if of(u, k) && sort(s.query) {
+			n++
+		}
+	}
+	return n
+}
+
+// The sorts of requests that a feed sends.
+func fullLoad(q url.Values) bool {
+	return q.Get("sendInitialEvents") == "true" || q.Get("limit") == "2000" && q.Get("continue") == ""
+}
+
+func isProbe(q url.Values) bool  { return q.Get("fieldSelector") == "metadata.name=~listproxy-probe" }
+func anyWatch(q url.Values) bool { return q.Get("watch") == "true" }
+
+// ask asks listproxy for a list and holds a 200 against the API server's own. It asks again
+// where the answer broke off or the API server could not be reached, as it is here at times.
+func (r *rig) ask(path string, q url.Values) answer {
+	r.t.Helper()
+	var a answer
+	r.until("an answer", func() (err error) {
+		a, err = r.try(path, q)
+		return err
+	})
+	return a
+}
+
+// try is ask, once.
+func (r *rig) try(path string, q url.Values) (answer, error) {
+	a, err := r.admin.get(r.t.Context(), path+"?"+q.Encode())
+	if err != nil {
+		return a, err
+	}
+	if a.code == http.StatusServiceUnavailable && strings.Contains(string(a.body), "listproxy could not") {
+		return a, errors.New(a.String())
+	}
+	return a, r.verify(r.t.Context(), path, q, a)
+}
+
+// until waits for look to have no error.
+func (r *rig) until(what string, look func() error) {
+	r.t.Helper()
+	if err := poll(r.t.Context(), look); err != nil {
+		r.t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// await asks again until the answer comes from where it should, and returns it.
+func (r *rig) await(source, path string, q url.Values) answer {
+	r.t.Helper()
+	var a answer
+	r.until("waiting for "+source, func() (err error) {
+		if a, err = r.try(path, q); err == nil && a.source() != source {
+			err = fmt.Errorf("%s?%s came from %q", path, q.Encode(), a.source())
+		}
+		return err
+	})
+	return a
+}
+
+// expect asks once: the answer must come from there.
+func (r *rig) expect(source, path string, q url.Values) answer {
+	r.t.Helper()
+	a := r.ask(path, q)
+	if a.source() != source {
+		r.t.Fatalf("%s?%s came from %q, not %q", path, q.Encode(), a.source(), source)
+	}
+	return a
+}
+
+// The values of Cache-Status.
+const (
+	hitAny          = "listproxy; hit; detail=any"
+	hitNotOlderThan = "listproxy; hit; detail=not-older-than"
+	hitExact        = "listproxy; hit; detail=exact"
+	hitContinue     = "listproxy; hit; detail=continue"
+	fwdHistory      = "listproxy; fwd=miss; detail=history"
+	fwdAhead        = "listproxy; fwd=miss; detail=ahead"
+	fwdWarming      = "listproxy; fwd=miss; detail=warming"
+	fwdStale        = "listproxy; fwd=stale; detail=stale"
+	fwdForm         = "listproxy; fwd=bypass; detail=form"
+	fwdNotPermitted = "listproxy; fwd=bypass; detail=not-permitted"
+	fwdAggregated   = "listproxy; fwd=bypass; detail=aggregated"
+)
+
+// status is a Status of the API server, as a fault.
+func status(w http.ResponseWriter, code int) bool {
+	w.Header().Set("Content-Type", "application/json")
+	if code == http.StatusTooManyRequests {
+		w.Header().Set("Retry-After", "1")
+	}
+	w.WriteHeader(code)
+	_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"made up by the test","code":%d}`, code)
+	return true
+}

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"fmt"
-	"io"
 	"log"
 	"log/slog"
 	"maps"
@@ -11,7 +10,6 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -110,13 +108,12 @@ func (f *Forwarder) target(requestURI string) *url.URL {
 }
 
 // exchange is one request on its way. Its methods are the hooks of one
-// ReverseProxy and run in its goroutine, but for Write and the reading of the
-// request's body.
+// ReverseProxy and run in its goroutine, but for Write.
 type exchange struct {
 	forwarder *Forwarder
 	w         http.ResponseWriter
-	request   *http.Request // the caller's, its body observed
-	body      *observedBody
+	request   *http.Request // the caller's
+	body      *upload
 	added     http.Header // what w's header held at the beginning
 	upgrade   string      // the protocol asked for, or ""
 	sent      bool        // the request has reached the transport
@@ -124,14 +121,11 @@ type exchange struct {
 }
 
 func newExchange(f *Forwarder, w http.ResponseWriter, r *http.Request) *exchange {
-	body := &observedBody{ReadCloser: r.Body}
-	observed := r.WithContext(r.Context()) // a copy whose body can be replaced
-	observed.Body = body
 	// 1xx answers would send these headers and then forget them.
 	added := w.Header().Clone()
 	clear(w.Header())
 	return &exchange{
-		forwarder: f, w: w, request: observed, body: body, added: added,
+		forwarder: f, w: w, request: r, body: newUpload(r.Body), added: added,
 		upgrade: upgradeProtocol(r.Header),
 	}
 }
@@ -145,6 +139,10 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	// The server fills this very map once the body has been read; the copy that
 	// ReverseProxy made would stay empty.
 	pr.Out.Trailer = pr.In.Trailer
+	if pr.Out.Body != nil {
+		pr.Out.Body, _ = x.body.reader() // nothing was read yet
+		pr.Out.GetBody = x.body.reader
+	}
 	removeCallerClaims(pr.Out.Header)
 	setForwardedFor(pr.Out.Header, pr.In.RemoteAddr)
 }
@@ -219,21 +217,6 @@ func (x *exchange) report(callersDoing bool, cause string) {
 	}
 	x.forwarder.log.Log(x.request.Context(), level, "a forwarded request ended early",
 		"method", x.request.Method, "path", x.request.URL.Path, "cause", cause)
-}
-
-// observedBody remembers whether reading the caller's body failed, to tell the
-// caller's failures from the upstream's.
-type observedBody struct {
-	io.ReadCloser
-	failed atomic.Bool
-}
-
-func (b *observedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err != nil && err != io.EOF {
-		b.failed.Store(true)
-	}
-	return n, err
 }
 
 // copyBuffers is a [httputil.BufferPool]. Its zero value is ready for use.

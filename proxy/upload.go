@@ -1,0 +1,122 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+)
+
+const (
+	// uploadKept is how much of a request's body is kept so that it can be sent again.
+	uploadKept = 256 << 10
+	// uploadChunk is how much is read at once.
+	uploadChunk = 32 << 10
+)
+
+var (
+	errUploadClosed = errors.New("the request's body is not read any further")
+	errUploadGone   = errors.New("the request's body is too long to be sent again")
+)
+
+// upload is a caller's request body on its way upstream. Two things happen to a request that
+// shares its upstream connection with others, and that a body read directly does not survive:
+//
+//   - The API server says that it closes the connection (GOAWAY; it does so after every 401)
+//     and has not looked at the request. Then the transport sends it again elsewhere, and needs
+//     the body from its beginning. The first uploadKept bytes are kept for that.
+//   - The API server answers before it has read the body. Then the transport gives up reading;
+//     but a Read that waits for the caller would hold up the end of the answer.
+//
+// So the body is read in a goroutine of its own, one chunk at a time and only when asked for,
+// and its readers can be closed while they wait.
+type upload struct {
+	body   io.Reader
+	failed atomic.Bool // reading the caller's body failed, other than by its end
+
+	mu      sync.Mutex
+	changed sync.Cond // data, err or a closed reader
+	data    []byte    // the body from offset skipped on
+	skipped int       // what is not kept any more
+	reading bool      // a chunk is being read
+	err     error     // how the body ended
+}
+
+func newUpload(body io.Reader) *upload {
+	u := &upload{body: body}
+	u.changed.L = &u.mu
+	return u
+}
+
+// reader returns the body from its beginning, if that is still kept. Only one reader is read at
+// a time, the last one.
+func (u *upload) reader() (io.ReadCloser, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.skipped > 0 {
+		return nil, errUploadGone
+	}
+	return &uploadReader{upload: u}, nil
+}
+
+// fill reads one chunk.
+func (u *upload) fill() {
+	chunk := make([]byte, uploadChunk)
+	n, err := u.body.Read(chunk)
+	if err != nil && err != io.EOF {
+		u.failed.Store(true)
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.data = append(u.data, chunk[:n]...)
+	u.err = err
+	u.reading = false
+	u.changed.Broadcast()
+}
+
+// uploadReader is one attempt to send an upload.
+type uploadReader struct {
+	upload *upload
+	offset int
+	closed bool
+}
+
+// Read implements io.Reader.
+func (r *uploadReader) Read(p []byte) (int, error) {
+	u := r.upload
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for {
+		switch {
+		case r.closed:
+			return 0, errUploadClosed
+		case r.offset < u.skipped:
+			return 0, errUploadGone
+		case r.offset < u.skipped+len(u.data):
+			n := copy(p, u.data[r.offset-u.skipped:])
+			r.offset += n
+			if r.offset > uploadKept {
+				// Too long to be sent again: what was read is let go of.
+				u.data = append(u.data[:0], u.data[r.offset-u.skipped:]...)
+				u.skipped = r.offset
+			}
+			return n, nil
+		case u.err != nil:
+			return 0, u.err
+		}
+		if !u.reading {
+			u.reading = true
+			go u.fill()
+		}
+		u.changed.Wait()
+	}
+}
+
+// Close ends a Read that waits. The body itself is the server's to close.
+func (r *uploadReader) Close() error {
+	r.upload.mu.Lock()
+	defer r.upload.mu.Unlock()
+	r.closed = true
+	r.upload.changed.Broadcast()
+	return nil
+}

@@ -1,0 +1,107 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+)
+
+func randomBytes(n int) []byte {
+	source := rand.NewChaCha8([32]byte{1})
+	b := make([]byte, n)
+	_, _ = source.Read(b)
+	return b
+}
+
+func openReader(t *testing.T, u *upload) io.ReadCloser {
+	t.Helper()
+	r, err := u.reader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestUploadIsTheBody(t *testing.T) {
+	for _, size := range []int{0, 1, uploadChunk, uploadKept, uploadKept + 1, 10 * uploadKept} {
+		want := randomBytes(size)
+		for name, body := range map[string]io.Reader{
+			"whole":    bytes.NewReader(want),
+			"halves":   iotest.HalfReader(bytes.NewReader(want)),
+			"data+EOF": iotest.DataErrReader(bytes.NewReader(want)),
+		} {
+			got, err := io.ReadAll(openReader(t, newUpload(body)))
+			if err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%s, %d bytes: got %d, %v", name, size, len(got), err)
+			}
+		}
+	}
+}
+
+// TestUploadAgain: what the API server has not looked at is sent again, from the beginning.
+func TestUploadAgain(t *testing.T) {
+	want := randomBytes(uploadKept)
+	u := newUpload(bytes.NewReader(want))
+	first := openReader(t, u)
+	if _, err := io.ReadFull(first, make([]byte, uploadKept/2)); err != nil {
+		t.Fatal(err)
+	}
+	_ = first.Close()
+	if _, err := first.Read(make([]byte, 1)); !errors.Is(err, errUploadClosed) {
+		t.Errorf("the first attempt: %v, want %v", err, errUploadClosed)
+	}
+	if got, err := io.ReadAll(openReader(t, u)); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("the second attempt: %d bytes, %v", len(got), err)
+	}
+
+	u = newUpload(bytes.NewReader(randomBytes(2 * uploadKept)))
+	if _, err := io.ReadFull(openReader(t, u), make([]byte, uploadKept+1)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := u.reader(); !errors.Is(err, errUploadGone) {
+		t.Errorf("a body that is too long: %v, want %v", err, errUploadGone)
+	}
+}
+
+// TestUploadCloseEndsAWaitingRead, and what was being read is there for the next attempt.
+func TestUploadCloseEndsAWaitingRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		body, caller := io.Pipe()
+		u := newUpload(body)
+		first := openReader(t, u)
+		ended := make(chan error)
+		go func() {
+			_, err := first.Read(make([]byte, 10))
+			ended <- err
+		}()
+		synctest.Wait()
+		_ = first.Close()
+		if err := <-ended; !errors.Is(err, errUploadClosed) {
+			t.Errorf("got %v, want %v", err, errUploadClosed)
+		}
+		go func() {
+			_, _ = caller.Write([]byte("late"))
+			_ = caller.Close()
+		}()
+		if got, err := io.ReadAll(openReader(t, u)); err != nil || string(got) != "late" {
+			t.Errorf("the next attempt: %q, %v", got, err)
+		}
+	})
+}
+
+func TestUploadFailure(t *testing.T) {
+	broken := errors.New("broken")
+	u := newUpload(io.MultiReader(bytes.NewReader([]byte("abc")), iotest.ErrReader(broken)))
+	got, err := io.ReadAll(openReader(t, u))
+	if string(got) != "abc" || !errors.Is(err, broken) || !u.failed.Load() {
+		t.Errorf("got %q, %v, failed %v", got, err, u.failed.Load())
+	}
+	u = newUpload(bytes.NewReader(nil))
+	if _, err := io.ReadAll(openReader(t, u)); err != nil || u.failed.Load() {
+		t.Errorf("an end is no failure: %v, failed %v", err, u.failed.Load())
+	}
+}

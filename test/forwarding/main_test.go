@@ -1,0 +1,221 @@
+package forwarding
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/proxyrun"
+)
+
+const (
+	// patience ends a wait for something that must come; no test passes because of it.
+	patience = 30 * time.Second
+	// pollEvery is how often a wait looks.
+	pollEvery = 20 * time.Millisecond
+
+	// longTTL is for how long the shared proxy believes a review: longer than any test, so
+	// that only what flushes decisions can make a revocation count.
+	longTTL = "10m"
+
+	nodeName = "stand-in"
+)
+
+// What all tests share.
+var (
+	cp      *controlplane.ControlPlane
+	kubelet *standIn
+	// direct is the API server itself, via is listproxy in front of it.
+	direct, via *door
+	admin       kubernetes.Interface // straight to the API server
+)
+
+func TestMain(m *testing.M) {
+	code, err := runTests(m)
+	if err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func runTests(m *testing.M) (code int, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "forwarding-")
+	if err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+
+	// One pair for both ends: it serves the stand-in, and the API server shows it there.
+	pair, ca, err := proxy.LoadOrCreateCertificate("", "", dir, nil, time.Now())
+	if err != nil {
+		return 1, err
+	}
+	log := func(line string) { _, _ = fmt.Fprintln(os.Stderr, line) }
+	cp, err = controlplane.Start(ctx, controlplane.Options{Log: log, APIServerArgs: []string{
+		"--kubelet-certificate-authority=" + ca,
+		"--kubelet-client-certificate=" + filepath.Join(dir, "tls.crt"),
+		"--kubelet-client-key=" + filepath.Join(dir, "tls.key"),
+	}})
+	if err != nil {
+		return 1, err
+	}
+	defer cp.Stop()
+
+	running, err := proxyrun.Start(ctx, proxyrun.Options{
+		Upstream: cp.RESTConfig(controlplane.Feed),
+		Args:     []string{"--review-ttl", longTTL, "--eager", "pods,configmaps"},
+	})
+	if err != nil {
+		return 1, err
+	}
+	// Also finds data races and panics.
+	defer func() { err = errors.Join(err, running.Stop(), keptSecrets(running.Log())) }()
+
+	if direct, err = newDoor(dir, "direct", cp.RESTConfig); err != nil {
+		return 1, err
+	}
+	if via, err = newDoor(dir, "via", throughProxy(running)); err != nil {
+		return 1, err
+	}
+	if admin, err = kubernetes.NewForConfig(cp.RESTConfig(controlplane.Admin)); err != nil {
+		return 1, err
+	}
+	kubelet = startStandIn(pair)
+	defer kubelet.close()
+	if err := registerNode(ctx, kubelet.port()); err != nil {
+		return 1, err
+	}
+	return m.Run(), nil
+}
+
+// keptSecrets returns an error if one of the users' tokens is in a log.
+func keptSecrets(log string) error {
+	for _, u := range controlplane.Users() {
+		if token := cp.Token(u.Name); token != "" && strings.Contains(log, token) {
+			return fmt.Errorf("the token of %s is in listproxy's log", u.Name)
+		}
+	}
+	return nil
+}
+
+// registerNode does what a kubelet does when it joins.
+func registerNode(ctx context.Context, port int32) error {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}, Status: corev1.NodeStatus{
+		Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}},
+		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: port}},
+	}}
+	created, err := admin.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	created.Status = node.Status
+	_, err = admin.CoreV1().Nodes().UpdateStatus(ctx, created, metav1.UpdateOptions{})
+	return err
+}
+
+// newNamespace makes a namespace for one run of one test.
+func newNamespace(t *testing.T) string {
+	t.Helper()
+	made, err := admin.CoreV1().Namespaces().Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "forwarding-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made.Name
+}
+
+// newPod makes a pod that runs on the stand-in's node.
+func newPod(t *testing.T, namespace, name string) {
+	t.Helper()
+	pod, err := admin.CoreV1().Pods(namespace).Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PodSpec{
+			NodeName:   nodeName,
+			Containers: []corev1.Container{{Name: "main", Image: "example.com/main", Stdin: true}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod.Status.Phase = corev1.PodRunning
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
+		Name: "main", Ready: true,
+		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+	}}
+	if _, err := admin.CoreV1().Pods(namespace).UpdateStatus(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newConfigMap makes a config map, straight, and returns its revision.
+func newConfigMap(t *testing.T, namespace, name string, data map[string]string) string {
+	t.Helper()
+	made, err := admin.CoreV1().ConfigMaps(namespace).Create(t.Context(),
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: data}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made.ResourceVersion
+}
+
+// startProxy starts a listproxy of the test's own.
+func startProxy(t *testing.T, o proxyrun.Options) *door {
+	t.Helper()
+	running, err := proxyrun.Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(running.Stop(), keptSecrets(running.Log())); err != nil {
+			t.Error(err)
+		}
+	})
+	d, err := newDoor(t.TempDir(), "own", throughProxy(running))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.close)
+	return d
+}
+
+// eventually waits until done says so.
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	ticker := time.NewTicker(pollEvery)
+	defer ticker.Stop()
+	for !done() {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("still not: %s", what)
+		case <-ticker.C:
+		}
+	}
+}
+
+// await receives from a channel that must have something to say.
+func await[T any](t *testing.T, what string, from <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-from:
+		return v
+	case <-time.After(patience):
+		t.Fatalf("still not: %s", what)
+		panic("not reached")
+	}
+}

@@ -1,0 +1,268 @@
+package forwarding
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+)
+
+// A framing says where an event ends.
+type framing func(*bufio.Reader) (string, error)
+
+func lines(r *bufio.Reader) (string, error) { return r.ReadString('\n') }
+
+// lengths is that of protobuf watches.
+func lengths(r *bufio.Reader) (string, error) {
+	var size [4]byte
+	if _, err := io.ReadFull(r, size[:]); err != nil {
+		return "", err
+	}
+	frame := make([]byte, binary.BigEndian.Uint32(size[:]))
+	_, err := io.ReadFull(r, frame)
+	return string(frame), err
+}
+
+// openWatch opens a watch through a door; next returns its next event.
+func openWatch(ctx context.Context, t *testing.T, d *door, c call, f framing) (next func() (string, error)) {
+	t.Helper()
+	res := d.send(ctx, t, c)
+	if res.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s", d.name, res.Status)
+	}
+	if d != direct {
+		wantForwarded(t, reply{cacheStatus: res.Header.Get(cacheStatus)}, "watch")
+	}
+	in := bufio.NewReader(res.Body)
+	return func() (string, error) { return f(in) }
+}
+
+// TestWatch changes an object only after the change before has come out of both watches.
+func TestWatch(t *testing.T) {
+	tests := map[string]struct {
+		header http.Header
+		path   string // instead of ?watch=true
+		framing
+	}{
+		"JSON":        {framing: lines},
+		"JSON, gzip":  {framing: lines, header: http.Header{"Accept-Encoding": {"gzip"}}},
+		"legacy path": {framing: lines, path: "/api/v1/watch/namespaces/%s/configmaps?a=b"},
+		"Table":       {framing: lines, header: accept(asTable)},
+		"metadata":    {framing: lines, header: accept("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")},
+		"protobuf":    {framing: lengths, header: accept(asProtobuf)},
+		"metadata in protobuf": {
+			framing: lengths,
+			header:  accept(asProtobuf + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"),
+		},
+	}
+	for name, test := range tests {
+		for _, proto := range []string{http1, http2} {
+			t.Run(name+" over "+proto, func(t *testing.T) {
+				t.Parallel()
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				ns := newNamespace(t)
+				c := call{proto: proto, path: "/api/v1/namespaces/" + ns + "/configmaps?watch=true", header: test.header}
+				if test.path != "" {
+					c.path = fmt.Sprintf(test.path, ns)
+				}
+				c.path += "&resourceVersion=" + newConfigMap(t, ns, "first", nil)
+				// The header comes before the first event.
+				wantNext := openWatch(ctx, t, direct, c, test.framing)
+				gotNext := openWatch(ctx, t, via, c, test.framing)
+
+				maps := admin.CoreV1().ConfigMaps(ns)
+				for i := range 8 {
+					switch {
+					case i == 0:
+						newConfigMap(t, ns, "watched", map[string]string{"size": strings.Repeat("x", 100_000)})
+					case i < 7:
+						change := fmt.Appendf(nil, `{"data":{"step":"%d"}}`, i)
+						if _, err := maps.Patch(ctx, "watched", types.MergePatchType, change, metav1.PatchOptions{}); err != nil {
+							t.Fatal(err)
+						}
+					default:
+						if err := maps.Delete(ctx, "watched", metav1.DeleteOptions{}); err != nil {
+							t.Fatal(err)
+						}
+					}
+					got, err := gotNext()
+					if err != nil {
+						t.Fatalf("event %d: %v", i, err)
+					}
+					want, err := wantNext()
+					if err != nil {
+						t.Fatal(err)
+					}
+					if test.header.Get("Accept") == asTable {
+						got, want = plainTable(got), plainTable(want)
+					}
+					if got != want {
+						t.Fatalf("event %d (-direct +via):\n%s", i, cmp.Diff(want, got))
+					}
+				}
+			})
+		}
+	}
+}
+
+// tableMoment is what of a Table may differ between two watches: the objects' age, and with which
+// event the columns are explained (kube-apiserver shares encoded events between watches).
+var tableMoment = regexp.MustCompile(`"columnDefinitions":(null|\[.*?\])|"[0-9]+s"`)
+
+func plainTable(event string) string { return tableMoment.ReplaceAllString(event, "") }
+
+// TestStreamingList compares the whole of a list that comes as a watch, up to the bookmark at its
+// end.
+func TestStreamingList(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	ns := newNamespace(t)
+	for i := range 20 {
+		newConfigMap(t, ns, fmt.Sprintf("map-%d", i), nil)
+	}
+	c := call{path: "/api/v1/namespaces/" + ns + "/configmaps?watch=true&sendInitialEvents=true" +
+		"&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"}
+	initial := func(d *door) []string {
+		var events []string
+		next := openWatch(ctx, t, d, c, lines)
+		for {
+			event, err := next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(event, metav1.InitialEventsAnnotationKey) {
+				// Its revision is that of the moment.
+				return append(events, reply{Body: event}.impersonal().Body)
+			}
+			events = append(events, event)
+		}
+	}
+	if d := cmp.Diff(initial(direct), initial(via)); d != "" {
+		t.Errorf("(-direct +via):\n%s", d)
+	}
+}
+
+// TestWatchEndedByTheAPIServer lets watches run into their own timeout, two seconds before which the
+// API server sends a bookmark, if it is not too busy.
+func TestWatchEndedByTheAPIServer(t *testing.T) {
+	for _, proto := range []string{http1, http2} {
+		t.Run(proto, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			ns := newNamespace(t)
+			c := call{proto: proto, path: "/api/v1/namespaces/" + ns +
+				"/configmaps?watch=true&timeoutSeconds=3&allowWatchBookmarks=true&resourceVersion=" + newConfigMap(t, ns, "one", nil)}
+			for bookmarked := false; !bookmarked; {
+				next := openWatch(ctx, t, via, c, lines)
+				newConfigMap(t, newNamespace(t), "other", nil) // makes a bookmark worth sending
+				event, err := next()
+				for ; err == nil; event, err = next() {
+					if !strings.HasPrefix(event, `{"type":"BOOKMARK",`) {
+						t.Errorf("instead of a bookmark: %s", event)
+					}
+					bookmarked = true
+				}
+				if !errors.Is(err, io.EOF) || event != "" {
+					t.Fatalf("instead of the end: %q, %v", event, err)
+				}
+			}
+		})
+	}
+}
+
+// TestWatchOfTheUnknown compares watches that do not begin, or end with an error at once.
+func TestWatchOfTheUnknown(t *testing.T) {
+	for name, path := range map[string]string{
+		"malformed": "/api/v1/configmaps?watch=true&resourceVersion=x",
+		"invalid":   "/api/v1/configmaps?watch=true&sendInitialEvents=true",
+		"nothing":   "/api/v1/unicorns?watch=true",
+		"forbidden": "/api/v1/secrets?watch=true",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := call{path: path}
+			if name == "forbidden" {
+				c.user = controlplane.Alice
+			}
+			same(t, c, "watch")
+		})
+	}
+}
+
+// TestWebSocketWatch watches over a websocket, which the API server offers to browsers.
+func TestWebSocketWatch(t *testing.T) {
+	ns := newNamespace(t)
+	target := "/api/v1/namespaces/" + ns + "/configmaps?watch=true&resourceVersion=" + newConfigMap(t, ns, "first", nil)
+	_, want := openWebSocket(t, direct, target)
+	header, got := openWebSocket(t, via, target)
+	wantForwarded(t, reply{cacheStatus: header.Get(cacheStatus)}, "watch")
+	for i := range 5 {
+		newConfigMap(t, ns, fmt.Sprintf("map-%d", i), nil)
+		if d := cmp.Diff(nextMessage(t, want), nextMessage(t, got)); d != "" {
+			t.Errorf("event %d (-direct +via):\n%s", i, d)
+		}
+	}
+}
+
+// openWebSocket asks a door for a websocket.
+func openWebSocket(t *testing.T, d *door, target string) (http.Header, *bufio.Reader) {
+	t.Helper()
+	base, err := url.Parse(d.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := d.dial(t)
+	_, _ = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nOrigin: %s\r\n"+
+		"Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"+
+		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", target, base.Host, cp.Token(controlplane.Admin), d.url)
+	in := bufio.NewReader(conn)
+	res, err := http.ReadResponse(in, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.StatusCode != http.StatusSwitchingProtocols || res.Header.Get("Sec-Websocket-Accept") != "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" {
+		t.Fatalf("%s: %s, %v", d.name, res.Status, res.Header)
+	}
+	return res.Header, in
+}
+
+// nextMessage reads a message from a server (RFC 6455, 5.2): whole, not masked.
+func nextMessage(t *testing.T, in *bufio.Reader) string {
+	t.Helper()
+	var head [2]byte
+	if _, err := io.ReadFull(in, head[:]); err != nil {
+		t.Fatal(err)
+	}
+	size := int64(head[1])
+	switch size {
+	case 126:
+		var long [2]byte
+		if _, err := io.ReadFull(in, long[:]); err != nil {
+			t.Fatal(err)
+		}
+		size = int64(binary.BigEndian.Uint16(long[:]))
+	case 127:
+		t.Fatal("a message of more than 64 KiB")
+	}
+	message := make([]byte, size)
+	if _, err := io.ReadFull(in, message); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%x %s", head[0], message)
+}

@@ -60,10 +60,18 @@ func checkIdentity(h http.Header) Reason {
 		return ReasonNotCanonical
 	case len(authorization) > 1:
 		return ReasonCredentials
-	case len(authorization) == 0 || strings.TrimSpace(authorization[0]) == "":
+	case len(authorization) == 0 || !isBearer(authorization[0]):
 		return ReasonAnonymous
 	}
 	return ""
+}
+
+// isBearer tells whether kube-apiserver sees a token in an Authorization header
+// (k8s.io/apiserver, authentication/request/bearertoken). To it, whoever sends
+// anything else is anonymous.
+func isBearer(authorization string) bool {
+	parts := strings.SplitN(strings.TrimSpace(authorization), " ", 3)
+	return len(parts) > 1 && strings.EqualFold(parts[0], "Bearer") && parts[1] != ""
 }
 
 // has tells whether the header occurs at all, even empty.

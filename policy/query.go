@@ -58,9 +58,10 @@ func (r *Request) setParameter(name, value string) bool {
 		}
 		r.Options.Limit = int64(limit) // #nosec G115 -- parseDecimal gives nothing above MaxInt64
 	case "timeout":
-		// The request's deadline upstream. Zero is the server's default.
+		// The request's deadline upstream; zero is the server's default. One that is about
+		// to pass is the upstream's to keep.
 		timeout, err := time.ParseDuration(value)
-		return err == nil && timeout >= 0
+		return err == nil && (timeout == 0 || timeout >= time.Second)
 	case "timeoutSeconds":
 		// Of watches; lists ignore it, but refuse what is not a number.
 		_, ok := parseDecimal(value)

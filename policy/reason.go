@@ -33,7 +33,7 @@ const (
 	ReasonPretty Reason = "pretty"
 	// ReasonImpersonation: the caller sends Impersonate-* headers of its own.
 	ReasonImpersonation Reason = "impersonation"
-	// ReasonAnonymous: there is no Authorization header.
+	// ReasonAnonymous: there is no Authorization header with a bearer token.
 	ReasonAnonymous Reason = "anonymous"
 	// ReasonCredentials: there are several Authorization headers, so it is not
 	// certain who the caller is.

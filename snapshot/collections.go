@@ -126,7 +126,7 @@ func (c *Collections) start(r Resource, delay time.Duration) (*Collection, Absen
 	if _, quarantined := c.quarantine[r.GroupResource()]; quarantined {
 		return nil, Schema
 	}
-	if len(c.all) >= maxCollections || c.budget.full() {
+	if len(c.all) >= maxCollections || c.budget.crowded() {
 		return nil, Memory
 	}
 	ctx, stop := context.WithCancel(c.ctx)
@@ -222,14 +222,14 @@ func (c *Collections) endIdle(now time.Time) {
 // collection goes that was not asked for the longest. What still does not fit is refused where
 // it comes in.
 func (c *Collections) makeRoom(now time.Time) {
-	if c.budget.limit == 0 || c.budget.used.Load() < c.budget.limit/10*9 {
+	if !c.budget.crowded() {
 		return
 	}
 	all := c.list()
 	for _, r := range all {
 		r.shorten()
 	}
-	if c.budget.used.Load() < c.budget.limit/10*9 {
+	if !c.budget.crowded() {
 		return
 	}
 	all = slices.DeleteFunc(all, func(r *running) bool { return c.isKept(r) || r.idle(now) < rested })

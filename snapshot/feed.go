@@ -3,12 +3,12 @@ package snapshot
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
-	"net/url"
-	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/util/wait"
 )
@@ -28,6 +28,8 @@ type feed struct {
 	log   *slog.Logger
 	// refusals is how long to wait after the next 403.
 	refusals wait.Backoff
+	// asked is when a probe was last made because somebody waits.
+	asked time.Time
 }
 
 const (
@@ -42,8 +44,6 @@ const (
 	// refusalGrace is how long a watch that was permitted is tried again after a 403: an API
 	// server that has just started refuses everybody until it has read its roles.
 	refusalGrace = 15 * time.Second
-	// demandPause is the least time between two probes because somebody waits.
-	demandPause = 500 * time.Millisecond
 )
 
 // errObject is the first object of a collection whose item form could not be learned while it
@@ -137,202 +137,6 @@ func (f *feed) session(ctx context.Context) error {
 	return f.follow(ctx, frame, loaded.stream)
 }
 
-// follow keeps the span live: it reads the stream, and resumes it in place when it ends. It
-// returns only when the span cannot go on.
-func (f *feed) follow(ctx context.Context, frame *Frame, s *stream) error {
-	backoff := resumeBackoff()
-	var refused time.Time // since when the upstream has said 403
-	for {
-		if s != nil {
-			begun := time.Now()
-			behind, err := f.drain(ctx, frame, s)
-			s.stop()
-			if err != nil {
-				return err
-			}
-			if behind {
-				s, err = f.watch(ctx, shortWatch)
-				if err == nil {
-					continue
-				}
-			}
-			if time.Since(begun) > time.Second {
-				backoff = resumeBackoff()
-			}
-		}
-		var err error
-		s, err = f.resume(ctx)
-		if err == nil {
-			f.collection.counters.resumes.Add(1)
-			refused = time.Time{}
-			continue
-		}
-		if !answered(err, http.StatusForbidden) {
-			refused = time.Time{}
-		} else if refused.IsZero() {
-			refused = time.Now()
-		}
-		if lost(err) || ctx.Err() != nil || !refused.IsZero() && time.Since(refused) > refusalGrace {
-			return err
-		}
-		pause := backoff.Step()
-		f.log.Info("watch not resumed yet", "error", err, "retry", pause.Round(time.Millisecond))
-		if !sleep(ctx, pause) {
-			return ctx.Err()
-		}
-	}
-}
-
-// lost reports whether an error ends the span at once: the history is gone upstream, or there
-// is doubt. After all other errors the watch is resumed in place.
-func lost(err error) bool {
-	var contradiction poisonError
-	var back wentBackError
-	return errors.As(err, &contradiction) || errors.As(err, &back) ||
-		errors.Is(err, errObject) || errors.Is(err, errFull) ||
-		answered(err, http.StatusGone, http.StatusNotFound)
-}
-
-// resume opens a watch where the live span ends. Before, it asks the upstream how far it is: a
-// watch from a revision of the future would be silent and tell nothing.
-func (f *feed) resume(ctx context.Context) (*stream, error) {
-	if _, err := f.ask(ctx); err != nil {
-		return nil, err
-	}
-	return f.watch(ctx, watchTimeout+rand.N(watchTimeout))
-}
-
-// watch opens a watch where the live span ends.
-func (f *feed) watch(ctx context.Context, timeout time.Duration) (*stream, error) {
-	from, first := f.collection.seam()
-	s, err := f.source.watch(ctx, "", url.Values{
-		"resourceVersion":     {strconv.FormatUint(from, 10)},
-		"allowWatchBookmarks": {"true"},
-	}, timeout)
-	if err != nil {
-		return nil, err
-	}
-	s.from, s.first = from, first
-	return s, nil
-}
-
-// ask reads the upstream's current revision and holds it against the floor. It reports whether
-// the span covers that revision already.
-func (f *feed) ask(ctx context.Context) (covered bool, err error) {
-	floor := f.collection.floor()
-	ctx, cancel := context.WithTimeout(ctx, f.collection.limits.Silence/6)
-	defer cancel()
-	f.collection.counters.probes.Add(1)
-	_, rev, err := f.source.probe(ctx)
-	if err != nil {
-		return false, err
-	}
-	return f.collection.observe(rev, floor)
-}
-
-// drain applies what the stream delivers until it ends. It reports behind when the upstream is
-// further than the stream has told: then a short watch from the same place brings a bookmark
-// within seconds. The error is not nil only if the span is lost.
-func (f *feed) drain(ctx context.Context, frame *Frame, s *stream) (behind bool, err error) {
-	heartbeat := f.collection.limits.Silence / 2
-	// Reopening a watch is no sign of life.
-	silence := time.NewTimer(heartbeat - time.Since(f.collection.view.Load().heard))
-	defer silence.Stop()
-	p := prober{ask: f.ask}
-	defer p.stop()
-	for {
-		select {
-		case ev, ok := <-s.events:
-			if !ok {
-				if lost(s.err) {
-					return false, s.err
-				}
-				f.log.Debug("watch ended", "error", s.err)
-				return false, nil
-			}
-			silence.Reset(heartbeat)
-			if err := f.take(frame, s, ev); err != nil {
-				return false, err
-			}
-		case <-f.collection.demand:
-			if time.Since(p.begun) >= demandPause {
-				p.start(ctx)
-			}
-		case <-silence.C:
-			silence.Reset(heartbeat)
-			p.start(ctx)
-		case a := <-p.answers:
-			p.answers = nil
-			switch {
-			case lost(a.err):
-				return false, a.err
-			case a.err != nil:
-				f.log.Info("probe failed, the watch is resumed", "error", a.err)
-				return false, nil // it may be as dead as the probe
-			case !a.covered && s.timeout > shortWatch:
-				return true, nil
-			}
-		case <-ctx.Done():
-			return false, ctx.Err()
-		}
-	}
-}
-
-// prober runs one probe at a time beside the reading of a stream.
-type prober struct {
-	ask     func(context.Context) (bool, error)
-	begun   time.Time
-	answers chan probed // nil while no probe is under way
-	cancel  context.CancelFunc
-}
-
-type probed struct {
-	covered bool
-	err     error
-}
-
-func (p *prober) start(ctx context.Context) {
-	if p.answers != nil {
-		return
-	}
-	p.begun = time.Now()
-	ctx, p.cancel = context.WithCancel(ctx)
-	out := make(chan probed, 1)
-	p.answers = out
-	go func() {
-		covered, err := p.ask(ctx)
-		out <- probed{covered, err}
-	}()
-}
-
-// stop waits for the probe under way, so that none speaks for a time that is over.
-func (p *prober) stop() {
-	if p.cancel != nil {
-		p.cancel()
-	}
-	if p.answers != nil {
-		<-p.answers
-	}
-}
-
-// take applies one event.
-func (f *feed) take(frame *Frame, s *stream, ev event) error {
-	if was, err := s.meet(ev); was || err != nil {
-		return err
-	}
-	if ev.kind == "BOOKMARK" {
-		if rev := ev.meta.revision; s.from <= rev && rev < f.collection.view.Load().to() {
-			return nil // another API server, which is not as far yet
-		}
-		return f.collection.progress(ev.meta.revision)
-	}
-	ch, err := f.change(frame, ev)
-	if err != nil {
-		return err
-	}
-	return f.collection.apply(ch)
-}
-
 // change makes what the collection takes of an event.
 func (f *feed) change(frame *Frame, ev event) (change, error) {
 	form := frame.item
@@ -369,6 +173,11 @@ func (f *feed) change(frame *Frame, ev event) (change, error) {
 func (f *feed) key(m objectMeta) (string, error) {
 	if m.name == "" || (m.namespace != "") != f.source.resource.Namespaced {
 		return "", poison("an object without a usable name")
+	}
+	// Names of RBAC objects may hold any bytes, and JSON has U+FFFD for those that are not
+	// UTF-8: neither the order of such keys nor their tokens could be right.
+	if strings.ContainsRune(m.name, utf8.RuneError) || strings.ContainsRune(m.namespace, utf8.RuneError) {
+		return "", fmt.Errorf("%w: an object's name is not UTF-8", errForm)
 	}
 	return joinKey(m.namespace, m.name), nil
 }

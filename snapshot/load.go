@@ -47,7 +47,7 @@ func (l *loaded) add(o, old *Object, b *budget) error {
 	}
 	l.size += size
 	b.add(size)
-	if b.full() {
+	if b.crowded() { // what is there already must not be the one to go
 		return errFull
 	}
 	return nil
@@ -91,6 +91,8 @@ func (f *feed) learn(ctx context.Context) (*Frame, error) {
 
 // sameInWatch returns an object of a list as a watch sends it, or nil if it has changed since.
 func (f *feed) sameInWatch(ctx context.Context, item []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, seamTimeout)
+	defer cancel()
 	m, err := parseMeta(item)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errForm, err)

@@ -62,7 +62,7 @@ func liveRandomly(t *testing.T, seed uint64, history time.Duration) {
 		if there {
 			kind = modified
 		}
-		return change{kind: kind, key: key, revision: m.head, object: &Object{Key: key, Revision: m.head, Bytes: make([]byte, rnd.IntN(50))}}, true
+		return change{kind: kind, key: key, revision: m.head, object: &Object{Key: key, Revision: m.head, Bytes: make([]byte, m.head%50)}}, true
 	}
 	cover := func(from, to uint64) {
 		for rev := from; rev <= to; rev++ {
@@ -103,7 +103,7 @@ func liveRandomly(t *testing.T, seed uint64, history time.Duration) {
 			if !live {
 				state, size := newTree(), int64(0)
 				for key, rev := range m.now {
-					o := &Object{Key: key, Revision: rev, Bytes: make([]byte, 10)}
+					o := &Object{Key: key, Revision: rev, Bytes: make([]byte, rev%50)}
 					state.set(o)
 					size += o.size()
 				}

@@ -1,35 +1,76 @@
 package snapshot
 
-// seam is the newest change that the live span knows. A watch that goes on from the span is
-// opened one revision before it, so that the upstream must begin by telling it again: that
-// proves that both have the same past. (A watch from the span's end proves nothing, if etcd was
-// restored from an older state and written to until its revision had passed ours.) The change
-// is the newest one of the resource, so an upstream that can go on from the span still has it.
+import (
+	"bytes"
+	"context"
+	"errors"
+	"time"
+)
+
+// seam is the newest change that the live span knows: the last event, or else the newest object
+// of the state that opened it. After the connection was in doubt, the watch that goes on from
+// the span is opened one revision before it, so that the upstream must begin by telling it
+// again: that proves that both have the same past. A watch from the span's end proves nothing,
+// if etcd was restored from an older state and written to until its revision had passed ours.
 type seam struct {
 	revision uint64
 	key      string
+	object   *Object // nil for a deletion
 }
 
-// seam says where a watch that goes on from the live span begins, and what must come first; the
-// zero seam is nothing.
-func (c *Collection) seam() (from uint64, first seam) {
+// seamTimeout is how long a resumed watch may take to begin.
+const seamTimeout = 10 * time.Second
+
+// errUnproven ends a span that cannot show that the upstream still has the same past.
+var errUnproven = errors.New("nothing is known by which the upstream's past could be recognised: the state is loaded anew")
+
+// seamOf is the seam of a state that was loaded as a whole; the zero seam if it is empty.
+func seamOf(state tree) seam {
+	var newest *Object
+	state.ascend("", "", func(o *Object) bool {
+		if newest == nil || o.Revision > newest.Revision {
+			newest = o
+		}
+		return true
+	})
+	if newest == nil {
+		return seam{}
+	}
+	return seam{revision: newest.Revision, key: newest.Key, object: newest}
+}
+
+// seam returns the newest change of the live span.
+func (c *Collection) seam() seam {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.last.revision == 0 {
-		return c.view.Load().to(), seam{}
-	}
-	return c.last.revision - 1, c.last
+	return c.last
 }
 
-// meet takes an event of a resumed stream and reports whether it was the seam, or is to be
-// applied.
-func (s *stream) meet(ev event) (was bool, err error) {
-	if s.first == (seam{}) {
-		return false, nil
+// meet waits for the first event of a resumed stream, which must be the seam to the last byte.
+func (f *feed) meet(ctx context.Context, frame *Frame, s *stream, want seam) error {
+	timer := time.NewTimer(seamTimeout)
+	defer timer.Stop()
+	select {
+	case ev, ok := <-s.events:
+		if !ok {
+			return s.err
+		}
+		other := poison("a resumed watch does not begin with the change at revision %d: the upstream has another past", want.revision)
+		if ev.kind == "BOOKMARK" {
+			return other
+		}
+		got, err := f.change(frame, ev)
+		if err != nil {
+			return err
+		}
+		if got.revision != want.revision || got.key != want.key || (got.object == nil) != (want.object == nil) ||
+			got.object != nil && !bytes.Equal(got.object.Bytes, want.object.Bytes) {
+			return other
+		}
+		return nil
+	case <-timer.C:
+		return errors.New("a resumed watch does not begin")
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	if got := (seam{ev.meta.revision, joinKey(ev.meta.namespace, ev.meta.name)}); ev.kind == "BOOKMARK" || got != s.first {
-		return false, poison("a resumed watch does not begin with the change at revision %d: the upstream has another past", s.first.revision)
-	}
-	s.first = seam{}
-	return true, nil
 }

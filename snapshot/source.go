@@ -29,7 +29,7 @@ type Resource struct {
 const JSON = "application/json"
 
 func (r Resource) String() string {
-	return fmt.Sprintf("%s (%s)", r.GroupVersionResource.GroupResource(), r.Accept)
+	return fmt.Sprintf("%s.%s.%s (%s)", r.Resource, r.Version, r.Group, r.Accept)
 }
 
 // path of the resource, whole or in one namespace.

@@ -34,9 +34,8 @@ type stream struct {
 	cancel context.CancelFunc
 	// timeout is how long the upstream was asked to keep the stream.
 	timeout time.Duration
-	// from is the revision that the stream begins after, first what it must begin with.
-	from  uint64
-	first seam
+	// from is the revision that the stream begins after.
+	from uint64
 }
 
 // errEnded is a stream that ended as streams do: at its timeout, or cut.
@@ -90,6 +89,9 @@ func readLine(in *bufio.Reader, buf []byte) ([]byte, error) {
 			return buf, nil
 		}
 		if !errors.Is(err, bufio.ErrBufferFull) {
+			if err == io.EOF && len(buf) > 0 {
+				err = io.ErrUnexpectedEOF
+			}
 			return buf, fmt.Errorf("%w: %w", errEnded, err)
 		}
 		if len(buf) > maxEvent {

@@ -126,3 +126,6 @@ func (b *budget) add(bytes int64) { b.used.Add(bytes) }
 
 // full reports whether the bound is exceeded.
 func (b *budget) full() bool { return b.limit > 0 && b.used.Load() > b.limit }
+
+// crowded reports whether less than a tenth of the bound is free.
+func (b *budget) crowded() bool { return b.limit > 0 && b.used.Load() > b.limit/10*9 }

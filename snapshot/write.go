@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -80,7 +81,7 @@ func (c *Collection) open(state tree, size int64, rev uint64, frame *Frame) {
 	}
 	now := time.Now()
 	c.highest = max(c.highest, rev)
-	c.last = seam{}
+	c.last = seamOf(state)
 	c.versions.ReplaceOrInsert(&version{revision: rev, tree: state})
 	c.marks = append(c.marks, mark{at: now, revision: rev})
 	c.accounts = append(c.accounts, size)
@@ -94,15 +95,16 @@ func (c *Collection) open(state tree, size int64, rev uint64, frame *Frame) {
 }
 
 // agrees reports whether a state can follow the state before, of revision to: an object that
-// was last changed at or before to must have been there then, unchanged. If one was not, the
-// storage has another past than the one that is kept. (So an etcd that was restored from an
-// older state gives itself away, even if it was written to until its revision passed ours.)
+// was last changed at or before to must have been there then, in the same bytes. If one was
+// not, the storage has another past than the one that is kept (an etcd that was restored from
+// an older state and written to until its revision passed ours), or the upstream writes the
+// same objects differently now (another schema, another version).
 func agrees(before tree, to uint64, state tree) bool {
 	ok := true
 	state.ascend("", "", func(o *Object) bool {
 		if o.Revision <= to {
 			was, found := before.get(o.Key)
-			ok = found && was.Revision == o.Revision
+			ok = found && was.Revision == o.Revision && bytes.Equal(was.Bytes, o.Bytes)
 		}
 		return ok
 	})
@@ -136,7 +138,7 @@ func (c *Collection) apply(ch change) error {
 	c.versions.ReplaceOrInsert(next)
 	c.accountLocked(len(c.accounts)-1, size)
 	c.counters.events.Add(1)
-	c.last = seam{revision: ch.revision, key: ch.key}
+	c.last = seam{revision: ch.revision, key: ch.key, object: ch.object}
 	c.advanceLocked(v, ch.revision, state)
 	if c.budget.full() {
 		c.shortenLocked()
@@ -180,21 +182,29 @@ func (c *Collection) floor() uint64 {
 }
 
 // observe takes in the revision that a read of the upstream gave, and the floor from before
-// that read. It reports whether the live span covers the revision already; then the read was
-// a sign of life.
-func (c *Collection) observe(rev, floor uint64) (covered bool, err error) {
+// that read.
+func (c *Collection) observe(rev, floor uint64) error {
 	if rev < floor {
-		return false, wentBackError{highest: floor, now: rev}
+		return wentBackError{highest: floor, now: rev}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.highest = max(c.highest, rev)
+	return nil
+}
+
+// covers reports whether the live span has reached a revision that a read of the upstream gave.
+// If so, the read was a sign of life. The caller follows a stream that it knows to belong to
+// the span.
+func (c *Collection) covers(rev uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	v := c.view.Load()
 	if v.absence != Known || v.to() < rev {
-		return false, nil
+		return false
 	}
 	c.advanceLocked(v, v.to(), v.newest)
-	return true, nil
+	return true
 }
 
 // close ends the live span, if there is one, and says why there is no newest state. What is

@@ -52,7 +52,7 @@ func TestRevisionsThatGoBack(t *testing.T) {
 	if err := c.progress(9); !errors.As(err, &back) {
 		t.Errorf("a bookmark before the span's end: got %v", err)
 	}
-	if _, err := c.observe(9, c.floor()); !errors.As(err, &back) {
+	if err := c.observe(9, c.floor()); !errors.As(err, &back) {
 		t.Errorf("a read below the floor: got %v", err)
 	}
 	floor := c.floor()
@@ -60,11 +60,11 @@ func TestRevisionsThatGoBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The stream may pass a read that is under way; that is no step back.
-	if covered, err := c.observe(15, floor); err != nil || !covered {
-		t.Errorf("a read that the stream has passed: covered %v, %v", covered, err)
+	if err := c.observe(15, floor); err != nil || !c.covers(15) {
+		t.Errorf("a read that the stream has passed: %v", err)
 	}
-	if covered, err := c.observe(25, c.floor()); err != nil || covered {
-		t.Errorf("a read ahead of the stream: covered %v, %v", covered, err)
+	if err := c.observe(25, c.floor()); err != nil || c.covers(25) {
+		t.Errorf("a read ahead of the stream: %v", err)
 	}
 	if got := c.floor(); got != 25 {
 		t.Errorf("the floor is %d, want what was read, 25", got)
@@ -83,6 +83,7 @@ func TestAnotherPast(t *testing.T) {
 		{"changed since", &Object{Key: "ns/a", Revision: 13}, true},
 		{"another one since", &Object{Key: "ns/b", Revision: 13}, true},
 		{"changed at another revision in the past", &Object{Key: "ns/a", Revision: 9}, false},
+		{"the same revision in other bytes", &Object{Key: "ns/a", Revision: 10, Bytes: []byte("{}")}, false},
 		{"another one in the past", &Object{Key: "ns/b", Revision: 8}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -118,8 +119,8 @@ func TestSilenceEndsTheNewestStateButNotHistory(t *testing.T) {
 		if _, absence := c.Exact(t.Context(), 10); absence != Known {
 			t.Errorf("an exact revision: %q", absence)
 		}
-		if covered, err := c.observe(10, c.floor()); err != nil || !covered {
-			t.Fatalf("a probe that finds nothing new: covered %v, %v", covered, err)
+		if !c.covers(10) {
+			t.Fatal("a probe finds nothing new, and that is no sign of life")
 		}
 		if _, absence := c.Latest(t.Context(), 0); absence != Known {
 			t.Errorf("after a probe: %q", absence)

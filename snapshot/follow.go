@@ -1,0 +1,226 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+const (
+	// aMoment is how long a stream lasts that was worth opening. One that ends sooner is not
+	// opened again without a pause.
+	aMoment = time.Second
+	// bookmarkEvery is the time in which kube-apiserver sends a bookmark on every watch whose
+	// revision has moved (storage/cacher: once a minute, and some jitter).
+	bookmarkEvery = 65 * time.Second
+	// demandPause is the least time between two probes because somebody waits.
+	demandPause = 500 * time.Millisecond
+)
+
+// ending is how the reading of a stream came to its end.
+type ending int
+
+const (
+	ended  ending = iota // at its timeout, in order
+	broken               // otherwise: whoever answers next may be another upstream
+	behind               // by us: the upstream is further than the stream has told
+)
+
+// follow keeps the span live: it reads the stream, and resumes it in place when it ends. It
+// returns only when the span cannot go on.
+func (f *feed) follow(ctx context.Context, frame *Frame, s *stream) error {
+	retry := resumeBackoff()
+	for {
+		begun := time.Now()
+		how, err := f.drain(ctx, frame, s)
+		s.stop()
+		if err != nil {
+			return err
+		}
+		if time.Since(begun) >= aMoment {
+			retry = resumeBackoff()
+		} else if how != behind && !sleep(ctx, retry.Step()) {
+			return ctx.Err()
+		}
+		if s, err = f.resume(ctx, frame, how, &retry); err != nil {
+			return err
+		}
+	}
+}
+
+// resume opens a watch that goes on from the live span, and tries until it has one or the span
+// is lost.
+func (f *feed) resume(ctx context.Context, frame *Frame, how ending, retry *wait.Backoff) (*stream, error) {
+	var refused time.Time // since when the upstream has said 403
+	for {
+		s, err := f.reopen(ctx, frame, how)
+		if err == nil {
+			return s, nil
+		}
+		how = broken
+		if !answered(err, http.StatusForbidden) {
+			refused = time.Time{}
+		} else if refused.IsZero() {
+			refused = time.Now()
+		}
+		if lost(err) || ctx.Err() != nil || !refused.IsZero() && time.Since(refused) > refusalGrace {
+			return nil, err
+		}
+		pause := retry.Step()
+		f.log.Info("watch not resumed yet", "error", err, "retry", pause.Round(time.Millisecond))
+		if !sleep(ctx, pause) {
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// lost reports whether an error ends the span at once: the history is gone upstream, or there
+// is doubt. After all other errors the watch is resumed in place.
+func lost(err error) bool {
+	var contradiction poisonError
+	var back wentBackError
+	return errors.As(err, &contradiction) || errors.As(err, &back) ||
+		errors.Is(err, errObject) || errors.Is(err, errForm) || errors.Is(err, errFull) || errors.Is(err, errUnproven) ||
+		answered(err, http.StatusGone, http.StatusNotFound)
+}
+
+// reopen opens a watch that goes on from the live span. Where the connection was in doubt it
+// asks the upstream first how far it is, since a watch from a revision of the future is silent
+// and tells nothing; and the watch must begin with the seam.
+func (f *feed) reopen(ctx context.Context, frame *Frame, how ending) (*stream, error) {
+	from, timeout := f.collection.view.Load().to(), watchTimeout+rand.N(watchTimeout)
+	var first seam
+	switch how {
+	case behind:
+		timeout = shortWatch
+	case broken:
+		if _, err := f.probe(ctx); err != nil {
+			return nil, err
+		}
+		first = f.collection.seam()
+		if first.revision == 0 {
+			return nil, errUnproven
+		}
+		from = first.revision - 1
+	}
+	s, err := f.source.watch(ctx, "", url.Values{
+		"resourceVersion":     {strconv.FormatUint(from, 10)},
+		"allowWatchBookmarks": {"true"},
+	}, timeout)
+	if err != nil {
+		return nil, err
+	}
+	s.from = from
+	if how == broken {
+		if err := f.meet(ctx, frame, s, first); err != nil {
+			s.stop()
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// probe reads the upstream's current revision and holds it against the floor.
+func (f *feed) probe(ctx context.Context) (uint64, error) {
+	floor := f.collection.floor()
+	ctx, cancel := context.WithTimeout(ctx, f.collection.limits.Silence/6)
+	defer cancel()
+	_, rev, err := f.source.probe(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return rev, f.collection.observe(rev, floor)
+}
+
+// drain applies what the stream delivers, until it ends or has to be left. The error is not nil
+// only if the span is lost.
+//
+// Where nothing is heard, two things are tried. A probe alone makes the upstream's watch cache
+// ask etcd how far it is, so that the next of its bookmarks says so; and if nothing has changed
+// anywhere it is a sign of life by itself. If that bookmark would come too late, or somebody
+// waits, the stream is left for a short watch, which brings one within seconds.
+func (f *feed) drain(ctx context.Context, frame *Frame, s *stream) (ending, error) {
+	limit := f.collection.limits.Silence
+	probeAfter, leaveAfter := limit/3, limit/2
+	if patient := limit - 20*time.Second; patient > bookmarkEvery {
+		leaveAfter = patient
+	}
+	// Reopening a watch is no sign of life.
+	silent := func() time.Duration { return time.Since(f.collection.view.Load().heard) }
+	silence := time.NewTimer(probeAfter - silent())
+	defer silence.Stop()
+	p := prober{probe: f.probe}
+	defer p.stop()
+	leave := false // if the probe under way says that we are behind
+	for {
+		select {
+		case ev, ok := <-s.events:
+			if !ok {
+				return f.endOf(s)
+			}
+			silence.Reset(probeAfter)
+			if err := f.take(frame, s, ev); err != nil {
+				return broken, err
+			}
+		case <-f.collection.demand:
+			if time.Since(f.asked) >= demandPause {
+				f.asked = time.Now()
+				leave = true
+				p.start(ctx)
+			}
+		case <-silence.C:
+			leave = leave || silent() >= leaveAfter
+			silence.Reset(max(leaveAfter-silent(), limit/12))
+			p.start(ctx)
+		case a := <-p.answers:
+			p.answers = nil
+			switch {
+			case lost(a.err):
+				return broken, a.err
+			case a.err != nil:
+				f.log.Info("probe failed, the watch is resumed", "error", a.err)
+				return broken, nil // it may be as dead as the probe
+			case f.collection.covers(a.revision):
+				leave = false
+			case leave && s.timeout > shortWatch:
+				return behind, nil
+			}
+		case <-ctx.Done():
+			return broken, ctx.Err()
+		}
+	}
+}
+
+// endOf says how a stream ended.
+func (f *feed) endOf(s *stream) (ending, error) {
+	if lost(s.err) {
+		return broken, s.err
+	}
+	f.log.Debug("watch ended", "error", s.err)
+	if errors.Is(s.err, errEnded) && errors.Is(s.err, io.EOF) {
+		return ended, nil
+	}
+	return broken, nil
+}
+
+// take applies one event.
+func (f *feed) take(frame *Frame, s *stream, ev event) error {
+	if ev.kind == "BOOKMARK" {
+		if rev := ev.meta.revision; s.from <= rev && rev < f.collection.view.Load().to() {
+			return nil // another API server, which is not as far yet
+		}
+		return f.collection.progress(ev.meta.revision)
+	}
+	ch, err := f.change(frame, ev)
+	if err != nil {
+		return err
+	}
+	return f.collection.apply(ch)
+}

@@ -72,8 +72,8 @@ const (
 	ReasonHistory Reason = "history"
 	// ReasonMemory: the configured bound on memory leaves no room.
 	ReasonMemory Reason = "memory"
-	// ReasonSchema: the resource's definition changed a moment ago; bytes of the old
-	// schema may still be about.
+	// ReasonSchema: the custom resource's definition changed a moment ago, and bytes of
+	// the old schema may still be about; or a change would not be heard of now.
 	ReasonSchema Reason = "schema"
 	// ReasonStopped: the collection was stopped.
 	ReasonStopped Reason = "stopped"

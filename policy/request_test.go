@@ -222,6 +222,8 @@ func TestParseForwards(t *testing.T) {
 			get("/api/v1/pods?timeout=5", alice),
 			get("/api/v1/pods?timeout=-1s", alice),
 			get("/api/v1/pods?timeout=soon", alice),
+			get("/api/v1/pods?timeout=1ns", alice),
+			get("/api/v1/pods?timeout=999ms", alice),
 			get("/api/v1/pods?timeoutSeconds=", alice),
 			get("/api/v1/pods?timeoutSeconds=-1", alice),
 			get("/api/v1/pods?timeoutSeconds=1.5", alice),
@@ -258,6 +260,9 @@ func TestParseForwards(t *testing.T) {
 			get("/api/v1/pods"),
 			get("/api/v1/pods", "Authorization:\r\n"),
 			get("/api/v1/pods", "Authorization: \t\r\n"),
+			get("/api/v1/pods", "Authorization: Basic YTpi\r\n"),
+			get("/api/v1/pods", "Authorization: Bearer\r\n"),
+			get("/api/v1/pods", "Authorization: Bearer  x\r\n"),
 		},
 		ReasonCredentials: {
 			get("/api/v1/pods", alice, alice),

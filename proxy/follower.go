@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -95,4 +96,39 @@ func metadataListWatch(objects metadata.Getter) *cache.ListWatch {
 			return objects.Watch(ctx, options)
 		},
 	}
+}
+
+// endTeller is a watch that tells when it has ended.
+type endTeller struct {
+	watch.Interface
+	events  chan watch.Event
+	stopped chan struct{}
+	stop    sync.Once
+}
+
+// tellEnd returns the watch w, which calls ended when it has ended: the Reflector does not say
+// so before it has opened the next one.
+func tellEnd(w watch.Interface, ended func()) watch.Interface {
+	e := &endTeller{Interface: w, events: make(chan watch.Event), stopped: make(chan struct{})}
+	go func() {
+		defer close(e.events)
+		defer ended()
+		for event := range w.ResultChan() {
+			select {
+			case e.events <- event:
+			case <-e.stopped:
+				return
+			}
+		}
+	}()
+	return e
+}
+
+// ResultChan implements watch.Interface.
+func (e *endTeller) ResultChan() <-chan watch.Event { return e.events }
+
+// Stop implements watch.Interface.
+func (e *endTeller) Stop() {
+	e.stop.Do(func() { close(e.stopped) })
+	e.Interface.Stop()
 }

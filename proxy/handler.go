@@ -19,6 +19,7 @@ import (
 type Handler struct {
 	Forward     http.Handler
 	Catalog     *Catalog
+	Schemas     *Schemas
 	Identifier  *Identifier
 	Reviewer    *Reviewer
 	Collections *snapshot.Collections
@@ -69,6 +70,9 @@ func (h *Handler) answer(r *http.Request) (policy.Request, answer, policy.Reason
 	if !policy.CachedByDefault(list.Group, list.Resource) {
 		return list, answer{}, policy.ReasonNotCached
 	}
+	if !h.Schemas.Ready() {
+		return list, answer{}, policy.ReasonWarming
+	}
 	entry, reason := h.Catalog.Lookup(r.Context(), list.Group, list.Version, list.Resource)
 	if reason != "" {
 		return list, answer{}, reason
@@ -81,6 +85,13 @@ func (h *Handler) answer(r *http.Request) (policy.Request, answer, policy.Reason
 	}
 	snap, reason := h.snapshot(r, list, entry, decision)
 	if reason != "" {
+		return list, answer{}, reason
+	}
+	// What was true before may have ended on the way here.
+	if snap.Frame.Custom() && !h.Schemas.Vouch() {
+		return list, answer{}, policy.ReasonSchema
+	}
+	if _, reason := h.Catalog.Lookup(r.Context(), list.Group, list.Version, list.Resource); reason != "" {
 		return list, answer{}, reason
 	}
 	return list, answer{

@@ -2,50 +2,122 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 )
 
-// WatchSchemas calls changed whenever the definition of a custom resource appeared, changed or
-// went. After that the upstream may write the same objects in other bytes, without any event
-// about them; and for a moment its old watches go on with the old schema. It asks for metadata
-// only: a change of a CustomResourceDefinition's spec shows as another generation. It runs until
-// ctx ends; the error is about cfg. changed may be called from several goroutines.
-func WatchSchemas(ctx context.Context, cfg *rest.Config, changed func(schema.GroupResource), log *slog.Logger) error {
+var errStreamEnded = errors.New("the stream ended")
+
+// schemaSettle is how long after a (re)opened stream what it missed may still be on its way.
+const schemaSettle = time.Second
+
+// Schemas follows the definitions of custom resources. After one changed the upstream may write
+// the same objects in other bytes, without any event about them; and for a moment its old
+// watches go on with the old schema. So custom resources are answered from memory only while the
+// stream of their definitions is up. It asks for metadata only: a change of a
+// CustomResourceDefinition's spec shows as another generation. Safe for concurrent use.
+type Schemas struct {
+	client  metadata.Interface
+	changed func(schema.GroupResource)
+	log     *slog.Logger
+
+	mu sync.Mutex
+	// known are the definitions, by name; nil until they were listed.
+	known map[string]definition
+	// refused: the definitions may not be read.
+	refused bool
+	// up is since when there is a stream; zero while there is none.
+	up time.Time
+}
+
+// NewSchemas returns Schemas that call changed whenever a definition appeared, changed or went.
+// It knows nothing until Run runs.
+func NewSchemas(cfg *rest.Config, changed func(schema.GroupResource), log *slog.Logger) (*Schemas, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = 0 // it would end the watch
 	client, err := metadata.NewForConfig(cfg)
 	if err != nil {
-		return fmt.Errorf("cannot watch CustomResourceDefinitions: %w", err)
+		return nil, fmt.Errorf("cannot watch CustomResourceDefinitions: %w", err)
 	}
+	return &Schemas{client: client, changed: changed, log: log}, nil
+}
+
+// Run follows the definitions until ctx ends.
+func (s *Schemas) Run(ctx context.Context) {
 	gvr := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	listWatch := metadataListWatch(s.client.Resource(gvr))
+	open := listWatch.WatchFuncWithContext
+	listWatch.WatchFuncWithContext = func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+		stream, err := open(ctx, options)
+		s.opened(err)
+		if err != nil {
+			return nil, err
+		}
+		return tellEnd(stream, func() { s.opened(errStreamEnded) }), nil
+	}
 	var refused sync.Once
 	follower{
 		name:         gvr.Resource,
-		listWatch:    metadataListWatch(client.Resource(gvr)),
+		listWatch:    listWatch,
 		expectedType: &metav1.PartialObjectMetadata{},
-		store:        &definitions{changed: changed, known: map[string]definition{}},
-		log:          log,
+		store:        s,
+		log:          s.log,
 		ended: func(err error) {
+			s.ended(err)
 			if isRefused(err) {
 				refused.Do(func() {
-					log.WarnContext(ctx, "CustomResourceDefinitions may not be watched: after one changes, its resources may be answered under the old schema",
+					s.log.WarnContext(ctx, "CustomResourceDefinitions may not be watched: custom resources are not answered from memory",
 						"grant", "list and watch on customresourcedefinitions.apiextensions.k8s.io", "error", err)
 				})
 			}
 		},
 	}.follow(ctx)
-	return nil
+}
+
+// Ready says whether the definitions are known, or cannot be: before that a change could pass
+// unseen between them and a collection.
+func (s *Schemas) Ready() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.known != nil || s.refused
+}
+
+// Vouch says whether a change of a definition would be heard of now.
+func (s *Schemas) Vouch() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.known != nil && !s.up.IsZero() && time.Since(s.up) >= schemaSettle
+}
+
+func (s *Schemas) opened(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case err != nil:
+		s.up = time.Time{}
+	case s.up.IsZero():
+		s.up = time.Now()
+	}
+}
+
+func (s *Schemas) ended(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.up = time.Time{}
+	s.refused = isRefused(err)
 }
 
 // definition is the identity of a CustomResourceDefinition's spec.
@@ -54,53 +126,45 @@ type definition struct {
 	generation int64
 }
 
-// definitions is a reflector's store that remembers which definitions there are, and reports
-// those that are not what they were.
-type definitions struct {
-	changed func(schema.GroupResource)
-
-	mu     sync.Mutex
-	synced bool
-	known  map[string]definition
-}
-
-var _ cache.ReflectorStore = (*definitions)(nil)
+var _ cache.ReflectorStore = (*Schemas)(nil)
 
 // Add implements cache.ReflectorStore.
-func (d *definitions) Add(obj any) error { return d.Update(obj) }
+func (s *Schemas) Add(obj any) error { return s.Update(obj) }
 
 // Update implements cache.ReflectorStore.
-func (d *definitions) Update(obj any) error {
+func (s *Schemas) Update(obj any) error {
 	name, is, err := definitionOf(obj)
 	if err != nil {
 		return err
 	}
-	d.mu.Lock()
-	was := d.known[name]
-	d.known[name] = is
-	d.mu.Unlock()
+	s.mu.Lock()
+	was := s.known[name]
+	if s.known != nil { // a list comes first
+		s.known[name] = is
+	}
+	s.mu.Unlock()
 	if was != is {
-		d.report(name)
+		s.report(name)
 	}
 	return nil
 }
 
 // Delete implements cache.ReflectorStore.
-func (d *definitions) Delete(obj any) error {
+func (s *Schemas) Delete(obj any) error {
 	name, _, err := definitionOf(obj)
 	if err != nil {
 		return err
 	}
-	d.mu.Lock()
-	delete(d.known, name)
-	d.mu.Unlock()
-	d.report(name)
+	s.mu.Lock()
+	delete(s.known, name)
+	s.mu.Unlock()
+	s.report(name)
 	return nil
 }
 
 // Replace implements cache.ReflectorStore. The first list only tells what there is; a later one
 // comes after a gap, and is held against what there was.
-func (d *definitions) Replace(objs []any, _ string) error {
+func (s *Schemas) Replace(objs []any, _ string) error {
 	listed := make(map[string]definition, len(objs))
 	for _, obj := range objs {
 		name, is, err := definitionOf(obj)
@@ -109,33 +173,33 @@ func (d *definitions) Replace(objs []any, _ string) error {
 		}
 		listed[name] = is
 	}
-	d.mu.Lock()
-	was, synced := d.known, d.synced
-	d.known, d.synced = listed, true
-	d.mu.Unlock()
-	if !synced {
+	s.mu.Lock()
+	was := s.known
+	s.known, s.refused = listed, false
+	s.mu.Unlock()
+	if was == nil {
 		return nil
 	}
 	for name, is := range listed {
 		if was[name] != is {
-			d.report(name)
+			s.report(name)
 		}
 	}
 	for name := range was {
 		if _, found := listed[name]; !found {
-			d.report(name)
+			s.report(name)
 		}
 	}
 	return nil
 }
 
 // Resync implements cache.ReflectorStore; there is nothing to do.
-func (d *definitions) Resync() error { return nil }
+func (s *Schemas) Resync() error { return nil }
 
 // report tells which resource a definition is about: its name is plural.group.
-func (d *definitions) report(name string) {
+func (s *Schemas) report(name string) {
 	resource, group, _ := strings.Cut(name, ".")
-	d.changed(schema.GroupResource{Group: group, Resource: resource})
+	s.changed(schema.GroupResource{Group: group, Resource: resource})
 }
 
 func definitionOf(obj any) (string, definition, error) {

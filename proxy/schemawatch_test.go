@@ -1,9 +1,13 @@
 package proxy
 
 import (
+	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -14,7 +18,7 @@ func TestDefinitionsReportWhatChanged(t *testing.T) {
 		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid, Generation: generation}}
 	}
 	var got []string
-	d := &definitions{known: map[string]definition{}, changed: func(gr schema.GroupResource) { got = append(got, gr.String()) }}
+	d := &Schemas{changed: func(gr schema.GroupResource) { got = append(got, gr.String()) }}
 	for _, step := range []struct {
 		name string
 		do   func() error
@@ -37,4 +41,42 @@ func TestDefinitionsReportWhatChanged(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", step.name, diff)
 		}
 	}
+}
+
+// TestSchemasVouch: custom resources are answered only while a change would be heard of.
+func TestSchemasVouch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Schemas{changed: func(schema.GroupResource) {}}
+		expect := func(when string, ready, vouch bool) {
+			t.Helper()
+			if got := s.Ready(); got != ready {
+				t.Errorf("%s: ready %v", when, got)
+			}
+			if got := s.Vouch(); got != vouch {
+				t.Errorf("%s: vouches %v", when, got)
+			}
+		}
+		expect("at first", false, false)
+		if err := s.Replace(nil, ""); err != nil {
+			t.Fatal(err)
+		}
+		expect("listed", true, false)
+		s.opened(nil)
+		expect("just opened", true, false)
+		time.Sleep(schemaSettle)
+		expect("open", true, true)
+		s.opened(nil)
+		expect("opened again without a break", true, true)
+		s.opened(errors.New("refused"))
+		expect("not opened again", true, false)
+		s.opened(nil)
+		time.Sleep(schemaSettle)
+		expect("open again", true, true)
+		s.ended(nil)
+		expect("ended", true, false)
+
+		s = &Schemas{}
+		s.ended(apierrors.NewForbidden(schema.GroupResource{}, "", nil))
+		expect("not permitted", true, false)
+	})
 }

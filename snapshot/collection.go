@@ -25,7 +25,6 @@ type Collection struct {
 	resource Resource
 	limits   Limits
 	budget   *budget
-	counters counters
 
 	view atomic.Pointer[View]
 	// lastUse is when a request last asked, in Unix nanoseconds.
@@ -61,9 +60,6 @@ func newCollection(r Resource, limits Limits, b *budget) *Collection {
 	c.view.Store(&View{absence: Warming, versions: c.versions.Clone(), next: make(chan struct{})})
 	return c
 }
-
-// Resource says what the collection holds.
-func (c *Collection) Resource() Resource { return c.resource }
 
 // Latest returns the newest state, at revision atLeast or later: what Any (atLeast 0) and
 // NotOlderThan ask for. It waits a bounded time for the feed to get there.

@@ -96,7 +96,6 @@ func (f *feed) settle(err error, backoff *wait.Backoff) time.Duration {
 		c.close(Warming)
 		return 0
 	case errors.As(err, &contradiction):
-		c.counters.poisoned.Add(1)
 		c.drop(Warming)
 	case errors.As(err, &back):
 		c.drop(Warming)

@@ -146,6 +146,9 @@ func (f *Frame) render(meta ListMeta, items [][]byte) []byte {
 	return f.AppendTail(dst, meta, len(items))
 }
 
+// Custom reports whether this is how custom resources are written.
+func (f *Frame) Custom() bool { return f.sorted }
+
 func (f *Frame) equal(g *Frame) bool {
 	return f.ContentType == g.ContentType && slices.Equal(f.Warnings, g.Warnings) &&
 		f.apiVersion == g.apiVersion && f.kind == g.kind && f.sorted == g.sorted &&

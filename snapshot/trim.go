@@ -52,7 +52,6 @@ func (c *Collection) shortenLocked() {
 	if half == 0 {
 		rev = c.view.Load().to()
 	}
-	c.counters.shortened.Add(1)
 	c.cutLocked(rev)
 	c.marks = slices.Delete(c.marks, 0, half)
 }

@@ -74,7 +74,6 @@ func (c *Collection) open(state tree, size int64, rev uint64, frame *Frame) {
 	if n := len(old.spans); n > 0 {
 		to := old.spans[n-1].To
 		if to >= rev || !old.frame.equal(frame) || !agrees(old.stateAt(to).tree, to, state) {
-			c.counters.dropped.Add(1)
 			c.forgetLocked()
 			old = c.view.Load()
 		}
@@ -85,7 +84,6 @@ func (c *Collection) open(state tree, size int64, rev uint64, frame *Frame) {
 	c.versions.ReplaceOrInsert(&version{revision: rev, tree: state})
 	c.marks = append(c.marks, mark{at: now, revision: rev})
 	c.accounts = append(c.accounts, size)
-	c.counters.spans.Add(1)
 	c.publishLocked(&View{
 		spans:  append(slices.Clone(old.spans), Span{From: rev, To: rev}),
 		heard:  now,
@@ -137,7 +135,6 @@ func (c *Collection) apply(ch change) error {
 	}
 	c.versions.ReplaceOrInsert(next)
 	c.accountLocked(len(c.accounts)-1, size)
-	c.counters.events.Add(1)
 	c.last = seam{revision: ch.revision, key: ch.key, object: ch.object}
 	c.advanceLocked(v, ch.revision, state)
 	if c.budget.full() {
@@ -217,7 +214,6 @@ func (c *Collection) close(why Absence) {
 	}
 	v := c.view.Load()
 	if v.absence == Known {
-		c.counters.gaps.Add(1)
 		c.marks = append(c.marks, mark{at: time.Now(), revision: v.to()})
 	}
 	c.publishLocked(&View{absence: why, spans: v.spans, heard: v.heard, frame: v.frame})
@@ -241,7 +237,6 @@ func (c *Collection) retire(why Absence) {
 }
 
 func (c *Collection) dropLocked(why Absence) {
-	c.counters.dropped.Add(1)
 	c.highest = 0
 	c.forgetLocked()
 	c.publishLocked(&View{absence: why})

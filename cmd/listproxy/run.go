@@ -87,8 +87,8 @@ type app struct {
 	reviewer    *proxy.Reviewer
 	collections *snapshot.Collections
 	warmup      *proxy.Warmup
+	schemas     *proxy.Schemas
 	watchRBAC   func(context.Context) error
-	watchCRDs   func(context.Context) error
 	draining    atomic.Bool
 }
 
@@ -125,9 +125,18 @@ func (o *options) assemble(cfg *rest.Config, log *slog.Logger) (*app, error) {
 		collections.Close()
 		return nil, err
 	}
+	schemas, err := proxy.NewSchemas(cfg, func(gr schema.GroupResource) {
+		catalog.Forget(gr.Group)
+		collections.SchemaChanged(gr)
+	}, log)
+	if err != nil {
+		collections.Close()
+		return nil, err
+	}
 	handler := &proxy.Handler{
 		Forward:     proxy.NewForwarder(upstream, log),
 		Catalog:     catalog,
+		Schemas:     schemas,
 		Identifier:  identifier,
 		Reviewer:    reviewer,
 		Collections: collections,
@@ -137,17 +146,12 @@ func (o *options) assemble(cfg *rest.Config, log *slog.Logger) (*app, error) {
 		log:         log,
 		front:       proxy.NewFront(handler, log),
 		catalog:     catalog,
+		schemas:     schemas,
 		reviewer:    reviewer,
 		collections: collections,
 		warmup:      proxy.NewWarmup(o.resources, catalog, collections, log),
 		watchRBAC: func(ctx context.Context) error {
 			return proxy.WatchRBAC(ctx, cfg, reviewer.Flush, log)
-		},
-		watchCRDs: func(ctx context.Context) error {
-			return proxy.WatchSchemas(ctx, cfg, func(gr schema.GroupResource) {
-				catalog.Forget(gr.Group)
-				collections.SchemaChanged(gr)
-			}, log)
 		},
 	}, nil
 }
@@ -162,6 +166,7 @@ func (a *app) ready() (bool, []proxy.Check) {
 	checks := []proxy.Check{
 		{Name: "serving", OK: !a.draining.Load(), Message: "draining"},
 		{Name: "discovery", OK: a.catalog.Ready()},
+		{Name: "schemas", OK: a.schemas.Ready()},
 	}
 	if checks[0].OK {
 		checks[0].Message = ""
@@ -177,13 +182,14 @@ func (a *app) ready() (bool, []proxy.Check) {
 
 // serve runs all parts until ctx ends or one of them fails.
 func (a *app) serve(ctx context.Context, pair tls.Certificate, clients, admin net.Listener, drain time.Duration) error {
-	ctx, stop := context.WithCancel(ctx)
+	// The parts outlive ctx: what they watch for must be heard of until the last answer.
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	server := proxy.NewServer(a.front, proxy.ServerTLSConfig(pair), a.log)
 	health := proxy.NewServer(proxy.NewAdmin(a.ready), nil, a.log)
 
 	var parts sync.WaitGroup
-	failed := make(chan error, 4)
+	failed := make(chan error, 3)
 	run := func(what string, part func() error) {
 		parts.Go(func() {
 			if err := part(); err != nil && !errors.Is(err, http.ErrServerClosed) {
@@ -191,10 +197,10 @@ func (a *app) serve(ctx context.Context, pair tls.Certificate, clients, admin ne
 			}
 		})
 	}
-	parts.Go(func() { a.catalog.Run(ctx) })
-	parts.Go(func() { a.warmup.Run(ctx) })
-	run("watching RBAC", func() error { return a.watchRBAC(ctx) })
-	run("watching CustomResourceDefinitions", func() error { return a.watchCRDs(ctx) })
+	parts.Go(func() { a.catalog.Run(life) })
+	parts.Go(func() { a.schemas.Run(life) })
+	parts.Go(func() { a.warmup.Run(life) })
+	run("watching RBAC", func() error { return a.watchRBAC(life) })
 	run("serving clients", func() error { return server.ServeTLS(clients, "", "") })
 	run("serving health checks", func() error { return health.Serve(admin) })
 

@@ -1,0 +1,216 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// upstream is an API server in memory with two config maps, for what a real one cannot be made
+// to do in a bubble of fake time. Its watches are the test's.
+type upstream struct {
+	// watch answers a watch that goes on from a state: lines, and then an end.
+	watch func(from uint64) []string
+
+	mu       sync.Mutex
+	revision uint64
+	watches  int // that go on from a state
+	probes   int
+	loads    int
+}
+
+const (
+	itemA = `{"metadata":{"name":"a","namespace":"n","resourceVersion":"5"}}`
+	itemB = `{"metadata":{"name":"b","namespace":"n","resourceVersion":"7"}}`
+)
+
+// inEvent is an item as a watch sends it.
+func inEvent(kind, item string) string {
+	return `{"type":"` + kind + `","object":{"kind":"ConfigMap","apiVersion":"v1",` + item[1:] + "}\n"
+}
+
+func bookmark(rev uint64, more string) string {
+	return fmt.Sprintf(`{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"%d"%s}}}`+"\n", rev, more)
+}
+
+// RoundTrip implements http.RoundTripper.
+func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	query := r.URL.Query()
+	var body string
+	switch {
+	case query.Get("sendInitialEvents") != "":
+		u.loads++
+		body = inEvent("ADDED", itemA) + inEvent("ADDED", itemB) +
+			bookmark(u.revision, `,"annotations":{"k8s.io/initial-events-end":"true"}`)
+	case query.Get("watch") != "" && query.Get("fieldSelector") != "":
+		body = inEvent("ADDED", itemA)
+	case query.Get("watch") != "":
+		u.watches++
+		from, err := strconv.ParseUint(query.Get("resourceVersion"), 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		body = strings.Join(u.watch(from), "")
+	case query.Get("fieldSelector") != "":
+		u.probes++
+		body = u.list("", "")
+	case query.Get("limit") == "1":
+		body = u.list(`,"continue":"x","remainingItemCount":1`, itemA)
+	default:
+		body = u.list("", itemA+","+itemB)
+	}
+	return &http.Response{
+		StatusCode: http.StatusOK,
+		Header:     http.Header{"Content-Type": {JSON}},
+		Body:       io.NopCloser(strings.NewReader(body)),
+		Request:    r,
+	}, nil
+}
+
+func (u *upstream) list(more, items string) string {
+	return fmt.Sprintf(`{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"%d"%s},"items":[%s]}`+"\n", u.revision, more, items)
+}
+
+// fed runs a collection on u for a time and returns it.
+func fed(t *testing.T, u *upstream, d time.Duration) *Collection {
+	t.Helper()
+	collections := NewCollections(Config{
+		Client: &http.Client{Transport: u},
+		Base:   &url.URL{Scheme: "https", Host: "upstream"},
+		Limits: Limits{History: time.Hour, Silence: 90 * time.Second, Wait: 100 * time.Millisecond},
+		Log:    slog.New(slog.DiscardHandler),
+	})
+	c, absence := collections.Use(Resource{
+		GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
+		Namespaced:           true,
+		Accept:               JSON,
+	})
+	if absence != Known {
+		t.Fatal(absence)
+	}
+	time.Sleep(d)
+	synctest.Wait()
+	t.Cleanup(collections.Close)
+	return c
+}
+
+// TestAWatchThatEndsAtOnceIsNotOpenedInALoop.
+func TestAWatchThatEndsAtOnceIsNotOpenedInALoop(t *testing.T) {
+	for name, watch := range map[string]func(uint64) []string{
+		"nothing": func(uint64) []string { return nil },
+		"an error": func(from uint64) []string {
+			told := []string{}
+			if from < 7 {
+				told = append(told, inEvent("MODIFIED", itemB))
+			}
+			return append(told, `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","code":500}}`+"\n")
+		},
+		"a broken line": func(uint64) []string { return []string{`{"type":`} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				u := &upstream{revision: 9, watch: watch}
+				c := fed(t, u, time.Minute)
+				if u.watches < 3 || u.watches > 30 || u.probes > 30 {
+					t.Errorf("%d watches and %d probes in a minute", u.watches, u.probes)
+				}
+				if u.loads != 1 {
+					t.Errorf("the state was loaded %d times", u.loads)
+				}
+				if _, absence := c.Exact(t.Context(), 9); absence != Known {
+					t.Errorf("what was loaded: %q", absence)
+				}
+			})
+		})
+	}
+}
+
+// TestAfterDoubtTheUpstreamMustKnowThePast: a watch that goes on after a broken one must begin
+// with the newest object, in the same bytes.
+func TestAfterDoubtTheUpstreamMustKnowThePast(t *testing.T) {
+	other := strings.Replace(itemB, `"name":"b"`, `"name":"c"`, 1)
+	changed := strings.Replace(itemB, `"resourceVersion"`, `"uid":"1","resourceVersion"`, 1)
+	for _, tt := range []struct {
+		name  string
+		told  []string
+		loads int
+	}{
+		{"the same", []string{inEvent("MODIFIED", itemB)}, 1},
+		{"another object", []string{inEvent("MODIFIED", other)}, 2},
+		{"other bytes", []string{inEvent("MODIFIED", changed)}, 2},
+		{"its deletion", []string{inEvent("DELETED", itemB)}, 2},
+		{"a bookmark", []string{bookmark(9, "")}, 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				u := &upstream{revision: 9}
+				u.watch = func(from uint64) []string {
+					switch {
+					case u.watches == 1:
+						return []string{`{"type":`} // goes on from the load's end, and breaks
+					case u.loads > 1:
+						return []string{bookmark(9, "")}
+					case u.watches == 2 && from != 6:
+						t.Errorf("the watch begins at %d, want one before the newest object, 6", from)
+					case u.watches > 2:
+						return nil
+					}
+					return tt.told
+				}
+				fed(t, u, 1500*time.Millisecond)
+				if u.loads != tt.loads {
+					t.Errorf("loaded %d times, want %d", u.loads, tt.loads)
+				}
+			})
+		})
+	}
+}
+
+// TestNamesThatAreNotUTF8: JSON shows such bytes as U+FFFD, so neither the order nor the tokens
+// of a list could be right.
+func TestNamesThatAreNotUTF8(t *testing.T) {
+	f := &feed{source: source{resource: Resource{Namespaced: true}}}
+	for _, m := range []objectMeta{{namespace: "n", name: "a\ufffd"}, {namespace: "\ufffd", name: "a"}} {
+		if _, err := f.key(m); !errors.Is(err, errForm) {
+			t.Errorf("%+v: %v, want %v", m, err, errForm)
+		}
+	}
+	if key, err := f.key(objectMeta{namespace: "n", name: "𐀀:a"}); err != nil || key != "n/𐀀:a" {
+		t.Errorf("got %q, %v", key, err)
+	}
+}
+
+// TestProberLeavesNothing: a probe's context ends with it.
+func TestProberLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended := false
+		p := prober{probe: func(ctx context.Context) (uint64, error) {
+			context.AfterFunc(ctx, func() { ended = true })
+			return 1, nil
+		}}
+		p.start(t.Context())
+		if a := <-p.answers; a.revision != 1 || a.err != nil {
+			t.Errorf("got %+v", a)
+		}
+		p.answers = nil
+		synctest.Wait()
+		if !ended {
+			t.Error("the context of a probe that is over still lives")
+		}
+		p.stop()
+	})
+}

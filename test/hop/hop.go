@@ -8,6 +8,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -108,7 +110,7 @@ func (h *Hop) OnRequest(f func(w http.ResponseWriter, r *http.Request) bool) {
 	h.intercept = f
 }
 
-// OnLine sets what sees each line (with its newline) of a watch from the upstream, and says what
+// OnLine sets what sees each line (with its newline; each frame, of a protobuf watch) of a watch from the upstream, and says what
 // goes on: other bytes, nothing (nil), or an end (ErrCut; any other error ends it cleanly). nil: none.
 func (h *Hop) OnLine(f func(r *http.Request, line []byte) ([]byte, error)) {
 	h.mu.Lock()
@@ -186,7 +188,11 @@ func (h *Hop) modify(resp *http.Response) error {
 	if r.URL.Query().Get("watch") != "" {
 		pr, pw := io.Pipe()
 		from := resp.Body
-		go h.pass(r, from, pw)
+		read := readLine
+		if !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
+			read = readFrame
+		}
+		go h.pass(r, from, pw, read)
 		resp.Body = struct {
 			io.Reader
 			io.Closer
@@ -211,11 +217,24 @@ func (h *Hop) modify(resp *http.Response) error {
 	return nil
 }
 
-// pass hands on a watch, line by line.
-func (h *Hop) pass(r *http.Request, from io.Reader, to *io.PipeWriter) {
+func readLine(in *bufio.Reader) ([]byte, error) { return in.ReadBytes('\n') }
+
+// readFrame reads one event of a protobuf watch: four bytes of length, and so many more.
+func readFrame(in *bufio.Reader) ([]byte, error) {
+	head, err := in.Peek(4)
+	if err != nil {
+		return nil, err
+	}
+	frame := make([]byte, 4+int(binary.BigEndian.Uint32(head)))
+	_, err = io.ReadFull(in, frame)
+	return frame, err
+}
+
+// pass hands on a watch, event by event.
+func (h *Hop) pass(r *http.Request, from io.Reader, to *io.PipeWriter, read func(*bufio.Reader) ([]byte, error)) {
 	in := bufio.NewReader(from)
 	for {
-		line, err := in.ReadBytes('\n')
+		line, err := read(in)
 		if err == nil {
 			err = h.awaitThaw(r.Context())
 		}

@@ -97,7 +97,7 @@ func (f *feed) settle(err error, backoff *wait.Backoff) time.Duration {
 		return 0
 	case errors.As(err, &contradiction):
 		c.drop(Warming)
-	case errors.As(err, &back):
+	case errors.As(err, &back), errors.Is(err, errUnproven):
 		c.drop(Warming)
 	case errors.Is(err, errForm):
 		c.drop(Form)

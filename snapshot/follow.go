@@ -3,6 +3,7 @@ package snapshot
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -33,10 +34,16 @@ const (
 	behind               // by us: the upstream is further than the stream has told
 )
 
-// follow keeps the span live: it reads the stream, and resumes it in place when it ends. It
-// returns only when the span cannot go on.
+// follow keeps the span live: it reads the stream (nil if there is none yet), and resumes it in
+// place when it ends. It returns only when the span cannot go on.
 func (f *feed) follow(ctx context.Context, frame *Frame, s *stream) error {
 	retry := resumeBackoff()
+	if s == nil {
+		var err error
+		if s, err = f.resume(ctx, frame, ended, &retry); err != nil {
+			return err
+		}
+	}
 	for {
 		begun := time.Now()
 		how, err := f.drain(ctx, frame, s)
@@ -114,17 +121,21 @@ func (f *feed) reopen(ctx context.Context, frame *Frame, how ending) (*stream, e
 		"resourceVersion":     {strconv.FormatUint(from, 10)},
 		"allowWatchBookmarks": {"true"},
 	}, timeout)
-	if err != nil {
-		return nil, err
-	}
-	s.from = from
-	if how == broken {
-		if err := f.meet(ctx, frame, s, first); err != nil {
-			s.stop()
-			return nil, err
+	if err == nil {
+		s.from = from
+		if how != broken {
+			return s, nil
 		}
+		if err = f.meet(ctx, frame, s, first); err == nil {
+			return s, nil
+		}
+		s.stop()
 	}
-	return s, nil
+	if how == broken && answered(err, http.StatusGone) {
+		// It has forgotten what it would have to tell; it may never have known it.
+		return nil, fmt.Errorf("%w: %w", errUnproven, err)
+	}
+	return nil, err
 }
 
 // probe reads the upstream's current revision and holds it against the floor.

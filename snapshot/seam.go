@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -18,11 +19,12 @@ type seam struct {
 	object   *Object // nil for a deletion
 }
 
-// seamTimeout is how long a resumed watch may take to begin.
-const seamTimeout = 10 * time.Second
+// seamTimeout is how long a resumed watch may take to begin: what it must begin with is there.
+const seamTimeout = 5 * time.Second
 
-// errUnproven ends a span that cannot show that the upstream still has the same past.
-var errUnproven = errors.New("nothing is known by which the upstream's past could be recognised: the state is loaded anew")
+// errUnproven ends a span that cannot show that the upstream still has the same past. All that
+// was known goes with it.
+var errUnproven = errors.New("the upstream's past could not be recognised")
 
 // seamOf is the seam of a state that was loaded as a whole; the zero seam if it is empty.
 func seamOf(state tree) seam {
@@ -69,7 +71,7 @@ func (f *feed) meet(ctx context.Context, frame *Frame, s *stream, want seam) err
 		}
 		return nil
 	case <-timer.C:
-		return errors.New("a resumed watch does not begin")
+		return fmt.Errorf("%w: a resumed watch does not tell the change at revision %d", errUnproven, want.revision)
 	case <-ctx.Done():
 		return ctx.Err()
 	}

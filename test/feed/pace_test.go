@@ -1,0 +1,131 @@
+package feed
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+var (
+	horizontalAutoscalers = kind{"autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", false, fieldsOf{"spec": fieldsOf{"maxReplicas": 2, "scaleTargetRef": fieldsOf{"apiVersion": "apps/v1", "kind": "Deployment", "name": "x"}}}}
+	cronJobs              = kind{"batch/v1", "CronJob", "cronjobs", false, fieldsOf{"spec": fieldsOf{"schedule": "@daily", "jobTemplate": fieldsOf{"spec": fieldsOf{"template": fieldsOf{"spec": fieldsOf{"restartPolicy": "Never", "containers": []any{fieldsOf{"name": "main", "image": "example.com/main:1"}}}}}}}}}
+	ingressClasses        = kind{"networking.k8s.io/v1", "IngressClass", "ingressclasses", true, fieldsOf{"spec": fieldsOf{"controller": "example.com/x"}}}
+)
+
+func anyRequest(url.Values) bool { return true }
+
+// Rule 3: watches that end as soon as they begin are not opened again at once.
+func TestResumePace(t *testing.T) {
+	t.Parallel()
+	const (
+		trouble = 5 * time.Second
+		// Measured: 5 watches and as many probes.
+		watches, requests = 30, 60
+	)
+	tests := []struct {
+		name string
+		kind kind
+		line []byte
+	}{
+		{"ended at once", horizontalAutoscalers, nil},
+		{"ERROR event with code 500", cronJobs, errorEvent(http.StatusInternalServerError)},
+	}
+	r := newRig(t, shared, rigOptions{})
+	ns := r.namespace(t, "pace")
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			k := tt.kind
+			list := k.list(ns)
+			r.create(t, k, ns, "first")
+			r.await(hitAny, list, anyVersion())
+			known := []string{r.touch(t, k, ns, "first", "before")}
+			r.await(hitNotOlderThan, list, notOlderThan(known[0]))
+
+			var on atomic.Bool
+			on.Store(true)
+			r.onFault(func(w http.ResponseWriter, req *http.Request) bool {
+				if !on.Load() || !of(req, k) || !anyWatch(req.URL.Query()) {
+					return false
+				}
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(http.StatusOK)
+				_, _ = w.Write(tt.line)
+				return true
+			})
+			watched, asked := r.count(k, anyWatch), r.count(k, anyRequest)
+			r.hop.CutAll()
+			begun := time.Now()
+			r.until("the time to count", func() error {
+				if _, err := r.try(list, exactly(known[0])); err != nil {
+					return err
+				}
+				if spent := time.Since(begun); spent < trouble {
+					return fmt.Errorf("%v have passed", spent)
+				}
+				return nil
+			})
+			watched, asked = r.count(k, anyWatch)-watched, r.count(k, anyRequest)-asked
+			t.Logf("%d watches, %d requests in %v", watched, asked, trouble)
+			if watched < 2 || watched > watches || asked > requests {
+				t.Errorf("%d watches (2 to %d) and %d requests (at most %d) in %v", watched, watches, asked, requests, trouble)
+			}
+			known = append(known, r.create(t, k, ns, "meanwhile"))
+			on.Store(false)
+
+			known = append(known, r.touch(t, k, ns, "first", "after"))
+			r.await(hitNotOlderThan, list, notOlderThan(known[2]))
+			for _, revision := range known {
+				r.expect(hitExact, list, exactly(revision))
+			}
+			r.expect(hitAny, list, anyVersion())
+			if n := r.count(k, fullLoad); n != 1 {
+				t.Errorf("the state was loaded %d times, not once", n)
+			}
+		})
+	}
+}
+
+// Rule 6: the heartbeat of a quiet resource leaves its watch alone for as long as it can, also
+// where there are writes elsewhere all the time.
+func TestHeartbeatPace(t *testing.T) {
+	t.Parallel()
+	k := ingressClasses
+	const (
+		life = 45 * time.Second
+		// A heartbeat is due when half the bound is over, and takes a short watch and the one
+		// after it. Measured: 6 to 7.
+		watches = 12
+	)
+	r := newRig(t, shared, rigOptions{args: []string{"--staleness-bound", "20s"}})
+	r.create(t, k, "", "quiet")
+	defer r.busy(t, configMaps, r.namespace(t, "pace-busy"))()
+	r.await(hitAny, k.list(""), anyVersion())
+	watched, begun := r.count(k, anyWatch), time.Now()
+	r.until("a while of hits", func() error {
+		a, err := r.try(k.list(""), anyVersion())
+		if err != nil {
+			return err
+		}
+		if a.source() != hitAny {
+			return wrongError{fmt.Sprintf("%v after it was loaded, the collection is not live: %s", time.Since(begun), a.source())}
+		}
+		if spent := time.Since(begun); spent < life {
+			return fmt.Errorf("only %v have passed", spent)
+		}
+		return nil
+	})
+	watched = r.count(k, anyWatch) - watched
+	t.Logf("%d watches, %d probes in %v", watched, r.count(k, isProbe), life)
+	if watched > watches {
+		t.Errorf("%d watches in %v, more than %d", watched, life, watches)
+	}
+	if r.count(k, isProbe) < 2 {
+		t.Error("the feed did not probe: this test has shown nothing")
+	}
+	if n := r.count(k, fullLoad); n != 1 {
+		t.Errorf("the state was loaded %d times, not once", n)
+	}
+}

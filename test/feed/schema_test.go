@@ -1,0 +1,191 @@
+package feed
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+const (
+	definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+	fwdSchema   = "listproxy; fwd=bypass; detail=schema"
+	// heard is how long after a change of a definition was acknowledged listproxy may not have
+	// heard of it.
+	heard = time.Second
+)
+
+var (
+	tins = kind{"feed.test/v1", "Tin", "tins", false, widgets.rest}
+	cans = kind{"feed.test/v1", "Can", "cans", false, widgets.rest}
+)
+
+// newSchema is what an answer holds once the default that setDefault sets is there.
+var newSchema = []byte(`"added":"by default"`)
+
+// define adds a custom resource to the shared cluster, and some objects.
+func define(t *testing.T, r *rig, k kind, ns string) {
+	t.Helper()
+	r.write(t, http.MethodPost, definitions, k.definition())
+	r.until("the resource to be served", func() error {
+		a, err := r.direct.get(t.Context(), k.list(""))
+		if err == nil && a.code != http.StatusOK {
+			err = errors.New(a.String())
+		}
+		return err
+	})
+	r.namespace(t, ns)
+	for i := range 3 {
+		r.create(t, k, ns, fmt.Sprintf("object-%d", i))
+	}
+}
+
+// setDefault adds a default to the schema, and returns when it was acknowledged.
+func setDefault(t *testing.T, r *rig, k kind) time.Time {
+	t.Helper()
+	open := func(properties fieldsOf) fieldsOf {
+		return fieldsOf{"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": properties}
+	}
+	added := fieldsOf{"type": "string", "default": "by default"}
+	r.write(t, http.MethodPatch, definitions+"/"+k.plural+".feed.test", fieldsOf{"spec": fieldsOf{"versions": []any{fieldsOf{
+		"name": "v1", "served": true, "storage": true,
+		"schema": fieldsOf{"openAPIV3Schema": open(fieldsOf{"spec": open(fieldsOf{"added": added})})},
+	}}}})
+	return time.Now()
+}
+
+// learned makes listproxy know some revisions of a resource.
+func learned(t *testing.T, r *rig, k kind, ns string) []string {
+	t.Helper()
+	list := k.list(ns)
+	r.await(hitAny, list, anyVersion())
+	known := []string{r.touch(t, k, ns, "object-0", "once"), r.create(t, k, ns, "last")}
+	r.await(hitNotOlderThan, list, notOlderThan(known[1]))
+	for _, revision := range known {
+		r.expect(hitExact, list, exactly(revision))
+	}
+	return known
+}
+
+// tryNew asks once after the schema was changed. What comes from memory must be new bytes; and
+// any 200 must be the API server's list as soon as that answers: it takes a moment to serve the
+// changed resource again.
+func (r *rig) tryNew(list string, q url.Values) (answer, error) {
+	a, err := r.admin.get(r.t.Context(), list+"?"+q.Encode())
+	if err != nil {
+		return a, err
+	}
+	if a.code != http.StatusOK {
+		return a, errors.New(a.String())
+	}
+	if strings.HasPrefix(a.source(), "listproxy; hit") && !bytes.Contains(a.body, newSchema) {
+		return a, wrongError{fmt.Sprintf("%s?%s: bytes of the old schema: %s", list, q.Encode(), a)}
+	}
+	ctx, cancel := context.WithTimeout(r.t.Context(), parsedBound(r.t))
+	defer cancel()
+	if err := poll(ctx, func() error {
+		err := r.verify(ctx, list, q, a)
+		if wrong, ok := errors.AsType[wrongError](err); ok {
+			err = errors.New(wrong.what) // the API server may still be the one of before
+		}
+		return err
+	}); err != nil {
+		return a, wrongError{err.Error()}
+	}
+	return a, nil
+}
+
+// awaitNew asks in all ways until all that can come from memory does again, and fails at the
+// first answer from memory in bytes of the old schema.
+func (r *rig) awaitNew(k kind, ns string, known []string) (quarantined bool) {
+	r.t.Helper()
+	r.until("answers in the new schema from memory", func() error {
+		for _, revision := range known {
+			for _, q := range []url.Values{exactly(revision), firstPage(revision), notOlderThan(revision)} {
+				if _, err := r.tryNew(k.list(ns), q); err != nil {
+					return err
+				}
+			}
+		}
+		a, err := r.tryNew(k.list(ns), anyVersion())
+		if err != nil {
+			return err
+		}
+		quarantined = quarantined || a.source() == fwdSchema
+		if a.source() != hitAny {
+			return fmt.Errorf("it came from %q", a.source())
+		}
+		return nil
+	})
+	return quarantined
+}
+
+// Rule 9: when a definition changes, the API server writes the same objects in other bytes,
+// without any event about them.
+func TestSchemaChange(t *testing.T) {
+	t.Parallel()
+	k, ns := tins, "schema-change"
+	r := newRig(t, shared, rigOptions{args: []string{"--schema-quarantine", "3s"}})
+	define(t, r, k, ns)
+	known := learned(t, r, k, ns)
+
+	acknowledged := setDefault(t, r, k)
+	r.until("listproxy to hear of it", func() error {
+		_, err := r.admin.get(t.Context(), k.list(ns)+"?"+anyVersion().Encode())
+		if spent := time.Since(acknowledged); err == nil && spent < heard {
+			err = fmt.Errorf("%v have passed", spent)
+		}
+		return err
+	})
+	if !r.awaitNew(k, ns, known) {
+		t.Error("nothing was forwarded because of the schema")
+	}
+	later := r.create(t, k, ns, "later")
+	r.await(hitNotOlderThan, k.list(ns), notOlderThan(later))
+	r.expect(hitExact, k.list(ns), exactly(later))
+}
+
+// Rule 9: while nobody would tell of a change, no custom resource is answered from memory; and a
+// change that was missed is found out.
+func TestSchemaChangeUnheard(t *testing.T) {
+	t.Parallel()
+	k, ns := cans, "schema-unheard"
+	r := newRig(t, shared, rigOptions{args: []string{"--schema-quarantine", "3s"}})
+	define(t, r, k, ns)
+	known := learned(t, r, k, ns)
+	ways := []url.Values{anyVersion(), notOlderThan(known[0]), exactly(known[0]), firstPage(known[1])}
+
+	var away atomic.Bool
+	away.Store(true)
+	r.onFault(func(w http.ResponseWriter, req *http.Request) bool {
+		return away.Load() && req.URL.Path == definitions && status(w, http.StatusServiceUnavailable)
+	})
+	r.hop.CutAll()
+	for _, q := range ways {
+		r.await(fwdSchema, k.list(ns), q)
+	}
+	// The API server ends the watches of the resource itself: it may be loading as well.
+	setDefault(t, r, k)
+	for range 20 {
+		for _, q := range ways {
+			r.until("an answer", func() error {
+				a, err := r.tryNew(k.list(ns), q)
+				if err == nil && strings.HasPrefix(a.source(), "listproxy; hit") {
+					err = wrongError{fmt.Sprintf("%s came from %q", q.Encode(), a.source())}
+				}
+				return err
+			})
+		}
+	}
+	away.Store(false)
+	r.awaitNew(k, ns, known)
+	later := r.create(t, k, ns, "later")
+	r.await(hitNotOlderThan, k.list(ns), notOlderThan(later))
+	r.expect(hitExact, k.list(ns), exactly(later))
+}

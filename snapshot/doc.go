@@ -15,7 +15,9 @@
 //     The state at X is the newest version at or before X.
 //   - to advances only by what a stream that was started at or before to has delivered
 //     (an event, a bookmark), or by a read at the upstream that says nothing happened.
-//   - Losing the stream without resuming it at to closes the span for ever. Between two spans
+//   - After a stream broke, the span goes on only if the upstream tells its newest change again, to
+//     the last byte. If it cannot, everything is dropped: it may have another past.
+//   - Losing the stream without resuming it closes the span for ever. Between two spans
 //     nothing is known, and nothing is answered.
 //   - An event that cannot be decoded, comes out of order or does not fit the state (an object
 //     added twice, an unknown one modified) drops everything that the collection holds.

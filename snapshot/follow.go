@@ -21,6 +21,8 @@ const (
 	// bookmarkEvery is the time in which kube-apiserver sends a bookmark on every watch whose
 	// revision has moved (storage/cacher: once a minute, and some jitter).
 	bookmarkEvery = 65 * time.Second
+	// leastProbe is what a probe is given at least: one that fails puts the connection in doubt.
+	leastProbe = 3 * time.Second
 	// demandPause is the least time between two probes because somebody waits.
 	demandPause = 500 * time.Millisecond
 )
@@ -141,7 +143,7 @@ func (f *feed) reopen(ctx context.Context, frame *Frame, how ending) (*stream, e
 // probe reads the upstream's current revision and holds it against the floor.
 func (f *feed) probe(ctx context.Context) (uint64, error) {
 	floor := f.collection.floor()
-	ctx, cancel := context.WithTimeout(ctx, f.collection.limits.Silence/6)
+	ctx, cancel := context.WithTimeout(ctx, max(f.collection.limits.Silence/6, leastProbe))
 	defer cancel()
 	_, rev, err := f.source.probe(ctx)
 	if err != nil {

@@ -146,6 +146,8 @@ func TestHeartbeat(t *testing.T) {
 			r := newRig(t, shared, rigOptions{})
 			ns := r.namespace(t, "heartbeat-"+k.plural)
 			if busy {
+				// Other tests make limit ranges, too: the first one ever is not to come later.
+				r.create(t, k, ns, "first")
 				defer r.busy(t, configMaps, ns)()
 			}
 			r.await(hitAny, k.list(""), anyVersion())

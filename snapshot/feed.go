@@ -95,9 +95,8 @@ func (f *feed) settle(err error, backoff *wait.Backoff) time.Duration {
 	case errors.Is(err, errObject):
 		c.close(Warming)
 		return 0
-	case errors.As(err, &contradiction):
-		c.drop(Warming)
-	case errors.As(err, &back), errors.Is(err, errUnproven):
+	case errors.As(err, &contradiction), errors.As(err, &back), errors.Is(err, errUnproven),
+		answered(err, http.StatusNotFound):
 		c.drop(Warming)
 	case errors.Is(err, errForm):
 		c.drop(Form)
@@ -108,8 +107,6 @@ func (f *feed) settle(err error, backoff *wait.Backoff) time.Duration {
 	case answered(err, http.StatusForbidden):
 		c.close(NotPermitted)
 		return f.refusals.Step()
-	case answered(err, http.StatusNotFound):
-		c.drop(Warming)
 	default:
 		c.close(Warming)
 	}

@@ -1,128 +1,314 @@
 package policy
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/emicklei/go-restful/v3"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 )
 
-func TestNegotiate(t *testing.T) {
-	for name, test := range map[string]struct {
-		accept []string
-		want   Representation
-		reason Reason
-	}{
-		"absent":             {nil, JSON, ""},
-		"empty":              {[]string{""}, JSON, ""},
-		"JSON":               {[]string{"application/json"}, JSON, ""},
-		"any":                {[]string{"*/*"}, JSON, ""},
-		"JSON, any":          {[]string{"application/json, */*"}, JSON, ""},
-		"JSON with quality":  {[]string{"application/json;q=0.8"}, JSON, ""},
-		"quality 0":          {[]string{"application/json;q=0"}, JSON, ""},
-		"bare parameter":     {[]string{"application/json;foo"}, JSON, ""},
-		"JSON over protobuf": {[]string{"application/vnd.kubernetes.protobuf;q=0.5,application/json"}, JSON, ""},
-		"unparsable, JSON":   {[]string{"application, application/json"}, JSON, ""},
+const (
+	protobufType = "application/vnd.kubernetes.protobuf"
+	asMetadata   = ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+)
 
-		"typed client":       {[]string{"application/vnd.kubernetes.protobuf,application/json"}, "", ReasonRepresentation},
-		"protobuf over JSON": {[]string{"application/json;q=0.5,application/vnd.kubernetes.protobuf"}, "", ReasonRepresentation},
-		"yaml":               {[]string{"application/yaml"}, "", ReasonRepresentation},
-		"cbor":               {[]string{"application/cbor"}, "", ReasonRepresentation},
-		"unknown first":      {[]string{"text/html,application/json"}, "", ReasonRepresentation},
-		"nothing that parses": {
-			[]string{"application"}, "", ReasonRepresentation,
-		},
-		// The API server's router refuses these for built-in resources (test/differential).
-		"a star":          {[]string{"*"}, "", ReasonRepresentation},
-		"any application": {[]string{"application/*"}, "", ReasonRepresentation},
-		"spaces inside":   {[]string{"application / json"}, "", ReasonRepresentation},
-		"a tab":           {[]string{"\tapplication/json"}, "", ReasonRepresentation},
-		"any JSON":        {[]string{"*/json"}, "", ReasonRepresentation},
-		"kubectl get": {
-			[]string{"application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"}, "", ReasonRepresentation,
+// acceptWant is what is to come of an Accept header for one kind of resource.
+type acceptWant struct {
+	representation Representation
+	reason         Reason
+}
+
+func TestAccept(t *testing.T) {
+	var (
+		plain            = acceptWant{JSON, ""}
+		protobuf         = acceptWant{Protobuf, ""}
+		metadata         = acceptWant{MetadataJSON, ""}
+		metadataProtobuf = acceptWant{MetadataProtobuf, ""}
+		forwarded        = acceptWant{"", ReasonRepresentation}
+		pretty           = acceptWant{"", ReasonPretty}
+		notCanonical     = acceptWant{"", ReasonNotCanonical}
+	)
+	for name, test := range map[string]struct {
+		accept          []string
+		builtin, custom acceptWant
+	}{
+		// What has to be answered.
+		"absent":             {nil, plain, plain},
+		"empty":              {[]string{""}, plain, plain},
+		"any":                {[]string{"*/*"}, plain, plain},
+		"dynamic client":     {[]string{"application/json"}, plain, plain},
+		"typed client":       {[]string{"application/vnd.kubernetes.protobuf,application/json"}, protobuf, plain},
+		"protobuf only":      {[]string{"application/vnd.kubernetes.protobuf"}, protobuf, forwarded},
+		"controller-runtime": {[]string{"application/vnd.kubernetes.protobuf;q=1.0,application/json;q=0.9"}, protobuf, plain},
+		"a typed client's old header": {
+			[]string{"application/vnd.kubernetes.protobuf, */*"}, protobuf, plain,
 		},
 		"metadata client": {
-			[]string{"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}, "", ReasonRepresentation,
+			[]string{"application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1," +
+				"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"},
+			metadataProtobuf, metadataProtobuf,
 		},
-		"charset": {[]string{"application/json;charset=utf-8"}, "", ReasonRepresentation},
-		"stream":  {[]string{"application/json;stream=watch"}, "", ReasonRepresentation},
-		"pretty":  {[]string{"application/json;pretty=1"}, "", ReasonPretty},
-		"any, pretty": {
-			[]string{"*/*;pretty=1"}, "", ReasonPretty,
+		"metadata in JSON":  {[]string{"application/json" + asMetadata}, metadata, metadata},
+		"metadata in any":   {[]string{"*/*" + asMetadata}, metadata, metadata},
+		"other order":       {[]string{"application/json;v=v1;q=0.3;as=PartialObjectMetadataList;g=meta.k8s.io"}, metadata, metadata},
+		"spaces":            {[]string{" application/json ; v = v1 ; as = PartialObjectMetadataList ; g = meta.k8s.io "}, metadata, metadata},
+		"JSON, any":         {[]string{"application/json, */*"}, plain, plain},
+		"JSON with quality": {[]string{"application/json;q=0.8"}, plain, plain},
+		"quality 0":         {[]string{"application/json;q=0"}, plain, plain},
+		"bare parameter":    {[]string{"application/json;foo"}, plain, plain},
+		"JSON over protobuf": {
+			[]string{"application/vnd.kubernetes.protobuf;q=0.5,application/json"}, plain, plain,
 		},
-		"not pretty": {[]string{"application/json;pretty=0"}, "", ReasonRepresentation},
-		"pretty Table": {
-			[]string{"application/json;as=Table;v=v1;g=meta.k8s.io;pretty=1"}, "", ReasonRepresentation,
+		"protobuf over JSON": {
+			[]string{"application/json;q=0.5,application/vnd.kubernetes.protobuf"}, protobuf, plain,
 		},
-		"upper case": {[]string{"Application/JSON"}, "", ReasonRepresentation},
+		"unparsable, JSON": {[]string{"application, application/json"}, plain, plain},
+		"protobuf, then metadata": {
+			[]string{protobufType + ",application/json" + asMetadata}, protobuf, metadata,
+		},
 
-		"two lines":    {[]string{"application/json", "application/json"}, "", ReasonNotCanonical},
-		"twelve types": {[]string{strings.Repeat("application/json,", 11) + "text/html"}, JSON, ""},
+		// What a client of custom resources gets in the end is what counts.
+		"protobuf, then yaml":   {[]string{protobufType + ",application/yaml"}, protobuf, forwarded},
+		"protobuf, then pretty": {[]string{protobufType + ",application/json;pretty=1"}, protobuf, pretty},
+		"protobuf, pretty":      {[]string{protobufType + ";pretty=1,application/json"}, pretty, pretty},
+
+		"yaml":          {[]string{"application/yaml"}, forwarded, forwarded},
+		"yaml, JSON":    {[]string{"application/yaml,application/json"}, forwarded, forwarded},
+		"cbor":          {[]string{"application/cbor"}, forwarded, forwarded},
+		"cbor, JSON":    {[]string{"application/json;q=0.9,application/cbor;q=1"}, forwarded, forwarded},
+		"unknown first": {[]string{"text/html,application/json"}, forwarded, forwarded},
+		"nothing that parses": {
+			[]string{"application"}, forwarded, forwarded,
+		},
+		// The API server's router refuses these for built-in resources (test/differential).
+		"a star":          {[]string{"*"}, forwarded, plain},
+		"any application": {[]string{"application/*"}, forwarded, plain},
+		"spaces inside":   {[]string{"application / json"}, forwarded, plain},
+		"cbor, a star":    {[]string{"application/cbor;q=0.1,*"}, forwarded, plain},
+		"yaml, a star":    {[]string{"application/yaml;q=0.1,application/*"}, plain, plain},
+		"a tab":           {[]string{"\tapplication/json"}, forwarded, forwarded},
+		"any JSON":        {[]string{"*/json"}, forwarded, forwarded},
+		"kubectl get": {
+			[]string{"application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"}, forwarded, forwarded,
+		},
+		"one object's metadata": {
+			[]string{"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"}, forwarded, forwarded,
+		},
+		"metadata of v1beta1": {
+			[]string{"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1"}, forwarded, forwarded,
+		},
+		"metadata of no version": {
+			[]string{"application/json;as=PartialObjectMetadataList;g=meta.k8s.io,application/json"}, forwarded, forwarded,
+		},
+		"metadata of no group": {
+			[]string{"application/json;as=PartialObjectMetadataList;v=v1,application/json"}, forwarded, forwarded,
+		},
+		"metadata and more": {
+			[]string{"application/json;charset=utf-8" + asMetadata}, forwarded, forwarded,
+		},
+		"pretty metadata": {[]string{"application/json;pretty=1" + asMetadata}, pretty, pretty},
+		"charset":         {[]string{"application/json;charset=utf-8"}, forwarded, forwarded},
+		"stream":          {[]string{"application/json;stream=watch"}, forwarded, forwarded},
+		"server version":  {[]string{"application/json;sv=v1"}, forwarded, forwarded},
+		"export":          {[]string{"application/json;export=1"}, forwarded, forwarded},
+		"profile":         {[]string{"application/json;profile=local"}, forwarded, forwarded},
+		"pretty":          {[]string{"application/json;pretty=1"}, pretty, pretty},
+		"any, pretty":     {[]string{"*/*;pretty=1"}, pretty, pretty},
+		"not pretty":      {[]string{"application/json;pretty=0"}, forwarded, forwarded},
+		"pretty Table": {
+			[]string{"application/json;as=Table;v=v1;g=meta.k8s.io;pretty=1"}, forwarded, forwarded,
+		},
+		"upper case": {[]string{"Application/JSON"}, forwarded, forwarded},
+
+		"two lines":    {[]string{"application/json", "application/json"}, notCanonical, notCanonical},
+		"twelve types": {[]string{strings.Repeat("application/json,", 11) + "text/html"}, plain, plain},
 		"too many types": {
-			[]string{strings.Repeat("application/json,", 12) + "text/html"}, "", ReasonNotCanonical,
+			[]string{strings.Repeat("application/json,", 12) + "text/html"}, notCanonical, notCanonical,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, reason := negotiate(test.accept)
-			if got != test.want || reason != test.reason {
-				t.Errorf("negotiate = %q, %q; want %q, %q", got, reason, test.want, test.reason)
+			accept := parseAccept(test.accept)
+			for custom, want := range map[bool]acceptWant{false: test.builtin, true: test.custom} {
+				representation, reason := accept.Representation(custom)
+				if got := (acceptWant{representation, reason}); got != want {
+					t.Errorf("custom %t: %q, want %q", custom, got, want)
+				}
 			}
 			checkAccept(t, test.accept)
 		})
 	}
 }
 
-// upstreamTypes are kube-apiserver's serializers, in its order.
-func upstreamTypes() []runtime.SerializerInfo {
-	stream := &runtime.StreamSerializerInfo{}
-	return []runtime.SerializerInfo{
-		{MediaType: "application/json", MediaTypeType: "application", MediaTypeSubType: "json", StreamSerializer: stream},
-		{MediaType: "application/yaml", MediaTypeType: "application", MediaTypeSubType: "yaml"},
-		{MediaType: "application/vnd.kubernetes.protobuf", MediaTypeType: "application", MediaTypeSubType: "vnd.kubernetes.protobuf", StreamSerializer: stream},
-		{MediaType: "application/cbor", MediaTypeType: "application", MediaTypeSubType: "cbor"},
+// TestAcceptNothing: the zero value never answers.
+func TestAcceptNothing(t *testing.T) {
+	for _, custom := range []bool{false, true} {
+		if representation, reason := (Accept{}).Representation(custom); representation != "" || reason != ReasonRepresentation {
+			t.Errorf("custom %t: %q, %q", custom, representation, reason)
+		}
 	}
 }
 
-// anything allows every transformation, so that the first clause counts.
-type anything struct{}
-
-func (anything) AllowsMediaTypeTransform(string, string, *schema.GroupVersionKind) bool { return true }
-
-func (anything) AllowsServerVersion(string) bool { return true }
-
-func (anything) AllowsStreamSchema(string) bool { return true }
-
-// checkAccept: where we say JSON, the API server says plain JSON.
-func checkAccept(t *testing.T, accept []string) {
-	t.Helper()
-	representation, reason := negotiate(accept)
-	if reason != "" {
-		if representation != "" || !slices.Contains(Reasons(), reason) {
-			t.Errorf("negotiate(%q) = %q, %q", accept, representation, reason)
-		}
-		return
+func TestRepresentations(t *testing.T) {
+	got := Representations()
+	slices.Sort(got)
+	if len(slices.Compact(got)) != 4 || slices.Contains(got, "") {
+		t.Errorf("representations %q", got)
 	}
+}
+
+// restrictions are those of a resource's endpoint: RequestScope's.
+type restrictions struct {
+	custom bool
+}
+
+func (r restrictions) AllowsMediaTypeTransform(mainType, subType string, target *schema.GroupVersionKind) bool {
+	if target == nil {
+		return !r.custom || subType != "vnd.kubernetes.protobuf"
+	}
+	if target.Group != "meta.k8s.io" || target.Version != "v1" && target.Version != "v1beta1" {
+		return false
+	}
+	switch target.Kind {
+	case "Table":
+		return mainType == "application" && (subType == "json" || subType == "yaml")
+	case "PartialObjectMetadata", "PartialObjectMetadataList":
+		return true
+	}
+	return false
+}
+
+func (restrictions) AllowsServerVersion(version string) bool { return version == "v1" }
+
+func (restrictions) AllowsStreamSchema(stream string) bool { return stream == "watch" }
+
+// upstream is an API server with or without the feature CBORServingAndStorage.
+type upstream struct {
+	types  []runtime.SerializerInfo
+	routes *restful.Container
+}
+
+func newUpstream(cbor bool) upstream {
+	// Those of the built-in resources, of custom ones and of lists of metadata are all alike.
+	types := slices.Clone(scheme.Codecs.SupportedMediaTypes())
+	if cbor {
+		types = append(types, runtime.SerializerInfo{
+			MediaType: "application/cbor", MediaTypeType: "application", MediaTypeSubType: "cbor", StreamSerializer: &runtime.StreamSerializerInfo{},
+		})
+	}
+	var produced []string
+	for _, info := range types {
+		produced = append(produced, info.MediaType)
+		if info.StreamSerializer != nil {
+			produced = append(produced, info.MediaType+";stream=watch")
+		}
+	}
+	service := new(restful.WebService).Path("/api/v1").Consumes("*/*")
+	service.Route(service.GET("/pods").Produces(produced...).To(func(*restful.Request, *restful.Response) {}))
+	container := restful.NewContainer()
+	container.Router(restful.CurlyRouter{})
+	container.Add(service)
+	return upstream{types: types, routes: container}
+}
+
+// routed asks the router of the built-in resources.
+func (u upstream) routed(accept string) bool {
+	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", http.NoBody)
+	if accept != "" {
+		r.Header.Set("Accept", accept)
+	}
+	w := httptest.NewRecorder()
+	u.routes.Dispatch(w, r)
+	return w.Code == http.StatusOK
+}
+
+// upstreams are the API servers that our answer has to be right for.
+var upstreams = []upstream{newUpstream(false), newUpstream(true)}
+
+// checkAccept: the API server writes the representation that we say, exactly. It
+// returns how many we say.
+func checkAccept(t *testing.T, accept []string) (answered int) {
+	t.Helper()
 	header := ""
 	if len(accept) > 0 {
 		header = accept[0]
 	}
-	// Custom resources have no protobuf; the answer has to be the same.
-	all := upstreamTypes()
-	for _, types := range [][]runtime.SerializerInfo{all, all[:2]} {
-		options, ok := negotiation.NegotiateMediaTypeOptions(header, types, anything{})
-		switch {
-		case !ok:
-			t.Errorf("Accept %q: JSON, the upstream says not acceptable", header)
-		case options.Accepted.MediaType != "application/json" || options.Convert != nil || options.Pretty ||
-			options.Stream != "" || options.UseServerVersion != "" || options.Export || options.Profile != "" || len(options.Unrecognized) > 0:
-			t.Errorf("Accept %q: JSON, the upstream says %+v", header, options)
+	for _, custom := range []bool{false, true} {
+		representation, reason := parseAccept(accept).Representation(custom)
+		if reason != "" {
+			if representation != "" || !slices.Contains(Reasons(), reason) {
+				t.Errorf("Accept %q, custom %t: %q, %q", accept, custom, representation, reason)
+			}
+			continue
+		}
+		answered++
+		want := negotiation.MediaTypeOptions{}
+		wantType := "application/json"
+		switch representation {
+		case JSON:
+		case Protobuf:
+			wantType = protobufType
+		case MetadataProtobuf:
+			wantType = protobufType
+			fallthrough
+		case MetadataJSON:
+			kind := metav1.SchemeGroupVersion.WithKind("PartialObjectMetadataList")
+			want.Convert = &schema.GroupVersionKind{Group: "meta.k8s.io", Version: kind.Version, Kind: kind.Kind}
+		default:
+			t.Fatalf("Accept %q, custom %t: representation %q", accept, custom, representation)
+		}
+		for _, server := range upstreams {
+			if !custom && !server.routed(header) {
+				t.Errorf("Accept %q: %s, the upstream's router says not acceptable", header, representation)
+			}
+			got, ok := negotiation.NegotiateMediaTypeOptions(header, server.types, restrictions{custom})
+			switch {
+			case !ok:
+				t.Errorf("Accept %q, custom %t: %s, the upstream says not acceptable", header, custom, representation)
+			case got.Accepted.MediaType != wantType || got.Pretty || got.Stream != "" || got.UseServerVersion != "" || got.Export ||
+				got.Profile != "" || len(got.Unrecognized) > 0 ||
+				(got.Convert == nil) != (want.Convert == nil) || got.Convert != nil && *got.Convert != *want.Convert:
+				t.Errorf("Accept %q, custom %t: %s, the upstream says %+v", header, custom, representation, got)
+			}
 		}
 	}
-	if representation != JSON {
-		t.Errorf("negotiate(%q) = %q", accept, representation)
+	return answered
+}
+
+// TestAcceptCombinations asks the API server's own code about every header of up to
+// three of these clauses.
+func TestAcceptCombinations(t *testing.T) {
+	clauses := []string{
+		"application/json", "application/json;q=0.5", "application/json;pretty=1", "application/json;stream=watch",
+		"application/json" + asMetadata, "application/json;as=Table;g=meta.k8s.io;v=v1",
+		"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+		"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1",
+		protobufType, protobufType + ";q=0.9", protobufType + ";stream=watch", protobufType + asMetadata,
+		protobufType + ";as=Table;g=meta.k8s.io;v=v1",
+		"application/yaml", "application/yaml;q=0.1" + asMetadata, "application/cbor", "application/*", "*/*;q=0.2", "*", "text/html", "nonsense",
+	}
+	answered, headers := 0, []string{""}
+	for range 3 {
+		var longer []string
+		for _, header := range headers {
+			for _, clause := range clauses {
+				longer = append(longer, strings.TrimPrefix(header+","+clause, ","))
+			}
+		}
+		headers = longer
+		for _, header := range headers {
+			answered += checkAccept(t, []string{header})
+		}
+	}
+	if answered < len(headers)/4 {
+		t.Errorf("only %d of %d headers are answered", answered, 2*len(headers))
 	}
 }
 
@@ -135,6 +321,7 @@ func FuzzAccept(f *testing.F) {
 		"application/*;q=0.5, application/json;q=nan",
 		"application/vnd.kubernetes.protobuf,application/json",
 		"application/json;as=Table;v=v1;g=meta.k8s.io, application/json",
+		"application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json;v=v1;as=PartialObjectMetadataList;g=meta.k8s.io",
 		"application/json;pretty=1",
 		"application/json; charset=utf-8, text/html;q=0",
 		"application/json;q=0.1,application/yaml;q=0.2,*/*;q=0.3",

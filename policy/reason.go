@@ -22,11 +22,12 @@ const (
 	// ReasonMostRecent: the list must be as new as the storage is now, which only
 	// the upstream can know.
 	ReasonMostRecent Reason = "most-recent"
-	// ReasonSelector: a label or field selector, which this version does not
-	// evaluate.
+	// ReasonSelector: a label or field selector that does not parse, that is too
+	// large, that names a field which we do not know, or for which the upstream does
+	// something else than to select.
 	ReasonSelector Reason = "selector"
 	// ReasonRepresentation: the client prefers a media type, or a transformation
-	// such as Table, that is not kept in memory.
+	// such as Table, that is not kept in memory, or none that the upstream has.
 	ReasonRepresentation Reason = "representation"
 	// ReasonPretty: indented output, asked for by parameter, media type, or by
 	// being a browser or a command line tool.
@@ -75,6 +76,9 @@ const (
 	// ReasonSchema: the custom resource's definition changed a moment ago, and bytes of
 	// the old schema may still be about; or a change would not be heard of now.
 	ReasonSchema Reason = "schema"
+	// ReasonUpstream: the API servers behind the upstream changed a moment ago, or do not
+	// agree in which version they write the resource.
+	ReasonUpstream Reason = "upstream"
 	// ReasonStopped: the collection was stopped.
 	ReasonStopped Reason = "stopped"
 )
@@ -110,6 +114,7 @@ func Reasons() []Reason {
 		ReasonHistory,
 		ReasonMemory,
 		ReasonSchema,
+		ReasonUpstream,
 		ReasonStopped,
 	}
 }

@@ -1,6 +1,11 @@
 package policy
 
-import "net/http"
+import (
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+)
 
 // Request is a list, completely understood. Everything that is done for a request
 // (the review, the lookup, the answer) is done from this one value.
@@ -8,11 +13,21 @@ type Request struct {
 	// Group is empty for the core group.
 	Group, Version, Resource string
 	// Namespace is empty for a list of the whole resource.
-	Namespace      string
-	Representation Representation
-	Options        ListOptions
-	// LabelSelector and FieldSelector are as the client wrote them.
+	Namespace string
+	// Name is the name that the field selector demands exactly, else empty. The API
+	// server authorizes the list for this name.
+	Name string
+	// Accept says in which representation to answer, once the kind of resource is known.
+	Accept  Accept
+	Options ListOptions
+	// LabelSelector and FieldSelector are as the client wrote them, which is how the
+	// review has to carry them.
 	LabelSelector, FieldSelector string
+	// Labels and Fields are the same, parsed. They select everything if the client
+	// wrote nothing, and are not nil in what Parse returns. The names of fields are the
+	// client's: whether the resource has them is not known here.
+	Labels labels.Selector
+	Fields fields.Selector
 	// Gzip is true if the API server would compress a large answer.
 	Gzip bool
 }
@@ -22,12 +37,15 @@ type Request struct {
 // which we understand completely; only then may it be answered from memory.
 //
 // With any other Reason the Request holds what was understood until then and is
-// good for logs only. It is complete if the Reason is ReasonSelector.
+// good for logs only.
+//
+// Two things cannot be said before the resource is known, and are still to be asked:
+// [Accept.Representation] and [Request.CheckSelectors].
 //
 // The headers are expected as net/http's server leaves them. Parse does not
 // change the request and does not read its body.
 func Parse(r *http.Request) (Request, Reason) {
-	var req Request
+	req := Request{Labels: labels.Everything(), Fields: fields.Everything()}
 	if reason := parsePath(r, &req); reason != "" {
 		return req, reason
 	}
@@ -42,14 +60,14 @@ func Parse(r *http.Request) (Request, Reason) {
 	}
 
 	req.Gzip = acceptsGzip(r.Header.Get("Accept-Encoding"))
-	representation, reason := negotiate(r.Header["Accept"])
-	req.Representation = representation
-	switch {
-	case req.LabelSelector != "" || req.FieldSelector != "":
-		return req, ReasonSelector
-	case reason != "":
+	req.Accept = parseAccept(r.Header["Accept"])
+	if reason := parseSelectors(&req); reason != "" {
 		return req, reason
-	case isHuman(r.UserAgent()):
+	}
+	if reason := req.Accept.refused(); reason != "" {
+		return req, reason
+	}
+	if isHuman(r.UserAgent()) {
 		return req, ReasonPretty
 	}
 	return req, ""

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 )
 
 // checkParse: whatever we accept, the API server reads in the same way, the
@@ -35,8 +37,9 @@ func checkParse(t *testing.T, r *http.Request) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !info.IsResourceRequest || info.Verb != "list" || info.Name != "" || info.Subresource != "" ||
-		info.APIGroup != got.Group || info.APIVersion != got.Version || info.Resource != got.Resource || info.Namespace != got.Namespace {
+	if !info.IsResourceRequest || info.Verb != "list" || info.Name != got.Name || info.Subresource != "" ||
+		info.APIGroup != got.Group || info.APIVersion != got.Version || info.Resource != got.Resource || info.Namespace != got.Namespace ||
+		info.LabelSelector != got.LabelSelector || info.FieldSelector != got.FieldSelector {
 		t.Errorf("parsed as %+v, upstream as %+v", got, info)
 	}
 
@@ -53,9 +56,17 @@ func checkParse(t *testing.T, r *http.Request) {
 	if diff := cmp.Diff(upstream, got.Options); diff != "" {
 		t.Errorf("options (-upstream +got):\n%s", diff)
 	}
-	if options.Watch || options.SendInitialEvents != nil || options.LabelSelector != nil && !options.LabelSelector.Empty() ||
-		options.FieldSelector != nil && !options.FieldSelector.Empty() {
+	if options.Watch || options.SendInitialEvents != nil {
 		t.Errorf("the upstream reads more from %q: %+v", r.RequestURI, options)
+	}
+	if options.LabelSelector == nil {
+		options.LabelSelector = labels.Everything()
+	}
+	if options.FieldSelector == nil {
+		options.FieldSelector = fields.Everything()
+	}
+	if got.Labels.String() != options.LabelSelector.String() || got.Fields.String() != options.FieldSelector.String() {
+		t.Errorf("selectors %q and %q, upstream %q and %q", got.Labels, got.Fields, options.LabelSelector, options.FieldSelector)
 	}
 
 	checkAccept(t, r.Header["Accept"])
@@ -72,6 +83,7 @@ func FuzzParse(f *testing.F) {
 		get("/api/v1/namespaces/ns/namespaces?watch=0", alice),
 		get("/api/v1/watch/pods?timeout=1s&timeoutSeconds=5&allowWatchBookmarks=true", alice),
 		get("//api/v1/p%6fds/?fieldSelector=metadata.name%3dx&labelSelector=a", alice),
+		get("/api/v1/namespaces/ns/pods?fieldSelector=spec.nodeName%3dn,metadata.name%3d%3dx&labelSelector=a+in+(b,c),!d", alice),
 		get("/api/v1/pods?pretty=1;a=b", "Impersonate-User: bob\r\n"),
 		get("http://listproxy/api/v1/pods", "Authorization: a\r\nAuthorization: b\r\n"),
 		"GET /api/v1/pods HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -94,6 +106,8 @@ func BenchmarkParse(b *testing.B) {
 		"reflector":  get("/api/v1/pods?limit=500&resourceVersion=0", alice, "Accept: application/json, */*\r\nAccept-Encoding: gzip\r\n"),
 		"continue":   get("/apis/apps/v1/namespaces/ns/deployments?limit=500&continue="+token, alice, "Accept: application/json\r\n"),
 		"no options": get("/api/v1/pods", alice),
+		"typed":      get("/api/v1/pods?limit=500&resourceVersion=0", alice, "Accept: application/vnd.kubernetes.protobuf,application/json\r\n"),
+		"selectors":  get("/api/v1/pods?resourceVersion=0&fieldSelector=spec.nodeName%3dn&labelSelector=app%3dweb", alice, "Accept: application/json\r\n"),
 	} {
 		r := read(b, text)
 		b.Run(name, func(b *testing.B) {

@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 )
 
 // alice is the header of a caller with credentials of her own.
@@ -27,9 +30,26 @@ func get(target string, headers ...string) string {
 	return "GET " + target + " HTTP/1.1\r\nHost: listproxy\r\n" + strings.Join(headers, "") + "\r\n"
 }
 
+// diff compares two requests. Selectors that were not parsed select everything.
+func diff(want, got Request) string {
+	everything := func(r Request) Request {
+		if r.Labels == nil {
+			r.Labels = labels.Everything()
+		}
+		if r.Fields == nil {
+			r.Fields = fields.Everything()
+		}
+		return r
+	}
+	return cmp.Diff(everything(want), everything(got),
+		cmp.Comparer(func(a, b Accept) bool { return a == b }),
+		cmp.Comparer(func(a, b labels.Selector) bool { return a.String() == b.String() }),
+		cmp.Comparer(func(a, b fields.Selector) bool { return a.String() == b.String() }))
+}
+
 // pods is the list of all pods with these options.
 func pods(options ListOptions) Request {
-	return Request{Version: "v1", Resource: "pods", Representation: JSON, Options: options}
+	return Request{Version: "v1", Resource: "pods", Accept: everywhere(JSON, ""), Options: options}
 }
 
 func TestParseAccepts(t *testing.T) {
@@ -40,31 +60,31 @@ func TestParseAccepts(t *testing.T) {
 		"whole core resource": {get("/api/v1/pods", alice), pods(ListOptions{})},
 		"one namespace": {
 			get("/api/v1/namespaces/a-b/pods", alice),
-			Request{Version: "v1", Resource: "pods", Namespace: "a-b", Representation: JSON},
+			Request{Version: "v1", Resource: "pods", Namespace: "a-b", Accept: everywhere(JSON, "")},
 		},
 		"a namespace of digits": {
 			get("/api/v1/namespaces/123/pods", alice),
-			Request{Version: "v1", Resource: "pods", Namespace: "123", Representation: JSON},
+			Request{Version: "v1", Resource: "pods", Namespace: "123", Accept: everywhere(JSON, "")},
 		},
 		"a namespace called like a subresource": {
 			get("/api/v1/namespaces/status/pods", alice),
-			Request{Version: "v1", Resource: "pods", Namespace: "status", Representation: JSON},
+			Request{Version: "v1", Resource: "pods", Namespace: "status", Accept: everywhere(JSON, "")},
 		},
 		"group": {
 			get("/apis/apps/v1/deployments", alice),
-			Request{Group: "apps", Version: "v1", Resource: "deployments", Representation: JSON},
+			Request{Group: "apps", Version: "v1", Resource: "deployments", Accept: everywhere(JSON, "")},
 		},
 		"group and namespace": {
 			get("/apis/stable.example.com/v1beta1/namespaces/ns/crontabs", alice),
-			Request{Group: "stable.example.com", Version: "v1beta1", Resource: "crontabs", Namespace: "ns", Representation: JSON},
+			Request{Group: "stable.example.com", Version: "v1beta1", Resource: "crontabs", Namespace: "ns", Accept: everywhere(JSON, "")},
 		},
 		"namespaces": {
 			get("/api/v1/namespaces", alice),
-			Request{Version: "v1", Resource: "namespaces", Representation: JSON},
+			Request{Version: "v1", Resource: "namespaces", Accept: everywhere(JSON, "")},
 		},
 		"a resource called proxy, in a namespace": {
 			get("/apis/example.com/v1/namespaces/ns/proxy", alice),
-			Request{Group: "example.com", Version: "v1", Resource: "proxy", Namespace: "ns", Representation: JSON},
+			Request{Group: "example.com", Version: "v1", Resource: "proxy", Namespace: "ns", Accept: everywhere(JSON, "")},
 		},
 		"empty query": {get("/api/v1/pods?", alice), pods(ListOptions{})},
 		"options": {
@@ -96,6 +116,26 @@ func TestParseAccepts(t *testing.T) {
 		},
 		"a name that only looks like impersonation": {get("/api/v1/pods", alice, "Impersonation: x\r\n"), pods(ListOptions{})},
 		"lower case headers":                        {get("/api/v1/pods", strings.ToLower(alice)), pods(ListOptions{})},
+		"typed client": {
+			get("/api/v1/pods", alice, "Accept: application/vnd.kubernetes.protobuf,application/json\r\n"),
+			Request{Version: "v1", Resource: "pods", Accept: Accept{builtin: negotiated{representation: Protobuf}, custom: negotiated{representation: JSON}}},
+		},
+		"a form of custom resources only": {
+			get("/apis/example.com/v1/things", alice, "Accept: *\r\n"),
+			Request{Group: "example.com", Version: "v1", Resource: "things", Accept: Accept{custom: negotiated{representation: JSON}}},
+		},
+		"selectors": {
+			get("/api/v1/namespaces/ns/pods?labelSelector=b%3Dc,a&fieldSelector=status.phase!%3DFailed,metadata.name%3D%3Dx&limit=5", alice),
+			Request{
+				Version: "v1", Resource: "pods", Namespace: "ns", Name: "x",
+				Accept:        everywhere(JSON, ""),
+				Options:       ListOptions{Limit: 5},
+				LabelSelector: "b=c,a",
+				FieldSelector: "status.phase!=Failed,metadata.name==x",
+				Labels:        labels.SelectorFromSet(labels.Set{"b": "c"}).Add(*exists(t, "a")),
+				Fields:        fields.ParseSelectorOrDie("metadata.name=x,status.phase!=Failed"),
+			},
+		},
 		"kubectl": {
 			get("/api/v1/pods", alice, "User-Agent: kubectl/v1.36.3 (linux/amd64)\r\n"), pods(ListOptions{}),
 		},
@@ -106,12 +146,22 @@ func TestParseAccepts(t *testing.T) {
 			if reason != "" {
 				t.Fatalf("forwarded: %s", reason)
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
+			if diff := diff(test.want, got); diff != "" {
 				t.Errorf("Parse (-want +got):\n%s", diff)
 			}
 			checkParse(t, r)
 		})
 	}
+}
+
+// exists is the requirement that a label exists.
+func exists(t *testing.T, key string) *labels.Requirement {
+	t.Helper()
+	requirement, err := labels.NewRequirement(key, selection.Exists, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return requirement
 }
 
 func withGzip(r Request) Request {
@@ -270,13 +320,14 @@ func TestParseForwards(t *testing.T) {
 			get("/api/v1/pods", "Authorization:\r\n", "authorization: Bearer b\r\n"),
 		},
 		ReasonSelector: {
-			get("/api/v1/pods?labelSelector=app%3Dweb", alice),
+			get("/api/v1/pods?labelSelector=a%3D%3D%3Db", alice),
 			get("/api/v1/pods?labelSelector=%20", alice),
-			get("/api/v1/pods?fieldSelector=metadata.name%3Dx", alice),
 			get("/api/v1/pods?fieldSelector=!!", alice),
+			get("/api/v1/pods?fieldSelector=metadata.name%3D", alice),
+			get("/api/v1/pods?fieldSelector=metadata.name%3Da/b", alice),
 		},
 		ReasonRepresentation: {
-			get("/api/v1/pods", alice, "Accept: application/vnd.kubernetes.protobuf\r\n"),
+			get("/api/v1/pods", alice, "Accept: application/yaml\r\n"),
 			get("/api/v1/pods", alice, "Accept: application/json;as=Table;v=v1;g=meta.k8s.io,application/json\r\n"),
 		},
 	} {
@@ -295,7 +346,7 @@ func TestParseForwards(t *testing.T) {
 func TestParseOrder(t *testing.T) {
 	const (
 		path    = "/api/v1/pods"
-		query   = "?labelSelector=a"
+		query   = "?labelSelector=!!"
 		framing = "Origin: x\r\n"
 		acting  = "Impersonate-User: bob\r\n"
 		accepts = "Accept: text/html\r\n"
@@ -324,23 +375,13 @@ func TestParseOrder(t *testing.T) {
 	}
 }
 
-// TestParseKeepsSelectors: a request with selectors is complete all the same.
-func TestParseKeepsSelectors(t *testing.T) {
-	r := read(t, get("/api/v1/namespaces/ns/pods?labelSelector=app%3Dweb&fieldSelector=metadata.name%3Dx&limit=5", alice, "Accept-Encoding: gzip\r\n"))
-	want := Request{
-		Version: "v1", Resource: "pods", Namespace: "ns",
-		Representation: JSON,
-		Options:        ListOptions{Limit: 5},
-		LabelSelector:  "app=web",
-		FieldSelector:  "metadata.name=x",
-		Gzip:           true,
-	}
-	got, reason := Parse(r)
-	if reason != ReasonSelector {
-		t.Errorf("reason %q", reason)
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("Parse (-want +got):\n%s", diff)
+// TestParseNeverNil: what was not understood selects everything, not nothing.
+func TestParseNeverNil(t *testing.T) {
+	for _, text := range []string{get("/healthz"), get("/api/v1/pods?labelSelector=!!", alice), get("/api/v1/pods", alice)} {
+		got, _ := Parse(read(t, text))
+		if got.Labels == nil || !got.Labels.Empty() || got.Fields == nil || !got.Fields.Empty() {
+			t.Errorf("selectors %v and %v", got.Labels, got.Fields)
+		}
 	}
 }
 

@@ -43,7 +43,8 @@ type Decision struct {
 	// Revision is the one the semantics refers to; 0 for Any.
 	Revision uint64
 	// Limit is the number of objects the page may hold; 0 is no limit. It is 0
-	// for Any, where kube-apiserver ignores the client's limit.
+	// for Any, where kube-apiserver ignores the client's limit, unless that is to
+	// be honoured.
 	Limit int64
 	// Start is the first key of a continuation, relative to the scope of the
 	// request and without a leading slash. It comes from the client: it may name
@@ -60,7 +61,10 @@ type Decision struct {
 //
 // A revision has to be a decimal without sign or leading zeros that fits int64,
 // as etcd's revisions do.
-func Decide(o ListOptions) Decision {
+func Decide(o ListOptions) Decision { return DecideFor(o, LimitIgnored) }
+
+// DecideFor is Decide where a rule says what a limit at resourceVersion=0 means.
+func DecideFor(o ListOptions, atZero LimitAtZero) Decision {
 	var (
 		match, rv      = o.ResourceVersionMatch, o.ResourceVersion
 		revision, isRV = parseDecimal(rv)
@@ -89,6 +93,8 @@ func Decide(o ListOptions) Decision {
 
 	case rv == "":
 		return forward(ReasonMostRecent)
+	case rv == "0" && atZero == LimitHonoured:
+		return Decision{Serve: true, Semantics: Any, Limit: o.Limit}
 	case rv == "0":
 		// The limit is ignored: a client that never learned to continue here
 		// would lose objects without a word.

@@ -216,6 +216,26 @@ func TestDecideEdges(t *testing.T) {
 	}
 }
 
+// TestHonouredLimit: it matters at resourceVersion=0, and only for how much is written.
+func TestHonouredLimit(t *testing.T) {
+	for _, match := range matches {
+		for _, version := range versions {
+			for name, token := range tokens(t) {
+				for _, limit := range limits {
+					options := ListOptions{ResourceVersion: version, ResourceVersionMatch: match, Continue: token, Limit: limit}
+					want := Decide(options)
+					if want.Semantics == Any {
+						want.Limit = limit
+					}
+					if diff := cmp.Diff(want, DecideFor(options, LimitHonoured)); diff != "" {
+						t.Errorf("rv=%s,match=%s,limit=%d,continue=%s (-want +got):\n%s", version, match, limit, name, diff)
+					}
+				}
+			}
+		}
+	}
+}
+
 func BenchmarkDecide(b *testing.B) {
 	for name, options := range map[string]ListOptions{
 		"any":      {ResourceVersion: "0", Limit: 500},

@@ -1,0 +1,255 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// The words at the head of a policy file.
+const (
+	// ConfigAPIVersion is the one version of policy files that there is.
+	ConfigAPIVersion = "listproxy.io/v1alpha1"
+	// ConfigKind is the kind of a policy file.
+	ConfigKind = "Policy"
+)
+
+// CacheMode says whether and when a resource is read into memory.
+type CacheMode string
+
+// The modes, as a policy file has them.
+const (
+	// CacheOnDemand: read when somebody asks for it, given up when nobody does.
+	CacheOnDemand CacheMode = "onDemand"
+	// CacheEager: read before the process says that it is ready, and kept.
+	CacheEager CacheMode = "eager"
+	// CacheNever: always forwarded.
+	CacheNever CacheMode = "never"
+)
+
+// LimitAtZero says what the limit of a list at resourceVersion=0 is worth.
+type LimitAtZero string
+
+// The two ways, as a policy file has them.
+const (
+	// LimitIgnored: the whole list is written, as kube-apiserver's cache does.
+	LimitIgnored LimitAtZero = "ignore"
+	// LimitHonoured: a page is written, and a continue token of its revision, as
+	// kube-apiserver does for resources that it does not cache.
+	LimitHonoured LimitAtZero = "honour"
+)
+
+// BuiltIn is the Source of what no file says.
+const BuiltIn = "built-in default"
+
+// AllResources is the resource of a rule for all resources of its group.
+const AllResources = "*"
+
+// Rule is what holds for a resource. Its slices and pointers are shared and must not be
+// written to.
+type Rule struct {
+	Cache CacheMode
+	// Representations are those that are kept. A request for another one is forwarded
+	// (ReasonNotCached).
+	Representations []Representation
+	// HistoryWindow is how far back states are kept; 0 is the process's default.
+	HistoryWindow time.Duration
+	// MaxBytes bounds what the collections of this resource store together; 0 is no
+	// bound but the one for all.
+	MaxBytes int64
+	// IdleTimeout is how long a collection is kept that nobody asks for: nil is the
+	// process's default, 0 for ever.
+	IdleTimeout *time.Duration
+	// LimitAtZero is what a limit means at resourceVersion=0.
+	LimitAtZero LimitAtZero
+	// SameForEveryone: if an aggregated API server owns the resource, whoever wrote the
+	// rule vouches that it shows the same to all callers who may list it.
+	SameForEveryone bool
+	// Source is where the most specific rule stands ("policy.yaml:12"), or BuiltIn.
+	Source string
+}
+
+// Keeps says whether a representation is kept.
+func (r Rule) Keeps(representation Representation) bool {
+	return r.Cache != CacheNever && slices.Contains(r.Representations, representation)
+}
+
+// Target is what a rule is for. Version is empty in one for all versions, Resource is
+// AllResources in one for a whole group.
+type Target struct {
+	Group, Version, Resource string
+}
+
+// String names it as kubectl would: resource.version.group.
+func (t Target) String() string {
+	name := t.Resource
+	if t.Version != "" {
+		name += "." + t.Version
+	}
+	if t.Group != "" {
+		name += "." + t.Group
+	}
+	return name
+}
+
+// EagerCollection is one that is to be read before anybody asks.
+type EagerCollection struct {
+	Group, Version, Resource string
+	Representation           Representation
+}
+
+// Config is a policy: what is kept in memory, and how. It does not change, so it is
+// safe for concurrent use. DefaultConfig and ParseConfig make one.
+type Config struct {
+	// rest is for every resource without a rule of its own.
+	rest Rule
+	// rules are complete: what they inherit is filled in.
+	rules map[Target]Rule
+	// order is that of the file.
+	order []Target
+	eager []EagerCollection
+}
+
+// DefaultConfig is the policy without a file: everything on demand, but for Secrets and
+// Events, which are never kept.
+func DefaultConfig() *Config {
+	return &Config{rest: builtIn()}
+}
+
+func builtIn() Rule {
+	return Rule{
+		Cache:           CacheOnDemand,
+		Representations: Representations(),
+		LimitAtZero:     LimitIgnored,
+		Source:          BuiltIn,
+	}
+}
+
+// For returns what holds for a resource; group is empty for the core group. It does not
+// allocate.
+func (c *Config) For(group, version, resource string) Rule {
+	if rule, ok := c.rules[Target{group, version, resource}]; ok {
+		return rule
+	}
+	if rule, ok := c.rules[Target{group, "", resource}]; ok {
+		return rule
+	}
+	rule, ok := c.rules[Target{group, "", AllResources}]
+	if !ok {
+		rule = c.rest
+	}
+	if reluctant(group, resource) && rule.Cache != CacheNever {
+		rule.Cache, rule.Source = CacheNever, BuiltIn
+	}
+	return rule
+}
+
+// Defaults returns what holds for resources without a rule of their own.
+func (c *Config) Defaults() Rule { return c.rest }
+
+// Targets returns what the rules of the file are for, in its order.
+func (c *Config) Targets() []Target { return slices.Clone(c.order) }
+
+// Rule returns the rule for a target, with all that it inherits. It is the zero Rule if
+// the file has none.
+func (c *Config) Rule(t Target) Rule { return c.rules[t] }
+
+// Eager returns the collections to read before anybody asks, in the order of the file.
+func (c *Config) Eager() []EagerCollection { return slices.Clone(c.eager) }
+
+// reluctant tells whether a resource is kept only if a rule names it.
+//
+// Secrets are left out because holding them makes the proxy's memory as precious as
+// etcd's.
+func reluctant(group, resource string) bool {
+	return group == "" && resource == "secrets" || isEvents(group, resource)
+}
+
+// isEvents names the resources that are never kept, whatever the file says. They have no
+// watch cache upstream: their watches get no bookmarks, so a quiet feed cannot prove how
+// far it knows, and several of them can change in one revision.
+func isEvents(group, resource string) bool {
+	return (group == "" || group == "events.k8s.io") && resource == "events"
+}
+
+// statement is a rule as it is written: what it does not say is nil.
+type statement struct {
+	target          Target
+	cache           *CacheMode
+	representations []Representation
+	historyWindow   *time.Duration
+	maxBytes        *int64
+	idleTimeout     *time.Duration
+	limitAtZero     *LimitAtZero
+	sameForEveryone *bool
+	// line is where it stands; lines where its fields do.
+	line  int
+	lines map[string]int
+}
+
+// over returns what holds where s is said and, for what s does not say, base.
+func (s *statement) over(base Rule, name string) Rule {
+	base.Cache = said(s.cache, base.Cache)
+	if s.representations != nil {
+		base.Representations = s.representations
+	}
+	base.HistoryWindow = said(s.historyWindow, base.HistoryWindow)
+	base.MaxBytes = said(s.maxBytes, base.MaxBytes)
+	base.IdleTimeout = cmp.Or(s.idleTimeout, base.IdleTimeout)
+	base.LimitAtZero = said(s.limitAtZero, base.LimitAtZero)
+	base.SameForEveryone = said(s.sameForEveryone, base.SameForEveryone)
+	base.Source = fmt.Sprintf("%s:%d", name, s.line)
+	return base
+}
+
+func said[T any](value *T, otherwise T) T {
+	if value != nil {
+		return *value
+	}
+	return otherwise
+}
+
+// newConfig fills in what the statements inherit: a rule with a version from the one
+// without, that from the one for the group, that from the defaults.
+func newConfig(name string, defaults *statement, statements []*statement) *Config {
+	c := &Config{rest: builtIn(), rules: make(map[Target]Rule, len(statements))}
+	if defaults != nil {
+		c.rest = defaults.over(c.rest, name)
+	}
+	byDetail := slices.Clone(statements)
+	slices.SortStableFunc(byDetail, func(a, b *statement) int { return cmp.Compare(a.target.detail(), b.target.detail()) })
+	for _, s := range byDetail {
+		t := s.target
+		base := c.rest
+		if t.Resource != AllResources {
+			base = c.For(t.Group, "", t.Resource)
+		}
+		c.rules[t] = s.over(base, name)
+	}
+	for _, s := range statements {
+		c.order = append(c.order, s.target)
+		if s.cache == nil || *s.cache != CacheEager {
+			continue
+		}
+		representations := s.representations
+		if representations == nil {
+			representations = []Representation{JSON}
+		}
+		for _, representation := range representations {
+			c.eager = append(c.eager, EagerCollection{s.target.Group, s.target.Version, s.target.Resource, representation})
+		}
+	}
+	return c
+}
+
+// detail orders targets by how much they say.
+func (t Target) detail() int {
+	switch {
+	case t.Resource == AllResources:
+		return 0
+	case t.Version == "":
+		return 1
+	}
+	return 2
+}

@@ -1,0 +1,363 @@
+package policy
+
+import (
+	"bufio"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apiserver/pkg/storage"
+)
+
+// selecting is a list of a path, in a namespace or not, with these selectors.
+func selecting(path, labelSelector, fieldSelector string, options ...string) string {
+	query := url.Values{}
+	if labelSelector != "" {
+		query.Set("labelSelector", labelSelector)
+	}
+	if fieldSelector != "" {
+		query.Set("fieldSelector", fieldSelector)
+	}
+	return get(strings.Join(append([]string{path + "?" + query.Encode()}, options...), "&"), alice)
+}
+
+// TestSelectorName: a name is what the API server authorizes, in every spelling.
+func TestSelectorName(t *testing.T) {
+	for selector, want := range map[string]struct {
+		name   string
+		reason Reason
+	}{
+		"":                                     {"", ""},
+		"metadata.name=x":                      {"x", ""},
+		"metadata.name==x":                     {"x", ""},
+		"spec.nodeName=n,metadata.name=x":      {"x", ""},
+		",metadata.name=x,":                    {"x", ""},
+		"metadata.name=X_y:z":                  {"X_y:z", ""},
+		"metadata.name=..x":                    {"..x", ""},
+		"metadata.name=x ":                     {"x ", ""},
+		`metadata.name=a\,b`:                   {"a,b", ""},
+		"metadata.name!=x":                     {"", ""},
+		"metadata.name!=":                      {"", ""},
+		"metadata.name =x":                     {"", ""},
+		"name=x":                               {"", ""},
+		"spec.nodeName=n":                      {"", ""},
+		"=,spec.nodeName=n":                    {"", ""},
+		"metadata.name=x,metadata.name=x":      {"x", ""},
+		"metadata.name=y,metadata.name=x":      {"x", ""},
+		"metadata.name=x,metadata.name==y":     {"y", ""},
+		"metadata.name=x,metadata.name!=x":     {"x", ""},
+		"metadata.name=x,metadata.name=y/z":    {"x", ""},
+		"metadata.name=x,metadata.name=":       {"", ReasonSelector},
+		"metadata.name=":                       {"", ReasonSelector},
+		"metadata.name==":                      {"", ReasonSelector},
+		"metadata.name=.":                      {"", ReasonSelector},
+		"metadata.name=..":                     {"", ReasonSelector},
+		"metadata.name=a/b":                    {"", ReasonSelector},
+		"metadata.name=100%":                   {"", ReasonSelector},
+		"=":                                    {"", ReasonSelector},
+		",":                                    {"", ReasonSelector},
+		" ":                                    {"", ReasonSelector},
+		"x":                                    {"", ReasonSelector},
+		"metadata.name=x=y":                    {"", ReasonSelector},
+		`metadata.name=x\`:                     {"", ReasonSelector},
+		"metadata.name=\xff":                   {"", ReasonSelector},
+		"a=" + strings.Repeat("b", 4094):       {"", ""},
+		"a=" + strings.Repeat("b", 4095):       {"", ReasonSelector},
+		strings.Repeat("a=b,", 63) + "a=b":     {"", ""},
+		strings.Repeat("a=b,", 64) + "a=b":     {"", ReasonSelector},
+		strings.Repeat("a!=b,", 64) + "c!=d, ": {"", ReasonSelector},
+	} {
+		for _, path := range []string{"/api/v1/pods", "/api/v1/namespaces/ns/pods", "/api/v1/namespaces", "/apis/example.com/v1/things"} {
+			r := read(t, selecting(path, "", selector))
+			got, reason := Parse(r)
+			if reason != want.reason || got.Name != want.name {
+				t.Errorf("%s with %q: name %q, reason %q; want %q, %q", path, selector, got.Name, reason, want.name, want.reason)
+			}
+			checkParse(t, r)
+		}
+	}
+}
+
+func TestLabelSelector(t *testing.T) {
+	set := labels.Set{"app": "web", "tier": "1", "empty": "", "example.com/x": "y"}
+	for selector, want := range map[string]bool{
+		"":                                 true,
+		"app":                              true,
+		"app=web":                          true,
+		"app==web,tier":                    true,
+		"app!=web":                         false,
+		"other!=web":                       true,
+		"app in (db,web)":                  true,
+		"app notin (db,web)":               false,
+		"other notin (db)":                 true,
+		"!app":                             false,
+		"!other":                           true,
+		"empty=":                           true,
+		"other=":                           false,
+		"empty in ()":                      true,
+		"tier>0,tier<2":                    true,
+		"tier>1":                           false,
+		"app>1":                            false,
+		"example.com/x=y":                  true,
+		" app = web , tier ":               true,
+		strings.Repeat("app,", 63) + "app": true,
+	} {
+		r := read(t, selecting("/api/v1/pods", selector, ""))
+		got, reason := Parse(r)
+		if reason != "" {
+			t.Errorf("%q: %s", selector, reason)
+			continue
+		}
+		if got.Labels.Matches(set) != want {
+			t.Errorf("%q matches: %t", selector, !want)
+		}
+		if got.LabelSelector != selector {
+			t.Errorf("%q is reviewed as %q", selector, got.LabelSelector)
+		}
+		checkParse(t, r)
+	}
+	for _, selector := range []string{
+		" ", ",", "a b", "a in", "a in (b", "a=b=c", "a>x", "-a", "a=-", "/a", "\xff", "a=\xff",
+		strings.Repeat("a,", 64) + "a",
+		"a in (" + strings.Repeat("b,", 2048) + "b)",
+	} {
+		if _, reason := Parse(read(t, selecting("/api/v1/pods", selector, ""))); reason != ReasonSelector {
+			t.Errorf("%q: reason %q", selector, reason)
+		}
+	}
+}
+
+// selectorCase is a list with a field selector, and what the upstream reads for it.
+type selectorCase struct {
+	path, selector string
+	options        []string
+	namespaced     bool
+	// single is "namespace/name", or empty for a range.
+	single string
+	reason Reason
+}
+
+// TestCheckSelectorsOfHonouredLimits: a page at resourceVersion=0 is like any other.
+func TestCheckSelectorsOfHonouredLimits(t *testing.T) {
+	for _, test := range []struct {
+		path, selector string
+		options        []string
+		want           Reason
+	}{
+		{"/api/v1/pods", "metadata.namespace=ns", []string{"limit=5", "resourceVersion=0"}, ReasonSelector},
+		{"/api/v1/pods", "metadata.namespace=ns", []string{"resourceVersion=0"}, ""},
+		{"/api/v1/namespaces/ns/pods", "metadata.namespace=ns", []string{"limit=5", "resourceVersion=0"}, ""},
+		{"/api/v1/pods", "spec.nodeName=n", []string{"limit=5", "resourceVersion=0"}, ""},
+		// Never exact, so not odd.
+		{"/api/v1/namespaces/ns/pods", "metadata.name=x", []string{"limit=1", "resourceVersion=0"}, ""},
+		{"/api/v1/pods", "metadata.name=x,metadata.namespace=ns", []string{"limit=1", "resourceVersion=0"}, ""},
+		{"/api/v1/namespaces/ns/pods", "metadata.name=x", []string{"limit=1", "resourceVersion=5"}, ReasonSelector},
+	} {
+		t.Run(test.path+" "+test.selector+" "+strings.Join(test.options, " "), func(t *testing.T) {
+			r, reason := Parse(read(t, selecting(test.path, "", test.selector, test.options...)))
+			if reason != "" {
+				t.Fatalf("forwarded: %s", reason)
+			}
+			if got := r.CheckSelectorsFor(true, LimitHonoured); got != test.want {
+				t.Errorf("reason %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestCheckSelectors(t *testing.T) {
+	const all, one, nodes = "/api/v1/pods", "/api/v1/namespaces/ns/pods", "/api/v1/nodes"
+	const both = "metadata.name=x,metadata.namespace=ns"
+	token := "continue=" + EncodeContinue(5, "ns/x\x00")
+	for _, test := range []selectorCase{
+		{all, "", nil, true, "", ""},
+		{all, "spec.nodeName=n", nil, true, "", ""},
+		{all, "spec.nodeName=n", []string{"limit=5", token}, true, "", ""},
+
+		// A single key needs a namespace.
+		{one, "metadata.name=x", nil, true, "ns/x", ""},
+		{one, "metadata.name=x,spec.nodeName=n", []string{"limit=1", "resourceVersion=5", "resourceVersionMatch=Exact"}, true, "ns/x", ""},
+		{one, "metadata.name=x", []string{"limit=1", "resourceVersion=5", "resourceVersionMatch=NotOlderThan"}, true, "ns/x", ""},
+		{one, "metadata.name=x", []string{"limit=1", "resourceVersion=0"}, true, "ns/x", ""},
+		{one, "metadata.name=x", []string{"resourceVersion=5"}, true, "ns/x", ""},
+		{one, "metadata.name=x", []string{"limit=1", "resourceVersion=5"}, true, "ns/x", ReasonSelector},
+		{one, "metadata.name=x", []string{token}, true, "", ""},
+		{one, "metadata.name=x,metadata.namespace=other", nil, true, "ns/x", ""},
+		{one, "metadata.name=x,metadata.name=y", nil, true, "ns/x", ""},
+		{one, "metadata.name!=x", nil, true, "", ""},
+		{all, "metadata.name=x", nil, true, "", ""},
+		{all, "metadata.name=x", []string{"limit=1", "resourceVersion=5"}, true, "", ""},
+		{all, both, nil, true, "ns/x", ""},
+		{all, both, []string{"limit=1", "resourceVersion=5", "resourceVersionMatch=Exact"}, true, "ns/x", ""},
+		{all, both, []string{"limit=1", "resourceVersion=5"}, true, "ns/x", ReasonSelector},
+		{all, both, []string{token}, true, "", ReasonSelector},
+		{all, "metadata.name=x,metadata.namespace=n1,metadata.namespace=n2", nil, true, "n1/x", ""},
+		{all, "metadata.name=x,metadata.namespace=NS", nil, true, "", ""},
+		{all, "metadata.name=x,metadata.namespace=", nil, true, "", ""},
+		{all, "metadata.name=x,metadata.namespace!=ns", nil, true, "", ""},
+
+		// A namespace as the scope of one page.
+		{all, "metadata.namespace=ns", nil, true, "", ""},
+		{all, "metadata.namespace=ns", []string{"resourceVersion=5"}, true, "", ""},
+		{all, "metadata.namespace=ns", []string{"limit=5", "resourceVersion=0"}, true, "", ""},
+		{all, "metadata.namespace=ns", []string{"limit=5"}, true, "", ReasonSelector},
+		{all, "metadata.namespace=ns", []string{"limit=5", "resourceVersion=5"}, true, "", ReasonSelector},
+		{all, "metadata.namespace=ns", []string{token}, true, "", ReasonSelector},
+		{all, "metadata.namespace=NS", []string{"limit=5"}, true, "", ReasonSelector},
+		{all, "metadata.namespace!=ns", []string{"limit=5"}, true, "", ""},
+		{one, "metadata.namespace=ns", []string{"limit=5", token}, true, "", ""},
+		{one, "metadata.namespace=other", []string{"limit=5"}, true, "", ""},
+
+		// Resources without namespaces, and such as refuse the field.
+		{nodes, "metadata.name=x", nil, false, "/x", ""},
+		{nodes, "metadata.name=x", []string{"limit=1", "resourceVersion=5"}, false, "/x", ReasonSelector},
+		{nodes, "metadata.name=x", []string{token}, false, "", ""},
+		{nodes, "metadata.namespace=", nil, false, "", ReasonSelector},
+		{nodes, "metadata.namespace!=ns", nil, false, "", ReasonSelector},
+		{nodes, "metadata.namespace=ns", nil, false, "", ReasonSelector},
+		{nodes, both, nil, false, "/x", ReasonSelector},
+		{nodes, "spec.unschedulable=true", []string{"limit=5", token}, false, "", ""},
+		{one, "metadata.name=x", nil, false, "", ""},
+		{"/apis/certificates.k8s.io/v1beta1/podcertificaterequests", "metadata.namespace=ns", nil, true, "", ReasonSelector},
+		{"/apis/certificates.k8s.io/v1beta1/podcertificaterequests", "metadata.name=x", nil, true, "", ""},
+		{"/apis/example.com/v1/podcertificaterequests", "metadata.namespace=ns", nil, true, "", ""},
+	} {
+		t.Run(test.path+" "+test.selector+" "+strings.Join(test.options, " "), func(t *testing.T) {
+			r, reason := Parse(read(t, selecting(test.path, "", test.selector, test.options...)))
+			if reason != "" {
+				t.Fatalf("forwarded: %s", reason)
+			}
+			single := ""
+			if namespace, name, ok := r.Single(test.namespaced); ok {
+				single = namespace + "/" + name
+			}
+			if single != test.single {
+				t.Errorf("single key %q, want %q", single, test.single)
+			}
+			if got := r.CheckSelectors(test.namespaced); got != test.reason {
+				t.Errorf("reason %q, want %q", got, test.reason)
+			}
+			checkScope(t, r, test.namespaced)
+		})
+	}
+}
+
+// checkScope: what the upstream reads for a list is what we say.
+func checkScope(t *testing.T, r Request, namespaced bool) {
+	t.Helper()
+	predicate := storage.SelectionPredicate{Label: r.Labels, Field: r.Fields, Limit: r.Options.Limit, Continue: r.Options.Continue}
+	namespace := r.Namespace
+	if narrow, ok := predicate.MatchesSingleNamespace(); ok && namespace == "" && len(validation.IsDNS1123Label(narrow)) == 0 {
+		namespace = narrow
+	}
+	name, single := predicate.MatchesSingle()
+	single = single && name != "" && len(content.IsPathSegmentName(name)) == 0 && (!namespaced || namespace != "")
+	if !namespaced && r.Namespace != "" {
+		return // No such path upstream.
+	}
+	gotNamespace, gotName, ok := r.Single(namespaced)
+	if ok != single || ok && (gotName != name || namespaced && gotNamespace != namespace) {
+		t.Errorf("%+v: single %t, %q/%q; upstream %t, %q/%q", r, ok, gotNamespace, gotName, single, namespace, name)
+	}
+	if r.CheckSelectors(namespaced) != "" {
+		return
+	}
+	if !namespaced && namespace != "" {
+		t.Errorf("%+v: a resource without namespaces is selected by one", r)
+	}
+	decision := Decide(r.Options)
+	if !decision.Serve {
+		return
+	}
+	if !single && namespace != r.Namespace && (decision.Limit > 0 || decision.Semantics == Continue) {
+		t.Errorf("%+v: upstream reads namespace %q, and pages", r, namespace)
+	}
+	// The revision that the upstream reads depends on how it reads.
+	exact, _, err := storage.ValidateListOptions("/pods/", storage.APIObjectVersioner{}, storage.ListOptions{
+		ResourceVersion:      r.Options.ResourceVersion,
+		ResourceVersionMatch: metav1.ResourceVersionMatch(r.Options.ResourceVersionMatch),
+		Predicate:            predicate,
+		Recursive:            !single,
+	})
+	if isExact := decision.Semantics == Exact || decision.Semantics == Continue; err != nil || isExact != (exact != 0) {
+		t.Errorf("%+v: %s, upstream reads at %d; error %v", r, decision.Semantics, exact, err)
+	}
+}
+
+func FuzzSelectors(f *testing.F) {
+	f.Add("app in (a,b),!c,d>1", "metadata.name=x,metadata.namespace=ns", "limit=5&resourceVersion=7")
+	f.Add("a=b", "metadata.namespace==ns,spec.nodeName!=", "limit=5")
+	f.Add("", `a\,b=\=c,=,metadata.name=`, "continue=x")
+	f.Add(" ", "=", "")
+	f.Fuzz(func(t *testing.T, labelSelector, fieldSelector, options string) {
+		for _, path := range []string{"/api/v1/pods", "/api/v1/namespaces/ns/pods"} {
+			text := selecting(path, labelSelector, fieldSelector, options)
+			raw, err := http.ReadRequest(bufio.NewReader(strings.NewReader(text)))
+			if err != nil {
+				return
+			}
+			checkParse(t, raw)
+			r, reason := Parse(raw)
+			if reason != "" {
+				continue
+			}
+			checkScope(t, r, true)
+			checkScope(t, r, false)
+			checkLabels(t, r.Labels)
+			checkFields(t, r.Fields)
+		}
+	})
+}
+
+// checkLabels: a selector printed and parsed again is the same one.
+func checkLabels(t *testing.T, selector labels.Selector) {
+	t.Helper()
+	again, err := labels.Parse(selector.String())
+	if err != nil {
+		t.Fatalf("%q does not parse: %v", selector, err)
+	}
+	requirements, _ := selector.Requirements()
+	sets := []labels.Set{{}, {}, {}}
+	for _, requirement := range requirements {
+		values := requirement.ValuesUnsorted()
+		for i := range sets {
+			if i < len(values) {
+				sets[i][requirement.Key()] = values[i]
+			} else if i == 1 {
+				sets[i][requirement.Key()] = "other"
+			}
+		}
+	}
+	for _, set := range sets {
+		if selector.Matches(set) != again.Matches(set) {
+			t.Errorf("%q and %q differ in %v", selector, again, set)
+		}
+	}
+}
+
+// checkFields: likewise.
+func checkFields(t *testing.T, selector fields.Selector) {
+	t.Helper()
+	again, err := fields.ParseSelector(selector.String())
+	if err != nil {
+		t.Fatalf("%q does not parse: %v", selector, err)
+	}
+	matching, other := fields.Set{}, fields.Set{}
+	for i, requirement := range selector.Requirements() {
+		matching[requirement.Field] = requirement.Value
+		if i%2 == 0 {
+			other[requirement.Field] = requirement.Value + "x"
+		}
+	}
+	for _, set := range []fields.Set{{}, matching, other} {
+		if selector.Matches(set) != again.Matches(set) {
+			t.Errorf("%q and %q differ in %v", selector, again, set)
+		}
+	}
+}

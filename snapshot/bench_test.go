@@ -5,41 +5,52 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 )
 
 // benchCollection holds n objects of about 6.6 KB, live.
-func benchCollection(n int) *Collection {
+func benchCollection(n int) *Collection { return benchCollectionOf(n, false) }
+
+// benchCollectionOf has an index of nodes or none.
+func benchCollectionOf(n int, indexed bool) *Collection {
 	c := newCollection(Resource{}, Limits{History: time.Minute, Silence: time.Hour}, &budget{})
-	state := newTree()
+	state := newTree(indexed)
 	body := []byte(strings.Repeat("x", 6600))
 	for i := range n {
-		state.set(&Object{Key: benchKey(i), Revision: 1, Bytes: body})
+		state.set(&Object{Key: benchKey(i), Revision: 1, Bytes: body, fields: benchFields(i)})
 	}
 	c.open(state, 0, 1, &Frame{kind: "PodList", apiVersion: "v1"})
 	return c
 }
+
+func benchFields(i int) []string { return []string{fmt.Sprintf("node-%04d", i%997)} }
 
 func benchKey(i int) string { return fmt.Sprintf("ns-%03d/pod-%06d", i%100, i) }
 
 // BenchmarkApply is one event's way into a new view, with the history growing behind it.
 func BenchmarkApply(b *testing.B) {
 	for _, n := range []int{1_000, 100_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			c := benchCollection(n)
-			body := []byte(strings.Repeat("y", 6600))
-			b.ReportAllocs()
-			rev := uint64(1)
-			for b.Loop() {
-				rev++
-				key := benchKey(int(rev*7919) % n)
-				if err := c.apply(change{kind: modified, key: key, revision: rev, object: &Object{Key: key, Revision: rev, Bytes: body}}); err != nil {
-					b.Fatal(err)
+		for name, indexed := range map[string]bool{"": false, "/indexed": true} {
+			b.Run(fmt.Sprint(n)+name, func(b *testing.B) {
+				c := benchCollectionOf(n, indexed)
+				body := []byte(strings.Repeat("y", 6600))
+				b.ReportAllocs()
+				rev := uint64(1)
+				for b.Loop() {
+					rev++
+					i := int(rev*7919) % n
+					o := &Object{Key: benchKey(i), Revision: rev, Bytes: body, fields: benchFields(i)}
+					if err := c.apply(change{kind: modified, key: o.Key, revision: rev, object: o}); err != nil {
+						b.Fatal(err)
+					}
+					if rev%150_000 == 0 {
+						c.shorten()
+					}
 				}
-				if rev%150_000 == 0 {
-					c.shorten()
-				}
-			}
-		})
+			})
+		}
 	}
 }
 
@@ -51,7 +62,7 @@ func BenchmarkPage(b *testing.B) {
 			var buf []*Object
 			b.ReportAllocs()
 			for b.Loop() {
-				page := snap.Page(Scope{}, "ns-002/", 500, buf[:0])
+				page := snap.Page(Query{Start: "ns-002/", Limit: 500}, buf[:0])
 				buf = page.Objects
 			}
 		})
@@ -65,8 +76,40 @@ func BenchmarkDecodeEvent(b *testing.B) {
 	b.SetBytes(int64(len(line)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := decodeEvent(line); err != nil {
+		if _, err := (jsonEncoding{}).event(line); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkSelect is a list of all that a selector chooses of many: one in a hundred.
+func BenchmarkSelect(b *testing.B) {
+	for _, n := range []int{20_000, 100_000} {
+		state := newTree(true)
+		for i := range n {
+			set := mustLabels("app", fmt.Sprintf("app-%d", i%100), "pod-template-hash", fmt.Sprintf("%x", i%400), "tier", "web")
+			state.set(&Object{Key: benchKey(i), labels: set, fields: []string{fmt.Sprintf("node-%d", i/37%100), "false", "", "Running"}})
+		}
+		snap := Snapshot{Frame: &Frame{paths: newFieldPaths(somePodFields)}, tree: state}
+		byLabel, err := labels.Parse("app=app-7,tier in (web,db)")
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, bb := range []struct {
+			name string
+			q    Query
+		}{
+			{"label", Query{Labels: byLabel}},
+			{"node", Query{Fields: fields.OneTermEqualSelector("spec.nodeName", "node-7")}},
+			{"field", Query{Fields: fields.OneTermEqualSelector("status.phase", "Pending")}},
+		} {
+			b.Run(fmt.Sprintf("%s/%d", bb.name, n), func(b *testing.B) {
+				var buf []*Object
+				b.ReportAllocs()
+				for b.Loop() {
+					buf = snap.Page(bb.q, buf[:0]).Objects
+				}
+			})
 		}
 	}
 }

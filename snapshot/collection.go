@@ -92,16 +92,30 @@ func (c *Collection) await(ctx context.Context, ask func(*View) (Snapshot, Absen
 			v = c.view.Load()
 			snap, absence = ask(v)
 		case <-timer.C:
-			select {
-			case c.demand <- struct{}{}:
-			default: // it knows already
-			}
+			c.want()
 			return snap, absence
 		case <-ctx.Done():
 			return snap, absence
 		}
 	}
 	return snap, absence
+}
+
+// Retired says why the collection was given up; Known if it was not. What was looked up in it
+// before may be of a time that is over.
+func (c *Collection) Retired() Absence {
+	if v := c.view.Load(); v.retired {
+		return v.absence
+	}
+	return Known
+}
+
+// want tells the feed that somebody waits for a newer revision, or is about to.
+func (c *Collection) want() {
+	select {
+	case c.demand <- struct{}{}:
+	default: // it knows already
+	}
 }
 
 func (c *Collection) touch() { c.lastUse.Store(time.Now().UnixNano()) }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -25,15 +26,39 @@ type Config struct {
 	Bytes int64
 	// Idle is how long a collection is kept that nobody asks for; 0 is for ever.
 	Idle time.Duration
+	// Settings are what is different for a resource; nil is nothing.
+	Settings func(schema.GroupVersionResource) Settings
+	// Fields returns the fields of a resource that a field selector may name, beside
+	// metadata.name and metadata.namespace; nil is none. What the upstream does not accept is
+	// left out. It is called at each start of a feed, and again after SchemaChanged.
+	Fields func(context.Context, schema.GroupVersionResource) ([]Field, error)
 	// Jitter spreads the start of eager collections, so that replicas that start together do
 	// not load together.
 	Jitter time.Duration
 	// Quarantine is how long nothing is kept of a resource whose definition changed.
 	Quarantine time.Duration
-	Log        *slog.Logger
+	// Settle is how long nothing is kept after the API servers of the upstream changed.
+	Settle time.Duration
+	// AwaitUpstream: nothing is kept before UpstreamKnown was called.
+	AwaitUpstream bool
+	Log           *slog.Logger
+}
+
+// Settings are what is different for the collections of one resource.
+type Settings struct {
+	// History is how far back states are kept; 0 is as for all.
+	History time.Duration
+	// Bytes bounds what its collections store together, within the bound for all; 0 is no bound.
+	Bytes int64
+	// Idle is how long they are kept when nobody asks for them: nil is as for all, 0 for ever.
+	Idle *time.Duration
 }
 
 const (
+	// startsPerSecond and startsAtOnce bound how fast callers can cause collections: someone with
+	// the rights to one namespace can ask for every resource in every representation.
+	startsPerSecond = 5
+	startsAtOnce    = 32
 	// maxCollections bounds how many collections callers can cause.
 	maxCollections = 1000
 	// maxLoads is how many collections load their first state at the same time.
@@ -49,22 +74,30 @@ type Collections struct {
 	config Config
 	budget *budget
 	loads  chan struct{}
+	starts *rate.Limiter
 	ctx    context.Context
 	stop   context.CancelFunc
 	feeds  sync.WaitGroup
 
 	mu  sync.RWMutex
 	all map[Resource]*running
+	// budgets are those of resources with a bound of their own.
+	budgets map[schema.GroupVersionResource]*budget
 	// kept are the resources that are eager, also after a collection of theirs was dropped.
 	kept map[Resource]struct{}
 	// quarantine says until when nothing is kept of a resource.
 	quarantine map[schema.GroupResource]time.Time
+	// moved says until when nothing is kept of a group/version.
+	moved    map[schema.GroupVersion]time.Time
+	upstream upstreamHold
 }
 
 // running is a collection and the feed that keeps it.
 type running struct {
 	*Collection
 	stop context.CancelFunc
+	// keep is how long it stays when nobody asks for it; 0 is for ever.
+	keep time.Duration
 }
 
 // NewCollections returns an empty set. Close ends it.
@@ -74,12 +107,16 @@ func NewCollections(config Config) *Collections {
 		config: config,
 		budget: &budget{limit: config.Bytes},
 		loads:  make(chan struct{}, maxLoads),
+		starts: rate.NewLimiter(startsPerSecond, startsAtOnce),
 		ctx:    ctx,
 		stop:   stop,
 		all:    map[Resource]*running{},
 
+		budgets:    map[schema.GroupVersionResource]*budget{},
 		kept:       map[Resource]struct{}{},
 		quarantine: map[schema.GroupResource]time.Time{},
+		moved:      map[schema.GroupVersion]time.Time{},
+		upstream:   newUpstreamHold(config.AwaitUpstream),
 	}
 	c.feeds.Go(c.tidy)
 	return c
@@ -91,7 +128,8 @@ func (c *Collections) Close() {
 	c.feeds.Wait()
 }
 
-// Use returns the collection of a resource, and starts it if it is not there yet.
+// Use returns the collection of a resource, and starts it if it is not there yet. Few are started
+// in a short time: then it says Warming, and one of the next requests starts it.
 func (c *Collections) Use(r Resource) (*Collection, Absence) {
 	c.mu.RLock()
 	found := c.all[r]
@@ -100,6 +138,18 @@ func (c *Collections) Use(r Resource) (*Collection, Absence) {
 		return found.Collection, Known
 	}
 	return c.start(r, 0)
+}
+
+// Want says that a revision of now will be asked for soon. On a quiet resource the feed then finds
+// out that nothing has happened since, instead of when the upstream happens to say so. A
+// collection that is not there is not started.
+func (c *Collections) Want(r Resource) {
+	c.mu.RLock()
+	found := c.all[r]
+	c.mu.RUnlock()
+	if found != nil {
+		found.want()
+	}
 }
 
 // Keep starts a collection that stays, whether it is asked for or not.
@@ -126,21 +176,59 @@ func (c *Collections) start(r Resource, delay time.Duration) (*Collection, Absen
 	if _, quarantined := c.quarantine[r.GroupResource()]; quarantined {
 		return nil, Schema
 	}
+	if time.Now().Before(c.moved[r.GroupVersion()]) {
+		return nil, Upstream
+	}
+	if why := c.upstream.holds(r.GroupResource(), time.Now()); why != Known {
+		return nil, why
+	}
 	if len(c.all) >= maxCollections || c.budget.crowded() {
 		return nil, Memory
 	}
+	if _, kept := c.kept[r]; !kept && !c.starts.Allow() {
+		return nil, Warming
+	}
 	ctx, stop := context.WithCancel(c.ctx)
-	collection := newCollection(r, c.config.Limits, c.budget)
-	entry := &running{Collection: collection, stop: stop}
+	entry := c.newRunningLocked(r, stop)
+	collection := entry.Collection
 	c.all[r] = entry
 	f := &feed{
 		source:     source{client: c.config.Client, base: c.config.Base, resource: r},
 		collection: collection,
-		loads:      c.loads,
-		log:        c.config.Log.With("collection", r.String()),
+		fields: func(ctx context.Context) ([]Field, error) {
+			if c.config.Fields == nil {
+				return nil, nil
+			}
+			return c.config.Fields(ctx, r.GroupVersionResource)
+		},
+		loads: c.loads,
+		log:   c.config.Log.With("collection", r.String()),
 	}
 	c.feeds.Go(func() { f.run(ctx, delay) })
 	return collection, Known
+}
+
+// newRunningLocked makes a collection with the settings of its resource.
+func (c *Collections) newRunningLocked(r Resource, stop context.CancelFunc) *running {
+	var settings Settings
+	if c.config.Settings != nil {
+		settings = c.config.Settings(r.GroupVersionResource)
+	}
+	limits, keep, bytes := c.config.Limits, c.config.Idle, c.budget
+	if settings.History > 0 {
+		limits.History = settings.History
+	}
+	if settings.Idle != nil {
+		keep = *settings.Idle
+	}
+	if settings.Bytes > 0 {
+		gvr := r.GroupVersionResource
+		if c.budgets[gvr] == nil {
+			c.budgets[gvr] = &budget{limit: settings.Bytes, parent: c.budget}
+		}
+		bytes = c.budgets[gvr]
+	}
+	return &running{Collection: newCollection(r, limits, bytes), stop: stop, keep: keep}
 }
 
 // SchemaChanged drops all that is held of a resource, at once, and keeps nothing of it for a
@@ -154,8 +242,13 @@ func (c *Collections) SchemaChanged(changed schema.GroupResource) {
 }
 
 // Moved drops all that is held of a group/version, because another server answers for it from
-// now on: neither its objects nor its revisions have to do with those before.
+// now on: neither its objects nor its revisions have to do with those before. Nothing is kept of
+// it before Config.Settle has passed, since each API server hears of it by itself, and one that
+// has not yet still asks the server of before.
 func (c *Collections) Moved(gv schema.GroupVersion) {
+	c.mu.Lock()
+	c.moved[gv] = time.Now().Add(c.config.Settle)
+	c.mu.Unlock()
 	c.endAll(Stopped, func(r Resource) bool { return r.GroupVersion() == gv })
 }
 
@@ -172,6 +265,7 @@ func (c *Collections) endQuarantine(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	maps.DeleteFunc(c.quarantine, func(_ schema.GroupResource, until time.Time) bool { return !now.Before(until) })
+	maps.DeleteFunc(c.moved, func(_ schema.GroupVersion, until time.Time) bool { return !now.Before(until) })
 }
 
 // tidy cuts history, ends idle collections, and makes room at the byte bound.
@@ -212,27 +306,23 @@ func (c *Collections) isKept(r *running) bool {
 
 func (c *Collections) endIdle(now time.Time) {
 	for _, r := range c.list() {
-		if c.config.Idle > 0 && !c.isKept(r) && r.idle(now) > c.config.Idle {
+		if r.keep > 0 && !c.isKept(r) && r.idle(now) > r.keep {
 			c.end(r, Stopped)
 		}
 	}
 }
 
-// makeRoom keeps a tenth of the bound free: first every history is shortened, then the
-// collection goes that was not asked for the longest. What still does not fit is refused where
-// it comes in.
+// makeRoom keeps a tenth of every bound free: first the histories are shortened, then the
+// collection goes that was not asked for the longest. What still does not fit is refused where it
+// comes in.
 func (c *Collections) makeRoom(now time.Time) {
-	if !c.budget.crowded() {
-		return
-	}
-	all := c.list()
+	all := slices.DeleteFunc(c.list(), func(r *running) bool { return !r.budget.crowded() })
 	for _, r := range all {
 		r.shorten()
 	}
-	if !c.budget.crowded() {
-		return
-	}
-	all = slices.DeleteFunc(all, func(r *running) bool { return c.isKept(r) || r.idle(now) < rested })
+	all = slices.DeleteFunc(all, func(r *running) bool {
+		return !r.budget.crowded() || c.isKept(r) || r.idle(now) < rested
+	})
 	if len(all) > 0 {
 		c.end(slices.MaxFunc(all, func(a, b *running) int { return cmp.Compare(a.idle(now), b.idle(now)) }), Memory)
 	}

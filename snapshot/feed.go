@@ -23,11 +23,15 @@ import (
 type feed struct {
 	source     source
 	collection *Collection
+	// fields are those that a selector may name, if the upstream accepts them.
+	fields func(context.Context) ([]Field, error)
 	// loads is how many feeds may load at the same time.
 	loads chan struct{}
 	log   *slog.Logger
 	// refusals is how long to wait after the next 403.
 	refusals wait.Backoff
+	// firstObject is when an object last appeared in an empty collection.
+	firstObject time.Time
 	// asked is when a probe was last made because somebody waits.
 	asked time.Time
 }
@@ -94,11 +98,15 @@ func (f *feed) settle(err error, backoff *wait.Backoff) time.Duration {
 	switch {
 	case errors.Is(err, errObject):
 		c.close(Warming)
+		if time.Since(f.firstObject) < time.Minute {
+			break // it was gone again when it was to be looked at
+		}
+		f.firstObject = time.Now()
 		return 0
 	case errors.As(err, &contradiction), errors.As(err, &back), errors.Is(err, errUnproven),
 		answered(err, http.StatusNotFound):
 		c.drop(Warming)
-	case errors.Is(err, errForm):
+	case errors.Is(err, errForm), answered(err, http.StatusNotAcceptable):
 		c.drop(Form)
 		return wait.Jitter(seldom, 1)
 	case errors.Is(err, errFull):
@@ -115,11 +123,12 @@ func (f *feed) settle(err error, backoff *wait.Backoff) time.Duration {
 
 // session loads a state, opens a span with it and follows the watch until the span is lost.
 func (f *feed) session(ctx context.Context) error {
-	frame, err := f.learn(ctx)
+	is, err := f.learn(ctx)
 	if err != nil {
 		return err
 	}
-	loaded, err := f.load(ctx, frame)
+	frame := is.frame
+	loaded, err := f.load(ctx, is)
 	if err != nil {
 		return err
 	}
@@ -157,12 +166,22 @@ func (f *feed) change(frame *Frame, ev event) (change, error) {
 	case "MODIFIED":
 		ch.kind = modified
 	}
-	bytes, err := form.cut(ev.object)
+	bytes, err := f.source.encoding().cut(form, ev.object)
 	if err != nil {
 		return change{}, err
 	}
-	ch.object = &Object{Key: key, Revision: m.revision, Bytes: bytes}
-	return ch, nil
+	ch.object, err = f.object(frame, key, m, bytes)
+	return ch, err
+}
+
+// object makes an object of an item of a list, whose memory becomes its own.
+func (f *feed) object(frame *Frame, key string, m objectMeta, item []byte) (*Object, error) {
+	values, err := f.source.encoding().values(frame.paths, item)
+	if err != nil {
+		// Left from another schema: what the upstream makes of such a value is not known.
+		return nil, fmt.Errorf("%w: the fields of an object cannot be read: %w", errForm, err)
+	}
+	return &Object{Key: key, Revision: m.revision, Bytes: item, labels: m.labels, fields: values}, nil
 }
 
 // key is an object's place in the order of the API server.

@@ -23,6 +23,8 @@ import (
 type upstream struct {
 	// watch answers a watch that goes on from a state: lines, and then an end.
 	watch func(from uint64) []string
+	// hot: the first object has changed again whenever it is looked at.
+	hot bool
 
 	mu       sync.Mutex
 	revision uint64
@@ -57,7 +59,14 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 		body = inEvent("ADDED", itemA) + inEvent("ADDED", itemB) +
 			bookmark(u.revision, `,"annotations":{"k8s.io/initial-events-end":"true"}`)
 	case query.Get("watch") != "" && query.Get("fieldSelector") != "":
-		body = inEvent("ADDED", itemA)
+		switch {
+		case !u.hot:
+			body = inEvent("ADDED", itemA)
+		case query.Get("resourceVersion") == "0":
+			body = inEvent("ADDED", strings.Replace(itemA, `"5"`, `"8"`, 1))
+		default: // from before the change that the list shows
+			body = inEvent("MODIFIED", itemA) + inEvent("MODIFIED", strings.Replace(itemA, `"5"`, `"8"`, 1))
+		}
 	case query.Get("watch") != "":
 		u.watches++
 		from, err := strconv.ParseUint(query.Get("resourceVersion"), 10, 64)
@@ -68,14 +77,14 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	case query.Get("fieldSelector") != "":
 		u.probes++
 		body = u.list("", "")
-	case query.Get("limit") == "1":
+	case query.Get("limit") == strconv.Itoa(sample):
 		body = u.list(`,"continue":"x","remainingItemCount":1`, itemA)
 	default:
 		body = u.list("", itemA+","+itemB)
 	}
 	return &http.Response{
 		StatusCode: http.StatusOK,
-		Header:     http.Header{"Content-Type": {JSON}},
+		Header:     http.Header{"Content-Type": {jsonType}},
 		Body:       io.NopCloser(strings.NewReader(body)),
 		Request:    r,
 	}, nil
@@ -97,7 +106,7 @@ func fed(t *testing.T, u *upstream, d time.Duration) *Collection {
 	c, absence := collections.Use(Resource{
 		GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
 		Namespaced:           true,
-		Accept:               JSON,
+		Representation:       JSON,
 	})
 	if absence != Known {
 		t.Fatal(absence)
@@ -177,6 +186,26 @@ func TestAfterDoubtTheUpstreamMustKnowThePast(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestAHotFirstObjectKeepsNothingOut: the form of objects is learned from one that has changed
+// again before a watch can show it.
+func TestAHotFirstObjectKeepsNothingOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{revision: 9, hot: true, watch: func(uint64) []string { return []string{bookmark(9, "")} }}
+		c := fed(t, u, time.Millisecond)
+		if _, absence := c.Exact(t.Context(), 9); absence != Known {
+			t.Errorf("got %q", absence)
+		}
+	})
+}
+
+func TestPageSize(t *testing.T) {
+	for mean, want := range map[int64]int64{0: initialLimit, 400: initialLimit, 32 << 10: 1024, 1 << 20: 50, 1 << 40: 50} {
+		if got := (learned{mean: mean}).pageSize(); got != want {
+			t.Errorf("objects of %d bytes: pages of %d, want %d", mean, got, want)
+		}
 	}
 }
 

@@ -172,6 +172,10 @@ func (f *feed) drain(ctx context.Context, frame *Frame, s *stream) (ending, erro
 	p := prober{probe: f.probe}
 	defer p.stop()
 	leave := false // if the probe under way says that we are behind
+	ahead := uint64(0)
+	var demanded <-chan time.Time // when the demand may be met
+	// A short watch is worth staying for until its bookmark has come.
+	mayLeave := s.timeout > shortWatch
 	for {
 		select {
 		case ev, ok := <-s.events:
@@ -182,12 +186,24 @@ func (f *feed) drain(ctx context.Context, frame *Frame, s *stream) (ending, erro
 			if err := f.take(frame, s, ev); err != nil {
 				return broken, err
 			}
-		case <-f.collection.demand:
-			if time.Since(f.asked) >= demandPause {
-				f.asked = time.Now()
-				leave = true
-				p.start(ctx)
+			mayLeave = mayLeave || ev.kind == "BOOKMARK"
+			if f.collection.view.Load().to() >= ahead {
+				ahead = 0
+			} else if mayLeave {
+				return behind, nil
 			}
+		case <-f.collection.demand:
+			if demanded == nil {
+				demanded = time.After(demandPause - time.Since(f.asked))
+			}
+		case <-demanded:
+			if demanded = nil; p.answers != nil {
+				demanded = time.After(demandPause) // its answer may be older than the demand
+				continue
+			}
+			f.asked = time.Now()
+			leave = true
+			p.start(ctx)
 		case <-silence.C:
 			leave = leave || silent() >= leaveAfter
 			silence.Reset(max(leaveAfter-silent(), limit/12))
@@ -202,8 +218,10 @@ func (f *feed) drain(ctx context.Context, frame *Frame, s *stream) (ending, erro
 				return broken, nil // it may be as dead as the probe
 			case f.collection.covers(a.revision):
 				leave = false
-			case leave && s.timeout > shortWatch:
+			case leave && mayLeave:
 				return behind, nil
+			case leave:
+				ahead = a.revision
 			}
 		case <-ctx.Done():
 			return broken, ctx.Err()

@@ -5,27 +5,44 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
+
+	"k8s.io/apimachinery/pkg/fields"
 )
 
 // Frame is how the upstream writes a list of one collection: all that is not an object. It is
 // immutable.
-//
-// The API server has two ways to write JSON (list-contract.md, "Bytes"): built-in types keep
-// the order of their Go structs, and their items carry no kind and apiVersion; custom resources
-// have all keys sorted, always a "continue", and items that keep both.
 type Frame struct {
 	// ContentType of the upstream's lists.
 	ContentType string
 	// Warnings are the values of the Warning headers that come with every list.
 	Warnings []string
+	// CacheControl are the values of the Cache-Control headers of the upstream's lists, and
+	// AuditIDs says how many Audit-Id headers they have: where the upstream passes a request on
+	// to an aggregated API server, both write them.
+	CacheControl []string
+	AuditIDs     int
 
 	apiVersion, kind string
-	sorted           bool
-	// emptyItems is what the upstream writes for no items.
+	shape            shape
+	// emptyItems is what the upstream writes for no items, in JSON.
 	emptyItems string
 	// item is how an object in a watch event becomes an item of a list.
 	item itemForm
+	// namespaces is true if the upstream knows the field metadata.namespace of this resource.
+	namespaces bool
+	// paths leads to the other fields that the upstream has accepted in a selector.
+	paths *fieldPaths
+}
+
+// shape is a way to write a list.
+type shape interface {
+	// appendHead appends what comes before the first of n items, which have size bytes with all
+	// that is between them.
+	appendHead(dst []byte, f *Frame, meta ListMeta, n, size int) []byte
+	// appendItemHead appends what comes before item i, which has size bytes.
+	appendItemHead(dst []byte, i, size int) []byte
+	// appendTail appends what comes after the last of n items.
+	appendTail(dst []byte, f *Frame, meta ListMeta, n int) []byte
 }
 
 // itemForm is how an object looks in a list and in a watch event.
@@ -33,7 +50,7 @@ type itemForm struct {
 	// known is false until an object was seen in both.
 	known            bool
 	apiVersion, kind string
-	// lead is what the object has after its first byte in an event, and not in a list.
+	// lead is what the object has after its first byte in an event, and not in a list, in JSON.
 	lead string
 }
 
@@ -42,8 +59,8 @@ var errForm = errors.New("lists and watches of this resource cannot be reconcile
 
 // learnFrame makes the frame of a real list and proves it: written with the frame, the list
 // must give the same bytes.
-func learnFrame(body []byte, contentType string, warnings []string, emptyItems string) (*Frame, list, error) {
-	l, err := parseList(body)
+func learnFrame(e encoding, body []byte, contentType string, warnings []string, emptyItems string) (*Frame, list, error) {
+	l, err := e.list(body)
 	if err != nil {
 		return nil, l, fmt.Errorf("%w: %w", errForm, err)
 	}
@@ -59,7 +76,7 @@ func learnFrame(body []byte, contentType string, warnings []string, emptyItems s
 		kind:        l.kind,
 		emptyItems:  emptyItems,
 	}
-	for _, f.sorted = range []bool{false, true} {
+	for _, f.shape = range e.shapes() {
 		if bytes.Equal(f.render(l.meta, l.items), body) {
 			return f, l, nil
 		}
@@ -67,78 +84,30 @@ func learnFrame(body []byte, contentType string, warnings []string, emptyItems s
 	return nil, l, fmt.Errorf("%w: a list has an unknown form", errForm)
 }
 
-// AppendHead appends what comes before the first of n items.
-func (f *Frame) AppendHead(dst []byte, meta ListMeta, n int) []byte {
-	if f.sorted {
-		dst = append(dst, `{"apiVersion":`...)
-		dst = strconv.AppendQuote(dst, f.apiVersion)
-	} else {
-		dst = append(dst, `{"kind":`...)
-		dst = strconv.AppendQuote(dst, f.kind)
-		dst = append(dst, `,"apiVersion":`...)
-		dst = strconv.AppendQuote(dst, f.apiVersion)
-		dst = append(dst, `,"metadata":`...)
-		dst = f.appendMeta(dst, meta)
-	}
-	dst = append(dst, `,"items":`...)
-	if n == 0 {
-		return append(dst, f.emptyItems...)
-	}
-	return append(dst, '[')
+// AppendHead appends what comes before the first of n items. Together with what AppendItemHead
+// puts before each, they have size bytes.
+func (f *Frame) AppendHead(dst []byte, meta ListMeta, n, size int) []byte {
+	return f.shape.appendHead(dst, f, meta, n, size)
 }
 
 // AppendItemHead appends what comes before item i, which has size bytes.
 func (f *Frame) AppendItemHead(dst []byte, i, size int) []byte {
-	_ = size // JSON needs no length
-	if i > 0 {
-		return append(dst, ',')
-	}
-	return dst
+	return f.shape.appendItemHead(dst, i, size)
 }
 
 // AppendTail appends what comes after the last of n items.
 func (f *Frame) AppendTail(dst []byte, meta ListMeta, n int) []byte {
-	if n > 0 {
-		dst = append(dst, ']')
-	}
-	if f.sorted {
-		dst = append(dst, `,"kind":`...)
-		dst = strconv.AppendQuote(dst, f.kind)
-		dst = append(dst, `,"metadata":`...)
-		dst = f.appendMeta(dst, meta)
-	}
-	return append(dst, "}\n"...)
-}
-
-func (f *Frame) appendMeta(dst []byte, m ListMeta) []byte {
-	if f.sorted {
-		dst = append(dst, `{"continue":`...)
-		dst = strconv.AppendQuote(dst, m.Continue)
-		if m.HasRemaining {
-			dst = append(dst, `,"remainingItemCount":`...)
-			dst = strconv.AppendInt(dst, m.Remaining, 10)
-		}
-		dst = append(dst, `,"resourceVersion":"`...)
-		dst = strconv.AppendUint(dst, m.Revision, 10)
-		return append(dst, `"}`...)
-	}
-	dst = append(dst, `{"resourceVersion":"`...)
-	dst = strconv.AppendUint(dst, m.Revision, 10)
-	dst = append(dst, '"')
-	if m.Continue != "" {
-		dst = append(dst, `,"continue":`...)
-		dst = strconv.AppendQuote(dst, m.Continue)
-	}
-	if m.HasRemaining {
-		dst = append(dst, `,"remainingItemCount":`...)
-		dst = strconv.AppendInt(dst, m.Remaining, 10)
-	}
-	return append(dst, '}')
+	return f.shape.appendTail(dst, f, meta, n)
 }
 
 // render writes a whole list.
 func (f *Frame) render(meta ListMeta, items [][]byte) []byte {
-	dst := f.AppendHead(nil, meta, len(items))
+	size := 0
+	var scratch [16]byte
+	for i, item := range items {
+		size += len(f.AppendItemHead(scratch[:0], i, len(item))) + len(item)
+	}
+	dst := f.AppendHead(nil, meta, len(items), size)
 	for i, item := range items {
 		dst = f.AppendItemHead(dst, i, len(item))
 		dst = append(dst, item...)
@@ -146,43 +115,37 @@ func (f *Frame) render(meta ListMeta, items [][]byte) []byte {
 	return f.AppendTail(dst, meta, len(items))
 }
 
-// Custom reports whether this is how custom resources are written.
-func (f *Frame) Custom() bool { return f.sorted }
+// Selects reports whether the objects of this collection can be chosen by a field selector: the
+// upstream has accepted all its fields, and the objects hold them.
+func (f *Frame) Selects(selector fields.Selector) bool {
+	for _, term := range selector.Requirements() {
+		switch {
+		case term.Field == nameField:
+		case term.Field == namespaceField && f.namespaces:
+		case f.paths.find(term.Field) >= 0:
+		default:
+			return false
+		}
+	}
+	return true
+}
 
 func (f *Frame) equal(g *Frame) bool {
 	return f.ContentType == g.ContentType && slices.Equal(f.Warnings, g.Warnings) &&
-		f.apiVersion == g.apiVersion && f.kind == g.kind && f.sorted == g.sorted &&
-		f.emptyItems == g.emptyItems && (f.item == g.item || !f.item.known)
+		slices.Equal(f.CacheControl, g.CacheControl) && f.AuditIDs == g.AuditIDs &&
+		f.apiVersion == g.apiVersion && f.kind == g.kind && f.shape == g.shape &&
+		f.emptyItems == g.emptyItems && (f.item == g.item || !f.item.known) &&
+		f.namespaces == g.namespaces && f.paths.equal(g.paths)
 }
 
 // learnItem learns how objects look from one that was seen, at the same revision, in a list and
 // in a watch event.
-func learnItem(inList, inEvent []byte) (itemForm, error) {
-	m, err := parseMeta(inEvent)
-	if err != nil {
-		return itemForm{}, fmt.Errorf("%w: %w", errForm, err)
+func learnItem(e encoding, inList []byte, ev event) (itemForm, error) {
+	form := itemForm{known: true, apiVersion: ev.meta.apiVersion, kind: ev.meta.kind}
+	for _, form.lead = range []string{"", fmt.Sprintf(`"kind":%q,"apiVersion":%q,`, form.kind, form.apiVersion)} {
+		if cut, err := e.cut(form, bytes.Clone(ev.object)); err == nil && bytes.Equal(cut, inList) {
+			return form, nil
+		}
 	}
-	form := itemForm{known: true, apiVersion: m.apiVersion, kind: m.kind}
-	if bytes.Equal(inList, inEvent) {
-		return form, nil
-	}
-	form.lead = fmt.Sprintf(`"kind":%q,"apiVersion":%q,`, m.kind, m.apiVersion)
-	if cut, err := form.cut(bytes.Clone(inEvent)); err != nil || !bytes.Equal(cut, inList) {
-		return itemForm{}, fmt.Errorf("%w: an object differs in a list and in a watch at the same revision", errForm)
-	}
-	return form, nil
-}
-
-// cut returns the list form of an object from an event. It works in the memory of inEvent,
-// which must be the caller's own.
-func (i itemForm) cut(inEvent []byte) ([]byte, error) {
-	if i.lead == "" {
-		return inEvent, nil
-	}
-	if !bytes.HasPrefix(inEvent, []byte("{"+i.lead)) {
-		return nil, poison("an object in a watch event has another form than was learned")
-	}
-	inEvent = inEvent[len(i.lead):]
-	inEvent[0] = '{'
-	return inEvent, nil
+	return itemForm{}, fmt.Errorf("%w: an object differs in a list and in a watch at the same revision", errForm)
 }

@@ -31,7 +31,7 @@ func TestLearnFrame(t *testing.T) {
 		{name: "garbage", body: `<html>`, bad: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f, l, err := learnFrame([]byte(tt.body), "application/json", nil, "")
+			f, l, err := learnFrame(jsonEncoding{}, []byte(tt.body), "application/json", nil, "")
 			if tt.bad {
 				if !errors.Is(err, errForm) {
 					t.Fatalf("got %v, want %v", err, errForm)
@@ -48,6 +48,16 @@ func TestLearnFrame(t *testing.T) {
 	}
 }
 
+// seen is an object as an event brings it.
+func seen(t *testing.T, object string) event {
+	t.Helper()
+	m, err := jsonMeta([]byte(object))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return event{meta: m, object: []byte(object)}
+}
+
 func TestLearnItem(t *testing.T) {
 	for _, tt := range []struct {
 		name, inList, inEvent string
@@ -59,7 +69,7 @@ func TestLearnItem(t *testing.T) {
 		{name: "another order", inList: podInList, inEvent: `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"n","resourceVersion":"5"},"spec":{}}`, bad: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			form, err := learnItem([]byte(tt.inList), []byte(tt.inEvent))
+			form, err := learnItem(jsonEncoding{}, []byte(tt.inList), seen(t, tt.inEvent))
 			if tt.bad {
 				if !errors.Is(err, errForm) {
 					t.Fatalf("got %v, want %v", err, errForm)
@@ -69,18 +79,18 @@ func TestLearnItem(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := form.cut([]byte(tt.inEvent))
+			got, err := jsonEncoding{}.cut(form, []byte(tt.inEvent))
 			if err != nil || string(got) != tt.inList {
 				t.Errorf("got %s, %v, want %s", got, err, tt.inList)
 			}
 		})
 	}
-	form, err := learnItem([]byte(podInList), []byte(podInEvent))
+	form, err := learnItem(jsonEncoding{}, []byte(podInList), seen(t, podInEvent))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var contradiction poisonError
-	if _, err := form.cut([]byte(widgetAsEver)); !errors.As(err, &contradiction) {
+	if _, err := (jsonEncoding{}).cut(form, []byte(widgetAsEver)); !errors.As(err, &contradiction) {
 		t.Errorf("an object of another form: %v, want poison", err)
 	}
 }

@@ -3,7 +3,6 @@ package snapshot
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -16,21 +15,37 @@ import (
 // loadSilence is how long a streaming list may be silent before it is given up.
 const loadSilence = 30 * time.Second
 
-// learnTries is how often an object that changes all the time is looked at in a list and in a
-// watch before the feed gives up for now.
-const learnTries = 5
-
 // loaded is a complete state, and the watch that goes on from it if there is one yet.
 type loaded struct {
 	state    tree
 	revision uint64
 	size     int64
+	// reserved is what was put on the budget's account before the first object came.
+	reserved int64
 	stream   *stream
+}
+
+// newLoaded returns an empty state for about size bytes, which go on the budget's account before
+// they come. The size is a guess from a few objects, which must not shut the others out: at most
+// half of what is free is reserved.
+func newLoaded(frame *Frame, size int64, b *budget) (*loaded, error) {
+	if b.crowded() { // what is there already must not be the one to go
+		return nil, errFull
+	}
+	size = min(size, b.free()/2)
+	b.add(size)
+	return &loaded{state: newTree(frame.paths.indexed()), reserved: size}, nil
+}
+
+// complete leaves on the budget's account what came.
+func (l *loaded) complete(b *budget) {
+	b.add(l.size - max(l.size, l.reserved))
+	l.reserved = 0
 }
 
 // discard gives back what a state that is not used has on the budget's account.
 func (l *loaded) discard(b *budget) {
-	b.add(-l.size)
+	b.add(-max(l.size, l.reserved))
 	if l.stream != nil {
 		l.stream.stop()
 	}
@@ -45,97 +60,47 @@ func (l *loaded) add(o, old *Object, b *budget) error {
 	if old != nil {
 		size -= old.size()
 	}
+	before := max(l.size, l.reserved)
 	l.size += size
-	b.add(size)
-	if b.crowded() { // what is there already must not be the one to go
+	more := max(l.size, l.reserved) - before
+	b.add(more)
+	if more > 0 && b.crowded() {
 		return errFull
 	}
 	return nil
 }
 
-// learn makes the frame of the collection's lists, from a list of one object and one of none,
-// and the form of its items, from that object as a watch sends it.
-func (f *feed) learn(ctx context.Context) (*Frame, error) {
-	empty, _, err := f.source.probe(ctx)
-	if err != nil {
-		return nil, err
-	}
-	none, _, err := learnFrame(empty, "", nil, "")
-	if err != nil {
-		return nil, err
-	}
-	for range learnTries {
-		body, header, err := f.source.list(ctx, "", url.Values{"limit": {"1"}})
-		if err != nil {
-			return nil, err
-		}
-		frame, l, err := learnFrame(body, header.Get("Content-Type"), header.Values("Warning"), none.emptyItems)
-		if err != nil {
-			return nil, err
-		}
-		if len(l.items) == 0 {
-			return frame, nil
-		}
-		inEvent, err := f.sameInWatch(ctx, l.items[0])
-		if err != nil {
-			return nil, err
-		}
-		if inEvent == nil {
-			continue
-		}
-		frame.item, err = learnItem(l.items[0], inEvent)
-		return frame, err
-	}
-	return nil, errors.New("the first object changes too often to be seen in a list and in a watch at the same revision")
-}
-
-// sameInWatch returns an object of a list as a watch sends it, or nil if it has changed since.
-func (f *feed) sameInWatch(ctx context.Context, item []byte) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, seamTimeout)
-	defer cancel()
-	m, err := parseMeta(item)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errForm, err)
-	}
-	// resourceVersion=0: the upstream begins with the object as it is.
-	s, err := f.source.watch(ctx, m.namespace, url.Values{
-		"resourceVersion": {"0"},
-		"fieldSelector":   {"metadata.name=" + m.name},
-	}, shortWatch)
-	if err != nil {
-		return nil, err
-	}
-	defer s.stop()
-	for ev := range s.events {
-		if ev.kind == "ADDED" && ev.meta.revision == m.revision {
-			return ev.object, nil
-		}
-		if ev.meta.revision > m.revision {
-			return nil, nil
-		}
-	}
-	return nil, nil
-}
-
 // load reads a complete state: by a streaming list where the upstream has it, else page by
-// page. Few feeds load at the same time.
-func (f *feed) load(ctx context.Context, frame *Frame) (*loaded, error) {
+// page. Few feeds load at the same time, and none that would not fit.
+func (f *feed) load(ctx context.Context, is learned) (*loaded, error) {
 	select {
 	case f.loads <- struct{}{}:
 		defer func() { <-f.loads }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	l, err := f.loadStream(ctx, frame)
+	l, err := f.loadStream(ctx, is)
 	if answered(err, http.StatusUnprocessableEntity, http.StatusBadRequest) {
 		f.log.Info("the upstream has no streaming lists, the state is loaded page by page", "error", err)
-		l, err = f.loadPages(ctx, frame)
+		l, err = f.loadPages(ctx, is)
+	}
+	if err == nil {
+		l.complete(f.collection.budget)
 	}
 	return l, err
 }
 
 // loadStream reads the initial events of a streaming list. The watch goes on from there.
-func (f *feed) loadStream(ctx context.Context, frame *Frame) (_ *loaded, err error) {
+func (f *feed) loadStream(ctx context.Context, is learned) (_ *loaded, err error) {
+	l, err := newLoaded(is.frame, is.count*is.mean, f.collection.budget)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			l.discard(f.collection.budget)
+		}
+	}()
 	s, err := f.source.watch(ctx, "", url.Values{
 		"sendInitialEvents":    {"true"},
 		"resourceVersionMatch": {"NotOlderThan"},
@@ -144,12 +109,7 @@ func (f *feed) loadStream(ctx context.Context, frame *Frame) (_ *loaded, err err
 	if err != nil {
 		return nil, err
 	}
-	l := &loaded{state: newTree(), stream: s}
-	defer func() {
-		if err != nil {
-			l.discard(f.collection.budget)
-		}
-	}()
+	l.stream = s
 	silence := time.NewTimer(loadSilence)
 	defer silence.Stop()
 	newest := uint64(0)
@@ -171,7 +131,7 @@ func (f *feed) loadStream(ctx context.Context, frame *Frame) (_ *loaded, err err
 				return l, nil
 			}
 			newest = max(newest, ev.meta.revision)
-			ch, err := f.change(frame, ev)
+			ch, err := f.change(is.frame, ev)
 			if err != nil {
 				return nil, err
 			}
@@ -192,20 +152,24 @@ func (f *feed) loadStream(ctx context.Context, frame *Frame) (_ *loaded, err err
 
 // loadPages reads all pages of one list. A 410 in the middle ends the session; the next one
 // begins again.
-func (f *feed) loadPages(ctx context.Context, frame *Frame) (_ *loaded, err error) {
-	l := &loaded{state: newTree()}
+func (f *feed) loadPages(ctx context.Context, is learned) (_ *loaded, err error) {
+	frame := is.frame
+	l, err := newLoaded(frame, is.count*is.mean, f.collection.budget)
+	if err != nil {
+		return nil, err
+	}
 	defer func() {
 		if err != nil {
 			l.discard(f.collection.budget)
 		}
 	}()
-	query := url.Values{"limit": {strconv.Itoa(initialLimit)}}
+	query := url.Values{"limit": {strconv.FormatInt(is.pageSize(), 10)}}
 	for {
 		body, _, err := f.source.list(ctx, "", query)
 		if err != nil {
 			return nil, err
 		}
-		page, err := parseList(body)
+		page, err := f.source.encoding().list(body)
 		if err != nil {
 			return nil, err
 		}
@@ -217,7 +181,7 @@ func (f *feed) loadPages(ctx context.Context, frame *Frame) (_ *loaded, err erro
 			if !frame.item.known {
 				return nil, errObject
 			}
-			m, err := parseMeta(item)
+			m, err := f.source.encoding().item(item)
 			if err != nil {
 				return nil, poison("an item cannot be decoded: %v", err)
 			}
@@ -225,7 +189,10 @@ func (f *feed) loadPages(ctx context.Context, frame *Frame) (_ *loaded, err erro
 			if err != nil {
 				return nil, err
 			}
-			o := &Object{Key: key, Revision: m.revision, Bytes: bytes.Clone(item)}
+			o, err := f.object(frame, key, m, bytes.Clone(item))
+			if err != nil {
+				return nil, err
+			}
 			if l.state.set(o) != nil {
 				return nil, poison("an object appears twice in one list")
 			}
@@ -253,12 +220,12 @@ func (f *feed) prove(ctx context.Context, frame *Frame, l *loaded) error {
 	if err != nil {
 		return fmt.Errorf("the loaded state could not be compared with the upstream's: %w", err)
 	}
-	theirs, err := parseList(body)
+	theirs, err := f.source.encoding().list(body)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errForm, err)
 	}
-	page := Snapshot{Revision: l.revision, Frame: frame, tree: l.state}.Page(Scope{}, "", limit, nil)
-	meta := ListMeta{Revision: l.revision, Remaining: page.Remaining, HasRemaining: page.Next != ""}
+	page := Snapshot{Revision: l.revision, Frame: frame, tree: l.state}.Page(Query{Limit: limit}, nil)
+	meta := ListMeta{Revision: l.revision, Remaining: page.Remaining, HasRemaining: page.Counted}
 	if page.Next != "" {
 		// How tokens are made is not this package's business, and upstreams have two ways.
 		meta.Continue = theirs.meta.Continue

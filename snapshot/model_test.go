@@ -101,7 +101,7 @@ func liveRandomly(t *testing.T, seed uint64, history time.Duration) {
 			clear(m.reached)
 		default: // a complete state
 			if !live {
-				state, size := newTree(), int64(0)
+				state, size := newTree(false), int64(0)
 				for key, rev := range m.now {
 					o := &Object{Key: key, Revision: rev, Bytes: make([]byte, rev%50)}
 					state.set(o)
@@ -165,7 +165,7 @@ func checkAgainst(t *testing.T, c *Collection, m *model, live bool, history time
 
 func contents(s Snapshot) map[string]uint64 {
 	got := map[string]uint64{}
-	for _, o := range s.Page(Scope{}, "", 0, nil).Objects {
+	for _, o := range s.Page(Query{}, nil).Objects {
 		got[o.Key] = o.Revision
 	}
 	return got

@@ -11,15 +11,38 @@ type Object struct {
 	Revision uint64
 	// Bytes is the object as a list holds it.
 	Bytes []byte
+
+	// What selectors look at: the values of fields are those of Frame.paths.
+	labels labelSet
+	fields []string
 }
 
-// objectOverhead is what an object costs in memory beside its bytes and key: the struct, its
-// slot in the tree and the allocator's rounding. Estimated for the byte bound.
-const objectOverhead = 160
+const (
+	// objectOverhead is what an object costs in memory beside its bytes and key: the struct, its
+	// slot in the tree and the allocator's rounding. Estimated for the byte bound, with a share
+	// of its labels, most of which are other objects' too.
+	objectOverhead = 224
+	// fieldOverhead is what the value of a selectable field costs beside its text.
+	fieldOverhead = 24
+)
 
-func (o *Object) size() int64 { return int64(len(o.Bytes)+len(o.Key)) + objectOverhead }
+func (o *Object) size() int64 {
+	size := len(o.Bytes) + len(o.Key) + objectOverhead + o.labels.size()
+	for _, value := range o.fields {
+		size += len(value) + fieldOverhead
+	}
+	return int64(size)
+}
 
 func objectLess(a, b *Object) bool { return a.Key < b.Key }
+
+// nodeLess orders by the indexed field, which is the first one, and then by key.
+func nodeLess(a, b *Object) bool {
+	if a.fields[0] != b.fields[0] {
+		return a.fields[0] < b.fields[0]
+	}
+	return a.Key < b.Key
+}
 
 // Scope is the key range that a request covers: one namespace, or with the zero value the whole
 // resource.
@@ -49,4 +72,13 @@ func joinKey(namespace, name string) string {
 		return name
 	}
 	return strings.Join([]string{namespace, name}, "/")
+}
+
+// splitKey is the opposite. Neither part can hold a slash.
+func splitKey(key string) (namespace, name string) {
+	namespace, name, found := strings.Cut(key, "/")
+	if !found {
+		return "", key
+	}
+	return namespace, name
 }

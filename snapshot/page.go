@@ -1,5 +1,10 @@
 package snapshot
 
+import (
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
 // Snapshot is an immutable view of a collection at one revision. It may be kept and read by
 // any number of goroutines; it keeps what it holds in memory alive.
 type Snapshot struct {
@@ -11,50 +16,126 @@ type Snapshot struct {
 	tree tree
 }
 
+// Query says what a page is to hold.
+type Query struct {
+	Scope Scope
+	// Name is set where the upstream reads the one key of that name instead of a range: of the
+	// scope's namespace, or of a cluster-scoped resource.
+	Name string
+	// Start is where the page begins, relative to the scope; "" for its beginning.
+	Start string
+	// Limit is how many objects the page may hold; 0 is no limit.
+	Limit int64
+	// Labels and Fields choose among the objects; nil chooses all. Frame.Selects must have said
+	// yes to the fields.
+	Labels labels.Selector
+	Fields fields.Selector
+	// Newest is true if the newest state was asked for. There kube-apiserver reads the pods of a
+	// node from an index, and the last page is the one on which the index ends; everywhere else
+	// it reads the whole range, and the last page is the one on which that ends
+	// (storage/cacher, watchCache.waitUntilFreshAndList).
+	Newest bool
+}
+
 // Page is one page of a list.
 type Page struct {
 	// Objects in key order. They are shared and must not be changed.
 	Objects []*Object
 	// Next is where the following page starts, relative to the scope; "" if this is the last.
 	Next string
-	// Remaining is how many objects follow this page.
+	// Remaining is how many objects follow this page, if Counted: with selectors nobody counts.
 	Remaining int64
+	Counted   bool
 }
 
-// Page returns the objects of scope from start on (relative to the scope, "" for its
-// beginning), at most limit of them (0: all), appended to buf. Its cost is that of the objects
-// it returns, and of a count that does not visit the rest.
-func (s Snapshot) Page(scope Scope, start string, limit int64, buf []*Object) Page {
-	from, end := scope.prefix()+start, scope.end()
+// Page returns what q asks for, with the objects appended to buf. Its cost is that of the objects
+// it returns, and of a count that does not visit the rest; with selectors, also of the objects it
+// looks at, of which it reads no bytes.
+func (s Snapshot) Page(q Query, buf []*Object) Page {
 	page := Page{Objects: buf}
-	more := false
-	s.tree.ascend(from, end, func(o *Object) bool {
-		if limit > 0 && int64(len(page.Objects)) == limit {
-			more = true
-			return false
+	m := newMatcher(s.Frame, q.Labels, q.Fields)
+	prefix := q.Scope.prefix()
+	if q.Name != "" {
+		if o, found := s.tree.get(prefix + q.Name); found && (m == nil || m.matches(o)) {
+			page.Objects = append(page.Objects, o)
 		}
-		page.Objects = append(page.Objects, o)
-		return true
-	})
-	if more {
-		// The key right after the last one, as kube-apiserver makes it (storage/continue.go).
-		last := page.Objects[len(page.Objects)-1].Key + "\x00"
-		page.Next = last[len(scope.prefix()):]
-		page.Remaining = s.tree.count(last, end)
+		return page
 	}
+	from, end := prefix+q.Start, q.Scope.end()
+	if m == nil {
+		more := false
+		s.tree.ascend(from, end, func(o *Object) bool {
+			if page.full(q.Limit) {
+				more = true
+				return false
+			}
+			page.Objects = append(page.Objects, o)
+			return true
+		})
+		if more {
+			next := page.next(prefix)
+			page.Remaining, page.Counted = s.tree.count(next, end), true
+		}
+		return page
+	}
+	s.choose(&page, q, m, from, end)
 	return page
 }
 
-// Fixed returns a snapshot of the given objects with the frame of a built-in type, for tests of
-// what is made of snapshots.
+// choose fills a page with what m chooses.
+func (s Snapshot) choose(page *Page, q Query, m *matcher, from, end string) {
+	if m.namespace != "" && q.Scope.Namespace == "" && q.Start == "" {
+		// The selector leaves one namespace of all.
+		narrow := Scope{Namespace: m.namespace}
+		from, end = narrow.prefix(), narrow.end()
+	}
+	take := func(o *Object) bool {
+		if m.matches(o) {
+			page.Objects = append(page.Objects, o)
+		}
+		return !page.full(q.Limit)
+	}
+	indexed := m.hasNode && s.tree.nodes != nil
+	if indexed {
+		s.tree.ascendNode(m.node, from, end, take)
+	} else {
+		s.tree.ascend(from, end, take)
+	}
+	if !page.full(q.Limit) {
+		return
+	}
+	after := page.Objects[len(page.Objects)-1].Key + "\x00"
+	more := false
+	if indexed && q.Newest {
+		s.tree.ascendNode(m.node, after, end, func(*Object) bool { more = true; return false })
+	} else {
+		more = s.tree.any(after, end)
+	}
+	if more {
+		page.next(q.Scope.prefix())
+	}
+}
+
+func (p *Page) full(limit int64) bool { return limit > 0 && int64(len(p.Objects)) >= limit }
+
+// next sets where the following page starts, and returns that key: the one right after the last
+// object, as kube-apiserver makes it (storage/continue.go).
+func (p *Page) next(prefix string) string {
+	key := p.Objects[len(p.Objects)-1].Key + "\x00"
+	p.Next = key[len(prefix):]
+	return key
+}
+
+// Fixed returns a snapshot of the given objects with the frame of a built-in type in JSON, for
+// tests of what is made of snapshots.
 func Fixed(revision uint64, kind, apiVersion string, objects []*Object) Snapshot {
-	state := newTree()
+	state := newTree(false)
 	for _, o := range objects {
 		state.set(o)
 	}
 	return Snapshot{
 		Revision: revision,
-		Frame:    &Frame{ContentType: JSON, kind: kind, apiVersion: apiVersion, emptyItems: "[]"},
+		Frame:    &Frame{ContentType: jsonType, kind: kind, apiVersion: apiVersion, shape: structShape{}, emptyItems: "[]"},
 		tree:     state,
 	}
 }

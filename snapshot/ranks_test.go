@@ -12,7 +12,7 @@ func TestCountAgainstAWalk(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 0))
-			state := newTree()
+			state := newTree(false)
 			var old []tree
 			for step := range 30000 {
 				key := joinKey(fmt.Sprintf("ns-%d", rnd.IntN(5)), fmt.Sprintf("p%05d", rnd.IntN(9000)))
@@ -73,7 +73,7 @@ func checkCounts(t *testing.T, state tree, rnd *rand.Rand) {
 // without being walked.
 func TestCountVisitsFewObjects(t *testing.T) {
 	for _, n := range []int{10_000, 100_000} {
-		state := newTree()
+		state := newTree(false)
 		for i := range n {
 			state.set(&Object{Key: fmt.Sprintf("ns-%03d/p%06d", i%100, i)})
 		}
@@ -93,7 +93,7 @@ func TestCountVisitsFewObjects(t *testing.T) {
 func BenchmarkCount(b *testing.B) {
 	for _, n := range []int{10_000, 100_000, 1_000_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			state := newTree()
+			state := newTree(false)
 			for i := range n {
 				state.set(&Object{Key: fmt.Sprintf("ns-%03d/p%07d", i%100, i)})
 			}
@@ -106,7 +106,7 @@ func BenchmarkCount(b *testing.B) {
 }
 
 func TestPage(t *testing.T) {
-	state := newTree()
+	state := newTree(false)
 	// '-' sorts before '/': namespace a-b comes before a.
 	keys := []string{"a-b/x", "a/1", "a/2", "a/3", "b/1"}
 	for _, k := range keys {
@@ -136,7 +136,7 @@ func TestPage(t *testing.T) {
 		{"a prefix of a namespace is not it", Scope{"a-"}, "", 0, nil, "", 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			page := snap.Page(tt.scope, tt.start, tt.limit, nil)
+			page := snap.Page(Query{Scope: tt.scope, Start: tt.start, Limit: tt.limit}, nil)
 			var got []string
 			for _, o := range page.Objects {
 				got = append(got, o.Key)

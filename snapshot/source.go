@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,16 +21,12 @@ import (
 // All of it is the key; two collections never share bytes.
 type Resource struct {
 	schema.GroupVersionResource
-	Namespaced bool
-	// Accept is the media type in which the upstream is asked for this representation.
-	Accept string
+	Namespaced     bool
+	Representation Representation
 }
 
-// JSON is the Accept of the JSON representation.
-const JSON = "application/json"
-
 func (r Resource) String() string {
-	return fmt.Sprintf("%s.%s.%s (%s)", r.Resource, r.Version, r.Group, r.Accept)
+	return fmt.Sprintf("%s.%s.%s (%s)", r.Resource, r.Version, r.Group, r.Representation)
 }
 
 // path of the resource, whole or in one namespace.
@@ -64,15 +61,16 @@ const (
 	probeName      = "~listproxy-probe"
 )
 
+func (s *source) encoding() encoding { return s.resource.Representation.encoding() }
+
 // answerError is an answer of the upstream that is not a 200.
 type answerError struct {
 	code    int
-	reason  metav1.StatusReason
 	message string
 }
 
 func (e *answerError) Error() string {
-	return fmt.Sprintf("the upstream answered %d %s: %s", e.code, e.reason, e.message)
+	return fmt.Sprintf("the upstream answered %d %s: %s", e.code, http.StatusText(e.code), e.message)
 }
 
 // answered reports whether err is the upstream's answer with one of these status codes.
@@ -82,14 +80,14 @@ func answered(err error, codes ...int) bool {
 }
 
 // get sends a request and returns the answer if it is a 200.
-func (s *source) get(ctx context.Context, namespace string, query url.Values) (*http.Response, error) {
+func (s *source) get(ctx context.Context, namespace, accept string, query url.Values) (*http.Response, error) {
 	u := s.base.JoinPath(s.resource.path(namespace))
 	u.RawQuery = query.Encode()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Accept", s.resource.Accept)
+	req.Header.Set("Accept", accept)
 	resp, err := s.client.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("asking the upstream for %s: %w", s.resource, err)
@@ -100,19 +98,29 @@ func (s *source) get(ctx context.Context, namespace string, query url.Values) (*
 	defer resp.Body.Close()
 	answer := &answerError{code: resp.StatusCode}
 	if body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10)); err == nil {
-		var status metav1.Status
-		if json.Unmarshal(body, &status) == nil {
-			answer.reason, answer.message = status.Reason, status.Message
-		}
+		answer.message = statusMessage(body)
 	}
 	return nil, answer
+}
+
+// statusMessage is the message of a Status in either encoding, or "".
+func statusMessage(body []byte) string {
+	if e, err := openEnvelope(body); err == nil {
+		status, _ := protobufStatus(e) // without a message it is as good as none
+		return status.message
+	}
+	var status metav1.Status
+	if json.Unmarshal(body, &status) == nil {
+		return status.Message
+	}
+	return ""
 }
 
 // list reads a whole list into memory.
 func (s *source) list(ctx context.Context, namespace string, query url.Values) ([]byte, http.Header, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	resp, err := s.get(ctx, namespace, query)
+	resp, err := s.get(ctx, namespace, s.resource.Representation.acceptList(), query)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -130,16 +138,22 @@ func (s *source) list(ctx context.Context, namespace string, query url.Values) (
 // probe reads a single name that cannot exist, with MostRecent. It costs the upstream one key,
 // and makes its watch cache ask etcd how far it is; the answer carries the current revision.
 // (A limit=1 list would not do: kube-apiserver 1.36 walks all that remains behind a page.)
-func (s *source) probe(ctx context.Context) (body []byte, revision uint64, err error) {
+// It fails with a 400 if the upstream does not know one of the fields.
+func (s *source) probe(ctx context.Context, fieldNames ...string) (body []byte, revision uint64, err error) {
 	namespace := ""
 	if s.resource.Namespaced {
 		namespace = probeNamespace
 	}
-	body, _, err = s.list(ctx, namespace, url.Values{"fieldSelector": {"metadata.name=" + probeName}})
+	var selector strings.Builder
+	selector.WriteString(nameField + "=" + probeName)
+	for _, name := range fieldNames {
+		selector.WriteString("," + name + "=")
+	}
+	body, _, err = s.list(ctx, namespace, url.Values{"fieldSelector": {selector.String()}})
 	if err != nil {
 		return nil, 0, err
 	}
-	l, err := parseList(body)
+	l, err := s.encoding().list(body)
 	if err != nil {
 		return nil, 0, fmt.Errorf("%w: %w", errForm, err)
 	}
@@ -156,7 +170,7 @@ func (s *source) watch(ctx context.Context, namespace string, query url.Values, 
 	query.Set("timeoutSeconds", strconv.Itoa(int(timeout/time.Second)))
 	ctx, cancel := context.WithCancel(ctx)
 	late := time.AfterFunc(answerTimeout, cancel)
-	resp, err := s.get(ctx, namespace, query)
+	resp, err := s.get(ctx, namespace, s.resource.Representation.acceptWatch(), query)
 	if !late.Stop() && err == nil {
 		resp.Body.Close()
 		err = fmt.Errorf("the upstream did not begin to answer a watch of %s within %v", s.resource, answerTimeout)
@@ -165,5 +179,5 @@ func (s *source) watch(ctx context.Context, namespace string, query url.Values, 
 		cancel()
 		return nil, err
 	}
-	return newStream(ctx, cancel, resp.Body, timeout), nil
+	return newStream(ctx, cancel, s.encoding(), resp.Body, timeout), nil
 }

@@ -7,21 +7,31 @@ import (
 // degree of the object trees. design.md ("History") has the measurement behind it.
 const degree = 16
 
-// tree is the state of a collection at one revision: its objects in key order, and how many
-// there are from any key on. Clones share what they have in common; a clone that is only read
-// may be read by many while the original changes.
+// tree is the state of a collection at one revision: its objects in key order, how many there
+// are from any key on, and where a field is indexed, in the order of that field. Clones share
+// what they have in common; a clone that is only read may be read by many while the original
+// changes.
 type tree struct {
 	objects *btree.BTreeG[*Object]
 	ranks   ranks
+	nodes   *btree.BTreeG[*Object] // nil: no index
 }
 
-func newTree() tree {
-	return tree{objects: btree.NewG(degree, objectLess), ranks: newRanks()}
+func newTree(indexed bool) tree {
+	t := tree{objects: btree.NewG(degree, objectLess), ranks: newRanks()}
+	if indexed {
+		t.nodes = btree.NewG(degree, nodeLess)
+	}
+	return t
 }
 
 // clone is O(1). It must not run at the same time as another call on the same tree.
 func (t tree) clone() tree {
-	return tree{objects: t.objects.Clone(), ranks: t.ranks.clone()}
+	c := tree{objects: t.objects.Clone(), ranks: t.ranks.clone()}
+	if t.nodes != nil {
+		c.nodes = t.nodes.Clone()
+	}
+	return c
 }
 
 func (t tree) len() int { return t.objects.Len() }
@@ -33,6 +43,12 @@ func (t tree) get(key string) (*Object, bool) {
 // set adds or replaces an object and returns the one it replaces, or nil.
 func (t tree) set(o *Object) *Object {
 	old, replaced := t.objects.ReplaceOrInsert(o)
+	if t.nodes != nil {
+		if replaced && old.fields[0] != o.fields[0] {
+			t.nodes.Delete(old)
+		}
+		t.nodes.ReplaceOrInsert(o)
+	}
 	if replaced {
 		return old
 	}
@@ -46,6 +62,9 @@ func (t tree) remove(key string) *Object {
 	if !found {
 		return nil
 	}
+	if t.nodes != nil {
+		t.nodes.Delete(old)
+	}
 	t.ranks.removed(key)
 	return old
 }
@@ -58,6 +77,20 @@ func (t tree) ascend(from, end string, yield func(*Object) bool) {
 		return
 	}
 	t.objects.AscendRange(&Object{Key: from}, &Object{Key: end}, yield)
+}
+
+// ascendNode is ascend for the objects whose indexed field has a value.
+func (t tree) ascendNode(value, from, end string, yield func(*Object) bool) {
+	t.nodes.AscendGreaterOrEqual(&Object{Key: from, fields: []string{value}}, func(o *Object) bool {
+		return o.fields[0] == value && (end == "" || o.Key < end) && yield(o)
+	})
+}
+
+// any reports whether there is an object with from <= key < end.
+func (t tree) any(from, end string) bool {
+	found := false
+	t.ascend(from, end, func(*Object) bool { found = true; return false })
+	return found
 }
 
 // count says how many objects have from <= key < end. An empty end is none.

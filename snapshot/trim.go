@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -9,6 +10,17 @@ import (
 // versionOverhead is what one version costs beside the objects it holds: the path that it
 // copied in the trees. Measured in design.md ("History") for this degree.
 const versionOverhead = 1800
+
+// indexOverhead is what the index adds to that. Measured with BenchmarkApply.
+const indexOverhead = 1000
+
+// overhead is what a version of the tree costs beside its objects.
+func (t tree) overhead() int64 {
+	if t.nodes != nil {
+		return versionOverhead + indexOverhead
+	}
+	return versionOverhead
+}
 
 // marksPerHistory is how finely the time of revisions is remembered.
 const marksPerHistory = 256
@@ -116,15 +128,39 @@ func (c *Collection) accountLocked(span int, bytes int64) {
 
 // budget is the byte bound over all collections. It counts what is stored (objects, their
 // versions and an estimate of the trees), not what the Go runtime makes of it.
+//
+// A resource can have a bound of its own within the one for all.
 type budget struct {
-	limit int64 // 0: none
-	used  atomic.Int64
+	limit  int64   // 0: none
+	parent *budget // nil: none
+	used   atomic.Int64
 }
 
-func (b *budget) add(bytes int64) { b.used.Add(bytes) }
+func (b *budget) add(bytes int64) {
+	b.used.Add(bytes)
+	if b.parent != nil {
+		b.parent.add(bytes)
+	}
+}
+
+// free is how many bytes are left before it is crowded.
+func (b *budget) free() int64 {
+	free := int64(math.MaxInt64)
+	if b.limit > 0 {
+		free = max(0, b.limit/10*9-b.used.Load())
+	}
+	if b.parent != nil {
+		free = min(free, b.parent.free())
+	}
+	return free
+}
 
 // full reports whether the bound is exceeded.
-func (b *budget) full() bool { return b.limit > 0 && b.used.Load() > b.limit }
+func (b *budget) full() bool {
+	return b.limit > 0 && b.used.Load() > b.limit || b.parent != nil && b.parent.full()
+}
 
 // crowded reports whether less than a tenth of the bound is free.
-func (b *budget) crowded() bool { return b.limit > 0 && b.used.Load() > b.limit/10*9 }
+func (b *budget) crowded() bool {
+	return b.limit > 0 && b.used.Load() > b.limit/10*9 || b.parent != nil && b.parent.crowded()
+}

@@ -29,13 +29,15 @@ const (
 	Memory Absence = "memory"
 	// Schema: the resource's definition changed a moment ago, and bytes of both schemas are about.
 	Schema Absence = "schema"
+	// Upstream: the API servers behind the upstream changed a moment ago, or do not agree.
+	Upstream Absence = "upstream"
 	// Stopped: the collection was stopped.
 	Stopped Absence = "stopped"
 )
 
 // Absences returns every Absence but Known.
 func Absences() []Absence {
-	return []Absence{Warming, NotPermitted, Form, Stale, Ahead, History, Memory, Schema, Stopped}
+	return []Absence{Warming, NotPermitted, Form, Stale, Ahead, History, Memory, Schema, Upstream, Stopped}
 }
 
 // Span is an interval of revisions [From, To] over which a feed is known to be complete.
@@ -61,6 +63,8 @@ func versionLess(a, b *version) bool { return a.revision < b.revision }
 type View struct {
 	// absence is why there is no newest state; Known while a span is live.
 	absence Absence
+	// retired: there will be no other view.
+	retired bool
 	// spans, oldest first. While absence is Known the last one is live.
 	spans []Span
 	// heard is when the upstream last gave a sign of life.

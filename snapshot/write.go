@@ -125,8 +125,8 @@ func (c *Collection) apply(ch change) error {
 	if err != nil {
 		return err
 	}
-	next := &version{revision: ch.revision, tree: state, superseded: versionOverhead}
-	size := int64(versionOverhead)
+	size := state.overhead()
+	next := &version{revision: ch.revision, tree: state, superseded: size}
 	if old != nil {
 		next.superseded += old.size()
 	}
@@ -232,8 +232,12 @@ func (c *Collection) drop(why Absence) {
 func (c *Collection) retire(why Absence) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.dropLocked(why)
+	if c.retired {
+		return
+	}
 	c.retired = true
+	c.dropLocked(why)
+	c.publishLocked(&View{absence: why, retired: true})
 }
 
 func (c *Collection) dropLocked(why Absence) {

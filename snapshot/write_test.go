@@ -11,7 +11,7 @@ import (
 // liveCollection is a collection with one object, ns/a, at revision 10.
 func liveCollection(limits Limits) *Collection {
 	c := newCollection(Resource{}, limits, &budget{})
-	state := newTree()
+	state := newTree(false)
 	state.set(&Object{Key: "ns/a", Revision: 10})
 	c.open(state, 0, 10, &Frame{})
 	return c
@@ -89,7 +89,7 @@ func TestAnotherPast(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := liveCollection(Limits{History: time.Minute, Silence: time.Minute})
 			c.close(Warming)
-			state := newTree()
+			state := newTree(false)
 			state.set(tt.object)
 			c.open(state, 0, 20, &Frame{})
 			if _, absence := c.view.Load().exact(10); (absence == Known) != tt.keeps {
@@ -167,7 +167,7 @@ func TestWaitIsBoundedAndTellsTheFeed(t *testing.T) {
 func TestByteBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCollection(Resource{}, Limits{History: time.Hour, Silence: time.Hour}, &budget{limit: 100_000})
-		state := newTree()
+		state := newTree(false)
 		o := &Object{Key: "ns/a", Revision: 1, Bytes: make([]byte, 1000)}
 		state.set(o)
 		c.budget.add(o.size())
@@ -193,4 +193,24 @@ func TestByteBound(t *testing.T) {
 			t.Errorf("what does not fit at all: %v, want %v", err, errFull)
 		}
 	})
+}
+
+// TestRetired: what was looked up in a collection before it was given up can be told from what holds.
+func TestRetired(t *testing.T) {
+	c := liveCollection(Limits{History: time.Minute, Silence: time.Minute})
+	if why := c.Retired(); why != Known {
+		t.Errorf("a live one: %q", why)
+	}
+	c.close(Warming)
+	c.drop(Warming)
+	if why := c.Retired(); why != Known {
+		t.Errorf("one that lost its state: %q", why)
+	}
+	c.retire(Schema)
+	c.retire(Stopped)
+	c.open(newTree(false), 0, 99, &Frame{})
+	c.drop(Warming)
+	if why := c.Retired(); why != Schema {
+		t.Errorf("one that was given up: %q, want %q", why, Schema)
+	}
 }

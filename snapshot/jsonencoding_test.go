@@ -10,8 +10,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// sameLabels compares label sets as the product does.
+var sameLabels = cmp.Comparer(func(a, b labelSet) bool { return a == b })
+
+func mustLabels(pairs ...string) labelSet {
+	s, err := makeLabels(pairs)
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
 func TestParseMeta(t *testing.T) {
-	unexported := cmp.AllowUnexported(objectMeta{})
+	unexported := cmp.Options{cmp.AllowUnexported(objectMeta{}), sameLabels}
 	for _, tt := range []struct {
 		name, object string
 		want         objectMeta
@@ -37,6 +48,15 @@ func TestParseMeta(t *testing.T) {
 			object: "{ \"metadata\" :\t{\"na\\u006de\" : \"\\u0061\" , \"namespace\":\"ä\"} ,\"kind\":\"X\"}",
 			want:   objectMeta{kind: "X", name: "a", namespace: "ä"},
 		},
+		{
+			name:   "labels",
+			object: `{"metadata":{"labels":{"b":"2","a":"1","c":""}}}`,
+			want:   objectMeta{labels: mustLabels("a", "1", "b", "2", "c", "")},
+		},
+		{name: "null labels", object: `{"metadata":{"labels":null}}`},
+		{name: "no labels", object: `{"metadata":{"labels":{}}}`},
+		{name: "a label twice", object: `{"metadata":{"labels":{"a":"1","a":"2"}}}`, bad: true},
+		{name: "a label that is no string", object: `{"metadata":{"labels":{"a":1}}}`, bad: true},
 		{name: "null annotations", object: `{"metadata":{"annotations":null}}`},
 		{name: "no object", object: `[]`, bad: true},
 		{name: "a name that is no string", object: `{"metadata":{"name":1}}`, bad: true},
@@ -46,7 +66,7 @@ func TestParseMeta(t *testing.T) {
 		{name: "two metadata", object: `{"metadata":{},"metadata":{}}`, bad: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := parseMeta([]byte(tt.object))
+			got, err := jsonMeta([]byte(tt.object))
 			if (err != nil) != tt.bad {
 				t.Fatalf("error %v, want one: %v", err, tt.bad)
 			}
@@ -57,9 +77,9 @@ func TestParseMeta(t *testing.T) {
 	}
 }
 
-// FuzzFields holds the scanner against encoding/json: for valid JSON the same members with the
+// FuzzMembers holds the scanner against encoding/json: for valid JSON the same members with the
 // same values; for anything, no panic.
-func FuzzFields(f *testing.F) {
+func FuzzMembers(f *testing.F) {
 	for _, s := range []string{
 		`{}`, `{"a":1}`, ` { "a" : [1,{"b":"]}\""}] , "c":null}`, `{"a":"\\"}`, `{"a":"\u2028<>&","b":-1.5e3}`, `[1]`, `{"a":`, `{"a":"`, `{"a" 1}`,
 	} {
@@ -68,7 +88,7 @@ func FuzzFields(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var got []string
 		var values []json.RawMessage
-		err := fields(in, func(key string, value []byte) error {
+		err := members(in, func(key string, value []byte) error {
 			got = append(got, key)
 			values = append(values, value)
 			return nil
@@ -85,7 +105,7 @@ func FuzzFields(f *testing.F) {
 			last[key] = values[i]
 		}
 		if diff := cmp.Diff(want, last); diff != "" {
-			t.Errorf("-encoding/json +fields:\n%s", diff)
+			t.Errorf("-encoding/json +members:\n%s", diff)
 		}
 	})
 }
@@ -127,7 +147,7 @@ func FuzzDecodeEvent(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
-		ev, err := decodeEvent(line)
+		ev, err := jsonEncoding{}.event(line)
 		if err != nil {
 			return
 		}
@@ -142,7 +162,7 @@ func FuzzDecodeEvent(f *testing.F) {
 
 func TestDecodeEventErrors(t *testing.T) {
 	gone := &answerError{}
-	_, err := decodeEvent([]byte(`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old","reason":"Expired","code":410}}`))
+	_, err := jsonEncoding{}.event([]byte(`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old","reason":"Expired","code":410}}`))
 	if !errors.As(err, &gone) || gone.code != 410 || gone.message != "too old" {
 		t.Errorf("an ERROR event: %v", err)
 	}
@@ -157,7 +177,7 @@ func TestDecodeEventErrors(t *testing.T) {
 		`[]`, `null`, ``, `{}`,
 	} {
 		var contradiction poisonError
-		if _, err := decodeEvent([]byte(line)); !errors.As(err, &contradiction) {
+		if _, err := (jsonEncoding{}).event([]byte(line)); !errors.As(err, &contradiction) {
 			t.Errorf("%s: %v, want poison", line, err)
 		}
 	}
@@ -165,16 +185,16 @@ func TestDecodeEventErrors(t *testing.T) {
 
 func TestReadLine(t *testing.T) {
 	in := bytes.NewReader([]byte("short\n"))
-	line, err := readLine(bufio.NewReader(in), nil)
+	line, err := (jsonEncoding{}).record(bufio.NewReader(in), nil)
 	if err != nil || string(line) != "short\n" {
 		t.Errorf("got %q, %v", line, err)
 	}
 	// A line that is cut is an end, not garbage: the watch is resumed.
-	if _, err := readLine(bufio.NewReader(bytes.NewReader([]byte(`{"type":"ADDED",`))), nil); !errors.Is(err, errEnded) {
+	if _, err := (jsonEncoding{}).record(bufio.NewReader(bytes.NewReader([]byte(`{"type":"ADDED",`))), nil); !errors.Is(err, errEnded) {
 		t.Errorf("a cut line: %v, want %v", err, errEnded)
 	}
 	long := append(bytes.Repeat([]byte("x"), 300<<10), '\n')
-	if line, err := readLine(bufio.NewReader(bytes.NewReader(long)), nil); err != nil || !bytes.Equal(line, long) {
+	if line, err := (jsonEncoding{}).record(bufio.NewReader(bytes.NewReader(long)), nil); err != nil || !bytes.Equal(line, long) {
 		t.Errorf("a long line: %d bytes, %v", len(line), err)
 	}
 }

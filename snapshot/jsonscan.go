@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
-	"strconv"
 )
 
 // The upstream's JSON is taken apart, never decoded and encoded again: these functions find
@@ -14,9 +12,9 @@ import (
 
 var errShape = errors.New("not the JSON that was expected")
 
-// fields calls yield with each member of a JSON object, in the order of the text: its key
+// members calls yield with each member of a JSON object, in the order of the text: its key
 // unquoted, its value as it stands. An error of yield ends the walk and is returned.
-func fields(object []byte, yield func(key string, value []byte) error) error {
+func members(object []byte, yield func(key string, value []byte) error) error {
 	i := space(object, 0)
 	if i >= len(object) || object[i] != '{' {
 		return errShape
@@ -169,99 +167,4 @@ func unquote(b []byte) (string, error) {
 		return "", fmt.Errorf("%w: a string was wanted", errShape)
 	}
 	return s, nil
-}
-
-// objectMeta is what a feed reads of an object.
-type objectMeta struct {
-	apiVersion, kind string
-	namespace, name  string
-	revision         uint64
-	// endsInitial is set on the bookmark that ends the initial events of a streaming list.
-	endsInitial bool
-	// code is the status code, of a Status.
-	code int
-}
-
-// parseMeta reads an object's metadata. A member that appears twice is refused: nobody could
-// say which one counts.
-func parseMeta(object []byte) (objectMeta, error) {
-	var m objectMeta
-	var seen seenOnce
-	err := fields(object, func(key string, value []byte) (err error) {
-		switch key {
-		case "apiVersion":
-			m.apiVersion, err = unquote(value)
-		case "kind":
-			m.kind, err = unquote(value)
-		case "code":
-			m.code, _ = strconv.Atoi(string(value)) // absent from most objects, free to be anything in a custom resource
-			return nil
-		case "metadata":
-			err = m.parseMetadata(value)
-		default:
-			return nil
-		}
-		return seen.check(key, err)
-	})
-	return m, err
-}
-
-func (m *objectMeta) parseMetadata(metadata []byte) error {
-	var seen seenOnce
-	return fields(metadata, func(key string, value []byte) (err error) {
-		switch key {
-		case "name":
-			m.name, err = unquote(value)
-		case "namespace":
-			m.namespace, err = unquote(value)
-		case "resourceVersion":
-			m.revision, err = parseRevision(value)
-		case "annotations":
-			m.endsInitial, err = endsInitial(value)
-		default:
-			return nil
-		}
-		return seen.check(key, err)
-	})
-}
-
-func endsInitial(annotations []byte) (bool, error) {
-	if string(annotations) == "null" {
-		return false, nil
-	}
-	ends := false
-	err := fields(annotations, func(key string, value []byte) error {
-		if key == "k8s.io/initial-events-end" { // metav1.InitialEventsAnnotationKey
-			ends = string(value) == `"true"`
-		}
-		return nil
-	})
-	return ends, err
-}
-
-// parseRevision reads a resourceVersion. An empty one is 0.
-func parseRevision(value []byte) (uint64, error) {
-	text, err := unquote(value)
-	if err != nil || text == "" {
-		return 0, err
-	}
-	rev, err := strconv.ParseUint(text, 10, 63)
-	if err != nil {
-		return 0, fmt.Errorf("%w: resourceVersion %q is not a number", errShape, text)
-	}
-	return rev, nil
-}
-
-// seenOnce remembers the few keys that matter.
-type seenOnce []string
-
-func (s *seenOnce) check(key string, err error) error {
-	if err != nil {
-		return err
-	}
-	if slices.Contains(*s, key) {
-		return fmt.Errorf("%w: %q appears twice", errShape, key)
-	}
-	*s = append(*s, key)
-	return nil
 }

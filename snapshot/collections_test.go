@@ -1,0 +1,161 @@
+package snapshot
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+func resourceNamed(name string) Resource {
+	return Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: name}, Namespaced: true, Representation: JSON}
+}
+
+// newTestCollections are collections of an upstream that refuses everything.
+func newTestCollections(t *testing.T, change func(*Config)) *Collections {
+	t.Helper()
+	config := Config{
+		Client: &http.Client{Transport: refusing{}},
+		Base:   &url.URL{Scheme: "https", Host: "upstream"},
+		Limits: Limits{History: time.Hour, Silence: 90 * time.Second},
+		Log:    slog.New(slog.DiscardHandler),
+	}
+	change(&config)
+	c := NewCollections(config)
+	t.Cleanup(c.Close)
+	return c
+}
+
+type refusing struct{}
+
+func (refusing) RoundTrip(*http.Request) (*http.Response, error) { return nil, errors.New("refused") }
+
+// TestStartsAreBounded: someone who asks for everything does not make the upstream read
+// everything at once. What the policy wants is not held back.
+func TestStartsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCollections(t, func(*Config) {})
+		started := func(n int) int {
+			ok := 0
+			for i := range n {
+				if _, absence := c.Use(resourceNamed(fmt.Sprintf("r%d-%d", n, i))); absence == Known {
+					ok++
+				} else if absence != Warming {
+					t.Fatalf("got %q, want %q", absence, Warming)
+				}
+			}
+			return ok
+		}
+		if got := started(200); got != startsAtOnce {
+			t.Errorf("%d collections started at once, want %d", got, startsAtOnce)
+		}
+		if _, absence := c.Use(resourceNamed("r200-0")); absence != Known {
+			t.Errorf("one that is there: %q", absence)
+		}
+		if _, absence := c.Keep(resourceNamed("eager")); absence != Known {
+			t.Errorf("an eager one: %q", absence)
+		}
+		time.Sleep(2 * time.Second)
+		if got := started(201); got != 2*startsPerSecond {
+			t.Errorf("%d collections started two seconds later, want %d", got, 2*startsPerSecond)
+		}
+	})
+}
+
+func TestSettingsOfAResource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		never, soon := time.Duration(0), time.Minute
+		c := newTestCollections(t, func(config *Config) {
+			config.Idle = 10 * time.Minute
+			config.Settings = func(gvr schema.GroupVersionResource) Settings {
+				return map[string]Settings{
+					"short": {History: time.Minute, Bytes: 1000, Idle: &soon},
+					"kept":  {Idle: &never},
+				}[gvr.Resource]
+			}
+		})
+		use := func(name string, representation Representation) *Collection {
+			r := resourceNamed(name)
+			r.Representation = representation
+			collection, absence := c.Use(r)
+			if absence != Known {
+				t.Fatalf("%s: %q", name, absence)
+			}
+			return collection
+		}
+		short, other, kept := use("short", JSON), use("other", JSON), use("kept", JSON)
+		if short.limits.History != time.Minute || other.limits.History != time.Hour || short.limits.Silence != 90*time.Second {
+			t.Errorf("histories of %v and %v", short.limits, other.limits)
+		}
+		if twin := use("short", Protobuf); twin.budget != short.budget {
+			t.Error("two representations of a resource do not share its bound")
+		}
+		short.budget.add(950)
+		if !short.budget.crowded() || short.budget.full() || other.budget.crowded() || c.budget.used.Load() != 950 {
+			t.Errorf("950 of 1000 bytes: crowded %v, full %v; others crowded %v", short.budget.crowded(), short.budget.full(), other.budget.crowded())
+		}
+		short.budget.add(51)
+		if !short.budget.full() || other.budget.full() {
+			t.Error("the bound of one resource is not its own")
+		}
+		short.budget.add(-1001)
+
+		time.Sleep(2 * time.Minute)
+		if got := use("short", JSON); got == short {
+			t.Error("nobody asked for a minute, and it is still there")
+		}
+		time.Sleep(time.Hour)
+		if got := use("kept", JSON); got != kept {
+			t.Error("what is to stay has gone")
+		}
+		if got := use("other", JSON); got == other {
+			t.Error("nobody asked for an hour, and it is still there")
+		}
+	})
+}
+
+// TestALoadIsCountedBeforeItBegins: where little is left, nothing is read.
+func TestALoadIsCountedBeforeItBegins(t *testing.T) {
+	b := &budget{limit: 1000}
+	if l, err := newLoaded(&Frame{}, 9000, b); err != nil || b.used.Load() != 450 || b.crowded() {
+		t.Errorf("what seems not to fit: %v, with %d bytes on the account", err, b.used.Load())
+	} else {
+		l.discard(b)
+	}
+	b.add(950)
+	if _, err := newLoaded(&Frame{}, 10, b); !errors.Is(err, errFull) || b.used.Load() != 950 {
+		t.Errorf("where nothing fits: %v, with %d bytes on the account", err, b.used.Load())
+	}
+	b.add(-950)
+	l, err := newLoaded(&Frame{}, 400, b)
+	if err != nil || b.used.Load() != 400 {
+		t.Fatalf("what fits: %v, with %d bytes on the account", err, b.used.Load())
+	}
+	o := &Object{Key: "a", Bytes: make([]byte, 100)}
+	if err := l.add(o, nil, b); err != nil || b.used.Load() != 400 {
+		t.Errorf("the first object: %v, with %d bytes on the account", err, b.used.Load())
+	}
+	l.complete(b)
+	if b.used.Load() != o.size() {
+		t.Errorf("%d bytes on the account of a state of %d", b.used.Load(), o.size())
+	}
+	if l.discard(b); b.used.Load() != 0 {
+		t.Errorf("%d bytes on the account of nothing", b.used.Load())
+	}
+
+	if l, err = newLoaded(&Frame{}, 100, b); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.add(&Object{Key: "b", Bytes: make([]byte, 900)}, nil, b); !errors.Is(err, errFull) {
+		t.Errorf("more than was thought: %v, want %v", err, errFull)
+	}
+	if l.discard(b); b.used.Load() != 0 {
+		t.Errorf("%d bytes on the account of nothing", b.used.Load())
+	}
+}

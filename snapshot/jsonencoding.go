@@ -1,0 +1,305 @@
+package snapshot
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+)
+
+// jsonEncoding takes apart what is written as application/json.
+type jsonEncoding struct{}
+
+var _ encoding = jsonEncoding{}
+
+// list implements encoding. Members it does not know are an error: a frame that was learned
+// from such a list could not be right.
+func (jsonEncoding) list(body []byte) (list, error) {
+	var l list
+	if !json.Valid(body) {
+		return l, fmt.Errorf("%w: the list is not valid JSON", errShape)
+	}
+	err := members(body, func(key string, value []byte) (err error) {
+		switch key {
+		case "apiVersion":
+			l.apiVersion, err = unquote(value)
+		case "kind":
+			l.kind, err = unquote(value)
+		case "metadata":
+			l.meta, err = jsonListMeta(value)
+		case "items":
+			if string(value) == "null" {
+				l.itemsNull = true
+				return nil
+			}
+			return elements(value, func(item []byte) error {
+				l.items = append(l.items, item)
+				return nil
+			})
+		default:
+			err = fmt.Errorf("%w: a list with a member %q", errShape, key)
+		}
+		return err
+	})
+	return l, err
+}
+
+func jsonListMeta(metadata []byte) (ListMeta, error) {
+	var m ListMeta
+	err := members(metadata, func(key string, value []byte) (err error) {
+		switch key {
+		case "resourceVersion":
+			m.Revision, err = jsonRevision(value)
+		case "continue":
+			m.Continue, err = unquote(value)
+		case "remainingItemCount":
+			m.HasRemaining = true
+			m.Remaining, err = strconv.ParseInt(string(value), 10, 64)
+		default:
+			err = fmt.Errorf("%w: list metadata with a member %q", errShape, key)
+		}
+		return err
+	})
+	return m, err
+}
+
+// record implements encoding: an event is a line.
+func (jsonEncoding) record(in *bufio.Reader, buf []byte) ([]byte, error) {
+	for {
+		part, err := in.ReadSlice('\n')
+		buf = append(buf, part...)
+		if err == nil {
+			return buf, nil
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			if err == io.EOF && len(buf) > 0 {
+				err = io.ErrUnexpectedEOF
+			}
+			// What came of a line that was cut is no event, and no garbage either.
+			return buf, fmt.Errorf("%w: %w", errEnded, err)
+		}
+		if len(buf) > maxEvent {
+			return buf, poison("an event of more than %d bytes", maxEvent)
+		}
+	}
+}
+
+// event implements encoding. A complete line that is no event is poison; an ERROR event becomes
+// an answerError.
+func (jsonEncoding) event(line []byte) (event, error) {
+	if !json.Valid(line) {
+		return event{}, poison("an event is not valid JSON")
+	}
+	var ev event
+	err := members(line, func(key string, value []byte) (err error) {
+		switch {
+		case key == "type" && ev.kind == "":
+			ev.kind, err = unquote(value)
+		case key == "object" && ev.object == nil:
+			ev.object = value
+		default:
+			err = fmt.Errorf("%w: an event with a member %q", errShape, key)
+		}
+		return err
+	})
+	if err == nil {
+		ev.meta, err = jsonMeta(ev.object)
+	}
+	if err != nil {
+		return event{}, poison("an event cannot be decoded: %v", err)
+	}
+	if ev.kind == "ERROR" {
+		var status struct{ Message string }
+		if json.Unmarshal(ev.object, &status) == nil {
+			ev.meta.message = status.Message
+		}
+		return event{}, ev.meta.asError()
+	}
+	// The line's memory is used again for the next.
+	ev.object = bytes.Clone(ev.object)
+	return ev, ev.check()
+}
+
+// asError is a Status, the upstream's own word for why a stream ends, as an error.
+func (m objectMeta) asError() error {
+	answer := &answerError{code: m.code, message: m.message}
+	if answer.code == 0 {
+		answer.code = http.StatusInternalServerError
+	}
+	return fmt.Errorf("the watch ended with an error: %w", answer)
+}
+
+// item implements encoding.
+func (jsonEncoding) item(item []byte) (objectMeta, error) { return jsonMeta(item) }
+
+// cut implements encoding.
+func (jsonEncoding) cut(form itemForm, inEvent []byte) ([]byte, error) {
+	if form.lead == "" {
+		return inEvent, nil
+	}
+	if !bytes.HasPrefix(inEvent, []byte("{"+form.lead)) {
+		return nil, poison("an object in a watch event has another form than was learned")
+	}
+	inEvent = inEvent[len(form.lead):]
+	inEvent[0] = '{'
+	return inEvent, nil
+}
+
+// jsonMeta reads an object's metadata. A member that appears twice is refused: nobody could say
+// which one counts.
+func jsonMeta(object []byte) (objectMeta, error) {
+	var m objectMeta
+	var seen seenOnce
+	err := members(object, func(key string, value []byte) (err error) {
+		switch key {
+		case "apiVersion":
+			m.apiVersion, err = unquote(value)
+		case "kind":
+			m.kind, err = unquote(value)
+		case "code":
+			m.code, _ = strconv.Atoi(string(value)) // absent from most objects, free to be anything in a custom resource
+			return nil
+		case "metadata":
+			err = m.parseJSON(value)
+		default:
+			return nil
+		}
+		return seen.check(key, err)
+	})
+	return m, err
+}
+
+func (m *objectMeta) parseJSON(metadata []byte) error {
+	var seen seenOnce
+	return members(metadata, func(key string, value []byte) (err error) {
+		switch key {
+		case "name":
+			m.name, err = unquote(value)
+		case "namespace":
+			m.namespace, err = unquote(value)
+		case "resourceVersion":
+			m.revision, err = jsonRevision(value)
+		case "labels":
+			m.labels, err = jsonLabels(value)
+		case "annotations":
+			m.endsInitial, err = jsonEndsInitial(value)
+		default:
+			return nil
+		}
+		return seen.check(key, err)
+	})
+}
+
+func jsonLabels(value []byte) (labelSet, error) {
+	if string(value) == "null" {
+		return labelSet{}, nil
+	}
+	var pairs []string
+	err := members(value, func(key string, value []byte) error {
+		text, err := unquote(value)
+		pairs = append(pairs, key, text)
+		return err
+	})
+	if err != nil {
+		return labelSet{}, err
+	}
+	return makeLabels(pairs)
+}
+
+func jsonEndsInitial(annotations []byte) (bool, error) {
+	if string(annotations) == "null" {
+		return false, nil
+	}
+	ends := false
+	err := members(annotations, func(key string, value []byte) error {
+		if key == initialEventsEnd {
+			ends = string(value) == `"true"`
+		}
+		return nil
+	})
+	return ends, err
+}
+
+// initialEventsEnd is metav1.InitialEventsAnnotationKey.
+const initialEventsEnd = "k8s.io/initial-events-end"
+
+// jsonRevision reads a resourceVersion.
+func jsonRevision(value []byte) (uint64, error) {
+	text, err := unquote(value)
+	if err != nil {
+		return 0, err
+	}
+	return parseRevision(text)
+}
+
+// parseRevision reads a resourceVersion. An empty one is 0.
+func parseRevision(text string) (uint64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	rev, err := strconv.ParseUint(text, 10, 63)
+	if err != nil {
+		return 0, fmt.Errorf("%w: resourceVersion %q is not a number", errShape, text)
+	}
+	return rev, nil
+}
+
+// seenOnce remembers the few keys that matter.
+type seenOnce []string
+
+func (s *seenOnce) check(key string, err error) error {
+	if err != nil {
+		return err
+	}
+	if slices.Contains(*s, key) {
+		return fmt.Errorf("%w: %q appears twice", errShape, key)
+	}
+	*s = append(*s, key)
+	return nil
+}
+
+// values implements encoding.
+func (jsonEncoding) values(paths *fieldPaths, item []byte) ([]string, error) {
+	if paths.len() == 0 {
+		return nil, nil
+	}
+	values := paths.zeros()
+	return values, jsonValues(paths.json, item, values)
+}
+
+func jsonValues(node *pathNode[string], object []byte, values []string) error {
+	return members(object, func(key string, value []byte) error {
+		next := node.next[key]
+		switch {
+		case next == nil || string(value) == "null":
+			return nil
+		case len(next.fields) > 0:
+			text, err := jsonScalar(value)
+			for _, field := range next.fields {
+				values[field] = text
+			}
+			return err
+		case value[0] != '{':
+			return nil // no such path in this object
+		}
+		return jsonValues(next, value, values)
+	})
+}
+
+// jsonScalar is a value as a field selector sees it: the text of a string, true, false, or a
+// number as it is written.
+func jsonScalar(value []byte) (string, error) {
+	switch value[0] {
+	case '"':
+		text, err := unquote(value)
+		return intern(text), err
+	case '{', '[':
+		return "", fmt.Errorf("%w: a selectable field holds no single value", errShape)
+	}
+	return intern(string(value)), nil
+}

@@ -1,0 +1,129 @@
+package snapshot
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unique"
+
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// labelSet are an object's labels, compact: one interned string, since the objects of one owner
+// mostly have the same. It can be compared: what is equal has the same labels. The zero value is
+// empty.
+type labelSet struct {
+	// handle of "key\0value\0", sorted by key; the zero handle for no labels.
+	handle unique.Handle[string]
+	// large is set instead for a set that is too large to be searched from its beginning.
+	large *largeSet
+}
+
+// largeSet is a set that nobody shares. (Kubernetes does not bound the labels of an object.)
+type largeSet struct {
+	values map[string]string
+	size   int
+}
+
+// manyLabels is from how many on a set is a large one.
+const manyLabels = 32
+
+var _ labels.Labels = labelSet{}
+
+// makeLabels makes a set of keys and values that follow each other.
+func makeLabels(pairs []string) (labelSet, error) {
+	if len(pairs) == 0 {
+		return labelSet{}, nil
+	}
+	if len(pairs) >= 2*manyLabels {
+		return makeLargeSet(pairs)
+	}
+	n := 0
+	for _, s := range pairs {
+		if strings.IndexByte(s, 0) >= 0 {
+			return labelSet{}, fmt.Errorf("%w: a label with a zero byte", errShape)
+		}
+		n += len(s) + 1
+	}
+	order := make([]int, 0, len(pairs)/2)
+	for i := 0; i < len(pairs); i += 2 {
+		order = append(order, i)
+	}
+	slices.SortFunc(order, func(a, b int) int { return strings.Compare(pairs[a], pairs[b]) })
+	text := make([]byte, 0, n)
+	for i, at := range order {
+		if i > 0 && pairs[order[i-1]] == pairs[at] {
+			return labelSet{}, fmt.Errorf("%w: the label %q appears twice", errShape, pairs[at])
+		}
+		text = append(append(text, pairs[at]...), 0)
+		text = append(append(text, pairs[at+1]...), 0)
+	}
+	return labelSet{handle: unique.Make(string(text))}, nil
+}
+
+func makeLargeSet(pairs []string) (labelSet, error) {
+	large := &largeSet{values: make(map[string]string, len(pairs)/2)}
+	for i := 0; i < len(pairs); i += 2 {
+		large.values[pairs[i]] = pairs[i+1]
+		large.size += len(pairs[i]) + len(pairs[i+1]) + largeLabelOverhead
+	}
+	if len(large.values) != len(pairs)/2 {
+		return labelSet{}, fmt.Errorf("%w: a label appears twice", errShape)
+	}
+	return labelSet{large: large}, nil
+}
+
+// largeLabelOverhead is what a label of a large set costs beside its text.
+const largeLabelOverhead = 64
+
+// size is what the set costs in memory, if it may be that nobody shares it.
+func (s labelSet) size() int {
+	if s.large != nil {
+		return s.large.size
+	}
+	if s == (labelSet{}) {
+		return 0
+	}
+	if n := len(s.handle.Value()); n > sharedLabels {
+		return n
+	}
+	return 0 // in objectOverhead
+}
+
+// sharedLabels is up to how many bytes labels are mostly those of other objects too.
+const sharedLabels = 256
+
+// Lookup implements labels.Labels.
+func (s labelSet) Lookup(label string) (string, bool) {
+	if s.large != nil {
+		value, found := s.large.values[label]
+		return value, found
+	}
+	if s == (labelSet{}) {
+		return "", false
+	}
+	for rest := s.handle.Value(); rest != ""; {
+		var key, value string
+		key, rest, _ = strings.Cut(rest, "\x00")
+		value, rest, _ = strings.Cut(rest, "\x00")
+		if key >= label {
+			if key == label {
+				return value, true
+			}
+			return "", false
+		}
+	}
+	return "", false
+}
+
+// Has implements labels.Labels.
+func (s labelSet) Has(label string) bool {
+	_, found := s.Lookup(label)
+	return found
+}
+
+// Get implements labels.Labels.
+func (s labelSet) Get(label string) string {
+	value, _ := s.Lookup(label)
+	return value
+}

@@ -1,0 +1,163 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+)
+
+// sample is how many objects tell about how large all are.
+const sample = 20
+
+// learnTries is how often an object that changes all the time is looked at in a list and in a
+// watch before the feed gives up for now.
+const learnTries = 5
+
+// learned is what a feed knows before it loads.
+type learned struct {
+	frame *Frame
+	// count is how many objects there are, mean how many bytes one has, as far as the first few
+	// tell.
+	count, mean int64
+}
+
+// pageSize is how many objects a page of an initial load has, so that it has some 32 MiB: what a
+// page holds is not counted before it is read.
+func (l learned) pageSize() int64 {
+	const bytes, least = 32 << 20, 50
+	return max(least, min(initialLimit, bytes/max(1, l.mean)))
+}
+
+// learn makes the frame of the collection's lists, from a list of few objects and one of none,
+// and the form of its items, from the first as a watch sends it.
+func (f *feed) learn(ctx context.Context) (learned, error) {
+	none, err := f.learnFields(ctx)
+	if err != nil {
+		return learned{}, err
+	}
+	e := f.source.encoding()
+	for range learnTries {
+		body, header, err := f.source.list(ctx, "", url.Values{"limit": {strconv.Itoa(sample)}})
+		if err != nil {
+			return learned{}, err
+		}
+		frame, l, err := learnFrame(e, body, header.Get("Content-Type"), header.Values("Warning"), none.emptyItems)
+		if err != nil {
+			return learned{}, err
+		}
+		frame.namespaces, frame.paths = none.namespaces, none.paths
+		frame.CacheControl, frame.AuditIDs = header.Values("Cache-Control"), len(header.Values("Audit-Id"))
+		n := int64(len(l.items))
+		if n == 0 {
+			return learned{frame: frame}, nil
+		}
+		ev, err := f.sameInWatch(ctx, l.items[0])
+		if err != nil {
+			return learned{}, err
+		}
+		if ev.object == nil {
+			continue
+		}
+		frame.item, err = learnItem(e, l.items[0], ev)
+		return learned{frame: frame, count: n + l.meta.Remaining, mean: int64(len(body))/n + objectOverhead}, err
+	}
+	return learned{}, errors.New("the first object changes too often to be seen in a list and in a watch at the same revision")
+}
+
+// learnFields finds out which fields the upstream accepts in a selector: an older one knows
+// fewer. It returns the frame of the empty list that comes of asking.
+func (f *feed) learnFields(ctx context.Context) (*Frame, error) {
+	var all []Field
+	if f.fields != nil && !f.source.resource.Representation.metadata() {
+		var err error
+		if all, err = f.fields(ctx); err != nil {
+			return nil, err
+		}
+	}
+	names := []string{namespaceField}
+	for _, field := range all {
+		names = append(names, field.Name)
+	}
+	empty, _, err := f.source.probe(ctx, names...)
+	if answered(err, http.StatusBadRequest) {
+		// One of them is not known. Few are, so each is asked for by itself.
+		var accepted []Field
+		namespaces := false
+		for i, name := range names {
+			_, _, err := f.source.probe(ctx, name)
+			switch {
+			case answered(err, http.StatusBadRequest):
+			case err != nil:
+				return nil, err
+			case i == 0:
+				namespaces = true
+			default:
+				accepted = append(accepted, all[i-1])
+			}
+		}
+		all = accepted
+		if !namespaces {
+			names = nil
+		}
+		empty, _, err = f.source.probe(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	frame, _, err := learnFrame(f.source.encoding(), empty, "", nil, "")
+	if err != nil {
+		return nil, err
+	}
+	frame.namespaces, frame.paths = names != nil, newFieldPaths(all)
+	return frame, nil
+}
+
+// sameInWatch returns an object of a list as a watch sends it, or no event if that cannot be seen.
+func (f *feed) sameInWatch(ctx context.Context, item []byte) (event, error) {
+	ctx, cancel := context.WithTimeout(ctx, seamTimeout)
+	defer cancel()
+	m, err := f.source.encoding().item(item)
+	if err != nil {
+		return event{}, fmt.Errorf("%w: %w", errForm, err)
+	}
+	if m.revision == 0 {
+		return event{}, fmt.Errorf("%w: an object without resourceVersion", errForm)
+	}
+	// From 0 on the upstream begins with the object as it is. If that is newer already, the event
+	// that made it what the list shows is not old, and can be had.
+	for _, from := range []uint64{0, m.revision - 1} {
+		ev, err := f.seenFrom(ctx, m, from)
+		if err != nil || ev.object != nil {
+			return ev, err
+		}
+	}
+	return event{}, nil
+}
+
+// seenFrom returns the object of that revision from a watch that begins after another, or no
+// event if the watch does not have it.
+func (f *feed) seenFrom(ctx context.Context, m objectMeta, from uint64) (event, error) {
+	s, err := f.source.watch(ctx, m.namespace, url.Values{
+		"resourceVersion": {strconv.FormatUint(from, 10)},
+		"fieldSelector":   {"metadata.name=" + m.name},
+	}, shortWatch)
+	if answered(err, http.StatusGone) {
+		return event{}, nil
+	}
+	if err != nil {
+		return event{}, err
+	}
+	defer s.stop()
+	for ev := range s.events {
+		switch {
+		case ev.meta.revision == m.revision && (ev.kind == "ADDED" || ev.kind == "MODIFIED"):
+			return ev, nil
+		case ev.meta.revision >= m.revision:
+			return event{}, nil
+		}
+	}
+	return event{}, nil
+}

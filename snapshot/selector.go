@@ -1,0 +1,111 @@
+package snapshot
+
+import (
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+)
+
+const (
+	nameField      = "metadata.name"
+	namespaceField = "metadata.namespace"
+	// knownSets is for how many sets of labels a matcher remembers what came out. Most objects
+	// share theirs with others of the same owner.
+	knownSets = 512
+)
+
+// matcher decides which objects a query's selectors choose. It is for one goroutine.
+type matcher struct {
+	labels labels.Selector // nil: all
+	known  map[labelSet]bool
+	terms  []fieldTerm
+	// node is the value of the indexed field that is asked for, if hasNode.
+	node    string
+	hasNode bool
+	// namespace that all chosen objects are in, if not empty.
+	namespace string
+}
+
+// fieldTerm is one term of a field selector.
+type fieldTerm struct {
+	field int // in Frame.paths; or one of those below
+	value string
+	not   bool
+}
+
+const (
+	theName      = -2
+	theNamespace = -3
+)
+
+// newMatcher returns the matcher of a query, or nil if it chooses everything. Frame.Selects has
+// said yes to the fields.
+func newMatcher(f *Frame, l labels.Selector, s fields.Selector) *matcher {
+	m := &matcher{}
+	if l != nil && !l.Empty() {
+		m.labels = l
+		m.known = map[labelSet]bool{}
+	}
+	if s != nil {
+		for _, term := range s.Requirements() {
+			m.add(f, term)
+		}
+	}
+	if m.labels == nil && len(m.terms) == 0 {
+		return nil
+	}
+	return m
+}
+
+func (m *matcher) add(f *Frame, term fields.Requirement) {
+	t := fieldTerm{value: term.Value, not: term.Operator == selection.NotEquals}
+	switch term.Field {
+	case nameField:
+		t.field = theName
+	case namespaceField:
+		t.field = theNamespace
+		if !t.not {
+			m.namespace = t.value
+		}
+	default:
+		t.field = f.paths.find(term.Field)
+		if !t.not && !m.hasNode && f.paths.readsIndex(t.field) {
+			m.node, m.hasNode = t.value, true
+		}
+	}
+	m.terms = append(m.terms, t)
+}
+
+// matches reports whether an object is chosen. It touches none of the object's bytes.
+func (m *matcher) matches(o *Object) bool {
+	for _, t := range m.terms {
+		if (t.of(o) == t.value) == t.not {
+			return false
+		}
+	}
+	if m.labels == nil {
+		return true
+	}
+	if matches, known := m.known[o.labels]; known {
+		return matches
+	}
+	matches := m.labels.Matches(o.labels)
+	if len(m.known) < knownSets {
+		m.known[o.labels] = matches
+	}
+	return matches
+}
+
+// of is the value that a field has in an object.
+func (t fieldTerm) of(o *Object) string {
+	switch t.field {
+	case theName:
+		_, name := splitKey(o.Key)
+		return name
+	case theNamespace:
+		namespace, _ := splitKey(o.Key)
+		return namespace
+	default:
+		return o.fields[t.field]
+	}
+}

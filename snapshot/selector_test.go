@@ -1,0 +1,247 @@
+package snapshot
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/encoding/protowire"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// somePodFields are some of a pod's, the indexed one not first.
+var somePodFields = []Field{
+	{Name: "spec.hostNetwork", JSON: []string{"spec", "hostNetwork"}, Protobuf: []protowire.Number{2, 11}, Zero: "false"},
+	{Name: "spec.nodeName", Indexed: true, JSON: []string{"spec", "nodeName"}, Protobuf: []protowire.Number{2, 10}},
+	{Name: "spec.host", JSON: []string{"spec", "nodeName"}, Protobuf: []protowire.Number{2, 10}},
+	{Name: "status.phase", JSON: []string{"status", "phase"}, Protobuf: []protowire.Number{3, 1}},
+}
+
+func TestFieldValues(t *testing.T) {
+	paths := newFieldPaths(somePodFields)
+	if !paths.indexed() || paths.find("spec.nodeName") != 0 || paths.find("spec.unknown") >= 0 {
+		t.Fatalf("fields in the order %v", paths.fields)
+	}
+	for _, tt := range []struct {
+		name, object string
+		want         []string
+		bad          bool
+	}{
+		{name: "all", object: `{"spec":{"x":{"nodeName":"no"},"hostNetwork":true,"nodeName":"n\u0031"},"status":{"phase":"Running"}}`, want: []string{"n1", "true", "n1", "Running"}},
+		{name: "none", object: `{"spec":{}}`, want: []string{"", "false", "", ""}},
+		{name: "null", object: `{"spec":null,"status":{"phase":null}}`, want: []string{"", "false", "", ""}},
+		{name: "not on the way", object: `{"spec":"x","status":[{"phase":"a"}]}`, want: []string{"", "false", "", ""}},
+		{name: "numbers as they are", object: `{"spec":{"nodeName":-12}}`, want: []string{"-12", "false", "-12", ""}},
+		{name: "no single value", object: `{"spec":{"nodeName":{}}}`, bad: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := jsonEncoding{}.values(paths, []byte(tt.object))
+			if (err != nil) != tt.bad {
+				t.Fatalf("error %v, want one: %v", err, tt.bad)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" && !tt.bad {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+	for _, tt := range []struct {
+		pod  corev1.Pod
+		want []string
+	}{
+		{*samplePod("a"), []string{"node-1", "true", "node-1", "Running"}},
+		{corev1.Pod{}, []string{"", "false", "", ""}},
+	} {
+		item, err := tt.pod.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := protobufEncoding{}.values(paths, item)
+		if diff := cmp.Diff(tt.want, got); err != nil || diff != "" {
+			t.Errorf("protobuf: %v, -want +got:\n%s", err, diff)
+		}
+	}
+}
+
+// TestSelectedPages holds pages under selectors against the simplest way to make them: look at
+// every object in order, stop when the page is full.
+func TestSelectedPages(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(7, 7))
+	pick := func(from ...string) string { return from[rnd.IntN(len(from))] }
+	frame := &Frame{namespaces: true, paths: newFieldPaths(somePodFields)}
+	state := newTree(true)
+	sets := map[string]fields.Set{}
+	labelled := map[string]labels.Set{}
+	put := func(namespace, name string) {
+		node, phase, host := pick("", "n1", "n2", "n3"), pick("Running", "Pending"), pick("true", "false")
+		set := labels.Set{}
+		var pairs []string
+		for _, key := range []string{"app", "tier", "x/y"} {
+			if rnd.IntN(2) == 0 {
+				set[key] = pick("a", "b", "1", "20", "")
+				pairs = append(pairs, key, set[key])
+			}
+		}
+		key := joinKey(namespace, name)
+		state.set(&Object{Key: key, labels: mustLabels(pairs...), fields: []string{node, host, node, phase}})
+		labelled[key] = set
+		sets[key] = fields.Set{
+			"metadata.name": name, "metadata.namespace": namespace,
+			"spec.nodeName": node, "spec.host": node, "spec.hostNetwork": host, "status.phase": phase,
+		}
+	}
+	for range 600 {
+		namespace, name := pick("a", "a-b", "b"), fmt.Sprintf("p%d", rnd.IntN(60))
+		if key := joinKey(namespace, name); rnd.IntN(4) == 0 {
+			state.remove(key)
+			delete(sets, key)
+			delete(labelled, key)
+		} else {
+			put(namespace, name)
+		}
+	}
+	keys := make([]string, 0, len(sets))
+	for key := range sets {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	if state.nodes.Len() != len(keys) {
+		t.Fatalf("%d objects in the index, %d in all", state.nodes.Len(), len(keys))
+	}
+	snap := Snapshot{Frame: frame, tree: state}
+
+	for range 5000 {
+		labelText := pick("", "app", "!app", "app=a", "app==b,tier!=a", "app in (a,b)", "tier notin (b),x/y", "tier>3", "app=", "x/y<9")
+		fieldText := pick("", "spec.nodeName=n1", "spec.nodeName=", "spec.nodeName!=n2", "status.phase=Running,spec.nodeName=n3",
+			"metadata.name=p7", "metadata.name!=p7", "metadata.namespace=a", "metadata.namespace!=a-b,spec.hostNetwork=true",
+			"spec.nodeName=n1,spec.nodeName=n2", "spec.hostNetwork=false", "metadata.namespace=zz", "spec.nodeName=zz", "spec.host=n2,spec.nodeName!=n1")
+		l, err := labels.Parse(labelText)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := fields.ParseSelector(fieldText)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !frame.Selects(s) {
+			t.Fatalf("%q is not known", fieldText)
+		}
+		q := Query{
+			Scope: Scope{Namespace: pick("", "", "a", "a-b", "none")}, Limit: int64(rnd.IntN(6)),
+			Labels: l, Fields: s,
+		}
+		if q.Limit > 0 && rnd.IntN(2) == 0 {
+			q.Start = keys[rnd.IntN(len(keys))]
+		}
+		var want []string
+		next := ""
+		from, end := q.Scope.prefix()+q.Start, q.Scope.end()
+		for _, key := range keys {
+			if key < from || end != "" && key >= end {
+				continue
+			}
+			if q.Limit > 0 && int64(len(want)) == q.Limit {
+				next = (want[len(want)-1] + "\x00")[len(q.Scope.prefix()):]
+				break
+			}
+			if l.Matches(labelled[key]) && s.Matches(sets[key]) {
+				want = append(want, key)
+			}
+		}
+		page := snap.Page(q, nil)
+		var got []string
+		for _, o := range page.Objects {
+			got = append(got, o.Key)
+		}
+		counted := labelText == "" && fieldText == "" && next != ""
+		if _, narrowed := s.RequiresExactMatch("metadata.namespace"); narrowed && q.Limit > 0 && q.Scope.Namespace == "" {
+			continue // this is the upstream's (policy)
+		}
+		if diff := cmp.Diff(want, got); diff != "" || page.Next != next || page.Counted != counted {
+			t.Fatalf("%+v with %q and %q: next %q counted %v, want %q, %v; -want +got:\n%s",
+				q.Scope, labelText, fieldText, page.Next, page.Counted, next, counted, diff)
+		}
+	}
+}
+
+// TestTheNewestPageOfANodeEndsWithTheIndex: as at kube-apiserver, which reads the index there.
+func TestTheNewestPageOfANodeEndsWithTheIndex(t *testing.T) {
+	state := newTree(true)
+	for _, o := range []struct{ key, node string }{{"a/1", "n1"}, {"a/2", "n2"}, {"a/3", "n1"}, {"a/4", "n2"}} {
+		state.set(&Object{Key: o.key, fields: []string{o.node, "false", o.node, ""}})
+	}
+	snap := Snapshot{Frame: &Frame{paths: newFieldPaths(somePodFields)}, tree: state}
+	q := Query{Limit: 2, Fields: fields.OneTermEqualSelector("spec.nodeName", "n1")}
+	if page := snap.Page(q, nil); len(page.Objects) != 2 || page.Next != "a/3\x00" {
+		t.Errorf("an exact page: %d objects, next %q", len(page.Objects), page.Next)
+	}
+	q.Fields = fields.OneTermEqualSelector("spec.host", "n1") // another name for it
+	q.Newest = true
+	if page := snap.Page(q, nil); len(page.Objects) != 2 || page.Next != "" {
+		t.Errorf("a page of the newest state: %d objects, next %q", len(page.Objects), page.Next)
+	}
+	q.Limit = 1
+	if page := snap.Page(q, nil); len(page.Objects) != 1 || page.Next != "a/1\x00" {
+		t.Errorf("its first page: %d objects, next %q", len(page.Objects), page.Next)
+	}
+}
+
+func TestOneName(t *testing.T) {
+	state := newTree(false)
+	state.set(&Object{Key: "a/x", labels: mustLabels("app", "1")})
+	snap := Snapshot{Frame: &Frame{}, tree: state}
+	for _, tt := range []struct {
+		namespace, name, labels string
+		want                    int
+	}{
+		{"a", "x", "", 1}, {"a", "y", "", 0}, {"b", "x", "", 0}, {"a", "x", "app=1", 1}, {"a", "x", "app=2", 0}, {"", "x", "", 0},
+	} {
+		l, err := labels.Parse(tt.labels)
+		if err != nil {
+			t.Fatal(err)
+		}
+		page := snap.Page(Query{
+			Scope: Scope{Namespace: tt.namespace}, Name: tt.name, Limit: 1,
+			Labels: l, Fields: fields.OneTermEqualSelector("metadata.name", tt.name),
+		}, nil)
+		if len(page.Objects) != tt.want || page.Next != "" || page.Counted {
+			t.Errorf("%+v: %d objects, next %q", tt, len(page.Objects), page.Next)
+		}
+	}
+}
+
+func TestLabelSets(t *testing.T) {
+	s := mustLabels("b", "2", "a", "", "key", "v=,\u00e4")
+	for label, want := range map[string]string{"a": "", "b": "2", "key": "v=,\u00e4"} {
+		if got, found := s.Lookup(label); !found || got != want || !s.Has(label) || s.Get(label) != want {
+			t.Errorf("%q: %q, %v", label, got, found)
+		}
+	}
+	for _, label := range []string{"", "c", "2", "ke", "v"} {
+		if s.Has(label) || (labelSet{}).Has(label) {
+			t.Errorf("%q is found", label)
+		}
+	}
+	if s != mustLabels("key", "v=,\u00e4", "a", "", "b", "2") {
+		t.Error("equal sets differ")
+	}
+	var many []string
+	for i := range 40 {
+		many = append(many, fmt.Sprintf("l%d", i), fmt.Sprint(i))
+	}
+	large := mustLabels(many...)
+	if value, found := large.Lookup("l39"); !found || value != "39" || large.Has("l40") || large.Has("") || large.size() < 40*3 {
+		t.Errorf("a large set: %q, %v, %d bytes", value, found, large.size())
+	}
+	if _, err := makeLabels(append(many, "l7", "x")); err == nil {
+		t.Error("a large set with a label twice is accepted")
+	}
+	for _, bad := range [][]string{{"a", "1", "a", "2"}, {"a\x00b", "1"}, {"a", "1\x00"}} {
+		if _, err := makeLabels(bad); err == nil {
+			t.Errorf("%q is accepted", bad)
+		}
+	}
+}

@@ -1,0 +1,165 @@
+package snapshot
+
+import (
+	"log/slog"
+	"net/http"
+	"net/url"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// collectionsOf returns Collections of u.
+func collectionsOf(t *testing.T, u *upstream, config Config) *Collections {
+	t.Helper()
+	config.Client = &http.Client{Transport: u}
+	config.Base = &url.URL{Scheme: "https", Host: "upstream"}
+	config.Limits = Limits{History: time.Hour, Silence: 90 * time.Second, Wait: 100 * time.Millisecond}
+	config.Log = slog.New(slog.DiscardHandler)
+	c := NewCollections(config)
+	t.Cleanup(c.Close)
+	return c
+}
+
+// quiet is an upstream whose watches tell nothing new.
+func quiet() *upstream {
+	return &upstream{revision: 9, watch: func(uint64) []string { return []string{bookmark(9, "")} }}
+}
+
+var (
+	configMaps = Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Namespaced: true, Representation: JSON}
+	otherMaps  = Resource{GroupVersionResource: schema.GroupVersionResource{Group: "other", Version: "v1", Resource: "configmaps"}, Namespaced: true, Representation: JSON}
+)
+
+// expectUse asks for a collection after the feeds did what they can without waiting.
+func expectUse(t *testing.T, when string, c *Collections, r Resource, want Absence) *Collection {
+	t.Helper()
+	collection, absence := c.Use(r)
+	if absence == Known {
+		synctest.Wait()
+		_, absence = collection.Latest(t.Context(), 0)
+	}
+	if absence != want {
+		t.Errorf("%s: %q, want %q", when, absence, want)
+	}
+	return collection
+}
+
+// TestUpstreamChanged: everything is dropped at once, and nothing starts before a time without
+// another change.
+func TestUpstreamChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := quiet()
+		c := collectionsOf(t, u, Config{Settle: 15 * time.Second})
+		before := expectUse(t, "at first", c, configMaps, Known)
+		c.UpstreamChanged()
+		if _, absence := before.Exact(t.Context(), 9); absence != Upstream {
+			t.Errorf("what somebody had looked up before: %q", absence)
+		}
+		expectUse(t, "after a change", c, configMaps, Upstream)
+		time.Sleep(10 * time.Second)
+		c.UpstreamChanged()
+		time.Sleep(15*time.Second - 1)
+		expectUse(t, "after another", c, configMaps, Upstream)
+		expectUse(t, "another resource", c, otherMaps, Upstream)
+		if _, absence := c.Keep(configMaps); absence != Upstream {
+			t.Errorf("an eager one: %q", absence)
+		}
+		if u.loads != 1 {
+			t.Errorf("%d loads before it settled", u.loads)
+		}
+		time.Sleep(1 * time.Nanosecond)
+		expectUse(t, "settled", c, configMaps, Known)
+		if u.loads != 2 {
+			t.Errorf("%d loads, want another one", u.loads)
+		}
+	})
+}
+
+// TestNothingIsKeptBeforeTheUpstreamIsKnown.
+func TestNothingIsKeptBeforeTheUpstreamIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := collectionsOf(t, quiet(), Config{AwaitUpstream: true})
+		time.Sleep(time.Hour)
+		expectUse(t, "unknown", c, configMaps, Warming)
+		c.UpstreamKnown()
+		expectUse(t, "known", c, configMaps, Known)
+	})
+}
+
+// TestDisagreement holds back one resource, in all versions and representations.
+func TestDisagreement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := quiet()
+		c := collectionsOf(t, u, Config{Settle: time.Second})
+		before := expectUse(t, "at first", c, configMaps, Known)
+		c.Disagree(configMaps.GroupResource(), true)
+		if _, absence := before.Exact(t.Context(), 9); absence != Upstream {
+			t.Errorf("what somebody had looked up before: %q", absence)
+		}
+		time.Sleep(time.Hour)
+		expectUse(t, "disagreement", c, configMaps, Upstream)
+		elsewhere := configMaps
+		elsewhere.Version, elsewhere.Representation = "v2", MetadataJSON
+		expectUse(t, "another version and representation", c, elsewhere, Upstream)
+		if _, absence := c.Use(otherMaps); absence != Known {
+			t.Errorf("another resource: %q", absence)
+		}
+
+		// Both have to be over.
+		c.UpstreamChanged()
+		c.Disagree(configMaps.GroupResource(), false)
+		expectUse(t, "agreement, but not settled", c, configMaps, Upstream)
+		time.Sleep(time.Second)
+		expectUse(t, "agreement", c, configMaps, Known)
+	})
+}
+
+// TestRebuild drops one resource, which may be loaded again at once.
+func TestRebuild(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := quiet()
+		c := collectionsOf(t, u, Config{Settle: time.Hour})
+		before := expectUse(t, "at first", c, configMaps, Known)
+		c.Rebuild(otherMaps.GroupResource())
+		if _, absence := before.Exact(t.Context(), 9); absence != Known {
+			t.Errorf("after another resource was rebuilt: %q", absence)
+		}
+		c.Rebuild(configMaps.GroupResource())
+		if _, absence := before.Exact(t.Context(), 9); absence != Upstream {
+			t.Errorf("what somebody had looked up before: %q", absence)
+		}
+		expectUse(t, "again", c, configMaps, Known)
+		if u.loads != 2 {
+			t.Errorf("%d loads, want another one", u.loads)
+		}
+	})
+}
+
+// TestMovedIsHeldForAWhile: API servers that have not heard of it yet would still ask the server of
+// before.
+func TestMovedIsHeldForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCollections(t, func(config *Config) { config.Settle = 15 * time.Second })
+		before, absence := c.Use(configMaps)
+		if absence != Known {
+			t.Fatal(absence)
+		}
+		c.Moved(configMaps.GroupVersion())
+		if why := before.Retired(); why == Known {
+			t.Error("what was the other server's is still there")
+		}
+		if _, absence := c.Use(configMaps); absence != Upstream {
+			t.Errorf("at once: %q, want %q", absence, Upstream)
+		}
+		if _, absence := c.Use(otherMaps); absence != Known {
+			t.Errorf("another group: %q", absence)
+		}
+		time.Sleep(15 * time.Second)
+		if _, absence := c.Use(configMaps); absence != Known {
+			t.Errorf("after a while: %q", absence)
+		}
+	})
+}

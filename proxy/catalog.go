@@ -12,13 +12,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/listproxy/listproxy/policy"
 )
@@ -47,7 +44,11 @@ var coreV1 = schema.GroupVersion{Version: "v1"}
 // Entry is what the catalog knows of a resource.
 type Entry struct {
 	Namespaced bool
-	Kind       string
+	// Custom is true if a CustomResourceDefinition defines it.
+	Custom bool
+	// Aggregated is true if another server answers for it, and the operator vouches that it
+	// shows the same to everyone.
+	Aggregated bool
 }
 
 // Catalog knows what the upstream serves: which group/versions are the API
@@ -68,23 +69,38 @@ type Entry struct {
 // It is safe for concurrent use. Lookups of what is known take a read lock and
 // do no I/O.
 type Catalog struct {
+	// Vouched says of which resources an aggregated API server shows the same to everyone;
+	// nil is none. It is set before Run, and must be quick.
+	Vouched func(group, version, resource string) bool
+
 	apiServices dynamic.NamespaceableResourceInterface
 	discovery   discovery.ServerResourcesInterface
 	moved       func(schema.GroupVersion)
+	rewritten   func(schema.GroupResource)
 	log         *slog.Logger
 	flights     singleflight.Group
 	refusedOnce sync.Once
 
 	mu sync.RWMutex
-	// aggregated has every APIService, true where another server answers. It
-	// is nil until they were read for the first time.
-	aggregated map[schema.GroupVersion]bool
+	// servers has every APIService. It is nil until they were read for the
+	// first time.
+	servers map[schema.GroupVersion]server
 	// refused: the APIServices may not be read.
 	refused bool
 	// lost is when their stream ended; zero while there is one.
 	lost time.Time
 	// known has what was read of local group/versions.
 	known map[schema.GroupVersion]*discovered
+	// hashes has the storage version hash of each resource that was read. It outlives what is
+	// known, to hold the next answer against.
+	hashes map[schema.GroupVersion]map[string]string
+}
+
+// server is who answers for a group/version.
+type server struct {
+	aggregated bool   // another one than the API server
+	custom     bool   // by CustomResourceDefinitions
+	service    string // the Service of another one
 }
 
 // discovered is what discovery said about a group/version. When it no longer
@@ -99,8 +115,10 @@ type discovered struct {
 
 // NewCatalog returns a Catalog of the API server that cfg points to, with the
 // proxy's own credentials. It knows nothing until Run runs. moved is called
-// when another server, or none, answers for a group/version from now on.
-func NewCatalog(cfg *rest.Config, moved func(schema.GroupVersion), log *slog.Logger) (*Catalog, error) {
+// when another server, or none, answers for a group/version from now on;
+// rewritten when discovery says that a resource is stored in another version
+// than it said before. Both are called from the Catalog's own goroutines.
+func NewCatalog(cfg *rest.Config, moved func(schema.GroupVersion), rewritten func(schema.GroupResource), log *slog.Logger) (*Catalog, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = 0 // it would end the watch
 	watcher, err := dynamic.NewForConfig(cfg)
@@ -119,23 +137,18 @@ func NewCatalog(cfg *rest.Config, moved func(schema.GroupVersion), log *slog.Log
 		}),
 		discovery: reader,
 		moved:     moved,
+		rewritten: rewritten,
 		log:       log,
 		known:     make(map[schema.GroupVersion]*discovered),
+		hashes:    make(map[schema.GroupVersion]map[string]string),
 	}, nil
 }
 
 // Run follows the APIServices until ctx ends.
 func (c *Catalog) Run(ctx context.Context) {
 	follower{
-		name: "apiservices",
-		listWatch: &cache.ListWatch{
-			ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-				return c.apiServices.List(ctx, options)
-			},
-			WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-				return c.apiServices.Watch(ctx, options)
-			},
-		},
+		name:         "apiservices",
+		listWatch:    objectListWatch(c.apiServices),
 		expectedType: &unstructured.Unstructured{},
 		store:        apiServiceStore{c},
 		ended:        c.streamEnded,
@@ -148,15 +161,15 @@ func (c *Catalog) Run(ctx context.Context) {
 func (c *Catalog) Ready() bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.aggregated != nil || c.refused
+	return c.servers != nil || c.refused
 }
 
 // Lookup returns what is known of a resource, with an empty reason if it is
-// one of the API server's own that can be listed and watched; else why it is
-// to be forwarded:
+// one of the API server's own, or vouched for, that can be listed and watched;
+// else why it is to be forwarded:
 //
 //   - ReasonUnknownResource: not served, or without list or watch, or a subresource
-//   - ReasonAggregated: another server answers for it, or may do so
+//   - ReasonAggregated: another server answers for it, or may do so, and nobody vouches for that
 //   - ReasonWarming: not known yet, or not any more
 //   - ReasonNotPermitted: the proxy may not read discovery
 //
@@ -177,6 +190,12 @@ func (c *Catalog) Lookup(ctx context.Context, group, version, resource string) (
 	case readNothing:
 	}
 	return entry, reason
+}
+
+// Known is Lookup for those who cannot wait: of what is not known it says no.
+func (c *Catalog) Known(group, version, resource string) (Entry, bool) {
+	entry, reason, _ := c.look(schema.GroupVersion{Group: group, Version: version}, resource)
+	return entry, reason == ""
 }
 
 // Forget drops what discovery said about a group, to be read again when asked
@@ -205,7 +224,7 @@ func (c *Catalog) look(gv schema.GroupVersion, resource string) (Entry, policy.R
 	now := time.Now()
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if reason := c.ownLocked(gv, now); reason != "" {
+	if reason := c.ownLocked(gv, resource, now); reason != "" {
 		return Entry{}, reason, readNothing
 	}
 	g := c.known[gv]
@@ -215,6 +234,8 @@ func (c *Catalog) look(gv schema.GroupVersion, resource string) (Entry, policy.R
 	resting := now.Before(g.rest)
 	age := now.Sub(g.read)
 	entry, found := g.resources[resource]
+	answers := c.servers[gv]
+	entry.Custom, entry.Aggregated = answers.custom && !answers.aggregated, answers.aggregated
 	switch {
 	case found && (age < discoveryRefresh || age < discoveryForget && resting):
 		return entry, "", readNothing
@@ -229,8 +250,9 @@ func (c *Catalog) look(gv schema.GroupVersion, resource string) (Entry, policy.R
 	}
 }
 
-// ownLocked returns an empty reason if gv is the API server's own.
-func (c *Catalog) ownLocked(gv schema.GroupVersion, now time.Time) policy.Reason {
+// ownLocked returns an empty reason if gv is the API server's own, or another server's
+// whose resource is vouched for. Where it is not known which of both, nothing is vouched.
+func (c *Catalog) ownLocked(gv schema.GroupVersion, resource string, now time.Time) policy.Reason {
 	switch {
 	case c.refused && gv == coreV1:
 		return ""
@@ -238,12 +260,14 @@ func (c *Catalog) ownLocked(gv schema.GroupVersion, now time.Time) policy.Reason
 		return policy.ReasonUnknownResource
 	case c.refused:
 		return policy.ReasonAggregated
-	case c.aggregated == nil, !c.lost.IsZero() && now.Sub(c.lost) > apiServicesGrace:
+	case c.servers == nil, !c.lost.IsZero() && now.Sub(c.lost) > apiServicesGrace:
 		return policy.ReasonWarming
 	}
-	aggregated, registered := c.aggregated[gv]
+	answers, registered := c.servers[gv]
 	switch {
-	case aggregated:
+	case answers.service != "" && c.Vouched != nil && c.Vouched(gv.Group, gv.Version, resource):
+		return ""
+	case answers.aggregated:
 		return policy.ReasonAggregated
 	case registered, gv == coreV1:
 		return ""
@@ -270,6 +294,13 @@ func (c *Catalog) read(gv schema.GroupVersion) {
 	if err != nil && !apierrors.IsNotFound(err) {
 		c.log.Warn("Discovery could not be read: lists of this group/version are forwarded unless it is known from before",
 			"groupVersion", gv.String(), "error", err)
+	}
+
+	if err == nil {
+		for _, resource := range c.rehash(gv, list) {
+			c.log.Info("Discovery says that a resource is stored in another version than before", "resource", resource.String())
+			c.rewritten(resource)
+		}
 	}
 
 	c.mu.Lock()
@@ -312,6 +343,33 @@ func (c *Catalog) place(gv schema.GroupVersion, now time.Time) *discovered {
 	return g
 }
 
+// rehash remembers the storage version hashes in list, and returns the resources
+// that had others before.
+func (c *Catalog) rehash(gv schema.GroupVersion, list *metav1.APIResourceList) []schema.GroupResource {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.hashes[gv]
+	if before == nil && len(c.hashes) >= maxGroupVersions {
+		for other := range c.hashes { // any: only a comparison is lost
+			delete(c.hashes, other)
+			break
+		}
+	}
+	hashes := make(map[string]string, len(list.APIResources))
+	var changed []schema.GroupResource
+	for _, r := range list.APIResources {
+		if strings.Contains(r.Name, "/") {
+			continue
+		}
+		hashes[r.Name] = r.StorageVersionHash
+		if was, found := before[r.Name]; found && was != r.StorageVersionHash {
+			changed = append(changed, schema.GroupResource{Group: gv.Group, Resource: r.Name})
+		}
+	}
+	c.hashes[gv] = hashes
+	return changed
+}
+
 // servable returns the resources of list that can be served from memory.
 func servable(list *metav1.APIResourceList) map[string]Entry {
 	resources := make(map[string]Entry, len(list.APIResources))
@@ -323,7 +381,7 @@ func servable(list *metav1.APIResourceList) map[string]Entry {
 			watches = watches || verb == "watch"
 		}
 		if !subresource && lists && watches {
-			resources[r.Name] = Entry{Namespaced: r.Namespaced, Kind: r.Kind}
+			resources[r.Name] = Entry{Namespaced: r.Namespaced}
 		}
 	}
 	return resources

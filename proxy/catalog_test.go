@@ -27,9 +27,13 @@ func apiService(version, group, service string, revision int) string {
 	if service != "" {
 		service = `,"service":` + service
 	}
+	managed := "onstart"
+	if strings.HasSuffix(group, "example.com") {
+		managed = "true" // by CustomResourceDefinitions
+	}
 	return fmt.Sprintf(`{"kind":"APIService","apiVersion":"apiregistration.k8s.io/v1",`+
-		`"metadata":{"name":"%s.%s","resourceVersion":"%d"},"spec":{"group":%q,"version":%q%s}}`,
-		version, group, revision, group, version, service)
+		`"metadata":{"name":"%s.%s","resourceVersion":"%d","labels":{%q:%q}},"spec":{"group":%q,"version":%q%s}}`,
+		version, group, revision, automanaged, managed, group, version, service)
 }
 
 const someService = `{"namespace":"kube-system","name":"metrics-server","port":443}`
@@ -82,7 +86,7 @@ func newFakeCluster(t *testing.T) *fakeAPI {
 // runCatalog runs a catalog of f in the bubble.
 func runCatalog(t *testing.T, f *fakeAPI, log *slog.Logger) *Catalog {
 	t.Helper()
-	c, err := NewCatalog(f.config(), func(schema.GroupVersion) {}, log)
+	c, err := NewCatalog(f.config(), func(schema.GroupVersion) {}, func(schema.GroupResource) {}, log)
 	if err != nil {
 		t.Fatalf("NewCatalog: %v", err)
 	}
@@ -114,9 +118,9 @@ func expectLookup(t *testing.T, c *Catalog, group, version, resource string, wan
 func forwardedAs(reason policy.Reason) found { return found{Reason: reason} }
 
 var (
-	foundPods        = found{Entry: Entry{Namespaced: true, Kind: "Pod"}}
-	foundDeployments = found{Entry: Entry{Namespaced: true, Kind: "Deployment"}}
-	foundWidgets     = found{Entry: Entry{Namespaced: true, Kind: "Widget"}}
+	foundPods        = found{Entry: Entry{Namespaced: true}}
+	foundDeployments = found{Entry: Entry{Namespaced: true}}
+	foundWidgets     = found{Entry: Entry{Namespaced: true, Custom: true}}
 )
 
 func TestCatalogLookup(t *testing.T) {
@@ -125,7 +129,7 @@ func TestCatalogLookup(t *testing.T) {
 		want                     found
 	}{
 		{"", "v1", "pods", foundPods},
-		{"", "v1", "nodes", found{Entry: Entry{Kind: "Node"}}},
+		{"", "v1", "nodes", found{Entry: Entry{}}},
 		{"apps", "v1", "deployments", foundDeployments},
 		{"example.com", "v1", "widgets", foundWidgets},
 		{"", "v1", "pods/status", forwardedAs(policy.ReasonUnknownResource)},
@@ -191,6 +195,38 @@ func TestCatalogOfAnUnreadableAPIService(t *testing.T) {
 	})
 }
 
+// What is vouched for is found like the API server's own, if another server is known to answer for it.
+func TestCatalogOfWhatIsVouchedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeCluster(t)
+		f.document("/apis/empty.example.com/v1", discoveryOf(t, "empty.example.com/v1", apiResource("things", "Thing", true, "list", "watch")))
+		f.document("/apis/metrics.k8s.io/v1beta1", discoveryOf(t, "metrics.k8s.io/v1beta1",
+			apiResource("pods", "PodMetrics", true, "list", "watch"), apiResource("nodes", "NodeMetrics", false, "list", "watch")))
+		c := runCatalog(t, f, discardLog())
+		c.Vouched = func(group, _, resource string) bool { return resource != "nodes" && group != "" }
+		expectLookup(t, c, "metrics.k8s.io", "v1beta1", "pods", found{Entry: Entry{Namespaced: true, Aggregated: true}})
+		expectLookup(t, c, "metrics.k8s.io", "v1beta1", "nodes", forwardedAs(policy.ReasonAggregated))
+		expectLookup(t, c, "metrics.k8s.io", "v1beta1", "none", forwardedAs(policy.ReasonUnknownResource))
+		expectLookup(t, c, "empty.example.com", "v1", "things", forwardedAs(policy.ReasonAggregated))
+		expectLookup(t, c, "example.com", "v1", "widgets", foundWidgets)
+		fields, err := SelectableFields(t.Context(), schema.GroupVersionResource{Group: "metrics.k8s.io", Version: "v1beta1", Resource: "pods"}, c, nil)
+		if err != nil || len(fields) > 0 {
+			t.Errorf("selectable fields %v, %v", fields, err)
+		}
+	})
+}
+
+// Where it is not known who answers, nothing is vouched for: it might be a custom resource.
+func TestCatalogWithoutAPIServicesVouchesForNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeCluster(t)
+		f.answer(http.StatusForbidden, "list "+apiServicesPath, "watch "+apiServicesPath)
+		c := runCatalog(t, f, discardLog())
+		c.Vouched = func(string, string, string) bool { return true }
+		expectLookup(t, c, "metrics.k8s.io", "v1beta1", "pods", forwardedAs(policy.ReasonAggregated))
+	})
+}
+
 func TestCatalogWithoutAPIServices(t *testing.T) {
 	for _, status := range []int{http.StatusForbidden, http.StatusNotFound} {
 		t.Run(http.StatusText(status), func(t *testing.T) {
@@ -242,12 +278,12 @@ func TestCatalogFollowsAPIServices(t *testing.T) {
 		// What was known from before is not believed any more.
 		f.document("/apis/example.com/v1", discoveryOf(t, "example.com/v1", apiResource("widgets", "Widget", false, "list", "watch")))
 		f.event(apiServicesPath, "MODIFIED", apiService("v1", "example.com", "", 3))
-		expectLookup(t, c, "example.com", "v1", "widgets", found{Entry: Entry{Kind: "Widget"}})
+		expectLookup(t, c, "example.com", "v1", "widgets", found{Entry: Entry{Custom: true}})
 
 		f.event(apiServicesPath, "DELETED", apiService("v1", "example.com", "", 4))
 		expectLookup(t, c, "example.com", "v1", "widgets", forwardedAs(policy.ReasonUnknownResource))
 		f.event(apiServicesPath, "ADDED", apiService("v1", "example.com", "", 5))
-		expectLookup(t, c, "example.com", "v1", "widgets", found{Entry: Entry{Kind: "Widget"}})
+		expectLookup(t, c, "example.com", "v1", "widgets", found{Entry: Entry{Custom: true}})
 
 		// The others were left alone.
 		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
@@ -275,7 +311,7 @@ func TestCatalogWithoutItsStream(t *testing.T) {
 		f.document("/apis/apps/v1", discoveryOf(t, "apps/v1", apiResource("deployments", "Deployment", false, "list", "watch")))
 		f.answer(0, "list "+apiServicesPath, "watch "+apiServicesPath)
 		time.Sleep(2 * time.Minute)
-		expectLookup(t, c, "apps", "v1", "deployments", found{Entry: Entry{Kind: "Deployment"}})
+		expectLookup(t, c, "apps", "v1", "deployments", found{Entry: Entry{}})
 	})
 }
 
@@ -295,7 +331,7 @@ func TestCatalogRetriesWhatItDoesNotKnow(t *testing.T) {
 		}
 		f.document("/apis/apps/v1", discoveryOf(t, "apps/v1", apiResource("none", "None", false, "list", "watch")))
 		time.Sleep(discoveryRetry)
-		expectLookup(t, c, "apps", "v1", "none", found{Entry: Entry{Kind: "None"}})
+		expectLookup(t, c, "apps", "v1", "none", found{Entry: Entry{}})
 	})
 }
 
@@ -378,7 +414,7 @@ func TestCatalogReadsAgain(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		expectLookup(t, c, "apps", "v1", "deployments", found{Entry: Entry{Kind: "Deployment"}})
+		expectLookup(t, c, "apps", "v1", "deployments", found{Entry: Entry{}})
 		if got := f.asked("get /apis/apps/v1"); got != 2 {
 			t.Errorf("read %d times, want 2", got)
 		}
@@ -514,7 +550,7 @@ func TestCatalogDropsDuringARead(t *testing.T) {
 				test.drop(f, c)
 				f.document("/apis/apps/v1", discoveryOf(t, "apps/v1", apiResource("deployments", "Deployment", false, "list", "watch")))
 				all.Wait()
-				expectLookup(t, c, "apps", "v1", "deployments", found{Entry: Entry{Kind: "Deployment"}})
+				expectLookup(t, c, "apps", "v1", "deployments", found{Entry: Entry{}})
 			})
 		})
 	}
@@ -554,10 +590,10 @@ func TestCatalogStoreOfTheUnexpected(t *testing.T) {
 
 func BenchmarkCatalogLookup(b *testing.B) {
 	c := &Catalog{
-		aggregated: map[schema.GroupVersion]bool{{Group: "apps", Version: "v1"}: false},
-		moved:      func(schema.GroupVersion) {},
+		servers: map[schema.GroupVersion]server{{Group: "apps", Version: "v1"}: {}},
+		moved:   func(schema.GroupVersion) {},
 		known: map[schema.GroupVersion]*discovered{{Group: "apps", Version: "v1"}: {
-			resources: map[string]Entry{"deployments": {Namespaced: true, Kind: "Deployment"}},
+			resources: map[string]Entry{"deployments": {Namespaced: true}},
 			read:      time.Now().Add(time.Hour),
 		}},
 	}
@@ -575,7 +611,9 @@ func TestCatalogTellsWhatMoved(t *testing.T) {
 		if remote {
 			spec["service"] = map[string]any{"name": "s"}
 		}
-		return &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": name}, "spec": spec}}
+		return &unstructured.Unstructured{Object: map[string]any{
+			"metadata": map[string]any{"name": name, "labels": map[string]any{automanaged: "onstart"}}, "spec": spec,
+		}}
 	}
 	var got []string
 	store := apiServiceStore{&Catalog{
@@ -602,6 +640,32 @@ func TestCatalogTellsWhatMoved(t *testing.T) {
 		}
 		if diff := cmp.Diff(step.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", step.name, diff)
+		}
+	}
+}
+
+// TestWhoAnswers: what kind of resources a group/version has is said by the API server's own label.
+// Without it nobody knows, and they are left alone.
+func TestWhoAnswers(t *testing.T) {
+	for _, tt := range []struct {
+		label   string
+		service any
+		want    server
+	}{
+		{"onstart", nil, server{}},
+		{"true", nil, server{custom: true}},
+		{"", nil, server{aggregated: true}},
+		{"other", nil, server{aggregated: true}},
+		{"onstart", map[string]any{}, server{aggregated: true}},
+		{"true", map[string]any{}, server{aggregated: true, custom: true}},
+		{"", map[string]any{"namespace": "ns", "name": "n", "port": int64(443)}, server{aggregated: true, service: "ns/n:443"}},
+	} {
+		gv, got, err := readAPIService(&unstructured.Unstructured{Object: map[string]any{
+			"metadata": map[string]any{"name": "v1.a.b", "labels": map[string]any{automanaged: tt.label}},
+			"spec":     map[string]any{"service": tt.service},
+		}})
+		if err != nil || got != tt.want || gv != (schema.GroupVersion{Group: "a.b", Version: "v1"}) {
+			t.Errorf("label %q, service %v: %v, %+v, %v, want %+v", tt.label, tt.service, gv, got, err, tt.want)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 )
@@ -32,7 +33,10 @@ type follower struct {
 	store        cache.ReflectorStore
 	// ended is told why the stream ended, nil if it was merely too old.
 	ended func(error)
-	log   *slog.Logger
+	// reopen is how long to wait before a watch is opened again while the upstream is away. nil:
+	// as client-go does, up to a minute.
+	reopen *wait.Backoff
+	log    *slog.Logger
 }
 
 // follow runs a client-go Reflector until ctx ends. The loop around it is ours
@@ -42,7 +46,7 @@ func (f follower) follow(ctx context.Context) {
 	logger := logr.FromSlogHandler(f.log.Handler())
 	ctx = logr.NewContext(ctx, logger)
 	reflector := cache.NewReflectorWithOptions(f.listWatch, f.expectedType, f.store,
-		cache.ReflectorOptions{Logger: &logger, Name: f.name})
+		cache.ReflectorOptions{Logger: &logger, Name: f.name, Backoff: f.reopen})
 
 	backoff, refusals := newFollowBackoff(), newRefusalBackoff()
 	for ctx.Err() == nil {
@@ -88,6 +92,18 @@ func isRefused(err error) bool {
 
 // metadataListWatch lists and watches the metadata of a resource's objects.
 func metadataListWatch(objects metadata.Getter) *cache.ListWatch {
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			return objects.List(ctx, options)
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			return objects.Watch(ctx, options)
+		},
+	}
+}
+
+// objectListWatch lists and watches whole objects.
+func objectListWatch(objects dynamic.ResourceInterface) *cache.ListWatch {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			return objects.List(ctx, options)

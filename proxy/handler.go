@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"log/slog"
 	"net/http"
 	"time"
@@ -13,11 +14,13 @@ import (
 
 // Handler is a request's way, for both doors:
 //
-//	parse ► policy ► catalog ► review ► snapshot ► page
+//	parse ► policy ► catalog ► representation, selectors ► review ► snapshot ► page
 //
 // Any "no" on the way forwards the request, and the upstream's word comes back unchanged.
 type Handler struct {
-	Forward     http.Handler
+	Forward http.Handler
+	// Policy says what is kept. It must not be nil.
+	Policy      *policy.Config
 	Catalog     *Catalog
 	Schemas     *Schemas
 	Identifier  *Identifier
@@ -42,19 +45,25 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			"revision", answer.snapshot.Revision, "duration", time.Since(begun))
 	}()
 	w.Header().Set(cacheStatusHeader, status)
-	if reason != "" {
+	switch {
+	case reason == policy.ReasonMostRecent && list.Options.Limit > 0:
+		noted := &statusNoter{ResponseWriter: w}
+		h.Forward.ServeHTTP(noted, r)
+		if noted.status == http.StatusOK {
+			h.expectNext(list)
+		}
+	case reason != "":
 		h.Forward.ServeHTTP(w, r)
-		return
+	default:
+		writePage(w, r, list, answer)
 	}
-	writePage(w, r, list, answer)
 }
 
 // answer is what is written for a list that can be answered from memory.
 type answer struct {
 	semantics policy.Semantics
 	snapshot  snapshot.Snapshot
-	start     string
-	limit     int64
+	query     snapshot.Query
 }
 
 // answer decides about one request, and gives the reason if it is to be forwarded.
@@ -63,43 +72,100 @@ func (h *Handler) answer(r *http.Request) (policy.Request, answer, policy.Reason
 	if reason != "" {
 		return list, answer{}, reason
 	}
-	decision := policy.Decide(list.Options)
+	rule := h.Policy.For(list.Group, list.Version, list.Resource)
+	decision := policy.DecideFor(list.Options, rule.LimitAtZero)
 	if !decision.Serve {
 		return list, answer{}, decision.Reason
 	}
-	if !policy.CachedByDefault(list.Group, list.Resource) {
+	if rule.Cache == policy.CacheNever {
 		return list, answer{}, policy.ReasonNotCached
-	}
-	if !h.Schemas.Ready() {
-		return list, answer{}, policy.ReasonWarming
 	}
 	entry, reason := h.Catalog.Lookup(r.Context(), list.Group, list.Version, list.Resource)
 	if reason != "" {
 		return list, answer{}, reason
 	}
-	if list.Namespace != "" && !entry.Namespaced {
-		return list, answer{}, policy.ReasonUnknownResource
+	representation, reason := h.form(list, rule, entry)
+	if reason != "" {
+		return list, answer{}, reason
 	}
 	if reason := h.review(r, list); reason != "" {
 		return list, answer{}, reason
 	}
-	snap, reason := h.snapshot(r, list, entry, decision)
+	collection, snap, reason := h.snapshot(r, collectionOf(list, entry, representation), decision)
 	if reason != "" {
 		return list, answer{}, reason
 	}
+	if !snap.Frame.Selects(list.Fields) {
+		return list, answer{}, policy.ReasonSelector
+	}
 	// What was true before may have ended on the way here.
-	if snap.Frame.Custom() && !h.Schemas.Vouch() {
+	if entry.Custom && !h.Schemas.Vouch() {
 		return list, answer{}, policy.ReasonSchema
 	}
-	if _, reason := h.Catalog.Lookup(r.Context(), list.Group, list.Version, list.Resource); reason != "" {
-		return list, answer{}, reason
+	if now, reason := h.Catalog.Lookup(r.Context(), list.Group, list.Version, list.Resource); reason != "" || now != entry {
+		return list, answer{}, cmp.Or(reason, policy.ReasonWarming)
 	}
-	return list, answer{
-		semantics: decision.Semantics,
-		snapshot:  snap,
-		start:     decision.Start,
-		limit:     decision.Limit,
-	}, ""
+	if why := collection.Retired(); why != snapshot.Known {
+		return list, answer{}, policy.Reason(why)
+	}
+	return list, answer{semantics: decision.Semantics, snapshot: snap, query: query(list, entry, decision)}, ""
+}
+
+// form says in which representation to answer, now that the kind of resource is known, or why not.
+func (h *Handler) form(list policy.Request, rule policy.Rule, entry Entry) (policy.Representation, policy.Reason) {
+	if list.Namespace != "" && !entry.Namespaced {
+		return "", policy.ReasonUnknownResource
+	}
+	representation, reason := list.Accept.Representation(entry.Custom)
+	switch {
+	case reason != "":
+		return "", reason
+	case !rule.Keeps(representation):
+		return "", policy.ReasonNotCached
+	}
+	if reason := h.Schemas.Check(schema.GroupResource{Group: list.Group, Resource: list.Resource}, entry); reason != "" {
+		return "", reason // nor is a feed begun that could not be used
+	}
+	return representation, list.CheckSelectorsFor(entry.Namespaced, rule.LimitAtZero)
+}
+
+// query says what the page is to hold.
+func query(list policy.Request, entry Entry, d policy.Decision) snapshot.Query {
+	q := snapshot.Query{
+		Scope:  snapshot.Scope{Namespace: list.Namespace},
+		Start:  d.Start,
+		Limit:  d.Limit,
+		Labels: list.Labels,
+		Fields: list.Fields,
+		// A page at resourceVersion=0 is as it would be at that very revision.
+		Newest: d.Semantics == policy.NotOlderThan,
+	}
+	if namespace, name, single := list.Single(entry.Namespaced); single {
+		q.Scope.Namespace, q.Name = namespace, name
+	}
+	return q
+}
+
+// expectNext prepares for the page after one that the upstream has served just now: it is one of
+// the state as it is now, and on a quiet resource the feed may not know yet that it has reached
+// that. It does not wait for anything: the end of that answer is still to be sent.
+func (h *Handler) expectNext(list policy.Request) {
+	entry, known := h.Catalog.Known(list.Group, list.Version, list.Resource)
+	if !known {
+		return
+	}
+	if representation, reason := list.Accept.Representation(entry.Custom); reason == "" {
+		h.Collections.Want(collectionOf(list, entry, representation))
+	}
+}
+
+// collectionOf names the collection that a list is of.
+func collectionOf(list policy.Request, entry Entry, representation policy.Representation) snapshot.Resource {
+	return snapshot.Resource{
+		GroupVersionResource: schema.GroupVersionResource{Group: list.Group, Version: list.Version, Resource: list.Resource},
+		Namespaced:           entry.Namespaced,
+		Representation:       snapshot.Representation(representation),
+	}
 }
 
 // review asks whether the caller may do what the request says.
@@ -110,6 +176,7 @@ func (h *Handler) review(r *http.Request, list policy.Request) policy.Reason {
 		Version:       list.Version,
 		Resource:      list.Resource,
 		Namespace:     list.Namespace,
+		Name:          list.Name,
 		LabelSelector: list.LabelSelector,
 		FieldSelector: list.FieldSelector,
 	})
@@ -124,14 +191,10 @@ func (h *Handler) review(r *http.Request, list policy.Request) policy.Reason {
 }
 
 // snapshot finds the state that the request asks for.
-func (h *Handler) snapshot(r *http.Request, list policy.Request, entry Entry, d policy.Decision) (snapshot.Snapshot, policy.Reason) {
-	collection, absence := h.Collections.Use(snapshot.Resource{
-		GroupVersionResource: schema.GroupVersionResource{Group: list.Group, Version: list.Version, Resource: list.Resource},
-		Namespaced:           entry.Namespaced,
-		Accept:               snapshot.JSON,
-	})
+func (h *Handler) snapshot(r *http.Request, resource snapshot.Resource, d policy.Decision) (*snapshot.Collection, snapshot.Snapshot, policy.Reason) {
+	collection, absence := h.Collections.Use(resource)
 	if absence != snapshot.Known {
-		return snapshot.Snapshot{}, policy.Reason(absence)
+		return nil, snapshot.Snapshot{}, policy.Reason(absence)
 	}
 	var snap snapshot.Snapshot
 	switch d.Semantics {
@@ -140,5 +203,20 @@ func (h *Handler) snapshot(r *http.Request, list policy.Request, entry Entry, d 
 	default:
 		snap, absence = collection.Exact(r.Context(), d.Revision)
 	}
-	return snap, policy.Reason(absence)
+	return collection, snap, policy.Reason(absence)
 }
+
+// statusNoter remembers the status of an answer that passes through.
+type statusNoter struct {
+	http.ResponseWriter
+	status int
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (n *statusNoter) WriteHeader(status int) {
+	n.status = status
+	n.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap lets http.ResponseController find what else the writer can do.
+func (n *statusNoter) Unwrap() http.ResponseWriter { return n.ResponseWriter }

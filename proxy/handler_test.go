@@ -29,3 +29,17 @@ func TestCacheStatus(t *testing.T) {
 		}
 	}
 }
+
+// TestRepresentationsAreTheSame: two packages that do not know each other have the same words.
+func TestRepresentationsAreTheSame(t *testing.T) {
+	var kept, asked []string
+	for _, r := range snapshot.Representations() {
+		kept = append(kept, string(r))
+	}
+	for _, r := range policy.Representations() {
+		asked = append(asked, string(r))
+	}
+	if !slices.Equal(kept, asked) {
+		t.Errorf("package snapshot keeps %q, package policy asks for %q", kept, asked)
+	}
+}

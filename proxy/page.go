@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 
 	"github.com/google/uuid"
@@ -39,7 +40,7 @@ var (
 // writePage writes the list that kube-apiserver would have written.
 func writePage(w http.ResponseWriter, r *http.Request, list policy.Request, a answer) {
 	buf := pages.Get().(*[]*snapshot.Object)
-	page := a.snapshot.Page(snapshot.Scope{Namespace: list.Namespace}, a.start, a.limit, (*buf)[:0])
+	page := a.snapshot.Page(a.query, (*buf)[:0])
 	defer func() {
 		clear(page.Objects)
 		*buf = page.Objects[:0]
@@ -49,18 +50,16 @@ func writePage(w http.ResponseWriter, r *http.Request, list policy.Request, a an
 	meta := snapshot.ListMeta{Revision: a.snapshot.Revision}
 	if page.Next != "" {
 		meta.Continue = policy.EncodeContinue(a.snapshot.Revision, page.Next)
-		meta.Remaining, meta.HasRemaining = page.Remaining, true
+		meta.Remaining, meta.HasRemaining = page.Remaining, page.Counted
 	}
-	frame, n := a.snapshot.Frame, len(page.Objects)
-	head := frame.AppendHead(nil, meta, n)
-	tail := frame.AppendTail(nil, meta, n)
-
-	size := len(head) + len(tail)
+	frame, n, size := a.snapshot.Frame, len(page.Objects), 0
 	var scratch [16]byte
 	for i, o := range page.Objects {
 		size += len(frame.AppendItemHead(scratch[:0], i, len(o.Bytes))) + len(o.Bytes)
 	}
-	compress := list.Gzip && size > gzipAbove
+	head := frame.AppendHead(nil, meta, n, size)
+	tail := frame.AppendTail(nil, meta, n)
+	compress := list.Gzip && len(head)+size+len(tail) > gzipAbove
 	setListHeaders(w.Header(), r, frame, compress)
 	w.WriteHeader(http.StatusOK)
 
@@ -112,7 +111,13 @@ func setListHeaders(h http.Header, r *http.Request, frame *snapshot.Frame, compr
 		auditID = uuid.NewString()
 	}
 	h.Set("Audit-Id", auditID)
+	for range frame.AuditIDs - 1 {
+		h.Add("Audit-Id", auditID)
+	}
 	h.Set("Cache-Control", "no-cache, private")
+	if len(frame.CacheControl) > 1 {
+		h["Cache-Control"] = slices.Clone(frame.CacheControl)
+	}
 	h.Set("Content-Type", frame.ContentType)
 	for _, warning := range frame.Warnings {
 		h.Add("Warning", warning)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/snapshot"
 )
@@ -52,8 +54,8 @@ func TestWritePage(t *testing.T) {
 		{"empty namespace", "other", 0, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}` + "\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			a.limit = tt.limit
-			resp := write(t, policy.Request{Namespace: tt.scope}, a, http.Header{})
+			a.query = snapshot.Query{Scope: snapshot.Scope{Namespace: tt.scope}, Limit: tt.limit}
+			resp := write(t, policy.Request{}, a, http.Header{})
 			defer func() { _ = resp.Body.Close() }()
 			body, err := io.ReadAll(resp.Body)
 			if err != nil {
@@ -154,6 +156,31 @@ func BenchmarkWritePage(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				writePage(discard{http.Header{}}, r, policy.Request{}, a)
+			}
+		})
+	}
+}
+
+// TestAggregatedHeaders: where two API servers wrote a header, both values are there.
+func TestAggregatedHeaders(t *testing.T) {
+	for _, tt := range []struct {
+		name         string
+		cacheControl []string
+		auditIDs     int
+		want         http.Header
+	}{
+		{"one server", []string{"no-cache, private"}, 1, http.Header{"Audit-Id": {"x"}, "Cache-Control": {"no-cache, private"}}},
+		{"two", []string{"no-cache, private", "no-store"}, 2, http.Header{"Audit-Id": {"x", "x"}, "Cache-Control": {"no-cache, private", "no-store"}}},
+		{"not known", nil, 0, http.Header{"Audit-Id": {"x"}, "Cache-Control": {"no-cache, private"}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a := listOf(1, 0)
+			a.snapshot.Frame.CacheControl, a.snapshot.Frame.AuditIDs = tt.cacheControl, tt.auditIDs
+			resp := write(t, policy.Request{}, a, http.Header{"Audit-Id": {"x"}})
+			defer func() { _ = resp.Body.Close() }()
+			got := http.Header{"Audit-Id": resp.Header["Audit-Id"], "Cache-Control": resp.Header["Cache-Control"]}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("headers (-want +got):\n%s", diff)
 			}
 		})
 	}

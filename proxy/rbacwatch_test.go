@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,6 +30,7 @@ type fakeAPI struct {
 	status      map[string]int             // by "verb path": what is answered instead
 	requests    map[string]int             // by "verb path"
 	takes       time.Duration              // how long a document takes
+	refused     bool                       // nobody listens
 }
 
 // fakeCollection is what can be listed and watched at a path.
@@ -65,6 +67,9 @@ func (f *fakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 		verb = "list"
 	}
 	f.requests[verb+" "+r.URL.Path]++
+	if f.refused {
+		return nil, syscall.ECONNREFUSED
+	}
 	if status := f.status[verb+" "+r.URL.Path]; status != 0 {
 		return cannedReply(r, status, statusBody(status)), nil
 	}
@@ -158,6 +163,13 @@ func (f *fakeAPI) answer(status int, verbPaths ...string) {
 	for _, verbPath := range verbPaths {
 		f.status[verbPath] = status
 	}
+}
+
+// refuse makes all connections be refused, as where nothing runs.
+func (f *fakeAPI) refuse(refused bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refused = refused
 }
 
 // document sets what discovery reads at path.

@@ -14,12 +14,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/listproxy/listproxy/policy"
 )
 
 var errStreamEnded = errors.New("the stream ended")
+
+var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
 // schemaSettle is how long after a (re)opened stream what it missed may still be on its way.
 const schemaSettle = time.Second
@@ -27,12 +32,14 @@ const schemaSettle = time.Second
 // Schemas follows the definitions of custom resources. After one changed the upstream may write
 // the same objects in other bytes, without any event about them; and for a moment its old
 // watches go on with the old schema. So custom resources are answered from memory only while the
-// stream of their definitions is up. It asks for metadata only: a change of a
-// CustomResourceDefinition's spec shows as another generation. Safe for concurrent use.
+// stream of their definitions is up. It follows metadata only: a change of a
+// CustomResourceDefinition shows as another resourceVersion. Safe for concurrent use.
 type Schemas struct {
-	client  metadata.Interface
-	changed func(schema.GroupResource)
-	log     *slog.Logger
+	client metadata.Interface
+	// definitions reads whole ones, one at a time.
+	definitions dynamic.ResourceInterface
+	changed     func(schema.GroupResource)
+	log         *slog.Logger
 
 	mu sync.Mutex
 	// known are the definitions, by name; nil until they were listed.
@@ -52,13 +59,17 @@ func NewSchemas(cfg *rest.Config, changed func(schema.GroupResource), log *slog.
 	if err != nil {
 		return nil, fmt.Errorf("cannot watch CustomResourceDefinitions: %w", err)
 	}
-	return &Schemas{client: client, changed: changed, log: log}, nil
+	cfg.Timeout = discoveryTimeout
+	reader, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read CustomResourceDefinitions: %w", err)
+	}
+	return &Schemas{client: client, definitions: reader.Resource(definitions), changed: changed, log: log}, nil
 }
 
 // Run follows the definitions until ctx ends.
 func (s *Schemas) Run(ctx context.Context) {
-	gvr := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-	listWatch := metadataListWatch(s.client.Resource(gvr))
+	listWatch := metadataListWatch(s.client.Resource(definitions))
 	open := listWatch.WatchFuncWithContext
 	listWatch.WatchFuncWithContext = func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 		stream, err := open(ctx, options)
@@ -70,7 +81,7 @@ func (s *Schemas) Run(ctx context.Context) {
 	}
 	var refused sync.Once
 	follower{
-		name:         gvr.Resource,
+		name:         definitions.Resource,
 		listWatch:    listWatch,
 		expectedType: &metav1.PartialObjectMetadata{},
 		store:        s,
@@ -102,6 +113,29 @@ func (s *Schemas) Vouch() bool {
 	return s.known != nil && !s.up.IsZero() && time.Since(s.up) >= schemaSettle
 }
 
+// Check says why a resource cannot be answered from memory now, if it is because of definitions:
+// they are not known yet, a change would not be heard of, or they say something else about the
+// kind of resource, on which turns how it is written, than the APIService does (it was made anew,
+// or before the definition).
+func (s *Schemas) Check(gr schema.GroupResource, entry Entry) policy.Reason {
+	switch {
+	case !s.Ready():
+		return policy.ReasonWarming
+	case entry.Custom && !s.Vouch(), !entry.Aggregated && !s.Agree(gr, entry.Custom):
+		return policy.ReasonSchema
+	}
+	return ""
+}
+
+// Agree says whether the definitions, if they are known, say the same about a resource: that one of
+// them defines it, or none.
+func (s *Schemas) Agree(gr schema.GroupResource, custom bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, defined := s.known[gr.String()]
+	return s.known == nil || defined == custom
+}
+
 func (s *Schemas) opened(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,10 +154,11 @@ func (s *Schemas) ended(err error) {
 	s.refused = isRefused(err)
 }
 
-// definition is the identity of a CustomResourceDefinition's spec.
+// definition is the identity of all that a CustomResourceDefinition says. Its generation would be
+// that of the spec, and it matters also which names it was given, which is in the status.
 type definition struct {
-	uid        types.UID
-	generation int64
+	uid      types.UID
+	revision string
 }
 
 var _ cache.ReflectorStore = (*Schemas)(nil)
@@ -207,5 +242,5 @@ func definitionOf(obj any) (string, definition, error) {
 	if err != nil {
 		return "", definition{}, fmt.Errorf("a CustomResourceDefinition without metadata: %w", err)
 	}
-	return m.GetName(), definition{uid: m.GetUID(), generation: m.GetGeneration()}, nil
+	return m.GetName(), definition{uid: m.GetUID(), revision: m.GetResourceVersion()}, nil
 }

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"errors"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,8 +15,8 @@ import (
 )
 
 func TestDefinitionsReportWhatChanged(t *testing.T) {
-	crd := func(name string, uid types.UID, generation int64) any {
-		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid, Generation: generation}}
+	crd := func(name string, uid types.UID, revision int) any {
+		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid, ResourceVersion: strconv.Itoa(revision)}}
 	}
 	var got []string
 	d := &Schemas{changed: func(gr schema.GroupResource) { got = append(got, gr.String()) }}
@@ -25,8 +26,8 @@ func TestDefinitionsReportWhatChanged(t *testing.T) {
 		want []string
 	}{
 		{"the first list", func() error { return d.Replace([]any{crd("a.x.io", "1", 1), crd("b.x.io", "2", 1)}, "") }, nil},
-		{"a change of status", func() error { return d.Update(crd("a.x.io", "1", 1)) }, nil},
-		{"a change of spec", func() error { return d.Update(crd("a.x.io", "1", 2)) }, []string{"a.x.io"}},
+		{"nothing new", func() error { return d.Update(crd("a.x.io", "1", 1)) }, nil},
+		{"a change, of whatever", func() error { return d.Update(crd("a.x.io", "1", 2)) }, []string{"a.x.io"}},
 		{"a new one", func() error { return d.Add(crd("c.y.io", "3", 1)) }, []string{"c.y.io"}},
 		{"gone", func() error { return d.Delete(crd("c.y.io", "3", 1)) }, []string{"c.y.io"}},
 		{"a gap in which nothing changed", func() error { return d.Replace([]any{crd("a.x.io", "1", 2), crd("b.x.io", "2", 1)}, "") }, nil},
@@ -39,6 +40,25 @@ func TestDefinitionsReportWhatChanged(t *testing.T) {
 		}
 		if diff := cmp.Diff(step.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", step.name, diff)
+		}
+	}
+}
+
+// TestSchemasAgree: what the APIServices say about the kind of a resource is held against the
+// definitions.
+func TestSchemasAgree(t *testing.T) {
+	s := &Schemas{changed: func(schema.GroupResource) {}}
+	defined, builtin := schema.GroupResource{Group: "x.io", Resource: "a"}, schema.GroupResource{Resource: "pods"}
+	if !s.Agree(defined, false) || !s.Agree(builtin, true) {
+		t.Error("definitions that are not known say something")
+	}
+	crd := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "a.x.io"}}
+	if err := s.Replace([]any{crd}, ""); err != nil {
+		t.Fatal(err)
+	}
+	for gr, custom := range map[schema.GroupResource]bool{defined: true, builtin: false} {
+		if !s.Agree(gr, custom) || s.Agree(gr, !custom) {
+			t.Errorf("%s: that it is custom is %v", gr, custom)
 		}
 	}
 }

@@ -12,52 +12,56 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 )
 
-// warmupRetry is how long a resource is left alone that could not be started.
+// warmupRetry is how long a resource is left alone before it is looked at again.
 const warmupRetry = 2 * time.Second
 
 // Warmup starts the collections that are to be there before the first request, and says when
 // they are: a replica that got traffic before would send all of it upstream at once. Once warm
-// it stays so, since a collection that is lost later is a matter of forwarding.
+// it stays so, since a collection that is lost later is a matter of forwarding; it is started
+// again as soon as it may be, without waiting for a request.
 type Warmup struct {
 	catalog     *Catalog
+	schemas     *Schemas
 	collections *snapshot.Collections
 	log         *slog.Logger
 
 	mu      sync.Mutex
-	waiting map[schema.GroupVersionResource]string // why not yet
-	order   []schema.GroupVersionResource
+	waiting map[policy.EagerCollection]string // why not yet
+	order   []policy.EagerCollection
 }
 
-// NewWarmup returns a Warmup of the eager resources. Run does it.
-func NewWarmup(eager []schema.GroupVersionResource, catalog *Catalog, collections *snapshot.Collections, log *slog.Logger) *Warmup {
+// NewWarmup returns a Warmup of the eager collections, each of which is named once. Run does it.
+func NewWarmup(eager []policy.EagerCollection, catalog *Catalog, schemas *Schemas, collections *snapshot.Collections, log *slog.Logger) *Warmup {
 	w := &Warmup{
 		catalog:     catalog,
+		schemas:     schemas,
 		collections: collections,
 		log:         log,
-		waiting:     map[schema.GroupVersionResource]string{},
+		waiting:     map[policy.EagerCollection]string{},
 		order:       eager,
 	}
-	for _, gvr := range eager {
-		w.waiting[gvr] = string(policy.ReasonWarming)
+	for _, e := range eager {
+		w.waiting[e] = string(policy.ReasonWarming)
 	}
 	return w
 }
 
-// Run starts the eager collections and returns when all are warm, or when ctx ends.
+// Run starts the eager collections, and starts them again when they were dropped, until ctx ends.
 func (w *Warmup) Run(ctx context.Context) {
 	var started sync.WaitGroup
-	for _, gvr := range w.order {
-		started.Go(func() { w.warm(ctx, gvr) })
+	for _, e := range w.order {
+		started.Go(func() { w.warm(ctx, e) })
 	}
 	started.Wait()
 }
 
-func (w *Warmup) warm(ctx context.Context, gvr schema.GroupVersionResource) {
+func (w *Warmup) warm(ctx context.Context, e policy.EagerCollection) {
+	warm := false
 	for ctx.Err() == nil {
-		why := w.start(ctx, gvr)
-		w.note(gvr, why)
-		if why == "" {
-			return
+		why := w.start(ctx, e)
+		if !warm {
+			w.note(e, why)
+			warm = why == ""
 		}
 		select {
 		case <-time.After(warmupRetry):
@@ -68,15 +72,21 @@ func (w *Warmup) warm(ctx context.Context, gvr schema.GroupVersionResource) {
 
 // start makes sure that the collection runs and waits for its first state. It returns why there
 // is none.
-func (w *Warmup) start(ctx context.Context, gvr schema.GroupVersionResource) string {
-	entry, reason := w.catalog.Lookup(ctx, gvr.Group, gvr.Version, gvr.Resource)
+func (w *Warmup) start(ctx context.Context, e policy.EagerCollection) string {
+	entry, reason := w.catalog.Lookup(ctx, e.Group, e.Version, e.Resource)
+	if reason == "" && entry.Custom && e.Representation == policy.Protobuf {
+		reason = policy.ReasonRepresentation // custom resources do not have it
+	}
+	if reason == "" {
+		reason = w.schemas.Check(schema.GroupResource{Group: e.Group, Resource: e.Resource}, entry)
+	}
 	if reason != "" {
 		return string(reason)
 	}
 	collection, absence := w.collections.Keep(snapshot.Resource{
-		GroupVersionResource: gvr,
+		GroupVersionResource: schema.GroupVersionResource{Group: e.Group, Version: e.Version, Resource: e.Resource},
 		Namespaced:           entry.Namespaced,
-		Accept:               snapshot.JSON,
+		Representation:       snapshot.Representation(e.Representation),
 	})
 	if absence == snapshot.Known {
 		absence = collection.AwaitFirst(ctx, warmupRetry)
@@ -84,17 +94,17 @@ func (w *Warmup) start(ctx context.Context, gvr schema.GroupVersionResource) str
 	return string(absence)
 }
 
-func (w *Warmup) note(gvr schema.GroupVersionResource, why string) {
+func (w *Warmup) note(e policy.EagerCollection, why string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if why == "" {
-		delete(w.waiting, gvr)
+		delete(w.waiting, e)
 		return
 	}
-	if w.waiting[gvr] != why {
-		w.log.Info("an eager collection is not warm", "resource", gvr.GroupResource().String(), "reason", why)
+	if w.waiting[e] != why {
+		w.log.Info("an eager collection is not warm", "resource", eagerName(e), "reason", why)
 	}
-	w.waiting[gvr] = why
+	w.waiting[e] = why
 }
 
 // Checks say which of the eager collections are warm.
@@ -102,9 +112,18 @@ func (w *Warmup) Checks() []Check {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var checks []Check
-	for _, gvr := range w.order {
-		why, waits := w.waiting[gvr]
-		checks = append(checks, Check{Name: "collection/" + gvr.GroupResource().String(), OK: !waits, Message: why})
+	for _, e := range w.order {
+		why, waits := w.waiting[e]
+		checks = append(checks, Check{Name: "collection/" + eagerName(e), OK: !waits, Message: why})
 	}
 	return checks
+}
+
+// eagerName names a collection as people do, who think of JSON.
+func eagerName(e policy.EagerCollection) string {
+	name := schema.GroupResource{Group: e.Group, Resource: e.Resource}.String()
+	if e.Representation != policy.JSON {
+		name += "/" + string(e.Representation)
+	}
+	return name
 }

@@ -49,6 +49,6 @@ Point it at a cluster, and clients at it:
 	cmd.SetVersionTemplate("listproxy {{.Version}}\n")
 	cmd.Flags().SortFlags = false
 	o.addFlags(cmd.Flags())
-	cmd.AddCommand(newKubeconfigCommand())
+	cmd.AddCommand(newKubeconfigCommand(), newPolicyCommand())
 	return cmd
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,7 +21,10 @@ import (
 
 // options are the command line, as given and then as understood.
 type options struct {
+	flags *pflag.FlagSet // to tell what was given
+
 	kubeconfig       string
+	config           string
 	bindAddress      string
 	securePort       int
 	certFile         string
@@ -37,6 +41,7 @@ type options struct {
 	idle      time.Duration
 
 	quarantine time.Duration
+	settle     time.Duration
 	bytes      string
 	eager      []string
 	jitter     time.Duration
@@ -46,8 +51,10 @@ type options struct {
 
 	// What complete makes of them.
 	byteBound int64
-	resources []schema.GroupVersionResource
-	level     slog.Level
+	policy    *policy.Config
+	// eagerly is what --eager and the policy name together.
+	eagerly []policy.EagerCollection
+	level   slog.Level
 }
 
 func defaultOptions() *options {
@@ -63,6 +70,7 @@ func defaultOptions() *options {
 		reviewTTL:        10 * time.Second,
 		idle:             15 * time.Minute,
 		quarantine:       2 * time.Minute,
+		settle:           15 * time.Second,
 		bytes:            "2Gi",
 		jitter:           2 * time.Second,
 		logFormat:        "text",
@@ -71,7 +79,9 @@ func defaultOptions() *options {
 }
 
 func (o *options) addFlags(fs *pflag.FlagSet) {
+	o.flags = fs
 	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "`file` that says where the API server is and holds the proxy's own credentials;\nin-cluster configuration without it")
+	fs.StringVar(&o.config, "config", o.config, "policy `file`: which resources are kept in memory, and how (listproxy policy check FILE)")
 	fs.StringVar(&o.bindAddress, "bind-address", o.bindAddress, "`address` to serve clients on")
 	fs.IntVar(&o.securePort, "secure-port", o.securePort, "`port` to serve clients on, over TLS")
 	fs.StringVar(&o.certFile, "tls-cert-file", o.certFile, "`file` with the serving certificate, PEM; made in --cert-dir if not given")
@@ -87,6 +97,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.jitter, "eager-jitter", o.jitter, "the start of eager collections is spread over this time")
 	fs.DurationVar(&o.idle, "idle-timeout", o.idle, "a collection is given up that nobody asked for in this time; 0 never")
 	fs.DurationVar(&o.quarantine, "schema-quarantine", o.quarantine, "how long a custom resource is only forwarded after its definition changed")
+	fs.DurationVar(&o.settle, "upstream-settle", o.settle, "how long all is only forwarded after the API servers behind the upstream changed")
 	fs.StringVar(&o.bytes, "cache-bytes", o.bytes, "bound on what is stored (`quantity`, 512Mi or 2Gi; 0 for none): then history is shortened,\nidle collections go, requests are forwarded")
 	fs.DurationVar(&o.drain, "shutdown-timeout", o.drain, "how long requests may take to end after SIGTERM")
 	fs.StringVar(&o.logFormat, "log-format", o.logFormat, "`text` or json")
@@ -119,6 +130,7 @@ func (o *options) complete() error {
 		{"--eager-jitter", o.jitter, 0},
 		{"--idle-timeout", o.idle, 0},
 		{"--schema-quarantine", o.quarantine, 0},
+		{"--upstream-settle", o.settle, 0},
 		{"--shutdown-timeout", o.drain, 0},
 	} {
 		if d.value < d.least {
@@ -130,7 +142,10 @@ func (o *options) complete() error {
 		return fmt.Errorf("--cache-bytes %q is not a quantity of bytes: write 512Mi or 2Gi, or 0 for no bound", o.bytes)
 	}
 	o.byteBound = quantity.Value()
-	if o.resources, err = parseEager(o.eager); err != nil {
+	if o.policy, err = readPolicyFlag(o.flags, o.config); err != nil {
+		return err
+	}
+	if o.eagerly, err = mergeEager(o.policy, o.eager); err != nil {
 		return fmt.Errorf("--eager: %w", err)
 	}
 	if err := o.level.UnmarshalText([]byte(o.logLevel)); err != nil {
@@ -158,12 +173,31 @@ func parseEager(names []string) ([]schema.GroupVersionResource, error) {
 		if gvr.Resource == "" {
 			return nil, fmt.Errorf("%q names no resource", name)
 		}
-		if !policy.CachedByDefault(gvr.Group, gvr.Resource) {
-			return nil, fmt.Errorf("%q is never kept in memory: its lists are forwarded", name)
-		}
 		resources = append(resources, gvr)
 	}
 	return resources, nil
+}
+
+// mergeEager adds what --eager names, in JSON, to what the policy does.
+func mergeEager(c *policy.Config, names []string) ([]policy.EagerCollection, error) {
+	resources, err := parseEager(names)
+	if err != nil {
+		return nil, err
+	}
+	eager := c.Eager()
+	for i, gvr := range resources {
+		switch rule := c.For(gvr.Group, gvr.Version, gvr.Resource); {
+		case rule.Cache == policy.CacheNever:
+			return nil, fmt.Errorf("%q is never kept in memory, says the policy (%s): leave it out here, or have it kept there", names[i], rule.Source)
+		case !rule.Keeps(policy.JSON):
+			return nil, fmt.Errorf("%q is not kept as JSON, says the policy (%s): leave it out here, and write cache: eager there", names[i], rule.Source)
+		}
+		e := policy.EagerCollection{Group: gvr.Group, Version: gvr.Version, Resource: gvr.Resource, Representation: policy.JSON}
+		if !slices.Contains(eager, e) {
+			eager = append(eager, e)
+		}
+	}
+	return eager, nil
 }
 
 // defaultCertDir is where a made certificate outlives the process, for a person; in a container

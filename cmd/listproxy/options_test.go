@@ -6,7 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/policy"
 )
 
 func parse(args ...string) (*options, error) {
@@ -27,12 +28,12 @@ func TestOptions(t *testing.T) {
 	if o.byteBound != 512<<20 {
 		t.Errorf("--cache-bytes 512Mi is %d", o.byteBound)
 	}
-	want := []schema.GroupVersionResource{
-		{Version: "v1", Resource: "pods"},
-		{Group: "apps", Version: "v1", Resource: "deployments"},
-		{Group: "example.com", Version: "v1beta1", Resource: "widgets"},
+	want := []policy.EagerCollection{
+		{Version: "v1", Resource: "pods", Representation: policy.JSON},
+		{Group: "apps", Version: "v1", Resource: "deployments", Representation: policy.JSON},
+		{Group: "example.com", Version: "v1beta1", Resource: "widgets", Representation: policy.JSON},
 	}
-	if diff := cmp.Diff(want, o.resources); diff != "" {
+	if diff := cmp.Diff(want, o.eagerly); diff != "" {
 		t.Errorf("--eager (-want +got):\n%s", diff)
 	}
 }

@@ -88,6 +88,8 @@ type app struct {
 	collections *snapshot.Collections
 	warmup      *proxy.Warmup
 	schemas     *proxy.Schemas
+	servers     *proxy.Servers
+	versions    *proxy.StorageVersions
 	watchRBAC   func(context.Context) error
 	draining    atomic.Bool
 }
@@ -109,6 +111,9 @@ func (o *options) assemble(cfg *rest.Config, log *slog.Logger) (*app, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Feeds, which ask these two, and these two, which drop what feeds have brought, know each other.
+	var catalog *proxy.Catalog
+	var schemas *proxy.Schemas
 	collections := snapshot.NewCollections(snapshot.Config{
 		Client: own,
 		Base:   upstream.URL(),
@@ -117,15 +122,32 @@ func (o *options) assemble(cfg *rest.Config, log *slog.Logger) (*app, error) {
 		Idle:   o.idle,
 		Jitter: o.jitter,
 
+		Settings: func(gvr schema.GroupVersionResource) snapshot.Settings {
+			rule := o.policy.For(gvr.Group, gvr.Version, gvr.Resource)
+			return snapshot.Settings{History: rule.HistoryWindow, Bytes: rule.MaxBytes, Idle: rule.IdleTimeout}
+		},
 		Quarantine: o.quarantine,
+		Settle:     o.settle,
 		Log:        log,
+
+		AwaitUpstream: true,
+		Fields: func(ctx context.Context, gvr schema.GroupVersionResource) ([]snapshot.Field, error) {
+			return proxy.SelectableFields(ctx, gvr, catalog, schemas)
+		},
 	})
-	catalog, err := proxy.NewCatalog(cfg, collections.Moved, log)
+	catalog, err = proxy.NewCatalog(cfg, func(gv schema.GroupVersion) {
+		collections.Moved(gv)
+		// What discovery says until then may be the server's of before.
+		time.AfterFunc(o.settle, func() { catalog.Forget(gv.Group) })
+	}, collections.Rebuild, log)
 	if err != nil {
 		collections.Close()
 		return nil, err
 	}
-	schemas, err := proxy.NewSchemas(cfg, func(gr schema.GroupResource) {
+	catalog.Vouched = func(group, version, resource string) bool {
+		return o.policy.For(group, version, resource).SameForEveryone
+	}
+	schemas, err = proxy.NewSchemas(cfg, func(gr schema.GroupResource) {
 		catalog.Forget(gr.Group)
 		collections.SchemaChanged(gr)
 	}, log)
@@ -133,8 +155,19 @@ func (o *options) assemble(cfg *rest.Config, log *slog.Logger) (*app, error) {
 		collections.Close()
 		return nil, err
 	}
+	servers, err := proxy.NewServers(cfg, collections.UpstreamKnown, collections.UpstreamChanged, log)
+	if err != nil {
+		collections.Close()
+		return nil, err
+	}
+	versions, err := proxy.NewStorageVersions(cfg, collections.Disagree, collections.Rebuild, log)
+	if err != nil {
+		collections.Close()
+		return nil, err
+	}
 	handler := &proxy.Handler{
 		Forward:     proxy.NewForwarder(upstream, log),
+		Policy:      o.policy,
 		Catalog:     catalog,
 		Schemas:     schemas,
 		Identifier:  identifier,
@@ -147,9 +180,11 @@ func (o *options) assemble(cfg *rest.Config, log *slog.Logger) (*app, error) {
 		front:       proxy.NewFront(handler, log),
 		catalog:     catalog,
 		schemas:     schemas,
+		servers:     servers,
+		versions:    versions,
 		reviewer:    reviewer,
 		collections: collections,
-		warmup:      proxy.NewWarmup(o.resources, catalog, collections, log),
+		warmup:      proxy.NewWarmup(o.eagerly, catalog, schemas, collections, log),
 		watchRBAC: func(ctx context.Context) error {
 			return proxy.WatchRBAC(ctx, cfg, reviewer.Flush, log)
 		},
@@ -167,6 +202,7 @@ func (a *app) ready() (bool, []proxy.Check) {
 		{Name: "serving", OK: !a.draining.Load(), Message: "draining"},
 		{Name: "discovery", OK: a.catalog.Ready()},
 		{Name: "schemas", OK: a.schemas.Ready()},
+		{Name: "servers", OK: a.servers.Ready()},
 	}
 	if checks[0].OK {
 		checks[0].Message = ""
@@ -199,6 +235,8 @@ func (a *app) serve(ctx context.Context, pair tls.Certificate, clients, admin ne
 	}
 	parts.Go(func() { a.catalog.Run(life) })
 	parts.Go(func() { a.schemas.Run(life) })
+	parts.Go(func() { a.servers.Run(life) })
+	parts.Go(func() { a.versions.Run(life) })
 	parts.Go(func() { a.warmup.Run(life) })
 	run("watching RBAC", func() error { return a.watchRBAC(life) })
 	run("serving clients", func() error { return server.ServeTLS(clients, "", "") })

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/listproxy/listproxy/policy"
+)
+
+func newPolicyExplainCommand() *cobra.Command {
+	var headers []string
+	var config string
+	var custom bool
+	cmd := &cobra.Command{
+		Use:   "explain METHOD URL",
+		Short: "Say what would happen to a request, and why",
+		Long: `Says whether a request would be answered from memory or forwarded, and why, as far as that
+can be said without a cluster: nobody is asked. A bearer token is assumed if no
+Authorization header is given, a built-in resource without --custom.
+
+  listproxy policy explain GET '/api/v1/pods?resourceVersion=0&limit=500'
+  listproxy policy explain GET '/apis/example.com/v1/widgets?resourceVersion=0' --custom \
+      --header 'Accept: application/json' --config policy.yaml`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := readPolicyFlag(cmd.Flags(), config)
+			if err != nil {
+				return err
+			}
+			r, err := readRequest(args[0], args[1], headers)
+			if err != nil {
+				return err
+			}
+			return writeExplanation(cmd.OutOrStdout(), c, r, custom)
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringArrayVar(&headers, "header", nil, "a `header` of the request, 'Name: value'; may be repeated")
+	fs.StringVar(&config, "config", "", "policy `file`; the built-in policy without it")
+	fs.BoolVar(&custom, "custom", false, "the resource is defined by a CustomResourceDefinition")
+	return cmd
+}
+
+// readRequest makes of words what the server would make of a request with them.
+func readRequest(method, target string, headers []string) (*http.Request, error) {
+	if !strings.HasPrefix(target, "/") {
+		u, err := url.Parse(target)
+		if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
+			return nil, fmt.Errorf("%q is neither a path (/api/v1/pods) nor a URL (https://host/api/v1/pods)", target)
+		}
+		target = u.RequestURI()
+	}
+	if strings.ContainsAny(method+target, " \r\n\t") {
+		return nil, errors.New("the method and the URL have no spaces: write %20 or + in a query")
+	}
+	lines := []string{strings.ToUpper(method) + " " + target + " HTTP/1.1", "Host: listproxy"}
+	authorized := false
+	for _, header := range headers {
+		name, value, found := strings.Cut(header, ":")
+		if !found || name == "" || strings.ContainsAny(name, " \t") || strings.ContainsAny(header, "\r\n") {
+			return nil, errors.New("--header: write a header as 'Name: value'") // it may hold a token
+		}
+		authorized = authorized || strings.EqualFold(name, "Authorization")
+		if strings.EqualFold(name, "Host") {
+			continue // it decides nothing
+		}
+		lines = append(lines, name+": "+strings.TrimSpace(value))
+	}
+	if !authorized {
+		lines = append(lines, "Authorization: Bearer assumed")
+	}
+	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(strings.Join(lines, "\r\n") + "\r\n\r\n")))
+	if err != nil {
+		return nil, errors.New("this is not a request that an HTTP server reads: look at the method, the URL and the headers")
+	}
+	return r, nil
+}
+
+// writeExplanation says what proxy.Handler would do, in its order.
+func writeExplanation(w io.Writer, c *policy.Config, r *http.Request, custom bool) error {
+	out := &strings.Builder{}
+	list, reason := policy.Parse(r)
+	if reason != "" {
+		writeForwarded(out, reason, reason.Explain())
+		return writeTable(w, out.String())
+	}
+	rule := c.For(list.Group, list.Version, list.Resource)
+	decision := policy.DecideFor(list.Options, rule.LimitAtZero)
+	representation, reason := list.Accept.Representation(custom)
+	kind := "a built-in resource"
+	if custom {
+		kind = "a custom resource"
+	}
+	why := reason.Explain()
+	switch {
+	case !decision.Serve:
+		reason, why = decision.Reason, decision.Reason.Explain()
+	case rule.Cache == policy.CacheNever:
+		reason, why = policy.ReasonNotCached, "The policy keeps this resource out of memory."
+	case reason == "" && !rule.Keeps(representation):
+		reason = policy.ReasonNotCached
+		why = fmt.Sprintf("The policy keeps it as %s, and the answer would be %s.", representationsOf(rule), representation)
+	case reason == "":
+		reason = refusesSelectors(list, rule)
+		why = reason.Explain()
+	}
+	if reason != "" {
+		writeForwarded(out, reason, why)
+	} else {
+		fmt.Fprintf(out, "from memory\tCache-Status: listproxy; hit; detail=%s\n", decision.Semantics)
+		writeAnswer(out, list, decision, rule)
+		fmt.Fprintf(out, "  representation\t%s, as %s\n", representation, kind)
+	}
+	fmt.Fprintf(out, "  resource\t%s\n", policy.Target{Group: list.Group, Version: list.Version, Resource: list.Resource})
+	fmt.Fprintf(out, "  rule\t%s: cache %s\n", rule.Source, rule.Cache)
+	if reason == "" {
+		writeOpen(out, list, decision, rule)
+	}
+	return writeTable(w, out.String())
+}
+
+func writeForwarded(w *strings.Builder, reason policy.Reason, why string) {
+	fmt.Fprintf(w, "forwarded\t%s\n", reason)
+	fmt.Fprintf(w, "  why\t%s\n", why)
+}
+
+// refusesSelectors gives the reason if it holds whether the resource has namespaces or not.
+func refusesSelectors(list policy.Request, rule policy.Rule) policy.Reason {
+	namespaced := list.CheckSelectorsFor(true, rule.LimitAtZero)
+	if list.Namespace != "" || namespaced == "" {
+		return namespaced
+	}
+	return list.CheckSelectorsFor(false, rule.LimitAtZero)
+}
+
+// meanings are what the semantics promise.
+var meanings = map[policy.Semantics]string{
+	policy.Any:          "the newest state that listproxy knows",
+	policy.NotOlderThan: "the newest state that listproxy knows, if it is at revision %d or later",
+	policy.Exact:        "the state at revision %d",
+	policy.Continue:     "the next page of the state at revision %d",
+}
+
+func writeAnswer(w *strings.Builder, list policy.Request, d policy.Decision, rule policy.Rule) {
+	meaning := meanings[d.Semantics]
+	if d.Semantics != policy.Any {
+		meaning = fmt.Sprintf(meaning, d.Revision)
+	}
+	fmt.Fprintf(w, "  state\t%s\n", meaning)
+	if d.Semantics == policy.Continue {
+		fmt.Fprintf(w, "  start\t%q\n", d.Start)
+	}
+	switch {
+	case d.Limit > 0:
+		fmt.Fprintf(w, "  limit\t%d\n", d.Limit)
+	case list.Options.Limit > 0:
+		fmt.Fprintf(w, "  limit\t%d is ignored at resourceVersion=0 (limitAtZero: %s)\n", list.Options.Limit, rule.LimitAtZero)
+	default:
+		fmt.Fprintln(w, "  limit\tnone")
+	}
+	scope := "the whole resource"
+	if list.Namespace != "" {
+		scope = "namespace " + list.Namespace
+	}
+	fmt.Fprintf(w, "  scope\t%s\n", scope)
+	for _, s := range []struct{ name, value string }{{"label selector", list.LabelSelector}, {"field selector", list.FieldSelector}} {
+		if s.value != "" {
+			fmt.Fprintf(w, "  %s\t%s\n", s.name, s.value)
+		}
+	}
+}
+
+// writeOpen says what can still have it forwarded.
+func writeOpen(w *strings.Builder, list policy.Request, d policy.Decision, rule policy.Rule) {
+	aggregated := "an aggregated API server does not own it"
+	if rule.SameForEveryone {
+		aggregated = "(an aggregated API server may own it: sameForEveryone)"
+	}
+	fmt.Fprintln(w, "if, when it comes,")
+	fmt.Fprintf(w, "  discovery\thas it, with list and watch; %s\n", aggregated)
+	fmt.Fprintln(w, "  the caller\tmay list it, says kube-apiserver's review")
+	state := "is loaded and up to date"
+	if d.Revision > 0 {
+		state += fmt.Sprintf(", and knows revision %d (history: %s)", d.Revision, historyOf(rule))
+	}
+	fmt.Fprintf(w, "  the collection\t%s\n", state)
+	if list.FieldSelector == "" {
+		return
+	}
+	fmt.Fprintln(w, "  the selector\tnames fields that the resource has")
+	if list.Namespace == "" && list.CheckSelectorsFor(true, rule.LimitAtZero) != list.CheckSelectorsFor(false, rule.LimitAtZero) {
+		fmt.Fprintln(w, "  \tand does what it says there: that differs with and without namespaces")
+	}
+}

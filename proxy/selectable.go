@@ -1,0 +1,94 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/snapshot"
+)
+
+// simplePath is a selectable field's path whose steps are nothing but names. The API server
+// allows more; such fields are left to it.
+var simplePath = regexp.MustCompile(`^(\.[A-Za-z_][A-Za-z0-9_-]*)+$`)
+
+// SelectableFields returns the fields of a resource that a field selector may name, beside
+// metadata.name and metadata.namespace. It fails where that cannot be known now.
+func SelectableFields(ctx context.Context, gvr schema.GroupVersionResource, catalog *Catalog, schemas *Schemas) ([]snapshot.Field, error) {
+	entry, reason := catalog.Lookup(ctx, gvr.Group, gvr.Version, gvr.Resource)
+	switch {
+	case reason != "":
+		return nil, fmt.Errorf("the selectable fields of %s are not known: %s", gvr.GroupResource(), reason)
+	case entry.Custom:
+		return schemas.Fields(ctx, gvr)
+	case entry.Aggregated:
+		// Whose server may have the group and the names of a built-in resource.
+		return nil, nil
+	}
+	return snapshot.BuiltinFields(gvr), nil
+}
+
+// Fields returns the fields of a custom resource that a field selector may name, as its
+// definition says (spec.versions[].selectableFields, Kubernetes 1.30 and later). The definition
+// is read when asked for, and must be the one that is known: of a newer one Schemas is about to
+// hear.
+func (s *Schemas) Fields(ctx context.Context, gvr schema.GroupVersionResource) ([]snapshot.Field, error) {
+	name := gvr.GroupResource().String()
+	// A list of one: the account may list definitions already, since it follows them.
+	found, err := s.definitions.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	if err != nil {
+		return nil, fmt.Errorf("reading the CustomResourceDefinition %s: %w", name, err)
+	}
+	if len(found.Items) != 1 {
+		return nil, fmt.Errorf("there is no CustomResourceDefinition %s", name)
+	}
+	definition := &found.Items[0]
+	_, is, err := definitionOf(definition)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	known := s.known[name]
+	s.mu.Unlock()
+	if known != is {
+		return nil, fmt.Errorf("the CustomResourceDefinition %s changes right now", name)
+	}
+	return selectableFields(definition, gvr.Version), nil
+}
+
+// selectableFields reads them from a definition. What has not the expected form is left out: a
+// field that is not known is the upstream's to judge.
+func selectableFields(definition *unstructured.Unstructured, version string) []snapshot.Field {
+	var found []snapshot.Field
+	spec, _ := definition.Object["spec"].(map[string]any)
+	for _, v := range objects(spec["versions"]) {
+		if v["name"] != version {
+			continue
+		}
+		for _, f := range objects(v["selectableFields"]) {
+			if path, ok := f["jsonPath"].(string); ok && simplePath.MatchString(path) {
+				// The API server names a field by its path without the first dot.
+				name := path[1:]
+				found = append(found, snapshot.Field{Name: name, JSON: strings.Split(name, ".")})
+			}
+		}
+	}
+	return found
+}
+
+// objects are the objects in a list; none of anything else.
+func objects(list any) []map[string]any {
+	elements, _ := list.([]any)
+	var found []map[string]any
+	for _, element := range elements {
+		if object, ok := element.(map[string]any); ok {
+			found = append(found, object)
+		}
+	}
+	return found
+}

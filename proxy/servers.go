@@ -1,0 +1,250 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+const (
+	// API servers keep a Lease each, in this namespace and with this label
+	// (k8s.io/kubernetes/pkg/controlplane/apiserver, server.go).
+	serverLeaseNamespace = metav1.NamespaceSystem
+	serverLeaseSelector  = "apiserver.kubernetes.io/identity=kube-apiserver"
+	// leasesReopen bounds the time between two attempts to open the stream of the Leases while the
+	// upstream is away, but for half as much again.
+	leasesReopen = 2 * time.Second
+)
+
+// Servers watches which API servers stand behind the upstream, and which version they are. When
+// that changes, the same objects may be written in other bytes from now on, without any event
+// about them: other defaults, new fields, another encoding.
+//
+// Each API server holds a Lease. Its name is made of the host's name, and its holder is another
+// one after every start: kube-apiserver deletes the Lease when it ends in order and when it
+// starts, and makes a new one. Older versions take over the Lease of the same host and leave the
+// holder as it is; /version has to tell there. So a restart is seen as a change, twice within
+// a second: all is dropped once and loaded again when it has settled. A server that was killed
+// and does not come back leaves its Lease to be collected when it has expired, an hour later:
+// that is a change as well, and costs what a restart costs.
+//
+// What is there at the first look is no change. If that is in the middle of a rolling upgrade,
+// the servers that are still to be replaced will each be one. To lose the stream of the Leases
+// is no change either: what was missed shows when it is opened again. While it cannot be,
+// and /version cannot be read, nothing special happens, since feeds have their own signs of life.
+//
+// It is safe for concurrent use.
+type Servers struct {
+	leases  dynamic.ResourceInterface
+	client  *http.Client // to /version
+	address *url.URL     // of /version
+	known   func()
+	changed func()
+	log     *slog.Logger
+	// reopened tells that there is a new stream of Leases.
+	reopened chan struct{}
+
+	mu sync.Mutex
+	// holders of the Leases, by name; nil until they were listed.
+	holders map[string]string
+	// refused: the Leases may not be read.
+	refused bool
+	// asked: /version was asked for, with whatever result.
+	asked bool
+	// said is what /version said. Only the goroutine that asks uses it.
+	said versions
+
+	knownOnce, leasesOnce, versionOnce sync.Once
+}
+
+// NewServers returns Servers that call known once, when they would hear of a change, and changed
+// at each one. They do nothing until Run runs. cfg has the proxy's own credentials.
+func NewServers(cfg *rest.Config, known, changed func(), log *slog.Logger) (*Servers, error) {
+	client, address, err := versionClient(cfg)
+	if err != nil {
+		return nil, err
+	}
+	cfg = rest.CopyConfig(cfg)
+	cfg.Timeout = 0 // it would end the watch
+	leases, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("cannot watch the API servers' Leases: %w", err)
+	}
+	gvr := schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
+	return &Servers{
+		leases:   leases.Resource(gvr).Namespace(serverLeaseNamespace),
+		client:   client,
+		address:  address,
+		known:    known,
+		changed:  changed,
+		log:      log,
+		reopened: make(chan struct{}, 1),
+	}, nil
+}
+
+// Run follows the Leases and asks for /version until ctx ends.
+func (s *Servers) Run(ctx context.Context) {
+	var asking sync.WaitGroup
+	asking.Go(func() { s.pollVersion(ctx) })
+	defer asking.Wait()
+	follower{
+		name: "the API servers' leases",
+		listWatch: &cache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+				options.LabelSelector = serverLeaseSelector
+				return s.leases.List(ctx, options)
+			},
+			WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+				options.LabelSelector = serverLeaseSelector
+				stream, err := s.leases.Watch(ctx, options)
+				if err == nil {
+					s.askAgain()
+				}
+				return stream, err
+			},
+		},
+		expectedType: &unstructured.Unstructured{},
+		store:        serverStore{s},
+		ended:        s.streamEnded,
+		// After a restart collections are back within seconds, and this should be, too.
+		reopen: &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 3, Cap: leasesReopen},
+		log:    s.log,
+	}.follow(ctx)
+}
+
+// Ready says whether a change would be heard of: the Leases are known, or cannot be and /version
+// was asked.
+func (s *Servers) Ready() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.holders != nil || s.refused && s.asked
+}
+
+// look calls known when it is time to.
+func (s *Servers) look() {
+	if s.Ready() {
+		s.knownOnce.Do(s.known)
+	}
+}
+
+// askAgain makes /version be asked for now: the server at the other end may be another one.
+func (s *Servers) askAgain() {
+	select {
+	case s.reopened <- struct{}{}:
+	default: // it will be
+	}
+}
+
+func (s *Servers) streamEnded(err error) {
+	if !isRefused(err) {
+		return
+	}
+	s.mu.Lock()
+	s.refused = true
+	s.mu.Unlock()
+	s.leasesOnce.Do(func() {
+		s.log.Warn("The API servers' Leases may not be read: only /version and discovery tell that API servers changed",
+			"grant", "list and watch on leases.coordination.k8s.io in "+serverLeaseNamespace, "error", err)
+	})
+	s.look()
+}
+
+// report tells of a change.
+func (s *Servers) report(what string, args ...any) {
+	s.log.Info("The API servers behind the upstream changed: what is known is dropped, and loaded again when they have settled",
+		append([]any{"change", what}, args...)...)
+	s.changed()
+}
+
+// serverStore is a Servers as the store of a reflector. It keeps the holders only.
+type serverStore struct{ s *Servers }
+
+var _ cache.ReflectorStore = serverStore{}
+
+// Add implements cache.ReflectorStore.
+func (t serverStore) Add(obj any) error { return t.Update(obj) }
+
+// Update implements cache.ReflectorStore. Mostly it is a renewal, which is no change.
+func (t serverStore) Update(obj any) error {
+	name, holder, err := readServerLease(obj)
+	if err != nil {
+		return err
+	}
+	t.s.mu.Lock()
+	was, found := t.s.holders[name]
+	if t.s.holders != nil { // a list comes first
+		t.s.holders[name] = holder
+	}
+	t.s.mu.Unlock()
+	if !found || was != holder {
+		t.s.report("an API server announced itself", "lease", name)
+	}
+	return nil
+}
+
+// Delete implements cache.ReflectorStore.
+func (t serverStore) Delete(obj any) error {
+	name, _, err := readServerLease(obj)
+	if err != nil {
+		return err
+	}
+	t.s.mu.Lock()
+	delete(t.s.holders, name)
+	t.s.mu.Unlock()
+	t.s.report("an API server took its leave", "lease", name)
+	return nil
+}
+
+// Replace implements cache.ReflectorStore. The first list only tells what there is; a later one
+// comes after a gap, and is held against what there was.
+func (t serverStore) Replace(objs []any, _ string) error {
+	listed := make(map[string]string, len(objs))
+	for _, obj := range objs {
+		name, holder, err := readServerLease(obj)
+		if err != nil {
+			return err
+		}
+		listed[name] = holder
+	}
+	t.s.mu.Lock()
+	was := t.s.holders
+	t.s.holders, t.s.refused = listed, false
+	t.s.mu.Unlock()
+	if was != nil && !maps.Equal(was, listed) {
+		t.s.report("other API servers than before the stream of their Leases broke")
+	}
+	t.s.look()
+	return nil
+}
+
+// Resync implements cache.ReflectorStore; there is nothing to do.
+func (serverStore) Resync() error { return nil }
+
+// readServerLease returns the name of a Lease and who holds it.
+func readServerLease(obj any) (name, holder string, err error) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return "", "", fmt.Errorf("a Lease came as %T", obj)
+	}
+	holder, _, err = unstructured.NestedString(u.Object, "spec", "holderIdentity")
+	if err != nil {
+		return "", "", errors.New("a Lease whose holderIdentity is not a string")
+	}
+	return u.GetName(), holder, nil
+}

@@ -1,0 +1,274 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/version"
+)
+
+const serverLeases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+
+// serverLease is the Lease of an API server, renewed at a revision.
+func serverLease(name, holder string, revision int) string {
+	return fmt.Sprintf(`{"kind":"Lease","apiVersion":"coordination.k8s.io/v1",`+
+		`"metadata":{"name":%q,"namespace":"kube-system","resourceVersion":"%d"},"spec":{"holderIdentity":%q}}`, name, revision, holder)
+}
+
+func versionOf(gitVersion string) string { return fmt.Sprintf(`{"gitVersion":%q}`, gitVersion) }
+
+// newFakeServers is an upstream of two API servers.
+func newFakeServers() *fakeAPI {
+	f := newFakeAPI()
+	f.collections[serverLeases] = &fakeCollection{kind: "LeaseList", objects: []string{
+		serverLease("one", "one_1", 1), serverLease("two", "two_1", 1),
+	}}
+	f.document("/version", versionOf("v1.36.3"))
+	return f
+}
+
+// serversHeard is what Servers told.
+type serversHeard struct{ known, changed atomic.Int32 }
+
+// runServers runs Servers of f in the bubble.
+func runServers(t *testing.T, f *fakeAPI, log *slog.Logger) (*Servers, *serversHeard) {
+	t.Helper()
+	var heard serversHeard
+	s, err := NewServers(f.config(), func() { heard.known.Add(1) }, func() { heard.changed.Add(1) }, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { s.Run(ctx) })
+	t.Cleanup(func() {
+		stop()
+		running.Wait()
+	})
+	synctest.Wait()
+	return s, &heard
+}
+
+// expect holds what was told since the last call against what should have been.
+func (h *serversHeard) expect(t *testing.T, when string, changes int32) {
+	t.Helper()
+	if got := h.changed.Swap(0); got != changes {
+		t.Errorf("%s: %d changes, want %d", when, got, changes)
+	}
+	if got := h.known.Load(); got != 1 {
+		t.Errorf("%s: known was told %d times", when, got)
+	}
+}
+
+func TestServersTellOfLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServers()
+		s, heard := runServers(t, f, discardLog())
+		if !s.Ready() {
+			t.Error("not ready after the first list")
+		}
+		heard.expect(t, "the first list", 0)
+		f.event(serverLeases, "MODIFIED", serverLease("one", "one_1", 2))
+		time.Sleep(time.Hour)
+		heard.expect(t, "a renewal", 0)
+		f.event(serverLeases, "MODIFIED", serverLease("one", "one_2", 3))
+		heard.expect(t, "a new holder", 1)
+		f.event(serverLeases, "ADDED", serverLease("three", "three_1", 4))
+		heard.expect(t, "one more", 1)
+		f.event(serverLeases, "DELETED", serverLease("two", "two_1", 5))
+		heard.expect(t, "one less", 1)
+	})
+}
+
+func TestServersHoldAListAgainstWhatWasThere(t *testing.T) {
+	for name, tt := range map[string]struct {
+		after   []string
+		changes int32
+	}{
+		"nothing changed":  {[]string{serverLease("one", "one_1", 7), serverLease("two", "two_1", 8)}, 0},
+		"one went":         {[]string{serverLease("one", "one_1", 7)}, 1},
+		"one was replaced": {[]string{serverLease("one", "one_1", 7), serverLease("three", "three_1", 7)}, 1},
+		"one restarted":    {[]string{serverLease("one", "one_1", 7), serverLease("two", "two_2", 7)}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFakeServers()
+				_, heard := runServers(t, f, discardLog())
+				asked := f.asked("get /version")
+				f.answer(http.StatusInternalServerError, "watch "+serverLeases)
+				f.mu.Lock()
+				f.collections[serverLeases].objects = tt.after
+				f.mu.Unlock()
+				f.cut(serverLeases)
+				time.Sleep(time.Millisecond)
+				heard.expect(t, "the stream was lost", 0)
+				f.answer(0, "watch "+serverLeases)
+				time.Sleep(versionEvery - time.Second) // not long enough for a look at /version in turn
+				heard.expect(t, "the stream is back", tt.changes)
+				if got := f.asked("get /version") - asked; got != 1 {
+					t.Errorf("/version was asked for %d times, want once because of the new stream", got)
+				}
+			})
+		})
+	}
+}
+
+// TestServersTellOfVersions: also where Leases may not be read.
+func TestServersTellOfVersions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServers()
+		f.answer(http.StatusForbidden, "list "+serverLeases, "watch "+serverLeases)
+		var logged logBuffer
+		s, heard := runServers(t, f, slog.New(slog.NewTextHandler(&logged, nil)))
+		if !s.Ready() {
+			t.Error("not ready")
+		}
+		time.Sleep(time.Hour)
+		heard.expect(t, "no change", 0)
+		if got := strings.Count(logged.String(), "\n"); got != 1 || !strings.Contains(logged.String(), "list and watch on leases.coordination.k8s.io in kube-system") {
+			t.Errorf("want one line that says what to grant, got:\n%s", logged.String())
+		}
+		if got := f.asked("get /version"); got < 300 || got > 400 {
+			t.Errorf("/version was asked for %d times in an hour", got)
+		}
+
+		f.document("/version", versionOf("v1.37.0"))
+		time.Sleep(2 * versionEvery)
+		heard.expect(t, "an upgrade", 1)
+		f.answer(http.StatusServiceUnavailable, "get /version")
+		time.Sleep(time.Hour)
+		f.answer(0, "get /version")
+		f.document("/version", `<html>`)
+		time.Sleep(time.Hour)
+		f.document("/version", versionOf("v1.37.0"))
+		time.Sleep(time.Hour)
+		heard.expect(t, "no answer, no version, and the same again", 0)
+	})
+}
+
+// TestServersReadyWaits: nothing is known while the Leases may yet be read, or nobody was asked.
+func TestServersReadyWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServers()
+		f.answer(http.StatusInternalServerError, "list "+serverLeases, "watch "+serverLeases)
+		s, heard := runServers(t, f, discardLog())
+		time.Sleep(time.Minute)
+		if s.Ready() || heard.known.Load() != 0 {
+			t.Error("ready without having read the Leases")
+		}
+		f.answer(0, "list "+serverLeases, "watch "+serverLeases)
+		time.Sleep(time.Minute)
+		if !s.Ready() {
+			t.Error("not ready")
+		}
+		heard.expect(t, "first list", 0)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServers()
+		f.takes = time.Second // /version
+		f.answer(http.StatusForbidden, "list "+serverLeases, "watch "+serverLeases)
+		s, heard := runServers(t, f, discardLog())
+		if s.Ready() || heard.known.Load() != 0 {
+			t.Error("ready before /version was asked for")
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if !s.Ready() {
+			t.Error("not ready")
+		}
+		heard.expect(t, "first answer", 0)
+	})
+}
+
+// TestServersComeBackSoon: however long the upstream was away, the stream of its Leases is open again
+// soon after it is back.
+func TestServersComeBackSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServers()
+		_, heard := runServers(t, f, discardLog())
+		f.refuse(true)
+		f.cut(serverLeases)
+		time.Sleep(time.Hour)
+		heard.expect(t, "away", 0)
+		if got := f.asked("watch " + serverLeases); got > 3600 {
+			t.Errorf("the stream was tried %d times in an hour", got)
+		}
+		f.refuse(false)
+		time.Sleep(leasesReopen * 3 / 2)
+		f.event(serverLeases, "MODIFIED", serverLease("one", "one_2", 2))
+		heard.expect(t, "back", 1)
+	})
+}
+
+func TestVersionsThatAreHeard(t *testing.T) {
+	old, fresh := version.Info{GitVersion: "v1.36.3"}, version.Info{GitVersion: "v1.36.3", Platform: "linux/arm64"}
+	type outcome struct{ changed, unsettled bool }
+	var v versions
+	now := time.Unix(1e9, 0)
+	for _, step := range []struct {
+		name  string
+		after time.Duration
+		said  version.Info
+		want  outcome
+	}{
+		{"the first", 0, old, outcome{}},
+		{"the same", versionEvery, old, outcome{}},
+		{"another", versionEvery, fresh, outcome{changed: true}},
+		{"the other again", versionEvery, fresh, outcome{}},
+		{"the first again", versionEvery, old, outcome{changed: true, unsettled: true}},
+		{"and again", versionMemory, old, outcome{unsettled: true}},
+		{"for so long that the other is gone", versionEvery, old, outcome{}},
+		{"an upgrade later", time.Hour, fresh, outcome{changed: true}},
+		{"that is taken back later", time.Hour, old, outcome{changed: true}},
+	} {
+		now = now.Add(step.after)
+		var got outcome
+		got.changed, got.unsettled = v.hear(step.said, now)
+		if got != step.want {
+			t.Errorf("%s: %+v, want %+v", step.name, got, step.want)
+		}
+	}
+}
+
+// TestServersOnceMixed: while two versions answer in turn, each look tells so, also one that
+// hears the same as the one before.
+func TestServersOnceMixed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServers()
+		_, heard := runServers(t, f, discardLog())
+		for _, v := range []string{"v1.37.0", "v1.36.3"} {
+			f.document("/version", versionOf(v))
+			time.Sleep(2 * versionEvery)
+		}
+		if got := heard.changed.Swap(0); got < 2 {
+			t.Fatalf("%d changes, want at least the two", got)
+		}
+		time.Sleep(versionEvery * 12 / 10)
+		if got := heard.changed.Swap(0); got == 0 {
+			t.Error("a look that heard the same told nothing")
+		}
+		time.Sleep(versionMemory)
+		heard.changed.Store(0)
+		time.Sleep(time.Hour)
+		heard.expect(t, "one version only", 0)
+	})
+}
+
+func TestServerStoreRefusesOtherTypes(t *testing.T) {
+	store := serverStore{&Servers{}}
+	for name, err := range map[string]error{
+		"Add": store.Add("x"), "Update": store.Update("x"), "Delete": store.Delete("x"), "Replace": store.Replace([]any{"x"}, ""),
+	} {
+		if err == nil {
+			t.Errorf("%s took an object of another type", name)
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	// versionEvery is the time between two looks at /version, and up to a fifth more.
+	versionEvery = 10 * time.Second
+	// versionTimeout bounds one look.
+	versionTimeout = 5 * time.Second
+	// versionMemory is for how long a version counts that one of the API servers had.
+	versionMemory = 2 * time.Minute
+	// maxVersion bounds the answer.
+	maxVersion = 64 << 10
+)
+
+// versions is what the API servers behind one address said of their version.
+type versions struct {
+	latest version.Info
+	// heard is when each was said last.
+	heard map[version.Info]time.Time
+	// mixed is when one was heard again after another.
+	mixed time.Time
+}
+
+// hear takes what one API server said. changed: the one before said something else. unsettled:
+// so do the API servers among themselves, as far as was heard lately, or they did a moment ago.
+// Then to load anew after each change would only add load: one of the other kind will come.
+func (v *versions) hear(said version.Info, now time.Time) (changed, unsettled bool) {
+	changed = len(v.heard) > 0 && said != v.latest
+	if v.heard == nil {
+		v.heard = map[version.Info]time.Time{}
+	}
+	for other, at := range v.heard {
+		if now.Sub(at) > versionMemory {
+			delete(v.heard, other)
+		}
+	}
+	if _, again := v.heard[said]; again && changed {
+		v.mixed = now
+	}
+	v.latest = said
+	v.heard[said] = now
+	return changed, !v.mixed.IsZero() && now.Sub(v.mixed) <= versionMemory
+}
+
+// versionClient returns a client for /version, with the proxy's own credentials. It speaks
+// HTTP/1.1, since over HTTP/2 it would share a connection, and a balancer decides by connection
+// which API server answers.
+func versionClient(cfg *rest.Config) (*http.Client, *url.URL, error) {
+	base, err := upstreamBase(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg = rest.CopyConfig(cfg)
+	cfg.Timeout = versionTimeout
+	cfg.NextProtos = []string{"http/1.1"}
+	client, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot ask for the API server's version: %w", err)
+	}
+	return client, base.JoinPath("version"), nil
+}
+
+// pollVersion asks for /version again and again until ctx ends.
+func (s *Servers) pollVersion(ctx context.Context) {
+	for ctx.Err() == nil {
+		s.lookAtVersion(ctx)
+		select {
+		case <-ctx.Done():
+		case <-s.reopened:
+		case <-time.After(wait.Jitter(versionEvery, 0.2)):
+		}
+	}
+}
+
+// lookAtVersion asks once. That there is no answer says nothing about the version.
+func (s *Servers) lookAtVersion(ctx context.Context) {
+	said, status, err := s.askVersion(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	s.mu.Lock()
+	s.asked = true
+	s.mu.Unlock()
+	if err != nil {
+		if status == http.StatusForbidden || status == http.StatusUnauthorized {
+			s.versionOnce.Do(func() {
+				s.log.WarnContext(ctx, "The API server's /version may not be read: only Leases and discovery tell that API servers changed",
+					"grant", "get on the non-resource URL /version", "error", err)
+			})
+		} else {
+			s.log.DebugContext(ctx, "the API server's /version cannot be read", "error", err)
+		}
+	} else {
+		before := s.said.latest
+		changed, unsettled := s.said.hear(said, time.Now())
+		switch {
+		case changed:
+			s.report("another version", "from", before.GitVersion, "to", said.GitVersion)
+		case unsettled:
+			s.changed()
+		}
+	}
+	s.look()
+}
+
+func (s *Servers) askVersion(ctx context.Context) (said version.Info, status int, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.address.String(), nil)
+	if err != nil {
+		return said, 0, err
+	}
+	req.Close = true // the next look may reach another API server
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return said, 0, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return said, resp.StatusCode, fmt.Errorf("/version answered %s", resp.Status)
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxVersion)).Decode(&said); err != nil {
+		return said, resp.StatusCode, fmt.Errorf("/version: %w", err)
+	}
+	return said, resp.StatusCode, nil
+}

@@ -1,0 +1,190 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+// StorageVersions follows the StorageVersion objects where the upstream has them (feature gate
+// StorageVersionAPI, off by default). There each API server says in which version it writes a
+// resource. While they do not say the same, or nothing yet, nothing is kept of the resource; when
+// they agree on another version than before, it is loaded anew. That they agree proves nothing:
+// the same version can be written in other bytes by another release.
+//
+// When the stream breaks, what was held back stays so until the next list. When the objects may
+// not be read any more it stays so as well; an API server that has just started refuses
+// everybody. Only where they are not served any more, or one is deleted, is that the end of a
+// disagreement.
+//
+// Resources that are stored together under several groups have one object, for one of these
+// groups; kube-apiserver 1.36 has only Events of that kind, which are never kept.
+type StorageVersions struct {
+	objects dynamic.ResourceInterface
+	// disagree is told when API servers begin and cease to disagree about a resource.
+	disagree func(schema.GroupResource, bool)
+	// rewritten is told when they agree on another version than before.
+	rewritten func(schema.GroupResource)
+	log       *slog.Logger
+	// agreed is the version of each resource, empty while they do not agree; nil until it was
+	// listed. Only the goroutine of Run uses it.
+	agreed  map[schema.GroupResource]string
+	refused sync.Once
+}
+
+// NewStorageVersions returns StorageVersions, which do nothing until Run runs. disagree and
+// rewritten are called from there. cfg has the proxy's own credentials.
+func NewStorageVersions(cfg *rest.Config, disagree func(schema.GroupResource, bool), rewritten func(schema.GroupResource), log *slog.Logger) (*StorageVersions, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.Timeout = 0 // it would end the watch
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("cannot watch StorageVersions: %w", err)
+	}
+	gvr := schema.GroupVersionResource{Group: "internal.apiserver.k8s.io", Version: "v1alpha1", Resource: "storageversions"}
+	return &StorageVersions{objects: client.Resource(gvr), disagree: disagree, rewritten: rewritten, log: log}, nil
+}
+
+// Run follows the objects until ctx ends.
+func (s *StorageVersions) Run(ctx context.Context) {
+	follower{
+		name:         "storageversions",
+		listWatch:    objectListWatch(s.objects),
+		expectedType: &unstructured.Unstructured{},
+		store:        s,
+		ended:        s.ended,
+		log:          s.log,
+	}.follow(ctx)
+}
+
+func (s *StorageVersions) ended(err error) {
+	switch {
+	case apierrors.IsForbidden(err):
+		// Mostly they are not served either, which only those may know who may read them.
+		s.refused.Do(func() {
+			s.log.Info("StorageVersions may not be read: where API servers have them, their disagreement is not heard of",
+				"grant", "list and watch on storageversions.internal.apiserver.k8s.io", "error", err)
+		})
+	case isRefused(err): // not served
+		for resource := range s.agreed {
+			s.forget(resource)
+		}
+		s.agreed = nil
+	}
+}
+
+var _ cache.ReflectorStore = (*StorageVersions)(nil)
+
+// Add implements cache.ReflectorStore.
+func (s *StorageVersions) Add(obj any) error { return s.Update(obj) }
+
+// Update implements cache.ReflectorStore.
+func (s *StorageVersions) Update(obj any) error {
+	resource, version, err := readStorageVersion(obj)
+	if err != nil {
+		return err
+	}
+	s.set(resource, version)
+	return nil
+}
+
+// Delete implements cache.ReflectorStore.
+func (s *StorageVersions) Delete(obj any) error {
+	resource, _, err := readStorageVersion(obj)
+	if err != nil {
+		return err
+	}
+	s.forget(resource)
+	return nil
+}
+
+// Replace implements cache.ReflectorStore.
+func (s *StorageVersions) Replace(objs []any, _ string) error {
+	listed := make(map[schema.GroupResource]string, len(objs))
+	for _, obj := range objs {
+		resource, version, err := readStorageVersion(obj)
+		if err != nil {
+			return err
+		}
+		listed[resource] = version
+	}
+	for resource := range s.agreed {
+		if _, found := listed[resource]; !found {
+			s.forget(resource)
+		}
+	}
+	for resource, version := range listed {
+		s.set(resource, version)
+	}
+	return nil
+}
+
+// Resync implements cache.ReflectorStore; there is nothing to do.
+func (*StorageVersions) Resync() error { return nil }
+
+// set takes the version on which the API servers agree; empty: they do not.
+func (s *StorageVersions) set(resource schema.GroupResource, version string) {
+	if s.agreed == nil {
+		s.agreed = map[schema.GroupResource]string{}
+	}
+	was, found := s.agreed[resource]
+	s.agreed[resource] = version
+	switch {
+	case found && was == version:
+	case version == "":
+		s.log.Info("The API servers do not agree in which version they write a resource: it is forwarded until they do", "resource", resource.String())
+		s.disagree(resource, true)
+	case found && was == "":
+		s.log.Info("The API servers agree again in which version they write a resource", "resource", resource.String(), "version", version)
+		s.disagree(resource, false)
+	case found:
+		s.log.Info("The API servers write a resource in another version than before", "resource", resource.String(), "version", version)
+		s.rewritten(resource)
+	}
+}
+
+// forget lets a resource go of which nobody says anything any more.
+func (s *StorageVersions) forget(resource schema.GroupResource) {
+	was, found := s.agreed[resource]
+	delete(s.agreed, resource)
+	if found && was == "" {
+		s.disagree(resource, false)
+	}
+}
+
+// readStorageVersion returns the resource that a StorageVersion is about, and the version on which
+// the API servers agree; none if they do not. Its name is group.resource, with core for the group
+// that has no name (k8s.io/apiserver/pkg/storageversion); a resource's name has no dots.
+func readStorageVersion(obj any) (schema.GroupResource, string, error) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return schema.GroupResource{}, "", fmt.Errorf("a StorageVersion came as %T", obj)
+	}
+	name := u.GetName()
+	dot := strings.LastIndexByte(name, '.')
+	if dot < 0 {
+		return schema.GroupResource{}, "", fmt.Errorf("a StorageVersion with the name %q, which is not group.resource", name)
+	}
+	resource := schema.GroupResource{Group: name[:dot], Resource: name[dot+1:]}
+	if resource.Group == "core" {
+		resource.Group = ""
+	}
+	// What cannot be read is no agreement.
+	version, _, _ := unstructured.NestedString(u.Object, "status", "commonEncodingVersion")
+	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+	for _, c := range conditions {
+		if condition, ok := c.(map[string]any); ok && condition["type"] == "AllEncodingVersionsEqual" && condition["status"] == "False" {
+			version = ""
+		}
+	}
+	return resource, version, nil
+}

@@ -1,0 +1,213 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+const storageVersionsPath = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
+
+// storageVersion is what API servers say together about a resource.
+func storageVersion(name, common string) string {
+	status := `{"conditions":[{"type":"AllEncodingVersionsEqual","status":"False"}]}`
+	if common != "" {
+		status = fmt.Sprintf(`{"commonEncodingVersion":%q,"conditions":[{"type":"AllEncodingVersionsEqual","status":"True"}]}`, common)
+	}
+	return storageVersionStatus(name, status)
+}
+
+func storageVersionStatus(name, status string) string {
+	return fmt.Sprintf(`{"kind":"StorageVersion","apiVersion":"internal.apiserver.k8s.io/v1alpha1","metadata":{"name":%q,"resourceVersion":"1"},"spec":{},"status":%s}`, name, status)
+}
+
+// storageVersionsHeard is what StorageVersions told.
+type storageVersionsHeard struct {
+	mu   sync.Mutex
+	told []string
+}
+
+func (h *storageVersionsHeard) tell(format string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.told = append(h.told, fmt.Sprintf(format, args...))
+}
+
+// expect holds what was told since the last call against what should have been, in any order.
+func (h *storageVersionsHeard) expect(t *testing.T, when string, want ...string) {
+	t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	slices.Sort(h.told)
+	if diff := cmp.Diff(want, h.told); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", when, diff)
+	}
+	h.told = nil
+}
+
+func runStorageVersions(t *testing.T, f *fakeAPI, log *slog.Logger) *storageVersionsHeard {
+	t.Helper()
+	heard := &storageVersionsHeard{}
+	s, err := NewStorageVersions(f.config(),
+		func(gr schema.GroupResource, disagree bool) { heard.tell("%s disagree %v", gr, disagree) },
+		func(gr schema.GroupResource) { heard.tell("%s rewritten", gr) }, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { s.Run(ctx) })
+	t.Cleanup(func() {
+		stop()
+		running.Wait()
+	})
+	synctest.Wait()
+	return heard
+}
+
+func TestStorageVersions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeAPI()
+		c := &fakeCollection{kind: "StorageVersionList", objects: []string{
+			storageVersion("core.configmaps", "v1"),
+			storageVersion("apps.deployments", ""),
+			storageVersionStatus("networking.k8s.io.ingresses", `{}`),
+			storageVersionStatus("batch.jobs", `{"commonEncodingVersion":"batch/v1","conditions":[{"type":"Other","status":"False"},{"type":"AllEncodingVersionsEqual","status":"False"}]}`),
+			storageVersionStatus("batch.cronjobs", `{"commonEncodingVersion":"batch/v1","conditions":[{"type":"Other","status":"False"}]}`),
+		}}
+		f.collections[storageVersionsPath] = c
+		heard := runStorageVersions(t, f, discardLog())
+		heard.expect(t, "the first list", "deployments.apps disagree true", "ingresses.networking.k8s.io disagree true", "jobs.batch disagree true")
+
+		for _, step := range []struct {
+			name, event, object string
+			want                []string
+		}{
+			{"nothing new", "MODIFIED", storageVersion("core.configmaps", "v1"), nil},
+			{"still disagreement", "MODIFIED", storageVersion("apps.deployments", ""), nil},
+			{"agreement", "MODIFIED", storageVersion("apps.deployments", "apps/v1"), []string{"deployments.apps disagree false"}},
+			{"another version without a disagreement", "MODIFIED", storageVersion("core.configmaps", "v2"), []string{"configmaps rewritten"}},
+			{"disagreement", "MODIFIED", storageVersion("core.configmaps", ""), []string{"configmaps disagree true"}},
+			{"a disagreement goes", "DELETED", storageVersion("core.configmaps", ""), []string{"configmaps disagree false"}},
+			{"a new agreement", "ADDED", storageVersion("core.configmaps", "v1"), nil},
+			{"an agreement goes", "DELETED", storageVersion("core.configmaps", "v1"), nil},
+			{"a new disagreement", "ADDED", storageVersion("core.configmaps", ""), []string{"configmaps disagree true"}},
+		} {
+			f.event(storageVersionsPath, step.event, step.object)
+			heard.expect(t, step.name, step.want...)
+		}
+
+		// While the stream is away nothing changes; then the list is held against what there was.
+		f.answer(http.StatusForbidden, "watch "+storageVersionsPath)
+		f.answer(http.StatusForbidden, "list "+storageVersionsPath)
+		f.cut(storageVersionsPath)
+		time.Sleep(time.Hour)
+		heard.expect(t, "the stream is away")
+		f.mu.Lock()
+		c.objects = []string{
+			storageVersion("apps.deployments", "apps/v2"),              // another version
+			storageVersion("networking.k8s.io.ingresses", ""),          // as before
+			storageVersion("core.configmaps", "v1"),                    // agreed
+			storageVersion("core.pods", ""),                            // new
+			storageVersion("batch.cronjobs", "batch/v1"),               // as before
+			storageVersion("internal.apiserver.k8s.io.things", "v1/a"), // of no interest
+		} // batch.jobs went
+		f.mu.Unlock()
+		f.answer(0, "watch "+storageVersionsPath, "list "+storageVersionsPath)
+		time.Sleep(2 * refusedRetry)
+		heard.expect(t, "the stream is back", "configmaps disagree false", "deployments.apps rewritten", "jobs.batch disagree false", "pods disagree true")
+
+		// An upstream that does not serve them any more has nothing to say.
+		f.answer(http.StatusNotFound, "watch "+storageVersionsPath, "list "+storageVersionsPath)
+		f.cut(storageVersionsPath)
+		time.Sleep(time.Hour)
+		heard.expect(t, "not served", "ingresses.networking.k8s.io disagree false", "pods disagree false")
+	})
+}
+
+// TestStorageVersionsNotServed: most upstreams have none, and need not hear of it.
+func TestStorageVersionsNotServed(t *testing.T) {
+	for status, lines := range map[int]int{http.StatusNotFound: 0, http.StatusForbidden: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFakeAPI()
+			f.collections[storageVersionsPath] = &fakeCollection{kind: "StorageVersionList"}
+			f.answer(status, "list "+storageVersionsPath, "watch "+storageVersionsPath)
+			var logged logBuffer
+			heard := runStorageVersions(t, f, slog.New(slog.NewTextHandler(&logged, nil)))
+			time.Sleep(time.Hour)
+			heard.expect(t, "not there")
+			if got := strings.Count(logged.String(), "\n"); got != lines {
+				t.Errorf("%d: want %d lines, got:\n%s", status, lines, logged.String())
+			}
+			if got := f.asked("list " + storageVersionsPath); got > 21 {
+				t.Errorf("asked %d times in an hour", got)
+			}
+		})
+	}
+}
+
+// TestCatalogTellsWhatIsRewritten: another storage version hash is noticed, also when the catalog
+// was told to forget in between.
+func TestCatalogTellsWhatIsRewritten(t *testing.T) {
+	var got []string
+	c := &Catalog{
+		rewritten: func(gr schema.GroupResource) { got = append(got, gr.String()) },
+		discovery: &hashes{},
+		log:       discardLog(),
+		known:     map[schema.GroupVersion]*discovered{},
+		hashes:    map[schema.GroupVersion]map[string]string{},
+	}
+	gv := schema.GroupVersion{Group: "apps", Version: "v1"}
+	for _, step := range []struct {
+		name string
+		says hashes
+		want []string
+	}{
+		{"the first answer", hashes{"deployments": "a", "statefulsets": "b"}, nil},
+		{"the same", hashes{"deployments": "a", "statefulsets": "b", "deployments/status": "x"}, nil},
+		{"another", hashes{"deployments": "c", "statefulsets": "b", "deployments/status": "y"}, []string{"deployments.apps"}},
+		{"one less", hashes{"deployments": "c"}, nil},
+		{"one more", hashes{"deployments": "c", "statefulsets": "d"}, nil},
+		{"none", hashes{"deployments": "", "statefulsets": "d"}, []string{"deployments.apps"}},
+	} {
+		got = nil
+		c.discovery = &step.says
+		c.Forget("apps")
+		c.read(gv)
+		if diff := cmp.Diff(step.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", step.name, diff)
+		}
+	}
+}
+
+// hashes is a discovery that knows storage version hashes.
+type hashes map[string]string
+
+func (h *hashes) ServerResourcesForGroupVersion(gv string) (*metav1.APIResourceList, error) {
+	list := &metav1.APIResourceList{GroupVersion: gv}
+	for name, hash := range *h {
+		list.APIResources = append(list.APIResources, metav1.APIResource{Name: name, StorageVersionHash: hash, Verbs: []string{"list", "watch"}})
+	}
+	return list, nil
+}
+
+func (h *hashes) ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
+	return nil, nil, nil
+}
+
+func (h *hashes) ServerPreferredResources() ([]*metav1.APIResourceList, error) { return nil, nil }
+
+func (h *hashes) ServerPreferredNamespacedResources() ([]*metav1.APIResourceList, error) {
+	return nil, nil
+}

@@ -6,16 +6,18 @@ ONCE         ?=
 FUZZTIME     ?= 20s
 TEST_TIMEOUT ?= 20m
 BENCH        ?= .
+VERSIONS     ?= 1.32.13 1.34.4 1.36.3
+DURATION     ?= 60s
 
 GO            := go
 FUZZ_PACKAGES := ./policy ./proxy ./snapshot
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help build test bench demo lint fuzz controlplane tools fmt clean FORCE
+.PHONY: help build test test-versions bench bench-upstream demo lint fuzz controlplane tools fmt clean FORCE
 
 help: ## Say what there is to make
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: bin/listproxy ## Build bin/listproxy
 
@@ -23,9 +25,26 @@ test: tools ## Vet, and run all tests with the race detector, against a real kub
 	$(GO) vet ./...
 	$(GO) test -race -timeout $(TEST_TIMEOUT) ./...
 
+# Each version twice: the second time states are loaded page by page.
+test-versions: ## Run the differential test against older kube-apiservers too (VERSIONS, DURATION=60s)
+	@mkdir -p bin; summary=; failed=0; \
+	for version in $(VERSIONS); do for lists in true false; do \
+		log=bin/test-versions-$$version-watchlist-$$lists.log; \
+		echo "kube-apiserver $$version, WatchList=$$lists (in full: $$log)"; \
+		if LISTPROXY_TEST_KUBERNETES=$$version $(GO) test -count 1 -timeout $(TEST_TIMEOUT) -v ./test/differential \
+			-differential.duration $(DURATION) -differential.watchlist=$$lists >$$log 2>&1; \
+		then result=passed; else result=FAILED; failed=1; fi; \
+		grep -A1 'differential_test.go:' $$log | sed 's/; the others.*//; s/^ */  /'; \
+		grep -E '^ *--- FAIL|^panic:|differences: map.[^]]' $$log; \
+		summary="$$summary  $$version WatchList=$$lists $$result\n"; \
+	done; done; printf "\nkube-apiserver\n$$summary"; exit $$failed
+
 bench: ## Run the Go benchmarks (BENCH=regexp)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem \
-		$$(git grep -lE --untracked '^func Benchmark' -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+		$$(git grep -lE --untracked '^func Benchmark' -- '*_test.go' ':!test' | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+
+bench-upstream: tools ## Measure probes and freshness with a real kube-apiserver (BENCH=regexp)
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime 20x -timeout 60m ./test/bench
 
 demo: bin/demo ## See it work on a real kube-apiserver (PODS=3000; ONCE=1 ends by itself)
 	@exec bin/demo --pods $(PODS) $(if $(ONCE),--once)

@@ -99,6 +99,12 @@ func (cp *ControlPlane) ResumeAPIServer() error {
 	return cp.withAPIServer(func(p *process) error { return p.signal(syscall.SIGCONT) })
 }
 
+// APIServerPID is the process ID of the API server; another one after each restart.
+func (cp *ControlPlane) APIServerPID() (pid int, err error) {
+	err = cp.withAPIServer(func(p *process) error { pid = p.cmd.Process.Pid; return nil })
+	return pid, err
+}
+
 // withAPIServer calls f with the API server's process, which is alive.
 func (cp *ControlPlane) withAPIServer(f func(*process) error) error {
 	cp.mu.Lock()

@@ -16,7 +16,14 @@ const (
 	modulePath = "github.com/listproxy/listproxy"
 	toolsDir   = "test/controlplane/tools"
 	binDir     = "bin"
+	// olderTools are the modules beside toolsDir that pin only an older kube-apiserver.
+	olderTools = toolsDir + "-*"
+	kubernetes = "k8s.io/kubernetes"
 )
+
+// VersionEnv names the environment variable that chooses the version of kube-apiserver where
+// [Options].Version does not, as in LISTPROXY_TEST_KUBERNETES=1.32.13.
+const VersionEnv = "LISTPROXY_TEST_KUBERNETES"
 
 // Paths says where the binaries of the control plane are.
 type Paths struct {
@@ -32,9 +39,14 @@ type tool struct{ name, pkg, module string }
 func tools() []tool {
 	return []tool{
 		{name: "etcd", pkg: "go.etcd.io/etcd/server/v3", module: "go.etcd.io/etcd/server/v3"},
-		{name: "kube-apiserver", pkg: "k8s.io/kubernetes/cmd/kube-apiserver", module: "k8s.io/kubernetes"},
-		{name: "kubectl", pkg: "k8s.io/kubernetes/cmd/kubectl", module: "k8s.io/kubernetes"},
+		{name: "kube-apiserver", pkg: kubernetes + "/cmd/kube-apiserver", module: kubernetes},
+		{name: "kubectl", pkg: kubernetes + "/cmd/kubectl", module: kubernetes},
 	}
+}
+
+// olderAPIServer is the one tool of a module that pins an older version.
+func olderAPIServer(version string) tool {
+	return tool{name: "kube-apiserver-" + version, pkg: kubernetes + "/cmd/kube-apiserver", module: kubernetes}
 }
 
 // Binaries makes sure that etcd, kube-apiserver and kubectl are in bin/ of the repository that
@@ -48,39 +60,101 @@ func Binaries(ctx context.Context, log func(string)) (Paths, error) {
 		return Paths{}, err
 	}
 	bin := filepath.Join(root, binDir)
-	paths := Paths{
+	return Paths{
 		Etcd:          filepath.Join(bin, "etcd"),
 		KubeAPIServer: filepath.Join(bin, "kube-apiserver"),
 		Kubectl:       filepath.Join(bin, "kubectl"),
+	}, provide(ctx, log, filepath.Join(root, filepath.FromSlash(toolsDir)), bin, tools())
+}
+
+// binariesOf is [Binaries] with the kube-apiserver of a version, as "1.32.13", that a module
+// beside tools/ pins; etcd and kubectl stay the same. It returns the version that the paths have.
+func binariesOf(ctx context.Context, log func(string), version string) (Paths, string, error) {
+	root, err := repoRoot()
+	if err != nil {
+		return Paths{}, "", err
 	}
-	module := filepath.Join(root, filepath.FromSlash(toolsDir))
+	newest := filepath.Join(root, filepath.FromSlash(toolsDir))
+	module, version, err := choose(newest, filepath.Join(root, filepath.FromSlash(olderTools)), version)
+	if err != nil {
+		return Paths{}, "", err
+	}
+	paths, err := Binaries(ctx, log)
+	if err != nil || module == newest {
+		return paths, version, err
+	}
+	bin, older := filepath.Join(root, binDir), olderAPIServer(version)
+	paths.KubeAPIServer = filepath.Join(bin, older.name)
+	return paths, version, provide(ctx, log, module, bin, []tool{older})
+}
+
+// choose returns the module that pins a version of Kubernetes: newest, which is also what no
+// version at all means, or one of those that match the pattern older.
+func choose(newest, older, version string) (module, pinned string, err error) {
+	modules, err := filepath.Glob(older)
+	if err != nil {
+		return "", "", fmt.Errorf("look for modules of older versions: %w", err)
+	}
+	var known []string
+	for _, module := range append([]string{newest}, modules...) {
+		pinned, err := pinnedVersion(module)
+		if err != nil {
+			return "", "", err
+		}
+		if version == "" || version == pinned {
+			return module, pinned, nil
+		}
+		known = append(known, pinned)
+	}
+	return "", "", fmt.Errorf("no module pins kube-apiserver %s: choose one of %s, or add a module beside %s",
+		version, strings.Join(known, ", "), toolsDir)
+}
+
+// pinnedVersion reads the version of Kubernetes, without the v, from the go.mod of a module.
+func pinnedVersion(module string) (string, error) {
+	mod, err := os.ReadFile(filepath.Join(module, "go.mod")) // #nosec G304 -- a module of the repository
+	if err != nil {
+		return "", fmt.Errorf("read which version of Kubernetes is pinned: %w", err)
+	}
+	for line := range strings.Lines(string(mod)) {
+		words := strings.Fields(strings.TrimPrefix(line, "require "))
+		if len(words) >= 2 && words[0] == kubernetes {
+			return strings.TrimPrefix(words[1], "v"), nil
+		}
+	}
+	return "", fmt.Errorf("%s/go.mod does not require %s", module, kubernetes)
+}
+
+// provide makes sure that tools that a module pins are in bin, and builds what is missing or
+// was built from another recipe.
+func provide(ctx context.Context, log func(string), module, bin string, tools []tool) error {
 	want, err := recipeHash(module)
 	if err != nil {
-		return Paths{}, err
+		return err
 	}
-	if len(stale(bin, want)) == 0 {
-		return paths, nil
+	if len(stale(bin, want, tools)) == 0 {
+		return nil
 	}
 	if err := os.MkdirAll(bin, 0o750); err != nil {
-		return Paths{}, fmt.Errorf("make the folder for binaries: %w", err)
+		return fmt.Errorf("make the folder for binaries: %w", err)
 	}
 	lock, err := waitLock(ctx, filepath.Join(bin, ".lock"), func() {
 		log("waiting for another process that builds the control plane")
 	})
 	if err != nil {
-		return Paths{}, err
+		return err
 	}
 	defer lock.unlock()
 	// What another process built while this one waited needs no second build.
-	for _, t := range stale(bin, want) {
+	for _, t := range stale(bin, want, tools) {
 		if err := build(ctx, log, module, bin, t); err != nil {
-			return Paths{}, err
+			return err
 		}
 		if err := os.WriteFile(stampFile(bin, t), []byte(want), 0o600); err != nil {
-			return Paths{}, fmt.Errorf("remember what %s was built from: %w", t.name, err)
+			return fmt.Errorf("remember what %s was built from: %w", t.name, err)
 		}
 	}
-	return paths, nil
+	return nil
 }
 
 // repoRoot walks up from the working directory to the go.mod of this repository's module.
@@ -105,10 +179,10 @@ func repoRoot() (string, error) {
 	}
 }
 
-// stale returns the tools whose binary is missing or was not built from the recipe want.
-func stale(bin, want string) []tool {
+// stale returns those of the tools whose binary is missing or was not built from the recipe want.
+func stale(bin, want string, tools []tool) []tool {
 	var out []tool
-	for _, t := range tools() {
+	for _, t := range tools {
 		info, err := os.Stat(filepath.Join(bin, t.name))
 		stamp, _ := os.ReadFile(stampFile(bin, t))
 		if err != nil || !info.Mode().IsRegular() || strings.TrimSpace(string(stamp)) != want {

@@ -22,7 +22,7 @@ func TestStale(t *testing.T) {
 	}
 	names := func() []string {
 		var out []string
-		for _, tool := range stale(bin, "recipe") {
+		for _, tool := range stale(bin, "recipe", tools()) {
 			out = append(out, tool.name)
 		}
 		return out
@@ -44,6 +44,40 @@ func TestStale(t *testing.T) {
 	check("all good")
 	write(".kubectl.stamp", "older recipe")
 	check("the pinned versions changed", "kubectl")
+}
+
+func TestChoose(t *testing.T) {
+	root := t.TempDir()
+	for folder, mod := range map[string]string{
+		"tools":      "module tools\n\nrequire (\n\tk8s.io/kubectl v0.0.0 // indirect\n\tk8s.io/kubernetes v1.36.3 // indirect\n)\n",
+		"tools-1.34": "module older\n\nrequire k8s.io/kubernetes v1.34.4\n",
+		"tools-1.32": "module oldest\n\nrequire (\n\tk8s.io/kubernetes v1.32.13\n)\n",
+	} {
+		if err := os.MkdirAll(filepath.Join(root, folder), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, folder, "go.mod"), []byte(mod), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for version, want := range map[string][2]string{
+		"":        {"tools", "1.36.3"},
+		"1.36.3":  {"tools", "1.36.3"},
+		"1.34.4":  {"tools-1.34", "1.34.4"},
+		"1.32.13": {"tools-1.32", "1.32.13"},
+	} {
+		module, pinned, err := choose(filepath.Join(root, "tools"), filepath.Join(root, "tools-*"), version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, [2]string{filepath.Base(module), pinned}); diff != "" {
+			t.Errorf("%q: %s", version, diff)
+		}
+	}
+	_, _, err := choose(filepath.Join(root, "tools"), filepath.Join(root, "tools-*"), "1.32")
+	if err == nil || !strings.Contains(err.Error(), "1.36.3, 1.32.13, 1.34.4") {
+		t.Errorf("a version that no module pins: %v", err)
+	}
 }
 
 func TestRecipeChangesWithTheModule(t *testing.T) {

@@ -19,7 +19,7 @@ const progressEvery = 5 * time.Second
 func build(ctx context.Context, log func(string), module, bin string, t tool) error {
 	version, err := goCommand(ctx, module, "list", "-m", "-f", "{{.Version}}", t.module)
 	if err != nil {
-		return fmt.Errorf("read the version of %s from %s/go.mod: %w", t.module, toolsDir, err)
+		return fmt.Errorf("read the version of %s from %s/go.mod: %w", t.module, module, err)
 	}
 	version = strings.TrimSpace(version)
 	what := fmt.Sprintf("building %s %s", t.name, version)

@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,10 @@ type Options struct {
 	// EtcdArgs and APIServerArgs follow the usual arguments of the two programs. Of a flag
 	// given twice the last one counts, except for lists (feature gates), which add up.
 	EtcdArgs, APIServerArgs []string
+	// Version of kube-apiserver, as "1.32.13"; a module beside tools/ must pin it. It is built
+	// when it is first asked for. Default: what the environment's [VersionEnv] says, else what
+	// tools/ pins.
+	Version string
 	// Log receives a line now and then: what is built, what is started. Default: nothing. It
 	// may be called from another goroutine.
 	Log func(string)
@@ -37,6 +42,7 @@ type Options struct {
 type ControlPlane struct {
 	options     Options
 	paths       Paths
+	version     string
 	dir         string
 	credentials *credentials
 	etcdClient  *http.Client
@@ -59,13 +65,14 @@ func Start(ctx context.Context, options Options) (*ControlPlane, error) {
 	if options.Log == nil {
 		options.Log = func(string) {}
 	}
-	paths, err := Binaries(ctx, options.Log)
+	paths, version, err := binariesOf(ctx, options.Log, cmp.Or(options.Version, os.Getenv(VersionEnv)))
 	if err != nil {
 		return nil, fmt.Errorf("control plane: %w", err)
 	}
 	cp := &ControlPlane{
 		options: options,
 		paths:   paths,
+		version: version,
 		// No proxy from the environment, and no connection kept over a restart.
 		etcdClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
 	}
@@ -141,6 +148,9 @@ func (cp *ControlPlane) Dir() string { return cp.dir }
 
 // Binaries says where the programs are that this control plane runs.
 func (cp *ControlPlane) Binaries() Paths { return cp.paths }
+
+// Version is the version of the API server that runs, as "1.36.3".
+func (cp *ControlPlane) Version() string { return cp.version }
 
 // makeDir returns an empty directory, absolute. It refuses one that holds anything, because it
 // will be removed.

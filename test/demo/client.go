@@ -13,6 +13,13 @@ import (
 	"k8s.io/client-go/rest"
 )
 
+const (
+	jsonType = "application/json"
+	// typedClients and metadataClients are what client-go's clients accept.
+	typedClients    = "application/vnd.kubernetes.protobuf,application/json"
+	metadataClients = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+)
+
 // client asks one server as one user.
 type client struct {
 	http *http.Client
@@ -50,13 +57,18 @@ type answer struct {
 	took        time.Duration // from sending the request to the last byte
 }
 
-// get asks for a path, for gzip or for plain bytes.
-func (c client) get(ctx context.Context, path string, zipped bool) (answer, error) {
+// get asks for a path, in JSON.
+func (c client) get(ctx context.Context, path string) (answer, error) {
+	return c.getAs(ctx, jsonType, path, false)
+}
+
+// getAs asks for a path in a form, for gzip or for plain bytes.
+func (c client) getAs(ctx context.Context, accept, path string, zipped bool) (answer, error) {
 	encoding := "identity"
 	if zipped {
 		encoding = "gzip"
 	}
-	a, err := c.do(ctx, http.MethodGet, path, nil, http.Header{"Accept-Encoding": {encoding}})
+	a, err := c.do(ctx, http.MethodGet, path, nil, http.Header{"Accept": {accept}, "Accept-Encoding": {encoding}})
 	if err != nil || !zipped {
 		return a, err
 	}
@@ -112,6 +124,8 @@ func (c client) open(ctx context.Context, method, path string, body []byte, head
 		return nil, fmt.Errorf("make a request: %w", err)
 	}
 	req.Header = header
-	req.Header.Set("Accept", "application/json")
+	if req.Header.Get("Accept") == "" {
+		req.Header.Set("Accept", jsonType)
+	}
 	return c.http.Do(req)
 }

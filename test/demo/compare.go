@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 const (
@@ -28,9 +30,10 @@ type question struct {
 	who    pair
 	path   string
 	query  string
-	limit  int  // of a page; the walk goes on to the last one
-	zipped bool // ask for gzip
-	memory bool // listproxy can answer it from memory
+	accept string // a media type; JSON if empty
+	limit  int    // of a page; the walk goes on to the last one
+	zipped bool   // ask for gzip
+	memory bool   // listproxy can answer it from memory
 	// name, if given, is of an object that must be in the list.
 	name string
 }
@@ -43,10 +46,18 @@ type reply struct {
 	items    int
 }
 
-// page is what is read of a list to go on with the next.
-type page struct {
-	Metadata metav1.ListMeta `json:"metadata"`
-	Items    []struct{}      `json:"items"`
+// readPage reads a list, of whatever and in either encoding, as one of metadata.
+func readPage(body []byte) (metav1.PartialObjectMetadataList, error) {
+	var list metav1.PartialObjectMetadataList
+	message, isProtobuf := bytes.CutPrefix(body, []byte("k8s\x00"))
+	if !isProtobuf {
+		return list, json.Unmarshal(body, &list)
+	}
+	var envelope runtime.Unknown
+	if err := envelope.Unmarshal(message); err != nil {
+		return list, err
+	}
+	return list, list.Unmarshal(envelope.Raw)
 }
 
 // ask asks one server, and follows continue tokens to the end.
@@ -57,22 +68,22 @@ func (q question) ask(ctx context.Context, c client) (reply, error) {
 		query += "&limit=" + strconv.Itoa(q.limit)
 	}
 	for {
-		a, err := c.get(ctx, q.path+"?"+query, q.zipped)
+		a, err := c.getAs(ctx, cmp.Or(q.accept, jsonType), q.path+"?"+query, q.zipped)
 		if err != nil {
 			return r, err
 		}
 		r.pages = append(r.pages, a)
 		r.took += a.took
-		var p page
-		if err := json.Unmarshal(a.body, &p); err != nil {
+		p, err := readPage(a.body)
+		if err != nil {
 			return r, fmt.Errorf("GET %s: %w", q.path, err)
 		}
-		r.revision = p.Metadata.ResourceVersion
+		r.revision = p.ResourceVersion
 		r.items += len(p.Items)
-		if p.Metadata.Continue == "" {
+		if p.Continue == "" {
 			return r, nil
 		}
-		query = fmt.Sprintf("limit=%d&continue=%s", q.limit, url.QueryEscape(p.Metadata.Continue))
+		query = fmt.Sprintf("limit=%d&continue=%s", q.limit, url.QueryEscape(p.Continue))
 	}
 }
 

@@ -44,7 +44,7 @@ func (s *scene) state(ctx context.Context) (state, error) {
 	if err := q.settle(ctx); err != nil {
 		return state{}, err
 	}
-	a, err := s.admin.proxied.get(ctx, pods+"?resourceVersion=0", false)
+	a, err := s.admin.proxied.get(ctx, pods+"?resourceVersion=0")
 	if err != nil {
 		return state{}, err
 	}
@@ -66,13 +66,16 @@ func (s *scene) readings(revision string) []question {
 	return []question{
 		{what: "all pods, any version", who: s.admin, path: pods, query: anyVersion, memory: true},
 		{what: "the same, gzip", who: s.admin, path: pods, query: anyVersion, zipped: true, memory: true},
+		{what: "the same, protobuf", who: s.admin, path: pods, query: anyVersion, accept: typedClients, memory: true},
+		{what: "the same, metadata only", who: s.admin, path: pods, query: anyVersion, accept: metadataClients, memory: true},
 		{what: "one namespace, any version", who: s.admin, path: podsIn("shop"), query: anyVersion, memory: true},
 		{what: "all pods, 500 a page", who: s.admin, path: pods, query: exact, limit: pageSize, memory: true},
+		{what: "all pods, by label", who: s.admin, path: pods, query: anyVersion + "&labelSelector=tier%3Dcache", memory: true},
+		{what: "all pods of a node", who: s.admin, path: pods, query: anyVersion + "&fieldSelector=spec.nodeName%3Dnode-0001", memory: true},
 		{what: "custom resources, any version", who: s.admin, path: databases, query: anyVersion, memory: true},
 		{what: "alice, her namespace", who: s.alice, path: podsIn("team-a"), query: anyVersion, memory: true},
 		{what: "alice, all pods (she may not)", who: s.alice, path: pods, query: anyVersion},
 		{what: "one namespace, most recent", who: s.admin, path: podsIn("shop"), query: ""},
-		{what: "all pods, by label", who: s.admin, path: pods, query: anyVersion + "&labelSelector=tier%3Dcache"},
 	}
 }
 

@@ -43,7 +43,7 @@ func prepare(ctx context.Context, cp *controlplane.ControlPlane) error {
 		return err
 	}
 	for {
-		a, err := admin.get(ctx, databases, false)
+		a, err := admin.get(ctx, databases)
 		if err != nil || a.code == http.StatusOK {
 			return err
 		}

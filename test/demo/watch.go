@@ -62,7 +62,7 @@ func (s *scene) writeAndWatch(ctx context.Context, r *report) (written, error) {
 	if err := json.Unmarshal(second.body, &pod); err != nil {
 		return written{}, fmt.Errorf("decode the pod: %w", err)
 	}
-	stored, err := s.admin.direct.get(ctx, podsIn(namespace)+"/"+pod.Name, false)
+	stored, err := s.admin.direct.get(ctx, podsIn(namespace)+"/"+pod.Name)
 	if err != nil {
 		return written{}, err
 	}
@@ -79,12 +79,15 @@ func (s *scene) writeAndWatch(ctx context.Context, r *report) (written, error) {
 
 // newest returns the revision of kube-apiserver's newest list of a namespace.
 func (s *scene) newest(ctx context.Context, namespace string) string {
-	a, err := s.admin.direct.get(ctx, podsIn(namespace)+"?limit=1", false)
-	var p page
-	if err != nil || json.Unmarshal(a.body, &p) != nil {
+	a, err := s.admin.direct.get(ctx, podsIn(namespace)+"?limit=1")
+	if err != nil {
 		return "0" // the watch then begins with all there is, and is seen to differ
 	}
-	return p.Metadata.ResourceVersion
+	p, err := readPage(a.body)
+	if err != nil {
+		return "0" // as above
+	}
+	return p.ResourceVersion
 }
 
 func greeting(name string) *corev1.Pod {

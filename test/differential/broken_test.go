@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -36,8 +38,9 @@ func feedHop(t *testing.T) *hop.Hop {
 	return h
 }
 
-// notices compares until there is a difference, and demands one of a kind.
-func notices(t *testing.T, side *differential.Side, options differential.Options, kind differential.Kind) {
+// notices compares until there is a difference, and demands one of the kinds; of any if none is
+// given.
+func notices(t *testing.T, side *differential.Side, options differential.Options, kinds ...differential.Kind) {
 	t.Helper()
 	report := differential.NewReport()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -50,7 +53,8 @@ func notices(t *testing.T, side *differential.Side, options differential.Options
 		}
 	}()
 	differential.NewComparator(cluster, side, report, options).Run(ctx, *seed, 3)
-	if report.Kinds()[kind] == 0 {
+	found := report.Kinds()
+	if len(kinds) == 0 && len(found) == 0 || len(kinds) > 0 && !slices.ContainsFunc(kinds, func(kind differential.Kind) bool { return found[kind] > 0 }) {
 		t.Errorf("the comparison did not notice: %v", report)
 	}
 	t.Logf("noticed after %d comparisons", report.Comparisons())
@@ -115,7 +119,86 @@ func TestNoticesOtherNamespace(t *testing.T) {
 		return false
 	})
 	churn(t, 20)
-	notices(t, differential.NewSide("listproxy", front.URL(), front.CA()), onlyConfigMaps, differential.Body)
+	notices(t, differential.NewSide("listproxy", front.URL(), front.CA()), onlyConfigMaps)
+}
+
+// TestNoticesSelectors: a front that selects by something else than what is asked for.
+func TestNoticesSelectors(t *testing.T) {
+	t.Parallel()
+	churn(t, 20)
+	swapped := strings.NewReplacer("web", "db", "db", "web")
+	without := func(name string) func(url.Values) {
+		return func(query url.Values) { query.Del(name) }
+	}
+	for name, test := range map[string]struct {
+		selector differential.Selector
+		change   func(url.Values)
+	}{
+		"labels-swapped": {differential.Labels, func(query url.Values) {
+			query.Set("labelSelector", swapped.Replace(query.Get("labelSelector")))
+		}},
+		"labels-ignored":   {differential.Labels, without("labelSelector")},
+		"metadata-ignored": {differential.Metadata, without("fieldSelector")},
+		"fields-ignored":   {differential.Fields, without("fieldSelector")},
+		"fields-negated": {differential.Fields, func(query url.Values) {
+			query.Set("fieldSelector", strings.ReplaceAll(query.Get("fieldSelector"), "!=", "="))
+		}},
+		"half-ignored": {differential.Both, without("labelSelector")},
+		"not-repeated": {differential.Labels, func(query url.Values) {
+			if query.Get("continue") != "" {
+				query.Del("labelSelector")
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			noticesFront(t, []string{"pods", "gadgets"}, func(c differential.Class) bool { return c.Selector == test.selector }, func(r *http.Request) {
+				query := r.URL.Query()
+				test.change(query)
+				r.URL.RawQuery = query.Encode()
+			})
+		})
+	}
+}
+
+// TestNoticesRepresentation: a front that asks for the whole where the metadata are wanted, and the
+// other way round; only the bytes tell. And one that gives JSON for protobuf.
+func TestNoticesRepresentation(t *testing.T) {
+	t.Parallel()
+	churn(t, 20)
+	for name, test := range map[string]struct {
+		asked differential.Representation
+		given string
+	}{
+		"whole-for-metadata":    {differential.MetadataJSON, "application/json"},
+		"metadata-for-whole":    {differential.JSON, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"},
+		"protobuf-for-metadata": {differential.MetadataProtobuf, "application/vnd.kubernetes.protobuf"},
+		"json-for-protobuf":     {differential.Protobuf, "application/json"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			noticesFront(t, []string{"pods"}, func(c differential.Class) bool { return c.Representation == test.asked }, func(r *http.Request) {
+				r.Header.Set("Accept", test.given)
+			})
+		})
+	}
+}
+
+// noticesFront puts a hop in front of listproxy that changes requests, and demands that a comparison
+// of some classes notices, by whatever it sees first.
+func noticesFront(t *testing.T, resources []string, only func(differential.Class) bool, change func(*http.Request)) {
+	t.Helper()
+	front, err := hop.Start(healthy.URL(), healthy.CA())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(front.Close)
+	front.OnRequest(func(_ http.ResponseWriter, r *http.Request) bool {
+		change(r)
+		return false
+	})
+	options := differential.Options{Bound: patience, Resources: resources, Only: only}
+	notices(t, differential.NewSide("listproxy", front.URL(), front.CA()), options)
 }
 
 // freezer holds back the lines of all watches, and nothing else.

@@ -59,13 +59,16 @@ func (c *Cluster) change(ctx context.Context, rng *rand.Rand) {
 	switch pick := rng.IntN(100); {
 	case pick < 50:
 		patch, subresource := r.patch(rng)
+		if subresource == "" {
+			patch = label(rng, patch)
+		}
 		if c.write(ctx, r, http.MethodPatch, namespace, name, subresource, patch) == http.StatusNotFound {
-			c.write(ctx, r, http.MethodPost, namespace, name, "", r.build(rng))
+			c.write(ctx, r, http.MethodPost, namespace, name, "", label(rng, r.build(rng)))
 		}
 	case pick < 70:
-		c.write(ctx, r, http.MethodPost, namespace, name, "", r.build(rng))
+		c.write(ctx, r, http.MethodPost, namespace, name, "", label(rng, r.build(rng)))
 	case pick < 80 && (r.Resource == "configmaps" || r.Resource == "secrets"):
-		c.write(ctx, r, http.MethodPut, namespace, name, "", r.build(rng))
+		c.write(ctx, r, http.MethodPut, namespace, name, "", label(rng, r.build(rng)))
 	case pick < 99:
 		c.Delete(ctx, r, namespace, name, rng.IntN(4) > 0)
 	case r.Namespaced && r.Resource != "secrets":

@@ -45,9 +45,8 @@ func NewCluster(ctx context.Context, plane *controlplane.ControlPlane, seed uint
 		}
 	}
 	for _, namespace := range c.Namespaces {
-		body := object{"metadata": object{"name": namespace}}
-		if code, _, err := c.send(ctx, http.MethodPost, "/api/v1/namespaces", body); err != nil || code != http.StatusCreated && code != http.StatusConflict {
-			return nil, fmt.Errorf("creating namespace %s: %d, %w", namespace, code, err)
+		if err := c.CreateNamespace(ctx, namespace); err != nil {
+			return nil, err
 		}
 	}
 	for _, r := range c.Resources {
@@ -56,6 +55,15 @@ func NewCluster(ctx context.Context, plane *controlplane.ControlPlane, seed uint
 		}
 	}
 	return c, c.fill(ctx, seed)
+}
+
+// CreateNamespace creates a namespace, if it is not there.
+func (c *Cluster) CreateNamespace(ctx context.Context, name string) error {
+	code, _, err := c.send(ctx, http.MethodPost, "/api/v1/namespaces", object{"metadata": object{"name": name}})
+	if err != nil || code != http.StatusCreated && code != http.StatusConflict {
+		return fmt.Errorf("creating namespace %s: %d, %w", name, code, err)
+	}
+	return nil
 }
 
 // await waits until the API server serves a resource.
@@ -88,7 +96,7 @@ func (c *Cluster) fill(ctx context.Context, seed uint64) error {
 					if i%2 == 0 {
 						continue
 					}
-					if code := c.write(ctx, r, http.MethodPost, namespace, name, "", r.build(rng)); code != http.StatusCreated {
+					if code := c.write(ctx, r, http.MethodPost, namespace, name, "", label(rng, r.build(rng))); code != http.StatusCreated {
 						failed <- fmt.Errorf("creating %s %s/%s: %d", r.Resource, namespace, name, code)
 						return
 					}
@@ -137,7 +145,7 @@ func (c *Cluster) Users() []User {
 
 // generator returns a generator of questions about this cluster.
 func (c *Cluster) generator(rng *rand.Rand, o Options) *Generator {
-	g := &Generator{rng: rng, spaces: c.Namespaces, users: c.Users(), ledger: c.Ledger}
+	g := &Generator{rng: rng, spaces: c.Namespaces, users: c.Users(), ledger: c.Ledger, plain: o.PlainOnly}
 	for _, r := range c.Resources {
 		if len(o.Resources) == 0 || slices.Contains(o.Resources, r.Resource) {
 			g.resources = append(g.resources, r)

@@ -10,6 +10,21 @@
 // exactly that revision. Beyond that, a NotOlderThan must not be older than it was asked to be, and
 // an Any must contain every write that is older than [Options].Bound.
 //
+// Two questions are not what they seem. A single key (metadata.name= in one namespace) with a
+// revision and a limit, which elsewhere means exactly that revision, is read from etcd as it is now:
+// it is treated as a MostRecent. And a first page of pods with spec.nodeName= that is not Exact comes
+// from an index in kube-apiserver, and ends without a token where no more of that node follow, while
+// its Exact form has a token as long as there are keys. Such a page may lack the token, if all else
+// is equal and the API server, asked what follows for the node, has nothing ([Report] counts these).
+//
+// # What is to come from memory
+//
+// [Question].Answerable, by Question.memory: JSON, protobuf and PartialObjectMetadata in both, of all
+// that is cached; with any label selector, with metadata.name and metadata.namespace, and, but not
+// for metadata, with the fields of the type. Not: a page with metadata.namespace= across namespaces,
+// which kube-apiserver reads in that namespace and goes on from in the whole resource, the single
+// key above, and whatever is odd.
+//
 // # What may differ
 //
 //   - The continue token of a page that one side took from etcd and the other from a cache: only
@@ -24,7 +39,9 @@
 //
 // [Cluster] is a control plane with resources of many shapes; [Cluster.Churn] changes them all the
 // time and notes each write in a [Ledger]. A [Comparator] makes up requests, walks pages, compares,
-// and tells a [Report]. [Cluster.Freshness] writes to the API server and looks for it through
+// and tells a [Report]. Two thirds of the requests come from a deck, which has a card for each
+// [Class] (representation, selector, scope, semantics, page) and each of the resources in focus; the
+// others are whatever comes to mind, odd ones included. [Cluster.Freshness] writes to the API server and looks for it through
 // listproxy, and so sees a cache that stands still.
 //
 // Everything random comes from a seed, which is printed; only the interleaving is chance.

@@ -12,26 +12,39 @@ import (
 func (c *Comparator) Compare(ctx context.Context, r Resource, namespace string, user User, query url.Values, header http.Header) {
 	q := Question{
 		Resource: r, Namespace: namespace, User: user, Query: query, Header: header, Semantics: Exact,
-		Answerable: r.Cached && user.lists(r, namespace),
+		Representation: JSON,
+	}
+	if len(header["Accept"]) > 0 {
+		// Whether it is answered from memory is not what is compared.
+		q.Representation, q.Odd = OddForm, true
 	}
 	revision := query.Get("resourceVersion")
 	switch {
 	case query.Get("continue") != "":
 		q.Semantics = Continue
 	case revision == "":
-		q.Semantics, q.Answerable = MostRecent, false
+		q.Semantics = MostRecent
 	case revision == "0":
 		q.Semantics = Any
 	case query.Get("resourceVersionMatch") == "NotOlderThan" || query.Get("limit") == "" && query.Get("resourceVersionMatch") == "":
 		q.Semantics = NotOlderThan
 		q.Revision, _ = strconv.ParseUint(revision, 10, 64) // a bad one is refused by both
 	}
+	q.Answerable = q.memory()
 	c.compare(ctx, q)
 }
 
 // DirectAnswer asks the API server, and not listproxy.
 func (c *Comparator) DirectAnswer(ctx context.Context, r Resource, namespace string, user User, query url.Values) (Answer, error) {
 	return c.direct.Ask(ctx, Question{Resource: r, Namespace: namespace, User: user, Query: query})
+}
+
+// DirectSize is how many bytes the API server's list has in a representation.
+func (c *Comparator) DirectSize(ctx context.Context, r Resource, namespace string, user User, query url.Values, accept string) (int, error) {
+	answer, err := c.direct.Ask(ctx, Question{
+		Resource: r, Namespace: namespace, User: user, Query: query, Header: http.Header{"Accept": {accept}},
+	})
+	return len(answer.Body), err
 }
 
 // ProxyAnswer asks listproxy, and not the API server.

@@ -41,34 +41,76 @@ func TestAccept(t *testing.T) {
 }
 
 // TestGzipThreshold compares lists whose bodies are just as large as kube-apiserver leaves them
-// uncompressed, and a byte more or less.
+// uncompressed, and a byte more or less, in every representation.
 func TestGzipThreshold(t *testing.T) {
 	report, c := quiet()
 	configMaps := resource(t, "configmaps")
 	const namespace, threshold = "team-a-2", 128 << 10
 	admin := cluster.Users()[0]
-	size := threshold / 2
-	for _, target := range []int{threshold - 1, threshold, threshold + 1} {
-		var query url.Values
-		for got := -1; got != target; {
-			cluster.Delete(t.Context(), configMaps, namespace, "filler", true)
-			revision, err := cluster.Create(t.Context(), configMaps, namespace, "filler",
-				map[string]any{"data": map[string]any{"fill": strings.Repeat("x", size)}})
-			if err != nil {
-				t.Fatal(err)
+	for _, accept := range []string{
+		"application/json", "application/vnd.kubernetes.protobuf",
+		"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+		"application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+	} {
+		size := threshold / 2
+		for _, target := range []int{threshold - 1, threshold, threshold + 1} {
+			var query url.Values
+			for got := -1; got != target; {
+				cluster.Delete(t.Context(), configMaps, namespace, "filler", true)
+				revision, err := cluster.Create(t.Context(), configMaps, namespace, "filler",
+					map[string]any{"metadata": map[string]any{"annotations": map[string]any{"fill": strings.Repeat("x", size)}}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				query = differential.Exactly(revision)
+				if got, err = c.DirectSize(t.Context(), configMaps, namespace, admin, query, accept); err != nil {
+					t.Fatal(err)
+				}
+				size += target - got
 			}
-			query = differential.Exactly(revision)
-			answer, err := c.DirectAnswer(t.Context(), configMaps, namespace, admin, query)
-			if err != nil {
-				t.Fatal(err)
+			for _, encoding := range []string{"gzip", "gzip;q=1", "br,gzip", "identity"} {
+				c.Compare(t.Context(), configMaps, namespace, admin, query, http.Header{"Accept": {accept}, "Accept-Encoding": {encoding}})
 			}
-			got = len(answer.Body)
-			size += target - got
-		}
-		for _, encoding := range []string{"gzip", "gzip;q=1", "br,gzip", "identity"} {
-			c.Compare(t.Context(), configMaps, namespace, admin, query, http.Header{"Accept-Encoding": {encoding}})
 		}
 	}
 	cluster.Delete(t.Context(), configMaps, namespace, "filler", true)
+	finish(t, report)
+}
+
+// TestIndexEnd: the last pod of a node fills a page, and others follow. Who takes the page from an
+// index of pods by node sees the end; who does not gives a token.
+func TestIndexEnd(t *testing.T) {
+	report, c := quiet()
+	pods := resource(t, "pods")
+	const namespace, node = "index-end", "index-end"
+	if err := cluster.CreateNamespace(t.Context(), namespace); err != nil {
+		t.Fatal(err)
+	}
+	var revision uint64
+	for _, pod := range []struct{ name, node string }{{"a", node}, {"b", "other"}, {"c", node}, {"d", "other"}} {
+		var err error
+		revision, err = cluster.Create(t.Context(), pods, namespace, pod.name, map[string]any{"spec": map[string]any{
+			"nodeName": pod.node, "containers": []any{map[string]any{"name": "c", "image": "registry.test/app:1"}},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, accept := range []string{
+		"application/json", "application/vnd.kubernetes.protobuf", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+	} {
+		for _, scope := range []string{namespace, ""} {
+			for _, limit := range []string{"1", "2", "3"} {
+				query := differential.Exactly(revision)
+				query.Set("limit", limit)
+				query.Set("fieldSelector", "spec.nodeName="+node)
+				c.Compare(t.Context(), pods, scope, cluster.Users()[0], query, http.Header{"Accept": {accept}})
+				query.Set("resourceVersionMatch", "NotOlderThan")
+				c.Compare(t.Context(), pods, scope, cluster.Users()[0], query, http.Header{"Accept": {accept}})
+				query.Set("fieldSelector", "spec.nodeName="+node+",metadata.namespace="+namespace)
+				c.Compare(t.Context(), pods, scope, cluster.Users()[0], query, http.Header{"Accept": {accept}})
+			}
+		}
+	}
 	finish(t, report)
 }

@@ -21,7 +21,7 @@ func (c *Comparator) Freshness(ctx context.Context, r Resource, namespace, name 
 	written := time.Now()
 	q := Question{
 		Resource: r, Namespace: namespace, User: c.cluster.Users()[0], Header: http.Header{},
-		Semantics: NotOlderThan, Revision: revision, Answerable: true,
+		Semantics: NotOlderThan, Representation: JSON, Revision: revision, Answerable: true,
 		Query: url.Values{"resourceVersion": {strconv.FormatUint(revision, 10)}},
 	}
 	here := []byte(`"name":"` + name + `"`)

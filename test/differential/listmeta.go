@@ -2,9 +2,11 @@ package differential
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,7 +23,7 @@ func listMeta(body []byte) (metav1.ListMeta, error) {
 		if err := envelope.Unmarshal(raw); err != nil {
 			return metav1.ListMeta{}, fmt.Errorf("a protobuf envelope: %w", err)
 		}
-		meta, _, err := cutListMeta(envelope.Raw)
+		meta, _, err := cutListMeta(envelope)
 		return meta, err
 	}
 	var list struct {
@@ -44,29 +46,35 @@ func listMeta(body []byte) (metav1.ListMeta, error) {
 	return list.Metadata, nil
 }
 
-// cutListMeta takes the first field (a ListMeta, in every list) off the protobuf of a list.
-func cutListMeta(raw []byte) (meta metav1.ListMeta, rest []byte, err error) {
-	const field1 = 0x0a // number 1, length-delimited
-	size, n := 0, 0
-	if len(raw) < 2 || raw[0] != field1 {
-		return meta, nil, errors.New("the protobuf of a list does not begin with its metadata")
+// cutListMeta takes the ListMeta off the protobuf of a list. It is the first field of every list but
+// those of meta.k8s.io/v1beta1, where it is the second.
+func cutListMeta(envelope runtime.Unknown) (meta metav1.ListMeta, rest []byte, err error) {
+	const lengthDelimited = 2
+	own := uint64(1)
+	if envelope.APIVersion == "meta.k8s.io/v1beta1" && envelope.Kind == "PartialObjectMetadataList" {
+		own = 2
 	}
-	for shift := 0; ; shift += 7 {
-		n++
-		if n >= len(raw) || shift > 28 {
-			return meta, nil, errors.New("the protobuf of a list breaks off")
+	found := false
+	for raw := envelope.Raw; len(raw) > 0; {
+		tag, n := binary.Uvarint(raw)
+		size, m := binary.Uvarint(raw[max(0, n):])
+		if n <= 0 || m <= 0 || tag&7 != lengthDelimited || size > uint64(len(raw)-n-m) {
+			return meta, nil, errors.New("the protobuf of a list is none")
 		}
-		size |= int(raw[n]&0x7f) << shift
-		if raw[n] < 0x80 {
-			break
+		end := n + m + int(size) // #nosec G115 -- not larger than raw
+		if tag>>3 != own || found {
+			rest = append(rest, raw[:end]...)
+		} else if err := meta.Unmarshal(raw[n+m : end]); err != nil {
+			return meta, nil, fmt.Errorf("the metadata of a list: %w", err)
+		} else {
+			found = true
 		}
+		raw = raw[end:]
 	}
-	n++
-	if n+size > len(raw) {
-		return meta, nil, errors.New("the protobuf of a list breaks off")
+	if !found {
+		return meta, nil, errors.New("the protobuf of a list has no metadata")
 	}
-	err = meta.Unmarshal(raw[n : n+size])
-	return meta, raw[n+size:], err
+	return meta, rest, nil
 }
 
 // revisionOf returns the revision of a list.
@@ -82,20 +90,39 @@ func revisionOf(meta metav1.ListMeta) (uint64, error) {
 func sameButToken(a, b []byte) bool {
 	ma, errA := listMeta(a)
 	mb, errB := listMeta(b)
-	if errA != nil || errB != nil || ma.Continue == "" || !sameToken(ma.Continue, mb.Continue) {
-		return false
-	}
+	return errA == nil && errB == nil && ma.Continue != "" && sameToken(ma.Continue, mb.Continue) &&
+		sameBut(a, b, ma, mb, quoted(ma.Continue), quoted(mb.Continue))
+}
+
+// onlyTokenMissing reports whether the list a differs from the list b only in that it has no token,
+// and returns that of b.
+func onlyTokenMissing(a, b []byte) (string, bool) {
+	ma, errA := listMeta(a)
+	mb, errB := listMeta(b)
+	ok := errA == nil && errB == nil && ma.Continue == "" && mb.Continue != "" &&
+		sameBut(a, b, ma, mb, nil, []byte(`,"continue":"`+mb.Continue+`"`))
+	return mb.Continue, ok
+}
+
+func quoted(s string) []byte { return []byte(`"` + s + `"`) }
+
+// sameBut compares two lists without their tokens: in JSON, these are the texts that stand for them.
+func sameBut(a, b []byte, ma, mb metav1.ListMeta, textA, textB []byte) bool {
 	if !bytes.HasPrefix(a, protobufMagic) {
-		return bytes.Equal(bytes.Replace(a, []byte(ma.Continue), []byte(mb.Continue), 1), b)
+		return bytes.Equal(a, bytes.Replace(b, textB, textA, 1))
+	}
+	if !bytes.HasPrefix(b, protobufMagic) {
+		return false
 	}
 	var ua, ub runtime.Unknown
 	if ua.Unmarshal(a[len(protobufMagic):]) != nil || ub.Unmarshal(b[len(protobufMagic):]) != nil {
 		return false
 	}
-	_, restA, errA := cutListMeta(ua.Raw)
-	_, restB, errB := cutListMeta(ub.Raw)
-	sameCount := (ma.RemainingItemCount == nil) == (mb.RemainingItemCount == nil) &&
-		(ma.RemainingItemCount == nil || *ma.RemainingItemCount == *mb.RemainingItemCount)
-	return errA == nil && errB == nil && bytes.Equal(restA, restB) && ua.TypeMeta == ub.TypeMeta &&
-		ma.ResourceVersion == mb.ResourceVersion && sameCount
+	_, restA, errA := cutListMeta(ua)
+	_, restB, errB := cutListMeta(ub)
+	if errA != nil || errB != nil {
+		return false
+	}
+	ua.Raw, ub.Raw, ma.Continue, mb.Continue = restA, restB, "", ""
+	return reflect.DeepEqual(ua, ub) && reflect.DeepEqual(ma, mb)
 }

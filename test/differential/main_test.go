@@ -16,8 +16,13 @@ import (
 )
 
 var (
-	duration = flag.Duration("differential.duration", 15*time.Second, "how long the comparison under churn takes")
-	seed     = flag.Uint64("differential.seed", 0, "of everything random; 0 chooses one")
+	duration    = flag.Duration("differential.duration", 15*time.Second, "how long the comparison under churn takes")
+	comparisons = flag.Int("differential.comparisons", 0, "how many comparisons are made under churn, however long they take; 0: as many as come in -differential.duration")
+	seed        = flag.Uint64("differential.seed", 0, "of everything random; 0 chooses one")
+	// A slow machine is behind more often.
+	share = flag.Float64("differential.share", 0.8, "how much of what listproxy is to answer from memory must come from there")
+	// Off by default in 1.33 and before 1.32, and an operator may turn it off.
+	watchList = flag.Bool("differential.watchlist", true, "whether the API server has streaming lists; without them states are loaded page by page")
 )
 
 // cluster serves all tests, and healthy is a listproxy in front of it that nothing is wrong with.
@@ -32,15 +37,17 @@ func TestMain(m *testing.M) {
 		*seed = rand.Uint64()
 	}
 	os.Exit(func() int {
-		_, _ = fmt.Printf("-differential.seed=%d\n", *seed)
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 		defer cancel()
-		plane, err := controlplane.Start(ctx, controlplane.Options{})
+		plane, err := controlplane.Start(ctx, controlplane.Options{
+			APIServerArgs: []string{fmt.Sprintf("--feature-gates=WatchList=%t", *watchList)},
+		})
 		if err != nil {
 			_, _ = fmt.Println(err)
 			return 1
 		}
 		defer plane.Stop()
+		_, _ = fmt.Printf("kube-apiserver %s -differential.watchlist=%t -differential.seed=%d\n", plane.Version(), *watchList, *seed)
 		if cluster, err = differential.NewCluster(ctx, plane, *seed); err != nil {
 			_, _ = fmt.Println(err)
 			return 1

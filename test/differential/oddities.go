@@ -1,28 +1,17 @@
 package differential
 
-import (
-	"strconv"
-	"strings"
-)
+import "strconv"
 
 // oddity changes a question into one that listproxy is to forward, or that is odd but plain.
 func (g *Generator) oddity(q *Question) {
-	switch g.rng.IntN(5) {
-	case 0:
+	odd := []func(*Question){g.badSelector, g.oddForm, g.parameter, g.spelling}
+	pick := g.rng.IntN(len(odd) + 1)
+	if pick == len(odd) {
 		g.plainOddity(q)
-	case 1:
-		g.selector(q)
-		q.Answerable = false
-	case 2:
-		g.form(q)
-		q.Answerable = false
-	case 3:
-		g.parameter(q)
-		q.Answerable = false
-	case 4:
-		g.spelling(q)
-		q.Answerable = false
+		return
 	}
+	q.Odd, q.Answerable = true, false
+	odd[pick](q)
 }
 
 // plainOddity adds what a list may carry and does not change it.
@@ -30,42 +19,42 @@ func (g *Generator) plainOddity(q *Question) {
 	odd := [][2]string{
 		{"timeoutSeconds", "7"}, {"timeout", "30s"}, {"allowWatchBookmarks", "true"}, {"labelSelector", ""}, {"fieldSelector", ""}, {"continue", ""},
 	}[g.rng.IntN(6)]
+	if q.Query.Has(odd[0]) {
+		return
+	}
 	q.Query.Set(odd[0], odd[1])
 }
 
-func (g *Generator) selector(q *Question) {
-	labels := []string{"tier=web", "tier in (web,db)", "!tier", "turn!=3,tier", "tier=", "tier in (", "=x", "a b"}
-	fields := append([]string{
-		"metadata.name=a", "metadata.name=churn-a", "metadata.namespace=team-a", "metadata.name!=a", "spec.unknown=x", "bad",
-	}, q.Resource.Fields...)
+// badSelector selects in a way that is refused, or that the API server reads in a way of its own.
+func (g *Generator) badSelector(q *Question) {
 	if g.one(2) {
-		q.Query.Set("labelSelector", labels[g.rng.IntN(len(labels))])
+		q.Query.Set("labelSelector", g.pick(badSelectors))
 		return
 	}
-	field := fields[g.rng.IntN(len(fields))]
-	q.Query.Set("fieldSelector", field)
-	// A single key is read as it is now, whatever revision is asked for.
-	q.Unsteady = strings.HasPrefix(field, "metadata.name=")
+	q.Query.Set("fieldSelector", g.pick(badFields))
 }
 
-// form asks for another form of the answer.
-func (g *Generator) form(q *Question) {
+// oddForm asks for another form of the answer.
+func (g *Generator) oddForm(q *Question) {
+	accept := func(all ...string) {
+		q.Header.Set("Accept", g.pick(all))
+		q.Representation = OddForm
+	}
 	switch pick := g.rng.IntN(12); {
-	case pick < 2:
-		q.Header.Set("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json")
+	case pick < 3:
+		accept(
+			"application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
+			"application/json;as=Table;v=v1;g=meta.k8s.io",
+		)
 		q.Clocked = true
-	case pick < 4:
-		q.Header.Set("Accept", "application/vnd.kubernetes.protobuf,application/json")
 	case pick < 5:
-		q.Header.Set("Accept", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io")
-	case pick < 6:
-		q.Header.Set("Accept", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io")
-	case pick < 7 && !q.Semantics.moving():
-		q.Header.Set("Accept", []string{"application/yaml", "application/cbor"}[g.rng.IntN(2)])
-	case pick < 8:
-		accepts := Accepts()
-		q.Header.Set("Accept", accepts[g.rng.IntN(len(accepts))])
+		accept("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json")
+		q.Clocked = true
+	case pick < 7 && !q.effective().moving():
+		accept("application/yaml", "application/cbor", "application/cbor,application/json", "application/yaml"+asMetadata)
 	case pick < 9:
+		accept(Accepts()...)
+	case pick < 10:
 		q.Header.Set("User-Agent", []string{"curl/8.5.0", "Wget/1.21", "Mozilla/5.0 (X11)"}[g.rng.IntN(3)])
 	default:
 		q.Query.Set("pretty", []string{"true", "false", "1", ""}[g.rng.IntN(4)])
@@ -108,6 +97,7 @@ func (g *Generator) parameter(q *Question) {
 	if odd[0] == "limit" && q.Semantics == Legacy {
 		// Without a limit it would be a NotOlderThan.
 		q.Query.Set("resourceVersionMatch", "Exact")
+		q.Semantics = Exact
 	}
 	if odd[0] == "continue" {
 		q.Query.Del("resourceVersionMatch")
@@ -158,5 +148,13 @@ func Accepts() []string {
 		"application/json;as=Nothing;v=v1;g=x", "application/json;as=PartialObjectMetadataList;v=v1beta1;g=meta.k8s.io",
 		"application/apply-patch+yaml", "application/json\t", "application/json/x", "application/json;profile=x", "application/json;export=1",
 		"application/yaml;q=0.1, application/json;q=0.2",
+		asProtobuf, asProtobuf + ";q=0.1, application/json", asProtobuf + ";pretty=1,application/json", asProtobuf + ";x=y", "text/html, " + asProtobuf,
+		asProtobuf + ", */*", "*/*, " + asProtobuf, "application/*;q=0.2, " + asProtobuf + ";q=0.1", "APPLICATION/VND.KUBERNETES.PROTOBUF",
+		asProtobuf + ";stream=watch", asProtobuf + ";charset=utf-8,application/json",
+		"text/html, " + asJSON + asMetadata, asJSON + asMetadata + ";pretty=1", asJSON + asMetadata + ";x=y", asJSON + asMetadata + ";q=0.5,application/json",
+		"*/*" + asMetadata, "application/*" + asMetadata, asJSON + ";as=PartialObjectMetadataList;g=meta.k8s.io", asJSON + ";as=PartialObjectMetadataList",
+		asJSON + ";as=PartialObjectMetadata;v=v1;g=meta.k8s.io", asJSON + ";as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json",
+		asProtobuf + ";as=PartialObjectMetadataList;v=v1beta1;g=meta.k8s.io," + asJSON + asMetadata, asJSON + ";as=PartialObjectMetadataList;v=v2;g=meta.k8s.io," + asProtobuf,
+		asJSON + ";as=PartialObjectMetadataList;g=other;v=v1," + asJSON, asJSON + ";as=partialobjectmetadatalist;g=meta.k8s.io;v=v1", "application/json;as=", "application/json;g=meta.k8s.io;v=v1",
 	}
 }

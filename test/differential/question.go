@@ -42,15 +42,28 @@ type Question struct {
 	Header    http.Header
 	HTTP1     bool
 	Semantics Semantics
+	// Origin is the semantics of the first page, on the pages that follow it.
+	Origin Semantics
+	// Representation that the Accept header asks for.
+	Representation Representation
 	// Revision that was asked for, if any.
 	Revision uint64
+	// Odd is true if the question may be refused, or read in more ways than one.
+	Odd bool
 	// Answerable is true if listproxy is to answer from memory.
 	Answerable bool
 	// Clocked is true if the answer holds ages.
 	Clocked bool
-	// Unsteady is true if the API server itself answers with whatever it has now: then only
-	// status and headers are compared.
-	Unsteady bool
+}
+
+// effective is the semantics that the API server gives the question: it reads a single key
+// (metadata.name=) from etcd as it is now where a limit alone asks for a revision
+// (storage.ValidateListOptions).
+func (q Question) effective() Semantics {
+	if q.Semantics == Legacy && q.single() {
+		return MostRecent
+	}
+	return q.Semantics
 }
 
 func (q Question) target() string {

@@ -27,7 +27,7 @@ func (c *Comparator) Record(ctx context.Context) ([]Recording, error) {
 		}
 		for _, limit := range []string{"", "3"} {
 			q := Question{
-				Resource: r, User: g.users[0], Semantics: Exact, Revision: entries, Answerable: r.Cached, Header: http.Header{},
+				Resource: r, User: g.users[0], Semantics: Exact, Representation: JSON, Revision: entries, Answerable: r.Cached, Header: http.Header{},
 				Query: url.Values{"resourceVersion": {strconv.FormatUint(entries, 10)}, "resourceVersionMatch": {"Exact"}},
 			}
 			if limit != "" {

@@ -3,6 +3,7 @@ package differential
 import (
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -50,7 +51,9 @@ type Report struct {
 	hits        int // of the answerable ones
 	origins     map[string]int
 	missed      map[string]int // answerable, but forwarded: by reason
+	classes     map[Class]tally
 	tokens      int
+	indexEnds   int
 	expired     int
 	again       int
 	walks       int
@@ -60,10 +63,16 @@ type Report struct {
 	found       chan struct{} // closed at the first difference
 }
 
+// tally counts the comparisons of a class: all, those that listproxy is to answer from memory, and
+// those of these that it did answer so.
+type tally struct{ all, answerable, hits int }
+
+func (t tally) share() float64 { return float64(t.hits) / float64(max(1, t.answerable)) }
+
 // NewReport returns an empty report.
 func NewReport() *Report {
 	return &Report{
-		begun: time.Now(), origins: map[string]int{}, missed: map[string]int{}, kinds: map[Kind]int{}, found: make(chan struct{}),
+		begun: time.Now(), origins: map[string]int{}, missed: map[string]int{}, kinds: map[Kind]int{}, classes: map[Class]tally{}, found: make(chan struct{}),
 	}
 }
 
@@ -71,11 +80,11 @@ func NewReport() *Report {
 func (r *Report) Found() <-chan struct{} { return r.found }
 
 // compared counts a comparison that came to its end.
-func (r *Report) compared(q Question, cacheStatus string) {
+func (r *Report) compared(q Question, answer Answer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.comparisons++
-	origin := strings.TrimPrefix(cacheStatus, "listproxy; ")
+	origin := strings.TrimPrefix(answer.Header.Get("Cache-Status"), "listproxy; ")
 	if i := strings.Index(origin, "detail="); i >= 0 && !strings.HasPrefix(origin, "hit") {
 		origin = origin[i+len("detail="):]
 	}
@@ -85,6 +94,7 @@ func (r *Report) compared(q Question, cacheStatus string) {
 		r.fromMemory++
 	}
 	r.origins[fmt.Sprintf("%-15s %s", q.Semantics, origin)]++
+	r.classify(q, answer.Status, hit)
 	if q.Answerable {
 		r.answerable++
 		if hit {
@@ -93,6 +103,25 @@ func (r *Report) compared(q Question, cacheStatus string) {
 			r.missed[origin+" "+q.Resource.Resource]++
 		}
 	}
+}
+
+// classify counts a list in its class.
+func (r *Report) classify(q Question, status int, hit bool) {
+	class, ok := q.Class()
+	if !ok || status != http.StatusOK {
+		return
+	}
+	add := func(t tally) tally {
+		t.all++
+		if q.Answerable {
+			t.answerable++
+			if hit {
+				t.hits++
+			}
+		}
+		return t
+	}
+	r.classes[class] = add(r.classes[class])
 }
 
 func (r *Report) differs(d Difference) {
@@ -171,7 +200,7 @@ func (r *Report) String() string {
 		r.comparisons, took.Seconds(), float64(r.comparisons)/took.Minutes(), r.fromMemory, r.walks)
 	fmt.Fprintf(&b, "answerable: %d, of these from memory: %d (%.1f%%); the others: %v\n",
 		r.answerable, r.hits, 100*float64(r.hits)/float64(max(1, r.answerable)), r.missed)
-	fmt.Fprintf(&b, "tokens that differed in the slash: %d; expired upstream: %d; asked again: %d\n", r.tokens, r.expired, r.again)
+	fmt.Fprintf(&b, "tokens that differed in the slash: %d; pages that ended with the index: %d; expired upstream: %d; asked again: %d\n", r.tokens, r.indexEnds, r.expired, r.again)
 	if len(r.lag) > 0 {
 		slices.Sort(r.lag)
 		fmt.Fprintf(&b, "from a write to an Any with it: median %v, longest %v, of %d\n",
@@ -180,6 +209,7 @@ func (r *Report) String() string {
 	for _, origin := range slices.Sorted(maps.Keys(r.origins)) {
 		fmt.Fprintf(&b, "  %-34s %d\n", origin, r.origins[origin])
 	}
+	b.WriteString(table(r.classes))
 	fmt.Fprintf(&b, "differences: %v\n", r.kinds)
 	for _, d := range r.differences {
 		fmt.Fprintln(&b, d)

@@ -18,6 +18,8 @@ type Generator struct {
 	spaces    []string
 	users     []User
 	ledger    *Ledger
+	plain     bool // JSON without selectors
+	deck      *deck
 }
 
 // limits that are asked for, on their own and changed on the way.
@@ -49,19 +51,25 @@ func (g *Generator) scope() Question {
 	if g.one(3) {
 		q.User = g.users[g.rng.IntN(len(g.users))]
 	}
-	q.Answerable = q.Resource.Cached && q.User.lists(q.Resource, q.Namespace) && (q.Resource.Namespaced || q.Namespace == "")
-	g.header(&q)
+	g.form(&q)
 	return q
 }
 
-// header chooses what changes the form of an answer.
-func (g *Generator) header(q *Question) {
-	switch g.rng.IntN(4) {
-	case 0:
-		q.Header.Set("Accept", "application/json")
-	case 1:
-		q.Header.Set("Accept", []string{"*/*", "application/json, */*", "application/json;q=0.5", "application/json , application/yaml"}[g.rng.IntN(4)])
+// form chooses the representation and the selectors, and what else changes the form of an answer.
+func (g *Generator) form(q *Question) {
+	g.header(q)
+	if g.plain || g.one(2) {
+		g.represent(q, JSON)
+	} else {
+		g.represent(q, representations[g.rng.IntN(len(representations))])
 	}
+	if !g.plain && g.one(2) {
+		g.selectBy(q, selectorKinds[g.rng.IntN(len(selectorKinds))])
+	}
+}
+
+// header chooses what does not change an answer, but how it is sent.
+func (g *Generator) header(q *Question) {
 	switch g.rng.IntN(4) {
 	case 0:
 		q.Header.Set("Accept-Encoding", "gzip")
@@ -76,32 +84,69 @@ func (g *Generator) header(q *Question) {
 // Question makes up a question, or none if nothing is known yet that could be asked for.
 func (g *Generator) Question() (Question, bool) {
 	q := g.scope()
-	if !g.semantics(&q) {
+	if !g.semantics(&q, g.someMoment()) {
 		return q, false
 	}
-	if g.one(6) {
+	q.Answerable = q.memory()
+	if g.one(6) && !g.plain {
 		g.oddity(&q)
 	}
 	return q, true
 }
 
-// semantics chooses which state is asked for.
-func (g *Generator) semantics(q *Question) bool {
-	pick := g.rng.IntN(20)
-	if g.one(2) {
+// Dealt makes up a question of a class, or the first of a walk to a page of it.
+func (g *Generator) Dealt(class Class, r Resource) (Question, bool) {
+	q := Question{Resource: r, User: g.users[0], Query: url.Values{}, Header: http.Header{}, HTTP1: g.one(3)}
+	if class.Scope == OneNamespace {
+		q.Namespace = g.pick(g.spaces)
+	}
+	g.header(&q)
+	g.represent(&q, class.Representation)
+	g.selectBy(&q, class.Selector)
+	m := moment{class.Semantics, class.Page}
+	if m.page == Next {
+		m.page = First
+	}
+	if !g.semantics(&q, m) {
+		return q, false
+	}
+	if class.Page == Next {
+		q.Query.Set("limit", g.pick([]string{"1", "1", "2", "3"})) // else nothing might follow
+	}
+	q.Answerable = q.memory()
+	return q, true
+}
+
+// someMoment chooses which state is asked for, and whether with a limit.
+func (g *Generator) someMoment() moment {
+	page := []Page{Whole, First}[g.rng.IntN(2)]
+	switch pick := g.rng.IntN(20); {
+	case pick < 5:
+		return moment{Any, page}
+	case pick < 6:
+		return moment{MostRecent, page}
+	case pick < 11:
+		return moment{NotOlderThan, page}
+	case pick < 14:
+		return moment{Legacy, First}
+	}
+	return moment{Exact, page}
+}
+
+// semantics asks for a state. It is false if none is known that could be asked for.
+func (g *Generator) semantics(q *Question, m moment) bool {
+	q.Semantics = m.semantics
+	if m.page != Whole {
 		q.Query.Set("limit", g.limit())
 	}
-	if pick < 5 {
-		q.Semantics = Any
+	switch m.semantics {
+	case Any:
 		q.Query.Set("resourceVersion", "0")
 		if g.one(2) {
 			q.Query.Set("resourceVersionMatch", "NotOlderThan")
 		}
 		return true
-	}
-	if pick < 6 {
-		q.Semantics = MostRecent
-		q.Answerable = false
+	case MostRecent:
 		return true
 	}
 	revision, ok := g.ledger.Pick(g.rng, q.Resource.GroupResource(), recent)
@@ -110,18 +155,13 @@ func (g *Generator) semantics(q *Question) bool {
 	}
 	q.Revision = revision
 	q.Query.Set("resourceVersion", strconv.FormatUint(revision, 10))
-	switch {
-	case pick < 11:
-		q.Semantics = NotOlderThan
+	switch m.semantics {
+	case NotOlderThan:
 		// Without a limit the match may be left out; with one that would mean Exact.
 		if q.Query.Has("limit") || g.one(2) {
 			q.Query.Set("resourceVersionMatch", "NotOlderThan")
 		}
-	case pick < 14:
-		q.Semantics = Legacy
-		q.Query.Set("limit", g.limit())
-	default:
-		q.Semantics = Exact
+	case Exact:
 		q.Query.Set("resourceVersionMatch", "Exact")
 	}
 	return true
@@ -131,28 +171,52 @@ func (g *Generator) semantics(q *Question) bool {
 func (g *Generator) Walk() (Question, bool) {
 	for range 20 {
 		q := g.scope()
-		if g.semantics(&q) && q.Semantics != Any {
-			q.Query.Set("limit", []string{"1", "2", "3", "7", "50"}[g.rng.IntN(5)])
-			if q.Semantics == NotOlderThan {
-				q.Query.Set("resourceVersionMatch", "NotOlderThan")
-			}
+		m := g.someMoment()
+		m.page = First
+		if m.semantics != Any && g.semantics(&q, m) {
+			q.Answerable = q.memory()
 			return q, true
 		}
 	}
 	return Question{}, false
 }
 
-// Next makes up how a walk goes on after a page, with its token.
+// Next makes up how a walk goes on after a page, with its token. Now and then it changes what may
+// be changed on the way.
 func (g *Generator) Next(q Question, token string) Question {
+	before := q.Query
+	if q.Origin == "" {
+		q.Origin = q.Semantics
+	}
 	q.Query = url.Values{"continue": {token}}
 	q.Semantics, q.Revision = Continue, 0
 	if !g.one(15) {
 		q.Query.Set("limit", g.limit())
 	}
 	q.HTTP1 = g.one(3)
+	accept := q.Header["Accept"]
 	q.Header = http.Header{}
 	g.header(&q)
-	q.Answerable = q.Resource.Cached && q.User.lists(q.Resource, q.Namespace)
+	if len(accept) > 0 {
+		q.Header["Accept"] = accept
+	}
+	for _, name := range []string{"labelSelector", "fieldSelector"} {
+		if before.Has(name) {
+			q.Query[name] = before[name]
+		}
+	}
+	if !g.plain && g.one(20) {
+		g.represent(&q, representations[g.rng.IntN(len(representations))])
+	}
+	if !g.plain && g.one(12) {
+		g.selectBy(&q, selectorKinds[g.rng.IntN(len(selectorKinds))])
+	}
+	if g.one(30) && q.Resource.Namespaced {
+		// A token is only a place: in another scope it means another one, or is refused.
+		q.Namespace = g.pick(g.spaces)
+		q.Odd = true
+	}
+	q.Answerable = q.memory()
 	return q
 }
 
@@ -191,6 +255,6 @@ func (g *Generator) Forged() (Question, bool) {
 	if g.one(2) {
 		q.Query.Set("limit", g.limit())
 	}
-	q.Answerable = false // some are
+	q.Odd = true // and some are answered
 	return q, true
 }

@@ -19,8 +19,8 @@ type Resource struct {
 	Namespaced bool
 	// Cached is false for what listproxy keeps out of memory unless told otherwise.
 	Cached bool
-	// Fields are field selectors that the API server knows for it.
-	Fields []string
+	// Fields are those of the type that the API server selects by.
+	Fields []Field
 	// dotted is true if names may hold dots.
 	dotted bool
 	// reader: written through another version; this one is only listed.
@@ -79,8 +79,18 @@ func resources() []Resource {
 	return []Resource{
 		{
 			GroupVersionResource: core("pods"), Kind: "Pod", Namespaced: true, Cached: true, dotted: true,
-			Fields: []string{"spec.nodeName=churn-a", "status.phase=Running", "spec.restartPolicy!=Never"},
-			build:  buildPod, patch: patchPod,
+			Fields: []Field{
+				{nodeNameField, []string{"churn-a", "churn-a", "churn-b", "", "none"}},
+				{nodeNameField, []string{"churn-a", "churn-b"}}, // twice: it is what kubelets ask for
+				{"spec.restartPolicy", []string{"Always", "Never", ""}},
+				{"spec.schedulerName", []string{"default-scheduler", "other"}},
+				{"spec.serviceAccountName", []string{"robot", "", "none"}},
+				{"spec.hostNetwork", []string{"true", "false", ""}},
+				{"status.phase", []string{"Running", "Pending", "Failed", ""}},
+				{"status.podIP", []string{"10.1.0.1", "10.1.0.2", "fd00::1", ""}},
+				{"status.nominatedNodeName", []string{"churn-a", "", "none"}},
+			},
+			build: buildPod, patch: patchPod,
 		},
 		{
 			GroupVersionResource: core("configmaps"), Kind: "ConfigMap", Namespaced: true, Cached: true, dotted: true,
@@ -88,7 +98,7 @@ func resources() []Resource {
 		},
 		{
 			GroupVersionResource: core("services"), Kind: "Service", Namespaced: true, Cached: true,
-			Fields: []string{"spec.type=ClusterIP", "spec.clusterIP=None"},
+			Fields: []Field{{"spec.type", []string{"ClusterIP", "ExternalName", ""}}, {"spec.clusterIP", []string{"None", "", "10.0.0.1"}}},
 			build:  buildService, patch: patchMetadata,
 		},
 		{
@@ -97,18 +107,40 @@ func resources() []Resource {
 		},
 		{
 			GroupVersionResource: core("secrets"), Kind: "Secret", Namespaced: true, dotted: true,
-			Fields: []string{"type=Opaque"},
-			build:  func(r *rand.Rand) object { return object{"stringData": texts(r)} }, patch: patchMetadata,
+			Fields: []Field{{"type", []string{"Opaque", "example.test/other", ""}}},
+			build: func(r *rand.Rand) object {
+				return object{"stringData": texts(r), "type": []string{"Opaque", "example.test/other"}[r.IntN(2)]}
+			},
+			patch: patchMetadata,
 		},
 		{
 			GroupVersionResource: core("nodes"), Kind: "Node", Cached: true, dotted: true,
-			Fields: []string{"spec.unschedulable=true"},
+			Fields: []Field{{"spec.unschedulable", []string{"true", "false", ""}}},
 			build:  func(r *rand.Rand) object { return object{"spec": object{"unschedulable": r.IntN(2) == 0}} },
-			patch:  patchMetadata,
+			patch: func(r *rand.Rand) (object, string) {
+				return object{"spec": object{"unschedulable": []any{true, false, nil}[r.IntN(3)]}}, ""
+			},
+		},
+		{
+			GroupVersionResource: core("replicationcontrollers"), Kind: "ReplicationController", Namespaced: true, Cached: true, dotted: true,
+			Fields: []Field{{"status.replicas", []string{"0", "1", "2", ""}}},
+			build:  buildController,
+			patch: func(r *rand.Rand) (object, string) {
+				return object{"status": object{"replicas": r.IntN(3)}}, "status"
+			},
+		},
+		{
+			GroupVersionResource: schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"},
+			Kind:                 "Job", Namespaced: true, Cached: true, dotted: true,
+			Fields: []Field{{"status.successful", []string{"0", "1", "2", ""}}},
+			build:  buildJob,
+			patch: func(r *rand.Rand) (object, string) {
+				return object{"status": object{"succeeded": r.IntN(3)}}, "status"
+			},
 		},
 		{
 			GroupVersionResource: core("namespaces"), Kind: "Namespace", Cached: true,
-			Fields: []string{"status.phase=Active"},
+			Fields: []Field{{"status.phase", []string{"Active", "Terminating", ""}}},
 			build:  func(*rand.Rand) object { return object{} }, patch: patchMetadata,
 		},
 		{
@@ -127,13 +159,15 @@ func resources() []Resource {
 		},
 		{
 			GroupVersionResource: custom("v1", "gadgets"), Kind: "Gadget", Namespaced: true, Cached: true, dotted: true,
-			build: buildCustom, patch: func(r *rand.Rand) (object, string) { return buildCustom(r), "" },
+			Fields: customFields,
+			build:  buildCustom, patch: func(r *rand.Rand) (object, string) { return buildCustom(r), "" },
 		},
 		// The same objects in a deprecated version, whose lists carry a Warning.
-		{GroupVersionResource: custom("v1beta1", "gadgets"), Kind: "Gadget", Namespaced: true, Cached: true, dotted: true, reader: true},
+		{GroupVersionResource: custom("v1beta1", "gadgets"), Kind: "Gadget", Namespaced: true, Cached: true, dotted: true, reader: true, Fields: customFields[:1]},
 		{
 			GroupVersionResource: custom("v1", "widgets"), Kind: "Widget", Cached: true, dotted: true,
-			build: buildCustom, patch: func(r *rand.Rand) (object, string) { return buildCustom(r), "" },
+			Fields: customFields,
+			build:  buildCustom, patch: func(r *rand.Rand) (object, string) { return buildCustom(r), "" },
 		},
 	}
 }
@@ -158,9 +192,28 @@ func texts(r *rand.Rand) object {
 	return m
 }
 
+// labels for a merge patch: what selectors choose by is set, changed and taken away.
+func labels(r *rand.Rand) object {
+	return object{
+		"tier":                 []any{"web", "db", "", nil}[r.IntN(4)],
+		"turn":                 []any{fmt.Sprint(r.IntN(5)), fmt.Sprint(r.IntN(5)), nil}[r.IntN(3)],
+		"weight":               []any{"3", "7", "12", "heavy", nil}[r.IntN(5)],
+		"example.test/part-of": []any{"x.y_z-1", nil, nil}[r.IntN(3)],
+		"in":                   []any{"in", nil, nil, nil}[r.IntN(4)],
+	}
+}
+
+// label gives an object that is about to be written labels now and then.
+func label(r *rand.Rand, o object) object {
+	if _, ok := o["metadata"]; !ok && r.IntN(2) > 0 {
+		o["metadata"] = object{"labels": labels(r)}
+	}
+	return o
+}
+
 func patchMetadata(r *rand.Rand) (object, string) {
 	return object{"metadata": object{
-		"labels":      object{"tier": []string{"web", "db", ""}[r.IntN(3)], "turn": fmt.Sprint(r.IntN(5))},
+		"labels":      labels(r),
 		"annotations": object{"note": text(r), "gone": nil},
 	}}, ""
 }
@@ -185,16 +238,44 @@ func buildPod(r *rand.Rand) object {
 	if r.IntN(2) == 0 {
 		spec["nodeName"] = "churn-" + []string{"a", "b"}[r.IntN(2)]
 	}
+	if r.IntN(3) == 0 {
+		spec["schedulerName"], spec["serviceAccountName"], spec["hostNetwork"] = "other", "robot", true
+	}
 	return object{"spec": spec}
 }
 
 func patchPod(r *rand.Rand) (object, string) {
-	if r.IntN(2) == 0 {
+	switch r.IntN(4) {
+	case 0:
 		return patchMetadata(r)
+	case 1: // as the scheduler does; refused where the pod has a node already
+		return object{"target": object{"apiVersion": "v1", "kind": "Node", "name": "churn-" + []string{"a", "b"}[r.IntN(2)]}}, binding
 	}
-	return object{"status": object{
-		"phase": []string{"Pending", "Running", "Failed"}[r.IntN(3)], "message": text(r), "podIP": fmt.Sprintf("10.1.0.%d", r.IntN(250)),
-	}}, "status"
+	status := object{"phase": []string{"Pending", "Running", "Failed"}[r.IntN(3)], "message": text(r)}
+	status["podIP"], status["podIPs"] = nil, nil
+	if r.IntN(4) > 0 {
+		ip := []string{"10.1.0.1", "10.1.0.2", "fd00::1"}[r.IntN(3)]
+		status["podIP"], status["podIPs"] = ip, []any{object{"ip": ip}}
+	}
+	status["nominatedNodeName"] = []any{"churn-a", nil}[r.IntN(2)]
+	return object{"status": status}, "status"
+}
+
+// binding is the subresource that gives a pod its node.
+const binding = "binding"
+
+func buildController(r *rand.Rand) object {
+	labels := object{"app": "x"}
+	return object{"spec": object{
+		"replicas": r.IntN(3), "selector": labels,
+		"template": object{"metadata": object{"labels": labels}, "spec": object{"containers": []any{object{"name": "c", "image": "registry.test/app:1"}}}},
+	}}
+}
+
+func buildJob(*rand.Rand) object {
+	return object{"spec": object{"completions": 3, "template": object{"spec": object{
+		"restartPolicy": "Never", "containers": []any{object{"name": "c", "image": "registry.test/app:1"}},
+	}}}}
 }
 
 func buildService(r *rand.Rand) object {
@@ -216,6 +297,13 @@ func buildDeployment(r *rand.Rand) object {
 	}}
 }
 
+// customFields are the selectable fields of the custom resources; the old version has only the first.
+var customFields = []Field{
+	{"spec.color", []string{"red", "blue", "", `a,b=c\`, "none"}},
+	{"spec.size", []string{"0", "1", "9223372036854775807", "-1", "", "01"}},
+	{"spec.on", []string{"true", "false", "", "True"}},
+}
+
 // buildCustom fills a custom resource with what JSON has: numbers at the edges of their types,
 // null, empty maps and lists, deep nesting.
 func buildCustom(r *rand.Rand) object {
@@ -223,6 +311,9 @@ func buildCustom(r *rand.Rand) object {
 	reals := []string{"0.1", "1e21", "-1.5e-7", "3.0", "1E+2", "123456789.123456789", "-0.0"}
 	values := []string{"null", "{}", "[]", `{"b":1,"a":[null,{"z":{},"y":[]}]}`, `"\u003c\u2028"`, "true", "-0", "1.0"}
 	return object{"spec": object{
+		"color":    []any{"red", "red", "blue", "", `a,b=c\`, nil}[r.IntN(6)],
+		"size":     []any{0, 1, json.RawMessage("9223372036854775807"), -1, nil}[r.IntN(5)],
+		"on":       []any{true, false, nil}[r.IntN(3)],
 		"text":     text(r),
 		"number":   json.RawMessage(numbers[r.IntN(len(numbers))]),
 		"real":     json.RawMessage(reals[r.IntN(len(reals))]),

@@ -115,3 +115,55 @@ func TestRightsChange(t *testing.T) {
 	}
 	finish(t, report)
 }
+
+// TestRightToOneName: who may list one object gets it where the field selector demands its name,
+// from memory too, and nothing else.
+func TestRightToOneName(t *testing.T) {
+	report, c := quiet()
+	configMaps := resource(t, "configmaps")
+	alice := cluster.Users()[1]
+	touch(t, configMaps)
+	for _, args := range [][]string{
+		{"create", "role", "lists-one", "--verb=list", "--resource=configmaps", "--resource-name=a-0"},
+		{"create", "rolebinding", "alice-lists-one", "--role=lists-one", "--user=alice"},
+	} {
+		if _, err := cluster.Plane.Kubectl(t.Context(), controlplane.Admin, append(args, "-n", "team-b")...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		_, _ = cluster.Plane.Kubectl(t.Context(), controlplane.Admin, "delete", "rolebinding", "alice-lists-one", "-n", "team-b")
+	})
+	query := func(fieldSelector string) url.Values {
+		q := differential.Exactly(cluster.Newest(configMaps))
+		q.Set("fieldSelector", fieldSelector)
+		return q
+	}
+	var answer differential.Answer
+	for begun := time.Now(); answer.Status != http.StatusOK; {
+		var err error
+		if answer, err = c.DirectAnswer(t.Context(), configMaps, "team-b", alice, query("metadata.name=a-0")); err != nil {
+			t.Fatal(err)
+		}
+		if time.Since(begun) > patience || !wait(t.Context(), 5*time.Millisecond) {
+			t.Fatalf("the API server does not give alice the right: %d", answer.Status)
+		}
+	}
+	for selector, status := range map[string]int{
+		"metadata.name=a-0": http.StatusOK, "metadata.name==a-0,metadata.namespace!=team-a": http.StatusOK,
+		"metadata.name=a-0,metadata.name=a": http.StatusForbidden, "metadata.name=a": http.StatusForbidden,
+		"metadata.name!=a": http.StatusForbidden, "": http.StatusForbidden, "metadata.name=": http.StatusForbidden,
+	} {
+		for _, namespace := range []string{"team-b", "team-a", ""} {
+			c.Compare(t.Context(), configMaps, namespace, alice, query(selector), http.Header{})
+		}
+		got, err := c.ProxyAnswer(t.Context(), configMaps, "team-b", alice, query(selector))
+		if err != nil || got.Status != status {
+			t.Errorf("%q: %d, %v, want %d", selector, got.Status, err, status)
+		}
+		if hit := got.Header.Get("Cache-Status") == "listproxy; hit; detail=exact"; hit != (status == http.StatusOK) {
+			t.Errorf("%q came from %q", selector, got.Header.Get("Cache-Status"))
+		}
+	}
+	finish(t, report)
+}

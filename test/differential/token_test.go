@@ -1,6 +1,7 @@
 package differential
 
 import (
+	"bytes"
 	"net/http"
 	"net/url"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -48,7 +50,61 @@ func protobufList(t *testing.T, token, item string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return append(protobufMagic, body...)
+	return append(bytes.Clone(protobufMagic), body...)
+}
+
+// TestOldMetadataList: there, the metadata come after the items.
+func TestOldMetadataList(t *testing.T) {
+	list := metav1beta1.PartialObjectMetadataList{
+		ListMeta: metav1.ListMeta{ResourceVersion: "7", Continue: "abc"},
+		Items:    []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "1"}}},
+	}
+	raw, err := list.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kind := runtime.TypeMeta{APIVersion: "meta.k8s.io/v1beta1", Kind: "PartialObjectMetadataList"}
+	body, err := (&runtime.Unknown{TypeMeta: kind, Raw: raw}).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := listMeta(append(bytes.Clone(protobufMagic), body...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(list.ListMeta, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestOnlyTokenMissing(t *testing.T) {
+	const next = "abc"
+	list := func(token, item string) []byte {
+		if token != "" {
+			token = `,"continue":"` + token + `"`
+		}
+		return []byte(`{"kind":"L","metadata":{"resourceVersion":"7"` + token + `},"items":[{"x":"` + item + `"}]}`)
+	}
+	for name, test := range map[string]struct {
+		a, b []byte
+		want bool
+	}{
+		"json":                    {list("", "i"), list(next, "i"), true},
+		"json, both":              {list(next, "i"), list(next, "i"), false},
+		"json, none":              {list("", "i"), list("", "i"), false},
+		"json, the other way":     {list(next, "i"), list("", "i"), false},
+		"json, another item":      {list("", "i"), list(next, "j"), false},
+		"protobuf":                {protobufList(t, "", "i"), protobufList(t, next, "i"), true},
+		"protobuf, another item":  {protobufList(t, "", "i"), protobufList(t, next, "j"), false},
+		"protobuf, the other way": {protobufList(t, next, "i"), protobufList(t, "", "i"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			token, got := onlyTokenMissing(test.a, test.b)
+			if got != test.want || got && token != next {
+				t.Errorf("got %q, %v, want %v", token, got, test.want)
+			}
+		})
+	}
 }
 
 func TestListMeta(t *testing.T) {

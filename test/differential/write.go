@@ -18,9 +18,12 @@ func (c *Cluster) write(ctx context.Context, r Resource, method, namespace, name
 	body = maps.Clone(body)
 	if method != http.MethodPatch {
 		body["apiVersion"], body["kind"] = r.GroupVersion().String(), r.Kind
-		body["metadata"] = object{"name": name, "labels": object{"tier": "web"}}
+		body["metadata"] = metadataNamed(body["metadata"], name)
 	}
-	if method != http.MethodPost {
+	if subresource == binding {
+		method, body["apiVersion"], body["kind"], body["metadata"] = http.MethodPost, "v1", "Binding", object{"name": name}
+	}
+	if method != http.MethodPost || subresource != "" {
 		path += "/" + name
 	}
 	if subresource != "" {
@@ -36,10 +39,29 @@ func (c *Cluster) write(ctx context.Context, r Resource, method, namespace, name
 	return code
 }
 
+// metadataNamed gives metadata a name, and a label where there is none.
+func metadataNamed(metadata any, name string) object {
+	all, _ := metadata.(object)
+	if all = maps.Clone(all); all == nil {
+		all = object{"labels": object{"tier": "web"}}
+	}
+	if set, ok := all["labels"].(object); ok {
+		set = maps.Clone(set)
+		maps.DeleteFunc(set, func(_ string, value any) bool { return value == nil }) // only a patch takes away
+		all["labels"] = set
+	}
+	all["name"] = name
+	return all
+}
+
 // Create creates an object and returns the revision of the write.
 func (c *Cluster) Create(ctx context.Context, r Resource, namespace, name string, body object) (uint64, error) {
 	body = maps.Clone(body)
-	body["apiVersion"], body["kind"], body["metadata"] = r.GroupVersion().String(), r.Kind, object{"name": name}
+	metadata := object{"name": name}
+	if more, ok := body["metadata"].(object); ok {
+		maps.Copy(metadata, more)
+	}
+	body["apiVersion"], body["kind"], body["metadata"] = r.GroupVersion().String(), r.Kind, metadata
 	code, revision, err := c.send(ctx, http.MethodPost, r.Path(namespace), body)
 	if err != nil || code != http.StatusCreated {
 		return 0, fmt.Errorf("creating %s %s/%s: %d, %w", r.Resource, namespace, name, code, err)

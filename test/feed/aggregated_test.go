@@ -6,6 +6,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/listproxy/listproxy/test/controlplane"
@@ -23,6 +27,25 @@ func register(t *testing.T, c *cluster, group string, service fieldsOf) {
 			"group": group, "version": "v1", "groupPriorityMinimum": 1000, "versionPriority": 10,
 			"insecureSkipTLSVerify": true, "service": service,
 		},
+	})
+}
+
+// aggregate starts a server that answers for the group name.feed.test.
+func aggregate(t *testing.T, c *cluster, name string, server *httptest.Server) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "localhost:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Listener = listener
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	c.write(t, http.MethodPost, "/api/v1/namespaces/team-a/services", fieldsOf{
+		"apiVersion": "v1", "kind": "Service", "metadata": fieldsOf{"name": name},
+		"spec": fieldsOf{"type": "ExternalName", "externalName": "localhost"},
+	})
+	register(t, c, name+".feed.test", fieldsOf{
+		"namespace": controlplane.TeamA, "name": name, "port": listener.Addr().(*net.TCPAddr).Port,
 	})
 }
 
@@ -54,22 +77,8 @@ func TestAggregatedByUser(t *testing.T) {
 		}
 		_, _ = fmt.Fprintf(w, `{"kind":"ThingList","apiVersion":"users.feed.test/v1","metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":%q,"resourceVersion":"7"}}]}`+"\n", req.Header.Get("X-Remote-User"))
 	}))
-	listener, err := net.Listen("tcp", "localhost:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server.Listener = listener
-	server.StartTLS()
-	t.Cleanup(server.Close)
-
 	r := newRig(t, shared, rigOptions{})
-	r.write(t, http.MethodPost, "/api/v1/namespaces/team-a/services", fieldsOf{
-		"apiVersion": "v1", "kind": "Service", "metadata": fieldsOf{"name": "users"},
-		"spec": fieldsOf{"type": "ExternalName", "externalName": "localhost"},
-	})
-	register(t, r.cluster, "users.feed.test", fieldsOf{
-		"namespace": controlplane.TeamA, "name": "users", "port": listener.Addr().(*net.TCPAddr).Port,
-	})
+	aggregate(t, r.cluster, "users", server)
 	path := "/apis/users.feed.test/v1/things?resourceVersion=0"
 	for _, user := range []string{controlplane.Admin, controlplane.Feed, controlplane.Admin} {
 		through, err := newClient(r.proxy.RESTConfig(r.RESTConfig(user)))
@@ -102,6 +111,67 @@ func TestAggregatedByUser(t *testing.T) {
 		})
 	}
 	if n := r.count(kind{apiVersion: "users.feed.test/v1", plural: "things"}, anyWatch); n != 0 {
+		t.Errorf("%d watches of an aggregated resource", n)
+	}
+}
+
+// Rule 10: the policy can vouch that another server shows the same to all. That server is a
+// kube-apiserver here, for the group of its custom resources.
+func TestAggregatedThatIsVouchedFor(t *testing.T) {
+	t.Parallel()
+	things := kind{"vouched.feed.test/v1", "Thing", "things", true, widgets.rest}
+	others := kind{"vouched.feed.test/v1", "Other", "others", true, widgets.rest}
+	behind := ownCluster(t)
+	for _, k := range []kind{things, others} {
+		definition := k.definition().(fieldsOf)
+		definition["metadata"] = fieldsOf{"name": k.plural + ".vouched.feed.test"}
+		definition["spec"].(fieldsOf)["group"] = "vouched.feed.test"
+		behind.write(t, http.MethodPost, definitions, definition)
+	}
+	admin, err := newClient(behind.RESTConfig(controlplane.Admin))
+	if err != nil {
+		t.Fatal(err)
+	}
+	target, err := url.Parse(behind.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(config, []byte(`apiVersion: listproxy.io/v1alpha1
+kind: Policy
+resources:
+- {group: vouched.feed.test, resource: things, sameForEveryone: true}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, shared, rigOptions{args: []string{"--config", config}})
+	aggregate(t, r.cluster, "vouched", httptest.NewUnstartedServer(&httputil.ReverseProxy{
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.SetURL(target)
+			p.Out.Header.Del("X-Remote-User") // the client's transport says who asks
+		},
+		Transport:     admin.http.Transport,
+		FlushInterval: -1,
+	}))
+	for _, k := range []kind{things, others} {
+		r.until(k.plural, func() error {
+			_, err := r.direct.do(t.Context(), http.MethodPost, k.list(""), k.object("object-0"))
+			return err
+		})
+	}
+	for i := range 5 {
+		r.create(t, things, "", fmt.Sprintf("object-%d", i+1))
+	}
+
+	// Each answer is held against the one without listproxy, byte for byte.
+	revision := r.await(hitAny, things.list(""), anyVersion()).meta().ResourceVersion
+	written := r.touch(t, things, "", "object-3", "soon")
+	r.await(hitNotOlderThan, things.list(""), notOlderThan(written))
+	r.expect(hitExact, things.list(""), exactly(revision))
+	walk(t, r, things.list(""), written)
+	// What nobody vouches for is forwarded, though the same server answers.
+	r.await(fwdAggregated, others.list(""), anyVersion())
+	if n := r.count(others, anyWatch); n != 0 {
 		t.Errorf("%d watches of an aggregated resource", n)
 	}
 }

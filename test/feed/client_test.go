@@ -68,6 +68,11 @@ func (c *client) get(ctx context.Context, path string) (answer, error) {
 	return c.send(ctx, http.MethodGet, path, nil)
 }
 
+// accepting reads a path in a representation.
+func (c *client) accepting(ctx context.Context, accept, path string) (answer, error) {
+	return c.sendAccepting(ctx, http.MethodGet, accept, path, nil)
+}
+
 // do writes an object and returns the answer's metadata; what is not a 2xx is an error.
 func (c *client) do(ctx context.Context, method, path string, object any) (meta, error) {
 	var body []byte
@@ -88,13 +93,17 @@ func (c *client) do(ctx context.Context, method, path string, object any) (meta,
 }
 
 func (c *client) send(ctx context.Context, method, path string, body []byte) (answer, error) {
+	return c.sendAccepting(ctx, method, "application/json", path, body)
+}
+
+func (c *client) sendAccepting(ctx context.Context, method, accept, path string, body []byte) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {
 		return answer{}, err
 	}
-	req.Header.Set("Accept", "application/json")
+	req.Header.Set("Accept", accept)
 	switch {
 	case method == http.MethodPatch:
 		req.Header.Set("Content-Type", "application/merge-patch+json")

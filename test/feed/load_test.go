@@ -34,7 +34,7 @@ func TestPaginatedLoad(t *testing.T) {
 				switch {
 				case q.Has("sendInitialEvents"):
 					return status(w, http.StatusUnprocessableEntity)
-				case !of(req, k) || !q.Has("limit") || q.Has("resourceVersion") || q.Get("limit") == "1":
+				case !of(req, k) || !q.Has("limit") || q.Has("resourceVersion") || learns(q):
 					return false
 				case q.Has("continue") && pages.Add(1) == 2:
 					expired.Add(1)

@@ -54,8 +54,8 @@ type cluster struct {
 }
 
 // startCluster starts a control plane that knows the custom resources of these tests.
-func startCluster(ctx context.Context) (*cluster, error) {
-	cp, err := controlplane.Start(ctx, controlplane.Options{Log: logLine})
+func startCluster(ctx context.Context, apiServerArgs ...string) (*cluster, error) {
+	cp, err := controlplane.Start(ctx, controlplane.Options{Log: logLine, APIServerArgs: apiServerArgs})
 	if err != nil {
 		return nil, err
 	}
@@ -93,9 +93,9 @@ func (c *cluster) defineKinds(ctx context.Context) error {
 }
 
 // ownCluster starts a control plane for one test, which may do with it what it likes.
-func ownCluster(t *testing.T) *cluster {
+func ownCluster(t *testing.T, apiServerArgs ...string) *cluster {
 	t.Helper()
-	c, err := startCluster(t.Context())
+	c, err := startCluster(t.Context(), apiServerArgs...)
 	if err != nil {
 		t.Fatal(err)
 	}

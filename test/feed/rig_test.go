@@ -207,11 +207,19 @@ func (r *rig) count(k kind, sort func(q url.Values) bool) int {
 
 // The sorts of requests that a feed sends.
 func fullLoad(q url.Values) bool {
-	return q.Get("sendInitialEvents") == "true" || q.Get("limit") == "2000" && q.Get("continue") == ""
+	return q.Get("sendInitialEvents") == "true" ||
+		q.Has("limit") && !learns(q) && !q.Has("continue") && !q.Has("resourceVersion")
 }
 
-func isProbe(q url.Values) bool  { return q.Get("fieldSelector") == "metadata.name=~listproxy-probe" }
+// learns is true for the list of a few objects from which a feed learns what lists look like.
+func learns(q url.Values) bool { return q.Get("limit") == "20" && !q.Has("resourceVersion") }
+
 func anyWatch(q url.Values) bool { return q.Get("watch") == "true" }
+
+// isProbe is true for a read of the name that cannot exist, with or without other fields.
+func isProbe(q url.Values) bool {
+	return strings.HasPrefix(q.Get("fieldSelector"), "metadata.name=~listproxy-probe")
+}
 
 // ask asks listproxy for a list and holds a 200 against the API server's own. It asks again
 // where the answer broke off or the API server could not be reached, as it is here at times.

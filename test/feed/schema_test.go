@@ -15,6 +15,7 @@ import (
 
 const (
 	definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+	fwdUnknown  = "listproxy; fwd=bypass; detail=unknown-resource"
 	fwdSchema   = "listproxy; fwd=bypass; detail=schema"
 	// heard is how long after a change of a definition was acknowledged listproxy may not have
 	// heard of it.
@@ -22,8 +23,9 @@ const (
 )
 
 var (
-	tins = kind{"feed.test/v1", "Tin", "tins", false, widgets.rest}
-	cans = kind{"feed.test/v1", "Can", "cans", false, widgets.rest}
+	tins  = kind{"feed.test/v1", "Tin", "tins", false, widgets.rest}
+	boxes = kind{"feed.test/v1", "Box", "boxes", false, widgets.rest}
+	cans  = kind{"feed.test/v1", "Can", "cans", false, widgets.rest}
 )
 
 // newSchema is what an answer holds once the default that setDefault sets is there.
@@ -188,4 +190,50 @@ func TestSchemaChangeUnheard(t *testing.T) {
 	later := r.create(t, k, ns, "later")
 	r.await(hitNotOlderThan, k.list(ns), notOlderThan(later))
 	r.expect(hitExact, k.list(ns), exactly(later))
+}
+
+// A definition that comes is found, what goes is not answered any more, and when it comes again it
+// is another resource.
+func TestDefinitionsComeAndGo(t *testing.T) {
+	t.Parallel()
+	k, ns := boxes, "schema-comes-and-goes"
+	r := newRig(t, shared, rigOptions{args: []string{"--schema-quarantine", "2s"}})
+	r.expect(fwdUnknown, k.list(""), anyVersion())
+	define(t, r, k, ns)
+	known := learned(t, r, k, ns)
+
+	r.write(t, http.MethodDelete, definitions+"/"+k.plural+".feed.test", nil)
+	since := time.Now()
+	r.until("the API server to forget it", func() error {
+		a, err := r.direct.get(t.Context(), k.list(""))
+		if err == nil && a.code != http.StatusNotFound {
+			err = errors.New(a.String())
+		}
+		return err
+	})
+	r.until("listproxy to hear of it", func() error {
+		if time.Since(since) < heard {
+			return errors.New("it may not have yet")
+		}
+		return nil
+	})
+	for _, q := range []url.Values{anyVersion(), exactly(known[0]), firstPage(known[1])} {
+		if a := r.ask(k.list(ns), q); a.code != http.StatusNotFound || strings.Contains(a.source(), "hit") {
+			t.Errorf("%s of a resource that is gone: %s", q.Encode(), a)
+		}
+	}
+
+	r.write(t, http.MethodPost, definitions, k.definition())
+	r.until("the resource to be served again", func() error {
+		a, err := r.direct.get(t.Context(), k.list(""))
+		if err == nil && a.code != http.StatusOK {
+			err = errors.New(a.String())
+		}
+		return err
+	})
+	revision := r.create(t, k, ns, "new")
+	a := r.await(hitNotOlderThan, k.list(ns), notOlderThan(revision))
+	if bytes.Contains(a.body, []byte(`"object-0"`)) || !bytes.Contains(a.body, []byte(`"new"`)) {
+		t.Errorf("the resource that came again: %s", a)
+	}
 }

@@ -30,6 +30,9 @@ func (c *cluster) verify(ctx context.Context, path string, q url.Values, a answe
 			return wrongError{fmt.Sprintf("%s?%s: %s is %q, and %q directly", path, q.Encode(), name, a.header.Values(name), want.header.Values(name))}
 		}
 	}
+	if n, m := len(a.header.Values("Audit-Id")), len(want.header.Values("Audit-Id")); n != m {
+		return wrongError{fmt.Sprintf("%s?%s: %d Audit-Id headers, and %d directly", path, q.Encode(), n, m)}
+	}
 	return nil
 }
 

@@ -1,0 +1,151 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/proxyrun"
+)
+
+const (
+	// retryEvery is how long a client waits before it asks again.
+	retryEvery = 50 * time.Millisecond
+	// retryFor ends a try that never comes from memory.
+	retryFor = 2 * time.Minute
+)
+
+// BenchmarkFreshness measures how soon listproxy answers from memory at a revision that config
+// maps, which nothing changes, have reached only because something else was written. Each
+// iteration is a try: something else is written, a revision is learnt, and after a pause the
+// client asks for it, and asks again until the answer comes from memory.
+func BenchmarkFreshness(b *testing.B) {
+	cp := startControlPlane(b)
+	fill(b, cp, 100)
+	proxy := startProxy(b, cp)
+	admin := newClient(b, cp.RESTConfig(controlplane.Admin))
+	// The client's own rights are reviewed before anything is measured.
+	user := newClient(b, proxy.RESTConfig(cp.RESTConfig(controlplane.Admin)))
+	if _, err := user.get(b.Context(), configMaps, url.Values{"resourceVersion": {"0"}}); err != nil {
+		b.Fatal(err)
+	}
+
+	for _, pause := range []time.Duration{0, time.Second, 2 * time.Second} {
+		b.Run(fmt.Sprintf("continuation/after=%v", pause), func(b *testing.B) {
+			tries(b, user, admin, pause, func(uint64) (url.Values, error) {
+				page, err := user.get(b.Context(), configMaps, url.Values{"limit": {"10"}})
+				switch {
+				case err != nil:
+					return nil, err
+				case page.hit || page.next == "":
+					return nil, errors.New("the first page of the newest list was not kube-apiserver's, or the only one")
+				}
+				return url.Values{"limit": {"10"}, "continue": {page.next}}, nil
+			})
+		})
+	}
+	for _, match := range []string{"Exact", "NotOlderThan"} {
+		b.Run(match, func(b *testing.B) {
+			tries(b, user, admin, 0, func(elsewhere uint64) (url.Values, error) {
+				return url.Values{"resourceVersion": {strconv.FormatUint(elsewhere, 10)}, "resourceVersionMatch": {match}}, nil
+			})
+		})
+	}
+}
+
+// tries repeats: write elsewhere, learn what to ask for, pause, ask until it comes from memory.
+// The first-answer is the first one's latency, wherever it came from; the until-hit is the time
+// from when the revision was learnt to the end of the first answer from memory.
+func tries(b *testing.B, user, admin *client, pause time.Duration, learn func(elsewhere uint64) (url.Values, error)) {
+	b.Helper()
+	var first, until sample
+	atOnce, asked := 0, 0
+	for b.Loop() {
+		elsewhere, err := writeElsewhere(b.Context(), admin)
+		if err != nil {
+			b.Fatal(err)
+		}
+		query, err := learn(elsewhere)
+		if err != nil {
+			b.Fatal(err)
+		}
+		learnt := time.Now()
+		sleep(b.Context(), pause)
+		firstAnswer, questions, err := untilHit(b.Context(), user, query)
+		if err != nil {
+			b.Fatal(err)
+		}
+		first, until = append(first, firstAnswer), append(until, time.Since(learnt))
+		asked += questions
+		if questions == 1 {
+			atOnce++
+		}
+	}
+	b.ReportMetric(0, "ns/op") // the pause is in it
+	b.ReportMetric(100*float64(atOnce)/float64(len(first)), "%-hit-at-once")
+	b.ReportMetric(float64(asked)/float64(len(first)), "questions/op")
+	first.report(b, "first-answer")
+	until.report(b, "until-hit")
+}
+
+// untilHit asks until the answer comes from memory, and returns how long the first answer took
+// and how many there were.
+func untilHit(ctx context.Context, user *client, query url.Values) (first time.Duration, questions int, err error) {
+	for begun := time.Now(); time.Since(begun) < retryFor; sleep(ctx, retryEvery) {
+		asked := time.Now()
+		a, err := user.ask(ctx, http.MethodGet, configMaps+"?"+query.Encode(), nil)
+		switch {
+		case err != nil:
+			return 0, 0, err
+		case a.code == http.StatusGatewayTimeout:
+			// The API server's own cache of this resource has not come that far.
+		case a.code != http.StatusOK:
+			return 0, 0, fmt.Errorf("GET %s?%s: %d", configMaps, query.Encode(), a.code)
+		}
+		questions++
+		if questions == 1 {
+			first = time.Since(asked)
+		}
+		if a.hit {
+			return first, questions, nil
+		}
+	}
+	return 0, 0, fmt.Errorf("nothing from memory within %v", retryFor)
+}
+
+// startProxy builds listproxy as it is delivered, without the race detector, and runs it in front
+// of a control plane until the benchmark ends.
+func startProxy(b *testing.B, cp *controlplane.ControlPlane) *proxyrun.Proxy {
+	b.Helper()
+	root, err := exec.CommandContext(b.Context(), "go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		b.Fatal(err)
+	}
+	binary := filepath.Join(b.TempDir(), "listproxy")
+	build := exec.CommandContext(b.Context(), "go", "build", "-o", binary, "./cmd/listproxy")
+	build.Dir = strings.TrimSpace(string(root))
+	if out, err := build.CombinedOutput(); err != nil {
+		b.Fatalf("building listproxy: %v\n%s", err, out)
+	}
+	p, err := proxyrun.Start(b.Context(), proxyrun.Options{
+		Upstream: cp.RESTConfig(controlplane.Feed), Binary: binary, Args: []string{"--eager", "configmaps"},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := p.Stop(); err != nil {
+			b.Error(err)
+		}
+	})
+	return p
+}

@@ -1,0 +1,74 @@
+package feed
+
+import (
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const (
+	fwdNotCached = "listproxy; fwd=bypass; detail=not-cached"
+	protobuf     = "application/vnd.kubernetes.protobuf"
+)
+
+// What the policy file says is done: what is kept, in which form, what is ready, what a limit means.
+func TestPolicyFile(t *testing.T) {
+	t.Parallel()
+	config := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(config, []byte(`apiVersion: listproxy.io/v1alpha1
+kind: Policy
+resources:
+- {group: "", resource: podtemplates, version: v1, cache: eager, representations: [json, protobuf], limitAtZero: honour}
+- {group: "", resource: limitranges, cache: never}
+- {group: "", resource: secrets, cache: onDemand}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, shared, rigOptions{args: []string{"--config", config}})
+	ns := r.namespace(t, "policy")
+	for _, name := range []string{"a", "b", "c"} {
+		r.create(t, podTemplates, ns, name)
+	}
+	last := r.create(t, limitRanges, ns, "a")
+
+	// Both forms were there before any request.
+	ready, text := r.proxy.Ready(t.Context())
+	for _, check := range []string{"[+]collection/podtemplates ok", "[+]collection/podtemplates/protobuf ok"} {
+		if !ready || !strings.Contains(text, check) {
+			t.Errorf("/readyz (%t) does not say %q: %s", ready, check, text)
+		}
+	}
+	r.expect(fwdNotCached, limitRanges.list(ns), anyVersion())
+	a, err := r.admin.accepting(t.Context(), protobuf+";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", podTemplates.list(ns)+"?resourceVersion=0")
+	if err != nil || a.code != http.StatusOK || a.source() != fwdNotCached {
+		t.Errorf("a form that is not kept: %s, %v", a, err)
+	}
+	if n := r.count(limitRanges, func(url.Values) bool { return true }); n != 0 {
+		t.Errorf("%d requests for what is not kept", n)
+	}
+	r.await(hitAny, "/api/v1/secrets", anyVersion())
+
+	// A page at any revision is the page at its revision, and the walk goes on there.
+	r.await(hitNotOlderThan, podTemplates.list(ns), notOlderThan(last))
+	page, err := r.admin.get(t.Context(), podTemplates.list(ns)+"?resourceVersion=0&limit=2")
+	if err != nil || page.source() != hitAny {
+		t.Fatalf("a page at any revision: %s, %v", page, err)
+	}
+	if page.meta().Continue == "" {
+		t.Fatalf("the limit is ignored: %s", page)
+	}
+	if err := r.verify(t.Context(), podTemplates.list(ns), firstPage(page.meta().ResourceVersion), page); err != nil {
+		t.Error(err)
+	}
+	r.expect(hitContinue, podTemplates.list(ns), query("limit=2", "continue="+page.meta().Continue))
+	// Elsewhere it is.
+	r.await(hitAny, configMaps.list(""), query("resourceVersion=0"))
+	all := r.expect(hitAny, configMaps.list(""), anyVersion())
+	whole, err := r.admin.get(t.Context(), configMaps.list("")+"?resourceVersion=0&limit=1")
+	if err != nil || whole.source() != hitAny || whole.meta().Continue != "" {
+		t.Errorf("a limit at any revision: %s, %v (without it: %s)", whole, err, all)
+	}
+}

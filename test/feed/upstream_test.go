@@ -1,0 +1,225 @@
+package feed
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+const (
+	fwdUpstream     = "listproxy; fwd=bypass; detail=upstream"
+	serverLeases    = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+	storageVersions = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
+)
+
+// settle is an --upstream-settle that is long enough to be seen.
+var settle = rigOptions{args: []string{"--upstream-settle", "3s"}}
+
+// Rule 8: after an API server was restarted all is forwarded for a while, and then loaded again,
+// without anybody having asked where it is eager.
+func TestAPIServerRestarted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, ownCluster(t), rigOptions{args: append([]string{"--eager", "configmaps"}, settle.args...)})
+	ns := r.namespace(t, "restarted")
+	for _, k := range []kind{configMaps, widgets} {
+		for i := range 3 {
+			r.create(t, k, ns, fmt.Sprintf("object-%d", i))
+		}
+		r.await(hitAny, k.list(ns), anyVersion())
+	}
+	loads := r.count(configMaps, fullLoad)
+	if err := r.StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// What listproxy answers until it has heard of it is held against the API server as well.
+	r.await(fwdUpstream, configMaps.list(ns), anyVersion())
+	r.await(fwdUpstream, widgets.list(ns), anyVersion())
+	r.until("the eager resource to be loaded again", func() error {
+		if r.count(configMaps, fullLoad) == loads {
+			return errors.New("nothing was loaded")
+		}
+		return nil
+	})
+	for _, k := range []kind{configMaps, widgets} {
+		later := r.create(t, k, ns, "later")
+		r.await(hitAny, k.list(ns), anyVersion())
+		r.await(hitNotOlderThan, k.list(ns), notOlderThan(later))
+		r.await(hitExact, k.list(ns), exactly(later))
+	}
+}
+
+// Rule 8: the Leases of the API servers tell that there is another one, or one less, or that one
+// was started again. That one is renewed is no news.
+func TestAPIServersComeAndGo(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, ownCluster(t), settle)
+	ns := r.namespace(t, "come-and-go")
+	r.create(t, configMaps, ns, "one")
+	list := configMaps.list(ns)
+	held := func(holder string) fieldsOf {
+		return fieldsOf{
+			"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+			"metadata": fieldsOf{"name": "another", "labels": fieldsOf{"apiserver.kubernetes.io/identity": "kube-apiserver"}},
+			"spec":     fieldsOf{"holderIdentity": holder, "leaseDurationSeconds": 3600, "renewTime": "2100-01-01T00:00:00.000000Z"},
+		}
+	}
+	for _, step := range []struct {
+		name, method, path string
+		object             any
+	}{
+		{"another API server", http.MethodPost, serverLeases, held("another_1")},
+		{"that is started again", http.MethodPatch, serverLeases + "/another", held("another_2")},
+		{"that ends", http.MethodDelete, serverLeases + "/another", nil},
+	} {
+		r.await(hitAny, list, anyVersion())
+		loads := r.count(configMaps, fullLoad)
+		r.write(t, step.method, step.path, step.object)
+		r.await(fwdUpstream, list, anyVersion())
+		r.await(hitAny, list, anyVersion())
+		if got := r.count(configMaps, fullLoad); got != loads+1 {
+			t.Errorf("%s: loaded %d times, not once", step.name, got-loads)
+		}
+	}
+	r.write(t, http.MethodPost, serverLeases, held("another_3"))
+	r.await(fwdUpstream, list, anyVersion())
+	r.await(hitAny, list, anyVersion())
+	loads := r.count(configMaps, fullLoad)
+	renewed := held("another_3")
+	renewed["spec"] = fieldsOf{"renewTime": "2100-01-01T00:00:10.000000Z"}
+	r.write(t, http.MethodPatch, serverLeases+"/another", renewed)
+	// A Lease without the label comes later on the same stream, and is nobody's.
+	other := held("somebody")
+	other["metadata"] = fieldsOf{"name": "somebody"}
+	r.write(t, http.MethodPost, serverLeases, other)
+	for range 20 {
+		later := r.touch(t, configMaps, ns, "one", "later")
+		r.await(hitNotOlderThan, list, notOlderThan(later))
+	}
+	if got := r.count(configMaps, fullLoad); got != loads {
+		t.Error("a renewal was taken for a change")
+	}
+}
+
+// Rule 8: /version tells of other API servers as well.
+func TestVersionChanges(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, shared, settle)
+	ns := r.namespace(t, "version")
+	r.create(t, configMaps, ns, "one")
+	r.await(hitAny, configMaps.list(ns), anyVersion())
+	r.onFault(func(w http.ResponseWriter, req *http.Request) bool {
+		if req.URL.Path != "/version" {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprint(w, `{"major":"1","minor":"99","gitVersion":"v1.99.0"}`)
+		return true
+	})
+	r.await(fwdUpstream, configMaps.list(ns), anyVersion())
+	r.await(hitAny, configMaps.list(ns), anyVersion())
+}
+
+// Rule 8: while the API servers do not agree in which version they store a resource, it is
+// forwarded; when they agree on another one, it is loaded again.
+//
+// kube-apiserver writes these objects when it starts, before it is ready, and again every ten
+// minutes: what the test writes stays for its time.
+func TestStorageVersions(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, ownCluster(t, "--feature-gates=StorageVersionAPI=true,APIServerIdentity=true",
+		"--runtime-config=internal.apiserver.k8s.io/v1alpha1=true"), settle)
+	ns := r.namespace(t, "storage-versions")
+	for _, k := range []kind{configMaps, widgets} {
+		r.create(t, k, ns, "one")
+		r.await(hitAny, k.list(ns), anyVersion())
+	}
+	list := configMaps.list(ns)
+	loads := func() int { return r.count(configMaps, fullLoad) }
+
+	before := loads()
+	r.agree(t, "v1", "v1beta1")
+	r.await(fwdUpstream, list, anyVersion())
+	r.expect(hitAny, widgets.list(ns), anyVersion())
+	for range 20 {
+		r.touch(t, configMaps, ns, "one", "in between")
+		r.expect(fwdUpstream, list, anyVersion())
+	}
+	if got := loads(); got != before {
+		t.Errorf("loaded %d times while there was no agreement", got-before)
+	}
+	r.agree(t, "v1beta1", "v1beta1")
+	r.await(hitAny, list, anyVersion())
+	if got := loads(); got != before+1 {
+		t.Errorf("loaded %d times after the agreement, not once", got-before)
+	}
+
+	// From one agreement to another, without a disagreement between them.
+	r.agree(t, "v1", "v1")
+	r.until("another load", func() error {
+		r.expectSource(list, hitAny, fwdUpstream, fwdWarming)
+		if got := loads(); got != before+2 {
+			return fmt.Errorf("loaded %d times", got-before)
+		}
+		return nil
+	})
+	r.await(hitAny, list, anyVersion())
+
+	// Whatever is said about a resource ends with the object that says it.
+	r.agree(t, "v1", "v1beta1")
+	r.await(fwdUpstream, list, anyVersion())
+	r.write(t, http.MethodDelete, storageVersions+"/core.configmaps", nil)
+	r.await(hitAny, list, anyVersion())
+}
+
+// expectSource asks once: the answer must come from one of the sources.
+func (r *rig) expectSource(list string, sources ...string) {
+	r.t.Helper()
+	if a := r.ask(list, anyVersion()); !strings.Contains(strings.Join(sources, "\n"), a.source()) {
+		r.t.Fatalf("it came from %q", a.source())
+	}
+}
+
+// agree makes the API server say in which version it stores configmaps, and what another one,
+// which does not exist, says.
+func (r *rig) agree(t *testing.T, is, other string) {
+	t.Helper()
+	path := storageVersions + "/core.configmaps"
+	r.until("the storage version to be written", func() error {
+		a, err := r.direct.get(t.Context(), path)
+		if err != nil {
+			return err
+		}
+		var object struct {
+			Status struct {
+				StorageVersions []map[string]any
+			}
+		}
+		if err := json.Unmarshal(a.body, &object); err != nil || len(object.Status.StorageVersions) == 0 {
+			return fmt.Errorf("%s: %w", a, err)
+		}
+		said := object.Status.StorageVersions[:1]
+		said[0]["encodingVersion"] = is
+		said[0]["decodableVersions"] = []string{"v1", "v1beta1"}
+		said = append(said, map[string]any{
+			"apiServerID": "apiserver-other", "encodingVersion": other, "decodableVersions": []string{"v1", "v1beta1"},
+		})
+		equal, common := "False", any(nil)
+		if is == other {
+			equal, common = "True", is
+		}
+		_, err = r.direct.do(t.Context(), http.MethodPatch, path+"/status", fieldsOf{"status": fieldsOf{
+			"storageVersions": said, "commonEncodingVersion": common,
+			"conditions": []any{fieldsOf{
+				"type": "AllEncodingVersionsEqual", "status": equal, "reason": "Test", "message": "made up",
+				"lastTransitionTime": "2026-01-01T00:00:00Z",
+			}},
+		}})
+		return err
+	})
+}

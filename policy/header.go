@@ -42,9 +42,20 @@ func isPlainConnection(values []string) bool {
 	return true
 }
 
-// checkIdentity makes sure that the caller is who its only Authorization header
-// says, and nobody else.
-func checkIdentity(h http.Header) Reason {
+// Credentials says what a caller is known by.
+type Credentials int
+
+const (
+	// Own: the caller is who its Authorization header says, and the API server judges it.
+	Own Credentials = iota
+	// Stated: the proxy has verified who the caller is, and says so to the API server. An
+	// Authorization header is not read.
+	Stated
+)
+
+// checkIdentity makes sure that the caller is who its only Authorization header says, or whom
+// the proxy states, and nobody else.
+func checkIdentity(h http.Header, by Credentials) Reason {
 	canonical := true
 	for name := range h {
 		if len(name) >= len(impersonatePrefix) && strings.EqualFold(name[:len(impersonatePrefix)], impersonatePrefix) {
@@ -54,21 +65,25 @@ func checkIdentity(h http.Header) Reason {
 		// there by someone else, and look-ups would miss it.
 		canonical = canonical && textproto.CanonicalMIMEHeaderKey(name) == name
 	}
-	authorization := h["Authorization"]
 	switch {
 	case !canonical:
 		return ReasonNotCanonical
-	case len(authorization) > 1:
+	case by == Stated:
+		return ""
+	case len(h["Authorization"]) > 1:
 		return ReasonCredentials
-	case len(authorization) == 0 || !isBearer(authorization[0]):
+	case !BringsToken(h):
 		return ReasonAnonymous
 	}
 	return ""
 }
 
+// BringsToken tells whether kube-apiserver sees a token in the (first) Authorization header.
+// To it, whoever sends anything else there is anonymous.
+func BringsToken(h http.Header) bool { return isBearer(h.Get("Authorization")) }
+
 // isBearer tells whether kube-apiserver sees a token in an Authorization header
-// (k8s.io/apiserver, authentication/request/bearertoken). To it, whoever sends
-// anything else is anonymous.
+// (k8s.io/apiserver, authentication/request/bearertoken).
 func isBearer(authorization string) bool {
 	parts := strings.SplitN(strings.TrimSpace(authorization), " ", 3)
 	return len(parts) > 1 && strings.EqualFold(parts[0], "Bearer") && parts[1] != ""

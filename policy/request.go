@@ -33,8 +33,7 @@ type Request struct {
 }
 
 // Parse reads a request as an API server does. The empty Reason means that the
-// request is a list in canonical form, by a caller with credentials of its own,
-// which we understand completely; only then may it be answered from memory.
+// request is a list in canonical form, by a caller who is known, which we understand completely; only then may it be answered from memory.
 //
 // With any other Reason the Request holds what was understood until then and is
 // good for logs only.
@@ -44,7 +43,7 @@ type Request struct {
 //
 // The headers are expected as net/http's server leaves them. Parse does not
 // change the request and does not read its body.
-func Parse(r *http.Request) (Request, Reason) {
+func Parse(r *http.Request, by Credentials) (Request, Reason) {
 	req := Request{Labels: labels.Everything(), Fields: fields.Everything()}
 	if reason := parsePath(r, &req); reason != "" {
 		return req, reason
@@ -55,7 +54,7 @@ func Parse(r *http.Request) (Request, Reason) {
 	if reason := checkFraming(r); reason != "" {
 		return req, reason
 	}
-	if reason := checkIdentity(r.Header); reason != "" {
+	if reason := checkIdentity(r.Header, by); reason != "" {
 		return req, reason
 	}
 

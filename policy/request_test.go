@@ -142,7 +142,7 @@ func TestParseAccepts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := read(t, test.text)
-			got, reason := Parse(r)
+			got, reason := Parse(r, Own)
 			if reason != "" {
 				t.Fatalf("forwarded: %s", reason)
 			}
@@ -333,7 +333,7 @@ func TestParseForwards(t *testing.T) {
 	} {
 		for _, text := range texts {
 			t.Run(string(reason)+"/"+strings.SplitN(text, "\r\n\r\n", 2)[0], func(t *testing.T) {
-				if _, got := Parse(read(t, text)); got != reason {
+				if _, got := Parse(read(t, text), Own); got != reason {
 					t.Errorf("reason %q, want %q", got, reason)
 				}
 			})
@@ -369,7 +369,7 @@ func TestParseOrder(t *testing.T) {
 		{get(path, alice, accepts, human), ReasonRepresentation},
 		{get(path, alice, human), ReasonPretty},
 	} {
-		if _, got := Parse(read(t, test.text)); got != test.want {
+		if _, got := Parse(read(t, test.text), Own); got != test.want {
 			t.Errorf("reason %q, want %q for\n%s", got, test.want, test.text)
 		}
 	}
@@ -378,7 +378,7 @@ func TestParseOrder(t *testing.T) {
 // TestParseNeverNil: what was not understood selects everything, not nothing.
 func TestParseNeverNil(t *testing.T) {
 	for _, text := range []string{get("/healthz"), get("/api/v1/pods?labelSelector=!!", alice), get("/api/v1/pods", alice)} {
-		got, _ := Parse(read(t, text))
+		got, _ := Parse(read(t, text), Own)
 		if got.Labels == nil || !got.Labels.Empty() || got.Fields == nil || !got.Fields.Empty() {
 			t.Errorf("selectors %v and %v", got.Labels, got.Fields)
 		}
@@ -407,7 +407,7 @@ func TestParseOtherThanFromTheServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := read(t, get("/api/v1/pods", alice))
 			test.change(r)
-			if _, got := Parse(r); got != test.want {
+			if _, got := Parse(r, Own); got != test.want {
 				t.Errorf("reason %q, want %q", got, test.want)
 			}
 		})

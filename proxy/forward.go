@@ -30,7 +30,8 @@ const (
 // The request that arrives upstream differs from the caller's only in its Host,
 // in what is about one connection (hop-by-hop headers), and in what a caller may
 // not claim about itself (removeCallerClaims); X-Forwarded-For holds the
-// caller's address. It carries the caller's credentials and no others.
+// caller's address. It carries the caller's credentials and no others; the request
+// of a stated user carries the proxy's, and says in Impersonate-* headers whose it is.
 //
 // Headers already set on the ResponseWriter are added to the final answer, behind
 // values that the upstream gave to the same name (RFC 9211 wants the cache that
@@ -53,8 +54,13 @@ func NewForwarder(up *Upstream, log *slog.Logger) *Forwarder {
 	return &Forwarder{upstream: up, log: log}
 }
 
-// ServeHTTP implements [http.Handler].
+// ServeHTTP forwards a request of a caller whom nobody states: with what it brings itself.
 func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.ServeAs(w, r, Identity{})
+}
+
+// ServeAs forwards r as a request of id.
+func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id Identity) {
 	if !strings.HasPrefix(r.RequestURI, "/") {
 		WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest,
 			"The request target must be a path: listproxy forwards to one API server only.")
@@ -66,14 +72,10 @@ func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
-	x := newExchange(f, w, r)
-	transport := f.upstream.RoundTripper()
-	if x.upgrade != "" {
-		transport = f.upstream.UpgradeRoundTripper()
-	}
+	x := newExchange(f, w, r, id)
 	reverse := httputil.ReverseProxy{
 		Rewrite:        x.rewrite,
-		Transport:      transport,
+		Transport:      f.upstream.RoundTripper(id, x.upgrade != ""),
 		FlushInterval:  -1, // each read is one write and one flush: watch events
 		ErrorLog:       log.New(x, "", 0),
 		BufferPool:     &f.buffers,
@@ -113,6 +115,7 @@ type exchange struct {
 	forwarder *Forwarder
 	w         http.ResponseWriter
 	request   *http.Request // the caller's
+	caller    Identity
 	body      *upload
 	added     http.Header // what w's header held at the beginning
 	upgrade   string      // the protocol asked for, or ""
@@ -120,12 +123,12 @@ type exchange struct {
 	switched  bool        // the upstream has agreed to the upgrade
 }
 
-func newExchange(f *Forwarder, w http.ResponseWriter, r *http.Request) *exchange {
+func newExchange(f *Forwarder, w http.ResponseWriter, r *http.Request, caller Identity) *exchange {
 	// 1xx answers would send these headers and then forget them.
 	added := w.Header().Clone()
 	clear(w.Header())
 	return &exchange{
-		forwarder: f, w: w, request: r, body: newUpload(r.Body), added: added,
+		forwarder: f, w: w, request: r, caller: caller, body: newUpload(r.Body), added: added,
 		upgrade: upgradeProtocol(r.Header),
 	}
 }
@@ -144,6 +147,7 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 		pr.Out.GetBody = x.body.reader
 	}
 	removeCallerClaims(pr.Out.Header)
+	x.forwarder.upstream.Present(x.caller, pr.Out.Header)
 	setForwardedFor(pr.Out.Header, pr.In.RemoteAddr)
 }
 

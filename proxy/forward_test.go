@@ -63,6 +63,7 @@ func newLoggedForwarder(t *testing.T, config *rest.Config, log *slog.Logger) *Fo
 	}
 	t.Cleanup(up.requests.CloseIdleConnections)
 	t.Cleanup(up.upgrades.CloseIdleConnections)
+	t.Cleanup(up.strangers.CloseIdleConnections)
 	return NewForwarder(up, log)
 }
 

@@ -14,11 +14,11 @@ import (
 
 // Handler is a request's way, for both doors:
 //
-//	parse ► policy ► catalog ► representation, selectors ► review ► snapshot ► page
+//	caller ► parse ► policy ► catalog ► representation, selectors ► review ► snapshot ► page
 //
 // Any "no" on the way forwards the request, and the upstream's word comes back unchanged.
 type Handler struct {
-	Forward http.Handler
+	Forward *Forwarder
 	// Policy says what is kept. It must not be nil.
 	Policy      *policy.Config
 	Catalog     *Catalog
@@ -33,7 +33,12 @@ var _ http.Handler = (*Handler)(nil)
 
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begun := time.Now()
-	list, answer, reason := h.answer(r)
+	caller, refusal := h.Identifier.Identify(r)
+	if refusal != nil {
+		WriteStatus(w, r, refusal.Code, refusal.Reason, refusal.Message)
+		return
+	}
+	list, answer, reason := h.answer(r, caller)
 	status := hit(answer.semantics)
 	if reason != "" {
 		status = forwarded(reason)
@@ -48,12 +53,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case reason == policy.ReasonMostRecent && list.Options.Limit > 0:
 		noted := &statusNoter{ResponseWriter: w}
-		h.Forward.ServeHTTP(noted, r)
+		h.Forward.ServeAs(noted, r, caller)
 		if noted.status == http.StatusOK {
 			h.expectNext(list)
 		}
 	case reason != "":
-		h.Forward.ServeHTTP(w, r)
+		h.Forward.ServeAs(w, r, caller)
 	default:
 		writePage(w, r, list, answer)
 	}
@@ -67,8 +72,8 @@ type answer struct {
 }
 
 // answer decides about one request, and gives the reason if it is to be forwarded.
-func (h *Handler) answer(r *http.Request) (policy.Request, answer, policy.Reason) {
-	list, reason := policy.Parse(r)
+func (h *Handler) answer(r *http.Request, caller Identity) (policy.Request, answer, policy.Reason) {
+	list, reason := policy.Parse(r, caller.credentials())
 	if reason != "" {
 		return list, answer{}, reason
 	}
@@ -88,7 +93,7 @@ func (h *Handler) answer(r *http.Request) (policy.Request, answer, policy.Reason
 	if reason != "" {
 		return list, answer{}, reason
 	}
-	if reason := h.review(r, list); reason != "" {
+	if reason := h.review(r, caller, list); reason != "" {
 		return list, answer{}, reason
 	}
 	collection, snap, reason := h.snapshot(r, collectionOf(list, entry, representation), decision)
@@ -169,8 +174,8 @@ func collectionOf(list policy.Request, entry Entry, representation policy.Repres
 }
 
 // review asks whether the caller may do what the request says.
-func (h *Handler) review(r *http.Request, list policy.Request) policy.Reason {
-	allowed, err := h.Reviewer.Allowed(r.Context(), h.Identifier.Identify(r), Attributes{
+func (h *Handler) review(r *http.Request, caller Identity, list policy.Request) policy.Reason {
+	allowed, err := h.Reviewer.Allowed(r.Context(), caller, Attributes{
 		Verb:          "list",
 		Group:         list.Group,
 		Version:       list.Version,

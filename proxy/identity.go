@@ -4,71 +4,62 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
+	"hash"
 	"io"
 	"log/slog"
-	"net/http"
+	"maps"
+	"slices"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/listproxy/listproxy/policy"
 )
 
 // hiddenIdentity is all that an Identity ever prints.
 const hiddenIdentity = "Identity(hidden)"
 
-// Identity is what makes the upstream see a caller as that caller: the value
-// of the request's Authorization header. It carries the value, to be sent with
-// a review, and a key that stands for the value wherever something is
-// remembered, so that no credential is kept beyond its request.
+// Identity is what makes the upstream see a caller as that caller. It is one of
 //
-// The zero Identity is nobody: a Reviewer never says yes to it.
+//   - the value of the request's own Authorization header, which is sent on with a
+//     review, and which a forwarded request has anyway;
+//   - a user whom the proxy has verified and states to the upstream ([Stated]), with the
+//     proxy's credentials and Impersonate-* headers;
+//   - nobody, the zero Identity: a Reviewer never says yes to it, and what it asks is
+//     forwarded as it came.
 //
-// An Identity never prints its credential, whatever the verb. It is immutable.
+// It has a key that stands for it wherever something is remembered, so that no credential
+// is kept beyond its request.
+//
+// An Identity never prints its credential or its user, whatever the verb. It is immutable.
 type Identity struct {
-	// authorization is a pointer because fmt calls no methods on the
-	// unexported fields of other structs: printed from there it is an address.
+	// Both are pointers because fmt calls no methods on the unexported fields of other
+	// structs: printed from there they are addresses.
 	authorization *string
+	stated        *user.DefaultInfo
 	key           identityKey
 }
 
-// identityKey is an HMAC of an Authorization header's value.
+// identityKey is an HMAC of a credential, or of a stated user.
 type identityKey [sha256.Size]byte
 
-// Identifier makes Identities. Its key is random and lives as long as the
-// process, so that an identity's key is of no use to anyone who reads it from
-// memory or from a dump: tokens cannot be guessed against it elsewhere, and
-// keys of different processes cannot be compared.
-//
-// It is safe for concurrent use.
-type Identifier struct {
-	secret [sha256.Size]byte
-}
+// The first byte of what a key is made of: a token is never taken for a user.
+const (
+	keyOfAuthorization = 'a'
+	keyOfStated        = 's'
+)
 
-// NewIdentifier returns an Identifier with a new random key.
-func NewIdentifier() (*Identifier, error) {
-	i := &Identifier{}
-	if _, err := rand.Read(i.secret[:]); err != nil {
-		return nil, fmt.Errorf("no random key to hide the callers' credentials with: %w", err)
+// known says whether there is a caller to ask about at all.
+func (id Identity) known() bool { return id.authorization != nil || id.stated != nil }
+
+// credentials says by what the caller is known, for the reading of a request.
+func (id Identity) credentials() policy.Credentials {
+	if id.stated != nil {
+		return policy.Stated
 	}
-	return i, nil
+	return policy.Own
 }
-
-// Identify returns the identity that r brings with it. A request without
-// exactly one Authorization value that is not empty has none: the policy
-// forwards it before, and the zero Identity that it gets here is never allowed
-// anything.
-func (i *Identifier) Identify(r *http.Request) Identity {
-	values := r.Header["Authorization"]
-	if len(values) != 1 || values[0] == "" {
-		return Identity{}
-	}
-	value := values[0]
-	id := Identity{authorization: &value}
-	mac := hmac.New(sha256.New, i.secret[:])
-	_, _ = io.WriteString(mac, value) // a hash takes everything
-	mac.Sum(id.key[:0])
-	return id
-}
-
-// known says whether there is a credential at all.
-func (id Identity) known() bool { return id.authorization != nil }
 
 // String implements fmt.Stringer without the credential.
 func (Identity) String() string { return hiddenIdentity }
@@ -88,3 +79,54 @@ var (
 	_ fmt.GoStringer = Identity{}
 	_ slog.LogValuer = Identity{}
 )
+
+// identitySecret makes the keys of identities. It is random and lives as long as the
+// process, so that a key is of no use to anyone who reads it from memory or from a dump:
+// tokens cannot be guessed against it elsewhere, and keys of different processes cannot be
+// compared.
+type identitySecret [sha256.Size]byte
+
+func newIdentitySecret() (identitySecret, error) {
+	var s identitySecret
+	if _, err := rand.Read(s[:]); err != nil {
+		return s, fmt.Errorf("no random key to hide the callers' credentials with: %w", err)
+	}
+	return s, nil
+}
+
+// ofAuthorization returns the identity of whoever sends this Authorization value.
+func (s *identitySecret) ofAuthorization(value string) Identity {
+	id := Identity{authorization: &value}
+	mac := hmac.New(sha256.New, s[:])
+	_, _ = mac.Write([]byte{keyOfAuthorization}) // a hash takes everything
+	_, _ = io.WriteString(mac, value)
+	mac.Sum(id.key[:0])
+	return id
+}
+
+// ofStated returns the identity of a verified user.
+func (s *identitySecret) ofStated(u *user.DefaultInfo) Identity {
+	id := Identity{stated: u}
+	mac := hmac.New(sha256.New, s[:])
+	_, _ = mac.Write([]byte{keyOfStated})
+	writeStrings(mac, u.Name, u.UID)
+	writeStrings(mac, u.Groups...)
+	for _, name := range slices.Sorted(maps.Keys(u.Extra)) {
+		writeStrings(mac, name)
+		writeStrings(mac, u.Extra[name]...)
+	}
+	mac.Sum(id.key[:0])
+	return id
+}
+
+// writeStrings writes a list, each of its strings after its length, so that no two lists
+// write the same.
+func writeStrings(h hash.Hash, list ...string) {
+	var number [binary.MaxVarintLen64]byte
+	write := func(n int) { _, _ = h.Write(binary.AppendUvarint(number[:0], uint64(n))) }
+	write(len(list))
+	for _, s := range list {
+		write(len(s))
+		_, _ = io.WriteString(h, s)
+	}
+}

@@ -12,7 +12,7 @@ import (
 
 func newIdentifier(t testing.TB) *Identifier {
 	t.Helper()
-	i, err := NewIdentifier()
+	i, err := NewIdentifier(IdentifierConfig{})
 	if err != nil {
 		t.Fatalf("NewIdentifier: %v", err)
 	}
@@ -25,7 +25,11 @@ func identify(i *Identifier, authorization ...string) Identity {
 	for _, value := range authorization {
 		r.Header.Add("Authorization", value)
 	}
-	return i.Identify(r)
+	id, refusal := i.Identify(r)
+	if refusal != nil {
+		panic(refusal.Message)
+	}
+	return id
 }
 
 func TestIdentifyNeedsExactlyOneCredential(t *testing.T) {
@@ -71,7 +75,7 @@ func TestIdentityKeys(t *testing.T) {
 // headers, which the forwarder edits, does not change whom a review is for.
 func TestIdentityDoesNotShareTheRequestsHeader(t *testing.T) {
 	r := &http.Request{Header: http.Header{"Authorization": {"Bearer a"}}}
-	id := newIdentifier(t).Identify(r)
+	id, _ := newIdentifier(t).Identify(r)
 	r.Header["Authorization"][0] = "Bearer b"
 	if got := *id.authorization; got != "Bearer a" {
 		t.Errorf("got %q", got)

@@ -75,7 +75,7 @@ type ReviewConfig struct {
 
 // Reviewer asks the upstream whether a caller may do something, as the caller:
 // it sends a SelfSubjectAccessReview with the caller's own Authorization
-// header. kube-apiserver authenticates that request as it would authenticate
+// header, or as the user whom the proxy states. kube-apiserver authenticates that request as it would authenticate
 // the caller's own, and answers by the same authorizer that its filters ask.
 // Everyone who is authenticated may create such reviews (the ClusterRole
 // system:basic-user); where someone may not, the answer is a no.
@@ -85,11 +85,11 @@ type ReviewConfig struct {
 //
 // It is safe for concurrent use.
 type Reviewer struct {
-	transport http.RoundTripper
-	endpoint  *url.URL
-	ttl       time.Duration
-	timeout   time.Duration
-	log       *slog.Logger
+	callers  Callers
+	endpoint *url.URL
+	ttl      time.Duration
+	timeout  time.Duration
+	log      *slog.Logger
 
 	decisions *decisionCache
 	flights   singleflight.Group
@@ -103,10 +103,15 @@ type reviewVerdict struct {
 	sent    time.Time
 }
 
-// NewReviewer returns a Reviewer that sends its reviews through rt to the API
-// server at base. rt must add no credentials of its own: it would speak for
-// the proxy where it should speak for the caller.
-func NewReviewer(rt http.RoundTripper, base *url.URL, cfg ReviewConfig, log *slog.Logger) (*Reviewer, error) {
+// Callers sends a request as its caller. [Upstream] does.
+type Callers interface {
+	Present(id Identity, h http.Header)
+	RoundTripper(id Identity, upgrade bool) http.RoundTripper
+}
+
+// NewReviewer returns a Reviewer that sends its reviews to the API server at base, as
+// the callers that they are about.
+func NewReviewer(callers Callers, base *url.URL, cfg ReviewConfig, log *slog.Logger) (*Reviewer, error) {
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = defaultReviewTimeout
 	}
@@ -120,7 +125,7 @@ func NewReviewer(rt http.RoundTripper, base *url.URL, cfg ReviewConfig, log *slo
 	endpoint := base.JoinPath(reviewPath)
 	endpoint.User = nil
 	return &Reviewer{
-		transport: rt,
+		callers:   callers,
 		endpoint:  endpoint,
 		ttl:       cfg.TTL,
 		timeout:   cfg.Timeout,
@@ -231,14 +236,17 @@ func (r *Reviewer) post(ctx context.Context, id Identity, a Attributes) (bool, e
 	if err != nil {
 		return false, fmt.Errorf("cannot make the review's request: %w", err)
 	}
-	req.Header.Set("Authorization", *id.authorization)
+	if id.authorization != nil {
+		req.Header.Set("Authorization", *id.authorization)
+	}
+	r.callers.Present(id, req.Header)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", "listproxy")
 
 	// The round tripper, not a client: it follows no redirects, and the
 	// caller's credential goes nowhere else.
-	resp, err := r.transport.RoundTrip(req)
+	resp, err := r.callers.RoundTripper(id, false).RoundTrip(req)
 	if err != nil {
 		return false, fmt.Errorf("the review did not reach the upstream or was not answered: %w", err)
 	}

@@ -16,14 +16,14 @@ func BenchmarkIdentify(b *testing.B) {
 	r := &http.Request{Header: benchHeader}
 	b.ReportAllocs()
 	for b.Loop() {
-		_ = i.Identify(r)
+		_, _ = i.Identify(r)
 	}
 }
 
 // BenchmarkAllowedHit is a decision that is remembered.
 func BenchmarkAllowedHit(b *testing.B) {
 	r := newReviewer(b, reviewTransport(answerYes), "https://upstream.example", ReviewConfig{TTL: time.Hour}, discardLog())
-	id := newIdentifier(b).Identify(&http.Request{Header: benchHeader})
+	id, _ := newIdentifier(b).Identify(&http.Request{Header: benchHeader})
 	a := Attributes{Verb: "list", Group: "apps", Version: "v1", Resource: "deployments", Namespace: "kube-system"}
 	if allowed, err := r.Allowed(b.Context(), id, a); !allowed || err != nil {
 		b.Fatal(allowed, err)

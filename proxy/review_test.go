@@ -28,6 +28,10 @@ type reviewTransport func(*http.Request) (*http.Response, error)
 
 func (f reviewTransport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
+func (f reviewTransport) Present(Identity, http.Header) {}
+
+func (f reviewTransport) RoundTripper(Identity, bool) http.RoundTripper { return f }
+
 // cannedReply returns a JSON response.
 func cannedReply(r *http.Request, status int, body string) *http.Response {
 	return &http.Response{
@@ -61,7 +65,7 @@ func answerYes(r *http.Request) (*http.Response, error) {
 	return answerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
 }
 
-func newReviewer(t testing.TB, rt http.RoundTripper, base string, cfg ReviewConfig, log *slog.Logger) *Reviewer {
+func newReviewer(t testing.TB, rt Callers, base string, cfg ReviewConfig, log *slog.Logger) *Reviewer {
 	t.Helper()
 	u, err := url.Parse(base)
 	if err != nil {
@@ -134,7 +138,7 @@ func TestReviewRequest(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := newReviewer(t, http.DefaultTransport, server.URL+"/prefix/", ReviewConfig{}, discardLog())
+			r := newReviewer(t, reviewTransport(http.DefaultTransport.RoundTrip), server.URL+"/prefix/", ReviewConfig{}, discardLog())
 			allowed, err := r.Allowed(t.Context(), identify(newIdentifier(t), "Bearer token"), test.attributes)
 			if err != nil || !allowed {
 				t.Fatalf("got %v, %v", allowed, err)
@@ -273,7 +277,7 @@ func TestReviewDoesNotFollowRedirects(t *testing.T) {
 	defer elsewhere.Close()
 	server := httptest.NewServer(http.RedirectHandler(elsewhere.URL, http.StatusPermanentRedirect))
 	defer server.Close()
-	r := newReviewer(t, http.DefaultTransport, server.URL, ReviewConfig{}, discardLog())
+	r := newReviewer(t, reviewTransport(http.DefaultTransport.RoundTrip), server.URL, ReviewConfig{}, discardLog())
 	allowed, err := r.Allowed(t.Context(), identify(newIdentifier(t), "Bearer token"), listPods())
 	if allowed || err != nil {
 		t.Errorf("got %v, %v; want a no", allowed, err)
@@ -349,7 +353,7 @@ func TestReviewKeepsTheSecret(t *testing.T) {
 func TestReviewKeepsASecretThatCannotBeSent(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
-	r := newReviewer(t, http.DefaultTransport, server.URL, ReviewConfig{}, discardLog())
+	r := newReviewer(t, reviewTransport(http.DefaultTransport.RoundTrip), server.URL, ReviewConfig{}, discardLog())
 	_, err := r.Allowed(t.Context(), identify(newIdentifier(t), "Bearer s3cr3t\r\nX: y"), listPods())
 	if err == nil || strings.Contains(fmt.Sprintf("%v %+v %#v", err, err, err), "s3cr3t") {
 		t.Errorf("got %v; want an error without the credential", err)
@@ -425,7 +429,7 @@ func TestReviewTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl, takes = 10 * time.Second, 4 * time.Second
 		u := &fakeAuthorizer{takes: takes}
-		r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: ttl}, discardLog())
+		r := newReviewer(t, reviewTransport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: ttl}, discardLog())
 		id := identify(newIdentifier(t), "Bearer token")
 		expectReview(t, r, id, listPods(), true)
 
@@ -450,7 +454,7 @@ func TestReviewTTL(t *testing.T) {
 func TestReviewSlowerThanItsTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &fakeAuthorizer{takes: 4 * time.Second}
-		r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: 3 * time.Second}, discardLog())
+		r := newReviewer(t, reviewTransport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: 3 * time.Second}, discardLog())
 		id := identify(newIdentifier(t), "Bearer token")
 		var all sync.WaitGroup
 		all.Go(func() { expectReview(t, r, id, listPods(), true) }) // asked by itself: as fresh as can be
@@ -469,7 +473,7 @@ func TestReviewSlowerThanItsTTL(t *testing.T) {
 func TestReviewFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &fakeAuthorizer{}
-		r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: time.Hour}, discardLog())
+		r := newReviewer(t, reviewTransport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Hour}, discardLog())
 		id := identify(newIdentifier(t), "Bearer token")
 		expectReview(t, r, id, listPods(), true)
 		expectReview(t, r, id, listPods(), true)
@@ -491,7 +495,7 @@ func TestReviewFlush(t *testing.T) {
 func TestReviewFlushDuringAFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &fakeAuthorizer{takes: 2 * time.Second}
-		r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: time.Hour}, discardLog())
+		r := newReviewer(t, reviewTransport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Hour}, discardLog())
 		id := identify(newIdentifier(t), "Bearer token")
 		var all sync.WaitGroup
 		all.Go(func() { expectReview(t, r, id, listPods(), false) })
@@ -534,7 +538,7 @@ func TestReviewSingleFlight(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				u := &fakeAuthorizer{takes: time.Second}
-				r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: test.ttl}, discardLog())
+				r := newReviewer(t, reviewTransport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: test.ttl}, discardLog())
 				i := newIdentifier(t)
 				var all sync.WaitGroup
 				for range 50 {
@@ -552,7 +556,7 @@ func TestReviewSingleFlight(t *testing.T) {
 func TestReviewFlightsAreNotShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &fakeAuthorizer{takes: time.Second}
-		r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: time.Minute}, discardLog())
+		r := newReviewer(t, reviewTransport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Minute}, discardLog())
 		i := newIdentifier(t)
 		other := listPods()
 		other.Namespace = "other"
@@ -574,7 +578,7 @@ func TestReviewFlightsAreNotShared(t *testing.T) {
 func TestReviewOutlivesTheCallerWhoWasFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &fakeAuthorizer{takes: 5 * time.Second}
-		r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: time.Minute}, discardLog())
+		r := newReviewer(t, reviewTransport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Minute}, discardLog())
 		id := identify(newIdentifier(t), "Bearer token")
 		first, leave := context.WithCancel(t.Context())
 		began := time.Now()
@@ -606,7 +610,7 @@ func TestReviewTimeout(t *testing.T) {
 	for _, ttl := range []time.Duration{0, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
 			u := &fakeAuthorizer{takes: time.Hour}
-			r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: ttl, Timeout: 3 * time.Second}, discardLog())
+			r := newReviewer(t, reviewTransport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: ttl, Timeout: 3 * time.Second}, discardLog())
 			began := time.Now()
 			allowed, err := r.Allowed(t.Context(), identify(newIdentifier(t), "Bearer token"), listPods())
 			if allowed || !errors.Is(err, context.DeadlineExceeded) {
@@ -625,7 +629,7 @@ func TestReviewsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const callers = maxReviewsAtOnce + maxReviewsWaiting + 10
 		u := &fakeAuthorizer{takes: time.Minute}
-		r := newReviewer(t, u, "https://upstream.example",
+		r := newReviewer(t, reviewTransport(u.RoundTrip), "https://upstream.example",
 			ReviewConfig{TTL: time.Hour, Timeout: 30 * time.Second}, discardLog())
 		i := newIdentifier(t)
 		var full, late atomic.Int32
@@ -661,7 +665,7 @@ func TestReviewsAreBounded(t *testing.T) {
 
 func TestReviewAfterClose(t *testing.T) {
 	u := &fakeAuthorizer{}
-	r := newReviewer(t, u, "https://upstream.example", ReviewConfig{TTL: time.Hour}, discardLog())
+	r := newReviewer(t, reviewTransport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Hour}, discardLog())
 	id := identify(newIdentifier(t), "Bearer token")
 	expectReview(t, r, id, listPods(), true)
 	r.Close()
@@ -674,7 +678,7 @@ func TestReviewAfterClose(t *testing.T) {
 // Closing, flushing, asking: in any order and at once.
 func TestReviewCloseAgainstUse(t *testing.T) {
 	for range 20 {
-		r := newReviewer(t, &fakeAuthorizer{}, "https://upstream.example",
+		r := newReviewer(t, reviewTransport((&fakeAuthorizer{}).RoundTrip), "https://upstream.example",
 			ReviewConfig{TTL: time.Hour, MaxEntries: 8}, discardLog())
 		i := newIdentifier(t)
 		var all sync.WaitGroup

@@ -35,11 +35,20 @@ const (
 
 // Upstream is the way to the API server for other people's requests: its
 // address, the means to verify that it is the right one, and no credentials at
-// all. It is immutable and safe for concurrent use.
+// all, but for requests of users whom the proxy states ([Upstream.Impersonate]).
+// It is safe for concurrent use.
 type Upstream struct {
 	base     *url.URL // path prefix without a trailing slash
 	requests *http.Transport
 	upgrades *http.Transport
+
+	// strangers has connections of their own for callers whom the upstream has not
+	// accepted yet: kube-apiserver closes the connection after every 401, and an
+	// HTTP/2 connection is everybody's.
+	strangers *http.Transport
+	accepted  recently[identityKey]
+
+	stated *statedWay // nil unless users may be stated
 }
 
 // NewUpstream returns the way to the API server that cfg names. Of cfg it uses
@@ -59,17 +68,13 @@ func NewUpstream(cfg *rest.Config) (*Upstream, error) {
 	}
 
 	requests := newTransport(cfg, tlsConfig)
-	requests.Protocols.SetHTTP2(true)
-	requests.HTTP2 = &http.HTTP2Config{
-		SendPingTimeout:           sendPingTimeout,
-		PingTimeout:               pingTimeout,
-		MaxReceiveBufferPerStream: streamReceiveBuffer,
-	}
+	enableHTTP2(requests)
 	// Connections can only be taken over, which is what an upgrade is, in
 	// HTTP/1.1.
 	upgrades := newTransport(cfg, tlsConfig.Clone())
+	strangers := newTransport(cfg, tlsConfig.Clone())
 
-	up := &Upstream{base: base, requests: requests, upgrades: upgrades}
+	up := &Upstream{base: base, requests: requests, upgrades: upgrades, strangers: strangers}
 	if err := up.verifyAnonymous(); err != nil {
 		return nil, fmt.Errorf("the transport for callers' requests is not anonymous, this is a defect of listproxy: %w", err)
 	}
@@ -83,14 +88,74 @@ func (u *Upstream) URL() *url.URL {
 	return &base
 }
 
-// RoundTripper returns the transport for requests that are not upgrades: HTTP/2
-// if the upstream speaks it. It follows no redirects, changes no headers and
-// decompresses nothing.
-func (u *Upstream) RoundTripper() http.RoundTripper { return u.requests }
+// Impersonate makes it possible to send requests of stated users: with the
+// credentials of cfg, which must have the right to impersonate them. It must be
+// called before the first request.
+func (u *Upstream) Impersonate(cfg *rest.Config) error {
+	way, err := newStatedWay(cfg)
+	if err != nil {
+		return fmt.Errorf("the way to the API server with the proxy's own credentials: %w", err)
+	}
+	u.stated = way
+	return nil
+}
 
-// UpgradeRoundTripper returns the transport for requests that ask to take the
-// connection over. It speaks HTTP/1.1 only.
-func (u *Upstream) UpgradeRoundTripper() http.RoundTripper { return u.upgrades }
+// Present makes h say who the caller is, for a request that goes to the RoundTripper
+// of the same identity. What a caller sends who is not stated stays as it is.
+func (u *Upstream) Present(id Identity, h http.Header) {
+	if id.stated != nil {
+		state(h, id.stated)
+	}
+}
+
+// RoundTripper returns the transport for requests of a caller: HTTP/1.1 for those
+// that ask to take the connection over, else HTTP/2 if the upstream speaks it and
+// has accepted the caller before. It follows no redirects, changes no headers (but
+// for the proxy's credentials, of stated users) and decompresses nothing.
+func (u *Upstream) RoundTripper(id Identity, upgrade bool) http.RoundTripper {
+	switch {
+	case id.stated != nil && u.stated == nil:
+		return noWay{}
+	case id.stated != nil && upgrade:
+		return u.stated.upgrades
+	case id.stated != nil:
+		return u.stated.requests
+	case upgrade:
+		return u.upgrades
+	case u.accepted.has(id.key):
+		return acceptance{u, u.requests, id.key}
+	}
+	return acceptance{u, u.strangers, id.key}
+}
+
+// acceptance remembers whom the upstream accepts.
+type acceptance struct {
+	upstream *Upstream
+	next     http.RoundTripper
+	key      identityKey
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (a acceptance) RoundTrip(r *http.Request) (*http.Response, error) {
+	res, err := a.next.RoundTrip(r)
+	switch {
+	case err != nil:
+	case res.StatusCode == http.StatusUnauthorized:
+		a.upstream.accepted.remove(a.key)
+	default:
+		a.upstream.accepted.add(a.key)
+	}
+	return res, err
+}
+
+func enableHTTP2(t *http.Transport) {
+	t.Protocols.SetHTTP2(true)
+	t.HTTP2 = &http.HTTP2Config{
+		SendPingTimeout:           sendPingTimeout,
+		PingTimeout:               pingTimeout,
+		MaxReceiveBufferPerStream: streamReceiveBuffer,
+	}
+}
 
 func upstreamBase(cfg *rest.Config) (*url.URL, error) {
 	base, _, err := rest.DefaultServerUrlFor(cfg)
@@ -171,7 +236,7 @@ func (u *Upstream) verifyAnonymous() error {
 	if u.base.User != nil {
 		return errors.New("its URL holds a user")
 	}
-	for _, transport := range []*http.Transport{u.requests, u.upgrades} {
+	for _, transport := range []*http.Transport{u.requests, u.upgrades, u.strangers} {
 		switch tlsConfig := transport.TLSClientConfig; {
 		case tlsConfig == nil:
 			return errors.New("it has no TLS configuration of its own")

@@ -87,7 +87,7 @@ func readRequest(method, target string, headers []string) (*http.Request, error)
 // writeExplanation says what proxy.Handler would do, in its order.
 func writeExplanation(w io.Writer, c *policy.Config, r *http.Request, custom bool) error {
 	out := &strings.Builder{}
-	list, reason := policy.Parse(r)
+	list, reason := policy.Parse(r, policy.Own)
 	if reason != "" {
 		writeForwarded(out, reason, reason.Explain())
 		return writeTable(w, out.String())

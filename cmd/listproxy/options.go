@@ -33,6 +33,7 @@ type options struct {
 	certHosts        []string
 	adminBindAddress string
 	drain            time.Duration
+	identity         identityOptions
 
 	history   time.Duration
 	silence   time.Duration
@@ -64,6 +65,7 @@ func defaultOptions() *options {
 		certDir:          defaultCertDir(),
 		adminBindAddress: "127.0.0.1:8081",
 		drain:            10 * time.Second,
+		identity:         defaultIdentityOptions(),
 		history:          150 * time.Second,
 		silence:          90 * time.Second,
 		wait:             100 * time.Millisecond,
@@ -88,6 +90,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.keyFile, "tls-private-key-file", o.keyFile, "`file` with its key, PEM")
 	fs.StringVar(&o.certDir, "cert-dir", o.certDir, "`directory` where a certificate is made and its CA (ca.crt) written if none is given")
 	fs.StringSliceVar(&o.certHosts, "cert-hosts", o.certHosts, "more `names` or addresses that a certificate made here is good for")
+	o.identity.addFlags(fs)
 	fs.StringVar(&o.adminBindAddress, "admin-bind-address", o.adminBindAddress, "`address` of health checks (/livez, /readyz), plain HTTP")
 	fs.DurationVar(&o.history, "history-window", o.history, "how far back a revision can be asked for")
 	fs.DurationVar(&o.silence, "staleness-bound", o.silence, "how long the newest state is given without a sign of life of the API server")
@@ -142,6 +145,9 @@ func (o *options) complete() error {
 		return fmt.Errorf("--cache-bytes %q is not a quantity of bytes: write 512Mi or 2Gi, or 0 for no bound", o.bytes)
 	}
 	o.byteBound = quantity.Value()
+	if err := o.identity.load(); err != nil {
+		return err
+	}
 	if o.policy, err = readPolicyFlag(o.flags, o.config); err != nil {
 		return err
 	}

@@ -91,6 +91,7 @@ type app struct {
 	servers     *proxy.Servers
 	versions    *proxy.StorageVersions
 	watchRBAC   func(context.Context) error
+	clientCAs   []*proxy.ClientCA
 	draining    atomic.Bool
 }
 
@@ -103,11 +104,16 @@ func (o *options) assemble(cfg *rest.Config, log *slog.Logger) (*app, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the proxy's own way to the API server: %w", err)
 	}
-	identifier, err := proxy.NewIdentifier()
+	identifier, err := o.identity.identifier()
 	if err != nil {
 		return nil, err
 	}
-	reviewer, err := proxy.NewReviewer(upstream.RoundTripper(), upstream.URL(), proxy.ReviewConfig{TTL: o.reviewTTL}, log)
+	if len(o.identity.cas()) > 0 {
+		if err := upstream.Impersonate(cfg); err != nil {
+			return nil, err
+		}
+	}
+	reviewer, err := proxy.NewReviewer(upstream, upstream.URL(), proxy.ReviewConfig{TTL: o.reviewTTL}, log)
 	if err != nil {
 		return nil, err
 	}
@@ -184,6 +190,7 @@ func (o *options) assemble(cfg *rest.Config, log *slog.Logger) (*app, error) {
 		versions:    versions,
 		reviewer:    reviewer,
 		collections: collections,
+		clientCAs:   o.identity.cas(),
 		warmup:      proxy.NewWarmup(o.eagerly, catalog, schemas, collections, log),
 		watchRBAC: func(ctx context.Context) error {
 			return proxy.WatchRBAC(ctx, cfg, reviewer.Flush, log)
@@ -221,7 +228,16 @@ func (a *app) serve(ctx context.Context, pair tls.Certificate, clients, admin ne
 	// The parts outlive ctx: what they watch for must be heard of until the last answer.
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	server := proxy.NewServer(a.front, proxy.ServerTLSConfig(pair), a.log)
+	tlsConfig := proxy.ServerTLSConfig(pair)
+	if pool := proxy.ClientCAs(a.clientCAs...); pool != nil {
+		base := tlsConfig.Clone()
+		tlsConfig.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			asking := base.Clone()
+			asking.ClientAuth, asking.ClientCAs = tls.RequestClientCert, pool()
+			return asking, nil
+		}
+	}
+	server := proxy.NewServer(a.front, tlsConfig, a.log)
 	health := proxy.NewServer(proxy.NewAdmin(a.ready), nil, a.log)
 
 	var parts sync.WaitGroup
@@ -232,6 +248,9 @@ func (a *app) serve(ctx context.Context, pair tls.Certificate, clients, admin ne
 				failed <- fmt.Errorf("%s: %w", what, err)
 			}
 		})
+	}
+	for _, ca := range a.clientCAs {
+		parts.Go(func() { ca.Run(life) })
 	}
 	parts.Go(func() { a.catalog.Run(life) })
 	parts.Go(func() { a.schemas.Run(life) })

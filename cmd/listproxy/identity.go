@@ -1,0 +1,109 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/listproxy/listproxy/proxy"
+)
+
+// identityOptions say by what, besides a token, a caller is known. The flags have the names of
+// kube-apiserver's.
+type identityOptions struct {
+	clientCAFile string
+
+	frontCAFile        string
+	frontAllowedNames  []string
+	frontUsername      []string
+	frontUID           []string
+	frontGroup         []string
+	frontExtraPrefixes []string
+
+	// What load makes of them.
+	clientCA, frontCA *proxy.ClientCA
+}
+
+func defaultIdentityOptions() identityOptions {
+	return identityOptions{
+		frontUsername:      []string{"X-Remote-User"},
+		frontUID:           []string{"X-Remote-Uid"},
+		frontGroup:         []string{"X-Remote-Group"},
+		frontExtraPrefixes: []string{"X-Remote-Extra-"},
+	}
+}
+
+func (o *identityOptions) addFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.clientCAFile, "client-ca-file", o.clientCAFile, "`file` with CAs, PEM: a caller with a certificate of theirs is the user that it names, stated to the\nAPI server with the proxy's own right to impersonate")
+	fs.StringVar(&o.frontCAFile, "requestheader-client-ca-file", o.frontCAFile, "`file` with CAs, PEM, of an authenticating proxy before this one")
+	fs.StringSliceVar(&o.frontAllowedNames, "requestheader-allowed-names", o.frontAllowedNames, "common `names` in the certificates of that proxy")
+	fs.StringSliceVar(&o.frontUsername, "requestheader-username-headers", o.frontUsername, "`headers` in which it says who the caller is")
+	fs.StringSliceVar(&o.frontUID, "requestheader-uid-headers", o.frontUID, "`headers` with the user's uid")
+	fs.StringSliceVar(&o.frontGroup, "requestheader-group-headers", o.frontGroup, "`headers` with the user's groups")
+	fs.StringSliceVar(&o.frontExtraPrefixes, "requestheader-extra-headers-prefix", o.frontExtraPrefixes, "`prefixes` of headers with more about the user")
+}
+
+// load reads the files. An error names the flag.
+func (o *identityOptions) load() (err error) {
+	if o.clientCAFile != "" {
+		if o.clientCA, err = proxy.LoadClientCA("--client-ca-file", o.clientCAFile); err != nil {
+			return err
+		}
+	}
+	if o.frontCAFile == "" {
+		if len(o.frontAllowedNames) > 0 {
+			return errors.New("--requestheader-allowed-names is for --requestheader-client-ca-file, which is not given: give both or none")
+		}
+		return nil
+	}
+	if len(o.frontAllowedNames) == 0 {
+		return errors.New("--requestheader-client-ca-file needs --requestheader-allowed-names: the common names of the proxy's certificates; " +
+			"without it every certificate of that CA could say to be anybody")
+	}
+	for _, name := range o.frontAllowedNames {
+		if strings.TrimSpace(name) == "" {
+			return errors.New("--requestheader-allowed-names holds an empty name: leave it out")
+		}
+	}
+	if len(o.frontUsername) == 0 {
+		return errors.New("--requestheader-username-headers is empty: give the name of a header, or leave the flag out")
+	}
+	o.frontCA, err = proxy.LoadClientCA("--requestheader-client-ca-file", o.frontCAFile)
+	return err
+}
+
+// cas are the files that are there.
+func (o *identityOptions) cas() []*proxy.ClientCA {
+	var cas []*proxy.ClientCA
+	for _, ca := range []*proxy.ClientCA{o.clientCA, o.frontCA} {
+		if ca != nil {
+			cas = append(cas, ca)
+		}
+	}
+	return cas
+}
+
+// identifier says who sends a request, as the flags have it.
+func (o *identityOptions) identifier() (*proxy.Identifier, error) {
+	var cfg proxy.IdentifierConfig
+	if o.clientCA != nil {
+		cfg.ClientCA = o.clientCA.VerifyOptions
+	}
+	if o.frontCA != nil {
+		cfg.FrontProxy = &proxy.FrontProxy{
+			CA:                  o.frontCA.VerifyOptions,
+			AllowedNames:        o.frontAllowedNames,
+			UsernameHeaders:     o.frontUsername,
+			UIDHeaders:          o.frontUID,
+			GroupHeaders:        o.frontGroup,
+			ExtraHeaderPrefixes: o.frontExtraPrefixes,
+		}
+	}
+	identifier, err := proxy.NewIdentifier(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("--requestheader-*: %w", err)
+	}
+	return identifier, nil
+}

@@ -1,0 +1,162 @@
+package proxy
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
+	"k8s.io/apiserver/pkg/authentication/request/union"
+	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/listproxy/listproxy/policy"
+)
+
+// VerifyOptions says how client certificates are verified now. Not ok means that none is
+// believed. It must be safe for concurrent use.
+type VerifyOptions func() (options x509.VerifyOptions, ok bool)
+
+// IdentifierConfig says by what, besides its own Authorization header, a caller is known.
+type IdentifierConfig struct {
+	// ClientCA verifies the certificates of clients, as kube-apiserver does with
+	// --client-ca-file. Nil: no certificate makes a user.
+	ClientCA VerifyOptions
+	// FrontProxy, if not nil, is an authenticating proxy before this one.
+	FrontProxy *FrontProxy
+}
+
+// FrontProxy is an authenticating proxy before this one, as kube-apiserver knows it by its
+// --requestheader-* flags: whoever shows a certificate of CA with one of the names may say in
+// headers who the caller is.
+type FrontProxy struct {
+	CA VerifyOptions
+	// AllowedNames are common names of certificates. At least one.
+	AllowedNames []string
+	// The headers with the user's name, uid and groups, and the prefixes of those with extra.
+	UsernameHeaders, UIDHeaders, GroupHeaders, ExtraHeaderPrefixes []string
+}
+
+// Identifier says who sends a request.
+//
+//   - A certificate that ClientCA verifies, or headers by a FrontProxy, make the user that
+//     they would make at kube-apiserver, which tries them before a token too
+//     (k8s.io/kubernetes/pkg/kubeapiserver/authenticator): a token beside them does not count.
+//   - Else, a request with exactly one Authorization header is whoever that says.
+//   - Else it is nobody.
+//
+// It is safe for concurrent use.
+type Identifier struct {
+	secret identitySecret
+	front  *FrontProxy
+	verify authenticator.Request // nil if nothing is verified
+}
+
+// NewIdentifier returns an Identifier whose keys are of use to this process only.
+func NewIdentifier(cfg IdentifierConfig) (*Identifier, error) {
+	secret, err := newIdentitySecret()
+	if err != nil {
+		return nil, err
+	}
+	i := &Identifier{secret: secret, front: cfg.FrontProxy}
+	var ways []authenticator.Request
+	if f := cfg.FrontProxy; f != nil {
+		if len(f.AllowedNames) == 0 {
+			return nil, errors.New("a front proxy is believed by the name in its certificate: name at least one")
+		}
+		headers, err := headerrequest.New(f.UsernameHeaders, f.UIDHeaders, f.GroupHeaders, f.ExtraHeaderPrefixes)
+		if err != nil {
+			return nil, fmt.Errorf("the headers of a front proxy: %w", err)
+		}
+		ways = append(ways, x509request.NewDynamicCAVerifier(x509request.VerifyOptionFunc(f.CA), headers,
+			x509request.StaticStringSlice(f.AllowedNames)))
+	}
+	if cfg.ClientCA != nil {
+		ways = append(ways, x509request.NewDynamic(x509request.VerifyOptionFunc(cfg.ClientCA), x509request.CommonNameUserConversion))
+	}
+	if len(ways) > 0 {
+		i.verify = union.New(ways...)
+	}
+	return i, nil
+}
+
+// Refusal is what a caller is told who cannot be let in under the name that it brings.
+type Refusal struct {
+	Code    int
+	Reason  metav1.StatusReason
+	Message string
+}
+
+const (
+	unverifiedMessage = "The client certificate is not one that listproxy accepts: it must be valid now, be for client authentication, " +
+		"and be signed by a CA in listproxy's --client-ca-file. Use such a certificate, or a token."
+	statedAsMessage = "A caller whom listproxy knows by a client certificate, or by a proxy's word, cannot impersonate others through listproxy: " +
+		"the API server would ask for listproxy's right to do so, and not for yours. " +
+		"Use a token with listproxy, or impersonate (--as) at the API server itself."
+	unstatableMessage = "The user of this client certificate cannot be passed on: its name, uid, groups and extra must be neither empty nor hold " +
+		"control characters or outer spaces, and it must not be system:anonymous. Use another certificate, or a token."
+)
+
+// Identify returns the identity that r brings with it, or the refusal that it must get. It
+// removes the headers of a front proxy from r, believed or not: they go no further.
+func (i *Identifier) Identify(r *http.Request) (Identity, *Refusal) {
+	if i.verify == nil {
+		return i.own(r), nil
+	}
+	verified, ok, err := i.verify.AuthenticateRequest(r)
+	i.removeFrontHeaders(r.Header)
+	switch {
+	case ok:
+		return i.state(r, verified.User)
+	case err != nil && !policy.BringsToken(r.Header):
+		// As at kube-apiserver, which takes nobody for anonymous whose certificate is wrong.
+		return Identity{}, &Refusal{http.StatusUnauthorized, metav1.StatusReasonUnauthorized, unverifiedMessage}
+	}
+	return i.own(r), nil
+}
+
+// own is the identity of a request without a word of the proxy's: its one Authorization value.
+func (i *Identifier) own(r *http.Request) Identity {
+	values := r.Header["Authorization"]
+	if len(values) != 1 || values[0] == "" {
+		return Identity{}
+	}
+	return i.secret.ofAuthorization(values[0])
+}
+
+// state is the identity of a user who was verified here.
+func (i *Identifier) state(r *http.Request, info user.Info) (Identity, *Refusal) {
+	if asksToImpersonate(r.Header) {
+		return Identity{}, &Refusal{http.StatusForbidden, metav1.StatusReasonForbidden, statedAsMessage}
+	}
+	stated, ok := statable(info)
+	if !ok {
+		return Identity{}, &Refusal{http.StatusForbidden, metav1.StatusReasonForbidden, unstatableMessage}
+	}
+	return i.secret.ofStated(stated), nil
+}
+
+// removeFrontHeaders removes what only a front proxy may say.
+func (i *Identifier) removeFrontHeaders(h http.Header) {
+	if i.front == nil {
+		return
+	}
+	for name := range h {
+		for _, names := range [][]string{i.front.UsernameHeaders, i.front.UIDHeaders, i.front.GroupHeaders} {
+			for _, known := range names {
+				if strings.EqualFold(name, known) {
+					delete(h, name)
+				}
+			}
+		}
+		for _, prefix := range i.front.ExtraHeaderPrefixes {
+			if hasPrefixFold(name, prefix) {
+				delete(h, name)
+			}
+		}
+	}
+}

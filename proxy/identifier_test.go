@@ -1,0 +1,227 @@
+package proxy
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"math/big"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+// testCA signs client certificates.
+type testCA struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newTestCA(t testing.TB) *testCA {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "clients"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	return &testCA{cert: sign(t, template, template, key, key), key: key}
+}
+
+func sign(t testing.TB, template, parent *x509.Certificate, key, by *ecdsa.PrivateKey) *x509.Certificate {
+	t.Helper()
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), by)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert
+}
+
+// issue returns a client certificate, changed by with.
+func (ca *testCA) issue(t testing.TB, subject pkix.Name, with func(*x509.Certificate)) *x509.Certificate {
+	t.Helper()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: subject,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	if with != nil {
+		with(template)
+	}
+	return sign(t, template, ca.cert, ca.key, ca.key)
+}
+
+func (ca *testCA) options() (x509.VerifyOptions, bool) {
+	roots := x509.NewCertPool()
+	roots.AddCert(ca.cert)
+	return x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
+}
+
+// TestIdentify: who a caller is, by certificate, by a front proxy's word, by token.
+func TestIdentify(t *testing.T) {
+	clients, fronts, strangers := newTestCA(t), newTestCA(t), newTestCA(t)
+	alice := clients.issue(t, pkix.Name{CommonName: "alice", Organization: []string{"team-a", "team-b"}}, nil)
+	front := fronts.issue(t, pkix.Name{CommonName: "front"}, nil)
+	identifier, err := NewIdentifier(IdentifierConfig{
+		ClientCA: clients.options,
+		FrontProxy: &FrontProxy{
+			CA: fronts.options, AllowedNames: []string{"front"},
+			UsernameHeaders: []string{"X-Remote-User"}, UIDHeaders: []string{"X-Remote-Uid"},
+			GroupHeaders: []string{"X-Remote-Group"}, ExtraHeaderPrefixes: []string{"X-Remote-Extra-"},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	says := func(pairs ...string) http.Header {
+		h := http.Header{}
+		for i := 0; i+1 < len(pairs); i += 2 {
+			h.Add(pairs[i], pairs[i+1])
+		}
+		return h
+	}
+	for name, test := range map[string]struct {
+		certificate *x509.Certificate
+		header      http.Header
+		user        string // who is stated: name, groups; or ""
+		token       bool   // the caller is its Authorization header
+		code        int    // of the refusal, or 0
+	}{
+		"nothing":                                   {},
+		"a token":                                   {header: says("Authorization", "Bearer t"), token: true},
+		"two tokens":                                {header: says("Authorization", "Bearer t", "Authorization", "Bearer u")},
+		"a certificate":                             {certificate: alice, user: "alice [team-a team-b system:authenticated]"},
+		"a certificate and a token":                 {certificate: alice, header: says("Authorization", "Bearer t"), user: "alice [team-a team-b system:authenticated]"},
+		"a certificate and --as":                    {certificate: alice, header: says("Impersonate-User", "root"), code: 403},
+		"a certificate and a group":                 {certificate: alice, header: says("Impersonate-Group", "system:masters"), code: 403},
+		"a certificate and an underscore":           {certificate: alice, header: says("Impersonate_user", "root"), code: 403},
+		"a certificate and a name to come":          {certificate: alice, header: says("Impersonate-Tomorrow", "x"), code: 403},
+		"a token and --as":                          {header: says("Authorization", "Bearer t", "Impersonate-User", "root"), token: true},
+		"a certificate that says who it is not":     {certificate: alice, header: says("X-Remote-User", "root"), user: "alice [team-a team-b system:authenticated]"},
+		"another CA's":                              {certificate: strangers.issue(t, pkix.Name{CommonName: "alice"}, nil), code: 401},
+		"another CA's and a token":                  {certificate: strangers.issue(t, pkix.Name{CommonName: "alice"}, nil), header: says("Authorization", "Bearer t"), token: true},
+		"another CA's and no bearer":                {certificate: strangers.issue(t, pkix.Name{CommonName: "alice"}, nil), header: says("Authorization", "Basic eA=="), code: 401},
+		"another CA's and an empty token":           {certificate: strangers.issue(t, pkix.Name{CommonName: "alice"}, nil), header: says("Authorization", "Bearer "), code: 401},
+		"expired":                                   {certificate: clients.issue(t, pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }), code: 401},
+		"for servers":                               {certificate: clients.issue(t, pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }), code: 401},
+		"no name":                                   {certificate: clients.issue(t, pkix.Name{Organization: []string{"x"}}, nil), code: 401}, // it is no front proxy's either
+		"a service account without groups":          {certificate: clients.issue(t, pkix.Name{CommonName: "system:serviceaccount:kube-system:x"}, nil), user: "system:serviceaccount:kube-system:x [system:authenticated]"},
+		"anonymous by certificate":                  {certificate: clients.issue(t, pkix.Name{CommonName: user.Anonymous}, nil), code: 403},
+		"a name with outer spaces":                  {certificate: clients.issue(t, pkix.Name{CommonName: "root "}, nil), code: 403},
+		"a name with a line end":                    {certificate: clients.issue(t, pkix.Name{CommonName: "a\r\nImpersonate-Group: system:masters"}, nil), code: 403},
+		"a group with a line end":                   {certificate: clients.issue(t, pkix.Name{CommonName: "a", Organization: []string{"b\nc"}}, nil), code: 403},
+		"an empty group":                            {certificate: clients.issue(t, pkix.Name{CommonName: "a", Organization: []string{""}}, nil), code: 403},
+		"the front proxy's word":                    {certificate: front, header: says("X-Remote-User", "bob", "X-Remote-Group", "g", "X-Remote-Group", "h"), user: "bob [g h system:authenticated]"},
+		"the front proxy's word and a token":        {certificate: front, header: says("X-Remote-User", "bob", "Authorization", "Bearer t"), user: "bob [system:authenticated]"},
+		"the front proxy's word and --as":           {certificate: front, header: says("X-Remote-User", "bob", "Impersonate-User", "root"), code: 403},
+		"the front proxy for itself":                {certificate: front, code: 401},
+		"the front proxy with a caller's token":     {certificate: front, header: says("Authorization", "Bearer t"), token: true},
+		"a name that is not allowed":                {certificate: fronts.issue(t, pkix.Name{CommonName: "other"}, nil), header: says("X-Remote-User", "bob"), code: 401},
+		"the front proxy's name by another CA":      {certificate: strangers.issue(t, pkix.Name{CommonName: "front"}, nil), header: says("X-Remote-User", "bob"), code: 401},
+		"the front proxy's name by the clients' CA": {certificate: clients.issue(t, pkix.Name{CommonName: "front"}, nil), header: says("X-Remote-User", "bob"), user: "front [system:authenticated]"},
+		"headers without a certificate":             {header: says("X-Remote-User", "bob", "x-remote-extra-a", "b")},
+		"headers and a token":                       {header: says("X-Remote-User", "bob", "Authorization", "Bearer t"), token: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &http.Request{Header: test.header, TLS: &tls.ConnectionState{}}
+			if r.Header == nil {
+				r.Header = http.Header{}
+			}
+			if test.certificate != nil {
+				r.TLS.PeerCertificates = []*x509.Certificate{test.certificate}
+			}
+			id, refusal := identifier.Identify(r)
+			code := 0
+			if refusal != nil {
+				code = refusal.Code
+			}
+			if code != test.code {
+				t.Fatalf("refused with %d, not %d", code, test.code)
+			}
+			stated := ""
+			if id.stated != nil {
+				stated = id.stated.Name + " [" + strings.Join(id.stated.Groups, " ") + "]"
+			}
+			if stated != test.user {
+				t.Errorf("stated is %q, not %q", stated, test.user)
+			}
+			if got := id.authorization != nil; got != test.token {
+				t.Errorf("known by its own header: %t", got)
+			}
+			if got := id.known(); got != (test.token || test.user != "") {
+				t.Errorf("known: %t", got)
+			}
+			for name := range r.Header {
+				if hasPrefixFold(name, "X-Remote-") {
+					t.Errorf("%s goes on", name)
+				}
+			}
+		})
+	}
+}
+
+// TestNoCertificatesWithoutCA: by default a certificate means nothing, and the headers of a
+// front proxy neither (the Forwarder removes them).
+func TestNoCertificatesWithoutCA(t *testing.T) {
+	ca := newTestCA(t)
+	r := &http.Request{
+		Header: http.Header{"X-Remote-User": {"root"}},
+		TLS:    &tls.ConnectionState{PeerCertificates: []*x509.Certificate{ca.issue(t, pkix.Name{CommonName: "alice"}, nil)}},
+	}
+	if id, refusal := newIdentifier(t).Identify(r); id.known() || refusal != nil {
+		t.Errorf("known: %t, refused: %v", id.known(), refusal)
+	}
+}
+
+func TestFrontProxyNeedsNames(t *testing.T) {
+	ca := newTestCA(t)
+	_, err := NewIdentifier(IdentifierConfig{FrontProxy: &FrontProxy{CA: ca.options, UsernameHeaders: []string{"X-Remote-User"}}})
+	if err == nil || !strings.Contains(err.Error(), "name at least one") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestStatedKeys: no two users share a key, nor a user and a token.
+func TestStatedKeys(t *testing.T) {
+	secret, err := newIdentitySecret()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[identityKey]int{}
+	users := []*user.DefaultInfo{
+		{Name: "a"}, {Name: "a", UID: "b"}, {Name: "ab"}, {Name: "", UID: "ab"},
+		{Name: "a", Groups: []string{"b"}}, {Name: "a", Groups: []string{"b", "c"}}, {Name: "a", Groups: []string{"bc"}}, {Name: "a", Groups: []string{"c", "b"}},
+		{Name: "a", Extra: map[string][]string{"b": {"c"}}}, {Name: "a", Extra: map[string][]string{"b": {}, "c": {}}},
+		{Name: "a", Extra: map[string][]string{"b": {"c", "d"}}}, {Name: "a", Extra: map[string][]string{"b": {"c"}, "d": {}}},
+	}
+	for i, u := range users {
+		key := secret.ofStated(u).key
+		if other, ok := seen[key]; ok {
+			t.Errorf("%+v has the key of %+v", u, users[other])
+		}
+		seen[key] = i
+	}
+	again := &user.DefaultInfo{Name: "a", Extra: map[string][]string{"d": {}, "b": {"c"}}}
+	if _, ok := seen[secret.ofStated(again).key]; !ok {
+		t.Error("the same user has two keys")
+	}
+	if _, ok := seen[secret.ofAuthorization("a").key]; ok {
+		t.Error("a token has a user's key")
+	}
+	if diff := cmp.Diff(len(users), len(seen)); diff != "" {
+		t.Error(diff)
+	}
+}

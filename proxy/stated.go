@@ -1,0 +1,104 @@
+package proxy
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+// impersonatePrefix begins the name of every header that asks to act as another. Kubernetes
+// adds new ones (Impersonate-Uid was), and an HTTP server may read an underscore as a dash, so
+// all that begins so is taken for one.
+const impersonatePrefix = "impersonate"
+
+// asksToImpersonate says whether h has a header that asks to act as another.
+func asksToImpersonate(h http.Header) bool {
+	for name := range h {
+		if hasPrefixFold(name, impersonatePrefix) {
+			return true
+		}
+	}
+	return false
+}
+
+func hasPrefixFold(s, prefix string) bool {
+	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
+}
+
+// statable returns the user that the upstream has to see for info, and whether Impersonate-*
+// headers can say so: each value must arrive as it is.
+//
+// Impersonating is no wider than the certificate would be at the upstream:
+//
+//   - The groups always hold the one that every authenticated user gets there. Without any
+//     group the upstream would make up those of a service account for a user of that name
+//     (k8s.io/apiserver/pkg/endpoints/filters/impersonation).
+//   - system:anonymous would get the group of the unauthenticated, so nobody is stated as
+//     that.
+func statable(info user.Info) (*user.DefaultInfo, bool) {
+	stated := &user.DefaultInfo{Name: info.GetName(), UID: info.GetUID(), Groups: slices.Clone(info.GetGroups()), Extra: info.GetExtra()}
+	if stated.Name == user.Anonymous || !canBeStated(stated.Name) || stated.UID != "" && !canBeStated(stated.UID) {
+		return nil, false
+	}
+	for _, group := range stated.Groups {
+		if !canBeStated(group) {
+			return nil, false
+		}
+	}
+	for name, values := range stated.Extra {
+		// The upstream reads these names in lower case.
+		if name == "" || name != strings.ToLower(name) || !allCanBeStated(values) {
+			return nil, false
+		}
+	}
+	if !slices.Contains(stated.Groups, user.AllAuthenticated) && !slices.Contains(stated.Groups, user.AllUnauthenticated) {
+		stated.Groups = append(stated.Groups, user.AllAuthenticated)
+	}
+	return stated, true
+}
+
+func allCanBeStated(values []string) bool {
+	return !slices.ContainsFunc(values, func(v string) bool { return !canBeStated(v) })
+}
+
+// canBeStated says whether a header's value arrives as it was sent.
+func canBeStated(value string) bool {
+	return value != "" && strings.TrimSpace(value) == value && httpguts.ValidHeaderFieldValue(value)
+}
+
+// state makes h say, to an upstream that believes the proxy, who the caller is. Whatever h
+// said about that before is removed, in any spelling.
+func state(h http.Header, u *user.DefaultInfo) {
+	for name := range h {
+		if strings.EqualFold(name, "Authorization") || hasPrefixFold(name, impersonatePrefix) {
+			delete(h, name)
+		}
+	}
+	h["Impersonate-User"] = []string{u.Name}
+	h["Impersonate-Group"] = slices.Clone(u.Groups)
+	if u.UID != "" {
+		h["Impersonate-Uid"] = []string{u.UID}
+	}
+	for name, values := range u.Extra {
+		key := http.CanonicalHeaderKey("Impersonate-Extra-" + escapeExtra(name))
+		h[key] = append(h[key], values...)
+	}
+}
+
+// escapeExtra writes the name of an extra so that it can be part of a header's name. The
+// upstream reads it with url.PathUnescape.
+func escapeExtra(name string) string {
+	var escaped strings.Builder
+	for _, b := range []byte(name) {
+		if b != '%' && httpguts.IsTokenRune(rune(b)) {
+			escaped.WriteByte(b)
+		} else {
+			fmt.Fprintf(&escaped, "%%%02X", b)
+		}
+	}
+	return escaped.String()
+}

@@ -1,0 +1,78 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
+)
+
+// errNotStated is a defect of listproxy, noticed before anything is sent with its credentials.
+var errNotStated = errors.New("a request with listproxy's own credentials does not state whose it is")
+
+// statedWay is the way to the API server with the proxy's own credentials, for requests that
+// state a user with Impersonate-* headers, and for no others.
+type statedWay struct{ requests, upgrades http.RoundTripper }
+
+// newStatedWay returns the way that cfg describes.
+func newStatedWay(cfg *rest.Config) (*statedWay, error) {
+	own := rest.CopyConfig(cfg)
+	own.UserAgent = "" // the caller's is sent, even if it is none
+	transportConfig, err := own.TransportConfig()
+	if err != nil {
+		return nil, err
+	}
+	tlsConfig, err := transport.TLSConfigFor(transportConfig)
+	if err != nil {
+		return nil, err
+	}
+	if tlsConfig == nil {
+		return nil, errors.New("it is not TLS")
+	}
+	tlsConfig.NextProtos = nil // each transport sets its own
+	requests := newTransport(cfg, tlsConfig)
+	enableHTTP2(requests)
+	way := &statedWay{}
+	if way.requests, err = stating(transportConfig, requests); err != nil {
+		return nil, err
+	}
+	if way.upgrades, err = stating(transportConfig, newTransport(cfg, tlsConfig.Clone())); err != nil {
+		return nil, err
+	}
+	return way, nil
+}
+
+// stating adds the credentials of cfg to what is sent by next.
+func stating(cfg *transport.Config, next http.RoundTripper) (http.RoundTripper, error) {
+	with, err := transport.HTTPWrappersForConfig(cfg, next)
+	if err != nil {
+		return nil, fmt.Errorf("its credentials: %w", err)
+	}
+	return statedOnly{with}, nil
+}
+
+// statedOnly lets only requests pass that state a user. client-go adds credentials where there
+// are none, so without this a mistake elsewhere would lend the proxy's rights to a caller.
+type statedOnly struct{ next http.RoundTripper }
+
+// RoundTrip implements [http.RoundTripper].
+func (s statedOnly) RoundTrip(r *http.Request) (*http.Response, error) {
+	users := r.Header["Impersonate-User"]
+	if len(users) != 1 || users[0] == "" || len(r.Header["Impersonate-Group"]) == 0 || r.Header["Authorization"] != nil {
+		return noWay{}.RoundTrip(r)
+	}
+	return s.next.RoundTrip(r)
+}
+
+// noWay sends nothing.
+type noWay struct{}
+
+// RoundTrip implements [http.RoundTripper].
+func (noWay) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body != nil {
+		_ = r.Body.Close()
+	}
+	return nil, errNotStated
+}

@@ -27,6 +27,9 @@ func (cp *ControlPlane) EtcdURL() string { return "http://" + cp.etcdPort.addres
 // client certificates. The caller must not change it.
 func (cp *ControlPlane) CA() []byte { return cp.credentials.ca }
 
+// CAPath is a file with that certificate authority.
+func (cp *ControlPlane) CAPath() string { return filepath.Join(cp.dir, caFile) }
+
 // Token returns the bearer token of a user, or "" for one who has none.
 func (cp *ControlPlane) Token(user string) string { return cp.credentials.tokens[user] }
 
@@ -55,6 +58,13 @@ func (cp *ControlPlane) CertConfig(user string) *rest.Config {
 	return config
 }
 
+// IssueCert makes a client certificate that the API server knows a user by, with groups, and its
+// key, both in PEM. The user need not be one of [Users].
+func (cp *ControlPlane) IssueCert(user string, groups ...string) (cert, key []byte, err error) {
+	pair, err := cp.credentials.issuer.client(user, groups...)
+	return pair.cert, pair.key, err
+}
+
 func (cp *ControlPlane) anonymousConfig() *rest.Config {
 	return &rest.Config{
 		Host:            cp.URL(),
@@ -72,6 +82,12 @@ func (cp *ControlPlane) KubeconfigPath(user string) string {
 // the end of its standard error.
 func (cp *ControlPlane) Kubectl(ctx context.Context, user string, args ...string) (string, error) {
 	return cp.kubectl(ctx, user, nil, args...)
+}
+
+// Apply creates what a manifest in YAML says, as [Admin].
+func (cp *ControlPlane) Apply(ctx context.Context, manifest string) error {
+	_, err := cp.kubectl(ctx, Admin, []byte(manifest), "apply", "--validate=false", "-f", "-")
+	return err
 }
 
 func (cp *ControlPlane) kubectl(ctx context.Context, user string, stdin []byte, args ...string) (string, error) {

@@ -30,6 +30,7 @@ const (
 // credentials is who may log in and how. It does not change after it was made.
 type credentials struct {
 	ca     []byte
+	issuer *authority
 	tokens map[string]string
 	certs  map[string]keyPair
 	known  map[string]bool
@@ -52,6 +53,7 @@ func newCredentials(dir string) (*credentials, error) {
 	}
 	c := &credentials{
 		ca:     ca.pem,
+		issuer: ca,
 		tokens: map[string]string{},
 		certs:  map[string]keyPair{},
 		known:  map[string]bool{},

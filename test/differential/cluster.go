@@ -23,6 +23,7 @@ type Cluster struct {
 	Ledger     *Ledger
 
 	writer *http.Client
+	users  []User
 }
 
 // NewCluster defines custom resources, makes namespaces, and fills them to about a half.
@@ -53,6 +54,9 @@ func NewCluster(ctx context.Context, plane *controlplane.ControlPlane, seed uint
 		if err := c.await(ctx, r); err != nil {
 			return nil, err
 		}
+	}
+	if c.users, err = newUsers(ctx, plane); err != nil {
+		return nil, err
 	}
 	return c, c.fill(ctx, seed)
 }
@@ -125,27 +129,12 @@ func (c *Cluster) Eager() string {
 	return strings.Join(names, ",")
 }
 
-// Users returns who asks, the admin first.
-func (c *Cluster) Users() []User {
-	none := func(Resource, string) bool { return false }
-	named := func(name string, lists func(Resource, string) bool) User {
-		return User{Name: name, Token: c.Plane.Token(name), lists: lists}
-	}
-	return []User{
-		named(controlplane.Admin, func(Resource, string) bool { return true }),
-		named(controlplane.Alice, func(r Resource, namespace string) bool {
-			return r.Group == "" && r.Resource == "pods" && namespace == controlplane.TeamA
-		}),
-		named(controlplane.Carol, none),
-		named(controlplane.Nobody, none),
-		{Name: controlplane.Anonymous, lists: none},
-		{Name: "stranger", Token: "a-token-that-nobody-has", lists: none},
-	}
-}
+// Users returns who asks, the admin first, and then alice.
+func (c *Cluster) Users() []User { return c.users }
 
 // generator returns a generator of questions about this cluster.
 func (c *Cluster) generator(rng *rand.Rand, o Options) *Generator {
-	g := &Generator{rng: rng, spaces: c.Namespaces, users: c.Users(), ledger: c.Ledger, plain: o.PlainOnly}
+	g := &Generator{rng: rng, spaces: c.Namespaces, users: c.Users(), ledger: c.Ledger, plain: o.PlainOnly, everybody: o.Everybody}
 	for _, r := range c.Resources {
 		if len(o.Resources) == 0 || slices.Contains(o.Resources, r.Resource) {
 			g.resources = append(g.resources, r)

@@ -29,6 +29,10 @@ type Options struct {
 	Resources []string
 	// AdminOnly leaves out the other users.
 	AdminOnly bool
+	// Everybody asks as often as the admin.
+	Everybody bool
+	// Doors are other ways into the same listproxy: each question takes one of all.
+	Doors []*Side
 	// PlainOnly leaves out all but plain JSON that is answered from memory.
 	PlainOnly bool
 	// Only chooses classes; all if nil. With it, nothing is asked but these.
@@ -39,15 +43,20 @@ type Options struct {
 type Comparator struct {
 	cluster *Cluster
 	direct  *Side
-	proxy   *Side
+	doors   []*Side // of listproxy
 	options Options
 	report  *Report
 }
 
 // NewComparator returns a comparator of the cluster's API server with listproxy at a URL.
 func NewComparator(c *Cluster, proxy *Side, report *Report, options Options) *Comparator {
-	return &Comparator{cluster: c, direct: c.Direct(), proxy: proxy, options: options, report: report}
+	return &Comparator{
+		cluster: c, direct: c.Direct(), doors: append([]*Side{proxy}, options.Doors...), options: options, report: report,
+	}
 }
+
+// door chooses a way into listproxy.
+func (c *Comparator) door() *Side { return c.doors[rand.IntN(len(c.doors))] }
 
 // Run compares until ctx ends, with some workers at a time.
 func (c *Comparator) Run(ctx context.Context, seed uint64, workers int) {
@@ -204,7 +213,7 @@ func unready(q Question, a pair) bool {
 func (c *Comparator) once(ctx context.Context, q Question) (answers pair, _ *Difference) {
 	asked := time.Now()
 	var err error
-	if answers.proxy, err = c.ask(ctx, c.proxy, q); err != nil {
+	if answers.proxy, err = c.ask(ctx, c.door(), q); err != nil {
 		return answers, &Difference{Kind: Silent, Detail: err.Error()}
 	}
 	if !strings.HasPrefix(answers.proxy.Header.Get("Cache-Status"), "listproxy; ") {

@@ -44,7 +44,14 @@ func table(counts map[Class]tally) string {
 		b.WriteByte('\n')
 	}
 	line([3]string{"representation", "selector", "scope"}, columns)
+	asked := map[Representation]bool{}
+	for class := range counts {
+		asked[class.Representation] = true
+	}
 	for _, representation := range representations {
+		if !asked[representation] {
+			continue
+		}
 		for _, selector := range selectorKinds {
 			for _, scope := range scopes {
 				cells := make([]string, len(moments))

@@ -49,7 +49,7 @@ func (c *Comparator) DirectSize(ctx context.Context, r Resource, namespace strin
 
 // ProxyAnswer asks listproxy, and not the API server.
 func (c *Comparator) ProxyAnswer(ctx context.Context, r Resource, namespace string, user User, query url.Values) (Answer, error) {
-	return c.proxy.Ask(ctx, Question{Resource: r, Namespace: namespace, User: user, Query: query})
+	return c.door().Ask(ctx, Question{Resource: r, Namespace: namespace, User: user, Query: query})
 }
 
 // Newest is the highest revision that is known of a resource.

@@ -40,7 +40,7 @@ func (c *Comparator) within(ctx context.Context, q Question, since time.Time, wa
 	q.Semantics, q.Revision = Any, 0
 	q.Query = url.Values{"resourceVersion": {"0"}}
 	for ctx.Err() == nil {
-		answer, err := c.ask(ctx, c.proxy, q)
+		answer, err := c.ask(ctx, c.door(), q)
 		if err == nil && answer.Status == http.StatusOK && bytes.Contains(answer.Body, here) == want {
 			c.report.lagged(time.Since(since))
 			return

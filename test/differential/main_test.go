@@ -53,7 +53,8 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		healthy, err = proxyrun.Start(ctx, proxyrun.Options{
-			Upstream: plane.RESTConfig(controlplane.Feed), Args: []string{"--eager", cluster.Eager()},
+			Upstream: plane.RESTConfig(controlplane.Feed),
+			Args:     []string{"--eager", cluster.Eager(), "--client-ca-file", plane.CAPath()},
 		})
 		if err != nil {
 			_, _ = fmt.Println(err)
@@ -77,7 +78,7 @@ func startBehind(t *testing.T, h *hop.Hop, eager string, args ...string) *differ
 	upstream.Host, upstream.CAData = h.URL(), h.CA()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	p, err := proxyrun.Start(ctx, proxyrun.Options{Upstream: upstream, Args: append(args, "--eager", eager)})
+	p, err := proxyrun.Start(ctx, proxyrun.Options{Upstream: upstream, Args: append(args, "--eager", eager, "--client-ca-file", cluster.Plane.CAPath())})
 	if err != nil {
 		t.Fatal(err)
 	}

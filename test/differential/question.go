@@ -1,6 +1,7 @@
 package differential
 
 import (
+	"crypto/tls"
 	"fmt"
 	"maps"
 	"net/http"
@@ -27,7 +28,11 @@ func (s Semantics) moving() bool { return s == Any || s == NotOlderThan || s == 
 // User is one who asks.
 type User struct {
 	Name, Token string
-	// lists says what the user may list.
+	// Certificate that the user logs in with, if not nil.
+	Certificate *tls.Certificate
+	// As are headers in which the user asks to be another.
+	As http.Header
+	// lists says what the user may list, and is to get from memory.
 	lists func(r Resource, namespace string) bool
 }
 

@@ -47,7 +47,7 @@ func (c *Comparator) Record(ctx context.Context) ([]Recording, error) {
 // as the API server said then. It returns how many answers there still were.
 func (c *Comparator) Replay(ctx context.Context, recordings []Recording) (answered int) {
 	for _, recorded := range recordings {
-		answer, err := c.ask(ctx, c.proxy, recorded.question)
+		answer, err := c.ask(ctx, c.door(), recorded.question)
 		d := &Difference{Kind: Silent, Question: recorded.question.String(), CacheStatus: answer.Header.Get("Cache-Status")}
 		switch {
 		case err != nil:

@@ -52,6 +52,7 @@ type Report struct {
 	origins     map[string]int
 	missed      map[string]int // answerable, but forwarded: by reason
 	classes     map[Class]tally
+	callers     map[string]tally
 	tokens      int
 	indexEnds   int
 	expired     int
@@ -67,12 +68,24 @@ type Report struct {
 // those of these that it did answer so.
 type tally struct{ all, answerable, hits int }
 
+// add counts one more.
+func (t tally) add(q Question, hit bool) tally {
+	t.all++
+	if q.Answerable {
+		t.answerable++
+		if hit {
+			t.hits++
+		}
+	}
+	return t
+}
+
 func (t tally) share() float64 { return float64(t.hits) / float64(max(1, t.answerable)) }
 
 // NewReport returns an empty report.
 func NewReport() *Report {
 	return &Report{
-		begun: time.Now(), origins: map[string]int{}, missed: map[string]int{}, kinds: map[Kind]int{}, classes: map[Class]tally{}, found: make(chan struct{}),
+		begun: time.Now(), origins: map[string]int{}, missed: map[string]int{}, kinds: map[Kind]int{}, classes: map[Class]tally{}, callers: map[string]tally{}, found: make(chan struct{}),
 	}
 }
 
@@ -95,6 +108,7 @@ func (r *Report) compared(q Question, answer Answer) {
 	}
 	r.origins[fmt.Sprintf("%-15s %s", q.Semantics, origin)]++
 	r.classify(q, answer.Status, hit)
+	r.callers[q.User.Name] = r.callers[q.User.Name].add(q, hit)
 	if q.Answerable {
 		r.answerable++
 		if hit {
@@ -111,17 +125,7 @@ func (r *Report) classify(q Question, status int, hit bool) {
 	if !ok || status != http.StatusOK {
 		return
 	}
-	add := func(t tally) tally {
-		t.all++
-		if q.Answerable {
-			t.answerable++
-			if hit {
-				t.hits++
-			}
-		}
-		return t
-	}
-	r.classes[class] = add(r.classes[class])
+	r.classes[class] = r.classes[class].add(q, hit)
 }
 
 func (r *Report) differs(d Difference) {
@@ -169,6 +173,13 @@ func (r *Report) Share() float64 {
 	return float64(r.hits) / float64(max(1, r.answerable))
 }
 
+// AskedBy is how many of them a user asked for.
+func (r *Report) AskedBy(user string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.callers[user].all
+}
+
 // Expired is how many answers could not be compared, because the API server has lost the revision.
 func (r *Report) Expired() int {
 	r.mu.Lock()
@@ -208,6 +219,10 @@ func (r *Report) String() string {
 	}
 	for _, origin := range slices.Sorted(maps.Keys(r.origins)) {
 		fmt.Fprintf(&b, "  %-34s %d\n", origin, r.origins[origin])
+	}
+	for _, caller := range slices.Sorted(maps.Keys(r.callers)) {
+		t := r.callers[caller]
+		fmt.Fprintf(&b, "  %-60s %6d, %d of %d from memory\n", caller, t.all, t.hits, t.answerable)
 	}
 	b.WriteString(table(r.classes))
 	fmt.Fprintf(&b, "differences: %v\n", r.kinds)

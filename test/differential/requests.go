@@ -19,6 +19,7 @@ type Generator struct {
 	users     []User
 	ledger    *Ledger
 	plain     bool // JSON without selectors
+	everybody bool // asks as often as the admin
 	deck      *deck
 }
 
@@ -48,7 +49,7 @@ func (g *Generator) scope() Question {
 	case !g.one(3):
 		q.Namespace = g.spaces[g.rng.IntN(len(g.spaces))]
 	}
-	if g.one(3) {
+	if g.everybody || g.one(3) {
 		q.User = g.users[g.rng.IntN(len(g.users))]
 	}
 	g.form(&q)

@@ -47,6 +47,26 @@ func TestRights(t *testing.T) {
 	}
 }
 
+// TestCallers compares under churn as everybody, by token, by certificate and as another: each
+// gets what kube-apiserver gives them, and not a byte more.
+func TestCallers(t *testing.T) {
+	churn(t, 30)
+	report := differential.NewReport()
+	comparator := differential.NewComparator(cluster, side(healthy), report, differential.Options{Bound: 10 * time.Second, Everybody: true})
+	ctx, cancel := bounded(t.Context(), report)
+	defer cancel()
+	comparator.Run(ctx, *seed, 16)
+	finish(t, report)
+	if got := report.Share(); got < *share {
+		t.Errorf("%.1f%% of what can be answered came from memory, at least %.1f%% should", 100*got, 100**share)
+	}
+	for _, user := range cluster.Users() {
+		if report.AskedBy(user.Name) == 0 {
+			t.Errorf("%s did not ask", user.Name)
+		}
+	}
+}
+
 // TestRightsChange: a right that is given holds at once, one that is taken ends within the TTL of
 // reviews.
 func TestRightsChange(t *testing.T) {

@@ -10,6 +10,8 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/url"
+	"sync"
 )
 
 // userAgent of the comparators: neither a browser's nor a command line's, which get indented JSON.
@@ -17,31 +19,65 @@ const userAgent = "differential"
 
 // Side is one of the two that are asked.
 type Side struct {
-	name         string
-	base         string
-	http1, http2 *http.Client
+	name  string
+	base  string
+	roots *x509.CertPool
+	// proxy is where CONNECT is sent, or nil.
+	proxy *url.URL
+
+	mu      sync.Mutex
+	clients map[clientKey]*http.Client
+}
+
+// clientKey is what connections are shared by.
+type clientKey struct {
+	http2       bool
+	certificate *tls.Certificate
 }
 
 // NewSide returns a side that listens on base with a certificate of ca. Nothing is decompressed
-// and no redirect is followed on the way.
+// and no redirect is followed on the way. Safe for concurrent use.
 func NewSide(name, base string, ca []byte) *Side {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
-	client := func(h2 bool) *http.Client {
-		protocols := new(http.Protocols)
-		protocols.SetHTTP1(!h2)
-		protocols.SetHTTP2(h2)
-		return &http.Client{
-			Transport: &http.Transport{
-				TLSClientConfig:     &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
-				Protocols:           protocols,
-				DisableCompression:  true,
-				MaxIdleConnsPerHost: 64,
-			},
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		}
+	return &Side{name: name, base: base, roots: roots, clients: map[clientKey]*http.Client{}}
+}
+
+// Through returns the same side, asked through a tunnel of a proxy whose own certificate is of the
+// same ca.
+func (s *Side) Through(name string, proxy *url.URL) *Side {
+	return &Side{name: name, base: s.base, roots: s.roots, proxy: proxy, clients: map[clientKey]*http.Client{}}
+}
+
+// client returns the connections of those who log in alike.
+func (s *Side) client(key clientKey) *http.Client {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if client := s.clients[key]; client != nil {
+		return client
 	}
-	return &Side{name: name, base: base, http1: client(false), http2: client(true)}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(!key.http2)
+	protocols.SetHTTP2(key.http2)
+	tlsConfig := &tls.Config{RootCAs: s.roots, MinVersion: tls.VersionTLS12}
+	if key.certificate != nil {
+		tlsConfig.Certificates = []tls.Certificate{*key.certificate}
+	}
+	transport := &http.Transport{
+		TLSClientConfig:     tlsConfig,
+		Protocols:           protocols,
+		DisableCompression:  true,
+		MaxIdleConnsPerHost: 64,
+	}
+	if s.proxy != nil {
+		transport.Proxy = http.ProxyURL(s.proxy)
+	}
+	client := &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	s.clients[key] = client
+	return client
 }
 
 // Answer is what a side said.
@@ -65,11 +101,8 @@ func (s *Side) Ask(ctx context.Context, q Question) (Answer, error) {
 	if q.User.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+q.User.Token)
 	}
-	client := s.http2
-	if q.HTTP1 {
-		client = s.http1
-	}
-	resp, err := client.Do(req)
+	maps.Copy(req.Header, q.User.As)
+	resp, err := s.client(clientKey{http2: !q.HTTP1, certificate: q.User.Certificate}).Do(req)
 	if err != nil {
 		return Answer{}, fmt.Errorf("%s: %w", s.name, err)
 	}

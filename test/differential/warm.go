@@ -23,7 +23,7 @@ func (c *Comparator) Warm(ctx context.Context, all ...Representation) error {
 				q.Header.Set("Accept", forms[0])
 			}
 			for r.Cached {
-				answer, err := c.ask(ctx, c.proxy, q)
+				answer, err := c.ask(ctx, c.door(), q)
 				if err == nil && strings.HasPrefix(answer.Header.Get("Cache-Status"), "listproxy; hit") {
 					break
 				}

@@ -1,0 +1,173 @@
+package differential
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+)
+
+// Who else asks, besides the users of package controlplane. The service accounts are in TeamB.
+const (
+	// one may list the config map a-0 of TeamB by its name, and nothing else.
+	one = "one"
+	// constrained may create SelfSubjectAccessReviews as alice, and do nothing else as her
+	// (constrained impersonation, KEP-5284).
+	constrained = "constrained"
+	// impersonator may do everything as anybody.
+	impersonator = "impersonator"
+)
+
+// rights of these users, and of listproxy to state users.
+const rights = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: lists-one, namespace: team-b}
+rules:
+- {apiGroups: [""], resources: [configmaps], resourceNames: [a-0], verbs: [list]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: lists-one, namespace: team-b}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: lists-one}
+subjects:
+- {kind: ServiceAccount, name: one, namespace: team-b}
+- {apiGroup: rbac.authorization.k8s.io, kind: User, name: one}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: reviews-as-alice}
+rules:
+- {apiGroups: [authentication.k8s.io], resources: [users], resourceNames: [alice], verbs: ["impersonate:user-info"]}
+- {apiGroups: [authorization.k8s.io], resources: [selfsubjectaccessreviews], verbs: ["impersonate-on:user-info:create"]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: reviews-as-alice}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: reviews-as-alice}
+subjects:
+- {kind: ServiceAccount, name: constrained, namespace: team-b}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: impersonates}
+rules:
+- {apiGroups: [""], resources: [users, groups, serviceaccounts], verbs: [impersonate]}
+- {apiGroups: [authentication.k8s.io], resources: [uids, "userextras/authentication.kubernetes.io/credential-id"], verbs: [impersonate]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: impersonates}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: impersonates}
+subjects:
+- {kind: ServiceAccount, name: impersonator, namespace: team-b}
+- {apiGroup: rbac.authorization.k8s.io, kind: User, name: listproxy}
+`
+
+// newUsers gives rights and credentials to who asks.
+func newUsers(ctx context.Context, plane *controlplane.ControlPlane) ([]User, error) {
+	if err := plane.Apply(ctx, rights); err != nil {
+		return nil, err
+	}
+	everything := func(Resource, string) bool { return true }
+	nothing := func(Resource, string) bool { return false }
+	podsOfTeamA := func(r Resource, namespace string) bool {
+		return r.Group == "" && r.Resource == "pods" && namespace == controlplane.TeamA
+	}
+	users := []User{{Name: controlplane.Admin, lists: everything}, {Name: controlplane.Alice, lists: podsOfTeamA}}
+	for _, name := range []string{controlplane.Carol, controlplane.Nobody, controlplane.Anonymous} {
+		users = append(users, User{Name: name, lists: nothing})
+	}
+	for i := range users {
+		users[i].Token = plane.Token(users[i].Name)
+	}
+	users = append(users, User{Name: "stranger", Token: "a-token-that-nobody-has", lists: nothing})
+
+	for _, login := range []struct {
+		name   string
+		groups []string
+		lists  func(Resource, string) bool
+	}{
+		{controlplane.Admin, []string{"system:masters"}, everything},
+		{controlplane.Alice, nil, podsOfTeamA},
+		{controlplane.Carol, []string{"developers"}, nothing},
+		{controlplane.Nobody, []string{"system:unauthenticated"}, nothing},
+		{one, nil, nothing},
+	} {
+		certificate, err := certificateOf(plane, login.name, login.groups...)
+		if err != nil {
+			return nil, err
+		}
+		users = append(users, User{Name: login.name + " by certificate", Certificate: certificate, lists: login.lists})
+	}
+
+	tokens := map[string]string{}
+	for _, name := range []string{one, constrained, impersonator} {
+		token, err := accountToken(ctx, plane, name)
+		if err != nil {
+			return nil, err
+		}
+		tokens[name] = token
+	}
+	as := func(by, token string, pairs ...string) User {
+		u := User{Name: by + " as", Token: token, As: http.Header{}, lists: nothing}
+		for i := 0; i+1 < len(pairs); i += 2 {
+			u.As.Add(pairs[i], pairs[i+1])
+			u.Name += " " + pairs[i+1]
+		}
+		return u
+	}
+	const user, group = "Impersonate-User", "Impersonate-Group"
+	return append(users,
+		User{Name: one, Token: tokens[one], lists: nothing},
+		as(impersonator, tokens[impersonator], user, controlplane.Admin, group, "system:masters"),
+		as(impersonator, tokens[impersonator], user, controlplane.Alice),
+		as(impersonator, tokens[impersonator], user, controlplane.Carol),
+		as(impersonator, tokens[impersonator], user, "system:serviceaccount:team-b:"+one),
+		as(impersonator, tokens[impersonator], user, "system:anonymous"),
+		as(impersonator, tokens[impersonator], group, "system:masters"), // refused: as whom?
+		as(constrained, tokens[constrained], user, controlplane.Alice),
+		as(constrained, tokens[constrained], user, controlplane.Admin, group, "system:masters"),
+		as(controlplane.Alice, plane.Token(controlplane.Alice), user, controlplane.Admin),
+		as(controlplane.Anonymous, "", user, controlplane.Admin, group, "system:masters"),
+	), nil
+}
+
+func certificateOf(plane *controlplane.ControlPlane, name string, groups ...string) (*tls.Certificate, error) {
+	cert, key, err := plane.IssueCert(name, groups...)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("the certificate of %s: %w", name, err)
+	}
+	return &pair, nil
+}
+
+// accountToken makes a service account in TeamB and a token of its own.
+func accountToken(ctx context.Context, plane *controlplane.ControlPlane, name string) (string, error) {
+	client, err := kubernetes.NewForConfig(plane.RESTConfig(controlplane.Admin))
+	if err != nil {
+		return "", err
+	}
+	accounts := client.CoreV1().ServiceAccounts(controlplane.TeamB)
+	if _, err := accounts.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		return "", fmt.Errorf("the service account %s: %w", name, err)
+	}
+	day := int64(24 * time.Hour / time.Second)
+	made, err := accounts.CreateToken(ctx, name, &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &day}}, metav1.CreateOptions{})
+	if err != nil {
+		return "", fmt.Errorf("the token of %s: %w", name, err)
+	}
+	return strings.TrimSpace(made.Status.Token), nil
+}

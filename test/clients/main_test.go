@@ -113,7 +113,7 @@ func TestMain(m *testing.M) {
 		_, _ = fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
-	os.Exit(code)
+	os.Exit(proxyrun.Verdict(code))
 }
 
 func runTests(m *testing.M) (code int, err error) {

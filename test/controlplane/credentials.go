@@ -11,6 +11,8 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/listproxy/listproxy/test/secrets"
 )
 
 // Files of a control plane's directory.
@@ -63,6 +65,7 @@ func newCredentials(dir string) (*credentials, error) {
 		c.known[u.Name] = true
 		if u.token {
 			c.tokens[u.Name] = rand.Text()
+			secrets.Suite.Add("the token of "+u.Name, c.tokens[u.Name])
 			fmt.Fprintf(&lines, "%s,%s,%s,%q\n",
 				c.tokens[u.Name], u.login, "uid-"+u.login, strings.Join(u.groups, ","))
 		}
@@ -70,6 +73,11 @@ func newCredentials(dir string) (*credentials, error) {
 			if c.certs[u.Name], err = ca.client(u.login, u.groups...); err != nil {
 				return nil, err
 			}
+			secrets.Suite.AddKey("the key of "+u.Name, c.certs[u.Name].key)
+		}
+		// Who has no token can only be impersonated by a proxy. (The others' names are theirs to say.)
+		if u.cert && !u.token {
+			secrets.Suite.AddIdentity("the name of "+u.Name+", who logs in with a certificate,", u.login)
 		}
 	}
 	for name, content := range map[string][]byte{
@@ -80,6 +88,7 @@ func newCredentials(dir string) (*credentials, error) {
 		accountPublicFile: accountPublic,
 		tokenFile:         []byte(lines.String()),
 	} {
+		secrets.Suite.AddKey("the key in "+name, content)
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 			return nil, fmt.Errorf("write credentials: %w", err)
 		}

@@ -12,6 +12,8 @@ import (
 	"net/url"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/test/secrets"
 )
 
 //go:embed setup.yaml
@@ -125,5 +127,6 @@ func (cp *ControlPlane) CreateServiceAccountToken(ctx context.Context, namespace
 	if err := json.Unmarshal(answer, &token); err != nil {
 		return "", fmt.Errorf("decode the token of service account %s/%s: %w", namespace, name, err)
 	}
+	secrets.Suite.Add("the token of service account "+namespace+"/"+name, token.Status.Token)
 	return token.Status.Token, nil
 }

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	if *seed == 0 {
 		*seed = rand.Uint64()
 	}
-	os.Exit(func() int {
+	os.Exit(proxyrun.Verdict(func() int {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 		defer cancel()
 		plane, err := controlplane.Start(ctx, controlplane.Options{
@@ -68,7 +68,7 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		return code
-	}())
+	}()))
 }
 
 // startBehind runs another listproxy behind a hop until the test ends.

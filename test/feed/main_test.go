@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
-	os.Exit(func() int {
+	os.Exit(proxyrun.Verdict(func() int {
 		ctx := context.Background()
 		if _, err := proxyrun.Build(ctx); err != nil {
 			logLine(err.Error())
@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 		defer c.Stop()
 		shared = c
 		return m.Run()
-	}())
+	}()))
 }
 
 func logLine(line string) { _, _ = fmt.Fprintln(os.Stderr, line) }

@@ -21,6 +21,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/listproxy/listproxy/test/secrets"
 )
 
 // Options of one process.
@@ -43,6 +45,11 @@ type Proxy struct {
 
 	address, admin string
 	ca             []byte
+
+	// What it has emitted beside its log, and what of it should not have been.
+	answers  []emission
+	searched sync.Once
+	leaked   error
 }
 
 var build = struct {
@@ -132,8 +139,9 @@ func Launch(ctx context.Context, o Options) (_ *Proxy, err error) {
 		close(p.exited)
 	}()
 	if err := <-started; err != nil {
-		return nil, err
+		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
+	p.begun(o.Upstream)
 	for {
 		if m := servingLine.FindStringSubmatch(p.Log()); m != nil {
 			p.address, p.admin = m[1], m[2]
@@ -183,9 +191,9 @@ func (p *Proxy) Ready(ctx context.Context) (bool, string) {
 func (p *Proxy) pause(ctx context.Context) error {
 	select {
 	case <-p.exited:
-		return fmt.Errorf("listproxy ended: %w\n%s", p.exit, p.Log())
+		return fmt.Errorf("listproxy ended: %w\n%s", p.exit, secrets.Suite.Masked(p.Log()))
 	case <-ctx.Done():
-		return fmt.Errorf("%w\n%s", ctx.Err(), p.Log())
+		return fmt.Errorf("%w\n%s", ctx.Err(), secrets.Suite.Masked(p.Log()))
 	case <-time.After(20 * time.Millisecond):
 		return nil
 	}
@@ -200,8 +208,10 @@ func (p *Proxy) AdminURL() string { return "http://" + p.admin }
 // CA is the PEM of the authority that signed the serving certificate.
 func (p *Proxy) CA() []byte { return p.ca }
 
-// RESTConfig returns a client's configuration, pointed at the proxy.
+// RESTConfig returns a client's configuration, pointed at the proxy. From then on the proxy must
+// not emit the client's secrets.
 func (p *Proxy) RESTConfig(direct *rest.Config) *rest.Config {
+	addClient("a client's", direct)
 	cfg := rest.CopyConfig(direct)
 	cfg.Host = p.URL()
 	cfg.CAData, cfg.CAFile = p.ca, ""
@@ -214,28 +224,39 @@ func (p *Proxy) Log() string { return p.log.String() }
 // PID of the process.
 func (p *Proxy) PID() int { return p.cmd.Process.Pid }
 
-// Stop ends the process as Kubernetes does, and returns an error if it did not end well: a data
-// race, a panic, or hanging on.
+// Stop ends the process as Kubernetes does, and returns an error if it did not end well (a data
+// race, a panic, or hanging on) or has emitted a secret.
 func (p *Proxy) Stop() error {
+	p.collect()
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.exited:
 	case <-time.After(30 * time.Second):
 		p.Kill()
-		return errors.New("listproxy did not end within 30s of SIGTERM")
+		return errors.Join(errors.New("listproxy did not end within 30s of SIGTERM"), p.leaked)
 	}
-	_ = os.RemoveAll(p.dir)
+	leaked := p.search()
 	if p.exit != nil || strings.Contains(p.Log(), "DATA RACE") || strings.Contains(p.Log(), "panic") {
-		return fmt.Errorf("listproxy ended badly: %w\n%s", p.exit, p.Log())
+		return errors.Join(fmt.Errorf("listproxy ended badly: %v\n%s", p.exit, secrets.Suite.Masked(p.Log())), leaked)
 	}
-	return nil
+	return leaked
 }
 
-// Kill ends the process at once.
+// Quit ends the process with SIGQUIT, at which Go writes what all goroutines are doing, and returns
+// an error if it has emitted a secret, there or before.
+func (p *Proxy) Quit() error {
+	p.collect()
+	_ = p.cmd.Process.Signal(syscall.SIGQUIT)
+	<-p.exited
+	return p.search()
+}
+
+// Kill ends the process at once. [Verdict] tells if it has emitted a secret.
 func (p *Proxy) Kill() {
+	p.collect()
 	_ = p.cmd.Process.Kill()
 	<-p.exited
-	_ = os.RemoveAll(p.dir)
+	_ = p.search()
 }
 
 // Signal sends a signal to the process.

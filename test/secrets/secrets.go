@@ -127,7 +127,9 @@ type Leak struct {
 }
 
 // Error implements error.
-func (l Leak) Error() string { return fmt.Sprintf("%s was emitted in %s: %s", l.Secret, l.Where, l.Line) }
+func (l Leak) Error() string {
+	return fmt.Sprintf("%s was emitted in %s: %s", l.Secret, l.Where, l.Line)
+}
 
 // Search returns the secrets that text has, each once. where says what the text is.
 func (r *Registry) Search(where, text string) []Leak {
@@ -136,7 +138,11 @@ func (r *Registry) Search(where, text string) []Leak {
 	found := map[string]Leak{}
 	note := func(secret string, at int) {
 		if _, already := found[secret]; !already {
-			found[secret] = Leak{secret, where, r.maskedLocked(lineAt(text, at))}
+			line := r.maskedLocked(lineAt(text, at))
+			if len(line) > shown {
+				line = line[:shown] + "…"
+			}
+			found[secret] = Leak{secret, where, line}
 		}
 	}
 	for value, f := range r.forms {
@@ -195,22 +201,26 @@ func lineAt(text string, at int) string {
 	return text[begin : at+end]
 }
 
-// maskedLocked is a line without any secret. Longer forms go first, or the shorter ones would
+// Masked is text with all secrets masked, for those who print what a process has written.
+func (r *Registry) Masked(text string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.maskedLocked(text)
+}
+
+// maskedLocked is text without any secret. Longer forms go first, or the shorter ones would
 // leave the rest of them.
-func (r *Registry) maskedLocked(line string) string {
+func (r *Registry) maskedLocked(text string) string {
 	values := make([]string, 0, len(r.forms))
 	for value := range r.forms {
 		values = append(values, value)
 	}
 	slices.SortFunc(values, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
 	for _, value := range values {
-		line = strings.ReplaceAll(line, value, mask)
+		text = strings.ReplaceAll(text, value, mask)
 	}
-	for _, p := range patterns[:2] {
-		line = p.is.ReplaceAllString(line, mask)
+	for _, p := range patterns {
+		text = p.is.ReplaceAllString(text, mask)
 	}
-	if len(line) > shown {
-		line = line[:shown] + "…"
-	}
-	return line
+	return text
 }

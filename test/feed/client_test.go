@@ -143,15 +143,20 @@ func poll(ctx context.Context, look func() error) error {
 	defer cancel()
 	ticker := time.NewTicker(pollEvery)
 	defer ticker.Stop()
+	began, telling := time.Now(), error(nil)
 	for {
 		err := look()
 		var final wrongError
 		if err == nil || errors.As(err, &final) {
 			return err
 		}
+		// The last look may have been cut short, which says nothing about why it was not the first.
+		if telling == nil || ctx.Err() == nil {
+			telling = err
+		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("not within %v: %w", patience, err)
+			return fmt.Errorf("not within %v: %w", time.Since(began).Round(time.Millisecond), telling)
 		case <-ticker.C:
 		}
 	}

@@ -75,9 +75,10 @@ func learned(t *testing.T, r *rig, k kind, ns string) []string {
 	return known
 }
 
-// tryNew asks once after the schema was changed. What comes from memory must be new bytes; and
-// any 200 must be the API server's list as soon as that answers: it takes a moment to serve the
-// changed resource again.
+// tryNew asks once after the schema was changed. What comes from memory must be new bytes, and
+// the API server's list as soon as that has come so far: it acknowledges a definition some moments
+// before it serves it. In these moments it may give a forwarded request an answer of before, which
+// it will never give again; what is forwarded is held against it until it answers twice the same.
 func (r *rig) tryNew(list string, q url.Values) (answer, error) {
 	a, err := r.admin.get(r.t.Context(), list+"?"+q.Encode())
 	if err != nil {
@@ -86,18 +87,22 @@ func (r *rig) tryNew(list string, q url.Values) (answer, error) {
 	if a.code != http.StatusOK {
 		return a, errors.New(a.String())
 	}
-	if strings.HasPrefix(a.source(), "listproxy; hit") && !bytes.Contains(a.body, newSchema) {
-		return a, wrongError{fmt.Sprintf("%s?%s: bytes of the old schema: %s", list, q.Encode(), a)}
-	}
-	ctx, cancel := context.WithTimeout(r.t.Context(), parsedBound(r.t))
-	defer cancel()
-	if err := poll(ctx, func() error {
+	verify := func(ctx context.Context) error {
 		err := r.verify(ctx, list, q, a)
 		if wrong, ok := errors.AsType[wrongError](err); ok {
-			err = errors.New(wrong.what) // the API server may still be the one of before
+			return errors.New(wrong.what) // the API server may still be the one of before
 		}
 		return err
-	}); err != nil {
+	}
+	if !strings.HasPrefix(a.source(), "listproxy; hit") {
+		return a, verify(r.t.Context())
+	}
+	if !bytes.Contains(a.body, newSchema) {
+		return a, wrongError{fmt.Sprintf("%s?%s: bytes of the old schema: %s", list, q.Encode(), a)}
+	}
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	defer cancel()
+	if err := poll(ctx, func() error { return verify(ctx) }); err != nil {
 		return a, wrongError{err.Error()}
 	}
 	return a, nil
@@ -107,19 +112,23 @@ func (r *rig) tryNew(list string, q url.Values) (answer, error) {
 // first answer from memory in bytes of the old schema.
 func (r *rig) awaitNew(k kind, ns string, known []string) (quarantined bool) {
 	r.t.Helper()
+	try := func(q url.Values) (answer, error) {
+		a, err := r.tryNew(k.list(ns), q)
+		quarantined = quarantined || a.source() == fwdSchema
+		return a, err
+	}
 	r.until("answers in the new schema from memory", func() error {
 		for _, revision := range known {
 			for _, q := range []url.Values{exactly(revision), firstPage(revision), notOlderThan(revision)} {
-				if _, err := r.tryNew(k.list(ns), q); err != nil {
+				if _, err := try(q); err != nil {
 					return err
 				}
 			}
 		}
-		a, err := r.tryNew(k.list(ns), anyVersion())
+		a, err := try(anyVersion())
 		if err != nil {
 			return err
 		}
-		quarantined = quarantined || a.source() == fwdSchema
 		if a.source() != hitAny {
 			return fmt.Errorf("it came from %q", a.source())
 		}

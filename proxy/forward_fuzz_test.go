@@ -1,0 +1,134 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// capture is a transport that sends nothing.
+type capture struct{ out *http.Request }
+
+// RoundTrip implements http.RoundTripper.
+func (c *capture) RoundTrip(r *http.Request) (*http.Response, error) {
+	c.out = r
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+}
+
+// wire returns the request that a request becomes on its way upstream, as the upstream reads it
+// from its connection, and its target; or nil if it is refused.
+func wire(t *testing.T, r *http.Request) (*http.Request, string) {
+	t.Helper()
+	sent := &capture{}
+	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("there is no upstream")
+	}}
+	transport.RegisterProtocol("https", sent)
+	base := &url.URL{Scheme: "https", Host: "upstream:6443", Path: "/prefix", RawPath: "/prefix"}
+	w := httptest.NewRecorder()
+	NewForwarder(&Upstream{base: base, requests: transport, upgrades: transport}, slog.New(slog.DiscardHandler)).ServeHTTP(w, r)
+	if sent.out == nil {
+		if w.Code != http.StatusBadRequest && w.Code != http.StatusServiceUnavailable {
+			t.Errorf("nothing was sent, and the answer is %d", w.Code)
+		}
+		return nil, ""
+	}
+	var text bytes.Buffer
+	if err := sent.out.Write(&text); err != nil {
+		return nil, "" // the transport would not send it either
+	}
+	in := bufio.NewReader(&text)
+	line, _, _ := strings.Cut(text.String(), "\r\n")
+	got, err := http.ReadRequest(in)
+	if err != nil {
+		t.Fatalf("the upstream does not read %q: %v", line, err)
+	}
+	if rest, err := io.ReadAll(in); err != nil || len(rest) > 0 {
+		t.Errorf("%q is behind the request, %v", rest, err)
+	}
+	target := strings.TrimSuffix(strings.TrimPrefix(line, r.Method+" "), " HTTP/1.1")
+	return got, target
+}
+
+// removed says whether a header of the caller's may not arrive, or is about one connection.
+func removed(name string, listed []string) bool {
+	lower := strings.ToLower(name)
+	return lower == "forwarded" || lower == "x-real-ip" || strings.HasPrefix(lower, "x-forwarded-") || strings.HasPrefix(lower, "x-remote-") ||
+		slices.Contains([]string{
+			"connection", "proxy-connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer",
+			"transfer-encoding", "upgrade", "content-length", "host",
+		}, lower) || slices.Contains(listed, lower)
+}
+
+// FuzzForward: what arrives upstream has the caller's target byte for byte and all its headers, with
+// its credentials, but none in which it claims something about itself; and it is one request.
+func FuzzForward(f *testing.F) {
+	for _, text := range []string{
+		"GET /api/v1/pods?limit=5 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b\r\n",
+		"GET //api/%2f/..;x=%zz?a;b&%% HTTP/1.1\r\nHost: x\r\nX-Remote-User: admin\r\nx-remote-group: system:masters\r\n",
+		"GET / HTTP/1.1\r\nHost: x\r\nConnection: Impersonate-User\r\nImpersonate-User: a\r\n",
+		"GET /? HTTP/1.1\r\nHost: x\r\nConnection: close, x-own\r\nX-Own: a\r\nImpersonate-Extra-a%2fb: c\r\n",
+		"GET /a HTTP/1.1\r\nHost: x\r\nForwarded: for=a\r\nX-Forwarded-For: a\r\nX-Real-Ip: b\r\nX_Remote_User: c\r\n",
+		"GET /a HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\nImpersonate_User: x\r\n",
+		"GET http://other/a HTTP/1.1\r\nHost: x\r\n", "OPTIONS * HTTP/1.1\r\nHost: x\r\n", "GET /a\\b|c\"<> HTTP/1.1\r\nHost: x\r\nTe: trailers\r\n",
+		"POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTrailer: Authorization\r\nCookie: a=b\r\n",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, head string) {
+		r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(head + "\r\n")))
+		if err != nil || r.Method == http.MethodConnect {
+			return
+		}
+		r.Body, r.ContentLength, r.TransferEncoding, r.RemoteAddr = http.NoBody, 0, nil, "192.0.2.1:1234"
+		sent := r.Header.Clone()
+		got, target := wire(t, r)
+		if got == nil {
+			return
+		}
+		if want := "/prefix" + r.RequestURI; target != want {
+			t.Errorf("the target is %q, not %q", target, want)
+		}
+		if got.Host != "upstream:6443" {
+			t.Errorf("the host is %q", got.Host)
+		}
+		if diff := cmp.Diff([]string{"192.0.2.1"}, got.Header["X-Forwarded-For"]); diff != "" {
+			t.Errorf("X-Forwarded-For:\n%s", diff)
+		}
+		got.Header.Del("X-Forwarded-For")
+		var listed []string
+		for _, value := range sent["Connection"] {
+			for name := range strings.SplitSeq(value, ",") {
+				listed = append(listed, strings.ToLower(strings.TrimSpace(name)))
+			}
+		}
+		for name, values := range sent {
+			identity := name == "Authorization" || strings.HasPrefix(name, "Impersonate-")
+			if arrived := got.Header[name]; identity || !removed(name, listed) {
+				if diff := cmp.Diff(values, arrived); diff != "" {
+					t.Errorf("%s:\n%s", name, diff)
+				}
+			}
+		}
+		// What one connection says anew, and what net/http adds.
+		hop, added := []string{"Connection", "Upgrade", "Te", "Content-Length"}, []string{"Content-Length", "User-Agent"}
+		for name := range got.Header {
+			_, callers := sent[name]
+			if removed(name, nil) && !slices.Contains(hop, name) || !callers && !slices.Contains(added, name) {
+				t.Errorf("%s arrived: %q", name, got.Header[name])
+			}
+		}
+	})
+}

@@ -3,7 +3,7 @@
 # Of the environment or the command line:
 PODS         ?= 3000
 ONCE         ?=
-FUZZTIME     ?= 20s
+FUZZTIME     ?= 60s
 TEST_TIMEOUT ?= 20m
 BENCH        ?= .
 VERSIONS     ?= 1.32.13 1.34.4 1.36.3
@@ -55,7 +55,9 @@ lint: bin/golangci-lint ## Check form: golangci-lint, gofmt, go mod tidy
 	if [ -n "$$unformatted" ]; then printf 'not as gofmt has it (make fmt):\n%s\n' "$$unformatted"; exit 1; fi
 	$(GO) mod tidy -diff
 
-fuzz: ## Run every fuzz target for FUZZTIME=20s
+# Inputs that reach new code stay in $(go env GOCACHE)/fuzz for the next run; one that fails is
+# written to testdata/fuzz of its package, to be committed with what mends it.
+fuzz: ## Run every fuzz target for FUZZTIME=60s
 	@set -e; for package in $(FUZZ_PACKAGES); do \
 		for target in $$($(GO) test -list '^Fuzz' "$$package" | grep '^Fuzz' || true); do \
 			echo "$$package $$target"; \

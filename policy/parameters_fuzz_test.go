@@ -20,10 +20,15 @@ func FuzzTarget(f *testing.F) {
 		{"/api/v1/pods", "limit=5&resourceVersion=7&resourceVersionMatch=Exact"},
 		{"/apis/apps/v1/namespaces/ns/deployments", "continue=" + token + "&limit=500"},
 		{"/api/v1/namespaces/ns/pods", "labelSelector=a+in+(b,c),!d&fieldSelector=metadata.name%3dx"},
-		{"/api/v1/watch/pods", "watch=0&watch=1"}, {"/api/v1/namespaces/ns/pods", "watch=false&timeout=5m&timeoutSeconds=5"},
-		{"/api/v1//pods", "limit=05"}, {"/api/v1/namespaces/%6es/pods", "limit=+5"}, {"/api/v1/pods/", "a=b;c=d"},
-		{"/api/v1/namespaces/../pods", "%6cimit=5"}, {"/api/v1/namespaces/a%2fb/pods", "resourceVersion=0&resourceVersion=5"},
-		{"/api/v1/pods", "sendInitialEvents=true&allowWatchBookmarks=true"}, {"/api/v1/pods", "shardSelector=x&pretty=0"},
+		{"/api/v1/watch/pods", "watch=0&watch=1"},
+		{"/api/v1/namespaces/ns/pods", "watch=false&timeout=5m&timeoutSeconds=5"},
+		{"/api/v1//pods", "limit=05"},
+		{"/api/v1/namespaces/%6es/pods", "limit=+5"},
+		{"/api/v1/pods/", "a=b;c=d"},
+		{"/api/v1/namespaces/../pods", "%6cimit=5"},
+		{"/api/v1/namespaces/a%2fb/pods", "resourceVersion=0&resourceVersion=5"},
+		{"/api/v1/pods", "sendInitialEvents=true&allowWatchBookmarks=true"},
+		{"/api/v1/pods", "shardSelector=x&pretty=0"},
 	} {
 		f.Add(target[0], target[1])
 	}

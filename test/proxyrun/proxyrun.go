@@ -236,10 +236,14 @@ func (p *Proxy) Stop() error {
 		return errors.Join(errors.New("listproxy did not end within 30s of SIGTERM"), p.leaked)
 	}
 	leaked := p.search()
-	if p.exit != nil || strings.Contains(p.Log(), "DATA RACE") || strings.Contains(p.Log(), "panic") {
-		return errors.Join(fmt.Errorf("listproxy ended badly: %v\n%s", p.exit, secrets.Suite.Masked(p.Log())), leaked)
+	bad := p.exit
+	if strings.Contains(p.Log(), "DATA RACE") || strings.Contains(p.Log(), "panic") {
+		bad = errors.Join(errors.New("a data race or a panic"), bad)
 	}
-	return leaked
+	if bad != nil {
+		bad = fmt.Errorf("listproxy ended badly: %w\n%s", bad, secrets.Suite.Masked(p.Log()))
+	}
+	return errors.Join(bad, leaked)
 }
 
 // Quit ends the process with SIGQUIT, at which Go writes what all goroutines are doing, and returns

@@ -89,7 +89,9 @@ func (r *Registry) add(f form, texts ...string) {
 		r.forms = map[string]form{}
 	}
 	for _, text := range texts {
-		r.forms[text] = f
+		if _, known := r.forms[text]; !known {
+			r.forms[text] = f // whoever made it knows best what it is
+		}
 	}
 }
 

@@ -34,6 +34,7 @@ func TestSearch(t *testing.T) {
 	var r secrets.Registry
 	token, key := rand.Text(), newPEM(t)
 	r.Add("alice's token", token)
+	r.Add("a client's token", token)
 	r.Add("nobody's token", "")
 	r.AddKey("the key", key)
 	r.AddIdentity("the certificate's user", "certuser")

@@ -55,13 +55,14 @@ lint: bin/golangci-lint ## Check form: golangci-lint, gofmt, go mod tidy
 	if [ -n "$$unformatted" ]; then printf 'not as gofmt has it (make fmt):\n%s\n' "$$unformatted"; exit 1; fi
 	$(GO) mod tidy -diff
 
+# By default the go command may spend all of FUZZTIME on making one input smaller.
 # Inputs that reach new code stay in $(go env GOCACHE)/fuzz for the next run; one that fails is
 # written to testdata/fuzz of its package, to be committed with what mends it.
 fuzz: ## Run every fuzz target for FUZZTIME=60s
 	@set -e; for package in $(FUZZ_PACKAGES); do \
 		for target in $$($(GO) test -list '^Fuzz' "$$package" | grep '^Fuzz' || true); do \
 			echo "$$package $$target"; \
-			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$package"; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 50x "$$package"; \
 		done; \
 	done
 

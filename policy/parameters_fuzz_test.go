@@ -62,15 +62,15 @@ func FuzzAuthorization(f *testing.F) {
 			return nil, false, nil
 		}))
 		_, _, _ = upstream.AuthenticateRequest(&http.Request{Header: h.Clone()})
-		reason := checkIdentity(h)
+		reason := checkIdentity(h, Own)
 		if (reason == "") != asked {
 			t.Errorf("%q: the reason is %q, the upstream sees a token: %t", value, reason, asked)
 		}
 		h["Impersonate-User"] = []string{"x"}
-		if reason := checkIdentity(h); reason != ReasonImpersonation {
+		if reason := checkIdentity(h, Own); reason != ReasonImpersonation {
 			t.Errorf("%q with impersonation: %q", value, reason)
 		}
-		if reason := checkIdentity(http.Header{"Authorization": {value, value}}); reason == "" {
+		if reason := checkIdentity(http.Header{"Authorization": {value, value}}, Own); reason == "" {
 			t.Errorf("%q twice is one identity", value)
 		}
 	})

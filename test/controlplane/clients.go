@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/test/secrets"
 )
 
 // kubectlWait is how long a cancelled kubectl may take to close its output.
@@ -62,7 +64,11 @@ func (cp *ControlPlane) CertConfig(user string) *rest.Config {
 // key, both in PEM. The user need not be one of [Users].
 func (cp *ControlPlane) IssueCert(user string, groups ...string) (cert, key []byte, err error) {
 	pair, err := cp.credentials.issuer.client(user, groups...)
-	return pair.cert, pair.key, err
+	if err != nil {
+		return nil, nil, err
+	}
+	secrets.Suite.AddKey("the key of "+user, pair.key)
+	return pair.cert, pair.key, nil
 }
 
 func (cp *ControlPlane) anonymousConfig() *rest.Config {

@@ -5,13 +5,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net/http"
-	"strings"
-	"time"
-
-	authenticationv1 "k8s.io/api/authentication/v1"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/listproxy/listproxy/test/controlplane"
 )
@@ -112,7 +105,7 @@ func newUsers(ctx context.Context, plane *controlplane.ControlPlane) ([]User, er
 
 	tokens := map[string]string{}
 	for _, name := range []string{one, constrained, impersonator} {
-		token, err := accountToken(ctx, plane, name)
+		token, err := plane.CreateServiceAccountToken(ctx, controlplane.TeamB, name)
 		if err != nil {
 			return nil, err
 		}
@@ -152,22 +145,4 @@ func certificateOf(plane *controlplane.ControlPlane, name string, groups ...stri
 		return nil, fmt.Errorf("the certificate of %s: %w", name, err)
 	}
 	return &pair, nil
-}
-
-// accountToken makes a service account in TeamB and a token of its own.
-func accountToken(ctx context.Context, plane *controlplane.ControlPlane, name string) (string, error) {
-	client, err := kubernetes.NewForConfig(plane.RESTConfig(controlplane.Admin))
-	if err != nil {
-		return "", err
-	}
-	accounts := client.CoreV1().ServiceAccounts(controlplane.TeamB)
-	if _, err := accounts.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
-		return "", fmt.Errorf("the service account %s: %w", name, err)
-	}
-	day := int64(24 * time.Hour / time.Second)
-	made, err := accounts.CreateToken(ctx, name, &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &day}}, metav1.CreateOptions{})
-	if err != nil {
-		return "", fmt.Errorf("the token of %s: %w", name, err)
-	}
-	return strings.TrimSpace(made.Status.Token), nil
 }

@@ -1,0 +1,383 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/btree"
+)
+
+// LimiterConfig bounds a [Limiter]. Units are whatever costs are given in:
+// requests, or bytes.
+type LimiterConfig struct {
+	// Capacity is how many units can be held at a time. 0: any number.
+	Capacity int64
+	// MaxWaiting bounds how many requests wait, of all callers together.
+	MaxWaiting int
+	// MaxWaitingPerCaller bounds how many requests of one caller wait. It should
+	// be well below MaxWaiting, so that one caller cannot fill the queue.
+	MaxWaitingPerCaller int
+	// MaxWait is how long a request waits before it is refused. 0: nobody waits.
+	MaxWait time.Duration
+}
+
+// Overload is an error that says why a [Limiter] refuses a request. It is
+// answered by [WriteTooManyRequests].
+type Overload string
+
+// Error implements error.
+func (o Overload) Error() string { return "too many requests: " + string(o) }
+
+// The reasons to refuse.
+const (
+	// OverloadQueueFull: as many requests wait as may wait.
+	OverloadQueueFull Overload = "queue-full"
+	// OverloadCallerQueueFull: as many requests of this caller wait as may wait.
+	OverloadCallerQueueFull Overload = "caller-queue-full"
+	// OverloadTimeOut: the request has waited as long as it may.
+	OverloadTimeOut Overload = "time-out"
+)
+
+// LimiterStats is the state of a [Limiter] at one moment.
+type LimiterStats struct {
+	// InUse is how many units are held.
+	InUse int64
+	// Waiting is the number of requests that wait.
+	Waiting int
+	// Callers is the number of callers that hold something or wait.
+	Callers int
+	// Refused counts the requests refused since the beginning, by reason. Those
+	// whose context ended are not among them.
+	Refused map[Overload]uint64
+}
+
+// Limiter bounds what is in flight, and shares it fairly between callers of
+// whom K is the identity.
+//
+// What is free is granted at once, all of it to one caller if nobody else asks.
+// Where that is not enough, requests wait, and what becomes free goes to the
+// caller in need: of those who wait, the one that holds the least (max-min
+// fairness). Between callers who hold equally much it is whose oldest request
+// came first, and a caller's own requests are granted in the order in which
+// they came. So a caller that holds much gets no more while one that holds less
+// is waiting, however many requests it sends.
+//
+// A request that is next and does not fit holds up those that come after it,
+// for else small requests could keep a large one waiting for ever. But it does
+// not do so at once, for else one large request would leave capacity unused
+// until slow readers of other answers are done: smaller ones may overtake it
+// until together they have cost as much as it costs itself. That is no more
+// than a fair share beside it. Nobody starves: while a caller waits it gets
+// nothing else, so what it holds shrinks to nothing as its other requests end;
+// then only requests that came earlier go before it, and what may overtake it
+// is bounded.
+//
+// A request that costs more than the whole capacity costs the whole capacity:
+// it runs alone, rather than never.
+//
+// A Limiter is safe for concurrent use. A caller that neither holds nor waits
+// for anything costs no memory.
+type Limiter[K comparable] struct {
+	config LimiterConfig
+
+	mu      sync.Mutex
+	inUse   int64
+	waiting int
+	arrived uint64 // counts requests that had to queue
+	refused map[Overload]uint64
+	callers map[K]*share[K]
+	// inNeed are the callers that wait, in the order in which they are granted
+	// something. A share's held and the head of its queue are its key: it is
+	// taken out before either changes.
+	inNeed *btree.BTreeG[*share[K]]
+	// overtaken is used by nextLocked only, and kept for its memory.
+	overtaken []*claim[K]
+	// spare are shares for callers to come, so that the uncontended case
+	// allocates nothing.
+	spare []*share[K]
+}
+
+// share is what one caller holds and waits for.
+type share[K comparable] struct {
+	caller K
+	held   int64
+	queue  []*claim[K] // oldest first
+}
+
+// claim is a request that waits.
+type claim[K comparable] struct {
+	share   *share[K]
+	cost    int64
+	arrival uint64
+	passed  int64         // what was granted to others while this one was before them
+	granted chan struct{} // closed when it is
+}
+
+const (
+	// inNeedDegree is that of a small tree whose items come and go.
+	inNeedDegree = 8
+	// maxSpare bounds the memory kept for callers to come.
+	maxSpare = 64
+)
+
+// NewLimiter returns a Limiter in which nothing is held. A negative bound is an
+// error.
+func NewLimiter[K comparable](config LimiterConfig) (*Limiter[K], error) {
+	if config.Capacity < 0 || config.MaxWaiting < 0 || config.MaxWaitingPerCaller < 0 || config.MaxWait < 0 {
+		return nil, fmt.Errorf("a limiter's bounds must not be negative: %+v", config)
+	}
+	if config.Capacity == 0 {
+		config.Capacity = math.MaxInt64
+	}
+	return &Limiter[K]{
+		config:  config,
+		refused: map[Overload]uint64{},
+		callers: map[K]*share[K]{},
+		inNeed:  btree.NewG(inNeedDegree, needsMore[K]),
+	}, nil
+}
+
+// needsMore orders callers that wait.
+func needsMore[K comparable](a, b *share[K]) bool {
+	if a.held != b.held {
+		return a.held < b.held
+	}
+	return a.queue[0].arrival < b.queue[0].arrival
+}
+
+// Grant is what [Limiter.Acquire] gives. It is given back with Release; the zero
+// Grant holds nothing. A Grant must not be copied once Release may be called,
+// nor be used by several goroutines at once.
+type Grant[K comparable] struct {
+	limiter *Limiter[K]
+	share   *share[K]
+	cost    int64
+}
+
+// Release gives back what was granted. Only the first call does anything.
+func (g *Grant[K]) Release() {
+	if g.limiter == nil {
+		return
+	}
+	g.limiter.release(g.share, g.cost)
+	*g = Grant[K]{}
+}
+
+// Acquire takes cost units (one at least) for the caller, and waits for them if
+// it must. The error is an [Overload], or ctx's own if ctx ended first; then
+// nothing is held.
+func (l *Limiter[K]) Acquire(ctx context.Context, caller K, cost int64) (Grant[K], error) {
+	if err := ctx.Err(); err != nil {
+		return Grant[K]{}, err
+	}
+	cost = min(max(cost, 1), l.config.Capacity)
+
+	l.mu.Lock()
+	s := l.shareLocked(caller)
+	if l.waiting == 0 && cost <= l.config.Capacity-l.inUse {
+		l.inUse += cost
+		s.held += cost
+		l.mu.Unlock()
+		return Grant[K]{l, s, cost}, nil
+	}
+	c, why := l.queueLocked(s, cost)
+	l.mu.Unlock()
+	if why != "" {
+		return Grant[K]{}, why
+	}
+	return l.wait(ctx, c)
+}
+
+// Stats returns the state of now.
+func (l *Limiter[K]) Stats() LimiterStats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return LimiterStats{InUse: l.inUse, Waiting: l.waiting, Callers: len(l.callers), Refused: maps.Clone(l.refused)}
+}
+
+// wait returns when c is granted, or when it has left the queue.
+func (l *Limiter[K]) wait(ctx context.Context, c *claim[K]) (Grant[K], error) {
+	select {
+	case <-c.granted: // already, as often as not
+		return Grant[K]{l, c.share, c.cost}, nil
+	default:
+	}
+	timer := time.NewTimer(l.config.MaxWait)
+	defer timer.Stop()
+	select {
+	case <-c.granted:
+		return Grant[K]{l, c.share, c.cost}, nil
+	case <-timer.C:
+		if l.abandon(c, OverloadTimeOut) {
+			return Grant[K]{}, OverloadTimeOut
+		}
+		return Grant[K]{l, c.share, c.cost}, nil // just in time
+	case <-ctx.Done():
+		if !l.abandon(c, "") {
+			l.release(c.share, c.cost) // there is nobody left to use it
+		}
+		return Grant[K]{}, ctx.Err()
+	}
+}
+
+// queueLocked puts a request into its caller's queue and grants what can be
+// granted, which may be this very request. If it is not, and waits beyond a
+// bound, it is taken out again and the reason returned.
+func (l *Limiter[K]) queueLocked(s *share[K], cost int64) (*claim[K], Overload) {
+	if len(s.queue) >= l.config.MaxWaitingPerCaller && len(s.queue) > 0 {
+		// It could not be granted before those that came first.
+		l.refused[OverloadCallerQueueFull]++
+		return nil, OverloadCallerQueueFull
+	}
+	l.arrived++
+	c := &claim[K]{share: s, cost: cost, arrival: l.arrived, granted: make(chan struct{})}
+	s.queue = append(s.queue, c)
+	l.waiting++
+	if len(s.queue) == 1 {
+		l.inNeed.ReplaceOrInsert(s)
+	}
+	l.grantLocked()
+
+	var why Overload
+	switch {
+	case !slices.Contains(s.queue, c):
+		return c, ""
+	case len(s.queue) > l.config.MaxWaitingPerCaller:
+		why = OverloadCallerQueueFull
+	case l.waiting > l.config.MaxWaiting:
+		why = OverloadQueueFull
+	case l.config.MaxWait == 0:
+		why = OverloadTimeOut
+	default:
+		return c, ""
+	}
+	l.refused[why]++
+	l.unqueueLocked(c)
+	l.forgetLocked(s)
+	return nil, why
+}
+
+// abandon takes a request out of its queue, unless it has been granted in the
+// meantime. A reason that is not empty is counted.
+func (l *Limiter[K]) abandon(c *claim[K], why Overload) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !slices.Contains(c.share.queue, c) {
+		return false
+	}
+	if why != "" {
+		l.refused[why]++
+	}
+	l.unqueueLocked(c)
+	l.forgetLocked(c.share)
+	l.grantLocked() // it may have held up others
+	return true
+}
+
+// release takes back what was granted.
+func (l *Limiter[K]) release(s *share[K], cost int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.inUse -= cost
+	if len(s.queue) == 0 {
+		s.held -= cost
+		l.forgetLocked(s)
+	} else {
+		l.inNeed.Delete(s)
+		s.held -= cost
+		l.inNeed.ReplaceOrInsert(s)
+	}
+	l.grantLocked()
+}
+
+// grantLocked grants all that can be granted.
+func (l *Limiter[K]) grantLocked() {
+	for {
+		s := l.nextLocked()
+		if s == nil {
+			clear(l.overtaken) // they may be gone soon
+			return
+		}
+		c := s.queue[0]
+		for _, o := range l.overtaken {
+			o.passed += c.cost
+		}
+		l.inUse += c.cost
+		l.unqueueWithLocked(c, c.cost)
+		close(c.granted)
+	}
+}
+
+// nextLocked returns the caller whose oldest request is to be granted now, or
+// nil, and leaves in overtaken those that it overtakes.
+func (l *Limiter[K]) nextLocked() (next *share[K]) {
+	l.overtaken = l.overtaken[:0]
+	// May be granted: what is free, and what everyone before lets pass.
+	allowed := l.config.Capacity - l.inUse
+	if allowed == 0 {
+		return nil
+	}
+	l.inNeed.Ascend(func(s *share[K]) bool {
+		c := s.queue[0]
+		if c.cost <= allowed {
+			next = s
+			return false
+		}
+		l.overtaken = append(l.overtaken, c)
+		allowed = min(allowed, c.cost-c.passed)
+		return allowed > 0
+	})
+	return next
+}
+
+// unqueueLocked takes a request that is not granted out of its queue.
+func (l *Limiter[K]) unqueueLocked(c *claim[K]) { l.unqueueWithLocked(c, 0) }
+
+// unqueueWithLocked takes a request out of its queue and adds to what its caller
+// holds.
+func (l *Limiter[K]) unqueueWithLocked(c *claim[K], granted int64) {
+	s := c.share
+	l.inNeed.Delete(s)
+	i := slices.Index(s.queue, c)
+	s.queue = slices.Delete(s.queue, i, i+1)
+	s.held += granted
+	l.waiting--
+	if len(s.queue) > 0 {
+		l.inNeed.ReplaceOrInsert(s)
+	}
+}
+
+// shareLocked returns the caller's share. It is kept while the caller holds
+// something or waits.
+func (l *Limiter[K]) shareLocked(caller K) *share[K] {
+	s := l.callers[caller]
+	if s != nil {
+		return s
+	}
+	if n := len(l.spare); n > 0 {
+		s = l.spare[n-1]
+		l.spare = l.spare[:n-1]
+		s.caller = caller
+	} else {
+		s = &share[K]{caller: caller}
+	}
+	l.callers[caller] = s
+	return s
+}
+
+// forgetLocked lets go of a share that is empty.
+func (l *Limiter[K]) forgetLocked(s *share[K]) {
+	if s.held > 0 || len(s.queue) > 0 {
+		return
+	}
+	delete(l.callers, s.caller)
+	if len(l.spare) < maxSpare {
+		*s = share[K]{} // a queue's memory is not kept
+		l.spare = append(l.spare, s)
+	}
+}

@@ -1,0 +1,69 @@
+package proxy
+
+import (
+	"encoding/binary"
+	"testing"
+	"time"
+)
+
+// BenchmarkLimiter is paid by every request.
+func BenchmarkLimiter(b *testing.B) {
+	newByKey := func(b *testing.B, capacity int64) *Limiter[identityKey] {
+		b.Helper()
+		l, err := NewLimiter[identityKey](LimiterConfig{
+			Capacity: capacity, MaxWaiting: 1000, MaxWaitingPerCaller: 100, MaxWait: time.Hour,
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		return l
+	}
+	take := func(b *testing.B, l *Limiter[identityKey], key identityKey) {
+		grant, err := l.Acquire(b.Context(), key, 1)
+		if err != nil {
+			b.Error(err)
+		}
+		grant.Release()
+	}
+	b.Run("alone", func(b *testing.B) {
+		l := newByKey(b, 400)
+		b.ReportAllocs()
+		for b.Loop() {
+			take(b, l, identityKey{1})
+		}
+	})
+	b.Run("1000 callers hold", func(b *testing.B) {
+		l := newByKey(b, 4000)
+		var key identityKey
+		for i := range 1000 {
+			binary.LittleEndian.PutUint32(key[:], uint32(i)+2)
+			if _, err := l.Acquire(b.Context(), key, 1); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportAllocs()
+		for b.Loop() {
+			take(b, l, identityKey{1})
+		}
+	})
+	b.Run("parallel", func(b *testing.B) {
+		l := newByKey(b, 400)
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				take(b, l, identityKey{1})
+			}
+		})
+	})
+	// Each request waits for another's end.
+	b.Run("contended", func(b *testing.B) {
+		l := newByKey(b, 1)
+		b.ReportAllocs()
+		b.SetParallelism(16)
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				take(b, l, identityKey{1})
+			}
+		})
+	})
+}

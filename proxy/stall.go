@@ -1,0 +1,238 @@
+package proxy
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// stallChunk is how much must get on its way within a [StallGuard]'s limit. It
+// is page.go's writeSize, so that its writes are not split.
+const stallChunk = 64 << 10
+
+// ErrStalled is what writing an answer ends with when its client does not read.
+var ErrStalled = errors.New("the client does not read the answer")
+
+// longAgo is a write deadline that has passed.
+var longAgo = time.Unix(1, 0)
+
+// StallGuard ends answers whose clients do not read them, so that no slow client
+// keeps for long what an answer holds: memory, a goroutine, a [Grant].
+//
+// It measures each write and each flush on its own, large writes in pieces of 64
+// KiB: as long as these get on their way, an answer may take as long as it
+// likes. Between writes no time is measured, so watches may be idle. What the
+// server sends after the handler has returned is limited as well.
+//
+// How much a client must read in that time is the kernel's affair, too: Linux
+// wakes a writer only when a third of its send buffer is free (sk_stream_is_writeable),
+// which over a good connection is a megabyte or more. Give a limit of half a
+// minute or more.
+//
+// The end is that of the connection for HTTP/1.1, and of the stream for HTTP/2,
+// where other streams go on. If the connection itself is stuck, the end of a
+// stream cannot be sent either: [http.HTTP2Config]'s WriteByteTimeout is for that.
+//
+// Upgraded connections are not watched. A StallGuard is safe for concurrent use.
+type StallGuard struct {
+	limit time.Duration
+	log   *slog.Logger
+	ended atomic.Uint64
+}
+
+// NewStallGuard returns a StallGuard. A limit of 0 is none.
+func NewStallGuard(limit time.Duration, log *slog.Logger) *StallGuard {
+	return &StallGuard{limit: limit, log: log}
+}
+
+// Ended returns how many answers were ended.
+func (g *StallGuard) Ended() uint64 { return g.ended.Load() }
+
+// Wrap returns next, guarded. For HTTP/1.1 it must see all requests of a
+// connection: a deadline that it has set lasts until it sees the next one.
+func (g *StallGuard) Wrap(next http.Handler) http.Handler {
+	if g.limit <= 0 {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		guarded := &stallWriter{inner: w, guard: g, request: r}
+		if r.ProtoMajor == 1 {
+			guarded.setDeadline(time.Time{}) // the last request's, see finish
+		}
+		defer guarded.finish()
+		if hijacker, ok := w.(http.Hijacker); ok {
+			next.ServeHTTP(&hijackableStallWriter{guarded, hijacker}, r)
+			return
+		}
+		next.ServeHTTP(guarded, r)
+	})
+}
+
+// stallWriter is the ResponseWriter of one answer. Like any other it is used by
+// one goroutine at a time; that of its timer is the exception.
+//
+// It has no ReadFrom, so everything that is copied to it comes by Write.
+type stallWriter struct {
+	inner   http.ResponseWriter
+	guard   *StallGuard
+	request *http.Request
+
+	mu       sync.Mutex
+	timer    *time.Timer // runs while busy
+	busy     bool        // inner is writing
+	late     int         // timer calls on their way whose write has ended
+	stalled  bool
+	hijacked bool
+}
+
+var (
+	_ http.Flusher  = (*stallWriter)(nil)
+	_ http.Hijacker = (*hijackableStallWriter)(nil)
+)
+
+// Header implements [http.ResponseWriter].
+func (s *stallWriter) Header() http.Header { return s.inner.Header() }
+
+// WriteHeader implements [http.ResponseWriter].
+func (s *stallWriter) WriteHeader(status int) {
+	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
+		s.inner.WriteHeader(status) // only remembered
+		return
+	}
+	if s.begin() {
+		s.inner.WriteHeader(status)
+		_ = s.end(nil) // the next write will see it
+	}
+}
+
+// Write implements [http.ResponseWriter]. It returns [ErrStalled] once the
+// answer has been ended.
+func (s *stallWriter) Write(p []byte) (written int, err error) {
+	for {
+		chunk := p[:min(len(p), stallChunk)]
+		if !s.begin() {
+			return written, ErrStalled
+		}
+		n, err := s.inner.Write(chunk)
+		written += n
+		if err := s.end(err); err != nil {
+			return written, err
+		}
+		if p = p[len(chunk):]; len(p) == 0 {
+			return written, nil
+		}
+	}
+}
+
+// Flush implements [http.Flusher].
+func (s *stallWriter) Flush() {
+	_ = s.FlushError() // the next write will see it
+}
+
+// FlushError is what [http.ResponseController.Flush] calls.
+func (s *stallWriter) FlushError() error {
+	if !s.begin() {
+		return ErrStalled
+	}
+	return s.end(http.NewResponseController(s.inner).Flush())
+}
+
+// Unwrap lets [http.ResponseController] find what else the writer can do.
+func (s *stallWriter) Unwrap() http.ResponseWriter { return s.inner }
+
+// begin starts the timer. It says no if the answer has been ended.
+func (s *stallWriter) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stalled {
+		return false
+	}
+	s.busy = true
+	if s.timer == nil {
+		s.timer = time.AfterFunc(s.guard.limit, s.expire)
+	} else {
+		s.timer.Reset(s.guard.limit)
+	}
+	return true
+}
+
+// end stops the timer. It returns how a write has ended that itself ended with
+// err.
+func (s *stallWriter) end(err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy = false
+	if s.stalled {
+		if err == nil {
+			return ErrStalled
+		}
+		return fmt.Errorf("%w: %w", ErrStalled, err)
+	}
+	if !s.timer.Stop() {
+		s.late++ // it waits for mu
+	}
+	return err
+}
+
+// expire is the timer's call.
+func (s *stallWriter) expire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.late > 0 {
+		s.late--
+		return
+	}
+	if !s.busy {
+		return
+	}
+	s.stalled = true
+	s.guard.ended.Add(1)
+	// The handler is in a write, so the ResponseWriter is still in use. What it
+	// waits for ends now: HTTP/1.1's connection does not write any more,
+	// HTTP/2's stream is reset.
+	s.setDeadline(longAgo)
+	s.guard.log.Debug("an answer was ended, because its client does not read it",
+		"method", s.request.Method, "path", s.request.URL.Path, "limit", s.guard.limit)
+}
+
+// finish gives the server a limit for sending what is still in its buffers when
+// the handler has returned. There is no later moment at which to take it back,
+// so for HTTP/1.1 it stays on the connection until the next request.
+func (s *stallWriter) finish() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.stalled && !s.hijacked {
+		s.setDeadline(time.Now().Add(s.guard.limit))
+	}
+}
+
+func (s *stallWriter) setDeadline(t time.Time) {
+	// It cannot fail for a server's ResponseWriter, but for one whose connection
+	// is gone already.
+	_ = http.NewResponseController(s.inner).SetWriteDeadline(t)
+}
+
+// hijackableStallWriter is a stallWriter over a connection that can be taken
+// over, as HTTP/1.1's can and HTTP/2's cannot.
+type hijackableStallWriter struct {
+	*stallWriter
+	hijacker http.Hijacker
+}
+
+// Hijack implements [http.Hijacker]. The server clears the connection's
+// deadlines, and from now on they are the hijacker's.
+func (h *hijackableStallWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := h.hijacker.Hijack()
+	if err == nil {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.hijacked = true
+	}
+	return conn, buffered, err
+}

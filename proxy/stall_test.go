@@ -1,0 +1,411 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const stallLimit = 10 * time.Second
+
+// pipeListener is a network without buffers, for use in a synctest bubble.
+type pipeListener struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	close  func()
+}
+
+func newPipeListener() *pipeListener {
+	l := &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
+	l.close = sync.OnceFunc(func() { close(l.closed) })
+	return l
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case conn := <-l.conns:
+		return conn, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Close() error {
+	l.close()
+	return nil
+}
+
+func (*pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
+
+func (l *pipeListener) dial(context.Context, string, string) (net.Conn, error) {
+	client, server := net.Pipe()
+	l.conns <- server
+	return client, nil
+}
+
+// servePipe serves handler over pipes, and returns a client and a way to dial.
+// The client's HTTP/2 has the smallest windows.
+func servePipe(t *testing.T, handler http.Handler, http2 bool) (*http.Client, func() net.Conn) {
+	t.Helper()
+	var protocols http.Protocols
+	protocols.SetHTTP1(!http2)
+	protocols.SetUnencryptedHTTP2(http2)
+	listener := newPipeListener()
+	server := &http.Server{Handler: handler, Protocols: &protocols, ReadHeaderTimeout: time.Hour}
+	transport := &http.Transport{
+		DialContext: listener.dial, Protocols: &protocols,
+		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: 64 << 10},
+	}
+	done := make(chan error)
+	go func() { done <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		_ = server.Close()
+		<-done
+	})
+	return &http.Client{Transport: transport}, func() net.Conn {
+		conn, _ := listener.dial(t.Context(), "", "")
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+}
+
+func pipeGet(t *testing.T, client *http.Client) *http.Response {
+	t.Helper()
+	return get(t, client, "http://pipe/x")
+}
+
+// overBothPipes runs test in a synctest bubble for each protocol.
+func overBothPipes(t *testing.T, test func(t *testing.T, http2 bool)) {
+	for _, http2 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("http2=%t", http2), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { test(t, http2) })
+		})
+	}
+}
+
+func newStallGuard(limit time.Duration) *StallGuard {
+	return NewStallGuard(limit, slog.New(slog.DiscardHandler))
+}
+
+// writeOn writes until it cannot, and sends the error.
+func writeOn(errs chan<- error) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		for {
+			if _, err := w.Write(make([]byte, 10_000)); err != nil {
+				_, again := w.Write([]byte("x"))
+				errs <- errors.Join(err, again)
+				return
+			}
+		}
+	}
+}
+
+func TestStalledAnswerIsEnded(t *testing.T) {
+	overBothPipes(t, func(t *testing.T, http2 bool) {
+		guard := newStallGuard(stallLimit)
+		errs := make(chan error, 1)
+		client, _ := servePipe(t, guard.Wrap(writeOn(errs)), http2)
+		res := pipeGet(t, client)
+
+		time.Sleep(stallLimit - time.Nanosecond)
+		synctest.Wait()
+		if n := guard.Ended(); n != 0 || len(errs) != 0 {
+			t.Fatalf("%d answers ended too soon", n)
+		}
+		time.Sleep(time.Nanosecond)
+		if err := <-errs; !errors.Is(err, ErrStalled) {
+			t.Errorf("error %v", err)
+		}
+		if n := guard.Ended(); n != 1 {
+			t.Errorf("%d answers ended, want 1", n)
+		}
+		if _, err := io.Copy(io.Discard, res.Body); err == nil {
+			t.Error("the client saw a whole answer")
+		}
+	})
+}
+
+// TestStalledStreamLeavesOthersAlone has two streams on one connection.
+func TestStalledStreamLeavesOthersAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		errs := make(chan error, 1)
+		mux := http.NewServeMux()
+		mux.Handle("/x", writeOn(errs))
+		mux.HandleFunc("/other", func(w http.ResponseWriter, _ *http.Request) {
+			_ = http.NewResponseController(w).Flush()
+			<-errs
+			_, _ = io.WriteString(w, "fine")
+		})
+		client, _ := servePipe(t, newStallGuard(stallLimit).Wrap(mux), true)
+		other := get(t, client, "http://pipe/other")
+		pipeGet(t, client)
+		if got := readAll(t, other.Body); got != "fine" {
+			t.Errorf("the other stream had %q", got)
+		}
+	})
+}
+
+// TestIdleAnswerIsNotEnded has a watch that is idle for long between its events.
+func TestIdleAnswerIsNotEnded(t *testing.T) {
+	overBothPipes(t, func(t *testing.T, http2 bool) {
+		guard := newStallGuard(stallLimit)
+		client, _ := servePipe(t, guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			controller := http.NewResponseController(w)
+			for i := range 3 {
+				time.Sleep(100 * stallLimit)
+				_, err := fmt.Fprintf(w, "event %d\n", i)
+				if err := errors.Join(err, controller.Flush()); err != nil {
+					t.Error(err)
+				}
+			}
+			time.Sleep(100 * stallLimit)
+		})), http2)
+		if got, want := readAll(t, pipeGet(t, client).Body), "event 0\nevent 1\nevent 2\n"; got != want {
+			t.Errorf("read %q, want %q", got, want)
+		}
+		if n := guard.Ended(); n != 0 {
+			t.Errorf("%d answers ended", n)
+		}
+	})
+}
+
+// TestSlowAnswerIsNotEnded has one large write and a client that reads each
+// stallChunk in somewhat less than the limit.
+func TestSlowAnswerIsNotEnded(t *testing.T) {
+	const size = 20 * stallChunk
+	overBothPipes(t, func(t *testing.T, http2 bool) {
+		guard := newStallGuard(stallLimit)
+		client, _ := servePipe(t, guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if n, err := w.Write(make([]byte, size)); n != size || err != nil {
+				t.Errorf("wrote %d, %v", n, err)
+			}
+		})), http2)
+		begun, read := time.Now(), 0
+		body := pipeGet(t, client).Body
+		for buf := make([]byte, stallChunk/8); ; {
+			n, err := io.ReadFull(body, buf)
+			read += n
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(stallLimit / 10)
+		}
+		if read != size || time.Since(begun) < 10*stallLimit {
+			t.Errorf("read %d in %v, want %d", read, time.Since(begun), size)
+		}
+		if n := guard.Ended(); n != 0 {
+			t.Errorf("%d answers ended", n)
+		}
+	})
+}
+
+// TestStallAfterTheHandler has an answer that is in the server's buffers when
+// its handler returns.
+func TestStallAfterTheHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, dial := servePipe(t, newStallGuard(stallLimit).Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "short")
+		})), false)
+		conn := dial()
+		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		time.Sleep(stallLimit + time.Second)
+		if n, err := conn.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("read %d bytes, %v", n, err)
+		}
+	})
+}
+
+// TestDeadlineDoesNotOutliveTheAnswer has a connection that is used again long
+// after its last answer.
+func TestDeadlineDoesNotOutliveTheAnswer(t *testing.T) {
+	overBothPipes(t, func(t *testing.T, http2 bool) {
+		client, _ := servePipe(t, newStallGuard(stallLimit).Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			time.Sleep(2 * stallLimit)
+			_, _ = io.WriteString(w, "here")
+		})), http2)
+		for range 3 {
+			if got := readAll(t, pipeGet(t, client).Body); got != "here" {
+				t.Fatalf("read %q", got)
+			}
+			time.Sleep(2 * stallLimit)
+		}
+	})
+}
+
+func TestStallGuardLeavesShortAnswersAsTheyAre(t *testing.T) {
+	overBothPipes(t, func(t *testing.T, http2 bool) {
+		client, _ := servePipe(t, newStallGuard(stallLimit).Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "short")
+		})), http2)
+		if res := pipeGet(t, client); res.ContentLength != int64(len("short")) {
+			t.Errorf("Content-Length %d", res.ContentLength)
+		}
+	})
+}
+
+func TestStallGuardLetsHijack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hijacked := make(chan net.Conn)
+		_, dial := servePipe(t, newStallGuard(stallLimit).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, ok := w.(http.Hijacker); !ok {
+				t.Error("the writer is no Hijacker")
+			}
+			conn, _, err := http.NewResponseController(&statusNoter{ResponseWriter: w}).Hijack()
+			if err != nil {
+				t.Error(err)
+			}
+			go func() { hijacked <- conn }()
+		})), false)
+		client := dial()
+		_, _ = io.WriteString(client, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		server := <-hijacked
+		defer func() { _ = server.Close() }()
+		time.Sleep(10 * stallLimit)
+		go func() { _, _ = io.WriteString(server, "hello\n") }()
+		if line, err := bufio.NewReader(client).ReadString('\n'); line != "hello\n" {
+			t.Errorf("read %q, %v", line, err)
+		}
+	})
+}
+
+func TestStallGuardOverHTTP2IsNoHijacker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, _ := servePipe(t, newStallGuard(stallLimit).Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if _, ok := w.(http.Hijacker); ok {
+				t.Error("the writer says that it is a Hijacker")
+			}
+			if _, _, err := http.NewResponseController(w).Hijack(); !errors.Is(err, http.ErrNotSupported) {
+				t.Errorf("error %v", err)
+			}
+		})), true)
+		pipeGet(t, client)
+	})
+}
+
+// TestLateTimer has the timer's call come when its write has ended and another
+// one is on its way.
+func TestLateTimer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		guard := newStallGuard(stallLimit)
+		w := &stallWriter{inner: httptest.NewRecorder(), guard: guard, request: httptest.NewRequest(http.MethodGet, "/", nil)}
+		w.begin()
+		w.mu.Lock()
+		time.Sleep(stallLimit) // expire is called, and waits
+		w.busy = false         // what end does
+		if w.timer.Stop() {
+			t.Fatal("the timer had not fired")
+		}
+		w.late++
+		w.busy = true // what begin does
+		w.timer.Reset(stallLimit)
+		w.mu.Unlock()
+		synctest.Wait()
+		if guard.Ended() != 0 {
+			t.Fatal("the second write was ended by the first one's timer")
+		}
+		time.Sleep(stallLimit)
+		synctest.Wait()
+		if guard.Ended() != 1 {
+			t.Error("the second write was not ended by its own timer")
+		}
+	})
+}
+
+func TestNoStallGuard(t *testing.T) {
+	recorder := httptest.NewRecorder()
+	newStallGuard(0).Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if w != recorder {
+			t.Errorf("the writer is a %T", w)
+		}
+	})).ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/", nil))
+}
+
+// TestStalledClientsOverTCP is the same over TLS, TCP and the front. It only
+// ends if the guard does its work.
+func TestStalledClientsOverTCP(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("http2=%t", http2), func(t *testing.T) {
+			errs := make(chan error, 1)
+			front := startProxy(t, newStallGuard(50*time.Millisecond).Wrap(writeOn(errs)), http2)
+			res := get(t, front.Client(), front.URL)
+			if want := map[bool]int{false: 1, true: 2}[http2]; res.ProtoMajor != want {
+				t.Fatal(res.Proto)
+			}
+			if err := <-errs; !errors.Is(err, ErrStalled) {
+				t.Errorf("error %v", err)
+			}
+			if _, err := io.Copy(io.Discard, res.Body); err == nil {
+				t.Error("the client saw a whole answer")
+			}
+		})
+	}
+}
+
+// BenchmarkStallGuard writes what a watch writes, and a page of 1 MiB.
+func BenchmarkStallGuard(b *testing.B) {
+	for name, size := range map[string]int{"event": 2000, "page": 1 << 20} {
+		body := bytes.Repeat([]byte("x"), size)
+		inner := &discardWriter{header: http.Header{}}
+		b.Run(name+"/bare", func(b *testing.B) {
+			for b.Loop() {
+				_, _ = inner.Write(body)
+				_ = http.NewResponseController(inner).Flush()
+			}
+		})
+		b.Run(name+"/guarded", func(b *testing.B) {
+			w := &stallWriter{inner: inner, guard: newStallGuard(time.Minute)}
+			b.ReportAllocs()
+			for b.Loop() {
+				_, _ = w.Write(body)
+				_ = http.NewResponseController(w).Flush()
+			}
+		})
+	}
+	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("short")) })
+	for _, http2 := range []bool{false, true} {
+		for _, guarded := range []bool{false, true} {
+			b.Run(fmt.Sprintf("request/http2=%t/guarded=%t", http2, guarded), func(b *testing.B) {
+				server := httptest.NewUnstartedServer(handler)
+				if guarded {
+					server.Config.Handler = newStallGuard(time.Minute).Wrap(handler)
+				}
+				server.EnableHTTP2 = http2
+				server.StartTLS()
+				defer server.Close()
+				b.ReportAllocs()
+				for b.Loop() {
+					res, err := server.Client().Get(server.URL)
+					if err != nil {
+						b.Fatal(err)
+					}
+					_, _ = io.Copy(io.Discard, res.Body)
+					_ = res.Body.Close()
+				}
+			})
+		}
+	}
+}
+
+// discardWriter is a ResponseWriter to nobody.
+type discardWriter struct{ header http.Header }
+
+func (d *discardWriter) Header() http.Header              { return d.header }
+func (*discardWriter) WriteHeader(int)                    {}
+func (*discardWriter) Write(p []byte) (int, error)        { return len(p), nil }
+func (*discardWriter) FlushError() error                  { return nil }
+func (*discardWriter) SetWriteDeadline(_ time.Time) error { return nil }

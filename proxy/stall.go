@@ -54,17 +54,13 @@ func NewStallGuard(limit time.Duration, log *slog.Logger) *StallGuard {
 // Ended returns how many answers were ended.
 func (g *StallGuard) Ended() uint64 { return g.ended.Load() }
 
-// Wrap returns next, guarded. For HTTP/1.1 it must see all requests of a
-// connection: a deadline that it has set lasts until it sees the next one.
+// Wrap returns next, guarded.
 func (g *StallGuard) Wrap(next http.Handler) http.Handler {
 	if g.limit <= 0 {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		guarded := &stallWriter{inner: w, guard: g, request: r}
-		if r.ProtoMajor == 1 {
-			guarded.setDeadline(time.Time{}) // the last request's, see finish
-		}
 		defer guarded.finish()
 		if hijacker, ok := w.(http.Hijacker); ok {
 			next.ServeHTTP(&hijackableStallWriter{guarded, hijacker}, r)
@@ -150,6 +146,10 @@ func (s *stallWriter) Unwrap() http.ResponseWriter { return s.inner }
 func (s *stallWriter) begin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.beginLocked()
+}
+
+func (s *stallWriter) beginLocked() bool {
 	if s.stalled {
 		return false
 	}
@@ -167,6 +167,10 @@ func (s *stallWriter) begin() bool {
 func (s *stallWriter) end(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.endLocked(err)
+}
+
+func (s *stallWriter) endLocked(err error) error {
 	s.busy = false
 	if s.stalled {
 		if err == nil {
@@ -202,8 +206,7 @@ func (s *stallWriter) expire() {
 }
 
 // finish gives the server a limit for sending what is still in its buffers when
-// the handler has returned. There is no later moment at which to take it back,
-// so for HTTP/1.1 it stays on the connection until the next request.
+// the handler has returned. The server forgets it when it has sent that.
 func (s *stallWriter) finish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -181,10 +182,10 @@ func TestIdleAnswerIsNotEnded(t *testing.T) {
 	})
 }
 
-// TestSlowAnswerIsNotEnded has one large write and a client that reads each
-// stallChunk in somewhat less than the limit.
+// TestSlowAnswerIsNotEnded has one large write and a client that reads 64 KiB in
+// somewhat less than the limit.
 func TestSlowAnswerIsNotEnded(t *testing.T) {
-	const size = 20 * stallChunk
+	const size = 20 * 64 << 10
 	overBothPipes(t, func(t *testing.T, http2 bool) {
 		guard := newStallGuard(stallLimit)
 		client, _ := servePipe(t, guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -194,7 +195,7 @@ func TestSlowAnswerIsNotEnded(t *testing.T) {
 		})), http2)
 		begun, read := time.Now(), 0
 		body := pipeGet(t, client).Body
-		for buf := make([]byte, stallChunk/8); ; {
+		for buf := make([]byte, 8<<10); ; {
 			n, err := io.ReadFull(body, buf)
 			read += n
 			if err == io.EOF {
@@ -234,15 +235,23 @@ func TestStallAfterTheHandler(t *testing.T) {
 // after its last answer.
 func TestDeadlineDoesNotOutliveTheAnswer(t *testing.T) {
 	overBothPipes(t, func(t *testing.T, http2 bool) {
+		var calls atomic.Int32 // the client would try again
 		client, _ := servePipe(t, newStallGuard(stallLimit).Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			calls.Add(1)
 			time.Sleep(2 * stallLimit)
-			_, _ = io.WriteString(w, "here")
+			_, err := io.WriteString(w, "here")
+			if err := errors.Join(err, http.NewResponseController(w).Flush()); err != nil {
+				t.Error(err)
+			}
 		})), http2)
 		for range 3 {
 			if got := readAll(t, pipeGet(t, client).Body); got != "here" {
 				t.Fatalf("read %q", got)
 			}
 			time.Sleep(2 * stallLimit)
+		}
+		if n := calls.Load(); n != 3 {
+			t.Errorf("%d requests, want 3", n)
 		}
 	})
 }
@@ -306,13 +315,10 @@ func TestLateTimer(t *testing.T) {
 		w.begin()
 		w.mu.Lock()
 		time.Sleep(stallLimit) // expire is called, and waits
-		w.busy = false         // what end does
-		if w.timer.Stop() {
-			t.Fatal("the timer had not fired")
+		if err := w.endLocked(nil); err != nil {
+			t.Error(err)
 		}
-		w.late++
-		w.busy = true // what begin does
-		w.timer.Reset(stallLimit)
+		w.beginLocked()
 		w.mu.Unlock()
 		synctest.Wait()
 		if guard.Ended() != 0 {

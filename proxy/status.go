@@ -17,7 +17,28 @@ import (
 // It is for what listproxy refuses for itself. What the API server has to say is
 // forwarded, never rebuilt.
 func WriteStatus(w http.ResponseWriter, r *http.Request, code int, reason metav1.StatusReason, message string) {
-	body := encodeStatus(code, reason, message)
+	writeStatusBody(w, r, code, encodeStatus(code, reason, message))
+}
+
+// retryAfterSeconds is what kube-apiserver asks of clients that it turns away
+// because it has too much to do (k8s.io/apiserver, pkg/server/filters,
+// retryAfter).
+const retryAfterSeconds = 1
+
+// WriteTooManyRequests answers r with 429 and asks the client to come back in a
+// second, in a header as kube-apiserver does and in a metav1.Status besides.
+// Clients repeat any request for that, writes too: nothing of it may have been
+// forwarded.
+func WriteTooManyRequests(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Retry-After", strconv.Itoa(retryAfterSeconds))
+	status := failure(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
+		"Too many requests, please try again later.")
+	status.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfterSeconds}
+	writeStatusBody(w, r, http.StatusTooManyRequests, encode(status))
+}
+
+// writeStatusBody writes the answer of which body is the encoded Status.
+func writeStatusBody(w http.ResponseWriter, r *http.Request, code int, body []byte) {
 	setStatusHeaders(w.Header(), body)
 	w.WriteHeader(code)
 	if r.Method == http.MethodHead {
@@ -30,15 +51,25 @@ func WriteStatus(w http.ResponseWriter, r *http.Request, code int, reason metav1
 // encodeStatus returns the JSON of a failure, with the newline at its end that
 // kube-apiserver's encoder writes.
 func encodeStatus(code int, reason metav1.StatusReason, message string) []byte {
-	body, err := json.Marshal(metav1.Status{
+	return encode(failure(code, reason, message))
+}
+
+// failure returns the Status of a failure.
+func failure(code int, reason metav1.StatusReason, message string) metav1.Status {
+	return metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
 		Status:   metav1.StatusFailure,
 		Message:  message,
 		Reason:   reason,
 		Code:     int32(code), //nolint:gosec // three digits
-	})
+	}
+}
+
+// encode returns the JSON of a Status and a newline.
+func encode(status metav1.Status) []byte {
+	body, err := json.Marshal(status)
 	if err != nil {
-		// A Status of strings and a number can always be encoded.
+		// A Status of strings and numbers can always be encoded.
 		body = []byte(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure"}`)
 	}
 	return append(body, '\n')

@@ -1,0 +1,64 @@
+package proxy
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// What kube-apiserver exempts from its limits of requests in flight and of a
+// request's duration (pkg/controlplane/apiserver/config.go, BuildGenericConfig).
+var (
+	longRunningVerbs        = sets.New("watch", "proxy")
+	longRunningSubresources = sets.New("attach", "exec", "proxy", "log", "portforward")
+)
+
+// requestInfos reads paths as kube-apiserver does, with the prefixes of its
+// default configuration. It is never written to.
+var requestInfos = request.RequestInfoFactory{
+	APIPrefixes:          sets.NewString("api", "apis"),
+	GrouplessAPIPrefixes: sets.NewString("api"),
+}
+
+// longRunning says whether r is one that may take as long as its client likes: a
+// watch, the log of a pod, an exec and the like, as kube-apiserver has it, and
+// whatever is to be upgraded. All others are short, also what cannot be read.
+func longRunning(r *http.Request) bool {
+	if upgradeProtocol(r.Header) != "" {
+		return true
+	}
+	if r.URL == nil {
+		return false
+	}
+	// RequestInfo takes nothing from a query that matters here but watch. Where it
+	// cannot decode one, it logs all of it, and what callers ask for is in no log;
+	// a watch alone always decodes.
+	u := url.URL{Path: r.URL.Path}
+	if mayName(r.URL.RawQuery, "watch") {
+		if watch := r.URL.Query()["watch"]; len(watch) > 0 {
+			u.RawQuery = url.Values{"watch": watch}.Encode()
+		}
+	}
+	info, err := requestInfos.NewRequestInfo(&http.Request{Method: r.Method, URL: &u})
+	return err == nil && isLongRunning(info)
+}
+
+// isLongRunning is k8s.io/apiserver's BasicLongRunningRequestCheck
+// (pkg/server/filters), whose package would bring in all of API priority and
+// fairness. It is stricter in one thing: where a path is no resource's, the verb
+// is the method, and a method called WATCH makes no request a long one.
+func isLongRunning(info *request.RequestInfo) bool {
+	if !info.IsResourceRequest {
+		return strings.HasPrefix(info.Path, "/debug/pprof/")
+	}
+	return longRunningVerbs.Has(info.Verb) || longRunningSubresources.Has(info.Subresource)
+}
+
+// mayName says whether a query can have a parameter of that name, however it is
+// spelt. It is cheaper than to parse the query.
+func mayName(rawQuery, name string) bool {
+	return strings.Contains(rawQuery, name) || strings.Contains(rawQuery, "%")
+}

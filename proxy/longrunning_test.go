@@ -1,0 +1,148 @@
+package proxy
+
+import (
+	"bytes"
+	"flag"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"testing"
+
+	"k8s.io/klog/v2"
+)
+
+func TestLongRunning(t *testing.T) {
+	const pod = "/api/v1/namespaces/a/pods/b"
+	tests := []struct {
+		method, target string
+		want           bool
+	}{
+		{"GET", "/api/v1/pods", false},
+		{"GET", "/api/v1/pods?watch=true", true},
+		{"GET", "/api/v1/pods?watch=1&resourceVersion=5", true},
+		{"GET", "/api/v1/pods?watch", true},
+		{"GET", "/api/v1/pods?watch=", true},
+		{"GET", "/api/v1/pods?watch=yes", true},
+		{"GET", "/api/v1/pods?w%61tch=true", true},
+		{"GET", "/api/v1/pods?labelSelector=%61", false},
+		{"GET", "/api/v1/pods?watch=false", false},
+		{"GET", "/api/v1/pods?watch=0", false},
+		{"GET", "/api/v1/pods?watch=FALSE&watch=true", false},
+		{"GET", "/api/v1/pods?watch=true&watch=false", true},
+		{"GET", "/api/v1/pods?labelSelector=watch", false},
+		{"GET", "/api/v1/pods?Watch=true", false},
+		{"GET", "/api/v1/pods?watch=true&limit=x", true},
+		{"GET", "/api/v1/pods?a;b&watch=true&%zz", true},
+		{"HEAD", "/api/v1/pods?watch=true", true},
+		{"POST", "/api/v1/namespaces/a/pods?watch=true", false},
+		{"GET", pod + "?watch=true", false}, // kube-apiserver does not read it either
+		{"GET", "/apis/apps/v1/namespaces/a/deployments?watch=true", true},
+		{"GET", "/api/v1/watch/pods", true},
+		{"GET", "/api/v1/watch/namespaces/a/pods/b", true},
+		{"GET", "/apis/apps/v1/watch/deployments", true},
+		{"GET", "/api/v1/proxy/nodes/a", true},
+		{"GET", "/api/v1/watch", false},
+		{"GET", "/apis/apps/v1/watch", false},
+		{"GET", pod, false},
+		{"GET", pod + "/log", true},
+		{"GET", pod + "/log?follow=true", true},
+		{"GET", pod + "/attach", true},
+		{"POST", pod + "/exec?command=sh", true},
+		{"GET", pod + "/exec", true},
+		{"POST", pod + "/portforward", true},
+		{"GET", pod + "/proxy/x/y?z", true},
+		{"DELETE", pod + "/proxy", true},
+		{"GET", "/api/v1/nodes/a/proxy/logs/", true},
+		{"GET", "/api/v1/namespaces/a/services/b/proxy", true},
+		{"GET", pod + "/status", false},
+		{"POST", pod + "/eviction", false},
+		{"POST", pod + "/ephemeralcontainers", false},
+		{"GET", "/api/v1/namespaces/exec/pods/log", false},
+		{"GET", "/api/v1/namespaces/log", false},
+		{"GET", "/debug/pprof/profile?seconds=60", true},
+		{"GET", "/debug/pprof", false},
+		{"GET", "/", false},
+		{"GET", "/version", false},
+		{"GET", "/healthz?watch=true", false},
+		{"GET", "/openapi/v3", false},
+		{"GET", "/api", false},
+		{"GET", "/apis/apps", false},
+		{"GET", "//api//v1//pods?watch=true", true}, // it is read without the empty parts
+		{"WATCH", "/x", false},
+		{"PROXY", "/api/v1/pods", false},
+		{"GET", "/logs/x", false},
+		{"OPTIONS", "/api/v1/pods?watch=true", false},
+		{"GET", "/exec", false},
+	}
+	for _, test := range tests {
+		r := httptest.NewRequest(test.method, "http://x"+test.target, nil)
+		if got := longRunning(r); got != test.want {
+			t.Errorf("%s %s: %t, want %t", test.method, test.target, got, test.want)
+		}
+		r.Header.Set("Connection", "Upgrade")
+		r.Header.Set("Upgrade", "websocket")
+		if !longRunning(r) {
+			t.Errorf("%s %s is not long-running though it is to be upgraded", test.method, test.target)
+		}
+	}
+}
+
+func TestLongRunningOfNothing(t *testing.T) {
+	for _, r := range []*http.Request{{}, {URL: &url.URL{}}, {URL: &url.URL{Opaque: "*"}}, {Method: "\x00", URL: &url.URL{Path: "////"}}} {
+		if longRunning(r) {
+			t.Errorf("%+v is long-running", r)
+		}
+	}
+}
+
+// TestLongRunningLogsNothing has queries that RequestInfo would log.
+func TestLongRunningLogsNothing(t *testing.T) {
+	var logged bytes.Buffer
+	state := klog.CaptureState()
+	defer state.Restore()
+	flags := flag.NewFlagSet("", flag.PanicOnError)
+	klog.InitFlags(flags)
+	if err := flags.Set("logtostderr", "false"); err != nil {
+		t.Fatal(err)
+	}
+	klog.SetOutput(&logged)
+	longRunning(httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=true&limit=hidden&token=secret", nil))
+	klog.Flush()
+	if logged.Len() > 0 {
+		t.Errorf("logged %q", &logged)
+	}
+}
+
+// FuzzLongRunning compares with what RequestInfo makes of the whole request.
+func FuzzLongRunning(f *testing.F) {
+	state := klog.CaptureState()
+	f.Cleanup(state.Restore)
+	klog.SetLogger(klog.Logger{}) // it logs what it cannot decode
+	f.Add("GET", "/api/v1/pods", "watch=true")
+	f.Add("HEAD", "/apis/a/b/namespaces/c/d", "w%61tch=0&fieldSelector=metadata.name%3Dx")
+	f.Add("GET", "/api/v1/namespaces/a/pods/b/exec", "limit=x&watch")
+	f.Fuzz(func(t *testing.T, method, path, query string) {
+		r := &http.Request{Method: method, URL: &url.URL{Path: path, RawQuery: query}}
+		info, err := requestInfos.NewRequestInfo(r)
+		want := err == nil && isLongRunning(info)
+		if got := longRunning(r); got != want {
+			t.Errorf("%t, RequestInfo says %t", got, want)
+		}
+	})
+}
+
+func BenchmarkLongRunning(b *testing.B) {
+	for name, target := range map[string]string{
+		"get":   "/api/v1/namespaces/a/pods/b",
+		"list":  "/api/v1/namespaces/a/pods?limit=500&resourceVersion=12345",
+		"watch": "/api/v1/namespaces/a/pods?watch=true&resourceVersion=12345",
+	} {
+		b.Run(name, func(b *testing.B) {
+			r := httptest.NewRequest(http.MethodGet, target, nil)
+			b.ReportAllocs()
+			for b.Loop() {
+				_ = longRunning(r)
+			}
+		})
+	}
+}

@@ -1,0 +1,72 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+)
+
+// AuditConfig says where the audit log is written and how much of it is kept. The fields and
+// their meanings are those of kube-apiserver's flags --audit-log-*.
+type AuditConfig struct {
+	// Path of the log. "-" is standard output, "" is no log.
+	Path string
+	// MaxSize is the size in megabytes at which the file is rotated. Zero means never.
+	MaxSize int
+	// MaxBackups is how many rotated files are kept. Zero means all.
+	MaxBackups int
+	// MaxAge is for how many days rotated files are kept. Zero means for ever.
+	MaxAge int
+	// Compress says that rotated files are compressed with gzip.
+	Compress bool
+}
+
+// Enabled says whether there is to be an audit log.
+func (c AuditConfig) Enabled() bool { return c.Path != "" }
+
+// Validate returns what is wrong with the configuration, in the words of the flags.
+func (c AuditConfig) Validate() error {
+	var problems []error
+	for _, f := range []struct {
+		flag  string
+		value int
+		zero  string
+	}{
+		{"--audit-log-maxsize", c.MaxSize, "never to rotate the file"},
+		{"--audit-log-maxbackup", c.MaxBackups, "to keep every rotated file"},
+		{"--audit-log-maxage", c.MaxAge, "to keep rotated files for ever"},
+	} {
+		switch {
+		case f.value < 0:
+			problems = append(problems, fmt.Errorf("%s=%d is negative: use 0 %s, or a positive number", f.flag, f.value, f.zero))
+		case f.value > 0 && !c.Enabled():
+			problems = append(problems, fmt.Errorf("%s=%d says how an audit log is kept, but there is none: set --audit-log-path too, or remove it", f.flag, f.value))
+		}
+	}
+	if c.Compress && !c.Enabled() {
+		problems = append(problems, errors.New("--audit-log-compress says how an audit log is kept, but there is none: set --audit-log-path too, or remove it"))
+	}
+	return errors.Join(problems...)
+}
+
+// OpenAuditLog opens the audit log that c describes, which must be valid and enabled. A file that
+// does not exist is created, readable by its owner only; one that exists keeps its mode and what
+// it holds.
+//
+// The log must be closed in the end.
+func OpenAuditLog(c AuditConfig, log *slog.Logger) (*AuditLog, error) {
+	out, err := openAuditOutput(c)
+	if err != nil {
+		return nil, fmt.Errorf("--audit-log-path=%s cannot be written: %w: choose a path that listproxy may write", c.Path, err)
+	}
+	return newAuditLog(out, log), nil
+}
+
+func openAuditOutput(c AuditConfig) (io.WriteCloser, error) {
+	if c.Path == "-" {
+		return duplicate(os.Stdout)
+	}
+	return openAuditFile(c)
+}

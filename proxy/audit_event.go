@@ -1,0 +1,181 @@
+package proxy
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/listproxy/listproxy/policy"
+)
+
+// Annotations of an audit event.
+const (
+	// auditDecision is kube-apiserver's (k8s.io/apiserver/pkg/endpoints/filters, WithAuthorization).
+	auditDecision = "authorization.k8s.io/decision"
+
+	// auditAnsweredFrom is what tells our events from kube-apiserver's.
+	auditAnsweredFrom   = "listproxy.io/answered-from"
+	auditSemantics      = "listproxy.io/semantics"
+	auditRevision       = "listproxy.io/revision"
+	auditItems          = "listproxy.io/items"
+	auditBytes          = "listproxy.io/bytes"
+	auditRepresentation = "listproxy.io/representation"
+	// auditBroken is there, and "true", only if the client cannot have got the whole answer.
+	auditBroken = "listproxy.io/broken-off"
+)
+
+const (
+	// maxAuditedUserAgent and auditedUserAgentEnd are how kube-apiserver shortens a User-Agent
+	// (k8s.io/apiserver/pkg/audit, maybeTruncateUserAgent).
+	maxAuditedUserAgent = 1024
+	auditedUserAgentEnd = "...TRUNCATED"
+)
+
+// AuditedAnswer is what an audit event says of the answer.
+type AuditedAnswer struct {
+	// ID is the value of the answer's Audit-Id header.
+	ID             string
+	Semantics      policy.Semantics
+	Representation policy.Representation
+	// Revision is that of the list, Items is the number of objects in it.
+	Revision uint64
+	Items    int
+	// Bytes of the body, in its content encoding, that were given to the connection.
+	Bytes int64
+	// Broken says that writing ended early, since the client had gone.
+	Broken bool
+}
+
+// newAuditEvent returns what is known about a list before it is answered.
+//
+// It says what kube-apiserver says (k8s.io/apiserver/pkg/audit, LogRequestMetadata), but for the
+// address: there it is the client's claims in X-Forwarded-For and X-Real-Ip and the connection's
+// peer, here it is the peer alone, as in what listproxy forwards.
+func newAuditEvent(r *http.Request, list policy.Request, who user.Info, received time.Time) *auditv1.Event {
+	return &auditv1.Event{
+		TypeMeta:   metav1.TypeMeta{Kind: "Event", APIVersion: auditv1.SchemeGroupVersion.String()},
+		Level:      auditv1.LevelMetadata,
+		Stage:      auditv1.StageResponseComplete,
+		RequestURI: r.URL.RequestURI(),
+		Verb:       "list",
+		User:       auditUser(who),
+		SourceIPs:  peerAddress(r),
+		UserAgent:  shortenUserAgent(r.UserAgent()),
+		ObjectRef: &auditv1.ObjectReference{
+			Resource:   list.Resource,
+			Namespace:  list.Namespace,
+			Name:       list.Name,
+			APIGroup:   list.Group,
+			APIVersion: list.Version,
+		},
+		ResponseStatus:           &metav1.Status{Code: http.StatusOK},
+		RequestReceivedTimestamp: metav1.NewMicroTime(received),
+	}
+}
+
+// completeAuditEvent adds what is known once the answer has been written.
+func completeAuditEvent(e *auditv1.Event, a AuditedAnswer, now time.Time) {
+	e.AuditID = types.UID(a.ID)
+	e.StageTimestamp = metav1.NewMicroTime(now)
+	e.Annotations = map[string]string{
+		auditDecision:       "allow",
+		auditAnsweredFrom:   "memory",
+		auditSemantics:      string(a.Semantics),
+		auditRevision:       strconv.FormatUint(a.Revision, 10),
+		auditItems:          strconv.Itoa(a.Items),
+		auditBytes:          strconv.FormatInt(a.Bytes, 10),
+		auditRepresentation: string(a.Representation),
+	}
+	if a.Broken {
+		e.Annotations[auditBroken] = "true"
+	}
+}
+
+// encodeAuditEvent returns the line that kube-apiserver's log backend writes for an event: its
+// codec comes down to these types and this encoder, which the tests compare with it. Whatever bytes
+// a client sent, the line is JSON: what is not UTF-8 becomes U+FFFD.
+func encodeAuditEvent(e *auditv1.Event) ([]byte, error) {
+	var line bytes.Buffer
+	if err := json.NewEncoder(&line).Encode(e); err != nil {
+		return nil, fmt.Errorf("encode an audit event: %w", err)
+	}
+	return line.Bytes(), nil
+}
+
+// auditUser is a user as an event has it.
+func auditUser(who user.Info) authenticationv1.UserInfo {
+	info := authenticationv1.UserInfo{
+		Username: who.GetName(),
+		UID:      who.GetUID(),
+		Groups:   who.GetGroups(),
+	}
+	if extra := who.GetExtra(); len(extra) > 0 {
+		info.Extra = make(map[string]authenticationv1.ExtraValue, len(extra))
+		for key, values := range extra {
+			info.Extra[key] = values
+		}
+	}
+	return info
+}
+
+// peerAddress returns where the connection came from, as kube-apiserver writes addresses.
+func peerAddress(r *http.Request) []string {
+	var addresses []string
+	for _, ip := range utilnet.SourceIPs(&http.Request{RemoteAddr: r.RemoteAddr}) {
+		addresses = append(addresses, ip.String())
+	}
+	return addresses
+}
+
+func shortenUserAgent(agent string) string {
+	if len(agent) > maxAuditedUserAgent {
+		return agent[:maxAuditedUserAgent] + auditedUserAgentEnd
+	}
+	return agent
+}
+
+const (
+	// maxJSONByte is how many bytes of JSON a byte of a string becomes at most: \u003c, \ufffd.
+	maxJSONByte = 6
+	// auditFrame is more than an event has beside the strings that auditSize counts.
+	auditFrame = 2048
+)
+
+// auditSize returns a bound in bytes of the line that e will become, once it has an ID of the given
+// length.
+func auditSize(e *auditv1.Event, id int) int {
+	strings := len(e.RequestURI) + len(e.UserAgent) + id +
+		len(e.ObjectRef.Namespace) + len(e.ObjectRef.Name) + len(e.ObjectRef.Resource) +
+		len(e.ObjectRef.APIGroup) + len(e.ObjectRef.APIVersion) +
+		userSize(e.User)
+	for _, ip := range e.SourceIPs {
+		strings += len(ip)
+	}
+	return auditFrame + maxJSONByte*strings
+}
+
+// userSize returns the length of all strings of a user, and a little for each.
+func userSize(u authenticationv1.UserInfo) int {
+	const each = 1 // times maxJSONByte: quotes, comma, colon, brackets
+	size := len(u.Username) + len(u.UID)
+	for _, group := range u.Groups {
+		size += each + len(group)
+	}
+	for key, values := range u.Extra {
+		size += each + len(key)
+		for _, value := range values {
+			size += each + len(value)
+		}
+	}
+	return size
+}

@@ -1,0 +1,129 @@
+package proxy
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+
+	"gopkg.in/natefinch/lumberjack.v2"
+)
+
+const (
+	auditFileMode   = 0o600
+	auditFolderMode = 0o700
+	megabyte        = 1 << 20
+)
+
+// rotatingFile is what auditFile needs of lumberjack's Logger. Close closes the file; the next
+// Write opens it again, for appending if it exists.
+type rotatingFile interface {
+	io.WriteCloser
+	Rotate() error
+}
+
+// auditFile writes lines to a file that lumberjack rotates.
+//
+//   - What is written is in the file that the path names. When that has been removed or replaced, it
+//     is made or opened again, where lumberjack would go on with the file that nobody sees.
+//   - A write is whole or not at all: what a full disk has left of a line is taken away again.
+//   - Only its owner can read the files it makes.
+//
+// No other process may write to the same file. It is not safe for concurrent use.
+type auditFile struct {
+	path string
+	max  int64 // bytes at which the file is rotated, 0 for never
+	file rotatingFile
+	open os.FileInfo // the file that is open, nil if none is
+}
+
+func openAuditFile(c AuditConfig) (*auditFile, error) {
+	f := &auditFile{path: c.Path, max: int64(c.MaxSize) * megabyte, file: &lumberjack.Logger{
+		Filename:   c.Path,
+		MaxSize:    c.MaxSize,
+		MaxBackups: c.MaxBackups,
+		MaxAge:     c.MaxAge,
+		Compress:   c.Compress,
+	}}
+	if c.MaxSize == 0 {
+		// Lumberjack's own zero means 100.
+		f.file = &lumberjack.Logger{Filename: c.Path, MaxSize: math.MaxInt32}
+	}
+	if err := f.create(); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// create makes the file, and the folder, unless they are there. It is then for lumberjack to open
+// it, which appends to what it finds, but not to what it makes.
+func (f *auditFile) create() error {
+	if err := os.MkdirAll(filepath.Dir(f.path), auditFolderMode); err != nil {
+		return fmt.Errorf("make the folder of the audit log: %w", err)
+	}
+	file, err := os.OpenFile(f.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, auditFileMode)
+	if err != nil {
+		return fmt.Errorf("make the audit log: %w", err)
+	}
+	return file.Close()
+}
+
+// Write implements io.Writer. The count is that of the bytes which are in the file: all of them, or
+// none, or, if the disk gives an error upon an error, the first few.
+func (f *auditFile) Write(line []byte) (int, error) {
+	before, err := f.current()
+	if err != nil {
+		return 0, err
+	}
+	if f.max > 0 && before.Size() > 0 && before.Size()+int64(len(line)) >= f.max {
+		if before, err = f.rotate(); err != nil {
+			return 0, err
+		}
+	}
+	f.open = before
+	n, err := f.file.Write(line)
+	if err == nil {
+		return n, nil
+	}
+	f.close()
+	if n > 0 && os.Truncate(f.path, before.Size()) == nil {
+		n = 0
+	}
+	return n, fmt.Errorf("write to the audit log: %w", err)
+}
+
+// current returns the file that the path names. It is the one that is open, or none is open.
+func (f *auditFile) current() (os.FileInfo, error) {
+	info, err := os.Stat(f.path)
+	if err == nil && f.open != nil && os.SameFile(info, f.open) {
+		return info, nil
+	}
+	f.close()
+	if err := f.create(); err != nil {
+		return nil, err
+	}
+	if info, err = os.Stat(f.path); err != nil {
+		return nil, fmt.Errorf("find the audit log: %w", err)
+	}
+	return info, nil
+}
+
+// rotate moves the file away and returns an empty one in its place.
+func (f *auditFile) rotate() (os.FileInfo, error) {
+	err := f.file.Rotate()
+	f.close()
+	if err != nil {
+		return nil, fmt.Errorf("rotate the audit log: %w", err)
+	}
+	return f.current()
+}
+
+// close closes the file. What an error would mean has been told by the writes before.
+func (f *auditFile) close() {
+	_ = f.file.Close()
+	f.open = nil
+}
+
+// Close implements io.Closer.
+func (f *auditFile) Close() error { return f.file.Close() }

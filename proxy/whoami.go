@@ -1,0 +1,230 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+const (
+	whoAmIPath = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+
+	// maxWhoAmIBody bounds the answer to the question who a caller is, in bytes: thousands of groups.
+	maxWhoAmIBody = 256 << 10
+	// userUnit is how many bytes of a user one unit of the cache's bound pays for.
+	userUnit = 1024
+
+	defaultWhoAmIEntries = 16384
+)
+
+var (
+	errNoIdentity  = errors.New("the caller has no credentials to ask with")
+	errWhoAmIFull  = errors.New("too many questions who callers are wait for the upstream")
+	errWhoAmIStale = errors.New("the upstream's answer who the caller is came too late to be used")
+)
+
+// SendAs sends a request to the upstream as the caller id: with the caller's own credentials, or with
+// listproxy's and the headers that impersonate exactly that caller. r has neither yet. It follows no
+// redirects. Errors hold nothing of any credential.
+type SendAs func(ctx context.Context, id Identity, r *http.Request) (*http.Response, error)
+
+// WhoAmIConfig configures a WhoAmI.
+type WhoAmIConfig struct {
+	// TTL is how long an answer may be used, counted from when it was asked for; it should be no
+	// longer than that of the reviews. Zero or less: every question goes to the upstream.
+	TTL time.Duration
+	// Timeout bounds one question, the wait for its turn included. Zero means ten seconds.
+	Timeout time.Duration
+	// MaxEntries bounds the remembered users; one with more than a kilobyte of names (many groups)
+	// counts as several. Zero means 16384.
+	MaxEntries int64
+}
+
+// WhoAmI learns who callers are, for the audit log and for nothing else: what a caller may see is
+// the Reviewer's to say. For a token only the upstream knows, so it is asked with a
+// SelfSubjectReview (authentication.k8s.io/v1, since Kubernetes 1.28) sent as the caller. Everyone
+// who is authenticated may create such reviews (the ClusterRole system:basic-user).
+//
+// Answers are remembered by the key of the caller's identity, never by a credential, and used within
+// the TTL only. It is safe for concurrent use.
+type WhoAmI struct {
+	send     SendAs
+	endpoint string
+	ttl      time.Duration
+	timeout  time.Duration
+
+	users   *expiringCache[*user.DefaultInfo]
+	flights singleflight.Group
+	turns   turns
+}
+
+// learned is what came of one question. The user is shared and must not be changed.
+type learned struct {
+	user *user.DefaultInfo
+	sent time.Time
+}
+
+// NewWhoAmI returns a WhoAmI that asks the API server at base, through send. It must be closed in
+// the end.
+func NewWhoAmI(send SendAs, base *url.URL, cfg WhoAmIConfig) (*WhoAmI, error) {
+	if cfg.Timeout <= 0 {
+		cfg.Timeout = defaultReviewTimeout
+	}
+	if cfg.MaxEntries <= 0 {
+		cfg.MaxEntries = defaultWhoAmIEntries
+	}
+	users, err := newExpiringCache[*user.DefaultInfo](cfg.MaxEntries)
+	if err != nil {
+		return nil, fmt.Errorf("cannot remember who callers are: %w", err)
+	}
+	endpoint := base.JoinPath(whoAmIPath)
+	endpoint.User = nil
+	return &WhoAmI{
+		send:     send,
+		endpoint: endpoint.String(),
+		ttl:      cfg.TTL,
+		timeout:  cfg.Timeout,
+		users:    users,
+		turns:    newTurns(maxReviewsAtOnce, maxReviewsWaiting),
+	}, nil
+}
+
+// User returns the user that the upstream takes the caller id for. The caller of User must not change
+// it. An error means that the upstream could not be asked or did not say; it holds nothing of the
+// credential and nothing of the user.
+func (w *WhoAmI) User(ctx context.Context, id Identity) (user.Info, error) {
+	if !id.known() {
+		return nil, errNoIdentity
+	}
+	if w.ttl <= 0 {
+		l, err := w.ask(ctx, id)
+		return l.user, err
+	}
+	key := string(id.key[:])
+	if u, ok := w.users.get(key, time.Now()); ok {
+		return u, nil
+	}
+	return w.share(ctx, key, id)
+}
+
+// Close ends the cache of users. A WhoAmI that is closed still answers, from the upstream only.
+func (w *WhoAmI) Close() { w.users.close() }
+
+// share asks the upstream once for all who want to know the same at the same time.
+func (w *WhoAmI) share(ctx context.Context, key string, id Identity) (user.Info, error) {
+	began := time.Now()
+	for range maxReviewRounds {
+		// The question is not the caller's who happened to be first: it goes on for the others when
+		// that caller leaves.
+		flight := w.flights.DoChan(key, func() (any, error) {
+			l, err := w.ask(context.WithoutCancel(ctx), id)
+			if err == nil {
+				size := userSize(auditUser(l.user))
+				w.users.add(key, l.user, 1+int64(size/userUnit), l.sent.Add(w.ttl), time.Now())
+			}
+			return l, err
+		})
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("the caller left before it was known who it is: %w", ctx.Err())
+		case result := <-flight:
+			if result.Err != nil {
+				return nil, result.Err
+			}
+			// Who joined a question that was already under way gets an answer of the past: it is
+			// bound by the TTL like any other.
+			l, ok := result.Val.(learned)
+			if ok && (!l.sent.Before(began) || time.Now().Before(l.sent.Add(w.ttl))) {
+				return l.user, nil
+			}
+		}
+	}
+	return nil, errWhoAmIStale
+}
+
+// ask sends one question when its turn comes and waits for the answer.
+func (w *WhoAmI) ask(ctx context.Context, id Identity) (learned, error) {
+	ctx, cancel := context.WithTimeout(ctx, w.timeout)
+	defer cancel()
+	end, err := w.turns.take(ctx, errWhoAmIFull)
+	if err != nil {
+		return learned{}, err
+	}
+	defer end()
+	sent := time.Now()
+	u, err := w.post(ctx, id)
+	return learned{user: u, sent: sent}, err
+}
+
+// post makes the request and judges the response.
+func (w *WhoAmI) post(ctx context.Context, id Identity) (*user.DefaultInfo, error) {
+	question := &authenticationv1.SelfSubjectReview{TypeMeta: selfSubjectReviewType()}
+	body, err := json.Marshal(question)
+	if err != nil {
+		return nil, fmt.Errorf("cannot write the question who a caller is: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.endpoint, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("cannot make the question who a caller is: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("User-Agent", "listproxy")
+	resp, err := w.send(ctx, id, req)
+	if err != nil {
+		return nil, fmt.Errorf("the question who a caller is did not reach the upstream or was not answered: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxWhoAmIBody+1))
+	switch {
+	case resp.StatusCode != http.StatusCreated && resp.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("the upstream answered the question who a caller is with status %d", resp.StatusCode)
+	case err != nil:
+		return nil, fmt.Errorf("the upstream's answer who a caller is broke off: %w", err)
+	}
+	return readWhoAmI(answer)
+}
+
+func selfSubjectReviewType() metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: authenticationv1.SchemeGroupVersion.String(), Kind: "SelfSubjectReview"}
+}
+
+// readWhoAmI reads the user from a SelfSubjectReview.
+func readWhoAmI(answer []byte) (*user.DefaultInfo, error) {
+	var problem string
+	var review authenticationv1.SelfSubjectReview
+	switch {
+	case len(answer) > maxWhoAmIBody:
+		problem = "too long"
+	case utiljson.Unmarshal(answer, &review) != nil:
+		problem = "not JSON of the expected form"
+	case review.TypeMeta != selfSubjectReviewType():
+		problem = "another kind of object"
+	case review.Status.UserInfo.Username == "":
+		problem = "without a name"
+	}
+	if problem != "" {
+		return nil, fmt.Errorf("the upstream's answer who a caller is cannot be used: it is %s", problem)
+	}
+	info := review.Status.UserInfo
+	u := &user.DefaultInfo{Name: info.Username, UID: info.UID, Groups: info.Groups}
+	if len(info.Extra) > 0 {
+		u.Extra = make(map[string][]string, len(info.Extra))
+		for key, values := range info.Extra {
+			u.Extra[key] = values
+		}
+	}
+	return u, nil
+}

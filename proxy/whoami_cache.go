@@ -1,0 +1,93 @@
+package proxy
+
+import (
+	"fmt"
+	"hash/maphash"
+	"sync"
+	"time"
+
+	"github.com/dgraph-io/ristretto/v2"
+)
+
+// remembered is a value in an expiringCache. Ristretto finds it by two hashes of its key, so it says
+// itself what it belongs to and how long it holds.
+type remembered[V any] struct {
+	key     string
+	expires time.Time
+	value   V
+}
+
+// expiringCache remembers values until they expire, within a bound, on top of ristretto.
+//
+// Invariants: a value is found only under the whole key it was added with, and before it expires.
+// Losing one is always allowed; ristretto drops what it has no room or time for, and lets go of what
+// has expired some seconds later.
+//
+// It is safe for concurrent use.
+type expiringCache[V any] struct {
+	// mu is held for reading around every use of entries and for writing around its end: ristretto's
+	// Close races with its Get and Set.
+	mu      sync.RWMutex
+	entries *ristretto.Cache[string, remembered[V]] // nil when closed
+}
+
+// newExpiringCache returns an empty cache of at most size units.
+func newExpiringCache[V any](size int64) (*expiringCache[V], error) {
+	first, second := maphash.MakeSeed(), maphash.MakeSeed()
+	return newHashedExpiringCache[V](size, func(key string) (uint64, uint64) {
+		return maphash.String(first, key), maphash.String(second, key)
+	})
+}
+
+// newHashedExpiringCache is newExpiringCache with a choice of hashes.
+func newHashedExpiringCache[V any](size int64, hash func(string) (uint64, uint64)) (*expiringCache[V], error) {
+	entries, err := ristretto.NewCache(&ristretto.Config[string, remembered[V]]{
+		NumCounters:        10 * size, // as its documentation advises
+		MaxCost:            size,
+		BufferItems:        64, // as its documentation advises
+		KeyToHash:          hash,
+		IgnoreInternalCost: true, // our unit is an entry, not a byte
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a cache of %d entries: %w", size, err)
+	}
+	return &expiringCache[V]{entries: entries}, nil
+}
+
+// get returns the value for key, if there is one that holds at now.
+func (c *expiringCache[V]) get(key string, now time.Time) (V, bool) {
+	var none V
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if c.entries == nil {
+		return none, false
+	}
+	r, ok := c.entries.Get(key)
+	if !ok || r.key != key || !now.Before(r.expires) {
+		return none, false
+	}
+	return r.value, true
+}
+
+// add remembers a value, of so many units, until it expires. It may come to nothing.
+func (c *expiringCache[V]) add(key string, value V, cost int64, expires, now time.Time) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	ttl := expires.Sub(now)
+	if c.entries == nil || ttl <= 0 {
+		return
+	}
+	// The cache's own expiry only makes room; get looks at the value's.
+	_ = c.entries.SetWithTTL(key, remembered[V]{key: key, expires: expires, value: value}, cost, ttl)
+}
+
+// close lets go of everything and stops ristretto's goroutines. Afterwards the cache is empty and
+// stays so.
+func (c *expiringCache[V]) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.entries != nil {
+		c.entries.Close()
+		c.entries = nil
+	}
+}

@@ -64,14 +64,14 @@ type AuditLog struct {
 	closing chan struct{}
 	ended   chan struct{} // run has returned
 
-	mu      sync.Mutex
-	queue   []*auditLine  // to be written, oldest first; the first stays until it is written
-	held    int           // bytes set aside
-	broken  error         // why the last write failed, nil if it did not
-	failed  chan struct{} // closed while broken is set
-	began   time.Time     // of the write under way, zero if there is none
-	warned  time.Time     // the value of began for which a stall was reported
-	closed  bool          // Close was called
+	mu     sync.Mutex
+	queue  []*auditLine  // to be written, oldest first; the first stays until it is written
+	held   int           // bytes set aside
+	broken error         // why the last write failed, nil if it did not
+	failed chan struct{} // closed while broken is set
+	began  time.Time     // of the write under way, zero if there is none
+	warned time.Time     // the value of began for which a stall was reported
+	closed bool          // Close was called
 }
 
 // auditLine is an encoded event on its way to the log.

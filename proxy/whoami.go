@@ -110,7 +110,10 @@ func (w *WhoAmI) User(ctx context.Context, id Identity) (user.Info, error) {
 	}
 	if w.ttl <= 0 {
 		l, err := w.ask(ctx, id)
-		return l.user, err
+		if err != nil {
+			return nil, err
+		}
+		return l.user, nil
 	}
 	key := string(id.key[:])
 	if u, ok := w.users.get(key, time.Now()); ok {

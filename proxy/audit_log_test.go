@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"strings"
 	"sync"
@@ -302,38 +301,36 @@ func TestAuditLogRefusesLongRequests(t *testing.T) {
 
 func TestAuditLogCloses(t *testing.T) {
 	for _, tt := range []struct {
-		name    string
-		sink    *auditSink
-		want    string
-		timeout bool
+		name  string
+		err   error
+		block bool
+		want  string
 	}{
-		{"in vain", &auditSink{err: errDiskFull}, "2 events are not in the audit log, which cannot be written", false},
-		{"never", &auditSink{block: make(chan struct{})}, "2 events are not in the audit log: context deadline exceeded", true},
+		{"in vain", errDiskFull, false, "2 events are not in the audit log, which cannot be written"},
+		{"never", nil, true, "2 events are not in the audit log: context deadline exceeded"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := newAuditLog(tt.sink, discardLog())
-				for _, entry := range []*AuditEntry{begin(t, l), begin(t, l)} {
-					entry.Complete(completed("x"))
+				sink := &auditSink{err: tt.err}
+				if tt.block {
+					sink.block = make(chan struct{})
 				}
-				late := begin0(l)
+				l := newAuditLog(sink, discardLog())
+				first, second, late := begin(t, l), begin(t, l), begin(t, l)
+				first.Complete(completed("1"))
+				second.Complete(completed("2"))
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				if err := l.Close(ctx); err == nil || err.Error() != tt.want {
 					t.Errorf("closed with %v, want %s", err, tt.want)
 				}
 				late.Complete(completed("late")) // no panic, no wait
-				if tt.timeout {
-					close(tt.sink.block)
+				if tt.block {
+					close(sink.block)
 				}
 			})
 		})
 	}
-}
-
-// begin0 is an entry of a list begun in time.
-func begin0(l *AuditLog) *AuditEntry {
-	return &AuditEntry{log: l, event: newAuditEvent(auditedRequest("/"), auditedPods(), auditedAlice(), time.Now())}
 }
 
 // TestAuditLogConcurrently lets many answers end at once; the race detector watches.
@@ -356,5 +353,3 @@ func TestAuditLogConcurrently(t *testing.T) {
 	}
 	wantHeld(t, l, 0)
 }
-
-var _ io.WriteCloser = (*auditSink)(nil)

@@ -1,0 +1,70 @@
+package proxy
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// BenchmarkAudit is what the audit log adds to an answer from memory.
+func BenchmarkAudit(b *testing.B) {
+	r, list, who := auditedRequest("/api/v1/namespaces/team-a/pods?resourceVersion=0"), auditedPods(), auditedAlice()
+	file := func(b *testing.B) *auditFile {
+		b.Helper()
+		f, err := openAuditFile(AuditConfig{Path: filepath.Join(b.TempDir(), "audit.log"), MaxSize: 100, MaxBackups: 1})
+		if err != nil {
+			b.Fatal(err)
+		}
+		return f
+	}
+	b.Run("encode", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			event := newAuditEvent(r, list, who, auditReceived)
+			completeAuditEvent(event, auditedPage(), auditCompleted)
+			if _, err := encodeAuditEvent(event); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("write", func(b *testing.B) {
+		event := newAuditEvent(r, list, who, auditReceived)
+		completeAuditEvent(event, auditedPage(), auditCompleted)
+		line, err := encodeAuditEvent(event)
+		if err != nil {
+			b.Fatal(err)
+		}
+		f := file(b)
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := f.Write(line); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("whole", func(b *testing.B) {
+		l := newAuditLog(file(b), discardLog())
+		b.ReportAllocs()
+		for b.Loop() {
+			entry, err := l.Begin(r, list, who, time.Now())
+			if err != nil {
+				b.Fatal(err)
+			}
+			entry.Complete(auditedPage())
+		}
+	})
+	b.Run("whole-parallel", func(b *testing.B) {
+		l := newAuditLog(file(b), discardLog())
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				entry, err := l.Begin(r, list, who, time.Now())
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				entry.Complete(auditedPage())
+			}
+		})
+	})
+}

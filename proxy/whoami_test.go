@@ -1,0 +1,363 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+// whoAmIUpstream is an API server that takes a caller's Authorization value for its name.
+type whoAmIUpstream struct {
+	mu     sync.Mutex
+	asked  int
+	answer func(*http.Request) (*http.Response, error) // nil for the usual one
+}
+
+// send is a SendAs.
+func (u *whoAmIUpstream) send(ctx context.Context, id Identity, r *http.Request) (*http.Response, error) {
+	u.mu.Lock()
+	u.asked++
+	answer := u.answer
+	u.mu.Unlock()
+	r = r.Clone(ctx)
+	r.Header.Set("Authorization", *id.authorization)
+	if answer != nil {
+		return answer(r)
+	}
+	return answerWhoAmI(r, authenticationv1.UserInfo{Username: *id.authorization})
+}
+
+func answerWhoAmI(r *http.Request, info authenticationv1.UserInfo) (*http.Response, error) {
+	var review authenticationv1.SelfSubjectReview
+	body, err := io.ReadAll(r.Body)
+	if err == nil {
+		err = utiljson.Unmarshal(body, &review)
+	}
+	if err != nil {
+		return nil, err
+	}
+	review.Status.UserInfo = info
+	if body, err = utiljson.Marshal(review); err != nil {
+		return nil, err
+	}
+	return cannedReply(r, http.StatusCreated, string(body)), nil
+}
+
+func newWhoAmI(t testing.TB, u *whoAmIUpstream, cfg WhoAmIConfig) *WhoAmI {
+	t.Helper()
+	base, err := url.Parse("https://upstream.example/prefix")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := NewWhoAmI(u.send, base, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Close)
+	return w
+}
+
+func identityOf(t testing.TB, i *Identifier, authorization string) Identity {
+	t.Helper()
+	return i.Identify(&http.Request{Header: http.Header{"Authorization": {authorization}}})
+}
+
+// wantUser asks who a caller is.
+func wantUser(t *testing.T, w *WhoAmI, id Identity, want string) {
+	t.Helper()
+	u, err := w.User(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u.GetName() != want {
+		t.Errorf("it is %q, want %q", u.GetName(), want)
+	}
+}
+
+func TestWhoAmIAsks(t *testing.T) {
+	u := &whoAmIUpstream{}
+	var got *http.Request
+	u.answer = func(r *http.Request) (*http.Response, error) {
+		got = r
+		return answerWhoAmI(r, authenticationv1.UserInfo{
+			Username: "alice", UID: "42", Groups: []string{"b", "a"},
+			Extra: map[string]authenticationv1.ExtraValue{"k": {"v", "w"}},
+		})
+	}
+	w := newWhoAmI(t, u, WhoAmIConfig{})
+	who, err := w.User(t.Context(), identityOf(t, newIdentifier(t), "Bearer secret"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &user.DefaultInfo{Name: "alice", UID: "42", Groups: []string{"b", "a"}, Extra: map[string][]string{"k": {"v", "w"}}}
+	if diff := cmp.Diff(user.Info(want), who); diff != "" {
+		t.Error(diff)
+	}
+	if line := got.Method + " " + got.URL.String(); line != "POST https://upstream.example/prefix"+whoAmIPath {
+		t.Error(line)
+	}
+	wantHeader := http.Header{
+		"Accept": {"application/json"}, "Content-Type": {"application/json"},
+		"User-Agent": {"listproxy"}, "Authorization": {"Bearer secret"},
+	}
+	if diff := cmp.Diff(wantHeader, got.Header); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestWhoAmINobody(t *testing.T) {
+	u := &whoAmIUpstream{}
+	if who, err := newWhoAmI(t, u, WhoAmIConfig{TTL: time.Hour}).User(t.Context(), Identity{}); who != nil || !errors.Is(err, errNoIdentity) {
+		t.Errorf("%v, %v", who, err)
+	}
+	if u.asked != 0 {
+		t.Error("the upstream was asked")
+	}
+}
+
+// TestWhoAmIUnusable lists answers that do not say who a caller is. None is remembered, and none of
+// the errors says anything of what only the caller and the upstream know.
+func TestWhoAmIUnusable(t *testing.T) {
+	const secret = "hush"
+	answer := func(status int, body string) func(*http.Request) (*http.Response, error) {
+		return func(r *http.Request) (*http.Response, error) { return cannedReply(r, status, body), nil }
+	}
+	const head = `{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"`
+	for _, tt := range []struct {
+		name   string
+		answer func(*http.Request) (*http.Response, error)
+	}{
+		{"forbidden", answer(http.StatusForbidden, `{"message":"`+secret+`"}`)},
+		{"not found", answer(http.StatusNotFound, secret)},
+		{"too many", answer(http.StatusTooManyRequests, secret)},
+		{"internal error", answer(http.StatusInternalServerError, secret)},
+		{"redirect", answer(http.StatusFound, secret)},
+		{"unreachable", func(*http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF }},
+		{"not JSON", answer(http.StatusCreated, secret)},
+		{"empty", answer(http.StatusCreated, "")},
+		{"another kind", answer(http.StatusCreated, `{"kind":"Status","apiVersion":"v1","status":"`+secret+`"}`)},
+		{"another version", answer(http.StatusCreated, `{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v2","status":{"userInfo":{"username":"`+secret+`"}}}`)},
+		{"no name", answer(http.StatusCreated, head+`,"status":{"userInfo":{"uid":"`+secret+`"}}}`)},
+		{"too long", answer(http.StatusCreated, head+`,"status":{"userInfo":{"username":"`+secret+`"}}}`+strings.Repeat(" ", maxWhoAmIBody))},
+		{"broken off", func(r *http.Request) (*http.Response, error) {
+			res := cannedReply(r, http.StatusCreated, "")
+			res.Body = io.NopCloser(io.MultiReader(
+				strings.NewReader(head+`,"status":{"userInfo":{"username":"`+secret+`"}}}`), brokenReader{}))
+			return res, nil
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			u := &whoAmIUpstream{answer: tt.answer}
+			w := newWhoAmI(t, u, WhoAmIConfig{TTL: time.Hour})
+			id := identityOf(t, newIdentifier(t), "Bearer "+secret)
+			for range 2 {
+				who, err := w.User(t.Context(), id)
+				if err == nil || who != nil {
+					t.Fatalf("it is %v, %v", who, err)
+				}
+				if strings.Contains(err.Error(), secret) {
+					t.Errorf("the error says too much: %v", err)
+				}
+				w.users.settle()
+			}
+			if u.asked != 2 {
+				t.Errorf("asked %d times", u.asked)
+			}
+		})
+	}
+}
+
+// brokenReader is a body that ends in an error.
+type brokenReader struct{}
+
+func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+
+// settle waits until what was added can be found.
+func (c *expiringCache[V]) settle() { c.entries.Wait() }
+
+func TestWhoAmIRemembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &whoAmIUpstream{}
+		w := newWhoAmI(t, u, WhoAmIConfig{TTL: time.Minute})
+		identifier := newIdentifier(t)
+		alice, bob := identityOf(t, identifier, "alice"), identityOf(t, identifier, "bob")
+		for range 3 {
+			wantUser(t, w, alice, "alice")
+			wantUser(t, w, bob, "bob")
+			w.users.settle()
+		}
+		if u.asked != 2 {
+			t.Errorf("asked %d times about two callers", u.asked)
+		}
+		time.Sleep(time.Minute - 1) // the bubble's clock
+		wantUser(t, w, alice, "alice")
+		if u.asked != 2 {
+			t.Error("an answer was forgotten early")
+		}
+		time.Sleep(1)
+		wantUser(t, w, alice, "alice")
+		if u.asked != 3 {
+			t.Error("an answer was used after its time")
+		}
+		w.Close()
+		w.Close()
+		wantUser(t, w, alice, "alice")
+		if u.asked != 4 {
+			t.Error("a closed cache answered")
+		}
+	})
+}
+
+// TestWhoAmICountsFromTheQuestion lets the answer take as long as it may be used.
+func TestWhoAmICountsFromTheQuestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &whoAmIUpstream{answer: func(r *http.Request) (*http.Response, error) {
+			time.Sleep(time.Second)
+			return answerWhoAmI(r, authenticationv1.UserInfo{Username: "alice"})
+		}}
+		w := newWhoAmI(t, u, WhoAmIConfig{TTL: time.Second})
+		id := identityOf(t, newIdentifier(t), "alice")
+		wantUser(t, w, id, "alice")
+		w.users.settle()
+		wantUser(t, w, id, "alice")
+		if u.asked != 2 {
+			t.Errorf("asked %d times", u.asked)
+		}
+	})
+}
+
+// TestWhoAmIWithoutTTL remembers nothing.
+func TestWhoAmIWithoutTTL(t *testing.T) {
+	u := &whoAmIUpstream{}
+	w := newWhoAmI(t, u, WhoAmIConfig{})
+	id := identityOf(t, newIdentifier(t), "alice")
+	wantUser(t, w, id, "alice")
+	wantUser(t, w, id, "alice")
+	if u.asked != 2 {
+		t.Errorf("asked %d times", u.asked)
+	}
+}
+
+// TestWhoAmIShares has many callers of one identity wait for one answer, the first of whom leaves.
+func TestWhoAmIShares(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		u := &whoAmIUpstream{answer: func(r *http.Request) (*http.Response, error) {
+			select {
+			case <-release:
+			case <-r.Context().Done():
+				return nil, r.Context().Err()
+			}
+			return answerWhoAmI(r, authenticationv1.UserInfo{Username: "alice"})
+		}}
+		w := newWhoAmI(t, u, WhoAmIConfig{TTL: time.Minute})
+		id := identityOf(t, newIdentifier(t), "alice")
+		ctx, leave := context.WithCancel(t.Context())
+		left := make(chan error)
+		go func() {
+			_, err := w.User(ctx, id)
+			left <- err
+		}()
+		synctest.Wait()
+		var others sync.WaitGroup
+		for range 10 {
+			others.Go(func() { wantUser(t, w, id, "alice") })
+		}
+		synctest.Wait()
+		leave()
+		if err := <-left; !errors.Is(err, context.Canceled) {
+			t.Errorf("who left got %v", err)
+		}
+		close(release)
+		others.Wait()
+		if u.asked != 1 {
+			t.Errorf("asked %d times", u.asked)
+		}
+	})
+}
+
+// TestWhoAmIIsBounded keeps the upstream silent and asks about more callers than may wait.
+func TestWhoAmIIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &whoAmIUpstream{answer: func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		}}
+		w := newWhoAmI(t, u, WhoAmIConfig{TTL: time.Minute, Timeout: time.Second})
+		identifier := newIdentifier(t)
+		var all sync.WaitGroup
+		for i := range maxReviewsAtOnce + maxReviewsWaiting {
+			id := identityOf(t, identifier, fmt.Sprint(i))
+			all.Go(func() {
+				if _, err := w.User(t.Context(), id); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("a question in vain: %v", err)
+				}
+			})
+		}
+		synctest.Wait()
+		if u.asked != maxReviewsAtOnce {
+			t.Errorf("%d questions are with the upstream", u.asked)
+		}
+		if _, err := w.User(t.Context(), identityOf(t, identifier, "one more")); !errors.Is(err, errWhoAmIFull) {
+			t.Errorf("one more: %v", err)
+		}
+		all.Wait()
+		u.answer = nil
+		wantUser(t, w, identityOf(t, identifier, "later"), "later")
+	})
+}
+
+// TestExpiringCacheComparesKeys gives all keys the same hashes.
+func TestExpiringCacheComparesKeys(t *testing.T) {
+	c, err := newHashedExpiringCache[string](16, func(string) (uint64, uint64) { return 1, 1 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	c.add("alice", "a", 1, now.Add(time.Hour), now)
+	c.settle()
+	if got, ok := c.get("alice", now); !ok || got != "a" {
+		t.Errorf("alice: %q, %v", got, ok)
+	}
+	if got, ok := c.get("bob", now); ok || got != "" {
+		t.Errorf("bob: %q", got)
+	}
+	c.close()
+	c.add("alice", "a", 1, now.Add(time.Hour), now)
+	if _, ok := c.get("alice", now); ok {
+		t.Error("found in a closed cache")
+	}
+}
+
+// TestExpiringCacheCloses uses a cache while it is closed; the race detector watches.
+func TestExpiringCacheCloses(t *testing.T) {
+	c, err := newExpiringCache[int](16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var users sync.WaitGroup
+	for i := range 4 {
+		users.Go(func() {
+			for n := range 1000 {
+				now := time.Now()
+				c.add(fmt.Sprint(i, n), n, 1, now.Add(time.Hour), now)
+				_, _ = c.get(fmt.Sprint(i, n), now)
+			}
+		})
+	}
+	c.close()
+	users.Wait()
+}

@@ -85,7 +85,7 @@ type ReviewConfig struct {
 //
 // It is safe for concurrent use.
 type Reviewer struct {
-	callers  Callers
+	send     SendAs
 	endpoint *url.URL
 	ttl      time.Duration
 	timeout  time.Duration
@@ -93,8 +93,7 @@ type Reviewer struct {
 
 	decisions *decisionCache
 	flights   singleflight.Group
-	pending   chan struct{} // a token for every review not yet answered
-	sending   chan struct{} // a token for every review with the upstream
+	turns     turns
 }
 
 // reviewVerdict is what came of one review.
@@ -103,15 +102,9 @@ type reviewVerdict struct {
 	sent    time.Time
 }
 
-// Callers sends a request as its caller. [Upstream] does.
-type Callers interface {
-	Present(id Identity, h http.Header)
-	RoundTripper(id Identity, upgrade bool) http.RoundTripper
-}
-
-// NewReviewer returns a Reviewer that sends its reviews to the API server at base, as
-// the callers that they are about.
-func NewReviewer(callers Callers, base *url.URL, cfg ReviewConfig, log *slog.Logger) (*Reviewer, error) {
+// NewReviewer returns a Reviewer that sends its reviews through send to the API
+// server at base.
+func NewReviewer(send SendAs, base *url.URL, cfg ReviewConfig, log *slog.Logger) (*Reviewer, error) {
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = defaultReviewTimeout
 	}
@@ -125,14 +118,13 @@ func NewReviewer(callers Callers, base *url.URL, cfg ReviewConfig, log *slog.Log
 	endpoint := base.JoinPath(reviewPath)
 	endpoint.User = nil
 	return &Reviewer{
-		callers:   callers,
+		send:      send,
 		endpoint:  endpoint,
 		ttl:       cfg.TTL,
 		timeout:   cfg.Timeout,
 		log:       log,
 		decisions: decisions,
-		pending:   make(chan struct{}, maxReviewsAtOnce+maxReviewsWaiting),
-		sending:   make(chan struct{}, maxReviewsAtOnce),
+		turns:     newTurns(maxReviewsAtOnce, maxReviewsWaiting),
 	}, nil
 }
 
@@ -205,20 +197,13 @@ func (r *Reviewer) share(ctx context.Context, key string, id Identity, a Attribu
 
 // ask sends one review when its turn comes and waits for the answer.
 func (r *Reviewer) ask(ctx context.Context, id Identity, a Attributes) (reviewVerdict, error) {
-	select {
-	case r.pending <- struct{}{}:
-		defer func() { <-r.pending }()
-	default:
-		return reviewVerdict{}, errReviewsFull
-	}
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
-	select {
-	case r.sending <- struct{}{}:
-		defer func() { <-r.sending }()
-	case <-ctx.Done():
-		return reviewVerdict{}, fmt.Errorf("the review's turn did not come: %w", ctx.Err())
+	end, err := r.turns.take(ctx, errReviewsFull)
+	if err != nil {
+		return reviewVerdict{}, err
 	}
+	defer end()
 	v := reviewVerdict{sent: time.Now()}
 	allowed, err := r.post(ctx, id, a)
 	v.allowed = allowed
@@ -236,17 +221,11 @@ func (r *Reviewer) post(ctx context.Context, id Identity, a Attributes) (bool, e
 	if err != nil {
 		return false, fmt.Errorf("cannot make the review's request: %w", err)
 	}
-	if id.authorization != nil {
-		req.Header.Set("Authorization", *id.authorization)
-	}
-	r.callers.Present(id, req.Header)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", "listproxy")
 
-	// The round tripper, not a client: it follows no redirects, and the
-	// caller's credential goes nowhere else.
-	resp, err := r.callers.RoundTripper(id, false).RoundTrip(req)
+	resp, err := r.send(ctx, id, req)
 	if err != nil {
 		return false, fmt.Errorf("the review did not reach the upstream or was not answered: %w", err)
 	}

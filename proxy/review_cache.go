@@ -2,104 +2,55 @@ package proxy
 
 import (
 	"encoding/binary"
-	"fmt"
-	"hash/maphash"
-	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/dgraph-io/ristretto/v2"
 )
 
 // entryBytes is how much of a decision's key one unit of the cache's bound
 // pays for.
 const entryBytes = 512
 
-// decision is a remembered yes. Ristretto finds it by two hashes of its key,
-// so it says itself what it is an answer to, how long it holds and from which
-// epoch it is.
-type decision struct {
-	key     string
-	epoch   uint64
-	expires time.Time
-}
-
-// decisionCache remembers decisions, within a bound, on top of ristretto.
+// decisionCache remembers decisions for yes, within a bound.
 //
 // Invariants: a decision is found only under the whole key it was added with,
 // before it expires, and in the epoch in which its review began. Losing one
-// is always allowed; ristretto drops what it has no room or time for.
+// is always allowed.
 type decisionCache struct {
 	// epoch is counted up by every flush.
 	epoch atomic.Uint64
-
-	// mu is held for reading around every use of entries and for writing
-	// around its end: ristretto's Close races with its Get and Set.
-	mu      sync.RWMutex
-	entries *ristretto.Cache[string, decision] // nil when closed
+	// epochs of the reviews that said yes, by the keys of decisions.
+	epochs *expiringCache[uint64]
 }
 
 // newDecisionCache returns an empty cache of at most size units.
 func newDecisionCache(size int64) (*decisionCache, error) {
-	first, second := maphash.MakeSeed(), maphash.MakeSeed()
-	return newHashedDecisionCache(size, func(key string) (uint64, uint64) {
-		return maphash.String(first, key), maphash.String(second, key)
-	})
-}
-
-// newHashedDecisionCache is newDecisionCache with a choice of hashes.
-func newHashedDecisionCache(size int64, hash func(string) (uint64, uint64)) (*decisionCache, error) {
-	entries, err := ristretto.NewCache(&ristretto.Config[string, decision]{
-		NumCounters:        10 * size, // as its documentation advises
-		MaxCost:            size,
-		BufferItems:        64, // as its documentation advises
-		KeyToHash:          hash,
-		IgnoreInternalCost: true, // our unit is an entry, not a byte
-	})
+	epochs, err := newExpiringCache[uint64](size)
 	if err != nil {
-		return nil, fmt.Errorf("cannot make a cache of %d entries: %w", size, err)
+		return nil, err
 	}
-	return &decisionCache{entries: entries}, nil
+	return &decisionCache{epochs: epochs}, nil
 }
 
 // has says whether the answer for key is known to be yes.
 func (c *decisionCache) has(key string, now time.Time) bool {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	if c.entries == nil {
-		return false
-	}
-	d, ok := c.entries.Get(key)
-	return ok && d.key == key && d.epoch == c.epoch.Load() && now.Before(d.expires)
+	epoch, ok := c.epochs.get(key, now)
+	return ok && epoch == c.epoch.Load()
 }
 
 // add remembers a yes for key until it expires, unless there was a flush since
 // epoch, in which its review began. It may come to nothing.
 func (c *decisionCache) add(key string, epoch uint64, expires, now time.Time) {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	ttl := expires.Sub(now)
-	if c.entries == nil || epoch != c.epoch.Load() || ttl <= 0 {
-		return
+	if epoch == c.epoch.Load() {
+		c.epochs.add(key, epoch, 1+int64(len(key)/entryBytes), expires, now)
 	}
-	d := decision{key: key, epoch: epoch, expires: expires}
-	cost := 1 + int64(len(key)/entryBytes)
-	// The cache's own expiry only makes room; has looks at the decision's.
-	_ = c.entries.SetWithTTL(key, d, cost, ttl)
 }
 
-// flush makes all that was decided so far unusable. Ristretto lets go of it
-// when it expires.
+// flush makes all that was decided so far unusable. It is let go of when it
+// expires.
 func (c *decisionCache) flush() { c.epoch.Add(1) }
 
-// close lets go of everything and stops ristretto's goroutines. Afterwards the
-// cache is empty and stays so.
-func (c *decisionCache) close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.entries.Close()
-	c.entries = nil
-}
+// close lets go of everything. Afterwards the cache is empty and stays so.
+func (c *decisionCache) close() { c.epochs.close() }
 
 // decisionKey returns the full key of a decision: who asks, and every
 // attribute with its length before it, so that no two questions share one.

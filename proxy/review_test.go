@@ -28,9 +28,11 @@ type reviewTransport func(*http.Request) (*http.Response, error)
 
 func (f reviewTransport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-func (f reviewTransport) Present(Identity, http.Header) {}
-
-func (f reviewTransport) RoundTripper(Identity, bool) http.RoundTripper { return f }
+// sendAs sends requests with the caller's own credentials.
+func (f reviewTransport) sendAs(ctx context.Context, id Identity, r *http.Request) (*http.Response, error) {
+	r.Header.Set("Authorization", *id.authorization)
+	return f(r.WithContext(ctx))
+}
 
 // cannedReply returns a JSON response.
 func cannedReply(r *http.Request, status int, body string) *http.Response {
@@ -65,13 +67,13 @@ func answerYes(r *http.Request) (*http.Response, error) {
 	return answerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
 }
 
-func newReviewer(t testing.TB, rt Callers, base string, cfg ReviewConfig, log *slog.Logger) *Reviewer {
+func newReviewer(t testing.TB, rt reviewTransport, base string, cfg ReviewConfig, log *slog.Logger) *Reviewer {
 	t.Helper()
 	u, err := url.Parse(base)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := NewReviewer(rt, u, cfg, log)
+	r, err := NewReviewer(rt.sendAs, u, cfg, log)
 	if err != nil {
 		t.Fatalf("NewReviewer: %v", err)
 	}
@@ -266,7 +268,7 @@ func TestReviewAnswers(t *testing.T) {
 }
 
 // settle waits until what was added to the cache can be found.
-func (r *Reviewer) settle() { r.decisions.entries.Wait() }
+func (r *Reviewer) settle() { r.decisions.epochs.settle() }
 
 // A real client that gets a redirect would repeat the request, credentials and
 // all, wherever it says.
@@ -657,8 +659,8 @@ func TestReviewsAreBounded(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
-		if len(r.pending) != 0 || len(r.sending) != 0 {
-			t.Errorf("places not given back: %d, %d", len(r.pending), len(r.sending))
+		if len(r.turns.pending) != 0 || len(r.turns.sending) != 0 {
+			t.Errorf("places not given back: %d, %d", len(r.turns.pending), len(r.turns.sending))
 		}
 	})
 }
@@ -804,15 +806,16 @@ func FuzzDecisionKey(f *testing.F) {
 // Ristretto finds entries by hashes. Here all keys have the same, and still
 // nobody is given another's decision.
 func TestDecisionsOfEqualHashes(t *testing.T) {
-	c, err := newHashedDecisionCache(100, func(string) (uint64, uint64) { return 1, 1 })
+	epochs, err := newHashedExpiringCache[uint64](100, func(string) (uint64, uint64) { return 1, 1 })
 	if err != nil {
 		t.Fatal(err)
 	}
+	c := &decisionCache{epochs: epochs}
 	defer c.close()
 	now := time.Now()
 	c.add("mine", 0, now.Add(time.Hour), now)
-	c.entries.Wait()
-	if d, ok := c.entries.Get("yours"); !ok || d.key != "mine" {
+	c.epochs.settle()
+	if d, ok := epochs.entries.Get("yours"); !ok || d.key != "mine" {
 		t.Fatalf("the hashes do not collide: got %v, %v", d, ok)
 	}
 	if !c.has("mine", now) {
@@ -822,7 +825,7 @@ func TestDecisionsOfEqualHashes(t *testing.T) {
 		t.Error("another key's decision was used")
 	}
 	c.add("yours", 0, now.Add(time.Hour), now)
-	c.entries.Wait()
+	c.epochs.settle()
 	if c.has("mine", now) || !c.has("yours", now) {
 		t.Error("the newer decision did not take the place")
 	}
@@ -838,8 +841,9 @@ func TestDecisionsExpire(t *testing.T) {
 	defer c.close()
 	now := time.Now()
 	const key = "key"
-	_ = c.entries.Set(key, decision{key: key, expires: now.Add(time.Second)}, 1) // for ever, as ristretto sees it
-	c.entries.Wait()
+	// For ever, as ristretto sees it.
+	_ = c.epochs.entries.Set(key, remembered[uint64]{key: key, expires: now.Add(time.Second)}, 1)
+	c.epochs.settle()
 	for _, test := range []struct {
 		name string
 		at   time.Time
@@ -860,14 +864,14 @@ func TestDecisionsExpire(t *testing.T) {
 	}
 	c.add(key, 0, now.Add(time.Hour), now)
 	c.add("expired", 1, now, now)
-	c.entries.Wait()
+	c.epochs.settle()
 	if c.has(key, now) || c.has("expired", now.Add(-time.Hour)) {
 		t.Error("added with an old epoch, or when it had expired")
 	}
 	c.add(key, 1, now.Add(time.Hour), now)
-	c.entries.Wait()
+	c.epochs.settle()
 	c.add(key, 0, now.Add(time.Hour), now) // a late one
-	c.entries.Wait()
+	c.epochs.settle()
 	if !c.has(key, now) {
 		t.Error("a decision of before the flush took the place of one of after it")
 	}
@@ -885,12 +889,12 @@ func TestDecisionsAreBounded(t *testing.T) {
 	for n := range 100 * size {
 		c.add(fmt.Sprint(long, n), 0, now.Add(time.Hour), now)
 		if n%size == 0 {
-			c.entries.Wait()
+			c.epochs.settle()
 		}
 	}
-	c.entries.Wait()
+	c.epochs.settle()
 	held := 0
-	c.entries.IterValues(func(decision) bool { held++; return false })
+	c.epochs.entries.IterValues(func(remembered[uint64]) bool { held++; return false })
 	if held == 0 || held > size/4 {
 		t.Errorf("%d decisions of four units each in a cache of %d", held, size)
 	}

@@ -108,6 +108,21 @@ func (u *Upstream) Present(id Identity, h http.Header) {
 	}
 }
 
+// SendAs sends a request of listproxy's own making as the caller id, and returns
+// the answer: with the caller's own credentials, or with listproxy's and the headers
+// that impersonate exactly that caller. r has neither yet. It follows no redirects.
+// Errors hold nothing of any credential.
+type SendAs func(ctx context.Context, id Identity, r *http.Request) (*http.Response, error)
+
+// SendAs is a [SendAs].
+func (u *Upstream) SendAs(ctx context.Context, id Identity, r *http.Request) (*http.Response, error) {
+	if id.authorization != nil {
+		r.Header.Set("Authorization", *id.authorization)
+	}
+	u.Present(id, r.Header)
+	return u.RoundTripper(id, false).RoundTrip(r.WithContext(ctx))
+}
+
 // RoundTripper returns the transport for requests of a caller: HTTP/1.1 for those
 // that ask to take the connection over, else HTTP/2 if the upstream speaks it and
 // has accepted the caller before. It follows no redirects, changes no headers (but

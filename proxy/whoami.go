@@ -35,11 +35,6 @@ var (
 	errWhoAmIStale = errors.New("the upstream's answer who the caller is came too late to be used")
 )
 
-// SendAs sends a request to the upstream as the caller id: with the caller's own credentials, or with
-// listproxy's and the headers that impersonate exactly that caller. r has neither yet. It follows no
-// redirects. Errors hold nothing of any credential.
-type SendAs func(ctx context.Context, id Identity, r *http.Request) (*http.Response, error)
-
 // WhoAmIConfig configures a WhoAmI.
 type WhoAmIConfig struct {
 	// TTL is how long an answer may be used, counted from when it was asked for; it should be no

@@ -70,11 +70,6 @@ func newWhoAmI(t testing.TB, u *whoAmIUpstream, cfg WhoAmIConfig) *WhoAmI {
 	return w
 }
 
-func identityOf(t testing.TB, i *Identifier, authorization string) Identity {
-	t.Helper()
-	return i.Identify(&http.Request{Header: http.Header{"Authorization": {authorization}}})
-}
-
 // wantUser asks who a caller is.
 func wantUser(t *testing.T, w *WhoAmI, id Identity, want string) {
 	t.Helper()
@@ -98,7 +93,7 @@ func TestWhoAmIAsks(t *testing.T) {
 		})
 	}
 	w := newWhoAmI(t, u, WhoAmIConfig{})
-	who, err := w.User(t.Context(), identityOf(t, newIdentifier(t), "Bearer secret"))
+	who, err := w.User(t.Context(), identify(newIdentifier(t), "Bearer secret"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +157,7 @@ func TestWhoAmIUnusable(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			u := &whoAmIUpstream{answer: tt.answer}
 			w := newWhoAmI(t, u, WhoAmIConfig{TTL: time.Hour})
-			id := identityOf(t, newIdentifier(t), "Bearer "+secret)
+			id := identify(newIdentifier(t), "Bearer "+secret)
 			for range 2 {
 				who, err := w.User(t.Context(), id)
 				if err == nil || who != nil {
@@ -193,7 +188,7 @@ func TestWhoAmIRemembers(t *testing.T) {
 		u := &whoAmIUpstream{}
 		w := newWhoAmI(t, u, WhoAmIConfig{TTL: time.Minute})
 		identifier := newIdentifier(t)
-		alice, bob := identityOf(t, identifier, "alice"), identityOf(t, identifier, "bob")
+		alice, bob := identify(identifier, "alice"), identify(identifier, "bob")
 		for range 3 {
 			wantUser(t, w, alice, "alice")
 			wantUser(t, w, bob, "bob")
@@ -229,7 +224,7 @@ func TestWhoAmICountsFromTheQuestion(t *testing.T) {
 			return answerWhoAmI(r, authenticationv1.UserInfo{Username: "alice"})
 		}}
 		w := newWhoAmI(t, u, WhoAmIConfig{TTL: time.Second})
-		id := identityOf(t, newIdentifier(t), "alice")
+		id := identify(newIdentifier(t), "alice")
 		wantUser(t, w, id, "alice")
 		w.users.settle()
 		wantUser(t, w, id, "alice")
@@ -243,7 +238,7 @@ func TestWhoAmICountsFromTheQuestion(t *testing.T) {
 func TestWhoAmIWithoutTTL(t *testing.T) {
 	u := &whoAmIUpstream{}
 	w := newWhoAmI(t, u, WhoAmIConfig{})
-	id := identityOf(t, newIdentifier(t), "alice")
+	id := identify(newIdentifier(t), "alice")
 	wantUser(t, w, id, "alice")
 	wantUser(t, w, id, "alice")
 	if u.asked != 2 {
@@ -264,7 +259,7 @@ func TestWhoAmIShares(t *testing.T) {
 			return answerWhoAmI(r, authenticationv1.UserInfo{Username: "alice"})
 		}}
 		w := newWhoAmI(t, u, WhoAmIConfig{TTL: time.Minute})
-		id := identityOf(t, newIdentifier(t), "alice")
+		id := identify(newIdentifier(t), "alice")
 		ctx, leave := context.WithCancel(t.Context())
 		left := make(chan error)
 		go func() {
@@ -300,7 +295,7 @@ func TestWhoAmIIsBounded(t *testing.T) {
 		identifier := newIdentifier(t)
 		var all sync.WaitGroup
 		for i := range maxReviewsAtOnce + maxReviewsWaiting {
-			id := identityOf(t, identifier, fmt.Sprint(i))
+			id := identify(identifier, fmt.Sprint(i))
 			all.Go(func() {
 				if _, err := w.User(t.Context(), id); !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("a question in vain: %v", err)
@@ -311,12 +306,12 @@ func TestWhoAmIIsBounded(t *testing.T) {
 		if u.asked != maxReviewsAtOnce {
 			t.Errorf("%d questions are with the upstream", u.asked)
 		}
-		if _, err := w.User(t.Context(), identityOf(t, identifier, "one more")); !errors.Is(err, errWhoAmIFull) {
+		if _, err := w.User(t.Context(), identify(identifier, "one more")); !errors.Is(err, errWhoAmIFull) {
 			t.Errorf("one more: %v", err)
 		}
 		all.Wait()
 		u.answer = nil
-		wantUser(t, w, identityOf(t, identifier, "later"), "later")
+		wantUser(t, w, identify(identifier, "later"), "later")
 	})
 }
 

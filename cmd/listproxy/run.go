@@ -113,7 +113,7 @@ func (o *options) assemble(cfg *rest.Config, log *slog.Logger) (*app, error) {
 			return nil, err
 		}
 	}
-	reviewer, err := proxy.NewReviewer(upstream, upstream.URL(), proxy.ReviewConfig{TTL: o.reviewTTL}, log)
+	reviewer, err := proxy.NewReviewer(upstream.SendAs, upstream.URL(), proxy.ReviewConfig{TTL: o.reviewTTL}, log)
 	if err != nil {
 		return nil, err
 	}

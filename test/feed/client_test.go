@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	// patience ends a wait for what must come; no test passes because of it.
-	patience = time.Minute
+	// patience ends a wait for what must come; no test passes because of it. After a long absence
+	// of the API server listproxy's own streams wait up to 45 seconds before they try again.
+	patience = 3 * time.Minute
 	// pollEvery is the time between two looks.
 	pollEvery = 30 * time.Millisecond
 )

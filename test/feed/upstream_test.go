@@ -22,7 +22,7 @@ var settle = rigOptions{args: []string{"--upstream-settle", "3s"}}
 // without anybody having asked where it is eager.
 func TestAPIServerRestarted(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ownCluster(t), rigOptions{args: append([]string{"--eager", "configmaps"}, settle.args...)})
+	r := newRig(t, ownCluster(t), rigOptions{args: []string{"--eager", "configmaps", "--upstream-settle", "10s"}})
 	ns := r.namespace(t, "restarted")
 	for _, k := range []kind{configMaps, widgets} {
 		for i := range 3 {
@@ -34,12 +34,30 @@ func TestAPIServerRestarted(t *testing.T) {
 	if err := r.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.StartAPIServer(t.Context()); err != nil {
+	// It announces itself before it is ready, and on a slow machine long before: who looked only then
+	// could find all loaded again.
+	started := make(chan error, 1)
+	go func() { started <- r.StartAPIServer(t.Context()) }()
+	waiting := map[string]bool{configMaps.list(ns): true, widgets.list(ns): true}
+	r.until("lists to be forwarded because of it", func() error {
+		for list := range waiting {
+			// What listproxy answers until it has heard of it is held against the API server as well.
+			a, err := r.try(list, anyVersion())
+			if errors.As(err, new(wrongError)) {
+				return err
+			}
+			if err == nil && a.code == http.StatusOK && a.source() == fwdUpstream {
+				delete(waiting, list)
+			}
+		}
+		if len(waiting) > 0 {
+			return fmt.Errorf("not yet: %v", waiting)
+		}
+		return nil
+	})
+	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
-	// What listproxy answers until it has heard of it is held against the API server as well.
-	r.await(fwdUpstream, configMaps.list(ns), anyVersion())
-	r.await(fwdUpstream, widgets.list(ns), anyVersion())
 	r.until("the eager resource to be loaded again", func() error {
 		if r.count(configMaps, fullLoad) == loads {
 			return errors.New("nothing was loaded")

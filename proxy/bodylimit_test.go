@@ -49,8 +49,8 @@ func TestLimitBodies(t *testing.T) {
 				if string(body) != test.want || errors.As(err, &tooLarge) != test.cutOff || (err != nil) != test.cutOff {
 					t.Errorf("read %q, %v", body, err)
 				}
-				if max, cutOff := bodyTooLarge(r); cutOff != test.cutOff || cutOff && max != limit {
-					t.Errorf("cut off %t at %d", cutOff, max)
+				if at, cutOff := bodyTooLarge(r); cutOff != test.cutOff || cutOff && at != limit {
+					t.Errorf("cut off %t at %d", cutOff, at)
 				}
 			}), test.limit)
 			w := httptest.NewRecorder()

@@ -136,106 +136,148 @@ func TestLimiter(t *testing.T) {
 		config LimiterConfig
 		steps  steps
 	}{
-		"one caller may use everything": {with(3), steps{
-			{"a1+1", "a1"}, {"a2+1", "a2"}, {"a3+1", "a3"}, {"a4+1", ""}, {"a1-", "a4"}, {"a2-", ""}, {"a3-", ""}, {"a4-", ""},
-		}},
-		"but gets no more while others have less": {with(4), steps{
-			{"a1+1", "a1"}, {"a2+1", "a2"}, {"a3+1", "a3"}, {"a4+1", "a4"},
-			{"a5+1", ""},
-			{"b1+1", ""},
-			{"b2+1", ""},
-			{"a1-", "b1"},
-			{"a2-", "b2"},
-			{"b3+1", ""},
-			// They hold two each; a's request came first.
-			{"a3-", "a5"},
-			{"a4-", "b3"},
-			{"a5-", ""}, {"b1-", ""}, {"b2-", ""}, {"b3-", ""},
-		}},
-		"the least first, whoever came first": {with(6), steps{
-			{"a1+3", "a1"}, {"b1+2", "b1"}, {"c1+1", "c1"},
-			{"a2+1", ""}, {"b2+1", ""}, {"c2+1", ""}, {"d2+1", ""},
-			{"a1-", "a2, c2, d2"}, // d and a hold nothing, then c comes before b
-			{"b1-", "b2"},
-			{"a2-", ""}, {"b2-", ""}, {"c1-", ""}, {"c2-", ""}, {"d2-", ""},
-		}},
-		"first come, first served for equals and within a caller": {with(1), steps{
-			{"a1+1", "a1"},
-			{"b1+1", ""}, {"c1+1", ""}, {"b2+1", ""}, {"a2+1", ""},
-			{"a1-", "b1"}, {"b1-", "c1"}, {"c1-", "b2"}, {"b2-", "a2"}, {"a2-", ""},
-		}},
-		"too large runs alone": {with(10), steps{
-			{"a1+1", "a1"}, {"b1+1000", ""}, {"a1-", "b1"}, {"c1+1", ""}, {"b1-", "c1"}, {"c1-", ""},
-		}},
+		"one caller may use everything": {
+			with(3),
+			steps{
+				{"a1+1", "a1"}, {"a2+1", "a2"}, {"a3+1", "a3"}, {"a4+1", ""}, {"a1-", "a4"}, {"a2-", ""}, {"a3-", ""}, {"a4-", ""},
+			},
+		},
+		"but gets no more while others have less": {
+			with(4),
+			steps{
+				{"a1+1", "a1"}, {"a2+1", "a2"}, {"a3+1", "a3"}, {"a4+1", "a4"},
+				{"a5+1", ""},
+				{"b1+1", ""},
+				{"b2+1", ""},
+				{"a1-", "b1"},
+				{"a2-", "b2"},
+				{"b3+1", ""},
+				// They hold two each; a's request came first.
+				{"a3-", "a5"},
+				{"a4-", "b3"},
+				{"a5-", ""}, {"b1-", ""}, {"b2-", ""}, {"b3-", ""},
+			},
+		},
+		"the least first, whoever came first": {
+			with(6),
+			steps{
+				{"a1+3", "a1"}, {"b1+2", "b1"}, {"c1+1", "c1"},
+				{"a2+1", ""}, {"b2+1", ""}, {"c2+1", ""}, {"d2+1", ""},
+				{"a1-", "a2, c2, d2"}, // d and a hold nothing, then c comes before b
+				{"b1-", "b2"},
+				{"a2-", ""}, {"b2-", ""}, {"c1-", ""}, {"c2-", ""}, {"d2-", ""},
+			},
+		},
+		"first come, first served for equals and within a caller": {
+			with(1),
+			steps{
+				{"a1+1", "a1"},
+				{"b1+1", ""}, {"c1+1", ""}, {"b2+1", ""}, {"a2+1", ""},
+				{"a1-", "b1"}, {"b1-", "c1"}, {"c1-", "b2"}, {"b2-", "a2"}, {"a2-", ""},
+			},
+		},
+		"too large runs alone": {
+			with(10),
+			steps{
+				{"a1+1", "a1"}, {"b1+1000", ""}, {"a1-", "b1"}, {"c1+1", ""}, {"b1-", "c1"}, {"c1-", ""},
+			},
+		},
 		"nothing costs one": {with(1), steps{{"a1+0", "a1"}, {"a2+0", ""}, {"a1-", "a2"}, {"a2-", ""}}},
 		"no bound":          {with(0), steps{{"a1+9000000000000000000", "a1"}, {"b1+1", "b1"}, {"a1-", ""}, {"b1-", ""}}},
-		"a large request is overtaken by its own cost and no more": {with(10), steps{
-			{"a1+7", "a1"},
-			{"b1+4", ""},
-			{"c1+2", "c1"},
-			{"c1-", ""},
-			{"d1+2", "d1"},
-			{"d1-", ""},
-			// Four have passed b; now all others wait, though three are free.
-			{"e1+1", ""},
-			{"a1-", "b1, e1"},
-			{"b1-", ""}, {"e1-", ""},
-		}},
-		"what would be too much of overtaking does not hold up less": {with(10), steps{
-			{"a1+6", "a1"},
-			{"b1+5", ""},
-			{"c1+4", "c1"},
-			{"c1-", ""},
-			{"d1+4", ""}, // one is left of b's five
-			{"e1+1", "e1"},
-			{"e1-", ""},
-			{"a1-", "b1, d1"},
-			{"b1-", ""}, {"d1-", ""},
-		}},
-		"an endless stream of others does not keep out one that holds something": {with(4), steps{
-			{"a1+2", "a1"}, {"a2+3", ""},
-			{"b1+1", "b1"}, {"c1+1", "c1"}, {"b2+1", ""}, {"b1-", "b2"},
-			{"c2+1", ""}, {"c1-", "c2"},
-			{"a1-", ""}, // now a holds nothing, and came first
-			{"d1+1", "d1"},
-			{"d1-", ""}, {"d2+1", "d2"}, {"d2-", ""}, {"d3+1", "d3"}, {"d3-", ""},
-			{"d4+1", ""}, // three have passed a2
-			{"b2-", "a2"},
-			{"c2-", "d4"},
-			{"a2-", ""}, {"d4-", ""},
-		}},
-		"who leaves lets others pass": {with(4), steps{
-			{"a1+3", "a1"}, {"b1+1", "b1"}, {"c1+4", ""}, {"d1+2", ""}, {"d2+1", ""},
-			{"b1-", ""}, // d's oldest does not fit
-			{"d1x", "d1 context canceled, d2"},
-			{"c1x", "c1 context canceled"},
-			{"a1-", ""}, {"d2-", ""},
-		}},
-		"a queue for each caller": {LimiterConfig{Capacity: 1, MaxWaiting: 3, MaxWaitingPerCaller: 2, MaxWait: time.Hour}, steps{
-			{"a1+1", "a1"}, {"a2+1", ""}, {"a3+1", ""}, {"a4+1", "a4 caller-queue-full"},
-			{"b1+1", ""}, {"b2+1", "b2 queue-full"},
-			{"a3x", "a3 context canceled"}, {"b3+1", ""},
-			{"a1-", "a2"}, // nobody holds anything, a came first
-			{"a2-", "b1"}, {"b1-", "b3"}, {"b3-", ""},
-		}},
-		"a full queue does not keep out what need not wait": {LimiterConfig{Capacity: 3, MaxWaiting: 1, MaxWaitingPerCaller: 1, MaxWait: time.Hour}, steps{
-			{"a1+1", "a1"}, {"a2+3", ""}, {"b1+2", "b1"}, {"c1+1", "c1 queue-full"}, {"a1-", ""}, {"b1-", "a2"}, {"a2-", ""},
-		}},
-		"nobody waits": {LimiterConfig{Capacity: 1, MaxWaiting: 1, MaxWaitingPerCaller: 1}, steps{
-			{"a1+1", "a1"}, {"b1+1", "b1 time-out"}, {"a1-", ""}, {"b2+1", "b2"}, {"b2-", ""},
-		}},
-		"no queue": {LimiterConfig{Capacity: 1, MaxWait: time.Hour}, steps{
-			{"a1+1", "a1"}, {"b1+1", "b1 caller-queue-full"}, {"a1-", ""}, {"b2+1", "b2"}, {"b2-", ""},
-		}},
-		"waited too long": {with(2), steps{
-			{"a1+1", "a1"}, {"b1+2", ""}, {"c1+1", "c1"}, {"2s", ""}, {"d1+1", ""},
-			{"a1-", "d1"}, {"7s", ""}, {"e1+1", ""},
-			{"c1-", ""},
-			{"999ms", ""},
-			{"1ms", "b1 time-out, e1"}, // b held up e
-			{"1h", ""},
-			{"d1-", ""}, {"e1-", ""},
-		}},
+		"a large request is overtaken by its own cost and no more": {
+			with(10),
+			steps{
+				{"a1+7", "a1"},
+				{"b1+4", ""},
+				{"c1+2", "c1"},
+				{"c1-", ""},
+				{"d1+2", "d1"},
+				{"d1-", ""},
+				// Four have passed b; now all others wait, though three are free.
+				{"e1+1", ""},
+				{"a1-", "b1, e1"},
+				{"b1-", ""}, {"e1-", ""},
+			},
+		},
+		"what would be too much of overtaking does not hold up less": {
+			with(10),
+			steps{
+				{"a1+6", "a1"},
+				{"b1+5", ""},
+				{"c1+4", "c1"},
+				{"c1-", ""},
+				{"d1+4", ""}, // one is left of b's five
+				{"e1+1", "e1"},
+				{"e1-", ""},
+				{"a1-", "b1, d1"},
+				{"b1-", ""}, {"d1-", ""},
+			},
+		},
+		"an endless stream of others does not keep out one that holds something": {
+			with(4),
+			steps{
+				{"a1+2", "a1"}, {"a2+3", ""},
+				{"b1+1", "b1"}, {"c1+1", "c1"}, {"b2+1", ""}, {"b1-", "b2"},
+				{"c2+1", ""}, {"c1-", "c2"},
+				{"a1-", ""}, // now a holds nothing, and came first
+				{"d1+1", "d1"},
+				{"d1-", ""}, {"d2+1", "d2"}, {"d2-", ""}, {"d3+1", "d3"}, {"d3-", ""},
+				{"d4+1", ""}, // three have passed a2
+				{"b2-", "a2"},
+				{"c2-", "d4"},
+				{"a2-", ""}, {"d4-", ""},
+			},
+		},
+		"who leaves lets others pass": {
+			with(4),
+			steps{
+				{"a1+3", "a1"}, {"b1+1", "b1"}, {"c1+4", ""}, {"d1+2", ""}, {"d2+1", ""},
+				{"b1-", ""}, // d's oldest does not fit
+				{"d1x", "d1 context canceled, d2"},
+				{"c1x", "c1 context canceled"},
+				{"a1-", ""}, {"d2-", ""},
+			},
+		},
+		"a queue for each caller": {
+			LimiterConfig{Capacity: 1, MaxWaiting: 3, MaxWaitingPerCaller: 2, MaxWait: time.Hour},
+			steps{
+				{"a1+1", "a1"}, {"a2+1", ""}, {"a3+1", ""}, {"a4+1", "a4 caller-queue-full"},
+				{"b1+1", ""}, {"b2+1", "b2 queue-full"},
+				{"a3x", "a3 context canceled"}, {"b3+1", ""},
+				{"a1-", "a2"}, // nobody holds anything, a came first
+				{"a2-", "b1"}, {"b1-", "b3"}, {"b3-", ""},
+			},
+		},
+		"a full queue does not keep out what need not wait": {
+			LimiterConfig{Capacity: 3, MaxWaiting: 1, MaxWaitingPerCaller: 1, MaxWait: time.Hour},
+			steps{
+				{"a1+1", "a1"}, {"a2+3", ""}, {"b1+2", "b1"}, {"c1+1", "c1 queue-full"}, {"a1-", ""}, {"b1-", "a2"}, {"a2-", ""},
+			},
+		},
+		"nobody waits": {
+			LimiterConfig{Capacity: 1, MaxWaiting: 1, MaxWaitingPerCaller: 1},
+			steps{
+				{"a1+1", "a1"}, {"b1+1", "b1 time-out"}, {"a1-", ""}, {"b2+1", "b2"}, {"b2-", ""},
+			},
+		},
+		"no queue": {
+			LimiterConfig{Capacity: 1, MaxWait: time.Hour},
+			steps{
+				{"a1+1", "a1"}, {"b1+1", "b1 caller-queue-full"}, {"a1-", ""}, {"b2+1", "b2"}, {"b2-", ""},
+			},
+		},
+		"waited too long": {
+			with(2),
+			steps{
+				{"a1+1", "a1"}, {"b1+2", ""}, {"c1+1", "c1"}, {"2s", ""}, {"d1+1", ""},
+				{"a1-", "d1"}, {"7s", ""}, {"e1+1", ""},
+				{"c1-", ""},
+				{"999ms", ""},
+				{"1ms", "b1 time-out, e1"}, // b held up e
+				{"1h", ""},
+				{"d1-", ""}, {"e1-", ""},
+			},
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

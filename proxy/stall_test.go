@@ -68,8 +68,11 @@ func servePipe(t *testing.T, handler http.Handler, http2 bool) (*http.Client, fu
 		DialContext: listener.dial, Protocols: &protocols,
 		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: 64 << 10},
 	}
-	done := make(chan error)
-	go func() { done <- server.Serve(listener) }()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(listener) // until it is closed
+	}()
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
 		_ = server.Close()
@@ -146,7 +149,9 @@ func TestStalledStreamLeavesOthersAlone(t *testing.T) {
 		mux.Handle("/x", writeOn(errs))
 		mux.HandleFunc("/other", func(w http.ResponseWriter, _ *http.Request) {
 			_ = http.NewResponseController(w).Flush()
-			<-errs
+			if err := <-errs; !errors.Is(err, ErrStalled) {
+				t.Errorf("error %v", err)
+			}
 			_, _ = io.WriteString(w, "fine")
 		})
 		client, _ := servePipe(t, newStallGuard(stallLimit).Wrap(mux), true)
@@ -198,7 +203,7 @@ func TestSlowAnswerIsNotEnded(t *testing.T) {
 		for buf := make([]byte, 8<<10); ; {
 			n, err := io.ReadFull(body, buf)
 			read += n
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				break
 			}
 			if err != nil {
@@ -225,7 +230,7 @@ func TestStallAfterTheHandler(t *testing.T) {
 		conn := dial()
 		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 		time.Sleep(stallLimit + time.Second)
-		if n, err := conn.Read(make([]byte, 1)); err != io.EOF {
+		if n, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 			t.Errorf("read %d bytes, %v", n, err)
 		}
 	})
@@ -270,7 +275,7 @@ func TestStallGuardLeavesShortAnswersAsTheyAre(t *testing.T) {
 func TestStallGuardLetsHijack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hijacked := make(chan net.Conn)
-		_, dial := servePipe(t, newStallGuard(stallLimit).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, dial := servePipe(t, newStallGuard(stallLimit).Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			if _, ok := w.(http.Hijacker); !ok {
 				t.Error("the writer is no Hijacker")
 			}

@@ -1,0 +1,305 @@
+package attacks
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+// followerTarget is a list that is in memory and that nobody may have without credentials.
+const followerTarget = "/api/v1/namespaces/team-a/pods?resourceVersion=0"
+
+// A verdict is what an attack must get.
+type verdict int
+
+const (
+	// same: the API server's own answer to the same bytes.
+	same verdict = iota
+	// refused: a 4xx or a closed connection, and the API server has not seen it.
+	refused
+)
+
+// An attack is a request that is not as it should be. It is either said for both protocols (target
+// and what else), or is bytes of HTTP/1.1, or frames of HTTP/2. In all of them {token}, {token:USER},
+// {host} and {id} stand for what changes from user to user and from run to run.
+type attack struct {
+	name string
+
+	method string // default GET
+	target string
+	// header holds lines, as "Name: value". The user's Authorization comes before them, unless
+	// bare.
+	header []string
+	bare   bool
+	body   string
+
+	bytes  string
+	frames func(*wire)
+
+	as   []string // default: everybody
+	want verdict
+	// hit names users whose answer must come from memory.
+	hit []string
+	// closes allows listproxy to close the connection behind the answer.
+	closes bool
+	// cut ends the client's half of the connection once the attack is answered: a server that waits
+	// for the rest of a body would wait forever.
+	cut bool
+}
+
+// everybody is who attacks if the table does not say who.
+var everybody = []string{admin, reader, named, nobody, anonymous, stranger}
+
+// http1 is the attack's bytes.
+func (a attack) http1() string {
+	if a.bytes != "" {
+		return a.bytes
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: {host}\r\nUser-Agent: attacker\r\nAudit-Id: {id}.1\r\n", a.verb(), a.target)
+	if !a.bare {
+		b.WriteString("{authorization}")
+	}
+	for _, line := range a.header {
+		b.WriteString(line + "\r\n")
+	}
+	if a.body != "" {
+		fmt.Fprintf(&b, "Content-Length: %d\r\n", len(a.body))
+	}
+	return b.String() + "\r\n" + a.body
+}
+
+// http2 writes the attack's frames.
+func (a attack) http2(w *wire) {
+	if a.frames != nil {
+		a.frames(w)
+		return
+	}
+	fields := []field{
+		{":method", a.verb()}, {":scheme", "https"}, {":authority", "{host}"}, {":path", a.target},
+		{"user-agent", "attacker"}, {"audit-id", "{id}.1"},
+	}
+	if authorization := w.fill.Replace("{authorization}"); !a.bare && authorization != "" {
+		_, value, _ := strings.Cut(strings.TrimSpace(authorization), ": ")
+		fields = append(fields, field{"authorization", value})
+	}
+	for _, line := range a.header {
+		name, value, _ := strings.Cut(line, ":")
+		fields = append(fields, field{strings.ToLower(name), strings.TrimSpace(value)})
+	}
+	w.headers(attackStream, a.body == "", fields...)
+	if a.body != "" {
+		w.data(attackStream, true, a.body)
+	}
+}
+
+func (a attack) verb() string {
+	if a.method == "" {
+		return http.MethodGet
+	}
+	return a.method
+}
+
+// adminInvolved tells whether the attack has the admin's rights, by the user or in its bytes.
+func (a attack) adminInvolved(user string) bool {
+	return user == admin || slices.ContainsFunc(append(a.header, a.bytes, a.target), func(s string) bool {
+		return strings.Contains(s, "{token:admin")
+	})
+}
+
+// attempts numbers what is sent, for the audit log.
+var attempts atomic.Int32
+
+// send sends an attack through a door, and returns what it is called in the audit log.
+func (a attack) send(ctx context.Context, d door, protocol, user string) (string, outcome, error) {
+	id := fmt.Sprintf("a%05d", attempts.Add(1))
+	authorization := ""
+	if token := credentials[user]; token != "" {
+		authorization = "Authorization: Bearer " + token + "\r\n"
+	}
+	pairs := []string{
+		"{id}", id, "{host}", strings.TrimPrefix(cp.URL(), "https://"),
+		"{token}", credentials[user], "{authorization}", authorization,
+	}
+	for name, token := range credentials {
+		pairs = append(pairs, "{token:"+name+"}", token)
+	}
+	fill := strings.NewReplacer(pairs...)
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if protocol == http1 {
+		out, err := sendHTTP1(ctx, d, a, fill)
+		return id, out, err
+	}
+	out, err := sendHTTP2(ctx, d, a, fill)
+	return id, out, err
+}
+
+// A record is an attack that was made, for the audit.
+type record struct {
+	name, direct, via string // the latter two as the audit log has them
+	want              verdict
+	hit, closed       bool
+}
+
+var records struct {
+	sync.Mutex
+	all []record
+}
+
+// groups are the chapters of the table.
+func groups() map[string]map[string][]attack {
+	both := map[string][]attack{
+		"identity": identityAttacks(), "credentials": credentialAttacks(), "paths": pathAttacks(),
+		"queries": queryAttacks(), "methods": methodAttacks(), "headers": headerAttacks(),
+	}
+	one, two := http1Attacks(), http2Attacks()
+	for name, attacks := range both {
+		one[name], two[name] = append(one[name], attacks...), append(two[name], attacks...)
+	}
+	return map[string]map[string][]attack{http1: one, http2: two}
+}
+
+// TestAttacks runs the table through all doors, and then asks the API server what it saw.
+func TestAttacks(t *testing.T) {
+	for _, d := range doors {
+		warm(t, d)
+	}
+	// The group ends when its parallel tests have.
+	t.Run("by", func(t *testing.T) {
+		for _, d := range doors {
+			for protocol, chapters := range groups() {
+				for chapter, attacks := range chapters {
+					for _, a := range attacks {
+						users := a.as
+						if users == nil {
+							users = everybody
+						}
+						for _, user := range users {
+							t.Run(strings.Join([]string{d.name, protocol, chapter, a.name, user}, "/"), func(t *testing.T) {
+								t.Parallel()
+								run(t, d, protocol, a, user)
+							})
+						}
+					}
+				}
+			}
+		}
+	})
+	t.Run("audit", testAudit)
+}
+
+// warm waits until what is attacked is in memory.
+func warm(t *testing.T, d door) {
+	t.Helper()
+	for _, target := range []string{pods, podsOfA, podsOfB, configMaps, configMapsOfA} {
+		eventually(t, target+" comes from memory", func() bool {
+			_, out, err := attack{target: target}.send(t.Context(), d, http2, admin)
+			return err == nil && out.hit()
+		})
+	}
+}
+
+// run makes one attack, straight and through a door.
+func run(t *testing.T, d door, protocol string, a attack, user string) {
+	const tries = 3 // what the API server itself says may change in between
+	var (
+		before, after string
+		want, got     outcome
+		err           error
+	)
+	for range tries {
+		if before, want, err = a.send(t.Context(), direct, protocol, user); err != nil {
+			t.Fatal(err)
+		}
+		if after, got, err = a.send(t.Context(), d, protocol, user); err != nil {
+			t.Fatal(err)
+		}
+		if got.shows(marker) && !a.adminInvolved(user) {
+			t.Errorf("the answer shows what %s may not list: %+v", user, got)
+		}
+		if a.want == refused || diff(want, got, a.closes) == "" {
+			break
+		}
+	}
+	if a.want == refused {
+		wantRefused(t, got)
+	} else if d := diff(want, got, a.closes); d != "" {
+		t.Errorf("%s (-direct +via):\n%s", got.cacheStatus(), d)
+	}
+	if slices.Contains(a.hit, user) && !got.hit() {
+		t.Errorf("not from memory: %q", got.cacheStatus())
+	}
+	records.Lock()
+	defer records.Unlock()
+	records.all = append(records.all, record{
+		name: t.Name(), direct: before, via: after, want: a.want, hit: got.hit(), closed: len(got.Answers) < len(want.Answers),
+	})
+}
+
+// wantRefused requires a 4xx or no answer at all; and that the follower, if it was answered, was
+// treated as what it is: a request without credentials.
+func wantRefused(t *testing.T, got outcome) {
+	t.Helper()
+	for i, a := range got.Answers {
+		if a.Status != 0 && a.Status/100 != 4 {
+			t.Errorf("answer %d is %d: %s", i, a.Status, a.Body)
+		}
+	}
+	if got.End == "hangs" {
+		t.Error("the connection hangs")
+	}
+}
+
+// testAudit compares what the API server noted of each attack when it came straight and when it
+// came through listproxy.
+func testAudit(t *testing.T) {
+	records.Lock()
+	defer records.Unlock()
+	var complaints []string
+	eventually(t, "the audit log has all", func() bool {
+		seen, err := audit.read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		complaints = nil
+		for _, r := range records.all {
+			if c := r.audit(seen); c != "" {
+				complaints = append(complaints, r.name+":\n"+c)
+			}
+		}
+		return len(complaints) == 0 || t.Context().Err() != nil
+	})
+	for _, c := range complaints {
+		t.Error(c)
+	}
+}
+
+// audit says what is wrong with what the API server saw.
+func (r record) audit(seen map[string]accounts) string {
+	want, got := seen[r.direct], seen[r.via]
+	for _, address := range got.addresses {
+		if address != "127.0.0.1" {
+			return "believed to come from " + address
+		}
+	}
+	expect := want.completed
+	if r.want == refused || r.hit {
+		expect = slices.DeleteFunc(slices.Clone(expect), func(a account) bool { return a.ID != "follower" })
+	}
+	if r.closed || r.want == refused {
+		// The follower may not have been read.
+		if len(got.completed) == 0 {
+			return ""
+		}
+	}
+	return cmp.Diff(expect, got.completed, cmpopts.EquateEmpty())
+}

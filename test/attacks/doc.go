@@ -1,0 +1,42 @@
+// Package attacks holds a table of attacks on listproxy's front, with what each must get, and the
+// rig that runs it against a real API server.
+//
+// # What is done
+//
+// The same bytes are sent to the API server and through each door of listproxy, as users of
+// different rights: whoever may do all, who may list pods in one namespace, who may list one
+// config map by its name, who may impersonate somebody, who may nothing, who has no credentials,
+// and who has bad ones. Bytes are meant literally: over HTTP/1.1 they are written to a TLS
+// connection as the table has them, over HTTP/2 they are made of frames, since no client library
+// would send most of them.
+//
+// Behind each attack, on the same connection, comes an innocent request without credentials: the
+// follower. It tells where either server believes that the attack ended, and whether anything of
+// the attack's identity stays with the connection.
+//
+// # What must hold
+//
+//   - The answers (status, headers, bodies, trailers, how many, and how the connection or stream
+//     ended) are those of the API server to the same bytes. That is the default. The few attacks
+//     that listproxy refuses for itself, though the API server would not, say so in the table
+//     ([refused]); they must get a 4xx or a closed connection, and must not arrive.
+//   - The API server's audit log tells the same of both: by whom, on whose behalf, with which verb,
+//     on what, with what result. A request that was answered from memory is not in it; one that
+//     was refused is not either; nothing else is, that a request may have been smuggled in.
+//   - Nobody but who may list it gets a byte of a marker that is in objects of another namespace,
+//     and in an object beside the one that may be listed by name.
+//   - Attacks that are harmless variants of a list are answered from memory, so that the table is
+//     known to ask what could go wrong (the field hit).
+//
+// What is known to differ and not compared: Date, Cache-Status, the headers of the API server's
+// flow control on an answer from memory, the revision of a list that is not exact.
+//
+// # Where to add
+//
+// An attack that can be said over both protocols is an attack of tables_test.go; bytes that are only
+// HTTP/1.1's go to http1_table_test.go, frames to http2_table_test.go. Names become test names:
+//
+//	go test -run 'TestAttacks/server/http1/identity' -v ./test/attacks
+//
+// A door is a way to open a TLS connection to the handler; see [doors].
+package attacks

@@ -1,0 +1,99 @@
+package attacks
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// The two protocols, as ALPN names them.
+const (
+	http1 = "http/1.1"
+	http2 = "h2"
+)
+
+// A door is a way to open a connection to whoever answers requests.
+type door struct {
+	name string
+	// dial opens a connection that speaks one protocol.
+	dial func(ctx context.Context, protocol string) (*tls.Conn, error)
+}
+
+// newDoor goes straight to a server: the API server, or listproxy.
+func newDoor(name, url string, ca []byte) door {
+	address := strings.TrimPrefix(url, "https://")
+	return door{name: name, dial: func(ctx context.Context, protocol string) (*tls.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		if err != nil {
+			return nil, err
+		}
+		return startTLS(ctx, conn, address, ca, protocol)
+	}}
+}
+
+// newTunnel goes to target by CONNECT to a plain HTTP proxy at address; ca is the authority of what
+// is found inside.
+func newTunnel(name, address, target string, ca []byte) door {
+	return door{name: name, dial: func(ctx context.Context, protocol string) (*tls.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		if err != nil {
+			return nil, err
+		}
+		if err := connect(conn, target); err != nil {
+			_ = conn.Close()
+			return nil, err
+		}
+		return startTLS(ctx, conn, target, ca, protocol)
+	}}
+}
+
+// connect asks for a tunnel. The proxy speaks no further before the client does, so nothing of the
+// tunnel can be lost in the reader.
+func connect(conn net.Conn, target string) error {
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	if _, err := fmt.Fprintf(conn, "CONNECT %s HTTP/1.1\r\nHost: %[1]s\r\n\r\n", target); err != nil {
+		return err
+	}
+	reader := bufio.NewReader(conn)
+	res, err := http.ReadResponse(reader, &http.Request{Method: http.MethodConnect})
+	switch {
+	case err != nil:
+		return fmt.Errorf("CONNECT %s: %w", target, err)
+	case res.StatusCode != http.StatusOK:
+		_ = res.Body.Close()
+		return fmt.Errorf("CONNECT %s: %s", target, res.Status)
+	case reader.Buffered() > 0:
+		return fmt.Errorf("CONNECT %s: the proxy spoke first", target)
+	}
+	return nil
+}
+
+// startTLS makes conn a TLS connection to address that speaks protocol. It owns conn.
+func startTLS(ctx context.Context, conn net.Conn, address string, ca []byte, protocol string) (*tls.Conn, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	secured := tls.Client(conn, &tls.Config{
+		RootCAs: roots, ServerName: host, NextProtos: []string{protocol}, MinVersion: tls.VersionTLS12,
+	})
+	_ = secured.SetDeadline(time.Now().Add(patience))
+	if err := secured.HandshakeContext(ctx); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	if got := secured.ConnectionState().NegotiatedProtocol; got != protocol {
+		_ = secured.Close()
+		return nil, fmt.Errorf("the connection speaks %q, not %s", got, protocol)
+	}
+	return secured, nil
+}

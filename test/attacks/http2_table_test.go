@@ -1,0 +1,3 @@
+package attacks
+
+func http2Attacks() map[string][]attack { return map[string][]attack{} }

@@ -55,6 +55,8 @@ var (
 	// listRevision is the revision of a list. That of a list from memory may be another than the
 	// API server's, since other resources' changes move it.
 	listRevision = regexp.MustCompile(`"metadata":\{"resourceVersion":"[0-9]+"`)
+	// currentRevision is what the API server tells who asks for too large a revision.
+	currentRevision = regexp.MustCompile(`, current: [0-9]+"`)
 	// ownIdentifier is what a request was given to be found in the audit log, or the random one that
 	// the API server gives a request without.
 	ownIdentifier = regexp.MustCompile(`^(a[0-9]{5}\.|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$)`)
@@ -80,7 +82,7 @@ func (o outcome) comparable(fromMemory bool) outcome {
 			a.Header.Del("X-Kubernetes-Pf-Flowschema-Uid")
 			a.Header.Del("X-Kubernetes-Pf-Prioritylevel-Uid")
 		}
-		a.Body = listRevision.ReplaceAllString(a.Body, "")
+		a.Body = currentRevision.ReplaceAllString(listRevision.ReplaceAllString(a.Body, ""), "")
 		out.Answers = append(out.Answers, a)
 	}
 	return out

@@ -78,14 +78,21 @@ func identityAttacks() []attack {
 	claim("token in a cookie", "Cookie: Authorization=Bearer {token:admin}; token={token:admin}")
 	claim("audience", "Audience: https://kubernetes.default.svc")
 
+	// Whom it would help.
+	poor := []string{reader, nobody, anonymous}
 	harmless := map[string]bool{"remote user": true, "remote user in upper case": true, "forwarded user": true, "audience": true}
 	for i := range out {
 		name, ofA := strings.CutSuffix(out[i].name, " for one namespace")
 		if ofA && harmless[name] {
-			out[i].hit = podReaders
+			out[i].hit = []string{reader}
 		}
-		if strings.HasPrefix(out[i].name, "impersonate") {
-			out[i].as = append([]string{deputy}, everybody...)
+		switch {
+		case ofA:
+			out[i].as = []string{reader, anonymous}
+		case strings.HasPrefix(out[i].name, "impersonate"):
+			out[i].as = append([]string{admin, deputy}, poor...)
+		default:
+			out[i].as = poor
 		}
 	}
 	return out
@@ -229,7 +236,7 @@ func pathAttacks() []attack {
 		}
 		out = append(out, a)
 	}
-	return by(few, out...)
+	return by(podReaders, out...)
 }
 
 // queryAttacks say two things in one query, or none.
@@ -316,12 +323,13 @@ func queryAttacks() []attack {
 		"in memory, with an empty selector": "&labelSelector=",
 	} {
 		for _, list := range []string{podsOfA, configMapsOfA} {
-			a := attack{name: name + " of " + list[len("/api/v1/namespaces/team-a/"):len(list)-len("?resourceVersion=0")], target: list + query}
+			a := attack{name: name + " of " + list[len("/api/v1/namespaces/team-a/"):len(list)-len("?resourceVersion=0")], target: list + query, as: podReaders}
+			if list == configMapsOfA {
+				a.as = []string{named}
+			}
 			switch {
 			case name == "name open" && list == configMapsOfA, name == "name open, two equals" && list == configMapsOfA, name == "name open, unencoded" && list == configMapsOfA:
-				a.hit = []string{admin, named}
-			case name == "name shut" && list == configMapsOfA:
-				a.hit = []string{admin}
+				a.hit = []string{named}
 			case (name == "plain" || strings.HasPrefix(name, "in memory")) && list == podsOfA:
 				a.hit = podReaders
 			}
@@ -357,7 +365,7 @@ func queryAttacks() []attack {
 		"key huge":                  `{"v":"meta.k8s.io/v1","rv":-1,"start":"` + strings.Repeat("z", 20_000) + `"}`,
 	} {
 		for _, list := range []string{"/api/v1/namespaces/team-a/pods", "/api/v1/pods"} {
-			out = append(out, attack{name: "continue of " + list[len("/api/v1/"):] + ", " + name, target: list + "?limit=2&continue=" + made(token)})
+			out = append(out, attack{as: podReaders, name: "continue of " + list[len("/api/v1/"):] + ", " + name, target: list + "?limit=2&continue=" + made(token)})
 		}
 	}
 	out = append(out,
@@ -367,7 +375,7 @@ func queryAttacks() []attack {
 			made(`{"v":"meta.k8s.io/v1","rv":-1,"start":"../team-b/"}`)},
 		attack{name: "nothing but a question mark", target: "/api/v1/namespaces/team-a/pods?"},
 	)
-	return by(few, out...)
+	return by(podReaders, out...)
 }
 
 // methodAttacks use other methods on what is in memory.
@@ -387,58 +395,58 @@ func methodAttacks() []attack {
 		attack{name: "POST, no object", method: http.MethodPost, target: podsOfA, header: []string{"Content-Type: application/json"}, body: "{}"},
 		attack{name: "POST, GET behind", method: http.MethodPost, target: podsOfA,
 			header: []string{"Content-Type: application/json"},
-			body:   "GET /api/v1/pods HTTP/1.1\r\nHost: x\r\nAudit-Id: smuggled\r\n\r\n"},
+			body:   "GET /api/v1/pods?smuggled=1 HTTP/1.1\r\nHost: x\r\nAudit-Id: smuggled\r\n\r\n"},
 		attack{name: "DELETE of one that is not", method: http.MethodDelete, target: "/api/v1/namespaces/team-a/pods/none"},
 		attack{name: "GET with a body", target: podsOfA, header: []string{"Content-Type: application/json"}, body: `{"kind":"DeleteOptions"}`},
 		attack{name: "GET with a body that is a request", target: podsOfA,
-			body: "GET /api/v1/pods?smuggled=1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token:reader}\r\n\r\n"},
+			body: "GET /api/v1/pods?smuggled=1 HTTP/1.1\r\nHost: x\r\nAudit-Id: smuggled\r\n\r\n"},
 		attack{name: "HEAD with a body", method: http.MethodHead, target: podsOfA, body: "x"},
 	)
-	return by(few, out...)
+	return by(podReaders, out...)
 }
 
 // headerAttacks are about all other headers.
 func headerAttacks() []attack {
 	out := []attack{
-		{name: "range", header: []string{"Range: bytes=0-9"}, hit: podReaders},
-		{name: "if-none-match any", header: []string{"If-None-Match: *"}, hit: podReaders},
-		{name: "if-match", header: []string{`If-Match: "x"`}, hit: podReaders},
-		{name: "if-modified-since", header: []string{"If-Modified-Since: Sat, 01 Jan 2050 00:00:00 GMT"}, hit: podReaders},
-		{name: "if-unmodified-since", header: []string{"If-Unmodified-Since: Sat, 01 Jan 2000 00:00:00 GMT"}, hit: podReaders},
-		{name: "if-range", header: []string{"Range: bytes=0-9", `If-Range: "x"`}, hit: podReaders},
-		{name: "cache-control", header: []string{"Cache-Control: only-if-cached, max-age=0"}, hit: podReaders},
+		{name: "range", header: []string{"Range: bytes=0-9"}, hit: []string{reader}},
+		{name: "if-none-match any", header: []string{"If-None-Match: *"}, hit: []string{reader}},
+		{name: "if-match", header: []string{`If-Match: "x"`}, hit: []string{reader}},
+		{name: "if-modified-since", header: []string{"If-Modified-Since: Sat, 01 Jan 2050 00:00:00 GMT"}, hit: []string{reader}},
+		{name: "if-unmodified-since", header: []string{"If-Unmodified-Since: Sat, 01 Jan 2000 00:00:00 GMT"}, hit: []string{reader}},
+		{name: "if-range", header: []string{"Range: bytes=0-9", `If-Range: "x"`}, hit: []string{reader}},
+		{name: "cache-control", header: []string{"Cache-Control: only-if-cached, max-age=0"}, hit: []string{reader}},
 		{name: "origin", header: []string{"Origin: https://example.com"}},
 		{name: "origin null", header: []string{"Origin: null"}},
 		{name: "preflight", header: []string{"Origin: https://example.com", "Access-Control-Request-Method: GET"}},
-		{name: "original url", header: []string{"X-Original-Url: /api/v1/pods", "X-Rewrite-Url: /api/v1/pods", "X-Original-Uri: /api/v1/secrets"}, hit: podReaders},
-		{name: "forwarded", header: []string{"Forwarded: for=10.0.0.1;host=example.com;proto=http"}, hit: podReaders},
-		{name: "forwarded for", header: []string{"X-Forwarded-For: 127.0.0.1"}, hit: podReaders},
-		{name: "forwarded host", header: []string{"X-Forwarded-Host: example.com", "X-Forwarded-Proto: http", "X-Forwarded-Port: 1", "X-Forwarded-Prefix: /x", "X-Forwarded-Uri: /api/v1/secrets"}, hit: podReaders},
+		{name: "original url", header: []string{"X-Original-Url: /api/v1/pods", "X-Rewrite-Url: /api/v1/pods", "X-Original-Uri: /api/v1/secrets"}, hit: []string{reader}},
+		{name: "forwarded", header: []string{"Forwarded: for=10.0.0.1;host=example.com;proto=http"}, hit: []string{reader}},
+		{name: "forwarded for", header: []string{"X-Forwarded-For: 127.0.0.1"}, hit: []string{reader}},
+		{name: "forwarded host", header: []string{"X-Forwarded-Host: example.com", "X-Forwarded-Proto: http", "X-Forwarded-Port: 1", "X-Forwarded-Prefix: /x", "X-Forwarded-Uri: /api/v1/secrets"}, hit: []string{reader}},
 		{name: "accept unknown", header: []string{"Accept: text/html"}},
 		{name: "accept twice", header: []string{"Accept: application/json", "Accept: application/yaml"}},
 		{name: "accept malformed", header: []string{"Accept: ;;;,,,"}},
 		{name: "accept as something", header: []string{"Accept: application/json;as=Secret;v=v1;g=core"}},
 		{name: "accept huge", header: []string{"Accept: " + strings.Repeat("a/b,", 15_000) + "*/*"}},
 		{name: "accept-encoding odd", header: []string{"Accept-Encoding: gzip;q=0, *;q=1"}},
-		{name: "te", header: []string{"Te: trailers"}, hit: podReaders},
+		{name: "te", header: []string{"Te: trailers"}, hit: []string{reader}},
 		{name: "expect unknown", header: []string{"Expect: everything"}},
 		{name: "10,000 headers", header: manyHeaders(10_000)},
 		{name: "huge header", header: []string{"X-Huge: " + strings.Repeat("x", 500_000)}},
 		{name: "too huge a header", header: []string{"X-Huge: " + strings.Repeat("x", 1_200_000)}},
-		{name: "not UTF-8", header: []string{"X-Odd: \xff\xfe"}, hit: podReaders},
+		{name: "not UTF-8", header: []string{"X-Odd: \xff\xfe"}, hit: []string{reader}},
 		{name: "audit id twice", header: []string{"Audit-Id: other"}},
-		{name: "traceparent", header: []string{"Traceparent: 00-11111111111111111111111111111111-2222222222222222-01"}, hit: podReaders},
-		{name: "content type alone", header: []string{"Content-Type: application/json"}, hit: podReaders},
+		{name: "traceparent", header: []string{"Traceparent: 00-11111111111111111111111111111111-2222222222222222-01"}, hit: []string{reader}},
+		{name: "content type alone", header: []string{"Content-Type: application/json"}, hit: []string{reader}},
 		{name: "user agent twice", header: []string{"User-Agent: Mozilla/5.0"}},
-		{name: "cookie", header: []string{"Cookie: a=b"}, hit: podReaders},
+		{name: "cookie", header: []string{"Cookie: a=b"}, hit: []string{reader}},
 	}
 	for i := range out {
-		out[i].target = podsOfA
+		out[i].target, out[i].as = podsOfA, []string{reader}
 		if i < 8 { // whether a list of another's can be had by them
-			out = append(out, attack{name: out[i].name + " for all", target: pods, header: out[i].header})
+			out = append(out, attack{name: out[i].name + " for all", target: pods, header: out[i].header, as: few})
 		}
 	}
-	return by(few, out...)
+	return out
 }
 
 func manyHeaders(n int) []string {

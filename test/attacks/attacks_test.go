@@ -49,6 +49,10 @@ type attack struct {
 	want verdict
 	// hit names users whose answer must come from memory.
 	hit []string
+	// unread says that the body is malformed, which the API server may not notice before it answers.
+	// listproxy, that has to pass the body on, may: then it answers 400 and ends the connection or the
+	// stream.
+	unread bool
 	// closes allows listproxy to close the connection behind the answer.
 	closes bool
 	// cut ends the client's half of the connection once the attack is answered: a server that waits
@@ -151,7 +155,8 @@ func (a attack) send(ctx context.Context, d door, protocol, user string) (string
 type record struct {
 	name, direct, via string // the latter two as the audit log has them
 	want              verdict
-	hit, closed       bool
+	hit               bool
+	less              bool // less may have arrived
 }
 
 var records struct {
@@ -163,9 +168,10 @@ var records struct {
 func groups() map[string]map[string][]attack {
 	both := map[string][]attack{
 		"identity": identityAttacks(), "credentials": credentialAttacks(), "paths": pathAttacks(),
-		"queries": queryAttacks(), "methods": methodAttacks(), "headers": headerAttacks(),
+		"methods": methodAttacks(), "headers": headerAttacks(),
 	}
 	one, two := http1Attacks(), http2Attacks()
+	one["queries"] = queryAttacks() // which are the same string in both
 	for name, attacks := range both {
 		one[name], two[name] = append(one[name], attacks...), append(two[name], attacks...)
 	}
@@ -207,7 +213,8 @@ func warm(t *testing.T, d door) {
 	for _, target := range []string{pods, podsOfA, podsOfB, configMaps, configMapsOfA} {
 		eventually(t, target+" comes from memory", func() bool {
 			_, out, err := attack{target: target}.send(t.Context(), d, http2, admin)
-			return err == nil && out.hit()
+			// The marker must be there to be found.
+			return err == nil && out.hit() && out.shows(marker) == (target != podsOfA)
 		})
 	}
 }
@@ -230,13 +237,13 @@ func run(t *testing.T, d door, protocol string, a attack, user string) {
 		if got.shows(marker) && !a.adminInvolved(user) {
 			t.Errorf("the answer shows what %s may not list: %+v", user, got)
 		}
-		if a.want == refused || diff(want, got, a.closes) == "" {
+		if a.want == refused || a.gaveUp(got) || diff(want, got, a.closes) == "" {
 			break
 		}
 	}
 	if a.want == refused {
 		wantRefused(t, got)
-	} else if d := diff(want, got, a.closes); d != "" {
+	} else if d := diff(want, got, a.closes); d != "" && !a.gaveUp(got) {
 		t.Errorf("%s (-direct +via):\n%s", got.cacheStatus(), d)
 	}
 	if slices.Contains(a.hit, user) && !got.hit() {
@@ -245,8 +252,15 @@ func run(t *testing.T, d door, protocol string, a attack, user string) {
 	records.Lock()
 	defer records.Unlock()
 	records.all = append(records.all, record{
-		name: t.Name(), direct: before, via: after, want: a.want, hit: got.hit(), closed: len(got.Answers) < len(want.Answers),
+		name: t.Name(), direct: before, via: after, want: a.want, hit: got.hit(),
+		less: a.gaveUp(got) || a.closes,
 	})
+}
+
+// gaveUp tells whether listproxy noticed that a body is malformed, and has said so.
+func (a attack) gaveUp(got outcome) bool {
+	first := got.first()
+	return a.unread && first.Status == http.StatusBadRequest && (len(got.Answers) == 1 || first.Stream != 0)
 }
 
 // wantRefused requires a 4xx or no answer at all; and that the follower, if it was answered, was
@@ -309,14 +323,15 @@ func (r record) audit(seen map[string]accounts) string {
 		}
 	}
 	expect := want.completed
-	if r.want == refused || r.hit {
-		expect = slices.DeleteFunc(slices.Clone(expect), func(a account) bool { return a.ID != "follower" })
-	}
-	if r.closed || r.want == refused {
-		// The follower may not have been read.
-		if len(got.completed) == 0 {
-			return ""
-		}
+	switch {
+	case r.want == refused:
+		expect = slices.DeleteFunc(slices.Clone(got.completed), func(a account) bool { return a.ID != "follower" })
+	case r.hit:
+		expect = slices.DeleteFunc(slices.Clone(expect), func(a account) bool { return a.ID == "1" })
+	case r.less:
+		expect = slices.DeleteFunc(slices.Clone(expect), func(a account) bool {
+			return !slices.ContainsFunc(got.completed, func(b account) bool { return cmp.Equal(a, b) })
+		})
 	}
 	return cmp.Diff(expect, got.completed, cmpopts.EquateEmpty())
 }

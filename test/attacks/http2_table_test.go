@@ -56,8 +56,8 @@ func pseudoAttacks() []attack {
 		attack{name: "empty method", frames: ask(replaced(":method", "")...)},
 		attack{name: "empty authority", frames: ask(replaced(":authority", "")...)},
 		attack{name: "path without a slash", frames: ask(replaced(":path", "api/v1/pods")...)},
-		attack{name: "path a whole URL", frames: ask(replaced(":path", "https://{host}"+podsOfA)...)},
-		attack{name: "path a URL elsewhere", frames: ask(replaced(":path", "https://example.com/")...)},
+		attack{name: "path a whole URL", frames: ask(replaced(":path", "https://{host}"+podsOfA)...), want: refused},
+		attack{name: "path a URL elsewhere", frames: ask(replaced(":path", "https://example.com/")...), want: refused},
 		attack{name: "path two slashes and a host", frames: ask(replaced(":path", "//example.com"+podsOfA)...)},
 		attack{name: "path an asterisk", frames: ask(replaced(":path", "*")...), want: refused},
 		attack{name: "path with a space", frames: ask(replaced(":path", podsOfA+" HTTP/1.1")...)},
@@ -126,16 +126,16 @@ func frameAttacks() []attack {
 			w.headers(attackStream, false, list()...)
 			w.data(attackStream, true, "")
 		}},
-		attack{name: "body longer than its length", frames: func(w *wire) {
+		attack{name: "body longer than its length", unread: true, frames: func(w *wire) {
 			w.headers(attackStream, false, posted(field{"content-length", "2"})...)
 			w.data(attackStream, true, "{}{}{}")
 		}},
-		attack{name: "body shorter than its length", frames: func(w *wire) {
+		attack{name: "body shorter than its length", unread: true, frames: func(w *wire) {
 			w.headers(attackStream, false, posted(field{"content-length", "20"})...)
 			w.data(attackStream, true, "{}")
 		}},
-		attack{name: "no body but a length", frames: func(w *wire) { w.headers(attackStream, true, posted(field{"content-length", "20"})...) }},
-		attack{name: "two lengths", frames: func(w *wire) {
+		attack{name: "no body but a length", unread: true, frames: func(w *wire) { w.headers(attackStream, true, posted(field{"content-length", "20"})...) }},
+		attack{name: "two lengths", unread: true, frames: func(w *wire) {
 			w.headers(attackStream, false, posted(field{"content-length", "2"}, field{"content-length", "3"})...)
 			w.data(attackStream, true, "{}")
 		}},
@@ -148,11 +148,11 @@ func frameAttacks() []attack {
 			w.headers(attackStream, false, list(field{"trailer", "impersonate-user"})...)
 			w.headers(attackStream, true, field{"impersonate-user", "admin"})
 		}},
-		attack{name: "pseudo in trailers", frames: func(w *wire) {
+		attack{name: "pseudo in trailers", unread: true, frames: func(w *wire) {
 			w.headers(attackStream, false, posted()...)
 			w.headers(attackStream, true, field{":path", pods})
 		}},
-		attack{name: "trailers that end nothing", frames: func(w *wire) {
+		attack{name: "trailers that end nothing", unread: true, frames: func(w *wire) {
 			w.headers(attackStream, false, posted()...)
 			w.headers(attackStream, false, field{"x", "y"})
 		}},

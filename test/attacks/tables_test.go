@@ -147,10 +147,7 @@ func credentialAttacks() []attack {
 			out[i].hit = []string{anonymous}
 		}
 	}
-	out = append(out,
-		attack{name: "token in the query", target: pods + "&access_token={token:admin}&token={token:admin}", bare: true},
-		attack{name: "token in the path", target: "/{token:admin}@/api/v1/pods", bare: true},
-	)
+	out = append(out, attack{name: "token in the query", target: pods + "&access_token={token:admin}&token={token:admin}", bare: true})
 	return by([]string{anonymous}, out...)
 }
 

@@ -93,17 +93,51 @@ func fieldAttacks() []attack {
 		attack{name: "cookies in parts", frames: ask(request(podsOfA, field{"cookie", "a=b"}, field{"cookie", "c=d"})...)},
 	)
 	for _, f := range []field{
-		{"Impersonate-User", "admin"}, {"impersonate-User", "admin"}, {"X-Remote-User", "admin"}, {"AUTHORIZATION", "Bearer x"},
-		{"connection", "impersonate-user"}, {"connection", "close"}, {"connection", "keep-alive"}, {"Connection", "authorization"},
-		{"keep-alive", "x"}, {"proxy-connection", "keep-alive"}, {"transfer-encoding", "chunked"}, {"upgrade", "websocket"}, {"upgrade", "h2c"},
-		{"te", "trailers"}, {"te", "gzip"}, {"te", "trailers, deflate"}, {"host", ""}, {"", "x"}, {" ", "x"},
-		{"impersonate-user ", "admin"}, {" impersonate-user", "admin"}, {"impersonate-user:", "admin"}, {"impersonate-user\x00", "admin"},
-		{"impersonate-user", " admin"}, {"impersonate-user", "admin "}, {"impersonate-user", "admin\r\nx: y"}, {"impersonate-user", "ad\x00min"},
-		{"x", "y\r\nimpersonate-user: admin"}, {"x", "y\nimpersonate-user: admin"}, {"x", "y\rimpersonate-user: admin"},
-		{"x\r\nimpersonate-user", "admin"}, {"x: y\r\nimpersonate-user", "admin"}, {"impersonate_user", "admin"}, {"imp\u00e9rsonate-user", "admin"},
-		{"authorization", " Bearer x"}, {"content-length", "0"}, {"content-length", "5"}, {"content-length", "-1"}, {"content-length", "+0"},
-		{"content-length", "0, 0"}, {"content-length", "x"}, {"trailer", "impersonate-user"}, {"expect", "100-continue"},
-		{"x-huge", strings.Repeat("x", 400_000)}, {"http2-settings", "AAMAAABkAARAAAAAAAIAAAAA"},
+		{"Impersonate-User", "admin"},
+		{"impersonate-User", "admin"},
+		{"X-Remote-User", "admin"},
+		{"AUTHORIZATION", "Bearer x"},
+		{"connection", "impersonate-user"},
+		{"connection", "close"},
+		{"connection", "keep-alive"},
+		{"Connection", "authorization"},
+		{"keep-alive", "x"},
+		{"proxy-connection", "keep-alive"},
+		{"transfer-encoding", "chunked"},
+		{"upgrade", "websocket"},
+		{"upgrade", "h2c"},
+		{"te", "trailers"},
+		{"te", "gzip"},
+		{"te", "trailers, deflate"},
+		{"host", ""},
+		{"", "x"},
+		{" ", "x"},
+		{"impersonate-user ", "admin"},
+		{" impersonate-user", "admin"},
+		{"impersonate-user:", "admin"},
+		{"impersonate-user\x00", "admin"},
+		{"impersonate-user", " admin"},
+		{"impersonate-user", "admin "},
+		{"impersonate-user", "admin\r\nx: y"},
+		{"impersonate-user", "ad\x00min"},
+		{"x", "y\r\nimpersonate-user: admin"},
+		{"x", "y\nimpersonate-user: admin"},
+		{"x", "y\rimpersonate-user: admin"},
+		{"x\r\nimpersonate-user", "admin"},
+		{"x: y\r\nimpersonate-user", "admin"},
+		{"impersonate_user", "admin"},
+		{"imp\u00e9rsonate-user", "admin"},
+		{"authorization", " Bearer x"},
+		{"content-length", "0"},
+		{"content-length", "5"},
+		{"content-length", "-1"},
+		{"content-length", "+0"},
+		{"content-length", "0, 0"},
+		{"content-length", "x"},
+		{"trailer", "impersonate-user"},
+		{"expect", "100-continue"},
+		{"x-huge", strings.Repeat("x", 400_000)},
+		{"http2-settings", "AAMAAABkAARAAAAAAAIAAAAA"},
 	} {
 		name := strings.ToValidUTF8(f[0]+"="+f[1][:min(len(f[1]), 40)], "?")
 		out = append(out, attack{name: name, as: []string{reader}, frames: ask(request(podsOfA, f)...)})
@@ -111,7 +145,8 @@ func fieldAttacks() []attack {
 	return out
 }
 
-// frameAttacks lie about lengths and order.
+// frameAttacks lie about lengths and order. Frames for a stream that may have been answered already
+// are left out: whether they end the stream or the connection is a matter of moments, in both servers.
 func frameAttacks() []attack {
 	list := func(more ...field) []field { return request(podsOfA, more...) }
 	posted := func(more ...field) []field {
@@ -120,28 +155,28 @@ func frameAttacks() []attack {
 	return by([]string{reader},
 		attack{name: "body of a GET", frames: func(w *wire) {
 			w.headers(attackStream, false, list()...)
-			w.data(attackStream, true, "x")
+			w.data(true, "x")
 		}},
 		attack{name: "empty body of a GET", frames: func(w *wire) {
 			w.headers(attackStream, false, list()...)
-			w.data(attackStream, true, "")
+			w.data(true, "")
 		}},
 		attack{name: "body longer than its length", unread: true, frames: func(w *wire) {
 			w.headers(attackStream, false, posted(field{"content-length", "2"})...)
-			w.data(attackStream, true, "{}{}{}")
+			w.data(true, "{}{}{}")
 		}},
 		attack{name: "body shorter than its length", unread: true, frames: func(w *wire) {
 			w.headers(attackStream, false, posted(field{"content-length", "20"})...)
-			w.data(attackStream, true, "{}")
+			w.data(true, "{}")
 		}},
 		attack{name: "no body but a length", unread: true, frames: func(w *wire) { w.headers(attackStream, true, posted(field{"content-length", "20"})...) }},
 		attack{name: "two lengths", unread: true, frames: func(w *wire) {
 			w.headers(attackStream, false, posted(field{"content-length", "2"}, field{"content-length", "3"})...)
-			w.data(attackStream, true, "{}")
+			w.data(true, "{}")
 		}},
 		attack{name: "identity in trailers", frames: func(w *wire) {
 			w.headers(attackStream, false, posted(field{"trailer", "impersonate-user, authorization"})...)
-			w.data(attackStream, false, "{}")
+			w.data(false, "{}")
 			w.headers(attackStream, true, field{"impersonate-user", "admin"}, field{"authorization", "Bearer x"}, field{"x-remote-user", "admin"})
 		}},
 		attack{name: "identity in trailers of a GET", frames: func(w *wire) {
@@ -151,10 +186,6 @@ func frameAttacks() []attack {
 		attack{name: "pseudo in trailers", unread: true, frames: func(w *wire) {
 			w.headers(attackStream, false, posted()...)
 			w.headers(attackStream, true, field{":path", pods})
-		}},
-		attack{name: "trailers that end nothing", unread: true, frames: func(w *wire) {
-			w.headers(attackStream, false, posted()...)
-			w.headers(attackStream, false, field{"x", "y"})
 		}},
 		attack{name: "headers in many continuations", frames: func(w *wire) {
 			w.headers(attackStream, true, list(field{"x-long", strings.Repeat("\xff", 60_000)})...)
@@ -167,10 +198,10 @@ func frameAttacks() []attack {
 		}},
 		attack{name: "data between continuations", frames: func(w *wire) {
 			w.frame(h2.FrameHeaders, 0, attackStream, nil)
-			w.data(attackStream, true, "x")
+			w.data(true, "x")
 		}},
 		attack{name: "continuation of nothing", frames: func(w *wire) { w.frame(h2.FrameContinuation, h2.FlagContinuationEndHeaders, attackStream, nil) }},
-		attack{name: "data before headers", frames: func(w *wire) { w.data(attackStream, true, "x") }},
+		attack{name: "data before headers", frames: func(w *wire) { w.data(true, "x") }},
 		attack{name: "headers on stream 0", frames: func(w *wire) { w.frame(h2.FrameHeaders, h2.FlagHeadersEndHeaders, 0, nil) }},
 		attack{name: "even stream", frames: func(w *wire) { w.headers(2, true, list()...) }},
 		attack{name: "push", frames: func(w *wire) {
@@ -193,10 +224,6 @@ func frameAttacks() []attack {
 		attack{name: "window beyond its end", frames: func(w *wire) { w.frame(h2.FrameWindowUpdate, 0, 0, []byte{0x7f, 0xff, 0xff, 0xff}) }},
 		attack{name: "window of nothing", frames: func(w *wire) { w.frame(h2.FrameWindowUpdate, 0, 0, []byte{0, 0, 0, 0}) }},
 		attack{name: "reset of an idle stream", frames: func(w *wire) { w.frame(h2.FrameRSTStream, 0, 7, []byte{0, 0, 0, 8}) }},
-		attack{name: "stream used twice", frames: func(w *wire) {
-			w.headers(attackStream, true, list()...)
-			w.headers(attackStream, true, request(pods)...)
-		}},
 		attack{name: "many streams at a time", frames: func(w *wire) {
 			for i := range uint32(40) {
 				w.headers(attackStream+2*i, true, list()...)

@@ -66,11 +66,11 @@ func (w *wire) headers(stream uint32, end bool, fields ...field) {
 	}
 }
 
-// data writes a part of a body.
-func (w *wire) data(stream uint32, end bool, body string) {
+// data writes a part of the attack's body.
+func (w *wire) data(end bool, body string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	_ = w.framer.WriteData(stream, end, []byte(body))
+	_ = w.framer.WriteData(attackStream, end, []byte(body))
 }
 
 // frame writes any frame at all.
@@ -83,8 +83,13 @@ func (w *wire) frame(kind h2.FrameType, flags h2.Flags, stream uint32, payload [
 // request is a GET of the attack's user, with fields of its own behind.
 func request(target string, more ...field) []field {
 	return append([]field{
-		{":method", http.MethodGet}, {":scheme", "https"}, {":authority", "{host}"}, {":path", target},
-		{"user-agent", "attacker"}, {"audit-id", "{id}.1"}, {"authorization", "Bearer {token}"},
+		{":method", http.MethodGet},
+		{":scheme", "https"},
+		{":authority", "{host}"},
+		{":path", target},
+		{"user-agent", "attacker"},
+		{"audit-id", "{id}.1"},
+		{"authorization", "Bearer {token}"},
 	}, more...)
 }
 
@@ -117,14 +122,14 @@ func sendHTTP2(ctx context.Context, d door, a attack, fill *strings.Replacer) (o
 			field{":authority", "{host}"}, field{":path", followerTarget},
 			field{"user-agent", "follower"}, field{"audit-id", "{id}.follower"})
 	}()
-	out := w.read(written)
+	out := w.read()
 	_ = conn.Close()
 	<-written
 	return out, nil
 }
 
 // read reads until every stream that was opened is done.
-func (w *wire) read(written <-chan struct{}) outcome {
+func (w *wire) read() outcome {
 	var out outcome
 	answers := map[uint32]*answer{}
 	done := map[uint32]bool{}
@@ -163,7 +168,6 @@ func (w *wire) read(written <-chan struct{}) outcome {
 			}
 		}
 	}
-	_ = written
 	for _, stream := range slices.Sorted(maps.Keys(answers)) {
 		out.Answers = append(out.Answers, *answers[stream])
 	}

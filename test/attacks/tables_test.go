@@ -390,13 +390,17 @@ func methodAttacks() []attack {
 	out = append(out,
 		attack{name: "POST, nothing", method: http.MethodPost, target: podsOfA},
 		attack{name: "POST, no object", method: http.MethodPost, target: podsOfA, header: []string{"Content-Type: application/json"}, body: "{}"},
-		attack{name: "POST, GET behind", method: http.MethodPost, target: podsOfA,
+		attack{
+			name: "POST, GET behind", method: http.MethodPost, target: podsOfA,
 			header: []string{"Content-Type: application/json"},
-			body:   "GET /api/v1/pods?smuggled=1 HTTP/1.1\r\nHost: x\r\nAudit-Id: smuggled\r\n\r\n"},
+			body:   "GET /api/v1/pods?smuggled=1 HTTP/1.1\r\nHost: x\r\nAudit-Id: smuggled\r\n\r\n",
+		},
 		attack{name: "DELETE of one that is not", method: http.MethodDelete, target: "/api/v1/namespaces/team-a/pods/none"},
 		attack{name: "GET with a body", target: podsOfA, header: []string{"Content-Type: application/json"}, body: `{"kind":"DeleteOptions"}`},
-		attack{name: "GET with a body that is a request", target: podsOfA,
-			body: "GET /api/v1/pods?smuggled=1 HTTP/1.1\r\nHost: x\r\nAudit-Id: smuggled\r\n\r\n"},
+		attack{
+			name: "GET with a body that is a request", target: podsOfA,
+			body: "GET /api/v1/pods?smuggled=1 HTTP/1.1\r\nHost: x\r\nAudit-Id: smuggled\r\n\r\n",
+		},
 		attack{name: "HEAD with a body", method: http.MethodHead, target: podsOfA, body: "x"},
 	)
 	return by(podReaders, out...)

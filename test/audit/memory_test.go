@@ -41,20 +41,25 @@ func newMemory(t *testing.T) *memory {
 	if err != nil {
 		t.Fatal(err)
 	}
-	identifier, err := proxy.NewIdentifier()
+	identifier, err := proxy.NewIdentifier(proxy.IdentifierConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		received := time.Now()
-		list, reason := policy.Parse(r)
+		list, reason := policy.Parse(r, policy.Own)
 		if reason != "" {
 			http.Error(w, "this list is not answered from memory: "+string(reason), http.StatusNotImplemented)
 			return
 		}
 		whoAmI := newWhoAmI(t, r.Header.Get("Authorization"))
 		defer whoAmI.Close()
-		who, err := whoAmI.User(r.Context(), identifier.Identify(r))
+		caller, refusal := identifier.Identify(r)
+		if refusal != nil {
+			http.Error(w, refusal.Message, refusal.Code)
+			return
+		}
+		who, err := whoAmI.User(r.Context(), caller)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return

@@ -1,0 +1,189 @@
+package proxy
+
+import (
+	"net/netip"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func mustTargets(t testing.TB, upstream string, more ...string) Targets {
+	t.Helper()
+	u, err := url.Parse(upstream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	targets, err := NewTargets(u, more)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return targets
+}
+
+func TestParseTarget(t *testing.T) {
+	for _, tt := range []struct {
+		in            string
+		connect, host string // what they are in a CONNECT and as a Host; empty if refused
+	}{
+		{"api.example:6443", "api.example:6443", "api.example:6443"},
+		{"API.Example:6443", "api.example:6443", "api.example:6443"},
+		{"api.example", "", "api.example:443"},
+		{"10.0.0.1:443", "10.0.0.1:443", "10.0.0.1:443"},
+		{"10.0.0.1", "", "10.0.0.1:443"},
+		{"[::1]:443", "[::1]:443", "[::1]:443"},
+		{"[::1]", "", "[::1]:443"},
+		{"[0:0:0:0:0:0:0:1]:443", "[::1]:443", "[::1]:443"},
+		{"[FD00::A]:443", "[fd00::a]:443", "[fd00::a]:443"},
+		{"[::ffff:10.0.0.1]:443", "[::ffff:10.0.0.1]:443", "[::ffff:10.0.0.1]:443"}, // not 10.0.0.1
+		{"0xa.0.0.1:443", "0xa.0.0.1:443", "0xa.0.0.1:443"},                         // a name, as good as any other
+		{"012.0.0.1:443", "012.0.0.1:443", "012.0.0.1:443"},
+		{"167772161:443", "167772161:443", "167772161:443"},
+
+		{"", "", ""},
+		{":443", "", ""},
+		{"api.example:", "", ""},
+		{"api.example.:443", "", ""},
+		{".api.example:443", "", ""},
+		{"api..example:443", "", ""},
+		{"api.example:0443", "", ""},
+		{"api.example:+443", "", ""},
+		{"api.example:-1", "", ""},
+		{"api.example:0", "", ""},
+		{"api.example:65536", "", ""},
+		{"api.example:https", "", ""},
+		{"api.example:443:443", "", ""},
+		{"api.example :443", "", ""},
+		{"api.example:443 ", "", ""},
+		{"api.example:443/", "", ""},
+		{"api.example:443?x", "", ""},
+		{"api.example:443#x", "", ""},
+		{"api.example:443@evil.example:443", "", ""},
+		{"user@api.example:443", "", ""},
+		{"user:password@api.example:443", "", ""},
+		{"https://api.example:443", "", ""},
+		{"//api.example:443", "", ""},
+		{"/api", "", ""},
+		{"*", "", ""},
+		{"api%2eexample:443", "", ""},
+		{"api.example%00:443", "", ""},
+		{"api\u3002example:443", "", ""},
+		{"ａｐｉ.example:443", "", ""},
+		{"\u212a.example:443", "", ""}, // the sign for kelvin, a k in lower case
+		{"::1", "", ""},
+		{"::1:443", "", ""},
+		{"[::1", "", ""},
+		{"::1]:443", "", ""},
+		{"[::1]443", "", ""},
+		{"[[::1]]:443", "", ""},
+		{"[10.0.0.1]:443", "", ""},
+		{"[api.example]:443", "", ""},
+		{"[fe80::1%eth0]:443", "", ""},
+		{"[fe80::1%25eth0]:443", "", ""},
+		{strings.Repeat("a", 254) + ":443", "", ""},
+	} {
+		got := [2]string{}
+		if target, err := ParseConnectTarget(tt.in); err == nil {
+			got[0] = target.String()
+		}
+		if target, err := ParseTarget(tt.in); err == nil {
+			got[1] = target.String()
+		}
+		if diff := cmp.Diff([2]string{tt.connect, tt.host}, got); diff != "" {
+			t.Errorf("%q: in a CONNECT, as a Host (-want +got):\n%s", tt.in, diff)
+		}
+	}
+}
+
+func TestTargets(t *testing.T) {
+	targets := mustTargets(t, "https://API.example:6443/prefix", "kubernetes.default.svc", "api.example", "fd00::a", "10.0.0.1:6443", "KUBERNETES.default.svc:443")
+	if got, want := targets.String(), "api.example:6443, kubernetes.default.svc:443, api.example:443, [fd00::a]:443, 10.0.0.1:6443"; got != want {
+		t.Errorf("targets\n%s, want\n%s", got, want)
+	}
+	if diff := cmp.Diff([]string{"api.example", "kubernetes.default.svc", "fd00::a", "10.0.0.1"}, targets.Hosts()); diff != "" {
+		t.Errorf("hosts (-want +got):\n%s", diff)
+	}
+	for _, tt := range []struct {
+		in            string
+		connect, host bool
+	}{
+		{"api.example:6443", true, true},
+		{"api.example:443", true, true},
+		{"api.example", false, true},
+		{"api.example:8443", false, false},
+		{"10.0.0.1", false, false}, // known at 6443 only
+		{"10.0.0.1:443", false, false},
+		{"10.0.0.1:6443", true, true},
+		{"[fd00:0::a]:443", true, true},
+		{"evil.example:443", false, false},
+		{"api.example.evil:443", false, false},
+		{"", false, false},
+	} {
+		if got := targets.AllowConnect(tt.in); got != tt.connect {
+			t.Errorf("CONNECT %q allowed: %t", tt.in, got)
+		}
+		if got := targets.AllowHost(tt.in); got != tt.host {
+			t.Errorf("Host %q allowed: %t", tt.in, got)
+		}
+	}
+	if got := mustTargets(t, "https://api.example").String(); got != "api.example:443" {
+		t.Errorf("without a port: %s", got)
+	}
+	if targets := (Targets{}); targets.AllowConnect("") || targets.AllowHost("") || targets.AllowConnect(":0") {
+		t.Error("no targets allow something")
+	}
+}
+
+func TestTargetsThatAreNone(t *testing.T) {
+	for _, more := range []string{"", "a b", "a.example.", "https://a.example", "a.example:0", "*.example", "a.example:443@b"} {
+		if _, err := NewTargets(&url.URL{Host: "api.example"}, []string{more}); err == nil || !strings.Contains(err.Error(), `"`+more+`"`) {
+			t.Errorf("%q: %v", more, err)
+		}
+	}
+	if _, err := NewTargets(&url.URL{Host: "api.example."}, nil); err == nil {
+		t.Error("a trailing dot was accepted")
+	}
+}
+
+// FuzzConnectTarget: what is allowed is one of the targets in every reading that the standard
+// library has of it, and one form stands for itself.
+func FuzzConnectTarget(f *testing.F) {
+	for _, seed := range []string{
+		"api.example:6443", "API.EXAMPLE:6443", "[fd00::a]:443", "[FD00:0:0::A]:443", "10.0.0.1:443", "10.0.0.1:443@evil",
+		"api.example.:6443", "api.example:06443", "0x0a.0.0.1:443", "[::ffff:10.0.0.1]:443", "[fd00::a%1]:443", "a:b@api.example:6443", "//api.example:6443",
+	} {
+		f.Add(seed)
+	}
+	targets := mustTargets(f, "https://api.example:6443", "fd00::a", "10.0.0.1")
+	f.Fuzz(func(t *testing.T, s string) {
+		target, err := ParseConnectTarget(s)
+		if err != nil {
+			if targets.AllowConnect(s) {
+				t.Fatalf("%q cannot be read and is allowed", s)
+			}
+			return
+		}
+		again, err := ParseConnectTarget(target.String())
+		if err != nil || again != target {
+			t.Fatalf("%q is %v, which is %v (%v)", s, target, again, err)
+		}
+		if host, err := ParseTarget(s); err != nil || host != target {
+			t.Fatalf("%q is %v in a CONNECT and %v as a Host", s, target, host)
+		}
+		if !targets.AllowConnect(s) {
+			return
+		}
+		u, err := url.Parse("https://" + s)
+		if err != nil || u.User != nil || u.Path != "" || u.Host != s {
+			t.Fatalf("%q is allowed and net/url reads %+v (%v)", s, u, err)
+		}
+		name := strings.ToLower(u.Hostname())
+		if address, err := netip.ParseAddr(name); err == nil {
+			name = address.String()
+		}
+		if !cmp.Equal(Target{name, target.Port}, target) || u.Port() != map[string]string{"api.example": "6443", "fd00::a": "443", "10.0.0.1": "443"}[name] {
+			t.Fatalf("%q is allowed as %v and net/url reads %q, %q", s, target, name, u.Port())
+		}
+	})
+}

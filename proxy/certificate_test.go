@@ -79,7 +79,7 @@ func TestCreatedCertificate(t *testing.T) {
 		}
 		got[entry.Name()] = info.Mode()
 	}
-	want := map[string]os.FileMode{"ca.crt": 0o644, "tls.crt": 0o600, "tls.key": 0o600}
+	want := map[string]os.FileMode{".lock": 0o600, "ca.crt": 0o644, "ca.key": 0o600, "tls.crt": 0o600, "tls.key": 0o600}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}

@@ -38,24 +38,16 @@ var errNoDialing = errors.New("listproxy's front does not connect to other hosts
 // NewFront returns the handler that decides by which door a request comes in.
 // Requests for a path are served by inner, with the ResponseWriter as it came.
 // Everything else that one can ask of an HTTP proxy is refused: CONNECT with
-// 405, and a whole URL, or *, in place of a path with 400. The front never
-// connects to anything: it is no way to other hosts, whoever asks.
+// 405 (it has a port of its own, [NewConnectServer]), and a whole URL, or *, in place
+// of a path with 400. What comes by a tunnel must be for the tunnel's API server,
+// else it is refused with 421. The front never connects to anything: it is no way to other hosts, whoever asks.
 func NewFront(inner http.Handler, log *slog.Logger) http.Handler {
-	front := goproxy.NewProxyHttpServer()
-	front.Logger = debugPrinter{log}
+	front := newGoproxy(log)
 	front.NonproxyHandler = pathsOnly(inner)
-
-	// The refusals below are all there is to do for a proxy request; should one
-	// ever get past them, it finds nothing to dial with.
-	refuse := func(context.Context, string, string) (net.Conn, error) { return nil, errNoDialing }
-	front.Tr = &http.Transport{DialContext: refuse, DialTLSContext: refuse}
-	front.ConnectDial = func(string, string) (net.Conn, error) { return nil, errNoDialing }
-	front.ConnectDialWithReq = func(*http.Request, string, string) (net.Conn, error) { return nil, errNoDialing }
-
 	front.OnRequest().HandleConnectFunc(func(host string, ctx *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
 		//nolint:bodyclose // there is nothing to close in a body from memory
 		ctx.Resp = refusal(ctx.Req, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
-			"listproxy does not open tunnels here: use its address as the server in your kubeconfig, not as proxy-url.")
+			"listproxy does not open tunnels here: use this address as the server in your kubeconfig, and that of --connect-port as proxy-url.")
 		return &goproxy.ConnectAction{Action: goproxy.ConnectReject}, host
 	})
 	front.OnRequest().DoFunc(func(r *http.Request, _ *goproxy.ProxyCtx) (*http.Request, *http.Response) {
@@ -65,12 +57,32 @@ func NewFront(inner http.Handler, log *slog.Logger) http.Handler {
 	return front
 }
 
+// newGoproxy returns a proxy server that has nothing to dial with. The rules that
+// its user adds must answer every proxy request; should one ever get past them, it
+// still reaches nobody.
+func newGoproxy(log *slog.Logger) *goproxy.ProxyHttpServer {
+	p := goproxy.NewProxyHttpServer()
+	p.Logger = debugPrinter{log}
+	refuse := func(context.Context, string, string) (net.Conn, error) { return nil, errNoDialing }
+	p.Tr = &http.Transport{DialContext: refuse, DialTLSContext: refuse}
+	p.ConnectDial = func(string, string) (net.Conn, error) { return nil, errNoDialing }
+	p.ConnectDialWithReq = func(*http.Request, string, string) (net.Conn, error) { return nil, errNoDialing }
+	return p
+}
+
 // pathsOnly refuses the one request target that is neither a path nor a proxy's
-// business, the asterisk.
+// business, the asterisk; and what came by a tunnel and is for somebody else than
+// the tunnel's API server, since a client that reached the right server by CONNECT
+// may have asked it for another's page.
 func pathsOnly(inner http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasPrefix(r.RequestURI, "/") {
 			WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, "The request target must be a path.")
+			return
+		}
+		if misdirected(r) {
+			WriteStatus(w, r, http.StatusMisdirectedRequest, metav1.StatusReasonBadRequest,
+				"This tunnel leads to the API server only: the Host of a request must be the host that the CONNECT was for.")
 			return
 		}
 		inner.ServeHTTP(w, r)
@@ -101,11 +113,12 @@ func (d debugPrinter) Printf(format string, _ ...any) {
 // bounds on headers, on idle connections, on streams and on what they buffer,
 // and none on how long a request or an answer takes, since watches and uploads
 // take long. Serve it with ServeTLS(listener, "", ""): the certificate is in
-// tlsConfig.
+// tlsConfig; and, on tunnels as well, with Serve([Tunnels]).
 func NewServer(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           handler,
 		TLSConfig:         tlsConfig,
+		ConnContext:       withTunnel,
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,

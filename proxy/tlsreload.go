@@ -1,0 +1,148 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// filesEvery is how often files that somebody else writes are read again. They are small, and
+	// reading them finds every way of replacing them: kubelet's symlinks, cert-manager, an editor.
+	filesEvery = 5 * time.Second
+	// madeEvery is how often a certificate made here is looked at: often against the month before
+	// its end in which it is renewed, so that a machine that slept does not matter.
+	madeEvery = time.Hour
+	// tunnelLifetime is that of the certificate for the API server's names, which is never stored.
+	tunnelLifetime = 90 * 24 * time.Hour
+)
+
+// A Certificate is what clients are shown, and changes while it is in use: connections that are
+// there keep what they were shown. It is safe for concurrent use.
+type Certificate struct {
+	purpose string
+	every   time.Duration
+	// next returns the pair to use from now on. With an error it may return one too: the best
+	// there is.
+	next    func(now time.Time) (*tls.Certificate, error)
+	current atomic.Pointer[tls.Certificate]
+	log     *slog.Logger
+}
+
+// newCertificate gets the first pair, whose error is the caller's.
+func newCertificate(purpose string, every time.Duration, next func(time.Time) (*tls.Certificate, error), log *slog.Logger) (*Certificate, error) {
+	pair, err := next(time.Now())
+	if err != nil {
+		return nil, err
+	}
+	c := &Certificate{purpose: purpose, every: every, next: next, log: log}
+	c.current.Store(pair)
+	return c, nil
+}
+
+// Get is a [GetCertificate].
+func (c *Certificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return c.current.Load(), nil
+}
+
+// Run looks for a new certificate until ctx ends. What cannot be used is logged once, with the
+// names of its files, and changes nothing. Only one Run at a time.
+func (c *Certificate) Run(ctx context.Context) {
+	ticker := time.NewTicker(c.every)
+	defer ticker.Stop()
+	said := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			pair, err := c.next(now)
+			if pair != nil && !bytes.Equal(pair.Certificate[0], c.current.Load().Certificate[0]) {
+				c.current.Store(pair)
+				c.log.Info("a new certificate is in use", "purpose", c.purpose, "until", pair.Leaf.NotAfter.UTC())
+			}
+			switch {
+			case err == nil:
+				said = ""
+			case err.Error() != said:
+				said = err.Error()
+				c.log.Warn("a new certificate cannot be used: the one before stays", "purpose", c.purpose, "error", err)
+			}
+		}
+	}
+}
+
+// ServingFromFiles returns the certificate for listproxy's own names from files, PEM, that may be
+// replaced at any time. Two files cannot be replaced at once: as long as they do not belong
+// together, the pair before stays in use.
+func ServingFromFiles(certPath, keyPath string, log *slog.Logger) (*Certificate, error) {
+	return newCertificate("serving", filesEvery, func(time.Time) (*tls.Certificate, error) {
+		pair, err := loadPair(certPath, keyPath)
+		if err != nil {
+			return nil, err
+		}
+		return &pair, nil
+	}, log)
+}
+
+// ServingFromDir returns the certificate for listproxy's own names that [LoadOrCreateCertificate]
+// keeps in dir, renewed in time, and the path of its CA.
+func ServingFromDir(dir string, hosts []string, log *slog.Logger) (c *Certificate, caPath string, err error) {
+	c, err = newCertificate("serving", madeEvery, func(now time.Time) (*tls.Certificate, error) {
+		pair, _, err := LoadOrCreateCertificate("", "", dir, hosts, now)
+		if err != nil {
+			return nil, err
+		}
+		return &pair, nil
+	}, log)
+	return c, filepath.Join(dir, caFile), err
+}
+
+// TunnelFromDir returns the certificate for the API server's names, signed by the CA that
+// [LoadOrCreateAuthority] keeps in dir. It is made anew in time and never stored.
+func TunnelFromDir(dir string, targets Targets, log *slog.Logger) (*Certificate, error) {
+	return tunnelCertificate(madeEvery, targets, log, func(now time.Time) (*Authority, error) {
+		return LoadOrCreateAuthority(dir, now)
+	})
+}
+
+// TunnelFromFiles is [TunnelFromDir] with a CA that somebody gives ([LoadAuthority]), in files
+// that may be replaced at any time.
+func TunnelFromFiles(certPath, keyPath string, targets Targets, log *slog.Logger) (*Certificate, error) {
+	return tunnelCertificate(filesEvery, targets, log, func(now time.Time) (*Authority, error) {
+		return LoadAuthority(certPath, keyPath, now)
+	})
+}
+
+// tunnelCertificate signs with the CA that load returns, or with the last one that it returned.
+func tunnelCertificate(every time.Duration, targets Targets, log *slog.Logger, load func(time.Time) (*Authority, error)) (*Certificate, error) {
+	var ca *Authority
+	var pair *tls.Certificate
+	return newCertificate("tunnel", every, func(now time.Time) (*tls.Certificate, error) {
+		loaded, err := load(now)
+		changed := loaded != nil && (ca == nil || !bytes.Equal(loaded.pem, ca.pem))
+		if changed || ca != nil && due(pair, now) {
+			signer := ca
+			if changed {
+				signer = loaded
+			}
+			issued, issueErr := signer.Issue(targets.Hosts(), tunnelLifetime, now)
+			if issueErr != nil {
+				return pair, issueErr
+			}
+			ca, pair = signer, issued
+		}
+		return pair, err
+	}, log)
+}
+
+// due says whether a pair is in the last third of its life: however short the CA makes that, it is
+// not made anew all the time.
+func due(pair *tls.Certificate, now time.Time) bool {
+	life := pair.Leaf.NotAfter.Sub(pair.Leaf.NotBefore)
+	return now.After(pair.Leaf.NotAfter.Add(-life / 3))
+}

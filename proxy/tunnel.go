@@ -1,0 +1,274 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/elazarl/goproxy"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	// connectTimeout bounds each step of opening a tunnel: the head of the CONNECT, the TLS of its
+	// connection, the answer.
+	connectTimeout = 10 * time.Second
+	// connectHeaderBytes leaves room for the largest Proxy-Authorization that is around.
+	connectHeaderBytes = 64 << 10
+	// tunnelBacklog is the number of tunnels that wait for the server to take them, which it does
+	// at once: it bounds what a server that ends leaves waiting.
+	tunnelBacklog = 128
+)
+
+// tunnelOpened is the answer to a CONNECT that is granted. It is an HTTP/1.1 one to HTTP/1.0
+// clients too, as that of any server of HTTP/1.1 (RFC 9110, 2.5).
+const tunnelOpened = "HTTP/1.1 200 Connection established\r\n\r\n"
+
+// A Door is the way by which a connection came in.
+type Door string
+
+// The doors.
+const (
+	DoorServer Door = "server" // listproxy as the server of a kubeconfig
+	DoorTunnel Door = "tunnel" // listproxy as its proxy-url
+)
+
+// DoorOf says by which door a request came in; ctx is the request's, of a server of [NewServer].
+func DoorOf(ctx context.Context) Door {
+	if _, tunnelled := ctx.Value(tunnelKey{}).(Targets); tunnelled {
+		return DoorTunnel
+	}
+	return DoorServer
+}
+
+// tunnelKey is under which the context of a request in a tunnel has the tunnel's Targets.
+type tunnelKey struct{}
+
+// withTunnel is the ConnContext of an http.Server: it notes what connection a request came by.
+func withTunnel(ctx context.Context, conn net.Conn) context.Context {
+	if t, ok := conn.(*tls.Conn); ok {
+		if tunnel, ok := t.NetConn().(*tunnelConn); ok {
+			return context.WithValue(ctx, tunnelKey{}, tunnel.targets)
+		}
+	}
+	return ctx
+}
+
+// misdirected says whether r came by a tunnel and is not for what the tunnel leads to.
+func misdirected(r *http.Request) bool {
+	targets, tunnelled := r.Context().Value(tunnelKey{}).(Targets)
+	return tunnelled && !targets.AllowHost(r.Host)
+}
+
+// Tunnels is the second way in. A client sends CONNECT for the API server to a port of its own;
+// [NewConnectServer] answers 200 and offers the connection here, and Tunnels gives it, as a
+// net.Listener, to the very http.Server of the main door: TLS ends inside the tunnel as it does
+// there, with a certificate for the API server's names, and so do HTTP/2, timeouts, the recovery
+// of panics, cancellation, upgrades and the shutdown.
+//
+// It is safe for concurrent use.
+type Tunnels struct {
+	targets Targets
+	config  *tls.Config
+	waiting chan *tunnelConn
+
+	closed chan struct{}
+	close  sync.Once
+}
+
+// NewTunnels returns Tunnels to targets, with TLS by config (see [ServerTLS.Config]).
+func NewTunnels(targets Targets, config *tls.Config) *Tunnels {
+	return &Tunnels{
+		targets: targets, config: config,
+		waiting: make(chan *tunnelConn, tunnelBacklog), closed: make(chan struct{}),
+	}
+}
+
+var _ net.Listener = (*Tunnels)(nil)
+
+// Accept implements net.Listener. The connections are of type *tls.Conn, and the handshake is
+// still to come: an http.Server does it, and ends it in time, as on its own port.
+func (t *Tunnels) Accept() (net.Conn, error) {
+	select {
+	case <-t.closed:
+		return nil, net.ErrClosed
+	default:
+	}
+	select {
+	case <-t.closed:
+		return nil, net.ErrClosed
+	case conn := <-t.waiting:
+		return tls.Server(conn, t.config), nil
+	}
+}
+
+// Close implements net.Listener. Tunnels that nobody has accepted are closed.
+func (t *Tunnels) Close() error {
+	t.close.Do(func() { close(t.closed) })
+	t.drain()
+	return nil
+}
+
+// drain closes what waits in vain.
+func (t *Tunnels) drain() {
+	for {
+		select {
+		case conn := <-t.waiting:
+			_ = conn.Close()
+		default:
+			return
+		}
+	}
+}
+
+// Addr implements net.Listener.
+func (t *Tunnels) Addr() net.Addr { return tunnelAddr{} }
+
+type tunnelAddr struct{}
+
+func (tunnelAddr) Network() string { return "tunnel" }
+func (tunnelAddr) String() string  { return "tunnel" }
+
+// offer hands conn over to be accepted. It closes it if there is no room, or no use.
+func (t *Tunnels) offer(conn *tunnelConn) {
+	select {
+	case <-t.closed:
+		_ = conn.Close()
+		return
+	default:
+	}
+	select {
+	case t.waiting <- conn:
+	default:
+		_ = conn.Close()
+	}
+	select {
+	case <-t.closed: // meanwhile, and Close may not have seen it
+		t.drain()
+	default:
+	}
+}
+
+// hijack answers a CONNECT that is granted.
+func (t *Tunnels) hijack(_ *http.Request, conn net.Conn, _ *goproxy.ProxyCtx) {
+	tunnel, ok := conn.(*tunnelConn)
+	if !ok {
+		_ = conn.Close() // not by NewConnectServer's way
+		return
+	}
+	// The deadline is that of hijackable.
+	if _, err := io.WriteString(conn, tunnelOpened); err != nil || conn.SetDeadline(time.Time{}) != nil {
+		_ = conn.Close()
+		return
+	}
+	tunnel.targets = t.targets
+	t.offer(tunnel)
+}
+
+// tunnelConn is a tunnel's connection with the client, whose address it has.
+type tunnelConn struct {
+	net.Conn
+	// early is what the client sent without waiting for the answer to its CONNECT (it may begin
+	// its TLS at its own risk, RFC 9110, 9.3.6), and net/http has read already.
+	early   bytes.Reader
+	targets Targets
+}
+
+// Read implements net.Conn.
+func (c *tunnelConn) Read(p []byte) (int, error) {
+	if c.early.Len() > 0 {
+		return c.early.Read(p)
+	}
+	return c.Conn.Read(p)
+}
+
+// hijackable makes goproxy's Hijack return a *tunnelConn: goproxy drops what net/http has read
+// beyond the request, and sets no deadlines.
+type hijackable struct{ http.ResponseWriter }
+
+var _ http.Hijacker = hijackable{}
+
+// Hijack implements http.Hijacker.
+func (w hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	tunnel := &tunnelConn{Conn: conn}
+	early, err := rw.Reader.Peek(rw.Reader.Buffered())
+	if err == nil {
+		err = conn.SetDeadline(time.Now().Add(connectTimeout))
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, nil, err
+	}
+	tunnel.early.Reset(bytes.Clone(early))
+	return tunnel, rw, nil
+}
+
+// Unwrap lets http.ResponseController find what else the writer can do.
+func (w hijackable) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// NewConnectServer returns the server for the port of CONNECT: HTTP/1.1, over TLS if there is a
+// tlsConfig (see [ServerTLS.ConnectConfig]). goproxy decides: a CONNECT to one of the targets of
+// tunnels becomes a tunnel, whoever asks (who the caller is, is for the requests inside); every
+// other one is refused with 403, and all that is no CONNECT with 400. It connects to nothing.
+func NewConnectServer(tunnels *Tunnels, tlsConfig *tls.Config, log *slog.Logger) *http.Server {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	return &http.Server{
+		Handler:           newConnectHandler(tunnels, log),
+		TLSConfig:         tlsConfig,
+		Protocols:         protocols,
+		ReadHeaderTimeout: connectTimeout,
+		IdleTimeout:       connectTimeout,
+		MaxHeaderBytes:    connectHeaderBytes,
+		ErrorLog:          serverErrorLog(log),
+	}
+}
+
+func newConnectHandler(tunnels *Tunnels, log *slog.Logger) http.Handler {
+	const onlyConnect = "This port of listproxy is for CONNECT only, as proxy-url in a kubeconfig. To use listproxy as the server, take its other port."
+	front := newGoproxy(log)
+	front.NonproxyHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, onlyConnect)
+	})
+	front.OnRequest().HandleConnectFunc(func(host string, ctx *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
+		// What the client wrote: net/http has read something into it already. Its host, which is
+		// the Host of the request then, must be the same.
+		if r := ctx.Req; r.RequestURI == host && tunnels.targets.AllowConnect(r.RequestURI) {
+			return &goproxy.ConnectAction{Action: goproxy.ConnectHijack, Hijack: tunnels.hijack}, host
+		}
+		return nil, host // for the next rule
+	})
+	// The last rule, since a CONNECT that no rule is for would be an open tunnel.
+	front.OnRequest().HandleConnectFunc(func(host string, ctx *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
+		//nolint:bodyclose // there is nothing to close in a body from memory
+		ctx.Resp = refusal(ctx.Req, http.StatusForbidden, metav1.StatusReasonForbidden,
+			"listproxy opens tunnels to its own API server only, which is "+tunnels.targets.String()+".")
+		return &goproxy.ConnectAction{Action: goproxy.ConnectReject}, host
+	})
+	front.OnRequest().DoFunc(func(r *http.Request, _ *goproxy.ProxyCtx) (*http.Request, *http.Response) {
+		return r, refusal(r, http.StatusBadRequest, metav1.StatusReasonBadRequest, onlyConnect)
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodConnect {
+			if r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
+				// What would be the body to one is the tunnel to another.
+				w.Header().Set("Connection", "close")
+				WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, "A CONNECT has no body.")
+				return
+			}
+			w = hijackable{w}
+		}
+		front.ServeHTTP(w, r)
+	})
+}

@@ -232,6 +232,8 @@ func NewConnectServer(tunnels *Tunnels, tlsConfig *tls.Config, log *slog.Logger)
 		IdleTimeout:       connectTimeout,
 		MaxHeaderBytes:    connectHeaderBytes,
 		ErrorLog:          serverErrorLog(log),
+
+		DisableGeneralOptionsHandler: true, // it would answer OPTIONS *
 	}
 }
 

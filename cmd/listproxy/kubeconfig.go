@@ -1,8 +1,11 @@
 package main
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
+	"net/url"
 	"os"
 	"path/filepath"
 
@@ -11,22 +14,48 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
+// The ways to point a client at the proxy.
+const (
+	viaServer   = "server"
+	viaProxyURL = "proxy-url"
+)
+
+// pointing says how a context is to be pointed at the proxy.
+type pointing struct {
+	via      string
+	server   string // the proxy's URL as the server
+	proxyURL string // the proxy's URL for CONNECT
+	ca       []byte // what signed what the proxy shows, PEM
+}
+
 // newKubeconfigCommand makes the command that points a client at the proxy.
 func newKubeconfigCommand() *cobra.Command {
-	var kubeconfig, contextName, server, caPath string
+	var kubeconfig, contextName string
+	var caPaths []string
+	var to pointing
 	cmd := &cobra.Command{
 		Use:   "kubeconfig",
 		Short: "Print a kubeconfig for the current context that points at the proxy",
-		Long: `Prints a kubeconfig that is the current context's, with the proxy as its server and the
-proxy's CA. The user's own credentials stay in it: the proxy has none to lend.
+		Long: `Prints a kubeconfig that is the current context's, pointed at the proxy. The user's own
+credentials stay in it: the proxy has none to lend. There are two ways:
+
+  --via=server     the proxy is the server, in place of the API server
+  --via=proxy-url  the API server's own URL stays, and the proxy is its proxy-url: listproxy
+                   must run with --connect-port, and with the API server's name in that URL as
+                   its own upstream's or among --connect-hosts
 
   listproxy kubeconfig > proxy.kubeconfig
   kubectl --kubeconfig proxy.kubeconfig get pods`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ca, err := os.ReadFile(caPath)
-			if err != nil {
-				return fmt.Errorf("the proxy's CA: %w: start listproxy once, or give --certificate-authority", err)
+			for flag, via := range map[string]string{"server": viaServer, "proxy-url": viaProxyURL} {
+				if cmd.Flags().Changed(flag) && to.via != via {
+					return fmt.Errorf("--%s goes with --via=%s", flag, via)
+				}
+			}
+			var err error
+			if to.ca, err = readCAs(caPaths); err != nil {
+				return err
 			}
 			rules := clientcmd.NewDefaultClientConfigLoadingRules()
 			rules.ExplicitPath = kubeconfig
@@ -34,7 +63,7 @@ proxy's CA. The user's own credentials stay in it: the proxy has none to lend.
 			if err != nil {
 				return fmt.Errorf("the kubeconfig to take the context from (--kubeconfig): %w", err)
 			}
-			pointed, err := pointAt(cfg, contextName, server, ca)
+			pointed, err := pointAt(cfg, contextName, to)
 			if err != nil {
 				return err
 			}
@@ -42,6 +71,7 @@ proxy's CA. The user's own credentials stay in it: the proxy has none to lend.
 			if err != nil {
 				return err
 			}
+			hintAtCertificate(cmd.ErrOrStderr(), pointed)
 			_, err = cmd.OutOrStdout().Write(text)
 			return err
 		},
@@ -50,13 +80,35 @@ proxy's CA. The user's own credentials stay in it: the proxy has none to lend.
 	fs.SortFlags = false
 	fs.StringVar(&kubeconfig, "kubeconfig", "", "`file` to take the context from; $KUBECONFIG or ~/.kube/config without it")
 	fs.StringVar(&contextName, "context", "", "`name` of the context; the current one without it")
-	fs.StringVar(&server, "server", "https://127.0.0.1:8443", "`URL` of the proxy")
-	fs.StringVar(&caPath, "certificate-authority", filepath.Join(defaultCertDir(), "ca.crt"), "`file` with the CA of the proxy's certificate")
+	fs.StringVar(&to.via, "via", viaServer, "`way` to the proxy: server or proxy-url")
+	fs.StringVar(&to.server, "server", "https://127.0.0.1:8443", "`URL` of the proxy, with --via=server")
+	fs.StringVar(&to.proxyURL, "proxy-url", "https://127.0.0.1:8444", "`URL` of the proxy's --connect-port, with --via=proxy-url; http:// for one with --connect-plain-http")
+	fs.StringArrayVar(&caPaths, "certificate-authority", []string{filepath.Join(defaultCertDir(), "ca.crt")},
+		"`file` with the CA of the proxy's certificate; with --via=proxy-url also of the one inside tunnels:\nrepeat it if they are not the same")
 	return cmd
 }
 
-// pointAt returns one context of cfg with the proxy as its server.
-func pointAt(cfg *api.Config, contextName, server string, ca []byte) (*api.Config, error) {
+// readCAs returns what is in the files, one after the other.
+func readCAs(paths []string) ([]byte, error) {
+	var all []byte
+	for _, path := range paths {
+		ca, err := os.ReadFile(path) //nolint:gosec // the user's choice
+		if err != nil {
+			return nil, fmt.Errorf("the proxy's CA: %w: start listproxy once, or give --certificate-authority", err)
+		}
+		if !x509.NewCertPool().AppendCertsFromPEM(ca) {
+			return nil, fmt.Errorf("--certificate-authority %s: there is no certificate (PEM) in it", path)
+		}
+		if len(all) > 0 && all[len(all)-1] != '\n' {
+			all = append(all, '\n')
+		}
+		all = append(all, ca...)
+	}
+	return all, nil
+}
+
+// pointAt returns one context of cfg, pointed at the proxy.
+func pointAt(cfg *api.Config, contextName string, to pointing) (*api.Config, error) {
 	if contextName != "" {
 		cfg.CurrentContext = contextName
 	}
@@ -69,15 +121,50 @@ func pointAt(cfg *api.Config, contextName, server string, ca []byte) (*api.Confi
 	if err := api.FlattenConfig(cfg); err != nil {
 		return nil, fmt.Errorf("the context %q: %w", cfg.CurrentContext, err)
 	}
-	current := cfg.Contexts[cfg.CurrentContext]
-	if user := cfg.AuthInfos[current.AuthInfo]; user != nil && len(user.ClientCertificateData) > 0 && user.Token == "" {
-		return nil, fmt.Errorf("the user %q of this context has a client certificate, which ends at the proxy: use a context with a token", current.AuthInfo)
+	cluster := cfg.Clusters[cfg.Contexts[cfg.CurrentContext].Cluster]
+	switch to.via {
+	case viaServer:
+		if err := checkURL("--server", to.server, "https"); err != nil {
+			return nil, err
+		}
+		cluster.Server, cluster.ProxyURL = to.server, ""
+	case viaProxyURL:
+		if err := checkURL("--proxy-url", to.proxyURL, "https", "http"); err != nil {
+			return nil, err
+		}
+		// A tunnel is asked for only where there is TLS to put into it.
+		if err := checkURL("the context's server", cluster.Server, "https"); err != nil {
+			return nil, err
+		}
+		cluster.ProxyURL = to.proxyURL
+	default:
+		return nil, fmt.Errorf("--via %q: choose %s or %s", to.via, viaServer, viaProxyURL)
 	}
-	cluster := cfg.Clusters[current.Cluster]
-	cluster.Server = server
-	cluster.CertificateAuthorityData = ca
+	// Go's clients verify an https proxy and the server behind it with the same CAs, and by the
+	// name that they connect to.
+	cluster.CertificateAuthorityData = to.ca
 	cluster.InsecureSkipTLSVerify = false
 	cluster.TLSServerName = ""
-	cluster.ProxyURL = ""
 	return cfg, nil
+}
+
+// checkURL says what is wrong with a URL that must have one of the schemes and a host.
+func checkURL(what, s string, schemes ...string) error {
+	u, err := url.Parse(s)
+	if err == nil && u.Host != "" {
+		for _, scheme := range schemes {
+			if u.Scheme == scheme {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("%s %q is not a URL that begins with %s:// and names a host", what, s, schemes[0])
+}
+
+// hintAtCertificate tells whose certificate needs the proxy's help.
+func hintAtCertificate(w io.Writer, cfg *api.Config) {
+	name := cfg.Contexts[cfg.CurrentContext].AuthInfo
+	if user := cfg.AuthInfos[name]; user != nil && len(user.ClientCertificateData) > 0 {
+		_, _ = fmt.Fprintf(w, "listproxy: the user %q has a client certificate, which listproxy takes only with --client-ca-file. Without it such a user is anonymous.\n", name)
+	}
 }

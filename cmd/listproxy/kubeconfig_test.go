@@ -1,11 +1,16 @@
 package main
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/listproxy/listproxy/proxy"
 )
 
 func twoContexts() *api.Config {
@@ -28,39 +33,113 @@ func twoContexts() *api.Config {
 }
 
 func TestPointAt(t *testing.T) {
-	got, err := pointAt(twoContexts(), "", "https://proxy:8443", []byte("ours"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(map[string]*api.Cluster{"work": {Server: "https://proxy:8443", CertificateAuthorityData: []byte("ours")}}, got.Clusters); diff != "" {
-		t.Errorf("clusters (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(map[string]*api.AuthInfo{"me": {Token: "secret"}}, got.AuthInfos); diff != "" {
-		t.Errorf("the user's own credentials (-want +got):\n%s", diff)
-	}
-	if got.CurrentContext != "work" || got.Contexts["work"].Namespace != "team-a" || len(got.Contexts) != 1 {
-		t.Errorf("the context: %+v", got.Contexts)
+	server := pointing{via: viaServer, server: "https://proxy:8443", proxyURL: "https://proxy:8444", ca: []byte("ours")}
+	proxyURL, plain := server, server
+	proxyURL.via, plain.via, plain.proxyURL = viaProxyURL, viaProxyURL, "http://proxy:8444"
+	for _, tt := range []struct {
+		name, context string
+		to            pointing
+		cluster       api.Cluster
+		user          api.AuthInfo
+	}{
+		{"the server", "work", server, api.Cluster{Server: "https://proxy:8443"}, api.AuthInfo{Token: "secret"}},
+		{"the proxy", "work", proxyURL, api.Cluster{Server: "https://api.work:6443", ProxyURL: "https://proxy:8444"}, api.AuthInfo{Token: "secret"}},
+		{"the proxy in plain HTTP", "work", plain, api.Cluster{Server: "https://api.work:6443", ProxyURL: "http://proxy:8444"}, api.AuthInfo{Token: "secret"}},
+		{"a client certificate", "home", server, api.Cluster{Server: "https://proxy:8443"}, api.AuthInfo{ClientCertificateData: []byte("cert"), ClientKeyData: []byte("key")}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := pointAt(twoContexts(), tt.context, tt.to)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tt.cluster.CertificateAuthorityData = []byte("ours")
+			if diff := cmp.Diff(map[string]*api.Cluster{tt.context: &tt.cluster}, got.Clusters); diff != "" {
+				t.Errorf("clusters (-want +got):\n%s", diff)
+			}
+			current := got.Contexts[got.CurrentContext]
+			if diff := cmp.Diff(map[string]*api.AuthInfo{current.AuthInfo: &tt.user}, got.AuthInfos); diff != "" {
+				t.Errorf("the user's own credentials (-want +got):\n%s", diff)
+			}
+			if got.CurrentContext != tt.context || len(got.Contexts) != 1 || current.Namespace != twoContexts().Contexts[tt.context].Namespace {
+				t.Errorf("the context: %+v", got.Contexts)
+			}
+		})
 	}
 }
 
 func TestPointAtNothing(t *testing.T) {
-	none := twoContexts()
+	none, plain := twoContexts(), twoContexts()
 	none.CurrentContext = ""
+	plain.Clusters["work"].Server = "http://api.work"
+	server := pointing{via: viaServer, server: "https://proxy:8443"}
 	for _, tt := range []struct {
 		name    string
 		cfg     *api.Config
 		context string
+		to      pointing
 		says    string
 	}{
-		{"no current context", none, "", "--context"},
-		{"no such context", twoContexts(), "away", "away"},
-		{"no such cluster", twoContexts(), "split", "split"},
-		{"a client certificate only", twoContexts(), "home", "token"},
+		{"no current context", none, "", server, "--context"},
+		{"no such context", twoContexts(), "away", server, "away"},
+		{"no such cluster", twoContexts(), "split", server, "split"},
+		{"no such way", twoContexts(), "", pointing{via: "socks"}, `--via "socks": choose server or proxy-url`},
+		{"no URL of the server", twoContexts(), "", pointing{via: viaServer, server: "proxy:8443"}, "--server"},
+		{"a server in plain HTTP", twoContexts(), "", pointing{via: viaServer, server: "http://proxy"}, "--server"},
+		{"no URL of the proxy", twoContexts(), "", pointing{via: viaProxyURL, proxyURL: "socks5://proxy"}, "--proxy-url"},
+		{"an API server in plain HTTP", plain, "", pointing{via: viaProxyURL, proxyURL: "https://proxy"}, "the context's server"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if _, err := pointAt(tt.cfg, tt.context, "https://proxy:8443", nil); err == nil || !strings.Contains(err.Error(), tt.says) {
+			if _, err := pointAt(tt.cfg, tt.context, tt.to); err == nil || !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("got %v, want an error that says %q", err, tt.says)
 			}
 		})
+	}
+}
+
+// TestKubeconfigCommand: a user with a certificate gets a kubeconfig, and a hint beside it.
+func TestKubeconfigCommand(t *testing.T) {
+	dir := t.TempDir()
+	source, ca := filepath.Join(dir, "config"), filepath.Join(dir, "certs", "ca.crt")
+	if err := clientcmd.WriteToFile(*twoContexts(), source); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := proxy.LoadOrCreateAuthority(filepath.Dir(ca), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	run := func(args ...string) (out, errs string, err error) {
+		var o, e strings.Builder
+		cmd := newKubeconfigCommand()
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		cmd.SetOut(&o)
+		cmd.SetErr(&e)
+		cmd.SetArgs(append([]string{"--kubeconfig", source}, args...))
+		err = cmd.Execute()
+		return o.String(), e.String(), err
+	}
+	for context, hint := range map[string]string{"home": "--client-ca-file", "work": ""} {
+		out, errs, err := run("--context", context, "--certificate-authority", ca, "--certificate-authority", ca, "--via=proxy-url")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(errs, hint) || hint == "" && errs != "" {
+			t.Errorf("%s: the hint is %q", context, errs)
+		}
+		cfg, err := clientcmd.Load([]byte(out))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(cfg.Clusters[context].CertificateAuthorityData), "BEGIN CERTIFICATE"); n != 2 {
+			t.Errorf("%d CAs, want 2", n)
+		}
+	}
+	for says, args := range map[string][]string{
+		"--server goes with --via=server":       {"--via=proxy-url", "--server=https://proxy", "--certificate-authority", ca},
+		"--proxy-url goes with --via=proxy-url": {"--proxy-url=https://proxy", "--certificate-authority", ca},
+		"start listproxy once":                  {"--certificate-authority", filepath.Join(dir, "none")},
+		"there is no certificate":               {"--certificate-authority", source},
+	} {
+		if out, _, err := run(args...); err == nil || !strings.Contains(err.Error(), says) || out != "" {
+			t.Errorf("%v: %q, %v", args, out, err)
+		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
@@ -31,6 +32,13 @@ type options struct {
 	keyFile          string
 	certDir          string
 	certHosts        []string
+	tlsMinVersion    string
+	tlsCipherSuites  []string
+	connectPort      int
+	connectPlain     bool
+	connectHosts     []string
+	connectCAFile    string
+	connectCAKeyFile string
 	adminBindAddress string
 	drain            time.Duration
 	identity         identityOptions
@@ -51,6 +59,7 @@ type options struct {
 	logLevel  string
 
 	// What complete makes of them.
+	tls       proxy.ServerTLS
 	byteBound int64
 	policy    *policy.Config
 	// eagerly is what --eager and the policy name together.
@@ -63,6 +72,8 @@ func defaultOptions() *options {
 		bindAddress:      "0.0.0.0",
 		securePort:       8443,
 		certDir:          defaultCertDir(),
+		tlsMinVersion:    "VersionTLS12",
+		connectPort:      -1,
 		adminBindAddress: "127.0.0.1:8081",
 		drain:            10 * time.Second,
 		identity:         defaultIdentityOptions(),
@@ -90,6 +101,13 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.keyFile, "tls-private-key-file", o.keyFile, "`file` with its key, PEM")
 	fs.StringVar(&o.certDir, "cert-dir", o.certDir, "`directory` where a certificate is made and its CA (ca.crt) written if none is given")
 	fs.StringSliceVar(&o.certHosts, "cert-hosts", o.certHosts, "more `names` or addresses that a certificate made here is good for")
+	fs.StringVar(&o.tlsMinVersion, "tls-min-version", o.tlsMinVersion, "lowest `version` of TLS: "+strings.Join(tlsVersions(), " or "))
+	fs.StringSliceVar(&o.tlsCipherSuites, "tls-cipher-suites", o.tlsCipherSuites, "cipher `suites` of TLS 1.2, by their names as kube-apiserver takes them; Go's own choice without it")
+	fs.IntVar(&o.connectPort, "connect-port", o.connectPort, "`port` for clients that have listproxy as their proxy-url (CONNECT); 0 any free one, -1 none")
+	fs.BoolVar(&o.connectPlain, "connect-plain-http", o.connectPlain, "serve --connect-port without TLS; inside the tunnel there is TLS in any case")
+	fs.StringSliceVar(&o.connectHosts, "connect-hosts", o.connectHosts, "more `names` under which clients know the API server: host, for port 443, or host:port;\nthe one in --kubeconfig always is one")
+	fs.StringVar(&o.connectCAFile, "connect-ca-file", o.connectCAFile, "`file` with the CA, PEM, that signs the certificate inside tunnels; made in --cert-dir if not given")
+	fs.StringVar(&o.connectCAKeyFile, "connect-ca-key-file", o.connectCAKeyFile, "`file` with its key, PEM")
 	o.identity.addFlags(fs)
 	fs.StringVar(&o.adminBindAddress, "admin-bind-address", o.adminBindAddress, "`address` of health checks (/livez, /readyz), plain HTTP")
 	fs.DurationVar(&o.history, "history-window", o.history, "how far back a revision can be asked for")
@@ -114,6 +132,12 @@ func (o *options) complete() error {
 	}
 	if o.securePort < 0 || o.securePort > 65535 {
 		return fmt.Errorf("--secure-port %d: a port is a number from 0 (any free one) to 65535", o.securePort)
+	}
+	if err := o.completeTLS(); err != nil {
+		return err
+	}
+	if err := o.checkConnect(); err != nil {
+		return err
 	}
 	if net.ParseIP(o.bindAddress) == nil {
 		return fmt.Errorf("--bind-address %q is not an IP address", o.bindAddress)

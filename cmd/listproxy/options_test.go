@@ -1,6 +1,8 @@
 package main
 
 import (
+	"crypto/tls"
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -38,6 +40,27 @@ func TestOptions(t *testing.T) {
 	}
 }
 
+func TestTLSOptions(t *testing.T) {
+	o, err := parse("--tls-min-version", "VersionTLS13", "--tls-cipher-suites", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.tls.MinVersion != tls.VersionTLS13 || len(o.tls.CipherSuites) != 1 {
+		t.Errorf("got %+v", o.tls)
+	}
+	if o, err = parse("--tls-cipher-suites", "TLS_RSA_WITH_3DES_EDE_CBC_SHA,TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"); err != nil {
+		t.Fatal(err)
+	}
+	if o.tls.MinVersion != tls.VersionTLS12 || len(o.tls.CipherSuites) != 2 {
+		t.Errorf("got %+v", o.tls)
+	}
+	var log strings.Builder
+	o.warnOfTLS(slog.New(slog.NewTextHandler(&log, nil)))
+	if s := log.String(); strings.Count(s, "\n") != 1 || !strings.Contains(s, "TLS_RSA_WITH_3DES_EDE_CBC_SHA") {
+		t.Errorf("the warning of an insecure suite: %q", s)
+	}
+}
+
 // TestWrongOptions: each names its flag and says what would be right.
 func TestWrongOptions(t *testing.T) {
 	for _, tt := range []struct {
@@ -46,6 +69,18 @@ func TestWrongOptions(t *testing.T) {
 	}{
 		{[]string{"--tls-cert-file", "x"}, []string{"--tls-private-key-file", "both or none"}},
 		{[]string{"--tls-private-key-file", "x"}, []string{"--tls-cert-file", "both or none"}},
+		{[]string{"--tls-min-version", "VersionTLS11"}, []string{"--tls-min-version", "VersionTLS12 or VersionTLS13"}},
+		{[]string{"--tls-min-version", "1.3"}, []string{"--tls-min-version", "VersionTLS12 or VersionTLS13"}},
+		{[]string{"--tls-cipher-suites", "TLS_NULL"}, []string{"--tls-cipher-suites", "TLS_NULL", "choose among TLS_"}},
+		{[]string{"--tls-cipher-suites", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"}, []string{"--tls-cipher-suites", "HTTP/2", "add TLS_ECDHE"}},
+		{[]string{"--connect-port", "-2"}, []string{"--connect-port -2", "-1 opens none"}},
+		{[]string{"--connect-port", "8443"}, []string{"--connect-port 8443", "--secure-port"}},
+		{[]string{"--connect-plain-http"}, []string{"--connect-plain-http", "give --connect-port"}},
+		{[]string{"--connect-hosts", "a"}, []string{"--connect-hosts", "give --connect-port"}},
+		{[]string{"--connect-ca-file", "a", "--connect-ca-key-file", "b"}, []string{"--connect-ca-file", "give --connect-port"}},
+		{[]string{"--connect-port", "0", "--connect-ca-file", "a"}, []string{"--connect-ca-key-file", "both or none"}},
+		{[]string{"--connect-port", "0", "--connect-ca-key-file", "a"}, []string{"--connect-ca-file", "both or none"}},
+		{[]string{"--connect-port", "0", "--connect-hosts", "https://a"}, []string{"--connect-hosts", `"https://a"`, "host:port"}},
 		{[]string{"--secure-port", "70000"}, []string{"--secure-port 70000", "65535"}},
 		{[]string{"--secure-port", "https"}, []string{"--secure-port"}},
 		{[]string{"--bind-address", "localhost"}, []string{"--bind-address", "not an IP address"}},

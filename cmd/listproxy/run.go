@@ -2,13 +2,13 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -41,21 +41,27 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 		return fmt.Errorf("serving health checks (--admin-bind-address): %w", err)
 	}
 	defer func() { _ = admin.Close() }()
-	pair, ca, err := proxy.LoadOrCreateCertificate(o.certFile, o.keyFile, o.certDir, o.certHosts, time.Now())
+	o.warnOfTLS(log)
+	certificate, err := o.serving(log)
 	if err != nil {
 		return err
-	}
-	if ca != "" {
-		log.Info("serving with a certificate made here: clients need its CA", "ca", ca)
 	}
 	app, err := o.assemble(upstream, log)
 	if err != nil {
 		return err
 	}
 	defer app.close()
+	app.certificate, app.tls = certificate, o.tls
+	app.tls.ClientCAs = proxy.ClientCAs(o.identity.cas()...)
+	if app.connect, err = o.openConnect(app.upstream, certificate, log); err != nil {
+		return err
+	}
+	if app.connect != nil {
+		defer func() { _ = app.connect.listener.Close() }()
+	}
 	log.Info("serving", "address", listener.Addr().String(), "admin", admin.Addr().String(),
 		"upstream", upstream.Host, "version", version())
-	return app.serve(ctx, pair, listener, admin, o.drain)
+	return app.serve(ctx, listener, admin, o.drain)
 }
 
 // upstreamConfig says where the API server is, and what the proxy itself is allowed there.
@@ -82,6 +88,10 @@ func identified(cfg *rest.Config) *rest.Config {
 // app is what runs: the parts, wired.
 type app struct {
 	log         *slog.Logger
+	upstream    *url.URL
+	tls         proxy.ServerTLS
+	certificate *proxy.Certificate
+	connect     *connectDoor // nil: not opened
 	front       http.Handler
 	catalog     *proxy.Catalog
 	reviewer    *proxy.Reviewer
@@ -183,6 +193,7 @@ func (o *options) assemble(cfg *rest.Config, log *slog.Logger) (*app, error) {
 	}
 	return &app{
 		log:         log,
+		upstream:    upstream.URL(),
 		front:       proxy.NewFront(handler, log),
 		catalog:     catalog,
 		schemas:     schemas,
@@ -224,24 +235,15 @@ func (a *app) ready() (bool, []proxy.Check) {
 }
 
 // serve runs all parts until ctx ends or one of them fails.
-func (a *app) serve(ctx context.Context, pair tls.Certificate, clients, admin net.Listener, drain time.Duration) error {
+func (a *app) serve(ctx context.Context, clients, admin net.Listener, drain time.Duration) error {
 	// The parts outlive ctx: what they watch for must be heard of until the last answer.
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	tlsConfig := proxy.ServerTLSConfig(pair)
-	if pool := proxy.ClientCAs(a.clientCAs...); pool != nil {
-		base := tlsConfig.Clone()
-		tlsConfig.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			asking := base.Clone()
-			asking.ClientAuth, asking.ClientCAs = tls.RequestClientCert, pool()
-			return asking, nil
-		}
-	}
-	server := proxy.NewServer(a.front, tlsConfig, a.log)
+	server := proxy.NewServer(a.front, a.tls.Config(a.certificate.Get), a.log)
 	health := proxy.NewServer(proxy.NewAdmin(a.ready), nil, a.log)
 
 	var parts sync.WaitGroup
-	failed := make(chan error, 3)
+	failed := make(chan error, 5) // one for each run
 	run := func(what string, part func() error) {
 		parts.Go(func() {
 			if err := part(); err != nil && !errors.Is(err, http.ErrServerClosed) {
@@ -258,6 +260,12 @@ func (a *app) serve(ctx context.Context, pair tls.Certificate, clients, admin ne
 	parts.Go(func() { a.versions.Run(life) })
 	parts.Go(func() { a.warmup.Run(life) })
 	run("watching RBAC", func() error { return a.watchRBAC(life) })
+	parts.Go(func() { a.certificate.Run(life) })
+	if a.connect != nil {
+		parts.Go(func() { a.connect.certificate.Run(life) })
+		run("serving CONNECT", a.connect.serve)
+		run("serving tunnels", func() error { return server.Serve(a.connect.tunnels) })
+	}
 	run("serving clients", func() error { return server.ServeTLS(clients, "", "") })
 	run("serving health checks", func() error { return health.Serve(admin) })
 
@@ -270,6 +278,9 @@ func (a *app) serve(ctx context.Context, pair tls.Certificate, clients, admin ne
 	a.log.Info("stopping", "timeout", drain)
 	ending, cancel := context.WithTimeout(context.Background(), drain)
 	defer cancel()
+	if a.connect != nil {
+		a.connect.shut()
+	}
 	if server.Shutdown(ending) != nil {
 		// Watches do not end by themselves. Their clients come back to another replica.
 		_ = server.Close()

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strconv"
+
+	"github.com/listproxy/listproxy/proxy"
+)
+
+// serving returns the certificate that clients see at both ports.
+func (o *options) serving(log *slog.Logger) (*proxy.Certificate, error) {
+	if o.certFile != "" {
+		warnOfKey(log, "--tls-private-key-file", o.keyFile)
+		c, err := proxy.ServingFromFiles(o.certFile, o.keyFile, log)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-cert-file, --tls-private-key-file: %w", err)
+		}
+		return c, nil
+	}
+	c, ca, err := proxy.ServingFromDir(o.certDir, o.certHosts, log)
+	if err != nil {
+		return nil, fmt.Errorf("--cert-dir, --cert-hosts: %w", err)
+	}
+	warnOfKey(log, "--cert-dir", filepath.Join(o.certDir, "ca.key"))
+	log.Info("serving with a certificate made here: clients need its CA", "ca", ca)
+	return c, nil
+}
+
+// connectDoor is the second way in, if --connect-port opens it.
+type connectDoor struct {
+	listener    net.Listener
+	tunnels     *proxy.Tunnels
+	server      *http.Server
+	certificate *proxy.Certificate
+	plain       bool
+}
+
+// openConnect opens the port for CONNECT, or returns nil if there is to be none.
+func (o *options) openConnect(upstream *url.URL, serving *proxy.Certificate, log *slog.Logger) (*connectDoor, error) {
+	if o.connectPort < 0 {
+		return nil, nil //nolint:nilnil // no door is no error
+	}
+	targets, err := proxy.NewTargets(upstream, o.connectHosts)
+	if err != nil {
+		return nil, fmt.Errorf("--connect-port, --connect-hosts: %w", err)
+	}
+	d := &connectDoor{plain: o.connectPlain}
+	ca := o.connectCAFile
+	if ca != "" {
+		warnOfKey(log, "--connect-ca-key-file", o.connectCAKeyFile)
+		if d.certificate, err = proxy.TunnelFromFiles(ca, o.connectCAKeyFile, targets, log); err != nil {
+			return nil, fmt.Errorf("--connect-ca-file, --connect-ca-key-file: %w", err)
+		}
+	} else {
+		ca = filepath.Join(o.certDir, "ca.crt")
+		if d.certificate, err = proxy.TunnelFromDir(o.certDir, targets, log); err != nil {
+			return nil, fmt.Errorf("--cert-dir: %w", err)
+		}
+	}
+	d.listener, err = net.Listen("tcp", net.JoinHostPort(o.bindAddress, strconv.Itoa(o.connectPort)))
+	if err != nil {
+		return nil, fmt.Errorf("serving CONNECT (--bind-address, --connect-port): %w", err)
+	}
+	d.tunnels = proxy.NewTunnels(targets, o.tls.Config(d.certificate.Get))
+	d.server = proxy.NewConnectServer(d.tunnels, o.tls.ConnectConfig(serving.Get), log)
+	log.Info("serving CONNECT", "address", d.listener.Addr().String(), "tls", !d.plain, "targets", targets.String(), "ca", ca)
+	return d, nil
+}
+
+// serve takes CONNECT until the door is closed.
+func (d *connectDoor) serve() error {
+	if d.plain {
+		return d.server.Serve(d.listener)
+	}
+	return d.server.ServeTLS(d.listener, "", "")
+}
+
+// shut ends the taking of CONNECT. Tunnels that are open are the main server's to end.
+func (d *connectDoor) shut() {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel() // nothing there is worth waiting for
+	_ = d.server.Shutdown(ended)
+	_ = d.server.Close()
+}
+
+// warnOfKey says if everybody on the machine can read a private key. It is used all the same: a
+// mounted Secret is like that unless its volume has a defaultMode, in a container of one user.
+func warnOfKey(log *slog.Logger, flag, path string) {
+	if proxy.KeyReadableByOthers(path) {
+		log.Warn("a private key is readable by everybody on this machine: take that away (chmod o-r, defaultMode of a Secret's volume)", "flag", flag, "file", path)
+	}
+}

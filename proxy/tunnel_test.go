@@ -433,7 +433,7 @@ func TestShutdownDrainsTunnels(t *testing.T) {
 	waiting := d.dialTLS(t)
 	stopped := make(chan error, 1)
 	go func() {
-		_ = d.connect.Shutdown(context.Background())
+		_ = d.connect.Close()
 		stopped <- d.server.Shutdown(context.Background())
 	}()
 	<-d.tunnels.closed

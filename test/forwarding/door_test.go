@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/url"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -46,6 +47,7 @@ func token(user string) string {
 type door struct {
 	name    string
 	url     string
+	proxy   *url.URL // where CONNECT goes; nil: nowhere
 	roots   *x509.CertPool
 	clients map[string]*http.Client // by protocol
 	configs func(user string) *rest.Config
@@ -60,14 +62,24 @@ func newDoor(dir, name string, configs func(user string) *rest.Config) (*door, e
 		dir: filepath.Join(dir, name), clients: map[string]*http.Client{},
 	}
 	d.roots.AppendCertsFromPEM(config.CAData)
+	proxyURL := ""
+	if config.Proxy != nil {
+		var err error
+		if d.proxy, err = config.Proxy(nil); err != nil { // it is the same for every request
+			return nil, err
+		}
+		proxyURL = d.proxy.String()
+	}
 	for _, proto := range []string{http1, http2} {
 		protocols := new(http.Protocols)
-		protocols.SetHTTP1(proto == http1)
+		// Both, as client-go has it, where one is for the proxy and one for inside.
+		protocols.SetHTTP1(proto == http1 || d.proxy != nil)
 		protocols.SetHTTP2(proto == http2)
 		d.clients[proto] = &http.Client{
 			Transport: &http.Transport{
 				TLSClientConfig:    &tls.Config{RootCAs: d.roots, MinVersion: tls.VersionTLS12},
 				Protocols:          protocols,
+				Proxy:              http.ProxyURL(d.proxy),
 				DisableCompression: true, // what arrives is what is looked at
 			},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -77,7 +89,7 @@ func newDoor(dir, name string, configs func(user string) *rest.Config) (*door, e
 		err := clientcmd.WriteToFile(api.Config{
 			CurrentContext: "it",
 			Contexts:       map[string]*api.Context{"it": {Cluster: "it", AuthInfo: user.Name}},
-			Clusters:       map[string]*api.Cluster{"it": {Server: d.url, CertificateAuthorityData: config.CAData}},
+			Clusters:       map[string]*api.Cluster{"it": {Server: d.url, ProxyURL: proxyURL, CertificateAuthorityData: config.CAData}},
 			AuthInfos:      map[string]*api.AuthInfo{user.Name: {Token: cp.Token(user.Name)}},
 		}, d.kubeconfig(user.Name))
 		if err != nil {
@@ -89,6 +101,18 @@ func newDoor(dir, name string, configs func(user string) *rest.Config) (*door, e
 
 func throughProxy(p *proxyrun.Proxy) func(user string) *rest.Config {
 	return func(user string) *rest.Config { return p.RESTConfig(cp.RESTConfig(user)) }
+}
+
+func throughTunnel(p *proxyrun.Proxy) func(user string) *rest.Config {
+	return func(user string) *rest.Config { return p.TunnelConfig(cp.RESTConfig(user)) }
+}
+
+// eachDoor runs a test through both doors.
+func eachDoor(t *testing.T, test func(t *testing.T, via *door)) {
+	t.Helper()
+	for _, d := range []*door{via, tunnel} {
+		t.Run(d.name, func(t *testing.T) { test(t, d) })
+	}
 }
 
 func (d *door) kubeconfig(user string) string { return filepath.Join(d.dir, user+".yaml") }

@@ -50,7 +50,9 @@ func informersOf(t *testing.T, config *rest.Config, ns string) map[string]cache.
 
 // TestInformers has client-go's informers follow the same changes straight and through listproxy.
 // They begin with streaming lists, and read lists where those are not offered.
-func TestInformers(t *testing.T) {
+func TestInformers(t *testing.T) { eachDoor(t, testInformers) }
+
+func testInformers(t *testing.T, via *door) {
 	ns := newNamespace(t)
 	for i := range 30 {
 		newConfigMap(t, ns, fmt.Sprintf("old-%d", i), map[string]string{"i": fmt.Sprint(i)})

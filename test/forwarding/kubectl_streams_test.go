@@ -13,14 +13,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// eachUpgrade runs a test with both protocols that kubectl speaks, with a pod for each.
-func eachUpgrade(t *testing.T, test func(t *testing.T, env []string, ns, pod string)) {
+// eachUpgrade runs a test through both doors and with both protocols that kubectl speaks, with a
+// pod for each.
+func eachUpgrade(t *testing.T, test func(t *testing.T, via *door, env []string, ns, pod string)) {
+	eachDoor(t, func(t *testing.T, via *door) { eachUpgradeOf(t, via, test) })
+}
+
+func eachUpgradeOf(t *testing.T, via *door, test func(t *testing.T, via *door, env []string, ns, pod string)) {
 	for _, protocol := range []string{"websocket", "SPDY"} {
 		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
 			ns := newNamespace(t)
 			newPod(t, ns, "pod")
-			test(t, []string{
+			test(t, via, []string{
 				fmt.Sprintf("KUBECTL_REMOTE_COMMAND_WEBSOCKETS=%v", protocol == "websocket"),
 				fmt.Sprintf("KUBECTL_PORT_FORWARD_WEBSOCKETS=%v", protocol == "websocket"),
 			}, ns, "pod")
@@ -42,7 +47,7 @@ func (k *interactive) wantUpgrade() {
 }
 
 func TestKubectlExec(t *testing.T) {
-	eachUpgrade(t, func(t *testing.T, env []string, ns, pod string) {
+	eachUpgrade(t, func(t *testing.T, via *door, env []string, ns, pod string) {
 		exec := func(args ...string) []string { return append([]string{"exec", "-n", ns}, args...) }
 		for _, test := range []struct {
 			stdin string
@@ -70,7 +75,7 @@ func TestKubectlExec(t *testing.T) {
 
 // TestKubectlExecByTurns has a process and its user wait for each other.
 func TestKubectlExecByTurns(t *testing.T) {
-	eachUpgrade(t, func(t *testing.T, env []string, ns, pod string) {
+	eachUpgrade(t, func(t *testing.T, via *door, env []string, ns, pod string) {
 		k := via.start(t, env, "exec", verbose, "-i", "-n", ns, pod, "--", "sh", "-c",
 			`echo ready; while read line; do echo "got $line"; done; echo end`)
 		k.want("ready")
@@ -86,7 +91,7 @@ func TestKubectlExecByTurns(t *testing.T) {
 }
 
 func TestKubectlAttach(t *testing.T) {
-	eachUpgrade(t, func(t *testing.T, env []string, ns, pod string) {
+	eachUpgrade(t, func(t *testing.T, via *door, env []string, ns, pod string) {
 		k := via.start(t, env, "attach", verbose, "-i", "-q", "-n", ns, pod)
 		for i := range 5 {
 			k.say(fmt.Sprint("line ", i))
@@ -123,7 +128,7 @@ func TestKubectlPortForward(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eachUpgrade(t, func(t *testing.T, env []string, ns, pod string) {
+	eachUpgrade(t, func(t *testing.T, via *door, env []string, ns, pod string) {
 		k := via.start(t, env, "port-forward", verbose, "-n", ns, pod, ":"+port, "--address=127.0.0.1")
 		said := strings.Fields(await(t, "kubectl forwards", k.lines))
 		if len(said) != 5 || said[0] != "Forwarding" {
@@ -154,7 +159,7 @@ func TestKubectlPortForward(t *testing.T) {
 }
 
 func TestKubectlCopy(t *testing.T) {
-	eachUpgrade(t, func(t *testing.T, env []string, ns, pod string) {
+	eachUpgrade(t, func(t *testing.T, via *door, env []string, ns, pod string) {
 		// The pod's files are this machine's.
 		here, there, back := t.TempDir(), t.TempDir(), t.TempDir()
 		want := map[string]string{

@@ -78,7 +78,9 @@ type command struct {
 }
 
 // TestKubectl plays the same commands straight and through listproxy.
-func TestKubectl(t *testing.T) {
+func TestKubectl(t *testing.T) { eachDoor(t, testKubectl) }
+
+func testKubectl(t *testing.T, via *door) {
 	ns := newNamespace(t)
 	newPod(t, ns, "web-0")
 	const manifest = `
@@ -243,7 +245,9 @@ func (k *interactive) end() {
 }
 
 // TestKubectlWatch changes objects by turns with kubectl's lines.
-func TestKubectlWatch(t *testing.T) {
+func TestKubectlWatch(t *testing.T) { eachDoor(t, testKubectlWatch) }
+
+func testKubectlWatch(t *testing.T, via *door) {
 	t.Parallel()
 	ns := newNamespace(t)
 	newConfigMap(t, ns, "first", nil)
@@ -257,13 +261,16 @@ func TestKubectlWatch(t *testing.T) {
 
 // TestKubectlLogsFollow lets a log grow by turns with kubectl's lines; it ends by the end of the log,
 // and when the reader goes away.
-func TestKubectlLogsFollow(t *testing.T) {
+func TestKubectlLogsFollow(t *testing.T) { eachDoor(t, testKubectlLogsFollow) }
+
+func testKubectlLogsFollow(t *testing.T, via *door) {
 	t.Parallel()
 	ns := newNamespace(t)
-	newPod(t, ns, "talker")
+	pod := "talker-" + via.name
+	newPod(t, ns, pod)
 	for _, leaves := range []bool{false, true} {
-		log := kubelet.grow("talker")
-		k := via.start(t, nil, "logs", "-n", ns, "talker", "-f")
+		log := kubelet.grow(pod)
+		k := via.start(t, nil, "logs", "-n", ns, pod, "-f")
 		for line := range strings.Lines(oldLog) {
 			k.want(strings.TrimSuffix(line, "\n"))
 		}
@@ -282,7 +289,9 @@ func TestKubectlLogsFollow(t *testing.T) {
 }
 
 // TestKubectlProxy asks through kubectl's own proxy.
-func TestKubectlProxy(t *testing.T) {
+func TestKubectlProxy(t *testing.T) { eachDoor(t, testKubectlProxy) }
+
+func testKubectlProxy(t *testing.T, via *door) {
 	t.Parallel()
 	k := via.start(t, nil, "proxy", "--port=0")
 	said, ok := strings.CutPrefix(<-k.lines, "Starting to serve on ")

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/test/controlplane"
@@ -35,9 +36,11 @@ const (
 var (
 	cp      *controlplane.ControlPlane
 	kubelet *standIn
-	// direct is the API server itself, via is listproxy in front of it.
-	direct, via *door
-	admin       kubernetes.Interface // straight to the API server
+	// direct is the API server itself, via is listproxy in front of it, as the server of a
+	// kubeconfig, and tunnel the same listproxy as its proxy-url.
+	direct, via, tunnel *door
+	running             *proxyrun.Proxy      // that listproxy
+	admin               kubernetes.Interface // straight to the API server
 )
 
 func TestMain(m *testing.M) {
@@ -74,8 +77,9 @@ func runTests(m *testing.M) (code int, err error) {
 	}
 	defer cp.Stop()
 
-	running, err := proxyrun.Start(ctx, proxyrun.Options{
+	running, err = proxyrun.Start(ctx, proxyrun.Options{
 		Upstream: cp.RESTConfig(controlplane.Feed),
+		Connect:  true,
 		Args:     []string{"--review-ttl", longTTL, "--eager", "pods,configmaps"},
 	})
 	if err != nil {
@@ -88,6 +92,9 @@ func runTests(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	if via, err = newDoor(dir, "via", throughProxy(running)); err != nil {
+		return 1, err
+	}
+	if tunnel, err = newDoor(dir, "tunnel", throughTunnel(running)); err != nil {
 		return 1, err
 	}
 	if admin, err = kubernetes.NewForConfig(cp.RESTConfig(controlplane.Admin)); err != nil {
@@ -164,6 +171,12 @@ func newConfigMap(t *testing.T, namespace, name string, data map[string]string) 
 // startProxy starts a listproxy of the test's own.
 func startProxy(t *testing.T, o proxyrun.Options) *door {
 	t.Helper()
+	return doorOf(t, throughProxy(startProcess(t, o)))
+}
+
+// startProcess starts a listproxy that must end well.
+func startProcess(t *testing.T, o proxyrun.Options) *proxyrun.Proxy {
+	t.Helper()
 	running, err := proxyrun.Start(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -173,7 +186,13 @@ func startProxy(t *testing.T, o proxyrun.Options) *door {
 			t.Error(err)
 		}
 	})
-	d, err := newDoor(t.TempDir(), "own", throughProxy(running))
+	return running
+}
+
+// doorOf makes a door of the test's own.
+func doorOf(t *testing.T, configs func(user string) *rest.Config) *door {
+	t.Helper()
+	d, err := newDoor(t.TempDir(), "own", configs)
 	if err != nil {
 		t.Fatal(err)
 	}

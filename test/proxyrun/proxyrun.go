@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,6 +32,8 @@ type Options struct {
 	Upstream *rest.Config
 	// Args are added to the command line.
 	Args []string
+	// Connect opens the port for CONNECT, with TLS unless Args have --connect-plain-http.
+	Connect bool
 	// Binary is what to run; built by Build if empty.
 	Binary string
 }
@@ -44,6 +47,7 @@ type Proxy struct {
 	exit   error
 
 	address, admin string
+	connect        *url.URL // nil: not opened
 	ca             []byte
 
 	// What it has emitted beside its log, and what of it should not have been.
@@ -85,7 +89,10 @@ func Build(ctx context.Context) (string, error) {
 	return path, nil
 }
 
-var servingLine = regexp.MustCompile(`msg=serving address=(\S+) admin=(\S+)`)
+var (
+	servingLine = regexp.MustCompile(`msg=serving address=(\S+) admin=(\S+)`)
+	connectLine = regexp.MustCompile(`msg="serving CONNECT" address=(\S+) tls=(\S+)`)
+)
 
 // Start runs listproxy on free loopback ports and returns when it is ready.
 func Start(ctx context.Context, o Options) (*Proxy, error) {
@@ -121,6 +128,9 @@ func Launch(ctx context.Context, o Options) (_ *Proxy, err error) {
 		"--cert-dir", dir, "--log-level", "debug", "--eager-jitter", "0", "--shutdown-timeout", "3s",
 		"--upstream-settle", "1s",
 	}, o.Args...)
+	if o.Connect {
+		args = append(args, "--connect-port", "0")
+	}
 	p := &Proxy{dir: dir, log: &syncBuffer{}, exited: make(chan struct{})}
 	p.cmd = exec.Command(o.Binary, args...) // #nosec G204 -- the program under test
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
@@ -145,6 +155,9 @@ func Launch(ctx context.Context, o Options) (_ *Proxy, err error) {
 	for {
 		if m := servingLine.FindStringSubmatch(p.Log()); m != nil {
 			p.address, p.admin = m[1], m[2]
+			if m := connectLine.FindStringSubmatch(p.Log()); m != nil { // it comes first
+				p.connect = &url.URL{Scheme: map[string]string{"true": "https", "false": "http"}[m[2]], Host: m[1]}
+			}
 			break
 		}
 		if err := p.pause(ctx); err != nil {
@@ -207,6 +220,22 @@ func (p *Proxy) AdminURL() string { return "http://" + p.admin }
 
 // CA is the PEM of the authority that signed the serving certificate.
 func (p *Proxy) CA() []byte { return p.ca }
+
+// ConnectURL is where clients go that have listproxy as their proxy-url.
+func (p *Proxy) ConnectURL() *url.URL { return p.connect }
+
+// Dir holds ca.crt and the made certificates.
+func (p *Proxy) Dir() string { return p.dir }
+
+// TunnelConfig returns a client's configuration with the proxy as its proxy-url. From then on the
+// proxy must not emit the client's secrets.
+func (p *Proxy) TunnelConfig(direct *rest.Config) *rest.Config {
+	addClient("a client's", direct)
+	cfg := rest.CopyConfig(direct)
+	cfg.Proxy = http.ProxyURL(p.connect)
+	cfg.CAData, cfg.CAFile = p.ca, ""
+	return cfg
+}
 
 // RESTConfig returns a client's configuration, pointed at the proxy. From then on the proxy must
 // not emit the client's secrets.

@@ -165,7 +165,8 @@ func Launch(ctx context.Context, o Options) (_ *Proxy, err error) {
 			return nil, err
 		}
 	}
-	if p.ca, err = os.ReadFile(filepath.Join(dir, "ca.crt")); err != nil {
+	// Where all certificates are given in Args, there is no CA of listproxy's own.
+	if p.ca, err = os.ReadFile(filepath.Join(dir, "ca.crt")); err != nil && !errors.Is(err, os.ErrNotExist) {
 		p.Kill()
 		return nil, err
 	}

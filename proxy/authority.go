@@ -45,11 +45,11 @@ type Authority struct {
 // between it and the root after it, keyPath with its private key, both PEM. It returns an error,
 // which names the file, if they do not belong together or cannot sign now.
 func LoadAuthority(certPath, keyPath string, now time.Time) (*Authority, error) {
-	certPEM, err := os.ReadFile(certPath) //nolint:gosec // the operator's choice
+	certPEM, err := os.ReadFile(certPath)
 	if err != nil {
 		return nil, fmt.Errorf("reading the CA: %w", err)
 	}
-	keyPEM, err := os.ReadFile(keyPath) //nolint:gosec // the operator's choice
+	keyPEM, err := os.ReadFile(keyPath)
 	if err != nil {
 		return nil, fmt.Errorf("reading the CA's private key: %w", err)
 	}

@@ -16,8 +16,8 @@ func lockFile(path string) (unlock func(), err error) {
 		return nil, err
 	}
 	for {
-		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX) //nolint:gosec // a file descriptor is small
-		if err != syscall.EINTR {                         //nolint:errorlint // a system call's own
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+		if err != syscall.EINTR { //nolint:errorlint // a system call's own
 			break
 		}
 	}

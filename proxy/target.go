@@ -75,9 +75,10 @@ func newTarget(host, port string) (Target, error) {
 		return Target{}, errNoTarget
 	}
 	t := Target{Port: uint16(number)}
-	if strings.HasPrefix(host, "[") {
-		address, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"))
-		if err != nil || !strings.HasSuffix(host, "]") || !address.Is6() || address.Zone() != "" {
+	if inner, bracketed := strings.CutPrefix(host, "["); bracketed {
+		inner, closed := strings.CutSuffix(inner, "]")
+		address, err := netip.ParseAddr(inner)
+		if err != nil || !closed || !address.Is6() || address.Zone() != "" {
 			return Target{}, errNoTarget
 		}
 		t.Host = address.String()

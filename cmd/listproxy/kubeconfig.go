@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
@@ -92,7 +93,7 @@ credentials stay in it: the proxy has none to lend. There are two ways:
 func readCAs(paths []string) ([]byte, error) {
 	var all []byte
 	for _, path := range paths {
-		ca, err := os.ReadFile(path) //nolint:gosec // the user's choice
+		ca, err := os.ReadFile(path)
 		if err != nil {
 			return nil, fmt.Errorf("the proxy's CA: %w: start listproxy once, or give --certificate-authority", err)
 		}
@@ -151,12 +152,8 @@ func pointAt(cfg *api.Config, contextName string, to pointing) (*api.Config, err
 // checkURL says what is wrong with a URL that must have one of the schemes and a host.
 func checkURL(what, s string, schemes ...string) error {
 	u, err := url.Parse(s)
-	if err == nil && u.Host != "" {
-		for _, scheme := range schemes {
-			if u.Scheme == scheme {
-				return nil
-			}
-		}
+	if err == nil && u.Host != "" && slices.Contains(schemes, u.Scheme) {
+		return nil
 	}
 	return fmt.Errorf("%s %q is not a URL that begins with %s:// and names a host", what, s, schemes[0])
 }

@@ -293,7 +293,7 @@ func TestReload(t *testing.T) {
 	// trusted says whether a client that trusts only the CA in d is served at the port, and inside
 	// a tunnel.
 	trusted := func(d string) (doors [3]bool) {
-		pem, err := os.ReadFile(filepath.Join(d, "ca.crt")) //nolint:gosec // made above
+		pem, err := os.ReadFile(filepath.Join(d, "ca.crt"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -306,7 +306,7 @@ func TestReload(t *testing.T) {
 				_ = conn.Close()
 			}
 		}
-		outer, err := tls.Dial("tcp", p.ConnectURL().Host, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // only what is inside is of interest
+		outer, err := tls.Dial("tcp", p.ConnectURL().Host, &tls.Config{InsecureSkipVerify: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -350,7 +350,7 @@ func TestReload(t *testing.T) {
 func copyFiles(t *testing.T, to, from string, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		in, err := os.Open(filepath.Join(from, name)) //nolint:gosec // of the test's own
+		in, err := os.Open(filepath.Join(from, name))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -72,7 +72,7 @@ func TestAuditFileIsItsOwnersOnly(t *testing.T) {
 
 func TestAuditFileGoesOn(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
-	if err := os.WriteFile(path, []byte("0\n"), 0o640); err != nil { //nolint:gosec // a mode that is to be kept
+	if err := os.WriteFile(path, []byte("0\n"), 0o640); err != nil {
 		t.Fatal(err)
 	}
 	f := newAuditFile(t, AuditConfig{Path: path, MaxSize: 1})

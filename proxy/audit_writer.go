@@ -2,8 +2,8 @@ package proxy
 
 import "net/http"
 
-// auditedWriter counts what an answer gives to the connection, and remembers whether that ended
-// early.
+// auditedWriter is to be put between a page and its connection. It counts what is given to the connection
+// and remembers whether that ended early. It is not safe for concurrent use.
 type auditedWriter struct {
 	http.ResponseWriter
 	bytes  int64

@@ -1,0 +1,46 @@
+package proxy
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+)
+
+// goneWriter is a ResponseWriter whose client leaves after a few bytes.
+type goneWriter struct {
+	http.ResponseWriter
+	left int
+}
+
+func (w *goneWriter) Write(p []byte) (int, error) {
+	n := min(w.left, len(p))
+	w.left -= n
+	if n < len(p) {
+		return n, http.ErrHandlerTimeout
+	}
+	return n, nil
+}
+
+func (w *goneWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func TestAuditedWriter(t *testing.T) {
+	w := &auditedWriter{ResponseWriter: &goneWriter{ResponseWriter: httptest.NewRecorder(), left: 5}}
+	for _, tt := range []struct {
+		text   string
+		fails  bool
+		bytes  int64
+		broken bool
+	}{
+		{"abc", false, 3, false},
+		{"def", true, 5, true},
+		{"", false, 5, true},
+	} {
+		_, err := w.Write([]byte(tt.text))
+		if (err != nil) != tt.fails || w.bytes != tt.bytes || w.broken != tt.broken {
+			t.Errorf("after %q: %v, %d bytes, broken %v", tt.text, err, w.bytes, w.broken)
+		}
+	}
+	if err := http.NewResponseController(w).Flush(); err != nil {
+		t.Errorf("it hides what is below: %v", err)
+	}
+}

@@ -20,6 +20,7 @@ var explanations = map[Reason]string{
 
 	ReasonNotAllowed:      "kube-apiserver did not say that this caller may list this.",
 	ReasonReviewFailed:    "kube-apiserver could not be asked whether this caller may list this.",
+	ReasonAudit:           "The audit log cannot be written, or kube-apiserver could not be asked who the caller is.",
 	ReasonNotCached:       "The policy keeps this resource, or this form of it, out of memory.",
 	ReasonUnknownResource: "Discovery has no such resource that can be listed and watched.",
 	ReasonAggregated:      "Another API server answers for it, which may show each caller something else.",

@@ -51,6 +51,8 @@ const (
 	ReasonNotCached Reason = "not-cached"
 	// ReasonUnknownResource: the upstream's discovery does not list the resource.
 	ReasonUnknownResource Reason = "unknown-resource"
+	// ReasonAudit: the audit log cannot take down that the answer came from memory.
+	ReasonAudit Reason = "audit"
 	// ReasonAggregated: an aggregated API server owns the resource; it may answer
 	// each caller differently.
 	ReasonAggregated Reason = "aggregated"
@@ -104,6 +106,7 @@ func Reasons() []Reason {
 		ReasonReviewFailed,
 		ReasonNotCached,
 		ReasonUnknownResource,
+		ReasonAudit,
 		ReasonAggregated,
 
 		ReasonWarming,

@@ -54,11 +54,6 @@ func NewForwarder(up *Upstream, log *slog.Logger) *Forwarder {
 	return &Forwarder{upstream: up, log: log}
 }
 
-// ServeHTTP forwards a request of a caller whom nobody states: with what it brings itself.
-func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	f.ServeAs(w, r, Identity{})
-}
-
 // ServeAs forwards r as a request of id.
 func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id Identity) {
 	if !strings.HasPrefix(r.RequestURI, "/") {
@@ -84,6 +79,9 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id Identity)
 	}
 	reverse.ServeHTTP(w, x.request)
 }
+
+// Accepted says whether the upstream is known to know the caller.
+func (f *Forwarder) Accepted(id Identity) bool { return f.upstream.Accepted(id) }
 
 // target returns the upstream's URL for a request's own target, byte for byte:
 // what looks odd to a proxy (double slashes, %2f, semicolons, stray per cent
@@ -167,6 +165,11 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 		// side shall take that for a second request.
 		res.Header.Set("Connection", "close")
 	}
+	if x.request.ProtoMajor == 2 && !longRunning(x.request) && (res.StatusCode == http.StatusUnauthorized || x.caller.stated == nil && !x.caller.bringsToken()) {
+		// As kube-apiserver does (UnauthenticatedHTTP2DOSMitigation), which has seen
+		// HTTP/1.1: who is not known gets one request of a connection that costs much.
+		res.Header.Set("Connection", "close")
+	}
 	if len(res.Trailer) > 0 && x.request.ProtoMajor == 1 && x.request.Method != http.MethodHead {
 		// HTTP/2 allows a length and trailers together, HTTP/1.1 has trailers
 		// in chunked bodies only.
@@ -198,6 +201,10 @@ func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	if !x.sent || x.body.failed.Load() {
 		x.report(true, err.Error())
 		w.Header().Set("Connection", "close")
+		if limit, cutOff := bodyTooLarge(r); cutOff {
+			writeBodyTooLarge(w, r, limit)
+			return
+		}
 		WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest,
 			"The request's header or body is malformed or ended early, so it could not be forwarded.")
 		return
@@ -212,15 +219,14 @@ func (x *exchange) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// report logs why an exchange ended early. The query is left out, since that of
-// an exec holds the user's command.
+// report logs why an exchange ended early.
 func (x *exchange) report(callersDoing bool, cause string) {
 	level := slog.LevelWarn
 	if callersDoing {
 		level = slog.LevelDebug
 	}
 	x.forwarder.log.Log(x.request.Context(), level, "a forwarded request ended early",
-		"method", x.request.Method, "path", x.request.URL.Path, "cause", cause)
+		"method", x.request.Method, "target", loggable(x.request), "cause", cause)
 }
 
 // copyBuffers is a [httputil.BufferPool]. Its zero value is ready for use.

@@ -50,12 +50,20 @@ func (u upstreamServer) config() *rest.Config {
 	return &rest.Config{Host: u.URL, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
 }
 
-func newForwarder(t *testing.T, config *rest.Config) *Forwarder {
+// known forwards every request as one of a caller whom the upstream has accepted before.
+type known struct {
+	*Forwarder
+	caller Identity
+}
+
+func (k known) ServeHTTP(w http.ResponseWriter, r *http.Request) { k.ServeAs(w, r, k.caller) }
+
+func newForwarder(t *testing.T, config *rest.Config) known {
 	t.Helper()
 	return newLoggedForwarder(t, config, slog.New(slog.DiscardHandler))
 }
 
-func newLoggedForwarder(t *testing.T, config *rest.Config, log *slog.Logger) *Forwarder {
+func newLoggedForwarder(t *testing.T, config *rest.Config, log *slog.Logger) known {
 	t.Helper()
 	up, err := NewUpstream(config)
 	if err != nil {
@@ -64,7 +72,9 @@ func newLoggedForwarder(t *testing.T, config *rest.Config, log *slog.Logger) *Fo
 	t.Cleanup(up.requests.CloseIdleConnections)
 	t.Cleanup(up.upgrades.CloseIdleConnections)
 	t.Cleanup(up.strangers.CloseIdleConnections)
-	return NewForwarder(up, log)
+	caller := identify(newIdentifier(t), "Bearer known")
+	up.accepted.add(caller.key)
+	return known{NewForwarder(up, log), caller}
 }
 
 // startProxy serves handler as the command does: behind the front, with the

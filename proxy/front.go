@@ -23,6 +23,8 @@ const (
 	maxHeaderBytes    = 1 << 20
 	// maxStreams is the number of requests at a time on one connection.
 	maxStreams = 250
+	// writeByteTimeout ends an HTTP/2 connection that takes no byte for so long.
+	writeByteTimeout = 2 * time.Minute
 	// uploadBufferPerStream and uploadBufferPerConnection bound what uploads
 	// hold in memory that are not read on, because the upstream does not. One
 	// such upload must not stop the others on its connection, hence the larger
@@ -130,6 +132,8 @@ func NewServer(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *h
 			// upstream open.
 			SendPingTimeout: sendPingTimeout,
 			PingTimeout:     pingTimeout,
+			// A stream whose connection is stuck cannot be ended (see StallGuard).
+			WriteByteTimeout: writeByteTimeout,
 		},
 		ErrorLog: serverErrorLog(log),
 	}

@@ -14,7 +14,7 @@ import (
 
 // Handler is a request's way, for both doors:
 //
-//	caller ► parse ► policy ► catalog ► representation, selectors ► review ► snapshot ► page
+//	caller ► admission ► parse ► policy ► catalog ► representation, selectors ► review ► snapshot ► page
 //
 // Any "no" on the way forwards the request, and the upstream's word comes back unchanged.
 type Handler struct {
@@ -26,11 +26,15 @@ type Handler struct {
 	Identifier  *Identifier
 	Reviewer    *Reviewer
 	Collections *snapshot.Collections
-	Log         *slog.Logger
+	Admission   *Admission
+	// Auditor is nil if there is no audit log.
+	Auditor *Auditor
+	Log     *slog.Logger
 }
 
 var _ http.Handler = (*Handler)(nil)
 
+// ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begun := time.Now()
 	caller, refusal := h.Identifier.Identify(r)
@@ -38,37 +42,91 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		WriteStatus(w, r, refusal.Code, refusal.Reason, refusal.Message)
 		return
 	}
+	share := shareKey(caller, h.Forward.Accepted(caller), r.RemoteAddr)
+	place, err := h.Admission.Admit(r, share)
+	if err != nil {
+		h.refuse(w, r, err)
+		return
+	}
+	defer place.Release()
+
 	list, answer, reason := h.answer(r, caller)
+	var audit *AuditEntry
+	if reason == "" && h.Auditor != nil {
+		if audit, err = h.Auditor.begin(r, caller, list, begun); err != nil {
+			h.Log.Info("an answer from memory could not be audited", "error", err)
+			reason = policy.ReasonAudit
+		}
+	}
 	status := hit(answer.semantics)
 	if reason != "" {
 		status = forwarded(reason)
 	}
-	// Deferred, since a forward that breaks off ends in a panic (see Forwarder). The query is
-	// left out: it may hold what somebody typed (exec).
+	// Deferred, since a forward that breaks off ends in a panic (see Forwarder).
 	defer func() {
-		h.Log.Debug("request", "method", r.Method, "path", r.URL.Path, "cacheStatus", status,
+		h.Log.Debug("request", "method", r.Method, "target", loggable(r), "door", DoorOf(r.Context()), "cacheStatus", status,
 			"revision", answer.snapshot.Revision, "duration", time.Since(begun))
 	}()
-	w.Header().Set(cacheStatusHeader, status)
 	switch {
 	case reason == policy.ReasonMostRecent && list.Options.Limit > 0:
+		w.Header().Set(cacheStatusHeader, status)
 		noted := &statusNoter{ResponseWriter: w}
 		h.Forward.ServeAs(noted, r, caller)
 		if noted.status == http.StatusOK {
 			h.expectNext(list)
 		}
 	case reason != "":
+		w.Header().Set(cacheStatusHeader, status)
 		h.Forward.ServeAs(w, r, caller)
 	default:
-		writePage(w, r, list, answer)
+		h.serve(w, r, share, list, answer, audit)
 	}
+}
+
+// refuse answers what could not be let in.
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil {
+		return // the caller has gone
+	}
+	h.Log.Info("too much is in flight", "error", err)
+	WriteTooManyRequests(w, r)
+}
+
+// serve answers from memory. The entry of the audit log is nil if there is none.
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request, share callerKey, list policy.Request, a answer, audit *AuditEntry) {
+	page := newBody(a)
+	defer page.release()
+	if audit != nil {
+		defer audit.Abandon()
+	}
+	room, err := h.Admission.AdmitBody(r.Context(), share, page.size)
+	if err != nil {
+		h.refuse(w, r, err)
+		return
+	}
+	defer room.Release()
+	w.Header().Set(cacheStatusHeader, hit(a.semantics))
+	if audit == nil {
+		writePage(w, r, list, page)
+		return
+	}
+	counted := &auditedWriter{ResponseWriter: w}
+	defer func() {
+		audit.Complete(AuditedAnswer{
+			ID: w.Header().Get("Audit-Id"), Semantics: a.semantics, Representation: a.representation,
+			Revision: a.snapshot.Revision, Items: len(page.objects),
+			Bytes: counted.bytes, Broken: counted.broken || r.Context().Err() != nil,
+		})
+	}()
+	writePage(counted, r, list, page)
 }
 
 // answer is what is written for a list that can be answered from memory.
 type answer struct {
-	semantics policy.Semantics
-	snapshot  snapshot.Snapshot
-	query     snapshot.Query
+	semantics      policy.Semantics
+	representation policy.Representation
+	snapshot       snapshot.Snapshot
+	query          snapshot.Query
 }
 
 // answer decides about one request, and gives the reason if it is to be forwarded.
@@ -113,7 +171,10 @@ func (h *Handler) answer(r *http.Request, caller Identity) (policy.Request, answ
 	if why := collection.Retired(); why != snapshot.Known {
 		return list, answer{}, policy.Reason(why)
 	}
-	return list, answer{semantics: decision.Semantics, snapshot: snap, query: query(list, entry, decision)}, ""
+	return list, answer{
+		semantics: decision.Semantics, representation: representation,
+		snapshot: snap, query: query(list, entry, decision),
+	}, ""
 }
 
 // form says in which representation to answer, now that the kind of resource is known, or why not.

@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net/http"
 	"slices"
 
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -52,6 +53,11 @@ const (
 
 // known says whether there is a caller to ask about at all.
 func (id Identity) known() bool { return id.authorization != nil || id.stated != nil }
+
+// bringsToken says whether the upstream sees a token in what the caller brings.
+func (id Identity) bringsToken() bool {
+	return id.authorization != nil && policy.BringsToken(http.Header{"Authorization": {*id.authorization}})
+}
 
 // credentials says by what the caller is known, for the reading of a request.
 func (id Identity) credentials() policy.Credentials {

@@ -37,30 +37,48 @@ var (
 	}}
 )
 
-// writePage writes the list that kube-apiserver would have written.
-func writePage(w http.ResponseWriter, r *http.Request, list policy.Request, a answer) {
-	buf := pages.Get().(*[]*snapshot.Object)
-	page := a.snapshot.Page(a.query, (*buf)[:0])
-	defer func() {
-		clear(page.Objects)
-		*buf = page.Objects[:0]
-		pages.Put(buf)
-	}()
+// body is the list that kube-apiserver would have written, ready to be written.
+type body struct {
+	frame      *snapshot.Frame
+	head, tail []byte
+	objects    []*snapshot.Object
+	size       int // in bytes, before compression
+	pooled     *[]*snapshot.Object
+}
+
+// newBody finds what is written. It must be released.
+func newBody(a answer) *body {
+	b := &body{frame: a.snapshot.Frame, pooled: pages.Get().(*[]*snapshot.Object)}
+	page := a.snapshot.Page(a.query, (*b.pooled)[:0])
+	b.objects = page.Objects
 
 	meta := snapshot.ListMeta{Revision: a.snapshot.Revision}
 	if page.Next != "" {
 		meta.Continue = policy.EncodeContinue(a.snapshot.Revision, page.Next)
 		meta.Remaining, meta.HasRemaining = page.Remaining, page.Counted
 	}
-	frame, n, size := a.snapshot.Frame, len(page.Objects), 0
+	n, size := len(page.Objects), 0
 	var scratch [16]byte
 	for i, o := range page.Objects {
-		size += len(frame.AppendItemHead(scratch[:0], i, len(o.Bytes))) + len(o.Bytes)
+		size += len(b.frame.AppendItemHead(scratch[:0], i, len(o.Bytes))) + len(o.Bytes)
 	}
-	head := frame.AppendHead(nil, meta, n, size)
-	tail := frame.AppendTail(nil, meta, n)
-	compress := list.Gzip && len(head)+size+len(tail) > gzipAbove
-	setListHeaders(w.Header(), r, frame, compress)
+	b.head = b.frame.AppendHead(nil, meta, n, size)
+	b.tail = b.frame.AppendTail(nil, meta, n)
+	b.size = len(b.head) + size + len(b.tail)
+	return b
+}
+
+// release lets go of the objects.
+func (b *body) release() {
+	clear(b.objects)
+	*b.pooled = b.objects[:0]
+	pages.Put(b.pooled)
+}
+
+// writePage writes the answer to r.
+func writePage(w http.ResponseWriter, r *http.Request, list policy.Request, b *body) {
+	compress := list.Gzip && b.size > gzipAbove
+	setListHeaders(w.Header(), r, b.frame, compress)
 	w.WriteHeader(http.StatusOK)
 
 	out := writers.Get().(*bufio.Writer)
@@ -68,11 +86,11 @@ func writePage(w http.ResponseWriter, r *http.Request, list policy.Request, a an
 		out.Reset(nil)
 		writers.Put(out)
 	}()
-	var body io.Writer = w
+	var to io.Writer = w
 	if compress {
 		z := compressors.Get().(*gzip.Writer)
 		z.Reset(w)
-		body = z
+		to = z
 		defer func() {
 			// An error here is the connection's; there is nobody left to tell.
 			_ = out.Flush()
@@ -80,27 +98,27 @@ func writePage(w http.ResponseWriter, r *http.Request, list policy.Request, a an
 			compressors.Put(z)
 		}()
 	}
-	out.Reset(body)
-	if writeList(out, frame, page.Objects, head, tail) == nil {
+	out.Reset(to)
+	if writeList(out, b) == nil {
 		_ = out.Flush() // as above
 	}
 }
 
 // writeList writes stored bytes and what the frame puts between them. It ends at the first
 // error: the client is gone.
-func writeList(out *bufio.Writer, frame *snapshot.Frame, objects []*snapshot.Object, head, tail []byte) error {
-	if _, err := out.Write(head); err != nil {
+func writeList(out *bufio.Writer, b *body) error {
+	if _, err := out.Write(b.head); err != nil {
 		return err
 	}
-	for i, o := range objects {
-		if _, err := out.Write(frame.AppendItemHead(out.AvailableBuffer(), i, len(o.Bytes))); err != nil {
+	for i, o := range b.objects {
+		if _, err := out.Write(b.frame.AppendItemHead(out.AvailableBuffer(), i, len(o.Bytes))); err != nil {
 			return err
 		}
 		if _, err := out.Write(o.Bytes); err != nil {
 			return err
 		}
 	}
-	_, err := out.Write(tail)
+	_, err := out.Write(b.tail)
 	return err
 }
 

@@ -42,9 +42,10 @@ type Upstream struct {
 	requests *http.Transport
 	upgrades *http.Transport
 
-	// strangers has connections of their own for callers whom the upstream has not
-	// accepted yet: kube-apiserver closes the connection after every 401, and an
-	// HTTP/2 connection is everybody's.
+	// strangers has connections of their own for callers without a token, and for
+	// those whom the upstream has not accepted yet: kube-apiserver closes an HTTP/2
+	// connection, which is everybody's, after every 401 and every request of an
+	// anonymous caller (UnauthenticatedHTTP2DOSMitigation).
 	strangers *http.Transport
 	accepted  recently[identityKey]
 
@@ -137,10 +138,18 @@ func (u *Upstream) RoundTripper(id Identity, upgrade bool) http.RoundTripper {
 		return u.stated.requests
 	case upgrade:
 		return u.upgrades
+	case !id.bringsToken():
+		return u.strangers
 	case u.accepted.has(id.key):
 		return acceptance{u, u.requests, id.key}
 	}
 	return acceptance{u, u.strangers, id.key}
+}
+
+// Accepted says whether id is known to be somebody: stated by the proxy, or accepted by
+// the upstream not long ago.
+func (u *Upstream) Accepted(id Identity) bool {
+	return id.stated != nil || id.bringsToken() && u.accepted.has(id.key)
 }
 
 // acceptance remembers whom the upstream accepts.

@@ -42,6 +42,8 @@ type options struct {
 	adminBindAddress string
 	drain            time.Duration
 	identity         identityOptions
+	limits           limitOptions
+	audit            proxy.AuditConfig
 
 	history   time.Duration
 	silence   time.Duration
@@ -77,6 +79,7 @@ func defaultOptions() *options {
 		adminBindAddress: "127.0.0.1:8081",
 		drain:            10 * time.Second,
 		identity:         defaultIdentityOptions(),
+		limits:           defaultLimitOptions(),
 		history:          150 * time.Second,
 		silence:          90 * time.Second,
 		wait:             100 * time.Millisecond,
@@ -109,6 +112,8 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.connectCAFile, "connect-ca-file", o.connectCAFile, "`file` with the CA, PEM, that signs the certificate inside tunnels; made in --cert-dir if not given")
 	fs.StringVar(&o.connectCAKeyFile, "connect-ca-key-file", o.connectCAKeyFile, "`file` with its key, PEM")
 	o.identity.addFlags(fs)
+	o.limits.addFlags(fs)
+	addAuditFlags(fs, &o.audit)
 	fs.StringVar(&o.adminBindAddress, "admin-bind-address", o.adminBindAddress, "`address` of health checks (/livez, /readyz), plain HTTP")
 	fs.DurationVar(&o.history, "history-window", o.history, "how far back a revision can be asked for")
 	fs.DurationVar(&o.silence, "staleness-bound", o.silence, "how long the newest state is given without a sign of life of the API server")
@@ -170,6 +175,12 @@ func (o *options) complete() error {
 	}
 	o.byteBound = quantity.Value()
 	if err := o.identity.load(); err != nil {
+		return err
+	}
+	if err := o.limits.complete(); err != nil {
+		return err
+	}
+	if err := o.audit.Validate(); err != nil {
 		return err
 	}
 	if o.policy, err = readPolicyFlag(o.flags, o.config); err != nil {

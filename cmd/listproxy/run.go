@@ -57,11 +57,12 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	if app.connect != nil {
+		app.connect.listener = o.limits.listen(app.connect.listener)
 		defer func() { _ = app.connect.listener.Close() }()
 	}
 	log.Info("serving", "address", listener.Addr().String(), "admin", admin.Addr().String(),
 		"upstream", upstream.Host, "version", version())
-	return app.serve(ctx, listener, admin, o.drain)
+	return app.serve(ctx, o.limits.listen(listener), admin, o.drain)
 }
 
 // upstreamConfig says where the API server is, and what the proxy itself is allowed there.
@@ -102,6 +103,7 @@ type app struct {
 	versions    *proxy.StorageVersions
 	watchRBAC   func(context.Context) error
 	clientCAs   []*proxy.ClientCA
+	auditor     *proxy.Auditor // nil: no audit log
 	draining    atomic.Bool
 }
 
@@ -181,6 +183,16 @@ func (o *options) assemble(cfg *rest.Config, log *slog.Logger) (*app, error) {
 		collections.Close()
 		return nil, err
 	}
+	admission, err := o.limits.admission()
+	if err != nil {
+		collections.Close()
+		return nil, err
+	}
+	auditor, err := newAuditor(o.audit, upstream, o.reviewTTL, log)
+	if err != nil {
+		collections.Close()
+		return nil, err
+	}
 	handler := &proxy.Handler{
 		Forward:     proxy.NewForwarder(upstream, log),
 		Policy:      o.policy,
@@ -189,12 +201,14 @@ func (o *options) assemble(cfg *rest.Config, log *slog.Logger) (*app, error) {
 		Identifier:  identifier,
 		Reviewer:    reviewer,
 		Collections: collections,
+		Admission:   admission,
+		Auditor:     auditor,
 		Log:         log,
 	}
 	return &app{
 		log:         log,
 		upstream:    upstream.URL(),
-		front:       proxy.NewFront(handler, log),
+		front:       proxy.NewFront(o.limits.guard(handler, log), log),
 		catalog:     catalog,
 		schemas:     schemas,
 		servers:     servers,
@@ -202,6 +216,7 @@ func (o *options) assemble(cfg *rest.Config, log *slog.Logger) (*app, error) {
 		reviewer:    reviewer,
 		collections: collections,
 		clientCAs:   o.identity.cas(),
+		auditor:     auditor,
 		warmup:      proxy.NewWarmup(o.eagerly, catalog, schemas, collections, log),
 		watchRBAC: func(ctx context.Context) error {
 			return proxy.WatchRBAC(ctx, cfg, reviewer.Flush, log)
@@ -212,6 +227,7 @@ func (o *options) assemble(cfg *rest.Config, log *slog.Logger) (*app, error) {
 func (a *app) close() {
 	a.collections.Close()
 	a.reviewer.Close()
+	closeAuditor(a.auditor, a.log)
 }
 
 // ready says whether clients should come: everything eager is there, and the end has not begun.

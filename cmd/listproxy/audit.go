@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/listproxy/listproxy/proxy"
+)
+
+// auditEnd is how long the last events may take to be written.
+const auditEnd = 5 * time.Second
+
+// addAuditFlags are kube-apiserver's flags of the same names.
+func addAuditFlags(fs *pflag.FlagSet, c *proxy.AuditConfig) {
+	fs.StringVar(&c.Path, "audit-log-path", c.Path, "`file` for an audit log of lists answered from memory (audit.k8s.io/v1, JSON lines); - is standard output")
+	fs.IntVar(&c.MaxSize, "audit-log-maxsize", c.MaxSize, "`megabytes` at which that file is rotated; 0 never")
+	fs.IntVar(&c.MaxBackups, "audit-log-maxbackup", c.MaxBackups, "how many rotated files are kept; 0 all")
+	fs.IntVar(&c.MaxAge, "audit-log-maxage", c.MaxAge, "`days` for which rotated files are kept; 0 for ever")
+	fs.BoolVar(&c.Compress, "audit-log-compress", c.Compress, "compress rotated files")
+}
+
+// newAuditor opens the audit log, or returns nil if there is to be none.
+func newAuditor(c proxy.AuditConfig, upstream *proxy.Upstream, ttl time.Duration, log *slog.Logger) (*proxy.Auditor, error) {
+	if !c.Enabled() {
+		return nil, nil //nolint:nilnil // none is no error
+	}
+	audit, err := proxy.OpenAuditLog(c, log)
+	if err != nil {
+		return nil, err
+	}
+	who, err := proxy.NewWhoAmI(upstream.SendAs, upstream.URL(), proxy.WhoAmIConfig{TTL: ttl})
+	if err != nil {
+		return nil, err
+	}
+	return &proxy.Auditor{Log: audit, Who: who}, nil
+}
+
+// closeAuditor writes what is not written yet.
+func closeAuditor(a *proxy.Auditor, log *slog.Logger) {
+	if a == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), auditEnd)
+	defer cancel()
+	if err := a.Log.Close(ctx); err != nil {
+		log.Error("The audit log is not complete", "error", err)
+	}
+	a.Who.Close()
+}

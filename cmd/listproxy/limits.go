@@ -1,0 +1,101 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/net/netutil"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/listproxy/listproxy/proxy"
+)
+
+// limitOptions bound what callers can use at a time.
+type limitOptions struct {
+	requests    int
+	longRunning int
+	connections int
+	answers     string
+	body        string
+	wait        time.Duration
+	stall       time.Duration
+
+	// What complete makes of them.
+	answerBytes, bodyBytes int64
+}
+
+func defaultLimitOptions() limitOptions {
+	return limitOptions{
+		requests:    1000,
+		longRunning: 20000,
+		connections: 20000,
+		answers:     "1Gi",
+		body:        "1Gi",
+		wait:        5 * time.Second,
+		stall:       time.Minute,
+	}
+}
+
+func (o *limitOptions) addFlags(fs *pflag.FlagSet) {
+	fs.IntVar(&o.requests, "max-requests-inflight", o.requests, "how many requests are served at a time, shared fairly between callers; 0 any number")
+	fs.IntVar(&o.longRunning, "max-long-running-requests", o.longRunning, "how many watches, logs, execs and the like are open at a time; 0 any number")
+	fs.StringVar(&o.answers, "max-inflight-bytes", o.answers, "how much is being written from memory at a time (`quantity`), shared fairly between callers; 0 any")
+	fs.DurationVar(&o.wait, "overload-wait", o.wait, "how long a request waits for its turn before it gets 429 Too Many Requests")
+	fs.IntVar(&o.connections, "max-connections", o.connections, "how many connections each port has at a time, others wait; 0 any number")
+	fs.StringVar(&o.body, "max-body-bytes", o.body, "how long a request's body may be (`quantity`), but for execs, uploads by proxy and the like; 0 as the API server has it")
+	fs.DurationVar(&o.stall, "stall-timeout", o.stall, "an answer is ended whose client reads nothing of it for so long; 0 never")
+}
+
+// complete checks the options. An error names the flag.
+func (o *limitOptions) complete() error {
+	for _, n := range []struct {
+		flag  string
+		value int
+	}{
+		{"--max-requests-inflight", o.requests}, {"--max-long-running-requests", o.longRunning}, {"--max-connections", o.connections},
+	} {
+		if n.value < 0 {
+			return fmt.Errorf("%s %d is negative: give a number, or 0 for no bound", n.flag, n.value)
+		}
+	}
+	if o.wait < 0 {
+		return fmt.Errorf("--overload-wait %v is negative: give a duration, or 0 to let nobody wait", o.wait)
+	}
+	if o.stall != 0 && o.stall < time.Second {
+		return fmt.Errorf("--stall-timeout %v is too short: at least 1s, or 0 for none", o.stall)
+	}
+	for _, q := range []struct {
+		flag, text string
+		value      *int64
+	}{{"--max-inflight-bytes", o.answers, &o.answerBytes}, {"--max-body-bytes", o.body, &o.bodyBytes}} {
+		quantity, err := resource.ParseQuantity(q.text)
+		if err != nil || quantity.Sign() < 0 {
+			return fmt.Errorf("%s %q is not a quantity of bytes: write 512Mi or 1Gi, or 0 for no bound", q.flag, q.text)
+		}
+		*q.value = quantity.Value()
+	}
+	return nil
+}
+
+func (o *limitOptions) admission() (*proxy.Admission, error) {
+	return proxy.NewAdmission(proxy.AdmissionConfig{
+		Requests: o.requests, LongRunning: o.longRunning, Bytes: o.answerBytes, Wait: o.wait,
+	})
+}
+
+// guard puts before handler what does not depend on who asks for what.
+func (o *limitOptions) guard(handler http.Handler, log *slog.Logger) http.Handler {
+	return proxy.NewStallGuard(o.stall, log).Wrap(proxy.LimitBodies(handler, o.bodyBytes))
+}
+
+// listen bounds the connections of a port.
+func (o *limitOptions) listen(l net.Listener) net.Listener {
+	if o.connections == 0 {
+		return l
+	}
+	return netutil.LimitListener(l, o.connections)
+}

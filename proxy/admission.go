@@ -1,0 +1,94 @@
+package proxy
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+)
+
+// AdmissionConfig bounds what is in flight. A bound of 0 is none.
+type AdmissionConfig struct {
+	// Requests bounds the short requests at a time, those that wait for the upstream included.
+	Requests int
+	// LongRunning bounds watches, logs, execs and the like ([longRunning]).
+	LongRunning int
+	// Bytes bounds the bodies that are being written from memory, before compression.
+	Bytes int64
+	// Wait is how long a short request, or the body of an answer, waits for its turn.
+	Wait time.Duration
+}
+
+const (
+	// waitingPerPlace is how many requests may wait for each that may be in flight.
+	waitingPerPlace = 4
+	// callersQueue is the part of all that wait which one caller's may be.
+	callersQueue = 8
+	// waitingBodies bounds the answers that wait to be written.
+	waitingBodies = 4096
+)
+
+// Admission bounds what is in flight, and shares it fairly between callers. It is safe for
+// concurrent use.
+type Admission struct {
+	short, long *Limiter[callerKey]
+	bodies      *Limiter[callerKey]
+}
+
+// callerKey is by whom what is in flight is shared.
+type callerKey [sha256.Size]byte
+
+// NewAdmission returns an Admission with nothing in flight.
+func NewAdmission(cfg AdmissionConfig) (*Admission, error) {
+	a := &Admission{}
+	for _, l := range []struct {
+		limiter **Limiter[callerKey]
+		config  LimiterConfig
+	}{
+		{&a.short, queueing(int64(cfg.Requests), cfg.Requests*waitingPerPlace, cfg.Wait)},
+		// Nobody knows when one of these ends, so nobody waits for it.
+		{&a.long, LimiterConfig{Capacity: int64(cfg.LongRunning)}},
+		{&a.bodies, queueing(cfg.Bytes, waitingBodies, cfg.Wait)},
+	} {
+		limiter, err := NewLimiter[callerKey](l.config)
+		if err != nil {
+			return nil, fmt.Errorf("the bounds of what is in flight: %w", err)
+		}
+		*l.limiter = limiter
+	}
+	return a, nil
+}
+
+func queueing(capacity int64, waiting int, wait time.Duration) LimiterConfig {
+	return LimiterConfig{Capacity: capacity, MaxWaiting: waiting, MaxWaitingPerCaller: max(1, waiting/callersQueue), MaxWait: wait}
+}
+
+// Admit lets a request in, when its turn comes. The error is an [Overload], or ctx's.
+func (a *Admission) Admit(r *http.Request, caller callerKey) (Grant[callerKey], error) {
+	if longRunning(r) {
+		return a.long.Acquire(r.Context(), caller, 1)
+	}
+	return a.short.Acquire(r.Context(), caller, 1)
+}
+
+// AdmitBody lets a body of so many bytes be written, when its turn comes. The request it is for
+// has been admitted, and nothing is asked for while a body's grant is held: so nobody waits for
+// somebody who waits.
+func (a *Admission) AdmitBody(ctx context.Context, caller callerKey, bytes int) (Grant[callerKey], error) {
+	return a.bodies.Acquire(ctx, caller, int64(bytes))
+}
+
+// shareKey is the key of a caller's share. Whoever makes up tokens, or has none, shares with all
+// of the same address: identities that cost nothing must not get a share each.
+func shareKey(id Identity, accepted bool, remoteAddr string) callerKey {
+	if accepted {
+		return callerKey(id.key)
+	}
+	host, _, err := net.SplitHostPort(remoteAddr)
+	if err != nil {
+		host = remoteAddr
+	}
+	return sha256.Sum256([]byte(host))
+}

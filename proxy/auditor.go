@@ -1,0 +1,29 @@
+package proxy
+
+import (
+	"net/http"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/listproxy/listproxy/policy"
+)
+
+// Auditor takes down which lists are answered from memory, and who gets them. It is safe for
+// concurrent use.
+type Auditor struct {
+	Log *AuditLog
+	Who *WhoAmI
+}
+
+// begin announces that a list is going to be answered from memory. After an error it must not be.
+func (a *Auditor) begin(r *http.Request, caller Identity, list policy.Request, received time.Time) (*AuditEntry, error) {
+	var who user.Info = caller.stated
+	if caller.stated == nil {
+		var err error
+		if who, err = a.Who.User(r.Context(), caller); err != nil {
+			return nil, err
+		}
+	}
+	return a.Log.Begin(r, list, who, received)
+}

@@ -202,10 +202,18 @@ func TestStatedKeys(t *testing.T) {
 	}
 	seen := map[identityKey]int{}
 	users := []*user.DefaultInfo{
-		{Name: "a"}, {Name: "a", UID: "b"}, {Name: "ab"}, {Name: "", UID: "ab"},
-		{Name: "a", Groups: []string{"b"}}, {Name: "a", Groups: []string{"b", "c"}}, {Name: "a", Groups: []string{"bc"}}, {Name: "a", Groups: []string{"c", "b"}},
-		{Name: "a", Extra: map[string][]string{"b": {"c"}}}, {Name: "a", Extra: map[string][]string{"b": {}, "c": {}}},
-		{Name: "a", Extra: map[string][]string{"b": {"c", "d"}}}, {Name: "a", Extra: map[string][]string{"b": {"c"}, "d": {}}},
+		{Name: "a"},
+		{Name: "a", UID: "b"},
+		{Name: "ab"},
+		{Name: "", UID: "ab"},
+		{Name: "a", Groups: []string{"b"}},
+		{Name: "a", Groups: []string{"b", "c"}},
+		{Name: "a", Groups: []string{"bc"}},
+		{Name: "a", Groups: []string{"c", "b"}},
+		{Name: "a", Extra: map[string][]string{"b": {"c"}}},
+		{Name: "a", Extra: map[string][]string{"b": {}, "c": {}}},
+		{Name: "a", Extra: map[string][]string{"b": {"c", "d"}}},
+		{Name: "a", Extra: map[string][]string{"b": {"c"}, "d": {}}},
 	}
 	for i, u := range users {
 		key := secret.ofStated(u).key

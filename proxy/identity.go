@@ -129,10 +129,10 @@ func (s *identitySecret) ofStated(u *user.DefaultInfo) Identity {
 // write the same.
 func writeStrings(h hash.Hash, list ...string) {
 	var number [binary.MaxVarintLen64]byte
-	write := func(n int) { _, _ = h.Write(binary.AppendUvarint(number[:0], uint64(n))) }
-	write(len(list))
+	write := func(n uint64) { _, _ = h.Write(binary.AppendUvarint(number[:0], n)) }
+	write(uint64(len(list)))
 	for _, s := range list {
-		write(len(s))
+		write(uint64(len(s)))
 		_, _ = io.WriteString(h, s)
 	}
 }

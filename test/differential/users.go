@@ -24,14 +24,14 @@ const (
 const rights = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
-metadata: {name: lists-one, namespace: team-b}
+metadata: {name: one-lists, namespace: team-b}
 rules:
 - {apiGroups: [""], resources: [configmaps], resourceNames: [a-0], verbs: [list]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
-metadata: {name: lists-one, namespace: team-b}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: lists-one}
+metadata: {name: one-lists, namespace: team-b}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: one-lists}
 subjects:
 - {kind: ServiceAccount, name: one, namespace: team-b}
 - {apiGroup: rbac.authorization.k8s.io, kind: User, name: one}

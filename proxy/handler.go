@@ -27,6 +27,7 @@ type Handler struct {
 	Reviewer    *Reviewer
 	Collections *snapshot.Collections
 	Admission   *Admission
+	Compressor  *snapshot.Compressor
 	// Auditor is nil if there is no audit log.
 	Auditor *Auditor
 	Log     *slog.Logger
@@ -107,7 +108,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, share callerKey,
 	defer room.Release()
 	w.Header().Set(cacheStatusHeader, hit(a.semantics))
 	if audit == nil {
-		writePage(w, r, list, page)
+		writePage(w, r, list, page, h.Compressor)
 		return
 	}
 	counted := &auditedWriter{ResponseWriter: w}
@@ -118,7 +119,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, share callerKey,
 			Bytes: counted.bytes, Broken: counted.broken || r.Context().Err() != nil,
 		})
 	}()
-	writePage(counted, r, list, page)
+	writePage(counted, r, list, page, h.Compressor)
 }
 
 // answer is what is written for a list that can be answered from memory.

@@ -2,8 +2,6 @@ package proxy
 
 import (
 	"bufio"
-	"compress/gzip"
-	"io"
 	"net/http"
 	"slices"
 	"sync"
@@ -18,23 +16,14 @@ const (
 	// gzipAbove is the size of a body above which kube-apiserver compresses it
 	// (endpoints/handlers/responsewriters, defaultGzipThresholdBytes).
 	gzipAbove = 128 * 1024
-	// gzipLevel is kube-apiserver's.
-	gzipLevel = 1
 	// writeSize is how much is handed to the connection at once.
 	writeSize = 64 << 10
 )
 
-// pages, writers and compressors are used again: a page's cost is that of copying it.
+// pages and writers are used again: a page's cost is that of copying it.
 var (
-	pages       = sync.Pool{New: func() any { return new([]*snapshot.Object) }}
-	writers     = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, writeSize) }}
-	compressors = sync.Pool{New: func() any {
-		z, err := gzip.NewWriterLevel(nil, gzipLevel)
-		if err != nil {
-			panic(err) // the level is a constant
-		}
-		return z
-	}}
+	pages   = sync.Pool{New: func() any { return new([]*snapshot.Object) }}
+	writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, writeSize) }}
 )
 
 // body is the list that kube-apiserver would have written, ready to be written.
@@ -76,31 +65,26 @@ func (b *body) release() {
 }
 
 // writePage writes the answer to r.
-func writePage(w http.ResponseWriter, r *http.Request, list policy.Request, b *body) {
+func writePage(w http.ResponseWriter, r *http.Request, list policy.Request, b *body, z *snapshot.Compressor) {
 	compress := list.Gzip && b.size > gzipAbove
 	setListHeaders(w.Header(), r, b.frame, compress)
 	w.WriteHeader(http.StatusOK)
 
 	out := writers.Get().(*bufio.Writer)
+	out.Reset(w)
 	defer func() {
 		out.Reset(nil)
 		writers.Put(out)
 	}()
-	var to io.Writer = w
+	var err error
 	if compress {
-		z := compressors.Get().(*gzip.Writer)
-		z.Reset(w)
-		to = z
-		defer func() {
-			// An error here is the connection's; there is nobody left to tell.
-			_ = out.Flush()
-			_ = z.Close()
-			compressors.Put(z)
-		}()
+		err = z.Write(out, b.frame, b.head, b.objects, b.tail)
+	} else {
+		err = writeList(out, b)
 	}
-	out.Reset(to)
-	if writeList(out, b) == nil {
-		_ = out.Flush() // as above
+	// An error here is the connection's; there is nobody left to tell.
+	if err == nil {
+		_ = out.Flush()
 	}
 }
 

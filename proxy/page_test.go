@@ -39,10 +39,19 @@ func write(t *testing.T, list policy.Request, a answer, header http.Header) *htt
 	return w.Result()
 }
 
+// compressor keeps nothing: objects of tests have no numbers.
+var compressor = func() *snapshot.Compressor {
+	c, err := snapshot.NewCompressor(0)
+	if err != nil {
+		panic(err)
+	}
+	return c
+}()
+
 func writeAnswer(w http.ResponseWriter, r *http.Request, list policy.Request, a answer) {
 	b := newBody(a)
 	defer b.release()
-	writePage(w, r, list, b)
+	writePage(w, r, list, b, compressor)
 }
 
 func TestWritePage(t *testing.T) {

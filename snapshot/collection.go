@@ -19,6 +19,10 @@ type Limits struct {
 	Wait time.Duration
 }
 
+// objectNumberBits leaves room for more versions of objects in one collection than any will see:
+// ten thousand a second for three years.
+const objectNumberBits = 40
+
 // Collection is one resource in one representation, and what is known of it. Its methods are
 // safe for concurrent use; reading takes no lock.
 type Collection struct {
@@ -31,6 +35,10 @@ type Collection struct {
 	lastUse atomic.Int64
 	// demand tells the feed that somebody waits for a revision it has not reached.
 	demand chan struct{}
+
+	// objects is the number of the newest object, beginning with a number that is this
+	// collection's alone. It is the feed's.
+	objects uint64
 
 	// mu is held by the writers of what follows: the feed and the janitor.
 	mu sync.Mutex

@@ -81,6 +81,8 @@ type Collections struct {
 
 	mu  sync.RWMutex
 	all map[Resource]*running
+	// made counts the collections that there ever were.
+	made uint64
 	// budgets are those of resources with a bound of their own.
 	budgets map[schema.GroupVersionResource]*budget
 	// kept are the resources that are eager, also after a collection of theirs was dropped.
@@ -228,7 +230,10 @@ func (c *Collections) newRunningLocked(r Resource, stop context.CancelFunc) *run
 		}
 		bytes = c.budgets[gvr]
 	}
-	return &running{Collection: newCollection(r, limits, bytes), stop: stop, keep: keep}
+	collection := newCollection(r, limits, bytes)
+	c.made++
+	collection.objects = c.made << objectNumberBits
+	return &running{Collection: collection, stop: stop, keep: keep}
 }
 
 // SchemaChanged drops all that is held of a resource, at once, and keeps nothing of it for a

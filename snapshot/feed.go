@@ -181,7 +181,10 @@ func (f *feed) object(frame *Frame, key string, m objectMeta, item []byte) (*Obj
 		// Left from another schema: what the upstream makes of such a value is not known.
 		return nil, fmt.Errorf("%w: the fields of an object cannot be read: %w", errForm, err)
 	}
-	return &Object{Key: key, Revision: m.revision, Bytes: item, labels: m.labels, fields: values}, nil
+	f.collection.objects++
+	o := newObject(f.collection.objects, key, m.revision, item)
+	o.labels, o.fields = m.labels, values
+	return o, nil
 }
 
 // key is an object's place in the order of the API server.

@@ -12,16 +12,38 @@ type Object struct {
 	// Bytes is the object as a list holds it.
 	Bytes []byte
 
+	// number is of this version of this object only, in the life of the process; 0 if it has none.
+	number uint64
+	// mark is a hash of the key, by which lists are cut into segments.
+	mark uint32
+
 	// What selectors look at: the values of fields are those of Frame.paths.
 	labels labelSet
 	fields []string
+}
+
+// newObject returns a version of an object. Number is its alone, or 0.
+func newObject(number uint64, key string, revision uint64, bytes []byte) *Object {
+	return &Object{Key: key, Revision: revision, Bytes: bytes, number: number, mark: markOf(key)}
+}
+
+// markOf is FNV-1a, mixed so that its high bits are as good as its low ones.
+func markOf(key string) uint32 {
+	hash := uint32(2166136261)
+	for i := range len(key) {
+		hash = (hash ^ uint32(key[i])) * 16777619
+	}
+	hash ^= hash >> 16
+	hash *= 0x85ebca6b
+	hash ^= hash >> 13
+	return hash * 0xc2b2ae35
 }
 
 const (
 	// objectOverhead is what an object costs in memory beside its bytes and key: the struct, its
 	// slot in the tree and the allocator's rounding. Estimated for the byte bound, with a share
 	// of its labels, most of which are other objects' too.
-	objectOverhead = 224
+	objectOverhead = 240
 	// fieldOverhead is what the value of a selectable field costs beside its text.
 	fieldOverhead = 24
 )

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/pflag"
 	"golang.org/x/net/netutil"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/listproxy/listproxy/proxy"
 )
@@ -68,15 +67,10 @@ func (o *limitOptions) complete() error {
 	if o.stall != 0 && o.stall < time.Second {
 		return fmt.Errorf("--stall-timeout %v is too short: at least 1s, or 0 for none", o.stall)
 	}
-	for _, q := range []struct {
-		flag, text string
-		value      *int64
-	}{{"--max-inflight-bytes", o.answers, &o.answerBytes}, {"--max-body-bytes", o.body, &o.bodyBytes}} {
-		quantity, err := resource.ParseQuantity(q.text)
-		if err != nil || quantity.Sign() < 0 {
-			return fmt.Errorf("%s %q is not a quantity of bytes: write 512Mi or 1Gi, or 0 for no bound", q.flag, q.text)
+	for _, q := range []byteFlag{{"--max-inflight-bytes", o.answers, &o.answerBytes}, {"--max-body-bytes", o.body, &o.bodyBytes}} {
+		if err := q.parse(); err != nil {
+			return err
 		}
-		*q.value = quantity.Value()
 	}
 	return nil
 }

@@ -54,6 +54,7 @@ type options struct {
 	quarantine time.Duration
 	settle     time.Duration
 	bytes      string
+	compressed string
 	eager      []string
 	jitter     time.Duration
 
@@ -61,9 +62,9 @@ type options struct {
 	logLevel  string
 
 	// What complete makes of them.
-	tls       proxy.ServerTLS
-	byteBound int64
-	policy    *policy.Config
+	tls                        proxy.ServerTLS
+	byteBound, compressedBound int64
+	policy                     *policy.Config
 	// eagerly is what --eager and the policy name together.
 	eagerly []policy.EagerCollection
 	level   slog.Level
@@ -88,6 +89,7 @@ func defaultOptions() *options {
 		quarantine:       2 * time.Minute,
 		settle:           15 * time.Second,
 		bytes:            "2Gi",
+		compressed:       "256Mi",
 		jitter:           2 * time.Second,
 		logFormat:        "text",
 		logLevel:         "info",
@@ -125,6 +127,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.quarantine, "schema-quarantine", o.quarantine, "how long a custom resource is only forwarded after its definition changed")
 	fs.DurationVar(&o.settle, "upstream-settle", o.settle, "how long all is only forwarded after the API servers behind the upstream changed")
 	fs.StringVar(&o.bytes, "cache-bytes", o.bytes, "bound on what is stored (`quantity`, 512Mi or 2Gi; 0 for none): then history is shortened,\nidle collections go, requests are forwarded")
+	fs.StringVar(&o.compressed, "compression-cache-bytes", o.compressed, "bound on what is kept of lists that were compressed (`quantity`); 0 compresses each list anew")
 	fs.DurationVar(&o.drain, "shutdown-timeout", o.drain, "how long requests may take to end after SIGTERM")
 	fs.StringVar(&o.logFormat, "log-format", o.logFormat, "`text` or json")
 	fs.StringVar(&o.logLevel, "log-level", o.logLevel, "`level`: debug (a line for every request), info, warn or error")
@@ -169,11 +172,14 @@ func (o *options) complete() error {
 			return fmt.Errorf("%s %v is too short: at least %v", d.flag, d.value, d.least)
 		}
 	}
-	quantity, err := resource.ParseQuantity(o.bytes)
-	if err != nil || quantity.Sign() < 0 {
-		return fmt.Errorf("--cache-bytes %q is not a quantity of bytes: write 512Mi or 2Gi, or 0 for no bound", o.bytes)
+	for _, q := range []byteFlag{
+		{"--cache-bytes", o.bytes, &o.byteBound},
+		{"--compression-cache-bytes", o.compressed, &o.compressedBound},
+	} {
+		if err := q.parse(); err != nil {
+			return err
+		}
 	}
-	o.byteBound = quantity.Value()
 	if err := o.identity.load(); err != nil {
 		return err
 	}
@@ -183,6 +189,7 @@ func (o *options) complete() error {
 	if err := o.audit.Validate(); err != nil {
 		return err
 	}
+	var err error
 	if o.policy, err = readPolicyFlag(o.flags, o.config); err != nil {
 		return err
 	}
@@ -195,6 +202,21 @@ func (o *options) complete() error {
 	if o.logFormat != string(telemetry.FormatText) && o.logFormat != string(telemetry.FormatJSON) {
 		return fmt.Errorf("--log-format %q: choose text or json", o.logFormat)
 	}
+	return nil
+}
+
+// byteFlag is a flag with a quantity of bytes.
+type byteFlag struct {
+	flag, text string
+	value      *int64
+}
+
+func (f byteFlag) parse() error {
+	quantity, err := resource.ParseQuantity(f.text)
+	if err != nil || quantity.Sign() < 0 {
+		return fmt.Errorf("%s %q is not a quantity of bytes: write 512Mi or 2Gi, or 0 for no bound", f.flag, f.text)
+	}
+	*f.value = quantity.Value()
 	return nil
 }
 

@@ -104,6 +104,7 @@ type app struct {
 	watchRBAC   func(context.Context) error
 	clientCAs   []*proxy.ClientCA
 	auditor     *proxy.Auditor // nil: no audit log
+	compressor  *snapshot.Compressor
 	draining    atomic.Bool
 }
 
@@ -193,6 +194,11 @@ func (o *options) assemble(cfg *rest.Config, log *slog.Logger) (*app, error) {
 		collections.Close()
 		return nil, err
 	}
+	compressor, err := snapshot.NewCompressor(o.compressedBound)
+	if err != nil {
+		collections.Close()
+		return nil, err
+	}
 	handler := &proxy.Handler{
 		Forward:     proxy.NewForwarder(upstream, log),
 		Policy:      o.policy,
@@ -202,6 +208,7 @@ func (o *options) assemble(cfg *rest.Config, log *slog.Logger) (*app, error) {
 		Reviewer:    reviewer,
 		Collections: collections,
 		Admission:   admission,
+		Compressor:  compressor,
 		Auditor:     auditor,
 		Log:         log,
 	}
@@ -217,6 +224,7 @@ func (o *options) assemble(cfg *rest.Config, log *slog.Logger) (*app, error) {
 		collections: collections,
 		clientCAs:   o.identity.cas(),
 		auditor:     auditor,
+		compressor:  compressor,
 		warmup:      proxy.NewWarmup(o.eagerly, catalog, schemas, collections, log),
 		watchRBAC: func(ctx context.Context) error {
 			return proxy.WatchRBAC(ctx, cfg, reviewer.Flush, log)
@@ -227,6 +235,7 @@ func (o *options) assemble(cfg *rest.Config, log *slog.Logger) (*app, error) {
 func (a *app) close() {
 	a.collections.Close()
 	a.reviewer.Close()
+	a.compressor.Close()
 	closeAuditor(a.auditor, a.log)
 }
 

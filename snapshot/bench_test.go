@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -112,4 +113,40 @@ func BenchmarkSelect(b *testing.B) {
 			})
 		}
 	}
+}
+
+// BenchmarkHistory says what a version costs in memory beside its object: the figures behind
+// versionOverhead.
+func BenchmarkHistory(b *testing.B) {
+	const n, events = 100_000, 50_000
+	for name, indexed := range map[string]bool{"plain": false, "indexed": true} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				c := benchCollectionOf(n, indexed)
+				body := []byte(strings.Repeat("y", 6600))
+				objects := make([]*Object, events)
+				for i := range objects {
+					at := (i * 7919) % n
+					objects[i] = &Object{Key: benchKey(at), Revision: uint64(i + 2), Bytes: body, fields: benchFields(at)}
+				}
+				before := heap()
+				for _, o := range objects {
+					if err := c.apply(change{kind: modified, key: o.Key, revision: o.Revision, object: o}); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(float64(heap()-before)/events, "B/version")
+				runtime.KeepAlive(c)
+				runtime.KeepAlive(objects)
+			}
+		})
+	}
+}
+
+// heap is how many bytes are in use after a collection.
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }

@@ -5,8 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/google/btree"
 )
 
 // Limits bound what a collection keeps and believes.
@@ -48,8 +46,8 @@ type Collection struct {
 	highest uint64
 	// last is the newest change of the live span; zero if there was none.
 	last seam
-	// versions is the writers' handle; views hold clones.
-	versions *btree.BTreeG[*version]
+	// versions is the writers' handle; views hold copies.
+	versions history
 	// accounts are the bytes of each span of the current view.
 	accounts []int64
 	// marks remember which revision was reached when, so that history can be cut by time.
@@ -62,10 +60,9 @@ func newCollection(r Resource, limits Limits, b *budget) *Collection {
 		limits:   limits,
 		budget:   b,
 		demand:   make(chan struct{}, 1),
-		versions: btree.NewG(degree, versionLess),
 	}
 	c.touch()
-	c.view.Store(&View{absence: Warming, versions: c.versions.Clone(), next: make(chan struct{})})
+	c.view.Store(&View{absence: Warming, next: make(chan struct{})})
 	return c
 }
 

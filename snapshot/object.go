@@ -58,14 +58,6 @@ func (o *Object) size() int64 {
 
 func objectLess(a, b *Object) bool { return a.Key < b.Key }
 
-// nodeLess orders by the indexed field, which is the first one, and then by key.
-func nodeLess(a, b *Object) bool {
-	if a.fields[0] != b.fields[0] {
-		return a.fields[0] < b.fields[0]
-	}
-	return a.Key < b.Key
-}
-
 // Scope is the key range that a request covers: one namespace, or with the zero value the whole
 // resource.
 type Scope struct {

@@ -14,13 +14,27 @@ const degree = 16
 type tree struct {
 	objects *btree.BTreeG[*Object]
 	ranks   ranks
-	nodes   *btree.BTreeG[*Object] // nil: no index
+	nodes   *btree.BTreeG[nodeKey] // nil: no index
 }
+
+// nodeKey is an object's place in the index: the value of the indexed field, and the key. Since it
+// does not hold the object, a new version with the same value leaves the index as it is.
+type nodeKey struct{ value, key string }
+
+func (k nodeKey) less(l nodeKey) bool {
+	if k.value != l.value {
+		return k.value < l.value
+	}
+	return k.key < l.key
+}
+
+// nodeKey is the object's place in the index, by its first field.
+func (o *Object) nodeKey() nodeKey { return nodeKey{o.fields[0], o.Key} }
 
 func newTree(indexed bool) tree {
 	t := tree{objects: btree.NewG(degree, objectLess), ranks: newRanks()}
 	if indexed {
-		t.nodes = btree.NewG(degree, nodeLess)
+		t.nodes = btree.NewG(degree, nodeKey.less)
 	}
 	return t
 }
@@ -43,11 +57,11 @@ func (t tree) get(key string) (*Object, bool) {
 // set adds or replaces an object and returns the one it replaces, or nil.
 func (t tree) set(o *Object) *Object {
 	old, replaced := t.objects.ReplaceOrInsert(o)
-	if t.nodes != nil {
-		if replaced && old.fields[0] != o.fields[0] {
-			t.nodes.Delete(old)
+	if t.nodes != nil && (!replaced || old.fields[0] != o.fields[0]) {
+		if replaced {
+			t.nodes.Delete(old.nodeKey())
 		}
-		t.nodes.ReplaceOrInsert(o)
+		t.nodes.ReplaceOrInsert(o.nodeKey())
 	}
 	if replaced {
 		return old
@@ -63,7 +77,7 @@ func (t tree) remove(key string) *Object {
 		return nil
 	}
 	if t.nodes != nil {
-		t.nodes.Delete(old)
+		t.nodes.Delete(old.nodeKey())
 	}
 	t.ranks.removed(key)
 	return old
@@ -81,8 +95,14 @@ func (t tree) ascend(from, end string, yield func(*Object) bool) {
 
 // ascendNode is ascend for the objects whose indexed field has a value.
 func (t tree) ascendNode(value, from, end string, yield func(*Object) bool) {
-	t.nodes.AscendGreaterOrEqual(&Object{Key: from, fields: []string{value}}, func(o *Object) bool {
-		return o.fields[0] == value && (end == "" || o.Key < end) && yield(o)
+	var probe Object
+	t.nodes.AscendGreaterOrEqual(nodeKey{value, from}, func(k nodeKey) bool {
+		if k.value != value || end != "" && k.key >= end {
+			return false
+		}
+		probe.Key = k.key
+		o, found := t.objects.Get(&probe)
+		return !found || yield(o)
 	})
 }
 

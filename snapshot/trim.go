@@ -8,19 +8,8 @@ import (
 )
 
 // versionOverhead is what one version costs beside the objects it holds: the path that it
-// copied in the trees. Measured in design.md ("History") for this degree.
-const versionOverhead = 1800
-
-// indexOverhead is what the index adds to that. Measured with BenchmarkApply.
-const indexOverhead = 1000
-
-// overhead is what a version of the tree costs beside its objects.
-func (t tree) overhead() int64 {
-	if t.nodes != nil {
-		return versionOverhead + indexOverhead
-	}
-	return versionOverhead
-}
+// copied in the trees. Measured with BenchmarkHistory.
+const versionOverhead = 1950
 
 // marksPerHistory is how finely the time of revisions is remembered.
 const marksPerHistory = 256
@@ -82,7 +71,7 @@ func (c *Collection) cutLocked(rev uint64) {
 	spans := slices.Clone(v.spans)
 	changed := false
 	for len(spans) > 0 && (len(spans) > 1 || v.absence != Known) && spans[0].To <= rev {
-		c.deleteVersionsLocked(spans[0].To+1, nil)
+		c.versions.forget(c.versions.firstAfter(spans[0].To))
 		c.accountLocked(0, -c.accounts[0])
 		c.accounts = slices.Delete(c.accounts, 0, 1)
 		spans = slices.Delete(spans, 0, 1)
@@ -90,33 +79,17 @@ func (c *Collection) cutLocked(rev uint64) {
 	}
 	if len(spans) > 0 && spans[0].From < rev {
 		spans[0].From = min(rev, spans[0].To)
-		base := uint64(0)
-		c.versions.DescendLessOrEqual(&version{revision: spans[0].From}, func(found *version) bool {
-			base = found.revision
-			return false
-		})
 		freed := int64(0)
-		c.deleteVersionsLocked(base, func(next *version) { freed += next.superseded })
+		before := c.versions.firstAfter(spans[0].From) - 1 // the newest at From stays
+		for i := range before {
+			freed += c.versions.at(i + 1).superseded
+		}
+		c.versions.forget(before)
 		c.accountLocked(0, -freed)
 		changed = true
 	}
 	if changed {
 		c.publishLocked(&View{absence: v.absence, spans: spans, heard: v.heard, newest: v.newest, frame: v.frame})
-	}
-}
-
-// deleteVersionsLocked removes the versions before rev. For each one removed it calls freed, if
-// given, with the version that is the oldest then.
-func (c *Collection) deleteVersionsLocked(rev uint64, freed func(next *version)) {
-	for {
-		oldest, ok := c.versions.Min()
-		if !ok || oldest.revision >= rev {
-			return
-		}
-		c.versions.DeleteMin()
-		if next, ok := c.versions.Min(); ok && freed != nil {
-			freed(next)
-		}
 	}
 }
 

@@ -3,8 +3,6 @@ package snapshot
 import (
 	"slices"
 	"time"
-
-	"github.com/google/btree"
 )
 
 // Absence says why a state is not known. The words are those of policy.Reason.
@@ -48,17 +46,6 @@ type Span struct {
 // Contains reports whether the state at rev is known in this span.
 func (s Span) Contains(rev uint64) bool { return s.From <= rev && rev <= s.To }
 
-// version is the state from its revision on, until the next version or the end of the span.
-type version struct {
-	revision uint64
-	tree     tree
-	// superseded is what is freed when the version before this one is forgotten: the object
-	// that this one replaced or removed, and the path of the trees.
-	superseded int64
-}
-
-func versionLess(a, b *version) bool { return a.revision < b.revision }
-
 // View is what a collection knows at one moment. It is immutable.
 type View struct {
 	// absence is why there is no newest state; Known while a span is live.
@@ -70,7 +57,7 @@ type View struct {
 	// heard is when the upstream last gave a sign of life.
 	heard time.Time
 	// versions of all spans, by revision.
-	versions *btree.BTreeG[*version]
+	versions history
 	// newest is the state at the live span's To.
 	newest tree
 	frame  *Frame
@@ -120,10 +107,5 @@ func (v *View) exact(rev uint64) (Snapshot, Absence) {
 // stateAt returns the state at a revision that one of the spans contains. The newest version
 // at or before it is in the same span, since every span begins with a version.
 func (v *View) stateAt(rev uint64) Snapshot {
-	snap := Snapshot{Revision: rev, Frame: v.frame}
-	v.versions.DescendLessOrEqual(&version{revision: rev}, func(found *version) bool {
-		snap.tree = found.tree
-		return false
-	})
-	return snap
+	return Snapshot{Revision: rev, Frame: v.frame, tree: v.versions.find(rev).tree}
 }

@@ -81,7 +81,7 @@ func (c *Collection) open(state tree, size int64, rev uint64, frame *Frame) {
 	now := time.Now()
 	c.highest = max(c.highest, rev)
 	c.last = seamOf(state)
-	c.versions.ReplaceOrInsert(&version{revision: rev, tree: state})
+	c.versions.append(version{revision: rev, tree: state})
 	c.marks = append(c.marks, mark{at: now, revision: rev})
 	c.accounts = append(c.accounts, size)
 	c.publishLocked(&View{
@@ -125,15 +125,15 @@ func (c *Collection) apply(ch change) error {
 	if err != nil {
 		return err
 	}
-	size := state.overhead()
-	next := &version{revision: ch.revision, tree: state, superseded: size}
+	size := int64(versionOverhead)
+	next := version{revision: ch.revision, tree: state, superseded: size}
 	if old != nil {
 		next.superseded += old.size()
 	}
 	if ch.object != nil {
 		size += ch.object.size()
 	}
-	c.versions.ReplaceOrInsert(next)
+	c.versions.append(next)
 	c.accountLocked(len(c.accounts)-1, size)
 	c.last = seam{revision: ch.revision, key: ch.key, object: ch.object}
 	c.advanceLocked(v, ch.revision, state)
@@ -248,7 +248,7 @@ func (c *Collection) dropLocked(why Absence) {
 
 // forgetLocked removes all spans. The caller publishes what is true instead.
 func (c *Collection) forgetLocked() {
-	c.versions.Clear(false)
+	c.versions = history{}
 	c.marks = nil
 	for i, bytes := range c.accounts {
 		c.accountLocked(i, -bytes)
@@ -259,7 +259,7 @@ func (c *Collection) forgetLocked() {
 
 // publishLocked makes a view the current one.
 func (c *Collection) publishLocked(v *View) {
-	v.versions = c.versions.Clone()
+	v.versions = c.versions
 	v.next = make(chan struct{})
 	close(c.view.Swap(v).next)
 }

@@ -26,6 +26,7 @@ import (
 // run serves until ctx ends, and then lets requests finish for a bounded time.
 func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	log := telemetry.NewLogger(stderr, telemetry.Format(o.logFormat), o.level)
+	o.tuneMemory(log)
 
 	upstream, err := upstreamConfig(o.kubeconfig)
 	if err != nil {

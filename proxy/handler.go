@@ -64,10 +64,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		status = forwarded(reason)
 	}
 	// Deferred, since a forward that breaks off ends in a panic (see Forwarder).
-	defer func() {
-		h.Log.Debug("request", "method", r.Method, "target", loggable(r), "door", DoorOf(r.Context()), "cacheStatus", status,
-			"revision", answer.snapshot.Revision, "duration", time.Since(begun))
-	}()
+	if h.Log.Enabled(r.Context(), slog.LevelDebug) {
+		defer func() {
+			h.Log.Debug("request", "method", r.Method, "target", loggable(r), "door", DoorOf(r.Context()), "cacheStatus", status,
+				"revision", answer.snapshot.Revision, "duration", time.Since(begun))
+		}()
+	}
 	switch {
 	case reason == policy.ReasonMostRecent && list.Options.Limit > 0:
 		w.Header().Set(cacheStatusHeader, status)

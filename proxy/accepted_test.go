@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
+	"strings"
 	"testing"
 )
 
@@ -25,8 +26,14 @@ func (a asThemselves) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // closes after a 401, is for callers whom it has accepted.
 func TestStrangersHaveConnectionsOfTheirOwn(t *testing.T) {
 	upstream := startUpstream(t, true, func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") == "Bearer bad" || r.URL.Path == "/expired" {
+		switch {
+		case r.URL.Query().Get("timeout") == "malformed":
+			w.WriteHeader(http.StatusBadRequest) // kube-apiserver's answer, whoever asks
+		case r.Method == http.MethodOptions:
+		case r.Header.Get("Authorization") == "Bearer bad" || r.URL.Path == "/expired":
 			w.WriteHeader(http.StatusUnauthorized)
+		case r.URL.Path == "/forbidden":
+			w.WriteHeader(http.StatusForbidden)
 		}
 		_, _ = fmt.Fprint(w, r.ProtoMajor)
 	})
@@ -38,6 +45,12 @@ func TestStrangersHaveConnectionsOfTheirOwn(t *testing.T) {
 	t.Cleanup(up.strangers.CloseIdleConnections)
 	handler := asThemselves{NewForwarder(up, slog.New(slog.DiscardHandler)), newIdentifier(t)}
 	for _, step := range []struct{ name, authorization, path, want string }{
+		{"made up", "Bearer bad", "/?timeout=malformed", "1"},
+		{"made up, with an answer that nobody is asked for", "Bearer bad", "/", "1"},
+		{"made up, asking for CORS", "Bearer bad", "OPTIONS /", "1"},
+		{"made up, with its answer", "Bearer bad", "/", "1"},
+		{"may do nothing", "Bearer c", "/forbidden", "1"},
+		{"may do nothing, and is somebody", "Bearer c", "/forbidden", "2"},
 		{"the first time", "Bearer a", "/", "1"},
 		{"accepted", "Bearer a", "/", "2"},
 		{"another", "Bearer b", "/", "1"},
@@ -51,7 +64,11 @@ func TestStrangersHaveConnectionsOfTheirOwn(t *testing.T) {
 		{"no longer accepted", "Bearer a", "/expired", "2"},
 		{"a stranger again", "Bearer a", "/", "1"},
 	} {
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, step.path, nil)
+		method, path, other := strings.Cut(step.path, " ")
+		if !other {
+			method, path = http.MethodGet, step.path
+		}
+		r := httptest.NewRequestWithContext(t.Context(), method, path, nil)
 		if step.authorization != "" {
 			r.Header.Set("Authorization", step.authorization)
 		}

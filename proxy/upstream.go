@@ -166,10 +166,21 @@ func (a acceptance) RoundTrip(r *http.Request) (*http.Response, error) {
 	case err != nil:
 	case res.StatusCode == http.StatusUnauthorized:
 		a.upstream.accepted.remove(a.key)
-	default:
+	case provesAuthentication(r.Method, res.StatusCode):
 		a.upstream.accepted.add(a.key)
 	}
 	return res, err
+}
+
+// provesAuthentication says whether an answer can only be had by somebody whom kube-apiserver has
+// authenticated. It gives some answers before it looks at a token (DefaultBuildHandlerChain in
+// k8s.io/apiserver/pkg/server): 400 for a malformed timeout, to the preflights of CORS, 429 and 5xx
+// when it has too much to do or ends. Who makes up tokens must not be taken for somebody by these.
+func provesAuthentication(method string, status int) bool {
+	if method == http.MethodOptions {
+		return false
+	}
+	return status >= http.StatusOK && status < http.StatusMultipleChoices || status == http.StatusForbidden
 }
 
 func enableHTTP2(t *http.Transport) {

@@ -67,6 +67,12 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id Identity)
 		return
 	}
 
+	if r.ProtoMajor == 1 && r.ContentLength != 0 {
+		// The answer does not wait for the rest of the body, which net/http would read first: the
+		// caller may never send it, and the API server refuses strangers without it. An error means
+		// that w is not a server's, or HTTP/2's, where it is always so.
+		_ = http.NewResponseController(w).EnableFullDuplex()
+	}
 	x := newExchange(f, w, r, id)
 	reverse := httputil.ReverseProxy{
 		Rewrite:        x.rewrite,

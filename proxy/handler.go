@@ -43,7 +43,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		WriteStatus(w, r, refusal.Code, refusal.Reason, refusal.Message)
 		return
 	}
-	share := shareKey(caller, h.Forward.Accepted(caller), r.RemoteAddr)
+	accepted := h.Forward.Accepted(caller)
+	if accepted && longRunning(r) {
+		letUploadStall(r)
+	}
+	share := shareKey(caller, accepted, r.RemoteAddr)
 	place, err := h.Admission.Admit(r, share)
 	if err != nil {
 		h.refuse(w, r, err)

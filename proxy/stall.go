@@ -62,6 +62,7 @@ func (g *StallGuard) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		guarded := &stallWriter{inner: w, guard: g, request: r}
 		defer guarded.finish()
+		guardUpload(w, r, g.limit)
 		if hijacker, ok := w.(http.Hijacker); ok {
 			next.ServeHTTP(&hijackableStallWriter{guarded, hijacker}, r)
 			return
@@ -206,12 +207,21 @@ func (s *stallWriter) expire() {
 }
 
 // finish gives the server a limit for sending what is still in its buffers when
-// the handler has returned. The server forgets it when it has sent that.
+// the handler has returned, and for reading what the handler has not read. The
+// server forgets it when it has done that.
 func (s *stallWriter) finish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.stalled && !s.hijacked {
-		s.setDeadline(time.Now().Add(s.guard.limit))
+	if s.hijacked {
+		return
+	}
+	end := time.Now().Add(s.guard.limit)
+	if !s.stalled {
+		s.setDeadline(end)
+	}
+	if s.request.ProtoMajor == 1 && s.request.ContentLength != 0 {
+		// The server reads on to where the next request would begin.
+		_ = http.NewResponseController(s.inner).SetReadDeadline(end) // as in setDeadline
 	}
 }
 

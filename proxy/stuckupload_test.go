@@ -1,0 +1,156 @@
+package proxy
+
+import (
+	"bufio"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// stuckUpload is a request whose body never comes.
+const stuckUpload = "POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n"
+
+// TestStuckUploadHoldsNothing: a request ends, whoever is asked to wait for its body, so that nothing
+// is held for it. An upstream of HTTP/1.1 waits for it even to say 401.
+func TestStuckUploadHoldsNothing(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		http2 bool // to the upstream
+		want  int  // the status, 0 for the end of the connection
+	}{
+		{"upstream HTTP/1.1", false, 0},
+		{"upstream HTTP/2", true, http.StatusUnauthorized},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			upstream := startUpstream(t, test.http2, func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusUnauthorized)
+			})
+			forwarder := newForwarder(t, upstream.config())
+			done := make(chan struct{})
+			front := startProxy(t, newStallGuard(100*time.Millisecond).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				defer close(done)
+				forwarder.ServeHTTP(w, r)
+			})), false)
+			conn := dialTLS(t, front)
+			if _, err := io.WriteString(conn, stuckUpload); err != nil {
+				t.Fatal(err)
+			}
+			status := 0
+			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			switch {
+			case err == nil:
+				status = res.StatusCode
+				_ = res.Body.Close()
+			case !errors.Is(err, io.ErrUnexpectedEOF):
+				t.Fatal(err)
+			}
+			if status != test.want {
+				t.Errorf("status %d, want %d", status, test.want)
+			}
+			<-done
+		})
+	}
+}
+
+// dialTLS returns a connection of a client that speaks HTTP/1.1 by hand. A test that waits on it in
+// vain fails.
+func dialTLS(t *testing.T, server *httptest.Server) *tls.Conn {
+	t.Helper()
+	dialer := tls.Dialer{Config: server.Client().Transport.(*http.Transport).TLSClientConfig.Clone()}
+	dialer.Config.NextProtos = []string{protoHTTP1}
+	conn, err := dialer.DialContext(t.Context(), "tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	return conn.(*tls.Conn)
+}
+
+// TestConnectionOfAStuckUploadEnds: it is not kept for the rest of a body after the answer.
+func TestConnectionOfAStuckUploadEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		guard := newStallGuard(stallLimit)
+		_, dial := servePipe(t, guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusTooManyRequests)
+		})), false)
+		conn := dial()
+		begun := time.Now()
+		if _, err := io.WriteString(conn, stuckUpload); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadAll(conn); err != nil && !errors.Is(err, io.EOF) {
+			t.Fatal(err)
+		}
+		if took := time.Since(begun); took < stallLimit || took > 2*stallLimit {
+			t.Errorf("the connection ended after %v, the limit is %v", took, stallLimit)
+		}
+	})
+}
+
+// TestUploadAfterUpload: a slow one is none that is stuck, and the limit is not that of the next
+// request of the connection.
+func TestUploadAfterUpload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		guard := newStallGuard(stallLimit)
+		_, dial := servePipe(t, guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(w, r.Body)
+		})), false)
+		conn := dial()
+		reader := bufio.NewReader(conn)
+		for range 2 {
+			if _, err := io.WriteString(conn, stuckUpload); err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				for _, b := range []byte("0123456789") {
+					time.Sleep(stallLimit - time.Second) // slow, and never stuck
+					_, _ = conn.Write([]byte{b})
+				}
+			}()
+			res, err := http.ReadResponse(reader, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(res.Body)
+			if err != nil || string(body) != "0123456789" {
+				t.Errorf("got %q, %v", body, err)
+			}
+			_ = res.Body.Close()
+			time.Sleep(3 * stallLimit)
+		}
+	})
+}
+
+// TestStreamOfAKnownCallerMayStall, where nobody else's may.
+func TestStreamOfAKnownCallerMayStall(t *testing.T) {
+	for _, known := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			guard := newStallGuard(stallLimit)
+			read := make(chan error, 1)
+			_, dial := servePipe(t, guard.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				if known {
+					letUploadStall(r)
+				}
+				_, err := io.ReadAll(r.Body)
+				read <- err
+			})), false)
+			conn := dial()
+			if _, err := io.WriteString(conn, stuckUpload); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(3 * stallLimit)
+			go func() { _, _ = io.WriteString(conn, "0123456789") }()
+			if err := <-read; (err == nil) != known {
+				t.Errorf("known %t: %v", known, err)
+			}
+		})
+	}
+}

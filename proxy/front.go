@@ -56,7 +56,12 @@ func NewFront(inner http.Handler, log *slog.Logger) http.Handler {
 		return r, refusal(r, http.StatusBadRequest, metav1.StatusReasonBadRequest,
 			"listproxy forwards to one API server only: ask for a path, not for a whole URL.")
 	})
-	return front
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodConnect && r.ProtoMajor == 1 {
+			w = hijackable{w} // goproxy refuses on the bare connection
+		}
+		front.ServeHTTP(w, r)
+	})
 }
 
 // newGoproxy returns a proxy server that has nothing to dial with. The rules that

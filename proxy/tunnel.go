@@ -229,9 +229,12 @@ func NewConnectServer(tunnels *Tunnels, tlsConfig *tls.Config, log *slog.Logger)
 		TLSConfig:         tlsConfig,
 		Protocols:         protocols,
 		ReadHeaderTimeout: connectTimeout,
-		IdleTimeout:       connectTimeout,
-		MaxHeaderBytes:    connectHeaderBytes,
-		ErrorLog:          serverErrorLog(log),
+		// Those of what is refused: a tunnel has the deadlines of its own server.
+		ReadTimeout:    connectTimeout,
+		WriteTimeout:   connectTimeout,
+		IdleTimeout:    connectTimeout,
+		MaxHeaderBytes: connectHeaderBytes,
+		ErrorLog:       serverErrorLog(log),
 
 		DisableGeneralOptionsHandler: true, // it would answer OPTIONS *
 	}

@@ -216,7 +216,7 @@ func (o *options) assemble(cfg *rest.Config, log *slog.Logger) (*app, error) {
 	return &app{
 		log:         log,
 		upstream:    upstream.URL(),
-		front:       proxy.NewFront(o.limits.guard(handler, log), log),
+		front:       o.limits.guard(handler, log),
 		catalog:     catalog,
 		schemas:     schemas,
 		servers:     servers,

@@ -4,8 +4,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"net"
 	"net/http"
+	"net/netip"
 	"time"
 )
 
@@ -80,15 +80,24 @@ func (a *Admission) AdmitBody(ctx context.Context, caller callerKey, bytes int) 
 	return a.bodies.Acquire(ctx, caller, int64(bytes))
 }
 
+// networkBits is how much of an IPv6 address tells one network from another: whoever has one has
+// all the addresses in it (RFC 4291, 2.5.4).
+const networkBits = 64
+
 // shareKey is the key of a caller's share. Whoever makes up tokens, or has none, shares with all
-// of the same address: identities that cost nothing must not get a share each.
+// of the same address, or of the same network of IPv6: identities that cost nothing must not get
+// a share each.
 func shareKey(id Identity, accepted bool, remoteAddr string) callerKey {
 	if accepted {
 		return callerKey(id.key)
 	}
-	host, _, err := net.SplitHostPort(remoteAddr)
+	peer, err := netip.ParseAddrPort(remoteAddr)
 	if err != nil {
-		host = remoteAddr
+		return sha256.Sum256([]byte(remoteAddr)) // no address of TCP
 	}
-	return sha256.Sum256([]byte(host))
+	address := peer.Addr().Unmap().WithZone("")
+	if address.Is6() {
+		address = netip.PrefixFrom(address, networkBits).Masked().Addr()
+	}
+	return sha256.Sum256(address.AppendTo(nil))
 }

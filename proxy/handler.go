@@ -93,7 +93,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // refuse answers what could not be let in.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
-		return // the caller has gone
+		// The caller has gone, or has only ended its half of the connection: then it would read an
+		// empty 200 where nothing is written.
+		panic(http.ErrAbortHandler)
 	}
 	h.Log.Info("too much is in flight", "error", err)
 	WriteTooManyRequests(w, r)

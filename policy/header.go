@@ -7,8 +7,14 @@ import (
 )
 
 // impersonatePrefix begins the name of every header that asks to act as another.
-// Kubernetes adds new ones (Impersonate-Uid was), so only the prefix is safe.
-const impersonatePrefix = "Impersonate-"
+// Kubernetes adds new ones (Impersonate-Uid was), and an HTTP server may read an
+// underscore as a dash, so all that begins so is taken for one.
+const impersonatePrefix = "impersonate"
+
+// NamesImpersonation says whether a header of this name asks to act as another.
+func NamesImpersonation(name string) bool {
+	return len(name) >= len(impersonatePrefix) && strings.EqualFold(name[:len(impersonatePrefix)], impersonatePrefix)
+}
 
 // checkFraming makes sure that the request is nothing but its line and its
 // headers, for one reading of each header. Headers that the API server ignores on
@@ -58,7 +64,7 @@ const (
 func checkIdentity(h http.Header, by Credentials) Reason {
 	canonical := true
 	for name := range h {
-		if len(name) >= len(impersonatePrefix) && strings.EqualFold(name[:len(impersonatePrefix)], impersonatePrefix) {
+		if NamesImpersonation(name) {
 			return ReasonImpersonation
 		}
 		// net/http's server makes all names canonical. A name that is not was put
@@ -75,7 +81,23 @@ func checkIdentity(h http.Header, by Credentials) Reason {
 	case !BringsToken(h):
 		return ReasonAnonymous
 	}
+	if _, plain := Token(h.Get("Authorization")); !plain {
+		return ReasonCredentials
+	}
 	return ""
+}
+
+// Token returns the token in an Authorization header, if it is written in the one way that every
+// reader reads alike: the scheme Bearer, a space, and the token, of visible ASCII. kube-apiserver
+// does not look at what follows after another space, so that one token could be written in any
+// number of ways, each of them somebody else to whoever remembers callers.
+func Token(authorization string) (token string, plain bool) {
+	scheme, token, _ := strings.Cut(authorization, " ")
+	invisible := func(r rune) bool { return r <= ' ' || r > '~' }
+	if !strings.EqualFold(scheme, "Bearer") || token == "" || strings.ContainsFunc(token, invisible) {
+		return "", false
+	}
+	return token, true
 }
 
 // BringsToken tells whether kube-apiserver sees a token in the (first) Authorization header.

@@ -56,15 +56,25 @@ func FuzzAuthorization(f *testing.F) {
 			return // no header has that
 		}
 		h := http.Header{"Authorization": {value}}
-		asked := false
+		asked, seen := false, ""
 		upstream := bearertoken.New(authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
-			asked = token != ""
+			asked, seen = token != "", token
 			return nil, false, nil
 		}))
 		_, _, _ = upstream.AuthenticateRequest(&http.Request{Header: h.Clone()})
 		reason := checkIdentity(h, Own)
-		if (reason == "") != asked {
-			t.Errorf("%q: the reason is %q, the upstream sees a token: %t", value, reason, asked)
+		token, plain := Token(value)
+		want := Reason("")
+		switch {
+		case !asked:
+			want = ReasonAnonymous
+		case !plain:
+			want = ReasonCredentials // there are more ways to write it
+		case token != seen:
+			t.Errorf("%q: the token is %q, the upstream sees %q", value, token, seen)
+		}
+		if reason != want {
+			t.Errorf("%q: the reason is %q, want %q", value, reason, want)
 		}
 		h["Impersonate-User"] = []string{"x"}
 		if reason := checkIdentity(h, Own); reason != ReasonImpersonation {

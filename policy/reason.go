@@ -36,8 +36,8 @@ const (
 	ReasonImpersonation Reason = "impersonation"
 	// ReasonAnonymous: there is no Authorization header with a bearer token.
 	ReasonAnonymous Reason = "anonymous"
-	// ReasonCredentials: there are several Authorization headers, so it is not
-	// certain who the caller is.
+	// ReasonCredentials: there are several Authorization headers, or one with a token
+	// that is written in an odd way, so it is not certain who the caller is.
 	ReasonCredentials Reason = "credentials"
 )
 

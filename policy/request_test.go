@@ -304,6 +304,7 @@ func TestParseForwards(t *testing.T) {
 			get("/api/v1/pods", alice, "Impersonate-Extra-Scopes: x\r\n"),
 			get("/api/v1/pods", alice, "Impersonate-Uid: 1\r\n"),
 			get("/api/v1/pods", alice, "Impersonate-Whatever:\r\n"),
+			get("/api/v1/pods", alice, "Impersonate_User: bob\r\n"),
 			get("/api/v1/pods", "Impersonate-User: bob\r\n"),
 		},
 		ReasonAnonymous: {
@@ -318,6 +319,9 @@ func TestParseForwards(t *testing.T) {
 			get("/api/v1/pods", alice, alice),
 			get("/api/v1/pods", alice, "Authorization:\r\n"),
 			get("/api/v1/pods", "Authorization:\r\n", "authorization: Bearer b\r\n"),
+			get("/api/v1/pods", "Authorization: Bearer b c\r\n"),
+			get("/api/v1/pods", "Authorization: Bearer b\tc\r\n"),
+			get("/api/v1/pods", "Authorization: Bearer b\u00a0\r\n"),
 		},
 		ReasonSelector: {
 			get("/api/v1/pods?labelSelector=a%3D%3D%3Db", alice),

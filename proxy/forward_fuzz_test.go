@@ -65,7 +65,8 @@ func wire(t *testing.T, r *http.Request) (*http.Request, string) {
 // removed says whether a header of the caller's may not arrive, or is about one connection.
 func removed(name string, listed []string) bool {
 	lower := strings.ToLower(name)
-	return lower == "forwarded" || lower == "x-real-ip" || strings.HasPrefix(lower, "x-forwarded-") || strings.HasPrefix(lower, "x-remote-") ||
+	dashed := strings.ReplaceAll(lower, "_", "-")
+	return dashed == "forwarded" || dashed == "x-real-ip" || strings.HasPrefix(dashed, "x-forwarded-") || strings.HasPrefix(dashed, "x-remote-") ||
 		slices.Contains([]string{
 			"connection", "proxy-connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer",
 			"transfer-encoding", "upgrade", "content-length", "host",

@@ -4,6 +4,8 @@ import (
 	"net"
 	"net/http"
 	"strings"
+
+	"github.com/listproxy/listproxy/policy"
 )
 
 // removeCallerClaims removes from a request's header what a caller may not say
@@ -18,7 +20,8 @@ func removeCallerClaims(h http.Header) {
 	for name := range h {
 		// Names that are no valid tokens are not canonical in the map, hence
 		// the comparison in lower case.
-		lower := strings.ToLower(name)
+		// An HTTP server behind the upstream's address may read an underscore as a dash.
+		lower := strings.ReplaceAll(strings.ToLower(name), "_", "-")
 		if lower == "forwarded" || lower == "x-real-ip" ||
 			strings.HasPrefix(lower, "x-forwarded-") || strings.HasPrefix(lower, "x-remote-") {
 			delete(h, name)
@@ -45,7 +48,7 @@ func identityNamedInConnection(h http.Header) string {
 	for _, value := range h["Connection"] {
 		for option := range strings.SplitSeq(value, ",") {
 			name := http.CanonicalHeaderKey(strings.TrimSpace(option))
-			if name == "Authorization" || strings.HasPrefix(name, "Impersonate-") {
+			if name == "Authorization" || policy.NamesImpersonation(name) {
 				return name
 			}
 		}

@@ -46,7 +46,8 @@ type FrontProxy struct {
 //   - A certificate that ClientCA verifies, or headers by a FrontProxy, make the user that
 //     they would make at kube-apiserver, which tries them before a token too
 //     (k8s.io/kubernetes/pkg/kubeapiserver/authenticator): a token beside them does not count.
-//   - Else, a request with exactly one Authorization header is whoever that says.
+//   - Else, a request with exactly one Authorization header is whoever that says, unless it
+//     writes a token in an odd way ([policy.Token]).
 //   - Else it is nobody.
 //
 // It is safe for concurrent use.
@@ -119,10 +120,14 @@ func (i *Identifier) Identify(r *http.Request) (Identity, *Refusal) {
 	return i.own(r), nil
 }
 
-// own is the identity of a request without a word of the proxy's: its one Authorization value.
+// own is the identity of a request without a word of the proxy's: its one Authorization value, with
+// a token in it that is plain to see or with none.
 func (i *Identifier) own(r *http.Request) Identity {
 	values := r.Header["Authorization"]
 	if len(values) != 1 || values[0] == "" {
+		return Identity{}
+	}
+	if _, plain := policy.Token(values[0]); !plain && policy.BringsToken(r.Header) {
 		return Identity{}
 	}
 	return i.secret.ofAuthorization(values[0])

@@ -42,12 +42,13 @@ type Identity struct {
 	key           identityKey
 }
 
-// identityKey is an HMAC of a credential, or of a stated user.
+// identityKey is an HMAC of a token, of another credential, or of a stated user.
 type identityKey [sha256.Size]byte
 
 // The first byte of what a key is made of: a token is never taken for a user.
 const (
 	keyOfAuthorization = 'a'
+	keyOfToken         = 't'
 	keyOfStated        = 's'
 )
 
@@ -103,9 +104,13 @@ func newIdentitySecret() (identitySecret, error) {
 // ofAuthorization returns the identity of whoever sends this Authorization value.
 func (s *identitySecret) ofAuthorization(value string) Identity {
 	id := Identity{authorization: &value}
+	kind, credential := byte(keyOfAuthorization), value
+	if token, plain := policy.Token(value); plain {
+		kind, credential = keyOfToken, token // however the scheme is written
+	}
 	mac := hmac.New(sha256.New, s[:])
-	_, _ = mac.Write([]byte{keyOfAuthorization}) // a hash takes everything
-	_, _ = io.WriteString(mac, value)
+	_, _ = mac.Write([]byte{kind}) // a hash takes everything
+	_, _ = io.WriteString(mac, credential)
 	mac.Sum(id.key[:0])
 	return id
 }

@@ -45,6 +45,10 @@ func TestIdentifyNeedsExactlyOneCredential(t *testing.T) {
 		{"two", []string{"Bearer a", "Bearer b"}, false},
 		{"the same twice", []string{"Bearer a", "Bearer a"}, false},
 		{"empty and one", []string{"", "Bearer a"}, false},
+		{"no token", []string{"Basic eA=="}, true},
+		{"a word behind", []string{"Bearer a b"}, false},
+		{"a space behind", []string{"Bearer a "}, false},
+		{"a space that Unicode has", []string{"Bearer a\u00a0"}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got := identify(i, test.authorization...).known(); got != test.want {
@@ -59,6 +63,12 @@ func TestIdentityKeys(t *testing.T) {
 	a := identify(i, "Bearer a")
 	if again := identify(i, "Bearer a"); again.key != a.key {
 		t.Error("the same credential has two keys")
+	}
+	if again := identify(i, "bEARER a"); again.key != a.key {
+		t.Error("the same token has two keys")
+	}
+	if none := identify(i, "a"); none.key == a.key {
+		t.Error("a token and what is none have one key")
 	}
 	if b := identify(i, "Bearer b"); b.key == a.key {
 		t.Error("two credentials have one key")

@@ -356,7 +356,7 @@ func TestReviewKeepsASecretThatCannotBeSent(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
 	r := newReviewer(t, reviewTransport(http.DefaultTransport.RoundTrip), server.URL, ReviewConfig{}, discardLog())
-	_, err := r.Allowed(t.Context(), identify(newIdentifier(t), "Bearer s3cr3t\r\nX: y"), listPods())
+	_, err := r.Allowed(t.Context(), newIdentifier(t).secret.ofAuthorization("Bearer s3cr3t\r\nX: y"), listPods())
 	if err == nil || strings.Contains(fmt.Sprintf("%v %+v %#v", err, err, err), "s3cr3t") {
 		t.Errorf("got %v; want an error without the credential", err)
 	}

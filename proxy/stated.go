@@ -8,17 +8,14 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 	"k8s.io/apiserver/pkg/authentication/user"
-)
 
-// impersonatePrefix begins the name of every header that asks to act as another. Kubernetes
-// adds new ones (Impersonate-Uid was), and an HTTP server may read an underscore as a dash, so
-// all that begins so is taken for one.
-const impersonatePrefix = "impersonate"
+	"github.com/listproxy/listproxy/policy"
+)
 
 // asksToImpersonate says whether h has a header that asks to act as another.
 func asksToImpersonate(h http.Header) bool {
 	for name := range h {
-		if hasPrefixFold(name, impersonatePrefix) {
+		if policy.NamesImpersonation(name) {
 			return true
 		}
 	}
@@ -74,7 +71,7 @@ func canBeStated(value string) bool {
 // said about that before is removed, in any spelling.
 func state(h http.Header, u *user.DefaultInfo) {
 	for name := range h {
-		if strings.EqualFold(name, "Authorization") || hasPrefixFold(name, impersonatePrefix) {
+		if strings.EqualFold(name, "Authorization") || policy.NamesImpersonation(name) {
 			delete(h, name)
 		}
 	}

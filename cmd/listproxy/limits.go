@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"time"
@@ -59,6 +60,9 @@ func (o *limitOptions) complete() error {
 	} {
 		if n.value < 0 {
 			return fmt.Errorf("%s %d is negative: give a number, or 0 for no bound", n.flag, n.value)
+		}
+		if n.value > math.MaxInt32 {
+			return fmt.Errorf("%s %d is more than any machine serves: give a smaller number, or 0 for no bound", n.flag, n.value)
 		}
 	}
 	if o.wait < 0 {

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"maps"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+)
+
+// ofTheMachine are flags whose default is not the same everywhere.
+var ofTheMachine = map[string]bool{"cert-dir": true}
+
+// TestDocumentedFlags: docs/operations.md has a row for every flag of listproxy and for nothing else, with
+// the default that the flag has. Where there is none, a row may say in plain words what then happens.
+func TestDocumentedFlags(t *testing.T) {
+	text, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{}
+	newCommand().Flags().VisitAll(func(f *pflag.Flag) {
+		def := strings.Trim(f.DefValue, "[]")
+		if ofTheMachine[f.Name] {
+			def = ""
+		}
+		want[f.Name] = short(def)
+	})
+	row := regexp.MustCompile("(?m)^\\| `--([a-z-]+)` \\| ([^|]*)\\| \\S")
+	code := regexp.MustCompile("^`([^`]*)`( \\([^)]*\\))? $")
+	got := map[string]string{}
+	for _, m := range row.FindAllStringSubmatch(string(text), -1) {
+		if _, twice := got[m[1]]; twice {
+			t.Errorf("two rows for --%s", m[1])
+		}
+		got[m[1]] = ""
+		if def := code.FindStringSubmatch(m[2]); def != nil {
+			got[m[1]] = short(def[1])
+		} else if strings.Contains(m[2], "`") {
+			t.Errorf("the default of --%s cannot be read: %q", m[1], m[2])
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("flags and their defaults (-real +documented):\n%s", diff)
+	}
+}
+
+// short writes a duration in one way: 15m0s is 15m.
+func short(value string) string {
+	if d, err := time.ParseDuration(value); err == nil && d != 0 {
+		return d.String()
+	}
+	return value
+}
+
+// TestMentionedFlags: a flag that a page speaks of exists, at one command or another.
+func TestMentionedFlags(t *testing.T) {
+	known := map[string]bool{"help": true, "version": true}
+	root := newCommand()
+	for _, cmd := range append(root.Commands(), root) {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { known[f.Name] = true })
+		for _, sub := range cmd.Commands() {
+			sub.Flags().VisitAll(func(f *pflag.Flag) { known[f.Name] = true })
+		}
+	}
+	// Of kubectl, curl, and kube-apiserver.
+	maps.Copy(known, map[string]bool{
+		"as": true, "as-group": true, "enable-priority-and-fairness": true, "proxy-header": true,
+	})
+	mention := regexp.MustCompile("`--([a-z][a-z-]*[a-z])")
+	for _, file := range []string{
+		"../../README.md", "../../docs/operations.md", "../../docs/security.md", "../../docs/architecture.md",
+		"../../docs/audit.md", "../../docs/policy.md", "../../docs/rbac.yaml",
+	} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range mention.FindAllStringSubmatch(string(text), -1) {
+			if !known[m[1]] {
+				t.Errorf("%s speaks of --%s, which is no flag", file, m[1])
+			}
+		}
+	}
+}

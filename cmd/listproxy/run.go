@@ -52,8 +52,9 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	defer app.close()
+	// Both doors ask for client certificates: inside tunnels as well.
+	o.tls.ClientCAs = proxy.ClientCAs(o.identity.cas()...)
 	app.certificate, app.tls = certificate, o.tls
-	app.tls.ClientCAs = proxy.ClientCAs(o.identity.cas()...)
 	if app.connect, err = o.openConnect(app.upstream, certificate, log); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -24,21 +25,20 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane"
 )
 
-// TestSameLines asks the API server and listproxy's parts for the same lists and compares the lines
-// in their logs byte for byte, but for the two times and the annotations, which are looked at apart.
+// TestSameLines asks the API server and listproxy for the same lists and compares the lines in their
+// logs byte for byte, but for the two times and the annotations, which are looked at apart.
 func TestSameLines(t *testing.T) {
 	client, err := rest.HTTPClientFor(cp.RESTConfig(controlplane.Anonymous))
 	if err != nil {
 		t.Fatal(err)
 	}
-	memory := newMemory(t)
+	via := startAudited(t, filepath.Join(t.TempDir(), "audit.log"))
 	for _, q := range questions(t, client) {
 		t.Run(q.name, func(t *testing.T) {
-			id := uuid.NewString()
+			id := via.hit(t, q)
 			q.ask(t, client, cp.URL(), id)
-			q.ask(t, memory.client, memory.url, id)
 			want, wantEvent := split(t, lineOf(t, upstreamLog, id))
-			got, gotEvent := split(t, lineOf(t, memory.log, id))
+			got, gotEvent := split(t, lineOf(t, via.log, id))
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("the API server's line and listproxy's: %s", diff)
 			}
@@ -111,7 +111,6 @@ func questions(t *testing.T, client *http.Client) []question {
 	return []question{
 		{name: "cluster-wide", token: root, agent: agent, path: "/api/v1/pods?resourceVersion=0"},
 		{name: "namespaced", token: alice, agent: agent, path: "/api/v1/namespaces/team-a/pods?resourceVersion=0"},
-		{name: "without a query", token: alice, agent: agent, path: "/api/v1/namespaces/team-a/pods"},
 		{name: "cluster-scoped", token: root, agent: agent, path: "/api/v1/nodes?resourceVersion=0"},
 		{name: "of a group", token: root, agent: agent, path: "/apis/apps/v1/namespaces/team-a/deployments?resourceVersion=0"},
 		{name: "named", token: root, agent: agent, path: "/api/v1/namespaces/team-a/configmaps?fieldSelector=metadata.name%3Done&resourceVersion=0"},
@@ -120,7 +119,8 @@ func questions(t *testing.T, client *http.Client) []question {
 		{name: "a named namespace", token: root, agent: agent, path: "/api/v1/namespaces?fieldSelector=metadata.name%3Dteam-a&resourceVersion=0"},
 		{name: "field selector", token: root, agent: agent, path: "/api/v1/pods?fieldSelector=spec.nodeName%3Da&resourceVersion=0"},
 		{name: "label selector", token: root, agent: agent, path: "/api/v1/pods?labelSelector=a+in+%28b%2Cc%29&resourceVersion=0"},
-		first,
+		{name: "first page", token: root, agent: agent, path: first.path + "&resourceVersion=" + page.ResourceVersion},
+		{name: "exact", token: alice, agent: agent, path: "/api/v1/namespaces/team-a/pods?resourceVersion=" + page.ResourceVersion + "&resourceVersionMatch=Exact"},
 		{name: "next page", token: root, agent: agent, path: "/api/v1/namespaces/team-a/configmaps?continue=" + url.QueryEscape(page.Continue) + "&limit=2"},
 		{name: "custom resources", token: root, agent: agent, path: "/apis/example.com/v1/widgets?resourceVersion=0"},
 		{name: "a named custom resource", token: root, agent: agent, path: "/apis/example.com/v1/namespaces/team-a/widgets?fieldSelector=metadata.name%3Dw&resourceVersion=0"},

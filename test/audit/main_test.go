@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/proxyrun"
 )
 
 const (
@@ -40,7 +41,7 @@ func TestMain(m *testing.M) {
 		_, _ = fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
-	os.Exit(code)
+	os.Exit(proxyrun.Verdict(code))
 }
 
 func runTests(m *testing.M) (code int, err error) {
@@ -74,21 +75,28 @@ func runTests(m *testing.M) (code int, err error) {
 // event may be written after the answer has been read.
 func lineOf(t *testing.T, path, id string) string {
 	t.Helper()
+	var found []string
+	eventually(t, "a line with ID "+id+" in "+path, func() bool {
+		found = linesOf(t, path, id)
+		return len(found) > 0
+	})
+	if len(found) > 1 {
+		t.Fatalf("%d lines with ID %s", len(found), id)
+	}
+	return found[0]
+}
+
+// eventually waits until done says so.
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	ticker := time.NewTicker(pollEvery)
 	defer ticker.Stop()
-	for {
-		found := linesOf(t, path, id)
-		if len(found) > 1 {
-			t.Fatalf("%d lines with ID %s", len(found), id)
-		}
-		if len(found) == 1 {
-			return found[0]
-		}
+	for !done() {
 		select {
 		case <-ctx.Done():
-			t.Fatalf("no line with ID %s in %s", id, path)
+			t.Fatalf("still not: %s", what)
 		case <-ticker.C:
 		}
 	}
@@ -97,7 +105,7 @@ func lineOf(t *testing.T, path, id string) string {
 func linesOf(t *testing.T, path, id string) []string {
 	t.Helper()
 	log, err := os.ReadFile(path)
-	if err != nil {
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
 	var found []string
@@ -127,6 +135,13 @@ type question struct {
 // must be a list.
 func (q question) ask(t *testing.T, client *http.Client, base, id string) []byte {
 	t.Helper()
+	body, _ := q.answer(t, client, base, id)
+	return body
+}
+
+// answer is ask with the header of the answer.
+func (q question) answer(t *testing.T, client *http.Client, base, id string) ([]byte, http.Header) {
+	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+q.path, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
@@ -151,5 +166,5 @@ func (q question) ask(t *testing.T, client *http.Client, base, id string) []byte
 	if res.StatusCode != http.StatusOK {
 		t.Fatalf("%s %s: %s", q.path, res.Status, body.String())
 	}
-	return body.Bytes()
+	return body.Bytes(), res.Header
 }

@@ -1,104 +1,147 @@
 package audit
 
 import (
-	"context"
-	"log/slog"
 	"net/http"
-	"net/http/httptest"
-	"net/url"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
-	"time"
 
+	"github.com/google/uuid"
 	"k8s.io/client-go/rest"
 
-	"github.com/listproxy/listproxy/policy"
-	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/proxyrun"
 )
 
-// memory answers every list with nothing and writes the events of a listproxy that had answered it
-// from memory: a server that reads requests, asks the API server who sends them, and keeps an audit
-// log, with listproxy's own parts.
-type memory struct {
-	url    string
+// audited is a listproxy, a process of its own, with an audit log.
+type audited struct {
+	*proxyrun.Proxy
 	log    string
 	client *http.Client
 }
 
-// answered is what memory says of its answers.
-func answered(list policy.Request, id string) proxy.AuditedAnswer {
-	representation, _ := list.Accept.Representation(true)
-	return proxy.AuditedAnswer{
-		ID: id, Semantics: policy.Any, Representation: representation, Revision: 7, Items: 0, Bytes: 2,
-	}
-}
-
-func newMemory(t *testing.T) *memory {
+// startAudited starts a listproxy whose audit log is at path.
+func startAudited(t *testing.T, path string) *audited {
 	t.Helper()
-	m := &memory{log: filepath.Join(t.TempDir(), "audit.log"), client: &http.Client{}}
-	log, err := proxy.OpenAuditLog(proxy.AuditConfig{Path: m.log}, slog.New(slog.DiscardHandler))
+	running, err := proxyrun.Start(t.Context(), proxyrun.Options{
+		Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{
+			"--audit-log-path", path, "--eager", "pods,configmaps", "--schema-quarantine", "1s",
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	identifier, err := proxy.NewIdentifier(proxy.IdentifierConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		received := time.Now()
-		list, reason := policy.Parse(r, policy.Own)
-		if reason != "" {
-			http.Error(w, "this list is not answered from memory: "+string(reason), http.StatusNotImplemented)
-			return
-		}
-		whoAmI := newWhoAmI(t, r.Header.Get("Authorization"))
-		defer whoAmI.Close()
-		caller, refusal := identifier.Identify(r)
-		if refusal != nil {
-			http.Error(w, refusal.Message, refusal.Code)
-			return
-		}
-		who, err := whoAmI.User(r.Context(), caller)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		entry, err := log.Begin(r, list, who, received)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		_, _ = w.Write([]byte("{}"))
-		entry.Complete(answered(list, r.Header.Get("Audit-Id")))
-	}))
-	m.url = server.URL
 	t.Cleanup(func() {
-		server.Close()
-		if err := log.Close(context.WithoutCancel(t.Context())); err != nil {
+		if err := running.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
-	return m
+	client, err := rest.HTTPClientFor(running.RESTConfig(cp.RESTConfig(controlplane.Anonymous)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.CloseIdleConnections)
+	return &audited{Proxy: running, log: path, client: client}
 }
 
-// newWhoAmI returns a WhoAmI that asks with the given credentials, whoever is asked about.
-func newWhoAmI(t *testing.T, authorization string) *proxy.WhoAmI {
+// hit asks until the answer comes from memory, and returns the ID of that answer's event.
+func (a *audited) hit(t *testing.T, q question) (id string) {
 	t.Helper()
-	base, err := url.Parse(cp.URL())
-	if err != nil {
-		t.Error(err)
+	a.until(t, q, "listproxy; hit; ", func(it string) { id = it })
+	return id
+}
+
+// until asks until an answer's Cache-Status begins so, and tells the ID with which it was asked for.
+func (a *audited) until(t *testing.T, q question, cacheStatus string, tell func(id string)) {
+	t.Helper()
+	eventually(t, q.name+": "+cacheStatus, func() bool {
+		id := uuid.NewString()
+		_, header := q.answer(t, a.client, a.URL(), id)
+		if !strings.HasPrefix(header.Get("Cache-Status"), cacheStatus) {
+			return false
+		}
+		tell(id)
+		return true
+	})
+}
+
+// TestLogThatCannotBeWritten takes the log's folder away and gives it back, and fills the disk: lists
+// are forwarded meanwhile, are in the API server's log, and come from memory again afterwards.
+func TestLogThatCannotBeWritten(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "logs")
+	a := startAudited(t, filepath.Join(folder, "audit.log"))
+	q := question{name: "pods", token: cp.Token(controlplane.Alice), agent: "test", path: "/api/v1/namespaces/team-a/pods?resourceVersion=0"}
+	lineOf(t, a.log, a.hit(t, q))
+
+	for name, breaks := range map[string]struct{ begin, end func() error }{
+		// In its place is a file, so that it cannot be made anew.
+		"the folder is gone": {
+			func() error { return replace(folder, func() error { return os.WriteFile(folder, nil, 0o600) }) },
+			func() error { return replace(folder, func() error { return os.Mkdir(folder, 0o700) }) },
+		},
+		// What is written to this device fails as on a disk that is full.
+		"the disk is full": {
+			func() error { return replace(a.log, func() error { return os.Symlink("/dev/full", a.log) }) },
+			func() error { return os.Remove(a.log) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := a.hit(t, q)
+			lineOf(t, a.log, before)
+			if err := breaks.begin(); err != nil {
+				t.Fatal(err)
+			}
+			// The answer with which it is noticed is under way, and its event is kept.
+			noticed := uuid.NewString()
+			if _, header := q.answer(t, a.client, a.URL(), noticed); !strings.HasPrefix(header.Get("Cache-Status"), "listproxy; hit; ") {
+				t.Errorf("Cache-Status: %s", header.Get("Cache-Status"))
+			}
+			a.until(t, q, "listproxy; fwd=bypass; detail=audit", func(id string) { lineOf(t, upstreamLog, id) })
+			if err := breaks.end(); err != nil {
+				t.Fatal(err)
+			}
+			after := a.hit(t, q)
+			for _, id := range []string{noticed, after} {
+				lineOf(t, a.log, id)
+			}
+			for _, id := range []string{noticed, after} {
+				if lines := linesOf(t, upstreamLog, id); len(lines) > 0 {
+					t.Errorf("in the API server's log, too: %s", lines)
+				}
+			}
+		})
 	}
-	transport, err := rest.TransportFor(cp.RESTConfig(controlplane.Anonymous))
-	if err != nil {
-		t.Error(err)
+	for _, line := range []string{"The audit log cannot be written: lists are forwarded until it can", "The audit log can be written again"} {
+		if n := strings.Count(a.Log(), line); n != 2 {
+			t.Errorf("%q is in the log %d times", line, n)
+		}
 	}
-	w, err := proxy.NewWhoAmI(func(_ context.Context, _ proxy.Identity, r *http.Request) (*http.Response, error) {
-		r.Header.Set("Authorization", authorization)
-		return transport.RoundTrip(r)
-	}, base, proxy.WhoAmIConfig{})
-	if err != nil {
-		t.Error(err)
+}
+
+// replace puts something else where a file or a folder was.
+func replace(path string, put func() error) error {
+	if err := os.RemoveAll(path); err != nil {
+		return err
 	}
-	return w
+	return put()
+}
+
+// TestPathThatCannotBeWritten: it does not start with a log that could never be written.
+func TestPathThatCannotBeWritten(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(file, "audit.log")
+	p, err := proxyrun.Launch(t.Context(), proxyrun.Options{
+		Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{"--audit-log-path", path},
+	})
+	if err == nil {
+		p.Kill()
+		t.Fatal("it started")
+	}
+	if !strings.Contains(err.Error(), "--audit-log-path="+path) {
+		t.Errorf("the error does not name the flag: %v", err)
+	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -84,6 +85,40 @@ func TestMentionedFlags(t *testing.T) {
 			if !known[m[1]] {
 				t.Errorf("%s speaks of --%s, which is no flag", file, m[1])
 			}
+		}
+	}
+}
+
+// TestNamedTests: docs/security.md says which tests show what; they exist.
+func TestNamedTests(t *testing.T) {
+	text, err := os.ReadFile("../../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+	for _, pattern := range []string{"../../*/*_test.go", "../../test/*/*_test.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			source, err := os.ReadFile(file) // #nosec G304 -- of this repository
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range function.FindAllSubmatch(source, -1) {
+				known[string(m[1])] = true
+			}
+		}
+	}
+	named := regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w+)`").FindAllSubmatch(text, -1)
+	if len(named) == 0 {
+		t.Error("docs/security.md names no tests")
+	}
+	for _, m := range named {
+		if !known[string(m[1])] {
+			t.Errorf("docs/security.md names %s, which is no test", m[1])
 		}
 	}
 }

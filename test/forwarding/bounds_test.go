@@ -130,12 +130,12 @@ func TestMaxRequestsInflight(t *testing.T) {
 
 			// kubectl and controllers are client-go.
 			config := configs(controlplane.Admin)
-			refusals := make(chan error, 100)
+			refusals := make(chan struct{}, 100)
 			config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 				return roundTripper(func(r *http.Request) (*http.Response, error) {
 					res, err := next.RoundTrip(r)
 					if err == nil && res.StatusCode == http.StatusTooManyRequests {
-						refusals <- nil
+						refusals <- struct{}{}
 					}
 					return res, err
 				})

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 	"k8s.io/apiserver/pkg/authentication/request/union"
+	"k8s.io/apiserver/pkg/authentication/request/websocket"
 	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -113,11 +115,28 @@ func (i *Identifier) Identify(r *http.Request) (Identity, *Refusal) {
 	switch {
 	case ok:
 		return i.state(r, verified.User)
-	case err != nil && !policy.BringsToken(r.Header):
+	case err != nil && !bringsToken(r):
 		// As at kube-apiserver, which takes nobody for anonymous whose certificate is wrong.
 		return Identity{}, &Refusal{http.StatusUnauthorized, metav1.StatusReasonUnauthorized, unverifiedMessage}
 	}
 	return i.own(r), nil
+}
+
+// bringsToken says whether kube-apiserver sees a token in r: as a rule in Authorization, else among
+// the protocols of a WebSocket, as browsers send it. It reads the latter with kube-apiserver's own
+// code; what looks like a token to only one of the two would make nobody of whoever has shown a
+// wrong certificate.
+func bringsToken(r *http.Request) bool {
+	if policy.BringsToken(r.Header) {
+		return true
+	}
+	seen := false
+	protocols := websocket.NewProtocolAuthenticator(authenticator.TokenFunc(func(context.Context, string) (*authenticator.Response, bool, error) {
+		seen = true
+		return nil, false, nil // which leaves the request as it is
+	}))
+	_, _, _ = protocols.AuthenticateRequest(r)
+	return seen
 }
 
 // own is the identity of a request without a word of the proxy's: its one Authorization value, with

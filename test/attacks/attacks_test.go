@@ -2,6 +2,7 @@ package attacks
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"slices"
@@ -26,11 +27,15 @@ const (
 	answeredAsUpstream verdict = iota
 	// refused: a 4xx or a closed connection, and the API server has not seen it.
 	refused
+	// refusedAlike: the status that the API server gives to the same bytes, in words of listproxy's, and
+	// the API server has not seen it.
+	refusedAlike
 )
 
 // An attack is a request that is not as it should be. It is either said for both protocols (target
 // and what else), or is bytes of HTTP/1.1, or frames of HTTP/2. In all of them {token}, {token:USER},
-// {host} and {id} stand for what changes from user to user and from run to run.
+// {bearer:USER} (the same token, as a protocol of WebSocket has it), {host} and {id} stand for what
+// changes from user to user and from run to run.
 type attack struct {
 	name string
 
@@ -47,6 +52,11 @@ type attack struct {
 
 	as   []string // default: everybody
 	want verdict
+	// status is that of the answer, where it is refused; 0 is any, or none.
+	status int
+	// elsewhere says that the attack names another host than the API server: in a tunnel, which leads
+	// there only, that is refused with 421.
+	elsewhere bool
 	// hit names users whose answer must come from memory.
 	hit []string
 	// unread says that the body is malformed, which the API server may not notice before it answers.
@@ -60,7 +70,15 @@ type attack struct {
 	cut bool
 }
 
-// everybody is who attacks if the table does not say who.
+// wantAt is what the attack must get at a door.
+func (a attack) wantAt(d door) (verdict, int) {
+	if a.elsewhere && d.tunnel {
+		return refused, http.StatusMisdirectedRequest
+	}
+	return a.want, a.status
+}
+
+// everybody is who attacks, without a certificate, if the table does not say who.
 var everybody = []string{admin, reader, named, nobody, anonymous, stranger}
 
 // http1 is the attack's bytes.
@@ -119,10 +137,14 @@ func (a attack) verb() string {
 
 // adminInvolved tells whether the attack has the admin's rights, by the user or in its bytes.
 func (a attack) adminInvolved(user string) bool {
-	return user == admin || slices.ContainsFunc(append(a.header, a.bytes, a.target), func(s string) bool {
-		return strings.Contains(s, "{token:admin")
+	return logins[user].all || slices.ContainsFunc(append(a.header, a.bytes, a.target), func(s string) bool {
+		return strings.Contains(s, "{token:admin") || strings.Contains(s, "{bearer:admin")
 	})
 }
+
+// bearerProtocol begins the protocol of WebSocket that is a token
+// (k8s.io/apiserver/pkg/authentication/request/websocket).
+const bearerProtocol = "base64url.bearer.authorization.k8s.io."
 
 // auditEvery is how often the whole audit log is read until it is complete.
 const auditEvery = 500 * time.Millisecond
@@ -133,25 +155,31 @@ var attempts atomic.Int32
 // send sends an attack through a door, and returns what it is called in the audit log.
 func (a attack) send(ctx context.Context, d door, protocol, user string) (string, outcome, error) {
 	id := fmt.Sprintf("a%05d", attempts.Add(1))
+	who, known := logins[user]
+	if !known {
+		return id, outcome{}, fmt.Errorf("nobody is called %q", user)
+	}
 	authorization := ""
-	if token := credentials[user]; token != "" {
-		authorization = "Authorization: Bearer " + token + "\r\n"
+	if who.token != "" {
+		authorization = "Authorization: Bearer " + who.token + "\r\n"
 	}
 	pairs := []string{
 		"{id}", id, "{host}", strings.TrimPrefix(cp.URL(), "https://"),
-		"{token}", credentials[user], "{authorization}", authorization,
+		"{token}", who.token, "{authorization}", authorization,
 	}
-	for name, token := range credentials {
-		pairs = append(pairs, "{token:"+name+"}", token)
+	for name, l := range logins {
+		if l.token != "" && l.certificate == nil {
+			pairs = append(pairs, "{token:"+name+"}", l.token, "{bearer:"+name+"}", bearerProtocol+base64.RawURLEncoding.EncodeToString([]byte(l.token)))
+		}
 	}
 	fill := strings.NewReplacer(pairs...)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if protocol == http1 {
-		out, err := sendHTTP1(ctx, d, a, fill)
+		out, err := sendHTTP1(ctx, d, who, a, fill)
 		return id, out, err
 	}
-	out, err := sendHTTP2(ctx, d, a, fill)
+	out, err := sendHTTP2(ctx, d, who, a, fill)
 	return id, out, err
 }
 
@@ -161,6 +189,7 @@ type record struct {
 	want              verdict
 	hit               bool
 	less              bool // less may have arrived
+	noFollower        bool // the request behind it has not arrived
 	reset             bool // the attack's request may have been cancelled before it arrived
 }
 
@@ -174,42 +203,44 @@ func groups() map[string]map[string][]attack {
 	both := map[string][]attack{
 		"identity": identityAttacks(), "credentials": credentialAttacks(), "paths": pathAttacks(),
 		"methods": methodAttacks(), "headers": headerAttacks(),
+		"certificates": certificateAttacks(), "front proxy": frontProxyAttacks(), "impersonation": constrainedAttacks(),
 	}
 	one, two := http1Attacks(), http2Attacks()
 	one["queries"] = queryAttacks() // which are the same string in both
+	one["certificates and connections"] = certificateConnectionAttacks()
 	for name, attacks := range both {
 		one[name], two[name] = append(one[name], attacks...), append(two[name], attacks...)
 	}
 	return map[string]map[string][]attack{http1: one, http2: two}
 }
 
-// TestAttacks runs the table through all doors, and then asks the API server what it saw.
+// TestAttacks runs the table through all doors, and then asks the API server, and the way to it, what
+// they saw.
 func TestAttacks(t *testing.T) {
 	for _, d := range doors {
 		warm(t, d)
 	}
 	// The group ends when its parallel tests have.
 	t.Run("by", func(t *testing.T) {
-		for _, d := range doors {
-			for protocol, chapters := range groups() {
-				for chapter, attacks := range chapters {
-					for _, a := range attacks {
-						users := a.as
-						if users == nil {
-							users = everybody
-						}
-						for _, user := range users {
-							t.Run(strings.Join([]string{d.name, strings.ReplaceAll(protocol, "http/1.1", "http1"), chapter, a.name, user}, "/"), func(t *testing.T) {
-								t.Parallel()
-								run(t, d, protocol, a, user)
-							})
-						}
+		for protocol, chapters := range groups() {
+			for chapter, attacks := range chapters {
+				for _, a := range attacks {
+					users := a.as
+					if users == nil {
+						users = everybody
+					}
+					for _, user := range users {
+						t.Run(strings.Join([]string{strings.ReplaceAll(protocol, "http/1.1", "http1"), chapter, a.name, user}, "/"), func(t *testing.T) {
+							t.Parallel()
+							run(t, protocol, a, user)
+						})
 					}
 				}
 			}
 		}
 	})
 	t.Run("audit", testAudit)
+	t.Run("wiretap", testWiretap)
 }
 
 // warm waits until what is attacked is in memory.
@@ -224,17 +255,36 @@ func warm(t *testing.T, d door) {
 	}
 }
 
-// run makes one attack, straight and through a door.
-func run(t *testing.T, d door, protocol string, a attack, user string) {
+// run makes one attack, straight and through each door.
+func run(t *testing.T, protocol string, a attack, user string) {
+	straight := &try{}
+	for _, d := range doors {
+		t.Run(d.name, func(t *testing.T) { straight = runAt(t, d, protocol, a, user, straight) })
+	}
+}
+
+// A try is an attack that was made, and what came of it.
+type try struct {
+	id  string // as the audit log has it; empty: not made yet
+	got outcome
+}
+
+// runAt makes one attack through a door, and straight unless it was made before. It returns the latter.
+func runAt(t *testing.T, d door, protocol string, a attack, user string, straight *try) *try {
+	t.Helper()
 	const tries = 3 // what the API server itself says may change in between
+	want, status := a.wantAt(d)
 	var (
-		before, after string
-		want, got     outcome
-		err           error
+		after string
+		got   outcome
+		err   error
 	)
-	for range tries {
-		if before, want, err = a.send(t.Context(), direct, protocol, user); err != nil {
-			t.Fatal(err)
+	for again := range tries {
+		if again > 0 || straight.id == "" {
+			straight = &try{}
+			if straight.id, straight.got, err = a.send(t.Context(), direct, protocol, user); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if after, got, err = a.send(t.Context(), d, protocol, user); err != nil {
 			t.Fatal(err)
@@ -242,27 +292,31 @@ func run(t *testing.T, d door, protocol string, a attack, user string) {
 		if got.shows(marker) && !a.adminInvolved(user) {
 			t.Errorf("the answer shows what %s may not list: %+v", user, got)
 		}
-		if a.want == refused || a.gaveUp(got) || diff(want, got, a.closes) == "" {
+		if want != answeredAsUpstream || a.gaveUp(got) || diff(straight.got, got, a.closes) == "" {
 			break
 		}
 	}
-	switch a.want {
+	switch want {
 	case refused:
-		wantRefused(t, got)
+		wantRefused(t, user, straight.got, got, status)
+	case refusedAlike:
+		wantRefused(t, user, straight.got, got, straight.got.first().Status)
 	case answeredAsUpstream:
-		if d := diff(want, got, a.closes); d != "" && !a.gaveUp(got) {
+		if d := diff(straight.got, got, a.closes); d != "" && !a.gaveUp(got) {
 			t.Errorf("%s (-direct +via):\n%s", got.cacheStatus(), d)
 		}
 	}
-	if slices.Contains(a.hit, user) && !got.hit() {
+	if want == answeredAsUpstream && slices.Contains(a.hit, user) && !got.hit() {
 		t.Errorf("not from memory: %q", got.cacheStatus())
 	}
 	records.Lock()
 	defer records.Unlock()
 	records.all = append(records.all, record{
-		name: t.Name(), direct: before, via: after, want: a.want, hit: got.hit(),
-		less: a.gaveUp(got) || a.closes, reset: got.End != "" || got.first().Reset != "",
+		name: t.Name(), direct: straight.id, via: after, want: want, hit: got.hit(),
+		noFollower: !got.followerArrived(),
+		less:       a.gaveUp(got) || a.closes, reset: got.End != "" || got.first().Reset != "",
 	})
+	return straight
 }
 
 // gaveUp tells whether listproxy noticed that a body is malformed, and has said so.
@@ -271,12 +325,19 @@ func (a attack) gaveUp(got outcome) bool {
 	return a.unread && first.Status == http.StatusBadRequest && (len(got.Answers) == 1 || first.Stream != 0)
 }
 
-// wantRefused requires a 4xx or no answer at all; and that the follower, if it was answered, was
-// treated as what it is: a request without credentials.
-func wantRefused(t *testing.T, got outcome) {
+// wantRefused requires a 4xx, which one if status is not 0, or no answer at all; and that the
+// follower, if it was answered, was treated as what it is: a request without credentials, or with
+// nothing but the connection's certificate.
+func wantRefused(t *testing.T, user string, want, got outcome, status int) {
 	t.Helper()
+	if first := got.first().Status; status != 0 && first != status {
+		t.Errorf("status %d, want %d: %s", first, status, got.first().Body)
+	}
 	for i, a := range got.Answers {
-		if a.Status != 0 && a.Status/100 != 4 {
+		switch {
+		case a.Status == 0 || a.Status/100 == 4:
+		case i > 0 && logins[user].certificate != nil && i < len(want.Answers) && a.Status == want.Answers[i].Status:
+		default:
 			t.Errorf("answer %d is %d: %s", i, a.Status, a.Body)
 		}
 	}
@@ -336,8 +397,11 @@ func (r record) audit(seen map[string]accounts) string {
 		expect = slices.DeleteFunc(slices.Clone(expect), attacks)
 		got.completed = slices.DeleteFunc(slices.Clone(got.completed), attacks)
 	}
+	if r.noFollower {
+		expect = slices.DeleteFunc(slices.Clone(expect), func(a account) bool { return a.ID == "follower" })
+	}
 	switch {
-	case r.want == refused:
+	case r.want != answeredAsUpstream:
 		expect = slices.DeleteFunc(slices.Clone(got.completed), func(a account) bool { return a.ID != "follower" })
 	case r.hit:
 		expect = slices.DeleteFunc(slices.Clone(expect), attacks)

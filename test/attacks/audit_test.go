@@ -12,6 +12,8 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
+	"github.com/listproxy/listproxy/test/controlplane"
 )
 
 // auditPolicy has the API server note who asked what, of every request.
@@ -38,10 +40,9 @@ type account struct {
 	ID        string // what follows the attack's own identifier
 	URI, Verb string
 	Code      int32
-	User      string
-	Groups    []string
-	As        authenticationv1.UserInfo
-	Object    auditv1.ObjectReference
+	// User is who asked, and As in whose name. Whom listproxy states is the former.
+	User, As authenticationv1.UserInfo
+	Object   auditv1.ObjectReference
 }
 
 // accounts is all that was said of a request, or of what was smuggled in with it.
@@ -86,11 +87,14 @@ func (a *auditLog) read() (map[string]accounts, error) {
 }
 
 func accountOf(event auditv1.Event, id string) account {
-	out := account{ID: id, URI: event.RequestURI, Verb: event.Verb, User: event.User.Username, Groups: event.User.Groups}
+	out := account{ID: id, URI: event.RequestURI, Verb: event.Verb, User: event.User}
 	if event.ResponseStatus != nil {
 		out.Code = event.ResponseStatus.Code
 	}
-	if event.ImpersonatedUser != nil {
+	switch {
+	case event.ImpersonatedUser != nil && event.User.Username == controlplane.FeedUserName:
+		out.User = *event.ImpersonatedUser
+	case event.ImpersonatedUser != nil:
 		out.As = *event.ImpersonatedUser
 	}
 	if event.ObjectRef != nil {
@@ -101,5 +105,5 @@ func accountOf(event auditv1.Event, id string) account {
 
 // String is for messages.
 func (a account) String() string {
-	return fmt.Sprintf("%s %s as %s: %d", a.Verb, a.URI, a.User, a.Code)
+	return fmt.Sprintf("%s %s as %s: %d", a.Verb, a.URI, a.User.Username, a.Code)
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 )
@@ -18,38 +19,49 @@ const (
 	http2 = "h2"
 )
 
+// cheapCurves leave out the key exchange that costs most: there are thousands of handshakes here.
+var cheapCurves = []tls.CurveID{tls.X25519}
+
 // A door is a way to open a connection to whoever answers requests.
 type door struct {
 	name string
-	// dial opens a connection that speaks one protocol.
-	dial func(ctx context.Context, protocol string) (*tls.Conn, error)
+	// dial opens a connection that speaks one protocol, and shows a certificate if there is one.
+	dial func(ctx context.Context, protocol string, certificate *tls.Certificate) (*tls.Conn, error)
+	// tunnel: the connection is for one host, and so must be all that is asked on it.
+	tunnel bool
 }
 
 // newDoor goes straight to a server: the API server, or listproxy.
 func newDoor(name, url string, ca []byte) door {
 	address := strings.TrimPrefix(url, "https://")
-	return door{name: name, dial: func(ctx context.Context, protocol string) (*tls.Conn, error) {
+	return door{name: name, dial: func(ctx context.Context, protocol string, certificate *tls.Certificate) (*tls.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 		if err != nil {
 			return nil, err
 		}
-		return startTLS(ctx, conn, address, ca, protocol)
+		return startTLS(ctx, conn, address, ca, protocol, certificate)
 	}}
 }
 
-// newTunnel goes to target by CONNECT to a plain HTTP proxy at address; ca is the authority of what
-// is found inside.
-func newTunnel(name, address, target string, ca []byte) door {
-	return door{name: name, dial: func(ctx context.Context, protocol string) (*tls.Conn, error) {
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+// newTunnel goes to target by CONNECT to an HTTP proxy, whose URL says if that speaks TLS; ca is the
+// authority of the proxy, and of what is found inside.
+func newTunnel(name string, proxy *url.URL, target string, ca []byte) door {
+	return door{name: name, tunnel: true, dial: func(ctx context.Context, protocol string, certificate *tls.Certificate) (*tls.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", proxy.Host)
 		if err != nil {
 			return nil, err
+		}
+		if proxy.Scheme == "https" {
+			// Who shows a certificate shows it here too, where it must not matter.
+			if conn, err = startTLS(ctx, conn, proxy.Host, ca, http1, certificate); err != nil {
+				return nil, err
+			}
 		}
 		if err := connect(conn, target); err != nil {
 			_ = conn.Close()
 			return nil, err
 		}
-		return startTLS(ctx, conn, target, ca, protocol)
+		return startTLS(ctx, conn, target, ca, protocol, certificate)
 	}}
 }
 
@@ -75,7 +87,7 @@ func connect(conn net.Conn, target string) error {
 }
 
 // startTLS makes conn a TLS connection to address that speaks protocol. It owns conn.
-func startTLS(ctx context.Context, conn net.Conn, address string, ca []byte, protocol string) (*tls.Conn, error) {
+func startTLS(ctx context.Context, conn net.Conn, address string, ca []byte, protocol string, certificate *tls.Certificate) (*tls.Conn, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		_ = conn.Close()
@@ -83,9 +95,12 @@ func startTLS(ctx context.Context, conn net.Conn, address string, ca []byte, pro
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
-	secured := tls.Client(conn, &tls.Config{
-		RootCAs: roots, ServerName: host, NextProtos: []string{protocol}, MinVersion: tls.VersionTLS12,
-	})
+	config := &tls.Config{RootCAs: roots, ServerName: host, NextProtos: []string{protocol}, MinVersion: tls.VersionTLS12, CurvePreferences: cheapCurves}
+	if certificate != nil {
+		// Whatever the server would like to see.
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate, nil }
+	}
+	secured := tls.Client(conn, config)
 	_ = secured.SetDeadline(time.Now().Add(patience))
 	if err := secured.HandshakeContext(ctx); err != nil {
 		_ = conn.Close()

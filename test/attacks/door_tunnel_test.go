@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 )
@@ -26,7 +27,7 @@ func TestTunnel(t *testing.T) {
 			go relay(conn, target)
 		}
 	}()
-	tunnel := newTunnel("tunnel", listener.Addr().String(), target, cp.CA())
+	tunnel := newTunnel("tunnel", &url.URL{Scheme: "http", Host: listener.Addr().String()}, target, cp.CA())
 	for _, protocol := range []string{http1, http2} {
 		a := attack{target: podsOfA}
 		_, want, err := a.send(t.Context(), direct, protocol, reader)

@@ -15,8 +15,8 @@ const followerHTTP1 = "GET " + followerTarget + " HTTP/1.1\r\nHost: {host}\r\nUs
 	"Audit-Id: {id}.follower\r\nConnection: close\r\n\r\n"
 
 // sendHTTP1 writes the attack and the follower, and reads to the connection's end.
-func sendHTTP1(ctx context.Context, d door, a attack, fill *strings.Replacer) (outcome, error) {
-	conn, err := d.dial(ctx, http1)
+func sendHTTP1(ctx context.Context, d door, who login, a attack, fill *strings.Replacer) (outcome, error) {
+	conn, err := d.dial(ctx, http1, who.certificate)
 	if err != nil {
 		return outcome{}, err
 	}

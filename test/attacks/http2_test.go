@@ -95,8 +95,8 @@ func request(target string, more ...field) []field {
 
 // sendHTTP2 writes the attack and the follower, and reads until both are answered or the connection
 // ends.
-func sendHTTP2(ctx context.Context, d door, a attack, fill *strings.Replacer) (outcome, error) {
-	conn, err := d.dial(ctx, http2)
+func sendHTTP2(ctx context.Context, d door, who login, a attack, fill *strings.Replacer) (outcome, error) {
+	conn, err := d.dial(ctx, http2, who.certificate)
 	if err != nil {
 		return outcome{}, err
 	}

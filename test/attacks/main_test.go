@@ -3,6 +3,7 @@ package attacks
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
@@ -28,7 +29,7 @@ const (
 	pollEvery = 50 * time.Millisecond
 	// atATime is how many attacks run at a time: most of them wait, some for half a second, which
 	// is how long net/http keeps a connection after it has refused what came on it.
-	atATime = "12"
+	atATime = "24"
 )
 
 // What all tests share.
@@ -37,9 +38,11 @@ var (
 	audit *auditLog
 	// marker is in objects that only the admin may list.
 	marker = "marker-" + rand.Text()
-	// credentials are the tokens, by the name of the user.
-	credentials map[string]string
-	direct      door
+	// logins are what users show, by their names.
+	logins = map[string]login{}
+	// tap is on listproxy's way to the API server.
+	tap    *wiretap
+	direct door
 	// doors are the ways into listproxy.
 	doors []door
 )
@@ -68,21 +71,17 @@ func runTests(m *testing.M) (code int, err error) {
 	if audit, err = newAuditLog(dir); err != nil {
 		return 1, err
 	}
-	planeDir := filepath.Join(dir, "controlplane")
+	front, err := newFrontAuthority(dir)
+	if err != nil {
+		return 1, err
+	}
 	cp, err = controlplane.Start(ctx, controlplane.Options{
-		Dir: planeDir,
+		Dir: filepath.Join(dir, "controlplane"),
 		Log: func(line string) { _, _ = fmt.Fprintln(os.Stderr, line) },
-		APIServerArgs: append(audit.flags(),
+		APIServerArgs: append(append(audit.flags(), front.flags()...),
 			// It would end a connection over which somebody without credentials asked something, at a
 			// moment that is not the same twice.
 			"--feature-gates=UnauthenticatedHTTP2DOSMitigation=false",
-			// Whoever has a certificate of this CA with that name is believed what X-Remote-* says.
-			"--requestheader-client-ca-file="+filepath.Join(planeDir, "ca.crt"),
-			"--requestheader-allowed-names=front-proxy",
-			"--requestheader-username-headers=X-Remote-User",
-			"--requestheader-group-headers=X-Remote-Group",
-			"--requestheader-uid-headers=X-Remote-Uid",
-			"--requestheader-extra-headers-prefix=X-Remote-Extra-",
 		),
 	})
 	if err != nil {
@@ -92,9 +91,20 @@ func runTests(m *testing.M) (code int, err error) {
 	if err := furnish(ctx); err != nil {
 		return 1, err
 	}
+	if err := furnishCertificates(ctx, front.authority); err != nil {
+		return 1, err
+	}
+	upstream := cp.RESTConfig(controlplane.Feed)
+	if tap, err = newWiretap(dir, cp.URL(), cp.CA(), upstream.BearerToken); err != nil {
+		return 1, err
+	}
+	host := strings.TrimPrefix(cp.URL(), "https://")
+	upstream.Host, upstream.CAData = tap.URL(), tap.ca
 	running, err := proxyrun.Start(ctx, proxyrun.Options{
-		Upstream: cp.RESTConfig(controlplane.Feed),
-		Args:     []string{"--eager", "pods,configmaps"},
+		Upstream: upstream,
+		Args: append(front.flags(), "--eager", "pods,configmaps", "--client-ca-file", cp.CAPath(),
+			"--connect-hosts", host),
+		Connect: true,
 	})
 	if err != nil {
 		return 1, err
@@ -103,16 +113,19 @@ func runTests(m *testing.M) (code int, err error) {
 	defer func() { err = errors.Join(err, running.Stop(), keptSecrets(running.Log())) }()
 
 	direct = newDoor("direct", cp.URL(), cp.CA())
-	doors = []door{newDoor("server", running.URL(), running.CA())}
+	doors = []door{
+		newDoor("server", running.URL(), running.CA()),
+		newTunnel("tunnel", running.ConnectURL(), host, running.CA()),
+	}
 	return m.Run(), nil
 }
 
 // keptSecrets returns an error if a token, or the marker, is in a log.
 func keptSecrets(log string) error {
 	for line := range strings.Lines(log) {
-		for user, token := range credentials {
-			if token != "" && strings.Contains(line, token) {
-				return fmt.Errorf("the token of %s is in listproxy's log: %s", user, strings.ReplaceAll(line, token, "(token)"))
+		for user, l := range logins {
+			if l.token != "" && strings.Contains(line, l.token) {
+				return fmt.Errorf("the token of %s is in listproxy's log: %s", user, strings.ReplaceAll(line, l.token, "(token)"))
 			}
 		}
 	}
@@ -132,7 +145,15 @@ const (
 	stranger  = "stranger" // has a token that the API server does not know
 	named     = "named"    // lists config maps in team-a that are called open
 	deputy    = "deputy"   // impersonates the reader
+	reviewer  = "reviewer" // creates SelfSubjectAccessReviews as the reader, and does nothing else so
 )
+
+// A login is what a user shows.
+type login struct {
+	token       string
+	certificate *tls.Certificate
+	all         bool // may list everything
+}
 
 // furnish makes the users that package controlplane has not, and the objects to steal.
 func furnish(ctx context.Context) error {
@@ -140,14 +161,16 @@ func furnish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	credentials = map[string]string{
-		admin: cp.Token(admin), reader: cp.Token(reader), carol: cp.Token(carol), nobody: cp.Token(nobody),
-		anonymous: "", stranger: "of-a-stranger",
+	for _, user := range []string{admin, reader, carol, nobody, anonymous} {
+		logins[user] = login{token: cp.Token(user), all: user == admin}
 	}
-	for _, account := range []string{named, deputy} {
-		if credentials[account], err = cp.CreateServiceAccountToken(ctx, controlplane.TeamA, account); err != nil {
+	logins[stranger] = login{token: "of-a-stranger"}
+	for _, account := range []string{named, deputy, reviewer} {
+		token, err := cp.CreateServiceAccountToken(ctx, controlplane.TeamA, account)
+		if err != nil {
 			return err
 		}
+		logins[account] = login{token: token}
 	}
 	var errs []error
 	keep := func(_ any, err error) { errs = append(errs, err) }

@@ -67,6 +67,11 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id Identity)
 		return
 	}
 
+	if id.stated != nil && f.upstream.base.Path != "" && mayLeavePrefix(r.RequestURI) {
+		WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest,
+			"The path must not hold .. segments: listproxy's own credentials are for one API server only. Use a path without them, or a token.")
+		return
+	}
 	if r.ProtoMajor == 1 && r.ContentLength != 0 {
 		// The answer does not wait for the rest of the body, which net/http would read first: the
 		// caller may never send it, and the API server refuses strangers without it. An error means
@@ -111,6 +116,26 @@ func (f *Forwarder) target(requestURI string) *url.URL {
 		target.Opaque = "//" + base.Host + raw
 	}
 	return target
+}
+
+// mayLeavePrefix says whether a server that resolves dot segments may find something else than what
+// is under the path that requestURI is put behind. With a caller's own credentials that is the
+// server's to judge. The proxy's own must not get to another API server, nor to what does not know
+// impersonation, beside the one they are for.
+func mayLeavePrefix(requestURI string) bool {
+	raw, _, _ := strings.Cut(requestURI, "?")
+	path, err := url.PathUnescape(raw)
+	if err != nil {
+		return true
+	}
+	isSlash := func(r rune) bool { return r == '/' || r == '\\' }
+	for segment := range strings.FieldsFuncSeq(path, isSlash) {
+		// Some servers cut off what follows a semicolon.
+		if name, _, _ := strings.Cut(segment, ";"); name == ".." {
+			return true
+		}
+	}
+	return false
 }
 
 // exchange is one request on its way. Its methods are the hooks of one

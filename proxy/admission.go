@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"net/http"
 	"net/netip"
 	"time"
 )
@@ -49,7 +48,7 @@ func NewAdmission(cfg AdmissionConfig) (*Admission, error) {
 	}{
 		{&a.short, queueing(int64(cfg.Requests), cfg.Requests*waitingPerPlace, cfg.Wait)},
 		// Nobody knows when one of these ends, so nobody waits for it.
-		{&a.long, LimiterConfig{Capacity: int64(cfg.LongRunning)}},
+		{&a.long, LimiterConfig{Capacity: int64(cfg.LongRunning), PerCaller: mostOfOne(int64(cfg.LongRunning))}},
 		{&a.bodies, queueing(cfg.Bytes, waitingBodies, cfg.Wait)},
 	} {
 		limiter, err := NewLimiter[callerKey](l.config)
@@ -62,15 +61,22 @@ func NewAdmission(cfg AdmissionConfig) (*Admission, error) {
 }
 
 func queueing(capacity int64, waiting int, wait time.Duration) LimiterConfig {
-	return LimiterConfig{Capacity: capacity, MaxWaiting: waiting, MaxWaitingPerCaller: max(1, waiting/callersQueue), MaxWait: wait}
+	return LimiterConfig{
+		Capacity: capacity, PerCaller: mostOfOne(capacity),
+		MaxWaiting: waiting, MaxWaitingPerCaller: max(1, waiting/callersQueue), MaxWait: wait,
+	}
 }
 
+// mostOfOne is how much of a capacity one caller may hold: half of it, so that another who comes
+// finds room, however slow the first one is.
+func mostOfOne(capacity int64) int64 { return (capacity + 1) / 2 }
+
 // Admit lets a request in, when its turn comes. The error is an [Overload], or ctx's.
-func (a *Admission) Admit(r *http.Request, caller callerKey) (Grant[callerKey], error) {
-	if longRunning(r) {
-		return a.long.Acquire(r.Context(), caller, 1)
+func (a *Admission) Admit(ctx context.Context, caller callerKey, long bool) (Grant[callerKey], error) {
+	if long {
+		return a.long.Acquire(ctx, caller, 1)
 	}
-	return a.short.Acquire(r.Context(), caller, 1)
+	return a.short.Acquire(ctx, caller, 1)
 }
 
 // AdmitBody lets a body of so many bytes be written, when its turn comes. The request it is for

@@ -12,6 +12,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -136,9 +137,14 @@ func (a *Authority) verify(leaf *x509.Certificate, host string, now time.Time) e
 }
 
 // storedAuthority returns the CA in dir if it can be used.
-func storedAuthority(dir string, now time.Time) (*Authority, bool) {
-	a, err := LoadAuthority(filepath.Join(dir, caFile), filepath.Join(dir, caKeyFile), now)
-	return a, err == nil && now.Add(renewBefore).Before(a.certificate.NotAfter)
+// Not ok means that there is none, or none of use. An error means that nobody knows: a CA that
+// cannot be read now must not be replaced, since clients trust it.
+func storedAuthority(dir string, now time.Time) (a *Authority, ok bool, err error) {
+	a, err = LoadAuthority(filepath.Join(dir, caFile), filepath.Join(dir, caKeyFile), now)
+	if unread := (*fs.PathError)(nil); errors.As(err, &unread) && !errors.Is(err, fs.ErrNotExist) {
+		return nil, false, err
+	}
+	return a, err == nil && now.Add(renewBefore).Before(a.certificate.NotAfter), nil
 }
 
 // createAuthority makes a CA and keeps it in dir. The caller holds dir's lock.
@@ -175,11 +181,11 @@ func createAuthority(dir string, now time.Time) (*Authority, error) {
 // makes one if there is none, or none that can be used for another 30 days. A CA made here is good
 // for ten years. Several processes may share dir: they then have the same CA.
 func LoadOrCreateAuthority(dir string, now time.Time) (*Authority, error) {
-	if a, ok := storedAuthority(dir, now); ok {
-		return a, nil
+	a, ok, err := storedAuthority(dir, now)
+	if ok || err != nil {
+		return a, err
 	}
-	var a *Authority
-	err := withDirLock(dir, func() (err error) {
+	err = withDirLock(dir, func() (err error) {
 		a, err = loadOrCreateAuthorityLocked(dir, now)
 		return err
 	})
@@ -190,8 +196,8 @@ func LoadOrCreateAuthority(dir string, now time.Time) (*Authority, error) {
 }
 
 func loadOrCreateAuthorityLocked(dir string, now time.Time) (*Authority, error) {
-	if a, ok := storedAuthority(dir, now); ok {
-		return a, nil
+	if a, ok, err := storedAuthority(dir, now); ok || err != nil {
+		return a, err
 	}
 	return createAuthority(dir, now)
 }

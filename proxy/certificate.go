@@ -98,8 +98,8 @@ func loadPair(certPath, keyPath string) (tls.Certificate, error) {
 // storedPair returns the pair in dir if it can be served. Whatever is wrong with
 // it, and be it that a crash has left only a part, a new one is the remedy.
 func storedPair(dir string, hosts []string, now time.Time) (tls.Certificate, bool) {
-	ca, ok := storedAuthority(dir, now)
-	if !ok {
+	ca, ok, err := storedAuthority(dir, now)
+	if !ok || err != nil {
 		return tls.Certificate{}, false
 	}
 	pair, err := loadPair(filepath.Join(dir, certFile), filepath.Join(dir, keyFile))

@@ -46,6 +46,8 @@ type Forwarder struct {
 	upstream *Upstream
 	log      *slog.Logger
 	buffers  copyBuffers
+	// seldom keeps what callers and backends cause from flooding the log.
+	seldom seldom
 }
 
 // NewForwarder returns a Forwarder to up. What the upstream does wrong is logged
@@ -171,6 +173,9 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	// The server fills this very map once the body has been read; the copy that
 	// ReverseProxy made would stay empty.
 	pr.Out.Trailer = pr.In.Trailer
+	if x.caller.stated != nil {
+		pr.Out.Trailer = nil // with listproxy's credentials goes only what was looked at
+	}
 	if pr.Out.Body != nil {
 		pr.Out.Body, _ = x.body.reader() // nothing was read yet
 		pr.Out.GetBody = x.body.reader
@@ -256,8 +261,15 @@ func (x *exchange) report(callersDoing bool, cause string) {
 	if callersDoing {
 		level = slog.LevelDebug
 	}
-	x.forwarder.log.Log(x.request.Context(), level, "a forwarded request ended early",
-		"method", x.request.Method, "target", loggable(x.request), "cause", cause)
+	say := func() {
+		x.forwarder.log.Log(x.request.Context(), level, "a forwarded request ended early",
+			"method", x.request.Method, "target", loggable(x.request), "cause", cause)
+	}
+	if callersDoing {
+		say()
+		return
+	}
+	x.forwarder.seldom.do(say)
 }
 
 // copyBuffers is a [httputil.BufferPool]. Its zero value is ready for use.

@@ -31,6 +31,9 @@ type Handler struct {
 	// Auditor is nil if there is no audit log.
 	Auditor *Auditor
 	Log     *slog.Logger
+
+	// seldom is for what callers can make the log say.
+	seldom seldom
 }
 
 var _ http.Handler = (*Handler)(nil)
@@ -40,15 +43,18 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begun := time.Now()
 	caller, refusal := h.Identifier.Identify(r)
 	if refusal != nil {
+		if r.ProtoMajor == 2 && refusal.Code == http.StatusUnauthorized {
+			w.Header().Set("Connection", "close") // as with the API server's own (Forwarder)
+		}
 		WriteStatus(w, r, refusal.Code, refusal.Reason, refusal.Message)
 		return
 	}
-	accepted := h.Forward.Accepted(caller)
-	if accepted && longRunning(r) {
+	accepted, long := h.Forward.Accepted(caller), longRunning(r)
+	if accepted && long {
 		letUploadStall(r)
 	}
 	share := shareKey(caller, accepted, r.RemoteAddr)
-	place, err := h.Admission.Admit(r, share)
+	place, err := h.Admission.Admit(r.Context(), share, long)
 	if err != nil {
 		h.refuse(w, r, err)
 		return
@@ -59,7 +65,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var audit *AuditEntry
 	if reason == "" && h.Auditor != nil {
 		if audit, err = h.Auditor.begin(r, caller, list, begun); err != nil {
-			h.Log.Info("an answer from memory could not be audited", "error", err)
+			h.seldomly("an answer from memory could not be audited", err)
 			reason = policy.ReasonAudit
 		}
 	}
@@ -97,8 +103,13 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		// empty 200 where nothing is written.
 		panic(http.ErrAbortHandler)
 	}
-	h.Log.Info("too much is in flight", "error", err)
+	h.seldomly("too much is in flight", err)
 	WriteTooManyRequests(w, r)
+}
+
+// seldomly logs what callers can cause.
+func (h *Handler) seldomly(message string, err error) {
+	h.seldom.do(func() { h.Log.Info(message, "error", err) })
 }
 
 // serve answers from memory. The entry of the audit log is nil if there is none.
@@ -257,7 +268,7 @@ func (h *Handler) review(r *http.Request, caller Identity, list policy.Request) 
 	})
 	switch {
 	case err != nil:
-		h.Log.Info("a caller's right could not be reviewed", "error", err)
+		h.seldomly("a caller's right could not be reviewed", err)
 		return policy.ReasonReviewFailed
 	case !allowed:
 		return policy.ReasonNotAllowed

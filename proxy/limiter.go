@@ -17,6 +17,10 @@ import (
 type LimiterConfig struct {
 	// Capacity is how many units can be held at a time. 0: any number.
 	Capacity int64
+	// PerCaller is how many units one caller can hold, 0 any number. A single request that costs
+	// more is granted nevertheless, if its caller holds nothing else: it is there so that what is
+	// never given back, by readers that are slow, is not all there is.
+	PerCaller int64
 	// MaxWaiting bounds how many requests wait, of all callers together.
 	MaxWaiting int
 	// MaxWaitingPerCaller bounds how many requests of one caller wait. It should
@@ -59,7 +63,7 @@ type LimiterStats struct {
 // Limiter bounds what is in flight, and shares it fairly between callers of
 // whom K is the identity.
 //
-// What is free is granted at once, all of it to one caller if nobody else asks.
+// What is free is granted at once, all that one may hold to one caller if nobody else asks.
 // Where that is not enough, requests wait, and what becomes free goes to the
 // caller in need: of those who wait, the one that holds the least (max-min
 // fairness). Between callers who hold equally much it is whose oldest request
@@ -76,6 +80,9 @@ type LimiterStats struct {
 // nothing else, so what it holds shrinks to nothing as its other requests end;
 // then only requests that came earlier go before it, and what may overtake it
 // is bounded.
+//
+// A caller that holds as much as one may (PerCaller) waits for its own to be given back, and holds
+// up nobody meanwhile.
 //
 // A request that costs more than the whole capacity costs the whole capacity:
 // it runs alone, rather than never.
@@ -128,11 +135,14 @@ const (
 // NewLimiter returns a Limiter in which nothing is held. A negative bound is an
 // error.
 func NewLimiter[K comparable](config LimiterConfig) (*Limiter[K], error) {
-	if config.Capacity < 0 || config.MaxWaiting < 0 || config.MaxWaitingPerCaller < 0 || config.MaxWait < 0 {
+	if config.Capacity < 0 || config.PerCaller < 0 || config.MaxWaiting < 0 || config.MaxWaitingPerCaller < 0 || config.MaxWait < 0 {
 		return nil, fmt.Errorf("a limiter's bounds must not be negative: %+v", config)
 	}
 	if config.Capacity == 0 {
 		config.Capacity = math.MaxInt64
+	}
+	if config.PerCaller == 0 {
+		config.PerCaller = math.MaxInt64
 	}
 	return &Limiter[K]{
 		config:  config,
@@ -179,7 +189,7 @@ func (l *Limiter[K]) Acquire(ctx context.Context, caller K, cost int64) (Grant[K
 
 	l.mu.Lock()
 	s := l.shareLocked(caller)
-	if l.waiting == 0 && cost <= l.config.Capacity-l.inUse {
+	if l.waiting == 0 && cost <= l.config.Capacity-l.inUse && l.mayHold(s, cost) {
 		l.inUse += cost
 		s.held += cost
 		l.mu.Unlock()
@@ -191,6 +201,11 @@ func (l *Limiter[K]) Acquire(ctx context.Context, caller K, cost int64) (Grant[K
 		return Grant[K]{}, why
 	}
 	return l.wait(ctx, c)
+}
+
+// mayHold says whether a caller may hold so much more.
+func (l *Limiter[K]) mayHold(s *share[K], cost int64) bool {
+	return s.held == 0 || cost <= l.config.PerCaller-s.held
 }
 
 // Stats returns the state of now.
@@ -324,6 +339,9 @@ func (l *Limiter[K]) nextLocked() (next *share[K]) {
 	}
 	l.inNeed.Ascend(func(s *share[K]) bool {
 		c := s.queue[0]
+		if !l.mayHold(s, c.cost) {
+			return true // it waits for its own, and holds up nobody
+		}
 		if c.cost <= allowed {
 			next = s
 			return false

@@ -18,6 +18,9 @@ type statedWay struct{ requests, upgrades http.RoundTripper }
 
 // newStatedWay returns the way that cfg describes.
 func newStatedWay(cfg *rest.Config) (*statedWay, error) {
+	if cfg.Impersonate.UserName != "" {
+		return nil, errors.New("it is to impersonate somebody (as in the kubeconfig), and cannot be two at a time: leave that out")
+	}
 	own := rest.CopyConfig(cfg)
 	own.UserAgent = "" // the caller's is sent, even if it is none
 	transportConfig, err := own.TransportConfig()

@@ -27,12 +27,13 @@ func newAuditor(c proxy.AuditConfig, upstream *proxy.Upstream, ttl time.Duration
 	if !c.Enabled() {
 		return nil, nil //nolint:nilnil // none is no error
 	}
-	audit, err := proxy.OpenAuditLog(c, log)
+	who, err := proxy.NewWhoAmI(upstream.SendAs, upstream.URL(), proxy.WhoAmIConfig{TTL: ttl})
 	if err != nil {
 		return nil, err
 	}
-	who, err := proxy.NewWhoAmI(upstream.SendAs, upstream.URL(), proxy.WhoAmIConfig{TTL: ttl})
+	audit, err := proxy.OpenAuditLog(c, log)
 	if err != nil {
+		who.Close()
 		return nil, err
 	}
 	return &proxy.Auditor{Log: audit, Who: who}, nil

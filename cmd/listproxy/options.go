@@ -138,6 +138,9 @@ func (o *options) complete() error {
 	if (o.certFile == "") != (o.keyFile == "") {
 		return errors.New("--tls-cert-file and --tls-private-key-file go together: give both or none")
 	}
+	if o.certDir == "" && (o.certFile == "" || o.connectPort >= 0 && o.connectCAFile == "") {
+		return errors.New("--cert-dir is not given, and there is no home directory for it: give a directory of listproxy's own, or the certificates")
+	}
 	if o.securePort < 0 || o.securePort > 65535 {
 		return fmt.Errorf("--secure-port %d: a port is a number from 0 (any free one) to 65535", o.securePort)
 	}
@@ -263,12 +266,13 @@ func mergeEager(c *policy.Config, names []string) ([]policy.EagerCollection, err
 	return eager, nil
 }
 
-// defaultCertDir is where a made certificate outlives the process, for a person; in a container
-// without a home, a temporary directory.
+// defaultCertDir is where a made certificate and its CA outlive the process, for a person. In a
+// container without a home there is none: a directory that others can write to is no place for a
+// CA.
 func defaultCertDir() string {
 	dir, err := os.UserCacheDir()
 	if err != nil {
-		dir = os.TempDir()
+		return ""
 	}
 	return filepath.Join(dir, "listproxy")
 }

@@ -110,34 +110,75 @@ type app struct {
 	draining    atomic.Bool
 }
 
-func (o *options) assemble(cfg *rest.Config, log *slog.Logger) (*app, error) {
+// assemble makes the parts and wires them. Whoever calls it closes what it returns.
+func (o *options) assemble(cfg *rest.Config, log *slog.Logger) (a *app, err error) {
+	a = &app{log: log, clientCAs: o.identity.cas()}
+	defer func() {
+		if err != nil {
+			a.close()
+		}
+	}()
 	upstream, err := proxy.NewUpstream(cfg)
 	if err != nil {
 		return nil, err
 	}
-	own, err := rest.HTTPClientFor(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("the proxy's own way to the API server: %w", err)
+	a.upstream = upstream.URL()
+	if len(a.clientCAs) > 0 {
+		if err := upstream.Impersonate(cfg); err != nil {
+			return nil, err
+		}
 	}
 	identifier, err := o.identity.identifier()
 	if err != nil {
 		return nil, err
 	}
-	if len(o.identity.cas()) > 0 {
-		if err := upstream.Impersonate(cfg); err != nil {
-			return nil, err
-		}
-	}
-	reviewer, err := proxy.NewReviewer(upstream.SendAs, upstream.URL(), proxy.ReviewConfig{TTL: o.reviewTTL}, log)
+	a.reviewer, err = proxy.NewReviewer(upstream.SendAs, upstream.URL(), proxy.ReviewConfig{TTL: o.reviewTTL}, log)
 	if err != nil {
 		return nil, err
 	}
-	// Feeds, which ask these two, and these two, which drop what feeds have brought, know each other.
-	var catalog *proxy.Catalog
-	var schemas *proxy.Schemas
+	a.watchRBAC = func(ctx context.Context) error { return proxy.WatchRBAC(ctx, cfg, a.reviewer.Flush, log) }
+	if err := o.assembleFeeds(a, cfg, log); err != nil {
+		return nil, err
+	}
+	admission, err := o.limits.admission()
+	if err != nil {
+		return nil, err
+	}
+	if a.auditor, err = newAuditor(o.audit, upstream, o.reviewTTL, log); err != nil {
+		return nil, err
+	}
+	if a.compressor, err = snapshot.NewCompressor(o.compressedBound); err != nil {
+		return nil, err
+	}
+	handler := &proxy.Handler{
+		Forward:     proxy.NewForwarder(upstream, log),
+		Policy:      o.policy,
+		Catalog:     a.catalog,
+		Schemas:     a.schemas,
+		Identifier:  identifier,
+		Reviewer:    a.reviewer,
+		Collections: a.collections,
+		Admission:   admission,
+		Compressor:  a.compressor,
+		Auditor:     a.auditor,
+		Log:         log,
+	}
+	a.front = o.limits.guard(handler, log)
+	return a, nil
+}
+
+// assembleFeeds makes what is fed by the upstream, and what tells the feeds that the upstream
+// changes.
+func (o *options) assembleFeeds(a *app, cfg *rest.Config, log *slog.Logger) error {
+	own, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return fmt.Errorf("the proxy's own way to the API server: %w", err)
+	}
+	// Feeds, which ask the catalog and the schemas, and these two, which drop what feeds have
+	// brought, know each other.
 	collections := snapshot.NewCollections(snapshot.Config{
 		Client: own,
-		Base:   upstream.URL(),
+		Base:   a.upstream,
 		Limits: snapshot.Limits{History: o.history, Silence: o.silence, Wait: o.wait},
 		Bytes:  o.byteBound,
 		Idle:   o.idle,
@@ -153,91 +194,49 @@ func (o *options) assemble(cfg *rest.Config, log *slog.Logger) (*app, error) {
 
 		AwaitUpstream: true,
 		Fields: func(ctx context.Context, gvr schema.GroupVersionResource) ([]snapshot.Field, error) {
-			return proxy.SelectableFields(ctx, gvr, catalog, schemas)
+			return proxy.SelectableFields(ctx, gvr, a.catalog, a.schemas)
 		},
 	})
-	catalog, err = proxy.NewCatalog(cfg, func(gv schema.GroupVersion) {
+	a.collections = collections
+	a.catalog, err = proxy.NewCatalog(cfg, func(gv schema.GroupVersion) {
 		collections.Moved(gv)
 		// What discovery says until then may be the server's of before.
-		time.AfterFunc(o.settle, func() { catalog.Forget(gv.Group) })
+		time.AfterFunc(o.settle, func() { a.catalog.Forget(gv.Group) })
 	}, collections.Rebuild, log)
 	if err != nil {
-		collections.Close()
-		return nil, err
+		return err
 	}
-	catalog.Vouched = func(group, version, resource string) bool {
+	a.catalog.Vouched = func(group, version, resource string) bool {
 		return o.policy.For(group, version, resource).SameForEveryone
 	}
-	schemas, err = proxy.NewSchemas(cfg, func(gr schema.GroupResource) {
-		catalog.Forget(gr.Group)
+	a.schemas, err = proxy.NewSchemas(cfg, func(gr schema.GroupResource) {
+		a.catalog.Forget(gr.Group)
 		collections.SchemaChanged(gr)
 	}, log)
 	if err != nil {
-		collections.Close()
-		return nil, err
+		return err
 	}
-	servers, err := proxy.NewServers(cfg, collections.UpstreamKnown, collections.UpstreamChanged, log)
-	if err != nil {
-		collections.Close()
-		return nil, err
+	if a.servers, err = proxy.NewServers(cfg, collections.UpstreamKnown, collections.UpstreamChanged, log); err != nil {
+		return err
 	}
-	versions, err := proxy.NewStorageVersions(cfg, collections.Disagree, collections.Rebuild, log)
-	if err != nil {
-		collections.Close()
-		return nil, err
+	if a.versions, err = proxy.NewStorageVersions(cfg, collections.Disagree, collections.Rebuild, log); err != nil {
+		return err
 	}
-	admission, err := o.limits.admission()
-	if err != nil {
-		collections.Close()
-		return nil, err
-	}
-	auditor, err := newAuditor(o.audit, upstream, o.reviewTTL, log)
-	if err != nil {
-		collections.Close()
-		return nil, err
-	}
-	compressor, err := snapshot.NewCompressor(o.compressedBound)
-	if err != nil {
-		collections.Close()
-		return nil, err
-	}
-	handler := &proxy.Handler{
-		Forward:     proxy.NewForwarder(upstream, log),
-		Policy:      o.policy,
-		Catalog:     catalog,
-		Schemas:     schemas,
-		Identifier:  identifier,
-		Reviewer:    reviewer,
-		Collections: collections,
-		Admission:   admission,
-		Compressor:  compressor,
-		Auditor:     auditor,
-		Log:         log,
-	}
-	return &app{
-		log:         log,
-		upstream:    upstream.URL(),
-		front:       o.limits.guard(handler, log),
-		catalog:     catalog,
-		schemas:     schemas,
-		servers:     servers,
-		versions:    versions,
-		reviewer:    reviewer,
-		collections: collections,
-		clientCAs:   o.identity.cas(),
-		auditor:     auditor,
-		compressor:  compressor,
-		warmup:      proxy.NewWarmup(o.eagerly, catalog, schemas, collections, log),
-		watchRBAC: func(ctx context.Context) error {
-			return proxy.WatchRBAC(ctx, cfg, reviewer.Flush, log)
-		},
-	}, nil
+	a.warmup = proxy.NewWarmup(o.eagerly, a.catalog, a.schemas, collections, log)
+	return nil
 }
 
+// close ends the parts that there are.
 func (a *app) close() {
-	a.collections.Close()
-	a.reviewer.Close()
-	a.compressor.Close()
+	if a.collections != nil {
+		a.collections.Close()
+	}
+	if a.reviewer != nil {
+		a.reviewer.Close()
+	}
+	if a.compressor != nil {
+		a.compressor.Close()
+	}
 	closeAuditor(a.auditor, a.log)
 }
 

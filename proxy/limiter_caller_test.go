@@ -1,0 +1,76 @@
+package proxy
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestOneCallerDoesNotHoldEverything: what one never gives back leaves room for others, who are not
+// held up by what it waits for.
+func TestOneCallerDoesNotHoldEverything(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := NewLimiter[string](LimiterConfig{Capacity: 10, PerCaller: 5, MaxWaiting: 100, MaxWaitingPerCaller: 50, MaxWait: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		acquire := func(caller string, cost int64) (Grant[string], error) { return l.Acquire(t.Context(), caller, cost) }
+		var held []Grant[string]
+		for range 5 {
+			g, err := acquire("greedy", 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			held = append(held, g)
+		}
+		late := make(chan error)
+		go func() {
+			g, err := acquire("greedy", 1)
+			g.Release()
+			late <- err
+		}()
+		synctest.Wait()
+		begun := time.Now()
+		for range 5 { // there is room for five
+			g, err := acquire("modest", 1)
+			if err != nil || time.Since(begun) > 0 {
+				t.Fatalf("after %v: %v", time.Since(begun), err)
+			}
+			defer g.Release()
+		}
+		if err := <-late; !errors.Is(err, OverloadTimeOut) {
+			t.Errorf("the sixth of one caller: %v", err)
+		}
+		held[0].Release()
+		if g, err := acquire("greedy", 1); err != nil {
+			t.Errorf("after one was given back: %v", err)
+		} else {
+			g.Release()
+		}
+		for i := range held {
+			held[i].Release()
+		}
+	})
+}
+
+// TestLargeRequestOfOneCaller: what costs more than one may hold is granted, alone.
+func TestLargeRequestOfOneCaller(t *testing.T) {
+	l, err := NewLimiter[string](LimiterConfig{Capacity: 10, PerCaller: 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	large, err := l.Acquire(t.Context(), "a", 9)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Acquire(t.Context(), "a", 1); err == nil {
+		t.Error("one more beside it")
+	}
+	if g, err := l.Acquire(t.Context(), "b", 1); err != nil {
+		t.Error(err)
+	} else {
+		g.Release()
+	}
+	large.Release()
+}

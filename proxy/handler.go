@@ -43,10 +43,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begun := time.Now()
 	caller, refusal := h.Identifier.Identify(r)
 	if refusal != nil {
-		if r.ProtoMajor == 2 && refusal.Code == http.StatusUnauthorized {
-			w.Header().Set("Connection", "close") // as with the API server's own (Forwarder)
-		}
-		WriteStatus(w, r, refusal.Code, refusal.Reason, refusal.Message)
+		refusal.write(w, r)
 		return
 	}
 	accepted, long := h.Forward.Accepted(caller), longRunning(r)

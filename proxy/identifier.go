@@ -94,6 +94,21 @@ type Refusal struct {
 	Message string
 }
 
+// write answers r.
+//
+// What client-go discovers APIs by it reads without decoding a Status: its user would be told
+// "unknown". A text it hands on, so the message is one there.
+func (f *Refusal) write(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor == 2 && f.Code == http.StatusUnauthorized {
+		w.Header().Set("Connection", "close") // as with the API server's own (Forwarder)
+	}
+	if r.URL.Path == "/api" || r.URL.Path == "/apis" {
+		http.Error(w, f.Message, f.Code)
+		return
+	}
+	WriteStatus(w, r, f.Code, f.Reason, f.Message)
+}
+
 const (
 	unverifiedMessage = "The client certificate is not one that listproxy accepts: it must be valid now, be for client authentication, " +
 		"and be signed by a CA in listproxy's --client-ca-file. Use such a certificate, or a token."

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 
 	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/snapshot"
@@ -27,6 +28,8 @@ import (
 func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	log := telemetry.NewLogger(stderr, telemetry.Format(o.logFormat), o.level)
 	o.tuneMemory(log)
+	// What Kubernetes' libraries have to say goes the same way: in the same format, and masked.
+	klog.SetSlogLogger(log)
 
 	upstream, err := upstreamConfig(o.kubeconfig)
 	if err != nil {

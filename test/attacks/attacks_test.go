@@ -259,6 +259,9 @@ func warm(t *testing.T, d door) {
 func run(t *testing.T, protocol string, a attack, user string) {
 	straight := &try{}
 	for _, d := range doors {
+		if d.tunnel && user == admin && len(a.as) > 1 {
+			continue // behind both doors is one handler: there the admin shows nothing that others do not
+		}
 		t.Run(d.name, func(t *testing.T) { straight = runAt(t, d, protocol, a, user, straight) })
 	}
 }

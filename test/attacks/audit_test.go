@@ -19,6 +19,7 @@ import (
 // auditPolicy has the API server note who asked what, of every request.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
+omitStages: [RequestReceived, ResponseStarted]
 rules: [{level: Metadata}]
 `
 

@@ -36,7 +36,11 @@
 // An attack that can be said over both protocols is an attack of tables_test.go; bytes that are only
 // HTTP/1.1's go to http1_table_test.go, frames to http2_table_test.go. Names become test names:
 //
-//	go test -run 'TestAttacks/server/http1/identity' -v ./test/attacks
+//	go test -run 'TestAttacks/by/http1/identity' -v ./test/attacks
 //
-// A door is a way to open a TLS connection to the handler; see [doors].
+// A door is a way to open a TLS connection to the handler; see [doors]. There are two: listproxy as a
+// server, and a tunnel through its port for CONNECT. What names another host is 421 in the latter.
+//
+// Users who show certificates are in certificates_test.go. Between listproxy and the API server is a
+// [wiretap], which sees headers that neither the answers nor the audit log would show.
 package attacks

@@ -99,9 +99,12 @@ func (f *Forwarder) Accepted(id Identity) bool { return f.upstream.Accepted(id) 
 // target returns the upstream's URL for a request's own target, byte for byte:
 // what looks odd to a proxy (double slashes, %2f, semicolons, stray per cent
 // signs) is the API server's to judge.
+//
+// But for a space, which HTTP/2 has in a path as it is, and which ends the target of HTTP/1.1: it is
+// escaped, and means the same.
 func (f *Forwarder) target(requestURI string) *url.URL {
 	base := f.upstream.base
-	path, query, hasQuery := strings.Cut(requestURI, "?")
+	path, query, hasQuery := strings.Cut(strings.ReplaceAll(requestURI, " ", "%20"), "?")
 	raw := base.EscapedPath() + path
 	target := &url.URL{
 		Scheme: base.Scheme, Host: base.Host,

@@ -182,6 +182,21 @@ func TestTargetIsForwardedByteForByte(t *testing.T) {
 	}
 }
 
+// TestSpaceInTarget: a target that HTTP/2 can have, and HTTP/1.1 cannot, is not cut in two.
+func TestSpaceInTarget(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		upstream := startUpstream(t, http2, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.RequestURI) })
+		forwarder := newForwarder(t, upstream.config())
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		r.RequestURI = "/a HTTP/1.1?b c"
+		w := httptest.NewRecorder()
+		forwarder.ServeHTTP(w, r)
+		if got, want := w.Body.String(), "/a%20HTTP/1.1?b%20c"; got != want {
+			t.Errorf("http2=%t: the upstream saw %q, want %q", http2, got, want)
+		}
+	}
+}
+
 func TestPathPrefixIsPrepended(t *testing.T) {
 	upstream := startUpstream(t, true, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.RequestURI) })
 	config := upstream.config()

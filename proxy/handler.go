@@ -62,7 +62,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var audit *AuditEntry
 	if reason == "" && h.Auditor != nil {
 		if audit, err = h.Auditor.begin(r, caller, list, begun); err != nil {
-			h.seldomly("an answer from memory could not be audited", err)
+			h.rarely("an answer from memory could not be audited", err)
 			reason = policy.ReasonAudit
 		}
 	}
@@ -100,12 +100,12 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		// empty 200 where nothing is written.
 		panic(http.ErrAbortHandler)
 	}
-	h.seldomly("too much is in flight", err)
+	h.rarely("too much is in flight", err)
 	WriteTooManyRequests(w, r)
 }
 
-// seldomly logs what callers can cause.
-func (h *Handler) seldomly(message string, err error) {
+// rarely logs what callers can cause.
+func (h *Handler) rarely(message string, err error) {
 	h.seldom.do(func() { h.Log.Info(message, "error", err) })
 }
 
@@ -265,7 +265,7 @@ func (h *Handler) review(r *http.Request, caller Identity, list policy.Request) 
 	})
 	switch {
 	case err != nil:
-		h.seldomly("a caller's right could not be reviewed", err)
+		h.rarely("a caller's right could not be reviewed", err)
 		return policy.ReasonReviewFailed
 	case !allowed:
 		return policy.ReasonNotAllowed

@@ -16,13 +16,17 @@ import (
 // someObjects have numbers from first on.
 func someObjects(first, n, size int) []*Object {
 	random := rand.New(rand.NewPCG(uint64(first), 1))
+	texts := make([]string, 64)
+	for i := range texts {
+		texts[i] = fmt.Sprintf(`"field-%d":"a value that is the same, or nearly: %x","other":%d,`, i, random.Uint32(), random.IntN(100))
+	}
 	objects := make([]*Object, n)
 	for i := range objects {
 		name := fmt.Sprintf("object-%06d", i)
 		var text bytes.Buffer
 		fmt.Fprintf(&text, `{"metadata":{"name":%q,"uid":"%016x"},"spec":{`, name, random.Uint64())
 		for text.Len() < size {
-			fmt.Fprintf(&text, `"field-%d":"a value that is the same","other":%d,`, text.Len(), random.IntN(100))
+			text.WriteString(texts[random.IntN(len(texts))])
 		}
 		text.WriteString(`"end":true}}`)
 		objects[i] = newObject(uint64(first+i), "ns/"+name, 1, text.Bytes())
@@ -88,7 +92,7 @@ func TestCompressed(t *testing.T) {
 	c := newTestCompressor(t, 64<<20)
 	for _, objects := range [][]*Object{
 		nil, someObjects(1, 1, 10), someObjects(11, 1, 3*segmentMost), someObjects(21, 3, 100_000),
-		someObjects(1_000, 500, 6600), someObjects(10_000, 5000, 300), someObjects(20_000, 100, maxStored),
+		someObjects(1_000, 500, 6600), someObjects(10_000, 2000, 300), someObjects(20_000, 30, maxStored),
 	} {
 		for range 2 { // made, and found
 			compressed(t, c, objects)
@@ -99,10 +103,10 @@ func TestCompressed(t *testing.T) {
 // TestCompressedOnce counts what is compressed: only what changed since the last list.
 func TestCompressedOnce(t *testing.T) {
 	c := newTestCompressor(t, 256<<20)
-	objects := someObjects(1, 3000, 6600)
+	objects := someObjects(1, 1200, 6600)
 	compressed(t, c, objects)
 	all, _ := c.kept()
-	if least := 3000 * 6600 / segmentTarget / 2; all < least {
+	if least := 1200 * 6600 / segmentTarget / 2; all < least {
 		t.Fatalf("%d segments, %d at least were to be expected", all, least)
 	}
 	made := func(change func([]*Object) []*Object) int {
@@ -122,16 +126,16 @@ func TestCompressedOnce(t *testing.T) {
 		most   int
 	}{
 		{"nothing", func(o []*Object) []*Object { return o }, 0},
-		{"an object", func(o []*Object) []*Object { o[1500] = version(o[1500]); return o }, 2},
+		{"an object", func(o []*Object) []*Object { o[600] = version(o[600]); return o }, 2},
 		{"the first object", func(o []*Object) []*Object { o[0] = version(o[0]); return o }, 2},
 		{"one comes", func(o []*Object) []*Object {
 			next++
-			return append(o[:2000:2000], append([]*Object{newObject(next, o[1999].Key+"a", 2, o[0].Bytes)}, o[2000:]...)...)
+			return append(o[:800:800], append([]*Object{newObject(next, o[799].Key+"a", 2, o[0].Bytes)}, o[800:]...)...)
 		}, 2},
-		{"one goes", func(o []*Object) []*Object { return append(o[:1000:1000], o[1001:]...) }, 2},
+		{"one goes", func(o []*Object) []*Object { return append(o[:700:700], o[701:]...) }, 2},
 		{"the first one goes", func(o []*Object) []*Object { return o[1:] }, 2},
-		{"a page of them", func(o []*Object) []*Object { return o[500:1000] }, 2},
-		{"the same page", func(o []*Object) []*Object { return o[500:1000] }, 0},
+		{"a page of them", func(o []*Object) []*Object { return o[300:800] }, 2},
+		{"the same page", func(o []*Object) []*Object { return o[300:800] }, 0},
 	} {
 		if got := made(tt.change); got > tt.most {
 			t.Errorf("%s: %d segments were compressed, of %d; at most %d should be", tt.name, got, all, tt.most)
@@ -143,7 +147,7 @@ func TestCompressedOnce(t *testing.T) {
 func TestCompressedSize(t *testing.T) {
 	c := newTestCompressor(t, 0)
 	for _, size := range []int{400, 2000, 6600, 20_000} {
-		objects := someObjects(1, 8<<20/size, size)
+		objects := someObjects(1, 3<<20/size, size)
 		var whole bytes.Buffer
 		z, err := gzip.NewWriterLevel(&whole, gzipLevel)
 		if err != nil {
@@ -164,10 +168,10 @@ func TestCompressedSize(t *testing.T) {
 
 // TestCompressorIsBounded: whatever is asked for, no more than its size is kept.
 func TestCompressorIsBounded(t *testing.T) {
-	const size = 1 << 20
+	const size = 1 << 18
 	c := newTestCompressor(t, size)
-	for i := range 50 {
-		compressed(t, c, someObjects(1+i*1000, 200, 6600))
+	for i := range 20 {
+		compressed(t, c, someObjects(1+i*1000, 100, 6600))
 	}
 	if segments, kept := c.kept(); segments == 0 || kept > size {
 		t.Errorf("%d segments with %d bytes are kept, of at most %d", segments, kept, size)
@@ -203,9 +207,9 @@ func TestObjectsWithoutNumbers(t *testing.T) {
 // TestHerd: many who want the same at once.
 func TestHerd(t *testing.T) {
 	c := newTestCompressor(t, 64<<20)
-	objects := someObjects(1, 300, 6600)
+	objects := someObjects(1, 100, 6600)
 	var all sync.WaitGroup
-	for range 20 {
+	for range 10 {
 		all.Go(func() { compressed(t, c, objects) })
 	}
 	c.Close() // they go on

@@ -114,8 +114,8 @@ type app struct {
 }
 
 // assemble makes the parts and wires them. Whoever calls it closes what it returns.
-func (o *options) assemble(cfg *rest.Config, log *slog.Logger) (a *app, err error) {
-	a = &app{log: log, clientCAs: o.identity.cas()}
+func (o *options) assemble(cfg *rest.Config, log *slog.Logger) (_ *app, err error) {
+	a := &app{log: log, clientCAs: o.identity.cas()}
 	defer func() {
 		if err != nil {
 			a.close()

@@ -143,7 +143,7 @@ func credentialAttacks() []attack {
 			continue
 		}
 		switch strings.TrimSuffix(out[i].name, " for one namespace") {
-		case "lower-case scheme", "upper-case scheme", "space before", "space behind", "word behind":
+		case "lower-case scheme", "upper-case scheme", "space before", "space behind":
 			out[i].hit = []string{anonymous}
 		}
 	}

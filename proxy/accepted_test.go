@@ -22,7 +22,7 @@ func (a asThemselves) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.ServeAs(w, r, caller)
 }
 
-// TestStrangersHaveConnectionsOfTheirOwn: HTTP/2, where all share a connection that the API server
+// TestStrangersHaveConnectionsOfTheirOwn: the connection that all share, and that the API server
 // closes after a 401, is for callers whom it has accepted.
 func TestStrangersHaveConnectionsOfTheirOwn(t *testing.T) {
 	upstream := startUpstream(t, true, func(w http.ResponseWriter, r *http.Request) {
@@ -35,7 +35,7 @@ func TestStrangersHaveConnectionsOfTheirOwn(t *testing.T) {
 		case r.URL.Path == "/forbidden":
 			w.WriteHeader(http.StatusForbidden)
 		}
-		_, _ = fmt.Fprint(w, r.ProtoMajor)
+		_, _ = fmt.Fprint(w, r.Proto, r.RemoteAddr)
 	})
 	up, err := NewUpstream(upstream.config())
 	if err != nil {
@@ -44,25 +44,30 @@ func TestStrangersHaveConnectionsOfTheirOwn(t *testing.T) {
 	t.Cleanup(up.requests.CloseIdleConnections)
 	t.Cleanup(up.strangers.CloseIdleConnections)
 	handler := asThemselves{NewForwarder(up, slog.New(slog.DiscardHandler)), newIdentifier(t)}
-	for _, step := range []struct{ name, authorization, path, want string }{
-		{"made up", "Bearer bad", "/?timeout=malformed", "1"},
-		{"made up, with an answer that nobody is asked for", "Bearer bad", "/", "1"},
-		{"made up, asking for CORS", "Bearer bad", "OPTIONS /", "1"},
-		{"made up, with its answer", "Bearer bad", "/", "1"},
-		{"may do nothing", "Bearer c", "/forbidden", "1"},
-		{"may do nothing, and is somebody", "Bearer c", "/forbidden", "2"},
-		{"the first time", "Bearer a", "/", "1"},
-		{"accepted", "Bearer a", "/", "2"},
-		{"another", "Bearer b", "/", "1"},
-		{"still accepted", "Bearer a", "/", "2"},
-		{"refused", "Bearer bad", "/", "1"},
-		{"refused again", "Bearer bad", "/", "1"},
-		{"nobody", "", "/", "1"},
-		{"nobody again", "", "/", "1"},
-		{"no token", "Basic eA==", "/", "1"},
-		{"no token again", "Basic eA==", "/", "1"},
-		{"no longer accepted", "Bearer a", "/expired", "2"},
-		{"a stranger again", "Bearer a", "/", "1"},
+	const own, shared = false, true
+	everybodys, seen := "", map[string]bool{}
+	for _, step := range []struct {
+		name, authorization, path string
+		want                      bool
+	}{
+		{"made up", "Bearer bad", "/?timeout=malformed", own},
+		{"made up, with an answer that nobody is asked for", "Bearer bad", "/", own},
+		{"made up, asking for CORS", "Bearer bad", "OPTIONS /", own},
+		{"made up, with its answer", "Bearer bad", "/", own},
+		{"may do nothing", "Bearer c", "/forbidden", own},
+		{"may do nothing, and is somebody", "Bearer c", "/forbidden", shared},
+		{"the first time", "Bearer a", "/", own},
+		{"accepted", "Bearer a", "/", shared},
+		{"another", "Bearer b", "/", own},
+		{"still accepted", "Bearer a", "/", shared},
+		{"refused", "Bearer bad", "/", own},
+		{"refused again", "Bearer bad", "/", own},
+		{"nobody", "", "/", own},
+		{"nobody again", "", "/", own},
+		{"no token", "Basic eA==", "/", own},
+		{"no token again", "Basic eA==", "/", own},
+		{"no longer accepted", "Bearer a", "/expired", shared},
+		{"a stranger again", "Bearer a", "/", own},
 	} {
 		method, path, other := strings.Cut(step.path, " ")
 		if !other {
@@ -74,9 +79,17 @@ func TestStrangersHaveConnectionsOfTheirOwn(t *testing.T) {
 		}
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, r)
-		if got := w.Body.String(); got != step.want {
-			t.Errorf("%s: HTTP/%s, not HTTP/%s", step.name, got, step.want)
+		got := w.Body.String()
+		if !strings.HasPrefix(got, "HTTP/2.0") {
+			t.Errorf("%s: %s", step.name, got)
 		}
+		if step.want == shared && everybodys == "" {
+			everybodys = got
+		}
+		if (got == everybodys) != step.want || step.want == own && seen[got] {
+			t.Errorf("%s: on the connection of all: %t; on one used before: %t", step.name, got == everybodys, seen[got])
+		}
+		seen[got] = true
 	}
 }
 

@@ -205,8 +205,8 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 		res.Header.Set("Connection", "close")
 	}
 	if x.request.ProtoMajor == 2 && !longRunning(x.request) && (res.StatusCode == http.StatusUnauthorized || x.caller.stated == nil && !x.caller.bringsToken()) {
-		// As kube-apiserver does (UnauthenticatedHTTP2DOSMitigation), which has seen
-		// HTTP/1.1: who is not known gets one request of a connection that costs much.
+		// As kube-apiserver does (UnauthenticatedHTTP2DOSMitigation): who is not known gets
+		// one request of a connection that costs much.
 		res.Header.Set("Connection", "close")
 	}
 	if len(res.Trailer) > 0 && x.request.ProtoMajor == 1 && x.request.Method != http.MethodHead {

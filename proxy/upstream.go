@@ -42,10 +42,10 @@ type Upstream struct {
 	requests *http.Transport
 	upgrades *http.Transport
 
-	// strangers has connections of their own for callers without a token, and for
-	// those whom the upstream has not accepted yet: kube-apiserver closes an HTTP/2
-	// connection, which is everybody's, after every 401 and every request of an
-	// anonymous caller (UnauthenticatedHTTP2DOSMitigation).
+	// strangers makes a connection for each request of a caller without a token, or whom
+	// the upstream has not accepted yet: kube-apiserver closes an HTTP/2 connection,
+	// which is everybody's, after every 401 and every request of an anonymous caller
+	// (UnauthenticatedHTTP2DOSMitigation).
 	strangers *http.Transport
 	accepted  recently[identityKey]
 
@@ -74,6 +74,8 @@ func NewUpstream(cfg *rest.Config) (*Upstream, error) {
 	// HTTP/1.1.
 	upgrades := newTransport(cfg, tlsConfig.Clone())
 	strangers := newTransport(cfg, tlsConfig.Clone())
+	enableHTTP2(strangers)
+	strangers.DisableKeepAlives = true
 
 	up := &Upstream{base: base, requests: requests, upgrades: upgrades, strangers: strangers}
 	if err := up.verifyAnonymous(); err != nil {
@@ -125,8 +127,8 @@ func (u *Upstream) SendAs(ctx context.Context, id Identity, r *http.Request) (*h
 }
 
 // RoundTripper returns the transport for requests of a caller: HTTP/1.1 for those
-// that ask to take the connection over, else HTTP/2 if the upstream speaks it and
-// has accepted the caller before. It follows no redirects, changes no headers (but
+// that ask to take the connection over, else HTTP/2 if the upstream speaks it; on the
+// connection of all, if the upstream has accepted the caller before. It follows no redirects, changes no headers (but
 // for the proxy's credentials, of stated users) and decompresses nothing.
 func (u *Upstream) RoundTripper(id Identity, upgrade bool) http.RoundTripper {
 	switch {

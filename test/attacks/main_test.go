@@ -54,7 +54,7 @@ func TestMain(m *testing.M) {
 		_, _ = fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
-	os.Exit(code)
+	os.Exit(proxyrun.Verdict(code))
 }
 
 func runTests(m *testing.M) (code int, err error) {

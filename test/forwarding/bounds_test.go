@@ -386,10 +386,10 @@ func TestMaxConnections(t *testing.T) {
 func TestFairness(t *testing.T) {
 	p := startProcess(t, proxyrun.Options{
 		Upstream: cp.RESTConfig(controlplane.Feed), Connect: true, Args: []string{
-			"--max-inflight-bytes", "64Mi", "--overload-wait", "2s", "--max-requests-inflight", "60", "--eager", "pods",
+			"--max-inflight-bytes", "128Mi", "--overload-wait", "2s", "--max-requests-inflight", "120", "--eager", "pods",
 		},
 	})
-	big := bigList(t) + "?resourceVersion=0" // two of them fit
+	big := bigList(t) + "?resourceVersion=0" // two of them fit into the half that one caller may hold
 	newPending(t, controlplane.TeamA, 3)
 	greedy, modest := doorOf(t, throughProxy(p)), doorOf(t, throughTunnel(p))
 	const small = "/api/v1/namespaces/team-a/pods?resourceVersion=0"

@@ -2,6 +2,10 @@
 
 # Of the environment or the command line:
 PODS         ?= 3000
+PAGE         ?= 500
+ROUNDS       ?= 3
+REQUESTS     ?= 200
+WRITE        ?=
 ONCE         ?=
 FUZZTIME     ?= 60s
 TEST_TIMEOUT ?= 20m
@@ -14,7 +18,7 @@ FUZZ_PACKAGES := ./policy ./proxy ./snapshot
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help build test test-versions bench bench-upstream demo lint fuzz controlplane tools fmt clean FORCE
+.PHONY: help build test test-versions bench bench-go bench-upstream demo lint fuzz controlplane tools fmt clean FORCE
 
 help: ## Say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,7 +43,10 @@ test-versions: ## Run the differential test against older kube-apiservers too (V
 		summary="$$summary  $$version WatchList=$$lists $$result\n"; \
 	done; done; printf "\nkube-apiserver\n$$summary"; exit $$failed
 
-bench: ## Run the Go benchmarks (BENCH=regexp)
+bench: tools bin/bench ## Measure lists beside kube-apiserver and a bare handler (PODS=3000 PAGE=500 ROUNDS=3 REQUESTS=200; WRITE=1 writes docs)
+	bin/bench lists --pods $(PODS) --page $(PAGE) --rounds $(ROUNDS) --requests $(REQUESTS) $(if $(WRITE),--write)
+
+bench-go: ## Run the Go benchmarks (BENCH=regexp)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem \
 		$$(git grep -lE --untracked '^func Benchmark' -- '*_test.go' ':!test' | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 
@@ -84,6 +91,9 @@ bin/listproxy: FORCE
 
 bin/demo: FORCE
 	@$(GO) build -o $@ ./test/demo
+
+bin/bench: FORCE
+	@$(GO) build -o $@ ./test/bench/speed
 
 bin/controlplane: FORCE
 	@$(GO) build -o $@ ./test/controlplane/cmd/controlplane

@@ -3,9 +3,9 @@
 // whether the bytes were the same and where they came from. It is what make demo runs.
 //
 // The files, in the order of what happens: main.go (flags, signals), scene.go (what runs),
-// pod.go, objects.go and load.go (what is stored), client.go and compare.go (one comparison),
-// lists.go, forwards.go and watch.go (what is shown), report.go and progress.go (how it is
-// shown), play.go (what to try by hand).
+// objects.go and load.go (what is stored; package workload makes the pods), client.go and
+// compare.go (one comparison), lists.go, forwards.go and watch.go (what is shown), report.go and
+// progress.go (how it is shown), play.go (what to try by hand).
 //
 // It fails if an answer differs from kube-apiserver's, or if one that can be given from memory
 // was not. It never fails because something took long.

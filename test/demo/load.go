@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/workload"
 )
 
 // writers is how many objects are written at a time.
@@ -34,7 +35,7 @@ func prepare(ctx context.Context, cp *controlplane.ControlPlane) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range namespaces() {
+	for _, name := range workload.Namespaces() {
 		if _, err := admin.post(ctx, "/api/v1/namespaces", namespaceObject(name)); err != nil {
 			return err
 		}
@@ -59,7 +60,7 @@ func prepare(ctx context.Context, cp *controlplane.ControlPlane) error {
 // them from there.
 func (s *scene) load(ctx context.Context, count int) error {
 	admin := s.admin.direct
-	maker := podMaker{nodes: count/podsPer + 1}
+	maker := workload.Pods{Nodes: count/podsPer + 1}
 	err := s.each(ctx, "loading pods", count, func(ctx context.Context, i int) error {
 		return createPod(ctx, admin, maker, i)
 	})
@@ -67,16 +68,16 @@ func (s *scene) load(ctx context.Context, count int) error {
 		return err
 	}
 	return s.each(ctx, "loading custom resources", databaseCount, func(ctx context.Context, i int) error {
-		path := "/apis/" + databaseGroup + "/v1/namespaces/" + namespaceOf(i) + "/databases"
+		path := "/apis/" + databaseGroup + "/v1/namespaces/" + workload.NamespaceOf(i) + "/databases"
 		_, err := admin.post(ctx, path, database(i))
 		return err
 	})
 }
 
 // createPod creates the i-th pod, and reports it running as a kubelet would.
-func createPod(ctx context.Context, c client, maker podMaker, i int) error {
-	namespace := namespaceOf(i)
-	created, err := c.post(ctx, podsIn(namespace), maker.pod(i, namespace))
+func createPod(ctx context.Context, c client, maker workload.Pods, i int) error {
+	namespace := workload.NamespaceOf(i)
+	created, err := c.post(ctx, podsIn(namespace), maker.Pod(i, namespace))
 	if err != nil {
 		return err
 	}
@@ -84,7 +85,7 @@ func createPod(ctx context.Context, c client, maker podMaker, i int) error {
 	if err := json.Unmarshal(created.body, &pod); err != nil {
 		return fmt.Errorf("decode a pod: %w", err)
 	}
-	pod.Status = maker.running(i, &pod)
+	pod.Status = maker.Running(i, &pod)
 	_, err = c.send(ctx, http.MethodPut, podsIn(namespace)+"/"+pod.Name+"/status", pod, "application/json")
 	return err
 }

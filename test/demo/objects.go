@@ -9,20 +9,6 @@ const (
 	databaseCount = 200
 )
 
-// namespaces returns those that are created beside the control plane's own.
-func namespaces() []string {
-	return []string{"edge", "media", "messaging", "payments", "platform", "search", "shop", "staging"}
-}
-
-// namespaceOf spreads objects over namespaces, unevenly as in life.
-func namespaceOf(i int) string {
-	spread := []string{
-		"shop", "edge", "payments", "shop", "team-a", "search", "platform",
-		"staging", "shop", "messaging", "team-b", "payments", "media",
-	}
-	return spread[i%len(spread)]
-}
-
 // object is JSON that is only sent, never read.
 type object map[string]any
 

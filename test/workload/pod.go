@@ -1,4 +1,5 @@
-package main
+// Package workload makes pods that look like a cluster's, for the demo and for benchmarks.
+package workload
 
 import (
 	"fmt"
@@ -37,11 +38,19 @@ func applications() []application {
 	}
 }
 
-// podMaker makes pods that look like a cluster's. The same number makes the same pod.
-type podMaker struct{ nodes int }
+// Applications is how many kinds of pods there are: the i-th is of the same kind as the one
+// Applications later.
+func Applications() int { return len(applications()) }
 
-// pod returns the i-th pod of a namespace, as its controller would create it.
-func (m podMaker) pod(i int, namespace string) *corev1.Pod {
+// Pods makes pods, 7 to 8 kB each in JSON once kube-apiserver has put its defaults and managed
+// fields into them. The same number makes the same pod.
+type Pods struct {
+	// Nodes is how many nodes they are spread over.
+	Nodes int
+}
+
+// Pod returns the i-th pod of a namespace, as its controller would create it.
+func (m Pods) Pod(i int, namespace string) *corev1.Pod {
 	all := applications()
 	app := all[i%len(all)]
 	random := rand.New(rand.NewPCG(uint64(i), 1))                    // #nosec G115 -- a seed
@@ -75,9 +84,9 @@ func (m podMaker) pod(i int, namespace string) *corev1.Pod {
 	}
 }
 
-func (m podMaker) spec(i int, app application) corev1.PodSpec {
+func (m Pods) spec(i int, app application) corev1.PodSpec {
 	return corev1.PodSpec{
-		NodeName:           m.node(i),
+		NodeName:           m.Node(i),
 		ServiceAccountName: app.name,
 		Containers:         []corev1.Container{appContainer(app), sidecar()},
 		Volumes: []corev1.Volume{
@@ -89,7 +98,8 @@ func (m podMaker) spec(i int, app application) corev1.PodSpec {
 	}
 }
 
-func (m podMaker) node(i int) string { return fmt.Sprintf("node-%04d", i%m.nodes) }
+// Node is the name of the node that the i-th pod runs on.
+func (m Pods) Node(i int) string { return fmt.Sprintf("node-%04d", i%m.Nodes) }
 
 func appContainer(app application) corev1.Container {
 	probe := &corev1.Probe{
@@ -132,11 +142,11 @@ func quantities(cpu, memory string) corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Requests: list}
 }
 
-// running returns the status that a kubelet reports for a pod that runs.
-func (m podMaker) running(i int, pod *corev1.Pod) corev1.PodStatus {
+// Running returns the status that a kubelet reports for a pod that runs.
+func (m Pods) Running(i int, pod *corev1.Pod) corev1.PodStatus {
 	at := metav1.NewTime(pod.CreationTimestamp.Add(3 * time.Second))
 	ip := fmt.Sprintf("10.%d.%d.%d", i>>16&0xff, i>>8&0xff, i&0xff)
-	host := fmt.Sprintf("192.168.%d.%d", i%m.nodes>>8&0xff, i%m.nodes&0xff)
+	host := fmt.Sprintf("192.168.%d.%d", i%m.Nodes>>8&0xff, i%m.Nodes&0xff)
 	status := corev1.PodStatus{
 		Phase: corev1.PodRunning, QOSClass: pod.Status.QOSClass, StartTime: &at,
 		PodIP: ip, PodIPs: []corev1.PodIP{{IP: ip}}, HostIP: host, HostIPs: []corev1.HostIP{{IP: host}},

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/listproxy/listproxy/test/proxyrun"
+)
+
+const usage = `Usage: bench lists [options]
+
+Measures listproxy beside kube-apiserver and beside a bare Go handler that writes the same bytes.
+
+`
+
+// The roles of this program's other processes.
+const (
+	roleLimit  = "role-limit"
+	roleClient = "role-client"
+)
+
+// settings are the command line.
+type settings struct {
+	pods     int
+	page     int
+	rounds   int
+	requests int
+	megabyte int
+	clients  int
+	write    bool
+	args     []string // more for listproxy
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait
+	err := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	if err != nil && !errors.Is(err, pflag.ErrHelp) {
+		_, _ = fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// run is main with its surroundings as arguments.
+func run(ctx context.Context, args []string, in io.Reader, out, complaints io.Writer) error {
+	if len(args) == 0 {
+		return errors.New("say what to measure: bench lists; see bench lists --help")
+	}
+	switch args[0] {
+	case roleLimit:
+		// Ctrl-C in a terminal reaches all processes; this one ends with its input.
+		return runLimit(context.WithoutCancel(ctx), in, out)
+	case roleClient:
+		return runClient(context.WithoutCancel(ctx), in, out)
+	}
+	measures := map[string]func(context.Context, settings, *report) error{"lists": measureLists}
+	measure, ok := measures[args[0]]
+	if !ok {
+		return fmt.Errorf("nothing is called %q: see bench lists --help", args[0])
+	}
+	s, err := parse(args[0], args[1:], complaints)
+	if err != nil {
+		return err
+	}
+	remove, err := quietTemp()
+	if err != nil {
+		return err
+	}
+	defer remove()
+	begun := time.Now()
+	r := &report{name: args[0], out: out, log: func(format string, args ...any) {
+		_, _ = fmt.Fprintf(complaints, "%6s  %s\n", time.Since(begun).Round(time.Second), fmt.Sprintf(format, args...))
+	}}
+	if err := measure(ctx, s, r); err != nil {
+		return err
+	}
+	if proxyrun.Verdict(0) != 0 {
+		return errors.New("listproxy did not end as it should")
+	}
+	if s.write {
+		return r.write()
+	}
+	return nil
+}
+
+func parse(what string, args []string, complaints io.Writer) (settings, error) {
+	var s settings
+	flags := pflag.NewFlagSet(what, pflag.ContinueOnError)
+	flags.SetOutput(complaints)
+	flags.Usage = func() { _, _ = fmt.Fprint(complaints, usage, flags.FlagUsages()) }
+	flags.IntVar(&s.pods, "pods", 5000, "how many pods there are")
+	flags.IntVar(&s.page, "page", 500, "how many a page has")
+	flags.IntVar(&s.rounds, "rounds", 3, "how often all is measured; medians are shown")
+	flags.IntVar(&s.requests, "requests", 200, "how many requests of a sort a round has at most")
+	flags.IntVar(&s.megabyte, "megabytes", 200, "how much a sort of request may send in a round, where fewer requests can make it less")
+	flags.IntVar(&s.clients, "clients", 4, "how many ask at a time, each on a connection of its own")
+	flags.BoolVar(&s.write, "write", false, "write docs/benchmarks.md and the plots beside it")
+	flags.StringArrayVar(&s.args, "listproxy", nil, "another `argument` for listproxy, --listproxy=--log-level=debug")
+	if err := flags.Parse(args); err != nil {
+		return s, err
+	}
+	if flags.NArg() > 0 {
+		return s, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	for _, n := range []struct {
+		flag         string
+		value, least int
+	}{
+		{"--pods", s.pods, 200}, {"--page", s.page, 1}, {"--rounds", s.rounds, 1}, {"--requests", s.requests, 1},
+		{"--megabytes", s.megabyte, 1}, {"--clients", s.clients, 1},
+	} {
+		if n.value < n.least {
+			return s, fmt.Errorf("%s %d is too few: give at least %d", n.flag, n.value, n.least)
+		}
+	}
+	if s.page*2 > s.pods {
+		return s, fmt.Errorf("--page %d is more than half of --pods %d: there would be no page in the middle", s.page, s.pods)
+	}
+	return s, nil
+}

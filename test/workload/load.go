@@ -1,0 +1,132 @@
+package workload
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+)
+
+const (
+	// HundredthLabel has a hundred values, each at one pod of a hundred.
+	HundredthLabel = "bench.listproxy.io/hundredth"
+	// etcdWriters is how many pods are written at a time.
+	etcdWriters = 8
+	// registry is where kube-apiserver keeps pods in etcd.
+	registry = "/registry/pods/"
+)
+
+// Fill creates the namespaces and n pods, fast: one of each kind by the API, so that defaults and
+// managed fields are kube-apiserver's, and the others as copies straight into etcd, in the form in
+// which kube-apiserver writes them. Each pod is written at a revision of its own. progress is
+// called with how many there are, now and then, by one goroutine at a time.
+func Fill(ctx context.Context, cp *controlplane.ControlPlane, pods Pods, n int, progress func(int)) error {
+	client, err := kubernetes.NewForConfig(cp.RESTConfig(controlplane.Admin))
+	if err != nil {
+		return fmt.Errorf("make a client: %w", err)
+	}
+	for _, name := range Namespaces() {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if _, err := client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("create namespace %s: %w", name, err)
+		}
+	}
+	patterns := make([]*corev1.Pod, min(n, Applications()))
+	for i := range patterns {
+		if patterns[i], err = create(ctx, client, pods, i); err != nil {
+			return fmt.Errorf("create a pod: %w", err)
+		}
+	}
+	store := etcd{url: cp.EtcdURL(), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: etcdWriters}}}
+	defer store.client.CloseIdleConnections()
+	group, working := errgroup.WithContext(ctx)
+	group.SetLimit(etcdWriters)
+	for i := len(patterns); i < n && working.Err() == nil; i++ {
+		if i%1000 == 0 {
+			progress(i)
+		}
+		group.Go(func() error { return store.put(working, pods.copyOf(patterns[i%len(patterns)], i)) })
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	progress(n)
+	return ctx.Err()
+}
+
+// create creates the i-th pod by the API, and reports it running as a kubelet would.
+func create(ctx context.Context, client kubernetes.Interface, pods Pods, i int) (*corev1.Pod, error) {
+	namespace := NamespaceOf(i)
+	pod := pods.Pod(i, namespace)
+	pod.Labels[HundredthLabel] = strconv.Itoa(i % 100)
+	created, err := client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	created.Status = pods.Running(i, created)
+	return client.CoreV1().Pods(namespace).UpdateStatus(ctx, created, metav1.UpdateOptions{})
+}
+
+// copyOf returns the i-th pod, made of one of the same kind as kube-apiserver keeps it.
+func (m Pods) copyOf(pattern *corev1.Pod, i int) *corev1.Pod {
+	pod := m.Pod(i, NamespaceOf(i))
+	made := pattern.DeepCopy()
+	made.Name, made.Namespace = pod.Name, pod.Namespace
+	made.UID, made.ResourceVersion = uuid.NewUUID(), ""
+	made.Labels = pod.Labels
+	made.Labels[HundredthLabel] = strconv.Itoa(i % 100)
+	made.OwnerReferences = pod.OwnerReferences
+	made.Spec.NodeName = pod.Spec.NodeName
+	made.Status = m.Running(i, made)
+	made.Status.QOSClass = pattern.Status.QOSClass
+	return made
+}
+
+// etcd writes into it by its JSON gateway, where bytes travel as base64, as encoding/json has them.
+type etcd struct {
+	url    string
+	client *http.Client
+}
+
+func (e etcd) put(ctx context.Context, pod *corev1.Pod) error {
+	encoder := scheme.Codecs.EncoderForVersion(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme), corev1.SchemeGroupVersion)
+	value, err := runtime.Encode(encoder, pod)
+	if err != nil {
+		return fmt.Errorf("encode a pod: %w", err)
+	}
+	body, err := json.Marshal(map[string][]byte{"key": []byte(registry + pod.Namespace + "/" + pod.Name), "value": value})
+	if err != nil {
+		return fmt.Errorf("encode a pod: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url+"/v3/kv/put", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	resp, err := e.client.Do(req)
+	if err != nil {
+		return fmt.Errorf("write a pod into etcd: %w", err)
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	if err = errors.Join(err, resp.Body.Close()); err != nil {
+		return fmt.Errorf("write a pod into etcd: %w", err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("write a pod into etcd: HTTP %d", resp.StatusCode)
+	}
+	return nil
+}

@@ -6,6 +6,7 @@ PAGE         ?= 500
 ROUNDS       ?= 3
 REQUESTS     ?= 200
 WRITE        ?=
+SCALE        ?=
 ONCE         ?=
 FUZZTIME     ?= 60s
 TEST_TIMEOUT ?= 20m
@@ -18,7 +19,7 @@ FUZZ_PACKAGES := ./policy ./proxy ./snapshot
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help build test test-versions bench bench-go bench-upstream demo lint fuzz controlplane tools fmt clean FORCE
+.PHONY: help build test test-versions bench bench-scale bench-go bench-upstream demo lint fuzz controlplane tools fmt clean FORCE
 
 help: ## Say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +46,9 @@ test-versions: ## Run the differential test against older kube-apiservers too (V
 
 bench: tools bin/bench ## Measure lists beside kube-apiserver and a bare handler (PODS=3000 PAGE=500 ROUNDS=3 REQUESTS=200; WRITE=1 writes docs)
 	bin/bench lists --pods $(PODS) --page $(PAGE) --rounds $(ROUNDS) --requests $(REQUESTS) $(if $(WRITE),--write)
+
+bench-scale: tools bin/bench ## Measure many pods and changes, from a replaying upstream (SCALE="--sizes=10000,1000000 --rate=1000")
+	bin/bench scale $(SCALE) $(if $(WRITE),--write)
 
 bench-go: ## Run the Go benchmarks (BENCH=regexp)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem \

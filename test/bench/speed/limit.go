@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"time"
 
 	"k8s.io/client-go/util/cert"
 )
@@ -70,6 +71,8 @@ func runLimit(ctx context.Context, in io.Reader, out io.Writer) error {
 		Handler:   b,
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12},
 		ErrorLog:  log.New(io.Discard, "", 0),
+
+		ReadHeaderTimeout: time.Minute,
 	}
 	defer func() { _ = web.Close() }()
 	ended := make(chan error, 1)

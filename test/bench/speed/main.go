@@ -15,7 +15,7 @@ import (
 	"github.com/listproxy/listproxy/test/proxyrun"
 )
 
-const usage = `Usage: bench lists [options]
+const usage = `Usage: bench lists|scale [options]
 
 Measures listproxy beside kube-apiserver and beside a bare Go handler that writes the same bytes.
 
@@ -37,6 +37,12 @@ type settings struct {
 	clients  int
 	write    bool
 	args     []string // more for listproxy
+
+	sizes        []int // numbers of pods
+	small, large int   // bytes of a pod
+	rate         int   // changes a second
+	seconds      int
+	herd         int // clients
 }
 
 func main() {
@@ -62,7 +68,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, complaints io.Wr
 	case roleClient:
 		return runClient(context.WithoutCancel(ctx), in, out)
 	}
-	measures := map[string]func(context.Context, settings, *report) error{"lists": measureLists}
+	measures := map[string]func(context.Context, settings, *report) error{"lists": measureLists, "scale": measureScale}
 	measure, ok := measures[args[0]]
 	if !ok {
 		return fmt.Errorf("nothing is called %q: see bench lists --help", args[0])
@@ -87,7 +93,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, complaints io.Wr
 		return errors.New("listproxy did not end as it should")
 	}
 	if s.write {
-		return r.write()
+		return r.write(ctx)
 	}
 	return nil
 }
@@ -103,6 +109,12 @@ func parse(what string, args []string, complaints io.Writer) (settings, error) {
 	flags.IntVar(&s.requests, "requests", 200, "how many requests of a sort a round has at most")
 	flags.IntVar(&s.megabyte, "megabytes", 200, "how much a sort of request may send in a round, where fewer requests can make it less")
 	flags.IntVar(&s.clients, "clients", 4, "how many ask at a time, each on a connection of its own")
+	flags.IntSliceVar(&s.sizes, "sizes", []int{10_000, 100_000}, "scale: how many pods there are, one after the other")
+	flags.IntVar(&s.small, "small", 1000, "scale: bytes of a pod where there are ever more")
+	flags.IntVar(&s.large, "large", 6600, "scale: bytes of a pod elsewhere, of which there are --pods")
+	flags.IntVar(&s.rate, "rate", 1000, "scale: changes a second")
+	flags.IntVar(&s.seconds, "seconds", 150, "scale: how long they go on")
+	flags.IntVar(&s.herd, "herd", 1000, "scale: how many clients ask at once")
 	flags.BoolVar(&s.write, "write", false, "write docs/benchmarks.md and the plots beside it")
 	flags.StringArrayVar(&s.args, "listproxy", nil, "another `argument` for listproxy, --listproxy=--log-level=debug")
 	if err := flags.Parse(args); err != nil {
@@ -115,11 +127,25 @@ func parse(what string, args []string, complaints io.Writer) (settings, error) {
 		flag         string
 		value, least int
 	}{
-		{"--pods", s.pods, 200}, {"--page", s.page, 1}, {"--rounds", s.rounds, 1}, {"--requests", s.requests, 1},
-		{"--megabytes", s.megabyte, 1}, {"--clients", s.clients, 1},
+		{"--pods", s.pods, 200},
+		{"--page", s.page, 1},
+		{"--rounds", s.rounds, 1},
+		{"--requests", s.requests, 1},
+		{"--megabytes", s.megabyte, 1},
+		{"--clients", s.clients, 1},
+		{"--small", s.small, 600},
+		{"--large", s.large, 600},
+		{"--rate", s.rate, 1},
+		{"--seconds", s.seconds, 1},
+		{"--herd", s.herd, 1},
 	} {
 		if n.value < n.least {
 			return s, fmt.Errorf("%s %d is too few: give at least %d", n.flag, n.value, n.least)
+		}
+	}
+	for _, n := range s.sizes {
+		if n < 2000 {
+			return s, fmt.Errorf("--sizes %d is too few: give at least 2000", n)
 		}
 	}
 	if s.page*2 > s.pods {

@@ -126,20 +126,30 @@ func (b *bench) count(c contender, size int64) int {
 }
 
 // sideBySide measures rows round by round, and in each round each row at all contenders in turn,
-// beginning with another one each time: a noisy machine hits all alike.
-func (b *bench) sideBySide(rows []row, loads func(c contender, r row) load, sizes []int64) ([]line, error) {
-	lines := make([]line, len(rows))
-	for i, r := range rows {
-		lines[i] = line{row: r, of: make([]figures, len(b.contenders))}
+// beginning with another one each time: a noisy machine hits all alike. now returns the requests as
+// they are to be sent now.
+func (b *bench) sideBySide(now func() ([]row, error), loads func(c contender, r row) load, sizes []int64) ([]line, error) {
+	lines := make([]line, len(sizes))
+	for i := range lines {
+		lines[i].of = make([]figures, len(b.contenders))
 	}
 	for round := range b.rounds {
 		begun := time.Now()
-		for i, r := range rows {
+		for i := range lines {
+			rows, err := now()
+			if err != nil {
+				return nil, err
+			}
+			r := rows[i]
+			lines[i].row = r
 			for turn := range b.contenders {
 				at := (turn + round + i) % len(b.contenders)
-				c := b.contenders[at]
-				if err := b.measure(c, loads(c, r), b.count(c, sizes[i]), &lines[i].of[at]); err != nil {
+				c, f := b.contenders[at], &lines[i].of[at]
+				if err := b.measure(c, loads(c, r), b.count(c, sizes[i]), f); err != nil {
 					return nil, fmt.Errorf("%s (%s): %w", r.name, r.form(), err)
+				}
+				if !r.gzip && max(f.size-sizes[i], sizes[i]-f.size) > revisionDigits {
+					return nil, fmt.Errorf("%s (%s): %s sent %d bytes, not %d", r.name, r.form(), c.name, f.size, sizes[i])
 				}
 			}
 		}
@@ -147,6 +157,10 @@ func (b *bench) sideBySide(rows []row, loads func(c contender, r row) load, size
 	}
 	return lines, nil
 }
+
+// revisionDigits is by how much answers of the same objects may differ in length: a revision, and
+// a token that holds one, may have a digit more than those before.
+const revisionDigits = 16
 
 // fetched is a whole answer.
 type fetched struct {

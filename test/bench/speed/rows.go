@@ -51,7 +51,8 @@ type state struct {
 	pods     int
 	page     int
 	revision string // of the newest state
-	middle   string // continue token of the page in the middle, at revision
+	start    string // of the page in the middle
+	middle   string // its continue token, at revision
 	name     string // of a pod
 	nodes    workload.Pods
 }
@@ -113,7 +114,8 @@ func (s state) rows() []row {
 		{fmt.Sprintf("first %d", s.page), exactly(s.revision, s.page), nil},
 		{
 			fmt.Sprintf("%d in the middle", s.page),
-			url.Values{"limit": {strconv.Itoa(s.page)}, "continue": {s.middle}}, nil,
+			url.Values{"limit": {strconv.Itoa(s.page)}, "continue": {s.middle}},
+			nil,
 		},
 		{"1% by label", selected("labelSelector", workload.HundredthLabel+"=7"), []row{plain, zipped, goClients}},
 		{"one node's", selected("fieldSelector", "spec.nodeName="+s.nodes.Node(1)), []row{plain, zipped, goClients}},

@@ -8,12 +8,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/proxyrun"
 	"github.com/listproxy/listproxy/test/workload"
@@ -154,13 +156,34 @@ func (s *scene) look(ctx context.Context, pods, page int) (state, error) {
 	if err != nil {
 		return state{}, fmt.Errorf("list pods: %w", err)
 	}
-	if len(half.Items) == 0 || half.Continue == "" {
+	_, start, ok := policy.DecodeContinue(half.Continue)
+	if len(half.Items) == 0 || !ok {
 		return state{}, errors.New("there are too few pods: at least 2")
 	}
-	return state{
-		pods: pods, page: page, revision: half.ResourceVersion, middle: half.Continue,
-		name: half.Items[0].Name, nodes: nodesFor(pods),
-	}, nil
+	st := state{pods: pods, page: page, start: start, name: half.Items[0].Name, nodes: nodesFor(pods)}
+	return st, s.refresh(ctx, &st)
+}
+
+// refresh learns the newest revision: an older one leaves the history after a while.
+func (s *scene) refresh(ctx context.Context, st *state) error {
+	none, err := s.kube.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=~none"})
+	if err != nil {
+		return fmt.Errorf("list no pods: %w", err)
+	}
+	revision, err := strconv.ParseUint(none.ResourceVersion, 10, 64)
+	if err != nil {
+		return fmt.Errorf("list no pods: %w", err)
+	}
+	st.revision, st.middle = none.ResourceVersion, policy.EncodeContinue(revision, st.start)
+	// The feed may learn only now that it has come so far; both representations have one.
+	for _, accept := range []string{acceptJSON, acceptProtobuf} {
+		q := exactly(st.revision, 0)
+		q.Set("fieldSelector", "metadata.name="+st.name)
+		if _, err := s.warm(ctx, load{Path: list(q), Accept: accept}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // warm waits until listproxy answers a request from memory, and returns the answer.

@@ -1,0 +1,277 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/proxyrun"
+)
+
+// vast is a listproxy before a replay.
+type vast struct {
+	replay *replay
+	proxy  *proxyrun.Proxy
+	bench  *bench
+	ready  time.Duration
+	cpu    time.Duration // until ready
+}
+
+// measureScale measures what does not fit on a machine together with etcd.
+func measureScale(ctx context.Context, s settings, r *report) error {
+	binary, err := buildProxy(ctx)
+	if err != nil {
+		return err
+	}
+	cp, err := controlplane.Start(ctx, controlplane.Options{Log: func(line string) { r.log("%s", line) }})
+	if err != nil {
+		return err
+	}
+	defer cp.Stop()
+	client, err := startChild(roleClient)
+	if err != nil {
+		return err
+	}
+	defer client.stop()
+	r.say(scaleIntroduction)
+	growth := &table{caption: "Growth: the same requests, of ever more pods of " + size(int64(s.small)) + ".", head: []string{
+		"pods", "until ready", "CPU until ready", "memory", "memory/pods' bytes", "500 in the middle, CPU", "100 by label", "30 by node",
+	}}
+	for _, n := range s.sizes {
+		err := withVast(ctx, cp, client, binary, s, n, s.small, r, func(v *vast) error { return v.growth(growth, n, s) })
+		if err != nil {
+			return fmt.Errorf("%d pods: %w", n, err)
+		}
+		r.log("growth: %d pods measured", n)
+	}
+	r.add(growth)
+	return withVast(ctx, cp, client, binary, s, s.pods, s.large, r, func(v *vast) error {
+		if err := v.herd(ctx, s, r); err != nil {
+			return err
+		}
+		return v.history(ctx, s, r)
+	})
+}
+
+const scaleIntroduction = `
+## Many pods and many changes
+
+Pods come from an upstream that makes them when they are asked for, since a kube-apiserver and its
+etcd would fill the machine. All else, reviews above all, is a real kube-apiserver's.
+`
+
+// withVast runs listproxy before a replay while do runs.
+func withVast(ctx context.Context, cp *controlplane.ControlPlane, client *child, binary string, s settings, n, each int, r *report, do func(*vast) error) (err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	v := &vast{}
+	if v.replay, err = startReplay(ctx, cp, n, each); err != nil {
+		return err
+	}
+	defer v.replay.hop.Close()
+	upstream := cp.RESTConfig(controlplane.Feed)
+	upstream.Host, upstream.CAData = v.replay.hop.URL(), v.replay.hop.CA()
+	begun := time.Now()
+	v.proxy, err = proxyrun.Start(ctx, proxyrun.Options{
+		Upstream: upstream, Binary: binary,
+		Args: append([]string{"--log-level", "info", "--eager", "pods", "--cache-bytes", "0", "--max-inflight-bytes", "0"}, s.args...),
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, v.proxy.Stop()) }()
+	v.ready = time.Since(begun)
+	if v.cpu, err = cpuTime(v.proxy.PID()); err != nil {
+		return err
+	}
+	config := v.proxy.RESTConfig(cp.RESTConfig(controlplane.Admin))
+	v.bench = &bench{client: client, rounds: s.rounds, requests: s.requests, bytes: int64(s.megabyte) * 1e6, clients: s.clients, log: r.log, contenders: []contender{{
+		name: nameProxy, pid: v.proxy.PID(), hit: true, share: 1,
+		server: server{URL: config.Host, CA: config.CAData, Token: config.BearerToken},
+	}}}
+	return do(v)
+}
+
+// cost measures a request some rounds, and returns its figures.
+func (v *vast) cost(query url.Values, n int) (figures, error) {
+	var f figures
+	for range v.bench.rounds {
+		if err := v.bench.measure(v.bench.contenders[0], load{Path: list(query), Accept: acceptJSON}, n, &f); err != nil {
+			return f, err
+		}
+	}
+	return f, nil
+}
+
+// growth adds a line about n pods.
+func (v *vast) growth(t *table, n int, s settings) error {
+	revision := v.replay.revision()
+	resident, _, err := memory(v.proxy.PID())
+	if err != nil {
+		return err
+	}
+	labelled, placed := anyVersion(), anyVersion()
+	labelled.Set("labelSelector", "group=g-7")
+	placed.Set("fieldSelector", "spec.nodeName=node-7")
+	queries := []url.Values{
+		{"limit": {"500"}, "continue": {policy.EncodeContinue(revision, "default/"+podName(n/2)+"\x00")}}, labelled, placed,
+	}
+	cells := []string{
+		strconv.Itoa(n), millis(v.ready), millis(v.cpu), size(resident), ratio(float64(resident), float64(n*s.small)),
+	}
+	for _, q := range queries {
+		f, err := v.cost(q, s.clients*max(1, s.requests/s.clients/4))
+		if err != nil {
+			return err
+		}
+		cells = append(cells, millis(middle(f.cpu)))
+	}
+	t.add(cells...)
+	return nil
+}
+
+// herd lets many clients ask for everything at the same time.
+func (v *vast) herd(ctx context.Context, s settings, r *report) error {
+	t := &table{caption: fmt.Sprintf("%d clients ask for the same at once, of %d pods of %s.", s.herd, s.pods, size(int64(s.large))), head: []string{
+		"asked for", "each", "memory before", "at most", "CPU, all", "CPU, each", "time, median", "longest",
+	}}
+	page := exactly(strconv.FormatUint(v.replay.revision(), 10), 500)
+	for _, asked := range []struct {
+		name  string
+		query url.Values
+		gzip  bool
+	}{{"a page of 500", page, false}, {"a page of 500, gzip", page, true}, {"all, gzip", anyVersion(), true}} {
+		if err := resetPeak(v.proxy.PID()); err != nil {
+			return err
+		}
+		before, _, err := memory(v.proxy.PID())
+		if err != nil {
+			return err
+		}
+		c := v.bench.contenders[0]
+		used, err := cpuTime(c.pid)
+		if err != nil {
+			return err
+		}
+		o, err := v.bench.ask(load{Server: c.server, Path: list(asked.query), Accept: acceptJSON, Gzip: asked.gzip, Clients: s.herd, Each: 1, Hit: true})
+		if err != nil {
+			r.log("herd: %s: %.300v", asked.name, err)
+			t.add(asked.name, "refused in part, see the log")
+			continue
+		}
+		after, err := cpuTime(c.pid)
+		if err != nil {
+			return err
+		}
+		_, peak, err := memory(c.pid)
+		if err != nil {
+			return err
+		}
+		t.add(asked.name, size(o.Size), size(before), size(peak), millis(after-used), millis((after-used)/time.Duration(s.herd)),
+			millis(o.median()), millis(quantile(o.Times, 1)))
+		if err := pause(ctx, time.Second); err != nil {
+			return err
+		}
+	}
+	r.add(t)
+	return nil
+}
+
+// history measures memory, freshness and lists of the past while objects change.
+func (v *vast) history(ctx context.Context, s settings, r *report) error {
+	changing, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var changes sync.WaitGroup
+	defer changes.Wait()
+	defer cancel()
+	before := v.replay.revision()
+	begun := time.Now()
+	used, err := cpuTime(v.proxy.PID())
+	if err != nil {
+		return err
+	}
+	changes.Go(func() { v.replay.run(changing, s.rate) })
+
+	// How soon what was sent is known: a list of nothing, not older than that.
+	c := v.bench.contenders[0]
+	var delays []time.Duration
+	late := 0
+	for time.Since(begun) < time.Duration(s.seconds)*time.Second {
+		q := url.Values{"resourceVersion": {strconv.FormatUint(v.replay.revision(), 10)}, "resourceVersionMatch": {"NotOlderThan"}, "fieldSelector": {"metadata.name=none"}}
+		o, err := v.bench.ask(load{Server: c.server, Path: list(q), Accept: acceptJSON, Clients: 1, Each: 1, Hit: true})
+		if err != nil {
+			late++ // than --fresh-wait
+		} else {
+			delays = append(delays, o.median())
+		}
+		if err := pause(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	if err := v.awaitRevision(ctx); err != nil {
+		return err
+	}
+	elapsed := time.Since(begun)
+	after, err := cpuTime(v.proxy.PID())
+	if err != nil {
+		return err
+	}
+	resident, peak, err := memory(v.proxy.PID())
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(delays, cmp.Compare)
+	events := v.replay.revision() - before
+	known := int64(s.large) * (int64(s.pods) + int64(events))
+	t := &table{caption: fmt.Sprintf("%d pods of %s, %d changes a second for %d s. What must be known is the pods and all changed versions.",
+		s.pods, size(int64(s.large)), s.rate, s.seconds), head: []string{
+		"changes", "a second", "CPU for each", "known after, median", "99%", "later than --fresh-wait", "memory", "at most", "must be known", "memory/known",
+	}}
+	t.add(strconv.FormatUint(events, 10), fmt.Sprintf("%.0f", float64(events)/elapsed.Seconds()), millis((after-used)/time.Duration(max(1, events))),
+		millis(quantile(delays, 0.5)), millis(quantile(delays, 0.99)), strconv.Itoa(late),
+		size(resident), size(peak), size(known), ratio(float64(resident), float64(known)))
+	r.add(t)
+
+	// While changes go on: pages of now, and of the beginning of what is remembered.
+	pages := &table{caption: "A page of 500 of an exact revision, while that goes on.", head: []string{"revision", "CPU", "time"}}
+	head := v.replay.revision()
+	window := uint64(s.rate * max(1, min(s.seconds, 120)-20))
+	for _, at := range []struct {
+		name     string
+		revision uint64
+	}{{"newest", head}, {fmt.Sprintf("%d changes ago", min(window, events)), head - min(window, events)}} {
+		f, err := v.cost(exactly(strconv.FormatUint(at.revision, 10), 500), s.clients)
+		if err != nil {
+			r.log("history: %v", err)
+			pages.add(at.name, "not from memory")
+			continue
+		}
+		pages.add(at.name, millis(middle(f.cpu)), millis(middle(f.wall)))
+	}
+	r.add(pages)
+	return nil
+}
+
+// awaitRevision waits until listproxy has come as far as the replay is now.
+func (v *vast) awaitRevision(ctx context.Context) error {
+	q := url.Values{"resourceVersion": {strconv.FormatUint(v.replay.revision(), 10)}, "resourceVersionMatch": {"NotOlderThan"}, "fieldSelector": {"metadata.name=none"}}
+	c := v.bench.contenders[0]
+	for begun := time.Now(); time.Since(begun) < warmFor; {
+		_, err := v.bench.ask(load{Server: c.server, Path: list(q), Accept: acceptJSON, Clients: 1, Each: 1, Hit: true})
+		if err == nil {
+			return nil
+		}
+		if err := pause(ctx, warmEvery); err != nil {
+			return err
+		}
+	}
+	return errors.New("listproxy does not keep up with the changes")
+}

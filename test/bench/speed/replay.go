@@ -175,17 +175,25 @@ func (r *replay) watch(w http.ResponseWriter, req *http.Request, q url.Values) {
 		}
 		return err == nil
 	}
-	if q.Get("sendInitialEvents") == "true" {
+	// A feed looks at one object by name to learn how events show it.
+	name, named := strings.CutPrefix(q.Get("fieldSelector"), "metadata.name=")
+	streamed := q.Get("sendInitialEvents") == "true"
+	if streamed || at == 0 {
 		r.mu.Lock()
 		revisions, latest := append([]uint64(nil), r.revisions...), r.latest
 		r.mu.Unlock()
 		for i, revision := range revisions {
+			if named && podName(i) != name {
+				continue
+			}
 			r.event(&out, "ADDED", i, revision)
 			if out.Len() > 1<<20 && !flush() {
 				return
 			}
 		}
-		bookmark(&out, latest, true)
+		if streamed {
+			bookmark(&out, latest, true)
+		}
 		at = latest
 	} else {
 		at = max(at, r.first-1)
@@ -202,6 +210,9 @@ func (r *replay) watch(w http.ResponseWriter, req *http.Request, q url.Values) {
 		r.mu.Unlock()
 		for _, i := range changes {
 			at++
+			if named && podName(i) != name {
+				continue
+			}
 			r.event(&out, "MODIFIED", i, at)
 		}
 		if out.Len() > 0 && !flush() {

@@ -15,9 +15,13 @@ import (
 	"github.com/listproxy/listproxy/test/proxyrun"
 )
 
-const usage = `Usage: bench lists|scale [options]
+const usage = `Usage: bench lists|scale|forward [options]
 
 Measures listproxy beside kube-apiserver and beside a bare Go handler that writes the same bytes.
+
+  lists     lists from memory
+  scale     many pods and many changes, from an upstream that makes them
+  forward   what listproxy adds to what it forwards
 
 `
 
@@ -68,7 +72,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, complaints io.Wr
 	case roleClient:
 		return runClient(context.WithoutCancel(ctx), in, out)
 	}
-	measures := map[string]func(context.Context, settings, *report) error{"lists": measureLists, "scale": measureScale}
+	measures := map[string]func(context.Context, settings, *report) error{"lists": measureLists, "scale": measureScale, "forward": measureForward}
 	measure, ok := measures[args[0]]
 	if !ok {
 		return fmt.Errorf("nothing is called %q: see bench lists --help", args[0])

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -25,6 +26,8 @@ const (
 	bookmarkEvery = time.Second
 	// perLabel and perNode are how many objects share a label's value and a node.
 	perLabel, perNode = 100, 30
+	// textSpread is over how many bytes the beginnings of what fills objects up are spread.
+	textSpread = 64 << 10
 )
 
 // replay answers lists and watches of pods in a real API server's place: there may be more of them,
@@ -32,9 +35,11 @@ const (
 // are sent, so nothing here grows with them but a revision each. All else is the real API server's
 // business. It speaks JSON, and just what a feed asks.
 type replay struct {
-	hop     *hop.Hop
-	padding string
-	life    context.Context
+	hop  *hop.Hop
+	life context.Context
+	// text is what objects are filled up with, each with another part of so many bytes.
+	text    string
+	padding int
 
 	mu        sync.Mutex
 	revisions []uint64      // of the i-th object
@@ -57,9 +62,24 @@ func startReplay(ctx context.Context, cp *controlplane.ControlPlane, n, size int
 	}
 	r.latest = start + uint64(n)
 	r.first = r.latest + 1
-	r.padding = strings.Repeat("x", max(0, size-len(r.appendPod(nil, 0, start, false))))
+	r.padding = max(0, size-len(r.appendPod(nil, 0, start, false)))
+	r.text = words(r.padding + textSpread)
 	h.OnRequest(r.answer)
 	return r, nil
+}
+
+// words returns n bytes of text that compresses about as the objects of a cluster do.
+func words(n int) string {
+	vocabulary := strings.Fields("app kubernetes io managed-by helm deployment registry example com sidecar proxy config " +
+		"volume mount secret token http port name value true false 8080 readiness liveness path healthz requests limits " +
+		"memory cpu 250m 512Mi fieldsType FieldsV1 f:metadata f:labels f:spec f:containers f:status k:type lastTransitionTime")
+	random := rand.New(rand.NewPCG(1, 2))
+	var b strings.Builder
+	for b.Len() < n {
+		b.WriteString(vocabulary[random.IntN(len(vocabulary))])
+		b.WriteByte(' ')
+	}
+	return b.String()[:n]
 }
 
 func podName(i int) string { return fmt.Sprintf("pod-%08d", i) }
@@ -70,11 +90,16 @@ func (r *replay) appendPod(b []byte, i int, revision uint64, inEvent bool) []byt
 	if inEvent {
 		b = append(b, `"kind":"Pod","apiVersion":"v1",`...)
 	}
+	from := i * 131 % textSpread
+	padding := ""
+	if r.text != "" {
+		padding = r.text[from : from+r.padding]
+	}
 	return fmt.Appendf(b, `"metadata":{"name":"%s","namespace":"default","uid":"00000000-0000-4000-8000-%012d",`+
 		`"resourceVersion":"%d","creationTimestamp":"2026-01-01T00:00:00Z","labels":{"app":"app-%d","group":"g-%d"},`+
 		`"annotations":{"padding":"%s"}},"spec":{"containers":[{"name":"app","image":"app:stable","resources":{}}],`+
 		`"nodeName":"node-%d"},"status":{"phase":"Running"}}`,
-		podName(i), i, revision, i%12, i/perLabel, r.padding, i/perNode)
+		podName(i), i, revision, i%12, i/perLabel, padding, i/perNode)
 }
 
 // change makes n changes, to objects in turn.

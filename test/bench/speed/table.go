@@ -56,9 +56,12 @@ func (t *table) String() string {
 	return b.String()
 }
 
-// duration in milliseconds, with three digits that count.
+// millis writes a duration in milliseconds, with three digits that count.
 func millis(d time.Duration) string {
 	ms := float64(d) / 1e6
+	if d < 0 {
+		return "-" + millis(-d)
+	}
 	switch {
 	case ms >= 100:
 		return fmt.Sprintf("%.0f ms", ms)

@@ -15,7 +15,7 @@ import (
 	"github.com/listproxy/listproxy/test/proxyrun"
 )
 
-const usage = `Usage: bench lists|scale|forward [options]
+const usage = `Usage: bench MEASURE [options]
 
 Measures listproxy beside kube-apiserver and beside a bare Go handler that writes the same bytes.
 

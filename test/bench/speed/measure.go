@@ -135,21 +135,21 @@ func (b *bench) sideBySide(now func() ([]row, error), loads func(c contender, r 
 	}
 	for round := range b.rounds {
 		begun := time.Now()
-		for i := range lines {
+		for i := range sizes {
 			rows, err := now()
 			if err != nil {
 				return nil, err
 			}
-			r := rows[i]
+			r, size := rows[i], sizes[i]
 			lines[i].row = r
 			for turn := range b.contenders {
 				at := (turn + round + i) % len(b.contenders)
 				c, f := b.contenders[at], &lines[i].of[at]
-				if err := b.measure(c, loads(c, r), b.count(c, sizes[i]), f); err != nil {
+				if err := b.measure(c, loads(c, r), b.count(c, size), f); err != nil {
 					return nil, fmt.Errorf("%s (%s): %w", r.name, r.form(), err)
 				}
-				if !r.gzip && max(f.size-sizes[i], sizes[i]-f.size) > revisionDigits {
-					return nil, fmt.Errorf("%s (%s): %s sent %d bytes, not %d", r.name, r.form(), c.name, f.size, sizes[i])
+				if !r.gzip && max(f.size-size, size-f.size) > revisionDigits {
+					return nil, fmt.Errorf("%s (%s): %s sent %d bytes, not %d", r.name, r.form(), c.name, f.size, size)
 				}
 			}
 		}

@@ -45,14 +45,21 @@ func measureScale(ctx context.Context, s settings, r *report) error {
 	growth := &table{caption: "Growth: the same requests, of ever more pods of " + size(int64(s.small)) + ".", head: []string{
 		"pods", "until ready", "CPU until ready", "memory", "memory/pods' bytes", "500 in the middle, CPU", "100 by label", "30 by node",
 	}}
+	var groups []group
 	for _, n := range s.sizes {
-		err := withVast(ctx, cp, client, binary, s, n, s.small, r, func(v *vast) error { return v.growth(growth, n, s) })
+		err := withVast(ctx, cp, client, binary, s, n, s.small, r, func(v *vast) error {
+			costs, err := v.growth(growth, n, s)
+			groups = append(groups, group{label: strconv.Itoa(n) + " pods", values: costs})
+			return err
+		})
 		if err != nil {
 			return fmt.Errorf("%d pods: %w", n, err)
 		}
 		r.log("growth: %d pods measured", n)
 	}
 	r.add(growth)
+	r.draw("growth", "CPU of listproxy for a request, of ever more pods", bars("CPU of listproxy for a request, of ever more pods",
+		[]string{"500 in the middle", "100 by label", "30 by node"}, groups, func(v float64) string { return millis(time.Duration(v)) }))
 	return withVast(ctx, cp, client, binary, s, s.pods, s.large, r, func(v *vast) error {
 		if err := v.herd(ctx, s, r); err != nil {
 			return err
@@ -111,12 +118,12 @@ func (v *vast) cost(query url.Values, n int) (figures, error) {
 	return f, nil
 }
 
-// growth adds a line about n pods.
-func (v *vast) growth(t *table, n int, s settings) error {
+// growth adds a line about n pods, and returns what the requests in it cost.
+func (v *vast) growth(t *table, n int, s settings) (costs []float64, err error) {
 	revision := v.replay.revision()
 	resident, _, err := memory(v.proxy.PID())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	labelled, placed := anyVersion(), anyVersion()
 	labelled.Set("labelSelector", "group=g-7")
@@ -130,12 +137,13 @@ func (v *vast) growth(t *table, n int, s settings) error {
 	for _, q := range queries {
 		f, err := v.cost(q, s.clients*max(1, s.requests/s.clients/4))
 		if err != nil {
-			return err
+			return nil, err
 		}
+		costs = append(costs, float64(middle(f.cpu)))
 		cells = append(cells, millis(middle(f.cpu)))
 	}
 	t.add(cells...)
-	return nil
+	return costs, nil
 }
 
 // herd lets many clients ask for everything at the same time.

@@ -19,7 +19,7 @@ const usage = `Usage: bench MEASURE [options]
 
 Measures listproxy beside kube-apiserver and beside a bare Go handler that writes the same bytes.
 
-  lists     lists from memory
+  lists     what is answered from memory
   scale     many pods and many changes, from an upstream that makes them
   forward   what listproxy adds to what it forwards
 

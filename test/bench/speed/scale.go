@@ -60,12 +60,17 @@ func measureScale(ctx context.Context, s settings, r *report) error {
 	r.add(growth)
 	r.draw("growth", "CPU of listproxy for a request, of ever more pods", bars("CPU of listproxy for a request, of ever more pods",
 		[]string{"500 in the middle", "100 by label", "30 by node"}, groups, func(v float64) string { return millis(time.Duration(v)) }))
-	return withVast(ctx, cp, client, binary, s, s.pods, s.large, r, func(v *vast) error {
-		if err := v.herd(ctx, s, r); err != nil {
+	for _, measure := range []func(*vast) error{
+		func(v *vast) error { return v.herd(ctx, s, r) },
+		func(v *vast) error { return v.history(ctx, s, r) },
+		func(v *vast) error { return v.flood(ctx, s, r) },
+	} {
+		// A fresh listproxy each, whose memory is not yet anything else's.
+		if err := withVast(ctx, cp, client, binary, s, s.pods, s.large, r, measure); err != nil {
 			return err
 		}
-		return v.history(ctx, s, r)
-	})
+	}
+	return nil
 }
 
 const scaleIntroduction = `
@@ -267,6 +272,34 @@ func (v *vast) history(ctx context.Context, s settings, r *report) error {
 	r.add(pages)
 	return nil
 }
+
+// flood sends changes as fast as they are taken.
+func (v *vast) flood(ctx context.Context, s settings, r *report) error {
+	n := s.rate * floodSeconds
+	before, err := cpuTime(v.proxy.PID())
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	v.replay.change(n)
+	if err := v.awaitRevision(ctx); err != nil {
+		return err
+	}
+	elapsed := time.Since(begun)
+	after, err := cpuTime(v.proxy.PID())
+	if err != nil {
+		return err
+	}
+	t := &table{caption: "As many changes at once as are sent in " + strconv.Itoa(floodSeconds) + " s above. The upstream, which makes them, and TLS count in the time.", head: []string{
+		"changes", "known after", "a second", "CPU for each",
+	}}
+	t.add(strconv.Itoa(n), millis(elapsed), fmt.Sprintf("%.0f", float64(n)/elapsed.Seconds()), millis((after-before)/time.Duration(n)))
+	r.add(t)
+	return nil
+}
+
+// floodSeconds is how many seconds' changes a flood has.
+const floodSeconds = 20
 
 // awaitRevision waits until listproxy has come as far as the replay is now.
 func (v *vast) awaitRevision(ctx context.Context) error {

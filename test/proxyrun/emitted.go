@@ -86,6 +86,7 @@ func addClient(whose string, cfg *rest.Config) {
 
 // collect keeps what the admin port answers, as long as somebody does.
 func (p *Proxy) collect() {
+	p.ending.Store(true)
 	if p.admin == "" {
 		return
 	}

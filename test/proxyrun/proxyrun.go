@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -45,6 +46,7 @@ type Proxy struct {
 	log    *syncBuffer
 	exited chan struct{}
 	exit   error
+	ending atomic.Bool // it is to end
 
 	address, admin string
 	connect        *url.URL // nil: not opened
@@ -147,6 +149,10 @@ func Launch(ctx context.Context, o Options) (_ *Proxy, err error) {
 			p.exit = p.cmd.Wait()
 		}
 		close(p.exited)
+		if !p.ending.Load() && p.exit != nil {
+			// Tests that go on would only say that nobody answers them.
+			_, _ = fmt.Fprintf(os.Stderr, "listproxy ended by itself: %v\n%s\n", p.exit, secrets.Suite.Masked(lastOf(p.Log())))
+		}
 	}()
 	if err := <-started; err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
@@ -291,6 +297,18 @@ func (p *Proxy) Kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.exited
 	_ = p.search()
+}
+
+// lastOf is the end of a log, with the report of what ended the process.
+func lastOf(log string) string {
+	const most = 16 << 10
+	for _, report := range []string{"WARNING: DATA RACE", "fatal error:", "panic:"} {
+		if i := strings.Index(log, report); i >= 0 {
+			log = log[i:]
+			return log[:min(len(log), most)]
+		}
+	}
+	return log[max(0, len(log)-most):]
 }
 
 // Signal sends a signal to the process.

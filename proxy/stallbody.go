@@ -3,6 +3,7 @@ package proxy
 import (
 	"io"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -10,17 +11,37 @@ import (
 // kube-apiserver, asked over HTTP/1.1, does not even say 401 before it has the body, so a caller
 // without any rights could else keep a request in flight for ever.
 //
-// It is used by one goroutine at a time.
+// It is read by one goroutine at a time, which may be one that outlives the handler.
 type stallBody struct {
 	io.ReadCloser
-	control *http.ResponseController
-	limit   time.Duration // 0: none
+	limit time.Duration // 0: none
+
+	mu      sync.Mutex
+	control *http.ResponseController // nil once the handler has returned
 }
 
-// guardUpload bounds how long the body of r may stall, if it has one.
-func guardUpload(w http.ResponseWriter, r *http.Request, limit time.Duration) {
-	if r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
-		r.Body = &stallBody{ReadCloser: r.Body, control: http.NewResponseController(w), limit: limit}
+// guardUpload bounds how long the body of r may stall, if it has one. The handler must call end
+// before it returns.
+func guardUpload(w http.ResponseWriter, r *http.Request, limit time.Duration) (end func()) {
+	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
+		return func() {}
+	}
+	b := &stallBody{ReadCloser: r.Body, control: http.NewResponseController(w), limit: limit}
+	r.Body = b
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.control = nil
+	}
+}
+
+// setDeadline bounds the reads of the connection or stream, unless they are the server's own
+// again. It cannot fail for a server's ResponseWriter, but for one whose connection is gone.
+func (b *stallBody) setDeadline(at time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.control != nil {
+		_ = b.control.SetReadDeadline(at)
 	}
 }
 
@@ -37,12 +58,11 @@ func (b *stallBody) Read(p []byte) (int, error) {
 	if b.limit == 0 {
 		return b.ReadCloser.Read(p)
 	}
-	// It cannot fail for a server's ResponseWriter, but for one whose connection is gone already.
-	_ = b.control.SetReadDeadline(time.Now().Add(b.limit))
+	b.setDeadline(time.Now().Add(b.limit))
 	n, err := b.ReadCloser.Read(p)
 	if err == io.EOF {
 		// From here on the server reads to notice that the client goes.
-		_ = b.control.SetReadDeadline(time.Time{})
+		b.setDeadline(time.Time{})
 	}
 	return n, err
 }

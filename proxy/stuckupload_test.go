@@ -204,3 +204,35 @@ func TestConnectPortWaitsForNoBody(t *testing.T) {
 		<-done
 	})
 }
+
+// TestUploadThatOutlivesItsHandler: a body may still be read when the answer has been given and the
+// handler has returned. Then nothing of the handler's is used any more.
+func TestUploadThatOutlivesItsHandler(t *testing.T) {
+	read := make(chan error)
+	front := startProxy(t, newStallGuard(time.Minute).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body := r.Body
+		returned := r.Context().Done()
+		go func() {
+			<-returned
+			_, err := body.Read(make([]byte, 1))
+			read <- err
+		}()
+		w.WriteHeader(http.StatusUnauthorized)
+	})), true)
+	for range 50 {
+		body, withheld := io.Pipe()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, front.URL, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := front.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		_ = withheld.Close()
+		if err := <-read; err == nil {
+			t.Error("something was read")
+		}
+	}
+}

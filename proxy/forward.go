@@ -75,12 +75,6 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id Identity)
 		return
 	}
 	x := newExchange(f, w, r, id)
-	if r.ProtoMajor == 1 && r.ContentLength != 0 && !f.Accepted(id) {
-		// Who is not known must not keep anything for as long as the rest of a body does not
-		// come, which net/http would read before it answers. What is left of it is not read
-		// either, so the connection ends. An error means that w is not a server's.
-		x.last = http.NewResponseController(w).EnableFullDuplex() == nil
-	}
 	reverse := httputil.ReverseProxy{
 		Rewrite:        x.rewrite,
 		Transport:      f.upstream.RoundTripper(id, x.upgrade != ""),
@@ -154,7 +148,6 @@ type exchange struct {
 	added     http.Header // what w's header held at the beginning
 	upgrade   string      // the protocol asked for, or ""
 	sent      bool        // the request has reached the transport
-	last      bool        // the connection ends with the answer
 	switched  bool        // the upstream has agreed to the upgrade
 }
 
@@ -210,9 +203,6 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 		// one request of a connection that costs much.
 		res.Header.Set("Connection", "close")
 	}
-	if x.last {
-		res.Header.Set("Connection", "close")
-	}
 	if len(res.Trailer) > 0 && x.request.ProtoMajor == 1 && x.request.Method != http.MethodHead {
 		// HTTP/2 allows a length and trailers together, HTTP/1.1 has trailers
 		// in chunked bodies only.
@@ -241,9 +231,6 @@ func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	}
 	clear(w.Header())
 	maps.Copy(w.Header(), x.added)
-	if x.last {
-		w.Header().Set("Connection", "close")
-	}
 	if !x.sent || x.body.failed.Load() {
 		x.report(true, err.Error())
 		w.Header().Set("Connection", "close")

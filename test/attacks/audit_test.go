@@ -88,7 +88,9 @@ func (a *auditLog) read() (map[string]accounts, error) {
 }
 
 func accountOf(event auditv1.Event, id string) account {
-	out := account{ID: id, URI: event.RequestURI, Verb: event.Verb, User: event.User}
+	// A space that HTTP/2 had in a target listproxy escapes; it means the same.
+	uri := strings.ReplaceAll(event.RequestURI, " ", "%20")
+	out := account{ID: id, URI: uri, Verb: event.Verb, User: event.User}
 	if event.ResponseStatus != nil {
 		out.Code = event.ResponseStatus.Code
 	}

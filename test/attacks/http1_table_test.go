@@ -214,8 +214,6 @@ func connectionAttacks() []attack {
 		attack{name: "Connection: upgrade alone", target: podsOfA, header: []string{"Connection: upgrade"}, closes: true},
 		attack{name: "upgrade of a watch", target: podsOfA + "&watch=1&timeoutSeconds=1", header: upgrade("x"), closes: true},
 		attack{name: "expect 100-continue", target: podsOfA, header: []string{"Expect: 100-continue"}},
-		attack{name: "expect 100-continue with a body", method: "POST", target: podsOfA, header: []string{"Expect: 100-continue", "Content-Type: application/json"}, body: "{}"},
-		attack{name: "expect 100-continue with a body that is a request", target: podsOfA, header: []string{"Expect: 100-continue"}, body: "GET / HTTP/1.1\r\nHost: x\r\n\r\n"},
 	)
 	return by([]string{reader, anonymous}, out...)
 }

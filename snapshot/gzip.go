@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
@@ -10,24 +9,20 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/dgraph-io/ristretto/v2"
-	"github.com/klauspost/compress/flate"
 	"golang.org/x/sync/singleflight"
 )
 
 const (
 	// gzipLevel is kube-apiserver's (endpoints/handlers/responsewriters).
 	gzipLevel = 1
-	// segmentTarget is how many bytes a segment holds on average, before compression. Deflate
-	// refers at most 32 KiB back, and never across a segment's beginning, which costs about 5% of
-	// the compressed size; smaller ones cost more, larger ones are compressed again by more
-	// changes.
+	// segmentTarget is how many bytes a segment holds on average, before compression. Each costs a
+	// look into the cache when it is written, and nothing of its beginning refers to what is before.
 	segmentTarget = 128 << 10
 	// segmentMost is where a segment ends in any case, for want of an end in what it holds.
 	segmentMost = 4 * segmentTarget
-	// segmentOverhead is what a segment costs in the cache beside its bytes and numbers.
-	segmentOverhead = 160
 	// segmentExpected is the usual size of a compressed segment, from which the number of the
 	// cache's counters is made.
 	segmentExpected = 16 << 10
@@ -35,18 +30,22 @@ const (
 
 // Compressor writes lists with gzip, and compresses an object's bytes once, not once for every
 // list: the objects are cut into segments of neighbours, which are compressed alone and kept in a
-// bounded cache. Deflate streams that end on a byte can be joined, and CRC-32s be combined, so that
-// a list is put together from what is there.
+// bounded cache, and these into pieces (see packed), of which only those are compressed again that
+// changed. Deflate streams that end on a byte can be joined, and CRC-32s be combined, so that a
+// list is put together from what is there.
 //
-// Where a segment ends is decided by the objects in it (see ends), so that one that comes, goes or
-// changes leaves all other segments as they are. What is kept is found by what it holds: by the
-// numbers of its objects, of which no two versions of an object, and no two objects, have the same.
+// Where a segment ends is decided by the objects in it (see endsSegment), so that one that comes,
+// goes or changes leaves all other segments as they are. The cache has one version of a segment,
+// found by where it begins and ends. What it holds is compared by the numbers of its objects, of
+// which no two versions of an object, and no two objects, have the same.
 //
 // It is safe for concurrent use. Those who want the same segment at the same time wait for one who
 // compresses it.
 type Compressor struct {
 	flights  singleflight.Group
 	encoders sync.Pool
+
+	found, made, compressed atomic.Int64 // see CompressorStats
 
 	// mu is held for reading around every use of segments and for writing around its end:
 	// ristretto's Close races with its Get and Set.
@@ -100,22 +99,6 @@ func (c *Compressor) Write(w io.Writer, frame *Frame, head []byte, objects []*Ob
 	return s.err
 }
 
-// packed is a segment: a run of neighbours, compressed. It is immutable.
-type packed struct {
-	// numbers of the objects that it holds, and whether a list begins with it.
-	numbers []uint64
-	first   bool
-	// deflated ends on a byte, and is not the end of its stream.
-	deflated []byte
-	// crc, shift and length are of what was compressed.
-	crc, shift uint32
-	length     uint32 // modulo 2³², as gzip has it
-}
-
-func (s *packed) holds(objects []*Object, first bool) bool {
-	return s.first == first && slices.EqualFunc(s.numbers, objects, func(number uint64, o *Object) bool { return number == o.number })
-}
-
 // segmentLength is how many of the objects make the first segment. It depends on nothing but these.
 func segmentLength(objects []*Object) int {
 	size := 0
@@ -134,105 +117,71 @@ func (o *Object) endsSegment() bool {
 	return uint64(o.mark)*segmentTarget < uint64(len(o.Bytes))<<32
 }
 
-// segment returns the objects compressed, from the cache if it is there.
+// segment returns the objects compressed, from the cache as far as they are there.
 func (c *Compressor) segment(frame *Frame, objects []*Object, first bool) *packed {
-	key, kept := segmentKey(objects, first)
-	if !kept {
-		return c.compress(frame, objects, first)
+	if slices.ContainsFunc(objects, func(o *Object) bool { return o.number == 0 }) {
+		return c.compress(frame, objects, first, nil)
 	}
-	if s := c.find(key); s != nil && s.holds(objects, first) {
-		return s
+	place := placeOf(objects, first)
+	before := c.find(place)
+	if before != nil && before.holds(objects, first) {
+		c.found.Add(1)
+		return before
 	}
-	made, _, _ := c.flights.Do(strconv.FormatUint(key, 36), func() (any, error) {
-		s := c.compress(frame, objects, first)
-		c.keep(key, s)
+	flight := strconv.FormatUint(place, 36) + strconv.FormatUint(contentOf(objects), 36)
+	made, _, _ := c.flights.Do(flight, func() (any, error) {
+		s := c.compress(frame, objects, first, before)
+		c.keep(place, s)
 		return s, nil
 	})
 	if s, ok := made.(*packed); ok && s.holds(objects, first) {
 		return s
 	}
-	return c.compress(frame, objects, first) // another one with the same key was on its way
+	return c.compress(frame, objects, first, before) // another one of the same name was on its way
 }
 
-// segmentKey is made of what a segment holds. Two may share one, so what is found has to be
-// compared. Objects without a number are not kept.
-func segmentKey(objects []*Object, first bool) (key uint64, kept bool) {
-	key = uint64(len(objects))
+// placeOf is where a segment is kept: by the keys that it begins and ends with, and the collection.
+// Two may share a place, so what is found has to be compared.
+func placeOf(objects []*Object, first bool) uint64 {
+	begin, end := objects[0], objects[len(objects)-1]
+	place := mix(uint64(begin.mark)<<32|uint64(end.mark), begin.number>>objectNumberBits)
 	if first {
-		key = ^key
+		return ^place
 	}
-	for _, o := range objects {
-		if o.number == 0 {
-			return 0, false
-		}
-		high, low := bits.Mul64(key^0x9e3779b97f4a7c15, o.number^0xbf58476d1ce4e5b9)
-		key = bits.RotateLeft64(key, 23) ^ high ^ low
-	}
-	return key, true
+	return place
 }
 
-func (c *Compressor) find(key uint64) *packed {
+// contentOf is made of what a segment holds. Two may have the same.
+func contentOf(objects []*Object) uint64 {
+	content := uint64(len(objects))
+	for _, o := range objects {
+		content = mix(content, o.number)
+	}
+	return content
+}
+
+func mix(a, b uint64) uint64 {
+	high, low := bits.Mul64(a^0x9e3779b97f4a7c15, b^0xbf58476d1ce4e5b9)
+	return bits.RotateLeft64(a, 23) ^ high ^ low
+}
+
+func (c *Compressor) find(place uint64) *packed {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if c.segments == nil {
 		return nil
 	}
-	s, _ := c.segments.Get(key)
+	s, _ := c.segments.Get(place)
 	return s
 }
 
-func (c *Compressor) keep(key uint64, s *packed) {
+func (c *Compressor) keep(place uint64, s *packed) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if c.segments != nil {
 		// It may come to nothing: the cache has room for what is asked for often.
-		_ = c.segments.Set(key, s, int64(segmentOverhead+8*len(s.numbers)+cap(s.deflated)))
+		_ = c.segments.Set(place, s, s.size())
 	}
-}
-
-// encoder is what compressing needs.
-type encoder struct {
-	deflate *flate.Writer
-	out     bytes.Buffer
-	plain   []byte
-}
-
-func newEncoder() *encoder {
-	e := &encoder{}
-	w, err := flate.NewWriter(&e.out, gzipLevel)
-	if err != nil {
-		panic(err) // the level is a constant
-	}
-	e.deflate = w
-	return e
-}
-
-func (c *Compressor) compress(frame *Frame, objects []*Object, first bool) *packed {
-	e := c.encoders.Get().(*encoder)
-	defer c.encoders.Put(e)
-	e.out.Reset()
-	e.deflate.Reset(&e.out)
-	s := &packed{numbers: make([]uint64, len(objects)), first: first}
-	length := int64(0)
-	write := func(p []byte) {
-		_, _ = e.deflate.Write(p) // into memory
-		s.crc = crc32.Update(s.crc, crc32.IEEETable, p)
-		length += int64(len(p))
-	}
-	for i, o := range objects {
-		s.numbers[i] = o.number
-		at := i
-		if !first {
-			at++ // not the first of the list
-		}
-		e.plain = frame.AppendItemHead(e.plain[:0], at, len(o.Bytes))
-		write(e.plain)
-		write(o.Bytes)
-	}
-	_ = e.deflate.Flush()
-	s.deflated = bytes.Clone(e.out.Bytes())
-	s.shift, s.length = crcShift(length), uint32(length) // #nosec G115 -- modulo 2³² is meant
-	return s
 }
 
 // gzipHeader is that of a member without a name or a time (RFC 1952).

@@ -184,6 +184,27 @@ func (c *Compressor) keep(place uint64, s *packed) {
 	}
 }
 
+// CompressorStats are what a Compressor did since it was made.
+type CompressorStats struct {
+	// Found and Made are segments that were kept as they were wanted, and that were not.
+	Found, Made int64
+	// Compressed is how many bytes were, before their compression.
+	Compressed int64
+	// Kept is how many bytes the cache holds by its own account.
+	Kept int64
+}
+
+// Stats is for those who watch. Each number is true for itself.
+func (c *Compressor) Stats() CompressorStats {
+	s := CompressorStats{Found: c.found.Load(), Made: c.made.Load(), Compressed: c.compressed.Load()}
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if c.segments != nil {
+		s.Kept = c.segments.MaxCost() - c.segments.RemainingCost()
+	}
+	return s
+}
+
 // gzipHeader is that of a member without a name or a time (RFC 1952).
 var gzipHeader = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255}
 

@@ -8,6 +8,7 @@ import (
 	"hash/crc32"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -82,7 +83,7 @@ func (c *Compressor) kept() (segments int, bytes int64) {
 	c.segments.Wait()
 	c.segments.IterValues(func(s *packed) bool {
 		segments++
-		bytes += int64(segmentOverhead + 8*len(s.numbers) + cap(s.deflated))
+		bytes += s.size()
 		return false
 	})
 	return segments, bytes
@@ -100,68 +101,128 @@ func TestCompressed(t *testing.T) {
 	}
 }
 
-// TestCompressedOnce counts what is compressed: only what changed since the last list.
+// TestCompressedOnce counts what is compressed: only what changed since the last list, and what
+// refers to it.
 func TestCompressedOnce(t *testing.T) {
+	const size = 6600
 	c := newTestCompressor(t, 256<<20)
-	objects := someObjects(1, 1200, 6600)
+	objects := someObjects(1, 1200, size)
 	compressed(t, c, objects)
-	all, _ := c.kept()
-	if least := 1200 * 6600 / segmentTarget / 2; all < least {
-		t.Fatalf("%d segments, %d at least were to be expected", all, least)
+	all := c.compressed.Load()
+	if least := int64(1200 * size); all < least {
+		t.Fatalf("%d bytes were compressed of at least %d", all, least)
 	}
-	made := func(change func([]*Object) []*Object) int {
-		before, _ := c.kept()
+	made := func(change func([]*Object) []*Object) int64 {
+		before := c.compressed.Load()
 		compressed(t, c, change(append([]*Object(nil), objects...)))
-		after, _ := c.kept()
-		return after - before
+		return c.compressed.Load() - before
 	}
 	next := uint64(1_000_000)
 	version := func(o *Object) *Object {
 		next++
 		return newObject(next, o.Key, 2, append(bytes.Clone(o.Bytes), ' '))
 	}
+	// A change costs the piece with it and the one after. The edge of a segment is where its place
+	// is, so that all of it is compressed where that goes.
+	const piece, segment = 4*pieceTarget + size, segmentMost + size
 	for _, tt := range []struct {
 		name   string
 		change func([]*Object) []*Object
-		most   int
+		most   int64
 	}{
 		{"nothing", func(o []*Object) []*Object { return o }, 0},
-		{"an object", func(o []*Object) []*Object { o[600] = version(o[600]); return o }, 2},
-		{"the first object", func(o []*Object) []*Object { o[0] = version(o[0]); return o }, 2},
+		{"an object", func(o []*Object) []*Object { o[600] = version(o[600]); return o }, 2 * piece},
+		{"the first object", func(o []*Object) []*Object { o[0] = version(o[0]); return o }, 2 * piece},
+		{"twenty objects", func(o []*Object) []*Object {
+			for i := 0; i < len(o); i += len(o) / 20 {
+				o[i] = version(o[i])
+			}
+			return o
+		}, 20 * 4 * pieceTarget},
 		{"one comes", func(o []*Object) []*Object {
 			next++
 			return append(o[:800:800], append([]*Object{newObject(next, o[799].Key+"a", 2, o[0].Bytes)}, o[800:]...)...)
-		}, 2},
-		{"one goes", func(o []*Object) []*Object { return append(o[:700:700], o[701:]...) }, 2},
-		{"the first one goes", func(o []*Object) []*Object { return o[1:] }, 2},
-		{"a page of them", func(o []*Object) []*Object { return o[300:800] }, 2},
+		}, 2 * segment},
+		{"one goes", func(o []*Object) []*Object { return append(o[:700:700], o[701:]...) }, 2 * segment},
+		{"the first one goes", func(o []*Object) []*Object { return o[1:] }, segment},
+		{"a page of them", func(o []*Object) []*Object { return o[300:800] }, 2 * segment},
 		{"the same page", func(o []*Object) []*Object { return o[300:800] }, 0},
 	} {
 		if got := made(tt.change); got > tt.most {
-			t.Errorf("%s: %d segments were compressed, of %d; at most %d should be", tt.name, got, all, tt.most)
+			t.Errorf("%s: %d bytes were compressed, of %d; at most %d should be", tt.name, got, all, tt.most)
 		}
 	}
 }
 
-// TestCompressedSize: cut into segments, a list is at most 15% larger than as one with gzip -1.
+// likely are objects as clusters have them: neighbours have much in common, and each has something
+// that no other has.
+func likely(kind string, n int) []*Object {
+	random := rand.New(rand.NewPCG(uint64(n), 3))
+	at := func() string {
+		return fmt.Sprintf("2026-%02d-%02dT%02d:%02d:%02dZ", 1+random.IntN(12), 1+random.IntN(28), random.IntN(24), random.IntN(60), random.IntN(60))
+	}
+	uid := func() string {
+		return fmt.Sprintf("%08x-%04x-4%03x-8000-%012x", random.Uint32(), random.IntN(1<<16), random.IntN(1<<12), random.Int64N(1<<48))
+	}
+	words := strings.Fields(`server: client: port: "8080" host: example.com timeout: 30s retries: 3 level: info
+		log: format: json path: /var/lib/app replicas: enabled: true false key: value: name: endpoint: tls:
+		certificate: bucket: region: eu-west-1 cache: size: 256Mi workers: interval: 5m rules: - match: action:`)
+	meta := func(name, manager, fields string) string {
+		return fmt.Sprintf(`{"metadata":{"name":%q,"namespace":"ns-1","uid":%q,"resourceVersion":"%d","creationTimestamp":%q,"managedFields":[{"manager":%q,"operation":"Update","apiVersion":"v1","time":%q,"fieldsType":"FieldsV1","fieldsV1":{%s}}]},`,
+			name, uid(), random.IntN(1e8), at(), manager, at(), fields)
+	}
+	one := map[string]func(i int) string{
+		"leases": func(i int) string {
+			return meta(fmt.Sprintf("node-%05d", i), "kubelet", `"f:spec":{"f:holderIdentity":{},"f:leaseDurationSeconds":{},"f:renewTime":{}}`) +
+				fmt.Sprintf(`"spec":{"holderIdentity":"node-%05d","leaseDurationSeconds":40,"renewTime":%q}}`, i, at())
+		},
+		"configmaps": func(i int) string {
+			var text strings.Builder
+			for range 20 + random.IntN(500) {
+				text.WriteString(words[random.IntN(len(words))] + " ")
+			}
+			return meta(fmt.Sprintf("config-%05d", i), "helm", `"f:data":{"f:config.yaml":{}}`) + fmt.Sprintf(`"data":{"config.yaml":%q}}`, text.String())
+		},
+		"pods": func(i int) string {
+			app := fmt.Sprintf("app-%d", i/20)
+			var text strings.Builder
+			text.WriteString(meta(fmt.Sprintf("%s-%x-%05x", app, i/20*7919, random.IntN(1<<20)), "kubelet", `"f:status":{"f:conditions":{"k:{\"type\":\"Ready\"}":{".":{},"f:lastProbeTime":{},"f:status":{},"f:type":{}}},"f:containerStatuses":{},"f:hostIP":{},"f:phase":{},"f:podIP":{},"f:startTime":{}}`))
+			for c := range 6 {
+				fmt.Fprintf(&text, `"container-%d":{"name":"%s-%d","image":"example.com/%s:%d","containerID":"containerd://%016x%016x%016x%016x","ready":true,"started":%q,"env":[{"name":"POD_NAME","valueFrom":{"fieldRef":{"apiVersion":"v1","fieldPath":"metadata.name"}}}],"resources":{"requests":{"cpu":"250m","memory":"512Mi"}},"volumeMounts":[{"name":"config","mountPath":"/etc/app","readOnly":true}],"terminationMessagePath":"/dev/termination-log","terminationMessagePolicy":"File","imagePullPolicy":"IfNotPresent","livenessProbe":{"httpGet":{"path":"/healthz","port":"http","scheme":"HTTP"},"timeoutSeconds":2,"periodSeconds":10,"successThreshold":1,"failureThreshold":3}},`,
+					c, app, c, app, i/20, random.Uint64(), random.Uint64(), random.Uint64(), random.Uint64(), at())
+			}
+			fmt.Fprintf(&text, `"nodeName":"node-%04d","podIP":"10.%d.%d.%d","startTime":%q}`, random.IntN(1000), random.IntN(256), random.IntN(256), random.IntN(256), at())
+			return text.String()
+		},
+	}[kind]
+	objects := make([]*Object, n)
+	for i := range objects {
+		objects[i] = newObject(uint64(1+i), fmt.Sprintf("ns-1/%s-%05d", kind, i), 1, []byte(one(i)))
+	}
+	return objects
+}
+
+// TestCompressedSize: cut into pieces, a list is at most 15% larger than as one with gzip -1.
 func TestCompressedSize(t *testing.T) {
 	c := newTestCompressor(t, 0)
-	for _, size := range []int{400, 2000, 6600, 20_000} {
-		objects := someObjects(1, 3<<20/size, size)
+	for kind, n := range map[string]int{"leases": 6000, "configmaps": 1000, "pods": 600} {
+		objects := likely(kind, n)
 		var whole bytes.Buffer
 		z, err := gzip.NewWriterLevel(&whole, gzipLevel)
 		if err != nil {
 			t.Fatal(err)
 		}
+		plain := 0
 		for _, o := range objects {
+			plain += len(o.Bytes) + 1
 			_, _ = z.Write(o.Bytes)
 			_, _ = z.Write([]byte(","))
 		}
 		_ = z.Close()
 		got := compressed(t, c, objects)
-		t.Logf("objects of %d bytes: %d, whole %d", size, got, whole.Len())
+		t.Logf("%d %s of %d bytes: %d, whole %d", n, kind, plain/n, got, whole.Len())
 		if float64(got) > 1.15*float64(whole.Len()) {
-			t.Errorf("objects of %d bytes: %d bytes, as a whole %d", size, got, whole.Len())
+			t.Errorf("%s: %d bytes, as a whole %d", kind, got, whole.Len())
 		}
 	}
 }
@@ -178,17 +239,54 @@ func TestCompressorIsBounded(t *testing.T) {
 	}
 }
 
-// TestSegmentsWithOneKey: two segments of which the keys are the same are told apart.
-func TestSegmentsWithOneKey(t *testing.T) {
+// TestSegmentsOfOnePlace: two segments that are kept in the same place are told apart.
+func TestSegmentsOfOnePlace(t *testing.T) {
 	c := newTestCompressor(t, 1<<20)
 	mine, yours := someObjects(1, 3, 50_000), someObjects(1001, 3, 50_000)
-	key, _ := segmentKey(mine, true)
-	c.keep(key, c.compress(Fixed(1, "PodList", "v1", nil).Frame, yours, true))
+	place := placeOf(mine, true)
+	c.keep(place, c.compress(Fixed(1, "PodList", "v1", nil).Frame, yours, true, nil))
 	c.segments.Wait()
-	if c.find(key) == nil {
+	if c.find(place) == nil {
 		t.Fatal("nothing is kept")
 	}
 	compressed(t, c, mine)
+}
+
+// TestPiecesAreUsedAgain: whatever came, went and changed between two lists, what is put together
+// from old pieces and new ones is the list. Objects of all sizes, so that pieces are of many
+// objects or one.
+func TestPiecesAreUsedAgain(t *testing.T) {
+	for _, size := range []int{60, 900, 9000} {
+		c := newTestCompressor(t, 64<<20)
+		random := rand.New(rand.NewPCG(uint64(size), 2))
+		objects := someObjects(1, 400_000/size, size)
+		next := uint64(1_000_000)
+		first, reused := c.compressed.Load(), int64(0)
+		for range 60 {
+			compressed(t, c, objects)
+			if now := c.compressed.Load() - first; now < 400_000 {
+				reused++
+			}
+			first = c.compressed.Load()
+			objects = append([]*Object(nil), objects...)
+			for range 1 + random.IntN(3) {
+				at := random.IntN(len(objects))
+				next++
+				switch o := objects[at]; random.IntN(4) {
+				case 0:
+					objects = append(objects[:at], objects[at+1:]...)
+				case 1:
+					made := newObject(next, o.Key+"+", 2, objects[random.IntN(len(objects))].Bytes)
+					objects = append(objects[:at+1], append([]*Object{made}, objects[at+1:]...)...)
+				default:
+					objects[at] = newObject(next, o.Key, 2, append(bytes.Clone(o.Bytes), "\"\""[:random.IntN(3)]...))
+				}
+			}
+		}
+		if reused < 50 {
+			t.Errorf("objects of %d bytes: of 60 lists, only %d were made of pieces that were there", size, reused)
+		}
+	}
 }
 
 // TestObjectsWithoutNumbers are written, and not kept.
@@ -248,7 +346,7 @@ func FuzzCRCJoin(f *testing.F) {
 }
 
 func BenchmarkCompressed(b *testing.B) {
-	objects := someObjects(1, 2000, 6600)
+	objects := likely("pods", 2000)
 	frame := Fixed(7, "PodList", "v1", nil).Frame
 	size := int64(0)
 	for _, o := range objects {
@@ -268,6 +366,23 @@ func BenchmarkCompressed(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				_ = c.Write(io.Discard, frame, nil, objects, nil)
+			}
+		})
+	}
+	for _, changed := range []int{1, 20, 200} {
+		b.Run(fmt.Sprintf("%d changed", changed), func(b *testing.B) {
+			c := newTestCompressor(b, 64<<20)
+			_ = c.Write(io.Discard, frame, nil, objects, nil)
+			now, next := slices.Clone(objects), uint64(1_000_000)
+			b.SetBytes(size)
+			b.ReportAllocs()
+			for b.Loop() {
+				for i := range changed {
+					at := i * len(now) / changed
+					next++
+					now[at] = newObject(next, now[at].Key, 2, objects[at].Bytes)
+				}
+				_ = c.Write(io.Discard, frame, nil, now, nil)
 			}
 		})
 	}

@@ -41,9 +41,9 @@ func markOf(key string) uint32 {
 
 const (
 	// objectOverhead is what an object costs in memory beside its bytes and key: the struct, its
-	// slot in the tree and the allocator's rounding. Estimated for the byte bound, with a share
+	// slots in the trees and the allocator's rounding. Estimated for the byte bound, with a share
 	// of its labels, most of which are other objects' too.
-	objectOverhead = 240
+	objectOverhead = 290
 	// fieldOverhead is what the value of a selectable field costs beside its text.
 	fieldOverhead = 24
 )

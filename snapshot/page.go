@@ -96,9 +96,12 @@ func (s Snapshot) choose(page *Page, q Query, m *matcher, from, end string) {
 		return !page.full(q.Limit)
 	}
 	indexed := m.hasNode && s.tree.nodes != nil
-	if indexed {
+	switch {
+	case indexed:
 		s.tree.ascendNode(m.node, from, end, take)
-	} else {
+	case m.labels != nil:
+		s.tree.ascendLabels(from, end, m.labelled, take)
+	default:
 		s.tree.ascend(from, end, take)
 	}
 	if !page.full(q.Limit) {

@@ -18,7 +18,13 @@ const (
 type matcher struct {
 	labels labels.Selector // nil: all
 	known  map[labelSet]bool
-	terms  []fieldTerm
+	// last is what came out last: neighbours mostly have the same labels.
+	last struct {
+		labels  labelSet
+		matches bool
+		valid   bool
+	}
+	terms []fieldTerm
 	// node is the value of the indexed field that is asked for, if hasNode.
 	node    string
 	hasNode bool
@@ -83,16 +89,22 @@ func (m *matcher) matches(o *Object) bool {
 			return false
 		}
 	}
-	if m.labels == nil {
-		return true
+	return m.labels == nil || m.labelled(o.labels)
+}
+
+// labelled reports whether labels are chosen.
+func (m *matcher) labelled(set labelSet) bool {
+	if m.last.valid && m.last.labels == set {
+		return m.last.matches
 	}
-	if matches, known := m.known[o.labels]; known {
-		return matches
+	matches, known := m.known[set]
+	if !known {
+		matches = m.labels.Matches(set)
+		if len(m.known) < knownSets {
+			m.known[set] = matches
+		}
 	}
-	matches := m.labels.Matches(o.labels)
-	if len(m.known) < knownSets {
-		m.known[o.labels] = matches
-	}
+	m.last.labels, m.last.matches, m.last.valid = set, matches, true
 	return matches
 }
 

@@ -8,12 +8,13 @@ import (
 const degree = 16
 
 // tree is the state of a collection at one revision: its objects in key order, how many there
-// are from any key on, and where a field is indexed, in the order of that field. Clones share
-// what they have in common; a clone that is only read may be read by many while the original
-// changes.
+// are from any key on, their labels, and where a field is indexed, in the order of that field.
+// Clones share what they have in common; a clone that is only read may be read by many while the
+// original changes.
 type tree struct {
 	objects *btree.BTreeG[*Object]
 	ranks   ranks
+	labels  *btree.BTreeG[labelled]
 	nodes   *btree.BTreeG[nodeKey] // nil: no index
 }
 
@@ -31,8 +32,18 @@ func (k nodeKey) less(l nodeKey) bool {
 // nodeKey is the object's place in the index, by its first field.
 func (o *Object) nodeKey() nodeKey { return nodeKey{o.fields[0], o.Key} }
 
+// labelled are an object's labels and its key. What looks for labels reads these alone, which lie
+// side by side, and no object but those that it chooses. A new version with the same labels, as
+// most are, leaves the entry as it is.
+type labelled struct {
+	key    string
+	labels labelSet
+}
+
+func (l labelled) less(m labelled) bool { return l.key < m.key }
+
 func newTree(indexed bool) tree {
-	t := tree{objects: btree.NewG(degree, objectLess), ranks: newRanks()}
+	t := tree{objects: btree.NewG(degree, objectLess), ranks: newRanks(), labels: btree.NewG(degree, labelled.less)}
 	if indexed {
 		t.nodes = btree.NewG(degree, nodeKey.less)
 	}
@@ -41,7 +52,7 @@ func newTree(indexed bool) tree {
 
 // clone is O(1). It must not run at the same time as another call on the same tree.
 func (t tree) clone() tree {
-	c := tree{objects: t.objects.Clone(), ranks: t.ranks.clone()}
+	c := tree{objects: t.objects.Clone(), ranks: t.ranks.clone(), labels: t.labels.Clone()}
 	if t.nodes != nil {
 		c.nodes = t.nodes.Clone()
 	}
@@ -63,6 +74,9 @@ func (t tree) set(o *Object) *Object {
 		}
 		t.nodes.ReplaceOrInsert(o.nodeKey())
 	}
+	if !replaced || old.labels != o.labels {
+		t.labels.ReplaceOrInsert(labelled{o.Key, o.labels})
+	}
 	if replaced {
 		return old
 	}
@@ -79,6 +93,7 @@ func (t tree) remove(key string) *Object {
 	if t.nodes != nil {
 		t.nodes.Delete(old.nodeKey())
 	}
+	t.labels.Delete(labelled{key: key})
 	t.ranks.removed(key)
 	return old
 }
@@ -104,6 +119,27 @@ func (t tree) ascendNode(value, from, end string, yield func(*Object) bool) {
 		o, found := t.objects.Get(&probe)
 		return !found || yield(o)
 	})
+}
+
+// ascendLabels is ascend for the objects whose labels are wanted.
+func (t tree) ascendLabels(from, end string, wanted func(labelSet) bool, yield func(*Object) bool) {
+	var probe Object
+	look := func(l labelled) bool {
+		if end != "" && l.key >= end {
+			return false
+		}
+		if !wanted(l.labels) {
+			return true
+		}
+		probe.Key = l.key
+		o, found := t.objects.Get(&probe)
+		return !found || yield(o)
+	}
+	if from == "" {
+		t.labels.Ascend(look) // compares no keys
+		return
+	}
+	t.labels.AscendGreaterOrEqual(labelled{key: from}, look)
 }
 
 // any reports whether there is an object with from <= key < end.

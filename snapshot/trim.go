@@ -9,7 +9,7 @@ import (
 
 // versionOverhead is what one version costs beside the objects it holds: the path that it
 // copied in the trees. Measured with BenchmarkHistory.
-const versionOverhead = 1950
+const versionOverhead = 1650
 
 // marksPerHistory is how finely the time of revisions is remembered.
 const marksPerHistory = 256

@@ -17,13 +17,15 @@ type Check struct {
 //
 //   - /livez says that the process answers, always 200;
 //   - /readyz says whether it should get traffic, as ready says: 200, or 503
-//     with a line for everything that is not.
+//     with a line for everything that is not;
+//   - /metrics is answered by metrics, for Prometheus.
 //
 // With ?verbose /readyz has a line for each check either way. The answers hold
 // no secrets and need no authentication. ready must be safe for concurrent use
 // and must not block.
-func NewAdmin(ready func() (ok bool, details []Check)) http.Handler {
+func NewAdmin(ready func() (ok bool, details []Check), metrics http.Handler) http.Handler {
 	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", metrics)
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
 		writePlain(w, http.StatusOK, "ok")
 	})

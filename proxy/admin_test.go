@@ -25,12 +25,14 @@ func TestAdmin(t *testing.T) {
 		"not ready, verbose":   {target: "/readyz?verbose=1", details: []Check{good, bad}, code: 503, body: "[+]upstream ok\n[-]feeds not ready: pods is warming\nnot ready"},
 		"no reason given":      {target: "/readyz", code: 503, body: "not ready"},
 		"ready with a blemish": {target: "/readyz", ok: true, details: []Check{bad}, code: 200, body: "ok"},
+		"metrics":              {target: "/metrics", code: 200, body: "up 1"},
 		"another path":         {target: "/api", code: 404, body: "404 page not found\n"},
 		"another method":       {method: http.MethodPost, target: "/livez", code: 405, body: "Method Not Allowed\n"},
 	}
+	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writePlain(w, http.StatusOK, "up 1") })
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			admin := NewAdmin(func() (bool, []Check) { return test.ok, test.details })
+			admin := NewAdmin(func() (bool, []Check) { return test.ok, test.details }, metrics)
 			w := httptest.NewRecorder()
 			admin.ServeHTTP(w, httptest.NewRequest(test.method, test.target, nil))
 			if w.Code != test.code || w.Body.String() != test.body {

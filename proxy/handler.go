@@ -30,7 +30,9 @@ type Handler struct {
 	Compressor  *snapshot.Compressor
 	// Auditor is nil if there is no audit log.
 	Auditor *Auditor
-	Log     *slog.Logger
+	// Observer is nil if nobody wants to know.
+	Observer *Observer
+	Log      *slog.Logger
 
 	// seldom is for what callers can make the log say.
 	seldom seldom
@@ -40,13 +42,22 @@ var _ http.Handler = (*Handler)(nil)
 
 // ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	begun := time.Now()
+	seen := h.Observer.begin(w, r)
+	defer seen.end() // a forward that breaks off ends in a panic (see Forwarder)
+	h.handle(seen, seen.request)
+	seen.whole = true
+}
+
+// handle answers a request that is seen.
+func (h *Handler) handle(w *observation, r *http.Request) {
 	caller, refusal := h.Identifier.Identify(r)
 	if refusal != nil {
+		w.refused(reasonIdentity)
 		refusal.write(w, r)
 		return
 	}
 	accepted, long := h.Forward.Accepted(caller), longRunning(r)
+	w.long = long
 	if accepted && long {
 		letUploadStall(r)
 	}
@@ -58,14 +69,15 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer place.Release()
 
-	list, answer, reason := h.answer(r, caller)
+	list, answer, reason := h.answer(w, r, caller)
 	var audit *AuditEntry
 	if reason == "" && h.Auditor != nil {
-		if audit, err = h.Auditor.begin(r, caller, list, begun); err != nil {
+		if audit, err = h.Auditor.begin(r, caller, list, w.begun); err != nil {
 			h.rarely("an answer from memory could not be audited", err)
 			reason = policy.ReasonAudit
 		}
 	}
+	w.decided(list, answer, reason, h.Catalog.Known)
 	status := hit(answer.semantics)
 	if reason != "" {
 		status = forwarded(reason)
@@ -74,33 +86,40 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if h.Log.Enabled(r.Context(), slog.LevelDebug) {
 		defer func() {
 			h.Log.Debug("request", "method", r.Method, "target", loggable(r), "door", DoorOf(r.Context()), "cacheStatus", status,
-				"revision", answer.snapshot.Revision, "duration", time.Since(begun))
+				"revision", answer.snapshot.Revision, "duration", time.Since(w.begun))
 		}()
 	}
 	switch {
 	case reason == policy.ReasonMostRecent && list.Options.Limit > 0:
 		w.Header().Set(cacheStatusHeader, status)
-		noted := &statusNoter{ResponseWriter: w}
-		h.Forward.ServeAs(noted, r, caller)
-		if noted.status == http.StatusOK {
+		h.forward(w, caller)
+		if w.labels.code == http.StatusOK {
 			h.expectNext(list)
 		}
 	case reason != "":
 		w.Header().Set(cacheStatusHeader, status)
-		h.Forward.ServeAs(w, r, caller)
+		h.forward(w, caller)
 	default:
 		h.serve(w, r, share, list, answer, audit)
 	}
 }
 
+// forward sends the request on.
+func (h *Handler) forward(w *observation, caller Identity) {
+	r, span := w.forward()
+	defer w.forwarded(span)
+	h.Forward.ServeAs(w, r, caller)
+}
+
 // refuse answers what could not be let in.
-func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
+func (h *Handler) refuse(w *observation, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		// The caller has gone, or has only ended its half of the connection: then it would read an
 		// empty 200 where nothing is written.
 		panic(http.ErrAbortHandler)
 	}
 	h.rarely("too much is in flight", err)
+	w.refused(refusalReason(err))
 	WriteTooManyRequests(w, r)
 }
 
@@ -110,7 +129,7 @@ func (h *Handler) rarely(message string, err error) {
 }
 
 // serve answers from memory. The entry of the audit log is nil if there is none.
-func (h *Handler) serve(w http.ResponseWriter, r *http.Request, share callerKey, list policy.Request, a answer, audit *AuditEntry) {
+func (h *Handler) serve(w *observation, r *http.Request, share callerKey, list policy.Request, a answer, audit *AuditEntry) {
 	page := newBody(a)
 	defer page.release()
 	if audit != nil {
@@ -122,6 +141,9 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, share callerKey,
 		return
 	}
 	defer room.Release()
+	w.serving(page)
+	_, span := w.step(spanWrite)
+	defer span.End()
 	w.Header().Set(cacheStatusHeader, hit(a.semantics))
 	if audit == nil {
 		writePage(w, r, list, page, h.Compressor)
@@ -146,52 +168,55 @@ type answer struct {
 	query          snapshot.Query
 }
 
-// answer decides about one request, and gives the reason if it is to be forwarded.
-func (h *Handler) answer(r *http.Request, caller Identity) (policy.Request, answer, policy.Reason) {
+// answer decides about one request, and gives the reason if it is to be forwarded. Of the answer there
+// are only the semantics then, as far as they are known.
+func (h *Handler) answer(w *observation, r *http.Request, caller Identity) (policy.Request, answer, policy.Reason) {
 	list, reason := policy.Parse(r, caller.credentials())
 	if reason != "" {
 		return list, answer{}, reason
 	}
 	rule := h.Policy.For(list.Group, list.Version, list.Resource)
 	decision := policy.DecideFor(list.Options, rule.LimitAtZero)
+	found := answer{semantics: decision.Semantics}
+	if decision.Reason == policy.ReasonMostRecent {
+		found.semantics = policy.MostRecent
+	}
 	if !decision.Serve {
-		return list, answer{}, decision.Reason
+		return list, found, decision.Reason
 	}
 	if rule.Cache == policy.CacheNever {
-		return list, answer{}, policy.ReasonNotCached
+		return list, found, policy.ReasonNotCached
 	}
 	entry, reason := h.Catalog.Lookup(r.Context(), list.Group, list.Version, list.Resource)
 	if reason != "" {
-		return list, answer{}, reason
+		return list, found, reason
 	}
 	representation, reason := h.form(list, rule, entry)
 	if reason != "" {
-		return list, answer{}, reason
+		return list, found, reason
 	}
-	if reason := h.review(r, caller, list); reason != "" {
-		return list, answer{}, reason
+	if reason := h.review(w, caller, list); reason != "" {
+		return list, found, reason
 	}
-	collection, snap, reason := h.snapshot(r, collectionOf(list, entry, representation), decision)
+	collection, snap, reason := h.snapshot(w, collectionOf(list, entry, representation), decision)
 	if reason != "" {
-		return list, answer{}, reason
+		return list, found, reason
 	}
 	if !snap.Frame.Selects(list.Fields) {
-		return list, answer{}, policy.ReasonSelector
+		return list, found, policy.ReasonSelector
 	}
 	// What was true before may have ended on the way here.
 	if entry.Custom && !h.Schemas.Vouch() {
-		return list, answer{}, policy.ReasonSchema
+		return list, found, policy.ReasonSchema
 	}
 	if now, reason := h.Catalog.Lookup(r.Context(), list.Group, list.Version, list.Resource); reason != "" || now != entry {
-		return list, answer{}, cmp.Or(reason, policy.ReasonWarming)
+		return list, found, cmp.Or(reason, policy.ReasonWarming)
 	}
 	if why := collection.Retired(); why != snapshot.Known {
-		return list, answer{}, policy.Reason(why)
+		return list, found, policy.Reason(why)
 	}
-	return list, answer{
-		semantics: decision.Semantics, representation: representation,
-		snapshot: snap, query: query(list, entry, decision),
-	}, ""
+	found.representation, found.snapshot, found.query = representation, snap, query(list, entry, decision)
+	return list, found, ""
 }
 
 // form says in which representation to answer, now that the kind of resource is known, or why not.
@@ -252,8 +277,10 @@ func collectionOf(list policy.Request, entry Entry, representation policy.Repres
 }
 
 // review asks whether the caller may do what the request says.
-func (h *Handler) review(r *http.Request, caller Identity, list policy.Request) policy.Reason {
-	allowed, err := h.Reviewer.Allowed(r.Context(), caller, Attributes{
+func (h *Handler) review(w *observation, caller Identity, list policy.Request) policy.Reason {
+	ctx, span := w.step(spanReview)
+	defer span.End()
+	allowed, err := h.Reviewer.Allowed(ctx, caller, Attributes{
 		Verb:          "list",
 		Group:         list.Group,
 		Version:       list.Version,
@@ -274,7 +301,9 @@ func (h *Handler) review(r *http.Request, caller Identity, list policy.Request) 
 }
 
 // snapshot finds the state that the request asks for.
-func (h *Handler) snapshot(r *http.Request, resource snapshot.Resource, d policy.Decision) (*snapshot.Collection, snapshot.Snapshot, policy.Reason) {
+func (h *Handler) snapshot(w *observation, resource snapshot.Resource, d policy.Decision) (*snapshot.Collection, snapshot.Snapshot, policy.Reason) {
+	ctx, span := w.step(spanSnapshot)
+	defer span.End()
 	collection, absence := h.Collections.Use(resource)
 	if absence != snapshot.Known {
 		return nil, snapshot.Snapshot{}, policy.Reason(absence)
@@ -282,24 +311,9 @@ func (h *Handler) snapshot(r *http.Request, resource snapshot.Resource, d policy
 	var snap snapshot.Snapshot
 	switch d.Semantics {
 	case policy.Any, policy.NotOlderThan:
-		snap, absence = collection.Latest(r.Context(), d.Revision)
+		snap, absence = collection.Latest(ctx, d.Revision)
 	default:
-		snap, absence = collection.Exact(r.Context(), d.Revision)
+		snap, absence = collection.Exact(ctx, d.Revision)
 	}
 	return collection, snap, policy.Reason(absence)
 }
-
-// statusNoter remembers the status of an answer that passes through.
-type statusNoter struct {
-	http.ResponseWriter
-	status int
-}
-
-// WriteHeader implements http.ResponseWriter.
-func (n *statusNoter) WriteHeader(status int) {
-	n.status = status
-	n.ResponseWriter.WriteHeader(status)
-}
-
-// Unwrap lets http.ResponseController find what else the writer can do.
-func (n *statusNoter) Unwrap() http.ResponseWriter { return n.ResponseWriter }

@@ -20,5 +20,6 @@ func TestNoAnswerToWhoLeft(t *testing.T) {
 			t.Errorf("ended with %v", err)
 		}
 	}()
-	handler.refuse(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/api", nil), ctx.Err())
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/api", nil)
+	handler.refuse(handler.Observer.begin(httptest.NewRecorder(), r), r, ctx.Err())
 }

@@ -94,6 +94,7 @@ type Reviewer struct {
 	decisions *decisionCache
 	flights   singleflight.Group
 	turns     turns
+	counts    reviewCounts
 }
 
 // reviewVerdict is what came of one review.
@@ -138,13 +139,16 @@ func (r *Reviewer) Allowed(ctx context.Context, id Identity, a Attributes) (bool
 		return false, nil
 	}
 	if r.ttl <= 0 {
+		r.counts.misses.Add(1)
 		v, err := r.ask(ctx, id, a)
 		return v.allowed, err
 	}
 	key := decisionKey(id, a)
 	if r.decisions.has(key, time.Now()) {
+		r.counts.hits.Add(1)
 		return true, nil
 	}
+	r.counts.misses.Add(1)
 	return r.share(ctx, key, id, a)
 }
 

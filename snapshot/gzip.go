@@ -66,6 +66,7 @@ func NewCompressor(size int64) (*Compressor, error) {
 		MaxCost:            size,
 		BufferItems:        64, // as its documentation advises
 		IgnoreInternalCost: true,
+		Metrics:            true, // for Stats
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a cache of %d bytes for compressed segments: %w", size, err)

@@ -116,7 +116,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	o.identity.addFlags(fs)
 	o.limits.addFlags(fs)
 	addAuditFlags(fs, &o.audit)
-	fs.StringVar(&o.adminBindAddress, "admin-bind-address", o.adminBindAddress, "`address` of health checks (/livez, /readyz), plain HTTP")
+	fs.StringVar(&o.adminBindAddress, "admin-bind-address", o.adminBindAddress, "`address` of health checks (/livez, /readyz) and metrics (/metrics), plain HTTP")
 	fs.DurationVar(&o.history, "history-window", o.history, "how far back a revision can be asked for")
 	fs.DurationVar(&o.silence, "staleness-bound", o.silence, "how long the newest state is given without a sign of life of the API server")
 	fs.DurationVar(&o.wait, "fresh-wait", o.wait, "how long a request waits for a revision that has not been reached, before it is forwarded")

@@ -50,7 +50,12 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	app, err := o.assemble(upstream, log)
+	observing, err := newObserving(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer observing.close(log)
+	app, err := o.assemble(upstream, observing, log)
 	if err != nil {
 		return err
 	}
@@ -110,12 +115,13 @@ type app struct {
 	clientCAs   []*proxy.ClientCA
 	auditor     *proxy.Auditor // nil: no audit log
 	compressor  *snapshot.Compressor
+	metrics     http.Handler
 	draining    atomic.Bool
 }
 
 // assemble makes the parts and wires them. Whoever calls it closes what it returns.
-func (o *options) assemble(cfg *rest.Config, log *slog.Logger) (_ *app, err error) {
-	a := &app{log: log, clientCAs: o.identity.cas()}
+func (o *options) assemble(cfg *rest.Config, observing *observing, log *slog.Logger) (_ *app, err error) {
+	a := &app{log: log, clientCAs: o.identity.cas(), metrics: observing.metrics.Handler(log)}
 	defer func() {
 		if err != nil {
 			a.close()
@@ -135,12 +141,12 @@ func (o *options) assemble(cfg *rest.Config, log *slog.Logger) (_ *app, err erro
 	if err != nil {
 		return nil, err
 	}
-	a.reviewer, err = proxy.NewReviewer(upstream.SendAs, upstream.URL(), proxy.ReviewConfig{TTL: o.reviewTTL}, log)
+	a.reviewer, err = proxy.NewReviewer(observing.SendAs(upstream.SendAs), upstream.URL(), proxy.ReviewConfig{TTL: o.reviewTTL}, log)
 	if err != nil {
 		return nil, err
 	}
 	a.watchRBAC = func(ctx context.Context) error { return proxy.WatchRBAC(ctx, cfg, a.reviewer.Flush, log) }
-	if err := o.assembleFeeds(a, cfg, log); err != nil {
+	if err := o.assembleFeeds(a, cfg, observing, log); err != nil {
 		return nil, err
 	}
 	admission, err := o.limits.admission()
@@ -164,7 +170,17 @@ func (o *options) assemble(cfg *rest.Config, log *slog.Logger) (_ *app, err erro
 		Admission:   admission,
 		Compressor:  a.compressor,
 		Auditor:     a.auditor,
+		Observer:    observing.Observer,
 		Log:         log,
+	}
+	if err := proxy.RegisterState(observing.metrics, proxy.State{
+		Collections: a.collections.Stats,
+		Stored:      a.collections.Stored,
+		Compression: a.compressor.Stats,
+		Reviews:     a.reviewer.Stats,
+		Admission:   admission.Stats,
+	}); err != nil {
+		return nil, err
 	}
 	a.front = o.limits.guard(handler, log)
 	return a, nil
@@ -172,11 +188,12 @@ func (o *options) assemble(cfg *rest.Config, log *slog.Logger) (_ *app, err erro
 
 // assembleFeeds makes what is fed by the upstream, and what tells the feeds that the upstream
 // changes.
-func (o *options) assembleFeeds(a *app, cfg *rest.Config, log *slog.Logger) error {
+func (o *options) assembleFeeds(a *app, cfg *rest.Config, observing *observing, log *slog.Logger) error {
 	own, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return fmt.Errorf("the proxy's own way to the API server: %w", err)
 	}
+	own.Transport = observing.FeedTransport(own.Transport, a.upstream)
 	// Feeds, which ask the catalog and the schemas, and these two, which drop what feeds have
 	// brought, know each other.
 	collections := snapshot.NewCollections(snapshot.Config{
@@ -269,7 +286,7 @@ func (a *app) serve(ctx context.Context, clients, admin net.Listener, drain time
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	server := proxy.NewServer(a.front, a.tls.Config(a.certificate.Get), a.log)
-	health := proxy.NewServer(proxy.NewAdmin(a.ready), nil, a.log)
+	health := proxy.NewServer(proxy.NewAdmin(a.ready, a.metrics), nil, a.log)
 
 	var parts sync.WaitGroup
 	failed := make(chan error, 5) // one for each run

@@ -18,7 +18,7 @@ import (
 )
 
 // adminPaths are all paths that the admin port may have. A test holds them against the source.
-var adminPaths = []string{"/", "/livez", "/readyz", "/readyz?verbose"}
+var adminPaths = []string{"/", "/livez", "/readyz", "/readyz?verbose", "/metrics"}
 
 const (
 	// adminPatience bounds the questions to the admin port of a process that is about to end. One

@@ -1,0 +1,13 @@
+package proxy
+
+// AdmissionStats is what is in flight, and what was refused.
+type AdmissionStats struct {
+	// Short are requests, LongRunning watches, logs, execs and the like, Bytes the bodies that are
+	// being written from memory.
+	Short, LongRunning, Bytes LimiterStats
+}
+
+// Stats returns the state of now. The three are not of one moment.
+func (a *Admission) Stats() AdmissionStats {
+	return AdmissionStats{Short: a.short.Stats(), LongRunning: a.long.Stats(), Bytes: a.bodies.Stats()}
+}

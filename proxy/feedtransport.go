@@ -1,0 +1,318 @@
+package proxy
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	semconv "go.opentelemetry.io/otel/semconv/v1.39.0"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/snapshot"
+)
+
+// What a feed asks the upstream for.
+const (
+	feedList  = "list"  // a page: to learn the form, to load, or to compare what was loaded
+	feedLoad  = "load"  // a streaming list, which goes on as a watch
+	feedWatch = "watch" // going on from a revision
+	feedProbe = "probe" // how far the upstream is
+)
+
+// feedMetrics count what feeds ask for and get.
+type feedMetrics struct {
+	requests, events, received, restarts metric.Int64Counter
+
+	series   seriesOf[feedLabels, []metric.AddOption]
+	byObject seriesOf[feedName, []metric.AddOption]
+}
+
+// feedName says which feed it is.
+type feedName struct {
+	resource       schema.GroupResource
+	version        string
+	representation snapshot.Representation
+}
+
+func (n feedName) attributes() []attribute.KeyValue {
+	return []attribute.KeyValue{
+		labelResource.String(n.resource.String()), labelVersion.String(n.version), labelRepresentation.String(string(n.representation)),
+	}
+}
+
+type feedLabels struct {
+	feedName
+	request string
+	code    int
+}
+
+func newFeedMetrics(meter metric.Meter) (*feedMetrics, error) {
+	m := &feedMetrics{}
+	var errs [4]error
+	m.requests, errs[0] = meter.Int64Counter("listproxy.feed.requests", metric.WithUnit("{request}"),
+		metric.WithDescription("Requests of feeds to the API server: list, load (a streaming list), watch, probe."))
+	m.events, errs[1] = meter.Int64Counter("listproxy.feed.events", metric.WithUnit("{event}"),
+		metric.WithDescription("Events received by watches and streaming lists, bookmarks and initial ones included."))
+	m.received, errs[2] = meter.Int64Counter("listproxy.feed.received", metric.WithUnit("By"),
+		metric.WithDescription("Bytes received by feeds, after decompression."))
+	m.restarts, errs[3] = meter.Int64Counter("listproxy.feed.restarts", metric.WithUnit("{restart}"),
+		metric.WithDescription("How often a state was loaded again, after the first time: each leaves a gap."))
+	m.series.make = func(l feedLabels) []metric.AddOption {
+		return []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(append(l.attributes(),
+			labelRequest.String(l.request), labelCode.String(codeLabel(l.code)))...))}
+	}
+	m.byObject.make = func(n feedName) []metric.AddOption {
+		return []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(n.attributes()...))}
+	}
+	return m, errors.Join(errs[:]...)
+}
+
+// FeedTransport observes the requests by which feeds read the upstream at base; next sends them. Each
+// has a trace of its own, since no caller waits for it, linked with that of the feed's request before.
+// A span lasts until the end of the answer: that of a watch for minutes. Below that of a load after
+// another is a span for the gap: from the end of the stream before until the load was asked for.
+func (o *Observer) FeedTransport(next http.RoundTripper, base *url.URL) http.RoundTripper {
+	if o == nil {
+		return next
+	}
+	return &feedTransport{observer: o, next: next, prefix: base.Path, trails: map[feedName]*feedTrail{}}
+}
+
+type feedTransport struct {
+	observer *Observer
+	next     http.RoundTripper
+	prefix   string
+
+	mu     sync.Mutex
+	trails map[feedName]*feedTrail
+}
+
+// feedTrail is what is remembered of a feed.
+type feedTrail struct {
+	last   trace.SpanContext
+	loaded bool
+	ended  time.Time // when its last stream ended
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *feedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	name, ok := t.feed(r)
+	if !ok {
+		return t.next.RoundTrip(r)
+	}
+	kind := feedRequest(r.URL)
+	again := t.begin(name, kind)
+	ctx, span := t.span(r.Context(), name, kind, again)
+	if span.SpanContext().IsValid() {
+		r = r.Clone(ctx)
+		inject(ctx, r.Header)
+	}
+	res, err := t.next.RoundTrip(r)
+	code := 0
+	if err == nil {
+		code = definedCode(res.StatusCode)
+		span.SetAttributes(semconv.HTTPResponseStatusCode(res.StatusCode))
+	} else {
+		span.SetStatus(codes.Error, "no answer")
+		span.End()
+	}
+	m := t.observer.feeds
+	m.requests.Add(ctx, 1, m.series.of(feedLabels{name, kind, code})...)
+	t.observer.upstream.asked(ctx, purposeFeed, code)
+	if err != nil {
+		return nil, err
+	}
+	streams := kind == feedLoad || kind == feedWatch
+	body := &feedBody{ReadCloser: res.Body, metrics: m, options: m.byObject.of(name), span: span}
+	if streams && res.StatusCode == http.StatusOK {
+		body.counter = &eventCounter{protobuf: strings.Contains(res.Header.Get("Content-Type"), "protobuf")}
+		body.ended = func() { t.ended(name) }
+	}
+	res.Body = body
+	return res, nil
+}
+
+// feed says which feed a request is of.
+func (t *feedTransport) feed(r *http.Request) (feedName, bool) {
+	path := strings.TrimPrefix(r.URL.Path, t.prefix)
+	info, err := requestInfos.NewRequestInfo(&http.Request{Method: r.Method, URL: &url.URL{Path: path}})
+	if err != nil || !info.IsResourceRequest {
+		return feedName{}, false
+	}
+	return feedName{
+		resource: schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, version: info.APIVersion,
+		representation: representationOf(r.Header.Get("Accept")),
+	}, true
+}
+
+// representationOf reads the Accept header of a feed.
+func representationOf(accept string) snapshot.Representation {
+	protobuf, metadata := strings.Contains(accept, "protobuf"), strings.Contains(accept, "PartialObjectMetadata")
+	switch {
+	case protobuf && metadata:
+		return snapshot.MetadataProtobuf
+	case protobuf:
+		return snapshot.Protobuf
+	case metadata:
+		return snapshot.MetadataJSON
+	}
+	return snapshot.JSON
+}
+
+// feedRequest says what a feed asks for.
+func feedRequest(u *url.URL) string {
+	query := u.Query()
+	switch {
+	case query.Get("sendInitialEvents") != "":
+		return feedLoad
+	case query.Get("watch") != "":
+		return feedWatch
+	case query.Get("fieldSelector") != "":
+		return feedProbe
+	}
+	return feedList
+}
+
+// begin notes a request, and says since when there was no stream if it loads a state again.
+func (t *feedTransport) begin(name feedName, kind string) (gapSince time.Time) {
+	if kind != feedLoad {
+		return time.Time{}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	trail := t.trailLocked(name)
+	if trail.loaded {
+		gapSince = trail.ended
+		t.observer.feeds.restarts.Add(context.Background(), 1, t.observer.feeds.byObject.of(name)...)
+	}
+	trail.loaded = true
+	return gapSince
+}
+
+func (t *feedTransport) ended(name feedName) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.trailLocked(name).ended = time.Now()
+}
+
+func (t *feedTransport) trailLocked(name feedName) *feedTrail {
+	if t.trails[name] == nil {
+		t.trails[name] = &feedTrail{}
+	}
+	return t.trails[name]
+}
+
+// span begins the span of a feed's request.
+func (t *feedTransport) span(ctx context.Context, name feedName, kind string, gapSince time.Time) (context.Context, trace.Span) {
+	tracer := t.observer.tracer
+	if tracer == nil {
+		return ctx, noop.Span{}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	trail := t.trailLocked(name)
+	options := []trace.SpanStartOption{
+		trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
+			semconv.HTTPRequestMethodKey.String(http.MethodGet),
+			attrResource.String(name.resource.String()), attrRepresentation.String(string(name.representation))),
+	}
+	if trail.last.IsSampled() {
+		options = append(options, trace.WithLinks(trace.Link{SpanContext: trail.last}))
+	}
+	ctx, span := tracer.Start(ctx, "feed "+kind, options...)
+	trail.last = span.SpanContext()
+	if !gapSince.IsZero() {
+		_, gap := tracer.Start(ctx, "gap", trace.WithTimestamp(gapSince))
+		gap.End()
+	}
+	return ctx, span
+}
+
+// feedBody counts what a feed reads, and ends its span when it has read it.
+type feedBody struct {
+	io.ReadCloser
+	metrics *feedMetrics
+	options []metric.AddOption
+	counter *eventCounter // nil: no events
+	span    trace.Span
+	ended   func() // of a stream
+	once    sync.Once
+}
+
+// Read implements io.Reader.
+func (b *feedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if n > 0 {
+		b.metrics.received.Add(context.Background(), int64(n), b.options...)
+		if b.counter != nil {
+			if events := b.counter.count(p[:n]); events > 0 {
+				b.metrics.events.Add(context.Background(), int64(events), b.options...)
+			}
+		}
+	}
+	if err != nil {
+		b.end()
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (b *feedBody) Close() error {
+	b.end()
+	return b.ReadCloser.Close()
+}
+
+func (b *feedBody) end() {
+	b.once.Do(func() {
+		if b.ended != nil {
+			b.ended()
+		}
+		b.span.End()
+	})
+}
+
+// eventCounter counts the events of a watch as they come: lines of JSON, or frames of protobuf with
+// their length before them in four bytes (k8s.io/apimachinery/pkg/runtime/serializer).
+type eventCounter struct {
+	protobuf bool
+	head     [4]byte
+	have     int   // of head
+	left     int64 // of the frame that has begun
+}
+
+// count returns how many events ended in p, or began where that is known before.
+func (c *eventCounter) count(p []byte) (events int) {
+	if !c.protobuf {
+		for _, b := range p {
+			if b == '\n' {
+				events++
+			}
+		}
+		return events
+	}
+	for len(p) > 0 {
+		if c.left > 0 {
+			n := min(c.left, int64(len(p)))
+			c.left, p = c.left-n, p[n:]
+			continue
+		}
+		n := copy(c.head[c.have:], p)
+		c.have, p = c.have+n, p[n:]
+		if c.have == len(c.head) {
+			c.have, c.left = 0, int64(binary.BigEndian.Uint32(c.head[:]))
+			events++
+		}
+	}
+	return events
+}

@@ -1,0 +1,216 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/listproxy/listproxy/snapshot"
+)
+
+// State is what is read when somebody scrapes: it costs nothing in between. A field that is nil has
+// no metrics.
+type State struct {
+	Collections func() []snapshot.CollectionStats
+	// Stored is how many bytes all collections have together, and the bound, 0 if there is none.
+	Stored      func() (bytes, bound int64)
+	Compression func() snapshot.CompressionStats
+	Reviews     func() ReviewStats
+	Admission   func() AdmissionStats
+}
+
+// RegisterState makes metrics of s.
+func RegisterState(meters metric.MeterProvider, s State) error {
+	meter := meters.Meter(instrumentation)
+	var errs []error
+	if s.Collections != nil {
+		errs = append(errs, registerCollections(meter, s.Collections))
+	}
+	if s.Stored != nil {
+		errs = append(errs, registerStored(meter, s.Stored))
+	}
+	if s.Compression != nil {
+		errs = append(errs, registerCompression(meter, s.Compression))
+	}
+	if s.Reviews != nil {
+		errs = append(errs, registerReviews(meter, s.Reviews))
+	}
+	if s.Admission != nil {
+		errs = append(errs, registerAdmission(meter, s.Admission))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("metrics: %w", err)
+	}
+	return nil
+}
+
+// instruments makes instruments that are read by a callback, and keeps the first error.
+type instruments struct {
+	meter metric.Meter
+	all   []metric.Observable
+	err   error
+}
+
+func (i *instruments) note(o metric.Observable, err error) {
+	i.all = append(i.all, o)
+	i.err = errors.Join(i.err, err)
+}
+
+func (i *instruments) gauge(name, unit, help string) metric.Int64Observable {
+	g, err := i.meter.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(help))
+	i.note(g, err)
+	return g
+}
+
+func (i *instruments) seconds(name, help string) metric.Float64Observable {
+	g, err := i.meter.Float64ObservableGauge(name, metric.WithUnit("s"), metric.WithDescription(help))
+	i.note(g, err)
+	return g
+}
+
+func (i *instruments) counter(name, unit, help string) metric.Int64Observable {
+	c, err := i.meter.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(help))
+	i.note(c, err)
+	return c
+}
+
+func (i *instruments) read(observe func(metric.Observer)) error {
+	if i.err != nil {
+		return i.err
+	}
+	_, err := i.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		observe(o)
+		return nil
+	}, i.all...)
+	return err
+}
+
+func registerCollections(meter metric.Meter, read func() []snapshot.CollectionStats) error {
+	i := &instruments{meter: meter}
+	live := i.gauge("listproxy.collection.live", "{collection}", "1 if lists of the newest state can be answered, else 0 and why (reason).")
+	objects := i.gauge("listproxy.collection.objects", "{object}", "Objects in the newest state.")
+	bytes := i.gauge("listproxy.collection.size", "By", "Bytes stored: objects, their history, and an estimate of what holds them together.")
+	versions := i.gauge("listproxy.collection.versions", "{version}", "States that are kept.")
+	history := i.seconds("listproxy.collection.history", "How far back a revision can be asked for.")
+	gaps := i.gauge("listproxy.collection.gaps", "{gap}", "Intervals within the history of which nothing is known.")
+	revision := i.gauge("listproxy.feed.revision", "{revision}", "The newest revision that is known.")
+	lag := i.seconds("listproxy.feed.lag", "Time since the API server last gave a sign of life. On a quiet resource it grows for some seconds between two bookmarks.")
+	return i.read(func(o metric.Observer) {
+		now := time.Now()
+		for _, s := range read() {
+			which := []attribute.KeyValue{
+				labelResource.String(s.Resource.GroupResource().String()),
+				labelVersion.String(s.Resource.Version),
+				labelRepresentation.String(string(s.Resource.Representation)),
+			}
+			set := metric.WithAttributeSet(attribute.NewSet(which...))
+			up := int64(0)
+			if s.Absence == snapshot.Known {
+				up = 1
+			}
+			o.ObserveInt64(live, up, metric.WithAttributeSet(attribute.NewSet(append(which, labelReason.String(orNone(string(s.Absence))))...)))
+			o.ObserveInt64(objects, int64(s.Objects), set)
+			o.ObserveInt64(bytes, s.Bytes, set)
+			o.ObserveInt64(versions, int64(s.Versions), set)
+			o.ObserveInt64(gaps, int64(s.Gaps()), set)
+			if !s.Oldest.IsZero() {
+				o.ObserveFloat64(history, now.Sub(s.Oldest).Seconds(), set)
+			}
+			if !s.Heard.IsZero() {
+				o.ObserveFloat64(lag, now.Sub(s.Heard).Seconds(), set)
+			}
+			if revisionNow := s.Revision(); revisionNow > 0 {
+				o.ObserveInt64(revision, int64(revisionNow), set) // #nosec G115 -- etcd's revisions are int64
+			}
+		}
+	})
+}
+
+func registerStored(meter metric.Meter, read func() (bytes, bound int64)) error {
+	i := &instruments{meter: meter}
+	stored := i.gauge("listproxy.stored", "By", "Bytes that all collections store together, and what is reserved for those that load.")
+	bound := i.gauge("listproxy.stored.limit", "By", "The bound on that (--cache-bytes); 0 is none.")
+	return i.read(func(o metric.Observer) {
+		used, limit := read()
+		o.ObserveInt64(stored, used)
+		o.ObserveInt64(bound, limit)
+	})
+}
+
+// Whether something was found in a cache.
+const (
+	resultHit  = "hit"
+	resultMiss = "miss"
+)
+
+func observeLookups(o metric.Observer, c metric.Int64Observable, hits, misses uint64) {
+	o.ObserveInt64(c, int64(hits), metric.WithAttributes(labelResult.String(resultHit)))    // #nosec G115 -- a count
+	o.ObserveInt64(c, int64(misses), metric.WithAttributes(labelResult.String(resultMiss))) // #nosec G115 -- a count
+}
+
+func registerCompression(meter metric.Meter, read func() snapshot.CompressionStats) error {
+	i := &instruments{meter: meter}
+	lookups := i.counter("listproxy.compression.lookups", "{segment}", "Segments of lists that were compressed already (hit), or were compressed then (miss).")
+	size := i.gauge("listproxy.compression.size", "By", "Bytes kept of compressed segments.")
+	return i.read(func(o metric.Observer) {
+		s := read()
+		observeLookups(o, lookups, s.Hits, s.Misses)
+		o.ObserveInt64(size, s.Bytes)
+	})
+}
+
+func registerReviews(meter metric.Meter, read func() ReviewStats) error {
+	i := &instruments{meter: meter}
+	lookups := i.counter("listproxy.review.lookups", "{lookup}", "Callers' rights that were known (hit), or were asked of the API server then (miss).")
+	return i.read(func(o metric.Observer) {
+		s := read()
+		observeLookups(o, lookups, s.Hits, s.Misses)
+	})
+}
+
+// overloads returns every [Overload].
+func overloads() []Overload {
+	return []Overload{OverloadQueueFull, OverloadCallerQueueFull, OverloadTimeOut}
+}
+
+func registerAdmission(meter metric.Meter, read func() AdmissionStats) error {
+	i := &instruments{meter: meter}
+	requests := i.gauge("listproxy.inflight.requests", "{request}", "Requests in flight: short ones, and those that run for long (watches, logs, execs and the like).")
+	bytes := i.gauge("listproxy.inflight", "By", "Bytes of lists from memory that are being written, before compression.")
+	waiting := i.gauge("listproxy.inflight.waiting", "{request}", "Requests that wait for their turn.")
+	callers := i.gauge("listproxy.inflight.callers", "{caller}", "Callers who have something in flight, or wait.")
+	refusals := i.counter("listproxy.refusals", "{request}", "Requests that were answered with 429, by the bound (kind) and why.")
+	return i.read(func(o metric.Observer) {
+		s := read()
+		o.ObserveInt64(bytes, s.Bytes.InUse)
+		for _, k := range []struct {
+			kind  string
+			stats LimiterStats
+		}{{"short", s.Short}, {"long-running", s.LongRunning}, {"bytes", s.Bytes}} {
+			kind := labelKind.String(k.kind)
+			set := metric.WithAttributeSet(attribute.NewSet(kind))
+			if k.kind != "bytes" {
+				o.ObserveInt64(requests, k.stats.InUse, set)
+			}
+			o.ObserveInt64(waiting, int64(k.stats.Waiting), set)
+			o.ObserveInt64(callers, int64(k.stats.Callers), set)
+			for _, why := range overloads() {
+				o.ObserveInt64(refusals, int64(k.stats.Refused[why]), // #nosec G115 -- a count
+					metric.WithAttributeSet(attribute.NewSet(kind, labelReason.String(string(why)))))
+			}
+		}
+	})
+}
+
+// refusalReason is why listproxy refuses a request, in metrics and traces.
+func refusalReason(err error) string {
+	var overload Overload
+	if errors.As(err, &overload) {
+		return string(overload)
+	}
+	return otherLabel
+}

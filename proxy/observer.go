@@ -1,0 +1,168 @@
+package proxy
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/policy"
+)
+
+// Observer tells what becomes of requests: in metrics, and where traces are wanted, in a span for
+// each. It holds no request up, and nothing of it depends on what a caller makes up: labels and names
+// of spans have few values. No credential, no caller's name, no object's name, no selector and no
+// other query is in either.
+//
+// A nil Observer observes nothing. It is safe for concurrent use.
+type Observer struct {
+	tracer    trace.Tracer // nil: nothing of a trace is made or changed
+	requests  *requestMetrics
+	upstream  *upstreamMetrics
+	feeds     *feedMetrics
+	resources resourceLabels
+}
+
+// propagator reads and writes traceparent and tracestate (https://www.w3.org/TR/trace-context).
+// Baggage passes as it came: it is the caller's.
+var propagator propagation.TraceContext
+
+// NewObserver returns an Observer. A nil traces means that no traces are wanted: then a caller's
+// traceparent passes untouched.
+func NewObserver(traces trace.TracerProvider, meters metric.MeterProvider) (*Observer, error) {
+	meter := meters.Meter(instrumentation)
+	upstream, err := newUpstreamMetrics(meter)
+	if err != nil {
+		return nil, err
+	}
+	requests, err := newRequestMetrics(meter, upstream)
+	if err != nil {
+		return nil, err
+	}
+	feeds, err := newFeedMetrics(meter)
+	if err != nil {
+		return nil, err
+	}
+	o := &Observer{requests: requests, upstream: upstream, feeds: feeds}
+	if traces != nil {
+		o.tracer = traces.Tracer(instrumentation)
+	}
+	return o, nil
+}
+
+// knownFunc says, without asking anyone, what is known of a resource that the upstream has
+// ([Catalog.Known]).
+type knownFunc func(group, version, resource string) (Entry, bool)
+
+// observation is one request, as it is seen. It is its ResponseWriter, too, and belongs to the
+// request's goroutine.
+type observation struct {
+	http.ResponseWriter
+	observer *Observer // nil: nothing is observed
+	// request is what the handler goes on with: its context has the span, if there is one.
+	request *http.Request
+	span    trace.Span // nil unless it records
+	// unsampled is the context of a span that does not record.
+	unsampled trace.SpanContext
+
+	begun  time.Time
+	labels requestLabels
+	bytes  int64 // sent
+	long   bool
+	whole  bool // the handler has returned in order
+
+	list   policy.Request
+	answer answer
+	known  knownFunc
+	items  int
+	size   int // of a list from memory, before compression
+}
+
+// begin begins to observe a request. The observation's end must be deferred.
+func (o *Observer) begin(w http.ResponseWriter, r *http.Request) *observation {
+	s := &observation{ResponseWriter: w, observer: o, request: r, begun: time.Now()}
+	if o == nil {
+		return s
+	}
+	s.labels.resource = otherLabel
+	if o.tracer != nil {
+		s.beginSpan()
+	}
+	return s
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (s *observation) WriteHeader(status int) {
+	if final := status >= http.StatusOK || status == http.StatusSwitchingProtocols; final && s.labels.code == 0 {
+		s.labels.code = status
+	}
+	s.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (s *observation) Write(p []byte) (int, error) {
+	if s.labels.code == 0 {
+		s.labels.code = http.StatusOK
+	}
+	n, err := s.ResponseWriter.Write(p)
+	s.bytes += int64(n)
+	return n, err
+}
+
+// Unwrap lets http.ResponseController find what else the writer can do.
+func (s *observation) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+// refused notes that listproxy says no to the request.
+func (s *observation) refused(reason string) {
+	s.labels.decision, s.labels.reason = decisionRefuse, reason
+}
+
+// decided notes what was found out about a request. With a reason it is forwarded.
+func (s *observation) decided(list policy.Request, a answer, reason policy.Reason, known knownFunc) {
+	if s.observer == nil {
+		return
+	}
+	s.list, s.answer, s.known = list, a, known
+	s.labels.decision, s.labels.reason = decisionServe, string(reason)
+	s.labels.semantics = a.semantics
+	if reason != "" {
+		s.labels.decision = decisionForward
+	}
+	if list.Resource == "" {
+		return
+	}
+	gr := schema.GroupResource{Group: list.Group, Resource: list.Resource}
+	label, ok := s.observer.resources.of(gr)
+	if !ok {
+		// Only what the upstream has gets a label.
+		if _, real := known(list.Group, list.Version, list.Resource); real {
+			label = s.observer.resources.add(gr)
+		}
+	}
+	s.labels.resource = label
+}
+
+// serving notes what is about to be written from memory.
+func (s *observation) serving(b *body) { s.items, s.size = len(b.objects), b.size }
+
+// end counts the request, and ends its span. A handler that broke off has not set whole.
+func (s *observation) end() {
+	if s.observer == nil {
+		return
+	}
+	if s.whole && s.labels.code == 0 {
+		s.labels.code = http.StatusOK // as net/http says for a handler that wrote nothing
+	}
+	ctx := context.Background()
+	if s.span != nil {
+		ctx = s.request.Context() // for exemplars
+	}
+	s.observer.requests.count(ctx, s.labels, time.Since(s.begun), s.long, s.bytes, int64(s.size))
+	if s.span != nil {
+		s.endSpan()
+	}
+}

@@ -1,0 +1,299 @@
+package proxy
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	dto "github.com/prometheus/client_model/go"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/telemetry"
+)
+
+// newMetered returns an Observer and what it counts in.
+func newMetered(t testing.TB, traces trace.TracerProvider) (*Observer, *telemetry.Metrics) {
+	t.Helper()
+	metrics, err := telemetry.NewMetrics(resource.Empty())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := NewObserver(traces, metrics)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o, metrics
+}
+
+// gather returns listproxy's own metrics by name.
+func gather(t testing.TB, metrics *telemetry.Metrics) map[string]*dto.MetricFamily {
+	t.Helper()
+	all, err := metrics.Gatherer().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := map[string]*dto.MetricFamily{}
+	for _, family := range all {
+		if strings.HasPrefix(family.GetName(), "listproxy_") {
+			own[family.GetName()] = family
+		}
+	}
+	return own
+}
+
+// series writes what is counted as Prometheus would.
+func series(family *dto.MetricFamily) []string {
+	var all []string
+	for _, m := range family.GetMetric() {
+		var labels []string
+		for _, l := range m.GetLabel() {
+			labels = append(labels, l.GetName()+"="+l.GetValue())
+		}
+		value := m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		all = append(all, fmt.Sprintf("%s %v", strings.Join(labels, ","), value))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// observe lets a request be seen from beginning to end.
+func observe(o *Observer, r *http.Request, then func(*observation)) {
+	seen := o.begin(httptest.NewRecorder(), r)
+	defer seen.end()
+	then(seen)
+	seen.whole = true
+}
+
+func TestRequestsAreCounted(t *testing.T) {
+	o, metrics := newMetered(t, nil)
+	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
+	pods := policy.Request{Version: "v1", Resource: "pods"}
+	observe(o, r, func(s *observation) {
+		s.decided(pods, answer{semantics: policy.Any}, "", podsOnly)
+		s.serving(&body{size: 1000})
+		_, _ = s.Write(make([]byte, 100))
+	})
+	observe(o, r, func(s *observation) {
+		s.decided(pods, answer{semantics: policy.Exact}, policy.ReasonHistory, podsOnly)
+		s.WriteHeader(http.StatusProcessing)
+		s.WriteHeader(http.StatusGone)
+	})
+	observe(o, r, func(s *observation) {
+		s.long = true
+		s.decided(policy.Request{}, answer{}, policy.ReasonWatch, podsOnly)
+		s.WriteHeader(http.StatusSwitchingProtocols)
+	})
+	observe(o, r, func(s *observation) {
+		s.refused(string(OverloadTimeOut))
+		s.WriteHeader(http.StatusTooManyRequests)
+	})
+	func() {
+		defer func() { _ = recover() }()
+		observe(o, r, func(s *observation) {
+			s.decided(pods, answer{}, policy.ReasonPretty, podsOnly)
+			panic(http.ErrAbortHandler)
+		})
+	}()
+	got := gather(t, metrics)
+	for name, want := range map[string][]string{
+		"listproxy_requests_total": {
+			"code=101,decision=forward,reason=watch,resource=other,semantics=none 1",
+			"code=200,decision=serve,reason=none,resource=pods,semantics=any 1",
+			"code=410,decision=forward,reason=history,resource=pods,semantics=exact 1",
+			"code=429,decision=refuse,reason=time-out,resource=other,semantics=none 1",
+			"code=none,decision=forward,reason=pretty,resource=pods,semantics=none 1",
+		},
+		"listproxy_request_duration_seconds": {
+			"decision=forward,resource=pods,semantics=exact 1",
+			"decision=forward,resource=pods,semantics=none 1",
+			"decision=refuse,resource=other,semantics=none 1",
+			"decision=serve,resource=pods,semantics=any 1",
+		},
+		"listproxy_response_body_bytes_total": {
+			"decision=forward,resource=other 0", "decision=forward,resource=pods 0",
+			"decision=refuse,resource=other 0", "decision=serve,resource=pods 100",
+		},
+		"listproxy_saved_lists_total": {"resource=pods 1"},
+		"listproxy_saved_bytes_total": {"resource=pods 1000"},
+		"listproxy_upstream_requests_total": {
+			"code=101,purpose=forward 1", "code=410,purpose=forward 1", "code=none,purpose=forward 1",
+		},
+	} {
+		if diff := cmp.Diff(want, series(got[name])); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestSeriesAreBounded: whatever callers and upstreams make up, there are no new series.
+func TestSeriesAreBounded(t *testing.T) {
+	o, metrics := newMetered(t, nil)
+	send := func(i int) {
+		path := fmt.Sprintf("/apis/made-up-%d.io/v%d/namespaces/ns-%d/things-%d?resourceVersion=%d", i, i, i, i, i%7)
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		r.Header.Set("Authorization", "Bearer x")
+		observe(o, r, func(s *observation) {
+			list, reason := policy.Parse(r, policy.Own)
+			s.decided(list, answer{}, reason, podsOnly)
+			s.WriteHeader(200 + i%800)
+		})
+	}
+	for i := range 800 { // every status that there can be
+		send(i)
+	}
+	before := gather(t, metrics)
+	for i := range 10000 {
+		send(i)
+	}
+	for name, family := range gather(t, metrics) {
+		if had := len(before[name].GetMetric()); len(family.GetMetric()) != had {
+			t.Errorf("%s: %d series were %d", name, len(family.GetMetric()), had)
+		}
+		if n := len(family.GetMetric()); n > 100 {
+			t.Errorf("%s has %d series", name, n)
+		}
+	}
+}
+
+func TestResourceLabelsAreBounded(t *testing.T) {
+	var labels resourceLabels
+	for i := range 10 * maxResourceLabels {
+		labels.add(schema.GroupResource{Group: "made.up", Resource: fmt.Sprint("r", i)})
+	}
+	if n := len(*labels.known.Load()); n != maxResourceLabels {
+		t.Errorf("%d labels, want %d", n, maxResourceLabels)
+	}
+	if label := labels.add(schema.GroupResource{Resource: "more"}); label != otherLabel {
+		t.Errorf("one too many is %q", label)
+	}
+	if label, ok := labels.of(schema.GroupResource{Group: "made.up", Resource: "r0"}); label != "r0.made.up" || !ok {
+		t.Errorf("the first is %q, %v", label, ok)
+	}
+}
+
+// everything lets every metric have a series.
+func everything(t *testing.T) map[string]*dto.MetricFamily {
+	o, metrics := newMetered(t, nil)
+	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
+	for _, reason := range []policy.Reason{"", policy.ReasonWatch} {
+		observe(o, r, func(s *observation) {
+			s.decided(policy.Request{Version: "v1", Resource: "pods"}, answer{}, reason, podsOnly)
+		})
+	}
+	o.upstream.reviewed(t.Context(), time.Second, http.StatusCreated)
+	feed := feedName{resource: schema.GroupResource{Resource: "pods"}, version: "v1", representation: snapshot.JSON}
+	options := o.feeds.byObject.of(feed)
+	o.feeds.requests.Add(t.Context(), 1, o.feeds.series.of(feedLabels{feed, feedList, http.StatusOK})...)
+	o.feeds.events.Add(t.Context(), 1, options...)
+	o.feeds.received.Add(t.Context(), 1, options...)
+	o.feeds.restarts.Add(t.Context(), 1, options...)
+	now := time.Now()
+	if err := RegisterState(metrics, State{
+		Collections: func() []snapshot.CollectionStats {
+			return []snapshot.CollectionStats{{
+				Resource: snapshot.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Representation: snapshot.JSON},
+				Spans:    []snapshot.Span{{From: 1, To: 2}, {From: 4, To: 5}}, Oldest: now, Heard: now,
+			}}
+		},
+		Stored:      func() (int64, int64) { return 1, 2 },
+		Compression: func() snapshot.CompressionStats { return snapshot.CompressionStats{Hits: 1} },
+		Reviews:     func() ReviewStats { return ReviewStats{Hits: 1} },
+		Admission:   func() AdmissionStats { return AdmissionStats{} },
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return gather(t, metrics)
+}
+
+// TestDocumentedMetrics: docs/observability.md has a row for every metric, with its labels and what it
+// says of itself, and for nothing else.
+func TestDocumentedMetrics(t *testing.T) {
+	text, err := os.ReadFile("../docs/observability.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var documented []string
+	for _, row := range regexp.MustCompile("(?m)^\\| `listproxy_.*$").FindAllString(string(text), -1) {
+		documented = append(documented, row)
+	}
+	slices.Sort(documented)
+	var real []string
+	for name, family := range everything(t) {
+		labels := map[string]bool{}
+		for _, m := range family.GetMetric() {
+			for _, l := range m.GetLabel() {
+				labels["`"+l.GetName()+"`"] = true
+			}
+		}
+		var names []string
+		for label := range labels {
+			names = append(names, label)
+		}
+		slices.Sort(names)
+		kind := strings.ToLower(family.GetType().String())
+		cells := []string{"`" + name + "`", kind, strings.Join(names, ", "), family.GetHelp()}
+		row := "| " + strings.Join(cells, " | ") + " |"
+		real = append(real, strings.ReplaceAll(row, "|  |", "| |"))
+	}
+	slices.Sort(real)
+	if diff := cmp.Diff(real, documented); diff != "" {
+		t.Errorf("metrics (-real +documented):\n%s", diff)
+	}
+}
+
+// BenchmarkObserve is what observing adds to a list from memory.
+func BenchmarkObserve(b *testing.B) {
+	for _, bb := range []struct {
+		name    string
+		traces  trace.TracerProvider
+		metered bool
+	}{
+		{"nothing", nil, false},
+		{"metrics", nil, true},
+		{"metrics and traces, none sampled", sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample())), true},
+		{"metrics and traces, all sampled", sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.AlwaysSample())), true},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			var o *Observer
+			if bb.metered {
+				o, _ = newMetered(b, bb.traces)
+			}
+			r := httptest.NewRequest(http.MethodGet, "/api/v1/pods?resourceVersion=0", nil)
+			r.Header.Set("Authorization", "Bearer x")
+			list, found, page := policy.Request{Version: "v1", Resource: "pods"}, answer{semantics: policy.Any}, &body{size: 1000}
+			w := uncountedWriter{}
+			b.ReportAllocs()
+			for b.Loop() {
+				s := o.begin(w, r)
+				for _, step := range []string{spanReview, spanSnapshot, spanWrite} {
+					_, span := s.step(step)
+					span.End()
+				}
+				s.decided(list, found, "", podsOnly)
+				s.serving(page)
+				s.WriteHeader(http.StatusOK)
+				s.whole = true
+				s.end()
+			}
+		})
+	}
+}
+
+// uncountedWriter is an http.ResponseWriter that costs nothing.
+type uncountedWriter struct{}
+
+func (uncountedWriter) Header() http.Header         { return nil }
+func (uncountedWriter) Write(p []byte) (int, error) { return len(p), nil }
+func (uncountedWriter) WriteHeader(int)             {}

@@ -1,0 +1,18 @@
+package proxy
+
+import "sync/atomic"
+
+// reviewCounts count how often a caller's right was known. The zero value is ready for use.
+type reviewCounts struct{ hits, misses atomic.Uint64 }
+
+// ReviewStats is what a [Reviewer] has been asked since it was made.
+type ReviewStats struct {
+	// Hits are the questions whose answer was remembered. Misses are those for which the upstream
+	// was asked, or was being asked by another caller's request.
+	Hits, Misses uint64
+}
+
+// Stats returns how often what was asked was known.
+func (r *Reviewer) Stats() ReviewStats {
+	return ReviewStats{Hits: r.counts.hits.Load(), Misses: r.counts.misses.Load()}
+}

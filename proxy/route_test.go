@@ -1,0 +1,35 @@
+package proxy
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+)
+
+// podsOnly knows one group/version, and in it pods and namespaces.
+func podsOnly(group, version, resource string) (Entry, bool) {
+	return Entry{Namespaced: true}, group == "" && version == "v1" && (resource == "pods" || resource == "namespaces")
+}
+
+func TestRoute(t *testing.T) {
+	for _, tt := range []struct{ method, target, want string }{
+		{http.MethodGet, "/api/v1/pods", "/api/v1/pods"},
+		{http.MethodGet, "/api/v1/namespaces/team-a/pods?labelSelector=a%3Db", "/api/v1/namespaces/{namespace}/pods"},
+		{http.MethodDelete, "/api/v1/namespaces/team-a/pods/web-0", "/api/v1/namespaces/{namespace}/pods/{name}"},
+		{http.MethodGet, "/api/v1/namespaces/team-a/pods/web-0/log", "/api/v1/namespaces/{namespace}/pods/{name}/log"},
+		{http.MethodGet, "/api/v1/namespaces/team-a/pods/web-0/made-up", "/api/v1/namespaces/{namespace}/pods/{name}/{subresource}"},
+		{http.MethodGet, "/api/v1/namespaces/team-a", "/api/v1/namespaces/{name}"},
+		{http.MethodGet, "/api/v1/namespaces", "/api/v1/namespaces"},
+		{http.MethodGet, "/api/v1/secret-of-alice", "/api/{version}/{resource}"},
+		{http.MethodPost, "/apis/made.up/v9/namespaces/x/things/y/z", "/apis/{group}/{version}/namespaces/{namespace}/{resource}/{name}/{subresource}"},
+		{http.MethodGet, "/healthz", ""},
+		{http.MethodGet, "/metrics/anything", ""},
+	} {
+		if got := route(httptest.NewRequest(tt.method, tt.target, nil), podsOnly); got != tt.want {
+			t.Errorf("%s %s: %q, want %q", tt.method, tt.target, got, tt.want)
+		}
+	}
+	if got := route(httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil), nil); got != "/api/{version}/{resource}" {
+		t.Errorf("where nothing is known: %q", got)
+	}
+}

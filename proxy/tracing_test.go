@@ -1,0 +1,327 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel/attribute"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/snapshot"
+)
+
+// callersTrace is a traceparent that is sampled, with its trace ID.
+const (
+	callersTraceID = "0af7651916cd43dd8448eb211c80319c"
+	callersSpanID  = "b7ad6b7169203331"
+	callersTrace   = "00-" + callersTraceID + "-" + callersSpanID + "-01"
+)
+
+// traced returns an Observer, and the spans that have ended so far.
+func traced(t *testing.T, sampler sdktrace.Sampler) (*Observer, func() tracetest.SpanStubs) {
+	t.Helper()
+	spans := tracetest.NewInMemoryExporter()
+	o, _ := newMetered(t, sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans), sdktrace.WithSampler(sampler)))
+	return o, spans.GetSpans
+}
+
+func spanNamed(t *testing.T, spans tracetest.SpanStubs, name string) tracetest.SpanStub {
+	t.Helper()
+	i := slices.IndexFunc(spans, func(s tracetest.SpanStub) bool { return s.Name == name })
+	if i < 0 {
+		t.Fatalf("no span %q in %v", name, names(spans))
+	}
+	return spans[i]
+}
+
+func names(spans tracetest.SpanStubs) []string {
+	var all []string
+	for _, s := range spans {
+		all = append(all, s.Name)
+	}
+	return all
+}
+
+func attributesOf(s tracetest.SpanStub) map[string]string {
+	all := map[string]string{}
+	for _, a := range s.Attributes {
+		all[string(a.Key)] = a.Value.Emit()
+	}
+	return all
+}
+
+func TestSpanOfAList(t *testing.T) {
+	o, ended := traced(t, sdktrace.ParentBased(sdktrace.NeverSample())) // the caller says yes
+	r := httptest.NewRequest(http.MethodGet, "/api/v1/namespaces/team-a/pods?resourceVersion=0&labelSelector=secret%3Dyes", nil)
+	r.Header.Set("Traceparent", callersTrace)
+	observe(o, r, func(s *observation) {
+		for _, step := range []string{spanReview, spanSnapshot} {
+			_, span := s.step(step)
+			span.End()
+		}
+		s.decided(policy.Request{Version: "v1", Resource: "pods", Namespace: "team-a"},
+			answer{semantics: policy.Any, representation: policy.JSON, snapshot: snapshot.Snapshot{Revision: 42}}, "", podsOnly)
+		s.serving(&body{objects: make([]*snapshot.Object, 3), size: 5})
+		_, _ = s.Write([]byte("12345"))
+	})
+	spans := ended()
+	request := spanNamed(t, spans, "GET /api/v1/namespaces/{namespace}/pods")
+	if request.SpanContext.TraceID().String() != callersTraceID || request.Parent.SpanID().String() != callersSpanID {
+		t.Errorf("it is in trace %v below %v", request.SpanContext.TraceID(), request.Parent.SpanID())
+	}
+	if diff := cmp.Diff(map[string]string{
+		"http.request.method": "GET", "http.route": "/api/v1/namespaces/{namespace}/pods", "http.response.status_code": "200",
+		"url.scheme": "https", "network.protocol.version": "1.1",
+		"listproxy.door": "server", "listproxy.decision": "serve", "listproxy.semantics": "any",
+		"listproxy.resource": "pods", "listproxy.scope": "namespace", "listproxy.representation": "json",
+		"listproxy.revision": "42", "listproxy.items": "3", "listproxy.bytes": "5",
+	}, attributesOf(request)); diff != "" {
+		t.Errorf("attributes (-want +got):\n%s", diff)
+	}
+	for _, step := range []string{spanReview, spanSnapshot} {
+		if parent := spanNamed(t, spans, step).Parent.SpanID(); parent != request.SpanContext.SpanID() {
+			t.Errorf("%s is below %v", step, parent)
+		}
+	}
+}
+
+// TestTraceIsHandedOn: what the upstream gets, by what is wanted and what the caller sends.
+func TestTraceIsHandedOn(t *testing.T) {
+	received := make(chan http.Header, 1)
+	upstream := startUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) { received <- r.Header })
+	forwarder := newForwarder(t, upstream.config())
+	for _, tt := range []struct {
+		name    string
+		sampler sdktrace.Sampler // nil: no traces
+		sent    string
+		trace   string // "" is none, "new" one that the caller did not send
+		flags   string
+		same    bool // the header is the caller's own
+	}{
+		{"no traces", nil, callersTrace, callersTraceID, "01", true},
+		{"no traces, none sent", nil, "", "", "", false},
+		{"sampled", sdktrace.AlwaysSample(), callersTrace, callersTraceID, "01", false},
+		{"new", sdktrace.AlwaysSample(), "", "new", "01", false},
+		{"malformed", sdktrace.AlwaysSample(), "00-xyz", "new", "01", false},
+		{"not sampled", sdktrace.NeverSample(), callersTrace, callersTraceID, "00", false},
+		{"new, not sampled", sdktrace.NeverSample(), "", "new", "00", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ended := func() tracetest.SpanStubs { return nil }
+			o, _ := newMetered(t, nil)
+			if tt.sampler != nil {
+				o, ended = traced(t, tt.sampler)
+			}
+			handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				observeOn(o, w, r, func(s *observation) {
+					out, span := s.forward()
+					defer s.forwarded(span)
+					forwarder.ServeAs(s, out, forwarder.caller)
+				})
+			})
+			front := startProxy(t, handler, true)
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, front.URL+"/api/v1/pods", http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Baggage", "untouched=yes")
+			r.Header.Set("Tracestate", "vendor=theirs")
+			if tt.sent != "" {
+				r.Header.Set("Traceparent", tt.sent)
+			}
+			res, err := front.Client().Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.Copy(io.Discard, res.Body)
+			_ = res.Body.Close()
+			got := <-received
+			if got.Get("Baggage") != "untouched=yes" {
+				t.Errorf("baggage %q", got.Get("Baggage"))
+			}
+			parent := got.Get("Traceparent")
+			if tt.trace == "" {
+				if parent != "" {
+					t.Errorf("traceparent %q", parent)
+				}
+				return
+			}
+			parts := strings.Split(parent, "-")
+			if len(parts) != 4 {
+				t.Fatalf("traceparent %q", parent)
+			}
+			if new := parts[1] != callersTraceID; new != (tt.trace == "new") || parts[3] != tt.flags || (parent == callersTrace) != tt.same {
+				t.Errorf("traceparent %q", parent)
+			}
+			if kept := got.Get("Tracestate") == "vendor=theirs"; kept != (tt.trace == callersTraceID) {
+				t.Errorf("tracestate %q", got.Get("Tracestate"))
+			}
+			if spans := ended(); len(spans) > 0 {
+				forward := spanNamed(t, spans, spanForward)
+				if forward.SpanContext.SpanID().String() != parts[2] || forward.SpanKind != trace.SpanKindClient {
+					t.Errorf("the upstream's spans come below %s", parts[2])
+				}
+				if request := spanNamed(t, spans, "GET /api/{version}/{resource}"); forward.Parent.SpanID() != request.SpanContext.SpanID() {
+					t.Error("the forward is not below the request")
+				}
+			}
+		})
+	}
+}
+
+func observeOn(o *Observer, w http.ResponseWriter, r *http.Request, then func(*observation)) {
+	seen := o.begin(w, r)
+	defer seen.end()
+	then(seen)
+	seen.whole = true
+}
+
+// TestReviewIsTraced: the review's request is below the request that first asked for it.
+func TestReviewIsTraced(t *testing.T) {
+	o, ended := traced(t, sdktrace.AlwaysSample())
+	var sent http.Header
+	send := o.SendAs(func(_ context.Context, _ Identity, r *http.Request) (*http.Response, error) {
+		sent = r.Header
+		return &http.Response{StatusCode: http.StatusCreated}, nil
+	})
+	observe(o, httptest.NewRequest(http.MethodGet, "/", nil), func(s *observation) {
+		ctx, span := s.step(spanReview)
+		defer span.End()
+		r := httptest.NewRequest(http.MethodPost, reviewPath, nil)
+		if _, err := send(context.WithoutCancel(ctx), Identity{}, r); err != nil { //nolint:bodyclose // it has none
+			t.Error(err)
+		}
+	})
+	spans := ended()
+	post, review := spanNamed(t, spans, "POST"), spanNamed(t, spans, spanReview)
+	if post.Parent.SpanID() != review.SpanContext.SpanID() {
+		t.Error("the request is not below the review")
+	}
+	if parent := sent.Get("Traceparent"); !strings.Contains(parent, post.SpanContext.SpanID().String()) {
+		t.Errorf("traceparent %q", parent)
+	}
+}
+
+// feedAnswer is what a feed's request gets.
+type feedAnswer struct{ contentType, body string }
+
+func (a feedAnswer) RoundTrip(*http.Request) (*http.Response, error) {
+	return &http.Response{
+		StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {a.contentType}},
+		Body: io.NopCloser(io.MultiReader(strings.NewReader(a.body[:len(a.body)/2]), strings.NewReader(a.body[len(a.body)/2:]))),
+	}, nil
+}
+
+func TestFeedsAreObserved(t *testing.T) {
+	spans := tracetest.NewInMemoryExporter()
+	o, metrics := newMetered(t, sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)))
+	base := &url.URL{Scheme: "https", Host: "upstream", Path: "/prefix"}
+	ask := func(query, accept string, transport http.RoundTripper) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base.String()+"/apis/apps/v1/deployments?"+query, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Accept", accept)
+		res, err := transport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, res.Body); err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		if r.Header.Get("Traceparent") != "" {
+			t.Error("the request of the caller was changed")
+		}
+	}
+	json := o.FeedTransport(feedAnswer{"application/json", "{}\n{}\n{}\n"}, base)
+	ask("limit=20", "application/json", json)
+	ask("watch=true&sendInitialEvents=true", "application/json", json)
+	ask("watch=true&resourceVersion=5", "application/json", json)
+	ask("fieldSelector=metadata.name%3D~x", "application/json", json)
+	ask("watch=true&sendInitialEvents=true", "application/json", json)
+	frames := string([]byte{0, 0, 0, 2, 'a', 'b', 0, 0, 0, 0, 0, 0, 0, 1, 'c'})
+	protobuf := o.FeedTransport(feedAnswer{"application/vnd.kubernetes.protobuf;stream=watch", frames}, base)
+	ask("watch=true", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", protobuf)
+
+	got := gather(t, metrics)
+	for name, want := range map[string][]string{
+		"listproxy_feed_requests_total": {
+			"code=200,representation=json,request=list,resource=deployments.apps,version=v1 1",
+			"code=200,representation=json,request=load,resource=deployments.apps,version=v1 2",
+			"code=200,representation=json,request=probe,resource=deployments.apps,version=v1 1",
+			"code=200,representation=json,request=watch,resource=deployments.apps,version=v1 1",
+			"code=200,representation=metadata-protobuf,request=watch,resource=deployments.apps,version=v1 1",
+		},
+		"listproxy_feed_events_total": {
+			"representation=json,resource=deployments.apps,version=v1 9",
+			"representation=metadata-protobuf,resource=deployments.apps,version=v1 3",
+		},
+		"listproxy_feed_received_bytes_total": {
+			"representation=json,resource=deployments.apps,version=v1 45",
+			"representation=metadata-protobuf,resource=deployments.apps,version=v1 15",
+		},
+		"listproxy_feed_restarts_total":     {"representation=json,resource=deployments.apps,version=v1 1"},
+		"listproxy_upstream_requests_total": {"code=200,purpose=feed 6"},
+	} {
+		if diff := cmp.Diff(want, series(got[name])); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+
+	ended := spans.GetSpans()
+	if diff := cmp.Diff([]string{"feed list", "feed load", "feed watch", "feed probe", "gap", "feed load", "feed watch"}, names(ended)); diff != "" {
+		t.Fatalf("spans (-want +got):\n%s", diff)
+	}
+	for i, before := range map[int]int{1: 0, 2: 1, 3: 2, 5: 3} {
+		links := ended[i].Links
+		if ended[i].Parent.IsValid() || len(links) != 1 || links[0].SpanContext.SpanID() != ended[before].SpanContext.SpanID() {
+			t.Errorf("%s is not linked with the request before: %v", ended[i].Name, links)
+		}
+	}
+	if gap := ended[4]; gap.Parent.SpanID() != ended[5].SpanContext.SpanID() || gap.StartTime.After(gap.EndTime) {
+		t.Errorf("the gap is below %v, from %v to %v", gap.Parent.SpanID(), gap.StartTime, gap.EndTime)
+	}
+}
+
+// TestSpansTellNoSecrets: credentials, names and selectors of a request are in no span.
+func TestSpansTellNoSecrets(t *testing.T) {
+	o, ended := traced(t, sdktrace.AlwaysSample())
+	const secret = "hunter2"
+	r := httptest.NewRequest("X"+secret, "/api/v1/namespaces/"+secret+"/pods/"+secret+"/exec?command="+secret+"&labelSelector="+secret, nil)
+	r.Header.Set("Authorization", "Bearer "+secret)
+	r.Header.Set("User-Agent", secret)
+	r.Header.Set("Impersonate-User", secret)
+	observe(o, r, func(s *observation) {
+		s.decided(policy.Request{Group: secret, Version: secret, Resource: secret, Namespace: secret, Name: secret}, answer{}, policy.ReasonWatch, podsOnly)
+		_, span := s.forward()
+		s.forwarded(span)
+	})
+	var text bytes.Buffer
+	log := slog.New(slog.NewTextHandler(&text, nil))
+	for _, s := range ended() {
+		log.Info(s.Name, "status", s.Status.Description)
+		for _, a := range slices.Concat(s.Attributes, []attribute.KeyValue{}) {
+			log.Info(string(a.Key), "value", a.Value.Emit())
+		}
+	}
+	if strings.Contains(text.String(), secret) {
+		t.Errorf("a secret is in a span:\n%s", text.String())
+	}
+	if !strings.Contains(text.String(), "HTTP /api/v1/namespaces/{namespace}/pods/{name}/exec") {
+		t.Errorf("the request's span is missing:\n%s", text.String())
+	}
+}

@@ -1,0 +1,101 @@
+package snapshot
+
+import (
+	"math"
+	"time"
+)
+
+// CollectionStats is what a collection holds at one moment, for metrics and for people.
+type CollectionStats struct {
+	Resource Resource
+	// Absence is why there is no newest state; Known if there is one.
+	Absence Absence
+	// Objects is how many the newest state has; 0 if there is none.
+	Objects int
+	// Versions is how many states are kept, the newest included.
+	Versions int
+	// Bytes is what is on the account of the byte bound for it.
+	Bytes int64
+	// Spans, oldest first. Between two of them there is a gap.
+	Spans []Span
+	// Oldest is when the beginning of the history was the newest state; zero if there is none.
+	Oldest time.Time
+	// Heard is when the upstream last gave a sign of life; zero if it never did.
+	Heard time.Time
+	// Used is when a request last asked for it.
+	Used time.Time
+}
+
+// Revision is the newest that is known, 0 if none is.
+func (s CollectionStats) Revision() uint64 {
+	if len(s.Spans) == 0 {
+		return 0
+	}
+	return s.Spans[len(s.Spans)-1].To
+}
+
+// Gaps is how many intervals within the history are not known.
+func (s CollectionStats) Gaps() int { return max(0, len(s.Spans)-1) }
+
+// Stats returns what each collection holds, in no order.
+func (c *Collections) Stats() []CollectionStats {
+	running := c.list()
+	all := make([]CollectionStats, 0, len(running))
+	for _, r := range running {
+		all = append(all, r.stats())
+	}
+	return all
+}
+
+// Stored is how many bytes are on the account of all collections, and the bound; 0 is none.
+func (c *Collections) Stored() (bytes, bound int64) {
+	return c.budget.used.Load(), c.budget.limit
+}
+
+func (c *Collection) stats() CollectionStats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := c.view.Load()
+	s := CollectionStats{
+		Resource: c.resource,
+		Absence:  v.absence,
+		Versions: v.versions.n,
+		Spans:    v.spans, // never written again
+		Heard:    v.heard,
+		Used:     time.Unix(0, c.lastUse.Load()),
+	}
+	if v.absence == Known {
+		s.Objects = v.newest.len()
+	}
+	for _, bytes := range c.accounts {
+		s.Bytes += bytes
+	}
+	if len(v.spans) > 0 && len(c.marks) > 0 {
+		s.Oldest = c.marks[0].at
+	}
+	return s
+}
+
+// CompressionStats is what a [Compressor] has done, and what it keeps.
+type CompressionStats struct {
+	// Hits and Misses count the segments that were and were not found.
+	Hits, Misses uint64
+	// Bytes is what is kept.
+	Bytes int64
+}
+
+// Stats returns zeros where nothing is kept.
+func (c *Compressor) Stats() CompressionStats {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if c.segments == nil {
+		return CompressionStats{}
+	}
+	m := c.segments.Metrics
+	s := CompressionStats{Hits: m.Hits(), Misses: m.Misses()}
+	// The two counters are not read at one moment.
+	if added, evicted := m.CostAdded(), m.CostEvicted(); added > evicted {
+		s.Bytes = int64(min(added-evicted, math.MaxInt64)) // #nosec G115 -- bounded
+	}
+	return s
+}

@@ -1,0 +1,95 @@
+package telemetry
+
+import (
+	"strings"
+	"testing"
+
+	"go.opentelemetry.io/otel/sdk/resource"
+)
+
+// clearOTEL takes away what the machine's environment says.
+func clearOTEL(t *testing.T) {
+	for _, name := range []string{
+		envDisabled, envExporter, envEndpoint, envTracesEndpoint, envProtocol, envTracesProtocol, envSampler, envSamplerArg,
+		"OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES",
+	} {
+		t.Setenv(name, "")
+	}
+}
+
+func TestNewTraces(t *testing.T) {
+	const endpoint = "http://127.0.0.1:1"
+	for name, tt := range map[string]struct {
+		env     map[string]string
+		enabled bool
+		err     string // a part
+	}{
+		"nothing":             {},
+		"an endpoint":         {env: map[string]string{envEndpoint: endpoint}, enabled: true},
+		"one for traces":      {env: map[string]string{envTracesEndpoint: endpoint}, enabled: true},
+		"otlp":                {env: map[string]string{envExporter: "otlp"}, enabled: true},
+		"over HTTP":           {env: map[string]string{envEndpoint: endpoint, envProtocol: "http/protobuf"}, enabled: true},
+		"none":                {env: map[string]string{envEndpoint: endpoint, envExporter: "none"}},
+		"disabled":            {env: map[string]string{envEndpoint: endpoint, envDisabled: "true"}},
+		"a sampler":           {env: map[string]string{envEndpoint: endpoint, envSampler: "parentbased_traceidratio", envSamplerArg: "0.01"}, enabled: true},
+		"another exporter":    {env: map[string]string{envExporter: "zipkin"}, err: `OTEL_TRACES_EXPORTER="zipkin": listproxy sends traces by OTLP only`},
+		"another protocol":    {env: map[string]string{envEndpoint: endpoint, envTracesProtocol: "http/json"}, err: `OTEL_EXPORTER_OTLP_TRACES_PROTOCOL="http/json": choose grpc or http/protobuf`},
+		"an unknown sampler":  {env: map[string]string{envEndpoint: endpoint, envSampler: "some"}, err: `OTEL_TRACES_SAMPLER="some" is not known: choose one of always_off, always_on,`},
+		"a ratio of too much": {env: map[string]string{envEndpoint: endpoint, envSampler: "traceidratio", envSamplerArg: "2"}, err: `OTEL_TRACES_SAMPLER_ARG="2" is not a part`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clearOTEL(t)
+			for name, value := range tt.env {
+				t.Setenv(name, value)
+			}
+			traces, err := NewTraces(t.Context(), resource.Empty())
+			if tt.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.err) {
+					t.Errorf("got %v, want %q", err, tt.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if traces.Enabled() != tt.enabled {
+				t.Errorf("enabled is %v", traces.Enabled())
+			}
+			_, span := traces.Tracer("test").Start(t.Context(), "span")
+			if name != "a sampler" && span.IsRecording() != tt.enabled {
+				t.Errorf("recording is %v", span.IsRecording())
+			}
+			if err := traces.Shutdown(t.Context()); err != nil { // nothing has ended, so nothing is sent
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestResource(t *testing.T) {
+	for _, tt := range []struct{ service, attributes, want string }{
+		{"", "", "listproxy"},
+		{"mine", "", "mine"},
+		{"", "service.name=theirs,zone=a", "theirs"},
+		{"mine", "service.name=theirs", "mine"},
+	} {
+		clearOTEL(t)
+		t.Setenv("OTEL_SERVICE_NAME", tt.service)
+		t.Setenv("OTEL_RESOURCE_ATTRIBUTES", tt.attributes)
+		res, err := NewResource(t.Context(), "v1.2.3")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		for _, a := range res.Attributes() {
+			got[string(a.Key)] = a.Value.Emit()
+		}
+		if got["service.name"] != tt.want || got["service.version"] != "v1.2.3" || got["service.instance.id"] == "" {
+			t.Errorf("%+v: %v", tt, got)
+		}
+	}
+	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "no pair")
+	if _, err := NewResource(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "OTEL_RESOURCE_ATTRIBUTES") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -8,6 +8,7 @@ REQUESTS     ?= 200
 WRITE        ?=
 SCALE        ?=
 ONCE         ?=
+JAEGER       ?=
 FUZZTIME     ?= 60s
 TEST_TIMEOUT ?= 20m
 BENCH        ?= .
@@ -58,8 +59,8 @@ bench-go: ## Run the Go benchmarks (BENCH=regexp)
 bench-upstream: tools ## Measure probes and freshness with a real kube-apiserver (BENCH=regexp)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime 20x -timeout 60m ./test/bench
 
-demo: bin/demo ## See it work on a real kube-apiserver (PODS=3000; ONCE=1 ends by itself)
-	@exec bin/demo --pods $(PODS) $(if $(ONCE),--once)
+demo: bin/demo ## See it work on a real kube-apiserver (PODS=3000; ONCE=1 ends by itself; JAEGER=1 with traces)
+	@exec bin/demo --pods $(PODS) $(if $(ONCE),--once) $(if $(JAEGER),--jaeger)
 
 lint: bin/golangci-lint ## Check form: golangci-lint, gofmt, go mod tidy
 	bin/golangci-lint run ./...
@@ -81,7 +82,7 @@ fuzz: ## Run every fuzz target for FUZZTIME=60s
 controlplane: bin/controlplane ## Run etcd and kube-apiserver to play with, until Ctrl-C
 	@exec bin/controlplane
 
-tools: bin/demo ## Build etcd, kube-apiserver and kubectl into bin/, once
+tools: bin/demo ## Build etcd, kube-apiserver, kubectl and Jaeger into bin/, once
 	@bin/demo --build-only
 
 fmt: bin/golangci-lint ## Format all Go code

@@ -33,6 +33,8 @@ type Options struct {
 	// when it is first asked for. Default: what the environment's [VersionEnv] says, else what
 	// tools/ pins.
 	Version string
+	// Jaeger starts one too, and makes kube-apiserver send it the spans of all requests.
+	Jaeger bool
 	// Log receives a line now and then: what is built, what is started. Default: nothing. It
 	// may be called from another goroutine.
 	Log func(string)
@@ -50,6 +52,7 @@ type ControlPlane struct {
 	etcdPort    *port
 	peerPort    *port
 	apiPort     *port
+	jaeger      *jaeger // nil: not wanted
 
 	mu              sync.Mutex // one start, stop or restore at a time
 	etcd, apiserver *process   // nil until first started
@@ -105,6 +108,12 @@ func (cp *ControlPlane) start(ctx context.Context) error {
 	if err := cp.credentials.writeKubeconfigs(cp.dir, cp.URL()); err != nil {
 		return err
 	}
+	if cp.options.Jaeger {
+		if cp.jaeger, err = startJaeger(ctx, cp.dir, cp.options.Log); err != nil {
+			return err
+		}
+		cp.options.APIServerArgs = append([]string{"--tracing-config-file=" + cp.jaeger.configFile}, cp.options.APIServerArgs...)
+	}
 	cp.options.Log("starting etcd and kube-apiserver in " + cp.dir)
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
@@ -130,6 +139,7 @@ func (cp *ControlPlane) Stop() {
 	// fill its log with complaints.
 	cp.apiserver.kill()
 	cp.etcd.kill()
+	cp.jaeger.stop()
 	if cp.reaper != nil {
 		cp.reaper.reap()
 	} else if cp.dir != "" {

@@ -19,6 +19,9 @@
 // Modules named tools-1.NN pin an older kube-apiserver, which [Options].Version or the environment
 // variable [VersionEnv] chooses. It is built only when it is asked for.
 //
+// Jaeger ([Options].Jaeger) has a module of its own, jaeger/, and comes without its pages: what it
+// knows is asked by [ControlPlane.AwaitTrace].
+//
 // # Users
 //
 // Every user has a bearer token and a kubeconfig; see [Users] for what each may do. Two users

@@ -13,7 +13,7 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane"
 )
 
-const usage = `Usage: demo [--pods N] [--once]
+const usage = `Usage: demo [--pods N] [--once] [--jaeger]
 
 Starts a real etcd, kube-apiserver and listproxy on 127.0.0.1, fills them with pods, and asks
 both for the same lists. Then it stays up to be played with, until Ctrl-C.
@@ -25,6 +25,7 @@ Options:
   --pods N       how many pods to create (default 3000)
   --once         end by itself: with 1 if an answer differed, or did not come from memory
                  although it could have
+  --jaeger       start Jaeger too, and say where the traces are
   --build-only   build what the demo runs, and end
   --help         print this and exit
 `
@@ -41,6 +42,7 @@ type settings struct {
 	pods      int
 	once      bool
 	buildOnly bool
+	jaeger    bool
 }
 
 func main() {
@@ -59,6 +61,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags.IntVar(&s.pods, "pods", 3000, "")
 	flags.BoolVar(&s.once, "once", false, "")
 	flags.BoolVar(&s.buildOnly, "build-only", false, "")
+	flags.BoolVar(&s.jaeger, "jaeger", false, "")
 	err := flags.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -90,10 +93,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 // show runs the demo from beginning to end and reports whether all was as promised.
 func show(ctx context.Context, s settings, out io.Writer) (ok bool, err error) {
 	if s.buildOnly {
-		_, err := controlplane.Binaries(ctx, logTo(out))
+		if _, err := controlplane.Binaries(ctx, logTo(out)); err != nil {
+			return false, err
+		}
+		_, err := controlplane.JaegerBinary(ctx, logTo(out)) // tests need it
 		return true, err
 	}
-	sc, err := open(ctx, out)
+	sc, err := open(ctx, s, out)
 	if err != nil {
 		return false, err
 	}
@@ -106,6 +112,11 @@ func show(ctx context.Context, s settings, out io.Writer) (ok bool, err error) {
 		return false, err
 	}
 	r.print()
+	if s.jaeger {
+		if err := sc.trace(ctx); err != nil {
+			return false, err
+		}
+	}
 	if s.once {
 		return r.ok(), nil
 	}

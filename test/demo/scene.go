@@ -25,7 +25,7 @@ type scene struct {
 }
 
 // open builds and starts everything.
-func open(ctx context.Context, out io.Writer) (_ *scene, err error) {
+func open(ctx context.Context, choice settings, out io.Writer) (_ *scene, err error) {
 	s := &scene{out: out}
 	paths, err := controlplane.Binaries(ctx, logTo(out))
 	if err != nil {
@@ -34,7 +34,7 @@ func open(ctx context.Context, out io.Writer) (_ *scene, err error) {
 	if err := s.buildProxy(ctx, filepath.Dir(paths.KubeAPIServer)); err != nil {
 		return nil, err
 	}
-	if s.cp, err = controlplane.Start(ctx, controlplane.Options{Log: logTo(out)}); err != nil {
+	if s.cp, err = controlplane.Start(ctx, controlplane.Options{Log: logTo(out), Jaeger: choice.jaeger}); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -76,6 +76,11 @@ func (s *scene) buildProxy(ctx context.Context, bin string) error {
 func (s *scene) startProxy(ctx context.Context) error {
 	if err := os.Setenv("TMPDIR", s.cp.Dir()); err != nil {
 		return fmt.Errorf("choose a directory for listproxy: %w", err)
+	}
+	if endpoint := s.cp.OTLPEndpoint(); endpoint != "" {
+		if err := os.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint); err != nil {
+			return fmt.Errorf("tell listproxy of Jaeger: %w", err)
+		}
 	}
 	proxy, err := proxyrun.Start(ctx, proxyrun.Options{
 		Upstream: s.cp.RESTConfig(controlplane.Feed),

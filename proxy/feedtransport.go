@@ -28,6 +28,7 @@ const (
 	feedLoad  = "load"  // a streaming list, which goes on as a watch
 	feedWatch = "watch" // going on from a revision
 	feedProbe = "probe" // how far the upstream is
+	feedLearn = "learn" // a watch of one object, to see its form there
 )
 
 // feedMetrics count what feeds ask for and get.
@@ -61,7 +62,7 @@ func newFeedMetrics(meter metric.Meter) (*feedMetrics, error) {
 	m := &feedMetrics{}
 	var errs [4]error
 	m.requests, errs[0] = meter.Int64Counter("listproxy.feed.requests", metric.WithUnit("{request}"),
-		metric.WithDescription("Requests of feeds to the API server: list, load (a streaming list), watch, probe."))
+		metric.WithDescription("Requests of feeds to the API server: list, load (a streaming list), watch, probe, learn (a watch of one object)."))
 	m.events, errs[1] = meter.Int64Counter("listproxy.feed.events", metric.WithUnit("{event}"),
 		metric.WithDescription("Events received by watches and streaming lists, bookmarks and initial ones included."))
 	m.received, errs[2] = meter.Int64Counter("listproxy.feed.received", metric.WithUnit("By"),
@@ -136,6 +137,7 @@ func (t *feedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	streams := kind == feedLoad || kind == feedWatch
 	body := &feedBody{ReadCloser: res.Body, metrics: m, options: m.byObject.of(name), span: span}
 	if streams && res.StatusCode == http.StatusOK {
+		t.answered(name, kind)
 		body.counter = &eventCounter{protobuf: strings.Contains(res.Header.Get("Content-Type"), "protobuf")}
 		body.ended = func() { t.ended(name) }
 	}
@@ -176,6 +178,8 @@ func feedRequest(u *url.URL) string {
 	switch {
 	case query.Get("sendInitialEvents") != "":
 		return feedLoad
+	case query.Get("watch") != "" && query.Get("fieldSelector") != "":
+		return feedLearn
 	case query.Get("watch") != "":
 		return feedWatch
 	case query.Get("fieldSelector") != "":
@@ -196,8 +200,16 @@ func (t *feedTransport) begin(name feedName, kind string) (gapSince time.Time) {
 		gapSince = trail.ended
 		t.observer.feeds.restarts.Add(context.Background(), 1, t.observer.feeds.byObject.of(name)...)
 	}
-	trail.loaded = true
 	return gapSince
+}
+
+// answered notes that a stream has begun.
+func (t *feedTransport) answered(name feedName, kind string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if kind == feedLoad {
+		t.trailLocked(name).loaded = true
+	}
 }
 
 func (t *feedTransport) ended(name feedName) {

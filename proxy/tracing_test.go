@@ -252,6 +252,7 @@ func TestFeedsAreObserved(t *testing.T) {
 	ask("watch=true&sendInitialEvents=true", "application/json", json)
 	ask("watch=true&resourceVersion=5", "application/json", json)
 	ask("fieldSelector=metadata.name%3D~x", "application/json", json)
+	ask("watch=true&fieldSelector=metadata.name%3Dx", "application/json", json)
 	ask("watch=true&sendInitialEvents=true", "application/json", json)
 	frames := string([]byte{0, 0, 0, 2, 'a', 'b', 0, 0, 0, 0, 0, 0, 0, 1, 'c'})
 	protobuf := o.FeedTransport(feedAnswer{"application/vnd.kubernetes.protobuf;stream=watch", frames}, base)
@@ -260,6 +261,7 @@ func TestFeedsAreObserved(t *testing.T) {
 	got := gather(t, metrics)
 	for name, want := range map[string][]string{
 		"listproxy_feed_requests_total": {
+			"code=200,representation=json,request=learn,resource=deployments.apps,version=v1 1",
 			"code=200,representation=json,request=list,resource=deployments.apps,version=v1 1",
 			"code=200,representation=json,request=load,resource=deployments.apps,version=v1 2",
 			"code=200,representation=json,request=probe,resource=deployments.apps,version=v1 1",
@@ -271,11 +273,11 @@ func TestFeedsAreObserved(t *testing.T) {
 			"representation=metadata-protobuf,resource=deployments.apps,version=v1 3",
 		},
 		"listproxy_feed_received_bytes_total": {
-			"representation=json,resource=deployments.apps,version=v1 45",
+			"representation=json,resource=deployments.apps,version=v1 54",
 			"representation=metadata-protobuf,resource=deployments.apps,version=v1 15",
 		},
 		"listproxy_feed_restarts_total":     {"representation=json,resource=deployments.apps,version=v1 1"},
-		"listproxy_upstream_requests_total": {"code=200,purpose=feed 6"},
+		"listproxy_upstream_requests_total": {"code=200,purpose=feed 7"},
 	} {
 		if diff := cmp.Diff(want, series(got[name])); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
@@ -283,16 +285,16 @@ func TestFeedsAreObserved(t *testing.T) {
 	}
 
 	ended := spans.GetSpans()
-	if diff := cmp.Diff([]string{"feed list", "feed load", "feed watch", "feed probe", "gap", "feed load", "feed watch"}, names(ended)); diff != "" {
+	if diff := cmp.Diff([]string{"feed list", "feed load", "feed watch", "feed probe", "feed learn", "gap", "feed load", "feed watch"}, names(ended)); diff != "" {
 		t.Fatalf("spans (-want +got):\n%s", diff)
 	}
-	for i, before := range map[int]int{1: 0, 2: 1, 3: 2, 5: 3} {
+	for i, before := range map[int]int{1: 0, 2: 1, 3: 2, 4: 3, 6: 4} {
 		links := ended[i].Links
 		if ended[i].Parent.IsValid() || len(links) != 1 || links[0].SpanContext.SpanID() != ended[before].SpanContext.SpanID() {
 			t.Errorf("%s is not linked with the request before: %v", ended[i].Name, links)
 		}
 	}
-	if gap := ended[4]; gap.Parent.SpanID() != ended[5].SpanContext.SpanID() || gap.StartTime.After(gap.EndTime) {
+	if gap := ended[5]; gap.Parent.SpanID() != ended[6].SpanContext.SpanID() || gap.StartTime.After(gap.EndTime) {
 		t.Errorf("the gap is below %v, from %v to %v", gap.Parent.SpanID(), gap.StartTime, gap.EndTime)
 	}
 }

@@ -139,7 +139,7 @@ func (s *observation) decided(list policy.Request, a answer, reason policy.Reaso
 	label, ok := s.observer.resources.of(gr)
 	if !ok {
 		// Only what the upstream has gets a label.
-		if _, real := known(list.Group, list.Version, list.Resource); real {
+		if _, served := known(list.Group, list.Version, list.Resource); served {
 			label = s.observer.resources.add(gr)
 		}
 	}

@@ -229,7 +229,7 @@ func TestDocumentedMetrics(t *testing.T) {
 		documented = append(documented, row)
 	}
 	slices.Sort(documented)
-	var real []string
+	var gathered []string
 	for name, family := range everything(t) {
 		labels := map[string]bool{}
 		for _, m := range family.GetMetric() {
@@ -245,10 +245,10 @@ func TestDocumentedMetrics(t *testing.T) {
 		kind := strings.ToLower(family.GetType().String())
 		cells := []string{"`" + name + "`", kind, strings.Join(names, ", "), family.GetHelp()}
 		row := "| " + strings.Join(cells, " | ") + " |"
-		real = append(real, strings.ReplaceAll(row, "|  |", "| |"))
+		gathered = append(gathered, strings.ReplaceAll(row, "|  |", "| |"))
 	}
-	slices.Sort(real)
-	if diff := cmp.Diff(real, documented); diff != "" {
+	slices.Sort(gathered)
+	if diff := cmp.Diff(gathered, documented); diff != "" {
 		t.Errorf("metrics (-real +documented):\n%s", diff)
 	}
 }

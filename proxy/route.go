@@ -33,7 +33,7 @@ func routeOf(info *request.RequestInfo, known knownFunc) string {
 	group, version, resource := info.APIGroup, info.APIVersion, info.Resource
 	if known == nil {
 		group, version, resource = "{group}", "{version}", "{resource}"
-	} else if _, real := known(group, version, resource); !real {
+	} else if _, served := known(group, version, resource); !served {
 		group, version, resource = "{group}", "{version}", "{resource}"
 	}
 	parts := []string{"", "api", version}

@@ -162,7 +162,7 @@ func TestTraceIsHandedOn(t *testing.T) {
 			if len(parts) != 4 {
 				t.Fatalf("traceparent %q", parent)
 			}
-			if new := parts[1] != callersTraceID; new != (tt.trace == "new") || parts[3] != tt.flags || (parent == callersTrace) != tt.same {
+			if fresh := parts[1] != callersTraceID; fresh != (tt.trace == "new") || parts[3] != tt.flags || (parent == callersTrace) != tt.same {
 				t.Errorf("traceparent %q", parent)
 			}
 			if kept := got.Get("Tracestate") == "vendor=theirs"; kept != (tt.trace == callersTraceID) {

@@ -18,7 +18,7 @@ type State struct {
 	Collections func() []snapshot.CollectionStats
 	// Stored is how many bytes all collections have together, and the bound, 0 if there is none.
 	Stored      func() (bytes, bound int64)
-	Compression func() snapshot.CompressionStats
+	Compression func() snapshot.CompressorStats
 	Reviews     func() ReviewStats
 	Admission   func() AdmissionStats
 }
@@ -152,14 +152,16 @@ func observeLookups(o metric.Observer, c metric.Int64Observable, hits, misses ui
 	o.ObserveInt64(c, int64(misses), metric.WithAttributes(labelResult.String(resultMiss))) // #nosec G115 -- a count
 }
 
-func registerCompression(meter metric.Meter, read func() snapshot.CompressionStats) error {
+func registerCompression(meter metric.Meter, read func() snapshot.CompressorStats) error {
 	i := &instruments{meter: meter}
 	lookups := i.counter("listproxy.compression.lookups", "{segment}", "Segments of lists that were compressed already (hit), or were compressed then (miss).")
+	compressed := i.counter("listproxy.compressed", "By", "Bytes that were compressed, before compression; what was found is not.")
 	size := i.gauge("listproxy.compression.size", "By", "Bytes kept of compressed segments.")
 	return i.read(func(o metric.Observer) {
 		s := read()
-		observeLookups(o, lookups, s.Hits, s.Misses)
-		o.ObserveInt64(size, s.Bytes)
+		observeLookups(o, lookups, s.Found, s.Made)
+		o.ObserveInt64(compressed, s.Compressed)
+		o.ObserveInt64(size, s.Kept)
 	})
 }
 

@@ -208,7 +208,7 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 			}}
 		},
 		Stored:      func() (int64, int64) { return 1, 2 },
-		Compression: func() snapshot.CompressionStats { return snapshot.CompressionStats{Hits: 1} },
+		Compression: func() snapshot.CompressorStats { return snapshot.CompressorStats{Found: 1} },
 		Reviews:     func() ReviewStats { return ReviewStats{Hits: 1} },
 		Admission:   func() AdmissionStats { return AdmissionStats{} },
 	}); err != nil {

@@ -45,7 +45,9 @@ type Compressor struct {
 	flights  singleflight.Group
 	encoders sync.Pool
 
-	found, made, compressed atomic.Int64 // see CompressorStats
+	// See CompressorStats.
+	found, made atomic.Uint64
+	compressed  atomic.Int64
 
 	// mu is held for reading around every use of segments and for writing around its end:
 	// ristretto's Close races with its Get and Set.
@@ -66,7 +68,6 @@ func NewCompressor(size int64) (*Compressor, error) {
 		MaxCost:            size,
 		BufferItems:        64, // as its documentation advises
 		IgnoreInternalCost: true,
-		Metrics:            true, // for Stats
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a cache of %d bytes for compressed segments: %w", size, err)
@@ -188,7 +189,7 @@ func (c *Compressor) keep(place uint64, s *packed) {
 // CompressorStats are what a Compressor did since it was made.
 type CompressorStats struct {
 	// Found and Made are segments that were kept as they were wanted, and that were not.
-	Found, Made int64
+	Found, Made uint64
 	// Compressed is how many bytes were, before their compression.
 	Compressed int64
 	// Kept is how many bytes the cache holds by its own account.

@@ -1,9 +1,6 @@
 package snapshot
 
-import (
-	"math"
-	"time"
-)
+import "time"
 
 // CollectionStats is what a collection holds at one moment, for metrics and for people.
 type CollectionStats struct {
@@ -72,30 +69,6 @@ func (c *Collection) stats() CollectionStats {
 	}
 	if len(v.spans) > 0 && len(c.marks) > 0 {
 		s.Oldest = c.marks[0].at
-	}
-	return s
-}
-
-// CompressionStats is what a [Compressor] has done, and what it keeps.
-type CompressionStats struct {
-	// Hits and Misses count the segments that were and were not found.
-	Hits, Misses uint64
-	// Bytes is what is kept.
-	Bytes int64
-}
-
-// Stats returns zeros where nothing is kept.
-func (c *Compressor) Stats() CompressionStats {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	if c.segments == nil {
-		return CompressionStats{}
-	}
-	m := c.segments.Metrics
-	s := CompressionStats{Hits: m.Hits(), Misses: m.Misses()}
-	// The two counters are not read at one moment.
-	if added, evicted := m.CostAdded(), m.CostEvicted(); added > evicted {
-		s.Bytes = int64(min(added-evicted, math.MaxInt64)) // #nosec G115 -- bounded
 	}
 	return s
 }

@@ -20,7 +20,7 @@ FUZZ_PACKAGES := ./policy ./proxy ./snapshot
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help build test test-versions bench bench-scale bench-go bench-upstream demo lint fuzz controlplane tools fmt clean FORCE
+.PHONY: help build test test-versions bench bench-scale bench-go bench-upstream demo lint fuzz controlplane chart chart-update tools fmt clean FORCE
 
 help: ## Say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,6 +81,12 @@ fuzz: ## Run every fuzz target for FUZZTIME=60s
 
 controlplane: bin/controlplane ## Run etcd and kube-apiserver to play with, until Ctrl-C
 	@exec bin/controlplane
+
+chart: ## Test the Helm chart with the real Helm, and the Dockerfile
+	$(GO) test -race -timeout $(TEST_TIMEOUT) ./test/helm
+
+chart-update: ## Write the chart's golden files and the table in its README anew
+	$(GO) test ./test/helm -run 'TestGolden|TestReadme' -update
 
 tools: bin/demo ## Build etcd, kube-apiserver, kubectl and Jaeger into bin/, once
 	@bin/demo --build-only

@@ -17,7 +17,7 @@ const (
 	toolsDir   = "test/controlplane/tools"
 	binDir     = "bin"
 	// olderTools are the modules beside toolsDir that pin only an older kube-apiserver.
-	olderTools = toolsDir + "-*"
+	olderTools = toolsDir + "-[0-9]*"
 	kubernetes = "k8s.io/kubernetes"
 )
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -52,6 +53,7 @@ func TestChoose(t *testing.T) {
 		"tools":      "module tools\n\nrequire (\n\tk8s.io/kubectl v0.0.0 // indirect\n\tk8s.io/kubernetes v1.36.3 // indirect\n)\n",
 		"tools-1.34": "module older\n\nrequire k8s.io/kubernetes v1.34.4\n",
 		"tools-1.32": "module oldest\n\nrequire (\n\tk8s.io/kubernetes v1.32.13\n)\n",
+		"tools-helm": "module other\n\nrequire helm.sh/helm/v4 v4.0.0\n",
 	} {
 		if err := os.MkdirAll(filepath.Join(root, folder), 0o700); err != nil {
 			t.Fatal(err)
@@ -66,7 +68,7 @@ func TestChoose(t *testing.T) {
 		"1.34.4":  {"tools-1.34", "1.34.4"},
 		"1.32.13": {"tools-1.32", "1.32.13"},
 	} {
-		module, pinned, err := choose(filepath.Join(root, "tools"), filepath.Join(root, "tools-*"), version)
+		module, pinned, err := choose(filepath.Join(root, "tools"), filepath.Join(root, path.Base(olderTools)), version)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +76,7 @@ func TestChoose(t *testing.T) {
 			t.Errorf("%q: %s", version, diff)
 		}
 	}
-	_, _, err := choose(filepath.Join(root, "tools"), filepath.Join(root, "tools-*"), "1.32")
+	_, _, err := choose(filepath.Join(root, "tools"), filepath.Join(root, path.Base(olderTools)), "1.32")
 	if err == nil || !strings.Contains(err.Error(), "1.36.3, 1.32.13, 1.34.4") {
 		t.Errorf("a version that no module pins: %v", err)
 	}

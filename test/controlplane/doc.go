@@ -17,7 +17,8 @@
 // test packages wait for one build.
 //
 // Modules named tools-1.NN pin an older kube-apiserver, which [Options].Version or the environment
-// variable [VersionEnv] chooses. It is built only when it is asked for.
+// variable [VersionEnv] chooses. It is built only when it is asked for. So is helm ([Helm]), which
+// tools-helm pins.
 //
 // Jaeger ([Options].Jaeger) has a module of its own, jaeger/, and comes without its pages: what it
 // knows is asked by [ControlPlane.AwaitTrace].

@@ -1,0 +1,45 @@
+{{/* listproxy's flags, as a YAML list. */}}
+{{- define "listproxy.args" -}}
+- --config=/etc/listproxy/policy/policy.yaml
+- {{ printf "--bind-address=%s" .Values.bindAddress | quote }}
+- --secure-port={{ .Values.ports.https }}
+- {{ printf (ternary "--admin-bind-address=[%s]:%v" "--admin-bind-address=%s:%v" (contains ":" .Values.bindAddress)) .Values.bindAddress .Values.ports.admin | quote }}
+- --tls-cert-file=/etc/listproxy/tls/tls.crt
+- --tls-private-key-file=/etc/listproxy/tls/tls.key
+{{- if .Values.connect.enabled }}
+- --connect-port={{ .Values.ports.connect }}
+- --connect-ca-file=/etc/listproxy/connect-ca/ca.crt
+- --connect-ca-key-file=/etc/listproxy/connect-ca/ca.key
+{{- range .Values.connect.hosts }}
+- {{ printf "--connect-hosts=%s" . | quote }}
+{{- end }}
+{{- end }}
+{{- if .Values.clientCertificates.enabled }}
+- --client-ca-file=/etc/listproxy/client-ca/ca.crt
+{{- end }}
+{{- if .Values.requestHeader.enabled }}
+- --requestheader-client-ca-file=/etc/listproxy/requestheader-ca/ca.crt
+{{- if not .Values.requestHeader.allowedNames }}
+{{- fail "requestHeader.allowedNames: name the proxies that are believed" }}
+{{- end }}
+{{- range .Values.requestHeader.allowedNames }}
+- {{ printf "--requestheader-allowed-names=%s" . | quote }}
+{{- end }}
+{{- end }}
+{{- $memory := dict }}
+{{- if .Values.resources.limits.memory }}
+{{- $memory = include "listproxy.memory" . | fromYaml }}
+{{- end }}
+{{- range $flag, $bound := dict "cache-bytes" (list .Values.cache.bytes "stored") "compression-cache-bytes" (list .Values.cache.compressionBytes "compressed") "max-inflight-bytes" (list .Values.cache.inflightBytes "inflight") }}
+{{- if ne (toString (first $bound)) "" }}
+- --{{ $flag }}={{ first $bound }}
+{{- else if $memory }}
+- --{{ $flag }}={{ get $memory (last $bound) }}Mi
+{{- end }}
+{{- end }}
+- --log-format={{ .Values.log.format }}
+- --log-level={{ .Values.log.level }}
+{{- range .Values.extraArgs }}
+- {{ . | quote }}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,26 @@
+{{/* A quantity of bytes, in whole MiB. */}}
+{{- define "listproxy.mebibytes" -}}
+{{- $units := dict "" 1.0 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 -}}
+{{- $text := toString . -}}
+{{- $number := regexFind "^[0-9.]+" $text -}}
+{{- divf (mulf (float64 $number) (get $units (trimPrefix $number $text))) 1048576.0 | floor | int64 -}}
+{{- end -}}
+
+{{/*
+Bounds that follow from the memory limit, in MiB, as YAML. listproxy takes what is stored and
+compressed, half as much again for garbage, and 512 MiB for requests (docs/operations.md); that
+is to fit into GOMEMLIMIT, which leaves a tenth for what Go does not count.
+*/}}
+{{- define "listproxy.memory" -}}
+{{- $limit := include "listproxy.mebibytes" .Values.resources.limits.memory | int64 -}}
+{{- if lt $limit 1000 -}}
+{{- fail (printf "resources.limits.memory %s: 512Mi of it are for requests, and little is left to store: give 1Gi at least" (toString .Values.resources.limits.memory)) -}}
+{{- end -}}
+{{- $go := div (mul $limit 9) 10 -}}
+{{- $kept := div (mul (sub $go 512) 2) 3 -}}
+{{- $compressed := div $kept 9 -}}
+go: {{ $go }}
+stored: {{ sub $kept $compressed }}
+compressed: {{ $compressed }}
+inflight: {{ div $limit 8 }}
+{{- end -}}

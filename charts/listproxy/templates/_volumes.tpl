@@ -1,0 +1,40 @@
+{{/* What is mounted, name: source; each at /etc/listproxy/NAME. */}}
+{{- define "listproxy.volumes" -}}
+- name: policy
+  configMap:
+    name: {{ include "listproxy.fullname" . }}-policy
+- name: tls
+  secret:
+    secretName: {{ include "listproxy.tlsSecret" . }}
+    defaultMode: 0400
+    items:
+      - {key: tls.crt, path: tls.crt}
+      - {key: tls.key, path: tls.key}
+{{- if .Values.connect.enabled }}
+- name: connect-ca
+  secret:
+    secretName: {{ include "listproxy.connectCASecret" . }}
+    defaultMode: 0400
+    items:
+      - {key: ca.crt, path: ca.crt}
+      - {key: ca.key, path: ca.key}
+{{- end }}
+{{- if .Values.clientCertificates.enabled }}
+- name: client-ca
+  configMap:
+    {{- with .Values.clientCertificates.caConfigMap }}
+    name: {{ required "clientCertificates.caConfigMap.name: name the ConfigMap with the CA of client certificates" .name }}
+    items:
+      - {key: {{ .key }}, path: ca.crt}
+    {{- end }}
+{{- end }}
+{{- if .Values.requestHeader.enabled }}
+- name: requestheader-ca
+  configMap:
+    {{- with .Values.requestHeader.caConfigMap }}
+    name: {{ required "requestHeader.caConfigMap.name: name the ConfigMap with the CA of the proxy's certificates" .name }}
+    items:
+      - {key: {{ .key }}, path: ca.crt}
+    {{- end }}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,291 @@
+package helm
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+)
+
+// TestInstall: from nothing to a listproxy that answers, upgraded, and away again.
+func TestInstall(t *testing.T) {
+	c := newCluster(t)
+	before := c.everything(t)
+	r := c.newRelease(t, "listproxy", "proxies")
+	notes := r.apply(t, "{}")
+
+	t.Run("notes", func(t *testing.T) {
+		for _, command := range []string{
+			"kubectl -n proxies rollout status deployment/listproxy",
+			"listproxy kubeconfig --certificate-authority listproxy-ca.crt --server https://localhost:8443",
+			"helm -n proxies test listproxy",
+		} {
+			if !strings.Contains(notes, command) {
+				t.Errorf("the notes do not say %q:\n%s", command, notes)
+			}
+		}
+	})
+	if err := verify(r.secret(t, "-tls"), "listproxy", "listproxy.proxies.svc", "listproxy.proxies.svc.cluster.local", "localhost", "127.0.0.1"); err != nil {
+		t.Error(err)
+	}
+	t.Run("rights", func(t *testing.T) { checkRights(t, r) })
+	pod := r.run(t)
+	t.Run("lists", func(t *testing.T) { checkLists(t, r) })
+	t.Run("helm test", func(t *testing.T) { checkHelmTest(t, r) })
+	pod.stop(t)
+	t.Run("upgrade", func(t *testing.T) { checkUpgrade(t, r) })
+
+	r.helm(t, "uninstall")
+	// --create-namespace is Helm's own, which leaves it.
+	want := append(slices.Clone(before), "/namespaces//proxies")
+	slices.Sort(want)
+	if diff := cmp.Diff(want, c.everything(t)); diff != "" {
+		t.Errorf("left behind (-want +got):\n%s", diff)
+	}
+}
+
+// checkRights: the account may do what it needs, and nothing else at all.
+func checkRights(t *testing.T, r *release) {
+	config := readPolicy(t, objects(t, r.helm(t, "get", "manifest")))
+	var reads []string
+	for _, name := range append(kept(config), fixed...) {
+		reads = append(reads, "list "+name, "watch "+name)
+	}
+	// What every authenticated account may (system:basic-user).
+	everybodys := []string{
+		"create authentication.k8s.io/selfsubjectreviews",
+		"create authorization.k8s.io/selfsubjectaccessreviews",
+		"create authorization.k8s.io/selfsubjectrulesreviews",
+	}
+	leases := []string{"list coordination.k8s.io/leases", "watch coordination.k8s.io/leases"}
+	for namespace, want := range map[string][]string{
+		"default":     slices.Concat(reads, everybodys),
+		"proxies":     slices.Concat(reads, everybodys),
+		"kube-system": slices.Concat(reads, everybodys, leases),
+	} {
+		slices.Sort(want)
+		if diff := cmp.Diff(want, r.rights(t, namespace)); diff != "" {
+			t.Errorf("rights in %s (-want +got):\n%s", namespace, diff)
+		}
+	}
+}
+
+// checkLists: what is eager is answered from memory at once, what else the policy keeps soon, and only to
+// those who may see it.
+func checkLists(t *testing.T, r *release) {
+	admin := r.client(t, r.c.cp.RESTConfig(controlplane.Admin))
+	alice := r.client(t, r.c.cp.RESTConfig(controlplane.Alice))
+	config := readPolicy(t, objects(t, r.helm(t, "get", "manifest")))
+	if len(config.Eager()) == 0 {
+		t.Error("nothing is eager")
+	}
+	for _, e := range config.Eager() {
+		path := "/api/" + e.Version + "/" + e.Resource + "?resourceVersion=0"
+		if code, from, _ := get(t, admin, path); code != http.StatusOK || !strings.Contains(from, "; hit") {
+			t.Errorf("%s: %d, %s", path, code, from)
+		}
+	}
+	versions := map[string]string{"autoscaling": "v2"}
+	for _, target := range config.Targets() {
+		version := target.Version
+		if version == "" {
+			version = "v1"
+			if other := versions[target.Group]; other != "" {
+				version = other
+			}
+		}
+		path := "/apis/" + target.Group + "/" + version + "/" + target.Resource + "?resourceVersion=0"
+		if target.Group == "" {
+			path = "/api/" + version + "/" + target.Resource + "?resourceVersion=0"
+		}
+		eventually(t, path+" from memory", func() bool {
+			code, from, body := get(t, admin, path)
+			if code != http.StatusOK {
+				t.Fatalf("%s: %d %s", path, code, body)
+			}
+			return strings.Contains(from, "; hit")
+		})
+	}
+	for path, want := range map[string]int{
+		"/api/v1/namespaces/team-a/pods?resourceVersion=0": http.StatusOK,
+		"/api/v1/namespaces/team-b/pods?resourceVersion=0": http.StatusForbidden,
+		"/api/v1/pods?resourceVersion=0":                   http.StatusForbidden,
+	} {
+		code, from, body := get(t, alice, path)
+		if code != want || (want == http.StatusOK) != strings.Contains(from, "; hit") {
+			t.Errorf("alice, %s: %d, %s: %s", path, code, from, body)
+		}
+	}
+	if code, from, _ := get(t, admin, "/api/v1/secrets?resourceVersion=0"); code != http.StatusOK || !strings.Contains(from, "detail=not-cached") {
+		t.Errorf("Secrets: %d, %s", code, from)
+	}
+}
+
+// checkHelmTest: helm test makes a pod; this test is its kubelet, and runs its containers with the real
+// kubectl, which finds the Service by its name.
+func checkHelmTest(t *testing.T, r *release) {
+	cmd := command(t, r.args("test", "--timeout", "2m")...)
+	var out syncBuffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pods := r.c.admin.CoreV1().Pods(r.namespace)
+	var pod *corev1.Pod
+	eventually(t, "a pod of helm test", func() bool {
+		var err error
+		pod, err = pods.Get(t.Context(), r.name+"-test", metav1.GetOptions{})
+		return err == nil
+	})
+	want := map[string]string{"forwarded": `"gitVersion": "v` + r.c.cp.Version() + `"`, "list": `"kind":"PodList"`}
+	for _, spec := range pod.Spec.Containers {
+		container := r.c.start(t, r.namespace, pod.Spec, spec.Name, r.c.cp.Binaries().Kubectl)
+		printed, err := container.wait(t)
+		if err != nil || !strings.Contains(printed, want[spec.Name]) || want[spec.Name] == "" {
+			t.Errorf("%s: %v: %s", spec.Name, err, printed)
+		}
+		delete(want, spec.Name)
+	}
+	if len(want) > 0 {
+		t.Errorf("no container %v", slices.Collect(maps.Keys(want)))
+	}
+	pod.Status.Phase = corev1.PodSucceeded
+	if _, err := pods.UpdateStatus(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("helm test: %v\n%s", err, out.String())
+	}
+}
+
+// checkUpgrade: what need not change does not, above all what clients trust.
+func checkUpgrade(t *testing.T, r *release) {
+	const checksum = "checksum/policy"
+	first, tls := r.deployment(t), r.secret(t, "-tls")
+
+	r.apply(t, "replicas: 3")
+	second := r.deployment(t)
+	if *second.Spec.Replicas != 3 {
+		t.Errorf("%d replicas", *second.Spec.Replicas)
+	}
+	if diff := cmp.Diff(first.Spec.Template, second.Spec.Template); diff != "" {
+		t.Errorf("more replicas are others:\n%s", diff)
+	}
+	if diff := cmp.Diff(tls.Data, r.secret(t, "-tls").Data); diff != "" {
+		t.Error("the certificate is another one after an upgrade")
+	}
+
+	r.apply(t, "policy: {resources: [{group: '', resource: services, version: v1, cache: eager}]}")
+	third := r.deployment(t)
+	if third.Spec.Template.Annotations[checksum] == second.Spec.Template.Annotations[checksum] {
+		t.Error("another policy has the same checksum, and pods go on with the old one")
+	}
+	for _, right := range r.rights(t, "default") {
+		if right == "list /pods" {
+			t.Error("the right to list pods stays, although they are not kept any more")
+		}
+	}
+	pod := r.run(t)
+	admin := r.client(t, r.c.cp.RESTConfig(controlplane.Admin))
+	if _, from, _ := get(t, admin, "/api/v1/services?resourceVersion=0"); !strings.Contains(from, "; hit") {
+		t.Errorf("services after the upgrade: %s", from)
+	}
+	if _, from, _ := get(t, admin, "/api/v1/pods?resourceVersion=0"); !strings.Contains(from, "detail=not-cached") {
+		t.Errorf("pods after the upgrade: %s", from)
+	}
+	pod.stop(t)
+
+	r.apply(t, "tls: {extraHosts: [lists.example.com, 10.1.2.3]}")
+	renewed := r.secret(t, "-tls")
+	if err := verify(renewed, "listproxy.proxies.svc", "lists.example.com", "10.1.2.3"); err != nil {
+		t.Errorf("with another name: %v", err)
+	}
+	if diff := cmp.Diff(tls.Data["ca.crt"], renewed.Data["ca.crt"]); diff != "" {
+		t.Error("with another name, the CA is another one, too: no client trusts it")
+	}
+}
+
+// TestInstallWithCertificatesAndTunnels: users of client certificates are themselves, and only those who are
+// named; and the other door opens with the one CA.
+func TestInstallWithCertificatesAndTunnels(t *testing.T) {
+	c := newCluster(t)
+	r := c.newRelease(t, "lists-listproxy", "edge")
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.namespace}}
+	if _, err := c.admin.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	ca := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "client-ca"}, Data: map[string]string{"bundle": string(c.cp.CA())}}
+	if _, err := c.admin.CoreV1().ConfigMaps(r.namespace).Create(t.Context(), ca, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r.apply(t, `
+clientCertificates: {enabled: true, caConfigMap: {name: client-ca, key: bundle}}
+impersonation: {users: [`+controlplane.CertUser+`]}
+connect: {enabled: true}
+`)
+	want := []string{
+		"impersonate /groups/system:authenticated",
+		"impersonate /users/" + controlplane.CertUser,
+		"impersonate authentication.k8s.io/uids",
+		"impersonate authentication.k8s.io/userextras/authentication.kubernetes.io/credential-id",
+	}
+	rights := slices.DeleteFunc(r.rights(t, "default"), func(right string) bool { return !strings.HasPrefix(right, "impersonate ") })
+	if diff := cmp.Diff(want, rights); diff != "" {
+		t.Errorf("rights to impersonate (-want +got):\n%s", diff)
+	}
+
+	pod := r.run(t)
+	named := r.client(t, c.cp.CertConfig(controlplane.CertUser))
+	code, _, body := get(t, named, "/api/v1/namespaces/team-a/pods?resourceVersion=0")
+	if code != http.StatusForbidden || !strings.Contains(body, `User \"`+controlplane.CertUser+`\" cannot list`) {
+		t.Errorf("a user who is named: %d %s", code, body)
+	}
+	cert, key, err := c.cp.IssueCert("mallory", "system:masters")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := rest.CopyConfig(named)
+	other.CertData, other.KeyData = cert, key
+	code, _, body = get(t, other, "/api/v1/namespaces/team-a/pods?resourceVersion=0")
+	if code != http.StatusForbidden || !strings.Contains(body, "cannot impersonate") {
+		t.Errorf("a user who is not named: %d %s", code, body)
+	}
+
+	// The other door, as kubectl's proxy-url.
+	tunnel := c.cp.RESTConfig(controlplane.Admin)
+	tunnel.CAData = r.secret(t, "-tls").Data["ca.crt"]
+	tunnel.Proxy = http.ProxyURL(&url.URL{Scheme: "https", Host: fmt.Sprintf("127.0.0.1:%d", r.connect)})
+	if code, from, body := get(t, tunnel, "/api/v1/pods?resourceVersion=0"); code != http.StatusOK || !strings.Contains(from, "; hit") {
+		t.Errorf("through a tunnel: %d, %s: %s", code, from, body)
+	}
+	pod.stop(t)
+	r.helm(t, "uninstall")
+}
+
+// TestInstallInTwoNamespaces: releases of one name do not meet.
+func TestInstallInTwoNamespaces(t *testing.T) {
+	c := newCluster(t)
+	one, other := c.newRelease(t, "listproxy", "one"), c.newRelease(t, "listproxy", "other")
+	one.apply(t, "{}")
+	other.apply(t, "{}")
+	one.helm(t, "uninstall")
+	if rights := other.rights(t, "default"); !slices.Contains(rights, "list /pods") {
+		t.Errorf("the rights of the other release went with the first: %v", rights)
+	}
+	for _, object := range c.everything(t) {
+		if strings.Contains(object, "one:") || strings.Contains(object, "/one/") && filepath.Base(object) != "one" {
+			t.Errorf("left behind: %s", object)
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package helm
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestRefused: values that cannot be meant stop the installation, and the message says where they are.
+func TestRefused(t *testing.T) {
+	for name, tt := range map[string]struct {
+		values string
+		says   []string
+	}{
+		"a name that is not there":           {"replica: 3", []string{"replica"}},
+		"one further down":                   {"service: {ports: 443}", []string{"/service", "ports"}},
+		"no replicas":                        {"replicas: 0", []string{"/replicas", "1"}},
+		"replicas in words":                  {"replicas: two", []string{"/replicas", "integer"}},
+		"a port that is none":                {"ports: {https: 70000}", []string{"/ports/https"}},
+		"another kind of Service":            {"service: {type: ExternalName}", []string{"/service/type", "LoadBalancer"}},
+		"another tls mode":                   {"tls: {mode: none}", []string{"/tls/mode", "cert-manager"}},
+		"a digest that is a tag":             {"image: {digest: latest}", []string{"/image/digest"}},
+		"a flag without dashes":              {"extraArgs: [review-ttl=5s]", []string{"/extraArgs/0"}},
+		"an environment without a name":      {"extraEnv: [{value: x}]", []string{"/extraEnv/0", "name"}},
+		"a memory limit with a wrong unit":   {"resources: {limits: {memory: 4GB}}", []string{"/resources/limits/memory"}},
+		"another log format":                 {"log: {format: xml}", []string{"/log/format", "json"}},
+		"a field that rules do not have":     {"policy: {resources: [{group: '', resource: pods, represntations: [json]}]}", []string{"/policy/resources/0", "represntations"}},
+		"a rule without a group":             {"policy: {resources: [{resource: pods}]}", []string{"/policy/resources/0", "group"}},
+		"an eager rule without a version":    {"policy: {resources: [{group: '', resource: pods, cache: eager}]}", []string{"/policy/resources/0", "version"}},
+		"an eager rule for all of a group":   {"policy: {resources: [{group: apps, resource: '*', version: v1, cache: eager}]}", []string{"/policy/resources/0"}},
+		"an eager default":                   {"policy: {defaults: {cache: eager}}", []string{"/policy/defaults/cache", "never"}},
+		"a representation that is not there": {"policy: {resources: [{group: '', resource: pods, representations: [yaml]}]}", []string{"/policy/resources/0/representations/0"}},
+		"a window without a unit":            {"policy: {resources: [{group: '', resource: pods, historyWindow: '60'}]}", []string{"/historyWindow"}},
+		"a wildcard among users":             {"impersonation: {users: ['*']}", []string{"/impersonation/users/0"}},
+
+		"all of a group kept":          {"policy: {resources: [{group: apps, resource: '*', cache: onDemand}]}", []string{"policy.resources[0]", "rbac.allowGroupWildcards=true"}},
+		"all of the core group kept":   {"{rbac: {allowGroupWildcards: true}, policy: {resources: [{group: '', resource: '*', cache: onDemand}]}}", []string{"policy.resources[0]", "Secrets"}},
+		"certificates of nobody":       {"clientCertificates: {enabled: true, caConfigMap: {name: ca}}", []string{"impersonation.users", "allowAnyUser=true"}},
+		"certificates without groups":  {"{clientCertificates: {enabled: true, caConfigMap: {name: ca}}, impersonation: {users: [jane], groups: []}}", []string{"impersonation.groups"}},
+		"certificates without a CA":    {"{clientCertificates: {enabled: true}, impersonation: {users: [jane]}}", []string{"clientCertificates.caConfigMap.name"}},
+		"a front proxy without a name": {"{requestHeader: {enabled: true, caConfigMap: {name: ca}}, impersonation: {users: [jane]}}", []string{"requestHeader.allowedNames"}},
+		"existing without a Secret":    {"tls: {mode: existing}", []string{"tls.existingSecret"}},
+		"cert-manager no issuer":       {"tls: {mode: cert-manager}", []string{"tls.certManager.issuerRef.name"}},
+		"tunnels without a CA":         {"{tls: {mode: existing, existingSecret: s}, connect: {enabled: true}}", []string{"connect.existingCASecret"}},
+		"too little memory":            {"resources: {limits: {memory: 512Mi}}", []string{"resources.limits.memory 512Mi", "1Gi"}},
+		"an ingress to nowhere":        {"ingress: {enabled: true}", []string{"ingress.hosts"}},
+		"egress to nowhere":            {"networkPolicy: {egress: {enabled: true}}", []string{"networkPolicy.egress.rules"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, err := template(t, "-f", values(t, tt.values))
+			if err == nil {
+				t.Fatalf("rendered:\n%s", out)
+			}
+			for _, word := range tt.says {
+				if !strings.Contains(err.Error(), word) {
+					t.Errorf("%q is not in: %v", word, err)
+				}
+			}
+		})
+	}
+}
+
+// TestOldCluster: a cluster whose API server is older than what listproxy is compared with is refused.
+func TestOldCluster(t *testing.T) {
+	_, err := helm(t, "template", "listproxy", chart, "--kube-version", "1.31.9")
+	if err == nil || !strings.Contains(err.Error(), "1.32") {
+		t.Errorf("an old cluster: %v", err)
+	}
+}

@@ -95,6 +95,12 @@ func (r *release) apply(t *testing.T, text string) string {
 	return r.helm(t, "upgrade", chart, "--install", "--create-namespace", "-f", r.base, "-f", values(t, text))
 }
 
+// manifest is what Helm has installed.
+func (r *release) manifest(t *testing.T) string {
+	t.Helper()
+	return mustHelm(t, append([]string{"get"}, r.args("manifest")...)...)
+}
+
 func (r *release) deployment(t *testing.T) *appsv1.Deployment {
 	t.Helper()
 	d, err := r.c.admin.AppsV1().Deployments(r.namespace).Get(t.Context(), r.name, metav1.GetOptions{})

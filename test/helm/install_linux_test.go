@@ -57,7 +57,7 @@ func TestInstall(t *testing.T) {
 
 // checkRights: the account may do what it needs, and nothing else at all.
 func checkRights(t *testing.T, r *release) {
-	config := readPolicy(t, objects(t, r.helm(t, "get", "manifest")))
+	config := readPolicy(t, objects(t, r.manifest(t)))
 	var reads []string
 	for _, name := range append(kept(config), fixed...) {
 		reads = append(reads, "list "+name, "watch "+name)
@@ -86,7 +86,7 @@ func checkRights(t *testing.T, r *release) {
 func checkLists(t *testing.T, r *release) {
 	admin := r.client(t, r.c.cp.RESTConfig(controlplane.Admin))
 	alice := r.client(t, r.c.cp.RESTConfig(controlplane.Alice))
-	config := readPolicy(t, objects(t, r.helm(t, "get", "manifest")))
+	config := readPolicy(t, objects(t, r.manifest(t)))
 	if len(config.Eager()) == 0 {
 		t.Error("nothing is eager")
 	}

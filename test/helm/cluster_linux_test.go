@@ -69,12 +69,12 @@ func (c *cluster) newRelease(t *testing.T, name, namespace string) *release {
 
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // ends at once
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // of a TCP listener
+	return l.Addr().(*net.TCPAddr).Port
 }
 
 // helm runs Helm for the release, as the admin.
@@ -119,9 +119,10 @@ func (r *release) run(t *testing.T) *container {
 	return c
 }
 
-func (r *release) secret(t *testing.T, suffix string) *corev1.Secret {
+// certificate is the Secret with the serving certificate.
+func (r *release) certificate(t *testing.T) *corev1.Secret {
 	t.Helper()
-	s, err := r.c.admin.CoreV1().Secrets(r.namespace).Get(t.Context(), r.name+suffix, metav1.GetOptions{})
+	s, err := r.c.admin.CoreV1().Secrets(r.namespace).Get(t.Context(), r.name+"-tls", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +135,7 @@ func (r *release) client(t *testing.T, direct *rest.Config) *rest.Config {
 	cfg := rest.CopyConfig(direct)
 	cfg.Host = fmt.Sprintf("https://127.0.0.1:%d", r.https)
 	cfg.TLSClientConfig.ServerName = r.name + "." + r.namespace + ".svc"
-	cfg.CAData = r.secret(t, "-tls").Data["ca.crt"]
+	cfg.CAData = r.certificate(t).Data["ca.crt"]
 	return cfg
 }
 

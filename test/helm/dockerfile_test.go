@@ -120,7 +120,7 @@ func TestImageIsStatic(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer program.Close()
+	defer func() { _ = program.Close() }()
 	for _, part := range program.Progs {
 		if part.Type == elf.PT_INTERP || part.Type == elf.PT_DYNAMIC {
 			t.Errorf("has a %v: it is not static", part.Type)
@@ -176,7 +176,7 @@ func TestImageHasItsSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	folders := map[string]bool{}
-	for _, pkg := range strings.Fields(string(out)) {
+	for pkg := range strings.FieldsSeq(string(out)) {
 		inside := strings.TrimPrefix(pkg, "github.com/listproxy/listproxy/")
 		folders[strings.Split(inside, "/")[0]] = true
 	}

@@ -36,7 +36,7 @@ func TestInstall(t *testing.T) {
 			}
 		}
 	})
-	if err := verify(r.secret(t, "-tls"), "listproxy", "listproxy.proxies.svc", "listproxy.proxies.svc.cluster.local", "localhost", "127.0.0.1"); err != nil {
+	if err := verify(r.certificate(t), "listproxy", "listproxy.proxies.svc", "listproxy.proxies.svc.cluster.local", "localhost", "127.0.0.1"); err != nil {
 		t.Error(err)
 	}
 	t.Run("rights", func(t *testing.T) { checkRights(t, r) })
@@ -172,7 +172,7 @@ func checkHelmTest(t *testing.T, r *release) {
 // checkUpgrade: what need not change does not, above all what clients trust.
 func checkUpgrade(t *testing.T, r *release) {
 	const checksum = "checksum/policy"
-	first, tls := r.deployment(t), r.secret(t, "-tls")
+	first, tls := r.deployment(t), r.certificate(t)
 
 	r.apply(t, "replicas: 3")
 	second := r.deployment(t)
@@ -182,7 +182,7 @@ func checkUpgrade(t *testing.T, r *release) {
 	if diff := cmp.Diff(first.Spec.Template, second.Spec.Template); diff != "" {
 		t.Errorf("more replicas are others:\n%s", diff)
 	}
-	if diff := cmp.Diff(tls.Data, r.secret(t, "-tls").Data); diff != "" {
+	if diff := cmp.Diff(tls.Data, r.certificate(t).Data); diff != "" {
 		t.Error("the certificate is another one after an upgrade")
 	}
 
@@ -207,7 +207,7 @@ func checkUpgrade(t *testing.T, r *release) {
 	pod.stop(t)
 
 	r.apply(t, "tls: {extraHosts: [lists.example.com, 10.1.2.3]}")
-	renewed := r.secret(t, "-tls")
+	renewed := r.certificate(t)
 	if err := verify(renewed, "listproxy.proxies.svc", "lists.example.com", "10.1.2.3"); err != nil {
 		t.Errorf("with another name: %v", err)
 	}
@@ -264,7 +264,7 @@ connect: {enabled: true}
 
 	// The other door, as kubectl's proxy-url.
 	tunnel := c.cp.RESTConfig(controlplane.Admin)
-	tunnel.CAData = r.secret(t, "-tls").Data["ca.crt"]
+	tunnel.CAData = r.certificate(t).Data["ca.crt"]
 	tunnel.Proxy = http.ProxyURL(&url.URL{Scheme: "https", Host: fmt.Sprintf("127.0.0.1:%d", r.connect)})
 	if code, from, body := get(t, tunnel, "/api/v1/pods?resourceVersion=0"); code != http.StatusOK || !strings.Contains(from, "; hit") {
 		t.Errorf("through a tunnel: %d, %s: %s", code, from, body)

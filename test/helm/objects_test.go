@@ -19,7 +19,7 @@ func objects(t *testing.T, rendered string) []runtime.Object {
 	t.Helper()
 	strict := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme.Scheme, scheme.Scheme, json.SerializerOptions{Yaml: true, Strict: true})
 	var all []runtime.Object
-	for _, document := range strings.Split("\n"+rendered, "\n---\n") {
+	for document := range strings.SplitSeq("\n"+rendered, "\n---\n") {
 		if strings.TrimSpace(document) == "" {
 			continue
 		}

@@ -19,6 +19,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/listproxy/listproxy/proxy"
@@ -39,6 +40,7 @@ type Hop struct {
 	intercept func(w http.ResponseWriter, r *http.Request) bool
 	line      func(r *http.Request, line []byte) ([]byte, error)
 	body      func(r *http.Request, body []byte) []byte
+	delay     func(r *http.Request) time.Duration
 	frozen    chan struct{} // not nil while frozen; closed by Thaw
 }
 
@@ -84,7 +86,7 @@ func Start(upstream string, ca []byte) (*Hop, error) {
 	if err != nil {
 		return nil, err
 	}
-	h.listener = &trackingListener{Listener: l, conns: map[net.Conn]struct{}{}}
+	h.listener = &trackingListener{Listener: l, conns: map[*trackedConn]struct{}{}}
 	h.server = &http.Server{Handler: h, TLSConfig: proxy.ServerTLSConfig(pair), ReadHeaderTimeout: time.Minute}
 	go func() { _ = h.server.ServeTLS(h.listener, "", "") }()
 	return h, nil
@@ -126,6 +128,14 @@ func (h *Hop) OnBody(f func(r *http.Request, body []byte) []byte) {
 	h.body = f
 }
 
+// OnDelay sets how much later than it came each event of a watch from the upstream goes on. Events
+// of one watch keep their order. nil: none.
+func (h *Hop) OnDelay(f func(r *http.Request) time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.delay = f
+}
+
 // Freeze holds back everything, both what comes in and what goes on, until Thaw. Connections
 // stay open: the other side just hears nothing.
 func (h *Hop) Freeze() {
@@ -148,6 +158,11 @@ func (h *Hop) Thaw() {
 
 // CutAll breaks every connection to the hop.
 func (h *Hop) CutAll() { h.listener.cut() }
+
+// SwallowAll makes every connection to the hop half-open, for good, as where a balancer or a router
+// has forgotten it: what is sent in either direction disappears, and nobody hears of an end. New
+// connections are not touched.
+func (h *Hop) SwallowAll() { h.listener.swallow() }
 
 func (h *Hop) awaitThaw(ctx context.Context) error {
 	h.mu.Lock()
@@ -230,11 +245,49 @@ func readFrame(in *bufio.Reader) ([]byte, error) {
 	return frame, err
 }
 
+// event is one of a watch, or its end.
+type event struct {
+	line []byte
+	err  error
+	due  time.Time // when it goes on
+}
+
+// read reads events ahead, so that each can be held back for as long as the others.
+func (h *Hop) read(r *http.Request, from io.Reader, read func(*bufio.Reader) ([]byte, error)) <-chan event {
+	const ahead = 1 << 12
+	events := make(chan event, ahead)
+	go func() {
+		defer close(events)
+		in := bufio.NewReader(from)
+		for {
+			line, err := read(in)
+			h.mu.Lock()
+			delay := h.delay
+			h.mu.Unlock()
+			e := event{line: line, err: err, due: time.Now()}
+			if delay != nil {
+				e.due = e.due.Add(delay(r))
+			}
+			select {
+			case events <- e:
+			case <-r.Context().Done():
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return events
+}
+
 // pass hands on a watch, event by event.
 func (h *Hop) pass(r *http.Request, from io.Reader, to *io.PipeWriter, read func(*bufio.Reader) ([]byte, error)) {
-	in := bufio.NewReader(from)
-	for {
-		line, err := read(in)
+	for e := range h.read(r, from, read) {
+		line, err := e.line, e.err
+		if err == nil {
+			err = await(r.Context(), e.due)
+		}
 		if err == nil {
 			err = h.awaitThaw(r.Context())
 		}
@@ -259,6 +312,23 @@ func (h *Hop) pass(r *http.Request, from io.Reader, to *io.PipeWriter, read func
 			return
 		}
 	}
+	_ = to.CloseWithError(context.Cause(r.Context()))
+}
+
+// await waits until a time.
+func await(ctx context.Context, due time.Time) error {
+	left := time.Until(due)
+	if left <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 type closer struct {
@@ -275,7 +345,7 @@ func (c closer) Close() error {
 type trackingListener struct {
 	net.Listener
 	mu    sync.Mutex
-	conns map[net.Conn]struct{}
+	conns map[*trackedConn]struct{}
 }
 
 func (l *trackingListener) Accept() (net.Conn, error) {
@@ -283,28 +353,54 @@ func (l *trackingListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	tracked := &trackedConn{Conn: conn, l: l}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.conns[conn] = struct{}{}
-	return &trackedConn{Conn: conn, l: l}, nil
+	l.conns[tracked] = struct{}{}
+	return tracked, nil
 }
 
 func (l *trackingListener) cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for conn := range l.conns {
-		_ = conn.Close()
+		_ = conn.Conn.Close()
+	}
+}
+
+func (l *trackingListener) swallow() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for conn := range l.conns {
+		conn.swallows.Store(true)
 	}
 }
 
 type trackedConn struct {
 	net.Conn
-	l *trackingListener
+	l        *trackingListener
+	swallows atomic.Bool
+}
+
+func (c *trackedConn) Read(p []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(p)
+		if err != nil || !c.swallows.Load() {
+			return n, err
+		}
+	}
+}
+
+func (c *trackedConn) Write(p []byte) (int, error) {
+	if c.swallows.Load() {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
 }
 
 func (c *trackedConn) Close() error {
 	c.l.mu.Lock()
-	delete(c.l.conns, c.Conn)
+	delete(c.l.conns, c)
 	c.l.mu.Unlock()
 	return c.Conn.Close()
 }

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -77,6 +78,7 @@ func Start(upstream string, ca []byte) (*Hop, error) {
 			DisableCompression: true,
 		},
 		FlushInterval:  -1,
+		ErrorLog:       silence(), // what breaks here is meant to
 		ModifyResponse: h.modify,
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, _ error) {
 			panic(http.ErrAbortHandler) // as if the API server itself could not be reached
@@ -87,10 +89,12 @@ func Start(upstream string, ca []byte) (*Hop, error) {
 		return nil, err
 	}
 	h.listener = &trackingListener{Listener: l, conns: map[*trackedConn]struct{}{}}
-	h.server = &http.Server{Handler: h, TLSConfig: proxy.ServerTLSConfig(pair), ReadHeaderTimeout: time.Minute}
+	h.server = &http.Server{Handler: h, TLSConfig: proxy.ServerTLSConfig(pair), ReadHeaderTimeout: time.Minute, ErrorLog: silence()}
 	go func() { _ = h.server.ServeTLS(h.listener, "", "") }()
 	return h, nil
 }
+
+func silence() *log.Logger { return log.New(io.Discard, "", 0) }
 
 // URL and CA say how to reach the hop.
 func (h *Hop) URL() string { return "https://" + h.listener.Addr().String() }

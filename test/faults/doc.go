@@ -1,0 +1,38 @@
+// Package faults breaks everything around listproxy that can break, while clients go on asking, and
+// counts wrong answers. There must be none.
+//
+//	askers, informers, watchers ──► balancer ──► listproxy ──► hop ──► kube-apiserver ──► etcd
+//	writers, and the oracle ──────────────────────────────────────────────┘
+//
+// All are processes of their own, but for the balancer (plain TCP) and the hop, which cuts, delays,
+// refuses, falsifies and swallows what passes (package test/hop). The way of writers and of the oracle
+// is never disturbed.
+//
+// # A case
+//
+//	go test ./test/faults -run TestFaults/apiserver_killed -v
+//
+// Each case has a listproxy of its own. It begins when answers come from memory, causes its fault, ends
+// it, waits for listproxy to be back, and then for all clients to know the true state. It reports what
+// was compared, how much came from memory, and how long that took. Only the end of what must come is
+// bounded by a deadline, a generous one; no case passes because of a time.
+//
+// # What is right
+//
+// Askers want the newest state, one not older than the newest write, and old ones exactly; whole, of
+// one namespace, or page by page; in JSON, protobuf and as metadata. An answer from memory is
+//
+//   - compared, byte for byte, with what kube-apiserver says for the revision that it names;
+//   - held against a record of the past where kube-apiserver has lost that revision (compacted, or
+//     etcd replaced): the objects in it, by UID and revision, in their order. The record is made of
+//     lists at every revision, read directly while the writers pause, just before the past is taken away;
+//   - not older than it was asked to be; and one of the newest state not further behind what was
+//     written than the --staleness-bound, and some slack, allow;
+//   - no longer of the past once another answer of the same collection was of the present. (Between the
+//     return of a replaced etcd and the moment when a feed hears of it, nobody can know.)
+//
+// Followers, which list and then watch through listproxy, must end with the true state: informers of
+// client-go, streaming and paginated, and a watcher of this package's own, which also demands that
+// events fit to its list and to each other. Where etcd was replaced, only those that start after that
+// are asked for: a watch at a revision of the future is silent at kube-apiserver itself.
+package faults

@@ -1,0 +1,147 @@
+package faults
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+)
+
+// faultCase is one thing that goes wrong.
+type faultCase struct {
+	name  string
+	stage *stage
+	// args are added to listproxy's. Replicas of it run before the fault; 1 if 0.
+	args     []string
+	replicas int
+	// before prepares, when nothing runs yet.
+	before func(s *scene)
+	// fault causes the fault and ends it. It returns when it was over.
+	fault func(s *scene) time.Time
+	// replaces: etcd's past is another one afterwards.
+	replaces bool
+	// mayForward: there need not be answers from memory.
+	mayForward bool
+	// answersAll: no request may be lost.
+	answersAll bool
+}
+
+// TestFaults runs all cases.
+func TestFaults(t *testing.T) {
+	for _, c := range faultCases() {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			plane, leave, err := c.stage.enter(context.WithoutCancel(t.Context()))
+			t.Cleanup(leave)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.run(t, plane)
+		})
+	}
+}
+
+// faultCases are all there are.
+func faultCases() []faultCase {
+	return append(upstreamCases(), streamCases()...)
+}
+
+const (
+	calmBefore = 100
+	calmAfter  = 100
+)
+
+func (c faultCase) run(t *testing.T, plane *controlplane.ControlPlane) {
+	s := newScene(t, plane, c.name)
+	if c.before != nil {
+		c.before(s)
+	}
+	defer s.end()
+	s.args = c.args
+	if !c.mayForward {
+		s.args = append(s.args, "--eager", eager())
+	}
+	for range max(1, c.replicas) {
+		s.start()
+	}
+	s.mark("started")
+	s.follow()
+	s.mark("followed")
+
+	var asking, writing, verifying sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	asks, quiet := context.WithCancel(ctx)
+	defer verifying.Wait()
+	defer asking.Wait()
+	defer writing.Wait()
+	defer cancel()
+	defer quiet()
+	verifying.Go(func() { s.oracle.run(ctx) })
+	writing.Go(func() { s.churn(asks) })
+	for range askers {
+		asking.Go(func() { s.ask(asks) })
+	}
+
+	if !c.mayForward {
+		s.recover() // all collections are loaded
+	}
+	s.mark("loaded")
+	s.calm("at the beginning", calmBefore)
+	s.mark("calm")
+	over := c.fault(s)
+	s.mark("the fault is over")
+	var recovered time.Duration
+	if !c.mayForward {
+		s.recover()
+		recovered = time.Since(over)
+	}
+	s.mark("back")
+	if c.replaces {
+		s.stop() // these watch the past
+		s.follow()
+	}
+	s.calm("after the fault", calmAfter)
+	s.mark("calm again")
+	quiet()
+	writing.Wait()
+	asking.Wait()
+	s.settled()
+	s.mark("followers are there")
+	if err := s.oracle.drain(t.Context()); err != nil {
+		t.Error(err)
+	}
+	c.judge(s, over, recovered)
+}
+
+// judge says what was seen, and what of it must not be.
+func (c faultCase) judge(s *scene, over time.Time, recovered time.Duration) {
+	for _, relapse := range s.oracle.relapses() {
+		s.tally.wrong("%s", relapse)
+	}
+	if lost, why := s.tally.lost(); c.answersAll && lost > 0 {
+		s.tally.wrong("%d requests were lost: %v", lost, why)
+	}
+	r := s.tally.report(c.name)
+	r.recovered = recovered
+	if c.replaces {
+		r.noticed = max(time.Nanosecond, s.oracle.lastPast().Sub(over))
+	}
+	s.mark("all is compared")
+	s.Logf("%s\n%s", strings.Join(s.phases, ", "), table([]report{r}))
+	for i, mistake := range s.tally.mistakes {
+		if i == 10 {
+			s.Errorf("… and %d more", len(s.tally.mistakes)-i)
+			break
+		}
+		s.Error(mistake)
+	}
+	if !c.mayForward && r.hits == 0 {
+		s.Error("nothing came from memory")
+	}
+	reports.Lock()
+	defer reports.Unlock()
+	reports.all = append(reports.all, r)
+}

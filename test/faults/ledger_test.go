@@ -1,0 +1,87 @@
+package faults
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+// picked is how many writes back askers ask for; the record of a past goes as far.
+const picked = 150
+
+// ledger is what was written when, in the present past of etcd. Safe for concurrent use.
+type ledger struct {
+	mu  sync.Mutex
+	all []write
+}
+
+// write is one that the API server has confirmed. Of a deletion the revision is not told.
+type write struct {
+	kind     kind
+	revision uint64
+	at       time.Time
+}
+
+func (l *ledger) add(k kind, revision uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, write{k, revision, time.Now()})
+}
+
+// forget drops everything, as when etcd was replaced.
+func (l *ledger) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = nil
+}
+
+// newest returns the highest revision of a kind, or 0.
+func (l *ledger) newest(k kind) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	highest := uint64(0)
+	for _, w := range l.all {
+		if w.kind == k {
+			highest = max(highest, w.revision)
+		}
+	}
+	return highest
+}
+
+// pick returns the revision of one of the last writes, of any kind: between two writes of one kind
+// there are revisions, too. 0 if there is none.
+func (l *ledger) pick() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	last := l.all[max(0, len(l.all)-picked):]
+	if len(last) == 0 {
+		return 0
+	}
+	return last[rand.IntN(len(last))].revision
+}
+
+// oldest returns the lowest revision that pick may return, or 0.
+func (l *ledger) oldest() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	last := l.all[max(0, len(l.all)-2*picked):]
+	if len(last) == 0 {
+		return 0
+	}
+	return slices.MinFunc(last, func(a, b write) int { return int(a.revision) - int(b.revision) }).revision
+}
+
+// behind says for how long the oldest write of a kind that a state at a revision lacks had been
+// confirmed at a time; 0 if it lacks none.
+func (l *ledger) behind(k kind, revision uint64, asked time.Time) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	longest := time.Duration(0)
+	for _, w := range l.all {
+		if w.kind == k && w.revision > revision {
+			longest = max(longest, asked.Sub(w.at))
+		}
+	}
+	return longest
+}

@@ -1,0 +1,147 @@
+package faults
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+const (
+	askers     = 3
+	askEvery   = 15 * time.Millisecond
+	writeEvery = 60 * time.Millisecond
+	names      = 12 // of objects in each namespace
+	pageSize   = 7
+	// slack is how much further behind than the bound an answer may be: what is on its way when the
+	// upstream falls silent is heard later, and machines are slow.
+	slack = 10 * time.Second
+	// marker is an object that writers leave alone.
+	marker = "marker"
+)
+
+func nameOf(i int) string { return fmt.Sprintf("object-%02d", i) }
+
+// touch changes an object and returns its revision.
+func (s *scene) touch(ctx context.Context, k kind, namespace, name string) (uint64, error) {
+	return s.write(ctx, k, http.MethodPatch, k.path(namespace)+"/"+name,
+		fieldsOf{"metadata": fieldsOf{"annotations": fieldsOf{"turn": strconv.Itoa(rand.Int())}}})
+}
+
+// write writes, and notes the revision unless the object is gone with it.
+func (s *scene) write(ctx context.Context, k kind, method, path string, object any) (uint64, error) {
+	a, err := s.direct.do(ctx, method, path, object)
+	if err != nil || method == http.MethodDelete {
+		return 0, err
+	}
+	var written struct{ Metadata identity }
+	if err := json.Unmarshal(a.body, &written); err != nil {
+		return 0, err
+	}
+	revision, err := strconv.ParseUint(written.Metadata.ResourceVersion, 10, 64)
+	if err == nil {
+		s.ledger.add(k, revision)
+	}
+	return revision, err
+}
+
+// churn writes until ctx ends. What fails, fails: the API server may be away.
+func (s *scene) churn(ctx context.Context) {
+	for turn := 0; pause(ctx, writeEvery); turn++ {
+		k := kinds[turn%len(kinds)]
+		ns, name := s.namespaces[rand.IntN(len(s.namespaces))], nameOf(rand.IntN(names))
+		s.writing.RLock()
+		switch dice := rand.IntN(10); {
+		case dice < 5:
+			_, _ = s.touch(ctx, k, ns, name)
+		case dice < 8:
+			_, _ = s.write(ctx, k, http.MethodPost, k.path(ns), k.object(name, turn))
+		default:
+			_, _ = s.write(ctx, k, http.MethodDelete, k.path(ns)+"/"+name+"?gracePeriodSeconds=0", nil)
+		}
+		s.writing.RUnlock()
+	}
+}
+
+// ask asks until ctx ends.
+func (s *scene) ask(ctx context.Context) {
+	for pause(ctx, askEvery) {
+		all := collections()
+		q := question{collection: all[rand.IntN(len(all))]}
+		if rand.IntN(2) == 0 {
+			q.namespace = s.namespaces[rand.IntN(len(s.namespaces))]
+		}
+		newest, some := s.ledger.newest(q.kind), s.ledger.pick()
+		switch dice := rand.IntN(10); {
+		case dice < 4 || some == 0 || newest == 0:
+			q.query = anyVersion()
+			s.put(ctx, q, true, 0)
+		case dice < 6:
+			q.query = notOlderThan(newest)
+			s.put(ctx, q, true, newest)
+		case dice < 8:
+			q.query = exactly(some)
+			s.put(ctx, q, true, some)
+		case q.form != asProtobuf:
+			s.walk(ctx, q, some)
+		}
+	}
+}
+
+// walk reads all pages, at a revision or of the newest state.
+func (s *scene) walk(ctx context.Context, q question, revision uint64) {
+	q.limit = pageSize
+	q.query = limited(pageSize, exactly(revision))
+	newest := rand.IntN(2) == 0
+	if newest {
+		q.query = "limit=" + strconv.Itoa(pageSize) // the first page is kube-apiserver's
+	}
+	page, ok := s.put(ctx, q, !newest, 0)
+	for ok && page.next != "" && len(page.objects) > 0 {
+		at := page.revision
+		q.query, q.after = continued(pageSize, page.next), page.objects[len(page.objects)-1]
+		page, ok = s.put(ctx, q, true, at)
+		if ok && page.revision != at {
+			s.tally.wrong("%s: a page of revision %d after one of %d", q, page.revision, at)
+		}
+	}
+}
+
+// put puts a question to listproxy. An answer from memory goes to the oracle.
+func (s *scene) put(ctx context.Context, q question, answerable bool, atLeast uint64) (list, bool) {
+	asked := time.Now()
+	a, err := s.via.get(ctx, q.form.accept, q.target())
+	if ctx.Err() != nil {
+		return list{}, false
+	}
+	s.tally.heard(a, err, answerable)
+	if err != nil || a.code != http.StatusOK {
+		if err == nil && a.fromMemory() {
+			s.tally.wrong("%s: from memory, and not a list: %s", q, a)
+		}
+		return list{}, false
+	}
+	l, err := q.form.read(a.body)
+	if err != nil {
+		s.tally.wrong("%s: not a list: %v: %s", q, err, a)
+		return list{}, false
+	}
+	if !a.fromMemory() {
+		return l, true
+	}
+	if l.revision < atLeast {
+		s.tally.wrong("%s: it is of revision %d: %s", q, l.revision, a.source())
+	}
+	if q.query == anyVersion() {
+		behind := s.ledger.behind(q.kind, l.revision, asked)
+		s.tally.lag(behind)
+		if behind > bound+slack {
+			s.tally.wrong("%s: it lacks a write of %v ago", q, behind)
+		}
+	}
+	s.oracle.add(witness{question: q, answer: a, list: l, asked: asked, answered: time.Now()})
+	return l, true
+}

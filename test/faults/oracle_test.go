@@ -1,0 +1,224 @@
+package faults
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// verifiers is how many answers are held against the API server at a time.
+const verifiers = 3
+
+// witness is an answer from memory, to be held against the API server once it can be asked.
+type witness struct {
+	question question
+	answer   answer
+	list     list
+	asked    time.Time
+	answered time.Time
+}
+
+// oracle knows what is right. Safe for concurrent use.
+type oracle struct {
+	direct *client
+	tally  *tally
+
+	mu      sync.Mutex
+	queue   []witness
+	working int
+	known   map[string][sha256.Size]byte // what kube-apiserver said, by question
+	lost    []*past
+	// Since etcd was replaced: when each collection first was seen in the present, and last in the past.
+	present map[collection]time.Time
+	absent  map[collection]time.Time
+}
+
+func newOracle(direct *client, t *tally) *oracle {
+	return &oracle{
+		direct: direct, tally: t, known: map[string][sha256.Size]byte{},
+		present: map[collection]time.Time{}, absent: map[collection]time.Time{},
+	}
+}
+
+// run verifies until ctx ends.
+func (o *oracle) run(ctx context.Context) {
+	var all sync.WaitGroup
+	for range verifiers {
+		all.Go(func() {
+			for {
+				w, ok := o.take()
+				if !ok {
+					if !pause(ctx, pollEvery) {
+						return
+					}
+					continue
+				}
+				o.verify(ctx, w)
+				o.done()
+			}
+		})
+	}
+	all.Wait()
+}
+
+func (o *oracle) add(w witness) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.queue = append(o.queue, w)
+}
+
+func (o *oracle) take() (witness, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.queue) == 0 {
+		return witness{}, false
+	}
+	w := o.queue[0]
+	o.queue = o.queue[1:]
+	o.working++
+	return w, true
+}
+
+func (o *oracle) done() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.working--
+}
+
+// drain waits until all that was asked so far has been verified.
+func (o *oracle) drain(ctx context.Context) error {
+	return poll(ctx, "the oracle", func() error {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if n := len(o.queue) + o.working; n > 0 {
+			return fmt.Errorf("%d answers are still to be compared", n)
+		}
+		return nil
+	})
+}
+
+// verify holds one answer against the API server, or against the record of a past.
+func (o *oracle) verify(ctx context.Context, w witness) {
+	same := w.question.at(w.list.revision)
+	sum := sha256.Sum256(plain(w.answer.body))
+	o.mu.Lock()
+	want, ok := o.known[same.String()]
+	o.mu.Unlock()
+	if ok && want == sum {
+		o.tally.right(false)
+		return
+	}
+	err := poll(ctx, "asking kube-apiserver", func() error {
+		direct, err := o.direct.get(ctx, same.form.accept, same.target())
+		switch {
+		case err != nil:
+			return err
+		case direct.code == http.StatusOK && bytes.Equal(plain(direct.body), plain(w.answer.body)):
+			if got, want := w.answer.header.Get("Content-Type"), direct.header.Get("Content-Type"); got != want {
+				return wrongError{fmt.Sprintf("Content-Type %q, directly %q", got, want)}
+			}
+			o.seenPresent(w, same, sum)
+			o.tally.right(false)
+			return nil
+		case o.seenPast(w):
+			o.tally.right(true)
+			return nil
+		case direct.code == http.StatusOK:
+			return wrongError{"not what kube-apiserver says:\n  " + difference(w.answer.body, direct.body)}
+		}
+		return errors.New(direct.String())
+	})
+	if err != nil {
+		o.tally.wrong("%s asked at %s: revision %d, %s: %v", w.question, w.asked.Format(time.StampMilli), w.list.revision, w.answer.source(), err)
+	}
+}
+
+// seenPresent notes an answer that is what kube-apiserver says now.
+func (o *oracle) seenPresent(w witness, same question, sum [sha256.Size]byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.known[same.String()] = sum
+	if o.isPast(w) {
+		return // true in both
+	}
+	c := w.question.collection
+	if first := o.present[c]; first.IsZero() || w.answered.Before(first) {
+		o.present[c] = w.answered
+	}
+}
+
+// seenPast says whether an answer was true in a past that the API server has lost, and notes that.
+func (o *oracle) seenPast(w witness) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.isPast(w) {
+		return false
+	}
+	if c := w.question.collection; o.replaced() && w.asked.After(o.absent[c]) {
+		o.absent[c] = w.asked
+	}
+	return true
+}
+
+func (o *oracle) isPast(w witness) bool {
+	return slices.ContainsFunc(o.lost, func(p *past) bool { return p.has(w) })
+}
+
+func (o *oracle) replaced() bool {
+	return slices.ContainsFunc(o.lost, func(p *past) bool { return p.replaced })
+}
+
+// lose tells the oracle of a past that is about to be taken away.
+func (o *oracle) lose(p *past) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.lost = append(o.lost, p)
+}
+
+// forget makes the oracle ask again for what kube-apiserver said before.
+func (o *oracle) forget() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	clear(o.known)
+	clear(o.present)
+}
+
+// relapses returns the collections that were seen in the past after they had been seen in the present.
+func (o *oracle) relapses() (found []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for c, last := range o.absent {
+		if first := o.present[c]; !first.IsZero() && last.After(first) {
+			found = append(found, fmt.Sprintf("%s, %s: of a lost past %v after it had been of the present", c.kind.plural, c.form.name, last.Sub(first)))
+		}
+	}
+	return found
+}
+
+// lastPast returns when the last answer was asked for that was of a replaced past only.
+func (o *oracle) lastPast() (last time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, at := range o.absent {
+		if at.After(last) {
+			last = at
+		}
+	}
+	return last
+}
+
+// difference shows the surroundings of the first byte that differs.
+func difference(got, want []byte) string {
+	i := 0
+	for i < len(got) && i < len(want) && got[i] == want[i] {
+		i++
+	}
+	around := func(b []byte) []byte { return b[max(0, i-150):min(len(b), i+150)] }
+	return fmt.Sprintf("%d bytes, not %d; from byte %d on:\n  %q\n  %q", len(got), len(want), i, around(got), around(want))
+}

@@ -1,0 +1,98 @@
+package faults
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// past is a record of all states from one revision on, as kube-apiserver told them before it lost them.
+type past struct {
+	// replaced is true where etcd was: revisions have meant other states since.
+	replaced bool
+	states   map[kind][]state // by revision
+}
+
+type state struct {
+	revision uint64
+	objects  []identity
+}
+
+// record reads the states of all revisions that askers may ask for. Nobody may write meanwhile, nor
+// until the past is taken away.
+func record(ctx context.Context, direct *client, from uint64, replaced bool) (*past, error) {
+	p := &past{replaced: replaced, states: map[kind][]state{}}
+	for _, k := range kinds {
+		a, err := direct.get(ctx, asJSON.accept, k.path(""))
+		if err != nil {
+			return nil, err
+		}
+		newest, err := asJSON.read(a.body)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", a, err)
+		}
+		if from == 0 {
+			from = newest.revision
+		}
+		states := make([]state, newest.revision-from+1)
+		var group errgroup.Group
+		group.SetLimit(4)
+		for i := range states {
+			group.Go(func() error {
+				revision := from + uint64(i) // #nosec G115 -- an index
+				a, err := direct.get(ctx, asJSON.accept, k.path("")+"?"+exactly(revision))
+				if err != nil {
+					return err
+				}
+				if a.code != http.StatusOK {
+					return fmt.Errorf("%s at %d: %s", k.plural, revision, a)
+				}
+				l, err := asJSON.read(a.body)
+				states[i] = state{revision, l.objects}
+				return err
+			})
+		}
+		if err := group.Wait(); err != nil {
+			return nil, err
+		}
+		p.states[k] = states
+	}
+	return p, nil
+}
+
+// has says whether an answer was true then.
+func (p *past) has(w witness) bool {
+	states := p.states[w.question.kind]
+	i, found := slices.BinarySearchFunc(states, w.list.revision, func(s state, r uint64) int { return cmp.Compare(s.revision, r) })
+	if !found {
+		// Nothing was written after the last state. Older ones are not known.
+		if i == 0 || i < len(states) {
+			return false
+		}
+		i--
+	}
+	want, more := w.question.choose(states[i].objects)
+	return slices.Equal(want, w.list.objects) && more == (w.list.next != "")
+}
+
+// choose returns what a list holds of all objects, and whether more follow.
+func (q question) choose(all []identity) (chosen []identity, more bool) {
+	started := q.after == identity{}
+	for _, o := range all {
+		switch {
+		case q.namespace != "" && o.Namespace != q.namespace:
+		case !started:
+			// The last one of the page before was of the same state.
+			started = o == q.after
+		case q.limit > 0 && len(chosen) == q.limit:
+			return chosen, true
+		default:
+			chosen = append(chosen, o)
+		}
+	}
+	return chosen, false
+}

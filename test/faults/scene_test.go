@@ -1,0 +1,352 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/hop"
+	"github.com/listproxy/listproxy/test/proxyrun"
+)
+
+// bound is the --staleness-bound of all cases, the shortest there is.
+const bound = 6 * time.Second
+
+// scene is everything around one case.
+type scene struct {
+	*testing.T
+	plane  *controlplane.ControlPlane
+	direct *client
+
+	hop       *hop.Hop
+	balancer  *hop.Balancer
+	certs     string // directory of the serving certificate, the same for all listproxies
+	args      []string
+	mu        sync.Mutex
+	proxies   []*proxyrun.Proxy // that run
+	via       *client
+	viaConfig *rest.Config
+
+	namespaces []string
+	ledger     *ledger
+	oracle     *oracle
+	tally      *tally
+	writing    sync.RWMutex // held by whoever wants nobody to write
+
+	followers []follower
+	stop      context.CancelFunc // ends the followers
+
+	began  time.Time
+	phases []string // what came when
+}
+
+// mark notes how far a case has come.
+func (s *scene) mark(what string) {
+	s.phases = append(s.phases, fmt.Sprintf("%.1fs %s", time.Since(s.began).Seconds(), what))
+}
+
+// newScene prepares a case. Nothing asks yet.
+func newScene(t *testing.T, plane *controlplane.ControlPlane, name string) *scene {
+	s := &scene{T: t, plane: plane, certs: t.TempDir(), ledger: &ledger{}, tally: &tally{}, began: time.Now()}
+	name = strings.ReplaceAll(name, "_", "-")
+	s.namespaces = []string{name, name + "-b"}
+	s.must(newInto(&s.direct, plane.RESTConfig(controlplane.Admin)))
+	s.oracle = newOracle(s.direct, s.tally)
+	s.must(s.populate(t.Context()))
+	t.Cleanup(s.clear)
+	s.mark("populated")
+
+	var err error
+	s.hop, err = hop.Start(plane.URL(), plane.CA())
+	s.must(err)
+	t.Cleanup(s.hop.Close)
+	s.balancer, err = hop.StartBalancer()
+	s.must(err)
+	t.Cleanup(s.balancer.Close)
+	_, caPath, err := proxy.LoadOrCreateCertificate("", "", s.certs, nil, time.Now())
+	s.must(err)
+	ca, err := os.ReadFile(caPath)
+	s.must(err)
+	s.viaConfig = plane.RESTConfig(controlplane.Admin)
+	s.viaConfig.Host, s.viaConfig.CAData = "https://"+s.balancer.Address(), ca
+	s.must(newInto(&s.via, s.viaConfig))
+	return s
+}
+
+func newInto(c **client, cfg *rest.Config) (err error) {
+	*c, err = newClient(cfg)
+	return err
+}
+
+func (s *scene) must(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+// start runs one more listproxy, waits until it is ready, and lets clients come to it.
+func (s *scene) start() *proxyrun.Proxy {
+	s.Helper()
+	own := s.plane.RESTConfig(controlplane.Feed)
+	own.Host, own.CAData = s.hop.URL(), s.hop.CA()
+	ctx, cancel := context.WithTimeout(s.Context(), patience)
+	defer cancel()
+	p, err := proxyrun.Start(ctx, proxyrun.Options{Upstream: own, Args: append([]string{
+		"--staleness-bound", bound.String(), "--schema-quarantine", "1s",
+		"--tls-cert-file", filepath.Join(s.certs, "tls.crt"), "--tls-private-key-file", filepath.Join(s.certs, "tls.key"),
+	}, s.args...)})
+	s.must(err)
+	p.RESTConfig(s.viaConfig) // what it must not emit
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.proxies = append(s.proxies, p)
+	s.balancer.Add(backend(p))
+	return p
+}
+
+func backend(p *proxyrun.Proxy) string { return strings.TrimPrefix(p.URL(), "https://") }
+
+// eager is the --eager for all that changes.
+func eager() string {
+	var names []string
+	for _, k := range kinds {
+		names = append(names, k.eager())
+	}
+	return strings.Join(names, ",")
+}
+
+// forget takes a listproxy out of those that the end of the case stops.
+func (s *scene) forget(p *proxyrun.Proxy) {
+	s.balancer.Remove(backend(p))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.proxies = slices.DeleteFunc(s.proxies, func(other *proxyrun.Proxy) bool { return other == p })
+}
+
+// end stops what runs. Whatever was wrong with a process, a data race or a panic, comes out here.
+func (s *scene) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.proxies {
+		if s.Failed() {
+			s.Logf("listproxy's log:\n%s", feedLog(p.Log()))
+		}
+		if err := p.Stop(); err != nil {
+			s.Error(err)
+		}
+	}
+	s.proxies = nil
+}
+
+// feedLog is a log without the lines about requests, of which there are many.
+func feedLog(log string) string {
+	var kept strings.Builder
+	for line := range strings.Lines(log) {
+		if !strings.Contains(line, "msg=request ") {
+			kept.WriteString(line)
+		}
+	}
+	return kept.String()
+}
+
+// own reports whether a request is one of listproxy's own, as opposed to a caller's.
+func own(r *http.Request) bool { return strings.HasPrefix(r.UserAgent(), "listproxy/") }
+
+// populate creates what a case needs, where it does not exist.
+func (s *scene) populate(ctx context.Context) error {
+	const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+	creations := []struct {
+		path   string
+		object any
+	}{{definitions, widgets.definition()}}
+	for _, ns := range s.namespaces {
+		creations = append(creations, struct {
+			path   string
+			object any
+		}{"/api/v1/namespaces", fieldsOf{"apiVersion": "v1", "kind": "Namespace", "metadata": fieldsOf{"name": ns}}})
+	}
+	for _, k := range kinds {
+		for _, ns := range s.namespaces {
+			for i := range names / 2 {
+				creations = append(creations, struct {
+					path   string
+					object any
+				}{k.path(ns), k.object(nameOf(i), 0)})
+			}
+			creations = append(creations, struct {
+				path   string
+				object any
+			}{k.path(ns), k.object(marker, 0)})
+		}
+	}
+	for _, c := range creations {
+		err := poll(ctx, "creating what the case needs", func() error {
+			a, err := s.direct.do(ctx, http.MethodPost, c.path, c.object)
+			if a.code == http.StatusConflict {
+				return nil
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clear removes what the case has written, so that others have less to list.
+func (s *scene) clear() {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for _, k := range kinds {
+		for _, ns := range s.namespaces {
+			if _, err := s.direct.do(ctx, http.MethodDelete, k.path(ns)+"?gracePeriodSeconds=0", nil); err != nil {
+				s.Log(err)
+			}
+		}
+	}
+}
+
+// hold lets time pass while a fault lasts.
+func (s *scene) hold() { pause(s.Context(), *duration) }
+
+// calm waits until so many more answers have been compared, some from memory.
+func (s *scene) calm(when string, more int) {
+	s.Helper()
+	before := s.tally.comparisons()
+	s.must(poll(s.Context(), "enough answers from memory "+when, func() error {
+		if n := s.tally.comparisons() - before; n < more {
+			return fmt.Errorf("%d have been compared", n)
+		}
+		return nil
+	}))
+}
+
+// still stops the writers until the function that it returns is called, and waits until all that was
+// answered before is verified. Then it records the past, which is about to be taken away.
+func (s *scene) still(replaced bool) (resume func()) {
+	s.Helper()
+	s.writing.Lock()
+	err := s.oracle.drain(s.Context())
+	if err == nil {
+		var p *past
+		if p, err = record(s.Context(), s.direct, s.ledger.oldest(), replaced); err == nil {
+			s.oracle.lose(p)
+		}
+	}
+	if err != nil {
+		s.writing.Unlock()
+		s.Fatal(err)
+	}
+	return s.writing.Unlock
+}
+
+// recover measures how long it takes until every collection answers from memory with what is written
+// now.
+func (s *scene) recover() time.Duration {
+	s.Helper()
+	begun := time.Now()
+	for _, k := range kinds {
+		var revision uint64
+		s.must(poll(s.Context(), "a write", func() (err error) {
+			revision, err = s.touch(s.Context(), k, s.namespaces[0], marker)
+			return err
+		}))
+		for _, c := range collections() {
+			if c.kind != k {
+				continue
+			}
+			q := question{collection: c, query: notOlderThan(revision)}
+			s.must(poll(s.Context(), "an answer from memory with what was written after the fault", func() error {
+				a, err := s.via.get(s.Context(), c.form.accept, q.target())
+				if err == nil && (a.code != http.StatusOK || !a.fromMemory()) {
+					err = errors.New(a.String())
+				}
+				return err
+			}))
+		}
+	}
+	return time.Since(begun)
+}
+
+// truth is the state of a kind, as kube-apiserver has it now: versions of objects, by namespace and name.
+func (s *scene) truth(ctx context.Context, k kind) (map[string]string, error) {
+	a, err := s.direct.get(ctx, asJSON.accept, k.path(""))
+	if err != nil {
+		return nil, err
+	}
+	l, err := asJSON.read(a.body)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", a, err)
+	}
+	return versions(l.objects), nil
+}
+
+func versions(objects []identity) map[string]string {
+	all := map[string]string{}
+	for _, o := range objects {
+		all[o.Namespace+"/"+o.Name] = o.UID + " at " + o.ResourceVersion
+	}
+	return all
+}
+
+// follow starts followers of every sort and waits until they know something.
+func (s *scene) follow() {
+	s.Helper()
+	ctx, cancel := context.WithCancel(s.Context())
+	followers, err := startFollowers(ctx, s)
+	s.followers, s.stop = followers, cancel
+	s.Cleanup(cancel)
+	s.must(err)
+}
+
+// settled demands that all followers come to the true state.
+func (s *scene) settled() {
+	s.Helper()
+	for _, f := range s.followers {
+		err := poll(s.Context(), f.name(), func() error {
+			want, err := s.truth(s.Context(), f.kind())
+			if err != nil {
+				return err
+			}
+			got := f.state()
+			if !maps.Equal(got, want) {
+				return fmt.Errorf("it knows %d objects, there are %d; %s", len(got), len(want), firstDifference(got, want))
+			}
+			return nil
+		})
+		if err != nil {
+			s.tally.wrong("a follower does not come to the true state: %v", err)
+			continue
+		}
+		s.tally.came()
+	}
+}
+
+func firstDifference(got, want map[string]string) string {
+	for _, key := range slices.Sorted(maps.Keys(want)) {
+		if got[key] != want[key] {
+			return fmt.Sprintf("%s: %q, not %q", key, got[key], want[key])
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(got)) {
+		if _, ok := want[key]; !ok {
+			return key + ": it is not there any more"
+		}
+	}
+	return "no difference"
+}

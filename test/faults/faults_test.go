@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -46,12 +47,13 @@ func TestFaults(t *testing.T) {
 
 // faultCases are all there are.
 func faultCases() []faultCase {
-	return append(upstreamCases(), streamCases()...)
+	return slices.Concat(upstreamCases(), streamCases(), clientCases())
 }
 
 const (
-	calmBefore = 100
-	calmAfter  = 100
+	// So many answers are compared before a fault, and after it.
+	calmBefore = 60
+	calmAfter  = 60
 )
 
 func (c faultCase) run(t *testing.T, plane *controlplane.ControlPlane) {
@@ -100,7 +102,6 @@ func (c faultCase) run(t *testing.T, plane *controlplane.ControlPlane) {
 	}
 	s.mark("back")
 	if c.replaces {
-		s.stop() // these watch the past
 		s.follow()
 	}
 	s.calm("after the fault", calmAfter)

@@ -265,4 +265,3 @@ func (w *watcher) take(e watched, last uint64) (uint64, error) {
 	}
 	return revision, nil
 }
-

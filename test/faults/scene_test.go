@@ -240,6 +240,9 @@ func (s *scene) calm(when string, more int) {
 // answered before is verified. Then it records the past, which is about to be taken away.
 func (s *scene) still(replaced bool) (resume func()) {
 	s.Helper()
+	if replaced {
+		s.stop() // these would watch a past
+	}
 	s.writing.Lock()
 	err := s.oracle.drain(s.Context())
 	if err == nil {

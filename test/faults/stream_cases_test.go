@@ -1,13 +1,19 @@
 package faults
 
 import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
 	"time"
 )
 
 // streamCases break what passes between listproxy and kube-apiserver.
 func streamCases() []faultCase {
-	return []faultCase{
-		{name: "connections_cut", stage: quiet, fault: func(s *scene) time.Time {
+	cases := []faultCase{
+		{name: "connections_cut", fault: func(s *scene) time.Time {
 			for begun := time.Now(); time.Since(begun) < *duration; {
 				s.hop.CutAll()
 				pause(s.Context(), 300*time.Millisecond)
@@ -15,5 +21,95 @@ func streamCases() []faultCase {
 			s.hop.CutAll()
 			return time.Now()
 		}},
+		{name: "connections_half_open", fault: func(s *scene) time.Time {
+			s.hop.SwallowAll()
+			return time.Now()
+		}},
+		{name: "upstream_silent", fault: func(s *scene) time.Time {
+			s.hop.Freeze()
+			pause(s.Context(), bound+*duration)
+			s.hop.Thaw()
+			return time.Now()
+		}},
+		{name: "watches_delayed", fault: func(s *scene) time.Time {
+			return s.delayed(func(*http.Request) time.Duration { return 1500 * time.Millisecond })
+		}},
+		{name: "watches_delayed_unevenly", fault: func(s *scene) time.Time {
+			return s.delayed(func(r *http.Request) time.Duration {
+				switch {
+				case strings.HasSuffix(r.URL.Path, "/"+configMaps.plural):
+					return 0
+				case strings.HasSuffix(r.URL.Path, "/"+pods.plural):
+					return time.Second
+				}
+				return 3 * time.Second
+			})
+		}},
+		{name: "watches_told_410", fault: func(s *scene) time.Time {
+			return s.changed(func(r *http.Request, line []byte) ([]byte, error) {
+				if !strings.HasPrefix(string(line), "{") {
+					return nil, io.EOF // protobuf: it just ends
+				}
+				return []byte(`{"type":"ERROR","object":` + failure(http.StatusGone) + "}\n"), io.EOF
+			})
+		}},
+		{name: "watches_garbled", fault: func(s *scene) time.Time {
+			return s.changed(func(r *http.Request, line []byte) ([]byte, error) {
+				switch {
+				case !own(r) || rand.IntN(3) > 0:
+					return line, nil
+				case strings.HasPrefix(string(line), "{"):
+					return append(line[:len(line)/2:len(line)/2], "\x00garbage\n"...), nil
+				}
+				return []byte("\x00\x00\x00\x07garbage"), nil
+			})
+		}},
 	}
+	for _, code := range []int{http.StatusGone, http.StatusTooManyRequests, http.StatusInternalServerError} {
+		cases = append(cases, faultCase{name: "watches_refused_" + strconv.Itoa(code), fault: func(s *scene) time.Time {
+			s.hop.OnRequest(func(w http.ResponseWriter, r *http.Request) bool {
+				return r.URL.Query().Get("watch") != "" && refuse(w, code)
+			})
+			s.hop.CutAll()
+			s.hold()
+			s.hop.OnRequest(nil)
+			return time.Now()
+		}})
+	}
+	for i := range cases {
+		cases[i].stage = quiet
+	}
+	return cases
+}
+
+// delayed holds back what watches tell.
+func (s *scene) delayed(by func(*http.Request) time.Duration) time.Time {
+	s.hop.OnDelay(by)
+	s.hold()
+	s.hop.OnDelay(nil)
+	return time.Now()
+}
+
+// changed changes what watches tell, as long as the fault lasts.
+func (s *scene) changed(line func(*http.Request, []byte) ([]byte, error)) time.Time {
+	s.hop.OnLine(line)
+	s.hold()
+	s.hop.OnLine(nil)
+	return time.Now()
+}
+
+// refuse answers in kube-apiserver's place.
+func refuse(w http.ResponseWriter, code int) bool {
+	w.Header().Set("Content-Type", "application/json")
+	if code == http.StatusTooManyRequests {
+		w.Header().Set("Retry-After", "1")
+	}
+	w.WriteHeader(code)
+	_, _ = fmt.Fprint(w, failure(code))
+	return true
+}
+
+func failure(code int) string {
+	return fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"made up by the test","reason":%q,"code":%d}`,
+		map[int]string{http.StatusGone: "Expired", http.StatusTooManyRequests: "TooManyRequests", http.StatusInternalServerError: "InternalError", http.StatusServiceUnavailable: "ServiceUnavailable"}[code], code)
 }

@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"net/http"
 	"time"
 )
 
@@ -10,25 +11,110 @@ const pausedFor = 20 * time.Second
 
 // upstreamCases break kube-apiserver and etcd.
 func upstreamCases() []faultCase {
-	return []faultCase{
-		{name: "apiserver_killed", stage: broken, before: mend, fault: func(s *scene) time.Time {
+	cases := []faultCase{
+		{name: "apiserver_killed", fault: func(s *scene) time.Time {
 			s.must(s.plane.KillAPIServer())
 			s.hold()
 			s.must(s.plane.StartAPIServer(s.Context()))
 			return time.Now()
 		}},
-		{name: "apiserver_paused", stage: broken, before: mend, fault: func(s *scene) time.Time {
+		{name: "apiserver_restarted", fault: func(s *scene) time.Time {
+			s.must(s.plane.StopAPIServer())
+			s.must(s.plane.StartAPIServer(s.Context()))
+			return time.Now()
+		}},
+		{name: "apiserver_paused", fault: func(s *scene) time.Time {
 			s.must(s.plane.PauseAPIServer())
 			pause(s.Context(), max(pausedFor, *duration))
 			s.must(s.plane.ResumeAPIServer())
 			return time.Now()
 		}},
-		{name: "etcd_emptied", stage: broken, before: mend, replaces: true, fault: func(s *scene) time.Time {
-			resume := s.still(true)
-			s.must(s.plane.EmptyEtcd(s.Context()))
-			s.renew(resume)
+		{name: "etcd_killed", fault: func(s *scene) time.Time {
+			s.must(s.plane.KillEtcd())
+			s.hold()
+			s.must(s.plane.StartEtcd(s.Context()))
 			return time.Now()
 		}},
+		{name: "etcd_compacted", fault: func(s *scene) time.Time {
+			s.compact()
+			return time.Now()
+		}},
+		{name: "etcd_compacted_and_apiserver_killed", fault: func(s *scene) time.Time {
+			s.compact()
+			s.must(s.plane.KillAPIServer())
+			s.must(s.plane.StartAPIServer(s.Context()))
+			return time.Now()
+		}},
+		{name: "etcd_defragmented", fault: func(s *scene) time.Time {
+			s.compact()
+			for begun := time.Now(); ; {
+				s.must(s.plane.DefragmentEtcd(s.Context()))
+				if time.Since(begun) >= *duration || !pause(s.Context(), 5*pollEvery) {
+					return time.Now()
+				}
+			}
+		}},
+		{name: "etcd_emptied", replaces: true, fault: func(s *scene) time.Time {
+			resume := s.still(true)
+			s.must(s.plane.EmptyEtcd(s.Context()))
+			over := time.Now()
+			s.renew(resume)
+			return over
+		}},
+		restored("etcd_restored", func(s *scene, _ int64, restore func()) time.Time {
+			restore()
+			return time.Now()
+		}),
+		// The feed is away until revisions have passed those that it knows: nothing goes back for it.
+		restored("etcd_restored_and_written_past", func(s *scene, old int64, restore func()) time.Time {
+			s.hop.OnRequest(func(w http.ResponseWriter, r *http.Request) bool {
+				return own(r) && refuse(w, http.StatusServiceUnavailable)
+			})
+			s.hop.CutAll()
+			restore()
+			for now := int64(0); now <= old; {
+				_, err := s.touch(s.Context(), configMaps, s.namespaces[0], marker)
+				s.must(err)
+				now, err = s.plane.EtcdRevision(s.Context())
+				s.must(err)
+			}
+			s.hop.OnRequest(nil)
+			return time.Now()
+		}),
+	}
+	for i := range cases {
+		cases[i].stage = broken
+		prepare := cases[i].before
+		cases[i].before = func(s *scene) {
+			mend(s)
+			if prepare != nil {
+				prepare(s)
+			}
+		}
+	}
+	return cases
+}
+
+// restored is a case in which etcd is put back to what it was before listproxy started. fault is told
+// etcd's revision before that, and decides when.
+func restored(name string, fault func(s *scene, old int64, restore func()) time.Time) faultCase {
+	var restore func(s *scene) error
+	return faultCase{
+		name: name, replaces: true,
+		before: func(s *scene) {
+			snapshot, err := s.plane.SnapshotEtcd(s.Context())
+			s.must(err)
+			restore = func(s *scene) error { return s.plane.RestoreEtcd(s.Context(), snapshot) }
+		},
+		fault: func(s *scene) time.Time {
+			resume := s.still(true)
+			old, err := s.plane.EtcdRevision(s.Context())
+			s.must(err)
+			return fault(s, old, func() {
+				s.must(restore(s))
+				s.renew(resume)
+			})
+		},
 	}
 }
 
@@ -42,6 +128,15 @@ func mend(s *scene) {
 			s.Error(err)
 		}
 	})
+}
+
+// compact compacts etcd at its newest revision.
+func (s *scene) compact() {
+	s.Helper()
+	resume := s.still(false)
+	err := s.plane.CompactEtcd(s.Context())
+	resume()
+	s.must(err)
 }
 
 // renew begins anew after etcd was replaced.

@@ -1,0 +1,111 @@
+package faults
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"time"
+)
+
+// clientCases break clients, and listproxy itself.
+func clientCases() []faultCase {
+	cases := []faultCase{
+		{name: "clients_slow_and_stuck", fault: (*scene).slowClients},
+		{name: "listproxy_killed", fault: func(s *scene) time.Time {
+			old := s.proxies[0]
+			old.Kill()
+			s.forget(old)
+			killed := time.Now()
+			s.start()
+			return killed
+		}},
+		{name: "listproxies_rolled", replicas: 2, answersAll: true, fault: func(s *scene) time.Time {
+			for _, old := range slices.Clone(s.proxies) {
+				s.start()
+				s.forget(old)
+				// As endpoints and a preStop hook do it: those who dial now already go elsewhere.
+				s.hold()
+				s.must(old.Stop())
+			}
+			return time.Now()
+		}},
+		{name: "memory_tight", args: []string{"--cache-bytes", "256Ki", "--compression-cache-bytes", "0"}, mayForward: true, fault: func(s *scene) time.Time {
+			s.hold()
+			return time.Now()
+		}},
+		{name: "no_disk", args: []string{"--cert-dir", "/dev/null/none"}, fault: func(s *scene) time.Time {
+			s.hop.CutAll()
+			return time.Now()
+		}},
+	}
+	for i := range cases {
+		cases[i].stage = quiet
+	}
+	return cases
+}
+
+const (
+	slowClients  = 10
+	stuckClients = 20
+	// asked is how many lists each of them asks for at once: more than the buffers on the way hold.
+	asked = 200
+)
+
+// slowClients ask for many lists, and read little or nothing of them.
+func (s *scene) slowClients() time.Time {
+	ctx, cancel := context.WithCancel(s.Context())
+	var all sync.WaitGroup
+	for i := range slowClients + stuckClients {
+		conn, err := s.dial()
+		s.must(err)
+		all.Go(func() {
+			defer conn.Close()
+			ended := context.AfterFunc(ctx, func() { _ = conn.Close() })
+			defer ended()
+			all.Go(func() {
+				for range asked {
+					_, err := fmt.Fprintf(conn, "GET %s?%s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n",
+						pods.path(""), anyVersion(), s.viaConfig.BearerToken)
+					if err != nil {
+						return
+					}
+				}
+			})
+			if i < slowClients {
+				for pause(ctx, 2*pollEvery) {
+					if _, err := io.CopyN(io.Discard, conn, 512); err != nil {
+						return
+					}
+				}
+			}
+			<-ctx.Done()
+		})
+	}
+	s.hold()
+	s.calm("beside slow and stuck clients", calmBefore)
+	cancel()
+	all.Wait()
+	return time.Now()
+}
+
+// dial connects to listproxy as a client with little room.
+func (s *scene) dial() (net.Conn, error) {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(s.viaConfig.CAData)
+	conn, err := net.Dial("tcp", backend(s.proxies[0]))
+	if err != nil {
+		return nil, err
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		if err := tcp.SetReadBuffer(4 << 10); err != nil {
+			return nil, err
+		}
+	}
+	secure := tls.Client(conn, &tls.Config{RootCAs: roots, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12})
+	return secure, secure.Handshake()
+}

@@ -110,9 +110,11 @@ func (f *feed) reopen(ctx context.Context, frame *Frame, how ending) (*stream, e
 	case behind:
 		timeout = shortWatch
 	case broken:
-		if _, err := f.probe(ctx); err != nil {
+		now, err := f.probe(ctx)
+		if err != nil {
 			return nil, err
 		}
+		f.collection.catchUp(now)
 		first = f.collection.seam()
 		if first.revision == 0 {
 			return nil, errUnproven

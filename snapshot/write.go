@@ -79,7 +79,7 @@ func (c *Collection) open(state tree, size int64, rev uint64, frame *Frame) {
 		}
 	}
 	now := time.Now()
-	c.highest = max(c.highest, rev)
+	c.highest, c.behind = max(c.highest, rev), 0
 	c.last = seamOf(state)
 	c.versions.append(version{revision: rev, tree: state})
 	c.marks = append(c.marks, mark{at: now, revision: rev})
@@ -163,12 +163,23 @@ func (c *Collection) progress(rev uint64) error {
 
 // advanceLocked publishes that the live span reaches rev with this state.
 func (c *Collection) advanceLocked(v *View, rev uint64, state tree) {
-	now := time.Now()
+	now, heard := time.Now(), v.heard
+	if rev >= c.behind {
+		heard = now
+	}
 	c.highest = max(c.highest, rev)
 	c.markLocked(now, rev)
 	spans := slices.Clone(v.spans)
 	spans[len(spans)-1].To = rev
-	c.publishLocked(&View{spans: spans, heard: now, newest: state, frame: v.frame})
+	c.publishLocked(&View{spans: spans, heard: heard, newest: state, frame: v.frame})
+}
+
+// catchUp says that a stream is resumed while the upstream is at rev: the newest state is as old as
+// it was until the span has come that far.
+func (c *Collection) catchUp(rev uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.behind = rev
 }
 
 // floor is the revision below which no read of the upstream may fall that begins now.
@@ -241,7 +252,7 @@ func (c *Collection) retire(why Absence) {
 }
 
 func (c *Collection) dropLocked(why Absence) {
-	c.highest = 0
+	c.highest, c.behind = 0, 0
 	c.forgetLocked()
 	c.publishLocked(&View{absence: why})
 }

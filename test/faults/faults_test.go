@@ -52,8 +52,8 @@ func faultCases() []faultCase {
 
 const (
 	// So many answers are compared before a fault, and after it.
-	calmBefore = 60
-	calmAfter  = 60
+	calmBefore = 40
+	calmAfter  = 40
 )
 
 func (c faultCase) run(t *testing.T, plane *controlplane.ControlPlane) {
@@ -83,6 +83,7 @@ func (c faultCase) run(t *testing.T, plane *controlplane.ControlPlane) {
 	defer quiet()
 	verifying.Go(func() { s.oracle.run(ctx) })
 	writing.Go(func() { s.churn(asks) })
+	asking.Go(func() { s.askNewest(asks) })
 	for range askers {
 		asking.Go(func() { s.ask(asks) })
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	askers     = 3
+	askers     = 2 // beside one that asks for the newest state only
 	askEvery   = 15 * time.Millisecond
 	writeEvery = 60 * time.Millisecond
 	names      = 12 // of objects in each namespace
@@ -66,7 +66,16 @@ func (s *scene) churn(ctx context.Context) {
 	}
 }
 
-// ask asks until ctx ends.
+// askNewest asks for the newest state until ctx ends. It does not wait for what is forwarded in any
+// case, and so is there when an old state would be given.
+func (s *scene) askNewest(ctx context.Context) {
+	for pause(ctx, askEvery) {
+		all := collections()
+		s.put(ctx, question{collection: all[rand.IntN(len(all))], query: anyVersion()}, true, 0)
+	}
+}
+
+// ask asks for everything until ctx ends.
 func (s *scene) ask(ctx context.Context) {
 	for pause(ctx, askEvery) {
 		all := collections()

@@ -64,7 +64,7 @@ func (s *scene) slowClients() time.Time {
 		conn, err := s.dial()
 		s.must(err)
 		all.Go(func() {
-			defer conn.Close()
+			defer func() { _ = conn.Close() }()
 			ended := context.AfterFunc(ctx, func() { _ = conn.Close() })
 			defer ended()
 			all.Go(func() {

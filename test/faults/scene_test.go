@@ -99,7 +99,7 @@ func (s *scene) must(err error) {
 }
 
 // start runs one more listproxy, waits until it is ready, and lets clients come to it.
-func (s *scene) start() *proxyrun.Proxy {
+func (s *scene) start() {
 	s.Helper()
 	own := s.plane.RESTConfig(controlplane.Feed)
 	own.Host, own.CAData = s.hop.URL(), s.hop.CA()
@@ -115,7 +115,6 @@ func (s *scene) start() *proxyrun.Proxy {
 	defer s.mu.Unlock()
 	s.proxies = append(s.proxies, p)
 	s.balancer.Add(backend(p))
-	return p
 }
 
 func backend(p *proxyrun.Proxy) string { return strings.TrimPrefix(p.URL(), "https://") }
@@ -258,11 +257,9 @@ func (s *scene) still(replaced bool) (resume func()) {
 	return s.writing.Unlock
 }
 
-// recover measures how long it takes until every collection answers from memory with what is written
-// now.
-func (s *scene) recover() time.Duration {
+// recover waits until every collection answers from memory with what is written now.
+func (s *scene) recover() {
 	s.Helper()
-	begun := time.Now()
 	for _, k := range kinds {
 		var revision uint64
 		s.must(poll(s.Context(), "a write", func() (err error) {
@@ -283,7 +280,6 @@ func (s *scene) recover() time.Duration {
 			}))
 		}
 	}
-	return time.Since(begun)
 }
 
 // truth is the state of a kind, as kube-apiserver has it now: versions of objects, by namespace and name.

@@ -46,7 +46,7 @@ func streamCases() []faultCase {
 			})
 		}},
 		{name: "watches_told_410", fault: func(s *scene) time.Time {
-			return s.changed(func(r *http.Request, line []byte) ([]byte, error) {
+			return s.changed(func(_ *http.Request, line []byte) ([]byte, error) {
 				if !strings.HasPrefix(string(line), "{") {
 					return nil, io.EOF // protobuf: it just ends
 				}

@@ -61,7 +61,7 @@ func upstreamCases() []faultCase {
 			s.renew(resume)
 			return over
 		}},
-		restored("etcd_restored", func(s *scene, _ int64, restore func()) time.Time {
+		restored("etcd_restored", func(_ *scene, _ int64, restore func()) time.Time {
 			restore()
 			return time.Now()
 		}),

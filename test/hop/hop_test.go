@@ -29,7 +29,7 @@ func TestSwallowAll(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer old.Close()
+	defer func() { _ = old.Close() }()
 	answers := bufio.NewReader(old)
 	ask := func() error {
 		_, err := fmt.Fprintf(old, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -82,7 +82,7 @@ func TestBalancer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close()
+		defer func() { _ = conn.Close() }()
 		if _, err := fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}

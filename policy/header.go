@@ -78,7 +78,7 @@ func checkIdentity(h http.Header, by Credentials) Reason {
 		return ""
 	case len(h["Authorization"]) > 1:
 		return ReasonCredentials
-	case !BringsToken(h):
+	case !BringsToken(h.Get("Authorization")):
 		return ReasonAnonymous
 	}
 	if _, plain := Token(h.Get("Authorization")); !plain {
@@ -100,15 +100,13 @@ func Token(authorization string) (token string, plain bool) {
 	return token, true
 }
 
-// BringsToken tells whether kube-apiserver sees a token in the (first) Authorization header.
-// To it, whoever sends anything else there is anonymous.
-func BringsToken(h http.Header) bool { return isBearer(h.Get("Authorization")) }
-
-// isBearer tells whether kube-apiserver sees a token in an Authorization header
-// (k8s.io/apiserver, authentication/request/bearertoken).
-func isBearer(authorization string) bool {
-	parts := strings.SplitN(strings.TrimSpace(authorization), " ", 3)
-	return len(parts) > 1 && strings.EqualFold(parts[0], "Bearer") && parts[1] != ""
+// BringsToken tells whether kube-apiserver sees a token in an Authorization header
+// (k8s.io/apiserver, authentication/request/bearertoken), of several in the first. To it, whoever
+// sends anything else there is anonymous.
+func BringsToken(authorization string) bool {
+	scheme, rest, _ := strings.Cut(strings.TrimSpace(authorization), " ")
+	token, _, _ := strings.Cut(rest, " ")
+	return strings.EqualFold(scheme, "Bearer") && token != ""
 }
 
 // has tells whether the header occurs at all, even empty.

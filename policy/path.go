@@ -4,17 +4,9 @@ import (
 	"net/http"
 	"net/url"
 
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
-
-// requestInfos reads paths as kube-apiserver does, with the prefixes of its
-// default configuration. It is never written to.
-var requestInfos = request.RequestInfoFactory{
-	APIPrefixes:          sets.NewString("api", "apis"),
-	GrouplessAPIPrefixes: sets.NewString("api"),
-}
 
 // parsePath reads method and path, and sets what they say in req. Group, version,
 // resource and namespace are only set if the whole path is canonical.
@@ -22,9 +14,7 @@ func parsePath(r *http.Request, req *Request) Reason {
 	if r.Method != http.MethodGet || r.URL == nil {
 		return ReasonNotList
 	}
-	// RequestInfo would also look into the query, for watch and fieldSelector,
-	// with a laxer parser than ours. It gets the path only.
-	info, err := requestInfos.NewRequestInfo(&http.Request{Method: r.Method, URL: &url.URL{Path: r.URL.Path}})
+	info, err := RequestInfo(r.Method, &url.URL{Path: r.URL.Path})
 	switch {
 	case err != nil || !info.IsResourceRequest:
 		return ReasonNotList

@@ -33,7 +33,7 @@ func checkParse(t *testing.T, r *http.Request) {
 	if r.URL.Path != path || r.URL.EscapedPath() != path || target != path {
 		t.Errorf("path %q, rebuilt %q", r.RequestURI, path)
 	}
-	info, err := requestInfos.NewRequestInfo(r)
+	info, err := RequestInfo(r.Method, r.URL)
 	if err != nil {
 		t.Fatal(err)
 	}

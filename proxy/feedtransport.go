@@ -19,6 +19,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/snapshot"
 )
 
@@ -148,7 +149,7 @@ func (t *feedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 // feed says which feed a request is of.
 func (t *feedTransport) feed(r *http.Request) (feedName, bool) {
 	path := strings.TrimPrefix(r.URL.Path, t.prefix)
-	info, err := requestInfos.NewRequestInfo(&http.Request{Method: r.Method, URL: &url.URL{Path: path}})
+	info, err := policy.RequestInfo(r.Method, &url.URL{Path: path})
 	if err != nil || !info.IsResourceRequest {
 		return feedName{}, false
 	}

@@ -103,6 +103,7 @@ func (f *Refusal) write(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close") // as with the API server's own (Forwarder)
 	}
 	if r.URL.Path == "/api" || r.URL.Path == "/apis" {
+		setAuditID(w.Header(), r)
 		http.Error(w, f.Message, f.Code)
 		return
 	}
@@ -142,7 +143,7 @@ func (i *Identifier) Identify(r *http.Request) (Identity, *Refusal) {
 // code; what looks like a token to only one of the two would make nobody of whoever has shown a
 // wrong certificate.
 func bringsToken(r *http.Request) bool {
-	if policy.BringsToken(r.Header) {
+	if policy.BringsToken(r.Header.Get("Authorization")) {
 		return true
 	}
 	seen := false
@@ -161,7 +162,7 @@ func (i *Identifier) own(r *http.Request) Identity {
 	if len(values) != 1 || values[0] == "" {
 		return Identity{}
 	}
-	if _, plain := policy.Token(values[0]); !plain && policy.BringsToken(r.Header) {
+	if _, plain := policy.Token(values[0]); !plain && policy.BringsToken(values[0]) {
 		return Identity{}
 	}
 	return i.secret.ofAuthorization(values[0])

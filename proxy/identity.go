@@ -10,7 +10,6 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"net/http"
 	"slices"
 
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -57,7 +56,7 @@ func (id Identity) known() bool { return id.authorization != nil || id.stated !=
 
 // bringsToken says whether the upstream sees a token in what the caller brings.
 func (id Identity) bringsToken() bool {
-	return id.authorization != nil && policy.BringsToken(http.Header{"Authorization": {*id.authorization}})
+	return id.authorization != nil && policy.BringsToken(*id.authorization)
 }
 
 // credentials says by what the caller is known, for the reading of a request.

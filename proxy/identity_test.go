@@ -130,3 +130,22 @@ func TestIdentityNeverPrintsItsCredential(t *testing.T) {
 		}
 	}
 }
+
+// TestBringsToken: it is asked about every request, so it makes nothing.
+func TestBringsToken(t *testing.T) {
+	i := newIdentifier(t)
+	for authorization, want := range map[string]bool{
+		"Bearer a": true, "bearer a": true, "Basic eA==": false, "Bearer": false, "Bearer ": false, "a": false, "": false,
+	} {
+		id := identify(i, authorization)
+		if got := id.bringsToken(); got != want {
+			t.Errorf("%q: %t, want %t", authorization, got, want)
+		}
+		if n := testing.AllocsPerRun(100, func() { _ = id.bringsToken() }); n != 0 {
+			t.Errorf("%q: %v allocations", authorization, n)
+		}
+	}
+	if (Identity{}).bringsToken() {
+		t.Error("nobody brings a token")
+	}
+}

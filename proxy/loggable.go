@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+
+	"github.com/listproxy/listproxy/policy"
 )
 
 // maxLoggedWord is longer than any name of Kubernetes' own in a path, and shorter than a token.
@@ -21,7 +23,7 @@ func loggable(r *http.Request) string {
 	if r.URL == nil {
 		return "other"
 	}
-	info, err := requestInfos.NewRequestInfo(&http.Request{Method: r.Method, URL: &url.URL{Path: r.URL.Path}})
+	info, err := policy.RequestInfo(r.Method, &url.URL{Path: r.URL.Path})
 	if err != nil || !info.IsResourceRequest {
 		first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 		switch first {

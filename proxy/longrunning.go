@@ -7,6 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/listproxy/listproxy/policy"
 )
 
 // What kube-apiserver exempts from its limits of requests in flight and of a
@@ -15,13 +17,6 @@ var (
 	longRunningVerbs        = sets.New("watch", "proxy")
 	longRunningSubresources = sets.New("attach", "exec", "proxy", "log", "portforward")
 )
-
-// requestInfos reads paths as kube-apiserver does, with the prefixes of its
-// default configuration. It is never written to.
-var requestInfos = request.RequestInfoFactory{
-	APIPrefixes:          sets.NewString("api", "apis"),
-	GrouplessAPIPrefixes: sets.NewString("api"),
-}
 
 // longRunning says whether r is one that may take as long as its client likes: a
 // watch, the log of a pod, an exec and the like, as kube-apiserver has it, and
@@ -42,7 +37,7 @@ func longRunning(r *http.Request) bool {
 			u.RawQuery = url.Values{"watch": watch}.Encode()
 		}
 	}
-	info, err := requestInfos.NewRequestInfo(&http.Request{Method: r.Method, URL: &u})
+	info, err := policy.RequestInfo(r.Method, &u)
 	return err == nil && isLongRunning(info)
 }
 

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"k8s.io/klog/v2"
+
+	"github.com/listproxy/listproxy/policy"
 )
 
 func TestLongRunning(t *testing.T) {
@@ -123,7 +125,7 @@ func FuzzLongRunning(f *testing.F) {
 	f.Add("GET", "/api/v1/namespaces/a/pods/b/exec", "limit=x&watch")
 	f.Fuzz(func(t *testing.T, method, path, query string) {
 		r := &http.Request{Method: method, URL: &url.URL{Path: path, RawQuery: query}}
-		info, err := requestInfos.NewRequestInfo(r)
+		info, err := policy.RequestInfo(r.Method, r.URL)
 		want := err == nil && isLongRunning(info)
 		if got := longRunning(r); got != want {
 			t.Errorf("%t, RequestInfo says %t", got, want)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -22,6 +23,37 @@ func TestRefusalIsReadable(t *testing.T) {
 		refusal.write(w, httptest.NewRequest(http.MethodGet, path, http.NoBody))
 		if w.Code != http.StatusForbidden || w.Header().Get("Content-Type") != want.contentType || !strings.Contains(w.Body.String(), want.body) {
 			t.Errorf("%s: %d, %s: %s", path, w.Code, w.Header().Get("Content-Type"), w.Body)
+		}
+	}
+}
+
+// TestRefusalHasAuditID as every answer of kube-apiserver's: the caller's own, or a new one.
+func TestRefusalHasAuditID(t *testing.T) {
+	refusal := &Refusal{http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "No."}
+	for name, answer := range map[string]func(http.ResponseWriter, *http.Request){
+		"refusal": refusal.write,
+		"429":     WriteTooManyRequests,
+		"a Status": func(w http.ResponseWriter, r *http.Request) {
+			WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, "No.")
+		},
+	} {
+		for _, path := range []string{"/api", "/version"} {
+			of := func(own string) []string {
+				r := httptest.NewRequest(http.MethodGet, path, http.NoBody)
+				if own != "" {
+					r.Header.Set("Audit-Id", own)
+				}
+				w := httptest.NewRecorder()
+				answer(w, r)
+				return w.Header()["Audit-Id"]
+			}
+			if got := of("mine"); len(got) != 1 || got[0] != "mine" {
+				t.Errorf("%s, %s: %q is not the caller's own", name, path, got)
+			}
+			one, other := of(""), of("")
+			if len(one) != 1 || len(other) != 1 || uuid.Validate(one[0]) != nil || one[0] == other[0] {
+				t.Errorf("%s, %s: %q and %q are not new", name, path, one, other)
+			}
 		}
 	}
 }

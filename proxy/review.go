@@ -13,7 +13,6 @@ import (
 	"reflect"
 	"time"
 
-	"golang.org/x/sync/singleflight"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -34,17 +33,10 @@ const (
 	// comes back in it, so a request's longest selector fits.
 	maxReviewBody = 1 << 20
 
-	// maxReviewRounds is how often a caller asks again because the answer it
-	// waited for was overtaken by a flush or by its own age.
-	maxReviewRounds = 3
-
 	reviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 )
 
-var (
-	errReviewsFull      = errors.New("too many reviews are waiting for the upstream")
-	errReviewsUnsettled = errors.New("permissions changed faster than the upstream reviewed them")
-)
+var errReviewsFull = errors.New("too many reviews are waiting for the upstream")
 
 // Attributes are what is asked about: the request as the upstream would
 // authorize it. All of them come from one parsed request (design law 4), the
@@ -92,15 +84,9 @@ type Reviewer struct {
 	log      *slog.Logger
 
 	decisions *decisionCache
-	flights   singleflight.Group
+	reviews   shared[bool]
 	turns     turns
 	counts    reviewCounts
-}
-
-// reviewVerdict is what came of one review.
-type reviewVerdict struct {
-	allowed bool
-	sent    time.Time
 }
 
 // NewReviewer returns a Reviewer that sends its reviews through send to the API
@@ -125,6 +111,7 @@ func NewReviewer(send SendAs, base *url.URL, cfg ReviewConfig, log *slog.Logger)
 		timeout:   cfg.Timeout,
 		log:       log,
 		decisions: decisions,
+		reviews:   shared[bool]{ttl: cfg.TTL, epoch: decisions.epoch.Load},
 		turns:     newTurns(maxReviewsAtOnce, maxReviewsWaiting),
 	}, nil
 }
@@ -140,8 +127,8 @@ func (r *Reviewer) Allowed(ctx context.Context, id Identity, a Attributes) (bool
 	}
 	if r.ttl <= 0 {
 		r.counts.misses.Add(1)
-		v, err := r.ask(ctx, id, a)
-		return v.allowed, err
+		review, err := r.ask(ctx, id, a)
+		return review.value, err
 	}
 	key := decisionKey(id, a)
 	if r.decisions.has(key, time.Now()) {
@@ -149,7 +136,13 @@ func (r *Reviewer) Allowed(ctx context.Context, id Identity, a Attributes) (bool
 		return true, nil
 	}
 	r.counts.misses.Add(1)
-	return r.share(ctx, key, id, a)
+	return r.reviews.get(ctx, key, func(ctx context.Context, epoch uint64) (dated[bool], error) {
+		review, err := r.ask(ctx, id, a)
+		if err == nil && review.value {
+			r.decisions.add(key, epoch, review.asked.Add(r.ttl), time.Now())
+		}
+		return review, err
+	})
 }
 
 // Flush forgets every decision, those included that the upstream is making for
@@ -162,56 +155,18 @@ func (r *Reviewer) Flush() { r.decisions.flush() }
 // from the upstream only.
 func (r *Reviewer) Close() { r.decisions.close() }
 
-// share asks the upstream, once for all who want to know the same at the same
-// time.
-func (r *Reviewer) share(ctx context.Context, key string, id Identity, a Attributes) (bool, error) {
-	began := time.Now()
-	for range maxReviewRounds {
-		epoch := r.decisions.epoch.Load()
-		// The review is not the caller's who happened to be first: it goes on
-		// for the others when that caller leaves.
-		flight := r.flights.DoChan(flightKey(epoch, key), func() (any, error) {
-			v, err := r.ask(context.WithoutCancel(ctx), id, a)
-			if err == nil && v.allowed {
-				r.decisions.add(key, epoch, v.sent.Add(r.ttl), time.Now())
-			}
-			return v, err
-		})
-		select {
-		case <-ctx.Done():
-			return false, fmt.Errorf("the caller left before its review was answered: %w", ctx.Err())
-		case result := <-flight:
-			if result.Err != nil {
-				return false, result.Err
-			}
-			v, ok := result.Val.(reviewVerdict)
-			if !ok || !v.allowed {
-				return false, nil
-			}
-			// A caller who joined a review that was already under way gets a
-			// yes of the past: it is bound by the TTL like any other.
-			fresh := !v.sent.Before(began) || time.Now().Before(v.sent.Add(r.ttl))
-			if fresh && epoch == r.decisions.epoch.Load() {
-				return true, nil
-			}
-		}
-	}
-	return false, errReviewsUnsettled
-}
-
 // ask sends one review when its turn comes and waits for the answer.
-func (r *Reviewer) ask(ctx context.Context, id Identity, a Attributes) (reviewVerdict, error) {
+func (r *Reviewer) ask(ctx context.Context, id Identity, a Attributes) (dated[bool], error) {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
 	end, err := r.turns.take(ctx, errReviewsFull)
 	if err != nil {
-		return reviewVerdict{}, err
+		return dated[bool]{}, err
 	}
 	defer end()
-	v := reviewVerdict{sent: time.Now()}
+	asked := time.Now()
 	allowed, err := r.post(ctx, id, a)
-	v.allowed = allowed
-	return v, err
+	return dated[bool]{allowed, asked}, err
 }
 
 // post makes the request and judges the response.

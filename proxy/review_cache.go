@@ -65,9 +65,3 @@ func decisionKey(id Identity, a Attributes) string {
 	}
 	return string(key)
 }
-
-// flightKey returns the key under which equal questions of one epoch share a
-// review. The epoch has a fixed length, so it stays unambiguous.
-func flightKey(epoch uint64, key string) string {
-	return string(binary.BigEndian.AppendUint64(nil, epoch)) + key
-}

@@ -522,7 +522,7 @@ func TestReviewGivesUpWhenItIsFlushedForEver(t *testing.T) {
 			return answerYes(req)
 		}), "https://upstream.example", ReviewConfig{TTL: time.Hour}, discardLog())
 		allowed, err := r.Allowed(t.Context(), identify(newIdentifier(t), "Bearer token"), listPods())
-		if allowed || !errors.Is(err, errReviewsUnsettled) {
+		if allowed || !errors.Is(err, errOvertaken) {
 			t.Errorf("got %v, %v", allowed, err)
 		}
 	})

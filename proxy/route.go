@@ -7,6 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/listproxy/listproxy/policy"
 )
 
 // routeSubresources are those of Kubernetes' own resources, and the verbs of paths: all other words
@@ -22,7 +24,7 @@ func route(r *http.Request, known knownFunc) string {
 	if r.URL == nil {
 		return ""
 	}
-	info, err := requestInfos.NewRequestInfo(&http.Request{Method: r.Method, URL: &url.URL{Path: r.URL.Path}})
+	info, err := policy.RequestInfo(r.Method, &url.URL{Path: r.URL.Path})
 	if err != nil || !info.IsResourceRequest {
 		return ""
 	}

@@ -7,9 +7,11 @@ import (
 	"time"
 )
 
-// stallBody is a request's body of which something must come within limit whenever it is read.
-// kube-apiserver, asked over HTTP/1.1, does not even say 401 before it has the body, so a caller
-// without any rights could else keep a request in flight for ever.
+// stallBody is a request's body of which something must come within limit whenever it is read. A
+// request is in flight until it is answered, and not every answer comes before the body: whom
+// kube-apiserver does not know it tells so at once over HTTP/2, but over HTTP/1.1, which is all that
+// a load balancer before it may speak, only when it has the rest. So a caller without any rights
+// could else keep a request in flight for ever.
 //
 // It is read by one goroutine at a time, which may be one that outlives the handler.
 type stallBody struct {

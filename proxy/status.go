@@ -5,7 +5,9 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/google/uuid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
 
 // WriteStatus answers r with a metav1.Status of a failure, in JSON, with the
@@ -40,12 +42,24 @@ func WriteTooManyRequests(w http.ResponseWriter, r *http.Request) {
 // writeStatusBody writes the answer of which body is the encoded Status.
 func writeStatusBody(w http.ResponseWriter, r *http.Request, code int, body []byte) {
 	setStatusHeaders(w.Header(), body)
+	setAuditID(w.Header(), r)
 	w.WriteHeader(code)
 	if r.Method == http.MethodHead {
 		return
 	}
 	// An error means that the client has gone; there is nobody left to tell.
 	_, _ = w.Write(body)
+}
+
+// setAuditID gives the answer to r the Audit-Id that r has, or one of its own, as kube-apiserver does
+// with whatever it answers, a 401 and a 429 included (k8s.io/apiserver, WithAuditInit). What
+// listproxy answers for itself is in no audit log of kube-apiserver's.
+func setAuditID(h http.Header, r *http.Request) {
+	id := r.Header.Get(auditv1.HeaderAuditID)
+	if id == "" {
+		id = uuid.NewString()
+	}
+	h.Set(auditv1.HeaderAuditID, id)
 }
 
 // encodeStatus returns the JSON of a failure, with the newline at its end that

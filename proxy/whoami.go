@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"time"
 
-	"golang.org/x/sync/singleflight"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -30,9 +29,8 @@ const (
 )
 
 var (
-	errNoIdentity  = errors.New("the caller has no credentials to ask with")
-	errWhoAmIFull  = errors.New("too many questions who callers are wait for the upstream")
-	errWhoAmIStale = errors.New("the upstream's answer who the caller is came too late to be used")
+	errNoIdentity = errors.New("the caller has no credentials to ask with")
+	errWhoAmIFull = errors.New("too many questions who callers are wait for the upstream")
 )
 
 // WhoAmIConfig configures a WhoAmI.
@@ -60,15 +58,10 @@ type WhoAmI struct {
 	ttl      time.Duration
 	timeout  time.Duration
 
-	users   *expiringCache[*user.DefaultInfo]
-	flights singleflight.Group
-	turns   turns
-}
-
-// learned is what came of one question. The user is shared and must not be changed.
-type learned struct {
-	user *user.DefaultInfo
-	sent time.Time
+	// The users are shared and must not be changed.
+	users     *expiringCache[*user.DefaultInfo]
+	questions shared[*user.DefaultInfo]
+	turns     turns
 }
 
 // NewWhoAmI returns a WhoAmI that asks the API server at base, through send. It must be closed in
@@ -87,12 +80,13 @@ func NewWhoAmI(send SendAs, base *url.URL, cfg WhoAmIConfig) (*WhoAmI, error) {
 	endpoint := base.JoinPath(whoAmIPath)
 	endpoint.User = nil
 	return &WhoAmI{
-		send:     send,
-		endpoint: endpoint.String(),
-		ttl:      cfg.TTL,
-		timeout:  cfg.Timeout,
-		users:    users,
-		turns:    newTurns(maxReviewsAtOnce, maxReviewsWaiting),
+		send:      send,
+		endpoint:  endpoint.String(),
+		ttl:       cfg.TTL,
+		timeout:   cfg.Timeout,
+		users:     users,
+		questions: shared[*user.DefaultInfo]{ttl: cfg.TTL, epoch: func() uint64 { return 0 }}, // a token stays its user's
+		turns:     newTurns(maxReviewsAtOnce, maxReviewsWaiting),
 	}, nil
 }
 
@@ -104,66 +98,45 @@ func (w *WhoAmI) User(ctx context.Context, id Identity) (user.Info, error) {
 		return nil, errNoIdentity
 	}
 	if w.ttl <= 0 {
-		l, err := w.ask(ctx, id)
+		learned, err := w.ask(ctx, id)
 		if err != nil {
 			return nil, err
 		}
-		return l.user, nil
+		return learned.value, nil
 	}
 	key := string(id.key[:])
 	if u, ok := w.users.get(key, time.Now()); ok {
 		return u, nil
 	}
-	return w.share(ctx, key, id)
+	u, err := w.questions.get(ctx, key, func(ctx context.Context, _ uint64) (dated[*user.DefaultInfo], error) {
+		learned, err := w.ask(ctx, id)
+		if err == nil {
+			size := userSize(auditUser(learned.value))
+			w.users.add(key, learned.value, 1+int64(size/userUnit), learned.asked.Add(w.ttl), time.Now())
+		}
+		return learned, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return u, nil
 }
 
 // Close ends the cache of users. A WhoAmI that is closed still answers, from the upstream only.
 func (w *WhoAmI) Close() { w.users.close() }
 
-// share asks the upstream once for all who want to know the same at the same time.
-func (w *WhoAmI) share(ctx context.Context, key string, id Identity) (user.Info, error) {
-	began := time.Now()
-	for range maxReviewRounds {
-		// The question is not the caller's who happened to be first: it goes on for the others when
-		// that caller leaves.
-		flight := w.flights.DoChan(key, func() (any, error) {
-			l, err := w.ask(context.WithoutCancel(ctx), id)
-			if err == nil {
-				size := userSize(auditUser(l.user))
-				w.users.add(key, l.user, 1+int64(size/userUnit), l.sent.Add(w.ttl), time.Now())
-			}
-			return l, err
-		})
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("the caller left before it was known who it is: %w", ctx.Err())
-		case result := <-flight:
-			if result.Err != nil {
-				return nil, result.Err
-			}
-			// Who joined a question that was already under way gets an answer of the past: it is
-			// bound by the TTL like any other.
-			l, ok := result.Val.(learned)
-			if ok && (!l.sent.Before(began) || time.Now().Before(l.sent.Add(w.ttl))) {
-				return l.user, nil
-			}
-		}
-	}
-	return nil, errWhoAmIStale
-}
-
 // ask sends one question when its turn comes and waits for the answer.
-func (w *WhoAmI) ask(ctx context.Context, id Identity) (learned, error) {
+func (w *WhoAmI) ask(ctx context.Context, id Identity) (dated[*user.DefaultInfo], error) {
 	ctx, cancel := context.WithTimeout(ctx, w.timeout)
 	defer cancel()
 	end, err := w.turns.take(ctx, errWhoAmIFull)
 	if err != nil {
-		return learned{}, err
+		return dated[*user.DefaultInfo]{}, err
 	}
 	defer end()
-	sent := time.Now()
+	asked := time.Now()
 	u, err := w.post(ctx, id)
-	return learned{user: u, sent: sent}, err
+	return dated[*user.DefaultInfo]{u, asked}, err
 }
 
 // post makes the request and judges the response.

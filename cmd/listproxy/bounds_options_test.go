@@ -41,6 +41,10 @@ func TestWrongIdentityLimitAndAuditOptions(t *testing.T) {
 		{[]string{"--requestheader-client-ca-file", ca, "--requestheader-allowed-names", "front, "}, []string{"--requestheader-allowed-names", "empty"}},
 		{[]string{"--requestheader-client-ca-file", ca, "--requestheader-allowed-names", ""}, []string{"--requestheader-allowed-names"}},
 		{[]string{"--requestheader-allowed-names", "front"}, []string{"--requestheader-allowed-names", "--requestheader-client-ca-file", "both or none"}},
+		{[]string{"--requestheader-username-headers", "X-Remote-User"}, []string{"--requestheader-username-headers", "--requestheader-client-ca-file", "both or none"}},
+		{[]string{"--requestheader-uid-headers", "X-Uid"}, []string{"--requestheader-uid-headers", "--requestheader-client-ca-file", "both or none"}},
+		{[]string{"--requestheader-group-headers", "X-Group"}, []string{"--requestheader-group-headers", "--requestheader-client-ca-file", "both or none"}},
+		{[]string{"--requestheader-extra-headers-prefix", "X-Extra-"}, []string{"--requestheader-extra-headers-prefix", "--requestheader-client-ca-file", "both or none"}},
 		{[]string{"--requestheader-client-ca-file", ca, "--requestheader-allowed-names", "front", "--requestheader-username-headers", ""}, []string{"--requestheader-username-headers", "empty"}},
 
 		{[]string{"--max-requests-inflight", "-1"}, []string{"--max-requests-inflight -1", "0 for no bound"}},

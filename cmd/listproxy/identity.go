@@ -13,6 +13,8 @@ import (
 // identityOptions say by what, besides a token, a caller is known. The flags have the names of
 // kube-apiserver's.
 type identityOptions struct {
+	flags *pflag.FlagSet // to tell what was given
+
 	clientCAFile string
 
 	frontCAFile        string
@@ -36,6 +38,7 @@ func defaultIdentityOptions() identityOptions {
 }
 
 func (o *identityOptions) addFlags(fs *pflag.FlagSet) {
+	o.flags = fs
 	fs.StringVar(&o.clientCAFile, "client-ca-file", o.clientCAFile, "`file` with CAs, PEM: a caller with a certificate of theirs is the user that it names, stated to the\nAPI server with the proxy's own right to impersonate")
 	fs.StringVar(&o.frontCAFile, "requestheader-client-ca-file", o.frontCAFile, "`file` with CAs, PEM, of an authenticating proxy before this one")
 	fs.StringSliceVar(&o.frontAllowedNames, "requestheader-allowed-names", o.frontAllowedNames, "common `names` in the certificates of that proxy")
@@ -53,10 +56,7 @@ func (o *identityOptions) load() (err error) {
 		}
 	}
 	if o.frontCAFile == "" {
-		if len(o.frontAllowedNames) > 0 {
-			return errors.New("--requestheader-allowed-names is for --requestheader-client-ca-file, which is not given: give both or none")
-		}
-		return nil
+		return o.checkNoFront()
 	}
 	if len(o.frontAllowedNames) == 0 {
 		return errors.New("--requestheader-client-ca-file needs --requestheader-allowed-names: the common names of the proxy's certificates; " +
@@ -72,6 +72,20 @@ func (o *identityOptions) load() (err error) {
 	}
 	o.frontCA, err = proxy.LoadClientCA("--requestheader-client-ca-file", o.frontCAFile)
 	return err
+}
+
+// checkNoFront makes sure that nothing is said about a proxy that no certificate is believed of: its
+// headers would be removed, and its users be nobody.
+func (o *identityOptions) checkNoFront() error {
+	for _, flag := range []string{
+		"requestheader-allowed-names", "requestheader-username-headers", "requestheader-uid-headers",
+		"requestheader-group-headers", "requestheader-extra-headers-prefix",
+	} {
+		if o.flags.Changed(flag) {
+			return fmt.Errorf("--%s is for --requestheader-client-ca-file, which is not given: give both or none", flag)
+		}
+	}
+	return nil
 }
 
 // cas are the files that are there.

@@ -1,0 +1,27 @@
+package policy
+
+import (
+	"net/http"
+	"net/url"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// requestInfos reads paths as kube-apiserver does, with the prefixes of its
+// default configuration. It is never written to.
+var requestInfos = request.RequestInfoFactory{
+	APIPrefixes:          sets.NewString("api", "apis"),
+	GrouplessAPIPrefixes: sets.NewString("api"),
+}
+
+// RequestInfo reads a request's method and URL by kube-apiserver's own code (k8s.io/apiserver,
+// RequestInfoFactory). It is the one place where that is done, so that whatever is decided about a
+// request is decided about the same one.
+//
+// RequestInfoFactory also looks into the query, for watch and fieldSelector: more laxly than this
+// package does, and it logs what it cannot decode. Give it a URL with just what it is to see. The
+// URL must not be nil.
+func RequestInfo(method string, u *url.URL) (*request.RequestInfo, error) {
+	return requestInfos.NewRequestInfo(&http.Request{Method: method, URL: u})
+}

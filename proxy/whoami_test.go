@@ -26,6 +26,20 @@ type whoAmIUpstream struct {
 	answer func(*http.Request) (*http.Response, error) // nil for the usual one
 }
 
+// askedYet returns how often it was asked, while it still may be.
+func (u *whoAmIUpstream) askedYet() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.asked
+}
+
+// answerAsUsual from now on.
+func (u *whoAmIUpstream) answerAsUsual() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.answer = nil
+}
+
 // send is a SendAs.
 func (u *whoAmIUpstream) send(ctx context.Context, id Identity, r *http.Request) (*http.Response, error) {
 	u.mu.Lock()
@@ -303,14 +317,14 @@ func TestWhoAmIIsBounded(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		if u.asked != maxReviewsAtOnce {
-			t.Errorf("%d questions are with the upstream", u.asked)
+		if n := u.askedYet(); n != maxReviewsAtOnce {
+			t.Errorf("%d questions are with the upstream", n)
 		}
 		if _, err := w.User(t.Context(), identify(identifier, "one more")); !errors.Is(err, errWhoAmIFull) {
 			t.Errorf("one more: %v", err)
 		}
 		all.Wait()
-		u.answer = nil
+		u.answerAsUsual()
 		wantUser(t, w, identify(identifier, "later"), "later")
 	})
 }

@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 // followerTarget is a list that is in memory and that nobody may have without credentials.
@@ -250,7 +252,7 @@ func TestAttacks(t *testing.T) {
 func warm(t *testing.T, d door) {
 	t.Helper()
 	for _, target := range []string{pods, podsOfA, podsOfB, configMaps, configMapsOfA} {
-		eventually(t, target+" comes from memory", func() bool {
+		poll.Until(t, patience, target+" comes from memory", func() bool {
 			_, out, err := attack{target: target}.send(t.Context(), d, http2, admin)
 			// The marker must be there to be found.
 			return err == nil && out.hit() && out.shows(marker) == (target != podsOfA)

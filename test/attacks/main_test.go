@@ -25,8 +25,6 @@ import (
 const (
 	// patience ends a wait for something that must come; no test passes because of it.
 	patience = 30 * time.Second
-	// pollEvery is how often a wait looks.
-	pollEvery = 50 * time.Millisecond
 	// atATime is how many attacks run at a time: most of them wait, some for half a second, which
 	// is how long net/http keeps a connection after it has refused what came on it.
 	atATime = "24"
@@ -221,20 +219,4 @@ func furnish(ctx context.Context) error {
 		ObjectMeta: metav1.ObjectMeta{Name: "open", Annotations: map[string]string{"content": marker}},
 	}, metav1.CreateOptions{}))
 	return errors.Join(errs...)
-}
-
-// eventually waits until done says so.
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	ticker := time.NewTicker(pollEvery)
-	defer ticker.Stop()
-	for !done() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("still not: %s", what)
-		case <-ticker.C:
-		}
-	}
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/poll"
 	"github.com/listproxy/listproxy/test/proxyrun"
 )
 
@@ -76,7 +77,7 @@ func runTests(m *testing.M) (code int, err error) {
 func lineOf(t *testing.T, path, id string) string {
 	t.Helper()
 	var found []string
-	eventually(t, "a line with ID "+id+" in "+path, func() bool {
+	poll.Until(t, patience, "a line with ID "+id+" in "+path, func() bool {
 		found = linesOf(t, path, id)
 		return len(found) > 0
 	})
@@ -84,22 +85,6 @@ func lineOf(t *testing.T, path, id string) string {
 		t.Fatalf("%d lines with ID %s", len(found), id)
 	}
 	return found[0]
-}
-
-// eventually waits until done says so.
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	ticker := time.NewTicker(pollEvery)
-	defer ticker.Stop()
-	for !done() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("still not: %s", what)
-		case <-ticker.C:
-		}
-	}
 }
 
 func linesOf(t *testing.T, path, id string) []string {

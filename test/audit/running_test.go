@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/poll"
 	"github.com/listproxy/listproxy/test/proxyrun"
 )
 
@@ -55,7 +56,7 @@ func (a *audited) hit(t *testing.T, q question) (id string) {
 // until asks until an answer's Cache-Status begins so, and tells the ID with which it was asked for.
 func (a *audited) until(t *testing.T, q question, cacheStatus string, tell func(id string)) {
 	t.Helper()
-	eventually(t, q.name+": "+cacheStatus, func() bool {
+	poll.Until(t, patience, q.name+": "+cacheStatus, func() bool {
 		id := uuid.NewString()
 		_, header := q.answer(t, a.client, a.URL(), id)
 		if !strings.HasPrefix(header.Get("Cache-Status"), cacheStatus) {

@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 // TestClients lets all clients run for a while, and then compares what they know.
@@ -67,9 +69,7 @@ func TestClients(t *testing.T) {
 	// At rest.
 	for r, l := range k.ledgers {
 		end := touch(t, r)
-		if !eventually(t, func() bool { return l.now() >= end }) {
-			t.Fatalf("the ledger of %s does not come to the end", r.Resource)
-		}
+		poll.Until(t, patience, "the ledger of "+r.Resource+" is at the end", func() bool { return l.now() >= end })
 	}
 	t.Run("informers", func(t *testing.T) {
 		for name, f := range informers[direct] {

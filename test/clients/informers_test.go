@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/listproxy/listproxy/test/hop"
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 // lister lists and watches as one of client-go's clients does.
@@ -211,7 +212,7 @@ func (f followed) check(t *testing.T, side string, fresh *side) map[string]runti
 		t.Fatal(err)
 	}
 	var got map[string]runtime.Object
-	if !eventually(t, func() bool {
+	if !poll.Came(t, patience, func() bool {
 		got = stored(f.informer)
 		return cmp.Equal(revisions(got), revisions(want))
 	}) {

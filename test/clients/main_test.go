@@ -205,16 +205,3 @@ func wait(ctx context.Context, d time.Duration) bool {
 		return false
 	}
 }
-
-// eventually waits until done says so.
-func eventually(t *testing.T, done func() bool) bool {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	for !done() {
-		if !wait(ctx, 20*time.Millisecond) {
-			return false
-		}
-	}
-	return true
-}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 func TestKilledProcessLeavesNothing(t *testing.T) {
@@ -50,9 +52,9 @@ func TestKilledProcessLeavesNothing(t *testing.T) {
 	}
 	_ = cmd.Wait()
 	for _, pid := range report.PIDs {
-		eventually(t, "process "+strconv.Itoa(pid)+" is gone", func() bool { return !running(pid) })
+		poll.Until(t, patience, "process "+strconv.Itoa(pid)+" is gone", func() bool { return !running(pid) })
 	}
-	eventually(t, report.Dir+" is gone", func() bool { return !exists(t, report.Dir) })
+	poll.Until(t, patience, report.Dir+" is gone", func() bool { return !exists(t, report.Dir) })
 	if code, _ := get(t, shared, Admin, "/readyz"); code != http.StatusOK {
 		t.Errorf("another control plane suffered: %d", code)
 	}

@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 func TestUsersGetWhatTheyMay(t *testing.T) {
@@ -304,7 +306,7 @@ func TestCompactionForgets(t *testing.T) {
 	if code := exact("events"); code != http.StatusGone {
 		t.Errorf("events at %s after: %d, want 410", old, code)
 	}
-	eventually(t, "410 for config maps", func() bool { return exact("configmaps") == http.StatusGone })
+	poll.Until(t, patience, "410 for config maps", func() bool { return exact("configmaps") == http.StatusGone })
 
 	head, err := shared.EtcdRevision(t.Context())
 	if err != nil {

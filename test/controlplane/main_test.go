@@ -81,22 +81,6 @@ func createConfigMap(t *testing.T, cp *ControlPlane, name string) string {
 	return object.Metadata.ResourceVersion
 }
 
-// eventually waits until done says so.
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	ticker := time.NewTicker(pollEvery)
-	defer ticker.Stop()
-	for !done() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("still not: %s", what)
-		case <-ticker.C:
-		}
-	}
-}
-
 // helper starts a control plane, says where it is, and waits for the end of its input.
 func helper() int {
 	cp, err := Start(context.Background(), Options{})

@@ -20,6 +20,7 @@ import (
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/hop"
+	"github.com/listproxy/listproxy/test/poll"
 	"github.com/listproxy/listproxy/test/proxyrun"
 )
 
@@ -194,7 +195,7 @@ func TestOverloadWait(t *testing.T) {
 			})
 		}
 	}
-	eventually(t, "those are turned away for whom there is no room to wait", func() bool { return int(refused.Load()) >= 3*len(users)-waiting })
+	poll.Until(t, patience, "those are turned away for whom there is no room to wait", func() bool { return int(refused.Load()) >= 3*len(users)-waiting })
 	release()
 	all.Wait()
 	if n := served.Load(); n == 0 || n > waiting {
@@ -214,7 +215,7 @@ func TestMaxLongRunning(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			var first *http.Response
-			eventually(t, "there is a place", func() bool {
+			poll.Until(t, patience, "there is a place", func() bool {
 				first = d.send(ctx, t, call{path: watch})
 				if first.StatusCode != http.StatusOK {
 					_ = first.Body.Close()
@@ -230,7 +231,7 @@ func TestMaxLongRunning(t *testing.T) {
 				}
 			}
 			_ = first.Body.Close()
-			eventually(t, "the place is free again", func() bool {
+			poll.Until(t, patience, "the place is free again", func() bool {
 				again := d.send(ctx, t, call{path: watch})
 				_ = again.Body.Close()
 				return again.StatusCode == http.StatusOK
@@ -271,7 +272,7 @@ func TestStall(t *testing.T) {
 	for name, configs := range ways(p) {
 		t.Run(name, func(t *testing.T) {
 			d := doorOf(t, configs)
-			eventually(t, "the list is in memory", func() bool {
+			poll.Until(t, patience, "the list is in memory", func() bool {
 				return isHit(d.do(t, call{path: big + "?resourceVersion=0&limit=1&resourceVersionMatch=NotOlderThan"})) ||
 					isHit(d.do(t, call{path: big + "?resourceVersion=0"}))
 			})
@@ -282,7 +283,7 @@ func TestStall(t *testing.T) {
 					if got := res.Header.Get(cacheStatus); res.StatusCode != http.StatusOK || !strings.Contains(got, from) {
 						t.Errorf("%s, %s", res.Status, got)
 					}
-					eventually(t, "listproxy ends the answer", func() bool {
+					poll.Until(t, patience, "listproxy ends the answer", func() bool {
 						return strings.Count(p.Log(), "its client does not read it") > ended
 					})
 					if r := d.do(t, call{proto: proto, path: "/api/v1/namespaces/team-a/configmaps?resourceVersion=0"}); r.Status != http.StatusOK {
@@ -393,7 +394,7 @@ func TestFairness(t *testing.T) {
 	newPending(t, controlplane.TeamA, 3)
 	greedy, modest := doorOf(t, throughProxy(p)), doorOf(t, throughTunnel(p))
 	const small = "/api/v1/namespaces/team-a/pods?resourceVersion=0"
-	eventually(t, "both lists are in memory", func() bool {
+	poll.Until(t, patience, "both lists are in memory", func() bool {
 		return isHit(greedy.do(t, call{path: big})) && isHit(modest.do(t, call{path: small, user: controlplane.Alice}))
 	})
 

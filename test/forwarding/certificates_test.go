@@ -30,6 +30,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/poll"
 	"github.com/listproxy/listproxy/test/proxyrun"
 	"github.com/listproxy/listproxy/test/secrets"
 )
@@ -50,7 +51,7 @@ func impersonator(t *testing.T) *rest.Config {
 	config := cp.RESTConfig(controlplane.Anonymous)
 	config.BearerToken = token
 	// The API server's authorizer hears of it by a watch.
-	eventually(t, "the account may impersonate", func() bool {
+	poll.Until(t, patience, "the account may impersonate", func() bool {
 		review, err := admin.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
 			Spec: authorizationv1.SubjectAccessReviewSpec{
 				User: "system:serviceaccount:listproxy:listproxy",
@@ -171,7 +172,7 @@ func TestKubectlByCertificate(t *testing.T) {
 			newPod(t, ns, "web-0")
 			mayEdit(t, ns, "certificate-team")
 			list := "/api/v1/namespaces/" + ns + "/configmaps?resourceVersion=0"
-			eventually(t, "she may list there", func() bool {
+			poll.Until(t, patience, "she may list there", func() bool {
 				return straight.do(t, call{path: list, user: controlplane.Anonymous}).Status == http.StatusOK
 			})
 			const manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: applied}\ndata: {key: value}\n"
@@ -207,7 +208,7 @@ func TestKubectlByCertificate(t *testing.T) {
 			}
 
 			newConfigMap(t, ns, "kept", nil)
-			eventually(t, "kubectl gets a list from memory", func() bool {
+			poll.Until(t, patience, "kubectl gets a list from memory", func() bool {
 				o := via.run(t, nil, "", "get", "--raw", list, "-v=8")
 				return o.Code == 0 && strings.Contains(o.Err, "Cache-Status: listproxy; hit; detail=any") && strings.Contains(o.Out, `"kept"`)
 			})
@@ -444,11 +445,11 @@ func TestClientCAReplaced(t *testing.T) {
 		}
 	}
 	replace(bytes.Join([][]byte{first.pem(), second.pem()}, nil))
-	eventually(t, "both count", func() bool { return in(news) && in(olds) })
+	poll.Until(t, patience, "both count", func() bool { return in(news) && in(olds) })
 	replace(second.pem())
-	eventually(t, "the new one alone counts", func() bool { return in(news) && !in(olds) })
+	poll.Until(t, patience, "the new one alone counts", func() bool { return in(news) && !in(olds) })
 	replace([]byte("nothing to read"))
-	eventually(t, "listproxy says what it cannot use", func() bool { return strings.Contains(p.Log(), file) })
+	poll.Until(t, patience, "listproxy says what it cannot use", func() bool { return strings.Contains(p.Log(), file) })
 	if !in(news) {
 		t.Error("a file that cannot be read ended what was in force")
 	}
@@ -481,7 +482,7 @@ func TestFrontProxy(t *testing.T) {
 		if diff := cmp.Diff(want, whoami(t, front, says.Clone()).Status.UserInfo); diff != "" {
 			t.Errorf("%s: who the API server sees (-want +got):\n%s", name, diff)
 		}
-		eventually(t, "alice gets her pods from memory", func() bool {
+		poll.Until(t, patience, "alice gets her pods from memory", func() bool {
 			return isHit(front.do(t, call{path: teamA, user: controlplane.Anonymous, header: says}))
 		})
 		if got := front.do(t, call{path: all, user: controlplane.Anonymous, header: says}); got.Status != http.StatusForbidden ||

@@ -28,6 +28,7 @@ import (
 
 	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/poll"
 	"github.com/listproxy/listproxy/test/proxyrun"
 )
 
@@ -151,7 +152,7 @@ func TestCurl(t *testing.T) {
 			t.Errorf("curl, %s, by %v (-direct +via):\n%s", d.name, d.proxy, diff)
 		}
 		list := "/api/v1/namespaces/" + ns + "/configmaps?resourceVersion=0"
-		eventually(t, "curl gets a list from memory", func() bool {
+		poll.Until(t, patience, "curl gets a list from memory", func() bool {
 			return strings.Contains(d.curl(t, list, "--include"), "listproxy; hit; detail=any")
 		})
 	}
@@ -328,7 +329,7 @@ func TestReload(t *testing.T) {
 	kept := t.TempDir()
 	copyFiles(t, kept, dir, "ca.crt")
 	copyFiles(t, dir, next, "tls.crt", "ca.crt") // without their keys
-	eventually(t, "listproxy says what it cannot use", func() bool {
+	poll.Until(t, patience, "listproxy says what it cannot use", func() bool {
 		return strings.Count(p.Log(), "a new certificate cannot be used") == 2
 	})
 	for _, name := range []string{"tls.crt", "tls.key", "ca.crt", "ca.key"} {
@@ -340,7 +341,7 @@ func TestReload(t *testing.T) {
 		t.Errorf("with half of a new pair: %v", got)
 	}
 	copyFiles(t, dir, next, "tls.key", "ca.key")
-	eventually(t, "the new certificates are in use", func() bool { return trusted(next) == all && trusted(kept) == [3]bool{} })
+	poll.Until(t, patience, "the new certificates are in use", func() bool { return trusted(next) == all && trusted(kept) == [3]bool{} })
 	if strings.Contains(p.Log(), "PRIVATE KEY") {
 		t.Error("a key is in the log")
 	}

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 // everybody is who asks. All but the stranger and the anonymous have a token that is good.
@@ -72,7 +73,7 @@ func newPending(t *testing.T, namespace string, n int) string {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "listproxy has the last pod", func() bool {
+	poll.Until(t, patience, "listproxy has the last pod", func() bool {
 		return isHit(via.do(t, call{path: "/api/v1/pods?resourceVersion=" + last.ResourceVersion}))
 	})
 	return last.ResourceVersion
@@ -316,7 +317,7 @@ func TestConstrainedImpersonation(t *testing.T) {
 		body: `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":` +
 			`{"verb":"list","version":"v1","resource":"pods","namespace":"team-a"}}}`,
 	}
-	eventually(t, "carol may review as alice", func() bool {
+	poll.Until(t, patience, "carol may review as alice", func() bool {
 		r := via.do(t, review)
 		return r.Status == http.StatusCreated && strings.Contains(r.Body, `"allowed":true`)
 	})

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 // informersOf returns an informer of each kind of client for the config maps of a namespace.
@@ -90,7 +91,7 @@ func testInformers(t *testing.T, via *door) {
 
 	for kind, informer := range straight {
 		for _, store := range []cache.Store{informer.GetStore(), through[kind].GetStore()} {
-			eventually(t, kind+" informers saw the last change", func() bool {
+			poll.Until(t, patience, kind+" informers saw the last change", func() bool {
 				object, found, err := store.GetByKey(ns + "/last")
 				if err != nil {
 					t.Fatal(err)

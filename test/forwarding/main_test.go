@@ -22,8 +22,6 @@ import (
 const (
 	// patience ends a wait for something that must come; no test passes because of it.
 	patience = 30 * time.Second
-	// pollEvery is how often a wait looks.
-	pollEvery = 20 * time.Millisecond
 
 	// longTTL is for how long the shared proxy believes a review: longer than any test, so
 	// that only what flushes decisions can make a revocation count.
@@ -198,22 +196,6 @@ func doorOf(t *testing.T, configs func(user string) *rest.Config) *door {
 	}
 	t.Cleanup(d.close)
 	return d
-}
-
-// eventually waits until done says so.
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	ticker := time.NewTicker(pollEvery)
-	defer ticker.Stop()
-	for !done() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("still not: %s", what)
-		case <-ticker.C:
-		}
-	}
 }
 
 // await receives from a channel that must have something to say.

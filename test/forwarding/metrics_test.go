@@ -12,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 // metricsService is the name of the APIService of metrics.k8s.io, and apiService what makes the API
@@ -78,9 +80,9 @@ func TestKubectlTop(t *testing.T) {
 	known := func() bool { return strings.Contains(direct.do(t, call{path: "/apis"}).Body, `"metrics.k8s.io"`) }
 	defer func() {
 		direct.do(t, call{method: http.MethodDelete, path: metricsService})
-		eventually(t, "the group is gone", func() bool { return !known() })
+		poll.Until(t, patience, "the group is gone", func() bool { return !known() })
 	}()
-	eventually(t, "the metrics server answers through the API server", func() bool {
+	poll.Until(t, patience, "the metrics server answers through the API server", func() bool {
 		var list metav1.PartialObjectMetadataList
 		r := direct.do(t, call{path: "/apis/metrics.k8s.io/v1beta1/nodes"})
 		return r.Status == http.StatusOK && json.Unmarshal([]byte(r.Body), &list) == nil && len(list.Items) == 1 && known()

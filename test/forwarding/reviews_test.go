@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/poll"
 	"github.com/listproxy/listproxy/test/proxyrun"
 )
 
@@ -47,7 +48,7 @@ func carolLists(ns string) call {
 // awaitDirect waits until the API server itself answers with a status.
 func awaitDirect(t *testing.T, c call, status int) {
 	t.Helper()
-	eventually(t, "the API server follows the change of rights", func() bool { return direct.do(t, c).Status == status })
+	poll.Until(t, patience, "the API server follows the change of rights", func() bool { return direct.do(t, c).Status == status })
 }
 
 // TestRightsFollowRBAC gives carol a right and takes it away. The shared listproxy would believe its
@@ -58,14 +59,14 @@ func TestRightsFollowRBAC(t *testing.T) {
 	list := carolLists(ns)
 	wantRefused(t, via.do(t, list), http.StatusForbidden, "not-allowed")
 	revoke := grant(t, ns)
-	eventually(t, "carol's list comes from memory", func() bool { return isHit(via.do(t, list)) })
+	poll.Until(t, patience, "carol's list comes from memory", func() bool { return isHit(via.do(t, list)) })
 
 	revoke()
 	began := time.Now()
 	awaitDirect(t, list, http.StatusForbidden)
 	upstream := time.Since(began)
 	var last reply
-	eventually(t, "carol may no longer list", func() bool {
+	poll.Until(t, patience, "carol may no longer list", func() bool {
 		last = via.do(t, list)
 		return last.Status == http.StatusForbidden
 	})
@@ -85,13 +86,13 @@ func TestRightsEndWithTheTTL(t *testing.T) {
 	ns := newNamespace(t)
 	list := carolLists(ns)
 	revoke := grant(t, ns)
-	eventually(t, "carol's list comes from memory", func() bool { return isHit(d.do(t, list)) })
+	poll.Until(t, patience, "carol's list comes from memory", func() bool { return isHit(d.do(t, list)) })
 
 	revoke()
 	awaitDirect(t, list, http.StatusForbidden)
 	refused := time.Now()
 	var after time.Duration
-	eventually(t, "carol may no longer list", func() bool {
+	poll.Until(t, patience, "carol may no longer list", func() bool {
 		asked := time.Since(refused)
 		r := d.do(t, list)
 		if isHit(r) && asked > ttl {

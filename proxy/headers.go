@@ -18,16 +18,18 @@ import (
 // together with the caller's own credentials.
 func removeCallerClaims(h http.Header) {
 	for name := range h {
-		// Names that are no valid tokens are not canonical in the map, hence
-		// the comparison in lower case.
-		// An HTTP server behind the upstream's address may read an underscore as a dash.
-		lower := strings.ReplaceAll(strings.ToLower(name), "_", "-")
-		if lower == "forwarded" || lower == "x-real-ip" ||
-			strings.HasPrefix(lower, "x-forwarded-") || strings.HasPrefix(lower, "x-remote-") {
+		alike := readAlike(name)
+		if alike == "forwarded" || alike == "x-real-ip" ||
+			strings.HasPrefix(alike, "x-forwarded-") || strings.HasPrefix(alike, "x-remote-") {
 			delete(h, name)
 		}
 	}
 }
+
+// readAlike is the one form of all names of headers that some server may take for the same: names
+// that are no valid tokens are not canonical in a map of net/http's, and an HTTP server behind the
+// upstream's address may read an underscore as a dash.
+func readAlike(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
 
 // setForwardedFor makes X-Forwarded-For say where the request came from: the
 // address of the connection's peer and nothing else.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -186,17 +187,12 @@ func (i *Identifier) removeFrontHeaders(h http.Header) {
 		return
 	}
 	for name := range h {
-		for _, names := range [][]string{i.front.UsernameHeaders, i.front.UIDHeaders, i.front.GroupHeaders} {
-			for _, known := range names {
-				if strings.EqualFold(name, known) {
-					delete(h, name)
-				}
-			}
-		}
-		for _, prefix := range i.front.ExtraHeaderPrefixes {
-			if hasPrefixFold(name, prefix) {
-				delete(h, name)
-			}
+		alike := readAlike(name)
+		is := func(known string) bool { return alike == readAlike(known) }
+		begins := func(prefix string) bool { return strings.HasPrefix(alike, readAlike(prefix)) }
+		if slices.ContainsFunc(i.front.UsernameHeaders, is) || slices.ContainsFunc(i.front.UIDHeaders, is) ||
+			slices.ContainsFunc(i.front.GroupHeaders, is) || slices.ContainsFunc(i.front.ExtraHeaderPrefixes, begins) {
+			delete(h, name)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"crypto/x509/pkix"
 	"math/big"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -165,7 +166,7 @@ func TestIdentify(t *testing.T) {
 				t.Errorf("known: %t", got)
 			}
 			for name := range r.Header {
-				if hasPrefixFold(name, "X-Remote-") {
+				if strings.HasPrefix(readAlike(name), "x-remote-") {
 					t.Errorf("%s goes on", name)
 				}
 			}
@@ -183,6 +184,33 @@ func TestNoCertificatesWithoutCA(t *testing.T) {
 	}
 	if id, refusal := newIdentifier(t).Identify(r); id.known() || refusal != nil {
 		t.Errorf("known: %t, refused: %v", id.known(), refusal)
+	}
+}
+
+// TestFrontHeadersGoNoFurther, in no spelling, from nobody.
+func TestFrontHeadersGoNoFurther(t *testing.T) {
+	i, err := NewIdentifier(IdentifierConfig{FrontProxy: &FrontProxy{
+		CA: newTestCA(t).options, AllowedNames: []string{"front"},
+		UsernameHeaders: []string{"X-Front-User"}, UIDHeaders: []string{"x-front-uid"},
+		GroupHeaders: []string{"X_Front_Group"}, ExtraHeaderPrefixes: []string{"X-Front-Extra-"},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := httptest.NewRequest(http.MethodGet, "/version", http.NoBody)
+	for _, name := range []string{
+		"X-Front-User", "x-front-user", "X_Front_User", "X-FRONT-UID", "X-Front-Group", "X_front_GROUP",
+		"X-Front-Extra-Scopes", "x_front_extra_", "X-Front-Extra-A_b",
+		"X-Front", "X-Front-Users", "X-Front-Extra", // these are others
+	} {
+		r.Header[name] = []string{"root"}
+	}
+	if _, refusal := i.Identify(r); refusal != nil {
+		t.Fatal(refusal.Message)
+	}
+	want := http.Header{"X-Front": {"root"}, "X-Front-Users": {"root"}, "X-Front-Extra": {"root"}}
+	if diff := cmp.Diff(want, r.Header); diff != "" {
+		t.Errorf("what goes on (-want +got):\n%s", diff)
 	}
 }
 

@@ -22,10 +22,6 @@ func asksToImpersonate(h http.Header) bool {
 	return false
 }
 
-func hasPrefixFold(s, prefix string) bool {
-	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
-}
-
 // statable returns the user that the upstream has to see for info, and whether Impersonate-*
 // headers can say so: each value must arrive as it is.
 //

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -53,7 +54,8 @@ func with(certificate, token string) string { return certificate + " with the to
 // dora is known by her certificate only, so listproxy must not emit her name.
 const dora = "dora-the-developer"
 
-// rights of who is known by certificate, of who may only review, and of listproxy to state users.
+// rights of who is known by certificate, of who may only review, and of listproxy to state users: those
+// that docs/rbac-impersonation.yaml gives, and what it says to add for a front proxy's extras.
 const certificateRights = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -79,24 +81,28 @@ subjects:
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
-metadata: {name: states}
+metadata: {name: states-extras}
 rules:
-- {apiGroups: [""], resources: [users, groups, serviceaccounts], verbs: [impersonate]}
-- apiGroups: [authentication.k8s.io]
-  resources: [uids, "userextras/authentication.kubernetes.io/credential-id", userextras/scopes, userextras/example.org/role]
-  verbs: [impersonate]
+- {apiGroups: [authentication.k8s.io], resources: [userextras/scopes, userextras/example.org/role], verbs: [impersonate]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: states-extras}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: states-extras}
+subjects:
+- {apiGroup: rbac.authorization.k8s.io, kind: User, name: ` + controlplane.FeedUserName + `}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata: {name: states}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: states}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: ` + controlplane.ImpersonationRole + `}
 subjects:
 - {apiGroup: rbac.authorization.k8s.io, kind: User, name: ` + controlplane.FeedUserName + `}
 `
 
 // furnishCertificates makes the users who show certificates. front is the CA of front proxies.
 func furnishCertificates(ctx context.Context, front *controlplane.Authority) error {
-	if err := cp.Apply(ctx, certificateRights); err != nil {
+	if err := errors.Join(cp.ApplyDocs(ctx, "rbac-impersonation.yaml"), cp.Apply(ctx, certificateRights)); err != nil {
 		return err
 	}
 	secrets.Suite.AddIdentity("the name of "+developerCert, dora)

@@ -170,7 +170,7 @@ func lengthAttacks() []attack {
 	}
 	out = append(out,
 		attack{name: "HTTP/1.0 with chunks", bytes: strings.Replace(line, "HTTP/1.1", "HTTP/1.0", 1) + chunked + "Connection: keep-alive\r\n\r\n0\r\n\r\n" + smuggled},
-		attack{name: "GET, length longer than all", bytes: line + length(100_000) + "\r\n", cut: true, waits: true},
+		attack{name: "GET, length longer than all", bytes: line + length(100_000) + "\r\n", unanswered: true},
 	)
 	return by([]string{reader}, out...)
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 )
 
 // follower is the innocent request behind each attack.
@@ -21,6 +22,11 @@ func sendHTTP1(ctx context.Context, d door, who login, a attack, fill *strings.R
 		return outcome{}, err
 	}
 	defer func() { _ = conn.Close() }()
+	if a.unanswered {
+		if err := conn.SetReadDeadline(time.Now().Add(silence)); err != nil {
+			return outcome{}, err
+		}
+	}
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
@@ -28,15 +34,14 @@ func sendHTTP1(ctx context.Context, d door, who login, a attack, fill *strings.R
 		_, _ = io.WriteString(conn, fill.Replace(a.http1()+followerHTTP1))
 	}()
 	method, _, _ := strings.Cut(a.http1(), " ")
-	out := readHTTP1(conn, method, a.cut)
+	out := readHTTP1(conn, method)
 	_ = conn.Close()
 	<-written
 	return out, nil
 }
 
-// readHTTP1 reads answers, the first of which is to a method. With cut, the server is told behind the
-// first one that nothing more will come.
-func readHTTP1(conn *tls.Conn, method string, cut bool) outcome {
+// readHTTP1 reads answers, the first of which is to a method.
+func readHTTP1(conn *tls.Conn, method string) outcome {
 	var out outcome
 	in := bufio.NewReader(conn)
 	for {
@@ -61,9 +66,6 @@ func readHTTP1(conn *tls.Conn, method string, cut bool) outcome {
 			return out
 		case res.StatusCode >= http.StatusOK:
 			method = http.MethodGet
-			if cut {
-				_ = conn.CloseWrite()
-			}
 		}
 	}
 }

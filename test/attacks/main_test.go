@@ -25,6 +25,8 @@ import (
 const (
 	// patience ends a wait for something that must come; no test passes because of it.
 	patience = 30 * time.Second
+	// silence is how long nobody says anything where nobody is to.
+	silence = 5 * time.Second
 	// atATime is how many attacks run at a time: most of them wait, some for half a second, which
 	// is how long net/http keeps a connection after it has refused what came on it.
 	atATime = "24"

@@ -3,6 +3,7 @@ package differential
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -20,7 +21,8 @@ const (
 	impersonator = "impersonator"
 )
 
-// rights of these users, and of listproxy to state users.
+// rights of these users, and of listproxy to state users: those that docs/rbac-impersonation.yaml
+// gives, which are the impersonator's too.
 const rights = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
@@ -51,24 +53,17 @@ subjects:
 - {kind: ServiceAccount, name: constrained, namespace: team-b}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: impersonates}
-rules:
-- {apiGroups: [""], resources: [users, groups, serviceaccounts], verbs: [impersonate]}
-- {apiGroups: [authentication.k8s.io], resources: [uids, "userextras/authentication.kubernetes.io/credential-id"], verbs: [impersonate]}
----
-apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata: {name: impersonates}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: impersonates}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: ` + controlplane.ImpersonationRole + `}
 subjects:
 - {kind: ServiceAccount, name: impersonator, namespace: team-b}
-- {apiGroup: rbac.authorization.k8s.io, kind: User, name: listproxy}
+- {apiGroup: rbac.authorization.k8s.io, kind: User, name: ` + controlplane.FeedUserName + `}
 `
 
 // newUsers gives rights and credentials to who asks.
 func newUsers(ctx context.Context, plane *controlplane.ControlPlane) ([]User, error) {
-	if err := plane.Apply(ctx, rights); err != nil {
+	if err := errors.Join(plane.ApplyDocs(ctx, "rbac-impersonation.yaml"), plane.Apply(ctx, rights)); err != nil {
 		return nil, err
 	}
 	everything := func(Resource, string) bool { return true }

@@ -40,8 +40,8 @@ import (
 func impersonator(t *testing.T) *rest.Config {
 	t.Helper()
 	for _, manifest := range []string{"rbac.yaml", "rbac-impersonation.yaml"} {
-		if out, err := cp.Kubectl(t.Context(), controlplane.Admin, "apply", "-f", docs(t, manifest)); err != nil {
-			t.Fatalf("%s: %v: %s", manifest, err, out)
+		if err := cp.ApplyDocs(t.Context(), manifest); err != nil {
+			t.Fatalf("%s: %v", manifest, err)
 		}
 	}
 	token, err := cp.CreateServiceAccountToken(t.Context(), "listproxy", "listproxy")
@@ -68,16 +68,6 @@ func impersonator(t *testing.T) *rest.Config {
 
 // credentialID is the extra in which the API server notes which certificate it was.
 const credentialID = "authentication.kubernetes.io/credential-id"
-
-// docs returns the path of a file of the documentation.
-func docs(t *testing.T, name string) string {
-	t.Helper()
-	path, err := filepath.Abs(filepath.Join("..", "..", "docs", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
 
 // login is a client certificate and its key, PEM.
 type login struct{ cert, key []byte }
@@ -236,6 +226,8 @@ func TestWhoamiByCertificate(t *testing.T) {
 		newLogin(t, "Name: with, all % sörts/of=things", "a/b%2Fc"),
 		newLogin(t, "already-authenticated", "system:authenticated"),
 		newLogin(t, "master-of-all", "system:masters"),
+		newLogin(t, "system:serviceaccount:team-a:by-certificate"), // without its groups: a token would have them
+		newLogin(t, "system:serviceaccount:team-b:by-certificate", "system:serviceaccounts", "system:serviceaccounts:team-b"),
 	} {
 		want := whoami(t, certDoor(t, "direct", cp.RESTConfig, l), nil)
 		if len(want.Status.UserInfo.Extra) == 0 {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/net/http2"
 
 	"github.com/listproxy/listproxy/test/poll"
 )
@@ -63,7 +64,7 @@ type attack struct {
 	hit []string
 	// unread says that the body is malformed, which the API server may not notice before it answers.
 	// listproxy, that has to pass the body on, may: then it answers 400 and ends the connection or the
-	// stream.
+	// stream. Or net/http notices before the upstream has answered, and ends the stream with what it is.
 	unread bool
 	// closes allows listproxy to close the connection behind the answer.
 	closes bool
@@ -327,6 +328,9 @@ func runAt(t *testing.T, d door, protocol string, a attack, user string, straigh
 // gaveUp tells whether listproxy noticed that a body is malformed, and has said so.
 func (a attack) gaveUp(got outcome) bool {
 	first := got.first()
+	if first.Status == 0 {
+		return a.unread && first.Reset == http2.ErrCodeProtocol.String()
+	}
 	return a.unread && first.Status == http.StatusBadRequest && (len(got.Answers) == 1 || first.Stream != 0)
 }
 

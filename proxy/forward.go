@@ -74,6 +74,9 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id Identity)
 			"The path must not hold .. segments: listproxy's own credentials are for one API server only. Use a path without them, or a token.")
 		return
 	}
+	if isList(r) {
+		w = unflushed{w}
+	}
 	x := newExchange(f, w, r, id)
 	reverse := httputil.ReverseProxy{
 		Rewrite:        x.rewrite,

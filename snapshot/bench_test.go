@@ -88,7 +88,8 @@ func BenchmarkSelect(b *testing.B) {
 	for _, n := range []int{20_000, 100_000} {
 		state := newTree(true)
 		for i := range n {
-			set := mustLabels("app", fmt.Sprintf("app-%d", i%100), "pod-template-hash", fmt.Sprintf("%x", i%400), "tier", "web")
+			set := mustLabels("app", fmt.Sprintf("app-%d", i%100), "pod-template-hash", fmt.Sprintf("%x", i%400),
+				"tier", "web", "app.kubernetes.io/part-of", "shop", "apps.kubernetes.io/pod-index", fmt.Sprint(i%5000))
 			state.set(&Object{Key: benchKey(i), labels: set, fields: []string{fmt.Sprintf("node-%d", i/37%100), "false", "", "Running"}})
 		}
 		snap := Snapshot{Frame: &Frame{paths: newFieldPaths(somePodFields)}, tree: state}
@@ -101,6 +102,7 @@ func BenchmarkSelect(b *testing.B) {
 			q    Query
 		}{
 			{"label", Query{Labels: byLabel}},
+			{"name", Query{Fields: fields.OneTermEqualSelector("metadata.name", "pod-000007")}},
 			{"node", Query{Fields: fields.OneTermEqualSelector("spec.nodeName", "node-7")}},
 			{"field", Query{Fields: fields.OneTermEqualSelector("status.phase", "Pending")}},
 		} {
@@ -138,6 +140,57 @@ func BenchmarkHistory(b *testing.B) {
 				b.ReportMetric(float64(heap()-before)/events, "B/version")
 				runtime.KeepAlive(c)
 				runtime.KeepAlive(objects)
+			}
+		})
+	}
+}
+
+// BenchmarkHistoryForms compares keeping a tree of each version, as a collection does, with keeping
+// one of so many and the changes between them: what a version costs in memory, and what it takes to
+// find the tree of a version, half-way between two that are kept. (The newest tree has to be a clone
+// for each event in either case: it is read while the next event is applied.)
+func BenchmarkHistoryForms(b *testing.B) {
+	const n, events = 100_000, 30_000
+	for _, every := range []int{1, 16, 64, 512} {
+		b.Run(fmt.Sprintf("one tree of %d", every), func(b *testing.B) {
+			for b.Loop() {
+				newest := newTree(false)
+				for i := range n {
+					newest.set(&Object{Key: benchKey(i), Revision: 1})
+				}
+				changes := make([]change, events)
+				for i := range changes {
+					o := &Object{Key: benchKey((i * 7919) % n), Revision: uint64(i + 2)}
+					changes[i] = change{kind: modified, key: o.Key, revision: o.Revision, object: o}
+				}
+				var kept []tree
+				before := heap()
+				begun := time.Now()
+				for i, ch := range changes {
+					newest = newest.clone()
+					if _, err := ch.apply(newest); err != nil {
+						b.Fatal(err)
+					}
+					if i%every == 0 {
+						kept = append(kept, newest)
+					}
+				}
+				applied := time.Since(begun)
+				// Beside the trees, a version is an entry in a list either way.
+				b.ReportMetric(float64(heap()-before)/events, "B/version")
+				b.ReportMetric(float64(applied.Nanoseconds())/events, "ns/apply")
+				const finds = 200
+				begun = time.Now()
+				for i := range finds {
+					at := i % (len(kept) - 1)
+					found := kept[at].clone()
+					for _, ch := range changes[at*every+1:][:every/2] {
+						_, _ = ch.apply(found)
+					}
+				}
+				b.ReportMetric(float64(time.Since(begun).Nanoseconds())/finds, "ns/find")
+				runtime.KeepAlive(kept)
+				runtime.KeepAlive(changes)
 			}
 		})
 	}

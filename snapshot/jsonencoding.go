@@ -21,7 +21,7 @@ var _ encoding = jsonEncoding{}
 // from such a list could not be right.
 func (jsonEncoding) list(body []byte) (list, error) {
 	var l list
-	if !json.Valid(body) {
+	if !validJSON(body) {
 		return l, fmt.Errorf("%w: the list is not valid JSON", errShape)
 	}
 	err := members(body, func(key string, value []byte) (err error) {
@@ -92,7 +92,7 @@ func (jsonEncoding) record(in *bufio.Reader, buf []byte) ([]byte, error) {
 // event implements encoding. A complete line that is no event is poison; an ERROR event becomes
 // an answerError.
 func (jsonEncoding) event(line []byte) (event, error) {
-	if !json.Valid(line) {
+	if !validJSON(line) {
 		return event{}, poison("an event is not valid JSON")
 	}
 	var ev event

@@ -7,7 +7,7 @@ import (
 )
 
 // The upstream's JSON is taken apart, never decoded and encoded again: these functions find
-// where values begin and end. They are for input that json.Valid has accepted; on anything
+// where values begin and end. They are for input that validJSON has accepted; on anything
 // else they return errShape or a wrong extent, never out of bounds.
 
 var errShape = errors.New("not the JSON that was expected")

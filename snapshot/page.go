@@ -99,6 +99,8 @@ func (s Snapshot) choose(page *Page, q Query, m *matcher, from, end string) {
 	switch {
 	case indexed:
 		s.tree.ascendNode(m.node, from, end, take)
+	case m.name != "":
+		s.tree.ascendName(m.name, from, end, take)
 	case m.labels != nil:
 		s.tree.ascendLabels(from, end, m.labelled, take)
 	default:

@@ -17,6 +17,7 @@ const (
 // matcher decides which objects a query's selectors choose. It is for one goroutine.
 type matcher struct {
 	labels labels.Selector // nil: all
+	sieve  sieve
 	known  map[labelSet]bool
 	// last is what came out last: neighbours mostly have the same labels.
 	last struct {
@@ -28,8 +29,8 @@ type matcher struct {
 	// node is the value of the indexed field that is asked for, if hasNode.
 	node    string
 	hasNode bool
-	// namespace that all chosen objects are in, if not empty.
-	namespace string
+	// namespace that all chosen objects are in, and the name that they have, if not empty.
+	namespace, name string
 }
 
 // fieldTerm is one term of a field selector.
@@ -50,6 +51,7 @@ func newMatcher(f *Frame, l labels.Selector, s fields.Selector) *matcher {
 	m := &matcher{}
 	if l != nil && !l.Empty() {
 		m.labels = l
+		m.sieve = newSieve(l)
 		m.known = map[labelSet]bool{}
 	}
 	if s != nil {
@@ -68,6 +70,9 @@ func (m *matcher) add(f *Frame, term fields.Requirement) {
 	switch term.Field {
 	case nameField:
 		t.field = theName
+		if !t.not {
+			m.name = t.value
+		}
 	case namespaceField:
 		t.field = theNamespace
 		if !t.not {
@@ -89,11 +94,16 @@ func (m *matcher) matches(o *Object) bool {
 			return false
 		}
 	}
-	return m.labels == nil || m.labelled(o.labels)
+	return m.labels == nil || m.chooses(o.labels)
 }
 
-// labelled reports whether labels are chosen.
-func (m *matcher) labelled(set labelSet) bool {
+// labelled reports whether the labels of an entry are chosen.
+func (m *matcher) labelled(l labelled) bool {
+	return m.sieve.mayPass(l.signature) && m.chooses(l.labels)
+}
+
+// chooses reports whether labels are chosen.
+func (m *matcher) chooses(set labelSet) bool {
 	if m.last.valid && m.last.labels == set {
 		return m.last.matches
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -243,5 +244,49 @@ func TestLabelSets(t *testing.T) {
 		if _, err := makeLabels(bad); err == nil {
 			t.Errorf("%q is accepted", bad)
 		}
+	}
+}
+
+// TestSieve: what a selector chooses passes, and most of what it does not choose does not.
+func TestSieve(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(8, 8))
+	var sets []labelSet
+	for i := range 3000 {
+		sets = append(sets, mustLabels("app", fmt.Sprint("app-", rnd.IntN(50)), "hash", fmt.Sprintf("%x", rnd.Uint32()),
+			"version", fmt.Sprint(rnd.IntN(20)), "team", fmt.Sprint("team-", rnd.IntN(9)), "name", fmt.Sprint("pod-", i)))
+	}
+	var many []string
+	for i := range manyLabels + 3 {
+		many = append(many, fmt.Sprint("key-", i), "value")
+	}
+	sets = append(sets, labelSet{}, mustLabels("only", ""), mustLabels(many...))
+	for _, text := range []string{
+		"app=app-7", "app==app-7,team!=team-1", "app in (app-7,app-8)", "name=pod-77", "version>17", "version<2,app=app-1", "app=none", "only", "key-3=value", "hash",
+		"!app", "app notin (app-7)", "key-3 in (value,x)", "only=", "nothing",
+	} {
+		selector, err := labels.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, chosen, passed := newSieve(selector), 0, 0
+		for _, set := range sets {
+			passes := s.mayPass(set.signature())
+			if selector.Matches(set) {
+				chosen++
+				if !passes {
+					t.Fatalf("%q does not let %v pass", text, set.handle.Value())
+				}
+			}
+			if passes {
+				passed++
+			}
+		}
+		// What excludes is not told by signatures.
+		if equal := strings.Contains(text, "=app") || strings.Contains(text, "=pod"); equal && passed > chosen+len(sets)/8 {
+			t.Errorf("%q chooses %d of %d, and %d pass", text, chosen, len(sets), passed)
+		}
+	}
+	if s := newSieve(labels.Nothing()); !s.mayPass(0) {
+		t.Error("what chooses nothing has nothing to be told by")
 	}
 }

@@ -37,8 +37,9 @@ func (o *Object) nodeKey() nodeKey { return nodeKey{o.fields[0], o.Key} }
 // side by side, and no object but those that it chooses. A new version with the same labels, as
 // most are, leaves the entry as it is.
 type labelled struct {
-	key    string
-	labels labelSet
+	key       string
+	labels    labelSet
+	signature signature
 }
 
 func (l labelled) less(m labelled) bool { return l.key < m.key }
@@ -76,7 +77,7 @@ func (t tree) set(o *Object) *Object {
 		t.nodes.ReplaceOrInsert(o.nodeKey())
 	}
 	if !replaced || old.labels != o.labels {
-		t.labels.ReplaceOrInsert(labelled{o.Key, o.labels})
+		t.labels.ReplaceOrInsert(labelled{o.Key, o.labels, o.labels.signature()})
 	}
 	if replaced {
 		return old
@@ -123,13 +124,13 @@ func (t tree) ascendNode(value, from, end string, yield func(*Object) bool) {
 }
 
 // ascendLabels is ascend for the objects whose labels are wanted.
-func (t tree) ascendLabels(from, end string, wanted func(labelSet) bool, yield func(*Object) bool) {
+func (t tree) ascendLabels(from, end string, wanted func(labelled) bool, yield func(*Object) bool) {
 	var probe Object
 	look := func(l labelled) bool {
 		if end != "" && l.key >= end {
 			return false
 		}
-		if !wanted(l.labels) {
+		if !wanted(l) {
 			return true
 		}
 		probe.Key = l.key
@@ -141,6 +142,26 @@ func (t tree) ascendLabels(from, end string, wanted func(labelSet) bool, yield f
 		return
 	}
 	t.labels.AscendGreaterOrEqual(labelled{key: from}, look)
+}
+
+// ascendName is ascend for the objects of a name, of which each namespace has at most one. It
+// visits each namespace once.
+func (t tree) ascendName(name, from, end string, yield func(*Object) bool) {
+	probe := &Object{Key: from}
+	for found := true; found; {
+		var next *Object
+		t.objects.AscendGreaterOrEqual(probe, func(o *Object) bool { next = o; return false })
+		if next == nil || end != "" && next.Key >= end {
+			return
+		}
+		namespace, _ := splitKey(next.Key)
+		if probe.Key = joinKey(namespace, name); probe.Key >= from && (end == "" || probe.Key < end) {
+			if o, is := t.objects.Get(probe); is && !yield(o) {
+				return
+			}
+		}
+		probe.Key, found = Scope{Namespace: namespace}.end(), namespace != ""
+	}
 }
 
 // any reports whether there is an object with from <= key < end.

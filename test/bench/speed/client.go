@@ -33,6 +33,8 @@ type load struct {
 	Each    int // how often each asks
 	// Hit: only an answer from memory is right.
 	Hit bool
+	// Refusals allows 429s, which are counted.
+	Refusals bool
 	// Size: only a body of so many bytes, as sent, is right. 0: any, but the same each time.
 	Size int64
 }
@@ -43,6 +45,7 @@ type outcome struct {
 	Size    int64           // of one body as sent
 	Times   []time.Duration // of each request, to its last byte, sorted
 	Elapsed time.Duration   // of all
+	Refused int             // were answered with 429
 }
 
 func (o outcome) median() time.Duration { return quantile(o.Times, 0.5) }
@@ -118,6 +121,12 @@ func (c *connections) run(ctx context.Context, l load) outcome {
 		all.Go(func() {
 			for range l.Each {
 				one, err := l.once(ctx, client)
+				if l.Refusals && errors.Is(err, errRefused) {
+					mu.Lock()
+					o.Refused++
+					mu.Unlock()
+					continue
+				}
 				if err == nil && !size.CompareAndSwap(0, one.Size) && size.Load() != one.Size {
 					err = fmt.Errorf("a body of %d bytes, not of %d", one.Size, size.Load())
 				}
@@ -141,6 +150,8 @@ func (c *connections) run(ctx context.Context, l load) outcome {
 	return o
 }
 
+var errRefused = errors.New("refused with 429")
+
 // once sends the request and reads the answer to its end.
 func (l load) once(ctx context.Context, client *http.Client) (outcome, error) {
 	req, err := l.request(ctx)
@@ -160,6 +171,8 @@ func (l load) once(ctx context.Context, client *http.Client) (outcome, error) {
 	switch {
 	case err != nil:
 		return o, err
+	case resp.StatusCode == http.StatusTooManyRequests:
+		return o, errRefused
 	case resp.StatusCode != http.StatusOK:
 		return o, errors.New(resp.Status)
 	case l.Hit && !strings.HasPrefix(status, "listproxy; hit"):

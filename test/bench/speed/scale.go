@@ -153,8 +153,8 @@ func (v *vast) growth(t *table, n int, s settings) (costs []float64, err error) 
 
 // herd lets many clients ask for everything at the same time.
 func (v *vast) herd(ctx context.Context, s settings, r *report) error {
-	t := &table{caption: fmt.Sprintf("%d clients ask for the same at once, of %d pods of %s.", s.herd, s.pods, size(int64(s.large))), head: []string{
-		"asked for", "each", "memory before", "at most", "CPU, all", "CPU, each", "time, median", "longest",
+	t := &table{caption: fmt.Sprintf("%d clients ask for the same at once, of %d pods of %s. Who waits longer than --overload-wait is told to come again (429).", s.herd, s.pods, size(int64(s.large))), head: []string{
+		"asked for", "each", "answered", "memory before", "at most", "CPU, all", "CPU, each", "time, median", "longest",
 	}}
 	page := exactly(strconv.FormatUint(v.replay.revision(), 10), 500)
 	for _, asked := range []struct {
@@ -174,11 +174,9 @@ func (v *vast) herd(ctx context.Context, s settings, r *report) error {
 		if err != nil {
 			return err
 		}
-		o, err := v.bench.ask(load{Server: c.server, Path: list(asked.query), Accept: acceptJSON, Gzip: asked.gzip, Clients: s.herd, Each: 1, Hit: true})
+		o, err := v.bench.ask(load{Server: c.server, Path: list(asked.query), Accept: acceptJSON, Gzip: asked.gzip, Clients: s.herd, Each: 1, Hit: true, Refusals: true})
 		if err != nil {
-			r.log("herd: %s: %.300v", asked.name, err)
-			t.add(asked.name, "refused in part, see the log")
-			continue
+			return fmt.Errorf("herd: %s: %.300w", asked.name, err)
 		}
 		after, err := cpuTime(c.pid)
 		if err != nil {
@@ -188,7 +186,7 @@ func (v *vast) herd(ctx context.Context, s settings, r *report) error {
 		if err != nil {
 			return err
 		}
-		t.add(asked.name, size(o.Size), size(before), size(peak), millis(after-used), millis((after-used)/time.Duration(s.herd)),
+		t.add(asked.name, size(o.Size), strconv.Itoa(len(o.Times)), size(before), size(peak), millis(after-used), millis((after-used)/time.Duration(max(1, len(o.Times)))),
 			millis(o.median()), millis(quantile(o.Times, 1)))
 		if err := pause(ctx, time.Second); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -307,12 +308,7 @@ type eventCounter struct {
 // count returns how many events ended in p, or began where that is known before.
 func (c *eventCounter) count(p []byte) (events int) {
 	if !c.protobuf {
-		for _, b := range p {
-			if b == '\n' {
-				events++
-			}
-		}
-		return events
+		return bytes.Count(p, []byte{'\n'})
 	}
 	for len(p) > 0 {
 		if c.left > 0 {

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -130,7 +131,9 @@ func skip(b []byte, i int) int {
 }
 
 func skipString(b []byte, i int) int {
-	for i++; i < len(b); i++ {
+	// Most are short.
+	near := min(len(b), i+shortString)
+	for i++; i < near; i++ {
 		switch b[i] {
 		case '\\':
 			i++
@@ -138,8 +141,22 @@ func skipString(b []byte, i int) int {
 			return i + 1
 		}
 	}
+	for i < len(b) {
+		n := bytes.IndexByte(b[i:], '"')
+		if n < 0 {
+			return len(b)
+		}
+		escape := bytes.IndexByte(b[i:i+n], '\\')
+		if escape < 0 {
+			return i + n + 1
+		}
+		i += escape + 2
+	}
 	return len(b)
 }
+
+// shortString is up to what length a string is looked through by itself.
+const shortString = 32
 
 func space(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r') {

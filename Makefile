@@ -7,6 +7,7 @@ ROUNDS       ?= 3
 REQUESTS     ?= 200
 WRITE        ?=
 SCALE        ?=
+START        ?= 20000
 ONCE         ?=
 JAEGER       ?=
 FUZZTIME     ?= 60s
@@ -49,8 +50,9 @@ bench: tools bin/bench ## Measure beside kube-apiserver and a bare handler (PODS
 	bin/bench lists --pods $(PODS) --page $(PAGE) --rounds $(ROUNDS) --requests $(REQUESTS) $(if $(WRITE),--write)
 	bin/bench forward --rounds $(ROUNDS) --requests $(REQUESTS) $(if $(WRITE),--write)
 
-bench-scale: tools bin/bench ## Measure many pods and changes, from a replaying upstream (SCALE="--sizes=10000,1000000 --rate=1000")
+bench-scale: tools bin/bench ## Measure many pods and changes, from a replaying upstream (SCALE="--sizes=10000,1000000 --rate=1000" START=20000)
 	bin/bench scale $(SCALE) $(if $(WRITE),--write)
+	bin/bench start --pods $(START) $(if $(WRITE),--write)
 
 bench-go: ## Run the Go benchmarks (BENCH=regexp)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem \

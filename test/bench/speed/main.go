@@ -22,6 +22,7 @@ Measures listproxy beside kube-apiserver and beside a bare Go handler that write
   lists     what is answered from memory
   scale     many pods and many changes, from an upstream that makes them
   forward   what listproxy adds to what it forwards
+  start     a start before many pods
 
 `
 
@@ -72,7 +73,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, complaints io.Wr
 	case roleClient:
 		return runClient(context.WithoutCancel(ctx), in, out)
 	}
-	measures := map[string]func(context.Context, settings, *report) error{"lists": measureLists, "scale": measureScale, "forward": measureForward}
+	measures := map[string]func(context.Context, settings, *report) error{"lists": measureLists, "scale": measureScale, "forward": measureForward, "start": measureStart}
 	measure, ok := measures[args[0]]
 	if !ok {
 		return fmt.Errorf("nothing is called %q: see bench lists --help", args[0])

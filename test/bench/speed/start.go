@@ -1,0 +1,26 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+)
+
+// measureStart measures a start of listproxy before as many pods as a real kube-apiserver holds.
+func measureStart(ctx context.Context, s settings, r *report) (err error) {
+	sc, err := openScene(ctx, s.pods, s.args, r.log)
+	defer func() { err = errors.Join(err, sc.close()) }()
+	if err != nil {
+		return err
+	}
+	resident, peak, err := memory(sc.proxy.PID())
+	if err != nil {
+		return err
+	}
+	r.say(fmt.Sprintf("## A start\n\nlistproxy starts before %d pods of a real kube-apiserver, JSON, which it loads as one streaming list before it is ready.", s.pods))
+	t := &table{head: []string{"pods", "until ready", "listproxy, CPU", "kube-apiserver, CPU", "listproxy, memory", "at most"}}
+	t.add(strconv.Itoa(s.pods), millis(sc.start.ready), millis(sc.start.proxy), millis(sc.start.kube), size(resident), size(peak))
+	r.add(t)
+	return nil
+}

@@ -1,172 +1,352 @@
 package snapshot
 
 import (
+	"bytes"
 	"fmt"
-	"maps"
-	"math/rand/v2"
-	"testing"
-	"testing/synctest"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 )
 
-// model is the trivial truth: every state at every revision, and what the feed has covered.
+// The model is the trivial truth about one resource upstream: the list of all that ever happened to
+// it. The state at a revision is what comes of replaying the list so far. Beside it stands what
+// the feed has told the collection: intervals of revisions, as the rules of doc.go say, and when.
+// A life (life_test.go) moves both, step by step, and asks the collection for what it knows.
+
+const (
+	modelHistory = 256 * time.Second
+	modelSilence = 90 * time.Second
+	// modelStart is the upstream's first revision.
+	modelStart = 100
+)
+
+// modelKeys in their order: '-' sorts before '/'.
+var modelKeys = []string{"a-b/x", "a-b/y", "a/0", "a/1", "a/10", "a/2", "a/3", "b/0", "b/1", "b/2", "b/3", "c/0"}
+
+// happening is a change of one object upstream.
+type happening struct {
+	revision uint64
+	key      int
+	object   *Object // nil: it was deleted
+}
+
+// past is all that happened, in order.
+type past []happening
+
+// replay returns the objects at a revision, by the positions of their keys.
+func (p past) replay(rev uint64) (state [16]*Object) {
+	for _, h := range p {
+		if h.revision > rev {
+			break
+		}
+		state[h.key] = h.object
+	}
+	return state
+}
+
+// told is an interval that the feed has told, and the past that was true then.
+type told struct {
+	Span
+	past past
+}
+
+// advance is a moment at which the collection was told of a revision.
+type advance struct {
+	revision uint64
+	at       time.Time
+	// first is true for the first of a moment: from then on history can be cut there.
+	first bool
+}
+
+// model is what is true, and what was told.
 type model struct {
-	states map[uint64]map[string]uint64 // state after each revision of the upstream's history
-	head   uint64                       // the upstream's newest revision
-	now    map[string]uint64            // the upstream's state
-	// reached says when each revision was first covered by the feed.
-	reached map[uint64]time.Time
+	past past
+	head uint64 // the upstream's newest revision
+
+	live     bool
+	told     []told
+	advances []advance
+	heard    time.Time
+	behind   uint64
+	// highest is the highest revision seen since all was dropped.
+	highest uint64
+	// cut is the revision before which the byte bound may have taken all, trimmed when history was
+	// last cut by time.
+	cut     uint64
+	trimmed time.Time
 }
 
-func (m *model) record() { m.states[m.head] = maps.Clone(m.now) }
-
-// TestCollectionAgainstModel drives a collection through random lives (changes, bookmarks,
-// lost spans, reloads, poison, time) and asks it for every revision: what it answers must be
-// the truth, it must answer all that it was told within the history, and nothing else.
-func TestCollectionAgainstModel(t *testing.T) {
-	const history = 100 * time.Second
-	for seed := range uint64(24) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { liveRandomly(t, seed, history) })
-		})
+// to is the newest revision that was told, or 0.
+func (m *model) to() uint64 {
+	if len(m.told) == 0 {
+		return 0
 	}
+	return m.told[len(m.told)-1].To
 }
 
-func liveRandomly(t *testing.T, seed uint64, history time.Duration) {
-	rnd := rand.New(rand.NewPCG(seed, 1))
-	b := &budget{}
-	c := newCollection(Resource{}, Limits{History: history, Silence: time.Hour}, b)
-	frame := &Frame{kind: "PodList"}
-	m := &model{states: map[uint64]map[string]uint64{}, now: map[string]uint64{}, reached: map[uint64]time.Time{}}
-	m.head = 100
-	m.record()
-	var live bool
+// forget is what doubt does.
+func (m *model) forget() { m.told, m.advances, m.cut, m.live = nil, nil, 0, false }
 
-	// change makes the upstream change one object, or only its revision.
-	change := func() (change, bool) {
-		m.head++
-		defer m.record()
-		if rnd.IntN(4) == 0 {
-			return change{}, false // a change of another resource
-		}
-		key := fmt.Sprintf("ns/%d", rnd.IntN(12))
-		_, there := m.now[key]
-		if there && rnd.IntN(3) == 0 {
-			delete(m.now, key)
-			return change{kind: deleted, key: key, revision: m.head}, true
-		}
-		m.now[key] = m.head
-		kind := added
-		if there {
-			kind = modified
-		}
-		return change{kind: kind, key: key, revision: m.head, object: &Object{Key: key, Revision: m.head, Bytes: make([]byte, m.head%50)}}, true
+// open is a complete state at head.
+func (m *model) open() {
+	if to := m.to(); to > 0 && (to >= m.head || !m.agrees(to)) {
+		m.forget()
 	}
-	cover := func(from, to uint64) {
-		for rev := from; rev <= to; rev++ {
-			m.reached[rev] = time.Now()
-		}
-	}
-	for range 400 {
-		to := c.view.Load().to()
-		switch p := rnd.IntN(100); {
-		case p < 60: // the upstream changes; a live feed sees it
-			ch, visible := change()
-			if live && visible {
-				if err := c.apply(ch); err != nil {
-					t.Fatal(err)
-				}
-				cover(to+1, m.head)
-			}
-		case p < 75: // a bookmark
-			if live {
-				if err := c.progress(m.head); err != nil {
-					t.Fatal(err)
-				}
-				cover(to+1, m.head)
-			}
-		case p < 85:
-			time.Sleep(time.Duration(rnd.IntN(30)) * time.Second)
-			c.trim(time.Now())
-		case p < 90: // the stream is lost
-			if live {
-				c.close(Warming)
-				live = false
-			}
-		case p < 92: // doubt
-			c.drop(Warming)
-			live = false
-			clear(m.reached)
-		default: // a complete state
-			if !live {
-				state, size := newTree(false), int64(0)
-				for key, rev := range m.now {
-					o := &Object{Key: key, Revision: rev, Bytes: make([]byte, rev%50)}
-					state.set(o)
-					size += o.size()
-				}
-				if to == m.head {
-					continue
-				}
-				b.add(size)
-				c.open(state, size, m.head, frame)
-				cover(m.head, m.head)
-				live = true
+	m.told = append(m.told, told{Span{m.head, m.head}, m.past})
+	m.live, m.heard, m.behind = true, time.Now(), 0
+	m.highest = max(m.highest, m.head)
+	m.advances = append(m.advances, advance{m.head, time.Now(), true})
+}
+
+// agrees reports whether what is there now, and is not newer than to, was there then.
+func (m *model) agrees(to uint64) bool {
+	before := m.told[len(m.told)-1].past.replay(to)
+	for key, o := range m.past.replay(m.head) {
+		if o != nil && o.Revision <= to {
+			was := before[key]
+			if was == nil || was.Revision != o.Revision || !bytes.Equal(was.Bytes, o.Bytes) {
+				return false
 			}
 		}
-		checkAgainst(t, c, m, live, history)
 	}
-	if live {
-		// Without its past, a collection is accounted for what it holds now.
-		for v := c.view.Load(); len(v.spans) > 1 || v.spans[0].From < v.to(); v = c.view.Load() {
-			c.shorten()
-		}
-		want := int64(0)
-		c.view.Load().newest.ascend("", "", func(o *Object) bool { want += o.size(); return true })
-		if got := b.used.Load(); got != want {
-			t.Errorf("%d bytes are on the account, the objects are %d", got, want)
-		}
-	}
-	c.drop(Stopped)
-	if left := b.used.Load(); left != 0 {
-		t.Errorf("%d bytes are still on the account of a collection that holds nothing", left)
+	return true
+}
+
+// reach is an event, a bookmark or a sign of life at rev.
+func (m *model) reach(rev uint64) {
+	now := time.Now()
+	m.highest = max(m.highest, rev)
+	last := &m.told[len(m.told)-1]
+	last.To, last.past = rev, m.past
+	n := len(m.advances)
+	m.advances = append(m.advances, advance{rev, now, n == 0 || m.advances[n-1].at.Before(now)})
+	if rev >= m.behind {
+		m.heard = now
 	}
 }
 
-func checkAgainst(t *testing.T, c *Collection, m *model, live bool, history time.Duration) {
-	t.Helper()
-	v := c.view.Load()
-	for rev := uint64(99); rev <= m.head+2; rev++ {
-		snap, absence := v.exact(rev)
-		at, told := m.reached[rev]
-		if absence == Known {
-			if !told {
-				t.Fatalf("revision %d is answered, but nothing was heard of it", rev)
-			}
-			if diff := cmp.Diff(m.states[rev], contents(snap)); diff != "" {
-				t.Fatalf("revision %d (-want +got):\n%s", rev, diff)
-			}
-		} else if told && time.Since(at) < history {
-			t.Fatalf("revision %d was reached %v ago and is absent: %s", rev, time.Since(at), absence)
+// at returns the past that was told of a revision.
+func (m *model) at(rev uint64) (past, bool) {
+	for _, t := range m.told {
+		if t.Contains(rev) {
+			return t.past, true
 		}
 	}
-	snap, absence := v.latest(time.Now(), c.limits.Silence, 0)
-	if (absence == Known) != live {
-		t.Fatalf("live is %v, the newest state %q", live, absence)
+	return nil, false
+}
+
+// wanted says whether a revision that was told must still be known, or must be forgotten; between
+// the two it may be either.
+func (m *model) wanted(rev uint64) (must, mustNot bool) {
+	reached := time.Time{}
+	for _, a := range m.advances {
+		if a.revision >= rev && reached.IsZero() {
+			reached = a.at
+		}
+		if a.first && a.revision > rev && m.trimmed.Sub(a.at) >= modelHistory {
+			mustNot = true
+		}
 	}
-	if live {
-		if diff := cmp.Diff(m.states[snap.Revision], contents(snap)); diff != "" {
-			t.Fatalf("newest state at %d (-want +got):\n%s", snap.Revision, diff)
+	return rev >= m.cut && m.trimmed.Sub(reached) < modelHistory, mustNot
+}
+
+// check asks for the newest state and for those at revs, and counts what is stored.
+func (l *life) check(revs []uint64) error {
+	v := l.c.view.Load()
+	for _, rev := range revs {
+		if err := l.checkExact(v, rev); err != nil {
+			return err
+		}
+	}
+	fresh := l.live && time.Since(l.heard) < modelSilence
+	s, absence := v.latest(time.Now(), modelSilence, l.to())
+	switch {
+	case fresh != (absence == Known):
+		return fmt.Errorf("the newest state: %q; live is %v, heard %v ago", absence, l.live, time.Since(l.heard))
+	case fresh && s.Revision != l.to():
+		return fmt.Errorf("the newest state is at %d, told was %d", s.Revision, l.to())
+	case fresh:
+		if err := l.same(s, l.past.replay(l.to())); err != nil {
+			return fmt.Errorf("the newest state: %w", err)
+		}
+		if _, absence := v.latest(time.Now(), modelSilence, l.to()+1); absence != Ahead {
+			return fmt.Errorf("a state newer than the newest: %q", absence)
+		}
+	}
+	if want, got := l.size(v), l.b.used.Load(); want != got {
+		return fmt.Errorf("%d bytes are on the account, not %d", got, want)
+	}
+	return nil
+}
+
+func (l *life) checkExact(v *View, rev uint64) error {
+	p, known := l.at(rev)
+	s, absence := v.exact(rev)
+	must, mustNot := l.wanted(rev)
+	switch {
+	case absence == Known && !known:
+		return fmt.Errorf("revision %d is answered, of which nothing was told", rev)
+	case absence == Known && mustNot:
+		return fmt.Errorf("revision %d is answered, which is older than the history", rev)
+	case absence == Known:
+		if s.Revision != rev {
+			return fmt.Errorf("revision %d is answered as %d", rev, s.Revision)
+		}
+		if err := l.same(s, p.replay(rev)); err != nil {
+			return fmt.Errorf("at revision %d: %w", rev, err)
+		}
+	case known && must:
+		return fmt.Errorf("revision %d is absent: %s", rev, absence)
+	case l.live && rev > l.to() && absence != Ahead:
+		return fmt.Errorf("revision %d is not there yet, and absent as %q", rev, absence)
+	}
+	return nil
+}
+
+// size is what the account must say: the objects at the beginning of each span, and what came since.
+func (l *life) size(v *View) int64 {
+	size := int64(0)
+	for _, span := range v.spans {
+		p, _ := l.at(span.From)
+		for _, o := range p.replay(span.From) {
+			if o != nil {
+				size += o.size()
+			}
+		}
+		for _, h := range p {
+			if span.From < h.revision && h.revision <= span.To {
+				size += versionOverhead
+				if h.object != nil {
+					size += h.object.size()
+				}
+			}
+		}
+	}
+	return size
+}
+
+// same holds a snapshot against the objects that it must have, whole and by pages.
+func (l *life) same(s Snapshot, want [16]*Object) error {
+	var all []*Object
+	for _, o := range want {
+		if o != nil {
+			all = append(all, o)
+		}
+	}
+	if got := s.Page(Query{}, nil); !slices.Equal(got.Objects, all) || got.Next != "" || got.Counted {
+		return fmt.Errorf("-want +got:\n%s", cmp.Diff(keysOf(all), keysOf(got.Objects)))
+	}
+	return l.question().check(s, all)
+}
+
+func keysOf(objects []*Object) (keys []string) {
+	for _, o := range objects {
+		keys = append(keys, fmt.Sprintf("%s@%d", o.Key, o.Revision))
+	}
+	return keys
+}
+
+// question is a walk over pages.
+type question struct {
+	Query
+	label, node string // chosen, if not empty
+}
+
+var (
+	modelLabels = map[string]labels.Selector{
+		"odd":   labels.SelectorFromSet(labels.Set{"parity": "odd"}),
+		"even":  labels.SelectorFromSet(labels.Set{"parity": "even"}),
+		"never": labels.SelectorFromSet(labels.Set{"parity": "none"}),
+	}
+	modelNodes = map[string]fields.Selector{
+		"n0": fields.OneTermEqualSelector("spec.nodeName", "n0"),
+		"n1": fields.OneTermEqualSelector("spec.nodeName", "n1"),
+	}
+)
+
+// question makes one of the step's random numbers.
+func (l *life) question() question {
+	draw := func(n uint32) int {
+		l.dice = l.dice*1664525 + 1013904223
+		return int(l.dice >> 8 % n)
+	}
+	q := question{Query: Query{Limit: int64(draw(5)), Newest: draw(2) == 0}}
+	q.Scope.Namespace = []string{"", "", "a", "a-b", "none"}[draw(5)]
+	q.label = []string{"", "", "odd", "even", "never"}[draw(5)]
+	q.node = []string{"", "", "n0", "n1"}[draw(4)]
+	q.Start = []string{"", "", "0", "a", "a/1\x00", "z", "1"}[draw(7)]
+	if q.label != "" {
+		q.Labels = modelLabels[q.label]
+	}
+	if q.node != "" {
+		q.Fields = modelNodes[q.node]
+	}
+	return q
+}
+
+// check reads pages until there is no next one.
+func (q question) check(s Snapshot, all []*Object) error {
+	var inScope []*Object
+	prefix := q.Scope.prefix()
+	for _, o := range all {
+		if strings.HasPrefix(o.Key, prefix) {
+			inScope = append(inScope, o)
+		}
+	}
+	for pages := 0; ; pages++ {
+		want := q.page(inScope)
+		got := s.Page(q.Query, nil)
+		if !slices.Equal(got.Objects, want.Objects) || got.Next != want.Next || got.Remaining != want.Remaining || got.Counted != want.Counted {
+			return fmt.Errorf("page %d of limit=%d namespace=%q start=%q label=%q node=%q newest=%v: %v next=%q remaining=%d (%v), want %v next=%q remaining=%d (%v)",
+				pages+1, q.Limit, q.Scope.Namespace, q.Start, q.label, q.node, q.Newest,
+				keysOf(got.Objects), got.Next, got.Remaining, got.Counted, keysOf(want.Objects), want.Next, want.Remaining, want.Counted)
+		}
+		if q.Start = want.Next; q.Start == "" {
+			return nil
 		}
 	}
 }
 
-func contents(s Snapshot) map[string]uint64 {
-	got := map[string]uint64{}
-	for _, o := range s.Page(Query{}, nil).Objects {
-		got[o.Key] = o.Revision
+// page is the page that must come of a scope's objects.
+func (q question) page(inScope []*Object) Page {
+	var page Page
+	start := q.Scope.prefix() + q.Start
+	for i, o := range inScope {
+		if o.Key < start || !q.chooses(o) {
+			continue
+		}
+		page.Objects = append(page.Objects, o)
+		if q.Limit == 0 || int64(len(page.Objects)) < q.Limit {
+			continue
+		}
+		rest := inScope[i+1:]
+		if q.node != "" && q.Newest { // the page ends where the index ends
+			rest = slices.DeleteFunc(slices.Clone(rest), func(o *Object) bool { return o.fields[0] != q.node })
+		}
+		if len(rest) > 0 {
+			page.Next = strings.TrimPrefix(o.Key, q.Scope.prefix()) + "\x00"
+			if q.label == "" && q.node == "" {
+				page.Remaining, page.Counted = int64(len(rest)), true
+			}
+		}
+		break
 	}
-	return got
+	return page
+}
+
+func (q question) chooses(o *Object) bool {
+	return (q.label == "" || o.labels.Get("parity") == q.label) && (q.node == "" || o.fields[0] == q.node)
+}
+
+// modelObject makes an object whose bytes are of a revision and a manner of writing.
+func (l *life) modelObject(key int, rev uint64, random byte) *Object {
+	o := newObject(0, modelKeys[key], rev, strconv.AppendUint(make([]byte, random%50), rev, 10))
+	o.labels = l.labels[random%3]
+	o.fields = []string{"n" + strconv.Itoa(int(random%5))}
+	return o
 }

@@ -71,7 +71,9 @@ func (c *Collection) open(state tree, size int64, rev uint64, frame *Frame) {
 		return
 	}
 	old := c.view.Load()
-	if n := len(old.spans); n > 0 {
+	if n := len(old.spans); n == 0 {
+		c.marks = nil // their revisions may be those of another past, and higher than what comes
+	} else {
 		to := old.spans[n-1].To
 		if to >= rev || !old.frame.equal(frame) || !agrees(old.stateAt(to).tree, to, state) {
 			c.forgetLocked()

@@ -1,0 +1,434 @@
+package snapshot
+
+import (
+	"encoding/hex"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var (
+	histories   = flag.Int("snapshot.histories", 4000, "how many random histories TestHistories lives through")
+	historySeed = flag.Uint64("snapshot.seed", 1, "the seed of the first; the others' follow")
+)
+
+const (
+	// stepsAtMost is how long random histories are, fuzzSteps how long those of the fuzzer.
+	stepsAtMost = 60
+	fuzzSteps   = 300
+	// batch is how many histories share a bubble of time.
+	batch = 200
+)
+
+// step is one thing that happens in a life, with two numbers that say how.
+type step struct {
+	kind stepKind
+	a, b byte
+}
+
+type stepKind byte
+
+const (
+	write          stepKind = iota // an object changes upstream; a live feed tells
+	elsewhere                      // another resource changes
+	tellBookmark                   // the stream tells how far it is
+	passTime                       // and history is cut by time
+	loseStream                     // it ends, and cannot be resumed
+	loadState                      // a complete state, if nothing is live
+	doubt                          // all is dropped
+	tellTwice                      // an event comes again
+	tellNonsense                   // an event comes that does not fit the state
+	takeMemory                     // the janitor shortens history
+	boundMemory                    // there is a byte bound from now on, or none
+	writeAnew                      // the upstream writes its objects in other bytes
+	restoreEarlier                 // the upstream's storage is what it was before
+	probeUpstream                  // a read says how far the upstream is
+	resumeStream                   // a broken stream goes on while the upstream is further
+	stepKinds
+)
+
+// weights are how often random histories have each step.
+var weights = [stepKinds]int{
+	write: 40, elsewhere: 6, tellBookmark: 10, passTime: 12, loseStream: 5, loadState: 10, doubt: 1, tellTwice: 1,
+	tellNonsense: 1, takeMemory: 3, boundMemory: 2, writeAnew: 2, restoreEarlier: 2, probeUpstream: 4, resumeStream: 2,
+}
+
+var stepNames = [stepKinds]string{
+	"write", "elsewhere", "bookmark", "time", "lose the stream", "load", "doubt", "tell twice", "tell nonsense",
+	"take memory", "bound memory", "write anew", "restore", "probe", "resume",
+}
+
+func (s step) String() string { return fmt.Sprintf("%s(%d,%d)", stepNames[s.kind], s.a, s.b) }
+
+// life is a collection and what must be true of it.
+type life struct {
+	model
+	c      *Collection
+	b      *budget
+	frame  *Frame
+	labels [3]labelSet
+	// dice draws what is asked after a step.
+	dice uint32
+}
+
+func newLife() *life {
+	l := &life{b: &budget{}, frame: &Frame{kind: "PodList", paths: newFieldPaths([]Field{{Name: "spec.nodeName", Indexed: true}})}}
+	l.c = newCollection(Resource{}, Limits{History: modelHistory, Silence: modelSilence}, l.b)
+	l.head, l.trimmed = modelStart, time.Now()
+	for i, parity := range []string{"odd", "even"} {
+		l.labels[i], _ = makeLabels([]string{"parity", parity}) // no label twice
+	}
+	return l
+}
+
+// relive goes through a history and returns what is wrong first, and after which step.
+func relive(steps []step) (after int, err error) {
+	l := newLife()
+	for i, s := range steps {
+		l.dice = uint32(i)<<16 | uint32(s.a)<<8 | uint32(s.b)
+		if err := l.do(s); err != nil {
+			return i, err
+		}
+		some := []uint64{l.to(), l.to() + 1, modelStart - 1 + uint64(l.dice)%(l.head-modelStart+4)}
+		if err := l.check(some); err != nil {
+			return i, err
+		}
+	}
+	var all []uint64
+	for rev := uint64(modelStart - 1); rev <= l.head+1; rev++ {
+		all = append(all, rev)
+	}
+	if err := l.check(all); err != nil {
+		return len(steps) - 1, err
+	}
+	l.c.retire(Stopped)
+	l.forget()
+	if err := l.check(all); err != nil {
+		return len(steps) - 1, fmt.Errorf("after the end: %w", err)
+	}
+	return 0, nil
+}
+
+// do makes a step happen, upstream, to the collection and in the model.
+func (l *life) do(s step) error {
+	switch s.kind {
+	case write:
+		return l.tell(l.happen(s))
+	case elsewhere:
+		l.head += 1 + uint64(s.a%3)
+	case tellBookmark:
+		if l.live {
+			l.reach(l.head)
+			return l.c.progress(l.head)
+		}
+	case passTime:
+		time.Sleep(10 * time.Second * time.Duration(1+s.a%8))
+		if s.b%4 != 0 {
+			l.c.trim(time.Now())
+			l.trimmed = time.Now()
+		}
+	case loseStream:
+		l.lose()
+	case loadState:
+		l.load()
+	case doubt:
+		l.drop(Warming)
+	case tellTwice, tellNonsense:
+		return l.contradict(s)
+	case takeMemory:
+		l.c.shorten()
+		if l.cut = l.to(); !l.live {
+			l.cut++ // what has ended may go as a whole
+		}
+	case boundMemory:
+		l.b.limit = 0
+		if s.a%2 == 0 {
+			l.b.limit = max(1, l.b.used.Load()+int64(s.b)*64)
+		}
+	case writeAnew:
+		l.lose()
+		l.past = slices.Clone(l.past)
+		for i, h := range l.past {
+			if h.object != nil {
+				o := *h.object
+				o.Bytes = append([]byte("anew "), o.Bytes...)
+				l.past[i].object = &o
+			}
+		}
+	case restoreEarlier:
+		l.lose()
+		l.head = max(modelStart, l.head-min(l.head-modelStart, uint64(s.a%16)))
+		l.past = slices.DeleteFunc(slices.Clone(l.past), func(h happening) bool { return h.revision > l.head })
+	case probeUpstream:
+		return l.probe()
+	case resumeStream:
+		if l.live {
+			l.c.catchUp(l.head)
+			l.behind = l.head
+		}
+	case stepKinds:
+	}
+	return nil
+}
+
+// happen changes an object upstream.
+func (l *life) happen(s step) change {
+	l.head++
+	key := int(s.a) % len(modelKeys)
+	ch := change{kind: added, key: modelKeys[key], revision: l.head}
+	if l.past.replay(l.head)[key] != nil {
+		ch.kind = modified
+		if s.b%3 == 0 {
+			ch.kind = deleted
+		}
+	}
+	if ch.kind != deleted {
+		ch.object = l.modelObject(key, l.head, s.b)
+	}
+	l.past = append(slices.Clip(l.past), happening{l.head, key, ch.object})
+	return ch
+}
+
+// tell makes a live feed tell of a change.
+func (l *life) tell(ch change) error {
+	if !l.live {
+		return nil
+	}
+	err := l.c.apply(ch)
+	l.reach(ch.revision)
+	if l.b.limit > 0 {
+		l.cut = l.to() // it may have been shortened
+	}
+	if !errors.Is(err, errFull) {
+		if err == nil && l.b.full() {
+			return errors.New("the byte bound is exceeded")
+		}
+		return err
+	}
+	if !l.b.full() {
+		return errors.New("a change is refused for want of memory that is there")
+	}
+	l.drop(Memory)
+	return nil
+}
+
+// drop forgets all that was told.
+func (l *life) drop(why Absence) {
+	l.c.drop(why)
+	l.forget()
+	l.highest = 0
+}
+
+// lose ends the stream for good.
+func (l *life) lose() {
+	if l.live {
+		l.c.close(Warming)
+		l.live = false
+	}
+}
+
+// load opens a span with the upstream's state.
+func (l *life) load() {
+	if l.live {
+		return
+	}
+	state, size := newTree(true), int64(0)
+	for _, o := range l.past.replay(l.head) {
+		if o != nil {
+			state.set(o)
+			size += o.size()
+		}
+	}
+	l.b.add(size)
+	l.c.open(state, size, l.head, l.frame)
+	l.open()
+}
+
+// contradict tells what must not come. The collection refuses it, shows nothing of it, and is dropped
+// as its feed would do.
+func (l *life) contradict(s step) error {
+	if !l.live {
+		return nil
+	}
+	key := int(s.a) % len(modelKeys)
+	there := l.past.replay(l.to())[key] != nil
+	ch := change{kind: added, key: modelKeys[key], revision: l.head + 1, object: l.modelObject(key, l.head+1, s.b)}
+	switch {
+	case s.kind == tellTwice:
+		ch.revision = l.to() - uint64(s.b%4)
+		if there {
+			ch.kind = modified
+		}
+	case there:
+	case s.b%2 == 0:
+		ch.kind = modified
+	default:
+		ch.kind, ch.object = deleted, nil
+	}
+	var contradiction poisonError
+	if err := l.c.apply(ch); !errors.As(err, &contradiction) {
+		return fmt.Errorf("no contradiction was found, but: %w", err)
+	}
+	if err := l.check([]uint64{l.to(), l.to() + 1, l.head + 1}); err != nil {
+		return fmt.Errorf("after a contradiction: %w", err)
+	}
+	l.drop(Warming)
+	return nil
+}
+
+// probe is a read of the upstream's revision.
+func (l *life) probe() error {
+	if !l.live {
+		return nil
+	}
+	err := l.c.observe(l.head, l.c.floor())
+	if back := (wentBackError{}); errors.As(err, &back) != (l.head < l.highest) {
+		return fmt.Errorf("a probe at %d, after %d was seen: %w", l.head, l.highest, err)
+	}
+	if err != nil {
+		l.drop(Warming)
+		return nil
+	}
+	l.highest = l.head
+	covered := l.to() >= l.head
+	if covered {
+		l.reach(l.to())
+	}
+	if got := l.c.covers(l.head); got != covered {
+		return fmt.Errorf("a probe at %d is covered: %v; told was %d", l.head, got, l.to())
+	}
+	return nil
+}
+
+// randomSteps are the history of a seed.
+func randomSteps(seed uint64) []step {
+	random := rand.New(rand.NewPCG(seed, 6))
+	total := 0
+	for _, w := range weights {
+		total += w
+	}
+	steps := []step{{kind: loadState}}
+	for range random.IntN(stepsAtMost) {
+		s := step{a: byte(random.Uint32()), b: byte(random.Uint32())}
+		for n := random.IntN(total) - weights[0]; n >= 0; n -= weights[s.kind] {
+			s.kind++
+		}
+		steps = append(steps, s)
+	}
+	return steps
+}
+
+// readSteps reads a history from bytes, three for each step.
+func readSteps(data []byte) []step {
+	var steps []step
+	for ; len(data) >= 3 && len(steps) < fuzzSteps; data = data[3:] {
+		steps = append(steps, step{stepKind(data[0] % byte(stepKinds)), data[1], data[2]})
+	}
+	return steps
+}
+
+func writeSteps(steps []step) []byte {
+	var data []byte
+	for _, s := range steps {
+		data = append(data, byte(s.kind), s.a, s.b)
+	}
+	return data
+}
+
+// shrink leaves out of a history that goes wrong what it goes wrong without.
+func shrink(steps []step, wrong func([]step) bool) []step {
+	for size := len(steps) / 2; size > 0; {
+		shorter := false
+		for i := 0; i+size <= len(steps); {
+			if without := slices.Concat(steps[:i], steps[i+size:]); wrong(without) {
+				steps, shorter = without, true
+			} else {
+				i += size
+			}
+		}
+		if !shorter || size > 1 {
+			size /= 2
+		}
+	}
+	return steps
+}
+
+// story is what went wrong, with the shortest history found in which it does.
+func story(steps []step) string {
+	steps = shrink(steps, func(steps []step) bool {
+		_, err := relive(steps)
+		return err != nil
+	})
+	after, err := relive(steps)
+	var b strings.Builder
+	for i, s := range steps {
+		_, _ = fmt.Fprintf(&b, "  %v\n", s)
+		if i == after {
+			_, _ = fmt.Fprintf(&b, "  >> %v\n", err)
+		}
+	}
+	return fmt.Sprintf("%d steps, as bytes %s:\n%s", len(steps), hex.EncodeToString(writeSteps(steps)), &b)
+}
+
+// TestHistories lives through random histories (changes, bookmarks, gaps, duplicates, contradictions,
+// other pasts, other bytes, loads, time, memory) and asks at each step for states at revisions,
+// pages and counts. -snapshot.histories says through how many.
+func TestHistories(t *testing.T) {
+	workers := runtime.GOMAXPROCS(0)
+	for w := range workers {
+		t.Run(fmt.Sprint(w), func(t *testing.T) {
+			t.Parallel()
+			for first := w * batch; first < *histories && !t.Failed(); first += workers * batch {
+				synctest.Test(t, func(t *testing.T) {
+					for i := first; i < min(first+batch, *histories); i++ {
+						seed := *historySeed + uint64(i) // #nosec G115 -- a count
+						if _, err := relive(randomSteps(seed)); err != nil {
+							t.Fatalf("-snapshot.seed=%d -snapshot.histories=1: %v\n%s", seed, err, story(randomSteps(seed)))
+						}
+					}
+				})
+			}
+		})
+	}
+}
+
+// FuzzHistory reads a history from bytes.
+func FuzzHistory(f *testing.F) {
+	for seed := range uint64(20) {
+		f.Add(writeSteps(randomSteps(seed)))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		synctest.Test(t, func(t *testing.T) {
+			if _, err := relive(readSteps(data)); err != nil {
+				t.Fatal(story(readSteps(data)))
+			}
+		})
+	})
+}
+
+// TestShrink: of a history there is left what it goes wrong with, and it can be written and read.
+func TestShrink(t *testing.T) {
+	steps := randomSteps(1)
+	for len(steps) < 20 {
+		steps = append(steps, randomSteps(uint64(len(steps)))...)
+	}
+	first, second := step{write, 251, 1}, step{loseStream, 252, 2}
+	steps = slices.Insert(slices.Insert(steps, 14, second), 3, first)
+	got := shrink(steps, func(steps []step) bool {
+		i := slices.Index(steps, first)
+		return i >= 0 && slices.Contains(steps[i:], second)
+	})
+	want := []step{first, second}
+	if diff := cmp.Diff(want, readSteps(writeSteps(got)), cmp.AllowUnexported(step{})); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}

@@ -19,8 +19,10 @@ type State struct {
 	// Stored is how many bytes all collections have together, and the bound, 0 if there is none.
 	Stored      func() (bytes, bound int64)
 	Compression func() snapshot.CompressorStats
-	Reviews     func() ReviewStats
-	Admission   func() AdmissionStats
+	// SelfChecks is how many comparisons of collections with the upstream had which result.
+	SelfChecks func() map[snapshot.CheckResult]uint64
+	Reviews    func() ReviewStats
+	Admission  func() AdmissionStats
 }
 
 // RegisterState makes metrics of s.
@@ -35,6 +37,9 @@ func RegisterState(meters metric.MeterProvider, s State) error {
 	}
 	if s.Compression != nil {
 		errs = append(errs, registerCompression(meter, s.Compression))
+	}
+	if s.SelfChecks != nil {
+		errs = append(errs, registerSelfChecks(meter, s.SelfChecks))
 	}
 	if s.Reviews != nil {
 		errs = append(errs, registerReviews(meter, s.Reviews))

@@ -209,8 +209,11 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 		},
 		Stored:      func() (int64, int64) { return 1, 2 },
 		Compression: func() snapshot.CompressorStats { return snapshot.CompressorStats{Found: 1} },
-		Reviews:     func() ReviewStats { return ReviewStats{Hits: 1} },
-		Admission:   func() AdmissionStats { return AdmissionStats{} },
+		SelfChecks: func() map[snapshot.CheckResult]uint64 {
+			return map[snapshot.CheckResult]uint64{snapshot.CheckAgrees: 1}
+		},
+		Reviews:   func() ReviewStats { return ReviewStats{Hits: 1} },
+		Admission: func() AdmissionStats { return AdmissionStats{} },
 	}); err != nil {
 		t.Fatal(err)
 	}

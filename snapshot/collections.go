@@ -41,6 +41,11 @@ type Config struct {
 	Settle time.Duration
 	// AwaitUpstream: nothing is kept before UpstreamKnown was called.
 	AwaitUpstream bool
+	// SelfCheck is how often each live collection is compared with the upstream; 0 is never.
+	SelfCheck time.Duration
+	// ContinueToken makes the upstream's token for a page at a revision, from a key on. SelfCheck
+	// needs it.
+	ContinueToken func(revision uint64, start string) string
 	Log           *slog.Logger
 }
 
@@ -92,6 +97,8 @@ type Collections struct {
 	// moved says until when nothing is kept of a group/version.
 	moved    map[schema.GroupVersion]time.Time
 	upstream upstreamHold
+
+	checks selfChecks
 }
 
 // running is a collection and the feed that keeps it.
@@ -121,6 +128,9 @@ func NewCollections(config Config) *Collections {
 		upstream:   newUpstreamHold(config.AwaitUpstream),
 	}
 	c.feeds.Go(c.tidy)
+	if config.SelfCheck > 0 {
+		c.feeds.Go(func() { c.selfCheck(config.SelfCheck) })
+	}
 	return c
 }
 
@@ -183,6 +193,9 @@ func (c *Collections) start(r Resource, delay time.Duration) (*Collection, Absen
 	}
 	if why := c.upstream.holds(r.GroupResource(), time.Now()); why != Known {
 		return nil, why
+	}
+	if c.checks.holds(r, time.Now()) {
+		return nil, Form
 	}
 	if len(c.all) >= maxCollections || c.budget.crowded() {
 		return nil, Memory

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"time"
 )
@@ -224,18 +223,8 @@ func (f *feed) prove(ctx context.Context, frame *Frame, l *loaded) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errForm, err)
 	}
-	page := Snapshot{Revision: l.revision, Frame: frame, tree: l.state}.Page(Query{Limit: limit}, nil)
-	meta := ListMeta{Revision: l.revision, Remaining: page.Remaining, HasRemaining: page.Counted}
-	if page.Next != "" {
-		// How tokens are made is not this package's business, and upstreams have two ways.
-		meta.Continue = theirs.meta.Continue
-	}
-	var items [][]byte
-	for _, o := range page.Objects {
-		items = append(items, o.Bytes)
-	}
-	if !bytes.Equal(frame.render(meta, items), body) ||
-		frame.ContentType != header.Get("Content-Type") || !slices.Equal(frame.Warnings, header.Values("Warning")) {
+	state := Snapshot{Revision: l.revision, Frame: frame, tree: l.state}
+	if !state.writes(state.Page(Query{Limit: limit}, nil), theirs, body, header) {
 		return fmt.Errorf("%w: the loaded state, written as a list, is not the upstream's list at revision %d", errForm, l.revision)
 	}
 	return nil

@@ -21,6 +21,8 @@ type CollectionStats struct {
 	Heard time.Time
 	// Used is when a request last asked for it.
 	Used time.Time
+	// Check is what self-checks found.
+	Check CheckStats
 }
 
 // Revision is the newest that is known, 0 if none is.
@@ -39,7 +41,9 @@ func (c *Collections) Stats() []CollectionStats {
 	running := c.list()
 	all := make([]CollectionStats, 0, len(running))
 	for _, r := range running {
-		all = append(all, r.stats())
+		s := r.stats()
+		s.Check = c.checks.stats(r.resource)
+		all = append(all, s)
 	}
 	return all
 }

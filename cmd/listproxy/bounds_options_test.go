@@ -58,6 +58,8 @@ func TestWrongIdentityLimitAndAuditOptions(t *testing.T) {
 		{[]string{"--max-body-bytes", "-1Mi"}, []string{"--max-body-bytes", "512Mi"}},
 		{[]string{"--overload-wait", "-1s"}, []string{"--overload-wait -1s", "0 to let nobody wait"}},
 		{[]string{"--overload-wait", "5"}, []string{"--overload-wait", "unit"}},
+		{[]string{"--self-check-interval", "-1s"}, []string{"--self-check-interval -1s", "at least 1s"}},
+		{[]string{"--self-check-interval", "10ms"}, []string{"--self-check-interval 10ms", "or 0"}},
 		{[]string{"--stall-timeout", "-1s"}, []string{"--stall-timeout -1s", "at least 1s"}},
 		{[]string{"--stall-timeout", "999ms"}, []string{"--stall-timeout 999ms", "at least 1s"}},
 

@@ -53,6 +53,7 @@ type options struct {
 
 	quarantine time.Duration
 	settle     time.Duration
+	selfCheck  time.Duration
 	bytes      string
 	compressed string
 	eager      []string
@@ -88,6 +89,7 @@ func defaultOptions() *options {
 		idle:             15 * time.Minute,
 		quarantine:       2 * time.Minute,
 		settle:           15 * time.Second,
+		selfCheck:        5 * time.Minute,
 		bytes:            "2Gi",
 		compressed:       "256Mi",
 		jitter:           2 * time.Second,
@@ -126,6 +128,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.idle, "idle-timeout", o.idle, "a collection is given up that nobody asked for in this time; 0 never")
 	fs.DurationVar(&o.quarantine, "schema-quarantine", o.quarantine, "how long a custom resource is only forwarded after its definition changed")
 	fs.DurationVar(&o.settle, "upstream-settle", o.settle, "how long all is only forwarded after the API servers behind the upstream changed")
+	fs.DurationVar(&o.selfCheck, "self-check-interval", o.selfCheck, "how often each resource in memory is compared with the API server; 0 never")
 	fs.StringVar(&o.bytes, "cache-bytes", o.bytes, "bound on what is stored (`quantity`, 512Mi or 2Gi; 0 for none): then history is shortened,\nidle collections go, requests are forwarded")
 	fs.StringVar(&o.compressed, "compression-cache-bytes", o.compressed, "bound on what is kept of lists that were compressed (`quantity`); 0 compresses each list anew")
 	fs.DurationVar(&o.drain, "shutdown-timeout", o.drain, "how long requests may take to end after SIGTERM")
@@ -174,6 +177,9 @@ func (o *options) complete() error {
 		if d.value < d.least {
 			return fmt.Errorf("%s %v is too short: at least %v", d.flag, d.value, d.least)
 		}
+	}
+	if o.selfCheck != 0 && o.selfCheck < time.Second {
+		return fmt.Errorf("--self-check-interval %v is too short: at least 1s, or 0 for no checks", o.selfCheck)
 	}
 	for _, q := range []byteFlag{
 		{"--cache-bytes", o.bytes, &o.byteBound},

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
+	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/telemetry"
@@ -177,6 +178,7 @@ func (o *options) assemble(cfg *rest.Config, observing *observing, log *slog.Log
 		Collections: a.collections.Stats,
 		Stored:      a.collections.Stored,
 		Compression: a.compressor.Stats,
+		SelfChecks:  a.collections.SelfChecks,
 		Reviews:     a.reviewer.Stats,
 		Admission:   admission.Stats,
 	}); err != nil {
@@ -213,6 +215,8 @@ func (o *options) assembleFeeds(a *app, cfg *rest.Config, observing *observing, 
 		Log:        log,
 
 		AwaitUpstream: true,
+		SelfCheck:     o.selfCheck,
+		ContinueToken: policy.EncodeContinue,
 		Fields: func(ctx context.Context, gvr schema.GroupVersionResource) ([]snapshot.Field, error) {
 			return proxy.SelectableFields(ctx, gvr, a.catalog, a.schemas)
 		},

@@ -68,7 +68,8 @@ func newRig(t *testing.T, c *cluster, o rigOptions) *rig {
 	if o.cold {
 		start = proxyrun.Launch
 	}
-	args := append([]string{"--staleness-bound", bound}, o.args...)
+	// Tests count what listproxy asks for.
+	args := append([]string{"--staleness-bound", bound, "--self-check-interval", "0"}, o.args...)
 	r.proxy, err = start(t.Context(), proxyrun.Options{Upstream: own, Args: args})
 	if err != nil {
 		h.Close()

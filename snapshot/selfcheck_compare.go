@@ -1,0 +1,262 @@
+package snapshot
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// namesPage is how many objects are compared by name and revision with one request, and
+	// namesAtOnce in one check: a larger collection takes more checks. kube-apiserver 1.36 walks all
+	// that remains behind every page, so small pages are dear.
+	namesPage   = 1000
+	leastNames  = 100
+	namesAtOnce = 20_000
+	// namesFor is how long that goes on in one check: a slow upstream takes more checks.
+	namesFor = 30 * time.Second
+	// bytesPage is how many objects are compared byte by byte in one check.
+	bytesPage = 500
+	// pageBytes is about how many bytes a page is to have at most.
+	pageBytes = 4 << 20
+	// The upstream rests between two pages as many times longer as it worked for the first.
+	restFactor = 4
+	leastRest  = 50 * time.Millisecond
+	// maxDifferences is how many differing objects are named.
+	maxDifferences = 5
+)
+
+// cursors are the keys at which the parts of a comparison begin. The zero value is the beginning.
+type cursors struct {
+	names, bytes string
+}
+
+// mismatchError is a state that is not the upstream's. It names objects, and holds nothing of them.
+type mismatchError struct {
+	differences []string
+}
+
+func (e *mismatchError) Error() string { return strings.Join(e.differences, "; ") }
+
+// comparison compares states with those of the upstream at the same revision. It is for one
+// goroutine, and holds two pages at most.
+type comparison struct {
+	source source
+	// token makes a continue token for a page that begins at a key.
+	token func(revision uint64, start string) string
+	// metadata is the representation in which names are read; empty before the first page.
+	metadata Representation
+}
+
+// compare compares a part of s by name and revision, and a page of it byte by byte. It returns where
+// to go on. The error is a mismatchError if the upstream's state is another one; any other
+// error says nothing about s.
+func (c *comparison) compare(ctx context.Context, s Snapshot, at cursors) (cursors, error) {
+	var next cursors
+	var err error
+	if next.names, err = c.names(ctx, s, at.names); err != nil {
+		return at, err
+	}
+	next.bytes, err = c.bytes(ctx, s, at.bytes)
+	return next, err
+}
+
+// names compares which objects there are, and at which revisions, from a key on.
+func (c *comparison) names(ctx context.Context, s Snapshot, from string) (next string, err error) {
+	start := time.Now()
+	for seen := 0; ; {
+		begun := time.Now()
+		theirs, more, err := c.readNames(ctx, s, from)
+		if err != nil {
+			return "", err
+		}
+		end := ""
+		if more {
+			end = theirs[len(theirs)-1].key + "\x00"
+		}
+		if differences := s.tree.differ(from, end, theirs); len(differences) > 0 {
+			return "", &mismatchError{differences}
+		}
+		if !sleep(ctx, max(leastRest, restFactor*time.Since(begun))) {
+			return "", ctx.Err()
+		}
+		if seen += len(theirs); !more || seen >= namesAtOnce || time.Since(start) > namesFor {
+			return end, nil
+		}
+		from = end
+	}
+}
+
+// named is an object of the upstream.
+type named struct {
+	key      string
+	revision uint64
+}
+
+// readNames reads a page of metadata: as protobuf where the upstream has it, since that is the
+// cheapest, or as JSON.
+func (c *comparison) readNames(ctx context.Context, s Snapshot, from string) (objects []named, more bool, err error) {
+	src := c.source
+	if c.metadata == "" {
+		c.metadata = MetadataProtobuf
+	}
+	src.resource.Representation = c.metadata
+	// Of large objects the metadata is a small part.
+	limit := max(leastNames, s.tree.pageLimit(from, namesPage, pageBytes))
+	theirs, err := c.read(ctx, src, s.Revision, from, limit)
+	if c.metadata == MetadataProtobuf && answered(err, http.StatusNotAcceptable) {
+		c.metadata = MetadataJSON
+		return c.readNames(ctx, s, from)
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	for _, item := range theirs.items {
+		m, err := src.encoding().item(item)
+		if err != nil {
+			return nil, false, fmt.Errorf("an object's metadata cannot be read: %w", err)
+		}
+		if m.name == "" {
+			return nil, false, fmt.Errorf("%w: an object without a name", errForm)
+		}
+		objects = append(objects, named{joinKey(m.namespace, m.name), m.revision})
+	}
+	more = theirs.meta.Continue != ""
+	if more && len(objects) == 0 {
+		return nil, false, fmt.Errorf("%w: an empty page that is not the last one", errForm)
+	}
+	return objects, more, nil
+}
+
+// bytes compares one page as it would be served: objects, frame, count and headers.
+func (c *comparison) bytes(ctx context.Context, s Snapshot, from string) (next string, err error) {
+	if !s.tree.any(from, "") {
+		from = ""
+	}
+	limit := s.tree.pageLimit(from, bytesPage, pageBytes)
+	theirs, err := c.read(ctx, c.source, s.Revision, from, limit)
+	if err != nil {
+		return "", err
+	}
+	page := s.Page(Query{Start: from, Limit: limit}, nil)
+	if s.writes(page, theirs.list, theirs.body, theirs.header) {
+		return page.Next, nil
+	}
+	return "", &mismatchError{differInBytes(page.Objects, theirs.items)}
+}
+
+// answeredList is a page of the upstream.
+type answeredList struct {
+	list
+	body   []byte
+	header http.Header
+}
+
+// read reads a page that begins at a key, at exactly a revision.
+func (c *comparison) read(ctx context.Context, src source, revision uint64, from string, limit int64) (answeredList, error) {
+	query := url.Values{"limit": {strconv.FormatInt(limit, 10)}}
+	if from == "" {
+		query.Set("resourceVersion", strconv.FormatUint(revision, 10))
+		query.Set("resourceVersionMatch", "Exact")
+	} else {
+		query.Set("continue", c.token(revision, from))
+	}
+	body, header, err := src.list(ctx, "", query)
+	if err != nil {
+		return answeredList{}, err
+	}
+	l, err := src.encoding().list(body)
+	if err != nil {
+		return answeredList{}, fmt.Errorf("a list cannot be read: %w", err)
+	}
+	if l.meta.Revision != revision {
+		return answeredList{}, fmt.Errorf("the upstream answered at revision %d, not at %d", l.meta.Revision, revision)
+	}
+	return answeredList{list: l, body: body, header: header}, nil
+}
+
+// pageLimit is a limit for a page from a key on: atMost objects, or as many as have about atMost
+// bytes, and one at least.
+func (t tree) pageLimit(from string, atMost, atMostBytes int64) int64 {
+	n, size := int64(0), int64(0)
+	t.ascend(from, "", func(o *Object) bool {
+		size += int64(len(o.Bytes))
+		if n > 0 && size > atMostBytes {
+			return false
+		}
+		n++
+		return n < atMost
+	})
+	if size <= atMostBytes {
+		return atMost // also if there are fewer: the upstream may have more
+	}
+	return n
+}
+
+// differ names objects with from <= key < end in which t is not what the upstream has there.
+func (t tree) differ(from, end string, theirs []named) []string {
+	var found []string
+	i := 0
+	t.ascend(from, end, func(o *Object) bool {
+		for ; i < len(theirs) && theirs[i].key < o.Key && len(found) < maxDifferences; i++ {
+			found = append(found, missing(theirs[i].key))
+		}
+		if len(found) >= maxDifferences {
+			return false
+		}
+		switch {
+		case i == len(theirs) || theirs[i].key != o.Key:
+			found = append(found, o.Key+" is not there upstream")
+		case theirs[i].revision != o.Revision:
+			found = append(found, fmt.Sprintf("%s is of revision %d, upstream of %d", o.Key, o.Revision, theirs[i].revision))
+			i++
+		default:
+			i++
+		}
+		return len(found) < maxDifferences
+	})
+	for ; i < len(theirs) && len(found) < maxDifferences; i++ {
+		found = append(found, missing(theirs[i].key))
+	}
+	return found
+}
+
+func missing(key string) string { return key + " is missing" }
+
+// differInBytes names objects of a page that are not as in the upstream's.
+func differInBytes(ours []*Object, theirs [][]byte) []string {
+	if len(ours) != len(theirs) {
+		return []string{fmt.Sprintf("a page of %d objects has %d upstream", len(ours), len(theirs))}
+	}
+	var found []string
+	for i, o := range ours {
+		if !bytes.Equal(o.Bytes, theirs[i]) && len(found) < maxDifferences {
+			found = append(found, o.Key+" has other bytes")
+		}
+	}
+	if len(found) == 0 {
+		return []string{"a list is written in another way"}
+	}
+	return found
+}
+
+// writes reports whether a page of s, written as a list, is the list that the upstream wrote.
+func (s Snapshot) writes(page Page, theirs list, body []byte, header http.Header) bool {
+	meta := ListMeta{Revision: s.Revision, Remaining: page.Remaining, HasRemaining: page.Counted}
+	if page.Next != "" {
+		// How tokens are made is not this package's business, and upstreams have two ways.
+		meta.Continue = theirs.meta.Continue
+	}
+	var items [][]byte
+	for _, o := range page.Objects {
+		items = append(items, o.Bytes)
+	}
+	return bytes.Equal(s.Frame.render(meta, items), body) &&
+		s.Frame.ContentType == header.Get("Content-Type") && slices.Equal(s.Frame.Warnings, header.Values("Warning"))
+}

@@ -1,0 +1,407 @@
+package snapshot
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// library is an API server in memory with many config maps, which answers any page of them exactly.
+// Its watches stay open and are silent, until the test writes.
+type library struct {
+	// instead, if it is not nil and says so, answers a self-check's request in the library's place.
+	instead func(r *http.Request) (code int, body string)
+
+	mu       sync.Mutex
+	revision uint64
+	objects  map[string]string // by key: the value of data
+	revs     map[string]uint64
+	loads    int
+	checks   []string // self-checks' requests: representation and where they begin
+}
+
+func newLibrary(n int) *library {
+	l := &library{revision: 10, objects: map[string]string{}, revs: map[string]uint64{}}
+	for i := range n {
+		l.revision++
+		key := fmt.Sprintf("n/%04d", i)
+		l.objects[key], l.revs[key] = "value", l.revision
+	}
+	return l
+}
+
+func (l *library) item(key string, metadata bool) string {
+	_, name := splitKey(key)
+	meta := fmt.Sprintf(`"metadata":{"name":"%s","namespace":"n","resourceVersion":"%d"}`, name, l.revs[key])
+	if metadata {
+		return `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1",` + meta + `}`
+	}
+	return `{` + meta + `,"data":{"key":"` + l.objects[key] + `"}}`
+}
+
+// RoundTrip implements http.RoundTripper.
+func (l *library) RoundTrip(r *http.Request) (*http.Response, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	query, accept := r.URL.Query(), r.Header.Get("Accept")
+	checks := query.Get("continue") != "" || query.Get("resourceVersionMatch") == "Exact" && query.Get("limit") != "2"
+	if checks {
+		l.checks = append(l.checks, strings.Fields(accept)[0]+" "+query.Get("continue"))
+		if l.instead != nil {
+			if code, body := l.instead(r); code != 0 {
+				return l.answer(r, code, io.NopCloser(strings.NewReader(body))), nil
+			}
+		}
+	}
+	switch {
+	case strings.Contains(accept, "protobuf"):
+		return l.answer(r, http.StatusNotAcceptable, http.NoBody), nil
+	case query.Get("sendInitialEvents") != "":
+		l.loads++
+		var events strings.Builder
+		for _, key := range slices.Sorted(maps.Keys(l.objects)) {
+			events.WriteString(inEvent("ADDED", l.item(key, false)))
+		}
+		events.WriteString(bookmark(l.revision, `,"annotations":{"k8s.io/initial-events-end":"true"}`))
+		return l.answer(r, http.StatusOK, silentAfter(r.Context(), events.String())), nil
+	case query.Get("watch") != "" && query.Get("fieldSelector") != "":
+		_, name, _ := strings.Cut(query.Get("fieldSelector"), "=")
+		return l.answer(r, http.StatusOK, io.NopCloser(strings.NewReader(inEvent("ADDED", l.item("n/"+name, false))))), nil
+	case query.Get("watch") != "":
+		return l.answer(r, http.StatusOK, silentAfter(r.Context(), "")), nil
+	}
+	return l.answer(r, http.StatusOK, io.NopCloser(strings.NewReader(l.page(query, strings.Contains(accept, "PartialObjectMetadataList"))))), nil
+}
+
+// page is a page of a list.
+func (l *library) page(query url.Values, metadata bool) string {
+	kind, start := `"kind":"ConfigMapList","apiVersion":"v1"`, ""
+	if metadata {
+		kind = `"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1"`
+	}
+	_, start, _ = strings.Cut(query.Get("continue"), ":")
+	limit, _ := strconv.Atoi(query.Get("limit")) // or none
+	var items []string
+	more, remaining := "", 0
+	for _, key := range slices.Sorted(maps.Keys(l.objects)) {
+		switch {
+		case key < start || query.Has("fieldSelector"):
+		case limit > 0 && len(items) == limit:
+			remaining++
+		default:
+			items = append(items, l.item(key, metadata))
+		}
+	}
+	if remaining > 0 {
+		more = fmt.Sprintf(`,"continue":"next","remainingItemCount":%d`, remaining)
+	}
+	return fmt.Sprintf(`{%s,"metadata":{"resourceVersion":"%d"%s},"items":[%s]}`+"\n", kind, l.revision, more, strings.Join(items, ","))
+}
+
+func (l *library) answer(r *http.Request, code int, body io.ReadCloser) *http.Response {
+	return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {jsonType}}, Body: body, Request: r}
+}
+
+// silentAfter is a body that says something and then nothing until ctx ends.
+func silentAfter(ctx context.Context, said string) io.ReadCloser {
+	in, out := io.Pipe()
+	context.AfterFunc(ctx, func() { _ = out.CloseWithError(ctx.Err()) })
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(strings.NewReader(said), in), in}
+}
+
+const checkEvery = time.Minute
+
+// checked is a collection of a library that is checked.
+type checked struct {
+	*library
+	collections *Collections
+	log         *bytes.Buffer
+	resource    Resource
+}
+
+func newChecked(t *testing.T, l *library) *checked {
+	t.Helper()
+	c := &checked{library: l, log: &bytes.Buffer{}, resource: resourceNamed("configmaps")}
+	c.collections = NewCollections(Config{
+		Client:        &http.Client{Transport: l},
+		Base:          &url.URL{Scheme: "https", Host: "upstream"},
+		Limits:        Limits{History: time.Hour, Silence: 90 * time.Second, Wait: 100 * time.Millisecond},
+		Quarantine:    time.Minute,
+		SelfCheck:     checkEvery,
+		ContinueToken: func(revision uint64, start string) string { return fmt.Sprintf("%d:%s", revision, start) },
+		Log:           slog.New(slog.NewTextHandler(c.log, nil)),
+	})
+	t.Cleanup(c.collections.Close)
+	c.use(t)
+	synctest.Wait()
+	return c
+}
+
+func (c *checked) use(t *testing.T) *Collection {
+	t.Helper()
+	collection, absence := c.collections.Use(c.resource)
+	if absence != Known {
+		t.Fatal(absence)
+	}
+	return collection
+}
+
+// await lets time pass until so many checks have ended.
+func (c *checked) await(checks int) CheckStats {
+	for {
+		total := uint64(0)
+		for _, n := range c.collections.SelfChecks() {
+			total += n
+		}
+		if total >= uint64(checks) { // #nosec G115 -- a count
+			return c.collections.checks.stats(c.resource)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+	}
+}
+
+// corrupt is the seam: it changes the newest state in memory, as no feed would.
+func corrupt(c *Collection, change func(tree)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := c.view.Load()
+	state := v.newest.clone()
+	change(state)
+	c.versions.at(c.versions.n - 1).tree = state
+	c.publishLocked(&View{spans: v.spans, heard: v.heard, newest: state, frame: v.frame})
+}
+
+// TestSelfCheckFindsWhatIsWrong in memory, wherever it is; the answers are right afterwards.
+func TestSelfCheckFindsWhatIsWrong(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(tree)
+		says   string
+	}{
+		{"one byte", func(state tree) {
+			o, _ := state.get("n/1100")
+			changed := *o
+			changed.Bytes = bytes.Replace(o.Bytes, []byte("value"), []byte("valuf"), 1)
+			state.set(&changed)
+		}, "n/1100 has other bytes"},
+		{"a revision", func(state tree) {
+			o, _ := state.get("n/1100")
+			changed := *o
+			changed.Revision--
+			state.set(&changed)
+		}, "n/1100 is of revision 1110, upstream of 1111"},
+		{"a missing object", func(state tree) { state.remove("n/1100") }, "n/1100 is missing"},
+		{"the last object is missing", func(state tree) { state.remove("n/1199") }, "n/1199 is missing"},
+		{"an object too many", func(state tree) {
+			state.set(newObject(0, "n/1100x", 700, []byte(`{"metadata":{"name":"1100x"}}`)))
+		}, "n/1100x is not there upstream"},
+		{"a count", func(state tree) {
+			s := state.ranks.of("n/1199")
+			s.n++
+			state.ranks.segments.ReplaceOrInsert(s)
+		}, "a list is written in another way"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newChecked(t, newLibrary(1200))
+				wrong := c.use(t)
+				if stats := c.await(1); stats.Result != CheckAgrees || stats.Revision != c.revision {
+					t.Fatalf("before: %+v", stats)
+				}
+				corrupt(wrong, tt.change)
+				stats := c.await(4) // each compares a third of the bytes
+				if stats.Mismatches != 1 {
+					t.Fatalf("got %+v; log:\n%s", stats, c.log)
+				}
+				if why := wrong.Retired(); why != Warming {
+					t.Errorf("what was wrong is retired: %q", why)
+				}
+				if log := c.log.String(); !strings.Contains(log, tt.says) || strings.Contains(log, "valu") {
+					t.Errorf("the log is to say %q, and nothing of the object:\n%s", tt.says, log)
+				}
+				s, absence := c.use(t).Latest(t.Context(), 0)
+				if absence != Known {
+					t.Fatalf("loaded again: %q", absence)
+				}
+				var got []string
+				for _, o := range s.Page(Query{}, nil).Objects {
+					got = append(got, string(o.Bytes))
+				}
+				var want []string
+				for _, key := range slices.Sorted(maps.Keys(c.objects)) {
+					want = append(want, c.item(key, false))
+				}
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("-want +got:\n%s", diff)
+				}
+				if all := c.collections.Stats(); len(all) != 1 || all[0].Check.Mismatches != 1 {
+					t.Errorf("the numbers for people: %+v", all)
+				}
+			})
+		})
+	}
+}
+
+// TestSelfCheckGoesAround: names page by page, and after some checks every object's bytes.
+func TestSelfCheckGoesAround(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newChecked(t, newLibrary(1200))
+		c.await(4)
+		metadata := MetadataJSON.acceptList()
+		var got []string
+		for _, request := range c.checks {
+			switch accept, start, _ := strings.Cut(request, " "); accept {
+			case metadata:
+				got = append(got, "names "+start)
+			case jsonType:
+				got = append(got, "bytes "+start)
+			default: // protobuf, which there is not
+			}
+		}
+		second := "1210:n/0999\x00"
+		if diff := cmp.Diff([]string{
+			"names ", "names " + second, "bytes ",
+			"names ", "names " + second, "bytes 1210:n/0499\x00",
+			"names ", "names " + second, "bytes 1210:n/0999\x00",
+			"names ", "names " + second, "bytes ",
+		}, got); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+	})
+}
+
+// TestSelfCheckRaisesNoFalseAlarm: what is wrong once, or cannot be read, is no mismatch.
+func TestSelfCheckRaisesNoFalseAlarm(t *testing.T) {
+	times := func(n int, code int, body string) func(*checked) func(*http.Request) (int, string) {
+		return func(*checked) func(*http.Request) (int, string) {
+			return func(*http.Request) (int, string) {
+				if n--; n < 0 {
+					return 0, ""
+				}
+				return code, body
+			}
+		}
+	}
+	other := `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"20"},"items":[]}` + "\n"
+	for _, tt := range []struct {
+		name    string
+		instead func(*checked) func(*http.Request) (int, string)
+		want    CheckResult
+	}{
+		{"gone, then there", times(1, http.StatusGone, ""), CheckAgrees},
+		{"not there yet, then there", times(2, http.StatusGatewayTimeout, ""), CheckAgrees},
+		{"gone for long", times(3, http.StatusGone, ""), CheckInconclusive},
+		{"too many requests", times(1, http.StatusTooManyRequests, ""), CheckInconclusive},
+		{"an error", times(1, http.StatusInternalServerError, ""), CheckInconclusive},
+		{"garbage", times(1, http.StatusOK, "{"), CheckInconclusive},
+		{"another revision", times(1, http.StatusOK, strings.Replace(other, "20", "21", 1)), CheckInconclusive},
+		// Asked for as protobuf it cannot be read, so that JSON is refused first.
+		{"another state, once", func(*checked) func(*http.Request) (int, string) {
+			n := 0
+			return func(r *http.Request) (int, string) {
+				if strings.Contains(r.Header.Get("Accept"), "protobuf") {
+					return 0, ""
+				}
+				if n++; n > 1 {
+					return 0, ""
+				}
+				return http.StatusOK, other
+			}
+		}, CheckInconclusive},
+		{"another state, because the definition changed", func(c *checked) func(*http.Request) (int, string) {
+			return func(r *http.Request) (int, string) {
+				if strings.Contains(r.Header.Get("Accept"), "protobuf") {
+					return 0, ""
+				}
+				go c.collections.SchemaChanged(c.resource.GroupResource())
+				return http.StatusOK, other
+			}
+		}, CheckInconclusive},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newChecked(t, newLibrary(10))
+				c.instead = tt.instead(c)
+				if stats := c.await(1); stats.Result != tt.want || stats.Mismatches != 0 {
+					t.Errorf("got %+v, want %q; log:\n%s", stats, tt.want, c.log)
+				}
+			})
+		})
+	}
+}
+
+// TestWhatNeverAgreesIsNotKept: where the upstream writes an object in other bytes each time, to load
+// it again does not help.
+func TestWhatNeverAgreesIsNotKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newChecked(t, newLibrary(10))
+		c.instead = func(r *http.Request) (int, string) {
+			if r.Header.Get("Accept") != jsonType {
+				return 0, ""
+			}
+			return http.StatusOK, strings.Replace(c.page(r.URL.Query(), false), "value", "other", 1)
+		}
+		c.await(1)
+		if _, absence := c.use(t).Latest(t.Context(), 0); absence != Known || c.loads != 2 {
+			t.Fatalf("after the first mismatch: %q, loaded %d times", absence, c.loads)
+		}
+		if stats := c.await(2); stats.Mismatches != 2 {
+			t.Fatalf("got %+v", stats)
+		}
+		if _, absence := c.collections.Use(c.resource); absence != Form {
+			t.Errorf("after the second: %q, want %q", absence, Form)
+		}
+		time.Sleep(seldom)
+		synctest.Wait()
+		c.use(t)
+		if c.await(3).Mismatches != 3 {
+			t.Error("no third mismatch")
+		}
+		time.Sleep(seldom)
+		if _, absence := c.collections.Use(c.resource); absence != Form {
+			t.Errorf("longer each time: %q, want %q", absence, Form)
+		}
+	})
+}
+
+func TestPageLimit(t *testing.T) {
+	state := newTree(false)
+	for i := range 10 {
+		state.set(newObject(0, strconv.Itoa(i), 1, make([]byte, 100)))
+	}
+	for _, tt := range []struct {
+		from       string
+		n, bytes   int64
+		want       int64
+		whatItSays string
+	}{
+		{"", 5, 10_000, 5, "as many as there may be"},
+		{"", 500, 10_000, 500, "also if there are fewer"},
+		{"", 500, 350, 3, "as many as fit"},
+		{"8", 500, 350, 500, "all of the rest"},
+		{"", 500, 10, 1, "one at least"},
+		{"x", 500, 10, 500, "after the last"},
+	} {
+		if got := state.pageLimit(tt.from, tt.n, tt.bytes); got != tt.want {
+			t.Errorf("%s: %d, want %d", tt.whatItSays, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package feed
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+var selfCheckChurn = flag.Duration("feed.selfcheck", 10*time.Second, "for how long collections are checked while they change")
+
+// checkOften is the shortest interval there is.
+var checkOften = rigOptions{args: []string{"--self-check-interval", "1s"}}
+
+// TestSelfCheck: what is kept is compared with the API server, finds what is wrong there, and
+// finds nothing where nothing is.
+func TestSelfCheck(t *testing.T) {
+	t.Parallel()
+	c := ownCluster(t)
+	t.Run("changing", func(t *testing.T) { selfCheckWhileChanging(t, c) })
+	t.Run("falsified", func(t *testing.T) { selfCheckWhatIsFalsified(t, c) })
+}
+
+// selfCheckWhileChanging: collections of several kinds in all their representations change all the
+// time, and no check finds a mismatch.
+func selfCheckWhileChanging(t *testing.T, c *cluster) {
+	r := newRig(t, c, checkOften)
+	ns := r.namespace(t, "changing")
+	kinds := []kind{configMaps, pods, endpointSlices, widgets, gadgets}
+	for _, k := range kinds {
+		r.create(t, k, ns, "always")
+		for _, accept := range []string{
+			"application/json", protobufType + ",application/json", "application/json" + metadataOf, protobufType + metadataOf,
+		} {
+			r.fromMemory(t, accept, k.list("")+"?resourceVersion=0")
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), *selfCheckChurn)
+	defer cancel()
+	var writers errgroup.Group
+	for i, k := range kinds {
+		writers.Go(func() error { return r.writeRandomly(ctx, k, ns, rand.New(rand.NewPCG(uint64(i), 1))) }) // #nosec G115 -- a count
+	}
+	if err := writers.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	r.until("checks of all collections", func() error {
+		if n := r.checks(t)["agrees"]; n < 2*len(kinds)*4 {
+			return fmt.Errorf("%d checks", n)
+		}
+		return nil
+	})
+	checks := r.checks(t)
+	t.Logf("checks: %v", checks)
+	if checks["mismatch"] != 0 {
+		t.Errorf("checks: %v", checks)
+	}
+}
+
+// writeRandomly writes objects of a kind until ctx ends.
+func (c *cluster) writeRandomly(ctx context.Context, k kind, namespace string, random *rand.Rand) error {
+	there := map[string]bool{}
+	for n := 0; ; n++ {
+		name := fmt.Sprintf("churn-%d", random.IntN(40))
+		method, path, object := http.MethodPost, k.list(namespace), k.object(name)
+		if there[name] {
+			method, path = http.MethodPatch, path+"/"+name
+			object = fieldsOf{"metadata": fieldsOf{"annotations": fieldsOf{"touched": strconv.Itoa(n)}}}
+			if random.IntN(4) == 0 {
+				method, path, object = http.MethodDelete, path+"?gracePeriodSeconds=0", nil
+			}
+		}
+		there[name] = method != http.MethodDelete
+		switch _, err := c.direct.do(ctx, method, path, object); {
+		case ctx.Err() != nil:
+			return nil //nolint:nilerr // it was cut short, and that is all
+		case err != nil:
+			return err
+		}
+	}
+}
+
+var checkMetric = regexp.MustCompile(`(?m)^listproxy_selfchecks_total\{result="(\w+)"\} (\d+)$`)
+
+// checks says how many self-checks had which result.
+func (r *rig) checks(t *testing.T) map[string]int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.proxy.AdminURL()+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	results := map[string]int{}
+	for _, m := range checkMetric.FindAllSubmatch(text, -1) {
+		results[string(m[1])], err = strconv.Atoi(string(m[2]))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return results
+}
+
+// selfCheckWhatIsFalsified: on its way to listproxy an event loses a bit of truth. The check finds
+// it, and the answers are right again.
+func selfCheckWhatIsFalsified(t *testing.T, c *cluster) {
+	lost := func([]byte) ([]byte, error) { return nil, nil }
+	revision := regexp.MustCompile(`("resourceVersion":")(\d+)(")`)
+	for _, tt := range []struct {
+		name    string
+		kind    kind
+		write   func(t *testing.T, k kind, namespace string)
+		falsify func(line []byte) ([]byte, error)
+		says    string
+	}{
+		{"a byte", configMaps, func(t *testing.T, k kind, ns string) { c.touch(t, k, ns, "first", "true") }, func(line []byte) ([]byte, error) {
+			return bytes.Replace(line, []byte(`"touched":"true"`), []byte(`"touched":"trUe"`), 1), nil
+		}, "has other bytes"},
+		{"a revision", widgets, func(t *testing.T, k kind, ns string) { c.touch(t, k, ns, "first", "true") }, func(line []byte) ([]byte, error) {
+			return revision.ReplaceAllFunc(line, func(found []byte) []byte {
+				m := revision.FindSubmatch(found)
+				n, err := strconv.Atoi(string(m[2]))
+				if err != nil {
+					return found
+				}
+				return fmt.Appendf(nil, "%s%d%s", m[1], n+1, m[3])
+			}), nil
+		}, "is of revision"},
+		{"a missing object", limitRanges, func(t *testing.T, k kind, ns string) { c.create(t, k, ns, "second") }, lost, "is missing"},
+		{"an object too many", podTemplates, func(t *testing.T, k kind, ns string) { c.remove(t, k, ns, "first") }, lost, "is not there upstream"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t, c, checkOften)
+			ns := r.namespace(t, "falsified-"+tt.kind.plural)
+			r.create(t, tt.kind, ns, "first")
+			r.await(hitAny, tt.kind.list(""), anyVersion())
+			r.nextLine(tt.kind, ns, tt.falsify)
+			tt.write(t, tt.kind, ns)
+			c.namespace(t, "elsewhere-"+tt.kind.plural)
+			r.create(t, tt.kind, ns, "after") // its event is past the falsified one
+			r.until("a mismatch", func() error {
+				if r.checks(t)["mismatch"] == 0 {
+					return errors.New("none")
+				}
+				return nil
+			})
+			if log := r.proxy.Log(); !strings.Contains(log, "self-check: what is kept is not what the upstream says") || !strings.Contains(log, tt.says) {
+				t.Errorf("the log does not say %q", tt.says)
+			}
+			r.await(hitAny, tt.kind.list(""), anyVersion()) // and compares
+			r.exactAgain(tt.kind, ns, "after")
+		})
+	}
+}

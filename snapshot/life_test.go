@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -92,8 +93,14 @@ func newLife() *life {
 
 // relive goes through a history and returns what is wrong first, and after which step.
 func relive(steps []step) (after int, err error) {
+	defer func() {
+		if broken := recover(); broken != nil {
+			err = fmt.Errorf("panic: %v\n%s", broken, debug.Stack())
+		}
+	}()
 	l := newLife()
 	for i, s := range steps {
+		after = i
 		l.dice = uint32(i)<<16 | uint32(s.a)<<8 | uint32(s.b)
 		if err := l.do(s); err != nil {
 			return i, err
@@ -171,9 +178,9 @@ func (l *life) do(s step) error {
 	case probeUpstream:
 		return l.probe()
 	case resumeStream:
-		if l.live {
-			l.c.catchUp(l.head)
-			l.behind = l.head
+		if l.live { // what the upstream has by now is told in the steps that follow
+			l.behind = l.head + uint64(s.a%4)
+			l.c.catchUp(l.behind)
 		}
 	case stepKinds:
 	}
@@ -275,8 +282,11 @@ func (l *life) contradict(s step) error {
 		ch.kind, ch.object = deleted, nil
 	}
 	var contradiction poisonError
-	if err := l.c.apply(ch); !errors.As(err, &contradiction) {
-		return fmt.Errorf("no contradiction was found, but: %w", err)
+	switch err := l.c.apply(ch); {
+	case err == nil:
+		return fmt.Errorf("%+v is no contradiction", ch)
+	case !errors.As(err, &contradiction):
+		return err
 	}
 	if err := l.check([]uint64{l.to(), l.to() + 1, l.head + 1}); err != nil {
 		return fmt.Errorf("after a contradiction: %w", err)

@@ -103,11 +103,11 @@ func relive(steps []step) (after int, err error) {
 		after = i
 		l.dice = uint32(i)<<16 | uint32(s.a)<<8 | uint32(s.b)
 		if err := l.do(s); err != nil {
-			return i, err
+			return after, err
 		}
 		some := []uint64{l.to(), l.to() + 1, modelStart - 1 + uint64(l.dice)%(l.head-modelStart+4)}
 		if err := l.check(some); err != nil {
-			return i, err
+			return after, err
 		}
 	}
 	var all []uint64
@@ -301,12 +301,15 @@ func (l *life) probe() error {
 		return nil
 	}
 	err := l.c.observe(l.head, l.c.floor())
-	if back := (wentBackError{}); errors.As(err, &back) != (l.head < l.highest) {
-		return fmt.Errorf("a probe at %d, after %d was seen: %w", l.head, l.highest, err)
-	}
-	if err != nil {
+	_, back := errors.AsType[wentBackError](err)
+	switch {
+	case back != (l.head < l.highest):
+		return fmt.Errorf("a probe at %d, after %d was seen, is a step back: %v", l.head, l.highest, back)
+	case back:
 		l.drop(Warming)
 		return nil
+	case err != nil:
+		return err
 	}
 	l.highest = l.head
 	covered := l.to() >= l.head

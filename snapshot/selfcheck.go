@@ -217,12 +217,12 @@ func (c *Collections) check(r *running) {
 		return
 	}
 	log := c.config.Log.With("collection", r.resource.String(), "revision", rev)
-	var wrong *mismatchError
+	_, wrong := errors.AsType[*mismatchError](err)
 	switch {
 	case err == nil:
 		c.checks.note(r.resource, CheckAgrees, rev, next, time.Now())
 		log.Debug("self-check: agrees")
-	case errors.As(err, &wrong) && r.Retired() == Known:
+	case wrong && r.Retired() == Known:
 		c.checks.note(r.resource, CheckMismatch, rev, next, time.Now())
 		log.Error("self-check: what is kept is not what the upstream says, it is dropped", "error", err)
 		c.restart(r, Warming)
@@ -254,10 +254,9 @@ func (c *Collection) compare(ctx context.Context, cmp *comparison, at cursors) (
 		if next, err = cmp.compare(ctx, s, at); err == nil {
 			return rev, next, nil
 		}
-		var wrong *mismatchError
-		if errors.As(err, &wrong) {
+		if wrong, ok := errors.AsType[*mismatchError](err); ok {
 			if err = c.confirm(ctx, cmp, at, rev); err == nil {
-				err = fmt.Errorf("a mismatch was none the second time: %s", wrong)
+				err = fmt.Errorf("a mismatch was none the second time: %s", wrong.Error()) // and so is not one
 			}
 		}
 		if try == checkTries || !answered(err, http.StatusGone, http.StatusGatewayTimeout) || !sleep(ctx, checkRetry) {

@@ -89,11 +89,11 @@ func (l *library) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // page is a page of a list.
 func (l *library) page(query url.Values, metadata bool) string {
-	kind, start := `"kind":"ConfigMapList","apiVersion":"v1"`, ""
+	kind := `"kind":"ConfigMapList","apiVersion":"v1"`
 	if metadata {
 		kind = `"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1"`
 	}
-	_, start, _ = strings.Cut(query.Get("continue"), ":")
+	_, start, _ := strings.Cut(query.Get("continue"), ":")
 	limit, _ := strconv.Atoi(query.Get("limit")) // or none
 	var items []string
 	more, remaining := "", 0

@@ -15,13 +15,14 @@ TEST_TIMEOUT ?= 20m
 BENCH        ?= .
 VERSIONS     ?= 1.32.13 1.34.4 1.36.3
 DURATION     ?= 60s
+CHROMIUM     ?= chromium
 
 GO            := go
 FUZZ_PACKAGES := ./policy ./proxy ./snapshot
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help build test test-versions bench bench-scale bench-go bench-upstream demo lint fuzz controlplane chart chart-update tools fmt clean FORCE
+.PHONY: help build test test-versions bench bench-scale bench-go bench-upstream demo lint fuzz controlplane chart chart-update test-page tools fmt clean FORCE
 
 help: ## Say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -89,6 +90,9 @@ chart: ## Test the Helm chart with the real Helm, and the Dockerfile
 
 chart-update: ## Write the chart's golden files and the table in its README anew
 	$(GO) test ./test/helm -run 'TestGolden|TestReadme' -update
+
+test-page: tools ## Look at the status page with a real browser, pictures into bin/statusz (CHROMIUM=/path)
+	$(GO) run ./test/statusz/page --chromium $(CHROMIUM)
 
 tools: bin/demo ## Build etcd, kube-apiserver, kubectl and Jaeger into bin/, once
 	@bin/demo --build-only

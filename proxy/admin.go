@@ -18,14 +18,26 @@ type Check struct {
 //   - /livez says that the process answers, always 200;
 //   - /readyz says whether it should get traffic, as ready says: 200, or 503
 //     with a line for everything that is not;
-//   - /metrics is answered by metrics, for Prometheus.
+//   - /metrics is answered by metrics, for Prometheus;
+//   - /statusz, /flagz and /debug/pprof/ are the pages that there are.
 //
 // With ?verbose /readyz has a line for each check either way. The answers hold
 // no secrets and need no authentication. ready must be safe for concurrent use
 // and must not block.
-func NewAdmin(ready func() (ok bool, details []Check), metrics http.Handler) http.Handler {
+func NewAdmin(ready func() (ok bool, details []Check), metrics http.Handler, pages AdminPages) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics)
+	if pages.Status != nil {
+		mux.Handle("GET /statusz", pages.Status)
+	}
+	if pages.Flags != nil {
+		mux.HandleFunc("GET /flagz", func(w http.ResponseWriter, _ *http.Request) {
+			writePlain(w, http.StatusOK, flagText(pages.Flags()))
+		})
+	}
+	if pages.Profiling {
+		mux.HandleFunc("/debug/pprof/", profile)
+	}
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
 		writePlain(w, http.StatusOK, "ok")
 	})

@@ -32,7 +32,7 @@ func TestAdmin(t *testing.T) {
 	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writePlain(w, http.StatusOK, "up 1") })
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			admin := NewAdmin(func() (bool, []Check) { return test.ok, test.details }, metrics)
+			admin := NewAdmin(func() (bool, []Check) { return test.ok, test.details }, metrics, AdminPages{})
 			w := httptest.NewRecorder()
 			admin.ServeHTTP(w, httptest.NewRequest(test.method, test.target, nil))
 			if w.Code != test.code || w.Body.String() != test.body {

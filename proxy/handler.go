@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"log/slog"
 	"net/http"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/telemetry"
 )
 
 // Handler is a request's way, for both doors:
@@ -44,6 +44,9 @@ var _ http.Handler = (*Handler)(nil)
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	seen := h.Observer.begin(w, r)
 	defer seen.end() // a forward that breaks off ends in a panic (see Forwarder)
+	if h.Log.Enabled(r.Context(), telemetry.LevelAccess) {
+		defer h.logAccess(seen)
+	}
 	h.handle(seen, seen.request)
 	seen.whole = true
 }
@@ -82,13 +85,7 @@ func (h *Handler) handle(w *observation, r *http.Request) {
 	if reason != "" {
 		status = forwarded(reason)
 	}
-	// Deferred, since a forward that breaks off ends in a panic (see Forwarder).
-	if h.Log.Enabled(r.Context(), slog.LevelDebug) {
-		defer func() {
-			h.Log.Debug("request", "method", r.Method, "target", loggable(r), "door", DoorOf(r.Context()), "cacheStatus", status,
-				"revision", answer.snapshot.Revision, "duration", time.Since(w.begun))
-		}()
-	}
+	w.cacheStatus = status
 	switch {
 	case reason == policy.ReasonMostRecent && list.Options.Limit > 0:
 		w.Header().Set(cacheStatusHeader, status)

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/telemetry"
 )
 
 // Observer tells what becomes of requests: in metrics, and where traces are wanted, in a span for
@@ -25,6 +27,9 @@ type Observer struct {
 	upstream  *upstreamMetrics
 	feeds     *feedMetrics
 	resources resourceLabels
+	callers   telemetry.Callers
+	// streaming are streaming lists that were forwarded.
+	streaming atomic.Int64
 }
 
 // propagator reads and writes traceparent and tracestate (https://www.w3.org/TR/trace-context).
@@ -80,6 +85,8 @@ type observation struct {
 	known  knownFunc
 	items  int
 	size   int // of a list from memory, before compression
+
+	cacheStatus string // for the log; empty until it was decided
 }
 
 // begin begins to observe a request. The observation's end must be deferred.
@@ -99,6 +106,7 @@ func (o *Observer) begin(w http.ResponseWriter, r *http.Request) *observation {
 func (s *observation) WriteHeader(status int) {
 	if final := status >= http.StatusOK || status == http.StatusSwitchingProtocols; final && s.labels.code == 0 {
 		s.labels.code = status
+		s.countCaller()
 	}
 	s.ResponseWriter.WriteHeader(status)
 }
@@ -107,6 +115,7 @@ func (s *observation) WriteHeader(status int) {
 func (s *observation) Write(p []byte) (int, error) {
 	if s.labels.code == 0 {
 		s.labels.code = http.StatusOK
+		s.countCaller()
 	}
 	n, err := s.ResponseWriter.Write(p)
 	s.bytes += int64(n)
@@ -123,10 +132,11 @@ func (s *observation) refused(reason string) {
 
 // decided notes what was found out about a request. With a reason it is forwarded.
 func (s *observation) decided(list policy.Request, a answer, reason policy.Reason, known knownFunc) {
+	s.answer = a
 	if s.observer == nil {
 		return
 	}
-	s.list, s.answer, s.known = list, a, known
+	s.list, s.known = list, known
 	s.labels.decision, s.labels.reason = decisionServe, string(reason)
 	s.labels.semantics = a.semantics
 	if reason != "" {

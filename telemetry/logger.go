@@ -1,9 +1,35 @@
 package telemetry
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 )
+
+// LevelAccess is the level of the one line that each request has. It is between slog's Info and
+// Debug, and is written ACCESS.
+const LevelAccess = slog.LevelInfo - 2
+
+// Levels are the names of levels, the one that says most first.
+func Levels() []string { return []string{"debug", "access", "info", "warn", "error"} }
+
+// ParseLevel reads the name of a level.
+func ParseLevel(name string) (slog.Level, error) {
+	switch strings.ToLower(name) {
+	case "debug":
+		return slog.LevelDebug, nil
+	case "access":
+		return LevelAccess, nil
+	case "info":
+		return slog.LevelInfo, nil
+	case "warn":
+		return slog.LevelWarn, nil
+	case "error":
+		return slog.LevelError, nil
+	}
+	return 0, fmt.Errorf("%q is no level: choose debug, access, info, warn or error", name)
+}
 
 // Format is the form in which log records are written.
 type Format string
@@ -22,9 +48,19 @@ const (
 // one goroutine at a time.
 func NewLogger(w io.Writer, format Format, level slog.Leveler) *slog.Logger {
 	masked := &maskingWriter{w: w}
-	options := &slog.HandlerOptions{Level: level, ReplaceAttr: maskAttr}
+	options := &slog.HandlerOptions{Level: level, ReplaceAttr: replaceAttr}
 	if format == FormatJSON {
 		return slog.New(slog.NewJSONHandler(masked, options))
 	}
 	return slog.New(slog.NewTextHandler(masked, options))
+}
+
+// replaceAttr names our own level, and masks what is to be masked.
+func replaceAttr(groups []string, a slog.Attr) slog.Attr {
+	if len(groups) == 0 && a.Key == slog.LevelKey {
+		if level, ok := a.Value.Any().(slog.Level); ok && level == LevelAccess {
+			return slog.String(slog.LevelKey, "ACCESS")
+		}
+	}
+	return maskAttr(groups, a)
 }

@@ -173,6 +173,31 @@ func TestOrdinaryRecordsAreUntouched(t *testing.T) {
 	}
 }
 
+// TestAccessLevel: it has a name, its place between two others, and masks as they do.
+func TestAccessLevel(t *testing.T) {
+	for _, format := range []Format{FormatText, FormatJSON} {
+		for name, want := range map[string]bool{"debug": true, "ACCESS": true, "info": false, "warn": false, "error": false} {
+			level, err := ParseLevel(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out bytes.Buffer
+			NewLogger(&out, format, level).Log(t.Context(), LevelAccess, "request", "token", secret)
+			if got := strings.Contains(out.String(), "ACCESS"); got != want || strings.Contains(out.String(), secret) {
+				t.Errorf("%s, %s: %q", format, name, &out)
+			}
+		}
+	}
+	for _, name := range Levels() {
+		if _, err := ParseLevel(name); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := ParseLevel("loud"); err == nil || !strings.Contains(err.Error(), "choose debug, access, info, warn or error") {
+		t.Errorf("got %v", err)
+	}
+}
+
 type failingWriter struct{ n int }
 
 func (f failingWriter) Write([]byte) (int, error) { return f.n, errors.New("disk full") }

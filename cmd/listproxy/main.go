@@ -17,7 +17,7 @@ func main() {
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "listproxy:", err)
-		os.Exit(1)
+		os.Exit(exitCode(err))
 	}
 }
 
@@ -35,13 +35,13 @@ Point it at a cluster, and clients at it:
   listproxy --kubeconfig ~/.kube/config
   listproxy kubeconfig > proxy.kubeconfig
   kubectl --kubeconfig proxy.kubeconfig get --raw '/api/v1/pods?resourceVersion=0'`,
-		Args:          cobra.NoArgs,
+		Args:          usageArgs(cobra.NoArgs),
 		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.complete(); err != nil {
-				return err
+				return usageError{err}
 			}
 			return o.run(cmd.Context(), cmd.ErrOrStderr())
 		},
@@ -49,6 +49,10 @@ Point it at a cluster, and clients at it:
 	cmd.SetVersionTemplate("listproxy {{.Version}}\n")
 	cmd.Flags().SortFlags = false
 	o.addFlags(cmd.Flags())
-	cmd.AddCommand(newKubeconfigCommand(), newPolicyCommand())
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	cmd.AddCommand(newKubeconfigCommand(), newPolicyCommand(), newStatusCommand())
+	for _, c := range append(cmd.Commands(), cmd) {
+		addCompletion(c)
+	}
 	return cmd
 }

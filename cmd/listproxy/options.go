@@ -61,6 +61,7 @@ type options struct {
 
 	logFormat string
 	logLevel  string
+	profiling bool
 
 	// What complete makes of them.
 	tls                        proxy.ServerTLS
@@ -118,7 +119,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	o.identity.addFlags(fs)
 	o.limits.addFlags(fs)
 	addAuditFlags(fs, &o.audit)
-	fs.StringVar(&o.adminBindAddress, "admin-bind-address", o.adminBindAddress, "`address` of health checks (/livez, /readyz) and metrics (/metrics), plain HTTP")
+	fs.StringVar(&o.adminBindAddress, "admin-bind-address", o.adminBindAddress, "`address` of health checks (/livez, /readyz), metrics (/metrics) and\nthe status page (/statusz, /flagz), plain HTTP")
 	fs.DurationVar(&o.history, "history-window", o.history, "how far back a revision can be asked for")
 	fs.DurationVar(&o.silence, "staleness-bound", o.silence, "how long the newest state is given without a sign of life of the API server")
 	fs.DurationVar(&o.wait, "fresh-wait", o.wait, "how long a request waits for a revision that has not been reached, before it is forwarded")
@@ -133,7 +134,8 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.compressed, "compression-cache-bytes", o.compressed, "bound on what is kept of lists that were compressed (`quantity`); 0 compresses each list anew")
 	fs.DurationVar(&o.drain, "shutdown-timeout", o.drain, "how long requests may take to end after SIGTERM")
 	fs.StringVar(&o.logFormat, "log-format", o.logFormat, "`text` or json")
-	fs.StringVar(&o.logLevel, "log-level", o.logLevel, "`level`: debug (a line for every request), info, warn or error")
+	fs.StringVar(&o.logLevel, "log-level", o.logLevel, "`level`: debug, access (a line for every request), info, warn or error")
+	fs.BoolVar(&o.profiling, "debug-pprof", o.profiling, "serve profiles of the process (/debug/pprof/) on --admin-bind-address")
 }
 
 // complete checks the options and makes of them what run needs. An error names the flag.
@@ -205,8 +207,8 @@ func (o *options) complete() error {
 	if o.eagerly, err = mergeEager(o.policy, o.eager); err != nil {
 		return fmt.Errorf("--eager: %w", err)
 	}
-	if err := o.level.UnmarshalText([]byte(o.logLevel)); err != nil {
-		return fmt.Errorf("--log-level %q: choose debug, info, warn or error", o.logLevel)
+	if o.level, err = telemetry.ParseLevel(o.logLevel); err != nil {
+		return fmt.Errorf("--log-level: %w", err)
 	}
 	if o.logFormat != string(telemetry.FormatText) && o.logFormat != string(telemetry.FormatJSON) {
 		return fmt.Errorf("--log-format %q: choose text or json", o.logFormat)

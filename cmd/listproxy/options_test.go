@@ -93,7 +93,7 @@ func TestWrongOptions(t *testing.T) {
 		{[]string{"--cache-bytes", "-1"}, []string{"--cache-bytes", "512Mi"}},
 		{[]string{"--eager", "pods.v1"}, []string{"--eager", "pods.v1", "deployments.v1.apps"}},
 		{[]string{"--eager", "secrets"}, []string{"--eager", "secrets", "never"}},
-		{[]string{"--log-level", "loud"}, []string{"--log-level", "debug, info, warn or error"}},
+		{[]string{"--log-level", "loud"}, []string{"--log-level", "debug, access, info, warn or error"}},
 		{[]string{"--log-format", "xml"}, []string{"--log-format", "text or json"}},
 		{[]string{"--cert-host", "x"}, []string{"unknown flag"}},
 	} {

@@ -117,6 +117,7 @@ type app struct {
 	auditor     *proxy.Auditor // nil: no audit log
 	compressor  *snapshot.Compressor
 	metrics     http.Handler
+	pages       proxy.AdminPages
 	draining    atomic.Bool
 }
 
@@ -174,14 +175,18 @@ func (o *options) assemble(cfg *rest.Config, observing *observing, log *slog.Log
 		Observer:    observing.Observer,
 		Log:         log,
 	}
-	if err := proxy.RegisterState(observing.metrics, proxy.State{
+	state := proxy.State{
 		Collections: a.collections.Stats,
 		Stored:      a.collections.Stored,
 		Compression: a.compressor.Stats,
 		SelfChecks:  a.collections.SelfChecks,
 		Reviews:     a.reviewer.Stats,
 		Admission:   admission.Stats,
-	}); err != nil {
+	}
+	if err := proxy.RegisterState(observing.metrics, state); err != nil {
+		return nil, err
+	}
+	if a.pages, err = o.pages(a, observing, state, log); err != nil {
 		return nil, err
 	}
 	a.front = o.limits.guard(handler, log)
@@ -290,7 +295,7 @@ func (a *app) serve(ctx context.Context, clients, admin net.Listener, drain time
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	server := proxy.NewServer(a.front, a.tls.Config(a.certificate.Get), a.log)
-	health := proxy.NewServer(proxy.NewAdmin(a.ready, a.metrics), nil, a.log)
+	health := proxy.NewServer(proxy.NewAdmin(a.ready, a.metrics, a.pages), nil, a.log)
 
 	var parts sync.WaitGroup
 	failed := make(chan error, 5) // one for each run

@@ -18,7 +18,9 @@ import (
 )
 
 // adminPaths are all paths that the admin port may have. A test holds them against the source.
-var adminPaths = []string{"/", "/livez", "/readyz", "/readyz?verbose", "/metrics"}
+var adminPaths = []string{
+	"/", "/livez", "/readyz", "/readyz?verbose", "/metrics", "/statusz", "/statusz?format=json", "/flagz", "/debug/pprof/",
+}
 
 const (
 	// adminPatience bounds the questions to the admin port of a process that is about to end. One

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/listproxy/listproxy/telemetry"
+)
+
+// The forms of listproxy status.
+const (
+	outputTable = "table"
+	outputJSON  = "json"
+)
+
+const (
+	// maxStatus bounds what is read of an answer.
+	maxStatus = 16 << 20
+	// statusTimeout is how long a listproxy may take to say how it is.
+	statusTimeout = 10 * time.Second
+)
+
+// newStatusCommand makes the command that shows the status page in a terminal.
+func newStatusCommand() *cobra.Command {
+	var address, output string
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show how a running listproxy is, as its status page does",
+		Long: `Shows what the status page (/statusz on --admin-bind-address) of a running listproxy says.
+The exit code is 0 if it is healthy, 1 if it is not or does not answer, and 2 if the
+command line is wrong. In a cluster:
+
+  kubectl -n listproxy port-forward deployment/listproxy 8081
+  listproxy status`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			where, err := statusURL(address)
+			if err != nil {
+				return usageError{err}
+			}
+			if output != outputTable && output != outputJSON {
+				return usageError{fmt.Errorf("--output %q: choose %s or %s", output, outputTable, outputJSON)}
+			}
+			raw, status, err := fetchStatus(cmd.Context(), where)
+			if err != nil {
+				return err
+			}
+			if output == outputJSON {
+				_, err = cmd.OutOrStdout().Write(raw)
+			} else {
+				err = status.WriteText(cmd.OutOrStdout())
+			}
+			if err == nil && !status.Healthy {
+				err = errors.New("it is not healthy")
+			}
+			return err
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&address, "address", "http://127.0.0.1:8081", "`URL` of the --admin-bind-address of the listproxy to ask")
+	fs.StringVarP(&output, "output", "o", outputTable, "`form`: table or json")
+	return cmd
+}
+
+// statusURL is where the status is, below an address: a URL, or only host:port.
+func statusURL(address string) (string, error) {
+	if !strings.Contains(address, "://") {
+		address = "http://" + address
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.User != nil {
+		return "", errors.New("--address is not a URL like http://127.0.0.1:8081: it has a host, and neither user nor query")
+	}
+	return u.JoinPath("statusz").String(), nil
+}
+
+// fetchStatus asks for the status, and returns it as it came, too.
+func fetchStatus(ctx context.Context, where string) ([]byte, telemetry.Status, error) {
+	var status telemetry.Status
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, where+"?format=json", nil)
+	if err != nil {
+		return nil, status, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, status, unreachable(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxStatus))
+	if err != nil {
+		return nil, status, unreachable(err)
+	}
+	if kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";"); resp.StatusCode != http.StatusOK || kind != "application/json" {
+		return nil, status, fmt.Errorf("%s answers %s: is it the --admin-bind-address of a listproxy, of this version or a later one?", where, resp.Status)
+	}
+	if err := json.Unmarshal(raw, &status); err != nil || status.Version == "" {
+		return nil, status, fmt.Errorf("%s does not answer as a listproxy does: give its --admin-bind-address as --address", where)
+	}
+	return raw, status, nil
+}
+
+// unreachable says what to do where nobody answers.
+func unreachable(err error) error {
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("%w: nobody listens there: start listproxy, or give its --admin-bind-address as --address (of a pod: kubectl port-forward first)", err)
+	case os.IsTimeout(err):
+		return fmt.Errorf("%w: it does not answer in %v: look at its log", err, statusTimeout)
+	}
+	return fmt.Errorf("%w: give the --admin-bind-address of a running listproxy as --address", err)
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/listproxy/listproxy/telemetry"
+)
+
+// execute runs a command line, and returns its exit code.
+func execute(t *testing.T, args ...string) (code int, out string, err error) {
+	t.Helper()
+	var text bytes.Buffer
+	cmd := newCommand()
+	cmd.SetArgs(args)
+	cmd.SetOut(&text)
+	cmd.SetErr(&text)
+	if err = cmd.ExecuteContext(t.Context()); err != nil {
+		code = exitCode(err)
+	}
+	return code, text.String(), err
+}
+
+func TestStatusCommand(t *testing.T) {
+	answer := func(kind string, code int, body string) string {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.String() != "/statusz?format=json" {
+				t.Errorf("asked for %s", r.URL)
+			}
+			w.Header().Set("Content-Type", kind)
+			w.WriteHeader(code)
+			_, _ = w.Write([]byte(body))
+		}))
+		t.Cleanup(server.Close)
+		return server.URL
+	}
+	status := func(healthy bool) string {
+		body, err := json.Marshal(telemetry.Status{
+			Version: "v1.2.3", Healthy: healthy, Checks: []telemetry.StatusCheck{{Name: "feeds", OK: healthy, Message: "a reason"}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer("application/json", 200, string(body))
+	}
+	healthy := status(true)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := listener.Addr().String()
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		args []string
+		code int
+		says []string // in the output
+		err  []string
+	}{
+		"healthy":         {args: []string{"--address", healthy}, says: []string{"v1.2.3", "healthy"}},
+		"without http://": {args: []string{"--address", strings.TrimPrefix(healthy, "http://")}, says: []string{"v1.2.3"}},
+		"as json":         {args: []string{"--address", healthy, "-o", "json"}, says: []string{`"version":"v1.2.3"`}},
+		"not healthy":     {args: []string{"--address", status(false)}, code: 1, says: []string{"NOT HEALTHY", "a reason"}, err: []string{"not healthy"}},
+		"nobody":          {args: []string{"--address", nobody}, code: 1, err: []string{"nobody listens", "--admin-bind-address", "--address", "port-forward"}},
+		"another server":  {args: []string{"--address", answer("text/html", 404, "no")}, code: 1, err: []string{"404", "--admin-bind-address"}},
+		"another JSON":    {args: []string{"--address", answer("application/json", 200, "{}")}, code: 1, err: []string{"--address"}},
+		"no JSON":         {args: []string{"--address", answer("application/json", 200, "{")}, code: 1, err: []string{"--address"}},
+		"wrong address":   {args: []string{"--address", "ftp://x"}, code: 2, err: []string{"--address", "http://127.0.0.1:8081"}},
+		"no address":      {args: []string{"--address", ""}, code: 2, err: []string{"--address"}},
+		"wrong form":      {args: []string{"--address", healthy, "-o", "xml"}, code: 2, err: []string{"--output", "table or json"}},
+		"wrong flag":      {args: []string{"--adress", "x"}, code: 2, err: []string{"unknown flag"}},
+		"an argument":     {args: []string{"x"}, code: 2, err: []string{"x"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, out, err := execute(t, append([]string{"status"}, tt.args...)...)
+			if code != tt.code || (err != nil) != (tt.err != nil) {
+				t.Errorf("exit code %d: %v", code, err)
+			}
+			for _, word := range tt.says {
+				if !strings.Contains(out, word) {
+					t.Errorf("the output does not say %q: %s", word, out)
+				}
+			}
+			for _, word := range tt.err {
+				if err == nil || !strings.Contains(err.Error(), word) {
+					t.Errorf("%v does not say %q", err, word)
+				}
+			}
+		})
+	}
+}
+
+// TestStatusAddressKeepsSecrets: what was typed by mistake is not said again.
+func TestStatusAddressKeepsSecrets(t *testing.T) {
+	for _, address := range []string{"http://alice:s3cr3t@127.0.0.1", "http://127.0.0.1?token=s3cr3t"} {
+		if code, out, err := execute(t, "status", "--address", address); code != 2 || strings.Contains(out+err.Error(), "s3cr3t") {
+			t.Errorf("exit code %d: %v", code, err)
+		}
+	}
+}
+
+func TestUsageErrors(t *testing.T) {
+	for _, args := range [][]string{
+		{"--no-such-flag"}, {"no-such-command"}, {"--log-level", "loud"}, {"kubeconfig", "--no-such-flag"}, {"policy", "check", "--no-such-flag"},
+	} {
+		if code, _, err := execute(t, args...); code != exitUsage {
+			t.Errorf("%q: exit code %d: %v", args, code, err)
+		}
+	}
+	if code, _, err := execute(t, "policy", "check", "no-such-file"); code != exitFailed {
+		t.Errorf("a file that is not there: exit code %d: %v", code, err)
+	}
+}
+
+func TestFlagsInForce(t *testing.T) {
+	o, err := parse("--secure-port", "1234", "--eager", "pods,nodes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]telemetry.FlagStatus{}
+	for _, f := range flagsInForce(o.flags) {
+		got[f.Name] = f
+	}
+	want := []telemetry.FlagStatus{
+		{Name: "secure-port", Value: "1234", Set: true}, {Name: "eager", Value: "[pods,nodes]", Set: true},
+		{Name: "history-window", Value: "2m30s"}, {Name: "debug-pprof", Value: "false"},
+	}
+	for _, f := range want {
+		if diff := cmp.Diff(f, got[f.Name]); diff != "" {
+			t.Errorf("--%s (-want +got):\n%s", f.Name, diff)
+		}
+	}
+}

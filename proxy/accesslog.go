@@ -1,0 +1,40 @@
+package proxy
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/listproxy/listproxy/telemetry"
+)
+
+// logAccess writes the one line that a request has in the log. Neither its query is in it, nor
+// names of objects or callers, nor credentials.
+func (h *Handler) logAccess(s *observation) {
+	r := s.request
+	attrs := []slog.Attr{
+		slog.String("method", loggableMethod(r.Method)),
+		slog.String("target", loggable(r)),
+		slog.String("door", string(DoorOf(r.Context()))),
+		slog.Int("code", s.labels.code),
+		slog.Int64("bytes", s.bytes),
+		slog.Duration("duration", time.Since(s.begun)),
+		slog.String("userAgent", telemetry.UserAgent(r.UserAgent())),
+	}
+	switch {
+	case s.labels.decision == decisionRefuse:
+		attrs = append(attrs, slog.String("refused", s.labels.reason))
+	case s.cacheStatus != "":
+		attrs = append(attrs, slog.String("cacheStatus", s.cacheStatus), slog.Uint64("revision", s.answer.snapshot.Revision))
+	}
+	if !s.whole {
+		attrs = append(attrs, slog.Bool("broken", true))
+	}
+	h.Log.LogAttrs(context.WithoutCancel(r.Context()), telemetry.LevelAccess, "request", attrs...)
+}
+
+// loggableMethod is the method, if it is one of HTTP's own: any other is a word of the caller's.
+func loggableMethod(method string) string {
+	known, _ := methodName(method)
+	return known
+}

@@ -1,0 +1,114 @@
+package proxy
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/telemetry"
+)
+
+// TestAccessLog: what a line says, and that it says nothing of what is the caller's alone.
+func TestAccessLog(t *testing.T) {
+	const secret = "alice-holds-this"
+	pods := policy.Request{Version: "v1", Resource: "pods"}
+	o, _ := newMetered(t, nil)
+	for name, tt := range map[string]struct {
+		method, target string
+		then           func(*observation)
+		want           map[string]any
+	}{
+		"hit": {
+			target: "/api/v1/namespaces/" + secret + "/pods?labelSelector=" + secret,
+			then: func(s *observation) {
+				s.decided(pods, answer{semantics: policy.Any, snapshot: snapshot.Snapshot{Revision: 7}}, "", podsOnly)
+				s.cacheStatus = hit(policy.Any)
+				_, _ = s.Write(make([]byte, 100))
+			},
+			want: map[string]any{
+				"method": "GET", "target": "list pods v1", "code": 200.0, "bytes": 100.0, "cacheStatus": "listproxy; hit; detail=any", "revision": 7.0,
+			},
+		},
+		"refused": {
+			method: "BREW", target: "/" + secret,
+			then: func(s *observation) { s.refused("time-out"); s.WriteHeader(http.StatusTooManyRequests) },
+			want: map[string]any{"method": "_OTHER", "target": "other", "code": 429.0, "bytes": 0.0, "refused": "time-out"},
+		},
+		"broken off": {
+			target: "/healthz?" + secret,
+			then: func(s *observation) {
+				s.cacheStatus = forwarded(policy.ReasonNotList)
+				panic(http.ErrAbortHandler)
+			},
+			want: map[string]any{
+				"method": "GET", "target": "/healthz", "code": 0.0, "bytes": 0.0,
+				"cacheStatus": "listproxy; fwd=bypass; detail=not-list", "revision": 0.0, "broken": true,
+			},
+		},
+	} {
+		for whose, observer := range map[string]*Observer{"observed": o, "not observed": nil} {
+			t.Run(name+"/"+whose, func(t *testing.T) {
+				var out bytes.Buffer
+				h := &Handler{Log: telemetry.NewLogger(&out, telemetry.FormatJSON, telemetry.LevelAccess)}
+				r := httptest.NewRequest(tt.method, tt.target, nil)
+				r.Header.Set("Authorization", "Bearer "+secret)
+				r.Header.Set("User-Agent", "kubectl/v1 "+secret)
+				func() {
+					defer func() { _ = recover() }()
+					s := observer.begin(httptest.NewRecorder(), r)
+					defer h.logAccess(s)
+					tt.then(s)
+					s.whole = true
+				}()
+				if strings.Contains(out.String(), secret) {
+					t.Errorf("the line has what it should not: %s", &out)
+				}
+				var got map[string]any
+				if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+					t.Fatalf("%v: %q", err, &out)
+				}
+				if _, ok := got["duration"]; !ok || got["level"] != "ACCESS" || got["msg"] != "request" || got["userAgent"] != "kubectl/v1" {
+					t.Errorf("the line is %s", &out)
+				}
+				for _, also := range []string{"time", "duration", "level", "msg", "userAgent", "door"} {
+					delete(got, also)
+				}
+				if diff := cmp.Diff(tt.want, got); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// TestAccessLineIsOptIn: at info requests have no line, and a refused one has its line at access.
+func TestAccessLineIsOptIn(t *testing.T) {
+	clients := newTestCA(t)
+	identifier, err := NewIdentifier(IdentifierConfig{ClientCA: clients.options})
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate := clients.issue(t, pkix.Name{CommonName: "alice"}, nil)
+	for level, want := range map[slog.Level]int{slog.LevelInfo: 0, telemetry.LevelAccess: 1, slog.LevelDebug: 1} {
+		var out bytes.Buffer
+		h := &Handler{Identifier: identifier, Log: telemetry.NewLogger(&out, telemetry.FormatText, level)}
+		r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
+		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{certificate}}
+		r.Header.Set("Impersonate-User", "root") // beside a certificate: refused
+		h.ServeHTTP(httptest.NewRecorder(), r)
+		if got := strings.Count(out.String(), "level=ACCESS msg=request "); got != want {
+			t.Errorf("at %v: %d lines: %s", level, got, &out)
+		}
+	}
+}

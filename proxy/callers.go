@@ -1,0 +1,52 @@
+package proxy
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/telemetry"
+)
+
+// reasonStreaming is the reason of streaming lists among callers; they are watches otherwise.
+const reasonStreaming = "streaming"
+
+// Callers returns the programs whose lists were forwarded most often.
+func (o *Observer) Callers() []telemetry.CallerStatus { return o.callers.Status() }
+
+// Streaming returns how many streaming lists were forwarded and succeeded.
+func (o *Observer) Streaming() int64 { return o.streaming.Load() }
+
+// countCaller counts, when an answer begins, the program that sent a list which was forwarded and
+// succeeded. What the upstream refuses costs it little, and anybody could send it under any name.
+func (s *observation) countCaller() {
+	if s.labels.decision != decisionForward || s.labels.code != http.StatusOK {
+		return
+	}
+	reason := s.labels.reason
+	if !reasonOfLists(reason) {
+		if reason != string(policy.ReasonWatch) || !streamsList(s.request.URL) {
+			return
+		}
+		reason = reasonStreaming
+		s.observer.streaming.Add(1)
+	}
+	s.observer.callers.Count(s.request.UserAgent(), reason)
+}
+
+// reasonOfLists says whether requests that are forwarded for a reason are lists.
+func reasonOfLists(reason string) bool {
+	return reason != string(policy.ReasonNotList) && reason != string(policy.ReasonWatch)
+}
+
+// streamsList says whether a watch begins with the present state: a streaming list (KEP-3157).
+func streamsList(u *url.URL) bool {
+	if u == nil || !strings.Contains(u.RawQuery, "sendInitialEvents") {
+		return false // as nearly all, without reading the query
+	}
+	query := u.Query()
+	// As k8s.io/apimachinery reads it (pkg/runtime, Convert_Slice_string_To_Pointer_bool).
+	value := query.Get("sendInitialEvents")
+	return query.Has("sendInitialEvents") && value != "0" && !strings.EqualFold(value, "false")
+}

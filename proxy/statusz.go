@@ -1,0 +1,206 @@
+package proxy
+
+import (
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/telemetry"
+)
+
+// StatusSource is where the numbers of the status page are read: when somebody asks, and at no
+// other time. What metrics count is read from them, so that both say the same. Its fields are safe
+// for concurrent use, and so is Read. Those of State that are nil are left out.
+type StatusSource struct {
+	State
+	Version, Upstream string
+	// Started is when the process began.
+	Started time.Time
+	// Ready is as in [NewAdmin].
+	Ready   func() (ok bool, details []Check)
+	Metrics prometheus.Gatherer
+	// Observer knows callers.
+	Observer *Observer
+	// Window says how long the history of a resource is to reach back, and Silence how long its
+	// newest state is given without a sign of life of the upstream.
+	Window  func(schema.GroupVersionResource) time.Duration
+	Silence time.Duration
+	// CompressedBound bounds what is kept of compressed lists.
+	CompressedBound int64
+	Flags           func() []telemetry.FlagStatus
+}
+
+// Read returns the status of now.
+func (s *StatusSource) Read() telemetry.Status {
+	now := time.Now()
+	status := telemetry.Status{
+		Version: s.Version, GoVersion: runtime.Version(), Upstream: s.Upstream,
+		Time: now.UTC(), Uptime: now.Sub(s.Started).Seconds(),
+		Collections: []telemetry.CollectionStatus{}, Callers: s.Observer.Callers(), Flags: s.Flags(),
+	}
+	_, details := s.Ready()
+	for _, c := range details {
+		status.Checks = append(status.Checks, telemetry.StatusCheck{Name: c.Name, OK: c.OK, Message: c.Message})
+	}
+	counts, err := readCounts(s.Metrics)
+	if err != nil {
+		status.Checks = append(status.Checks, telemetry.StatusCheck{Name: "metrics", Message: "some could not be read: " + err.Error()})
+	}
+	status.Lists = counts.lists(s.Observer.Streaming())
+	if s.Collections != nil {
+		for _, c := range s.Collections() {
+			status.Collections = append(status.Collections, s.collection(now, c, counts))
+		}
+		status.Checks = append(status.Checks, feedsCheck(status.Collections))
+	}
+	if s.Stored != nil {
+		status.Memory.Stored, status.Memory.StoredBound = s.Stored()
+	}
+	if s.Compression != nil {
+		status.Memory.Compressed, status.Memory.CompressedBound = s.Compression().Kept, s.CompressedBound
+	}
+	status.Healthy = !slices.ContainsFunc(status.Checks, func(c telemetry.StatusCheck) bool { return !c.OK })
+	status.Sort()
+	return status
+}
+
+// collection says what there is to say of one collection.
+func (s *StatusSource) collection(now time.Time, c snapshot.CollectionStats, counts counts) telemetry.CollectionStatus {
+	gvr := c.Resource.GroupVersionResource
+	status := telemetry.CollectionStatus{
+		Resource: gvr.GroupResource().String(), Version: gvr.Version, Representation: string(c.Resource.Representation),
+		State: telemetry.StateLive, Objects: c.Objects, Versions: c.Versions, Bytes: c.Bytes, Revision: c.Revision(),
+		Idle: now.Sub(c.Used).Seconds(), Window: s.Window(gvr).Seconds(),
+		Spans: []telemetry.SpanStatus{}, Restarts: counts.restarts[feedNameOf(c.Resource)],
+	}
+	switch {
+	case c.Absence != snapshot.Known:
+		status.State = string(c.Absence)
+	case now.Sub(c.Heard) >= s.Silence:
+		status.State = string(snapshot.Stale)
+	}
+	if !c.Heard.IsZero() {
+		lag := now.Sub(c.Heard).Seconds()
+		status.Lag = &lag
+	}
+	if !c.Oldest.IsZero() {
+		status.History = now.Sub(c.Oldest).Seconds()
+	}
+	for _, span := range c.Spans {
+		status.Spans = append(status.Spans, telemetry.SpanStatus{From: span.From, To: span.To})
+	}
+	return status
+}
+
+// feedsCheck says whether the upstream is heard. A resource that is not kept for another reason is
+// forwarded as it should be.
+func feedsCheck(collections []telemetry.CollectionStatus) telemetry.StatusCheck {
+	check := telemetry.StatusCheck{Name: "feeds", OK: true}
+	var silent []string
+	for _, c := range collections {
+		if c.State == string(snapshot.Stale) {
+			silent = append(silent, c.Name())
+		}
+	}
+	if len(silent) > 0 {
+		slices.Sort(silent)
+		check.OK = false
+		check.Message = "the API server is silent (stale): " + strings.Join(silent, ", ")
+	}
+	return check
+}
+
+// counts are the counters of metrics that the status page shows.
+type counts struct {
+	answered, refused, other, savedBytes int64
+	forwarded                            map[string]int64 // lists, by reason
+	restarts                             map[feedName]int64
+}
+
+// The metrics that are read, by their names at Prometheus (docs/observability.md).
+const (
+	requestsTotal   = "listproxy_requests_total"
+	savedBytesTotal = "listproxy_saved_bytes_total"
+	restartsTotal   = "listproxy_feed_restarts_total"
+)
+
+// readCounts reads what can be read, also if there is an error.
+func readCounts(from prometheus.Gatherer) (counts, error) {
+	c := counts{forwarded: map[string]int64{}, restarts: map[feedName]int64{}}
+	families, err := from.Gather()
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			n := int64(m.GetCounter().GetValue())
+			switch family.GetName() {
+			case requestsTotal:
+				c.addRequests(m, n)
+			case savedBytesTotal:
+				c.savedBytes += n
+			case restartsTotal:
+				c.restarts[feedName{
+					resource: schema.ParseGroupResource(labelOf(m, string(labelResource))), version: labelOf(m, string(labelVersion)),
+					representation: snapshot.Representation(labelOf(m, string(labelRepresentation))),
+				}] += n
+			}
+		}
+	}
+	return c, err
+}
+
+func (c *counts) addRequests(m *dto.Metric, n int64) {
+	reason := labelOf(m, string(labelReason))
+	switch labelOf(m, string(labelDecision)) {
+	case decisionServe:
+		c.answered += n
+	case decisionRefuse:
+		c.refused += n
+	case decisionForward:
+		if reasonOfLists(reason) {
+			c.forwarded[reason] += n
+		} else {
+			c.other += n
+		}
+	}
+}
+
+// lists says what became of lists. Streaming ones are watches in metrics.
+func (c counts) lists(streaming int64) telemetry.ListsStatus {
+	lists := telemetry.ListsStatus{
+		Answered: c.answered, Refused: c.refused, Streaming: streaming, Other: max(0, c.other-streaming), SavedBytes: c.savedBytes,
+		Reasons: []telemetry.ReasonStatus{},
+	}
+	for reason, n := range c.forwarded {
+		lists.Forwarded += n
+		lists.Reasons = append(lists.Reasons, telemetry.ReasonStatus{Reason: reason, Lists: n, Meaning: reasonWords(policy.Reason(reason))})
+	}
+	if streaming > 0 {
+		lists.Reasons = append(lists.Reasons, telemetry.ReasonStatus{
+			Reason: reasonStreaming, Lists: streaming,
+			Meaning: "streaming lists (sendInitialEvents), with which informers of current client-go begin: watches, in Cache-Status",
+		})
+	}
+	lists.SetShare()
+	return lists
+}
+
+// labelOf returns the value of a label, or nothing.
+func labelOf(m *dto.Metric, name string) string {
+	for _, label := range m.GetLabel() {
+		if label.GetName() == name {
+			return label.GetValue()
+		}
+	}
+	return ""
+}
+
+// feedNameOf names the feed of a collection.
+func feedNameOf(r snapshot.Resource) feedName {
+	return feedName{resource: r.GroupResource(), version: r.Version, representation: r.Representation}
+}

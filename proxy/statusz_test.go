@@ -1,0 +1,179 @@
+package proxy
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/telemetry"
+)
+
+// newStatusSource has two collections, and nothing else to say.
+func newStatusSource(o *Observer, metrics prometheus.Gatherer, collections ...snapshot.CollectionStats) *StatusSource {
+	return &StatusSource{
+		State: State{
+			Collections: func() []snapshot.CollectionStats { return collections },
+			Stored:      func() (bytes, bound int64) { return 10, 100 },
+			Compression: func() snapshot.CompressorStats { return snapshot.CompressorStats{Kept: 7} },
+		},
+		Version: "v1", Upstream: "https://kubernetes", Started: time.Now(), Metrics: metrics, Observer: o,
+		Ready:   func() (bool, []Check) { return true, []Check{{Name: "serving", OK: true}} },
+		Window:  func(schema.GroupVersionResource) time.Duration { return 150 * time.Second },
+		Silence: 90 * time.Second, CompressedBound: 70,
+		Flags: func() []telemetry.FlagStatus { return []telemetry.FlagStatus{{Name: "config", Value: "x"}} },
+	}
+}
+
+func collectionStats(resource string, heard time.Duration, absence snapshot.Absence) snapshot.CollectionStats {
+	now := time.Now()
+	return snapshot.CollectionStats{
+		Resource: snapshot.Resource{
+			GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: resource}, Representation: snapshot.JSON,
+		},
+		Absence: absence, Objects: 3, Versions: 2, Bytes: 10, Spans: []snapshot.Span{{From: 1, To: 4}, {From: 6, To: 9}},
+		Heard: now.Add(-heard), Oldest: now.Add(-time.Minute), Used: now.Add(-time.Second),
+	}
+}
+
+// TestStatusIsWhatMetricsSay: requests are counted once, and shown twice.
+func TestStatusIsWhatMetricsSay(t *testing.T) {
+	o, metrics := newMetered(t, nil)
+	pods := policy.Request{Version: "v1", Resource: "pods"}
+	request := func(target, agent string, reason policy.Reason, code int) {
+		r := httptest.NewRequest(http.MethodGet, target, nil)
+		r.Header.Set("User-Agent", agent)
+		observe(o, r, func(s *observation) {
+			s.decided(pods, answer{semantics: policy.Any}, reason, podsOnly)
+			if reason == "" {
+				s.serving(&body{size: 1000})
+			}
+			s.WriteHeader(code)
+		})
+	}
+	const list, stream = "/api/v1/pods?resourceVersion=0", "/api/v1/pods?watch=1&sendInitialEvents=true"
+	for range 6 {
+		request(list, "a/1", "", 200)
+	}
+	request(list, "a/1 (linux)", policy.ReasonMostRecent, 200)
+	request(list, "a/1", policy.ReasonMostRecent, 200)
+	request(list, "b/1", policy.ReasonRepresentation, 200)
+	request(list, "nobody/1", policy.ReasonAnonymous, 401)
+	request(stream, "a/1", policy.ReasonWatch, 200)
+	request(stream, "nobody/1", policy.ReasonWatch, 403)
+	request("/api/v1/pods?watch=1", "a/1", policy.ReasonWatch, 200)
+	request("/healthz", "a/1", policy.ReasonNotList, 200)
+	observe(o, httptest.NewRequest(http.MethodGet, list, nil), func(s *observation) {
+		s.refused(string(OverloadTimeOut))
+		s.WriteHeader(http.StatusTooManyRequests)
+	})
+	o.feeds.restarts.Add(t.Context(), 2, o.feeds.byObject.of(feedName{
+		resource: schema.GroupResource{Resource: "pods"}, version: "v1", representation: snapshot.JSON,
+	})...)
+
+	got := newStatusSource(o, metrics.Gatherer(), collectionStats("pods", 0, snapshot.Known)).Read()
+	share := 6.0 / 11
+	words := reasonWords
+	want := telemetry.ListsStatus{
+		Answered: 6, Forwarded: 4, Streaming: 1, Refused: 1, Other: 3, Share: &share, SavedBytes: 6000,
+		Reasons: []telemetry.ReasonStatus{
+			{Reason: "most-recent", Lists: 2, Meaning: words(policy.ReasonMostRecent)},
+			{Reason: "anonymous", Lists: 1, Meaning: words(policy.ReasonAnonymous)},
+			{Reason: "representation", Lists: 1, Meaning: words(policy.ReasonRepresentation)},
+			{Reason: "streaming", Lists: 1, Meaning: got.Lists.Reasons[len(got.Lists.Reasons)-1].Meaning},
+		},
+	}
+	if diff := cmp.Diff(want, got.Lists); diff != "" {
+		t.Errorf("lists (-want +got):\n%s", diff)
+	}
+	callers := []telemetry.CallerStatus{
+		{UserAgent: "a/1", Lists: 3, Reason: "most-recent"}, {UserAgent: "b/1", Lists: 1, Reason: "representation"},
+	}
+	if diff := cmp.Diff(callers, got.Callers); diff != "" {
+		t.Errorf("callers (-want +got):\n%s", diff)
+	}
+	if !got.Healthy || got.Memory != (telemetry.MemoryStatus{Stored: 10, StoredBound: 100, Compressed: 7, CompressedBound: 70}) {
+		t.Errorf("healthy %v, %+v", got.Healthy, got.Memory)
+	}
+	c := got.Collections[0]
+	if c.Restarts != 2 || c.Revision != 9 || c.State != telemetry.StateLive || c.Window != 150 || c.History < 60 ||
+		len(c.Spans) != 2 || c.Spans[1] != (telemetry.SpanStatus{From: 6, To: 9}) || c.Lag == nil || c.Objects != 3 {
+		t.Errorf("the collection is %+v", c)
+	}
+}
+
+// TestStatusIsHealthy: what makes it ill, and what does not.
+func TestStatusIsHealthy(t *testing.T) {
+	o, metrics := newMetered(t, nil)
+	for name, tt := range map[string]struct {
+		change  func(*StatusSource)
+		problem string // the check that is not OK
+		says    string
+		state   string
+	}{
+		"well":          {},
+		"not ready":     {change: func(s *StatusSource) { s.Ready = func() (bool, []Check) { return false, []Check{{Name: "schemas"}} } }, problem: "schemas"},
+		"silent":        {change: func(s *StatusSource) { s.set(collectionStats("pods", time.Hour, snapshot.Known)) }, problem: "feeds", says: "pods/json", state: "stale"},
+		"not permitted": {change: func(s *StatusSource) { s.set(collectionStats("nodes", time.Hour, snapshot.NotPermitted)) }, state: "not-permitted"},
+		"metrics": {change: func(s *StatusSource) {
+			s.Metrics = prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return nil, errors.New("broken") })
+		}, problem: "metrics", says: "broken"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			source := newStatusSource(o, metrics.Gatherer())
+			if tt.change != nil {
+				tt.change(source)
+			}
+			got := source.Read()
+			if got.Healthy != (tt.problem == "") {
+				t.Errorf("healthy is %v", got.Healthy)
+			}
+			for _, c := range got.Checks {
+				if c.OK != (c.Name != tt.problem) || !c.OK && !strings.Contains(c.Message, tt.says) {
+					t.Errorf("check %+v", c)
+				}
+			}
+			if tt.state != "" && got.Collections[0].State != tt.state {
+				t.Errorf("the state is %s, want %s", got.Collections[0].State, tt.state)
+			}
+		})
+	}
+}
+
+func (s *StatusSource) set(collections ...snapshot.CollectionStats) {
+	s.Collections = func() []snapshot.CollectionStats { return collections }
+}
+
+// TestReasonsHaveWords: every reason is explained on the page.
+func TestReasonsHaveWords(t *testing.T) {
+	seen := map[string]policy.Reason{}
+	for _, reason := range policy.Reasons() {
+		words := reasonWords(reason)
+		if other, twice := seen[words]; words == "" || twice {
+			t.Errorf("%s is explained by %q, as is %s", reason, words, other)
+		}
+		seen[words] = reason
+	}
+}
+
+func TestStreamingLists(t *testing.T) {
+	for query, want := range map[string]bool{
+		"": false, "watch=1": false, "watch=1&sendInitialEvents=true": true, "sendInitialEvents=1&watch=true": true,
+		"sendInitialEvents=": true, "sendInitialEvents=false": false, "sendInitialEvents=False": false, "sendInitialEvents=0": false,
+		"fieldSelector=sendInitialEvents": false, "xsendInitialEvents=true": false,
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/api/v1/pods?"+query, nil)
+		if got := streamsList(r.URL); got != want {
+			t.Errorf("%q: %v, want %v", query, got, want)
+		}
+	}
+}

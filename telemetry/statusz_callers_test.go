@@ -1,0 +1,111 @@
+package telemetry
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+)
+
+func TestUserAgent(t *testing.T) {
+	jwt := "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9." + "c2lnbmF0dXJl"
+	for header, want := range map[string]string{
+		"": "(none)", "   ": "(none)",
+		"kubectl/v1.36.3 (linux/amd64) kubernetes/0123456789abcdef0123456789abcdef01234567":  "kubectl/v1.36.3",
+		"kube-controller-manager/v1.36.3 (linux/amd64) kubernetes/1234567/tokens-controller": "kube-controller-manager/v1.36.3",
+		"Mozilla/5.0 (X11; Linux x86_64)": "Mozilla/5.0",
+		"my_own.tool~1":                   "my_own.tool~1",
+		"Go-http-client/2.0":              "Go-http-client/2.0",
+		"Bearer " + secret:                "Bearer",
+		"Basic YTpi" + "c2VjcmV0":         "Basic",
+		jwt:                               Masked,
+		jwt[:30]:                          Masked,
+		"tool/" + jwt:                     Masked,
+		"tool/0123456789abcdef0123456789abcdef01234567": Masked,
+		"vlx3q7h2m5k8n4p6r9t1w0yzab":                    Masked,
+		"https://alice:" + secret + "@example.com/":     Masked,
+		"?token=" + secret:                              Masked,
+		"<script>alert(1)</script>":                     Masked,
+		"a\x1b[2J":                                      Masked,
+		"café/1":                                        Masked,
+		strings.Repeat("a", 65):                         Masked,
+		strings.Repeat("a-", 32):                        strings.Repeat("a-", 32),
+		strings.Repeat("é", 5000):                       Masked,
+	} {
+		if got := UserAgent(header); got != want {
+			t.Errorf("%q is %q, want %q", header, got, want)
+		}
+	}
+}
+
+// Whatever a client sends, what is kept of it is short, printable and safe to print.
+func FuzzUserAgent(f *testing.F) {
+	for _, seed := range []string{"", "kubectl/v1", "Bearer abc", "\x1b]0;x\a", "<b>", strings.Repeat("x", 300)} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, header string) {
+		got := UserAgent(header)
+		if got == noUserAgent {
+			return
+		}
+		if got == "" || len(got) > maxUserAgentWord || strings.ContainsFunc(got, func(r rune) bool { return !isTokenOrSlash(r) }) {
+			t.Errorf("%q is %q", header, got)
+		}
+	})
+}
+
+func TestCallers(t *testing.T) {
+	var c Callers
+	for range 3 {
+		c.Count("kubectl/v1 (linux)", "most-recent")
+	}
+	c.Count("kubectl/v1 (darwin)", "representation")
+	c.Count("Bearer "+secret, "selector")
+	s := Status{Callers: c.Status()}
+	s.Sort()
+	want := []CallerStatus{{UserAgent: "kubectl/v1", Lists: 4, Reason: "most-recent"}, {UserAgent: "Bearer", Lists: 1, Reason: "selector"}}
+	if fmt.Sprint(s.Callers) != fmt.Sprint(want) {
+		t.Errorf("got %+v, want %+v", s.Callers, want)
+	}
+}
+
+// However many names there are, memory is bounded, and who sends much is there with about the
+// right count. At the same time somebody reads.
+func TestCallersAreBounded(t *testing.T) {
+	var c Callers
+	const each, others = 500, 2000
+	var all sync.WaitGroup
+	all.Go(func() {
+		for range each {
+			c.Count("often/1", "most-recent")
+		}
+	})
+	all.Go(func() {
+		for i := range others {
+			c.Count(fmt.Sprintf("seldom-%d/1", i), "selector")
+		}
+	})
+	all.Go(func() {
+		for range 100 {
+			c.Status()
+		}
+	})
+	all.Wait()
+	status := c.Status()
+	if len(status) > maxCallers || len(c.names) > maxCallerNames {
+		t.Errorf("%d callers, %d names are kept", len(status), len(c.names))
+	}
+	sum, often := int64(0), CallerStatus{}
+	for _, s := range status {
+		sum += s.Lists
+		if s.UserAgent == "often/1" {
+			often = s
+		}
+	}
+	if sum != each+others {
+		t.Errorf("%d lists are counted, of %d", sum, each+others)
+	}
+	if often.Lists < each || often.Lists-often.Excess > each || often.Excess > sum/maxCallers {
+		t.Errorf("the one who sent %d: %+v", each, often)
+	}
+}

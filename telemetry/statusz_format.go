@@ -1,0 +1,71 @@
+package telemetry
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// formatBytes writes a size for people, in units of 1024 as Kubernetes' quantities have them.
+func formatBytes(n int64) string {
+	if n < 1024 {
+		return strconv.FormatInt(n, 10) + " B"
+	}
+	value, units := float64(n)/1024, []string{"KiB", "MiB", "GiB", "TiB"}
+	for value >= 1024 && len(units) > 1 {
+		value, units = value/1024, units[1:]
+	}
+	if value < 10 {
+		return fmt.Sprintf("%.1f %s", value, units[0])
+	}
+	return fmt.Sprintf("%.0f %s", value, units[0])
+}
+
+// formatCount writes a number with its thousands apart.
+func formatCount[N int | int64](n N) string {
+	text := strconv.FormatInt(int64(n), 10)
+	var parts []string
+	for len(text) > 3 {
+		parts = append([]string{text[len(text)-3:]}, parts...)
+		text = text[:len(text)-3]
+	}
+	return strings.Join(append([]string{text}, parts...), ",")
+}
+
+// formatSeconds writes a time for people: 0.4s, 12s, 2m30s, 5h12m, 3d4h.
+func formatSeconds(s float64) string {
+	d := time.Duration(s * float64(time.Second))
+	switch {
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%.0fs", d.Seconds())
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%dd%dh", int(d.Hours())/24, int(d.Hours())%24)
+}
+
+// formatShare writes a share from 0 to 1 as a percentage, and never as all of it or nothing if it
+// is not.
+func formatShare(share float64) string {
+	switch percent := share * 100; {
+	case share > 0 && percent < 0.1:
+		return "< 0.1 %"
+	case share < 1 && percent > 99.9:
+		return "> 99.9 %"
+	default:
+		return fmt.Sprintf("%.1f %%", percent)
+	}
+}
+
+// formatBound writes a size and its bound.
+func formatBound(n, bound int64) string {
+	if bound <= 0 {
+		return formatBytes(n) + ", no bound"
+	}
+	return formatBytes(n) + " of " + formatBytes(bound)
+}

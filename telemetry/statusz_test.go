@@ -1,0 +1,261 @@
+package telemetry
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/net/html"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// hostile is what a client may try to write into the page.
+const hostile = "<script>alert(1)</script>\"'&\x1b"
+
+// sample has something in every part.
+func sample() Status {
+	lag, share := 0.42, 0.75
+	return Status{
+		Version: "v0.1.0", GoVersion: "go1.26.0", Upstream: "https://10.0.0.1:443",
+		Time: time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC), Uptime: 3725,
+		Checks: []StatusCheck{
+			{Name: "serving", OK: true},
+			{Name: "feeds", Message: "the API server is silent (stale): " + hostile},
+		},
+		Lists: ListsStatus{
+			Answered: 1500, Forwarded: 400, Streaming: 100, Refused: 2, Other: 12345, Share: &share, SavedBytes: 5 << 30,
+			Reasons: []ReasonStatus{{Reason: "most-recent", Lists: 400, Meaning: "the state at this moment"}},
+		},
+		Collections: []CollectionStatus{
+			{
+				Resource: "pods", Version: "v1", Representation: "json", State: StateLive, Objects: 3000, Versions: 41, Bytes: 24 << 20,
+				Revision: 1234567, Lag: &lag, Idle: 1, History: 75, Window: 150, Restarts: 1,
+				Spans: []SpanStatus{{From: 1000000, To: 1100000}, {From: 1200000, To: 1234567}},
+			},
+			{
+				Resource: "deployments.apps", Version: "v1", Representation: "protobuf", State: "warming",
+				Spans: []SpanStatus{}, Window: 150,
+			},
+		},
+		Memory:  MemoryStatus{Stored: 512 << 20, StoredBound: 2 << 30, Compressed: 1 << 20},
+		Callers: []CallerStatus{{UserAgent: "kubectl/v1.36.3", Lists: 300, Reason: "most-recent"}, {UserAgent: hostile, Lists: 7, Excess: 6, Reason: "selector"}},
+		Flags:   []FlagStatus{{Name: "config", Value: hostile, Set: true}, {Name: "secure-port", Value: "8443"}},
+	}
+}
+
+func get(t *testing.T, s Status, target, accept string) *httptest.ResponseRecorder {
+	t.Helper()
+	handler, err := StatusHandler(func() Status { return s }, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := httptest.NewRequest(http.MethodGet, target, nil)
+	r.Header.Set("Accept", accept)
+	w := httptest.NewRecorder()
+	handler.ServeHTTP(w, r)
+	if w.Code != http.StatusOK {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	return w
+}
+
+// golden compares with a file, or writes it with -update.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := "testdata/" + name
+	if *update {
+		if err := os.WriteFile(path, got, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got; go test ./telemetry -update):\n%s", name, diff)
+	}
+}
+
+// The members are promised in docs/observability.md.
+func TestStatusJSON(t *testing.T) {
+	w := get(t, sample(), "/statusz?format=json", "text/html")
+	if kind := w.Header().Get("Content-Type"); kind != "application/json" {
+		t.Errorf("Content-Type is %q", kind)
+	}
+	golden(t, "statusz.golden.json", w.Body.Bytes())
+	var again Status
+	if err := json.Unmarshal(w.Body.Bytes(), &again); err != nil {
+		t.Fatal(err)
+	}
+	want := sample()
+	want.Sort()
+	if diff := cmp.Diff(want, again); diff != "" {
+		t.Errorf("read again (-want +got):\n%s", diff)
+	}
+}
+
+func TestStatusForm(t *testing.T) {
+	for _, tt := range []struct{ target, accept, want string }{
+		{"/statusz", "", "text/html; charset=utf-8"},
+		{"/statusz", "*/*", "text/html; charset=utf-8"},
+		{"/statusz", "text/html,application/xhtml+xml,*/*;q=0.8", "text/html; charset=utf-8"},
+		{"/statusz", "application/json", "application/json"},
+		{"/statusz", "application/json, */*;q=0.1", "application/json"},
+		{"/statusz?format=json", "text/html", "application/json"},
+		{"/statusz?format=html", "application/json", "text/html; charset=utf-8"},
+	} {
+		if got := get(t, sample(), tt.target, tt.accept).Header().Get("Content-Type"); got != tt.want {
+			t.Errorf("%s for %q: %q, want %q", tt.target, tt.accept, got, tt.want)
+		}
+	}
+}
+
+func TestStatusText(t *testing.T) {
+	s := sample()
+	s.Sort()
+	var text bytes.Buffer
+	if err := s.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "statusz.golden.txt", text.Bytes())
+	if strings.ContainsAny(text.String(), "\x1b\r\x07") {
+		t.Error("control characters reach the terminal")
+	}
+	text.Reset()
+	if err := (Status{Version: "v0", Healthy: true}).WriteText(&text); err != nil || !strings.Contains(text.String(), "nobody has asked") {
+		t.Errorf("with nothing in it: %v\n%s", err, &text)
+	}
+}
+
+// nodes are the elements of a page.
+func nodes(t *testing.T, page string) []*html.Node {
+	t.Helper()
+	root, err := html.Parse(strings.NewReader(page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []*html.Node
+	for n := range root.Descendants() {
+		if n.Type == html.ElementNode {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+func attr(n *html.Node, name string) string {
+	for _, a := range n.Attr {
+		if a.Key == name {
+			return a.Val
+		}
+	}
+	return ""
+}
+
+func textOf(n *html.Node) string {
+	var text strings.Builder
+	for child := range n.Descendants() {
+		if child.Type == html.TextNode {
+			text.WriteString(child.Data + " ")
+		}
+	}
+	return strings.Join(strings.Fields(text.String()), " ")
+}
+
+func byID(t *testing.T, all []*html.Node, id string) *html.Node {
+	t.Helper()
+	for _, n := range all {
+		if attr(n, "id") == id {
+			return n
+		}
+	}
+	t.Fatalf("there is no #%s", id)
+	return nil
+}
+
+func TestStatusPageSays(t *testing.T) {
+	all := nodes(t, get(t, sample(), "/statusz", "").Body.String())
+	for id, words := range map[string][]string{
+		"health":      {"not healthy"},
+		"problems":    {"the API server is silent"},
+		"share":       {"75.0 %"},
+		"collections": {"pods v1, json live 3,000 24 MiB 1234567 0.4s ago", "1m15s of 2m30s, 1 gap", "deployments.apps v1, protobuf warming", "never"},
+		"reasons":     {"most-recent 400 the state at this moment"},
+		"callers":     {"kubectl/v1.36.3 300 most-recent", hostile + " ≤ 7 selector"},
+		"flags":       {"--config " + hostile + " the command line", "--secure-port 8443 default"},
+	} {
+		text := textOf(byID(t, all, id))
+		for _, word := range words {
+			if !strings.Contains(text, word) {
+				t.Errorf("#%s does not say %q: %s", id, word, text)
+			}
+		}
+	}
+	s := sample()
+	s.Healthy = true
+	if all = nodes(t, get(t, s, "/statusz", "").Body.String()); !strings.Contains(textOf(byID(t, all, "health")), "✓ healthy") {
+		t.Error("it is healthy, and does not say so")
+	}
+	// Nothing at all is no error either.
+	get(t, Status{}, "/statusz", "")
+}
+
+// The page loads nothing, runs nothing but its own script, and screen readers find their way.
+func TestStatusPageIsSafeAndAccessible(t *testing.T) {
+	w := get(t, sample(), "/statusz", "")
+	policy := w.Header().Get("Content-Security-Policy")
+	if !strings.HasPrefix(policy, "default-src 'none'; ") || strings.Contains(policy, "unsafe") || strings.Contains(policy, "http") {
+		t.Errorf("Content-Security-Policy: %s", policy)
+	}
+	scripts, tables := 0, 0
+	for _, n := range nodes(t, w.Body.String()) {
+		for _, a := range n.Attr {
+			switch {
+			case a.Key == "style", strings.HasPrefix(a.Key, "on"):
+				t.Errorf("<%s %s=…> is against the policy", n.Data, a.Key)
+			case a.Key == "src", a.Key == "href" && a.Val != "data:,":
+				t.Errorf("<%s %s=%q> is from elsewhere", n.Data, a.Key, a.Val)
+			}
+		}
+		switch n.Data {
+		case "script", "style":
+			scripts++
+			if nonce := attr(n, "nonce"); len(nonce) < 20 || !strings.Contains(policy, n.Data+"-src 'nonce-"+nonce+"'") {
+				t.Errorf("<%s> has the nonce %q, and the policy is %s", n.Data, nonce, policy)
+			}
+		case "table":
+			tables++
+			if attr(n, "aria-labelledby") == "" {
+				t.Error("a table has no name")
+			}
+		case "th":
+			if attr(n, "scope") == "" {
+				t.Errorf("<th>%s</th> has no scope", textOf(n))
+			}
+		case "svg":
+			if attr(n, "role") != "img" || attr(n, "aria-label") == "" {
+				t.Error("a picture has no words")
+			}
+		case "html":
+			if attr(n, "lang") == "" {
+				t.Error("no language")
+			}
+		}
+	}
+	if scripts != 2 || tables != 4 {
+		t.Errorf("%d scripts and styles, %d tables", scripts, tables)
+	}
+	if again := get(t, sample(), "/statusz", "").Header().Get("Content-Security-Policy"); again == policy {
+		t.Error("the nonce is not one")
+	}
+}

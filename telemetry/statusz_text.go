@@ -1,0 +1,103 @@
+package telemetry
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// WriteText writes s as tables, for a terminal. Control characters that came with it are not
+// written.
+func (s Status) WriteText(w io.Writer) error {
+	var text strings.Builder
+	t := tabwriter.NewWriter(&text, 0, 0, 3, ' ', 0)
+	row := func(format string, args ...any) { _, _ = fmt.Fprintf(t, format+"\n", args...) }
+	// Columns are aligned within a section.
+	section := func(title string) { _ = t.Flush(); fmt.Fprintf(&text, "\n%s\n", title) }
+
+	health := "healthy"
+	if !s.Healthy {
+		health = "NOT HEALTHY"
+	}
+	row("listproxy %s\t%s", s.Version, health)
+	row("upstream\t%s", s.Upstream)
+	row("up for\t%s", formatSeconds(s.Uptime))
+	row("stored\t%s", formatBound(s.Memory.Stored, s.Memory.StoredBound))
+	row("compressed\t%s", formatBound(s.Memory.Compressed, s.Memory.CompressedBound))
+	for _, c := range s.Checks {
+		if !c.OK {
+			row("  %s\t%s", c.Name, orWord(c.Message, "not ready"))
+		}
+	}
+
+	section("LISTS")
+	if s.Lists.Share != nil {
+		row("from memory\t%s\t%s", formatCount(s.Lists.Answered), formatShare(*s.Lists.Share))
+	} else {
+		row("from memory\t%s", formatCount(s.Lists.Answered))
+	}
+	row("forwarded\t%s", formatCount(s.Lists.Forwarded))
+	row("streaming, forwarded\t%s", formatCount(s.Lists.Streaming))
+	row("saved the API server\t%s", formatBytes(s.Lists.SavedBytes))
+
+	section("COLLECTIONS")
+	if len(s.Collections) == 0 {
+		row("none: nobody has asked for a list yet")
+	} else {
+		row("RESOURCE\tVERSION\tFORM\tSTATE\tOBJECTS\tBYTES\tREVISION\tLAG\tHISTORY\tGAPS\tRESTARTS")
+	}
+	for _, c := range s.Collections {
+		row("%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s of %s\t%d\t%d", c.Resource, c.Version, c.Representation, c.State,
+			formatCount(c.Objects), formatBytes(c.Bytes), c.Revision, formatLag(c.Lag),
+			formatSeconds(c.History), formatSeconds(c.Window), max(0, len(c.Spans)-1), c.Restarts)
+	}
+
+	if len(s.Lists.Reasons) > 0 {
+		section("WHY LISTS WERE FORWARDED")
+		row("REASON\tLISTS\tMEANING")
+	}
+	for _, r := range s.Lists.Reasons {
+		row("%s\t%s\t%s", r.Reason, formatCount(r.Lists), r.Meaning)
+	}
+	if len(s.Callers) > 0 {
+		section("WHOSE LISTS WERE FORWARDED")
+		row("PROGRAM\tLISTS\tMOSTLY")
+	}
+	for _, c := range s.Callers {
+		row("%s\t%s\t%s", c.UserAgent, formatLists(c), c.Reason)
+	}
+	_ = t.Flush() // into memory
+	_, err := io.WriteString(w, strings.Map(printable, text.String()))
+	return err
+}
+
+// printable drops what could command a terminal.
+func printable(r rune) rune {
+	if r < ' ' && r != '\n' || r >= 0x7f && r < 0xa0 {
+		return -1
+	}
+	return r
+}
+
+func orWord(text, word string) string {
+	if text == "" {
+		return word
+	}
+	return text
+}
+
+func formatLag(lag *float64) string {
+	if lag == nil {
+		return "-"
+	}
+	return formatSeconds(*lag)
+}
+
+// formatLists writes a count that may be too high.
+func formatLists(c CallerStatus) string {
+	if c.Excess > 0 {
+		return "≤ " + formatCount(c.Lists)
+	}
+	return formatCount(c.Lists)
+}

@@ -69,3 +69,9 @@ func formatBound(n, bound int64) string {
 	}
 	return formatBytes(n) + " of " + formatBytes(bound)
 }
+
+// formatHistory says how much of its window a history reaches. Of a quiet resource it may be more
+// than all, since what did not change is not forgotten.
+func formatHistory(c CollectionStatus) string {
+	return formatSeconds(min(c.History, max(c.Window, 0))) + " of " + formatSeconds(c.Window)
+}

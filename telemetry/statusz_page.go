@@ -25,7 +25,7 @@ func StatusHandler(read func() Status, log *slog.Logger) (http.Handler, error) {
 	page, err := template.New("statusz").Funcs(template.FuncMap{
 		"bytes": formatBytes, "count": formatCount[int64], "seconds": formatSeconds, "share": formatShare,
 		"bound": formatBound, "lag": formatLag, "lists": formatLists, "bar": layBar, "percent": percentOf,
-		"objects": formatCount[int], "barLabel": barLabel, "gaps": gapsOf,
+		"objects": formatCount[int], "barLabel": barLabel, "gaps": gapsOf, "history": formatHistory,
 	}).Parse(statusHTML)
 	if err != nil {
 		return nil, fmt.Errorf("the status page: %w", err)
@@ -96,7 +96,7 @@ func barLabel(c CollectionStatus) string {
 	if len(c.Spans) == 0 {
 		return "nothing is known"
 	}
-	text := fmt.Sprintf("revisions %d to %d, %s of %s", c.Spans[0].From, c.Revision, formatSeconds(c.History), formatSeconds(c.Window))
+	text := fmt.Sprintf("revisions %d to %d, %s", c.Spans[0].From, c.Revision, formatHistory(c))
 	switch n := gapsOf(c); n {
 	case 0:
 		return text + ", no gaps"

@@ -48,9 +48,9 @@ func (s Status) WriteText(w io.Writer) error {
 		row("RESOURCE\tVERSION\tFORM\tSTATE\tOBJECTS\tBYTES\tREVISION\tLAG\tHISTORY\tGAPS\tRESTARTS")
 	}
 	for _, c := range s.Collections {
-		row("%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s of %s\t%d\t%d", c.Resource, c.Version, c.Representation, c.State,
+		row("%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%d\t%d", c.Resource, c.Version, c.Representation, c.State,
 			formatCount(c.Objects), formatBytes(c.Bytes), c.Revision, formatLag(c.Lag),
-			formatSeconds(c.History), formatSeconds(c.Window), max(0, len(c.Spans)-1), c.Restarts)
+			formatHistory(c), gapsOf(c), c.Restarts)
 	}
 
 	if len(s.Lists.Reasons) > 0 {

@@ -76,7 +76,7 @@ func TestStatusCommand(t *testing.T) {
 		"wrong address":   {args: []string{"--address", "ftp://x"}, code: 2, err: []string{"--address", "http://127.0.0.1:8081"}},
 		"no address":      {args: []string{"--address", ""}, code: 2, err: []string{"--address"}},
 		"wrong form":      {args: []string{"--address", healthy, "-o", "xml"}, code: 2, err: []string{"--output", "table or json"}},
-		"wrong flag":      {args: []string{"--adress", "x"}, code: 2, err: []string{"unknown flag"}},
+		"wrong flag":      {args: []string{"--no-such-flag"}, code: 2, err: []string{"unknown flag"}},
 		"an argument":     {args: []string{"x"}, code: 2, err: []string{"x"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -130,8 +130,10 @@ func TestFlagsInForce(t *testing.T) {
 		got[f.Name] = f
 	}
 	want := []telemetry.FlagStatus{
-		{Name: "secure-port", Value: "1234", Set: true}, {Name: "eager", Value: "[pods,nodes]", Set: true},
-		{Name: "history-window", Value: "2m30s"}, {Name: "debug-pprof", Value: "false"},
+		{Name: "secure-port", Value: "1234", Set: true},
+		{Name: "eager", Value: "[pods,nodes]", Set: true},
+		{Name: "history-window", Value: "2m30s"},
+		{Name: "debug-pprof", Value: "false"},
 	}
 	for _, f := range want {
 		if diff := cmp.Diff(f, got[f.Name]); diff != "" {

@@ -19,8 +19,7 @@ func (e usageError) Unwrap() error { return e.error }
 
 // exitCode is the process's exit code after an error.
 func exitCode(err error) int {
-	var usage usageError
-	if errors.As(err, &usage) {
+	if _, ok := errors.AsType[usageError](err); ok {
 		return exitUsage
 	}
 	return exitFailed

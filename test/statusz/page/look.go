@@ -74,7 +74,9 @@ func look(ctx context.Context, b *browser, url string, s screen) ([]byte, error)
 		method string
 		params object
 	}{
-		{"Runtime.enable", object{}}, {"Log.enable", object{}}, {"Page.enable", object{}},
+		{"Runtime.enable", object{}},
+		{"Log.enable", object{}},
+		{"Page.enable", object{}},
 		{"Emulation.setDeviceMetricsOverride", object{"width": s.width, "height": s.height, "deviceScaleFactor": 1, "mobile": s.mobile}},
 		{"Emulation.setEmulatedMedia", object{"features": []object{{"name": "prefers-color-scheme", "value": s.scheme}}}},
 		{"Page.navigate", object{"url": url}},

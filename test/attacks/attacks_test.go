@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"golang.org/x/net/http2"
+	h2 "golang.org/x/net/http2"
 
 	"github.com/listproxy/listproxy/test/poll"
 )
@@ -329,7 +329,7 @@ func runAt(t *testing.T, d door, protocol string, a attack, user string, straigh
 func (a attack) gaveUp(got outcome) bool {
 	first := got.first()
 	if first.Status == 0 {
-		return a.unread && first.Reset == http2.ErrCodeProtocol.String()
+		return a.unread && first.Reset == h2.ErrCodeProtocol.String()
 	}
 	return a.unread && first.Status == http.StatusBadRequest && (len(got.Answers) == 1 || first.Stream != 0)
 }

@@ -32,9 +32,9 @@ type Paths struct {
 	Kubectl       string
 }
 
-// A tool is a binary to build: the package that is its main, and the module that its version
-// is read from.
-type tool struct{ name, pkg, module string }
+// A tool is a binary to build: the package that is its main, the module that its version is read
+// from, and build tags if it needs some.
+type tool struct{ name, pkg, module, tags string }
 
 func tools() []tool {
 	return []tool{

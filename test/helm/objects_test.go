@@ -11,7 +11,7 @@ import (
 )
 
 // foreign are kinds of others, which are only read as they stand.
-var foreign = map[string]bool{"Certificate": true, "ServiceMonitor": true}
+var foreign = map[string]bool{"Certificate": true, "ServiceMonitor": true, "PrometheusRule": true}
 
 // objects reads what Helm rendered as Kubernetes does where it is strict: a field that is not there, or is
 // given twice, fails the test.

@@ -22,6 +22,7 @@ func TestRefused(t *testing.T) {
 		"a flag without dashes":              {"extraArgs: [review-ttl=5s]", []string{"/extraArgs/0"}},
 		"an environment without a name":      {"extraEnv: [{value: x}]", []string{"/extraEnv/0", "name"}},
 		"a memory limit with a wrong unit":   {"resources: {limits: {memory: 4GB}}", []string{"/resources/limits/memory"}},
+		"alerts without a switch":            {"prometheusRule: true", []string{"/prometheusRule", "object"}},
 		"another log format":                 {"log: {format: xml}", []string{"/log/format", "json"}},
 		"a field that rules do not have":     {"policy: {resources: [{group: '', resource: pods, represntations: [json]}]}", []string{"/policy/resources/0", "represntations"}},
 		"a rule without a group":             {"policy: {resources: [{resource: pods}]}", []string{"/policy/resources/0", "group"}},

@@ -18,7 +18,7 @@ DURATION     ?= 60s
 CHROMIUM     ?= chromium
 
 GO            := go
-FUZZ_PACKAGES := ./policy ./proxy ./snapshot
+FUZZ_PACKAGES := ./policy ./proxy ./snapshot ./telemetry
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

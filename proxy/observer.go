@@ -18,7 +18,8 @@ import (
 // Observer tells what becomes of requests: in metrics, and where traces are wanted, in a span for
 // each. It holds no request up, and nothing of it depends on what a caller makes up: labels and names
 // of spans have few values. No credential, no caller's name, no object's name, no selector and no
-// other query is in either.
+// other query is in either. For the status page it remembers, bounded, what the programs call themselves
+// whose lists are forwarded ([telemetry.Callers]).
 //
 // A nil Observer observes nothing. It is safe for concurrent use.
 type Observer struct {

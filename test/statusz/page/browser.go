@@ -63,7 +63,7 @@ func openBrowser(ctx context.Context, path string) (_ *browser, err error) {
 	}
 	_ = ours.Close()
 	_ = theirs.Close()
-	go b.read(func() string { return said.String() })
+	go b.read(said.String)
 	return b, nil
 }
 

@@ -22,7 +22,7 @@ FUZZ_PACKAGES := ./policy ./proxy ./snapshot ./telemetry
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help build test test-versions bench bench-scale bench-go bench-upstream demo lint fuzz controlplane chart chart-update test-page tools fmt clean FORCE
+.PHONY: help build test test-versions bench bench-scale bench-go bench-upstream demo lint fuzz controlplane chart chart-update test-page alerts policy-docs dashboard release release-check tools fmt clean FORCE
 
 help: ## Say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,6 +94,23 @@ chart-update: ## Write the chart's golden files and the table in its README anew
 test-page: tools ## Look at the status page with a real browser, pictures into bin/statusz (CHROMIUM=/path)
 	$(GO) run ./test/statusz/page --chromium $(CHROMIUM)
 
+alerts: ## Test the alert rules and the dashboard with the real promtool
+	$(GO) test -race -timeout $(TEST_TIMEOUT) ./test/alerts
+
+policy-docs: ## Write the tables in docs/policy.md anew, from the types
+	$(GO) test ./test/policydocs -update
+
+dashboard: tools ## Draw docs/dashboard.svg from a real listproxy under load (PODS=3000), about 6 minutes
+	$(GO) run ./test/dashboard --pods $(PODS) --output docs/dashboard.svg
+
+release: bin/cyclonedx-gomod ## Make a release in dist/: programs, chart, SBOM, checksums (VERSION=v1.2.3, else git describe)
+	@$(GO) run ./test/controlplane/cmd/tool helm >/dev/null
+	@test/release/release
+
+release-check: bin/cyclonedx-gomod ## Make a release of the last commit twice, and compare the bytes
+	@$(GO) run ./test/controlplane/cmd/tool helm >/dev/null
+	@test/release/check
+
 tools: bin/demo ## Build etcd, kube-apiserver, kubectl and Jaeger into bin/, once
 	@bin/demo --build-only
 
@@ -120,5 +137,10 @@ bin/controlplane: FORCE
 bin/golangci-lint: test/lint/go.mod test/lint/go.sum
 	cd test/lint && GOFLAGS= GOWORK=off CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' \
 		-o ../../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+# Another module pins what makes the SBOM.
+bin/cyclonedx-gomod: test/release/tools/go.mod test/release/tools/go.sum
+	cd test/release/tools && GOFLAGS= GOWORK=off CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' \
+		-o ../../../$@ github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod
 
 FORCE:

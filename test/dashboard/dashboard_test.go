@@ -73,6 +73,29 @@ func TestRoundUp(t *testing.T) {
 	}
 }
 
+func TestScale(t *testing.T) {
+	lines := []line{{"a", []float64{0.002, math.NaN(), 0.5}}}
+	for name, tt := range map[string]struct {
+		log   bool
+		marks []float64
+		of    float64
+		want  float64
+	}{
+		"even":        {false, []float64{0, 0.125, 0.25, 0.375, 0.5}, 0.25, 0.5},
+		"logarithmic": {true, []float64{0.001, 0.01, 0.1, 1}, 0.1, 2.0 / 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			marks, part := panel{log: tt.log}.scale(lines)
+			if len(marks) != len(tt.marks) || math.Abs(marks[1]-tt.marks[1]) > 1e-9 {
+				t.Errorf("marks %v, not %v", marks, tt.marks)
+			}
+			if got := part(tt.of); math.Abs(got-tt.want) > 1e-9 {
+				t.Errorf("%v is at %v, not %v", tt.of, got, tt.want)
+			}
+		})
+	}
+}
+
 // TestDraw: the picture is well-formed, and a hole divides a line.
 func TestDraw(t *testing.T) {
 	times := []time.Duration{0, time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second}

@@ -19,6 +19,7 @@ type line struct {
 type panel struct {
 	title string
 	unit  func(float64) string
+	log   bool            // the scale, not the values
 	times []time.Duration // since the first sample
 	lines []line
 }
@@ -32,7 +33,7 @@ func panels(samples []sample) []panel {
 	all := []panel{
 		{title: "Lists from memory, of those that ask for a revision", unit: percent, lines: []line{hitShare(samples)}},
 		{title: "Forwarded, by reason, and from memory", unit: perSecond, lines: byReason(samples)},
-		{title: "Time of an answer", unit: seconds, lines: latencies(samples)},
+		{title: "Time of an answer", unit: seconds, log: true, lines: latencies(samples)},
 		{title: "Bytes that kube-apiserver did not encode", unit: bytesPerSecond, lines: []line{
 			{"saved", rate(samples, "listproxy_saved_bytes_total", nil)},
 			{"received by feeds", rate(samples, "listproxy_feed_received_bytes_total", nil)},

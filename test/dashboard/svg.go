@@ -52,22 +52,16 @@ func draw(title string, all []panel) string {
 // draw draws one panel, with its origin at its corner.
 func (p panel) draw(write func(string, ...any)) {
 	lines := p.shown()
-	top := 0.0
-	for _, l := range lines {
-		top = max(top, highest(l.values))
-	}
-	top = roundUp(top)
 	end := p.times[len(p.times)-1]
 	x := func(t time.Duration) float64 {
 		return plotLeft + float64(t)/float64(max(end, 1))*(panelWidth-plotLeft-plotRight)
 	}
+	marks, part := p.scale(lines)
 	y := func(v float64) float64 {
-		return panelHeight - plotBottom - v/top*(panelHeight-plotBottom-plotTop)
+		return panelHeight - plotBottom - part(v)*(panelHeight-plotBottom-plotTop)
 	}
 	write(`<text x="16" y="20" font-weight="bold">%s</text>`, html.EscapeString(p.title))
-	const steps = 4
-	for i := range steps + 1 {
-		v := top * float64(i) / steps
+	for _, v := range marks {
 		write(`<line x1="%d" y1="%.1f" x2="%d" y2="%.1f" stroke="#d0d7de"/><text x="%d" y="%.1f" text-anchor="end" fill="#57606a">%s</text>`,
 			plotLeft, y(v), panelWidth-plotRight, y(v), plotLeft-6, y(v)+4, html.EscapeString(p.unit(v)))
 	}
@@ -83,6 +77,32 @@ func (p panel) draw(write func(string, ...any)) {
 		write(`<rect x="%d" y="%d" width="9" height="9" fill="%s"/><text x="%d" y="%d">%s</text>`,
 			left, below-9, colour, left+14, below, html.EscapeString(l.name))
 	}
+}
+
+// scale is what stands beside the vertical axis, and where on it a value is, from 0 to 1.
+func (p panel) scale(lines []line) (marks []float64, part func(float64) float64) {
+	top := 0.0
+	for _, l := range lines {
+		top = max(top, highest(l.values))
+	}
+	if !p.log || top == 0 {
+		top = roundUp(top)
+		return []float64{0, top / 4, top / 2, top * 3 / 4, top}, func(v float64) float64 { return v / top }
+	}
+	low := top
+	for _, l := range lines {
+		for _, v := range l.values {
+			if v > 0 && v < low {
+				low = v
+			}
+		}
+	}
+	from, to := math.Floor(math.Log10(low)), math.Ceil(math.Log10(top))
+	to = max(to, from+1)
+	for power := from; power <= to; power++ {
+		marks = append(marks, math.Pow(10, power))
+	}
+	return marks, func(v float64) float64 { return (math.Log10(max(v, low)) - from) / (to - from) }
 }
 
 // shown are the lines that matter most.

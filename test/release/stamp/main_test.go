@@ -1,0 +1,44 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const made = `{
+  "metadata": {
+    "timestamp": "2026-11-21T20:00:00+01:00",
+    "component": {
+      "bom-ref": "pkg:golang/example.com/program@v0.0.0-2026-abc?type=module",
+      "name": "example.com/program",
+      "version": "v0.0.0-2026-abc"
+    }
+  },
+  "components": [
+    {"name": "example.com/other", "version": "v1.0.0"}
+  ],
+  "dependencies": [{"ref": "pkg:golang/example.com/program@v0.0.0-2026-abc?type=module"}]
+}`
+
+func TestStamp(t *testing.T) {
+	var out strings.Builder
+	if err := run([]string{"--version", "v1.2.3", "--time", "2026-11-01T00:00:00Z"}, strings.NewReader(made), &out); err != nil {
+		t.Fatal(err)
+	}
+	want := strings.ReplaceAll(strings.ReplaceAll(made, "v0.0.0-2026-abc", "v1.2.3"), "2026-11-21T20:00:00+01:00", "2026-11-01T00:00:00Z")
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestStampRefuses(t *testing.T) {
+	for name, document := range map[string]string{"no JSON": "x", "no program": "{}"} {
+		t.Run(name, func(t *testing.T) {
+			if out, err := stamp([]byte(document), "v1", "now"); err == nil {
+				t.Errorf("made %q", out)
+			}
+		})
+	}
+}

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"maps"
 	"net/http"
 	"strconv"
 	"sync"
@@ -54,9 +55,7 @@ func (l *resourceLabels) add(gr schema.GroupResource) string {
 		return otherLabel
 	}
 	grown := make(map[schema.GroupResource]string, len(old)+1)
-	for gr, label := range old {
-		grown[gr] = label
-	}
+	maps.Copy(grown, old)
 	grown[gr] = gr.String()
 	l.known.Store(&grown)
 	return grown[gr]

@@ -215,8 +215,7 @@ func registerAdmission(meter metric.Meter, read func() AdmissionStats) error {
 
 // refusalReason is why listproxy refuses a request, in metrics and traces.
 func refusalReason(err error) string {
-	var overload Overload
-	if errors.As(err, &overload) {
+	if overload, is := errors.AsType[Overload](err); is {
 		return string(overload)
 	}
 	return otherLabel

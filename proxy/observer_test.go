@@ -227,10 +227,7 @@ func TestDocumentedMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var documented []string
-	for _, row := range regexp.MustCompile("(?m)^\\| `listproxy_.*$").FindAllString(string(text), -1) {
-		documented = append(documented, row)
-	}
+	documented := regexp.MustCompile("(?m)^\\| `listproxy_.*$").FindAllString(string(text), -1)
 	slices.Sort(documented)
 	var gathered []string
 	for name, family := range everything(t) {

@@ -200,7 +200,7 @@ func TestReviewIsTraced(t *testing.T) {
 		ctx, span := s.step(spanReview)
 		defer span.End()
 		r := httptest.NewRequest(http.MethodPost, reviewPath, nil)
-		if _, err := send(context.WithoutCancel(ctx), Identity{}, r); err != nil { //nolint:bodyclose // it has none
+		if _, err := send(context.WithoutCancel(ctx), Identity{}, r); err != nil {
 			t.Error(err)
 		}
 	})

@@ -56,11 +56,11 @@ func newSieve(selector labels.Selector) sieve {
 		key := keySignature(r.Key())
 		switch r.Operator() {
 		case selection.Equals, selection.DoubleEquals, selection.In:
-			var any []signature
+			var pairs []signature
 			for value := range r.Values() {
-				any = append(any, key|pairSignature(r.Key(), value))
+				pairs = append(pairs, key|pairSignature(r.Key(), value))
 			}
-			s = append(s, any)
+			s = append(s, pairs)
 		case selection.Exists, selection.GreaterThan, selection.LessThan:
 			s = append(s, []signature{key})
 		default: // chooses what has not got something

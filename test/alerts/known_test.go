@@ -36,7 +36,7 @@ func everything(t *testing.T) knowledge {
 	k := knowledge{metrics: map[string]map[string]bool{"up": {}}, words: map[string][]string{
 		"decision":  {"serve", "forward", "refuse", "none"},
 		"purpose":   {"forward", "review", "feed"},
-		"result":    {"hit", "miss"},
+		"result":    {"hit", "miss", "agrees", "mismatch", "inconclusive"},
 		"semantics": {string(policy.MostRecent), string(policy.Any), string(policy.NotOlderThan), string(policy.Exact), string(policy.Continue), "none"},
 	}}
 	for _, reason := range policy.Reasons() {

@@ -115,8 +115,8 @@ func goOnly() *regexp.Regexp {
 func refusal(t *testing.T, where, name, value string) string {
 	t.Helper()
 	text := "apiVersion: " + policy.ConfigAPIVersion + "\nkind: " + policy.ConfigKind + "\n"
-	switch {
-	case where == "defaults":
+	switch where {
+	case "defaults":
 		text += fmt.Sprintf("defaults: {%s: %s}\n", name, value)
 	default:
 		fixed := map[string]string{"group": "apps", "resource": "deployments", "version": "v1"}

@@ -126,9 +126,17 @@ func orNone(value string) string {
 	return value
 }
 
+// maxRequestSeries is after how many different labels of requests a new one has no resource any more.
+// Who may list many resources can ask for each in every way that there is. What is left without the
+// resource are a few hundred.
+const maxRequestSeries = 4000
+
 // count counts a request that has ended. Saved is the size of a list from memory, before compression.
 func (m *requestMetrics) count(ctx context.Context, l requestLabels, took time.Duration, long bool, sent, saved int64) {
 	l.code = definedCode(l.code)
+	if m.series.len() >= maxRequestSeries && !m.series.has(l) {
+		l.resource = otherLabel
+	}
 	s := m.series.of(l)
 	m.requests.Add(ctx, 1, s.all...)
 	m.sent.Add(ctx, sent, s.sent...)
@@ -192,6 +200,23 @@ type seriesOf[K comparable, V any] struct {
 
 	mu    sync.Mutex
 	known atomic.Pointer[map[K]V]
+}
+
+// len is how many different labels there were, and has whether these were among them.
+func (s *seriesOf[K, V]) len() int {
+	if known := s.known.Load(); known != nil {
+		return len(*known)
+	}
+	return 0
+}
+
+func (s *seriesOf[K, V]) has(labels K) bool {
+	known := s.known.Load()
+	if known == nil {
+		return false
+	}
+	_, ok := (*known)[labels]
+	return ok
 }
 
 func (s *seriesOf[K, V]) of(labels K) V {

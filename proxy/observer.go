@@ -1,7 +1,9 @@
 package proxy
 
 import (
+	"bufio"
 	"context"
+	"net"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -110,6 +112,16 @@ func (s *observation) WriteHeader(status int) {
 		s.countCaller()
 	}
 	s.ResponseWriter.WriteHeader(status)
+}
+
+// Hijack implements [http.Hijacker], with which a connection that was upgraded is taken over: the 101
+// is not written with WriteHeader.
+func (s *observation) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(s.ResponseWriter).Hijack()
+	if err == nil && s.labels.code == 0 {
+		s.labels.code = http.StatusSwitchingProtocols
+	}
+	return conn, rw, err
 }
 
 // Write implements http.ResponseWriter.

@@ -1,7 +1,9 @@
 package proxy
 
 import (
+	"bufio"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -68,6 +70,11 @@ func series(family *dto.MetricFamily) []string {
 	return all
 }
 
+type takenOver struct{ http.ResponseWriter }
+
+// Hijack implements http.Hijacker.
+func (takenOver) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, nil }
+
 // observe lets a request be seen from beginning to end.
 func observe(o *Observer, r *http.Request, then func(*observation)) {
 	seen := o.begin(httptest.NewRecorder(), r)
@@ -93,7 +100,11 @@ func TestRequestsAreCounted(t *testing.T) {
 	observe(o, r, func(s *observation) {
 		s.long = true
 		s.decided(policy.Request{}, answer{}, policy.ReasonWatch, podsOnly)
-		s.WriteHeader(http.StatusSwitchingProtocols)
+		// As net/http/httputil does, and httptest's recorder cannot.
+		s.ResponseWriter = takenOver{s.ResponseWriter}
+		if _, _, err := http.NewResponseController(s).Hijack(); err != nil {
+			t.Error(err)
+		}
 	})
 	observe(o, r, func(s *observation) {
 		s.refused(string(OverloadTimeOut))
@@ -297,3 +308,33 @@ type uncountedWriter struct{}
 func (uncountedWriter) Header() http.Header         { return nil }
 func (uncountedWriter) Write(p []byte) (int, error) { return len(p), nil }
 func (uncountedWriter) WriteHeader(int)             {}
+
+// TestSeriesOfHostiles: who may list much and asks in every way there is makes a bounded number of
+// series, and what is counted then has its reason still.
+func TestSeriesOfHostiles(t *testing.T) {
+	o, metrics := newMetered(t, nil)
+	known := func(group, version, resource string) (Entry, bool) { return Entry{}, true }
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	reasons := policy.Reasons()
+	for i := range 400 {
+		for _, reason := range reasons {
+			observe(o, r, func(s *observation) {
+				s.decided(policy.Request{Version: "v1", Resource: fmt.Sprint("kind-", i)}, answer{semantics: policy.Any}, reason, known)
+				s.WriteHeader(http.StatusOK)
+			})
+		}
+	}
+	if got := o.requests.series.len(); got > maxRequestSeries+len(reasons) {
+		t.Errorf("%d series are kept", got)
+	}
+	got := series(gather(t, metrics)["listproxy_requests_total"])
+	if len(got) > maxRequestSeries+len(reasons) {
+		t.Errorf("%d series", len(got))
+	}
+	for _, reason := range reasons {
+		want := fmt.Sprintf("code=200,decision=forward,reason=%s,resource=other,semantics=any ", reason)
+		if !slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, want) }) {
+			t.Errorf("nothing like %q: what came late is not told by its reason", want)
+		}
+	}
+}

@@ -55,7 +55,7 @@ type Compressor struct {
 	segments *ristretto.Cache[uint64, *packed] // nil when nothing is kept
 }
 
-// NewCompressor returns a Compressor that keeps at most size bytes of segments; with 0 it keeps
+// NewCompressor returns a Compressor that keeps about size bytes of segments at most; with 0 it keeps
 // none.
 func NewCompressor(size int64) (*Compressor, error) {
 	c := &Compressor{encoders: sync.Pool{New: func() any { return newEncoder() }}}

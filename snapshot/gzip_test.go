@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"bytes"
+	"compress/flate"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -250,6 +251,37 @@ func TestSegmentsOfOnePlace(t *testing.T) {
 		t.Fatal("nothing is kept")
 	}
 	compressed(t, c, mine)
+}
+
+// TestPiecesBehindTheFirst: the first object of a list lacks a comma that it has elsewhere, and the
+// piece behind it may refer to that.
+func TestPiecesBehindTheFirst(t *testing.T) {
+	c := newTestCompressor(t, 0)
+	frame := Fixed(1, "PodList", "v1", nil).Frame
+	for _, size := range []int{300, 3000, 20_000} {
+		objects := someObjects(1, 100_000/size, size)
+		for _, first := range []bool{true, false} {
+			whole := c.compress(frame, objects, first, nil)
+			for from := range objects[:min(len(objects), 40)] {
+				for _, begins := range []bool{true, false} {
+					part := c.compress(frame, objects[from:], begins, whole)
+					var plain bytes.Buffer
+					for i, o := range objects[from:] {
+						at := i
+						if !begins {
+							at++
+						}
+						plain.Write(frame.AppendItemHead(nil, at, len(o.Bytes)))
+						plain.Write(o.Bytes)
+					}
+					got, _ := io.ReadAll(flate.NewReader(bytes.NewReader(part.deflated))) // which has no end
+					if !bytes.Equal(got, plain.Bytes()) || part.crc != crc32.ChecksumIEEE(plain.Bytes()) {
+						t.Fatalf("objects of %d bytes from %d on, beginning a list: %t, made of one that did: %t: other bytes come out", size, from, begins, first)
+					}
+				}
+			}
+		}
+	}
 }
 
 // TestPiecesAreUsedAgain: whatever came, went and changed between two lists, what is put together

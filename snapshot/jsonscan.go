@@ -141,14 +141,17 @@ func skipString(b []byte, i int) int {
 			return i + 1
 		}
 	}
-	for i < len(b) {
-		n := bytes.IndexByte(b[i:], '"')
-		if n < 0 {
-			return len(b)
+	for quote := -1; i < len(b); {
+		if quote < i { // it was escaped: else what was found is not looked for again
+			n := bytes.IndexByte(b[i:], '"')
+			if n < 0 {
+				return len(b)
+			}
+			quote = i + n
 		}
-		escape := bytes.IndexByte(b[i:i+n], '\\')
+		escape := bytes.IndexByte(b[i:quote], '\\')
 		if escape < 0 {
-			return i + n + 1
+			return quote + 1
 		}
 		i += escape + 2
 	}

@@ -31,6 +31,19 @@ func TestValidJSON(t *testing.T) {
 	}
 }
 
+// TestLongStrings: a string with many escapes is walked through once.
+func TestLongStrings(t *testing.T) {
+	for _, unit := range []string{`\n`, `\"`, `\u0001`, `abc\\`, `x`} {
+		text := []byte(`"` + strings.Repeat(unit, 1<<20) + `"`)
+		if got := skipString(append(text, `,"and more"`...), 0); got != len(text) {
+			t.Errorf("%q: %d, not %d", unit, got, len(text))
+		}
+		if got := skipString(text[:len(text)-1], 0); got != len(text)-1 {
+			t.Errorf("%q without an end: %d, not %d", unit, got, len(text)-1)
+		}
+	}
+}
+
 func FuzzValidJSON(f *testing.F) {
 	for _, text := range someJSON() {
 		if len(text) < 1000 {

@@ -1,6 +1,9 @@
 package snapshot
 
-import "strings"
+import (
+	"hash/maphash"
+	"strings"
+)
 
 // Object is one version of one object. It is immutable.
 type Object struct {
@@ -27,17 +30,10 @@ func newObject(number uint64, key string, revision uint64, bytes []byte) *Object
 	return &Object{Key: key, Revision: revision, Bytes: bytes, number: number, mark: markOf(key)}
 }
 
-// markOf is FNV-1a, mixed so that its high bits are as good as its low ones.
-func markOf(key string) uint32 {
-	hash := uint32(2166136261)
-	for i := range len(key) {
-		hash = (hash ^ uint32(key[i])) * 16777619
-	}
-	hash ^= hash >> 16
-	hash *= 0x85ebca6b
-	hash ^= hash >> 13
-	return hash * 0xc2b2ae35
-}
+// marks are of one process: who could know them could choose names by which lists are cut badly.
+var marks = maphash.MakeSeed()
+
+func markOf(key string) uint32 { return uint32(maphash.String(marks, key)) } // #nosec G115 -- half of it is enough
 
 const (
 	// objectOverhead is what an object costs in memory beside its bytes and key: the struct, its

@@ -28,8 +28,8 @@ const (
 // packed is a segment: a run of neighbours, compressed. It is immutable.
 //
 // It consists of pieces, each of which refers to what it holds itself and to the piece before it.
-// So a piece stays as it is for as long as these two hold what they hold, and a changed object
-// costs the compression of two pieces.
+// So a piece stays as it is for as long as these two hold what they hold, in the same place if that is
+// the beginning of a list, and a changed object costs the compression of two pieces.
 type packed struct {
 	// numbers of the objects that it holds, and whether a list begins with it.
 	numbers []uint64
@@ -112,11 +112,12 @@ func (c *Compressor) compress(frame *Frame, objects []*Object, first bool, befor
 	for rest := objects; len(rest) > 0; {
 		own := rest[:pieceLength(rest)]
 		var p piece
-		if at, found := before.find(old, previous, own); found {
+		second := first && len(previous) > 0 && len(previous) == len(s.numbers)
+		if at, found := before.find(old, previous, own, second); found {
 			p, old = before.pieces[at], at+1
 			e.out.Write(before.bytesOf(at))
 		} else {
-			reference := e.render(&e.reference, frame, previous, first && len(previous) == len(s.numbers))
+			reference := e.render(&e.reference, frame, previous, second)
 			plain := e.render(&e.plain, frame, own, first && len(s.numbers) == 0)
 			e.deflate(plain, reference)
 			p.crc, p.length = crc32.ChecksumIEEE(plain), uint32(len(plain)) // #nosec G115 -- modulo 2³² is meant
@@ -140,7 +141,9 @@ func (c *Compressor) compress(frame *Frame, objects []*Object, first bool, befor
 }
 
 // find looks, from one piece on, for the piece that holds these objects behind those before them.
-func (s *packed) find(from int, before, own []*Object) (at int, found bool) {
+// Second says that those begin a list: there they lack the comma that they have elsewhere, to which
+// a piece may refer.
+func (s *packed) find(from int, before, own []*Object, second bool) (at int, found bool) {
 	if s == nil {
 		return 0, false
 	}
@@ -151,7 +154,7 @@ func (s *packed) find(from int, before, own []*Object) (at int, found bool) {
 		if at == 0 {
 			return at, len(before) == 0
 		}
-		return at, sameNumbers(s.numbersOf(at-1), before)
+		return at, sameNumbers(s.numbersOf(at-1), before) && second == (s.first && at == 1)
 	}
 	return 0, false
 }

@@ -99,6 +99,9 @@ func (m *matcher) matches(o *Object) bool {
 
 // labelled reports whether the labels of an entry are chosen.
 func (m *matcher) labelled(l labelled) bool {
+	if m.last.valid && m.last.labels == l.labels {
+		return m.last.matches
+	}
 	return m.sieve.mayPass(l.signature) && m.chooses(l.labels)
 }
 

@@ -44,8 +44,9 @@ type CheckStats struct {
 const (
 	// confirmAfter is how long something wrong is left alone before it is looked at again. Where the
 	// upstream is what changed (a definition, an API server, the server of a group), that is heard
-	// of by then, and the collection dropped for that reason.
-	confirmAfter = 3 * time.Second
+	// of by then, and the collection dropped for that reason: the slowest to be heard of is another
+	// /version (package proxy asks for it every 12 seconds at the latest, for 5).
+	confirmAfter = 20 * time.Second
 	// checkTries is at how many revisions the upstream is asked if it does not have one (any more, or
 	// yet), and checkRetry the time between two.
 	checkTries = 3
@@ -275,6 +276,15 @@ func (c *Collection) confirm(ctx context.Context, cmp *comparison, at cursors, r
 		return absenceError{absence} // nobody gets it any more
 	}
 	_, err := cmp.compare(ctx, s, at)
+	if _, wrong := errors.AsType[*mismatchError](err); wrong {
+		// It may have been dropped meanwhile, for the reason that makes it differ.
+		if now, absence := c.view.Load().exact(rev); absence != Known || now.tree != s.tree {
+			if absence == Known {
+				absence = Warming
+			}
+			return absenceError{absence}
+		}
+	}
 	return err
 }
 

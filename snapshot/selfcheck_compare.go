@@ -17,7 +17,7 @@ const (
 	// namesAtOnce in one check: a larger collection takes more checks. kube-apiserver 1.36 walks all
 	// that remains behind every page, so small pages are dear.
 	namesPage   = 1000
-	leastNames  = 100
+	leastNames  = 20
 	namesAtOnce = 20_000
 	// namesFor is how long that goes on in one check: a slow upstream takes more checks.
 	namesFor = 30 * time.Second

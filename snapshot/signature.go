@@ -33,17 +33,20 @@ func (s labelSet) signature() signature {
 }
 
 // keySignature is one bit for the key of a label.
-func keySignature(key string) signature { return 1 << (markOf(key) >> 26) }
+func keySignature(key string) signature { return 1 << (hashOf(key) >> 26) }
 
 // pairSignature are two bits for a label, or one.
 func pairSignature(key, value string) signature {
-	both := mix(uint64(markOf(key)), uint64(markOf(value)))
+	both := mix(uint64(hashOf(key)), uint64(hashOf(value)))
 	return 1<<(both>>58) | 1<<(both>>52&63)
 }
 
 // sieve tells by signatures what a selector does not choose. Each of its terms are bits of which
 // there must be all of at least one.
 type sieve [][]signature
+
+// maxPairs is up to how many values of a label are looked for one by one.
+const maxPairs = 8
 
 // newSieve returns what can be told of a selector.
 func newSieve(selector labels.Selector) sieve {
@@ -56,6 +59,10 @@ func newSieve(selector labels.Selector) sieve {
 		key := keySignature(r.Key())
 		switch r.Operator() {
 		case selection.Equals, selection.DoubleEquals, selection.In:
+			if len(r.Values()) > maxPairs {
+				s = append(s, []signature{key})
+				continue
+			}
 			var pairs []signature
 			for value := range r.Values() {
 				pairs = append(pairs, key|pairSignature(r.Key(), value))
@@ -84,4 +91,16 @@ func (s sieve) mayPass(of signature) bool {
 		}
 	}
 	return true
+}
+
+// hashOf is FNV-1a, mixed so that its high bits are as good as its low ones.
+func hashOf(key string) uint32 {
+	hash := uint32(2166136261)
+	for i := range len(key) {
+		hash = (hash ^ uint32(key[i])) * 16777619
+	}
+	hash ^= hash >> 16
+	hash *= 0x85ebca6b
+	hash ^= hash >> 13
+	return hash * 0xc2b2ae35
 }

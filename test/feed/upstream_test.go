@@ -66,10 +66,12 @@ func TestAPIServerRestarted(t *testing.T) {
 		return nil
 	})
 	for _, k := range []kind{configMaps, widgets} {
+		tries := 0
 		r.until(k.list(ns)+" to be answered from memory again", func() error {
 			// A new revision each time: it may have been loaded before the restart was heard of, and
 			// dropped with all that was known then.
-			later := r.touch(t, k, ns, "object-0", "later")
+			tries++
+			later := r.touch(t, k, ns, "object-0", fmt.Sprint("later-", tries))
 			for _, wanted := range []struct {
 				source string
 				query  url.Values

@@ -339,6 +339,13 @@ var uidOID = asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57683, 2}
 // issue makes a certificate of a user, with a uid if it is not "".
 func (ca *clientCA) issue(t *testing.T, user, uid string) login {
 	t.Helper()
+	secrets.Suite.AddIdentity("the name of "+user+", who logs in with a certificate,", user)
+	return ca.issueTo(t, user, uid)
+}
+
+// issueTo makes a certificate for what is no caller, and has a name that may be seen.
+func (ca *clientCA) issueTo(t *testing.T, user, uid string) login {
+	t.Helper()
 	template := newTemplate(t, user)
 	template.KeyUsage, template.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 	if uid != "" {
@@ -354,7 +361,6 @@ func (ca *clientCA) issue(t *testing.T, user, uid string) login {
 		key:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}),
 	}
 	secrets.Suite.AddKey("the key of "+user, l.key)
-	secrets.Suite.AddIdentity("the name of "+user+", who logs in with a certificate,", user)
 	return l
 }
 
@@ -456,7 +462,7 @@ func TestFrontProxy(t *testing.T) {
 	}
 	p := startProcess(t, proxyrun.Options{
 		Upstream: impersonator(t), Connect: true, Args: []string{
-			"--requestheader-client-ca-file", file, "--requestheader-allowed-names", "front", "--eager", "pods",
+			"--requestheader-client-ca-file", file, "--requestheader-allowed-names", "front-door-7", "--eager", "pods",
 		},
 	})
 	newPending(t, controlplane.TeamA, 1)
@@ -466,7 +472,7 @@ func TestFrontProxy(t *testing.T) {
 	}
 	const teamA, all = "/api/v1/namespaces/team-a/pods?resourceVersion=0", "/api/v1/pods?resourceVersion=0"
 	for name, configs := range ways(p) {
-		front := certDoor(t, name, configs, ca.issue(t, "front", ""))
+		front := certDoor(t, name, configs, ca.issueTo(t, "front-door-7", ""))
 		want := authenticationv1.UserInfo{
 			Username: controlplane.Alice, UID: "uid-alice", Groups: []string{"one", "two", "system:authenticated"},
 			Extra: map[string]authenticationv1.ExtraValue{credentialID: {"it"}},

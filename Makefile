@@ -8,6 +8,7 @@ REQUESTS     ?= 200
 WRITE        ?=
 SCALE        ?=
 START        ?= 20000
+FAULTS       ?=
 ONCE         ?=
 JAEGER       ?=
 FUZZTIME     ?= 60s
@@ -22,7 +23,7 @@ FUZZ_PACKAGES := ./policy ./proxy ./snapshot ./telemetry
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help build test test-versions bench bench-scale bench-go bench-upstream demo lint fuzz controlplane chart chart-update test-page alerts policy-docs dashboard release release-check tools fmt clean FORCE
+.PHONY: help build test test-versions bench bench-scale bench-go bench-upstream demo lint fuzz controlplane faults chart chart-update test-page alerts policy-docs dashboard release release-check tools fmt clean FORCE
 
 help: ## Say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +85,9 @@ fuzz: ## Run every fuzz target for FUZZTIME=60s
 
 controlplane: bin/controlplane ## Run etcd and kube-apiserver to play with, until Ctrl-C
 	@exec bin/controlplane
+
+faults: tools ## Run every fault case, and print what came of each, about 8 minutes (FAULTS="-faults.duration 1m")
+	$(GO) test -race -count 1 -timeout 60m -v ./test/faults -faults.all $(FAULTS)
 
 chart: ## Test the Helm chart with the real Helm, and the Dockerfile
 	$(GO) test -race -timeout $(TEST_TIMEOUT) ./test/helm

@@ -10,7 +10,9 @@
 //
 // # A case
 //
-//	go test ./test/faults -run TestFaults/apiserver_killed -v
+//	go test ./test/faults -faults.all -run TestFaults/apiserver_killed -v
+//
+// Without -faults.all only one of each kind runs.
 //
 // Each case has a listproxy of its own. It begins when answers come from memory, causes its fault, ends
 // it, waits for listproxy to be back, and then for all clients to know the true state. It reports what

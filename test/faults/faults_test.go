@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"flag"
 	"slices"
 	"strings"
 	"sync"
@@ -30,9 +31,31 @@ type faultCase struct {
 	answersAll bool
 }
 
-// TestFaults runs all cases.
+// all is for every case; without it only those run that everyTime names.
+var all = flag.Bool("faults.all", false, "run every case, not only those of make test")
+
+// everyTime are the cases of make test: those that break most, one of each kind. All of them take
+// more than twice as long.
+func everyTime() []string {
+	return []string{
+		"apiserver_killed", "apiserver_paused", "etcd_compacted", "etcd_restored_and_written_past",
+		"connections_cut", "upstream_silent", "watches_delayed_unevenly", "watches_told_410", "watches_garbled",
+		"listproxy_killed", "listproxies_rolled", "memory_tight",
+	}
+}
+
+// TestFaults runs the cases.
 func TestFaults(t *testing.T) {
-	for _, c := range faultCases() {
+	cases := faultCases()
+	for _, name := range everyTime() {
+		if !slices.ContainsFunc(cases, func(c faultCase) bool { return c.name == name }) {
+			t.Errorf("no case is called %s", name)
+		}
+	}
+	for _, c := range cases {
+		if !*all && !slices.Contains(everyTime(), c.name) {
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			plane, leave, err := c.stage.enter(context.WithoutCancel(t.Context()))

@@ -30,7 +30,10 @@ help: ## Say what there is to make
 
 build: bin/listproxy ## Build bin/listproxy
 
+# What is built before the tests does not count in their time limits.
 test: tools ## Vet, and run all tests with the race detector, against a real kube-apiserver too
+	@$(GO) run ./test/controlplane/cmd/tool helm >/dev/null
+	@$(GO) run ./test/controlplane/cmd/tool promtool >/dev/null
 	$(GO) vet ./...
 	$(GO) test -race -timeout $(TEST_TIMEOUT) ./...
 

@@ -313,7 +313,7 @@ func (uncountedWriter) WriteHeader(int)             {}
 // series, and what is counted then has its reason still.
 func TestSeriesOfHostiles(t *testing.T) {
 	o, metrics := newMetered(t, nil)
-	known := func(group, version, resource string) (Entry, bool) { return Entry{}, true }
+	known := func(_, _, _ string) (Entry, bool) { return Entry{}, true }
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	reasons := policy.Reasons()
 	for i := range 400 {

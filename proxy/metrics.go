@@ -211,27 +211,28 @@ func (s *seriesOf[K, V]) len() int {
 }
 
 func (s *seriesOf[K, V]) has(labels K) bool {
-	known := s.known.Load()
-	if known == nil {
-		return false
-	}
-	_, ok := (*known)[labels]
+	_, ok := s.get(labels)
 	return ok
 }
 
-func (s *seriesOf[K, V]) of(labels K) V {
+func (s *seriesOf[K, V]) get(labels K) (v V, ok bool) {
 	if known := s.known.Load(); known != nil {
-		if v, ok := (*known)[labels]; ok {
-			return v
-		}
+		v, ok = (*known)[labels]
+	}
+	return v, ok
+}
+
+func (s *seriesOf[K, V]) of(labels K) V {
+	if v, ok := s.get(labels); ok {
+		return v
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if v, ok := s.get(labels); ok {
+		return v
+	}
 	grown := map[K]V{}
 	if known := s.known.Load(); known != nil {
-		if v, ok := (*known)[labels]; ok {
-			return v
-		}
 		maps.Copy(grown, *known)
 	}
 	v := s.make(labels)

@@ -102,7 +102,7 @@ func (s Snapshot) choose(page *Page, q Query, m *matcher, from, end string) {
 	case m.name != "":
 		s.tree.ascendName(m.name, from, end, take)
 	case m.labels != nil:
-		s.tree.ascendLabels(from, end, m.labelled, take)
+		s.tree.ascendLabels(from, end, m, take)
 	default:
 		s.tree.ascend(from, end, take)
 	}

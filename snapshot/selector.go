@@ -97,14 +97,6 @@ func (m *matcher) matches(o *Object) bool {
 	return m.labels == nil || m.chooses(o.labels)
 }
 
-// labelled reports whether the labels of an entry are chosen.
-func (m *matcher) labelled(l labelled) bool {
-	if m.last.valid && m.last.labels == l.labels {
-		return m.last.matches
-	}
-	return m.sieve.mayPass(l.signature) && m.chooses(l.labels)
-}
-
 // chooses reports whether labels are chosen.
 func (m *matcher) chooses(set labelSet) bool {
 	if m.last.valid && m.last.labels == set {

@@ -15,7 +15,7 @@ const degree = 8
 type tree struct {
 	objects *btree.BTreeG[*Object]
 	ranks   ranks
-	labels  *btree.BTreeG[labelled]
+	labels  labelRuns
 	nodes   *btree.BTreeG[nodeKey] // nil: no index
 }
 
@@ -33,19 +33,8 @@ func (k nodeKey) less(l nodeKey) bool {
 // nodeKey is the object's place in the index, by its first field.
 func (o *Object) nodeKey() nodeKey { return nodeKey{o.fields[0], o.Key} }
 
-// labelled are an object's labels and its key. What looks for labels reads these alone, which lie
-// side by side, and no object but those that it chooses. A new version with the same labels, as
-// most are, leaves the entry as it is.
-type labelled struct {
-	key       string
-	labels    labelSet
-	signature signature
-}
-
-func (l labelled) less(m labelled) bool { return l.key < m.key }
-
 func newTree(indexed bool) tree {
-	t := tree{objects: btree.NewG(degree, objectLess), ranks: newRanks(), labels: btree.NewG(degree, labelled.less)}
+	t := tree{objects: btree.NewG(degree, objectLess), ranks: newRanks(), labels: newLabelRuns()}
 	if indexed {
 		t.nodes = btree.NewG(degree, nodeKey.less)
 	}
@@ -54,7 +43,7 @@ func newTree(indexed bool) tree {
 
 // clone is O(1). It must not run at the same time as another call on the same tree.
 func (t tree) clone() tree {
-	c := tree{objects: t.objects.Clone(), ranks: t.ranks.clone(), labels: t.labels.Clone()}
+	c := tree{objects: t.objects.Clone(), ranks: t.ranks.clone(), labels: t.labels.clone()}
 	if t.nodes != nil {
 		c.nodes = t.nodes.Clone()
 	}
@@ -77,7 +66,7 @@ func (t tree) set(o *Object) *Object {
 		t.nodes.ReplaceOrInsert(o.nodeKey())
 	}
 	if !replaced || old.labels != o.labels {
-		t.labels.ReplaceOrInsert(labelled{o.Key, o.labels, o.labels.signature()})
+		t.labels.set(o.Key, o.labels)
 	}
 	if replaced {
 		return old
@@ -95,7 +84,7 @@ func (t tree) remove(key string) *Object {
 	if t.nodes != nil {
 		t.nodes.Delete(old.nodeKey())
 	}
-	t.labels.Delete(labelled{key: key})
+	t.labels.remove(key)
 	t.ranks.removed(key)
 	return old
 }
@@ -123,25 +112,40 @@ func (t tree) ascendNode(value, from, end string, yield func(*Object) bool) {
 	})
 }
 
-// ascendLabels is ascend for the objects whose labels are wanted.
-func (t tree) ascendLabels(from, end string, wanted func(labelled) bool, yield func(*Object) bool) {
+// ascendLabels is ascend for the objects whose labels m chooses.
+func (t tree) ascendLabels(from, end string, m *matcher, yield func(*Object) bool) {
 	var probe Object
-	look := func(l labelled) bool {
-		if end != "" && l.key >= end {
-			return false
+	t.labels.scan(from, end, m, func(chosen []string, of int) bool {
+		probe.Key = chosen[0]
+		if len(chosen) > of/walkFrom {
+			// Most neighbours: to go from one to the next is cheaper than to look each one up.
+			return t.ascendChosen(&probe, chosen, yield)
 		}
-		if !wanted(l) {
-			return true
+		for _, key := range chosen {
+			probe.Key = key
+			if o, found := t.objects.Get(&probe); found && !yield(o) {
+				return false
+			}
 		}
-		probe.Key = l.key
-		o, found := t.objects.Get(&probe)
-		return !found || yield(o)
-	}
-	if from == "" {
-		t.labels.Ascend(look) // compares no keys
-		return
-	}
-	t.labels.AscendGreaterOrEqual(labelled{key: from}, look)
+		return true
+	})
+}
+
+// walkFrom is what part of a run's objects must be chosen to walk over all of them: one in so many.
+const walkFrom = 8
+
+// ascendChosen calls yield for the objects of the chosen keys, of which from has the first, and says
+// whether it always said yes.
+func (t tree) ascendChosen(from *Object, chosen []string, yield func(*Object) bool) (more bool) {
+	more = true
+	t.objects.AscendGreaterOrEqual(from, func(o *Object) bool {
+		if o.Key == chosen[0] {
+			chosen = chosen[1:]
+			more = yield(o)
+		}
+		return more && len(chosen) > 0 && o.Key < chosen[len(chosen)-1]
+	})
+	return more
 }
 
 // ascendName is ascend for the objects of a name, of which each namespace has at most one. It

@@ -25,7 +25,7 @@ func longRunning(r *http.Request) bool {
 	if upgradeProtocol(r.Header) != "" {
 		return true
 	}
-	if r.URL == nil {
+	if r.URL == nil || !mayBeLong(r.URL) {
 		return false
 	}
 	// RequestInfo takes nothing from a query that matters here but watch. Where it
@@ -39,6 +39,20 @@ func longRunning(r *http.Request) bool {
 	}
 	info, err := policy.RequestInfo(r.Method, &u)
 	return err == nil && isLongRunning(info)
+}
+
+// mayBeLong says whether a URL holds any of the words without which no request for it is long. It
+// spares most requests a look at the whole.
+func mayBeLong(u *url.URL) bool {
+	if mayName(u.RawQuery, "watch") {
+		return true
+	}
+	for segment := range strings.SplitSeq(u.Path, "/") {
+		if longRunningVerbs.Has(segment) || longRunningSubresources.Has(segment) || segment == "debug" {
+			return true
+		}
+	}
+	return false
 }
 
 // isLongRunning is k8s.io/apiserver's BasicLongRunningRequestCheck

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -56,9 +57,13 @@ func (s signature) with(t signature) signature { return signature{s[0] | t[0], s
 // holds says whether s has all bits of t.
 func (s signature) holds(t signature) bool { return s[0]&t[0] == t[0] && s[1]&t[1] == t[1] }
 
-// sieve tells by signatures what a selector does not choose. Each of its terms are bits of which
-// there must be all of at least one.
-type sieve [][]signature
+// sieve tells by signatures what a selector does not choose.
+type sieve struct {
+	// all are bits that must be there.
+	all signature
+	// oneOf are terms of which one must be wholly there.
+	oneOf [][]signature
+}
 
 // maxPairs is up to how many values of a label are looked for one by one.
 const maxPairs = 8
@@ -68,23 +73,26 @@ func newSieve(selector labels.Selector) sieve {
 	var s sieve
 	requirements, selectable := selector.Requirements()
 	if !selectable {
-		return nil
+		return s
 	}
 	for _, r := range requirements {
-		key := keySignature(r.Key())
 		switch r.Operator() {
 		case selection.Equals, selection.DoubleEquals, selection.In:
+			s.all = s.all.with(keySignature(r.Key()))
 			if len(r.Values()) > maxPairs {
-				s = append(s, []signature{key})
 				continue
 			}
 			var pairs []signature
 			for value := range r.Values() {
-				pairs = append(pairs, key.with(pairSignature(r.Key(), value)))
+				pairs = append(pairs, pairSignature(r.Key(), value))
 			}
-			s = append(s, pairs)
+			if len(pairs) == 1 {
+				s.all = s.all.with(pairs[0])
+				continue
+			}
+			s.oneOf = append(s.oneOf, pairs)
 		case selection.Exists, selection.GreaterThan, selection.LessThan:
-			s = append(s, []signature{key})
+			s.all = s.all.with(keySignature(r.Key()))
 		default: // chooses what has not got something
 		}
 	}
@@ -92,16 +100,13 @@ func newSieve(selector labels.Selector) sieve {
 }
 
 // mayPass says whether what has this signature may be chosen.
-func (s sieve) mayPass(of signature) bool {
-	for _, term := range s {
-		passes := false
-		for _, bits := range term {
-			if of.holds(bits) {
-				passes = true
-				break
-			}
-		}
-		if !passes {
+func (s *sieve) mayPass(of signature) bool {
+	return of.holds(s.all) && (len(s.oneOf) == 0 || s.passesOneOf(of))
+}
+
+func (s *sieve) passesOneOf(of signature) bool {
+	for _, term := range s.oneOf {
+		if !slices.ContainsFunc(term, of.holds) {
 			return false
 		}
 	}

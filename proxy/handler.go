@@ -35,7 +35,8 @@ type Handler struct {
 	Log      *slog.Logger
 
 	// seldom is for what callers can make the log say.
-	seldom seldom
+	seldom  seldom
+	writers writerPool
 }
 
 var _ http.Handler = (*Handler)(nil)
@@ -143,7 +144,7 @@ func (h *Handler) serve(w *observation, r *http.Request, share callerKey, list p
 	defer span.End()
 	w.Header().Set(cacheStatusHeader, hit(a.semantics))
 	if audit == nil {
-		writePage(w, r, list, page, h.Compressor)
+		h.writePage(w, r, list, page)
 		return
 	}
 	counted := &auditedWriter{ResponseWriter: w}
@@ -154,7 +155,7 @@ func (h *Handler) serve(w *observation, r *http.Request, share callerKey, list p
 			Bytes: counted.bytes, Broken: counted.broken || r.Context().Err() != nil,
 		})
 	}()
-	writePage(counted, r, list, page, h.Compressor)
+	h.writePage(counted, r, list, page)
 }
 
 // answer is what is written for a list that can be answered from memory.

@@ -16,15 +16,10 @@ const (
 	// gzipAbove is the size of a body above which kube-apiserver compresses it
 	// (endpoints/handlers/responsewriters, defaultGzipThresholdBytes).
 	gzipAbove = 128 * 1024
-	// writeSize is how much is handed to the connection at once.
-	writeSize = 64 << 10
 )
 
-// pages and writers are used again: a page's cost is that of copying it.
-var (
-	pages   = sync.Pool{New: func() any { return new([]*snapshot.Object) }}
-	writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, writeSize) }}
-)
+// pages are used again: a page's cost is that of copying it.
+var pages = sync.Pool{New: func() any { return new([]*snapshot.Object) }}
 
 // body is the list that kube-apiserver would have written, ready to be written.
 type body struct {
@@ -65,22 +60,18 @@ func (b *body) release() {
 }
 
 // writePage writes the answer to r.
-func writePage(w http.ResponseWriter, r *http.Request, list policy.Request, b *body, z *snapshot.Compressor) {
+func (h *Handler) writePage(w http.ResponseWriter, r *http.Request, list policy.Request, b *body) {
 	compress := list.Gzip && b.size > gzipAbove
 	setListHeaders(w.Header(), r, b.frame, compress)
 	w.WriteHeader(http.StatusOK)
 
-	out := writers.Get().(*bufio.Writer)
-	out.Reset(w)
-	defer func() {
-		out.Reset(nil)
-		writers.Put(out)
-	}()
+	out := h.writers.get(w, b.size)
+	defer out.release()
 	var err error
 	if compress {
-		err = z.Write(out, b.frame, b.head, b.objects, b.tail)
+		err = h.Compressor.Write(out.Writer, b.frame, b.head, b.objects, b.tail)
 	} else {
-		err = writeList(out, b)
+		err = writeList(out.Writer, b)
 	}
 	// An error here is the connection's; there is nobody left to tell.
 	if err == nil {

@@ -39,19 +39,19 @@ func write(t *testing.T, list policy.Request, a answer, header http.Header) *htt
 	return w.Result()
 }
 
-// compressor keeps nothing: objects of tests have no numbers.
-var compressor = func() *snapshot.Compressor {
+// pageHandler writes pages. Its compressor keeps nothing: objects of tests have no numbers.
+var pageHandler = func() *Handler {
 	c, err := snapshot.NewCompressor(0)
 	if err != nil {
 		panic(err)
 	}
-	return c
+	return &Handler{Compressor: c}
 }()
 
 func writeAnswer(w http.ResponseWriter, r *http.Request, list policy.Request, a answer) {
 	b := newBody(a)
 	defer b.release()
-	writePage(w, r, list, b, compressor)
+	pageHandler.writePage(w, r, list, b)
 }
 
 func TestWritePage(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 )
 
 // stallChunk is how much must get on its way within a [StallGuard]'s limit. It
-// is page.go's writeSize, so that its writes are not split.
-const stallChunk = 64 << 10
+// is writers.go's largest, so that its writes are not split.
+const stallChunk = largeWriteSize
 
 // ErrStalled is what writing an answer ends with when its client does not read.
 var ErrStalled = errors.New("the client does not read the answer")
@@ -25,7 +25,7 @@ var longAgo = time.Unix(1, 0)
 // StallGuard ends answers whose clients do not read them, so that no slow client
 // keeps for long what an answer holds: memory, a goroutine, a [Grant].
 //
-// It measures each write and each flush on its own, large writes in pieces of 64
+// It measures each write and each flush on its own, large writes in pieces of 256
 // KiB: as long as these get on their way, an answer may take as long as it
 // likes. Between writes no time is measured, so watches may be idle. What the
 // server sends after the handler has returned is limited as well.

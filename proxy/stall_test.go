@@ -187,10 +187,10 @@ func TestIdleAnswerIsNotEnded(t *testing.T) {
 	})
 }
 
-// TestSlowAnswerIsNotEnded has one large write and a client that reads 64 KiB in
+// TestSlowAnswerIsNotEnded has one large write and a client that reads 256 KiB in
 // somewhat less than the limit.
 func TestSlowAnswerIsNotEnded(t *testing.T) {
-	const size = 20 * 64 << 10
+	const size = 20 * stallChunk
 	overBothPipes(t, func(t *testing.T, http2 bool) {
 		guard := newStallGuard(stallLimit)
 		client, _ := servePipe(t, guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -200,7 +200,7 @@ func TestSlowAnswerIsNotEnded(t *testing.T) {
 		})), http2)
 		begun, read := time.Now(), 0
 		body := pipeGet(t, client).Body
-		for buf := make([]byte, 8<<10); ; {
+		for buf := make([]byte, stallChunk/8); ; {
 			n, err := io.ReadFull(body, buf)
 			read += n
 			if errors.Is(err, io.EOF) {

@@ -1,0 +1,65 @@
+package proxy
+
+import (
+	"bufio"
+	"io"
+	"sync"
+	"sync/atomic"
+)
+
+const (
+	// writeSize is how much of an answer is handed to the connection at once, if it is a small one or
+	// many are being written.
+	writeSize = 64 << 10
+	// largeWriteSize is how much of a large answer is: over HTTP/1.1 net/http puts the beginning of
+	// each write into a TLS record of its own, of 4 KiB, and the rest into whole ones.
+	largeWriteSize = 256 << 10
+	// largeWriters is how many large answers are written so at a time, lest they take 256 KiB each.
+	largeWriters = 64
+)
+
+// writerPool keeps writers to be used again. It is safe for concurrent use.
+type writerPool struct {
+	small, large sync.Pool
+	inUse        atomic.Int64 // of the large ones
+}
+
+// pooledWriter is a buffered writer that must be released.
+type pooledWriter struct {
+	*bufio.Writer
+	pool  *writerPool
+	large bool
+}
+
+// get returns a writer to w for an answer of that size.
+func (p *writerPool) get(w io.Writer, size int) pooledWriter {
+	out := pooledWriter{pool: p}
+	if size > largeWriteSize {
+		out.large = p.inUse.Add(1) <= largeWriters
+		if !out.large {
+			p.inUse.Add(-1)
+		}
+	}
+	from, bytes := &p.small, writeSize
+	if out.large {
+		from, bytes = &p.large, largeWriteSize
+	}
+	if kept, ok := from.Get().(*bufio.Writer); ok {
+		kept.Reset(w)
+		out.Writer = kept
+	} else {
+		out.Writer = bufio.NewWriterSize(w, bytes)
+	}
+	return out
+}
+
+// release gives the writer back. What it has not written is lost.
+func (w pooledWriter) release() {
+	w.Reset(nil)
+	if w.large {
+		w.pool.inUse.Add(-1)
+		w.pool.large.Put(w.Writer)
+		return
+	}
+	w.pool.small.Put(w.Writer)
+}

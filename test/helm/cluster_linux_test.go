@@ -78,9 +78,9 @@ func freePort(t *testing.T) int {
 }
 
 // helm runs Helm for the release, as the admin.
-func (r *release) helm(t *testing.T, command string, args ...string) string {
+func (r *release) helm(t *testing.T, command string) string {
 	t.Helper()
-	return mustHelm(t, r.args(command, args...)...)
+	return mustHelm(t, r.args(command)...)
 }
 
 func (r *release) args(command string, args ...string) []string {
@@ -92,7 +92,17 @@ func (r *release) args(command string, args ...string) []string {
 // apply installs or upgrades the release with values.
 func (r *release) apply(t *testing.T, text string) string {
 	t.Helper()
-	return r.helm(t, "upgrade", chart, "--install", "--create-namespace", "-f", r.base, "-f", values(t, text))
+	out, err := r.tryApply(t, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// tryApply is apply where something may go wrong.
+func (r *release) tryApply(t *testing.T, text string) (string, error) {
+	t.Helper()
+	return helm(t, r.args("upgrade", chart, "--install", "--create-namespace", "-f", r.base, "-f", values(t, text))...)
 }
 
 // manifest is what Helm has installed.
@@ -181,10 +191,16 @@ func verify(s *corev1.Secret, names ...string) error {
 	return nil
 }
 
-// rights are all that RBAC allows an account in a namespace, as "verb group/resource[/name]", sorted.
+// rights are all that RBAC allows listproxy's account in a namespace.
 func (r *release) rights(t *testing.T, namespace string) []string {
 	t.Helper()
-	token, err := r.c.cp.CreateServiceAccountToken(t.Context(), r.namespace, r.name)
+	return r.rightsOf(t, r.name, namespace)
+}
+
+// rightsOf are all that RBAC allows an account of the release in a namespace, as "verb group/resource[/name]", sorted.
+func (r *release) rightsOf(t *testing.T, account, namespace string) []string {
+	t.Helper()
+	token, err := r.c.cp.CreateServiceAccountToken(t.Context(), r.namespace, account)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
@@ -42,6 +44,7 @@ func TestInstall(t *testing.T) {
 	t.Run("rights", func(t *testing.T) { checkRights(t, r) })
 	pod := r.run(t)
 	t.Run("lists", func(t *testing.T) { checkLists(t, r) })
+	t.Run("restricted", func(t *testing.T) { checkRestricted(t, r) })
 	t.Run("helm test", func(t *testing.T) { checkHelmTest(t, r) })
 	pod.stop(t)
 	t.Run("upgrade", func(t *testing.T) { checkUpgrade(t, r) })
@@ -55,18 +58,40 @@ func TestInstall(t *testing.T) {
 	}
 }
 
+// everybodys are the rights of every authenticated account (system:basic-user).
+var everybodys = []string{
+	"create authentication.k8s.io/selfsubjectreviews",
+	"create authorization.k8s.io/selfsubjectaccessreviews",
+	"create authorization.k8s.io/selfsubjectrulesreviews",
+}
+
+// checkRestricted: kube-apiserver takes the pods where the strictest of the Pod Security Standards holds, as it does from
+// here on in the namespace.
+func checkRestricted(t *testing.T, r *release) {
+	enforce := []byte(`{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`)
+	if _, err := r.c.admin.CoreV1().Namespaces().Patch(t.Context(), r.namespace, types.MergePatchType, enforce, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	pods := r.c.admin.CoreV1().Pods(r.namespace)
+	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	template := r.deployment(t).Spec.Template
+	template.GenerateName = r.name + "-"
+	ours := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
+	if _, err := pods.Create(t.Context(), ours, dryRun); err != nil {
+		t.Error(err)
+	}
+	ours.Spec.SecurityContext = &corev1.PodSecurityContext{}
+	if _, err := pods.Create(t.Context(), ours, dryRun); !apierrors.IsForbidden(err) {
+		t.Errorf("nothing is enforced here: %v", err)
+	}
+}
+
 // checkRights: the account may do what it needs, and nothing else at all.
 func checkRights(t *testing.T, r *release) {
 	config := readPolicy(t, objects(t, r.manifest(t)))
 	var reads []string
 	for _, name := range append(kept(config), fixed...) {
 		reads = append(reads, "list "+name, "watch "+name)
-	}
-	// What every authenticated account may (system:basic-user).
-	everybodys := []string{
-		"create authentication.k8s.io/selfsubjectreviews",
-		"create authorization.k8s.io/selfsubjectaccessreviews",
-		"create authorization.k8s.io/selfsubjectrulesreviews",
 	}
 	leases := []string{"list coordination.k8s.io/leases", "watch coordination.k8s.io/leases"}
 	for namespace, want := range map[string][]string{
@@ -132,8 +157,8 @@ func checkLists(t *testing.T, r *release) {
 	}
 }
 
-// checkHelmTest: helm test makes a pod; this test is its kubelet, and runs its containers with the real
-// kubectl, which finds the Service by its name.
+// checkHelmTest: helm test makes a pod with an account of its own; this test is its kubelet, and runs its containers
+// with the real kubectl, which finds the Service by its name.
 func checkHelmTest(t *testing.T, r *release) {
 	cmd := command(t, r.args("test", "--timeout", "2m")...)
 	var out syncBuffer
@@ -148,12 +173,36 @@ func checkHelmTest(t *testing.T, r *release) {
 		pod, err = pods.Get(t.Context(), r.name+"-test", metav1.GetOptions{})
 		return err == nil
 	})
-	want := map[string]string{"forwarded": `"gitVersion": "v` + r.c.cp.Version() + `"`, "list": `"kind":"PodList"`}
+	account := pod.Spec.ServiceAccountName
+	if account == r.deployment(t).Spec.Template.Spec.ServiceAccountName {
+		t.Errorf("helm test has listproxy's own account, %s", account)
+	}
+	// The authorizer hears of a new Role a moment later.
+	eventually(t, "the right to list pods here", func() bool {
+		return slices.Contains(r.rightsOf(t, account, r.namespace), "list /pods")
+	})
+	for namespace, want := range map[string][]string{
+		r.namespace: append(slices.Clone(everybodys), "list /pods"),
+		"default":   everybodys,
+	} {
+		if diff := cmp.Diff(want, r.rightsOf(t, account, namespace)); diff != "" {
+			t.Errorf("rights of helm test in %s (-want +got):\n%s", namespace, diff)
+		}
+	}
+	want := map[string][]string{
+		"forwarded": {`"gitVersion": "v` + r.c.cp.Version() + `"`, "Cache-Status: listproxy; fwd=bypass"},
+		"list":      {`"kind":"PodList"`, "Cache-Status: listproxy; hit"},
+	}
 	for _, spec := range pod.Spec.Containers {
 		container := r.c.start(t, r.namespace, pod.Spec, spec.Name, r.c.cp.Binaries().Kubectl)
 		printed, err := container.wait(t)
-		if err != nil || !strings.Contains(printed, want[spec.Name]) || want[spec.Name] == "" {
+		if err != nil || want[spec.Name] == nil {
 			t.Errorf("%s: %v: %s", spec.Name, err, printed)
+		}
+		for _, words := range want[spec.Name] {
+			if !strings.Contains(printed, words) {
+				t.Errorf("%s does not say %q: %s", spec.Name, words, printed)
+			}
 		}
 		delete(want, spec.Name)
 	}
@@ -184,6 +233,11 @@ func checkUpgrade(t *testing.T, r *release) {
 	}
 	if diff := cmp.Diff(tls.Data, r.certificate(t).Data); diff != "" {
 		t.Error("the certificate is another one after an upgrade")
+	}
+
+	r.apply(t, "autoscaling: {enabled: true}")
+	if replicas := *r.deployment(t).Spec.Replicas; replicas != 3 {
+		t.Errorf("%d replicas of 3, once something else says how many", replicas)
 	}
 
 	r.apply(t, "policy: {resources: [{group: '', resource: services, version: v1, cache: eager}]}")

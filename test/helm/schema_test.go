@@ -33,6 +33,11 @@ func TestRefused(t *testing.T) {
 		"a window without a unit":            {"policy: {resources: [{group: '', resource: pods, historyWindow: '60'}]}", []string{"/historyWindow"}},
 		"a wildcard among users":             {"impersonation: {users: ['*']}", []string{"/impersonation/users/0"}},
 
+		"a label that pods are selected by": {"podLabels: {app.kubernetes.io/name: other}", []string{"/podLabels/app.kubernetes.io"}},
+		"a volume in place of the chart's":  {"extraVolumes: [{name: policy}]", []string{"/extraVolumes/0/name"}},
+		"a mount over the chart's":          {"extraVolumeMounts: [{name: x, mountPath: /etc/listproxy/tls}]", []string{"/extraVolumeMounts/0/mountPath"}},
+		"a test image with half a digest":   {"test: {image: 'kubectl@sha256:12'}", []string{"/test/image"}},
+
 		"all of a group kept":          {"policy: {resources: [{group: apps, resource: '*', cache: onDemand}]}", []string{"policy.resources[0]", "rbac.allowGroupWildcards=true"}},
 		"all of the core group kept":   {"{rbac: {allowGroupWildcards: true}, policy: {resources: [{group: '', resource: '*', cache: onDemand}]}}", []string{"policy.resources[0]", "Secrets"}},
 		"certificates of nobody":       {"clientCertificates: {enabled: true, caConfigMap: {name: ca}}", []string{"impersonation.users", "allowAnyUser=true"}},
@@ -44,6 +49,10 @@ func TestRefused(t *testing.T) {
 		"tunnels without a CA":         {"{tls: {mode: existing, existingSecret: s}, connect: {enabled: true}}", []string{"connect.existingCASecret"}},
 		"too little memory":            {"resources: {limits: {memory: 512Mi}}", []string{"resources.limits.memory 512Mi", "1Gi"}},
 		"an ingress to nowhere":        {"ingress: {enabled: true}", []string{"ingress.hosts"}},
+		"metrics for nobody":           {"serviceMonitor: {enabled: true}", []string{"serviceMonitor.enabled", "networkPolicy.adminFrom", "networkPolicy.enabled=false"}},
+		"killed before the end":        {"drainSeconds: 25", []string{"terminationGracePeriodSeconds 30", "35"}},
+		"fewer than the fewest":        {"autoscaling: {enabled: true, minReplicas: 6}", []string{"autoscaling.maxReplicas 5", "6"}},
+		"percent of nothing":           {"{autoscaling: {enabled: true}, resources: {requests: {cpu: ''}}}", []string{"autoscaling.enabled", "resources.requests.cpu"}},
 		"egress to nowhere":            {"networkPolicy: {egress: {enabled: true}}", []string{"networkPolicy.egress.rules"}},
 	} {
 		t.Run(name, func(t *testing.T) {

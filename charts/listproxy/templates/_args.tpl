@@ -37,6 +37,7 @@
 - --{{ $flag }}={{ get $memory (last $bound) }}Mi
 {{- end }}
 {{- end }}
+- --shutdown-timeout={{ .Values.shutdownSeconds }}s
 - --log-format={{ .Values.log.format }}
 - --log-level={{ .Values.log.level }}
 {{- range .Values.extraArgs }}

@@ -22,17 +22,41 @@
 {{- $which | toYaml -}}
 {{- end -}}
 
+{{/*
+The Secret with the serving certificate. One that Helm makes and one that cert-manager makes have two names: each
+deletes or refuses to touch what is the other's.
+*/}}
 {{- define "listproxy.tlsSecret" -}}
 {{- if eq .Values.tls.mode "existing" -}}
-{{- required "tls.mode existing: name the Secret in tls.existingSecret" .Values.tls.existingSecret -}}
+{{- $name := required "tls.mode existing: name the Secret in tls.existingSecret" .Values.tls.existingSecret -}}
+{{- include "listproxy.refuseMade" (dict "root" . "value" "tls.existingSecret" "name" $name) -}}
+{{- $name -}}
+{{- else if eq .Values.tls.mode "cert-manager" -}}
+{{- printf "%s-cert-manager-tls" (include "listproxy.fullname" .) -}}
 {{- else -}}
 {{- printf "%s-tls" (include "listproxy.fullname" .) -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+Fails if the Secret that a value names is one that this release has made with mode generate, and that goes with this
+upgrade: pods would wait for it for ever. Arguments are the root, the value and the name.
+*/}}
+{{- define "listproxy.refuseMade" -}}
+{{- $root := .root -}}
+{{- $made := list (printf "%s-tls" (include "listproxy.fullname" $root)) (printf "%s-ca" (include "listproxy.fullname" $root)) -}}
+{{- if and (has .name $made) (ne $root.Values.tls.mode "generate") -}}
+{{- $secret := lookup "v1" "Secret" $root.Release.Namespace .name -}}
+{{- if eq (dig "metadata" "annotations" "meta.helm.sh/release-name" "" $secret) $root.Release.Name -}}
+{{- fail (printf "%s: the Secret %s was made by this release with tls.mode generate, and goes when the mode changes: copy it to another name, and give that" .value .name) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
 {{/* The Secret with the CA of tunnels. */}}
 {{- define "listproxy.connectCASecret" -}}
 {{- if .Values.connect.existingCASecret -}}
+{{- include "listproxy.refuseMade" (dict "root" . "value" "connect.existingCASecret" "name" .Values.connect.existingCASecret) -}}
 {{- .Values.connect.existingCASecret -}}
 {{- else if eq .Values.tls.mode "generate" -}}
 {{- printf "%s-ca" (include "listproxy.fullname" .) -}}

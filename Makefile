@@ -110,7 +110,7 @@ policy-docs: ## Write the tables in docs/policy.md anew, from the types
 dashboard: tools ## Draw docs/dashboard.svg from a real listproxy under load (PODS=3000), about 6 minutes
 	$(GO) run ./test/dashboard --pods $(PODS) --output docs/dashboard.svg
 
-release: bin/cyclonedx-gomod ## Make a release in dist/: programs, chart, SBOM, checksums (VERSION=v1.2.3, else git describe)
+release: bin/cyclonedx-gomod ## Make a release in dist/: programs, chart, SBOMs, checksums (VERSION=v1.2.3, else git describe)
 	@$(GO) run ./test/controlplane/cmd/tool helm >/dev/null
 	@test/release/release
 

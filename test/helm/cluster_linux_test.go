@@ -78,9 +78,9 @@ func freePort(t *testing.T) int {
 }
 
 // helm runs Helm for the release, as the admin.
-func (r *release) helm(t *testing.T, command string) string {
+func (r *release) helm(t *testing.T, command string) {
 	t.Helper()
-	return mustHelm(t, r.args(command)...)
+	mustHelm(t, r.args(command)...)
 }
 
 func (r *release) args(command string, args ...string) []string {

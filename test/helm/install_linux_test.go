@@ -189,6 +189,12 @@ func checkHelmTest(t *testing.T, r *release) {
 			t.Errorf("rights of helm test in %s (-want +got):\n%s", namespace, diff)
 		}
 	}
+	// Its own pod may be the first, which listproxy loads pods anew for.
+	admin := r.client(t, r.c.cp.RESTConfig(controlplane.Admin))
+	eventually(t, "the test's pod in memory", func() bool {
+		_, from, body := get(t, admin, "/api/v1/namespaces/"+r.namespace+"/pods?resourceVersion=0")
+		return strings.Contains(from, "; hit") && strings.Contains(body, pod.Name)
+	})
 	want := map[string][]string{
 		"forwarded": {`"gitVersion": "v` + r.c.cp.Version() + `"`, "Cache-Status: listproxy; fwd=bypass"},
 		"list":      {`"kind":"PodList"`, "Cache-Status: listproxy; hit"},

@@ -90,9 +90,9 @@ func (r *release) args(command string, args ...string) []string {
 }
 
 // apply installs or upgrades the release with values.
-func (r *release) apply(t *testing.T, text string) string {
+func (r *release) apply(t *testing.T, text string, flags ...string) string {
 	t.Helper()
-	out, err := r.tryApply(t, text)
+	out, err := r.tryApply(t, text, flags...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,9 +100,10 @@ func (r *release) apply(t *testing.T, text string) string {
 }
 
 // tryApply is apply where something may go wrong.
-func (r *release) tryApply(t *testing.T, text string) (string, error) {
+func (r *release) tryApply(t *testing.T, text string, flags ...string) (string, error) {
 	t.Helper()
-	return helm(t, r.args("upgrade", chart, "--install", "--create-namespace", "-f", r.base, "-f", values(t, text))...)
+	args := r.args("upgrade", chart, "--install", "--create-namespace", "-f", r.base, "-f", values(t, text))
+	return helm(t, append(args, flags...)...)
 }
 
 // manifest is what Helm has installed.

@@ -48,6 +48,7 @@ func TestInstall(t *testing.T) {
 	t.Run("helm test", func(t *testing.T) { checkHelmTest(t, r) })
 	pod.stop(t)
 	t.Run("upgrade", func(t *testing.T) { checkUpgrade(t, r) })
+	t.Run("autoscaling", func(t *testing.T) { checkAutoscaling(t, r) })
 
 	r.helm(t, "uninstall")
 	// --create-namespace is Helm's own, which leaves it.
@@ -241,11 +242,6 @@ func checkUpgrade(t *testing.T, r *release) {
 		t.Error("the certificate is another one after an upgrade")
 	}
 
-	r.apply(t, "autoscaling: {enabled: true}")
-	if replicas := *r.deployment(t).Spec.Replicas; replicas != 3 {
-		t.Errorf("%d replicas of 3, once something else says how many", replicas)
-	}
-
 	r.apply(t, "policy: {resources: [{group: '', resource: services, version: v1, cache: eager}]}")
 	third := r.deployment(t)
 	if third.Spec.Template.Annotations[checksum] == second.Spec.Template.Annotations[checksum] {
@@ -273,6 +269,31 @@ func checkUpgrade(t *testing.T, r *release) {
 	}
 	if diff := cmp.Diff(tls.Data["ca.crt"], renewed.Data["ca.crt"]); diff != "" {
 		t.Error("with another name, the CA is another one, too: no client trusts it")
+	}
+}
+
+// checkAutoscaling: as docs/install.md has it, Helm leaves alone how many replicas somebody else has set, when it does not
+// say so any more; and does not take it back unless it is told to.
+func checkAutoscaling(t *testing.T, r *release) {
+	deployments := r.c.admin.AppsV1().Deployments(r.namespace)
+	scale, err := deployments.GetScale(t.Context(), r.name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	scale.Spec.Replicas = 4
+	if _, err := deployments.UpdateScale(t.Context(), r.name, scale, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r.apply(t, "autoscaling: {enabled: true}")
+	if replicas := *r.deployment(t).Spec.Replicas; replicas != 4 {
+		t.Errorf("%d replicas of 4, with autoscaling", replicas)
+	}
+	if _, err := r.tryApply(t, "autoscaling: {enabled: false}"); err == nil || !strings.Contains(err.Error(), ".spec.replicas") {
+		t.Errorf("back again: %v", err)
+	}
+	r.apply(t, "autoscaling: {enabled: false}", "--force-conflicts")
+	if replicas := *r.deployment(t).Spec.Replicas; replicas != 2 {
+		t.Errorf("%d replicas of 2, without autoscaling", replicas)
 	}
 }
 

@@ -55,12 +55,15 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // handle answers a request that is seen.
 func (h *Handler) handle(w *observation, r *http.Request) {
 	caller, refusal := h.Identifier.Identify(r)
+	accepted := refusal == nil && h.Forward.Accepted(caller)
+	w.trace(accepted)
+	r = w.request // with the span
 	if refusal != nil {
 		w.refused(reasonIdentity)
 		refusal.write(w, r)
 		return
 	}
-	accepted, long := h.Forward.Accepted(caller), longRunning(r)
+	long := longRunning(r)
 	w.long = long
 	if accepted && long {
 		letUploadStall(r)

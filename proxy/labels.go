@@ -2,12 +2,19 @@ package proxy
 
 import (
 	"maps"
+	"math"
 	"net/http"
+	"net/url"
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/listproxy/listproxy/policy"
 )
 
 const (
@@ -16,49 +23,129 @@ const (
 	// noneLabel is the value of a label where it does not apply. Prometheus takes an empty value
 	// for a label that is not there.
 	noneLabel = "none"
-	// maxResourceLabels bounds the resources that have a label of their own.
+	// maxResourceLabels bounds the resources that have a label of their own at a time.
 	maxResourceLabels = 512
+	// labelRest is how long nobody must have asked for a resource before another takes its label.
+	labelRest = time.Hour
+	// labelUse is how exactly it is known when somebody last asked.
+	labelUse = time.Minute
 )
 
-// resourceLabels are the resources with a value of their own in metrics, "pods" or
-// "deployments.apps". Whatever callers make up has none. The zero value has none at all. It is safe
-// for concurrent use; reading takes no lock.
-type resourceLabels struct {
+// servedResources are resources that the upstream is known to serve, and their values in metrics, "pods" or
+// "deployments.apps". Whatever callers make up has none. There are at most maxResourceLabels: where there is no
+// room, a newcomer takes the place of the one that nobody has asked for the longest, if that is labelRest ago.
+// The zero value has none at all. It is safe for concurrent use; reading takes no lock.
+type servedResources struct {
 	mu    sync.Mutex
-	known atomic.Pointer[map[schema.GroupResource]string]
+	known atomic.Pointer[map[schema.GroupVersionResource]*servedResource]
+}
+
+type servedResource struct {
+	label string
+	used  atomic.Int64 // in Unix nanoseconds
 }
 
 // of returns a resource's label, if it has one.
-func (l *resourceLabels) of(gr schema.GroupResource) (string, bool) {
+func (l *servedResources) of(gvr schema.GroupVersionResource, now time.Time) (string, bool) {
 	known := l.known.Load()
 	if known == nil {
 		return otherLabel, false
 	}
-	if label, ok := (*known)[gr]; ok {
-		return label, true
+	r, ok := (*known)[gvr]
+	if !ok {
+		return otherLabel, false
 	}
-	return otherLabel, false
+	if now.UnixNano()-r.used.Load() > int64(labelUse) {
+		r.used.Store(now.UnixNano())
+	}
+	return r.label, true
 }
 
-// add gives a label to a resource that the upstream has, while there is room.
-func (l *resourceLabels) add(gr schema.GroupResource) string {
+// add gives a label to a resource that the upstream serves, if there is room.
+func (l *servedResources) add(gvr schema.GroupVersionResource, now time.Time) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if label, ok := l.of(gr); ok {
+	if label, ok := l.of(gvr, now); ok {
 		return label
 	}
-	old := map[schema.GroupResource]string{}
+	grown := map[schema.GroupVersionResource]*servedResource{}
 	if known := l.known.Load(); known != nil {
-		old = *known
+		if len(*known) >= maxResourceLabels && !rests(*known, now) {
+			return otherLabel
+		}
+		maps.Copy(grown, *known)
 	}
-	if len(old) >= maxResourceLabels {
+	if len(grown) >= maxResourceLabels {
+		delete(grown, longestUnused(grown))
+	}
+	r := &servedResource{label: gvr.GroupResource().String()}
+	r.used.Store(now.UnixNano())
+	grown[gvr] = r
+	l.known.Store(&grown)
+	return r.label
+}
+
+// rests says whether nobody has asked for one of the resources for labelRest.
+func rests(known map[schema.GroupVersionResource]*servedResource, now time.Time) bool {
+	return now.UnixNano()-known[longestUnused(known)].used.Load() >= int64(labelRest)
+}
+
+func longestUnused(known map[schema.GroupVersionResource]*servedResource) schema.GroupVersionResource {
+	var longest schema.GroupVersionResource
+	since := int64(math.MaxInt64)
+	for gvr, r := range known {
+		if used := r.used.Load(); used < since {
+			longest, since = gvr, used
+		}
+	}
+	return longest
+}
+
+// resource says which resource a request is of, where the upstream serves it: that is so if the catalog knows
+// it, and if the upstream has just answered a GET for it with a 2xx. Some aggregated API servers have as many
+// resources as they have metrics, so what looks unlike a resource of Kubernetes has no label all the same.
+func (s *observation) resource(now time.Time) string {
+	gvr := s.named()
+	if gvr.Resource == "" {
 		return otherLabel
 	}
-	grown := make(map[schema.GroupResource]string, len(old)+1)
-	maps.Copy(grown, old)
-	grown[gr] = gr.String()
-	l.known.Store(&grown)
-	return grown[gr]
+	if label, ok := s.observer.served.of(gvr, now); ok {
+		return label
+	}
+	answered := s.request.Method == http.MethodGet && s.labels.code >= http.StatusOK && s.labels.code < http.StatusMultipleChoices
+	if !answered {
+		if s.known == nil {
+			return otherLabel
+		}
+		if _, served := s.known(gvr.Group, gvr.Version, gvr.Resource); !served {
+			return otherLabel
+		}
+	}
+	return s.observer.served.add(gvr, now)
+}
+
+// named is the resource that the path of a request names, if it was not refused; whether there is such a
+// resource is not said.
+func (s *observation) named() schema.GroupVersionResource {
+	switch {
+	case s.labels.decision != decisionServe && s.labels.decision != decisionForward:
+		return schema.GroupVersionResource{}
+	case s.list.Resource != "":
+		return schema.GroupVersionResource{Group: s.list.Group, Version: s.list.Version, Resource: s.list.Resource}
+	case s.request.URL == nil:
+		return schema.GroupVersionResource{}
+	}
+	info, err := policy.RequestInfo(s.request.Method, &url.URL{Path: s.request.URL.Path})
+	if err != nil || !info.IsResourceRequest || !nameable(info) {
+		return schema.GroupVersionResource{}
+	}
+	return schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
+}
+
+// nameable says whether group, version and resource are written as those of Kubernetes are.
+func nameable(info *request.RequestInfo) bool {
+	return (info.APIGroup == "" || len(validation.IsDNS1123Subdomain(info.APIGroup)) == 0) &&
+		len(validation.IsDNS1035Label(info.APIVersion)) == 0 && len(validation.IsDNS1035Label(info.Resource)) == 0
 }
 
 // undefined stands for all status codes that nobody has defined: an aggregated API server, or a pod

@@ -11,7 +11,6 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/telemetry"
@@ -25,12 +24,12 @@ import (
 //
 // A nil Observer observes nothing. It is safe for concurrent use.
 type Observer struct {
-	tracer    trace.Tracer // nil: nothing of a trace is made or changed
-	requests  *requestMetrics
-	upstream  *upstreamMetrics
-	feeds     *feedMetrics
-	resources resourceLabels
-	callers   telemetry.Callers
+	tracer   trace.Tracer // nil: nothing of a trace is made or changed
+	requests *requestMetrics
+	upstream *upstreamMetrics
+	feeds    *feedMetrics
+	served   servedResources
+	callers  telemetry.Callers
 	// streaming are streaming lists that were forwarded.
 	streaming atomic.Int64
 }
@@ -99,9 +98,6 @@ func (o *Observer) begin(w http.ResponseWriter, r *http.Request) *observation {
 		return s
 	}
 	s.labels.resource = otherLabel
-	if o.tracer != nil {
-		s.beginSpan()
-	}
 	return s
 }
 
@@ -155,18 +151,6 @@ func (s *observation) decided(list policy.Request, a answer, reason policy.Reaso
 	if reason != "" {
 		s.labels.decision = decisionForward
 	}
-	if list.Resource == "" {
-		return
-	}
-	gr := schema.GroupResource{Group: list.Group, Resource: list.Resource}
-	label, ok := s.observer.resources.of(gr)
-	if !ok {
-		// Only what the upstream has gets a label.
-		if _, served := known(list.Group, list.Version, list.Resource); served {
-			label = s.observer.resources.add(gr)
-		}
-	}
-	s.labels.resource = label
 }
 
 // serving notes what is about to be written from memory.
@@ -184,7 +168,9 @@ func (s *observation) end() {
 	if s.span != nil {
 		ctx = s.request.Context() // for exemplars
 	}
-	s.observer.requests.count(ctx, s.labels, time.Since(s.begun), s.long, s.bytes, int64(s.size))
+	now := time.Now()
+	s.labels.resource = s.resource(now)
+	s.observer.requests.count(ctx, s.labels, now.Sub(s.begun), s.long, s.bytes, int64(s.size))
 	if s.span != nil {
 		s.endSpan()
 	}

@@ -79,6 +79,7 @@ func (takenOver) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, nil
 func observe(o *Observer, r *http.Request, then func(*observation)) {
 	seen := o.begin(httptest.NewRecorder(), r)
 	defer seen.end()
+	seen.trace(true)
 	then(seen)
 	seen.whole = true
 }
@@ -120,7 +121,7 @@ func TestRequestsAreCounted(t *testing.T) {
 	got := gather(t, metrics)
 	for name, want := range map[string][]string{
 		"listproxy_requests_total": {
-			"code=101,decision=forward,reason=watch,resource=other,semantics=none 1",
+			"code=101,decision=forward,reason=watch,resource=pods,semantics=none 1",
 			"code=200,decision=serve,reason=none,resource=pods,semantics=any 1",
 			"code=410,decision=forward,reason=history,resource=pods,semantics=exact 1",
 			"code=429,decision=refuse,reason=time-out,resource=other,semantics=none 1",
@@ -133,7 +134,7 @@ func TestRequestsAreCounted(t *testing.T) {
 			"decision=serve,resource=pods,semantics=any 1",
 		},
 		"listproxy_response_body_bytes_total": {
-			"decision=forward,resource=other 0", "decision=forward,resource=pods 0",
+			"decision=forward,resource=pods 0",
 			"decision=refuse,resource=other 0", "decision=serve,resource=pods 100",
 		},
 		"listproxy_saved_lists_total": {"resource=pods 1"},
@@ -158,10 +159,10 @@ func TestSeriesAreBounded(t *testing.T) {
 		observe(o, r, func(s *observation) {
 			list, reason := policy.Parse(r, policy.Own)
 			s.decided(list, answer{}, reason, podsOnly)
-			s.WriteHeader(200 + i%800)
+			s.WriteHeader(300 + i%700)
 		})
 	}
-	for i := range 800 { // every status that there can be
+	for i := range 700 { // every status that there can be
 		send(i)
 	}
 	before := gather(t, metrics)
@@ -178,19 +179,93 @@ func TestSeriesAreBounded(t *testing.T) {
 	}
 }
 
-func TestResourceLabelsAreBounded(t *testing.T) {
-	var labels resourceLabels
-	for i := range 10 * maxResourceLabels {
-		labels.add(schema.GroupResource{Group: "made.up", Resource: fmt.Sprint("r", i)})
+// TestResourceIsKnownByItsAnswer: what is only forwarded has its name, from the first request that succeeds on.
+func TestResourceIsKnownByItsAnswer(t *testing.T) {
+	for _, tt := range []struct {
+		name, method, target string
+		reason               policy.Reason
+		code                 int
+		want                 string
+	}{
+		{"a list", http.MethodGet, "/apis/apps/v1/deployments", policy.ReasonMostRecent, 200, "deployments.apps"},
+		{"a watch", http.MethodGet, "/apis/apps/v1/deployments?watch=1", policy.ReasonWatch, 200, "deployments.apps"},
+		{"an object", http.MethodGet, "/apis/apps/v1/namespaces/a/deployments/b", policy.ReasonNotList, 200, "deployments.apps"},
+		{"a subresource", http.MethodGet, "/api/v1/namespaces/a/services/b/proxy/c", policy.ReasonNotList, 204, "services"},
+		{"known anyway", http.MethodPost, "/api/v1/namespaces/a/pods", policy.ReasonNotList, 403, "pods"},
+		{"not there", http.MethodGet, "/apis/apps/v1/made-up", policy.ReasonMostRecent, 404, otherLabel},
+		{"not permitted", http.MethodGet, "/apis/apps/v1/deployments", policy.ReasonMostRecent, 403, otherLabel},
+		{"broken off", http.MethodGet, "/apis/apps/v1/deployments", policy.ReasonMostRecent, 0, otherLabel},
+		{"of a preflight", http.MethodOptions, "/apis/apps/v1/made-up", policy.ReasonNotList, 204, otherLabel},
+		{"no name of a resource", http.MethodGet, "/apis/apps/v1/Ey.hbGci", policy.ReasonNotCanonical, 200, otherLabel},
+		{"no resource", http.MethodGet, "/version", policy.ReasonNotList, 200, otherLabel},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o, metrics := newMetered(t, nil)
+			r := httptest.NewRequest(tt.method, tt.target, nil)
+			r.Header.Set("Authorization", "Bearer x")
+			seen := o.begin(httptest.NewRecorder(), r)
+			list, _ := policy.Parse(r, policy.Own)
+			seen.decided(list, answer{}, tt.reason, podsOnly)
+			if tt.code != 0 {
+				seen.WriteHeader(tt.code)
+			}
+			seen.end()
+			got := series(gather(t, metrics)["listproxy_requests_total"])
+			if len(got) != 1 || !strings.Contains(got[0], "resource="+tt.want+",") {
+				t.Errorf("counted as %v, want %s", got, tt.want)
+			}
+		})
 	}
-	if n := len(*labels.known.Load()); n != maxResourceLabels {
+}
+
+// TestRefusedHasNoResource: the upstream has not said that there is one.
+func TestRefusedHasNoResource(t *testing.T) {
+	o, metrics := newMetered(t, nil)
+	observe(o, httptest.NewRequest(http.MethodGet, "/apis/apps/v1/deployments", nil), func(s *observation) {
+		s.refused(reasonIdentity)
+		s.WriteHeader(http.StatusForbidden)
+	})
+	if got := series(gather(t, metrics)["listproxy_requests_total"]); len(got) != 1 || !strings.Contains(got[0], "resource=other,") {
+		t.Errorf("counted as %v", got)
+	}
+}
+
+// TestResourceLabelsAreBounded: at a time. What nobody asks for any more makes room.
+func TestResourceLabelsAreBounded(t *testing.T) {
+	var served servedResources
+	now := time.Now()
+	kind := func(i int) schema.GroupVersionResource {
+		return schema.GroupVersionResource{Group: "made.up", Version: "v1", Resource: fmt.Sprint("r", i)}
+	}
+	for i := range 10 * maxResourceLabels {
+		served.add(kind(i), now)
+	}
+	if n := len(*served.known.Load()); n != maxResourceLabels {
 		t.Errorf("%d labels, want %d", n, maxResourceLabels)
 	}
-	if label := labels.add(schema.GroupResource{Resource: "more"}); label != otherLabel {
+	later := now.Add(labelRest - time.Nanosecond)
+	if label := served.add(kind(-1), later); label != otherLabel {
 		t.Errorf("one too many is %q", label)
 	}
-	if label, ok := labels.of(schema.GroupResource{Group: "made.up", Resource: "r0"}); label != "r0.made.up" || !ok {
-		t.Errorf("the first is %q, %v", label, ok)
+	for i := range maxResourceLabels {
+		if i == 7 {
+			continue
+		}
+		if label, ok := served.of(kind(i), later); label != kind(i).GroupResource().String() || !ok {
+			t.Errorf("%d is %q, %v", i, label, ok)
+		}
+	}
+	later = now.Add(labelRest)
+	for i, want := range []string{"r-1.made.up", otherLabel} { // one place, and no second
+		if label := served.add(kind(-1-i), later); label != want {
+			t.Errorf("newcomer %d is %q, want %q", i, label, want)
+		}
+	}
+	if _, ok := served.of(kind(7), later); ok {
+		t.Error("what nobody asked for has its label still")
+	}
+	if n := len(*served.known.Load()); n != maxResourceLabels {
+		t.Errorf("%d labels, want %d", n, maxResourceLabels)
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/telemetry"
 )
 
 // The attributes of a request's span, beside those of OpenTelemetry's semantic conventions for HTTP:
@@ -45,11 +47,18 @@ const (
 	spanForward  = "forward"
 )
 
-// beginSpan begins the request's span, below the caller's if it has sent a traceparent. Whether it
-// records is the sampler's to say.
-func (s *observation) beginSpan() {
+// trace begins the request's span, if traces are wanted, below the caller's if it has sent a traceparent.
+// Whether it records is the sampler's to say. What the caller says about that counts for one whom the upstream
+// is known to accept: nobody else makes spans by sending a header.
+func (s *observation) trace(accepted bool) {
+	if s.observer == nil || s.observer.tracer == nil || s.span != nil || s.unsampled.IsValid() {
+		return
+	}
 	method, name := methodName(s.request.Method)
 	ctx := propagator.Extract(s.request.Context(), propagation.HeaderCarrier(s.request.Header))
+	if !accepted {
+		ctx = telemetry.DistrustParent(ctx)
+	}
 	ctx, span := s.observer.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(s.begun),
 		trace.WithAttributes(semconv.HTTPRequestMethodKey.String(method)))
 	if span.IsRecording() {
@@ -77,8 +86,10 @@ func (s *observation) endSpan() {
 	add(attrDecision, s.labels.decision)
 	add(attrReason, s.labels.reason)
 	add(attrSemantics, string(s.labels.semantics))
+	if s.labels.resource != otherLabel {
+		add(attrResource, s.labels.resource)
+	}
 	if s.list.Resource != "" && s.labels.resource != otherLabel {
-		add(attrResource, schema.GroupResource{Group: s.list.Group, Resource: s.list.Resource}.String())
 		add(attrScope, scopeOf(s.list.Namespace, s.list.Name))
 	}
 	if s.labels.decision == decisionServe {
@@ -87,7 +98,7 @@ func (s *observation) endSpan() {
 			attrRevision.Int64(int64(s.answer.snapshot.Revision)), // #nosec G115 -- etcd's revisions are int64
 			attrItems.Int(s.items))
 	}
-	if path := route(s.request, s.known); path != "" {
+	if path := route(s.request, s.serves); path != "" {
 		add(semconv.HTTPRouteKey, path)
 		s.span.SetName(name + " " + path)
 	} else {
@@ -109,6 +120,15 @@ func (s *observation) endSpan() {
 	s.span.End()
 }
 
+// serves is a knownFunc of what the upstream is known to serve, from the catalog or from what it has answered.
+func (s *observation) serves(group, version, resource string) (Entry, bool) {
+	gvr := schema.GroupVersionResource{Group: group, Version: version, Resource: resource}
+	if _, served := s.observer.served.of(gvr, s.begun); served || s.known == nil {
+		return Entry{}, served
+	}
+	return s.known(group, version, resource)
+}
+
 // protocolVersion is "1.1" or "2", as the conventions have it.
 func protocolVersion(r *http.Request) string {
 	if r.ProtoMajor >= 2 {
@@ -128,9 +148,13 @@ func scopeOf(namespace, name string) string {
 }
 
 // step begins a child of the request's span, whose context is for what is done in it. Where nothing
-// is recorded, it costs nothing.
+// is recorded, it costs nothing, but for a review, which may be sent: it tells the upstream so.
 func (s *observation) step(name string) (context.Context, trace.Span) {
-	if s.span == nil {
+	switch {
+	case s.span != nil:
+	case name == spanReview && s.unsampled.IsValid():
+		return trace.ContextWithSpanContext(s.request.Context(), s.unsampled), noop.Span{}
+	default:
 		return s.request.Context(), noop.Span{}
 	}
 	return s.observer.tracer.Start(s.request.Context(), name)
@@ -175,7 +199,7 @@ func inject(ctx context.Context, h http.Header) {
 }
 
 // SendAs observes reviews, which are sent by send: each is counted, and has a span below that of the
-// first request that asked for it.
+// first request that asked for it. Where that is not sampled, the upstream is told so too.
 func (o *Observer) SendAs(send SendAs) SendAs {
 	if o == nil {
 		return send
@@ -186,7 +210,9 @@ func (o *Observer) SendAs(send SendAs) SendAs {
 		if o.tracer != nil && trace.SpanFromContext(ctx).IsRecording() {
 			ctx, span = o.tracer.Start(ctx, r.Method, trace.WithSpanKind(trace.SpanKindClient),
 				trace.WithAttributes(semconv.HTTPRequestMethodKey.String(r.Method)))
-			inject(ctx, r.Header)
+		}
+		if o.tracer != nil {
+			inject(ctx, r.Header) // nothing, if the review is not for a request
 		}
 		defer span.End()
 		res, err := send(ctx, id, r)

@@ -14,12 +14,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/telemetry"
 )
 
 // callersTrace is a traceparent that is sampled, with its trace ID.
@@ -184,6 +186,7 @@ func TestTraceIsHandedOn(t *testing.T) {
 func observeOn(o *Observer, w http.ResponseWriter, r *http.Request, then func(*observation)) {
 	seen := o.begin(w, r)
 	defer seen.end()
+	seen.trace(true)
 	then(seen)
 	seen.whole = true
 }
@@ -211,6 +214,70 @@ func TestReviewIsTraced(t *testing.T) {
 	}
 	if parent := sent.Get("Traceparent"); !strings.Contains(parent, post.SpanContext.SpanID().String()) {
 		t.Errorf("traceparent %q", parent)
+	}
+}
+
+// TestReviewTellsThatNothingIsSampled: the standard is to hand on the context of what is not sampled, too
+// (https://www.w3.org/TR/trace-context), lest the upstream begins a trace of its own.
+func TestReviewTellsThatNothingIsSampled(t *testing.T) {
+	for name, tt := range map[string]struct {
+		sampler sdktrace.Sampler // nil: no traces
+		sent    string
+		want    string // a part of what the upstream gets
+	}{
+		"not sampled":      {sdktrace.NeverSample(), callersTrace, "00-" + callersTraceID},
+		"new, not sampled": {sdktrace.NeverSample(), "", "00-"},
+		"no traces":        {nil, callersTrace, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, _ := newMetered(t, nil)
+			if tt.sampler != nil {
+				o, _ = traced(t, tt.sampler)
+			}
+			var sent http.Header
+			send := o.SendAs(func(_ context.Context, _ Identity, r *http.Request) (*http.Response, error) {
+				sent = r.Header
+				return &http.Response{StatusCode: http.StatusCreated}, nil
+			})
+			request := httptest.NewRequest(http.MethodGet, "/", nil)
+			if tt.sent != "" {
+				request.Header.Set("Traceparent", tt.sent)
+			}
+			observe(o, request, func(s *observation) {
+				ctx, span := s.step(spanReview)
+				defer span.End()
+				if _, err := send(context.WithoutCancel(ctx), Identity{}, httptest.NewRequest(http.MethodPost, reviewPath, nil)); err != nil {
+					t.Error(err)
+				}
+			})
+			got := sent.Get("Traceparent")
+			if !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") || got != "" && !strings.HasSuffix(got, "-00") {
+				t.Errorf("traceparent %q", got)
+			}
+		})
+	}
+}
+
+// TestStrangersHaveNoSay: only a caller whom the upstream accepts makes spans by asking for them.
+func TestStrangersHaveNoSay(t *testing.T) {
+	for _, accepted := range []bool{false, true} {
+		t.Setenv("OTEL_TRACES_SAMPLER", "parentbased_always_off")
+		t.Setenv("OTEL_TRACES_EXPORTER", "otlp")
+		provider, err := telemetry.NewTraces(t.Context(), resource.Empty())
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, _ := newMetered(t, provider)
+		r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
+		r.Header.Set("Traceparent", callersTrace)
+		seen := o.begin(httptest.NewRecorder(), r)
+		seen.trace(accepted)
+		if recorded := seen.span != nil; recorded != accepted {
+			t.Errorf("accepted %v: recorded %v", accepted, recorded)
+		}
+		if id := trace.SpanContextFromContext(seen.request.Context()).TraceID().String(); accepted && id != callersTraceID {
+			t.Errorf("in trace %s", id)
+		}
 	}
 }
 

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -22,8 +20,8 @@ import (
 )
 
 // The variables of the environment that are read here. All others of OpenTelemetry's specification
-// are read by its exporters and its SDK: endpoints, headers, certificates, time-outs, the sampler,
-// the sizes of batches.
+// are read by its exporters and its SDK: endpoints, headers, certificates, time-outs, the sizes of
+// batches.
 const (
 	envDisabled       = "OTEL_SDK_DISABLED"
 	envExporter       = "OTEL_TRACES_EXPORTER"
@@ -40,12 +38,6 @@ const (
 	protocolGRPC = "grpc"
 	protocolHTTP = "http/protobuf"
 )
-
-// samplers are those of the specification that the SDK has, true if they take a ratio.
-var samplers = map[string]bool{
-	"always_on": false, "always_off": false, "traceidratio": true,
-	"parentbased_always_on": false, "parentbased_always_off": false, "parentbased_traceidratio": true,
-}
 
 // errorsEvery is how often the log says that traces cannot be sent.
 const errorsEvery = time.Minute
@@ -77,14 +69,15 @@ func NewTraces(ctx context.Context, res *resource.Resource) (*Traces, error) {
 	if err != nil || !wanted {
 		return &Traces{TracerProvider: noop.NewTracerProvider()}, err
 	}
-	if err := checkSampler(os.Getenv(envSampler), os.Getenv(envSamplerArg)); err != nil {
+	sampler, err := newSampler(os.Getenv(envSampler), os.Getenv(envSamplerArg))
+	if err != nil {
 		return nil, err
 	}
 	exporter, err := newExporter(ctx)
 	if err != nil {
 		return nil, err
 	}
-	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(res))
+	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(res), sdktrace.WithSampler(sampler))
 	return &Traces{TracerProvider: provider, shutdown: provider.Shutdown}, nil
 }
 
@@ -103,29 +96,6 @@ func tracesWanted() (bool, error) {
 	default:
 		return false, fmt.Errorf("%s=%q: listproxy sends traces by OTLP only: write otlp, or none", envExporter, exporter)
 	}
-}
-
-// checkSampler refuses what the SDK would only complain of, and sample everything.
-func checkSampler(name, arg string) error {
-	if name == "" {
-		return nil
-	}
-	ratio, known := samplers[name]
-	if !known {
-		names := make([]string, 0, len(samplers))
-		for name := range samplers {
-			names = append(names, name)
-		}
-		slices.Sort(names)
-		return fmt.Errorf("%s=%q is not known: choose one of %s", envSampler, name, strings.Join(names, ", "))
-	}
-	if !ratio || arg == "" {
-		return nil
-	}
-	if part, err := strconv.ParseFloat(arg, 64); err != nil || part < 0 || part > 1 {
-		return fmt.Errorf("%s=%q is not a part of all traces: write a number from 0 to 1", envSamplerArg, arg)
-	}
-	return nil
 }
 
 func newExporter(ctx context.Context) (sdktrace.SpanExporter, error) {

@@ -35,7 +35,7 @@ const (
 
 // feedMetrics count what feeds ask for and get.
 type feedMetrics struct {
-	requests, events, received, restarts metric.Int64Counter
+	requests, events, received metric.Int64Counter
 
 	series   seriesOf[feedLabels, []metric.AddOption]
 	byObject seriesOf[feedName, []metric.AddOption]
@@ -62,15 +62,13 @@ type feedLabels struct {
 
 func newFeedMetrics(meter metric.Meter) (*feedMetrics, error) {
 	m := &feedMetrics{}
-	var errs [4]error
+	var errs [3]error
 	m.requests, errs[0] = meter.Int64Counter("listproxy.feed.requests", metric.WithUnit("{request}"),
 		metric.WithDescription("Requests of feeds to the API server: list, load (a streaming list), watch, probe, learn (a watch of one object)."))
 	m.events, errs[1] = meter.Int64Counter("listproxy.feed.events", metric.WithUnit("{event}"),
 		metric.WithDescription("Events received by watches and streaming lists, bookmarks and initial ones included."))
 	m.received, errs[2] = meter.Int64Counter("listproxy.feed.received", metric.WithUnit("By"),
 		metric.WithDescription("Bytes received by feeds, after decompression."))
-	m.restarts, errs[3] = meter.Int64Counter("listproxy.feed.restarts", metric.WithUnit("{restart}"),
-		metric.WithDescription("How often a state was loaded again, after the first time: each leaves a gap."))
 	m.series.make = func(l feedLabels) []metric.AddOption {
 		return []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(append(l.attributes(),
 			labelRequest.String(l.request), labelCode.String(codeLabel(l.code)))...))}
@@ -83,29 +81,52 @@ func newFeedMetrics(meter metric.Meter) (*feedMetrics, error) {
 
 // FeedTransport observes the requests by which feeds read the upstream at base; next sends them. Each
 // has a trace of its own, since no caller waits for it, linked with that of the feed's request before.
-// A span lasts until the end of the answer: that of a watch for minutes. Below that of a load after
-// another is a span for the gap: from the end of the stream before until the load was asked for.
+// A span lasts until the end of the answer: that of a watch for minutes.
 func (o *Observer) FeedTransport(next http.RoundTripper, base *url.URL) http.RoundTripper {
 	if o == nil {
 		return next
 	}
-	return &feedTransport{observer: o, next: next, prefix: base.Path, trails: map[feedName]*feedTrail{}}
+	return &feedTransport{observer: o, next: next, prefix: base.Path}
 }
 
 type feedTransport struct {
 	observer *Observer
 	next     http.RoundTripper
 	prefix   string
-
-	mu     sync.Mutex
-	trails map[feedName]*feedTrail
 }
 
-// feedTrail is what is remembered of a feed.
-type feedTrail struct {
-	last   trace.SpanContext
-	loaded bool
-	ended  time.Time // when its last stream ended
+// feedTrails are the last spans of feeds, with which the next are linked. The zero value is ready for use.
+type feedTrails struct {
+	mu   sync.Mutex
+	last map[feedName]trace.SpanContext
+}
+
+// begin begins a span of a feed, in a trace of its own.
+func (f *feedTrails) begin(ctx context.Context, tracer trace.Tracer, of feedName, name string, more ...trace.SpanStartOption) (context.Context, trace.Span) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	options := append([]trace.SpanStartOption{trace.WithNewRoot(), trace.WithAttributes(
+		attrResource.String(of.resource.String()), attrRepresentation.String(string(of.representation)))}, more...)
+	if last := f.last[of]; last.IsSampled() {
+		options = append(options, trace.WithLinks(trace.Link{SpanContext: last}))
+	}
+	ctx, span := tracer.Start(ctx, name, options...)
+	if f.last == nil {
+		f.last = map[feedName]trace.SpanContext{}
+	}
+	f.last[of] = span.SpanContext()
+	return ctx, span
+}
+
+// Reopened makes a span of the time in which a feed had no state, once it has one again ([snapshot.Config]). It is
+// linked with that of the feed's last request.
+func (o *Observer) Reopened(r snapshot.Resource, gap time.Duration, cause snapshot.Loss) {
+	if o == nil || o.tracer == nil {
+		return
+	}
+	_, span := o.trails.begin(context.Background(), o.tracer, feedNameOf(r), spanGap,
+		trace.WithTimestamp(time.Now().Add(-gap)), trace.WithAttributes(attrCause.String(string(cause))))
+	span.End()
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -115,8 +136,7 @@ func (t *feedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return t.next.RoundTrip(r)
 	}
 	kind := feedRequest(r.URL)
-	again := t.begin(name, kind)
-	ctx, span := t.span(r.Context(), name, kind, again)
+	ctx, span := t.span(r.Context(), name, kind)
 	if span.SpanContext().IsValid() {
 		r = r.Clone(ctx)
 		inject(ctx, r.Header)
@@ -139,9 +159,7 @@ func (t *feedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	streams := kind == feedLoad || kind == feedWatch
 	body := &feedBody{ReadCloser: res.Body, metrics: m, options: m.byObject.of(name), span: span}
 	if streams && res.StatusCode == http.StatusOK {
-		t.answered(name, kind)
 		body.counter = &eventCounter{protobuf: strings.Contains(res.Header.Get("Content-Type"), "protobuf")}
-		body.ended = func() { t.ended(name) }
 	}
 	res.Body = body
 	return res, nil
@@ -190,67 +208,13 @@ func feedRequest(u *url.URL) string {
 	return feedList
 }
 
-// begin notes a request, and says since when there was no stream if it loads a state again.
-func (t *feedTransport) begin(name feedName, kind string) (gapSince time.Time) {
-	if kind != feedLoad {
-		return time.Time{}
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	trail := t.trailLocked(name)
-	if trail.loaded {
-		gapSince = trail.ended
-		t.observer.feeds.restarts.Add(context.Background(), 1, t.observer.feeds.byObject.of(name)...)
-	}
-	return gapSince
-}
-
-// answered notes that a stream has begun.
-func (t *feedTransport) answered(name feedName, kind string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if kind == feedLoad {
-		t.trailLocked(name).loaded = true
-	}
-}
-
-func (t *feedTransport) ended(name feedName) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.trailLocked(name).ended = time.Now()
-}
-
-func (t *feedTransport) trailLocked(name feedName) *feedTrail {
-	if t.trails[name] == nil {
-		t.trails[name] = &feedTrail{}
-	}
-	return t.trails[name]
-}
-
 // span begins the span of a feed's request.
-func (t *feedTransport) span(ctx context.Context, name feedName, kind string, gapSince time.Time) (context.Context, trace.Span) {
-	tracer := t.observer.tracer
-	if tracer == nil {
+func (t *feedTransport) span(ctx context.Context, name feedName, kind string) (context.Context, trace.Span) {
+	if t.observer.tracer == nil {
 		return ctx, noop.Span{}
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	trail := t.trailLocked(name)
-	options := []trace.SpanStartOption{
-		trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
-			semconv.HTTPRequestMethodKey.String(http.MethodGet),
-			attrResource.String(name.resource.String()), attrRepresentation.String(string(name.representation))),
-	}
-	if trail.last.IsSampled() {
-		options = append(options, trace.WithLinks(trace.Link{SpanContext: trail.last}))
-	}
-	ctx, span := tracer.Start(ctx, "feed "+kind, options...)
-	trail.last = span.SpanContext()
-	if !gapSince.IsZero() {
-		_, gap := tracer.Start(ctx, "gap", trace.WithTimestamp(gapSince))
-		gap.End()
-	}
-	return ctx, span
+	return t.observer.trails.begin(ctx, t.observer.tracer, name, "feed "+kind,
+		trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(semconv.HTTPRequestMethodKey.String(http.MethodGet)))
 }
 
 // feedBody counts what a feed reads, and ends its span when it has read it.
@@ -260,7 +224,6 @@ type feedBody struct {
 	options []metric.AddOption
 	counter *eventCounter // nil: no events
 	span    trace.Span
-	ended   func() // of a stream
 	once    sync.Once
 }
 
@@ -289,9 +252,6 @@ func (b *feedBody) Close() error {
 
 func (b *feedBody) end() {
 	b.once.Do(func() {
-		if b.ended != nil {
-			b.ended()
-		}
 		b.span.End()
 	})
 }

@@ -48,6 +48,7 @@ var (
 	labelRequest        = attribute.Key("request")
 	labelKind           = attribute.Key("kind")
 	labelResult         = attribute.Key("result")
+	labelCause          = attribute.Key("cause")
 )
 
 // durations are the bounds of histograms, in seconds: a page from memory takes some fifty

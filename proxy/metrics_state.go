@@ -104,6 +104,9 @@ func registerCollections(meter metric.Meter, read func() []snapshot.CollectionSt
 	gaps := i.gauge("listproxy.collection.gaps", "{gap}", "Intervals within the history of which nothing is known.")
 	revision := i.gauge("listproxy.feed.revision", "{revision}", "The newest revision that is known.")
 	lag := i.seconds("listproxy.feed.lag", "Time since the API server last gave a sign of life. On a quiet resource it grows for some seconds between two bookmarks.")
+	loads := i.counter("listproxy.feed.loads", "{load}", "Complete states that were loaded, the first included.")
+	resumes := i.counter("listproxy.feed.resumes", "{resume}", "Watches that broke and were resumed in place: nothing was lost.")
+	restarts := i.counter("listproxy.feed.restarts", "{restart}", "How often a state was lost, and why (cause), so that it has to be loaded again: each leaves a gap.")
 	return i.read(func(o metric.Observer) {
 		now := time.Now()
 		for _, s := range read() {
@@ -122,6 +125,12 @@ func registerCollections(meter metric.Meter, read func() []snapshot.CollectionSt
 			o.ObserveInt64(bytes, s.Bytes, set)
 			o.ObserveInt64(versions, int64(s.Versions), set)
 			o.ObserveInt64(gaps, int64(s.Gaps()), set)
+			o.ObserveInt64(loads, int64(s.Feed.Loads), set)     // #nosec G115 -- a count
+			o.ObserveInt64(resumes, int64(s.Feed.Resumes), set) // #nosec G115 -- a count
+			for cause, n := range s.Feed.Losses {
+				o.ObserveInt64(restarts, int64(n), // #nosec G115 -- a count
+					metric.WithAttributeSet(attribute.NewSet(append(which, labelCause.String(string(cause)))...)))
+			}
 			if !s.Oldest.IsZero() {
 				o.ObserveFloat64(history, now.Sub(s.Oldest).Seconds(), set)
 			}

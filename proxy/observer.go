@@ -29,6 +29,7 @@ type Observer struct {
 	upstream *upstreamMetrics
 	feeds    *feedMetrics
 	served   servedResources
+	trails   feedTrails
 	callers  telemetry.Callers
 	// streaming are streaming lists that were forwarded.
 	streaming atomic.Int64

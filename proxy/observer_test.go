@@ -284,13 +284,13 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 	o.feeds.requests.Add(t.Context(), 1, o.feeds.series.of(feedLabels{feed, feedList, http.StatusOK})...)
 	o.feeds.events.Add(t.Context(), 1, options...)
 	o.feeds.received.Add(t.Context(), 1, options...)
-	o.feeds.restarts.Add(t.Context(), 1, options...)
 	now := time.Now()
 	if err := RegisterState(metrics, State{
 		Collections: func() []snapshot.CollectionStats {
 			return []snapshot.CollectionStats{{
 				Resource: snapshot.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Representation: snapshot.JSON},
 				Spans:    []snapshot.Span{{From: 1, To: 2}, {From: 4, To: 5}}, Oldest: now, Heard: now,
+				Feed: snapshot.FeedStats{Loads: 2, Losses: map[snapshot.Loss]uint64{snapshot.LossExpired: 1}},
 			}}
 		},
 		Stored:      func() (int64, int64) { return 1, 2 },

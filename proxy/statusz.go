@@ -56,7 +56,7 @@ func (s *StatusSource) Read() telemetry.Status {
 	status.Lists = counts.lists(s.Observer.Streaming())
 	if s.Collections != nil {
 		for _, c := range s.Collections() {
-			status.Collections = append(status.Collections, s.collection(now, c, counts))
+			status.Collections = append(status.Collections, s.collection(now, c))
 		}
 		status.Checks = append(status.Checks, feedsCheck(status.Collections))
 	}
@@ -72,13 +72,13 @@ func (s *StatusSource) Read() telemetry.Status {
 }
 
 // collection says what there is to say of one collection.
-func (s *StatusSource) collection(now time.Time, c snapshot.CollectionStats, counts counts) telemetry.CollectionStatus {
+func (s *StatusSource) collection(now time.Time, c snapshot.CollectionStats) telemetry.CollectionStatus {
 	gvr := c.Resource.GroupVersionResource
 	status := telemetry.CollectionStatus{
 		Resource: gvr.GroupResource().String(), Version: gvr.Version, Representation: string(c.Resource.Representation),
 		State: telemetry.StateLive, Objects: c.Objects, Versions: c.Versions, Bytes: c.Bytes, Revision: c.Revision(),
 		Idle: now.Sub(c.Used).Seconds(), Window: s.Window(gvr).Seconds(),
-		Spans: []telemetry.SpanStatus{}, Restarts: counts.restarts[feedNameOf(c.Resource)],
+		Spans: []telemetry.SpanStatus{}, Restarts: int64(c.Feed.Restarts()), // #nosec G115 -- a count
 	}
 	switch {
 	case c.Absence != snapshot.Known:
@@ -121,19 +121,17 @@ func feedsCheck(collections []telemetry.CollectionStatus) telemetry.StatusCheck 
 type counts struct {
 	answered, refused, other, savedBytes int64
 	forwarded                            map[string]int64 // lists, by reason
-	restarts                             map[feedName]int64
 }
 
 // The metrics that are read, by their names at Prometheus (docs/observability.md).
 const (
 	requestsTotal   = "listproxy_requests_total"
 	savedBytesTotal = "listproxy_saved_bytes_total"
-	restartsTotal   = "listproxy_feed_restarts_total"
 )
 
 // readCounts reads what can be read, also if there is an error.
 func readCounts(from prometheus.Gatherer) (counts, error) {
-	c := counts{forwarded: map[string]int64{}, restarts: map[feedName]int64{}}
+	c := counts{forwarded: map[string]int64{}}
 	families, err := from.Gather()
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
@@ -143,11 +141,6 @@ func readCounts(from prometheus.Gatherer) (counts, error) {
 				c.addRequests(m, n)
 			case savedBytesTotal:
 				c.savedBytes += n
-			case restartsTotal:
-				c.restarts[feedName{
-					resource: schema.ParseGroupResource(labelOf(m, string(labelResource))), version: labelOf(m, string(labelVersion)),
-					representation: snapshot.Representation(labelOf(m, string(labelRepresentation))),
-				}] += n
 			}
 		}
 	}

@@ -76,11 +76,9 @@ func TestStatusIsWhatMetricsSay(t *testing.T) {
 		s.refused(string(OverloadTimeOut))
 		s.WriteHeader(http.StatusTooManyRequests)
 	})
-	o.feeds.restarts.Add(t.Context(), 2, o.feeds.byObject.of(feedName{
-		resource: schema.GroupResource{Resource: "pods"}, version: "v1", representation: snapshot.JSON,
-	})...)
-
-	got := newStatusSource(o, metrics.Gatherer(), collectionStats("pods", 0, snapshot.Known)).Read()
+	stats := collectionStats("pods", 0, snapshot.Known)
+	stats.Feed.Losses = map[snapshot.Loss]uint64{snapshot.LossExpired: 2}
+	got := newStatusSource(o, metrics.Gatherer(), stats).Read()
 	share := 6.0 / 11
 	words := reasonWords
 	want := telemetry.ListsStatus{

@@ -30,6 +30,7 @@ var (
 	attrBytes          = attribute.Key("listproxy.bytes")
 	attrRepresentation = attribute.Key("listproxy.representation")
 	attrDoor           = attribute.Key("listproxy.door")
+	attrCause          = attribute.Key("listproxy.cause")
 )
 
 // The scopes of lists.
@@ -46,6 +47,9 @@ const (
 	spanWrite    = "write"
 	spanForward  = "forward"
 )
+
+// spanGap is the time in which a feed had no state.
+const spanGap = "gap"
 
 // trace begins the request's span, if traces are wanted, below the caller's if it has sent a traceparent.
 // Whether it records is the sampler's to say. What the caller says about that counts for one whom the upstream

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/otel/attribute"
@@ -18,6 +19,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/snapshot"
@@ -320,6 +322,9 @@ func TestFeedsAreObserved(t *testing.T) {
 	ask("watch=true&resourceVersion=5", "application/json", json)
 	ask("fieldSelector=metadata.name%3D~x", "application/json", json)
 	ask("watch=true&fieldSelector=metadata.name%3Dx", "application/json", json)
+	o.Reopened(snapshot.Resource{
+		GroupVersionResource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Representation: snapshot.JSON,
+	}, time.Minute, snapshot.LossExpired)
 	ask("watch=true&sendInitialEvents=true", "application/json", json)
 	frames := string([]byte{0, 0, 0, 2, 'a', 'b', 0, 0, 0, 0, 0, 0, 0, 1, 'c'})
 	protobuf := o.FeedTransport(feedAnswer{"application/vnd.kubernetes.protobuf;stream=watch", frames}, base)
@@ -343,7 +348,6 @@ func TestFeedsAreObserved(t *testing.T) {
 			"representation=json,resource=deployments.apps,version=v1 54",
 			"representation=metadata-protobuf,resource=deployments.apps,version=v1 15",
 		},
-		"listproxy_feed_restarts_total":     {"representation=json,resource=deployments.apps,version=v1 1"},
 		"listproxy_upstream_requests_total": {"code=200,purpose=feed 7"},
 	} {
 		if diff := cmp.Diff(want, series(got[name])); diff != "" {
@@ -355,14 +359,15 @@ func TestFeedsAreObserved(t *testing.T) {
 	if diff := cmp.Diff([]string{"feed list", "feed load", "feed watch", "feed probe", "feed learn", "gap", "feed load", "feed watch"}, names(ended)); diff != "" {
 		t.Fatalf("spans (-want +got):\n%s", diff)
 	}
-	for i, before := range map[int]int{1: 0, 2: 1, 3: 2, 4: 3, 6: 4} {
+	for i, before := range map[int]int{1: 0, 2: 1, 3: 2, 4: 3, 5: 4, 6: 5} {
 		links := ended[i].Links
 		if ended[i].Parent.IsValid() || len(links) != 1 || links[0].SpanContext.SpanID() != ended[before].SpanContext.SpanID() {
 			t.Errorf("%s is not linked with the request before: %v", ended[i].Name, links)
 		}
 	}
-	if gap := ended[5]; gap.Parent.SpanID() != ended[6].SpanContext.SpanID() || gap.StartTime.After(gap.EndTime) {
-		t.Errorf("the gap is below %v, from %v to %v", gap.Parent.SpanID(), gap.StartTime, gap.EndTime)
+	gap := ended[5]
+	if lasted := gap.EndTime.Sub(gap.StartTime); lasted < time.Minute || attributesOf(gap)["listproxy.cause"] != "expired" || attributesOf(gap)["listproxy.resource"] != "deployments.apps" {
+		t.Errorf("the gap lasted %v, and has %v", lasted, attributesOf(gap))
 	}
 }
 

@@ -31,6 +31,8 @@ type Collection struct {
 	view atomic.Pointer[View]
 	// lastUse is when a request last asked, in Unix nanoseconds.
 	lastUse atomic.Int64
+	// life counts what becomes of the span.
+	life *spanLife
 	// demand tells the feed that somebody waits for a revision it has not reached.
 	demand chan struct{}
 
@@ -62,6 +64,7 @@ func newCollection(r Resource, limits Limits, b *budget) *Collection {
 		resource: r,
 		limits:   limits,
 		budget:   b,
+		life:     &spanLife{counts: &spanCounts{}},
 		demand:   make(chan struct{}, 1),
 	}
 	c.touch()

@@ -46,7 +46,10 @@ type Config struct {
 	// ContinueToken makes the upstream's token for a page at a revision, from a key on. SelfCheck
 	// needs it.
 	ContinueToken func(revision uint64, start string) string
-	Log           *slog.Logger
+	// Reopened, if it is not nil, is told that a resource has a state again, how long it had none, and why it
+	// had lost the one before. It must be quick.
+	Reopened func(r Resource, gap time.Duration, cause Loss)
+	Log      *slog.Logger
 }
 
 // Settings are what is different for the collections of one resource.
@@ -88,6 +91,8 @@ type Collections struct {
 	all map[Resource]*running
 	// made counts the collections that there ever were.
 	made uint64
+	// counts has what became of the spans of every resource that had some.
+	counts map[Resource]*spanCounts
 	// budgets are those of resources with a bound of their own.
 	budgets map[schema.GroupVersionResource]*budget
 	// kept are the resources that are eager, also after a collection of theirs was dropped.
@@ -120,6 +125,7 @@ func NewCollections(config Config) *Collections {
 		ctx:    ctx,
 		stop:   stop,
 		all:    map[Resource]*running{},
+		counts: map[Resource]*spanCounts{},
 
 		budgets:    map[schema.GroupVersionResource]*budget{},
 		kept:       map[Resource]struct{}{},
@@ -216,8 +222,9 @@ func (c *Collections) start(r Resource, delay time.Duration) (*Collection, Absen
 			}
 			return c.config.Fields(ctx, r.GroupVersionResource)
 		},
-		loads: c.loads,
-		log:   c.config.Log.With("collection", r.String()),
+		loads:    c.loads,
+		reopened: c.config.Reopened,
+		log:      c.config.Log.With("collection", r.String()),
 	}
 	c.feeds.Go(func() { f.run(ctx, delay) })
 	return collection, Known
@@ -244,6 +251,7 @@ func (c *Collections) newRunningLocked(r Resource, stop context.CancelFunc) *run
 		bytes = c.budgets[gvr]
 	}
 	collection := newCollection(r, limits, bytes)
+	collection.life.counts = c.countsLocked(r)
 	c.made++
 	collection.objects = c.made << objectNumberBits
 	return &running{Collection: collection, stop: stop, keep: keep}
@@ -325,6 +333,7 @@ func (c *Collections) isKept(r *running) bool {
 func (c *Collections) endIdle(now time.Time) {
 	for _, r := range c.list() {
 		if r.keep > 0 && !c.isKept(r) && r.idle(now) > r.keep {
+			r.life.left()
 			c.end(r, Stopped)
 		}
 	}
@@ -353,6 +362,7 @@ func (c *Collections) end(r *running, why Absence) {
 		delete(c.all, r.resource)
 	}
 	c.mu.Unlock()
+	r.life.close(lossBy(why), time.Now())
 	r.retire(why)
 	r.stop()
 	c.config.Log.Info("collection ended", "collection", r.resource.String(), "reason", why, "idle", r.idle(time.Now()).Round(time.Second))

@@ -27,7 +27,9 @@ type feed struct {
 	fields func(context.Context) ([]Field, error)
 	// loads is how many feeds may load at the same time.
 	loads chan struct{}
-	log   *slog.Logger
+	// reopened is Config.Reopened.
+	reopened func(Resource, time.Duration, Loss)
+	log      *slog.Logger
 	// refusals is how long to wait after the next 403.
 	refusals wait.Backoff
 	// firstObject is when an object last appeared in an empty collection.
@@ -83,6 +85,7 @@ func (f *feed) run(ctx context.Context, delay time.Duration) {
 		if time.Since(begun) > time.Minute {
 			backoff = sessionBackoff()
 		}
+		f.collection.life.ended(lossOf(err), time.Now())
 		pause := f.settle(err, &backoff)
 		f.log.Warn("collection cannot be followed", "error", err, "retry", pause.Round(time.Millisecond))
 		sleep(ctx, pause)
@@ -137,6 +140,9 @@ func (f *feed) session(ctx context.Context) error {
 		return err
 	}
 	f.collection.open(loaded.state, loaded.size, loaded.revision, frame)
+	if gap, cause := f.collection.life.opened(time.Now()); cause != "" && f.reopened != nil {
+		f.reopened(f.source.resource, gap, cause)
+	}
 	f.refusals = refusalBackoff()
 	f.log.Info("collection loaded", "revision", loaded.revision, "objects", loaded.state.len(), "bytes", loaded.size)
 	return f.follow(ctx, frame, loaded.stream)

@@ -71,6 +71,9 @@ func (f *feed) resume(ctx context.Context, frame *Frame, how ending, retry *wait
 	for {
 		s, err := f.reopen(ctx, frame, how)
 		if err == nil {
+			if how == broken {
+				f.collection.life.resumed()
+			}
 			return s, nil
 		}
 		how = broken

@@ -21,6 +21,8 @@ type CollectionStats struct {
 	Heard time.Time
 	// Used is when a request last asked for it.
 	Used time.Time
+	// Feed is what became of its spans, and of those of its like before.
+	Feed FeedStats
 	// Check is what self-checks found.
 	Check CheckStats
 }
@@ -42,6 +44,7 @@ func (c *Collections) Stats() []CollectionStats {
 	all := make([]CollectionStats, 0, len(running))
 	for _, r := range running {
 		s := r.stats()
+		s.Feed = r.life.counts.stats()
 		s.Check = c.checks.stats(r.resource)
 		all = append(all, s)
 	}

@@ -221,6 +221,7 @@ func (o *options) assembleFeeds(a *app, cfg *rest.Config, observing *observing, 
 
 		AwaitUpstream: true,
 		SelfCheck:     o.selfCheck,
+		Reopened:      observing.Reopened,
 		ContinueToken: policy.EncodeContinue,
 		Fields: func(ctx context.Context, gvr schema.GroupVersionResource) ([]snapshot.Field, error) {
 			return proxy.SelectableFields(ctx, gvr, a.catalog, a.schemas)

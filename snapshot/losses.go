@@ -1,0 +1,205 @@
+package snapshot
+
+import (
+	"errors"
+	"maps"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Loss is why a live span ended that was not resumed, so that the state has to be loaded again. Those that are
+// an Absence too have its word.
+type Loss string
+
+const (
+	// LossExpired: the upstream's history did not reach back to where the watch was to go on (410).
+	LossExpired Loss = "expired"
+	// LossNotFound: the upstream does not serve the resource any more.
+	LossNotFound Loss = "not-found"
+	// LossContradiction: an event that cannot be, after those before it.
+	LossContradiction Loss = "contradiction"
+	// LossWentBack: a revision below one that was seen before.
+	LossWentBack Loss = "went-back"
+	// LossUnproven: after a broken watch the upstream could not show that it has the same past.
+	LossUnproven Loss = "unproven"
+	// LossFirstObject: the first object of an empty collection, whose form is to be learned.
+	LossFirstObject Loss = "first-object"
+	// LossMismatch: a self-check found that the state was not the upstream's.
+	LossMismatch Loss = "mismatch"
+	// LossMoved: another server answers for the resource now.
+	LossMoved        Loss = "moved"
+	LossForm              = Loss(Form)
+	LossMemory            = Loss(Memory)
+	LossNotPermitted      = Loss(NotPermitted)
+	LossSchema            = Loss(Schema)
+	LossUpstream          = Loss(Upstream)
+	// LossOther is what should not be.
+	LossOther Loss = "other"
+)
+
+// Losses returns every Loss.
+func Losses() []Loss {
+	return []Loss{
+		LossExpired, LossNotFound, LossContradiction, LossWentBack, LossUnproven, LossFirstObject, LossMismatch, LossMoved,
+		LossForm, LossMemory, LossNotPermitted, LossSchema, LossUpstream, LossOther,
+	}
+}
+
+// lossOf says what an error means that ends a feed's session.
+func lossOf(err error) Loss {
+	var contradiction poisonError
+	var back wentBackError
+	switch {
+	case errors.Is(err, errObject):
+		return LossFirstObject
+	case errors.As(err, &back):
+		return LossWentBack
+	case errors.As(err, &contradiction):
+		return LossContradiction
+	case errors.Is(err, errUnproven):
+		return LossUnproven
+	case errors.Is(err, errForm):
+		return LossForm
+	case errors.Is(err, errFull):
+		return LossMemory
+	case answered(err, http.StatusGone):
+		return LossExpired
+	case answered(err, http.StatusNotFound):
+		return LossNotFound
+	case answered(err, http.StatusForbidden):
+		return LossNotPermitted
+	}
+	return LossOther
+}
+
+// lossBy says what it means that a collection is ended from outside. Only a self-check ends one that may load
+// again at once, and only what moves stops one that somebody asks for.
+func lossBy(why Absence) Loss {
+	switch why {
+	case Warming:
+		return LossMismatch
+	case Stopped:
+		return LossMoved
+	case Form, Memory, NotPermitted, Schema, Upstream:
+		return Loss(why)
+	}
+	return LossOther
+}
+
+// FeedStats is what became of the spans of a resource in one representation, in all collections that there were
+// of it since Collections was made (or since there were too many others).
+type FeedStats struct {
+	// Loads are the states that were loaded, each of which opened a span.
+	Loads uint64
+	// Resumes are watches that broke and were resumed in place: their span went on.
+	Resumes uint64
+	// Losses are live spans that ended. What nobody asked for any more is none.
+	Losses map[Loss]uint64
+}
+
+// Restarts is how often a state was lost, for whatever cause.
+func (s FeedStats) Restarts() uint64 {
+	total := uint64(0)
+	for _, n := range s.Losses {
+		total += n
+	}
+	return total
+}
+
+// spanCounts counts for FeedStats. It is safe for concurrent use.
+type spanCounts struct {
+	mu      sync.Mutex
+	loads   uint64
+	resumes uint64
+	losses  map[Loss]uint64
+	// lost is when a span was lost after which none was opened yet, and cause why; zero if there is none such.
+	lost  time.Time
+	cause Loss
+}
+
+func (c *spanCounts) stats() FeedStats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return FeedStats{Loads: c.loads, Resumes: c.resumes, Losses: maps.Clone(c.losses)}
+}
+
+// spanLife is whether one collection has a live span. A collection may be ended while its feed finds out by
+// itself that the span cannot go on: whoever says so first is counted.
+type spanLife struct {
+	counts *spanCounts
+	// counts.mu guards what follows. over: the collection is given up, and has no span any more, whatever its
+	// feed still brings.
+	live, over bool
+}
+
+// opened notes that a state was loaded, and says since when and why there was none, if there was one before.
+func (l *spanLife) opened(now time.Time) (gap time.Duration, cause Loss) {
+	l.counts.mu.Lock()
+	defer l.counts.mu.Unlock()
+	if l.over {
+		return 0, ""
+	}
+	l.live = true
+	l.counts.loads++
+	if !l.counts.lost.IsZero() {
+		gap, cause = now.Sub(l.counts.lost), l.counts.cause
+	}
+	l.counts.lost, l.counts.cause = time.Time{}, ""
+	return gap, cause
+}
+
+func (l *spanLife) resumed() {
+	l.counts.mu.Lock()
+	defer l.counts.mu.Unlock()
+	l.counts.resumes++
+}
+
+// ended notes that the span is lost, if there is one.
+func (l *spanLife) ended(why Loss, now time.Time) {
+	l.counts.mu.Lock()
+	defer l.counts.mu.Unlock()
+	l.endLocked(why, now)
+}
+
+// close notes that the collection is given up.
+func (l *spanLife) close(why Loss, now time.Time) {
+	l.counts.mu.Lock()
+	defer l.counts.mu.Unlock()
+	l.endLocked(why, now)
+	l.over = true
+}
+
+func (l *spanLife) endLocked(why Loss, now time.Time) {
+	if !l.live {
+		return
+	}
+	l.live = false
+	if l.counts.losses == nil {
+		l.counts.losses = map[Loss]uint64{}
+	}
+	l.counts.losses[why]++
+	l.counts.lost, l.counts.cause = now, why
+}
+
+// left notes that the collection is given up because nobody wants it, so that nothing is lost with it.
+func (l *spanLife) left() {
+	l.counts.mu.Lock()
+	defer l.counts.mu.Unlock()
+	l.live, l.over = false, true
+	l.counts.lost, l.counts.cause = time.Time{}, ""
+}
+
+// countsLocked returns what counts for a resource. Those of resources that have no collection now are forgotten
+// where there are too many.
+func (c *Collections) countsLocked(r Resource) *spanCounts {
+	if counts := c.counts[r]; counts != nil {
+		return counts
+	}
+	if len(c.counts) >= 2*maxCollections {
+		maps.DeleteFunc(c.counts, func(other Resource, _ *spanCounts) bool { return c.all[other] == nil })
+	}
+	counts := &spanCounts{}
+	c.counts[r] = counts
+	return counts
+}

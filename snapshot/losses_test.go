@@ -1,0 +1,235 @@
+package snapshot
+
+import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// gap is what a test was told of a state that is there again.
+type gap struct {
+	lasts time.Duration
+	cause Loss
+}
+
+// TestLossesAreCounted where they happen, and once: neither the watches that were resumed nor the loads that failed.
+func TestLossesAreCounted(t *testing.T) {
+	gone := `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","code":410}}` + "\n"
+	const broken = `{"type":`
+	for _, tt := range []struct {
+		name string
+		// told is what the watches tell, one after the other; then they are quiet.
+		told [][]string
+		// down: after the first loss the upstream answers nothing for so many requests.
+		down int
+		// pages: the upstream has no streaming lists.
+		pages bool
+		want  FeedStats
+	}{
+		{name: "nothing", want: FeedStats{Loads: 1}},
+		{name: "a watch that breaks", told: [][]string{{broken}, {inEvent("MODIFIED", itemB)}}, want: FeedStats{Loads: 1, Resumes: 1}},
+		{name: "a watch that ends", told: [][]string{nil, nil}, want: FeedStats{Loads: 1}},
+		{name: "another past", told: [][]string{{broken}, {bookmark(9, "")}}, want: FeedStats{Loads: 2, Losses: map[Loss]uint64{LossContradiction: 1}}},
+		{name: "expired", told: [][]string{{gone}}, want: FeedStats{Loads: 2, Losses: map[Loss]uint64{LossExpired: 1}}},
+		{name: "expired, page by page", told: [][]string{{gone}}, pages: true, want: FeedStats{Loads: 2, Losses: map[Loss]uint64{LossExpired: 1}}},
+		{name: "an outage after it", told: [][]string{{gone}}, down: 4, want: FeedStats{Loads: 2, Losses: map[Loss]uint64{LossExpired: 1}}},
+		{name: "a contradiction", told: [][]string{{inEvent("ADDED", strings.Replace(itemB, `"7"`, `"12"`, 1))}}, want: FeedStats{Loads: 2, Losses: map[Loss]uint64{LossContradiction: 1}}},
+		{name: "went back", told: [][]string{{bookmark(4, "")}}, want: FeedStats{Loads: 2, Losses: map[Loss]uint64{LossWentBack: 1}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				u := &upstream{revision: 9}
+				u.watch = func(uint64) []string {
+					if n := u.watches; n <= len(tt.told) {
+						return tt.told[n-1]
+					}
+					return []string{bookmark(9, "")}
+				}
+				var gaps []gap
+				outage := &outage{upstream: u, answers: tt.down, pages: tt.pages}
+				c := collectionsOf(t, u, Config{
+					Reopened: func(_ Resource, d time.Duration, cause Loss) { gaps = append(gaps, gap{d, cause}) },
+				})
+				c.config.Client = &http.Client{Transport: outage}
+				c.Use(configMaps)
+				time.Sleep(40 * time.Second)
+				synctest.Wait()
+				all := c.Stats()
+				if len(all) != 1 {
+					t.Fatalf("%d collections", len(all))
+				}
+				got := all[0].Feed
+				if got.Resumes < tt.want.Resumes {
+					t.Errorf("%d resumes, want %d or more", got.Resumes, tt.want.Resumes)
+				}
+				got.Resumes = tt.want.Resumes // a watch that ends at once is in doubt sometimes
+				if diff := cmp.Diff(tt.want, got); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+				if uint64(len(gaps)) != got.Restarts() {
+					t.Fatalf("told of gaps: %v", gaps)
+				}
+				for _, g := range gaps {
+					if tt.want.Losses[g.cause] == 0 || g.lasts < 0 {
+						t.Errorf("told of %v", g)
+					}
+				}
+			})
+		})
+	}
+}
+
+// outage is an upstream that answers nothing for a while, after the first state was loaded and its watch told
+// something.
+type outage struct {
+	*upstream
+	answers int
+	pages   bool
+}
+
+// RoundTrip implements http.RoundTripper.
+func (o *outage) RoundTrip(r *http.Request) (*http.Response, error) {
+	o.mu.Lock()
+	down := o.watches > 0 && o.answers > 0
+	if down {
+		o.answers--
+	}
+	o.mu.Unlock()
+	if down {
+		return nil, errors.New("connection refused")
+	}
+	if o.pages && r.URL.Query().Has("sendInitialEvents") {
+		return &http.Response{StatusCode: http.StatusUnprocessableEntity, Body: io.NopCloser(strings.NewReader("{}")), Request: r}, nil
+	}
+	return o.upstream.RoundTrip(r)
+}
+
+// TestLossesFromOutside: a collection that is given up for a reason loses its state, once, and what its feed still
+// says of it is not counted; one that nobody asks for loses nothing. The counts outlive the collection.
+func TestLossesFromOutside(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		end  func(*Collections)
+		want map[Loss]uint64
+	}{
+		{"the upstream changed", (*Collections).UpstreamChanged, map[Loss]uint64{LossUpstream: 1}},
+		{"the schema changed", func(c *Collections) { c.SchemaChanged(configMaps.GroupResource()) }, map[Loss]uint64{LossSchema: 1}},
+		{"it moved", func(c *Collections) { c.Moved(configMaps.GroupVersion()) }, map[Loss]uint64{LossMoved: 1}},
+		{"rebuilt twice", func(c *Collections) { c.Rebuild(configMaps.GroupResource()); c.Rebuild(configMaps.GroupResource()) }, map[Loss]uint64{LossUpstream: 1}},
+		{"a mismatch", func(c *Collections) { c.restart(c.list()[0], Warming) }, map[Loss]uint64{LossMismatch: 1}},
+		{"idle", func(c *Collections) { c.endIdle(time.Now().Add(time.Hour)) }, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				told := 0
+				c := collectionsOf(t, quiet(), Config{
+					Settle: time.Second, Quarantine: time.Second, Idle: 30 * time.Minute,
+					Reopened: func(Resource, time.Duration, Loss) { told++ },
+				})
+				expectUse(t, "at first", c, configMaps, Known)
+				tt.end(c)
+				time.Sleep(3 * time.Second)
+				expectUse(t, "again", c, configMaps, Known)
+				want := FeedStats{Loads: 2, Losses: tt.want}
+				got := c.Stats()[0].Feed
+				got.Resumes = 0
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+				if told != int(want.Restarts()) { // #nosec G115 -- a count
+					t.Errorf("told of %d gaps", told)
+				}
+			})
+		})
+	}
+}
+
+// TestCollectionThatIsOverOpensNothing: its feed may not know yet.
+func TestCollectionThatIsOverOpensNothing(t *testing.T) {
+	now := time.Now()
+	life := &spanLife{counts: &spanCounts{}}
+	life.close(LossUpstream, now)
+	if gap, cause := life.opened(now); gap != 0 || cause != "" {
+		t.Errorf("opened after %v, %s", gap, cause)
+	}
+	life.ended(LossContradiction, now)
+	if diff := cmp.Diff(FeedStats{}, life.counts.stats()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestCountsAreBounded(t *testing.T) {
+	c := collectionsOf(t, quiet(), Config{})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range 5 * maxCollections {
+		r := configMaps
+		r.Group = fmt.Sprint(i)
+		c.countsLocked(r)
+		if len(c.counts) > 2*maxCollections {
+			t.Fatalf("%d are kept", len(c.counts))
+		}
+	}
+}
+
+// TestLossOf: every error that ends a span has a cause.
+func TestLossOf(t *testing.T) {
+	for want, err := range map[Loss]error{
+		LossExpired:       &answerError{code: http.StatusGone},
+		LossNotFound:      fmt.Errorf("asking: %w", &answerError{code: http.StatusNotFound}),
+		LossNotPermitted:  &answerError{code: http.StatusForbidden},
+		LossContradiction: poison("that"),
+		LossWentBack:      wentBackError{9, 4},
+		LossUnproven:      fmt.Errorf("%w: %w", errUnproven, &answerError{code: http.StatusGone}),
+		LossFirstObject:   errObject,
+		LossForm:          fmt.Errorf("%w: no", errForm),
+		LossMemory:        errFull,
+		LossOther:         io.EOF,
+	} {
+		if got := lossOf(err); got != want {
+			t.Errorf("%v: %s, want %s", err, got, want)
+		}
+	}
+}
+
+// TestLossesAreComplete: one that is declared and forgotten in Losses would be missing where they are explained.
+func TestLossesAreComplete(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "losses.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	declared := map[string]bool{}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if spec, ok := n.(*ast.ValueSpec); ok {
+			for _, name := range spec.Names {
+				declared[name.Name] = true
+			}
+		}
+		return true
+	})
+	delete(declared, "counts") // a variable
+	seen := map[Loss]bool{}
+	for _, l := range Losses() {
+		seen[l] = true
+	}
+	if n := len(seen); n == 0 || n != strings.Count(fmt.Sprint(keys(declared)), "Loss") {
+		t.Errorf("%d losses, declared: %v", n, keys(declared))
+	}
+}
+
+func keys(set map[string]bool) (all []string) {
+	for name := range set {
+		all = append(all, name)
+	}
+	return all
+}

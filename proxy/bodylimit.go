@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"sync/atomic"
 
@@ -18,16 +19,18 @@ import (
 // kube-apiserver, whose own bound is 3 MiB (MaxRequestBodyBytes;
 // aggregated API servers may have others). A body of which the length is not said
 // is cut off where the bound is reached: reading it then fails with an
-// [http.MaxBytesError], and [bodyTooLarge] says so.
-func LimitBodies(next http.Handler, limit int64) http.Handler {
+// [http.MaxBytesError], and [bodyTooLarge] says so. What is refused is counted by
+// observer, which may be nil, and has its access line in log.
+func LimitBodies(next http.Handler, limit int64, observer *Observer, log *slog.Logger) http.Handler {
 	if limit <= 0 {
 		return next
 	}
+	desk := refuser{observer, log}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Body == nil || r.Body == http.NoBody || longRunning(r):
 		case r.ContentLength > limit:
-			writeBodyTooLarge(w, r, limit)
+			desk.refuse(w, r, refusedBody, func(w http.ResponseWriter) { writeBodyTooLarge(w, r, limit) })
 			return
 		case r.ContentLength < 0: // one that is known cannot be exceeded
 			r.Body = &limitedBody{body: http.MaxBytesReader(w, r.Body, limit), limit: limit}

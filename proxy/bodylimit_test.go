@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -52,7 +53,7 @@ func TestLimitBodies(t *testing.T) {
 				if at, cutOff := bodyTooLarge(r); cutOff != test.cutOff || cutOff && at != limit {
 					t.Errorf("cut off %t at %d", cutOff, at)
 				}
-			}), test.limit)
+			}), test.limit, nil, slog.New(slog.DiscardHandler))
 			w := httptest.NewRecorder()
 			handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, test.target, test.body))
 			if called == test.refused {

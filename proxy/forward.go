@@ -59,17 +59,20 @@ func NewForwarder(up *Upstream, log *slog.Logger) *Forwarder {
 // ServeAs forwards r as a request of id.
 func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id Identity) {
 	if !strings.HasPrefix(r.RequestURI, "/") {
+		asRefused(w, refusedTarget)
 		WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest,
 			"The request target must be a path: listproxy forwards to one API server only.")
 		return
 	}
 	if name := identityNamedInConnection(r.Header); name != "" {
+		asRefused(w, refusedConnection)
 		WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest,
 			fmt.Sprintf("The Connection header must not list %s, which is meant for the API server.", name))
 		return
 	}
 
 	if id.stated != nil && f.upstream.base.Path != "" && mayLeavePrefix(r.RequestURI) {
+		asRefused(w, refusedSegments)
 		WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest,
 			"The path must not hold .. segments: listproxy's own credentials are for one API server only. Use a path without them, or a token.")
 		return
@@ -238,9 +241,11 @@ func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 		x.report(true, err.Error())
 		w.Header().Set("Connection", "close")
 		if limit, cutOff := bodyTooLarge(r); cutOff {
+			asRefused(w, refusedBody)
 			writeBodyTooLarge(w, r, limit)
 			return
 		}
+		asRefused(w, refusedMalformed)
 		WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest,
 			"The request's header or body is malformed or ended early, so it could not be forwarded.")
 		return

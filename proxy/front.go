@@ -42,19 +42,20 @@ var errNoDialing = errors.New("listproxy's front does not connect to other hosts
 // Everything else that one can ask of an HTTP proxy is refused: CONNECT with
 // 405 (it has a port of its own, [NewConnectServer]), and a whole URL, or *, in place
 // of a path with 400. What comes by a tunnel must be for the tunnel's API server,
-// else it is refused with 421. The front never connects to anything: it is no way to other hosts, whoever asks.
-func NewFront(inner http.Handler, log *slog.Logger) http.Handler {
-	front := newGoproxy(log)
-	front.NonproxyHandler = pathsOnly(inner)
+// else it is refused with 421. What is refused is counted by observer, which may be nil, and has its access line
+// in log. The front never connects to anything: it is no way to other hosts, whoever asks.
+func NewFront(inner http.Handler, observer *Observer, log *slog.Logger) http.Handler {
+	front, desk := newGoproxy(log), refuser{observer, log}
+	front.NonproxyHandler = pathsOnly(inner, desk)
 	front.OnRequest().HandleConnectFunc(func(host string, ctx *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
 		//nolint:bodyclose // there is nothing to close in a body from memory
-		ctx.Resp = refusal(ctx.Req, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
-			"listproxy does not open tunnels here: use this address as the server in your kubeconfig, and that of --connect-port as proxy-url.")
+		ctx.Resp = desk.refused(ctx.Req, refusedConnect, refusal(ctx.Req, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
+			"listproxy does not open tunnels here: use this address as the server in your kubeconfig, and that of --connect-port as proxy-url."))
 		return &goproxy.ConnectAction{Action: goproxy.ConnectReject}, host
 	})
 	front.OnRequest().DoFunc(func(r *http.Request, _ *goproxy.ProxyCtx) (*http.Request, *http.Response) {
-		return r, refusal(r, http.StatusBadRequest, metav1.StatusReasonBadRequest,
-			"listproxy forwards to one API server only: ask for a path, not for a whole URL.")
+		return r, desk.refused(r, refusedTarget, refusal(r, http.StatusBadRequest, metav1.StatusReasonBadRequest,
+			"listproxy forwards to one API server only: ask for a path, not for a whole URL."))
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodConnect && r.ProtoMajor == 1 {
@@ -81,15 +82,19 @@ func newGoproxy(log *slog.Logger) *goproxy.ProxyHttpServer {
 // business, the asterisk; and what came by a tunnel and is for somebody else than
 // the tunnel's API server, since a client that reached the right server by CONNECT
 // may have asked it for another's page.
-func pathsOnly(inner http.Handler) http.Handler {
+func pathsOnly(inner http.Handler, desk refuser) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasPrefix(r.RequestURI, "/") {
-			WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, "The request target must be a path.")
+			desk.refuse(w, r, refusedTarget, func(w http.ResponseWriter) {
+				WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, "The request target must be a path.")
+			})
 			return
 		}
 		if misdirected(r) {
-			WriteStatus(w, r, http.StatusMisdirectedRequest, metav1.StatusReasonBadRequest,
-				"This tunnel leads to the API server only: the Host of a request must be the host that the CONNECT was for.")
+			desk.refuse(w, r, refusedMisdirected, func(w http.ResponseWriter) {
+				WriteStatus(w, r, http.StatusMisdirectedRequest, metav1.StatusReasonBadRequest,
+					"This tunnel leads to the API server only: the Host of a request must be the host that the CONNECT was for.")
+			})
 			return
 		}
 		inner.ServeHTTP(w, r)

@@ -135,9 +135,10 @@ func (s *observation) Write(p []byte) (int, error) {
 // Unwrap lets http.ResponseController find what else the writer can do.
 func (s *observation) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
-// refused notes that listproxy says no to the request.
+// refused notes that listproxy says no to the request, whatever was decided before.
 func (s *observation) refused(reason string) {
-	s.labels.decision, s.labels.reason = decisionRefuse, reason
+	s.labels.decision, s.labels.reason, s.labels.semantics = decisionRefuse, reason, ""
+	s.cacheStatus = ""
 }
 
 // decided notes what was found out about a request. With a reason it is forwarded.

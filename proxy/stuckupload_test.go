@@ -151,9 +151,9 @@ func TestNobodyIsHeldByARefusal(t *testing.T) {
 		handler http.Handler
 		request string
 	}{
-		"CONNECT at the main port": {NewFront(nil, log), "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n"},
-		"a CONNECT elsewhere":      {newConnectHandler(NewTunnels(targets, nil), log), "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n"},
-		"a granted CONNECT":        {newConnectHandler(NewTunnels(targets, nil), log), "CONNECT " + upstreamName + " HTTP/1.1\r\nHost: " + upstreamName + "\r\n\r\n"},
+		"CONNECT at the main port": {NewFront(nil, nil, log), "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n"},
+		"a CONNECT elsewhere":      {newConnectHandler(NewTunnels(targets, nil), nil, log), "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n"},
+		"a granted CONNECT":        {newConnectHandler(NewTunnels(targets, nil), nil, log), "CONNECT " + upstreamName + " HTTP/1.1\r\nHost: " + upstreamName + "\r\n\r\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -176,7 +176,7 @@ func TestNobodyIsHeldByARefusal(t *testing.T) {
 func TestConnectPortWaitsForNoBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := slog.New(slog.DiscardHandler)
-		server := NewConnectServer(NewTunnels(mustTargets(t, "https://"+upstreamName), nil), nil, log)
+		server := NewConnectServer(NewTunnels(mustTargets(t, "https://"+upstreamName), nil), nil, nil, log)
 		listener := newPipeListener()
 		done := make(chan struct{})
 		go func() {

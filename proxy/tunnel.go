@@ -220,12 +220,13 @@ func (w hijackable) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // NewConnectServer returns the server for the port of CONNECT: HTTP/1.1, over TLS if there is a
 // tlsConfig (see [ServerTLS.ConnectConfig]). goproxy decides: a CONNECT to one of the targets of
 // tunnels becomes a tunnel, whoever asks (who the caller is, is for the requests inside); every
-// other one is refused with 403, and all that is no CONNECT with 400. It connects to nothing.
-func NewConnectServer(tunnels *Tunnels, tlsConfig *tls.Config, log *slog.Logger) *http.Server {
+// other one is refused with 403, and all that is no CONNECT with 400, counted by observer, which may be
+// nil, with an access line in log. It connects to nothing.
+func NewConnectServer(tunnels *Tunnels, tlsConfig *tls.Config, observer *Observer, log *slog.Logger) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	return &http.Server{
-		Handler:           newConnectHandler(tunnels, log),
+		Handler:           newConnectHandler(tunnels, observer, log),
 		TLSConfig:         tlsConfig,
 		Protocols:         protocols,
 		ReadHeaderTimeout: connectTimeout,
@@ -240,11 +241,13 @@ func NewConnectServer(tunnels *Tunnels, tlsConfig *tls.Config, log *slog.Logger)
 	}
 }
 
-func newConnectHandler(tunnels *Tunnels, log *slog.Logger) http.Handler {
+func newConnectHandler(tunnels *Tunnels, observer *Observer, log *slog.Logger) http.Handler {
 	const onlyConnect = "This port of listproxy is for CONNECT only, as proxy-url in a kubeconfig. To use listproxy as the server, take its other port."
-	front := newGoproxy(log)
+	front, desk := newGoproxy(log), refuser{observer, log}
 	front.NonproxyHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, onlyConnect)
+		desk.refuse(w, r, refusedNoConnect, func(w http.ResponseWriter) {
+			WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, onlyConnect)
+		})
 	})
 	front.OnRequest().HandleConnectFunc(func(host string, ctx *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
 		// What the client wrote: net/http has read something into it already. Its host, which is
@@ -257,19 +260,21 @@ func newConnectHandler(tunnels *Tunnels, log *slog.Logger) http.Handler {
 	// The last rule, since a CONNECT that no rule is for would be an open tunnel.
 	front.OnRequest().HandleConnectFunc(func(host string, ctx *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
 		//nolint:bodyclose // there is nothing to close in a body from memory
-		ctx.Resp = refusal(ctx.Req, http.StatusForbidden, metav1.StatusReasonForbidden,
-			"listproxy opens tunnels to its own API server only, which is "+tunnels.targets.String()+".")
+		ctx.Resp = desk.refused(ctx.Req, refusedConnect, refusal(ctx.Req, http.StatusForbidden, metav1.StatusReasonForbidden,
+			"listproxy opens tunnels to its own API server only, which is "+tunnels.targets.String()+"."))
 		return &goproxy.ConnectAction{Action: goproxy.ConnectReject}, host
 	})
 	front.OnRequest().DoFunc(func(r *http.Request, _ *goproxy.ProxyCtx) (*http.Request, *http.Response) {
-		return r, refusal(r, http.StatusBadRequest, metav1.StatusReasonBadRequest, onlyConnect)
+		return r, desk.refused(r, refusedNoConnect, refusal(r, http.StatusBadRequest, metav1.StatusReasonBadRequest, onlyConnect))
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodConnect {
 			if r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
 				// What would be the body to one is the tunnel to another.
 				w.Header().Set("Connection", "close")
-				WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, "A CONNECT has no body.")
+				desk.refuse(w, r, refusedConnect, func(w http.ResponseWriter) {
+					WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, "A CONNECT has no body.")
+				})
 				return
 			}
 			w = hijackable{w}

@@ -56,8 +56,8 @@ func openDoors(t *testing.T, handler http.Handler, plain bool) *doors {
 
 	shared := ServerTLS{}
 	d.tunnels = NewTunnels(targets, shared.Config(certificate.Get))
-	d.server = NewServer(NewFront(handler, log), shared.Config(serving.Get), log)
-	d.connect = NewConnectServer(d.tunnels, shared.ConnectConfig(serving.Get), log)
+	d.server = NewServer(NewFront(handler, nil, log), shared.Config(serving.Get), log)
+	d.connect = NewConnectServer(d.tunnels, shared.ConnectConfig(serving.Get), nil, log)
 	mainListener, connectListener := listen(t), listen(t)
 	d.main, d.tunnel = mainListener.Addr().String(), connectListener.Addr().String()
 	go func() { _ = d.server.ServeTLS(mainListener, "", "") }()
@@ -374,8 +374,8 @@ func TestIdleTunnelEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		tunnels := NewTunnels(targets, ServerTLS{}.Config(certificate.Get))
-		server := NewServer(NewFront(http.NotFoundHandler(), slog.New(slog.DiscardHandler)), ServerTLS{}.Config(certificate.Get), slog.New(slog.DiscardHandler))
-		connect := NewConnectServer(tunnels, nil, slog.New(slog.DiscardHandler))
+		server := NewServer(NewFront(http.NotFoundHandler(), nil, slog.New(slog.DiscardHandler)), ServerTLS{}.Config(certificate.Get), slog.New(slog.DiscardHandler))
+		connect := NewConnectServer(tunnels, nil, nil, slog.New(slog.DiscardHandler))
 		port := newPipeListener()
 		go func() { _ = server.Serve(tunnels) }()
 		go func() { _ = connect.Serve(port) }()

@@ -42,7 +42,7 @@ type connectDoor struct {
 }
 
 // openConnect opens the port for CONNECT, or returns nil if there is to be none.
-func (o *options) openConnect(upstream *url.URL, serving *proxy.Certificate, log *slog.Logger) (*connectDoor, error) {
+func (o *options) openConnect(upstream *url.URL, serving *proxy.Certificate, observer *proxy.Observer, log *slog.Logger) (*connectDoor, error) {
 	if o.connectPort < 0 {
 		return nil, nil //nolint:nilnil // no door is no error
 	}
@@ -68,7 +68,7 @@ func (o *options) openConnect(upstream *url.URL, serving *proxy.Certificate, log
 		return nil, fmt.Errorf("serving CONNECT (--bind-address, --connect-port): %w", err)
 	}
 	d.tunnels = proxy.NewTunnels(targets, o.tls.Config(d.certificate.Get))
-	d.server = proxy.NewConnectServer(d.tunnels, o.tls.ConnectConfig(serving.Get), log)
+	d.server = proxy.NewConnectServer(d.tunnels, o.tls.ConnectConfig(serving.Get), observer, log)
 	log.Info("serving CONNECT", "address", d.listener.Addr().String(), "tls", !d.plain, "targets", targets.String(), "ca", ca)
 	return d, nil
 }

@@ -64,7 +64,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	// Both doors ask for client certificates: inside tunnels as well.
 	o.tls.ClientCAs = proxy.ClientCAs(o.identity.cas()...)
 	app.certificate, app.tls = certificate, o.tls
-	if app.connect, err = o.openConnect(app.upstream, certificate, log); err != nil {
+	if app.connect, err = o.openConnect(app.upstream, certificate, observing.Observer, log); err != nil {
 		return err
 	}
 	if app.connect != nil {
@@ -189,7 +189,7 @@ func (o *options) assemble(cfg *rest.Config, observing *observing, log *slog.Log
 	if a.pages, err = o.pages(a, observing, state, log); err != nil {
 		return nil, err
 	}
-	a.front = o.limits.guard(handler, log)
+	a.front = o.limits.guard(handler, observing.Observer, log)
 	return a, nil
 }
 

@@ -1,0 +1,157 @@
+package proxy
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/telemetry"
+)
+
+// TestRefusalsAreSeen: whatever listproxy refuses for itself is counted, has its line in the access log, and no
+// Cache-Status, since it was neither in the cache nor asked of the upstream.
+func TestRefusalsAreSeen(t *testing.T) {
+	upstream := startUpstream(t, true, func(http.ResponseWriter, *http.Request) {})
+	under := startUpstream(t, true, func(http.ResponseWriter, *http.Request) {})
+	beside := under.config()
+	beside.Host += "/prefix"
+	targets := mustTargets(t, "https://"+upstreamName)
+	for _, tt := range []struct {
+		name, request, reason string
+		code                  int
+		connect               bool // at the port for CONNECT
+		stated                bool // by listproxy's own credentials
+	}{
+		{name: "a CONNECT", request: "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n", reason: "connect", code: 405},
+		{name: "a whole URL", request: "GET http://a/x HTTP/1.1\r\nHost: a\r\n", reason: "target", code: 400},
+		{name: "an asterisk", request: "GET * HTTP/1.1\r\nHost: a\r\n", reason: "target", code: 400},
+		{name: "a long body", request: "POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n", reason: "body-too-large", code: 413},
+		{name: "a body that gets too long", request: "POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n", reason: "body-too-large", code: 413},
+		{name: "a Connection", request: "GET /api/v1/pods HTTP/1.1\r\nHost: a\r\nConnection: authorization\r\n", reason: "connection-header", code: 400},
+		{name: "dot segments", request: "GET /api/../x HTTP/1.1\r\nHost: a\r\n", reason: "dot-segments", code: 400, stated: true},
+		{name: "a broken body", request: "POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nX-Broken: yes\r\n", reason: "malformed", code: 400},
+		{name: "no CONNECT", request: "GET /api HTTP/1.1\r\nHost: a\r\n", reason: "no-connect", code: 400, connect: true},
+		{name: "no CONNECT, a whole URL", request: "GET http://a/x HTTP/1.1\r\nHost: a\r\n", reason: "no-connect", code: 400, connect: true},
+		{name: "a CONNECT elsewhere", request: "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n", reason: "connect", code: 403, connect: true},
+		{name: "a CONNECT with a body", request: "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\nContent-Length: 1\r\n", reason: "connect", code: 400, connect: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o, metrics := newMetered(t, nil)
+			lines := &lockedBuffer{}
+			log := telemetry.NewLogger(lines, telemetry.FormatJSON, telemetry.LevelAccess)
+			forwarder := newForwarder(t, upstream.config())
+			caller := forwarder.caller
+			if tt.stated {
+				forwarder = newForwarder(t, beside)
+				caller = newIdentifier(t).secret.ofStated(&user.DefaultInfo{Name: "alice"})
+			}
+			// As Handler.ServeHTTP, for what is forwarded.
+			handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				observeOn(o, w, r, func(s *observation) {
+					defer (&Handler{Log: log}).logAccess(s)
+					s.decided(policy.Request{}, answer{}, policy.ReasonNotList, podsOnly)
+					s.cacheStatus = forwarded(policy.ReasonNotList)
+					w.Header().Set(cacheStatusHeader, s.cacheStatus)
+					forwarder.ServeAs(s, r, caller)
+				})
+			})
+			server := httptest.NewUnstartedServer(nil)
+			server.Config = NewServer(NewFront(LimitBodies(handler, 10, o, log), o, log), nil, slog.New(slog.DiscardHandler))
+			if tt.connect {
+				server.Config = NewConnectServer(NewTunnels(targets, &tls.Config{MinVersion: tls.VersionTLS12}), nil, o, log)
+			}
+			server.StartTLS()
+			defer server.Close()
+			request := tt.request + "\r\n"
+			switch {
+			case strings.Contains(tt.request, "X-Broken"):
+				request += "zz\r\n"
+			case strings.Contains(tt.request, "chunked"):
+				request += "b\r\n01234567890\r\n0\r\n\r\n"
+			case strings.Contains(tt.request, "Content-Length"):
+				request += "01234567890"
+			}
+			res, _, _ := sendRaw(t, server, request)
+			if res.StatusCode != tt.code || res.Header.Get("Cache-Status") != "" {
+				t.Errorf("%s, Cache-Status %q", res.Status, res.Header.Get("Cache-Status"))
+			}
+			body := readAll(t, res.Body)
+			server.Close() // and with it the handler
+			got := gather(t, metrics)
+			want := []string{fmt.Sprintf("code=%d,decision=refuse,reason=%s,resource=other,semantics=none 1", tt.code, tt.reason)}
+			if diff := cmp.Diff(want, series(got["listproxy_requests_total"])); diff != "" {
+				t.Errorf("counted (-want +got):\n%s", diff)
+			}
+			if n := series(got["listproxy_upstream_requests_total"]); n != nil {
+				t.Errorf("counted as asked of the upstream: %v", n)
+			}
+			if sent := series(got["listproxy_response_body_bytes_total"]); !slices.Equal(sent, []string{fmt.Sprintf("decision=refuse,resource=other %d", len(body))}) {
+				t.Errorf("%d bytes are counted as %v", len(body), sent)
+			}
+			if !slices.Contains(RefusalReasons(), tt.reason) {
+				t.Errorf("%s is not one of RefusalReasons", tt.reason)
+			}
+			access := 0
+			for line := range bytes.Lines(lines.Bytes()) {
+				var entry map[string]any
+				if json.Unmarshal(line, &entry) != nil || entry["msg"] != "request" {
+					continue
+				}
+				access++
+				if entry["refused"] != tt.reason || entry["code"] != float64(tt.code) || entry["cacheStatus"] != nil {
+					t.Errorf("the access line is %s", line)
+				}
+			}
+			if access != 1 {
+				t.Errorf("%d access lines", access)
+			}
+		})
+	}
+}
+
+// TestMisdirectedIsSeen by the way of a tunnel.
+func TestMisdirectedIsSeen(t *testing.T) {
+	o, metrics := newMetered(t, nil)
+	front := NewFront(http.NotFoundHandler(), o, slog.New(slog.DiscardHandler))
+	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
+	r.Host = "elsewhere.example"
+	ctx := withTunnel(t.Context(), tls.Server(&tunnelConn{targets: mustTargets(t, "https://"+upstreamName)}, &tls.Config{MinVersion: tls.VersionTLS12}))
+	w := httptest.NewRecorder()
+	front.ServeHTTP(w, r.WithContext(ctx))
+	want := []string{"code=421,decision=refuse,reason=misdirected,resource=other,semantics=none 1"}
+	if diff := cmp.Diff(want, series(gather(t, metrics)["listproxy_requests_total"])); diff != "" || w.Code != http.StatusMisdirectedRequest {
+		t.Errorf("%d, counted (-want +got):\n%s", w.Code, diff)
+	}
+}
+
+// lockedBuffer is a buffer of several goroutines.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+// Bytes returns what was written until now.
+func (l *lockedBuffer) Bytes() []byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return bytes.Clone(l.b.Bytes())
+}

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
@@ -14,6 +15,7 @@ import (
 // while Run runs; what cannot be used is logged and leaves what was there before. It is safe
 // for concurrent use.
 type ClientCA struct {
+	name    string // of the flag, without what all have
 	content *dynamiccertificates.DynamicFileCAContent
 }
 
@@ -24,7 +26,7 @@ func LoadClientCA(flag, path string) (*ClientCA, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w: give a file with CA certificates, PEM", flag, path, err)
 	}
-	return &ClientCA{content: content}, nil
+	return &ClientCA{name: strings.TrimSuffix(strings.TrimPrefix(flag, "--"), "-file"), content: content}, nil
 }
 
 // VerifyOptions is a [VerifyOptions]: certificates are for client authentication.

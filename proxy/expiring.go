@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dgraph-io/ristretto/v2"
@@ -29,6 +30,8 @@ type expiringCache[V any] struct {
 	// Close races with its Get and Set.
 	mu      sync.RWMutex
 	entries *ristretto.Cache[string, remembered[V]] // nil when closed
+	// evicted are what had to go before it expired.
+	evicted atomic.Uint64
 }
 
 // newExpiringCache returns an empty cache of at most size units.
@@ -41,17 +44,37 @@ func newExpiringCache[V any](size int64) (*expiringCache[V], error) {
 
 // newHashedExpiringCache is newExpiringCache with a choice of hashes.
 func newHashedExpiringCache[V any](size int64, hash func(string) (uint64, uint64)) (*expiringCache[V], error) {
+	c := &expiringCache[V]{}
+	evict := func(i *ristretto.Item[remembered[V]]) {
+		if time.Now().Before(i.Value.expires) {
+			c.evicted.Add(1)
+		}
+	}
 	entries, err := ristretto.NewCache(&ristretto.Config[string, remembered[V]]{
 		NumCounters:        10 * size, // as its documentation advises
 		MaxCost:            size,
 		BufferItems:        64, // as its documentation advises
 		KeyToHash:          hash,
 		IgnoreInternalCost: true, // our unit is an entry, not a byte
+		OnEvict:            evict,
+		OnReject:           evict,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a cache of %d entries: %w", size, err)
 	}
-	return &expiringCache[V]{entries: entries}, nil
+	c.entries = entries
+	return c, nil
+}
+
+// stats returns how many units are in use, and how many values had to go, or could not come in, before they
+// expired.
+func (c *expiringCache[V]) stats() (used int64, evicted uint64) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if c.entries != nil {
+		used = c.entries.MaxCost() - c.entries.RemainingCost()
+	}
+	return used, c.evicted.Load()
 }
 
 // get returns the value for key, if there is one that holds at now.

@@ -49,6 +49,7 @@ var (
 	labelKind           = attribute.Key("kind")
 	labelResult         = attribute.Key("result")
 	labelCause          = attribute.Key("cause")
+	labelCertificate    = attribute.Key("certificate")
 )
 
 // durations are the bounds of histograms, in seconds: a page from memory takes some fifty

@@ -23,6 +23,8 @@ type State struct {
 	SelfChecks func() map[snapshot.CheckResult]uint64
 	Reviews    func() ReviewStats
 	Admission  func() AdmissionStats
+	// Certificates says when those in use end.
+	Certificates func() []CertificateExpiry
 }
 
 // RegisterState makes metrics of s.
@@ -46,6 +48,9 @@ func RegisterState(meters metric.MeterProvider, s State) error {
 	}
 	if s.Admission != nil {
 		errs = append(errs, registerAdmission(meter, s.Admission))
+	}
+	if s.Certificates != nil {
+		errs = append(errs, registerCertificates(meter, s.Certificates))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("metrics: %w", err)
@@ -182,9 +187,13 @@ func registerCompression(meter metric.Meter, read func() snapshot.CompressorStat
 func registerReviews(meter metric.Meter, read func() ReviewStats) error {
 	i := &instruments{meter: meter}
 	lookups := i.counter("listproxy.review.lookups", "{lookup}", "Callers' rights that were known (hit), or were asked of the API server then (miss).")
+	entries := i.gauge("listproxy.review.entries", "{entry}", "Callers' rights that are remembered. One with long selectors counts as several, as it does for the bound.")
+	evictions := i.counter("listproxy.review.evictions", "{entry}", "Callers' rights that were not remembered for as long as they may be, since there was no room.")
 	return i.read(func(o metric.Observer) {
 		s := read()
 		observeLookups(o, lookups, s.Hits, s.Misses)
+		o.ObserveInt64(entries, s.Entries)
+		o.ObserveInt64(evictions, int64(s.Evictions)) // #nosec G115 -- a count
 	})
 }
 
@@ -199,7 +208,7 @@ func registerAdmission(meter metric.Meter, read func() AdmissionStats) error {
 	bytes := i.gauge("listproxy.inflight", "By", "Bytes of lists from memory that are being written, before compression.")
 	waiting := i.gauge("listproxy.inflight.waiting", "{request}", "Requests that wait for their turn.")
 	callers := i.gauge("listproxy.inflight.callers", "{caller}", "Callers who have something in flight, or wait.")
-	refusals := i.counter("listproxy.refusals", "{request}", "Requests that were answered with 429, by the bound (kind) and why.")
+	refusals := i.counter("listproxy.inflight.refusals", "{request}", "Requests that were answered with 429, by the bound (kind) and why.")
 	return i.read(func(o metric.Observer) {
 		s := read()
 		o.ObserveInt64(bytes, s.Bytes.InUse)

@@ -298,8 +298,9 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 		SelfChecks: func() map[snapshot.CheckResult]uint64 {
 			return map[snapshot.CheckResult]uint64{snapshot.CheckAgrees: 1}
 		},
-		Reviews:   func() ReviewStats { return ReviewStats{Hits: 1} },
-		Admission: func() AdmissionStats { return AdmissionStats{} },
+		Reviews:      func() ReviewStats { return ReviewStats{Hits: 1} },
+		Admission:    func() AdmissionStats { return AdmissionStats{} },
+		Certificates: func() []CertificateExpiry { return []CertificateExpiry{{"serving", now}, {Name: "unknown"}} },
 	}); err != nil {
 		t.Fatal(err)
 	}

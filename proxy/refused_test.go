@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -23,9 +24,8 @@ import (
 // TestRefusalsAreSeen: whatever listproxy refuses for itself is counted, has its line in the access log, and no
 // Cache-Status, since it was neither in the cache nor asked of the upstream.
 func TestRefusalsAreSeen(t *testing.T) {
-	upstream := startUpstream(t, true, func(http.ResponseWriter, *http.Request) {})
-	under := startUpstream(t, true, func(http.ResponseWriter, *http.Request) {})
-	beside := under.config()
+	upstream := startUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+	beside := upstream.config()
 	beside.Host += "/prefix"
 	targets := mustTargets(t, "https://"+upstreamName)
 	for _, tt := range []struct {

@@ -10,9 +10,15 @@ type ReviewStats struct {
 	// Hits are the questions whose answer was remembered. Misses are those for which the upstream
 	// was asked, or was being asked by another caller's request.
 	Hits, Misses uint64
+	// Entries is how much of the bound what is remembered takes, which ristretto finds out some seconds after
+	// it has expired.
+	Entries int64
+	// Evictions are what was forgotten, or not remembered at all, before it expired, for want of room.
+	Evictions uint64
 }
 
 // Stats returns how often what was asked was known.
 func (r *Reviewer) Stats() ReviewStats {
-	return ReviewStats{Hits: r.counts.hits.Load(), Misses: r.counts.misses.Load()}
+	entries, evictions := r.decisions.epochs.stats()
+	return ReviewStats{Hits: r.counts.hits.Load(), Misses: r.counts.misses.Load(), Entries: entries, Evictions: evictions}
 }

@@ -71,6 +71,9 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 		app.connect.listener = o.limits.listen(app.connect.listener)
 		defer func() { _ = app.connect.listener.Close() }()
 	}
+	if err := proxy.RegisterState(observing.metrics, proxy.State{Certificates: app.expiries}); err != nil {
+		return err
+	}
 	log.Info("serving", "address", listener.Addr().String(), "admin", admin.Addr().String(),
 		"upstream", upstream.Host, "version", version())
 	return app.serve(ctx, o.limits.listen(listener), admin, o.drain)

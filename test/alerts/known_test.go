@@ -13,6 +13,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
@@ -42,8 +43,9 @@ func everything(t *testing.T) knowledge {
 	for _, reason := range policy.Reasons() {
 		k.words["reason"] = append(k.words["reason"], string(reason))
 	}
-	for _, reason := range []proxy.Overload{proxy.OverloadQueueFull, proxy.OverloadCallerQueueFull, proxy.OverloadTimeOut} {
-		k.words["reason"] = append(k.words["reason"], string(reason))
+	k.words["reason"] = append(k.words["reason"], proxy.RefusalReasons()...)
+	for _, cause := range snapshot.Losses() {
+		k.words["cause"] = append(k.words["cause"], string(cause))
 	}
 	word := regexp.MustCompile("`([a-z]+)`")
 	for _, row := range regexp.MustCompile("(?m)^\\| `(listproxy_\\w+)` \\| (\\w+) \\|([^|]*)\\|").FindAllStringSubmatch(string(text), -1) {

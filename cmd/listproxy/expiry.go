@@ -1,0 +1,15 @@
+package main
+
+import "github.com/listproxy/listproxy/proxy"
+
+// expiries says when the certificates end that clients are shown, and the CAs of theirs.
+func (a *app) expiries() []proxy.CertificateExpiry {
+	all := []proxy.CertificateExpiry{a.certificate.Expiry()}
+	if a.connect != nil {
+		all = append(all, a.connect.certificate.Expiry())
+	}
+	for _, ca := range a.clientCAs {
+		all = append(all, ca.Expiry())
+	}
+	return all
+}

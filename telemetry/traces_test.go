@@ -11,7 +11,7 @@ import (
 func clearOTEL(t *testing.T) {
 	for _, name := range []string{
 		envDisabled, envExporter, envEndpoint, envTracesEndpoint, envProtocol, envTracesProtocol, envSampler, envSamplerArg,
-		"OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES",
+		"OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES", "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_CERTIFICATE", "OTEL_EXPORTER_OTLP_TIMEOUT",
 	} {
 		t.Setenv(name, "")
 	}

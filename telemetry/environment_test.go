@@ -1,0 +1,171 @@
+package telemetry
+
+import (
+	"context"
+	"encoding/pem"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"go.opentelemetry.io/otel/sdk/resource"
+)
+
+// collector is one of OTLP over HTTP. It passes on what it is sent.
+func collector(t *testing.T, tls bool) (*httptest.Server, <-chan *http.Request) {
+	t.Helper()
+	sent := make(chan *http.Request, 10)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { sent <- r }))
+	if tls {
+		server.StartTLS()
+	} else {
+		server.Start()
+	}
+	t.Cleanup(server.Close)
+	return server, sent
+}
+
+// export makes one span with what the environment says, and sends it.
+func export(t *testing.T) error {
+	t.Helper()
+	traces, err := NewTraces(t.Context(), resource.Empty())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, span := traces.Tracer("test").Start(t.Context(), "span")
+	span.End()
+	return traces.Shutdown(context.Background())
+}
+
+// TestExporterVariables: those of the exporter do what docs/observability.md says.
+func TestExporterVariables(t *testing.T) {
+	for name, tt := range map[string]struct {
+		tls  bool
+		env  func(url, ca string) map[string]string
+		path string
+		head string // a header that is sent
+	}{
+		"endpoint": {
+			env: func(url, _ string) map[string]string {
+				return map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
+			},
+			path: "/v1/traces",
+		},
+		"endpoint for traces": {
+			env: func(url, _ string) map[string]string {
+				return map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": url + "/here", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"}
+			},
+			path: "/here",
+		},
+		"that for traces is the stronger": {
+			env: func(url, _ string) map[string]string {
+				return map[string]string{
+					"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": url + "/here",
+					"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
+				}
+			},
+			path: "/here",
+		},
+		"headers": {
+			env: func(url, _ string) map[string]string {
+				return map[string]string{
+					"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+					"OTEL_EXPORTER_OTLP_HEADERS": "x-tenant=mine",
+				}
+			},
+			path: "/v1/traces", head: "X-Tenant",
+		},
+		"certificate": {
+			tls: true,
+			env: func(url, ca string) map[string]string {
+				return map[string]string{
+					"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+					"OTEL_EXPORTER_OTLP_CERTIFICATE": ca, "OTEL_TRACES_EXPORTER": "otlp",
+				}
+			},
+			path: "/v1/traces",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clearOTEL(t)
+			server, sent := collector(t, tt.tls)
+			ca := filepath.Join(t.TempDir(), "ca.crt")
+			if tt.tls {
+				text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+				if err := os.WriteFile(ca, text, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for name, value := range tt.env(server.URL, ca) {
+				t.Setenv(name, value)
+			}
+			if err := export(t); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case r := <-sent:
+				if r.URL.Path != tt.path || tt.head != "" && r.Header.Get(tt.head) != "mine" {
+					t.Errorf("sent to %s, with %v", r.URL.Path, r.Header)
+				}
+			default:
+				t.Error("nothing was sent")
+			}
+		})
+	}
+}
+
+// TestGRPCIsTheDefault: without a protocol, what comes is HTTP/2 without an upgrade.
+func TestGRPCIsTheDefault(t *testing.T) {
+	clearOTEL(t)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	began := make(chan string, 1)
+	go func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		preface := make([]byte, 14)
+		n, _ := conn.Read(preface)
+		began <- string(preface[:n])
+	}()
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+listener.Addr().String())
+	t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1000")
+	_ = export(t) // there is no collector
+	if got := <-began; got != "PRI * HTTP/2.0" {
+		t.Errorf("it began with %q", got)
+	}
+}
+
+// TestDocumentedVariables: each that docs/observability.md names is set in a test here.
+func TestDocumentedVariables(t *testing.T) {
+	docs, err := os.ReadFile("../docs/observability.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tests strings.Builder
+	for _, file := range []string{"environment_test.go", "traces_test.go", "traces.go"} { // the last has names of them
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tests.Write(text)
+	}
+	names := regexp.MustCompile("`(OTEL_[A-Z_]+)`").FindAllStringSubmatch(string(docs), -1)
+	if len(names) < 10 {
+		t.Fatalf("only %d variables are documented", len(names))
+	}
+	for _, name := range names {
+		if !strings.Contains(tests.String(), `"`+name[1]+`"`) {
+			t.Errorf("%s has no test", name[1])
+		}
+	}
+}

@@ -27,7 +27,7 @@ func chosen() trace.TraceID {
 	return id
 }
 
-func samples(s sdktrace.Sampler, ctx context.Context, id trace.TraceID) bool {
+func samples(ctx context.Context, s sdktrace.Sampler, id trace.TraceID) bool {
 	return s.ShouldSample(sdktrace.SamplingParameters{ParentContext: ctx, TraceID: id}).Decision == sdktrace.RecordAndSample
 }
 
@@ -65,7 +65,7 @@ func TestSampler(t *testing.T) {
 				"below a span that is":      {DistrustParent(parentOf(id, true, false)), tt.own},
 				"below a span that is not":  {parentOf(id, false, false), tt.ownNone},
 			} {
-				if got := samples(s, c.ctx, id); got != c.want {
+				if got := samples(c.ctx, s, id); got != c.want {
 					t.Errorf("%s: sampled %v", what, got)
 				}
 			}
@@ -82,7 +82,7 @@ func TestForcedTracesAreBounded(t *testing.T) {
 		}
 		count := func() (n int) {
 			for range 10 * forcedPerSecond {
-				if samples(s, parentOf(chosen(), true, true), chosen()) {
+				if samples(parentOf(chosen(), true, true), s, chosen()) {
 					n++
 				}
 			}

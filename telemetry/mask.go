@@ -96,7 +96,7 @@ func (m *maskingWriter) Write(line []byte) (int, error) {
 			masked = pattern.ReplaceAll(masked, []byte("${1}"+Masked))
 		}
 	}
-	if n, err := m.w.Write(masked); err != nil {
+	if n, err := m.w.Write(maskBootstrapTokens(masked)); err != nil {
 		return min(n, len(line)), err
 	}
 	return len(line), nil

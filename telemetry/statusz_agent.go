@@ -30,21 +30,22 @@ func UserAgent(header string) string {
 	switch {
 	case word == "":
 		return noUserAgent
-	case strings.Contains(word, Masked), len(word) > maxUserAgentWord, cut && !spaced, looksRandom(word),
+	case strings.Contains(word, Masked), len(word) > maxUserAgentWord, cut && !spaced, looksRandom(word), LooksSecret(word),
 		strings.ContainsFunc(word, func(r rune) bool { return !isTokenOrSlash(r) }):
 		return Masked
 	}
 	return word
 }
 
-// looksRandom says whether a word has a long run of both letters and digits.
+// looksRandom says whether a word has a long run of both letters and digits. Programs' names have none,
+// so it is stricter than [LooksSecret].
 func looksRandom(word string) bool {
 	for _, run := range longRun.FindAllString(word, -1) {
 		if strings.ContainsAny(run, "0123456789") && strings.Trim(run, "0123456789") != "" {
 			return true
 		}
 	}
-	return strings.HasPrefix(word, "eyJ") // of a JSON web token
+	return false
 }
 
 // isTokenOrSlash reports whether r may be in a token (RFC 9110, 5.6.2), or parts two of them.
@@ -57,5 +58,5 @@ func maskText(text string) string {
 	for _, pattern := range sensitiveText {
 		text = pattern.ReplaceAllString(text, "${1}"+Masked)
 	}
-	return text
+	return string(maskBootstrapTokens([]byte(text)))
 }

@@ -1,0 +1,94 @@
+package telemetry
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+const (
+	// randomLength is the least length, in bytes, of a run that changes often between letters and digits
+	// and is taken for a random one. Tokens are longer, names rarely change so often.
+	randomLength = 12
+	// randomChanges is how often it does.
+	randomChanges = 4
+	// hexLength is the least length of a run of hexadecimal digits, letters and decimals, that no name has.
+	hexLength = 16
+)
+
+var (
+	// uuidText finds UUIDs anywhere in a word.
+	uuidText = regexp.MustCompile(`[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}`)
+	// bootstrapToken finds what may be a bootstrap token (k8s.io/cluster-bootstrap, token/api), with
+	// what is before it.
+	bootstrapToken = regexp.MustCompile(`(^|[^0-9A-Za-z._-])([0-9a-z]{6}\.[0-9a-z]{16})\b`)
+	// alphanumeric finds runs without any mark.
+	alphanumeric = regexp.MustCompile(`[0-9A-Za-z]+`)
+)
+
+const (
+	decimals = "0123456789"
+	hexAlso  = "abcdefABCDEF"
+)
+
+// LooksSecret says whether a word that a client wrote may be a credential, by its looks: a bootstrap
+// token, a JSON web token, a UUID, or what somebody drew at random. It is for words that say what kind of
+// thing they name: programs, resources, namespaces. Names with a random end, as those of pods and
+// ReplicaSets, pass, since the end is short. It cannot know a password that is a word.
+func LooksSecret(word string) bool {
+	if strings.HasPrefix(word, "eyJ") || uuidText.MatchString(word) || hasBootstrapToken(word) {
+		return true
+	}
+	for _, run := range alphanumeric.FindAllString(word, -1) {
+		if looksDrawn(run) {
+			return true
+		}
+	}
+	return false
+}
+
+// looksDrawn says whether a run of letters and digits was drawn at random, rather than composed.
+func looksDrawn(run string) bool {
+	if len(run) < randomLength || !mixed(run) {
+		return false
+	}
+	if len(run) >= hexLength && strings.Trim(run, decimals+hexAlso) == "" {
+		return true
+	}
+	changes := 0
+	for i := 1; i < len(run); i++ {
+		if isDecimal(run[i]) != isDecimal(run[i-1]) {
+			changes++
+		}
+	}
+	return changes >= randomChanges
+}
+
+// hasBootstrapToken says whether there is a bootstrap token in text. One without any digit, or without
+// any letter, is taken for something else: of those that kubeadm makes that is one in a thousand.
+func hasBootstrapToken(text string) bool {
+	for _, match := range bootstrapToken.FindAllStringSubmatch(text, -1) {
+		if mixed(match[2]) {
+			return true
+		}
+	}
+	return false
+}
+
+// maskBootstrapTokens replaces bootstrap tokens in a line.
+func maskBootstrapTokens(line []byte) []byte {
+	return bootstrapToken.ReplaceAllFunc(line, func(found []byte) []byte {
+		match := bootstrapToken.FindSubmatch(found)
+		if !mixed(string(match[2])) {
+			return found
+		}
+		return append(slices.Clip(match[1]), Masked...)
+	})
+}
+
+// mixed says whether there are both digits and letters in a text of nothing but these and dots.
+func mixed(text string) bool {
+	return strings.ContainsAny(text, decimals) && strings.Trim(text, decimals+".") != ""
+}
+
+func isDecimal(c byte) bool { return '0' <= c && c <= '9' }

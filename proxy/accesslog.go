@@ -9,17 +9,21 @@ import (
 )
 
 // logAccess writes the one line that a request has in the log. Neither its query is in it, nor
-// names of objects or callers, nor credentials.
+// names of objects or callers, nor credentials. The namespace is, see [loggablePath].
 func (h *Handler) logAccess(s *observation) {
 	r := s.request
+	target, namespace := loggablePath(r)
 	attrs := []slog.Attr{
 		slog.String("method", loggableMethod(r.Method)),
-		slog.String("target", loggable(r)),
+		slog.String("target", target),
 		slog.String("door", string(DoorOf(r.Context()))),
 		slog.Int("code", s.labels.code),
 		slog.Int64("bytes", s.bytes),
 		slog.Duration("duration", time.Since(s.begun)),
 		slog.String("userAgent", telemetry.UserAgent(r.UserAgent())),
+	}
+	if namespace != "" {
+		attrs = append(attrs, slog.String("namespace", namespace))
 	}
 	switch {
 	case s.labels.decision == decisionRefuse:

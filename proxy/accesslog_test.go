@@ -30,14 +30,14 @@ func TestAccessLog(t *testing.T) {
 		want           map[string]any
 	}{
 		"hit": {
-			target: "/api/v1/namespaces/" + secret + "/pods?labelSelector=" + secret,
+			target: "/api/v1/namespaces/team-a/pods?labelSelector=" + secret,
 			then: func(s *observation) {
 				s.decided(pods, answer{semantics: policy.Any, snapshot: snapshot.Snapshot{Revision: 7}}, "", podsOnly)
 				s.cacheStatus = hit(policy.Any)
 				_, _ = s.Write(make([]byte, 100))
 			},
 			want: map[string]any{
-				"method": "GET", "target": "list pods v1", "code": 200.0, "bytes": 100.0, "cacheStatus": "listproxy; hit; detail=any", "revision": 7.0,
+				"method": "GET", "target": "list pods v1", "namespace": "team-a", "code": 200.0, "bytes": 100.0, "cacheStatus": "listproxy; hit; detail=any", "revision": 7.0,
 			},
 		},
 		"refused": {

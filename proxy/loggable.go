@@ -7,41 +7,60 @@ import (
 	"strings"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/telemetry"
 )
 
-// maxLoggedWord is longer than any name of Kubernetes' own in a path, and shorter than a token.
-const maxLoggedWord = 40
-
 // loggedWord is what groups, versions, resources, subresources and verbs look like. Tokens have
-// capitals, dots between long parts, or are longer.
+// capitals, dots between long parts, or are longer; see also [telemetry.LooksSecret].
 var loggedWord = regexp.MustCompile(`^[a-z0-9.-]{1,40}$`)
+
+// loggedNamespace is what namespaces look like (RFC 1123, a label).
+var loggedNamespace = regexp.MustCompile(`^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$`)
+
+// unloggable stands for a word that may be a credential.
+const unloggable = "?"
 
 // loggable says what a request is for in words of the API, for the log: neither its query, which
 // may hold what somebody typed (exec), nor the names of objects, nor anything else of a path that
 // is no resource's. Somebody may have put a credential there.
 func loggable(r *http.Request) string {
+	target, _ := loggablePath(r)
+	return target
+}
+
+// loggablePath is [loggable], with the namespace, which is empty if there is none: an operator needs it
+// to find who asks, and there are few. The names of objects are many, and some are another's
+// secret; kube-apiserver's audit log has them, for those who may read it.
+func loggablePath(r *http.Request) (target, namespace string) {
 	if r.URL == nil {
-		return "other"
+		return "other", ""
 	}
 	info, err := policy.RequestInfo(r.Method, &url.URL{Path: r.URL.Path})
 	if err != nil || !info.IsResourceRequest {
 		first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 		switch first {
 		case "api", "apis", "openapi", "version", "healthz", "livez", "readyz", "metrics", "logs", "debug", ".well-known":
-			return "/" + first
+			return "/" + first, ""
 		}
-		return "other"
+		return "other", ""
 	}
 	words := []string{info.Verb, info.Resource, info.Subresource, info.APIVersion, info.APIGroup}
 	kept := words[:0]
 	for _, word := range words {
-		switch {
-		case word == "":
-		case len(word) <= maxLoggedWord && loggedWord.MatchString(word):
-			kept = append(kept, word)
-		default:
-			kept = append(kept, "?")
+		if word != "" {
+			kept = append(kept, loggableWord(word, loggedWord))
 		}
 	}
-	return strings.Join(kept, " ")
+	if info.Namespace != "" {
+		namespace = loggableWord(info.Namespace, loggedNamespace)
+	}
+	return strings.Join(kept, " "), namespace
+}
+
+// loggableWord is a word of a path, if it looks as it should.
+func loggableWord(word string, form *regexp.Regexp) string {
+	if !form.MatchString(word) || telemetry.LooksSecret(word) {
+		return unloggable
+	}
+	return word
 }

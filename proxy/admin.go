@@ -22,21 +22,24 @@ type Check struct {
 //   - /statusz, /flagz and /debug/pprof/ are the pages that there are.
 //
 // With ?verbose /readyz has a line for each check either way. The answers hold
-// no secrets and need no authentication. ready must be safe for concurrent use
-// and must not block.
+// no secrets and need no authentication. All but those for probes are kept from
+// browsers that ask for somebody else, and each is answered to a bounded number of
+// readers at a time. ready must be safe for concurrent use and must not block.
 func NewAdmin(ready func() (ok bool, details []Check), metrics http.Handler, pages AdminPages) http.Handler {
+	guard := newAdminGuard(pages.Hosts)
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", metrics)
+	mux.Handle("GET /metrics", guard.protect(bounded(pagePlaces, pageWriteTimeout, metrics)))
 	if pages.Status != nil {
-		mux.Handle("GET /statusz", pages.Status)
+		mux.Handle("GET /statusz", guard.protect(bounded(pagePlaces, pageWriteTimeout, pages.Status)))
 	}
 	if pages.Flags != nil {
-		mux.HandleFunc("GET /flagz", func(w http.ResponseWriter, _ *http.Request) {
-			writePlain(w, http.StatusOK, flagText(pages.Flags()))
-		})
+		mux.Handle("GET /flagz", guard.protect(bounded(pagePlaces, pageWriteTimeout, http.HandlerFunc(
+			func(w http.ResponseWriter, _ *http.Request) {
+				writePlain(w, http.StatusOK, flagText(pages.Flags()))
+			}))))
 	}
 	if pages.Profiling {
-		mux.HandleFunc("/debug/pprof/", profile)
+		mux.Handle("/debug/pprof/", guard.protect(bounded(profilePlaces, 0, http.HandlerFunc(profile))))
 	}
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
 		writePlain(w, http.StatusOK, "ok")
@@ -61,7 +64,7 @@ func NewAdmin(ready func() (ok bool, details []Check), metrics http.Handler, pag
 			writePlain(w, http.StatusOK, "ok")
 		}
 	})
-	return mux
+	return hardened(mux)
 }
 
 // line is in the form that kube-apiserver's own health pages have.
@@ -78,8 +81,6 @@ func (c Check) line() string {
 
 func writePlain(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(code)
 	// An error means that the client has gone.
 	_, _ = fmt.Fprint(w, text)

@@ -34,10 +34,17 @@ func TestAdmin(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			admin := NewAdmin(func() (bool, []Check) { return test.ok, test.details }, metrics, AdminPages{})
 			w := httptest.NewRecorder()
-			admin.ServeHTTP(w, httptest.NewRequest(test.method, test.target, nil))
+			admin.ServeHTTP(w, adminRequest(test.method, test.target))
 			if w.Code != test.code || w.Body.String() != test.body {
 				t.Errorf("%d %q, want %d %q", w.Code, w.Body.String(), test.code, test.body)
 			}
 		})
 	}
+}
+
+// adminRequest is one as a person sends it who has forwarded the port.
+func adminRequest(method, target string) *http.Request {
+	r := httptest.NewRequest(method, target, http.NoBody)
+	r.Host = "localhost:8081"
+	return r
 }

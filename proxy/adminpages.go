@@ -17,6 +17,9 @@ type AdminPages struct {
 	Flags func() []telemetry.FlagStatus
 	// Profiling turns on /debug/pprof/.
 	Profiling bool
+	// Hosts are names by which the pages and metrics may be asked for, beside addresses, localhost, names
+	// of one label and those of Services.
+	Hosts []string
 }
 
 // flagText lists flags, one a line, in the order given, as kube-apiserver's /flagz does.

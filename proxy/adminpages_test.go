@@ -36,7 +36,7 @@ func TestAdminPages(t *testing.T) {
 		{AdminPages{Profiling: true}, http.MethodGet, "/debug/pprof/none", 404, ""},
 	} {
 		w := httptest.NewRecorder()
-		NewAdmin(ready, page, tt.pages).ServeHTTP(w, httptest.NewRequest(tt.method, tt.path, strings.NewReader("")))
+		NewAdmin(ready, page, tt.pages).ServeHTTP(w, adminRequest(tt.method, tt.path))
 		if w.Code != tt.code || !strings.Contains(w.Body.String(), tt.says) {
 			t.Errorf("%s %s: %d %s", tt.method, tt.path, w.Code, w.Body)
 		}

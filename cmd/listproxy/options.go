@@ -40,6 +40,7 @@ type options struct {
 	connectCAFile    string
 	connectCAKeyFile string
 	adminBindAddress string
+	admin            adminOptions
 	drain            time.Duration
 	identity         identityOptions
 	limits           limitOptions
@@ -120,6 +121,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	o.limits.addFlags(fs)
 	addAuditFlags(fs, &o.audit)
 	fs.StringVar(&o.adminBindAddress, "admin-bind-address", o.adminBindAddress, "`address` of health checks (/livez, /readyz), metrics (/metrics) and\nthe status page (/statusz, /flagz), plain HTTP")
+	o.admin.addFlags(fs)
 	fs.DurationVar(&o.history, "history-window", o.history, "how far back a revision can be asked for")
 	fs.DurationVar(&o.silence, "staleness-bound", o.silence, "how long the newest state is given without a sign of life of the API server")
 	fs.DurationVar(&o.wait, "fresh-wait", o.wait, "how long a request waits for a revision that has not been reached, before it is forwarded")
@@ -195,6 +197,9 @@ func (o *options) complete() error {
 		return err
 	}
 	if err := o.limits.complete(); err != nil {
+		return err
+	}
+	if err := o.admin.complete(); err != nil {
 		return err
 	}
 	if err := o.audit.Validate(); err != nil {

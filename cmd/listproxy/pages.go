@@ -27,7 +27,7 @@ func (o *options) pages(a *app, observing *observing, state proxy.State, log *sl
 		Flags:           func() []telemetry.FlagStatus { return flagsInForce(o.flags) },
 	}
 	status, err := telemetry.StatusHandler(source.Read, log)
-	return proxy.AdminPages{Status: status, Flags: source.Flags, Profiling: o.profiling}, err
+	return proxy.AdminPages{Status: status, Flags: source.Flags, Profiling: o.profiling, Hosts: o.admin.names(a.upstream)}, err
 }
 
 // window is how far back the history of a resource is to reach.

@@ -46,6 +46,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 		return fmt.Errorf("serving health checks (--admin-bind-address): %w", err)
 	}
 	defer func() { _ = admin.Close() }()
+	admin = o.limits.listen(admin)
 	o.warnOfTLS(log)
 	certificate, err := o.serving(log)
 	if err != nil {

@@ -109,7 +109,19 @@ type Config struct {
 	// order is that of the file.
 	order []Target
 	eager []EagerCollection
+	file  File
 }
+
+// File is the file of a policy, as it was read.
+type File struct {
+	// Name is what ParseConfig was told; empty for the default policy.
+	Name string
+	// SHA256 is the digest of what was read, in hexadecimal, as sha256sum has it.
+	SHA256 string
+}
+
+// File returns where the policy is from.
+func (c *Config) File() File { return c.file }
 
 // DefaultConfig is the policy without a file: everything on demand, but for Secrets and
 // Events, which are never kept.

@@ -3,6 +3,7 @@ package policy
 import (
 	"bytes"
 	"cmp"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -32,6 +33,7 @@ func ParseConfig(name string, data []byte) (*Config, error) {
 		return nil, err
 	}
 	c := newConfig(name, defaults, statements)
+	c.file = File{Name: name, SHA256: fmt.Sprintf("%x", sha256.Sum256(data))}
 	d.checkEager(c, statements)
 	if err := d.err(); err != nil {
 		return nil, err

@@ -1,9 +1,11 @@
 package proxy
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/telemetry"
@@ -15,8 +17,34 @@ const reasonStreaming = "streaming"
 // Callers returns the programs whose lists were forwarded most often.
 func (o *Observer) Callers() []telemetry.CallerStatus { return o.callers.Status() }
 
-// Streaming returns how many streaming lists were forwarded and succeeded.
-func (o *Observer) Streaming() int64 { return o.streaming.Load() }
+// Streaming returns how many streaming lists were forwarded and succeeded, by the label of the resource.
+func (o *Observer) Streaming() map[string]int64 { return o.streaming.read() }
+
+// streamingLists counts streaming lists by the label of their resource. The zero value has counted none.
+// It is safe for concurrent use.
+type streamingLists struct {
+	mu     sync.Mutex
+	counts map[string]int64
+}
+
+// add counts one. Labels are few (resourceLabels), and so are counts, whatever becomes of labels.
+func (l *streamingLists) add(label string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.counts == nil {
+		l.counts = map[string]int64{}
+	}
+	if _, known := l.counts[label]; !known && len(l.counts) >= maxResourceLabels {
+		label = otherLabel
+	}
+	l.counts[label]++
+}
+
+func (l *streamingLists) read() map[string]int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.counts)
+}
 
 // countCaller counts, when an answer begins, the program that sent a list which was forwarded and
 // succeeded. What the upstream refuses costs it little, and anybody could send it under any name.
@@ -30,7 +58,7 @@ func (s *observation) countCaller() {
 			return
 		}
 		reason = reasonStreaming
-		s.observer.streaming.Add(1)
+		s.observer.streaming.add(s.labels.resource)
 	}
 	s.observer.callers.Count(s.request.UserAgent(), reason)
 }

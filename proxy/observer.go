@@ -5,7 +5,6 @@ import (
 	"context"
 	"net"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
@@ -32,7 +31,7 @@ type Observer struct {
 	trails   feedTrails
 	callers  telemetry.Callers
 	// streaming are streaming lists that were forwarded.
-	streaming atomic.Int64
+	streaming streamingLists
 }
 
 // propagator reads and writes traceparent and tracestate (https://www.w3.org/TR/trace-context).

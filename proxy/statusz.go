@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"fmt"
 	"runtime"
 	"slices"
 	"strings"
@@ -35,6 +36,10 @@ type StatusSource struct {
 	// CompressedBound bounds what is kept of compressed lists.
 	CompressedBound int64
 	Flags           func() []telemetry.FlagStatus
+	// Policy, Eager and Traces do not change.
+	Policy telemetry.PolicyStatus
+	Eager  []telemetry.EagerStatus
+	Traces telemetry.TracesStatus
 }
 
 // Read returns the status of now.
@@ -44,16 +49,18 @@ func (s *StatusSource) Read() telemetry.Status {
 		Version: s.Version, GoVersion: runtime.Version(), Upstream: s.Upstream,
 		Time: now.UTC(), Uptime: now.Sub(s.Started).Seconds(),
 		Collections: []telemetry.CollectionStatus{}, Callers: s.Observer.Callers(), Flags: s.Flags(),
+		Policy: s.Policy, Eager: s.Eager, Traces: s.Traces, Runtime: telemetry.ReadRuntime(),
 	}
 	_, details := s.Ready()
 	for _, c := range details {
-		status.Checks = append(status.Checks, telemetry.StatusCheck{Name: c.Name, OK: c.OK, Message: c.Message})
+		status.Checks = append(status.Checks, telemetry.StatusCheck{Name: c.Name, OK: c.OK, Message: checkWords(c)})
 	}
 	counts, err := readCounts(s.Metrics)
 	if err != nil {
 		status.Checks = append(status.Checks, telemetry.StatusCheck{Name: "metrics", Message: "some could not be read: " + err.Error()})
 	}
-	status.Lists = counts.lists(s.Observer.Streaming())
+	streaming := s.Observer.Streaming()
+	status.Lists, status.Resources = counts.lists(streaming), counts.resourcesOf(streaming)
 	if s.Collections != nil {
 		for _, c := range s.Collections() {
 			status.Collections = append(status.Collections, s.collection(now, c))
@@ -112,15 +119,59 @@ func feedsCheck(collections []telemetry.CollectionStatus) telemetry.StatusCheck 
 	if len(silent) > 0 {
 		slices.Sort(silent)
 		check.OK = false
-		check.Message = "the API server is silent (stale): " + strings.Join(silent, ", ")
+		check.Message = "the API server is silent (stale): " + enumerate(silent)
 	}
 	return check
+}
+
+// maxNamed is how many names of many are said.
+const maxNamed = 5
+
+// enumerate names the first few of many.
+func enumerate(names []string) string {
+	if more := len(names) - maxNamed; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}
+
+// checkWords is what a check says, and if it says nothing and is not OK, what that means.
+func checkWords(c Check) string {
+	if c.OK || c.Message != "" {
+		return c.Message
+	}
+	switch c.Name {
+	case "discovery":
+		return "the API server has not said which resources it has: see whether it can be reached, and the log"
+	case "schemas":
+		return "the definitions of custom resources are not read: see whether the API server can be reached, and the log"
+	case "servers":
+		return "the API servers behind the upstream are not known: see whether it can be reached, and the log"
+	}
+	return ""
 }
 
 // counts are the counters of metrics that the status page shows.
 type counts struct {
 	answered, refused, other, savedBytes int64
 	forwarded                            map[string]int64 // lists, by reason
+	resources                            map[string]*resourceCounts
+}
+
+// resourceCounts are those of one resource.
+type resourceCounts struct {
+	answered  int64
+	forwarded map[string]int64 // by reason
+}
+
+// of returns the counts of a resource, by its label.
+func (c *counts) of(label string) *resourceCounts {
+	found, ok := c.resources[label]
+	if !ok {
+		found = &resourceCounts{forwarded: map[string]int64{}}
+		c.resources[label] = found
+	}
+	return found
 }
 
 // The metrics that are read, by their names at Prometheus (docs/observability.md).
@@ -131,7 +182,7 @@ const (
 
 // readCounts reads what can be read, also if there is an error.
 func readCounts(from prometheus.Gatherer) (counts, error) {
-	c := counts{forwarded: map[string]int64{}}
+	c := counts{forwarded: map[string]int64{}, resources: map[string]*resourceCounts{}}
 	families, err := from.Gather()
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
@@ -148,15 +199,17 @@ func readCounts(from prometheus.Gatherer) (counts, error) {
 }
 
 func (c *counts) addRequests(m *dto.Metric, n int64) {
-	reason := labelOf(m, string(labelReason))
+	reason, resource := labelOf(m, string(labelReason)), labelOf(m, string(labelResource))
 	switch labelOf(m, string(labelDecision)) {
 	case decisionServe:
 		c.answered += n
+		c.of(resource).answered += n
 	case decisionRefuse:
 		c.refused += n
 	case decisionForward:
 		if reasonOfLists(reason) {
 			c.forwarded[reason] += n
+			c.of(resource).forwarded[reason] += n
 		} else {
 			c.other += n
 		}
@@ -164,7 +217,11 @@ func (c *counts) addRequests(m *dto.Metric, n int64) {
 }
 
 // lists says what became of lists. Streaming ones are watches in metrics.
-func (c counts) lists(streaming int64) telemetry.ListsStatus {
+func (c counts) lists(streamingOf map[string]int64) telemetry.ListsStatus {
+	var streaming int64
+	for _, n := range streamingOf {
+		streaming += n
+	}
 	lists := telemetry.ListsStatus{
 		Answered: c.answered, Refused: c.refused, Streaming: streaming, Other: max(0, c.other-streaming), SavedBytes: c.savedBytes,
 		Reasons: []telemetry.ReasonStatus{},
@@ -181,6 +238,30 @@ func (c counts) lists(streaming int64) telemetry.ListsStatus {
 	}
 	lists.SetShare()
 	return lists
+}
+
+// resourcesOf says what became of the lists of each resource, in no order.
+func (c counts) resourcesOf(streaming map[string]int64) []telemetry.ResourceStatus {
+	for label := range streaming {
+		c.of(label)
+	}
+	all := make([]telemetry.ResourceStatus, 0, len(c.resources))
+	for label, counted := range c.resources {
+		r := telemetry.ResourceStatus{Resource: label, Answered: counted.answered, Streaming: streaming[label]}
+		r.Reason, r.ReasonLists = reasonStreaming, r.Streaming
+		for reason, n := range counted.forwarded {
+			r.Forwarded += n
+			if n > r.ReasonLists || n == r.ReasonLists && reason < r.Reason {
+				r.Reason, r.ReasonLists = reason, n
+			}
+		}
+		if r.ReasonLists == 0 {
+			r.Reason = ""
+		}
+		r.SetShare()
+		all = append(all, r)
+	}
+	return all
 }
 
 // labelOf returns the value of a label, or nothing.

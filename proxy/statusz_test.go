@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -76,25 +77,38 @@ func TestStatusIsWhatMetricsSay(t *testing.T) {
 		s.refused(string(OverloadTimeOut))
 		s.WriteHeader(http.StatusTooManyRequests)
 	})
+	observe(o, httptest.NewRequest(http.MethodGet, "/apis/x/v1/made-up?watch=1&sendInitialEvents=true", nil), func(s *observation) {
+		s.decided(policy.Request{Group: "x", Version: "v1", Resource: "made-up"}, answer{}, policy.ReasonWatch, podsOnly)
+		s.WriteHeader(http.StatusOK)
+	})
+
 	stats := collectionStats("pods", 0, snapshot.Known)
 	stats.Feed.Losses = map[snapshot.Loss]uint64{snapshot.LossExpired: 2}
 	got := newStatusSource(o, metrics.Gatherer(), stats).Read()
-	share := 6.0 / 11
+	share, allShare := 6.0/11, 6.0/12
 	words := reasonWords
 	want := telemetry.ListsStatus{
-		Answered: 6, Forwarded: 4, Streaming: 1, Refused: 1, Other: 3, Share: &share, SavedBytes: 6000,
+		Answered: 6, Forwarded: 4, Streaming: 2, Refused: 1, Other: 3, Share: &allShare, SavedBytes: 6000,
 		Reasons: []telemetry.ReasonStatus{
 			{Reason: "most-recent", Lists: 2, Meaning: words(policy.ReasonMostRecent)},
+			{Reason: "streaming", Lists: 2, Meaning: got.Lists.Reasons[1].Meaning},
 			{Reason: "anonymous", Lists: 1, Meaning: words(policy.ReasonAnonymous)},
 			{Reason: "representation", Lists: 1, Meaning: words(policy.ReasonRepresentation)},
-			{Reason: "streaming", Lists: 1, Meaning: got.Lists.Reasons[len(got.Lists.Reasons)-1].Meaning},
 		},
 	}
 	if diff := cmp.Diff(want, got.Lists); diff != "" {
 		t.Errorf("lists (-want +got):\n%s", diff)
 	}
+	resources := []telemetry.ResourceStatus{
+		{Resource: "pods", Answered: 6, Forwarded: 4, Streaming: 1, Share: &share, Reason: "most-recent", ReasonLists: 2},
+		{Resource: telemetry.OtherResources, Streaming: 1, Share: new(float64), Reason: "streaming", ReasonLists: 1},
+	}
+	if diff := cmp.Diff(resources, got.Resources); diff != "" {
+		t.Errorf("resources (-want +got):\n%s", diff)
+	}
 	callers := []telemetry.CallerStatus{
-		{UserAgent: "a/1", Lists: 3, Reason: "most-recent"}, {UserAgent: "b/1", Lists: 1, Reason: "representation"},
+		{UserAgent: "a/1", Lists: 3, Reason: "most-recent"}, {UserAgent: "(none)", Lists: 1, Reason: "streaming"},
+		{UserAgent: "b/1", Lists: 1, Reason: "representation"},
 	}
 	if diff := cmp.Diff(callers, got.Callers); diff != "" {
 		t.Errorf("callers (-want +got):\n%s", diff)
@@ -149,6 +163,42 @@ func TestStatusIsHealthy(t *testing.T) {
 
 func (s *StatusSource) set(collections ...snapshot.CollectionStats) {
 	s.Collections = func() []snapshot.CollectionStats { return collections }
+}
+
+// TestStatusNamesFew: with the upstream away and many collections a line stays one that can be read, and says what
+// to look at.
+func TestStatusNamesFew(t *testing.T) {
+	o, metrics := newMetered(t, nil)
+	source := newStatusSource(o, metrics.Gatherer())
+	var all []snapshot.CollectionStats
+	for i := range 500 {
+		all = append(all, collectionStats(fmt.Sprintf("r%03d", i), time.Hour, snapshot.Known))
+	}
+	source.set(all...)
+	source.Ready = func() (bool, []Check) { return false, []Check{{Name: "discovery"}, {Name: "x"}} }
+	said := map[string]string{}
+	for _, c := range source.Read().Checks {
+		said[c.Name] = c.Message
+	}
+	if got, want := said["feeds"], "the API server is silent (stale): r000/json, r001/json, r002/json, r003/json, r004/json and 495 more"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if !strings.Contains(said["discovery"], "log") || said["x"] != "" {
+		t.Errorf("checks say %q", said)
+	}
+}
+
+// TestStreamingListsAreBounded: whatever labels there are.
+func TestStreamingListsAreBounded(t *testing.T) {
+	var l streamingLists
+	for i := range 2 * maxResourceLabels {
+		l.add(fmt.Sprint(i))
+		l.add("0")
+	}
+	got := l.read()
+	if len(got) > maxResourceLabels+1 || got["0"] != 2*maxResourceLabels+1 || got[otherLabel] == 0 {
+		t.Errorf("%d labels, %d of the first, %d of others", len(got), got["0"], got[otherLabel])
+	}
 }
 
 // TestReasonsHaveWords: every reason is explained on the page.

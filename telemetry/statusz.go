@@ -21,11 +21,20 @@ type Status struct {
 	Healthy bool          `json:"healthy"`
 	Checks  []StatusCheck `json:"checks"`
 
-	Lists       ListsStatus        `json:"lists"`
+	Lists ListsStatus `json:"lists"`
+	// Resources are those that lists were asked of, the one of most lists first.
+	Resources   []ResourceStatus   `json:"resources"`
 	Collections []CollectionStatus `json:"collections"`
 	Memory      MemoryStatus       `json:"memory"`
 	// Callers are those whose lists were forwarded most often, the first one most often.
 	Callers []CallerStatus `json:"callers"`
+	// Policy is the policy in force.
+	Policy PolicyStatus `json:"policy"`
+	// Eager are the collections that are loaded before anybody asks, in the order of the policy and then
+	// of the command line.
+	Eager   []EagerStatus `json:"eager"`
+	Runtime RuntimeStatus `json:"runtime"`
+	Traces  TracesStatus  `json:"traces"`
 	// Flags are all flags, as they are in force.
 	Flags []FlagStatus `json:"flags"`
 }
@@ -59,14 +68,43 @@ type ListsStatus struct {
 	Reasons []ReasonStatus `json:"reasons"`
 }
 
+// All is how many lists there were.
+func (l ListsStatus) All() int64 { return l.Answered + l.Forwarded + l.Streaming }
+
 // SetShare sets Share from the counts.
-func (l *ListsStatus) SetShare() {
-	l.Share = nil
-	if all := l.Answered + l.Forwarded + l.Streaming; all > 0 {
-		share := float64(l.Answered) / float64(all)
-		l.Share = &share
+func (l *ListsStatus) SetShare() { l.Share = shareOf(l.Answered, l.All()) }
+
+// shareOf is a part of all, nil of nothing.
+func shareOf(part, all int64) *float64 {
+	if all <= 0 {
+		return nil
 	}
+	share := float64(part) / float64(all)
+	return &share
 }
+
+// ResourceStatus is what became of the lists of one resource. Its counts are as in [ListsStatus].
+type ResourceStatus struct {
+	// Resource is "deployments.apps", or [OtherResources].
+	Resource  string   `json:"resource"`
+	Answered  int64    `json:"answered"`
+	Forwarded int64    `json:"forwarded"`
+	Streaming int64    `json:"streaming"`
+	Share     *float64 `json:"share,omitempty"`
+	// Reason is the most frequent one of those that were not answered from memory, and ReasonLists how
+	// many it was; absent if all were.
+	Reason      string `json:"reason,omitempty"`
+	ReasonLists int64  `json:"reasonLists,omitempty"`
+}
+
+// OtherResources stands for all resources that are not counted by name.
+const OtherResources = "other"
+
+// All is how many lists there were.
+func (r ResourceStatus) All() int64 { return r.Answered + r.Forwarded + r.Streaming }
+
+// SetShare sets Share from the counts.
+func (r *ResourceStatus) SetShare() { r.Share = shareOf(r.Answered, r.All()) }
 
 // ReasonStatus is a reason to forward lists.
 type ReasonStatus struct {
@@ -133,6 +171,74 @@ type CallerStatus struct {
 	Reason string `json:"reason"`
 }
 
+// PolicyStatus is a policy as it is in force: as it was read when the process began, with the defaults of the
+// command line filled in.
+type PolicyStatus struct {
+	// File is --config; absent if there is none.
+	File string `json:"file,omitempty"`
+	// SHA256 is the digest of the file as it was read, in hexadecimal.
+	SHA256 string `json:"sha256,omitempty"`
+	// Rules, those of the file first, in its order.
+	Rules []RuleStatus `json:"rules"`
+}
+
+// RuleStatus is what holds for a resource.
+type RuleStatus struct {
+	// Resource is "deployments.apps", "*.apps" for a group, or [EverythingElse].
+	Resource string `json:"resource"`
+	// Cache is "eager", "onDemand" or "never"; with "never" there is no more than Source.
+	Cache           string   `json:"cache"`
+	Representations []string `json:"representations,omitempty"`
+	History         float64  `json:"historySeconds,omitempty"`
+	// MaxBytes is 0 without a bound of its own.
+	MaxBytes int64 `json:"maxBytes,omitempty"`
+	// Idle is 0 for never.
+	Idle            float64 `json:"idleSeconds,omitempty"`
+	// LimitAtZero is "ignore" or "honour": what a limit means at resourceVersion=0.
+	LimitAtZero     string `json:"limitAtZero,omitempty"`
+	SameForEveryone bool    `json:"sameForEveryone,omitempty"`
+	// Source is where the rule stands, "policy.yaml:12", or "built in".
+	Source string `json:"source"`
+}
+
+// EverythingElse is the resource of the rule for those that have none.
+const EverythingElse = "everything else"
+
+const (
+	// CacheNever is the Cache of what is not kept.
+	CacheNever = "never"
+	// LimitHonoured is the LimitAtZero that kube-apiserver's cache does not have.
+	LimitHonoured = "honour"
+)
+
+// EagerStatus is a collection that is loaded before anybody asks.
+type EagerStatus struct {
+	Resource       string `json:"resource"`
+	Version        string `json:"version"`
+	Representation string `json:"representation"`
+}
+
+// RuntimeStatus is how the Go runtime uses memory.
+type RuntimeStatus struct {
+	// Memory is what counts against MemoryLimit: all that the runtime has of the system, without what
+	// it has given back.
+	Memory int64 `json:"memoryBytes"`
+	// MemoryLimit is GOMEMLIMIT in force; 0 is none.
+	MemoryLimit int64 `json:"memoryLimitBytes"`
+	// GCPercent is GOGC in force; -1 is off.
+	GCPercent int64 `json:"gcPercent"`
+	// Processors is GOMAXPROCS in force.
+	Processors int `json:"processors"`
+}
+
+// TracesStatus is whether traces are sent, and of which requests.
+type TracesStatus struct {
+	Enabled bool `json:"enabled"`
+	// Sampler is what OTEL_TRACES_SAMPLER names, or the default, with its argument if it takes one; absent if no
+	// traces are sent.
+	Sampler string `json:"sampler,omitempty"`
+}
+
 // FlagStatus is a flag of the command line.
 type FlagStatus struct {
 	Name  string `json:"name"`
@@ -148,6 +254,9 @@ func (s *Status) Sort() {
 	})
 	slices.SortFunc(s.Lists.Reasons, func(a, b ReasonStatus) int {
 		return cmp.Or(cmp.Compare(b.Lists, a.Lists), cmp.Compare(a.Reason, b.Reason))
+	})
+	slices.SortFunc(s.Resources, func(a, b ResourceStatus) int {
+		return cmp.Or(cmp.Compare(b.All(), a.All()), cmp.Compare(a.Resource, b.Resource))
 	})
 	slices.SortFunc(s.Callers, func(a, b CallerStatus) int {
 		return cmp.Or(cmp.Compare(b.Lists, a.Lists), cmp.Compare(a.UserAgent, b.UserAgent))

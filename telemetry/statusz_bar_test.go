@@ -70,6 +70,7 @@ func TestBarIsWhole(t *testing.T) {
 func TestFormats(t *testing.T) {
 	got := []string{
 		formatBytes(0), formatBytes(1023), formatBytes(1536), formatBytes(10 << 20), formatBytes(3 << 40), formatBytes(5000 << 40),
+		formatBytes(1<<20 - 1), formatBytes(10<<10 - 1), formatSeconds(59.9), formatSeconds(-1),
 		formatCount(0), formatCount(999), formatCount(1000), formatCount(1234567),
 		formatSeconds(0), formatSeconds(9.96), formatSeconds(59), formatSeconds(61), formatSeconds(3725), formatSeconds(200000),
 		formatShare(0), formatShare(1), formatShare(0.5), formatShare(0.0001), formatShare(0.9999),
@@ -77,8 +78,9 @@ func TestFormats(t *testing.T) {
 	}
 	want := []string{
 		"0 B", "1023 B", "1.5 KiB", "10 MiB", "3.0 TiB", "5000 TiB",
+		"1.0 MiB", "10 KiB", "59s", "0.0s",
 		"0", "999", "1,000", "1,234,567",
-		"0.0s", "10.0s", "59s", "1m01s", "1h02m", "2d7h",
+		"0.0s", "10s", "59s", "1m01s", "1h02m", "2d7h",
 		"0.0 %", "100.0 %", "50.0 %", "< 0.1 %", "> 99.9 %",
 		"1 B, no bound", "1 B of 2 B",
 	}

@@ -13,10 +13,10 @@ func formatBytes(n int64) string {
 		return strconv.FormatInt(n, 10) + " B"
 	}
 	value, units := float64(n)/1024, []string{"KiB", "MiB", "GiB", "TiB"}
-	for value >= 1024 && len(units) > 1 {
+	for value >= 1023.5 && len(units) > 1 { // so that it is not rounded to 1024
 		value, units = value/1024, units[1:]
 	}
-	if value < 10 {
+	if value < 9.95 {
 		return fmt.Sprintf("%.1f %s", value, units[0])
 	}
 	return fmt.Sprintf("%.0f %s", value, units[0])
@@ -35,12 +35,12 @@ func formatCount[N int | int64](n N) string {
 
 // formatSeconds writes a time for people: 0.4s, 12s, 2m30s, 5h12m, 3d4h.
 func formatSeconds(s float64) string {
-	d := time.Duration(s * float64(time.Second))
+	d := time.Duration(max(0, s) * float64(time.Second))
 	switch {
-	case d < 10*time.Second:
+	case d < 9950*time.Millisecond:
 		return fmt.Sprintf("%.1fs", d.Seconds())
 	case d < time.Minute:
-		return fmt.Sprintf("%.0fs", d.Seconds())
+		return fmt.Sprintf("%ds", min(59, int(d.Seconds()+0.5)))
 	case d < time.Hour:
 		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
 	case d < 48*time.Hour:
@@ -74,4 +74,41 @@ func formatBound(n, bound int64) string {
 // than all, since what did not change is not forgotten.
 func formatHistory(c CollectionStatus) string {
 	return formatSeconds(min(c.History, max(c.Window, 0))) + " of " + formatSeconds(c.Window)
+}
+
+// formatLimit writes a bound on memory.
+func formatLimit(n int64) string {
+	if n <= 0 {
+		return "none"
+	}
+	return formatBytes(n)
+}
+
+// formatGCPercent writes a GOGC.
+func formatGCPercent(percent int64) string {
+	if percent < 0 {
+		return "off"
+	}
+	return strconv.FormatInt(percent, 10)
+}
+
+// formatKept says in words how a rule has a resource kept.
+func formatKept(r RuleStatus) string {
+	if r.Cache == CacheNever {
+		return "never"
+	}
+	words := []string{r.Cache, strings.Join(r.Representations, " "), "history " + formatSeconds(r.History)}
+	if r.MaxBytes > 0 {
+		words = append(words, "at most "+formatBytes(r.MaxBytes))
+	}
+	if r.Idle > 0 {
+		words = append(words, "given up after "+formatSeconds(r.Idle))
+	}
+	if r.LimitAtZero == LimitHonoured {
+		words = append(words, "limit honoured at resourceVersion=0")
+	}
+	if r.SameForEveryone {
+		words = append(words, "same for everyone")
+	}
+	return strings.Join(words, ", ")
 }

@@ -2,14 +2,21 @@ package telemetry
 
 import (
 	"bytes"
-	"crypto/rand"
+	"cmp"
+	"context"
+	"crypto/sha256"
 	_ "embed"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"html/template"
+	"io"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/munnerz/goautoneg"
 )
@@ -17,56 +24,214 @@ import (
 //go:embed statusz.html
 var statusHTML string
 
+// statusAge is for how long a status that was made is shown. Whoever asks for it is answered from the
+// same one, however many there are.
+const statusAge = time.Second
+
 // StatusHandler answers with what read returns: as a page for people, or as JSON with
-// ?format=json or for an Accept header that prefers it. The page loads nothing from elsewhere, and
-// its Content-Security-Policy says so. It must not be reachable where clients are. read must be safe
-// for concurrent use.
+// ?format=json or for an Accept header that prefers it. It asks read once a second at most, and never
+// twice at a time. The page loads nothing from elsewhere, and its Content-Security-Policy says so. It
+// must not be reachable where clients are.
 func StatusHandler(read func() Status, log *slog.Logger) (http.Handler, error) {
-	page, err := template.New("statusz").Funcs(template.FuncMap{
-		"bytes": formatBytes, "count": formatCount[int64], "seconds": formatSeconds, "share": formatShare,
-		"bound": formatBound, "lag": formatLag, "lists": formatLists, "bar": layBar, "percent": percentOf,
-		"objects": formatCount[int], "barLabel": barLabel, "gaps": gapsOf, "history": formatHistory,
-	}).Parse(statusHTML)
+	page, err := newStatusPage()
 	if err != nil {
 		return nil, fmt.Errorf("the status page: %w", err)
 	}
+	forms := statusForms{read: read, page: page, turn: make(chan struct{}, 1)}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Cache-Control", "no-store")
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Vary", "Accept")
-		var body bytes.Buffer
-		status := read()
-		status.Sort()
-		if wantsJSON(r) {
-			h.Set("Content-Type", "application/json")
-			encoder := json.NewEncoder(&body)
-			encoder.SetIndent("", "  ")
-			err = encoder.Encode(status)
-		} else {
-			nonce := rand.Text()
-			h.Set("Content-Type", "text/html; charset=utf-8")
-			h.Set("Content-Security-Policy", contentSecurityPolicy(nonce))
-			h.Set("Referrer-Policy", "no-referrer")
-			err = page.Execute(&body, struct {
-				Status
-				Nonce string
-			}{status, nonce})
+		form, asJSON := forms.html, wantsJSON(r)
+		if asJSON {
+			form = forms.json
+		}
+		body, err := form(r.Context())
+		if r.Context().Err() != nil {
+			return
 		}
 		if err != nil {
 			log.Error("the status page cannot be made", "error", err)
 			http.Error(w, "the status page cannot be made: the log says why", http.StatusInternalServerError)
 			return
 		}
+		if asJSON {
+			h.Set("Content-Type", "application/json")
+		} else {
+			h.Set("Content-Type", "text/html; charset=utf-8")
+			h.Set("Content-Security-Policy", page.policy)
+			h.Set("Referrer-Policy", "no-referrer")
+		}
 		// An error means that the client has gone.
-		_, _ = w.Write(body.Bytes())
+		_, _ = w.Write(body)
 	}), nil
 }
 
-// contentSecurityPolicy lets the page have its own style and script, and ask for itself again.
-func contentSecurityPolicy(nonce string) string {
-	return "default-src 'none'; style-src 'nonce-" + nonce + "'; script-src 'nonce-" + nonce +
-		"'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+// statusForms makes the forms of a status, and keeps them for [statusAge]. It is safe for concurrent
+// use; who comes while one is made waits for it.
+type statusForms struct {
+	read func() Status
+	page *statusPage
+
+	// turn holds one who reads or changes what follows.
+	turn   chan struct{}
+	since  time.Time // when status was read; zero: never
+	status Status
+	// asJSON and asHTML are made of status when somebody asks for them; nil before that. They are shared,
+	// and not written to.
+	asJSON, asHTML []byte
+}
+
+func (f *statusForms) json(ctx context.Context) ([]byte, error) {
+	if err := f.await(ctx); err != nil {
+		return nil, err
+	}
+	defer f.leave()
+	f.renewLocked()
+	return made(&f.asJSON, func(body *bytes.Buffer) error {
+		encoder := json.NewEncoder(body)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(f.status)
+	})
+}
+
+func (f *statusForms) html(ctx context.Context) ([]byte, error) {
+	if err := f.await(ctx); err != nil {
+		return nil, err
+	}
+	defer f.leave()
+	f.renewLocked()
+	return made(&f.asHTML, func(body *bytes.Buffer) error { return f.page.write(body, f.status) })
+}
+
+// await waits for the turn, or for the end of ctx, which is an error.
+func (f *statusForms) await(ctx context.Context) error {
+	select {
+	case f.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (f *statusForms) leave() { <-f.turn }
+
+// renewLocked reads the status, if it is too old.
+func (f *statusForms) renewLocked() {
+	if !f.since.IsZero() && time.Since(f.since) < statusAge {
+		return
+	}
+	status := f.read()
+	status.Sort()
+	// From now, and not from before: whoever has waited while it was read need not read it again.
+	f.since, f.status, f.asJSON, f.asHTML = time.Now(), status, nil, nil
+}
+
+// made returns what form points to, and makes it first if it is not there.
+func made(form *[]byte, make func(*bytes.Buffer) error) ([]byte, error) {
+	if *form != nil {
+		return *form, nil
+	}
+	var body bytes.Buffer
+	if err := make(&body); err != nil {
+		return nil, err
+	}
+	*form = body.Bytes()
+	return *form, nil
+}
+
+// statusPage is the page for people.
+type statusPage struct {
+	template *template.Template
+	// policy is its Content-Security-Policy.
+	policy string
+}
+
+func newStatusPage() (*statusPage, error) {
+	parsed, err := template.New("statusz").Funcs(template.FuncMap{
+		"bytes": formatBytes, "count": formatCount[int64], "seconds": formatSeconds, "share": formatShare,
+		"bound": formatBound, "lag": formatLag, "lists": formatLists, "bar": layBar, "percent": percentOf,
+		"objects": formatCount[int], "barLabel": barLabel, "gaps": gapsOf, "history": formatHistory,
+		"kept": formatKept, "join": strings.Join, "percentage": formatGCPercent, "limit": formatLimit,
+	}).Parse(statusHTML)
+	if err != nil {
+		return nil, err
+	}
+	p := &statusPage{template: parsed}
+	// Its style and its script are the same in every page, so their digests allow them.
+	var page bytes.Buffer
+	if err := p.write(&page, Status{}); err != nil {
+		return nil, err
+	}
+	p.policy = "default-src 'none'; style-src " + digestOf(page.String(), "style") + "; script-src " + digestOf(page.String(), "script") +
+		"; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+	return p, nil
+}
+
+// digestOf is what a Content-Security-Policy has for the element of a page.
+func digestOf(page, element string) string {
+	_, text, _ := strings.Cut(page, "<"+element+">")
+	text, _, _ = strings.Cut(text, "</"+element+">")
+	digest := sha256.Sum256([]byte(text))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(digest[:]) + "'"
+}
+
+const (
+	// maxShownCollections and maxShownResources are shown at once; a click shows the others.
+	maxShownCollections = 20
+	maxShownResources   = 15
+)
+
+// write writes the page of a status that is sorted.
+func (p *statusPage) write(w io.Writer, s Status) error {
+	byNeed := slices.Clone(s.Collections)
+	slices.SortStableFunc(byNeed, func(a, b CollectionStatus) int { return cmp.Compare(need(a), need(b)) })
+	view := struct {
+		Status
+		First, More                   []CollectionStatus
+		FirstResources, MoreResources []ResourceStatus
+		States                        []stateCount
+	}{Status: s, States: statesOf(s.Collections)}
+	view.First, view.More = split(byNeed, maxShownCollections)
+	view.FirstResources, view.MoreResources = split(s.Resources, maxShownResources)
+	return p.template.Execute(w, view)
+}
+
+// need is lower for what somebody ought to look at.
+func need(c CollectionStatus) int {
+	if c.State == StateLive {
+		return 1
+	}
+	return 0
+}
+
+// split parts the first n from the others.
+func split[T any](all []T, n int) (first, others []T) {
+	n = min(n, len(all))
+	return all[:n], all[n:]
+}
+
+// stateCount is how many collections are in a state.
+type stateCount struct {
+	State string
+	Count int
+}
+
+// statesOf counts collections by state: live ones first, then by name.
+func statesOf(collections []CollectionStatus) []stateCount {
+	counts := map[string]int{}
+	for _, c := range collections {
+		counts[c.State]++
+	}
+	var states []stateCount
+	for _, state := range slices.Sorted(maps.Keys(counts)) {
+		states = append(states, stateCount{state, counts[state]})
+	}
+	slices.SortStableFunc(states, func(a, b stateCount) int {
+		return cmp.Compare(need(CollectionStatus{State: b.State}), need(CollectionStatus{State: a.State}))
+	})
+	return states
 }
 
 // wantsJSON says in which form r asks for the status.

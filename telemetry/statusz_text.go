@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+	"unicode"
 )
 
 // WriteText writes s as tables, for a terminal. Control characters that came with it are not
@@ -12,7 +13,14 @@ import (
 func (s Status) WriteText(w io.Writer) error {
 	var text strings.Builder
 	t := tabwriter.NewWriter(&text, 0, 0, 3, ' ', 0)
-	row := func(format string, args ...any) { _, _ = fmt.Fprintf(t, format+"\n", args...) }
+	row := func(format string, args ...any) {
+		for i, arg := range args {
+			if text, ok := arg.(string); ok {
+				args[i] = cell(text)
+			}
+		}
+		_, _ = fmt.Fprintf(t, format+"\n", args...)
+	}
 	// Columns are aligned within a section.
 	section := func(title string) { _ = t.Flush(); fmt.Fprintf(&text, "\n%s\n", title) }
 
@@ -25,6 +33,13 @@ func (s Status) WriteText(w io.Writer) error {
 	row("up for\t%s", formatSeconds(s.Uptime))
 	row("stored\t%s", formatBound(s.Memory.Stored, s.Memory.StoredBound))
 	row("compressed\t%s", formatBound(s.Memory.Compressed, s.Memory.CompressedBound))
+	row("memory\t%s, GOMEMLIMIT %s, GOGC %s", formatBytes(s.Runtime.Memory), formatLimit(s.Runtime.MemoryLimit), formatGCPercent(s.Runtime.GCPercent))
+	row("traces\t%s", orWord(s.Traces.Sampler, "not sent"))
+	if s.Policy.File == "" {
+		row("policy\tthe default")
+	} else {
+		row("policy\t%s, sha256 %s", s.Policy.File, s.Policy.SHA256)
+	}
 	for _, c := range s.Checks {
 		if !c.OK {
 			row("  %s\t%s", c.Name, orWord(c.Message, "not ready"))
@@ -53,6 +68,25 @@ func (s Status) WriteText(w io.Writer) error {
 			formatHistory(c), gapsOf(c), c.Restarts)
 	}
 
+	if len(s.Resources) > 0 {
+		section("LISTS BY RESOURCE")
+		row("RESOURCE\tFROM MEMORY\tLISTS\tELSE MOSTLY")
+	}
+	first, more := split(s.Resources, maxShownResources)
+	for _, r := range first {
+		share, reason := "-", "-"
+		if r.Share != nil {
+			share = formatShare(*r.Share)
+		}
+		if r.Reason != "" {
+			reason = r.Reason + " " + formatCount(r.ReasonLists)
+		}
+		row("%s\t%s\t%s\t%s", r.Resource, share, formatCount(r.All()), reason)
+	}
+	if len(more) > 0 {
+		row("(%d more with -o json)", len(more))
+	}
+
 	if len(s.Lists.Reasons) > 0 {
 		section("WHY LISTS WERE FORWARDED")
 		row("REASON\tLISTS\tMEANING")
@@ -67,17 +101,44 @@ func (s Status) WriteText(w io.Writer) error {
 	for _, c := range s.Callers {
 		row("%s\t%s\t%s", c.UserAgent, formatLists(c), c.Reason)
 	}
+	if len(s.Policy.Rules) > 0 {
+		section("POLICY")
+		row("RESOURCE\tFROM\tKEPT")
+	}
+	for _, r := range s.Policy.Rules {
+		row("%s\t%s\t%s", r.Resource, r.Source, formatKept(r))
+	}
+	if len(s.Eager) > 0 {
+		section("LOADED BEFORE ANYBODY ASKS")
+	}
+	for _, e := range s.Eager {
+		row("%s\t%s\t%s", e.Resource, e.Version, e.Representation)
+	}
 	_ = t.Flush() // into memory
-	_, err := io.WriteString(w, strings.Map(printable, text.String()))
+	_, err := io.WriteString(w, text.String())
 	return err
 }
 
-// printable drops what could command a terminal.
-func printable(r rune) rune {
-	if r < ' ' && r != '\n' || r >= 0x7f && r < 0xa0 {
-		return -1
+// maxCell is how long a cell may be, in characters, so that one does not push all others off the screen. Meanings,
+// which are last in their line, are shorter.
+const maxCell = 120
+
+// cell makes a text one of a table: without what commands a terminal, ends a line or a cell, or turns the
+// direction of what follows.
+func cell(text string) string {
+	text = strings.Map(func(r rune) rune {
+		switch {
+		case r == '\t', r == '\n':
+			return ' '
+		case !unicode.IsPrint(r):
+			return -1
+		}
+		return r
+	}, text)
+	if runes := []rune(text); len(runes) > maxCell {
+		return string(runes[:maxCell-1]) + "…"
 	}
-	return r
+	return text
 }
 
 func orWord(text, word string) string {

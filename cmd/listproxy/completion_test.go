@@ -66,6 +66,8 @@ func TestCompletionInBash(t *testing.T) {
 		{"listproxy --log-format ", []string{"json", "text"}},
 		{"listproxy status --out", []string{"--output"}},
 		{"listproxy status --output ", []string{"json", "table"}},
+		{"listproxy status --address ", []string{""}},
+		{"listproxy status ", []string{""}},
 		{"listproxy kubeconfig --via ", []string{"proxy-url", "server"}},
 	} {
 		cmd := exec.CommandContext(t.Context(), "bash", append([]string{"--norc", "-c", bashAsks, "bash"}, strings.Split(tt.line, " ")...)...) // #nosec G204 -- fixed words

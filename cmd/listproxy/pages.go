@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -25,6 +27,9 @@ func (o *options) pages(a *app, observing *observing, state proxy.State, log *sl
 		Silence:         o.silence,
 		CompressedBound: o.compressedBound,
 		Flags:           func() []telemetry.FlagStatus { return flagsInForce(o.flags) },
+		Policy:          o.policyInForce(),
+		Eager:           eagerInForce(o.eagerly),
+		Traces:          observing.traces.Status(),
 	}
 	status, err := telemetry.StatusHandler(source.Read, log)
 	return proxy.AdminPages{Status: status, Flags: source.Flags, Profiling: o.profiling, Hosts: o.admin.names(a.upstream)}, err
@@ -36,6 +41,50 @@ func (o *options) window(gvr schema.GroupVersionResource) time.Duration {
 		return window
 	}
 	return o.history
+}
+
+// policyInForce is the policy, with what it leaves to flags.
+func (o *options) policyInForce() telemetry.PolicyStatus {
+	file := o.policy.File()
+	status := telemetry.PolicyStatus{File: file.Name, SHA256: file.SHA256}
+	for _, named := range rulesInForce(o.policy) {
+		status.Rules = append(status.Rules, o.ruleInForce(named))
+	}
+	return status
+}
+
+func (o *options) ruleInForce(r namedRule) telemetry.RuleStatus {
+	status := telemetry.RuleStatus{Resource: r.name, Cache: string(r.Cache), Source: r.Source}
+	if r.Cache == policy.CacheNever {
+		return status
+	}
+	for _, representation := range r.Representations {
+		status.Representations = append(status.Representations, string(representation))
+	}
+	status.History = cmp.Or(r.HistoryWindow, o.history).Seconds()
+	status.MaxBytes = r.MaxBytes
+	status.LimitAtZero = string(r.LimitAtZero)
+	status.SameForEveryone = r.SameForEveryone
+	switch {
+	case r.Cache == policy.CacheEager: // it stays, whoever asks
+	case r.IdleTimeout != nil:
+		status.Idle = r.IdleTimeout.Seconds()
+	default:
+		status.Idle = o.idle.Seconds()
+	}
+	return status
+}
+
+// eagerInForce are the collections that are loaded before anybody asks.
+func eagerInForce(eager []policy.EagerCollection) []telemetry.EagerStatus {
+	status := []telemetry.EagerStatus{}
+	for _, e := range eager {
+		status = append(status, telemetry.EagerStatus{
+			Resource: schema.GroupResource{Group: e.Group, Resource: e.Resource}.String(), Version: e.Version,
+			Representation: string(e.Representation),
+		})
+	}
+	return status
 }
 
 // flagsInForce returns all flags by name. None of them has a secret for a value: they name files.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/telemetry"
 )
 
 // maxPolicyFile is more than ParseConfig takes, so that it says so.
@@ -85,22 +86,35 @@ func newPolicyCheckCommand() *cobra.Command {
 func writeRules(w io.Writer, file string, c *policy.Config) error {
 	table := &strings.Builder{}
 	fmt.Fprintln(table, "RESOURCE\tCACHE\tREPRESENTATIONS\tHISTORY\tBYTES\tIDLE\tLIMIT AT 0\tSAME FOR ALL\tFROM")
-	write := func(name string, rule policy.Rule) {
+	for _, named := range rulesInForce(c) {
+		rule := named.Rule
 		if line, ok := strings.CutPrefix(rule.Source, file+":"); ok {
 			rule.Source = "line " + line
 		}
-		writeRule(table, name, rule)
-	}
-	for _, t := range c.Targets() {
-		write(t.String(), c.Rule(t))
-	}
-	write("everything else", c.Defaults())
-	for _, t := range []policy.Target{{Resource: "secrets"}, {Resource: "events"}, {Group: "events.k8s.io", Resource: "events"}} {
-		if rule := c.For(t.Group, "v1", t.Resource); rule.Source == policy.BuiltIn {
-			write(t.String(), rule)
-		}
+		writeRule(table, named.name, rule)
 	}
 	return writeTable(w, table.String())
+}
+
+// namedRule is a rule, and what it is for.
+type namedRule struct {
+	name string
+	policy.Rule
+}
+
+// rulesInForce are all rules of a policy: those of its file in its order, and what holds without one.
+func rulesInForce(c *policy.Config) []namedRule {
+	var rules []namedRule
+	for _, t := range c.Targets() {
+		rules = append(rules, namedRule{t.String(), c.Rule(t)})
+	}
+	rules = append(rules, namedRule{telemetry.EverythingElse, c.Defaults()})
+	for _, t := range []policy.Target{{Resource: "secrets"}, {Resource: "events"}, {Group: "events.k8s.io", Resource: "events"}} {
+		if rule := c.For(t.Group, "v1", t.Resource); rule.Source == policy.BuiltIn {
+			rules = append(rules, namedRule{t.String(), rule})
+		}
+	}
+	return rules
 }
 
 // writeTable aligns the cells of lines, which have tabs between them.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -27,6 +29,8 @@ const (
 const (
 	// maxStatus bounds what is read of an answer.
 	maxStatus = 16 << 20
+	// maxRefusal bounds what is shown of an answer that is no status.
+	maxRefusal = 300
 	// statusTimeout is how long a listproxy may take to say how it is.
 	statusTimeout = 10 * time.Second
 )
@@ -43,7 +47,8 @@ command line is wrong. In a cluster:
 
   kubectl -n listproxy port-forward deployment/listproxy 8081
   listproxy status`,
-		Args: usageArgs(cobra.NoArgs),
+		Args:              usageArgs(cobra.NoArgs),
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			where, err := statusURL(address)
 			if err != nil {
@@ -57,12 +62,14 @@ command line is wrong. In a cluster:
 				return err
 			}
 			if output == outputJSON {
-				_, err = cmd.OutOrStdout().Write(raw)
+				// As it came, so that members of later versions are there; control characters that
+				// JSON allows are in strings only.
+				_, err = io.WriteString(cmd.OutOrStdout(), strings.Map(withoutControl, string(raw)))
 			} else {
 				err = status.WriteText(cmd.OutOrStdout())
 			}
 			if err == nil && !status.Healthy {
-				err = errors.New("it is not healthy")
+				err = errors.New("it is not healthy: " + problems(status))
 			}
 			return err
 		},
@@ -71,7 +78,28 @@ command line is wrong. In a cluster:
 	fs.SortFlags = false
 	fs.StringVar(&address, "address", "http://127.0.0.1:8081", "`URL` of the --admin-bind-address of the listproxy to ask")
 	fs.StringVarP(&output, "output", "o", outputTable, "`form`: table or json")
+	// An error would mean that there is no such flag.
+	_ = cmd.RegisterFlagCompletionFunc("address", cobra.NoFileCompletions)
 	return cmd
+}
+
+// problems names the checks that are not OK.
+func problems(s telemetry.Status) string {
+	var names []string
+	for _, c := range s.Checks {
+		if !c.OK {
+			names = append(names, strings.Map(withoutControl, c.Name))
+		}
+	}
+	return cmp.Or(strings.Join(names, ", "), "it does not say why; look at its log")
+}
+
+// withoutControl drops what could command a terminal.
+func withoutControl(r rune) rune {
+	if r != '\n' && unicode.IsControl(r) {
+		return -1
+	}
+	return r
 }
 
 // statusURL is where the status is, below an address: a URL, or only host:port.
@@ -95,7 +123,12 @@ func fetchStatus(ctx context.Context, where string) ([]byte, telemetry.Status, e
 	if err != nil {
 		return nil, status, err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	client := http.Client{
+		Transport: http.DefaultTransport,
+		// A listproxy sends nobody elsewhere.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	resp, err := client.Do(req)
 	if err != nil {
 		return nil, status, unreachable(err)
 	}
@@ -104,6 +137,10 @@ func fetchStatus(ctx context.Context, where string) ([]byte, telemetry.Status, e
 	if err != nil {
 		return nil, status, unreachable(err)
 	}
+	if resp.StatusCode == http.StatusForbidden || resp.StatusCode == http.StatusTooManyRequests {
+		// As the admin port says it.
+		return nil, status, fmt.Errorf("%s answers %s: %s", where, resp.Status, refusalText(raw))
+	}
 	if kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";"); resp.StatusCode != http.StatusOK || kind != "application/json" {
 		return nil, status, fmt.Errorf("%s answers %s: is it the --admin-bind-address of a listproxy, of this version or a later one?", where, resp.Status)
 	}
@@ -111,6 +148,12 @@ func fetchStatus(ctx context.Context, where string) ([]byte, telemetry.Status, e
 		return nil, status, fmt.Errorf("%s does not answer as a listproxy does: give its --admin-bind-address as --address", where)
 	}
 	return raw, status, nil
+}
+
+// refusalText is the beginning of an answer, in one line.
+func refusalText(raw []byte) string {
+	text := strings.Join(strings.Fields(strings.ToValidUTF8(string(raw[:min(len(raw), maxRefusal)]), "")), " ")
+	return strings.Map(withoutControl, text)
 }
 
 // unreachable says what to do where nobody answers.

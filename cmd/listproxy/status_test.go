@@ -65,19 +65,23 @@ func TestStatusCommand(t *testing.T) {
 		says []string // in the output
 		err  []string
 	}{
-		"healthy":         {args: []string{"--address", healthy}, says: []string{"v1.2.3", "healthy"}},
-		"without http://": {args: []string{"--address", strings.TrimPrefix(healthy, "http://")}, says: []string{"v1.2.3"}},
-		"as json":         {args: []string{"--address", healthy, "-o", "json"}, says: []string{`"version":"v1.2.3"`}},
-		"not healthy":     {args: []string{"--address", status(false)}, code: 1, says: []string{"NOT HEALTHY", "a reason"}, err: []string{"not healthy"}},
-		"nobody":          {args: []string{"--address", nobody}, code: 1, err: []string{"nobody listens", "--admin-bind-address", "--address", "port-forward"}},
-		"another server":  {args: []string{"--address", answer("text/html", 404, "no")}, code: 1, err: []string{"404", "--admin-bind-address"}},
-		"another JSON":    {args: []string{"--address", answer("application/json", 200, "{}")}, code: 1, err: []string{"--address"}},
-		"no JSON":         {args: []string{"--address", answer("application/json", 200, "{")}, code: 1, err: []string{"--address"}},
-		"wrong address":   {args: []string{"--address", "ftp://x"}, code: 2, err: []string{"--address", "http://127.0.0.1:8081"}},
-		"no address":      {args: []string{"--address", ""}, code: 2, err: []string{"--address"}},
-		"wrong form":      {args: []string{"--address", healthy, "-o", "xml"}, code: 2, err: []string{"--output", "table or json"}},
-		"wrong flag":      {args: []string{"--no-such-flag"}, code: 2, err: []string{"unknown flag"}},
-		"an argument":     {args: []string{"x"}, code: 2, err: []string{"x"}},
+		"healthy":              {args: []string{"--address", healthy}, says: []string{"v1.2.3", "healthy"}},
+		"without http://":      {args: []string{"--address", strings.TrimPrefix(healthy, "http://")}, says: []string{"v1.2.3"}},
+		"as json":              {args: []string{"--address", healthy, "-o", "json"}, says: []string{`"version":"v1.2.3"`}},
+		"not healthy":          {args: []string{"--address", status(false)}, code: 1, says: []string{"NOT HEALTHY", "a reason"}, err: []string{"not healthy", "feeds"}},
+		"not healthy, as json": {args: []string{"--address", status(false), "-o", "json"}, code: 1, says: []string{`"healthy":false`}, err: []string{"not healthy"}},
+		"refused":              {args: []string{"--address", answer("text/plain", 403, "use an IP address\n\x1b[2J")}, code: 1, err: []string{"403", "use an IP address [2J"}},
+		"many ask":             {args: []string{"--address", answer("text/plain", 429, "try again")}, code: 1, err: []string{"429", "try again"}},
+		"redirected":           {args: []string{"--address", answer("text/plain", 307, "")}, code: 1, err: []string{"307", "--admin-bind-address"}},
+		"nobody":               {args: []string{"--address", nobody}, code: 1, err: []string{"nobody listens", "--admin-bind-address", "--address", "port-forward"}},
+		"another server":       {args: []string{"--address", answer("text/html", 404, "no")}, code: 1, err: []string{"404", "--admin-bind-address"}},
+		"another JSON":         {args: []string{"--address", answer("application/json", 200, "{}")}, code: 1, err: []string{"--address"}},
+		"no JSON":              {args: []string{"--address", answer("application/json", 200, "{")}, code: 1, err: []string{"--address"}},
+		"wrong address":        {args: []string{"--address", "ftp://x"}, code: 2, err: []string{"--address", "http://127.0.0.1:8081"}},
+		"no address":           {args: []string{"--address", ""}, code: 2, err: []string{"--address"}},
+		"wrong form":           {args: []string{"--address", healthy, "-o", "xml"}, code: 2, err: []string{"--output", "table or json"}},
+		"wrong flag":           {args: []string{"--no-such-flag"}, code: 2, err: []string{"unknown flag"}},
+		"an argument":          {args: []string{"x"}, code: 2, err: []string{"x"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, out, err := execute(t, append([]string{"status"}, tt.args...)...)
@@ -95,6 +99,25 @@ func TestStatusCommand(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestStatusCommandsNoTerminal: JSON may hold control characters, those of Latin-1, and an answer is
+// whose address was given.
+func TestStatusCommandsNoTerminal(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte("{\"version\":\"v1\u009b2J\x7f\",\"healthy\":true,\"later\":1}"))
+	}))
+	defer server.Close()
+	for _, form := range []string{outputTable, outputJSON} {
+		code, out, err := execute(t, "status", "--address", server.URL, "-o", form)
+		if code != 0 || strings.ContainsAny(out, "\u009b\x7f\x1b") || !strings.Contains(out, "v12J") {
+			t.Errorf("%s: exit code %d, %v: %q", form, code, err, out)
+		}
+		if form == outputJSON && !strings.Contains(out, `"later":1`) {
+			t.Errorf("what a later version says is lost: %s", out)
+		}
 	}
 }
 

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/telemetry"
+)
+
+// TestPolicyInForce: it is what was read at the start, whatever has become of the file, with what it leaves
+// to flags.
+func TestPolicyInForce(t *testing.T) {
+	const text = `apiVersion: listproxy.io/v1alpha1
+kind: Policy
+resources:
+- group: ""
+  resource: pods
+  version: v1
+  cache: eager
+  representations: [json]
+  historyWindow: 5m
+- group: apps
+  resource: deployments
+  idleTimeout: 1h
+  maxBytes: 64Mi
+`
+	path := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o, err := parse("--config", path, "--eager", "nodes", "--idle-timeout", "20m", "--history-window", "3m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	all := []string{}
+	for _, r := range policy.Representations() {
+		all = append(all, string(r))
+	}
+	want := telemetry.PolicyStatus{File: path, SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(text))), Rules: []telemetry.RuleStatus{
+		{Resource: "pods.v1", Cache: "eager", Representations: []string{"json"}, History: 300, LimitAtZero: "ignore", Source: path + ":4"},
+		{Resource: "deployments.apps", Cache: "onDemand", Representations: all, History: 180, Idle: 3600, MaxBytes: 64 << 20, LimitAtZero: "ignore", Source: path + ":10"},
+		{Resource: telemetry.EverythingElse, Cache: "onDemand", Representations: all, History: 180, Idle: 1200, LimitAtZero: "ignore", Source: policy.BuiltIn},
+		{Resource: "secrets", Cache: telemetry.CacheNever, Source: policy.BuiltIn},
+		{Resource: "events", Cache: telemetry.CacheNever, Source: policy.BuiltIn},
+		{Resource: "events.events.k8s.io", Cache: telemetry.CacheNever, Source: policy.BuiltIn},
+	}}
+	if diff := cmp.Diff(want, o.policyInForce()); diff != "" {
+		t.Errorf("the policy (-want +got):\n%s", diff)
+	}
+	eager := []telemetry.EagerStatus{
+		{Resource: "pods", Version: "v1", Representation: "json"}, {Resource: "nodes", Version: "v1", Representation: "json"},
+	}
+	if diff := cmp.Diff(eager, eagerInForce(o.eagerly)); diff != "" {
+		t.Errorf("eager (-want +got):\n%s", diff)
+	}
+	if o, err = parse(); err != nil {
+		t.Fatal(err)
+	}
+	if got := o.policyInForce(); got.File != "" || got.SHA256 != "" || len(got.Rules) != 4 {
+		t.Errorf("the default policy is %+v", got)
+	}
+}
+
+// TestWordsOfRules: the page knows these words of policies.
+func TestWordsOfRules(t *testing.T) {
+	if telemetry.CacheNever != string(policy.CacheNever) || telemetry.LimitHonoured != string(policy.LimitHonoured) {
+		t.Error("they differ")
+	}
+}

@@ -39,12 +39,7 @@ func LooksSecret(word string) bool {
 	if strings.HasPrefix(word, "eyJ") || uuidText.MatchString(word) || hasBootstrapToken(word) {
 		return true
 	}
-	for _, run := range alphanumeric.FindAllString(word, -1) {
-		if looksDrawn(run) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(alphanumeric.FindAllString(word, -1), looksDrawn)
 }
 
 // looksDrawn says whether a run of letters and digits was drawn at random, rather than composed.

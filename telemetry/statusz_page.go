@@ -129,12 +129,12 @@ func (f *statusForms) renewLocked() {
 }
 
 // made returns what form points to, and makes it first if it is not there.
-func made(form *[]byte, make func(*bytes.Buffer) error) ([]byte, error) {
+func made(form *[]byte, write func(*bytes.Buffer) error) ([]byte, error) {
 	if *form != nil {
 		return *form, nil
 	}
 	var body bytes.Buffer
-	if err := make(&body); err != nil {
+	if err := write(&body); err != nil {
 		return nil, err
 	}
 	*form = body.Bytes()

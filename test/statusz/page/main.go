@@ -77,17 +77,24 @@ func run(ctx context.Context, chromium, dir string, pods int) (err error) {
 	defer func() { err = errors.Join(err, b.close()) }()
 	var errs []error
 	for _, s := range screens() {
-		picture, err := look(ctx, b, proxy.AdminURL()+"/statusz", s)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", s.name, err))
-		}
-		if picture != nil {
-			path := filepath.Join(dir, s.name+".png")
-			if err := os.WriteFile(path, picture, 0o600); err != nil {
-				return err
-			}
-			fmt.Printf("%s: %d kB\n", path, len(picture)/1000)
-		}
+		errs = append(errs, shoot(ctx, b, dir, "", proxy.AdminURL()+"/statusz", s, expected{"✓ healthy", 4}))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, lookAtExtremes(ctx, b, dir))...)
+}
+
+// shoot looks at a page, and keeps the picture.
+func shoot(ctx context.Context, b *browser, dir, prefix, url string, s screen, want expected) error {
+	picture, err := look(ctx, b, url, s, want)
+	if err != nil {
+		err = fmt.Errorf("%s%s: %w", prefix, s.name, err)
+	}
+	if picture == nil {
+		return err
+	}
+	path := filepath.Join(dir, prefix+s.name+".png")
+	if failed := os.WriteFile(path, picture, 0o600); failed != nil {
+		return errors.Join(err, failed)
+	}
+	fmt.Printf("%s: %d kB\n", path, len(picture)/1000)
+	return err
 }

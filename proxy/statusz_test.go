@@ -107,7 +107,8 @@ func TestStatusIsWhatMetricsSay(t *testing.T) {
 		t.Errorf("resources (-want +got):\n%s", diff)
 	}
 	callers := []telemetry.CallerStatus{
-		{UserAgent: "a/1", Lists: 3, Reason: "most-recent"}, {UserAgent: "(none)", Lists: 1, Reason: "streaming"},
+		{UserAgent: "a/1", Lists: 3, Reason: "most-recent"},
+		{UserAgent: "(none)", Lists: 1, Reason: "streaming"},
 		{UserAgent: "b/1", Lists: 1, Reason: "representation"},
 	}
 	if diff := cmp.Diff(callers, got.Callers); diff != "" {

@@ -193,10 +193,10 @@ type RuleStatus struct {
 	// MaxBytes is 0 without a bound of its own.
 	MaxBytes int64 `json:"maxBytes,omitempty"`
 	// Idle is 0 for never.
-	Idle            float64 `json:"idleSeconds,omitempty"`
+	Idle float64 `json:"idleSeconds,omitempty"`
 	// LimitAtZero is "ignore" or "honour": what a limit means at resourceVersion=0.
 	LimitAtZero     string `json:"limitAtZero,omitempty"`
-	SameForEveryone bool    `json:"sameForEveryone,omitempty"`
+	SameForEveryone bool   `json:"sameForEveryone,omitempty"`
 	// Source is where the rule stands, "policy.yaml:12", or "built in".
 	Source string `json:"source"`
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -18,6 +19,8 @@ import (
 const (
 	// forcedPerSecond bounds how many traces callers make by asking for them in their traceparent.
 	forcedPerSecond = 10
+	// defaultSampler is that of the specification.
+	defaultSampler = "parentbased_always_on"
 	// everyTrace is the ratio of the specification where none is given.
 	everyTrace = 1.0
 )
@@ -48,9 +51,9 @@ func samplerKinds() map[string]samplerKind {
 
 // newSampler makes a sampler of what the environment says; nothing is parentbased_always_on. What the SDK would
 // only complain of, and then sample everything, is an error that names the variable.
-func newSampler(name, arg string) (sdktrace.Sampler, error) {
+func newSampler(name, arg string) (*boundedSampler, error) {
 	if name == "" {
-		name = "parentbased_always_on"
+		name = defaultSampler
 	}
 	kinds := samplerKinds()
 	kind, known := kinds[name]
@@ -61,13 +64,16 @@ func newSampler(name, arg string) (sdktrace.Sampler, error) {
 	part := everyTrace
 	if kind.ratio && arg != "" {
 		var err error
-		// NaN is neither.
-		if part, err = strconv.ParseFloat(arg, 64); err != nil || !(part >= 0 && part <= 1) {
+		if part, err = strconv.ParseFloat(arg, 64); err != nil || math.IsNaN(part) || part < 0 || part > 1 {
 			return nil, fmt.Errorf("%s=%q is not a part of all traces: write a number from 0 to 1", envSamplerArg, arg)
 		}
 	}
+	words := name
+	if kind.ratio {
+		words += " " + strconv.FormatFloat(part, 'g', -1, 64)
+	}
 	return &boundedSampler{
-		name: name, root: kind.root(part), parentBased: kind.parentBased,
+		words: words, root: kind.root(part), parentBased: kind.parentBased,
 		forced: rate.NewLimiter(forcedPerSecond, forcedPerSecond),
 	}, nil
 }
@@ -83,7 +89,7 @@ func newSampler(name, arg string) (sdktrace.Sampler, error) {
 //
 // It is safe for concurrent use.
 type boundedSampler struct {
-	name        string
+	words       string // its name in the specification, and its ratio if it has one
 	root        sdktrace.Sampler
 	parentBased bool
 	forced      *rate.Limiter
@@ -112,7 +118,7 @@ func (s *boundedSampler) ShouldSample(p sdktrace.SamplingParameters) sdktrace.Sa
 }
 
 // Description implements sdktrace.Sampler.
-func (s *boundedSampler) Description() string { return "listproxy/" + s.name }
+func (s *boundedSampler) Description() string { return "listproxy/" + s.words }
 
 func sampledAs(sampled bool, p sdktrace.SamplingParameters) sdktrace.SamplingResult {
 	if sampled {

@@ -5,6 +5,8 @@ import (
 	"math"
 	"runtime/debug"
 	"testing"
+
+	"go.opentelemetry.io/otel/sdk/resource"
 )
 
 // The limits are those that are set, whoever set them.
@@ -22,6 +24,7 @@ func TestReadRuntime(t *testing.T) {
 }
 
 func TestTracesStatus(t *testing.T) {
+	t.Setenv(envExporter, "otlp")
 	for _, tt := range []struct{ name, arg, want string }{
 		{"", "", "parentbased_always_on"},
 		{"", "0.5", "parentbased_always_on"},
@@ -31,7 +34,11 @@ func TestTracesStatus(t *testing.T) {
 	} {
 		t.Setenv(envSampler, tt.name)
 		t.Setenv(envSamplerArg, tt.arg)
-		traces := &Traces{shutdown: func(context.Context) error { return nil }}
+		traces, err := NewTraces(t.Context(), resource.Empty())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = traces.Shutdown(context.Background()) })
 		if got := traces.Status(); got != (TracesStatus{Enabled: true, Sampler: tt.want}) {
 			t.Errorf("%q %q: %+v, want %q", tt.name, tt.arg, got, tt.want)
 		}

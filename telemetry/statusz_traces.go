@@ -1,23 +1,6 @@
 package telemetry
 
-import (
-	"cmp"
-	"os"
-	"strings"
-)
-
-// defaultSampler is that of OpenTelemetry's specification.
-const defaultSampler = "parentbased_always_on"
-
-// Status says whether traces are sent, and which sampler the SDK has made of the environment.
+// Status says whether traces are sent, and by which sampler.
 func (t *Traces) Status() TracesStatus {
-	if !t.Enabled() {
-		return TracesStatus{}
-	}
-	name := strings.ToLower(strings.TrimSpace(cmp.Or(os.Getenv(envSampler), defaultSampler)))
-	if !samplers[name] {
-		return TracesStatus{Enabled: true, Sampler: name}
-	}
-	ratio := strings.TrimSpace(cmp.Or(os.Getenv(envSamplerArg), "1"))
-	return TracesStatus{Enabled: true, Sampler: name + " " + ratio}
+	return TracesStatus{Enabled: t.Enabled(), Sampler: t.sampler}
 }

@@ -46,6 +46,7 @@ const errorsEvery = time.Minute
 type Traces struct {
 	trace.TracerProvider
 	shutdown func(context.Context) error
+	sampler  string // in words
 }
 
 // Enabled says whether spans go anywhere at all. If not, nothing of a trace is made or changed.
@@ -78,7 +79,7 @@ func NewTraces(ctx context.Context, res *resource.Resource) (*Traces, error) {
 		return nil, err
 	}
 	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(res), sdktrace.WithSampler(sampler))
-	return &Traces{TracerProvider: provider, shutdown: provider.Shutdown}, nil
+	return &Traces{TracerProvider: provider, shutdown: provider.Shutdown, sampler: sampler.words}, nil
 }
 
 // tracesWanted says whether the environment asks for traces.

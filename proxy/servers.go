@@ -57,6 +57,8 @@ type Servers struct {
 	known   func()
 	changed func()
 	log     *slog.Logger
+	// endpoints, if there are any, are asked for their versions one by one, in place of address.
+	endpoints *Endpoints
 	// reopened tells that there is a new stream of Leases.
 	reopened chan struct{}
 
@@ -67,8 +69,9 @@ type Servers struct {
 	refused bool
 	// asked: /version was asked for, with whatever result.
 	asked bool
-	// said is what /version said. Only the goroutine that asks uses it.
+	// said is what /version said, and all what it said at each endpoint. Only who asks uses it.
 	said versions
+	all  fleet
 
 	knownOnce, leasesOnce, versionOnce sync.Once
 }
@@ -98,10 +101,20 @@ func NewServers(cfg *rest.Config, known, changed func(), log *slog.Logger) (*Ser
 	}, nil
 }
 
+// Ask makes s run e, and learn from its checks which versions there are. Without that s asks whichever
+// API server answers. It must be called before Run.
+func (s *Servers) Ask(e *Endpoints) { s.endpoints = e }
+
 // Run follows the Leases and asks for /version until ctx ends.
 func (s *Servers) Run(ctx context.Context) {
 	var asking sync.WaitGroup
-	asking.Go(func() { s.pollVersion(ctx) })
+	asking.Go(func() {
+		if s.endpoints != nil {
+			s.endpoints.Run(ctx, s.hearAll)
+			return
+		}
+		s.pollVersion(ctx)
+	})
 	defer asking.Wait()
 	follower{
 		name: "the API servers' leases",
@@ -129,10 +142,13 @@ func (s *Servers) Run(ctx context.Context) {
 }
 
 // Ready says whether a change would be heard of: the Leases are known, or cannot be and /version
-// was asked.
+// was asked. Where endpoints are asked, each was.
 func (s *Servers) Ready() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.endpoints != nil && !s.asked {
+		return false
+	}
 	return s.holders != nil || s.refused && s.asked
 }
 
@@ -145,6 +161,10 @@ func (s *Servers) look() {
 
 // askAgain makes /version be asked for now: the server at the other end may be another one.
 func (s *Servers) askAgain() {
+	if s.endpoints != nil {
+		s.endpoints.CheckNow()
+		return
+	}
 	select {
 	case s.reopened <- struct{}{}:
 	default: // it will be

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -53,6 +55,46 @@ func (v *versions) hear(said version.Info, now time.Time) (changed, unsettled bo
 	v.latest = said
 	v.heard[said] = now
 	return changed, !v.mixed.IsZero() && now.Sub(v.mixed) <= versionMemory
+}
+
+// fleet is which versions there are among API servers that are asked one by one.
+type fleet struct{ versions map[version.Info]struct{} }
+
+// hear takes the versions that there are now. changed: before there were others. mixed: there is more
+// than one. To hear of none says nothing.
+func (f *fleet) hear(said []version.Info) (changed, mixed bool) {
+	if len(said) == 0 {
+		return false, len(f.versions) > 1
+	}
+	now := make(map[version.Info]struct{}, len(said))
+	for _, v := range said {
+		now[v] = struct{}{}
+	}
+	changed = len(f.versions) > 0 && !maps.Equal(f.versions, now)
+	f.versions = now
+	return changed, len(now) > 1
+}
+
+// hearAll takes the versions of all endpoints that are not known to be unreachable. While they are not
+// one, nothing is kept: a feed may be at one kind of API server now, and at the other in a moment.
+func (s *Servers) hearAll(said []version.Info) {
+	changed, mixed := s.all.hear(said)
+	switch {
+	case changed:
+		var names []string
+		for _, v := range said {
+			names = append(names, v.GitVersion)
+		}
+		s.report("other versions", "to", strings.Join(names, ", "))
+	case mixed:
+		s.changed()
+	}
+	if s.endpoints.Checked() {
+		s.mu.Lock()
+		s.asked = true
+		s.mu.Unlock()
+		s.look()
+	}
 }
 
 // versionClient returns a client for /version, with the proxy's own credentials. It speaks

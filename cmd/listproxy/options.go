@@ -25,6 +25,7 @@ type options struct {
 	flags *pflag.FlagSet // to tell what was given
 
 	kubeconfig       string
+	upstreams        []string
 	config           string
 	bindAddress      string
 	securePort       int
@@ -41,6 +42,7 @@ type options struct {
 	connectCAKeyFile string
 	adminBindAddress string
 	admin            adminOptions
+	delay            time.Duration
 	drain            time.Duration
 	identity         identityOptions
 	limits           limitOptions
@@ -66,6 +68,7 @@ type options struct {
 
 	// What complete makes of them.
 	tls                        proxy.ServerTLS
+	upstreamAddresses          []string
 	byteBound, compressedBound int64
 	policy                     *policy.Config
 	// eagerly is what --eager and the policy name together.
@@ -103,6 +106,7 @@ func defaultOptions() *options {
 func (o *options) addFlags(fs *pflag.FlagSet) {
 	o.flags = fs
 	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "`file` that says where the API server is and holds the proxy's own credentials;\nin-cluster configuration without it")
+	fs.StringSliceVar(&o.upstreams, "upstream", o.upstreams, "`URLs` of the cluster's API servers, https://host:port, to use in place of the one address in --kubeconfig,\nwhose name, path and credentials stay: their certificates must be good for that name")
 	fs.StringVar(&o.config, "config", o.config, "policy `file`: which resources are kept in memory, and how (listproxy policy check FILE)")
 	fs.StringVar(&o.bindAddress, "bind-address", o.bindAddress, "`address` to serve clients on")
 	fs.IntVar(&o.securePort, "secure-port", o.securePort, "`port` to serve clients on, over TLS")
@@ -134,14 +138,15 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.selfCheck, "self-check-interval", o.selfCheck, "how often each resource in memory is compared with the API server; 0 never")
 	fs.StringVar(&o.bytes, "cache-bytes", o.bytes, "bound on what is stored (`quantity`, 512Mi or 2Gi; 0 for none): then history is shortened,\nidle collections go, requests are forwarded")
 	fs.StringVar(&o.compressed, "compression-cache-bytes", o.compressed, "bound on what is kept of lists that were compressed (`quantity`); 0 compresses each list anew")
-	fs.DurationVar(&o.drain, "shutdown-timeout", o.drain, "how long requests may take to end after SIGTERM")
+	fs.DurationVar(&o.delay, "shutdown-delay-duration", o.delay, "how long to go on as before after SIGTERM, but for /readyz, while balancers learn of it")
+	fs.DurationVar(&o.drain, "shutdown-timeout", o.drain, "how long requests may take to end after SIGTERM and --shutdown-delay-duration")
 	fs.StringVar(&o.logFormat, "log-format", o.logFormat, "`text` or json")
 	fs.StringVar(&o.logLevel, "log-level", o.logLevel, "`level`: debug, access (a line for every request), info, warn or error")
 	fs.BoolVar(&o.profiling, "debug-pprof", o.profiling, "serve profiles of the process (/debug/pprof/) on --admin-bind-address")
 }
 
 // complete checks the options and makes of them what run needs. An error names the flag.
-func (o *options) complete() error {
+func (o *options) complete() (err error) {
 	if (o.certFile == "") != (o.keyFile == "") {
 		return errors.New("--tls-cert-file and --tls-private-key-file go together: give both or none")
 	}
@@ -176,6 +181,7 @@ func (o *options) complete() error {
 		{"--idle-timeout", o.idle, 0},
 		{"--schema-quarantine", o.quarantine, 0},
 		{"--upstream-settle", o.settle, 0},
+		{"--shutdown-delay-duration", o.delay, 0},
 		{"--shutdown-timeout", o.drain, 0},
 	} {
 		if d.value < d.least {
@@ -193,6 +199,9 @@ func (o *options) complete() error {
 			return err
 		}
 	}
+	if o.upstreamAddresses, err = proxy.ParseEndpoints(o.upstreams); err != nil {
+		return fmt.Errorf("--upstream: %w", err)
+	}
 	if err := o.identity.load(); err != nil {
 		return err
 	}
@@ -205,7 +214,6 @@ func (o *options) complete() error {
 	if err := o.audit.Validate(); err != nil {
 		return err
 	}
-	var err error
 	if o.policy, err = readPolicyFlag(o.flags, o.config); err != nil {
 		return err
 	}

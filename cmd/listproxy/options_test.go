@@ -67,6 +67,9 @@ func TestWrongOptions(t *testing.T) {
 		args []string
 		says []string
 	}{
+		{[]string{"--upstream", "http://10.0.0.1:6443"}, []string{"--upstream", "not https", "https://host:port"}},
+		{[]string{"--upstream", "https://10.0.0.1:6443", "--upstream", "https://10.0.0.1:6443"}, []string{"--upstream", "twice"}},
+		{[]string{"--shutdown-delay-duration", "-1s"}, []string{"--shutdown-delay-duration", "too short"}},
 		{[]string{"--tls-cert-file", "x"}, []string{"--tls-private-key-file", "both or none"}},
 		{[]string{"--tls-private-key-file", "x"}, []string{"--tls-cert-file", "both or none"}},
 		{[]string{"--tls-min-version", "VersionTLS11"}, []string{"--tls-min-version", "VersionTLS12 or VersionTLS13"}},

@@ -36,6 +36,10 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	endpoints, err := o.endpoints(upstream, log)
+	if err != nil {
+		return err
+	}
 	listener, err := net.Listen("tcp", net.JoinHostPort(o.bindAddress, strconv.Itoa(o.securePort)))
 	if err != nil {
 		return fmt.Errorf("serving clients (--bind-address, --secure-port): %w", err)
@@ -57,7 +61,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	defer observing.close(log)
-	app, err := o.assemble(upstream, observing, log)
+	app, err := o.assemble(upstream, endpoints, observing, log)
 	if err != nil {
 		return err
 	}
@@ -77,7 +81,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	}
 	log.Info("serving", "address", listener.Addr().String(), "admin", admin.Addr().String(),
 		"upstream", upstream.Host, "version", version())
-	return app.serve(ctx, o.limits.listen(listener), admin, o.drain)
+	return app.serve(ctx, o.limits.listen(listener), admin, ending{o.delay, o.drain})
 }
 
 // upstreamConfig says where the API server is, and what the proxy itself is allowed there.
@@ -94,6 +98,21 @@ func upstreamConfig(kubeconfig string) (*rest.Config, error) {
 		return nil, fmt.Errorf("--kubeconfig %s: %w", kubeconfig, err)
 	}
 	return identified(cfg), nil
+}
+
+// endpoints returns the addresses that --upstream gives, and makes all clients of cfg use them; nil
+// if there are none.
+func (o *options) endpoints(cfg *rest.Config, log *slog.Logger) (*proxy.Endpoints, error) {
+	if len(o.upstreamAddresses) == 0 {
+		return nil, nil //nolint:nilnil // no addresses are no error
+	}
+	endpoints, err := proxy.NewEndpoints(cfg, o.upstreamAddresses, log)
+	if err != nil {
+		return nil, fmt.Errorf("--upstream: %w", err)
+	}
+	endpoints.Use(cfg)
+	log.Info("the API servers are reached at the addresses of --upstream", "endpoints", o.upstreamAddresses)
+	return endpoints, nil
 }
 
 func identified(cfg *rest.Config) *rest.Config {
@@ -126,7 +145,7 @@ type app struct {
 }
 
 // assemble makes the parts and wires them. Whoever calls it closes what it returns.
-func (o *options) assemble(cfg *rest.Config, observing *observing, log *slog.Logger) (_ *app, err error) {
+func (o *options) assemble(cfg *rest.Config, endpoints *proxy.Endpoints, observing *observing, log *slog.Logger) (_ *app, err error) {
 	a := &app{log: log, clientCAs: o.identity.cas(), metrics: observing.metrics.Handler(log)}
 	defer func() {
 		if err != nil {
@@ -154,6 +173,12 @@ func (o *options) assemble(cfg *rest.Config, observing *observing, log *slog.Log
 	a.watchRBAC = func(ctx context.Context) error { return proxy.WatchRBAC(ctx, cfg, a.reviewer.Flush, log) }
 	if err := o.assembleFeeds(a, cfg, observing, log); err != nil {
 		return nil, err
+	}
+	if endpoints != nil {
+		a.servers.Ask(endpoints)
+		if err := proxy.RegisterEndpoints(observing.metrics, endpoints.Stats); err != nil {
+			return nil, err
+		}
 	}
 	admission, err := o.limits.admission()
 	if err != nil {
@@ -294,8 +319,12 @@ func (a *app) ready() (bool, []proxy.Check) {
 	return true, checks
 }
 
+// ending is how long the parts of an end in order take: to go on as before while others learn of it,
+// and to let requests end.
+type ending struct{ delay, drain time.Duration }
+
 // serve runs all parts until ctx ends or one of them fails.
-func (a *app) serve(ctx context.Context, clients, admin net.Listener, drain time.Duration) error {
+func (a *app) serve(ctx context.Context, clients, admin net.Listener, end ending) error {
 	// The parts outlive ctx: what they watch for must be heard of until the last answer.
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -335,13 +364,19 @@ func (a *app) serve(ctx context.Context, clients, admin net.Listener, drain time
 	case err = <-failed:
 	}
 	a.draining.Store(true)
-	a.log.Info("stopping", "timeout", drain)
-	ending, cancel := context.WithTimeout(context.Background(), drain)
+	a.log.Info("stopping", "delay", end.delay, "timeout", end.drain)
+	if err == nil && end.delay > 0 {
+		select {
+		case <-time.After(end.delay):
+		case err = <-failed:
+		}
+	}
+	drained, cancel := context.WithTimeout(context.Background(), end.drain)
 	defer cancel()
 	if a.connect != nil {
 		a.connect.shut()
 	}
-	if server.Shutdown(ending) != nil {
+	if server.Shutdown(drained) != nil {
 		// Watches do not end by themselves. Their clients come back to another replica.
 		_ = server.Close()
 	}

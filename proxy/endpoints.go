@@ -1,0 +1,365 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/connrotation"
+)
+
+const (
+	// endpointEvery is the time between two checks of an endpoint, and up to a fifth more.
+	endpointEvery = 2 * time.Second
+	// endpointTimeout bounds one check. An API server that has much to do answers probes first
+	// (they are exempt from its flow control), but needs time for the handshake.
+	endpointTimeout = 4 * time.Second
+	// endpointAgain is the pause after a check that failed, before it counts.
+	endpointAgain = 500 * time.Millisecond
+	// endpointFailures is how many checks have to fail, one after the other, before an endpoint is
+	// taken for unreachable that was not before.
+	endpointFailures = 2
+	// endpointDialTimeout bounds the attempt to connect to one endpoint, before the next is tried.
+	endpointDialTimeout = 5 * time.Second
+)
+
+// endpointState is what the last checks of an endpoint said.
+type endpointState string
+
+const (
+	endpointUnknown     endpointState = "unknown"     // not checked yet
+	endpointUp          endpointState = "up"          // new connections go there
+	endpointNotReady    endpointState = "not-ready"   // it answers, and says that it is not ready
+	endpointUnreachable endpointState = "unreachable" // it does not answer, or is not who it should be
+)
+
+// Endpoints are the addresses of the API servers of one cluster. It chooses among them when a
+// connection is made, and nothing else: requests, credentials, and the name that the API servers'
+// certificates must have stay those of the client configuration.
+//
+//   - Each endpoint is asked for /readyz and /version every few seconds, over a connection of its own.
+//   - New connections go to one that is up, a random one, and to the next if that cannot be reached.
+//     Where none is up, all are tried.
+//   - One that is not ready gets no new connections. Those that there are stay: kube-apiserver ends
+//     them in order when it shuts down.
+//   - The connections of one that is unreachable are closed, provided that another one is up. So
+//     what waits for an answer fails, and watches are opened elsewhere, before HTTP/2 notices.
+//   - What an API server said of its version is told before it is up: whoever has to prepare for
+//     another version has done so when the first connection is made.
+//
+// An HTTP/2 connection stays with its API server for all requests on it, as behind a balancer.
+// It is safe for concurrent use.
+type Endpoints struct {
+	address string // of the client configuration, host:port: the one that may be asked for
+	all     []*endpoint
+	log     *slog.Logger
+
+	// telling is held while the versions are told, so that they are told in their order.
+	telling sync.Mutex
+	mu      sync.Mutex // guards what the endpoints say
+}
+
+// endpoint is one API server, or a balancer before some.
+type endpoint struct {
+	address string   // host:port
+	base    *url.URL // of the client configuration
+	client  *http.Client
+	conns   *connrotation.ConnectionTracker
+	// suspected tells that a connection could not be made.
+	suspected chan struct{}
+
+	// Endpoints.mu guards these.
+	state    endpointState
+	failures int           // checks that failed, one after the other
+	said     *version.Info // nil: not known
+}
+
+// ParseEndpoints returns host:port of each of the URLs, which are https://host:port or without a port.
+// It refuses two that are the same.
+func ParseEndpoints(urls []string) ([]string, error) {
+	var addresses []string
+	for _, u := range urls {
+		address, err := parseEndpoint(u)
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(addresses, address) {
+			return nil, fmt.Errorf("%s is there twice: leave one out", address)
+		}
+		addresses = append(addresses, address)
+	}
+	return addresses, nil
+}
+
+// NewEndpoints returns the endpoints at the addresses, which [ParseEndpoints] returned, of the cluster
+// that cfg is for. cfg has the proxy's own credentials, with which the endpoints are checked.
+func NewEndpoints(cfg *rest.Config, addresses []string, log *slog.Logger) (*Endpoints, error) {
+	base, err := upstreamBase(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := reachedDirectly(cfg, base); err != nil {
+		return nil, err
+	}
+	e := &Endpoints{address: hostPort(base), log: log}
+	for _, address := range addresses {
+		ep := &endpoint{
+			address: address, base: base, state: endpointUnknown,
+			conns: connrotation.NewConnectionTracker(), suspected: make(chan struct{}, 1),
+		}
+		if ep.client, err = checkClient(cfg, address); err != nil {
+			return nil, err
+		}
+		e.all = append(e.all, ep)
+	}
+	return e, nil
+}
+
+// reachedDirectly says if the API server is reached through a network proxy: then it is the proxy
+// that connects, and no endpoint could be chosen here.
+func reachedDirectly(cfg *rest.Config, base *url.URL) error {
+	find, where := cfg.Proxy, "the kubeconfig's proxy-url"
+	if find == nil {
+		find, where = http.ProxyFromEnvironment, "the environment (HTTPS_PROXY)"
+	}
+	found, err := find(&http.Request{URL: base})
+	if err != nil {
+		return fmt.Errorf("%s is not understood: correct it, or take it away", where)
+	}
+	if found != nil {
+		return fmt.Errorf("%s names a network proxy for %s, which would choose where to connect: use one or the other", where, base.Host)
+	}
+	return nil
+}
+
+// parseEndpoint returns host:port of an endpoint's URL.
+func parseEndpoint(address string) (string, error) {
+	const form = "write it as https://host:port"
+	u, err := url.Parse(address)
+	switch {
+	case err != nil: // the error quotes what may hold a password
+		return "", fmt.Errorf("an address is not a URL: %s", form)
+	case u.User != nil:
+		return "", fmt.Errorf("%s holds a user or password: %s", u.Redacted(), form)
+	case u.Scheme != "https":
+		return "", fmt.Errorf("%q is not https, and callers' tokens would be readable on the way: %s", address, form)
+	case u.Hostname() == "":
+		return "", fmt.Errorf("%q names no host: %s", address, form)
+	case u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return "", fmt.Errorf("%q has more than a host and a port (a path is the kubeconfig's to say): %s", address, form)
+	}
+	return strings.ToLower(hostPort(u)), nil
+}
+
+// hostPort returns where to connect to for an https URL.
+func hostPort(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = "443"
+	}
+	return net.JoinHostPort(u.Hostname(), port)
+}
+
+// Use makes all clients of cfg connect to the endpoints.
+func (e *Endpoints) Use(cfg *rest.Config) { cfg.Dial = e.DialContext }
+
+// DialContext connects to one of the endpoints, in place of the API server's address in the client
+// configuration. It connects to nothing else.
+func (e *Endpoints) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	if !strings.EqualFold(address, e.address) {
+		return nil, fmt.Errorf("a connection to %s is not one to the API servers", address)
+	}
+	var errs []error
+	for _, ep := range e.candidates() {
+		conn, err := dialEndpoint(ctx, network, ep.address)
+		if err == nil {
+			return ep.conns.Track(conn), nil
+		}
+		errs = append(errs, err)
+		ep.suspect()
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, errors.Join(errs...)
+}
+
+func dialEndpoint(ctx context.Context, network, address string) (net.Conn, error) {
+	return (&net.Dialer{Timeout: endpointDialTimeout, KeepAlive: keepAlive}).DialContext(ctx, network, address)
+}
+
+// candidates returns the endpoints to try, in that order: those that are up, or else all.
+func (e *Endpoints) candidates() []*endpoint {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var chosen []*endpoint
+	for _, ep := range e.all {
+		if ep.state == endpointUp {
+			chosen = append(chosen, ep)
+		}
+	}
+	if len(chosen) == 0 {
+		chosen = slices.Clone(e.all)
+	}
+	rand.Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] }) // #nosec G404 -- spreads connections
+	return chosen
+}
+
+// suspect makes the endpoint be checked now.
+func (ep *endpoint) suspect() {
+	select {
+	case ep.suspected <- struct{}{}:
+	default: // it will be
+	}
+}
+
+// rest waits for the next check. Whoever cannot connect asks for one often: then it comes soon, and not at once.
+func (ep *endpoint) rest(ctx context.Context, pause time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, pause)
+	defer cancel()
+	select {
+	case <-ctx.Done():
+	case <-ep.suspected:
+		select {
+		case <-ctx.Done():
+		case <-time.After(endpointAgain):
+		}
+	}
+}
+
+// CheckNow makes all endpoints be checked now.
+func (e *Endpoints) CheckNow() {
+	for _, ep := range e.all {
+		ep.suspect()
+	}
+}
+
+// Checked says whether every endpoint has been checked.
+func (e *Endpoints) Checked() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return !slices.ContainsFunc(e.all, func(ep *endpoint) bool { return ep.state == endpointUnknown })
+}
+
+// EndpointStats is what is known of one endpoint.
+type EndpointStats struct {
+	Address string
+	// Up: new connections go there.
+	Up bool
+}
+
+// Stats returns what is known of all.
+func (e *Endpoints) Stats() []EndpointStats {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var stats []EndpointStats
+	for _, ep := range e.all {
+		stats = append(stats, EndpointStats{Address: ep.address, Up: ep.state == endpointUp})
+	}
+	return stats
+}
+
+// Run checks the endpoints until ctx ends. After each check it calls heard with the versions of all
+// that are not known to be unreachable, each once: one call at a time.
+func (e *Endpoints) Run(ctx context.Context, heard func([]version.Info)) {
+	var checking sync.WaitGroup
+	for _, ep := range e.all {
+		checking.Go(func() {
+			for ctx.Err() == nil {
+				result := ep.check(ctx)
+				if ctx.Err() != nil {
+					return
+				}
+				pause := wait.Jitter(endpointEvery, 0.2)
+				if e.take(ep, result, heard) {
+					pause = endpointAgain
+				}
+				ep.rest(ctx, pause)
+			}
+		})
+	}
+	checking.Wait()
+}
+
+// take notes what a check said, and reports whether it has to be repeated before it counts.
+func (e *Endpoints) take(ep *endpoint, result checkResult, heard func([]version.Info)) (again bool) {
+	e.telling.Lock()
+	defer e.telling.Unlock()
+
+	e.mu.Lock()
+	if result.state == endpointUnreachable {
+		ep.failures++
+	} else {
+		ep.failures = 0
+	}
+	again = result.state == endpointUnreachable && ep.state != endpointUnreachable &&
+		ep.state != endpointUnknown && ep.failures < endpointFailures
+	if again {
+		e.mu.Unlock()
+		return true
+	}
+	if result.said != nil {
+		ep.said = result.said
+	}
+	before := ep.state
+	if result.state != endpointUp {
+		ep.state = result.state // no connection more
+	}
+	said := e.versionsLocked(ep, result.state)
+	e.mu.Unlock()
+
+	heard(said)
+
+	e.mu.Lock()
+	ep.state = result.state
+	anotherUp := slices.ContainsFunc(e.all, func(other *endpoint) bool { return other != ep && other.state == endpointUp })
+	e.mu.Unlock()
+	if result.state == endpointUnreachable && anotherUp {
+		ep.conns.CloseAll()
+	}
+	e.tell(ep.address, before, result)
+	return false
+}
+
+// versionsLocked returns the versions of all that are not unreachable, where ep is in a state.
+func (e *Endpoints) versionsLocked(ep *endpoint, state endpointState) []version.Info {
+	var said []version.Info
+	for _, other := range e.all {
+		its := other.state
+		if other == ep {
+			its = state
+		}
+		if its != endpointUnreachable && other.said != nil && !slices.Contains(said, *other.said) {
+			said = append(said, *other.said)
+		}
+	}
+	return said
+}
+
+func (e *Endpoints) tell(address string, before endpointState, result checkResult) {
+	if before == result.state {
+		return
+	}
+	log := e.log.With("endpoint", address, "state", string(result.state))
+	switch result.state {
+	case endpointUp:
+		log.Info("an API server is up: connections go there", "version", result.version())
+	case endpointNotReady:
+		log.Warn("an API server is not ready: no new connections go there", "error", result.err)
+	case endpointUnreachable:
+		log.Warn("an API server cannot be reached: no connections go there, and those that were there are closed if another one is up", "error", result.err)
+	case endpointUnknown: // never again
+	}
+}

@@ -1,0 +1,95 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/rest"
+)
+
+// maxReadyz bounds what is read of /readyz: all that is wanted is its status.
+const maxReadyz = 64 << 10
+
+// checkResult is what one check of an endpoint said.
+type checkResult struct {
+	state endpointState
+	said  *version.Info // nil: not known
+	err   error         // why it is not up
+}
+
+func (r checkResult) version() string {
+	if r.said == nil {
+		return ""
+	}
+	return r.said.GitVersion
+}
+
+// checkClient returns a client that connects to one endpoint only. It verifies what cfg verifies: the
+// name is that of the API server in cfg. It speaks HTTP/1.1, so that a connection can be closed
+// after a check: over an old one an API server may answer that accepts no new ones.
+func checkClient(cfg *rest.Config, address string) (*http.Client, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.Timeout = endpointTimeout
+	cfg.NextProtos = []string{"http/1.1"}
+	cfg.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return dialEndpoint(ctx, network, address)
+	}
+	client, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("cannot check the API server at %s: %w", address, err)
+	}
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return client, nil
+}
+
+// check asks an endpoint whether it is ready, and then, over the same connection, which version it is.
+func (ep *endpoint) check(ctx context.Context) checkResult {
+	ctx, cancel := context.WithTimeout(ctx, endpointTimeout)
+	defer cancel()
+	defer utilnet.CloseIdleConnectionsFor(ep.client.Transport)
+
+	state, reason := endpointUp, error(nil)
+	status, _, err := ep.ask(ctx, "readyz", false)
+	switch {
+	case err != nil:
+		return checkResult{state: endpointUnreachable, err: err}
+	case status == http.StatusForbidden:
+		// It is there and knows the proxy, and that is all that may be known.
+	case status != http.StatusOK:
+		state, reason = endpointNotReady, fmt.Errorf("/readyz answered %d", status)
+	}
+	status, body, err := ep.ask(ctx, "version", true)
+	if err != nil {
+		return checkResult{state: endpointUnreachable, err: err}
+	}
+	if status != http.StatusOK {
+		return checkResult{state: state, err: reason}
+	}
+	said := new(version.Info)
+	if err := json.Unmarshal(body, said); err != nil {
+		return checkResult{state: endpointUnreachable, err: fmt.Errorf("/version: %w", err)}
+	}
+	return checkResult{state: state, said: said, err: reason}
+}
+
+// ask sends one request, the last one on its connection or not.
+func (ep *endpoint) ask(ctx context.Context, path string, last bool) (status int, body []byte, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, ep.base.JoinPath(path).String(), nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	r.Close = last
+	res, err := ep.client.Do(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err = io.ReadAll(io.LimitReader(res.Body, maxReadyz))
+	return res.StatusCode, body, err
+}

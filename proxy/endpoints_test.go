@@ -1,0 +1,270 @@
+package proxy
+
+import (
+	"context"
+	"encoding/pem"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/rest"
+)
+
+func TestParseEndpoints(t *testing.T) {
+	for _, tt := range []struct {
+		urls  []string
+		want  []string
+		wrong string
+	}{
+		{nil, nil, ""},
+		{[]string{"https://10.0.0.1:6443", "https://API.example/"}, []string{"10.0.0.1:6443", "api.example:443"}, ""},
+		{[]string{"https://[fd00::1]:6443"}, []string{"[fd00::1]:6443"}, ""},
+		{[]string{"http://10.0.0.1:6443"}, nil, "not https"},
+		{[]string{"10.0.0.1:6443"}, nil, "https://host:port"},
+		{[]string{"https://:6443"}, nil, "no host"},
+		{[]string{"https://a/prefix"}, nil, "more than a host"},
+		{[]string{"https://a?x=y"}, nil, "more than a host"},
+		{[]string{"https://u:hunter2@a:1"}, nil, "user or password"},
+		{[]string{"https://u:hunter2@a:%zz"}, nil, "not a URL"},
+		{[]string{"https://a", "https://A:443"}, nil, "twice"},
+	} {
+		got, err := ParseEndpoints(tt.urls)
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%v (-want +got):\n%s", tt.urls, diff)
+		}
+		if (err != nil) != (tt.wrong != "") || err != nil && (!strings.Contains(err.Error(), tt.wrong) || strings.Contains(err.Error(), "hunter2")) {
+			t.Errorf("%v: %v, want it to say %q", tt.urls, err, tt.wrong)
+		}
+	}
+}
+
+// newEndpoints returns endpoints of a cluster whose name is api.test.
+func newEndpoints(t *testing.T, addresses ...string) *Endpoints {
+	t.Helper()
+	e, err := NewEndpoints(&rest.Config{Host: "https://api.test"}, addresses, discardLog())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestEndpointsBesideANetworkProxy(t *testing.T) {
+	through := &rest.Config{Host: "https://api.test", Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy.test"})}
+	if _, err := NewEndpoints(through, []string{"a:1"}, discardLog()); err == nil || !strings.Contains(err.Error(), "network proxy") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// listening returns the address of somebody who accepts connections, and of one who does not.
+func listening(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l.Addr().String()
+}
+
+func deaf(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+func TestEndpointsDial(t *testing.T) {
+	one, two, gone := listening(t), listening(t), deaf(t)
+	for name, tt := range map[string]struct {
+		states map[string]endpointState
+		want   []string // where connections go
+	}{
+		"none checked":         {map[string]endpointState{}, []string{one, two}},
+		"one up":               {map[string]endpointState{one: endpointUp, two: endpointNotReady}, []string{one}},
+		"the others up":        {map[string]endpointState{one: endpointUnreachable, two: endpointUp, gone: endpointUp}, []string{two}},
+		"none up":              {map[string]endpointState{one: endpointNotReady, two: endpointUnreachable, gone: endpointUnreachable}, []string{one, two}},
+		"only one that cannot": {map[string]endpointState{one: endpointNotReady, gone: endpointUp}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEndpoints(t, one, two, gone)
+			for _, ep := range e.all {
+				if s, ok := tt.states[ep.address]; ok {
+					ep.state = s
+				}
+			}
+			reached := map[string]bool{}
+			for range 64 {
+				conn, err := e.DialContext(t.Context(), "tcp", "api.test:443")
+				if err != nil {
+					if tt.want != nil {
+						t.Fatal(err)
+					}
+					continue
+				}
+				reached[conn.RemoteAddr().String()] = true
+				_ = conn.Close()
+			}
+			for _, address := range []string{one, two} {
+				if reached[address] != slices.Contains(tt.want, address) {
+					t.Errorf("%s reached: %v", address, reached[address])
+				}
+			}
+			if tt.want == nil && len(e.all[2].suspected) == 0 {
+				t.Error("an endpoint to which no connection could be made is not checked again")
+			}
+		})
+	}
+	if _, err := newEndpoints(t, one).DialContext(t.Context(), "tcp", "elsewhere.test:443"); err == nil {
+		t.Error("a connection to somebody else was made")
+	}
+}
+
+// TestEndpointsTake goes through what checks may say one after the other.
+func TestEndpointsTake(t *testing.T) {
+	old, fresh := &version.Info{GitVersion: "v1.35.4"}, &version.Info{GitVersion: "v1.36.3"}
+	up := func(v *version.Info) checkResult { return checkResult{state: endpointUp, said: v} }
+	away := checkResult{state: endpointUnreachable, err: errors.New("away")}
+	unready := checkResult{state: endpointNotReady, said: old, err: errors.New("ends")}
+
+	e := newEndpoints(t, "a:1", "b:1")
+	a, b := e.all[0], e.all[1]
+	connect := func(ep *endpoint) (isClosed func() bool) {
+		near, far := net.Pipe()
+		ep.conns.Track(near)
+		t.Cleanup(func() { _ = far.Close() })
+		return func() bool { return near.SetDeadline(time.Time{}) != nil }
+	}
+	step := func(what string, ep *endpoint, r checkResult, wantAgain bool, wantState endpointState, wantSaid ...string) {
+		t.Helper()
+		var said []string
+		again := e.take(ep, r, func(all []version.Info) {
+			for _, v := range all {
+				said = append(said, v.GitVersion)
+			}
+		})
+		if again != wantAgain || ep.state != wantState {
+			t.Errorf("%s: again %v, state %s", what, again, ep.state)
+		}
+		if diff := cmp.Diff(wantSaid, said); diff != "" {
+			t.Errorf("%s: versions (-want +got):\n%s", what, diff)
+		}
+	}
+
+	e.take(a, up(old), func([]version.Info) {
+		if a.state == endpointUp {
+			t.Error("connections go to an API server before its version was told")
+		}
+	})
+	if e.Checked() {
+		t.Error("one of two was checked, and that is all")
+	}
+	step("b cannot be reached at first", b, away, false, endpointUnreachable, "v1.35.4")
+	if !e.Checked() {
+		t.Error("both were checked")
+	}
+	alone := connect(a)
+	step("a fails once", a, away, true, endpointUp)
+	step("a is back", a, up(old), false, endpointUp, "v1.35.4")
+	step("a fails once", a, away, true, endpointUp)
+	step("a fails twice", a, away, false, endpointUnreachable)
+	if alone() {
+		t.Error("connections were closed though there is no better place")
+	}
+	step("b of another version", b, up(fresh), false, endpointUp, "v1.36.3")
+	step("a is still away", a, away, false, endpointUnreachable, "v1.36.3")
+	if !alone() {
+		t.Error("connections to an unreachable API server stay")
+	}
+	step("a is back", a, up(old), false, endpointUp, "v1.35.4", "v1.36.3")
+	draining := connect(a)
+	step("a ends", a, unready, false, endpointNotReady, "v1.35.4", "v1.36.3")
+	if draining() {
+		t.Error("connections to an API server that ends in order were closed")
+	}
+	step("a has ended", a, away, true, endpointNotReady)
+	step("a has ended", a, away, false, endpointUnreachable, "v1.36.3")
+	if diff := cmp.Diff([]EndpointStats{{"a:1", false}, {"b:1", true}}, e.Stats()); diff != "" {
+		t.Errorf("stats (-want +got):\n%s", diff)
+	}
+}
+
+func TestEndpointCheck(t *testing.T) {
+	for name, tt := range map[string]struct {
+		readyz, version int
+		body            string
+		want            endpointState
+		says            string
+	}{
+		"up":               {200, 200, `{"gitVersion":"v1.36.3"}`, endpointUp, "v1.36.3"},
+		"ends":             {500, 200, `{"gitVersion":"v1.36.3"}`, endpointNotReady, "v1.36.3"},
+		"may not ask":      {403, 403, `{}`, endpointUp, ""},
+		"knows nobody":     {401, 401, `{}`, endpointNotReady, ""},
+		"not a version":    {200, 200, `<html>`, endpointUnreachable, ""},
+		"sends one away":   {302, 200, `{"gitVersion":"v1.36.3"}`, endpointNotReady, "v1.36.3"},
+		"no version today": {200, 500, ``, endpointUp, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ports := map[string]bool{}
+			server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				ports[r.RemoteAddr] = true
+				if r.Host != "example.com" || r.Header.Get("Authorization") != "Bearer own" {
+					t.Errorf("a check came for %s, with %d credentials", r.Host, len(r.Header["Authorization"]))
+				}
+				if r.URL.Path == "/at/readyz" {
+					w.Header().Set("Location", "https://elsewhere.test/")
+					w.WriteHeader(tt.readyz)
+					return
+				}
+				w.WriteHeader(tt.version)
+				_, _ = w.Write([]byte(tt.body))
+			}))
+			defer server.Close()
+			cfg := &rest.Config{Host: "https://example.com/at", BearerToken: "own", TLSClientConfig: rest.TLSClientConfig{CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})}}
+			e, err := NewEndpoints(cfg, []string{server.Listener.Addr().String()}, discardLog())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				if got := e.all[0].check(context.Background()); got.state != tt.want || got.version() != tt.says {
+					t.Errorf("got %s, %q, %v", got.state, got.version(), got.err)
+				}
+			}
+			if len(ports) != 2 {
+				t.Errorf("two checks came by %d connections", len(ports))
+			}
+		})
+	}
+}
+
+func TestFleet(t *testing.T) {
+	old, fresh := version.Info{GitVersion: "v1.35.4"}, version.Info{GitVersion: "v1.36.3"}
+	var f fleet
+	for i, tt := range []struct {
+		said           []version.Info
+		changed, mixed bool
+	}{
+		{nil, false, false},
+		{[]version.Info{old}, false, false},
+		{[]version.Info{old}, false, false},
+		{[]version.Info{old, fresh}, true, true},
+		{[]version.Info{fresh, old}, false, true},
+		{nil, false, true},
+		{[]version.Info{fresh}, true, false},
+		{nil, false, false},
+	} {
+		if changed, mixed := f.hear(tt.said); changed != tt.changed || mixed != tt.mixed {
+			t.Errorf("step %d: changed %v, mixed %v", i, changed, mixed)
+		}
+	}
+}

@@ -15,12 +15,13 @@ import (
 // flight end first.
 const apiserverGrace = 15 * time.Second
 
-func (cp *ControlPlane) apiserverArgs() []string {
+// apiserverArgs are the arguments of an API server on a port of its own.
+func (cp *ControlPlane) apiserverArgs(own *port) []string {
 	file := func(name string) string { return filepath.Join(cp.dir, name) }
 	return append([]string{
 		"--etcd-servers=" + cp.EtcdURL(),
 		"--bind-address=127.0.0.1",
-		fmt.Sprintf("--secure-port=%d", cp.apiPort.number),
+		fmt.Sprintf("--secure-port=%d", own.number),
 		// Without an address it looks for a default route, which a test machine may lack;
 		// and it refuses to make endpoints of a loopback address.
 		"--advertise-address=127.0.0.1",
@@ -48,7 +49,7 @@ func (cp *ControlPlane) apiserverArgs() []string {
 // caller holds cp.mu.
 func (cp *ControlPlane) startAPIServer(ctx context.Context) error {
 	if !cp.apiserver.alive() {
-		p, err := startProcess(cp.dir, "kube-apiserver", cp.paths.KubeAPIServer, cp.apiserverArgs())
+		p, err := startProcess(cp.dir, "kube-apiserver", cp.paths.KubeAPIServer, cp.apiserverArgs(cp.apiPort))
 		if err != nil {
 			return err
 		}

@@ -56,7 +56,8 @@ type ControlPlane struct {
 
 	mu              sync.Mutex // one start, stop or restore at a time
 	etcd, apiserver *process   // nil until first started
-	snapshots       int        // how many etcd snapshots were made
+	further         []*APIServer
+	snapshots       int // how many etcd snapshots were made
 	stopped         bool
 }
 
@@ -138,6 +139,9 @@ func (cp *ControlPlane) Stop() {
 	// Nothing is kept, so nothing needs an orderly end. The API server goes first, lest it
 	// fill its log with complaints.
 	cp.apiserver.kill()
+	for _, s := range cp.further {
+		s.end()
+	}
 	cp.etcd.kill()
 	cp.jaeger.stop()
 	if cp.reaper != nil {

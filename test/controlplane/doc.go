@@ -35,6 +35,11 @@
 // killed, compacted, defragmented, emptied, and put back to an earlier state so that revisions go back. Restarts replace every
 // process-local state of the API server (watch caches above all) and keep what is in etcd.
 //
+// # Several API servers
+//
+// [ControlPlane.AddAPIServer] starts more of them on the same etcd, with the same keys, of the same or of
+// another version. (On one machine they share a Lease, whose name is made of the host's.)
+//
 // # Invariants
 //
 //   - Whatever ends the process that called [Start], SIGKILL included, leaves neither a process

@@ -1,0 +1,209 @@
+package upstreams
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// verifiers is how many answers are compared at a time.
+const verifiers = 2
+
+// witness is an answer from memory, to be compared.
+type witness struct {
+	question question // of one state
+	body     []byte
+	asked    time.Time
+}
+
+// oracle compares answers with those of undisturbed API servers, and counts. Safe for concurrent use.
+type oracle struct {
+	direct []*client
+
+	mu      sync.Mutex
+	queue   []witness
+	working int
+	known   map[string]map[[sha256.Size]byte]bool
+
+	counts
+	mistakes []string
+	reasons  map[string]int // what was not answered, and why not
+	lastOf   map[string]time.Time
+}
+
+// counts is what was seen in one part of a test.
+type counts struct {
+	compared, answers, hits, lost int
+	// longest is for how long there was no answer, of lists and of what is forwarded.
+	longest map[string]time.Duration
+}
+
+func newOracle(direct ...*client) *oracle {
+	o := &oracle{direct: direct, known: map[string]map[[sha256.Size]byte]bool{}}
+	o.begin()
+	return o
+}
+
+// begin begins another part of a test, and returns what was seen in the one before.
+func (o *oracle) begin() counts {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	was := o.counts
+	o.counts = counts{longest: map[string]time.Duration{}}
+	o.reasons = map[string]int{}
+	o.lastOf = map[string]time.Time{}
+	return was
+}
+
+// run compares until ctx ends.
+func (o *oracle) run(ctx context.Context) {
+	var all sync.WaitGroup
+	for range verifiers {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				if w, ok := o.take(); ok {
+					o.compare(ctx, w)
+				} else if !pause(ctx, pollEvery) {
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+func (o *oracle) take() (witness, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.queue) == 0 {
+		return witness{}, false
+	}
+	w := o.queue[0]
+	o.queue = o.queue[1:]
+	o.working++
+	return w, true
+}
+
+func (o *oracle) add(w witness) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.queue = append(o.queue, w)
+}
+
+// drain waits until all has been compared.
+func (o *oracle) drain(ctx context.Context) error {
+	return poll(ctx, "the oracle", func() error {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if n := len(o.queue) + o.working; n > 0 {
+			return fmt.Errorf("%d answers are still to be compared", n)
+		}
+		return nil
+	})
+}
+
+// compare holds one answer against what the API servers say: it must be that of one of them.
+func (o *oracle) compare(ctx context.Context, w witness) {
+	name, sum := w.question.String(), sha256.Sum256(plain(w.body))
+	o.mu.Lock()
+	known := o.known[name][sum]
+	o.mu.Unlock()
+	var err error
+	if !known {
+		err = poll(ctx, "asking kube-apiserver", func() error {
+			var differences string
+			for _, direct := range o.direct {
+				a, err := direct.get(ctx, w.question.accept, w.question.target())
+				switch {
+				case err != nil:
+					return err
+				case a.code != http.StatusOK:
+					return fmt.Errorf("%s", a)
+				case bytes.Equal(plain(a.body), plain(w.body)):
+					return nil
+				}
+				differences += "\n  " + difference(w.body, a.body)
+			}
+			return wrongError{"not what kube-apiserver says:" + differences}
+		})
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.working--
+	switch {
+	case err == nil:
+		if o.known[name] == nil {
+			o.known[name] = map[[sha256.Size]byte]bool{}
+		}
+		o.known[name][sum] = true
+		o.compared++
+	case ctx.Err() == nil:
+		o.mistakes = append(o.mistakes, fmt.Sprintf("%s asked at %s: %v", name, w.asked.Format(time.StampMilli), err))
+	}
+}
+
+// wrong notes what must not be.
+func (o *oracle) wrong(format string, args ...any) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.mistakes = append(o.mistakes, fmt.Sprintf(format, args...))
+}
+
+// heard notes an answer, or that there was none, of a sort of request.
+func (o *oracle) heard(sort string, a answer, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err != nil || a.code/100 != 2 {
+		o.lost++
+		if err == nil {
+			err = fmt.Errorf("%s", a)
+		}
+		o.reasons[sort+": "+err.Error()]++
+		return
+	}
+	now := time.Now()
+	if last, ok := o.lastOf[sort]; ok {
+		o.longest[sort] = max(o.longest[sort], now.Sub(last))
+	}
+	o.lastOf[sort] = now
+	if sort == sortList {
+		o.answers++
+		if a.fromMemory() {
+			o.hits++
+		}
+	}
+}
+
+func (o *oracle) comparisons() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.compared
+}
+
+func (o *oracle) found() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.mistakes)
+}
+
+func (o *oracle) why() map[string]int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return maps.Clone(o.reasons)
+}
+
+// difference shows the surroundings of the first byte that differs.
+func difference(got, want []byte) string {
+	i := 0
+	for i < len(got) && i < len(want) && got[i] == want[i] {
+		i++
+	}
+	around := func(b []byte) []byte { return b[min(len(b), max(0, i-100)):min(len(b), i+100)] }
+	return fmt.Sprintf("%d bytes, not %d; from byte %d on: %q, not %q", len(got), len(want), i, around(got), around(want))
+}

@@ -1,0 +1,352 @@
+package upstreams
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/hop"
+	"github.com/listproxy/listproxy/test/proxyrun"
+)
+
+const (
+	askEvery   = 20 * time.Millisecond
+	writeEvery = 60 * time.Millisecond
+	names      = 12 // of objects
+	pageSize   = 5
+	// calm is how many answers are compared in each part of a test, at least.
+	calm = 60
+
+	// The sorts of requests whose gaps are measured.
+	sortList    = "lists"
+	sortForward = "forwards"
+)
+
+// rig is listproxies behind a balancer, and clients that ask them.
+type rig struct {
+	*testing.T
+	plane    *controlplane.ControlPlane
+	writer   *client // of an undisturbed API server
+	balancer *hop.Balancer
+	certs    string // directory of the serving certificate, the same for all listproxies
+	ca       []byte
+	clients  []*client // with one token and with the other
+	oracle   *oracle
+	ns       string
+
+	newest atomic.Uint64 // of the writes
+
+	mu      sync.Mutex
+	proxies []*proxyrun.Proxy
+}
+
+// newRig makes everything but listproxies. Answers are compared with those of the API servers direct.
+func newRig(t *testing.T, plane *controlplane.ControlPlane, direct ...*rest.Config) *rig {
+	t.Helper()
+	r := &rig{T: t, plane: plane, certs: t.TempDir(), ns: strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-"))}
+	var undisturbed []*client
+	for _, cfg := range direct {
+		c, err := newClient(cfg)
+		r.must(err)
+		undisturbed = append(undisturbed, c)
+	}
+	r.writer, r.oracle = undisturbed[0], newOracle(undisturbed...)
+
+	var err error
+	r.balancer, err = hop.StartBalancer()
+	r.must(err)
+	t.Cleanup(r.balancer.Close)
+	_, caPath, err := proxy.LoadOrCreateCertificate("", "", r.certs, nil, time.Now())
+	r.must(err)
+	r.ca, err = os.ReadFile(caPath)
+	r.must(err)
+
+	account, err := plane.CreateServiceAccountToken(t.Context(), controlplane.TeamA, "lister")
+	r.must(err)
+	r.must(plane.Apply(t.Context(), `{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+		"metadata": {"name": "lister"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+		"subjects": [{"kind": "ServiceAccount", "name": "lister", "namespace": "`+controlplane.TeamA+`"}]}`))
+	for _, token := range []string{plane.Token(controlplane.Admin), account} {
+		cfg := r.through()
+		cfg.BearerToken = token
+		c, err := newClient(cfg)
+		r.must(err)
+		r.clients = append(r.clients, c)
+	}
+	r.populate()
+	t.Cleanup(func() {
+		for _, plural := range []string{"configmaps", "pods"} {
+			_, _ = r.writer.send(context.Background(), http.MethodDelete, asJSON, r.path(plural)+"?gracePeriodSeconds=0", nil)
+		}
+	})
+	return r
+}
+
+func (r *rig) must(err error) {
+	r.Helper()
+	if err != nil {
+		r.Fatal(err)
+	}
+}
+
+// through returns the configuration of a client that goes through the balancer to listproxy.
+func (r *rig) through() *rest.Config {
+	cfg := r.plane.RESTConfig(controlplane.Admin)
+	cfg.Host, cfg.CAData = "https://"+r.balancer.Address(), r.ca
+	return cfg
+}
+
+// start runs one more listproxy, waits until it is ready, and lets clients come to it.
+func (r *rig) start(upstream string, args ...string) *proxyrun.Proxy {
+	r.Helper()
+	own := r.plane.RESTConfig(controlplane.Feed)
+	own.Host = upstream
+	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	defer cancel()
+	p, err := proxyrun.Start(ctx, proxyrun.Options{Upstream: own, Args: append([]string{
+		"--tls-cert-file", filepath.Join(r.certs, "tls.crt"), "--tls-private-key-file", filepath.Join(r.certs, "tls.key"),
+		"--eager", "configmaps,pods", "--upstream-settle", "3s",
+	}, args...)})
+	r.must(err)
+	p.RESTConfig(r.through()) // what it must not emit
+	r.mu.Lock()
+	r.proxies = append(r.proxies, p)
+	r.mu.Unlock()
+	r.balancer.Add(backend(p))
+	return p
+}
+
+func backend(p *proxyrun.Proxy) string { return strings.TrimPrefix(p.URL(), "https://") }
+
+// end stops the listproxies that run. What was wrong with a process comes out here.
+func (r *rig) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.proxies {
+		if r.Failed() {
+			r.Logf("listproxy's log:\n%s", withoutRequests(p.Log()))
+		}
+		if err := p.Stop(); err != nil {
+			r.Error(err)
+		}
+	}
+	r.proxies = nil
+}
+
+func withoutRequests(log string) string {
+	var kept strings.Builder
+	for line := range strings.Lines(log) {
+		if !strings.Contains(line, "msg=request ") {
+			kept.WriteString(line)
+		}
+	}
+	return kept.String()
+}
+
+func (r *rig) path(plural string) string { return "/api/v1/namespaces/" + r.ns + "/" + plural }
+
+func object(plural, name string) map[string]any {
+	o := map[string]any{"metadata": map[string]any{"name": name}}
+	if plural == "pods" {
+		o["spec"] = map[string]any{"containers": []any{map[string]any{"name": "main", "image": "registry.test/main:1"}}}
+	} else {
+		o["data"] = map[string]any{"text": "<&>\u2028é"}
+	}
+	return o
+}
+
+func (r *rig) populate() {
+	r.Helper()
+	create := func(path string, o map[string]any) {
+		r.must(poll(r.Context(), "creating "+path, func() error {
+			a, err := r.writer.send(r.Context(), http.MethodPost, asJSON, path, o)
+			if err == nil && a.code/100 != 2 && a.code != http.StatusConflict {
+				err = errors.New(a.String())
+			}
+			return err
+		}))
+	}
+	create("/api/v1/namespaces", map[string]any{"metadata": map[string]any{"name": r.ns}})
+	for _, plural := range []string{"configmaps", "pods"} {
+		for i := range names {
+			create(r.path(plural), object(plural, nameOf(i)))
+		}
+	}
+}
+
+func nameOf(i int) string { return fmt.Sprintf("object-%02d", i) }
+
+// load asks and writes until the function that it returns is called, which then waits until all is compared.
+func (r *rig) load() (quiet func()) {
+	ctx, cancel := context.WithCancel(r.Context())
+	asks, stop := context.WithCancel(ctx)
+	var asking, comparing sync.WaitGroup
+	comparing.Go(func() { r.oracle.run(ctx) })
+	asking.Go(func() { r.write(asks) })
+	for _, c := range r.clients {
+		asking.Go(func() { r.ask(asks, c) })
+	}
+	asking.Go(func() { r.forward(asks) })
+	return sync.OnceFunc(func() {
+		stop()
+		asking.Wait()
+		err := r.oracle.drain(ctx)
+		cancel()
+		comparing.Wait()
+		if err != nil {
+			r.Error(err)
+		}
+		for i, mistake := range r.oracle.found() {
+			if i == 10 {
+				r.Error("… and more")
+				break
+			}
+			r.Error(mistake)
+		}
+	})
+}
+
+// write changes objects, at an undisturbed API server.
+func (r *rig) write(ctx context.Context) {
+	for turn := 0; pause(ctx, writeEvery); turn++ {
+		plural, name := []string{"configmaps", "pods"}[turn%2], nameOf(rand.IntN(names))
+		if rand.IntN(8) == 0 {
+			_, _ = r.writer.send(ctx, http.MethodDelete, asJSON, r.path(plural)+"/"+name+"?gracePeriodSeconds=0", nil)
+			_, _ = r.writer.send(ctx, http.MethodPost, asJSON, r.path(plural), object(plural, name))
+			continue
+		}
+		r.touch(ctx, r.writer, plural, name)
+	}
+}
+
+// touch changes an object and notes the revision.
+func (r *rig) touch(ctx context.Context, c *client, plural, name string) (answer, error) {
+	a, err := c.send(ctx, http.MethodPatch, asJSON, r.path(plural)+"/"+name,
+		map[string]any{"metadata": map[string]any{"annotations": map[string]any{"turn": strconv.Itoa(rand.Int())}}})
+	var written struct{ Metadata struct{ ResourceVersion string } }
+	if err == nil && json.Unmarshal(a.body, &written) == nil {
+		if revision, err := strconv.ParseUint(written.Metadata.ResourceVersion, 10, 64); err == nil {
+			for was := r.newest.Load(); revision > was && !r.newest.CompareAndSwap(was, revision); was = r.newest.Load() {
+			}
+		}
+	}
+	return a, err
+}
+
+// ask asks for lists. It never accepts one that is older than what it has seen, where it says so.
+func (r *rig) ask(ctx context.Context, c *client) {
+	seen := map[collection]uint64{}
+	for pause(ctx, askEvery) {
+		all := collections()
+		q := question{collection: all[rand.IntN(len(all))]}
+		newest, atLeast := r.newest.Load(), uint64(0)
+		switch dice := rand.IntN(10); {
+		case dice < 4 || newest == 0 || seen[q.collection] == 0:
+			q.query = anyVersion
+		case dice < 6:
+			q.query, atLeast = notOlderThan(newest), newest
+		case dice < 8:
+			atLeast = seen[q.collection]
+			q.query = notOlderThan(atLeast)
+		case q.accept == asProtobuf:
+			q.query, q.fixed = exactly(newest), true
+		default:
+			r.walk(ctx, c, q, newest)
+			continue
+		}
+		if l, ok := r.put(ctx, c, q, atLeast); ok {
+			seen[q.collection] = max(seen[q.collection], l.revision)
+		}
+	}
+}
+
+// walk reads all pages of a state.
+func (r *rig) walk(ctx context.Context, c *client, q question, revision uint64) {
+	q.query, q.fixed = firstPage(pageSize, revision), true
+	page, ok := r.put(ctx, c, q, revision)
+	for ok && page.next != "" {
+		q.query = nextPage(pageSize, page.next)
+		if page, ok = r.put(ctx, c, q, revision); ok && page.revision != revision {
+			r.oracle.wrong("%s: a page of revision %d after one of %d", q, page.revision, revision)
+		}
+	}
+}
+
+// put puts a question to listproxy.
+func (r *rig) put(ctx context.Context, c *client, q question, atLeast uint64) (list, bool) {
+	asked := time.Now()
+	a, err := c.get(ctx, q.accept, q.target())
+	if ctx.Err() != nil {
+		return list{}, false
+	}
+	r.oracle.heard(sortList, a, err)
+	if err != nil || a.code != http.StatusOK {
+		if err == nil && (a.fromMemory() || a.code == http.StatusUnauthorized || a.code == http.StatusForbidden) {
+			r.oracle.wrong("%s: %s", q, a)
+		}
+		return list{}, false
+	}
+	l, err := q.read(a.body)
+	if err != nil {
+		r.oracle.wrong("%s: not a list: %v: %s", q, err, a)
+		return list{}, false
+	}
+	if l.revision < atLeast {
+		r.oracle.wrong("%s: it is of revision %d: %s", q, l.revision, a.header.Get("Cache-Status"))
+	}
+	if a.fromMemory() {
+		r.oracle.add(witness{q.at(l.revision), a.body, asked})
+	}
+	return l, true
+}
+
+// forward asks for what is never answered from memory.
+func (r *rig) forward(ctx context.Context) {
+	for turn := 0; pause(ctx, askEvery); turn++ {
+		a, err := r.clients[turn%len(r.clients)].get(ctx, asJSON, "/api/v1/namespaces/"+r.ns)
+		if ctx.Err() == nil {
+			r.oracle.heard(sortForward, a, err)
+		}
+	}
+}
+
+// part begins a part of a test that is named, does it, waits until enough answers were compared after
+// it, and says what was seen.
+func (r *rig) part(name string, do func()) counts {
+	r.Helper()
+	r.must(r.oracle.drain(r.Context()))
+	r.oracle.begin()
+	begun := time.Now()
+	do()
+	done := r.oracle.comparisons()
+	r.must(poll(r.Context(), "enough answers from memory after "+name, func() error {
+		if n := r.oracle.comparisons() - done; n < calm {
+			return fmt.Errorf("%d were compared", n)
+		}
+		return nil
+	}))
+	r.must(r.oracle.drain(r.Context()))
+	why := r.oracle.why()
+	c := r.oracle.begin()
+	r.Logf("| %s | %d | %d | %.0f %% | %d | %.1f s | %.1f s | (%.0f s)", name, c.compared, len(r.oracle.found()),
+		100*float64(c.hits)/float64(max(1, c.answers)), c.lost, c.longest[sortList].Seconds(), c.longest[sortForward].Seconds(), time.Since(begun).Seconds())
+	for reason, n := range why {
+		r.Logf("    not answered %d times: %.300s", n, reason)
+	}
+	return c
+}

@@ -48,6 +48,21 @@ func (b *Balancer) Remove(backend string) {
 	b.backends = slices.DeleteFunc(b.backends, func(s string) bool { return s == backend })
 }
 
+// Reset resets one of the connections that pass, a random one, and closes the other half of it. It reports whether there
+// was one.
+func (b *Balancer) Reset() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for conn := range b.conns { // in no order
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0) // what was not sent is thrown away, and RST is sent
+		}
+		_ = conn.Close() // the other one is closed for it, by carry
+		return true
+	}
+	return false
+}
+
 // Close ends the balancer and all that passes.
 func (b *Balancer) Close() {
 	_ = b.listener.Close()

@@ -238,7 +238,9 @@ func (r *rig) write(ctx context.Context) {
 func (r *rig) touch(ctx context.Context, c *client, plural, name string) (answer, error) {
 	a, err := c.send(ctx, http.MethodPatch, asJSON, r.path(plural)+"/"+name,
 		map[string]any{"metadata": map[string]any{"annotations": map[string]any{"turn": strconv.Itoa(rand.Int())}}})
-	var written struct{ Metadata struct{ ResourceVersion string } }
+	var written struct {
+		Metadata struct{ ResourceVersion string }
+	}
 	if err == nil && json.Unmarshal(a.body, &written) == nil {
 		if revision, err := strconv.ParseUint(written.Metadata.ResourceVersion, 10, 64); err == nil {
 			for was := r.newest.Load(); revision > was && !r.newest.CompareAndSwap(was, revision); was = r.newest.Load() {

@@ -1,0 +1,66 @@
+package upstreams
+
+import (
+	"context"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/hop"
+)
+
+// resetEvery is how often a connection through the balancer is reset, on average.
+const resetEvery = 300 * time.Millisecond
+
+// TestBehindOneAddress: a balancer before both API servers spreads connections, and resets them now and
+// then. listproxy knows its address only.
+func TestBehindOneAddress(t *testing.T) {
+	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
+	defer r.end()
+	before, err := hop.StartBalancer()
+	r.must(err)
+	defer before.Close()
+	for _, s := range []*controlplane.APIServer{one, two} {
+		before.Add(address(s))
+	}
+	r.start("https://" + before.Address())
+	quiet := r.load()
+	defer quiet()
+
+	r.part("nothing", func() {})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var resetting sync.WaitGroup
+	defer resetting.Wait()
+	resets := 0
+	resetting.Go(func() {
+		for pause(ctx, rand.N(2*resetEvery)) {
+			if before.Reset() {
+				resets++
+			}
+		}
+	})
+	r.part("connections reset", func() { pause(t.Context(), 5*time.Second) })
+	for _, s := range []*controlplane.APIServer{one, two} {
+		r.part("and killed, and started again", func() {
+			r.must(s.Kill())
+			// As balancers do that look at /readyz: before it is ready kube-apiserver does not know
+			// all rights, and says 403.
+			before.Remove(address(s))
+			r.must(s.Start(t.Context()))
+			before.Add(address(s))
+		})
+	}
+	cancel()
+	resetting.Wait()
+	r.part("no more", func() {})
+	t.Logf("%d connections were reset", resets)
+	if resets == 0 {
+		t.Error("no connection was reset")
+	}
+}
+
+func address(s *controlplane.APIServer) string { return strings.TrimPrefix(s.URL(), "https://") }

@@ -1,0 +1,219 @@
+package upstreams
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/proxyrun"
+)
+
+// TestPagesOfSeveral: the pages of one walk come from one replica, from the other, and from
+// kube-apiserver itself, in turn. Together they are the list.
+func TestPagesOfSeveral(t *testing.T) {
+	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
+	defer r.end()
+	sides := []*client{r.writer}
+	for range 2 {
+		p := r.start(plane.URL())
+		cfg := r.through()
+		cfg.Host = p.URL()
+		c, err := newClient(cfg)
+		r.must(err)
+		sides = append(sides, c)
+	}
+	quiet := r.load() // what is read changes meanwhile
+	defer quiet()
+	r.part("nothing", func() {})
+
+	hits := map[*client]int{}
+	for turn := range 30 {
+		for _, plural := range []string{"configmaps", "pods"} {
+			q := question{collection{plural, asJSON}, firstPage(pageSize, r.newest.Load()), true}
+			var items []string
+			var revision uint64
+			for page := 0; ; page++ {
+				side := sides[(turn+page)%len(sides)]
+				var l list
+				r.must(poll(t.Context(), "a page", func() error {
+					a, err := side.get(t.Context(), q.accept, q.target())
+					if err != nil {
+						return err
+					}
+					if a.code != http.StatusOK {
+						return wrongError{a.String()}
+					}
+					if a.fromMemory() {
+						hits[side]++
+					}
+					l, err = q.read(a.body)
+					return err
+				}))
+				for _, item := range l.items {
+					items = append(items, string(item))
+				}
+				if revision != 0 && l.revision != revision {
+					t.Fatalf("%s: a page of revision %d after one of %d", q, l.revision, revision)
+				}
+				revision = l.revision
+				if l.next == "" {
+					break
+				}
+				q.query = nextPage(pageSize, l.next)
+			}
+			whole := question{collection{plural, asJSON}, exactly(revision), true}
+			a, err := r.writer.get(t.Context(), whole.accept, whole.target())
+			r.must(err)
+			want, err := whole.read(a.body)
+			r.must(err)
+			if !slices.EqualFunc(items, want.items, func(s string, raw json.RawMessage) bool { return s == string(raw) }) {
+				t.Errorf("%s at %d: the pages hold %d objects, the whole list %d, or others", plural, revision, len(items), len(want.items))
+			}
+		}
+	}
+	for i, side := range sides[1:] {
+		t.Logf("replica %d answered %d pages from memory", i+1, hits[side])
+		if hits[side] == 0 {
+			t.Errorf("replica %d answered nothing from memory", i+1)
+		}
+	}
+}
+
+// TestNeverBackInTime: a client whose requests go to one replica and the other, and who demands
+// NotOlderThan of what it saw, gets that; also of what it has only just written.
+func TestNeverBackInTime(t *testing.T) {
+	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
+	defer r.end()
+	for range 2 {
+		r.start(plane.URL())
+	}
+	each := r.separate() // askers, too: a connection for each request
+	r.clients = []*client{each}
+	quiet := r.load()
+	defer quiet()
+	r.part("nothing", func() {})
+
+	seen, hits := uint64(0), 0
+	for range 40 {
+		if _, err := r.touch(t.Context(), each, "configmaps", nameOf(0)); err != nil {
+			t.Fatal(err)
+		}
+		written := r.newest.Load()
+		for _, accept := range []string{asJSON, asMetadata} {
+			q := question{collection: collection{"configmaps", accept}, query: notOlderThan(max(seen, written))}
+			l, ok := r.put(t.Context(), each, q, max(seen, written))
+			if !ok {
+				t.Fatalf("%s was not answered: %v", q, r.oracle.why())
+			}
+			seen = max(seen, l.revision)
+		}
+	}
+	c := r.part("read after each write", func() {})
+	hits += c.hits
+	if hits == 0 {
+		t.Error("nothing came from memory")
+	}
+}
+
+// separate returns a client that makes a connection for each request.
+func (r *rig) separate() *client {
+	cfg := r.through()
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return closing{next} })
+	cfg.NextProtos = []string{"http/1.1"}
+	c, err := newClient(cfg)
+	r.must(err)
+	return c
+}
+
+type closing struct{ next http.RoundTripper }
+
+// RoundTrip implements [http.RoundTripper].
+func (c closing) RoundTrip(q *http.Request) (*http.Response, error) {
+	q = q.Clone(q.Context())
+	q.Close = true
+	return c.next.RoundTrip(q)
+}
+
+const (
+	// noticed is how late a balancer hears that a replica is not ready any more.
+	noticed = 1500 * time.Millisecond
+	// delay is for how long replicas go on after SIGTERM: longer than that.
+	delay = 4 * time.Second
+)
+
+// TestRolled: all replicas are replaced under load, one by one. SIGTERM comes first, and the balancer,
+// which looks at /readyz, hears of it late. No request is lost: of clients that keep their connections,
+// with HTTP/2 and HTTP/1.1, and of one that makes one for each request; reads and writes.
+func TestRolled(t *testing.T) {
+	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
+	defer r.end()
+	start := func() *proxyrun.Proxy {
+		return r.start(unheard(t), append(upstreamArgs(one, two), "--shutdown-delay-duration", delay.String())...)
+	}
+	var old []*proxyrun.Proxy
+	for range 2 {
+		old = append(old, start())
+	}
+	old1 := r.through()
+	old1.NextProtos = []string{"http/1.1"}
+	kept, err := newClient(old1)
+	r.must(err)
+	r.clients = append(r.clients, kept, r.separate())
+	quiet := r.load()
+	defer quiet()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var writing sync.WaitGroup
+	defer writing.Wait()
+	defer cancel()
+	for _, c := range r.clients {
+		writing.Go(func() {
+			for pause(ctx, 2*askEvery) {
+				a, err := r.touch(ctx, c, "configmaps", nameOf(1))
+				if ctx.Err() == nil && (err != nil || a.code != http.StatusNotFound) { // it may be deleted just now
+					r.oracle.heard("writes", a, err)
+				}
+			}
+		})
+	}
+	r.part("nothing", func() {})
+	lost := r.part("rolled", func() {
+		for _, p := range old {
+			start()
+			ended := make(chan error, 1)
+			go func() { ended <- r.retire(p) }()
+			r.must(poll(ctx, "the balancer to hear of it", func() error {
+				if ready, said := p.Ready(ctx); ready {
+					return errStillReady(said)
+				}
+				return nil
+			}))
+			pause(ctx, noticed)
+			r.balancer.Remove(backend(p))
+			r.must(<-ended)
+		}
+	}).lost
+	if lost != 0 {
+		t.Errorf("%d requests were lost", lost)
+	}
+	cancel()
+	writing.Wait()
+}
+
+type errStillReady string
+
+func (e errStillReady) Error() string { return "still ready: " + strings.TrimSpace(string(e)) }
+
+// retire stops a replica, which the end of the test need not do then.
+func (r *rig) retire(p *proxyrun.Proxy) error {
+	r.mu.Lock()
+	r.proxies = slices.DeleteFunc(r.proxies, func(other *proxyrun.Proxy) bool { return other == p })
+	r.mu.Unlock()
+	return p.Stop()
+}

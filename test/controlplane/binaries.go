@@ -88,6 +88,13 @@ func binariesOf(ctx context.Context, log func(string), version string) (Paths, s
 	return paths, version, provide(ctx, log, module, bin, []tool{older})
 }
 
+// KubeAPIServer makes sure that the kube-apiserver of a version that a module beside tools/ pins is in
+// bin/, as [Binaries] does, and returns its path.
+func KubeAPIServer(ctx context.Context, log func(string), version string) (string, error) {
+	paths, _, err := binariesOf(ctx, log, version)
+	return paths.KubeAPIServer, err
+}
+
 // choose returns the module that pins a version of Kubernetes: newest, which is also what no
 // version at all means, or one of those that match the pattern older.
 func choose(newest, older, version string) (module, pinned string, err error) {

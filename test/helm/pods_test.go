@@ -18,9 +18,8 @@ import (
 func TestEnding(t *testing.T) {
 	pod := one[*appsv1.Deployment](t, objects(t, mustTemplate(t, "{drainSeconds: 7, shutdownSeconds: 40, terminationGracePeriodSeconds: 50}")), nil).Spec.Template.Spec
 	container := pod.Containers[0]
-	want := &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 7}}}
-	if diff := cmp.Diff(want, container.Lifecycle); diff != "" {
-		t.Errorf("before SIGTERM (-want +got):\n%s", diff)
+	if !slices.Contains(container.Args, "--shutdown-delay-duration=7s") || container.Lifecycle != nil {
+		t.Errorf("drains with %v and %v", container.Args, container.Lifecycle)
 	}
 	if !slices.Contains(container.Args, "--shutdown-timeout=40s") || *pod.TerminationGracePeriodSeconds != 50 {
 		t.Errorf("killed after %d s, with %v", *pod.TerminationGracePeriodSeconds, container.Args)

@@ -6,6 +6,10 @@
 - {{ printf (ternary "--admin-bind-address=[%s]:%v" "--admin-bind-address=%s:%v" (contains ":" .Values.bindAddress)) .Values.bindAddress .Values.ports.admin | quote }}
 - --tls-cert-file=/etc/listproxy/tls/tls.crt
 - --tls-private-key-file=/etc/listproxy/tls/tls.key
+{{- range .Values.upstreams }}
+- {{ printf "--upstream=%s" . | quote }}
+{{- end }}
+- --shutdown-delay-duration={{ .Values.drainSeconds }}s
 {{- if .Values.connect.enabled }}
 - --connect-port={{ .Values.ports.connect }}
 - --connect-ca-file=/etc/listproxy/connect-ca/ca.crt

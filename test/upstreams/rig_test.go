@@ -230,7 +230,7 @@ func (r *rig) write(ctx context.Context) {
 			_, _ = r.writer.send(ctx, http.MethodPost, asJSON, r.path(plural), object(plural, name))
 			continue
 		}
-		r.touch(ctx, r.writer, plural, name)
+		_, _ = r.touch(ctx, r.writer, plural, name)
 	}
 }
 

@@ -15,10 +15,10 @@ import (
 // flight end first.
 const apiserverGrace = 15 * time.Second
 
-// apiserverArgs are the arguments of an API server on a port of its own.
+// apiserverArgs are the usual arguments of an API server on a port of its own.
 func (cp *ControlPlane) apiserverArgs(own *port) []string {
 	file := func(name string) string { return filepath.Join(cp.dir, name) }
-	return append([]string{
+	return []string{
 		"--etcd-servers=" + cp.EtcdURL(),
 		"--bind-address=127.0.0.1",
 		fmt.Sprintf("--secure-port=%d", own.number),
@@ -42,14 +42,14 @@ func (cp *ControlPlane) apiserverArgs(own *port) []string {
 		// Zero would also turn off that the watch caches follow a compaction.
 		"--etcd-compaction-interval=8760h",
 		"--v=1",
-	}, cp.options.APIServerArgs...)
+	}
 }
 
 // startAPIServer starts the API server, unless it runs, and waits until it is ready. The
 // caller holds cp.mu.
 func (cp *ControlPlane) startAPIServer(ctx context.Context) error {
 	if !cp.apiserver.alive() {
-		p, err := startProcess(cp.dir, "kube-apiserver", cp.paths.KubeAPIServer, cp.apiserverArgs(cp.apiPort))
+		p, err := startProcess(cp.dir, "kube-apiserver", cp.paths.KubeAPIServer, append(cp.apiserverArgs(cp.apiPort), cp.options.APIServerArgs...))
 		if err != nil {
 			return err
 		}

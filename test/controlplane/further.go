@@ -21,18 +21,19 @@ type APIServer struct {
 	mu      sync.Mutex
 	binary  string
 	version string
+	args    []string
 	process *process
 	stopped bool
 }
 
-// AddAPIServer starts one more API server and returns when it is ready. Its version is as
-// [Options].Version has it; "" is that of the first one. It ends with the control plane.
+// AddAPIServer starts one more API server and returns when it is ready. Without a version it is like the
+// first one; else see [APIServer.Use]. It ends with the control plane.
 func (cp *ControlPlane) AddAPIServer(ctx context.Context, version string) (*APIServer, error) {
 	own, err := reservePort()
 	if err != nil {
 		return nil, err
 	}
-	s := &APIServer{cp: cp, port: own, binary: cp.paths.KubeAPIServer, version: cp.version}
+	s := &APIServer{cp: cp, port: own, binary: cp.paths.KubeAPIServer, version: cp.version, args: cp.options.APIServerArgs}
 	cp.mu.Lock()
 	if cp.stopped {
 		cp.mu.Unlock()
@@ -60,15 +61,16 @@ func (s *APIServer) Version() string {
 	return s.version
 }
 
-// Use makes the next start run another version, as [Options].Version has it.
-func (s *APIServer) Use(ctx context.Context, version string) error {
+// Use makes the next start run a version, as [Options].Version has it, with args after the usual arguments
+// instead of those of [Options].
+func (s *APIServer) Use(ctx context.Context, version string, args ...string) error {
 	paths, version, err := binariesOf(ctx, s.cp.options.Log, version)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.binary, s.version = paths.KubeAPIServer, version
+	s.binary, s.version, s.args = paths.KubeAPIServer, version, args
 	return nil
 }
 
@@ -82,7 +84,7 @@ func (s *APIServer) Start(ctx context.Context) error {
 	ctx, cancel := withStartTimeout(ctx)
 	defer cancel()
 	if !s.process.alive() {
-		p, err := startProcess(s.cp.dir, s.name, s.binary, s.cp.apiserverArgs(s.port))
+		p, err := startProcess(s.cp.dir, s.name, s.binary, append(s.cp.apiserverArgs(s.port), s.args...))
 		if err != nil {
 			return err
 		}

@@ -48,6 +48,8 @@ type rig struct {
 	clients  []*client // with one token and with the other
 	oracle   *oracle
 	ns       string
+	// grouped: pods have a field that only newer API servers know.
+	grouped bool
 
 	newest atomic.Uint64 // of the writes
 
@@ -55,10 +57,11 @@ type rig struct {
 	proxies []*proxyrun.Proxy
 }
 
-// newRig makes everything but listproxies. Answers are compared with those of the API servers direct.
+// newRig makes everything but listproxies. Answers are compared with those of the API server direct, to
+// which all is written, and where there are more of them may be what those say.
 func newRig(t *testing.T, plane *controlplane.ControlPlane, direct ...*rest.Config) *rig {
 	t.Helper()
-	r := &rig{T: t, plane: plane, certs: t.TempDir(), ns: strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-"))}
+	r := &rig{T: t, grouped: len(direct) > 1, plane: plane, certs: t.TempDir(), ns: strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-"))}
 	var undisturbed []*client
 	for _, cfg := range direct {
 		c, err := newClient(cfg)
@@ -160,10 +163,14 @@ func withoutRequests(log string) string {
 
 func (r *rig) path(plural string) string { return "/api/v1/namespaces/" + r.ns + "/" + plural }
 
-func object(plural, name string) map[string]any {
+func (r *rig) object(plural, name string) map[string]any {
 	o := map[string]any{"metadata": map[string]any{"name": name}}
 	if plural == "pods" {
-		o["spec"] = map[string]any{"containers": []any{map[string]any{"name": "main", "image": "registry.test/main:1"}}}
+		spec := map[string]any{"containers": []any{map[string]any{"name": "main", "image": "registry.test/main:1"}}}
+		if r.grouped {
+			spec["schedulingGroup"] = map[string]any{"podGroupName": "group"}
+		}
+		o["spec"] = spec
 	} else {
 		o["data"] = map[string]any{"text": "<&>\u2028é"}
 	}
@@ -184,7 +191,7 @@ func (r *rig) populate() {
 	create("/api/v1/namespaces", map[string]any{"metadata": map[string]any{"name": r.ns}})
 	for _, plural := range []string{"configmaps", "pods"} {
 		for i := range names {
-			create(r.path(plural), object(plural, nameOf(i)))
+			create(r.path(plural), r.object(plural, nameOf(i)))
 		}
 	}
 }
@@ -227,7 +234,7 @@ func (r *rig) write(ctx context.Context) {
 		plural, name := []string{"configmaps", "pods"}[turn%2], nameOf(rand.IntN(names))
 		if rand.IntN(8) == 0 {
 			_, _ = r.writer.send(ctx, http.MethodDelete, asJSON, r.path(plural)+"/"+name+"?gracePeriodSeconds=0", nil)
-			_, _ = r.writer.send(ctx, http.MethodPost, asJSON, r.path(plural), object(plural, name))
+			_, _ = r.writer.send(ctx, http.MethodPost, asJSON, r.path(plural), r.object(plural, name))
 			continue
 		}
 		_, _ = r.touch(ctx, r.writer, plural, name)

@@ -13,7 +13,7 @@
 //     request that could be read in two ways is forwarded.
 //   - What is forwarded carries the caller's credentials and nothing of the proxy's
 //     ([Upstream] holds none and is checked for it; the proxy's own are only in the feeds and
-//     watches of package snapshot, [Catalog], [Schemas], [Servers], [StorageVersions] and [WatchRBAC]).
+//     watches of package snapshot, [Catalog], [Schemas], [Servers], [Endpoints], [StorageVersions] and [WatchRBAC]).
 //   - No answer is made up: no 401, 403, 404, 410, 422. The front refuses for itself only what is
 //     malformed, or is no request to this API server at all.
 //   - Credentials are in no key, log line or error text ([Identity]).

@@ -304,6 +304,9 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 	}); err != nil {
 		t.Fatal(err)
 	}
+	if err := RegisterEndpoints(metrics, func() []EndpointStats { return []EndpointStats{{Address: "10.0.0.1:6443"}} }); err != nil {
+		t.Fatal(err)
+	}
 	return gather(t, metrics)
 }
 

@@ -23,7 +23,7 @@ func benchCollectionOf(n int, indexed bool) *Collection {
 	for i := range n {
 		state.set(&Object{Key: benchKey(i), Revision: 1, Bytes: body, fields: benchFields(i)})
 	}
-	c.open(state, 0, 1, &Frame{kind: "PodList", apiVersion: "v1"})
+	c.open(state, 0, 1, &Frame{kind: "PodList", apiVersion: "v1"}, time.Now())
 	return c
 }
 

@@ -46,9 +46,10 @@ type Collection struct {
 	retired bool
 	// highest is the highest revision ever heard of from this storage.
 	highest uint64
-	// behind is the revision that the upstream had when a broken stream was resumed. Until the
-	// span is there, what the stream tells has happened long ago, and is no sign of life.
-	behind uint64
+	// behind is the revision that the upstream had when a stream began or was resumed, or after a
+	// silence, and when it was asked for that. Until the span is there, what the stream tells has
+	// happened long ago, and is no sign of life.
+	behind mark
 	// last is the newest change of the live span; zero if there was none.
 	last seam
 	// versions is the writers' handle; views hold copies.

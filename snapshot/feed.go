@@ -139,7 +139,7 @@ func (f *feed) session(ctx context.Context) error {
 		loaded.discard(f.collection.budget)
 		return err
 	}
-	f.collection.open(loaded.state, loaded.size, loaded.revision, frame)
+	f.collection.open(loaded.state, loaded.size, loaded.revision, frame, loaded.asked)
 	if gap, cause := f.collection.life.opened(time.Now()); cause != "" && f.reopened != nil {
 		f.reopened(f.source.resource, gap, cause)
 	}

@@ -95,7 +95,7 @@ func (u *upstream) list(more, items string) string {
 }
 
 // fed runs a collection on u for a time and returns it.
-func fed(t *testing.T, u *upstream, d time.Duration) *Collection {
+func fed(t *testing.T, u http.RoundTripper, d time.Duration) *Collection {
 	t.Helper()
 	collections := NewCollections(Config{
 		Client: &http.Client{Transport: u},
@@ -227,9 +227,9 @@ func TestNamesThatAreNotUTF8(t *testing.T) {
 func TestProberLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended := false
-		p := prober{probe: func(ctx context.Context) (uint64, error) {
+		p := prober{probe: func(ctx context.Context) (probed, error) {
 			context.AfterFunc(ctx, func() { ended = true })
-			return 1, nil
+			return probed{revision: 1}, nil
 		}}
 		p.start(t.Context())
 		if a := <-p.answers; a.revision != 1 || a.err != nil {

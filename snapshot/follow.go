@@ -40,9 +40,18 @@ const (
 // place when it ends. It returns only when the span cannot go on.
 func (f *feed) follow(ctx context.Context, frame *Frame, s *stream) error {
 	retry := resumeBackoff()
+	how, err := f.begin(ctx)
+	if err != nil || how == broken {
+		if s != nil {
+			s.stop()
+		}
+		s = nil
+	}
+	if err != nil {
+		return err
+	}
 	if s == nil {
-		var err error
-		if s, err = f.resume(ctx, frame, ended, &retry); err != nil {
+		if s, err = f.resume(ctx, frame, how, &retry); err != nil {
 			return err
 		}
 	}
@@ -62,6 +71,21 @@ func (f *feed) follow(ctx context.Context, frame *Frame, s *stream) error {
 			return err
 		}
 	}
+}
+
+// begin asks how far the upstream is when a span has been opened. To load it may have taken minutes,
+// and what the stream tells first may be as old.
+func (f *feed) begin(ctx context.Context) (ending, error) {
+	now, err := f.probe(ctx)
+	switch {
+	case lost(err) || ctx.Err() != nil:
+		return broken, err
+	case err != nil:
+		f.log.Info("probe failed, the watch is resumed", "error", err)
+		return broken, nil
+	}
+	f.collection.catchUp(now.revision, now.asked)
+	return ended, nil
 }
 
 // resume opens a watch that goes on from the live span, and tries until it has one or the span
@@ -117,7 +141,7 @@ func (f *feed) reopen(ctx context.Context, frame *Frame, how ending) (*stream, e
 		if err != nil {
 			return nil, err
 		}
-		f.collection.catchUp(now)
+		f.collection.catchUp(now.revision, now.asked)
 		first = f.collection.seam()
 		if first.revision == 0 {
 			return nil, errUnproven
@@ -146,15 +170,15 @@ func (f *feed) reopen(ctx context.Context, frame *Frame, how ending) (*stream, e
 }
 
 // probe reads the upstream's current revision and holds it against the floor.
-func (f *feed) probe(ctx context.Context) (uint64, error) {
-	floor := f.collection.floor()
+func (f *feed) probe(ctx context.Context) (probed, error) {
+	floor, asked := f.collection.floor(), time.Now()
 	ctx, cancel := context.WithTimeout(ctx, max(f.collection.limits.Silence/6, leastProbe))
 	defer cancel()
 	_, rev, err := f.source.probe(ctx)
 	if err != nil {
-		return 0, err
+		return probed{}, err
 	}
-	return rev, f.collection.observe(rev, floor)
+	return probed{rev, asked}, f.collection.observe(rev, floor)
 }
 
 // drain applies what the stream delivers, until it ends or has to be left. The error is not nil
@@ -191,6 +215,9 @@ func (f *feed) drain(ctx context.Context, frame *Frame, s *stream) (ending, erro
 			if err := f.take(frame, s, ev); err != nil {
 				return broken, err
 			}
+			if f.collection.doubtful() {
+				p.start(ctx) // also where there is one event after the other
+			}
 			mayLeave = mayLeave || ev.kind == "BOOKMARK"
 			if f.collection.view.Load().to() >= ahead {
 				ahead = 0
@@ -221,7 +248,7 @@ func (f *feed) drain(ctx context.Context, frame *Frame, s *stream) (ending, erro
 			case a.err != nil:
 				f.log.Info("probe failed, the watch is resumed", "error", a.err)
 				return broken, nil // it may be as dead as the probe
-			case f.collection.covers(a.revision):
+			case f.collection.covers(a.revision, a.asked):
 				leave = false
 			case leave && mayLeave:
 				return behind, nil

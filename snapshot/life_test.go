@@ -146,7 +146,7 @@ func (l *life) do(s step) error {
 	case loseStream:
 		l.lose()
 	case loadState:
-		l.load()
+		l.load(s)
 	case doubt:
 		l.drop(Warming)
 	case tellTwice, tellNonsense:
@@ -179,8 +179,8 @@ func (l *life) do(s step) error {
 		return l.probe()
 	case resumeStream:
 		if l.live { // what the upstream has by now is told in the steps that follow
-			l.behind = l.head + uint64(s.a%4)
-			l.c.catchUp(l.behind)
+			l.behind = mark{time.Now(), l.head + uint64(s.a%4)}
+			l.c.catchUp(l.behind.revision, l.behind.at)
 		}
 	case stepKinds:
 	}
@@ -243,8 +243,8 @@ func (l *life) lose() {
 	}
 }
 
-// load opens a span with the upstream's state.
-func (l *life) load() {
+// load opens a span with the upstream's state, of when it was asked for.
+func (l *life) load(s step) {
 	if l.live {
 		return
 	}
@@ -255,9 +255,13 @@ func (l *life) load() {
 			size += o.size()
 		}
 	}
+	asked := time.Now()
+	if s.a%4 == 0 {
+		time.Sleep(time.Duration(s.b) * time.Second)
+	}
 	l.b.add(size)
-	l.c.open(state, size, l.head, l.frame)
-	l.open()
+	l.c.open(state, size, l.head, l.frame, asked)
+	l.open(asked)
 }
 
 // contradict tells what must not come. The collection refuses it, shows nothing of it, and is dropped
@@ -312,11 +316,14 @@ func (l *life) probe() error {
 		return err
 	}
 	l.highest = l.head
-	covered := l.to() >= l.head
+	covered, asked := l.to() >= l.head, time.Now()
 	if covered {
 		l.reach(l.to())
+		l.heard = asked
+	} else if l.doubtful() {
+		l.behind = mark{asked, l.head}
 	}
-	if got := l.c.covers(l.head); got != covered {
+	if got := l.c.covers(l.head, asked); got != covered {
 		return fmt.Errorf("a probe at %d is covered: %v; told was %d", l.head, got, l.to())
 	}
 	return nil

@@ -18,7 +18,10 @@ const loadSilence = 30 * time.Second
 type loaded struct {
 	state    tree
 	revision uint64
-	size     int64
+	// asked is when the upstream was asked for it, and so how new it is: with a list or a streaming
+	// list of the newest state, kube-apiserver answers with what etcd has then, or later.
+	asked time.Time
+	size  int64
 	// reserved is what was put on the budget's account before the first object came.
 	reserved int64
 	stream   *stream
@@ -33,7 +36,7 @@ func newLoaded(frame *Frame, size int64, b *budget) (*loaded, error) {
 	}
 	size = min(size, b.free()/2)
 	b.add(size)
-	return &loaded{state: newTree(frame.paths.indexed()), reserved: size}, nil
+	return &loaded{state: newTree(frame.paths.indexed()), asked: time.Now(), reserved: size}, nil
 }
 
 // complete leaves on the budget's account what came.

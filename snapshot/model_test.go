@@ -72,7 +72,7 @@ type model struct {
 	told     []told
 	advances []advance
 	heard    time.Time
-	behind   uint64
+	behind   mark
 	// highest is the highest revision seen since all was dropped.
 	highest uint64
 	// cut is the revision before which the byte bound may have taken all, trimmed when history was
@@ -93,12 +93,12 @@ func (m *model) to() uint64 {
 func (m *model) forget() { m.told, m.advances, m.cut, m.live = nil, nil, 0, false }
 
 // open is a complete state at head.
-func (m *model) open() {
+func (m *model) open(asked time.Time) {
 	if to := m.to(); to > 0 && (to >= m.head || !m.agrees(to)) {
 		m.forget()
 	}
 	m.told = append(m.told, told{Span{m.head, m.head}, m.past})
-	m.live, m.heard, m.behind = true, time.Now(), 0
+	m.live, m.heard, m.behind = true, asked, mark{}
 	m.highest = max(m.highest, m.head)
 	m.advances = append(m.advances, advance{m.head, time.Now(), true})
 }
@@ -125,9 +125,14 @@ func (m *model) reach(rev uint64) {
 	last.To, last.past = rev, m.past
 	n := len(m.advances)
 	m.advances = append(m.advances, advance{rev, now, n == 0 || m.advances[n-1].at.Before(now)})
-	if rev >= m.behind {
+	if rev >= m.behind.revision && !m.doubtful() {
 		m.heard = now
 	}
+}
+
+// doubtful says whether nothing was heard for so long that only a probe can tell what is new.
+func (m *model) doubtful() bool {
+	return time.Since(m.heard) >= modelSilence && time.Since(m.behind.at) >= modelSilence
 }
 
 // at returns the past that was told of a revision.

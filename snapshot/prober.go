@@ -1,18 +1,27 @@
 package snapshot
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // prober runs one probe at a time beside the reading of a stream.
 type prober struct {
-	probe   func(context.Context) (uint64, error)
-	answers chan probed // nil while no probe is under way
+	probe   func(context.Context) (probed, error)
+	answers chan probeAnswer // nil while no probe is under way
 	cancel  context.CancelFunc
 }
 
-// probed is the outcome of a probe.
+// probed is the revision that the upstream had when it was asked for it, or later.
 type probed struct {
 	revision uint64
-	err      error
+	asked    time.Time
+}
+
+// probeAnswer is the outcome of a probe.
+type probeAnswer struct {
+	probed
+	err error
 }
 
 // start starts a probe, if none is under way.
@@ -22,12 +31,12 @@ func (p *prober) start(ctx context.Context) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	p.cancel = cancel
-	out := make(chan probed, 1)
+	out := make(chan probeAnswer, 1)
 	p.answers = out
 	go func() {
 		defer cancel()
-		revision, err := p.probe(ctx)
-		out <- probed{revision, err}
+		answer, err := p.probe(ctx)
+		out <- probeAnswer{answer, err}
 	}()
 }
 

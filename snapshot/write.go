@@ -62,8 +62,9 @@ func (ch change) apply(state tree) (*Object, error) {
 }
 
 // open begins a new span with a complete state at rev, whose size is on the budget's account
-// already. Earlier spans stay if the new state agrees with them.
-func (c *Collection) open(state tree, size int64, rev uint64, frame *Frame) {
+// already, and which is as new as the moment it was asked for: to read it may have taken minutes.
+// Earlier spans stay if the new state agrees with them.
+func (c *Collection) open(state tree, size int64, rev uint64, frame *Frame, asked time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.retired {
@@ -81,14 +82,14 @@ func (c *Collection) open(state tree, size int64, rev uint64, frame *Frame) {
 		}
 	}
 	now := time.Now()
-	c.highest, c.behind = max(c.highest, rev), 0
+	c.highest, c.behind = max(c.highest, rev), mark{}
 	c.last = seamOf(state)
 	c.versions.append(version{revision: rev, tree: state})
 	c.marks = append(c.marks, mark{at: now, revision: rev})
 	c.accounts = append(c.accounts, size)
 	c.publishLocked(&View{
 		spans:  append(slices.Clone(old.spans), Span{From: rev, To: rev}),
-		heard:  now,
+		heard:  asked,
 		newest: state,
 		frame:  frame,
 	})
@@ -138,7 +139,8 @@ func (c *Collection) apply(ch change) error {
 	c.versions.append(next)
 	c.accountLocked(len(c.accounts)-1, size)
 	c.last = seam{revision: ch.revision, key: ch.key, object: ch.object}
-	c.advanceLocked(v, ch.revision, state)
+	now := time.Now()
+	c.advanceLocked(v, ch.revision, state, c.heardLocked(v, ch.revision, now), now)
 	if c.budget.full() {
 		c.shortenLocked()
 		if c.budget.full() {
@@ -159,16 +161,42 @@ func (c *Collection) progress(rev uint64) error {
 	if to := v.to(); rev < to {
 		return wentBackError{highest: to, now: rev}
 	}
-	c.advanceLocked(v, rev, v.newest)
+	now := time.Now()
+	c.advanceLocked(v, rev, v.newest, c.heardLocked(v, rev, now), now)
 	return nil
 }
 
-// advanceLocked publishes that the live span reaches rev with this state.
-func (c *Collection) advanceLocked(v *View, rev uint64, state tree) {
-	now, heard := time.Now(), v.heard
-	if rev >= c.behind {
-		heard = now
+// heardLocked is when the upstream has been heard of last, if its stream tells of rev now. That is
+// a sign of life for as long as one comes after the other within the bound; but not before the span
+// has come to where the upstream is known to have been. After a longer silence (of the upstream, of
+// the way to it, or since this process stood still) what comes may have waited for as long: only a
+// probe says how far the upstream is, and so what is new.
+func (c *Collection) heardLocked(v *View, rev uint64, now time.Time) time.Time {
+	if rev < c.behind.revision || now.Sub(c.touchedLocked(v)) >= c.limits.Silence {
+		return v.heard
 	}
+	return now
+}
+
+// doubtful reports whether what the stream tells is no sign of life before a probe has said how far
+// the upstream is.
+func (c *Collection) doubtful() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Since(c.touchedLocked(c.view.Load())) >= c.limits.Silence
+}
+
+// touchedLocked is when the upstream is known to have been in touch.
+func (c *Collection) touchedLocked(v *View) time.Time {
+	if c.behind.at.After(v.heard) {
+		return c.behind.at
+	}
+	return v.heard
+}
+
+// advanceLocked publishes that the live span reaches rev with this state, and when the upstream was
+// heard of.
+func (c *Collection) advanceLocked(v *View, rev uint64, state tree, heard, now time.Time) {
 	c.highest = max(c.highest, rev)
 	c.markLocked(now, rev)
 	spans := slices.Clone(v.spans)
@@ -176,12 +204,12 @@ func (c *Collection) advanceLocked(v *View, rev uint64, state tree) {
 	c.publishLocked(&View{spans: spans, heard: heard, newest: state, frame: v.frame})
 }
 
-// catchUp says that a stream is resumed while the upstream is at rev: the newest state is as old as
-// it was until the span has come that far.
-func (c *Collection) catchUp(rev uint64) {
+// catchUp says that a stream begins, or is resumed, while the upstream is at rev, which it was when it
+// was asked for it: the newest state is as old as it was until the span has come that far.
+func (c *Collection) catchUp(rev uint64, asked time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.behind = rev
+	c.behind = mark{at: asked, revision: rev}
 }
 
 // floor is the revision below which no read of the upstream may fall that begins now.
@@ -203,17 +231,29 @@ func (c *Collection) observe(rev, floor uint64) error {
 	return nil
 }
 
-// covers reports whether the live span has reached a revision that a read of the upstream gave.
-// If so, the read was a sign of life. The caller follows a stream that it knows to belong to
-// the span.
-func (c *Collection) covers(rev uint64) bool {
+// covers reports whether the live span has reached a revision that a read of the upstream gave. If
+// so, the read was a sign of life, of when it was asked for. If not, and nothing was heard for longer
+// than the bound, the stream has to come that far before it is one. The caller follows a stream that
+// it knows to belong to the span.
+func (c *Collection) covers(rev uint64, asked time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	v := c.view.Load()
-	if v.absence != Known || v.to() < rev {
+	v, now := c.view.Load(), time.Now()
+	if v.absence != Known {
 		return false
 	}
-	c.advanceLocked(v, v.to(), v.newest)
+	if v.to() < rev {
+		// Where the stream is in touch, but slow, a later probe must not set it a later goal.
+		if now.Sub(c.touchedLocked(v)) >= c.limits.Silence {
+			c.behind = mark{at: asked, revision: rev}
+		}
+		return false
+	}
+	heard := v.heard
+	if asked.After(heard) {
+		heard = asked
+	}
+	c.advanceLocked(v, v.to(), v.newest, heard, now)
 	return true
 }
 
@@ -254,7 +294,7 @@ func (c *Collection) retire(why Absence) {
 }
 
 func (c *Collection) dropLocked(why Absence) {
-	c.highest, c.behind = 0, 0
+	c.highest, c.behind = 0, mark{}
 	c.forgetLocked()
 	c.publishLocked(&View{absence: why})
 }

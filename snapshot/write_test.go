@@ -13,7 +13,7 @@ func liveCollection(limits Limits) *Collection {
 	c := newCollection(Resource{}, limits, &budget{})
 	state := newTree(false)
 	state.set(&Object{Key: "ns/a", Revision: 10})
-	c.open(state, 0, 10, &Frame{})
+	c.open(state, 0, 10, &Frame{}, time.Now())
 	return c
 }
 
@@ -60,10 +60,10 @@ func TestRevisionsThatGoBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The stream may pass a read that is under way; that is no step back.
-	if err := c.observe(15, floor); err != nil || !c.covers(15) {
+	if err := c.observe(15, floor); err != nil || !c.covers(15, time.Now()) {
 		t.Errorf("a read that the stream has passed: %v", err)
 	}
-	if err := c.observe(25, c.floor()); err != nil || c.covers(25) {
+	if err := c.observe(25, c.floor()); err != nil || c.covers(25, time.Now()) {
 		t.Errorf("a read ahead of the stream: %v", err)
 	}
 	if got := c.floor(); got != 25 {
@@ -91,7 +91,7 @@ func TestAnotherPast(t *testing.T) {
 			c.close(Warming)
 			state := newTree(false)
 			state.set(tt.object)
-			c.open(state, 0, 20, &Frame{})
+			c.open(state, 0, 20, &Frame{}, time.Now())
 			if _, absence := c.view.Load().exact(10); (absence == Known) != tt.keeps {
 				t.Errorf("the old span: %q, want kept %v", absence, tt.keeps)
 			}
@@ -119,7 +119,7 @@ func TestSilenceEndsTheNewestStateButNotHistory(t *testing.T) {
 		if _, absence := c.Exact(t.Context(), 10); absence != Known {
 			t.Errorf("an exact revision: %q", absence)
 		}
-		if !c.covers(10) {
+		if !c.covers(10, time.Now()) {
 			t.Fatal("a probe finds nothing new, and that is no sign of life")
 		}
 		if _, absence := c.Latest(t.Context(), 0); absence != Known {
@@ -171,7 +171,7 @@ func TestByteBound(t *testing.T) {
 		o := &Object{Key: "ns/a", Revision: 1, Bytes: make([]byte, 1000)}
 		state.set(o)
 		c.budget.add(o.size())
-		c.open(state, o.size(), 1, &Frame{})
+		c.open(state, o.size(), 1, &Frame{}, time.Now())
 		for rev := uint64(2); rev < 500; rev++ {
 			time.Sleep(time.Minute)
 			err := c.apply(change{kind: modified, key: "ns/a", revision: rev, object: &Object{Key: "ns/a", Revision: rev, Bytes: make([]byte, 1000)}})
@@ -208,7 +208,7 @@ func TestRetired(t *testing.T) {
 	}
 	c.retire(Schema)
 	c.retire(Stopped)
-	c.open(newTree(false), 0, 99, &Frame{})
+	c.open(newTree(false), 0, 99, &Frame{}, time.Now())
 	c.drop(Warming)
 	if why := c.Retired(); why != Schema {
 		t.Errorf("one that was given up: %q, want %q", why, Schema)

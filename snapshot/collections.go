@@ -49,7 +49,9 @@ type Config struct {
 	// Reopened, if it is not nil, is told that a resource has a state again, how long it had none, and why it
 	// had lost the one before. It must be quick.
 	Reopened func(r Resource, gap time.Duration, cause Loss)
-	Log      *slog.Logger
+	// Compressor, if there is one, writes lists of the collections; SelfCheck looks at what it writes.
+	Compressor *Compressor
+	Log        *slog.Logger
 }
 
 // Settings are what is different for the collections of one resource.

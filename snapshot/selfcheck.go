@@ -120,10 +120,10 @@ func (s *selfChecks) note(r Resource, result CheckResult, rev uint64, next curso
 	}
 	s.results[result]++
 	rec := s.recordLocked(r)
-	rec.stats.At, rec.stats.Result, rec.stats.Revision = now, result, rev
+	rec.stats.At, rec.stats.Result, rec.stats.Revision, rec.next = now, result, rev, next
 	switch result {
 	case CheckAgrees:
-		rec.stats.Agreed, rec.next = now, next
+		rec.stats.Agreed = now
 	case CheckMismatch:
 		if now.Sub(rec.mismatched) > mismatchMemory {
 			rec.strikes = 0
@@ -212,18 +212,19 @@ func (c *Collections) check(r *running) {
 	cmp := &comparison{
 		source: source{client: c.config.Client, base: c.config.Base, resource: r.resource},
 		token:  c.config.ContinueToken,
+
+		compressor: c.config.Compressor,
 	}
 	rev, next, err := r.compare(ctx, cmp, at)
 	if c.ctx.Err() != nil {
 		return
 	}
 	log := c.config.Log.With("collection", r.resource.String(), "revision", rev)
-	_, wrong := errors.AsType[*mismatchError](err)
 	switch {
 	case err == nil:
 		c.checks.note(r.resource, CheckAgrees, rev, next, time.Now())
 		log.Debug("self-check: agrees")
-	case wrong && r.Retired() == Known:
+	case isMismatch(err) && r.Retired() == Known:
 		c.checks.note(r.resource, CheckMismatch, rev, next, time.Now())
 		log.Error("self-check: what is kept is not what the upstream says, it is dropped", "error", err)
 		c.restart(r, Warming)
@@ -246,28 +247,36 @@ func (c *Collections) restart(r *running, why Absence) {
 // check begins. The error is a mismatchError only if the states differed twice, with time between,
 // at the same revision; any other means that there is no verdict.
 func (c *Collection) compare(ctx context.Context, cmp *comparison, at cursors) (rev uint64, next cursors, err error) {
+	next = at
 	for try := 1; ; try++ {
 		s, absence := c.newest()
 		if absence != Known {
-			return rev, at, absenceError{absence}
+			return rev, next, absenceError{absence}
 		}
 		rev = s.Revision
 		if next, err = cmp.compare(ctx, s, at); err == nil {
 			return rev, next, nil
 		}
 		if wrong, ok := errors.AsType[*mismatchError](err); ok {
-			if err = c.confirm(ctx, cmp, at, rev); err == nil {
-				err = fmt.Errorf("a mismatch was none the second time: %s", wrong.Error()) // and so is not one
+			if err = c.confirm(ctx, cmp, wrong, rev); isMismatch(err) {
+				return rev, next.beginsAt(wrong.place), err
+			}
+			if err == nil { // and so it is not one
+				err = fmt.Errorf("a mismatch was none the second time: %s", wrong.Error())
 			}
 		}
 		if try == checkTries || !answered(err, http.StatusGone, http.StatusGatewayTimeout) || !sleep(ctx, checkRetry) {
-			return rev, at, err
+			return rev, next, err
 		}
 	}
 }
 
-// confirm compares the state at rev once more, after a time. It returns nil if it agrees then.
-func (c *Collection) confirm(ctx context.Context, cmp *comparison, at cursors, rev uint64) error {
+// confirm compares the place where the state at rev is wrong once more, after a time. It returns nil
+// if it agrees then. What is wrong in memory alone is not the upstream's doing, and is wrong at once.
+func (c *Collection) confirm(ctx context.Context, cmp *comparison, wrong *mismatchError, rev uint64) error {
+	if wrong.place.part == inMemory {
+		return wrong
+	}
 	if !sleep(ctx, confirmAfter) {
 		return ctx.Err()
 	}
@@ -275,8 +284,8 @@ func (c *Collection) confirm(ctx context.Context, cmp *comparison, at cursors, r
 	if absence != Known {
 		return absenceError{absence} // nobody gets it any more
 	}
-	_, err := cmp.compare(ctx, s, at)
-	if _, wrong := errors.AsType[*mismatchError](err); wrong {
+	err := cmp.again(ctx, s, wrong.place)
+	if isMismatch(err) {
 		// It may have been dropped meanwhile, for the reason that makes it differ.
 		if now, absence := c.view.Load().exact(rev); absence != Known || now.tree != s.tree {
 			if absence == Known {

@@ -3,6 +3,7 @@ package snapshot
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -34,11 +35,41 @@ const (
 
 // cursors are the keys at which the parts of a comparison begin. The zero value is the beginning.
 type cursors struct {
-	names, bytes string
+	names, bytes, indexes string
 }
 
-// mismatchError is a state that is not the upstream's. It names objects, and holds nothing of them.
+// checkPart is a part of a comparison.
+type checkPart int
+
+const (
+	byName checkPart = iota
+	byBytes
+	inMemory
+)
+
+// place is the page of a part that begins at a key.
+type place struct {
+	part checkPart
+	from string
+}
+
+// beginsAt are the cursors that lead to a place, and from there on.
+func (at cursors) beginsAt(p place) cursors {
+	switch p.part {
+	case byName:
+		at.names = p.from
+	case byBytes:
+		at.bytes = p.from
+	case inMemory:
+		at.indexes = p.from
+	}
+	return at
+}
+
+// mismatchError is a state that is not the upstream's. It says where, names objects, and holds nothing
+// of them.
 type mismatchError struct {
+	place       place
 	differences []string
 }
 
@@ -52,19 +83,41 @@ type comparison struct {
 	token func(revision uint64, start string) string
 	// metadata is the representation in which names are read; empty before the first page.
 	metadata Representation
+	// compressor writes lists for callers who accept gzip; nil: nobody gets them.
+	compressor *Compressor
 }
 
-// compare compares a part of s by name and revision, and a page of it byte by byte. It returns where
-// to go on. The error is a mismatchError if the upstream's state is another one; any other
-// error says nothing about s.
-func (c *comparison) compare(ctx context.Context, s Snapshot, at cursors) (cursors, error) {
-	var next cursors
-	var err error
-	if next.names, err = c.names(ctx, s, at.names); err != nil {
-		return at, err
+// compare compares a part of s by name and revision, and a page of it byte by byte, and checks what is
+// made of it in memory. It returns where to go on: also past what the upstream does not answer, so
+// that one page it never answers does not keep all others from being looked at. The error is a
+// mismatchError if a part is wrong; any other error says nothing about s.
+func (c *comparison) compare(ctx context.Context, s Snapshot, at cursors) (next cursors, err error) {
+	var errs [3]error
+	next = at
+	next.names, errs[byName] = c.names(ctx, s, at.names)
+	if !isMismatch(errs[byName]) {
+		next.bytes, errs[byBytes] = c.bytes(ctx, s, at.bytes)
 	}
-	next.bytes, err = c.bytes(ctx, s, at.bytes)
-	return next, err
+	next.indexes, errs[inMemory] = c.memory(s, at)
+	return next, errors.Join(errs[:]...)
+}
+
+// again compares one place of s.
+func (c *comparison) again(ctx context.Context, s Snapshot, p place) (err error) {
+	switch p.part {
+	case byName:
+		_, _, err = c.namesPage(ctx, s, p.from)
+	case byBytes:
+		_, err = c.bytes(ctx, s, p.from)
+	case inMemory:
+		_, err = c.memory(s, cursors{bytes: p.from, indexes: p.from})
+	}
+	return err
+}
+
+func isMismatch(err error) bool {
+	_, is := errors.AsType[*mismatchError](err)
+	return is
 }
 
 // names compares which objects there are, and at which revisions, from a key on.
@@ -72,25 +125,35 @@ func (c *comparison) names(ctx context.Context, s Snapshot, from string) (next s
 	start := time.Now()
 	for seen := 0; ; {
 		begun := time.Now()
-		theirs, more, err := c.readNames(ctx, s, from)
+		next, n, err := c.namesPage(ctx, s, from)
 		if err != nil {
-			return "", err
-		}
-		end := ""
-		if more {
-			end = theirs[len(theirs)-1].key + "\x00"
-		}
-		if differences := s.tree.differ(from, end, theirs); len(differences) > 0 {
-			return "", &mismatchError{differences}
+			return next, err
 		}
 		if !sleep(ctx, max(leastRest, restFactor*time.Since(begun))) {
-			return "", ctx.Err()
+			return next, ctx.Err()
 		}
-		if seen += len(theirs); !more || seen >= namesAtOnce || time.Since(start) > namesFor {
-			return end, nil
+		if seen += n; next == "" || seen >= namesAtOnce || time.Since(start) > namesFor {
+			return next, nil
 		}
-		from = end
+		from = next
 	}
+}
+
+// namesPage compares one page, and returns where the next begins and how many objects there were.
+func (c *comparison) namesPage(ctx context.Context, s Snapshot, from string) (next string, n int, err error) {
+	// Of large objects the metadata is a small part.
+	limit := max(leastNames, s.tree.pageLimit(from, namesPage, pageBytes))
+	theirs, more, err := c.readNames(ctx, s, from, limit)
+	if err != nil {
+		return s.Page(Query{Start: from, Limit: limit}, nil).Next, 0, err
+	}
+	if more {
+		next = theirs[len(theirs)-1].key + "\x00"
+	}
+	if differences := s.tree.differ(from, next, theirs); len(differences) > 0 {
+		return next, len(theirs), &mismatchError{place{byName, from}, differences}
+	}
+	return next, len(theirs), nil
 }
 
 // named is an object of the upstream.
@@ -101,18 +164,16 @@ type named struct {
 
 // readNames reads a page of metadata: as protobuf where the upstream has it, since that is the
 // cheapest, or as JSON.
-func (c *comparison) readNames(ctx context.Context, s Snapshot, from string) (objects []named, more bool, err error) {
+func (c *comparison) readNames(ctx context.Context, s Snapshot, from string, limit int64) (objects []named, more bool, err error) {
 	src := c.source
 	if c.metadata == "" {
 		c.metadata = MetadataProtobuf
 	}
 	src.resource.Representation = c.metadata
-	// Of large objects the metadata is a small part.
-	limit := max(leastNames, s.tree.pageLimit(from, namesPage, pageBytes))
 	theirs, err := c.read(ctx, src, s.Revision, from, limit)
 	if c.metadata == MetadataProtobuf && answered(err, http.StatusNotAcceptable) {
 		c.metadata = MetadataJSON
-		return c.readNames(ctx, s, from)
+		return c.readNames(ctx, s, from, limit)
 	}
 	if err != nil {
 		return nil, false, err
@@ -136,19 +197,25 @@ func (c *comparison) readNames(ctx context.Context, s Snapshot, from string) (ob
 
 // bytes compares one page as it would be served: objects, frame, count and headers.
 func (c *comparison) bytes(ctx context.Context, s Snapshot, from string) (next string, err error) {
-	if !s.tree.any(from, "") {
-		from = ""
-	}
-	limit := s.tree.pageLimit(from, bytesPage, pageBytes)
+	from, limit := s.tree.bytesPage(from)
+	page := s.Page(Query{Start: from, Limit: limit}, nil)
 	theirs, err := c.read(ctx, c.source, s.Revision, from, limit)
 	if err != nil {
-		return "", err
+		return page.Next, err
 	}
-	page := s.Page(Query{Start: from, Limit: limit}, nil)
 	if s.writes(page, theirs.list, theirs.body, theirs.header) {
 		return page.Next, nil
 	}
-	return "", &mismatchError{differInBytes(page.Objects, theirs.items)}
+	return page.Next, &mismatchError{place{byBytes, from}, differInBytes(page.Objects, theirs.items)}
+}
+
+// bytesPage is the page from a key on that is compared byte by byte: the first one if there is nothing
+// any more from there on.
+func (t tree) bytesPage(from string) (start string, limit int64) {
+	if !t.any(from, "") {
+		from = ""
+	}
+	return from, t.pageLimit(from, bytesPage, pageBytes)
 }
 
 // answeredList is a page of the upstream.

@@ -217,7 +217,16 @@ func TestSelfCheckFindsWhatIsWrong(t *testing.T) {
 			s := state.ranks.of("n/1199")
 			s.n++
 			state.ranks.segments.ReplaceOrInsert(s)
-		}, "a list is written in another way"},
+		}, "1200 objects are counted as 1201"},
+		{"labels in the index", func(state tree) {
+			state.labels.ReplaceOrInsert(labelled{key: "n/1100", signature: 1})
+		}, "n/1100 has other labels in the index"},
+		{"what stands beside the bytes", func(state tree) {
+			o, _ := state.get("n/1100")
+			changed := *o
+			changed.labels, _ = makeLabels([]string{"app", "x"}) // no label twice
+			state.set(&changed)
+		}, "n/1100 is not what its bytes say"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -308,7 +317,7 @@ func TestSelfCheckRaisesNoFalseAlarm(t *testing.T) {
 	}{
 		{"gone, then there", times(1, http.StatusGone, ""), CheckAgrees},
 		{"not there yet, then there", times(2, http.StatusGatewayTimeout, ""), CheckAgrees},
-		{"gone for long", times(3, http.StatusGone, ""), CheckInconclusive},
+		{"gone for long", times(2*checkTries, http.StatusGone, ""), CheckInconclusive},
 		{"too many requests", times(1, http.StatusTooManyRequests, ""), CheckInconclusive},
 		{"an error", times(1, http.StatusInternalServerError, ""), CheckInconclusive},
 		{"garbage", times(1, http.StatusOK, "{"), CheckInconclusive},
@@ -346,6 +355,65 @@ func TestSelfCheckRaisesNoFalseAlarm(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestWhatIsNeverAnsweredHidesNothing: a page that the upstream does not give keeps no other from being
+// looked at.
+func TestWhatIsNeverAnsweredHidesNothing(t *testing.T) {
+	second := "1210:n/0999\x00"
+	for name, unanswered := range map[string]func(metadata bool, page string) bool{
+		"a page of bytes": func(metadata bool, page string) bool { return !metadata && page == "1210:n/0499\x00" },
+		"a page of names": func(metadata bool, page string) bool { return metadata && page == "" },
+		"all names":       func(metadata bool, _ string) bool { return metadata },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newChecked(t, newLibrary(1200))
+				c.instead = func(r *http.Request) (int, string) {
+					if unanswered(strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadata"), r.URL.Query().Get("continue")) {
+						return http.StatusInternalServerError, ""
+					}
+					return 0, ""
+				}
+				wrong := c.use(t)
+				c.await(1)
+				corrupt(wrong, func(state tree) {
+					o, _ := state.get("n/1100")
+					changed := *o
+					changed.Bytes = bytes.Replace(o.Bytes, []byte("value"), []byte("valuf"), 1)
+					state.set(&changed)
+				})
+				if stats := c.await(5); stats.Mismatches == 0 {
+					t.Errorf("got %+v; log:\n%s", stats, c.log)
+				}
+				if name == "a page of names" && !slices.Contains(c.checks, MetadataJSON.acceptList()+" "+second) {
+					t.Errorf("the second page of names was never asked for: %q", c.checks)
+				}
+			})
+		})
+	}
+}
+
+// TestAMismatchIsConfirmedWhereItIs: on the page that differs, and no other.
+func TestAMismatchIsConfirmedWhereItIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newChecked(t, newLibrary(1200))
+		wrong := c.use(t)
+		corrupt(wrong, func(state tree) { state.remove("n/1100") })
+		if stats := c.await(1); stats.Mismatches != 1 {
+			t.Fatalf("got %+v; log:\n%s", stats, c.log)
+		}
+		metadata, second := MetadataJSON.acceptList(), "1210:n/0999\x00"
+		var got []string
+		for _, request := range c.checks {
+			if strings.HasPrefix(request, metadata) {
+				got = append(got, strings.TrimPrefix(request, metadata+" "))
+			}
+		}
+		if diff := cmp.Diff([]string{"", second, second}, got); diff != "" {
+			t.Errorf("pages of names: -want +got:\n%s", diff)
+		}
+	})
 }
 
 // TestWhatNeverAgreesIsNotKept: where the upstream writes an object in other bytes each time, to load

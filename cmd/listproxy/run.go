@@ -171,6 +171,9 @@ func (o *options) assemble(cfg *rest.Config, endpoints *proxy.Endpoints, observi
 		return nil, err
 	}
 	a.watchRBAC = func(ctx context.Context) error { return proxy.WatchRBAC(ctx, cfg, a.reviewer.Flush, log) }
+	if a.compressor, err = snapshot.NewCompressor(o.compressedBound); err != nil {
+		return nil, err
+	}
 	if err := o.assembleFeeds(a, cfg, observing, log); err != nil {
 		return nil, err
 	}
@@ -185,9 +188,6 @@ func (o *options) assemble(cfg *rest.Config, endpoints *proxy.Endpoints, observi
 		return nil, err
 	}
 	if a.auditor, err = newAuditor(o.audit, upstream, o.reviewTTL, log); err != nil {
-		return nil, err
-	}
-	if a.compressor, err = snapshot.NewCompressor(o.compressedBound); err != nil {
 		return nil, err
 	}
 	handler := &proxy.Handler{
@@ -252,6 +252,7 @@ func (o *options) assembleFeeds(a *app, cfg *rest.Config, observing *observing, 
 		SelfCheck:     o.selfCheck,
 		Reopened:      observing.Reopened,
 		ContinueToken: policy.EncodeContinue,
+		Compressor:    a.compressor,
 		Fields: func(ctx context.Context, gvr schema.GroupVersionResource) ([]snapshot.Field, error) {
 			return proxy.SelectableFields(ctx, gvr, a.catalog, a.schemas)
 		},

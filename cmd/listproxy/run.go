@@ -32,6 +32,9 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	// What Kubernetes' libraries have to say goes the same way: in the same format, and masked.
 	klog.SetSlogLogger(log)
 
+	if err := setOwnPings(); err != nil {
+		return err
+	}
 	upstream, err := upstreamConfig(o.kubeconfig)
 	if err != nil {
 		return err

@@ -1,0 +1,27 @@
+package main
+
+import (
+	"os"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestOwnPings: what the environment says comes first.
+func TestOwnPings(t *testing.T) {
+	for name := range ownPings() {
+		t.Setenv(name, "")
+	}
+	t.Setenv("HTTP2_PING_TIMEOUT_SECONDS", "7")
+	if err := setOwnPings(); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for name := range ownPings() {
+		got[name] = os.Getenv(name)
+	}
+	want := map[string]string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "5", "HTTP2_PING_TIMEOUT_SECONDS": "7"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}

@@ -86,7 +86,7 @@ func (f *feed) run(ctx context.Context, delay time.Duration) {
 			backoff = sessionBackoff()
 		}
 		f.collection.life.ended(lossOf(err), time.Now())
-		pause := f.settle(err, &backoff)
+		pause := wanted(f.settle(err, &backoff), err)
 		f.log.Warn("collection cannot be followed", "error", err, "retry", pause.Round(time.Millisecond))
 		sleep(ctx, pause)
 	}

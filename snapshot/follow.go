@@ -109,7 +109,7 @@ func (f *feed) resume(ctx context.Context, frame *Frame, how ending, retry *wait
 		if lost(err) || ctx.Err() != nil || !refused.IsZero() && time.Since(refused) > refusalGrace {
 			return nil, err
 		}
-		pause := retry.Step()
+		pause := wanted(retry.Step(), err)
 		f.log.Info("watch not resumed yet", "error", err, "retry", pause.Round(time.Millisecond))
 		if !sleep(ctx, pause) {
 			return nil, ctx.Err()

@@ -39,7 +39,7 @@ func (c *comparison) memory(s Snapshot, at cursors) (next string, err error) {
 func (t tree) checkIndexes(from string, atMost int) (next string, found []string) {
 	total := t.len()
 	// What stands in an index and is no object (any more) shows in their number.
-	if n := t.labels.Len(); n != total {
+	if n := t.labels.len(); n != total {
 		found = append(found, fmt.Sprintf("%d objects have %d entries in the index of labels", total, n))
 	}
 	if t.nodes != nil && t.nodes.Len() != total {
@@ -54,7 +54,7 @@ func (t tree) checkIndexes(from string, atMost int) (next string, found []string
 			next = o.Key
 			return false
 		}
-		if entry, is := t.labels.Get(labelled{key: o.Key}); !is || entry != (labelled{o.Key, o.labels, o.labels.signature()}) {
+		if !t.labels.hold(o.Key, o.labels) {
 			found = append(found, o.Key+" has other labels in the index")
 		}
 		if t.nodes != nil && !t.nodes.Has(o.nodeKey()) {

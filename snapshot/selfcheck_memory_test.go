@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,6 +25,13 @@ func indexedTree(t *testing.T, n int) tree {
 	return state
 }
 
+// blot takes the signature of a key's labels away.
+func blot(s tree, key string) {
+	r, _ := s.labels.upTo(key, false)
+	i, _ := slices.BinarySearch(r.keys, key)
+	r.signatures[i] = signature{}
+}
+
 // TestIndexesAreChecked: whatever they have that the objects have not, and the other way round.
 func TestIndexesAreChecked(t *testing.T) {
 	other, err := makeLabels([]string{"app", "other"})
@@ -37,18 +45,20 @@ func TestIndexesAreChecked(t *testing.T) {
 	}{
 		{"nothing", func(tree) {}, nil},
 		{"other labels", func(s tree) {
-			s.labels.ReplaceOrInsert(labelled{"n/00005", other, other.signature()})
+			s.labels.set("n/00005", other)
 		}, []string{"n/00005 has other labels in the index"}},
 		{"a signature", func(s tree) {
-			entry, _ := s.labels.Get(labelled{key: "n/00005"})
-			entry.signature = 0
-			s.labels.ReplaceOrInsert(entry)
+			blot(s, "n/00005")
 		}, []string{"n/00005 has other labels in the index"}},
+		{"a run's signature", func(s tree) {
+			r, _ := s.labels.upTo("n/00005", false)
+			r.all = r.signatures[0]
+		}, []string{"n/00001 has other labels in the index", "n/00002 has other labels in the index", "n/00003 has other labels in the index"}},
 		{"labels of nothing", func(s tree) {
-			s.labels.ReplaceOrInsert(labelled{key: "n/00005x"})
+			s.labels.set("n/00005x", labelSet{})
 		}, []string{"10 objects have 11 entries in the index of labels"}},
 		{"no labels", func(s tree) {
-			s.labels.Delete(labelled{key: "n/00009"})
+			s.labels.remove("n/00009")
 		}, []string{"10 objects have 9 entries in the index of labels", "n/00009 has other labels in the index"}},
 		{"another node", func(s tree) {
 			s.nodes.Delete(nodeKey{"2", "n/00005"})
@@ -76,9 +86,8 @@ func TestIndexesAreChecked(t *testing.T) {
 func TestIndexesAreCheckedInTurn(t *testing.T) {
 	const atOnce = 50
 	state := indexedTree(t, 2*atOnce+1)
-	wrong, _ := state.labels.Get(labelled{key: fmt.Sprintf("n/%05d", atOnce+1)})
-	wrong.signature++
-	state.labels.ReplaceOrInsert(wrong)
+	wrong := fmt.Sprintf("n/%05d", atOnce+1)
+	blot(state, wrong)
 	var begins []string
 	var found [][]string
 	for from := ""; ; {
@@ -91,7 +100,7 @@ func TestIndexesAreCheckedInTurn(t *testing.T) {
 	if diff := cmp.Diff([]string{fmt.Sprintf("n/%05d", atOnce), fmt.Sprintf("n/%05d", 2*atOnce), ""}, begins); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	if diff := cmp.Diff([][]string{nil, {wrong.key + " has other labels in the index"}, nil}, found); diff != "" {
+	if diff := cmp.Diff([][]string{nil, {wrong + " has other labels in the index"}, nil}, found); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }

@@ -219,7 +219,7 @@ func TestSelfCheckFindsWhatIsWrong(t *testing.T) {
 			state.ranks.segments.ReplaceOrInsert(s)
 		}, "1200 objects are counted as 1201"},
 		{"labels in the index", func(state tree) {
-			state.labels.ReplaceOrInsert(labelled{key: "n/1100", signature: 1})
+			state.labels.set("n/1100", mustLabels("app", "x"))
 		}, "n/1100 has other labels in the index"},
 		{"what stands beside the bytes", func(state tree) {
 			o, _ := state.get("n/1100")

@@ -67,6 +67,8 @@ func (s *source) encoding() encoding { return s.resource.Representation.encoding
 type answerError struct {
 	code    int
 	message string
+	// retryAfter is how long the upstream wants to be left alone; 0 if it does not say.
+	retryAfter time.Duration
 }
 
 func (e *answerError) Error() string {
@@ -77,6 +79,27 @@ func (e *answerError) Error() string {
 func answered(err error, codes ...int) bool {
 	var answer *answerError
 	return errors.As(err, &answer) && slices.Contains(codes, answer.code)
+}
+
+// longestRetry bounds what an upstream can make a feed wait by its word.
+const longestRetry = time.Minute
+
+// retryAfter is what a Retry-After header says, in seconds as kube-apiserver writes it.
+func retryAfter(h http.Header) time.Duration {
+	seconds, err := strconv.ParseUint(h.Get("Retry-After"), 10, 31)
+	if err != nil {
+		return 0
+	}
+	return min(longestRetry, time.Duration(seconds)*time.Second)
+}
+
+// wanted is the pause after an error: not shorter than what the upstream asks for.
+func wanted(pause time.Duration, err error) time.Duration {
+	var answer *answerError
+	if errors.As(err, &answer) {
+		return max(pause, answer.retryAfter)
+	}
+	return pause
 }
 
 // get sends a request and returns the answer if it is a 200.
@@ -96,7 +119,7 @@ func (s *source) get(ctx context.Context, namespace, accept string, query url.Va
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	answer := &answerError{code: resp.StatusCode}
+	answer := &answerError{code: resp.StatusCode, retryAfter: retryAfter(resp.Header)}
 	if body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10)); err == nil {
 		answer.message = statusMessage(body)
 	}

@@ -15,7 +15,8 @@ FUZZTIME     ?= 60s
 TEST_TIMEOUT ?= 20m
 BENCH        ?= .
 VERSIONS     ?= 1.32.13 1.34.4 1.36.3
-DURATION     ?= 60s
+DURATION     ?=
+SEED         ?= 0
 CHROMIUM     ?= chromium
 
 GO            := go
@@ -23,7 +24,7 @@ FUZZ_PACKAGES := ./policy ./proxy ./snapshot ./telemetry
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help build test test-versions bench bench-scale bench-go bench-upstream demo lint fuzz controlplane faults chart chart-update test-page alerts policy-docs dashboard release release-check tools fmt clean FORCE
+.PHONY: help build test test-versions bench bench-scale bench-go bench-upstream demo lint fuzz controlplane faults limits chart chart-update test-page alerts policy-docs dashboard soak release release-check tools fmt clean FORCE
 
 help: ## Say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,7 +45,7 @@ test-versions: ## Run the differential test against older kube-apiservers too (V
 		log=bin/test-versions-$$version-watchlist-$$lists.log; \
 		echo "kube-apiserver $$version, WatchList=$$lists (in full: $$log)"; \
 		if LISTPROXY_TEST_KUBERNETES=$$version $(GO) test -count 1 -timeout $(TEST_TIMEOUT) -v ./test/differential \
-			-differential.duration $(DURATION) -differential.watchlist=$$lists >$$log 2>&1; \
+			-differential.duration $(or $(DURATION),60s) -differential.watchlist=$$lists >$$log 2>&1; \
 		then result=passed; else result=FAILED; failed=1; fi; \
 		grep -A1 'differential_test.go:' $$log | sed 's/; the others.*//; s/^ */  /'; \
 		grep -E '^ *--- FAIL|^panic:|differences: map.[^]]' $$log; \
@@ -94,6 +95,14 @@ faults: tools ## Run every fault case, and print what came of each, about 8 minu
 	$(GO) test -race -count 1 -timeout 60m -v ./test/faults -faults.all $(FAULTS)
 	@$(GO) run ./test/controlplane/cmd/tool kube-apiserver-1.35.4 >/dev/null
 	$(GO) test -race -count 1 -timeout 60m -v ./test/upstreams -upstreams.versions
+
+# Without the race detector, whose own memory grows.
+soak: tools build ## Let all run together for long, faults too: nothing wrong, nothing grows (DURATION=2m SEED=)
+	$(GO) test -count 1 -v -timeout 0 ./test/faults -run '^TestSoak$$' -faults.soak $(or $(DURATION),2m) \
+		-faults.seed $(SEED) -faults.listproxy $(CURDIR)/bin/listproxy
+
+limits: tools ## Go to the limits that docs/reliability.md states, and print the figures
+	$(GO) test -count 1 -v -timeout 60m ./test/limits -limits.full
 
 chart: ## Test the Helm chart with the real Helm, and the Dockerfile
 	$(GO) test -race -timeout $(TEST_TIMEOUT) ./test/helm

@@ -95,8 +95,7 @@ func retryAfter(h http.Header) time.Duration {
 
 // wanted is the pause after an error: not shorter than what the upstream asks for.
 func wanted(pause time.Duration, err error) time.Duration {
-	var answer *answerError
-	if errors.As(err, &answer) {
+	if answer, ok := errors.AsType[*answerError](err); ok {
 		return max(pause, answer.retryAfter)
 	}
 	return pause

@@ -44,7 +44,9 @@ type scene struct {
 	ledger     *ledger
 	oracle     *oracle
 	tally      *tally
-	writing    sync.RWMutex // held by whoever wants nobody to write
+	// compacted is the revision at which etcd was last compacted: what was before is recorded.
+	compacted uint64
+	writing   sync.RWMutex // held by whoever wants nobody to write
 
 	followers []follower
 	stop      context.CancelFunc // ends the followers
@@ -105,7 +107,7 @@ func (s *scene) start() {
 	own.Host, own.CAData = s.hop.URL(), s.hop.CA()
 	ctx, cancel := context.WithTimeout(s.Context(), patience)
 	defer cancel()
-	p, err := proxyrun.Start(ctx, proxyrun.Options{Upstream: own, Args: append([]string{
+	p, err := proxyrun.Start(ctx, proxyrun.Options{Upstream: own, Binary: *binary, Args: append([]string{
 		"--staleness-bound", bound.String(), "--schema-quarantine", "1s",
 		"--tls-cert-file", filepath.Join(s.certs, "tls.crt"), "--tls-private-key-file", filepath.Join(s.certs, "tls.key"),
 	}, s.args...)})
@@ -246,7 +248,7 @@ func (s *scene) still(replaced bool) (resume func()) {
 	err := s.oracle.drain(s.Context())
 	if err == nil {
 		var p *past
-		if p, err = record(s.Context(), s.direct, s.ledger.oldest(), replaced); err == nil {
+		if p, err = record(s.Context(), s.direct, max(s.ledger.oldest(), s.compacted), replaced); err == nil {
 			s.oracle.lose(p)
 		}
 	}

@@ -134,9 +134,13 @@ func mend(s *scene) {
 func (s *scene) compact() {
 	s.Helper()
 	resume := s.still(false)
-	err := s.plane.CompactEtcd(s.Context())
+	at, err := s.plane.EtcdRevision(s.Context())
+	if err == nil {
+		err = s.plane.CompactEtcdAt(s.Context(), at)
+	}
 	resume()
 	s.must(err)
+	s.compacted = uint64(at) // #nosec G115 -- a revision
 }
 
 // renew begins anew after etcd was replaced.
@@ -144,6 +148,7 @@ func (s *scene) renew(resume func()) {
 	s.Helper()
 	s.oracle.forget()
 	s.ledger.forget()
+	s.compacted = 0
 	err := s.populate(s.Context())
 	resume()
 	s.must(err)

@@ -163,6 +163,13 @@ func (h *Hop) Thaw() {
 // CutAll breaks every connection to the hop.
 func (h *Hop) CutAll() { h.listener.cut() }
 
+// Connections is how many there are to the hop.
+func (h *Hop) Connections() int {
+	h.listener.mu.Lock()
+	defer h.listener.mu.Unlock()
+	return len(h.listener.conns)
+}
+
 // SwallowAll makes every connection to the hop half-open, for good, as where a balancer or a router
 // has forgotten it: what is sent in either direction disappears, and nobody hears of an end. New
 // connections are not touched.

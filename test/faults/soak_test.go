@@ -1,0 +1,219 @@
+package faults
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/listproxy/listproxy/test/soak"
+)
+
+var (
+	soakFor  = flag.Duration("faults.soak", 0, "for how long TestSoak runs; 0: not at all")
+	soakSeed = flag.Uint64("faults.seed", 0, "which faults TestSoak chooses, in which order; 0: of the clock")
+	binary   = flag.String("faults.listproxy", "", "a listproxy to test instead of one with the race detector")
+)
+
+// soakFaults are the cases that TestSoak chooses from: those that leave the past as it is, and listproxy
+// alive, since it is measured.
+func soakFaults() []string {
+	return []string{
+		"apiserver_killed", "apiserver_restarted", "apiserver_paused", "etcd_killed", "etcd_compacted", "etcd_defragmented",
+		"connections_cut", "connections_half_open", "upstream_silent", "watches_delayed_unevenly", "watches_told_410",
+		"watches_garbled", "watches_refused_410", "watches_refused_429", "watches_refused_500", "clients_slow_and_stuck",
+	}
+}
+
+const (
+	// calmAtMost is how long nothing is broken between two faults, at most.
+	calmAtMost = 8 * time.Second
+	sampleEach = 2 * time.Second
+	tellEach   = 30 * time.Second
+	// soakHistory is short, so that memory is flat soon.
+	soakHistory = 20 * time.Second
+)
+
+// TestSoak lets everything run together for a long time: writers, askers, pagers, followers, the oracle,
+// and one fault after the other. In the end there must be no wrong answer, all followers must know the
+// true state, and listproxy must take no more of the machine than before. make soak runs it.
+func TestSoak(t *testing.T) {
+	if *soakFor == 0 {
+		return // asked for by make soak
+	}
+	plane, leave, err := broken.enter(context.WithoutCancel(t.Context()))
+	t.Cleanup(leave)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newScene(t, plane, "soak")
+	mend(s)
+	defer s.end()
+	s.args = []string{"--eager", eager(), "--history-window", soakHistory.String(), "--self-check-interval", "10s"}
+	s.start()
+	s.follow()
+	var asking, writing, verifying, measuring sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	asks, quiet := context.WithCancel(ctx)
+	defer verifying.Wait()
+	defer asking.Wait()
+	defer writing.Wait()
+	defer measuring.Wait()
+	defer cancel()
+	defer quiet()
+	verifying.Go(func() { s.oracle.run(ctx) })
+	writing.Go(func() { s.churn(asks) })
+	asking.Go(func() { s.askNewest(asks) })
+	for range askers {
+		asking.Go(func() { s.ask(asks) })
+	}
+	s.recover()
+	m := &meter{scene: s, began: time.Now()}
+	measuring.Go(func() { m.run(asks) })
+	faults := s.breakUntil(m.began.Add(*soakFor))
+
+	quiet()
+	measuring.Wait()
+	writing.Wait()
+	asking.Wait()
+	s.settled()
+	if err := s.oracle.drain(t.Context()); err != nil {
+		t.Error(err)
+	}
+	s.judgeSoak(m, faults)
+}
+
+// breakUntil causes faults until it is time to end, and returns how many of each.
+func (s *scene) breakUntil(end time.Time) map[string]int {
+	seed := *soakSeed
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano()) // #nosec G115 -- any number will do
+	}
+	logLine(fmt.Sprintf("soak: %v, seed %d (again: -faults.seed=%d)", *soakFor, seed, seed))
+	random := rand.New(rand.NewPCG(seed, 6)) // #nosec G404 -- it is to be repeatable
+	all := slices.DeleteFunc(faultCases(), func(c faultCase) bool { return !slices.Contains(soakFaults(), c.name) })
+	done := map[string]int{}
+	var deck []int // each once before one comes again
+	for pause(s.Context(), time.Duration(random.Int64N(int64(calmAtMost)))) && time.Now().Before(end) {
+		if len(deck) == 0 {
+			deck = random.Perm(len(all))
+		}
+		c := all[deck[0]]
+		deck = deck[1:]
+		begun := time.Now()
+		over := c.fault(s)
+		s.recover()
+		done[c.name]++
+		logLine(fmt.Sprintf("soak: %s for %.1f s, back after %.1f s", c.name, over.Sub(begun).Seconds(), time.Since(over).Seconds()))
+	}
+	return done
+}
+
+// judgeSoak says what was seen, and what of it must not be.
+func (s *scene) judgeSoak(m *meter, faults map[string]int) {
+	for _, relapse := range s.oracle.relapses() {
+		s.tally.wrong("%s", relapse)
+	}
+	samples := m.taken()
+	growths, err := soak.Grown(samples)
+	if err != nil {
+		s.Error(err)
+		return
+	}
+	last := samples[len(samples)-1]
+	if last.Mismatches > 0 {
+		s.tally.wrong("%.0f self-checks found something wrong", last.Mismatches)
+	}
+	r := s.tally.report("soak")
+	var report strings.Builder
+	_, _ = fmt.Fprintf(&report, "soak of %v: %d answers compared, %d wrong, %.0f %% from memory, %d requests not answered, %d of %d followers true, %.0f self-checks\n",
+		time.Since(m.began).Round(time.Second), r.compared, r.wrong, share(r), r.refused, r.followed, len(s.followers), last.Checks)
+	total := 0
+	for _, name := range soakFaults() {
+		total += faults[name]
+		_, _ = fmt.Fprintf(&report, "  %3d × %s\n", faults[name], name)
+	}
+	if total == 0 {
+		s.Error("nothing was broken: let it run longer")
+	}
+	for _, g := range growths {
+		_, _ = fmt.Fprintf(&report, "  %v\n", g)
+		if g.Grows() {
+			s.Errorf("%v", g)
+		}
+	}
+	_, _ = fmt.Fprint(os.Stdout, report.String())
+	for i, mistake := range s.tally.mistakes {
+		if i == 10 {
+			s.Errorf("… and %d more", len(s.tally.mistakes)-i)
+			break
+		}
+		s.Error(mistake)
+	}
+	if r.hits == 0 {
+		s.Error("nothing came from memory")
+	}
+}
+
+func share(r report) float64 { return 100 * float64(r.hits) / float64(max(r.answers, 1)) }
+
+// meter measures listproxy beside all that goes on. Safe for concurrent use.
+type meter struct {
+	scene *scene
+	began time.Time
+
+	mu      sync.Mutex
+	samples []soak.Sample
+}
+
+// run measures until ctx ends, and tells how it goes.
+func (m *meter) run(ctx context.Context) {
+	told := m.began
+	for pause(ctx, sampleEach) {
+		sample, err := soak.Take(ctx, m.scene.proxies[0].AdminURL()+"/metrics")
+		if err != nil {
+			if ctx.Err() == nil {
+				m.scene.tally.wrong("listproxy cannot be measured: %v", err)
+			}
+			continue
+		}
+		sample.Upstream = float64(m.scene.hop.Connections())
+		m.mu.Lock()
+		m.samples = append(m.samples, sample)
+		m.mu.Unlock()
+		if time.Since(told) >= tellEach {
+			told = time.Now()
+			m.tell(sample)
+		}
+	}
+}
+
+func (m *meter) tell(s soak.Sample) {
+	r := m.scene.tally.report("")
+	logLine(fmt.Sprintf("soak: %v: %d compared, %d wrong, %.0f %% from memory, %.0f MiB resident, %.0f goroutines, %.0f file descriptors, %.0f connections to the API server",
+		s.At.Sub(m.began).Round(time.Second), r.compared, r.wrong, share(r), s.RSS/(1<<20), s.Goroutines, s.FDs, s.Upstream))
+}
+
+func (m *meter) taken() []soak.Sample {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.samples)
+}
+
+// TestSoakFaults: the names are those of cases that soak may choose.
+func TestSoakFaults(t *testing.T) {
+	for _, name := range soakFaults() {
+		i := slices.IndexFunc(faultCases(), func(c faultCase) bool { return c.name == name })
+		if i < 0 {
+			t.Errorf("no case is called %s", name)
+		} else if faultCases()[i].replaces {
+			t.Errorf("%s replaces the past", name)
+		}
+	}
+}

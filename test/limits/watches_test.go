@@ -47,6 +47,8 @@ func TestForwardedWatches(t *testing.T) {
 	var open, told atomic.Int64
 	begun := time.Now()
 	for i := 0; i < n; i += watchesPerClient {
+		// Not a storm: that is another limit.
+		r.until("the watches before are open", func() bool { return int(open.Load()) > i-5*watchesPerClient })
 		cfg := r.proxy.RESTConfig(plane.RESTConfig(controlplane.Admin))
 		// Of its own: client-go shares connections otherwise.
 		cfg.Proxy = http.ProxyFromEnvironment

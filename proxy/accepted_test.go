@@ -168,3 +168,50 @@ func TestRecently(t *testing.T) {
 		t.Error("removed, and still there")
 	}
 }
+
+// TestReviewsHaveAConnectionOfTheirOwn: not that of callers' requests, which is kept although nothing comes on
+// it for long.
+func TestReviewsHaveAConnectionOfTheirOwn(t *testing.T) {
+	upstream := startUpstream(t, true, func(w http.ResponseWriter, r *http.Request) { _, _ = fmt.Fprint(w, r.RemoteAddr) })
+	up, err := NewUpstream(upstream.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(up.requests.CloseIdleConnections)
+	t.Cleanup(up.own.CloseIdleConnections)
+	t.Cleanup(up.strangers.CloseIdleConnections)
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+	r.Header.Set("Authorization", "Bearer a")
+	identifier := newIdentifier(t)
+	caller, _ := identifier.Identify(r)
+	forwarder := asThemselves{NewForwarder(up, slog.New(slog.DiscardHandler)), identifier}
+	forward := func() string {
+		w := httptest.NewRecorder()
+		forwarder.ServeHTTP(w, r)
+		return w.Body.String()
+	}
+	ask := func() string {
+		own, err := http.NewRequestWithContext(t.Context(), http.MethodPost, up.URL().JoinPath("review").String(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := up.SendAs(t.Context(), caller, own)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = resp.Body.Close() }()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(body)
+	}
+	first := ask() // a stranger as yet
+	forwarded, review := forward(), ask()
+	if forward() != forwarded || ask() != review {
+		t.Error("a connection is not used again")
+	}
+	if review == forwarded || first == review || first == forwarded {
+		t.Errorf("the first review on %s, another on %s, a request on %s", first, review, forwarded)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/telemetry"
@@ -58,7 +59,7 @@ func (s *observation) countCaller() {
 			return
 		}
 		reason = reasonStreaming
-		s.observer.streaming.add(s.labels.resource)
+		s.observer.streaming.add(s.resource(time.Now())) // it may not end for long
 	}
 	s.observer.callers.Count(s.request.UserAgent(), reason)
 }

@@ -77,8 +77,8 @@ func TestStatusIsWhatMetricsSay(t *testing.T) {
 		s.refused(string(OverloadTimeOut))
 		s.WriteHeader(http.StatusTooManyRequests)
 	})
-	observe(o, httptest.NewRequest(http.MethodGet, "/apis/x/v1/made-up?watch=1&sendInitialEvents=true", nil), func(s *observation) {
-		s.decided(policy.Request{Group: "x", Version: "v1", Resource: "made-up"}, answer{}, policy.ReasonWatch, podsOnly)
+	observe(o, httptest.NewRequest(http.MethodGet, "/apis/x/v1/widgets?watch=1&sendInitialEvents=true", nil), func(s *observation) {
+		s.decided(policy.Request{Group: "x", Version: "v1", Resource: "widgets"}, answer{}, policy.ReasonWatch, podsOnly)
 		s.WriteHeader(http.StatusOK)
 	})
 
@@ -101,7 +101,7 @@ func TestStatusIsWhatMetricsSay(t *testing.T) {
 	}
 	resources := []telemetry.ResourceStatus{
 		{Resource: "pods", Answered: 6, Forwarded: 4, Streaming: 1, Share: &share, Reason: "most-recent", ReasonLists: 2},
-		{Resource: telemetry.OtherResources, Streaming: 1, Share: new(float64), Reason: "streaming", ReasonLists: 1},
+		{Resource: "widgets.x", Streaming: 1, Share: new(float64), Reason: "streaming", ReasonLists: 1},
 	}
 	if diff := cmp.Diff(resources, got.Resources); diff != "" {
 		t.Errorf("resources (-want +got):\n%s", diff)

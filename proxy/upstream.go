@@ -25,6 +25,9 @@ const (
 	// watches on it end, so that clients notice a vanished API server.
 	sendPingTimeout = 30 * time.Second
 	pingTimeout     = 15 * time.Second
+	// ownPingTimeout is both for requests of listproxy's own making: they are short, and while they
+	// wait on a connection that is dead, answers from memory wait too.
+	ownPingTimeout = 5 * time.Second
 	// maxIdleConns bounds idle connections. Only an upstream without HTTP/2, and
 	// upgrades that it refused, need more than a few.
 	maxIdleConns = 256
@@ -41,6 +44,7 @@ type Upstream struct {
 	base     *url.URL // path prefix without a trailing slash
 	requests *http.Transport
 	upgrades *http.Transport
+	own      *http.Transport // for SendAs
 
 	// strangers makes a connection for each request of a caller without a token, or whom
 	// the upstream has not accepted yet: kube-apiserver closes an HTTP/2 connection,
@@ -70,6 +74,9 @@ func NewUpstream(cfg *rest.Config) (*Upstream, error) {
 
 	requests := newTransport(cfg, tlsConfig)
 	enableHTTP2(requests)
+	own := newTransport(cfg, tlsConfig.Clone())
+	enableHTTP2(own)
+	giveUpSoon(own)
 	// Connections can only be taken over, which is what an upgrade is, in
 	// HTTP/1.1.
 	upgrades := newTransport(cfg, tlsConfig.Clone())
@@ -77,7 +84,7 @@ func NewUpstream(cfg *rest.Config) (*Upstream, error) {
 	enableHTTP2(strangers)
 	strangers.DisableKeepAlives = true
 
-	up := &Upstream{base: base, requests: requests, upgrades: upgrades, strangers: strangers}
+	up := &Upstream{base: base, requests: requests, upgrades: upgrades, own: own, strangers: strangers}
 	if err := up.verifyAnonymous(); err != nil {
 		return nil, fmt.Errorf("the transport for callers' requests is not anonymous, this is a defect of listproxy: %w", err)
 	}
@@ -117,13 +124,14 @@ func (u *Upstream) Present(id Identity, h http.Header) {
 // Errors hold nothing of any credential.
 type SendAs func(ctx context.Context, id Identity, r *http.Request) (*http.Response, error)
 
-// SendAs is a [SendAs].
+// SendAs is a [SendAs]. It has connections of its own, which are given up sooner than callers' are: a watch may
+// be silent for long.
 func (u *Upstream) SendAs(ctx context.Context, id Identity, r *http.Request) (*http.Response, error) {
 	if id.authorization != nil {
 		r.Header.Set("Authorization", *id.authorization)
 	}
 	u.Present(id, r.Header)
-	return u.RoundTripper(id, false).RoundTrip(r.WithContext(ctx))
+	return u.ownRoundTripper(id).RoundTrip(r.WithContext(ctx))
 }
 
 // RoundTripper returns the transport for requests of a caller: HTTP/1.1 for those
@@ -146,6 +154,19 @@ func (u *Upstream) RoundTripper(id Identity, upgrade bool) http.RoundTripper {
 		return acceptance{u, u.requests, id.key}
 	}
 	return acceptance{u, u.strangers, id.key}
+}
+
+// ownRoundTripper returns the transport for requests of listproxy's own making as a caller.
+func (u *Upstream) ownRoundTripper(id Identity) http.RoundTripper {
+	switch {
+	case id.stated != nil && u.stated == nil:
+		return noWay{}
+	case id.stated != nil:
+		return u.stated.own
+	case u.Accepted(id):
+		return acceptance{u, u.own, id.key}
+	}
+	return u.RoundTripper(id, false)
 }
 
 // Accepted says whether id is known to be somebody: stated by the proxy, or accepted by
@@ -192,6 +213,11 @@ func enableHTTP2(t *http.Transport) {
 		PingTimeout:               pingTimeout,
 		MaxReceiveBufferPerStream: streamReceiveBuffer,
 	}
+}
+
+// giveUpSoon makes a connection on which nothing comes end after twice ownPingTimeout.
+func giveUpSoon(t *http.Transport) {
+	t.HTTP2.SendPingTimeout, t.HTTP2.PingTimeout = ownPingTimeout, ownPingTimeout
 }
 
 func upstreamBase(cfg *rest.Config) (*url.URL, error) {
@@ -273,7 +299,7 @@ func (u *Upstream) verifyAnonymous() error {
 	if u.base.User != nil {
 		return errors.New("its URL holds a user")
 	}
-	for _, transport := range []*http.Transport{u.requests, u.upgrades, u.strangers} {
+	for _, transport := range []*http.Transport{u.requests, u.upgrades, u.own, u.strangers} {
 		switch tlsConfig := transport.TLSClientConfig; {
 		case tlsConfig == nil:
 			return errors.New("it has no TLS configuration of its own")

@@ -14,7 +14,7 @@ var errNotStated = errors.New("a request with listproxy's own credentials does n
 
 // statedWay is the way to the API server with the proxy's own credentials, for requests that
 // state a user with Impersonate-* headers, and for no others.
-type statedWay struct{ requests, upgrades http.RoundTripper }
+type statedWay struct{ requests, upgrades, own http.RoundTripper }
 
 // newStatedWay returns the way that cfg describes.
 func newStatedWay(cfg *rest.Config) (*statedWay, error) {
@@ -37,11 +37,17 @@ func newStatedWay(cfg *rest.Config) (*statedWay, error) {
 	tlsConfig.NextProtos = nil // each transport sets its own
 	requests := newTransport(cfg, tlsConfig)
 	enableHTTP2(requests)
+	short := newTransport(cfg, tlsConfig.Clone())
+	enableHTTP2(short)
+	giveUpSoon(short)
 	way := &statedWay{}
 	if way.requests, err = stating(transportConfig, requests); err != nil {
 		return nil, err
 	}
 	if way.upgrades, err = stating(transportConfig, newTransport(cfg, tlsConfig.Clone())); err != nil {
+		return nil, err
+	}
+	if way.own, err = stating(transportConfig, short); err != nil {
 		return nil, err
 	}
 	return way, nil

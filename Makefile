@@ -94,7 +94,7 @@ controlplane: bin/controlplane ## Run etcd and kube-apiserver to play with, unti
 faults: tools ## Run every fault case, and print what came of each, about 8 minutes (FAULTS="-faults.duration 1m"), and an upgrade of API servers
 	$(GO) test -race -count 1 -timeout 60m -v ./test/faults -faults.all $(FAULTS)
 	@$(GO) run ./test/controlplane/cmd/tool kube-apiserver-1.35.4 >/dev/null
-	$(GO) test -race -count 1 -timeout 60m -v ./test/upstreams -upstreams.versions
+	$(GO) test -race -count 1 -timeout 60m -v ./test/upstreams -upstreams.all
 
 # Without the race detector, whose own memory grows.
 soak: tools build ## Let all run together for long, faults too: nothing wrong, nothing grows (DURATION=2m SEED=)

@@ -15,5 +15,5 @@
 // What must come is waited for; no case passes because of a time. The times reported are measured.
 //
 //	go test -race ./test/upstreams -v
-//	go test -race ./test/upstreams -v -upstreams.versions        # an upgrade as well: part of make faults
+//	go test -race ./test/upstreams -v -upstreams.all        # every case, an upgrade as well: part of make faults
 package upstreams

@@ -28,12 +28,17 @@ const (
 	// LossMismatch: a self-check found that the state was not the upstream's.
 	LossMismatch Loss = "mismatch"
 	// LossMoved: another server answers for the resource now.
-	LossMoved        Loss = "moved"
-	LossForm              = Loss(Form)
-	LossMemory            = Loss(Memory)
-	LossNotPermitted      = Loss(NotPermitted)
-	LossSchema            = Loss(Schema)
-	LossUpstream          = Loss(Upstream)
+	LossMoved Loss = "moved"
+	// LossForm and those below it are the absences of the same names.
+	LossForm = Loss(Form)
+	// LossMemory is [Memory].
+	LossMemory = Loss(Memory)
+	// LossNotPermitted is [NotPermitted].
+	LossNotPermitted = Loss(NotPermitted)
+	// LossSchema is [Schema].
+	LossSchema = Loss(Schema)
+	// LossUpstream is [Upstream].
+	LossUpstream = Loss(Upstream)
 	// LossOther is what should not be.
 	LossOther Loss = "other"
 )

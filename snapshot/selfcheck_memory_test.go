@@ -53,8 +53,10 @@ func TestIndexesAreChecked(t *testing.T) {
 		{"a run's signature", func(s tree) {
 			r, _ := s.labels.upTo("n/00005", false)
 			r.all = r.signatures[0]
-		}, []string{"n/00001 has other labels in the index", "n/00002 has other labels in the index", "n/00003 has other labels in the index",
-			"n/00004 has other labels in the index", "n/00005 has other labels in the index"}},
+		}, []string{
+			"n/00001 has other labels in the index", "n/00002 has other labels in the index", "n/00003 has other labels in the index",
+			"n/00004 has other labels in the index", "n/00005 has other labels in the index",
+		}},
 		{"labels of nothing", func(s tree) {
 			s.labels.set("n/00005x", labelSet{})
 		}, []string{"10 objects have 11 entries in the index of labels"}},

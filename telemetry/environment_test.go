@@ -125,14 +125,14 @@ func TestGRPCIsTheDefault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
+	defer func() { _ = listener.Close() }()
 	began := make(chan string, 1)
 	go func() {
 		conn, err := listener.Accept()
 		if err != nil {
 			return
 		}
-		defer conn.Close()
+		defer func() { _ = conn.Close() }()
 		preface := make([]byte, 14)
 		n, _ := conn.Read(preface)
 		began <- string(preface[:n])

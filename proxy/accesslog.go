@@ -29,7 +29,10 @@ func (h *Handler) logAccess(s *observation) {
 	case s.labels.decision == decisionRefuse:
 		attrs = append(attrs, slog.String("refused", s.labels.reason))
 	case s.cacheStatus != "":
-		attrs = append(attrs, slog.String("cacheStatus", s.cacheStatus), slog.Uint64("revision", s.answer.snapshot.Revision))
+		attrs = append(attrs, slog.String("cacheStatus", s.cacheStatus))
+		if s.labels.decision == decisionServe {
+			attrs = append(attrs, slog.Uint64("revision", s.revision))
+		}
 	}
 	if !s.whole {
 		attrs = append(attrs, slog.Bool("broken", true))

@@ -86,6 +86,11 @@ func (a *Admission) AdmitBody(ctx context.Context, caller callerKey, bytes int) 
 	return a.bodies.Acquire(ctx, caller, int64(bytes))
 }
 
+// TryAdmitBody is AdmitBody for who need not wait.
+func (a *Admission) TryAdmitBody(caller callerKey, bytes int) (Grant[callerKey], bool) {
+	return a.bodies.TryAcquire(caller, int64(bytes))
+}
+
 // networkBits is how much of an IPv6 address tells one network from another: whoever has one has
 // all the addresses in it (RFC 4291, 2.5.4).
 const networkBits = 64

@@ -31,6 +31,10 @@ const (
 	// endpointFailures is how many checks have to fail, one after the other, before an endpoint is
 	// taken for unreachable that was not before.
 	endpointFailures = 2
+	// endpointLinger is for how long an endpoint that is not ready keeps the connections that it has.
+	// kube-apiserver needs as long to shut down (--shutdown-delay-duration, and what is in flight); what is
+	// not ready for longer does not shut down, but cannot do its work: it has lost its etcd, say.
+	endpointLinger = 3 * time.Minute
 	// endpointDialTimeout bounds the attempt to connect to one endpoint, before the next is tried.
 	endpointDialTimeout = 5 * time.Second
 )
@@ -52,8 +56,8 @@ const (
 //   - Each endpoint is asked for /readyz and /version every few seconds, over a connection of its own.
 //   - New connections go to one that is up, a random one, and to the next if that cannot be reached.
 //     Where none is up, all are tried.
-//   - One that is not ready gets no new connections. Those that there are stay: kube-apiserver ends
-//     them in order when it shuts down.
+//   - One that is not ready gets no new connections. Those that there are stay for some minutes:
+//     kube-apiserver ends them in order when it shuts down.
 //   - The connections of one that is unreachable are closed, provided that another one is up. So
 //     what waits for an answer fails, and watches are opened elsewhere, before HTTP/2 notices.
 //   - What an API server said of its version is told before it is up: whoever has to prepare for
@@ -69,6 +73,9 @@ type Endpoints struct {
 	// telling is held while the versions are told, so that they are told in their order.
 	telling sync.Mutex
 	mu      sync.Mutex // guards what the endpoints say
+	// ready and versions say whether any of them has let its /readyz and its /version be read. Before it
+	// has read who has which rights, kube-apiserver refuses both (403), and all else.
+	ready, versions bool
 }
 
 // endpoint is one API server, or a balancer before some.
@@ -82,6 +89,7 @@ type endpoint struct {
 
 	// Endpoints.mu guards these.
 	state    endpointState
+	unready  time.Time     // since when it is not ready, if it is not
 	failures int           // checks that failed, one after the other
 	said     *version.Info // nil: not known
 }
@@ -310,9 +318,8 @@ func (e *Endpoints) take(ep *endpoint, result checkResult, heard func([]version.
 		e.mu.Unlock()
 		return true
 	}
-	if result.said != nil {
-		ep.said = result.said
-	}
+	result = e.judgeLocked(result)
+	ep.said = result.said
 	before := ep.state
 	if result.state != endpointUp {
 		ep.state = result.state // no connection more
@@ -324,13 +331,34 @@ func (e *Endpoints) take(ep *endpoint, result checkResult, heard func([]version.
 
 	e.mu.Lock()
 	ep.state = result.state
+	if result.state != endpointNotReady {
+		ep.unready = time.Time{}
+	} else if ep.unready.IsZero() {
+		ep.unready = time.Now()
+	}
+	lingers := result.state == endpointNotReady && time.Since(ep.unready) < endpointLinger
 	anotherUp := slices.ContainsFunc(e.all, func(other *endpoint) bool { return other != ep && other.state == endpointUp })
 	e.mu.Unlock()
-	if result.state == endpointUnreachable && anotherUp {
+	if result.state != endpointUp && !lingers && anotherUp {
 		ep.conns.CloseAll()
 	}
 	e.tell(ep.address, before, result)
 	return false
+}
+
+// judgeLocked holds what a check said against what could be read before, here or at another endpoint: who
+// refuses what was readable is not ready.
+func (e *Endpoints) judgeLocked(result checkResult) checkResult {
+	e.ready = e.ready || result.state == endpointUp && !result.refused
+	e.versions = e.versions || result.said != nil
+	switch {
+	case result.state != endpointUp:
+	case result.refused && e.ready:
+		result.state, result.err = endpointNotReady, errors.New("/readyz may not be read, though it could be before: it may not know all rights yet")
+	case result.said == nil && e.versions:
+		result.state, result.err = endpointNotReady, errors.New("/version cannot be read, though it could be before")
+	}
+	return result
 }
 
 // versionsLocked returns the versions of all that are not unreachable, where ep is in a state.

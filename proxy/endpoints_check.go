@@ -18,9 +18,10 @@ const maxReadyz = 64 << 10
 
 // checkResult is what one check of an endpoint said.
 type checkResult struct {
-	state endpointState
-	said  *version.Info // nil: not known
-	err   error         // why it is not up
+	state   endpointState
+	refused bool          // /readyz may not be read
+	said    *version.Info // nil: not known
+	err     error         // why it is not up
 }
 
 func (r checkResult) version() string {
@@ -54,13 +55,14 @@ func (ep *endpoint) check(ctx context.Context) checkResult {
 	defer cancel()
 	defer utilnet.CloseIdleConnectionsFor(ep.client.Transport)
 
-	state, reason := endpointUp, error(nil)
+	state, reason, refused := endpointUp, error(nil), false
 	status, _, err := ep.ask(ctx, "readyz", false)
 	switch {
 	case err != nil:
 		return checkResult{state: endpointUnreachable, err: err}
 	case status == http.StatusForbidden:
-		// It is there and knows the proxy, and that is all that may be known.
+		// It is there and knows the proxy, and that may be all that may be known.
+		refused = true
 	case status != http.StatusOK:
 		state, reason = endpointNotReady, fmt.Errorf("/readyz answered %d", status)
 	}
@@ -69,13 +71,13 @@ func (ep *endpoint) check(ctx context.Context) checkResult {
 		return checkResult{state: endpointUnreachable, err: err}
 	}
 	if status != http.StatusOK {
-		return checkResult{state: state, err: reason}
+		return checkResult{state: state, refused: refused, err: reason}
 	}
 	said := new(version.Info)
 	if err := json.Unmarshal(body, said); err != nil {
 		return checkResult{state: endpointUnreachable, err: fmt.Errorf("/version: %w", err)}
 	}
-	return checkResult{state: state, said: said, err: reason}
+	return checkResult{state: state, refused: refused, said: said, err: reason}
 }
 
 // ask sends one request, the last one on its connection or not.

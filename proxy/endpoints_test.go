@@ -192,6 +192,14 @@ func TestEndpointsTake(t *testing.T) {
 	if draining() {
 		t.Error("connections to an API server that ends in order were closed")
 	}
+	a.unready = time.Now().Add(-endpointLinger)
+	step("a is not ready for long", a, unready, false, endpointNotReady, "v1.35.4", "v1.36.3")
+	if !draining() {
+		t.Error("connections to an API server that has not been ready for long stay")
+	}
+	step("a knows no rights yet", a, checkResult{state: endpointUp, refused: true}, false, endpointNotReady, "v1.36.3")
+	step("a has its rights, and no version", a, checkResult{state: endpointUp}, false, endpointNotReady, "v1.36.3")
+	step("a ends again", a, unready, false, endpointNotReady, "v1.35.4", "v1.36.3")
 	step("a has ended", a, away, true, endpointNotReady)
 	step("a has ended", a, away, false, endpointUnreachable, "v1.36.3")
 	if diff := cmp.Diff([]EndpointStats{{"a:1", false}, {"b:1", true}}, e.Stats()); diff != "" {

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"net/http"
 
@@ -131,17 +132,20 @@ func (h *Handler) rarely(message string, err error) {
 
 // serve answers from memory. The entry of the audit log is nil if there is none.
 func (h *Handler) serve(w *observation, r *http.Request, share callerKey, list policy.Request, a answer, audit *AuditEntry) {
-	page := newBody(a)
-	defer page.release()
 	if audit != nil {
 		defer audit.Abandon()
 	}
-	room, err := h.Admission.AdmitBody(r.Context(), share, page.size)
+	page, room, err := h.admitBody(r.Context(), share, a)
 	if err != nil {
 		h.refuse(w, r, err)
 		return
 	}
 	defer room.Release()
+	defer page.release()
+	// What is written may take its client minutes. Until then it holds its objects, which are counted, and
+	// not the rest of the state that they are from.
+	revision := a.snapshot.Revision
+	a.snapshot = snapshot.Snapshot{}
 	w.serving(page)
 	_, span := w.step(spanWrite)
 	defer span.End()
@@ -154,11 +158,27 @@ func (h *Handler) serve(w *observation, r *http.Request, share callerKey, list p
 	defer func() {
 		audit.Complete(AuditedAnswer{
 			ID: w.Header().Get("Audit-Id"), Semantics: a.semantics, Representation: a.representation,
-			Revision: a.snapshot.Revision, Items: len(page.objects),
+			Revision: revision, Items: len(page.objects),
 			Bytes: counted.bytes, Broken: counted.broken || r.Context().Err() != nil,
 		})
 	}()
 	h.writePage(counted, r, list, page)
+}
+
+// admitBody makes the body of an answer, when there is room for it. While it waits for that it holds nothing
+// of it: the same snapshot gives the same body again.
+func (h *Handler) admitBody(ctx context.Context, share callerKey, a answer) (*body, Grant[callerKey], error) {
+	page := newBody(a)
+	if room, ok := h.Admission.TryAdmitBody(share, page.size); ok {
+		return page, room, nil
+	}
+	size := page.size
+	page.release()
+	room, err := h.Admission.AdmitBody(ctx, share, size)
+	if err != nil {
+		return nil, room, err
+	}
+	return newBody(a), room, nil
 }
 
 // answer is what is written for a list that can be answered from memory.

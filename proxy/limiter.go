@@ -203,6 +203,21 @@ func (l *Limiter[K]) Acquire(ctx context.Context, caller K, cost int64) (Grant[K
 	return l.wait(ctx, c)
 }
 
+// TryAcquire takes cost units (one at least) for the caller if it need not wait for them.
+func (l *Limiter[K]) TryAcquire(caller K, cost int64) (Grant[K], bool) {
+	cost = min(max(cost, 1), l.config.Capacity)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.shareLocked(caller)
+	if l.waiting > 0 || cost > l.config.Capacity-l.inUse || !l.mayHold(s, cost) {
+		l.forgetLocked(s)
+		return Grant[K]{}, false
+	}
+	l.inUse += cost
+	s.held += cost
+	return Grant[K]{l, s, cost}, true
+}
+
 // mayHold says whether a caller may hold so much more.
 func (l *Limiter[K]) mayHold(s *share[K], cost int64) bool {
 	return s.held == 0 || cost <= l.config.PerCaller-s.held

@@ -82,11 +82,12 @@ type observation struct {
 	long   bool
 	whole  bool // the handler has returned in order
 
-	list   policy.Request
-	answer answer
-	known  knownFunc
-	items  int
-	size   int // of a list from memory, before compression
+	list           policy.Request
+	representation policy.Representation
+	revision       uint64
+	known          knownFunc
+	items          int
+	size           int // of a list from memory, before compression
 
 	cacheStatus string // for the log; empty until it was decided
 }
@@ -142,7 +143,7 @@ func (s *observation) refused(reason string) {
 
 // decided notes what was found out about a request. With a reason it is forwarded.
 func (s *observation) decided(list policy.Request, a answer, reason policy.Reason, known knownFunc) {
-	s.answer = a
+	s.representation, s.revision = a.representation, a.snapshot.Revision // and not the snapshot, which holds a whole state
 	if s.observer == nil {
 		return
 	}

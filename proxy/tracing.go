@@ -97,9 +97,9 @@ func (s *observation) endSpan() {
 		add(attrScope, scopeOf(s.list.Namespace, s.list.Name))
 	}
 	if s.labels.decision == decisionServe {
-		add(attrRepresentation, string(s.answer.representation))
+		add(attrRepresentation, string(s.representation))
 		attributes = append(attributes,
-			attrRevision.Int64(int64(s.answer.snapshot.Revision)), // #nosec G115 -- etcd's revisions are int64
+			attrRevision.Int64(int64(s.revision)), // #nosec G115 -- etcd's revisions are int64
 			attrItems.Int(s.items))
 	}
 	if path := route(s.request, s.serves); path != "" {

@@ -245,6 +245,9 @@ func (f *feed) drain(ctx context.Context, frame *Frame, s *stream) (ending, erro
 			switch {
 			case lost(a.err):
 				return broken, a.err
+			case errors.As(a.err, new(*answerError)):
+				// It is there, and has too much to do, say. The next probe comes when nothing has been heard for longer.
+				f.log.Info("probe refused", "error", a.err)
 			case a.err != nil:
 				f.log.Info("probe failed, the watch is resumed", "error", a.err)
 				return broken, nil // it may be as dead as the probe

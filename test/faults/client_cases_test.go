@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 // clientCases break clients, and listproxy itself.
@@ -77,7 +79,7 @@ func (s *scene) slowClients() time.Time {
 				}
 			})
 			if i < slowClients {
-				for pause(ctx, 2*pollEvery) {
+				for poll.Pause(ctx, 2*pollEvery) {
 					if _, err := io.CopyN(io.Discard, conn, 512); err != nil {
 						return
 					}
@@ -97,7 +99,7 @@ func (s *scene) slowClients() time.Time {
 func (s *scene) dial() (net.Conn, error) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(s.viaConfig.CAData)
-	conn, err := net.Dial("tcp", backend(s.proxies[0]))
+	conn, err := net.Dial("tcp", s.proxies[0].Address())
 	if err != nil {
 		return nil, err
 	}

@@ -23,6 +23,9 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/listproxy/listproxy/test/ask"
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 // follower lists and then watches through listproxy, and so comes to know a kind.
@@ -45,7 +48,7 @@ func startFollowers(ctx context.Context, s *scene) ([]follower, error) {
 		followers = append(followers, w)
 	}
 	for _, f := range followers {
-		if err := poll(ctx, f.name(), func() error {
+		if err := retry(ctx, f.name(), func() error {
 			if len(f.state()) == 0 {
 				return errors.New("it knows nothing yet")
 			}
@@ -138,7 +141,7 @@ func source[L runtime.Object](
 // watcher reads pages and then watches from their revision. It believes nothing: an event has to fit.
 type watcher struct {
 	of     kind
-	client *client
+	client *ask.Client
 	tally  *tally
 
 	mu      sync.Mutex
@@ -157,10 +160,10 @@ func (w *watcher) state() map[string]string {
 func (w *watcher) run(ctx context.Context) {
 	for {
 		// However a watch ends, there is a new list.
-		if err := w.once(ctx); errors.As(err, new(wrongError)) {
+		if err := w.once(ctx); errors.As(err, new(poll.Wrong)) {
 			w.tally.wrong("%s: %v", w.name(), err)
 		}
-		if !pause(ctx, 10*pollEvery) {
+		if !poll.Pause(ctx, 10*pollEvery) {
 			return
 		}
 	}
@@ -177,12 +180,12 @@ func (w *watcher) once(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	target := w.of.path("") + "?allowWatchBookmarks=true&resourceVersion=" + strconv.FormatUint(revision, 10) + "&watch=true"
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.client.base+target, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.client.Base+target, nil)
 	if err != nil {
 		return err
 	}
 	req.Header.Set("Accept", asJSON.accept)
-	resp, err := w.client.http.Do(req)
+	resp, err := w.client.HTTP.Do(req)
 	if err != nil {
 		return err
 	}
@@ -214,19 +217,19 @@ type watched struct {
 func (w *watcher) list(ctx context.Context) (objects []identity, revision uint64, err error) {
 	target := w.of.path("") + "?limit=" + strconv.Itoa(pageSize)
 	for {
-		a, err := w.client.get(ctx, asJSON.accept, target)
+		a, err := w.client.GetAs(ctx, asJSON.accept, target)
 		if err != nil {
 			return nil, 0, err
 		}
-		if a.code != http.StatusOK {
+		if a.Code != http.StatusOK {
 			return nil, 0, errors.New(a.String())
 		}
-		l, err := asJSON.read(a.body)
+		l, err := asJSON.read(a.Body)
 		if err != nil {
-			return nil, 0, wrongError{fmt.Sprintf("%v: %s", err, a)}
+			return nil, 0, poll.Wrong(fmt.Sprintf("%v: %s", err, a))
 		}
 		if revision != 0 && l.revision != revision {
-			return nil, 0, wrongError{fmt.Sprintf("a page of revision %d after one of %d", l.revision, revision)}
+			return nil, 0, poll.Wrong(fmt.Sprintf("a page of revision %d after one of %d", l.revision, revision))
 		}
 		objects, revision = append(objects, l.objects...), l.revision
 		if l.next == "" {
@@ -255,9 +258,9 @@ func (w *watcher) take(e watched, last uint64) (uint64, error) {
 	before, known := w.objects[key]
 	switch {
 	case revision <= last:
-		return last, wrongError{fmt.Sprintf("%s of %s at revision %d comes after %d", e.Type, key, revision, last)}
+		return last, poll.Wrong(fmt.Sprintf("%s of %s at revision %d comes after %d", e.Type, key, revision, last))
 	case known != (e.Type != string(watch.Added)):
-		return last, wrongError{fmt.Sprintf("%s of %s at revision %d, of which was known: %q", e.Type, key, revision, before)}
+		return last, poll.Wrong(fmt.Sprintf("%s of %s at revision %d, of which was known: %q", e.Type, key, revision, before))
 	case e.Type == string(watch.Deleted):
 		delete(w.objects, key)
 	default:

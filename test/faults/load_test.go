@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 const (
@@ -33,12 +35,12 @@ func (s *scene) touch(ctx context.Context, k kind, namespace, name string) (uint
 
 // write writes, and notes the revision unless the object is gone with it.
 func (s *scene) write(ctx context.Context, k kind, method, path string, object any) (uint64, error) {
-	a, err := s.direct.do(ctx, method, path, object)
+	a, err := s.direct.Do(ctx, method, path, object)
 	if err != nil || method == http.MethodDelete {
 		return 0, err
 	}
 	var written struct{ Metadata identity }
-	if err := json.Unmarshal(a.body, &written); err != nil {
+	if err := json.Unmarshal(a.Body, &written); err != nil {
 		return 0, err
 	}
 	revision, err := strconv.ParseUint(written.Metadata.ResourceVersion, 10, 64)
@@ -50,7 +52,7 @@ func (s *scene) write(ctx context.Context, k kind, method, path string, object a
 
 // churn writes until ctx ends. What fails, fails: the API server may be away.
 func (s *scene) churn(ctx context.Context) {
-	for turn := 0; pause(ctx, writeEvery); turn++ {
+	for turn := 0; poll.Pause(ctx, writeEvery); turn++ {
 		k := kinds[turn%len(kinds)]
 		ns, name := s.namespaces[rand.IntN(len(s.namespaces))], nameOf(rand.IntN(names))
 		s.writing.RLock()
@@ -69,7 +71,7 @@ func (s *scene) churn(ctx context.Context) {
 // askNewest asks for the newest state until ctx ends. It does not wait for what is forwarded in any
 // case, and so is there when an old state would be given.
 func (s *scene) askNewest(ctx context.Context) {
-	for pause(ctx, askEvery) {
+	for poll.Pause(ctx, askEvery) {
 		all := collections()
 		s.put(ctx, question{collection: all[rand.IntN(len(all))], query: anyVersion()}, true, 0)
 	}
@@ -77,7 +79,7 @@ func (s *scene) askNewest(ctx context.Context) {
 
 // ask asks for everything until ctx ends.
 func (s *scene) ask(ctx context.Context) {
-	for pause(ctx, askEvery) {
+	for poll.Pause(ctx, askEvery) {
 		all := collections()
 		q := question{collection: all[rand.IntN(len(all))]}
 		if rand.IntN(2) == 0 {
@@ -122,27 +124,27 @@ func (s *scene) walk(ctx context.Context, q question, revision uint64) {
 // put puts a question to listproxy. An answer from memory goes to the oracle.
 func (s *scene) put(ctx context.Context, q question, answerable bool, atLeast uint64) (list, bool) {
 	asked := time.Now()
-	a, err := s.via.get(ctx, q.form.accept, q.target())
+	a, err := s.via.GetAs(ctx, q.form.accept, q.target())
 	if ctx.Err() != nil {
 		return list{}, false
 	}
 	s.tally.heard(a, err, answerable)
-	if err != nil || a.code != http.StatusOK {
-		if err == nil && a.fromMemory() {
+	if err != nil || a.Code != http.StatusOK {
+		if err == nil && a.FromMemory() {
 			s.tally.wrong("%s: from memory, and not a list: %s", q, a)
 		}
 		return list{}, false
 	}
-	l, err := q.form.read(a.body)
+	l, err := q.form.read(a.Body)
 	if err != nil {
 		s.tally.wrong("%s: not a list: %v: %s", q, err, a)
 		return list{}, false
 	}
-	if !a.fromMemory() {
+	if !a.FromMemory() {
 		return l, true
 	}
 	if l.revision < atLeast {
-		s.tally.wrong("%s: it is of revision %d: %s", q, l.revision, a.source())
+		s.tally.wrong("%s: it is of revision %d: %s", q, l.revision, a.Source())
 	}
 	if q.query == anyVersion() {
 		behind := s.ledger.behind(q.kind, l.revision, asked)

@@ -10,6 +10,9 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/listproxy/listproxy/test/ask"
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 // verifiers is how many answers are held against the API server at a time.
@@ -18,7 +21,7 @@ const verifiers = 3
 // witness is an answer from memory, to be held against the API server once it can be asked.
 type witness struct {
 	question question
-	answer   answer
+	answer   ask.Answer
 	list     list
 	asked    time.Time
 	answered time.Time
@@ -26,7 +29,7 @@ type witness struct {
 
 // oracle knows what is right. Safe for concurrent use.
 type oracle struct {
-	direct *client
+	direct *ask.Client
 	tally  *tally
 
 	mu      sync.Mutex
@@ -39,7 +42,7 @@ type oracle struct {
 	absent  map[collection]time.Time
 }
 
-func newOracle(direct *client, t *tally) *oracle {
+func newOracle(direct *ask.Client, t *tally) *oracle {
 	return &oracle{
 		direct: direct, tally: t, known: map[string][sha256.Size]byte{},
 		present: map[collection]time.Time{}, absent: map[collection]time.Time{},
@@ -54,7 +57,7 @@ func (o *oracle) run(ctx context.Context) {
 			for {
 				w, ok := o.take()
 				if !ok {
-					if !pause(ctx, pollEvery) {
+					if !poll.Pause(ctx, pollEvery) {
 						return
 					}
 					continue
@@ -93,7 +96,7 @@ func (o *oracle) done() {
 
 // drain waits until all that was asked so far has been verified.
 func (o *oracle) drain(ctx context.Context) error {
-	return poll(ctx, "the oracle", func() error {
+	return retry(ctx, "the oracle", func() error {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		if n := len(o.queue) + o.working; n > 0 {
@@ -106,7 +109,7 @@ func (o *oracle) drain(ctx context.Context) error {
 // verify holds one answer against the API server, or against the record of a past.
 func (o *oracle) verify(ctx context.Context, w witness) {
 	same := w.question.at(w.list.revision)
-	sum := sha256.Sum256(plain(w.answer.body))
+	sum := sha256.Sum256(plain(w.answer.Body))
 	o.mu.Lock()
 	want, ok := o.known[same.String()]
 	o.mu.Unlock()
@@ -114,14 +117,14 @@ func (o *oracle) verify(ctx context.Context, w witness) {
 		o.tally.right(false)
 		return
 	}
-	err := poll(ctx, "asking kube-apiserver", func() error {
-		direct, err := o.direct.get(ctx, same.form.accept, same.target())
+	err := retry(ctx, "asking kube-apiserver", func() error {
+		direct, err := o.direct.GetAs(ctx, same.form.accept, same.target())
 		switch {
 		case err != nil:
 			return err
-		case direct.code == http.StatusOK && bytes.Equal(plain(direct.body), plain(w.answer.body)):
-			if got, want := w.answer.header.Get("Content-Type"), direct.header.Get("Content-Type"); got != want {
-				return wrongError{fmt.Sprintf("Content-Type %q, directly %q", got, want)}
+		case direct.Code == http.StatusOK && bytes.Equal(plain(direct.Body), plain(w.answer.Body)):
+			if got, want := w.answer.Header.Get("Content-Type"), direct.Header.Get("Content-Type"); got != want {
+				return poll.Wrong(fmt.Sprintf("Content-Type %q, directly %q", got, want))
 			}
 			o.seenPresent(w, same, sum)
 			o.tally.right(false)
@@ -129,13 +132,13 @@ func (o *oracle) verify(ctx context.Context, w witness) {
 		case o.seenPast(w):
 			o.tally.right(true)
 			return nil
-		case direct.code == http.StatusOK:
-			return wrongError{"not what kube-apiserver says:\n  " + difference(w.answer.body, direct.body)}
+		case direct.Code == http.StatusOK:
+			return poll.Wrong("not what kube-apiserver says:\n  " + difference(w.answer.Body, direct.Body))
 		}
 		return errors.New(direct.String())
 	})
 	if err != nil {
-		o.tally.wrong("%s asked at %s: revision %d, %s: %v", w.question, w.asked.Format(time.StampMilli), w.list.revision, w.answer.source(), err)
+		o.tally.wrong("%s asked at %s: revision %d, %s: %v", w.question, w.asked.Format(time.StampMilli), w.list.revision, w.answer.Source(), err)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/listproxy/listproxy/test/ask"
 )
 
 // past is a record of all states from one revision on, as kube-apiserver told them before it lost them.
@@ -24,14 +26,14 @@ type state struct {
 
 // record reads the states of all revisions that askers may ask for. Nobody may write meanwhile, nor
 // until the past is taken away.
-func record(ctx context.Context, direct *client, from uint64, replaced bool) (*past, error) {
+func record(ctx context.Context, direct *ask.Client, from uint64, replaced bool) (*past, error) {
 	p := &past{replaced: replaced, states: map[kind][]state{}}
 	for _, k := range kinds {
-		a, err := direct.get(ctx, asJSON.accept, k.path(""))
+		a, err := direct.GetAs(ctx, asJSON.accept, k.path(""))
 		if err != nil {
 			return nil, err
 		}
-		newest, err := asJSON.read(a.body)
+		newest, err := asJSON.read(a.Body)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", a, err)
 		}
@@ -44,14 +46,14 @@ func record(ctx context.Context, direct *client, from uint64, replaced bool) (*p
 		for i := range states {
 			group.Go(func() error {
 				revision := from + uint64(i) // #nosec G115 -- an index
-				a, err := direct.get(ctx, asJSON.accept, k.path("")+"?"+exactly(revision))
+				a, err := direct.GetAs(ctx, asJSON.accept, k.path("")+"?"+exactly(revision))
 				if err != nil {
 					return err
 				}
-				if a.code != http.StatusOK {
+				if a.Code != http.StatusOK {
 					return fmt.Errorf("%s at %d: %s", k.plural, revision, a)
 				}
-				l, err := asJSON.read(a.body)
+				l, err := asJSON.read(a.Body)
 				states[i] = state{revision, l.objects}
 				return err
 			})

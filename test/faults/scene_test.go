@@ -17,8 +17,10 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/test/ask"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/hop"
+	"github.com/listproxy/listproxy/test/poll"
 	"github.com/listproxy/listproxy/test/proxyrun"
 )
 
@@ -29,7 +31,7 @@ const bound = 6 * time.Second
 type scene struct {
 	*testing.T
 	plane  *controlplane.ControlPlane
-	direct *client
+	direct *ask.Client
 
 	hop       *hop.Hop
 	balancer  *hop.Balancer
@@ -37,7 +39,7 @@ type scene struct {
 	args      []string
 	mu        sync.Mutex
 	proxies   []*proxyrun.Proxy // that run
-	via       *client
+	via       *ask.Client
 	viaConfig *rest.Config
 
 	namespaces []string
@@ -88,8 +90,8 @@ func newScene(t *testing.T, plane *controlplane.ControlPlane, name string) *scen
 	return s
 }
 
-func newInto(c **client, cfg *rest.Config) (err error) {
-	*c, err = newClient(cfg)
+func newInto(c **ask.Client, cfg *rest.Config) (err error) {
+	*c, err = ask.New(cfg, requestTimeout)
 	return err
 }
 
@@ -116,10 +118,8 @@ func (s *scene) start() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.proxies = append(s.proxies, p)
-	s.balancer.Add(backend(p))
+	s.balancer.Add(p.Address())
 }
-
-func backend(p *proxyrun.Proxy) string { return strings.TrimPrefix(p.URL(), "https://") }
 
 // eager is the --eager for all that changes.
 func eager() string {
@@ -132,7 +132,7 @@ func eager() string {
 
 // forget takes a listproxy out of those that the end of the case stops.
 func (s *scene) forget(p *proxyrun.Proxy) {
-	s.balancer.Remove(backend(p))
+	s.balancer.Remove(p.Address())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.proxies = slices.DeleteFunc(s.proxies, func(other *proxyrun.Proxy) bool { return other == p })
@@ -144,24 +144,13 @@ func (s *scene) end() {
 	defer s.mu.Unlock()
 	for _, p := range s.proxies {
 		if s.Failed() {
-			s.Logf("listproxy's log:\n%s", feedLog(p.Log()))
+			s.Logf("listproxy's log:\n%s", p.LogWithoutRequests())
 		}
 		if err := p.Stop(); err != nil {
 			s.Error(err)
 		}
 	}
 	s.proxies = nil
-}
-
-// feedLog is a log without the lines about requests, of which there are many.
-func feedLog(log string) string {
-	var kept strings.Builder
-	for line := range strings.Lines(log) {
-		if !strings.Contains(line, "msg=request ") {
-			kept.WriteString(line)
-		}
-	}
-	return kept.String()
 }
 
 // own reports whether a request is one of listproxy's own, as opposed to a caller's.
@@ -195,9 +184,9 @@ func (s *scene) populate(ctx context.Context) error {
 		}
 	}
 	for _, c := range creations {
-		err := poll(ctx, "creating what the case needs", func() error {
-			a, err := s.direct.do(ctx, http.MethodPost, c.path, c.object)
-			if a.code == http.StatusConflict {
+		err := retry(ctx, "creating what the case needs", func() error {
+			a, err := s.direct.Do(ctx, http.MethodPost, c.path, c.object)
+			if a.Code == http.StatusConflict {
 				return nil
 			}
 			return err
@@ -215,7 +204,7 @@ func (s *scene) clear() {
 	defer cancel()
 	for _, k := range kinds {
 		for _, ns := range s.namespaces {
-			if _, err := s.direct.do(ctx, http.MethodDelete, k.path(ns)+"?gracePeriodSeconds=0", nil); err != nil {
+			if _, err := s.direct.Do(ctx, http.MethodDelete, k.path(ns)+"?gracePeriodSeconds=0", nil); err != nil {
 				s.Log(err)
 			}
 		}
@@ -223,13 +212,13 @@ func (s *scene) clear() {
 }
 
 // hold lets time pass while a fault lasts.
-func (s *scene) hold() { pause(s.Context(), *duration) }
+func (s *scene) hold() { poll.Pause(s.Context(), *duration) }
 
 // calm waits until so many more answers have been compared, some from memory.
 func (s *scene) calm(when string, more int) {
 	s.Helper()
 	before := s.tally.comparisons()
-	s.must(poll(s.Context(), "enough answers from memory "+when, func() error {
+	s.must(retry(s.Context(), "enough answers from memory "+when, func() error {
 		if n := s.tally.comparisons() - before; n < more {
 			return fmt.Errorf("%d have been compared", n)
 		}
@@ -264,7 +253,7 @@ func (s *scene) recover() {
 	s.Helper()
 	for _, k := range kinds {
 		var revision uint64
-		s.must(poll(s.Context(), "a write", func() (err error) {
+		s.must(retry(s.Context(), "a write", func() (err error) {
 			revision, err = s.touch(s.Context(), k, s.namespaces[0], marker)
 			return err
 		}))
@@ -273,9 +262,9 @@ func (s *scene) recover() {
 				continue
 			}
 			q := question{collection: c, query: notOlderThan(revision)}
-			s.must(poll(s.Context(), "an answer from memory with what was written after the fault", func() error {
-				a, err := s.via.get(s.Context(), c.form.accept, q.target())
-				if err == nil && (a.code != http.StatusOK || !a.fromMemory()) {
+			s.must(retry(s.Context(), "an answer from memory with what was written after the fault", func() error {
+				a, err := s.via.GetAs(s.Context(), c.form.accept, q.target())
+				if err == nil && (a.Code != http.StatusOK || !a.FromMemory()) {
 					err = errors.New(a.String())
 				}
 				return err
@@ -286,11 +275,11 @@ func (s *scene) recover() {
 
 // truth is the state of a kind, as kube-apiserver has it now: versions of objects, by namespace and name.
 func (s *scene) truth(ctx context.Context, k kind) (map[string]string, error) {
-	a, err := s.direct.get(ctx, asJSON.accept, k.path(""))
+	a, err := s.direct.GetAs(ctx, asJSON.accept, k.path(""))
 	if err != nil {
 		return nil, err
 	}
-	l, err := asJSON.read(a.body)
+	l, err := asJSON.read(a.Body)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", a, err)
 	}
@@ -319,7 +308,7 @@ func (s *scene) follow() {
 func (s *scene) settled() {
 	s.Helper()
 	for _, f := range s.followers {
-		err := poll(s.Context(), f.name(), func() error {
+		err := retry(s.Context(), f.name(), func() error {
 			want, err := s.truth(s.Context(), f.kind())
 			if err != nil {
 				return err

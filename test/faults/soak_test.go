@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/listproxy/listproxy/test/poll"
 	"github.com/listproxy/listproxy/test/soak"
 )
 
@@ -100,7 +101,7 @@ func (s *scene) breakUntil(end time.Time) map[string]int {
 	all := slices.DeleteFunc(faultCases(), func(c faultCase) bool { return !slices.Contains(soakFaults(), c.name) })
 	done := map[string]int{}
 	var deck []int // each once before one comes again
-	for pause(s.Context(), time.Duration(random.Int64N(int64(calmAtMost)))) && time.Now().Before(end) {
+	for poll.Pause(s.Context(), time.Duration(random.Int64N(int64(calmAtMost)))) && time.Now().Before(end) {
 		if len(deck) == 0 {
 			deck = random.Perm(len(all))
 		}
@@ -175,7 +176,7 @@ type meter struct {
 // run measures until ctx ends, and tells how it goes.
 func (m *meter) run(ctx context.Context) {
 	told := m.began
-	for pause(ctx, sampleEach) {
+	for poll.Pause(ctx, sampleEach) {
 		sample, err := soak.Take(ctx, m.scene.proxies[0].AdminURL()+"/metrics")
 		if err != nil {
 			if ctx.Err() == nil {

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 // streamCases break what passes between listproxy and kube-apiserver.
@@ -16,7 +18,7 @@ func streamCases() []faultCase {
 		{name: "connections_cut", fault: func(s *scene) time.Time {
 			for begun := time.Now(); time.Since(begun) < *duration; {
 				s.hop.CutAll()
-				pause(s.Context(), 300*time.Millisecond)
+				poll.Pause(s.Context(), 300*time.Millisecond)
 			}
 			s.hop.CutAll()
 			return time.Now()
@@ -27,7 +29,7 @@ func streamCases() []faultCase {
 		}},
 		{name: "upstream_silent", fault: func(s *scene) time.Time {
 			s.hop.Freeze()
-			pause(s.Context(), bound+*duration)
+			poll.Pause(s.Context(), bound+*duration)
 			s.hop.Thaw()
 			return time.Now()
 		}},

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/listproxy/listproxy/test/ask"
 )
 
 // tally counts what a case has seen. Safe for concurrent use.
@@ -40,7 +42,7 @@ func (t *tally) wrong(format string, args ...any) {
 }
 
 // heard notes an answer, or that there was none.
-func (t *tally) heard(a answer, err error, answerable bool) {
+func (t *tally) heard(a ask.Answer, err error, answerable bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	note := func(what string) {
@@ -53,12 +55,12 @@ func (t *tally) heard(a answer, err error, answerable bool) {
 	case err != nil:
 		t.failed++
 		note(err.Error())
-	case a.code != 200:
+	case a.Code != 200:
 		t.refused++
 		note(a.String())
 	case answerable:
 		t.answers++
-		if a.fromMemory() {
+		if a.FromMemory() {
 			t.hits++
 		}
 	}

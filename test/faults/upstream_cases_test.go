@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"time"
+
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 // pausedFor is how long the API server stands still: longer than the bound.
@@ -25,7 +27,7 @@ func upstreamCases() []faultCase {
 		}},
 		{name: "apiserver_paused", fault: func(s *scene) time.Time {
 			s.must(s.plane.PauseAPIServer())
-			pause(s.Context(), max(pausedFor, *duration))
+			poll.Pause(s.Context(), max(pausedFor, *duration))
 			s.must(s.plane.ResumeAPIServer())
 			return time.Now()
 		}},
@@ -49,7 +51,7 @@ func upstreamCases() []faultCase {
 			s.compact()
 			for begun := time.Now(); ; {
 				s.must(s.plane.DefragmentEtcd(s.Context()))
-				if time.Since(begun) >= *duration || !pause(s.Context(), 5*pollEvery) {
+				if time.Since(begun) >= *duration || !poll.Pause(s.Context(), 5*pollEvery) {
 					return time.Now()
 				}
 			}

@@ -13,7 +13,9 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/listproxy/listproxy/test/ask"
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 const apiServices = "/apis/apiregistration.k8s.io/v1/apiservices"
@@ -57,18 +59,18 @@ func TestAggregatedThatIsDown(t *testing.T) {
 	register(t, r.cluster, "down.feed.test", fieldsOf{"namespace": controlplane.TeamA, "name": "nowhere"})
 	path := "/apis/down.feed.test/v1/things"
 	r.until("the API server to know that there is no such server", func() error {
-		a, err := r.direct.get(t.Context(), path+"?resourceVersion=0")
-		if err == nil && a.code != http.StatusServiceUnavailable {
+		a, err := r.direct.Get(t.Context(), path+"?resourceVersion=0")
+		if err == nil && a.Code != http.StatusServiceUnavailable {
 			err = errors.New(a.String())
 		}
 		return err
 	})
 	a := r.await(fwdAggregated, path, anyVersion())
-	direct, err := r.direct.get(t.Context(), path+"?resourceVersion=0")
+	direct, err := r.direct.Get(t.Context(), path+"?resourceVersion=0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.code != direct.code || string(a.body) != string(direct.body) {
+	if a.Code != direct.Code || string(a.Body) != string(direct.Body) {
 		t.Errorf("got %s, and directly %s", a, direct)
 	}
 }
@@ -89,30 +91,30 @@ func TestAggregatedByUser(t *testing.T) {
 	aggregate(t, r.cluster, "users", server)
 	path := "/apis/users.feed.test/v1/things?resourceVersion=0"
 	for _, user := range []string{controlplane.Admin, controlplane.Feed, controlplane.Admin} {
-		through, err := newClient(r.proxy.RESTConfig(r.RESTConfig(user)))
+		through, err := ask.New(r.proxy.RESTConfig(r.RESTConfig(user)), patience)
 		if err != nil {
 			t.Fatal(err)
 		}
-		direct, err := newClient(r.RESTConfig(user))
+		direct, err := ask.New(r.RESTConfig(user), patience)
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.until("the aggregated server's answer", func() error {
-			want, err := direct.get(t.Context(), path)
-			if err == nil && want.code != http.StatusOK {
+			want, err := direct.Get(t.Context(), path)
+			if err == nil && want.Code != http.StatusOK {
 				err = fmt.Errorf("directly: %s", want)
 			}
 			if err != nil {
 				return err
 			}
-			got, err := through.get(t.Context(), path)
+			got, err := through.Get(t.Context(), path)
 			if err != nil {
 				return err
 			}
-			if got.code == http.StatusOK && string(got.body) != string(want.body) {
-				return wrongError{fmt.Sprintf("%s got %s, and directly %s", user, got, want)}
+			if got.Code == http.StatusOK && string(got.Body) != string(want.Body) {
+				return poll.Wrong(fmt.Sprintf("%s got %s, and directly %s", user, got, want))
 			}
-			if got.code != http.StatusOK || got.source() != fwdAggregated {
+			if got.Code != http.StatusOK || got.Source() != fwdAggregated {
 				return fmt.Errorf("%s got %s", user, got)
 			}
 			return nil
@@ -136,7 +138,7 @@ func TestAggregatedThatIsVouchedFor(t *testing.T) {
 		definition["spec"].(fieldsOf)["group"] = "vouched.feed.test"
 		behind.write(t, http.MethodPost, definitions, definition)
 	}
-	admin, err := newClient(behind.RESTConfig(controlplane.Admin))
+	admin, err := ask.New(behind.RESTConfig(controlplane.Admin), patience)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,12 +160,12 @@ resources:
 			p.SetURL(target)
 			p.Out.Header.Del("X-Remote-User") // the client's transport says who asks
 		},
-		Transport:     admin.http.Transport,
+		Transport:     admin.HTTP.Transport,
 		FlushInterval: -1,
 	}))
 	for _, k := range []kind{things, others} {
 		r.until(k.plural, func() error {
-			_, err := r.direct.do(t.Context(), http.MethodPost, k.list(""), k.object("object-0"))
+			_, err := r.direct.Do(t.Context(), http.MethodPost, k.list(""), k.object("object-0"))
 			return err
 		})
 	}
@@ -172,7 +174,7 @@ resources:
 	}
 
 	// Each answer is held against the one without listproxy, byte for byte.
-	revision := r.await(hitAny, things.list(""), anyVersion()).meta().ResourceVersion
+	revision := r.await(hitAny, things.list(""), anyVersion()).Meta().ResourceVersion
 	written := r.touch(t, things, "", "object-3", "soon")
 	r.await(hitNotOlderThan, things.list(""), notOlderThan(written))
 	r.expect(hitExact, things.list(""), exactly(revision))

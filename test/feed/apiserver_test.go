@@ -11,13 +11,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/listproxy/listproxy/test/ask"
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 // witness remembers answers, to be held against the API server once it can be asked.
 type witness struct {
 	path string
 	q    url.Values
-	answer
+	ask.Answer
 }
 
 // Killing and restarting the API server under load never yields a wrong answer.
@@ -53,9 +56,9 @@ func TestKilledAPIServer(t *testing.T) {
 		for _, k := range kinds {
 			revision := ""
 			r.until("a write", func() error {
-				m, err := r.direct.do(t.Context(), http.MethodPatch, k.list(ns)+"/object-0",
+				a, err := r.direct.Do(t.Context(), http.MethodPatch, k.list(ns)+"/object-0",
 					fieldsOf{"metadata": fieldsOf{"annotations": fieldsOf{"restarted": "yes"}}})
-				revision = m.ResourceVersion
+				revision = a.Meta().ResourceVersion
 				return err
 			})
 			r.await(hitNotOlderThan, k.list(ns), notOlderThan(revision))
@@ -66,10 +69,10 @@ func TestKilledAPIServer(t *testing.T) {
 	close(answers)
 	hits := 0
 	for a := range answers {
-		if err := r.verify(t.Context(), a.path, a.q, a.answer); err != nil {
+		if err := r.verify(t.Context(), a.path, a.q, a.Answer); err != nil {
 			t.Fatal(err)
 		}
-		if a.source() == hitAny || a.source() == hitExact || a.source() == hitContinue {
+		if a.Source() == hitAny || a.Source() == hitExact || a.Source() == hitContinue {
 			hits++
 		}
 	}
@@ -85,40 +88,40 @@ func (r *rig) churn(ctx context.Context, k kind, ns string) {
 		var err error
 		switch i % 5 {
 		case 3:
-			_, err = r.direct.do(ctx, http.MethodDelete, object, nil)
+			_, err = r.direct.Do(ctx, http.MethodDelete, object, nil)
 		case 4:
-			_, err = r.direct.do(ctx, http.MethodPost, k.list(ns), k.object("extra-"+strconv.Itoa(i)))
+			_, err = r.direct.Do(ctx, http.MethodPost, k.list(ns), k.object("extra-"+strconv.Itoa(i)))
 		default:
-			_, err = r.direct.do(ctx, http.MethodPatch, object,
+			_, err = r.direct.Do(ctx, http.MethodPatch, object,
 				fieldsOf{"metadata": fieldsOf{"annotations": fieldsOf{"touched": strconv.Itoa(i)}}})
 		}
 		if err != nil {
-			pause(ctx, pollEvery)
+			poll.Pause(ctx, pollEvery)
 		}
 	}
 }
 
 // wander asks for the newest state, and walks through it page by page.
 func (r *rig) wander(ctx context.Context, list string, answers chan<- witness) {
-	ask := func(q url.Values) meta {
-		a, err := r.admin.get(ctx, list+"?"+q.Encode())
-		if err != nil || a.code != http.StatusOK {
-			pause(ctx, pollEvery)
-			return meta{}
+	look := func(q url.Values) ask.Meta {
+		a, err := r.admin.Get(ctx, list+"?"+q.Encode())
+		if err != nil || a.Code != http.StatusOK {
+			poll.Pause(ctx, pollEvery)
+			return ask.Meta{}
 		}
 		answers <- witness{list, q, a}
-		return a.meta()
+		return a.Meta()
 	}
 	for ctx.Err() == nil {
-		revision := ask(anyVersion()).ResourceVersion
+		revision := look(anyVersion()).ResourceVersion
 		if revision == "" {
 			continue
 		}
-		ask(exactly(revision))
-		for next := ask(firstPage(revision)).Continue; next != ""; {
-			next = ask(query("limit=7", "continue="+next)).Continue
+		look(exactly(revision))
+		for next := look(firstPage(revision)).Continue; next != ""; {
+			next = look(query("limit=7", "continue="+next)).Continue
 		}
-		pause(ctx, pollEvery)
+		poll.Pause(ctx, pollEvery)
 	}
 }
 
@@ -198,30 +201,30 @@ func (r *rig) compact(t *testing.T, k kind, ns string) {
 
 // pages reads all pages at a revision and calls between after each. An answer of 410 is an
 // error; others are asked for again.
-func (r *rig) pages(from *client, list, revision string, between func()) (pages []string, err error) {
+func (r *rig) pages(from *ask.Client, list, revision string, between func()) (pages []string, err error) {
 	q := firstPage(revision)
 	for {
-		var a answer
-		err := poll(r.t.Context(), func() (err error) {
-			if a, err = from.get(r.t.Context(), list+"?"+q.Encode()); err != nil {
+		var a ask.Answer
+		err := retry(r.t.Context(), "a page", func() (err error) {
+			if a, err = from.Get(r.t.Context(), list+"?"+q.Encode()); err != nil {
 				return err
 			}
-			switch a.code {
+			switch a.Code {
 			case http.StatusOK:
 				return nil
 			case http.StatusGone:
-				return wrongError{a.String()}
+				return poll.Wrong(a.String())
 			}
 			return fmt.Errorf("%s", a)
 		})
 		if err != nil {
 			return pages, err
 		}
-		pages = append(pages, plain(a.body))
-		if a.meta().Continue == "" {
+		pages = append(pages, plain(a.Body))
+		if a.Meta().Continue == "" {
 			return pages, nil
 		}
-		q = query("limit=2", "continue="+a.meta().Continue)
+		q = query("limit=2", "continue="+a.Meta().Continue)
 		between()
 	}
 }

@@ -68,8 +68,8 @@ func TestRestore(t *testing.T) {
 	// Until the feed has been in touch with the restored API server, listproxy can only believe
 	// what it knows.
 	r.until("the restored state", func() error {
-		a, err := r.admin.get(t.Context(), p.list+"?"+anyVersion().Encode())
-		if err == nil && (a.source() != hitAny || strings.Contains(string(a.body), "undone")) {
+		a, err := r.admin.Get(t.Context(), p.list+"?"+anyVersion().Encode())
+		if err == nil && (a.Source() != hitAny || strings.Contains(string(a.Body), "undone")) {
 			err = errors.New(a.String())
 		}
 		return err
@@ -97,8 +97,8 @@ func (r *rig) exactAgain(k kind, namespace, name string) {
 	r.until("an exact list from memory", func() error {
 		revision := r.touch(r.t, k, namespace, name, fmt.Sprint(time.Now()))
 		r.await(hitNotOlderThan, k.list(namespace), notOlderThan(revision))
-		if a := r.ask(k.list(namespace), exactly(revision)); a.source() != hitExact {
-			return errors.New(a.source())
+		if a := r.ask(k.list(namespace), exactly(revision)); a.Source() != hitExact {
+			return errors.New(a.Source())
 		}
 		return nil
 	})
@@ -109,15 +109,15 @@ func (r *rig) exactAgain(k kind, namespace, name string) {
 func (r *rig) sameAnswer(path string) {
 	r.t.Helper()
 	r.until("the same answer", func() error {
-		got, err := r.admin.get(r.t.Context(), path)
+		got, err := r.admin.Get(r.t.Context(), path)
 		if err != nil {
 			return err
 		}
-		want, err := r.direct.get(r.t.Context(), path)
+		want, err := r.direct.Get(r.t.Context(), path)
 		if err != nil {
 			return err
 		}
-		if got.code != want.code || got.code == http.StatusOK && plain(got.body) != plain(want.body) {
+		if got.Code != want.Code || got.Code == http.StatusOK && plain(got.Body) != plain(want.Body) {
 			return fmt.Errorf("%s: got %s, and directly %s", path, got, want)
 		}
 		return nil
@@ -151,9 +151,9 @@ func TestRestoreThatHasPassed(t *testing.T) {
 	// Until the bound has passed, listproxy can only believe what it knows.
 	for _, p := range pasts {
 		r.until("the feed's being away to show", func() error {
-			a, err := r.admin.get(t.Context(), p.list+"?"+anyVersion().Encode())
-			if err == nil && strings.Contains(a.source(), "hit") {
-				err = errors.New(a.source())
+			a, err := r.admin.Get(t.Context(), p.list+"?"+anyVersion().Encode())
+			if err == nil && strings.Contains(a.Source(), "hit") {
+				err = errors.New(a.Source())
 			}
 			return err
 		})

@@ -62,7 +62,7 @@ func TestWarnings(t *testing.T) {
 	for _, k := range []kind{endpoints, gadgets} {
 		r.create(t, k, ns, "a")
 		a := r.await(hitAny, k.list(""), anyVersion())
-		if len(a.header.Values("Warning")) == 0 { // that it is the right one has been compared
+		if len(a.Header.Values("Warning")) == 0 { // that it is the right one has been compared
 			t.Errorf("%s: an answer from memory without a Warning, which the API server sends", k.plural)
 		}
 	}
@@ -74,7 +74,7 @@ func TestEmptyCollections(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, shared, rigOptions{})
 	for _, k := range []kind{runtimeClasses, blanks} {
-		empty := r.await(hitAny, k.list(""), anyVersion()).meta().ResourceVersion
+		empty := r.await(hitAny, k.list(""), anyVersion()).Meta().ResourceVersion
 		r.expect(hitExact, k.list(""), exactly(empty))
 		// With the first object the state is loaded again, and its own revision may fall into
 		// the gap: then it is forwarded.

@@ -111,11 +111,11 @@ func (c *cluster) remove(t *testing.T, k kind, namespace, name string) {
 
 func (c *cluster) write(t *testing.T, method, path string, object any) string {
 	t.Helper()
-	m, err := c.direct.do(t.Context(), method, path, object)
+	a, err := c.direct.Do(t.Context(), method, path, object)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m.ResourceVersion
+	return a.Meta().ResourceVersion
 }
 
 // namespace creates one for a test. (Nothing here deletes what a namespace holds.)

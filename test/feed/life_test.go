@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/listproxy/listproxy/test/ask"
 	"github.com/listproxy/listproxy/test/controlplane"
 )
 
@@ -67,7 +68,7 @@ func (r *rig) lastHit(list string) time.Time {
 	var last time.Time
 	r.until("waiting for a forward", func() error {
 		asked := time.Now()
-		if a, err := r.try(list, anyVersion()); err != nil || a.source() != hitAny {
+		if a, err := r.try(list, anyVersion()); err != nil || a.Source() != hitAny {
 			return err
 		}
 		last = asked
@@ -97,13 +98,13 @@ func TestRevokedToken(t *testing.T) {
 	r.until("the API server refusing the token", func() error {
 		cfg := r.RESTConfig(controlplane.Feed)
 		cfg.BearerToken = token
-		c, err := newClient(cfg)
+		c, err := ask.New(cfg, patience)
 		if err != nil {
 			return err
 		}
-		a, err := c.get(t.Context(), list+"?limit=1")
-		if err == nil && a.code != http.StatusUnauthorized {
-			err = fmt.Errorf("it still answers %d", a.code)
+		a, err := c.Get(t.Context(), list+"?limit=1")
+		if err == nil && a.Code != http.StatusUnauthorized {
+			err = fmt.Errorf("it still answers %d", a.Code)
 		}
 		refused = time.Now()
 		return err
@@ -159,14 +160,14 @@ func feedAccount(t *testing.T, name string) string {
 	})
 	cfg := shared.RESTConfig(controlplane.Feed)
 	cfg.BearerToken = token
-	c, err := newClient(cfg)
+	c, err := ask.New(cfg, patience)
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = poll(t.Context(), func() error {
-		a, err := c.get(t.Context(), pods.list("")+"?limit=1")
-		if err == nil && a.code != http.StatusOK {
-			err = fmt.Errorf("the account's rights do not hold yet: %s", a)
+	err = retry(t.Context(), "the account's rights", func() error {
+		a, err := c.Get(t.Context(), pods.list("")+"?limit=1")
+		if err == nil && a.Code != http.StatusOK {
+			err = fmt.Errorf("they do not hold yet: %s", a)
 		}
 		return err
 	})

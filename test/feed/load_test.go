@@ -65,7 +65,7 @@ func loadAndWalk(t *testing.T, r *rig, k kind) {
 	r.await(hitAny, k.list(""), anyVersion())
 	a := r.await(hitNotOlderThan, k.list(ns), notOlderThan(revision))
 	for _, path := range []string{k.list(""), k.list(ns)} {
-		walk(t, r, path, a.meta().ResourceVersion)
+		walk(t, r, path, a.Meta().ResourceVersion)
 	}
 	// And the watch goes on from there.
 	revision = r.create(t, k, ns, "later")
@@ -75,8 +75,8 @@ func loadAndWalk(t *testing.T, r *rig, k kind) {
 // walk reads all pages of a list at a revision, all from memory.
 func walk(t *testing.T, r *rig, path, revision string) {
 	t.Helper()
-	next := r.expect(hitExact, path, firstPage(revision)).meta().Continue
+	next := r.expect(hitExact, path, firstPage(revision)).Meta().Continue
 	for next != "" {
-		next = r.expect(hitContinue, path, query("limit=3", "continue="+next)).meta().Continue
+		next = r.expect(hitContinue, path, query("limit=3", "continue="+next)).Meta().Continue
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/listproxy/listproxy/test/ask"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/proxyrun"
 )
@@ -50,7 +51,7 @@ func logLine(line string) { _, _ = fmt.Fprintln(os.Stderr, line) }
 // cluster is a control plane, and a client of its API server that goes there directly.
 type cluster struct {
 	*controlplane.ControlPlane
-	direct *client
+	direct *ask.Client
 }
 
 // startCluster starts a control plane that knows the custom resources of these tests.
@@ -60,7 +61,7 @@ func startCluster(ctx context.Context, apiServerArgs ...string) (*cluster, error
 		return nil, err
 	}
 	c := &cluster{ControlPlane: cp}
-	if c.direct, err = newClient(cp.RESTConfig(controlplane.Admin)); err == nil {
+	if c.direct, err = ask.New(cp.RESTConfig(controlplane.Admin), patience); err == nil {
 		err = c.defineKinds(ctx)
 	}
 	if err != nil {
@@ -73,20 +74,20 @@ func startCluster(ctx context.Context, apiServerArgs ...string) (*cluster, error
 // defineKinds creates the custom resources and waits until they are served.
 func (c *cluster) defineKinds(ctx context.Context) error {
 	for _, k := range customKinds {
-		if _, err := c.direct.do(ctx, http.MethodPost, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", k.definition()); err != nil {
+		if _, err := c.direct.Do(ctx, http.MethodPost, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", k.definition()); err != nil {
 			return fmt.Errorf("define %s: %w", k.plural, err)
 		}
 	}
 	for _, k := range customKinds {
-		err := poll(ctx, func() error {
-			a, err := c.direct.get(ctx, k.list(""))
-			if err == nil && a.code != http.StatusOK {
+		err := retry(ctx, k.plural+" to be served", func() error {
+			a, err := c.direct.Get(ctx, k.list(""))
+			if err == nil && a.Code != http.StatusOK {
 				err = errors.New(a.String())
 			}
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("%s are not served: %w", k.plural, err)
+			return err
 		}
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/listproxy/listproxy/test/ask"
 	"github.com/listproxy/listproxy/test/controlplane"
 )
 
@@ -40,7 +41,7 @@ func TestNamesThatAreNotUTF8(t *testing.T) {
 	revision := createRole(t, r.cluster, ns, bad)
 	path := list + "/" + url.PathEscape(bad)
 	t.Cleanup(func() {
-		if _, err := shared.direct.do(context.WithoutCancel(t.Context()), http.MethodDelete, path, nil); err != nil {
+		if _, err := shared.direct.Do(context.WithoutCancel(t.Context()), http.MethodDelete, path, nil); err != nil {
 			t.Error(err)
 		}
 	})
@@ -55,7 +56,7 @@ func TestNamesThatAreNotUTF8(t *testing.T) {
 			mixedWalks(t, r, path, revision)
 		}
 		a := r.expect(fwdForm, list, anyVersion())
-		if !bytes.Contains(a.body, []byte(`"name":"`+"\ufffd"+`b"`)) && !bytes.Contains(a.body, []byte(`"name":"\ufffdb"`)) {
+		if !bytes.Contains(a.Body, []byte(`"name":"`+"\ufffd"+`b"`)) && !bytes.Contains(a.Body, []byte(`"name":"\ufffdb"`)) {
 			t.Errorf("the name is not one that JSON cannot hold, this test has shown nothing: %s", a)
 		}
 	}
@@ -66,7 +67,7 @@ func TestNamesThatAreNotUTF8(t *testing.T) {
 func mixedWalks(t *testing.T, r *rig, list, revision string) {
 	t.Helper()
 	want := pagesOfOne(t, list, revision, r.direct)
-	for name, sides := range map[string][]*client{
+	for name, sides := range map[string][]*ask.Client{
 		"listproxy alone":  {r.admin},
 		"listproxy first":  {r.admin, r.direct},
 		"API server first": {r.direct, r.admin},
@@ -78,19 +79,19 @@ func mixedWalks(t *testing.T, r *rig, list, revision string) {
 }
 
 // pagesOfOne are the pages of a walk, up to one that is refused. The sides take turns.
-func pagesOfOne(t *testing.T, list, revision string, sides ...*client) []string {
+func pagesOfOne(t *testing.T, list, revision string, sides ...*ask.Client) []string {
 	t.Helper()
 	const most = 200
 	q := query("resourceVersion="+revision, "limit=1")
 	var pages []string
 	for len(pages) < most {
-		a, err := sides[len(pages)%len(sides)].get(t.Context(), list+"?"+q.Encode())
+		a, err := sides[len(pages)%len(sides)].Get(t.Context(), list+"?"+q.Encode())
 		if err != nil {
 			t.Fatal(err)
 		}
-		pages = append(pages, http.StatusText(a.code)+" "+plain(a.body))
-		next := a.meta().Continue
-		if a.code != http.StatusOK || next == "" {
+		pages = append(pages, http.StatusText(a.Code)+" "+plain(a.Body))
+		next := a.Meta().Continue
+		if a.Code != http.StatusOK || next == "" {
 			break
 		}
 		q = query("limit=1", "continue="+next)

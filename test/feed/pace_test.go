@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 var (
@@ -109,8 +111,8 @@ func TestHeartbeatPace(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if a.source() != hitAny {
-			return wrongError{fmt.Sprintf("%v after it was loaded, the collection is not live: %s", time.Since(begun), a.source())}
+		if a.Source() != hitAny {
+			return poll.Wrong(fmt.Sprintf("%v after it was loaded, the collection is not live: %s", time.Since(begun), a.Source()))
 		}
 		if spent := time.Since(begun); spent < life {
 			return fmt.Errorf("only %v have passed", spent)

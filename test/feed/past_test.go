@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 // lookingAfter is how long answers are compared after the feed may reach the upstream again: as
@@ -80,7 +82,7 @@ func TestRestoreThatHasPassedQuietly(t *testing.T) {
 		r.await(hitAny, p.kind.list(restored), anyVersion())
 	}
 	for _, p := range pasts { // all are loaded: what they know reaches no further than this
-		revision := r.expect(hitAny, p.kind.list(restored), anyVersion()).meta().ResourceVersion
+		revision := r.expect(hitAny, p.kind.list(restored), anyVersion()).Meta().ResourceVersion
 		r.expect(hitExact, p.kind.list(restored), exactly(revision))
 		p.revisions = append(p.revisions, revision)
 	}
@@ -106,9 +108,9 @@ func TestRestoreThatHasPassedQuietly(t *testing.T) {
 	last := c.writePast(t, old)
 	for _, p := range pasts {
 		r.until("the feed's being away to show", func() error {
-			a, err := r.admin.get(t.Context(), p.kind.list(restored)+"?"+anyVersion().Encode())
-			if err == nil && strings.Contains(a.source(), "hit") {
-				err = errors.New(a.source())
+			a, err := r.admin.Get(t.Context(), p.kind.list(restored)+"?"+anyVersion().Encode())
+			if err == nil && strings.Contains(a.Source(), "hit") {
+				err = errors.New(a.Source())
 			}
 			return err
 		})
@@ -123,7 +125,7 @@ func TestRestoreThatHasPassedQuietly(t *testing.T) {
 				continue
 			}
 			if err := r.compare(p, last); err != nil {
-				p.wrong = errors.As(err, new(wrongError))
+				p.wrong = errors.As(err, new(poll.Wrong))
 				if p.wrong {
 					t.Errorf("%s (%s), %v after the feed could come back: %v", p.name, p.kind.plural, time.Since(begun), err)
 				}
@@ -155,7 +157,7 @@ func (r *rig) compare(p *quietPast, last string) error {
 		if err != nil {
 			return err
 		}
-		p.live = p.live || a.source() == source
+		p.live = p.live || a.Source() == source
 	}
 	if !p.live {
 		return nil

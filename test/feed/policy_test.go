@@ -42,8 +42,8 @@ resources:
 		}
 	}
 	r.expect(fwdNotCached, limitRanges.list(ns), anyVersion())
-	a, err := r.admin.accepting(t.Context(), protobuf+";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", podTemplates.list(ns)+"?resourceVersion=0")
-	if err != nil || a.code != http.StatusOK || a.source() != fwdNotCached {
+	a, err := r.admin.GetAs(t.Context(), protobuf+";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", podTemplates.list(ns)+"?resourceVersion=0")
+	if err != nil || a.Code != http.StatusOK || a.Source() != fwdNotCached {
 		t.Errorf("a form that is not kept: %s, %v", a, err)
 	}
 	if n := r.count(limitRanges, func(url.Values) bool { return true }); n != 0 {
@@ -53,22 +53,22 @@ resources:
 
 	// A page at any revision is the page at its revision, and the walk goes on there.
 	r.await(hitNotOlderThan, podTemplates.list(ns), notOlderThan(last))
-	page, err := r.admin.get(t.Context(), podTemplates.list(ns)+"?resourceVersion=0&limit=2")
-	if err != nil || page.source() != hitAny {
+	page, err := r.admin.Get(t.Context(), podTemplates.list(ns)+"?resourceVersion=0&limit=2")
+	if err != nil || page.Source() != hitAny {
 		t.Fatalf("a page at any revision: %s, %v", page, err)
 	}
-	if page.meta().Continue == "" {
+	if page.Meta().Continue == "" {
 		t.Fatalf("the limit is ignored: %s", page)
 	}
-	if err := r.verify(t.Context(), podTemplates.list(ns), firstPage(page.meta().ResourceVersion), page); err != nil {
+	if err := r.verify(t.Context(), podTemplates.list(ns), firstPage(page.Meta().ResourceVersion), page); err != nil {
 		t.Error(err)
 	}
-	r.expect(hitContinue, podTemplates.list(ns), query("limit=2", "continue="+page.meta().Continue))
+	r.expect(hitContinue, podTemplates.list(ns), query("limit=2", "continue="+page.Meta().Continue))
 	// Elsewhere it is.
 	r.await(hitAny, configMaps.list(""), query("resourceVersion=0"))
 	all := r.expect(hitAny, configMaps.list(""), anyVersion())
-	whole, err := r.admin.get(t.Context(), configMaps.list("")+"?resourceVersion=0&limit=1")
-	if err != nil || whole.source() != hitAny || whole.meta().Continue != "" {
+	whole, err := r.admin.Get(t.Context(), configMaps.list("")+"?resourceVersion=0&limit=1")
+	if err != nil || whole.Source() != hitAny || whole.Meta().Continue != "" {
 		t.Errorf("a limit at any revision: %s, %v (without it: %s)", whole, err, all)
 	}
 }

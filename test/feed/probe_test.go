@@ -10,6 +10,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/listproxy/listproxy/test/ask"
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 // Rule 6: a quiet resource learns how far the upstream is when somebody asks for more than its
@@ -36,7 +39,7 @@ func TestProbe(t *testing.T) {
 	ahead := 0 // a heartbeat may come first now and then
 	for i := range 5 {
 		revision := r.create(t, configMaps, ns, fmt.Sprintf("other-%d", i))
-		if r.ask(k.list(""), notOlderThan(revision)).source() == fwdAhead {
+		if r.ask(k.list(""), notOlderThan(revision)).Source() == fwdAhead {
 			ahead++
 		}
 		var askers sync.WaitGroup
@@ -66,10 +69,10 @@ func TestProbe(t *testing.T) {
 
 // reaches asks until a revision is reached, or there is a wrong answer.
 func (r *rig) reaches(ctx context.Context, k kind, revision string) error {
-	return poll(ctx, func() error {
+	return retry(ctx, "revision "+revision, func() error {
 		a, err := r.try(k.list(""), notOlderThan(revision))
-		if err == nil && a.source() != hitNotOlderThan {
-			err = fmt.Errorf("revision %s came from %q", revision, a.source())
+		if err == nil && a.Source() != hitNotOlderThan {
+			err = fmt.Errorf("revision %s came from %q", revision, a.Source())
 		}
 		return err
 	})
@@ -83,26 +86,18 @@ func (r *rig) busy(t *testing.T, k kind, namespace string) (stop func()) {
 	var writer sync.WaitGroup
 	writer.Go(func() {
 		for i := 0; ctx.Err() == nil; i++ {
-			_, err := r.direct.do(ctx, http.MethodPatch, k.list(namespace)+"/busy",
+			_, err := r.direct.Do(ctx, http.MethodPatch, k.list(namespace)+"/busy",
 				fieldsOf{"metadata": fieldsOf{"annotations": fieldsOf{"touched": fmt.Sprint(i)}}})
 			if err != nil && ctx.Err() == nil {
 				t.Error(err)
 				return
 			}
-			pause(ctx, pollEvery)
+			poll.Pause(ctx, pollEvery)
 		}
 	})
 	return func() {
 		cancel()
 		writer.Wait()
-	}
-}
-
-// pause lets others work, between two steps of something that goes on.
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
 	}
 }
 
@@ -118,7 +113,7 @@ func (w *watched) hold(ctx context.Context) {
 	w.mu.Lock()
 	w.now = append(w.now, ctx)
 	w.mu.Unlock()
-	pause(ctx, 10*pollEvery)
+	poll.Pause(ctx, 10*pollEvery)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.now = slices.DeleteFunc(w.now, func(other context.Context) bool { return other.Err() != nil })
@@ -159,10 +154,10 @@ func TestHeartbeat(t *testing.T) {
 					return err
 				}
 				switch {
-				case a.source() == hitAny:
+				case a.Source() == hitAny:
 					live = time.Now()
 				case time.Since(live) > 3*slack: // a machine that is busy elsewhere may be late
-					return wrongError{fmt.Sprintf("%v after it was loaded, the collection is not live: %s", time.Since(begun), a.source())}
+					return poll.Wrong(fmt.Sprintf("%v after it was loaded, the collection is not live: %s", time.Since(begun), a.Source()))
 				}
 				if time.Since(begun) < 3*parsedBound(t)+slack {
 					return fmt.Errorf("only %v have passed", time.Since(begun))
@@ -188,25 +183,25 @@ func TestNewestPagesAnnounceTheNext(t *testing.T) {
 	}
 	r.await(hitAny, k.list(""), anyVersion())
 	// The feed may hear of a revision by itself, just now; not each time.
-	var first answer
+	var first ask.Answer
 	r.until("the feed to ask", func() error {
 		r.create(t, configMaps, ns, fmt.Sprintf("elsewhere-%d", time.Now().UnixNano()))
 		probes, watches := r.count(k, isProbe), r.count(k, anyWatch)
 		var err error
-		if first, err = r.admin.get(t.Context(), k.list("")+"?limit=1"); err != nil {
+		if first, err = r.admin.Get(t.Context(), k.list("")+"?limit=1"); err != nil {
 			return err
 		}
-		if first.source() != "listproxy; fwd=bypass; detail=most-recent" {
-			return wrongError{"the first page: " + first.String()}
+		if first.Source() != "listproxy; fwd=bypass; detail=most-recent" {
+			return poll.Wrong("the first page: " + first.String())
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*slack)
 		defer cancel()
-		return poll(ctx, func() error {
+		return retry(ctx, "a question or a watch", func() error {
 			if r.count(k, isProbe) == probes || r.count(k, anyWatch) == watches {
 				return errors.New("it has not")
 			}
 			return nil
 		})
 	})
-	r.await(hitContinue, k.list(""), query("limit=1", "continue="+first.meta().Continue))
+	r.await(hitContinue, k.list(""), query("limit=1", "continue="+first.Meta().Continue))
 }

@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/listproxy/listproxy/test/ask"
 )
 
 const (
@@ -43,11 +45,11 @@ func TestRepresentations(t *testing.T) {
 }
 
 // fromMemory asks until listproxy answers from memory.
-func (r *rig) fromMemory(t *testing.T, accept, path string) (got answer) {
+func (r *rig) fromMemory(t *testing.T, accept, path string) (got ask.Answer) {
 	t.Helper()
 	r.until(path+" from memory", func() (err error) {
-		if got, err = r.admin.accepting(t.Context(), accept, path); err == nil && !strings.Contains(got.source(), "hit") {
-			err = fmt.Errorf("%d %s", got.code, got.source())
+		if got, err = r.admin.GetAs(t.Context(), accept, path); err == nil && !strings.Contains(got.Source(), "hit") {
+			err = fmt.Errorf("%d %s", got.Code, got.Source())
 		}
 		return err
 	})
@@ -71,16 +73,16 @@ func (r *rig) same(t *testing.T, accept, list string, q url.Values) {
 	t.Helper()
 	path := list + "?" + q.Encode()
 	got := r.fromMemory(t, accept, path)
-	want, err := r.direct.accepting(t.Context(), accept, path)
+	want, err := r.direct.GetAs(t.Context(), accept, path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(got.body, want.body) || want.code != http.StatusOK {
-		t.Errorf("%s as %s: listproxy and the API server differ\n got: %q\nwant: %d %q", path, accept, got.body, want.code, want.body)
+	if !bytes.Equal(got.Body, want.Body) || want.Code != http.StatusOK {
+		t.Errorf("%s as %s: listproxy and the API server differ\n got: %q\nwant: %d %q", path, accept, got.Body, want.Code, want.Body)
 	}
 	for _, name := range []string{"Content-Type", "Warning", "Cache-Control"} {
-		if fmt.Sprint(got.header.Values(name)) != fmt.Sprint(want.header.Values(name)) {
-			t.Errorf("%s as %s: %s is %q, and %q directly", path, accept, name, got.header.Values(name), want.header.Values(name))
+		if fmt.Sprint(got.Header.Values(name)) != fmt.Sprint(want.Header.Values(name)) {
+			t.Errorf("%s as %s: %s is %q, and %q directly", path, accept, name, got.Header.Values(name), want.Header.Values(name))
 		}
 	}
 }

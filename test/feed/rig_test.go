@@ -1,7 +1,6 @@
 package feed
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -10,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/listproxy/listproxy/test/ask"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/hop"
 	"github.com/listproxy/listproxy/test/proxyrun"
@@ -25,13 +25,14 @@ type rig struct {
 	hop   *hop.Hop
 	proxy *proxyrun.Proxy
 	// admin asks listproxy, as a user who may do everything.
-	admin *client
+	admin *ask.Client
 
-	mu     sync.Mutex
-	seen   []request
-	fault  func(w http.ResponseWriter, r *http.Request) bool
-	line   func(r *http.Request, line []byte) ([]byte, error)
-	frozen chan struct{} // not nil while the feed is frozen
+	gate hop.Gate // shut while the feed is frozen
+
+	mu    sync.Mutex
+	seen  []request
+	fault func(w http.ResponseWriter, r *http.Request) bool
+	line  func(r *http.Request, line []byte) ([]byte, error)
 }
 
 // request is one that the feed sent.
@@ -76,7 +77,7 @@ func newRig(t *testing.T, c *cluster, o rigOptions) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.end)
-	if r.admin, err = newClient(r.proxy.RESTConfig(c.RESTConfig(controlplane.Admin))); err != nil {
+	if r.admin, err = ask.New(r.proxy.RESTConfig(c.RESTConfig(controlplane.Admin)), patience); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -85,23 +86,12 @@ func newRig(t *testing.T, c *cluster, o rigOptions) *rig {
 func (r *rig) end() {
 	r.thaw()
 	if r.t.Failed() {
-		r.t.Logf("listproxy's log:\n%s", feedLog(r.proxy.Log()))
+		r.t.Logf("listproxy's log:\n%s", r.proxy.LogWithoutRequests())
 	}
 	if err := r.proxy.Stop(); err != nil {
 		r.t.Error(err)
 	}
 	r.hop.Close()
-}
-
-// feedLog is a log without the lines about requests, of which there are many.
-func feedLog(log string) string {
-	var kept strings.Builder
-	for line := range strings.Lines(log) {
-		if !strings.Contains(line, "msg=request ") {
-			kept.WriteString(line)
-		}
-	}
-	return kept.String()
 }
 
 // own reports whether a request is one of listproxy's own, as opposed to a caller's.
@@ -121,7 +111,7 @@ func (r *rig) onRequest(w http.ResponseWriter, req *http.Request) bool {
 	r.seen = append(r.seen, request{path: req.URL.Path, query: req.URL.Query()})
 	fault := r.fault
 	r.mu.Unlock()
-	if r.held(req.Context()) != nil {
+	if r.gate.Pass(req.Context()) != nil {
 		return true
 	}
 	return fault != nil && fault(w, req)
@@ -131,7 +121,7 @@ func (r *rig) onLine(req *http.Request, line []byte) ([]byte, error) {
 	if !own(req) {
 		return line, nil
 	}
-	if err := r.held(req.Context()); err != nil {
+	if err := r.gate.Pass(req.Context()); err != nil {
 		return nil, err
 	}
 	r.mu.Lock()
@@ -143,40 +133,11 @@ func (r *rig) onLine(req *http.Request, line []byte) ([]byte, error) {
 	return change(req, line)
 }
 
-// held waits while the feed is frozen.
-func (r *rig) held(ctx context.Context) error {
-	r.mu.Lock()
-	frozen := r.frozen
-	r.mu.Unlock()
-	if frozen == nil {
-		return nil
-	}
-	select {
-	case <-frozen:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // freeze holds back all that listproxy asks for itself, and all that it would hear, with the
 // connections open. Callers' requests go on.
-func (r *rig) freeze() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.frozen == nil {
-		r.frozen = make(chan struct{})
-	}
-}
+func (r *rig) freeze() { r.gate.Shut() }
 
-func (r *rig) thaw() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.frozen != nil {
-		close(r.frozen)
-		r.frozen = nil
-	}
-}
+func (r *rig) thaw() { r.gate.Open() }
 
 // onFault sets what may answer a request of the feed in the API server's place. nil: nothing.
 func (r *rig) onFault(f func(w http.ResponseWriter, r *http.Request) bool) {
@@ -224,9 +185,9 @@ func isProbe(q url.Values) bool {
 
 // ask asks listproxy for a list and holds a 200 against the API server's own. It asks again
 // where the answer broke off or the API server could not be reached, as it is here at times.
-func (r *rig) ask(path string, q url.Values) answer {
+func (r *rig) ask(path string, q url.Values) ask.Answer {
 	r.t.Helper()
-	var a answer
+	var a ask.Answer
 	r.until("an answer", func() (err error) {
 		a, err = r.try(path, q)
 		return err
@@ -235,12 +196,12 @@ func (r *rig) ask(path string, q url.Values) answer {
 }
 
 // try is ask, once.
-func (r *rig) try(path string, q url.Values) (answer, error) {
-	a, err := r.admin.get(r.t.Context(), path+"?"+q.Encode())
+func (r *rig) try(path string, q url.Values) (ask.Answer, error) {
+	a, err := r.admin.Get(r.t.Context(), path+"?"+q.Encode())
 	if err != nil {
 		return a, err
 	}
-	if a.code == http.StatusServiceUnavailable && strings.Contains(string(a.body), "listproxy could not") {
+	if a.Code == http.StatusServiceUnavailable && strings.Contains(string(a.Body), "listproxy could not") {
 		return a, errors.New(a.String())
 	}
 	return a, r.verify(r.t.Context(), path, q, a)
@@ -249,18 +210,18 @@ func (r *rig) try(path string, q url.Values) (answer, error) {
 // until waits for look to have no error.
 func (r *rig) until(what string, look func() error) {
 	r.t.Helper()
-	if err := poll(r.t.Context(), look); err != nil {
-		r.t.Fatalf("%s: %v", what, err)
+	if err := retry(r.t.Context(), what, look); err != nil {
+		r.t.Fatal(err)
 	}
 }
 
 // await asks again until the answer comes from where it should, and returns it.
-func (r *rig) await(source, path string, q url.Values) answer {
+func (r *rig) await(source, path string, q url.Values) ask.Answer {
 	r.t.Helper()
-	var a answer
+	var a ask.Answer
 	r.until("waiting for "+source, func() (err error) {
-		if a, err = r.try(path, q); err == nil && a.source() != source {
-			err = fmt.Errorf("%s?%s came from %q", path, q.Encode(), a.source())
+		if a, err = r.try(path, q); err == nil && a.Source() != source {
+			err = fmt.Errorf("%s?%s came from %q", path, q.Encode(), a.Source())
 		}
 		return err
 	})
@@ -268,11 +229,11 @@ func (r *rig) await(source, path string, q url.Values) answer {
 }
 
 // expect asks once: the answer must come from there.
-func (r *rig) expect(source, path string, q url.Values) answer {
+func (r *rig) expect(source, path string, q url.Values) ask.Answer {
 	r.t.Helper()
 	a := r.ask(path, q)
-	if a.source() != source {
-		r.t.Fatalf("%s?%s came from %q, not %q", path, q.Encode(), a.source(), source)
+	if a.Source() != source {
+		r.t.Fatalf("%s?%s came from %q, not %q", path, q.Encode(), a.Source(), source)
 	}
 	return a
 }

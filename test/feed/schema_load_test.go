@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 // jars have two versions, a field to select by in both, and what a test does to them.
@@ -65,11 +67,11 @@ func (tr *truth) judge(path string, asked time.Time, body []byte) error {
 	whole := bytes.HasPrefix(body, []byte(`{"apiVersion":"feed.test/`))
 	switch {
 	case begun(&tr.added, asked) && whole && bytes.Count(body, newSchema) != bytes.Count(body, []byte(`"kind":"Jar",`)):
-		return wrongError{fmt.Sprintf("%s: bytes of the old schema: %s", path, body)}
+		return poll.Wrong(fmt.Sprintf("%s: bytes of the old schema: %s", path, body))
 	case begun(&tr.unselectable, asked) && strings.Contains(path, "spec.color"):
-		return wrongError{path + " is selected by a field that is not selectable any more"}
+		return poll.Wrong(path + " is selected by a field that is not selectable any more")
 	case begun(&tr.gone, asked) && strings.HasPrefix(path, "/apis/feed.test/v2/"):
-		return wrongError{path + " is of a version that is not served any more"}
+		return poll.Wrong(path + " is of a version that is not served any more")
 	}
 	return nil
 }
@@ -84,9 +86,9 @@ func TestSchemaChangesUnderLoad(t *testing.T) {
 	second.apiVersion = "feed.test/v2"
 	is := jars{selectable: true, second: true}
 	shared.write(t, http.MethodPost, definitions, is.definition())
-	if err := poll(t.Context(), func() error {
-		a, err := shared.direct.get(t.Context(), second.list(""))
-		if err == nil && a.code != http.StatusOK {
+	if err := retry(t.Context(), "the second version", func() error {
+		a, err := shared.direct.Get(t.Context(), second.list(""))
+		if err == nil && a.Code != http.StatusOK {
 			err = fmt.Errorf("%s", a)
 		}
 		return err
@@ -106,9 +108,9 @@ func TestSchemaChangesUnderLoad(t *testing.T) {
 	load.Go(func() {
 		for i := 0; ctx.Err() == nil; i++ {
 			// Between two definitions the API server answers nothing for a moment.
-			_, _ = r.direct.do(ctx, http.MethodPatch, first.list(ns)+fmt.Sprintf("/object-%d", i%5),
+			_, _ = r.direct.Do(ctx, http.MethodPatch, first.list(ns)+fmt.Sprintf("/object-%d", i%5),
 				fieldsOf{"metadata": fieldsOf{"annotations": fieldsOf{"touched": fmt.Sprint(i)}}})
-			pause(ctx, pollEvery/3)
+			poll.Pause(ctx, pollEvery/3)
 		}
 	})
 	for v, k := range []kind{first, second} {
@@ -120,12 +122,12 @@ func TestSchemaChangesUnderLoad(t *testing.T) {
 						q.Set("fieldSelector", []string{"spec.color=red", "metadata.name!=object-1"}[i/2%2])
 					}
 					path, asked := k.list(ns)+"?"+q.Encode(), time.Now()
-					a, err := r.admin.accepting(ctx, accept, path)
-					if err != nil || !strings.Contains(a.source(), "hit") {
+					a, err := r.admin.GetAs(ctx, accept, path)
+					if err != nil || !strings.Contains(a.Source(), "hit") {
 						continue
 					}
 					hits[v].Add(1)
-					if err := tr.judge(unescaped(path), asked, a.body); err != nil {
+					if err := tr.judge(unescaped(path), asked, a.Body); err != nil {
 						t.Error(err)
 						return
 					}

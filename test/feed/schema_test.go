@@ -11,6 +11,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/listproxy/listproxy/test/ask"
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 const (
@@ -36,8 +39,8 @@ func define(t *testing.T, r *rig, k kind, ns string) {
 	t.Helper()
 	r.write(t, http.MethodPost, definitions, k.definition())
 	r.until("the resource to be served", func() error {
-		a, err := r.direct.get(t.Context(), k.list(""))
-		if err == nil && a.code != http.StatusOK {
+		a, err := r.direct.Get(t.Context(), k.list(""))
+		if err == nil && a.Code != http.StatusOK {
 			err = errors.New(a.String())
 		}
 		return err
@@ -79,31 +82,31 @@ func learned(t *testing.T, r *rig, k kind, ns string) []string {
 // the API server's list as soon as that has come so far: it acknowledges a definition some moments
 // before it serves it. In these moments it may give a forwarded request an answer of before, which
 // it will never give again; what is forwarded is held against it until it answers twice the same.
-func (r *rig) tryNew(list string, q url.Values) (answer, error) {
-	a, err := r.admin.get(r.t.Context(), list+"?"+q.Encode())
+func (r *rig) tryNew(list string, q url.Values) (ask.Answer, error) {
+	a, err := r.admin.Get(r.t.Context(), list+"?"+q.Encode())
 	if err != nil {
 		return a, err
 	}
-	if a.code != http.StatusOK {
+	if a.Code != http.StatusOK {
 		return a, errors.New(a.String())
 	}
 	verify := func(ctx context.Context) error {
 		err := r.verify(ctx, list, q, a)
-		if wrong, ok := errors.AsType[wrongError](err); ok {
-			return errors.New(wrong.what) // the API server may still be the one of before
+		if wrong, ok := errors.AsType[poll.Wrong](err); ok {
+			return errors.New(string(wrong)) // the API server may still be the one of before
 		}
 		return err
 	}
-	if !strings.HasPrefix(a.source(), "listproxy; hit") {
+	if !a.FromMemory() {
 		return a, verify(r.t.Context())
 	}
-	if !bytes.Contains(a.body, newSchema) {
-		return a, wrongError{fmt.Sprintf("%s?%s: bytes of the old schema: %s", list, q.Encode(), a)}
+	if !bytes.Contains(a.Body, newSchema) {
+		return a, poll.Wrong(fmt.Sprintf("%s?%s: bytes of the old schema: %s", list, q.Encode(), a))
 	}
 	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
 	defer cancel()
-	if err := poll(ctx, func() error { return verify(ctx) }); err != nil {
-		return a, wrongError{err.Error()}
+	if err := retry(ctx, "comparing", func() error { return verify(ctx) }); err != nil {
+		return a, poll.Wrong(err.Error())
 	}
 	return a, nil
 }
@@ -112,9 +115,9 @@ func (r *rig) tryNew(list string, q url.Values) (answer, error) {
 // first answer from memory in bytes of the old schema.
 func (r *rig) awaitNew(k kind, ns string, known []string) (quarantined bool) {
 	r.t.Helper()
-	try := func(q url.Values) (answer, error) {
+	try := func(q url.Values) (ask.Answer, error) {
 		a, err := r.tryNew(k.list(ns), q)
-		quarantined = quarantined || a.source() == fwdSchema
+		quarantined = quarantined || a.Source() == fwdSchema
 		return a, err
 	}
 	r.until("answers in the new schema from memory", func() error {
@@ -129,8 +132,8 @@ func (r *rig) awaitNew(k kind, ns string, known []string) (quarantined bool) {
 		if err != nil {
 			return err
 		}
-		if a.source() != hitAny {
-			return fmt.Errorf("it came from %q", a.source())
+		if a.Source() != hitAny {
+			return fmt.Errorf("it came from %q", a.Source())
 		}
 		return nil
 	})
@@ -148,7 +151,7 @@ func TestSchemaChange(t *testing.T) {
 
 	acknowledged := setDefault(t, r, k)
 	r.until("listproxy to hear of it", func() error {
-		_, err := r.admin.get(t.Context(), k.list(ns)+"?"+anyVersion().Encode())
+		_, err := r.admin.Get(t.Context(), k.list(ns)+"?"+anyVersion().Encode())
 		if spent := time.Since(acknowledged); err == nil && spent < heard {
 			err = fmt.Errorf("%v have passed", spent)
 		}
@@ -187,8 +190,8 @@ func TestSchemaChangeUnheard(t *testing.T) {
 		for _, q := range ways {
 			r.until("an answer", func() error {
 				a, err := r.tryNew(k.list(ns), q)
-				if err == nil && strings.HasPrefix(a.source(), "listproxy; hit") {
-					err = wrongError{fmt.Sprintf("%s came from %q", q.Encode(), a.source())}
+				if err == nil && a.FromMemory() {
+					err = poll.Wrong(fmt.Sprintf("%s came from %q", q.Encode(), a.Source()))
 				}
 				return err
 			})
@@ -214,8 +217,8 @@ func TestDefinitionsComeAndGo(t *testing.T) {
 	r.write(t, http.MethodDelete, definitions+"/"+k.plural+".feed.test", nil)
 	since := time.Now()
 	r.until("the API server to forget it", func() error {
-		a, err := r.direct.get(t.Context(), k.list(""))
-		if err == nil && a.code != http.StatusNotFound {
+		a, err := r.direct.Get(t.Context(), k.list(""))
+		if err == nil && a.Code != http.StatusNotFound {
 			err = errors.New(a.String())
 		}
 		return err
@@ -227,22 +230,22 @@ func TestDefinitionsComeAndGo(t *testing.T) {
 		return nil
 	})
 	for _, q := range []url.Values{anyVersion(), exactly(known[0]), firstPage(known[1])} {
-		if a := r.ask(k.list(ns), q); a.code != http.StatusNotFound || strings.Contains(a.source(), "hit") {
+		if a := r.ask(k.list(ns), q); a.Code != http.StatusNotFound || strings.Contains(a.Source(), "hit") {
 			t.Errorf("%s of a resource that is gone: %s", q.Encode(), a)
 		}
 	}
 
 	r.write(t, http.MethodPost, definitions, k.definition())
 	r.until("the resource to be served again", func() error {
-		a, err := r.direct.get(t.Context(), k.list(""))
-		if err == nil && a.code != http.StatusOK {
+		a, err := r.direct.Get(t.Context(), k.list(""))
+		if err == nil && a.Code != http.StatusOK {
 			err = errors.New(a.String())
 		}
 		return err
 	})
 	revision := r.create(t, k, ns, "new")
 	a := r.await(hitNotOlderThan, k.list(ns), notOlderThan(revision))
-	if bytes.Contains(a.body, []byte(`"object-0"`)) || !bytes.Contains(a.body, []byte(`"new"`)) {
+	if bytes.Contains(a.Body, []byte(`"object-0"`)) || !bytes.Contains(a.Body, []byte(`"new"`)) {
 		t.Errorf("the resource that came again: %s", a)
 	}
 }

@@ -34,9 +34,9 @@ func (k kind) selectable(types map[string]string) any {
 func TestSelectors(t *testing.T) {
 	t.Parallel()
 	shared.write(t, http.MethodPost, definitions, paints.selectable(map[string]string{"color": "string", "layers": "integer", "dry": "boolean"}))
-	if err := poll(t.Context(), func() error {
-		a, err := shared.direct.get(t.Context(), paints.list(""))
-		if err == nil && a.code != http.StatusOK {
+	if err := retry(t.Context(), "the paints to be served", func() error {
+		a, err := shared.direct.Get(t.Context(), paints.list(""))
+		if err == nil && a.Code != http.StatusOK {
 			err = errors.New(a.String())
 		}
 		return err

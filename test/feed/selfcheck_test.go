@@ -82,7 +82,7 @@ func (c *cluster) writeRandomly(ctx context.Context, k kind, namespace string, r
 			}
 		}
 		there[name] = method != http.MethodDelete
-		switch _, err := c.direct.do(ctx, method, path, object); {
+		switch _, err := c.direct.Do(ctx, method, path, object); {
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // it was cut short, and that is all
 		case err != nil:

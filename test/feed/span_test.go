@@ -24,7 +24,7 @@ func TestGap(t *testing.T) {
 			r.await(hitAny, list, anyVersion())
 			before = append(before[:0], r.touch(t, k, ns, "before-0", "again"), r.create(t, k, ns, "before-4"))
 			r.await(hitNotOlderThan, list, notOlderThan(before[1]))
-			token := r.expect(hitExact, list, firstPage(before[1])).meta().Continue
+			token := r.expect(hitExact, list, firstPage(before[1])).Meta().Continue
 
 			// The event that is lost is the first of the gap; the upstream is kept away
 			// until more has happened.
@@ -57,11 +57,11 @@ func TestGap(t *testing.T) {
 			for _, revision := range gap[:2] {
 				r.expect(fwdHistory, list, exactly(revision))
 				page := r.expect(fwdHistory, list, firstPage(revision))
-				r.expect(fwdHistory, list, query("limit=2", "continue="+page.meta().Continue))
+				r.expect(fwdHistory, list, query("limit=2", "continue="+page.Meta().Continue))
 			}
 			// A walk that began before the gap goes on.
 			for token != "" {
-				token = r.expect(hitContinue, list, query("limit=2", "continue="+token)).meta().Continue
+				token = r.expect(hitContinue, list, query("limit=2", "continue="+token)).Meta().Continue
 			}
 			if n := r.count(k, fullLoad); n != 2 {
 				t.Errorf("the state was loaded %d times, not twice", n)

@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 const (
@@ -44,10 +46,10 @@ func TestAPIServerRestarted(t *testing.T) {
 		for list := range waiting {
 			// What listproxy answers until it has heard of it is held against the API server as well.
 			a, err := r.try(list, anyVersion())
-			if errors.As(err, new(wrongError)) {
+			if errors.As(err, new(poll.Wrong)) {
 				return err
 			}
-			if err == nil && a.code == http.StatusOK && a.source() == fwdUpstream {
+			if err == nil && a.Code == http.StatusOK && a.Source() == fwdUpstream {
 				delete(waiting, list)
 			}
 		}
@@ -79,8 +81,8 @@ func TestAPIServerRestarted(t *testing.T) {
 				switch a, err := r.try(k.list(ns), wanted.query); {
 				case err != nil:
 					return err
-				case a.source() != wanted.source:
-					return fmt.Errorf("%v came from %q, not %q", wanted.query, a.source(), wanted.source)
+				case a.Source() != wanted.source:
+					return fmt.Errorf("%v came from %q, not %q", wanted.query, a.Source(), wanted.source)
 				}
 			}
 			return nil
@@ -214,8 +216,8 @@ func TestStorageVersions(t *testing.T) {
 // expectSource asks once: the answer must come from one of the sources.
 func (r *rig) expectSource(list string, sources ...string) {
 	r.t.Helper()
-	if a := r.ask(list, anyVersion()); !strings.Contains(strings.Join(sources, "\n"), a.source()) {
-		r.t.Fatalf("it came from %q", a.source())
+	if a := r.ask(list, anyVersion()); !strings.Contains(strings.Join(sources, "\n"), a.Source()) {
+		r.t.Fatalf("it came from %q", a.Source())
 	}
 }
 
@@ -225,7 +227,7 @@ func (r *rig) agree(t *testing.T, is, other string) {
 	t.Helper()
 	path := storageVersions + "/core.configmaps"
 	r.until("the storage version to be written", func() error {
-		a, err := r.direct.get(t.Context(), path)
+		a, err := r.direct.Get(t.Context(), path)
 		if err != nil {
 			return err
 		}
@@ -234,7 +236,7 @@ func (r *rig) agree(t *testing.T, is, other string) {
 				StorageVersions []map[string]any
 			}
 		}
-		if err := json.Unmarshal(a.body, &object); err != nil || len(object.Status.StorageVersions) == 0 {
+		if err := json.Unmarshal(a.Body, &object); err != nil || len(object.Status.StorageVersions) == 0 {
 			return fmt.Errorf("%s: %w", a, err)
 		}
 		said := object.Status.StorageVersions[:1]
@@ -247,7 +249,7 @@ func (r *rig) agree(t *testing.T, is, other string) {
 		if is == other {
 			equal, common = "True", is
 		}
-		_, err = r.direct.do(t.Context(), http.MethodPatch, path+"/status", fieldsOf{"status": fieldsOf{
+		_, err = r.direct.Do(t.Context(), http.MethodPatch, path+"/status", fieldsOf{"status": fieldsOf{
 			"storageVersions": said, "commonEncodingVersion": common,
 			"conditions": []any{fieldsOf{
 				"type": "AllEncodingVersionsEqual", "status": equal, "reason": "Test", "message": "made up",

@@ -8,30 +8,33 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+
+	"github.com/listproxy/listproxy/test/ask"
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 // verify holds an answer of listproxy against the API server's.
-func (c *cluster) verify(ctx context.Context, path string, q url.Values, a answer) error {
-	if a.code != http.StatusOK {
+func (c *cluster) verify(ctx context.Context, path string, q url.Values, a ask.Answer) error {
+	if a.Code != http.StatusOK {
 		return nil
 	}
 	if !q.Has("limit") && !q.Has("continue") {
-		q = exactly(a.meta().ResourceVersion)
+		q = exactly(a.Meta().ResourceVersion)
 	}
-	want, err := c.direct.get(ctx, path+"?"+q.Encode())
+	want, err := c.direct.Get(ctx, path+"?"+q.Encode())
 	if err != nil {
 		return err
 	}
-	if want.code != a.code || plain(want.body) != plain(a.body) {
-		return wrongError{fmt.Sprintf("%s?%s: listproxy and the API server differ\n got: %s\nwant: %s", path, q.Encode(), a, want)}
+	if want.Code != a.Code || plain(want.Body) != plain(a.Body) {
+		return poll.Wrong(fmt.Sprintf("%s?%s: listproxy and the API server differ\n got: %s\nwant: %s", path, q.Encode(), a, want))
 	}
 	for _, name := range []string{"Content-Type", "Warning", "Cache-Control"} {
-		if fmt.Sprint(a.header.Values(name)) != fmt.Sprint(want.header.Values(name)) {
-			return wrongError{fmt.Sprintf("%s?%s: %s is %q, and %q directly", path, q.Encode(), name, a.header.Values(name), want.header.Values(name))}
+		if fmt.Sprint(a.Header.Values(name)) != fmt.Sprint(want.Header.Values(name)) {
+			return poll.Wrong(fmt.Sprintf("%s?%s: %s is %q, and %q directly", path, q.Encode(), name, a.Header.Values(name), want.Header.Values(name)))
 		}
 	}
-	if n, m := len(a.header.Values("Audit-Id")), len(want.header.Values("Audit-Id")); n != m {
-		return wrongError{fmt.Sprintf("%s?%s: %d Audit-Id headers, and %d directly", path, q.Encode(), n, m)}
+	if n, m := len(a.Header.Values("Audit-Id")), len(want.Header.Values("Audit-Id")); n != m {
+		return poll.Wrong(fmt.Sprintf("%s?%s: %d Audit-Id headers, and %d directly", path, q.Encode(), n, m))
 	}
 	return nil
 }

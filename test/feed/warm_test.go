@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 // Rule 12: a replica is not ready before its eager collections are there.
@@ -26,7 +28,7 @@ func TestWarmBeforeReady(t *testing.T) {
 	r.until("one of the two", func() error {
 		ready, text := r.proxy.Ready(t.Context())
 		if ready {
-			return wrongError{"ready without the pods"}
+			return poll.Wrong("ready without the pods")
 		}
 		if !strings.Contains(text, "[-]collection/pods not ready") || !strings.Contains(text, "[+]collection/deployments.apps ok") {
 			return fmt.Errorf("/readyz says: %s", text)

@@ -37,12 +37,13 @@ type Hop struct {
 	dir      string
 	forward  *httputil.ReverseProxy
 
+	gate Gate // shut while frozen
+
 	mu        sync.Mutex
 	intercept func(w http.ResponseWriter, r *http.Request) bool
 	line      func(r *http.Request, line []byte) ([]byte, error)
 	body      func(r *http.Request, body []byte) []byte
 	delay     func(r *http.Request) time.Duration
-	frozen    chan struct{} // not nil while frozen; closed by Thaw
 }
 
 // Start starts a hop before the upstream, whose certificate ca signed.
@@ -142,23 +143,10 @@ func (h *Hop) OnDelay(f func(r *http.Request) time.Duration) {
 
 // Freeze holds back everything, both what comes in and what goes on, until Thaw. Connections
 // stay open: the other side just hears nothing.
-func (h *Hop) Freeze() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.frozen == nil {
-		h.frozen = make(chan struct{})
-	}
-}
+func (h *Hop) Freeze() { h.gate.Shut() }
 
 // Thaw ends Freeze.
-func (h *Hop) Thaw() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.frozen != nil {
-		close(h.frozen)
-		h.frozen = nil
-	}
-}
+func (h *Hop) Thaw() { h.gate.Open() }
 
 // CutAll breaks every connection to the hop.
 func (h *Hop) CutAll() { h.listener.cut() }
@@ -175,23 +163,8 @@ func (h *Hop) Connections() int {
 // connections are not touched.
 func (h *Hop) SwallowAll() { h.listener.swallow() }
 
-func (h *Hop) awaitThaw(ctx context.Context) error {
-	h.mu.Lock()
-	frozen := h.frozen
-	h.mu.Unlock()
-	if frozen == nil {
-		return nil
-	}
-	select {
-	case <-frozen:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 func (h *Hop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if h.awaitThaw(r.Context()) != nil {
+	if h.gate.Pass(r.Context()) != nil {
 		return
 	}
 	h.mu.Lock()
@@ -300,7 +273,7 @@ func (h *Hop) pass(r *http.Request, from io.Reader, to *io.PipeWriter, read func
 			err = await(r.Context(), e.due)
 		}
 		if err == nil {
-			err = h.awaitThaw(r.Context())
+			err = h.gate.Pass(r.Context())
 		}
 		if err != nil {
 			_ = to.CloseWithError(err)

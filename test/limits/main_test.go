@@ -67,8 +67,8 @@ type rig struct {
 	*testing.T
 	hop    *hop.Hop
 	proxy  *proxyrun.Proxy
-	via    *client
-	direct *client
+	via    client
+	direct client
 }
 
 func newRig(t *testing.T, args ...string) *rig {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -224,10 +223,7 @@ func TestByteBound(t *testing.T) {
 // status is the Cache-Status of an answer.
 func (r *rig) status(target string) string {
 	r.Helper()
-	req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, r.via.base+target, http.NoBody)
+	a, err := r.via.Get(r.Context(), target)
 	r.must(err)
-	resp, err := r.via.http.Do(req)
-	r.must(err)
-	defer resp.Body.Close()
-	return resp.Header.Get("Cache-Status")
+	return a.Source()
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 // watchesPerClient is how many watches share a connection here.
@@ -105,14 +106,12 @@ func warm(r *rig) error {
 // until waits for what must come.
 func (r *rig) until(what string, is func() bool) {
 	r.Helper()
-	for end := time.Now().Add(patience); !is(); {
-		if r.Failed() || time.Now().After(end) {
-			r.Fatal("not: " + what)
-		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-r.Context().Done():
-			r.Fatal(r.Context().Err())
-		}
+	came := false
+	poll.Until(r, patience, what, func() bool {
+		came = is()
+		return came || r.Failed()
+	})
+	if !came {
+		r.Fatal("not: " + what)
 	}
 }

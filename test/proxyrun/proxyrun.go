@@ -219,6 +219,9 @@ func (p *Proxy) pause(ctx context.Context) error {
 	}
 }
 
+// Address is the host and port of URL, as a balancer takes it.
+func (p *Proxy) Address() string { return p.address }
+
 // URL is where clients go.
 func (p *Proxy) URL() string { return "https://" + p.address }
 
@@ -256,6 +259,17 @@ func (p *Proxy) RESTConfig(direct *rest.Config) *rest.Config {
 
 // Log is what the process has written.
 func (p *Proxy) Log() string { return p.log.String() }
+
+// LogWithoutRequests is Log without the lines about requests, of which there are many.
+func (p *Proxy) LogWithoutRequests() string {
+	var kept strings.Builder
+	for line := range strings.Lines(p.Log()) {
+		if !strings.Contains(line, "msg=request ") {
+			kept.WriteString(line)
+		}
+	}
+	return kept.String()
+}
 
 // PID of the process.
 func (p *Proxy) PID() int { return p.cmd.Process.Pid }

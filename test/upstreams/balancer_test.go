@@ -10,6 +10,7 @@ import (
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/hop"
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 // resetEvery is how often a connection through the balancer is reset, on average.
@@ -40,13 +41,13 @@ func TestBehindOneAddress(t *testing.T) {
 	defer resetting.Wait()
 	resets := 0
 	resetting.Go(func() {
-		for pause(ctx, rand.N(2*resetEvery)) {
+		for poll.Pause(ctx, rand.N(2*resetEvery)) {
 			if before.Reset() {
 				resets++
 			}
 		}
 	})
-	r.part("connections reset", func() { pause(t.Context(), 5*time.Second) })
+	r.part("connections reset", func() { poll.Pause(t.Context(), 5*time.Second) })
 	for _, s := range []*controlplane.APIServer{one, two} {
 		r.part("and killed, and started again", func() {
 			r.must(s.Kill())

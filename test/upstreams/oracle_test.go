@@ -10,6 +10,9 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/listproxy/listproxy/test/ask"
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 // verifiers is how many answers are compared at a time.
@@ -24,7 +27,7 @@ type witness struct {
 
 // oracle compares answers with those of undisturbed API servers, and counts. Safe for concurrent use.
 type oracle struct {
-	direct []*client
+	direct []*ask.Client
 
 	mu      sync.Mutex
 	queue   []witness
@@ -44,7 +47,7 @@ type counts struct {
 	longest map[string]time.Duration
 }
 
-func newOracle(direct ...*client) *oracle {
+func newOracle(direct ...*ask.Client) *oracle {
 	o := &oracle{direct: direct, known: map[string]map[[sha256.Size]byte]bool{}}
 	o.begin()
 	return o
@@ -69,7 +72,7 @@ func (o *oracle) run(ctx context.Context) {
 			for ctx.Err() == nil {
 				if w, ok := o.take(); ok {
 					o.compare(ctx, w)
-				} else if !pause(ctx, pollEvery) {
+				} else if !poll.Pause(ctx, pollEvery) {
 					return
 				}
 			}
@@ -98,7 +101,7 @@ func (o *oracle) add(w witness) {
 
 // drain waits until all has been compared.
 func (o *oracle) drain(ctx context.Context) error {
-	return poll(ctx, "the oracle", func() error {
+	return retry(ctx, "the oracle", func() error {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		if n := len(o.queue) + o.working; n > 0 {
@@ -116,21 +119,21 @@ func (o *oracle) compare(ctx context.Context, w witness) {
 	o.mu.Unlock()
 	var err error
 	if !known {
-		err = poll(ctx, "asking kube-apiserver", func() error {
+		err = retry(ctx, "asking kube-apiserver", func() error {
 			var differences string
 			for _, direct := range o.direct {
-				a, err := direct.get(ctx, w.question.accept, w.question.target())
+				a, err := direct.GetAs(ctx, w.question.accept, w.question.target())
 				switch {
 				case err != nil:
 					return err
-				case a.code != http.StatusOK:
+				case a.Code != http.StatusOK:
 					return fmt.Errorf("%s", a)
-				case bytes.Equal(plain(a.body), plain(w.body)):
+				case bytes.Equal(plain(a.Body), plain(w.body)):
 					return nil
 				}
-				differences += "\n  " + difference(w.body, a.body)
+				differences += "\n  " + difference(w.body, a.Body)
 			}
-			return wrongError{"not what kube-apiserver says:" + differences}
+			return poll.Wrong("not what kube-apiserver says:" + differences)
 		})
 	}
 	o.mu.Lock()
@@ -156,10 +159,10 @@ func (o *oracle) wrong(format string, args ...any) {
 }
 
 // heard notes an answer, or that there was none, of a sort of request.
-func (o *oracle) heard(sort string, a answer, err error) {
+func (o *oracle) heard(sort string, a ask.Answer, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if err != nil || a.code/100 != 2 {
+	if err != nil || a.Code/100 != 2 {
 		o.lost++
 		if err == nil {
 			err = fmt.Errorf("%s", a)
@@ -174,7 +177,7 @@ func (o *oracle) heard(sort string, a answer, err error) {
 	o.lastOf[sort] = now
 	if sort == sortList {
 		o.answers++
-		if a.fromMemory() {
+		if a.FromMemory() {
 			o.hits++
 		}
 	}

@@ -10,7 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/listproxy/listproxy/test/ask"
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/poll"
 	"github.com/listproxy/listproxy/test/proxyrun"
 )
 
@@ -19,12 +21,12 @@ import (
 func TestPagesOfSeveral(t *testing.T) {
 	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
 	defer r.end()
-	sides := []*client{r.writer}
+	sides := []*ask.Client{r.writer}
 	for range 2 {
 		p := r.start(plane.URL())
 		cfg := r.through()
 		cfg.Host = p.URL()
-		c, err := newClient(cfg)
+		c, err := ask.New(cfg, requestTimeout)
 		r.must(err)
 		sides = append(sides, c)
 	}
@@ -32,7 +34,7 @@ func TestPagesOfSeveral(t *testing.T) {
 	defer quiet()
 	r.part("nothing", func() {})
 
-	hits := map[*client]int{}
+	hits := map[*ask.Client]int{}
 	for turn := range 30 {
 		for _, plural := range []string{"configmaps", "pods"} {
 			q := question{collection{plural, asJSON}, firstPage(pageSize, r.newest.Load()), true}
@@ -41,18 +43,18 @@ func TestPagesOfSeveral(t *testing.T) {
 			for page := 0; ; page++ {
 				side := sides[(turn+page)%len(sides)]
 				var l list
-				r.must(poll(t.Context(), "a page", func() error {
-					a, err := side.get(t.Context(), q.accept, q.target())
+				r.must(retry(t.Context(), "a page", func() error {
+					a, err := side.GetAs(t.Context(), q.accept, q.target())
 					if err != nil {
 						return err
 					}
-					if a.code != http.StatusOK {
-						return wrongError{a.String()}
+					if a.Code != http.StatusOK {
+						return poll.Wrong(a.String())
 					}
-					if a.fromMemory() {
+					if a.FromMemory() {
 						hits[side]++
 					}
-					l, err = q.read(a.body)
+					l, err = q.read(a.Body)
 					return err
 				}))
 				for _, item := range l.items {
@@ -68,9 +70,9 @@ func TestPagesOfSeveral(t *testing.T) {
 				q.query = nextPage(pageSize, l.next)
 			}
 			whole := question{collection{plural, asJSON}, exactly(revision), true}
-			a, err := r.writer.get(t.Context(), whole.accept, whole.target())
+			a, err := r.writer.GetAs(t.Context(), whole.accept, whole.target())
 			r.must(err)
-			want, err := whole.read(a.body)
+			want, err := whole.read(a.Body)
 			r.must(err)
 			if !slices.EqualFunc(items, want.items, func(s string, raw json.RawMessage) bool { return s == string(raw) }) {
 				t.Errorf("%s at %d: the pages hold %d objects, the whole list %d, or others", plural, revision, len(items), len(want.items))
@@ -94,7 +96,7 @@ func TestNeverBackInTime(t *testing.T) {
 		r.start(plane.URL())
 	}
 	each := r.separate() // askers, too: a connection for each request
-	r.clients = []*client{each}
+	r.clients = []*ask.Client{each}
 	quiet := r.load()
 	defer quiet()
 	r.part("nothing", func() {})
@@ -122,11 +124,11 @@ func TestNeverBackInTime(t *testing.T) {
 }
 
 // separate returns a client that makes a connection for each request.
-func (r *rig) separate() *client {
+func (r *rig) separate() *ask.Client {
 	cfg := r.through()
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return closing{next} })
 	cfg.NextProtos = []string{"http/1.1"}
-	c, err := newClient(cfg)
+	c, err := ask.New(cfg, requestTimeout)
 	r.must(err)
 	return c
 }
@@ -162,7 +164,7 @@ func TestRolled(t *testing.T) {
 	}
 	old1 := r.through()
 	old1.NextProtos = []string{"http/1.1"}
-	kept, err := newClient(old1)
+	kept, err := ask.New(old1, requestTimeout)
 	r.must(err)
 	r.clients = append(r.clients, kept, r.separate())
 	quiet := r.load()
@@ -174,9 +176,9 @@ func TestRolled(t *testing.T) {
 	defer cancel()
 	for _, c := range r.clients {
 		writing.Go(func() {
-			for pause(ctx, 2*askEvery) {
+			for poll.Pause(ctx, 2*askEvery) {
 				a, err := r.touch(ctx, c, "configmaps", nameOf(1))
-				if ctx.Err() == nil && (err != nil || a.code != http.StatusNotFound) { // it may be deleted just now
+				if ctx.Err() == nil && (err != nil || a.Code != http.StatusNotFound) { // it may be deleted just now
 					r.oracle.heard("writes", a, err)
 				}
 			}
@@ -188,14 +190,14 @@ func TestRolled(t *testing.T) {
 			start()
 			ended := make(chan error, 1)
 			go func() { ended <- r.retire(p) }()
-			r.must(poll(ctx, "the balancer to hear of it", func() error {
+			r.must(retry(ctx, "the balancer to hear of it", func() error {
 				if ready, said := p.Ready(ctx); ready {
 					return errStillReady(said)
 				}
 				return nil
 			}))
-			pause(ctx, noticed)
-			r.balancer.Remove(backend(p))
+			poll.Pause(ctx, noticed)
+			r.balancer.Remove(p.Address())
 			r.must(<-ended)
 		}
 	}).lost

@@ -19,8 +19,10 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/test/ask"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/hop"
+	"github.com/listproxy/listproxy/test/poll"
 	"github.com/listproxy/listproxy/test/proxyrun"
 )
 
@@ -41,11 +43,11 @@ const (
 type rig struct {
 	*testing.T
 	plane    *controlplane.ControlPlane
-	writer   *client // of an undisturbed API server
+	writer   *ask.Client // of an undisturbed API server
 	balancer *hop.Balancer
 	certs    string // directory of the serving certificate, the same for all listproxies
 	ca       []byte
-	clients  []*client // with one token and with the other
+	clients  []*ask.Client // with one token and with the other
 	oracle   *oracle
 	ns       string
 	// grouped: pods have a field that only newer API servers know.
@@ -62,9 +64,9 @@ type rig struct {
 func newRig(t *testing.T, plane *controlplane.ControlPlane, direct ...*rest.Config) *rig {
 	t.Helper()
 	r := &rig{T: t, grouped: len(direct) > 1, plane: plane, certs: t.TempDir(), ns: strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-"))}
-	var undisturbed []*client
+	var undisturbed []*ask.Client
 	for _, cfg := range direct {
-		c, err := newClient(cfg)
+		c, err := ask.New(cfg, requestTimeout)
 		r.must(err)
 		undisturbed = append(undisturbed, c)
 	}
@@ -87,14 +89,14 @@ func newRig(t *testing.T, plane *controlplane.ControlPlane, direct ...*rest.Conf
 	for _, token := range []string{plane.Token(controlplane.Admin), account} {
 		cfg := r.through()
 		cfg.BearerToken = token
-		c, err := newClient(cfg)
+		c, err := ask.New(cfg, requestTimeout)
 		r.must(err)
 		r.clients = append(r.clients, c)
 	}
 	r.populate()
 	t.Cleanup(func() {
 		for _, plural := range []string{"configmaps", "pods"} {
-			_, _ = r.writer.send(context.Background(), http.MethodDelete, asJSON, r.path(plural)+"?gracePeriodSeconds=0", nil)
+			_, _ = r.writer.Send(context.Background(), http.MethodDelete, r.path(plural)+"?gracePeriodSeconds=0", nil)
 		}
 	})
 	return r
@@ -130,11 +132,9 @@ func (r *rig) start(upstream string, args ...string) *proxyrun.Proxy {
 	r.mu.Lock()
 	r.proxies = append(r.proxies, p)
 	r.mu.Unlock()
-	r.balancer.Add(backend(p))
+	r.balancer.Add(p.Address())
 	return p
 }
-
-func backend(p *proxyrun.Proxy) string { return strings.TrimPrefix(p.URL(), "https://") }
 
 // end stops the listproxies that run. What was wrong with a process comes out here.
 func (r *rig) end() {
@@ -142,23 +142,13 @@ func (r *rig) end() {
 	defer r.mu.Unlock()
 	for _, p := range r.proxies {
 		if r.Failed() {
-			r.Logf("listproxy's log:\n%s", withoutRequests(p.Log()))
+			r.Logf("listproxy's log:\n%s", p.LogWithoutRequests())
 		}
 		if err := p.Stop(); err != nil {
 			r.Error(err)
 		}
 	}
 	r.proxies = nil
-}
-
-func withoutRequests(log string) string {
-	var kept strings.Builder
-	for line := range strings.Lines(log) {
-		if !strings.Contains(line, "msg=request ") {
-			kept.WriteString(line)
-		}
-	}
-	return kept.String()
 }
 
 func (r *rig) path(plural string) string { return "/api/v1/namespaces/" + r.ns + "/" + plural }
@@ -180,9 +170,9 @@ func (r *rig) object(plural, name string) map[string]any {
 func (r *rig) populate() {
 	r.Helper()
 	create := func(path string, o map[string]any) {
-		r.must(poll(r.Context(), "creating "+path, func() error {
-			a, err := r.writer.send(r.Context(), http.MethodPost, asJSON, path, o)
-			if err == nil && a.code/100 != 2 && a.code != http.StatusConflict {
+		r.must(retry(r.Context(), "creating "+path, func() error {
+			a, err := r.writer.Send(r.Context(), http.MethodPost, path, o)
+			if err == nil && a.Code/100 != 2 && a.Code != http.StatusConflict {
 				err = errors.New(a.String())
 			}
 			return err
@@ -230,11 +220,11 @@ func (r *rig) load() (quiet func()) {
 
 // write changes objects, at an undisturbed API server.
 func (r *rig) write(ctx context.Context) {
-	for turn := 0; pause(ctx, writeEvery); turn++ {
+	for turn := 0; poll.Pause(ctx, writeEvery); turn++ {
 		plural, name := []string{"configmaps", "pods"}[turn%2], nameOf(rand.IntN(names))
 		if rand.IntN(8) == 0 {
-			_, _ = r.writer.send(ctx, http.MethodDelete, asJSON, r.path(plural)+"/"+name+"?gracePeriodSeconds=0", nil)
-			_, _ = r.writer.send(ctx, http.MethodPost, asJSON, r.path(plural), r.object(plural, name))
+			_, _ = r.writer.Send(ctx, http.MethodDelete, r.path(plural)+"/"+name+"?gracePeriodSeconds=0", nil)
+			_, _ = r.writer.Send(ctx, http.MethodPost, r.path(plural), r.object(plural, name))
 			continue
 		}
 		_, _ = r.touch(ctx, r.writer, plural, name)
@@ -242,13 +232,13 @@ func (r *rig) write(ctx context.Context) {
 }
 
 // touch changes an object and notes the revision.
-func (r *rig) touch(ctx context.Context, c *client, plural, name string) (answer, error) {
-	a, err := c.send(ctx, http.MethodPatch, asJSON, r.path(plural)+"/"+name,
+func (r *rig) touch(ctx context.Context, c *ask.Client, plural, name string) (ask.Answer, error) {
+	a, err := c.Send(ctx, http.MethodPatch, r.path(plural)+"/"+name,
 		map[string]any{"metadata": map[string]any{"annotations": map[string]any{"turn": strconv.Itoa(rand.Int())}}})
 	var written struct {
 		Metadata struct{ ResourceVersion string }
 	}
-	if err == nil && json.Unmarshal(a.body, &written) == nil {
+	if err == nil && json.Unmarshal(a.Body, &written) == nil {
 		if revision, err := strconv.ParseUint(written.Metadata.ResourceVersion, 10, 64); err == nil {
 			for was := r.newest.Load(); revision > was && !r.newest.CompareAndSwap(was, revision); was = r.newest.Load() {
 			}
@@ -258,9 +248,9 @@ func (r *rig) touch(ctx context.Context, c *client, plural, name string) (answer
 }
 
 // ask asks for lists. It never accepts one that is older than what it has seen, where it says so.
-func (r *rig) ask(ctx context.Context, c *client) {
+func (r *rig) ask(ctx context.Context, c *ask.Client) {
 	seen := map[collection]uint64{}
-	for pause(ctx, askEvery) {
+	for poll.Pause(ctx, askEvery) {
 		all := collections()
 		q := question{collection: all[rand.IntN(len(all))]}
 		newest, atLeast := r.newest.Load(), uint64(0)
@@ -285,7 +275,7 @@ func (r *rig) ask(ctx context.Context, c *client) {
 }
 
 // walk reads all pages of a state.
-func (r *rig) walk(ctx context.Context, c *client, q question, revision uint64) {
+func (r *rig) walk(ctx context.Context, c *ask.Client, q question, revision uint64) {
 	q.query, q.fixed = firstPage(pageSize, revision), true
 	page, ok := r.put(ctx, c, q, revision)
 	for ok && page.next != "" {
@@ -297,37 +287,37 @@ func (r *rig) walk(ctx context.Context, c *client, q question, revision uint64) 
 }
 
 // put puts a question to listproxy.
-func (r *rig) put(ctx context.Context, c *client, q question, atLeast uint64) (list, bool) {
+func (r *rig) put(ctx context.Context, c *ask.Client, q question, atLeast uint64) (list, bool) {
 	asked := time.Now()
-	a, err := c.get(ctx, q.accept, q.target())
+	a, err := c.GetAs(ctx, q.accept, q.target())
 	if ctx.Err() != nil {
 		return list{}, false
 	}
 	r.oracle.heard(sortList, a, err)
-	if err != nil || a.code != http.StatusOK {
-		if err == nil && (a.fromMemory() || a.code == http.StatusUnauthorized || a.code == http.StatusForbidden) {
+	if err != nil || a.Code != http.StatusOK {
+		if err == nil && (a.FromMemory() || a.Code == http.StatusUnauthorized || a.Code == http.StatusForbidden) {
 			r.oracle.wrong("%s: %s", q, a)
 		}
 		return list{}, false
 	}
-	l, err := q.read(a.body)
+	l, err := q.read(a.Body)
 	if err != nil {
 		r.oracle.wrong("%s: not a list: %v: %s", q, err, a)
 		return list{}, false
 	}
 	if l.revision < atLeast {
-		r.oracle.wrong("%s: it is of revision %d: %s", q, l.revision, a.header.Get("Cache-Status"))
+		r.oracle.wrong("%s: it is of revision %d: %s", q, l.revision, a.Source())
 	}
-	if a.fromMemory() {
-		r.oracle.add(witness{q.at(l.revision), a.body, asked})
+	if a.FromMemory() {
+		r.oracle.add(witness{q.at(l.revision), a.Body, asked})
 	}
 	return l, true
 }
 
 // forward asks for what is never answered from memory.
 func (r *rig) forward(ctx context.Context) {
-	for turn := 0; pause(ctx, askEvery); turn++ {
-		a, err := r.clients[turn%len(r.clients)].get(ctx, asJSON, "/api/v1/namespaces/"+r.ns)
+	for turn := 0; poll.Pause(ctx, askEvery); turn++ {
+		a, err := r.clients[turn%len(r.clients)].GetAs(ctx, asJSON, "/api/v1/namespaces/"+r.ns)
 		if ctx.Err() == nil {
 			r.oracle.heard(sortForward, a, err)
 		}
@@ -343,7 +333,7 @@ func (r *rig) part(name string, do func()) counts {
 	begun := time.Now()
 	do()
 	done := r.oracle.comparisons()
-	r.must(poll(r.Context(), "enough answers from memory after "+name, func() error {
+	r.must(retry(r.Context(), "enough answers from memory after "+name, func() error {
 		if n := r.oracle.comparisons() - done; n < calm {
 			return fmt.Errorf("%d were compared", n)
 		}

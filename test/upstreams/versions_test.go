@@ -57,7 +57,7 @@ func TestUpgraded(t *testing.T) {
 		r.must(servers[0].Use(t.Context(), newer, newerArgs()...))
 		r.must(servers[0].Start(t.Context()))
 		// While there are two versions nothing comes from memory.
-		r.must(poll(t.Context(), "listproxy to hear of two versions", func() error {
+		r.must(retry(t.Context(), "listproxy to hear of two versions", func() error {
 			if !strings.Contains(p.Log(), `change="other versions"`) {
 				return errors.New("not yet")
 			}
@@ -65,9 +65,9 @@ func TestUpgraded(t *testing.T) {
 		}))
 		for range 100 {
 			for _, c := range collections() {
-				a, err := r.clients[0].get(t.Context(), c.accept, c.path()+"?"+anyVersion)
+				a, err := r.clients[0].GetAs(t.Context(), c.accept, c.path()+"?"+anyVersion)
 				r.must(err)
-				if a.fromMemory() {
+				if a.FromMemory() {
 					t.Fatalf("%v from memory while there were two versions", c)
 				}
 			}
@@ -77,9 +77,9 @@ func TestUpgraded(t *testing.T) {
 		r.must(servers[1].Start(t.Context()))
 	})
 	r.part("two of "+plane.Version(), func() {})
-	r.must(poll(t.Context(), "lists from memory with what only the newer version knows", func() error {
-		a, err := r.clients[0].get(t.Context(), asJSON, collection{"pods", asJSON}.path()+"?"+anyVersion)
-		if err == nil && (!a.fromMemory() || !strings.Contains(string(a.body), "schedulingGroup")) {
+	r.must(retry(t.Context(), "lists from memory with what only the newer version knows", func() error {
+		a, err := r.clients[0].GetAs(t.Context(), asJSON, collection{"pods", asJSON}.path()+"?"+anyVersion)
+		if err == nil && (!a.FromMemory() || !strings.Contains(string(a.Body), "schedulingGroup")) {
 			err = errors.New(a.String())
 		}
 		return err
@@ -90,9 +90,9 @@ func TestUpgraded(t *testing.T) {
 func podsOf(r *rig, which int) string {
 	r.Helper()
 	q := question{collection: collection{"pods", asJSON}, query: anyVersion}
-	a, err := r.oracle.direct[which].get(r.Context(), q.accept, q.target())
+	a, err := r.oracle.direct[which].GetAs(r.Context(), q.accept, q.target())
 	r.must(err)
-	l, err := q.read(a.body)
+	l, err := q.read(a.Body)
 	r.must(err)
 	var all strings.Builder
 	for _, item := range l.items {

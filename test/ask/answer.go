@@ -1,0 +1,41 @@
+package ask
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// Answer is what a server said. The body is without its content encoding.
+type Answer struct {
+	Code   int
+	Header http.Header
+	Body   []byte
+}
+
+// String is for messages: of a long body it has the beginning only.
+func (a Answer) String() string {
+	return fmt.Sprintf("%d [%s] %#.4000q", a.Code, a.Source(), bytes.TrimSpace(a.Body))
+}
+
+// Source is what listproxy says about where its answer came from: its Cache-Status.
+func (a Answer) Source() string { return a.Header.Get("Cache-Status") }
+
+// FromMemory reports whether listproxy answered by itself.
+func (a Answer) FromMemory() bool { return strings.HasPrefix(a.Source(), "listproxy; hit") }
+
+// Meta is what tests read of the metadata of lists and objects.
+type Meta struct {
+	Name            string
+	ResourceVersion string
+	Continue        string
+}
+
+// Meta reads the metadata of an answer in JSON. What has none, such as a Status, has no revision.
+func (a Answer) Meta() Meta {
+	var o struct{ Metadata Meta }
+	_ = json.Unmarshal(a.Body, &o)
+	return o.Metadata
+}

@@ -1,0 +1,49 @@
+package poll
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Wrong is an error that no waiting makes good. It, or what wraps it, ends a [Try] at once.
+type Wrong string
+
+func (w Wrong) Error() string { return string(w) }
+
+// Try looks again and again, with a pause between two looks, until there is no error. It gives up
+// with the first [Wrong], at the end of patience or at the end of ctx, and returns what was to come
+// with the error of the last look.
+func Try(ctx context.Context, patience, between time.Duration, what string, look func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	begun, telling := time.Now(), error(nil)
+	for {
+		err := look()
+		switch {
+		case err == nil:
+			return nil
+		case errors.As(err, new(Wrong)):
+			return fmt.Errorf("%s: %w", what, err)
+		// The last look may have been cut short, which says nothing about why it was not the first.
+		case telling == nil || ctx.Err() == nil:
+			telling = err
+		}
+		if !Pause(ctx, between) {
+			return fmt.Errorf("%s: not within %v: %w", what, time.Since(begun).Round(time.Millisecond), telling)
+		}
+	}
+}
+
+// Pause waits, and reports whether ctx still lives then. It ends with ctx.
+func Pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

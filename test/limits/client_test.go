@@ -29,6 +29,8 @@ func (c client) get(ctx context.Context, target string) (body []byte, fromMemory
 
 // await reads a list until it comes from memory.
 func (c client) await(ctx context.Context, target string) (body []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience) // of a request that hangs, too
+	defer cancel()
 	err = poll.Try(ctx, patience, 50*time.Millisecond, target+" from memory", func() error {
 		got, fromMemory, err := c.get(ctx, target)
 		if err == nil && !fromMemory {

@@ -30,7 +30,7 @@ func (h *Handler) logAccess(s *observation) {
 		attrs = append(attrs, slog.String("refused", s.labels.reason))
 	case s.cacheStatus != "":
 		attrs = append(attrs, slog.String("cacheStatus", s.cacheStatus))
-		if s.labels.decision == decisionServe {
+		if s.revision > 0 {
 			attrs = append(attrs, slog.Uint64("revision", s.revision))
 		}
 	}

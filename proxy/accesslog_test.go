@@ -53,7 +53,7 @@ func TestAccessLog(t *testing.T) {
 			},
 			want: map[string]any{
 				"method": "GET", "target": "/healthz", "code": 0.0, "bytes": 0.0,
-				"cacheStatus": "listproxy; fwd=bypass; detail=not-list", "revision": 0.0, "broken": true,
+				"cacheStatus": "listproxy; fwd=bypass; detail=not-list", "broken": true,
 			},
 		},
 	} {

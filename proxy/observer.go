@@ -143,7 +143,10 @@ func (s *observation) refused(reason string) {
 
 // decided notes what was found out about a request. With a reason it is forwarded.
 func (s *observation) decided(list policy.Request, a answer, reason policy.Reason, known knownFunc) {
-	s.representation, s.revision = a.representation, a.snapshot.Revision // and not the snapshot, which holds a whole state
+	s.representation = a.representation
+	if reason == "" {
+		s.revision = a.snapshot.Revision // and not the snapshot, which holds a whole state
+	}
 	if s.observer == nil {
 		return
 	}

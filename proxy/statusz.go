@@ -29,10 +29,8 @@ type StatusSource struct {
 	Metrics prometheus.Gatherer
 	// Observer knows callers.
 	Observer *Observer
-	// Window says how long the history of a resource is to reach back, and Silence how long its
-	// newest state is given without a sign of life of the upstream.
-	Window  func(schema.GroupVersionResource) time.Duration
-	Silence time.Duration
+	// Window says how long the history of a resource is to reach back.
+	Window func(schema.GroupVersionResource) time.Duration
 	// CompressedBound bounds what is kept of compressed lists.
 	CompressedBound int64
 	Flags           func() []telemetry.FlagStatus
@@ -87,11 +85,8 @@ func (s *StatusSource) collection(now time.Time, c snapshot.CollectionStats) tel
 		Idle: now.Sub(c.Used).Seconds(), Window: s.Window(gvr).Seconds(),
 		Spans: []telemetry.SpanStatus{}, Restarts: int64(c.Feed.Restarts()), // #nosec G115 -- a count
 	}
-	switch {
-	case c.Absence != snapshot.Known:
-		status.State = string(c.Absence)
-	case now.Sub(c.Heard) >= s.Silence:
-		status.State = string(snapshot.Stale)
+	if absence := absenceOf(c, now, s.Silence); absence != snapshot.Known {
+		status.State = string(absence)
 	}
 	if !c.Heard.IsZero() {
 		lag := now.Sub(c.Heard).Seconds()
@@ -104,6 +99,15 @@ func (s *StatusSource) collection(now time.Time, c snapshot.CollectionStats) tel
 		status.Spans = append(status.Spans, telemetry.SpanStatus{From: span.From, To: span.To})
 	}
 	return status
+}
+
+// absenceOf says why a collection cannot answer lists of the newest state now: a state that nothing was heard
+// of for too long is not that.
+func absenceOf(c snapshot.CollectionStats, now time.Time, silence time.Duration) snapshot.Absence {
+	if c.Absence == snapshot.Known && silence > 0 && now.Sub(c.Heard) >= silence {
+		return snapshot.Stale
+	}
+	return c.Absence
 }
 
 // feedsCheck says whether the upstream is heard. A resource that is not kept for another reason is

@@ -23,15 +23,15 @@ import (
 func newStatusSource(o *Observer, metrics prometheus.Gatherer, collections ...snapshot.CollectionStats) *StatusSource {
 	return &StatusSource{
 		State: State{
-			Collections: func() []snapshot.CollectionStats { return collections },
+			Collections: func() []snapshot.CollectionStats { return collections }, Silence: 90 * time.Second,
 			Stored:      func() (bytes, bound int64) { return 10, 100 },
 			Compression: func() snapshot.CompressorStats { return snapshot.CompressorStats{Kept: 7} },
 		},
 		Version: "v1", Upstream: "https://kubernetes", Started: time.Now(), Metrics: metrics, Observer: o,
-		Ready:   func() (bool, []Check) { return true, []Check{{Name: "serving", OK: true}} },
-		Window:  func(schema.GroupVersionResource) time.Duration { return 150 * time.Second },
-		Silence: 90 * time.Second, CompressedBound: 70,
-		Flags: func() []telemetry.FlagStatus { return []telemetry.FlagStatus{{Name: "config", Value: "x"}} },
+		Ready:           func() (bool, []Check) { return true, []Check{{Name: "serving", OK: true}} },
+		Window:          func(schema.GroupVersionResource) time.Duration { return 150 * time.Second },
+		CompressedBound: 70,
+		Flags:           func() []telemetry.FlagStatus { return []telemetry.FlagStatus{{Name: "config", Value: "x"}} },
 	}
 }
 
@@ -224,5 +224,34 @@ func TestStreamingLists(t *testing.T) {
 		if got := streamsList(r.URL); got != want {
 			t.Errorf("%q: %v, want %v", query, got, want)
 		}
+	}
+}
+
+// TestSilentIsNotLive: the metric says of a collection what the page says.
+func TestSilentIsNotLive(t *testing.T) {
+	o, metrics := newMetered(t, nil)
+	s := newStatusSource(o, metrics.Gatherer(), collectionStats("pods", 91*time.Second, snapshot.Known), collectionStats("nodes", 0, snapshot.Known))
+	if err := RegisterState(metrics, s.State); err != nil {
+		t.Fatal(err)
+	}
+	families, err := metrics.Gatherer().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, family := range families {
+		if family.GetName() != "listproxy_collection_live" {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			label := map[string]string{}
+			for _, pair := range m.GetLabel() {
+				label[pair.GetName()] = pair.GetValue()
+			}
+			got[label["resource"]+" "+label["reason"]] = m.GetGauge().GetValue()
+		}
+	}
+	if diff := cmp.Diff(map[string]float64{"pods stale": 0, "nodes none": 1}, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }

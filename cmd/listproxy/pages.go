@@ -24,7 +24,6 @@ func (o *options) pages(a *app, observing *observing, state proxy.State, log *sl
 		Metrics:         observing.metrics.Gatherer(),
 		Observer:        observing.Observer,
 		Window:          o.window,
-		Silence:         o.silence,
 		CompressedBound: o.compressedBound,
 		Flags:           func() []telemetry.FlagStatus { return flagsInForce(o.flags) },
 		Policy:          o.policyInForce(),

@@ -209,6 +209,7 @@ func (o *options) assemble(cfg *rest.Config, endpoints *proxy.Endpoints, observi
 	}
 	state := proxy.State{
 		Collections: a.collections.Stats,
+		Silence:     o.silence,
 		Stored:      a.collections.Stored,
 		Compression: a.compressor.Stats,
 		SelfChecks:  a.collections.SelfChecks,
@@ -332,7 +333,7 @@ func (a *app) serve(ctx context.Context, clients, admin net.Listener, end ending
 	// The parts outlive ctx: what they watch for must be heard of until the last answer.
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	server := proxy.NewServer(a.front, a.tls.Config(a.certificate.Get), a.log)
+	server := proxy.NewServer(proxy.LetGo(a.front, a.draining.Load), a.tls.Config(a.certificate.Get), a.log)
 	health := proxy.NewServer(proxy.NewAdmin(a.ready, a.metrics, a.pages), nil, a.log)
 
 	var parts sync.WaitGroup

@@ -1,6 +1,7 @@
 package helm
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -61,4 +62,14 @@ func memoryOf(t *testing.T, text string) map[string]string {
 		}
 	}
 	return got
+}
+
+// TestBytesAsNumbers: Helm reads numbers without a unit as floats.
+func TestBytesAsNumbers(t *testing.T) {
+	args := one[*appsv1.Deployment](t, objects(t, mustTemplate(t, "{resources: {limits: {memory: 4294967296}}, cache: {bytes: 1500000000}}")), nil).Spec.Template.Spec.Containers[0].Args
+	for _, want := range []string{"--cache-bytes=1500000000", "--compression-cache-bytes=235Mi"} {
+		if !slices.Contains(args, want) {
+			t.Errorf("%s is not among %q", want, args)
+		}
+	}
 }

@@ -36,6 +36,7 @@ func TestRefused(t *testing.T) {
 		"a label that pods are selected by": {"podLabels: {app.kubernetes.io/name: other}", []string{"/podLabels/app.kubernetes.io"}},
 		"a volume in place of the chart's":  {"extraVolumes: [{name: policy}]", []string{"/extraVolumes/0/name"}},
 		"a mount over the chart's":          {"extraVolumeMounts: [{name: x, mountPath: /etc/listproxy/tls}]", []string{"/extraVolumeMounts/0/mountPath"}},
+		"more to keep than fits":            {"cache: {bytes: 8Gi}", []string{"cache.bytes", "8427 MiB together", "may use 3686 MiB"}},
 		"a test image with half a digest":   {"test: {image: 'kubectl@sha256:12'}", []string{"/test/image"}},
 
 		"all of a group kept":          {"policy: {resources: [{group: apps, resource: '*', cache: onDemand}]}", []string{"policy.resources[0]", "rbac.allowGroupWildcards=true"}},

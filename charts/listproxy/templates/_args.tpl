@@ -36,9 +36,23 @@
 {{- end }}
 {{- range $flag, $bound := dict "cache-bytes" (list .Values.cache.bytes "stored") "compression-cache-bytes" (list .Values.cache.compressionBytes "compressed") "max-inflight-bytes" (list .Values.cache.inflightBytes "inflight") }}
 {{- if ne (toString (first $bound)) "" }}
-- --{{ $flag }}={{ first $bound }}
+- --{{ $flag }}={{ include "listproxy.quantity" (first $bound) }}
 {{- else if $memory }}
 - --{{ $flag }}={{ get $memory (last $bound) }}Mi
+{{- end }}
+{{- end }}
+{{- if $memory }}
+{{- $kept := 0 }}
+{{- range $bound := list (list .Values.cache.bytes "stored") (list .Values.cache.compressionBytes "compressed") }}
+{{- if ne (toString (first $bound)) "" }}
+{{- $kept = add $kept (include "listproxy.mebibytes" (first $bound) | int64) }}
+{{- else }}
+{{- $kept = add $kept (get $memory (last $bound) | int64) }}
+{{- end }}
+{{- end }}
+{{- $needed := add (div (mul $kept 3) 2) 512 }}
+{{- if gt $needed (add (get $memory "go" | int64) 2) }}
+{{- fail (printf "cache.bytes and cache.compressionBytes are %d MiB together, for which listproxy needs %d MiB (half as much again, and 512 MiB for requests); of resources.limits.memory it may use %d MiB: give less, or raise the limit" $kept $needed (get $memory "go" | int64)) }}
 {{- end }}
 {{- end }}
 - --shutdown-timeout={{ .Values.shutdownSeconds }}s

@@ -1,7 +1,13 @@
+{{/* A quantity as it was written: Helm reads plain numbers as floats, and would print 2e+09. */}}
+{{- define "listproxy.quantity" -}}
+{{- if kindIs "float64" . }}{{ int64 . }}{{ else }}{{ . }}{{ end -}}
+{{- end -}}
+
 {{/* A quantity of bytes, in whole MiB. */}}
 {{- define "listproxy.mebibytes" -}}
 {{- $units := dict "" 1.0 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 -}}
-{{- $text := toString . -}}
+{{- /* A plain number of values.yaml is a float. */ -}}
+{{- $text := include "listproxy.quantity" . -}}
 {{- $number := regexFind "^[0-9.]+" $text -}}
 {{- divf (mulf (float64 $number) (get $units (trimPrefix $number $text))) 1048576.0 | floor | int64 -}}
 {{- end -}}

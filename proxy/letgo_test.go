@@ -1,0 +1,47 @@
+package proxy
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+)
+
+// TestLetGo: while draining each connection is used once more, over both versions of HTTP.
+func TestLetGo(t *testing.T) {
+	for name, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
+		t.Run(name, func(t *testing.T) {
+			var draining atomic.Bool
+			server := httptest.NewUnstartedServer(LetGo(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.WriteString(w, r.RemoteAddr)
+			}), draining.Load))
+			server.EnableHTTP2 = http2
+			server.StartTLS()
+			defer server.Close()
+			ask := func() string {
+				resp, err := server.Client().Get(server.URL)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = resp.Body.Close() }()
+				body, err := io.ReadAll(resp.Body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return string(body)
+			}
+			first := ask()
+			if ask() != first {
+				t.Error("the connection is not used again")
+			}
+			draining.Store(true)
+			if ask() != first {
+				t.Error("the connection is not used once more")
+			}
+			if second := ask(); second == first || ask() == second {
+				t.Error("a connection is used again")
+			}
+		})
+	}
+}

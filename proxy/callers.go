@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/listproxy/listproxy/policy"
@@ -21,11 +22,15 @@ func (o *Observer) Callers() []telemetry.CallerStatus { return o.callers.Status(
 // Streaming returns how many streaming lists were forwarded and succeeded, by the label of the resource.
 func (o *Observer) Streaming() map[string]int64 { return o.streaming.read() }
 
+// StreamingEnded returns how many of them have ended: metrics count requests when they do.
+func (o *Observer) StreamingEnded() int64 { return o.streaming.ended.Load() }
+
 // streamingLists counts streaming lists by the label of their resource. The zero value has counted none.
 // It is safe for concurrent use.
 type streamingLists struct {
 	mu     sync.Mutex
 	counts map[string]int64
+	ended  atomic.Int64
 }
 
 // add counts one. Labels are few (resourceLabels), and so are counts, whatever becomes of labels.
@@ -59,6 +64,7 @@ func (s *observation) countCaller() {
 			return
 		}
 		reason = reasonStreaming
+		s.streams = true
 		s.observer.streaming.add(s.resource(time.Now())) // it may not end for long
 	}
 	s.observer.callers.Count(s.request.UserAgent(), reason)

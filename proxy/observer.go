@@ -80,7 +80,9 @@ type observation struct {
 	labels requestLabels
 	bytes  int64 // sent
 	long   bool
-	whole  bool // the handler has returned in order
+	// streams: it is a streaming list, and was counted as one.
+	streams bool
+	whole   bool // the handler has returned in order
 
 	list           policy.Request
 	representation policy.Representation
@@ -175,6 +177,9 @@ func (s *observation) end() {
 	}
 	now := time.Now()
 	s.labels.resource = s.resource(now)
+	if s.streams {
+		s.observer.streaming.ended.Add(1)
+	}
 	s.observer.requests.count(ctx, s.labels, now.Sub(s.begun), s.long, s.bytes, int64(s.size))
 	if s.span != nil {
 		s.endSpan()

@@ -58,7 +58,7 @@ func (s *StatusSource) Read() telemetry.Status {
 		status.Checks = append(status.Checks, telemetry.StatusCheck{Name: "metrics", Message: "some could not be read: " + err.Error()})
 	}
 	streaming := s.Observer.Streaming()
-	status.Lists, status.Resources = counts.lists(streaming), counts.resourcesOf(streaming)
+	status.Lists, status.Resources = counts.lists(streaming, s.Observer.StreamingEnded()), counts.resourcesOf(streaming)
 	if s.Collections != nil {
 		for _, c := range s.Collections() {
 			status.Collections = append(status.Collections, s.collection(now, c))
@@ -220,14 +220,14 @@ func (c *counts) addRequests(m *dto.Metric, n int64) {
 	}
 }
 
-// lists says what became of lists. Streaming ones are watches in metrics.
-func (c counts) lists(streamingOf map[string]int64) telemetry.ListsStatus {
+// lists says what became of lists. Streaming ones are watches in metrics, which count them when they have ended.
+func (c counts) lists(streamingOf map[string]int64, ended int64) telemetry.ListsStatus {
 	var streaming int64
 	for _, n := range streamingOf {
 		streaming += n
 	}
 	lists := telemetry.ListsStatus{
-		Answered: c.answered, Refused: c.refused, Streaming: streaming, Other: max(0, c.other-streaming), SavedBytes: c.savedBytes,
+		Answered: c.answered, Refused: c.refused, Streaming: streaming, Other: max(0, c.other-ended), SavedBytes: c.savedBytes,
 		Reasons: []telemetry.ReasonStatus{},
 	}
 	for reason, n := range c.forwarded {

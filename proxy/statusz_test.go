@@ -255,3 +255,25 @@ func TestSilentIsNotLive(t *testing.T) {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
+
+// TestOpenStreamsAreNotOthers: a streaming list counts when it begins, and among other requests never.
+func TestOpenStreamsAreNotOthers(t *testing.T) {
+	o, metrics := newMetered(t, nil)
+	pods := policy.Request{Version: "v1", Resource: "pods"}
+	open := o.begin(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=1&sendInitialEvents=true", nil))
+	open.decided(pods, answer{}, policy.ReasonWatch, podsOnly)
+	open.WriteHeader(http.StatusOK)
+	observe(o, httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/a/pods", nil), func(s *observation) {
+		s.decided(policy.Request{}, answer{}, policy.ReasonNotList, podsOnly)
+		s.WriteHeader(http.StatusCreated)
+	})
+	source := newStatusSource(o, metrics.Gatherer())
+	for _, when := range []string{"open", "ended"} {
+		if got := source.Read().Lists; got.Streaming != 1 || got.Other != 1 {
+			t.Errorf("%s: %d streaming, %d others", when, got.Streaming, got.Other)
+		}
+		if when == "open" {
+			open.end()
+		}
+	}
+}

@@ -2,6 +2,7 @@ package helm
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -95,4 +96,20 @@ func TestMemoryLimitOfGoIsGivenOnce(t *testing.T) {
 	if diff := cmp.Diff([]corev1.EnvVar{{Name: "GOMEMLIMIT", Value: "3GiB"}}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+}
+
+// TestCertManagerHosts: what is asked of an issuer can be said, and then nothing else is.
+func TestCertManagerHosts(t *testing.T) {
+	const values = "tls: {mode: cert-manager, certManager: {issuerRef: {name: internal}, hosts: [lists.example.com]}}"
+	for _, doc := range strings.Split(mustTemplate(t, values), "\n---") {
+		if !strings.Contains(doc, "kind: Certificate\n") {
+			continue
+		}
+		if !strings.Contains(doc, "dnsNames:\n    - lists.example.com\n") || strings.Contains(doc, "commonName") ||
+			strings.Contains(doc, "localhost") || strings.Contains(doc, "ipAddresses") {
+			t.Errorf("asks for\n%s", doc)
+		}
+		return
+	}
+	t.Error("no Certificate")
 }

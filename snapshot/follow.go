@@ -245,9 +245,6 @@ func (f *feed) drain(ctx context.Context, frame *Frame, s *stream) (ending, erro
 			switch {
 			case lost(a.err):
 				return broken, a.err
-			case overloaded(a.err):
-				// The watch may be well. The next probe comes when nothing has been heard for longer.
-				f.log.Info("probe refused", "error", a.err)
 			case a.err != nil:
 				f.log.Info("probe failed, the watch is resumed", "error", a.err)
 				return broken, nil // it may be as dead as the probe
@@ -262,13 +259,6 @@ func (f *feed) drain(ctx context.Context, frame *Frame, s *stream) (ending, erro
 			return broken, ctx.Err()
 		}
 	}
-}
-
-// overloaded reports whether err is the upstream's answer that it has too much to do, or something behind it has not
-// answered. Other answers say something about the watch as well, that it would not be let in again.
-func overloaded(err error) bool {
-	var answer *answerError
-	return errors.As(err, &answer) && (answer.code == http.StatusTooManyRequests || answer.code >= http.StatusInternalServerError)
 }
 
 // endOf says how a stream ended.

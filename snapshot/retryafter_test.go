@@ -1,8 +1,6 @@
 package snapshot
 
 import (
-	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -61,21 +59,5 @@ func TestRetryAfter(t *testing.T) {
 		if got := retryAfter(http.Header{"Retry-After": {said}}); got != want {
 			t.Errorf("%q: %v, want %v", said, got, want)
 		}
-	}
-}
-
-// TestOverloaded: a probe's answer that says nothing about the watch leaves it alone; one that would be the
-// watch's, too, does not.
-func TestOverloaded(t *testing.T) {
-	for code, want := range map[int]bool{
-		http.StatusTooManyRequests: true, http.StatusInternalServerError: true, http.StatusServiceUnavailable: true, http.StatusGatewayTimeout: true,
-		http.StatusUnauthorized: false, http.StatusForbidden: false, http.StatusNotFound: false, http.StatusGone: false,
-	} {
-		if got := overloaded(fmt.Errorf("asking: %w", &answerError{code: code})); got != want {
-			t.Errorf("%d: %t, want %t", code, got, want)
-		}
-	}
-	if overloaded(io.ErrUnexpectedEOF) {
-		t.Error("a broken connection is taken for an answer")
 	}
 }

@@ -101,7 +101,7 @@ func TestMemoryLimitOfGoIsGivenOnce(t *testing.T) {
 // TestCertManagerHosts: what is asked of an issuer can be said, and then nothing else is.
 func TestCertManagerHosts(t *testing.T) {
 	const values = "tls: {mode: cert-manager, certManager: {issuerRef: {name: internal}, hosts: [lists.example.com]}}"
-	for _, doc := range strings.Split(mustTemplate(t, values), "\n---") {
+	for doc := range strings.SplitSeq(mustTemplate(t, values), "\n---") {
 		if !strings.Contains(doc, "kind: Certificate\n") {
 			continue
 		}

@@ -109,7 +109,7 @@ func (o *oracle) drain(ctx context.Context) error {
 // verify holds one answer against the API server, or against the record of a past.
 func (o *oracle) verify(ctx context.Context, w witness) {
 	same := w.question.at(w.list.revision)
-	sum := sha256.Sum256(plain(w.answer.Body))
+	sum := sha256.Sum256(ask.Plain(w.answer.Body))
 	o.mu.Lock()
 	want, ok := o.known[same.String()]
 	o.mu.Unlock()
@@ -122,7 +122,7 @@ func (o *oracle) verify(ctx context.Context, w witness) {
 		switch {
 		case err != nil:
 			return err
-		case direct.Code == http.StatusOK && bytes.Equal(plain(direct.Body), plain(w.answer.Body)):
+		case direct.Code == http.StatusOK && bytes.Equal(ask.Plain(direct.Body), ask.Plain(w.answer.Body)):
 			if got, want := w.answer.Header.Get("Content-Type"), direct.Header.Get("Content-Type"); got != want {
 				return poll.Wrong(fmt.Sprintf("Content-Type %q, directly %q", got, want))
 			}
@@ -133,7 +133,7 @@ func (o *oracle) verify(ctx context.Context, w witness) {
 			o.tally.right(true)
 			return nil
 		case direct.Code == http.StatusOK:
-			return poll.Wrong("not what kube-apiserver says:\n  " + difference(w.answer.Body, direct.Body))
+			return poll.Wrong("not what kube-apiserver says:\n  " + ask.Difference(w.answer.Body, direct.Body))
 		}
 		return errors.New(direct.String())
 	})
@@ -214,14 +214,4 @@ func (o *oracle) lastPast() (last time.Time) {
 		}
 	}
 	return last
-}
-
-// difference shows the surroundings of the first byte that differs.
-func difference(got, want []byte) string {
-	i := 0
-	for i < len(got) && i < len(want) && got[i] == want[i] {
-		i++
-	}
-	around := func(b []byte) []byte { return b[max(0, i-150):min(len(b), i+150)] }
-	return fmt.Sprintf("%d bytes, not %d; from byte %d on:\n  %q\n  %q", len(got), len(want), i, around(got), around(want))
 }

@@ -1,11 +1,8 @@
 package faults
 
 import (
-	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"net/url"
-	"regexp"
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -200,19 +197,4 @@ func readProtobuf(body []byte) (list, error) {
 		return err
 	})
 	return l, err
-}
-
-var continueToken = regexp.MustCompile(`"continue":"([^"]+)"`)
-
-// plain is a list with its token in the one of its two forms that has no slash: the API server
-// writes one or the other, depending on whether its cache or etcd answers. (Pages are only asked for
-// in JSON.)
-func plain(body []byte) []byte {
-	return continueToken.ReplaceAllFunc(body, func(token []byte) []byte {
-		decoded, err := base64.RawURLEncoding.DecodeString(string(continueToken.FindSubmatch(token)[1]))
-		if err != nil {
-			return token
-		}
-		return bytes.Replace(decoded, []byte(`"start":"/`), []byte(`"start":"`), 1)
-	})
 }

@@ -113,7 +113,7 @@ func (o *oracle) drain(ctx context.Context) error {
 
 // compare holds one answer against what the API servers say: it must be that of one of them.
 func (o *oracle) compare(ctx context.Context, w witness) {
-	name, sum := w.question.String(), sha256.Sum256(plain(w.body))
+	name, sum := w.question.String(), sha256.Sum256(ask.Plain(w.body))
 	o.mu.Lock()
 	known := o.known[name][sum]
 	o.mu.Unlock()
@@ -128,10 +128,10 @@ func (o *oracle) compare(ctx context.Context, w witness) {
 					return err
 				case a.Code != http.StatusOK:
 					return fmt.Errorf("%s", a)
-				case bytes.Equal(plain(a.Body), plain(w.body)):
+				case bytes.Equal(ask.Plain(a.Body), ask.Plain(w.body)):
 					return nil
 				}
-				differences += "\n  " + difference(w.body, a.Body)
+				differences += "\n  " + ask.Difference(w.body, a.Body)
 			}
 			return poll.Wrong("not what kube-apiserver says:" + differences)
 		})
@@ -199,14 +199,4 @@ func (o *oracle) why() map[string]int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return maps.Clone(o.reasons)
-}
-
-// difference shows the surroundings of the first byte that differs.
-func difference(got, want []byte) string {
-	i := 0
-	for i < len(got) && i < len(want) && got[i] == want[i] {
-		i++
-	}
-	around := func(b []byte) []byte { return b[min(len(b), max(0, i-100)):min(len(b), i+100)] }
-	return fmt.Sprintf("%d bytes, not %d; from byte %d on: %q, not %q", len(got), len(want), i, around(got), around(want))
 }

@@ -1,11 +1,8 @@
 package upstreams
 
 import (
-	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"net/url"
-	"regexp"
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -103,18 +100,4 @@ func (c collection) read(body []byte) (l list, err error) {
 	l = list{next: decoded.Metadata.Continue, items: decoded.Items}
 	l.revision, err = strconv.ParseUint(decoded.Metadata.ResourceVersion, 10, 64)
 	return l, err
-}
-
-var continueToken = regexp.MustCompile(`"continue":"([^"]+)"`)
-
-// plain is a list with its token in one of its two forms: kube-apiserver writes the one or the other,
-// depending on whether its cache or etcd answers. (Pages are only asked for in JSON.)
-func plain(body []byte) []byte {
-	return continueToken.ReplaceAllFunc(body, func(token []byte) []byte {
-		decoded, err := base64.RawURLEncoding.DecodeString(string(continueToken.FindSubmatch(token)[1]))
-		if err != nil {
-			return token
-		}
-		return bytes.Replace(decoded, []byte(`"start":"/`), []byte(`"start":"`), 1)
-	})
 }

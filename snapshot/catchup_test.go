@@ -11,105 +11,119 @@ import (
 	"time"
 )
 
-// After a broken stream was resumed it tells what has happened long ago. That is no sign of life: the
-// newest state is given again when the span has come to where the upstream was.
-func TestOldEventsAreNoSignOfLife(t *testing.T) {
+// What a stream tells may have happened long ago, whether it was broken, silent, or only ever slower: a
+// state is as new as the last probe that it has come to, and no event makes it newer.
+func TestOnlyProbesSayHowNewAStateIs(t *testing.T) {
+	const bound = 8 * time.Second
+	type step struct {
+		after time.Duration
+		// tell is a revision that the stream tells of, by an event or by a bookmark; probe one that a
+		// read of the upstream gave.
+		tell, mark, probe uint64
+		want              Absence
+	}
+	for _, tt := range []struct {
+		name  string
+		steps []step
+	}{
+		{"events alone", []step{{after: bound - 1, tell: 11, want: Known}, {after: 1, tell: 12, want: Stale}, {after: bound, tell: 13, want: Stale}}},
+		{"bookmarks alone", []step{{after: bound - 1, mark: 11, want: Known}, {after: 1, mark: 12, want: Stale}, {after: bound, mark: 12, want: Stale}}},
+		{"in touch", []step{{after: bound / 2, tell: 11}, {probe: 11, want: Known}, {after: bound - 1, tell: 12, want: Known}, {after: 1, want: Stale}, {probe: 12, want: Known}}},
+		{"behind after a silence", []step{
+			{after: 10 * bound, tell: 11, want: Stale}, {probe: 30, want: Stale}, {tell: 12, want: Stale}, {tell: 29, want: Stale}, {tell: 31, want: Known},
+		}},
+		{"behind ever more", []step{
+			{after: bound / 2, tell: 11, probe: 20, want: Known}, {after: bound / 4, tell: 12, probe: 30, want: Known},
+			{after: bound / 4, tell: 19, probe: 40, want: Stale}, // the first goal would be as old as half the bound
+			{tell: 20, want: Known}, {after: bound / 2, mark: 29, want: Stale}, {mark: 30, want: Known}, {after: bound / 4, want: Stale}, {tell: 41, want: Known},
+		}},
+		{"where nothing changes", []step{{after: bound / 2, probe: 20}, {after: bound / 2, probe: 20, want: Stale}, {after: bound / 2, mark: 20, want: Known}, {after: bound/2 - 1, want: Known}, {after: 1, want: Stale}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := liveCollection(Limits{History: time.Hour, Silence: bound})
+				for i, s := range tt.steps {
+					time.Sleep(s.after) // of the bubble
+					var err error
+					if s.tell > 0 {
+						err = c.apply(change{kind: modified, key: "ns/a", revision: s.tell, object: &Object{Key: "ns/a", Revision: s.tell}})
+					}
+					if s.mark > 0 {
+						err = c.progress(s.mark)
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					if s.probe > 0 {
+						c.expect(probed{s.probe, time.Now()})
+					}
+					if _, got := c.Latest(t.Context(), 0); got != s.want {
+						t.Errorf("step %d: %q, want %q", i, got, s.want)
+					}
+					if to := c.view.Load().to(); s.tell > 0 {
+						if _, got := c.Exact(t.Context(), to); got != Known {
+							t.Errorf("step %d: exactly revision %d: %q", i, to, got)
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
+// A probe that was asked for before a silence and answered after it says how new the state was then.
+func TestAProbeIsOfWhenItWasAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const bound = 6 * time.Second
-		c := liveCollection(Limits{History: time.Hour, Silence: bound})
-		latest := func() Absence {
-			_, absence := c.Latest(t.Context(), 0)
-			return absence
+		c := liveCollection(Limits{History: time.Hour, Silence: time.Minute})
+		asked := time.Now()
+		time.Sleep(time.Minute)
+		if !c.expect(probed{10, asked}) {
+			t.Error("what is there is not covered")
 		}
-		tell := func(rev uint64) {
-			t.Helper()
-			if err := c.apply(change{kind: modified, key: "ns/a", revision: rev, object: &Object{Key: "ns/a", Revision: rev}}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		tell(11)
-		if got := latest(); got != Known {
-			t.Fatalf("a live span: %q", got)
-		}
-		time.Sleep(10 * bound) // of the bubble: the connection is dead
-		c.catchUp(30, time.Now())
-		for _, rev := range []uint64{12, 29} {
-			tell(rev)
-			if got := latest(); got != Stale {
-				t.Errorf("at revision %d of 30, a minute old: %q, want %q", rev, got, Stale)
-			}
-			if _, absence := c.Exact(t.Context(), rev); absence != Known {
-				t.Errorf("exactly revision %d: %q", rev, absence)
-			}
-		}
-		tell(31)
-		if got := latest(); got != Known {
-			t.Errorf("beyond revision 30: %q", got)
-		}
-		time.Sleep(bound - 1)
-		if err := c.progress(31); err != nil {
-			t.Fatal(err)
-		}
-		if time.Sleep(bound - 1); latest() != Known {
-			t.Errorf("after a later bookmark: %q", latest())
+		if _, got := c.Latest(t.Context(), 0); got != Stale {
+			t.Errorf("got %q, want %q", got, Stale)
 		}
 	})
 }
 
-// After a silence longer than the bound what a stream tells may have waited for as long: this process
-// may have stood still. A probe says what is new.
-func TestAStreamThatWasSilentProvesNothing(t *testing.T) {
+// However long a stream lags, and however often is asked, few goals are kept; and those that are make the
+// state as new as they can.
+func TestGoalsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const bound = 6 * time.Second
+		const bound = time.Minute
 		c := liveCollection(Limits{History: time.Hour, Silence: bound})
-		tell := func(rev uint64, want Absence) {
-			t.Helper()
-			if err := c.progress(rev); err != nil {
-				t.Fatal(err)
-			}
-			if _, got := c.Latest(t.Context(), 0); got != want {
-				t.Errorf("at revision %d: %q, want %q", rev, got, want)
+		for rev := uint64(11); rev < 1000; rev++ {
+			time.Sleep(bound / 60)
+			c.expect(probed{rev, time.Now()})
+			if n := len(c.goals); n > goalsPerBound {
+				t.Fatalf("%d goals", n)
 			}
 		}
-		old := time.Now() // a probe was asked for before the silence, and is answered after it
-		time.Sleep(bound - 1)
-		tell(11, Known)
-		time.Sleep(bound)
-		tell(12, Stale)
-		if !c.doubtful() {
-			t.Error("there is no doubt")
+		if err := c.progress(998); err != nil {
+			t.Fatal(err)
 		}
-		if !c.covers(12, old) {
-			t.Error("what was true before the silence is covered")
+		if len(c.goals) > 1 {
+			t.Errorf("goals that were reached are left: %v", c.goals)
 		}
-		tell(13, Stale)
-		if c.covers(20, time.Now()) || c.doubtful() {
-			t.Error("how far the upstream is was not taken in")
+		if old := time.Since(c.view.Load().heard); old > bound/goalsPerBound*2 {
+			t.Errorf("the state is %v old", old)
 		}
-		tell(19, Stale)
-		time.Sleep(bound / 2)
-		if c.covers(30, time.Now()) { // which is no later goal
-			t.Error("revision 30 is covered by 19")
+		c.drop(Warming)
+		if len(c.goals) > 0 {
+			t.Error("goals of another past are left")
 		}
-		tell(20, Known)
-		time.Sleep(bound)
-		tell(21, Stale)
-		if !c.covers(21, time.Now()) {
-			t.Error("revision 21 is not covered by 21")
-		}
-		tell(22, Known)
 	})
 }
 
 // A state that was loaded since is new, whatever was to be caught up with before.
 func TestLoadedStatesAreNew(t *testing.T) {
 	c := liveCollection(Limits{History: time.Hour, Silence: time.Hour})
-	c.catchUp(1000, time.Now())
-	c.drop(Warming)
+	c.expect(probed{1000, time.Now()})
+	c.close(Warming)
 	state := newTree(false)
-	c.open(state, 0, 20, &Frame{}, time.Now())
-	if c.behind != (mark{}) {
-		t.Errorf("%d is still to be caught up with", c.behind.revision)
+	c.open(state, 0, 2000, &Frame{}, time.Now())
+	if len(c.goals) > 0 {
+		t.Errorf("still to be caught up with: %v", c.goals)
 	}
 }
 

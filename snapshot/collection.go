@@ -11,7 +11,8 @@ import (
 type Limits struct {
 	// History is how far back states are kept.
 	History time.Duration
-	// Silence is how long the newest state is given without a sign of life of the upstream.
+	// Silence is the age from which on the newest state is not given any more: whatever is given
+	// holds all that the upstream had that long before.
 	Silence time.Duration
 	// Wait is how long a request waits for the feed to reach its revision.
 	Wait time.Duration
@@ -46,10 +47,8 @@ type Collection struct {
 	retired bool
 	// highest is the highest revision ever heard of from this storage.
 	highest uint64
-	// behind is the revision that the upstream had when a stream began or was resumed, or after a
-	// silence, and when it was asked for that. Until the span is there, what the stream tells has
-	// happened long ago, and is no sign of life.
-	behind mark
+	// goals are where the upstream is known to have been and the live span is not yet, in order.
+	goals []mark
 	// last is the newest change of the live span; zero if there was none.
 	last seam
 	// versions is the writers' handle; views hold copies.

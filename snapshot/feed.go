@@ -34,8 +34,8 @@ type feed struct {
 	refusals wait.Backoff
 	// firstObject is when an object last appeared in an empty collection.
 	firstObject time.Time
-	// asked is when a probe was last made because somebody waits.
-	asked time.Time
+	// asked is when the upstream was last asked how far it is, and spared until when it wants not to be.
+	asked, spared time.Time
 }
 
 const (

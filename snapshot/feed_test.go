@@ -21,10 +21,15 @@ import (
 // upstream is an API server in memory with two config maps, for what a real one cannot be made
 // to do in a bubble of fake time. Its watches are the test's.
 type upstream struct {
-	// watch answers a watch that goes on from a state: lines, and then an end.
+	// watch answers a watch that goes on from a state, that of a load too: lines, and then nothing until
+	// its timeout, unless the last says that it is cut, or is no whole line.
 	watch func(from uint64) []string
 	// hot: the first object has changed again whenever it is looked at.
 	hot bool
+	// tells is what watches that last tell every second.
+	tells string
+	// busy: probes are refused, to be asked again in 20 s.
+	busy bool
 
 	mu       sync.Mutex
 	revision uint64
@@ -37,6 +42,9 @@ const (
 	itemA = `{"metadata":{"name":"a","namespace":"n","resourceVersion":"5"}}`
 	itemB = `{"metadata":{"name":"b","namespace":"n","resourceVersion":"7"}}`
 )
+
+// cut, as the last line of a watch, ends it there: without an error, as a server does that is shut down.
+const cut = "<cut>"
 
 // inEvent is an item as a watch sends it.
 func inEvent(kind, item string) string {
@@ -53,11 +61,14 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	defer u.mu.Unlock()
 	query := r.URL.Query()
 	var body string
+	lasts := false // until its timeout
 	switch {
 	case query.Get("sendInitialEvents") != "":
 		u.loads++
+		u.watches++
+		lasts = true
 		body = inEvent("ADDED", itemA) + inEvent("ADDED", itemB) +
-			bookmark(u.revision, `,"annotations":{"k8s.io/initial-events-end":"true"}`)
+			bookmark(u.revision, `,"annotations":{"k8s.io/initial-events-end":"true"}`) + strings.Join(u.watch(u.revision), "")
 	case query.Get("watch") != "" && query.Get("fieldSelector") != "":
 		switch {
 		case !u.hot:
@@ -73,21 +84,58 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 		if err != nil {
 			return nil, err
 		}
+		lasts = true
 		body = strings.Join(u.watch(from), "")
 	case query.Get("fieldSelector") != "":
 		u.probes++
+		if u.busy {
+			return &http.Response{
+				StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"20"}}, Body: http.NoBody, Request: r,
+			}, nil
+		}
 		body = u.list("", "")
 	case query.Get("limit") == strconv.Itoa(sample):
 		body = u.list(`,"continue":"x","remainingItemCount":1`, itemA)
 	default:
 		body = u.list("", itemA+","+itemB)
 	}
-	return &http.Response{
+	body, isCut := strings.CutSuffix(body, cut)
+	lasts = lasts && !isCut && (body == "" || strings.HasSuffix(body, "\n"))
+	resp := &http.Response{
 		StatusCode: http.StatusOK,
 		Header:     http.Header{"Content-Type": {jsonType}},
 		Body:       io.NopCloser(strings.NewReader(body)),
 		Request:    r,
-	}, nil
+	}
+	if lasts {
+		resp.Body = untilTimeout(r, body, u.tells)
+	}
+	return resp, nil
+}
+
+// untilTimeout is a body that says something and then the same every second, until the timeout of the watch.
+func untilTimeout(r *http.Request, said, every string) io.ReadCloser {
+	seconds, err := strconv.Atoi(r.URL.Query().Get("timeoutSeconds"))
+	if err != nil {
+		panic(err)
+	}
+	in, out := io.Pipe()
+	go func() {
+		for range seconds {
+			if !sleep(r.Context(), time.Second) {
+				_ = out.CloseWithError(r.Context().Err())
+				return
+			}
+			if every != "" {
+				_, _ = io.WriteString(out, every) // which nobody may read
+			}
+		}
+		_ = out.Close()
+	}()
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(strings.NewReader(said), in), in}
 }
 
 func (u *upstream) list(more, items string) string {
@@ -120,7 +168,7 @@ func fed(t *testing.T, u http.RoundTripper, d time.Duration) *Collection {
 // TestAWatchThatEndsAtOnceIsNotOpenedInALoop.
 func TestAWatchThatEndsAtOnceIsNotOpenedInALoop(t *testing.T) {
 	for name, watch := range map[string]func(uint64) []string{
-		"nothing": func(uint64) []string { return nil },
+		"nothing": func(uint64) []string { return []string{cut} },
 		"an error": func(from uint64) []string {
 			told := []string{}
 			if from < 7 {
@@ -164,29 +212,81 @@ func TestAfterDoubtTheUpstreamMustKnowThePast(t *testing.T) {
 		{"its deletion", []string{inEvent("DELETED", itemB)}, 2},
 		{"a bookmark", []string{bookmark(9, "")}, 2},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				u := &upstream{revision: 9}
-				u.watch = func(from uint64) []string {
-					switch {
-					case u.watches == 1:
-						return []string{`{"type":`} // goes on from the load's end, and breaks
-					case u.loads > 1:
-						return []string{bookmark(9, "")}
-					case u.watches == 2 && from != 6:
-						t.Errorf("the watch begins at %d, want one before the newest object, 6", from)
-					case u.watches > 2:
-						return nil
+		for how, end := range map[string]string{"broken": `{"type":`, "cut": cut} {
+			t.Run(tt.name+", "+how, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					u := &upstream{revision: 9}
+					u.watch = func(from uint64) []string {
+						switch {
+						case u.watches == 1:
+							return []string{end} // goes on from the load's end
+						case u.loads > 1:
+							return []string{bookmark(9, "")}
+						case u.watches == 2 && from != 6:
+							t.Errorf("the watch begins at %d, want one before the newest object, 6", from)
+						case u.watches > 2:
+							return nil
+						}
+						return tt.told
 					}
-					return tt.told
-				}
-				fed(t, u, 1500*time.Millisecond)
-				if u.loads != tt.loads {
-					t.Errorf("loaded %d times, want %d", u.loads, tt.loads)
-				}
+					fed(t, u, 1500*time.Millisecond)
+					if u.loads != tt.loads {
+						t.Errorf("loaded %d times, want %d", u.loads, tt.loads)
+					}
+				})
 			})
-		})
+		}
 	}
+}
+
+// TestAWatchThatEndsAtItsTimeout goes on where it was, and nothing is in doubt.
+func TestAWatchThatEndsAtItsTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{revision: 9}
+		u.watch = func(from uint64) []string {
+			if from != 9 {
+				t.Errorf("a watch from %d, want 9", from)
+			}
+			return nil
+		}
+		c := fed(t, u, 6*watchTimeout)
+		if u.watches < 4 || u.watches > 7 {
+			t.Errorf("%d watches", u.watches)
+		}
+		if got := c.life.counts.stats(); got.Resumes > 0 || got.Restarts() > 0 {
+			t.Errorf("got %+v", got)
+		}
+	})
+}
+
+// TestProbesWhateverTheStreamTells: a stream that tells something all the time is probed all the same. Where
+// the upstream is too busy for a probe the watch stays, and the state grows old.
+func TestProbesWhateverTheStreamTells(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{revision: 9, watch: func(uint64) []string { return nil }, tells: bookmark(9, "")}
+		c := fed(t, u, time.Second)
+		expect := func(busy bool, after time.Duration, probes int, want Absence) {
+			t.Helper()
+			u.mu.Lock()
+			u.busy, u.probes = busy, 0
+			u.mu.Unlock()
+			time.Sleep(after)
+			synctest.Wait()
+			if u.probes < probes-1 || u.probes > probes+1 {
+				t.Errorf("%d probes in %v, want %d or so", u.probes, after, probes)
+			}
+			if _, got := c.Latest(t.Context(), 0); got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+			if u.watches != 1 || u.loads != 1 {
+				t.Errorf("%d watches, %d loads", u.watches, u.loads)
+			}
+		}
+		expect(false, 2*time.Minute, 7, Known)
+		expect(true, time.Minute, 3, Known)
+		expect(true, time.Minute, 3, Stale)
+		expect(false, 21*time.Second, 1, Known)
+	})
 }
 
 // TestAHotFirstObjectKeepsNothingOut: the form of objects is learned from one that has changed

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -31,7 +30,7 @@ const (
 type ending int
 
 const (
-	ended  ending = iota // at its timeout, in order
+	ended  ending = iota // at its timeout
 	broken               // otherwise: whoever answers next may be another upstream
 	behind               // by us: the upstream is further than the stream has told
 )
@@ -84,7 +83,7 @@ func (f *feed) begin(ctx context.Context) (ending, error) {
 		f.log.Info("probe failed, the watch is resumed", "error", err)
 		return broken, nil
 	}
-	f.collection.catchUp(now.revision, now.asked)
+	f.collection.expect(now)
 	return ended, nil
 }
 
@@ -132,16 +131,16 @@ func lost(err error) bool {
 // and tells nothing; and the watch must begin with the seam.
 func (f *feed) reopen(ctx context.Context, frame *Frame, how ending) (*stream, error) {
 	from, timeout := f.collection.view.Load().to(), watchTimeout+rand.N(watchTimeout)
+	var now probed
 	var first seam
 	switch how {
 	case behind:
 		timeout = shortWatch
 	case broken:
-		now, err := f.probe(ctx)
-		if err != nil {
+		var err error
+		if now, err = f.probe(ctx); err != nil {
 			return nil, err
 		}
-		f.collection.catchUp(now.revision, now.asked)
 		first = f.collection.seam()
 		if first.revision == 0 {
 			return nil, errUnproven
@@ -158,6 +157,7 @@ func (f *feed) reopen(ctx context.Context, frame *Frame, how ending) (*stream, e
 			return s, nil
 		}
 		if err = f.meet(ctx, frame, s, first); err == nil {
+			f.collection.expect(now)
 			return s, nil
 		}
 		s.stop()
@@ -171,7 +171,9 @@ func (f *feed) reopen(ctx context.Context, frame *Frame, how ending) (*stream, e
 
 // probe reads the upstream's current revision and holds it against the floor.
 func (f *feed) probe(ctx context.Context) (probed, error) {
-	floor, asked := f.collection.floor(), time.Now()
+	asked := time.Now()
+	f.asked = asked
+	floor := f.collection.floor()
 	ctx, cancel := context.WithTimeout(ctx, max(f.collection.limits.Silence/6, leastProbe))
 	defer cancel()
 	_, rev, err := f.source.probe(ctx)
@@ -184,22 +186,16 @@ func (f *feed) probe(ctx context.Context) (probed, error) {
 // drain applies what the stream delivers, until it ends or has to be left. The error is not nil
 // only if the span is lost.
 //
-// Where nothing is heard, two things are tried. A probe alone makes the upstream's watch cache
-// ask etcd how far it is, so that the next of its bookmarks says so; and if nothing has changed
-// anywhere it is a sign of life by itself. If that bookmark would come too late, or somebody
-// waits, the stream is left for a short watch, which brings one within seconds.
+// How new the state is only a probe can say, whether the stream tells something or not. On a quiet
+// resource it does more: it makes the upstream's watch cache ask etcd how far it is, so that the next
+// of its bookmarks says so. If that bookmark would come too late, or somebody waits, the stream is left
+// for a short watch, which brings one within seconds.
 func (f *feed) drain(ctx context.Context, frame *Frame, s *stream) (ending, error) {
-	limit := f.collection.limits.Silence
-	probeAfter, leaveAfter := limit/3, limit/2
-	if patient := limit - 20*time.Second; patient > bookmarkEvery {
-		leaveAfter = patient
-	}
-	// Reopening a watch is no sign of life.
-	silent := func() time.Duration { return time.Since(f.collection.view.Load().heard) }
-	silence := time.NewTimer(probeAfter - silent())
-	defer silence.Stop()
-	p := prober{probe: f.probe}
+	p := prober{probe: f.probe, began: f.asked}
 	defer p.stop()
+	rhythm := rhythmOf(f.collection.limits.Silence)
+	due := time.NewTimer(rhythm.next(time.Now(), p.began, f.collection.view.Load().heard))
+	defer due.Stop()
 	leave := false // if the probe under way says that we are behind
 	ahead := uint64(0)
 	var demanded <-chan time.Time // when the demand may be met
@@ -211,12 +207,8 @@ func (f *feed) drain(ctx context.Context, frame *Frame, s *stream) (ending, erro
 			if !ok {
 				return f.endOf(s)
 			}
-			silence.Reset(probeAfter)
 			if err := f.take(frame, s, ev); err != nil {
 				return broken, err
-			}
-			if f.collection.doubtful() {
-				p.start(ctx) // also where there is one event after the other
 			}
 			mayLeave = mayLeave || ev.kind == "BOOKMARK"
 			if f.collection.view.Load().to() >= ahead {
@@ -226,35 +218,37 @@ func (f *feed) drain(ctx context.Context, frame *Frame, s *stream) (ending, erro
 			}
 		case <-f.collection.demand:
 			if demanded == nil {
-				demanded = time.After(demandPause - time.Since(f.asked))
+				demanded = time.After(max(demandPause-time.Since(p.began), time.Until(f.spared)))
 			}
 		case <-demanded:
 			if demanded = nil; p.answers != nil {
 				demanded = time.After(demandPause) // its answer may be older than the demand
 				continue
 			}
-			f.asked = time.Now()
 			leave = true
 			p.start(ctx)
-		case <-silence.C:
-			leave = leave || silent() >= leaveAfter
-			silence.Reset(max(leaveAfter-silent(), limit/12))
+		case <-due.C:
+			leave = leave || age(time.Now(), f.collection.view.Load().heard) >= rhythm.leave
 			p.start(ctx)
 		case a := <-p.answers:
 			p.answers = nil
 			switch {
 			case lost(a.err):
 				return broken, a.err
+			case answered(a.err, http.StatusTooManyRequests):
+				// It is alive. The state grows old meanwhile, as it should.
+				f.spared = time.Now().Add(wanted(rhythm.again, a.err))
 			case a.err != nil:
 				f.log.Info("probe failed, the watch is resumed", "error", a.err)
 				return broken, nil // it may be as dead as the probe
-			case f.collection.covers(a.revision, a.asked):
+			case f.collection.expect(a.probed):
 				leave = false
 			case leave && mayLeave:
 				return behind, nil
 			case leave:
-				ahead = a.revision
+				leave, ahead = false, a.revision
 			}
+			due.Reset(max(rhythm.next(time.Now(), p.began, f.collection.view.Load().heard), time.Until(f.spared)))
 		case <-ctx.Done():
 			return broken, ctx.Err()
 		}
@@ -267,7 +261,7 @@ func (f *feed) endOf(s *stream) (ending, error) {
 		return broken, s.err
 	}
 	f.log.Debug("watch ended", "error", s.err)
-	if errors.Is(s.err, errEnded) && errors.Is(s.err, io.EOF) {
+	if s.inOrder(time.Now()) {
 		return ended, nil
 	}
 	return broken, nil

@@ -53,19 +53,19 @@ const (
 	writeAnew                      // the upstream writes its objects in other bytes
 	restoreEarlier                 // the upstream's storage is what it was before
 	probeUpstream                  // a read says how far the upstream is
-	resumeStream                   // a broken stream goes on while the upstream is further
+	slowStream                     // what the stream tells is late from now on, ever more or less
 	stepKinds
 )
 
 // weights are how often random histories have each step.
 var weights = [stepKinds]int{
 	write: 40, elsewhere: 6, tellBookmark: 10, passTime: 12, loseStream: 5, loadState: 10, doubt: 1, tellTwice: 1,
-	tellNonsense: 1, takeMemory: 3, boundMemory: 2, writeAnew: 2, restoreEarlier: 2, probeUpstream: 4, resumeStream: 2,
+	tellNonsense: 1, takeMemory: 3, boundMemory: 2, writeAnew: 2, restoreEarlier: 2, probeUpstream: 6, slowStream: 8,
 }
 
 var stepNames = [stepKinds]string{
 	"write", "elsewhere", "bookmark", "time", "lose the stream", "load", "doubt", "tell twice", "tell nonsense",
-	"take memory", "bound memory", "write anew", "restore", "probe", "resume",
+	"take memory", "bound memory", "write anew", "restore", "probe", "slow",
 }
 
 func (s step) String() string { return fmt.Sprintf("%s(%d,%d)", stepNames[s.kind], s.a, s.b) }
@@ -84,7 +84,8 @@ type life struct {
 func newLife() *life {
 	l := &life{b: &budget{}, frame: &Frame{kind: "PodList", paths: newFieldPaths([]Field{{Name: "spec.nodeName", Indexed: true}})}}
 	l.c = newCollection(Resource{}, Limits{History: modelHistory, Silence: modelSilence}, l.b)
-	l.head, l.trimmed = modelStart, time.Now()
+	l.trimmed = time.Now()
+	l.move(modelStart)
 	for i, parity := range []string{"odd", "even"} {
 		l.labels[i], _ = makeLabels([]string{"parity", parity}) // no label twice
 	}
@@ -131,11 +132,11 @@ func (l *life) do(s step) error {
 	case write:
 		return l.tell(l.happen(s))
 	case elsewhere:
-		l.head += 1 + uint64(s.a%3)
+		l.move(l.head + 1 + uint64(s.a%3))
 	case tellBookmark:
-		if l.live {
-			l.reach(l.head)
-			return l.c.progress(l.head)
+		if rev := l.tellable(); l.live {
+			l.reach(rev)
+			return l.c.progress(rev)
 		}
 	case passTime:
 		time.Sleep(10 * time.Second * time.Duration(1+s.a%8))
@@ -173,15 +174,13 @@ func (l *life) do(s step) error {
 		}
 	case restoreEarlier:
 		l.lose()
-		l.head = max(modelStart, l.head-min(l.head-modelStart, uint64(s.a%16)))
+		l.heads = nil
+		l.move(max(modelStart, l.head-min(l.head-modelStart, uint64(s.a%16))))
 		l.past = slices.DeleteFunc(slices.Clone(l.past), func(h happening) bool { return h.revision > l.head })
 	case probeUpstream:
 		return l.probe()
-	case resumeStream:
-		if l.live { // what the upstream has by now is told in the steps that follow
-			l.behind = mark{time.Now(), l.head + uint64(s.a%4)}
-			l.c.catchUp(l.behind.revision, l.behind.at)
-		}
+	case slowStream:
+		return l.slowDown(s)
 	case stepKinds:
 	}
 	return nil
@@ -189,7 +188,7 @@ func (l *life) do(s step) error {
 
 // happen changes an object upstream.
 func (l *life) happen(s step) change {
-	l.head++
+	l.move(l.head + 1)
 	key := int(s.a) % len(modelKeys)
 	ch := change{kind: added, key: modelKeys[key], revision: l.head}
 	if l.past.replay(l.head)[key] != nil {
@@ -205,8 +204,40 @@ func (l *life) happen(s step) change {
 	return ch
 }
 
-// tell makes a live feed tell of a change.
+// slowDown makes what is live slow, or makes it tell some of what is late.
+func (l *life) slowDown(s step) error {
+	for range 1 + s.a%4 {
+		if len(l.untold) == 0 {
+			l.slow = s.b%2 == 0
+			break
+		}
+		next := l.untold[0]
+		l.untold = l.untold[1:]
+		if err := l.tellNow(next); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tellable is the revision up to which a bookmark can tell.
+func (l *life) tellable() uint64 {
+	if len(l.untold) > 0 {
+		return l.untold[0].revision - 1
+	}
+	return l.head
+}
+
+// tell makes a live feed tell of a change, now or later.
 func (l *life) tell(ch change) error {
+	if l.live && (l.slow || len(l.untold) > 0) {
+		l.untold = append(l.untold, ch)
+		return nil
+	}
+	return l.tellNow(ch)
+}
+
+func (l *life) tellNow(ch change) error {
 	if !l.live {
 		return nil
 	}
@@ -239,7 +270,7 @@ func (l *life) drop(why Absence) {
 func (l *life) lose() {
 	if l.live {
 		l.c.close(Warming)
-		l.live = false
+		l.end()
 	}
 }
 
@@ -317,13 +348,11 @@ func (l *life) probe() error {
 	}
 	l.highest = l.head
 	covered, asked := l.to() >= l.head, time.Now()
+	l.goals = append(l.goals, mark{asked, l.head})
 	if covered {
 		l.reach(l.to())
-		l.heard = asked
-	} else if l.doubtful() {
-		l.behind = mark{asked, l.head}
 	}
-	if got := l.c.covers(l.head, asked); got != covered {
+	if got := l.c.expect(probed{l.head, asked}); got != covered {
 		return fmt.Errorf("a probe at %d is covered: %v; told was %d", l.head, got, l.to())
 	}
 	return nil

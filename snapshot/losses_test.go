@@ -89,8 +89,8 @@ func TestLossesAreCounted(t *testing.T) {
 	}
 }
 
-// outage is an upstream that answers nothing for a while, after the first state was loaded and its watch told
-// something.
+// outage is an upstream that answers nothing for a while, after the first state was loaded and a probe answered; its watch tells
+// something then.
 type outage struct {
 	*upstream
 	answers int
@@ -100,7 +100,7 @@ type outage struct {
 // RoundTrip implements http.RoundTripper.
 func (o *outage) RoundTrip(r *http.Request) (*http.Response, error) {
 	o.mu.Lock()
-	down := o.watches > 0 && o.answers > 0
+	down := o.probes > 0 && o.answers > 0
 	if down {
 		o.answers--
 	}

@@ -71,8 +71,15 @@ type model struct {
 	live     bool
 	told     []told
 	advances []advance
-	heard    time.Time
-	behind   mark
+	// heard is when the last probe was asked, or the state, whose revision was told; goals are all
+	// that were asked since the state was.
+	heard time.Time
+	goals []mark
+	// heads are the upstream's newest revisions since its storage was restored, and from when on.
+	heads []mark
+	// untold are changes that a slow stream has not told yet.
+	slow   bool
+	untold []change
 	// highest is the highest revision seen since all was dropped.
 	highest uint64
 	// cut is the revision before which the byte bound may have taken all, trimmed when history was
@@ -90,7 +97,29 @@ func (m *model) to() uint64 {
 }
 
 // forget is what doubt does.
-func (m *model) forget() { m.told, m.advances, m.cut, m.live = nil, nil, 0, false }
+func (m *model) forget() {
+	m.told, m.advances, m.cut = nil, nil, 0
+	m.end()
+}
+
+// end is that of a stream.
+func (m *model) end() { m.live, m.slow, m.untold = false, false, nil }
+
+// move says where the upstream is now.
+func (m *model) move(head uint64) {
+	m.head = head
+	m.heads = append(m.heads, mark{time.Now(), head})
+}
+
+// had is the newest revision that the upstream had some time ago.
+func (m *model) had(ago time.Duration) (rev uint64) {
+	for _, h := range m.heads {
+		if time.Since(h.at) >= ago {
+			rev = h.revision
+		}
+	}
+	return rev
+}
 
 // open is a complete state at head.
 func (m *model) open(asked time.Time) {
@@ -98,7 +127,7 @@ func (m *model) open(asked time.Time) {
 		m.forget()
 	}
 	m.told = append(m.told, told{Span{m.head, m.head}, m.past})
-	m.live, m.heard, m.behind = true, asked, mark{}
+	m.live, m.heard, m.goals = true, asked, nil
 	m.highest = max(m.highest, m.head)
 	m.advances = append(m.advances, advance{m.head, time.Now(), true})
 }
@@ -117,7 +146,7 @@ func (m *model) agrees(to uint64) bool {
 	return true
 }
 
-// reach is an event, a bookmark or a sign of life at rev.
+// reach is an event or a bookmark at rev.
 func (m *model) reach(rev uint64) {
 	now := time.Now()
 	m.highest = max(m.highest, rev)
@@ -125,14 +154,11 @@ func (m *model) reach(rev uint64) {
 	last.To, last.past = rev, m.past
 	n := len(m.advances)
 	m.advances = append(m.advances, advance{rev, now, n == 0 || m.advances[n-1].at.Before(now)})
-	if rev >= m.behind.revision && !m.doubtful() {
-		m.heard = now
+	for _, g := range m.goals {
+		if g.revision <= rev && g.at.After(m.heard) {
+			m.heard = g.at
+		}
 	}
-}
-
-// doubtful says whether nothing was heard for so long that only a probe can tell what is new.
-func (m *model) doubtful() bool {
-	return time.Since(m.heard) >= modelSilence && time.Since(m.behind.at) >= modelSilence
 }
 
 // at returns the past that was told of a revision.
@@ -173,6 +199,8 @@ func (l *life) check(revs []uint64) error {
 	switch {
 	case fresh != (absence == Known):
 		return fmt.Errorf("the newest state: %q; live is %v, heard %v ago", absence, l.live, time.Since(l.heard))
+	case fresh && s.Revision < l.had(modelSilence):
+		return fmt.Errorf("the newest state is at %d, the upstream was at %d before the bound", s.Revision, l.had(modelSilence))
 	case fresh && s.Revision != l.to():
 		return fmt.Errorf("the newest state is at %d, told was %d", s.Revision, l.to())
 	case fresh:

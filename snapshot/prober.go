@@ -9,6 +9,7 @@ import (
 type prober struct {
 	probe   func(context.Context) (probed, error)
 	answers chan probeAnswer // nil while no probe is under way
+	began   time.Time        // the last one
 	cancel  context.CancelFunc
 }
 
@@ -30,7 +31,7 @@ func (p *prober) start(ctx context.Context) {
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	p.cancel = cancel
+	p.cancel, p.began = cancel, time.Now()
 	out := make(chan probeAnswer, 1)
 	p.answers = out
 	go func() {

@@ -41,7 +41,7 @@ func TestFeedsComeAgainWhenTheyAreToldTo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := &busy{upstream: &upstream{revision: 9}, refuses: refuses, after: "40"}
-				b.watch = func(uint64) []string { return nil }
+				b.watch = func(uint64) []string { return []string{cut} }
 				fed(t, b, 100*time.Second)
 				if b.refused < 1 || b.refused > 3 {
 					t.Errorf("asked %d times in 100s, told to wait for 40s", b.refused)

@@ -191,7 +191,7 @@ func (s *source) watch(ctx context.Context, namespace string, query url.Values, 
 	// Always said: a watch without it lives for a time of the upstream's choice.
 	query.Set("timeoutSeconds", strconv.Itoa(int(timeout/time.Second)))
 	ctx, cancel := context.WithCancel(ctx)
-	late := time.AfterFunc(answerTimeout, cancel)
+	begun, late := time.Now(), time.AfterFunc(answerTimeout, cancel)
 	resp, err := s.get(ctx, namespace, s.resource.Representation.acceptWatch(), query)
 	if !late.Stop() && err == nil {
 		resp.Body.Close()
@@ -201,5 +201,5 @@ func (s *source) watch(ctx context.Context, namespace string, query url.Values, 
 		cancel()
 		return nil, err
 	}
-	return newStream(ctx, cancel, s.encoding(), resp.Body, timeout), nil
+	return newStream(ctx, cancel, s.encoding(), resp.Body, begun, timeout), nil
 }

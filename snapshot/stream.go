@@ -22,8 +22,9 @@ type stream struct {
 	events chan event
 	err    error
 	cancel context.CancelFunc
-	// timeout is how long the upstream was asked to keep the stream.
+	// timeout is how long the upstream was asked to keep the stream, and begun is when.
 	timeout time.Duration
+	begun   time.Time
 	// from is the revision that the stream begins after.
 	from uint64
 }
@@ -31,14 +32,20 @@ type stream struct {
 // errEnded is a stream that ended as streams do: at its timeout, or cut.
 var errEnded = errors.New("the watch ended")
 
-func newStream(ctx context.Context, cancel context.CancelFunc, e encoding, body io.ReadCloser, timeout time.Duration) *stream {
-	s := &stream{events: make(chan event, eventsAhead), cancel: cancel, timeout: timeout}
+func newStream(ctx context.Context, cancel context.CancelFunc, e encoding, body io.ReadCloser, begun time.Time, timeout time.Duration) *stream {
+	s := &stream{events: make(chan event, eventsAhead), cancel: cancel, begun: begun, timeout: timeout}
 	go func() {
 		defer close(s.events)
 		defer body.Close()
 		s.err = s.read(ctx, e, body)
 	}()
 	return s
+}
+
+// inOrder reports whether a stream that has ended did so at its timeout, and not before. One that is ended
+// sooner, however well, ended for a reason of the upstream's: it may have restarted, or be another one now.
+func (s *stream) inOrder(now time.Time) bool {
+	return errors.Is(s.err, errEnded) && errors.Is(s.err, io.EOF) && now.Sub(s.begun) >= s.timeout/10*9
 }
 
 // stop ends the stream and waits until it is not read any more.

@@ -54,7 +54,8 @@ type View struct {
 	retired bool
 	// spans, oldest first. While absence is Known the last one is live.
 	spans []Span
-	// heard is when the upstream last gave a sign of life.
+	// heard is how new the newest state is: all that had been written by then is in it. It is when
+	// the upstream was asked how far it is, by the last read whose answer the live span has reached.
 	heard time.Time
 	// versions of all spans, by revision.
 	versions history
@@ -73,13 +74,12 @@ func (v *View) to() uint64 {
 	return v.spans[len(v.spans)-1].To
 }
 
-// latest returns the newest state if it is at least atLeast and the upstream was heard of within
-// bound before now.
+// latest returns the newest state if it is at least atLeast, and as new as bound before now.
 func (v *View) latest(now time.Time, bound time.Duration, atLeast uint64) (Snapshot, Absence) {
 	switch {
 	case v.absence != Known:
 		return Snapshot{}, v.absence
-	case now.Sub(v.heard) >= bound:
+	case age(now, v.heard) >= bound:
 		return Snapshot{}, Stale
 	}
 	if v.to() < atLeast {

@@ -82,7 +82,7 @@ func (c *Collection) open(state tree, size int64, rev uint64, frame *Frame, aske
 		}
 	}
 	now := time.Now()
-	c.highest, c.behind = max(c.highest, rev), mark{}
+	c.highest, c.goals = max(c.highest, rev), nil
 	c.last = seamOf(state)
 	c.versions.append(version{revision: rev, tree: state})
 	c.marks = append(c.marks, mark{at: now, revision: rev})
@@ -139,8 +139,7 @@ func (c *Collection) apply(ch change) error {
 	c.versions.append(next)
 	c.accountLocked(len(c.accounts)-1, size)
 	c.last = seam{revision: ch.revision, key: ch.key, object: ch.object}
-	now := time.Now()
-	c.advanceLocked(v, ch.revision, state, c.heardLocked(v, ch.revision, now), now)
+	c.advanceLocked(v, ch.revision, state)
 	if c.budget.full() {
 		c.shortenLocked()
 		if c.budget.full() {
@@ -161,55 +160,28 @@ func (c *Collection) progress(rev uint64) error {
 	if to := v.to(); rev < to {
 		return wentBackError{highest: to, now: rev}
 	}
-	now := time.Now()
-	c.advanceLocked(v, rev, v.newest, c.heardLocked(v, rev, now), now)
+	c.advanceLocked(v, rev, v.newest)
 	return nil
 }
 
-// heardLocked is when the upstream has been heard of last, if its stream tells of rev now. That is
-// a sign of life for as long as one comes after the other within the bound; but not before the span
-// has come to where the upstream is known to have been. After a longer silence (of the upstream, of
-// the way to it, or since this process stood still) what comes may have waited for as long: only a
-// probe says how far the upstream is, and so what is new.
-func (c *Collection) heardLocked(v *View, rev uint64, now time.Time) time.Time {
-	if rev < c.behind.revision || now.Sub(c.touchedLocked(v)) >= c.limits.Silence {
-		return v.heard
-	}
-	return now
-}
-
-// doubtful reports whether what the stream tells is no sign of life before a probe has said how far
-// the upstream is.
-func (c *Collection) doubtful() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return time.Since(c.touchedLocked(c.view.Load())) >= c.limits.Silence
-}
-
-// touchedLocked is when the upstream is known to have been in touch.
-func (c *Collection) touchedLocked(v *View) time.Time {
-	if c.behind.at.After(v.heard) {
-		return c.behind.at
-	}
-	return v.heard
-}
-
-// advanceLocked publishes that the live span reaches rev with this state, and when the upstream was
-// heard of.
-func (c *Collection) advanceLocked(v *View, rev uint64, state tree, heard, now time.Time) {
+// advanceLocked publishes that the live span reaches rev with this state, and is as new as the last of
+// the goals that it has come to. Nothing else says how new it is: an event or a bookmark may have been
+// on its way for any time (in an upstream that lags, in a connection that stood still, or before this
+// process, if it did).
+func (c *Collection) advanceLocked(v *View, rev uint64, state tree) {
 	c.highest = max(c.highest, rev)
-	c.markLocked(now, rev)
+	c.markLocked(time.Now(), rev)
 	spans := slices.Clone(v.spans)
 	spans[len(spans)-1].To = rev
+	heard, reached := v.heard, 0
+	for reached < len(c.goals) && c.goals[reached].revision <= rev {
+		if at := c.goals[reached].at; at.After(heard) {
+			heard = at
+		}
+		reached++
+	}
+	c.goals = slices.Delete(c.goals, 0, reached)
 	c.publishLocked(&View{spans: spans, heard: heard, newest: state, frame: v.frame})
-}
-
-// catchUp says that a stream begins, or is resumed, while the upstream is at rev, which it was when it
-// was asked for it: the newest state is as old as it was until the span has come that far.
-func (c *Collection) catchUp(rev uint64, asked time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.behind = mark{at: asked, revision: rev}
 }
 
 // floor is the revision below which no read of the upstream may fall that begins now.
@@ -231,30 +203,35 @@ func (c *Collection) observe(rev, floor uint64) error {
 	return nil
 }
 
-// covers reports whether the live span has reached a revision that a read of the upstream gave. If
-// so, the read was a sign of life, of when it was asked for. If not, and nothing was heard for longer
-// than the bound, the stream has to come that far before it is one. The caller follows a stream that
-// it knows to belong to the span.
-func (c *Collection) covers(rev uint64, asked time.Time) bool {
+// goalsPerBound is how many goals are kept at most, and how finely: one that follows another more
+// closely than that part of the bound is left out.
+const goalsPerBound = 32
+
+// expect takes in where the upstream was when it was asked, or later, and reports whether the live span is
+// there already. If not, the span is as new as that moment when it comes there. The caller follows a stream
+// that it knows to belong to the span.
+func (c *Collection) expect(p probed) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	v, now := c.view.Load(), time.Now()
+	v := c.view.Load()
 	if v.absence != Known {
 		return false
 	}
-	if v.to() < rev {
-		// Where the stream is in touch, but slow, a later probe must not set it a later goal.
-		if now.Sub(c.touchedLocked(v)) >= c.limits.Silence {
-			c.behind = mark{at: asked, revision: rev}
-		}
-		return false
+	goal := mark{at: p.asked, revision: p.revision}
+	if v.to() >= p.revision {
+		c.goals = append(c.goals[:0], goal) // those before it are lower
+		c.advanceLocked(v, v.to(), v.newest)
+		return true
 	}
-	heard := v.heard
-	if asked.After(heard) {
-		heard = asked
+	switch n := len(c.goals); {
+	case n > 0 && c.goals[n-1].revision == p.revision:
+		c.goals[n-1] = goal
+	case n == 0 || p.asked.Sub(c.goals[n-1].at) >= c.limits.Silence/goalsPerBound:
+		// What is older than the bound would not make the state any newer.
+		c.goals = slices.DeleteFunc(c.goals, func(g mark) bool { return p.asked.Sub(g.at) >= c.limits.Silence })
+		c.goals = append(c.goals, goal)
 	}
-	c.advanceLocked(v, v.to(), v.newest, heard, now)
-	return true
+	return false
 }
 
 // close ends the live span, if there is one, and says why there is no newest state. What is
@@ -294,7 +271,7 @@ func (c *Collection) retire(why Absence) {
 }
 
 func (c *Collection) dropLocked(why Absence) {
-	c.highest, c.behind = 0, mark{}
+	c.highest, c.goals = 0, nil
 	c.forgetLocked()
 	c.publishLocked(&View{absence: why})
 }

@@ -60,10 +60,10 @@ func TestRevisionsThatGoBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The stream may pass a read that is under way; that is no step back.
-	if err := c.observe(15, floor); err != nil || !c.covers(15, time.Now()) {
+	if err := c.observe(15, floor); err != nil || !c.expect(probed{15, time.Now()}) {
 		t.Errorf("a read that the stream has passed: %v", err)
 	}
-	if err := c.observe(25, c.floor()); err != nil || c.covers(25, time.Now()) {
+	if err := c.observe(25, c.floor()); err != nil || c.expect(probed{25, time.Now()}) {
 		t.Errorf("a read ahead of the stream: %v", err)
 	}
 	if got := c.floor(); got != 25 {
@@ -119,8 +119,8 @@ func TestSilenceEndsTheNewestStateButNotHistory(t *testing.T) {
 		if _, absence := c.Exact(t.Context(), 10); absence != Known {
 			t.Errorf("an exact revision: %q", absence)
 		}
-		if !c.covers(10, time.Now()) {
-			t.Fatal("a probe finds nothing new, and that is no sign of life")
+		if !c.expect(probed{10, time.Now()}) {
+			t.Fatal("a probe finds nothing new, and the state is not new")
 		}
 		if _, absence := c.Latest(t.Context(), 0); absence != Known {
 			t.Errorf("after a probe: %q", absence)

@@ -1,0 +1,35 @@
+package snapshot
+
+import "time"
+
+// rhythm is how often a feed asks its upstream how far it is.
+type rhythm struct {
+	// every is the time from one probe to the next, and again that after one that did not help, if the
+	// state grows old.
+	every, again time.Duration
+	// leave is the age of the state at which the stream is left for a short watch.
+	leave time.Duration
+}
+
+// rhythmOf is the rhythm that keeps a state younger than bound.
+func rhythmOf(bound time.Duration) rhythm {
+	r := rhythm{every: bound / 5, again: bound / 12, leave: bound / 2}
+	// Where the stream's own bookmark comes in time, no short watch is needed. It proves what was so
+	// when the last probe before it was asked.
+	if patient := bound - 2*shortWatch; patient > bookmarkEvery+r.every {
+		r.leave = patient
+	}
+	return r
+}
+
+// next is how long to wait for the next probe, if the last began at asked and the state is as new as heard.
+func (r rhythm) next(now, asked, heard time.Time) time.Duration {
+	at := asked.Add(r.every)
+	if old := heard.Add(r.leave); old.Before(at) {
+		at = old
+	}
+	if again := asked.Add(r.again); at.Before(again) {
+		at = again
+	}
+	return at.Sub(now)
+}

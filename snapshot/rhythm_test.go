@@ -1,0 +1,60 @@
+package snapshot
+
+import (
+	"testing"
+	"time"
+)
+
+// TestRhythm: a feed whose probes are answered at once, on a resource of which only the bookmarks of a stream tell,
+// asks often enough, and leaves no stream whose bookmark comes in time.
+func TestRhythm(t *testing.T) {
+	for _, tt := range []struct {
+		bound, bookmarks time.Duration
+		leaves           bool
+	}{
+		{90 * time.Second, bookmarkEvery, false},
+		{90 * time.Second, time.Hour, true},
+		{5 * time.Minute, bookmarkEvery, false},
+		{60 * time.Second, bookmarkEvery, true},
+		{6 * time.Second, bookmarkEvery, true},
+		{6 * time.Second, time.Second, false},
+	} {
+		r := rhythmOf(tt.bound)
+		start := time.Now()
+		now, asked, heard, bookmark, probes, left := start, start, start, start.Add(tt.bookmarks), 0, false
+		for now.Sub(start) < 10*tt.bound && !left {
+			next := now.Add(r.next(now, asked, heard))
+			if bookmark.Before(next) {
+				now, heard, bookmark = bookmark, asked, bookmark.Add(tt.bookmarks)
+			} else {
+				now, asked, probes = next, next, probes+1
+				left = now.Sub(heard) >= r.leave
+			}
+			if old := now.Sub(heard); old >= tt.bound {
+				t.Errorf("bound %v, bookmarks every %v: a state of %v", tt.bound, tt.bookmarks, old)
+			}
+		}
+		if left != tt.leaves {
+			t.Errorf("bound %v, bookmarks every %v: left is %v, want %v", tt.bound, tt.bookmarks, left, tt.leaves)
+		}
+		if atMost := int(now.Sub(start)/r.every) + 1; probes > atMost && !left {
+			t.Errorf("bound %v, bookmarks every %v: %d probes in %v, want %d at most", tt.bound, tt.bookmarks, probes, now.Sub(start), atMost)
+		}
+	}
+}
+
+// TestRhythmOfTheStale: what is too old already is asked for no more often than every twelfth of the bound.
+func TestRhythmOfTheStale(t *testing.T) {
+	now := time.Now()
+	r := rhythmOf(time.Minute)
+	for _, tt := range []struct{ asked, heard, want time.Duration }{
+		{asked: 0, heard: 0, want: 12 * time.Second},
+		{asked: 0, heard: time.Hour, want: 5 * time.Second},
+		{asked: 0, heard: 20 * time.Second, want: 10 * time.Second},
+		{asked: time.Hour, heard: time.Hour, want: 12*time.Second - time.Hour},
+	} {
+		if got := r.next(now, now.Add(-tt.asked), now.Add(-tt.heard)); got != tt.want {
+			t.Errorf("%+v: got %v", tt, got)
+		}
+	}
+}

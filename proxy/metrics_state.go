@@ -110,7 +110,7 @@ func registerCollections(meter metric.Meter, read func() []snapshot.CollectionSt
 	history := i.seconds("listproxy.collection.history", "How far back a revision can be asked for.")
 	gaps := i.gauge("listproxy.collection.gaps", "{gap}", "Intervals within the history of which nothing is known.")
 	revision := i.gauge("listproxy.feed.revision", "{revision}", "The newest revision that is known.")
-	lag := i.seconds("listproxy.feed.lag", "Time since the API server last gave a sign of life. On a quiet resource it grows for some seconds between two bookmarks.")
+	lag := i.seconds("listproxy.feed.lag", "How old the newest state is at most: the time since the API server was asked for the revision that it has come to. It grows between two probes, and on a quiet resource between two bookmarks.")
 	loads := i.counter("listproxy.feed.loads", "{load}", "Complete states that were loaded, the first included.")
 	resumes := i.counter("listproxy.feed.resumes", "{resume}", "Watches that broke and were resumed in place: nothing was lost.")
 	restarts := i.counter("listproxy.feed.restarts", "{restart}", "How often a state was lost, and why (cause), so that it has to be loaded again: each leaves a gap.")

@@ -23,9 +23,10 @@
 //     added twice, an unknown one modified) drops everything that the collection holds.
 //   - A revision below the highest one seen means that the upstream's storage is another one:
 //     everything is dropped.
-//   - The newest state (for Any and NotOlderThan) is given only while the span is live: its
-//     last sign of life from the upstream is younger than a bound. History (for Exact and
-//     continuations) stays true when the upstream is silent.
+//   - The newest state (for Any and NotOlderThan) is given only while the span is live and
+//     younger than a bound: it holds all that the upstream had when it was asked, less than
+//     the bound ago, how far it is. No event and no bookmark makes it newer, whenever they
+//     come. History (for Exact and continuations) stays true when the upstream is silent.
 //
 // An [Absence] says why a state is not known; it is the reason with which the request is
 // forwarded.

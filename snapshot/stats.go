@@ -17,7 +17,7 @@ type CollectionStats struct {
 	Spans []Span
 	// Oldest is when the beginning of the history was the newest state; zero if there is none.
 	Oldest time.Time
-	// Heard is when the upstream last gave a sign of life; zero if it never did.
+	// Heard is how new the newest state is: all that the upstream had then is in it; zero if there was none.
 	Heard time.Time
 	// Used is when a request last asked for it.
 	Used time.Time

@@ -126,7 +126,8 @@ type CollectionStatus struct {
 	Bytes    int64  `json:"bytes"`
 	// Revision is the newest that is known; 0 if none is.
 	Revision uint64 `json:"revision"`
-	// Lag is the time since the API server last gave a sign of life; absent if it never did.
+	// Lag is how old the newest state may be: the time since the API server was asked for the revision
+	// that it has come to; absent if there was none.
 	Lag *float64 `json:"lagSeconds,omitempty"`
 	// Idle is the time since a request last asked for the collection.
 	Idle float64 `json:"idleSeconds"`

@@ -127,7 +127,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.adminBindAddress, "admin-bind-address", o.adminBindAddress, "`address` of health checks (/livez, /readyz), metrics (/metrics) and\nthe status page (/statusz, /flagz), plain HTTP")
 	o.admin.addFlags(fs)
 	fs.DurationVar(&o.history, "history-window", o.history, "how far back a revision can be asked for")
-	fs.DurationVar(&o.silence, "staleness-bound", o.silence, "how long the newest state is given without a sign of life of the API server")
+	fs.DurationVar(&o.silence, "staleness-bound", o.silence, "how old the newest state may be: what is given holds all that the API server had that long before")
 	fs.DurationVar(&o.wait, "fresh-wait", o.wait, "how long a request waits for a revision that has not been reached, before it is forwarded")
 	fs.DurationVar(&o.reviewTTL, "review-ttl", o.reviewTTL, "how long a caller's right, once reviewed, is believed; 0 asks each time")
 	fs.StringSliceVar(&o.eager, "eager", o.eager, "`resources` to load before /readyz says yes: pods,nodes,deployments.v1.apps")

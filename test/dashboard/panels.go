@@ -38,7 +38,7 @@ func panels(samples []sample) []panel {
 			{"saved", rate(samples, "listproxy_saved_bytes_total", nil)},
 			{"received by feeds", rate(samples, "listproxy_feed_received_bytes_total", nil)},
 		}},
-		{title: "Feeds: time since a sign of life", unit: seconds, lines: gauges(samples, "listproxy_feed_lag_seconds")},
+		{title: "Feeds: age of the newest state, at most", unit: seconds, lines: gauges(samples, "listproxy_feed_lag_seconds")},
 		{title: "Stored, by collection", unit: byteSize, lines: gauges(samples, "listproxy_collection_size_bytes")},
 		{title: "Found in the caches", unit: percent, lines: []line{
 			{"reviews", share(samples, "listproxy_review_lookups_total")},

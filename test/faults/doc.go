@@ -28,8 +28,10 @@
 //   - held against a record of the past where kube-apiserver has lost that revision (compacted, or
 //     etcd replaced): the objects in it, by UID and revision, in their order. The record is made of
 //     lists at every revision, read directly while the writers pause, just before the past is taken away;
-//   - not older than it was asked to be; and one of the newest state not further behind what was
-//     written than the --staleness-bound, and some slack, allow;
+//   - not older than it was asked to be; and one of the newest state, which is every list that asks for
+//     neither one revision nor the next page, not of a revision that the API server had left longer than
+//     the --staleness-bound, and a second, before the request was sent: the ledger knows which revisions
+//     were written when;
 //   - no longer of the past once another answer of the same collection was of the present. (Between the
 //     return of a replaced etcd and the moment when a feed hears of it, nobody can know.)
 //

@@ -39,7 +39,7 @@ var all = flag.Bool("faults.all", false, "run every case, not only those of make
 func everyTime() []string {
 	return []string{
 		"apiserver_killed", "apiserver_paused", "etcd_compacted", "etcd_restored_and_written_past",
-		"connections_cut", "upstream_silent", "watches_delayed_unevenly", "watches_told_410", "watches_garbled",
+		"connections_cut", "upstream_silent", "watches_delayed_unevenly", "watches_delayed_ever_more", "watches_told_410", "watches_garbled",
 		"listproxy_killed", "memory_tight", // replicas are rolled in test/upstreams
 	}
 }

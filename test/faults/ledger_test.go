@@ -72,14 +72,14 @@ func (l *ledger) oldest() uint64 {
 	return slices.MinFunc(last, func(a, b write) int { return int(a.revision) - int(b.revision) }).revision
 }
 
-// behind says for how long the oldest write of a kind that a state at a revision lacks had been
-// confirmed at a time; 0 if it lacks none.
-func (l *ledger) behind(k kind, revision uint64, asked time.Time) time.Duration {
+// behind says for how long the API server had been past a revision at a time: since the oldest write,
+// of any kind, of a higher one was confirmed. 0 if there was none.
+func (l *ledger) behind(revision uint64, asked time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	longest := time.Duration(0)
 	for _, w := range l.all {
-		if w.kind == k && w.revision > revision {
+		if w.revision > revision {
 			longest = max(longest, asked.Sub(w.at))
 		}
 	}

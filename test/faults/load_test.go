@@ -18,9 +18,6 @@ const (
 	writeEvery = 60 * time.Millisecond
 	names      = 12 // of objects in each namespace
 	pageSize   = 7
-	// slack is how much further behind than the bound an answer may be: what is on its way when the
-	// upstream falls silent is heard later, and machines are slow.
-	slack = 10 * time.Second
 	// marker is an object that writers leave alone.
 	marker = "marker"
 )
@@ -146,11 +143,11 @@ func (s *scene) put(ctx context.Context, q question, answerable bool, atLeast ui
 	if l.revision < atLeast {
 		s.tally.wrong("%s: it is of revision %d: %s", q, l.revision, a.Source())
 	}
-	if q.query == anyVersion() {
-		behind := s.ledger.behind(q.kind, l.revision, asked)
+	if q.newest() {
+		behind := s.ledger.behind(l.revision, asked)
 		s.tally.lag(behind)
-		if behind > bound+slack {
-			s.tally.wrong("%s: it lacks a write of %v ago", q, behind)
+		if tooOld(behind) {
+			s.tally.wrong("%s: it is too old: of revision %d, which the API server had left %v before it was asked for", q, l.revision, behind)
 		}
 	}
 	s.oracle.add(witness{question: q, answer: a, list: l, asked: asked, answered: time.Now()})

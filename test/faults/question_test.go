@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -120,6 +121,12 @@ type question struct {
 func (q question) target() string { return q.kind.path(q.namespace) + "?" + q.query }
 
 func (q question) String() string { return "GET " + q.target() + " (" + q.form.name + ")" }
+
+// newest reports whether the list is the newest that its server knows, whatever else it demands: these
+// have an age.
+func (q question) newest() bool {
+	return !strings.Contains(q.query, "resourceVersionMatch=Exact") && !strings.Contains(q.query, "continue=")
+}
 
 // at returns the question whose answer is the same for ever.
 func (q question) at(revision uint64) question {

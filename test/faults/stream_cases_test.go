@@ -47,6 +47,16 @@ func streamCases() []faultCase {
 				return 3 * time.Second
 			})
 		}},
+		{name: "watches_delayed_ever_more", fault: func(s *scene) time.Time {
+			// What comes after a time goes on after twice that: events flow without a gap, half as fast
+			// as they are made, and are as old in the end as twice the bound.
+			begun := time.Now()
+			s.hop.OnDelay(func(*http.Request) time.Duration { return time.Since(begun) })
+			poll.Pause(s.Context(), max(4*bound, *duration))
+			s.hop.OnDelay(nil)
+			s.hop.CutAll() // what is still held back would go on as late as it was to
+			return time.Now()
+		}},
 		{name: "watches_told_410", fault: func(s *scene) time.Time {
 			return s.changed(func(_ *http.Request, line []byte) ([]byte, error) {
 				if !strings.HasPrefix(string(line), "{") {

@@ -58,39 +58,6 @@ type Proxy struct {
 	leaked   error
 }
 
-var build = struct {
-	sync.Mutex
-	path string
-}{}
-
-// Build compiles the command with the race detector, once in a process, and returns its path in
-// bin/. The go command's cache makes further builds cheap.
-func Build(ctx context.Context) (string, error) {
-	build.Lock()
-	defer build.Unlock()
-	if build.path != "" {
-		return build.path, nil
-	}
-	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
-	if err != nil {
-		return "", fmt.Errorf("finding the module: %w", err)
-	}
-	dir := strings.TrimSpace(string(root))
-	path := filepath.Join(dir, "bin", "listproxy-race")
-	// Built beside and moved: another test process may be running the old one.
-	fresh := fmt.Sprintf("%s.%d", path, os.Getpid())
-	cmd := exec.CommandContext(ctx, "go", "build", "-race", "-o", fresh, "./cmd/listproxy") // #nosec G204 -- fixed words
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building listproxy: %w\n%s", err, out)
-	}
-	if err := os.Rename(fresh, path); err != nil {
-		return "", err
-	}
-	build.path = path
-	return path, nil
-}
-
 var (
 	servingLine = regexp.MustCompile(`msg=serving address=(\S+) admin=(\S+)`)
 	connectLine = regexp.MustCompile(`msg="serving CONNECT" address=(\S+) tls=(\S+)`)

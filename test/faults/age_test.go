@@ -4,6 +4,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/listproxy/listproxy/test/ask"
 )
 
 // TestTooOld: the age of an answer is held against the ledger, whatever kinds were written.
@@ -41,13 +43,13 @@ func TestTooOld(t *testing.T) {
 // TestNewest: which lists have an age.
 func TestNewest(t *testing.T) {
 	for query, want := range map[string]bool{
-		"":                      true,
-		"limit=7":               true,
-		anyVersion():            true,
-		notOlderThan(7):         true,
-		exactly(7):              false,
-		limited(7, exactly(7)):  false,
-		continued(7, "a token"): false,
+		"":                               true,
+		"limit=7":                        true,
+		ask.AnyVersion:                   true,
+		ask.NotOlderThan(7):              true,
+		ask.Exactly(7):                   false,
+		ask.FirstPage(7, ask.Exactly(7)): false,
+		ask.NextPage(7, "a token"):       false,
 	} {
 		if got := (question{query: query}).newest(); got != want {
 			t.Errorf("%q: %t, want %t", query, got, want)

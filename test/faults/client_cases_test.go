@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
+	"github.com/listproxy/listproxy/test/ask"
 	"github.com/listproxy/listproxy/test/poll"
 )
 
@@ -19,7 +19,7 @@ func clientCases() []faultCase {
 	cases := []faultCase{
 		{name: "clients_slow_and_stuck", fault: (*scene).slowClients},
 		{name: "listproxy_killed", fault: func(s *scene) time.Time {
-			old := s.proxies[0]
+			old := s.proxies.All()[0]
 			old.Kill()
 			s.forget(old)
 			killed := time.Now()
@@ -27,7 +27,7 @@ func clientCases() []faultCase {
 			return killed
 		}},
 		{name: "listproxies_rolled", replicas: 2, answersAll: true, fault: func(s *scene) time.Time {
-			for _, old := range slices.Clone(s.proxies) {
+			for _, old := range s.proxies.All() {
 				s.start()
 				s.forget(old)
 				// As endpoints and a preStop hook do it: those who dial now already go elsewhere.
@@ -72,7 +72,7 @@ func (s *scene) slowClients() time.Time {
 			all.Go(func() {
 				for range asked {
 					_, err := fmt.Fprintf(conn, "GET %s?%s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n",
-						pods.path(""), anyVersion(), s.viaConfig.BearerToken)
+						pods.path(""), ask.AnyVersion, s.viaConfig.BearerToken)
 					if err != nil {
 						return
 					}
@@ -99,7 +99,7 @@ func (s *scene) slowClients() time.Time {
 func (s *scene) dial() (net.Conn, error) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(s.viaConfig.CAData)
-	conn, err := net.Dial("tcp", s.proxies[0].Address())
+	conn, err := net.Dial("tcp", s.proxies.All()[0].Address())
 	if err != nil {
 		return nil, err
 	}

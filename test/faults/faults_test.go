@@ -5,11 +5,11 @@ import (
 	"flag"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/proxyrun"
 )
 
 // faultCase is one thing that goes wrong.
@@ -23,6 +23,8 @@ type faultCase struct {
 	before func(s *scene)
 	// fault causes the fault and ends it. It returns when it was over.
 	fault func(s *scene) time.Time
+	// jumps: listproxy is one whose wall clock can jump.
+	jumps bool
 	// replaces: etcd's past is another one afterwards.
 	replaces bool
 	// mayForward: there need not be answers from memory.
@@ -58,19 +60,26 @@ func TestFaults(t *testing.T) {
 		}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
+			binary := *binary
+			if c.jumps {
+				var err error
+				if binary, err = proxyrun.BuildJumping(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
 			plane, leave, err := c.stage.enter(context.WithoutCancel(t.Context()))
 			t.Cleanup(leave)
 			if err != nil {
 				t.Fatal(err)
 			}
-			c.run(t, plane)
+			c.run(t, plane, binary)
 		})
 	}
 }
 
 // faultCases are all there are.
 func faultCases() []faultCase {
-	return slices.Concat(upstreamCases(), streamCases(), clientCases())
+	return slices.Concat(upstreamCases(), streamCases(), clientCases(), clockCases())
 }
 
 const (
@@ -79,12 +88,13 @@ const (
 	calmAfter  = 40
 )
 
-func (c faultCase) run(t *testing.T, plane *controlplane.ControlPlane) {
-	s := newScene(t, plane, c.name)
+// run runs the case with a listproxy of that binary; of the usual one, if it is "".
+func (c faultCase) run(t *testing.T, plane *controlplane.ControlPlane, binary string) {
+	s := newScene(t, plane, c.name, binary)
 	if c.before != nil {
 		c.before(s)
 	}
-	defer s.end()
+	defer s.proxies.Stop(s)
 	s.args = c.args
 	if !c.mayForward {
 		s.args = append(s.args, "--eager", eager())
@@ -96,21 +106,8 @@ func (c faultCase) run(t *testing.T, plane *controlplane.ControlPlane) {
 	s.follow()
 	s.mark("followed")
 
-	var asking, writing, verifying sync.WaitGroup
-	ctx, cancel := context.WithCancel(t.Context())
-	asks, quiet := context.WithCancel(ctx)
-	defer verifying.Wait()
-	defer asking.Wait()
-	defer writing.Wait()
-	defer cancel()
-	defer quiet()
-	verifying.Go(func() { s.oracle.run(ctx) })
-	writing.Go(func() { s.churn(asks) })
-	asking.Go(func() { s.askNewest(asks) })
-	for range askers {
-		asking.Go(func() { s.ask(asks) })
-	}
-
+	quiet, end := s.load()
+	defer end()
 	if !c.mayForward {
 		s.recover() // all collections are loaded
 	}
@@ -131,8 +128,6 @@ func (c faultCase) run(t *testing.T, plane *controlplane.ControlPlane) {
 	s.calm("after the fault", calmAfter)
 	s.mark("calm again")
 	quiet()
-	writing.Wait()
-	asking.Wait()
 	s.settled()
 	s.mark("followers are there")
 	if err := s.oracle.drain(t.Context()); err != nil {

@@ -71,10 +71,10 @@ func (i *informer) name() string { return i.what }
 func (i *informer) kind() kind   { return i.of }
 
 func (i *informer) state() map[string]string {
-	var objects []identity
+	var objects []ask.Identity
 	for _, o := range i.shared.GetStore().List() {
 		if m, err := meta.Accessor(o); err == nil {
-			objects = append(objects, identity{m.GetNamespace(), m.GetName(), string(m.GetUID()), m.GetResourceVersion()})
+			objects = append(objects, ask.IdentityOf(m))
 		}
 	}
 	return versions(objects)
@@ -208,13 +208,13 @@ func (w *watcher) once(ctx context.Context) error {
 type watched struct {
 	Type   string
 	Object struct {
-		Metadata identity
+		Metadata ask.Identity
 		Message  string
 	}
 }
 
 // list reads all pages. Their first is the newest state, for the others listproxy may know it.
-func (w *watcher) list(ctx context.Context) (objects []identity, revision uint64, err error) {
+func (w *watcher) list(ctx context.Context) (objects []ask.Identity, revision uint64, err error) {
 	target := w.of.path("") + "?limit=" + strconv.Itoa(pageSize)
 	for {
 		a, err := w.client.GetAs(ctx, asJSON.accept, target)
@@ -228,14 +228,14 @@ func (w *watcher) list(ctx context.Context) (objects []identity, revision uint64
 		if err != nil {
 			return nil, 0, poll.Wrong(fmt.Sprintf("%v: %s", err, a))
 		}
-		if revision != 0 && l.revision != revision {
-			return nil, 0, poll.Wrong(fmt.Sprintf("a page of revision %d after one of %d", l.revision, revision))
+		if revision != 0 && l.Revision != revision {
+			return nil, 0, poll.Wrong(fmt.Sprintf("a page of revision %d after one of %d", l.Revision, revision))
 		}
-		objects, revision = append(objects, l.objects...), l.revision
-		if l.next == "" {
+		objects, revision = append(objects, l.Objects...), l.Revision
+		if l.Next == "" {
 			return objects, revision, nil
 		}
-		target = w.of.path("") + "?" + continued(pageSize, l.next)
+		target = w.of.path("") + "?" + ask.NextPage(pageSize, l.Next)
 	}
 }
 
@@ -264,7 +264,7 @@ func (w *watcher) take(e watched, last uint64) (uint64, error) {
 	case e.Type == string(watch.Deleted):
 		delete(w.objects, key)
 	default:
-		maps.Copy(w.objects, versions([]identity{o}))
+		maps.Copy(w.objects, versions([]ask.Identity{o}))
 	}
 	return revision, nil
 }

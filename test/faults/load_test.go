@@ -7,8 +7,10 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
+	"github.com/listproxy/listproxy/test/ask"
 	"github.com/listproxy/listproxy/test/poll"
 )
 
@@ -24,6 +26,29 @@ const (
 
 func nameOf(i int) string { return fmt.Sprintf("object-%02d", i) }
 
+// load verifies, writes and asks until the functions that it returns are called: quiet ends the writers
+// and askers, and end all of it. Both may be called again.
+func (s *scene) load() (quiet, end func()) {
+	ctx, cancel := context.WithCancel(s.Context())
+	asks, stop := context.WithCancel(ctx)
+	var asking, verifying sync.WaitGroup
+	verifying.Go(func() { s.oracle.run(ctx) })
+	asking.Go(func() { s.churn(asks) })
+	asking.Go(func() { s.askNewest(asks) })
+	for range askers {
+		asking.Go(func() { s.ask(asks) })
+	}
+	quiet = func() {
+		stop()
+		asking.Wait()
+	}
+	return quiet, func() {
+		quiet()
+		cancel()
+		verifying.Wait()
+	}
+}
+
 // touch changes an object and returns its revision.
 func (s *scene) touch(ctx context.Context, k kind, namespace, name string) (uint64, error) {
 	return s.write(ctx, k, http.MethodPatch, k.path(namespace)+"/"+name,
@@ -36,7 +61,7 @@ func (s *scene) write(ctx context.Context, k kind, method, path string, object a
 	if err != nil || method == http.MethodDelete {
 		return 0, err
 	}
-	var written struct{ Metadata identity }
+	var written struct{ Metadata ask.Identity }
 	if err := json.Unmarshal(a.Body, &written); err != nil {
 		return 0, err
 	}
@@ -70,7 +95,7 @@ func (s *scene) churn(ctx context.Context) {
 func (s *scene) askNewest(ctx context.Context) {
 	for poll.Pause(ctx, askEvery) {
 		all := collections()
-		s.put(ctx, question{collection: all[rand.IntN(len(all))], query: anyVersion()}, true, 0)
+		s.put(ctx, question{collection: all[rand.IntN(len(all))], query: ask.AnyVersion}, true, 0)
 	}
 }
 
@@ -85,13 +110,13 @@ func (s *scene) ask(ctx context.Context) {
 		newest, some := s.ledger.newest(q.kind), s.ledger.pick()
 		switch dice := rand.IntN(10); {
 		case dice < 4 || some == 0 || newest == 0:
-			q.query = anyVersion()
+			q.query = ask.AnyVersion
 			s.put(ctx, q, true, 0)
 		case dice < 6:
-			q.query = notOlderThan(newest)
+			q.query = ask.NotOlderThan(newest)
 			s.put(ctx, q, true, newest)
 		case dice < 8:
-			q.query = exactly(some)
+			q.query = ask.Exactly(some)
 			s.put(ctx, q, true, some)
 		case q.form != asProtobuf:
 			s.walk(ctx, q, some)
@@ -102,52 +127,52 @@ func (s *scene) ask(ctx context.Context) {
 // walk reads all pages, at a revision or of the newest state.
 func (s *scene) walk(ctx context.Context, q question, revision uint64) {
 	q.limit = pageSize
-	q.query = limited(pageSize, exactly(revision))
+	q.query = ask.FirstPage(pageSize, ask.Exactly(revision))
 	newest := rand.IntN(2) == 0
 	if newest {
 		q.query = "limit=" + strconv.Itoa(pageSize) // the first page is kube-apiserver's
 	}
 	page, ok := s.put(ctx, q, !newest, 0)
-	for ok && page.next != "" && len(page.objects) > 0 {
-		at := page.revision
-		q.query, q.after = continued(pageSize, page.next), page.objects[len(page.objects)-1]
+	for ok && page.Next != "" && len(page.Objects) > 0 {
+		at := page.Revision
+		q.query, q.after = ask.NextPage(pageSize, page.Next), page.Objects[len(page.Objects)-1]
 		page, ok = s.put(ctx, q, true, at)
-		if ok && page.revision != at {
-			s.tally.wrong("%s: a page of revision %d after one of %d", q, page.revision, at)
+		if ok && page.Revision != at {
+			s.tally.wrong("%s: a page of revision %d after one of %d", q, page.Revision, at)
 		}
 	}
 }
 
 // put puts a question to listproxy. An answer from memory goes to the oracle.
-func (s *scene) put(ctx context.Context, q question, answerable bool, atLeast uint64) (list, bool) {
+func (s *scene) put(ctx context.Context, q question, answerable bool, atLeast uint64) (ask.List, bool) {
 	asked := time.Now()
 	a, err := s.via.GetAs(ctx, q.form.accept, q.target())
 	if ctx.Err() != nil {
-		return list{}, false
+		return ask.List{}, false
 	}
 	s.tally.heard(a, err, answerable)
 	if err != nil || a.Code != http.StatusOK {
 		if err == nil && a.FromMemory() {
 			s.tally.wrong("%s: from memory, and not a list: %s", q, a)
 		}
-		return list{}, false
+		return ask.List{}, false
 	}
 	l, err := q.form.read(a.Body)
 	if err != nil {
 		s.tally.wrong("%s: not a list: %v: %s", q, err, a)
-		return list{}, false
+		return ask.List{}, false
 	}
 	if !a.FromMemory() {
 		return l, true
 	}
-	if l.revision < atLeast {
-		s.tally.wrong("%s: it is of revision %d: %s", q, l.revision, a.Source())
+	if l.Revision < atLeast {
+		s.tally.wrong("%s: it is of revision %d: %s", q, l.Revision, a.Source())
 	}
 	if q.newest() {
-		behind := s.ledger.behind(l.revision, asked)
+		behind := s.ledger.behind(l.Revision, asked)
 		s.tally.lag(behind)
 		if tooOld(behind) {
-			s.tally.wrong("%s: it is too old: of revision %d, which the API server had left %v before it was asked for", q, l.revision, behind)
+			s.tally.wrong("%s: it is too old: of revision %d, which the API server had left %v before it was asked for", q, l.Revision, behind)
 		}
 	}
 	s.oracle.add(witness{question: q, answer: a, list: l, asked: asked, answered: time.Now()})

@@ -22,7 +22,7 @@ const verifiers = 3
 type witness struct {
 	question question
 	answer   ask.Answer
-	list     list
+	list     ask.List
 	asked    time.Time
 	answered time.Time
 }
@@ -31,12 +31,11 @@ type witness struct {
 type oracle struct {
 	direct *ask.Client
 	tally  *tally
+	queue  ask.Queue[witness]
 
-	mu      sync.Mutex
-	queue   []witness
-	working int
-	known   map[string][sha256.Size]byte // what kube-apiserver said, by question
-	lost    []*past
+	mu    sync.Mutex
+	known map[string][sha256.Size]byte // what kube-apiserver said, by question
+	lost  []*past
 	// Since etcd was replaced: when each collection first was seen in the present, and last in the past.
 	present map[collection]time.Time
 	absent  map[collection]time.Time
@@ -50,65 +49,21 @@ func newOracle(direct *ask.Client, t *tally) *oracle {
 }
 
 // run verifies until ctx ends.
-func (o *oracle) run(ctx context.Context) {
-	var all sync.WaitGroup
-	for range verifiers {
-		all.Go(func() {
-			for {
-				w, ok := o.take()
-				if !ok {
-					if !poll.Pause(ctx, pollEvery) {
-						return
-					}
-					continue
-				}
-				o.verify(ctx, w)
-				o.done()
-			}
-		})
-	}
-	all.Wait()
-}
+func (o *oracle) run(ctx context.Context) { o.queue.Work(ctx, verifiers, o.verify) }
 
-func (o *oracle) add(w witness) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.queue = append(o.queue, w)
-}
-
-func (o *oracle) take() (witness, bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if len(o.queue) == 0 {
-		return witness{}, false
-	}
-	w := o.queue[0]
-	o.queue = o.queue[1:]
-	o.working++
-	return w, true
-}
-
-func (o *oracle) done() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.working--
-}
+func (o *oracle) add(w witness) { o.queue.Add(w) }
 
 // drain waits until all that was asked so far has been verified.
 func (o *oracle) drain(ctx context.Context) error {
-	return retry(ctx, "the oracle", func() error {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		if n := len(o.queue) + o.working; n > 0 {
-			return fmt.Errorf("%d answers are still to be compared", n)
-		}
-		return nil
-	})
+	if err := o.queue.Drain(ctx, patience); err != nil {
+		return fmt.Errorf("the oracle: %w", err)
+	}
+	return nil
 }
 
 // verify holds one answer against the API server, or against the record of a past.
 func (o *oracle) verify(ctx context.Context, w witness) {
-	same := w.question.at(w.list.revision)
+	same := w.question.at(w.list.Revision)
 	sum := sha256.Sum256(ask.Plain(w.answer.Body))
 	o.mu.Lock()
 	want, ok := o.known[same.String()]
@@ -138,7 +93,7 @@ func (o *oracle) verify(ctx context.Context, w witness) {
 		return errors.New(direct.String())
 	})
 	if err != nil {
-		o.tally.wrong("%s asked at %s: revision %d, %s: %v", w.question, w.asked.Format(time.StampMilli), w.list.revision, w.answer.Source(), err)
+		o.tally.wrong("%s asked at %s: revision %d, %s: %v", w.question, w.asked.Format(time.StampMilli), w.list.Revision, w.answer.Source(), err)
 	}
 }
 

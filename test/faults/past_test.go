@@ -21,7 +21,7 @@ type past struct {
 
 type state struct {
 	revision uint64
-	objects  []identity
+	objects  []ask.Identity
 }
 
 // record reads the states of all revisions that askers may ask for. Nobody may write meanwhile, nor
@@ -38,15 +38,15 @@ func record(ctx context.Context, direct *ask.Client, from uint64, replaced bool)
 			return nil, fmt.Errorf("%s: %w", a, err)
 		}
 		if from == 0 {
-			from = newest.revision
+			from = newest.Revision
 		}
-		states := make([]state, newest.revision-from+1)
+		states := make([]state, newest.Revision-from+1)
 		var group errgroup.Group
 		group.SetLimit(4)
 		for i := range states {
 			group.Go(func() error {
 				revision := from + uint64(i) // #nosec G115 -- an index
-				a, err := direct.GetAs(ctx, asJSON.accept, k.path("")+"?"+exactly(revision))
+				a, err := direct.GetAs(ctx, asJSON.accept, k.path("")+"?"+ask.Exactly(revision))
 				if err != nil {
 					return err
 				}
@@ -54,7 +54,7 @@ func record(ctx context.Context, direct *ask.Client, from uint64, replaced bool)
 					return fmt.Errorf("%s at %d: %s", k.plural, revision, a)
 				}
 				l, err := asJSON.read(a.Body)
-				states[i] = state{revision, l.objects}
+				states[i] = state{revision, l.Objects}
 				return err
 			})
 		}
@@ -69,7 +69,7 @@ func record(ctx context.Context, direct *ask.Client, from uint64, replaced bool)
 // has says whether an answer was true then.
 func (p *past) has(w witness) bool {
 	states := p.states[w.question.kind]
-	i, found := slices.BinarySearchFunc(states, w.list.revision, func(s state, r uint64) int { return cmp.Compare(s.revision, r) })
+	i, found := slices.BinarySearchFunc(states, w.list.Revision, func(s state, r uint64) int { return cmp.Compare(s.revision, r) })
 	if !found {
 		// Nothing was written after the last state. Older ones are not known.
 		if i == 0 || i < len(states) {
@@ -78,12 +78,12 @@ func (p *past) has(w witness) bool {
 		i--
 	}
 	want, more := w.question.choose(states[i].objects)
-	return slices.Equal(want, w.list.objects) && more == (w.list.next != "")
+	return slices.Equal(want, w.list.Objects) && more == (w.list.Next != "")
 }
 
 // choose returns what a list holds of all objects, and whether more follow.
-func (q question) choose(all []identity) (chosen []identity, more bool) {
-	started := q.after == identity{}
+func (q question) choose(all []ask.Identity) (chosen []ask.Identity, more bool) {
+	started := q.after == (ask.Identity{})
 	for _, o := range all {
 		switch {
 		case q.namespace != "" && o.Namespace != q.namespace:

@@ -1,14 +1,10 @@
 package faults
 
 import (
-	"encoding/json"
-	"net/url"
 	"strconv"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/scheme"
+	"github.com/listproxy/listproxy/test/ask"
 )
 
 type fieldsOf = map[string]any
@@ -85,10 +81,13 @@ func (k kind) definition() any {
 // form is a representation of a list.
 type form struct{ name, accept string }
 
+// read decodes a list.
+func (f form) read(body []byte) (ask.List, error) { return ask.ReadList(f.accept, body) }
+
 var (
-	asJSON     = form{"json", "application/json"}
-	asProtobuf = form{"protobuf", "application/vnd.kubernetes.protobuf"}
-	asMetadata = form{"metadata", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
+	asJSON     = form{"json", ask.JSON}
+	asProtobuf = form{"protobuf", ask.Protobuf}
+	asMetadata = form{"metadata", ask.Metadata}
 )
 
 // collection is what listproxy keeps, with a feed for each.
@@ -115,7 +114,7 @@ type question struct {
 	query     string // in canonical form
 	limit     int    // 0: none
 	// after is the last object of the page before; zero at the first page.
-	after identity
+	after ask.Identity
 }
 
 func (q question) target() string { return q.kind.path(q.namespace) + "?" + q.query }
@@ -131,77 +130,7 @@ func (q question) newest() bool {
 // at returns the question whose answer is the same for ever.
 func (q question) at(revision uint64) question {
 	if q.limit == 0 {
-		q.query = exactly(revision)
+		q.query = ask.Exactly(revision)
 	}
 	return q
-}
-
-func anyVersion() string { return "resourceVersion=0" }
-
-func notOlderThan(revision uint64) string {
-	return "resourceVersion=" + strconv.FormatUint(revision, 10) + "&resourceVersionMatch=NotOlderThan"
-}
-
-func exactly(revision uint64) string {
-	return "resourceVersion=" + strconv.FormatUint(revision, 10) + "&resourceVersionMatch=Exact"
-}
-
-func limited(limit int, rest string) string { return "limit=" + strconv.Itoa(limit) + "&" + rest }
-
-func continued(limit int, token string) string {
-	return "continue=" + url.QueryEscape(token) + "&limit=" + strconv.Itoa(limit)
-}
-
-// identity of an object and its version.
-type identity struct{ Namespace, Name, UID, ResourceVersion string }
-
-// list is what an answer says, as far as cases read it.
-type list struct {
-	revision uint64
-	next     string // the token for the next page
-	objects  []identity
-}
-
-// read decodes a list.
-func (f form) read(body []byte) (list, error) {
-	if f == asProtobuf {
-		return readProtobuf(body)
-	}
-	var decoded struct {
-		Metadata struct{ ResourceVersion, Continue string }
-		Items    []struct{ Metadata identity }
-	}
-	if err := json.Unmarshal(body, &decoded); err != nil {
-		return list{}, err
-	}
-	revision, err := strconv.ParseUint(decoded.Metadata.ResourceVersion, 10, 64)
-	l := list{revision: revision, next: decoded.Metadata.Continue}
-	for _, item := range decoded.Items {
-		l.objects = append(l.objects, item.Metadata)
-	}
-	return l, err
-}
-
-func readProtobuf(body []byte) (list, error) {
-	decoded, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
-	if err != nil {
-		return list{}, err
-	}
-	accessor, err := meta.ListAccessor(decoded)
-	if err != nil {
-		return list{}, err
-	}
-	revision, err := strconv.ParseUint(accessor.GetResourceVersion(), 10, 64)
-	if err != nil {
-		return list{}, err
-	}
-	l := list{revision: revision, next: accessor.GetContinue()}
-	err = meta.EachListItem(decoded, func(o runtime.Object) error {
-		m, err := meta.Accessor(o)
-		if err == nil {
-			l.objects = append(l.objects, identity{m.GetNamespace(), m.GetName(), string(m.GetUID()), m.GetResourceVersion()})
-		}
-		return err
-	})
-	return l, err
 }

@@ -44,10 +44,10 @@ type scene struct {
 
 	hop       *hop.Hop
 	balancer  *hop.Balancer
+	binary    string // of listproxy; "": the usual one
 	certs     string // directory of the serving certificate, the same for all listproxies
 	args      []string
-	mu        sync.Mutex
-	proxies   []*proxyrun.Proxy // that run
+	proxies   proxyrun.Group
 	via       *ask.Client
 	viaConfig *rest.Config
 
@@ -72,8 +72,8 @@ func (s *scene) mark(what string) {
 }
 
 // newScene prepares a case. Nothing asks yet.
-func newScene(t *testing.T, plane *controlplane.ControlPlane, name string) *scene {
-	s := &scene{T: t, plane: plane, certs: t.TempDir(), ledger: &ledger{}, tally: &tally{}, began: time.Now()}
+func newScene(t *testing.T, plane *controlplane.ControlPlane, name, binary string) *scene {
+	s := &scene{T: t, plane: plane, binary: binary, certs: t.TempDir(), ledger: &ledger{}, tally: &tally{}, began: time.Now()}
 	name = strings.ReplaceAll(name, "_", "-")
 	s.namespaces = []string{name, name + "-b"}
 	s.must(newInto(&s.direct, plane.RESTConfig(controlplane.Admin)))
@@ -118,15 +118,13 @@ func (s *scene) start() {
 	own.Host, own.CAData = s.hop.URL(), s.hop.CA()
 	ctx, cancel := context.WithTimeout(s.Context(), patience)
 	defer cancel()
-	p, err := proxyrun.Start(ctx, proxyrun.Options{Upstream: own, Binary: *binary, Args: append([]string{
+	p, err := proxyrun.Start(ctx, proxyrun.Options{Upstream: own, Binary: s.binary, Args: append([]string{
 		"--staleness-bound", bound.String(), "--schema-quarantine", "1s",
 		"--tls-cert-file", filepath.Join(s.certs, "tls.crt"), "--tls-private-key-file", filepath.Join(s.certs, "tls.key"),
 	}, s.args...)})
 	s.must(err)
 	p.RESTConfig(s.viaConfig) // what it must not emit
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.proxies = append(s.proxies, p)
+	s.proxies.Add(p)
 	s.balancer.Add(p.Address())
 }
 
@@ -142,24 +140,7 @@ func eager() string {
 // forget takes a listproxy out of those that the end of the case stops.
 func (s *scene) forget(p *proxyrun.Proxy) {
 	s.balancer.Remove(p.Address())
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.proxies = slices.DeleteFunc(s.proxies, func(other *proxyrun.Proxy) bool { return other == p })
-}
-
-// end stops what runs. Whatever was wrong with a process, a data race or a panic, comes out here.
-func (s *scene) end() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, p := range s.proxies {
-		if s.Failed() {
-			s.Logf("listproxy's log:\n%s", p.LogWithoutRequests())
-		}
-		if err := p.Stop(); err != nil {
-			s.Error(err)
-		}
-	}
-	s.proxies = nil
+	s.proxies.Remove(p)
 }
 
 // own reports whether a request is one of listproxy's own, as opposed to a caller's.
@@ -270,16 +251,26 @@ func (s *scene) recover() {
 			if c.kind != k {
 				continue
 			}
-			q := question{collection: c, query: notOlderThan(revision)}
+			q := question{collection: c, query: ask.NotOlderThan(revision)}
 			s.must(retry(s.Context(), "an answer from memory with what was written after the fault", func() error {
-				a, err := s.via.GetAs(s.Context(), c.form.accept, q.target())
-				if err == nil && (a.Code != http.StatusOK || !a.FromMemory()) {
-					err = errors.New(a.String())
-				}
+				_, _, err := s.fromMemory(s.Context(), q)
 				return err
 			}))
 		}
 	}
+}
+
+// fromMemory puts a question whose answer must be a list from memory.
+func (s *scene) fromMemory(ctx context.Context, q question) (ask.Answer, ask.List, error) {
+	a, err := s.via.GetAs(ctx, q.form.accept, q.target())
+	if err != nil {
+		return a, ask.List{}, err
+	}
+	if a.Code != http.StatusOK || !a.FromMemory() {
+		return a, ask.List{}, errors.New(a.String())
+	}
+	l, err := q.form.read(a.Body)
+	return a, l, err
 }
 
 // truth is the state of a kind, as kube-apiserver has it now: versions of objects, by namespace and name.
@@ -292,10 +283,10 @@ func (s *scene) truth(ctx context.Context, k kind) (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", a, err)
 	}
-	return versions(l.objects), nil
+	return versions(l.Objects), nil
 }
 
-func versions(objects []identity) map[string]string {
+func versions(objects []ask.Identity) map[string]string {
 	all := map[string]string{}
 	for _, o := range objects {
 		all[o.Namespace+"/"+o.Name] = o.UID + " at " + o.ResourceVersion

@@ -53,36 +53,26 @@ func TestSoak(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newScene(t, plane, "soak")
+	s := newScene(t, plane, "soak", *binary)
 	mend(s)
-	defer s.end()
+	defer s.proxies.Stop(s)
 	s.args = []string{"--eager", eager(), "--history-window", soakHistory.String(), "--self-check-interval", "10s"}
 	s.start()
 	s.follow()
-	var asking, writing, verifying, measuring sync.WaitGroup
-	ctx, cancel := context.WithCancel(t.Context())
-	asks, quiet := context.WithCancel(ctx)
-	defer verifying.Wait()
-	defer asking.Wait()
-	defer writing.Wait()
-	defer measuring.Wait()
-	defer cancel()
-	defer quiet()
-	verifying.Go(func() { s.oracle.run(ctx) })
-	writing.Go(func() { s.churn(asks) })
-	asking.Go(func() { s.askNewest(asks) })
-	for range askers {
-		asking.Go(func() { s.ask(asks) })
-	}
+	quiet, end := s.load()
+	defer end()
 	s.recover()
 	m := &meter{scene: s, began: time.Now()}
-	measuring.Go(func() { m.run(asks) })
+	ctx, cancel := context.WithCancel(t.Context())
+	var measuring sync.WaitGroup
+	measuring.Go(func() { m.run(ctx) })
+	defer measuring.Wait()
+	defer cancel()
 	faults := s.breakUntil(m.began.Add(*soakFor))
 
-	quiet()
+	cancel()
 	measuring.Wait()
-	writing.Wait()
-	asking.Wait()
+	quiet()
 	s.settled()
 	if err := s.oracle.drain(t.Context()); err != nil {
 		t.Error(err)
@@ -177,7 +167,7 @@ type meter struct {
 func (m *meter) run(ctx context.Context) {
 	told := m.began
 	for poll.Pause(ctx, sampleEach) {
-		sample, err := soak.Take(ctx, m.scene.proxies[0].AdminURL()+"/metrics")
+		sample, err := soak.Take(ctx, m.scene.proxies.All()[0].AdminURL()+"/metrics")
 		if err != nil {
 			if ctx.Err() == nil {
 				m.scene.tally.wrong("listproxy cannot be measured: %v", err)

@@ -23,7 +23,7 @@ func TestBehindOneAddress(t *testing.T) {
 		return // part of make faults
 	}
 	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
-	defer r.end()
+	defer r.proxies.Stop(r)
 	before, err := hop.StartBalancer()
 	r.must(err)
 	defer before.Close()

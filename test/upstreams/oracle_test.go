@@ -28,11 +28,10 @@ type witness struct {
 // oracle compares answers with those of undisturbed API servers, and counts. Safe for concurrent use.
 type oracle struct {
 	direct []*ask.Client
+	queue  ask.Queue[witness]
 
-	mu      sync.Mutex
-	queue   []witness
-	working int
-	known   map[string]map[[sha256.Size]byte]bool
+	mu    sync.Mutex
+	known map[string]map[[sha256.Size]byte]bool
 
 	counts
 	mistakes []string
@@ -65,50 +64,16 @@ func (o *oracle) begin() counts {
 }
 
 // run compares until ctx ends.
-func (o *oracle) run(ctx context.Context) {
-	var all sync.WaitGroup
-	for range verifiers {
-		all.Go(func() {
-			for ctx.Err() == nil {
-				if w, ok := o.take(); ok {
-					o.compare(ctx, w)
-				} else if !poll.Pause(ctx, pollEvery) {
-					return
-				}
-			}
-		})
-	}
-	all.Wait()
-}
+func (o *oracle) run(ctx context.Context) { o.queue.Work(ctx, verifiers, o.compare) }
 
-func (o *oracle) take() (witness, bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if len(o.queue) == 0 {
-		return witness{}, false
-	}
-	w := o.queue[0]
-	o.queue = o.queue[1:]
-	o.working++
-	return w, true
-}
-
-func (o *oracle) add(w witness) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.queue = append(o.queue, w)
-}
+func (o *oracle) add(w witness) { o.queue.Add(w) }
 
 // drain waits until all has been compared.
 func (o *oracle) drain(ctx context.Context) error {
-	return retry(ctx, "the oracle", func() error {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		if n := len(o.queue) + o.working; n > 0 {
-			return fmt.Errorf("%d answers are still to be compared", n)
-		}
-		return nil
-	})
+	if err := o.queue.Drain(ctx, patience); err != nil {
+		return fmt.Errorf("the oracle: %w", err)
+	}
+	return nil
 }
 
 // compare holds one answer against what the API servers say: it must be that of one of them.
@@ -138,7 +103,6 @@ func (o *oracle) compare(ctx context.Context, w witness) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.working--
 	switch {
 	case err == nil:
 		if o.known[name] == nil {

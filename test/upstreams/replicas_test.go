@@ -20,7 +20,7 @@ import (
 // kube-apiserver itself, in turn. Together they are the list.
 func TestPagesOfSeveral(t *testing.T) {
 	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
-	defer r.end()
+	defer r.proxies.Stop(r)
 	sides := []*ask.Client{r.writer}
 	for range 2 {
 		p := r.start(plane.URL())
@@ -37,12 +37,12 @@ func TestPagesOfSeveral(t *testing.T) {
 	hits := map[*ask.Client]int{}
 	for turn := range 30 {
 		for _, plural := range []string{"configmaps", "pods"} {
-			q := question{collection{plural, asJSON}, firstPage(pageSize, r.newest.Load()), true}
+			q := question{collection{plural, ask.JSON}, ask.FirstPage(pageSize, ask.Exactly(r.newest.Load())), true}
 			var items []string
 			var revision uint64
 			for page := 0; ; page++ {
 				side := sides[(turn+page)%len(sides)]
-				var l list
+				var l ask.List
 				r.must(retry(t.Context(), "a page", func() error {
 					a, err := side.GetAs(t.Context(), q.accept, q.target())
 					if err != nil {
@@ -54,28 +54,28 @@ func TestPagesOfSeveral(t *testing.T) {
 					if a.FromMemory() {
 						hits[side]++
 					}
-					l, err = q.read(a.Body)
+					l, err = ask.ReadList(q.accept, a.Body)
 					return err
 				}))
-				for _, item := range l.items {
+				for _, item := range l.Items {
 					items = append(items, string(item))
 				}
-				if revision != 0 && l.revision != revision {
-					t.Fatalf("%s: a page of revision %d after one of %d", q, l.revision, revision)
+				if revision != 0 && l.Revision != revision {
+					t.Fatalf("%s: a page of revision %d after one of %d", q, l.Revision, revision)
 				}
-				revision = l.revision
-				if l.next == "" {
+				revision = l.Revision
+				if l.Next == "" {
 					break
 				}
-				q.query = nextPage(pageSize, l.next)
+				q.query = ask.NextPage(pageSize, l.Next)
 			}
-			whole := question{collection{plural, asJSON}, exactly(revision), true}
+			whole := question{collection{plural, ask.JSON}, ask.Exactly(revision), true}
 			a, err := r.writer.GetAs(t.Context(), whole.accept, whole.target())
 			r.must(err)
-			want, err := whole.read(a.Body)
+			want, err := ask.ReadList(whole.accept, a.Body)
 			r.must(err)
-			if !slices.EqualFunc(items, want.items, func(s string, raw json.RawMessage) bool { return s == string(raw) }) {
-				t.Errorf("%s at %d: the pages hold %d objects, the whole list %d, or others", plural, revision, len(items), len(want.items))
+			if !slices.EqualFunc(items, want.Items, func(s string, raw json.RawMessage) bool { return s == string(raw) }) {
+				t.Errorf("%s at %d: the pages hold %d objects, the whole list %d, or others", plural, revision, len(items), len(want.Items))
 			}
 		}
 	}
@@ -91,7 +91,7 @@ func TestPagesOfSeveral(t *testing.T) {
 // NotOlderThan of what it saw, gets that; also of what it has only just written.
 func TestNeverBackInTime(t *testing.T) {
 	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
-	defer r.end()
+	defer r.proxies.Stop(r)
 	for range 2 {
 		r.start(plane.URL())
 	}
@@ -107,13 +107,13 @@ func TestNeverBackInTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		written := r.newest.Load()
-		for _, accept := range []string{asJSON, asMetadata} {
-			q := question{collection: collection{"configmaps", accept}, query: notOlderThan(max(seen, written))}
+		for _, accept := range []string{ask.JSON, ask.Metadata} {
+			q := question{collection: collection{"configmaps", accept}, query: ask.NotOlderThan(max(seen, written))}
 			l, ok := r.put(t.Context(), each, q, max(seen, written))
 			if !ok {
 				t.Fatalf("%s was not answered: %v", q, r.oracle.why())
 			}
-			seen = max(seen, l.revision)
+			seen = max(seen, l.Revision)
 		}
 	}
 	c := r.part("read after each write", func() {})
@@ -154,7 +154,7 @@ const (
 // with HTTP/2 and HTTP/1.1, and of one that makes one for each request; reads and writes.
 func TestRolled(t *testing.T) {
 	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
-	defer r.end()
+	defer r.proxies.Stop(r)
 	start := func() *proxyrun.Proxy {
 		return r.start(unheard(t), append(upstreamArgs(one, two), "--shutdown-delay-duration", delay.String())...)
 	}
@@ -214,8 +214,6 @@ func (e errStillReady) Error() string { return "still ready: " + strings.TrimSpa
 
 // retire stops a replica, which the end of the test need not do then.
 func (r *rig) retire(p *proxyrun.Proxy) error {
-	r.mu.Lock()
-	r.proxies = slices.DeleteFunc(r.proxies, func(other *proxyrun.Proxy) bool { return other == p })
-	r.mu.Unlock()
+	r.proxies.Remove(p)
 	return p.Stop()
 }

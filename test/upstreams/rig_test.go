@@ -55,8 +55,7 @@ type rig struct {
 
 	newest atomic.Uint64 // of the writes
 
-	mu      sync.Mutex
-	proxies []*proxyrun.Proxy
+	proxies proxyrun.Group
 }
 
 // newRig makes everything but listproxies. Answers are compared with those of the API server direct, to
@@ -129,26 +128,9 @@ func (r *rig) start(upstream string, args ...string) *proxyrun.Proxy {
 	}, args...)})
 	r.must(err)
 	p.RESTConfig(r.through()) // what it must not emit
-	r.mu.Lock()
-	r.proxies = append(r.proxies, p)
-	r.mu.Unlock()
+	r.proxies.Add(p)
 	r.balancer.Add(p.Address())
 	return p
-}
-
-// end stops the listproxies that run. What was wrong with a process comes out here.
-func (r *rig) end() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, p := range r.proxies {
-		if r.Failed() {
-			r.Logf("listproxy's log:\n%s", p.LogWithoutRequests())
-		}
-		if err := p.Stop(); err != nil {
-			r.Error(err)
-		}
-	}
-	r.proxies = nil
 }
 
 func (r *rig) path(plural string) string { return "/api/v1/namespaces/" + r.ns + "/" + plural }
@@ -256,60 +238,60 @@ func (r *rig) ask(ctx context.Context, c *ask.Client) {
 		newest, atLeast := r.newest.Load(), uint64(0)
 		switch dice := rand.IntN(10); {
 		case dice < 4 || newest == 0 || seen[q.collection] == 0:
-			q.query = anyVersion
+			q.query = ask.AnyVersion
 		case dice < 6:
-			q.query, atLeast = notOlderThan(newest), newest
+			q.query, atLeast = ask.NotOlderThan(newest), newest
 		case dice < 8:
 			atLeast = seen[q.collection]
-			q.query = notOlderThan(atLeast)
-		case q.accept == asProtobuf:
-			q.query, q.fixed = exactly(newest), true
+			q.query = ask.NotOlderThan(atLeast)
+		case q.accept == ask.Protobuf:
+			q.query, q.fixed = ask.Exactly(newest), true
 		default:
 			r.walk(ctx, c, q, newest)
 			continue
 		}
 		if l, ok := r.put(ctx, c, q, atLeast); ok {
-			seen[q.collection] = max(seen[q.collection], l.revision)
+			seen[q.collection] = max(seen[q.collection], l.Revision)
 		}
 	}
 }
 
 // walk reads all pages of a state.
 func (r *rig) walk(ctx context.Context, c *ask.Client, q question, revision uint64) {
-	q.query, q.fixed = firstPage(pageSize, revision), true
+	q.query, q.fixed = ask.FirstPage(pageSize, ask.Exactly(revision)), true
 	page, ok := r.put(ctx, c, q, revision)
-	for ok && page.next != "" {
-		q.query = nextPage(pageSize, page.next)
-		if page, ok = r.put(ctx, c, q, revision); ok && page.revision != revision {
-			r.oracle.wrong("%s: a page of revision %d after one of %d", q, page.revision, revision)
+	for ok && page.Next != "" {
+		q.query = ask.NextPage(pageSize, page.Next)
+		if page, ok = r.put(ctx, c, q, revision); ok && page.Revision != revision {
+			r.oracle.wrong("%s: a page of revision %d after one of %d", q, page.Revision, revision)
 		}
 	}
 }
 
 // put puts a question to listproxy.
-func (r *rig) put(ctx context.Context, c *ask.Client, q question, atLeast uint64) (list, bool) {
+func (r *rig) put(ctx context.Context, c *ask.Client, q question, atLeast uint64) (ask.List, bool) {
 	asked := time.Now()
 	a, err := c.GetAs(ctx, q.accept, q.target())
 	if ctx.Err() != nil {
-		return list{}, false
+		return ask.List{}, false
 	}
 	r.oracle.heard(sortList, a, err)
 	if err != nil || a.Code != http.StatusOK {
 		if err == nil && (a.FromMemory() || a.Code == http.StatusUnauthorized || a.Code == http.StatusForbidden) {
 			r.oracle.wrong("%s: %s", q, a)
 		}
-		return list{}, false
+		return ask.List{}, false
 	}
-	l, err := q.read(a.Body)
+	l, err := ask.ReadList(q.accept, a.Body)
 	if err != nil {
 		r.oracle.wrong("%s: not a list: %v: %s", q, err, a)
-		return list{}, false
+		return ask.List{}, false
 	}
-	if l.revision < atLeast {
-		r.oracle.wrong("%s: it is of revision %d: %s", q, l.revision, a.Source())
+	if l.Revision < atLeast {
+		r.oracle.wrong("%s: it is of revision %d: %s", q, l.Revision, a.Source())
 	}
 	if a.FromMemory() {
-		r.oracle.add(witness{q.at(l.revision), a.Body, asked})
+		r.oracle.add(witness{q.at(l.Revision), a.Body, asked})
 	}
 	return l, true
 }
@@ -317,7 +299,7 @@ func (r *rig) put(ctx context.Context, c *ask.Client, q question, atLeast uint64
 // forward asks for what is never answered from memory.
 func (r *rig) forward(ctx context.Context) {
 	for turn := 0; poll.Pause(ctx, askEvery); turn++ {
-		a, err := r.clients[turn%len(r.clients)].GetAs(ctx, asJSON, "/api/v1/namespaces/"+r.ns)
+		a, err := r.clients[turn%len(r.clients)].GetAs(ctx, ask.JSON, "/api/v1/namespaces/"+r.ns)
 		if ctx.Err() == nil {
 			r.oracle.heard(sortForward, a, err)
 		}

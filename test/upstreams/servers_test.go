@@ -29,7 +29,7 @@ func unheard(t *testing.T) string {
 // TestOneOfTwoFails: one API server after the other is killed, stands still, and is started anew.
 func TestOneOfTwoFails(t *testing.T) {
 	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
-	defer r.end()
+	defer r.proxies.Stop(r)
 	// The name is one that nobody listens on: only --upstream is connected to.
 	r.start(unheard(t), upstreamArgs(one, two)...)
 	quiet := r.load()

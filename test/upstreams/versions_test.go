@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/listproxy/listproxy/test/ask"
 	"github.com/listproxy/listproxy/test/controlplane"
 )
 
@@ -43,7 +44,7 @@ func TestUpgraded(t *testing.T) {
 	before.Host = undisturbed.URL()
 	after := plane.RESTConfig(controlplane.Admin)
 	r := newRig(t, plane, after, before)
-	defer r.end()
+	defer r.proxies.Stop(r)
 	if podsOf(r, 0) == podsOf(r, 1) {
 		t.Fatal("both versions write pods alike: nothing could be mixed up")
 	}
@@ -65,7 +66,7 @@ func TestUpgraded(t *testing.T) {
 		}))
 		for range 100 {
 			for _, c := range collections() {
-				a, err := r.clients[0].GetAs(t.Context(), c.accept, c.path()+"?"+anyVersion)
+				a, err := r.clients[0].GetAs(t.Context(), c.accept, c.path()+"?"+ask.AnyVersion)
 				r.must(err)
 				if a.FromMemory() {
 					t.Fatalf("%v from memory while there were two versions", c)
@@ -78,7 +79,7 @@ func TestUpgraded(t *testing.T) {
 	})
 	r.part("two of "+plane.Version(), func() {})
 	r.must(retry(t.Context(), "lists from memory with what only the newer version knows", func() error {
-		a, err := r.clients[0].GetAs(t.Context(), asJSON, collection{"pods", asJSON}.path()+"?"+anyVersion)
+		a, err := r.clients[0].GetAs(t.Context(), ask.JSON, collection{"pods", ask.JSON}.path()+"?"+ask.AnyVersion)
 		if err == nil && (!a.FromMemory() || !strings.Contains(string(a.Body), "schedulingGroup")) {
 			err = errors.New(a.String())
 		}
@@ -89,13 +90,13 @@ func TestUpgraded(t *testing.T) {
 // podsOf returns the pods as one of the undisturbed API servers writes them, without the revision.
 func podsOf(r *rig, which int) string {
 	r.Helper()
-	q := question{collection: collection{"pods", asJSON}, query: anyVersion}
+	q := question{collection: collection{"pods", ask.JSON}, query: ask.AnyVersion}
 	a, err := r.oracle.direct[which].GetAs(r.Context(), q.accept, q.target())
 	r.must(err)
-	l, err := q.read(a.Body)
+	l, err := ask.ReadList(q.accept, a.Body)
 	r.must(err)
 	var all strings.Builder
-	for _, item := range l.items {
+	for _, item := range l.Items {
 		all.Write(item)
 	}
 	return all.String()

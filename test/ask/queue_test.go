@@ -1,0 +1,81 @@
+package ask_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/listproxy/listproxy/test/ask"
+)
+
+// TestQueue: all is done, once, by as many workers as there are, also what comes while they work.
+func TestQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var q ask.Queue[int]
+		var mu sync.Mutex
+		var done []int
+		at, most := 0, 0
+		ctx, cancel := context.WithCancel(t.Context())
+		var working sync.WaitGroup
+		working.Go(func() {
+			q.Work(ctx, 3, func(ctx context.Context, i int) {
+				mu.Lock()
+				at++
+				most = max(most, at)
+				mu.Unlock()
+				<-time.After(time.Second)
+				mu.Lock()
+				defer mu.Unlock()
+				at--
+				done = append(done, i)
+				if i < 5 {
+					q.Add(i + 5)
+				}
+			})
+		})
+		for i := range 5 {
+			q.Add(i)
+		}
+		if err := q.Drain(ctx, time.Minute); err != nil {
+			t.Error(err)
+		}
+		mu.Lock()
+		slices.Sort(done)
+		if diff := cmp.Diff([]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, done); diff != "" {
+			t.Errorf("what was done (-want +got):\n%s", diff)
+		}
+		if most != 3 {
+			t.Errorf("%d at a time, not 3", most)
+		}
+		mu.Unlock()
+		cancel()
+		working.Wait()
+	})
+}
+
+// TestQueueIsNotDrained: neither while something waits, nor while it is being done.
+func TestQueueIsNotDrained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var q ask.Queue[string]
+		q.Add("a thing")
+		if err := q.Drain(t.Context(), time.Second); err == nil {
+			t.Error("drained, and nobody works")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var working sync.WaitGroup
+		working.Go(func() { q.Work(ctx, 1, func(ctx context.Context, _ string) { <-ctx.Done() }) })
+		if err := q.Drain(t.Context(), time.Minute); err == nil {
+			t.Error("drained while the worker works")
+		}
+		cancel()
+		working.Wait()
+		if err := q.Drain(t.Context(), time.Second); err != nil {
+			t.Error(err)
+		}
+	})
+}

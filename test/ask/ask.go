@@ -1,5 +1,5 @@
 // Package ask puts requests to kube-apiserver or to listproxy in tests, and reads the answers to their
-// ends.
+// ends: what lists say, and what makes two of them the same. A [Queue] lets them be compared later.
 //
 // It is for what a test looks at byte for byte, and for writes on the way there. Watches and other
 // streams take [Client.HTTP].
@@ -17,10 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-const (
-	jsonType  = "application/json"
-	mergeType = "application/merge-patch+json"
-)
+const mergeType = "application/merge-patch+json"
 
 // Client asks one server as one user. It is for any number of goroutines.
 type Client struct {
@@ -44,7 +41,7 @@ func New(cfg *rest.Config, timeout time.Duration) (*Client, error) {
 
 // Get reads a target, which is a path with its query, in JSON. Answers of any code are no error.
 func (c *Client) Get(ctx context.Context, target string) (Answer, error) {
-	return c.GetAs(ctx, jsonType, target)
+	return c.GetAs(ctx, JSON, target)
 }
 
 // GetAs is Get in the representation that an Accept header asks for.
@@ -62,7 +59,7 @@ func (c *Client) Send(ctx context.Context, method, target string, object any) (A
 			return Answer{}, err
 		}
 	}
-	return c.send(ctx, method, jsonType, target, body)
+	return c.send(ctx, method, JSON, target, body)
 }
 
 // Do is Send where an answer other than 2xx is an error. The answer is returned with it.
@@ -89,7 +86,7 @@ func (c *Client) send(ctx context.Context, method, accept, target string, body [
 	case method == http.MethodPatch:
 		req.Header.Set("Content-Type", mergeType)
 	case body != nil:
-		req.Header.Set("Content-Type", jsonType)
+		req.Header.Set("Content-Type", JSON)
 	}
 	resp, err := c.HTTP.Do(req)
 	if err != nil {

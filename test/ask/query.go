@@ -5,11 +5,11 @@ import (
 	"strconv"
 )
 
-// Representations of a list, as Accept has them.
+// Representations of a list, as Accept has them; JSON is that of everything else, too.
 const (
-	JSON     = jsonType
+	JSON     = "application/json"
 	Protobuf = "application/vnd.kubernetes.protobuf"
-	Metadata = jsonType + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+	Metadata = JSON + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 )
 
 // AnyVersion is the query for a list of any state. Queries here are in canonical form, which is the

@@ -23,7 +23,7 @@ func TestQueue(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var working sync.WaitGroup
 		working.Go(func() {
-			q.Work(ctx, 3, func(ctx context.Context, i int) {
+			q.Work(ctx, 3, func(_ context.Context, i int) {
 				mu.Lock()
 				at++
 				most = max(most, at)

@@ -12,7 +12,9 @@
 //
 //	go test ./test/faults -faults.all -run TestFaults/apiserver_killed -v
 //
-// Without -faults.all only one of each kind runs.
+// Without -faults.all only one of each kind runs. With it also those of clocks, whose listproxy has a
+// package time of its own (proxyrun.BuildJumping): it is built when the first of them needs it, which
+// takes minutes.
 //
 // Each case has a listproxy of its own. It begins when answers come from memory, causes its fault, ends
 // it, waits for listproxy to be back, and then for all clients to know the true state. It reports what

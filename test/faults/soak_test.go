@@ -201,10 +201,13 @@ func (m *meter) taken() []soak.Sample {
 func TestSoakFaults(t *testing.T) {
 	for _, name := range soakFaults() {
 		i := slices.IndexFunc(faultCases(), func(c faultCase) bool { return c.name == name })
-		if i < 0 {
+		switch {
+		case i < 0:
 			t.Errorf("no case is called %s", name)
-		} else if faultCases()[i].replaces {
+		case faultCases()[i].replaces:
 			t.Errorf("%s replaces the past", name)
+		case faultCases()[i].jumps:
+			t.Errorf("%s is for another listproxy", name)
 		}
 	}
 }

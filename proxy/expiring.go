@@ -13,14 +13,15 @@ import (
 // remembered is a value in an expiringCache. Ristretto finds it by two hashes of its key, so it says
 // itself what it belongs to and how long it holds.
 type remembered[V any] struct {
-	key     string
-	expires time.Time
-	value   V
+	key   string
+	term  term
+	value V
 }
 
 // expiringCache remembers values until they expire, within a bound, on top of ristretto.
 //
-// Invariants: a value is found only under the whole key it was added with, and before it expires.
+// Invariants: a value is found only under the whole key it was added with, and before its term
+// ends, which is looked at when it is read ([ageOf]).
 // Losing one is always allowed; ristretto drops what it has no room or time for, and lets go of what
 // has expired some seconds later.
 //
@@ -46,7 +47,7 @@ func newExpiringCache[V any](size int64) (*expiringCache[V], error) {
 func newHashedExpiringCache[V any](size int64, hash func(string) (uint64, uint64)) (*expiringCache[V], error) {
 	c := &expiringCache[V]{}
 	evict := func(i *ristretto.Item[remembered[V]]) {
-		if time.Now().Before(i.Value.expires) {
+		if i.Value.term.holds(time.Now()) {
 			c.evicted.Add(1)
 		}
 	}
@@ -86,22 +87,22 @@ func (c *expiringCache[V]) get(key string, now time.Time) (V, bool) {
 		return none, false
 	}
 	r, ok := c.entries.Get(key)
-	if !ok || r.key != key || !now.Before(r.expires) {
+	if !ok || r.key != key || !r.term.holds(now) {
 		return none, false
 	}
 	return r.value, true
 }
 
-// add remembers a value, of so many units, until it expires. It may come to nothing.
-func (c *expiringCache[V]) add(key string, value V, cost int64, expires, now time.Time) {
+// add remembers a value, of so many units, for a term. It may come to nothing.
+func (c *expiringCache[V]) add(key string, value V, cost int64, counts term, now time.Time) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	ttl := expires.Sub(now)
-	if c.entries == nil || ttl <= 0 {
+	left := counts.left(now)
+	if c.entries == nil || left <= 0 {
 		return
 	}
-	// The cache's own expiry only makes room; get looks at the value's.
-	_ = c.entries.SetWithTTL(key, remembered[V]{key: key, expires: expires, value: value}, cost, ttl)
+	// The cache's own expiry, by a clock that may stand still, only makes room; get looks at the value's.
+	_ = c.entries.SetWithTTL(key, remembered[V]{key: key, term: counts, value: value}, cost, left)
 }
 
 // close lets go of everything and stops ristretto's goroutines. Afterwards the cache is empty and

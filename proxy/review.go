@@ -139,7 +139,7 @@ func (r *Reviewer) Allowed(ctx context.Context, id Identity, a Attributes) (bool
 	return r.reviews.get(ctx, key, func(ctx context.Context, epoch uint64) (dated[bool], error) {
 		review, err := r.ask(ctx, id, a)
 		if err == nil && review.value {
-			r.decisions.add(key, epoch, review.asked.Add(r.ttl), time.Now())
+			r.decisions.add(key, epoch, term{review.asked, r.ttl}, time.Now())
 		}
 		return review, err
 	})

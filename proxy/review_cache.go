@@ -13,7 +13,7 @@ const entryBytes = 512
 // decisionCache remembers decisions for yes, within a bound.
 //
 // Invariants: a decision is found only under the whole key it was added with,
-// before it expires, and in the epoch in which its review began. Losing one
+// within the term from when its review was sent, and in the epoch in which its review began. Losing one
 // is always allowed.
 type decisionCache struct {
 	// epoch is counted up by every flush.
@@ -37,11 +37,11 @@ func (c *decisionCache) has(key string, now time.Time) bool {
 	return ok && epoch == c.epoch.Load()
 }
 
-// add remembers a yes for key until it expires, unless there was a flush since
+// add remembers a yes for key for a term, unless there was a flush since
 // epoch, in which its review began. It may come to nothing.
-func (c *decisionCache) add(key string, epoch uint64, expires, now time.Time) {
+func (c *decisionCache) add(key string, epoch uint64, counts term, now time.Time) {
 	if epoch == c.epoch.Load() {
-		c.epochs.add(key, epoch, 1+int64(len(key)/entryBytes), expires, now)
+		c.epochs.add(key, epoch, 1+int64(len(key)/entryBytes), counts, now)
 	}
 }
 

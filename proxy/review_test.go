@@ -813,7 +813,7 @@ func TestDecisionsOfEqualHashes(t *testing.T) {
 	c := &decisionCache{epochs: epochs}
 	defer c.close()
 	now := time.Now()
-	c.add("mine", 0, now.Add(time.Hour), now)
+	c.add("mine", 0, term{now, time.Hour}, now)
 	c.epochs.settle()
 	if d, ok := epochs.entries.Get("yours"); !ok || d.key != "mine" {
 		t.Fatalf("the hashes do not collide: got %v, %v", d, ok)
@@ -824,7 +824,7 @@ func TestDecisionsOfEqualHashes(t *testing.T) {
 	if c.has("yours", now) {
 		t.Error("another key's decision was used")
 	}
-	c.add("yours", 0, now.Add(time.Hour), now)
+	c.add("yours", 0, term{now, time.Hour}, now)
 	c.epochs.settle()
 	if c.has("mine", now) || !c.has("yours", now) {
 		t.Error("the newer decision did not take the place")
@@ -842,7 +842,7 @@ func TestDecisionsExpire(t *testing.T) {
 	now := time.Now()
 	const key = "key"
 	// For ever, as ristretto sees it.
-	_ = c.epochs.entries.Set(key, remembered[uint64]{key: key, expires: now.Add(time.Second)}, 1)
+	_ = c.epochs.entries.Set(key, remembered[uint64]{key: key, term: term{now, time.Second}}, 1)
 	c.epochs.settle()
 	for _, test := range []struct {
 		name string
@@ -853,6 +853,9 @@ func TestDecisionsExpire(t *testing.T) {
 		{"just before", now.Add(time.Second - 1), true},
 		{"just then", now.Add(time.Second), false},
 		{"after", now.Add(time.Minute), false},
+		// Without a monotonic reading, as if that clock had stood still.
+		{"just before, by the wall clock", now.Round(0).Add(time.Second - 1), true},
+		{"just then, by the wall clock", now.Round(0).Add(time.Second), false},
 	} {
 		if got := c.has(key, test.at); got != test.want {
 			t.Errorf("%s: got %v", test.name, got)
@@ -862,15 +865,15 @@ func TestDecisionsExpire(t *testing.T) {
 	if c.has(key, now) {
 		t.Error("used after a flush")
 	}
-	c.add(key, 0, now.Add(time.Hour), now)
-	c.add("expired", 1, now, now)
+	c.add(key, 0, term{now, time.Hour}, now)
+	c.add("expired", 1, term{now, 0}, now)
 	c.epochs.settle()
 	if c.has(key, now) || c.has("expired", now.Add(-time.Hour)) {
 		t.Error("added with an old epoch, or when it had expired")
 	}
-	c.add(key, 1, now.Add(time.Hour), now)
+	c.add(key, 1, term{now, time.Hour}, now)
 	c.epochs.settle()
-	c.add(key, 0, now.Add(time.Hour), now) // a late one
+	c.add(key, 0, term{now, time.Hour}, now) // a late one
 	c.epochs.settle()
 	if !c.has(key, now) {
 		t.Error("a decision of before the flush took the place of one of after it")
@@ -887,7 +890,7 @@ func TestDecisionsAreBounded(t *testing.T) {
 	defer c.close()
 	now := time.Now()
 	for n := range 100 * size {
-		c.add(fmt.Sprint(long, n), 0, now.Add(time.Hour), now)
+		c.add(fmt.Sprint(long, n), 0, term{now, time.Hour}, now)
 		if n%size == 0 {
 			c.epochs.settle()
 		}

@@ -57,7 +57,7 @@ func (s *shared[V]) get(ctx context.Context, key string, ask func(ctx context.Co
 				return none, result.Err
 			}
 			got, ok := result.Val.(dated[V])
-			fresh := !got.asked.Before(began) || time.Now().Before(got.asked.Add(s.ttl))
+			fresh := !got.asked.Before(began) || term{got.asked, s.ttl}.holds(time.Now())
 			if ok && fresh && epoch == s.epoch() {
 				return got.value, nil
 			}

@@ -89,7 +89,7 @@ func (s *StatusSource) collection(now time.Time, c snapshot.CollectionStats) tel
 		status.State = string(absence)
 	}
 	if !c.Heard.IsZero() {
-		lag := now.Sub(c.Heard).Seconds()
+		lag := ageOf(c.Heard, now).Seconds()
 		status.Lag = &lag
 	}
 	if !c.Oldest.IsZero() {
@@ -104,7 +104,7 @@ func (s *StatusSource) collection(now time.Time, c snapshot.CollectionStats) tel
 // absenceOf says why a collection cannot answer lists of the newest state now: a state that nothing was heard
 // of for too long is not that.
 func absenceOf(c snapshot.CollectionStats, now time.Time, silence time.Duration) snapshot.Absence {
-	if c.Absence == snapshot.Known && silence > 0 && now.Sub(c.Heard) >= silence {
+	if c.Absence == snapshot.Known && silence > 0 && ageOf(c.Heard, now) >= silence {
 		return snapshot.Stale
 	}
 	return c.Absence

@@ -112,7 +112,7 @@ func (w *WhoAmI) User(ctx context.Context, id Identity) (user.Info, error) {
 		learned, err := w.ask(ctx, id)
 		if err == nil {
 			size := userSize(auditUser(learned.value))
-			w.users.add(key, learned.value, 1+int64(size/userUnit), learned.asked.Add(w.ttl), time.Now())
+			w.users.add(key, learned.value, 1+int64(size/userUnit), term{learned.asked, w.ttl}, time.Now())
 		}
 		return learned, err
 	})

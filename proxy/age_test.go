@@ -1,0 +1,40 @@
+package proxy
+
+import (
+	"testing"
+	"time"
+)
+
+func TestAge(t *testing.T) {
+	for name, tt := range map[string]struct{ monotonic, wall, want time.Duration }{
+		"both clocks go on":                 {time.Second, time.Second, time.Second},
+		"the machine stood still":           {time.Second, time.Hour, time.Hour},
+		"the wall clock was set forward":    {time.Second, 24 * time.Hour, 24 * time.Hour},
+		"the wall clock was set back":       {time.Second, -time.Hour, time.Second},
+		"the wall clock was set back a bit": {time.Minute, 50 * time.Second, time.Minute},
+	} {
+		if got := age(tt.monotonic, tt.wall); got != tt.want {
+			t.Errorf("%s: %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
+func TestAgeOf(t *testing.T) {
+	at := time.Now()
+	for name, tt := range map[string]struct {
+		at, now time.Time
+		want    time.Duration
+	}{
+		"by both clocks":      {at, at.Add(time.Minute), time.Minute},
+		"by the wall clock":   {at.Round(0), at.Round(0).Add(time.Hour), time.Hour},
+		"one without another": {at, at.Round(0).Add(time.Hour), time.Hour},
+		"in another zone":     {at.UTC(), at.Add(time.Hour), time.Hour},
+	} {
+		if got := ageOf(tt.at, tt.now); got != tt.want {
+			t.Errorf("%s: %v, want %v", name, got, tt.want)
+		}
+	}
+	if got := ageOf(time.Time{}, at); got < 100*365*24*time.Hour {
+		t.Errorf("what was never learned is %v old", got)
+	}
+}

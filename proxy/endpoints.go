@@ -28,25 +28,8 @@ const (
 	endpointTimeout = 4 * time.Second
 	// endpointAgain is the pause after a check that failed, before it counts.
 	endpointAgain = 500 * time.Millisecond
-	// endpointFailures is how many checks have to fail, one after the other, before an endpoint is
-	// taken for unreachable that was not before.
-	endpointFailures = 2
-	// endpointLinger is for how long an endpoint that is not ready keeps the connections that it has.
-	// kube-apiserver needs as long to shut down (--shutdown-delay-duration, and what is in flight); what is
-	// not ready for longer does not shut down, but cannot do its work: it has lost its etcd, say.
-	endpointLinger = 3 * time.Minute
 	// endpointDialTimeout bounds the attempt to connect to one endpoint, before the next is tried.
 	endpointDialTimeout = 5 * time.Second
-)
-
-// endpointState is what the last checks of an endpoint said.
-type endpointState string
-
-const (
-	endpointUnknown     endpointState = "unknown"     // not checked yet
-	endpointUp          endpointState = "up"          // new connections go there
-	endpointNotReady    endpointState = "not-ready"   // it answers, and says that it is not ready
-	endpointUnreachable endpointState = "unreachable" // it does not answer, or is not who it should be
 )
 
 // Endpoints are the addresses of the API servers of one cluster. It chooses among them when a
@@ -58,6 +41,8 @@ const (
 //     Where none is up, all are tried.
 //   - One that is not ready gets no new connections. Those that there are stay for some minutes:
 //     kube-apiserver ends them in order when it shuts down.
+//   - Nor does one that answers no check in time. Its connections stay for half a minute while something still
+//     comes on them: it may have too much to do.
 //   - The connections of one that is unreachable are closed, provided that another one is up. So
 //     what waits for an answer fails, and watches are opened elsewhere, before HTTP/2 notices.
 //   - What an API server said of its version is told before it is up: whoever has to prepare for
@@ -68,6 +53,7 @@ const (
 type Endpoints struct {
 	address string // of the client configuration, host:port: the one that may be asked for
 	all     []*endpoint
+	dial    dialFunc
 	log     *slog.Logger
 
 	// telling is held while the versions are told, so that they are told in their order.
@@ -84,15 +70,23 @@ type endpoint struct {
 	base    *url.URL // of the client configuration
 	client  *http.Client
 	conns   *connrotation.ConnectionTracker
+	traffic *endpointTraffic
 	// suspected tells that a connection could not be made.
 	suspected chan struct{}
 
 	// Endpoints.mu guards these.
 	state    endpointState
-	unready  time.Time     // since when it is not ready, if it is not
+	since    time.Time     // when state began
+	unready  time.Time     // since when it is not ready; zero: it was up, or unreachable, after that
 	failures int           // checks that failed, one after the other
+	failing  time.Time     // when the first of them began
+	failed   time.Time     // when the last of them began
 	said     *version.Info // nil: not known
+	problem  error         // why the last check did not find it up
 }
+
+// dialFunc connects to an address, host:port.
+type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
 // ParseEndpoints returns host:port of each of the URLs, which are https://host:port or without a port.
 // It refuses two that are the same.
@@ -114,6 +108,11 @@ func ParseEndpoints(urls []string) ([]string, error) {
 // NewEndpoints returns the endpoints at the addresses, which [ParseEndpoints] returned, of the cluster
 // that cfg is for. cfg has the proxy's own credentials, with which the endpoints are checked.
 func NewEndpoints(cfg *rest.Config, addresses []string, log *slog.Logger) (*Endpoints, error) {
+	return newDialedEndpoints(cfg, addresses, dialEndpoint, log)
+}
+
+// newDialedEndpoints is NewEndpoints with a choice of network.
+func newDialedEndpoints(cfg *rest.Config, addresses []string, dial dialFunc, log *slog.Logger) (*Endpoints, error) {
 	base, err := upstreamBase(cfg)
 	if err != nil {
 		return nil, err
@@ -121,14 +120,21 @@ func NewEndpoints(cfg *rest.Config, addresses []string, log *slog.Logger) (*Endp
 	if err := reachedDirectly(cfg, base); err != nil {
 		return nil, err
 	}
-	e := &Endpoints{address: hostPort(base), log: log}
+	e := &Endpoints{address: hostPort(base), dial: dial, log: log}
 	for _, address := range addresses {
 		ep := &endpoint{
-			address: address, base: base, state: endpointUnknown,
-			conns: connrotation.NewConnectionTracker(), suspected: make(chan struct{}, 1),
+			address: address, base: base, state: endpointUnknown, since: time.Now(),
+			conns: connrotation.NewConnectionTracker(), traffic: newEndpointTraffic(), suspected: make(chan struct{}, 1),
 		}
-		if ep.client, err = checkClient(cfg, address); err != nil {
-			return nil, err
+		ep.client, err = checkClient(cfg, func(ctx context.Context, network, _ string) (net.Conn, error) {
+			conn, err := dial(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return ep.traffic.watch(conn), nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("cannot check the API server at %s: %w", address, err)
 		}
 		e.all = append(e.all, ep)
 	}
@@ -191,9 +197,9 @@ func (e *Endpoints) DialContext(ctx context.Context, network, address string) (n
 	}
 	var errs []error
 	for _, ep := range e.candidates() {
-		conn, err := dialEndpoint(ctx, network, ep.address)
+		conn, err := e.dial(ctx, network, ep.address)
 		if err == nil {
-			return ep.conns.Track(conn), nil
+			return ep.conns.Track(ep.traffic.count(conn)), nil
 		}
 		errs = append(errs, err)
 		ep.suspect()
@@ -261,24 +267,6 @@ func (e *Endpoints) Checked() bool {
 	return !slices.ContainsFunc(e.all, func(ep *endpoint) bool { return ep.state == endpointUnknown })
 }
 
-// EndpointStats is what is known of one endpoint.
-type EndpointStats struct {
-	Address string
-	// Up: new connections go there.
-	Up bool
-}
-
-// Stats returns what is known of all.
-func (e *Endpoints) Stats() []EndpointStats {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	var stats []EndpointStats
-	for _, ep := range e.all {
-		stats = append(stats, EndpointStats{Address: ep.address, Up: ep.state == endpointUp})
-	}
-	return stats
-}
-
 // Run checks the endpoints until ctx ends. After each check it calls heard with the versions of all
 // that are not known to be unreachable, each once: one call at a time.
 func (e *Endpoints) Run(ctx context.Context, heard func([]version.Info)) {
@@ -307,22 +295,23 @@ func (e *Endpoints) take(ep *endpoint, result checkResult, heard func([]version.
 	defer e.telling.Unlock()
 
 	e.mu.Lock()
+	ep.problem = result.err
 	if result.state == endpointUnreachable {
-		ep.failures++
+		if result.state, again = afterFailure(ep.state, ep.failLocked(result)); again {
+			e.mu.Unlock()
+			return true
+		}
 	} else {
 		ep.failures = 0
+		result = e.judgeLocked(result)
+		ep.problem = result.err
 	}
-	again = result.state == endpointUnreachable && ep.state != endpointUnreachable &&
-		ep.state != endpointUnknown && ep.failures < endpointFailures
-	if again {
-		e.mu.Unlock()
-		return true
+	if result.state != endpointSlow { // what has connections has a version
+		ep.said = result.said
 	}
-	result = e.judgeLocked(result)
-	ep.said = result.said
 	before := ep.state
 	if result.state != endpointUp {
-		ep.state = result.state // no connection more
+		ep.enterLocked(result.state) // no connection more
 	}
 	said := e.versionsLocked(ep, result.state)
 	e.mu.Unlock()
@@ -330,20 +319,45 @@ func (e *Endpoints) take(ep *endpoint, result checkResult, heard func([]version.
 	heard(said)
 
 	e.mu.Lock()
-	ep.state = result.state
-	if result.state != endpointNotReady {
-		ep.unready = time.Time{}
-	} else if ep.unready.IsZero() {
-		ep.unready = time.Now()
+	ep.enterLocked(result.state)
+	unready := time.Duration(0)
+	if !ep.unready.IsZero() {
+		unready = time.Since(ep.unready)
 	}
-	lingers := result.state == endpointNotReady && time.Since(ep.unready) < endpointLinger
 	anotherUp := slices.ContainsFunc(e.all, func(other *endpoint) bool { return other != ep && other.state == endpointUp })
 	e.mu.Unlock()
-	if result.state != endpointUp && !lingers && anotherUp {
+	if toLeave(result.state, unready, anotherUp) {
 		ep.conns.CloseAll()
 	}
 	e.tell(ep.address, before, result)
 	return false
+}
+
+// failLocked counts a check that failed.
+func (ep *endpoint) failLocked(result checkResult) failedChecks {
+	if ep.failures == 0 {
+		ep.failing, ep.failed = result.began, result.began
+	}
+	ep.failures++
+	failed := failedChecks{
+		count: ep.failures, late: result.late, heard: ep.traffic.heardSince(ep.failed), lasting: time.Since(ep.failing),
+	}
+	ep.failed = result.began
+	return failed
+}
+
+// enterLocked notes the state, and when it began. An endpoint that is slow for a while is no more ready than before.
+func (ep *endpoint) enterLocked(state endpointState) {
+	now := time.Now()
+	if ep.state != state {
+		ep.state, ep.since = state, now
+	}
+	switch {
+	case state == endpointUp || state == endpointUnreachable:
+		ep.unready = time.Time{}
+	case state == endpointNotReady && ep.unready.IsZero():
+		ep.unready = now
+	}
 }
 
 // judgeLocked holds what a check said against what could be read before, here or at another endpoint: who
@@ -386,6 +400,8 @@ func (e *Endpoints) tell(address string, before endpointState, result checkResul
 		log.Info("an API server is up: connections go there", "version", result.version())
 	case endpointNotReady:
 		log.Warn("an API server is not ready: no new connections go there", "error", result.err)
+	case endpointSlow:
+		log.Warn("an API server answers checks too late, but connections to it are alive: they stay for a while, and no new ones go there", "error", result.err)
 	case endpointUnreachable:
 		log.Warn("an API server cannot be reached: no connections go there, and those that were there are closed if another one is up", "error", result.err)
 	case endpointUnknown: // never again

@@ -3,10 +3,11 @@ package proxy
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
+	"time"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/version"
@@ -19,6 +20,8 @@ const maxReadyz = 64 << 10
 // checkResult is what one check of an endpoint said.
 type checkResult struct {
 	state   endpointState
+	began   time.Time
+	late    bool          // it did not answer in time
 	refused bool          // /readyz may not be read
 	said    *version.Info // nil: not known
 	err     error         // why it is not up
@@ -31,19 +34,17 @@ func (r checkResult) version() string {
 	return r.said.GitVersion
 }
 
-// checkClient returns a client that connects to one endpoint only. It verifies what cfg verifies: the
+// checkClient returns a client that connects to one endpoint only, which is where dial leads. It verifies what cfg verifies: the
 // name is that of the API server in cfg. It speaks HTTP/1.1, so that a connection can be closed
 // after a check: over an old one an API server may answer that accepts no new ones.
-func checkClient(cfg *rest.Config, address string) (*http.Client, error) {
+func checkClient(cfg *rest.Config, dial dialFunc) (*http.Client, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = endpointTimeout
 	cfg.NextProtos = []string{"http/1.1"}
-	cfg.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return dialEndpoint(ctx, network, address)
-	}
+	cfg.Dial = dial
 	client, err := rest.HTTPClientFor(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("cannot check the API server at %s: %w", address, err)
+		return nil, err
 	}
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return client, nil
@@ -51,6 +52,20 @@ func checkClient(cfg *rest.Config, address string) (*http.Client, error) {
 
 // check asks an endpoint whether it is ready, and then, over the same connection, which version it is.
 func (ep *endpoint) check(ctx context.Context) checkResult {
+	began := time.Now()
+	result := ep.look(ctx)
+	result.began, result.late = began, tooLate(result.err)
+	return result
+}
+
+// tooLate says whether an error is that nothing came in time.
+func tooLate(err error) bool {
+	var timed interface{ Timeout() bool }
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timed) && timed.Timeout()
+}
+
+// look is check without times.
+func (ep *endpoint) look(ctx context.Context) checkResult {
 	ctx, cancel := context.WithTimeout(ctx, endpointTimeout)
 	defer cancel()
 	defer utilnet.CloseIdleConnectionsFor(ep.client.Transport)

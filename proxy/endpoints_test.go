@@ -202,7 +202,11 @@ func TestEndpointsTake(t *testing.T) {
 	step("a ends again", a, unready, false, endpointNotReady, "v1.35.4", "v1.36.3")
 	step("a has ended", a, away, true, endpointNotReady)
 	step("a has ended", a, away, false, endpointUnreachable, "v1.36.3")
-	if diff := cmp.Diff([]EndpointStats{{"a:1", false}, {"b:1", true}}, e.Stats()); diff != "" {
+	stats := []EndpointStats{
+		{Address: "a:1", State: "unreachable", Since: a.since, Problem: "away"},
+		{Address: "b:1", Up: true, State: "up", Since: b.since, Version: "v1.36.3"},
+	}
+	if diff := cmp.Diff(stats, e.Stats()); diff != "" {
 		t.Errorf("stats (-want +got):\n%s", diff)
 	}
 }

@@ -26,7 +26,7 @@ func UserAgent(header string) string {
 	if cut {
 		header = header[:maxUserAgent]
 	}
-	word, _, spaced := strings.Cut(strings.TrimSpace(maskText(header)), " ")
+	word, _, spaced := strings.Cut(strings.TrimSpace(MaskText(header)), " ")
 	switch {
 	case word == "":
 		return noUserAgent
@@ -53,8 +53,8 @@ func isTokenOrSlash(r rune) bool {
 	return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("!#$%&'*+-.^_`|~/", r)
 }
 
-// maskText replaces what looks like a credential in a text.
-func maskText(text string) string {
+// MaskText replaces what looks like a credential in a text, as the log does.
+func MaskText(text string) string {
 	for _, pattern := range sensitiveText {
 		text = pattern.ReplaceAllString(text, "${1}"+Masked)
 	}

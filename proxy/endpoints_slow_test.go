@@ -134,6 +134,9 @@ func (r *busyRig) want(t *testing.T, when, state string, connections int64, prob
 	t.Helper()
 	synctest.Wait()
 	got := r.endpoints.Stats()[0]
+	if (got.Version == "") != (state == "unreachable") { // who has connections has a version, which others must not disagree with
+		t.Errorf("%s: its version is %q", when, got.Version)
+	}
 	if got.State != state || got.Connections != connections || (got.Problem != "") != problem || r.ended.Load() != (connections == 0) {
 		t.Errorf("%s: %+v, and the watch has ended: %v; want it %s with %d connections", when, got, r.ended.Load(), state, connections)
 	}

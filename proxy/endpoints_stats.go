@@ -43,3 +43,32 @@ func (e *Endpoints) Stats() []EndpointStats {
 	}
 	return stats
 }
+
+// endpointsStatus is what the status page says of endpoints.
+func endpointsStatus(all []EndpointStats, now time.Time) []telemetry.EndpointStatus {
+	var status []telemetry.EndpointStatus
+	for _, s := range all {
+		status = append(status, telemetry.EndpointStatus{
+			Address: s.Address, State: s.State, Meaning: endpointWords(endpointState(s.State)), Seconds: now.Sub(s.Since).Seconds(),
+			Version: s.Version, Connections: s.Connections, Error: s.Problem,
+		})
+	}
+	return status
+}
+
+// endpointWords says in plain words what a state is.
+func endpointWords(state endpointState) string {
+	switch state {
+	case endpointUnknown:
+		return "not checked yet"
+	case endpointUp:
+		return "up"
+	case endpointNotReady:
+		return "not ready"
+	case endpointSlow:
+		return "alive, but too slow"
+	case endpointUnreachable:
+		return "down"
+	}
+	return ""
+}

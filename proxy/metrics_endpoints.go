@@ -13,7 +13,7 @@ const labelEndpoint = attribute.Key("endpoint")
 // RegisterEndpoints makes metrics of what read returns.
 func RegisterEndpoints(meters metric.MeterProvider, read func() []EndpointStats) error {
 	i := &instruments{meter: meters.Meter(instrumentation)}
-	up := i.gauge("listproxy.upstream.endpoint.up", "{endpoint}", "1 if new connections go to this API server (--upstream), else 0: it is not ready, or cannot be reached.")
+	up := i.gauge("listproxy.upstream.endpoint.up", "{endpoint}", "1 if new connections go to this API server (--upstream), else 0: it is not ready, too slow, or cannot be reached.")
 	err := i.read(func(o metric.Observer) {
 		for _, s := range read() {
 			value := int64(0)

@@ -105,6 +105,14 @@ func NewServers(cfg *rest.Config, known, changed func(), log *slog.Logger) (*Ser
 // API server answers. It must be called before Run.
 func (s *Servers) Ask(e *Endpoints) { s.endpoints = e }
 
+// EndpointStats returns what is known of the endpoints that s asks; nil if there are none.
+func (s *Servers) EndpointStats() []EndpointStats {
+	if s.endpoints == nil {
+		return nil
+	}
+	return s.endpoints.Stats()
+}
+
 // Run follows the Leases and asks for /version until ctx ends.
 func (s *Servers) Run(ctx context.Context) {
 	var asking sync.WaitGroup

@@ -34,6 +34,8 @@ type StatusSource struct {
 	// CompressedBound bounds what is kept of compressed lists.
 	CompressedBound int64
 	Flags           func() []telemetry.FlagStatus
+	// Endpoints are the API servers of --upstream; nil or none without it.
+	Endpoints func() []EndpointStats
 	// Policy, Eager and Traces do not change.
 	Policy telemetry.PolicyStatus
 	Eager  []telemetry.EagerStatus
@@ -56,6 +58,9 @@ func (s *StatusSource) Read() telemetry.Status {
 	counts, err := readCounts(s.Metrics)
 	if err != nil {
 		status.Checks = append(status.Checks, telemetry.StatusCheck{Name: "metrics", Message: "some could not be read: " + err.Error()})
+	}
+	if s.Endpoints != nil {
+		status.Endpoints = endpointsStatus(s.Endpoints(), now)
 	}
 	streaming := s.Observer.Streaming()
 	status.Lists, status.Resources = counts.lists(streaming, s.Observer.StreamingEnded()), counts.resourcesOf(streaming)

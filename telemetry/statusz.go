@@ -21,6 +21,9 @@ type Status struct {
 	Healthy bool          `json:"healthy"`
 	Checks  []StatusCheck `json:"checks"`
 
+	// Endpoints are the API servers that --upstream names, in its order; absent without it.
+	Endpoints []EndpointStatus `json:"endpoints,omitempty"`
+
 	Lists ListsStatus `json:"lists"`
 	// Resources are those that lists were asked of, the one of most lists first.
 	Resources   []ResourceStatus   `json:"resources"`
@@ -45,6 +48,32 @@ type StatusCheck struct {
 	OK      bool   `json:"ok"`
 	Message string `json:"message,omitempty"`
 }
+
+// EndpointStatus is an API server.
+type EndpointStatus struct {
+	// Address is its host:port.
+	Address string `json:"address"`
+	// State is [EndpointUp], "not-ready", "slow", [EndpointDown] or [EndpointUnknown], Meaning the same in plain words, and
+	// Seconds for how long it has been so.
+	State   string  `json:"state"`
+	Meaning string  `json:"meaning"`
+	Seconds float64 `json:"stateSeconds"`
+	// Version is what it says of itself; absent if that is not heard.
+	Version string `json:"version,omitempty"`
+	// Connections to it that are open.
+	Connections int64 `json:"connections"`
+	// Error is why the last check did not find it up; absent if it did.
+	Error string `json:"error,omitempty"`
+}
+
+const (
+	// EndpointUp is the state of an API server to which new connections go.
+	EndpointUp = "up"
+	// EndpointDown is the state of one that cannot be reached.
+	EndpointDown = "unreachable"
+	// EndpointUnknown is the state of one that was not checked yet.
+	EndpointUnknown = "unknown"
+)
 
 // ListsStatus is what became of lists.
 type ListsStatus struct {

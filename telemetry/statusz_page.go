@@ -153,7 +153,7 @@ func newStatusPage() (*statusPage, error) {
 		"bytes": formatBytes, "count": formatCount[int64], "seconds": formatSeconds, "share": formatShare,
 		"bound": formatBound, "lag": formatLag, "lists": formatLists, "bar": layBar, "percent": percentOf,
 		"objects": formatCount[int], "barLabel": barLabel, "gaps": gapsOf, "history": formatHistory,
-		"kept": formatKept, "join": strings.Join, "percentage": formatGCPercent, "limit": formatLimit,
+		"kept": formatKept, "join": strings.Join, "percentage": formatGCPercent, "lastCheck": lastCheckOf, "limit": formatLimit,
 	}).Parse(statusHTML)
 	if err != nil {
 		return nil, err
@@ -251,6 +251,17 @@ func percentOf(part, all int64) int64 {
 		return 0
 	}
 	return min(100, part*100/all)
+}
+
+// lastCheckOf says how the last check of an API server ended.
+func lastCheckOf(e EndpointStatus) string {
+	switch {
+	case e.Error != "":
+		return e.Error
+	case e.State == EndpointUnknown:
+		return "–"
+	}
+	return "ok"
 }
 
 // gapsOf is how many gaps a history has.

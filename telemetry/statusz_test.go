@@ -36,6 +36,12 @@ func sample() Status {
 			{Name: "serving", OK: true},
 			{Name: "feeds", Message: "the API server is silent (stale): " + hostile},
 		},
+		Endpoints: []EndpointStatus{
+			{Address: "10.0.0.1:6443", State: EndpointUp, Meaning: "up", Seconds: 3725, Version: "v1.36.3", Connections: 3},
+			{Address: "10.0.0.2:6443", State: "not-ready", Meaning: "not ready", Seconds: 70, Version: "v1.35.4", Connections: 1, Error: "/readyz answered 500"},
+			{Address: "10.0.0.3:6443", State: EndpointDown, Meaning: "down", Seconds: 10, Error: "dial: " + hostile},
+			{Address: "10.0.0.4:6443", State: EndpointUnknown, Meaning: "not checked yet", Seconds: 1},
+		},
 		Lists: ListsStatus{
 			Answered: 1500, Forwarded: 400, Streaming: 100, Refused: 2, Other: 12345, Share: &share, SavedBytes: 5 << 30,
 			Reasons: []ReasonStatus{{Reason: "most-recent", Lists: 400, Meaning: "the state at this moment"}},
@@ -218,10 +224,14 @@ func TestStatusPageSays(t *testing.T) {
 		"problems":    {"the API server is silent"},
 		"share":       {"75.0 %"},
 		"collections": {"pods v1, json live 3,000 24 MiB 1234567 0.4s ago", "1m15s of 2m30s, 1 gap", "deployments.apps v1, protobuf warming", "never"},
-		"reasons":     {"most-recent 400 the state at this moment"},
-		"callers":     {"kubectl/v1.36.3 300 most-recent", hostile + " ≤ 7 selector"},
-		"states":      {"1 live , 1 warming ."},
-		"resources":   {"pods 75.0 % 1,500 of 1,999 most-recent 400", "all others 0.0 % 0 of 1 streaming 1"},
+		"endpoints": {
+			"10.0.0.1:6443 up for 1h02m v1.36.3 3 ok", "10.0.0.2:6443 not ready for 1m10s v1.35.4 1 /readyz answered 500",
+			"10.0.0.3:6443 down for 10s unheard 0 dial: " + hostile, "10.0.0.4:6443 not checked yet for 1.0s unheard 0 –",
+		},
+		"reasons":   {"most-recent 400 the state at this moment"},
+		"callers":   {"kubectl/v1.36.3 300 most-recent", hostile + " ≤ 7 selector"},
+		"states":    {"1 live , 1 warming ."},
+		"resources": {"pods 75.0 % 1,500 of 1,999 most-recent 400", "all others 0.0 % 0 of 1 streaming 1"},
 		"policy": {
 			"pods eager, json protobuf, history 5m00s, at most 1.0 GiB, limit honoured at resourceVersion=0 policy.yaml:3",
 			"everything else onDemand, json, history 2m30s, given up after 15m00s, same for everyone built in", "secrets never built in",
@@ -244,7 +254,11 @@ func TestStatusPageSays(t *testing.T) {
 		t.Error("it is healthy, and does not say so")
 	}
 	// Nothing at all is no error either.
-	get(t, Status{}, "/statusz", "")
+	for _, n := range nodes(t, get(t, Status{}, "/statusz", "").Body.String()) {
+		if attr(n, "id") == "endpoints" {
+			t.Error("there are API servers, though --upstream names none")
+		}
+	}
 }
 
 // The page loads nothing, runs nothing but its own script, and screen readers find their way.
@@ -289,7 +303,7 @@ func TestStatusPageIsSafeAndAccessible(t *testing.T) {
 			}
 		}
 	}
-	if scripts != 2 || tables != 6 {
+	if scripts != 2 || tables != 7 {
 		t.Errorf("%d scripts and styles, %d tables", scripts, tables)
 	}
 }

@@ -68,6 +68,14 @@ func (s Status) WriteText(w io.Writer) error {
 			formatHistory(c), gapsOf(c), c.Restarts)
 	}
 
+	if len(s.Endpoints) > 0 {
+		section("API SERVERS")
+		row("ADDRESS\tSTATE\tFOR\tVERSION\tCONNECTIONS\tLAST CHECK")
+	}
+	for _, e := range s.Endpoints {
+		row("%s\t%s\t%s\t%s\t%s\t%s", e.Address, e.Meaning, formatSeconds(e.Seconds), orWord(e.Version, "unheard"), formatCount(e.Connections), lastCheckOf(e))
+	}
+
 	if len(s.Resources) > 0 {
 		section("LISTS BY RESOURCE")
 		row("RESOURCE\tFROM MEMORY\tLISTS\tELSE MOSTLY")

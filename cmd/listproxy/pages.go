@@ -27,6 +27,7 @@ func (o *options) pages(a *app, observing *observing, state proxy.State, log *sl
 		CompressedBound: o.compressedBound,
 		Flags:           func() []telemetry.FlagStatus { return flagsInForce(o.flags) },
 		Policy:          o.policyInForce(),
+		Endpoints:       a.servers.EndpointStats,
 		Eager:           eagerInForce(o.eagerly),
 		Traces:          observing.traces.Status(),
 	}

@@ -76,6 +76,12 @@ func many() telemetry.Status {
 			History: 3600, MaxBytes: 1 << 45, Idle: 1e9, LimitAtZero: telemetry.LimitHonoured, SameForEveryone: true, Source: s.Policy.File + ":100000",
 		})
 	}
+	for i := range 7 {
+		s.Endpoints = append(s.Endpoints, telemetry.EndpointStatus{
+			Address: fmt.Sprintf("[2001:db8:1234:5678:9abc:def0:1234:%04x]:65535", i), State: telemetry.EndpointUp, Meaning: "up",
+			Seconds: 1e9, Version: "v1.36.3-vendor.1+0123456789abcdef", Connections: 1e15,
+		})
+	}
 	for range 50 {
 		s.Callers = append(s.Callers, telemetry.CallerStatus{UserAgent: strings.Repeat("a", 64), Lists: 1e15, Excess: 1, Reason: "unknown-resource"})
 	}
@@ -91,6 +97,10 @@ func down() telemetry.Status {
 	for i := range s.Collections {
 		c := &s.Collections[i]
 		c.Resource, c.Version, c.State, c.Lag, c.Spans = hostile, hostile, hostile, nil, nil
+	}
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		e.Address, e.State, e.Meaning, e.Version, e.Error = hostile, hostile, hostile, hostile, hostile
 	}
 	for i := range s.Callers {
 		s.Callers[i].UserAgent, s.Callers[i].Reason = hostile, hostile

@@ -7,9 +7,9 @@ const (
 	// endpoint that was not unreachable before.
 	endpointFailures = 2
 	// endpointPatience is for how long an endpoint that answers no check in time keeps its connections because
-	// something still comes on them. It is how long a connection may be silent before client-go doubts it
-	// (its HTTP/2 read idle timeout): an API server that is only busy has answered a check by then, and from one that has
-	// not callers would wait for most answers in vain.
+	// something still comes on them. It is as long as client-go lets a connection be silent before it
+	// doubts it (HTTP/2's read idle timeout, k8s.io/apimachinery/pkg/util/net). An API server that is only busy
+	// has answered some check by then; at one that has not, callers wait in vain for most answers.
 	endpointPatience = 30 * time.Second
 	// endpointLinger is for how long an endpoint that is not ready keeps the connections that it has.
 	// kube-apiserver needs as long to shut down (--shutdown-delay-duration, and what is in flight); what is
@@ -34,17 +34,17 @@ type failedChecks struct {
 	// late: the last one failed because its answer did not come in time. Else something came that is none: a refusal or a
 	// reset of the connection, or the certificate of somebody else.
 	late bool
-	// heard: something was read on a connection to the endpoint since the one before the last one began; if there
-	// is only one, since that began. What an operating system does by itself, for a process that stands still, is
-	// not read.
+	// heard: something was read on a connection to the endpoint since the check before the last one began, or
+	// since the only one did: an answer, an event, the pong of a connection that was quiet, a part of a handshake.
+	// What an operating system acknowledges for a process that stands still is not read.
 	heard bool
 	// lasting is the time since the first one began.
 	lasting time.Duration
 }
 
 // afterFailure returns what an endpoint is whose checks failed, and was something else before, and whether it
-// has to be checked once more before they count. That checks are late is no evidence of death: an API server that has much to do
-// is helped least by clients who come again.
+// has to be checked once more before they count. That checks are late is no evidence of death: to an API server that
+// has too much to do, clients who all come again are the last straw.
 func afterFailure(before endpointState, f failedChecks) (state endpointState, again bool) {
 	switch {
 	case before == endpointUnreachable: // until it has answered

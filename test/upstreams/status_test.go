@@ -1,0 +1,67 @@
+package upstreams
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/listproxy/listproxy/telemetry"
+	"github.com/listproxy/listproxy/test/controlplane"
+)
+
+// TestStatusShowsServers: the status has what listproxy knows of each --upstream.
+func TestStatusShowsServers(t *testing.T) {
+	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
+	defer r.end()
+	p := r.start(unheard(t), upstreamArgs(one, two)...)
+
+	// want waits until the first is in a state, and the second up.
+	want := func(state string) {
+		t.Helper()
+		r.must(retry(t.Context(), "the first server is "+state, func() error {
+			endpoints, err := endpointsOf(t, p.AdminURL())
+			if err != nil {
+				return err
+			}
+			if len(endpoints) != 2 || endpoints[0].State != state || endpoints[1].State != telemetry.EndpointUp {
+				return fmt.Errorf("the status has %+v", endpoints)
+			}
+			connections := int64(0)
+			for _, e := range endpoints {
+				connections += e.Connections
+				isUp := e.State == telemetry.EndpointUp
+				if isUp != (e.Version != "") || isUp != (e.Error == "") || e.Meaning == "" || e.Seconds < 0 {
+					return fmt.Errorf("of one server the status has %+v", e)
+				}
+			}
+			if connections == 0 || state == telemetry.EndpointDown && endpoints[0].Connections != 0 {
+				return fmt.Errorf("connections are not where they should be: %+v", endpoints)
+			}
+			return nil
+		}))
+	}
+	want(telemetry.EndpointUp)
+	r.must(one.Pause())
+	defer func() { r.must(one.Resume()) }()
+	want(telemetry.EndpointDown)
+	r.must(one.Resume())
+	want(telemetry.EndpointUp)
+}
+
+// endpointsOf reads the API servers from the status page.
+func endpointsOf(t *testing.T, admin string) ([]telemetry.EndpointStatus, error) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, admin+"/statusz?format=json", nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var status telemetry.Status
+	err = json.NewDecoder(resp.Body).Decode(&status)
+	return status.Endpoints, err
+}

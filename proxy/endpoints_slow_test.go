@@ -5,6 +5,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -41,6 +42,7 @@ func newBusyServer(t *testing.T) *busyServer {
 	}))
 	_ = b.server.Listener.Close()
 	b.server.Listener = b.listener
+	b.server.Config.ErrorLog = log.New(io.Discard, "", 0) // of checks that went
 	b.server.StartTLS()
 	t.Cleanup(b.server.Close)
 	return b
@@ -142,11 +144,19 @@ func (r *busyRig) want(t *testing.T, when, state string, connections int64, prob
 	}
 }
 
-// Times after which checks have said so: of two that fail, and of one that does not.
+// Times after which checks have said so, whenever they began: by the longest pauses, and a bit more.
 const (
-	twoFailed = 2*endpointTimeout + 2*endpointEvery
-	oneDone   = 2 * endpointEvery
+	longestPause = endpointEvery + endpointEvery/5
+	// Of one that is up, two have failed.
+	twoFailed = longestPause + endpointTimeout + endpointAgain + endpointTimeout + endpointAgain
+	// Of one that is slow, two have failed after the one that is on its way.
+	silenced = 3*endpointTimeout + 2*longestPause + endpointAgain
+	// One that is slow was checked again, after the one that is on its way.
+	checked = endpointTimeout + longestPause + endpointTimeout + endpointAgain
 )
+
+// What is given up within these is given up for its silence; else this does not compile.
+const _ = uint64(endpointPatience - twoFailed - silenced)
 
 // TestEndpointThatIsBusyKeepsItsConnections, until it dies.
 func TestEndpointThatIsBusyKeepsItsConnections(t *testing.T) {
@@ -167,14 +177,14 @@ func TestEndpointThatIsBusyKeepsItsConnections(t *testing.T) {
 			_ = conn.Close()
 		}
 		r.busy.late.Store(false)
-		time.Sleep(endpointTimeout + oneDone)
+		time.Sleep(checked)
 		r.want(t, "it answers again", "up", 1, false)
 
 		r.busy.late.Store(true)
 		time.Sleep(twoFailed)
 		r.want(t, "it is late again", "slow", 1, true)
 		r.busy.still.Store(true)
-		time.Sleep(twoFailed + endpointTimeout)
+		time.Sleep(silenced)
 		r.want(t, "and then silent", "unreachable", 0, true)
 	})
 }
@@ -186,7 +196,7 @@ func TestEndpointThatIsBusyForTooLong(t *testing.T) {
 		r.busy.late.Store(true)
 		time.Sleep(endpointPatience - endpointTimeout)
 		r.want(t, "not yet", "slow", 1, true)
-		time.Sleep(2*endpointTimeout + oneDone)
+		time.Sleep(endpointTimeout + longestPause + checked)
 		r.want(t, "after a while", "unreachable", 0, true)
 	})
 }

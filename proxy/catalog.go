@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/snapshot"
 )
 
 const (
@@ -231,8 +232,8 @@ func (c *Catalog) look(gv schema.GroupVersion, resource string) (Entry, policy.R
 	if g == nil {
 		return Entry{}, policy.ReasonWarming, readNow
 	}
-	resting := ageOf(g.rest, now) < 0 // a machine that slept has rested
-	age := ageOf(g.read, now)
+	resting := snapshot.Age(g.rest, now) < 0 // a machine that slept has rested
+	age := snapshot.Age(g.read, now)
 	entry, found := g.resources[resource]
 	answers := c.servers[gv]
 	entry.Custom, entry.Aggregated = answers.custom && !answers.aggregated, answers.aggregated
@@ -260,7 +261,7 @@ func (c *Catalog) ownLocked(gv schema.GroupVersion, resource string, now time.Ti
 		return policy.ReasonUnknownResource
 	case c.refused:
 		return policy.ReasonAggregated
-	case c.servers == nil, !c.lost.IsZero() && ageOf(c.lost, now) > apiServicesGrace:
+	case c.servers == nil, !c.lost.IsZero() && snapshot.Age(c.lost, now) > apiServicesGrace:
 		return policy.ReasonWarming
 	}
 	answers, registered := c.servers[gv]
@@ -327,7 +328,7 @@ func (c *Catalog) place(gv schema.GroupVersion, now time.Time) *discovered {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if g := c.known[gv]; g != nil {
-		if ageOf(g.read, now) < discoveryForget {
+		if snapshot.Age(g.read, now) < discoveryForget {
 			g.rest = now.Add(discoveryRetry)
 		}
 		return g

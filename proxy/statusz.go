@@ -94,7 +94,7 @@ func (s *StatusSource) collection(now time.Time, c snapshot.CollectionStats) tel
 		status.State = string(absence)
 	}
 	if !c.Heard.IsZero() {
-		lag := ageOf(c.Heard, now).Seconds()
+		lag := snapshot.Age(c.Heard, now).Seconds()
 		status.Lag = &lag
 	}
 	if !c.Oldest.IsZero() {
@@ -109,7 +109,7 @@ func (s *StatusSource) collection(now time.Time, c snapshot.CollectionStats) tel
 // absenceOf says why a collection cannot answer lists of the newest state now: a state that nothing was heard
 // of for too long is not that.
 func absenceOf(c snapshot.CollectionStats, now time.Time, silence time.Duration) snapshot.Absence {
-	if c.Absence == snapshot.Known && silence > 0 && ageOf(c.Heard, now) >= silence {
+	if c.Absence == snapshot.Known && silence > 0 && snapshot.Age(c.Heard, now) >= silence {
 		return snapshot.Stale
 	}
 	return c.Absence

@@ -228,7 +228,7 @@ func (f *feed) drain(ctx context.Context, frame *Frame, s *stream) (ending, erro
 			leave = true
 			p.start(ctx)
 		case <-due.C:
-			leave = leave || age(time.Now(), f.collection.view.Load().heard) >= rhythm.leave
+			leave = leave || Age(f.collection.view.Load().heard, time.Now()) >= rhythm.leave
 			p.start(ctx)
 		case a := <-p.answers:
 			p.answers = nil

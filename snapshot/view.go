@@ -79,7 +79,7 @@ func (v *View) latest(now time.Time, bound time.Duration, atLeast uint64) (Snaps
 	switch {
 	case v.absence != Known:
 		return Snapshot{}, v.absence
-	case age(now, v.heard) >= bound:
+	case Age(v.heard, now) >= bound:
 		return Snapshot{}, Stale
 	}
 	if v.to() < atLeast {

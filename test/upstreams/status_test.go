@@ -13,7 +13,7 @@ import (
 // TestStatusShowsServers: the status has what listproxy knows of each --upstream.
 func TestStatusShowsServers(t *testing.T) {
 	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
-	defer r.end()
+	defer r.proxies.Stop(r)
 	p := r.start(unheard(t), upstreamArgs(one, two)...)
 
 	// want waits until the first is in a state, and the second up.

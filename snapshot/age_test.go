@@ -1,11 +1,11 @@
-package proxy
+package snapshot
 
 import (
 	"testing"
 	"time"
 )
 
-func TestAge(t *testing.T) {
+func TestLarger(t *testing.T) {
 	for name, tt := range map[string]struct{ monotonic, wall, want time.Duration }{
 		"both clocks go on":                 {time.Second, time.Second, time.Second},
 		"the machine stood still":           {time.Second, time.Hour, time.Hour},
@@ -13,13 +13,13 @@ func TestAge(t *testing.T) {
 		"the wall clock was set back":       {time.Second, -time.Hour, time.Second},
 		"the wall clock was set back a bit": {time.Minute, 50 * time.Second, time.Minute},
 	} {
-		if got := age(tt.monotonic, tt.wall); got != tt.want {
+		if got := larger(tt.monotonic, tt.wall); got != tt.want {
 			t.Errorf("%s: %v, want %v", name, got, tt.want)
 		}
 	}
 }
 
-func TestAgeOf(t *testing.T) {
+func TestAge(t *testing.T) {
 	at := time.Now()
 	for name, tt := range map[string]struct {
 		at, now time.Time
@@ -30,11 +30,11 @@ func TestAgeOf(t *testing.T) {
 		"one without another": {at, at.Round(0).Add(time.Hour), time.Hour},
 		"in another zone":     {at.UTC(), at.Add(time.Hour), time.Hour},
 	} {
-		if got := ageOf(tt.at, tt.now); got != tt.want {
+		if got := Age(tt.at, tt.now); got != tt.want {
 			t.Errorf("%s: %v, want %v", name, got, tt.want)
 		}
 	}
-	if got := ageOf(time.Time{}, at); got < 100*365*24*time.Hour {
+	if got := Age(time.Time{}, at); got < 100*365*24*time.Hour {
 		t.Errorf("what was never learned is %v old", got)
 	}
 }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"fmt"
 	"log"
 	"log/slog"
@@ -41,11 +42,13 @@ const (
 // without Retry-After, since clients take that as leave to repeat a write. If
 // either side breaks off later, the other side's connection or stream is broken
 // off too, by a panic with [http.ErrAbortHandler]: an answer never just ends
-// early. Handlers around this one must let that panic pass.
+// early, but for watches, which may end between any two events ([Forwarder.EndWatches]).
+// Handlers around this one must let that panic pass.
 type Forwarder struct {
 	upstream *Upstream
 	log      *slog.Logger
 	buffers  copyBuffers
+	watches  openWatches
 	// seldom keeps what callers and backends cause from flooding the log.
 	seldom seldom
 }
@@ -81,6 +84,12 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id Identity)
 		w = unflushed{w}
 	}
 	x := newExchange(f, w, r, id)
+	if isWatch(r) {
+		ctx, cancel := context.WithCancel(r.Context())
+		x.watch = f.watches.open(cancel)
+		defer f.watches.close(x.watch)
+		r = r.WithContext(ctx)
+	}
 	reverse := httputil.ReverseProxy{
 		Rewrite:        x.rewrite,
 		Transport:      f.upstream.RoundTripper(id, x.upgrade != ""),
@@ -90,7 +99,7 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id Identity)
 		ModifyResponse: x.modifyResponse,
 		ErrorHandler:   x.fail,
 	}
-	reverse.ServeHTTP(w, x.request)
+	reverse.ServeHTTP(w, r)
 }
 
 // Accepted says whether the upstream is known to know the caller.
@@ -153,6 +162,7 @@ type exchange struct {
 	body      *upload
 	added     http.Header // what w's header held at the beginning
 	upgrade   string      // the protocol asked for, or ""
+	watch     *openWatch  // nil: it is none
 	sent      bool        // the request has reached the transport
 	switched  bool        // the upstream has agreed to the upgrade
 }
@@ -214,6 +224,11 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 		// in chunked bodies only.
 		res.Header.Del("Content-Length")
 	}
+	if x.watch != nil {
+		if err := x.watch.answered(res); err != nil {
+			return err
+		}
+	}
 	for name, values := range x.added {
 		res.Header[name] = append(res.Header[name], values...)
 	}
@@ -237,6 +252,10 @@ func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	}
 	clear(w.Header())
 	maps.Copy(w.Header(), x.added)
+	if x.watch != nil && x.watch.ended() {
+		writeShuttingDown(w, r)
+		return
+	}
 	if !x.sent || x.body.failed.Load() {
 		x.report(true, err.Error())
 		w.Header().Set("Connection", "close")

@@ -25,8 +25,22 @@ func longRunning(r *http.Request) bool {
 	if upgradeProtocol(r.Header) != "" {
 		return true
 	}
+	info := longInfo(r)
+	return info != nil && isLongRunning(info)
+}
+
+// isWatch says whether r is a watch, which its client can take up again elsewhere from where it was. One that
+// is to be upgraded, to a WebSocket, is none: only its two ends know where an event ends.
+func isWatch(r *http.Request) bool {
+	info := longInfo(r)
+	return info != nil && info.IsResourceRequest && info.Verb == "watch" && upgradeProtocol(r.Header) == ""
+}
+
+// longInfo returns what kube-apiserver would make of r, as far as it matters to whether r is long, or nil if
+// r cannot be, or cannot be read.
+func longInfo(r *http.Request) *request.RequestInfo {
 	if r.URL == nil || !mayBeLong(r.URL) {
-		return false
+		return nil
 	}
 	// RequestInfo takes nothing from a query that matters here but watch. Where it
 	// cannot decode one, it logs all of it, and what callers ask for is in no log;
@@ -38,7 +52,10 @@ func longRunning(r *http.Request) bool {
 		}
 	}
 	info, err := policy.RequestInfo(r.Method, &u)
-	return err == nil && isLongRunning(info)
+	if err != nil {
+		return nil
+	}
+	return info
 }
 
 // mayBeLong says whether a URL holds any of the words without which no request for it is long. It

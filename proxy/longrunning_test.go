@@ -89,6 +89,39 @@ func TestLongRunning(t *testing.T) {
 	}
 }
 
+// TestIsWatch: of what is long-running only what can be taken up again elsewhere.
+func TestIsWatch(t *testing.T) {
+	const pod = "/api/v1/namespaces/a/pods/b"
+	for target, want := range map[string]bool{
+		"/api/v1/pods":                                     false,
+		"/api/v1/pods?watch=true":                          true,
+		"/api/v1/pods?w%61tch=1&limit=x":                   true,
+		"/api/v1/pods?watch=false":                         false,
+		"/api/v1/watch/pods":                               true,
+		"/apis/apps/v1/namespaces/a/deployments?watch=yes": true,
+		"/healthz?watch=true":                              false,
+		pod + "?watch=true":                                false,
+		pod + "/log?follow=true&watch=true":                false,
+		pod + "/exec?watch=true":                           false,
+		pod + "/attach":                                    false,
+		pod + "/portforward":                               false,
+		pod + "/proxy/x?watch=true":                        false,
+	} {
+		r := httptest.NewRequest(http.MethodGet, "http://x"+target, nil)
+		if got := isWatch(r); got != want {
+			t.Errorf("%s: %t, want %t", target, got, want)
+		}
+		if want && !longRunning(r) {
+			t.Errorf("%s is a watch and not long-running", target)
+		}
+		r.Header.Set("Connection", "Upgrade")
+		r.Header.Set("Upgrade", "websocket")
+		if isWatch(r) {
+			t.Errorf("%s is to be upgraded", target)
+		}
+	}
+}
+
 func TestLongRunningOfNothing(t *testing.T) {
 	for _, r := range []*http.Request{{}, {URL: &url.URL{}}, {URL: &url.URL{Opaque: "*"}}, {Method: "\x00", URL: &url.URL{Path: "////"}}} {
 		if longRunning(r) {

@@ -24,6 +24,7 @@ import (
 // doors are both ways in, as the command builds them, before one handler.
 type doors struct {
 	server, connect *http.Server
+	drain           *Drain
 	tunnels         *Tunnels
 	records         *recorder
 	ca              *x509.CertPool
@@ -57,6 +58,7 @@ func openDoors(t *testing.T, handler http.Handler, plain bool) *doors {
 	shared := ServerTLS{}
 	d.tunnels = NewTunnels(targets, shared.Config(certificate.Get))
 	d.server = NewServer(NewFront(handler, nil, log), shared.Config(serving.Get), log)
+	d.drain = NewDrain(d.server, func(time.Duration) {})
 	d.connect = NewConnectServer(d.tunnels, shared.ConnectConfig(serving.Get), nil, log)
 	mainListener, connectListener := listen(t), listen(t)
 	d.main, d.tunnel = mainListener.Addr().String(), connectListener.Addr().String()

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"github.com/listproxy/listproxy/proxy"
 )
@@ -81,11 +82,13 @@ func (d *connectDoor) serve() error {
 	return d.server.ServeTLS(d.listener, "", "")
 }
 
-// shut ends the taking of CONNECT. Tunnels that are open are the main server's to end.
+// shut ends the taking of CONNECT. Tunnels that are open are the main server's to end, and so are those that are being
+// opened: for these there is a moment before it takes no more.
 func (d *connectDoor) shut() {
-	ended, cancel := context.WithCancel(context.Background())
-	cancel() // nothing there is worth waiting for
-	_ = d.server.Shutdown(ended)
+	const moment = time.Second
+	ctx, cancel := context.WithTimeout(context.Background(), moment)
+	defer cancel()
+	_ = d.server.Shutdown(ctx)
 	_ = d.server.Close()
 }
 

@@ -84,7 +84,7 @@ func defaultOptions() *options {
 		tlsMinVersion:    "VersionTLS12",
 		connectPort:      -1,
 		adminBindAddress: "127.0.0.1:8081",
-		drain:            10 * time.Second,
+		drain:            time.Minute, // kube-apiserver's --request-timeout
 		identity:         defaultIdentityOptions(),
 		limits:           defaultLimitOptions(),
 		history:          150 * time.Second,
@@ -139,7 +139,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.bytes, "cache-bytes", o.bytes, "bound on what is stored (`quantity`, 512Mi or 2Gi; 0 for none): then history is shortened,\nidle collections go, requests are forwarded")
 	fs.StringVar(&o.compressed, "compression-cache-bytes", o.compressed, "bound on what is kept of lists that were compressed (`quantity`); 0 compresses each list anew")
 	fs.DurationVar(&o.delay, "shutdown-delay-duration", o.delay, "how long to go on as before after SIGTERM, but for /readyz, while balancers learn of it")
-	fs.DurationVar(&o.drain, "shutdown-timeout", o.drain, "how long requests may take to end after SIGTERM and --shutdown-delay-duration")
+	fs.DurationVar(&o.drain, "shutdown-timeout", o.drain, "how long requests may take to end after SIGTERM and --shutdown-delay-duration; watches are ended before")
 	fs.StringVar(&o.logFormat, "log-format", o.logFormat, "`text` or json")
 	fs.StringVar(&o.logLevel, "log-level", o.logLevel, "`level`: debug, access (a line for every request), info, warn or error")
 	fs.BoolVar(&o.profiling, "debug-pprof", o.profiling, "serve profiles of the process (/debug/pprof/) on --admin-bind-address")

@@ -131,6 +131,7 @@ type app struct {
 	certificate *proxy.Certificate
 	connect     *connectDoor // nil: not opened
 	front       http.Handler
+	forward     *proxy.Forwarder
 	catalog     *proxy.Catalog
 	reviewer    *proxy.Reviewer
 	collections *snapshot.Collections
@@ -193,8 +194,9 @@ func (o *options) assemble(cfg *rest.Config, endpoints *proxy.Endpoints, observi
 	if a.auditor, err = newAuditor(o.audit, upstream, o.reviewTTL, log); err != nil {
 		return nil, err
 	}
+	a.forward = proxy.NewForwarder(upstream, log)
 	handler := &proxy.Handler{
-		Forward:     proxy.NewForwarder(upstream, log),
+		Forward:     a.forward,
 		Policy:      o.policy,
 		Catalog:     a.catalog,
 		Schemas:     a.schemas,
@@ -325,7 +327,7 @@ func (a *app) ready() (bool, []proxy.Check) {
 }
 
 // ending is how long the parts of an end in order take: to go on as before while others learn of it,
-// and to let requests end.
+// and, at most, to let requests end.
 type ending struct{ delay, drain time.Duration }
 
 // serve runs all parts until ctx ends or one of them fails.
@@ -334,6 +336,7 @@ func (a *app) serve(ctx context.Context, clients, admin net.Listener, end ending
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	server := proxy.NewServer(proxy.LetGo(a.front, a.draining.Load), a.tls.Config(a.certificate.Get), a.log)
+	drain := proxy.NewDrain(server, a.forward.EndWatches)
 	health := proxy.NewServer(proxy.NewAdmin(a.ready, a.metrics, a.pages), nil, a.log)
 
 	var parts sync.WaitGroup
@@ -376,14 +379,14 @@ func (a *app) serve(ctx context.Context, clients, admin net.Listener, end ending
 		case err = <-failed:
 		}
 	}
-	drained, cancel := context.WithTimeout(context.Background(), end.drain)
-	defer cancel()
+	begun := time.Now()
 	if a.connect != nil {
 		a.connect.shut()
 	}
-	if server.Shutdown(drained) != nil {
-		// Watches do not end by themselves. Their clients come back to another replica.
-		_ = server.Close()
+	if cut := drain.End(end.drain); cut > 0 {
+		a.log.Warn("requests were cut, which had not ended within --shutdown-timeout", "requests", cut, "timeout", end.drain)
+	} else {
+		a.log.Info("drained: all requests have ended", "after", time.Since(begun).Round(time.Millisecond))
 	}
 	_ = health.Close()
 	stop()

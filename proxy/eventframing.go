@@ -1,0 +1,93 @@
+package proxy
+
+import (
+	"bytes"
+	"encoding/binary"
+	"mime"
+	"net/http"
+)
+
+// framing is how one can tell where an event of a watch ends.
+type framing int
+
+const (
+	// framedByRead: nobody can, without decoding. kube-apiserver writes and flushes events one by one, so what comes
+	// at once mostly ends where an event does. That is CBOR, and what is compressed.
+	framedByRead framing = iota
+	// framedByLine: JSON, each event with a newline at its end and none inside (k8s.io/apimachinery,
+	// pkg/runtime/serializer/json).
+	framedByLine
+	// framedByLength: protobuf, each event behind its length (LengthDelimitedFramer in k8s.io/apimachinery,
+	// pkg/runtime/serializer/protobuf).
+	framedByLength
+)
+
+// eventFraming follows a stream of watch events to know where one ends. The zero value is at the beginning of a stream
+// that is framedByRead.
+type eventFraming struct {
+	by framing
+
+	inside bool // framedByLine: an event has begun
+
+	// framedByLength: what there is of the length, and what the event still lacks.
+	length [4]byte
+	known  int
+	left   uint32
+}
+
+// framingOf returns the framing of a watch's answer with that header, at its beginning.
+func framingOf(h http.Header) eventFraming {
+	if h.Get("Content-Encoding") != "" {
+		return eventFraming{}
+	}
+	mediaType, _, err := mime.ParseMediaType(h.Get("Content-Type"))
+	switch {
+	case err != nil:
+		return eventFraming{}
+	case mediaType == "application/json":
+		return eventFraming{by: framedByLine}
+	case mediaType == "application/vnd.kubernetes.protobuf":
+		return eventFraming{by: framedByLength}
+	}
+	return eventFraming{}
+}
+
+// between says whether no event has begun without being whole.
+func (f *eventFraming) between() bool { return !f.inside && f.known == 0 }
+
+// next takes bytes of p, which is not empty, up to the end of the event under way. It returns how many, and whether
+// the event is whole with them.
+func (f *eventFraming) next(p []byte) (n int, whole bool) {
+	switch f.by {
+	case framedByLine:
+		end := bytes.IndexByte(p, '\n')
+		f.inside = end < 0
+		if f.inside {
+			return len(p), false
+		}
+		return end + 1, true
+	case framedByLength:
+		return f.nextByLength(p)
+	default:
+		return len(p), true
+	}
+}
+
+func (f *eventFraming) nextByLength(p []byte) (n int, whole bool) {
+	if f.known < len(f.length) {
+		n = copy(f.length[f.known:], p)
+		f.known += n
+		if f.known < len(f.length) {
+			return n, false
+		}
+		f.left = binary.BigEndian.Uint32(f.length[:])
+	}
+	rest := p[n:]
+	if uint64(len(rest)) < uint64(f.left) {
+		f.left -= uint32(len(rest)) //nolint:gosec // less than left
+		return len(p), false
+	}
+	n += int(f.left)
+	f.known, f.left = 0, 0
+	return n, true
+}

@@ -1,0 +1,169 @@
+package proxy
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestWatchEndsAreSpread: over no more time than there is, and no longer than it takes at 200 a second.
+func TestWatchEndsAreSpread(t *testing.T) {
+	for name, tt := range map[string]struct {
+		watches int
+		within  time.Duration
+		takes   time.Duration // at most
+	}{
+		"none":     {0, time.Second, 0},
+		"one":      {1, time.Second, 5 * time.Millisecond},
+		"some":     {1000, 10 * time.Second, 5 * time.Second},
+		"many":     {10000, 10 * time.Second, 10 * time.Second},
+		"no time":  {10, 0, time.Nanosecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var s openWatches
+				begun, ended := time.Now(), make(chan time.Duration, tt.watches)
+				for range tt.watches {
+					s.open(func() { ended <- time.Since(begun) })
+				}
+				s.end(tt.within)
+				s.end(0) // which does nothing any more
+				inTenths := make([]int, 10)
+				for range tt.watches {
+					after := <-ended
+					if after > tt.takes {
+						t.Fatalf("one ends after %v", after)
+					}
+					inTenths[min(9, 10*after/tt.takes)]++
+				}
+				for tenth, n := range inTenths {
+					if fair := tt.watches / 10; tt.watches >= 1000 && (n < fair*9/10 || n > fair*11/10) {
+						t.Errorf("%d of %d end in tenth %d of %v", n, tt.watches, tenth, tt.takes)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestLateWatches: those that begin while the others are being ended, end too, and not in one instant.
+func TestLateWatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s openWatches
+		s.end(time.Minute)
+		begun, ended := time.Now(), make(chan time.Duration, 100)
+		for range cap(ended) {
+			s.open(func() { ended <- time.Since(begun) })
+		}
+		instants := map[time.Duration]bool{}
+		for range cap(ended) {
+			after := <-ended
+			if after >= lateWatch {
+				t.Errorf("one ends after %v", after)
+			}
+			instants[after] = true
+		}
+		if len(instants) < 2 {
+			t.Error("all end in one instant")
+		}
+	})
+}
+
+// TestClosedWatchIsForgotten: it is not kept for the end.
+func TestClosedWatchIsForgotten(t *testing.T) {
+	var s openWatches
+	canceled := 0
+	w := s.open(func() { canceled++ })
+	s.close(w)
+	if len(s.known) != 0 || canceled != 1 {
+		t.Errorf("%d are known, %d canceled", len(s.known), canceled)
+	}
+}
+
+// TestWatchEndsWithAnEvent: what has begun is passed on whole, what has not is not.
+func TestWatchEndsWithAnEvent(t *testing.T) {
+	for name, tt := range map[string]struct {
+		before, after []string // parts that come from the upstream before and after the end
+		want          string
+	}{
+		"between":              {[]string{"one\ntwo\n"}, nil, "one\ntwo\n"},
+		"at the beginning":     {nil, nil, ""},
+		"inside":               {[]string{"one\ntw"}, []string{"o\n"}, "one\ntwo\n"},
+		"inside, more comes":   {[]string{"on"}, []string{"e\ntwo\nth"}, "one\n"},
+		"inside, in parts":     {[]string{"on"}, []string{"e", "e", "e\n"}, "oneee\n"},
+		"inside, upstream's":   {[]string{"on"}, []string{"e"}, "one"},
+		"more than the buffer": {[]string{strings.Repeat("x", 10)}, []string{strings.Repeat("y", 10) + "\n"}, strings.Repeat("x", 10) + strings.Repeat("y", 10) + "\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				var s openWatches
+				w := s.open(cancel)
+				defer s.close(w)
+				reader, writer := io.Pipe()
+				context.AfterFunc(ctx, func() { _ = reader.CloseWithError(ctx.Err()) }) // as the transport does
+				res := &http.Response{
+					StatusCode: http.StatusOK, ContentLength: -1, Body: reader,
+					Header: http.Header{"Content-Type": {"application/json"}},
+				}
+				if err := w.answered(res); err != nil {
+					t.Fatal(err)
+				}
+				got := make(chan string, 1)
+				go func() {
+					var passed strings.Builder
+					_, err := io.CopyBuffer(struct{ io.Writer }{&passed}, res.Body, make([]byte, 7))
+					if err != nil {
+						t.Error(err)
+					}
+					got <- passed.String()
+				}()
+				for _, part := range tt.before {
+					_, _ = io.WriteString(writer, part)
+				}
+				synctest.Wait()
+				s.end(time.Second)
+				time.Sleep(time.Second) // the bubble's clock
+				for _, part := range tt.after {
+					_, _ = io.WriteString(writer, part)
+				}
+				if name == "inside, upstream's" {
+					_ = writer.Close()
+				}
+				if got := <-got; got != tt.want {
+					t.Errorf("got %q, want %q", got, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// TestRefusedWatchIsLeftAlone: an answer that is no stream ends by itself.
+func TestRefusedWatchIsLeftAlone(t *testing.T) {
+	refusal := func() *http.Response {
+		return &http.Response{StatusCode: http.StatusForbidden, ContentLength: 2, Body: io.NopCloser(strings.NewReader("no"))}
+	}
+	t.Run("before the end", func(t *testing.T) {
+		w := &openWatch{cancel: func() { t.Error("the request is canceled") }}
+		res := refusal()
+		if err := w.answered(res); err != nil {
+			t.Fatal(err)
+		}
+		w.end()
+		if got := readAll(t, res.Body); got != "no" || w.ended() {
+			t.Errorf("got %q, ended: %t", got, w.ended())
+		}
+	})
+	t.Run("behind it", func(t *testing.T) {
+		canceled := false
+		w := &openWatch{cancel: func() { canceled = true }}
+		w.end()
+		if err := w.answered(refusal()); err == nil || !canceled {
+			t.Errorf("%v, canceled: %t: part of the body may be missing", err, canceled)
+		}
+	})
+}

@@ -17,11 +17,11 @@ func TestWatchEndsAreSpread(t *testing.T) {
 		within  time.Duration
 		takes   time.Duration // at most
 	}{
-		"none":     {0, time.Second, 0},
-		"one":      {1, time.Second, 5 * time.Millisecond},
-		"some":     {1000, 10 * time.Second, 5 * time.Second},
-		"many":     {10000, 10 * time.Second, 10 * time.Second},
-		"no time":  {10, 0, time.Nanosecond},
+		"none":    {0, time.Second, 0},
+		"one":     {1, time.Second, 5 * time.Millisecond},
+		"some":    {1000, 10 * time.Second, 5 * time.Second},
+		"many":    {10000, 10 * time.Second, 10 * time.Second},
+		"no time": {10, 0, time.Nanosecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

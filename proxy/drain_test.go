@@ -50,7 +50,8 @@ func testDrain(t *testing.T, up, down bool) {
 			come <- "write"
 			rest, _ := io.ReadAll(r.Body)
 			w.WriteHeader(http.StatusCreated)
-			_, _ = w.Write(append(first, rest...))
+			_, _ = w.Write(first)
+			_, _ = w.Write(rest)
 			return
 		case r.URL.Path == "/api/v1/pods":
 			w.Header().Set("Content-Type", "application/json")

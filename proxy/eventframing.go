@@ -37,19 +37,18 @@ type eventFraming struct {
 
 // framingOf returns the framing of a watch's answer with that header, at its beginning.
 func framingOf(h http.Header) eventFraming {
-	if h.Get("Content-Encoding") != "" {
-		return eventFraming{}
-	}
 	mediaType, _, err := mime.ParseMediaType(h.Get("Content-Type"))
-	switch {
-	case err != nil:
-		return eventFraming{}
-	case mediaType == "application/json":
-		return eventFraming{by: framedByLine}
-	case mediaType == "application/vnd.kubernetes.protobuf":
-		return eventFraming{by: framedByLength}
+	if err != nil || h.Get("Content-Encoding") != "" {
+		mediaType = ""
 	}
-	return eventFraming{}
+	switch mediaType {
+	case "application/json":
+		return eventFraming{by: framedByLine}
+	case "application/vnd.kubernetes.protobuf":
+		return eventFraming{by: framedByLength}
+	default:
+		return eventFraming{by: framedByRead}
+	}
 }
 
 // between says whether no event has begun without being whole.

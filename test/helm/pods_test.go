@@ -17,12 +17,12 @@ import (
 // TestEnding: a pod that goes answers until others know of it, then gets SIGTERM, and is killed only after all that it
 // allows its requests.
 func TestEnding(t *testing.T) {
-	pod := one[*appsv1.Deployment](t, objects(t, mustTemplate(t, "{drainSeconds: 7, shutdownSeconds: 40, terminationGracePeriodSeconds: 50}")), nil).Spec.Template.Spec
+	pod := one[*appsv1.Deployment](t, objects(t, mustTemplate(t, "{drainSeconds: 7, shutdownSeconds: 40, terminationGracePeriodSeconds: 62}")), nil).Spec.Template.Spec
 	container := pod.Containers[0]
 	if !slices.Contains(container.Args, "--shutdown-delay-duration=7s") || container.Lifecycle != nil {
 		t.Errorf("drains with %v and %v", container.Args, container.Lifecycle)
 	}
-	if !slices.Contains(container.Args, "--shutdown-timeout=40s") || *pod.TerminationGracePeriodSeconds != 50 {
+	if !slices.Contains(container.Args, "--shutdown-timeout=40s") || *pod.TerminationGracePeriodSeconds != 62 {
 		t.Errorf("killed after %d s, with %v", *pod.TerminationGracePeriodSeconds, container.Args)
 	}
 }

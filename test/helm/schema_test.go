@@ -51,7 +51,7 @@ func TestRefused(t *testing.T) {
 		"too little memory":            {"resources: {limits: {memory: 512Mi}}", []string{"resources.limits.memory 512Mi", "1Gi"}},
 		"an ingress to nowhere":        {"ingress: {enabled: true}", []string{"ingress.hosts"}},
 		"metrics for nobody":           {"serviceMonitor: {enabled: true}", []string{"serviceMonitor.enabled", "networkPolicy.adminFrom", "networkPolicy.enabled=false"}},
-		"killed before the end":        {"drainSeconds: 25", []string{"terminationGracePeriodSeconds 30", "35"}},
+		"killed before the end":        {"drainSeconds: 25", []string{"terminationGracePeriodSeconds 80", "100"}},
 		"fewer than the fewest":        {"autoscaling: {enabled: true, minReplicas: 6}", []string{"autoscaling.maxReplicas 5", "6"}},
 		"percent of nothing":           {"{autoscaling: {enabled: true}, resources: {requests: {cpu: ''}}}", []string{"autoscaling.enabled", "resources.requests.cpu"}},
 		"egress to nowhere":            {"networkPolicy: {egress: {enabled: true}}", []string{"networkPolicy.egress.rules"}},

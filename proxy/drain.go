@@ -11,7 +11,7 @@ import (
 const (
 	// maxWatchSpread and a quarter of all the time, whichever is less, is what the ends of watches are spread over
 	// at most.
-	maxWatchSpread = 10 * time.Second
+	maxWatchSpread = 5 * time.Second
 	// lastFlush is time for what a handler that has returned leaves to the server to send: net/http takes an HTTP/2
 	// connection for idle, and closes it, a moment before its last frames are sent.
 	lastFlush = 250 * time.Millisecond

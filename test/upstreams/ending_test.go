@@ -25,7 +25,7 @@ import (
 // in JSON over HTTP/1.1; a write that takes its time is carried out and answered; and that was all it waited for.
 func TestEnding(t *testing.T) {
 	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
-	defer r.end()
+	defer r.proxies.Stop(r)
 	p := r.start(plane.URL(), "--shutdown-timeout", "10m")
 	cfg := r.through()
 	cfg.Host = p.URL()
@@ -78,7 +78,7 @@ func TestEnding(t *testing.T) {
 // TestEndingAtOnce: a second signal ends the process, whatever is in flight.
 func TestEndingAtOnce(t *testing.T) {
 	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
-	defer r.end()
+	defer r.proxies.Stop(r)
 	p := r.start(plane.URL(), "--shutdown-timeout", "10m")
 	slow := r.beginWrite(p, "never")
 	r.must(p.Signal(syscall.SIGTERM))

@@ -13,8 +13,5 @@ import "time"
 //
 // It is not for pauses, nor for what has to be of some age before it counts: there the larger is the bolder.
 func Age(at, now time.Time) time.Duration {
-	return larger(now.Sub(at), now.Round(0).Sub(at.Round(0))) // Round(0) strips the monotonic reading
+	return max(now.Sub(at), now.Round(0).Sub(at.Round(0))) // Round(0) strips the monotonic reading
 }
-
-// larger is [Age] by the differences of the two clocks.
-func larger(monotonic, wall time.Duration) time.Duration { return max(monotonic, wall) }

@@ -5,20 +5,6 @@ import (
 	"time"
 )
 
-func TestLarger(t *testing.T) {
-	for name, tt := range map[string]struct{ monotonic, wall, want time.Duration }{
-		"both clocks go on":                 {time.Second, time.Second, time.Second},
-		"the machine stood still":           {time.Second, time.Hour, time.Hour},
-		"the wall clock was set forward":    {time.Second, 24 * time.Hour, 24 * time.Hour},
-		"the wall clock was set back":       {time.Second, -time.Hour, time.Second},
-		"the wall clock was set back a bit": {time.Minute, 50 * time.Second, time.Minute},
-	} {
-		if got := larger(tt.monotonic, tt.wall); got != tt.want {
-			t.Errorf("%s: %v, want %v", name, got, tt.want)
-		}
-	}
-}
-
 func TestAge(t *testing.T) {
 	at := time.Now()
 	for name, tt := range map[string]struct {

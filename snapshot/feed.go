@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"strings"
 	"time"
@@ -34,8 +35,8 @@ type feed struct {
 	refusals wait.Backoff
 	// firstObject is when an object last appeared in an empty collection.
 	firstObject time.Time
-	// asked is when the upstream was last asked how far it is, and spared until when it wants not to be.
-	asked, spared time.Time
+	prober      prober
+	rhythm      rhythm
 }
 
 const (
@@ -76,6 +77,8 @@ func (f *feed) run(ctx context.Context, delay time.Duration) {
 	}
 	backoff := sessionBackoff()
 	f.refusals = refusalBackoff()
+	f.prober.probe = f.probe
+	f.rhythm = rhythmOf(f.collection.limits.Silence, rand.Float64()) // #nosec G404 -- no secret
 	for ctx.Err() == nil {
 		begun := time.Now()
 		err := f.session(ctx)

@@ -28,8 +28,8 @@ type upstream struct {
 	hot bool
 	// tells is what watches that last tell every second.
 	tells string
-	// busy: probes are refused, to be asked again in 20 s.
-	busy bool
+	// refuses, if it is not 0, is what probes are answered with, to be asked again in 20 s.
+	refuses int
 
 	mu       sync.Mutex
 	revision uint64
@@ -88,9 +88,9 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 		body = strings.Join(u.watch(from), "")
 	case query.Get("fieldSelector") != "":
 		u.probes++
-		if u.busy {
+		if u.refuses > 0 {
 			return &http.Response{
-				StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"20"}}, Body: http.NoBody, Request: r,
+				StatusCode: u.refuses, Header: http.Header{"Retry-After": {"20"}}, Body: http.NoBody, Request: r,
 			}, nil
 		}
 		body = u.list("", "")
@@ -260,33 +260,65 @@ func TestAWatchThatEndsAtItsTimeout(t *testing.T) {
 }
 
 // TestProbesWhateverTheStreamTells: a stream that tells something all the time is probed all the same. Where
-// the upstream is too busy for a probe the watch stays, and the state grows old.
+// the upstream is too busy for a probe, or cannot answer it, the watch stays, and the state grows old.
 func TestProbesWhateverTheStreamTells(t *testing.T) {
+	for _, code := range []int{http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusGatewayTimeout} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				u := &upstream{revision: 9, watch: func(uint64) []string { return nil }, tells: bookmark(9, "")}
+				c := fed(t, u, time.Second)
+				expect := func(refuses int, after time.Duration, atLeast, atMost int, want Absence) {
+					t.Helper()
+					u.mu.Lock()
+					u.refuses, u.probes = refuses, 0
+					u.mu.Unlock()
+					for end := time.Now().Add(after); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+						if refuses > 0 {
+							c.want() // all the time
+						}
+					}
+					synctest.Wait()
+					if u.probes < atLeast || u.probes > atMost {
+						t.Errorf("%d probes in %v, want %d to %d", u.probes, after, atLeast, atMost)
+					}
+					if _, got := c.Latest(t.Context(), 0); got != want {
+						t.Errorf("got %q, want %q", got, want)
+					}
+					if u.watches != 1 || u.loads != 1 {
+						t.Errorf("%d watches, %d loads", u.watches, u.loads)
+					}
+				}
+				expect(0, 2*time.Minute, 6, 9, Known)
+				expect(code, time.Minute, 3, 4, Known)
+				expect(code, time.Minute, 3, 3, Stale)
+				expect(0, 21*time.Second, 1, 50, Known)
+			})
+		})
+	}
+}
+
+// TestTheFirstProbeIsRefused: the watch that came with the state goes on.
+func TestTheFirstProbeIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u := &upstream{revision: 9, watch: func(uint64) []string { return nil }, tells: bookmark(9, "")}
-		c := fed(t, u, time.Second)
-		expect := func(busy bool, after time.Duration, probes int, want Absence) {
-			t.Helper()
-			u.mu.Lock()
-			u.busy, u.probes = busy, 0
-			u.mu.Unlock()
-			time.Sleep(after)
-			synctest.Wait()
-			if u.probes < probes-1 || u.probes > probes+1 {
-				t.Errorf("%d probes in %v, want %d or so", u.probes, after, probes)
-			}
-			if _, got := c.Latest(t.Context(), 0); got != want {
-				t.Errorf("got %q, want %q", got, want)
-			}
-			if u.watches != 1 || u.loads != 1 {
-				t.Errorf("%d watches, %d loads", u.watches, u.loads)
-			}
+		u := &upstream{revision: 9, watch: func(uint64) []string { return []string{bookmark(30, "")} }}
+		c := fed(t, afterTheLoad{u}, time.Minute)
+		if to := c.view.Load().to(); to != 30 || u.watches != 1 || u.probes == 0 {
+			t.Errorf("come to %d with %d watches and %d probes", to, u.watches, u.probes)
 		}
-		expect(false, 2*time.Minute, 7, Known)
-		expect(true, time.Minute, 3, Known)
-		expect(true, time.Minute, 3, Stale)
-		expect(false, 21*time.Second, 1, Known)
 	})
+}
+
+// afterTheLoad is an upstream that refuses all probes after the state has been loaded.
+type afterTheLoad struct{ *upstream }
+
+// RoundTrip implements http.RoundTripper.
+func (u afterTheLoad) RoundTrip(r *http.Request) (*http.Response, error) {
+	u.mu.Lock()
+	if u.loads > 0 {
+		u.refuses = http.StatusTooManyRequests
+	}
+	u.mu.Unlock()
+	return u.upstream.RoundTrip(r)
 }
 
 // TestAHotFirstObjectKeepsNothingOut: the form of objects is learned from one that has changed

@@ -37,23 +37,16 @@ const (
 
 // follow keeps the span live: it reads the stream (nil if there is none yet), and resumes it in
 // place when it ends. It returns only when the span cannot go on.
-func (f *feed) follow(ctx context.Context, frame *Frame, s *stream) error {
+func (f *feed) follow(ctx context.Context, frame *Frame, s *stream) (err error) {
 	retry := resumeBackoff()
-	how, err := f.begin(ctx)
-	if err != nil || how == broken {
-		if s != nil {
-			s.stop()
-		}
-		s = nil
-	}
-	if err != nil {
-		return err
-	}
 	if s == nil {
-		if s, err = f.resume(ctx, frame, how, &retry); err != nil {
+		if s, err = f.resume(ctx, frame, ended, &retry); err != nil {
 			return err
 		}
 	}
+	// To load the state may have taken minutes, and what the stream tells first may be as old: the
+	// first probe is due at once.
+	f.prober.began = time.Time{}
 	for {
 		begun := time.Now()
 		how, err := f.drain(ctx, frame, s)
@@ -70,21 +63,6 @@ func (f *feed) follow(ctx context.Context, frame *Frame, s *stream) error {
 			return err
 		}
 	}
-}
-
-// begin asks how far the upstream is when a span has been opened. To load it may have taken minutes,
-// and what the stream tells first may be as old.
-func (f *feed) begin(ctx context.Context) (ending, error) {
-	now, err := f.probe(ctx)
-	switch {
-	case lost(err) || ctx.Err() != nil:
-		return broken, err
-	case err != nil:
-		f.log.Info("probe failed, the watch is resumed", "error", err)
-		return broken, nil
-	}
-	f.collection.expect(now)
-	return ended, nil
 }
 
 // resume opens a watch that goes on from the live span, and tries until it has one or the span
@@ -126,6 +104,13 @@ func lost(err error) bool {
 		answered(err, http.StatusGone, http.StatusNotFound)
 }
 
+// troubled reports whether the upstream answered that it has too much to do, or cannot do it now: it
+// lives, and its watches may be well.
+func troubled(err error) bool {
+	answer, ok := errors.AsType[*answerError](err)
+	return ok && (answer.code == http.StatusTooManyRequests || answer.code >= http.StatusInternalServerError)
+}
+
 // reopen opens a watch that goes on from the live span. Where the connection was in doubt it
 // asks the upstream first how far it is, since a watch from a revision of the future is silent
 // and tells nothing; and the watch must begin with the seam.
@@ -138,7 +123,7 @@ func (f *feed) reopen(ctx context.Context, frame *Frame, how ending) (*stream, e
 		timeout = shortWatch
 	case broken:
 		var err error
-		if now, err = f.probe(ctx); err != nil {
+		if now, err = f.prober.ask(ctx); err != nil {
 			return nil, err
 		}
 		first = f.collection.seam()
@@ -171,9 +156,7 @@ func (f *feed) reopen(ctx context.Context, frame *Frame, how ending) (*stream, e
 
 // probe reads the upstream's current revision and holds it against the floor.
 func (f *feed) probe(ctx context.Context) (probed, error) {
-	asked := time.Now()
-	f.asked = asked
-	floor := f.collection.floor()
+	floor, asked := f.collection.floor(), time.Now()
 	ctx, cancel := context.WithTimeout(ctx, max(f.collection.limits.Silence/6, leastProbe))
 	defer cancel()
 	_, rev, err := f.source.probe(ctx)
@@ -191,10 +174,10 @@ func (f *feed) probe(ctx context.Context) (probed, error) {
 // of its bookmarks says so. If that bookmark would come too late, or somebody waits, the stream is left
 // for a short watch, which brings one within seconds.
 func (f *feed) drain(ctx context.Context, frame *Frame, s *stream) (ending, error) {
-	p := prober{probe: f.probe, began: f.asked}
+	p := &f.prober
 	defer p.stop()
-	rhythm := rhythmOf(f.collection.limits.Silence)
-	due := time.NewTimer(rhythm.next(time.Now(), p.began, f.collection.view.Load().heard))
+	heard := func() time.Time { return f.collection.view.Load().heard }
+	due := time.NewTimer(p.untilDue(f.rhythm, heard()))
 	defer due.Stop()
 	leave := false // if the probe under way says that we are behind
 	ahead := uint64(0)
@@ -218,26 +201,27 @@ func (f *feed) drain(ctx context.Context, frame *Frame, s *stream) (ending, erro
 			}
 		case <-f.collection.demand:
 			if demanded == nil {
-				demanded = time.After(max(demandPause-time.Since(p.began), time.Until(f.spared)))
+				demanded = time.After(p.untilDemand())
 			}
 		case <-demanded:
-			if demanded = nil; p.answers != nil {
-				demanded = time.After(demandPause) // its answer may be older than the demand
+			if wait := p.untilDemand(); wait > 0 {
+				demanded = time.After(wait)
 				continue
 			}
-			leave = true
+			demanded, leave = nil, true
 			p.start(ctx)
 		case <-due.C:
-			leave = leave || Age(f.collection.view.Load().heard, time.Now()) >= rhythm.leave
+			leave = leave || Age(heard(), time.Now()) >= f.rhythm.leave
 			p.start(ctx)
 		case a := <-p.answers:
 			p.answers = nil
 			switch {
 			case lost(a.err):
 				return broken, a.err
-			case answered(a.err, http.StatusTooManyRequests):
-				// It is alive. The state grows old meanwhile, as it should.
-				f.spared = time.Now().Add(wanted(rhythm.again, a.err))
+			case troubled(a.err):
+				// To open watches again would not help it. The state grows old meanwhile, as it should.
+				f.log.Info("probe refused", "error", a.err)
+				p.spare(wanted(f.rhythm.again, a.err))
 			case a.err != nil:
 				f.log.Info("probe failed, the watch is resumed", "error", a.err)
 				return broken, nil // it may be as dead as the probe
@@ -248,7 +232,7 @@ func (f *feed) drain(ctx context.Context, frame *Frame, s *stream) (ending, erro
 			case leave:
 				leave, ahead = false, a.revision
 			}
-			due.Reset(max(rhythm.next(time.Now(), p.began, f.collection.view.Load().heard), time.Until(f.spared)))
+			due.Reset(p.untilDue(f.rhythm, heard()))
 		case <-ctx.Done():
 			return broken, ctx.Err()
 		}

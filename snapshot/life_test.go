@@ -178,7 +178,7 @@ func (l *life) do(s step) error {
 		l.move(max(modelStart, l.head-min(l.head-modelStart, uint64(s.a%16))))
 		l.past = slices.DeleteFunc(slices.Clone(l.past), func(h happening) bool { return h.revision > l.head })
 	case probeUpstream:
-		return l.probe()
+		return l.probe(s)
 	case slowStream:
 		return l.slowDown(s)
 	case stepKinds:
@@ -330,8 +330,8 @@ func (l *life) contradict(s step) error {
 	return nil
 }
 
-// probe is a read of the upstream's revision.
-func (l *life) probe() error {
+// probe is a read of the upstream's revision, which may take its time.
+func (l *life) probe(s step) error {
 	if !l.live {
 		return nil
 	}
@@ -347,7 +347,11 @@ func (l *life) probe() error {
 		return err
 	}
 	l.highest = l.head
-	covered, asked := l.to() >= l.head, time.Now()
+	asked := time.Now()
+	if s.a%4 == 0 {
+		time.Sleep(10 * time.Second * time.Duration(s.b%16))
+	}
+	covered := l.to() >= l.head
 	l.goals = append(l.goals, mark{asked, l.head})
 	if covered {
 		l.reach(l.to())

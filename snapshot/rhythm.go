@@ -11,9 +11,11 @@ type rhythm struct {
 	leave time.Duration
 }
 
-// rhythmOf is the rhythm that keeps a state younger than bound.
-func rhythmOf(bound time.Duration) rhythm {
-	r := rhythm{every: bound / 5, again: bound / 12, leave: bound / 2}
+// rhythmOf is the rhythm that keeps a state younger than bound. Feeds whose variety, from 0 to 1, is not
+// the same do not ask at the same time for long.
+func rhythmOf(bound time.Duration, variety float64) rhythm {
+	vary := func(d time.Duration) time.Duration { return d - time.Duration(variety*float64(d/5)) }
+	r := rhythm{every: vary(bound / 5), again: vary(bound / 10), leave: bound / 2}
 	// Where the stream's own bookmark comes in time, no short watch is needed. It proves what was so
 	// when the last probe before it was asked.
 	if patient := bound - 2*shortWatch; patient > bookmarkEvery+r.every {

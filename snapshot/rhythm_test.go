@@ -19,7 +19,7 @@ func TestRhythm(t *testing.T) {
 		{6 * time.Second, bookmarkEvery, true},
 		{6 * time.Second, time.Second, false},
 	} {
-		r := rhythmOf(tt.bound)
+		r := rhythmOf(tt.bound, 0)
 		start := time.Now()
 		now, asked, heard, bookmark, probes, left := start, start, start, start.Add(tt.bookmarks), 0, false
 		for now.Sub(start) < 10*tt.bound && !left {
@@ -43,18 +43,26 @@ func TestRhythm(t *testing.T) {
 	}
 }
 
-// TestRhythmOfTheStale: what is too old already is asked for no more often than every twelfth of the bound.
+// TestRhythmOfTheStale: what is too old already is asked for no more often than every tenth of the bound.
 func TestRhythmOfTheStale(t *testing.T) {
 	now := time.Now()
-	r := rhythmOf(time.Minute)
+	r := rhythmOf(time.Minute, 0)
 	for _, tt := range []struct{ asked, heard, want time.Duration }{
 		{asked: 0, heard: 0, want: 12 * time.Second},
-		{asked: 0, heard: time.Hour, want: 5 * time.Second},
+		{asked: 0, heard: time.Hour, want: 6 * time.Second},
 		{asked: 0, heard: 20 * time.Second, want: 10 * time.Second},
 		{asked: time.Hour, heard: time.Hour, want: 12*time.Second - time.Hour},
 	} {
 		if got := r.next(now, now.Add(-tt.asked), now.Add(-tt.heard)); got != tt.want {
 			t.Errorf("%+v: got %v", tt, got)
 		}
+	}
+}
+
+// TestRhythmsDiffer, and none is slower than the bound wants it to be.
+func TestRhythmsDiffer(t *testing.T) {
+	got, want := rhythmOf(time.Minute, 0.5), rhythm{every: 10800 * time.Millisecond, again: 5400 * time.Millisecond, leave: 30 * time.Second}
+	if got != want {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

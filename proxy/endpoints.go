@@ -127,11 +127,7 @@ func newDialedEndpoints(cfg *rest.Config, addresses []string, dial dialFunc, log
 			conns: connrotation.NewConnectionTracker(), traffic: newEndpointTraffic(), suspected: make(chan struct{}, 1),
 		}
 		ep.client, err = checkClient(cfg, func(ctx context.Context, network, _ string) (net.Conn, error) {
-			conn, err := dial(ctx, network, address)
-			if err != nil {
-				return nil, err
-			}
-			return ep.traffic.watch(conn), nil
+			return dial(ctx, network, address)
 		})
 		if err != nil {
 			return nil, fmt.Errorf("cannot check the API server at %s: %w", address, err)

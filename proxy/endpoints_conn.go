@@ -7,13 +7,14 @@ import (
 	"time"
 )
 
-// endpointTraffic is what happens on the connections to an endpoint. It is safe for concurrent use, and a
+// endpointTraffic is what happens on the connections to an endpoint, without those of checks, where a
+// handshake says nothing of whether requests are answered. It is safe for concurrent use, and a
 // Read takes no lock.
 type endpointTraffic struct {
 	began time.Time
 	// last is when something was read last, in nanoseconds since began; 0: never.
 	last atomic.Int64
-	// open is how many connections there are, without those of checks.
+	// open is how many connections there are.
 	open atomic.Int64
 }
 
@@ -23,11 +24,6 @@ func newEndpointTraffic() *endpointTraffic { return &endpointTraffic{began: time
 func (t *endpointTraffic) heardSince(at time.Time) bool {
 	last := t.last.Load()
 	return last > 0 && last >= int64(at.Sub(t.began))
-}
-
-// watch returns conn, whose reads are noted.
-func (t *endpointTraffic) watch(conn net.Conn) net.Conn {
-	return &endpointConn{Conn: conn, traffic: t, ended: func() {}}
 }
 
 // count returns conn, whose reads are noted, and which is counted until it is closed.

@@ -35,7 +35,7 @@ type failedChecks struct {
 	// reset of the connection, or the certificate of somebody else.
 	late bool
 	// heard: something was read on a connection to the endpoint since the check before the last one began, or
-	// since the only one did: an answer, an event, the pong of a connection that was quiet, a part of a handshake.
+	// since the only one did: an answer, an event, the pong of a connection that was quiet.
 	// What an operating system acknowledges for a process that stands still is not read.
 	heard bool
 	// lasting is the time since the first one began.

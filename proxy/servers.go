@@ -47,7 +47,7 @@ const (
 // What is there at the first look is no change. If that is in the middle of a rolling upgrade,
 // the servers that are still to be replaced will each be one. To lose the stream of the Leases
 // is no change either: what was missed shows when it is opened again. While it cannot be,
-// and /version cannot be read, nothing special happens, since feeds have their own signs of life.
+// and /version cannot be read, nothing special happens, since feeds ask by themselves how far the upstream is.
 //
 // It is safe for concurrent use.
 type Servers struct {

@@ -44,9 +44,6 @@ func (f *feed) follow(ctx context.Context, frame *Frame, s *stream) (err error) 
 			return err
 		}
 	}
-	// To load the state may have taken minutes, and what the stream tells first may be as old: the
-	// first probe is due at once.
-	f.prober.began = time.Time{}
 	for {
 		begun := time.Now()
 		how, err := f.drain(ctx, frame, s)

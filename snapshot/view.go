@@ -17,7 +17,7 @@ const (
 	NotPermitted Absence = "not-permitted"
 	// Form: the upstream's lists and watches could not be reconciled byte for byte.
 	Form Absence = "form"
-	// Stale: nothing was heard from the upstream for longer than the bound.
+	// Stale: the newest state is older than the bound.
 	Stale Absence = "stale"
 	// Ahead: the feed has not reached the revision yet.
 	Ahead Absence = "ahead"

@@ -30,6 +30,9 @@ const (
 	endpointAgain = 500 * time.Millisecond
 	// endpointDialTimeout bounds the attempt to connect to one endpoint, before the next is tried.
 	endpointDialTimeout = 5 * time.Second
+	// endpointReturn is how long a connection waits for an endpoint that may have come back, when those that
+	// were up have gone: as long as the check takes that has been asked for.
+	endpointReturn = 3 * time.Second
 )
 
 // Endpoints are the addresses of the API servers of one cluster. It chooses among them when a
@@ -55,6 +58,9 @@ type Endpoints struct {
 	all     []*endpoint
 	dial    dialFunc
 	log     *slog.Logger
+
+	// checked is closed, and replaced, when a check has been noted. mu guards it.
+	checked chan struct{}
 
 	// telling is held while the versions are told, so that they are told in their order.
 	telling sync.Mutex
@@ -120,7 +126,7 @@ func newDialedEndpoints(cfg *rest.Config, addresses []string, dial dialFunc, log
 	if err := reachedDirectly(cfg, base); err != nil {
 		return nil, err
 	}
-	e := &Endpoints{address: hostPort(base), dial: dial, log: log}
+	e := &Endpoints{address: hostPort(base), dial: dial, log: log, checked: make(chan struct{})}
 	for _, address := range addresses {
 		ep := &endpoint{
 			address: address, base: base, state: endpointUnknown, since: time.Now(),
@@ -191,30 +197,55 @@ func (e *Endpoints) DialContext(ctx context.Context, network, address string) (n
 	if !strings.EqualFold(address, e.address) {
 		return nil, fmt.Errorf("a connection to %s is not one to the API servers", address)
 	}
-	var errs []error
-	for _, ep := range e.candidates() {
-		conn, err := e.dial(ctx, network, ep.address)
-		if err == nil {
-			return ep.conns.Track(ep.traffic.count(conn)), nil
+	begun := time.Now()
+	for {
+		candidates, more, checked := e.candidates()
+		var errs []error
+		for _, ep := range candidates {
+			conn, err := e.dial(ctx, network, ep.address)
+			if err == nil {
+				return ep.conns.Track(ep.traffic.count(conn)), nil
+			}
+			errs = append(errs, err)
+			ep.suspect()
+			if ctx.Err() != nil {
+				break
+			}
 		}
-		errs = append(errs, err)
-		ep.suspect()
-		if ctx.Err() != nil {
-			break
+		// In the middle of a rolling restart, what is up by the last check may have gone just after
+		// another one came back, whose version has to be heard first.
+		left := endpointReturn - time.Since(begun)
+		if more {
+			e.CheckNow()
+		}
+		if !more || left <= 0 || !awaitCheck(ctx, checked, left) {
+			return nil, errors.Join(errs...)
 		}
 	}
-	return nil, errors.Join(errs...)
+}
+
+// awaitCheck reports whether a check was noted within a time.
+func awaitCheck(ctx context.Context, checked <-chan struct{}, atMost time.Duration) bool {
+	timer := time.NewTimer(atMost)
+	defer timer.Stop()
+	select {
+	case <-checked:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
 }
 
 func dialEndpoint(ctx context.Context, network, address string) (net.Conn, error) {
 	return (&net.Dialer{Timeout: endpointDialTimeout, KeepAlive: keepAlive}).DialContext(ctx, network, address)
 }
 
-// candidates returns the endpoints to try, in that order: those that are up, or else all.
-func (e *Endpoints) candidates() []*endpoint {
+// candidates returns the endpoints to try, in that order: those that are up, or else all. If there are more,
+// checked is closed when a check of one has been noted.
+func (e *Endpoints) candidates() (chosen []*endpoint, more bool, checked <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	var chosen []*endpoint
 	for _, ep := range e.all {
 		if ep.state == endpointUp {
 			chosen = append(chosen, ep)
@@ -224,7 +255,7 @@ func (e *Endpoints) candidates() []*endpoint {
 		chosen = slices.Clone(e.all)
 	}
 	rand.Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] }) // #nosec G404 -- spreads connections
-	return chosen
+	return chosen, len(chosen) < len(e.all), e.checked
 }
 
 // suspect makes the endpoint be checked now.
@@ -321,6 +352,8 @@ func (e *Endpoints) take(ep *endpoint, result checkResult, heard func([]version.
 		unready = time.Since(ep.unready)
 	}
 	anotherUp := slices.ContainsFunc(e.all, func(other *endpoint) bool { return other != ep && other.state == endpointUp })
+	close(e.checked)
+	e.checked = make(chan struct{})
 	e.mu.Unlock()
 	if toLeave(result.state, unready, anotherUp) {
 		ep.conns.CloseAll()

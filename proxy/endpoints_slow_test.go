@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -24,6 +25,7 @@ type busyServer struct {
 	server   *httptest.Server
 	late     atomic.Bool // /readyz is not answered in time
 	still    atomic.Bool // no byte is sent, whatever comes
+	gone     atomic.Bool // connections are refused
 }
 
 func newBusyServer(t *testing.T) *busyServer {
@@ -67,6 +69,9 @@ func (b *busyServer) watch(w http.ResponseWriter, r *http.Request) {
 
 // dial connects to b. While b stands still, what its operating system accepts is answered by nobody.
 func (b *busyServer) dial(ctx context.Context) (net.Conn, error) {
+	if b.gone.Load() {
+		return nil, errors.New("connection refused")
+	}
 	if b.still.Load() {
 		near, far := net.Pipe()
 		go func() { _, _ = io.Copy(io.Discard, far) }()
@@ -209,4 +214,36 @@ func TestEndpointThatStandsStill(t *testing.T) {
 		time.Sleep(twoFailed)
 		r.want(t, "two checks failed", "unreachable", 0, true)
 	})
+}
+
+// TestTheOtherHasJustComeBack: of two API servers that are restarted one after the other the second may go before the
+// next check has found the first. Whoever connects meanwhile waits for that check, and not for long where nobody has
+// come back.
+func TestTheOtherHasJustComeBack(t *testing.T) {
+	for _, comes := range []bool{true, false} {
+		t.Run(fmt.Sprint(comes), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newBusyRig(t)
+				r.busy.gone.Store(true)
+				time.Sleep(2 * endpointEvery) // it is known to be gone
+				synctest.Wait()
+				r.busy.gone.Store(!comes)
+				r.other.gone.Store(true)
+				begun := time.Now()
+				conn, err := r.endpoints.DialContext(t.Context(), "tcp", "example.com:443")
+				if (err == nil) != comes {
+					t.Fatalf("after %v: %v", time.Since(begun), err)
+				}
+				if took := time.Since(begun); took > endpointReturn {
+					t.Errorf("it took %v", took)
+				}
+				if err == nil {
+					if first := r.endpoints.Stats()[0]; !first.Up || first.Version == "" {
+						t.Errorf("connected to what was not known to be up: %+v", first)
+					}
+					_ = conn.Close()
+				}
+			})
+		})
+	}
 }

@@ -110,7 +110,7 @@ func TestEndpointsDial(t *testing.T) {
 					if tt.want != nil {
 						t.Fatal(err)
 					}
-					continue
+					break // it waited for another one
 				}
 				reached[conn.RemoteAddr().String()] = true
 				_ = conn.Close()

@@ -1,32 +1,52 @@
 package faults
 
 import (
-	"context"
+	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
 	"github.com/listproxy/listproxy/test/ask"
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 // clockCases make listproxy's wall clock jump by an hour; the machine's own stays as it is.
 func clockCases() []faultCase {
-	jump := func(forward bool) func(*scene) time.Time {
-		return func(s *scene) time.Time {
-			s.must(s.proxies.All()[0].JumpClock(s.Context(), forward))
-			return time.Now()
-		}
-	}
 	return []faultCase{
-		{name: "clock_forward", stage: quiet, jumps: true, fault: jump(true)},
-		{name: "clock_back", stage: quiet, jumps: true, fault: jump(false)},
-		{name: "machine_suspended", stage: quiet, jumps: true, fault: (*scene).suspended},
+		// That lists come from memory again is what every case waits for at its end.
+		{name: "clock_forward", stage: quiet, jumps: true, fault: func(s *scene) time.Time {
+			s.jump(true)
+			return time.Now()
+		}},
+		{name: "clock_back", stage: quiet, jumps: true, fault: (*scene).setBack},
+		// By the wall clock nobody has asked for anything in an hour of sleep: what is not --eager would go,
+		// if it happened to be looked at before the next list is asked for.
+		{name: "machine_suspended", stage: quiet, jumps: true, args: []string{"--idle-timeout", "0"}, fault: (*scene).suspended},
 	}
 }
 
+// jump makes the wall clock of listproxy jump.
+func (s *scene) jump(forward bool) {
+	s.Helper()
+	s.must(s.proxies.All()[0].JumpClock(s.Context(), forward))
+}
+
+// setBack sets the wall clock back while feeds hear nothing. They hear nothing from before the jump on, since
+// one answer after it would give the state a time of the new clock; and for so long afterwards that
+// askers would get what is too old, if its age were taken from that clock: it is less than nothing.
+func (s *scene) setBack() time.Time {
+	s.silently(func() {
+		s.jump(false)
+		poll.Pause(s.Context(), max(2*bound, bound+tolerance+*duration))
+	})
+	return time.Now()
+}
+
 // suspended is what a process sees on a machine that slept for an hour: its monotonic clock has stood
-// still, the wall clock has not, and nothing has come from the API server yet. Whatever was the newest
+// still, the wall clock has not, and its feeds have heard nothing yet. Whatever was the newest
 // state before is an hour old now, and must not be given as the newest one; an old state is as true as
-// it was.
+// it was. Discovery and reviews of callers' rights are answered, which are an hour old, too: without them
+// every list would be forwarded, whatever is thought of the state.
 func (s *scene) suspended() time.Time {
 	known := map[collection]uint64{}
 	for _, c := range collections() {
@@ -36,29 +56,46 @@ func (s *scene) suspended() time.Time {
 			return err
 		}))
 	}
-	s.hop.Freeze()
-	s.must(s.proxies.All()[0].JumpClock(s.Context(), true))
-	var all sync.WaitGroup
-	for c, revision := range known {
-		all.Go(func() {
-			// What is forwarded waits for the API server.
-			ctx, cancel := context.WithTimeout(s.Context(), forwarded)
-			defer cancel()
-			if a, _, err := s.fromMemory(ctx, question{collection: c, query: ask.AnyVersion}); err == nil {
-				s.tally.wrong("%s of %s after an hour's sleep, and before the API server was heard of: %s", c.form.name, c.kind.plural, a.Source())
-			}
-		})
-		all.Go(func() {
-			if _, _, err := s.fromMemory(s.Context(), question{collection: c, query: ask.Exactly(revision)}); err != nil {
-				s.tally.wrong("%s of %s at a revision that was known before an hour's sleep: %v", c.form.name, c.kind.plural, err)
-			}
-		})
-	}
-	all.Wait()
-	s.hop.Thaw()
+	s.silently(func() {
+		s.jump(true)
+		var all sync.WaitGroup
+		for c, revision := range known {
+			all.Go(func() {
+				if err := s.awake(c, revision); err != nil {
+					s.tally.wrong("%s of %s after an hour's sleep: %v", c.form.name, c.kind.plural, err)
+				}
+			})
+		}
+		all.Wait()
+	})
 	return time.Now()
 }
 
-// forwarded is how long an answer is waited for that is not to come: an answer from memory takes
-// milliseconds.
-const forwarded = 2 * time.Second
+// awake waits until a collection answers from memory with the state at a revision that it knows, while its
+// feed hears nothing. Until then, and when all is known that such an answer needs, the newest state
+// must be the API server's.
+func (s *scene) awake(c collection, revision uint64) error {
+	newest := func() error {
+		q := question{collection: c, query: ask.AnyVersion}
+		switch a, err := s.via.GetAs(s.Context(), q.form.accept, q.target()); {
+		case err != nil:
+			return err
+		case a.FromMemory():
+			return poll.Wrong(fmt.Sprintf("the newest state, before the API server said how far it is: %s", a))
+		case a.Code != http.StatusOK:
+			return fmt.Errorf("the newest state: %s", a)
+		}
+		return nil
+	}
+	err := retry(s.Context(), "the state that was known, from memory", func() error {
+		if err := newest(); err != nil {
+			return err
+		}
+		_, _, err := s.fromMemory(s.Context(), question{collection: c, query: ask.Exactly(revision)})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return retry(s.Context(), "the newest state, forwarded", newest)
+}

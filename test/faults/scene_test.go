@@ -146,6 +146,40 @@ func (s *scene) forget(p *proxyrun.Proxy) {
 // own reports whether a request is one of listproxy's own, as opposed to a caller's.
 func own(r *http.Request) bool { return strings.HasPrefix(r.UserAgent(), "listproxy/") }
 
+// ofFeed reports whether a request is one of listproxy's own about what changes: a list, a watch, or the
+// question how far the API server is. Discovery, reviews and what else it watches are others.
+func ofFeed(r *http.Request) bool {
+	return own(r) && slices.ContainsFunc(kinds, func(k kind) bool {
+		return strings.HasPrefix(r.URL.Path, strings.TrimSuffix(k.path(""), k.plural)) && strings.HasSuffix(r.URL.Path, "/"+k.plural)
+	})
+}
+
+// silently does something while feeds hear nothing: what they ask is held back, and so is what their
+// watches tell. It goes on, none of it lost, afterwards. All else passes.
+func (s *scene) silently(do func()) {
+	s.Helper()
+	var gate hop.Gate
+	gate.Shut()
+	s.hop.OnRequest(func(_ http.ResponseWriter, r *http.Request) bool {
+		return ofFeed(r) && gate.Pass(r.Context()) != nil
+	})
+	s.hop.OnLine(func(r *http.Request, line []byte) ([]byte, error) {
+		if !ofFeed(r) {
+			return line, nil
+		}
+		if err := gate.Pass(r.Context()); err != nil {
+			return nil, err
+		}
+		return line, nil
+	})
+	defer func() {
+		s.hop.OnRequest(nil)
+		s.hop.OnLine(nil)
+		gate.Open()
+	}()
+	do()
+}
+
 // populate creates what a case needs, where it does not exist.
 func (s *scene) populate(ctx context.Context) error {
 	const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -217,7 +251,10 @@ func (s *scene) calm(when string, more int) {
 }
 
 // still stops the writers until the function that it returns is called, and waits until all that was
-// answered before is verified. Then it records the past, which is about to be taken away.
+// answered before is verified. Then it records the past, which is about to be taken away. If it is to be
+// replaced the ledger forgets it now, while nobody writes: the first answer of the next past may come
+// from memory before the API server's return is known here, and must not be held against revisions
+// of this one.
 func (s *scene) still(replaced bool) (resume func()) {
 	s.Helper()
 	if replaced {
@@ -230,6 +267,9 @@ func (s *scene) still(replaced bool) (resume func()) {
 		if p, err = record(s.Context(), s.direct, max(s.ledger.oldest(), s.compacted), replaced); err == nil {
 			s.oracle.lose(p)
 		}
+	}
+	if err == nil && replaced {
+		s.ledger.forget()
 	}
 	if err != nil {
 		s.writing.Unlock()

@@ -145,11 +145,10 @@ func (s *scene) compact() {
 	s.compacted = uint64(at) // #nosec G115 -- a revision
 }
 
-// renew begins anew after etcd was replaced.
+// renew begins anew after etcd was replaced. The ledger has done so in still.
 func (s *scene) renew(resume func()) {
 	s.Helper()
 	s.oracle.forget()
-	s.ledger.forget()
 	s.compacted = 0
 	err := s.populate(s.Context())
 	resume()

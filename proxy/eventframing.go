@@ -11,19 +11,22 @@ import (
 type framing int
 
 const (
-	// framedByRead: nobody can, without decoding. kube-apiserver writes and flushes events one by one, so what comes
-	// at once mostly ends where an event does. That is CBOR, and what is compressed.
-	framedByRead framing = iota
+	// unframed: nobody can, without decoding. That is what is compressed, and what is none of the others.
+	// kube-apiserver compresses no watch; what is between it and listproxy may, and an aggregated API server.
+	unframed framing = iota
 	// framedByLine: JSON, each event with a newline at its end and none inside (k8s.io/apimachinery,
 	// pkg/runtime/serializer/json).
 	framedByLine
 	// framedByLength: protobuf, each event behind its length (LengthDelimitedFramer in k8s.io/apimachinery,
 	// pkg/runtime/serializer/protobuf).
 	framedByLength
+	// framedByItem: CBOR, each event one data item that says how long it is (k8s.io/apimachinery,
+	// pkg/runtime/serializer/cbor). One that does not say it, of indefinite length, leaves the stream unframed.
+	framedByItem
 )
 
 // eventFraming follows a stream of watch events to know where one ends. The zero value is at the beginning of a stream
-// that is framedByRead.
+// that is unframed.
 type eventFraming struct {
 	by framing
 
@@ -33,6 +36,8 @@ type eventFraming struct {
 	length [4]byte
 	known  int
 	left   uint32
+
+	item cborItem // framedByItem
 }
 
 // framingOf returns the framing of a watch's answer with that header, at its beginning.
@@ -46,16 +51,20 @@ func framingOf(h http.Header) eventFraming {
 		return eventFraming{by: framedByLine}
 	case "application/vnd.kubernetes.protobuf":
 		return eventFraming{by: framedByLength}
+	case "application/cbor-seq":
+		return eventFraming{by: framedByItem}
 	default:
-		return eventFraming{by: framedByRead}
+		return eventFraming{by: unframed}
 	}
 }
 
-// between says whether no event has begun without being whole.
-func (f *eventFraming) between() bool { return !f.inside && f.known == 0 }
+// between says whether no event has begun without being whole. Of an unframed stream nobody knows.
+func (f *eventFraming) between() bool {
+	return f.by != unframed && !f.inside && f.known == 0 && !f.item.begun
+}
 
 // next takes bytes of p, which is not empty, up to the end of the event under way. It returns how many, and whether
-// the event is whole with them.
+// the event is known to be whole with them.
 func (f *eventFraming) next(p []byte) (n int, whole bool) {
 	switch f.by {
 	case framedByLine:
@@ -67,8 +76,15 @@ func (f *eventFraming) next(p []byte) (n int, whole bool) {
 		return end + 1, true
 	case framedByLength:
 		return f.nextByLength(p)
+	case framedByItem:
+		n, whole, ok := f.item.next(p)
+		if !ok {
+			*f = eventFraming{by: unframed}
+			return len(p), false
+		}
+		return n, whole
 	default:
-		return len(p), true
+		return len(p), false
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 )
 
@@ -22,7 +23,8 @@ func TestEventFraming(t *testing.T) {
 		lengths = append(lengths, framed.String())
 	}
 	for contentType, events := range map[string][]string{
-		"application/json": lines,
+		"application/cbor-seq":                             cborEvents(t),
+		"application/json":                                 lines,
 		"application/json;as=Table;g=meta.k8s.io;v=v1":     lines,
 		"application/vnd.kubernetes.protobuf;stream=watch": lengths,
 	} {
@@ -52,29 +54,60 @@ func TestEventFraming(t *testing.T) {
 	}
 }
 
-// TestUnknownFraming: what cannot be told ends with what came at once.
-func TestUnknownFraming(t *testing.T) {
-	for _, h := range []http.Header{
-		{},
-		{"Content-Type": {"application/cbor-seq"}},
-		{"Content-Type": {"a b; c"}},
-		{"Content-Type": {"application/json"}, "Content-Encoding": {"gzip"}},
+// cborEvents are events as kube-apiserver writes them, and single items of all other sorts.
+func cborEvents(t *testing.T) []string {
+	t.Helper()
+	const selfDescribed = "\xd9\xd9\xf7"
+	events := []string{"\x00", "\xf6", "\xf9\x3c\x00", "\x40", "\x80", "\xa0", "\xc1\x1a\x51\x4b\x67\xb0", "\x20"}
+	for _, value := range []any{
+		map[string]any{},
+		map[string]any{"type": "ADDED", "object": map[string]any{
+			"list": []any{int64(-500), int64(1 << 40), 1.5, 1e300, true, nil, []any{}, map[string]any{"a": []any{"b"}}},
+			"text": strings.Repeat("x", 300),
+		}},
 	} {
-		f := framingOf(h)
-		if n, whole := f.next([]byte("a\nb")); n != 3 || !whole || !f.between() {
-			t.Errorf("%v: %d bytes, whole %t", h, n, whole)
+		encoded, err := direct.Marshal(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		events = append(events, string(encoded), selfDescribed+string(encoded))
+	}
+	return events
+}
+
+// TestUnframed: nobody knows where an event ends, from the beginning on or from what cannot be followed.
+func TestUnframed(t *testing.T) {
+	cbor := http.Header{"Content-Type": {"application/cbor-seq"}}
+	for name, tt := range map[string]struct {
+		header http.Header
+		stream string
+	}{
+		"nothing is said":              {http.Header{}, "a\nb"},
+		"another type":                 {http.Header{"Content-Type": {"text/plain"}}, "a\nb"},
+		"no type":                      {http.Header{"Content-Type": {"a b; c"}}, "a\nb"},
+		"compressed":                   {http.Header{"Content-Type": {"application/json"}, "Content-Encoding": {"gzip"}}, "a\nb"},
+		"cbor of indefinite length":    {cbor, "\x81\x9f\x00\xff\x00"},
+		"cbor, a break":                {cbor, "\xff\x00"},
+		"cbor, a length without sense": {cbor, "\x1c\x00"},
+		"cbor, more than can be":       {cbor, "\x9b\xff\xff\xff\xff\xff\xff\xff\xff\x00"},
+		"cbor, more pairs than can be": {cbor, "\xbb\x80\x00\x00\x00\x00\x00\x00\x00\x00"},
+	} {
+		f := framingOf(tt.header)
+		for range 2 {
+			if n, whole := f.next([]byte(tt.stream)); n != len(tt.stream) || whole || f.between() {
+				t.Errorf("%s: %d bytes, whole %t, between %t", name, n, whole, f.between())
+			}
 		}
 	}
 }
 
 func FuzzEventFraming(f *testing.F) {
-	f.Add(true, []byte("\x00\x00\x00\x02ab\x00\x00\x00\x00\xff\xff\xff\xffx"))
-	f.Add(false, []byte("a\nb"))
-	f.Fuzz(func(t *testing.T, byLength bool, stream []byte) {
-		e := eventFraming{by: framedByLine}
-		if byLength {
-			e.by = framedByLength
-		}
+	f.Add(0, []byte("\x00\x00\x00\x02ab\x00\x00\x00\x00\xff\xff\xff\xffx"))
+	f.Add(1, []byte("a\nb"))
+	f.Add(2, []byte("\xa1\x41a\x82\x00\xf6\x9f"))
+	framings := []framing{framedByLength, framedByLine, framedByItem}
+	f.Fuzz(func(t *testing.T, by int, stream []byte) {
+		e := eventFraming{by: framings[uint(by)%uint(len(framings))]}
 		for len(stream) > 0 {
 			n, whole := e.next(stream)
 			if n <= 0 || n > len(stream) || whole != e.between() || !whole && n < len(stream) {

@@ -42,7 +42,8 @@ const (
 // without Retry-After, since clients take that as leave to repeat a write. If
 // either side breaks off later, the other side's connection or stream is broken
 // off too, by a panic with [http.ErrAbortHandler]: an answer never just ends
-// early, but for watches, which may end between any two events ([Forwarder.EndWatches]).
+// early, but for watches, which may end between any two events ([Forwarder.EndWatches], which says where
+// that cannot be told).
 // Handlers around this one must let that panic pass.
 type Forwarder struct {
 	upstream *Upstream

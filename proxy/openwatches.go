@@ -19,6 +19,8 @@ const (
 	watchEndsPerSecond = 200
 	// lateWatch is within what time a watch is ended that begins when the others are being ended.
 	lateWatch = time.Second
+	// quiet is for how long nothing has come of a watch that is unframed, when it is taken to be between two events.
+	quiet = 200 * time.Millisecond
 )
 
 var errWatchEnded = errors.New("the watch was ended, because listproxy ends")
@@ -30,8 +32,12 @@ var errWatchEnded = errors.New("the watch was ended, because listproxy ends")
 // So that they do not all come back in one instant, the ends are spread, in no order: 200 a second are ended, and more
 // if all would not be within that time otherwise. It does not wait for that, and does nothing a second time.
 //
-// A watch in the middle of an event ends with that event. One without an answer yet gets the 503 that kube-apiserver
-// has for a watch that comes while it ends, with Retry-After.
+// A watch in the middle of an event ends with that event. Where nobody can tell where one ends, in what is compressed
+// and in media types that kube-apiserver does not have, it ends once the upstream has been silent for 200 ms after all
+// that it sent was passed on. That can be within an event that comes with such a pause.
+//
+// A watch without an answer yet gets the 503 that kube-apiserver has for a watch that comes while it ends, with
+// Retry-After.
 func (f *Forwarder) EndWatches(within time.Duration) { f.watches.end(within) }
 
 // openWatches are the forwarded watches that are open. The zero value is ready for use.
@@ -89,11 +95,13 @@ type openWatch struct {
 	// Of the answer, once there is one.
 	body io.ReadCloser
 
-	mu     sync.Mutex
-	events eventFraming // of what was passed on
-	short  bool         // the answer is no stream
-	ending bool         // with the event under way
-	over   bool         // nothing more is passed on
+	mu      sync.Mutex
+	events  eventFraming // of what was passed on
+	reads   int          // that have begun
+	reading bool         // the last of them waits
+	short   bool         // the answer is no stream
+	ending  bool         // with the event under way
+	over    bool         // nothing more is passed on
 }
 
 // end ends the watch, now or with the event under way.
@@ -101,9 +109,29 @@ func (w *openWatch) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ending = true
-	if !w.short && w.events.between() {
+	switch {
+	case w.short:
+	case w.body == nil, w.events.between():
 		w.endLocked()
+	default:
+		w.endIfQuietLocked()
 	}
+}
+
+// endIfQuietLocked ends a watch that is unframed, if the Read under way waits for a while longer. That there is one
+// says that what came before was passed on.
+func (w *openWatch) endIfQuietLocked() {
+	if w.events.by != unframed || !w.reading {
+		return
+	}
+	read := w.reads
+	time.AfterFunc(quiet, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.reading && w.reads == read {
+			w.endLocked()
+		}
+	})
 }
 
 func (w *openWatch) endLocked() {
@@ -136,12 +164,13 @@ func (w *openWatch) answered(res *http.Response) error {
 
 // Read implements io.Reader. A watch that was ended ends as if the upstream had ended it.
 func (w *openWatch) Read(p []byte) (int, error) {
-	if w.ended() {
+	if !w.beginRead() {
 		return 0, io.EOF
 	}
 	n, err := w.body.Read(p)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.reading = false
 	if w.over {
 		return 0, io.EOF // meanwhile; whoever has not heard of these events will from somebody else
 	}
@@ -154,6 +183,21 @@ func (w *openWatch) Read(p []byte) (int, error) {
 		}
 	}
 	return n, err
+}
+
+// beginRead says whether there is to be a Read.
+func (w *openWatch) beginRead() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.over {
+		return false
+	}
+	w.reads++
+	w.reading = true
+	if w.ending {
+		w.endIfQuietLocked()
+	}
+	return true
 }
 
 // Close implements io.Closer.

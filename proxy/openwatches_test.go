@@ -142,6 +142,79 @@ func TestWatchEndsWithAnEvent(t *testing.T) {
 	}
 }
 
+// TestWatchOfSlowClient: its client takes the first half of an event when the end comes, and the second half long
+// after. The end is behind the whole event, where that can be told, and where it cannot, too.
+func TestWatchOfSlowClient(t *testing.T) {
+	text := strings.Repeat("x", 8)
+	for name, tt := range map[string]struct {
+		header http.Header
+		halves [2]string
+	}{
+		"json":       {http.Header{"Content-Type": {"application/json"}}, [2]string{text, text + "\n"}},
+		"cbor":       {http.Header{"Content-Type": {"application/cbor-seq"}}, [2]string{"\x82\x48" + text, "\x48" + text}},
+		"compressed": {http.Header{"Content-Type": {"application/json"}, "Content-Encoding": {"gzip"}}, [2]string{text, text}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				w := &openWatch{cancel: cancel}
+				reader, writer := io.Pipe()
+				context.AfterFunc(ctx, func() { _ = reader.CloseWithError(ctx.Err()) })
+				if err := w.answered(&http.Response{StatusCode: http.StatusOK, ContentLength: -1, Body: reader, Header: tt.header}); err != nil {
+					t.Fatal(err)
+				}
+				go func() {
+					_, _ = io.WriteString(writer, tt.halves[0])
+					time.Sleep(quiet / 2) // the bubble's clock
+					_, _ = io.WriteString(writer, tt.halves[1])
+				}()
+				buffer := make([]byte, 64)
+				n, err := w.Read(buffer)
+				if got := string(buffer[:n]); got != tt.halves[0] || err != nil {
+					t.Fatalf("read %q, %v", got, err)
+				}
+				w.end() // while the client is written to
+				time.Sleep(time.Minute)
+				if rest := readAll(t, w); rest != tt.halves[1] {
+					t.Errorf("the rest is %q, want %q", rest, tt.halves[1])
+				}
+				if ctx.Err() == nil {
+					t.Error("the upstream has not heard of the end")
+				}
+			})
+		})
+	}
+}
+
+// TestUnframedWatchEndsWhenQuiet: not while parts of what may be one event come.
+func TestUnframedWatchEndsWhenQuiet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		w := &openWatch{cancel: cancel}
+		reader, writer := io.Pipe()
+		context.AfterFunc(ctx, func() { _ = reader.CloseWithError(ctx.Err()) })
+		if err := w.answered(&http.Response{StatusCode: http.StatusOK, ContentLength: -1, Body: reader}); err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan string, 1)
+		go func() { got <- readAll(t, w) }()
+		synctest.Wait()
+		w.end()
+		for range 100 {
+			time.Sleep(quiet - 1)
+			_, _ = io.WriteString(writer, "x")
+		}
+		synctest.Wait()
+		last := time.Now()
+		if got := <-got; got != strings.Repeat("x", 100) {
+			t.Errorf("got %d bytes", len(got))
+		}
+		if after := time.Since(last); after != quiet {
+			t.Errorf("it ended %v after the last part", after)
+		}
+	})
+}
+
 // TestRefusedWatchIsLeftAlone: an answer that is no stream ends by itself.
 func TestRefusedWatchIsLeftAlone(t *testing.T) {
 	refusal := func() *http.Response {

@@ -60,8 +60,10 @@ func (d *Drain) counted(next http.Handler) http.Handler {
 }
 
 // End ends the server: at once it accepts no connections and begins to end watches; when all requests have ended, at
-// the latest after timeout, it closes all connections. It returns how many requests were cut by that.
-func (d *Drain) End(timeout time.Duration) (cut int64) {
+// the latest after timeout, it closes all connections. It returns how many requests were cut by that, and whether it was
+// a clean end: without a request cut, and without a connection cut that was in use, by a request that was still coming in
+// or by the rest of an answer.
+func (d *Drain) End(timeout time.Duration) (cut int64, clean bool) {
 	defer d.cut()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
@@ -71,7 +73,7 @@ func (d *Drain) End(timeout time.Duration) (cut int64) {
 	_ = d.server.Shutdown(over)
 	d.endWatches(min(timeout/4, maxWatchSpread))
 	if d.awaitRequests(ctx) && d.awaitConnections(ctx) {
-		return 0
+		return 0, true
 	}
 	cut = d.running.Load()
 	d.cut() // upgraded connections, which Close does not know
@@ -79,7 +81,7 @@ func (d *Drain) End(timeout time.Duration) (cut int64) {
 	noticed, cancelNoticed := context.WithTimeout(context.Background(), cutTime)
 	defer cancelNoticed()
 	d.awaitRequests(noticed)
-	return cut
+	return cut, false
 }
 
 // awaitConnections waits until the server has closed all its connections, and for requests that were still coming in

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,16 +14,41 @@ import (
 
 const aWatch = "/api/v1/pods?watch=true"
 
-// startDraining serves as startProxy does, with a Drain; ending is closed when it has begun to end the watches.
-func startDraining(t *testing.T, forward known, http2 bool) (_ *httptest.Server, _ *Drain, ending chan struct{}) {
+// drained is what [Drain.End] returns.
+type drained struct {
+	cut   int64
+	clean bool
+}
+
+// dialFront opens a connection for HTTP/1.1.
+func dialFront(t *testing.T, to *httptest.Server) *tls.Conn {
+	t.Helper()
+	conn, err := tls.Dial("tcp", to.Listener.Addr().String(), &tls.Config{
+		RootCAs: to.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs, ServerName: "example.com",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func endOf(d *Drain, timeout time.Duration) drained {
+	cut, clean := d.End(timeout)
+	return drained{cut, clean}
+}
+
+// startDraining serves as startProxy does, with a Drain; ending gets within what time the watches are to end, when that
+// has begun.
+func startDraining(t *testing.T, forward known, http2 bool) (_ *httptest.Server, _ *Drain, ending chan time.Duration) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	ending = make(chan struct{})
+	ending = make(chan time.Duration, 1)
 	front := httptest.NewUnstartedServer(nil)
 	front.Config = NewServer(NewStallGuard(time.Minute, log).Wrap(NewFront(forward, nil, log)), nil, log)
 	drain := NewDrain(front.Config, func(within time.Duration) {
 		forward.EndWatches(within)
-		close(ending)
+		ending <- within
 	})
 	front.EnableHTTP2 = http2
 	front.StartTLS()
@@ -91,8 +117,8 @@ func testDrain(t *testing.T, up, down bool) {
 		<-come
 	}
 
-	cut := make(chan int64, 1)
-	go func() { cut <- drain.End(time.Minute) }()
+	end := make(chan drained, 1)
+	go func() { end <- endOf(drain, time.Minute) }()
 	if rest := readAll(t, events); rest != "" { // an error is one that does not end in order
 		t.Errorf("read %q at the end", rest)
 	}
@@ -107,8 +133,8 @@ func testDrain(t *testing.T, up, down bool) {
 	select {
 	case res := <-written:
 		t.Fatalf("the write has an answer: %v", res)
-	case n := <-cut:
-		t.Fatalf("the end did not wait for the write: %d were cut", n)
+	case got := <-end:
+		t.Fatalf("the end did not wait for the write: %+v", got)
 	default:
 	}
 	_, _ = io.WriteString(uploading, "but sure")
@@ -118,8 +144,8 @@ func testDrain(t *testing.T, up, down bool) {
 	if got := readAll(t, res.Body); res.StatusCode != http.StatusCreated || got != "slow but sure" {
 		t.Errorf("the write got %s, %q", res.Status, got)
 	}
-	if n := <-cut; n != 0 {
-		t.Errorf("%d requests were cut", n)
+	if got := <-end; got != (drained{0, true}) {
+		t.Errorf("it ended with %+v", got)
 	}
 	if res, err := front.Client().Get(front.URL); err == nil {
 		_ = res.Body.Close()
@@ -139,8 +165,8 @@ func TestDrainWaitsForUpgraded(t *testing.T) {
 			}))
 			front, drain, ending := startDraining(t, newForwarder(t, upstream.config()), false)
 			_, conn, reader := sendRaw(t, front, request)
-			cut := make(chan int64, 1)
-			go func() { cut <- drain.End(time.Hour) }()
+			end := make(chan drained, 1)
+			go func() { end <- endOf(drain, time.Hour) }()
 			<-ending
 			for range 3 {
 				_, _ = io.WriteString(conn, "me\n")
@@ -149,13 +175,13 @@ func TestDrainWaitsForUpgraded(t *testing.T) {
 				}
 			}
 			select {
-			case n := <-cut:
-				t.Fatalf("it was not waited for: %d were cut", n)
+			case got := <-end:
+				t.Fatalf("it was not waited for: %+v", got)
 			default:
 			}
 			_ = conn.Close()
-			if n := <-cut; n != 0 {
-				t.Errorf("%d were cut", n)
+			if got := <-end; got != (drained{0, true}) {
+				t.Errorf("it ended with %+v", got)
 			}
 		})
 	}
@@ -180,8 +206,8 @@ func TestDrainCuts(t *testing.T) {
 	front, drain, _ := startDraining(t, newForwarder(t, upstream.config()), false)
 	_, _, upgraded := sendRaw(t, front, upgradeProtocols["websocket"])
 	log := get(t, front.Client(), front.URL+"/api/v1/namespaces/a/pods/b/log?follow=true")
-	if cut := drain.End(time.Millisecond); cut != 2 {
-		t.Errorf("%d were cut", cut)
+	if got := endOf(drain, time.Millisecond); got != (drained{2, false}) {
+		t.Errorf("it ended with %+v", got)
 	}
 	if rest, err := io.ReadAll(upgraded); len(rest) > 0 {
 		t.Errorf("read %q, %v", rest, err)
@@ -194,6 +220,38 @@ func TestDrainCuts(t *testing.T) {
 	}
 }
 
+// TestDrainCutsConnections: where no handler runs, a request that is still coming in is cut, too. No request was; but the
+// end was not clean.
+func TestDrainCutsConnections(t *testing.T) {
+	upstream := startUpstream(t, false, tell)
+	front, drain, _ := startDraining(t, newForwarder(t, upstream.config()), false)
+	conn := dialFront(t, front)
+	if _, err := io.WriteString(conn, "GET /api HTTP/1.1\r\nHost: "); err != nil {
+		t.Fatal(err)
+	}
+	if got := endOf(drain, 2*lastFlush); got != (drained{0, false}) {
+		t.Errorf("it ended with %+v", got)
+	}
+	if rest, err := io.ReadAll(conn); len(rest) > 0 {
+		t.Errorf("read %q, %v", rest, err)
+	}
+}
+
+// TestWatchSpread: the ends of watches are spread over a quarter of the time there is, over five seconds at most.
+func TestWatchSpread(t *testing.T) {
+	for timeout, want := range map[time.Duration]time.Duration{
+		4 * time.Second: time.Second,
+		time.Hour:       5 * time.Second,
+	} {
+		upstream := startUpstream(t, false, tell)
+		_, drain, ending := startDraining(t, newForwarder(t, upstream.config()), false)
+		drain.End(timeout)
+		if within := <-ending; within != want {
+			t.Errorf("with %v watches are ended within %v, want %v", timeout, within, want)
+		}
+	}
+}
+
 // TestDrainOfTunnels: idle connections in tunnels keep nothing.
 func TestDrainOfTunnels(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
@@ -201,8 +259,8 @@ func TestDrainOfTunnels(t *testing.T) {
 		client := &http.Client{Transport: d.transport(t, "https", http2)}
 		readAll(t, get(t, client, "https://"+upstreamName+"/api").Body)
 		_ = d.connect.Shutdown(t.Context())
-		if cut := d.drain.End(24 * time.Hour); cut != 0 {
-			t.Errorf("%d were cut", cut)
+		if got := endOf(d.drain, 24*time.Hour); got != (drained{0, true}) {
+			t.Errorf("it ended with %+v", got)
 		}
 		if conn, err := d.tunnels.Accept(); err == nil {
 			t.Errorf("a tunnel is accepted: %v", conn)

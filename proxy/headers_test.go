@@ -20,13 +20,7 @@ import (
 // the connection it came on. The request must end its header with an empty line.
 func sendRaw(t *testing.T, to *httptest.Server, request string) (*http.Response, *tls.Conn, *bufio.Reader) {
 	t.Helper()
-	conn, err := tls.Dial("tcp", to.Listener.Addr().String(), &tls.Config{
-		RootCAs: to.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs, ServerName: "example.com",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
+	conn := dialFront(t, to)
 	if _, err := conn.Write([]byte(request)); err != nil {
 		t.Fatal(err)
 	}

@@ -330,6 +330,18 @@ func (a *app) ready() (bool, []proxy.Check) {
 // and, at most, to let requests end.
 type ending struct{ delay, drain time.Duration }
 
+// maxBrokenDrain is how long requests may take to end, at most, in a process of which a part has failed: it may not do its
+// work any more, and another one waits to be started in its place.
+const maxBrokenDrain = 10 * time.Second
+
+// timeout returns how long requests may take to end, at most; err is how a part has failed, or nil.
+func (e ending) timeout(err error) time.Duration {
+	if err != nil {
+		return min(e.drain, maxBrokenDrain)
+	}
+	return e.drain
+}
+
 // serve runs all parts until ctx ends or one of them fails.
 func (a *app) serve(ctx context.Context, clients, admin net.Listener, end ending) error {
 	// The parts outlive ctx: what they watch for must be heard of until the last answer.
@@ -372,7 +384,7 @@ func (a *app) serve(ctx context.Context, clients, admin net.Listener, end ending
 	case err = <-failed:
 	}
 	a.draining.Store(true)
-	a.log.Info("stopping", "delay", end.delay, "timeout", end.drain)
+	a.log.Info("stopping", "delay", end.delay, "timeout", end.timeout(err))
 	if err == nil && end.delay > 0 {
 		select {
 		case <-time.After(end.delay):
@@ -383,10 +395,14 @@ func (a *app) serve(ctx context.Context, clients, admin net.Listener, end ending
 	if a.connect != nil {
 		a.connect.shut()
 	}
-	if cut := drain.End(end.drain); cut > 0 {
-		a.log.Warn("requests were cut, which had not ended within --shutdown-timeout", "requests", cut, "timeout", end.drain)
-	} else {
+	timeout := end.timeout(err)
+	switch cut, clean := drain.End(timeout); {
+	case clean:
 		a.log.Info("drained: all requests have ended", "after", time.Since(begun).Round(time.Millisecond))
+	case cut > 0:
+		a.log.Warn("requests were cut, which had not ended within --shutdown-timeout", "requests", cut, "timeout", timeout)
+	default:
+		a.log.Warn("connections were cut, on which requests were still coming in, or answers going out, after --shutdown-timeout", "timeout", timeout)
 	}
 	_ = health.Close()
 	stop()

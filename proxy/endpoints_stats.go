@@ -49,7 +49,8 @@ func endpointsStatus(all []EndpointStats, now time.Time) []telemetry.EndpointSta
 	var status []telemetry.EndpointStatus
 	for _, s := range all {
 		status = append(status, telemetry.EndpointStatus{
-			Address: s.Address, State: s.State, Meaning: endpointWords(endpointState(s.State)), Seconds: now.Sub(s.Since).Seconds(),
+			Address: s.Address, State: s.State, Meaning: endpointWords(endpointState(s.State)),
+			Seconds: max(0, now.Sub(s.Since).Seconds()), // it may have changed since now
 			Version: s.Version, Connections: s.Connections, Error: s.Problem,
 		})
 	}

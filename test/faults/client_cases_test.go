@@ -30,7 +30,7 @@ func clientCases() []faultCase {
 			for _, old := range s.proxies.All() {
 				s.start()
 				s.forget(old)
-				// As endpoints and a preStop hook do it: those who dial now already go elsewhere.
+				// As endpoints and --shutdown-delay-duration do it: those who dial now already go elsewhere.
 				s.hold()
 				s.must(old.Stop())
 			}

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// TestEnding: a pod that goes answers until others know of it, then gets SIGTERM, and is killed only after all that it
-// allows its requests.
+// TestEnding: a pod that gets SIGTERM answers until others know of it, and is killed only after all that it allows its
+// requests.
 func TestEnding(t *testing.T) {
 	pod := one[*appsv1.Deployment](t, objects(t, mustTemplate(t, "{drainSeconds: 7, shutdownSeconds: 40, terminationGracePeriodSeconds: 62}")), nil).Spec.Template.Spec
 	container := pod.Containers[0]

@@ -2,66 +2,71 @@ package upstreams
 
 import (
 	"bufio"
+	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 
 	"github.com/listproxy/listproxy/test/ask"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/proxyrun"
 )
 
-// TestEnding: a listproxy that is told to end ends watches at once and in order, of client-go in protobuf over HTTP/2 and
-// in JSON over HTTP/1.1; a write that takes its time is carried out and answered; and that was all it waited for.
+// TestEnding: a listproxy that is told to end ends watches at once and in order, in protobuf over HTTP/2 and in JSON over
+// HTTP/1.1, also while large events come, and to clients that have not read those before; a write that takes its time is
+// carried out and answered; and that was all it waited for.
 func TestEnding(t *testing.T) {
 	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
 	defer r.proxies.Stop(r)
 	p := r.start(plane.URL(), "--shutdown-timeout", "10m")
-	cfg := r.through()
-	cfg.Host = p.URL()
-
-	cfg.ContentType = "application/vnd.kubernetes.protobuf"
-	set, err := kubernetes.NewForConfig(cfg)
-	r.must(err)
-	objects, err := set.CoreV1().ConfigMaps(r.ns).Watch(t.Context(), metav1.ListOptions{})
-	r.must(err)
-	defer objects.Stop()
-	if event := <-objects.ResultChan(); event.Type != watch.Added {
-		t.Fatalf("the watch begins with %v", event)
-	}
-	cfg.ContentType, cfg.NextProtos = "", []string{"http/1.1"}
-	old, err := ask.New(cfg, 0)
-	r.must(err)
-	lines, err := old.HTTP.Get(old.Base + r.path("configmaps") + "?watch=true")
-	r.must(err)
-	defer lines.Body.Close()
+	frames := r.beginWatch(p, 2, "application/vnd.kubernetes.protobuf;stream=watch")
+	lines := r.beginWatch(p, 1, "application/json")
 	slow := r.beginWrite(p, "slow")
+	written, stop := r.writeLarge()
+	defer stop()
+	for range unread {
+		<-written
+	}
 
 	ended := make(chan error, 1)
 	go func() { ended <- r.retire(p) }()
-	for event := range objects.ResultChan() {
-		if event.Type == watch.Error {
-			t.Errorf("the watch ends with %v", event.Object)
+	r.awaitStopping(p)
+	go func() {
+		for range written { // the writer shall go on
+		}
+	}()
+	var reading sync.WaitGroup
+	var framed, lined []byte
+	var err1, err2 error
+	reading.Go(func() { framed, err1 = io.ReadAll(frames) })
+	reading.Go(func() { lined, err2 = io.ReadAll(lines) })
+	reading.Wait()
+	if err := errors.Join(err1, err2); err != nil {
+		t.Errorf("a watch does not end in order: %v", err)
+	}
+	if n, err := wholeFrames(framed); n < names || err != nil {
+		t.Errorf("of %d events in protobuf not all are whole: %v", n, err)
+	}
+	n := 0
+	for line := range bytes.Lines(lined) {
+		n++
+		if !json.Valid(line) || !bytes.HasSuffix(line, []byte("\n")) {
+			t.Errorf("an event in JSON is not whole: %d bytes", len(line))
 		}
 	}
-	events, err := io.ReadAll(lines.Body)
-	if err != nil {
-		t.Errorf("the watch does not end in order: %v", err)
-	}
-	for line := range strings.Lines(string(events)) {
-		if !json.Valid([]byte(line)) || !strings.HasSuffix(line, "\n") {
-			t.Errorf("an event was not whole: %q", line)
-		}
+	if n < names {
+		t.Errorf("%d events came in JSON", n)
 	}
 	select {
 	case err := <-ended:
@@ -75,6 +80,87 @@ func TestEnding(t *testing.T) {
 	}
 }
 
+const (
+	largeBytes = 100 << 10
+	// unread events of that size are more than what a client of HTTP/2 lets come before it reads (4 MiB with Go's).
+	unread = 60
+)
+
+// beginWatch begins to watch all ConfigMaps, and returns when there is an answer, with its body.
+func (r *rig) beginWatch(p *proxyrun.Proxy, major int, accept string) io.Reader {
+	r.Helper()
+	cfg := r.through()
+	cfg.Host = p.URL()
+	if major == 1 {
+		cfg.NextProtos = []string{"http/1.1"}
+	}
+	client, err := ask.New(cfg, 0)
+	r.must(err)
+	req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, client.Base+r.path("configmaps")+"?watch=true", nil)
+	r.must(err)
+	req.Header.Set("Accept", accept)
+	res, err := client.HTTP.Do(req)
+	r.must(err)
+	r.Cleanup(func() { _ = res.Body.Close() })
+	if got := res.Header.Get("Content-Type"); res.StatusCode != http.StatusOK || res.ProtoMajor != major || got != accept {
+		r.Fatalf("the watch got %s over %s in %s", res.Status, res.Proto, got)
+	}
+	return res.Body
+}
+
+// writeLarge changes a large object again and again until stop is called, and tells written of each time.
+func (r *rig) writeLarge() (written <-chan struct{}, stop func()) {
+	r.Helper()
+	const name = "large"
+	object := r.object("configmaps", name)
+	object["data"] = map[string]any{"text": strings.Repeat("x", largeBytes)}
+	created, err := r.writer.Send(r.Context(), http.MethodPost, r.path("configmaps"), object)
+	r.must(err)
+	if created.Code != http.StatusCreated {
+		r.Fatal(created)
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	times, over := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(over)
+		defer close(times)
+		for {
+			if a, err := r.touch(ctx, r.writer, "configmaps", name); ctx.Err() == nil && (err != nil || a.Code != http.StatusOK) {
+				r.Errorf("the large object is not written: %v %s", err, a)
+				return
+			}
+			select {
+			case times <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return times, func() {
+		cancel()
+		<-over
+	}
+}
+
+// wholeFrames counts the frames of a stream of protobuf. An error is one that is not whole.
+func wholeFrames(stream []byte) (n int, err error) {
+	frames := protobuf.LengthDelimitedFramer.NewFrameReader(io.NopCloser(bytes.NewReader(stream)))
+	buffer, whole := make([]byte, 2*largeBytes), 0
+	for {
+		size, err := frames.Read(buffer)
+		switch {
+		case errors.Is(err, io.EOF) && whole == len(stream):
+			return n, nil
+		case errors.Is(err, io.EOF):
+			return n, fmt.Errorf("%d of %d bytes are of whole ones", whole, len(stream))
+		case err != nil:
+			return n, err
+		}
+		n++
+		whole += 4 + size // the length, and what is that long
+	}
+}
+
 // TestEndingAtOnce: a second signal ends the process, whatever is in flight.
 func TestEndingAtOnce(t *testing.T) {
 	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
@@ -82,12 +168,7 @@ func TestEndingAtOnce(t *testing.T) {
 	p := r.start(plane.URL(), "--shutdown-timeout", "10m")
 	slow := r.beginWrite(p, "never")
 	r.must(p.Signal(syscall.SIGTERM))
-	r.must(retry(t.Context(), "the end to begin", func() error {
-		if !strings.Contains(p.Log(), "msg=stopping") {
-			return fmt.Errorf("it has not: %s", p.LogWithoutRequests())
-		}
-		return nil
-	}))
+	r.awaitStopping(p)
 	if err := r.retire(p); err == nil || !strings.Contains(err.Error(), "signal: terminated") { // which sends it again
 		t.Errorf("it ended with %v", err)
 	}
@@ -95,6 +176,17 @@ func TestEndingAtOnce(t *testing.T) {
 		_ = res.Body.Close()
 		t.Errorf("the write got %s", res.Status)
 	}
+}
+
+// awaitStopping waits until p begins to end.
+func (r *rig) awaitStopping(p *proxyrun.Proxy) {
+	r.Helper()
+	r.must(retry(r.Context(), "the end to begin", func() error {
+		if !strings.Contains(p.Log(), "msg=stopping") {
+			return fmt.Errorf("it has not: %s", p.LogWithoutRequests())
+		}
+		return nil
+	}))
 }
 
 // slowWrite is a POST whose body is half sent.

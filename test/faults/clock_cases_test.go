@@ -51,7 +51,7 @@ func (s *scene) suspended() time.Time {
 	known := map[collection]uint64{}
 	for _, c := range collections() {
 		s.must(retry(s.Context(), "the newest state from memory", func() error {
-			_, l, err := s.fromMemory(s.Context(), question{collection: c, query: ask.AnyVersion})
+			l, err := s.fromMemory(s.Context(), question{collection: c, query: ask.AnyVersion})
 			known[c] = l.Revision
 			return err
 		}))
@@ -81,7 +81,7 @@ func (s *scene) awake(c collection, revision uint64) error {
 		case err != nil:
 			return err
 		case a.FromMemory():
-			return poll.Wrong(fmt.Sprintf("the newest state, before the API server said how far it is: %s", a))
+			return poll.Wrong(fmt.Sprintf("the newest state, before the API server said how far it is: %s", a.Source()))
 		case a.Code != http.StatusOK:
 			return fmt.Errorf("the newest state: %s", a)
 		}
@@ -91,7 +91,7 @@ func (s *scene) awake(c collection, revision uint64) error {
 		if err := newest(); err != nil {
 			return err
 		}
-		_, _, err := s.fromMemory(s.Context(), question{collection: c, query: ask.Exactly(revision)})
+		_, err := s.fromMemory(s.Context(), question{collection: c, query: ask.Exactly(revision)})
 		return err
 	})
 	if err != nil {

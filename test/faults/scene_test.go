@@ -293,7 +293,7 @@ func (s *scene) recover() {
 			}
 			q := question{collection: c, query: ask.NotOlderThan(revision)}
 			s.must(retry(s.Context(), "an answer from memory with what was written after the fault", func() error {
-				_, _, err := s.fromMemory(s.Context(), q)
+				_, err := s.fromMemory(s.Context(), q)
 				return err
 			}))
 		}
@@ -301,16 +301,15 @@ func (s *scene) recover() {
 }
 
 // fromMemory puts a question whose answer must be a list from memory.
-func (s *scene) fromMemory(ctx context.Context, q question) (ask.Answer, ask.List, error) {
+func (s *scene) fromMemory(ctx context.Context, q question) (ask.List, error) {
 	a, err := s.via.GetAs(ctx, q.form.accept, q.target())
 	if err != nil {
-		return a, ask.List{}, err
+		return ask.List{}, err
 	}
 	if a.Code != http.StatusOK || !a.FromMemory() {
-		return a, ask.List{}, errors.New(a.String())
+		return ask.List{}, errors.New(a.String())
 	}
-	l, err := q.form.read(a.Body)
-	return a, l, err
+	return q.form.read(a.Body)
 }
 
 // truth is the state of a kind, as kube-apiserver has it now: versions of objects, by namespace and name.

@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"slices"
 	"strings"
@@ -29,7 +30,7 @@ type faultCase struct {
 	replaces bool
 	// mayForward: there need not be answers from memory.
 	mayForward bool
-	// answersAll: no request may be lost.
+	// answersAll: no request may be lost, and watches end in order.
 	answersAll bool
 }
 
@@ -143,6 +144,9 @@ func (c faultCase) judge(s *scene, over time.Time, recovered time.Duration) {
 	}
 	if lost, why := s.tally.lost(); c.answersAll && lost > 0 {
 		s.tally.wrong("%d requests were lost: %v", lost, why)
+	}
+	if broken := s.tally.brokenOff(); c.answersAll && len(broken) > 0 {
+		s.tally.wrong("%d watches did not end in order: %v", len(broken), errors.Join(broken...))
 	}
 	r := s.tally.report(c.name)
 	r.recovered = recovered

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"strconv"
@@ -160,8 +161,12 @@ func (w *watcher) state() map[string]string {
 func (w *watcher) run(ctx context.Context) {
 	for {
 		// However a watch ends, there is a new list.
-		if err := w.once(ctx); errors.As(err, new(poll.Wrong)) {
+		err := w.once(ctx)
+		if errors.As(err, new(poll.Wrong)) {
 			w.tally.wrong("%s: %v", w.name(), err)
+		}
+		if errors.As(err, new(brokenOff)) && ctx.Err() == nil {
+			w.tally.brokeOff(err)
 		}
 		if !poll.Pause(ctx, 10*pollEvery) {
 			return
@@ -195,14 +200,19 @@ func (w *watcher) once(ctx context.Context) error {
 	}
 	for events := json.NewDecoder(resp.Body); ; {
 		var e watched
-		if err := events.Decode(&e); err != nil {
-			return err
+		if err := events.Decode(&e); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return brokenOff{err}
 		}
 		if revision, err = w.take(e, revision); err != nil {
 			return err
 		}
 	}
 }
+
+// brokenOff is how a watch ended that did not end in order: behind an event, with the end of the body.
+type brokenOff struct{ error }
 
 // watched is an event.
 type watched struct {

@@ -2,6 +2,7 @@ package faults
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,6 +24,7 @@ type tally struct {
 	mistakes []string
 	behind   time.Duration // of an answer of the newest state, at most
 	followed int           // followers that have come to the true state
+	broken   []error       // ends of watches that were not in order
 }
 
 func (t *tally) right(recorded bool) {
@@ -64,6 +66,20 @@ func (t *tally) heard(a ask.Answer, err error, answerable bool) {
 			t.hits++
 		}
 	}
+}
+
+// brokeOff notes the end of a watch that was not in order.
+func (t *tally) brokeOff(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.broken = append(t.broken, err)
+}
+
+// brokenOff returns how watches ended that did not end in order.
+func (t *tally) brokenOff() []error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.broken)
 }
 
 func (t *tally) lag(d time.Duration) {

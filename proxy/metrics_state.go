@@ -16,8 +16,8 @@ import (
 // no metrics.
 type State struct {
 	Collections func() []snapshot.CollectionStats
-	// Silence is for how long nothing may be heard of a collection that answers lists of the newest state.
-	Silence time.Duration
+	// Staleness is for how long nothing may be heard of a collection that answers lists of the newest state.
+	Staleness time.Duration
 	// Stored is how many bytes all collections have together, and the bound, 0 if there is none.
 	Stored      func() (bytes, bound int64)
 	Compression func() snapshot.CompressorStats
@@ -34,7 +34,7 @@ func RegisterState(meters metric.MeterProvider, s State) error {
 	meter := meters.Meter(instrumentation)
 	var errs []error
 	if s.Collections != nil {
-		errs = append(errs, registerCollections(meter, s.Collections, s.Silence))
+		errs = append(errs, registerCollections(meter, s.Collections, s.Staleness))
 	}
 	if s.Stored != nil {
 		errs = append(errs, registerStored(meter, s.Stored))
@@ -101,7 +101,7 @@ func (i *instruments) read(observe func(metric.Observer)) error {
 	return err
 }
 
-func registerCollections(meter metric.Meter, read func() []snapshot.CollectionStats, silence time.Duration) error {
+func registerCollections(meter metric.Meter, read func() []snapshot.CollectionStats, staleness time.Duration) error {
 	i := &instruments{meter: meter}
 	live := i.gauge("listproxy.collection.live", "{collection}", "1 if lists of the newest state can be answered, else 0 and why (reason).")
 	objects := i.gauge("listproxy.collection.objects", "{object}", "Objects in the newest state.")
@@ -124,7 +124,7 @@ func registerCollections(meter metric.Meter, read func() []snapshot.CollectionSt
 			}
 			set := metric.WithAttributeSet(attribute.NewSet(which...))
 			up := int64(0)
-			absence := absenceOf(s, now, silence)
+			absence := absenceOf(s, now, staleness)
 			if absence == snapshot.Known {
 				up = 1
 			}

@@ -90,7 +90,7 @@ func (s *StatusSource) collection(now time.Time, c snapshot.CollectionStats) tel
 		Idle: now.Sub(c.Used).Seconds(), Window: s.Window(gvr).Seconds(),
 		Spans: []telemetry.SpanStatus{}, Restarts: int64(c.Feed.Restarts()), // #nosec G115 -- a count
 	}
-	if absence := absenceOf(c, now, s.Silence); absence != snapshot.Known {
+	if absence := absenceOf(c, now, s.Staleness); absence != snapshot.Known {
 		status.State = string(absence)
 	}
 	if !c.Heard.IsZero() {
@@ -108,8 +108,8 @@ func (s *StatusSource) collection(now time.Time, c snapshot.CollectionStats) tel
 
 // absenceOf says why a collection cannot answer lists of the newest state now: a state that nothing was heard
 // of for too long is not that.
-func absenceOf(c snapshot.CollectionStats, now time.Time, silence time.Duration) snapshot.Absence {
-	if c.Absence == snapshot.Known && silence > 0 && snapshot.Age(c.Heard, now) >= silence {
+func absenceOf(c snapshot.CollectionStats, now time.Time, staleness time.Duration) snapshot.Absence {
+	if c.Absence == snapshot.Known && staleness > 0 && snapshot.Age(c.Heard, now) >= staleness {
 		return snapshot.Stale
 	}
 	return c.Absence

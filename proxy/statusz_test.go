@@ -26,7 +26,7 @@ import (
 func newStatusSource(o *Observer, metrics prometheus.Gatherer, collections ...snapshot.CollectionStats) *StatusSource {
 	return &StatusSource{
 		State: State{
-			Collections: func() []snapshot.CollectionStats { return collections }, Silence: 90 * time.Second,
+			Collections: func() []snapshot.CollectionStats { return collections }, Staleness: 90 * time.Second,
 			Stored:      func() (bytes, bound int64) { return 10, 100 },
 			Compression: func() snapshot.CompressorStats { return snapshot.CompressorStats{Kept: 7} },
 		},

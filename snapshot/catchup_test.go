@@ -41,7 +41,7 @@ func TestOnlyProbesSayHowNewAStateIs(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := liveCollection(Limits{History: time.Hour, Silence: bound})
+				c := liveCollection(Limits{History: time.Hour, Staleness: bound})
 				for i, s := range tt.steps {
 					time.Sleep(s.after) // of the bubble
 					var err error
@@ -74,7 +74,7 @@ func TestOnlyProbesSayHowNewAStateIs(t *testing.T) {
 // A probe that was asked for before a silence and answered after it says how new the state was then.
 func TestAProbeIsOfWhenItWasAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := liveCollection(Limits{History: time.Hour, Silence: time.Minute})
+		c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
 		asked := time.Now()
 		time.Sleep(time.Minute)
 		if !c.expect(probed{10, asked}) {
@@ -91,7 +91,7 @@ func TestAProbeIsOfWhenItWasAsked(t *testing.T) {
 func TestGoalsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const bound = time.Minute
-		c := liveCollection(Limits{History: time.Hour, Silence: bound})
+		c := liveCollection(Limits{History: time.Hour, Staleness: bound})
 		for rev := uint64(11); rev < 1000; rev++ {
 			time.Sleep(bound / 60)
 			c.expect(probed{rev, time.Now()})
@@ -117,7 +117,7 @@ func TestGoalsAreBounded(t *testing.T) {
 
 // A state that was loaded since is new, whatever was to be caught up with before.
 func TestLoadedStatesAreNew(t *testing.T) {
-	c := liveCollection(Limits{History: time.Hour, Silence: time.Hour})
+	c := liveCollection(Limits{History: time.Hour, Staleness: time.Hour})
 	c.expect(probed{1000, time.Now()})
 	c.close(Warming)
 	state := newTree(false)
@@ -185,7 +185,7 @@ func TestALongLoadIsNotNew(t *testing.T) {
 				if v.to() != tt.told {
 					t.Fatalf("the span has come to %d, the watch told %d", v.to(), tt.told)
 				}
-				if _, got := v.latest(time.Now(), c.limits.Silence, 0); got != tt.want {
+				if _, got := v.latest(time.Now(), c.limits.Staleness, 0); got != tt.want {
 					t.Errorf("revision %d of 30, heard of %v ago: %q, want %q", tt.told, time.Since(v.heard), got, tt.want)
 				}
 				if old := time.Since(v.heard) > 2*tt.takes; old != (tt.told < 30) {

@@ -11,9 +11,9 @@ import (
 type Limits struct {
 	// History is how far back states are kept.
 	History time.Duration
-	// Silence is the age from which on the newest state is not given any more: whatever is given
+	// Staleness is the age from which on the newest state is not given any more: whatever is given
 	// holds all that the upstream had that long before.
-	Silence time.Duration
+	Staleness time.Duration
 	// Wait is how long a request waits for the feed to reach its revision.
 	Wait time.Duration
 }
@@ -76,7 +76,7 @@ func newCollection(r Resource, limits Limits, b *budget) *Collection {
 // NotOlderThan ask for. It waits a bounded time for the feed to get there.
 func (c *Collection) Latest(ctx context.Context, atLeast uint64) (Snapshot, Absence) {
 	return c.await(ctx, func(v *View) (Snapshot, Absence) {
-		return v.latest(time.Now(), c.limits.Silence, atLeast)
+		return v.latest(time.Now(), c.limits.Staleness, atLeast)
 	})
 }
 

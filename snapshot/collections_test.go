@@ -23,7 +23,7 @@ func newTestCollections(t *testing.T, change func(*Config)) *Collections {
 	config := Config{
 		Client: &http.Client{Transport: refusing{}},
 		Base:   &url.URL{Scheme: "https", Host: "upstream"},
-		Limits: Limits{History: time.Hour, Silence: 90 * time.Second},
+		Limits: Limits{History: time.Hour, Staleness: 90 * time.Second},
 		Log:    slog.New(slog.DiscardHandler),
 	}
 	change(&config)
@@ -90,7 +90,7 @@ func TestSettingsOfAResource(t *testing.T) {
 			return collection
 		}
 		short, other, kept := use("short", JSON), use("other", JSON), use("kept", JSON)
-		if short.limits.History != time.Minute || other.limits.History != time.Hour || short.limits.Silence != 90*time.Second {
+		if short.limits.History != time.Minute || other.limits.History != time.Hour || short.limits.Staleness != 90*time.Second {
 			t.Errorf("histories of %v and %v", short.limits, other.limits)
 		}
 		if twin := use("short", Protobuf); twin.budget != short.budget {

@@ -78,7 +78,7 @@ func (f *feed) run(ctx context.Context, delay time.Duration) {
 	backoff := sessionBackoff()
 	f.refusals = refusalBackoff()
 	f.prober.probe = f.probe
-	f.rhythm = rhythmOf(f.collection.limits.Silence, rand.Float64()) // #nosec G404 -- no secret
+	f.rhythm = rhythmOf(f.collection.limits.Staleness, rand.Float64()) // #nosec G404 -- no secret
 	for ctx.Err() == nil {
 		begun := time.Now()
 		err := f.session(ctx)

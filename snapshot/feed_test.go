@@ -148,7 +148,7 @@ func fed(t *testing.T, u http.RoundTripper, d time.Duration) *Collection {
 	collections := NewCollections(Config{
 		Client: &http.Client{Transport: u},
 		Base:   &url.URL{Scheme: "https", Host: "upstream"},
-		Limits: Limits{History: time.Hour, Silence: 90 * time.Second, Wait: 100 * time.Millisecond},
+		Limits: Limits{History: time.Hour, Staleness: 90 * time.Second, Wait: 100 * time.Millisecond},
 		Log:    slog.New(slog.DiscardHandler),
 	})
 	c, absence := collections.Use(Resource{

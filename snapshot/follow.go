@@ -154,7 +154,7 @@ func (f *feed) reopen(ctx context.Context, frame *Frame, how ending) (*stream, e
 // probe reads the upstream's current revision and holds it against the floor.
 func (f *feed) probe(ctx context.Context) (probed, error) {
 	floor, asked := f.collection.floor(), time.Now()
-	ctx, cancel := context.WithTimeout(ctx, max(f.collection.limits.Silence/6, leastProbe))
+	ctx, cancel := context.WithTimeout(ctx, max(f.collection.limits.Staleness/6, leastProbe))
 	defer cancel()
 	_, rev, err := f.source.probe(ctx)
 	if err != nil {

@@ -83,7 +83,7 @@ type life struct {
 
 func newLife() *life {
 	l := &life{b: &budget{}, frame: &Frame{kind: "PodList", paths: newFieldPaths([]Field{{Name: "spec.nodeName", Indexed: true}})}}
-	l.c = newCollection(Resource{}, Limits{History: modelHistory, Silence: modelSilence}, l.b)
+	l.c = newCollection(Resource{}, Limits{History: modelHistory, Staleness: modelStaleness}, l.b)
 	l.trimmed = time.Now()
 	l.move(modelStart)
 	for i, parity := range []string{"odd", "even"} {

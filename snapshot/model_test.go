@@ -19,8 +19,8 @@ import (
 // A life (life_test.go) moves both, step by step, and asks the collection for what it knows.
 
 const (
-	modelHistory = 256 * time.Second
-	modelSilence = 90 * time.Second
+	modelHistory   = 256 * time.Second
+	modelStaleness = 90 * time.Second
 	// modelStart is the upstream's first revision.
 	modelStart = 100
 )
@@ -194,20 +194,20 @@ func (l *life) check(revs []uint64) error {
 			return err
 		}
 	}
-	fresh := l.live && time.Since(l.heard) < modelSilence
-	s, absence := v.latest(time.Now(), modelSilence, l.to())
+	fresh := l.live && time.Since(l.heard) < modelStaleness
+	s, absence := v.latest(time.Now(), modelStaleness, l.to())
 	switch {
 	case fresh != (absence == Known):
 		return fmt.Errorf("the newest state: %q; live is %v, heard %v ago", absence, l.live, time.Since(l.heard))
-	case fresh && s.Revision < l.had(modelSilence):
-		return fmt.Errorf("the newest state is at %d, the upstream was at %d before the bound", s.Revision, l.had(modelSilence))
+	case fresh && s.Revision < l.had(modelStaleness):
+		return fmt.Errorf("the newest state is at %d, the upstream was at %d before the bound", s.Revision, l.had(modelStaleness))
 	case fresh && s.Revision != l.to():
 		return fmt.Errorf("the newest state is at %d, told was %d", s.Revision, l.to())
 	case fresh:
 		if err := l.same(s, l.past.replay(l.to())); err != nil {
 			return fmt.Errorf("the newest state: %w", err)
 		}
-		if _, absence := v.latest(time.Now(), modelSilence, l.to()+1); absence != Ahead {
+		if _, absence := v.latest(time.Now(), modelStaleness, l.to()+1); absence != Ahead {
 			return fmt.Errorf("a state newer than the newest: %q", absence)
 		}
 	}

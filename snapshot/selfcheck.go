@@ -201,7 +201,7 @@ func (c *Collections) longestUnchecked() *running {
 
 // newest is the newest state if it is given to callers now. To ask is not to use the collection.
 func (c *Collection) newest() (Snapshot, Absence) {
-	return c.view.Load().latest(time.Now(), c.limits.Silence, 0)
+	return c.view.Load().latest(time.Now(), c.limits.Staleness, 0)
 }
 
 // check checks a collection, and drops it if what it holds is not what the upstream says.

@@ -142,7 +142,7 @@ func newChecked(t *testing.T, l *library) *checked {
 	c.collections = NewCollections(Config{
 		Client:        &http.Client{Transport: l},
 		Base:          &url.URL{Scheme: "https", Host: "upstream"},
-		Limits:        Limits{History: time.Hour, Silence: 90 * time.Second, Wait: 100 * time.Millisecond},
+		Limits:        Limits{History: time.Hour, Staleness: 90 * time.Second, Wait: 100 * time.Millisecond},
 		Quarantine:    time.Minute,
 		SelfCheck:     checkEvery,
 		ContinueToken: func(revision uint64, start string) string { return fmt.Sprintf("%d:%s", revision, start) },

@@ -16,7 +16,7 @@ func collectionsOf(t *testing.T, u *upstream, config Config) *Collections {
 	t.Helper()
 	config.Client = &http.Client{Transport: u}
 	config.Base = &url.URL{Scheme: "https", Host: "upstream"}
-	config.Limits = Limits{History: time.Hour, Silence: 90 * time.Second, Wait: 100 * time.Millisecond}
+	config.Limits = Limits{History: time.Hour, Staleness: 90 * time.Second, Wait: 100 * time.Millisecond}
 	config.Log = slog.New(slog.DiscardHandler)
 	c := NewCollections(config)
 	t.Cleanup(c.Close)

@@ -226,9 +226,9 @@ func (c *Collection) expect(p probed) bool {
 	switch n := len(c.goals); {
 	case n > 0 && c.goals[n-1].revision == p.revision:
 		c.goals[n-1] = goal
-	case n == 0 || p.asked.Sub(c.goals[n-1].at) >= c.limits.Silence/goalsPerBound:
+	case n == 0 || p.asked.Sub(c.goals[n-1].at) >= c.limits.Staleness/goalsPerBound:
 		// What is older than the bound would not make the state any newer.
-		c.goals = slices.DeleteFunc(c.goals, func(g mark) bool { return p.asked.Sub(g.at) >= c.limits.Silence })
+		c.goals = slices.DeleteFunc(c.goals, func(g mark) bool { return p.asked.Sub(g.at) >= c.limits.Staleness })
 		c.goals = append(c.goals, goal)
 	}
 	return false

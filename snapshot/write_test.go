@@ -30,7 +30,7 @@ func TestContradictionsArePoison(t *testing.T) {
 		{"a revision passed before", change{kind: deleted, key: "ns/a", revision: 9}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := liveCollection(Limits{History: time.Minute, Silence: time.Minute})
+			c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
 			before := c.view.Load()
 			var contradiction poisonError
 			if err := c.apply(tt.ch); !errors.As(err, &contradiction) {
@@ -47,7 +47,7 @@ func TestContradictionsArePoison(t *testing.T) {
 }
 
 func TestRevisionsThatGoBack(t *testing.T) {
-	c := liveCollection(Limits{History: time.Minute, Silence: time.Minute})
+	c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
 	var back wentBackError
 	if err := c.progress(9); !errors.As(err, &back) {
 		t.Errorf("a bookmark before the span's end: got %v", err)
@@ -87,7 +87,7 @@ func TestAnotherPast(t *testing.T) {
 		{"another one in the past", &Object{Key: "ns/b", Revision: 8}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := liveCollection(Limits{History: time.Minute, Silence: time.Minute})
+			c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
 			c.close(Warming)
 			state := newTree(false)
 			state.set(tt.object)
@@ -107,7 +107,7 @@ func TestAnotherPast(t *testing.T) {
 
 func TestSilenceEndsTheNewestStateButNotHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := liveCollection(Limits{History: time.Hour, Silence: time.Minute})
+		c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
 		time.Sleep(time.Minute - 1*time.Nanosecond)
 		if _, absence := c.Latest(t.Context(), 0); absence != Known {
 			t.Errorf("just before the bound: %q", absence)
@@ -130,7 +130,7 @@ func TestSilenceEndsTheNewestStateButNotHistory(t *testing.T) {
 
 func TestWaitIsBoundedAndTellsTheFeed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := liveCollection(Limits{History: time.Hour, Silence: time.Minute, Wait: 100 * time.Millisecond})
+		c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute, Wait: 100 * time.Millisecond})
 		begun := time.Now()
 		if _, absence := c.Latest(t.Context(), 11); absence != Ahead {
 			t.Errorf("got %q, want %q", absence, Ahead)
@@ -166,7 +166,7 @@ func TestWaitIsBoundedAndTellsTheFeed(t *testing.T) {
 
 func TestByteBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCollection(Resource{}, Limits{History: time.Hour, Silence: time.Hour}, &budget{limit: 100_000})
+		c := newCollection(Resource{}, Limits{History: time.Hour, Staleness: time.Hour}, &budget{limit: 100_000})
 		state := newTree(false)
 		o := &Object{Key: "ns/a", Revision: 1, Bytes: make([]byte, 1000)}
 		state.set(o)
@@ -197,7 +197,7 @@ func TestByteBound(t *testing.T) {
 
 // TestRetired: what was looked up in a collection before it was given up can be told from what holds.
 func TestRetired(t *testing.T) {
-	c := liveCollection(Limits{History: time.Minute, Silence: time.Minute})
+	c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
 	if why := c.Retired(); why != Known {
 		t.Errorf("a live one: %q", why)
 	}

@@ -49,7 +49,7 @@ type options struct {
 	audit            proxy.AuditConfig
 
 	history   time.Duration
-	silence   time.Duration
+	staleness time.Duration
 	wait      time.Duration
 	reviewTTL time.Duration
 	idle      time.Duration
@@ -88,7 +88,7 @@ func defaultOptions() *options {
 		identity:         defaultIdentityOptions(),
 		limits:           defaultLimitOptions(),
 		history:          150 * time.Second,
-		silence:          90 * time.Second,
+		staleness:        90 * time.Second,
 		wait:             100 * time.Millisecond,
 		reviewTTL:        10 * time.Second,
 		idle:             15 * time.Minute,
@@ -127,7 +127,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.adminBindAddress, "admin-bind-address", o.adminBindAddress, "`address` of health checks (/livez, /readyz), metrics (/metrics) and\nthe status page (/statusz, /flagz), plain HTTP")
 	o.admin.addFlags(fs)
 	fs.DurationVar(&o.history, "history-window", o.history, "how far back a revision can be asked for")
-	fs.DurationVar(&o.silence, "staleness-bound", o.silence, "how old the newest state may be: what is given holds all that the API server had that long before")
+	fs.DurationVar(&o.staleness, "staleness-bound", o.staleness, "how old the newest state may be: what is given holds all that the API server had that long before")
 	fs.DurationVar(&o.wait, "fresh-wait", o.wait, "how long a request waits for a revision that has not been reached, before it is forwarded")
 	fs.DurationVar(&o.reviewTTL, "review-ttl", o.reviewTTL, "how long a caller's right, once reviewed, is believed; 0 asks each time")
 	fs.StringSliceVar(&o.eager, "eager", o.eager, "`resources` to load before /readyz says yes: pods,nodes,deployments.v1.apps")
@@ -174,7 +174,7 @@ func (o *options) complete() (err error) {
 		least time.Duration
 	}{
 		{"--history-window", o.history, time.Second},
-		{"--staleness-bound", o.silence, 6 * time.Second},
+		{"--staleness-bound", o.staleness, 6 * time.Second},
 		{"--fresh-wait", o.wait, 0},
 		{"--review-ttl", o.reviewTTL, 0},
 		{"--eager-jitter", o.jitter, 0},

@@ -211,7 +211,7 @@ func (o *options) assemble(cfg *rest.Config, endpoints *proxy.Endpoints, observi
 	}
 	state := proxy.State{
 		Collections: a.collections.Stats,
-		Silence:     o.silence,
+		Staleness:   o.staleness,
 		Stored:      a.collections.Stored,
 		Compression: a.compressor.Stats,
 		SelfChecks:  a.collections.SelfChecks,
@@ -241,7 +241,7 @@ func (o *options) assembleFeeds(a *app, cfg *rest.Config, observing *observing, 
 	collections := snapshot.NewCollections(snapshot.Config{
 		Client: own,
 		Base:   a.upstream,
-		Limits: snapshot.Limits{History: o.history, Silence: o.silence, Wait: o.wait},
+		Limits: snapshot.Limits{History: o.history, Staleness: o.staleness, Wait: o.wait},
 		Bytes:  o.byteBound,
 		Idle:   o.idle,
 		Jitter: o.jitter,

@@ -42,7 +42,10 @@ func aggregate(t *testing.T, c *cluster, name string, server *httptest.Server) {
 	}
 	server.Listener = listener
 	server.StartTLS()
-	t.Cleanup(server.Close)
+	t.Cleanup(func() {
+		server.CloseClientConnections() // a watch may be open
+		server.Close()
+	})
 	c.write(t, http.MethodPost, "/api/v1/namespaces/team-a/services", fieldsOf{
 		"apiVersion": "v1", "kind": "Service", "metadata": fieldsOf{"name": name},
 		"spec": fieldsOf{"type": "ExternalName", "externalName": "localhost"},

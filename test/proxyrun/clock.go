@@ -42,7 +42,7 @@ func BuildJumping(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("finding the standard library: %w", err)
 		}
-		overlay, err := writeOverlay(filepath.Join(root, "bin", "listproxy-jumping.overlay"), root, strings.TrimSpace(string(out)))
+		overlay, err := writeOverlay(filepath.Join(root, "bin", ".listproxy-jumping.overlay"), root, strings.TrimSpace(string(out)))
 		if err != nil {
 			return "", err
 		}

@@ -16,7 +16,7 @@ import (
 // no metrics.
 type State struct {
 	Collections func() []snapshot.CollectionStats
-	// Staleness is for how long nothing may be heard of a collection that answers lists of the newest state.
+	// Staleness is the age from which on a newest state is not given any more.
 	Staleness time.Duration
 	// Stored is how many bytes all collections have together, and the bound, 0 if there is none.
 	Stored      func() (bytes, bound int64)

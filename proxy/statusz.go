@@ -106,8 +106,8 @@ func (s *StatusSource) collection(now time.Time, c snapshot.CollectionStats) tel
 	return status
 }
 
-// absenceOf says why a collection cannot answer lists of the newest state now: a state that nothing was heard
-// of for too long is not that.
+// absenceOf says why a collection cannot answer lists of the newest state now: a state that is too old is not
+// given as that.
 func absenceOf(c snapshot.CollectionStats, now time.Time, staleness time.Duration) snapshot.Absence {
 	if c.Absence == snapshot.Known && staleness > 0 && snapshot.Age(c.Heard, now) >= staleness {
 		return snapshot.Stale

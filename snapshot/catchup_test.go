@@ -33,9 +33,14 @@ func TestOnlyProbesSayHowNewAStateIs(t *testing.T) {
 			{after: 10 * bound, tell: 11, want: Stale}, {probe: 30, want: Stale}, {tell: 12, want: Stale}, {tell: 29, want: Stale}, {tell: 31, want: Known},
 		}},
 		{"behind ever more", []step{
-			{after: bound / 2, tell: 11, probe: 20, want: Known}, {after: bound / 4, tell: 12, probe: 30, want: Known},
+			{after: bound / 2, tell: 11, probe: 20, want: Known},
+			{after: bound / 4, tell: 12, probe: 30, want: Known},
 			{after: bound / 4, tell: 19, probe: 40, want: Stale}, // the first goal would be as old as half the bound
-			{tell: 20, want: Known}, {after: bound / 2, mark: 29, want: Stale}, {mark: 30, want: Known}, {after: bound / 4, want: Stale}, {tell: 41, want: Known},
+			{tell: 20, want: Known},
+			{after: bound / 2, mark: 29, want: Stale},
+			{mark: 30, want: Known},
+			{after: bound / 4, want: Stale},
+			{tell: 41, want: Known},
 		}},
 		{"where nothing changes", []step{{after: bound / 2, probe: 20}, {after: bound / 2, probe: 20, want: Stale}, {after: bound / 2, mark: 20, want: Known}, {after: bound/2 - 1, want: Known}, {after: 1, want: Stale}}},
 	} {

@@ -30,8 +30,8 @@ const (
 	endpointAgain = 500 * time.Millisecond
 	// endpointDialTimeout bounds the attempt to connect to one endpoint, before the next is tried.
 	endpointDialTimeout = 5 * time.Second
-	// endpointReturn is how long a connection waits for an endpoint that may have come back, when those that
-	// were up have gone: as long as the check takes that has been asked for.
+	// endpointReturn is for how long a connection waits for checks to find that an endpoint has come back, when
+	// those that were up have gone. They come within endpointAgain, and mostly take milliseconds.
 	endpointReturn = 3 * time.Second
 )
 

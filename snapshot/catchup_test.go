@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -202,4 +203,64 @@ func TestALongLoadIsNotNew(t *testing.T) {
 			})
 		})
 	}
+}
+
+// slowLoad is an upstream whose streaming list takes a time, and which tells a moment after it what has
+// happened meanwhile. It has no history for another watch.
+type slowLoad struct {
+	*upstream
+	takes time.Duration
+}
+
+// RoundTrip implements http.RoundTripper.
+func (s slowLoad) RoundTrip(r *http.Request) (*http.Response, error) {
+	query := r.URL.Query()
+	switch {
+	case query.Get("sendInitialEvents") != "":
+		resp, err := s.upstream.RoundTrip(r)
+		if err != nil {
+			return nil, err
+		}
+		told := resp.Body
+		in, out := io.Pipe()
+		context.AfterFunc(r.Context(), func() { _ = out.CloseWithError(r.Context().Err()) })
+		go func() {
+			for end := time.Now().Add(s.takes); time.Now().Before(end); time.Sleep(loadSilence / 2) {
+				_, _ = io.WriteString(out, bookmark(5, ""))
+			}
+			s.mu.Lock()
+			s.revision = 30
+			s.mu.Unlock()
+			_, _ = io.CopyN(out, told, resp.ContentLength)
+			time.Sleep(time.Second)
+			_, _ = io.WriteString(out, bookmark(30, ""))
+			_, _ = io.Copy(out, told)
+			_ = out.Close()
+		}()
+		resp.Body = struct {
+			io.Reader
+			io.Closer
+		}{in, in}
+		return resp, nil
+	case query.Get("resourceVersionMatch") == "Exact":
+		return (&upstream{revision: 9}).RoundTrip(r)
+	case query.Get("watch") != "" && query.Get("fieldSelector") == "":
+		return &http.Response{StatusCode: http.StatusGone, Body: http.NoBody, Request: r}, nil
+	}
+	return s.upstream.RoundTrip(r)
+}
+
+// A state that took longer to load than it may be old does not lose its watch for that, before that has told
+// what is on its way.
+func TestALongLoadKeepsItsWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{revision: 9, watch: func(uint64) []string { return nil }}
+		c := fed(t, slowLoad{u, 2 * time.Minute}, 2*time.Minute+20*time.Second)
+		if u.loads != 1 {
+			t.Errorf("loaded %d times", u.loads)
+		}
+		if s, got := c.Latest(t.Context(), 0); got != Known || s.Revision != 30 {
+			t.Errorf("at revision %d: %q", s.Revision, got)
+		}
+	})
 }

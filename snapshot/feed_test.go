@@ -28,8 +28,9 @@ type upstream struct {
 	hot bool
 	// tells is what watches that last tell every second.
 	tells string
-	// refuses, if it is not 0, is what probes are answered with, to be asked again in 20 s.
+	// refuses, if it is not 0, is what probes are answered with, to be asked again in 20 s; refusal is the body.
 	refuses int
+	refusal string
 
 	mu       sync.Mutex
 	revision uint64
@@ -42,6 +43,9 @@ const (
 	itemA = `{"metadata":{"name":"a","namespace":"n","resourceVersion":"5"}}`
 	itemB = `{"metadata":{"name":"b","namespace":"n","resourceVersion":"7"}}`
 )
+
+// aStatus is an error of an API server.
+const aStatus = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"etcdserver: leader changed","code":500}`
 
 // cut, as the last line of a watch, ends it there: without an error, as a server does that is shut down.
 const cut = "<cut>"
@@ -90,7 +94,7 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 		u.probes++
 		if u.refuses > 0 {
 			return &http.Response{
-				StatusCode: u.refuses, Header: http.Header{"Retry-After": {"20"}}, Body: http.NoBody, Request: r,
+				StatusCode: u.refuses, Header: http.Header{"Retry-After": {"20"}}, Body: io.NopCloser(strings.NewReader(u.refusal)), Request: r,
 			}, nil
 		}
 		body = u.list("", "")
@@ -107,6 +111,7 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 		Body:       io.NopCloser(strings.NewReader(body)),
 		Request:    r,
 	}
+	resp.ContentLength = int64(len(body)) // what it says first
 	if lasts {
 		resp.Body = untilTimeout(r, body, u.tells)
 	}
@@ -262,10 +267,14 @@ func TestAWatchThatEndsAtItsTimeout(t *testing.T) {
 // TestProbesWhateverTheStreamTells: a stream that tells something all the time is probed all the same. Where
 // the upstream is too busy for a probe, or cannot answer it, the watch stays, and the state grows old.
 func TestProbesWhateverTheStreamTells(t *testing.T) {
-	for _, code := range []int{http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusGatewayTimeout} {
+	for code, refusal := range map[int]string{
+		http.StatusTooManyRequests:     "Too many requests, please try again later.",
+		http.StatusInternalServerError: aStatus,
+		http.StatusGatewayTimeout:      aStatus,
+	} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				u := &upstream{revision: 9, watch: func(uint64) []string { return nil }, tells: bookmark(9, "")}
+				u := &upstream{revision: 9, watch: func(uint64) []string { return nil }, tells: bookmark(9, ""), refusal: refusal}
 				c := fed(t, u, time.Second)
 				expect := func(refuses int, after time.Duration, atLeast, atMost int, want Absence) {
 					t.Helper()
@@ -295,6 +304,35 @@ func TestProbesWhateverTheStreamTells(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestSomebodyElseRefuses: a balancer, or an aggregator, whose API server may be another one by now.
+func TestSomebodyElseRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{revision: 9, tells: bookmark(9, ""), refusal: "no server is available"}
+		u.watch = func(from uint64) []string {
+			if u.loads == 1 && u.watches == 2 && from != 6 {
+				t.Errorf("the watch begins at %d, want one before the newest object, 6", from)
+			}
+			if from == 9 {
+				return nil
+			}
+			return []string{inEvent("MODIFIED", itemB)}
+		}
+		fed(t, u, time.Second)
+		u.mu.Lock()
+		u.refuses = http.StatusServiceUnavailable
+		u.mu.Unlock()
+		time.Sleep(time.Minute)
+		u.mu.Lock()
+		u.refuses = 0
+		u.mu.Unlock()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if u.watches != 2 || u.loads != 1 {
+			t.Errorf("%d watches, %d loads", u.watches, u.loads)
+		}
+	})
 }
 
 // TestTheFirstProbeIsRefused: the watch that came with the state goes on.

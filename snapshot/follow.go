@@ -102,10 +102,11 @@ func lost(err error) bool {
 }
 
 // troubled reports whether the upstream answered that it has too much to do, or cannot do it now: it
-// lives, and its watches may be well.
+// lives, and its watches may be well. An error that is not a Status is not the API server's own: what is
+// before it may have lost it, and still hold its watches open.
 func troubled(err error) bool {
 	answer, ok := errors.AsType[*answerError](err)
-	return ok && (answer.code == http.StatusTooManyRequests || answer.code >= http.StatusInternalServerError)
+	return ok && (answer.code == http.StatusTooManyRequests || answer.code >= http.StatusInternalServerError && answer.message != "")
 }
 
 // reopen opens a watch that goes on from the live span. Where the connection was in doubt it
@@ -119,6 +120,9 @@ func (f *feed) reopen(ctx context.Context, frame *Frame, how ending) (*stream, e
 	case behind:
 		timeout = shortWatch
 	case broken:
+		if !sleep(ctx, time.Until(f.prober.spared)) {
+			return nil, ctx.Err()
+		}
 		var err error
 		if now, err = f.prober.ask(ctx); err != nil {
 			return nil, err
@@ -176,6 +180,7 @@ func (f *feed) drain(ctx context.Context, frame *Frame, s *stream) (ending, erro
 	heard := func() time.Time { return f.collection.view.Load().heard }
 	due := time.NewTimer(p.untilDue(f.rhythm, heard()))
 	defer due.Stop()
+	asked := false // a first time: what the stream has to tell may be on its way
 	leave := false // if the probe under way says that we are behind
 	ahead := uint64(0)
 	var demanded <-chan time.Time // when the demand may be met
@@ -208,7 +213,8 @@ func (f *feed) drain(ctx context.Context, frame *Frame, s *stream) (ending, erro
 			demanded, leave = nil, true
 			p.start(ctx)
 		case <-due.C:
-			leave = leave || Age(heard(), time.Now()) >= f.rhythm.leave
+			leave = leave || asked && Age(heard(), time.Now()) >= f.rhythm.leave
+			asked = true
 			p.start(ctx)
 		case a := <-p.answers:
 			p.answers = nil

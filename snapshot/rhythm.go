@@ -4,8 +4,8 @@ import "time"
 
 // rhythm is how often a feed asks its upstream how far it is.
 type rhythm struct {
-	// every is the time from one probe to the next, and again that after one that did not help, if the
-	// state grows old.
+	// every is the time from one probe to the next, and again that from one for which the stream was to be
+	// left.
 	every, again time.Duration
 	// leave is the age of the state at which the stream is left for a short watch.
 	leave time.Duration
@@ -26,12 +26,11 @@ func rhythmOf(bound time.Duration, variety float64) rhythm {
 
 // next is how long to wait for the next probe, if the last began at asked and the state is as new as heard.
 func (r rhythm) next(now, asked, heard time.Time) time.Duration {
-	at := asked.Add(r.every)
-	if old := heard.Add(r.leave); old.Before(at) {
+	at, old := asked.Add(r.every), heard.Add(r.leave)
+	if !asked.Before(old) {
+		at = asked.Add(r.again)
+	} else if old.Before(at) {
 		at = old
-	}
-	if again := asked.Add(r.again); at.Before(again) {
-		at = again
 	}
 	return at.Sub(now)
 }

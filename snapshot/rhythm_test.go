@@ -19,36 +19,44 @@ func TestRhythm(t *testing.T) {
 		{6 * time.Second, bookmarkEvery, true},
 		{6 * time.Second, time.Second, false},
 	} {
-		r := rhythmOf(tt.bound, 0)
-		start := time.Now()
-		now, asked, heard, bookmark, probes, left := start, start, start, start.Add(tt.bookmarks), 0, false
-		for now.Sub(start) < 10*tt.bound && !left {
-			next := now.Add(r.next(now, asked, heard))
-			if bookmark.Before(next) {
-				now, heard, bookmark = bookmark, asked, bookmark.Add(tt.bookmarks)
-			} else {
-				now, asked, probes = next, next, probes+1
-				left = now.Sub(heard) >= r.leave
-			}
-			if old := now.Sub(heard); old >= tt.bound {
-				t.Errorf("bound %v, bookmarks every %v: a state of %v", tt.bound, tt.bookmarks, old)
-			}
-		}
-		if left != tt.leaves {
-			t.Errorf("bound %v, bookmarks every %v: left is %v, want %v", tt.bound, tt.bookmarks, left, tt.leaves)
-		}
-		if atMost := int(now.Sub(start)/r.every) + 1; probes > atMost && !left {
-			t.Errorf("bound %v, bookmarks every %v: %d probes in %v, want %d at most", tt.bound, tt.bookmarks, probes, now.Sub(start), atMost)
+		for _, variety := range []float64{0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1} {
+			testRhythm(t, rhythmOf(tt.bound, variety), tt.bound, tt.bookmarks, tt.leaves)
 		}
 	}
 }
 
-// TestRhythmOfTheStale: what is too old already is asked for no more often than every tenth of the bound.
+func testRhythm(t *testing.T, r rhythm, bound, bookmarks time.Duration, leaves bool) {
+	t.Helper()
+	start := time.Now()
+	now, asked, heard, bookmark, probes, left := start, start, start, start.Add(bookmarks), 0, false
+	for now.Sub(start) < 10*bound && !left {
+		next := now.Add(r.next(now, asked, heard))
+		if bookmark.Before(next) {
+			now, heard, bookmark = bookmark, asked, bookmark.Add(bookmarks)
+		} else {
+			now, asked, probes = next, next, probes+1
+			left = now.Sub(heard) >= r.leave
+		}
+		if old := now.Sub(heard); old >= bound {
+			t.Errorf("bound %v, bookmarks every %v: a state of %v", bound, bookmarks, old)
+		}
+	}
+	if left != leaves {
+		t.Errorf("bound %v, bookmarks every %v: left is %v, want %v", bound, bookmarks, left, leaves)
+	}
+	if atMost := int(now.Sub(start)/r.every) + 1; probes > atMost && !left {
+		t.Errorf("bound %v, bookmarks every %v: %d probes in %v, want %d at most", bound, bookmarks, probes, now.Sub(start), atMost)
+	}
+}
+
+// TestRhythmOfTheStale: what is too old already is asked for every tenth of the bound.
 func TestRhythmOfTheStale(t *testing.T) {
 	now := time.Now()
 	r := rhythmOf(time.Minute, 0)
 	for _, tt := range []struct{ asked, heard, want time.Duration }{
 		{asked: 0, heard: 0, want: 12 * time.Second},
+		{asked: 0, heard: 29 * time.Second, want: time.Second},
+		{asked: 0, heard: 30 * time.Second, want: 6 * time.Second},
 		{asked: 0, heard: time.Hour, want: 6 * time.Second},
 		{asked: 0, heard: 20 * time.Second, want: 10 * time.Second},
 		{asked: time.Hour, heard: time.Hour, want: 12*time.Second - time.Hour},

@@ -400,9 +400,9 @@ func (a *app) serve(ctx context.Context, clients, admin net.Listener, end ending
 	case clean:
 		a.log.Info("drained: all requests have ended", "after", time.Since(begun).Round(time.Millisecond))
 	case cut > 0:
-		a.log.Warn("requests were cut, which had not ended within --shutdown-timeout", "requests", cut, "timeout", timeout)
+		a.log.Warn("requests were cut, which had not ended in time", "requests", cut, "timeout", timeout)
 	default:
-		a.log.Warn("connections were cut, on which requests were still coming in, or answers going out, after --shutdown-timeout", "timeout", timeout)
+		a.log.Warn("connections were cut, on which requests were still coming in, or answers going out", "timeout", timeout)
 	}
 	_ = health.Close()
 	stop()

@@ -155,7 +155,7 @@ func ofFeed(r *http.Request) bool {
 }
 
 // silently does something while feeds hear nothing: what they ask is held back, and so is what their
-// watches tell. It goes on, none of it lost, afterwards. All else passes.
+// watches tell. Afterwards it goes on. All else passes.
 func (s *scene) silently(do func()) {
 	s.Helper()
 	var gate hop.Gate

@@ -137,6 +137,7 @@ func TestLoadedStatesAreNew(t *testing.T) {
 type slowPages struct {
 	*upstream
 	takes time.Duration
+	now   uint64 // its revision when that is over
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -157,7 +158,7 @@ func (s slowPages) RoundTrip(r *http.Request) (*http.Response, error) {
 		time.Sleep(s.takes)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.revision = 30
+		s.revision = s.now
 		return answer(http.StatusOK, loaded.list("", itemB)), nil
 	case query.Get("limit") == strconv.Itoa(initialLimit):
 		time.Sleep(s.takes)
@@ -186,7 +187,7 @@ func TestALongLoadIsNotNew(t *testing.T) {
 					}
 					return []string{bookmark(tt.told, "")}
 				}}
-				c := fed(t, slowPages{u, tt.takes}, 2*tt.takes+time.Second)
+				c := fed(t, slowPages{u, tt.takes, max(30, tt.told)}, 2*tt.takes+time.Second)
 				v := c.view.Load()
 				if v.to() != tt.told {
 					t.Fatalf("the span has come to %d, the watch told %d", v.to(), tt.told)

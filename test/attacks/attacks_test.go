@@ -406,12 +406,20 @@ func (r record) audit(seen map[string]accounts) string {
 		expect = slices.DeleteFunc(slices.Clone(expect), attacks)
 		got.completed = slices.DeleteFunc(slices.Clone(got.completed), attacks)
 	}
+	follower := func(a account) bool { return a.ID == "follower" }
+	if !slices.ContainsFunc(expect, follower) {
+		// Straight the connection can have ended before what came behind the attack; refused as what it is, it tells
+		// nobody anything.
+		got.completed = slices.DeleteFunc(slices.Clone(got.completed), func(a account) bool {
+			return follower(a) && (a.Code == http.StatusUnauthorized || a.Code == http.StatusForbidden)
+		})
+	}
 	if r.noFollower {
-		expect = slices.DeleteFunc(slices.Clone(expect), func(a account) bool { return a.ID == "follower" })
+		expect = slices.DeleteFunc(slices.Clone(expect), follower)
 	}
 	switch {
 	case r.want != answeredAsUpstream:
-		expect = slices.DeleteFunc(slices.Clone(got.completed), func(a account) bool { return a.ID != "follower" })
+		expect = slices.DeleteFunc(slices.Clone(got.completed), func(a account) bool { return !follower(a) })
 	case r.hit:
 		expect = slices.DeleteFunc(slices.Clone(expect), attacks)
 	case r.less:

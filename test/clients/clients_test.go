@@ -174,7 +174,7 @@ func TestKubectlWatches(t *testing.T) {
 		if err := create(t.Context(), client, object(rng, configMaps, fmt.Sprintf("watched-%02d", i))); err != nil {
 			t.Fatal(err)
 		}
-		if !wait(t.Context(), 100*time.Millisecond) {
+		if !poll.Pause(t.Context(), 100*time.Millisecond) {
 			return
 		}
 	}

@@ -161,7 +161,7 @@ func (b *breaker) intercept(w http.ResponseWriter, r *http.Request) bool {
 
 // run breaks until ctx ends.
 func (b *breaker) run(ctx context.Context, every time.Duration) {
-	for wait(ctx, every) {
+	for poll.Pause(ctx, every) {
 		b.expire.Store(int64(10 + 10*(b.cuts%3)))
 		b.hop.CutAll()
 		b.cuts++

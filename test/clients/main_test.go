@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/poll"
 	"github.com/listproxy/listproxy/test/proxyrun"
 )
 
@@ -188,20 +189,8 @@ func prepare(ctx context.Context) error {
 		if code == http.StatusOK {
 			return nil
 		}
-		if !wait(ctx, 50*time.Millisecond) {
+		if !poll.Pause(ctx, 50*time.Millisecond) {
 			return fmt.Errorf("the custom resource is not served: %w", err)
 		}
-	}
-}
-
-// wait waits, and reports whether ctx still lives.
-func wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 // Cluster is a control plane with resources of many shapes in it.
@@ -77,7 +78,7 @@ func (c *Cluster) await(ctx context.Context, r Resource) error {
 		if err == nil && code == http.StatusOK {
 			return nil
 		}
-		if !pause(ctx, 50*time.Millisecond) {
+		if !poll.Pause(ctx, 50*time.Millisecond) {
 			return fmt.Errorf("%s is not served: %d, %w", r.Resource, code, ctx.Err())
 		}
 	}

@@ -16,6 +16,9 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/listproxy/listproxy/test/ask"
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 // Options of a comparison.
@@ -149,7 +152,7 @@ func (c *Comparator) compare(ctx context.Context, q Question) (answers pair, ok 
 			break
 		}
 		c.report.count(&c.report.again)
-		if c.options.Faults && !pause(ctx, 100*time.Millisecond) {
+		if c.options.Faults && !poll.Pause(ctx, 100*time.Millisecond) {
 			return answers, false
 		}
 	}
@@ -306,7 +309,7 @@ func (c *Comparator) ask(ctx context.Context, side *Side, q Question) (Answer, e
 			return a, err
 		}
 		c.report.count(&c.report.again)
-		if !pause(ctx, 50*time.Millisecond) {
+		if !poll.Pause(ctx, 50*time.Millisecond) {
 			return a, ctx.Err()
 		}
 	}
@@ -339,7 +342,7 @@ func (c *Comparator) difference(q Question, got, want Answer) *Difference {
 	if got.Status == http.StatusGatewayTimeout && bytes.Equal(current.ReplaceAll(got.Body, nil), current.ReplaceAll(want.Body, nil)) {
 		return nil
 	}
-	return &Difference{Kind: Body, Detail: where(got.Body, want.Body)}
+	return &Difference{Kind: Body, Detail: ask.Difference(got.Body, want.Body)}
 }
 
 // current is how far the API server was when it refused a revision of the future.
@@ -378,26 +381,4 @@ func headerDifference(q Question, got, want http.Header) *Difference {
 		}
 	}
 	return &Difference{Kind: Header, Detail: strings.Join(lines, "; ")}
-}
-
-// where shows the surroundings of the first byte that differs.
-func where(got, want []byte) string {
-	i := 0
-	for i < len(got) && i < len(want) && got[i] == want[i] {
-		i++
-	}
-	around := func(b []byte) string { return fmt.Sprintf("%q", b[max(0, i-200):min(len(b), i+200)]) }
-	return fmt.Sprintf("%d bytes, not %d; from byte %d on:\n  %s\n  %s", len(got), len(want), i, around(got), around(want))
-}
-
-// pause waits, and reports whether ctx still lives.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

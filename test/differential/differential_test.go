@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/differential"
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 // TestDifferential compares under churn. A client must not be able to tell the two apart.
@@ -69,7 +70,7 @@ func bounded(parent context.Context, report *differential.Report) (context.Conte
 	}
 	ctx, cancel := context.WithCancel(parent)
 	go func() {
-		for report.Comparisons() < *comparisons && wait(ctx, 50*time.Millisecond) {
+		for report.Comparisons() < *comparisons && poll.Pause(ctx, 50*time.Millisecond) {
 		}
 		cancel()
 	}()

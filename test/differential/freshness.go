@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strconv"
 	"time"
+
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 // Freshness writes an object to the API server, deletes it again, and looks for both through
@@ -49,7 +51,7 @@ func (c *Comparator) within(ctx context.Context, q Question, since time.Time, wa
 			c.missing(q, answer, Frozen, fmt.Sprintf("%v after a write (object there: %v) it does not show: %d, %v", took, want, answer.Status, err))
 			return
 		}
-		pause(ctx, 5*time.Millisecond)
+		poll.Pause(ctx, 5*time.Millisecond)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/differential"
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 // TestRights: alice, who may list pods in one namespace, gets what kube-apiserver gives her, on
@@ -94,7 +95,7 @@ func TestRightsChange(t *testing.T) {
 			if answer.Status == status {
 				return time.Since(begun), true
 			}
-			if !wait(t.Context(), 5*time.Millisecond) {
+			if !poll.Pause(t.Context(), 5*time.Millisecond) {
 				break
 			}
 		}
@@ -165,7 +166,7 @@ func TestRightToOneName(t *testing.T) {
 		if answer, err = c.DirectAnswer(t.Context(), configMaps, "team-b", alice, query("metadata.name=a-0")); err != nil {
 			t.Fatal(err)
 		}
-		if time.Since(begun) > patience || !wait(t.Context(), 5*time.Millisecond) {
+		if time.Since(begun) > patience || !poll.Pause(t.Context(), 5*time.Millisecond) {
 			t.Fatalf("the API server does not give alice the right: %d", answer.Status)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/differential"
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 // TestFaults kills and restarts kube-apiserver and compacts etcd in the middle of a comparison:
@@ -33,7 +34,7 @@ func TestFaults(t *testing.T) {
 		defer cancel()
 		comparisons, fromMemory := report.Comparisons(), report.FromMemory()
 		for report.Comparisons() < comparisons+150 || report.FromMemory() < fromMemory+50 {
-			if !wait(ctx, 20*time.Millisecond) {
+			if !poll.Pause(ctx, 20*time.Millisecond) {
 				t.Fatalf("too few comparisons, or none from memory, %s: %v", what, report)
 			}
 		}
@@ -86,20 +87,10 @@ func recovered(ctx context.Context, t *testing.T, c *differential.Comparator) {
 			if answer, err := c.ProxyAnswer(ctx, r, "", cluster.Users()[0], url.Values{"resourceVersion": {"0"}}); err == nil {
 				last = answer.Header.Get("Cache-Status")
 			}
-			if !wait(ctx, 20*time.Millisecond) {
+			if !poll.Pause(ctx, 20*time.Millisecond) {
 				return
 			}
 		}
 	}
 	t.Logf("all answered from memory again %v after the API server was ready", time.Since(begun).Round(time.Millisecond))
-}
-
-// wait waits, and reports whether ctx still lives.
-func wait(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

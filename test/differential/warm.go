@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 // Warm asks for every resource that is kept in memory, in some representations, until it comes from
@@ -27,7 +29,7 @@ func (c *Comparator) Warm(ctx context.Context, all ...Representation) error {
 				if err == nil && strings.HasPrefix(answer.Header.Get("Cache-Status"), "listproxy; hit") {
 					break
 				}
-				if !pause(ctx, 50*time.Millisecond) {
+				if !poll.Pause(ctx, 50*time.Millisecond) {
 					return fmt.Errorf("%s does not come from memory: %d, %q, %w", q, answer.Status, answer.Header.Get("Cache-Status"), err)
 				}
 			}

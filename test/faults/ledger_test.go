@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// picked is how many writes back askers ask for; the record of a past goes as far.
+// picked is how many writes back askers ask for.
 const picked = 150
 
 // ledger is what was written when, in the present past of etcd. Safe for concurrent use.
@@ -61,7 +61,7 @@ func (l *ledger) pick() uint64 {
 	return last[rand.IntN(len(last))].revision
 }
 
-// oldest returns the lowest revision that pick may return, or 0.
+// oldest returns the lowest revision that an asker may ask for, who may have picked it some time ago, or 0.
 func (l *ledger) oldest() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

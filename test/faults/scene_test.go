@@ -55,6 +55,8 @@ type scene struct {
 	ledger     *ledger
 	oracle     *oracle
 	tally      *tally
+	// since is etcd's revision before the first listproxy started: none knows anything older.
+	since uint64
 	// compacted is the revision at which etcd was last compacted: what was before is recorded.
 	compacted uint64
 	writing   sync.RWMutex // held by whoever wants nobody to write
@@ -118,6 +120,11 @@ func (s *scene) start() {
 	own.Host, own.CAData = s.hop.URL(), s.hop.CA()
 	ctx, cancel := context.WithTimeout(s.Context(), patience)
 	defer cancel()
+	if s.since == 0 {
+		now, err := s.plane.EtcdRevision(ctx)
+		s.must(err)
+		s.since = uint64(now) // #nosec G115 -- a revision
+	}
 	p, err := proxyrun.Start(ctx, proxyrun.Options{Upstream: own, Binary: s.binary, Args: append([]string{
 		"--staleness-bound", bound.String(), "--schema-quarantine", "1s",
 		"--tls-cert-file", filepath.Join(s.certs, "tls.crt"), "--tls-private-key-file", filepath.Join(s.certs, "tls.key"),
@@ -264,7 +271,12 @@ func (s *scene) still(replaced bool) (resume func()) {
 	err := s.oracle.drain(s.Context())
 	if err == nil {
 		var p *past
-		if p, err = record(s.Context(), s.direct, max(s.ledger.oldest(), s.compacted), replaced); err == nil {
+		from := max(s.ledger.oldest(), s.compacted)
+		if replaced {
+			// Revisions are given a second time, and then asked for: all that is in memory.
+			from = max(s.since, s.compacted)
+		}
+		if p, err = record(s.Context(), s.direct, from, replaced); err == nil {
 			s.oracle.lose(p)
 		}
 	}

@@ -74,12 +74,17 @@ func upstreamCases() []faultCase {
 			})
 			s.hop.CutAll()
 			restore()
-			for now := int64(0); now <= old; {
-				_, err := s.touch(s.Context(), configMaps, s.namespaces[0], marker)
-				s.must(err)
-				now, err = s.plane.EtcdRevision(s.Context())
-				s.must(err)
-			}
+			s.must(retry(s.Context(), "revisions past those that are lost", func() error {
+				for {
+					now, err := s.plane.EtcdRevision(s.Context())
+					if err != nil || now > old {
+						return err
+					}
+					if _, err := s.touch(s.Context(), configMaps, s.namespaces[0], marker); err != nil {
+						return err
+					}
+				}
+			}))
 			s.hop.OnRequest(nil)
 			return time.Now()
 		}),

@@ -86,7 +86,7 @@ func newRig(t *testing.T, c *cluster, o rigOptions) *rig {
 func (r *rig) end() {
 	r.thaw()
 	if r.t.Failed() {
-		r.t.Logf("listproxy's log:\n%s", r.proxy.LogWithoutRequests())
+		r.t.Logf("listproxy's log:\n%s", r.proxy.Told())
 	}
 	if err := r.proxy.Stop(); err != nil {
 		r.t.Error(err)

@@ -42,7 +42,7 @@ func (g *Group) Stop(t testing.TB) {
 	defer g.mu.Unlock()
 	for _, p := range g.running {
 		if t.Failed() {
-			t.Logf("listproxy's log:\n%s", p.LogWithoutRequests())
+			t.Logf("listproxy's log:\n%s", p.Told())
 		}
 		if err := p.Stop(); err != nil {
 			t.Error(err)

@@ -178,9 +178,9 @@ func (p *Proxy) Ready(ctx context.Context) (bool, string) {
 func (p *Proxy) pause(ctx context.Context) error {
 	select {
 	case <-p.exited:
-		return fmt.Errorf("listproxy ended: %w\n%s", p.exit, secrets.Suite.Masked(p.Log()))
+		return fmt.Errorf("listproxy ended: %w\n%s", p.exit, p.Told())
 	case <-ctx.Done():
-		return fmt.Errorf("%w\n%s", ctx.Err(), secrets.Suite.Masked(p.Log()))
+		return fmt.Errorf("%w\n%s", ctx.Err(), p.Told())
 	case <-time.After(20 * time.Millisecond):
 		return nil
 	}
@@ -227,17 +227,6 @@ func (p *Proxy) RESTConfig(direct *rest.Config) *rest.Config {
 // Log is what the process has written.
 func (p *Proxy) Log() string { return p.log.String() }
 
-// LogWithoutRequests is Log without the lines about requests, of which there are many.
-func (p *Proxy) LogWithoutRequests() string {
-	var kept strings.Builder
-	for line := range strings.Lines(p.Log()) {
-		if !strings.Contains(line, "msg=request ") {
-			kept.WriteString(line)
-		}
-	}
-	return kept.String()
-}
-
 // PID of the process.
 func (p *Proxy) PID() int { return p.cmd.Process.Pid }
 
@@ -258,7 +247,7 @@ func (p *Proxy) Stop() error {
 		bad = errors.Join(errors.New("a data race or a panic"), bad)
 	}
 	if bad != nil {
-		bad = fmt.Errorf("listproxy ended badly: %w\n%s", bad, secrets.Suite.Masked(p.Log()))
+		bad = fmt.Errorf("listproxy ended badly: %w\n%s", bad, p.Told())
 	}
 	return errors.Join(bad, leaked)
 }
@@ -278,18 +267,6 @@ func (p *Proxy) Kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.exited
 	_ = p.search()
-}
-
-// lastOf is the end of a log, with the report of what ended the process.
-func lastOf(log string) string {
-	const most = 16 << 10
-	for _, report := range []string{"WARNING: DATA RACE", "fatal error:", "panic:"} {
-		if i := strings.Index(log, report); i >= 0 {
-			log = log[i:]
-			return log[:min(len(log), most)]
-		}
-	}
-	return log[max(0, len(log)-most):]
 }
 
 // Signal sends a signal to the process.

@@ -232,7 +232,7 @@ func (c *Catalog) look(gv schema.GroupVersion, resource string) (Entry, policy.R
 	if g == nil {
 		return Entry{}, policy.ReasonWarming, readNow
 	}
-	resting := snapshot.Age(g.rest, now) < 0 // a machine that slept has rested
+	resting := now.Before(g.rest)
 	age := snapshot.Age(g.read, now)
 	entry, found := g.resources[resource]
 	answers := c.servers[gv]

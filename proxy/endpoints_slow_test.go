@@ -238,7 +238,7 @@ func TestTheOtherHasJustComeBack(t *testing.T) {
 					t.Errorf("it took %v", took)
 				}
 				if err == nil {
-					if first := r.endpoints.Stats()[0]; !first.Up || first.Version == "" {
+					if first := r.endpoints.Stats()[0]; !first.Up() || first.Version == "" {
 						t.Errorf("connected to what was not known to be up: %+v", first)
 					}
 					_ = conn.Close()

@@ -9,8 +9,6 @@ import (
 // EndpointStats is what is known of one endpoint.
 type EndpointStats struct {
 	Address string
-	// Up: new connections go there.
-	Up bool
 	// State is "unknown" before the first check, then "up", "not-ready", "slow" or "unreachable", and Since the
 	// time at which it began.
 	State string
@@ -23,6 +21,9 @@ type EndpointStats struct {
 	Problem string
 }
 
+// Up reports whether new connections go there.
+func (s EndpointStats) Up() bool { return s.State == string(endpointUp) }
+
 // Stats returns what is known of all.
 func (e *Endpoints) Stats() []EndpointStats {
 	e.mu.Lock()
@@ -30,7 +31,7 @@ func (e *Endpoints) Stats() []EndpointStats {
 	var stats []EndpointStats
 	for _, ep := range e.all {
 		s := EndpointStats{
-			Address: ep.address, Up: ep.state == endpointUp, State: string(ep.state), Since: ep.since,
+			Address: ep.address, State: string(ep.state), Since: ep.since,
 			Connections: ep.traffic.open.Load(),
 		}
 		if ep.said != nil {

@@ -17,7 +17,7 @@ func RegisterEndpoints(meters metric.MeterProvider, read func() []EndpointStats)
 	err := i.read(func(o metric.Observer) {
 		for _, s := range read() {
 			value := int64(0)
-			if s.Up {
+			if s.Up() {
 				value = 1
 			}
 			o.ObserveInt64(up, value, metric.WithAttributeSet(attribute.NewSet(labelEndpoint.String(s.Address))))

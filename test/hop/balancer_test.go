@@ -4,6 +4,9 @@ import (
 	"io"
 	"net"
 	"testing"
+	"time"
+
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 // TestReset: a connection that is reset ends with an error, whichever half was chosen, and a new one works.
@@ -49,5 +52,10 @@ func TestReset(t *testing.T) {
 			t.Errorf("%d bytes after a reset", n)
 		}
 		_ = conn.Close()
+		poll.Until(t, time.Minute, "the balancer has forgotten both halves", func() bool {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return len(b.conns) == 0
+		})
 	}
 }

@@ -16,7 +16,8 @@ func (w Wrong) Error() string { return string(w) }
 // with the first [Wrong], at the end of patience or at the end of ctx, and returns what was to come
 // with the error of the last look.
 func Try(ctx context.Context, patience, between time.Duration, what string, look func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	outer := ctx
+	ctx, cancel := context.WithTimeout(outer, patience)
 	defer cancel()
 	begun, telling := time.Now(), error(nil)
 	for {
@@ -27,7 +28,8 @@ func Try(ctx context.Context, patience, between time.Duration, what string, look
 		case errors.As(err, new(Wrong)):
 			return fmt.Errorf("%s: %w", what, err)
 		// The last look may have been cut short, which says nothing about why it was not the first.
-		case telling == nil || ctx.Err() == nil:
+		// The caller's context ends before ours, which is made of it, hears of that.
+		case telling == nil || outer.Err() == nil && ctx.Err() == nil:
 			telling = err
 		}
 		if !Pause(ctx, between) {

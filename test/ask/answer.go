@@ -26,6 +26,13 @@ func (a Answer) Source() string { return a.Header.Get("Cache-Status") }
 // FromMemory reports whether listproxy answered by itself.
 func (a Answer) FromMemory() bool { return strings.HasPrefix(a.Source(), "listproxy; hit") }
 
+// NotThereYet reports whether kube-apiserver said that its watch cache did not come to the demanded revision
+// within the 3 seconds for which it waits (blockTimeout in k8s.io/apiserver/pkg/storage/cacher). That is an
+// answer, and says nothing of who forwarded it.
+func (a Answer) NotThereYet() bool {
+	return a.Code == http.StatusGatewayTimeout && bytes.Contains(a.Body, []byte("Too large resource version"))
+}
+
 // Meta is what tests read of the metadata of lists and objects.
 type Meta struct {
 	Name            string

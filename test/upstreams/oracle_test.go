@@ -127,7 +127,9 @@ func (o *oracle) heard(sort string, a ask.Answer, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err != nil || a.Code/100 != 2 {
-		o.lost++
+		if err != nil || !a.NotThereYet() {
+			o.lost++
+		}
 		if err == nil {
 			err = fmt.Errorf("%s", a)
 		}

@@ -250,7 +250,7 @@ func (r *rig) ask(ctx context.Context, c *ask.Client) {
 			r.walk(ctx, c, q, newest)
 			continue
 		}
-		if l, ok := r.put(ctx, c, q, atLeast); ok {
+		if l, err := r.put(ctx, c, q, atLeast); err == nil {
 			seen[q.collection] = max(seen[q.collection], l.Revision)
 		}
 	}
@@ -259,33 +259,38 @@ func (r *rig) ask(ctx context.Context, c *ask.Client) {
 // walk reads all pages of a state.
 func (r *rig) walk(ctx context.Context, c *ask.Client, q question, revision uint64) {
 	q.query, q.fixed = ask.FirstPage(pageSize, ask.Exactly(revision)), true
-	page, ok := r.put(ctx, c, q, revision)
-	for ok && page.Next != "" {
+	page, err := r.put(ctx, c, q, revision)
+	for err == nil && page.Next != "" {
 		q.query = ask.NextPage(pageSize, page.Next)
-		if page, ok = r.put(ctx, c, q, revision); ok && page.Revision != revision {
+		if page, err = r.put(ctx, c, q, revision); err == nil && page.Revision != revision {
 			r.oracle.wrong("%s: a page of revision %d after one of %d", q, page.Revision, revision)
 		}
 	}
 }
 
-// put puts a question to listproxy.
-func (r *rig) put(ctx context.Context, c *ask.Client, q question, atLeast uint64) (ask.List, bool) {
+// put puts a question to listproxy. The error is a [poll.Wrong] but for [ask.Answer.NotThereYet].
+func (r *rig) put(ctx context.Context, c *ask.Client, q question, atLeast uint64) (ask.List, error) {
 	asked := time.Now()
 	a, err := c.GetAs(ctx, q.accept, q.target())
 	if ctx.Err() != nil {
-		return ask.List{}, false
+		return ask.List{}, ctx.Err()
 	}
 	r.oracle.heard(sortList, a, err)
-	if err != nil || a.Code != http.StatusOK {
-		if err == nil && (a.FromMemory() || a.Code == http.StatusUnauthorized || a.Code == http.StatusForbidden) {
+	switch {
+	case err != nil:
+		return ask.List{}, poll.Wrong(err.Error())
+	case a.NotThereYet():
+		return ask.List{}, errors.New(a.String())
+	case a.Code != http.StatusOK:
+		if a.FromMemory() || a.Code == http.StatusUnauthorized || a.Code == http.StatusForbidden {
 			r.oracle.wrong("%s: %s", q, a)
 		}
-		return ask.List{}, false
+		return ask.List{}, poll.Wrong(a.String())
 	}
 	l, err := ask.ReadList(q.accept, a.Body)
 	if err != nil {
 		r.oracle.wrong("%s: not a list: %v: %s", q, err, a)
-		return ask.List{}, false
+		return ask.List{}, poll.Wrong(err.Error())
 	}
 	if l.Revision < atLeast {
 		r.oracle.wrong("%s: it is of revision %d: %s", q, l.Revision, a.Source())
@@ -293,7 +298,7 @@ func (r *rig) put(ctx context.Context, c *ask.Client, q question, atLeast uint64
 	if a.FromMemory() {
 		r.oracle.add(witness{q.at(l.Revision), a.Body, asked})
 	}
-	return l, true
+	return l, nil
 }
 
 // forward asks for what is never answered from memory.

@@ -107,6 +107,7 @@ func (s *scene) ask(ctx context.Context) {
 		if rand.IntN(2) == 0 {
 			q.namespace = s.namespaces[rand.IntN(len(s.namespaces))]
 		}
+		s.asking.RLock()
 		newest, some := s.ledger.newest(q.kind), s.ledger.pick()
 		switch dice := rand.IntN(10); {
 		case dice < 4 || some == 0 || newest == 0:
@@ -121,6 +122,7 @@ func (s *scene) ask(ctx context.Context) {
 		case q.form != asProtobuf:
 			s.walk(ctx, q, some)
 		}
+		s.asking.RUnlock()
 	}
 }
 

@@ -35,6 +35,7 @@ type oracle struct {
 
 	mu    sync.Mutex
 	known map[string][sha256.Size]byte // what kube-apiserver said, by question
+	era   int                          // how often that was forgotten
 	lost  []*past
 	// Since etcd was replaced: when each collection first was seen in the present, and last in the past.
 	present map[collection]time.Time
@@ -73,6 +74,7 @@ func (o *oracle) verify(ctx context.Context, w witness) {
 		return
 	}
 	err := retry(ctx, "asking kube-apiserver", func() error {
+		era := o.currentEra()
 		direct, err := o.direct.GetAs(ctx, same.form.accept, same.target())
 		switch {
 		case err != nil:
@@ -81,7 +83,7 @@ func (o *oracle) verify(ctx context.Context, w witness) {
 			if got, want := w.answer.Header.Get("Content-Type"), direct.Header.Get("Content-Type"); got != want {
 				return poll.Wrong(fmt.Sprintf("Content-Type %q, directly %q", got, want))
 			}
-			o.seenPresent(w, same, sum)
+			o.seenPresent(w, same, sum, era)
 			o.tally.right(false)
 			return nil
 		case o.seenPast(w):
@@ -97,10 +99,19 @@ func (o *oracle) verify(ctx context.Context, w witness) {
 	}
 }
 
-// seenPresent notes an answer that is what kube-apiserver says now.
-func (o *oracle) seenPresent(w witness, same question, sum [sha256.Size]byte) {
+func (o *oracle) currentEra() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	return o.era
+}
+
+// seenPresent notes an answer that is what kube-apiserver said in an era.
+func (o *oracle) seenPresent(w witness, same question, sum [sha256.Size]byte, era int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if era != o.era {
+		return // that was before etcd was replaced
+	}
 	o.known[same.String()] = sum
 	if o.isPast(w) {
 		return // true in both
@@ -143,6 +154,7 @@ func (o *oracle) lose(p *past) {
 func (o *oracle) forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.era++
 	clear(o.known)
 	clear(o.present)
 }

@@ -3,13 +3,14 @@ package faults
 import (
 	"cmp"
 	"context"
-	"fmt"
+	"errors"
 	"net/http"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/listproxy/listproxy/test/ask"
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 // past is a record of all states from one revision on, as kube-apiserver told them before it lost them.
@@ -29,13 +30,9 @@ type state struct {
 func record(ctx context.Context, direct *ask.Client, from uint64, replaced bool) (*past, error) {
 	p := &past{replaced: replaced, states: map[kind][]state{}}
 	for _, k := range kinds {
-		a, err := direct.GetAs(ctx, asJSON.accept, k.path(""))
+		newest, err := read(ctx, direct, k.path(""))
 		if err != nil {
 			return nil, err
-		}
-		newest, err := asJSON.read(a.Body)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", a, err)
 		}
 		if from == 0 {
 			from = newest.Revision
@@ -46,14 +43,7 @@ func record(ctx context.Context, direct *ask.Client, from uint64, replaced bool)
 		for i := range states {
 			group.Go(func() error {
 				revision := from + uint64(i) // #nosec G115 -- an index
-				a, err := direct.GetAs(ctx, asJSON.accept, k.path("")+"?"+ask.Exactly(revision))
-				if err != nil {
-					return err
-				}
-				if a.Code != http.StatusOK {
-					return fmt.Errorf("%s at %d: %s", k.plural, revision, a)
-				}
-				l, err := asJSON.read(a.Body)
+				l, err := read(ctx, direct, k.path("")+"?"+ask.Exactly(revision))
 				states[i] = state{revision, l.Objects}
 				return err
 			})
@@ -64,6 +54,24 @@ func record(ctx context.Context, direct *ask.Client, from uint64, replaced bool)
 		p.states[k] = states
 	}
 	return p, nil
+}
+
+// read asks kube-apiserver for a list. It may be slow: only a revision that is gone is an answer, too.
+func read(ctx context.Context, direct *ask.Client, target string) (l ask.List, err error) {
+	err = retry(ctx, target, func() error {
+		a, err := direct.GetAs(ctx, asJSON.accept, target)
+		switch {
+		case err != nil:
+			return err
+		case a.Code == http.StatusGone:
+			return poll.Wrong(a.String())
+		case a.Code != http.StatusOK:
+			return errors.New(a.String())
+		}
+		l, err = asJSON.read(a.Body)
+		return err
+	})
+	return l, err
 }
 
 // has says whether an answer was true then.

@@ -60,6 +60,7 @@ type scene struct {
 	// compacted is the revision at which etcd was last compacted: what was before is recorded.
 	compacted uint64
 	writing   sync.RWMutex // held by whoever wants nobody to write
+	asking    sync.RWMutex // held for reading from the choice of a revision to the last answer
 
 	followers []follower
 	stop      context.CancelFunc // ends the followers
@@ -257,8 +258,8 @@ func (s *scene) calm(when string, more int) {
 	}))
 }
 
-// still stops the writers until the function that it returns is called, and waits until all that was
-// answered before is verified. Then it records the past, which is about to be taken away. If it is to be
+// still stops the writers until the function that it returns is called, which may be called again and must be
+// whatever happens, or they never end. It waits until all that was asked for before is verified. Then it records the past, which is about to be taken away. If it is to be
 // replaced the ledger forgets it now, while nobody writes: the first answer of the next past may come
 // from memory before the API server's return is known here, and must not be held against revisions
 // of this one.
@@ -268,6 +269,8 @@ func (s *scene) still(replaced bool) (resume func()) {
 		s.stop() // these would watch a past
 	}
 	s.writing.Lock()
+	s.asking.Lock()   // who asks now chose a revision a while ago, who asks from now on chooses one of the last
+	s.asking.Unlock() //nolint:staticcheck // it is there to wait for askers
 	err := s.oracle.drain(s.Context())
 	if err == nil {
 		var p *past
@@ -287,7 +290,7 @@ func (s *scene) still(replaced bool) (resume func()) {
 		s.writing.Unlock()
 		s.Fatal(err)
 	}
-	return s.writing.Unlock
+	return sync.OnceFunc(s.writing.Unlock)
 }
 
 // recover waits until every collection answers from memory with what is written now.

@@ -19,6 +19,7 @@ type tally struct {
 	compared int // of these, right: all byte for byte but for recorded
 	recorded int // held against the record of a past
 	refused  int // other statuses
+	notYet   int // of these, kube-apiserver's own 504
 	failed   int // no answer at all
 	refusals map[string]int
 	mistakes []string
@@ -59,6 +60,9 @@ func (t *tally) heard(a ask.Answer, err error, answerable bool) {
 		note(err.Error())
 	case a.Code != 200:
 		t.refused++
+		if a.NotThereYet() {
+			t.notYet++
+		}
 		note(a.String())
 	case answerable:
 		t.answers++
@@ -105,7 +109,7 @@ func (t *tally) comparisons() int {
 func (t *tally) lost() (int, map[string]int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.failed + t.refused, t.refusals
+	return t.failed + t.refused - t.notYet, t.refusals
 }
 
 // report is what a case says at its end.

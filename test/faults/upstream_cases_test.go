@@ -58,6 +58,7 @@ func upstreamCases() []faultCase {
 		}},
 		{name: "etcd_emptied", replaces: true, fault: func(s *scene) time.Time {
 			resume := s.still(true)
+			defer resume()
 			s.must(s.plane.EmptyEtcd(s.Context()))
 			over := time.Now()
 			s.renew(resume)
@@ -115,6 +116,7 @@ func restored(name string, fault func(s *scene, old int64, restore func()) time.
 		},
 		fault: func(s *scene) time.Time {
 			resume := s.still(true)
+			defer resume()
 			old, err := s.plane.EtcdRevision(s.Context())
 			s.must(err)
 			return fault(s, old, func() {
@@ -141,12 +143,10 @@ func mend(s *scene) {
 func (s *scene) compact() {
 	s.Helper()
 	resume := s.still(false)
+	defer resume()
 	at, err := s.plane.EtcdRevision(s.Context())
-	if err == nil {
-		err = s.plane.CompactEtcdAt(s.Context(), at)
-	}
-	resume()
 	s.must(err)
+	s.must(s.plane.CompactEtcdAt(s.Context(), at))
 	s.compacted = uint64(at) // #nosec G115 -- a revision
 }
 
@@ -155,7 +155,6 @@ func (s *scene) renew(resume func()) {
 	s.Helper()
 	s.oracle.forget()
 	s.compacted = 0
-	err := s.populate(s.Context())
+	s.must(s.populate(s.Context()))
 	resume()
-	s.must(err)
 }

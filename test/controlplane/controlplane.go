@@ -14,7 +14,7 @@ import (
 
 // startTimeout bounds how long starting may take where the caller's context has no deadline.
 // Usual is five seconds; a busy machine takes longer.
-const startTimeout = 2 * time.Minute
+const startTimeout = 5 * time.Minute
 
 var (
 	errStopped    = errors.New("controlplane: stopped")

@@ -12,7 +12,7 @@ import (
 )
 
 // pauseWait bounds the wait for the threads of a paused process to stop.
-const pauseWait = 5 * time.Second
+const pauseWait = time.Minute
 
 // pause stops the execution of a process and returns when all of it stands still: the signal
 // alone returns before its threads have noticed, and one of them may still answer. Where there
@@ -30,6 +30,7 @@ func (p *process) pause() error {
 		case <-p.done:
 			return fmt.Errorf("pause %s: %w", p.name, errNotRunning)
 		case <-timeout.C:
+			_ = p.signal(syscall.SIGCONT) // whoever shares it goes on
 			return errors.New("pause " + p.name + ": some of its threads did not stop")
 		case <-ticker.C:
 		}

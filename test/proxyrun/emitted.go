@@ -25,7 +25,7 @@ var adminPaths = []string{
 const (
 	// adminPatience bounds the questions to the admin port of a process that is about to end. One
 	// that hangs answers nothing.
-	adminPatience = 2 * time.Second
+	adminPatience = 15 * time.Second
 	// maxAdminAnswer bounds what is read of an answer.
 	maxAdminAnswer = 64 << 20
 )

@@ -230,6 +230,9 @@ func (p *Proxy) Log() string { return p.log.String() }
 // PID of the process.
 func (p *Proxy) PID() int { return p.cmd.Process.Pid }
 
+// endPatience finds a process that hangs, on however slow a machine.
+const endPatience = 3 * time.Minute
+
 // Stop ends the process as Kubernetes does, and returns an error if it did not end well (a data
 // race, a panic, or hanging on) or has emitted a secret.
 func (p *Proxy) Stop() error {
@@ -237,9 +240,9 @@ func (p *Proxy) Stop() error {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.exited:
-	case <-time.After(30 * time.Second):
+	case <-time.After(endPatience):
 		p.Kill()
-		return errors.Join(errors.New("listproxy did not end within 30s of SIGTERM"), p.leaked)
+		return errors.Join(fmt.Errorf("listproxy did not end within %v of SIGTERM", endPatience), p.leaked)
 	}
 	leaked := p.search()
 	bad := p.exit

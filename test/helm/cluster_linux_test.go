@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -60,21 +61,35 @@ type release struct {
 // newRelease chooses free ports, since all pods are on this machine, and none that others can reach.
 func (c *cluster) newRelease(t *testing.T, name, namespace string) *release {
 	t.Helper()
-	r := &release{c: c, name: name, namespace: namespace, https: freePort(t), connect: freePort(t)}
+	ports := freePorts(t, 3)
+	r := &release{c: c, name: name, namespace: namespace, https: ports[0], connect: ports[1]}
 	// The Service has the pod's ports: what is asked for at its name goes straight to the one pod.
 	r.base = values(t, fmt.Sprintf("{bindAddress: 127.0.0.1, ports: {https: %d, connect: %d, admin: %d}, service: {port: %d, connectPort: %d}}",
-		r.https, r.connect, freePort(t), r.https, r.connect))
+		r.https, r.connect, ports[2], r.https, r.connect))
 	return r
 }
 
-func freePort(t *testing.T) int {
+// freePorts returns so many ports of loopback that nobody listens on. A pod takes them minutes later, and again after
+// a restart. So they are none that Linux gives to outgoing connections (from 32768), and none that package
+// controlplane gives to its servers (from 20000 to 29999): what is free stays free.
+func freePorts(t *testing.T, n int) []int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	const first, count = 10000, 10000
+	var ports []int
+	start := rand.IntN(count) // #nosec G404 -- only spreads the tries
+	for i := range count {
+		port := first + (start+i)%count
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			continue
+		}
+		_ = l.Close()
+		if ports = append(ports, port); len(ports) == n {
+			return ports
+		}
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
+	t.Fatalf("no %d free ports on 127.0.0.1 between %d and %d", n, first, first+count-1)
+	return nil
 }
 
 // helm runs Helm for the release, as the admin.

@@ -213,9 +213,11 @@ func (r *release) rights(t *testing.T, namespace string) []string {
 	return r.rightsOf(t, r.name, namespace)
 }
 
-// rightsOf are all that RBAC allows an account of the release in a namespace, as "verb group/resource[/name]", sorted.
+// rightsOf are all that RBAC allows an account of the release in a namespace, as "verb group/resource[/name]", sorted,
+// with all that has changed so far.
 func (r *release) rightsOf(t *testing.T, account, namespace string) []string {
 	t.Helper()
+	r.c.settle(t)
 	token, err := r.c.cp.CreateServiceAccountToken(t.Context(), r.namespace, account)
 	if err != nil {
 		t.Fatal(err)

@@ -28,6 +28,8 @@ func startAudited(t *testing.T, path string) *audited {
 	running, err := proxyrun.Start(t.Context(), proxyrun.Options{
 		Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{
 			"--audit-log-path", path, "--eager", "pods,configmaps", "--schema-quarantine", "1s",
+			// Some are asked for at one revision, late in a test.
+			"--history-window", "1h",
 		},
 	})
 	if err != nil {

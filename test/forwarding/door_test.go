@@ -206,7 +206,13 @@ func (d *door) sendBody(ctx context.Context, t *testing.T, c call, body io.Reade
 // do sends a request and reads the answer.
 func (d *door) do(t *testing.T, c call) reply {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	return d.doWithin(t, patience, c)
+}
+
+// doWithin is do for an answer that comes so late at most.
+func (d *door) doWithin(t *testing.T, limit time.Duration, c call) reply {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	return d.read(t, d.send(ctx, t, c))
 }

@@ -22,10 +22,15 @@ import (
 const (
 	// patience ends a wait for something that must come; no test passes because of it.
 	patience = 30 * time.Second
+	// longPatience is that for what lives while several other things are waited for.
+	longPatience = 5 * time.Minute
 
 	// longTTL is for how long the shared proxy believes a review: longer than any test, so
 	// that only what flushes decisions can make a revocation count.
 	longTTL = "10m"
+
+	// longWindow is how far back the shared proxy can be asked: longer than any test holds on to a revision.
+	longWindow = "15m"
 
 	nodeName = "stand-in"
 )
@@ -78,7 +83,7 @@ func runTests(m *testing.M) (code int, err error) {
 	running, err = proxyrun.Start(ctx, proxyrun.Options{
 		Upstream: cp.RESTConfig(controlplane.Feed),
 		Connect:  true,
-		Args:     []string{"--review-ttl", longTTL, "--eager", "pods,configmaps"},
+		Args:     []string{"--review-ttl", longTTL, "--history-window", longWindow, "--eager", "pods,configmaps"},
 	})
 	if err != nil {
 		return 1, err

@@ -73,7 +73,7 @@ func TestWatch(t *testing.T) {
 		for _, proto := range []string{http1, http2} {
 			t.Run(name+" over "+proto, func(t *testing.T) {
 				t.Parallel()
-				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				ctx, cancel := context.WithTimeout(t.Context(), longPatience)
 				defer cancel()
 				ns := newNamespace(t)
 				c := call{proto: proto, path: "/api/v1/namespaces/" + ns + "/configmaps?watch=true", header: test.header}
@@ -129,7 +129,7 @@ func plainTable(event string) string { return tableMoment.ReplaceAllString(event
 // TestStreamingList compares the whole of a list that comes as a watch, up to the bookmark at its
 // end.
 func TestStreamingList(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), longPatience)
 	defer cancel()
 	ns := newNamespace(t)
 	for i := range 20 {
@@ -163,7 +163,7 @@ func TestWatchEndedByTheAPIServer(t *testing.T) {
 	for _, proto := range []string{http1, http2} {
 		t.Run(proto, func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), longPatience)
 			defer cancel()
 			ns := newNamespace(t)
 			c := call{proto: proto, path: "/api/v1/namespaces/" + ns +

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	retry "k8s.io/client-go/tools/watch"
 )
 
 // ledger is all that happened to one resource, as a watch from the API server told it. Safe for
@@ -74,8 +76,10 @@ func startLedger(ctx context.Context, r schema.GroupVersionResource) (*ledger, e
 	for i := range list.Items {
 		l.begin[keyOf(&list.Items[i])] = &list.Items[i]
 	}
-	hour := int64(3600)
-	w, err := client.Watch(ctx, metav1.ListOptions{ResourceVersion: list.GetResourceVersion(), TimeoutSeconds: &hour})
+	// kube-apiserver may end any watch: what is behind, first of all. Such a one goes on where it was.
+	w, err := retry.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return client.Watch(ctx, o) },
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -91,10 +95,13 @@ func startLedger(ctx context.Context, r schema.GroupVersionResource) (*ledger, e
 	return l, nil
 }
 
+// fail notes the first error, which is why there is another.
 func (l *ledger) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.err = err
+	if l.err == nil {
+		l.err = err
+	}
 }
 
 func (l *ledger) add(e watch.Event) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -150,36 +152,56 @@ func touch(t *testing.T, r schema.GroupVersionResource) uint64 {
 	return revisionOf(t, o)
 }
 
-// TestKubectlWatches has kubectl watch, straight and through listproxy, while objects are created.
+// TestKubectlWatches has kubectl watch, straight and through listproxy, while objects are created. Nothing
+// else runs beside it: at the end of TestClients nothing may be written.
 func TestKubectlWatches(t *testing.T) {
-	t.Parallel()
 	const count = 20
 	client := direct.dynamic.Resource(configMaps).Namespace(watched)
-	outs := make([]string, 2)
+	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	outs := make([]*saying, 2)
 	for i, s := range []*side{direct, via} {
-		command := newKubectl(t, s)
+		outs[i] = &saying{}
+		command := newKubectl(t, s).command(ctx, outs[i], "get", "configmaps", "-n", watched, "--watch", "-l", "tier", "--output-watch-events",
+			"-o", `jsonpath={.type} {.object.metadata.name} {.object.metadata.resourceVersion}{"\n"}`)
 		all.Go(func() {
-			out, err := command.run(t.Context(), "get", "configmaps", "-n", watched, "--watch", "-l", "tier", "--output-watch-events",
-				"-o", `jsonpath={.type} {.object.metadata.name} {.object.metadata.resourceVersion}{"\n"}`, "--request-timeout=8s")
-			if err != nil {
-				t.Error(err)
+			if err := command.Run(); ctx.Err() == nil {
+				t.Errorf("%s: kubectl ended: %v", s.name, err)
 			}
-			outs[i] = out
 		})
+	}
+	// told waits until both have told something so often.
+	told := func(what string, often int) {
+		t.Helper()
+		line := regexp.MustCompile(`(?m)^` + what + ` .*\n`)
+		if !poll.Came(t, patience, func() bool {
+			return !slices.ContainsFunc(outs, func(s *saying) bool { return len(line.FindAllString(s.String(), -1)) < often })
+		}) {
+			t.Fatalf("not %d times %s:\n%s\n%s", often, what, outs[0], outs[1])
+		}
 	}
 	// Objects that are there at the beginning are told like those that come: in the order of names.
 	rng := rand.New(rand.NewPCG(*seed, 7))
 	for i := range count {
-		if err := create(t.Context(), client, object(rng, configMaps, fmt.Sprintf("watched-%02d", i))); err != nil {
+		if err := create(ctx, client, object(rng, configMaps, fmt.Sprintf("watched-%02d", i))); err != nil {
 			t.Fatal(err)
 		}
-		if !poll.Pause(t.Context(), 100*time.Millisecond) {
+		if !poll.Pause(ctx, 100*time.Millisecond) {
 			return
 		}
 	}
+	told("ADDED", count)
+	// What follows is the end: whatever was told before is there, and nothing may be that is too much.
+	if err := client.Delete(ctx, "watched-00", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	told("DELETED", 1)
+	cancel()
 	all.Wait()
-	if d := cmp.Diff(outs[0], outs[1]); d != "" || strings.Count(outs[1], "ADDED") != count {
-		t.Errorf("%d lines, want %d (-direct +via):\n%s", strings.Count(outs[1], "ADDED"), count, d)
+	got := outs[1].String()
+	if d := cmp.Diff(outs[0].String(), got); d != "" || strings.Count(got, "ADDED") != count {
+		t.Errorf("%d lines, want %d (-direct +via):\n%s", strings.Count(got, "ADDED"), count, d)
 	}
 }

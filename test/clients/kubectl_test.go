@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -41,8 +43,8 @@ func newKubectl(t *testing.T, s *side) kubectl {
 	return k
 }
 
-// run runs a command to its end and returns what it said and its exit code.
-func (k kubectl) run(ctx context.Context, args ...string) (string, error) {
+// command returns a command that says everything to out, and is killed at the end of ctx.
+func (k kubectl) command(ctx context.Context, out io.Writer, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, plane.Binaries().Kubectl, args...) // #nosec G204 -- the tests' own words
 	cmd.WaitDelay = time.Second
 	for _, kv := range os.Environ() {
@@ -51,13 +53,36 @@ func (k kubectl) run(ctx context.Context, args ...string) (string, error) {
 		}
 	}
 	cmd.Env = append(cmd.Env, "KUBECONFIG="+k.config, "HOME="+k.home)
+	cmd.Stdout, cmd.Stderr = out, out
+	return cmd
+}
+
+// run runs a command to its end and returns what it said and its exit code.
+func (k kubectl) run(ctx context.Context, args ...string) (string, error) {
 	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	err := cmd.Run()
+	err := k.command(ctx, &out, args...).Run()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && ctx.Err() == nil {
 		return fmt.Sprintf("%scode %d\n", out.String(), exit.ExitCode()), nil
 	}
 	return out.String(), err
+}
+
+// saying is what a command has said so far. Safe for concurrent use.
+type saying struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (s *saying) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.buf.Write(p)
+}
+
+func (s *saying) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.buf.String()
 }
 
 // whileChanging lists in pages until ctx ends: whatever is there, it comes once and in order.

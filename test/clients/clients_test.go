@@ -42,11 +42,18 @@ func TestClients(t *testing.T) {
 		start(ctx, t, informers[s])
 	}
 
-	// While things change.
-	busy, rest := context.WithTimeout(ctx, *duration)
+	// While things change: for a time, and on a slow machine until enough has been done.
+	busy, rest := context.WithCancel(ctx)
 	defer rest()
 	var all sync.WaitGroup
 	var writes atomic.Int64
+	least := int64(duration.Seconds() * perSecond / 50)
+	all.Go(func() {
+		defer rest()
+		poll.Pause(busy, *duration)
+		for begun := time.Now(); time.Since(begun) < patience && (writes.Load() < least || !k.turned()) && poll.Pause(busy, 20*time.Millisecond); {
+		}
+	})
 	all.Go(func() { churn(busy, &writes) })
 	lists := make([]int, len(sides))
 	for i, s := range sides {
@@ -64,7 +71,7 @@ func TestClients(t *testing.T) {
 	}
 	all.Wait()
 	t.Logf("%d writes", writes.Load())
-	if least := int64(duration.Seconds() * perSecond / 50); writes.Load() < least {
+	if writes.Load() < least {
 		t.Errorf("only %d writes, at least %d should be made", writes.Load(), least)
 	}
 
@@ -101,6 +108,9 @@ func TestClients(t *testing.T) {
 		for _, s := range sides {
 			t.Logf("%s: from memory %d of %d lists of pagers, %d of %d of informers", s.name,
 				s.origins.hits.Load(), s.origins.all.Load(), followers[s].origins.hits.Load(), followers[s].origins.all.Load())
+		}
+		if via.origins.hits.Load() == 0 || followers[via].origins.hits.Load() == 0 {
+			t.Error("no list of some clients came from memory")
 		}
 		if long == 0 || k.expired > len(k.walks)/10 {
 			t.Error("too few walks")

@@ -88,6 +88,13 @@ func (k *walker) note(w walk, err error) {
 	}
 }
 
+// turned reports whether a page has been turned: a list was read that has more than one.
+func (k *walker) turned() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.ContainsFunc(k.walks, func(w walk) bool { return w.pages > 1 })
+}
+
 // read reads all pages and checks what can be seen at once: one revision, and order.
 func (w *walk) read(ctx context.Context, l lister, size int64) error {
 	w.objects = state{}

@@ -119,7 +119,7 @@ func TestMain(m *testing.M) {
 
 func runTests(m *testing.M) (code int, err error) {
 	_, _ = fmt.Printf("-clients.seed=%d\n", *seed)
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute) // the first time, much is compiled
 	defer cancel()
 	if plane, err = controlplane.Start(ctx, controlplane.Options{}); err != nil {
 		return 1, err

@@ -19,9 +19,6 @@ import (
 // The tests in this file break listproxy on purpose, in ways that it cannot notice itself, and
 // demand that the comparison does.
 
-// patience ends the wait for something that must come.
-const patience = time.Minute
-
 // onlyConfigMaps is enough to see one wrong object.
 var onlyConfigMaps = differential.Options{
 	Bound: patience, Resources: []string{"configmaps"}, AdminOnly: true, PlainOnly: true,

@@ -5,7 +5,6 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/listproxy/listproxy/test/differential"
 )
@@ -13,7 +12,7 @@ import (
 // quiet returns a comparator for lists that nothing changes meanwhile.
 func quiet() (*differential.Report, *differential.Comparator) {
 	report := differential.NewReport()
-	return report, differential.NewComparator(cluster, side(healthy), report, differential.Options{Bound: 10 * time.Second})
+	return report, differential.NewComparator(cluster, side(healthy), report, differential.Options{Bound: bound})
 }
 
 // touch writes an object of a resource and returns the revision.

@@ -15,6 +15,13 @@ import (
 	"github.com/listproxy/listproxy/test/proxyrun"
 )
 
+const (
+	// patience ends the wait for something that must come.
+	patience = 5 * time.Minute
+	// bound is how old an Any of healthy may be.
+	bound = 10 * time.Second
+)
+
 var (
 	duration    = flag.Duration("differential.duration", 15*time.Second, "how long the comparison under churn takes")
 	comparisons = flag.Int("differential.comparisons", 0, "how many comparisons are made under churn, however long they take; 0: as many as come in -differential.duration")
@@ -37,7 +44,7 @@ func TestMain(m *testing.M) {
 		*seed = rand.Uint64()
 	}
 	os.Exit(proxyrun.Verdict(func() int {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), 3*patience) // the first time, much is compiled
 		defer cancel()
 		plane, err := controlplane.Start(ctx, controlplane.Options{
 			APIServerArgs: []string{fmt.Sprintf("--feature-gates=WatchList=%t", *watchList)},
@@ -54,7 +61,7 @@ func TestMain(m *testing.M) {
 		}
 		healthy, err = proxyrun.Start(ctx, proxyrun.Options{
 			Upstream: plane.RESTConfig(controlplane.Feed),
-			Args:     []string{"--eager", cluster.Eager(), "--client-ca-file", plane.CAPath()},
+			Args:     []string{"--eager", cluster.Eager(), "--client-ca-file", plane.CAPath(), "--staleness-bound", bound.String()},
 		})
 		if err != nil {
 			_, _ = fmt.Println(err)
@@ -76,7 +83,7 @@ func startBehind(t *testing.T, h *hop.Hop, eager string, args ...string) *differ
 	t.Helper()
 	upstream := cluster.Plane.RESTConfig(controlplane.Feed)
 	upstream.Host, upstream.CAData = h.URL(), h.CA()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	p, err := proxyrun.Start(ctx, proxyrun.Options{Upstream: upstream, Args: append(args, "--eager", eager, "--client-ca-file", cluster.Plane.CAPath())})
 	if err != nil {

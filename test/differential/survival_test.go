@@ -15,8 +15,8 @@ import (
 func TestFaults(t *testing.T) {
 	churn(t, 60)
 	report := differential.NewReport()
-	comparator := differential.NewComparator(cluster, side(healthy), report, differential.Options{Bound: 90 * time.Second, Faults: true})
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	comparator := differential.NewComparator(cluster, side(healthy), report, differential.Options{Bound: bound, Faults: true})
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -244,16 +244,17 @@ func TestNoticesFrozenFeed(t *testing.T) {
 			h, ice := feedHop(t), &freezer{}
 			h.OnLine(ice.pass)
 			side := startBehind(t, h, "configmaps", test.args...)
-			options := onlyConfigMaps
-			options.Bound = test.bound
 			report := differential.NewReport()
-			c := differential.NewComparator(cluster, side, report, options)
+			before := differential.NewComparator(cluster, side, report, onlyConfigMaps)
 			configMaps, prefix := resource(t, "configmaps"), "ice-"+name+"-"
-			if err := c.Freshness(t.Context(), configMaps, "team-a", prefix+"before"); err != nil || len(report.Kinds()) > 0 {
+			if err := before.Freshness(t.Context(), configMaps, "team-a", prefix+"before"); err != nil || len(report.Kinds()) > 0 {
 				t.Fatal(err, report)
 			}
 			ice.freeze(t)
-			if err := c.Freshness(t.Context(), configMaps, "team-a", prefix+"under"); err != nil {
+			options := onlyConfigMaps
+			options.Bound = test.bound
+			under := differential.NewComparator(cluster, side, report, options)
+			if err := under.Freshness(t.Context(), configMaps, "team-a", prefix+"under"); err != nil {
 				t.Fatal(err)
 			}
 			kinds := report.Kinds()

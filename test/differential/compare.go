@@ -23,7 +23,7 @@ import (
 
 // Options of a comparison.
 type Options struct {
-	// Bound is how old a write may be that an Any still misses.
+	// Bound is how old a write may be that an Any from memory still misses, when it is asked for.
 	Bound time.Duration
 	// Faults is true while somebody breaks and restarts the API server: what cannot be asked is
 	// asked again, and refusals of a server that has just started are not believed at once.
@@ -209,7 +209,7 @@ func (c *Comparator) indexEnds(ctx context.Context, q Question, a pair) bool {
 // started: until its watch cache is there it honours a limit at resourceVersion=0, which it
 // ignores afterwards (storage/cacher, shouldDelegateListOnNotReadyCache).
 func unready(q Question, a pair) bool {
-	return q.Semantics == Any && q.Query.Get("limit") != "" && strings.Contains(a.proxy.Header.Get("Cache-Status"), "fwd=")
+	return q.Semantics == Any && q.Query.Get("limit") != "" && forwarded(a.proxy)
 }
 
 // once asks both sides once and returns how they differ.
@@ -232,7 +232,7 @@ func (c *Comparator) once(ctx context.Context, q Question) (answers pair, _ *Dif
 		if err != nil {
 			return answers, &Difference{Kind: Body, Detail: err.Error()}
 		}
-		if d := c.age(q, revision, asked); d != nil {
+		if d := c.age(q, answers.proxy, revision, asked); d != nil {
 			return answers, d
 		}
 		// Now and then: does the API server take the question as listproxy does?
@@ -280,14 +280,21 @@ func (c *Comparator) shape(ctx context.Context, q Question, header http.Header, 
 	return nil
 }
 
-// age checks the revision of an answer that may move.
-func (c *Comparator) age(q Question, revision uint64, asked time.Time) *Difference {
+// forwarded reports whether listproxy says of an answer that it is the API server's.
+func forwarded(a Answer) bool { return strings.Contains(a.Header.Get("Cache-Status"), "fwd=") }
+
+// age checks the revision of an answer that may move. An Any that was forwarded may be of any age: it
+// is as old as kube-apiserver's own cache.
+func (c *Comparator) age(q Question, answer Answer, revision uint64, asked time.Time) *Difference {
 	switch q.effective() {
 	case NotOlderThan:
 		if revision < q.Revision {
 			return &Difference{Kind: TooOld, Detail: fmt.Sprintf("at revision %d", revision)}
 		}
 	case Any:
+		if forwarded(answer) {
+			return nil
+		}
 		least := c.cluster.Ledger.Before(q.Resource.GroupResource(), asked.Add(-c.options.Bound))
 		if revision < least {
 			return &Difference{Kind: Frozen, Detail: fmt.Sprintf("at revision %d, without a write at %d that is older than %v", revision, least, c.options.Bound)}

@@ -8,7 +8,8 @@
 // refused) is put to both sides. A question whose answer moves (Any, NotOlderThan, MostRecent) is
 // put to listproxy; its answer names a revision, and kube-apiserver is asked for the same list at
 // exactly that revision. Beyond that, a NotOlderThan must not be older than it was asked to be, and
-// an Any must contain every write that is older than [Options].Bound.
+// an Any from memory must contain every write that had been answered [Options].Bound before it was asked
+// for. That is what listproxy's --staleness-bound promises; of an Any that it forwards nobody promises anything.
 //
 // Two questions are not what they seem. A single key (metadata.name= in one namespace) with a
 // revision and a limit, which elsewhere means exactly that revision, is read from etcd as it is now:

@@ -4,12 +4,16 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
+	"time"
+
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 // write sends one object and notes the revision. It returns the status code, or 0.
@@ -114,6 +118,19 @@ func (c *Cluster) Delete(ctx context.Context, r Resource, namespace, name string
 		_, _, _ = c.send(ctx, http.MethodPut, path+"/finalize", object{
 			"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": name}, "spec": object{"finalizers": []string{}},
 		})
+	}
+}
+
+// Remove deletes an object at once, and tries until the API server says that it is not there.
+func (c *Cluster) Remove(ctx context.Context, r Resource, namespace, name string) error {
+	for {
+		code, _, err := c.send(ctx, http.MethodDelete, r.Path(namespace)+"/"+name, object{"gracePeriodSeconds": 0})
+		if err == nil && (code == http.StatusOK || code == http.StatusNotFound) {
+			return nil
+		}
+		if !poll.Pause(ctx, 50*time.Millisecond) {
+			return fmt.Errorf("deleting %s %s/%s: %d, %w", r.Resource, namespace, name, code, errors.Join(err, ctx.Err()))
+		}
 	}
 }
 

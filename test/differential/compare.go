@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/listproxy/listproxy/test/ask"
@@ -129,6 +130,17 @@ func (c *Comparator) deal(ctx context.Context, g *Generator) {
 // pair is what both sides said to one question.
 type pair struct{ proxy, direct Answer }
 
+// waited reports whether one side, and not the other, had kube-apiserver wait in vain until its cache
+// of the resource came as far as what was asked for: asked at two moments, it may say both (storage/cacher,
+// waitUntilFreshAndBlock, which gives up after three seconds; an exact revision is read from that cache too).
+func (a pair) waited() bool { return tooLarge(a.proxy) != tooLarge(a.direct) }
+
+// tooLarge reports whether an answer is kube-apiserver's that a revision is still to come. The cause is
+// a word in every encoding of a Status.
+func tooLarge(a Answer) bool {
+	return a.Status == http.StatusGatewayTimeout && bytes.Contains(a.Body, []byte(metav1.CauseTypeResourceVersionTooLarge))
+}
+
 // compare puts a question to both sides. It is not ok if there was a difference or no answer.
 func (c *Comparator) compare(ctx context.Context, q Question) (answers pair, ok bool) {
 	tries := 1
@@ -139,8 +151,13 @@ func (c *Comparator) compare(ctx context.Context, q Question) (answers pair, ok 
 		tries = 5
 	}
 	var found *Difference
+	begun := time.Now()
 	for range tries {
 		answers, found = c.once(ctx, q)
+		for found != nil && answers.waited() && time.Since(begun) < giveUp && poll.Pause(ctx, 50*time.Millisecond) {
+			c.report.count(&c.report.again)
+			answers, found = c.once(ctx, q)
+		}
 		if ctx.Err() != nil {
 			return answers, false
 		}

@@ -35,7 +35,7 @@ func (c *Comparator) Record(ctx context.Context) ([]Recording, error) {
 			if limit != "" {
 				q.Query.Set("limit", limit)
 			}
-			answer, err := c.direct.Ask(ctx, q)
+			answer, err := c.ask(ctx, c.direct, q)
 			if err != nil || answer.Status != http.StatusOK {
 				return nil, fmt.Errorf("recording %s: %d, %w", q, answer.Status, err)
 			}

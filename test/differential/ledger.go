@@ -19,6 +19,8 @@ type Ledger struct {
 	mu  sync.Mutex
 	all []entry
 	of  map[schema.GroupResource][]entry
+	// since is when the first write was answered whose revision may be asked for.
+	since time.Time
 }
 
 type entry struct {
@@ -48,7 +50,15 @@ func bounded(entries []entry) []entry {
 	return entries
 }
 
-// Pick returns the revision of some write not older than age: of the resource, or now and then of
+// Begin says that no revision from before now is to be asked for, as when none was kept of some form
+// until now. What was written must still be seen.
+func (l *Ledger) Begin() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.since = time.Now()
+}
+
+// Pick returns the revision of some write not older than age, or than Begin: of the resource, or now and then of
 // any (between two writes of the resource there are revisions, too). Recent ones are likelier.
 func (l *Ledger) Pick(rng *rand.Rand, r schema.GroupResource, age time.Duration) (uint64, bool) {
 	l.mu.Lock()
@@ -58,6 +68,9 @@ func (l *Ledger) Pick(rng *rand.Rand, r schema.GroupResource, age time.Duration)
 		from = l.all
 	}
 	since := time.Now().Add(-age)
+	if since.Before(l.since) {
+		since = l.since
+	}
 	first := sort.Search(len(from), func(i int) bool { return !from[i].at.Before(since) })
 	from = from[first:]
 	if len(from) == 0 {
@@ -74,12 +87,22 @@ func (l *Ledger) Before(r schema.GroupResource, at time.Time) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	entries := l.of[r]
-	n := sort.Search(len(entries), func(i int) bool { return entries[i].at.After(at) })
-	highest := uint64(0)
-	for _, e := range entries[max(0, n-16):n] { // answers may overtake each other
-		highest = max(highest, e.revision)
+	return highest(entries[:sort.Search(len(entries), func(i int) bool { return entries[i].at.After(at) })])
+}
+
+// highest returns the highest revision of entries, or 0.
+func highest(entries []entry) (revision uint64) {
+	for _, e := range entries[max(0, len(entries)-16):] { // answers may overtake each other
+		revision = max(revision, e.revision)
 	}
-	return highest
+	return revision
+}
+
+// last returns the highest revision of all that has been answered, or 0.
+func (l *Ledger) last() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return highest(l.all)
 }
 
 // Forget drops everything, as when revisions before now must not be asked for any more.

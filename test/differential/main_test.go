@@ -26,8 +26,7 @@ var (
 	duration    = flag.Duration("differential.duration", 15*time.Second, "how long the comparison under churn takes")
 	comparisons = flag.Int("differential.comparisons", 0, "how many comparisons are made under churn, however long they take; 0: as many as come in -differential.duration")
 	seed        = flag.Uint64("differential.seed", 0, "of everything random; 0 chooses one")
-	// A slow machine is behind more often.
-	share = flag.Float64("differential.share", 0.8, "how much of what listproxy is to answer from memory must come from there")
+	share       = flag.Float64("differential.share", 0.8, "how much of what listproxy is to answer from memory must come from there; what it is behind for does not count")
 	// Off by default in 1.33 and before 1.32, and an operator may turn it off.
 	watchList = flag.Bool("differential.watchlist", true, "whether the API server has streaming lists; without them states are loaded page by page")
 )

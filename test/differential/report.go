@@ -49,6 +49,7 @@ type Report struct {
 	fromMemory  int
 	answerable  int
 	hits        int // of the answerable ones
+	behind      int // of the answerable ones, forwarded because the feed was late
 	origins     map[string]int
 	missed      map[string]int // answerable, but forwarded: by reason
 	classes     map[Class]tally
@@ -114,6 +115,9 @@ func (r *Report) compared(q Question, answer Answer) {
 		if hit {
 			r.hits++
 		} else {
+			if origin == "ahead" || origin == "stale" {
+				r.behind++
+			}
 			r.missed[origin+" "+q.Resource.Resource]++
 		}
 	}
@@ -166,12 +170,16 @@ func (r *Report) FromMemory() int {
 	return r.fromMemory
 }
 
-// Share is the part of the answerable questions that listproxy answered itself, from 0 to 1.
+// Share is the part of the answerable questions that listproxy answered itself, from 0 to 1. Those that
+// it was behind for, by a revision or by the bound on age, do not count: how many these are says how late
+// kube-apiserver's watches are, and nothing of listproxy. That it catches up is [Comparator.CaughtUp].
 func (r *Report) Share() float64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return float64(r.hits) / float64(max(1, r.answerable))
+	return r.share()
 }
+
+func (r *Report) share() float64 { return float64(r.hits) / float64(max(1, r.answerable-r.behind)) }
 
 // AskedBy is how many of them a user asked for.
 func (r *Report) AskedBy(user string) int {
@@ -209,8 +217,8 @@ func (r *Report) String() string {
 	took := time.Since(r.begun)
 	fmt.Fprintf(&b, "%d comparisons in %.1fs (%.0f a minute), %d from memory; %d walks\n",
 		r.comparisons, took.Seconds(), float64(r.comparisons)/took.Minutes(), r.fromMemory, r.walks)
-	fmt.Fprintf(&b, "answerable: %d, of these from memory: %d (%.1f%%); the others: %v\n",
-		r.answerable, r.hits, 100*float64(r.hits)/float64(max(1, r.answerable)), r.missed)
+	fmt.Fprintf(&b, "answerable: %d, of these from memory: %d (%.1f%% without the %d that it was behind for); the others: %v\n",
+		r.answerable, r.hits, 100*r.share(), r.behind, r.missed)
 	fmt.Fprintf(&b, "tokens that differed in the slash: %d; pages that ended with the index: %d; expired upstream: %d; asked again: %d\n", r.tokens, r.indexEnds, r.expired, r.again)
 	if len(r.lag) > 0 {
 		slices.Sort(r.lag)

@@ -3,6 +3,7 @@ package differential_test
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -19,8 +20,13 @@ func TestRights(t *testing.T) {
 	report, c := quiet()
 	users := cluster.Users()
 	var all sync.WaitGroup
+	revisions := make([]string, len(cluster.Resources))
 	for i, r := range cluster.Resources {
-		revision := strconv.FormatUint(touch(t, r), 10)
+		revisions[i] = strconv.FormatUint(touch(t, r), 10)
+	}
+	caughtUp(t, c)
+	for i, r := range cluster.Resources {
+		revision := revisions[i]
 		all.Go(func() {
 			namespaces := []string{""}
 			if r.Namespaced {
@@ -53,8 +59,11 @@ func TestRights(t *testing.T) {
 func TestCallers(t *testing.T) {
 	churn(t, 30)
 	report := differential.NewReport()
-	comparator := differential.NewComparator(cluster, side(healthy), report, differential.Options{Bound: 10 * time.Second, Everybody: true})
-	ctx, cancel := bounded(t.Context(), report)
+	comparator := differential.NewComparator(cluster, side(healthy), report, differential.Options{Bound: bound, Everybody: true})
+	warm(t, comparator)
+	ctx, cancel := bounded(t.Context(), report, func() bool {
+		return !slices.ContainsFunc(cluster.Users(), func(user differential.User) bool { return report.AskedBy(user.Name) == 0 })
+	})
 	defer cancel()
 	comparator.Run(ctx, *seed, 16)
 	finish(t, report)
@@ -76,6 +85,7 @@ func TestRightsChange(t *testing.T) {
 	configMaps := resource(t, "configmaps")
 	alice := cluster.Users()[1]
 	touch(t, configMaps)
+	caughtUp(t, c)
 	query := func() url.Values { return differential.Exactly(cluster.Newest(configMaps)) }
 	kubectl := func(args ...string) {
 		t.Helper()
@@ -120,6 +130,8 @@ func TestRightsChange(t *testing.T) {
 		if _, ok := await(direct, http.StatusOK); !ok {
 			t.Fatal("the API server does not give alice the right")
 		}
+		touch(t, configMaps) // revisions are kept for a while only
+		caughtUp(t, c)
 		compare()
 		if answer, err := proxied(); err != nil || answer.Header.Get("Cache-Status") != "listproxy; hit; detail=exact" {
 			t.Fatalf("alice's list does not come from memory: %v, %v", answer.Header, err)
@@ -174,6 +186,8 @@ func TestRightToOneName(t *testing.T) {
 			t.Fatalf("the API server does not give alice the right: %d", answer.Status)
 		}
 	}
+	touch(t, configMaps) // revisions are kept for a while only
+	caughtUp(t, c)
 	for selector, status := range map[string]int{
 		"metadata.name=a-0": http.StatusOK, "metadata.name==a-0,metadata.namespace!=team-a": http.StatusOK,
 		"metadata.name=a-0,metadata.name=a": http.StatusForbidden, "metadata.name=a": http.StatusForbidden,

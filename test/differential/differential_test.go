@@ -49,6 +49,7 @@ func TestDifferential(t *testing.T) {
 			t.Log(line)
 		}
 	}
+	unexpired(t, report)
 	if got := report.Share(); got < *share {
 		t.Errorf("%.1f%% of what can be answered came from memory, at least %.1f%% should", 100*got, 100**share)
 	}
@@ -59,6 +60,15 @@ func TestDifferential(t *testing.T) {
 		t.Errorf("after %d comparisons there was none of %d kinds of lists: %+v", report.Comparisons(), len(missing), missing)
 	}
 	caughtUp(t, comparator)
+}
+
+// unexpired demands that nothing could not be compared: as long as nobody compacts etcd, the API server
+// has all that may be asked for.
+func unexpired(t *testing.T, report *differential.Report) {
+	t.Helper()
+	if n := report.Expired(); n > 0 {
+		t.Errorf("listproxy gave %d lists of which the API server said that their revision is gone", n)
+	}
 }
 
 // bounded returns the context of a comparison of the length that the flags say. One that is to take a

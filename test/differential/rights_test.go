@@ -49,6 +49,7 @@ func TestRights(t *testing.T) {
 	}
 	all.Wait()
 	finish(t, report)
+	unexpired(t, report)
 	if share := report.Share(); share < 0.9 {
 		t.Errorf("only %.0f%% of what can be answered came from memory", 100*share)
 	}
@@ -67,6 +68,7 @@ func TestCallers(t *testing.T) {
 	defer cancel()
 	comparator.Run(ctx, *seed, 16)
 	finish(t, report)
+	unexpired(t, report)
 	if got := report.Share(); got < *share {
 		t.Errorf("%.1f%% of what can be answered came from memory, at least %.1f%% should", 100*got, 100**share)
 	}

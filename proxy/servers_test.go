@@ -141,8 +141,10 @@ func TestServersTellOfVersions(t *testing.T) {
 		}
 
 		f.document("/version", versionOf("v1.37.0"))
-		time.Sleep(2 * versionEvery)
-		heard.expect(t, "an upgrade", 1)
+		time.Sleep(2*versionEvery + versionParting)
+		if heard.changed.Swap(0) == 0 {
+			t.Error("an upgrade was not told")
+		}
 		f.answer(http.StatusServiceUnavailable, "get /version")
 		time.Sleep(time.Hour)
 		f.answer(0, "get /version")
@@ -216,26 +218,58 @@ func TestVersionsThatAreHeard(t *testing.T) {
 	for _, step := range []struct {
 		name  string
 		after time.Duration
-		said  version.Info
+		said  version.Info // none: there was no answer
 		want  outcome
 	}{
 		{"the first", 0, old, outcome{}},
 		{"the same", versionEvery, old, outcome{}},
-		{"another", versionEvery, fresh, outcome{changed: true}},
-		{"the other again", versionEvery, fresh, outcome{}},
+		{"another", versionEvery, fresh, outcome{changed: true, unsettled: true}},
+		{"the other again", versionEvery, fresh, outcome{unsettled: true}},
+		{"nobody answers", versionEvery, version.Info{}, outcome{unsettled: true}},
 		{"the first again", versionEvery, old, outcome{changed: true, unsettled: true}},
 		{"and again", versionMemory, old, outcome{unsettled: true}},
 		{"for so long that the other is gone", versionEvery, old, outcome{}},
 		{"an upgrade later", time.Hour, fresh, outcome{changed: true}},
 		{"that is taken back later", time.Hour, old, outcome{changed: true}},
+		{"and soon again", versionParting, fresh, outcome{changed: true, unsettled: true}},
+		{"for good", versionMemory + time.Second, fresh, outcome{}},
+		{"nobody answers then", time.Second, version.Info{}, outcome{}},
 	} {
 		now = now.Add(step.after)
 		var got outcome
-		got.changed, got.unsettled = v.hear(step.said, now)
+		if step.said != (version.Info{}) {
+			got.changed = v.hear(step.said, now)
+		}
+		got.unsettled = v.unsettled(now)
 		if got != step.want {
 			t.Errorf("%s: %+v, want %+v", step.name, got, step.want)
 		}
 	}
+}
+
+// TestServersOnceUpgraded: when a version was heard for the first time another may answer yet, until the
+// former was not heard for a while: each look tells so, the faster for it, and one in vain, too.
+func TestServersOnceUpgraded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServers()
+		_, heard := runServers(t, f, discardLog())
+		time.Sleep(time.Minute)
+		heard.expect(t, "one version", 0)
+		f.document("/version", versionOf("v1.37.0"))
+		time.Sleep(2 * versionEvery)
+		for what, code := range map[string]int{"a look that heard the same": 0, "a look in vain": http.StatusServiceUnavailable} {
+			f.answer(code, "get /version")
+			heard.changed.Store(0)
+			time.Sleep(versionAgain * 3 / 2)
+			if heard.changed.Load() == 0 {
+				t.Errorf("%s told nothing", what)
+			}
+		}
+		time.Sleep(versionParting)
+		heard.changed.Store(0)
+		time.Sleep(time.Hour)
+		heard.expect(t, "one version only", 0)
+	})
 }
 
 // TestServersOnceMixed: while two versions answer in turn, each look tells so, also one that

@@ -17,12 +17,17 @@ import (
 )
 
 const (
-	// versionEvery is the time between two looks at /version, and up to a fifth more.
+	// versionEvery is the time between two looks at /version, and up to a fifth more; versionAgain while they
+	// tell of more than one.
 	versionEvery = 10 * time.Second
+	versionAgain = 2 * time.Second
 	// versionTimeout bounds one look.
 	versionTimeout = 5 * time.Second
-	// versionMemory is for how long a version counts that one of the API servers had.
-	versionMemory = 2 * time.Minute
+	// versionMemory is for how long a version counts that one of the API servers had, when it was heard in turn with
+	// another. One that was heard before another, and not again, counts for versionParting: it may have been replaced, or
+	// whoever has it is not reached by every look.
+	versionMemory  = 2 * time.Minute
+	versionParting = time.Minute
 	// maxVersion bounds the answer.
 	maxVersion = 64 << 10
 )
@@ -36,10 +41,8 @@ type versions struct {
 	mixed time.Time
 }
 
-// hear takes what one API server said. changed: the one before said something else. unsettled:
-// so do the API servers among themselves, as far as was heard lately, or they did a moment ago.
-// Then to load anew after each change would only add load: one of the other kind will come.
-func (v *versions) hear(said version.Info, now time.Time) (changed, unsettled bool) {
+// hear takes what one API server said, and reports whether the one before said something else.
+func (v *versions) hear(said version.Info, now time.Time) (changed bool) {
 	changed = len(v.heard) > 0 && said != v.latest
 	if v.heard == nil {
 		v.heard = map[version.Info]time.Time{}
@@ -54,7 +57,29 @@ func (v *versions) hear(said version.Info, now time.Time) (changed, unsettled bo
 	}
 	v.latest = said
 	v.heard[said] = now
-	return changed, !v.mixed.IsZero() && now.Sub(v.mixed) <= versionMemory
+	return changed
+}
+
+// unsettled reports whether API servers of more than one version may answer now: they did, as far as was heard
+// lately. Then to load anew after each change would only add load: one of the other kind will come.
+func (v *versions) unsettled(now time.Time) bool {
+	if !v.mixed.IsZero() && now.Sub(v.mixed) <= versionMemory {
+		return true
+	}
+	for other, at := range v.heard {
+		if other != v.latest && now.Sub(at) <= versionParting {
+			return true
+		}
+	}
+	return false
+}
+
+// pause is how long to wait before the next look.
+func (v *versions) pause(now time.Time) time.Duration {
+	if v.unsettled(now) {
+		return versionAgain
+	}
+	return versionEvery
 }
 
 // fleet is which versions there are among API servers that are asked one by one.
@@ -122,7 +147,7 @@ func (s *Servers) pollVersion(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-s.reopened:
-		case <-time.After(wait.Jitter(versionEvery, 0.2)):
+		case <-time.After(wait.Jitter(s.said.pause(time.Now()), 0.2)):
 		}
 	}
 }
@@ -145,15 +170,14 @@ func (s *Servers) lookAtVersion(ctx context.Context) {
 		} else {
 			s.log.DebugContext(ctx, "the API server's /version cannot be read", "error", err)
 		}
-	} else {
-		before := s.said.latest
-		changed, unsettled := s.said.hear(said, time.Now())
-		switch {
-		case changed:
-			s.report("another version", "from", before.GitVersion, "to", said.GitVersion)
-		case unsettled:
-			s.changed()
-		}
+	}
+	now, before := time.Now(), s.said.latest
+	switch {
+	case err == nil && s.said.hear(said, now):
+		s.report("another version", "from", before.GitVersion, "to", said.GitVersion)
+	case s.said.unsettled(now):
+		// Also where nobody answered, as while one of them is being replaced.
+		s.changed()
 	}
 	s.look()
 }

@@ -119,7 +119,8 @@ func (f *feed) settle(err error, backoff *wait.Backoff) time.Duration {
 		c.drop(Memory)
 		return wait.Jitter(seldom, 1)
 	case answered(err, http.StatusForbidden):
-		c.close(NotPermitted)
+		// Not only closed: the right may have gone with the storage, in a restore, and be given again in another past.
+		c.drop(NotPermitted)
 		return f.refusals.Step()
 	default:
 		c.close(Warming)

@@ -1,0 +1,45 @@
+package snapshot
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// TestSettle: what is known of the past stays only where a later state can be held against it. After a
+// refusal the storage may be another one, which knows nothing of an object that the past had, and whose
+// state contradicts it in nothing.
+func TestSettle(t *testing.T) {
+	for name, tt := range map[string]struct {
+		err   error
+		why   Absence
+		stays bool
+	}{
+		"the upstream is away":   {errors.New("no route"), Warming, true},
+		"the history is gone":    {&answerError{code: http.StatusGone}, Warming, true},
+		"it is not permitted":    {&answerError{code: http.StatusForbidden}, NotPermitted, false},
+		"the resource is gone":   {&answerError{code: http.StatusNotFound}, Warming, false},
+		"a contradiction":        {fmt.Errorf("watch: %w", poison("twice")), Warming, false},
+		"revisions went back":    {wentBackError{highest: 10, now: 9}, Warming, false},
+		"the seam is not told":   {errUnproven, Warming, false},
+		"a form that is unknown": {errForm, Form, false},
+		"no room":                {errFull, Memory, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
+			f := &feed{collection: c, refusals: refusalBackoff()}
+			f.settle(tt.err, &wait.Backoff{Steps: 1})
+			v := c.view.Load()
+			if v.absence != tt.why {
+				t.Errorf("there is no newest state because of %q, want %q", v.absence, tt.why)
+			}
+			if _, absence := v.exact(10); (absence == Known) != tt.stays {
+				t.Errorf("the past is %q", absence)
+			}
+		})
+	}
+}

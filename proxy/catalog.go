@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -88,8 +89,9 @@ type Catalog struct {
 	servers map[schema.GroupVersion]server
 	// refused: the APIServices may not be read.
 	refused bool
-	// lost is when their stream ended; zero while there is one.
-	lost time.Time
+	// lost is when their stream ended; zero while there is one. streams is how many were begun.
+	lost    time.Time
+	streams int
 	// known has what was read of local group/versions.
 	known map[schema.GroupVersion]*discovered
 	// hashes has the storage version hash of each resource that was read. It outlives what is
@@ -147,13 +149,29 @@ func NewCatalog(cfg *rest.Config, moved func(schema.GroupVersion), rewritten fun
 
 // Run follows the APIServices until ctx ends.
 func (c *Catalog) Run(ctx context.Context) {
+	listWatch := objectListWatch(c.apiServices)
+	open := listWatch.WatchFuncWithContext
+	listWatch.WatchFuncWithContext = func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+		lost := c.streamBegins()
+		stream, err := open(ctx, options)
+		if err != nil {
+			lost()
+			return nil, err
+		}
+		if options.SendInitialEvents == nil {
+			c.streamBack() // it tells what was missed; else Replace does
+		}
+		return tellEnd(stream, lost), nil
+	}
 	follower{
 		name:         "apiservices",
-		listWatch:    objectListWatch(c.apiServices),
+		listWatch:    listWatch,
 		expectedType: &unstructured.Unstructured{},
 		store:        apiServiceStore{c},
 		ended:        c.streamEnded,
-		log:          c.log,
+		// As that of the API servers' Leases: collections are back within seconds.
+		reopen: soonReopened(),
+		log:    c.log,
 	}.follow(ctx)
 }
 
@@ -388,13 +406,40 @@ func servable(list *metav1.APIResourceList) map[string]Entry {
 	return resources
 }
 
-// streamEnded notes that changes of APIServices are not heard of any more.
-func (c *Catalog) streamEnded(err error) {
+// streamBegins returns what notes that changes of APIServices are not heard of any more, unless another stream has
+// begun since. The Reflector tries for as long as the upstream is away, and does not come to its end for that.
+func (c *Catalog) streamBegins() (lost func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.streams++
+	this := c.streams
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if this == c.streams {
+			c.loseLocked()
+		}
+	}
+}
+
+func (c *Catalog) loseLocked() {
 	if c.lost.IsZero() {
 		c.lost = time.Now()
 	}
+}
+
+// streamBack notes that they are heard of again, and those that were missed.
+func (c *Catalog) streamBack() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lost = time.Time{}
+}
+
+// streamEnded notes that the stream has ended, and why.
+func (c *Catalog) streamEnded(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.loseLocked()
 	if !isRefused(err) {
 		return
 	}

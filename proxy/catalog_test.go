@@ -315,6 +315,27 @@ func TestCatalogWithoutItsStream(t *testing.T) {
 	})
 }
 
+// While nobody can be reached the Reflector tries to open the stream for ever, without an end: the APIServices are not
+// believed for longer for that. It goes on where it was soon after.
+func TestCatalogOutOfReach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeCluster(t)
+		c := runCatalog(t, f, discardLog())
+		for range 2 {
+			expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
+			f.refuse(true)
+			f.cut(apiServicesPath)
+			time.Sleep(apiServicesGrace / 2)
+			expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
+			time.Sleep(apiServicesGrace/2 + time.Second)
+			expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(policy.ReasonWarming))
+			f.refuse(false)
+			time.Sleep(soonest * 3 / 2)
+		}
+		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
+	})
+}
+
 // A resource that is not known is looked for again, but not as often as
 // somebody asks for it.
 func TestCatalogRetriesWhatItDoesNotKnow(t *testing.T) {

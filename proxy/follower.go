@@ -23,7 +23,15 @@ const (
 	// refusedRetry is how long a stream that goes on being refused waits for
 	// someone to grant it.
 	refusedRetry = 5 * time.Minute
+	// soonest bounds the time between two attempts to open a stream of [soonReopened] while the upstream is
+	// away, but for half as much again.
+	soonest = 2 * time.Second
 )
+
+// soonReopened is the reopen of a stream that must be back as soon as the upstream is.
+func soonReopened() *wait.Backoff {
+	return &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 3, Cap: soonest}
+}
 
 // follower keeps a store up to date with a resource.
 type follower struct {

@@ -9,13 +9,11 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -27,9 +25,6 @@ const (
 	// (k8s.io/kubernetes/pkg/controlplane/apiserver, server.go).
 	serverLeaseNamespace = metav1.NamespaceSystem
 	serverLeaseSelector  = "apiserver.kubernetes.io/identity=kube-apiserver"
-	// leasesReopen bounds the time between two attempts to open the stream of the Leases while the
-	// upstream is away, but for half as much again.
-	leasesReopen = 2 * time.Second
 )
 
 // Servers watches which API servers stand behind the upstream, and which version they are. When
@@ -144,7 +139,7 @@ func (s *Servers) Run(ctx context.Context) {
 		store:        serverStore{s},
 		ended:        s.streamEnded,
 		// After a restart collections are back within seconds, and this should be, too.
-		reopen: &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 3, Cap: leasesReopen},
+		reopen: soonReopened(),
 		log:    s.log,
 	}.follow(ctx)
 }

@@ -204,7 +204,7 @@ func TestServersComeBackSoon(t *testing.T) {
 			t.Errorf("the stream was tried %d times in an hour", got)
 		}
 		f.refuse(false)
-		time.Sleep(leasesReopen * 3 / 2)
+		time.Sleep(soonest * 3 / 2)
 		f.event(serverLeases, "MODIFIED", serverLease("one", "one_2", 2))
 		heard.expect(t, "back", 1)
 	})

@@ -36,11 +36,12 @@ func clientCases() []faultCase {
 			}
 			return time.Now()
 		}},
-		{name: "memory_tight", args: []string{"--cache-bytes", "256Ki", "--compression-cache-bytes", "0"}, mayForward: true, fault: func(s *scene) time.Time {
+		{name: "memory_tight", shell: "export GOMEMLIMIT=24MiB", args: []string{"--cache-bytes", "256Ki", "--compression-cache-bytes", "0"}, mayForward: true, fault: func(s *scene) time.Time {
 			s.hold()
 			return time.Now()
 		}},
-		{name: "no_disk", args: []string{"--cert-dir", "/dev/null/none"}, fault: func(s *scene) time.Time {
+		// Not one byte can be written to any file: the kernel ends a process that tries (SIGXFSZ).
+		{name: "no_disk", shell: "ulimit -f 0", fault: func(s *scene) time.Time {
 			s.hop.CutAll()
 			return time.Now()
 		}},

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -24,6 +26,8 @@ type faultCase struct {
 	before func(s *scene)
 	// fault causes the fault and ends it. It returns when it was over.
 	fault func(s *scene) time.Time
+	// shell is what a shell does before it becomes listproxy.
+	shell string
 	// jumps: listproxy is one whose wall clock can jump.
 	jumps bool
 	// replaces: etcd's past is another one afterwards.
@@ -68,6 +72,12 @@ func TestFaults(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			if c.shell != "" {
+				var err error
+				if binary, err = within(t.Context(), t.TempDir(), c.shell); err != nil {
+					t.Fatal(err)
+				}
+			}
 			plane, leave, err := c.stage.enter(context.WithoutCancel(t.Context()))
 			t.Cleanup(leave)
 			if err != nil {
@@ -76,6 +86,17 @@ func TestFaults(t *testing.T) {
 			c.run(t, plane, binary)
 		})
 	}
+}
+
+// within makes a program that does something and becomes listproxy.
+func within(ctx context.Context, dir, shell string) (string, error) {
+	listproxy, err := proxyrun.Build(ctx)
+	if err != nil {
+		return "", err
+	}
+	program := filepath.Join(dir, "listproxy")
+	script := "#!/bin/sh\nset -e\n" + shell + "\nexec " + listproxy + " \"$@\"\n"
+	return program, os.WriteFile(program, []byte(script), 0o700) // #nosec G306 -- it is to be run
 }
 
 // faultCases are all there are.
@@ -152,6 +173,9 @@ func (c faultCase) judge(s *scene, over time.Time, recovered time.Duration) {
 	r.recovered = recovered
 	if c.replaces {
 		r.noticed = max(time.Nanosecond, s.oracle.lastPast().Sub(over))
+		if last := s.oracle.lastNewestPast().Sub(s.renewed); last > bound+tolerance {
+			s.tally.wrong("a state of the lost past was given as the newest %v after etcd was replaced", last)
+		}
 	}
 	s.mark("all is compared")
 	s.Logf("%s\n%s", strings.Join(s.phases, ", "), table([]report{r}))

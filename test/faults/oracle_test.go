@@ -40,6 +40,8 @@ type oracle struct {
 	// Since etcd was replaced: when each collection first was seen in the present, and last in the past.
 	present map[collection]time.Time
 	absent  map[collection]time.Time
+	// absentNewest is when such a state was last asked for that was given as the newest.
+	absentNewest time.Time
 }
 
 func newOracle(direct *ask.Client, t *tally) *oracle {
@@ -86,7 +88,8 @@ func (o *oracle) verify(ctx context.Context, w witness) {
 			o.seenPresent(w, same, sum, era)
 			o.tally.right(false)
 			return nil
-		case o.seenPast(w):
+		// A list of that revision tells what was so, unless revisions were given a second time.
+		case o.seenPast(w, direct.Code != http.StatusOK):
 			o.tally.right(true)
 			return nil
 		case direct.Code == http.StatusOK:
@@ -113,7 +116,7 @@ func (o *oracle) seenPresent(w witness, same question, sum [sha256.Size]byte, er
 		return // that was before etcd was replaced
 	}
 	o.known[same.String()] = sum
-	if o.isPast(w) {
+	if o.isPast(w, true) {
 		return // true in both
 	}
 	c := w.question.collection
@@ -122,21 +125,27 @@ func (o *oracle) seenPresent(w witness, same question, sum [sha256.Size]byte, er
 	}
 }
 
-// seenPast says whether an answer was true in a past that the API server has lost, and notes that.
-func (o *oracle) seenPast(w witness) bool {
+// seenPast says whether an answer was true in a past that the API server has lost, and notes that. Of pasts whose
+// revisions still mean the same only if the API server does not know them any more: gone.
+func (o *oracle) seenPast(w witness, gone bool) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.isPast(w) {
+	if !o.isPast(w, gone) {
 		return false
 	}
-	if c := w.question.collection; o.replaced() && w.asked.After(o.absent[c]) {
-		o.absent[c] = w.asked
+	if o.replaced() {
+		if c := w.question.collection; w.asked.After(o.absent[c]) {
+			o.absent[c] = w.asked
+		}
+		if w.question.newest() && w.asked.After(o.absentNewest) {
+			o.absentNewest = w.asked
+		}
 	}
 	return true
 }
 
-func (o *oracle) isPast(w witness) bool {
-	return slices.ContainsFunc(o.lost, func(p *past) bool { return p.has(w) })
+func (o *oracle) isPast(w witness, gone bool) bool {
+	return slices.ContainsFunc(o.lost, func(p *past) bool { return (gone || p.replaced) && p.has(w) })
 }
 
 func (o *oracle) replaced() bool {
@@ -169,6 +178,13 @@ func (o *oracle) relapses() (found []string) {
 		}
 	}
 	return found
+}
+
+// lastNewestPast returns when a state of a replaced past only was last asked for that was given as the newest.
+func (o *oracle) lastNewestPast() time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.absentNewest
 }
 
 // lastPast returns when the last answer was asked for that was of a replaced past only.

@@ -17,8 +17,14 @@ import (
 type past struct {
 	// replaced is true where etcd was: revisions have meant other states since.
 	replaced bool
-	states   map[kind][]state // by revision
+	// to is the highest revision that it can have come to.
+	to     uint64
+	states map[kind][]state // by revision
 }
+
+// lateWrites is how many revisions kube-apiserver may make by itself, of its Lease and the like, from the record
+// of a past to its end.
+const lateWrites = 20
 
 type state struct {
 	revision uint64
@@ -79,8 +85,8 @@ func (p *past) has(w witness) bool {
 	states := p.states[w.question.kind]
 	i, found := slices.BinarySearchFunc(states, w.list.Revision, func(s state, r uint64) int { return cmp.Compare(s.revision, r) })
 	if !found {
-		// Nothing was written after the last state. Older ones are not known.
-		if i == 0 || i < len(states) {
+		// None of the kind was written after the last state. Older ones are not known.
+		if i == 0 || i < len(states) || w.list.Revision > p.to {
 			return false
 		}
 		i--

@@ -59,6 +59,7 @@ type scene struct {
 	since uint64
 	// compacted is the revision at which etcd was last compacted: what was before is recorded.
 	compacted uint64
+	renewed   time.Time    // when the API server was there again after etcd was last replaced
 	writing   sync.RWMutex // held by whoever wants nobody to write
 	asking    sync.RWMutex // held for reading from the choice of a revision to the last answer
 
@@ -280,6 +281,9 @@ func (s *scene) still(replaced bool) (resume func()) {
 			from = max(s.since, s.compacted)
 		}
 		if p, err = record(s.Context(), s.direct, from, replaced); err == nil {
+			var now int64
+			now, err = s.plane.EtcdRevision(s.Context())
+			p.to = uint64(now) + lateWrites // #nosec G115 -- a revision
 			s.oracle.lose(p)
 		}
 	}

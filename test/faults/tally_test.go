@@ -118,7 +118,7 @@ type report struct {
 	compared, recorded, wrong        int
 	answers, hits, refused, followed int
 	behind                           time.Duration
-	recovered, noticed               time.Duration // noticed: 0 where etcd was not replaced
+	recovered, noticed               time.Duration // 0 where it is not measured; noticed: of an etcd that was replaced
 }
 
 func (t *tally) report(name string) report {
@@ -136,18 +136,22 @@ func table(reports []report) string {
 	b.WriteString("| case | compared | wrong | from memory | not answered | followers true | most behind | back after | past noticed |\n")
 	b.WriteString("|---|---|---|---|---|---|---|---|---|\n")
 	for _, r := range reports {
-		noticed := ""
-		if r.noticed != 0 {
-			noticed = seconds(r.noticed)
-		}
 		compared := fmt.Sprint(r.compared)
 		if r.recorded > 0 {
 			compared += fmt.Sprintf(" (%d recorded)", r.recorded)
 		}
 		_, _ = fmt.Fprintf(&b, "| %s | %s | %d | %.0f %% | %d | %d | %s | %s | %s |\n", r.name, compared, r.wrong,
-			100*float64(r.hits)/float64(max(r.answers, 1)), r.refused, r.followed, seconds(r.behind), seconds(r.recovered), noticed)
+			100*float64(r.hits)/float64(max(r.answers, 1)), r.refused, r.followed, seconds(r.behind), measured(r.recovered), measured(r.noticed))
 	}
 	return b.String()
+}
+
+// measured is a time, if it was measured.
+func measured(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return seconds(d)
 }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }

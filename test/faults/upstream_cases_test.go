@@ -154,7 +154,7 @@ func (s *scene) compact() {
 func (s *scene) renew(resume func()) {
 	s.Helper()
 	s.oracle.forget()
-	s.compacted = 0
+	s.compacted, s.renewed = 0, time.Now()
 	s.must(s.populate(s.Context()))
 	resume()
 }

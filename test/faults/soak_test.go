@@ -121,10 +121,13 @@ func (s *scene) judgeSoak(m *meter, faults map[string]int) {
 	if last.Mismatches > 0 {
 		s.tally.wrong("%.0f self-checks found something wrong", last.Mismatches)
 	}
+	if last.Agreements <= last.Checks/2 {
+		s.Errorf("of %.0f self-checks only %.0f came to the end that all is as it is kept", last.Checks, last.Agreements)
+	}
 	r := s.tally.report("soak")
 	var report strings.Builder
-	_, _ = fmt.Fprintf(&report, "soak of %v: %d answers compared, %d wrong, %.0f %% from memory, %d requests not answered, %d of %d followers true, %.0f self-checks\n",
-		time.Since(m.began).Round(time.Second), r.compared, r.wrong, share(r), r.refused, r.followed, len(s.followers), last.Checks)
+	_, _ = fmt.Fprintf(&report, "soak of %v: %d answers compared, %d wrong, %.0f %% from memory, %d requests not answered, %d of %d followers true, %.0f self-checks, of which %.0f agree and the others were not to be told\n",
+		time.Since(m.began).Round(time.Second), r.compared, r.wrong, share(r), r.refused, r.followed, len(s.followers), last.Checks, last.Agreements)
 	total := 0
 	for _, name := range soakFaults() {
 		total += faults[name]

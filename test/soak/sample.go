@@ -25,8 +25,9 @@ type Sample struct {
 	Goroutines, FDs float64
 	// Upstream is how many connections the process has to the API server, as that sees it.
 	Upstream float64
-	// Checks are self-checks so far, and Mismatches those that found something wrong.
-	Checks, Mismatches float64
+	// Checks are self-checks so far, Agreements those that found all as it is kept, and Mismatches those that found
+	// something wrong.
+	Checks, Agreements, Mismatches float64
 }
 
 // Take reads the metrics at a URL. Upstream is the caller's to add.
@@ -78,8 +79,12 @@ func (s *Sample) take(family *dto.MetricFamily) int {
 		n := series.GetCounter().GetValue()
 		s.Checks += n
 		for _, label := range series.GetLabel() {
-			if label.GetName() == "result" && label.GetValue() == "mismatch" {
+			switch {
+			case label.GetName() != "result":
+			case label.GetValue() == "mismatch":
 				s.Mismatches += n
+			case label.GetValue() == "agrees":
+				s.Agreements += n
 			}
 		}
 	}

@@ -20,6 +20,10 @@ func TestGrowth(t *testing.T) {
 		}
 		return all
 	}
+	growing := series(func(int) float64 { return 100 * mib }, func(int) float64 { return 200 })
+	for i := range growing {
+		growing[i].Heap = 20*mib + float64(i)*mib/2
+	}
 	flat := func(n float64) func(int) float64 { return func(int) float64 { return n } }
 	for _, tt := range []struct {
 		name    string
@@ -36,6 +40,7 @@ func TestGrowth(t *testing.T) {
 		}), nil},
 		{"memory", series(func(i int) float64 { return 100*mib + float64(i)*2*mib }, flat(200)), []string{"resident memory"}},
 		{"a little memory", series(func(i int) float64 { return 100*mib + float64(i)*mib }, flat(200)), nil},
+		{"heap", growing, []string{"heap"}},
 		{"goroutines", series(flat(100*mib), func(i int) float64 { return 200 + 4*float64(i) }), []string{"goroutines"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -76,7 +81,7 @@ func TestTake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.RSS < s.Heap || s.Heap == 0 || s.Goroutines == 0 || s.FDs == 0 || s.At.IsZero() || s.Checks != 7 || s.Mismatches != 2 {
+	if s.RSS < s.Heap || s.Heap == 0 || s.Goroutines == 0 || s.FDs == 0 || s.At.IsZero() || s.Checks != 7 || s.Agreements != 5 || s.Mismatches != 2 {
 		t.Errorf("got %+v", s)
 	}
 	gone := httptest.NewServer(http.NotFoundHandler())

@@ -3,7 +3,6 @@ package feed
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -53,9 +52,6 @@ func (j jars) definition() any {
 
 // truth is what answers from memory must be like, and since when, in Unix nanoseconds; 0: not yet.
 type truth struct{ added, unselectable, gone atomic.Int64 }
-
-// since says that something has become true: listproxy may take a moment to hear of it.
-func since(at *atomic.Int64) { at.Store(time.Now().Add(heard).UnixNano()) }
 
 func begun(at *atomic.Int64, asked time.Time) bool {
 	from := at.Load()
@@ -147,14 +143,10 @@ func TestSchemaChangesUnderLoad(t *testing.T) {
 		})
 	}
 	change := func(at *atomic.Int64) {
+		before := r.endings(first)
 		r.write(t, http.MethodPatch, definitions+"/jars.feed.test", fieldsOf{"spec": is.definition().(fieldsOf)["spec"]})
-		since(at)
-		r.until("listproxy to hear of it", func() error {
-			if !begun(at, time.Now()) {
-				return errors.New("not yet")
-			}
-			return nil
-		})
+		r.hears(first, before, nil)
+		at.Store(time.Now().UnixNano())
 	}
 	more(0)
 	more(1)

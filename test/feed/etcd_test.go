@@ -130,7 +130,7 @@ func TestRestoreThatHasPassed(t *testing.T) {
 	t.Parallel()
 	c := ownCluster(t)
 	snapshot := snapshotOf(t, c, configMaps, widgets)
-	r := newRig(t, c, rigOptions{})
+	r := newRig(t, c, rigOptions{bound: shortestBound})
 	pasts := []past{liveOn(t, r, configMaps), liveOn(t, r, widgets)}
 	var away atomic.Bool
 	away.Store(true)

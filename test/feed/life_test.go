@@ -14,22 +14,12 @@ import (
 // on its way when the feed went silent, may still be heard then.
 const slack = time.Second
 
-// parsedBound is bound as a duration.
-func parsedBound(t *testing.T) time.Duration {
-	t.Helper()
-	d, err := time.ParseDuration(bound)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
-}
-
 // Rule 5: a feed that hears nothing, with its connections open, gives no newest state after the
 // bound. What it knows of the past stays true.
 func TestSilence(t *testing.T) {
 	t.Parallel()
 	k := configMaps
-	r := newRig(t, shared, rigOptions{})
+	r := newRig(t, shared, rigOptions{bound: shortestBound})
 	ns := r.namespace(t, "silence")
 	list := k.list(ns)
 	r.create(t, k, ns, "first")
@@ -37,12 +27,24 @@ func TestSilence(t *testing.T) {
 	known := r.create(t, k, ns, "second")
 	r.await(hitNotOlderThan, list, notOlderThan(known))
 
-	r.freeze()
-	frozen := time.Now()
-	missed := r.create(t, k, ns, "missed")
-	r.expect(hitAny, list, anyVersion())
+	// The state may be nearly as old as the bound when the feed falls silent. Then it is to be again.
+	var frozen time.Time
+	missed, tries := "", 0
+	r.until("an answer from memory while the feed is silent", func() error {
+		r.freeze()
+		frozen = time.Now()
+		tries++
+		missed = r.create(t, k, ns, fmt.Sprint("missed-", tries))
+		a := r.ask(list, anyVersion())
+		if a.Source() == hitAny {
+			return nil
+		}
+		r.thaw()
+		r.await(hitNotOlderThan, list, notOlderThan(missed))
+		return fmt.Errorf("it came from %q", a.Source())
+	})
 	last := r.lastHit(list)
-	if late := last.Sub(frozen); late > parsedBound(t)+slack {
+	if late := last.Sub(frozen); late > shortestBound+slack {
 		t.Errorf("an answer from memory %v after the feed fell silent", late)
 	}
 	r.expect(fwdStale, list, anyVersion())
@@ -83,7 +85,7 @@ func TestRevokedToken(t *testing.T) {
 	t.Parallel()
 	k := podTemplates
 	token := feedAccount(t, "revoked-token")
-	r := newRig(t, shared, rigOptions{token: token})
+	r := newRig(t, shared, rigOptions{token: token, bound: shortestBound})
 	ns := r.namespace(t, "revoked")
 	list := k.list(ns)
 	r.create(t, k, ns, "first")
@@ -113,7 +115,7 @@ func TestRevokedToken(t *testing.T) {
 	// A watch that was let in before goes on to its end, and so may its signs of life: the short
 	// one that a quiet feed opens lasts three seconds.
 	const goesOn = 3 * time.Second
-	if late := last.Sub(refused); late > goesOn+parsedBound(t)+slack {
+	if late := last.Sub(refused); late > goesOn+shortestBound+slack {
 		t.Errorf("an answer from memory %v after the feed's token was refused", late)
 	}
 	r.expect(fwdStale, list, anyVersion())
@@ -126,7 +128,7 @@ func TestRevokedToken(t *testing.T) {
 func TestRevokedRights(t *testing.T) {
 	t.Parallel()
 	k := revisions
-	r := newRig(t, shared, rigOptions{token: feedAccount(t, "revoked-rights")})
+	r := newRig(t, shared, rigOptions{token: feedAccount(t, "revoked-rights"), bound: shortestBound})
 	ns := r.namespace(t, "forbidden")
 	list := k.list(ns)
 	r.create(t, k, ns, "first")

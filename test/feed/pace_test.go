@@ -96,12 +96,12 @@ func TestHeartbeatPace(t *testing.T) {
 	t.Parallel()
 	k := ingressClasses
 	const (
-		life = 45 * time.Second
+		bound, life = 20 * time.Second, 45 * time.Second
 		// A heartbeat is due when half the bound is over, and takes a short watch and the one
 		// after it. Measured: 6 to 7.
 		watches = 12
 	)
-	r := newRig(t, shared, rigOptions{args: []string{"--staleness-bound", "20s"}})
+	r := newRig(t, shared, rigOptions{bound: bound})
 	r.create(t, k, "", "quiet")
 	defer r.busy(t, configMaps, r.namespace(t, "pace-busy"))()
 	r.await(hitAny, k.list(""), anyVersion())

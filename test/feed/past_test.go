@@ -77,12 +77,12 @@ func TestRestoreThatHasPassedQuietly(t *testing.T) {
 	for _, p := range pasts {
 		p.undone(c, t, p.kind)
 	}
-	r := newRig(t, c, rigOptions{})
+	r := newRig(t, c, rigOptions{bound: shortestBound})
 	for _, p := range pasts {
 		r.await(hitAny, p.kind.list(restored), anyVersion())
 	}
 	for _, p := range pasts { // all are loaded: what they know reaches no further than this
-		revision := r.expect(hitAny, p.kind.list(restored), anyVersion()).Meta().ResourceVersion
+		revision := r.await(hitAny, p.kind.list(restored), anyVersion()).Meta().ResourceVersion
 		r.expect(hitExact, p.kind.list(restored), exactly(revision))
 		p.revisions = append(p.revisions, revision)
 	}

@@ -139,7 +139,7 @@ func TestHeartbeat(t *testing.T) {
 			if busy {
 				k = limitRanges
 			}
-			r := newRig(t, shared, rigOptions{})
+			r := newRig(t, shared, rigOptions{bound: shortestBound})
 			ns := r.namespace(t, "heartbeat-"+k.plural)
 			if busy {
 				// Other tests make limit ranges, too: the first one ever is not to come later.
@@ -159,7 +159,7 @@ func TestHeartbeat(t *testing.T) {
 				case time.Since(live) > 3*slack: // a machine that is busy elsewhere may be late
 					return poll.Wrong(fmt.Sprintf("%v after it was loaded, the collection is not live: %s", time.Since(begun), a.Source()))
 				}
-				if time.Since(begun) < 3*parsedBound(t)+slack {
+				if time.Since(begun) < 3*shortestBound+slack {
 					return fmt.Errorf("only %v have passed", time.Since(begun))
 				}
 				return nil
@@ -175,7 +175,7 @@ func TestHeartbeat(t *testing.T) {
 // the feed of a quiet resource has not heard of. It finds out as soon as the first page has passed.
 func TestNewestPagesAnnounceTheNext(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, shared, rigOptions{args: []string{"--staleness-bound", "10m"}})
+	r := newRig(t, shared, rigOptions{bound: 10 * time.Minute})
 	ns := r.namespace(t, "next-page")
 	k := storageClasses
 	for i := range 3 {

@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/listproxy/listproxy/test/ask"
 	"github.com/listproxy/listproxy/test/controlplane"
@@ -15,8 +17,13 @@ import (
 	"github.com/listproxy/listproxy/test/proxyrun"
 )
 
-// bound is the --staleness-bound of all tests, the shortest there is.
-const bound = "6s"
+const (
+	// usualBound is the --staleness-bound of all tests but those about staleness: no machine is so
+	// slow that a state which is asked for once has grown old by then.
+	usualBound = time.Minute
+	// shortestBound is the shortest there is, for tests about staleness.
+	shortestBound = 6 * time.Second
+)
 
 // rig is a listproxy of its own, and the hop between it and the API server.
 type rig struct {
@@ -43,7 +50,8 @@ type request struct {
 
 // rigOptions say what is not as usual.
 type rigOptions struct {
-	token string // the feed's, if it is not the usual one
+	token string        // the feed's, if it is not the usual one
+	bound time.Duration // --staleness-bound, if it is not the usual one
 	args  []string
 	fault func(w http.ResponseWriter, r *http.Request) bool
 	// cold: do not wait until listproxy is ready.
@@ -70,6 +78,7 @@ func newRig(t *testing.T, c *cluster, o rigOptions) *rig {
 		start = proxyrun.Launch
 	}
 	// Tests count what listproxy asks for.
+	bound := cmp.Or(o.bound, usualBound).String()
 	args := append([]string{"--staleness-bound", bound, "--self-check-interval", "0"}, o.args...)
 	r.proxy, err = start(t.Context(), proxyrun.Options{Upstream: own, Args: args})
 	if err != nil {

@@ -3,12 +3,9 @@ package controlplane
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"path/filepath"
 	"syscall"
 	"time"
-
-	"k8s.io/client-go/rest"
 )
 
 // apiserverGrace is how long the API server may take to end by itself; it lets requests in
@@ -45,8 +42,8 @@ func (cp *ControlPlane) apiserverArgs(own *port) []string {
 	}
 }
 
-// startAPIServer starts the API server, unless it runs, and waits until it is ready. The
-// caller holds cp.mu.
+// startAPIServer starts the API server, unless it runs, and waits until it is ready and announced.
+// The caller holds cp.mu.
 func (cp *ControlPlane) startAPIServer(ctx context.Context) error {
 	if !cp.apiserver.alive() {
 		p, err := startProcess(cp.dir, "kube-apiserver", cp.paths.KubeAPIServer, append(cp.apiserverArgs(cp.apiPort), cp.options.APIServerArgs...))
@@ -55,14 +52,7 @@ func (cp *ControlPlane) startAPIServer(ctx context.Context) error {
 		}
 		cp.apiserver = p
 	}
-	client, err := rest.HTTPClientFor(cp.RESTConfig(Admin))
-	if err != nil {
-		return fmt.Errorf("make a client for the API server: %w", err)
-	}
-	return cp.apiserver.await(ctx, "kube-apiserver to be ready", func(ctx context.Context) error {
-		_, err := send(ctx, client, http.MethodGet, cp.URL()+"/readyz", nil)
-		return err
-	})
+	return cp.awaitAPIServer(ctx, cp.apiserver, cp.URL())
 }
 
 // StartAPIServer starts the API server again after it was stopped or killed, on the same port,

@@ -199,6 +199,7 @@ func TestFilesArePrivate(t *testing.T) {
 
 func TestRestartKeepsDataAndAddress(t *testing.T) {
 	url := shared.URL()
+	wantAnnounced(t, shared)
 	createConfigMap(t, shared, "kept")
 	for name, end := range map[string]func() error{
 		"stopped": shared.StopAPIServer,
@@ -219,6 +220,7 @@ func TestRestartKeepsDataAndAddress(t *testing.T) {
 		if code, _ := get(t, shared, Admin, "/api/v1/namespaces/team-a/configmaps/kept"); code != http.StatusOK {
 			t.Errorf("after it was %s: %d", name, code)
 		}
+		wantAnnounced(t, shared)
 	}
 	if err := shared.StartAPIServer(t.Context()); err != nil {
 		t.Errorf("start of a running API server: %v", err)

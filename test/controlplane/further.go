@@ -3,11 +3,8 @@ package controlplane
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"sync"
 	"syscall"
-
-	"k8s.io/client-go/rest"
 )
 
 // An APIServer is one more kube-apiserver on the etcd of a control plane. It has the same certificates,
@@ -90,14 +87,7 @@ func (s *APIServer) Start(ctx context.Context) error {
 		}
 		s.process = p
 	}
-	client, err := rest.HTTPClientFor(s.cp.RESTConfig(Admin))
-	if err != nil {
-		return fmt.Errorf("make a client for %s: %w", s.name, err)
-	}
-	return s.process.await(ctx, s.name+" to be ready", func(ctx context.Context) error {
-		_, err := send(ctx, client, http.MethodGet, s.URL()+"/readyz", nil)
-		return err
-	})
+	return s.cp.awaitAPIServer(ctx, s.process, s.URL())
 }
 
 // Stop asks the API server to end (SIGTERM) and waits until it is gone.

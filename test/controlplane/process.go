@@ -24,6 +24,7 @@ type process struct {
 	name    string
 	pidFile string
 	logFile string
+	started time.Time
 	cmd     *exec.Cmd
 	done    chan struct{} // closed when the process is gone
 	exit    error         // why; read after done
@@ -49,6 +50,7 @@ func startProcess(dir, name, binary string, args []string) (*process, error) {
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	// A group of its own: Ctrl-C in a terminal is for the caller, which then stops us in order.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.started = time.Now()
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}

@@ -76,8 +76,8 @@ func TestDoubt(t *testing.T) {
 	}
 }
 
-// nextTwo takes the next two lines about objects in the namespace and hands on what change makes
-// of them, once.
+// nextTwo takes the two lines about an object named "new" in the namespace, which is added and then
+// modified, and hands on what change makes of them, once.
 func (r *rig) nextTwo(k kind, namespace string, change func(lines [][]byte) [][]byte) {
 	var mu sync.Mutex
 	var held [][]byte
@@ -85,8 +85,11 @@ func (r *rig) nextTwo(k kind, namespace string, change func(lines [][]byte) [][]
 	r.changeLines(func(req *http.Request, line []byte) ([]byte, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		if done || !of(req, k) || !isAbout(line, namespace) {
+		if done || !of(req, k) || !isAbout(line, namespace, `"name":"new"`) {
 			return line, nil
+		}
+		if bytes.Contains(line, []byte(`"type":"ADDED"`)) {
+			held = nil // a watch that was resumed tells it again
 		}
 		held = append(held, bytes.Clone(line))
 		if len(held) < 2 {
@@ -97,7 +100,7 @@ func (r *rig) nextTwo(k kind, namespace string, change func(lines [][]byte) [][]
 	})
 }
 
-// isAbout says whether a line of a watch is about an object in the namespace.
-func isAbout(line []byte, namespace string) bool {
-	return bytes.Contains(line, fmt.Appendf(nil, `"namespace":%q`, namespace))
+// isAbout says whether a line of a watch is about an object in the namespace that has a mark.
+func isAbout(line []byte, namespace, mark string) bool {
+	return bytes.Contains(line, fmt.Appendf(nil, `"namespace":%q`, namespace)) && bytes.Contains(line, []byte(mark))
 }

@@ -42,6 +42,7 @@ var (
 	endpointSlices  = kind{"discovery.k8s.io/v1", "EndpointSlice", "endpointslices", false, fieldsOf{"addressType": "IPv4", "endpoints": []any{}}}
 	priorityClasses = kind{"scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", true, fieldsOf{"value": 1}}
 	storageClasses  = kind{"storage.k8s.io/v1", "StorageClass", "storageclasses", true, fieldsOf{"provisioner": "x"}}
+	csiDrivers      = kind{"storage.k8s.io/v1", "CSIDriver", "csidrivers", true, fieldsOf{"spec": fieldsOf{}}}
 	runtimeClasses  = kind{"node.k8s.io/v1", "RuntimeClass", "runtimeclasses", true, fieldsOf{"handler": "x"}}
 
 	widgets = kind{"feed.test/v1", "Widget", "widgets", false, fieldsOf{"spec": fieldsOf{"z": 1, "a": fieldsOf{"y": []any{}, "b": "<&>"}}}}

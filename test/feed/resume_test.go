@@ -26,7 +26,7 @@ func TestResumeInPlace(t *testing.T) {
 		}
 	}
 	line := func(change func(line []byte) ([]byte, error)) func(kind) {
-		return func(k kind) { r.nextLine(k, ns, change) }
+		return func(k kind) { r.nextLine(k, ns, `"touched":"while broken"`, change) }
 	}
 	// Each has a kind of its own, since a feed that failed often waits longer.
 	tests := []struct {
@@ -78,11 +78,12 @@ func errorEvent(code int) []byte {
 	return fmt.Appendf(nil, `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"made up by the test","code":%d}}`+"\n", code)
 }
 
-// nextLine changes the next line of the feed's watch about an object in the namespace, once.
-func (r *rig) nextLine(k kind, namespace string, change func(line []byte) ([]byte, error)) {
+// nextLine changes the next line of the feed's watch about an object in the namespace that has a mark,
+// once. Without the mark it could be the change before, with which a watch begins that was resumed.
+func (r *rig) nextLine(k kind, namespace, mark string, change func(line []byte) ([]byte, error)) {
 	var done atomic.Bool
 	r.changeLines(func(req *http.Request, line []byte) ([]byte, error) {
-		if !of(req, k) || !isAbout(line, namespace) || done.Swap(true) {
+		if !of(req, k) || !isAbout(line, namespace, mark) || done.Swap(true) {
 			return line, nil
 		}
 		return change(line)

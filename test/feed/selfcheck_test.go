@@ -128,13 +128,14 @@ func selfCheckWhatIsFalsified(t *testing.T, c *cluster) {
 		name    string
 		kind    kind
 		write   func(t *testing.T, k kind, namespace string)
+		mark    string // in the line that write makes
 		falsify func(line []byte) ([]byte, error)
 		says    string
 	}{
-		{"a byte", configMaps, func(t *testing.T, k kind, ns string) { c.touch(t, k, ns, "first", "true") }, func(line []byte) ([]byte, error) {
+		{"a byte", configMaps, func(t *testing.T, k kind, ns string) { c.touch(t, k, ns, "first", "true") }, `"touched":"true"`, func(line []byte) ([]byte, error) {
 			return bytes.Replace(line, []byte(`"touched":"true"`), []byte(`"touched":"trUe"`), 1), nil
 		}, "has other bytes"},
-		{"a revision", widgets, func(t *testing.T, k kind, ns string) { c.touch(t, k, ns, "first", "true") }, func(line []byte) ([]byte, error) {
+		{"a revision", widgets, func(t *testing.T, k kind, ns string) { c.touch(t, k, ns, "first", "true") }, `"touched":"true"`, func(line []byte) ([]byte, error) {
 			return revision.ReplaceAllFunc(line, func(found []byte) []byte {
 				m := revision.FindSubmatch(found)
 				n, err := strconv.Atoi(string(m[2]))
@@ -144,15 +145,15 @@ func selfCheckWhatIsFalsified(t *testing.T, c *cluster) {
 				return fmt.Appendf(nil, "%s%d%s", m[1], n+1, m[3])
 			}), nil
 		}, "is of revision"},
-		{"a missing object", limitRanges, func(t *testing.T, k kind, ns string) { c.create(t, k, ns, "second") }, lost, "is missing"},
-		{"an object too many", podTemplates, func(t *testing.T, k kind, ns string) { c.remove(t, k, ns, "first") }, lost, "is not there upstream"},
+		{"a missing object", limitRanges, func(t *testing.T, k kind, ns string) { c.create(t, k, ns, "second") }, `"name":"second"`, lost, "is missing"},
+		{"an object too many", podTemplates, func(t *testing.T, k kind, ns string) { c.remove(t, k, ns, "first") }, `"type":"DELETED"`, lost, "is not there upstream"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t, c, checkOften)
 			ns := r.namespace(t, "falsified-"+tt.kind.plural)
 			r.create(t, tt.kind, ns, "first")
 			r.await(hitAny, tt.kind.list(""), anyVersion())
-			r.nextLine(tt.kind, ns, tt.falsify)
+			r.nextLine(tt.kind, ns, tt.mark, tt.falsify)
 			tt.write(t, tt.kind, ns)
 			c.namespace(t, "elsewhere-"+tt.kind.plural)
 			r.create(t, tt.kind, ns, "after") // its event is past the falsified one

@@ -29,11 +29,13 @@ func TestGap(t *testing.T) {
 			// The event that is lost is the first of the gap; the upstream is kept away
 			// until more has happened.
 			var away atomic.Bool
-			away.Store(true)
 			r.onFault(func(w http.ResponseWriter, req *http.Request) bool {
 				return of(req, k) && away.Load() && status(w, http.StatusServiceUnavailable)
 			})
-			r.nextLine(k, ns, func([]byte) ([]byte, error) { return errorEvent(http.StatusGone), nil })
+			r.nextLine(k, ns, `"name":"in-the-gap"`, func([]byte) ([]byte, error) {
+				away.Store(true)
+				return errorEvent(http.StatusGone), nil
+			})
 			gap := []string{
 				r.create(t, k, ns, "in-the-gap"),
 				r.touch(t, k, ns, "before-1", "in the gap"),

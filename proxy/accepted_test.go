@@ -120,7 +120,8 @@ func TestUnknownCallersKeepNoHTTP2Connection(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, http2=%t", name, http2), func(t *testing.T) {
 				front := startProxy(t, handler, http2)
 				reused := false
-				for range 2 {
+				send := func() {
+					t.Helper()
 					ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
 						GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused },
 					})
@@ -137,6 +138,10 @@ func TestUnknownCallersKeepNoHTTP2Connection(t *testing.T) {
 					}
 					_, _ = io.Copy(io.Discard, res.Body)
 					_ = res.Body.Close()
+				}
+				for tries := 0; tries == 0 || test.keeps && !reused && tries < keepingTries; tries++ {
+					send()
+					send()
 				}
 				if reused != test.keeps {
 					t.Errorf("the connection was kept: %t", reused)

@@ -8,6 +8,11 @@ import (
 	"testing"
 )
 
+// keepingTries is how often a client of net/http is to be seen keeping a connection that it may keep. By
+// itself it lets one go whose answer comes long before its request counts as sent, which happens where the
+// machine is busy elsewhere.
+const keepingTries = 20
+
 // TestLetGo: while draining each connection is used once more, over both versions of HTTP.
 func TestLetGo(t *testing.T) {
 	for name, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
@@ -31,17 +36,25 @@ func TestLetGo(t *testing.T) {
 				}
 				return string(body)
 			}
-			first := ask()
-			if ask() != first {
-				t.Error("the connection is not used again")
+			for range keepingTries {
+				server.Client().CloseIdleConnections()
+				draining.Store(false)
+				first := ask()
+				again := ask() == first
+				draining.Store(true)
+				used := map[string]bool{}
+				for range 3 {
+					conn := ask()
+					if used[conn] {
+						t.Fatal("a connection is used again")
+					}
+					used[conn] = true
+				}
+				if again && used[first] {
+					return
+				}
 			}
-			draining.Store(true)
-			if ask() != first {
-				t.Error("the connection is not used once more")
-			}
-			if second := ask(); second == first || ask() == second {
-				t.Error("a connection is used again")
-			}
+			t.Error("no connection is used again, and once more")
 		})
 	}
 }

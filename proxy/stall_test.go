@@ -352,7 +352,7 @@ func TestStalledClientsOverTCP(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("http2=%t", http2), func(t *testing.T) {
 			errs := make(chan error, 1)
-			front := startProxy(t, newStallGuard(50*time.Millisecond).Wrap(writeOn(errs)), http2)
+			front := startProxy(t, newStallGuard(time.Second).Wrap(writeOn(errs)), http2)
 			res := get(t, front.Client(), front.URL)
 			if want := map[bool]int{false: 1, true: 2}[http2]; res.ProtoMajor != want {
 				t.Fatal(res.Proto)

@@ -29,6 +29,8 @@ type Drain struct {
 	endWatches func(within time.Duration)
 	cut        context.CancelFunc // ends all that still goes on
 
+	flush time.Duration // lastFlush, but in tests
+
 	running atomic.Int64  // handlers
 	none    chan struct{} // holds one if running was 0 since it was last read
 }
@@ -37,7 +39,7 @@ type Drain struct {
 // endWatches begins to end the watches ([Forwarder.EndWatches]).
 func NewDrain(server *http.Server, endWatches func(within time.Duration)) *Drain {
 	base, cut := context.WithCancel(context.Background())
-	d := &Drain{server: server, endWatches: endWatches, cut: cut, none: make(chan struct{}, 1)}
+	d := &Drain{server: server, endWatches: endWatches, cut: cut, flush: lastFlush, none: make(chan struct{}, 1)}
 	server.BaseContext = func(net.Listener) context.Context { return base }
 	server.Handler = d.counted(server.Handler)
 	return d
@@ -90,7 +92,7 @@ func (d *Drain) awaitConnections(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-time.After(lastFlush):
+	case <-time.After(d.flush):
 	}
 	return d.server.Shutdown(ctx) == nil && d.awaitRequests(ctx)
 }

@@ -63,7 +63,7 @@ func TestEndpointsBesideANetworkProxy(t *testing.T) {
 	}
 }
 
-// listening returns the address of somebody who accepts connections, and of one who does not.
+// listening returns the address of somebody who accepts connections.
 func listening(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -74,14 +74,16 @@ func listening(t *testing.T) string {
 	return l.Addr().String()
 }
 
+// deaf returns the address of somebody who does not: of the near end of a connection, so that nobody else is
+// given the port.
 func deaf(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	conn, err := net.Dial("tcp", listening(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn.LocalAddr().String()
 }
 
 func TestEndpointsDial(t *testing.T) {

@@ -181,7 +181,9 @@ resources:
 	written := r.touch(t, things, "", "object-3", "soon")
 	r.await(hitNotOlderThan, things.list(""), notOlderThan(written))
 	r.expect(hitExact, things.list(""), exactly(revision))
-	walk(t, r, things.list(""), written)
+	if err := walk(r, things.list(""), written); err != nil {
+		t.Error(err)
+	}
 	// What nobody vouches for is forwarded, though the same server answers.
 	r.await(fwdAggregated, others.list(""), anyVersion())
 	if n := r.count(others, anyWatch); n != 0 {

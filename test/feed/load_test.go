@@ -12,13 +12,15 @@ import (
 func TestStreamingLoad(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, shared, rigOptions{})
-	loadAndWalk(t, r, configMaps)
-	if n := r.count(configMaps, fullLoad); n != 1 {
-		t.Errorf("%d loads, not one", n)
-	}
-	if n := r.count(configMaps, func(q url.Values) bool { return q.Get("sendInitialEvents") == "true" }); n != 1 {
-		t.Errorf("%d streaming lists, not one", n)
-	}
+	r.unhurried(t, configMaps, r.namespace(t, "load-streaming"), func(r *rig, ns string) error {
+		if err := loadAndWalk(t, r, configMaps, ns); err != nil {
+			return err
+		}
+		if n := r.count(configMaps, func(q url.Values) bool { return q.Get("sendInitialEvents") == "true" }); n != 1 {
+			return fmt.Errorf("%d streaming lists, not one", n)
+		}
+		return r.loaded(configMaps, 1)
+	})
 }
 
 // Where the upstream refuses streaming lists, the first state comes page by page; a 410 in the
@@ -44,7 +46,7 @@ func TestPaginatedLoad(t *testing.T) {
 				req.URL.RawQuery = q.Encode()
 				return false
 			}})
-			loadAndWalk(t, r, k)
+			r.unhurried(t, k, r.namespace(t, "load-"+k.plural), func(r *rig, ns string) error { return loadAndWalk(t, r, k, ns) })
 			if pages.Load() < 4 || expired.Load() != 1 {
 				t.Errorf("the load took %d pages and met %d times a 410: this test has shown nothing", pages.Load(), expired.Load())
 			}
@@ -53,10 +55,9 @@ func TestPaginatedLoad(t *testing.T) {
 }
 
 // loadAndWalk makes listproxy load a resource that holds some objects, and asks for it in all
-// ways.
-func loadAndWalk(t *testing.T, r *rig, k kind) {
+// ways. It returns an error if something of it is not known.
+func loadAndWalk(t *testing.T, r *rig, k kind, ns string) error {
 	t.Helper()
-	ns := r.namespace(t, "load-"+k.plural+"-"+fmt.Sprint(r.proxy.PID()))
 	for i := range 10 {
 		r.create(t, k, ns, fmt.Sprintf("object-%d", i))
 	}
@@ -65,18 +66,22 @@ func loadAndWalk(t *testing.T, r *rig, k kind) {
 	r.await(hitAny, k.list(""), anyVersion())
 	a := r.await(hitNotOlderThan, k.list(ns), notOlderThan(revision))
 	for _, path := range []string{k.list(""), k.list(ns)} {
-		walk(t, r, path, a.Meta().ResourceVersion)
+		if err := walk(r, path, a.Meta().ResourceVersion); err != nil {
+			return err
+		}
 	}
 	// And the watch goes on from there.
 	revision = r.create(t, k, ns, "later")
 	r.await(hitNotOlderThan, k.list(ns), notOlderThan(revision))
+	return nil
 }
 
-// walk reads all pages of a list at a revision, all from memory.
-func walk(t *testing.T, r *rig, path, revision string) {
-	t.Helper()
-	next := r.expect(hitExact, path, firstPage(revision)).Meta().Continue
-	for next != "" {
-		next = r.expect(hitContinue, path, query("limit=3", "continue="+next)).Meta().Continue
+// walk reads all pages of a list at a revision. It returns an error if they do not all come from memory.
+func walk(r *rig, path, revision string) error {
+	r.t.Helper()
+	a, err := r.comes(hitExact, path, firstPage(revision))
+	for err == nil && a.Meta().Continue != "" {
+		a, err = r.comes(hitContinue, path, query("limit=3", "continue="+a.Meta().Continue))
 	}
+	return err
 }

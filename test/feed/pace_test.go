@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -38,52 +39,54 @@ func TestResumePace(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			k := tt.kind
-			list := k.list(ns)
-			r.create(t, k, ns, "first")
-			r.await(hitAny, list, anyVersion())
-			known := []string{r.touch(t, k, ns, "first", "before")}
-			r.await(hitNotOlderThan, list, notOlderThan(known[0]))
+			r.unhurried(t, k, ns, func(r *rig, ns string) error {
+				list := k.list(ns)
+				r.create(t, k, ns, "first")
+				r.await(hitAny, list, anyVersion())
+				known := []string{r.touch(t, k, ns, "first", "before")}
+				r.await(hitNotOlderThan, list, notOlderThan(known[0]))
 
-			var on atomic.Bool
-			on.Store(true)
-			r.onFault(func(w http.ResponseWriter, req *http.Request) bool {
-				if !on.Load() || !of(req, k) || !anyWatch(req.URL.Query()) {
-					return false
+				var on atomic.Bool
+				on.Store(true)
+				r.onFault(func(w http.ResponseWriter, req *http.Request) bool {
+					if !on.Load() || !of(req, k) || !anyWatch(req.URL.Query()) {
+						return false
+					}
+					w.Header().Set("Content-Type", "application/json")
+					w.WriteHeader(http.StatusOK)
+					_, _ = w.Write(tt.line)
+					return true
+				})
+				watched, asked := r.count(k, anyWatch), r.count(k, anyRequest)
+				r.hop.CutAll()
+				begun := time.Now()
+				r.until("the time to count", func() error {
+					if _, err := r.try(list, exactly(known[0])); err != nil {
+						return err
+					}
+					if spent, n := time.Since(begun), r.count(k, anyWatch)-watched; spent < trouble || n < 2 {
+						return fmt.Errorf("%v have passed, and %d watches", spent, n)
+					}
+					return nil
+				})
+				watched, asked = r.count(k, anyWatch)-watched, r.count(k, anyRequest)-asked
+				t.Logf("%d watches, %d requests in %v", watched, asked, time.Since(begun))
+				if watched > watches || asked > requests {
+					t.Errorf("%d watches (2 to %d) and %d requests (at most %d)", watched, watches, asked, requests)
 				}
-				w.Header().Set("Content-Type", "application/json")
-				w.WriteHeader(http.StatusOK)
-				_, _ = w.Write(tt.line)
-				return true
-			})
-			watched, asked := r.count(k, anyWatch), r.count(k, anyRequest)
-			r.hop.CutAll()
-			begun := time.Now()
-			r.until("the time to count", func() error {
-				if _, err := r.try(list, exactly(known[0])); err != nil {
+				known = append(known, r.create(t, k, ns, "meanwhile"))
+				on.Store(false)
+
+				known = append(known, r.touch(t, k, ns, "first", "after"))
+				r.await(hitNotOlderThan, list, notOlderThan(known[2]))
+				if err := r.known(list, known...); err != nil {
 					return err
 				}
-				if spent := time.Since(begun); spent < trouble {
-					return fmt.Errorf("%v have passed", spent)
+				if _, err := r.comes(hitAny, list, anyVersion()); err != nil {
+					return err
 				}
-				return nil
+				return r.loaded(k, 1)
 			})
-			watched, asked = r.count(k, anyWatch)-watched, r.count(k, anyRequest)-asked
-			t.Logf("%d watches, %d requests in %v", watched, asked, trouble)
-			if watched < 2 || watched > watches || asked > requests {
-				t.Errorf("%d watches (2 to %d) and %d requests (at most %d) in %v", watched, watches, asked, requests, trouble)
-			}
-			known = append(known, r.create(t, k, ns, "meanwhile"))
-			on.Store(false)
-
-			known = append(known, r.touch(t, k, ns, "first", "after"))
-			r.await(hitNotOlderThan, list, notOlderThan(known[2]))
-			for _, revision := range known {
-				r.expect(hitExact, list, exactly(revision))
-			}
-			r.expect(hitAny, list, anyVersion())
-			if n := r.count(k, fullLoad); n != 1 {
-				t.Errorf("the state was loaded %d times, not once", n)
-			}
 		})
 	}
 }
@@ -100,28 +103,28 @@ func TestHeartbeatPace(t *testing.T) {
 		watches = 12
 	)
 	r := newRig(t, shared, rigOptions{bound: bound})
-	r.create(t, k, "", "quiet")
-	defer r.busy(t, configMaps, r.namespace(t, "pace-busy"))()
-	r.await(hitAny, k.list(""), anyVersion())
-	watched, begun, live := r.count(k, anyWatch), time.Now(), newPulse(bound)
-	r.until("a while of hits", func() error {
-		if err := r.feel(live, k); err != nil {
-			return err
+	r.unhurried(t, k, r.namespace(t, "pace-busy"), func(r *rig, ns string) error {
+		r.create(t, k, "", "quiet-beside-"+ns)
+		defer r.busy(t, configMaps, ns)()
+		r.await(hitAny, k.list(""), anyVersion())
+		watched, begun, live := r.count(k, anyWatch), time.Now(), newPulse(bound)
+		r.until("a while of hits", func() error {
+			if err := r.feel(live, k); err != nil {
+				return err
+			}
+			if spent := time.Since(begun); spent < life {
+				return fmt.Errorf("only %v have passed", spent)
+			}
+			return nil
+		})
+		watched = r.count(k, anyWatch) - watched
+		t.Logf("%d watches, %d probes in %v", watched, r.count(k, isProbe), life)
+		if watched > watches {
+			return fmt.Errorf("%d watches in %v, more than %d", watched, life, watches)
 		}
-		if spent := time.Since(begun); spent < life {
-			return fmt.Errorf("only %v have passed", spent)
+		if r.count(k, isProbe) < 2 {
+			return errors.New("the feed did not probe: this test has shown nothing")
 		}
-		return nil
+		return r.loaded(k, 1)
 	})
-	watched = r.count(k, anyWatch) - watched
-	t.Logf("%d watches, %d probes in %v", watched, r.count(k, isProbe), life)
-	if watched > watches {
-		t.Errorf("%d watches in %v, more than %d", watched, life, watches)
-	}
-	if r.count(k, isProbe) < 2 {
-		t.Error("the feed did not probe: this test has shown nothing")
-	}
-	if n := r.count(k, fullLoad); n != 1 {
-		t.Errorf("the state was loaded %d times, not once", n)
-	}
 }

@@ -20,51 +20,52 @@ import (
 func TestProbe(t *testing.T) {
 	t.Parallel()
 	k := priorityClasses
-	var probes watched
 	r := newRig(t, shared, rigOptions{})
-	r.create(t, k, "", "quiet")
-	r.await(hitAny, k.list(""), anyVersion())
-	r.onFault(func(_ http.ResponseWriter, req *http.Request) bool {
-		if of(req, k) && isProbe(req.URL.Query()) {
-			probes.hold(req.Context())
-		}
-		return false
-	})
-	ns := r.namespace(t, "busy")
-	stop := r.busy(t, configMaps, ns)
-	defer stop()
+	r.unhurried(t, k, r.namespace(t, "busy"), func(r *rig, ns string) error {
+		var probes watched
+		r.create(t, k, "", "quiet-beside-"+ns)
+		r.await(hitAny, k.list(""), anyVersion())
+		r.onFault(func(_ http.ResponseWriter, req *http.Request) bool {
+			if of(req, k) && isProbe(req.URL.Query()) {
+				probes.hold(req.Context())
+			}
+			return false
+		})
+		stop := r.busy(t, configMaps, ns)
+		defer stop()
 
-	firstPages := func(q url.Values) bool { return q.Has("limit") }
-	before := r.count(k, firstPages)
-	ahead := 0 // a heartbeat may come first now and then
-	for i := range 5 {
-		revision := r.create(t, configMaps, ns, fmt.Sprintf("other-%d", i))
-		if r.ask(k.list(""), notOlderThan(revision)).Source() == fwdAhead {
-			ahead++
+		firstPages := func(q url.Values) bool { return q.Has("limit") }
+		before := r.count(k, firstPages)
+		ahead := 0 // a heartbeat may come first now and then
+		for i := range 5 {
+			revision := r.create(t, configMaps, ns, fmt.Sprintf("other-%d", i))
+			if r.ask(k.list(""), notOlderThan(revision)).Source() == fwdAhead {
+				ahead++
+			}
+			var askers sync.WaitGroup
+			for range 8 {
+				askers.Go(func() {
+					if err := r.reaches(t.Context(), k, revision); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			askers.Wait()
+			if _, err := r.comes(hitNotOlderThan, k.list(""), notOlderThan(revision)); err != nil {
+				return err
+			}
 		}
-		var askers sync.WaitGroup
-		for range 8 {
-			askers.Go(func() {
-				if err := r.reaches(t.Context(), k, revision); err != nil {
-					t.Error(err)
-				}
-			})
+		if n := probes.atOnce(); n != 1 {
+			t.Errorf("%d probes at the same time, not one", n)
 		}
-		askers.Wait()
-		r.expect(hitNotOlderThan, k.list(""), notOlderThan(revision))
-	}
-	if ahead < 3 {
-		t.Errorf("only %d of 5 revisions were ahead of the feed", ahead)
-	}
-	if n := probes.atOnce(); n != 1 {
-		t.Errorf("%d probes at the same time, not one", n)
-	}
-	if n := r.count(k, firstPages); n != before {
-		t.Errorf("%d lists with a limit after the load", n-before)
-	}
-	if n := r.count(k, fullLoad); n != 1 {
-		t.Errorf("the state was loaded %d times, not once", n)
-	}
+		if ahead < 3 {
+			return fmt.Errorf("only %d of 5 revisions were ahead of the feed", ahead)
+		}
+		if n := r.count(k, firstPages); n != before {
+			return fmt.Errorf("%d lists with a limit after the load", n-before)
+		}
+		return r.loaded(k, 1)
+	})
 }
 
 // reaches asks until a revision is reached, or there is a wrong answer.

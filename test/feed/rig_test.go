@@ -14,6 +14,7 @@ import (
 	"github.com/listproxy/listproxy/test/ask"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/hop"
+	"github.com/listproxy/listproxy/test/poll"
 	"github.com/listproxy/listproxy/test/proxyrun"
 )
 
@@ -28,9 +29,10 @@ const (
 // rig is a listproxy of its own, and the hop between it and the API server.
 type rig struct {
 	*cluster
-	t     *testing.T
-	hop   *hop.Hop
-	proxy *proxyrun.Proxy
+	t       *testing.T
+	options rigOptions
+	hop     *hop.Hop
+	proxy   *proxyrun.Proxy
 	// admin asks listproxy, as a user who may do everything.
 	admin *ask.Client
 
@@ -64,7 +66,7 @@ func newRig(t *testing.T, c *cluster, o rigOptions) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{cluster: c, t: t, hop: h, fault: o.fault}
+	r := &rig{cluster: c, t: t, options: o, hop: h, fault: o.fault}
 	h.OnRequest(r.onRequest)
 	h.OnLine(r.onLine)
 
@@ -208,12 +210,20 @@ func (r *rig) ask(path string, q url.Values) ask.Answer {
 func (r *rig) try(path string, q url.Values) (ask.Answer, error) {
 	a, err := r.admin.Get(r.t.Context(), path+"?"+q.Encode())
 	if err != nil {
-		return a, err
+		return a, r.brokeOff(path, q, a, err)
 	}
 	if a.Code == http.StatusServiceUnavailable && strings.Contains(string(a.Body), "listproxy could not") {
 		return a, errors.New(a.String())
 	}
 	return a, r.verify(r.t.Context(), path, q, a)
+}
+
+// brokeOff returns the error of a question. No answer from memory breaks off.
+func (r *rig) brokeOff(path string, q url.Values, a ask.Answer, err error) error {
+	if a.FromMemory() && r.t.Context().Err() == nil {
+		return poll.Wrong(fmt.Sprintf("%s?%s: the answer broke off: %v: %s", path, q.Encode(), err, a))
+	}
+	return err
 }
 
 // until waits for look to have no error.
@@ -240,9 +250,9 @@ func (r *rig) await(source, path string, q url.Values) ask.Answer {
 // expect asks once: the answer must come from there.
 func (r *rig) expect(source, path string, q url.Values) ask.Answer {
 	r.t.Helper()
-	a := r.ask(path, q)
-	if a.Source() != source {
-		r.t.Fatalf("%s?%s came from %q, not %q", path, q.Encode(), a.Source(), source)
+	a, err := r.comes(source, path, q)
+	if err != nil {
+		r.t.Fatal(err)
 	}
 	return a
 }

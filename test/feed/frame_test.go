@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
+	"net/url"
 	"testing"
 )
 
@@ -12,7 +13,7 @@ import (
 func TestListsOfAnotherForm(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, shared, rigOptions{})
-	ns := r.namespace(t, "form")
+	ns := r.namespace(t, "a-form") // its objects are the first ones, from which the form is learned
 	replace := func(old, with string) func([]byte) []byte {
 		return func(body []byte) []byte { return bytes.Replace(body, []byte(old), []byte(with), 1) }
 	}
@@ -47,8 +48,10 @@ func TestListsOfAnotherForm(t *testing.T) {
 			r.expect(fwdForm, tt.kind.list(ns), notOlderThan(revision))
 			r.expect(fwdForm, tt.kind.list(""), exactly(revision))
 			r.expect(fwdForm, tt.kind.list(ns), firstPage(revision))
-			if n := r.count(tt.kind, anyWatch); n > 2 {
-				t.Errorf("the feed opened %d watches of a resource that it cannot keep", n)
+			// That and only that: one to load, where the form was learned, and none that goes on from there.
+			follows := func(q url.Values) bool { return anyWatch(q) && !q.Has("fieldSelector") }
+			if n, late := r.count(tt.kind, follows), len(r.gaveUp(tt.kind)); n > 1+late {
+				t.Errorf("the feed opened %d watches of a resource that it cannot keep, and was late %d times", n, late)
 			}
 		})
 	}

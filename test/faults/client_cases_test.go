@@ -26,12 +26,12 @@ func clientCases() []faultCase {
 			s.start()
 			return killed
 		}},
-		{name: "listproxies_rolled", replicas: 2, answersAll: true, fault: func(s *scene) time.Time {
+		{name: "listproxies_rolled", replicas: 2, answersAll: true, args: []string{"--shutdown-timeout", "1m"}, fault: func(s *scene) time.Time {
 			for _, old := range s.proxies.All() {
 				s.start()
 				s.forget(old)
 				// As endpoints and --shutdown-delay-duration do it: those who dial now already go elsewhere.
-				s.hold()
+				poll.Pause(s.Context(), max(dialled, *duration))
 				s.must(old.Stop())
 			}
 			return time.Now()
@@ -51,6 +51,9 @@ func clientCases() []faultCase {
 	}
 	return cases
 }
+
+// dialled is how long it may take a client to connect.
+const dialled = 5 * time.Second
 
 const (
 	slowClients  = 10

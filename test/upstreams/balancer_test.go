@@ -34,22 +34,12 @@ func TestBehindOneAddress(t *testing.T) {
 	quiet := r.load()
 	defer quiet()
 
-	r.part("nothing", func() {})
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var resetting sync.WaitGroup
-	defer resetting.Wait()
-	resets := 0
-	resetting.Go(func() {
-		for poll.Pause(ctx, rand.N(2*resetEvery)) {
-			if before.Reset() {
-				resets++
-			}
-		}
-	})
-	r.part("connections reset", func() { poll.Pause(t.Context(), 5*time.Second) })
+	r.part("nothing", noticedAtOnce, func() {})
+	stop := r.resetting(before, resetEvery)
+	defer stop()
+	r.part("connections reset", noticedAtOnce, func() { poll.Pause(t.Context(), 5*time.Second) })
 	for _, s := range []*controlplane.APIServer{one, two} {
-		r.part("and killed, and started again", func() {
+		r.part("and killed, and started again", noticedAtOnce, func() {
 			r.must(s.Kill())
 			// As balancers do that look at /readyz: before it is ready kube-apiserver does not know
 			// all rights, and says 403.
@@ -58,13 +48,30 @@ func TestBehindOneAddress(t *testing.T) {
 			before.Add(address(s))
 		})
 	}
-	cancel()
-	resetting.Wait()
-	r.part("no more", func() {})
-	t.Logf("%d connections were reset", resets)
-	if resets == 0 {
-		t.Error("no connection was reset")
-	}
+	stop()
+	r.part("no more", noticedAtOnce, func() {})
+}
+
+// resetting resets a connection through a balancer now and then, until the function that it returns is called.
+func (r *rig) resetting(b *hop.Balancer, every time.Duration) (stop func()) {
+	ctx, cancel := context.WithCancel(r.Context())
+	var running sync.WaitGroup
+	resets := 0
+	running.Go(func() {
+		for poll.Pause(ctx, rand.N(2*every)) {
+			if b.Reset() {
+				resets++
+			}
+		}
+	})
+	return sync.OnceFunc(func() {
+		cancel()
+		running.Wait()
+		r.Logf("%d connections were reset", resets)
+		if resets == 0 {
+			r.Error("no connection was reset")
+		}
+	})
 }
 
 func address(s *controlplane.APIServer) string { return strings.TrimPrefix(s.URL(), "https://") }

@@ -27,40 +27,81 @@ type witness struct {
 
 // oracle compares answers with those of undisturbed API servers, and counts. Safe for concurrent use.
 type oracle struct {
-	direct []*ask.Client
-	queue  ask.Queue[witness]
+	queue ask.Queue[witness]
 
-	mu    sync.Mutex
-	known map[string]map[[sha256.Size]byte]bool
+	mu     sync.Mutex
+	direct []*ask.Client
+	known  map[string]map[[sha256.Size]byte]bool
 
 	counts
 	mistakes []string
 	reasons  map[string]int // what was not answered, and why not
-	lastOf   map[string]time.Time
+	// lastOf is since when there was no answer, of each sort of request that is asked all the time.
+	lastOf map[string]time.Time
 }
 
 // counts is what was seen in one part of a test.
 type counts struct {
 	compared, answers, hits, lost int
-	// longest is for how long there was no answer, of lists and of what is forwarded.
+	// longest is for how long there was no answer, of lists and of what is forwarded. A part's first and
+	// last moment count as answers.
 	longest map[string]time.Duration
 }
 
+// outages are the sorts of requests that went without an answer for longer than limit.
+func (c counts) outages(limit time.Duration) (sorts []string) {
+	for sort, gap := range c.longest {
+		if gap > limit {
+			sorts = append(sorts, sort)
+		}
+	}
+	slices.Sort(sorts)
+	return sorts
+}
+
 func newOracle(direct ...*ask.Client) *oracle {
-	o := &oracle{direct: direct, known: map[string]map[[sha256.Size]byte]bool{}}
+	o := &oracle{lastOf: map[string]time.Time{}}
+	o.only(direct...)
 	o.begin()
 	return o
+}
+
+// only makes these API servers the ones that say what is right from now on.
+func (o *oracle) only(direct ...*ask.Client) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.direct, o.known = direct, map[string]map[[sha256.Size]byte]bool{}
+}
+
+// expect notes that these sorts of requests are asked all the time from now on.
+func (o *oracle) expect(sorts ...string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, sort := range sorts {
+		o.lastOf[sort] = time.Now()
+	}
 }
 
 // begin begins another part of a test, and returns what was seen in the one before.
 func (o *oracle) begin() counts {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	now := time.Now()
+	for sort := range o.lastOf {
+		o.answered(sort, now)
+	}
 	was := o.counts
 	o.counts = counts{longest: map[string]time.Duration{}}
 	o.reasons = map[string]int{}
-	o.lastOf = map[string]time.Time{}
 	return was
+}
+
+// answered closes the gap of a sort of requests. The caller holds o.mu.
+func (o *oracle) answered(sort string, now time.Time) {
+	if last, ok := o.lastOf[sort]; ok {
+		o.longest[sort] = max(o.longest[sort], now.Sub(last))
+	}
+	o.lastOf[sort] = now
 }
 
 // run compares until ctx ends.
@@ -80,13 +121,13 @@ func (o *oracle) drain(ctx context.Context) error {
 func (o *oracle) compare(ctx context.Context, w witness) {
 	name, sum := w.question.String(), sha256.Sum256(ask.Plain(w.body))
 	o.mu.Lock()
-	known := o.known[name][sum]
+	known, undisturbed := o.known[name][sum], o.direct
 	o.mu.Unlock()
 	var err error
 	if !known {
 		err = retry(ctx, "asking kube-apiserver", func() error {
 			var differences string
-			for _, direct := range o.direct {
+			for _, direct := range undisturbed {
 				a, err := direct.GetAs(ctx, w.question.accept, w.question.target())
 				switch {
 				case err != nil:
@@ -136,11 +177,7 @@ func (o *oracle) heard(sort string, a ask.Answer, err error) {
 		o.reasons[sort+": "+err.Error()]++
 		return
 	}
-	now := time.Now()
-	if last, ok := o.lastOf[sort]; ok {
-		o.longest[sort] = max(o.longest[sort], now.Sub(last))
-	}
-	o.lastOf[sort] = now
+	o.answered(sort, time.Now())
 	if sort == sortList {
 		o.answers++
 		if a.FromMemory() {

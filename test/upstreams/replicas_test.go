@@ -33,7 +33,7 @@ func TestPagesOfSeveral(t *testing.T) {
 	}
 	quiet := r.load() // what is read changes meanwhile
 	defer quiet()
-	r.part("nothing", func() {})
+	r.part("nothing", noticedAtOnce, func() {})
 
 	hits := map[*ask.Client]int{}
 	for turn := range 30 {
@@ -110,7 +110,7 @@ func TestNeverBackInTime(t *testing.T) {
 	r.clients = []*ask.Client{each}
 	quiet := r.load()
 	defer quiet()
-	r.part("nothing", func() {})
+	r.part("nothing", noticedAtOnce, func() {})
 
 	seen, hits := uint64(0), 0
 	for range 40 {
@@ -127,7 +127,7 @@ func TestNeverBackInTime(t *testing.T) {
 			}))
 		}
 	}
-	c := r.part("read after each write", func() {})
+	c := r.part("read after each write", noticedAtOnce, func() {})
 	hits += c.hits
 	if hits == 0 {
 		t.Error("nothing came from memory")
@@ -185,6 +185,7 @@ func TestRolled(t *testing.T) {
 	var writing sync.WaitGroup
 	defer writing.Wait()
 	defer cancel()
+	r.oracle.expect("writes")
 	for _, c := range r.clients {
 		writing.Go(func() {
 			for poll.Pause(ctx, 2*askEvery) {
@@ -195,8 +196,8 @@ func TestRolled(t *testing.T) {
 			}
 		})
 	}
-	r.part("nothing", func() {})
-	lost := r.part("rolled", func() {
+	r.part("nothing", noticedAtOnce, func() {})
+	lost := r.part("rolled", noticedAtOnce, func() {
 		for _, p := range old {
 			start()
 			ended := make(chan error, 1)

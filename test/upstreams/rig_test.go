@@ -37,6 +37,11 @@ const (
 	// The sorts of requests whose gaps are measured.
 	sortList    = "lists"
 	sortForward = "forwards"
+
+	// For how long there may be no answer at all, of either sort. What is measured is far below: these find
+	// an outage, also on a slow machine.
+	noticedAtOnce = 15 * time.Second // where a connection breaks
+	noticedLate   = 30 * time.Second // where nothing is heard any more
 )
 
 // rig is listproxies behind a balancer, and clients that ask them.
@@ -174,6 +179,7 @@ func nameOf(i int) string { return fmt.Sprintf("object-%02d", i) }
 func (r *rig) load() (quiet func()) {
 	ctx, cancel := context.WithCancel(r.Context())
 	asks, stop := context.WithCancel(ctx)
+	r.oracle.expect(sortList, sortForward)
 	var asking, comparing sync.WaitGroup
 	comparing.Go(func() { r.oracle.run(ctx) })
 	asking.Go(func() { r.write(asks) })
@@ -282,7 +288,7 @@ func (r *rig) put(ctx context.Context, c *ask.Client, q question, atLeast uint64
 	case a.NotThereYet():
 		return ask.List{}, errors.New(a.String())
 	case a.Code != http.StatusOK:
-		if a.FromMemory() || a.Code == http.StatusUnauthorized || a.Code == http.StatusForbidden {
+		if a.FromMemory() || refused(a) {
 			r.oracle.wrong("%s: %s", q, a)
 		}
 		return ask.List{}, poll.Wrong(a.String())
@@ -301,19 +307,34 @@ func (r *rig) put(ctx context.Context, c *ask.Client, q question, atLeast uint64
 	return l, nil
 }
 
+// refused reports whether an answer says that a request or who sent it is not right, which never is true here: tokens
+// stay valid, those of pages, too, since nothing is compacted.
+func refused(a ask.Answer) bool {
+	switch a.Code {
+	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusGone:
+		return true
+	default:
+		return false
+	}
+}
+
 // forward asks for what is never answered from memory.
 func (r *rig) forward(ctx context.Context) {
 	for turn := 0; poll.Pause(ctx, askEvery); turn++ {
 		a, err := r.clients[turn%len(r.clients)].GetAs(ctx, ask.JSON, "/api/v1/namespaces/"+r.ns)
-		if ctx.Err() == nil {
-			r.oracle.heard(sortForward, a, err)
+		if ctx.Err() != nil {
+			return
+		}
+		r.oracle.heard(sortForward, a, err)
+		if err == nil && refused(a) {
+			r.oracle.wrong("GET the namespace: %s", a)
 		}
 	}
 }
 
 // part begins a part of a test that is named, does it, waits until enough answers were compared after
-// it, and says what was seen.
-func (r *rig) part(name string, do func()) counts {
+// it, and says what was seen. An outage of more than limit is a failure.
+func (r *rig) part(name string, limit time.Duration, do func()) counts {
 	r.Helper()
 	r.must(r.oracle.drain(r.Context()))
 	r.oracle.begin()
@@ -331,6 +352,9 @@ func (r *rig) part(name string, do func()) counts {
 	c := r.oracle.begin()
 	r.Logf("| %s | %d | %d | %.0f %% | %d | %.1f s | %.1f s | (%.0f s)", name, c.compared, len(r.oracle.found()),
 		100*float64(c.hits)/float64(max(1, c.answers)), c.lost, c.longest[sortList].Seconds(), c.longest[sortForward].Seconds(), time.Since(begun).Seconds())
+	for _, sort := range c.outages(limit) {
+		r.Errorf("%s: none of the %s was answered for %v, which is more than %v", name, sort, c.longest[sort], limit)
+	}
 	for reason, n := range why {
 		r.Logf("    not answered %d times: %.300s", n, reason)
 	}

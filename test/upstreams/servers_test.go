@@ -35,20 +35,20 @@ func TestOneOfTwoFails(t *testing.T) {
 	quiet := r.load()
 	defer quiet()
 
-	r.part("nothing", func() {})
+	r.part("nothing", noticedAtOnce, func() {})
 	for _, s := range []*controlplane.APIServer{one, two} {
-		r.part("killed", func() { r.must(s.Kill()) })
-		r.part("started again", func() { r.must(s.Start(t.Context())) })
+		r.part("killed", noticedAtOnce, func() { r.must(s.Kill()) })
+		r.part("started again", noticedAtOnce, func() { r.must(s.Start(t.Context())) })
 	}
 	paused := []*controlplane.APIServer{one, two}
 	if !*all {
 		paused = paused[:1]
 	}
 	for _, s := range paused {
-		r.part("paused", func() { r.must(s.Pause()) })
-		r.part("resumed", func() { r.must(s.Resume()) })
+		r.part("paused", noticedLate, func() { r.must(s.Pause()) })
+		r.part("resumed", noticedLate, func() { r.must(s.Resume()) })
 	}
-	r.part("restarted in order, one after the other", func() {
+	r.part("restarted in order, one after the other", noticedAtOnce, func() {
 		for _, s := range []*controlplane.APIServer{one, two} {
 			r.must(s.Stop())
 			r.must(s.Start(t.Context()))

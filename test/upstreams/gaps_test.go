@@ -1,0 +1,46 @@
+package upstreams
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/listproxy/listproxy/test/ask"
+)
+
+// TestOutages: that nobody was answered is seen wherever in a part it was, and also if it was all of it.
+func TestOutages(t *testing.T) {
+	const limit = 10 * time.Second
+	ok, gone := ask.Answer{Code: 200}, errors.New("connection refused")
+	for name, tt := range map[string]struct {
+		answers map[time.Duration]error // after how long; nil: there was one
+		want    []string                // outages of a part of 20 s
+	}{
+		"none":             {map[time.Duration]error{5 * time.Second: nil, 12 * time.Second: nil}, nil},
+		"at the beginning": {map[time.Duration]error{11 * time.Second: nil}, []string{sortList}},
+		"in the middle":    {map[time.Duration]error{time.Second: nil, 5 * time.Second: gone, 12 * time.Second: nil}, []string{sortList}},
+		"at the end":       {map[time.Duration]error{time.Second: nil, 9 * time.Second: nil, 15 * time.Second: gone}, []string{sortList}},
+		"all the time":     {map[time.Duration]error{time.Second: gone}, []string{sortList}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := newOracle()
+				o.expect(sortList)
+				time.Sleep(time.Hour) // of no part
+				o.begin()
+				for second := range 20 {
+					time.Sleep(time.Second)
+					if err, now := tt.answers[time.Duration(second+1)*time.Second]; now {
+						o.heard(sortList, ok, err)
+					}
+				}
+				if diff := cmp.Diff(tt.want, o.begin().outages(limit)); diff != "" {
+					t.Errorf("outages (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}

@@ -12,7 +12,10 @@
 // revision that it names. With API servers of two versions there is an undisturbed one of each, and an
 // answer must be all of what one of them says.
 //
-// What must come is waited for; no case passes because of a time. The times reported are measured.
+// Nothing is compacted, and nobody's rights change: that a token, of a user or of a page, is refused is a mistake, too.
+//
+// What must come is waited for; no case passes because of a time. The times reported are measured, and held
+// against limits that only an outage exceeds.
 //
 //	go test -race ./test/upstreams -v
 //	go test -race ./test/upstreams -v -upstreams.all        # every case, an upgrade as well: part of make faults

@@ -3,6 +3,7 @@ package upstreams
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -67,26 +68,35 @@ func (u upgrade) replace(s *controlplane.APIServer) {
 	u.must(s.Start(u.Context()))
 }
 
-// heard waits until listproxy tells in its log of other versions than before.
-func (u upgrade) heard(p *proxyrun.Proxy, change string) {
+// mixed waits until listproxy has told in its log of other versions than before, and what it kept is dropped,
+// which comes a moment after the line.
+func (u upgrade) mixed(p *proxyrun.Proxy, change string) {
 	u.Helper()
 	u.must(retry(u.Context(), "listproxy to hear of two versions", func() error {
 		if !strings.Contains(p.Log(), `change="`+change+`"`) {
 			return errors.New("not yet")
 		}
-		return nil
+		return u.kept()
 	}))
 }
 
 // forwarded asks for all lists once: nothing comes from memory while there are two versions.
 func (u upgrade) forwarded() {
 	u.Helper()
+	if err := u.kept(); err != nil {
+		u.Fatalf("while there were two versions: %v", err)
+	}
+}
+
+// kept returns an error if a list comes from memory.
+func (u upgrade) kept() error {
 	for _, c := range collections() {
 		a, err := u.clients[0].GetAs(u.Context(), c.accept, c.path()+"?"+ask.AnyVersion)
 		if err == nil && a.FromMemory() {
-			u.Fatalf("%v from memory while there were two versions", c)
+			return fmt.Errorf("%v from memory: %s", c, a.Source())
 		}
 	}
+	return nil
 }
 
 // upgraded waits until lists come from memory as the newer version writes them. As the older one does,
@@ -118,7 +128,7 @@ func TestUpgraded(t *testing.T) {
 	u.part("two of "+older, noticedAtOnce, func() {})
 	u.part("upgraded one by one", noticedAtOnce, func() {
 		u.replace(u.servers[0])
-		u.heard(p, "other versions")
+		u.mixed(p, "other versions")
 		for range 100 {
 			u.forwarded()
 		}
@@ -170,8 +180,8 @@ func TestUpgradedBehindOneAddress(t *testing.T) {
 	u.part("upgraded one by one", noticedAtOnce, func() {
 		replace(u.servers[0])
 		joined, was := time.Now(), u.oracle.comparisons()
-		u.heard(p, "another version")
-		t.Logf("another version was heard of after %.1f s, in which %d answers came from memory", time.Since(joined).Seconds(), u.oracle.comparisons()-was)
+		u.mixed(p, "another version")
+		t.Logf("another version was heard of, and all dropped, after %.1f s, in which %d answers came from memory", time.Since(joined).Seconds(), u.oracle.comparisons()-was)
 		both, done := context.WithTimeout(t.Context(), inTurn)
 		defer done()
 		for poll.Pause(both, askEvery) {

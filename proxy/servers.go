@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -62,6 +63,8 @@ type Servers struct {
 	holders map[string]string
 	// refused: the Leases may not be read.
 	refused bool
+	// started is when a Lease last told of another API server.
+	started time.Time
 	// asked: /version was asked for, with whatever result.
 	asked bool
 	// said is what /version said, and all what it said at each endpoint. Only who asks uses it.
@@ -188,6 +191,14 @@ func (s *Servers) streamEnded(err error) {
 	s.look()
 }
 
+// serverStarted makes /version be asked for more often for a while, beginning now.
+func (s *Servers) serverStarted() {
+	s.mu.Lock()
+	s.started = time.Now()
+	s.mu.Unlock()
+	s.askAgain()
+}
+
 // report tells of a change.
 func (s *Servers) report(what string, args ...any) {
 	s.log.Info("The API servers behind the upstream changed: what is known is dropped, and loaded again when they have settled",
@@ -216,6 +227,7 @@ func (t serverStore) Update(obj any) error {
 	}
 	t.s.mu.Unlock()
 	if !found || was != holder {
+		t.s.serverStarted()
 		t.s.report("an API server announced itself", "lease", name)
 	}
 	return nil
@@ -250,6 +262,7 @@ func (t serverStore) Replace(objs []any, _ string) error {
 	t.s.holders, t.s.refused = listed, false
 	t.s.mu.Unlock()
 	if was != nil && !maps.Equal(was, listed) {
+		t.s.serverStarted()
 		t.s.report("other API servers than before the stream of their Leases broke")
 	}
 	t.s.look()

@@ -113,8 +113,9 @@ func TestServersHoldAListAgainstWhatWasThere(t *testing.T) {
 				f.answer(0, "watch "+serverLeases)
 				time.Sleep(versionEvery - time.Second) // not long enough for a look at /version in turn
 				heard.expect(t, "the stream is back", tt.changes)
-				if got := f.asked("get /version") - asked; got != 1 {
-					t.Errorf("/version was asked for %d times, want once because of the new stream", got)
+				// Once because of the new stream; again and again where one has started.
+				if got := f.asked("get /version") - asked; got != 1 && tt.changes == 0 || got < 3 && tt.changes > 0 {
+					t.Errorf("/version was asked for %d times", got)
 				}
 			})
 		})

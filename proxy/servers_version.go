@@ -18,7 +18,7 @@ import (
 
 const (
 	// versionEvery is the time between two looks at /version, and up to a fifth more; versionAgain while they
-	// tell of more than one.
+	// tell of more than one, or may soon.
 	versionEvery = 10 * time.Second
 	versionAgain = 2 * time.Second
 	// versionTimeout bounds one look.
@@ -147,9 +147,21 @@ func (s *Servers) pollVersion(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-s.reopened:
-		case <-time.After(wait.Jitter(s.said.pause(time.Now()), 0.2)):
+		case <-time.After(wait.Jitter(s.untilVersion(time.Now()), 0.2)):
 		}
 	}
+}
+
+// untilVersion is how long to wait before the next look: one that has just started may be of another version, and get
+// connections only later.
+func (s *Servers) untilVersion(now time.Time) time.Duration {
+	s.mu.Lock()
+	started := s.started
+	s.mu.Unlock()
+	if !started.IsZero() && now.Sub(started) <= versionParting {
+		return versionAgain
+	}
+	return s.said.pause(now)
 }
 
 // lookAtVersion asks once. That there is no answer says nothing about the version.

@@ -125,7 +125,7 @@ func TestGoalsAreBounded(t *testing.T) {
 func TestLoadedStatesAreNew(t *testing.T) {
 	c := liveCollection(Limits{History: time.Hour, Staleness: time.Hour})
 	c.expect(probed{1000, time.Now()})
-	c.close(Warming)
+	c.close()
 	state := newTree(false)
 	c.open(state, 0, 2000, &Frame{}, time.Now())
 	if len(c.goals) > 0 {

@@ -103,7 +103,7 @@ func (f *feed) settle(err error, backoff *wait.Backoff) time.Duration {
 	var back wentBackError
 	switch {
 	case errors.Is(err, errObject):
-		c.close(Warming)
+		c.close()
 		if time.Since(f.firstObject) < time.Minute {
 			break // it was gone again when it was to be looked at
 		}
@@ -123,7 +123,7 @@ func (f *feed) settle(err error, backoff *wait.Backoff) time.Duration {
 		c.drop(NotPermitted)
 		return f.refusals.Step()
 	default:
-		c.close(Warming)
+		c.close()
 	}
 	return backoff.Step()
 }

@@ -269,7 +269,7 @@ func (l *life) drop(why Absence) {
 // lose ends the stream for good.
 func (l *life) lose() {
 	if l.live {
-		l.c.close(Warming)
+		l.c.close()
 		l.end()
 	}
 }

@@ -234,9 +234,9 @@ func (c *Collection) expect(p probed) bool {
 	return false
 }
 
-// close ends the live span, if there is one, and says why there is no newest state. What is
-// known of the past stays for as long as the history lasts.
-func (c *Collection) close(why Absence) {
+// close ends the live span, if there is one: the newest state is to be loaded again. What is known of the
+// past stays for as long as the history lasts.
+func (c *Collection) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.retired {
@@ -246,7 +246,7 @@ func (c *Collection) close(why Absence) {
 	if v.absence == Known {
 		c.marks = append(c.marks, mark{at: time.Now(), revision: v.to()})
 	}
-	c.publishLocked(&View{absence: why, spans: v.spans, heard: v.heard, frame: v.frame})
+	c.publishLocked(&View{absence: Warming, spans: v.spans, heard: v.heard, frame: v.frame})
 }
 
 // drop forgets everything, and says why nothing is known.

@@ -88,7 +88,7 @@ func TestAnotherPast(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
-			c.close(Warming)
+			c.close()
 			state := newTree(false)
 			state.set(tt.object)
 			c.open(state, 0, 20, &Frame{}, time.Now())
@@ -201,7 +201,7 @@ func TestRetired(t *testing.T) {
 	if why := c.Retired(); why != Known {
 		t.Errorf("a live one: %q", why)
 	}
-	c.close(Warming)
+	c.close()
 	c.drop(Warming)
 	if why := c.Retired(); why != Known {
 		t.Errorf("one that lost its state: %q", why)

@@ -37,8 +37,9 @@ type CheckStats struct {
 	Revision uint64
 	// Agreed is when a check last found nothing wrong; zero if none did.
 	Agreed time.Time
-	// Mismatches is how many checks found something wrong.
+	// Mismatches is how many checks found something wrong, and Mismatched when one last did; zero if none did.
 	Mismatches int
+	Mismatched time.Time
 }
 
 const (
@@ -68,12 +69,11 @@ type selfChecks struct {
 type checkRecord struct {
 	stats CheckStats
 	next  cursors
-	// mismatched is when there last was a mismatch, strikes how many followed each other within
-	// mismatchMemory. After the second nothing is kept before until: what the upstream writes
-	// cannot be kept, if it is not the same each time.
-	mismatched time.Time
-	strikes    int
-	until      time.Time
+	// strikes is how many mismatches followed each other within mismatchMemory. After the second
+	// nothing is kept before until: what the upstream writes cannot be kept, if it is not the same
+	// each time.
+	strikes int
+	until   time.Time
 }
 
 func (s *selfChecks) recordLocked(r Resource) *checkRecord {
@@ -94,6 +94,19 @@ func (s *selfChecks) stats(r Resource) CheckStats {
 		return rec.stats
 	}
 	return CheckStats{}
+}
+
+// mismatched are the results for all resources of which a check ever found something wrong.
+func (s *selfChecks) mismatched() map[Resource]CheckStats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := map[Resource]CheckStats{}
+	for r, rec := range s.of {
+		if rec.stats.Mismatches > 0 {
+			found[r] = rec.stats
+		}
+	}
+	return found
 }
 
 // holds reports whether nothing is to be kept of a resource because of what checks found.
@@ -125,12 +138,12 @@ func (s *selfChecks) note(r Resource, result CheckResult, rev uint64, next curso
 	case CheckAgrees:
 		rec.stats.Agreed = now
 	case CheckMismatch:
-		if now.Sub(rec.mismatched) > mismatchMemory {
+		if now.Sub(rec.stats.Mismatched) > mismatchMemory {
 			rec.strikes = 0
 		}
 		rec.stats.Mismatches++
 		rec.strikes++
-		rec.mismatched = now
+		rec.stats.Mismatched = now
 		rec.until = now.Add(holdAfter(rec.strikes))
 	case CheckInconclusive:
 	}

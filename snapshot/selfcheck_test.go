@@ -264,9 +264,39 @@ func TestSelfCheckFindsWhatIsWrong(t *testing.T) {
 				if all := c.collections.Stats(); len(all) != 1 || all[0].Check.Mismatches != 1 {
 					t.Errorf("the numbers for people: %+v", all)
 				}
+				if all := c.collections.Mismatched(); len(all) != 1 || all[c.resource] != stats || stats.Mismatched.IsZero() {
+					t.Errorf("what was ever wrong: %+v", all)
+				}
 			})
 		})
 	}
+}
+
+// TestAMismatchIsNotForgotten: after checks that agree, and when the collection is long gone, it is known how many
+// there were, and when the last was. What was never wrong is not told of.
+func TestAMismatchIsNotForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newChecked(t, newLibrary(10))
+		wrong := c.use(t)
+		if stats := c.await(1); stats.Mismatches != 0 || !stats.Mismatched.IsZero() || len(c.collections.Mismatched()) != 0 {
+			t.Fatalf("before: %+v, %+v", stats, c.collections.Mismatched())
+		}
+		corrupt(wrong, func(state tree) { state.remove("n/0001") })
+		at := c.await(2).Mismatched
+		if at.IsZero() {
+			t.Fatalf("no mismatch; log:\n%s", c.log)
+		}
+		c.use(t)
+		if stats := c.await(3); stats.Result != CheckAgrees || stats.Mismatches != 1 || !stats.Mismatched.Equal(at) || !stats.At.After(at) {
+			t.Errorf("loaded again: %+v", stats)
+		}
+		c.collections.SchemaChanged(c.resource.GroupResource())
+		time.Sleep(10 * checkEvery) // so that results of what is gone are forgotten
+		synctest.Wait()
+		if stats := c.collections.Mismatched()[c.resource]; len(c.collections.Stats()) != 0 || stats.Mismatches != 1 || !stats.Mismatched.Equal(at) {
+			t.Errorf("gone: %+v", stats)
+		}
+	})
 }
 
 // TestSelfCheckGoesAround: names page by page, and after some checks every object's bytes.
@@ -433,6 +463,9 @@ func TestWhatNeverAgreesIsNotKept(t *testing.T) {
 		}
 		if stats := c.await(2); stats.Mismatches != 2 {
 			t.Fatalf("got %+v", stats)
+		}
+		if running := c.collections.Stats(); len(running) != 0 || c.collections.Mismatched()[c.resource].Mismatches != 2 {
+			t.Errorf("nothing is kept (%+v), and what was wrong is told all the same: %+v", running, c.collections.Mismatched())
 		}
 		if _, absence := c.collections.Use(c.resource); absence != Form {
 			t.Errorf("after the second: %q, want %q", absence, Form)

@@ -23,7 +23,7 @@ type CollectionStats struct {
 	Used time.Time
 	// Feed is what became of its spans, and of those of its like before.
 	Feed FeedStats
-	// Check is what self-checks found.
+	// Check is what self-checks found of it, and of those of its like before.
 	Check CheckStats
 }
 
@@ -50,6 +50,10 @@ func (c *Collections) Stats() []CollectionStats {
 	}
 	return all
 }
+
+// Mismatched returns what self-checks found of each resource of which one ever found something wrong in
+// the life of the process, also if nothing is kept of it now.
+func (c *Collections) Mismatched() map[Resource]CheckStats { return c.checks.mismatched() }
 
 // Stored is how many bytes are on the account of all collections, and the bound; 0 is none.
 func (c *Collections) Stored() (bytes, bound int64) {

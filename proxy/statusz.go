@@ -34,6 +34,10 @@ type StatusSource struct {
 	// CompressedBound bounds what is kept of compressed lists.
 	CompressedBound int64
 	Flags           func() []telemetry.FlagStatus
+	// SelfCheck is how often each collection is compared with the upstream; 0 is never. Mismatched is what
+	// was found of those of which something was ever wrong; nil is nothing.
+	SelfCheck  time.Duration
+	Mismatched func() map[snapshot.Resource]snapshot.CheckStats
 	// Endpoints are the API servers of --upstream; nil or none without it.
 	Endpoints func() []EndpointStats
 	// Policy, Eager and Traces do not change.
@@ -49,7 +53,7 @@ func (s *StatusSource) Read() telemetry.Status {
 		Version: s.Version, GoVersion: runtime.Version(), Upstream: s.Upstream,
 		Time: now.UTC(), Uptime: now.Sub(s.Started).Seconds(),
 		Collections: []telemetry.CollectionStatus{}, Callers: s.Observer.Callers(), Flags: s.Flags(),
-		Policy: s.Policy, Eager: s.Eager, Traces: s.Traces, Runtime: telemetry.ReadRuntime(),
+		SelfChecks: s.selfChecks(now), Policy: s.Policy, Eager: s.Eager, Traces: s.Traces, Runtime: telemetry.ReadRuntime(),
 	}
 	_, details := s.Ready()
 	for _, c := range details {
@@ -89,6 +93,7 @@ func (s *StatusSource) collection(now time.Time, c snapshot.CollectionStats) tel
 		State: telemetry.StateLive, Objects: c.Objects, Versions: c.Versions, Bytes: c.Bytes, Revision: c.Revision(),
 		Idle: now.Sub(c.Used).Seconds(), Window: s.Window(gvr).Seconds(),
 		Spans: []telemetry.SpanStatus{}, Restarts: int64(c.Feed.Restarts()), // #nosec G115 -- a count
+		SelfCheck: s.selfCheck(now, c.Check),
 	}
 	if absence := absenceOf(c, now, s.Staleness); absence != snapshot.Known {
 		status.State = string(absence)

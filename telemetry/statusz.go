@@ -28,6 +28,7 @@ type Status struct {
 	// Resources are those that lists were asked of, the one of most lists first.
 	Resources   []ResourceStatus   `json:"resources"`
 	Collections []CollectionStatus `json:"collections"`
+	SelfChecks  SelfChecksStatus   `json:"selfChecks"`
 	Memory      MemoryStatus       `json:"memory"`
 	// Callers are those whose lists were forwarded most often, the first one most often.
 	Callers []CallerStatus `json:"callers"`
@@ -167,6 +168,8 @@ type CollectionStatus struct {
 	Spans []SpanStatus `json:"spans"`
 	// Restarts is how often the state was loaded again after the first time.
 	Restarts int64 `json:"restarts"`
+	// SelfCheck is what self-checks found of it, and of those of its like before.
+	SelfCheck SelfCheckStatus `json:"selfCheck"`
 }
 
 // StateLive is the state of a collection that has its newest state.
@@ -282,6 +285,7 @@ func (s *Status) Sort() {
 	slices.SortFunc(s.Collections, func(a, b CollectionStatus) int {
 		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Representation, b.Representation))
 	})
+	s.SelfChecks.sort()
 	slices.SortFunc(s.Lists.Reasons, func(a, b ReasonStatus) int {
 		return cmp.Or(cmp.Compare(b.Lists, a.Lists), cmp.Compare(a.Reason, b.Reason))
 	})

@@ -153,6 +153,7 @@ func newStatusPage() (*statusPage, error) {
 		"bytes": formatBytes, "count": formatCount[int64], "seconds": formatSeconds, "share": formatShare,
 		"bound": formatBound, "lag": formatLag, "lists": formatLists, "bar": layBar, "percent": percentOf,
 		"objects": formatCount[int], "barLabel": barLabel, "gaps": gapsOf, "history": formatHistory,
+		"selfCheck": formatSelfCheck, "mismatches": formatMismatches, "mismatch": formatMismatch,
 		"kept": formatKept, "join": strings.Join, "percentage": formatGCPercent, "lastCheck": lastCheckOf, "limit": formatLimit,
 	}).Parse(statusHTML)
 	if err != nil {
@@ -192,18 +193,25 @@ func (p *statusPage) write(w io.Writer, s Status) error {
 		First, More                   []CollectionStatus
 		FirstResources, MoreResources []ResourceStatus
 		States                        []stateCount
+		FirstMismatches               []MismatchStatus
+		MoreMismatches                int
 	}{Status: s, States: statesOf(s.Collections)}
 	view.First, view.More = split(byNeed, maxShownCollections)
+	mismatches, more := split(s.SelfChecks.Mismatches, maxShownMismatches)
+	view.FirstMismatches, view.MoreMismatches = mismatches, len(more)
 	view.FirstResources, view.MoreResources = split(s.Resources, maxShownResources)
 	return p.template.Execute(w, view)
 }
 
 // need is lower for what somebody ought to look at.
 func need(c CollectionStatus) int {
-	if c.State == StateLive {
+	switch {
+	case c.SelfCheck.Mismatches > 0:
+		return 0
+	case c.State != StateLive:
 		return 1
 	}
-	return 0
+	return 2
 }
 
 // split parts the first n from the others.

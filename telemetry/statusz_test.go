@@ -29,6 +29,7 @@ const hostile = "<script>alert(1)</script>\"'&\x1b"
 // sample has something in every part.
 func sample() Status {
 	lag, share := 0.42, 0.75
+	checked, wrong := 120.0, 300.0
 	return Status{
 		Version: "v0.1.0", GoVersion: "go1.26.0", Upstream: "https://10.0.0.1:443",
 		Time: time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC), Uptime: 3725,
@@ -50,13 +51,18 @@ func sample() Status {
 			{
 				Resource: "pods", Version: "v1", Representation: "json", State: StateLive, Objects: 3000, Versions: 41, Bytes: 24 << 20,
 				Revision: 1234567, Lag: &lag, Idle: 1, History: 75, Window: 150, Restarts: 1,
-				Spans: []SpanStatus{{From: 1000000, To: 1100000}, {From: 1200000, To: 1234567}},
+				Spans:     []SpanStatus{{From: 1000000, To: 1100000}, {From: 1200000, To: 1234567}},
+				SelfCheck: SelfCheckStatus{Result: SelfCheckAgrees, Age: &checked, Mismatches: 2, MismatchAge: &wrong},
 			},
 			{
 				Resource: "deployments.apps", Version: "v1", Representation: "protobuf", State: "warming",
-				Spans: []SpanStatus{}, Window: 150,
+				Spans: []SpanStatus{}, Window: 150, SelfCheck: SelfCheckStatus{Result: SelfCheckNone},
 			},
 		},
+		SelfChecks: SelfChecksStatus{Interval: 300, Mismatches: []MismatchStatus{
+			{Resource: hostile, Version: "v1", Representation: "json", Mismatches: 1, Last: time.Date(2026, 5, 6, 6, 8, 9, 0, time.UTC), Age: 3600},
+			{Resource: "pods", Version: "v1", Representation: "json", Mismatches: 2, Last: time.Date(2026, 5, 6, 7, 3, 9, 0, time.UTC), Age: 300},
+		}},
 		Resources: []ResourceStatus{
 			{Resource: "pods", Answered: 1500, Forwarded: 400, Streaming: 99, Share: &share, Reason: "most-recent", ReasonLists: 400},
 			{Resource: OtherResources, Streaming: 1, Share: new(float64), Reason: "streaming", ReasonLists: 1},
@@ -223,7 +229,10 @@ func TestStatusPageSays(t *testing.T) {
 		"health":      {"not healthy"},
 		"problems":    {"the API server is silent"},
 		"share":       {"75.0 %"},
-		"collections": {"pods v1, json live 3,000 24 MiB 1234567 0.4s ago", "1m15s of 2m30s, 1 gap", "deployments.apps v1, protobuf warming", "never"},
+		"collections": {"pods v1, json live agrees, 2m00s ago 2 mismatches, last 5m00s ago 3,000 24 MiB 1234567 0.4s ago", "1m15s of 2m30s, 1 gap", "deployments.apps v1, protobuf warming not checked yet 0", "never"},
+		"warning": {
+			"Something wrong may have been answered", "pods v1, json: 2 mismatches, last 5m00s ago (2026-05-06 07:03:09 UTC) " + hostile + " v1, json: 1 mismatch, last 1h00m ago",
+		},
 		"endpoints": {
 			"10.0.0.1:6443 up for 1h02m v1.36.3 3 ok", "10.0.0.2:6443 not ready for 1m10s v1.35.4 1 /readyz answered 500",
 			"10.0.0.3:6443 down for 10s unheard 0 dial: " + hostile, "10.0.0.4:6443 not checked yet for 1.0s unheard 0 –",

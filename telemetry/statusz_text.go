@@ -3,6 +3,7 @@ package telemetry
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"unicode"
@@ -28,6 +29,9 @@ func (s Status) WriteText(w io.Writer) error {
 	if !s.Healthy {
 		health = "NOT HEALTHY"
 	}
+	if len(s.SelfChecks.Mismatches) > 0 {
+		health += ", with a warning"
+	}
 	row("listproxy %s\t%s", s.Version, health)
 	row("upstream\t%s", s.Upstream)
 	row("up for\t%s", formatSeconds(s.Uptime))
@@ -46,6 +50,17 @@ func (s Status) WriteText(w io.Writer) error {
 		}
 	}
 
+	if len(s.SelfChecks.Mismatches) > 0 {
+		row("  WARNING\tsomething wrong may have been answered: self-checks found what was kept not to be what the API server says")
+	}
+	mismatches, more := split(s.SelfChecks.Mismatches, maxShownMismatches)
+	for _, m := range mismatches {
+		row("  mismatch\t%s %s, %s: %s", m.Resource, m.Version, m.Representation, formatMismatch(m))
+	}
+	if len(more) > 0 {
+		row("\t(%d more with -o json)", len(more))
+	}
+
 	section("LISTS")
 	if s.Lists.Share != nil {
 		row("from memory\t%s\t%s", formatCount(s.Lists.Answered), formatShare(*s.Lists.Share))
@@ -60,12 +75,12 @@ func (s Status) WriteText(w io.Writer) error {
 	if len(s.Collections) == 0 {
 		row("none: nobody has asked for a list yet")
 	} else {
-		row("RESOURCE\tVERSION\tFORM\tSTATE\tOBJECTS\tBYTES\tREVISION\tLAG\tHISTORY\tGAPS\tRESTARTS")
+		row("RESOURCE\tVERSION\tFORM\tSTATE\tOBJECTS\tBYTES\tREVISION\tLAG\tHISTORY\tGAPS\tRESTARTS\tSELF-CHECK")
 	}
 	for _, c := range s.Collections {
-		row("%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%d\t%d", c.Resource, c.Version, c.Representation, c.State,
+		row("%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%d\t%d\t%s", c.Resource, c.Version, c.Representation, c.State,
 			formatCount(c.Objects), formatBytes(c.Bytes), c.Revision, formatLag(c.Lag),
-			formatHistory(c), gapsOf(c), c.Restarts)
+			formatHistory(c), gapsOf(c), c.Restarts, joinWords("; ", formatSelfCheck(c.SelfCheck), formatMismatches(c.SelfCheck)))
 	}
 
 	if len(s.Endpoints) > 0 {
@@ -80,7 +95,7 @@ func (s Status) WriteText(w io.Writer) error {
 		section("LISTS BY RESOURCE")
 		row("RESOURCE\tFROM MEMORY\tLISTS\tELSE MOSTLY")
 	}
-	first, more := split(s.Resources, maxShownResources)
+	first, others := split(s.Resources, maxShownResources)
 	for _, r := range first {
 		share, reason := "-", "-"
 		if r.Share != nil {
@@ -91,8 +106,8 @@ func (s Status) WriteText(w io.Writer) error {
 		}
 		row("%s\t%s\t%s\t%s", r.Resource, share, formatCount(r.All()), reason)
 	}
-	if len(more) > 0 {
-		row("(%d more with -o json)", len(more))
+	if len(others) > 0 {
+		row("(%d more with -o json)", len(others))
 	}
 
 	if len(s.Lists.Reasons) > 0 {
@@ -147,6 +162,11 @@ func cell(text string) string {
 		return string(runes[:maxCell-1]) + "…"
 	}
 	return text
+}
+
+// joinWords joins what is not empty.
+func joinWords(separator string, words ...string) string {
+	return strings.Join(slices.DeleteFunc(words, func(word string) bool { return word == "" }), separator)
 }
 
 func orWord(text, word string) string {

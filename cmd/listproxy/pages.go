@@ -25,6 +25,8 @@ func (o *options) pages(a *app, observing *observing, state proxy.State, log *sl
 		Observer:        observing.Observer,
 		Window:          o.window,
 		CompressedBound: o.compressedBound,
+		SelfCheck:       o.selfCheck,
+		Mismatched:      a.collections.Mismatched,
 		Flags:           func() []telemetry.FlagStatus { return flagsInForce(o.flags) },
 		Policy:          o.policyInForce(),
 		Endpoints:       a.servers.EndpointStats,

@@ -1,0 +1,87 @@
+package proxy
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/telemetry"
+)
+
+// TestStatusSaysWhatSelfChecksFound: of each collection, and of all together what was ever wrong. It stays healthy.
+func TestStatusSaysWhatSelfChecksFound(t *testing.T) {
+	o, metrics := newMetered(t, nil)
+	now := time.Now()
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	wrong := snapshot.CheckStats{At: ago(time.Minute), Result: snapshot.CheckAgrees, Mismatches: 2, Mismatched: ago(time.Hour)}
+	stats := func(resource string, found snapshot.CheckStats) snapshot.CollectionStats {
+		c := collectionStats(resource, 0, snapshot.Known)
+		c.Check = found
+		return c
+	}
+	age := func(d time.Duration) *float64 { return new(d.Seconds()) }
+	for name, tt := range map[string]struct {
+		interval time.Duration
+		found    snapshot.CheckStats
+		want     telemetry.SelfCheckStatus
+	}{
+		"off":     {0, snapshot.CheckStats{}, telemetry.SelfCheckStatus{Result: telemetry.SelfCheckOff}},
+		"not yet": {time.Minute, snapshot.CheckStats{}, telemetry.SelfCheckStatus{Result: telemetry.SelfCheckNone}},
+		"agrees": {
+			time.Minute, snapshot.CheckStats{At: ago(time.Second), Result: snapshot.CheckAgrees},
+			telemetry.SelfCheckStatus{Result: telemetry.SelfCheckAgrees, Age: age(time.Second)},
+		},
+		"inconclusive": {
+			time.Minute, snapshot.CheckStats{At: ago(time.Second), Result: snapshot.CheckInconclusive},
+			telemetry.SelfCheckStatus{Result: telemetry.SelfCheckInconclusive, Age: age(time.Second)},
+		},
+		"mismatch": {
+			time.Minute, snapshot.CheckStats{At: ago(time.Second), Result: snapshot.CheckMismatch, Mismatches: 1, Mismatched: ago(time.Second)},
+			telemetry.SelfCheckStatus{Result: telemetry.SelfCheckMismatch, Age: age(time.Second), Mismatches: 1, MismatchAge: age(time.Second)},
+		},
+		"agrees again": {
+			time.Minute, wrong,
+			telemetry.SelfCheckStatus{Result: telemetry.SelfCheckAgrees, Age: age(time.Minute), Mismatches: 2, MismatchAge: age(time.Hour)},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			source := newStatusSource(o, metrics.Gatherer())
+			source.SelfCheck = tt.interval
+			if diff := cmp.Diff(tt.want, source.collection(now, stats("pods", tt.found)).SelfCheck); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+
+	source := newStatusSource(o, metrics.Gatherer(), stats("pods", wrong))
+	source.SelfCheck = 5 * time.Minute
+	gone := snapshot.Resource{
+		GroupVersionResource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Representation: snapshot.Protobuf,
+	}
+	source.Mismatched = func() map[snapshot.Resource]snapshot.CheckStats {
+		return map[snapshot.Resource]snapshot.CheckStats{
+			collectionStats("pods", 0, snapshot.Known).Resource: wrong,
+			gone: {At: ago(time.Minute), Result: snapshot.CheckMismatch, Mismatches: 1, Mismatched: ago(time.Minute)},
+		}
+	}
+	got := source.Read()
+	for i := range got.SelfChecks.Mismatches {
+		if m := &got.SelfChecks.Mismatches[i]; m.Age < now.Sub(m.Last).Seconds() {
+			t.Errorf("%s was wrong %v s ago", m.Resource, m.Age)
+		}
+		got.SelfChecks.Mismatches[i].Age = 0
+	}
+	want := telemetry.SelfChecksStatus{Interval: 300, Mismatches: []telemetry.MismatchStatus{
+		{Resource: "deployments.apps", Version: "v1", Representation: "protobuf", Mismatches: 1, Last: ago(time.Minute).UTC()},
+		{Resource: "pods", Version: "v1", Representation: "json", Mismatches: 2, Last: ago(time.Hour).UTC()},
+	}}
+	if diff := cmp.Diff(want, got.SelfChecks); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if !got.Healthy {
+		t.Errorf("what was wrong is gone, and it is not healthy: %+v", got.Checks)
+	}
+}

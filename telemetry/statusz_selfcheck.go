@@ -1,0 +1,98 @@
+package telemetry
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// SelfChecksStatus is what is said of self-checks, which compare collections with the API server.
+type SelfChecksStatus struct {
+	// Interval is how often each collection that is live is compared; 0 is never.
+	Interval float64 `json:"intervalSeconds"`
+	// Mismatches are the collections of which a check ever found something wrong since the process began, also
+	// those that are gone, the one with the latest first. Of them something wrong may have been answered.
+	Mismatches []MismatchStatus `json:"mismatches"`
+}
+
+// MismatchStatus is a collection of which a self-check found something wrong.
+type MismatchStatus struct {
+	Resource       string `json:"resource"`
+	Version        string `json:"version"`
+	Representation string `json:"representation"`
+	// Mismatches is how many checks did, Last when the last one did, as the log has it, and Age how long ago
+	// that is.
+	Mismatches int64     `json:"mismatches"`
+	Last       time.Time `json:"last"`
+	Age        float64   `json:"ageSeconds"`
+}
+
+// SelfCheckStatus is what self-checks found of a collection.
+type SelfCheckStatus struct {
+	// Result of the last one: [SelfCheckAgrees], [SelfCheckInconclusive], [SelfCheckMismatch], [SelfCheckNone]
+	// or [SelfCheckOff].
+	Result string `json:"result"`
+	// Age is how long ago the last one ended; absent if there was none.
+	Age *float64 `json:"ageSeconds,omitempty"`
+	// Mismatches is how many found something wrong since the process began, and MismatchAge how long ago the
+	// last of these is; absent if none did.
+	Mismatches  int64    `json:"mismatches"`
+	MismatchAge *float64 `json:"mismatchAgeSeconds,omitempty"`
+}
+
+const (
+	// SelfCheckAgrees is the result if what was compared is what the API server says.
+	SelfCheckAgrees = "agrees"
+	// SelfCheckMismatch is the result if it is not. The collection was dropped.
+	SelfCheckMismatch = "mismatch"
+	// SelfCheckInconclusive is the result if the API server did not give the state to compare with.
+	SelfCheckInconclusive = "inconclusive"
+	// SelfCheckNone stands for a result before the first check, and SelfCheckOff if there are to be none.
+	SelfCheckNone = "none"
+	SelfCheckOff  = "off"
+)
+
+func (s *SelfChecksStatus) sort() {
+	slices.SortFunc(s.Mismatches, func(a, b MismatchStatus) int {
+		return cmp.Or(b.Last.Compare(a.Last), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Version, b.Version),
+			cmp.Compare(a.Representation, b.Representation))
+	})
+}
+
+// formatSelfCheck says in words what the last self-check of a collection found.
+func formatSelfCheck(c SelfCheckStatus) string {
+	switch {
+	case c.Age != nil:
+		return c.Result + ", " + formatSeconds(*c.Age) + " ago"
+	case c.Result == SelfCheckNone:
+		return "not checked yet"
+	case c.Result == SelfCheckOff:
+		return "self-check off"
+	}
+	return "–" // of a listproxy that does not say
+}
+
+// formatMismatches says in words what was ever wrong with a collection; nothing if nothing was.
+func formatMismatches(c SelfCheckStatus) string {
+	if c.Mismatches <= 0 {
+		return ""
+	}
+	words := "1 mismatch"
+	if c.Mismatches > 1 {
+		words = formatCount(c.Mismatches) + " mismatches"
+	}
+	if c.MismatchAge != nil {
+		words += ", last " + formatSeconds(*c.MismatchAge) + " ago"
+	}
+	return words
+}
+
+// formatMismatch says in words when something was wrong.
+func formatMismatch(m MismatchStatus) string {
+	return fmt.Sprintf("%s (%s)", formatMismatches(SelfCheckStatus{Mismatches: m.Mismatches, MismatchAge: &m.Age}),
+		m.Last.UTC().Format("2006-01-02 15:04:05 UTC"))
+}
+
+// maxShownMismatches are named in the warning; the JSON has all.
+const maxShownMismatches = 5

@@ -88,6 +88,11 @@ func clientOf(t *testing.T, cfg *rest.Config) *http.Client {
 
 func status(t *testing.T) telemetry.Status {
 	t.Helper()
+	return statusOf(t, proxy)
+}
+
+func statusOf(t *testing.T, proxy *proxyrun.Proxy) telemetry.Status {
+	t.Helper()
 	resp, body := ask(t, http.DefaultClient, proxy.AdminURL()+"/statusz", http.Header{"Accept": {"application/json"}})
 	var s telemetry.Status
 	if err := json.Unmarshal([]byte(body), &s); err != nil || resp.StatusCode != http.StatusOK {
@@ -137,11 +142,14 @@ func TestStatusTellsWhatHappened(t *testing.T) {
 	found := false
 	for _, c := range now.Collections {
 		if c.Name() == "namespaces/json" {
-			found = c.State == telemetry.StateLive && c.Objects >= 4 && len(c.Spans) == 1 && c.Revision > 0 && c.Window == 150 && c.Lag != nil
+			found = c.State == telemetry.StateLive && c.Objects >= 4 && len(c.Spans) == 1 && c.Revision > 0 && c.Window == 150 && c.Lag != nil && c.SelfCheck.Mismatches == 0
 		}
 	}
 	if !found {
 		t.Errorf("collections: %+v", now.Collections)
+	}
+	if now.SelfChecks.Interval != 300 || len(now.SelfChecks.Mismatches) != 0 {
+		t.Errorf("self-checks: %+v", now.SelfChecks)
 	}
 	_, metrics := ask(t, http.DefaultClient, proxy.AdminURL()+"/metrics", nil)
 	if want := fmt.Sprintf(`listproxy_saved_lists_total{resource="namespaces"} %d`, now.Lists.Answered); !strings.Contains(metrics, want) {

@@ -56,17 +56,25 @@ func many() telemetry.Status {
 		Traces: telemetry.TracesStatus{Enabled: true, Sampler: "parentbased_traceidratio 0.000001"},
 		Policy: telemetry.PolicyStatus{File: "/" + strings.Repeat("long/", 60) + "policy.yaml", SHA256: strings.Repeat("0123456789abcdef", 4)},
 	}
+	s.SelfChecks.Interval = 3600
 	for i := range 500 {
 		resource := fmt.Sprintf("%s%03d.%s.example.com", strings.Repeat("resource", 7), i, strings.Repeat("group", 12))
 		c := telemetry.CollectionStatus{
 			Resource: resource, Version: "v1alpha1", Representation: "metadata-protobuf", State: telemetry.StateLive,
 			Objects: 123456789, Versions: 1, Bytes: 1 << 45, Revision: 1<<64 - 1, Lag: &lag, History: 3600, Window: 3600, Restarts: 1e9,
+			SelfCheck: telemetry.SelfCheckStatus{Result: telemetry.SelfCheckInconclusive, Age: &lag},
 		}
 		for from := uint64(1); from < 8; from += 2 {
 			c.Spans = append(c.Spans, telemetry.SpanStatus{From: from, To: from})
 		}
 		if i%7 == 0 {
 			c.State = "not-permitted"
+		}
+		if i < 7 {
+			c.SelfCheck = telemetry.SelfCheckStatus{Result: telemetry.SelfCheckMismatch, Age: &lag, Mismatches: 1e6, MismatchAge: &lag}
+			s.SelfChecks.Mismatches = append(s.SelfChecks.Mismatches, telemetry.MismatchStatus{
+				Resource: c.Resource, Version: c.Version, Representation: c.Representation, Mismatches: 1e6, Last: time.Now(), Age: lag,
+			})
 		}
 		s.Collections = append(s.Collections, c)
 		s.Resources = append(s.Resources, telemetry.ResourceStatus{Resource: resource, Answered: 1e15, Forwarded: 1e12, Share: &share, Reason: "unknown-resource", ReasonLists: 1e12})
@@ -101,6 +109,10 @@ func down() telemetry.Status {
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
 		e.Address, e.State, e.Meaning, e.Version, e.Error = hostile, hostile, hostile, hostile, hostile
+	}
+	for i := range s.SelfChecks.Mismatches {
+		m := &s.SelfChecks.Mismatches[i]
+		m.Resource, m.Version, m.Representation = hostile, hostile, hostile
 	}
 	for i := range s.Callers {
 		s.Callers[i].UserAgent, s.Callers[i].Reason = hostile, hostile

@@ -1,0 +1,123 @@
+package statusz
+
+import (
+	"bytes"
+	"net/http"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/listproxy/listproxy/telemetry"
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/hop"
+	"github.com/listproxy/listproxy/test/poll"
+	"github.com/listproxy/listproxy/test/proxyrun"
+)
+
+// TestMismatchIsOnThePage: an object is falsified on its way to listproxy, a self-check finds it, and the page, its
+// JSON and listproxy status say so, also when all is well again.
+func TestMismatchIsOnThePage(t *testing.T) {
+	h, err := hop.Start(cp.URL(), cp.CA())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.Close)
+	var falsified atomic.Bool
+	h.OnLine(func(_ *http.Request, line []byte) ([]byte, error) {
+		if !bytes.Contains(line, []byte(`"said":"truth"`)) || falsified.Swap(true) {
+			return line, nil
+		}
+		return bytes.Replace(line, []byte(`"said":"truth"`), []byte(`"said":"Truth"`), 1), nil
+	})
+	own := cp.RESTConfig(controlplane.Feed)
+	own.Host, own.CAData = h.URL(), h.CA()
+	p, err := proxyrun.Start(t.Context(), proxyrun.Options{
+		Upstream: own, Args: []string{"--eager", "configmaps", "--self-check-interval", "1s"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("listproxy's log:\n%s", p.Log())
+		}
+		if err := p.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	collection := func(s telemetry.Status) telemetry.CollectionStatus {
+		for _, c := range s.Collections {
+			if c.Name() == "configmaps/json" {
+				return c
+			}
+		}
+		return telemetry.CollectionStatus{}
+	}
+	poll.Until(t, patience, "a check agrees", func() bool {
+		s := statusOf(t, p)
+		c := collection(s)
+		return c.State == telemetry.StateLive && c.SelfCheck.Result == telemetry.SelfCheckAgrees && c.SelfCheck.Age != nil && c.SelfCheck.Mismatches == 0
+	})
+
+	create(t, "/api/v1/namespaces/default/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"falsified"},"data":{"said":"truth"}}`)
+	// It is looked at again after twenty seconds, before it counts.
+	poll.Until(t, 2*patience, "a mismatch was found, and what was loaded again agrees", func() bool {
+		s := statusOf(t, p)
+		c := collection(s)
+		return len(s.SelfChecks.Mismatches) > 0 && c.State == telemetry.StateLive && c.SelfCheck.Result == telemetry.SelfCheckAgrees
+	})
+	s := statusOf(t, p)
+	c := collection(s)
+	if m := s.SelfChecks.Mismatches[0]; len(s.SelfChecks.Mismatches) != 1 || m.Resource != "configmaps" || m.Version != "v1" || m.Representation != "json" ||
+		m.Mismatches != 1 || m.Last.IsZero() || m.Age <= 0 {
+		t.Errorf("what was ever wrong: %+v", s.SelfChecks)
+	}
+	if c.SelfCheck.Mismatches != 1 || c.SelfCheck.MismatchAge == nil || c.Restarts == 0 || !s.Healthy {
+		t.Errorf("healthy is %v, the collection %+v", s.Healthy, c)
+	}
+	_, page := ask(t, http.DefaultClient, p.AdminURL()+"/statusz", nil)
+	for _, words := range []string{`<section id="warning"`, "Something wrong may have been answered", "<strong>configmaps</strong> v1, json: 1 mismatch, last ", "✓ healthy"} {
+		if !strings.Contains(page, words) {
+			t.Errorf("the page does not say %q:\n%s", words, page)
+		}
+	}
+	if text := statusText(t, p); !strings.Contains(text, "healthy, with a warning") || !strings.Contains(text, "configmaps v1, json: 1 mismatch, last ") {
+		t.Errorf("listproxy status says:\n%s", text)
+	}
+	if _, metrics := ask(t, http.DefaultClient, p.AdminURL()+"/metrics", nil); !strings.Contains(metrics, `listproxy_selfchecks_total{result="mismatch"} 1`) {
+		t.Error("metrics do not say the same")
+	}
+}
+
+// create makes an object, without listproxy.
+func create(t *testing.T, path, object string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, cp.URL()+path, strings.NewReader(object))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	resp, err := clientOf(t, cp.RESTConfig(controlplane.Admin)).Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusCreated {
+		t.Fatalf("%s: %s", path, resp.Status)
+	}
+}
+
+// statusText is what listproxy status says of p.
+func statusText(t *testing.T, p *proxyrun.Proxy) string {
+	t.Helper()
+	listproxy, err := proxyrun.Build(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), listproxy, "status", "--address", p.AdminURL()).CombinedOutput() // #nosec G204 -- what was built
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return string(out)
+}

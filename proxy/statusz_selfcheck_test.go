@@ -28,18 +28,25 @@ func TestStatusSaysWhatSelfChecksFound(t *testing.T) {
 		found    snapshot.CheckStats
 		want     telemetry.SelfCheckStatus
 	}{
-		"off":     {0, snapshot.CheckStats{}, telemetry.SelfCheckStatus{Result: telemetry.SelfCheckOff}},
-		"not yet": {time.Minute, snapshot.CheckStats{}, telemetry.SelfCheckStatus{Result: telemetry.SelfCheckNone}},
+		"off": {
+			0, snapshot.CheckStats{}, telemetry.SelfCheckStatus{Result: telemetry.SelfCheckOff},
+		},
+		"not yet": {
+			time.Minute, snapshot.CheckStats{}, telemetry.SelfCheckStatus{Result: telemetry.SelfCheckNone},
+		},
 		"agrees": {
-			time.Minute, snapshot.CheckStats{At: ago(time.Second), Result: snapshot.CheckAgrees},
+			time.Minute,
+			snapshot.CheckStats{At: ago(time.Second), Result: snapshot.CheckAgrees},
 			telemetry.SelfCheckStatus{Result: telemetry.SelfCheckAgrees, Age: age(time.Second)},
 		},
 		"inconclusive": {
-			time.Minute, snapshot.CheckStats{At: ago(time.Second), Result: snapshot.CheckInconclusive},
+			time.Minute,
+			snapshot.CheckStats{At: ago(time.Second), Result: snapshot.CheckInconclusive},
 			telemetry.SelfCheckStatus{Result: telemetry.SelfCheckInconclusive, Age: age(time.Second)},
 		},
 		"mismatch": {
-			time.Minute, snapshot.CheckStats{At: ago(time.Second), Result: snapshot.CheckMismatch, Mismatches: 1, Mismatched: ago(time.Second)},
+			time.Minute,
+			snapshot.CheckStats{At: ago(time.Second), Result: snapshot.CheckMismatch, Mismatches: 1, Mismatched: ago(time.Second)},
 			telemetry.SelfCheckStatus{Result: telemetry.SelfCheckMismatch, Age: age(time.Second), Mismatches: 1, MismatchAge: age(time.Second)},
 		},
 		"agrees again": {

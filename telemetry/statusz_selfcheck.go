@@ -48,9 +48,10 @@ const (
 	SelfCheckMismatch = "mismatch"
 	// SelfCheckInconclusive is the result if the API server did not give the state to compare with.
 	SelfCheckInconclusive = "inconclusive"
-	// SelfCheckNone stands for a result before the first check, and SelfCheckOff if there are to be none.
+	// SelfCheckNone stands for a result before the first check.
 	SelfCheckNone = "none"
-	SelfCheckOff  = "off"
+	// SelfCheckOff stands for one if there are to be no checks.
+	SelfCheckOff = "off"
 )
 
 func (s *SelfChecksStatus) sort() {

@@ -85,13 +85,15 @@ func TestLargeObjects(t *testing.T) {
 	loaded := time.Since(begun)
 	r.same(path, body)
 	begun = time.Now()
-	_, fromMemory, err := r.via.get(t.Context(), path+"?resourceVersion=0")
+	body, fromMemory, err := r.via.get(t.Context(), path+"?resourceVersion=0")
 	r.must(err)
+	took := time.Since(begun)
 	if !fromMemory || len(body) < n*size {
 		t.Errorf("%d bytes, from memory: %v", len(body), fromMemory)
 	}
+	r.same(path, body)
 	r.say("%d objects of 1.5 MB: from memory after %.1f s; a list of all (%.0f MiB) takes %.2f s; %.0f MiB resident, %.0f before",
-		n, loaded.Seconds(), float64(len(body))/mib, time.Since(begun).Seconds(), r.sample().RSS/mib, before.RSS/mib)
+		n, loaded.Seconds(), float64(len(body))/mib, took.Seconds(), r.sample().RSS/mib, before.RSS/mib)
 }
 
 // TestNamespaces: a list of one namespace each costs what it holds, however many there are.
@@ -138,24 +140,32 @@ func TestCollections(t *testing.T) {
 	n := scale(500, 20)
 	r := newRig(t, "--schema-quarantine", "1s")
 	name := func(i int) string { return fmt.Sprintf("k%03ds", i) }
+	path := func(i int) string { return "/apis/limits.test/v1/" + name(i) }
 	r.must(inParallel(n, func(i int) error {
 		return r.direct.create(t.Context(), definitions, definition(name(i), fmt.Sprintf("K%03d", i)))
 	}))
 	for i := range n {
 		r.until(name(i)+" are served", func() bool {
-			_, _, err := r.direct.get(t.Context(), "/apis/limits.test/v1/"+name(i)+"?limit=1")
+			_, _, err := r.direct.get(t.Context(), path(i)+"?limit=1")
 			return err == nil
 		})
 	}
 	before := r.sample()
 	begun := time.Now()
-	r.must(inParallel(n, func(i int) error {
-		_, err := r.via.await(t.Context(), "/apis/limits.test/v1/"+name(i)+"?resourceVersion=0")
+	bodies := make([][]byte, n)
+	r.must(inParallel(n, func(i int) (err error) {
+		bodies[i], err = r.via.await(t.Context(), path(i)+"?resourceVersion=0")
 		return err
 	}))
+	took := time.Since(begun)
 	after := r.sample()
-	r.say("%d collections, empty: all from memory after %.0f s; each %.1f KiB resident, %.1f goroutines; %d connections to the API server",
-		n, time.Since(begun).Seconds(), (after.RSS-before.RSS)/1024/float64(n), (after.Goroutines-before.Goroutines)/float64(n), r.hop.Connections())
+	compared := 0
+	for i := 0; i < n; i += n / 20 {
+		r.same(path(i), bodies[i])
+		compared++
+	}
+	r.say("%d collections, empty: all from memory after %.0f s, %d compared; each %.1f KiB resident, %.1f goroutines; %d connections to the API server",
+		n, took.Seconds(), compared, (after.RSS-before.RSS)/1024/float64(n), (after.Goroutines-before.Goroutines)/float64(n), r.hop.Connections())
 }
 
 // TestByteBound: the history is what goes first, then what does not fit is forwarded; memory stays.
@@ -177,9 +187,12 @@ func TestByteBound(t *testing.T) {
 	}
 	r.must(json.Unmarshal(first, &began))
 	exactly := list + "?resourceVersion=" + began.Metadata.ResourceVersion + "&resourceVersionMatch=Exact"
-	if _, hit, err := r.via.get(t.Context(), exactly); err != nil || !hit {
+	r.same(list, first)
+	body, hit, err := r.via.get(t.Context(), exactly)
+	if err != nil || !hit {
 		t.Errorf("the first state: from memory %v, %v", hit, err)
 	}
+	r.same(list, body)
 	written, most, served := 0, 0.0, 0
 	for round := range rounds {
 		r.must(inParallel(objects, func(i int) error {
@@ -195,7 +208,7 @@ func TestByteBound(t *testing.T) {
 		}
 		most = max(most, r.sample().RSS)
 	}
-	_, hit, err := r.via.get(t.Context(), exactly)
+	_, hit, err = r.via.get(t.Context(), exactly)
 	r.must(err)
 	if hit {
 		t.Error("the first state is still in memory")
@@ -210,9 +223,11 @@ func TestByteBound(t *testing.T) {
 	}))
 	r.until("what does not fit is forwarded", func() bool {
 		_, _, err1 := r.via.get(t.Context(), fillers)
-		_, hit, err2 := r.via.get(t.Context(), list+"?resourceVersion=0")
+		var err2 error
+		body, hit, err2 = r.via.get(t.Context(), list+"?resourceVersion=0")
 		return err1 == nil && err2 == nil && hit && strings.Contains(r.status(fillers), "detail=memory")
 	})
+	r.same(list, body)
 	r.say("--cache-bytes 32Mi, 8 MiB of objects, %d MiB of changes: %d of %d lists meanwhile from memory, at most %.0f MiB resident; 24 MiB of another resource: forwarded (memory), the first still from memory, %.0f MiB resident",
 		written/mib, served, rounds, most/mib, r.sample().RSS/mib)
 	if served == 0 {

@@ -232,8 +232,8 @@ func TestTooManyForLoads(t *testing.T) {
 		t.Errorf("told to wait for %v: %s", after, early)
 	}
 	least, most, refused, asked := gate.counts()
-	r.say("429 with Retry-After %.0f to %d feeds for %.0f s: %d requests, of which %d were refused, %d to %d of a feed, none too early; %d lists of callers meanwhile forwarded (warming) and compared; all from memory %.1f s after the end",
-		after.Seconds(), len(lists), refusedFor.Seconds(), asked, refused, least, most, compared, back.Seconds())
+	r.say("429 with Retry-After %.0f to %d feeds for %.0f s: %d requests, of which %d were refused, %d to %d of a feed, %d requests too early; %d lists of callers meanwhile forwarded (warming) and compared; all from memory %.1f s after the end",
+		after.Seconds(), len(lists), refusedFor.Seconds(), asked, refused, least, most, len(gate.early), compared, back.Seconds())
 }
 
 // believed is how long listproxy goes on where it does not hear of APIServices any more (apiServicesGrace in the

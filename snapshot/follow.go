@@ -113,6 +113,9 @@ func troubled(err error) bool {
 // asks the upstream first how far it is, since a watch from a revision of the future is silent
 // and tells nothing; and the watch must begin with the seam.
 func (f *feed) reopen(ctx context.Context, frame *Frame, how ending) (*stream, error) {
+	if !sleep(ctx, time.Until(f.prober.spared)) {
+		return nil, ctx.Err()
+	}
 	from, timeout := f.collection.view.Load().to(), watchTimeout+rand.N(watchTimeout)
 	var now probed
 	var first seam
@@ -120,9 +123,6 @@ func (f *feed) reopen(ctx context.Context, frame *Frame, how ending) (*stream, e
 	case behind:
 		timeout = shortWatch
 	case broken:
-		if !sleep(ctx, time.Until(f.prober.spared)) {
-			return nil, ctx.Err()
-		}
 		var err error
 		if now, err = f.prober.ask(ctx); err != nil {
 			return nil, err

@@ -40,7 +40,7 @@ func TestMismatchIsOnThePage(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("listproxy's log:\n%s", p.Log())
+			t.Logf("listproxy's log:\n%s", p.Told())
 		}
 		if err := p.Stop(); err != nil {
 			t.Error(err)

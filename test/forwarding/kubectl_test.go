@@ -56,9 +56,9 @@ func (d *door) run(t *testing.T, env []string, stdin string, args ...string) out
 }
 
 // momentary is what differs between two runs in a person's output: ages (and with them the width
-// of a column), addresses, identities.
-var momentary = regexp.MustCompile(`https://[0-9.]+:[0-9]+|\b[0-9]+[smhd]([0-9]+[smhd])?\b|<unknown>` +
-	`|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9-]{10}T[0-9:]{8}Z|resourceVersion: "[0-9]+"` +
+// of a column), addresses, identities. These come first: one may begin as an age does, 1234567d-….
+var momentary = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|https://[0-9.]+:[0-9]+` +
+	`|\b[0-9]+[smhd]([0-9]+[smhd])?\b|<unknown>|[0-9-]{10}T[0-9:]{8}Z|resourceVersion: "[0-9]+"` +
 	`|"resourceVersion": ?"[0-9]+"|/tmp/[A-Z]+-[0-9]+|[0-9-]{10} [0-9:]{8}[.][0-9]+ [+-][0-9]{4}|[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} [+-][0-9]{4}`)
 
 var spaces = regexp.MustCompile(` +`)

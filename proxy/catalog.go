@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -89,9 +88,8 @@ type Catalog struct {
 	servers map[schema.GroupVersion]server
 	// refused: the APIServices may not be read.
 	refused bool
-	// lost is when their stream ended; zero while there is one. streams is how many were begun.
-	lost    time.Time
-	streams int
+	// lost is when their stream ended; zero while there is one.
+	lost time.Time
 	// known has what was read of local group/versions.
 	known map[schema.GroupVersion]*discovered
 	// hashes has the storage version hash of each resource that was read. It outlives what is
@@ -150,19 +148,11 @@ func NewCatalog(cfg *rest.Config, moved func(schema.GroupVersion), rewritten fun
 // Run follows the APIServices until ctx ends.
 func (c *Catalog) Run(ctx context.Context) {
 	listWatch := objectListWatch(c.apiServices)
-	open := listWatch.WatchFuncWithContext
-	listWatch.WatchFuncWithContext = func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-		lost := c.streamBegins()
-		stream, err := open(ctx, options)
-		if err != nil {
-			lost()
-			return nil, err
-		}
+	tellStreams(listWatch, func(options metav1.ListOptions) {
 		if options.SendInitialEvents == nil {
 			c.streamBack() // it tells what was missed; else Replace does
 		}
-		return tellEnd(stream, lost), nil
-	}
+	}, c.streamLost)
 	follower{
 		name:         "apiservices",
 		listWatch:    listWatch,
@@ -406,23 +396,10 @@ func servable(list *metav1.APIResourceList) map[string]Entry {
 	return resources
 }
 
-// streamBegins returns what notes that changes of APIServices are not heard of any more, unless another stream has
-// begun since. The Reflector tries for as long as the upstream is away, and does not come to its end for that.
-func (c *Catalog) streamBegins() (lost func()) {
+// streamLost notes that changes of APIServices are not heard of any more.
+func (c *Catalog) streamLost() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.streams++
-	this := c.streams
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if this == c.streams {
-			c.loseLocked()
-		}
-	}
-}
-
-func (c *Catalog) loseLocked() {
 	if c.lost.IsZero() {
 		c.lost = time.Now()
 	}
@@ -437,12 +414,12 @@ func (c *Catalog) streamBack() {
 
 // streamEnded notes that the stream has ended, and why.
 func (c *Catalog) streamEnded(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.loseLocked()
+	c.streamLost()
 	if !isRefused(err) {
 		return
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.refused = true
 	c.refusedOnce.Do(func() {
 		c.log.Warn("APIServices may not be read, so it is not known which API groups another server answers: only lists of the core group are answered from memory",

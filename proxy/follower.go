@@ -122,6 +122,33 @@ func objectListWatch(objects dynamic.ResourceInterface) *cache.ListWatch {
 	}
 }
 
+// tellStreams makes a source tell when a stream has begun, and when there is none: the Reflector tries for as long as
+// the upstream is away, and does not come to its end for that. It has one stream at a time; lost may be called again.
+func tellStreams(source *cache.ListWatch, began func(metav1.ListOptions), lost func()) {
+	open := source.WatchFuncWithContext
+	var mu sync.Mutex
+	streams := 0
+	source.WatchFuncWithContext = func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+		mu.Lock()
+		streams++
+		this := streams
+		lost() // the end of the one before may not have been heard yet
+		mu.Unlock()
+		stream, err := open(ctx, options)
+		if err != nil {
+			return nil, err
+		}
+		began(options)
+		return tellEnd(stream, func() {
+			mu.Lock()
+			defer mu.Unlock()
+			if this == streams { // else that was told
+				lost()
+			}
+		}), nil
+	}
+}
+
 // endTeller is a watch that tells when it has ended.
 type endTeller struct {
 	watch.Interface

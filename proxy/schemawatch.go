@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -70,15 +69,7 @@ func NewSchemas(cfg *rest.Config, changed func(schema.GroupResource), log *slog.
 // Run follows the definitions until ctx ends.
 func (s *Schemas) Run(ctx context.Context) {
 	listWatch := metadataListWatch(s.client.Resource(definitions))
-	open := listWatch.WatchFuncWithContext
-	listWatch.WatchFuncWithContext = func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-		stream, err := open(ctx, options)
-		s.opened(err)
-		if err != nil {
-			return nil, err
-		}
-		return tellEnd(stream, func() { s.opened(errStreamEnded) }), nil
-	}
+	tellStreams(listWatch, func(metav1.ListOptions) { s.opened(nil) }, func() { s.opened(errStreamEnded) })
 	var refused sync.Once
 	follower{
 		name:         definitions.Resource,

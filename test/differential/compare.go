@@ -15,7 +15,6 @@ import (
 	"sync"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/listproxy/listproxy/test/ask"
@@ -133,12 +132,8 @@ type pair struct{ proxy, direct Answer }
 // waited reports whether one side, and not the other, had kube-apiserver wait in vain until its cache
 // of the resource came as far as what was asked for: asked at two moments, it may say both (storage/cacher,
 // waitUntilFreshAndBlock, which gives up after three seconds; an exact revision is read from that cache too).
-func (a pair) waited() bool { return tooLarge(a.proxy) != tooLarge(a.direct) }
-
-// tooLarge reports whether an answer is kube-apiserver's that a revision is still to come. The cause is
-// a word in every encoding of a Status.
-func tooLarge(a Answer) bool {
-	return a.Status == http.StatusGatewayTimeout && bytes.Contains(a.Body, []byte(metav1.CauseTypeResourceVersionTooLarge))
+func (a pair) waited() bool {
+	return ask.NotThereYet(a.proxy.Status, a.proxy.Body) != ask.NotThereYet(a.direct.Status, a.direct.Body)
 }
 
 // compare puts a question to both sides. It is not ok if there was a difference or no answer.

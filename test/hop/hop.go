@@ -176,7 +176,26 @@ func (h *Hop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if body != nil {
 		r.Header.Del("Accept-Encoding")
 	}
+	if err := keepBody(r); err != nil {
+		panic(http.ErrAbortHandler)
+	}
 	h.forward.ServeHTTP(w, r)
+}
+
+// keepBody makes the body of a request one that can be sent again, unless it is long. kube-apiserver
+// closes the connection (GOAWAY) after each 401, and all that pass the hop share it.
+func keepBody(r *http.Request) error {
+	const most = 1 << 20
+	if r.ContentLength <= 0 || r.ContentLength > most {
+		return nil
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+	r.Body, err = r.GetBody()
+	return err
 }
 
 func (h *Hop) modify(resp *http.Response) error {

@@ -2,11 +2,16 @@ package hop
 
 import (
 	"bufio"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
+	"sync"
 	"testing"
 )
 
@@ -110,6 +115,61 @@ func TestBalancer(t *testing.T) {
 	for range 4 {
 		if got := ask(); got != "two" {
 			t.Errorf("%q was taken out, and answers", got)
+		}
+	}
+}
+
+// What is refused, with the connection closed after it, disturbs no other request on its way.
+func TestRefusalsDisturbNobody(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/refused" { // as kube-apiserver does after a 401
+			w.Header().Set("Connection", "close")
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		_, _ = io.Copy(w, r.Body)
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	h, err := Start(server.URL, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(h.CA())
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport}
+
+	done := make(chan struct{})
+	var refused sync.WaitGroup
+	defer refused.Wait()
+	defer close(done)
+	refused.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			if resp, err := client.Get(h.URL() + "/refused"); err != nil {
+				t.Error(err)
+			} else {
+				_ = resp.Body.Close()
+			}
+		}
+	})
+	for range 300 {
+		resp, err := client.Post(h.URL()+"/written", "text/plain", strings.NewReader("heard"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil || string(body) != "heard" {
+			t.Fatalf("%q, %v", body, err)
 		}
 	}
 }

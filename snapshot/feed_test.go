@@ -24,6 +24,8 @@ type upstream struct {
 	// watch answers a watch that goes on from a state, that of a load too: lines, and then nothing until
 	// its timeout, unless the last says that it is cut, or is no whole line.
 	watch func(from uint64) []string
+	// overstays is for how long after their timeout watches go on that last.
+	overstays time.Duration
 	// hot: the first object has changed again whenever it is looked at.
 	hot bool
 	// tells is what watches that last tell every second.
@@ -113,20 +115,21 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	resp.ContentLength = int64(len(body)) // what it says first
 	if lasts {
-		resp.Body = untilTimeout(r, body, u.tells)
+		resp.Body = untilTimeout(r, body, u.tells, u.overstays)
 	}
 	return resp, nil
 }
 
-// untilTimeout is a body that says something and then the same every second, until the timeout of the watch.
-func untilTimeout(r *http.Request, said, every string) io.ReadCloser {
+// untilTimeout is a body that says something and then the same every second, until the timeout of the watch
+// or some time later.
+func untilTimeout(r *http.Request, said, every string, later time.Duration) io.ReadCloser {
 	seconds, err := strconv.Atoi(r.URL.Query().Get("timeoutSeconds"))
 	if err != nil {
 		panic(err)
 	}
 	in, out := io.Pipe()
 	go func() {
-		for range seconds {
+		for range seconds + int(later/time.Second) {
 			if !sleep(r.Context(), time.Second) {
 				_ = out.CloseWithError(r.Context().Err())
 				return
@@ -262,6 +265,64 @@ func TestAWatchThatEndsAtItsTimeout(t *testing.T) {
 			t.Errorf("got %+v", got)
 		}
 	})
+}
+
+// TestAWatchThatIsOpenedLate: where there was no watch for long, the next must begin with the newest object,
+// however well the last one ended.
+func TestAWatchThatIsOpenedLate(t *testing.T) {
+	changed := strings.Replace(itemB, `"resourceVersion"`, `"uid":"1","resourceVersion"`, 1)
+	for _, tt := range []struct {
+		name string
+		// opens is how long a watch waits for its answer; overstays, how long after its timeout its end is heard.
+		opens, overstays time.Duration
+		newest           string
+		doubt            bool
+		loads            int
+	}{
+		{"in time", orderly / 2, 0, itemB, false, 1},
+		{"slow to open, the same past", 4 * orderly, 0, itemB, true, 1},
+		{"slow to open, another past", 4 * orderly, 0, changed, true, 2},
+		{"its end heard late, the same past", 0, 4 * orderly, itemB, true, 1},
+		{"its end heard late, another past", 0, 4 * orderly, changed, true, 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				u := &upstream{revision: 9, overstays: tt.overstays}
+				doubted := false
+				u.watch = func(from uint64) []string {
+					if from != 6 || u.loads > 1 {
+						return nil
+					}
+					doubted = true
+					return []string{inEvent("MODIFIED", tt.newest)}
+				}
+				c := fed(t, slowToOpen{u, tt.opens}, 2*watchTimeout+8*orderly)
+				u.mu.Lock()
+				defer u.mu.Unlock()
+				if doubted != tt.doubt || u.loads != tt.loads {
+					t.Errorf("the past was in doubt: %v, want %v; loaded %d times, want %d", doubted, tt.doubt, u.loads, tt.loads)
+				}
+				if _, absence := c.Latest(t.Context(), 0); absence != Known {
+					t.Errorf("in the end: %q", absence)
+				}
+			})
+		})
+	}
+}
+
+// slowToOpen is an upstream that answers watches late that go on from the end of another. (Those that begin
+// with the newest object it answers at once: what is tried ends there.)
+type slowToOpen struct {
+	*upstream
+	by time.Duration
+}
+
+// RoundTrip implements http.RoundTripper.
+func (u slowToOpen) RoundTrip(r *http.Request) (*http.Response, error) {
+	if q := r.URL.Query(); q.Get("watch") != "" && q.Get("resourceVersion") == "9" && !sleep(r.Context(), u.by) {
+		return nil, r.Context().Err()
+	}
+	return u.upstream.RoundTrip(r)
 }
 
 // TestProbesWhateverTheStreamTells: a stream that tells something all the time is probed all the same. Where

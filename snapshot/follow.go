@@ -24,7 +24,12 @@ const (
 	leastProbe = 3 * time.Second
 	// demandPause is the least time between two probes because somebody waits.
 	demandPause = 500 * time.Millisecond
+	// orderly is how long after the end of a watch the next one must have been answered for nothing to be in
+	// doubt. No storage is stopped, put back to another past and started again in less.
+	orderly = 10 * time.Second
 )
+
+var errLate = fmt.Errorf("the next watch was not open %v after the end of the last", orderly)
 
 // ending is how the reading of a stream came to its end.
 type ending int
@@ -40,7 +45,7 @@ const (
 func (f *feed) follow(ctx context.Context, frame *Frame, s *stream) (err error) {
 	retry := resumeBackoff()
 	if s == nil {
-		if s, err = f.resume(ctx, frame, ended, &retry); err != nil {
+		if s, err = f.resume(ctx, frame, ended, time.Now(), &retry); err != nil {
 			return err
 		}
 	}
@@ -56,18 +61,22 @@ func (f *feed) follow(ctx context.Context, frame *Frame, s *stream) (err error) 
 		} else if how != behind && !sleep(ctx, retry.Step()) {
 			return ctx.Err()
 		}
-		if s, err = f.resume(ctx, frame, how, &retry); err != nil {
+		over := time.Now()
+		if how == ended {
+			over = s.due() // not when it was noticed, if this process stood still
+		}
+		if s, err = f.resume(ctx, frame, how, over, &retry); err != nil {
 			return err
 		}
 	}
 }
 
 // resume opens a watch that goes on from the live span, and tries until it has one or the span
-// is lost.
-func (f *feed) resume(ctx context.Context, frame *Frame, how ending, retry *wait.Backoff) (*stream, error) {
+// is lost. over is when the last one ended, or was left.
+func (f *feed) resume(ctx context.Context, frame *Frame, how ending, over time.Time, retry *wait.Backoff) (*stream, error) {
 	var refused time.Time // since when the upstream has said 403
 	for {
-		s, err := f.reopen(ctx, frame, how)
+		s, err := f.reopen(ctx, frame, how, over)
 		if err == nil {
 			if how == broken {
 				f.collection.life.resumed()
@@ -111,10 +120,15 @@ func troubled(err error) bool {
 
 // reopen opens a watch that goes on from the live span. Where the connection was in doubt it
 // asks the upstream first how far it is, since a watch from a revision of the future is silent
-// and tells nothing; and the watch must begin with the seam.
-func (f *feed) reopen(ctx context.Context, frame *Frame, how ending) (*stream, error) {
+// and tells nothing; and the watch must begin with the seam. Otherwise it must be there soon after
+// the last one was over, else that is in doubt as well.
+func (f *feed) reopen(ctx context.Context, frame *Frame, how ending, over time.Time) (*stream, error) {
 	if !sleep(ctx, time.Until(f.prober.spared)) {
 		return nil, ctx.Err()
+	}
+	late := func() bool { return how != broken && Age(over, time.Now()) > orderly }
+	if late() {
+		return nil, errLate
 	}
 	from, timeout := f.collection.view.Load().to(), watchTimeout+rand.N(watchTimeout)
 	var now probed
@@ -139,10 +153,15 @@ func (f *feed) reopen(ctx context.Context, frame *Frame, how ending) (*stream, e
 	}, timeout)
 	if err == nil {
 		s.from = from
-		if how != broken {
+		switch {
+		case late():
+			err = errLate
+		case how != broken:
 			return s, nil
+		default:
+			err = f.meet(ctx, frame, s, first)
 		}
-		if err = f.meet(ctx, frame, s, first); err == nil {
+		if err == nil {
 			f.collection.expect(now)
 			return s, nil
 		}

@@ -189,6 +189,7 @@ func (s *source) probe(ctx context.Context, fieldNames ...string) (body []byte, 
 func (s *source) watch(ctx context.Context, namespace string, query url.Values, timeout time.Duration) (*stream, error) {
 	query.Set("watch", "true")
 	// Always said: a watch without it lives for a time of the upstream's choice.
+	timeout = timeout.Truncate(time.Second)
 	query.Set("timeoutSeconds", strconv.Itoa(int(timeout/time.Second)))
 	ctx, cancel := context.WithCancel(ctx)
 	begun, late := time.Now(), time.AfterFunc(answerTimeout, cancel)

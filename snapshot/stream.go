@@ -42,10 +42,14 @@ func newStream(ctx context.Context, cancel context.CancelFunc, e encoding, body 
 	return s
 }
 
+// due is when the upstream ends the stream, or a little later: it counts from when it was asked.
+func (s *stream) due() time.Time { return s.begun.Add(s.timeout) }
+
 // inOrder reports whether a stream that has ended did so at its timeout, and not before. One that is ended
 // sooner, however well, ended for a reason of the upstream's: it may have restarted, or be another one now.
 func (s *stream) inOrder(now time.Time) bool {
-	return errors.Is(s.err, errEnded) && errors.Is(s.err, io.EOF) && now.Sub(s.begun) >= s.timeout/10*9
+	const early = time.Second // two clocks
+	return errors.Is(s.err, errEnded) && errors.Is(s.err, io.EOF) && now.Sub(s.begun) >= s.timeout-early
 }
 
 // stop ends the stream and waits until it is not read any more.

@@ -160,8 +160,8 @@ func (c *Catalog) Run(ctx context.Context) {
 		store:        apiServiceStore{c},
 		ended:        c.streamEnded,
 		// As that of the API servers' Leases: collections are back within seconds.
-		reopen: soonReopened(),
-		log:    c.log,
+		soon: true,
+		log:  c.log,
 	}.follow(ctx)
 }
 

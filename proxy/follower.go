@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -23,54 +24,64 @@ const (
 	// refusedRetry is how long a stream that goes on being refused waits for
 	// someone to grant it.
 	refusedRetry = 5 * time.Minute
-	// soonest bounds the time between two attempts to open a stream of [soonReopened] while the upstream is
-	// away, but for half as much again.
+	// soonest bounds the time between two attempts to open a stream that must be back soon while the upstream
+	// is away, but for half as much again.
 	soonest = 2 * time.Second
 )
-
-// soonReopened is the reopen of a stream that must be back as soon as the upstream is.
-func soonReopened() *wait.Backoff {
-	return &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 3, Cap: soonest}
-}
 
 // follower keeps a store up to date with a resource.
 type follower struct {
 	name         string
-	listWatch    cache.ListerWatcher
+	listWatch    *cache.ListWatch
 	expectedType runtime.Object
 	store        cache.ReflectorStore
-	// ended is told why the stream ended, nil if it was merely too old.
+	// ended is told why the stream ended, nil if it was merely too old, or broke and is listed again.
 	ended func(error)
-	// reopen is how long to wait before a watch is opened again while the upstream is away. nil:
-	// as client-go does, up to a minute.
-	reopen *wait.Backoff
-	log    *slog.Logger
+	// soon: the stream must be back as soon as the upstream is. Otherwise there is up to a minute between two
+	// attempts.
+	soon bool
+	log  *slog.Logger
 }
 
 // follow runs a client-go Reflector until ctx ends. The loop around it is ours
 // because the Reflector's own retries at least every minute, also what it will
-// not be allowed for as long as nobody grants it.
+// not be allowed for as long as nobody grants it. After a stream that broke the
+// resource is listed again.
 func (f follower) follow(ctx context.Context) {
 	logger := logr.FromSlogHandler(f.log.Handler())
 	ctx = logr.NewContext(ctx, logger)
-	reflector := cache.NewReflectorWithOptions(f.listWatch, f.expectedType, f.store,
-		cache.ReflectorOptions{Logger: &logger, Name: f.name, Backoff: f.reopen})
+	options := cache.ReflectorOptions{Logger: &logger, Name: f.name}
+	if f.soon {
+		reopen := newFollowBackoff(f.soon)
+		options.Backoff = &reopen
+	}
+	reflector := cache.NewReflectorWithOptions(listAfterBreaks(f.listWatch), f.expectedType, f.store, options)
 
-	backoff, refusals := newFollowBackoff(), newRefusalBackoff()
+	backoff, refusals := newFollowBackoff(f.soon), newRefusalBackoff()
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := reflector.ListAndWatchWithContext(ctx)
 		if ctx.Err() != nil {
 			return
 		}
+		again := errors.Is(err, errListAgain)
+		if again {
+			err = nil
+		}
 		f.ended(err)
-		if time.Since(began) >= followHealthy {
-			backoff, refusals = newFollowBackoff(), newRefusalBackoff()
+		healthy := time.Since(began) >= followHealthy
+		if healthy {
+			backoff, refusals = newFollowBackoff(f.soon), newRefusalBackoff()
 		}
 		var delay time.Duration
-		if isRefused(err) {
+		switch {
+		case isRefused(err):
 			delay = refusals.Step()
-		} else if delay = backoff.Step(); err != nil {
+		case again && healthy: // as a watch that goes on: at once
+		case err == nil:
+			delay = backoff.Step()
+		default:
+			delay = backoff.Step()
 			f.log.WarnContext(ctx, "The stream of "+f.name+" ended and will be opened again", "in", delay, "error", err)
 		}
 		select {
@@ -80,8 +91,11 @@ func (f follower) follow(ctx context.Context) {
 	}
 }
 
-// newFollowBackoff returns delays of one second, doubled up to half a minute.
-func newFollowBackoff() wait.Backoff {
+// newFollowBackoff returns delays of one second, doubled up to half a minute, or shorter ones.
+func newFollowBackoff(soon bool) wait.Backoff {
+	if soon {
+		return wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 3, Cap: soonest}
+	}
 	return wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 6, Cap: 30 * time.Second}
 }
 

@@ -76,7 +76,9 @@ func (s *Schemas) Run(ctx context.Context) {
 		listWatch:    listWatch,
 		expectedType: &metav1.PartialObjectMetadata{},
 		store:        s,
-		log:          s.log,
+		// Custom resources are not answered from memory without it.
+		soon: true,
+		log:  s.log,
 		ended: func(err error) {
 			s.ended(err)
 			if isRefused(err) {

@@ -142,8 +142,8 @@ func (s *Servers) Run(ctx context.Context) {
 		store:        serverStore{s},
 		ended:        s.streamEnded,
 		// After a restart collections are back within seconds, and this should be, too.
-		reopen: soonReopened(),
-		log:    s.log,
+		soon: true,
+		log:  s.log,
 	}.follow(ctx)
 }
 

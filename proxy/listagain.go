@@ -1,0 +1,107 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/listproxy/listproxy/snapshot"
+)
+
+// followsWithin is how long after the end of a list or a watch the next watch must have been answered to go on
+// from there. No storage is stopped, put back to another past and started again in less.
+const followsWithin = 10 * time.Second
+
+// errListAgain ends a Reflector's attempt: it lists before it watches again.
+var errListAgain = errors.New("what was missed since the stream broke is listed")
+
+// listAfterBreaks makes a Reflector list again unless a watch follows at once upon a list, or upon a watch that
+// came to its timeout. By itself it goes on from the revision it knows when its connection was cut or refused, as
+// it is when API servers are restarted. If the storage was put back to an earlier state meanwhile, that is a
+// revision of the future: kube-apiserver answers such a watch, and is silent until the revision comes; or it has
+// come already, in another past, and what was before it is never told. A list from there is refused, and the
+// Reflector then lists what there is.
+func listAfterBreaks(source *cache.ListWatch) *cache.ListWatch {
+	var c continuity
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			list, err := source.ListWithContextFunc(ctx, options)
+			if err == nil {
+				c.end(c.begin(), time.Now())
+			}
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			lists := options.SendInitialEvents != nil && *options.SendInitialEvents
+			over, begun := c.over(), time.Now()
+			this := c.begin()
+			if !lists && broken(over) {
+				return nil, errListAgain
+			}
+			stream, err := source.WatchFuncWithContext(ctx, options)
+			if err != nil {
+				return nil, err
+			}
+			if !lists && broken(over) {
+				stream.Stop()
+				return nil, errListAgain
+			}
+			return tellEnd(stream, func() {
+				if due := dueOf(begun, options); !due.IsZero() && !time.Now().Before(due) {
+					c.end(this, due)
+				}
+			}), nil
+		},
+	}
+}
+
+// broken says whether a stream that was over at a time, or never if that is zero, is one after which a watch
+// cannot go on.
+func broken(over time.Time) bool {
+	return over.IsZero() || snapshot.Age(over, time.Now()) > followsWithin
+}
+
+// dueOf is when the upstream ends a watch, less a second for two clocks; zero if none was asked for.
+func dueOf(begun time.Time, options metav1.ListOptions) time.Time {
+	if options.TimeoutSeconds == nil {
+		return time.Time{}
+	}
+	return begun.Add(time.Duration(*options.TimeoutSeconds)*time.Second - time.Second)
+}
+
+// continuity knows when the newest list or watch was over, if it was in order.
+type continuity struct {
+	mu     sync.Mutex
+	newest int
+	at     time.Time // zero: it is not over, or it broke
+}
+
+// begin notes that there is another one, and returns its number.
+func (c *continuity) begin() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.newest++
+	c.at = time.Time{}
+	return c.newest
+}
+
+// end notes when one was over, in order.
+func (c *continuity) end(number int, at time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if number == c.newest { // else its end was heard late
+		c.at = at
+	}
+}
+
+func (c *continuity) over() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at
+}

@@ -1,0 +1,171 @@
+package faults
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"testing"
+
+	"github.com/listproxy/listproxy/test/ask"
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/poll"
+	"github.com/listproxy/listproxy/test/proxyrun"
+)
+
+const (
+	gadgetDefinition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gadgets.restored.test"
+	gadgets          = "/apis/restored.test/v1/namespaces/default/gadgets"
+)
+
+// gadgetVersions are those of a custom kind. If there is a default, kube-apiserver writes it into objects that
+// have an inner object, and into no others: the newest of them need not show that the definition has changed.
+func gadgetVersions(size fieldsOf) []any {
+	inner := fieldsOf{"type": "object", "properties": fieldsOf{"size": size}}
+	return []any{fieldsOf{
+		"name": "v1", "served": true, "storage": true,
+		"schema": fieldsOf{"openAPIV3Schema": fieldsOf{"type": "object", "properties": fieldsOf{
+			"spec": fieldsOf{"type": "object", "properties": fieldsOf{"inner": inner}},
+		}}},
+	}}
+}
+
+// TestDefinitionAfterRestore changes the definition of custom resources after etcd was restored, at a revision
+// below those that listproxy has seen of it. There is nothing between listproxy and kube-apiserver: while that is
+// away connections are refused, upon which client-go's own watches go on at the revision of the lost past.
+func TestDefinitionAfterRestore(t *testing.T) {
+	t.Parallel()
+	plane, leave, err := broken.enter(context.WithoutCancel(t.Context()))
+	t.Cleanup(leave)
+	if err != nil {
+		t.Fatal(err)
+	}
+	direct, err := ask.New(plane.RESTConfig(controlplane.Admin), requestTimeout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	until := func(what string, look func() error) {
+		t.Helper()
+		if err := retry(t.Context(), what, look); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// write writes and returns the object's revision.
+	write := func(method, path string, object any) (revision uint64) {
+		t.Helper()
+		until(method+" "+path, func() error {
+			a, err := direct.Do(t.Context(), method, path, object)
+			if err != nil {
+				return err
+			}
+			var written struct{ Metadata ask.Identity }
+			if err := json.Unmarshal(a.Body, &written); err != nil {
+				return err
+			}
+			revision, err = strconv.ParseUint(written.Metadata.ResourceVersion, 10, 64)
+			return err
+		})
+		return revision
+	}
+	write(http.MethodPost, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", fieldsOf{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": fieldsOf{"name": "gadgets.restored.test"},
+		"spec": fieldsOf{
+			"group": "restored.test", "scope": "Namespaced", "names": fieldsOf{"plural": "gadgets", "kind": "Gadget"},
+			"versions": gadgetVersions(fieldsOf{"type": "string"}),
+		},
+	})
+	t.Cleanup(func() { // the stage is others' as well
+		if _, err := direct.Do(context.WithoutCancel(t.Context()), http.MethodDelete, gadgetDefinition, nil); err != nil {
+			t.Error(err)
+		}
+	})
+	gadget := func(name string, spec fieldsOf) fieldsOf {
+		return fieldsOf{"apiVersion": "restored.test/v1", "kind": "Gadget", "metadata": fieldsOf{"name": name}, "spec": spec}
+	}
+	write(http.MethodPost, gadgets, gadget("has-inner", fieldsOf{"inner": fieldsOf{}}))
+	write(http.MethodPost, gadgets, gadget("newest", fieldsOf{}))
+	snapshot, err := plane.SnapshotEtcd(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	listproxy, err := proxyrun.Start(t.Context(), proxyrun.Options{Upstream: plane.RESTConfig(controlplane.Feed), Binary: *binary, Args: []string{
+		"--staleness-bound", bound.String(), "--schema-quarantine", "1s", "--self-check-interval", "0",
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("listproxy's log:\n%s", listproxy.Told())
+		}
+		if err := listproxy.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	via, err := ask.New(listproxy.RESTConfig(plane.RESTConfig(controlplane.Admin)), requestTimeout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// same asks for the newest state: it must come from memory and be what kube-apiserver says of that revision.
+	same := func() error {
+		a, err := via.Get(t.Context(), gadgets+"?"+ask.AnyVersion)
+		if err != nil {
+			return err
+		}
+		if !a.FromMemory() {
+			return errors.New(a.String())
+		}
+		l, err := ask.ReadList(ask.JSON, a.Body)
+		if err != nil {
+			return err
+		}
+		want, err := direct.Get(t.Context(), gadgets+"?"+ask.Exactly(l.Revision))
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(a.Body, want.Body) {
+			return fmt.Errorf("revision %d, listproxy and kube-apiserver: %s", l.Revision, ask.Difference(a.Body, want.Body))
+		}
+		return nil
+	}
+	until("an answer from memory", same)
+	lost := write(http.MethodPatch, gadgetDefinition, fieldsOf{"metadata": fieldsOf{"annotations": fieldsOf{"turn": "0"}}})
+	for turn := 1; turn <= 300; turn++ { // kube-apiserver writes some at its start
+		lost = write(http.MethodPatch, gadgetDefinition, fieldsOf{"metadata": fieldsOf{"annotations": fieldsOf{"turn": strconv.Itoa(turn)}}})
+	}
+	until("an answer from memory after the definition has changed", same)
+
+	if err := plane.RestoreEtcd(t.Context(), snapshot); err != nil {
+		t.Fatal(err)
+	}
+	until("an answer from memory after etcd was restored", same)
+	changed := write(http.MethodPatch, gadgetDefinition, fieldsOf{"spec": fieldsOf{"versions": gadgetVersions(fieldsOf{"type": "string", "default": "small"})}})
+	if changed >= lost {
+		t.Fatalf("the definition was changed at %d, which is not below %d", changed, lost)
+	}
+	until("the default is there", func() error {
+		a, err := direct.Get(t.Context(), gadgets+"/has-inner")
+		if err != nil {
+			return err
+		}
+		var o struct {
+			Spec struct{ Inner struct{ Size string } }
+		}
+		if err := json.Unmarshal(a.Body, &o); err != nil || o.Spec.Inner.Size != "small" {
+			return fmt.Errorf("%w: %s", errors.Join(err, errors.New("not yet")), a.Body)
+		}
+		return nil
+	})
+	until("an answer from memory under the new definition", same)
+	for range 20 {
+		poll.Pause(t.Context(), pollEvery)
+		if err := same(); err != nil {
+			t.Error(err)
+		}
+	}
+}

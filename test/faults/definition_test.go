@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/listproxy/listproxy/test/ask"
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/hop"
 	"github.com/listproxy/listproxy/test/poll"
 	"github.com/listproxy/listproxy/test/proxyrun"
 )
@@ -34,8 +36,8 @@ func gadgetVersions(size fieldsOf) []any {
 }
 
 // TestDefinitionAfterRestore changes the definition of custom resources after etcd was restored, at a revision
-// below those that listproxy has seen of it. There is nothing between listproxy and kube-apiserver: while that is
-// away connections are refused, upon which client-go's own watches go on at the revision of the lost past.
+// below those that listproxy has seen of it. Until kube-apiserver is ready connections are refused, upon which
+// client-go's own watches go on at the revision of the lost past.
 func TestDefinitionAfterRestore(t *testing.T) {
 	t.Parallel()
 	plane, leave, err := broken.enter(context.WithoutCancel(t.Context()))
@@ -93,7 +95,15 @@ func TestDefinitionAfterRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	listproxy, err := proxyrun.Start(t.Context(), proxyrun.Options{Upstream: plane.RESTConfig(controlplane.Feed), Binary: *binary, Args: []string{
+	door, err := hop.StartBalancer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(door.Close)
+	own := plane.RESTConfig(controlplane.Feed)
+	door.Add(strings.TrimPrefix(own.Host, "https://"))
+	own.Host = "https://" + door.Address()
+	listproxy, err := proxyrun.Start(t.Context(), proxyrun.Options{Upstream: own, Binary: *binary, Args: []string{
 		"--staleness-bound", bound.String(), "--schema-quarantine", "1s", "--self-check-interval", "0",
 	}})
 	if err != nil {
@@ -140,9 +150,13 @@ func TestDefinitionAfterRestore(t *testing.T) {
 	}
 	until("an answer from memory after the definition has changed", same)
 
+	if err := door.Refuse(); err != nil {
+		t.Fatal(err)
+	}
 	if err := plane.RestoreEtcd(t.Context(), snapshot); err != nil {
 		t.Fatal(err)
 	}
+	until("the port again", door.Listen)
 	until("an answer from memory after etcd was restored", same)
 	changed := write(http.MethodPatch, gadgetDefinition, fieldsOf{"spec": fieldsOf{"versions": gadgetVersions(fieldsOf{"type": "string", "default": "small"})}})
 	if changed >= lost {

@@ -1,8 +1,10 @@
 package hop
 
 import (
+	"errors"
 	"io"
 	"net"
+	"syscall"
 	"testing"
 	"time"
 
@@ -58,4 +60,27 @@ func TestReset(t *testing.T) {
 			return len(b.conns) == 0
 		})
 	}
+}
+
+// TestRefuse: connections are refused while the port is closed, and accepted when it is open again.
+func TestRefuse(t *testing.T) {
+	b, err := StartBalancer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if err := b.Refuse(); err != nil {
+		t.Fatal(err)
+	}
+	if conn, err := net.Dial("tcp", b.Address()); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("refused: %v, %v", conn, err)
+	}
+	if err := b.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("tcp", b.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Close()
 }

@@ -41,8 +41,11 @@ func TestQueue(t *testing.T) {
 		for i := range 5 {
 			q.Add(i)
 		}
-		if err := q.Drain(ctx, time.Minute); err != nil {
-			t.Error(err)
+		// At the end of the first five, what they added is in the queue.
+		for range 2 {
+			if err := q.Drain(ctx, time.Minute); err != nil {
+				t.Error(err)
+			}
 		}
 		mu.Lock()
 		slices.Sort(done)
@@ -77,5 +80,56 @@ func TestQueueIsNotDrained(t *testing.T) {
 		if err := q.Drain(t.Context(), time.Second); err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// TestDrainWhileOthersAdd: what comes later is not waited for, though there never is a moment without; what
+// came before is, also by a worker who is slower than the others.
+func TestDrainWhileOthersAdd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const slow, before = 2, 5 // the number of one, and of all
+		var q ask.Queue[int]
+		var mu sync.Mutex
+		var done []int
+		for i := range before {
+			q.Add(i)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		all.Go(func() {
+			for i := before; ctx.Err() == nil; i++ {
+				q.Add(i)
+				<-time.After(time.Second / 4) // sooner than two workers can do it
+			}
+		})
+		all.Go(func() {
+			q.Work(ctx, 2, func(_ context.Context, i int) {
+				took := time.Second
+				if i == slow {
+					took = time.Minute
+				}
+				<-time.After(took)
+				mu.Lock()
+				defer mu.Unlock()
+				done = append(done, i)
+			})
+		})
+		begun := time.Now()
+		if err := q.Drain(ctx, time.Hour); err != nil {
+			t.Error(err)
+		}
+		// The slow one began when the first two were done.
+		if took := time.Since(begun).Truncate(time.Second); took != time.Minute+time.Second {
+			t.Errorf("drained after %v", took)
+		}
+		mu.Lock()
+		for i := range before {
+			if !slices.Contains(done, i) {
+				t.Errorf("drained, and %d is not done", i)
+			}
+		}
+		mu.Unlock()
+		cancel()
+		all.Wait()
 	})
 }

@@ -127,7 +127,7 @@ func (cp *ControlPlane) awaitJaeger(ctx context.Context, target string, done fun
 	}
 	errIncomplete := errors.New("it is not complete yet")
 	return cp.jaeger.process.await(ctx, "what Jaeger says at "+target, func(ctx context.Context) error {
-		body, err := ask(ctx, cp.JaegerURL()+target)
+		body, err := fetch(ctx, cp.JaegerURL()+target)
 		if err == nil && !done(body) {
 			err = errIncomplete
 		}
@@ -135,8 +135,8 @@ func (cp *ControlPlane) awaitJaeger(ctx context.Context, target string, done fun
 	})
 }
 
-// ask reads an answer of Jaeger, whatever its size.
-func ask(ctx context.Context, target string) ([]byte, error) {
+// fetch reads an answer of Jaeger, whatever its size.
+func fetch(ctx context.Context, target string) ([]byte, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, target, http.NoBody)
 	if err != nil {
 		return nil, err

@@ -150,8 +150,18 @@ func (a attack) adminInvolved(user string) bool {
 // (k8s.io/apiserver/pkg/authentication/request/websocket).
 const bearerProtocol = "base64url.bearer.authorization.k8s.io."
 
-// auditEvery is how often the whole audit log is read until it is complete.
-const auditEvery = 500 * time.Millisecond
+const (
+	// auditEvery is how often the whole audit log is read until it is complete.
+	auditEvery = 500 * time.Millisecond
+	// auditPatience is longer than patience: to read all of it once takes some seconds, and many where much
+	// else runs. It only ends what fails.
+	auditPatience = 5 * time.Minute
+)
+
+// notAtOnce is what a server grants at least to who opens a connection: the least is firstSettingsTimeout of
+// net/http's HTTP/2, all others of kube-apiserver and of listproxy are 10 s and more. Where opening one takes
+// longer, the server may have given it up because this process stood still; what fails sooner is its own fault.
+const notAtOnce = 2 * time.Second
 
 // attempts numbers what is sent, for the audit log.
 var attempts atomic.Int32
@@ -287,14 +297,22 @@ func runAt(t *testing.T, d door, protocol string, a attack, user string, straigh
 		err   error
 	)
 	for again := range tries {
+		begun := time.Now()
 		if again > 0 || straight.id == "" {
 			straight = &try{}
-			if straight.id, straight.got, err = a.send(t.Context(), direct, protocol, user); err != nil {
-				t.Fatal(err)
-			}
+			straight.id, straight.got, err = a.send(t.Context(), direct, protocol, user)
 		}
-		if after, got, err = a.send(t.Context(), d, protocol, user); err != nil {
-			t.Fatal(err)
+		if err == nil {
+			begun = time.Now()
+			after, got, err = a.send(t.Context(), d, protocol, user)
+		}
+		if err != nil {
+			// There was no connection, so nothing of the attack was sent.
+			if took := time.Since(begun); again == tries-1 || took < notAtOnce {
+				t.Fatalf("after %v: %v", took, err)
+			}
+			t.Logf("try %d: %v", again+1, err)
+			continue
 		}
 		if got.shows(marker) && !a.adminInvolved(user) {
 			t.Errorf("the answer shows what %s may not list: %+v", user, got)
@@ -303,7 +321,8 @@ func runAt(t *testing.T, d door, protocol string, a attack, user string, straigh
 			break
 		}
 		d := diff(straight.got, got, a.closes)
-		if d == "" {
+		// What should come from memory is forwarded where, for one, the review could not be made.
+		if d == "" && (got.hit() || !slices.Contains(a.hit, user)) {
 			break
 		}
 		t.Logf("try %d, %s: %s (-direct +via):\n%s", again+1, after, got.cacheStatus(), d)
@@ -369,7 +388,7 @@ func testAudit(t *testing.T) {
 	// The last events are written when their answers have already been read.
 	var complaints []string
 	errIncomplete := errors.New("something is missing")
-	if poll.Try(t.Context(), patience, auditEvery, "the audit log is complete", func() error {
+	if poll.Try(t.Context(), auditPatience, auditEvery, "the audit log is complete", func() error {
 		if complaints = audits(t); len(complaints) > 0 {
 			return errIncomplete
 		}

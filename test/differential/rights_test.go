@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -135,8 +136,8 @@ func TestRightsChange(t *testing.T) {
 		touch(t, configMaps) // revisions are kept for a while only
 		caughtUp(t, c)
 		compare()
-		if answer, err := proxied(); err != nil || answer.Header.Get("Cache-Status") != "listproxy; hit; detail=exact" {
-			t.Fatalf("alice's list does not come from memory: %v, %v", answer.Header, err)
+		if answer := fromMemory(t, c, configMaps, http.StatusOK, proxied); answer.Header.Get("Cache-Status") != exactHit {
+			t.Fatalf("alice's list does not come from memory: %d, %v", answer.Status, answer.Header)
 		}
 		kubectl("delete", "rolebinding", "alice-lists")
 		if _, ok := await(direct, http.StatusForbidden); !ok {
@@ -198,13 +199,36 @@ func TestRightToOneName(t *testing.T) {
 		for _, namespace := range []string{"team-b", "team-a", ""} {
 			c.Compare(t.Context(), configMaps, namespace, alice, query(selector), http.Header{})
 		}
-		got, err := c.ProxyAnswer(t.Context(), configMaps, "team-b", alice, query(selector))
-		if err != nil || got.Status != status {
-			t.Errorf("%q: %d, %v, want %d", selector, got.Status, err, status)
+		got := fromMemory(t, c, configMaps, status, func() (differential.Answer, error) {
+			return c.ProxyAnswer(t.Context(), configMaps, "team-b", alice, query(selector))
+		})
+		if got.Status != status {
+			t.Errorf("%q: %d, want %d", selector, got.Status, status)
 		}
-		if hit := got.Header.Get("Cache-Status") == "listproxy; hit; detail=exact"; hit != (status == http.StatusOK) {
+		if hit := got.Header.Get("Cache-Status") == exactHit; hit != (status == http.StatusOK) {
 			t.Errorf("%q came from %q", selector, got.Header.Get("Cache-Status"))
 		}
 	}
 	finish(t, report)
+}
+
+// exactHit is the Cache-Status of an exact list from memory.
+const exactHit = "listproxy; hit; detail=exact"
+
+// fromMemory asks, and again where a list that is due was forwarded: that is right too, and happens where a
+// review could not be made. It returns the first other answer, or the last one when patience ended.
+func fromMemory(t *testing.T, c *differential.Comparator, r differential.Resource, due int, ask func() (differential.Answer, error)) differential.Answer {
+	t.Helper()
+	for begun := time.Now(); ; {
+		answer, err := ask()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again := due == http.StatusOK && answer.Status == due && strings.Contains(answer.Header.Get("Cache-Status"), "fwd=")
+		if !again || time.Since(begun) > patience {
+			return answer
+		}
+		touch(t, r) // revisions are kept for a while only
+		caughtUp(t, c)
+	}
 }

@@ -38,6 +38,9 @@ type Options struct {
 	Doors []*Side
 	// PlainOnly leaves out all but plain JSON that is answered from memory.
 	PlainOnly bool
+	// OwnOnly has [Comparator.Freshness] look at what comes from memory alone, and wait for it: one
+	// answer that is forwarded now and then says nothing of the cache.
+	OwnOnly bool
 	// Only chooses classes; all if nil. With it, nothing is asked but these.
 	Only func(Class) bool
 }

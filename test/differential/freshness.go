@@ -45,19 +45,23 @@ const giveUp = 5 * time.Minute
 
 // within asks for Any until it shows that the object is there, or that it is not. What was asked for
 // later than the bound and comes from memory must show it. What is forwarded may not: it is as old
-// as kube-apiserver's own cache, of which nothing is promised.
+// as kube-apiserver's own cache, of which nothing is promised. With [Options].OwnOnly it decides nothing.
 func (c *Comparator) within(ctx context.Context, q Question, since time.Time, want bool, here []byte) {
 	q.Semantics, q.Revision = Any, 0
 	q.Query = url.Values{"resourceVersion": {"0"}}
 	for ctx.Err() == nil {
 		asked := time.Since(since)
 		answer, err := c.ask(ctx, c.door(), q)
-		if err == nil && answer.Status == http.StatusOK && bytes.Contains(answer.Body, here) == want {
+		list := err == nil && answer.Status == http.StatusOK
+		own := list && !forwarded(answer)
+		switch {
+		case list && (own || !c.options.OwnOnly) && bytes.Contains(answer.Body, here) == want:
 			c.report.lagged(time.Since(since))
 			return
-		}
-		own := err == nil && answer.Status == http.StatusOK && !forwarded(answer)
-		if own && asked > c.options.Bound || asked > c.options.Bound+giveUp {
+		case asked > c.options.Bound+giveUp && c.options.OwnOnly && !own:
+			c.missing(q, answer, Silent, fmt.Sprintf("nothing comes from memory %v after a write: %d, %v", asked, answer.Status, err))
+			return
+		case own && asked > c.options.Bound, asked > c.options.Bound+giveUp:
 			c.missing(q, answer, Frozen, fmt.Sprintf("%v after a write (object there: %v) it does not show: %d, %v", asked, want, answer.Status, err))
 			return
 		}

@@ -130,7 +130,10 @@ func (c *Comparator) deal(ctx context.Context, g *Generator) {
 }
 
 // pair is what both sides said to one question.
-type pair struct{ proxy, direct Answer }
+type pair struct {
+	proxy, direct Answer
+	took          time.Duration // from before the first was asked until after the second had answered
+}
 
 // waited reports whether one side, and not the other, had kube-apiserver wait in vain until its cache
 // of the resource came as far as what was asked for: asked at two moments, it may say both (storage/cacher,
@@ -171,10 +174,22 @@ func (c *Comparator) compare(ctx context.Context, q Question) (answers pair, ok 
 			return answers, false
 		}
 	}
+	if q.Clocked && found.Kind == Body && c.differAsAges(ctx, q, answers) {
+		c.report.count(&c.report.ages)
+		c.report.compared(q, answers.proxy)
+		return answers, true
+	}
 	found.Question = q.String()
 	found.CacheStatus = answers.proxy.Header.Get("Cache-Status")
 	c.report.differs(*found)
 	return answers, false
+}
+
+// differAsAges reports whether nothing in two answers differs but ages, and these no more than the time that
+// both took accounts for. Where the two are never made within one second, asking again does not help.
+func (c *Comparator) differAsAges(ctx context.Context, q Question, answers pair) bool {
+	answers.proxy.Body = withAgesOf(answers.proxy.Body, answers.direct.Body, answers.took)
+	return c.judge(ctx, q, answers) == nil
 }
 
 // mayPass reports whether a difference may be one of the moment: an age in a Table, or the refusal
@@ -261,16 +276,22 @@ func (c *Comparator) once(ctx context.Context, q Question) (answers pair, _ *Dif
 	if answers.direct, err = c.ask(ctx, c.direct, same); err != nil {
 		return answers, &Difference{Kind: Silent, Detail: err.Error()}
 	}
+	answers.took = time.Since(asked)
 	if answers.direct.Status == http.StatusGone && answers.proxy.Status == http.StatusOK {
 		c.report.count(&c.report.expired)
 		return answers, nil
 	}
+	return answers, c.judge(ctx, q, answers)
+}
+
+// judge returns how two answers differ.
+func (c *Comparator) judge(ctx context.Context, q Question, answers pair) *Difference {
 	d := c.difference(q, answers.proxy, answers.direct)
 	if d != nil && d.Kind == Body && c.indexEnds(ctx, q, answers) {
 		c.report.count(&c.report.indexEnds)
-		d = nil
+		return nil
 	}
-	return answers, d
+	return d
 }
 
 // shape asks the API server the very question, whose answer moves, and compares what does not.

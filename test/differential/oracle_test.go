@@ -44,11 +44,11 @@ func TestWaited(t *testing.T) {
 		answers pair
 		want    bool
 	}{
-		"listproxy's":     {pair{late, list}, true},
-		"the other":       {pair{list, late}, true},
-		"both":            {pair{late, late}, false},
-		"none":            {pair{list, gone}, false},
-		"another timeout": {pair{other, list}, false},
+		"listproxy's":     {pair{proxy: late, direct: list}, true},
+		"the other":       {pair{proxy: list, direct: late}, true},
+		"both":            {pair{proxy: late, direct: late}, false},
+		"none":            {pair{proxy: list, direct: gone}, false},
+		"another timeout": {pair{proxy: other, direct: list}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := test.answers.waited(); got != test.want {

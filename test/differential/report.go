@@ -56,6 +56,7 @@ type Report struct {
 	callers     map[string]tally
 	tokens      int
 	indexEnds   int
+	ages        int // compared but for ages
 	expired     int
 	again       int
 	walks       int
@@ -219,7 +220,8 @@ func (r *Report) String() string {
 		r.comparisons, took.Seconds(), float64(r.comparisons)/took.Minutes(), r.fromMemory, r.walks)
 	fmt.Fprintf(&b, "answerable: %d, of these from memory: %d (%.1f%% without the %d that it was behind for); the others: %v\n",
 		r.answerable, r.hits, 100*r.share(), r.behind, r.missed)
-	fmt.Fprintf(&b, "tokens that differed in the slash: %d; pages that ended with the index: %d; expired upstream: %d; asked again: %d\n", r.tokens, r.indexEnds, r.expired, r.again)
+	fmt.Fprintf(&b, "tokens that differed in the slash: %d; pages that ended with the index: %d; tables that differed in ages: %d; expired upstream: %d; asked again: %d\n",
+		r.tokens, r.indexEnds, r.ages, r.expired, r.again)
 	if len(r.lag) > 0 {
 		slices.Sort(r.lag)
 		fmt.Fprintf(&b, "from a write to an Any with it: median %v, longest %v, of %d\n",

@@ -1,11 +1,15 @@
 package differential
 
 import (
+	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
@@ -45,6 +49,34 @@ func TestDifferAsAges(t *testing.T) {
 			got := c.differAsAges(t.Context(), Question{Clocked: true}, pair{proxy: answer(test.proxy), direct: answer(test.direct), took: test.took})
 			if got != test.want {
 				t.Errorf("%v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+// TestCompareTables: of two Tables that are never of the same second only what cannot be is a difference.
+func TestCompareTables(t *testing.T) {
+	for name, test := range map[string]struct {
+		clocked bool
+		step    int64 // seconds from one answer to the next
+		found   map[Kind]int
+	}{
+		"a second older each time": {true, 1, map[Kind]int{}},
+		"much older each time":     {true, 600, map[Kind]int{Body: 1}},
+		"no ages to expect":        {false, 1, map[Kind]int{Body: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var old atomic.Int64
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Cache-Status", "listproxy; fwd=bypass; detail=representation")
+				_, _ = fmt.Fprintf(w, `{"kind":"Table","rows":[{"cells":["a","%s"]}]}`, duration.HumanDuration(time.Duration(old.Add(test.step))*time.Second))
+			}))
+			defer server.Close()
+			both := NewSide("both", server.URL, nil)
+			c := &Comparator{direct: both, doors: []*Side{both}, report: NewReport()}
+			_, ok := c.compare(t.Context(), Question{Path: "/", HTTP1: true, Semantics: Exact, Clocked: test.clocked})
+			if diff := cmp.Diff(test.found, c.report.Kinds()); diff != "" || ok != (len(test.found) == 0) {
+				t.Errorf("%v; differences (-want +got):\n%s", ok, diff)
 			}
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -229,9 +230,12 @@ func TestEndpointCheck(t *testing.T) {
 		"no version today": {200, 500, ``, endpointUp, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
+			var mu sync.Mutex
 			ports := map[string]bool{}
 			server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				mu.Lock()
 				ports[r.RemoteAddr] = true
+				mu.Unlock()
 				if r.Host != "example.com" || r.Header.Get("Authorization") != "Bearer own" {
 					t.Errorf("a check came for %s, with %d credentials", r.Host, len(r.Header["Authorization"]))
 				}
@@ -249,14 +253,34 @@ func TestEndpointCheck(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for range 2 {
-				if got := e.all[0].check(context.Background()); got.state != tt.want || got.version() != tt.says {
-					t.Errorf("got %s, %q, %v", got.state, got.version(), got.err)
+			checkTwice := func() (connections int, late bool) {
+				mu.Lock()
+				clear(ports)
+				mu.Unlock()
+				for range 2 {
+					got := e.all[0].check(context.Background())
+					if got.late {
+						return 0, true
+					}
+					if got.state != tt.want || got.version() != tt.says {
+						t.Errorf("got %s, %q, %v", got.state, got.version(), got.err)
+					}
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				return len(ports), false
+			}
+			// Where the machine is busy elsewhere, an answer may be late, or a connection not be kept within a check.
+			for range keepingTries {
+				connections, late := checkTwice()
+				if !late && connections < 2 {
+					t.Fatalf("two checks came by %d connections", connections)
+				}
+				if connections == 2 {
+					return
 				}
 			}
-			if len(ports) != 2 {
-				t.Errorf("two checks came by %d connections", len(ports))
-			}
+			t.Error("no two checks came by a connection each")
 		})
 	}
 }

@@ -3,6 +3,7 @@ package telemetry
 import (
 	"context"
 	"encoding/pem"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -29,8 +30,8 @@ func collector(t *testing.T, tls bool) (*httptest.Server, <-chan *http.Request) 
 	return server, sent
 }
 
-// export makes one span with what the environment says, and sends it.
-func export(t *testing.T) error {
+// recorded returns one span that is still to be sent, with what the environment says.
+func recorded(t *testing.T) *Traces {
 	t.Helper()
 	traces, err := NewTraces(t.Context(), resource.Empty())
 	if err != nil {
@@ -38,7 +39,7 @@ func export(t *testing.T) error {
 	}
 	_, span := traces.Tracer("test").Start(t.Context(), "span")
 	span.End()
-	return traces.Shutdown(context.Background())
+	return traces
 }
 
 // TestExporterVariables: those of the exporter do what docs/observability.md says.
@@ -103,7 +104,7 @@ func TestExporterVariables(t *testing.T) {
 			for name, value := range tt.env(server.URL, ca) {
 				t.Setenv(name, value)
 			}
-			if err := export(t); err != nil {
+			if err := recorded(t).Shutdown(context.Background()); err != nil {
 				t.Fatal(err)
 			}
 			select {
@@ -134,15 +135,25 @@ func TestGRPCIsTheDefault(t *testing.T) {
 		}
 		defer func() { _ = conn.Close() }()
 		preface := make([]byte, 14)
-		n, _ := conn.Read(preface)
+		n, _ := io.ReadFull(conn, preface)
 		began <- string(preface[:n])
 	}()
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+listener.Addr().String())
-	t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1000")
-	_ = export(t) // there is no collector
+	// It connects when it has something to send, and within this time, or not at all.
+	t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60000")
+	traces := recorded(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = traces.Shutdown(ctx) // there is no collector
+	}()
 	if got := <-began; got != "PRI * HTTP/2.0" {
 		t.Errorf("it began with %q", got)
 	}
+	cancel()
+	<-ended
 }
 
 // TestDocumentedVariables: each that docs/observability.md names is set in a test here.

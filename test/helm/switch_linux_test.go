@@ -158,9 +158,19 @@ func (c *cluster) certManager(t *testing.T) dynamic.NamespaceableResourceInterfa
 	if _, err := definitions.Create(t.Context(), definition, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	const version = "cert-manager.io/v1"
 	eventually(t, "Certificates in discovery", func() bool {
-		_, err := c.admin.Discovery().ServerResourcesForGroupVersion("cert-manager.io/v1")
+		_, err := c.admin.Discovery().ServerResourcesForGroupVersion(version)
 		return err == nil
+	})
+	// That of a version is ahead of the aggregated one, which is what Helm asks for.
+	eventually(t, "Certificates in aggregated discovery", func() bool {
+		_, lists, err := c.admin.Discovery().ServerGroupsAndResources()
+		return err == nil && slices.ContainsFunc(lists, func(list *metav1.APIResourceList) bool {
+			return list.GroupVersion == version && slices.ContainsFunc(list.APIResources, func(resource metav1.APIResource) bool {
+				return resource.Name == "certificates"
+			})
+		})
 	})
 	return client.Resource(schema.GroupVersionResource{Group: "cert-manager.io", Version: "v1", Resource: "certificates"})
 }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/poll"
 )
 
 // TestInstall: from nothing to a listproxy that answers, upgraded, and away again.
@@ -121,7 +122,7 @@ func checkLists(t *testing.T, r *release) {
 	}
 	for _, e := range config.Eager() {
 		path := "/api/" + e.Version + "/" + e.Resource + "?resourceVersion=0"
-		if code, from, _ := get(t, admin, path); code != http.StatusOK || !strings.Contains(from, "; hit") {
+		if code, from, _ := reviewed(t, admin, path); code != http.StatusOK || !strings.Contains(from, "; hit") {
 			t.Errorf("%s: %d, %s", path, code, from)
 		}
 	}
@@ -151,7 +152,7 @@ func checkLists(t *testing.T, r *release) {
 		"/api/v1/namespaces/team-b/pods?resourceVersion=0": http.StatusForbidden,
 		"/api/v1/pods?resourceVersion=0":                   http.StatusForbidden,
 	} {
-		code, from, body := get(t, alice, path)
+		code, from, body := reviewed(t, alice, path)
 		if code != want || (want == http.StatusOK) != strings.Contains(from, "; hit") {
 			t.Errorf("alice, %s: %d, %s: %s", path, code, from, body)
 		}
@@ -159,6 +160,16 @@ func checkLists(t *testing.T, r *release) {
 	if code, from, _ := get(t, admin, "/api/v1/secrets?resourceVersion=0"); code != http.StatusOK || !strings.Contains(from, "detail=not-cached") {
 		t.Errorf("Secrets: %d, %s", code, from)
 	}
+}
+
+// reviewed is get, again for as long as the review of what the caller may fails.
+func reviewed(t *testing.T, cfg *rest.Config, path string) (code int, cacheStatus, body string) {
+	t.Helper()
+	poll.Reviewed(t.Context(), patience, func() string {
+		code, cacheStatus, body = get(t, cfg, path)
+		return cacheStatus
+	})
+	return code, cacheStatus, body
 }
 
 // checkHelmTest: helm test makes a pod with an account of its own; this test is its kubelet, and runs its containers
@@ -200,8 +211,12 @@ func checkHelmTest(t *testing.T, r *release) {
 		"list":      {`"kind":"PodList"`, "Cache-Status: listproxy; hit"},
 	}
 	for _, spec := range pod.Spec.Containers {
-		container := r.c.start(t, r.namespace, pod.Spec, spec.Name, r.c.cp.Binaries().Kubectl)
-		printed, err := container.wait(t)
+		var printed string
+		var err error
+		poll.Reviewed(t.Context(), patience, func() string {
+			printed, err = r.c.start(t, r.namespace, pod.Spec, spec.Name, r.c.cp.Binaries().Kubectl).wait(t)
+			return printed
+		})
 		if err != nil || want[spec.Name] == nil {
 			t.Errorf("%s: %v: %s", spec.Name, err, printed)
 		}
@@ -253,7 +268,7 @@ func checkUpgrade(t *testing.T, r *release) {
 	}
 	pod := r.run(t)
 	admin := r.client(t, r.c.cp.RESTConfig(controlplane.Admin))
-	if _, from, _ := get(t, admin, "/api/v1/services?resourceVersion=0"); !strings.Contains(from, "; hit") {
+	if _, from, _ := reviewed(t, admin, "/api/v1/services?resourceVersion=0"); !strings.Contains(from, "; hit") {
 		t.Errorf("services after the upgrade: %s", from)
 	}
 	if _, from, _ := get(t, admin, "/api/v1/pods?resourceVersion=0"); !strings.Contains(from, "detail=not-cached") {
@@ -346,7 +361,7 @@ connect: {enabled: true}
 	tunnel := c.cp.RESTConfig(controlplane.Admin)
 	tunnel.CAData = r.certificate(t).Data["ca.crt"]
 	tunnel.Proxy = http.ProxyURL(&url.URL{Scheme: "https", Host: fmt.Sprintf("127.0.0.1:%d", r.connect)})
-	if code, from, body := get(t, tunnel, "/api/v1/pods?resourceVersion=0"); code != http.StatusOK || !strings.Contains(from, "; hit") {
+	if code, from, body := reviewed(t, tunnel, "/api/v1/pods?resourceVersion=0"); code != http.StatusOK || !strings.Contains(from, "; hit") {
 		t.Errorf("through a tunnel: %d, %s: %s", code, from, body)
 	}
 	pod.stop(t)

@@ -2,11 +2,13 @@ package statusz
 
 import (
 	"bytes"
+	"fmt"
 	"net/http"
 	"os/exec"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/listproxy/listproxy/telemetry"
 	"github.com/listproxy/listproxy/test/controlplane"
@@ -23,9 +25,11 @@ func TestMismatchIsOnThePage(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(h.Close)
-	var falsified atomic.Bool
+	var next atomic.Pointer[string] // the object to falsify, once
 	h.OnLine(func(_ *http.Request, line []byte) ([]byte, error) {
-		if !bytes.Contains(line, []byte(`"said":"truth"`)) || falsified.Swap(true) {
+		name := next.Load()
+		if name == nil || !bytes.Contains(line, []byte(`"name":"`+*name+`"`)) || !bytes.Contains(line, []byte(`"said":"truth"`)) ||
+			!next.CompareAndSwap(name, nil) {
 			return line, nil
 		}
 		return bytes.Replace(line, []byte(`"said":"truth"`), []byte(`"said":"Truth"`), 1), nil
@@ -60,11 +64,28 @@ func TestMismatchIsOnThePage(t *testing.T) {
 		return c.State == telemetry.StateLive && c.SelfCheck.Result == telemetry.SelfCheckAgrees && c.SelfCheck.Age != nil && c.SelfCheck.Mismatches == 0
 	})
 
-	create(t, "/api/v1/namespaces/default/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"falsified"},"data":{"said":"truth"}}`)
-	// It is looked at again after twenty seconds, before it counts.
-	poll.Until(t, 2*patience, "a mismatch was found, and what was loaded again agrees", func() bool {
+	objects, restarts, created := 0, int64(0), time.Time{}
+	falsify := func() {
+		objects++
+		name := fmt.Sprintf("falsified-%d", objects)
+		next.Store(&name)
+		restarts, created = collection(statusOf(t, p)).Restarts, time.Now()
+		create(t, "/api/v1/namespaces/default/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"`+name+`"},"data":{"said":"truth"}}`)
+	}
+	falsify()
+	// It is looked at again after twenty seconds, before it counts. Where the watch breaks meanwhile, what is wrong goes as
+	// what contradicts the seam, and no check has found it: then another object is falsified.
+	poll.Until(t, 5*patience, "a mismatch was found, and what was loaded again agrees", func() bool {
 		s := statusOf(t, p)
 		c := collection(s)
+		// A mismatch is noted before what it drops is loaded again, and this status read in the other order.
+		if c.Restarts > restarts || time.Since(created) > patience {
+			if s = statusOf(t, p); len(s.SelfChecks.Mismatches) == 0 {
+				falsify()
+				return false
+			}
+			c = collection(s)
+		}
 		return len(s.SelfChecks.Mismatches) > 0 && c.State == telemetry.StateLive && c.SelfCheck.Result == telemetry.SelfCheckAgrees
 	})
 	s := statusOf(t, p)

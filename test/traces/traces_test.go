@@ -256,7 +256,7 @@ func TestFromMemory(t *testing.T) {
 	const review = "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 	steps := []string{"review", "snapshot", "write"}
 	var spans []span
-	namespace := "team-a"
+	namespace, tries := "team-a", 0
 	untilWhole(t, func() (err error) {
 		var id, status string
 		// A review that failed is not remembered.
@@ -267,7 +267,8 @@ func TestFromMemory(t *testing.T) {
 		if status != "listproxy; hit; detail=any" {
 			t.Fatalf("Cache-Status: %s", status)
 		}
-		namespace += "-again" // where nothing was reviewed yet
+		tries++
+		namespace = fmt.Sprintf("again-%d", tries) // where nothing was reviewed yet
 		spans, err = await(t, id, func(spans []span) bool {
 			return has(spans, "listproxy", name, "POST") && has(spans, "listproxy", steps...) && has(spans, "apiserver", review)
 		})

@@ -147,8 +147,13 @@ func (s *scene) walk(ctx context.Context, q question, revision uint64) {
 
 // put puts a question to listproxy. An answer from memory goes to the oracle.
 func (s *scene) put(ctx context.Context, q question, answerable bool, atLeast uint64) (ask.List, bool) {
+	return s.putAs(ctx, s.via, q, answerable, atLeast)
+}
+
+// putAs is put of another caller.
+func (s *scene) putAs(ctx context.Context, via *ask.Client, q question, answerable bool, atLeast uint64) (ask.List, bool) {
 	asked := time.Now()
-	a, err := s.via.GetAs(ctx, q.form.accept, q.target())
+	a, err := via.GetAs(ctx, q.form.accept, q.target())
 	if ctx.Err() != nil {
 		return ask.List{}, false
 	}

@@ -101,6 +101,7 @@ func (q question) choose(all []ask.Identity) (chosen []ask.Identity, more bool) 
 	for _, o := range all {
 		switch {
 		case q.namespace != "" && o.Namespace != q.namespace:
+		case q.generation != "" && o.Namespace != q.generation:
 		case !started:
 			// The last one of the page before was of the same state.
 			started = o == q.after

@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"net/url"
 	"strconv"
 	"strings"
 
@@ -82,7 +83,12 @@ func (k kind) definition() any {
 type form struct{ name, accept string }
 
 // read decodes a list.
-func (f form) read(body []byte) (ask.List, error) { return ask.ReadList(f.accept, body) }
+func (f form) read(body []byte) (ask.List, error) {
+	if f == asBinaryMetadata {
+		return readBinaryMetadata(body)
+	}
+	return ask.ReadList(f.accept, body)
+}
 
 var (
 	asJSON     = form{"json", ask.JSON}
@@ -111,13 +117,22 @@ func collections() []collection {
 type question struct {
 	collection
 	namespace string
-	query     string // in canonical form
-	limit     int    // 0: none
+	// generation selects objects by their label, which is their namespace's name and never changes; "": all.
+	// There is none of pages.
+	generation string
+	query      string // in canonical form
+	limit      int    // 0: none
 	// after is the last object of the page before; zero at the first page.
 	after ask.Identity
 }
 
-func (q question) target() string { return q.kind.path(q.namespace) + "?" + q.query }
+func (q question) target() string {
+	target := q.kind.path(q.namespace) + "?"
+	if q.generation != "" {
+		target += "labelSelector=" + url.QueryEscape(generationLabel+"="+q.generation) + "&"
+	}
+	return target + q.query
+}
 
 func (q question) String() string { return "GET " + q.target() + " (" + q.form.name + ")" }
 

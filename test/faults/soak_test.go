@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,15 +36,16 @@ func soakFaults() []string {
 const (
 	// calmAtMost is how long nothing is broken between two faults, at most.
 	calmAtMost = 8 * time.Second
-	sampleEach = 2 * time.Second
+	sampleEach = time.Second
 	tellEach   = 30 * time.Second
 	// soakHistory is short, so that memory is flat soon.
 	soakHistory = 20 * time.Second
 )
 
 // TestSoak lets everything run together for a long time: writers, askers, pagers, followers, the oracle,
-// and one fault after the other. In the end there must be no wrong answer, all followers must know the
-// true state, and listproxy must take no more of the machine than before. make soak runs it.
+// callers, namespaces and collections that come and go (turnover), and one fault after the other. In the
+// end there must be no wrong answer, all followers must know the true state, and listproxy must take no
+// more of the machine than before. make soak runs it.
 func TestSoak(t *testing.T) {
 	if *soakFor == 0 {
 		return // asked for by make soak
@@ -56,32 +58,39 @@ func TestSoak(t *testing.T) {
 	s := newScene(t, plane, "soak", *binary)
 	mend(s)
 	defer s.proxies.Stop(s)
-	s.args = []string{"--eager", eager(), "--history-window", soakHistory.String(), "--self-check-interval", "10s"}
+	s.args = []string{"--eager", eager(), "--history-window", soakHistory.String(), "--self-check-interval", "10s", "--idle-timeout", idleTimeout.String()}
 	s.start()
 	s.follow()
 	quiet, end := s.load()
 	defer end()
 	s.recover()
+	turning, turned := context.WithCancel(t.Context())
+	turnover, wait := s.turnOver(turning)
+	defer wait()
+	defer turned()
 	m := &meter{scene: s, began: time.Now()}
+	m.calm.Store(true)
 	ctx, cancel := context.WithCancel(t.Context())
 	var measuring sync.WaitGroup
 	measuring.Go(func() { m.run(ctx) })
 	defer measuring.Wait()
 	defer cancel()
-	faults := s.breakUntil(m.began.Add(*soakFor))
+	faults := s.breakUntil(m.began.Add(*soakFor), m.calm.Store)
 
 	cancel()
 	measuring.Wait()
+	turned()
+	wait()
 	quiet()
 	s.settled()
 	if err := s.oracle.drain(t.Context()); err != nil {
 		t.Error(err)
 	}
-	s.judgeSoak(m, faults)
+	s.judgeSoak(m, turnover, faults)
 }
 
-// breakUntil causes faults until it is time to end, and returns how many of each.
-func (s *scene) breakUntil(end time.Time) map[string]int {
+// breakUntil causes faults until it is time to end, says when nothing is broken, and returns how many of each there were.
+func (s *scene) breakUntil(end time.Time, calm func(bool)) map[string]int {
 	seed := *soakSeed
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano()) // #nosec G115 -- any number will do
@@ -98,8 +107,10 @@ func (s *scene) breakUntil(end time.Time) map[string]int {
 		c := all[deck[0]]
 		deck = deck[1:]
 		begun := time.Now()
+		calm(false)
 		over := c.fault(s)
 		s.recover()
+		calm(true)
 		done[c.name]++
 		logLine(fmt.Sprintf("soak: %s for %.1f s, back after %.1f s", c.name, over.Sub(begun).Seconds(), time.Since(over).Seconds()))
 	}
@@ -107,7 +118,7 @@ func (s *scene) breakUntil(end time.Time) map[string]int {
 }
 
 // judgeSoak says what was seen, and what of it must not be.
-func (s *scene) judgeSoak(m *meter, faults map[string]int) {
+func (s *scene) judgeSoak(m *meter, turned *turnover, faults map[string]int) {
 	for _, relapse := range s.oracle.relapses() {
 		s.tally.wrong("%s", relapse)
 	}
@@ -128,6 +139,7 @@ func (s *scene) judgeSoak(m *meter, faults map[string]int) {
 	var report strings.Builder
 	_, _ = fmt.Fprintf(&report, "soak of %v: %d answers compared, %d wrong, %.0f %% from memory, %d requests not answered, %d of %d followers true, %.0f self-checks, of which %.0f agree and the others were not to be told\n",
 		time.Since(m.began).Round(time.Second), r.compared, r.wrong, share(r), r.refused, r.followed, len(s.followers), last.Checks, last.Agreements)
+	_, _ = fmt.Fprintf(&report, "  %s\n", turned.judge())
 	total := 0
 	for _, name := range soakFaults() {
 		total += faults[name]
@@ -161,6 +173,8 @@ func share(r report) float64 { return 100 * float64(r.hits) / float64(max(r.answ
 type meter struct {
 	scene *scene
 	began time.Time
+	// calm says that nothing is broken, and all is back.
+	calm atomic.Bool
 
 	mu      sync.Mutex
 	samples []soak.Sample
@@ -170,6 +184,7 @@ type meter struct {
 func (m *meter) run(ctx context.Context) {
 	told := m.began
 	for poll.Pause(ctx, sampleEach) {
+		calm := m.calm.Load()
 		sample, err := soak.Take(ctx, m.scene.proxies.All()[0].AdminURL()+"/metrics")
 		if err != nil {
 			if ctx.Err() == nil {
@@ -178,6 +193,7 @@ func (m *meter) run(ctx context.Context) {
 			continue
 		}
 		sample.Upstream = float64(m.scene.hop.Connections())
+		sample.Calm = calm && m.calm.Load()
 		m.mu.Lock()
 		m.samples = append(m.samples, sample)
 		m.mu.Unlock()
@@ -190,8 +206,8 @@ func (m *meter) run(ctx context.Context) {
 
 func (m *meter) tell(s soak.Sample) {
 	r := m.scene.tally.report("")
-	logLine(fmt.Sprintf("soak: %v: %d compared, %d wrong, %.0f %% from memory, %.0f MiB resident, %.0f goroutines, %.0f file descriptors, %.0f connections to the API server",
-		s.At.Sub(m.began).Round(time.Second), r.compared, r.wrong, share(r), s.RSS/(1<<20), s.Goroutines, s.FDs, s.Upstream))
+	logLine(fmt.Sprintf("soak: %v: %d compared, %d wrong, %.0f %% from memory, %.0f MiB resident, %.1f MiB of heap, %.0f goroutines, %.0f file descriptors, %.0f connections to the API server",
+		s.At.Sub(m.began).Round(time.Second), r.compared, r.wrong, share(r), s.RSS/(1<<20), s.Heap/(1<<20), s.Goroutines, s.FDs, s.Upstream))
 }
 
 func (m *meter) taken() []soak.Sample {

@@ -19,7 +19,10 @@ const delimited = "application/vnd.google.protobuf;proto=io.prometheus.client.Me
 // Sample is what a process takes at one moment.
 type Sample struct {
 	At time.Time
-	// RSS is the resident memory and Heap what Go has allocated of it, in bytes.
+	// Calm says that nothing was broken then, and all that had been was back: what a process takes while it cannot reach
+	// anybody is another thing. It is for the caller to say.
+	Calm bool
+	// RSS is the resident memory, and Heap what the last collection of garbage left of the heap, in bytes.
 	RSS, Heap float64
 	// Goroutines and FDs (open file descriptors) are numbers.
 	Goroutines, FDs float64
@@ -28,9 +31,17 @@ type Sample struct {
 	// Checks are self-checks so far, Agreements those that found all as it is kept, and Mismatches those that found
 	// something wrong.
 	Checks, Agreements, Mismatches float64
+	// Collections are those that the process keeps.
+	Collections []Collection
+
+	// goal is the size of the heap at which garbage is collected next, and percent is GOGC.
+	goal, percent float64
 }
 
-// Take reads the metrics at a URL. Upstream is the caller's to add.
+// Collection is a resource, such as "pods", in a representation, as the metrics call them.
+type Collection struct{ Resource, Representation string }
+
+// Take reads the metrics at a URL. Calm and Upstream are the caller's to add.
 func Take(ctx context.Context, url string) (Sample, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
@@ -49,10 +60,11 @@ func Take(ctx context.Context, url string) (Sample, error) {
 	for in := bufio.NewReader(resp.Body); ; {
 		family := &dto.MetricFamily{}
 		switch err := protodelim.UnmarshalFrom(in, family); {
-		case errors.Is(err, io.EOF) && found < 4:
+		case errors.Is(err, io.EOF) && found < 5:
 			return s, errors.New("the process collectors' metrics are missing")
 		case errors.Is(err, io.EOF):
-			return s, nil
+			s.Heap, err = left(s.goal, s.percent)
+			return s, err
 		case err != nil:
 			return s, fmt.Errorf("reading metrics: %w", err)
 		}
@@ -64,7 +76,8 @@ func Take(ctx context.Context, url string) (Sample, error) {
 func (s *Sample) take(family *dto.MetricFamily) int {
 	gauge := map[string]*float64{
 		"process_resident_memory_bytes": &s.RSS,
-		"go_memstats_heap_alloc_bytes":  &s.Heap,
+		"go_memstats_next_gc_bytes":     &s.goal,
+		"go_gc_gogc_percent":            &s.percent,
 		"go_goroutines":                 &s.Goroutines,
 		"process_open_fds":              &s.FDs,
 	}[family.GetName()]
@@ -72,21 +85,45 @@ func (s *Sample) take(family *dto.MetricFamily) int {
 		*gauge = family.GetMetric()[0].GetGauge().GetValue()
 		return 1
 	}
-	if family.GetName() != "listproxy_selfchecks_total" {
-		return 0
-	}
 	for _, series := range family.GetMetric() {
-		n := series.GetCounter().GetValue()
-		s.Checks += n
-		for _, label := range series.GetLabel() {
-			switch {
-			case label.GetName() != "result":
-			case label.GetValue() == "mismatch":
-				s.Mismatches += n
-			case label.GetValue() == "agrees":
-				s.Agreements += n
-			}
+		switch family.GetName() {
+		case "listproxy_selfchecks_total":
+			s.check(label(series, "result"), series.GetCounter().GetValue())
+		case "listproxy_collection_live":
+			s.Collections = append(s.Collections, Collection{label(series, "resource"), label(series, "representation")})
 		}
 	}
 	return 0
+}
+
+func (s *Sample) check(result string, n float64) {
+	s.Checks += n
+	switch result {
+	case "mismatch":
+		s.Mismatches += n
+	case "agrees":
+		s.Agreements += n
+	}
+}
+
+// label of a series, or "".
+func label(series *dto.Metric, name string) string {
+	for _, l := range series.GetLabel() {
+		if l.GetName() == name {
+			return l.GetValue()
+		}
+	}
+	return ""
+}
+
+// left is what the last collection of garbage left of the heap, by the goal that it set for the next one:
+// that is what it left, and GOGC percent of that and of what stacks and global variables take (gcPercentHeapGoal in
+// runtime/mgcpacer.go). So a part of those is in it, too. What is allocated at a moment has garbage in it, and
+// is anything between this and the goal. It fails where the goal is none that GOGC sets.
+func left(goal, percent float64) (float64, error) {
+	const most = 1000 // GOGC=off is more than any number that somebody would set
+	if percent <= 0 || percent > most {
+		return 0, fmt.Errorf("with GOGC=%.0f the goal of the next collection does not tell what the last one left", percent)
+	}
+	return goal * 100 / (100 + percent), nil
 }

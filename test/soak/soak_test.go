@@ -1,9 +1,14 @@
 package soak
 
 import (
+	"math"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
+	"runtime/debug"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,40 +16,78 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
+const mib = 1 << 20
+
+// usual is what a process takes that is at work: memory goes up until garbage is collected, goroutines and
+// descriptors come and go with requests, and while something is broken there is less of some.
+func usual(i int) Sample {
+	s := Sample{
+		Calm: i%6 == 0, RSS: 60*mib + float64(i%7)*2*mib, Heap: 12*mib + float64(i%11)*mib/2,
+		Goroutines: 85 + float64(i%13)*4, FDs: 15 + float64(i%5)*3, Upstream: 3 + float64(i%3),
+	}
+	if !s.Calm {
+		s.Goroutines, s.FDs, s.Upstream = 60, 12, float64(i%50)
+	}
+	return s
+}
+
 func TestGrowth(t *testing.T) {
-	const mib = 1 << 20
-	series := func(rss, goroutines func(i int) float64) []Sample {
-		var all []Sample
-		for i := range 30 {
-			all = append(all, Sample{RSS: rss(i), Goroutines: goroutines(i), FDs: 40, Upstream: 3})
-		}
-		return all
-	}
-	growing := series(func(int) float64 { return 100 * mib }, func(int) float64 { return 200 })
-	for i := range growing {
-		growing[i].Heap = 20*mib + float64(i)*mib/2
-	}
-	flat := func(n float64) func(int) float64 { return func(int) float64 { return n } }
+	// A leak of so much in ten minutes.
+	in := func(i int, each float64) float64 { return each * float64(i) / 600 }
 	for _, tt := range []struct {
-		name    string
-		samples []Sample
-		want    []string
+		name   string
+		lasts  time.Duration // half an hour if 0
+		change func(i int, s *Sample)
+		want   []string
 	}{
-		{"flat", series(flat(100*mib), flat(200)), nil},
-		{"a beginning", series(func(i int) float64 { return 10*mib + float64(min(i, 10))*20*mib }, flat(200)), nil},
-		{"a moment", series(flat(100*mib), func(i int) float64 {
-			if i > 25 {
-				return 5000
+		{name: "flat"},
+		{name: "flat, and short", lasts: 2 * time.Minute},
+		{name: "a beginning", change: func(i int, s *Sample) {
+			s.Heap += float64(min(i, 500)) * mib / 10
+			s.RSS += float64(min(i, 500)) * mib / 10
+			s.Goroutines += float64(min(i, 500))
+		}},
+		{name: "a moment", change: func(i int, s *Sample) {
+			if i > 1600 && i < 1700 {
+				s.Goroutines += 5000
 			}
-			return 200
-		}), nil},
-		{"memory", series(func(i int) float64 { return 100*mib + float64(i)*2*mib }, flat(200)), []string{"resident memory"}},
-		{"a little memory", series(func(i int) float64 { return 100*mib + float64(i)*mib }, flat(200)), nil},
-		{"heap", growing, []string{"heap"}},
-		{"goroutines", series(flat(100*mib), func(i int) float64 { return 200 + 4*float64(i) }), []string{"goroutines"}},
+		}},
+		{name: "more of all while something is broken", change: func(i int, s *Sample) {
+			if i > 900 && !s.Calm {
+				s.Heap, s.Goroutines, s.FDs = 500*mib, 5000, 5000
+			}
+		}},
+		{name: "ever higher, and back each time", change: func(i int, s *Sample) {
+			if i%60 != 0 {
+				s.Heap += float64(i) * mib / 10
+				s.Goroutines += float64(i)
+			}
+		}},
+		// These were flat, when medians were held against each other with much slack.
+		{name: "a slow leak of memory", change: func(i int, s *Sample) { s.Heap += in(i, 4*mib); s.RSS += in(i, 4*mib) }, want: []string{"resident memory", "heap"}},
+		{name: "a slow leak of resident memory", change: func(i int, s *Sample) { s.RSS += in(i, 16*mib) }, want: []string{"resident memory"}},
+		{name: "a slow leak of heap", change: func(i int, s *Sample) { s.Heap += in(i, 0.75*mib) }, want: []string{"heap"}},
+		{name: "a slow leak of goroutines", change: func(i int, s *Sample) { s.Goroutines += math.Floor(in(i, 3)) }, want: []string{"goroutines"}},
+		{name: "a slow leak of descriptors", change: func(i int, s *Sample) { s.FDs += math.Floor(in(i, 2)) }, want: []string{"file descriptors"}},
+		{name: "a slow leak of connections", change: func(i int, s *Sample) { s.Upstream += math.Floor(in(i, 2)) }, want: []string{"connections to the API server"}},
+		{name: "a leak in ten minutes", lasts: enough, change: func(i int, s *Sample) { s.Heap += in(i, 2.5*mib); s.Goroutines += math.Floor(in(i, 9)) }, want: []string{"heap", "goroutines"}},
+		{name: "a leak in two minutes", lasts: 2 * time.Minute, change: func(i int, s *Sample) { s.Goroutines += float64(i) / 2 }, want: []string{"goroutines"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			all, err := Grown(tt.samples)
+			if tt.lasts == 0 {
+				tt.lasts = 30 * time.Minute
+			}
+			began := time.Now()
+			var samples []Sample
+			for i := range int(tt.lasts.Seconds()) + 1 {
+				s := usual(i)
+				s.At = began.Add(time.Duration(i) * time.Second)
+				if tt.change != nil {
+					tt.change(i, &s)
+				}
+				samples = append(samples, s)
+			}
+			all, err := Grown(samples)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -59,8 +102,45 @@ func TestGrowth(t *testing.T) {
 			}
 		})
 	}
-	if _, err := Grown(make([]Sample, fewest-1)); err == nil {
-		t.Error("few samples tell growth")
+}
+
+// TestNothingToTell: without calm moments on both sides nothing is flat.
+func TestNothingToTell(t *testing.T) {
+	began := time.Now()
+	for name, calm := range map[string][]int{"never": nil, "at the beginning": {1, 2}, "in the middle": {25}, "at the end": {60}} {
+		samples := make([]Sample, 61)
+		for i := range samples {
+			samples[i] = Sample{At: began.Add(time.Duration(i) * time.Second), Calm: slices.Contains(calm, i)}
+		}
+		if all, err := Grown(samples); err == nil {
+			t.Errorf("calm %s, and there is a verdict: %v", name, all)
+		}
+	}
+	if _, err := Grown(nil); err == nil {
+		t.Error("nothing was measured, and there is a verdict")
+	}
+}
+
+// TestLeft holds what is told of the heap against the runtime's own word.
+func TestLeft(t *testing.T) {
+	kept := make([]byte, 64*mib)
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	percent := debug.SetGCPercent(100)
+	debug.SetGCPercent(percent)
+	got, err := left(float64(stats.NextGC), float64(percent))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if live := float64(len(kept)); got < live || got > live+32*mib {
+		t.Errorf("%.1f MiB are left of a heap with %.1f MiB", got/mib, live/mib)
+	}
+	runtime.KeepAlive(kept)
+	for _, off := range []float64{0, -1, math.MaxUint64} {
+		if got, err := left(mib, off); err == nil {
+			t.Errorf("with GOGC=%v %v are left", off, got)
+		}
 	}
 }
 
@@ -71,6 +151,10 @@ func TestTake(t *testing.T) {
 	checks.WithLabelValues("agrees").Add(5)
 	checks.WithLabelValues("mismatch").Add(2)
 	registry.MustRegister(checks)
+	live := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "listproxy_collection_live"}, []string{"resource", "representation", "reason"})
+	live.WithLabelValues("pods", "json", "none").Set(1)
+	live.WithLabelValues("widgets.faults.test", "metadata-json", "warming").Set(0)
+	registry.MustRegister(live)
 	server := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	defer server.Close()
 	if _, err := Take(t.Context(), server.URL); err == nil {
@@ -83,6 +167,10 @@ func TestTake(t *testing.T) {
 	}
 	if s.RSS < s.Heap || s.Heap == 0 || s.Goroutines == 0 || s.FDs == 0 || s.At.IsZero() || s.Checks != 7 || s.Agreements != 5 || s.Mismatches != 2 {
 		t.Errorf("got %+v", s)
+	}
+	want := []Collection{{"pods", "json"}, {"widgets.faults.test", "metadata-json"}}
+	if diff := cmp.Diff(want, s.Collections); diff != "" {
+		t.Errorf("collections, -want +got:\n%s", diff)
 	}
 	gone := httptest.NewServer(http.NotFoundHandler())
 	defer gone.Close()

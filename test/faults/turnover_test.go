@@ -1,0 +1,319 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
+
+	"github.com/listproxy/listproxy/test/ask"
+	"github.com/listproxy/listproxy/test/poll"
+	"github.com/listproxy/listproxy/test/soak"
+)
+
+const (
+	// lanes is how many callers are there at a time, at most, and callerEvery how long after one the next comes.
+	lanes       = 3
+	callerEvery = time.Second
+	// asksOf is how many collections each asks for.
+	asksOf = 2
+	// generationEvery is how often a namespace comes and another goes, of which there are generations at a time.
+	generationEvery = 10 * time.Second
+	generations     = 3
+	// ofGeneration is how many objects of each kind there are in it.
+	ofGeneration = 3
+	// generationLabel is on all of them, with the name of their namespace.
+	generationLabel = "generation"
+	// idleTimeout is the --idle-timeout of a soak: longer than those wait who ask all the time.
+	idleTimeout = requestTimeout + 5*time.Second
+	// goneFor is how long nobody asks for a collection that was given up, so that samples see the process without it.
+	goneFor = 5 * time.Second
+
+	readers = "soak-readers"
+)
+
+// asBinaryMetadata is what nobody asks for but who lets it idle out.
+var asBinaryMetadata = form{"metadata-protobuf", ask.Protobuf + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
+
+// turnover is what comes and goes while a soak runs: callers, each with a token and a connection of its own;
+// namespaces and values of labels; and collections, which idle out and come again. Whatever is kept by
+// one of these, and never let go, grows. Safe for concurrent use.
+type turnover struct {
+	*scene
+
+	mu   sync.Mutex
+	live []string // namespaces, the newest last
+
+	callers, begun, ended, returned atomic.Int64
+}
+
+// turnOver begins a turnover, until ctx ends, and returns what waits for that.
+func (s *scene) turnOver(ctx context.Context) (*turnover, func()) {
+	s.Helper()
+	t := &turnover{scene: s}
+	s.must(t.permit(ctx))
+	var all sync.WaitGroup
+	all.Go(func() { t.generate(ctx) })
+	for range lanes {
+		all.Go(func() { t.callAll(ctx) })
+	}
+	all.Go(func() { t.comeAndGo(ctx) })
+	return t, all.Wait
+}
+
+// permit lets every service account list and watch what there is.
+func (t *turnover) permit(ctx context.Context) error {
+	const rbac = "rbac.authorization.k8s.io"
+	var rules []any
+	for _, k := range kinds {
+		rules = append(rules, fieldsOf{"apiGroups": []string{k.group}, "resources": []string{k.plural}, "verbs": []string{"list", "watch"}})
+	}
+	for path, object := range map[string]fieldsOf{
+		"clusterroles": {"kind": "ClusterRole", "rules": rules},
+		"clusterrolebindings": {
+			"kind":     "ClusterRoleBinding",
+			"roleRef":  fieldsOf{"apiGroup": rbac, "kind": "ClusterRole", "name": readers},
+			"subjects": []any{fieldsOf{"apiGroup": rbac, "kind": "Group", "name": "system:serviceaccounts"}},
+		},
+	} {
+		maps.Copy(object, fieldsOf{"apiVersion": rbac + "/v1", "metadata": fieldsOf{"name": readers}})
+		if _, err := t.direct.Do(ctx, http.MethodPost, "/apis/"+rbac+"/v1/"+path, object); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// generate makes namespaces, with objects in them, and ends the oldest, until ctx ends. What fails is tried
+// again later: the API server may be away.
+func (t *turnover) generate(ctx context.Context) {
+	for n := 0; ; n++ {
+		name := "soak-generation-" + strconv.Itoa(n)
+		t.writing.RLock()
+		if t.begin(ctx, name) == nil {
+			t.begun.Add(1)
+		}
+		// It may be there even if its answer was lost.
+		t.mu.Lock()
+		t.live = append(t.live, name)
+		t.mu.Unlock()
+		for oldest := t.oldest(); oldest != "" && t.end(ctx, oldest) == nil; oldest = t.oldest() {
+			t.ended.Add(1)
+			t.mu.Lock()
+			t.live = slices.DeleteFunc(t.live, func(name string) bool { return name == oldest })
+			t.mu.Unlock()
+		}
+		t.writing.RUnlock()
+		if !poll.Pause(ctx, generationEvery) {
+			return
+		}
+	}
+}
+
+// oldest returns a namespace that is to go, or "".
+func (t *turnover) oldest() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.live) <= generations {
+		return ""
+	}
+	return t.live[0]
+}
+
+// newest returns a namespace that is there, or "".
+func (t *turnover) newest() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.live) == 0 {
+		return ""
+	}
+	return t.live[len(t.live)-1]
+}
+
+// begin makes a namespace and what is in it.
+func (t *turnover) begin(ctx context.Context, name string) error {
+	if _, err := t.direct.Do(ctx, http.MethodPost, "/api/v1/namespaces", fieldsOf{
+		"apiVersion": "v1", "kind": "Namespace", "metadata": fieldsOf{"name": name},
+	}); err != nil {
+		return err
+	}
+	for _, k := range kinds {
+		for i := range ofGeneration {
+			object := k.object(nameOf(i), i)
+			if m, ok := object["metadata"].(fieldsOf); ok {
+				m["labels"] = fieldsOf{generationLabel: name}
+			}
+			// One that fails is missing, and that is all.
+			_, _ = t.write(ctx, k, http.MethodPost, k.path(name), object)
+		}
+	}
+	return nil
+}
+
+// end removes a namespace. There is no controller that empties it, and finishes it then.
+func (t *turnover) end(ctx context.Context, name string) error {
+	path := "/api/v1/namespaces/" + name
+	full := []string{path + "/serviceaccounts"}
+	for _, k := range kinds {
+		full = append(full, k.path(name))
+	}
+	for _, all := range full {
+		if _, err := t.direct.Do(ctx, http.MethodDelete, all+"?gracePeriodSeconds=0", nil); err != nil {
+			return err
+		}
+	}
+	if a, err := t.direct.Do(ctx, http.MethodDelete, path, nil); err != nil {
+		if a.Code == http.StatusNotFound {
+			return nil // it went with an attempt whose answer was lost
+		}
+		return err
+	}
+	a, err := t.direct.Do(ctx, http.MethodPut, path+"/finalize", fieldsOf{
+		"apiVersion": "v1", "kind": "Namespace", "metadata": fieldsOf{"name": name}, "spec": fieldsOf{"finalizers": []string{}},
+	})
+	if a.Code == http.StatusNotFound {
+		return nil
+	}
+	return err
+}
+
+// callAll lets one caller after the other come, until ctx ends.
+func (t *turnover) callAll(ctx context.Context) {
+	for poll.Pause(ctx, callerEvery) {
+		if name := t.newest(); name != "" && t.call(ctx, name) == nil {
+			t.callers.Add(1)
+		}
+	}
+}
+
+// call is one caller's life: a token and a connection of its own, some questions, and a watch.
+func (t *turnover) call(ctx context.Context, namespace string) error {
+	t.writing.RLock()
+	bounded, cancel := context.WithTimeout(ctx, requestTimeout)
+	token, err := t.plane.CreateServiceAccountToken(bounded, namespace, "caller")
+	cancel()
+	t.writing.RUnlock()
+	if err != nil {
+		return err
+	}
+	via, leave, err := t.stranger(token)
+	if err != nil {
+		t.tally.wrong("a caller cannot come: %v", err)
+		return err
+	}
+	defer leave()
+	all := collections()
+	for range asksOf {
+		c := all[rand.IntN(len(all))]
+		t.asking.RLock()
+		t.putAs(ctx, via, question{collection: c, namespace: namespace, query: ask.AnyVersion}, true, 0)
+		newest := t.ledger.newest(c.kind)
+		t.putAs(ctx, via, question{collection: c, generation: namespace, query: ask.NotOlderThan(newest)}, true, newest)
+		t.asking.RUnlock()
+	}
+	// What it says is the followers' matter.
+	_, err = via.Get(ctx, pods.path(namespace)+"?timeoutSeconds=1&watch=true")
+	return err
+}
+
+// stranger is a client whose connections nobody else uses, and end with leave. Every other one speaks HTTP/2.
+func (t *turnover) stranger(token string) (via *ask.Client, leave func(), err error) {
+	secure, err := rest.TLSConfigFor(rest.AnonymousClientConfig(t.viaConfig))
+	if err != nil {
+		return nil, nil, err
+	}
+	connections := &http.Transport{TLSClientConfig: secure, ForceAttemptHTTP2: t.callers.Load()%2 == 0}
+	return &ask.Client{
+		Base: t.viaConfig.Host, Timeout: requestTimeout,
+		HTTP: &http.Client{Transport: transport.NewBearerAuthRoundTripper(token, connections)},
+	}, connections.CloseIdleConnections, nil
+}
+
+// comeAndGo asks for collections that nobody else asks for, leaves them until listproxy has given them up, and
+// asks again, until ctx ends.
+func (t *turnover) comeAndGo(ctx context.Context) {
+	for ctx.Err() == nil {
+		for _, k := range kinds {
+			q := question{collection: collection{k, asBinaryMetadata}, query: ask.AnyVersion}
+			if err := retry(ctx, "an answer from memory in a form that comes and goes", func() error {
+				_, err := t.fromMemory(ctx, q)
+				return err
+			}); err != nil && ctx.Err() == nil {
+				t.tally.wrong("%s: %v", q, err)
+			}
+			t.asking.RLock()
+			t.put(ctx, q, true, 0)
+			t.asking.RUnlock()
+		}
+		err := poll.Try(ctx, patience, time.Second, "the end of collections that nobody asks for", func() error { return t.gone(ctx) })
+		switch {
+		case err == nil:
+			t.returned.Add(1)
+			poll.Pause(ctx, goneFor)
+		case ctx.Err() == nil:
+			t.tally.wrong("after %v: %v", idleTimeout, err)
+		}
+	}
+}
+
+// gone is an error as long as listproxy keeps a collection that comes and goes.
+func (t *turnover) gone(ctx context.Context) error {
+	sample, err := soak.Take(ctx, t.proxies.All()[0].AdminURL()+"/metrics")
+	if err != nil {
+		return err
+	}
+	for _, c := range sample.Collections {
+		if c.Representation == asBinaryMetadata.name {
+			return fmt.Errorf("%s is there", c.Resource)
+		}
+	}
+	return nil
+}
+
+// judge demands that all has come and gone, and says how often.
+func (t *turnover) judge() string {
+	for what, n := range map[string]int64{
+		"caller came": t.callers.Load(), "namespace came": t.begun.Load(), "namespace went": t.ended.Load(), "collection idled out": t.returned.Load(),
+	} {
+		if n == 0 {
+			t.Errorf("no %s: let it run longer", what)
+		}
+	}
+	var idle []string
+	for _, k := range kinds {
+		idle = append(idle, k.plural)
+	}
+	return fmt.Sprintf("%d callers came and went, each with a token and a connection of its own; %d namespaces came, with a label of their own, and %d went; %s as %s idled out %d times",
+		t.callers.Load(), t.begun.Load(), t.ended.Load(), strings.Join(idle, ", "), asBinaryMetadata.name, t.returned.Load())
+}
+
+// readBinaryMetadata decodes metadata in protobuf, which client-go knows only of objects.
+func readBinaryMetadata(body []byte) (ask.List, error) {
+	var decoded metav1.PartialObjectMetadataList
+	known := runtime.NewScheme()
+	if err := metav1.AddMetaToScheme(known); err != nil {
+		return ask.List{}, err
+	}
+	if err := runtime.DecodeInto(serializer.NewCodecFactory(known).UniversalDeserializer(), body, &decoded); err != nil {
+		return ask.List{}, err
+	}
+	revision, err := strconv.ParseUint(decoded.ResourceVersion, 10, 64)
+	l := ask.List{Revision: revision, Next: decoded.Continue}
+	for i := range decoded.Items {
+		l.Objects = append(l.Objects, ask.IdentityOf(&decoded.Items[i]))
+	}
+	return l, err
+}

@@ -11,11 +11,14 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 
@@ -247,7 +250,7 @@ func (t *turnover) stranger(token string) (via *ask.Client, leave func(), err er
 func (t *turnover) comeAndGo(ctx context.Context) {
 	for ctx.Err() == nil {
 		for _, k := range kinds {
-			q := question{collection: collection{k, asBinaryMetadata}, query: ask.AnyVersion}
+			q := question{collection: collection{k, asBinaryMetadata}, generation: t.newest(), query: ask.AnyVersion}
 			if err := retry(ctx, "an answer from memory in a form that comes and goes", func() error {
 				_, err := t.fromMemory(ctx, q)
 				return err
@@ -316,4 +319,41 @@ func readBinaryMetadata(body []byte) (ask.List, error) {
 		l.Objects = append(l.Objects, ask.IdentityOf(&decoded.Items[i]))
 	}
 	return l, err
+}
+
+// TestGeneration: by its label, a list has what is in a generation's namespace, in a query as listproxy answers them.
+func TestGeneration(t *testing.T) {
+	q := question{collection: collection{pods, asJSON}, generation: "g-1", query: ask.Exactly(7)}
+	if want := "/api/v1/pods?labelSelector=generation%3Dg-1&resourceVersion=7&resourceVersionMatch=Exact"; q.target() != want {
+		t.Errorf("it asks for %s", q.target())
+	}
+	in := func(namespace, name string) ask.Identity { return ask.Identity{Namespace: namespace, Name: name} }
+	chosen, more := q.choose([]ask.Identity{in("faults", "a"), in("g-1", "a"), in("g-1", "b"), in("g-10", "a")})
+	if diff := cmp.Diff([]ask.Identity{in("g-1", "a"), in("g-1", "b")}, chosen); diff != "" || more {
+		t.Errorf("more: %t, -want +got:\n%s", more, diff)
+	}
+}
+
+// TestBinaryMetadata reads what kube-apiserver would write.
+func TestBinaryMetadata(t *testing.T) {
+	known := runtime.NewScheme()
+	if err := metav1.AddMetaToScheme(known); err != nil {
+		t.Fatal(err)
+	}
+	written := &metav1.PartialObjectMetadataList{
+		ListMeta: metav1.ListMeta{ResourceVersion: "9"},
+		Items:    []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b", UID: "c", ResourceVersion: "8"}}},
+	}
+	body, err := runtime.Encode(serializer.NewCodecFactory(known).EncoderForVersion(protobuf.NewSerializer(known, known), metav1.SchemeGroupVersion), written)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := asBinaryMetadata.read(body)
+	want := ask.List{Revision: 9, Objects: []ask.Identity{{Namespace: "a", Name: "b", UID: "c", ResourceVersion: "8"}}}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v, -want +got:\n%s", err, diff)
+	}
+	if _, err := asBinaryMetadata.read([]byte("k8s\x00nothing")); err == nil {
+		t.Error("it reads what is none")
+	}
 }

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -69,13 +68,12 @@ func TestSoak(t *testing.T) {
 	defer wait()
 	defer turned()
 	m := &meter{scene: s, began: time.Now()}
-	m.calm.Store(true)
 	ctx, cancel := context.WithCancel(t.Context())
 	var measuring sync.WaitGroup
 	measuring.Go(func() { m.run(ctx) })
 	defer measuring.Wait()
 	defer cancel()
-	faults := s.breakUntil(m.began.Add(*soakFor), m.calm.Store)
+	faults := s.breakUntil(m.began.Add(*soakFor), rests(m.began, *soakFor), func() { turnover.rest(m.rest) })
 
 	cancel()
 	measuring.Wait()
@@ -89,8 +87,20 @@ func TestSoak(t *testing.T) {
 	s.judgeSoak(m, turnover, faults)
 }
 
-// breakUntil causes faults until it is time to end, says when nothing is broken, and returns how many of each there were.
-func (s *scene) breakUntil(end time.Time, calm func(bool)) map[string]int {
+// rests is when a soak rests before its end: first when a third of it is over, by when it has settled, then after
+// each sixth.
+func rests(began time.Time, lasts time.Duration) (at []time.Time) {
+	for i := time.Duration(2); i < 6; i++ {
+		at = append(at, began.Add(i*lasts/6))
+	}
+	return at
+}
+
+// due reports whether it is time for the first of them.
+func due(rests []time.Time) bool { return len(rests) > 0 && !time.Now().Before(rests[0]) }
+
+// breakUntil causes faults until it is time to end, with rests between them, and returns how many of each there were.
+func (s *scene) breakUntil(end time.Time, rests []time.Time, rest func()) map[string]int {
 	seed := *soakSeed
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano()) // #nosec G115 -- any number will do
@@ -101,19 +111,25 @@ func (s *scene) breakUntil(end time.Time, calm func(bool)) map[string]int {
 	done := map[string]int{}
 	var deck []int // each once before one comes again
 	for poll.Pause(s.Context(), time.Duration(random.Int64N(int64(calmAtMost)))) && time.Now().Before(end) {
+		if due(rests) {
+			rest()
+			for due(rests) { // a short soak has no time for all of them
+				rests = rests[1:]
+			}
+			continue
+		}
 		if len(deck) == 0 {
 			deck = random.Perm(len(all))
 		}
 		c := all[deck[0]]
 		deck = deck[1:]
 		begun := time.Now()
-		calm(false)
 		over := c.fault(s)
 		s.recover()
-		calm(true)
 		done[c.name]++
 		logLine(fmt.Sprintf("soak: %s for %.1f s, back after %.1f s", c.name, over.Sub(begun).Seconds(), time.Since(over).Seconds()))
 	}
+	rest()
 	return done
 }
 
@@ -173,10 +189,10 @@ func share(r report) float64 { return 100 * float64(r.hits) / float64(max(r.answ
 type meter struct {
 	scene *scene
 	began time.Time
-	// calm says that nothing is broken, and all is back.
-	calm atomic.Bool
 
 	mu      sync.Mutex
+	rests   int // so many have begun
+	resting bool
 	samples []soak.Sample
 }
 
@@ -184,7 +200,7 @@ type meter struct {
 func (m *meter) run(ctx context.Context) {
 	told := m.began
 	for poll.Pause(ctx, sampleEach) {
-		calm := m.calm.Load()
+		before := m.inRest()
 		sample, err := soak.Take(ctx, m.scene.proxies.All()[0].AdminURL()+"/metrics")
 		if err != nil {
 			if ctx.Err() == nil {
@@ -193,7 +209,9 @@ func (m *meter) run(ctx context.Context) {
 			continue
 		}
 		sample.Upstream = float64(m.scene.hop.Connections())
-		sample.Calm = calm && m.calm.Load()
+		if before == m.inRest() {
+			sample.Rest = before
+		}
 		m.mu.Lock()
 		m.samples = append(m.samples, sample)
 		m.mu.Unlock()
@@ -202,6 +220,27 @@ func (m *meter) run(ctx context.Context) {
 			m.tell(sample)
 		}
 	}
+}
+
+// rest is told when a rest begins and when it ends.
+func (m *meter) rest(begins bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.resting = begins
+	if begins {
+		m.rests++
+		logLine(fmt.Sprintf("soak: rest %d", m.rests))
+	}
+}
+
+// inRest returns the number of the rest that there is now, or 0.
+func (m *meter) inRest() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.resting {
+		return 0
+	}
+	return m.rests
 }
 
 func (m *meter) tell(s soak.Sample) {

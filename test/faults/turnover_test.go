@@ -42,8 +42,10 @@ const (
 	generationLabel = "generation"
 	// idleTimeout is the --idle-timeout of a soak: longer than those wait who ask all the time.
 	idleTimeout = requestTimeout + 5*time.Second
-	// goneFor is how long nobody asks for a collection that was given up, so that samples see the process without it.
+	// goneFor is how long nobody asks for a collection that was given up.
 	goneFor = 5 * time.Second
+	// restFor is how long a rest is, once all is gone that goes.
+	restFor = 5 * time.Second
 
 	readers = "soak-readers"
 )
@@ -212,6 +214,8 @@ func (t *turnover) call(ctx context.Context, namespace string) error {
 	if err != nil {
 		return err
 	}
+	t.asking.RLock()
+	defer t.asking.RUnlock()
 	via, leave, err := t.stranger(token)
 	if err != nil {
 		t.tally.wrong("a caller cannot come: %v", err)
@@ -221,11 +225,9 @@ func (t *turnover) call(ctx context.Context, namespace string) error {
 	all := collections()
 	for range asksOf {
 		c := all[rand.IntN(len(all))]
-		t.asking.RLock()
 		t.putAs(ctx, via, question{collection: c, namespace: namespace, query: ask.AnyVersion}, true, 0)
 		newest := t.ledger.newest(c.kind)
 		t.putAs(ctx, via, question{collection: c, generation: namespace, query: ask.NotOlderThan(newest)}, true, newest)
-		t.asking.RUnlock()
 	}
 	// What it says is the followers' matter.
 	_, err = via.Get(ctx, pods.path(namespace)+"?timeoutSeconds=1&watch=true")
@@ -250,6 +252,7 @@ func (t *turnover) stranger(token string) (via *ask.Client, leave func(), err er
 func (t *turnover) comeAndGo(ctx context.Context) {
 	for ctx.Err() == nil {
 		for _, k := range kinds {
+			t.asking.RLock()
 			q := question{collection: collection{k, asBinaryMetadata}, generation: t.newest(), query: ask.AnyVersion}
 			if err := retry(ctx, "an answer from memory in a form that comes and goes", func() error {
 				_, err := t.fromMemory(ctx, q)
@@ -257,7 +260,6 @@ func (t *turnover) comeAndGo(ctx context.Context) {
 			}); err != nil && ctx.Err() == nil {
 				t.tally.wrong("%s: %v", q, err)
 			}
-			t.asking.RLock()
 			t.put(ctx, q, true, 0)
 			t.asking.RUnlock()
 		}
@@ -272,9 +274,36 @@ func (t *turnover) comeAndGo(ctx context.Context) {
 	}
 }
 
+// rest lets nobody write, and nobody ask but for the newest state, and says so when all that comes and goes is
+// gone: callers, what they were allowed, collections, and history; and what is garbage then. It stays so for some samples.
+func (t *turnover) rest(at func(bool)) {
+	t.Helper()
+	t.writing.Lock()
+	defer t.writing.Unlock()
+	t.asking.Lock()
+	defer t.asking.Unlock()
+	poll.Pause(t.Context(), soakHistory+time.Second)
+	t.must(retry(t.Context(), "the end of collections that nobody asks for", func() error { return t.gone(t.Context()) }))
+	begun := time.Now()
+	t.must(retry(t.Context(), "a collection of garbage", func() error {
+		sample, err := t.sample(t.Context())
+		if err == nil && sample.Collected.Before(begun) {
+			err = fmt.Errorf("the last was at %v", sample.Collected)
+		}
+		return err
+	}))
+	at(true)
+	poll.Pause(t.Context(), restFor)
+	at(false)
+}
+
+func (t *turnover) sample(ctx context.Context) (soak.Sample, error) {
+	return soak.Take(ctx, t.proxies.All()[0].AdminURL()+"/metrics")
+}
+
 // gone is an error as long as listproxy keeps a collection that comes and goes.
 func (t *turnover) gone(ctx context.Context) error {
-	sample, err := soak.Take(ctx, t.proxies.All()[0].AdminURL()+"/metrics")
+	sample, err := t.sample(ctx)
 	if err != nil {
 		return err
 	}

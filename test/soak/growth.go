@@ -3,6 +3,8 @@ package soak
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -17,8 +19,8 @@ type Measure struct {
 	Label string
 }
 
-// Measures are those that must be flat. All of them go up and down with what is being answered and, memory, with
-// the collector of garbage. What is never given back raises what they come down to.
+// Measures are those that must be flat. All of them go up and down with what is asked, written and broken. What is
+// never given back raises what they come down to at rest.
 func Measures() []Measure {
 	const mib = 1 << 20
 	return []Measure{
@@ -33,36 +35,20 @@ func Measures() []Measure {
 }
 
 const (
-	// enough is how long a run must be for its floors to be told exactly: ten minutes are, wherever in a second
-	// the first sample and the last were taken.
+	// enough is how long a run must be for its slack to be as narrow as that: ten minutes are, wherever in a
+	// second the first sample and the last were taken. In less than that nothing has settled when it begins to count.
 	enough = 9 * time.Minute
-	// short is by how much the slack is wider where a run is shorter: there are few calm samples then, and not all that comes and
-	// goes is gone in one of them.
+	// short is by how much the slack is wider where a run is shorter.
 	short = 4
-	// least is how long a window is, if the run is not so short that it would be more than a third.
-	least = time.Minute
 )
-
-// window is some of the time of a run.
-type window struct{ from, to time.Time }
-
-func (w window) has(s Sample) bool { return s.Calm && !s.At.Before(w.from) && !s.At.After(w.to) }
-
-// windows returns which times of a run are held against each other: the beginning of its second third and the
-// end of its last. The first third is the beginning, in which everything grows. Each is a sixth of the run,
-// so between them a leak has half of the run to show.
-func windows(began, ended time.Time) (before, after window) {
-	span := ended.Sub(began)
-	size := min(max(span/6, least), span/3)
-	settled := began.Add(span / 3)
-	return window{settled, settled.Add(size)}, window{ended.Add(-size), ended}
-}
 
 // Growth is how a measure went.
 type Growth struct {
 	Measure
-	// Before and After are the floors, the least in calm moments, of the two windows. Most is the most that
-	// there was since the first of them began, calm or not.
+	// Floors are the least of every rest, in order.
+	Floors []float64
+	// Before and After are the least of the first half of the rests, and of the last. Most is the most that
+	// there was since the first rest, at rest or not.
 	Before, After, Most float64
 	// Span is how long the run was.
 	Span time.Duration
@@ -85,51 +71,55 @@ func (g Growth) String() string {
 	if g.Grows() {
 		verdict = "GROWS"
 	}
-	number := func(n float64) string {
-		if g.Unit == 1 {
-			return fmt.Sprintf("%.0f%s", n, g.Label)
-		}
-		return fmt.Sprintf("%.1f%s", n/g.Unit, g.Label)
+	var floors []string
+	for _, f := range g.Floors {
+		floors = append(floors, g.number(f))
 	}
-	return fmt.Sprintf("%s: at the least %s after a third of the time, %s at the end (at most %s; %s more would be growth): %s",
-		g.Name, number(g.Before), number(g.After), number(g.Most), number(g.Allowed()), verdict)
+	return fmt.Sprintf("%s: at rest %s%s (between rests %s at most; it may rise by %s): %s",
+		g.Name, strings.Join(floors, ", "), g.Label, g.number(g.Most), g.number(g.Allowed()), verdict)
 }
 
-// Grown says how all measures went. It fails if there are no calm samples to say so.
-func Grown(samples []Sample) ([]Growth, error) {
-	if len(samples) == 0 {
-		return nil, errors.New("nothing was measured")
+func (g Growth) number(n float64) string {
+	if g.Unit == 1 {
+		return fmt.Sprintf("%.0f", n)
 	}
-	began, ended := samples[0].At, samples[len(samples)-1].At
-	before, after := windows(began, ended)
+	return fmt.Sprintf("%.1f", n/g.Unit)
+}
+
+// Grown says how all measures went since the first rest. It fails if there are no two rests.
+func Grown(samples []Sample) ([]Growth, error) {
+	first := slices.IndexFunc(samples, func(s Sample) bool { return s.Rest > 0 })
+	if first < 0 {
+		return nil, errors.New("there was no rest")
+	}
+	span := samples[len(samples)-1].At.Sub(samples[0].At)
 	var all []Growth
 	for _, m := range Measures() {
-		g := Growth{Measure: m, Span: ended.Sub(began)}
-		var early, late bool
-		g.Before, early = floor(samples, before, m.Of)
-		g.After, late = floor(samples, after, m.Of)
-		if !early || !late {
-			return nil, fmt.Errorf("there is no calm moment to hold against another in %v: let it run longer", g.Span)
+		g := Growth{Measure: m, Span: span, Floors: floors(samples[first:], m.Of)}
+		half := len(g.Floors) / 2
+		if half == 0 {
+			return nil, errors.New("there was one rest, and none to hold it against: let it run longer")
 		}
-		for _, s := range samples {
-			if !s.At.Before(before.from) {
-				g.Most = max(g.Most, m.Of(s))
-			}
+		g.Before, g.After = slices.Min(g.Floors[:half]), slices.Min(g.Floors[len(g.Floors)-half:])
+		for _, s := range samples[first:] {
+			g.Most = max(g.Most, m.Of(s))
 		}
 		all = append(all, g)
 	}
 	return all, nil
 }
 
-// floor is the least of a number in the calm samples of a window, and whether there are some.
-func floor(samples []Sample, in window, of func(Sample) float64) (lowest float64, some bool) {
+// floors returns the least of a number in each rest: even at rest there is a request now and then.
+func floors(samples []Sample, of func(Sample) float64) (all []float64) {
+	last := 0
 	for _, s := range samples {
-		if !in.has(s) {
-			continue
-		}
-		if n := of(s); !some || n < lowest {
-			lowest, some = n, true
+		switch {
+		case s.Rest == 0:
+		case s.Rest != last:
+			all, last = append(all, of(s)), s.Rest
+		default:
+			all[len(all)-1] = min(all[len(all)-1], of(s))
 		}
 	}
-	return lowest, some
+	return all
 }

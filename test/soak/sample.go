@@ -19,9 +19,9 @@ const delimited = "application/vnd.google.protobuf;proto=io.prometheus.client.Me
 // Sample is what a process takes at one moment.
 type Sample struct {
 	At time.Time
-	// Calm says that nothing was broken then, and all that had been was back: what a process takes while it cannot reach
-	// anybody is another thing. It is for the caller to say.
-	Calm bool
+	// Rest is in which rest of the run it was taken, from 1 on, and 0 if in none: a time in which nothing is
+	// broken, and all that is to be given back has been. It is for the caller to say.
+	Rest int
 	// RSS is the resident memory, and Heap what the last collection of garbage left of the heap, in bytes.
 	RSS, Heap float64
 	// Goroutines and FDs (open file descriptors) are numbers.
@@ -31,17 +31,20 @@ type Sample struct {
 	// Checks are self-checks so far, Agreements those that found all as it is kept, and Mismatches those that found
 	// something wrong.
 	Checks, Agreements, Mismatches float64
+	// Collected is when garbage was last collected.
+	Collected time.Time
 	// Collections are those that the process keeps.
 	Collections []Collection
 
 	// goal is the size of the heap at which garbage is collected next, and percent is GOGC.
-	goal, percent float64
+	// collected is Collected in seconds of Unix time.
+	goal, percent, collected float64
 }
 
 // Collection is a resource, such as "pods", in a representation, as the metrics call them.
 type Collection struct{ Resource, Representation string }
 
-// Take reads the metrics at a URL. Calm and Upstream are the caller's to add.
+// Take reads the metrics at a URL. Rest and Upstream are the caller's to add.
 func Take(ctx context.Context, url string) (Sample, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
@@ -60,9 +63,10 @@ func Take(ctx context.Context, url string) (Sample, error) {
 	for in := bufio.NewReader(resp.Body); ; {
 		family := &dto.MetricFamily{}
 		switch err := protodelim.UnmarshalFrom(in, family); {
-		case errors.Is(err, io.EOF) && found < 5:
+		case errors.Is(err, io.EOF) && found < 6:
 			return s, errors.New("the process collectors' metrics are missing")
 		case errors.Is(err, io.EOF):
+			s.Collected = time.UnixMicro(int64(s.collected * 1e6))
 			s.Heap, err = left(s.goal, s.percent)
 			return s, err
 		case err != nil:
@@ -75,11 +79,12 @@ func Take(ctx context.Context, url string) (Sample, error) {
 // take takes in a family, and says of how many of the gauges that there must be it was.
 func (s *Sample) take(family *dto.MetricFamily) int {
 	gauge := map[string]*float64{
-		"process_resident_memory_bytes": &s.RSS,
-		"go_memstats_next_gc_bytes":     &s.goal,
-		"go_gc_gogc_percent":            &s.percent,
-		"go_goroutines":                 &s.Goroutines,
-		"process_open_fds":              &s.FDs,
+		"process_resident_memory_bytes":    &s.RSS,
+		"go_memstats_next_gc_bytes":        &s.goal,
+		"go_gc_gogc_percent":               &s.percent,
+		"go_memstats_last_gc_time_seconds": &s.collected,
+		"go_goroutines":                    &s.Goroutines,
+		"process_open_fds":                 &s.FDs,
 	}[family.GetName()]
 	if gauge != nil && len(family.GetMetric()) == 1 {
 		*gauge = family.GetMetric()[0].GetGauge().GetValue()

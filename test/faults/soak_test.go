@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/listproxy/listproxy/test/poll"
 	"github.com/listproxy/listproxy/test/soak"
 )
@@ -89,9 +91,11 @@ func TestSoak(t *testing.T) {
 
 // rests is when a soak rests before its end: first when a third of it is over, by when it has settled, then after
 // each sixth.
-func rests(began time.Time, lasts time.Duration) (at []time.Time) {
-	for i := time.Duration(2); i < 6; i++ {
-		at = append(at, began.Add(i*lasts/6))
+func rests(began time.Time, lasts time.Duration) []time.Time {
+	sixth := lasts / 6
+	at := []time.Time{began.Add(2 * sixth)}
+	for range 3 {
+		at = append(at, at[len(at)-1].Add(sixth))
 	}
 	return at
 }
@@ -116,7 +120,6 @@ func (s *scene) breakUntil(end time.Time, rests []time.Time, rest func()) map[st
 			for due(rests) { // a short soak has no time for all of them
 				rests = rests[1:]
 			}
-			continue
 		}
 		if len(deck) == 0 {
 			deck = random.Perm(len(all))
@@ -266,6 +269,33 @@ func TestSoakFaults(t *testing.T) {
 			t.Errorf("%s replaces the past", name)
 		case faultCases()[i].jumps:
 			t.Errorf("%s is for another listproxy", name)
+		}
+	}
+}
+
+// TestRests: the first rest comes when a third is over, and each next one after another sixth.
+func TestRests(t *testing.T) {
+	began := time.Now()
+	var got []time.Duration
+	for _, at := range rests(began, 30*time.Minute) {
+		got = append(got, at.Sub(began))
+	}
+	want := []time.Duration{10 * time.Minute, 15 * time.Minute, 20 * time.Minute, 25 * time.Minute}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if due(nil) || due([]time.Time{began.Add(time.Hour)}) || !due([]time.Time{began.Add(-time.Hour), began.Add(time.Hour)}) {
+		t.Error("what is to come is due, or what is past is not")
+	}
+}
+
+// TestMeterRests: a sample is of a rest only if it was taken in it.
+func TestMeterRests(t *testing.T) {
+	m := &meter{}
+	for i, want := range []int{1, 0, 2, 0} {
+		m.rest(i%2 == 0)
+		if got := m.inRest(); got != want {
+			t.Errorf("after %d changes it is in rest %d, not %d", i+1, got, want)
 		}
 	}
 }

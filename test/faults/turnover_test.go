@@ -45,7 +45,7 @@ const (
 	// goneFor is how long nobody asks for a collection that was given up.
 	goneFor = 5 * time.Second
 	// restFor is how long a rest is, once all is gone that goes.
-	restFor = 5 * time.Second
+	restFor = 10 * time.Second
 
 	readers = "soak-readers"
 )
@@ -240,7 +240,10 @@ func (t *turnover) stranger(token string) (via *ask.Client, leave func(), err er
 	if err != nil {
 		return nil, nil, err
 	}
-	connections := &http.Transport{TLSClientConfig: secure, ForceAttemptHTTP2: t.callers.Load()%2 == 0}
+	connections := &http.Transport{
+		TLSClientConfig: secure, ForceAttemptHTTP2: t.callers.Load()%2 == 0,
+		IdleConnTimeout: goneFor, // of one that a request that was given up leaves behind
+	}
 	return &ask.Client{
 		Base: t.viaConfig.Host, Timeout: requestTimeout,
 		HTTP: &http.Client{Transport: transport.NewBearerAuthRoundTripper(token, connections)},
@@ -274,34 +277,43 @@ func (t *turnover) comeAndGo(ctx context.Context) {
 	}
 }
 
-// rest lets nobody write, and nobody ask but for the newest state, and says so when all that comes and goes is
-// gone: callers, what they were allowed, collections, and history; and what is garbage then. It stays so for some samples.
+// rest lets nobody write and nobody ask, and says so when all that comes and goes is gone: callers, what they
+// were allowed, collections, and history. It stays so for some samples, between which garbage is collected: the
+// metrics are asked for all the time. Afterwards all collections are there again.
 func (t *turnover) rest(at func(bool)) {
 	t.Helper()
-	t.writing.Lock()
-	defer t.writing.Unlock()
-	t.asking.Lock()
-	defer t.asking.Unlock()
+	defer t.recover()
+	for _, lock := range []*sync.RWMutex{&t.writing, &t.asking, &t.askingNewest} {
+		lock.Lock()
+		defer lock.Unlock()
+	}
 	poll.Pause(t.Context(), soakHistory+time.Second)
 	t.must(retry(t.Context(), "the end of collections that nobody asks for", func() error { return t.gone(t.Context()) }))
+	t.must(t.collected())
+	at(true)
+	for begun := time.Now(); time.Since(begun) < restFor; {
+		t.must(t.collected())
+	}
+	at(false)
+}
+
+// collected returns when garbage has been collected once more.
+func (t *turnover) collected() error {
 	begun := time.Now()
-	t.must(retry(t.Context(), "a collection of garbage", func() error {
+	return retry(t.Context(), "a collection of garbage", func() error {
 		sample, err := t.sample(t.Context())
 		if err == nil && sample.Collected.Before(begun) {
 			err = fmt.Errorf("the last was at %v", sample.Collected)
 		}
 		return err
-	}))
-	at(true)
-	poll.Pause(t.Context(), restFor)
-	at(false)
+	})
 }
 
 func (t *turnover) sample(ctx context.Context) (soak.Sample, error) {
 	return soak.Take(ctx, t.proxies.All()[0].AdminURL()+"/metrics")
 }
 
-// gone is an error as long as listproxy keeps a collection that comes and goes.
+// gone is an error as long as listproxy keeps a collection that nobody asks for but who lets it idle out.
 func (t *turnover) gone(ctx context.Context) error {
 	sample, err := t.sample(ctx)
 	if err != nil {

@@ -47,8 +47,8 @@ type Growth struct {
 	Measure
 	// Floors are the least of every rest, in order.
 	Floors []float64
-	// Before and After are the least of the first half of the rests, and of the last. Most is the most that
-	// there was since the first rest, at rest or not.
+	// Before and After are the least of the first half of the rests, and of the last; one in the middle counts in
+	// neither. Most is the most that there was since the first rest, at rest or not.
 	Before, After, Most float64
 	// Span is how long the run was.
 	Span time.Duration

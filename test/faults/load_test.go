@@ -95,9 +95,7 @@ func (s *scene) churn(ctx context.Context) {
 func (s *scene) askNewest(ctx context.Context) {
 	for poll.Pause(ctx, askEvery) {
 		all := collections()
-		s.askingNewest.RLock()
 		s.put(ctx, question{collection: all[rand.IntN(len(all))], query: ask.AnyVersion}, true, 0)
-		s.askingNewest.RUnlock()
 	}
 }
 

@@ -62,8 +62,6 @@ type scene struct {
 	renewed   time.Time    // when the API server was there again after etcd was last replaced
 	writing   sync.RWMutex // held by whoever wants nobody to write
 	asking    sync.RWMutex // held for reading from the choice of a revision to the last answer
-	// askingNewest is held by whoever wants that nobody asks for the newest state either.
-	askingNewest sync.RWMutex
 
 	followers []follower
 	stop      context.CancelFunc // ends the followers

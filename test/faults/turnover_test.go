@@ -277,43 +277,34 @@ func (t *turnover) comeAndGo(ctx context.Context) {
 	}
 }
 
-// rest lets nobody write and nobody ask, and says so when all that comes and goes is gone: callers, what they
-// were allowed, collections, and history. It stays so for some samples, between which garbage is collected: the
-// metrics are asked for all the time. Afterwards all collections are there again.
+// rest lets nobody write, and nobody ask but for the newest state, and says so when all that comes and goes is
+// gone: callers, what they were allowed, collections, and history; and what is garbage then. It stays so for some samples.
 func (t *turnover) rest(at func(bool)) {
 	t.Helper()
-	defer t.recover()
-	for _, lock := range []*sync.RWMutex{&t.writing, &t.asking, &t.askingNewest} {
-		lock.Lock()
-		defer lock.Unlock()
-	}
+	t.writing.Lock()
+	defer t.writing.Unlock()
+	t.asking.Lock()
+	defer t.asking.Unlock()
 	poll.Pause(t.Context(), soakHistory+time.Second)
 	t.must(retry(t.Context(), "the end of collections that nobody asks for", func() error { return t.gone(t.Context()) }))
-	t.must(t.collected())
-	at(true)
-	for begun := time.Now(); time.Since(begun) < restFor; {
-		t.must(t.collected())
-	}
-	at(false)
-}
-
-// collected returns when garbage has been collected once more.
-func (t *turnover) collected() error {
 	begun := time.Now()
-	return retry(t.Context(), "a collection of garbage", func() error {
+	t.must(retry(t.Context(), "a collection of garbage", func() error {
 		sample, err := t.sample(t.Context())
 		if err == nil && sample.Collected.Before(begun) {
 			err = fmt.Errorf("the last was at %v", sample.Collected)
 		}
 		return err
-	})
+	}))
+	at(true)
+	poll.Pause(t.Context(), restFor)
+	at(false)
 }
 
 func (t *turnover) sample(ctx context.Context) (soak.Sample, error) {
 	return soak.Take(ctx, t.proxies.All()[0].AdminURL()+"/metrics")
 }
 
-// gone is an error as long as listproxy keeps a collection that nobody asks for but who lets it idle out.
+// gone is an error as long as listproxy keeps a collection that comes and goes.
 func (t *turnover) gone(ctx context.Context) error {
 	sample, err := t.sample(ctx)
 	if err != nil {

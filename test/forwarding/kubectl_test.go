@@ -182,7 +182,7 @@ type interactive struct {
 // start starts kubectl through a door.
 func (d *door) start(t *testing.T, env []string, args ...string) *interactive {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), longPatience)
 	k := &interactive{t: t, cmd: d.kubectl(ctx, env, args...), lines: make(chan string, 100)}
 	t.Cleanup(cancel)
 	var err error

@@ -21,7 +21,7 @@ import (
 
 const (
 	// patience ends a wait for something that must come; no test passes because of it.
-	patience = 30 * time.Second
+	patience = 3 * time.Minute
 	// longPatience is that for what lives while several other things are waited for.
 	longPatience = 5 * time.Minute
 

@@ -227,7 +227,11 @@ func TestKubeconfigs(t *testing.T) {
 		t.Fatal(err)
 	}
 	ns := newNamespace(t)
-	newConfigMap(t, ns, "one", nil)
+	one := newConfigMap(t, ns, "one", nil)
+	// Else a list of any revision may be of before.
+	poll.Until(t, patience, "listproxy has the config map", func() bool {
+		return isHit(via.do(t, call{path: "/api/v1/namespaces/" + ns + "/configmaps?resourceVersion=" + one}))
+	})
 	for _, way := range [][]string{
 		{"--via=server", "--server=" + running.URL()},
 		{"--via=proxy-url", "--proxy-url=" + running.ConnectURL().String()},

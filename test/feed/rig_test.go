@@ -22,6 +22,9 @@ const (
 	// usualBound is the --staleness-bound of all tests but those about staleness: no machine is so
 	// slow that a state which is asked for once has grown old by then.
 	usualBound = time.Minute
+	// longWindow is the --history-window of all tests: longer than any of them waits between hearing of a
+	// revision and asking for it.
+	longWindow = "15m"
 	// shortestBound is the shortest there is, for tests about staleness.
 	shortestBound = 6 * time.Second
 )
@@ -81,7 +84,7 @@ func newRig(t *testing.T, c *cluster, o rigOptions) *rig {
 	}
 	// Tests count what listproxy asks for.
 	bound := cmp.Or(o.bound, usualBound).String()
-	args := append([]string{"--staleness-bound", bound, "--self-check-interval", "0"}, o.args...)
+	args := append([]string{"--staleness-bound", bound, "--self-check-interval", "0", "--history-window", longWindow}, o.args...)
 	r.proxy, err = start(t.Context(), proxyrun.Options{Upstream: own, Args: args})
 	if err != nil {
 		h.Close()

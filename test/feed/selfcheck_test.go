@@ -119,23 +119,36 @@ func (r *rig) checks(t *testing.T) map[string]int {
 	return results
 }
 
-// selfCheckWhatIsFalsified: on its way to listproxy an event loses a bit of truth. The check finds
-// it, and the answers are right again.
-func selfCheckWhatIsFalsified(t *testing.T, c *cluster) {
-	lost := func([]byte) ([]byte, error) { return nil, nil }
+// falsity is a way in which an event about a kind of object can lose a bit of truth.
+type falsity struct {
+	name string
+	kind kind
+	// write makes the event, for the nth time another one.
+	write func(t *testing.T, k kind, namespace string, n int)
+	mark  string // in the line that write makes
+	// falsify says what listproxy gets in place of the line.
+	falsify func(ctx context.Context, line []byte) ([]byte, error)
+	says    string // the log, of what the check found
+}
+
+// falsities of a cluster.
+func falsities(c *cluster) []falsity {
 	revision := regexp.MustCompile(`("resourceVersion":")(\d+)(")`)
-	for _, tt := range []struct {
-		name    string
-		kind    kind
-		write   func(t *testing.T, k kind, namespace string)
-		mark    string // in the line that write makes
-		falsify func(line []byte) ([]byte, error)
-		says    string
-	}{
-		{"a byte", configMaps, func(t *testing.T, k kind, ns string) { c.touch(t, k, ns, "first", "true") }, `"touched":"true"`, func(line []byte) ([]byte, error) {
-			return bytes.Replace(line, []byte(`"touched":"true"`), []byte(`"touched":"trUe"`), 1), nil
+	touch := func(t *testing.T, k kind, ns string, n int) { c.touch(t, k, ns, "first", fmt.Sprint("true-", n)) }
+	lost := func(context.Context, []byte) ([]byte, error) { return nil, nil }
+	return []falsity{
+		{"a byte", configMaps, touch, `"touched":"true-`, func(_ context.Context, line []byte) ([]byte, error) {
+			return bytes.Replace(line, []byte(`"touched":"true-`), []byte(`"touched":"trUe-`), 1), nil
 		}, "has other bytes"},
-		{"a revision", widgets, func(t *testing.T, k kind, ns string) { c.touch(t, k, ns, "first", "true") }, `"touched":"true"`, func(line []byte) ([]byte, error) {
+		{"a revision", widgets, touch, `"touched":"true-`, func(ctx context.Context, line []byte) ([]byte, error) {
+			// The next revision is there before listproxy hears of it: else it could find out that the API
+			// server is not so far, and would not need a check to see that something is wrong.
+			err := retry(ctx, "another write", func() error {
+				_, err := c.direct.Do(ctx, http.MethodPost, configMaps.list("default"), fieldsOf{
+					"apiVersion": "v1", "kind": "ConfigMap", "metadata": fieldsOf{"generateName": "next-"},
+				})
+				return err
+			})
 			return revision.ReplaceAllFunc(line, func(found []byte) []byte {
 				m := revision.FindSubmatch(found)
 				n, err := strconv.Atoi(string(m[2]))
@@ -143,31 +156,50 @@ func selfCheckWhatIsFalsified(t *testing.T, c *cluster) {
 					return found
 				}
 				return fmt.Appendf(nil, "%s%d%s", m[1], n+1, m[3])
-			}), nil
+			}), err
 		}, "is of revision"},
-		{"a missing object", limitRanges, func(t *testing.T, k kind, ns string) { c.create(t, k, ns, "second") }, `"name":"second"`, lost, "is missing"},
-		{"an object too many", podTemplates, func(t *testing.T, k kind, ns string) { c.remove(t, k, ns, "first") }, `"type":"DELETED"`, lost, "is not there upstream"},
-	} {
+		{"a missing object", limitRanges, func(t *testing.T, k kind, ns string, n int) {
+			c.create(t, k, ns, fmt.Sprint("missing-", n))
+		}, `"name":"missing-`, lost, "is missing"},
+		{"an object too many", podTemplates, func(t *testing.T, k kind, ns string, n int) {
+			c.create(t, k, ns, fmt.Sprint("gone-", n))
+			c.remove(t, k, ns, fmt.Sprint("gone-", n))
+		}, `"type":"DELETED"`, lost, "is not there upstream"},
+	}
+}
+
+// selfCheckWhatIsFalsified: on its way to listproxy an event loses a bit of truth. The check finds
+// it, and the answers are right again.
+func selfCheckWhatIsFalsified(t *testing.T, c *cluster) {
+	for _, tt := range falsities(c) {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t, c, checkOften)
 			ns := r.namespace(t, "falsified-"+tt.kind.plural)
 			r.create(t, tt.kind, ns, "first")
 			r.await(hitAny, tt.kind.list(""), anyVersion())
-			r.nextLine(tt.kind, ns, tt.mark, tt.falsify)
-			tt.write(t, tt.kind, ns)
-			c.namespace(t, "elsewhere-"+tt.kind.plural)
-			r.create(t, tt.kind, ns, "after") // its event is past the falsified one
+			loads, written := 0, 0
 			r.until("a mismatch", func() error {
-				if r.checks(t)["mismatch"] == 0 {
-					return errors.New("none")
+				now := r.count(tt.kind, fullLoad) // before the look: a mismatch is followed by another load
+				if r.checks(t)["mismatch"] != 0 {
+					return nil
 				}
-				return nil
+				if now > loads {
+					// What was falsified before, if anything, has been loaded anew.
+					loads = now
+					written++
+					r.nextLine(tt.kind, ns, tt.mark, func(line []byte) ([]byte, error) { return tt.falsify(t.Context(), line) })
+					tt.write(t, tt.kind, ns, written)
+					c.namespace(t, fmt.Sprintf("elsewhere-%s-%d", tt.kind.plural, written))
+					r.create(t, tt.kind, ns, fmt.Sprint("after-", written)) // its event is past the falsified one
+				}
+				return errors.New("none")
 			})
+			r.changeLines(nil)
 			if log := r.proxy.Log(); !strings.Contains(log, "self-check: what is kept is not what the upstream says") || !strings.Contains(log, tt.says) {
 				t.Errorf("the log does not say %q", tt.says)
 			}
 			r.await(hitAny, tt.kind.list(""), anyVersion()) // and compares
-			r.exactAgain(tt.kind, ns, "after")
+			r.exactAgain(tt.kind, ns, "first")
 		})
 	}
 }

@@ -136,10 +136,7 @@ func TestAggregatedThatIsVouchedFor(t *testing.T) {
 	others := kind{"vouched.feed.test/v1", "Other", "others", true, widgets.rest}
 	behind := ownCluster(t)
 	for _, k := range []kind{things, others} {
-		definition := k.definition().(fieldsOf)
-		definition["metadata"] = fieldsOf{"name": k.plural + ".vouched.feed.test"}
-		definition["spec"].(fieldsOf)["group"] = "vouched.feed.test"
-		behind.write(t, http.MethodPost, definitions, definition)
+		behind.write(t, http.MethodPost, definitions, k.definition())
 	}
 	admin, err := ask.New(behind.RESTConfig(controlplane.Admin), patience)
 	if err != nil {

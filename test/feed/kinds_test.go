@@ -3,6 +3,7 @@ package feed
 import (
 	"maps"
 	"net/http"
+	"strings"
 	"testing"
 )
 
@@ -50,8 +51,18 @@ var (
 	blanks  = kind{"feed.test/v1", "Blank", "blanks", true, nil}
 )
 
-// customKinds are defined in every control plane. Gadgets are deprecated.
+// customKinds are defined in every control plane. Gadgets are deprecated. What a test defines for itself, or
+// changes, has a group of its own: at any change in a group listproxy forgets what discovery said about it,
+// and who asks just then is forwarded.
 var customKinds = []kind{widgets, gadgets, blanks}
+
+// group of a custom resource.
+func (k kind) group() string {
+	group, _, _ := strings.Cut(k.apiVersion, "/")
+	return group
+}
+
+func (k kind) definitionName() string { return k.plural + "." + k.group() }
 
 func (k kind) definition() any {
 	scope := "Namespaced"
@@ -60,9 +71,9 @@ func (k kind) definition() any {
 	}
 	return fieldsOf{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-		"metadata": fieldsOf{"name": k.plural + ".feed.test"},
+		"metadata": fieldsOf{"name": k.definitionName()},
 		"spec": fieldsOf{
-			"group": "feed.test", "scope": scope,
+			"group": k.group(), "scope": scope,
 			"names": fieldsOf{"plural": k.plural, "kind": k.name},
 			"versions": []any{fieldsOf{
 				"name": "v1", "served": true, "storage": true, "deprecated": k.plural == gadgets.plural,

@@ -42,9 +42,9 @@ func (j jars) definition() any {
 	}
 	return fieldsOf{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-		"metadata": fieldsOf{"name": "jars.feed.test"},
+		"metadata": fieldsOf{"name": "jars.jars.feed.test"},
 		"spec": fieldsOf{
-			"group": "feed.test", "scope": "Namespaced", "names": fieldsOf{"plural": "jars", "kind": "Jar"},
+			"group": "jars.feed.test", "scope": "Namespaced", "names": fieldsOf{"plural": "jars", "kind": "Jar"},
 			"versions": []any{version("v1", true, true), version("v2", j.second, false)},
 		},
 	}
@@ -60,13 +60,13 @@ func begun(at *atomic.Int64, asked time.Time) bool {
 
 // judge finds fault with an answer from memory to a question that was asked at a time.
 func (tr *truth) judge(path string, asked time.Time, body []byte) error {
-	whole := bytes.HasPrefix(body, []byte(`{"apiVersion":"feed.test/`))
+	whole := bytes.HasPrefix(body, []byte(`{"apiVersion":"jars.feed.test/`))
 	switch {
 	case begun(&tr.added, asked) && whole && bytes.Count(body, newSchema) != bytes.Count(body, []byte(`"kind":"Jar",`)):
 		return poll.Wrong(fmt.Sprintf("%s: bytes of the old schema: %s", path, body))
 	case begun(&tr.unselectable, asked) && strings.Contains(path, "spec.color"):
 		return poll.Wrong(path + " is selected by a field that is not selectable any more")
-	case begun(&tr.gone, asked) && strings.HasPrefix(path, "/apis/feed.test/v2/"):
+	case begun(&tr.gone, asked) && strings.HasPrefix(path, "/apis/jars.feed.test/v2/"):
 		return poll.Wrong(path + " is of a version that is not served any more")
 	}
 	return nil
@@ -77,9 +77,9 @@ func (tr *truth) judge(path string, asked time.Time, body []byte) error {
 // No answer from memory is of before.
 func TestSchemaChangesUnderLoad(t *testing.T) {
 	t.Parallel()
-	first := kind{"feed.test/v1", "Jar", "jars", false, fieldsOf{"spec": fieldsOf{"color": "red"}}}
+	first := kind{"jars.feed.test/v1", "Jar", "jars", false, fieldsOf{"spec": fieldsOf{"color": "red"}}}
 	second := first
-	second.apiVersion = "feed.test/v2"
+	second.apiVersion = "jars.feed.test/v2"
 	is := jars{selectable: true, second: true}
 	shared.write(t, http.MethodPost, definitions, is.definition())
 	if err := retry(t.Context(), "the second version", func() error {
@@ -144,7 +144,7 @@ func TestSchemaChangesUnderLoad(t *testing.T) {
 	}
 	change := func(at *atomic.Int64) {
 		before := r.endings(first)
-		r.write(t, http.MethodPatch, definitions+"/jars.feed.test", fieldsOf{"spec": is.definition().(fieldsOf)["spec"]})
+		r.write(t, http.MethodPatch, definitions+"/"+first.definitionName(), fieldsOf{"spec": is.definition().(fieldsOf)["spec"]})
 		r.hears(first, before, nil)
 		at.Store(time.Now().UnixNano())
 	}

@@ -62,9 +62,9 @@ func (r *rig) hears(k kind, before int, ask func() error) {
 }
 
 var (
-	tins  = kind{"feed.test/v1", "Tin", "tins", false, widgets.rest}
-	boxes = kind{"feed.test/v1", "Box", "boxes", false, widgets.rest}
-	cans  = kind{"feed.test/v1", "Can", "cans", false, widgets.rest}
+	tins  = kind{"tins.feed.test/v1", "Tin", "tins", false, widgets.rest}
+	boxes = kind{"boxes.feed.test/v1", "Box", "boxes", false, widgets.rest}
+	cans  = kind{"cans.feed.test/v1", "Can", "cans", false, widgets.rest}
 )
 
 // newSchema is what an answer holds once the default that setDefault sets is there.
@@ -94,7 +94,7 @@ func setDefault(t *testing.T, r *rig, k kind) {
 		return fieldsOf{"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": properties}
 	}
 	added := fieldsOf{"type": "string", "default": "by default"}
-	r.write(t, http.MethodPatch, definitions+"/"+k.plural+".feed.test", fieldsOf{"spec": fieldsOf{"versions": []any{fieldsOf{
+	r.write(t, http.MethodPatch, definitions+"/"+k.definitionName(), fieldsOf{"spec": fieldsOf{"versions": []any{fieldsOf{
 		"name": "v1", "served": true, "storage": true,
 		"schema": fieldsOf{"openAPIV3Schema": open(fieldsOf{"spec": open(fieldsOf{"added": added})})},
 	}}}})
@@ -249,7 +249,7 @@ func TestDefinitionsComeAndGo(t *testing.T) {
 	known := learned(t, r, k, ns)
 
 	before := r.endings(k)
-	r.write(t, http.MethodDelete, definitions+"/"+k.plural+".feed.test", nil)
+	r.write(t, http.MethodDelete, definitions+"/"+k.definitionName(), nil)
 	r.until("the API server to forget it", func() error {
 		a, err := r.direct.Get(t.Context(), k.list(""))
 		if err == nil && a.Code != http.StatusNotFound {

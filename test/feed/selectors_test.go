@@ -9,7 +9,7 @@ import (
 
 const fwdSelector = "listproxy; fwd=bypass; detail=selector"
 
-var paints = kind{"feed.test/v1", "Paint", "paints", false, nil}
+var paints = kind{"paints.feed.test/v1", "Paint", "paints", false, nil}
 
 // selectable is the definition of a kind whose spec has fields that can be selected by.
 func (k kind) selectable(types map[string]string) any {

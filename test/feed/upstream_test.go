@@ -34,7 +34,10 @@ func TestAPIServerRestarted(t *testing.T) {
 		}
 		r.await(hitAny, k.list(ns), anyVersion())
 	}
-	loads := r.count(configMaps, fullLoad)
+	loads := map[string]int{}
+	for _, k := range []kind{configMaps, widgets} {
+		loads[k.plural] = r.count(k, fullLoad)
+	}
 	if err := r.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +68,7 @@ func TestAPIServerRestarted(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.until("the eager resource to be loaded again", func() error {
-		if r.count(configMaps, fullLoad) == loads {
+		if r.count(configMaps, fullLoad) == loads[configMaps.plural] {
 			return errors.New("nothing was loaded")
 		}
 		return nil
@@ -90,6 +93,9 @@ func TestAPIServerRestarted(t *testing.T) {
 			}
 			return nil
 		})
+		if r.count(k, fullLoad) == loads[k.plural] {
+			t.Errorf("%s: what was known before the restart is answered", k.list(ns))
+		}
 	}
 }
 

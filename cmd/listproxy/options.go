@@ -93,7 +93,7 @@ func defaultOptions() *options {
 		reviewTTL:        10 * time.Second,
 		idle:             15 * time.Minute,
 		quarantine:       2 * time.Minute,
-		settle:           15 * time.Second,
+		settle:           defaultSettle,
 		selfCheck:        5 * time.Minute,
 		bytes:            "2Gi",
 		compressed:       "256Mi",
@@ -134,7 +134,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.jitter, "eager-jitter", o.jitter, "the start of eager collections is spread over this time")
 	fs.DurationVar(&o.idle, "idle-timeout", o.idle, "a collection is given up that nobody asked for in this time; 0 never")
 	fs.DurationVar(&o.quarantine, "schema-quarantine", o.quarantine, "how long a custom resource is only forwarded after its definition changed")
-	fs.DurationVar(&o.settle, "upstream-settle", o.settle, "how long all is only forwarded after the API servers behind the upstream changed")
+	fs.DurationVar(&o.settle, "upstream-settle", o.settle, "how long all is only forwarded after the API servers behind the upstream changed;\n"+leastSettleUsage())
 	fs.DurationVar(&o.selfCheck, "self-check-interval", o.selfCheck, "how often each resource in memory is compared with the API server; 0 never")
 	fs.StringVar(&o.bytes, "cache-bytes", o.bytes, "bound on what is stored (`quantity`, 512Mi or 2Gi; 0 for none): then history is shortened,\nidle collections go, requests are forwarded")
 	fs.StringVar(&o.compressed, "compression-cache-bytes", o.compressed, "bound on what is kept of lists that were compressed (`quantity`); 0 compresses each list anew")
@@ -180,13 +180,15 @@ func (o *options) complete() (err error) {
 		{"--eager-jitter", o.jitter, 0},
 		{"--idle-timeout", o.idle, 0},
 		{"--schema-quarantine", o.quarantine, 0},
-		{"--upstream-settle", o.settle, 0},
 		{"--shutdown-delay-duration", o.delay, 0},
 		{"--shutdown-timeout", o.drain, 0},
 	} {
 		if d.value < d.least {
 			return fmt.Errorf("%s %v is too short: at least %v", d.flag, d.value, d.least)
 		}
+	}
+	if err := o.checkSettle(); err != nil {
+		return err
 	}
 	if o.selfCheck != 0 && o.selfCheck < time.Second {
 		return fmt.Errorf("--self-check-interval %v is too short: at least 1s, or 0 for no checks", o.selfCheck)

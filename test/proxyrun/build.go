@@ -9,6 +9,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
+
+	"github.com/listproxy/listproxy/proxy"
 )
 
 // once keeps what was built; what failed is tried again. The zero once has built nothing.
@@ -28,6 +31,25 @@ func (o *once) do(build func() (string, error)) (string, error) {
 		o.path = path
 	}
 	return path, err
+}
+
+// made reports whether path is what was built.
+func (o *once) made(path string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return path == o.path
+}
+
+// anySettle makes a listproxy take an --upstream-settle that is shorter than is safe for operators.
+const anySettle = "-X main.anySettle=yes"
+
+// settleOf is the --upstream-settle of a program, unless its arguments have one. It is short where the program takes that, so that
+// mistakes after a change of API servers show, and do not pass while all is forwarded; else the shortest that there is.
+func settleOf(program string) time.Duration {
+	if build.made(program) || buildJumping.made(program) {
+		return time.Second
+	}
+	return proxy.LeastSettle(false)
 }
 
 var build once
@@ -58,7 +80,7 @@ func compile(ctx context.Context, root, name string, flags ...string) (string, e
 	path := filepath.Join(root, "bin", name)
 	// Built beside and moved: another test process may be running the old one.
 	fresh := fmt.Sprintf("%s.%d", path, os.Getpid())
-	args := slices.Concat([]string{"build", "-race", "-o", fresh}, flags, []string{"./cmd/listproxy"})
+	args := slices.Concat([]string{"build", "-race", "-ldflags", anySettle, "-o", fresh}, flags, []string{"./cmd/listproxy"})
 	cmd := exec.CommandContext(ctx, "go", args...) // #nosec G204 -- words of this package
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -95,7 +95,7 @@ func Launch(ctx context.Context, o Options) (_ *Proxy, err error) {
 		"--kubeconfig", kubeconfig,
 		"--bind-address", "127.0.0.1", "--secure-port", "0", "--admin-bind-address", "127.0.0.1:0",
 		"--cert-dir", dir, "--log-level", "debug", "--eager-jitter", "0", "--shutdown-timeout", "3s",
-		"--upstream-settle", "1s",
+		"--upstream-settle", settleOf(o.Binary).String(),
 	}, o.Args...)
 	if o.Connect {
 		args = append(args, "--connect-port", "0")

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/test/ask"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/hop"
@@ -121,7 +122,7 @@ func TestUpgraded(t *testing.T) {
 	}
 	u := newUpgrade(t)
 	defer u.proxies.Stop(u)
-	p := u.start(unheard(t), append(upstreamArgs(u.servers...), "--upstream-settle", "10s")...)
+	p := u.start(unheard(t), append(upstreamArgs(u.servers...), "--upstream-settle", proxy.LeastSettle(true).String())...)
 	quiet := u.load()
 	defer quiet()
 

@@ -46,6 +46,8 @@ type counts struct {
 	// longest is for how long there was no answer, of lists and of what is forwarded. A part's first and
 	// last moment count as answers.
 	longest map[string]time.Duration
+	// behind is for how long the API servers had left the oldest state that was given as the newest one.
+	behind time.Duration
 }
 
 // outages are the sorts of requests that went without an answer for longer than limit.
@@ -161,6 +163,13 @@ func (o *oracle) wrong(format string, args ...any) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.mistakes = append(o.mistakes, fmt.Sprintf(format, args...))
+}
+
+// lag notes how far behind a state was that was given as the newest one.
+func (o *oracle) lag(behind time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.behind = max(o.behind, behind)
 }
 
 // heard notes an answer, or that there was none, of a sort of request.

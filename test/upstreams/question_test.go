@@ -21,7 +21,7 @@ func collections() []collection {
 type question struct {
 	collection
 	query string
-	// fixed: the answer is the same for ever.
+	// fixed: the answer is the same for ever. Any other is of the newest state.
 	fixed bool
 }
 

@@ -24,7 +24,7 @@ func TestRefused(t *testing.T) {
 			defer server.Close()
 			r := &rig{T: t, oracle: newOracle()}
 			q := question{collection{"pods", ask.JSON}, ask.NextPage(pageSize, "token"), true}
-			if _, err := r.put(t.Context(), &ask.Client{Base: server.URL, HTTP: server.Client()}, q, 0); err == nil {
+			if _, _, err := r.put(t.Context(), &ask.Client{Base: server.URL, HTTP: server.Client()}, q, 0); err == nil {
 				t.Error("no error")
 			}
 			if got := r.oracle.found(); len(got) != want {

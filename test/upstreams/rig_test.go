@@ -12,13 +12,13 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/test/age"
 	"github.com/listproxy/listproxy/test/ask"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/hop"
@@ -33,6 +33,9 @@ const (
 	pageSize   = 5
 	// calm is how many answers are compared in each part of a test, at least.
 	calm = 60
+
+	// bound is the --staleness-bound, the shortest there is.
+	bound = 6 * time.Second
 
 	// The sorts of requests whose gaps are measured.
 	sortList    = "lists"
@@ -58,7 +61,7 @@ type rig struct {
 	// grouped: pods have a field that only newer API servers know.
 	grouped bool
 
-	newest atomic.Uint64 // of the writes
+	ledger age.Ledger // of the writes
 
 	proxies proxyrun.Group
 }
@@ -129,7 +132,7 @@ func (r *rig) start(upstream string, args ...string) *proxyrun.Proxy {
 	defer cancel()
 	p, err := proxyrun.Start(ctx, proxyrun.Options{Upstream: own, Args: append([]string{
 		"--tls-cert-file", filepath.Join(r.certs, "tls.crt"), "--tls-private-key-file", filepath.Join(r.certs, "tls.key"),
-		"--eager", "configmaps,pods", "--upstream-settle", "3s",
+		"--eager", "configmaps,pods", "--upstream-settle", "3s", "--staleness-bound", bound.String(),
 	}, args...)})
 	r.must(err)
 	p.RESTConfig(r.through()) // what it must not emit
@@ -212,7 +215,7 @@ func (r *rig) write(ctx context.Context) {
 		plural, name := []string{"configmaps", "pods"}[turn%2], nameOf(rand.IntN(names))
 		if rand.IntN(8) == 0 {
 			_, _ = r.writer.Send(ctx, http.MethodDelete, r.path(plural)+"/"+name+"?gracePeriodSeconds=0", nil)
-			_, _ = r.writer.Send(ctx, http.MethodPost, r.path(plural), r.object(plural, name))
+			_, _ = r.change(ctx, r.writer, http.MethodPost, r.path(plural), r.object(plural, name))
 			continue
 		}
 		_, _ = r.touch(ctx, r.writer, plural, name)
@@ -221,15 +224,19 @@ func (r *rig) write(ctx context.Context) {
 
 // touch changes an object and notes the revision.
 func (r *rig) touch(ctx context.Context, c *ask.Client, plural, name string) (ask.Answer, error) {
-	a, err := c.Send(ctx, http.MethodPatch, r.path(plural)+"/"+name,
+	return r.change(ctx, c, http.MethodPatch, r.path(plural)+"/"+name,
 		map[string]any{"metadata": map[string]any{"annotations": map[string]any{"turn": strconv.Itoa(rand.Int())}}})
+}
+
+// change writes an object and notes the revision.
+func (r *rig) change(ctx context.Context, c *ask.Client, method, path string, object any) (ask.Answer, error) {
+	a, err := c.Send(ctx, method, path, object)
 	var written struct {
 		Metadata struct{ ResourceVersion string }
 	}
 	if err == nil && json.Unmarshal(a.Body, &written) == nil {
 		if revision, err := strconv.ParseUint(written.Metadata.ResourceVersion, 10, 64); err == nil {
-			for was := r.newest.Load(); revision > was && !r.newest.CompareAndSwap(was, revision); was = r.newest.Load() {
-			}
+			r.ledger.Confirmed(revision)
 		}
 	}
 	return a, err
@@ -241,7 +248,7 @@ func (r *rig) ask(ctx context.Context, c *ask.Client) {
 	for poll.Pause(ctx, askEvery) {
 		all := collections()
 		q := question{collection: all[rand.IntN(len(all))]}
-		newest, atLeast := r.newest.Load(), uint64(0)
+		newest, atLeast := r.ledger.Newest(), uint64(0)
 		switch dice := rand.IntN(10); {
 		case dice < 4 || newest == 0 || seen[q.collection] == 0:
 			q.query = ask.AnyVersion
@@ -256,7 +263,7 @@ func (r *rig) ask(ctx context.Context, c *ask.Client) {
 			r.walk(ctx, c, q, newest)
 			continue
 		}
-		if l, err := r.put(ctx, c, q, atLeast); err == nil {
+		if l, _, err := r.put(ctx, c, q, atLeast); err == nil {
 			seen[q.collection] = max(seen[q.collection], l.Revision)
 		}
 	}
@@ -265,46 +272,59 @@ func (r *rig) ask(ctx context.Context, c *ask.Client) {
 // walk reads all pages of a state.
 func (r *rig) walk(ctx context.Context, c *ask.Client, q question, revision uint64) {
 	q.query, q.fixed = ask.FirstPage(pageSize, ask.Exactly(revision)), true
-	page, err := r.put(ctx, c, q, revision)
+	page, _, err := r.put(ctx, c, q, revision)
 	for err == nil && page.Next != "" {
 		q.query = ask.NextPage(pageSize, page.Next)
-		if page, err = r.put(ctx, c, q, revision); err == nil && page.Revision != revision {
+		if page, _, err = r.put(ctx, c, q, revision); err == nil && page.Revision != revision {
 			r.oracle.wrong("%s: a page of revision %d after one of %d", q, page.Revision, revision)
 		}
 	}
 }
 
-// put puts a question to listproxy. The error is a [poll.Wrong] but for [ask.Answer.NotThereYet].
-func (r *rig) put(ctx context.Context, c *ask.Client, q question, atLeast uint64) (ask.List, error) {
+// put puts a question to listproxy, and says whether the answer came from memory. The error is a [poll.Wrong] but for [ask.Answer.NotThereYet].
+func (r *rig) put(ctx context.Context, c *ask.Client, q question, atLeast uint64) (l ask.List, memory bool, err error) {
 	asked := time.Now()
 	a, err := c.GetAs(ctx, q.accept, q.target())
 	if ctx.Err() != nil {
-		return ask.List{}, ctx.Err()
+		return ask.List{}, false, ctx.Err()
 	}
 	r.oracle.heard(sortList, a, err)
 	switch {
 	case err != nil:
-		return ask.List{}, poll.Wrong(err.Error())
+		return ask.List{}, false, poll.Wrong(err.Error())
 	case a.NotThereYet():
-		return ask.List{}, errors.New(a.String())
+		return ask.List{}, false, errors.New(a.String())
 	case a.Code != http.StatusOK:
 		if a.FromMemory() || refused(a) {
 			r.oracle.wrong("%s: %s", q, a)
 		}
-		return ask.List{}, poll.Wrong(a.String())
+		return ask.List{}, false, poll.Wrong(a.String())
 	}
-	l, err := ask.ReadList(q.accept, a.Body)
+	l, err = ask.ReadList(q.accept, a.Body)
 	if err != nil {
 		r.oracle.wrong("%s: not a list: %v: %s", q, err, a)
-		return ask.List{}, poll.Wrong(err.Error())
+		return ask.List{}, false, poll.Wrong(err.Error())
 	}
 	if l.Revision < atLeast {
 		r.oracle.wrong("%s: it is of revision %d: %s", q, l.Revision, a.Source())
 	}
-	if a.FromMemory() {
-		r.oracle.add(witness{q.at(l.Revision), a.Body, asked})
+	if !a.FromMemory() {
+		return l, false, nil
 	}
-	return l, nil
+	if !q.fixed {
+		r.judgeAge(q, l.Revision, asked)
+	}
+	r.oracle.add(witness{q.at(l.Revision), a.Body, asked})
+	return l, true, nil
+}
+
+// judgeAge holds a state that came from memory as the newest one against what was written when.
+func (r *rig) judgeAge(q question, revision uint64, asked time.Time) {
+	behind := r.ledger.Behind(revision, asked)
+	r.oracle.lag(behind)
+	if age.TooOld(behind, bound) {
+		r.oracle.wrong("%s: it is too old: of revision %d, which the API servers had left %v before it was asked for", q, revision, behind)
+	}
 }
 
 // refused reports whether an answer says that a request or who sent it is not right, which never is true here: tokens
@@ -350,8 +370,8 @@ func (r *rig) part(name string, limit time.Duration, do func()) counts {
 	r.must(r.oracle.drain(r.Context()))
 	why := r.oracle.why()
 	c := r.oracle.begin()
-	r.Logf("| %s | %d | %d | %.0f %% | %d | %.1f s | %.1f s | (%.0f s)", name, c.compared, len(r.oracle.found()),
-		100*float64(c.hits)/float64(max(1, c.answers)), c.lost, c.longest[sortList].Seconds(), c.longest[sortForward].Seconds(), time.Since(begun).Seconds())
+	r.Logf("| %s | %d | %d | %.0f %% | %d | %.1f s | %.1f s | %.1f s | (%.0f s)", name, c.compared, len(r.oracle.found()),
+		100*float64(c.hits)/float64(max(1, c.answers)), c.lost, c.longest[sortList].Seconds(), c.longest[sortForward].Seconds(), c.behind.Seconds(), time.Since(begun).Seconds())
 	for _, sort := range c.outages(limit) {
 		r.Errorf("%s: none of the %s was answered for %v, which is more than %v", name, sort, c.longest[sort], limit)
 	}

@@ -27,10 +27,11 @@ import (
 )
 
 const (
-	askEvery   = 20 * time.Millisecond
-	writeEvery = 60 * time.Millisecond
-	names      = 12 // of objects
-	pageSize   = 5
+	askEvery    = 20 * time.Millisecond
+	newestEvery = 50 * time.Millisecond
+	writeEvery  = 60 * time.Millisecond
+	names       = 12 // of objects
+	pageSize    = 5
 	// calm is how many answers are compared in each part of a test, at least.
 	calm = 60
 
@@ -39,6 +40,7 @@ const (
 
 	// The sorts of requests whose gaps are measured.
 	sortList    = "lists"
+	sortNewest  = "lists of any state"
 	sortForward = "forwards"
 
 	// For how long there may be no answer at all, of either sort. What is measured is far below: these find
@@ -182,13 +184,14 @@ func nameOf(i int) string { return fmt.Sprintf("object-%02d", i) }
 func (r *rig) load() (quiet func()) {
 	ctx, cancel := context.WithCancel(r.Context())
 	asks, stop := context.WithCancel(ctx)
-	r.oracle.expect(sortList, sortForward)
+	r.oracle.expect(sortList, sortNewest, sortForward)
 	var asking, comparing sync.WaitGroup
 	comparing.Go(func() { r.oracle.run(ctx) })
 	asking.Go(func() { r.write(asks) })
 	for _, c := range r.clients {
 		asking.Go(func() { r.ask(asks, c) })
 	}
+	asking.Go(func() { r.askNewest(asks) })
 	asking.Go(func() { r.forward(asks) })
 	return sync.OnceFunc(func() {
 		stop()
@@ -269,6 +272,16 @@ func (r *rig) ask(ctx context.Context, c *ask.Client) {
 	}
 }
 
+// askNewest asks for the newest state. It does not wait for what is forwarded in any case, and so is there when an old state would
+// be given.
+func (r *rig) askNewest(ctx context.Context) {
+	for turn := 0; poll.Pause(ctx, newestEvery); turn++ {
+		all := collections()
+		q := question{collection: all[rand.IntN(len(all))], query: ask.AnyVersion}
+		_, _, _ = r.putOf(ctx, sortNewest, r.clients[turn%len(r.clients)], q, 0)
+	}
+}
+
 // walk reads all pages of a state.
 func (r *rig) walk(ctx context.Context, c *ask.Client, q question, revision uint64) {
 	q.query, q.fixed = ask.FirstPage(pageSize, ask.Exactly(revision)), true
@@ -283,12 +296,17 @@ func (r *rig) walk(ctx context.Context, c *ask.Client, q question, revision uint
 
 // put puts a question to listproxy, and says whether the answer came from memory. The error is a [poll.Wrong] but for [ask.Answer.NotThereYet].
 func (r *rig) put(ctx context.Context, c *ask.Client, q question, atLeast uint64) (l ask.List, memory bool, err error) {
+	return r.putOf(ctx, sortList, c, q, atLeast)
+}
+
+// putOf is put, of a sort of requests.
+func (r *rig) putOf(ctx context.Context, sort string, c *ask.Client, q question, atLeast uint64) (l ask.List, memory bool, err error) {
 	asked := time.Now()
 	a, err := c.GetAs(ctx, q.accept, q.target())
 	if ctx.Err() != nil {
 		return ask.List{}, false, ctx.Err()
 	}
-	r.oracle.heard(sortList, a, err)
+	r.oracle.heard(sort, a, err)
 	switch {
 	case err != nil:
 		return ask.List{}, false, poll.Wrong(err.Error())
@@ -314,7 +332,7 @@ func (r *rig) put(ctx context.Context, c *ask.Client, q question, atLeast uint64
 	if !q.fixed {
 		r.judgeAge(q, l.Revision, asked)
 	}
-	r.oracle.add(witness{q.at(l.Revision), a.Body, asked})
+	r.oracle.add(witness{q.at(l.Revision), a.Body, asked, sort})
 	return l, true, nil
 }
 

@@ -1,9 +1,12 @@
 package upstreams
 
 import (
+	"fmt"
 	"net"
 	"testing"
+	"time"
 
+	"github.com/listproxy/listproxy/telemetry"
 	"github.com/listproxy/listproxy/test/controlplane"
 )
 
@@ -54,4 +57,33 @@ func TestOneOfTwoFails(t *testing.T) {
 			r.must(s.Start(t.Context()))
 		}
 	})
+}
+
+// TestOldStateOfOneOfTwo: one API server after the other stands still, so that the feeds are at one of them, and go on hearing nothing.
+// What they have is not given as the newest state for longer than the bound. Callers' rights are not asked for again meanwhile, which
+// would wait there as well: then nobody would be given anything.
+func TestOldStateOfOneOfTwo(t *testing.T) {
+	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
+	defer r.proxies.Stop(r)
+	p := r.start(unheard(t), append(upstreamArgs(one, two), "--review-ttl", "1h")...)
+	quiet := r.load()
+	defer quiet()
+
+	r.part("rights are known", noticedAtOnce, func() {})
+	oldest := time.Duration(0)
+	for i, s := range []*controlplane.APIServer{one, two} {
+		c := r.part("paused until it is given up", noticedLate, func() {
+			r.must(s.Pause())
+			r.must(retry(t.Context(), "it to be given up", func() error { // so that the feeds are at the other one
+				endpoints, err := endpointsOf(t, p.AdminURL())
+				if err == nil && endpoints[i].State != telemetry.EndpointDown {
+					err = fmt.Errorf("it is %s", endpoints[i].State)
+				}
+				return err
+			}))
+		})
+		oldest = max(oldest, c.behind)
+		r.part("resumed", noticedLate, func() { r.must(s.Resume()) })
+	}
+	t.Logf("the oldest state that was given as the newest had been left for %v", oldest)
 }

@@ -1,9 +1,13 @@
 package main
 
 import (
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/listproxy/listproxy/proxy"
 )
 
 // TestSettle: what is shorter than safe is refused, and the message says what would be right; what is safe is not, and the default is.
@@ -39,6 +43,24 @@ func TestSettle(t *testing.T) {
 	for _, upstreams := range [][]string{nil, two} {
 		if _, err := parse(upstreams...); err != nil {
 			t.Errorf("the default, with %v: %v", upstreams, err)
+		}
+	}
+}
+
+// TestDocumentedSettle: docs/operations.md says what is refused.
+func TestDocumentedSettle(t *testing.T) {
+	text, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone, each := proxy.LeastSettle(false), proxy.LeastSettle(true)
+	for _, want := range []string{
+		fmt.Sprintf("%v at least, and %v with `--upstream` |", alone, each),
+		fmt.Sprintf("until `--upstream-settle` after that (less than %d s, ", int(each.Seconds())),
+		fmt.Sprintf("(A `--upstream-settle` of less than %d s, ", int(alone.Seconds())),
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("it does not say %q", want)
 		}
 	}
 }

@@ -18,10 +18,11 @@ import (
 func clientCases() []faultCase {
 	cases := []faultCase{
 		{name: "clients_slow_and_stuck", fault: (*scene).slowClients},
-		{name: "listproxy_killed", fault: func(s *scene) time.Time {
+		{name: "listproxy_killed", unserved: "no listproxy runs", fault: func(s *scene) time.Time {
 			old := s.proxies.All()[0]
 			old.Kill()
 			s.forget(old)
+			s.breaks()
 			killed := time.Now()
 			s.start()
 			return killed
@@ -43,9 +44,12 @@ func clientCases() []faultCase {
 		// Not one byte can be written to any file: the kernel ends a process that tries (SIGXFSZ).
 		{name: "no_disk", shell: "ulimit -f 0", fault: func(s *scene) time.Time {
 			s.hop.CutAll()
-			return time.Now()
+			at := time.Now()
+			s.hold()
+			return at
 		}},
 	}
+	cases = append(cases, memoryCases()...)
 	for i := range cases {
 		cases[i].stage = quiet
 	}
@@ -64,7 +68,18 @@ const (
 
 // slowClients ask for many lists, and read little or nothing of them.
 func (s *scene) slowClients() time.Time {
+	s.besideSlow(pods.path(""), s.viaConfig.BearerToken, func() {
+		s.hold()
+		s.calm("beside slow and stuck clients", calmBefore)
+	})
+	return time.Now()
+}
+
+// besideSlow does something while clients, who all have this token, are slow and stuck with lists of any version.
+func (s *scene) besideSlow(path, token string, do func()) {
+	s.Helper()
 	ctx, cancel := context.WithCancel(s.Context())
+	defer cancel()
 	var all sync.WaitGroup
 	for i := range slowClients + stuckClients {
 		conn, err := s.dial()
@@ -76,7 +91,7 @@ func (s *scene) slowClients() time.Time {
 			all.Go(func() {
 				for range asked {
 					_, err := fmt.Fprintf(conn, "GET %s?%s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n",
-						pods.path(""), ask.AnyVersion, s.viaConfig.BearerToken)
+						path, ask.AnyVersion, token)
 					if err != nil {
 						return
 					}
@@ -92,11 +107,9 @@ func (s *scene) slowClients() time.Time {
 			<-ctx.Done()
 		})
 	}
-	s.hold()
-	s.calm("beside slow and stuck clients", calmBefore)
+	do()
 	cancel()
 	all.Wait()
-	return time.Now()
 }
 
 // dial connects to listproxy as a client with little room.

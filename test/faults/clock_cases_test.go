@@ -16,7 +16,9 @@ func clockCases() []faultCase {
 		// That lists come from memory again is what every case waits for at its end.
 		{name: "clock_forward", stage: quiet, jumps: true, fault: func(s *scene) time.Time {
 			s.jump(true)
-			return time.Now()
+			at := time.Now()
+			s.hold()
+			return at
 		}},
 		{name: "clock_back", stage: quiet, jumps: true, fault: (*scene).setBack},
 		// By the wall clock nobody has asked for anything in an hour of sleep: what is not --eager would go,

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -28,12 +30,18 @@ type faultCase struct {
 	fault func(s *scene) time.Time
 	// shell is what a shell does before it becomes listproxy.
 	shell string
+	// plain: listproxy is one without the race detector, which takes several times the memory.
+	plain bool
 	// jumps: listproxy is one whose wall clock can jump.
 	jumps bool
 	// replaces: etcd's past is another one afterwards.
 	replaces bool
+	// restarts: another kube-apiserver answers after the fault, which listproxy has to notice.
+	restarts bool
 	// mayForward: there need not be answers from memory.
 	mayForward bool
+	// unserved says why no answer has to come from memory while the fault lasts. If it is "", one must.
+	unserved string
 	// answersAll: no request may be lost, and watches end in order.
 	answersAll bool
 }
@@ -74,7 +82,7 @@ func TestFaults(t *testing.T) {
 			}
 			if c.shell != "" {
 				var err error
-				if binary, err = within(t.Context(), t.TempDir(), c.shell); err != nil {
+				if binary, err = within(t.Context(), t.TempDir(), c); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -88,15 +96,29 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// within makes a program that does something and becomes listproxy.
-func within(ctx context.Context, dir, shell string) (string, error) {
-	listproxy, err := proxyrun.Build(ctx)
+// within makes a program that does what a case says and becomes listproxy.
+func within(ctx context.Context, dir string, c faultCase) (string, error) {
+	build := proxyrun.Build
+	if c.plain {
+		build = func(ctx context.Context) (string, error) { return buildPlain(ctx, dir) }
+	}
+	listproxy, err := build(ctx)
 	if err != nil {
 		return "", err
 	}
-	program := filepath.Join(dir, "listproxy")
-	script := "#!/bin/sh\nset -e\n" + shell + "\nexec " + listproxy + " \"$@\"\n"
+	program := filepath.Join(dir, "within")
+	script := "#!/bin/sh\nset -e\n" + c.shell + "\nexec " + listproxy + " \"$@\"\n"
 	return program, os.WriteFile(program, []byte(script), 0o700) // #nosec G306 -- it is to be run
+}
+
+// buildPlain compiles the command as it is shipped, but for its version.
+func buildPlain(ctx context.Context, dir string) (string, error) {
+	path := filepath.Join(dir, "listproxy")
+	build := exec.CommandContext(ctx, "go", "build", "-o", path, "github.com/listproxy/listproxy/cmd/listproxy") // #nosec G204 -- fixed words
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building listproxy: %w\n%s", err, out)
+	}
+	return path, nil
 }
 
 // faultCases are all there are.
@@ -108,6 +130,8 @@ const (
 	// So many answers are compared before a fault, and after it.
 	calmBefore = 40
 	calmAfter  = 40
+	// So many are waited for while it lasts, for a while.
+	calmDuring = 20
 )
 
 // run runs the case with a listproxy of that binary; of the usual one, if it is "".
@@ -136,12 +160,17 @@ func (c faultCase) run(t *testing.T, plane *controlplane.ControlPlane, binary st
 	s.mark("loaded")
 	s.calm("at the beginning", calmBefore)
 	s.mark("calm")
+	s.breaks()
 	over := c.fault(s)
+	if s.broken.to.IsZero() {
+		s.mends()
+	}
 	s.mark("the fault is over")
-	var recovered time.Duration
+	var recovered *time.Time
 	if !c.mayForward {
 		s.recover()
-		recovered = time.Since(over)
+		now := time.Now()
+		recovered = &now
 	}
 	s.mark("back")
 	if c.replaces {
@@ -155,11 +184,12 @@ func (c faultCase) run(t *testing.T, plane *controlplane.ControlPlane, binary st
 	if err := s.oracle.drain(t.Context()); err != nil {
 		t.Error(err)
 	}
-	c.judge(s, over, recovered)
+	c.judge(s, over, since(over, recovered))
 }
 
 // judge says what was seen, and what of it must not be.
-func (c faultCase) judge(s *scene, over time.Time, recovered time.Duration) {
+func (c faultCase) judge(s *scene, over time.Time, recovered *time.Duration) {
+	var changed *time.Time
 	for _, relapse := range s.oracle.relapses() {
 		s.tally.wrong("%s", relapse)
 	}
@@ -169,13 +199,21 @@ func (c faultCase) judge(s *scene, over time.Time, recovered time.Duration) {
 	if broken := s.tally.brokenOff(); c.answersAll && len(broken) > 0 {
 		s.tally.wrong("%d watches did not end in order: %v", len(broken), errors.Join(broken...))
 	}
-	r := s.tally.report(c.name)
-	r.recovered = recovered
+	if c.restarts {
+		if changed = s.firstTold(serversChanged, s.gone); changed == nil {
+			s.tally.wrong("listproxy does not say that it noticed another kube-apiserver")
+		}
+	}
+	r := s.tally.report(c.name, s.broken)
+	r.recovered, r.unserved, r.noticed = recovered, c.unserved, since(over, changed)
 	if c.replaces {
-		r.noticed = max(time.Nanosecond, s.oracle.lastPast().Sub(over))
+		r.noticed = since(s.renewed, s.oracle.lastPast())
 		if last := s.oracle.lastNewestPast().Sub(s.renewed); last > bound+tolerance {
 			s.tally.wrong("a state of the lost past was given as the newest %v after etcd was replaced", last)
 		}
+	}
+	if !c.replaces { // revisions of the lost past may be higher than any new one
+		r.fresh = since(over, s.tally.firstNews(over, s.ledger.newestAt(over)))
 	}
 	s.mark("all is compared")
 	s.Logf("%s\n%s", strings.Join(s.phases, ", "), table([]report{r}))
@@ -186,8 +224,8 @@ func (c faultCase) judge(s *scene, over time.Time, recovered time.Duration) {
 		}
 		s.Error(mistake)
 	}
-	if !c.mayForward && r.hits == 0 {
-		s.Error("nothing came from memory")
+	if c.unserved == "" && r.duringRight == 0 {
+		s.Errorf("of %d answers while the fault lasted none came from memory, and was right", r.during)
 	}
 	reports.Lock()
 	defer reports.Unlock()

@@ -49,6 +49,19 @@ func (l *ledger) newest(k kind) uint64 {
 	return highest
 }
 
+// newestAt returns the highest revision of those that had been confirmed at a time, of any kind.
+func (l *ledger) newestAt(at time.Time) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	highest := uint64(0)
+	for _, w := range l.all {
+		if !w.at.After(at) {
+			highest = max(highest, w.revision)
+		}
+	}
+	return highest
+}
+
 // pick returns the revision of one of the last writes, of any kind: between two writes of one kind
 // there are revisions, too. 0 if there is none.
 func (l *ledger) pick() uint64 {

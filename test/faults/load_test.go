@@ -157,7 +157,7 @@ func (s *scene) putAs(ctx context.Context, via *ask.Client, q question, answerab
 	if ctx.Err() != nil {
 		return ask.List{}, false
 	}
-	s.tally.heard(a, err, answerable)
+	s.tally.heard(asked, a, err, answerable)
 	if err != nil || a.Code != http.StatusOK {
 		if err == nil && a.FromMemory() {
 			s.tally.wrong("%s: from memory, and not a list: %s", q, a)
@@ -178,6 +178,7 @@ func (s *scene) putAs(ctx context.Context, via *ask.Client, q question, answerab
 	if q.newest() {
 		behind := s.ledger.behind(l.Revision, asked)
 		s.tally.lag(behind)
+		s.tally.renewed(asked, l.Revision)
 		if tooOld(behind) {
 			s.tally.wrong("%s: it is too old: of revision %d, which the API server had left %v before it was asked for", q, l.Revision, behind)
 		}

@@ -72,7 +72,7 @@ func (o *oracle) verify(ctx context.Context, w witness) {
 	want, ok := o.known[same.String()]
 	o.mu.Unlock()
 	if ok && want == sum {
-		o.tally.right(false)
+		o.tally.right(w.asked, false)
 		return
 	}
 	err := retry(ctx, "asking kube-apiserver", func() error {
@@ -86,11 +86,11 @@ func (o *oracle) verify(ctx context.Context, w witness) {
 				return poll.Wrong(fmt.Sprintf("Content-Type %q, directly %q", got, want))
 			}
 			o.seenPresent(w, same, sum, era)
-			o.tally.right(false)
+			o.tally.right(w.asked, false)
 			return nil
 		// A list of that revision tells what was so, unless revisions were given a second time.
 		case o.seenPast(w, direct.Code != http.StatusOK):
-			o.tally.right(true)
+			o.tally.right(w.asked, true)
 			return nil
 		case direct.Code == http.StatusOK:
 			return poll.Wrong("not what kube-apiserver says:\n  " + ask.Difference(w.answer.Body, direct.Body))
@@ -187,13 +187,13 @@ func (o *oracle) lastNewestPast() time.Time {
 	return o.absentNewest
 }
 
-// lastPast returns when the last answer was asked for that was of a replaced past only.
-func (o *oracle) lastPast() (last time.Time) {
+// lastPast returns when the last answer was asked for that was of a replaced past only, or nil.
+func (o *oracle) lastPast() (last *time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, at := range o.absent {
-		if at.After(last) {
-			last = at
+		if last == nil || at.After(*last) {
+			last = &at
 		}
 	}
 	return last

@@ -59,6 +59,8 @@ type scene struct {
 	since uint64
 	// compacted is the revision at which etcd was last compacted: what was before is recorded.
 	compacted uint64
+	broken    window       // when the last fault lasted
+	gone      time.Time    // when the API server had ended last
 	renewed   time.Time    // when the API server was there again after etcd was last replaced
 	writing   sync.RWMutex // held by whoever wants nobody to write
 	asking    sync.RWMutex // held for reading from the choice of a revision to the last answer
@@ -244,8 +246,18 @@ func (s *scene) clear() {
 	}
 }
 
-// hold lets time pass while a fault lasts.
-func (s *scene) hold() { poll.Pause(s.Context(), *duration) }
+// hold lets time pass while a fault lasts: on a slow machine more, until there are some answers, of which one that
+// must come from memory has to be there in the end. It does not wait longer than old states are given.
+func (s *scene) hold() {
+	if !poll.Pause(s.Context(), *duration) {
+		return
+	}
+	for most := time.Now().Add(bound); time.Now().Before(most) && s.tally.given(s.broken.from) < calmDuring; {
+		if !poll.Pause(s.Context(), pollEvery) {
+			return
+		}
+	}
+}
 
 // calm waits until so many more answers have been compared, some from memory.
 func (s *scene) calm(when string, more int) {

@@ -127,6 +127,7 @@ func (s *scene) breakUntil(end time.Time, rests []time.Time, rest func()) map[st
 		c := all[deck[0]]
 		deck = deck[1:]
 		begun := time.Now()
+		s.breaks()
 		over := c.fault(s)
 		s.recover()
 		done[c.name]++
@@ -154,7 +155,7 @@ func (s *scene) judgeSoak(m *meter, turned *turnover, faults map[string]int) {
 	if last.Agreements <= last.Checks/2 {
 		s.Errorf("of %.0f self-checks only %.0f came to the end that all is as it is kept", last.Checks, last.Agreements)
 	}
-	r := s.tally.report("soak")
+	r := s.tally.report("soak", window{})
 	var report strings.Builder
 	_, _ = fmt.Fprintf(&report, "soak of %v: %d answers compared, %d wrong, %.0f %% from memory, %d requests not answered, %d of %d followers true, %.0f self-checks, of which %.0f agree and the others were not to be told\n",
 		time.Since(m.began).Round(time.Second), r.compared, r.wrong, share(r), r.refused, r.followed, len(s.followers), last.Checks, last.Agreements)
@@ -247,7 +248,7 @@ func (m *meter) inRest() int {
 }
 
 func (m *meter) tell(s soak.Sample) {
-	r := m.scene.tally.report("")
+	r := m.scene.tally.report("", window{})
 	logLine(fmt.Sprintf("soak: %v: %d compared, %d wrong, %.0f %% from memory, %.0f MiB resident, %.1f MiB of heap, %.0f goroutines, %.0f file descriptors, %.0f connections to the API server",
 		s.At.Sub(m.began).Round(time.Second), r.compared, r.wrong, share(r), s.RSS/(1<<20), s.Heap/(1<<20), s.Goroutines, s.FDs, s.Upstream))
 }

@@ -2,7 +2,6 @@ package faults
 
 import (
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -24,8 +23,10 @@ func streamCases() []faultCase {
 			return time.Now()
 		}},
 		{name: "connections_half_open", fault: func(s *scene) time.Time {
-			s.hop.SwallowAll()
-			return time.Now()
+			// It never ends by itself: over is when it began, and it lasts until listproxy has noticed.
+			at := s.unwritten(s.hop.SwallowAll)
+			s.hold()
+			return at
 		}},
 		{name: "upstream_silent", fault: func(s *scene) time.Time {
 			s.hop.Freeze()
@@ -57,14 +58,6 @@ func streamCases() []faultCase {
 			s.hop.CutAll() // what is still held back would go on as late as it was to
 			return time.Now()
 		}},
-		{name: "watches_told_410", fault: func(s *scene) time.Time {
-			return s.changed(func(_ *http.Request, line []byte) ([]byte, error) {
-				if !strings.HasPrefix(string(line), "{") {
-					return nil, io.EOF // protobuf: it just ends
-				}
-				return []byte(`{"type":"ERROR","object":` + failure(http.StatusGone) + "}\n"), io.EOF
-			})
-		}},
 		{name: "watches_garbled", fault: func(s *scene) time.Time {
 			return s.changed(func(r *http.Request, line []byte) ([]byte, error) {
 				switch {
@@ -77,8 +70,11 @@ func streamCases() []faultCase {
 			})
 		}},
 	}
+	// A watch that is to be resumed from what is known, and cannot be, proves nothing of it any more.
+	unproven := map[int]string{http.StatusGone: "all is dropped, since it cannot be proved"}
 	for _, code := range []int{http.StatusGone, http.StatusTooManyRequests, http.StatusInternalServerError} {
-		cases = append(cases, faultCase{name: "watches_refused_" + strconv.Itoa(code), fault: func(s *scene) time.Time {
+		cases = append(cases, faultCase{name: "watches_told_" + strconv.Itoa(code), fault: func(s *scene) time.Time { return s.told(code) }})
+		cases = append(cases, faultCase{name: "watches_refused_" + strconv.Itoa(code), unserved: unproven[code], fault: func(s *scene) time.Time {
 			s.hop.OnRequest(func(w http.ResponseWriter, r *http.Request) bool {
 				return r.URL.Query().Get("watch") != "" && refuse(w, code)
 			})
@@ -107,6 +103,15 @@ func (s *scene) changed(line func(*http.Request, []byte) ([]byte, error)) time.T
 	s.hop.OnLine(line)
 	s.hold()
 	s.hop.OnLine(nil)
+	return time.Now()
+}
+
+// unwritten does something while nobody writes, and returns when it was done: what was confirmed before
+// has been written before.
+func (s *scene) unwritten(do func()) time.Time {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	do()
 	return time.Now()
 }
 

@@ -14,14 +14,16 @@ const pausedFor = 20 * time.Second
 // upstreamCases break kube-apiserver and etcd.
 func upstreamCases() []faultCase {
 	cases := []faultCase{
-		{name: "apiserver_killed", fault: func(s *scene) time.Time {
+		{name: "apiserver_killed", restarts: true, fault: func(s *scene) time.Time {
 			s.must(s.plane.KillAPIServer())
+			s.gone = time.Now()
 			s.hold()
 			s.must(s.plane.StartAPIServer(s.Context()))
 			return time.Now()
 		}},
-		{name: "apiserver_restarted", fault: func(s *scene) time.Time {
+		{name: "apiserver_restarted", restarts: true, unserved: "all is dropped when it says that it ends", fault: func(s *scene) time.Time {
 			s.must(s.plane.StopAPIServer())
+			s.gone = time.Now()
 			s.must(s.plane.StartAPIServer(s.Context()))
 			return time.Now()
 		}},
@@ -39,11 +41,15 @@ func upstreamCases() []faultCase {
 		}},
 		{name: "etcd_compacted", fault: func(s *scene) time.Time {
 			s.compact()
-			return time.Now()
+			at := time.Now()
+			s.hold()
+			return at
 		}},
-		{name: "etcd_compacted_and_apiserver_killed", fault: func(s *scene) time.Time {
+		{name: "etcd_compacted_and_apiserver_killed", restarts: true, fault: func(s *scene) time.Time {
 			s.compact()
 			s.must(s.plane.KillAPIServer())
+			s.gone = time.Now()
+			s.hold()
 			s.must(s.plane.StartAPIServer(s.Context()))
 			return time.Now()
 		}},
@@ -59,14 +65,15 @@ func upstreamCases() []faultCase {
 		{name: "etcd_emptied", replaces: true, fault: func(s *scene) time.Time {
 			resume := s.still(true)
 			defer resume()
+			s.breaks()
 			s.must(s.plane.EmptyEtcd(s.Context()))
-			over := time.Now()
+			s.mends()
 			s.renew(resume)
-			return over
+			return s.renewed
 		}},
-		restored("etcd_restored", func(_ *scene, _ int64, restore func()) time.Time {
+		restored("etcd_restored", func(s *scene, _ int64, restore func()) time.Time {
 			restore()
-			return time.Now()
+			return s.renewed
 		}),
 		// The feed is away until revisions have passed those that it knows: nothing goes back for it.
 		restored("etcd_restored_and_written_past", func(s *scene, old int64, restore func()) time.Time {
@@ -87,6 +94,7 @@ func upstreamCases() []faultCase {
 				}
 			}))
 			s.hop.OnRequest(nil)
+			s.mends()
 			return time.Now()
 		}),
 	}
@@ -119,8 +127,10 @@ func restored(name string, fault func(s *scene, old int64, restore func()) time.
 			defer resume()
 			old, err := s.plane.EtcdRevision(s.Context())
 			s.must(err)
+			s.breaks()
 			return fault(s, old, func() {
 				s.must(restore(s))
+				s.mends()
 				s.renew(resume)
 			})
 		},
@@ -147,6 +157,7 @@ func (s *scene) compact() {
 	at, err := s.plane.EtcdRevision(s.Context())
 	s.must(err)
 	s.must(s.plane.CompactEtcdAt(s.Context(), at))
+	s.breaks()
 	s.compacted = uint64(at) // #nosec G115 -- a revision
 }
 

@@ -54,8 +54,8 @@ func TestOracle(t *testing.T) {
 				question: question{collection: collection{pods, asJSON}, query: ask.AnyVersion},
 				answer:   ask.Answer{Code: http.StatusOK, Header: header, Body: tt.body}, list: l, asked: time.Now(),
 			})
-			if got.compared != tt.compared || got.recorded != tt.recorded || len(got.mistakes) != tt.wrong {
-				t.Errorf("compared %d, recorded %d, mistakes %v; want %d, %d and %d", got.compared, got.recorded, got.mistakes,
+			if len(got.compared) != tt.compared || got.recorded != tt.recorded || len(got.mistakes) != tt.wrong {
+				t.Errorf("compared %d, recorded %d, mistakes %v; want %d, %d and %d", len(got.compared), got.recorded, got.mistakes,
 					tt.compared, tt.recorded, tt.wrong)
 			}
 			if newest := !o.lastNewestPast().IsZero(); newest != (tt.recorded > 0) {

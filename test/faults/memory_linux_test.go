@@ -1,0 +1,236 @@
+package faults
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/listproxy/listproxy/test/ask"
+	"github.com/listproxy/listproxy/test/controlplane"
+)
+
+// The smallest memory limit that the chart accepts in round units, and what it makes of it (TestMemory of test/helm).
+const (
+	memoryLimit   = 1 << 30
+	memorySoft    = "921MiB"
+	memoryStored  = "242Mi"
+	memoryPressed = "30Mi"
+	memoryWritten = "128Mi"
+)
+
+const (
+	// So many objects of that size are 100 MiB: together in JSON and in protobuf most of what may be stored, so that
+	// the first round of changes goes beyond it.
+	largeObjects = 400
+	largeSize    = 256 << 10
+	// fewLarge of them are in the second namespace, whose lists are small enough to be compared again and again.
+	fewLarge = 16
+	// readers read whole lists at the same time, as fast as they can, so often each.
+	readers  = 4
+	readings = 4
+)
+
+// revisions are the kind of large objects. kube-apiserver does not look into them.
+var revisions = kind{"apps", "ControllerRevision", "controllerrevisions"}
+
+// memoryCases are about a listproxy that may not have more memory than the chart's smallest pod, and ends if it takes more.
+//
+// The bound is that of the kernel on what a process has of memory that it can write (RLIMIT_DATA: private, writable
+// mappings since Linux 4.7, used or not), which takes no privileges. Beyond it Go ends with "out of memory". Resident memory,
+// in which the program's own text is counted as well, is looked at in the end.
+func memoryCases() []faultCase {
+	return []faultCase{{
+		name: "memory_bounded", plain: true,
+		shell: fmt.Sprintf("ulimit -d %d\nexport GOMEMLIMIT=%s", memoryLimit>>10, memorySoft),
+		args: []string{
+			"--cache-bytes", memoryStored, "--compression-cache-bytes", memoryPressed, "--max-inflight-bytes", memoryWritten,
+		},
+		before: (*scene).createLarge,
+		fault:  (*scene).largeLists,
+	}}
+}
+
+// createLarge creates large objects.
+func (s *scene) createLarge() {
+	s.Helper()
+	s.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		for _, ns := range s.namespaces {
+			if _, err := s.direct.Do(ctx, http.MethodDelete, revisions.path(ns), nil); err != nil {
+				s.Log(err)
+			}
+		}
+	})
+	s.eachLarge(func(ns, name string) error {
+		random := make([]byte, largeSize/2) // of which little can be compressed
+		_, _ = rand.Read(random)
+		object := revisions.object(name, 0)
+		object["revision"], object["data"] = 1, fieldsOf{"text": hex.EncodeToString(random)}
+		_, err := s.write(s.Context(), revisions, http.MethodPost, revisions.path(ns), object)
+		return err
+	})
+}
+
+// eachLarge does something with each large object.
+func (s *scene) eachLarge(do func(ns, name string) error) {
+	s.Helper()
+	var group errgroup.Group
+	group.SetLimit(4)
+	for i := range largeObjects {
+		ns := s.namespaces[0]
+		if i < fewLarge {
+			ns = s.namespaces[1]
+		}
+		name := fmt.Sprintf("large-%03d", i)
+		group.Go(func() error {
+			return retry(s.Context(), "writing "+name, func() error { return do(ns, name) })
+		})
+	}
+	s.must(group.Wait())
+}
+
+// rewrite changes every large object, and so adds as much as they are to the history of each form.
+func (s *scene) rewrite() {
+	s.Helper()
+	s.eachLarge(func(ns, name string) error {
+		_, err := s.touch(s.Context(), revisions, ns, name)
+		return err
+	})
+}
+
+// largeLists lets many ask for whole large lists, at first fast, then slowly or not at all, while all of it is rewritten.
+func (s *scene) largeLists() time.Time {
+	s.Helper()
+	p := s.proxies.All()[0]
+	s.must(boundedBy(p.PID(), memoryLimit))
+	forms := []form{asJSON, asProtobuf}
+	known := func(when string) {
+		for _, f := range forms {
+			q := question{collection: collection{revisions, f}, namespace: s.namespaces[1], query: ask.AnyVersion}
+			s.must(retry(s.Context(), "large objects from memory "+when, func() error {
+				_, err := s.fromMemory(s.Context(), q)
+				return err
+			}))
+			s.put(s.Context(), q, true, 0)
+		}
+	}
+	known("at the beginning")
+	s.mark("large objects are loaded")
+	var reading errgroup.Group
+	var read, hits int64
+	var counting sync.Mutex
+	for i := range readers {
+		reading.Go(func() error {
+			for range readings {
+				n, hit, err := s.whole(forms[i%len(forms)], i >= len(forms))
+				if err != nil {
+					return err
+				}
+				counting.Lock()
+				read += n
+				if hit {
+					hits++
+				}
+				counting.Unlock()
+			}
+			return nil
+		})
+	}
+	s.rewrite()
+	s.must(reading.Wait())
+	s.mark("large lists are read")
+	token := s.plane.RESTConfig(controlplane.Feed).BearerToken // another caller, with a share of its own
+	s.besideSlow(revisions.path(""), token, func() {
+		s.rewrite()
+		known("beside slow and stuck clients")
+		s.calm("beside slow and stuck clients", calmBefore)
+	})
+	known("at the end")
+	// Every large object, page by page.
+	s.walk(s.Context(), question{collection: collection{revisions, asJSON}}, s.ledger.newest(revisions))
+	if hits == 0 {
+		s.Error("no large list came from memory")
+	}
+	peak, err := peakMemory(p.PID())
+	s.must(err)
+	logLine(fmt.Sprintf("faults: %s: %d whole lists, %d from memory, %d MiB; at most %d MiB resident, of %d", s.namespaces[0],
+		readers*readings, hits, read>>20, peak>>20, memoryLimit>>20))
+	if peak > memoryLimit {
+		s.Errorf("it had %d MiB resident", peak>>20)
+	}
+	return time.Now()
+}
+
+// whole reads a list of all large objects, and says how long it is on the wire.
+func (s *scene) whole(f form, compressed bool) (n int64, fromMemory bool, err error) {
+	err = retry(s.Context(), "a large list", func() error {
+		ctx, cancel := context.WithTimeout(s.Context(), patience)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.via.Base+revisions.path("")+"?"+ask.AnyVersion, nil)
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Accept", f.accept)
+		req.Header.Set("Accept-Encoding", map[bool]string{false: "identity", true: "gzip"}[compressed])
+		resp, err := s.via.HTTP.Do(req)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = resp.Body.Close() }()
+		if resp.StatusCode != http.StatusOK {
+			return errors.New(resp.Status)
+		}
+		fromMemory = ask.Answer{Header: resp.Header}.FromMemory()
+		n, err = io.Copy(io.Discard, resp.Body)
+		return err
+	})
+	return n, fromMemory, err
+}
+
+// boundedBy is an error unless the kernel bounds a process' writable memory so.
+func boundedBy(pid int, limit int64) error {
+	fields, err := procLine(pid, "limits", "Max data size")
+	if err == nil && (len(fields) == 0 || fields[0] != strconv.FormatInt(limit, 10)) {
+		err = fmt.Errorf("the memory of listproxy is bounded by %q, not by %d", fields, limit)
+	}
+	return err
+}
+
+// peakMemory is the most that a process had resident, in bytes.
+func peakMemory(pid int) (int64, error) {
+	fields, err := procLine(pid, "status", "VmHWM:")
+	if err != nil || len(fields) != 2 || fields[1] != "kB" {
+		return 0, errors.Join(fmt.Errorf("the most that was resident: %q", fields), err)
+	}
+	kib, err := strconv.ParseInt(fields[0], 10, 64)
+	return kib << 10, err
+}
+
+// procLine returns the words of a line that /proc says of a process, without the first ones.
+func procLine(pid int, file, begin string) ([]string, error) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/%s", pid, file)) // #nosec G304 -- of a process of ours
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		if rest, ok := strings.CutPrefix(lines.Text(), begin); ok {
+			return strings.Fields(rest), nil
+		}
+	}
+	return nil, errors.Join(fmt.Errorf("%s has no line of %s", f.Name(), begin), lines.Err())
+}

@@ -1,0 +1,134 @@
+package faults
+
+import (
+	"bufio"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// window is a time in which something was broken.
+type window struct{ from, to time.Time }
+
+func (w window) has(at time.Time) bool { return !at.Before(w.from) && at.Before(w.to) }
+
+// count says how many of these were within the window.
+func (w window) count(all []time.Time) (n int) {
+	for _, at := range all {
+		if w.has(at) {
+			n++
+		}
+	}
+	return n
+}
+
+// breaks notes that the fault begins now. What a case does before that only prepares it.
+func (s *scene) breaks() { s.broken = window{from: time.Now()} }
+
+// mends notes that the fault ends now. What a case does after that only completes it.
+func (s *scene) mends() { s.broken.to = time.Now() }
+
+// news is a newest state from memory: when it was asked for and given, and of which revision.
+type news struct {
+	asked, given time.Time
+	revision     uint64
+}
+
+// firstNews returns when something was given first that was asked for since a time and is newer than a revision, or nil.
+func firstNews(all []news, from time.Time, than uint64) *time.Time {
+	var first *time.Time
+	for _, n := range all {
+		if !n.asked.Before(from) && n.revision > than && (first == nil || n.given.Before(*first)) {
+			first = &n.given
+		}
+	}
+	return first
+}
+
+// since is the time from one moment to another, which may have come before it; nil if that never came.
+func since(begin time.Time, at *time.Time) *time.Duration {
+	if at == nil {
+		return nil
+	}
+	d := at.Sub(begin)
+	return &d
+}
+
+// firstTold returns when listproxy first logged a message from a time on, or nil. Its clock is ours.
+func firstTold(log, message string, from time.Time) *time.Time {
+	for lines := bufio.NewScanner(strings.NewReader(log)); lines.Scan(); {
+		stamp, rest, _ := strings.Cut(strings.TrimPrefix(lines.Text(), "time="), " ")
+		at, err := time.Parse(time.RFC3339Nano, stamp)
+		// The log has milliseconds, and cuts the rest off.
+		if err == nil && strings.Contains(rest, message) && !at.Before(from.Truncate(time.Millisecond)) {
+			return &at
+		}
+	}
+	return nil
+}
+
+// serversChanged is what listproxy logs when it notices that another kube-apiserver answers.
+const serversChanged = `msg="The API servers behind the upstream changed`
+
+// firstTold returns when any listproxy that runs first logged a message from a time on, or nil.
+func (s *scene) firstTold(message string, from time.Time) (first *time.Time) {
+	for _, p := range s.proxies.All() {
+		if at := firstTold(p.Log(), message, from); at != nil && (first == nil || at.Before(*first)) {
+			first = at
+		}
+	}
+	return first
+}
+
+func TestFirstTold(t *testing.T) {
+	const log = "panic: x\n" +
+		"time=2026-11-22T10:00:00.500Z level=INFO msg=\"it changed\" a=1\n" +
+		"time=2026-11-22T10:00:02.750Z level=INFO msg=other\n" +
+		"time=2026-11-22T10:00:03.250Z level=INFO msg=\"it changed\"\n" +
+		"time=2026-11-22T10:00:04.250Z level=INFO msg=\"it changed\"\n"
+	at := func(seconds float64) time.Time {
+		return time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC).Add(time.Duration(seconds * float64(time.Second)))
+	}
+	for _, tt := range []struct {
+		from float64
+		want []time.Time
+	}{
+		{from: 0, want: []time.Time{at(0.5)}},
+		{from: 0.5001, want: []time.Time{at(0.5)}}, // within the millisecond
+		{from: 1, want: []time.Time{at(3.25)}},
+		{from: 5},
+	} {
+		var got []time.Time
+		if told := firstTold(log, "it changed", at(tt.from)); told != nil {
+			got = []time.Time{*told}
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("from %v s (-want +got):\n%s", tt.from, diff)
+		}
+	}
+}
+
+func TestWindow(t *testing.T) {
+	begin := time.Now()
+	at := func(seconds int) time.Time { return begin.Add(time.Duration(seconds) * time.Second) }
+	w := window{from: at(2), to: at(4)}
+	if n := w.count([]time.Time{at(1), at(2), at(3), at(4)}); n != 2 {
+		t.Errorf("%d were within, want 2", n)
+	}
+	all := []news{{at(4), at(5), 12}, {at(1), at(3), 12}, {at(0), at(1), 10}, {at(1), at(2), 11}}
+	var got []time.Duration
+	for _, tt := range []struct {
+		from int
+		than uint64
+	}{{0, 9}, {0, 10}, {0, 11}, {0, 12}, {1, 9}, {2, 9}, {5, 9}} {
+		if d := since(begin, firstNews(all, at(tt.from), tt.than)); d != nil {
+			got = append(got, *d)
+		}
+	}
+	if want := []time.Duration{time.Second, 2 * time.Second, 3 * time.Second, 2 * time.Second, 5 * time.Second}; !slices.Equal(got, want) {
+		t.Errorf("first news %v, want %v", got, want)
+	}
+}

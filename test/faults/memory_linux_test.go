@@ -2,17 +2,21 @@ package faults
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/rand"
-	"encoding/hex"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	mathrand "math/rand/v2"
 	"net/http"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -36,10 +40,10 @@ const (
 	largeObjects = 400
 	largeSize    = 256 << 10
 	// fewLarge of them are in the second namespace, whose lists are small enough to be compared again and again.
-	fewLarge = 16
+	fewLarge = 4
 	// readers read whole lists at the same time, as fast as they can, so often each.
 	readers  = 4
-	readings = 4
+	readings = 3
 )
 
 // revisions are the kind of large objects. kube-apiserver does not look into them.
@@ -77,10 +81,9 @@ func (s *scene) createLarge() {
 	s.eachLarge(func(ns, name string) error {
 		random := make([]byte, largeSize/2) // of which little can be compressed
 		_, _ = rand.Read(random)
-		object := revisions.object(name, 0)
-		object["revision"], object["data"] = 1, fieldsOf{"text": hex.EncodeToString(random)}
-		_, err := s.write(s.Context(), revisions, http.MethodPost, revisions.path(ns), object)
-		return err
+		return s.writeLarge(http.MethodPost, revisions.path(ns), ask.JSON,
+			fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":%q},"revision":1,"data":{"text":"%x"}}`,
+				revisions.apiVersion(), revisions.name, name, random))
 	})
 }
 
@@ -106,8 +109,8 @@ func (s *scene) eachLarge(do func(ns, name string) error) {
 func (s *scene) rewrite() {
 	s.Helper()
 	s.eachLarge(func(ns, name string) error {
-		_, err := s.touch(s.Context(), revisions, ns, name)
-		return err
+		return s.writeLarge(http.MethodPatch, revisions.path(ns)+"/"+name, "application/merge-patch+json",
+			fmt.Appendf(nil, `{"metadata":{"annotations":{"turn":"%d"}}}`, mathrand.Int()))
 	})
 }
 
@@ -130,21 +133,26 @@ func (s *scene) largeLists() time.Time {
 	known("at the beginning")
 	s.mark("large objects are loaded")
 	var reading errgroup.Group
-	var read, hits int64
-	var counting sync.Mutex
+	var read, hits, compared atomic.Int64
 	for i := range readers {
 		reading.Go(func() error {
+			f, compressed := forms[i%len(forms)], i >= len(forms)
 			for range readings {
-				n, hit, err := s.whole(forms[i%len(forms)], i >= len(forms))
+				l, err := s.whole(s.via, ask.AnyVersion, f, compressed)
 				if err != nil {
 					return err
 				}
-				counting.Lock()
-				read += n
-				if hit {
-					hits++
+				read.Add(l.size)
+				if !l.fromMemory {
+					continue
 				}
-				counting.Unlock()
+				hits.Add(1)
+				if f == asJSON && !compressed {
+					compared.Add(1)
+					if err := s.same(l); err != nil {
+						return err
+					}
+				}
 			}
 			return nil
 		})
@@ -159,33 +167,70 @@ func (s *scene) largeLists() time.Time {
 		s.calm("beside slow and stuck clients", calmBefore)
 	})
 	known("at the end")
-	// Every large object, page by page.
-	s.walk(s.Context(), question{collection: collection{revisions, asJSON}}, s.ledger.newest(revisions))
-	if hits == 0 {
+	if compared.Load() == 0 {
 		s.Error("no large list came from memory")
 	}
 	peak, err := peakMemory(p.PID())
 	s.must(err)
-	logLine(fmt.Sprintf("faults: %s: %d whole lists, %d from memory, %d MiB; at most %d MiB resident, of %d", s.namespaces[0],
-		readers*readings, hits, read>>20, peak>>20, memoryLimit>>20))
+	logLine(fmt.Sprintf("faults: %s: %d whole lists, %d from memory, %d compared, %d MiB; at most %d MiB resident, of %d", s.namespaces[0],
+		readers*readings, hits.Load(), compared.Load(), read.Load()>>20, peak>>20, memoryLimit>>20))
 	if peak > memoryLimit {
 		s.Errorf("it had %d MiB resident", peak>>20)
 	}
 	return time.Now()
 }
 
-// whole reads a list of all large objects, and says how long it is on the wire.
-func (s *scene) whole(f form, compressed bool) (n int64, fromMemory bool, err error) {
+// writeLarge writes a large object, of whose answer nothing but metadata is wanted: to read more takes most of the time.
+func (s *scene) writeLarge(method, path, contentType string, body []byte) error {
+	ctx, cancel := context.WithTimeout(s.Context(), requestTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, s.direct.Base+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", contentType)
+	req.Header.Set("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
+	resp, err := s.direct.HTTP.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode == http.StatusConflict { // it was created before, and the answer came too late
+		return err
+	}
+	var written struct{ Metadata ask.Identity }
+	if err := json.Unmarshal(answer, &written); err != nil {
+		return fmt.Errorf("%s: %w", resp.Status, err)
+	}
+	revision, err := strconv.ParseUint(written.Metadata.ResourceVersion, 10, 64)
+	if err != nil {
+		return fmt.Errorf("%s: %.1000s", resp.Status, answer)
+	}
+	s.ledger.add(revisions, revision)
+	return nil
+}
+
+// largeList is a list of all large objects, of which only this is kept.
+type largeList struct {
+	fromMemory bool
+	size       int64             // on the wire
+	sum        [sha256.Size]byte // of what was on the wire
+	begin      [1 << 10]byte     // of the same
+}
+
+// whole reads a list of all large objects.
+func (s *scene) whole(from *ask.Client, query string, f form, compressed bool) (l largeList, err error) {
 	err = retry(s.Context(), "a large list", func() error {
 		ctx, cancel := context.WithTimeout(s.Context(), patience)
 		defer cancel()
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.via.Base+revisions.path("")+"?"+ask.AnyVersion, nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, from.Base+revisions.path("")+"?"+query, nil)
 		if err != nil {
 			return err
 		}
 		req.Header.Set("Accept", f.accept)
 		req.Header.Set("Accept-Encoding", map[bool]string{false: "identity", true: "gzip"}[compressed])
-		resp, err := s.via.HTTP.Do(req)
+		resp, err := from.HTTP.Do(req)
 		if err != nil {
 			return err
 		}
@@ -193,11 +238,41 @@ func (s *scene) whole(f form, compressed bool) (n int64, fromMemory bool, err er
 		if resp.StatusCode != http.StatusOK {
 			return errors.New(resp.Status)
 		}
-		fromMemory = ask.Answer{Header: resp.Header}.FromMemory()
-		n, err = io.Copy(io.Discard, resp.Body)
-		return err
+		l.fromMemory = ask.Answer{Header: resp.Header}.FromMemory()
+		sum := sha256.New()
+		n, err := io.ReadFull(resp.Body, l.begin[:])
+		if err != nil {
+			return err
+		}
+		_, _ = sum.Write(l.begin[:])
+		if l.size, err = io.Copy(sum, resp.Body); err != nil {
+			return err
+		}
+		l.size += int64(n)
+		copy(l.sum[:], sum.Sum(nil))
+		return nil
 	})
-	return n, fromMemory, err
+	return l, err
+}
+
+// revisionOf finds the revision at the beginning of a list in JSON.
+var revisionOf = regexp.MustCompile(`"metadata":\{"resourceVersion":"(\d+)"`)
+
+// same holds a whole list in JSON from memory against what kube-apiserver says for its revision.
+func (s *scene) same(l largeList) error {
+	found := revisionOf.FindSubmatch(l.begin[:])
+	if found == nil {
+		return fmt.Errorf("no list: %.200q", l.begin)
+	}
+	revision, err := strconv.ParseUint(string(found[1]), 10, 64)
+	if err != nil {
+		return err
+	}
+	direct, err := s.whole(s.direct, ask.Exactly(revision), asJSON, false)
+	if err == nil && (direct.sum != l.sum || direct.size != l.size) {
+		s.tally.wrong("a large list of revision %d, from memory: %d bytes, directly %d, and not the same", revision, l.size, direct.size)
+	}
+	return err
 }
 
 // boundedBy is an error unless the kernel bounds a process' writable memory so.

@@ -18,8 +18,11 @@
 //
 // Each case has a listproxy of its own. It begins when answers come from memory, causes its fault, ends
 // it, waits for listproxy to be back, and then for all clients to know the true state. It reports what
-// was compared, how much came from memory, and how long that took. Only the end of what must come is
+// was compared, how much came from memory, and how long that took. While the fault lasts, too, something that came
+// from memory has to be compared, unless the case says why nothing comes. Only the end of what must come is
 // bounded by a deadline, a generous one; no case passes because of a time.
+//
+// memory_bounded is a listproxy without the race detector, under a bound of the kernel on its memory.
 //
 // # What is right
 //

@@ -59,11 +59,12 @@ type scene struct {
 	since uint64
 	// compacted is the revision at which etcd was last compacted: what was before is recorded.
 	compacted uint64
-	broken    window       // when the last fault lasted
-	gone      time.Time    // when the API server had ended last
-	renewed   time.Time    // when the API server was there again after etcd was last replaced
-	writing   sync.RWMutex // held by whoever wants nobody to write
-	asking    sync.RWMutex // held for reading from the choice of a revision to the last answer
+	broken    window            // when the last fault lasted
+	holders   map[string]string // of API servers' Leases, before one is restarted
+	gone      time.Time         // when the API server had ended last
+	renewed   time.Time         // when the API server was there again after etcd was last replaced
+	writing   sync.RWMutex      // held by whoever wants nobody to write
+	asking    sync.RWMutex      // held for reading from the choice of a revision to the last answer
 
 	followers []follower
 	stop      context.CancelFunc // ends the followers

@@ -2,12 +2,16 @@ package faults
 
 import (
 	"bufio"
+	stdcmp "cmp"
+	"encoding/json"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
 // window is a time in which something was broken.
@@ -81,6 +85,28 @@ func (s *scene) firstTold(message string, from time.Time) (first *time.Time) {
 		}
 	}
 	return first
+}
+
+// leases returns who holds the Leases of API servers, by name.
+func (s *scene) leases() map[string]string {
+	s.Helper()
+	holders := map[string]string{}
+	s.must(retry(s.Context(), "the API servers' Leases", func() error {
+		a, err := s.direct.Do(s.Context(), http.MethodGet, "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"+
+			"?labelSelector=apiserver.kubernetes.io%2Fidentity%3Dkube-apiserver", nil)
+		if err != nil {
+			return err
+		}
+		var list coordinationv1.LeaseList
+		if err := json.Unmarshal(a.Body, &list); err != nil {
+			return err
+		}
+		for _, l := range list.Items {
+			holders[l.Name] = *stdcmp.Or(l.Spec.HolderIdentity, new(string))
+		}
+		return nil
+	}))
+	return holders
 }
 
 func TestFirstTold(t *testing.T) {

@@ -112,8 +112,11 @@ func within(ctx context.Context, dir string, c faultCase) (string, error) {
 	return program, os.WriteFile(program, []byte(script), 0o700) // #nosec G306 -- it is to be run
 }
 
-// buildPlain compiles the command as it is shipped, but for its version.
+// buildPlain compiles the command as it is shipped, but for its version, unless one is given.
 func buildPlain(ctx context.Context, dir string) (string, error) {
+	if *binary != "" {
+		return *binary, nil
+	}
 	path := filepath.Join(dir, "listproxy")
 	build := exec.CommandContext(ctx, "go", "build", "-o", path, "github.com/listproxy/listproxy/cmd/listproxy") // #nosec G204 -- fixed words
 	if out, err := build.CombinedOutput(); err != nil {

@@ -70,7 +70,7 @@ const (
 func (s *scene) slowClients() time.Time {
 	s.besideSlow(pods.path(""), s.viaConfig.BearerToken, func() {
 		s.hold()
-		s.calm("beside slow and stuck clients", calmBefore)
+		s.calm("beside slow and stuck clients")
 	})
 	return time.Now()
 }

@@ -132,8 +132,7 @@ func faultCases() []faultCase {
 
 const (
 	// So many answers are compared before a fault, and after it.
-	calmBefore = 40
-	calmAfter  = 40
+	calmAround = 40
 	// So many are waited for while it lasts, for a while.
 	calmDuring = 20
 )
@@ -162,7 +161,7 @@ func (c faultCase) run(t *testing.T, plane *controlplane.ControlPlane, binary st
 		s.recover() // all collections are loaded
 	}
 	s.mark("loaded")
-	s.calm("at the beginning", calmBefore)
+	s.calm("at the beginning")
 	s.mark("calm")
 	if c.restarts {
 		s.holders = s.leases()
@@ -183,7 +182,7 @@ func (c faultCase) run(t *testing.T, plane *controlplane.ControlPlane, binary st
 	if c.replaces {
 		s.follow()
 	}
-	s.calm("after the fault", calmAfter)
+	s.calm("after the fault")
 	s.mark("calm again")
 	quiet()
 	s.settled()

@@ -173,7 +173,7 @@ func (s *scene) largeLists() time.Time {
 		s.rewrite()
 		s.mark("large objects are rewritten again")
 		known("beside slow and stuck clients")
-		s.calm("beside slow and stuck clients", calmBefore)
+		s.calm("beside slow and stuck clients")
 	})
 	known("at the end")
 	if compared.Load() == 0 {

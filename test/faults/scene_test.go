@@ -260,12 +260,12 @@ func (s *scene) hold() {
 	}
 }
 
-// calm waits until so many more answers have been compared, some from memory.
-func (s *scene) calm(when string, more int) {
+// calm waits until calmAround more answers from memory have been compared.
+func (s *scene) calm(when string) {
 	s.Helper()
 	before := s.tally.comparisons()
 	s.must(retry(s.Context(), "enough answers from memory "+when, func() error {
-		if n := s.tally.comparisons() - before; n < more {
+		if n := s.tally.comparisons() - before; n < calmAround {
 			return fmt.Errorf("%d have been compared", n)
 		}
 		return nil

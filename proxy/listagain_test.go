@@ -46,7 +46,8 @@ func TestListAfterBreaks(t *testing.T) {
 		{"a list that is answered late", []answer{{after: 2 * followsWithin}, {}}, []string{"watch list", "watch list from 7"}},
 		{"too old", []answer{{lives: time.Minute, gone: true}, {}}, []string{"watch list", "watch list from 7"}},
 		{
-			"lists apart from watches", []answer{{err: noInitial}, {}, {}, {}, {lives: time.Minute}, {err: noInitial}, {}, {}},
+			"lists apart from watches",
+			[]answer{{err: noInitial}, {}, {}, {}, {lives: time.Minute}, {err: noInitial}, {}, {}},
 			[]string{"watch list", "list from 0", "watch from 7", "watch from 7", "watch from 7", "watch list from 7", "list from 7", "watch from 7"},
 		},
 	} {

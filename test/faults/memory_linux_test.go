@@ -41,8 +41,8 @@ const (
 	largeSize    = 256 << 10
 	// fewLarge of them are in the second namespace, whose lists are small enough to be compared again and again.
 	fewLarge = 4
-	// readers read whole lists at the same time, as fast as they can, so often each.
-	readers  = 4
+	// atATime readers read whole lists, as fast as they can, so often each.
+	atATime  = 4
 	readings = 2
 )
 
@@ -141,7 +141,7 @@ func (s *scene) largeLists() time.Time {
 	s.mark("large objects are loaded")
 	var reading errgroup.Group
 	var read, hits, compared atomic.Int64
-	for i := range readers {
+	for i := range atATime {
 		reading.Go(func() error {
 			f, compressed := forms[i%len(forms)], i >= len(forms)
 			for range readings {
@@ -182,7 +182,7 @@ func (s *scene) largeLists() time.Time {
 	peak, err := peakMemory(p.PID())
 	s.must(err)
 	logLine(fmt.Sprintf("faults: %s: %d whole lists, %d from memory, %d compared, %d MiB; at most %d MiB resident, of %d", s.namespaces[0],
-		readers*readings, hits.Load(), compared.Load(), read.Load()>>20, peak>>20, memoryLimit>>20))
+		atATime*readings, hits.Load(), compared.Load(), read.Load()>>20, peak>>20, memoryLimit>>20))
 	if peak > memoryLimit {
 		s.Errorf("it had %d MiB resident", peak>>20)
 	}

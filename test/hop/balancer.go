@@ -40,7 +40,10 @@ func (b *Balancer) Address() string { return b.address }
 func (b *Balancer) Refuse() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	port := b.listener.Addr().(*net.TCPAddr).Port
+	at, err := net.ResolveTCPAddr("tcp", b.address)
+	if err != nil {
+		return err
+	}
 	_ = b.listener.Close()
 	kept, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -50,7 +53,7 @@ func (b *Balancer) Refuse() error {
 	if err := syscall.SetsockoptInt(kept, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
 		return err
 	}
-	return syscall.Bind(kept, &syscall.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}})
+	return syscall.Bind(kept, &syscall.SockaddrInet4{Port: at.Port, Addr: [4]byte{127, 0, 0, 1}})
 }
 
 // release lets the port go that Refuse has kept.

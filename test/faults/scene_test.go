@@ -253,8 +253,8 @@ func (s *scene) hold() {
 	if !poll.Pause(s.Context(), *duration) {
 		return
 	}
-	for most := time.Now().Add(bound); time.Now().Before(most) && s.tally.given(s.broken.from) < calmDuring; {
-		if !poll.Pause(s.Context(), pollEvery) {
+	for most := time.Now().Add(bound); time.Now().Before(most); {
+		if n, hit := s.tally.given(s.broken.from); n >= calmDuring && hit || !poll.Pause(s.Context(), pollEvery) {
 			return
 		}
 	}

@@ -16,6 +16,7 @@ type tally struct {
 
 	answers  []time.Time // when lists were asked for that were answered with 200 and could come from memory
 	hits     int         // of these, from memory
+	lastHit  time.Time   // when the last of these was asked for
 	compared []time.Time // when of these those were asked for that are right: all byte for byte but for recorded
 	recorded int         // held against the record of a past
 	refused  int         // other statuses
@@ -70,6 +71,7 @@ func (t *tally) heard(asked time.Time, a ask.Answer, err error, answerable bool)
 		t.answers = append(t.answers, asked)
 		if a.FromMemory() {
 			t.hits++
+			t.lastHit = asked
 		}
 	}
 }
@@ -107,11 +109,11 @@ func (t *tally) came() {
 	t.followed++
 }
 
-// given returns how many answers were given to what was asked since a time.
-func (t *tally) given(from time.Time) int {
+// given returns how many answers were given to what was asked since a time, and whether any came from memory.
+func (t *tally) given(from time.Time) (answers int, hit bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return window{from, time.Now()}.count(t.answers)
+	return window{from, time.Now()}.count(t.answers), t.lastHit.After(from)
 }
 
 // comparisons returns how many were made.

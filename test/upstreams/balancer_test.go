@@ -45,7 +45,7 @@ func TestBehindOneAddress(t *testing.T) {
 			// As balancers do that look at /readyz: before it is ready kube-apiserver does not know
 			// all rights, and says 403.
 			before.Remove(address(s))
-			r.must(s.Start(t.Context()))
+			r.startAPIServer(s)
 			before.Add(address(s))
 		})
 	}

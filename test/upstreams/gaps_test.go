@@ -17,22 +17,28 @@ func TestOutages(t *testing.T) {
 	ok, gone := ask.Answer{Code: 200}, errors.New("connection refused")
 	for name, tt := range map[string]struct {
 		answers map[time.Duration]error // after how long; nil: there was one
+		direct  time.Duration           // for how long an undisturbed API server does not answer, from the beginning
 		want    []string                // outages of a part of 20 s
 	}{
-		"none":             {map[time.Duration]error{5 * time.Second: nil, 12 * time.Second: nil}, nil},
-		"at the beginning": {map[time.Duration]error{11 * time.Second: nil}, []string{sortList}},
-		"in the middle":    {map[time.Duration]error{time.Second: nil, 5 * time.Second: gone, 12 * time.Second: nil}, []string{sortList}},
-		"at the end":       {map[time.Duration]error{time.Second: nil, 9 * time.Second: nil, 15 * time.Second: gone}, []string{sortList}},
-		"all the time":     {map[time.Duration]error{time.Second: gone}, []string{sortList}},
+		"none":             {map[time.Duration]error{5 * time.Second: nil, 12 * time.Second: nil}, time.Second, nil},
+		"at the beginning": {map[time.Duration]error{12 * time.Second: nil}, time.Second, []string{sortList}},
+		"in the middle":    {map[time.Duration]error{time.Second: nil, 5 * time.Second: gone, 13 * time.Second: nil}, time.Second, []string{sortList}},
+		"at the end":       {map[time.Duration]error{time.Second: nil, 8 * time.Second: nil, 15 * time.Second: gone}, time.Second, []string{sortList}},
+		"all the time":     {map[time.Duration]error{time.Second: gone}, time.Second, []string{sortList}},
+		"of the machine":   {map[time.Duration]error{12 * time.Second: nil}, 5 * time.Second, nil},
+		"and longer":       {map[time.Duration]error{17 * time.Second: nil}, 5 * time.Second, []string{sortList}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := newOracle()
-				o.expect(sortList)
+				o.expect(sortList, sortDirect)
 				time.Sleep(time.Hour) // of no part
 				o.begin()
 				for second := range 20 {
 					time.Sleep(time.Second)
+					if time.Duration(second+1)*time.Second >= tt.direct {
+						o.heardDirect(ok, nil)
+					}
 					if err, now := tt.answers[time.Duration(second+1)*time.Second]; now {
 						o.heard(sortList, ok, err)
 					}

@@ -51,10 +51,11 @@ type counts struct {
 	behind time.Duration
 }
 
-// outages are the sorts of requests that went without an answer for longer than limit.
+// outages are the sorts of requests to listproxy that went without an answer for longer than limit, and than an undisturbed API
+// server did beyond that.
 func (c counts) outages(limit time.Duration) (sorts []string) {
 	for sort, gap := range c.longest {
-		if gap > limit {
+		if sort != sortDirect && gap > limit+c.longest[sortDirect] {
 			sorts = append(sorts, sort)
 		}
 	}
@@ -196,6 +197,16 @@ func (o *oracle) heard(sort string, a ask.Answer, err error) {
 			o.hits++
 		}
 	}
+}
+
+// heardDirect notes an answer of an undisturbed API server, or that there was none.
+func (o *oracle) heardDirect(a ask.Answer, err error) {
+	if err != nil || a.Code != http.StatusOK {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.answered(sortDirect, time.Now())
 }
 
 func (o *oracle) comparisons() int {

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,6 +35,8 @@ const (
 	pageSize    = 5
 	// calm is how many answers are compared in each part of a test, at least.
 	calm = 60
+	// unanswered is how long a request waits for its answer before the next is sent beside it.
+	unanswered = 2 * time.Second
 
 	// bound is the --staleness-bound, the shortest there is.
 	bound = 6 * time.Second
@@ -42,6 +45,7 @@ const (
 	sortList    = "lists"
 	sortNewest  = "lists of any state"
 	sortForward = "forwards"
+	sortDirect  = "questions to an undisturbed API server"
 
 	// For how long there may be no answer at all, of either sort. What is measured is far below: these find
 	// an outage, also on a slow machine.
@@ -64,6 +68,8 @@ type rig struct {
 	grouped bool
 
 	ledger age.Ledger // of the writes
+	// starting is how many API servers are being started: they refuse everybody until they have read their roles.
+	starting atomic.Int32
 
 	proxies proxyrun.Group
 }
@@ -184,7 +190,7 @@ func nameOf(i int) string { return fmt.Sprintf("object-%02d", i) }
 func (r *rig) load() (quiet func()) {
 	ctx, cancel := context.WithCancel(r.Context())
 	asks, stop := context.WithCancel(ctx)
-	r.oracle.expect(sortList, sortNewest, sortForward)
+	r.oracle.expect(sortList, sortNewest, sortForward, sortDirect)
 	var asking, comparing sync.WaitGroup
 	comparing.Go(func() { r.oracle.run(ctx) })
 	asking.Go(func() { r.write(asks) })
@@ -193,6 +199,7 @@ func (r *rig) load() (quiet func()) {
 	}
 	asking.Go(func() { r.askNewest(asks) })
 	asking.Go(func() { r.forward(asks) })
+	asking.Go(func() { r.askDirect(asks) })
 	return sync.OnceFunc(func() {
 		stop()
 		asking.Wait()
@@ -301,7 +308,7 @@ func (r *rig) put(ctx context.Context, c *ask.Client, q question, atLeast uint64
 
 // putOf is put, of a sort of requests.
 func (r *rig) putOf(ctx context.Context, sort string, c *ask.Client, q question, atLeast uint64) (l ask.List, memory bool, err error) {
-	asked := time.Now()
+	asked, starting := time.Now(), r.starting.Load() > 0
 	a, err := c.GetAs(ctx, q.accept, q.target())
 	if ctx.Err() != nil {
 		return ask.List{}, false, ctx.Err()
@@ -313,7 +320,7 @@ func (r *rig) putOf(ctx context.Context, sort string, c *ask.Client, q question,
 	case a.NotThereYet():
 		return ask.List{}, false, errors.New(a.String())
 	case a.Code != http.StatusOK:
-		if a.FromMemory() || refused(a) {
+		if a.FromMemory() || r.refused(a, starting) {
 			r.oracle.wrong("%s: %s", q, a)
 		}
 		return ask.List{}, false, poll.Wrong(a.String())
@@ -346,32 +353,69 @@ func (r *rig) judgeAge(q question, revision uint64, asked time.Time) {
 }
 
 // refused reports whether an answer says that a request or who sent it is not right, which never is true here: tokens
-// stay valid, those of pages, too, since nothing is compacted.
-func refused(a ask.Answer) bool {
+// stay valid, those of pages, too, since nothing is compacted. starting: an API server was being started when it was asked for.
+func (r *rig) refused(a ask.Answer, starting bool) bool {
 	switch a.Code {
-	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusGone:
+	case http.StatusForbidden:
+		return !starting && r.starting.Load() == 0
+	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusGone:
 		return true
 	default:
 		return false
 	}
 }
 
-// forward asks for what is never answered from memory.
+// forward asks for what is never answered from memory. One request that waits, as at an API server that stands still, does not
+// keep others from being answered.
 func (r *rig) forward(ctx context.Context) {
+	var all sync.WaitGroup
+	defer all.Wait()
 	for turn := 0; poll.Pause(ctx, askEvery); turn++ {
-		a, err := r.clients[turn%len(r.clients)].GetAs(ctx, ask.JSON, "/api/v1/namespaces/"+r.ns)
-		if ctx.Err() != nil {
-			return
-		}
-		r.oracle.heard(sortForward, a, err)
-		if err == nil && refused(a) {
-			r.oracle.wrong("GET the namespace: %s", a)
+		answered := make(chan struct{})
+		all.Go(func() {
+			defer close(answered)
+			r.forwardOne(ctx, r.clients[turn%len(r.clients)])
+		})
+		select {
+		case <-answered:
+		case <-time.After(unanswered):
 		}
 	}
 }
 
+func (r *rig) forwardOne(ctx context.Context, c *ask.Client) {
+	starting := r.starting.Load() > 0
+	a, err := c.GetAs(ctx, ask.JSON, "/api/v1/namespaces/"+r.ns)
+	if ctx.Err() != nil {
+		return
+	}
+	r.oracle.heard(sortForward, a, err)
+	if err == nil && r.refused(a, starting) {
+		r.oracle.wrong("GET the namespace: %s", a)
+	}
+}
+
+// askDirect asks an API server that nothing happens to: while it does not answer, the machine is to blame.
+func (r *rig) askDirect(ctx context.Context) {
+	for poll.Pause(ctx, askEvery) {
+		a, err := r.writer.GetAs(ctx, ask.JSON, "/api/v1/namespaces/"+r.ns)
+		if ctx.Err() != nil {
+			return
+		}
+		r.oracle.heardDirect(a, err)
+	}
+}
+
+// startAPIServer starts an API server that was ended.
+func (r *rig) startAPIServer(s *controlplane.APIServer) {
+	r.Helper()
+	r.starting.Add(1)
+	defer r.starting.Add(-1)
+	r.must(s.Start(r.Context()))
+}
+
 // part begins a part of a test that is named, does it, waits until enough answers were compared after
-// it, and says what was seen. An outage of more than limit is a failure.
+// it, and says what was seen. An outage of more than limit, and of what an undisturbed API server took, is a failure.
 func (r *rig) part(name string, limit time.Duration, do func()) counts {
 	r.Helper()
 	r.must(r.oracle.drain(r.Context()))

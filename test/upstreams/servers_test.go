@@ -41,7 +41,7 @@ func TestOneOfTwoFails(t *testing.T) {
 	r.part("nothing", noticedAtOnce, func() {})
 	for _, s := range []*controlplane.APIServer{one, two} {
 		r.part("killed", noticedAtOnce, func() { r.must(s.Kill()) })
-		r.part("started again", noticedAtOnce, func() { r.must(s.Start(t.Context())) })
+		r.part("started again", noticedAtOnce, func() { r.startAPIServer(s) })
 	}
 	paused := []*controlplane.APIServer{one, two}
 	if !*all {
@@ -54,7 +54,7 @@ func TestOneOfTwoFails(t *testing.T) {
 	r.part("restarted in order, one after the other", noticedAtOnce, func() {
 		for _, s := range []*controlplane.APIServer{one, two} {
 			r.must(s.Stop())
-			r.must(s.Start(t.Context()))
+			r.startAPIServer(s)
 		}
 	})
 }

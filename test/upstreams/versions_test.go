@@ -66,7 +66,7 @@ func (u upgrade) replace(s *controlplane.APIServer) {
 	u.Helper()
 	u.must(s.Stop())
 	u.must(s.Use(u.Context(), newer, newerArgs()...))
-	u.must(s.Start(u.Context()))
+	u.startAPIServer(s)
 }
 
 // mixed waits until listproxy has told in its log of other versions than before, and what it kept is dropped,

@@ -88,6 +88,7 @@ type endpoint struct {
 	failing  time.Time     // when the first of them began
 	failed   time.Time     // when the last of them began
 	said     *version.Info // nil: not known
+	last     *version.Info // the last that was known; nil: none was
 	problem  error         // why the last check did not find it up
 }
 
@@ -336,6 +337,9 @@ func (e *Endpoints) take(ep *endpoint, result checkResult, heard func([]version.
 	if result.state != endpointSlow { // what has connections has a version
 		ep.said = result.said
 	}
+	if ep.said != nil {
+		ep.last = ep.said
+	}
 	before := ep.state
 	if result.state != endpointUp {
 		ep.enterLocked(result.state) // no connection more
@@ -404,16 +408,27 @@ func (e *Endpoints) judgeLocked(result checkResult) checkResult {
 	return result
 }
 
-// versionsLocked returns the versions of all that are not unreachable, where ep is in a state.
+// versionsLocked returns the versions of all that are not unreachable, where ep is in a state. If none is up, connections
+// are tried to all of them, and may get through before a check does: then the last that was known of the others, too.
 func (e *Endpoints) versionsLocked(ep *endpoint, state endpointState) []version.Info {
+	stateOf := func(other *endpoint) endpointState {
+		if other == ep {
+			return state
+		}
+		return other.state
+	}
+	up := slices.ContainsFunc(e.all, func(other *endpoint) bool { return stateOf(other) == endpointUp })
 	var said []version.Info
 	for _, other := range e.all {
-		its := other.state
-		if other == ep {
-			its = state
+		its := other.said
+		switch {
+		case its == nil && !up:
+			its = other.last
+		case stateOf(other) == endpointUnreachable && up:
+			its = nil
 		}
-		if its != endpointUnreachable && other.said != nil && !slices.Contains(said, *other.said) {
-			said = append(said, *other.said)
+		if its != nil && !slices.Contains(said, *its) {
+			said = append(said, *its)
 		}
 	}
 	return said

@@ -180,7 +180,7 @@ func TestEndpointsTake(t *testing.T) {
 	step("a fails once", a, away, true, endpointUp)
 	step("a is back", a, up(old), false, endpointUp, "v1.35.4")
 	step("a fails once", a, away, true, endpointUp)
-	step("a fails twice", a, away, false, endpointUnreachable)
+	step("a fails twice, and whoever connects may still reach it", a, away, false, endpointUnreachable, "v1.35.4")
 	if alone() {
 		t.Error("connections were closed though there is no better place")
 	}
@@ -205,6 +205,10 @@ func TestEndpointsTake(t *testing.T) {
 	step("a ends again", a, unready, false, endpointNotReady, "v1.35.4", "v1.36.3")
 	step("a has ended", a, away, true, endpointNotReady)
 	step("a has ended", a, away, false, endpointUnreachable, "v1.36.3")
+	step("b fails once", b, away, true, endpointUp)
+	step("b fails twice: either may be connected to", b, away, false, endpointUnreachable, "v1.35.4", "v1.36.3")
+	step("a is still away", a, away, false, endpointUnreachable, "v1.35.4", "v1.36.3")
+	step("b is back", b, up(fresh), false, endpointUp, "v1.36.3")
 	stats := []EndpointStats{
 		{Address: "a:1", State: "unreachable", Since: a.since, Problem: "away"},
 		{Address: "b:1", State: "up", Since: b.since, Version: "v1.36.3"},

@@ -14,10 +14,6 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 )
 
-// followsWithin is how long after the end of a list or a watch the next watch must have been answered to go on
-// from there. No storage is stopped, put back to another past and started again in less.
-const followsWithin = 10 * time.Second
-
 // errListAgain ends a Reflector's attempt: it lists before it watches again.
 var errListAgain = errors.New("what was missed since the stream broke is listed")
 
@@ -64,7 +60,7 @@ func listAfterBreaks(source *cache.ListWatch) *cache.ListWatch {
 // broken says whether a stream that was over at a time, or never if that is zero, is one after which a watch
 // cannot go on.
 func broken(over time.Time) bool {
-	return over.IsZero() || snapshot.Age(over, time.Now()) > followsWithin
+	return over.IsZero() || snapshot.InDoubt(over, time.Now())
 }
 
 // dueOf is when the upstream ends a watch, less a second for two clocks; zero if none was asked for.

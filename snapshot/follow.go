@@ -24,9 +24,6 @@ const (
 	leastProbe = 3 * time.Second
 	// demandPause is the least time between two probes because somebody waits.
 	demandPause = 500 * time.Millisecond
-	// orderly is how long after the end of a watch the next one must have been answered for nothing to be in
-	// doubt. No storage is stopped, put back to another past and started again in less.
-	orderly = 10 * time.Second
 )
 
 var errLate = fmt.Errorf("the next watch was not open %v after the end of the last", orderly)
@@ -126,7 +123,7 @@ func (f *feed) reopen(ctx context.Context, frame *Frame, how ending, over time.T
 	if !sleep(ctx, time.Until(f.prober.spared)) {
 		return nil, ctx.Err()
 	}
-	late := func() bool { return how != broken && Age(over, time.Now()) > orderly }
+	late := func() bool { return how != broken && InDoubt(over, time.Now()) }
 	if late() {
 		return nil, errLate
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/listproxy/listproxy/test/age"
 	"github.com/listproxy/listproxy/test/ask"
 	"github.com/listproxy/listproxy/test/poll"
 )
@@ -39,7 +40,7 @@ func (s *scene) jump(forward bool) {
 func (s *scene) setBack() time.Time {
 	s.silently(func() {
 		s.jump(false)
-		poll.Pause(s.Context(), max(2*bound, bound+tolerance+*duration))
+		poll.Pause(s.Context(), max(2*bound, bound+age.Tolerance+*duration))
 	})
 	return time.Now()
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/listproxy/listproxy/test/age"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/proxyrun"
 )
@@ -218,7 +219,7 @@ func (c faultCase) judge(s *scene, over time.Time, recovered *time.Duration) {
 	r.recovered, r.unserved, r.noticed = recovered, c.unserved, since(over, changed)
 	if c.replaces {
 		r.noticed = since(s.renewed, s.oracle.lastPast())
-		if last := s.oracle.lastNewestPast().Sub(s.renewed); last > bound+tolerance {
+		if last := s.oracle.lastNewestPast().Sub(s.renewed); last > bound+age.Tolerance {
 			s.tally.wrong("a state of the lost past was given as the newest %v after etcd was replaced", last)
 		}
 	}

@@ -5,15 +5,18 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/listproxy/listproxy/test/age"
 )
 
 // picked is how many writes back askers ask for.
 const picked = 150
 
-// ledger is what was written when, in the present past of etcd. Safe for concurrent use.
+// ledger is what was written when, in the present past of etcd. The zero ledger is empty. Safe for concurrent use.
 type ledger struct {
-	mu  sync.Mutex
-	all []write
+	mu   sync.Mutex
+	all  []write
+	ages *age.Ledger // of all; nil: of nothing yet
 }
 
 // write is one that the API server has confirmed. Of a deletion the revision is not told.
@@ -27,13 +30,17 @@ func (l *ledger) add(k kind, revision uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.all = append(l.all, write{k, revision, time.Now()})
+	if l.ages == nil {
+		l.ages = new(age.Ledger)
+	}
+	l.ages.Confirmed(revision)
 }
 
 // forget drops everything, as when etcd was replaced.
 func (l *ledger) forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.all = nil
+	l.all, l.ages = nil, nil
 }
 
 // newest returns the highest revision of a kind, or 0.
@@ -85,16 +92,13 @@ func (l *ledger) oldest() uint64 {
 	return slices.MinFunc(last, func(a, b write) int { return int(a.revision) - int(b.revision) }).revision
 }
 
-// behind says for how long the API server had been past a revision at a time: since the oldest write,
-// of any kind, of a higher one was confirmed. 0 if there was none.
+// behind says for how long the API server had been past a revision at a time: since a write of a higher one, of any
+// kind, was confirmed. 0 if there was none.
 func (l *ledger) behind(revision uint64, asked time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	longest := time.Duration(0)
-	for _, w := range l.all {
-		if w.revision > revision {
-			longest = max(longest, asked.Sub(w.at))
-		}
+	if l.ages == nil {
+		return 0
 	}
-	return longest
+	return l.ages.Behind(revision, asked)
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/listproxy/listproxy/test/age"
 	"github.com/listproxy/listproxy/test/ask"
 	"github.com/listproxy/listproxy/test/poll"
 )
@@ -179,7 +180,7 @@ func (s *scene) putAs(ctx context.Context, via *ask.Client, q question, answerab
 		behind := s.ledger.behind(l.Revision, asked)
 		s.tally.lag(behind)
 		s.tally.renewed(asked, l.Revision)
-		if tooOld(behind) {
+		if age.TooOld(behind, bound) {
 			s.tally.wrong("%s: it is too old: of revision %d, which the API server had left %v before it was asked for", q, l.Revision, behind)
 		}
 	}

@@ -27,15 +27,6 @@ import (
 // bound is the --staleness-bound of all cases, the shortest there is.
 const bound = 6 * time.Second
 
-// tolerance is how much more than the bound an answer may be behind. Nothing is needed for listproxy: it
-// counts from before it asked the API server how far it was, and until it answers, and a write is noted
-// after it was confirmed.
-const tolerance = time.Second
-
-// tooOld reports whether a state may not be given as the newest one that the API server had left so
-// long before the request was sent.
-func tooOld(behind time.Duration) bool { return behind > bound+tolerance }
-
 // scene is everything around one case.
 type scene struct {
 	*testing.T

@@ -421,10 +421,9 @@ func (e *Endpoints) versionsLocked(ep *endpoint, state endpointState) []version.
 	var said []version.Info
 	for _, other := range e.all {
 		its := other.said
-		switch {
-		case its == nil && !up:
+		if !up {
 			its = other.last
-		case stateOf(other) == endpointUnreachable && up:
+		} else if stateOf(other) == endpointUnreachable {
 			its = nil
 		}
 		if its != nil && !slices.Contains(said, *its) {

@@ -78,11 +78,11 @@ func (f follower) follow(ctx context.Context) {
 		case isRefused(err):
 			delay = refusals.Step()
 		case again && healthy: // as a watch that goes on: at once
-		case err == nil:
-			delay = backoff.Step()
 		default:
 			delay = backoff.Step()
-			f.log.WarnContext(ctx, "The stream of "+f.name+" ended and will be opened again", "in", delay, "error", err)
+			if err != nil {
+				f.log.WarnContext(ctx, "The stream of "+f.name+" ended and will be opened again", "in", delay, "error", err)
+			}
 		}
 		select {
 		case <-ctx.Done():

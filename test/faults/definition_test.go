@@ -18,20 +18,14 @@ import (
 	"github.com/listproxy/listproxy/test/proxyrun"
 )
 
-const (
-	gadgetDefinition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gadgets.restored.test"
-	gadgets          = "/apis/restored.test/v1/namespaces/default/gadgets"
-)
+var gadgets = kind{"restored.test", "Gadget", "gadgets"}
 
-// gadgetVersions are those of a custom kind. If there is a default, kube-apiserver writes it into objects that
+// gadgetSchema is that of a custom kind. If there is a default, kube-apiserver writes it into objects that
 // have an inner object, and into no others: the newest of them need not show that the definition has changed.
-func gadgetVersions(size fieldsOf) []any {
+func gadgetSchema(size fieldsOf) fieldsOf {
 	inner := fieldsOf{"type": "object", "properties": fieldsOf{"size": size}}
-	return []any{fieldsOf{
-		"name": "v1", "served": true, "storage": true,
-		"schema": fieldsOf{"openAPIV3Schema": fieldsOf{"type": "object", "properties": fieldsOf{
-			"spec": fieldsOf{"type": "object", "properties": fieldsOf{"inner": inner}},
-		}}},
+	return fieldsOf{"type": "object", "properties": fieldsOf{
+		"spec": fieldsOf{"type": "object", "properties": fieldsOf{"inner": inner}},
 	}}
 }
 
@@ -72,24 +66,19 @@ func TestDefinitionAfterRestore(t *testing.T) {
 		})
 		return revision
 	}
-	write(http.MethodPost, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", fieldsOf{
-		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-		"metadata": fieldsOf{"name": "gadgets.restored.test"},
-		"spec": fieldsOf{
-			"group": "restored.test", "scope": "Namespaced", "names": fieldsOf{"plural": "gadgets", "kind": "Gadget"},
-			"versions": gadgetVersions(fieldsOf{"type": "string"}),
-		},
-	})
+	const gadgetDefinition = definitions + "/gadgets.restored.test"
+	path := gadgets.path("default")
+	write(http.MethodPost, definitions, gadgets.definition(gadgetSchema(fieldsOf{"type": "string"})))
 	t.Cleanup(func() { // the stage is others' as well
 		if _, err := direct.Do(context.WithoutCancel(t.Context()), http.MethodDelete, gadgetDefinition, nil); err != nil {
 			t.Error(err)
 		}
 	})
 	gadget := func(name string, spec fieldsOf) fieldsOf {
-		return fieldsOf{"apiVersion": "restored.test/v1", "kind": "Gadget", "metadata": fieldsOf{"name": name}, "spec": spec}
+		return fieldsOf{"apiVersion": gadgets.apiVersion(), "kind": gadgets.name, "metadata": fieldsOf{"name": name}, "spec": spec}
 	}
-	write(http.MethodPost, gadgets, gadget("has-inner", fieldsOf{"inner": fieldsOf{}}))
-	write(http.MethodPost, gadgets, gadget("newest", fieldsOf{}))
+	write(http.MethodPost, path, gadget("has-inner", fieldsOf{"inner": fieldsOf{}}))
+	write(http.MethodPost, path, gadget("newest", fieldsOf{}))
 	snapshot, err := plane.SnapshotEtcd(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -123,7 +112,7 @@ func TestDefinitionAfterRestore(t *testing.T) {
 	}
 	// same asks for the newest state: it must come from memory and be what kube-apiserver says of that revision.
 	same := func() error {
-		a, err := via.Get(t.Context(), gadgets+"?"+ask.AnyVersion)
+		a, err := via.Get(t.Context(), path+"?"+ask.AnyVersion)
 		if err != nil {
 			return err
 		}
@@ -134,7 +123,7 @@ func TestDefinitionAfterRestore(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		want, err := direct.Get(t.Context(), gadgets+"?"+ask.Exactly(l.Revision))
+		want, err := direct.Get(t.Context(), path+"?"+ask.Exactly(l.Revision))
 		if err != nil {
 			return err
 		}
@@ -158,12 +147,12 @@ func TestDefinitionAfterRestore(t *testing.T) {
 	}
 	until("the port again", door.Listen)
 	until("an answer from memory after etcd was restored", same)
-	changed := write(http.MethodPatch, gadgetDefinition, fieldsOf{"spec": fieldsOf{"versions": gadgetVersions(fieldsOf{"type": "string", "default": "small"})}})
+	changed := write(http.MethodPatch, gadgetDefinition, fieldsOf{"spec": fieldsOf{"versions": versionsUnder(gadgetSchema(fieldsOf{"type": "string", "default": "small"}))}})
 	if changed >= lost {
 		t.Fatalf("the definition was changed at %d, which is not below %d", changed, lost)
 	}
 	until("the default is there", func() error {
-		a, err := direct.Get(t.Context(), gadgets+"/has-inner")
+		a, err := direct.Get(t.Context(), path+"/has-inner")
 		if err != nil {
 			return err
 		}

@@ -64,19 +64,23 @@ func (k kind) object(name string, turn int) fieldsOf {
 	return object
 }
 
-// definition of a custom kind.
-func (k kind) definition() any {
+// definitions is where custom kinds are defined.
+const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+// definition of a custom kind, under the schema of its objects.
+func (k kind) definition(schema fieldsOf) fieldsOf {
 	return fieldsOf{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
 		"metadata": fieldsOf{"name": k.plural + "." + k.group},
 		"spec": fieldsOf{
 			"group": k.group, "scope": "Namespaced", "names": fieldsOf{"plural": k.plural, "kind": k.name},
-			"versions": []any{fieldsOf{
-				"name": "v1", "served": true, "storage": true,
-				"schema": fieldsOf{"openAPIV3Schema": fieldsOf{"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
-			}},
+			"versions": versionsUnder(schema),
 		},
 	}
+}
+
+func versionsUnder(schema fieldsOf) []any {
+	return []any{fieldsOf{"name": "v1", "served": true, "storage": true, "schema": fieldsOf{"openAPIV3Schema": schema}}}
 }
 
 // form is a representation of a list.

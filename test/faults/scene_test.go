@@ -185,11 +185,10 @@ func (s *scene) silently(do func()) {
 
 // populate creates what a case needs, where it does not exist.
 func (s *scene) populate(ctx context.Context) error {
-	const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 	creations := []struct {
 		path   string
 		object any
-	}{{definitions, widgets.definition()}}
+	}{{definitions, widgets.definition(fieldsOf{"type": "object", "x-kubernetes-preserve-unknown-fields": true})}}
 	for _, ns := range s.namespaces {
 		creations = append(creations, struct {
 			path   string

@@ -123,10 +123,17 @@ func TestSettingsOfAResource(t *testing.T) {
 // TestALoadIsCountedBeforeItBegins: where little is left, nothing is read.
 func TestALoadIsCountedBeforeItBegins(t *testing.T) {
 	b := &budget{limit: 1000}
-	if l, err := newLoaded(&Frame{}, 9000, b); err != nil || b.used.Load() != 450 || b.crowded() {
+	if l, err := newLoaded(&Frame{}, misfit*900, b); err != nil || b.used.Load() != 450 || b.crowded() {
 		t.Errorf("what seems not to fit: %v, with %d bytes on the account", err, b.used.Load())
 	} else {
 		l.discard(b)
+	}
+	if _, err := newLoaded(&Frame{}, misfit*901, b); !errors.Is(err, errFull) || b.used.Load() != 0 {
+		t.Errorf("what cannot fit: %v, with %d bytes on the account", err, b.used.Load())
+	}
+	own := &budget{limit: 5000, parent: b}
+	if _, err := newLoaded(&Frame{}, misfit*901, own); !errors.Is(err, errFull) {
+		t.Errorf("what cannot fit into the bound for all: %v", err)
 	}
 	b.add(950)
 	if _, err := newLoaded(&Frame{}, 10, b); !errors.Is(err, errFull) || b.used.Load() != 950 {

@@ -31,8 +31,8 @@ type feed struct {
 	// reopened is Config.Reopened.
 	reopened func(Resource, time.Duration, Loss)
 	log      *slog.Logger
-	// refusals is how long to wait after the next 403.
-	refusals wait.Backoff
+	// refusals is how long to wait after the next 403, misfits after the next state that does not fit.
+	refusals, misfits wait.Backoff
 	// firstObject is when an object last appeared in an empty collection.
 	firstObject time.Time
 	prober      prober
@@ -48,6 +48,8 @@ const (
 	shortWatch = 3 * time.Second
 	// seldom is how long a feed waits that failed for a reason that a retry does not cure.
 	seldom = 2 * time.Minute
+	// longestMisfit is the longest pause after a state that did not fit.
+	longestMisfit = 20 * time.Minute
 	// refusalGrace is how long a watch that was permitted is tried again after a 403: an API
 	// server that has just started refuses everybody until it has read its roles.
 	refusalGrace = 15 * time.Second
@@ -65,6 +67,11 @@ func refusalBackoff() wait.Backoff {
 	return wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 10, Cap: seldom}
 }
 
+// misfitBackoff grows, since to find out that a state does not fit may have cost the upstream much of a whole list.
+func misfitBackoff() wait.Backoff {
+	return wait.Backoff{Duration: seldom, Factor: 2, Jitter: 0.5, Steps: 10, Cap: longestMisfit}
+}
+
 func sessionBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 8, Cap: 30 * time.Second}
 }
@@ -76,7 +83,7 @@ func (f *feed) run(ctx context.Context, delay time.Duration) {
 		return
 	}
 	backoff := sessionBackoff()
-	f.refusals = refusalBackoff()
+	f.refusals, f.misfits = refusalBackoff(), misfitBackoff()
 	f.prober.probe = f.probe
 	f.rhythm = rhythmOf(f.collection.limits.Staleness, rand.Float64()) // #nosec G404 -- no secret
 	for ctx.Err() == nil {
@@ -87,6 +94,9 @@ func (f *feed) run(ctx context.Context, delay time.Duration) {
 		}
 		if time.Since(begun) > time.Minute {
 			backoff = sessionBackoff()
+		}
+		if time.Since(begun) > longestMisfit { // it did fit
+			f.misfits = misfitBackoff()
 		}
 		f.collection.life.ended(lossOf(err), time.Now())
 		pause := wanted(f.settle(err, &backoff), err)
@@ -117,7 +127,7 @@ func (f *feed) settle(err error, backoff *wait.Backoff) time.Duration {
 		return wait.Jitter(seldom, 1)
 	case errors.Is(err, errFull):
 		c.drop(Memory)
-		return wait.Jitter(seldom, 1)
+		return f.misfits.Step()
 	case answered(err, http.StatusForbidden):
 		// Not only closed: the right may have gone with the storage, in a restore, and be given again in another past.
 		c.drop(NotPermitted)

@@ -30,6 +30,10 @@ type upstream struct {
 	hot bool
 	// tells is what watches that last tell every second.
 	tells string
+	// exactly are the objects that lists at exactly a revision have; nil: what there is at first. compared
+	// counts those lists of metadata.
+	exactly  []string
+	compared int
 	// refuses, if it is not 0, is what probes are answered with, to be asked again in 20 s; refusal is the body.
 	refuses int
 	refusal string
@@ -92,6 +96,8 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		lasts = true
 		body = strings.Join(u.watch(from), "")
+	case query.Get("resourceVersionMatch") == "Exact" && query.Get("limit") != "2":
+		return u.compare(r), nil
 	case query.Get("fieldSelector") != "":
 		u.probes++
 		if u.refuses > 0 {
@@ -118,6 +124,35 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 		resp.Body = untilTimeout(r, body, u.tells, u.overstays)
 	}
 	return resp, nil
+}
+
+// compare answers what is asked to compare the past: all names and revisions, and the newest object.
+func (u *upstream) compare(r *http.Request) *http.Response {
+	accept, items := r.Header.Get("Accept"), u.exactly
+	if items == nil {
+		items = []string{itemA, itemB}
+	}
+	_, name, single := strings.Cut(r.URL.Query().Get("fieldSelector"), "=")
+	answer := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {jsonType}}, Request: r}
+	var found []string
+	for _, item := range items {
+		switch {
+		case !single:
+			found = append(found, `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1",`+item[1:])
+		case strings.Contains(item, `"name":"`+name+`"`):
+			found = append(found, item)
+		}
+	}
+	body := u.list("", strings.Join(found, ","))
+	switch {
+	case !single && strings.Contains(accept, "protobuf"):
+		answer.StatusCode, body = http.StatusNotAcceptable, ""
+	case !single:
+		u.compared++
+		body = strings.Replace(body, `"kind":"ConfigMapList","apiVersion":"v1"`, `"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1"`, 1)
+	}
+	answer.Body = io.NopCloser(strings.NewReader(body))
+	return answer
 }
 
 // untilTimeout is a body that says something and then the same every second, until the timeout of the watch

@@ -20,8 +20,10 @@ const (
 	// bookmarkEvery is the time in which kube-apiserver sends a bookmark on every watch whose
 	// revision has moved (storage/cacher: once a minute, and some jitter).
 	bookmarkEvery = 65 * time.Second
-	// leastProbe is what a probe is given at least: one that fails puts the connection in doubt.
-	leastProbe = 3 * time.Second
+	// probeTimeout bounds a probe. It is longer than kube-apiserver lets a request wait in a queue of
+	// priority and fairness (a quarter of --request-timeout, 15 s by default), so that a probe which
+	// is rejected there is seen as the 429 that it is.
+	probeTimeout = 30 * time.Second
 	// demandPause is the least time between two probes because somebody waits.
 	demandPause = 500 * time.Millisecond
 )
@@ -59,8 +61,8 @@ func (f *feed) follow(ctx context.Context, frame *Frame, s *stream) (err error) 
 			return ctx.Err()
 		}
 		over := time.Now()
-		if how == ended {
-			over = s.due() // not when it was noticed, if this process stood still
+		if due := s.due(); how == ended && due.Before(over) {
+			over = due // not when it was noticed, if this process stood still
 		}
 		if s, err = f.resume(ctx, frame, how, over, &retry); err != nil {
 			return err
@@ -69,7 +71,8 @@ func (f *feed) follow(ctx context.Context, frame *Frame, s *stream) (err error) 
 }
 
 // resume opens a watch that goes on from the live span, and tries until it has one or the span
-// is lost. over is when the last one ended, or was left.
+// is lost. over is when the last one ended, or was left. An API server that answers that it is busy
+// is the one from before: that alone puts nothing in doubt.
 func (f *feed) resume(ctx context.Context, frame *Frame, how ending, over time.Time, retry *wait.Backoff) (*stream, error) {
 	var refused time.Time // since when the upstream has said 403
 	for {
@@ -80,7 +83,9 @@ func (f *feed) resume(ctx context.Context, frame *Frame, how ending, over time.T
 			}
 			return s, nil
 		}
-		how = broken
+		if !troubled(err) {
+			how = broken
+		}
 		if !answered(err, http.StatusForbidden) {
 			refused = time.Time{}
 		} else if refused.IsZero() {
@@ -115,66 +120,59 @@ func troubled(err error) bool {
 	return ok && (answer.code == http.StatusTooManyRequests || answer.code >= http.StatusInternalServerError && answer.message != "")
 }
 
-// reopen opens a watch that goes on from the live span. Where the connection was in doubt it
-// asks the upstream first how far it is, since a watch from a revision of the future is silent
-// and tells nothing; and the watch must begin with the seam. Otherwise it must be there soon after
-// the last one was over, else that is in doubt as well.
+// reopen opens a watch that goes on from the live span. If the last one ended in order, or was left, the
+// next must be answered soon after that. Otherwise it is in doubt whether the upstream still has the past
+// that is known here. Then the upstream is first asked how far it is, since a watch from a revision of
+// the future is silent and tells nothing; and it must show that it has the same past.
 func (f *feed) reopen(ctx context.Context, frame *Frame, how ending, over time.Time) (*stream, error) {
 	if !sleep(ctx, time.Until(f.prober.spared)) {
 		return nil, ctx.Err()
 	}
-	late := func() bool { return how != broken && InDoubt(over, time.Now()) }
+	if how == broken {
+		now, err := f.prober.ask(ctx)
+		if err != nil {
+			return nil, err
+		}
+		s, err := f.recognise(ctx, frame)
+		if err != nil {
+			return nil, err
+		}
+		f.collection.expect(now)
+		return s, nil
+	}
+	late := func() bool { return InDoubt(over, time.Now()) }
 	if late() {
 		return nil, errLate
 	}
-	from, timeout := f.collection.view.Load().to(), watchTimeout+rand.N(watchTimeout)
-	var now probed
-	var first seam
-	switch how {
-	case behind:
+	timeout := watchTimeout + rand.N(watchTimeout)
+	if how == behind {
 		timeout = shortWatch
-	case broken:
-		var err error
-		if now, err = f.prober.ask(ctx); err != nil {
-			return nil, err
-		}
-		first = f.collection.seam()
-		if first.revision == 0 {
-			return nil, errUnproven
-		}
-		from = first.revision - 1
 	}
+	s, err := f.goOn(ctx, f.collection.view.Load().to(), timeout)
+	if err == nil && late() {
+		s.stop()
+		return nil, errLate
+	}
+	return s, err
+}
+
+// goOn opens a watch from a revision on.
+func (f *feed) goOn(ctx context.Context, from uint64, timeout time.Duration) (*stream, error) {
 	s, err := f.source.watch(ctx, "", url.Values{
 		"resourceVersion":     {strconv.FormatUint(from, 10)},
 		"allowWatchBookmarks": {"true"},
 	}, timeout)
-	if err == nil {
-		s.from = from
-		switch {
-		case late():
-			err = errLate
-		case how != broken:
-			return s, nil
-		default:
-			err = f.meet(ctx, frame, s, first)
-		}
-		if err == nil {
-			f.collection.expect(now)
-			return s, nil
-		}
-		s.stop()
+	if err != nil {
+		return nil, err
 	}
-	if how == broken && answered(err, http.StatusGone) {
-		// It has forgotten what it would have to tell; it may never have known it.
-		return nil, fmt.Errorf("%w: %w", errUnproven, err)
-	}
-	return nil, err
+	s.from = from
+	return s, nil
 }
 
 // probe reads the upstream's current revision and holds it against the floor.
 func (f *feed) probe(ctx context.Context) (probed, error) {
 	floor, asked := f.collection.floor(), time.Now()
-	ctx, cancel := context.WithTimeout(ctx, max(f.collection.limits.Staleness/6, leastProbe))
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	_, rev, err := f.source.probe(ctx)
 	if err != nil {
@@ -190,6 +188,10 @@ func (f *feed) probe(ctx context.Context) (probed, error) {
 // resource it does more: it makes the upstream's watch cache ask etcd how far it is, so that the next
 // of its bookmarks says so. If that bookmark would come too late, or somebody waits, the stream is left
 // for a short watch, which brings one within seconds.
+//
+// A probe that is not answered says nothing about the stream, which stays: if its connection is dead, the
+// connection's own pings end it. But whoever answers later may be somebody else. So the stream must have told
+// something since, or the watch after it must show that the past is the same.
 func (f *feed) drain(ctx context.Context, frame *Frame, s *stream) (ending, error) {
 	p := &f.prober
 	defer p.stop()
@@ -199,6 +201,13 @@ func (f *feed) drain(ctx context.Context, frame *Frame, s *stream) (ending, erro
 	asked := false // a first time: what the stream has to tell may be on its way
 	leave := false // if the probe under way says that we are behind
 	ahead := uint64(0)
+	told, unanswered := time.Now(), false // when the stream last told something, and whether a probe failed since
+	left := func() (ending, error) {
+		if unanswered || Age(told, time.Now()) > bookmarkEvery {
+			return broken, nil
+		}
+		return behind, nil
+	}
 	var demanded <-chan time.Time // when the demand may be met
 	// A short watch is worth staying for until its bookmark has come.
 	mayLeave := s.timeout > shortWatch
@@ -211,11 +220,12 @@ func (f *feed) drain(ctx context.Context, frame *Frame, s *stream) (ending, erro
 			if err := f.take(frame, s, ev); err != nil {
 				return broken, err
 			}
+			told, unanswered = time.Now(), false
 			mayLeave = mayLeave || ev.kind == "BOOKMARK"
 			if f.collection.view.Load().to() >= ahead {
 				ahead = 0
 			} else if mayLeave {
-				return behind, nil
+				return left()
 			}
 		case <-f.collection.demand:
 			if demanded == nil {
@@ -241,13 +251,16 @@ func (f *feed) drain(ctx context.Context, frame *Frame, s *stream) (ending, erro
 				// To open watches again would not help it. The state grows old meanwhile, as it should.
 				f.log.Info("probe refused", "error", a.err)
 				p.spare(wanted(f.rhythm.again, a.err))
+			case isAnswer(a.err):
+				f.log.Info("probe refused, the watch is resumed", "error", a.err)
+				return broken, nil // the watch would not be permitted either, or somebody else answers
 			case a.err != nil:
-				f.log.Info("probe failed, the watch is resumed", "error", a.err)
-				return broken, nil // it may be as dead as the probe
+				f.log.Info("probe not answered", "error", a.err)
+				unanswered = true
 			case f.collection.expect(a.probed):
 				leave = false
 			case leave && mayLeave:
-				return behind, nil
+				return left()
 			case leave:
 				leave, ahead = false, a.revision
 			}
@@ -281,6 +294,9 @@ func (f *feed) take(frame *Frame, s *stream, ev event) error {
 	ch, err := f.change(frame, ev)
 	if err != nil {
 		return err
+	}
+	if f.collection.precedes(ch) {
+		return nil
 	}
 	return f.collection.apply(ch)
 }

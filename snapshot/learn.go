@@ -117,7 +117,7 @@ func (f *feed) learnFields(ctx context.Context) (*Frame, error) {
 
 // sameInWatch returns an object of a list as a watch sends it, or no event if that cannot be seen.
 func (f *feed) sameInWatch(ctx context.Context, item []byte) (event, error) {
-	ctx, cancel := context.WithTimeout(ctx, seamTimeout)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	m, err := f.source.encoding().item(item)
 	if err != nil {

@@ -27,11 +27,15 @@ type loaded struct {
 	stream   *stream
 }
 
+// misfit is how many times larger than all that there could be room for a state must seem to be for it not
+// to be read at all. The first objects, from which that is guessed, may be larger than the others.
+const misfit = 2
+
 // newLoaded returns an empty state for about size bytes, which go on the budget's account before
 // they come. The size is a guess from a few objects, which must not shut the others out: at most
 // half of what is free is reserved.
 func newLoaded(frame *Frame, size int64, b *budget) (*loaded, error) {
-	if b.crowded() { // what is there already must not be the one to go
+	if b.crowded() || size/misfit > b.most() { // what is there already must not be the one to go
 		return nil, errFull
 	}
 	size = min(size, b.free()/2)
@@ -72,8 +76,15 @@ func (l *loaded) add(o, old *Object, b *budget) error {
 	return nil
 }
 
-// load reads a complete state: by a streaming list where the upstream has it, else page by
-// page. Few feeds load at the same time, and none that would not fit.
+// refuses reports whether the upstream would give the pages of a list no more than a streaming list.
+func refuses(err error) bool {
+	return answered(err, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,
+		http.StatusNotAcceptable, http.StatusTooManyRequests)
+}
+
+// load reads a complete state: by a streaming list where the upstream gives one, else page by
+// page. (Where etcd cannot be asked for its progress, before 3.4.31 and from 3.5.0 to 3.5.12, kube-apiserver
+// from 1.34 on ends streaming lists with an error of code 500.) Few feeds load at the same time, and none that would not fit.
 func (f *feed) load(ctx context.Context, is learned) (*loaded, error) {
 	select {
 	case f.loads <- struct{}{}:
@@ -82,8 +93,8 @@ func (f *feed) load(ctx context.Context, is learned) (*loaded, error) {
 		return nil, ctx.Err()
 	}
 	l, err := f.loadStream(ctx, is)
-	if answered(err, http.StatusUnprocessableEntity, http.StatusBadRequest) {
-		f.log.Info("the upstream has no streaming lists, the state is loaded page by page", "error", err)
+	if isAnswer(err) && !refuses(err) {
+		f.log.Info("the upstream gives no streaming list, the state is loaded page by page", "error", err)
 		l, err = f.loadPages(ctx, is)
 	}
 	if err == nil {
@@ -214,11 +225,9 @@ func (f *feed) loadPages(ctx context.Context, is learned) (_ *loaded, err error)
 // items, the token and the count.
 func (f *feed) prove(ctx context.Context, frame *Frame, l *loaded) error {
 	const limit = 2
-	body, header, err := f.source.list(ctx, "", url.Values{
-		"resourceVersion":      {strconv.FormatUint(l.revision, 10)},
-		"resourceVersionMatch": {"Exact"},
-		"limit":                {strconv.Itoa(limit)},
-	})
+	query := exactly(l.revision)
+	query.Set("limit", strconv.Itoa(limit))
+	body, header, err := f.source.insist(ctx, "", query)
 	if err != nil {
 		return fmt.Errorf("the loaded state could not be compared with the upstream's: %w", err)
 	}

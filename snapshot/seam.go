@@ -19,8 +19,9 @@ type seam struct {
 	object   *Object // nil for a deletion
 }
 
-// seamTimeout is how long a resumed watch may take to begin: what it must begin with is there.
-const seamTimeout = 5 * time.Second
+// seamSilence is how long a resumed watch may be silent before it is given up and opened again. An
+// upstream that has the seam tells it, or, if it has another past, a bookmark in its place.
+const seamSilence = 2 * bookmarkEvery
 
 // errUnproven ends a span that cannot show that the upstream still has the same past. All that
 // was known goes with it.
@@ -48,9 +49,10 @@ func (c *Collection) seam() seam {
 	return c.last
 }
 
-// meet waits for the first event of a resumed stream, which must be the seam to the last byte.
+// meet waits for the first event of a resumed stream, which must be the seam to the last byte. Silence
+// proves nothing, and costs nothing but time.
 func (f *feed) meet(ctx context.Context, frame *Frame, s *stream, want seam) error {
-	timer := time.NewTimer(seamTimeout)
+	timer := time.NewTimer(seamSilence)
 	defer timer.Stop()
 	select {
 	case ev, ok := <-s.events:
@@ -71,7 +73,7 @@ func (f *feed) meet(ctx context.Context, frame *Frame, s *stream, want seam) err
 		}
 		return nil
 	case <-timer.C:
-		return fmt.Errorf("%w: a resumed watch does not tell the change at revision %d", errUnproven, want.revision)
+		return fmt.Errorf("a resumed watch was silent for %v", seamSilence)
 	case <-ctx.Done():
 		return ctx.Err()
 	}

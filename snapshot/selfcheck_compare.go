@@ -85,6 +85,8 @@ type comparison struct {
 	metadata Representation
 	// compressor writes lists for callers who accept gzip; nil: nobody gets them.
 	compressor *Compressor
+	// insists: what the upstream is too busy for is asked again.
+	insists bool
 }
 
 // compare compares a part of s by name and revision, and a page of it byte by byte, and checks what is
@@ -143,17 +145,11 @@ func (c *comparison) names(ctx context.Context, s Snapshot, from string) (next s
 func (c *comparison) namesPage(ctx context.Context, s Snapshot, from string) (next string, n int, err error) {
 	// Of large objects the metadata is a small part.
 	limit := max(leastNames, s.tree.pageLimit(from, namesPage, pageBytes))
-	theirs, more, err := c.readNames(ctx, s, from, limit)
+	theirs, err := c.readNames(ctx, s, c.pageQuery(s.Revision, from, limit))
 	if err != nil {
 		return s.Page(Query{Start: from, Limit: limit}, nil).Next, 0, err
 	}
-	if more {
-		next = theirs[len(theirs)-1].key + "\x00"
-	}
-	if differences := s.tree.differ(from, next, theirs); len(differences) > 0 {
-		return next, len(theirs), &mismatchError{place{byName, from}, differences}
-	}
-	return next, len(theirs), nil
+	return theirs.next(), len(theirs.objects), theirs.agree(s, from)
 }
 
 // named is an object of the upstream.
@@ -162,44 +158,67 @@ type named struct {
 	revision uint64
 }
 
+// names are those of a page of the upstream.
+type names struct {
+	objects []named
+	// token is for the page after it; "" on the last one.
+	token string
+}
+
+// next is where the page after it begins; "" if there is none.
+func (n names) next() string {
+	if n.token == "" {
+		return ""
+	}
+	return n.objects[len(n.objects)-1].key + "\x00"
+}
+
+// agree holds the page, which begins at a key, against s.
+func (n names) agree(s Snapshot, from string) error {
+	if differences := s.tree.differ(from, n.next(), n.objects); len(differences) > 0 {
+		return &mismatchError{place{byName, from}, differences}
+	}
+	return nil
+}
+
 // readNames reads a page of metadata: as protobuf where the upstream has it, since that is the
 // cheapest, or as JSON.
-func (c *comparison) readNames(ctx context.Context, s Snapshot, from string, limit int64) (objects []named, more bool, err error) {
+func (c *comparison) readNames(ctx context.Context, s Snapshot, query url.Values) (names, error) {
 	src := c.source
 	if c.metadata == "" {
 		c.metadata = MetadataProtobuf
 	}
 	src.resource.Representation = c.metadata
-	theirs, err := c.read(ctx, src, s.Revision, from, limit)
+	theirs, err := c.read(ctx, src, s.Revision, query)
 	if c.metadata == MetadataProtobuf && answered(err, http.StatusNotAcceptable) {
 		c.metadata = MetadataJSON
-		return c.readNames(ctx, s, from, limit)
+		return c.readNames(ctx, s, query)
 	}
 	if err != nil {
-		return nil, false, err
+		return names{}, err
 	}
+	page := names{token: theirs.meta.Continue}
 	for _, item := range theirs.items {
 		m, err := src.encoding().item(item)
 		if err != nil {
-			return nil, false, fmt.Errorf("an object's metadata cannot be read: %w", err)
+			return names{}, fmt.Errorf("an object's metadata cannot be read: %w", err)
 		}
 		if m.name == "" {
-			return nil, false, fmt.Errorf("%w: an object without a name", errForm)
+			return names{}, fmt.Errorf("%w: an object without a name", errForm)
 		}
-		objects = append(objects, named{joinKey(m.namespace, m.name), m.revision})
+		page.objects = append(page.objects, named{joinKey(m.namespace, m.name), m.revision})
 	}
-	more = theirs.meta.Continue != ""
-	if more && len(objects) == 0 {
-		return nil, false, fmt.Errorf("%w: an empty page that is not the last one", errForm)
+	if page.token != "" && len(page.objects) == 0 {
+		return names{}, fmt.Errorf("%w: an empty page that is not the last one", errForm)
 	}
-	return objects, more, nil
+	return page, nil
 }
 
 // bytes compares one page as it would be served: objects, frame, count and headers.
 func (c *comparison) bytes(ctx context.Context, s Snapshot, from string) (next string, err error) {
 	from, limit := s.tree.bytesPage(from)
 	page := s.Page(Query{Start: from, Limit: limit}, nil)
-	theirs, err := c.read(ctx, c.source, s.Revision, from, limit)
+	theirs, err := c.read(ctx, c.source, s.Revision, c.pageQuery(s.Revision, from, limit))
 	if err != nil {
 		return page.Next, err
 	}
@@ -225,16 +244,31 @@ type answeredList struct {
 	header http.Header
 }
 
-// read reads a page that begins at a key, at exactly a revision.
-func (c *comparison) read(ctx context.Context, src source, revision uint64, from string, limit int64) (answeredList, error) {
-	query := url.Values{"limit": {strconv.FormatInt(limit, 10)}}
-	if from == "" {
-		query.Set("resourceVersion", strconv.FormatUint(revision, 10))
-		query.Set("resourceVersionMatch", "Exact")
-	} else {
-		query.Set("continue", c.token(revision, from))
+// pageQuery asks for a page that begins at a key, at exactly a revision.
+func (c *comparison) pageQuery(revision uint64, from string, limit int64) url.Values {
+	if from != "" {
+		return url.Values{"limit": {strconv.FormatInt(limit, 10)}, "continue": {c.token(revision, from)}}
 	}
-	body, header, err := src.list(ctx, "", query)
+	query := exactly(revision)
+	query.Set("limit", strconv.FormatInt(limit, 10))
+	return query
+}
+
+// exactly asks for a list at a revision.
+func exactly(revision uint64) url.Values {
+	return url.Values{
+		"resourceVersion":      {strconv.FormatUint(revision, 10)},
+		"resourceVersionMatch": {"Exact"},
+	}
+}
+
+// read reads a list that the upstream has to answer at exactly a revision.
+func (c *comparison) read(ctx context.Context, src source, revision uint64, query url.Values) (answeredList, error) {
+	read := src.list
+	if c.insists {
+		read = src.insist
+	}
+	body, header, err := read(ctx, "", query)
 	if err != nil {
 		return answeredList{}, err
 	}

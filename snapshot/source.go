@@ -81,6 +81,12 @@ func answered(err error, codes ...int) bool {
 	return errors.As(err, &answer) && slices.Contains(codes, answer.code)
 }
 
+// isAnswer reports whether err is an answer of the upstream, or of somebody before it.
+func isAnswer(err error) bool {
+	_, is := errors.AsType[*answerError](err)
+	return is
+}
+
 // longestRetry bounds what an upstream can make a feed wait by its word.
 const longestRetry = time.Minute
 
@@ -157,6 +163,22 @@ func (s *source) list(ctx context.Context, namespace string, query url.Values) (
 	return body, resp.Header, nil
 }
 
+// insistences is how often a list that must not fail is asked for while the upstream is busy.
+const insistences = 6
+
+// insist is list, asked again after a pause where the upstream answers that it is too busy: for what would cost
+// it more if it failed.
+func (s *source) insist(ctx context.Context, namespace string, query url.Values) (body []byte, header http.Header, err error) {
+	pause := resumeBackoff()
+	for range insistences {
+		body, header, err = s.list(ctx, namespace, query)
+		if !troubled(err) || !sleep(ctx, wanted(pause.Step(), err)) {
+			break
+		}
+	}
+	return body, header, err
+}
+
 // probe reads a single name that cannot exist, with MostRecent. It costs the upstream one key,
 // and makes its watch cache ask etcd how far it is; the answer carries the current revision.
 // (A limit=1 list would not do: kube-apiserver 1.36 walks all that remains behind a page.)
@@ -192,7 +214,7 @@ func (s *source) watch(ctx context.Context, namespace string, query url.Values, 
 	timeout = timeout.Truncate(time.Second)
 	query.Set("timeoutSeconds", strconv.Itoa(int(timeout/time.Second)))
 	ctx, cancel := context.WithCancel(ctx)
-	begun, late := time.Now(), time.AfterFunc(answerTimeout, cancel)
+	asked, late := time.Now(), time.AfterFunc(answerTimeout, cancel)
 	resp, err := s.get(ctx, namespace, s.resource.Representation.acceptWatch(), query)
 	if !late.Stop() && err == nil {
 		resp.Body.Close()
@@ -202,5 +224,5 @@ func (s *source) watch(ctx context.Context, namespace string, query url.Values, 
 		cancel()
 		return nil, err
 	}
-	return newStream(ctx, cancel, s.encoding(), resp.Body, begun, timeout), nil
+	return newStream(ctx, cancel, s.encoding(), resp.Body, lifetime{asked: asked, answered: time.Now(), timeout: timeout}), nil
 }

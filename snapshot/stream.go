@@ -22,18 +22,33 @@ type stream struct {
 	events chan event
 	err    error
 	cancel context.CancelFunc
-	// timeout is how long the upstream was asked to keep the stream, and begun is when.
-	timeout time.Duration
-	begun   time.Time
+	lifetime
 	// from is the revision that the stream begins after.
 	from uint64
+}
+
+// lifetime is how long the upstream was asked to keep a watch.
+type lifetime struct {
+	// asked is when the request was sent, answered when its header came. The upstream begins to count
+	// between the two: a request may wait in a queue of the upstream before that.
+	asked, answered time.Time
+	timeout         time.Duration
+}
+
+// due is when the upstream has ended the watch at the latest.
+func (l lifetime) due() time.Time { return l.answered.Add(l.timeout) }
+
+// over reports whether the watch may have come to its timeout.
+func (l lifetime) over(now time.Time) bool {
+	const early = time.Second // two clocks
+	return now.Sub(l.asked) >= l.timeout-early
 }
 
 // errEnded is a stream that ended as streams do: at its timeout, or cut.
 var errEnded = errors.New("the watch ended")
 
-func newStream(ctx context.Context, cancel context.CancelFunc, e encoding, body io.ReadCloser, begun time.Time, timeout time.Duration) *stream {
-	s := &stream{events: make(chan event, eventsAhead), cancel: cancel, begun: begun, timeout: timeout}
+func newStream(ctx context.Context, cancel context.CancelFunc, e encoding, body io.ReadCloser, l lifetime) *stream {
+	s := &stream{events: make(chan event, eventsAhead), cancel: cancel, lifetime: l}
 	go func() {
 		defer close(s.events)
 		defer body.Close()
@@ -42,14 +57,10 @@ func newStream(ctx context.Context, cancel context.CancelFunc, e encoding, body 
 	return s
 }
 
-// due is when the upstream ends the stream, or a little later: it counts from when it was asked.
-func (s *stream) due() time.Time { return s.begun.Add(s.timeout) }
-
 // inOrder reports whether a stream that has ended did so at its timeout, and not before. One that is ended
 // sooner, however well, ended for a reason of the upstream's: it may have restarted, or be another one now.
 func (s *stream) inOrder(now time.Time) bool {
-	const early = time.Second // two clocks
-	return errors.Is(s.err, errEnded) && errors.Is(s.err, io.EOF) && now.Sub(s.begun) >= s.timeout-early
+	return errors.Is(s.err, errEnded) && errors.Is(s.err, io.EOF) && s.over(now)
 }
 
 // stop ends the stream and waits until it is not read any more.

@@ -116,6 +116,18 @@ func (b *budget) add(bytes int64) {
 	}
 }
 
+// most is how many bytes there is room for before it is crowded, if nothing else is there.
+func (b *budget) most() int64 {
+	most := int64(math.MaxInt64)
+	if b.limit > 0 {
+		most = b.limit / 10 * 9
+	}
+	if b.parent != nil {
+		most = min(most, b.parent.most())
+	}
+	return most
+}
+
 // free is how many bytes are left before it is crowded.
 func (b *budget) free() int64 {
 	free := int64(math.MaxInt64)

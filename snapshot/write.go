@@ -83,7 +83,7 @@ func (c *Collection) open(state tree, size int64, rev uint64, frame *Frame, aske
 	}
 	now := time.Now()
 	c.highest, c.goals = max(c.highest, rev), nil
-	c.last = seamOf(state)
+	c.opened, c.last = rev, seamOf(state)
 	c.versions.append(version{revision: rev, tree: state})
 	c.marks = append(c.marks, mark{at: now, revision: rev})
 	c.accounts = append(c.accounts, size)
@@ -110,6 +110,19 @@ func agrees(before tree, to uint64, state tree) bool {
 		return ok
 	})
 	return ok
+}
+
+// precedes reports whether a change is one of before the live span, of an object that was deleted again before it: a
+// watch that begins with the newest change of the state that opened the span tells such changes too, and they say
+// nothing. A change of an object that is there is newer than the newest one, and so contradicts it.
+func (c *Collection) precedes(ch change) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if ch.revision > c.opened {
+		return false
+	}
+	_, found := c.view.Load().newest.get(ch.key)
+	return !found
 }
 
 // apply advances the live span by one change.

@@ -1,0 +1,115 @@
+package snapshot
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/fields"
+)
+
+// wholePage is how many objects a page of a whole comparison has. kube-apiserver 1.36 walks all that
+// remains behind every page, and the metadata of so many is a few MiB.
+const wholePage = 5000
+
+// recognise opens a watch that goes on from the live span, and returns it once the upstream has shown that
+// it has the past that is known here. There are two ways to show that:
+//
+//   - A watch from one revision before the newest change begins with that change, to the last byte (seam.go).
+//     It costs next to nothing, but kube-apiserver remembers only the changes since its start, and of a busy
+//     resource only the last ones.
+//   - Where it has forgotten the change (410), or where nothing ever changed, the names and revisions of all
+//     objects at exactly the span's end are the same, and so are the bytes of the newest. What was created
+//     and deleted again since the newest change leaves no trace there.
+//
+// errUnproven says that the upstream has another past, or has forgotten this one.
+func (f *feed) recognise(ctx context.Context, frame *Frame) (*stream, error) {
+	timeout := watchTimeout + rand.N(watchTimeout)
+	if first := f.collection.seam(); first.revision != 0 {
+		s, err := f.goOn(ctx, first.revision-1, timeout)
+		if err == nil {
+			if err = f.meet(ctx, frame, s, first); err == nil {
+				return s, nil
+			}
+			s.stop()
+		}
+		if !answered(err, http.StatusGone) {
+			return nil, err
+		}
+	}
+	// The watch begins before the comparison: if the storage is replaced between the two, the comparison sees it.
+	s, err := f.goOn(ctx, f.collection.view.Load().to(), timeout)
+	if err == nil {
+		if err = f.compareAll(ctx); err == nil {
+			f.log.Info("watch resumed, the upstream has the same objects at the same revisions")
+			return s, nil
+		}
+		s.stop()
+	}
+	if answered(err, http.StatusGone) || isMismatch(err) {
+		return nil, fmt.Errorf("%w: %w", errUnproven, err)
+	}
+	return nil, err
+}
+
+// compareAll compares the state at the live span's end with the upstream's. It counts as a load.
+func (f *feed) compareAll(ctx context.Context) error {
+	select {
+	case f.loads <- struct{}{}:
+		defer func() { <-f.loads }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	v := f.collection.view.Load()
+	s, absence := v.exact(v.to())
+	if absence != Known {
+		return absenceError{absence}
+	}
+	c := &comparison{source: f.source, insists: true}
+	if err := c.allNames(ctx, s); err != nil {
+		return err
+	}
+	return c.newest(ctx, s)
+}
+
+// allNames compares the names and revisions of all objects.
+func (c *comparison) allNames(ctx context.Context, s Snapshot) error {
+	query, from := exactly(s.Revision), ""
+	for {
+		query.Set("limit", strconv.Itoa(wholePage))
+		page, err := c.readNames(ctx, s, query)
+		if err != nil {
+			return err
+		}
+		if err := page.agree(s, from); err != nil || page.token == "" {
+			return err
+		}
+		query, from = map[string][]string{"continue": {page.token}}, page.next()
+	}
+}
+
+// newest compares the object that changed last, byte by byte.
+func (c *comparison) newest(ctx context.Context, s Snapshot) error {
+	last := seamOf(s.tree)
+	if last.object == nil {
+		return nil
+	}
+	namespace, name := splitKey(last.key)
+	query := exactly(s.Revision)
+	query.Set("fieldSelector", nameField+"="+fields.EscapeValue(name))
+	body, _, err := c.source.insist(ctx, namespace, query)
+	if err != nil {
+		return err
+	}
+	theirs, err := c.source.encoding().list(body)
+	if err != nil {
+		return fmt.Errorf("a list cannot be read: %w", err)
+	}
+	if len(theirs.items) != 1 || !bytes.Equal(theirs.items[0], last.object.Bytes) {
+		return &mismatchError{place{byBytes, last.key}, []string{last.key + " has other bytes"}}
+	}
+	return nil
+}

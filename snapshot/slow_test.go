@@ -1,0 +1,380 @@
+package snapshot
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// meddled is an upstream before which somebody delays or replaces some answers.
+type meddled struct {
+	*upstream
+	// meddle returns how long an answer is held back, and another in its place if it is not nil. It is called
+	// without the upstream's lock.
+	meddle func(*http.Request) (hold time.Duration, instead *http.Response)
+}
+
+// RoundTrip implements http.RoundTripper.
+func (m meddled) RoundTrip(r *http.Request) (*http.Response, error) {
+	hold, instead := m.meddle(r)
+	if !sleep(r.Context(), hold) {
+		return nil, r.Context().Err()
+	}
+	if instead != nil {
+		return instead, nil
+	}
+	return m.upstream.RoundTrip(r)
+}
+
+// tooBusy is an answer of an API server.
+func tooBusy(r *http.Request, code int) *http.Response {
+	return &http.Response{
+		StatusCode: code, Header: http.Header{"Retry-After": {"1"}}, Body: io.NopCloser(strings.NewReader(aStatus)), Request: r,
+	}
+}
+
+// kindOf says what a request of a feed is.
+func kindOf(r *http.Request) string {
+	switch q := r.URL.Query(); {
+	case q.Get("sendInitialEvents") != "":
+		return "load"
+	case q.Get("watch") != "" && q.Get("fieldSelector") == "":
+		return "watch"
+	case q.Get("fieldSelector") != "" && q.Get("resourceVersionMatch") == "":
+		return "probe"
+	}
+	return "list"
+}
+
+const expired = `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version: 6 (8)","reason":"Expired","code":410}}` + "\n"
+
+// TestDoubtIsNotLoss: an API server that is slow, or refuses some requests, on a quiet resource whose newest
+// change it has forgotten, costs no second load, and nothing of the history.
+func TestDoubtIsNotLoss(t *testing.T) {
+	for name, tt := range map[string]struct {
+		meddle func(r *http.Request, kind string, n int, since time.Duration) (time.Duration, *http.Response)
+		// cuts: the first watch breaks.
+		cuts bool
+		// compares: names and revisions are compared, since the newest change is forgotten.
+		compares bool
+	}{
+		"one slow probe": {meddle: func(_ *http.Request, kind string, _ int, since time.Duration) (time.Duration, *http.Response) {
+			if kind == "probe" && since > time.Minute && since < 80*time.Second {
+				return probeTimeout / 2, nil
+			}
+			return 0, nil
+		}},
+		"a probe without an answer": {meddle: func(_ *http.Request, kind string, _ int, since time.Duration) (time.Duration, *http.Response) {
+			if kind == "probe" && since > time.Minute && since < 80*time.Second {
+				return time.Hour, nil
+			}
+			return 0, nil
+		}},
+		"429 when a watch is opened again": {meddle: func(r *http.Request, kind string, n int, _ time.Duration) (time.Duration, *http.Response) {
+			if kind == "watch" && n%2 == 1 {
+				return 0, tooBusy(r, http.StatusTooManyRequests)
+			}
+			return 0, nil
+		}},
+		"503 when a watch is opened again": {meddle: func(r *http.Request, kind string, n int, _ time.Duration) (time.Duration, *http.Response) {
+			if kind == "watch" && n%3 != 0 {
+				return 0, tooBusy(r, http.StatusServiceUnavailable)
+			}
+			return 0, nil
+		}},
+		"watches answered after six seconds": {meddle: func(_ *http.Request, kind string, _ int, _ time.Duration) (time.Duration, *http.Response) {
+			if kind == "watch" {
+				return 6 * time.Second, nil
+			}
+			return 0, nil
+		}},
+		"everything is late by twenty seconds": {compares: true, meddle: func(_ *http.Request, _ string, _ int, since time.Duration) (time.Duration, *http.Response) {
+			if since > time.Minute && since < 40*time.Minute {
+				return 20 * time.Second, nil
+			}
+			return 0, nil
+		}},
+		"half of everything is refused": {cuts: true, compares: true, meddle: func(r *http.Request, _ string, n int, since time.Duration) (time.Duration, *http.Response) {
+			if since > time.Second && since < 40*time.Minute && n%2 == 0 {
+				return 0, tooBusy(r, http.StatusTooManyRequests)
+			}
+			return 0, nil
+		}},
+		"a watch that breaks": {cuts: true, compares: true, meddle: func(*http.Request, string, int, time.Duration) (time.Duration, *http.Response) { return 0, nil }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				u := &upstream{revision: 9}
+				u.watch = func(from uint64) []string {
+					switch {
+					case from < 9:
+						return []string{expired, cut}
+					case tt.cuts && u.watches == 1:
+						return []string{cut}
+					}
+					return nil
+				}
+				begun, n := time.Now(), map[string]int{}
+				c := fed(t, meddled{u, func(r *http.Request) (time.Duration, *http.Response) {
+					u.mu.Lock()
+					defer u.mu.Unlock()
+					kind := kindOf(r)
+					n[kind]++
+					return tt.meddle(r, kind, n[kind], time.Since(begun))
+				}}, time.Hour)
+				u.mu.Lock()
+				defer u.mu.Unlock()
+				if u.loads != 1 || u.watches < 4 {
+					t.Errorf("loaded %d times, with %d watches", u.loads, u.watches)
+				}
+				if got := c.life.counts.stats(); got.Restarts() > 0 {
+					t.Errorf("got %+v", got)
+				}
+				if (u.compared > 0) != tt.compares {
+					t.Errorf("names and revisions were compared %d times", u.compared)
+				}
+				if _, absence := c.Exact(t.Context(), 9); absence != Known {
+					t.Errorf("what was loaded: %q", absence)
+				}
+				if _, absence := c.Latest(t.Context(), 0); absence != Known {
+					t.Errorf("in the end: %q", absence)
+				}
+			})
+		})
+	}
+}
+
+// TestAnotherPastIsRecognised where the newest change is forgotten: by its names, its revisions, or the bytes of the
+// newest object. Then all is dropped and loaded again.
+func TestAnotherPastIsRecognised(t *testing.T) {
+	for name, tt := range map[string]struct {
+		exactly []string
+		loads   int
+	}{
+		"the same":             {[]string{itemA, itemB}, 1},
+		"an object less":       {[]string{itemB}, 2},
+		"an object more":       {[]string{itemA, itemB, strings.Replace(itemB, `"b"`, `"c"`, 1)}, 2},
+		"another revision":     {[]string{strings.Replace(itemA, `"5"`, `"4"`, 1), itemB}, 2},
+		"other bytes":          {[]string{itemA, strings.Replace(itemB, `"resourceVersion"`, `"uid":"1","resourceVersion"`, 1)}, 2},
+		"nothing, and no more": {[]string{}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				u := &upstream{revision: 9, exactly: tt.exactly}
+				u.watch = func(from uint64) []string {
+					switch {
+					case from < 9:
+						return []string{expired, cut}
+					case u.watches == 1:
+						return []string{cut}
+					}
+					return nil
+				}
+				c := fed(t, u, time.Minute)
+				if u.loads != tt.loads || u.compared != 1 {
+					t.Errorf("loaded %d times, want %d; compared %d times", u.loads, tt.loads, u.compared)
+				}
+				if got := c.life.counts.stats().Losses[LossUnproven]; got != uint64(tt.loads-1) {
+					t.Errorf("%d losses", got)
+				}
+			})
+		})
+	}
+}
+
+// TestASilentWatchProvesNothing: what a resumed watch has to tell may come late. A bookmark in its place says that
+// there is another past (TestAfterDoubtTheUpstreamMustKnowThePast).
+func TestASilentWatchProvesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{revision: 9}
+		late := lateBody{u, 40 * time.Second}
+		u.watch = func(from uint64) []string {
+			switch {
+			case u.watches == 1:
+				return []string{cut}
+			case from < 9:
+				return []string{inEvent("MODIFIED", itemB)}
+			}
+			return nil
+		}
+		c := fed(t, late, 3*time.Minute)
+		if u.loads != 1 || u.compared > 0 || c.life.counts.stats().Resumes != 1 {
+			t.Errorf("loaded %d times, compared %d times, %+v", u.loads, u.compared, c.life.counts.stats())
+		}
+		if _, absence := c.Latest(t.Context(), 0); absence != Known {
+			t.Errorf("in the end: %q", absence)
+		}
+	})
+}
+
+// lateBody is an upstream whose watches from before the load tell nothing for a time after their header.
+type lateBody struct {
+	*upstream
+	by time.Duration
+}
+
+// RoundTrip implements http.RoundTripper.
+func (l lateBody) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := l.upstream.RoundTrip(r)
+	if err != nil || r.URL.Query().Get("resourceVersion") != "6" {
+		return resp, err
+	}
+	told := resp.Body
+	in, out := io.Pipe()
+	stop := context.AfterFunc(r.Context(), func() { _ = out.CloseWithError(r.Context().Err()) })
+	go func() {
+		defer stop()
+		if sleep(r.Context(), l.by) {
+			_, err := io.Copy(out, told)
+			_ = out.CloseWithError(err)
+		}
+	}()
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{in, told}
+	return resp, nil
+}
+
+// TestAStreamThatIsLeftInDoubt: whoever answers the watch after a stream that a failed probe, or a long silence,
+// has put in doubt must show the same past.
+func TestAStreamThatIsLeftInDoubt(t *testing.T) {
+	for name, tt := range map[string]struct {
+		tells   string
+		hold    time.Duration // of a probe
+		after   time.Duration // is when the stream is left
+		doubted bool
+	}{
+		"all is well":                         {tells: bookmark(9, ""), after: 2 * time.Minute},
+		"a probe was not answered":            {hold: time.Hour, after: 50 * time.Second, doubted: true},
+		"a probe was not, the stream goes on": {tells: bookmark(9, ""), hold: time.Hour, after: 50 * time.Second},
+		"it was silent":                       {after: 2 * time.Minute, doubted: true},
+		"it was silent for a while":           {after: 50 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				u := &upstream{revision: 9, tells: tt.tells}
+				u.watch = func(from uint64) []string {
+					if from < 9 {
+						return []string{inEvent("MODIFIED", itemB)}
+					}
+					return nil
+				}
+				begun, held := time.Now(), false // the first probe of the rhythm
+				c := fed(t, meddled{u, func(r *http.Request) (time.Duration, *http.Response) {
+					if since := time.Since(begun); kindOf(r) == "probe" && since > time.Second && !held {
+						held = true
+						return tt.hold, nil
+					}
+					return 0, nil
+				}}, tt.after)
+				u.mu.Lock()
+				u.revision = 30 // which the stream does not tell of
+				u.mu.Unlock()
+				for range 10 {
+					c.want()
+					time.Sleep(time.Second)
+				}
+				synctest.Wait()
+				if got := c.life.counts.stats(); (got.Resumes > 0) != tt.doubted || got.Restarts() > 0 {
+					t.Errorf("the past had to be shown: %v, want %v; %+v", got.Resumes > 0, tt.doubted, got)
+				}
+			})
+		})
+	}
+}
+
+// TestWhatWasGoneBeforeTheLoad: a watch from the newest change of the state that was loaded also tells what was created and
+// deleted between the two.
+func TestWhatWasGoneBeforeTheLoad(t *testing.T) {
+	gone := strings.NewReplacer(`"b"`, `"gone"`, `"7"`, `"8"`).Replace(itemB)
+	goneAgain := strings.Replace(gone, `"8"`, `"9"`, 1)
+	for name, tt := range map[string]struct {
+		told  []string
+		loads int
+	}{
+		"created and deleted":   {[]string{inEvent("ADDED", gone), inEvent("DELETED", goneAgain)}, 1},
+		"only created":          {[]string{inEvent("ADDED", gone)}, 1}, // its deletion is not told yet
+		"one that is there":     {[]string{inEvent("MODIFIED", strings.Replace(itemA, `"5"`, `"8"`, 1))}, 2},
+		"one that is there, it": {[]string{inEvent("DELETED", strings.Replace(itemA, `"5"`, `"9"`, 1))}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				u := &upstream{revision: 9}
+				u.watch = func(from uint64) []string {
+					switch {
+					case u.watches == 1:
+						return []string{cut}
+					case from == 6 && u.loads == 1:
+						return append([]string{inEvent("MODIFIED", itemB)}, tt.told...)
+					}
+					return nil
+				}
+				c := fed(t, u, 20*time.Second)
+				if u.loads != tt.loads {
+					t.Errorf("loaded %d times, want %d", u.loads, tt.loads)
+				}
+				if s, absence := c.Latest(t.Context(), 0); absence != Known || s.tree.len() != 2 {
+					t.Errorf("%q", absence)
+				}
+			})
+		})
+	}
+}
+
+// TestStreamingListsThatFail: the state is loaded page by page.
+func TestStreamingListsThatFail(t *testing.T) {
+	status := func(code int) string {
+		return fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"no","code":%d}`, code)
+	}
+	for name, tt := range map[string]struct {
+		code  int
+		body  string
+		pages bool
+	}{
+		"422":          {http.StatusUnprocessableEntity, status(422), true},
+		"500":          {http.StatusInternalServerError, status(500), true},
+		"in the event": {http.StatusOK, `{"type":"ERROR","object":` + status(500) + "}\n", true},
+		"504, also":    {http.StatusOK, `{"type":"ERROR","object":` + status(504) + "}\n", true},
+		"429":          {http.StatusTooManyRequests, status(429), false},
+		"403":          {http.StatusForbidden, status(403), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				u := &upstream{revision: 9, watch: func(uint64) []string { return nil }}
+				c := fed(t, meddled{u, func(r *http.Request) (time.Duration, *http.Response) {
+					if kindOf(r) != "load" {
+						return 0, nil
+					}
+					return 0, &http.Response{
+						StatusCode: tt.code, Header: http.Header{"Content-Type": {jsonType}}, Body: io.NopCloser(strings.NewReader(tt.body)), Request: r,
+					}
+				}}, time.Minute)
+				if _, absence := c.Latest(t.Context(), 0); (absence == Known) != tt.pages {
+					t.Errorf("the state is %q", absence)
+				}
+			})
+		})
+	}
+}
+
+// TestWhatCannotFitIsAskedForEverLessOften.
+func TestWhatCannotFitIsAskedForEverLessOften(t *testing.T) {
+	f := &feed{collection: liveCollection(Limits{History: time.Minute, Staleness: time.Minute}), misfits: misfitBackoff()}
+	last := time.Duration(0)
+	for i := range 6 {
+		pause := f.settle(errFull, nil)
+		if pause < last || pause < seldom || pause > 3*longestMisfit/2 {
+			t.Errorf("pause %d: %v after %v", i, pause, last)
+		}
+		last = min(pause, longestMisfit)
+	}
+	if last < longestMisfit {
+		t.Errorf("at last %v", last)
+	}
+}

@@ -30,9 +30,9 @@ type upstream struct {
 	hot bool
 	// tells is what watches that last tell every second.
 	tells string
-	// exactly are the objects that lists at exactly a revision have; nil: what there is at first. compared
+	// exactly are the objects that a list at exactly a revision has; nil: what there is at first. compared
 	// counts those lists of metadata.
-	exactly  []string
+	exactly  func(revision string) []string
 	compared int
 	// refuses, if it is not 0, is what probes are answered with, to be asked again in 20 s; refusal is the body.
 	refuses int
@@ -128,9 +128,9 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // compare answers what is asked to compare the past: all names and revisions, and the newest object.
 func (u *upstream) compare(r *http.Request) *http.Response {
-	accept, items := r.Header.Get("Accept"), u.exactly
-	if items == nil {
-		items = []string{itemA, itemB}
+	accept, rev, items := r.Header.Get("Accept"), r.URL.Query().Get("resourceVersion"), []string{itemA, itemB}
+	if u.exactly != nil {
+		items = u.exactly(rev)
 	}
 	_, name, single := strings.Cut(r.URL.Query().Get("fieldSelector"), "=")
 	answer := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {jsonType}}, Request: r}
@@ -143,7 +143,7 @@ func (u *upstream) compare(r *http.Request) *http.Response {
 			found = append(found, item)
 		}
 	}
-	body := u.list("", strings.Join(found, ","))
+	body := `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"` + rev + `"},"items":[` + strings.Join(found, ",") + "]}\n"
 	switch {
 	case !single && strings.Contains(accept, "protobuf"):
 		answer.StatusCode, body = http.StatusNotAcceptable, ""

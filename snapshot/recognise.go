@@ -22,8 +22,9 @@ const wholePage = 5000
 //     It costs next to nothing, but kube-apiserver remembers only the changes since its start, and of a busy
 //     resource only the last ones.
 //   - Where it has forgotten the change (410), or where nothing ever changed, the names and revisions of all
-//     objects at exactly the span's end are the same, and so are the bytes of the newest. What was created
-//     and deleted again since the newest change leaves no trace there.
+//     objects at exactly the span's end are the same, and so are the bytes of the object that changed last; of
+//     one that was deleted, those of the revision before. What another past created and deleted again since
+//     then leaves no trace there.
 //
 // errUnproven says that the upstream has another past, or has forgotten this one.
 func (f *feed) recognise(ctx context.Context, frame *Frame) (*stream, error) {
@@ -72,7 +73,25 @@ func (f *feed) compareAll(ctx context.Context) error {
 	if err := c.allNames(ctx, s); err != nil {
 		return err
 	}
-	return c.newest(ctx, s)
+	rev, o := v.witness(f.collection.seam())
+	if o == nil {
+		return nil
+	}
+	return c.object(ctx, rev, o)
+}
+
+// witness is the object that shows best whether a past is the same, and the revision at which it was there: that of the
+// newest change. Where that was a deletion of before the history, it is the newest object that is left, or nil.
+func (v *View) witness(last seam) (uint64, *Object) {
+	if last.revision > 0 && last.object == nil {
+		if before, absence := v.exact(last.revision - 1); absence == Known {
+			if o, found := before.tree.get(last.key); found {
+				return before.Revision, o
+			}
+		}
+		last = seamOf(v.newest)
+	}
+	return v.to(), last.object
 }
 
 // allNames compares the names and revisions of all objects.
@@ -91,25 +110,17 @@ func (c *comparison) allNames(ctx context.Context, s Snapshot) error {
 	}
 }
 
-// newest compares the object that changed last, byte by byte.
-func (c *comparison) newest(ctx context.Context, s Snapshot) error {
-	last := seamOf(s.tree)
-	if last.object == nil {
-		return nil
-	}
-	namespace, name := splitKey(last.key)
-	query := exactly(s.Revision)
+// object compares one object at a revision, byte by byte.
+func (c *comparison) object(ctx context.Context, rev uint64, o *Object) error {
+	namespace, name := splitKey(o.Key)
+	query := exactly(rev)
 	query.Set("fieldSelector", nameField+"="+fields.EscapeValue(name))
-	body, _, err := c.source.insist(ctx, namespace, query)
+	theirs, err := c.read(ctx, c.source, namespace, rev, query)
 	if err != nil {
 		return err
 	}
-	theirs, err := c.source.encoding().list(body)
-	if err != nil {
-		return fmt.Errorf("a list cannot be read: %w", err)
-	}
-	if len(theirs.items) != 1 || !bytes.Equal(theirs.items[0], last.object.Bytes) {
-		return &mismatchError{place{byBytes, last.key}, []string{last.key + " has other bytes"}}
+	if len(theirs.items) != 1 || !bytes.Equal(theirs.items[0], o.Bytes) {
+		return &mismatchError{place{byBytes, o.Key}, []string{o.Key + " has other bytes"}}
 	}
 	return nil
 }

@@ -189,7 +189,7 @@ func (c *comparison) readNames(ctx context.Context, s Snapshot, query url.Values
 		c.metadata = MetadataProtobuf
 	}
 	src.resource.Representation = c.metadata
-	theirs, err := c.read(ctx, src, s.Revision, query)
+	theirs, err := c.read(ctx, src, "", s.Revision, query)
 	if c.metadata == MetadataProtobuf && answered(err, http.StatusNotAcceptable) {
 		c.metadata = MetadataJSON
 		return c.readNames(ctx, s, query)
@@ -218,7 +218,7 @@ func (c *comparison) readNames(ctx context.Context, s Snapshot, query url.Values
 func (c *comparison) bytes(ctx context.Context, s Snapshot, from string) (next string, err error) {
 	from, limit := s.tree.bytesPage(from)
 	page := s.Page(Query{Start: from, Limit: limit}, nil)
-	theirs, err := c.read(ctx, c.source, s.Revision, c.pageQuery(s.Revision, from, limit))
+	theirs, err := c.read(ctx, c.source, "", s.Revision, c.pageQuery(s.Revision, from, limit))
 	if err != nil {
 		return page.Next, err
 	}
@@ -263,12 +263,12 @@ func exactly(revision uint64) url.Values {
 }
 
 // read reads a list that the upstream has to answer at exactly a revision.
-func (c *comparison) read(ctx context.Context, src source, revision uint64, query url.Values) (answeredList, error) {
+func (c *comparison) read(ctx context.Context, src source, namespace string, revision uint64, query url.Values) (answeredList, error) {
 	read := src.list
 	if c.insists {
 		read = src.insist
 	}
-	body, header, err := read(ctx, "", query)
+	body, header, err := read(ctx, namespace, query)
 	if err != nil {
 		return answeredList{}, err
 	}

@@ -165,7 +165,7 @@ func TestAnotherPastIsRecognised(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				u := &upstream{revision: 9, exactly: tt.exactly}
+				u := &upstream{revision: 9, exactly: func(string) []string { return tt.exactly }}
 				u.watch = func(from uint64) []string {
 					switch {
 					case from < 9:
@@ -185,6 +185,91 @@ func TestAnotherPastIsRecognised(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestADeletionIsRecognised by the object that was there before it, for as long as that is known.
+func TestADeletionIsRecognised(t *testing.T) {
+	other := strings.Replace(itemA, `"resourceVersion"`, `"uid":"1","resourceVersion"`, 1)
+	for name, tt := range map[string]struct {
+		before, then []string // at the revision before the deletion, and at the newest
+		breaks       time.Duration
+		loads        int
+	}{
+		"the same":                      {[]string{itemA, itemB}, []string{itemA}, time.Second, 1},
+		"it was not there before":       {[]string{itemA}, []string{itemA}, time.Second, 2},
+		"it is still there":             {[]string{itemA, itemB}, []string{itemA, itemB}, time.Second, 2},
+		"long ago":                      {nil, []string{itemA}, 2 * time.Hour, 1},
+		"long ago, and another is left": {nil, []string{other}, 2 * time.Hour, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				u := &upstream{revision: 9, exactly: func(rev string) []string {
+					if rev == "11" {
+						return tt.before
+					}
+					return tt.then
+				}}
+				u.watch = func(from uint64) []string {
+					switch {
+					case u.watches == 1:
+						return []string{inEvent("DELETED", strings.Replace(itemB, `"7"`, `"12"`, 1)), bookmark(20, "")}
+					case from < 20 && u.loads == 1:
+						return []string{expired, cut}
+					}
+					return nil
+				}
+				then := meddled{u, func(r *http.Request) (time.Duration, *http.Response) {
+					u.mu.Lock()
+					defer u.mu.Unlock()
+					if kindOf(r) == "probe" && u.loads > 0 {
+						u.revision = 20
+					}
+					return 0, nil
+				}}
+				c := fed(t, breaksOnce{then, time.Now().Add(tt.breaks), new(bool)}, tt.breaks+time.Minute)
+				u.mu.Lock()
+				defer u.mu.Unlock()
+				if u.loads != tt.loads || u.compared != 1 {
+					t.Errorf("loaded %d times, want %d; compared %d times; %+v", u.loads, tt.loads, u.compared, c.life.counts.stats())
+				}
+			})
+		})
+	}
+}
+
+// breaksOnce is an upstream whose connection breaks at a time.
+type breaksOnce struct {
+	http.RoundTripper
+	at     time.Time
+	broken *bool
+}
+
+// RoundTrip implements http.RoundTripper.
+func (b breaksOnce) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := b.RoundTripper.RoundTrip(r)
+	if kind := kindOf(r); err != nil || kind != "load" && kind != "watch" || *b.broken {
+		return resp, err
+	}
+	told := resp.Body
+	in, out := io.Pipe()
+	go func() {
+		_, err := io.Copy(out, told)
+		_ = out.CloseWithError(err)
+	}()
+	stop := time.AfterFunc(time.Until(b.at), func() {
+		*b.broken = true
+		_ = out.CloseWithError(io.ErrUnexpectedEOF)
+		_ = told.Close()
+	})
+	context.AfterFunc(r.Context(), func() {
+		stop.Stop()
+		_ = out.CloseWithError(r.Context().Err())
+	})
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{in, told}
+	return resp, nil
 }
 
 // TestASilentWatchProvesNothing: what a resumed watch has to tell may come late. A bookmark in its place says that

@@ -41,6 +41,9 @@ type Config struct {
 	Settle time.Duration
 	// AwaitUpstream: nothing is kept before UpstreamKnown was called.
 	AwaitUpstream bool
+	// SameServers reports whether the API servers are the ones from before, as the upstream says when it is asked. An
+	// error means that it could not be asked now. nil: nobody knows.
+	SameServers func(context.Context) (bool, error)
 	// SelfCheck is how often each live collection is compared with the upstream; 0 is never.
 	SelfCheck time.Duration
 	// ContinueToken makes the upstream's token for a page at a revision, from a key on. SelfCheck
@@ -224,9 +227,10 @@ func (c *Collections) start(r Resource, delay time.Duration) (*Collection, Absen
 			}
 			return c.config.Fields(ctx, r.GroupVersionResource)
 		},
-		loads:    c.loads,
-		reopened: c.config.Reopened,
-		log:      c.config.Log.With("collection", r.String()),
+		loads:       c.loads,
+		sameServers: c.config.SameServers,
+		reopened:    c.config.Reopened,
+		log:         c.config.Log.With("collection", r.String()),
 	}
 	c.feeds.Go(func() { f.run(ctx, delay) })
 	return collection, Known

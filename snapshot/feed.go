@@ -28,6 +28,8 @@ type feed struct {
 	fields func(context.Context) ([]Field, error)
 	// loads is how many feeds may load at the same time.
 	loads chan struct{}
+	// sameServers is Config.SameServers.
+	sameServers func(context.Context) (bool, error)
 	// reopened is Config.Reopened.
 	reopened func(Resource, time.Duration, Loss)
 	log      *slog.Logger

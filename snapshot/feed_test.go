@@ -188,7 +188,15 @@ func (u *upstream) list(more, items string) string {
 // fed runs a collection on u for a time and returns it.
 func fed(t *testing.T, u http.RoundTripper, d time.Duration) *Collection {
 	t.Helper()
+	return fedBy(t, u, d, nil)
+}
+
+// fedBy is fed, where somebody knows whether API servers are the same.
+func fedBy(t *testing.T, u http.RoundTripper, d time.Duration, same func(context.Context) (bool, error)) *Collection {
+	t.Helper()
 	collections := NewCollections(Config{
+		SameServers: same,
+
 		Client: &http.Client{Transport: u},
 		Base:   &url.URL{Scheme: "https", Host: "upstream"},
 		Limits: Limits{History: time.Hour, Staleness: 90 * time.Second, Wait: 100 * time.Millisecond},

@@ -23,8 +23,9 @@ const wholePage = 5000
 //     resource only the last ones.
 //   - Where it has forgotten the change (410), or where nothing ever changed, the names and revisions of all
 //     objects at exactly the span's end are the same, and so are the bytes of the object that changed last; of
-//     one that was deleted, those of the revision before. What another past created and deleted again since
-//     then leaves no trace there.
+//     one that was deleted, those of the revision before. What another past created and deleted again leaves no
+//     trace there: so the state stays in any case, and what was before it only if the API servers are the same
+//     ones, none of them started again. The storage is not put back under API servers that run.
 //
 // errUnproven says that the upstream has another past, or has forgotten this one.
 func (f *feed) recognise(ctx context.Context, frame *Frame) (*stream, error) {
@@ -73,11 +74,25 @@ func (f *feed) compareAll(ctx context.Context) error {
 	if err := c.allNames(ctx, s); err != nil {
 		return err
 	}
-	rev, o := v.witness(f.collection.seam())
-	if o == nil {
-		return nil
+	if rev, o := v.witness(f.collection.seam()); o != nil {
+		if err := c.object(ctx, rev, o); err != nil {
+			return err
+		}
 	}
-	return c.object(ctx, rev, o)
+	same := false
+	if f.sameServers != nil {
+		ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+		defer cancel()
+		var err error
+		if same, err = f.sameServers(ctx); err != nil {
+			return err
+		}
+	}
+	if !same {
+		f.log.Info("the history is dropped: nobody knows whether the API servers are the ones from before", "revision", v.to())
+		f.collection.forgetBefore(v.to())
+	}
+	return nil
 }
 
 // witness is the object that shows best whether a past is the same, and the revision at which it was there: that of the

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -181,6 +182,59 @@ func TestAnotherPastIsRecognised(t *testing.T) {
 				}
 				if got := c.life.counts.stats().Losses[LossUnproven]; got != uint64(tt.loads-1) {
 					t.Errorf("%d losses", got)
+				}
+			})
+		})
+	}
+}
+
+// TestHistoryStaysWithTheSameServers: where names and revisions had to be compared, what was before the state that
+// was compared is believed only if no API server was started again.
+func TestHistoryStaysWithTheSameServers(t *testing.T) {
+	changed := strings.Replace(itemA, `"5"`, `"12"`, 1)
+	for name, tt := range map[string]struct {
+		same  func(tries int) (bool, error)
+		stays bool
+	}{
+		"the same":            {func(int) (bool, error) { return true, nil }, true},
+		"others":              {func(int) (bool, error) { return false, nil }, false},
+		"nobody can be asked": {func(tries int) (bool, error) { return true, map[bool]error{true: errors.New("busy")}[tries < 3] }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				u := &upstream{revision: 9, exactly: func(string) []string { return []string{changed, itemB} }}
+				u.watch = func(from uint64) []string {
+					switch {
+					case u.watches == 1:
+						return []string{inEvent("MODIFIED", changed), bookmark(20, ""), cut}
+					case from < 20:
+						return []string{expired, cut}
+					}
+					return nil
+				}
+				tries := 0
+				c := fedBy(t, meddled{u, func(r *http.Request) (time.Duration, *http.Response) {
+					u.mu.Lock()
+					defer u.mu.Unlock()
+					if kindOf(r) == "probe" && u.loads > 0 {
+						u.revision = 20
+					}
+					return 0, nil
+				}}, time.Minute, func(context.Context) (bool, error) {
+					tries++
+					return tt.same(tries)
+				})
+				if u.loads != 1 || u.compared != tries {
+					t.Errorf("loaded %d times, compared %d times in %d tries", u.loads, u.compared, tries)
+				}
+				if _, absence := c.Exact(t.Context(), 9); (absence == Known) != tt.stays {
+					t.Errorf("what was loaded: %q", absence)
+				}
+				if s, absence := c.Exact(t.Context(), 20); absence != Known || s.tree.len() != 2 {
+					t.Errorf("what was compared: %q", absence)
+				}
+				if _, absence := c.Latest(t.Context(), 0); absence != Known {
+					t.Errorf("the newest: %q", absence)
 				}
 			})
 		})

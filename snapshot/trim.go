@@ -64,6 +64,14 @@ func (c *Collection) shorten() {
 	c.shortenLocked()
 }
 
+// forgetBefore forgets what was before rev, which the live span has.
+func (c *Collection) forgetBefore(rev uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cutLocked(rev)
+	c.marks = slices.DeleteFunc(c.marks, func(m mark) bool { return m.revision < rev })
+}
+
 // cutLocked forgets what was before rev. A span that ended at or before it goes as a whole; the
 // live one keeps its state at rev.
 func (c *Collection) cutLocked(rev uint64) {

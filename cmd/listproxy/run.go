@@ -255,6 +255,7 @@ func (o *options) assembleFeeds(a *app, cfg *rest.Config, observing *observing, 
 		Log:        log,
 
 		AwaitUpstream: true,
+		SameServers:   func(ctx context.Context) (bool, error) { return a.servers.Same(ctx) },
 		SelfCheck:     o.selfCheck,
 		Reopened:      observing.Reopened,
 		ContinueToken: policy.EncodeContinue,

@@ -1,16 +1,12 @@
 package soak
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
-	"google.golang.org/protobuf/encoding/protodelim"
 )
 
 // delimited is the form of metrics that needs no parser of its own.
@@ -46,34 +42,17 @@ type Collection struct{ Resource, Representation string }
 
 // Take reads the metrics at a URL. Rest and Upstream are the caller's to add.
 func Take(ctx context.Context, url string) (Sample, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return Sample{}, err
-	}
-	req.Header.Set("Accept", delimited)
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return Sample{}, fmt.Errorf("reading metrics: %w", err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return Sample{}, fmt.Errorf("reading metrics: %s", resp.Status)
-	}
 	s, found := Sample{At: time.Now()}, 0
-	for in := bufio.NewReader(resp.Body); ; {
-		family := &dto.MetricFamily{}
-		switch err := protodelim.UnmarshalFrom(in, family); {
-		case errors.Is(err, io.EOF) && found < 6:
-			return s, errors.New("the process collectors' metrics are missing")
-		case errors.Is(err, io.EOF):
-			s.Collected = time.UnixMicro(int64(s.collected * 1e6))
-			s.Heap, err = left(s.goal, s.percent)
-			return s, err
-		case err != nil:
-			return s, fmt.Errorf("reading metrics: %w", err)
-		}
-		found += s.take(family)
+	if err := families(ctx, url, func(family *dto.MetricFamily) { found += s.take(family) }); err != nil {
+		return s, err
 	}
+	if found < 6 {
+		return s, errors.New("the process collectors' metrics are missing")
+	}
+	s.Collected = time.UnixMicro(int64(s.collected * 1e6))
+	var err error
+	s.Heap, err = left(s.goal, s.percent)
+	return s, err
 }
 
 // take takes in a family, and says of how many of the gauges that there must be it was.

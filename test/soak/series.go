@@ -1,0 +1,64 @@
+package soak
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	dto "github.com/prometheus/client_model/go"
+	"google.golang.org/protobuf/encoding/protodelim"
+)
+
+// Series is one of a counter: what its labels say, and how often.
+type Series struct {
+	Labels map[string]string
+	Count  float64
+}
+
+// Counter reads the series of a counter from the metrics at a URL. One that nothing has been counted of has none.
+func Counter(ctx context.Context, url, name string) ([]Series, error) {
+	var all []Series
+	err := families(ctx, url, func(family *dto.MetricFamily) {
+		if family.GetName() != name {
+			return
+		}
+		for _, series := range family.GetMetric() {
+			labels := map[string]string{}
+			for _, l := range series.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			all = append(all, Series{labels, series.GetCounter().GetValue()})
+		}
+	})
+	return all, err
+}
+
+// families reads the metrics at a URL.
+func families(ctx context.Context, url string, take func(*dto.MetricFamily)) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept", delimited)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("reading metrics: %w", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("reading metrics: %s", resp.Status)
+	}
+	for in := bufio.NewReader(resp.Body); ; {
+		family := &dto.MetricFamily{}
+		switch err := protodelim.UnmarshalFrom(in, family); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("reading metrics: %w", err)
+		}
+		take(family)
+	}
+}

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	bytesof "encoding/binary"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"io"
 	"net/http"
 	"sync/atomic"
@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/listproxy/listproxy/test/hop"
 )
 
 // told ends each watch, as soon as it has something to tell, with an ERROR in its place, as kube-apiserver writes
@@ -25,50 +27,24 @@ func (s *scene) told(code int) time.Time {
 	s.Helper()
 	var inJSON, inProtobuf atomic.Int32
 	over := s.changed(func(r *http.Request, line []byte) ([]byte, error) {
-		if bytes.HasPrefix(line, []byte("{")) {
-			if ofFeed(r) {
+		binary := !bytes.HasPrefix(line, []byte("{"))
+		if ofFeed(r) {
+			if binary {
+				inProtobuf.Add(1)
+			} else {
 				inJSON.Add(1)
 			}
-			return jsonError(code), io.EOF
 		}
-		if ofFeed(r) {
-			inProtobuf.Add(1)
-		}
-		frame, err := protobufError(code)
+		event, err := hop.ErrorEvent([]byte(failure(code)), binary)
 		if err != nil {
 			s.tally.wrong("%v", err)
 		}
-		return frame, io.EOF
+		return event, io.EOF
 	})
 	if inJSON.Load() == 0 || inProtobuf.Load() == 0 {
 		s.Errorf("feeds were told %d errors in JSON and %d in protobuf", inJSON.Load(), inProtobuf.Load())
 	}
 	return over
-}
-
-// jsonError is an ERROR of a watch in JSON.
-func jsonError(code int) []byte {
-	return []byte(`{"type":"ERROR","object":` + failure(code) + "}\n")
-}
-
-// protobufError is one of a watch in protobuf: its length (k8s.io/apimachinery, util/framer), and a WatchEvent with
-// the Status in the envelope that every object has.
-func protobufError(code int) ([]byte, error) {
-	scheme := runtime.NewScheme()
-	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
-	var status metav1.Status
-	if err := json.Unmarshal([]byte(failure(code)), &status); err != nil {
-		return nil, fmt.Errorf("the status of %d: %w", code, err)
-	}
-	var object bytes.Buffer
-	if err := protobuf.NewSerializer(scheme, scheme).Encode(&status, &object); err != nil {
-		return nil, fmt.Errorf("the status of %d: %w", code, err)
-	}
-	event, err := (&metav1.WatchEvent{Type: "ERROR", Object: runtime.RawExtension{Raw: object.Bytes()}}).Marshal()
-	if err != nil {
-		return nil, fmt.Errorf("the event of %d: %w", code, err)
-	}
-	return append(bytesof.BigEndian.AppendUint32(nil, uint32(len(event))), event...), nil // #nosec G115 -- a short one
 }
 
 // TestErrorsOfWatches: both forms say the same, to readers of apimachinery.
@@ -80,11 +56,9 @@ func TestErrorsOfWatches(t *testing.T) {
 			Type   string
 			Object metav1.Status
 		}
-		if err := json.Unmarshal(jsonError(code), &inJSON); err != nil {
-			t.Fatal(err)
-		}
-		frame, err := protobufError(code)
-		if err != nil {
+		line, err1 := hop.ErrorEvent([]byte(failure(code)), false)
+		frame, err2 := hop.ErrorEvent([]byte(failure(code)), true)
+		if err := errors.Join(err1, err2, json.Unmarshal(line, &inJSON)); err != nil {
 			t.Fatal(err)
 		}
 		if length := bytesof.BigEndian.Uint32(frame); int(length) != len(frame)-4 {

@@ -30,6 +30,8 @@ type faultCase struct {
 	before func(s *scene)
 	// fault causes the fault and ends it. It returns when it was over.
 	fault func(s *scene) time.Time
+	// after looks at what has become of it, when all is back.
+	after func(s *scene)
 	// shell is what a shell does before it becomes listproxy.
 	shell string
 	// plain: listproxy is one without the race detector, which takes several times the memory.
@@ -56,7 +58,7 @@ var all = flag.Bool("faults.all", false, "run every case, not only those of make
 func everyTime() []string {
 	return []string{
 		"apiserver_killed", "apiserver_paused", "etcd_compacted", "etcd_restored_and_written_past",
-		"connections_cut", "upstream_silent", "watches_delayed_unevenly", "watches_delayed_ever_more", "watches_told_410", "watches_garbled",
+		"slow", "refusing", "connections_cut", "upstream_silent", "watches_delayed_unevenly", "watches_delayed_ever_more", "watches_told_410", "watches_garbled",
 		"listproxy_killed", "memory_tight", // replicas are rolled in test/upstreams
 	}
 }
@@ -128,7 +130,7 @@ func buildPlain(ctx context.Context, dir string) (string, error) {
 
 // faultCases are all there are.
 func faultCases() []faultCase {
-	return slices.Concat(upstreamCases(), streamCases(), clientCases(), clockCases())
+	return slices.Concat(upstreamCases(), streamCases(), overloadCases(), clientCases(), clockCases())
 }
 
 const (
@@ -145,7 +147,7 @@ func (c faultCase) run(t *testing.T, plane *controlplane.ControlPlane, binary st
 		c.before(s)
 	}
 	defer s.proxies.Stop(s)
-	s.args = c.args
+	s.args = slices.Clone(c.args)
 	if !c.mayForward {
 		s.args = append(s.args, "--eager", eager())
 	}
@@ -185,6 +187,9 @@ func (c faultCase) run(t *testing.T, plane *controlplane.ControlPlane, binary st
 	}
 	s.calm("after the fault")
 	s.mark("calm again")
+	if c.after != nil {
+		c.after(s)
+	}
 	quiet()
 	s.settled()
 	s.mark("followers are there")

@@ -33,6 +33,8 @@ var (
 	quiet = newStage(2)
 	// broken is that of cases that break it, one after the other.
 	broken = newStage(1)
+	// slow and refusing are those of cases that last long, and whose quiet kinds nobody may write.
+	slow, refusing = newStage(1), newStage(1)
 )
 
 // enter waits for a place, which is the case's until leave is called.
@@ -62,6 +64,8 @@ func TestMain(m *testing.M) {
 	os.Exit(proxyrun.Verdict(func() int {
 		defer quiet.close()
 		defer broken.close()
+		defer slow.close()
+		defer refusing.close()
 		if *binary == "" {
 			if _, err := proxyrun.Build(context.Background()); err != nil {
 				logLine(err.Error())
@@ -72,6 +76,7 @@ func TestMain(m *testing.M) {
 		if len(reports.all) > 0 {
 			_, _ = fmt.Print(table(reports.all))
 		}
+		_, _ = fmt.Print(tolls.table())
 		return code
 	}()))
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,13 +26,16 @@ type slowness struct {
 	// fresh: the newest change is one that the API server can still tell. Otherwise a watch from before it is
 	// told 410.
 	fresh bool
-	harm  func(t *testing.T, f *feeds)
+	// breaks: the watch is broken, and has to be resumed. Otherwise there is no doubt, and it goes on, or the next one
+	// begins where it has ended.
+	breaks bool
+	harm   func(t *testing.T, f *feeds)
 }
 
 // slownesses are of one kind each.
 func slownesses() []slowness {
 	return []slowness{
-		{name: "all connections are cut", kind: widgets, harm: func(_ *testing.T, f *feeds) { f.hop.CutAll() }},
+		{name: "all connections are cut", kind: widgets, breaks: true, harm: func(_ *testing.T, f *feeds) { f.hop.CutAll() }},
 		{name: "a probe is held for 12 s", kind: limitRanges, harm: func(_ *testing.T, f *feeds) { f.holdProbes(12*time.Second, 0) }},
 		// As long as priority and fairness let a request wait in a queue, and then refuse it.
 		{name: "a probe is held for 16 s and refused", kind: podTemplates, harm: func(_ *testing.T, f *feeds) {
@@ -48,7 +52,7 @@ func slownesses() []slowness {
 			f.refuseWatches(t, http.StatusTooManyRequests, true)
 		}},
 		{name: "watches are answered after 6 s", kind: endpointSlices, harm: func(t *testing.T, f *feeds) { f.holdWatches(t) }},
-		{name: "a resumed watch begins 7 s after its header", kind: deployments, fresh: true, harm: func(_ *testing.T, f *feeds) { f.holdLines() }},
+		{name: "a resumed watch begins 7 s after its header", kind: deployments, fresh: true, breaks: true, harm: func(_ *testing.T, f *feeds) { f.holdLines() }},
 	}
 }
 
@@ -71,18 +75,22 @@ func TestSlowIsNotLost(t *testing.T) {
 			t.Parallel()
 			f := &feeds{rig: newRig(t, c, rigOptions{}), kind: s.kind, namespace: ns}
 			known := f.begin(t, s.fresh)
-			loads := f.count(s.kind, fullLoad)
+			loads, resumed := f.count(s.kind, fullLoad), f.resumes(t, s.kind)
 			s.harm(t, f)
 			f.onFault(nil)
 			f.changeLines(nil)
 			f.goesOn(t)
-			t.Logf("full lists: %d at the beginning, %d since then, for %d feeds; restarts: %v",
-				loads, f.count(s.kind, fullLoad)-loads, len(f.accepts()), f.restarts(t, s.kind))
+			resumed = f.resumes(t, s.kind) - resumed
+			t.Logf("full lists: %d at the beginning, %d since then, for %d feeds; resumed: %d, lost: %v",
+				loads, f.count(s.kind, fullLoad)-loads, len(f.accepts()), resumed, f.restarts(t, s.kind))
 			if n := f.count(s.kind, fullLoad) - loads; n != 0 {
 				t.Errorf("loaded %d times again", n)
 			}
 			if lost := f.restarts(t, s.kind); len(lost) > 0 {
 				t.Errorf("lost: %v", lost)
+			}
+			if !s.breaks && resumed > 0 {
+				t.Errorf("watches were resumed %d times as if they had been broken", resumed)
 			}
 			f.stillKnown(t, known)
 		})
@@ -181,17 +189,20 @@ func (f *feeds) elsewhere(t *testing.T) (revision string) {
 func (f *feeds) stillKnown(t *testing.T, revisions []string) {
 	t.Helper()
 	for _, accept := range f.accepts() {
+		var lost []string
 		for _, revision := range revisions {
-			path := f.kind.list("") + "?" + exactly(revision).Encode()
-			a, err := f.admin.GetAs(t.Context(), accept, path)
+			a, err := f.admin.GetAs(t.Context(), accept, f.kind.list("")+"?"+exactly(revision).Encode())
 			if err != nil {
 				t.Fatal(err)
 			}
 			if a.Source() != hitExact {
-				t.Errorf("%s as %s came from %q", path, accept, a.Source())
+				lost = append(lost, revision+": "+a.Source())
 				continue
 			}
 			f.same(t, accept, f.kind.list(""), exactly(revision))
+		}
+		if len(lost) > 0 {
+			t.Errorf("of %d revisions that were known %d are lost, as %s: %s", len(revisions), len(lost), accept, strings.Join(lost, ", "))
 		}
 	}
 }
@@ -357,17 +368,33 @@ func (c *cluster) newest(t *testing.T, k kind) (uint64, error) {
 func before(revision uint64) string { return strconv.FormatUint(revision-1, 10) }
 
 // restarts says how often what is known of a kind was lost, by cause, as the metrics tell it.
-func (r *rig) restarts(t *testing.T, k kind) map[string]float64 {
+func (r *rig) restarts(t *testing.T, k kind) map[string]int {
 	t.Helper()
-	all, err := soak.Counter(t.Context(), r.proxy.AdminURL()+"/metrics", "listproxy_feed_restarts_total")
+	lost := map[string]int{}
+	for _, s := range r.counted(t, k, "listproxy_feed_restarts_total") {
+		lost[s.Labels["cause"]] += int(s.Count)
+	}
+	return lost
+}
+
+// resumes says how often watches of a kind were resumed after a break.
+func (r *rig) resumes(t *testing.T, k kind) (n int) {
+	t.Helper()
+	for _, s := range r.counted(t, k, "listproxy_feed_resumes_total") {
+		n += int(s.Count)
+	}
+	return n
+}
+
+// counted is what a counter says of a kind, where it is not 0.
+func (r *rig) counted(t *testing.T, k kind, name string) []soak.Series {
+	t.Helper()
+	all, err := soak.Counter(t.Context(), r.proxy.AdminURL()+"/metrics", name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	lost := map[string]float64{}
-	for _, s := range all {
-		if plural, _, _ := strings.Cut(s.Labels["resource"], "."); plural == k.plural && s.Count > 0 {
-			lost[s.Labels["cause"]] += s.Count
-		}
-	}
-	return lost
+	return slices.DeleteFunc(all, func(s soak.Series) bool {
+		plural, _, _ := strings.Cut(s.Labels["resource"], ".")
+		return plural != k.plural || s.Count == 0
+	})
 }

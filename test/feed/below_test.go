@@ -31,7 +31,7 @@ func TestChangesBelowTheLoad(t *testing.T) {
 		{name: "an older one was deleted", kind: resourceQuotas, older: []string{"gone", "stays"}, after: func(t *testing.T, k kind) {
 			c.remove(t, k, ns, "gone")
 		}},
-		{name: "an older one was changed and deleted", kind: claims, older: []string{"gone", "stays"}, after: func(t *testing.T, k kind) {
+		{name: "an older one was changed and deleted", kind: budgets, older: []string{"gone", "stays"}, after: func(t *testing.T, k kind) {
 			c.touch(t, k, ns, "gone", "once")
 			c.remove(t, k, ns, "gone")
 		}},

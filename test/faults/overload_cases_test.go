@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -21,8 +22,12 @@ import (
 var overloadFor = flag.Duration("faults.overload", 0,
 	"how long the API server has too much to do; 0: ten minutes with -faults.all, else a minute and a half")
 
-// answeredLate is how late an API server with too much to do answers.
-const answeredLate = 20 * time.Second
+const (
+	// answeredLate is how late an API server with too much to do answers.
+	answeredLate = 20 * time.Second
+	// knownBefore is how many revisions of each collection are asked for before the fault and after it.
+	knownBefore = 20
+)
 
 // quotas and idlers are written before a case begins, and not while it lasts.
 var (
@@ -215,18 +220,22 @@ func (o *overload) begin() {
 	s.Cleanup(o.ending)
 	s.calm("of quiet collections, too")
 	for _, c := range all {
-		for range 10 {
-			// What is not known yet, or came before the collection was loaded, is not counted.
-			if err := o.notes(c, s.ledger.pick()); err != nil && s.Context().Err() != nil {
-				s.Fatal(err)
+		s.must(retry(s.Context(), "enough revisions that are known", func() error {
+			if len(o.known[c]) >= knownBefore {
+				return nil
 			}
-		}
+			// What came before the collection was loaded is not known.
+			return errors.Join(o.notes(c, s.ledger.pick()), errors.New("not yet"))
+		}))
 	}
 	o.before = o.counted()
 }
 
 // notes notes that a revision is known, if it is.
 func (o *overload) notes(c collection, revision uint64) error {
+	if slices.Contains(o.known[c], revision) {
+		return nil
+	}
 	_, err := o.s.fromMemory(o.s.Context(), question{collection: c, query: ask.Exactly(revision)})
 	if err == nil {
 		o.known[c] = append(o.known[c], revision)
@@ -304,7 +313,7 @@ func (o *overload) stillKnown(c collection, revision uint64) error {
 		return err
 	}
 	if a.Code != http.StatusOK || !a.FromMemory() {
-		return errors.New(a.String())
+		return fmt.Errorf("%d: %s", a.Code, a.Source())
 	}
 	l, err := c.form.read(a.Body)
 	if err == nil {

@@ -111,7 +111,7 @@ func lostUntilNow(s *scene) (map[collection]map[string]int, error) {
 		for _, one := range series {
 			for _, c := range append(collections(), quietCollections()...) {
 				plural, _, _ := strings.Cut(one.Labels["resource"], ".")
-				if plural != c.kind.plural || one.Labels["representation"] != c.form.name {
+				if plural != c.kind.plural || one.Labels["representation"] != c.form.representation() {
 					continue
 				}
 				if all[c] == nil {
@@ -122,6 +122,14 @@ func lostUntilNow(s *scene) (map[collection]map[string]int, error) {
 		}
 	}
 	return all, nil
+}
+
+// representation is what metrics call a form.
+func (f form) representation() string {
+	if f == asMetadata {
+		return "metadata-json"
+	}
+	return f.name
 }
 
 // formOf is the form that an Accept header asks for.

@@ -44,14 +44,39 @@ func quietCollections() []collection {
 // itself as it should. Watches that have been answered go on. What has not changed must not be loaded again for that,
 // and no revision may be lost.
 func overloadCases() []faultCase {
-	late := func(_ http.ResponseWriter, r *http.Request) bool {
-		poll.Pause(r.Context(), answeredLate)
-		return false
+	return []faultCase{
+		overloadCase("slow", slow, late), overloadCase("refusing", refusing, half),
+		// For less long, where quiet collections are of no interest: the soak has these, too.
+		{name: "answered_late", stage: quiet, fault: func(s *scene) time.Time {
+			return s.overloaded(late, func() { poll.Pause(s.Context(), max(answeredLate+bound, *duration)) })
+		}},
+		{name: "half_refused", stage: quiet, fault: func(s *scene) time.Time { return s.overloaded(half, s.hold) }},
 	}
-	refused := func(w http.ResponseWriter, _ *http.Request) bool {
-		return rand.IntN(2) == 0 && refuse(w, http.StatusTooManyRequests)
-	}
-	return []faultCase{overloadCase("slow", slow, late), overloadCase("refusing", refusing, refused)}
+}
+
+// late answers, after a time.
+func late(_ http.ResponseWriter, r *http.Request) bool {
+	poll.Pause(r.Context(), answeredLate)
+	return false
+}
+
+// half refuses half of all.
+func half(w http.ResponseWriter, _ *http.Request) bool {
+	return rand.IntN(2) == 0 && refuse(w, http.StatusTooManyRequests)
+}
+
+// overloaded does something while what listproxy asks for by itself is treated so, and returns when that was over.
+func (s *scene) overloaded(treat func(http.ResponseWriter, *http.Request) bool, do func()) time.Time {
+	s.hop.OnRequest(func(w http.ResponseWriter, r *http.Request) bool { return s.byItself(r) && treat(w, r) })
+	do()
+	s.hop.OnRequest(nil)
+	return time.Now()
+}
+
+// byItself reports whether listproxy asks for something with its own credentials, and for no caller. (It asks as the
+// caller what the caller may.)
+func (s *scene) byItself(r *http.Request) bool {
+	return r.Header.Get("Authorization") == "Bearer "+s.plane.Token(controlplane.Feed)
 }
 
 func overloadCase(name string, on *stage, treat func(http.ResponseWriter, *http.Request) bool) faultCase {
@@ -158,7 +183,7 @@ func (s *scene) untold(ctx context.Context, k kind) error {
 // pass counts whole lists that listproxy asks for by itself, and treats all that it asks for by itself as the fault
 // has it.
 func (o *overload) pass(w http.ResponseWriter, r *http.Request) bool {
-	if r.Header.Get("Authorization") != "Bearer "+o.s.plane.Token(controlplane.Feed) {
+	if !o.s.byItself(r) {
 		return false
 	}
 	o.mu.Lock()

@@ -30,7 +30,8 @@ func soakFaults() []string {
 	return []string{
 		"apiserver_killed", "apiserver_restarted", "apiserver_paused", "etcd_killed", "etcd_compacted", "etcd_defragmented",
 		"connections_cut", "connections_half_open", "upstream_silent", "watches_delayed_unevenly", "watches_delayed_ever_more",
-		"watches_told_410", "watches_garbled", "watches_refused_410", "watches_refused_429", "watches_refused_500", "clients_slow_and_stuck",
+		"watches_told_410", "watches_garbled", "watches_refused_410", "watches_refused_429", "watches_refused_500",
+		"answered_late", "half_refused", "clients_slow_and_stuck",
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -256,7 +257,7 @@ func (o *overload) begin() {
 	o.before = o.counted()
 }
 
-// notes notes that a revision is known, if it is.
+// notes remembers a revision if its state is known.
 func (o *overload) notes(c collection, revision uint64) error {
 	if slices.Contains(o.known[c], revision) {
 		return nil
@@ -287,11 +288,7 @@ func (o *overload) counted() counts {
 	o.s.must(err)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	c := counts{map[collection]int{}, lost}
-	for of, n := range o.loaded {
-		c.lists[of] = n
-	}
-	return c
+	return counts{maps.Clone(o.loaded), lost}
 }
 
 // end says what the fault has cost.

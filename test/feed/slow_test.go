@@ -233,13 +233,13 @@ func (e *each) next(req *http.Request) int {
 	return e.n[formOf(req)] - 1
 }
 
-// reached returns an error if not every form was counted so often.
-func (e *each) reached(n int, accepts []string) error {
+// seen returns an error if not every form was counted.
+func (e *each) seen(accepts ...string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, accept := range accepts {
-		if e.n[accept] < n {
-			return fmt.Errorf("%d of %d, as %s", e.n[accept], n, accept)
+		if e.n[accept] == 0 {
+			return fmt.Errorf("none as %s", accept)
 		}
 	}
 	return nil
@@ -256,7 +256,7 @@ func (f *feeds) holdProbes(d time.Duration, code int) {
 		defer over.next(req)
 		return poll.Pause(req.Context(), d) && code != 0 && status(w, code)
 	})
-	f.until("a probe of each feed to be over", func() error { return over.reached(1, f.accepts()) })
+	f.until("a probe of each feed to be over", func() error { return over.seen(f.accepts()...) })
 }
 
 // refuseWatches refuses, once for each feed, the watch that comes after a short one that has ended in order; or the
@@ -271,12 +271,12 @@ func (f *feeds) refuseWatches(t *testing.T, code int, shortOnes bool) {
 			shorts.next(req)
 			return false
 		}
-		if !shortOnes && shorts.reached(1, []string{formOf(req)}) != nil {
+		if !shortOnes && shorts.seen(formOf(req)) != nil {
 			return false
 		}
 		return refused.next(req) == 0 && status(w, code)
 	})
-	f.leavesWatches(t, func() error { return refused.reached(1, f.accepts()) })
+	f.leavesWatches(t, func() error { return refused.seen(f.accepts()...) })
 }
 
 // leavesWatches writes elsewhere and asks for that, upon which feeds leave their watches for short ones, until
@@ -312,12 +312,12 @@ func (f *feeds) holdWatches(t *testing.T) {
 		poll.Pause(req.Context(), 6*time.Second)
 		if short(req.URL.Query()) {
 			shorts.next(req)
-		} else if shorts.reached(1, []string{formOf(req)}) == nil {
+		} else if shorts.seen(formOf(req)) == nil {
 			after.next(req)
 		}
 		return false
 	})
-	f.leavesWatches(t, func() error { return after.reached(1, f.accepts()) })
+	f.leavesWatches(t, func() error { return after.seen(f.accepts()...) })
 }
 
 // holdLines cuts all connections, and holds back the first event of each watch that is opened again, after its
@@ -339,7 +339,7 @@ func (f *feeds) holdLines() {
 		return line, nil
 	})
 	f.hop.CutAll()
-	f.until("the first event of each watch", func() error { return errors.Join(begun.reached(1, f.accepts()), told.reached(1, f.accepts())) })
+	f.until("the first event of each watch", func() error { return errors.Join(begun.seen(f.accepts()...), told.seen(f.accepts()...)) })
 }
 
 // newest is the revision of the newest object of a kind.

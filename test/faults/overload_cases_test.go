@@ -303,6 +303,9 @@ func (o *overload) end(s *scene) {
 		}))
 	}
 	o.ending()
+	if n, why := s.tally.lost(); n > 0 {
+		s.Logf("%d requests were not answered: %v", n, why)
+	}
 	after := o.counted()
 	for i, c := range append(collections(), quietCollections()...) {
 		cost := toll{

@@ -69,6 +69,7 @@ func (b *tollBook) table() string {
 	var t strings.Builder
 	t.WriteString("| case | collection | changes | full lists at first | full lists since the fault began | lost | revisions still known |\n")
 	t.WriteString("|---|---|---|---|---|---|---|\n")
+	slices.SortStableFunc(b.all, func(a, b toll) int { return strings.Compare(a.name, b.name) }) // some ran at the same time
 	for _, c := range b.all {
 		changes := "all the time"
 		if c.quiet {

@@ -41,7 +41,8 @@ func slownesses() []slowness {
 		{name: "a probe is held for 16 s and refused", kind: podTemplates, harm: func(_ *testing.T, f *feeds) {
 			f.holdProbes(16*time.Second, http.StatusTooManyRequests)
 		}},
-		{name: "a probe is never answered", kind: resourceQuotas, harm: func(_ *testing.T, f *feeds) { f.holdProbes(patience, 0) }},
+		// The stream stays; if it has told nothing since, the watch after it must show the past.
+		{name: "a probe is never answered", kind: resourceQuotas, breaks: true, harm: func(_ *testing.T, f *feeds) { f.holdProbes(patience, 0) }},
 		{name: "the watch after one that ended is told 429", kind: claims, harm: func(t *testing.T, f *feeds) {
 			f.refuseWatches(t, http.StatusTooManyRequests, false)
 		}},

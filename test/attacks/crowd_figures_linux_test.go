@@ -1,0 +1,194 @@
+package attacks
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/poll"
+)
+
+// What kube-apiserver counts, and is looked at here.
+const (
+	authentications = "authentication_attempts"
+	reviewsOf       = `apiserver_request_total{*resource="selfsubjectaccessreviews"`
+)
+
+// figures are what was measured while the other caller worked.
+type figures struct {
+	work   work
+	attack pressed
+	took   time.Duration
+	// upstream is kube-apiserver's, and proxy is listproxy's.
+	upstream, proxy use
+	// rss and peak are the resident memory of the side that was attacked, before and at most.
+	rss, peak                int64
+	authentications, reviews float64
+}
+
+// use is what a process has used of the CPU.
+type use struct{ cpu time.Duration }
+
+// measure lets the other caller work beside an attack, which has begun before and ends after. nil: no attack.
+func (s *side) measure(attack func(context.Context, *side, func()) pressed, length time.Duration) (f figures) {
+	s.Helper()
+	other := newOtherCaller(s)
+	// What happens once is over: the connection is open, the token is accepted.
+	warmUp, cancel := context.WithTimeout(s.Context(), time.Second)
+	other.work(warmUp)
+	cancel()
+
+	upstream := s.rig.directly(s.T)
+	before, err := readProcess(s.pid)
+	s.must(err)
+	s.must(forgetPeak(s.pid))
+	attacking, stop := context.WithCancel(s.Context())
+	defer stop()
+	ended := make(chan pressed, 1)
+	counted0 := s.counted()
+	upstream0, own0 := upstream.used(), s.used()
+	begun := time.Now()
+	if attack != nil {
+		ready := make(chan struct{})
+		go func() { ended <- attack(attacking, s, func() { close(ready) }) }()
+		select {
+		case <-ready:
+		case <-time.After(patience):
+			s.Fatal("the attack does not begin")
+		}
+	}
+	working, cancel := context.WithTimeout(s.Context(), length)
+	f.work = other.work(working)
+	cancel()
+	if after, err := readProcess(s.pid); err == nil {
+		f.rss, f.peak = before.rss, after.peak
+	}
+	stop()
+	if attack != nil {
+		f.attack = <-ended
+	}
+	f.took = time.Since(begun)
+	f.upstream.cpu = upstream.used() - upstream0
+	if s.proxy != nil {
+		f.proxy.cpu = s.used() - own0
+	}
+	counted1 := s.counted()
+	f.authentications = counted1[authentications] - counted0[authentications]
+	f.reviews = counted1[reviewsOf] - counted0[reviewsOf]
+	return f
+}
+
+func (s *side) used() time.Duration {
+	s.Helper()
+	p, err := readProcess(s.pid)
+	s.must(err)
+	return p.cpu
+}
+
+// counted is what kube-apiserver has counted.
+func (s *side) counted() map[string]float64 {
+	s.Helper()
+	direct := s.rig.directly(s.T)
+	client := direct.client("127.0.0.1", nil)
+	defer client.CloseIdleConnections()
+	res, err := direct.open(s.Context(), client, s.rig.plane.Token(controlplane.Admin), "/metrics")
+	s.must(err)
+	defer func() { _ = res.Body.Close() }()
+	return sums(bufio.NewScanner(res.Body), authentications, reviewsOf)
+}
+
+// gauge reads one of listproxy's metrics, all labels together.
+func (s *side) gauge(ctx context.Context, name string) float64 {
+	s.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.proxy.AdminURL()+"/metrics", http.NoBody)
+	s.must(err)
+	res, err := http.DefaultClient.Do(req)
+	s.must(err)
+	defer func() { _ = res.Body.Close() }()
+	return sums(bufio.NewScanner(res.Body), name)[name]
+}
+
+// sums adds up the series of metrics in Prometheus' text format. A name may be followed by {* and words of
+// its labels.
+func sums(lines *bufio.Scanner, names ...string) map[string]float64 {
+	lines.Buffer(nil, 1<<20)
+	out := map[string]float64{}
+	for lines.Scan() {
+		for _, name := range names {
+			plain, label, _ := strings.Cut(name, "{*")
+			rest, found := strings.CutPrefix(lines.Text(), plain)
+			if !found || !strings.HasPrefix(rest, "{") && !strings.HasPrefix(rest, " ") || !strings.Contains(rest, label) {
+				continue
+			}
+			value, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64)
+			if err == nil {
+				out[name] += value
+			}
+		}
+	}
+	return out
+}
+
+// eventually waits for what must come.
+func (s *side) eventually(what string, is func() bool) {
+	s.Helper()
+	poll.Until(s, patience, what, is)
+}
+
+// crowdSay prints a line for the documentation.
+func crowdSay(format string, args ...any) { _, _ = fmt.Fprintf(os.Stderr, format+"\n", args...) }
+
+// crowdTable is the head of the table.
+const crowdTable = `| attack | lists p50 | p99 | from memory | failed: lists, new connections, watches | CPU of kube-apiserver | of listproxy | authentications | reviews | resident | the attack |
+|---|---|---|---|---|---|---|---|---|---|---|`
+
+// row has what was measured through listproxy, and beside it directly.
+func row(name string, via, direct figures) string {
+	both := func(of func(figures) string) string { return of(via) + " / " + of(direct) }
+	return "| " + strings.Join([]string{
+		name,
+		both(func(f figures) string { return milliseconds(percentile(f.work.lists, 0.5)) }),
+		both(func(f figures) string { return milliseconds(percentile(f.work.lists, 0.99)) }),
+		fmt.Sprintf("%.1f%%", 100*fromMemory(append(via.work.lists, via.work.connections...))),
+		both(func(f figures) string {
+			return strings.Join([]string{part(f.work.lists), part(f.work.connections), part(f.work.watches)}, ", ")
+		}),
+		both(func(f figures) string { return aSecond(f.upstream.cpu, f.took) }),
+		aSecond(via.proxy.cpu, via.took),
+		both(func(f figures) string { return fmt.Sprintf("%.0f", f.authentications) }),
+		both(func(f figures) string { return fmt.Sprintf("%.0f", f.reviews) }),
+		both(func(f figures) string { return fmt.Sprintf("%d → %d MiB", f.rss>>20, f.peak>>20) }),
+		both(func(f figures) string { return f.attack.String() }),
+	}, " | ") + " |"
+}
+
+// String is for the table.
+func (p pressed) String() string {
+	if p.says != "" {
+		return p.says
+	}
+	if p.sent == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%d sent: %s", p.sent, counted(p.counts))
+}
+
+func milliseconds(d time.Duration) string {
+	return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000)
+}
+
+// part is how many of them failed.
+func part(answers []crowdAnswer) string {
+	return fmt.Sprintf("%d of %d", failed(answers), len(answers))
+}
+
+// aSecond is how much CPU was used in each second.
+func aSecond(cpu, took time.Duration) string {
+	return fmt.Sprintf("%.0f ms/s", 1000*cpu.Seconds()/took.Seconds())
+}

@@ -1,0 +1,334 @@
+package attacks
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	h2 "golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// holdPatience is how long an attacker tries to get a connection.
+const holdPatience = 5 * time.Second
+
+// hoard opens so many connections from one address, and keeps each with OPTIONS * every 30 s.
+func hoard(connections int) func(context.Context, *side, func()) pressed {
+	return func(ctx context.Context, s *side, ready func()) pressed {
+		const atOnce = 16
+		var (
+			counts        tally
+			trying, holds sync.WaitGroup
+			places        = make(chan struct{}, atOnce)
+		)
+		for range connections {
+			places <- struct{}{}
+			counts.begin()
+			trying.Go(func() {
+				defer func() { <-places }()
+				dialing, cancel := context.WithTimeout(ctx, holdPatience)
+				defer cancel()
+				conn, err := s.dial(dialing, crowdAddress, http1)
+				if err != nil {
+					counts.end("not connected")
+					return
+				}
+				reader := bufio.NewReader(conn)
+				ask := func() error {
+					if _, err := io.WriteString(conn, "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+						return err
+					}
+					_ = conn.SetReadDeadline(time.Now().Add(holdPatience))
+					res, err := http.ReadResponse(reader, &http.Request{Method: http.MethodOptions})
+					if err != nil {
+						return err
+					}
+					_, err = io.Copy(io.Discard, res.Body)
+					return err
+				}
+				if ask() != nil {
+					_ = conn.Close()
+					counts.end("connected and closed")
+					return
+				}
+				counts.end("held")
+				holds.Go(func() {
+					defer func() { _ = conn.Close() }()
+					ticker := time.NewTicker(30 * time.Second)
+					defer ticker.Stop()
+					for {
+						select {
+						case <-ctx.Done():
+							return
+						case <-ticker.C:
+							if ask() != nil {
+								return
+							}
+						}
+					}
+				})
+			})
+		}
+		trying.Wait()
+		ready()
+		<-ctx.Done()
+		holds.Wait()
+		p := counts.pressed()
+		p.says = fmt.Sprintf("%d of %d connections held", p.counts["held"], p.sent)
+		return p
+	}
+}
+
+// trickle is a body that has a byte now, and another one each time that every has gone by.
+type trickle struct {
+	ctx   context.Context
+	every time.Duration
+	begun bool
+}
+
+func (b *trickle) Read(p []byte) (int, error) {
+	if b.begun {
+		select {
+		case <-b.ctx.Done():
+			return 0, b.ctx.Err()
+		case <-time.After(b.every):
+		}
+	}
+	b.begun = true
+	p[0] = ' '
+	return 1, nil
+}
+
+// uploads sends so many requests with each of some tokens, each from an address of its own, over HTTP/1.1. Their
+// bodies do not come: a byte now and then. (Before net/http answers over HTTP/1.1 it reads what is left of a body.)
+// Those that are answered are not sent again. It is ready when all are answered, or have their place.
+func uploads(each int, every time.Duration, method, target string, tokens func(s *side) []string, addresses ...string) func(context.Context, *side, func()) pressed {
+	return func(ctx context.Context, s *side, ready func()) pressed {
+		var (
+			counts tally
+			all    sync.WaitGroup
+			from   = tokens(s)
+		)
+		for i, token := range from {
+			client := s.client1(addresses[i%len(addresses)])
+			defer client.CloseIdleConnections()
+			s.get(ctx, client, token, anyList(s, i)) // so that it is accepted, if it can be
+			for range each {
+				counts.begin()
+				all.Go(func() {
+					req, err := http.NewRequestWithContext(ctx, method, s.url+target, &trickle{ctx: ctx, every: every})
+					if err != nil {
+						counts.end(err.Error())
+						return
+					}
+					req.Header.Set("Authorization", "Bearer "+token)
+					req.Header.Set("Content-Type", "application/json")
+					res, err := client.Do(req)
+					switch {
+					case ctx.Err() != nil:
+						counts.end("held")
+						return
+					case err != nil:
+						counts.end("no answer")
+						return
+					}
+					defer func() { _ = res.Body.Close() }()
+					said := fmt.Sprintf("answered %d", res.StatusCode)
+					// What is answered may be held nevertheless: until the answer has ended.
+					if _, err := io.Copy(io.Discard, res.Body); err != nil && ctx.Err() != nil {
+						said = "held after " + said
+					}
+					counts.end(said)
+				})
+			}
+		}
+		s.settle(&counts, each*len(from))
+		ready()
+		<-ctx.Done()
+		all.Wait()
+		p := counts.pressed()
+		p.says = counted(p.counts)
+		return p
+	}
+}
+
+// settle waits until what was sent is answered or is in flight, and what waits for its turn has waited.
+func (s *side) settle(counts *tally, sent int) {
+	const steady = 2 * time.Second
+	var since time.Time
+	last := -1
+	s.eventually("the attack is in place", func() bool {
+		now := counts.ended()
+		if s.proxy != nil && s.gauge(s.Context(), "listproxy_inflight_waiting") > 0 {
+			now = -2
+		}
+		if now != last {
+			last, since = now, time.Now()
+		}
+		return now == sent || now != -2 && time.Since(since) > steady
+	})
+}
+
+// stalled opens so many streams with each token, a hundred on a connection, whose answers are not read: the
+// window of each is 0. It is ready when nothing more is answered.
+func stalled(each int, target func(s *side) string, tokens func(s *side) []string) func(context.Context, *side, func()) pressed {
+	return func(ctx context.Context, s *side, ready func()) pressed {
+		const onOne = 100 // kube-apiserver's bound
+		var (
+			counts tally
+			all    sync.WaitGroup
+			from   = tokens(s)
+			path   = target(s)
+		)
+		for i, token := range from {
+			client := s.client(crowdAddress, nil)
+			s.get(ctx, client, token, anyList(s, i)) // so that it is accepted
+			client.CloseIdleConnections()
+			for opened := 0; opened < each; opened += onOne {
+				streams := min(onOne, each-opened)
+				for range streams {
+					counts.begin()
+				}
+				all.Go(func() { s.stalledConnection(ctx, &counts, streams, token, path) })
+			}
+		}
+		s.settle(&counts, each*len(from))
+		ready()
+		<-ctx.Done()
+		all.Wait()
+		p := counts.pressed()
+		p.says = counted(p.counts)
+		return p
+	}
+}
+
+// stalledConnection opens streams and reads only how their answers begin.
+func (s *side) stalledConnection(ctx context.Context, counts *tally, streams int, token, path string) {
+	conn, err := s.dial(ctx, crowdAddress, http2)
+	if err != nil {
+		for range streams {
+			counts.end("not connected")
+		}
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	_, _ = io.WriteString(conn, h2.ClientPreface)
+	w := &wire{framer: h2.NewFramer(conn, conn), fill: strings.NewReplacer(), opened: map[uint32]bool{}}
+	w.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	w.coder = hpack.NewEncoder(&w.block)
+	_ = w.framer.WriteSettings(h2.Setting{ID: h2.SettingInitialWindowSize, Val: 0})
+	for i := range streams {
+		w.headers(uint32(2*i+1), true, field{":method", "GET"}, field{":scheme", "https"}, field{":authority", "x"},
+			field{":path", path}, field{"authorization", "Bearer " + token}, field{"accept", "application/json"})
+	}
+	left := streams
+	for left > 0 || ctx.Err() == nil {
+		frame, err := w.framer.ReadFrame()
+		if err != nil {
+			break
+		}
+		switch f := frame.(type) {
+		case *h2.SettingsFrame:
+			if !f.IsAck() {
+				w.acknowledge()
+			}
+		case *h2.PingFrame:
+			if !f.IsAck() {
+				w.mu.Lock()
+				_ = w.framer.WritePing(true, f.Data)
+				w.mu.Unlock()
+			}
+		case *h2.MetaHeadersFrame:
+			if status := f.PseudoValue("status"); status != "" {
+				counts.end("answered " + status)
+				left--
+			}
+		case *h2.RSTStreamFrame:
+			counts.end("reset with " + f.ErrCode.String())
+		}
+	}
+	for range left {
+		counts.end("no answer")
+	}
+}
+
+// headers keeps so many connections whose headers do not end. Each is nearly as long as headers may be.
+func unfinished(connections int) func(context.Context, *side, func()) pressed {
+	return func(ctx context.Context, s *side, ready func()) pressed {
+		size := s.longestHeader(ctx)
+		begin := append([]byte("GET /version HTTP/1.1\r\nHost: x\r\nX-Long: "), make([]byte, size)...)
+		for i := range begin {
+			if begin[i] == 0 {
+				begin[i] = 'x'
+			}
+		}
+		const atOnce = 8
+		var (
+			counts        tally
+			trying, holds sync.WaitGroup
+			places        = make(chan struct{}, atOnce)
+		)
+		for range connections {
+			places <- struct{}{}
+			counts.begin()
+			trying.Go(func() {
+				defer func() { <-places }()
+				dialing, cancel := context.WithTimeout(ctx, holdPatience)
+				defer cancel()
+				conn, err := s.dial(dialing, crowdAddress, http1)
+				if err != nil {
+					counts.end("not connected")
+					return
+				}
+				_ = conn.SetWriteDeadline(time.Now().Add(holdPatience))
+				if _, err := conn.Write(begin); err != nil {
+					_ = conn.Close()
+					counts.end("not taken")
+					return
+				}
+				counts.end("held")
+				holds.Go(func() {
+					<-ctx.Done()
+					_ = conn.Close()
+				})
+			})
+		}
+		trying.Wait()
+		ready()
+		<-ctx.Done()
+		holds.Wait()
+		p := counts.pressed()
+		p.says = fmt.Sprintf("%d of %d headers of %d kB", p.counts["held"], p.sent, size/1000)
+		return p
+	}
+}
+
+// longestHeader is about how long a header may be that is not refused.
+func (s *side) longestHeader(ctx context.Context) int {
+	least, most := 1<<10, 2<<20
+	for most-least > 1<<10 {
+		size := (least + most) / 2
+		conn, err := s.dial(ctx, otherAddress, http1)
+		s.must(err)
+		_ = conn.SetDeadline(time.Now().Add(holdPatience))
+		_, err = fmt.Fprintf(conn, "GET /version HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Long: %s\r\n\r\n", strings.Repeat("x", size))
+		taken := false
+		if err == nil {
+			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			taken = err == nil && res.StatusCode != http.StatusRequestHeaderFieldsTooLarge
+		}
+		_ = conn.Close()
+		if taken {
+			least = size
+		} else {
+			most = size
+		}
+	}
+	return least
+}

@@ -9,6 +9,7 @@ WRITE        ?=
 SCALE        ?=
 START        ?= 20000
 FAULTS       ?=
+ATTACKS      ?=
 ONCE         ?=
 JAEGER       ?=
 FUZZTIME     ?= 60s
@@ -24,7 +25,7 @@ FUZZ_PACKAGES := ./policy ./proxy ./snapshot ./telemetry
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help build test test-versions bench bench-scale bench-go bench-upstream demo lint fuzz controlplane faults limits chart chart-update test-page alerts policy-docs dashboard soak release release-check tools fmt clean FORCE
+.PHONY: help build test test-versions bench bench-scale bench-go bench-upstream demo lint fuzz controlplane faults limits attacks chart chart-update test-page alerts policy-docs dashboard soak release release-check tools fmt clean FORCE
 
 help: ## Say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -105,6 +106,10 @@ soak: tools build ## Let all run together for long, faults too: nothing wrong, n
 
 limits: tools ## Go to the limits that docs/reliability.md states, and print the figures
 	$(GO) test -count 1 -v -timeout 60m ./test/limits -limits.full
+
+# Without the race detector: CPU and memory are measured. Linux only, for its loopback addresses and /proc.
+attacks: tools ## Let callers crowd others out of listproxy and of kube-apiserver, and print a table of what that costs, about 10 minutes (ATTACKS="-run TestCrowding/a")
+	$(GO) test -count 1 -timeout 60m ./test/attacks $(or $(ATTACKS),-run '^TestCrowding$$') -attacks.crowd
 
 chart: ## Test the Helm chart with the real Helm, and the Dockerfile
 	$(GO) test -race -timeout $(TEST_TIMEOUT) ./test/helm

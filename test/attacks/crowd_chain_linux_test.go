@@ -17,11 +17,6 @@ import (
 	"time"
 )
 
-// certified is a listproxy that looks at certificates.
-func certified(r *crowdRig) crowding {
-	return crowding{args: []string{"--client-ca-file", r.plane.CAPath()}, measured: true}
-}
-
 // chainLength is how many certificates a client shows: crypto/x509 gives up after a hundred signatures.
 const chainLength = 99
 
@@ -119,17 +114,18 @@ func (s *side) price(chain tls.Certificate, connections, often int) time.Duratio
 	return (s.used() - before) / time.Duration(connections)
 }
 
-// testChains is case h in so far as it does not depend on the machine's speed: to verify a long chain takes this
+// testChains is about what does not depend on the machine's speed: to verify a long chain takes this
 // process much CPU time, and takes listproxy a small part of that.
-func testChains(t *testing.T, r *crowdRig, chain tls.Certificate) {
+func testChains(t *testing.T, r *crowdRig, c crowding, chain tls.Certificate, tables *crowdTables) {
+	t.Helper()
 	whole := verifying(t, chain)
 	const connections, requests = 10, 5
-	for _, s := range []*side{r.through(t, certified(r)), r.directly(t)} {
+	for _, s := range []*side{r.through(t, c), r.directly(t)} {
 		s.chained(t.Context(), tls.Certificate{}, 1) // what happens once
 		without := s.price(tls.Certificate{}, connections, 1)
 		one := s.price(chain, connections, 1)
 		more := (s.price(chain, 2, requests) - one) / (requests - 1)
-		crowdSay("| %s | %s | %s | %s | %s |", s.name(), milliseconds(without), milliseconds(one), milliseconds(more), milliseconds(whole))
+		tables.chain(s.name(), without, one, more, whole)
 		if s.proxy != nil && one-without > whole/2 {
 			t.Errorf("a connection with a chain of %d certificates costs %v, one without %v; to verify the chain costs %v", chainLength, one, without, whole)
 		}

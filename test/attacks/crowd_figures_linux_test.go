@@ -3,9 +3,7 @@ package attacks
 import (
 	"bufio"
 	"context"
-	"fmt"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -20,20 +18,20 @@ const (
 	reviewsOf       = `apiserver_request_total{*resource="selfsubjectaccessreviews"`
 )
 
+// crowdPatience ends a wait for an attack that must begin; no test passes because of it.
+const crowdPatience = 5 * time.Minute
+
 // figures are what was measured while the other caller worked.
 type figures struct {
 	work   work
 	attack pressed
 	took   time.Duration
-	// upstream is kube-apiserver's, and proxy is listproxy's.
-	upstream, proxy use
+	// upstream is kube-apiserver's CPU time, and proxy is listproxy's.
+	upstream, proxy time.Duration
 	// rss and peak are the resident memory of the side that was attacked, before and at most.
 	rss, peak                int64
 	authentications, reviews float64
 }
-
-// use is what a process has used of the CPU.
-type use struct{ cpu time.Duration }
 
 // measure lets the other caller work beside an attack, which has begun before and ends after. nil: no attack.
 func (s *side) measure(attack func(context.Context, *side, func()) pressed, length time.Duration) (f figures) {
@@ -59,7 +57,7 @@ func (s *side) measure(attack func(context.Context, *side, func()) pressed, leng
 		go func() { ended <- attack(attacking, s, func() { close(ready) }) }()
 		select {
 		case <-ready:
-		case <-time.After(patience):
+		case <-time.After(crowdPatience):
 			s.Fatal("the attack does not begin")
 		}
 	}
@@ -74,9 +72,9 @@ func (s *side) measure(attack func(context.Context, *side, func()) pressed, leng
 		f.attack = <-ended
 	}
 	f.took = time.Since(begun)
-	f.upstream.cpu = upstream.used() - upstream0
+	f.upstream = upstream.used() - upstream0
 	if s.proxy != nil {
-		f.proxy.cpu = s.used() - own0
+		f.proxy = s.used() - own0
 	}
 	counted1 := s.counted()
 	f.authentications = counted1[authentications] - counted0[authentications]
@@ -138,57 +136,5 @@ func sums(lines *bufio.Scanner, names ...string) map[string]float64 {
 // eventually waits for what must come.
 func (s *side) eventually(what string, is func() bool) {
 	s.Helper()
-	poll.Until(s, patience, what, is)
-}
-
-// crowdSay prints a line for the documentation.
-func crowdSay(format string, args ...any) { _, _ = fmt.Fprintf(os.Stderr, format+"\n", args...) }
-
-// crowdTable is the head of the table.
-const crowdTable = `| attack | lists p50 | p99 | from memory | failed: lists, new connections, watches | CPU of kube-apiserver | of listproxy | authentications | reviews | resident | the attack |
-|---|---|---|---|---|---|---|---|---|---|---|`
-
-// row has what was measured through listproxy, and beside it directly.
-func row(name string, via, direct figures) string {
-	both := func(of func(figures) string) string { return of(via) + " / " + of(direct) }
-	return "| " + strings.Join([]string{
-		name,
-		both(func(f figures) string { return milliseconds(percentile(f.work.lists, 0.5)) }),
-		both(func(f figures) string { return milliseconds(percentile(f.work.lists, 0.99)) }),
-		fmt.Sprintf("%.1f%%", 100*fromMemory(append(via.work.lists, via.work.connections...))),
-		both(func(f figures) string {
-			return strings.Join([]string{part(f.work.lists), part(f.work.connections), part(f.work.watches)}, ", ")
-		}),
-		both(func(f figures) string { return aSecond(f.upstream.cpu, f.took) }),
-		aSecond(via.proxy.cpu, via.took),
-		both(func(f figures) string { return fmt.Sprintf("%.0f", f.authentications) }),
-		both(func(f figures) string { return fmt.Sprintf("%.0f", f.reviews) }),
-		both(func(f figures) string { return fmt.Sprintf("%d → %d MiB", f.rss>>20, f.peak>>20) }),
-		both(func(f figures) string { return f.attack.String() }),
-	}, " | ") + " |"
-}
-
-// String is for the table.
-func (p pressed) String() string {
-	if p.says != "" {
-		return p.says
-	}
-	if p.sent == 0 {
-		return "none"
-	}
-	return fmt.Sprintf("%d sent: %s", p.sent, counted(p.counts))
-}
-
-func milliseconds(d time.Duration) string {
-	return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000)
-}
-
-// part is how many of them failed.
-func part(answers []crowdAnswer) string {
-	return fmt.Sprintf("%d of %d", failed(answers), len(answers))
-}
-
-// aSecond is how much CPU was used in each second.
-func aSecond(cpu, took time.Duration) string {
-	return fmt.Sprintf("%.0f ms/s", 1000*cpu.Seconds()/took.Seconds())
+	poll.Until(s, crowdPatience, what, is)
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -167,7 +168,7 @@ func percentile(answers []crowdAnswer, p float64) time.Duration {
 	for i, a := range answers {
 		took[i] = a.took
 	}
-	sort.Slice(took, func(i, j int) bool { return took[i] < took[j] })
+	slices.Sort(took)
 	return took[min(len(took)-1, int(p*float64(len(took))))]
 }
 

@@ -26,9 +26,9 @@ import (
 
 // Where the callers of TestCrowding come from. Linux has all of 127.0.0.0/8 without being told.
 const (
-	otherAddress   = "127.0.0.10"
-	crowdAddress   = "127.0.0.20"
-	accompliceAddr = "127.0.0.21"
+	otherAddress      = "127.0.0.10"
+	crowdAddress      = "127.0.0.20"
+	accompliceAddress = "127.0.0.21"
 )
 
 // crowdRights are those of the callers of TestCrowding: one works, one has no rights, one is greedy.
@@ -69,10 +69,9 @@ type crowdRig struct {
 	plane  *controlplane.ControlPlane
 	binary string // listproxy without the race detector, whose memory and CPU are measured
 
-	worker  string    // the other caller's token
-	bare    string    // of an account without rights
-	greedy  [2]string // of one account
-	scraper *http.Client
+	worker string    // the other caller's token
+	bare   string    // of an account without rights
+	greedy [2]string // of one account
 }
 
 func newCrowdRig(t *testing.T) *crowdRig {
@@ -135,22 +134,22 @@ func (r *crowdRig) through(t *testing.T, c crowding) *side {
 	defer cancel()
 	s := &side{T: t, rig: r}
 	upstream := r.plane.RESTConfig(controlplane.Feed)
-	if c.hold != nil && !*crowdFull {
-		slow, err := hop.Start(r.plane.URL(), r.plane.CA())
+	if c.slow != nil && !*crowdFull {
+		waits, err := hop.Start(r.plane.URL(), r.plane.CA())
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(slow.Close)
-		slow.OnRequest(func(_ http.ResponseWriter, req *http.Request) bool {
+		t.Cleanup(waits.Close)
+		waits.OnRequest(func(_ http.ResponseWriter, req *http.Request) bool {
 			token, _ := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer ")
-			if !strings.HasSuffix(req.URL.Path, "/selfsubjectaccessreviews") || !c.hold(r, token) {
+			if !strings.HasSuffix(req.URL.Path, "/selfsubjectaccessreviews") || !c.slow(r, token) {
 				return false
 			}
 			s.held.Add(1)
 			<-req.Context().Done()
 			return true
 		})
-		upstream.Host, upstream.CAData = slow.URL(), slow.CA()
+		upstream.Host, upstream.CAData = waits.URL(), waits.CA()
 	}
 	binary := "" // with the race detector
 	if c.measured || *crowdFull {

@@ -67,8 +67,8 @@ const (
 	stormAtOnce = 100
 )
 
-// storm sends so many lists a second, each of which is reset soon.
-func storm(aSecond float64, token, target func(s *side, i int) string) func(context.Context, *side, func()) pressed {
+// storm sends so many lists a second. Each is reset after some time.
+func storm(lists int, after time.Duration, token, target func(s *side, i int) string) func(context.Context, *side, func()) pressed {
 	return func(ctx context.Context, s *side, ready func()) pressed {
 		clients := make([]*http.Client, stormConnections)
 		for i := range clients {
@@ -78,7 +78,7 @@ func storm(aSecond float64, token, target func(s *side, i int) string) func(cont
 		var (
 			counts tally
 			all    sync.WaitGroup
-			pace   = rate.NewLimiter(rate.Limit(aSecond), 10)
+			pace   = rate.NewLimiter(rate.Limit(lists), 10)
 			places = make(chan struct{}, stormAtOnce)
 		)
 		s.get(ctx, clients[0], token(s, 0), target(s, 0)) // so that the token is accepted, if it can be
@@ -88,7 +88,7 @@ func storm(aSecond float64, token, target func(s *side, i int) string) func(cont
 			counts.begin()
 			all.Go(func() {
 				defer func() { <-places }()
-				one, cancel := context.WithTimeout(ctx, givenUp)
+				one, cancel := context.WithTimeout(ctx, after)
 				defer cancel()
 				res, err := s.open(one, clients[i%len(clients)], token(s, i), target(s, i))
 				if err != nil {

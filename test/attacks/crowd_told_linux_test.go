@@ -64,8 +64,9 @@ func (s *side) told() map[string]string {
 	return said
 }
 
-// testTold is case i: to a token that nobody gave out, all resources are the same.
-func testTold(t *testing.T, r *crowdRig) {
+// testTold: to a token that nobody gave out, all resources are the same.
+func testTold(t *testing.T, r *crowdRig, tables *crowdTables) {
+	t.Helper()
 	if err := r.plane.Apply(t.Context(), aggregatedAPI); err != nil {
 		t.Fatal(err)
 	}
@@ -83,6 +84,6 @@ func testTold(t *testing.T, r *crowdRig) {
 		t.Errorf("a made-up token hears %d things: %s", len(different), strings.Join(slices.Sorted(maps.Keys(different)), "; "))
 	}
 	for _, what := range slices.Sorted(maps.Keys(via)) {
-		crowdSay("| %s | %s | %s |", what, via[what], direct[what])
+		tables.told(what, via[what], direct[what])
 	}
 }

@@ -1,0 +1,88 @@
+package attacks
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+)
+
+// crowdTables are what TestCrowding prints for the documentation, in Markdown.
+type crowdTables struct{ crowdings, chains, strangers []string }
+
+func (c *crowdTables) print() {
+	for _, table := range [][]string{
+		append([]string{
+			"Through listproxy / directly at kube-apiserver. CPU and authentications are of the whole time of the attack.", "",
+			"| attack | the other caller's lists: p50 | p99 | from memory | failed: lists, new connections, watches" +
+				" | CPU of kube-apiserver | of listproxy | authentications | reviews | resident, of what is attacked | what came of the attack |",
+			"|---|---|---|---|---|---|---|---|---|---|---|",
+		}, c.crowdings...),
+		append([]string{
+			"| CPU time of | a connection and a request without a certificate | with a chain | each further request on it | to verify the chain once |",
+			"|---|---|---|---|---|",
+		}, c.chains...),
+		append([]string{"| a made-up token asks for | listproxy says | kube-apiserver says |", "|---|---|---|"}, c.strangers...),
+	} {
+		_, _ = fmt.Fprintf(os.Stderr, "\n%s\n", strings.Join(table, "\n"))
+	}
+}
+
+func (c *crowdTables) chain(of string, times ...time.Duration) {
+	cells := []string{of}
+	for _, d := range times {
+		cells = append(cells, milliseconds(d))
+	}
+	c.chains = append(c.chains, cellsOf(cells...))
+}
+
+func (c *crowdTables) told(what, via, direct string) {
+	c.strangers = append(c.strangers, cellsOf(what, via, direct))
+}
+
+// crowding has what was measured through listproxy, and beside it directly.
+func (c *crowdTables) crowding(what string, via, direct figures) {
+	both := func(of func(figures) string) string { return of(via) + " / " + of(direct) }
+	c.crowdings = append(c.crowdings, cellsOf(
+		what,
+		both(func(f figures) string { return milliseconds(percentile(f.work.lists, 0.5)) }),
+		both(func(f figures) string { return milliseconds(percentile(f.work.lists, 0.99)) }),
+		fmt.Sprintf("%.1f%%", 100*fromMemory(append(via.work.lists, via.work.connections...))),
+		both(func(f figures) string {
+			return strings.Join([]string{part(f.work.lists), part(f.work.connections), part(f.work.watches)}, ", ")
+		}),
+		both(func(f figures) string { return aSecond(f.upstream, f.took) }),
+		aSecond(via.proxy, via.took),
+		both(func(f figures) string { return fmt.Sprintf("%.0f", f.authentications) }),
+		both(func(f figures) string { return fmt.Sprintf("%.0f", f.reviews) }),
+		both(func(f figures) string { return fmt.Sprintf("%d → %d MiB", f.rss>>20, f.peak>>20) }),
+		both(func(f figures) string { return f.attack.String() }),
+	))
+}
+
+func cellsOf(cells ...string) string { return "| " + strings.Join(cells, " | ") + " |" }
+
+// String is for the table.
+func (p pressed) String() string {
+	if p.says != "" {
+		return p.says
+	}
+	if p.sent == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%d sent: %s", p.sent, counted(p.counts))
+}
+
+func milliseconds(d time.Duration) string {
+	return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000)
+}
+
+// part is how many of them failed.
+func part(answers []crowdAnswer) string {
+	return fmt.Sprintf("%d of %d", failed(answers), len(answers))
+}
+
+// aSecond is how much CPU was used in each second.
+func aSecond(cpu, took time.Duration) string {
+	return fmt.Sprintf("%.0f ms/s", 1000*cpu.Seconds()/took.Seconds())
+}

@@ -63,7 +63,7 @@ func showing(chain tls.Certificate) func(*tls.Config) {
 }
 
 // chains opens connections, one after the other in each of two goroutines, and asks once on each.
-func chains(chain tls.Certificate) func(context.Context, *side, func()) pressed {
+func chains(chain tls.Certificate) crowdAttack {
 	return func(ctx context.Context, s *side, ready func()) pressed {
 		const atOnce = 2
 		var (
@@ -127,7 +127,8 @@ func testChains(t *testing.T, r *crowdRig, c crowding, chain tls.Certificate, ta
 		more := (s.price(chain, 2, requests) - one) / (requests - 1)
 		tables.chain(s.name(), without, one, more, whole)
 		if s.proxy != nil && one-without > whole/2 {
-			t.Errorf("a connection with a chain of %d certificates costs %v, one without %v; to verify the chain costs %v", chainLength, one, without, whole)
+			t.Errorf("a connection with a chain of %d certificates costs %v, one without %v; to verify the chain costs %v",
+				chainLength, one, without, whole)
 		}
 		if s.proxy != nil && more > whole/4 {
 			t.Errorf("each further request on it costs %v", more)
@@ -138,7 +139,9 @@ func testChains(t *testing.T, r *crowdRig, c crowding, chain tls.Certificate, ta
 // verifying is what it takes this process to verify a chain.
 func verifying(t *testing.T, chain tls.Certificate) time.Duration {
 	t.Helper()
-	options := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}
+	options := x509.VerifyOptions{
+		Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
+	}
 	var leaf *x509.Certificate
 	for i, der := range chain.Certificate {
 		c, err := x509.ParseCertificate(der)

@@ -34,7 +34,7 @@ type figures struct {
 }
 
 // measure lets the other caller work beside an attack, which has begun before and ends after. nil: no attack.
-func (s *side) measure(attack func(context.Context, *side, func()) pressed, length time.Duration) (f figures) {
+func (s *side) measure(attack crowdAttack, length time.Duration) (f figures) {
 	s.Helper()
 	other := newOtherCaller(s)
 	// What happens once is over: the connection is open, the token is accepted.

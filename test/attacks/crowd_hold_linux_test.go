@@ -18,7 +18,7 @@ import (
 const holdPatience = 5 * time.Second
 
 // hoard opens so many connections from one address, and keeps each with OPTIONS * every 30 s.
-func hoard(connections int) func(context.Context, *side, func()) pressed {
+func hoard(connections int) crowdAttack {
 	return func(ctx context.Context, s *side, ready func()) pressed {
 		const atOnce = 16
 		var (
@@ -104,10 +104,10 @@ func (b *trickle) Read(p []byte) (int, error) {
 	return 1, nil
 }
 
-// uploads sends so many requests with each of some tokens, each from an address of its own, over HTTP/1.1. Their
+// uploads sends so many requests with each of some tokens, from two addresses, over HTTP/1.1. Their
 // bodies do not come: a byte now and then. (Before net/http answers over HTTP/1.1 it reads what is left of a body.)
 // Those that are answered are not sent again. It is ready when all are answered, or have their place.
-func uploads(each int, every time.Duration, method, target string, tokens func(s *side) []string, addresses ...string) func(context.Context, *side, func()) pressed {
+func uploads(each int, every time.Duration, method, target string, tokens func(s *side) []string) crowdAttack {
 	return func(ctx context.Context, s *side, ready func()) pressed {
 		var (
 			counts tally
@@ -115,7 +115,7 @@ func uploads(each int, every time.Duration, method, target string, tokens func(s
 			from   = tokens(s)
 		)
 		for i, token := range from {
-			client := s.client1(addresses[i%len(addresses)])
+			client := s.client1([]string{crowdAddress, accompliceAddress}[i%2])
 			defer client.CloseIdleConnections()
 			s.get(ctx, client, token, anyList(s, i)) // so that it is accepted, if it can be
 			for range each {
@@ -176,7 +176,7 @@ func (s *side) settle(counts *tally, sent int) {
 
 // stalled opens so many streams with each token, a hundred on a connection, whose answers are not read: the
 // window of each is 0. It is ready when nothing more is answered.
-func stalled(each int, target func(s *side) string, tokens func(s *side) []string) func(context.Context, *side, func()) pressed {
+func stalled(each int, target func(s *side) string, tokens func(s *side) []string) crowdAttack {
 	return func(ctx context.Context, s *side, ready func()) pressed {
 		const onOne = 100 // kube-apiserver's bound
 		var (
@@ -259,7 +259,7 @@ func (s *side) stalledConnection(ctx context.Context, counts *tally, streams int
 }
 
 // headers keeps so many connections whose headers do not end. Each is nearly as long as headers may be.
-func unfinished(connections int) func(context.Context, *side, func()) pressed {
+func unfinished(connections int) crowdAttack {
 	return func(ctx context.Context, s *side, ready func()) pressed {
 		size := s.longestHeader(ctx)
 		begin := append([]byte("GET /version HTTP/1.1\r\nHost: x\r\nX-Long: "), make([]byte, size)...)
@@ -317,7 +317,8 @@ func (s *side) longestHeader(ctx context.Context) int {
 		conn, err := s.dial(ctx, otherAddress, http1)
 		s.must(err)
 		_ = conn.SetDeadline(time.Now().Add(holdPatience))
-		_, err = fmt.Fprintf(conn, "GET /version HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Long: %s\r\n\r\n", strings.Repeat("x", size))
+		long := strings.Repeat("x", size)
+		_, err = fmt.Fprintf(conn, "GET /version HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Long: %s\r\n\r\n", long)
 		taken := false
 		if err == nil {
 			res, err := http.ReadResponse(bufio.NewReader(conn), nil)

@@ -12,7 +12,8 @@ import (
 )
 
 // crowdFull is for make attacks.
-var crowdFull = flag.Bool("attacks.crowd", false, "measure what callers who crowd others out cost, beside kube-apiserver's own, and print a table")
+var crowdFull = flag.Bool("attacks.crowd", false,
+	"measure what callers who crowd others out cost, beside kube-apiserver's own, and print a table")
 
 // crowdScale is a number for make attacks, and a smaller one for make test.
 func crowdScale(whole, some int) int {
@@ -25,6 +26,9 @@ func crowdScale(whole, some int) int {
 // crowdLength is how long the other caller works beside an attack.
 func crowdLength() time.Duration { return time.Duration(crowdScale(20, 3)) * time.Second }
 
+// A crowdAttack attacks a side until its context ends. It calls ready when all of it is in place.
+type crowdAttack func(ctx context.Context, s *side, ready func()) pressed
+
 // A crowding is an attack that could take from others what they need.
 type crowding struct {
 	name, what string
@@ -35,7 +39,7 @@ type crowding struct {
 	slow func(r *crowdRig, token string) bool
 	// measured says that memory or CPU of listproxy is looked at, which the race detector takes much of.
 	measured bool
-	attack   func(context.Context, *side, func()) pressed
+	attack   crowdAttack
 	// holds requires what else must be true of listproxy.
 	holds func(*testing.T, *side, figures)
 }
@@ -62,7 +66,6 @@ func crowdings() []crowding {
 	const (
 		madeUpLists  = 740 // a second
 		strangeLists = 770
-		waitingLists = 50
 		fewer        = 300 // where nothing is measured
 	)
 	return []crowding{
@@ -73,12 +76,6 @@ func crowdings() []crowding {
 			attack: storm(crowdScale(madeUpLists, fewer), givenUp, madeUp, anyList),
 			slow:   func(_ *crowdRig, token string) bool { return strings.HasPrefix(token, madeUpPrefix) },
 			holds:  neverReviewed,
-		},
-		{
-			name:   "made-up tokens that wait",
-			what:   fmt.Sprintf("%d lists/s with made-up tokens, which are not reset", waitingLists),
-			attack: storm(waitingLists, patience, madeUp, anyList),
-			holds:  oneAuthentication,
 		},
 		{
 			name:   "no rights",
@@ -93,16 +90,19 @@ func crowdings() []crowding {
 			attack: hoard(connections * 11 / 10),
 		},
 		{
-			name:   "trickling watches",
-			what:   fmt.Sprintf("%d watches with made-up tokens from two addresses, whose bodies trickle, for %d places", 2*longRunning, longRunning),
+			name: "trickling watches",
+			what: fmt.Sprintf("%d watches with made-up tokens from two addresses, whose bodies trickle, for %d places",
+				2*longRunning, longRunning),
 			args:   []string{"--max-long-running-requests", strconv.Itoa(longRunning), "--stall-timeout", stall.String()},
-			attack: uploads(longRunning, often, http.MethodGet, "/api/v1/namespaces/shop/pods?watch=true", strangers, crowdAddress, accompliceAddress),
+			attack: uploads(longRunning, often, http.MethodGet, "/api/v1/namespaces/shop/pods?watch=true", strangers),
 		},
 		{
-			name:   "two tokens",
-			what:   fmt.Sprintf("%d creates with two tokens of one account, whose bodies trickle, for %d places", 2*requests, requests),
-			args:   []string{"--max-requests-inflight", strconv.Itoa(requests), "--overload-wait", "1s", "--stall-timeout", stall.String()},
-			attack: uploads(requests, often, http.MethodPost, "/api/v1/namespaces/team-a/configmaps", greedy, crowdAddress, accompliceAddress),
+			name: "two tokens",
+			what: fmt.Sprintf("%d creates with two tokens of one account, whose bodies trickle, for %d places", 2*requests, requests),
+			args: []string{
+				"--max-requests-inflight", strconv.Itoa(requests), "--overload-wait", "1s", "--stall-timeout", stall.String(),
+			},
+			attack: uploads(requests, often, http.MethodPost, "/api/v1/namespaces/team-a/configmaps", greedy),
 		},
 		{
 			name:   "two tokens' bytes",
@@ -135,18 +135,6 @@ func neverReviewed(t *testing.T, s *side, _ figures) {
 	}
 }
 
-// oneAuthentication requires that a list with a made-up token costs kube-apiserver one authentication, as it does
-// without listproxy.
-func oneAuthentication(t *testing.T, _ *side, f figures) {
-	t.Helper()
-	// Each request of the other caller costs one, and its review, and so do a few of listproxy's and of this test.
-	const few = 20
-	own := len(f.work.lists) + len(f.work.connections) + len(f.work.watches)
-	if f.authentications > float64(f.attack.sent+2*own+few) {
-		t.Errorf("%d lists with made-up tokens and %d requests of the other caller cost %.0f authentications", f.attack.sent, own, f.authentications)
-	}
-}
-
 // onePod is a list of one pod.
 func onePod(*side) string {
 	return "/api/v1/namespaces/shop/pods?resourceVersion=0&fieldSelector=metadata.name%3D" + crowdPods.Pod(0, "shop").Name
@@ -174,6 +162,7 @@ func TestCrowding(t *testing.T) {
 	for _, c := range crowdings() {
 		t.Run(c.name, func(t *testing.T) { testCrowding(t, r, c, &tables) })
 	}
+	t.Run("price", func(t *testing.T) { testPrice(t, r, &tables) })
 	chain := newChain(t, chainLength)
 	c := crowding{
 		name: "chains", what: fmt.Sprintf("connections with %d certificates, two at a time", chainLength),

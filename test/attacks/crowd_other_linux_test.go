@@ -120,7 +120,8 @@ func (o *otherCaller) watch() (a crowdAnswer) {
 	defer cancel()
 	begun := time.Now()
 	defer func() { a.took = time.Since(begun) }()
-	res, err := o.side.open(ctx, o.warm, o.side.rig.worker, "/api/v1/namespaces/shop/pods?watch=true&resourceVersion=0&labelSelector=bench.listproxy.io%2Fhundredth%3D3")
+	const target = "/api/v1/namespaces/shop/pods?watch=true&resourceVersion=0&labelSelector=bench.listproxy.io%2Fhundredth%3D3"
+	res, err := o.side.open(ctx, o.warm, o.side.rig.worker, target)
 	if err != nil {
 		return crowdAnswer{err: err}
 	}

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -68,7 +70,7 @@ const (
 )
 
 // storm sends so many lists a second. Each is reset after some time.
-func storm(lists int, after time.Duration, token, target func(s *side, i int) string) func(context.Context, *side, func()) pressed {
+func storm(lists int, after time.Duration, token, target func(*side, int) string) crowdAttack {
 	return func(ctx context.Context, s *side, ready func()) pressed {
 		clients := make([]*http.Client, stormConnections)
 		for i := range clients {
@@ -122,4 +124,46 @@ func anyList(*side, int) string {
 // anotherList is one that nobody has asked for, so that no review can be shared.
 func anotherList(_ *side, i int) string {
 	return fmt.Sprintf("/api/v1/namespaces/nowhere-%d/pods?resourceVersion=0&labelSelector=n%%3D%d", i%97, i)
+}
+
+// testPrice is about what made-up tokens cost kube-apiserver, if they wait for their answers: one authentication
+// each, as without listproxy.
+func testPrice(t *testing.T, r *crowdRig, tables *crowdTables) {
+	t.Helper()
+	lists := crowdScale(1000, 100)
+	for _, s := range []*side{r.through(t, crowding{measured: true}), r.directly(t)} {
+		counted0, upstream0 := s.counted(), r.directly(t).used()
+		var (
+			all    sync.WaitGroup
+			counts tally
+			turns  = make(chan int)
+		)
+		for range stormConnections {
+			all.Go(func() {
+				client := s.client(crowdAddress, nil)
+				defer client.CloseIdleConnections()
+				for i := range turns {
+					a := s.get(t.Context(), client, madeUp(s, i), anyList(s, i))
+					if a.err == nil {
+						counts.end(strconv.Itoa(a.code))
+						continue
+					}
+					// kube-apiserver has closed the connection after the one before.
+					counts.end("no answer")
+				}
+			})
+		}
+		for i := range lists {
+			turns <- i
+		}
+		close(turns)
+		all.Wait()
+		cpu := r.directly(t).used() - upstream0
+		n := s.counted()[authentications] - counted0[authentications]
+		tables.price(s.name(), lists, counted(counts.counts), n, cpu)
+		// listproxy's own, and this test's, and those of who has been there before.
+		if few := float64(lists) / 5; s.proxy != nil && n > float64(lists)+few {
+			t.Errorf("%d lists with made-up tokens cost %.0f authentications", lists, n)
+		}
+	}
 }

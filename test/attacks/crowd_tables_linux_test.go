@@ -3,12 +3,13 @@ package attacks
 import (
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 )
 
 // crowdTables are what TestCrowding prints for the documentation, in Markdown.
-type crowdTables struct{ crowdings, chains, strangers []string }
+type crowdTables struct{ crowdings, prices, chains, strangers []string }
 
 func (c *crowdTables) print() {
 	for _, table := range [][]string{
@@ -19,6 +20,10 @@ func (c *crowdTables) print() {
 			"|---|---|---|---|---|---|---|---|---|---|---|",
 		}, c.crowdings...),
 		append([]string{
+			"| made-up tokens at | lists | answers | authentications | CPU time of kube-apiserver |",
+			"|---|---|---|---|---|",
+		}, c.prices...),
+		append([]string{
 			"| CPU time of | a connection and a request without a certificate | with a chain | each further request on it | to verify the chain once |",
 			"|---|---|---|---|---|",
 		}, c.chains...),
@@ -26,6 +31,10 @@ func (c *crowdTables) print() {
 	} {
 		_, _ = fmt.Fprintf(os.Stderr, "\n%s\n", strings.Join(table, "\n"))
 	}
+}
+
+func (c *crowdTables) price(at string, lists int, answers string, authentications float64, cpu time.Duration) {
+	c.prices = append(c.prices, cellsOf(at, strconv.Itoa(lists), answers, fmt.Sprintf("%.0f", authentications), milliseconds(cpu)))
 }
 
 func (c *crowdTables) chain(of string, times ...time.Duration) {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	h2 "golang.org/x/net/http2"
@@ -24,6 +25,7 @@ func hoard(connections int) crowdAttack {
 		var (
 			counts        tally
 			trying, holds sync.WaitGroup
+			kept          atomic.Int64
 			places        = make(chan struct{}, atOnce)
 		)
 		for range connections {
@@ -61,16 +63,16 @@ func hoard(connections int) crowdAttack {
 					defer func() { _ = conn.Close() }()
 					ticker := time.NewTicker(30 * time.Second)
 					defer ticker.Stop()
-					for {
+					for ctx.Err() == nil {
 						select {
 						case <-ctx.Done():
-							return
 						case <-ticker.C:
-							if ask() != nil {
-								return
-							}
+						}
+						if ask() != nil {
+							return
 						}
 					}
+					kept.Add(1)
 				})
 			})
 		}
@@ -79,7 +81,7 @@ func hoard(connections int) crowdAttack {
 		<-ctx.Done()
 		holds.Wait()
 		p := counts.pressed()
-		p.says = fmt.Sprintf("%d of %d connections held", p.counts["held"], p.sent)
+		p.says = fmt.Sprintf("%d of %d connections, %d to the end", p.counts["held"], p.sent, kept.Load())
 		return p
 	}
 }
@@ -227,8 +229,14 @@ func (s *side) stalledConnection(ctx context.Context, counts *tally, streams int
 		w.headers(uint32(2*i+1), true, field{":method", "GET"}, field{":scheme", "https"}, field{":authority", "x"},
 			field{":path", path}, field{"authorization", "Bearer " + token}, field{"accept", "application/json"})
 	}
-	left := streams
-	for left > 0 || ctx.Err() == nil {
+	answered := map[uint32]bool{}
+	answer := func(stream uint32, what string) {
+		if !answered[stream] {
+			answered[stream] = true
+			counts.end(what)
+		}
+	}
+	for ctx.Err() == nil {
 		frame, err := w.framer.ReadFrame()
 		if err != nil {
 			break
@@ -240,25 +248,20 @@ func (s *side) stalledConnection(ctx context.Context, counts *tally, streams int
 			}
 		case *h2.PingFrame:
 			if !f.IsAck() {
-				w.mu.Lock()
 				_ = w.framer.WritePing(true, f.Data)
-				w.mu.Unlock()
 			}
 		case *h2.MetaHeadersFrame:
-			if status := f.PseudoValue("status"); status != "" {
-				counts.end("answered " + status)
-				left--
-			}
+			answer(f.StreamID, "answered "+f.PseudoValue("status"))
 		case *h2.RSTStreamFrame:
-			counts.end("reset with " + f.ErrCode.String())
+			answer(f.StreamID, "reset with "+f.ErrCode.String())
 		}
 	}
-	for range left {
-		counts.end("no answer")
+	for i := range streams {
+		answer(uint32(2*i+1), "no answer")
 	}
 }
 
-// headers keeps so many connections whose headers do not end. Each is nearly as long as headers may be.
+// unfinished keeps so many connections whose headers do not end. Each of these is nearly as long as headers may be.
 func unfinished(connections int) crowdAttack {
 	return func(ctx context.Context, s *side, ready func()) pressed {
 		size := s.longestHeader(ctx)

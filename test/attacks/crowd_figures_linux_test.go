@@ -54,9 +54,14 @@ func (s *side) measure(attack crowdAttack, length time.Duration) (f figures) {
 	begun := time.Now()
 	if attack != nil {
 		ready := make(chan struct{})
-		go func() { ended <- attack(attacking, s, func() { close(ready) }) }()
+		go func() {
+			defer close(ended) // also where the test has failed
+			ended <- attack(attacking, s, func() { close(ready) })
+		}()
 		select {
 		case <-ready:
+		case <-ended:
+			s.Fatal("the attack has ended before it was in place")
 		case <-time.After(crowdPatience):
 			s.Fatal("the attack does not begin")
 		}

@@ -98,7 +98,8 @@ func crowdings() []crowding {
 		},
 		{
 			name: "two tokens",
-			what: fmt.Sprintf("%d creates with two tokens of one account, whose bodies trickle, for %d places", 2*requests, requests),
+			what: fmt.Sprintf("%d creates with two tokens of one account, whose bodies trickle, for %d places",
+				2*requests, requests),
 			args: []string{
 				"--max-requests-inflight", strconv.Itoa(requests), "--overload-wait", "1s", "--stall-timeout", stall.String(),
 			},
@@ -191,7 +192,8 @@ func testCrowding(t *testing.T, r *crowdRig, c crowding, tables *crowdTables) {
 		c.holds(t, s, via)
 	}
 	t.Logf("lists: %s; watches: %s; %s; %.0f authentications, %.0f reviews; %d to %d MiB",
-		reasons(via.work.lists), reasons(via.work.watches), via.attack, via.authentications, via.reviews, via.rss>>20, via.peak>>20)
+		reasons(via.work.lists), reasons(via.work.watches), via.attack,
+		via.authentications, via.reviews, via.rss>>20, via.peak>>20)
 	if *crowdFull {
 		tables.crowding(c.what, via, r.directly(t).measure(c.attack, crowdLength()))
 	}

@@ -25,8 +25,8 @@ const (
 	anewEvery = time.Second
 )
 
-// otherPatience is how long the other caller waits for an answer: at most as long as client-go's users usually
-// do where it is measured, and longer where nothing may depend on the machine's speed.
+// otherPatience is how long the other caller waits for an answer. It is longer where nothing is measured, since nothing
+// may depend on the machine's speed there.
 func otherPatience() time.Duration {
 	if *crowdFull {
 		return 15 * time.Second
@@ -120,7 +120,8 @@ func (o *otherCaller) watch() (a crowdAnswer) {
 	defer cancel()
 	begun := time.Now()
 	defer func() { a.took = time.Since(begun) }()
-	const target = "/api/v1/namespaces/shop/pods?watch=true&resourceVersion=0&labelSelector=bench.listproxy.io%2Fhundredth%3D3"
+	const target = "/api/v1/namespaces/shop/pods?watch=true&resourceVersion=0" +
+		"&labelSelector=bench.listproxy.io%2Fhundredth%3D3"
 	res, err := o.side.open(ctx, o.warm, o.side.rig.worker, target)
 	if err != nil {
 		return crowdAnswer{err: err}

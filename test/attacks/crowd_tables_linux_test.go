@@ -14,9 +14,10 @@ type crowdTables struct{ crowdings, prices, chains, strangers []string }
 func (c *crowdTables) print() {
 	for _, table := range [][]string{
 		append([]string{
-			"Through listproxy / directly at kube-apiserver. CPU and authentications are of the whole time of the attack.", "",
+			"Through listproxy / directly at kube-apiserver.", "",
 			"| attack | the other caller's lists: p50 | p99 | from memory | failed: lists, new connections, watches" +
-				" | CPU of kube-apiserver | of listproxy | authentications | reviews | resident, of what is attacked | what came of the attack |",
+				" | CPU of kube-apiserver | of listproxy | authentications | reviews" +
+				" | resident, of what is attacked | what came of the attack |",
 			"|---|---|---|---|---|---|---|---|---|---|---|",
 		}, c.crowdings...),
 		append([]string{
@@ -24,7 +25,8 @@ func (c *crowdTables) print() {
 			"|---|---|---|---|---|",
 		}, c.prices...),
 		append([]string{
-			"| CPU time of | a connection and a request without a certificate | with a chain | each further request on it | to verify the chain once |",
+			"| CPU time of | a connection and a request without a certificate | with a chain" +
+				" | each further request on it | to verify the chain once |",
 			"|---|---|---|---|---|",
 		}, c.chains...),
 		append([]string{"| a made-up token asks for | listproxy says | kube-apiserver says |", "|---|---|---|"}, c.strangers...),
@@ -34,7 +36,8 @@ func (c *crowdTables) print() {
 }
 
 func (c *crowdTables) price(at string, lists int, answers string, authentications float64, cpu time.Duration) {
-	c.prices = append(c.prices, cellsOf(at, strconv.Itoa(lists), answers, fmt.Sprintf("%.0f", authentications), milliseconds(cpu)))
+	n := fmt.Sprintf("%.0f", authentications)
+	c.prices = append(c.prices, cellsOf(at, strconv.Itoa(lists), answers, n, milliseconds(cpu)))
 }
 
 func (c *crowdTables) chain(of string, times ...time.Duration) {

@@ -81,7 +81,8 @@ func testTold(t *testing.T, r *crowdRig, tables *crowdTables) {
 		}
 	}
 	if len(different) != 1 {
-		t.Errorf("a made-up token hears %d things: %s", len(different), strings.Join(slices.Sorted(maps.Keys(different)), "; "))
+		heard := strings.Join(slices.Sorted(maps.Keys(different)), "; ")
+		t.Errorf("a made-up token hears %d things: %s", len(different), heard)
 	}
 	for _, what := range slices.Sorted(maps.Keys(via)) {
 		tables.told(what, via[what], direct[what])

@@ -133,7 +133,7 @@ func uploads(each int, every time.Duration, method, target string, tokens func(s
 					res, err := client.Do(req)
 					switch {
 					case ctx.Err() != nil:
-						counts.end("held")
+						counts.end("not answered")
 						return
 					case err != nil:
 						counts.end("no answer")
@@ -143,18 +143,22 @@ func uploads(each int, every time.Duration, method, target string, tokens func(s
 					said := fmt.Sprintf("answered %d", res.StatusCode)
 					// What is answered may be held nevertheless: until the answer has ended.
 					if _, err := io.Copy(io.Discard, res.Body); err != nil && ctx.Err() != nil {
-						said = "held after " + said
+						said += ", not ended"
 					}
 					counts.end(said)
 				})
 			}
 		}
 		s.settle(&counts, each*len(from))
+		places := ""
+		if s.proxy != nil {
+			places = fmt.Sprintf("%.0f places taken: ", s.gauge(ctx, "listproxy_inflight_requests"))
+		}
 		ready()
 		<-ctx.Done()
 		all.Wait()
 		p := counts.pressed()
-		p.says = counted(p.counts)
+		p.says = places + counted(p.counts)
 		return p
 	}
 }

@@ -3,7 +3,6 @@ package proxy
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -64,7 +63,6 @@ func (s apiServiceStore) Replace(objs []any, _ string) error {
 	before := s.c.servers
 	s.c.servers = servers
 	s.c.refused = false
-	s.c.lost = time.Time{}
 	clear(s.c.known)
 	s.c.mu.Unlock()
 	for gv, was := range before {

@@ -34,9 +34,10 @@ const (
 	discoveryTimeout = 10 * time.Second
 	// maxGroupVersions bounds the answers of discovery that are remembered.
 	maxGroupVersions = 1024
-	// apiServicesGrace is how long the last known APIServices are believed
-	// when their stream ended and cannot be opened again.
-	apiServicesGrace = 90 * time.Second
+	// apiServicesGrace is how long the last known APIServices are believed after their stream last told
+	// something. There is a bookmark every minute, so what is known outlives the stream by a minute and a half at
+	// least, in which it can be opened again.
+	apiServicesGrace = time.Minute + 90*time.Second
 )
 
 // coreV1 is the one version of the core group, which has a path of its own.
@@ -78,6 +79,7 @@ type Catalog struct {
 	discovery   discovery.ServerResourcesInterface
 	moved       func(schema.GroupVersion)
 	rewritten   func(schema.GroupResource)
+	heard       heard // of the APIServices
 	log         *slog.Logger
 	flights     singleflight.Group
 	refusedOnce sync.Once
@@ -88,8 +90,6 @@ type Catalog struct {
 	servers map[schema.GroupVersion]server
 	// refused: the APIServices may not be read.
 	refused bool
-	// lost is when their stream ended; zero while there is one.
-	lost time.Time
 	// known has what was read of local group/versions.
 	known map[schema.GroupVersion]*discovered
 	// hashes has the storage version hash of each resource that was read. It outlives what is
@@ -147,17 +147,12 @@ func NewCatalog(cfg *rest.Config, moved func(schema.GroupVersion), rewritten fun
 
 // Run follows the APIServices until ctx ends.
 func (c *Catalog) Run(ctx context.Context) {
-	listWatch := objectListWatch(c.apiServices)
-	tellStreams(listWatch, func(options metav1.ListOptions) {
-		if options.SendInitialEvents == nil {
-			c.streamBack() // it tells what was missed; else Replace does
-		}
-	}, c.streamLost)
 	follower{
 		name:         "apiservices",
-		listWatch:    listWatch,
+		listWatch:    objectListWatch(c.apiServices),
 		expectedType: &unstructured.Unstructured{},
 		store:        apiServiceStore{c},
+		heard:        &c.heard,
 		ended:        c.streamEnded,
 		// As that of the API servers' Leases: collections are back within seconds.
 		soon: true,
@@ -233,7 +228,7 @@ func (c *Catalog) look(gv schema.GroupVersion, resource string) (Entry, policy.R
 	now := time.Now()
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if reason := c.ownLocked(gv, resource, now); reason != "" {
+	if reason := c.ownLocked(gv, resource); reason != "" {
 		return Entry{}, reason, readNothing
 	}
 	g := c.known[gv]
@@ -261,7 +256,7 @@ func (c *Catalog) look(gv schema.GroupVersion, resource string) (Entry, policy.R
 
 // ownLocked returns an empty reason if gv is the API server's own, or another server's
 // whose resource is vouched for. Where it is not known which of both, nothing is vouched.
-func (c *Catalog) ownLocked(gv schema.GroupVersion, resource string, now time.Time) policy.Reason {
+func (c *Catalog) ownLocked(gv schema.GroupVersion, resource string) policy.Reason {
 	switch {
 	case c.refused && gv == coreV1:
 		return ""
@@ -269,7 +264,7 @@ func (c *Catalog) ownLocked(gv schema.GroupVersion, resource string, now time.Ti
 		return policy.ReasonUnknownResource
 	case c.refused:
 		return policy.ReasonAggregated
-	case c.servers == nil, !c.lost.IsZero() && snapshot.Age(c.lost, now) > apiServicesGrace:
+	case c.servers == nil, !c.heard.within(apiServicesGrace):
 		return policy.ReasonWarming
 	}
 	answers, registered := c.servers[gv]
@@ -396,25 +391,8 @@ func servable(list *metav1.APIResourceList) map[string]Entry {
 	return resources
 }
 
-// streamLost notes that changes of APIServices are not heard of any more.
-func (c *Catalog) streamLost() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.lost.IsZero() {
-		c.lost = time.Now()
-	}
-}
-
-// streamBack notes that they are heard of again, and those that were missed.
-func (c *Catalog) streamBack() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.lost = time.Time{}
-}
-
 // streamEnded notes that the stream has ended, and why.
 func (c *Catalog) streamEnded(err error) {
-	c.streamLost()
 	if !isRefused(err) {
 		return
 	}

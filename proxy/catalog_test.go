@@ -315,6 +315,26 @@ func TestCatalogWithoutItsStream(t *testing.T) {
 	})
 }
 
+// TestCatalogOfASilentStream: that the stream is open, or was opened again, is no sign that its changes are heard.
+func TestCatalogOfASilentStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeCluster(t)
+		c := runCatalog(t, f, discardLog())
+		for range 2 {
+			time.Sleep(2 * apiServicesGrace)
+			expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
+			f.silence(apiServicesPath, true)
+			f.stall(apiServicesPath) // what comes in its place tells nothing either
+			time.Sleep(apiServicesGrace + time.Second)
+			expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(policy.ReasonWarming))
+			f.silence(apiServicesPath, false)
+			f.flow(apiServicesPath)
+			synctest.Wait()
+		}
+		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
+	})
+}
+
 // While nobody can be reached the Reflector tries to open the stream for ever, without an end: the APIServices are not
 // believed for longer for that. It goes on where it was soon after.
 func TestCatalogOutOfReach(t *testing.T) {

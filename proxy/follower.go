@@ -40,7 +40,12 @@ type follower struct {
 	// soon: the stream must be back as soon as the upstream is. Otherwise there is up to a minute between two
 	// attempts.
 	soon bool
-	log  *slog.Logger
+	// lists: each stream begins with a list, also after a watch that came to its timeout.
+	lists bool
+	// heard, if it is not nil, is told what the store has taken; and a stream that is silent for too long is given up,
+	// and begins again with a list.
+	heard *heard
+	log   *slog.Logger
 }
 
 // follow runs a client-go Reflector until ctx ends. The loop around it is ours
@@ -55,12 +60,16 @@ func (f follower) follow(ctx context.Context) {
 		reopen := newFollowBackoff(f.soon)
 		options.Backoff = &reopen
 	}
-	reflector := cache.NewReflectorWithOptions(listAfterBreaks(f.listWatch), f.expectedType, f.store, options)
+	store := f.store
+	if f.heard != nil {
+		store = heardStore{store, f.heard}
+	}
+	reflector := cache.NewReflectorWithOptions(listAfterBreaks(f.listWatch, f.lists), f.expectedType, store, options)
 
 	backoff, refusals := newFollowBackoff(f.soon), newRefusalBackoff()
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := reflector.ListAndWatchWithContext(ctx)
+		err := f.stream(ctx, reflector)
 		if ctx.Err() != nil {
 			return
 		}
@@ -89,6 +98,20 @@ func (f follower) follow(ctx context.Context) {
 		case <-time.After(delay):
 		}
 	}
+}
+
+// stream lists and watches until that ends, or is silent for too long.
+func (f follower) stream(ctx context.Context, reflector *cache.Reflector) error {
+	if f.heard == nil {
+		return reflector.ListAndWatchWithContext(ctx)
+	}
+	live, stop := f.heard.untilSilent(ctx)
+	defer stop()
+	err := reflector.ListAndWatchWithContext(live)
+	if err == nil && live.Err() != nil {
+		return errListAgain
+	}
+	return err
 }
 
 // newFollowBackoff returns delays of one second, doubled up to half a minute, or shorter ones.
@@ -136,9 +159,11 @@ func objectListWatch(objects dynamic.ResourceInterface) *cache.ListWatch {
 	}
 }
 
-// tellStreams makes a source tell when a stream has begun, and when there is none: the Reflector tries for as long as
-// the upstream is away, and does not come to its end for that. It has one stream at a time; lost may be called again.
-func tellStreams(source *cache.ListWatch, began func(metav1.ListOptions), lost func()) {
+// tellStreams makes a source tell when a watch has begun that follows a list or another watch, and when there is no
+// stream: the Reflector tries for as long as the upstream is away, and does not come to its end for that. A
+// streaming list that has begun has told nothing yet; the store's Replace is its beginning. There is one stream at a time;
+// lost may be called again.
+func tellStreams(source *cache.ListWatch, follows, lost func()) {
 	open := source.WatchFuncWithContext
 	var mu sync.Mutex
 	streams := 0
@@ -152,7 +177,9 @@ func tellStreams(source *cache.ListWatch, began func(metav1.ListOptions), lost f
 		if err != nil {
 			return nil, err
 		}
-		began(options)
+		if options.SendInitialEvents == nil {
+			follows()
+		}
 		return tellEnd(stream, func() {
 			mu.Lock()
 			defer mu.Unlock()

@@ -22,8 +22,8 @@ var errListAgain = errors.New("what was missed since the stream broke is listed"
 // it is when API servers are restarted. If the storage was put back to an earlier state meanwhile, that is a
 // revision of the future: kube-apiserver answers such a watch, and is silent until the revision comes; or it has
 // come already, in another past, and what was before it is never told. A list from there is refused, and the
-// Reflector then lists what there is.
-func listAfterBreaks(source *cache.ListWatch) *cache.ListWatch {
+// Reflector then lists what there is. With always, it lists again after a watch's timeout, too.
+func listAfterBreaks(source *cache.ListWatch, always bool) *cache.ListWatch {
 	var c continuity
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -49,7 +49,7 @@ func listAfterBreaks(source *cache.ListWatch) *cache.ListWatch {
 				return nil, errListAgain
 			}
 			return tellEnd(stream, func() {
-				if due := dueOf(begun, options); !due.IsZero() && !time.Now().Before(due) {
+				if due := dueOf(begun, options); !always && !due.IsZero() && !time.Now().Before(due) {
 					c.end(this, due)
 				}
 			}), nil

@@ -50,7 +50,7 @@ func WatchRBAC(ctx context.Context, cfg *rest.Config, flush func(), log *slog.Lo
 			name:         resource,
 			listWatch:    metadataListWatch(client.Resource(gvr)),
 			expectedType: &metav1.PartialObjectMetadata{},
-			store:        changes,
+			store:        changes, // which vouches for nothing, so it need not be heard again and again
 			log:          log,
 			ended: func(err error) {
 				if isRefused(err) {

@@ -31,6 +31,7 @@ type fakeAPI struct {
 	requests    map[string]int             // by "verb path"
 	takes       time.Duration              // how long a document takes
 	refused     bool                       // nobody listens
+	plain       bool                       // there are no streaming lists
 }
 
 // fakeCollection is what can be listed and watched at a path.
@@ -38,6 +39,8 @@ type fakeCollection struct {
 	kind    string // of the list
 	objects []string
 	watches []*io.PipeWriter
+	silent  bool          // watches have no bookmarks by themselves
+	stalls  chan struct{} // closed when what is listed is sent; nil: at once
 }
 
 func newFakeAPI() *fakeAPI {
@@ -74,9 +77,24 @@ func (f *fakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 		return cannedReply(r, status, statusBody(status)), nil
 	}
 	switch document, ok := f.documents[r.URL.Path]; {
+	case verb == "watch" && f.plain && query.Get("sendInitialEvents") == "true":
+		return cannedReply(r, http.StatusUnprocessableEntity, statusBody(http.StatusUnprocessableEntity)), nil
 	case verb == "watch" && collection != nil:
-		return collection.watch(r, query.Get("sendInitialEvents") == "true"), nil
+		return collection.watch(r, query.Get("sendInitialEvents") == "true", func() bool {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return collection.silent
+		}), nil
 	case verb == "list":
+		if stalls := collection.stalls; stalls != nil {
+			f.mu.Unlock()
+			defer f.mu.Lock()
+			select {
+			case <-stalls:
+			case <-r.Context().Done():
+				return nil, r.Context().Err()
+			}
+		}
 		apiVersion := "meta.k8s.io/v1"
 		return cannedReply(r, http.StatusOK, fmt.Sprintf(`{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"1"},"items":[%s]}`,
 			collection.kind, apiVersion, strings.Join(collection.objects, ","))), nil
@@ -93,24 +111,44 @@ func (f *fakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 	return cannedReply(r, http.StatusNotFound, statusBody(http.StatusNotFound)), nil
 }
 
-// watch answers with a stream that lasts until the request or cut ends it.
-func (c *fakeCollection) watch(r *http.Request, initial bool) *http.Response {
+// watch answers with a stream that lasts until the request or cut ends it, with a bookmark every minute.
+func (c *fakeCollection) watch(r *http.Request, initial bool, silent func() bool) *http.Response {
 	body, events := io.Pipe()
 	context.AfterFunc(r.Context(), func() { _ = events.CloseWithError(r.Context().Err()) })
 	c.watches = append(c.watches, events)
 	resp := cannedReply(r, http.StatusOK, "")
 	resp.Body = body
-	if initial {
-		objects := c.objects
-		go func() {
-			for _, object := range objects {
+	bookmark := func(annotations string) error {
+		_, err := io.WriteString(events, watchEvent("BOOKMARK", fmt.Sprintf(`{"kind":%q,"apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1"%s}}`,
+			strings.TrimSuffix(c.kind, "List"), annotations)))
+		return err
+	}
+	stalls := c.stalls
+	go func() {
+		if initial {
+			if stalls != nil {
+				select {
+				case <-stalls:
+				case <-r.Context().Done():
+					return
+				}
+			}
+			for _, object := range c.objects {
 				_, _ = io.WriteString(events, watchEvent("ADDED", object))
 			}
-			_, _ = io.WriteString(events, watchEvent("BOOKMARK",
-				fmt.Sprintf(`{"kind":%q,"apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1","annotations":{%q:"true"}}}`,
-					strings.TrimSuffix(c.kind, "List"), metav1.InitialEventsAnnotationKey)))
-		}()
-	}
+			_ = bookmark(fmt.Sprintf(`,"annotations":{%q:"true"}`, metav1.InitialEventsAnnotationKey))
+		}
+		for {
+			select {
+			case <-time.After(time.Minute):
+			case <-r.Context().Done():
+				return
+			}
+			if !silent() && bookmark("") != nil {
+				return
+			}
+		}
+	}()
 	return resp
 }
 
@@ -123,6 +161,8 @@ func statusBody(code int) string {
 	reason := map[int]metav1.StatusReason{
 		http.StatusForbidden: metav1.StatusReasonForbidden,
 		http.StatusNotFound:  metav1.StatusReasonNotFound,
+
+		http.StatusUnprocessableEntity: metav1.StatusReasonInvalid,
 	}[code]
 	body, err := json.Marshal(metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
@@ -154,6 +194,38 @@ func (f *fakeAPI) cut(path string) {
 		_ = events.CloseWithError(io.ErrUnexpectedEOF)
 	}
 	f.collections[path].watches = nil
+}
+
+// end ends the watches of path in order, as at their timeout.
+func (f *fakeAPI) end(path string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, events := range f.collections[path].watches {
+		_ = events.Close()
+	}
+	f.collections[path].watches = nil
+}
+
+// silence makes watches of path have no bookmarks by themselves.
+func (f *fakeAPI) silence(path string, silent bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.collections[path].silent = silent
+}
+
+// stall holds back what lists of path say, streaming ones after their header, until flow.
+func (f *fakeAPI) stall(path string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.collections[path].stalls = make(chan struct{})
+}
+
+// flow ends stall.
+func (f *fakeAPI) flow(path string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	close(f.collections[path].stalls)
+	f.collections[path].stalls = nil
 }
 
 // answer sets what "verb path" is answered with; zero means as usual.

@@ -2,12 +2,10 @@ package proxy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,12 +19,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 )
 
-var errStreamEnded = errors.New("the stream ended")
-
 var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-
-// schemaSettle is how long after a (re)opened stream what it missed may still be on its way.
-const schemaSettle = time.Second
 
 // Schemas follows the definitions of custom resources. After one changed the upstream may write
 // the same objects in other bytes, without any event about them; and for a moment its old
@@ -38,6 +31,7 @@ type Schemas struct {
 	// definitions reads whole ones, one at a time.
 	definitions dynamic.ResourceInterface
 	changed     func(schema.GroupResource)
+	heard       heard
 	log         *slog.Logger
 
 	mu sync.Mutex
@@ -45,8 +39,8 @@ type Schemas struct {
 	known map[string]definition
 	// refused: the definitions may not be read.
 	refused bool
-	// up is since when there is a stream; zero while there is none.
-	up time.Time
+	// up: there is a stream, and what was missed before it is known.
+	up bool
 }
 
 // NewSchemas returns Schemas that call changed whenever a definition appeared, changed or went.
@@ -69,16 +63,18 @@ func NewSchemas(cfg *rest.Config, changed func(schema.GroupResource), log *slog.
 // Run follows the definitions until ctx ends.
 func (s *Schemas) Run(ctx context.Context) {
 	listWatch := metadataListWatch(s.client.Resource(definitions))
-	tellStreams(listWatch, func(metav1.ListOptions) { s.opened(nil) }, func() { s.opened(errStreamEnded) })
+	tellStreams(listWatch, s.follows, s.lost)
 	var refused sync.Once
 	follower{
 		name:         definitions.Resource,
 		listWatch:    listWatch,
 		expectedType: &metav1.PartialObjectMetadata{},
 		store:        s,
+		heard:        &s.heard,
 		// Custom resources are not answered from memory without it.
-		soon: true,
-		log:  s.log,
+		soon:  true,
+		lists: true,
+		log:   s.log,
 		ended: func(err error) {
 			s.ended(err)
 			if isRefused(err) {
@@ -99,11 +95,12 @@ func (s *Schemas) Ready() bool {
 	return s.known != nil || s.refused
 }
 
-// Vouch says whether a change of a definition would be heard of now.
+// Vouch says whether a change of a definition would be heard of now: there is a stream, which began with a list, and
+// it was heard lately.
 func (s *Schemas) Vouch() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.known != nil && !s.up.IsZero() && time.Since(s.up) >= schemaSettle
+	return s.known != nil && s.up && s.heard.within(streamSilence)
 }
 
 // Check says why a resource cannot be answered from memory now, if it is because of definitions:
@@ -129,21 +126,24 @@ func (s *Schemas) Agree(gr schema.GroupResource, custom bool) bool {
 	return s.known == nil || defined == custom
 }
 
-func (s *Schemas) opened(err error) {
+// follows notes a watch that goes on from a list: of its own, just taken.
+func (s *Schemas) follows() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case err != nil:
-		s.up = time.Time{}
-	case s.up.IsZero():
-		s.up = time.Now()
-	}
+	s.up = true
+}
+
+// lost notes that there is no stream.
+func (s *Schemas) lost() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.up = false
 }
 
 func (s *Schemas) ended(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.up = time.Time{}
+	s.up = false
 	s.refused = isRefused(err)
 }
 
@@ -205,20 +205,25 @@ func (s *Schemas) Replace(objs []any, _ string) error {
 	was := s.known
 	s.known, s.refused = listed, false
 	s.mu.Unlock()
-	if was == nil {
-		return nil
+	if was != nil {
+		s.compare(was, listed)
 	}
-	for name, is := range listed {
-		if was[name] != is {
+	s.follows()
+	return nil
+}
+
+// compare reports what a gap has changed.
+func (s *Schemas) compare(was, is map[string]definition) {
+	for name, now := range is {
+		if was[name] != now {
 			s.report(name)
 		}
 	}
 	for name := range was {
-		if _, found := listed[name]; !found {
+		if _, found := is[name]; !found {
 			s.report(name)
 		}
 	}
-	return nil
 }
 
 // Resync implements cache.ReflectorStore; there is nothing to do.

@@ -1,8 +1,11 @@
 package proxy
 
 import (
-	"errors"
+	"context"
+	"fmt"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,40 +66,126 @@ func TestSchemasAgree(t *testing.T) {
 	}
 }
 
-// TestSchemasVouch: custom resources are answered only while a change would be heard of.
-func TestSchemasVouch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &Schemas{changed: func(schema.GroupResource) {}}
-		expect := func(when string, ready, vouch bool) {
-			t.Helper()
-			if got := s.Ready(); got != ready {
-				t.Errorf("%s: ready %v", when, got)
-			}
-			if got := s.Vouch(); got != vouch {
-				t.Errorf("%s: vouches %v", when, got)
-			}
-		}
-		expect("at first", false, false)
-		if err := s.Replace(nil, ""); err != nil {
-			t.Fatal(err)
-		}
-		expect("listed", true, false)
-		s.opened(nil)
-		expect("just opened", true, false)
-		time.Sleep(schemaSettle)
-		expect("open", true, true)
-		s.opened(nil)
-		expect("opened again without a break", true, true)
-		s.opened(errors.New("refused"))
-		expect("not opened again", true, false)
-		s.opened(nil)
-		time.Sleep(schemaSettle)
-		expect("open again", true, true)
-		s.ended(nil)
-		expect("ended", true, false)
+const definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
-		s = &Schemas{}
-		s.ended(apierrors.NewForbidden(schema.GroupResource{}, "", nil))
-		expect("not permitted", true, false)
+// definitionObject is the metadata of a CustomResourceDefinition.
+func definitionObject(name string, revision int) string {
+	return fmt.Sprintf(`{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":%q,"resourceVersion":"%d"}}`, name, revision)
+}
+
+// runSchemas runs Schemas in the bubble, on an API server with one definition. changes is how many it has told of.
+func runSchemas(t *testing.T, f *fakeAPI) (s *Schemas, changes func() int) {
+	t.Helper()
+	f.collections[definitionsPath] = &fakeCollection{
+		kind: "PartialObjectMetadataList", objects: []string{definitionObject("a.x.io", 1)},
+	}
+	var changed atomic.Int32
+	s, err := NewSchemas(f.config(), func(schema.GroupResource) { changed.Add(1) }, discardLog())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { s.Run(ctx) })
+	t.Cleanup(func() {
+		stop()
+		running.Wait()
 	})
+	synctest.Wait()
+	return s, func() int { return int(changed.Load()) }
+}
+
+// TestSchemasVouch: custom resources are answered only while a change would be heard of. That a stream was opened is
+// no sign of that, nor that one stays open which tells nothing.
+func TestSchemasVouch(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		plain bool // there are no streaming lists
+	}{{"streaming lists", false}, {"plain lists", true}} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFakeAPI()
+				f.plain = tt.plain
+				s, changes := runSchemas(t, f)
+				f.silence(definitionsPath, true)
+				expect := func(when string, vouch bool) {
+					t.Helper()
+					synctest.Wait()
+					if got := s.Vouch(); got != vouch || !s.Ready() {
+						t.Errorf("%s: vouches %v, ready %v", when, got, s.Ready())
+					}
+				}
+				bookmark := func() { f.event(definitionsPath, "BOOKMARK", definitionObject("", 7)) }
+
+				expect("listed", true)
+				for range 10 {
+					time.Sleep(time.Minute)
+					bookmark()
+				}
+				expect("with a bookmark every minute", true)
+				f.stall(definitionsPath)
+				time.Sleep(streamSilence)
+				expect("silent for a while", true)
+				time.Sleep(silenceLook)
+				expect("silent for too long", false)
+				f.flow(definitionsPath)
+				expect("listed again", true)
+				time.Sleep(time.Minute)
+				f.event(definitionsPath, "MODIFIED", definitionObject("a.x.io", 8))
+				time.Sleep(time.Minute)
+				expect("an event in place of a bookmark", true)
+
+				f.refuse(true)
+				f.cut(definitionsPath)
+				expect("cut", false)
+				time.Sleep(time.Minute)
+				expect("not opened again", false)
+
+				// The definition has changed. What tells it is held back.
+				f.stall(definitionsPath)
+				f.refuse(false)
+				before := changes()
+				for range 10 {
+					time.Sleep(time.Minute)
+					expect("opened again, and silent", false)
+				}
+				f.collections[definitionsPath].objects[0] = definitionObject("a.x.io", 9)
+				f.flow(definitionsPath)
+				expect("listed again", true)
+				if got := changes() - before; got != 1 {
+					t.Errorf("told of %d changes", got)
+				}
+			})
+		})
+	}
+}
+
+// TestSchemasListAtEachTimeout: the watch that came to its timeout is followed by a list, since the header of another
+// watch would not say that nothing is pending.
+func TestSchemasListAtEachTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeAPI()
+		s, _ := runSchemas(t, f)
+		time.Sleep(11 * time.Minute) // client-go asks for 5 to 10
+		f.stall(definitionsPath)
+		f.end(definitionsPath)
+		time.Sleep(2 * time.Second)
+		if s.Vouch() {
+			t.Error("vouches for definitions of before the timeout")
+		}
+		f.flow(definitionsPath)
+		synctest.Wait()
+		if !s.Vouch() {
+			t.Error("does not vouch for what was listed")
+		}
+	})
+}
+
+// TestSchemasRefused: where definitions may not be read, nobody waits for them, and nothing is vouched for.
+func TestSchemasRefused(t *testing.T) {
+	s := &Schemas{}
+	s.ended(apierrors.NewForbidden(schema.GroupResource{}, "", nil))
+	if !s.Ready() || s.Vouch() {
+		t.Errorf("ready %v, vouches %v", s.Ready(), s.Vouch())
+	}
 }

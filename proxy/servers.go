@@ -140,6 +140,7 @@ func (s *Servers) Run(ctx context.Context) {
 		},
 		expectedType: &unstructured.Unstructured{},
 		store:        serverStore{s},
+		heard:        &heard{},
 		ended:        s.streamEnded,
 		// After a restart collections are back within seconds, and this should be, too.
 		soon: true,

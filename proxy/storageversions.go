@@ -61,6 +61,7 @@ func (s *StorageVersions) Run(ctx context.Context) {
 		listWatch:    objectListWatch(s.objects),
 		expectedType: &unstructured.Unstructured{},
 		store:        s,
+		heard:        &heard{},
 		ended:        s.ended,
 		log:          s.log,
 	}.follow(ctx)

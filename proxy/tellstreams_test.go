@@ -21,10 +21,11 @@ func TestTellStreams(t *testing.T) {
 			return next, refusal
 		}}
 		up := false
-		tellStreams(source, func(metav1.ListOptions) { up = true }, func() { up = false })
+		tellStreams(source, func() { up = true }, func() { up = false })
+		var options metav1.ListOptions
 		open := func() watch.Interface {
 			next = watch.NewFake()
-			w, err := source.WatchFuncWithContext(t.Context(), metav1.ListOptions{})
+			w, err := source.WatchFuncWithContext(t.Context(), options)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -53,5 +54,9 @@ func TestTellStreams(t *testing.T) {
 		expect("not opened again", false)
 		third.Stop()
 		expect("and ended", false)
+		refusal, options = nil, metav1.ListOptions{SendInitialEvents: new(true)}
+		fourth := open()
+		expect("a streaming list that has told nothing", false)
+		fourth.Stop()
 	})
 }

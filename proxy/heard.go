@@ -1,0 +1,93 @@
+package proxy
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/listproxy/listproxy/snapshot"
+)
+
+const (
+	// streamSilence is for how long a stream that tells nothing still counts as alive. kube-apiserver sends a
+	// bookmark every minute where nothing changes; one that comes later by half of that is late, or cut off.
+	streamSilence = 90 * time.Second
+	// silenceLook is the time between two looks at whether a stream has been silent for longer.
+	silenceLook = 2 * time.Second
+)
+
+// heard is when a follower last heard something: a list, an event or a bookmark that its store has taken. That a stream
+// was opened, and stays open, tells nothing: the header may have come, and the rest be on its way for as
+// long as the network likes. The zero value has heard nothing. It is safe for concurrent use.
+type heard struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+// note notes that something was heard.
+func (h *heard) note() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.at = time.Now()
+}
+
+// within says whether something was heard no longer ago than that, by the wall clock too: after a machine
+// has been suspended its connections may be dead, and nobody tells what has changed since.
+func (h *heard) within(age time.Duration) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return snapshot.Age(h.at, time.Now()) <= age
+}
+
+// untilSilent returns a context that ends with ctx, or when nothing was heard for streamSilence from now on.
+func (h *heard) untilSilent(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	began := time.Now()
+	go func() {
+		look := time.NewTicker(silenceLook)
+		defer look.Stop()
+		for h.within(streamSilence) || snapshot.Age(began, time.Now()) <= streamSilence {
+			select {
+			case <-ctx.Done():
+				return
+			case <-look.C:
+			}
+		}
+		cancel()
+	}()
+	return ctx, cancel
+}
+
+// heardStore notes what its store has taken.
+type heardStore struct {
+	cache.ReflectorStore
+	heard *heard
+}
+
+var _ cache.ReflectorBookmarkStore = heardStore{}
+
+func (s heardStore) taken(err error) error {
+	if err == nil {
+		s.heard.note()
+	}
+	return err
+}
+
+// Add implements [cache.ReflectorStore].
+func (s heardStore) Add(obj any) error { return s.taken(s.ReflectorStore.Add(obj)) }
+
+// Update implements [cache.ReflectorStore].
+func (s heardStore) Update(obj any) error { return s.taken(s.ReflectorStore.Update(obj)) }
+
+// Delete implements [cache.ReflectorStore].
+func (s heardStore) Delete(obj any) error { return s.taken(s.ReflectorStore.Delete(obj)) }
+
+// Replace implements [cache.ReflectorStore].
+func (s heardStore) Replace(objs []any, revision string) error {
+	return s.taken(s.ReflectorStore.Replace(objs, revision))
+}
+
+// Bookmark implements [cache.ReflectorBookmarkStore]. A bookmark comes after all that was pending.
+func (s heardStore) Bookmark(string) error { return s.taken(nil) }

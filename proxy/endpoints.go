@@ -43,7 +43,7 @@ const (
 //   - New connections go to one that is up, a random one, and to the next if that cannot be reached.
 //     Where none is up, all are tried.
 //   - One that is not ready gets no new connections. Those that there are stay for some minutes:
-//     kube-apiserver ends them in order when it shuts down.
+//     kube-apiserver ends them in order when it shuts down. When there are none any more, its version does not count.
 //   - Nor does one that answers no check in time. Its connections stay for half a minute while something still
 //     comes on them: it may have too much to do.
 //   - The connections of one that is unreachable are closed, provided that another one is up. So
@@ -90,6 +90,8 @@ type endpoint struct {
 	said     *version.Info // nil: not known
 	last     *version.Info // the last that was known; nil: none was
 	problem  error         // why the last check did not find it up
+	dialing  int           // connections that are being made
+	left     bool          // it was left out of the versions that were told, so no connection is made
 }
 
 // dialFunc connects to an address, host:port.
@@ -203,9 +205,9 @@ func (e *Endpoints) DialContext(ctx context.Context, network, address string) (n
 		candidates, more, checked := e.candidates()
 		var errs []error
 		for _, ep := range candidates {
-			conn, err := e.dial(ctx, network, ep.address)
+			conn, err := e.connect(ctx, network, ep)
 			if err == nil {
-				return ep.conns.Track(ep.traffic.count(conn)), nil
+				return conn, nil
 			}
 			errs = append(errs, err)
 			ep.suspect()
@@ -225,6 +227,27 @@ func (e *Endpoints) DialContext(ctx context.Context, network, address string) (n
 	}
 }
 
+// connect connects to one endpoint, unless it was left out since it was chosen.
+func (e *Endpoints) connect(ctx context.Context, network string, ep *endpoint) (net.Conn, error) {
+	e.mu.Lock()
+	if ep.left {
+		e.mu.Unlock()
+		return nil, fmt.Errorf("the API server at %s is not ready", ep.address)
+	}
+	ep.dialing++
+	e.mu.Unlock()
+	defer func() { // it is counted by then
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		ep.dialing--
+	}()
+	conn, err := e.dial(ctx, network, ep.address)
+	if err != nil {
+		return nil, err
+	}
+	return ep.conns.Track(ep.traffic.count(conn)), nil
+}
+
 // awaitCheck reports whether a check was noted within a time.
 func awaitCheck(ctx context.Context, checked <-chan struct{}, atMost time.Duration) bool {
 	timer := time.NewTimer(atMost)
@@ -242,7 +265,7 @@ func dialEndpoint(ctx context.Context, network, address string) (net.Conn, error
 	return (&net.Dialer{Timeout: endpointDialTimeout, KeepAlive: keepAlive}).DialContext(ctx, network, address)
 }
 
-// candidates returns the endpoints to try, in that order: those that are up, or else all. If there are more,
+// candidates returns the endpoints to try, in that order: those that are up, or else all whose version was told. If there are more,
 // checked is closed when a check of one has been noted.
 func (e *Endpoints) candidates() (chosen []*endpoint, more bool, checked <-chan struct{}) {
 	e.mu.Lock()
@@ -253,7 +276,7 @@ func (e *Endpoints) candidates() (chosen []*endpoint, more bool, checked <-chan 
 		}
 	}
 	if len(chosen) == 0 {
-		chosen = slices.Clone(e.all)
+		chosen = slices.DeleteFunc(slices.Clone(e.all), func(ep *endpoint) bool { return ep.left })
 	}
 	rand.Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] }) // #nosec G404 -- spreads connections
 	return chosen, len(chosen) < len(e.all), e.checked
@@ -344,12 +367,16 @@ func (e *Endpoints) take(ep *endpoint, result checkResult, heard func([]version.
 	if result.state != endpointUp {
 		ep.enterLocked(result.state) // no connection more
 	}
+	out := e.leaveOutLocked(ep, result.state)
 	said := e.versionsLocked(ep, result.state)
 	e.mu.Unlock()
 
 	heard(said)
 
 	e.mu.Lock()
+	for _, other := range e.all {
+		other.left = slices.Contains(out, other)
+	}
 	ep.enterLocked(result.state)
 	unready := time.Duration(0)
 	if !ep.unready.IsZero() {
@@ -408,22 +435,44 @@ func (e *Endpoints) judgeLocked(result checkResult) checkResult {
 	return result
 }
 
-// versionsLocked returns the versions of all that are not unreachable, where ep is in a state. If none is up, connections
-// are tried to all of them, and may get through before a check does: then the last that was known of the others, too.
-func (e *Endpoints) versionsLocked(ep *endpoint, state endpointState) []version.Info {
-	stateOf := func(other *endpoint) endpointState {
-		if other == ep {
-			return state
-		}
-		return other.state
+// stateLocked returns the state of an endpoint, where ep is in another one than is noted.
+func stateLocked(other, ep *endpoint, state endpointState) endpointState {
+	if other == ep {
+		return state
 	}
-	up := slices.ContainsFunc(e.all, func(other *endpoint) bool { return stateOf(other) == endpointUp })
+	return other.state
+}
+
+// anyUpLocked says whether an endpoint is up, where ep is in a state.
+func (e *Endpoints) anyUpLocked(ep *endpoint, state endpointState) bool {
+	return slices.ContainsFunc(e.all, func(other *endpoint) bool { return stateLocked(other, ep, state) == endpointUp })
+}
+
+// leaveOutLocked returns those whose versions do not count, where ep is in a state, and lets no connection be made to
+// them any more: nothing is answered by them, until their versions count again and that was told.
+func (e *Endpoints) leaveOutLocked(ep *endpoint, state endpointState) (out []*endpoint) {
+	up := e.anyUpLocked(ep, state)
+	for _, other := range e.all {
+		if toLeaveOut(stateLocked(other, ep, state), int64(other.dialing)+other.traffic.open.Load(), up) {
+			other.left = true
+			out = append(out, other)
+		}
+	}
+	return out
+}
+
+// versionsLocked returns the versions of all that are not unreachable, nor left out, where ep is in a state. If none
+// is up, connections are tried to all of them, and may get through before a check does: then the last that was
+// known of the others, too.
+func (e *Endpoints) versionsLocked(ep *endpoint, state endpointState) []version.Info {
+	up := e.anyUpLocked(ep, state)
 	var said []version.Info
 	for _, other := range e.all {
 		its := other.said
-		if !up {
+		switch {
+		case !up:
 			its = other.last
-		} else if stateOf(other) == endpointUnreachable {
+		case stateLocked(other, ep, state) == endpointUnreachable, other.left:
 			its = nil
 		}
 		if its != nil && !slices.Contains(said, *its) {

@@ -69,3 +69,10 @@ func toLeave(state endpointState, unready time.Duration, elsewhere bool) bool {
 	}
 	return false
 }
+
+// toLeaveOut says whether the version of an endpoint does not count: nothing can be asked there, since it is not
+// ready, another one is up (elsewhere), and no connection to it is open or being made. One that never becomes
+// ready would else be another version for ever.
+func toLeaveOut(state endpointState, connections int64, elsewhere bool) bool {
+	return state == endpointNotReady && connections == 0 && elsewhere
+}

@@ -58,3 +58,23 @@ func TestToLeave(t *testing.T) {
 		}
 	}
 }
+
+func TestToLeaveOut(t *testing.T) {
+	for name, tt := range map[string]struct {
+		state       endpointState
+		connections int64
+		elsewhere   bool
+		want        bool
+	}{
+		"not ready":                      {endpointNotReady, 0, true, true},
+		"not ready, and still used":      {endpointNotReady, 1, true, false},
+		"not ready, as all are":          {endpointNotReady, 0, false, false},
+		"up":                             {endpointUp, 0, true, false},
+		"slow, which has connections":    {endpointSlow, 0, true, false},
+		"unreachable, which has no word": {endpointUnreachable, 0, true, false},
+	} {
+		if got := toLeaveOut(tt.state, tt.connections, tt.elsewhere); got != tt.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

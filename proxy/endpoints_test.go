@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -144,7 +146,7 @@ func TestEndpointsTake(t *testing.T) {
 	a, b := e.all[0], e.all[1]
 	connect := func(ep *endpoint) (isClosed func() bool) {
 		near, far := net.Pipe()
-		ep.conns.Track(near)
+		ep.conns.Track(ep.traffic.count(near))
 		t.Cleanup(func() { _ = far.Close() })
 		return func() bool { return near.SetDeadline(time.Time{}) != nil }
 	}
@@ -202,7 +204,7 @@ func TestEndpointsTake(t *testing.T) {
 	}
 	step("a knows no rights yet", a, checkResult{state: endpointUp, refused: true}, false, endpointNotReady, "v1.36.3")
 	step("a has its rights, and no version", a, checkResult{state: endpointUp}, false, endpointNotReady, "v1.36.3")
-	step("a ends again", a, unready, false, endpointNotReady, "v1.35.4", "v1.36.3")
+	step("a ends again, and nothing is with it", a, unready, false, endpointNotReady, "v1.36.3")
 	step("a has ended", a, away, true, endpointNotReady)
 	step("a has ended", a, away, false, endpointUnreachable, "v1.36.3")
 	step("b fails once", b, away, true, endpointUp)
@@ -215,6 +217,121 @@ func TestEndpointsTake(t *testing.T) {
 	}
 	if diff := cmp.Diff(stats, e.Stats()); diff != "" {
 		t.Errorf("stats (-want +got):\n%s", diff)
+	}
+}
+
+// TestEndpointLeftOut: an API server of another version that stays not ready makes no two versions any more, once
+// there is no connection to it.
+func TestEndpointLeftOut(t *testing.T) {
+	var ca []byte
+	start := func(version string) (address string, unready *atomic.Bool, server *httptest.Server) {
+		unready = new(atomic.Bool)
+		server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/readyz" && unready.Load() {
+				w.WriteHeader(http.StatusInternalServerError)
+				return
+			}
+			_, _ = fmt.Fprintf(w, `{"gitVersion":%q}`, version)
+		}))
+		t.Cleanup(server.Close)
+		ca = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+		return server.Listener.Addr().String(), unready, server
+	}
+	old, oldUnready, _ := start("v1.35.4")
+	fresh, _, freshServer := start("v1.36.3")
+	e, err := NewEndpoints(&rest.Config{Host: "https://example.com", TLSClientConfig: rest.TLSClientConfig{CAData: ca}}, []string{old, fresh}, discardLog())
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(what string, ep *endpoint, want ...string) {
+		t.Helper()
+		var said []string
+		again := true
+		for again {
+			result := ep.check(t.Context())
+			for result.late { // the machine is busy elsewhere
+				result = ep.check(t.Context())
+			}
+			again = e.take(ep, result, func(all []version.Info) {
+				for _, v := range all {
+					said = append(said, v.GitVersion)
+				}
+			})
+		}
+		if diff := cmp.Diff(want, said); diff != "" {
+			t.Errorf("%s: versions (-want +got):\n%s", what, diff)
+		}
+	}
+	connect := func(want string) net.Conn {
+		t.Helper()
+		conn, err := e.DialContext(t.Context(), "tcp", "example.com:443")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := conn.RemoteAddr().String(); got != want {
+			t.Errorf("connected to %s, want %s", got, want)
+		}
+		return conn
+	}
+	a, b := e.all[0], e.all[1]
+	check("the old one is up", a, "v1.35.4")
+	used := connect(old)
+	check("both are up", b, "v1.35.4", "v1.36.3")
+	oldUnready.Store(true)
+	check("the old one is not ready, and used", a, "v1.35.4", "v1.36.3")
+	_ = used.Close()
+	check("the other is up", b, "v1.36.3")
+	check("the old one is not ready, and not used", a, "v1.36.3")
+	if _, err := e.connect(t.Context(), "tcp", a); err == nil {
+		t.Error("connected to an API server whose version was not told")
+	}
+	_ = connect(fresh).Close()
+	freshServer.Close()
+	check("none is up", b, "v1.35.4", "v1.36.3")
+	_ = connect(old).Close()
+}
+
+// TestEndpointChosenIsNotLeftOut: while a connection is being made to an API server its version counts.
+func TestEndpointChosenIsNotLeftOut(t *testing.T) {
+	old, fresh := &version.Info{GitVersion: "v1.35.4"}, &version.Info{GitVersion: "v1.36.3"}
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	dial := func(context.Context, string, string) (net.Conn, error) {
+		close(begun)
+		<-goOn
+		near, _ := net.Pipe()
+		return near, nil
+	}
+	e, err := newDialedEndpoints(&rest.Config{Host: "https://api.test"}, []string{"a:1", "b:1"}, dial, discardLog())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := e.all[0], e.all[1]
+	versions := func(ep *endpoint, state endpointState, said *version.Info) (count int) {
+		e.take(ep, checkResult{state: state, said: said, err: errors.New("not ready")}, func(all []version.Info) { count = len(all) })
+		return count
+	}
+	versions(a, endpointUp, old)
+	conns := make(chan net.Conn)
+	go func() {
+		conn, err := e.DialContext(t.Context(), "tcp", "api.test:443")
+		if err != nil {
+			t.Error(err)
+		}
+		conns <- conn
+	}()
+	<-begun
+	versions(b, endpointUp, fresh)
+	if got := versions(a, endpointNotReady, old); got != 2 {
+		t.Errorf("%d versions while a connection is being made", got)
+	}
+	close(goOn)
+	conn := <-conns
+	if got := versions(a, endpointNotReady, old); got != 2 {
+		t.Errorf("%d versions while there is a connection", got)
+	}
+	_ = conn.Close()
+	if got := versions(a, endpointNotReady, old); got != 1 {
+		t.Errorf("%d versions when it was closed", got)
 	}
 }
 

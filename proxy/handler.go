@@ -275,7 +275,7 @@ func query(list policy.Request, entry Entry, d policy.Decision) snapshot.Query {
 	return q
 }
 
-// expectNext prepares for the page after one that the upstream has served just now: it is one of
+// expectNext prepares for the page after one that the upstream has served just now, if there is one: it is of
 // the state as it is now, and on a quiet resource the feed may not know yet that it has reached
 // that. It does not wait for anything: the end of that answer is still to be sent.
 func (h *Handler) expectNext(list policy.Request) {
@@ -284,7 +284,8 @@ func (h *Handler) expectNext(list policy.Request) {
 		return
 	}
 	if representation, reason := list.Accept.Representation(entry.Custom); reason == "" {
-		h.Collections.Want(collectionOf(list, entry, representation))
+		page := query(list, entry, policy.Decision{Semantics: policy.NotOlderThan, Limit: list.Options.Limit})
+		h.Collections.WantNext(collectionOf(list, entry, representation), page)
 	}
 }
 

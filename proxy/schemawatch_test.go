@@ -138,15 +138,15 @@ func TestSchemasVouch(t *testing.T) {
 				f.refuse(true)
 				f.cut(definitionsPath)
 				expect("cut", false)
-				time.Sleep(time.Minute)
+				time.Sleep(soonest)
 				expect("not opened again", false)
 
 				// The definition has changed. What tells it is held back.
 				f.stall(definitionsPath)
 				f.refuse(false)
 				before := changes()
-				for range 10 {
-					time.Sleep(time.Minute)
+				for range 100 {
+					time.Sleep(5 * time.Second)
 					expect("opened again, and silent", false)
 				}
 				f.collections[definitionsPath].objects[0] = definitionObject("a.x.io", 9)

@@ -114,6 +114,21 @@ func (c *Collection) await(ctx context.Context, ask func(*View) (Snapshot, Absen
 	return snap, absence
 }
 
+// continues says whether a page follows the one that q asks for of the newest state, by the last that is known of it:
+// however old that is, it is wrong at the margin only.
+func (c *Collection) continues(q Query) bool {
+	v := c.view.Load()
+	if v.absence != Known || !v.frame.Selects(q.Fields) {
+		return false
+	}
+	newest := Snapshot{Revision: v.to(), Frame: v.frame, tree: v.newest}
+	// What needs no selector is counted, and looked at only if there is more than one page can hold.
+	if q.Limit <= 0 || newest.tree.count(q.Scope.prefix()+q.Start, q.Scope.end()) <= q.Limit {
+		return false
+	}
+	return newest.Page(q, nil).Next != ""
+}
+
 // Retired says why the collection was given up; Known if it was not. What was looked up in it
 // before may be of a time that is over.
 func (c *Collection) Retired() Absence {

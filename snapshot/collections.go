@@ -163,14 +163,14 @@ func (c *Collections) Use(r Resource) (*Collection, Absence) {
 	return c.start(r, 0)
 }
 
-// Want says that a revision of now will be asked for soon. On a quiet resource the feed then finds
-// out that nothing has happened since, instead of when the upstream happens to say so. A
-// collection that is not there is not started.
-func (c *Collections) Want(r Resource) {
+// WantNext says that the upstream has answered q just now with its newest state: if another page follows that, it
+// will be asked for at a revision of now. On a quiet resource the feed then finds out that nothing has happened
+// since, instead of when the upstream happens to say so. A collection that is not there is not started.
+func (c *Collections) WantNext(r Resource, q Query) {
 	c.mu.RLock()
 	found := c.all[r]
 	c.mu.RUnlock()
-	if found != nil {
+	if found != nil && found.Collection.continues(q) {
 		found.want()
 	}
 }

@@ -254,3 +254,45 @@ func TestNewestPagesAnnounceTheNext(t *testing.T) {
 	})
 	r.await(hitContinue, k.list(""), query("limit=1", "continue="+first.Meta().Continue))
 }
+
+// TestNewestPagesThatFit: a newest list with a limit that all objects fit in has no next page, and on a quiet resource
+// it makes the feed ask nothing.
+func TestNewestPagesThatFit(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, shared, rigOptions{bound: 10 * time.Minute})
+	ns := r.namespace(t, "pages-that-fit")
+	k := networkPolicies
+	for i := range 3 {
+		r.create(t, k, ns, fmt.Sprintf("object-%d", i))
+	}
+	r.await(hitAny, k.list(ns), anyVersion())
+	newest := func(limit int) ask.Answer {
+		t.Helper()
+		r.create(t, configMaps, ns, fmt.Sprintf("elsewhere-%d", time.Now().UnixNano()))
+		a, err := r.admin.Get(t.Context(), k.list(ns)+"?"+query(fmt.Sprintf("limit=%d", limit)).Encode())
+		if err != nil || a.Source() != "listproxy; fwd=bypass; detail=most-recent" {
+			t.Fatalf("a newest page: %s, %v", a, err)
+		}
+		return a
+	}
+	questions := func() int { return r.count(k, isProbe) + r.count(k, anyWatch) }
+	before := questions()
+	for range 20 {
+		if a := newest(500); a.Meta().Continue != "" {
+			t.Fatalf("it does not fit: %s", a)
+		}
+	}
+	if a := newest(1); a.Meta().Continue == "" { // what it asks comes after what those before it asked
+		t.Fatalf("it fits: %s", a)
+	}
+	r.until("a question", func() error {
+		if questions() == before {
+			return errors.New("none")
+		}
+		return nil
+	})
+	// One page has a next one: a probe and a watch. A heartbeat may have come as well.
+	if got := questions() - before; got > 4 {
+		t.Errorf("%d questions of the feed for lists that fit", got)
+	}
+}

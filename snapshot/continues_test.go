@@ -1,0 +1,55 @@
+package snapshot
+
+import (
+	"fmt"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// TestWantNext: the feed is told of a newest page only if another one follows it.
+func TestWantNext(t *testing.T) {
+	var objects []*Object
+	for i := range 10 {
+		objects = append(objects, newObject(0, fmt.Sprintf("ns%d/o%d", i%2, i), 7, nil))
+	}
+	known := Fixed(7, "PodList", "v1", objects)
+	r := resourceNamed("pods")
+	none, err := labels.Parse("app=none")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		q    Query
+		view *View
+		want bool
+	}{
+		"no limit":                    {q: Query{}},
+		"all fit":                     {q: Query{Limit: 10}},
+		"one too many":                {q: Query{Limit: 9}, want: true},
+		"those of a namespace fit":    {q: Query{Limit: 5, Scope: Scope{Namespace: "ns1"}}},
+		"or do not":                   {q: Query{Limit: 4, Scope: Scope{Namespace: "ns1"}}, want: true},
+		"one name":                    {q: Query{Limit: 1, Scope: Scope{Namespace: "ns1"}, Name: "o1"}},
+		"those with a label fit":      {q: Query{Limit: 1, Labels: none}},
+		"a field that nobody selects": {q: Query{Limit: 1, Fields: fields.OneTermEqualSelector("spec.x", "y")}},
+		"nothing is known":            {q: Query{Limit: 1}, view: &View{absence: Warming}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tt.q.Fields == nil {
+				tt.q.Fields = fields.Everything()
+			}
+			if tt.view == nil {
+				tt.view = &View{spans: []Span{{1, 7}}, frame: known.Frame, newest: known.tree}
+			}
+			found := newCollection(r, Limits{}, nil)
+			found.view.Store(tt.view)
+			c := &Collections{all: map[Resource]*running{r: {Collection: found}}}
+			c.WantNext(r, tt.q)
+			c.WantNext(resourceNamed("nodes"), tt.q) // which are not there
+			if told := len(found.demand) == 1; told != tt.want {
+				t.Errorf("the feed was told: %v", told)
+			}
+		})
+	}
+}

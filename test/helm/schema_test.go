@@ -32,6 +32,12 @@ func TestRefused(t *testing.T) {
 		"a representation that is not there": {"policy: {resources: [{group: '', resource: pods, representations: [yaml]}]}", []string{"/policy/resources/0/representations/0"}},
 		"a window without a unit":            {"policy: {resources: [{group: '', resource: pods, historyWindow: '60'}]}", []string{"/historyWindow"}},
 		"a wildcard among users":             {"impersonation: {users: ['*']}", []string{"/impersonation/users/0"}},
+		"a wildcard among uids":              {"impersonation: {uids: ['*']}", []string{"/impersonation/uids/0"}},
+		"secrets of all groups":              {"policy: {resources: [{group: '*', resource: secrets, cache: onDemand}]}", []string{"/policy/resources/0/group"}},
+		"everything":                         {"{rbac: {allowGroupWildcards: true}, policy: {resources: [{group: '*', resource: '*'}]}}", []string{"/policy/resources/0/group"}},
+		"a group that is none":               {"policy: {resources: [{group: 'Apps', resource: pods}]}", []string{"/policy/resources/0/group"}},
+		"a subresource":                      {"policy: {resources: [{group: '', resource: pods/log}]}", []string{"/policy/resources/0/resource"}},
+		"a version that is none":             {"policy: {resources: [{group: '', resource: pods, version: '*'}]}", []string{"/policy/resources/0/version"}},
 
 		"a label that pods are selected by": {"podLabels: {app.kubernetes.io/name: other}", []string{"/podLabels/app.kubernetes.io"}},
 		"a volume in place of the chart's":  {"extraVolumes: [{name: policy}]", []string{"/extraVolumes/0/name"}},
@@ -67,6 +73,47 @@ func TestRefused(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestRefusedWithoutSchema: what would give rights to all is refused where Helm is told to skip the schema, too.
+func TestRefusedWithoutSchema(t *testing.T) {
+	certificates := "clientCertificates: {enabled: true, caConfigMap: {name: ca}}, "
+	for name, tt := range map[string]struct{ values, says string }{
+		"secrets of all groups":  {"policy: {resources: [{group: '*', resource: secrets, cache: onDemand}]}", `policy.resources[0]: group "*"`},
+		"everything":             {"{rbac: {allowGroupWildcards: true}, policy: {resources: [{group: '*', resource: '*'}]}}", `policy.resources[0]: group "*"`},
+		"subresources":           {"policy: {resources: [{group: '', resource: '*/log'}]}", `policy.resources[0]: resource "*/log"`},
+		"a wildcard among users": {"{" + certificates + "impersonation: {users: ['*']}}", "impersonation.users"},
+		"a wildcard among uids":  {"{" + certificates + "impersonation: {users: [jane], uids: ['*']}}", "impersonation.uids"},
+	} {
+		out, err := template(t, "--skip-schema-validation", "-f", values(t, tt.values))
+		if err == nil {
+			t.Fatalf("%s: rendered:\n%s", name, out)
+		}
+		if !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: %q is not in: %v", name, tt.says, err)
+		}
+	}
+}
+
+// TestUids: the right to state uids is given only where it is asked for.
+func TestUids(t *testing.T) {
+	certificates := "clientCertificates: {enabled: true, caConfigMap: {name: ca}}, "
+	for name, tt := range map[string]struct {
+		values string
+		want   string // of the rule for uids
+	}{
+		"none":  {"", ""},
+		"named": {", uids: [uid-jane]", "  resources: [uids]\n  verbs: [impersonate]\n  resourceNames:\n    - uid-jane\n- apiGroups"},
+		"any":   {", allowAnyUid: true", "  resources: [uids]\n  verbs: [impersonate]\n- apiGroups"},
+	} {
+		out, err := template(t, "-f", values(t, "{"+certificates+"impersonation: {users: [jane]"+tt.values+"}}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tt.want == "" && strings.Contains(out, "[uids]") || !strings.Contains(out, tt.want) {
+			t.Errorf("%s: %s", name, out)
+		}
 	}
 }
 

@@ -19,6 +19,7 @@ var explanations = map[Reason]string{
 	ReasonCredentials:    "It has several Authorization headers, so it is not certain who asks.",
 
 	ReasonNotAllowed:      "kube-apiserver did not say that this caller may list this.",
+	ReasonNotLent:         "listproxy's own account may not list this as the caller, whom it would have to impersonate.",
 	ReasonReviewFailed:    "kube-apiserver could not be asked whether this caller may list this.",
 	ReasonAudit:           "The audit log cannot be written, or kube-apiserver could not be asked who the caller is.",
 	ReasonNotCached:       "The policy keeps this resource, or this form of it, out of memory.",

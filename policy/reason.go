@@ -45,6 +45,9 @@ const (
 const (
 	// ReasonNotAllowed: the upstream's review did not say yes.
 	ReasonNotAllowed Reason = "not-allowed"
+	// ReasonNotLent: listproxy's own account may not list this as the caller, whom it would have to
+	// impersonate.
+	ReasonNotLent Reason = "not-lent"
 	// ReasonReviewFailed: the upstream could not be asked for a review.
 	ReasonReviewFailed Reason = "review-failed"
 	// ReasonNotCached: the policy keeps this resource out of memory.
@@ -103,6 +106,7 @@ func Reasons() []Reason {
 		ReasonCredentials,
 
 		ReasonNotAllowed,
+		ReasonNotLent,
 		ReasonReviewFailed,
 		ReasonNotCached,
 		ReasonUnknownResource,

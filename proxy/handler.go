@@ -21,14 +21,16 @@ import (
 type Handler struct {
 	Forward *Forwarder
 	// Policy says what is kept. It must not be nil.
-	Policy      *policy.Config
-	Catalog     *Catalog
-	Schemas     *Schemas
-	Identifier  *Identifier
-	Reviewer    *Reviewer
-	Collections *snapshot.Collections
-	Admission   *Admission
-	Compressor  *snapshot.Compressor
+	Policy     *policy.Config
+	Catalog    *Catalog
+	Schemas    *Schemas
+	Identifier *Identifier
+	Reviewer   *Reviewer
+	// Impersonator is nil if no user is stated.
+	Impersonator *Impersonator
+	Collections  *snapshot.Collections
+	Admission    *Admission
+	Compressor   *snapshot.Compressor
 	// Auditor is nil if there is no audit log.
 	Auditor *Auditor
 	// Observer is nil if nobody wants to know.
@@ -302,7 +304,7 @@ func collectionOf(list policy.Request, entry Entry, representation policy.Repres
 func (h *Handler) review(w *observation, caller Identity, list policy.Request) policy.Reason {
 	ctx, span := w.step(spanReview)
 	defer span.End()
-	allowed, err := h.Reviewer.Allowed(ctx, caller, Attributes{
+	asked := Attributes{
 		Verb:          "list",
 		Group:         list.Group,
 		Version:       list.Version,
@@ -311,7 +313,8 @@ func (h *Handler) review(w *observation, caller Identity, list policy.Request) p
 		Name:          list.Name,
 		LabelSelector: list.LabelSelector,
 		FieldSelector: list.FieldSelector,
-	})
+	}
+	allowed, err := h.Reviewer.Allowed(ctx, caller, asked)
 	switch {
 	case err != nil:
 		h.rarely("a caller's right could not be reviewed", err)
@@ -319,7 +322,7 @@ func (h *Handler) review(w *observation, caller Identity, list policy.Request) p
 	case !allowed:
 		return policy.ReasonNotAllowed
 	}
-	return ""
+	return h.lends(ctx, caller, asked)
 }
 
 // snapshot finds the state that the request asks for.

@@ -46,6 +46,7 @@ type Attributes struct {
 	Group         string // empty for the core group
 	Version       string
 	Resource      string
+	Subresource   string
 	Namespace     string // empty for all namespaces and for cluster-scoped resources
 	Name          string // empty unless the request is about one name
 	LabelSelector string
@@ -208,12 +209,13 @@ func (r *Reviewer) post(ctx context.Context, id Identity, a Attributes) (bool, e
 // newReview returns the review that asks for a.
 func newReview(a Attributes) *authorizationv1.SelfSubjectAccessReview {
 	attributes := &authorizationv1.ResourceAttributes{
-		Verb:      a.Verb,
-		Group:     a.Group,
-		Version:   a.Version,
-		Resource:  a.Resource,
-		Namespace: a.Namespace,
-		Name:      a.Name,
+		Verb:        a.Verb,
+		Group:       a.Group,
+		Version:     a.Version,
+		Resource:    a.Resource,
+		Subresource: a.Subresource,
+		Namespace:   a.Namespace,
+		Name:        a.Name,
 	}
 	if a.FieldSelector != "" {
 		attributes.FieldSelector = &authorizationv1.FieldSelectorAttributes{RawSelector: a.FieldSelector}

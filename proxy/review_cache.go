@@ -58,7 +58,7 @@ func decisionKey(id Identity, a Attributes) string {
 	var space [entryBytes]byte
 	key := append(space[:0], id.key[:]...)
 	for _, field := range [...]string{
-		a.Verb, a.Group, a.Version, a.Resource, a.Namespace, a.Name, a.LabelSelector, a.FieldSelector,
+		a.Verb, a.Group, a.Version, a.Resource, a.Subresource, a.Namespace, a.Name, a.LabelSelector, a.FieldSelector,
 	} {
 		key = binary.AppendUvarint(key, uint64(len(field)))
 		key = append(key, field...)

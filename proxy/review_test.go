@@ -727,7 +727,7 @@ func decodeKey(key string) (identityKey, Attributes, error) {
 // fields points to every attribute, in the order of the key.
 func (a *Attributes) fields() []*string {
 	return []*string{
-		&a.Verb, &a.Group, &a.Version, &a.Resource, &a.Namespace, &a.Name, &a.LabelSelector, &a.FieldSelector,
+		&a.Verb, &a.Group, &a.Version, &a.Resource, &a.Subresource, &a.Namespace, &a.Name, &a.LabelSelector, &a.FieldSelector,
 	}
 }
 
@@ -779,9 +779,9 @@ func TestDecisionKeysAreNotConfused(t *testing.T) {
 			}
 		}
 	}
-	// 28 pairs of fields with 11 values that are not empty in each, 8 fields
+	// 36 pairs of fields with 11 values that are not empty in each, 9 fields
 	// with one such value, and nothing at all; from each of four.
-	if want := 4 * (28*11*11 + 8*11 + 1); len(seen) != want {
+	if want := 4 * (36*11*11 + 9*11 + 1); len(seen) != want {
 		t.Errorf("%d keys for %d questions", len(seen), want)
 	}
 }
@@ -792,7 +792,7 @@ func FuzzDecisionKey(f *testing.F) {
 	f.Fuzz(func(t *testing.T, mac []byte, verb, group, version, resource, namespace, name, labels, fields string) {
 		var id Identity
 		copy(id.key[:], mac)
-		a := Attributes{verb, group, version, resource, namespace, name, labels, fields}
+		a := Attributes{verb, group, version, resource, fields, namespace, name, labels, fields}
 		gotID, got, err := decodeKey(decisionKey(id, a))
 		if err != nil {
 			t.Fatal(err)

@@ -31,6 +31,8 @@ func reasonWords(reason policy.Reason) string {
 		return "several credentials, or oddly written ones"
 	case policy.ReasonNotAllowed:
 		return "kube-apiserver did not say that the caller may"
+	case policy.ReasonNotLent:
+		return "listproxy's own account may not list it as the caller"
 	case policy.ReasonReviewFailed:
 		return "kube-apiserver could not be asked whether the caller may"
 	case policy.ReasonNotCached:

@@ -134,18 +134,20 @@ type app struct {
 	forward     *proxy.Forwarder
 	catalog     *proxy.Catalog
 	reviewer    *proxy.Reviewer
-	collections *snapshot.Collections
-	warmup      *proxy.Warmup
-	schemas     *proxy.Schemas
-	servers     *proxy.Servers
-	versions    *proxy.StorageVersions
-	watchRBAC   func(context.Context) error
-	clientCAs   []*proxy.ClientCA
-	auditor     *proxy.Auditor // nil: no audit log
-	compressor  *snapshot.Compressor
-	metrics     http.Handler
-	pages       proxy.AdminPages
-	draining    atomic.Bool
+	// impersonator is nil where nobody is stated.
+	impersonator *proxy.Impersonator
+	collections  *snapshot.Collections
+	warmup       *proxy.Warmup
+	schemas      *proxy.Schemas
+	servers      *proxy.Servers
+	versions     *proxy.StorageVersions
+	watchRBAC    func(context.Context) error
+	clientCAs    []*proxy.ClientCA
+	auditor      *proxy.Auditor // nil: no audit log
+	compressor   *snapshot.Compressor
+	metrics      http.Handler
+	pages        proxy.AdminPages
+	draining     atomic.Bool
 }
 
 // assemble makes the parts and wires them. Whoever calls it closes what it returns.
@@ -161,8 +163,12 @@ func (o *options) assemble(cfg *rest.Config, endpoints *proxy.Endpoints, observi
 		return nil, err
 	}
 	a.upstream = upstream.URL()
+	reviews := proxy.ReviewConfig{TTL: o.reviewTTL}
 	if len(a.clientCAs) > 0 {
 		if err := upstream.Impersonate(cfg); err != nil {
+			return nil, err
+		}
+		if a.impersonator, err = proxy.NewImpersonator(cfg, reviews, log); err != nil {
 			return nil, err
 		}
 	}
@@ -170,11 +176,11 @@ func (o *options) assemble(cfg *rest.Config, endpoints *proxy.Endpoints, observi
 	if err != nil {
 		return nil, err
 	}
-	a.reviewer, err = proxy.NewReviewer(observing.SendAs(upstream.SendAs), upstream.URL(), proxy.ReviewConfig{TTL: o.reviewTTL}, log)
+	a.reviewer, err = proxy.NewReviewer(observing.SendAs(upstream.SendAs), upstream.URL(), reviews, log)
 	if err != nil {
 		return nil, err
 	}
-	a.watchRBAC = func(ctx context.Context) error { return proxy.WatchRBAC(ctx, cfg, a.reviewer.Flush, log) }
+	a.watchRBAC = func(ctx context.Context) error { return proxy.WatchRBAC(ctx, cfg, a.flushRights, log) }
 	if a.compressor, err = snapshot.NewCompressor(o.compressedBound); err != nil {
 		return nil, err
 	}
@@ -196,18 +202,20 @@ func (o *options) assemble(cfg *rest.Config, endpoints *proxy.Endpoints, observi
 	}
 	a.forward = proxy.NewForwarder(upstream, log)
 	handler := &proxy.Handler{
-		Forward:     a.forward,
-		Policy:      o.policy,
-		Catalog:     a.catalog,
-		Schemas:     a.schemas,
-		Identifier:  identifier,
-		Reviewer:    a.reviewer,
-		Collections: a.collections,
-		Admission:   admission,
-		Compressor:  a.compressor,
-		Auditor:     a.auditor,
-		Observer:    observing.Observer,
-		Log:         log,
+		Forward:    a.forward,
+		Policy:     o.policy,
+		Catalog:    a.catalog,
+		Schemas:    a.schemas,
+		Identifier: identifier,
+		Reviewer:   a.reviewer,
+
+		Impersonator: a.impersonator,
+		Collections:  a.collections,
+		Admission:    admission,
+		Compressor:   a.compressor,
+		Auditor:      a.auditor,
+		Observer:     observing.Observer,
+		Log:          log,
 	}
 	state := proxy.State{
 		Collections: a.collections.Stats,
@@ -293,6 +301,14 @@ func (o *options) assembleFeeds(a *app, cfg *rest.Config, observing *observing, 
 	return nil
 }
 
+// flushRights forgets what callers, and listproxy's own account, may do.
+func (a *app) flushRights() {
+	a.reviewer.Flush()
+	if a.impersonator != nil {
+		a.impersonator.Flush()
+	}
+}
+
 // close ends the parts that there are.
 func (a *app) close() {
 	if a.collections != nil {
@@ -300,6 +316,9 @@ func (a *app) close() {
 	}
 	if a.reviewer != nil {
 		a.reviewer.Close()
+	}
+	if a.impersonator != nil {
+		a.impersonator.Close()
 	}
 	if a.compressor != nil {
 		a.compressor.Close()

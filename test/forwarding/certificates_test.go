@@ -50,20 +50,30 @@ func impersonator(t *testing.T) *rest.Config {
 	}
 	config := cp.RESTConfig(controlplane.Anonymous)
 	config.BearerToken = token
+	// The manifest leaves uids out, which some certificates here have.
+	grantToSubject(t, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "listproxy", Name: "listproxy"}, rbacv1.PolicyRule{
+		Verbs: []string{"impersonate"}, APIGroups: []string{authenticationv1.GroupName}, Resources: []string{"uids"},
+	})
 	// The API server's authorizer hears of it by a watch.
 	poll.Until(t, patience, "the account may impersonate", func() bool {
-		review, err := admin.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
-			Spec: authorizationv1.SubjectAccessReviewSpec{
-				User: "system:serviceaccount:listproxy:listproxy",
-				ResourceAttributes: &authorizationv1.ResourceAttributes{
-					Verb: "impersonate", Group: authenticationv1.GroupName, Version: "v1",
-					Resource: "userextras", Subresource: credentialID,
-				},
-			},
-		}, metav1.CreateOptions{})
-		return err == nil && review.Status.Allowed
+		return accountMay(t, "userextras", credentialID) && accountMay(t, "uids", "")
 	})
 	return config
+}
+
+// accountMay says whether listproxy's account may impersonate what is of a kind.
+func accountMay(t *testing.T, resource, subresource string) bool {
+	t.Helper()
+	review, err := admin.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: "system:serviceaccount:listproxy:listproxy",
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: "impersonate", Group: authenticationv1.GroupName, Version: "v1",
+				Resource: resource, Subresource: subresource,
+			},
+		},
+	}, metav1.CreateOptions{})
+	return err == nil && review.Status.Allowed
 }
 
 // credentialID is the extra in which the API server notes which certificate it was.

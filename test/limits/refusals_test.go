@@ -239,8 +239,8 @@ func TestTooManyForLoads(t *testing.T) {
 		after.Seconds(), len(lists), refusedFor.Seconds(), asked, refused, least, most, len(gate.early), compared, back.Seconds())
 }
 
-// believed is how long listproxy goes on where it does not hear of APIServices any more (apiServicesGrace in the
-// package proxy). After that any group could be another server's.
+// believed is how long listproxy goes on at least where it does not hear of APIServices any more (apiServicesGrace in the
+// package proxy, less the minute between two bookmarks). After that any group could be another server's.
 const believed = 90 * time.Second
 
 // TestTooManyForFeeds: what is in memory when its feed is refused, probes and watches, is given for no longer than

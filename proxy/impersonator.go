@@ -1,0 +1,123 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/policy"
+)
+
+// Impersonator says whether the upstream would let listproxy's own account send a request as a user whom listproxy
+// has verified. A review as that user does not say so: with constrained impersonation (KEP-5284) an account may be
+// allowed to create reviews as jane, and not to list as her. What the upstream would refuse to be forwarded is not
+// answered from memory.
+//
+// The upstream lets the account do something as a user (k8s.io/apiserver/pkg/endpoints/filters/impersonation) if
+//
+//   - it may "impersonate" the user, each group, the uid and each extra; or
+//   - it may "impersonate:user-info" all of them, and "impersonate-on:user-info:VERB" what is done.
+//
+// (There are two more modes, for users without groups. Listproxy always states groups.) The review of the caller's right
+// came through one of these ways, so one question is left of the second: may the account list on behalf of others?
+//
+// The answers count for as long as those of a [Reviewer], and are flushed with them.
+type Impersonator struct{ rights *Reviewer }
+
+// NewImpersonator returns an Impersonator that asks with the credentials of cfg, which are listproxy's own.
+func NewImpersonator(cfg *rest.Config, reviews ReviewConfig, log *slog.Logger) (*Impersonator, error) {
+	base, err := upstreamBase(cfg)
+	if err != nil {
+		return nil, err
+	}
+	client, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("cannot ask for listproxy's own rights: %w", err)
+	}
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	send := func(_ context.Context, _ Identity, r *http.Request) (*http.Response, error) { return client.Do(r) }
+	rights, err := NewReviewer(send, base, reviews, log)
+	if err != nil {
+		return nil, err
+	}
+	return &Impersonator{rights}, nil
+}
+
+// Flush forgets all answers.
+func (i *Impersonator) Flush() { i.rights.Flush() }
+
+// Close ends the cache of answers.
+func (i *Impersonator) Close() { i.rights.Close() }
+
+// ownIdentity stands for listproxy's own account, as the only one whom an Impersonator asks about.
+var ownIdentity = Identity{stated: &user.DefaultInfo{}}
+
+// Lends says whether the upstream would let listproxy do what a describes as the caller, whose review has said
+// yes. It is so for callers with credentials of their own.
+func (i *Impersonator) Lends(ctx context.Context, caller Identity, a Attributes) (bool, error) {
+	if i == nil || caller.stated == nil {
+		return true, nil
+	}
+	all, err := i.legacy(ctx, caller.stated)
+	if all || err != nil {
+		return all, err
+	}
+	a.Verb = "impersonate-on:user-info:" + a.Verb
+	return i.rights.Allowed(ctx, ownIdentity, a)
+}
+
+// legacy says whether the account may impersonate all that a user is, for whatever is done.
+func (i *Impersonator) legacy(ctx context.Context, u *user.DefaultInfo) (bool, error) {
+	for _, part := range partsOf(u) {
+		allowed, err := i.rights.Allowed(ctx, ownIdentity, part)
+		if !allowed || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// partsOf returns what is asked about a user, one question for each part.
+func partsOf(u *user.DefaultInfo) []Attributes {
+	name := Attributes{Verb: "impersonate", Version: "v1", Resource: "users", Name: u.Name}
+	if namespace, account, err := serviceaccount.SplitUsername(u.Name); err == nil {
+		name.Resource, name.Namespace, name.Name = "serviceaccounts", namespace, account
+	}
+	parts := []Attributes{name}
+	for _, group := range u.Groups {
+		parts = append(parts, Attributes{Verb: "impersonate", Version: "v1", Resource: "groups", Name: group})
+	}
+	of := Attributes{Verb: "impersonate", Group: authenticationv1.GroupName, Version: "v1"}
+	if u.UID != "" {
+		uid := of
+		uid.Resource, uid.Name = "uids", u.UID
+		parts = append(parts, uid)
+	}
+	for key, values := range u.Extra {
+		for _, value := range values {
+			extra := of
+			extra.Resource, extra.Subresource, extra.Name = "userextras", key, value
+			parts = append(parts, extra)
+		}
+	}
+	return parts
+}
+
+// lends asks whether a request that a review has allowed would be let through if it were forwarded.
+func (h *Handler) lends(ctx context.Context, caller Identity, a Attributes) policy.Reason {
+	lent, err := h.Impersonator.Lends(ctx, caller, a)
+	switch {
+	case err != nil:
+		h.rarely("listproxy's own right to impersonate could not be reviewed", err)
+		return policy.ReasonReviewFailed
+	case !lent:
+		return policy.ReasonNotLent
+	}
+	return ""
+}

@@ -1,0 +1,89 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"testing"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+// TestImpersonatorLends goes through what listproxy's own account may hold: the rules of kube-apiserver's filter.
+func TestImpersonatorLends(t *testing.T) {
+	jane := &user.DefaultInfo{Name: "jane", UID: "7", Groups: []string{"team", user.AllAuthenticated}, Extra: map[string][]string{"example.com/key": {"a", "b"}}}
+	robot := &user.DefaultInfo{Name: "system:serviceaccount:ns:robot", Groups: []string{user.AllAuthenticated}}
+	list := Attributes{Verb: "list", Version: "v1", Resource: "pods", Namespace: "team-a", LabelSelector: "a=b"}
+	const (
+		onList   = "impersonate-on:user-info:list /v1 pods/ team-a/ a=b"
+		team     = "impersonate /v1 groups/ /team "
+		all      = "impersonate /v1 groups/ /system:authenticated "
+		uid      = "impersonate authentication.k8s.io/v1 uids/ /7 "
+		a        = "impersonate authentication.k8s.io/v1 userextras/example.com/key /a "
+		b        = "impersonate authentication.k8s.io/v1 userextras/example.com/key /b "
+		asJane   = "impersonate /v1 users/ /jane "
+		asRobot  = "impersonate /v1 serviceaccounts/ ns/robot "
+		asOthers = "impersonate /v1 users/ /robot "
+	)
+	for name, tt := range map[string]struct {
+		user *user.DefaultInfo
+		may  []string
+		want bool
+	}{
+		"nothing":                {jane, nil, false},
+		"all of her":             {jane, []string{asJane, team, all, uid, a, b}, true},
+		"not her name":           {jane, []string{team, all, uid, a, b}, false},
+		"not a group":            {jane, []string{asJane, all, uid, a, b}, false},
+		"not her uid":            {jane, []string{asJane, team, all, a, b}, false},
+		"not an extra":           {jane, []string{asJane, team, all, uid, a}, false},
+		"to list as others":      {jane, []string{onList}, true},
+		"a service account":      {robot, []string{asRobot, all}, true},
+		"is no user":             {robot, []string{asOthers, all}, false},
+		"whom a token speaks of": {nil, nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			send := func(_ context.Context, _ Identity, r *http.Request) (*http.Response, error) {
+				var review authorizationv1.SelfSubjectAccessReview
+				if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+					return nil, err
+				}
+				asked := review.Spec.ResourceAttributes
+				labels := ""
+				if asked.LabelSelector != nil {
+					labels = asked.LabelSelector.RawSelector
+				}
+				question := fmt.Sprintf("%s %s/%s %s/%s %s/%s %s", asked.Verb, asked.Group, asked.Version, asked.Resource, asked.Subresource, asked.Namespace, asked.Name, labels)
+				for _, may := range tt.may {
+					review.Status.Allowed = review.Status.Allowed || may == question
+				}
+				body, err := json.Marshal(review)
+				return &http.Response{StatusCode: http.StatusCreated, Body: io.NopCloser(bytes.NewReader(body))}, err
+			}
+			rights, err := NewReviewer(send, &url.URL{Scheme: "https", Host: "upstream"}, ReviewConfig{TTL: time.Minute}, discardLog())
+			if err != nil {
+				t.Fatal(err)
+			}
+			i := &Impersonator{rights}
+			defer i.Close()
+			got, err := i.Lends(t.Context(), Identity{stated: tt.user}, list)
+			if err != nil || got != tt.want {
+				t.Errorf("%v, %v", got, err)
+			}
+		})
+	}
+	away := func(context.Context, Identity, *http.Request) (*http.Response, error) { return nil, errors.New("away") }
+	rights, err := NewReviewer(away, &url.URL{Scheme: "https", Host: "upstream"}, ReviewConfig{}, discardLog())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lent, err := (&Impersonator{rights}).Lends(t.Context(), Identity{stated: jane}, list); lent || err == nil {
+		t.Errorf("nobody could be asked: %v, %v", lent, err)
+	}
+}

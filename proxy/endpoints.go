@@ -265,8 +265,8 @@ func dialEndpoint(ctx context.Context, network, address string) (net.Conn, error
 	return (&net.Dialer{Timeout: endpointDialTimeout, KeepAlive: keepAlive}).DialContext(ctx, network, address)
 }
 
-// candidates returns the endpoints to try, in that order: those that are up, or else all whose version was told. If there are more,
-// checked is closed when a check of one has been noted.
+// candidates returns the endpoints to try, in that order: those that are up, or else all whose version was told. If
+// there are more, checked is closed when a check of one has been noted.
 func (e *Endpoints) candidates() (chosen []*endpoint, more bool, checked <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -368,7 +368,7 @@ func (e *Endpoints) take(ep *endpoint, result checkResult, heard func([]version.
 		ep.enterLocked(result.state) // no connection more
 	}
 	out := e.leaveOutLocked(ep, result.state)
-	said := e.versionsLocked(ep, result.state)
+	said := e.versionsLocked(ep, result.state, out)
 	e.mu.Unlock()
 
 	heard(said)
@@ -461,10 +461,10 @@ func (e *Endpoints) leaveOutLocked(ep *endpoint, state endpointState) (out []*en
 	return out
 }
 
-// versionsLocked returns the versions of all that are not unreachable, nor left out, where ep is in a state. If none
+// versionsLocked returns the versions of all that are not unreachable, nor out, where ep is in a state. If none
 // is up, connections are tried to all of them, and may get through before a check does: then the last that was
 // known of the others, too.
-func (e *Endpoints) versionsLocked(ep *endpoint, state endpointState) []version.Info {
+func (e *Endpoints) versionsLocked(ep *endpoint, state endpointState, out []*endpoint) []version.Info {
 	up := e.anyUpLocked(ep, state)
 	var said []version.Info
 	for _, other := range e.all {
@@ -472,7 +472,7 @@ func (e *Endpoints) versionsLocked(ep *endpoint, state endpointState) []version.
 		switch {
 		case !up:
 			its = other.last
-		case stateLocked(other, ep, state) == endpointUnreachable, other.left:
+		case stateLocked(other, ep, state) == endpointUnreachable, slices.Contains(out, other):
 			its = nil
 		}
 		if its != nil && !slices.Contains(said, *its) {

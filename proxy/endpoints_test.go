@@ -286,6 +286,10 @@ func TestEndpointLeftOut(t *testing.T) {
 		t.Error("connected to an API server whose version was not told")
 	}
 	_ = connect(fresh).Close()
+	oldUnready.Store(false)
+	check("the old one is ready", a, "v1.35.4", "v1.36.3")
+	oldUnready.Store(true)
+	check("and is not again", a, "v1.36.3")
 	freshServer.Close()
 	check("none is up", b, "v1.35.4", "v1.36.3")
 	_ = connect(old).Close()

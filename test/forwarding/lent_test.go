@@ -52,13 +52,13 @@ func grantToSubject(t *testing.T, to rbacv1.Subject, rules ...rbacv1.PolicyRule)
 // (constrained impersonation). What kube-apiserver would refuse to be forwarded is not answered from memory, though
 // the review says that the caller may list it.
 func TestImpersonationForReviewsOnly(t *testing.T) {
-	const group = "lent-team"
+	const group, own = "lent-team", controlplane.FeedUserName
 	jane := newLogin(t, "jane-of-constraints", group)
 	ns := newNamespace(t)
 	newConfigMap(t, ns, "kept", nil)
 	mayEdit(t, ns, group)
 	grantTo(
-		t, controlplane.Feed,
+		t, own,
 		rbacv1.PolicyRule{
 			Verbs: []string{"impersonate:user-info"}, APIGroups: []string{"authentication.k8s.io"},
 			Resources: []string{"users"}, ResourceNames: []string{"jane-of-constraints"},
@@ -94,7 +94,7 @@ func TestImpersonationForReviewsOnly(t *testing.T) {
 			wantRefused(t, r, http.StatusForbidden, "not-lent")
 		}
 	}
-	grantTo(t, controlplane.Feed, rbacv1.PolicyRule{
+	grantTo(t, own, rbacv1.PolicyRule{
 		Verbs: []string{"impersonate-on:user-info:list"}, APIGroups: []string{""}, Resources: []string{"configmaps"},
 	})
 	for name, configs := range ways(p) {

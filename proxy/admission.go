@@ -27,12 +27,16 @@ const (
 	callersQueue = 8
 	// waitingBodies bounds the answers that wait to be written.
 	waitingBodies = 4096
+	// strangersPart is the part of the long-running requests that callers may have together whom the upstream has
+	// not accepted: they are accepted with its first answer, and who is not needs none.
+	strangersPart = 8
 )
 
 // Admission bounds what is in flight, and shares it fairly between callers. It is safe for
 // concurrent use.
 type Admission struct {
 	short, long *Limiter[callerKey]
+	strangers   *Limiter[callerKey] // who have one of long as well
 	bodies      *Limiter[callerKey]
 }
 
@@ -42,6 +46,7 @@ type callerKey [sha256.Size]byte
 // NewAdmission returns an Admission with nothing in flight.
 func NewAdmission(cfg AdmissionConfig) (*Admission, error) {
 	a := &Admission{}
+	strangers := (int64(cfg.LongRunning) + strangersPart - 1) / strangersPart
 	for _, l := range []struct {
 		limiter **Limiter[callerKey]
 		config  LimiterConfig
@@ -49,6 +54,7 @@ func NewAdmission(cfg AdmissionConfig) (*Admission, error) {
 		{&a.short, queueing(int64(cfg.Requests), cfg.Requests*waitingPerPlace, cfg.Wait)},
 		// Nobody knows when one of these ends, so nobody waits for it.
 		{&a.long, LimiterConfig{Capacity: int64(cfg.LongRunning), PerCaller: mostOfOne(int64(cfg.LongRunning))}},
+		{&a.strangers, LimiterConfig{Capacity: strangers, PerCaller: mostOfOne(strangers)}},
 		{&a.bodies, queueing(cfg.Bytes, waitingBodies, cfg.Wait)},
 	} {
 		limiter, err := NewLimiter[callerKey](l.config)
@@ -71,12 +77,45 @@ func queueing(capacity int64, waiting int, wait time.Duration) LimiterConfig {
 // finds room, however slow the first one is.
 func mostOfOne(capacity int64) int64 { return (capacity + 1) / 2 }
 
-// Admit lets a request in, when its turn comes. The error is an [Overload], or ctx's.
-func (a *Admission) Admit(ctx context.Context, caller callerKey, long bool) (Grant[callerKey], error) {
-	if long {
-		return a.long.Acquire(ctx, caller, 1)
+// Place is what a request that was let in holds. It must not be copied once Release may be called, nor be
+// used by several goroutines at once.
+type Place struct{ own, stranger Grant[callerKey] }
+
+// Release gives the place back. Only the first call does anything.
+func (p *Place) Release() {
+	p.own.Release()
+	p.stranger.Release()
+}
+
+// Admit lets a request in, when its turn comes. Accepted says whether the upstream knows the caller. The
+// error is an [Overload], or ctx's.
+func (a *Admission) Admit(ctx context.Context, caller callerKey, accepted, long bool) (p Place, err error) {
+	if !long {
+		p.own, err = a.short.Acquire(ctx, caller, 1)
+		return p, err
 	}
-	return a.short.Acquire(ctx, caller, 1)
+	if !accepted {
+		if p.stranger, err = a.strangers.Acquire(ctx, caller, 1); err != nil {
+			return p, err
+		}
+	}
+	if p.own, err = a.long.Acquire(ctx, caller, 1); err != nil {
+		p.Release()
+	}
+	return p, err
+}
+
+// Accept makes the place of a long-running request that of a caller, now that the upstream has accepted
+// it. If the caller has as many already as it may have, the place stays that of its address.
+func (a *Admission) Accept(p *Place, caller callerKey) {
+	if p.stranger.limiter == nil {
+		return
+	}
+	p.stranger.Release()
+	if own, ok := a.long.TryAcquire(caller, 1); ok {
+		p.own.Release()
+		p.own = own
+	}
 }
 
 // AdmitBody lets a body of so many bytes be written, when its turn comes. The request it is for

@@ -9,5 +9,9 @@ type AdmissionStats struct {
 
 // Stats returns the state of now. The three are not of one moment.
 func (a *Admission) Stats() AdmissionStats {
-	return AdmissionStats{Short: a.short.Stats(), LongRunning: a.long.Stats(), Bytes: a.bodies.Stats()}
+	long := a.long.Stats()
+	for why, n := range a.strangers.Stats().Refused {
+		long.Refused[why] += n
+	}
+	return AdmissionStats{Short: a.short.Stats(), LongRunning: long, Bytes: a.bodies.Stats()}
 }

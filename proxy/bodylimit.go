@@ -33,7 +33,7 @@ func LimitBodies(next http.Handler, limit int64, observer *Observer, log *slog.L
 			desk.refuse(w, r, refusedBody, func(w http.ResponseWriter) { writeBodyTooLarge(w, r, limit) })
 			return
 		case r.ContentLength < 0: // one that is known cannot be exceeded
-			r.Body = &limitedBody{body: http.MaxBytesReader(w, r.Body, limit), limit: limit}
+			r.Body = &limitedBody{body: http.MaxBytesReader(w, r.Body, limit), guarded: r.Body, limit: limit}
 		}
 		next.ServeHTTP(w, r)
 	})
@@ -42,9 +42,10 @@ func LimitBodies(next http.Handler, limit int64, observer *Observer, log *slog.L
 // limitedBody is a request's body that must not be longer than limit. Once a Read
 // has returned, other goroutines may ask what became of it.
 type limitedBody struct {
-	body  io.ReadCloser
-	limit int64
-	over  atomic.Bool
+	body    io.ReadCloser
+	guarded io.ReadCloser // the body without the limit
+	limit   int64
+	over    atomic.Bool
 }
 
 // Read implements io.Reader.

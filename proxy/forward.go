@@ -215,6 +215,7 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 		// side shall take that for a second request.
 		res.Header.Set("Connection", "close")
 	}
+	noteAcceptance(x.request, x.caller, res.StatusCode)
 	if x.request.ProtoMajor == 2 && !longRunning(x.request) && (res.StatusCode == http.StatusUnauthorized || x.caller.stated == nil && !x.caller.bringsToken()) {
 		// As kube-apiserver does (UnauthenticatedHTTP2DOSMitigation): who is not known gets
 		// one request of a connection that costs much.

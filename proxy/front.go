@@ -20,7 +20,8 @@ import (
 const (
 	readHeaderTimeout = 32 * time.Second // kube-apiserver's
 	idleTimeout       = 90 * time.Second
-	maxHeaderBytes    = 1 << 20
+	// maxHeaderBytes bounds the head of a request, as other proxies do: kube-apiserver takes 1 MiB.
+	maxHeaderBytes = 64 << 10
 	// maxStreams is the number of requests at a time on one connection.
 	maxStreams = 250
 	// writeByteTimeout ends an HTTP/2 connection that takes no byte for so long.
@@ -130,7 +131,8 @@ func NewServer(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *h
 	return &http.Server{
 		Handler:           handler,
 		TLSConfig:         tlsConfig,
-		ConnContext:       withTunnel,
+		ConnContext:       withConnection,
+		ConnState:         noteState,
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,

@@ -68,16 +68,26 @@ func (h *Handler) handle(w *observation, r *http.Request) {
 	}
 	long := longRunning(r)
 	w.long = long
-	if accepted && long {
-		letUploadStall(r)
-	}
 	share := shareKey(caller, accepted, r.RemoteAddr)
-	place, err := h.Admission.Admit(r.Context(), share, long)
+	place, err := h.Admission.Admit(r.Context(), share, accepted, long)
 	if err != nil {
 		h.refuse(w, r, err)
 		return
 	}
 	defer place.Release()
+	leave := func() {}
+	defer func() { leave() }()
+	known := func() {
+		leave = useConnection(r.Context())
+		uploadOfKnown(r, long)
+		h.Admission.Accept(&place, shareKey(caller, caller.bringsToken(), r.RemoteAddr))
+	}
+	if accepted {
+		known()
+	} else {
+		r = withAcceptance(r, known)
+		w.request = r
+	}
 
 	list, answer, reason := h.answer(w, r, caller)
 	var audit *AuditEntry

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
-	"k8s.io/apiserver/pkg/authentication/request/union"
 	"k8s.io/apiserver/pkg/authentication/request/websocket"
 	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -56,8 +55,11 @@ type FrontProxy struct {
 // It is safe for concurrent use.
 type Identifier struct {
 	secret identitySecret
-	front  *FrontProxy
-	verify authenticator.Request // nil if nothing is verified
+	// A chainVerifier that is nil verifies nothing.
+	clientChains *chainVerifier
+	frontChains  *chainVerifier
+	front        *FrontProxy
+	frontHeaders authenticator.Request
 }
 
 // NewIdentifier returns an Identifier whose keys are of use to this process only.
@@ -67,23 +69,18 @@ func NewIdentifier(cfg IdentifierConfig) (*Identifier, error) {
 		return nil, err
 	}
 	i := &Identifier{secret: secret, front: cfg.FrontProxy}
-	var ways []authenticator.Request
+	if cfg.ClientCA != nil {
+		i.clientChains = newChainVerifier(cfg.ClientCA)
+	}
 	if f := cfg.FrontProxy; f != nil {
 		if len(f.AllowedNames) == 0 {
 			return nil, errors.New("a front proxy is believed by the name in its certificate: name at least one")
 		}
-		headers, err := headerrequest.New(f.UsernameHeaders, f.UIDHeaders, f.GroupHeaders, f.ExtraHeaderPrefixes)
+		i.frontHeaders, err = headerrequest.New(f.UsernameHeaders, f.UIDHeaders, f.GroupHeaders, f.ExtraHeaderPrefixes)
 		if err != nil {
 			return nil, fmt.Errorf("the headers of a front proxy: %w", err)
 		}
-		ways = append(ways, x509request.NewDynamicCAVerifier(x509request.VerifyOptionFunc(f.CA), headers,
-			x509request.StaticStringSlice(f.AllowedNames)))
-	}
-	if cfg.ClientCA != nil {
-		ways = append(ways, x509request.NewDynamic(x509request.VerifyOptionFunc(cfg.ClientCA), x509request.CommonNameUserConversion))
-	}
-	if len(ways) > 0 {
-		i.verify = union.New(ways...)
+		i.frontChains = newChainVerifier(f.CA)
 	}
 	return i, nil
 }
@@ -113,7 +110,7 @@ func (f *Refusal) write(w http.ResponseWriter, r *http.Request) {
 
 const (
 	unverifiedMessage = "The client certificate is not one that listproxy accepts: it must be valid now, be for client authentication, " +
-		"and be signed by a CA in listproxy's --client-ca-file. Use such a certificate, or a token."
+		"and be signed by a CA in listproxy's --client-ca-file, and no more than ten may be shown. Use such a certificate, or a token."
 	statedAsMessage = "A caller whom listproxy knows by a client certificate, or by a proxy's word, cannot impersonate others through listproxy: " +
 		"the API server would ask for listproxy's right to do so, and not for yours. " +
 		"Use a token with listproxy, or impersonate (--as) at the API server itself."
@@ -124,19 +121,59 @@ const (
 // Identify returns the identity that r brings with it, or the refusal that it must get. It
 // removes the headers of a front proxy from r, believed or not: they go no further.
 func (i *Identifier) Identify(r *http.Request) (Identity, *Refusal) {
-	if i.verify == nil {
+	if i.clientChains == nil && i.frontChains == nil {
 		return i.own(r), nil
 	}
-	verified, ok, err := i.verify.AuthenticateRequest(r)
+	verified, err := i.verified(r)
 	i.removeFrontHeaders(r.Header)
 	switch {
-	case ok:
-		return i.state(r, verified.User)
+	case verified != nil:
+		return i.state(r, verified)
 	case err != nil && !bringsToken(r):
 		// As at kube-apiserver, which takes nobody for anonymous whose certificate is wrong.
 		return Identity{}, &Refusal{http.StatusUnauthorized, metav1.StatusReasonUnauthorized, unverifiedMessage}
 	}
 	return i.own(r), nil
+}
+
+// verified returns the user whom a certificate names, or a front proxy; nil if none does. An error is of a
+// certificate that was shown in vain.
+func (i *Identifier) verified(r *http.Request) (user.Info, error) {
+	byFront, frontErr := i.byFront(r)
+	if byFront != nil {
+		return byFront, nil
+	}
+	if i.clientChains == nil {
+		return nil, frontErr
+	}
+	chain, err := i.clientChains.chain(r)
+	if chain == nil {
+		return nil, errors.Join(frontErr, err)
+	}
+	response, ok, err := x509request.CommonNameUserConversion.User(chain)
+	if !ok {
+		return nil, errors.Join(frontErr, err)
+	}
+	return response.User, nil
+}
+
+// byFront returns the user whom a front proxy names; nil if none does.
+func (i *Identifier) byFront(r *http.Request) (user.Info, error) {
+	if i.frontChains == nil {
+		return nil, nil //nolint:nilnil // nobody is no error
+	}
+	chain, err := i.frontChains.chain(r)
+	if chain == nil {
+		return nil, err
+	}
+	if !slices.Contains(i.front.AllowedNames, chain[0].Subject.CommonName) {
+		return nil, errors.New("the certificate's common name is not one of a front proxy")
+	}
+	response, ok, err := i.frontHeaders.AuthenticateRequest(r)
+	if !ok {
+		return nil, err
+	}
+	return response.User, nil
 }
 
 // bringsToken says whether kube-apiserver sees a token in r: as a rule in Authorization, else among

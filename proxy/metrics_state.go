@@ -25,6 +25,8 @@ type State struct {
 	SelfChecks func() map[snapshot.CheckResult]uint64
 	Reviews    func() ReviewStats
 	Admission  func() AdmissionStats
+	// Connections are those of the ports, by name.
+	Connections func() map[string]ConnectionStats
 	// Certificates says when those in use end.
 	Certificates func() []CertificateExpiry
 }
@@ -50,6 +52,9 @@ func RegisterState(meters metric.MeterProvider, s State) error {
 	}
 	if s.Admission != nil {
 		errs = append(errs, registerAdmission(meter, s.Admission))
+	}
+	if s.Connections != nil {
+		errs = append(errs, registerConnections(meter, s.Connections))
 	}
 	if s.Certificates != nil {
 		errs = append(errs, registerCertificates(meter, s.Certificates))

@@ -13,22 +13,28 @@ import (
 // a load balancer before it may speak, only when it has the rest. So a caller without any rights
 // could else keep a request in flight for ever.
 //
+// Of a caller whom the upstream has not accepted, the whole body must come within limit: else a byte now and
+// then would keep the request for ever. kube-apiserver gives its own short requests a minute, too. How much comes
+// in that time is bounded by [LimitBodies]; more bytes hold nothing for longer.
+//
 // It is read by one goroutine at a time, which may be one that outlives the handler.
 type stallBody struct {
 	io.ReadCloser
-	limit time.Duration // 0: none
 
 	mu      sync.Mutex
+	limit   time.Duration // of what is read at once; 0: none
+	until   time.Time     // by when the whole must have come; zero: whenever
+	reading bool
 	control *http.ResponseController // nil once the handler has returned
 }
 
-// guardUpload bounds how long the body of r may stall, if it has one. The handler must call end
+// guardUpload bounds how long the body of r may take, if it has one. The handler must call end
 // before it returns.
 func guardUpload(w http.ResponseWriter, r *http.Request, limit time.Duration) (end func()) {
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
 		return func() {}
 	}
-	b := &stallBody{ReadCloser: r.Body, control: http.NewResponseController(w), limit: limit}
+	b := &stallBody{ReadCloser: r.Body, control: http.NewResponseController(w), limit: limit, until: time.Now().Add(limit)}
 	r.Body = b
 	return func() {
 		b.mu.Lock()
@@ -37,34 +43,68 @@ func guardUpload(w http.ResponseWriter, r *http.Request, limit time.Duration) (e
 	}
 }
 
-// setDeadline bounds the reads of the connection or stream, unless they are the server's own
-// again. It cannot fail for a server's ResponseWriter, but for one whose connection is gone.
-func (b *stallBody) setDeadline(at time.Time) {
+// uploadOfKnown takes bounds of guardUpload away for callers who are known: as a whole the body of r may take as
+// long as it likes, and if it is that of a long-running request, a stream, it may stall as well. It may be
+// called while the body is read.
+func uploadOfKnown(r *http.Request, long bool) {
+	body := r.Body
+	if limited, ok := body.(*limitedBody); ok {
+		body = limited.guarded
+	}
+	b, ok := body.(*stallBody)
+	if !ok {
+		return
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.until = time.Time{}
+	if long {
+		b.limit = 0
+	}
+	var deadline time.Time
+	if b.reading {
+		deadline = b.deadlineLocked()
+	}
+	b.setDeadlineLocked(deadline)
+}
+
+// deadlineLocked is by when something must come; zero is whenever.
+func (b *stallBody) deadlineLocked() time.Time {
+	if b.limit == 0 {
+		return time.Time{}
+	}
+	at := time.Now().Add(b.limit)
+	if !b.until.IsZero() && b.until.Before(at) {
+		return b.until
+	}
+	return at
+}
+
+// setDeadlineLocked bounds the reads of the connection or stream, unless they are the server's own
+// again. It cannot fail for a server's ResponseWriter, but for one whose connection is gone.
+func (b *stallBody) setDeadlineLocked(at time.Time) {
 	if b.control != nil {
 		_ = b.control.SetReadDeadline(at)
 	}
 }
 
-// letUploadStall takes the bound of guardUpload away, for streams of callers who are known. Nothing
-// of the body has been read.
-func letUploadStall(r *http.Request) {
-	if body, ok := r.Body.(*stallBody); ok {
-		body.limit = 0
-	}
-}
-
 // Read implements io.Reader.
 func (b *stallBody) Read(p []byte) (int, error) {
-	if b.limit == 0 {
-		return b.ReadCloser.Read(p)
-	}
-	b.setDeadline(time.Now().Add(b.limit))
+	b.begin()
 	n, err := b.ReadCloser.Read(p)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.reading = false
 	if err == io.EOF {
 		// From here on the server reads to notice that the client goes.
-		b.setDeadline(time.Time{})
+		b.setDeadlineLocked(time.Time{})
 	}
 	return n, err
+}
+
+func (b *stallBody) begin() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.reading = true
+	b.setDeadlineLocked(b.deadlineLocked())
 }

@@ -88,6 +88,7 @@ func TestUploadAfterUpload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		guard := newStallGuard(stallLimit)
 		_, dial := servePipe(t, guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			uploadOfKnown(r, false)
 			_, _ = io.Copy(w, r.Body)
 		})), false)
 		conn := dial()
@@ -124,7 +125,7 @@ func TestStreamOfAKnownCallerMayStall(t *testing.T) {
 			read := make(chan error, 1)
 			_, dial := servePipe(t, guard.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				if known {
-					letUploadStall(r)
+					uploadOfKnown(r, true)
 				}
 				_, err := io.ReadAll(r.Body)
 				read <- err

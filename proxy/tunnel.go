@@ -236,6 +236,7 @@ func NewConnectServer(tunnels *Tunnels, tlsConfig *tls.Config, observer *Observe
 		IdleTimeout:    connectTimeout,
 		MaxHeaderBytes: connectHeaderBytes,
 		ErrorLog:       serverErrorLog(log),
+		ConnState:      noteState,
 
 		DisableGeneralOptionsHandler: true, // it would answer OPTIONS *
 	}

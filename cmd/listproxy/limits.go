@@ -4,12 +4,10 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"net"
 	"net/http"
 	"time"
 
 	"github.com/spf13/pflag"
-	"golang.org/x/net/netutil"
 
 	"github.com/listproxy/listproxy/proxy"
 )
@@ -45,7 +43,7 @@ func (o *limitOptions) addFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.longRunning, "max-long-running-requests", o.longRunning, "how many watches, logs, execs and the like are open at a time; 0 any number")
 	fs.StringVar(&o.answers, "max-inflight-bytes", o.answers, "how much is being written from memory at a time (`quantity`), shared fairly between callers; 0 any")
 	fs.DurationVar(&o.wait, "overload-wait", o.wait, "how long a request waits for its turn before it gets 429 Too Many Requests")
-	fs.IntVar(&o.connections, "max-connections", o.connections, "how many connections each port has at a time, others wait; 0 any number")
+	fs.IntVar(&o.connections, "max-connections", o.connections, "how many connections --secure-port and --connect-port have at a time, tunnels included: a new one takes the place\nof one without a request, of the network that has most; 0 any number")
 	fs.StringVar(&o.body, "max-body-bytes", o.body, "how long a request's body may be (`quantity`), but for execs, uploads by proxy and the like; 0 as the API server has it")
 	fs.DurationVar(&o.stall, "stall-timeout", o.stall, "an answer is ended whose client reads nothing of it for so long; 0 never")
 }
@@ -91,10 +89,21 @@ func (o *limitOptions) guard(handler http.Handler, observer *proxy.Observer, log
 	return proxy.NewStallGuard(o.stall, log).Wrap(proxy.NewFront(proxy.LimitBodies(handler, o.bodyBytes, observer, log), observer, log))
 }
 
-// listen bounds the connections of a port.
-func (o *limitOptions) listen(l net.Listener) net.Listener {
-	if o.connections == 0 {
-		return l
+// adminConnections bounds the connections of the admin port, where a few probes and scrapers come.
+const adminConnections = 512
+
+// listeners bound the connections of the ports.
+type listeners struct{ clients, admin *proxy.Connections }
+
+func (o *limitOptions) listeners(log *slog.Logger) (l listeners, err error) {
+	if l.clients, err = proxy.NewConnections(o.connections, log); err != nil {
+		return l, err
 	}
-	return netutil.LimitListener(l, o.connections)
+	l.admin, err = proxy.NewConnections(adminConnections, log)
+	return l, err
+}
+
+// stats are what is shown of them, by the port's name.
+func (l listeners) stats() map[string]proxy.ConnectionStats {
+	return map[string]proxy.ConnectionStats{"clients": l.clients.Stats(), "admin": l.admin.Stats()}
 }

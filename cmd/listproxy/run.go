@@ -53,7 +53,11 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 		return fmt.Errorf("serving health checks (--admin-bind-address): %w", err)
 	}
 	defer func() { _ = admin.Close() }()
-	admin = o.limits.listen(admin)
+	ports, err := o.limits.listeners(log)
+	if err != nil {
+		return err
+	}
+	admin = ports.admin.Listen(admin)
 	o.warnOfTLS(log)
 	certificate, err := o.serving(log)
 	if err != nil {
@@ -76,15 +80,15 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	if app.connect != nil {
-		app.connect.listener = o.limits.listen(app.connect.listener)
+		app.connect.listener = ports.clients.Listen(app.connect.listener)
 		defer func() { _ = app.connect.listener.Close() }()
 	}
-	if err := proxy.RegisterState(observing.metrics, proxy.State{Certificates: app.expiries}); err != nil {
+	if err := proxy.RegisterState(observing.metrics, proxy.State{Certificates: app.expiries, Connections: ports.stats}); err != nil {
 		return err
 	}
 	log.Info("serving", "address", listener.Addr().String(), "admin", admin.Addr().String(),
 		"upstream", upstream.Host, "version", version())
-	return app.serve(ctx, o.limits.listen(listener), admin, ending{o.delay, o.drain})
+	return app.serve(ctx, ports.clients.Listen(listener), admin, ending{o.delay, o.drain})
 }
 
 // upstreamConfig says where the API server is, and what the proxy itself is allowed there.

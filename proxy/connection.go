@@ -1,0 +1,58 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+)
+
+// connection is what is known of the connection that a request came by.
+type connection struct {
+	bound  *boundConn // nil: it is not bounded
+	chains verifiedChains
+}
+
+type connectionKey struct{}
+
+// withConnection is the ConnContext of an http.Server.
+func withConnection(ctx context.Context, conn net.Conn) context.Context {
+	return context.WithValue(withTunnel(ctx, conn), connectionKey{}, &connection{bound: boundOf(conn)})
+}
+
+// connectionOf returns the connection that a request of ctx came by, or nil.
+func connectionOf(ctx context.Context) *connection {
+	c, _ := ctx.Value(connectionKey{}).(*connection)
+	return c
+}
+
+// boundOf finds what a server's connection is on, in a tunnel too, or nil.
+func boundOf(conn net.Conn) *boundConn {
+	for {
+		switch at := conn.(type) {
+		case *boundConn:
+			return at
+		case *tls.Conn:
+			conn = at.NetConn()
+		case *tunnelConn:
+			conn = at.Conn
+		default:
+			return nil
+		}
+	}
+}
+
+// noteState is the ConnState of an http.Server: it says when a connection has a request.
+func noteState(conn net.Conn, state http.ConnState) {
+	if bound := boundOf(conn); bound != nil && state != http.StateClosed {
+		bound.head.reset(state == http.StateActive)
+	}
+}
+
+// useConnection keeps the connection of a request open ([Connections]) until end is called.
+func useConnection(ctx context.Context) (end func()) {
+	if c := connectionOf(ctx); c != nil && c.bound != nil {
+		return c.bound.use()
+	}
+	return func() {}
+}

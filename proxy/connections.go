@@ -1,0 +1,297 @@
+package proxy
+
+import (
+	"container/list"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+
+	"github.com/google/btree"
+)
+
+// Connections bounds how many connections one or several ports have at a time, so that nobody can take all
+// of them.
+//
+// It does not give each address a part. Behind a load balancer, or a node that translates addresses, everybody
+// has the same one, and that one must be able to have all connections; while two attackers have two
+// addresses. Instead, who has the least comes in first (max-min fairness): where there is no room, a new
+// connection takes the place of one of the network that has the most, if that has more than its own, or of
+// one of its own network. Closed is the connection that has been without a request for longest.
+//
+// Never closed is one with a request of a caller whom the upstream knows: that is bounded by [Admission], half
+// of which is the most that one caller can have. A request of anybody else holds no place: who makes up tokens
+// could else keep one for each of them. If there is nothing to close, the new connection is closed. It does not
+// wait, since it would hold up those behind it, for which there may be room.
+//
+// A Connections is safe for concurrent use.
+type Connections struct {
+	most  int // 0: any number
+	heads *Limiter[network]
+	log   *slog.Logger
+	// seldom is for what callers can make the log say.
+	seldom seldom
+
+	mu    sync.Mutex
+	open  int
+	peers map[network]*peer
+	// giving are the peers of which a connection could be closed, that with the most connections last.
+	giving *btree.BTreeG[*peer]
+	ended  map[connectionEnd]uint64
+}
+
+// connectionEnd is why a connection was ended that its client had not ended.
+type connectionEnd string
+
+const (
+	// endedRoom: it was without a request for longest, and a new one needed the place.
+	endedRoom connectionEnd = "room"
+	// endedFull: it was new, and there was nothing to close in its place.
+	endedFull connectionEnd = "full"
+	// endedUnfinished: too much has come on all connections that is no request yet ([headBudget]).
+	endedUnfinished connectionEnd = "unfinished"
+)
+
+func connectionEnds() []connectionEnd {
+	return []connectionEnd{endedRoom, endedFull, endedUnfinished}
+}
+
+// peer is a network with connections.
+type peer struct {
+	network network
+	held    int
+	// free are the connections without a request of a known caller, that without one for longest first.
+	free list.List
+}
+
+// NewConnections returns a Connections for at most so many at a time, 0 for any number.
+func NewConnections(most int, log *slog.Logger) (*Connections, error) {
+	heads, err := NewLimiter[network](LimiterConfig{Capacity: headBudget, PerCaller: mostOfOne(headBudget)})
+	if most < 0 || err != nil {
+		return nil, fmt.Errorf("the bound on connections, %d, must not be negative", most)
+	}
+	return &Connections{
+		most: most, heads: heads, log: log, peers: map[network]*peer{}, giving: btree.NewG(inNeedDegree, holdsLess),
+		ended: map[connectionEnd]uint64{},
+	}, nil
+}
+
+// holdsLess orders peers.
+func holdsLess(a, b *peer) bool {
+	if a.held != b.held {
+		return a.held < b.held
+	}
+	return a.network.Less(b.network.Addr)
+}
+
+// Listen returns l, bounded.
+func (c *Connections) Listen(l net.Listener) net.Listener { return &boundListener{l, c} }
+
+type boundListener struct {
+	net.Listener
+	connections *Connections
+}
+
+// Accept implements [net.Listener].
+func (l *boundListener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if bound, ok := l.connections.admit(conn); ok {
+			return bound, nil
+		}
+		_ = conn.Close()
+	}
+}
+
+// admit gives a new connection a place.
+func (c *Connections) admit(conn net.Conn) (*boundConn, bool) {
+	bound := &boundConn{Conn: conn, connections: c, network: networkOf(conn.RemoteAddr().String())}
+	bound.head.limiter, bound.head.network = c.heads, bound.network
+	instead, ok := c.place(bound)
+	if instead != nil {
+		_ = instead.Conn.Close() // its server hears of that, and lets go of the rest
+		c.seldom.do(func() {
+			c.log.Warn("there are as many connections as there may be: one without a request was closed to make room",
+				"limit", c.most, "of", instead.network.String(), "for", bound.network.String())
+		})
+	}
+	if !ok {
+		c.seldom.do(func() {
+			c.log.Warn("there are as many connections as there may be, with a request each: a new one was closed",
+				"limit", c.most, "of", bound.network.String())
+		})
+	}
+	return bound, ok
+}
+
+// place enters a new connection, and takes out the one that is to be closed in its place.
+func (c *Connections) place(bound *boundConn) (instead *boundConn, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.most > 0 && c.open >= c.most {
+		giver := giverFor(c.peers[bound.network], c.giving)
+		if giver == nil {
+			c.ended[endedFull]++
+			return nil, false
+		}
+		instead, _ = giver.free.Front().Value.(*boundConn)
+		c.removeLocked(instead)
+		c.ended[endedRoom]++
+	}
+	p := c.peers[bound.network]
+	if p == nil {
+		p = &peer{network: bound.network}
+		c.peers[bound.network] = p
+	}
+	bound.peer = p
+	c.changeLocked(p, func() {
+		p.held++
+		bound.free = p.free.PushBack(bound)
+	})
+	c.open++
+	return instead, true
+}
+
+// giverFor says who is to lose a connection for a new one of own, which is nil if it has none, or nil if nobody is.
+func giverFor(own *peer, giving *btree.BTreeG[*peer]) *peer {
+	held := 0
+	if own != nil {
+		held = own.held
+	}
+	if most, ok := giving.Max(); ok && most.held > held {
+		return most
+	}
+	if own != nil && own.free.Len() > 0 {
+		return own
+	}
+	return nil
+}
+
+// changeLocked lets do change a peer, which is out of its order meanwhile.
+func (c *Connections) changeLocked(p *peer, do func()) {
+	if p.free.Len() > 0 {
+		c.giving.Delete(p)
+	}
+	do()
+	if p.free.Len() > 0 {
+		c.giving.ReplaceOrInsert(p)
+	}
+	if p.held == 0 {
+		delete(c.peers, p.network)
+	}
+}
+
+// removeLocked takes a connection out that ends, once.
+func (c *Connections) removeLocked(b *boundConn) {
+	if b.gone {
+		return
+	}
+	b.gone = true
+	c.changeLocked(b.peer, func() {
+		b.peer.held--
+		b.unfreeLocked()
+	})
+	c.open--
+}
+
+// boundConn is a connection of a [Connections].
+type boundConn struct {
+	net.Conn
+	connections *Connections
+	network     network
+	head        head
+
+	// Of connections.mu.
+	peer *peer
+	used int           // requests of known callers
+	free *list.Element // nil while used, and when gone
+	gone bool
+}
+
+func (b *boundConn) unfreeLocked() {
+	if b.free != nil {
+		b.peer.free.Remove(b.free)
+		b.free = nil
+	}
+}
+
+// Read implements [net.Conn].
+func (b *boundConn) Read(p []byte) (int, error) {
+	n, err := b.Conn.Read(p)
+	if !b.head.more(n) {
+		b.connections.endUnfinished(b)
+		return 0, errUnfinished
+	}
+	return n, err
+}
+
+// Close implements [net.Conn].
+func (b *boundConn) Close() error {
+	b.connections.remove(b)
+	b.head.reset(true) // nothing is counted any more
+	return b.Conn.Close()
+}
+
+func (c *Connections) remove(b *boundConn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.removeLocked(b)
+}
+
+// endUnfinished ends a connection of which too much came that is no request.
+func (c *Connections) endUnfinished(b *boundConn) {
+	c.mu.Lock()
+	c.ended[endedUnfinished]++
+	c.mu.Unlock()
+	_ = b.Close()
+	c.seldom.do(func() {
+		c.log.Warn("a connection was closed: too much has come that is no whole request yet", "limit", headBudget, "network", b.network.String())
+	})
+}
+
+// use keeps the connection open while a request of a known caller is served. The end must be called.
+func (b *boundConn) use() (end func()) {
+	b.change(1)
+	return sync.OnceFunc(func() { b.change(-1) })
+}
+
+func (b *boundConn) change(by int) {
+	c := b.connections
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b.used += by
+	if b.gone {
+		return
+	}
+	c.changeLocked(b.peer, func() {
+		switch {
+		case b.used > 0:
+			b.unfreeLocked()
+		case b.free == nil:
+			b.free = b.peer.free.PushBack(b)
+		}
+	})
+}
+
+// ConnectionStats is what a [Connections] has, and what it has ended.
+type ConnectionStats struct {
+	// Open are all connections, Networks those that have one.
+	Open, Networks int
+	// Limit is the bound, 0 if there is none.
+	Limit int
+	ended map[connectionEnd]uint64
+}
+
+// Stats returns the state of now.
+func (c *Connections) Stats() ConnectionStats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := ConnectionStats{Open: c.open, Networks: len(c.peers), Limit: c.most, ended: map[connectionEnd]uint64{}}
+	for _, why := range connectionEnds() {
+		s.ended[why] = c.ended[why]
+	}
+	return s
+}

@@ -1,0 +1,19 @@
+package proxy
+
+import "net/netip"
+
+// network is what connections are counted by: an address of IPv4, or a network of IPv6, since whoever has one
+// has all the addresses in it ([networkBits]). What is no address of TCP is the zero network.
+type network struct{ netip.Addr }
+
+func networkOf(remoteAddr string) network {
+	peer, err := netip.ParseAddrPort(remoteAddr)
+	if err != nil {
+		return network{}
+	}
+	address := peer.Addr().Unmap().WithZone("")
+	if address.Is6() {
+		address = netip.PrefixFrom(address, networkBits).Masked().Addr()
+	}
+	return network{address}
+}

@@ -29,9 +29,9 @@ const (
 	// uploadBufferPerStream and uploadBufferPerConnection bound what uploads
 	// hold in memory that are not read on, because the upstream does not. One
 	// such upload must not stop the others on its connection, hence the larger
-	// second number; net/http wants it below 4 MiB.
-	uploadBufferPerStream     = 256 << 10
-	uploadBufferPerConnection = 4<<20 - 1
+	// second number: that is for sixteen of them.
+	uploadBufferPerStream     = 128 << 10
+	uploadBufferPerConnection = 2 << 20
 )
 
 // errNoDialing is what every attempt of the front to reach another host ends

@@ -298,8 +298,11 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 		SelfChecks: func() map[snapshot.CheckResult]uint64 {
 			return map[snapshot.CheckResult]uint64{snapshot.CheckAgrees: 1}
 		},
-		Reviews:      func() ReviewStats { return ReviewStats{Hits: 1} },
-		Admission:    func() AdmissionStats { return AdmissionStats{} },
+		Reviews:   func() ReviewStats { return ReviewStats{Hits: 1} },
+		Admission: func() AdmissionStats { return AdmissionStats{} },
+		Connections: func() map[string]ConnectionStats {
+			return map[string]ConnectionStats{"clients": newConnections(t, 1).Stats()}
+		},
 		Certificates: func() []CertificateExpiry { return []CertificateExpiry{{"serving", now}, {Name: "unknown"}} },
 	}); err != nil {
 		t.Fatal(err)

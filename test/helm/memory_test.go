@@ -2,6 +2,7 @@ package helm
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -13,10 +14,10 @@ import (
 // TestMemory: bounds follow from the memory limit, and leave what listproxy needs beside them.
 func TestMemory(t *testing.T) {
 	for limit, want := range map[string]map[string]string{
-		"1Gi":   {"GOMEMLIMIT": "921MiB", "cache-bytes": "242Mi", "compression-cache-bytes": "30Mi", "max-inflight-bytes": "128Mi"},
-		"4Gi":   {"GOMEMLIMIT": "3686MiB", "cache-bytes": "1881Mi", "compression-cache-bytes": "235Mi", "max-inflight-bytes": "512Mi"},
-		"1.5Gi": {"GOMEMLIMIT": "1382MiB", "cache-bytes": "516Mi", "compression-cache-bytes": "64Mi", "max-inflight-bytes": "192Mi"},
-		"64G":   {"GOMEMLIMIT": "54931MiB", "cache-bytes": "32248Mi", "compression-cache-bytes": "4031Mi", "max-inflight-bytes": "7629Mi"},
+		"1Gi":   {"GOMEMLIMIT": "921MiB", "cache-bytes": "242Mi", "compression-cache-bytes": "30Mi", "max-inflight-bytes": "128Mi", "max-connections": "1024"},
+		"4Gi":   {"GOMEMLIMIT": "3686MiB", "cache-bytes": "1881Mi", "compression-cache-bytes": "235Mi", "max-inflight-bytes": "512Mi", "max-connections": "4096"},
+		"1.5Gi": {"GOMEMLIMIT": "1382MiB", "cache-bytes": "516Mi", "compression-cache-bytes": "64Mi", "max-inflight-bytes": "192Mi", "max-connections": "1536"},
+		"64G":   {"GOMEMLIMIT": "54931MiB", "cache-bytes": "32248Mi", "compression-cache-bytes": "4031Mi", "max-inflight-bytes": "7629Mi", "max-connections": "20000"},
 		"''":    {},
 	} {
 		t.Run(limit, func(t *testing.T) {
@@ -37,11 +38,18 @@ func TestMemory(t *testing.T) {
 			if needs > runtime || runtime > all*9/10 {
 				t.Errorf("%d MiB are needed, of %d for Go and %d in all", needs, runtime, all)
 			}
+			// The most that connections, heads that are not whole and requests in flight take, by test/limits, beside
+			// what is stored, if there is hardly any garbage.
+			connections, err := strconv.ParseInt(got["max-connections"], 10, 64)
+			held := mebi(got["cache-bytes"]) + mebi(got["compression-cache-bytes"]) + connections/8 + 128 + 256
+			if err != nil || held > runtime {
+				t.Errorf("%d MiB may be held, of %d for Go: %v", held, runtime, err)
+			}
 		})
 	}
 	t.Run("given", func(t *testing.T) {
-		got := memoryOf(t, "{resources: {limits: {memory: 1Gi}}, cache: {bytes: 0, compressionBytes: 1Mi, inflightBytes: 2Mi}}")
-		want := map[string]string{"GOMEMLIMIT": "921MiB", "cache-bytes": "0", "compression-cache-bytes": "1Mi", "max-inflight-bytes": "2Mi"}
+		got := memoryOf(t, "{resources: {limits: {memory: 1Gi}}, cache: {bytes: 0, compressionBytes: 1Mi, inflightBytes: 2Mi}, maxConnections: 0}")
+		want := map[string]string{"GOMEMLIMIT": "921MiB", "cache-bytes": "0", "compression-cache-bytes": "1Mi", "max-inflight-bytes": "2Mi", "max-connections": "0"}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
@@ -57,7 +65,7 @@ func memoryOf(t *testing.T, text string) map[string]string {
 		got[env.Name] = env.Value
 	}
 	for _, arg := range pod.Containers[0].Args {
-		if flag, value, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "="); strings.HasSuffix(flag, "-bytes") {
+		if flag, value, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "="); strings.HasSuffix(flag, "-bytes") || flag == "max-connections" {
 			got[flag] = value
 		}
 	}

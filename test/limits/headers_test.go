@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -21,18 +22,21 @@ import (
 
 const (
 	// headerBound is how long listproxy lets the head of a request be.
-	headerBound = 1 << 20
-	// perConnection is what listproxy and the chart reckon with for a connection, whatever is done with it
-	// before its request is let in.
-	perConnection = 256 << 10
+	headerBound = 64 << 10
+	// perConnection is what listproxy and the chart reckon with for a connection.
+	perConnection = 128 << 10
+	// unfinished is what they reckon with for all that has come without being a request yet: four times the 32 MiB
+	// that are let in.
+	unfinished = 128 << 20
 	// perStream is the same for a request in flight that nobody reads on, in either direction.
 	perStream = 512 << 10
 	// settled is for how long what a process takes must not have grown to be the most that it takes.
 	settled = 3 * time.Second
 )
 
-// heldMemory holds what hold opens, and says how much of memory one of n such costs at most.
-func heldMemory(r *rig, n int, what string, most float64, hold func(i int) error) {
+// heldMemory holds the n that hold opens, and says how much of memory they cost, and whether that is what is
+// reckoned with: so much for each, and so much for all together.
+func heldMemory(r *rig, n int, what string, each, together int, hold func(i int) error) {
 	r.Helper()
 	r.must(warm(r))
 	before := r.sample()
@@ -47,17 +51,37 @@ func heldMemory(r *rig, n int, what string, most float64, hold func(i int) error
 		}
 		return time.Since(at) > settled
 	})
-	each := (peak.RSS - before.RSS) / float64(n)
-	r.say("%d %s, opened in %.1f s: %.0f MiB resident, %.0f before; each %.1f KiB",
-		n, what, at.Sub(begun).Seconds(), peak.RSS/mib, before.RSS/mib, each/1024)
-	if each > most {
-		r.Errorf("%s: each takes %.0f bytes, more than the %.0f that are reckoned with", what, each, most)
+	more, reckoned := peak.RSS-before.RSS, n*each+together
+	r.say("%d %s, opened in %.1f s: %.0f MiB resident, %.0f before; each %.1f KiB; %s connections were closed",
+		n, what, at.Sub(begun).Seconds(), peak.RSS/mib, before.RSS/mib, more/float64(n)/1024, r.ended("unfinished"))
+	if more > float64(reckoned) {
+		r.Errorf("%s: they take %.0f MiB, more than the %d that are reckoned with", what, more/mib, reckoned/mib)
 	}
 }
 
-// bare opens a connection on which everything can be written.
-func (r *rig) bare() (net.Conn, error) {
-	conn, err := (&net.Dialer{Timeout: patience}).DialContext(r.Context(), "tcp", r.proxy.Address())
+// ended is how many connections were ended for a reason, as metrics say.
+func (r *rig) ended(reason string) string {
+	r.Helper()
+	req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, r.proxy.AdminURL()+"/metrics", http.NoBody)
+	r.must(err)
+	res, err := http.DefaultClient.Do(req)
+	r.must(err)
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	r.must(err)
+	series := regexp.MustCompile(`(?m)^listproxy_connections_ended_total\{[^}]*port="clients"[^}]*reason="` + reason + `"[^}]*\} (\S+)$`)
+	found := series.FindSubmatch(text)
+	if found == nil {
+		r.Fatal("no metric of ended connections")
+	}
+	return string(found[1])
+}
+
+// bare opens a connection on which everything can be written, from one of several addresses.
+func (r *rig) bare(i int) (net.Conn, error) {
+	const addresses = 8
+	from := &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+i%addresses))}
+	conn, err := (&net.Dialer{Timeout: patience, LocalAddr: from}).DialContext(r.Context(), "tcp", r.proxy.Address())
 	if err == nil {
 		r.Cleanup(func() { _ = conn.Close() })
 	}
@@ -65,8 +89,8 @@ func (r *rig) bare() (net.Conn, error) {
 }
 
 // encrypted opens a connection of TLS.
-func (r *rig) encrypted(protocol string) (net.Conn, error) {
-	conn, err := r.bare()
+func (r *rig) encrypted(i int, protocol string) (net.Conn, error) {
+	conn, err := r.bare(i)
 	if err != nil {
 		return nil, err
 	}
@@ -88,21 +112,21 @@ func TestUnfinishedHandshakes(t *testing.T) {
 		records = append(records, 22, 3, 1, byte(n>>8), byte(n))
 		records, part = append(records, part[:n]...), part[n:]
 	}
-	heldMemory(r, scale(1000, 100), "unfinished handshakes of 64 KiB", perConnection, func(int) error {
-		conn, err := r.bare()
+	heldMemory(r, scale(1000, 100), "unfinished handshakes of 64 KiB", perConnection, unfinished, func(i int) error {
+		conn, err := r.bare(i)
 		if err != nil {
 			return err
 		}
-		_, err = conn.Write(records)
-		return err
+		_, _ = conn.Write(records) // it may be closed in the middle
+		return nil
 	})
 }
 
 // TestIdleConnections: they have done their handshake and one request.
 func TestIdleConnections(t *testing.T) {
 	r := newRig(t)
-	heldMemory(r, scale(1000, 100), "idle connections", perConnection, func(int) error {
-		conn, err := r.encrypted("http/1.1")
+	heldMemory(r, scale(1000, 100), "idle connections", perConnection, unfinished, func(i int) error {
+		conn, err := r.encrypted(i, "http/1.1")
 		if err != nil {
 			return err
 		}
@@ -121,10 +145,10 @@ func TestUnfinishedHeaders(t *testing.T) {
 		r := newRig(t)
 		line := "X-A: " + strings.Repeat("a", 1017) + "\r\n"
 		head := "GET /version HTTP/1.1\r\nHost: x\r\n" + strings.Repeat(line, size/len(line))
-		heldMemory(r, scale(1000, 100), fmt.Sprintf("unfinished headers of %d KiB in lines of 1 KiB, HTTP/1.1", size>>10), perConnection, func(int) error {
-			conn, err := r.encrypted("http/1.1")
+		heldMemory(r, scale(1000, 100), fmt.Sprintf("unfinished headers of %d KiB in lines of 1 KiB, HTTP/1.1", size>>10), perConnection, unfinished, func(i int) error {
+			conn, err := r.encrypted(i, "http/1.1")
 			if err == nil {
-				_, err = io.WriteString(conn, head)
+				_, _ = io.WriteString(conn, head) // it may be closed in the middle
 			}
 			return err
 		})
@@ -132,10 +156,10 @@ func TestUnfinishedHeaders(t *testing.T) {
 	t.Run("HTTP/1.1, one line", func(t *testing.T) {
 		r := newRig(t)
 		head := "GET /version HTTP/1.1\r\nHost: x\r\nX-A: " + strings.Repeat("a", size)
-		heldMemory(r, scale(1000, 100), fmt.Sprintf("unfinished headers of %d KiB in a line, HTTP/1.1", size>>10), perConnection, func(int) error {
-			conn, err := r.encrypted("http/1.1")
+		heldMemory(r, scale(1000, 100), fmt.Sprintf("unfinished headers of %d KiB in a line, HTTP/1.1", size>>10), perConnection, unfinished, func(i int) error {
+			conn, err := r.encrypted(i, "http/1.1")
 			if err == nil {
-				_, err = io.WriteString(conn, head)
+				_, _ = io.WriteString(conn, head) // it may be closed in the middle
 			}
 			return err
 		})
@@ -143,8 +167,8 @@ func TestUnfinishedHeaders(t *testing.T) {
 	t.Run("HTTP/2", func(t *testing.T) {
 		r := newRig(t)
 		const value = 1000
-		heldMemory(r, scale(1000, 100), fmt.Sprintf("unfinished headers of %d KiB, HTTP/2", size>>10), perConnection, func(int) error {
-			w, err := r.frames(true)
+		heldMemory(r, scale(1000, 100), fmt.Sprintf("unfinished headers of %d KiB, HTTP/2", size>>10), perConnection, unfinished, func(i int) error {
+			w, err := r.frames(i, true)
 			if err != nil {
 				return err
 			}
@@ -152,7 +176,8 @@ func TestUnfinishedHeaders(t *testing.T) {
 			for i := range size / (value + 64) {
 				fields = append(fields, hpack.HeaderField{Name: fmt.Sprintf("x-%03d", i), Value: strings.Repeat("~", value), Sensitive: true})
 			}
-			return w.headers(1, fields, false)
+			_ = w.headers(1, fields, false) // it may be closed in the middle
+			return nil
 		})
 	})
 }
@@ -164,8 +189,8 @@ type frameWriter struct {
 }
 
 // frames opens a connection of HTTP/2; with a window of 0 no answer comes that has a body.
-func (r *rig) frames(closed bool) (*frameWriter, error) {
-	conn, err := r.encrypted("h2")
+func (r *rig) frames(i int, closed bool) (*frameWriter, error) {
+	conn, err := r.encrypted(i, "h2")
 	if err != nil {
 		return nil, err
 	}
@@ -220,14 +245,14 @@ func TestUnreadAnswers(t *testing.T) {
 		return true
 	})
 	var w *frameWriter
-	heldMemory(r, n, "streams of a big answer with a window of 0", perStream, func(i int) (err error) {
+	heldMemory(r, n, "streams of a big answer with a window of 0", perStream, 0, func(i int) (err error) {
 		if i%streamsPerConnection == 0 {
-			if w, err = r.frames(true); err != nil {
+			if w, err = r.frames(i, true); err != nil {
 				return err
 			}
 		}
 		return w.WriteHeaders(h2.HeadersFrameParam{
-			StreamID: uint32(2*(i%streamsPerConnection) + 1), // #nosec G115 -- a small number
+			StreamID:      uint32(2*(i%streamsPerConnection) + 1), // #nosec G115 -- a small number
 			BlockFragment: requestBlock(http.MethodGet, "/openapi/v2", token), EndHeaders: true, EndStream: true,
 		})
 	})
@@ -258,9 +283,9 @@ func TestUnreadUploads(t *testing.T) {
 		return true
 	})
 	var w *frameWriter
-	heldMemory(r, n, "uploads that the upstream does not read", perStream, func(i int) (err error) {
+	heldMemory(r, n, "uploads that the upstream does not read", perStream, 0, func(i int) (err error) {
 		if i%streamsPerConnection == 0 {
-			if w, err = r.frames(false); err != nil {
+			if w, err = r.frames(i, false); err != nil {
 				return err
 			}
 		}

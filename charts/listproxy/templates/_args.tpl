@@ -41,6 +41,11 @@
 - --{{ $flag }}={{ get $memory (last $bound) }}Mi
 {{- end }}
 {{- end }}
+{{- if ne (toString .Values.maxConnections) "" }}
+- --max-connections={{ int64 .Values.maxConnections }}
+{{- else if $memory }}
+- --max-connections={{ get $memory "connections" }}
+{{- end }}
 {{- if $memory }}
 {{- $kept := 0 }}
 {{- range $bound := list (list .Values.cache.bytes "stored") (list .Values.cache.compressionBytes "compressed") }}

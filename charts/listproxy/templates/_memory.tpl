@@ -15,7 +15,8 @@
 {{/*
 Bounds that follow from the memory limit, in MiB, as YAML. listproxy takes what is stored and
 compressed, half as much again for garbage, and 512 MiB for requests (docs/operations.md); that
-is to fit into GOMEMLIMIT, which leaves a tenth for what Go does not count.
+is to fit into GOMEMLIMIT, which leaves a tenth for what Go does not count. A connection takes 128 KiB at most, so one
+for each MiB of the limit takes an eighth of it: garbage is collected more often then.
 */}}
 {{- define "listproxy.memory" -}}
 {{- $limit := include "listproxy.mebibytes" .Values.resources.limits.memory | int64 -}}
@@ -29,4 +30,5 @@ go: {{ $go }}
 stored: {{ sub $kept $compressed }}
 compressed: {{ $compressed }}
 inflight: {{ div $limit 8 }}
+connections: {{ min $limit 20000 }}
 {{- end -}}

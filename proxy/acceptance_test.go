@@ -1,0 +1,179 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestStrangersPart: callers whom the upstream has not accepted have an eighth of the long-running requests, and
+// one address half of that; a place of theirs is a caller's own when it is accepted.
+func TestStrangersPart(t *testing.T) {
+	const most = 80
+	a, err := NewAdmission(AdmissionConfig{LongRunning: most})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := func(i int) callerKey { return callerKey{byte(i), byte(i >> 8)} }
+	admit := func(caller int, accepted bool) (*Place, error) {
+		place, err := a.Admit(t.Context(), key(caller), accepted, true)
+		return &place, err
+	}
+	var strangers []*Place
+	for i := range most {
+		place, err := admit(i%2, false)
+		if err == nil {
+			strangers = append(strangers, place)
+		} else if overload, is := errors.AsType[Overload](err); !is || overload == "" {
+			t.Fatal(err)
+		}
+	}
+	if len(strangers) != most/strangersPart {
+		t.Errorf("%d of %d for strangers", len(strangers), most)
+	}
+	if stats := a.Stats().LongRunning; stats.InUse != most/strangersPart || stats.Refused[OverloadCallerQueueFull]+stats.Refused[OverloadTimeOut] != uint64(most-len(strangers)) {
+		t.Errorf("%+v", stats)
+	}
+	a.Accept(strangers[0], key(7))
+	if _, err := admit(0, false); err != nil {
+		t.Error("who was accepted has a stranger's place still")
+	}
+	known := 0
+	for i := range most {
+		if _, err := admit(10+i, true); err == nil {
+			known++
+		}
+	}
+	if want := most - most/strangersPart - 1; known != want {
+		t.Errorf("%d known callers came in, want %d", known, want)
+	}
+	for _, place := range strangers {
+		place.Release()
+		place.Release()
+	}
+	if stats := a.strangers.Stats(); stats.InUse != 1 {
+		t.Errorf("%+v", stats)
+	}
+	// What is short is nobody's but an address's.
+	place, err := a.Admit(t.Context(), key(0), false, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Accept(&place, key(1))
+	place.Release()
+	if stats := a.Stats().Short; stats.InUse != 0 {
+		t.Errorf("%+v", stats)
+	}
+}
+
+// TestNoPartWithoutABound: 0 is any number, for strangers as well.
+func TestNoPartWithoutABound(t *testing.T) {
+	a, err := NewAdmission(AdmissionConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 1000 {
+		if _, err := a.Admit(t.Context(), callerKey{}, false, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestAcceptanceIsNoted where an answer can only be had by somebody.
+func TestAcceptanceIsNoted(t *testing.T) {
+	identifier := newIdentifier(t)
+	for _, test := range []struct {
+		id     Identity
+		method string
+		code   int
+		noted  bool
+	}{
+		{identify(identifier, "Bearer a"), http.MethodGet, http.StatusOK, true},
+		{identify(identifier, "Bearer a"), http.MethodGet, http.StatusForbidden, true},
+		{identify(identifier, "Bearer a"), http.MethodGet, http.StatusSwitchingProtocols, true},
+		{identify(identifier, "Bearer a"), http.MethodGet, http.StatusUnauthorized, false},
+		{identify(identifier, "Bearer a"), http.MethodOptions, http.StatusOK, false},
+		{Identity{}, http.MethodGet, http.StatusOK, false},
+		{Identity{}, http.MethodGet, http.StatusSwitchingProtocols, true},
+	} {
+		noted := false
+		r, err := http.NewRequestWithContext(t.Context(), test.method, "/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		noteAcceptance(withAcceptance(r, func() { noted = true }), test.id, test.code)
+		if noted != test.noted {
+			t.Errorf("%v %s %d: %t", test.id.known(), test.method, test.code, noted)
+		}
+		noteAcceptance(r, test.id, test.code) // nothing is to be done
+	}
+}
+
+// TestUploadOfAStranger must come as a whole within the limit, that of a known caller need not.
+func TestUploadOfAStranger(t *testing.T) {
+	for _, test := range []struct {
+		known, long, later bool
+		whole              bool
+	}{
+		{},
+		{known: true, whole: true},
+		{known: true, long: true, whole: true},
+		{known: true, later: true, whole: true},
+	} {
+		overBothPipes(t, func(t *testing.T, http2 bool) {
+			guard := newStallGuard(stallLimit)
+			got := make(chan int, 1)
+			client, _ := servePipe(t, guard.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				if test.known && !test.later {
+					uploadOfKnown(r, test.long)
+				}
+				n := 0
+				for {
+					_, err := io.ReadFull(r.Body, make([]byte, 1))
+					if err != nil {
+						break
+					}
+					if n++; n == 2 && test.known {
+						uploadOfKnown(r, test.long)
+					}
+				}
+				got <- n
+			})), http2)
+			body, write := io.Pipe()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://pipe/x", body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.ContentLength = 10
+			go func() {
+				if res, err := client.Do(r); err == nil {
+					_ = res.Body.Close()
+				}
+				_ = body.Close()
+			}()
+			go func() {
+				defer func() { _ = write.Close() }()
+				for i := range 10 {
+					if _, err := fmt.Fprint(write, i); err != nil {
+						return
+					}
+					time.Sleep(stallLimit * 2 / 5)
+				}
+			}()
+			n := <-got
+			if whole := n == 10; whole != test.whole || n == 0 {
+				t.Errorf("%+v: %d bytes came", test, n)
+			}
+			cancel()
+			synctest.Wait()
+			time.Sleep(stallLimit)
+		})
+	}
+}

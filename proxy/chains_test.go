@@ -1,0 +1,214 @@
+package proxy
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"math/big"
+	"net/http"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// chained is a CA of clients, and what the chains of its clients are verified with.
+type chained struct {
+	ca       *testCA
+	roots    *x509.CertPool
+	verified int
+}
+
+func newChained(t testing.TB) *chained {
+	c := &chained{ca: newTestCA(t)}
+	c.reload()
+	return c
+}
+
+// reload makes another pool of the same CA, as reading its file again does.
+func (c *chained) reload() {
+	options, _ := c.ca.options()
+	c.roots = options.Roots
+}
+
+func (c *chained) options() (x509.VerifyOptions, bool) {
+	return x509.VerifyOptions{Roots: c.roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
+}
+
+// identifier counts how often a chain is verified.
+func (c *chained) identifier(t testing.TB) *Identifier {
+	t.Helper()
+	i, err := NewIdentifier(IdentifierConfig{ClientCA: c.options})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i.clientChains.verify = func(certificates []*x509.Certificate, options x509.VerifyOptions) ([]*x509.Certificate, error) {
+		c.verified++
+		return verifyChain(certificates, options)
+	}
+	return i
+}
+
+// intermediate is a CA that another signs.
+func (ca *testCA) intermediate(t testing.TB, name string) *testCA {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(3), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	return &testCA{cert: sign(t, template, ca.cert, key, ca.key), key: key}
+}
+
+// by is a request on a connection that has shown certificates.
+func by(conn context.Context, certificates ...*x509.Certificate) *http.Request {
+	r := &http.Request{Header: http.Header{}, TLS: &tls.ConnectionState{PeerCertificates: certificates}}
+	return r.WithContext(conn)
+}
+
+// TestChainIsVerifiedOnce for a connection and a set of CAs, and not believed after its end.
+func TestChainIsVerifiedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newChained(t)
+		identifier := c.identifier(t)
+		certificate := c.ca.issue(t, pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(time.Minute) })
+		conn, other := withConnection(t.Context(), nil), withConnection(t.Context(), nil)
+		is := func(what string, conn context.Context, code, verified int) {
+			t.Helper()
+			id, refusal := identifier.Identify(by(conn, certificate))
+			got := 0
+			if refusal != nil {
+				got = refusal.Code
+			}
+			if got != code || (id.stated != nil) != (code == 0) || c.verified != verified {
+				t.Errorf("%s: %d, %v; verified %d times, want %d", what, got, id.stated != nil, c.verified, verified)
+			}
+		}
+		is("the first request", conn, 0, 1)
+		is("the second", conn, 0, 1)
+		is("another connection", other, 0, 2)
+		c.reload()
+		is("after the CAs were read again", conn, 0, 3)
+		is("and again", conn, 0, 3)
+		known := c.roots
+		c.roots = x509.NewCertPool()
+		is("without the CA", conn, http.StatusUnauthorized, 4)
+		c.roots = known
+		is("with the CA again", conn, 0, 5)
+		time.Sleep(time.Minute)
+		is("in its last second", conn, 0, 5)
+		time.Sleep(time.Second)
+		is("after its end", conn, http.StatusUnauthorized, 6)
+		is("later", conn, http.StatusUnauthorized, 7)
+	})
+}
+
+// TestLongChain: more certificates than there are in any chain are no certificate.
+func TestLongChain(t *testing.T) {
+	c := newChained(t)
+	identifier := c.identifier(t)
+	certificate := c.ca.issue(t, pkix.Name{CommonName: "alice"}, nil)
+	long := slices.Repeat([]*x509.Certificate{certificate}, maxChain+1)
+	conn := withConnection(t.Context(), nil)
+	if _, refusal := identifier.Identify(by(conn, long...)); refusal == nil || refusal.Code != http.StatusUnauthorized || c.verified != 0 {
+		t.Errorf("%v, verified %d times", refusal, c.verified)
+	}
+	r := by(conn, long...)
+	r.Header.Set("Authorization", "Bearer t")
+	if id, refusal := identifier.Identify(r); refusal != nil || id.stated != nil || !id.bringsToken() {
+		t.Errorf("with a token: %v", refusal)
+	}
+	if id, refusal := identifier.Identify(by(conn, long[:maxChain]...)); refusal != nil || id.stated == nil {
+		t.Errorf("as many as there may be: %v", refusal)
+	}
+}
+
+// TestChainOfIntermediates: what leads to a CA is used, in any order, and as x509 itself decides.
+func TestChainOfIntermediates(t *testing.T) {
+	c := newChained(t)
+	first := c.ca.intermediate(t, "first")
+	second := first.intermediate(t, "second")
+	leaf := second.issue(t, pkix.Name{CommonName: "alice"}, nil)
+	foreign := newTestCA(t)
+	other := foreign.intermediate(t, "first")
+	for name, shown := range map[string][]*x509.Certificate{
+		"in order":            {leaf, second.cert, first.cert},
+		"the other way round": {leaf, first.cert, second.cert},
+		"with the CA":         {leaf, second.cert, first.cert, c.ca.cert},
+		"with others":         {leaf, other.cert, foreign.cert, first.cert, second.cert},
+		"one is missing":      {leaf, second.cert},
+		"another's":           {leaf, second.cert, other.cert},
+		"alone":               {leaf},
+		"of the CA itself":    {c.ca.issue(t, pkix.Name{CommonName: "bob"}, nil)},
+		"for servers": {second.issue(t, pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) {
+			c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+		}), second.cert, first.cert},
+		"signed by a client": {(&testCA{cert: leaf, key: second.key}).issue(t, pkix.Name{CommonName: "mallory"}, nil), leaf, second.cert, first.cert},
+	} {
+		options, _ := c.options()
+		chain, err := verifyChain(shown, options)
+		options.Intermediates = x509.NewCertPool()
+		for _, certificate := range shown[1:] {
+			options.Intermediates.AddCert(certificate)
+		}
+		_, want := shown[0].Verify(options)
+		if (err == nil) != (want == nil) || err == nil && chain[0] != shown[0] {
+			t.Errorf("%s: %v, x509 says %v", name, err, want)
+		}
+	}
+}
+
+// BenchmarkForeignChain: certificates that sign each other and lead to no CA.
+func BenchmarkForeignChain(b *testing.B) {
+	c := newChained(b)
+	key, err := ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
+	if err != nil {
+		b.Fatal(err)
+	}
+	template := &x509.Certificate{
+		Subject: pkix.Name{CommonName: "mesh"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	for _, n := range []int{99, maxChain} {
+		var mesh []*x509.Certificate
+		for i := range n {
+			template.SerialNumber = big.NewInt(int64(i + 1))
+			template.Subject.OrganizationalUnit = nil
+			another, err := ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
+			if err != nil {
+				b.Fatal(err)
+			}
+			// The same name, and mostly another key: each may have signed each.
+			mesh = append(mesh, sign(b, template, template, another, key))
+		}
+		options, _ := c.options()
+		b.Run(fmt.Sprintf("x509/%d", n), func(b *testing.B) {
+			all := options
+			all.Intermediates = x509.NewCertPool()
+			for _, certificate := range mesh[1:] {
+				all.Intermediates.AddCert(certificate)
+			}
+			for b.Loop() {
+				if _, err := mesh[0].Verify(all); err == nil {
+					b.Fatal("verified")
+				}
+			}
+		})
+		b.Run(fmt.Sprintf("downwards/%d", n), func(b *testing.B) {
+			for b.Loop() {
+				if _, err := verifyChain(mesh, options); err == nil {
+					b.Fatal("verified")
+				}
+			}
+		})
+	}
+}

@@ -56,7 +56,7 @@ func TestStrangersPart(t *testing.T) {
 		place.Release()
 		place.Release()
 	}
-	if stats := a.strangers.Stats(); stats.InUse != 1 {
+	if stats := a.strangers.Stats(); stats.InUse != 1 || stats.Waiting != 0 {
 		t.Errorf("%+v", stats)
 	}
 	// What is short is nobody's but an address's.

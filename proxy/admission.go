@@ -46,7 +46,7 @@ type callerKey [sha256.Size]byte
 // NewAdmission returns an Admission with nothing in flight.
 func NewAdmission(cfg AdmissionConfig) (*Admission, error) {
 	a := &Admission{}
-	strangers := (int64(cfg.LongRunning) + strangersPart - 1) / strangersPart
+	strangers := (cfg.LongRunning + strangersPart - 1) / strangersPart
 	for _, l := range []struct {
 		limiter **Limiter[callerKey]
 		config  LimiterConfig
@@ -54,7 +54,8 @@ func NewAdmission(cfg AdmissionConfig) (*Admission, error) {
 		{&a.short, queueing(int64(cfg.Requests), cfg.Requests*waitingPerPlace, cfg.Wait)},
 		// Nobody knows when one of these ends, so nobody waits for it.
 		{&a.long, LimiterConfig{Capacity: int64(cfg.LongRunning), PerCaller: mostOfOne(int64(cfg.LongRunning))}},
-		{&a.strangers, LimiterConfig{Capacity: strangers, PerCaller: mostOfOne(strangers)}},
+		// But a stranger does not stay one: it is accepted, or ends.
+		{&a.strangers, queueing(int64(strangers), strangers, cfg.Wait)},
 		{&a.bodies, queueing(cfg.Bytes, waitingBodies, cfg.Wait)},
 	} {
 		limiter, err := NewLimiter[callerKey](l.config)

@@ -10,7 +10,9 @@ type AdmissionStats struct {
 // Stats returns the state of now. The three are not of one moment.
 func (a *Admission) Stats() AdmissionStats {
 	long := a.long.Stats()
-	for why, n := range a.strangers.Stats().Refused {
+	strangers := a.strangers.Stats()
+	long.Waiting += strangers.Waiting
+	for why, n := range strangers.Refused {
 		long.Refused[why] += n
 	}
 	return AdmissionStats{Short: a.short.Stats(), LongRunning: long, Bytes: a.bodies.Stats()}

@@ -252,25 +252,28 @@ func (c *Connections) endUnfinished(b *boundConn) {
 	})
 }
 
-// use keeps the connection open while a request of a known caller is served. The end must be called.
+// use keeps the connection open while a request of a known caller is served. The end must be called once.
 func (b *boundConn) use() (end func()) {
+	if b.connections.most == 0 {
+		return func() {} // none is closed for another
+	}
 	b.change(1)
-	return sync.OnceFunc(func() { b.change(-1) })
+	return func() { b.change(-1) }
 }
 
 func (b *boundConn) change(by int) {
 	c := b.connections
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	before := b.used
 	b.used += by
-	if b.gone {
+	if b.gone || (before > 0) == (b.used > 0) {
 		return
 	}
 	c.changeLocked(b.peer, func() {
-		switch {
-		case b.used > 0:
+		if b.used > 0 {
 			b.unfreeLocked()
-		case b.free == nil:
+		} else {
 			b.free = b.peer.free.PushBack(b)
 		}
 	})

@@ -80,12 +80,14 @@ func (h *Handler) handle(w *observation, r *http.Request) {
 	known := func() {
 		leave = useConnection(r.Context())
 		uploadOfKnown(r, long)
-		h.Admission.Accept(&place, shareKey(caller, caller.bringsToken(), r.RemoteAddr))
 	}
 	if accepted {
 		known()
 	} else {
-		r = withAcceptance(r, known)
+		r = withAcceptance(r, func() {
+			known()
+			h.Admission.Accept(&place, shareKey(caller, caller.bringsToken(), r.RemoteAddr))
+		})
 		w.request = r
 	}
 

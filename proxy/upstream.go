@@ -32,9 +32,9 @@ const (
 	// upgrades that it refused, need more than a few.
 	maxIdleConns = 256
 	// streamReceiveBuffer bounds what one response may hold in memory while its
-	// client does not read. It is what may be on the way at a time as well: 256 KiB within a
-	// millisecond, about as far as API servers mostly are, are 250 MB a second.
-	streamReceiveBuffer = 256 << 10
+	// client does not read. It is what may be on the way at a time as well: with an API server that is a
+	// millisecond away 125 MB a second.
+	streamReceiveBuffer = 128 << 10
 )
 
 // Upstream is the way to the API server for other people's requests: its

@@ -41,7 +41,7 @@ func TestMemory(t *testing.T) {
 			// The most that connections, heads that are not whole and requests in flight take, by test/limits, beside
 			// what is stored, if there is hardly any garbage.
 			connections, err := strconv.ParseInt(got["max-connections"], 10, 64)
-			held := mebi(got["cache-bytes"]) + mebi(got["compression-cache-bytes"]) + connections/8 + 128 + 256
+			held := mebi(got["cache-bytes"]) + mebi(got["compression-cache-bytes"]) + connections/8 + 128 + 320
 			if err != nil || held > runtime {
 				t.Errorf("%d MiB may be held, of %d for Go: %v", held, runtime, err)
 			}

@@ -114,7 +114,7 @@ func TestStrangersTakeAllWatches(t *testing.T) {
 		if open%2 == 1 {
 			client = r.from("127.0.0.1", controlplane.Alice) // one caller may have half
 		}
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.proxy.URL()+"/api/v1/namespaces/team-a/configmaps?watch=true", http.NoBody)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.proxy.URL()+"/api/v1/namespaces/team-a/pods?watch=true", http.NoBody)
 		r.must(err)
 		res, err := client.Do(req)
 		r.must(err)

@@ -29,7 +29,7 @@ const (
 	// that are let in.
 	unfinished = 128 << 20
 	// perStream is the same for a request in flight that nobody reads on, in either direction.
-	perStream = 512 << 10
+	perStream = 320 << 10
 	// settled is for how long what a process takes must not have grown to be the most that it takes.
 	settled = 3 * time.Second
 )

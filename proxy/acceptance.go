@@ -16,10 +16,8 @@ func withAcceptance(r *http.Request, do func()) *http.Request {
 // noteAcceptance does that, if the answer shows it. Without a token nobody is known, but for whoever gets to
 // switch protocols: nobody gets that who is nobody, so there was a token, in a header of WebSocket's.
 func noteAcceptance(r *http.Request, caller Identity, status int) {
-	if status != http.StatusSwitchingProtocols && !(caller.bringsToken() && provesAuthentication(r.Method, status)) {
-		return
-	}
-	if do, ok := r.Context().Value(onAcceptanceKey{}).(func()); ok {
+	accepted := status == http.StatusSwitchingProtocols || caller.bringsToken() && provesAuthentication(r.Method, status)
+	if do, ok := r.Context().Value(onAcceptanceKey{}).(func()); ok && accepted {
 		do()
 	}
 }

@@ -275,7 +275,7 @@ func TestServedConnectionInUse(t *testing.T) {
 			if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path); err != nil {
 				return nil
 			}
-			if _, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil { //nolint:bodyclose // ends with the connection
+			if _, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil {
 				return nil
 			}
 			return conn
@@ -319,7 +319,7 @@ func TestServedHeads(t *testing.T) {
 			if _, err := io.WriteString(conn, "\r\n\r\n"); err != nil {
 				t.Fatal(err)
 			}
-			if res, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || res.StatusCode != http.StatusOK { //nolint:bodyclose // it is empty
+			if res, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || res.StatusCode != http.StatusOK {
 				t.Fatal(err)
 			}
 			synctest.Wait()
@@ -331,7 +331,7 @@ func TestServedHeads(t *testing.T) {
 			_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\nX: "+strings.Repeat("a", maxHeaderBytes+8192)+"\r\n\r\n") // as far as it is read
 		}()
 		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil || res.StatusCode != http.StatusRequestHeaderFieldsTooLarge { //nolint:bodyclose // ends with the connection
+		if err != nil || res.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
 			t.Errorf("a header that is too large: %v", err)
 		}
 		_ = conn.Close()

@@ -38,7 +38,7 @@ func TestOneAddressTakesAllConnections(t *testing.T) {
 		r.must(err)
 		_, err = io.WriteString(conn, "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n")
 		r.must(err)
-		_, err = http.ReadResponse(bufio.NewReader(conn), nil) //nolint:bodyclose // it is empty
+		_, err = http.ReadResponse(bufio.NewReader(conn), nil)
 		r.must(err)
 	}
 	served := 0

@@ -18,6 +18,7 @@ var explanations = map[Reason]string{
 	ReasonAnonymous:      "It has no Authorization header with a bearer token.",
 	ReasonCredentials:    "It has several Authorization headers, so it is not certain who asks.",
 
+	ReasonUnknownCaller:   "kube-apiserver has not accepted this caller's token yet; when it has answered, the next list may come from memory.",
 	ReasonNotAllowed:      "kube-apiserver did not say that this caller may list this.",
 	ReasonNotLent:         "listproxy's own account may not list this as the caller, whom it would have to impersonate.",
 	ReasonReviewFailed:    "kube-apiserver could not be asked whether this caller may list this.",

@@ -43,6 +43,9 @@ const (
 
 // Reasons that are found on the way to an answer.
 const (
+	// ReasonUnknownCaller: the upstream has not accepted the caller's token yet, or refused it the last
+	// time. Nothing about the cluster is looked up for such a caller.
+	ReasonUnknownCaller Reason = "unknown-caller"
 	// ReasonNotAllowed: the upstream's review did not say yes.
 	ReasonNotAllowed Reason = "not-allowed"
 	// ReasonNotLent: listproxy's own account may not list this as the caller, whom it would have to
@@ -105,6 +108,7 @@ func Reasons() []Reason {
 		ReasonAnonymous,
 		ReasonCredentials,
 
+		ReasonUnknownCaller,
 		ReasonNotAllowed,
 		ReasonNotLent,
 		ReasonReviewFailed,

@@ -153,24 +153,77 @@ func TestUnknownCallersKeepNoHTTP2Connection(t *testing.T) {
 
 // TestRecently: what was added last is there, and there is an end to it.
 func TestRecently(t *testing.T) {
-	var s recently[int]
+	var s recently[int, string]
+	has := func(i int) bool {
+		value, ok := s.get(i)
+		if ok && value != fmt.Sprint(i) {
+			t.Errorf("%d has the value %q", i, value)
+		}
+		return ok
+	}
+	add := func(i int) { s.add(i, func() string { return fmt.Sprint(i) }) }
 	for i := range 10 * recentlyKept {
-		s.add(i)
-		if !s.has(i) || i > 0 && !s.has(i-1) {
+		add(i)
+		if !has(i) || i > 0 && !has(i-1) {
 			t.Fatalf("%d was forgotten at once", i)
 		}
 	}
 	for i := 9 * recentlyKept; i < 10*recentlyKept; i++ {
-		if !s.has(i) {
+		if !has(i) {
 			t.Fatalf("%d is among the last and was forgotten", i)
 		}
 	}
 	if n := len(s.young) + len(s.previous); n > 2*recentlyKept {
 		t.Errorf("it holds %d", n)
 	}
-	s.remove(10*recentlyKept - 1)
-	if s.has(10*recentlyKept - 1) {
+	const last = 10*recentlyKept - 1
+	add(last + 1)
+	s.add(last, func() string { return "made again" })
+	if !has(last) {
+		t.Error("added again, and not there")
+	}
+	s.remove(last)
+	if has(last) {
 		t.Error("removed, and still there")
+	}
+}
+
+// TestShareOfTheAccepted: two tokens of one subject have a share of their own address before, and one
+// of both after they were accepted; whoever is refused loses it.
+func TestShareOfTheAccepted(t *testing.T) {
+	refuse := false
+	upstream := startUpstream(t, true, func(w http.ResponseWriter, _ *http.Request) {
+		if refuse {
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	})
+	up, err := NewUpstream(upstream.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(up.requests.CloseIdleConnections)
+	identifier := newIdentifier(t)
+	handler := asThemselves{NewForwarder(up, slog.New(slog.DiscardHandler)), identifier}
+	shares := func() []callerKey {
+		var shares []callerKey
+		for i, signature := range []string{"b25l", "dHdv"} {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+			r.Header.Set("Authorization", webToken(`{"iss":"a","sub":"b"}`, signature))
+			id, _ := identifier.Identify(r)
+			shares = append(shares, handler.share(id, handler.Accepted(id), fmt.Sprintf("192.0.2.%d:1", i)))
+			handler.ServeHTTP(httptest.NewRecorder(), r)
+		}
+		return shares
+	}
+	for _, step := range []struct {
+		name   string
+		refuse bool
+		same   bool
+	}{{"strangers", false, false}, {"accepted", true, true}, {"refused", true, false}} {
+		refuse = step.refuse
+		if got := shares(); (got[0] == got[1]) != step.same {
+			t.Errorf("%s: the same share %t", step.name, got[0] == got[1])
+		}
 	}
 }
 

@@ -2,9 +2,7 @@ package proxy
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
-	"net/netip"
 	"time"
 )
 
@@ -39,9 +37,6 @@ type Admission struct {
 	strangers   *Limiter[callerKey] // who have one of long as well
 	bodies      *Limiter[callerKey]
 }
-
-// callerKey is by whom what is in flight is shared.
-type callerKey [sha256.Size]byte
 
 // NewAdmission returns an Admission with nothing in flight.
 func NewAdmission(cfg AdmissionConfig) (*Admission, error) {
@@ -129,26 +124,4 @@ func (a *Admission) AdmitBody(ctx context.Context, caller callerKey, bytes int) 
 // TryAdmitBody is AdmitBody for who need not wait.
 func (a *Admission) TryAdmitBody(caller callerKey, bytes int) (Grant[callerKey], bool) {
 	return a.bodies.TryAcquire(caller, int64(bytes))
-}
-
-// networkBits is how much of an IPv6 address tells one network from another: whoever has one has
-// all the addresses in it (RFC 4291, 2.5.4).
-const networkBits = 64
-
-// shareKey is the key of a caller's share. Whoever makes up tokens, or has none, shares with all
-// of the same address, or of the same network of IPv6: identities that cost nothing must not get
-// a share each.
-func shareKey(id Identity, accepted bool, remoteAddr string) callerKey {
-	if accepted {
-		return callerKey(id.key)
-	}
-	peer, err := netip.ParseAddrPort(remoteAddr)
-	if err != nil {
-		return sha256.Sum256([]byte(remoteAddr)) // no address of TCP
-	}
-	address := peer.Addr().Unmap().WithZone("")
-	if address.Is6() {
-		address = netip.PrefixFrom(address, networkBits).Masked().Addr()
-	}
-	return sha256.Sum256(address.AppendTo(nil))
 }

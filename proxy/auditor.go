@@ -17,11 +17,11 @@ type Auditor struct {
 }
 
 // begin announces that a list is going to be answered from memory. After an error it must not be.
-func (a *Auditor) begin(r *http.Request, caller Identity, list policy.Request, received time.Time) (*AuditEntry, error) {
-	var who user.Info = caller.stated
-	if caller.stated == nil {
+func (a *Auditor) begin(r *http.Request, caller admitted, list policy.Request, received time.Time) (*AuditEntry, error) {
+	var who user.Info = caller.identity.stated
+	if caller.identity.stated == nil {
 		var err error
-		if who, err = a.Who.User(r.Context(), caller); err != nil {
+		if who, err = a.Who.User(r.Context(), caller.identity, caller.share); err != nil {
 			return nil, err
 		}
 	}

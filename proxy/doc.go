@@ -9,6 +9,8 @@
 //
 //   - Nothing is written from memory before the upstream has said, to this caller's own
 //     credentials, that the caller may list exactly this ([Reviewer]). Only a yes counts.
+//   - For a token that the upstream has not accepted yet nothing is reviewed and nothing looked up.
+//   - What was found is held against the present once, after everything that was waited for (mayAnswer).
 //   - What is reviewed and what is looked up come from one parsed value (policy.Request). A
 //     request that could be read in two ways is forwarded.
 //   - What is forwarded carries the caller's credentials and nothing of the proxy's

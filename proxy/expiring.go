@@ -80,17 +80,22 @@ func (c *expiringCache[V]) stats() (used int64, evicted uint64) {
 
 // get returns the value for key, if there is one that holds at now.
 func (c *expiringCache[V]) get(key string, now time.Time) (V, bool) {
-	var none V
+	r, ok := c.find(key, now)
+	return r.value, ok
+}
+
+// find is get, with the term for which the value holds.
+func (c *expiringCache[V]) find(key string, now time.Time) (remembered[V], bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if c.entries == nil {
-		return none, false
+		return remembered[V]{}, false
 	}
 	r, ok := c.entries.Get(key)
 	if !ok || r.key != key || !r.term.holds(now) {
-		return none, false
+		return remembered[V]{}, false
 	}
-	return r.value, true
+	return r, true
 }
 
 // add remembers a value, of so many units, for a term. It may come to nothing.

@@ -106,6 +106,11 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id Identity)
 // Accepted says whether the upstream is known to know the caller.
 func (f *Forwarder) Accepted(id Identity) bool { return f.upstream.Accepted(id) }
 
+// share is the key of a caller's share, of whom Accepted was asked.
+func (f *Forwarder) share(id Identity, accepted bool, remoteAddr string) callerKey {
+	return f.upstream.share(id, accepted, remoteAddr)
+}
+
 // target returns the upstream's URL for a request's own target, byte for byte:
 // what looks odd to a proxy (double slashes, %2f, semicolons, stray per cent
 // signs) is the API server's to judge.

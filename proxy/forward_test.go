@@ -73,7 +73,7 @@ func newLoggedForwarder(t *testing.T, config *rest.Config, log *slog.Logger) kno
 	t.Cleanup(up.upgrades.CloseIdleConnections)
 	t.Cleanup(up.strangers.CloseIdleConnections)
 	caller := identify(newIdentifier(t), "Bearer known")
-	up.accepted.add(caller.key)
+	up.accepted.add(caller.key, func() callerKey { return callerKey{} })
 	return known{NewForwarder(up, log), caller}
 }
 

@@ -1,10 +1,10 @@
 package proxy
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -15,7 +15,8 @@ import (
 
 // Handler is a request's way, for both doors:
 //
-//	caller ► admission ► parse ► policy ► catalog ► representation, selectors ► review ► snapshot ► page
+//	caller ► admission ► parse ► accepted? ► policy ► catalog ► representation, selectors
+//	       ► memory, at a glance ► review ► snapshot ► audit, room ► last word ► page
 //
 // Any "no" on the way forwards the request, and the upstream's word comes back unchanged.
 type Handler struct {
@@ -68,8 +69,8 @@ func (h *Handler) handle(w *observation, r *http.Request) {
 	}
 	long := longRunning(r)
 	w.long = long
-	share := shareKey(caller, accepted, r.RemoteAddr)
-	place, err := h.Admission.Admit(r.Context(), share, accepted, long)
+	who := admitted{identity: caller, accepted: accepted, share: h.Forward.share(caller, accepted, r.RemoteAddr)}
+	place, err := h.Admission.Admit(r.Context(), who.share, accepted, long)
 	if err != nil {
 		h.refuse(w, r, err)
 		return
@@ -86,37 +87,42 @@ func (h *Handler) handle(w *observation, r *http.Request) {
 	} else {
 		r = withAcceptance(r, func() {
 			known()
-			h.Admission.Accept(&place, shareKey(caller, caller.bringsToken(), r.RemoteAddr))
+			h.Admission.Accept(&place, h.Forward.share(caller, caller.bringsToken(), r.RemoteAddr))
 		})
 		w.request = r
 	}
+	h.respond(w, r, who)
+}
 
-	list, answer, reason := h.answer(w, r, caller)
-	var audit *AuditEntry
-	if reason == "" && h.Auditor != nil {
-		if audit, err = h.Auditor.begin(r, caller, list, w.begun); err != nil {
-			h.rarely("an answer from memory could not be audited", err)
-			reason = policy.ReasonAudit
+// admitted is who sends a request that was let in.
+type admitted struct {
+	identity Identity
+	// accepted: kube-apiserver is known to know the caller ([Upstream.Accepted]).
+	accepted bool
+	share    callerKey
+}
+
+// respond answers a request from memory, or forwards it.
+func (h *Handler) respond(w *observation, r *http.Request, who admitted) {
+	list, found, reason := h.answer(w, r, who)
+	w.decided(list, found, reason, h.Catalog.Known)
+	if reason == "" {
+		if reason = h.serve(w, r, who, list, &found); reason == "" {
+			return
 		}
+		w.decided(list, answer{semantics: found.semantics}, reason, h.Catalog.Known)
 	}
-	w.decided(list, answer, reason, h.Catalog.Known)
-	status := hit(answer.semantics)
-	if reason != "" {
-		status = forwarded(reason)
+	w.cacheStatus = forwarded(reason)
+	w.Header().Set(cacheStatusHeader, w.cacheStatus)
+	if found.unreviewed {
+		w.unreviewed = reason
 	}
-	w.cacheStatus = status
+	h.forward(w, who.identity)
 	switch {
-	case reason == policy.ReasonMostRecent && list.Options.Limit > 0:
-		w.Header().Set(cacheStatusHeader, status)
-		h.forward(w, caller)
-		if w.labels.code == http.StatusOK {
-			h.expectNext(list)
-		}
-	case reason != "":
-		w.Header().Set(cacheStatusHeader, status)
-		h.forward(w, caller)
-	default:
-		h.serve(w, r, share, list, answer, audit)
+	case found.unreviewed && found.collection != nil && w.labels.code == http.StatusOK:
+		found.collection.Touch() // the caller may list it, so it is in use
+	case reason == policy.ReasonMostRecent && list.Options.Limit > 0 && w.labels.code == http.StatusOK:
+		h.expectNext(list)
 	}
 }
 
@@ -144,29 +150,39 @@ func (h *Handler) rarely(message string, err error) {
 	h.seldom.do(func() { h.Log.Info(message, "error", err) })
 }
 
-// serve answers from memory. The entry of the audit log is nil if there is none.
-func (h *Handler) serve(w *observation, r *http.Request, share callerKey, list policy.Request, a answer, audit *AuditEntry) {
-	if audit != nil {
+// serve answers from memory. With a reason it has not, and nothing was written.
+func (h *Handler) serve(w *observation, r *http.Request, who admitted, list policy.Request, a *answer) policy.Reason {
+	var audit *AuditEntry
+	if h.Auditor != nil {
+		var err error
+		if audit, err = h.Auditor.begin(r, who, list, w.begun); err != nil {
+			h.rarely("an answer from memory could not be audited", err)
+			return policy.ReasonAudit
+		}
 		defer audit.Abandon()
 	}
-	page, room, err := h.admitBody(r.Context(), share, a)
+	page, room, err := h.admitBody(r.Context(), who.share, *a)
 	if err != nil {
 		h.refuse(w, r, err)
-		return
+		return ""
 	}
 	defer room.Release()
 	defer page.release()
+	if reason := mayAnswer(a.entry, h.ground(list, *a)); reason != "" {
+		return reason
+	}
 	// What is written may take its client minutes. Until then it holds its objects, which are counted, and
 	// not the rest of the state that they are from.
 	revision := a.snapshot.Revision
-	a.snapshot = snapshot.Snapshot{}
+	a.snapshot, a.collection = snapshot.Snapshot{}, nil
+	w.cacheStatus = hit(a.semantics)
 	w.serving(page)
 	_, span := w.step(spanWrite)
 	defer span.End()
-	w.Header().Set(cacheStatusHeader, hit(a.semantics))
+	w.Header().Set(cacheStatusHeader, w.cacheStatus)
 	if audit == nil {
 		h.writePage(w, r, list, page)
-		return
+		return ""
 	}
 	counted := &auditedWriter{ResponseWriter: w}
 	defer func() {
@@ -177,6 +193,18 @@ func (h *Handler) serve(w *observation, r *http.Request, share callerKey, list p
 		})
 	}()
 	h.writePage(counted, r, list, page)
+	return ""
+}
+
+// ground is what an answer stands on now. It waits for nothing.
+func (h *Handler) ground(list policy.Request, a answer) ground {
+	on := ground{
+		schema:  h.Schemas.Check(schema.GroupResource{Group: list.Group, Resource: list.Resource}, a.entry),
+		doubt:   a.collection.Doubt(a.snapshot),
+		allowed: h.holds(a.rights, time.Now()),
+	}
+	on.entry, on.known = h.Catalog.Known(list.Group, list.Version, list.Resource)
+	return on
 }
 
 // admitBody makes the body of an answer, when there is room for it. While it waits for that it holds nothing
@@ -195,18 +223,26 @@ func (h *Handler) admitBody(ctx context.Context, share callerKey, a answer) (*bo
 	return newBody(a), room, nil
 }
 
-// answer is what is written for a list that can be answered from memory.
+// answer is what is written for a list that can be answered from memory, and what it stands on.
 type answer struct {
 	semantics      policy.Semantics
 	representation policy.Representation
 	snapshot       snapshot.Snapshot
 	query          snapshot.Query
+
+	entry      Entry
+	collection *snapshot.Collection
+	rights     rights
+	// unreviewed: the list is forwarded for a reason of memory's own, and without a review. The collection
+	// is the one that has given the reason, if it is there.
+	unreviewed bool
 }
 
 // answer decides about one request, and gives the reason if it is to be forwarded. Of the answer there
-// are only the semantics then, as far as they are known.
-func (h *Handler) answer(w *observation, r *http.Request, caller Identity) (policy.Request, answer, policy.Reason) {
-	list, reason := policy.Parse(r, caller.credentials())
+// are only the semantics then, as far as they are known, and whether it was reviewed. What is found here may end
+// while something else is waited for, so [mayAnswer] has the last word.
+func (h *Handler) answer(w *observation, r *http.Request, who admitted) (policy.Request, answer, policy.Reason) {
+	list, reason := policy.Parse(r, who.identity.credentials())
 	if reason != "" {
 		return list, answer{}, reason
 	}
@@ -219,6 +255,11 @@ func (h *Handler) answer(w *observation, r *http.Request, caller Identity) (poli
 	if !decision.Serve {
 		return list, found, decision.Reason
 	}
+	// The reasons up to here are the request's own, whatever the rule says. Those that follow tell of the
+	// cluster, of the policy and of memory.
+	if !who.accepted {
+		return list, found, policy.ReasonUnknownCaller
+	}
 	if rule.Cache == policy.CacheNever {
 		return list, found, policy.ReasonNotCached
 	}
@@ -230,27 +271,26 @@ func (h *Handler) answer(w *observation, r *http.Request, caller Identity) (poli
 	if reason != "" {
 		return list, found, reason
 	}
-	if reason := h.review(w, caller, list); reason != "" {
+	resource, asked := collectionOf(list, entry, representation), attributesFor(list)
+	if !h.Reviewer.Remembers(who.identity, asked) {
+		if collection, reason := h.hopeless(resource, decision); reason != "" {
+			found.collection, found.unreviewed = collection, true
+			return list, found, reason
+		}
+	}
+	may, reason := h.review(w, who, asked)
+	if reason != "" {
 		return list, found, reason
 	}
-	collection, snap, reason := h.snapshot(w, collectionOf(list, entry, representation), decision)
+	collection, snap, reason := h.snapshot(w, resource, decision)
 	if reason != "" {
 		return list, found, reason
 	}
 	if !snap.Frame.Selects(list.Fields) {
 		return list, found, policy.ReasonSelector
 	}
-	// What was true before may have ended on the way here.
-	if entry.Custom && !h.Schemas.Vouch() {
-		return list, found, policy.ReasonSchema
-	}
-	if now, reason := h.Catalog.Lookup(r.Context(), list.Group, list.Version, list.Resource); reason != "" || now != entry {
-		return list, found, cmp.Or(reason, policy.ReasonWarming)
-	}
-	if why := collection.Retired(); why != snapshot.Known {
-		return list, found, policy.Reason(why)
-	}
 	found.representation, found.snapshot, found.query = representation, snap, query(list, entry, decision)
+	found.entry, found.collection, found.rights = entry, collection, may
 	return list, found, ""
 }
 
@@ -312,11 +352,9 @@ func collectionOf(list policy.Request, entry Entry, representation policy.Repres
 	}
 }
 
-// review asks whether the caller may do what the request says.
-func (h *Handler) review(w *observation, caller Identity, list policy.Request) policy.Reason {
-	ctx, span := w.step(spanReview)
-	defer span.End()
-	asked := Attributes{
+// attributesFor is what a list is reviewed for.
+func attributesFor(list policy.Request) Attributes {
+	return Attributes{
 		Verb:          "list",
 		Group:         list.Group,
 		Version:       list.Version,
@@ -326,15 +364,36 @@ func (h *Handler) review(w *observation, caller Identity, list policy.Request) p
 		LabelSelector: list.LabelSelector,
 		FieldSelector: list.FieldSelector,
 	}
-	allowed, err := h.Reviewer.Allowed(ctx, caller, asked)
+}
+
+// review asks whether the caller may do what is asked for, and whether it could be forwarded.
+func (h *Handler) review(w *observation, who admitted, asked Attributes) (rights, policy.Reason) {
+	ctx, span := w.step(spanReview)
+	defer span.End()
+	yes, err := h.Reviewer.Review(ctx, who.identity, who.share, asked)
 	switch {
 	case err != nil:
 		h.rarely("a caller's right could not be reviewed", err)
-		return policy.ReasonReviewFailed
-	case !allowed:
-		return policy.ReasonNotAllowed
+		return rights{}, policy.ReasonReviewFailed
+	case !yes.allowed:
+		return rights{}, policy.ReasonNotAllowed
 	}
-	return h.lends(ctx, caller, asked)
+	lent, reason := h.lends(ctx, who, asked)
+	return rights{yes, lent}, reason
+}
+
+// hopeless gives the reason if memory could not answer whatever a review said: then there is no need
+// for one. It starts no collection, which is for callers who have a right to it.
+func (h *Handler) hopeless(resource snapshot.Resource, d policy.Decision) (*snapshot.Collection, policy.Reason) {
+	collection, absence := h.Collections.Peek(resource)
+	switch {
+	case collection == nil:
+	case d.Semantics == policy.Any, d.Semantics == policy.NotOlderThan:
+		absence = collection.NoLatest(d.Revision)
+	default:
+		absence = collection.NoExact(d.Revision)
+	}
+	return collection, policy.Reason(absence)
 }
 
 // snapshot finds the state that the request asks for.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
@@ -58,29 +59,40 @@ func (i *Impersonator) Close() { i.rights.Close() }
 // ownIdentity stands for listproxy's own account, as the only one whom an Impersonator asks about.
 var ownIdentity = Identity{stated: &user.DefaultInfo{}}
 
-// Lends says whether the upstream would let listproxy do what a describes as the caller, whose review has said
-// yes. It is so for callers with credentials of their own.
-func (i *Impersonator) Lends(ctx context.Context, caller Identity, a Attributes) (bool, error) {
+// Lends says whether the upstream would let listproxy do what a describes as the caller, who was verified here and whose
+// review has said yes; nil for a caller with credentials of its own, who needs none of listproxy's. The questions count
+// to the caller's share.
+func (i *Impersonator) Lends(ctx context.Context, caller Identity, share callerKey, a Attributes) (*Right, error) {
 	if i == nil || caller.stated == nil {
-		return true, nil
+		return nil, nil
 	}
-	all, err := i.legacy(ctx, caller.stated)
-	if all || err != nil {
-		return all, err
+	lent, err := i.legacy(ctx, caller.stated, share)
+	if err != nil || lent.allowed {
+		return &lent, err
 	}
 	a.Verb = "impersonate-on:user-info:" + a.Verb
-	return i.rights.Allowed(ctx, ownIdentity, a)
+	lent, err = i.rights.Review(ctx, ownIdentity, share, a)
+	return &lent, err
 }
 
-// legacy says whether the account may impersonate all that a user is, for whatever is done.
-func (i *Impersonator) legacy(ctx context.Context, u *user.DefaultInfo) (bool, error) {
-	for _, part := range partsOf(u) {
-		allowed, err := i.rights.Allowed(ctx, ownIdentity, part)
-		if !allowed || err != nil {
-			return false, err
+// legacy says whether the account may impersonate all that a user is, for whatever is done. That counts for as long as
+// the first of the answers.
+func (i *Impersonator) legacy(ctx context.Context, u *user.DefaultInfo, share callerKey) (all Right, err error) {
+	now := time.Now()
+	for n, part := range partsOf(u) {
+		yes, err := i.rights.Review(ctx, ownIdentity, share, part)
+		if err != nil || !yes.allowed {
+			return Right{}, err
+		}
+		if n == 0 {
+			all = yes
+		}
+		all.epoch = min(all.epoch, yes.epoch)
+		if yes.counts.left(now) < all.counts.left(now) {
+			all.counts = yes.counts
 		}
 	}
-	return true, nil
+	return all, nil
 }
 
 // partsOf returns what is asked about a user, one question for each part.
@@ -109,15 +121,27 @@ func partsOf(u *user.DefaultInfo) []Attributes {
 	return parts
 }
 
+// rights are what an answer from memory needs: the caller's, and, for a user who was verified here, that of listproxy's
+// own account to forward the request.
+type rights struct {
+	callers Right
+	lent    *Right // nil: the caller brings its own credentials
+}
+
+// holds says whether rights still count.
+func (h *Handler) holds(r rights, now time.Time) bool {
+	return h.Reviewer.Holds(r.callers, now) && (r.lent == nil || h.Impersonator.rights.Holds(*r.lent, now))
+}
+
 // lends asks whether a request that a review has allowed would be let through if it were forwarded.
-func (h *Handler) lends(ctx context.Context, caller Identity, a Attributes) policy.Reason {
-	lent, err := h.Impersonator.Lends(ctx, caller, a)
+func (h *Handler) lends(ctx context.Context, who admitted, a Attributes) (*Right, policy.Reason) {
+	lent, err := h.Impersonator.Lends(ctx, who.identity, who.share, a)
 	switch {
 	case err != nil:
 		h.rarely("listproxy's own right to impersonate could not be reviewed", err)
-		return policy.ReasonReviewFailed
-	case !lent:
-		return policy.ReasonNotLent
+		return nil, policy.ReasonReviewFailed
+	case lent != nil && !lent.allowed:
+		return nil, policy.ReasonNotLent
 	}
-	return ""
+	return lent, ""
 }

@@ -72,8 +72,8 @@ func TestImpersonatorLends(t *testing.T) {
 			}
 			i := &Impersonator{rights}
 			defer i.Close()
-			got, err := i.Lends(t.Context(), Identity{stated: tt.user}, list)
-			if err != nil || got != tt.want {
+			got, err := i.Lends(t.Context(), Identity{stated: tt.user}, callerKey{}, list)
+			if lends := got == nil || got.allowed; err != nil || lends != tt.want || (got == nil) != (tt.user == nil) {
 				t.Errorf("%v, %v", got, err)
 			}
 		})
@@ -83,7 +83,7 @@ func TestImpersonatorLends(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lent, err := (&Impersonator{rights}).Lends(t.Context(), Identity{stated: jane}, list); lent || err == nil {
+	if lent, err := (&Impersonator{rights}).Lends(t.Context(), Identity{stated: jane}, callerKey{}, list); err == nil {
 		t.Errorf("nobody could be asked: %v, %v", lent, err)
 	}
 }

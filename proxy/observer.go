@@ -92,6 +92,8 @@ type observation struct {
 	size           int // of a list from memory, before compression
 
 	cacheStatus string // for the log; empty until it was decided
+	// unreviewed is memory's reason to forward a list that was not reviewed ([reasonTold]); else empty.
+	unreviewed policy.Reason
 }
 
 // begin begins to observe a request. The observation's end must be deferred.
@@ -108,6 +110,9 @@ func (o *Observer) begin(w http.ResponseWriter, r *http.Request) *observation {
 func (s *observation) WriteHeader(status int) {
 	if final := status >= http.StatusOK || status == http.StatusSwitchingProtocols; final && s.labels.code == 0 {
 		s.labels.code = status
+		if s.unreviewed != "" {
+			s.tellReason(status)
+		}
 		s.countCaller()
 	}
 	s.ResponseWriter.WriteHeader(status)

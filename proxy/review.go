@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -22,12 +21,10 @@ const (
 	defaultReviewTimeout = 10 * time.Second
 	defaultReviewEntries = 16384
 
-	// maxReviewsAtOnce bounds the reviews that are with the upstream,
-	// maxReviewsWaiting those that wait for one of these places. Reviews are
-	// not tied to the callers who wait for them, so callers who come and go
-	// must not be able to pile them up.
-	maxReviewsAtOnce  = 128
-	maxReviewsWaiting = 1024
+	// ownReviewCounts is for how long a yes counts for the request that asked for it, from when the yes
+	// came, even if it is older than the TTL by then: else a TTL of 0, or a slow upstream, would leave no
+	// time to answer in.
+	ownReviewCounts = time.Second
 
 	// maxReviewBody bounds the answer to a review, in bytes. What was asked
 	// comes back in it, so a request's longest selector fits.
@@ -36,7 +33,13 @@ const (
 	reviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 )
 
-var errReviewsFull = errors.New("too many reviews are waiting for the upstream")
+// Right is what a review said, and how long that counts.
+type Right struct {
+	allowed bool
+	// epoch is the one in which it counts (decisionCache).
+	epoch  uint64
+	counts term
+}
 
 // Attributes are what is asked about: the request as the upstream would
 // authorize it. All of them come from one parsed request (design law 4), the
@@ -86,7 +89,7 @@ type Reviewer struct {
 
 	decisions *decisionCache
 	reviews   shared[bool]
-	turns     turns
+	turns     *Limiter[callerKey]
 	counts    reviewCounts
 }
 
@@ -103,6 +106,10 @@ func NewReviewer(send SendAs, base *url.URL, cfg ReviewConfig, log *slog.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("cannot remember reviews: %w", err)
 	}
+	turns, err := newTurns(cfg.Timeout)
+	if err != nil {
+		return nil, err
+	}
 	endpoint := base.JoinPath(reviewPath)
 	endpoint.User = nil
 	return &Reviewer{
@@ -113,43 +120,85 @@ func NewReviewer(send SendAs, base *url.URL, cfg ReviewConfig, log *slog.Logger)
 		log:       log,
 		decisions: decisions,
 		reviews:   shared[bool]{ttl: cfg.TTL, epoch: decisions.epoch.Load},
-		turns:     newTurns(maxReviewsAtOnce, maxReviewsWaiting),
+		turns:     turns,
 	}, nil
 }
 
-// Allowed says whether the upstream allows what a describes to the caller id.
+// Review returns what the upstream says about whether the caller id may do what a describes. A review
+// that has to be sent counts to the caller's share until it has ended.
 // Everything but a plain yes is a no. An error means that the upstream could
 // not be asked or gave no answer (transport trouble, a 5xx, a 429, ctx ended);
-// it comes with false and holds nothing of the credential.
-func (r *Reviewer) Allowed(ctx context.Context, id Identity, a Attributes) (bool, error) {
+// it comes with a no and holds nothing of the credential.
+func (r *Reviewer) Review(ctx context.Context, id Identity, share callerKey, a Attributes) (Right, error) {
 	// In a review, unlike in a request, an empty version means all versions.
 	if !id.known() || a.Verb == "" || a.Version == "" || a.Resource == "" {
-		return false, nil
+		return Right{}, nil
 	}
 	if r.ttl <= 0 {
 		r.counts.misses.Add(1)
-		review, err := r.ask(ctx, id, a)
-		return review.value, err
+		return r.reviewNow(ctx, id, share, a)
 	}
 	key := decisionKey(id, a)
-	if r.decisions.has(key, time.Now()) {
+	began := time.Now()
+	if yes, ok := r.decisions.find(key, began); ok {
 		r.counts.hits.Add(1)
-		return true, nil
+		return yes, nil
 	}
 	r.counts.misses.Add(1)
-	return r.reviews.get(ctx, key, func(ctx context.Context, epoch uint64) (dated[bool], error) {
-		review, err := r.ask(ctx, id, a)
+	review, epoch, err := r.reviews.get(ctx, key, func(ctx context.Context, epoch uint64) (dated[bool], error) {
+		review, err := r.ask(ctx, id, share, a)
 		if err == nil && review.value {
 			r.decisions.add(key, epoch, term{review.asked, r.ttl}, time.Now())
 		}
 		return review, err
 	})
+	return Right{review.value, epoch, r.term(review.asked, began)}, err
+}
+
+// reviewNow is Review where nothing is remembered or shared. A yes that was overtaken by a flush is
+// asked for again.
+func (r *Reviewer) reviewNow(ctx context.Context, id Identity, share callerKey, a Attributes) (Right, error) {
+	for range maxRounds {
+		epoch := r.decisions.epoch.Load()
+		review, err := r.ask(ctx, id, share, a)
+		if err != nil || !review.value {
+			return Right{}, err
+		}
+		if epoch == r.decisions.epoch.Load() {
+			return Right{true, epoch, term{time.Now(), ownReviewCounts}}, nil
+		}
+	}
+	return Right{}, errOvertaken
+}
+
+// term is for how long a yes counts, which has just come and was sent for at asked, for a request
+// that began to wait for it at began.
+func (r *Reviewer) term(asked, began time.Time) term {
+	now := time.Now()
+	counts, atLeast := term{asked, r.ttl}, term{now, ownReviewCounts}
+	if own := !asked.Before(began); own && counts.left(now) < atLeast.left(now) {
+		return atLeast
+	}
+	return counts
+}
+
+// Remembers says whether Review would say yes without asking the upstream.
+func (r *Reviewer) Remembers(id Identity, a Attributes) bool {
+	if r.ttl <= 0 {
+		return false
+	}
+	_, ok := r.decisions.find(decisionKey(id, a), time.Now())
+	return ok
+}
+
+// Holds says whether a yes still counts: its time is not over, and nothing was forgotten since.
+func (r *Reviewer) Holds(yes Right, now time.Time) bool {
+	return yes.allowed && yes.epoch == r.decisions.epoch.Load() && yes.counts.holds(now)
 }
 
 // Flush forgets every decision, those included that the upstream is making for
 // several callers now: a yes that was sent for before Flush was called is used
-// for no request after it. (Without a TTL nothing is remembered or shared, and
-// there is nothing to forget.)
+// for no request after it.
 func (r *Reviewer) Flush() { r.decisions.flush() }
 
 // Close ends the cache of decisions. A Reviewer that is closed still answers,
@@ -157,17 +206,8 @@ func (r *Reviewer) Flush() { r.decisions.flush() }
 func (r *Reviewer) Close() { r.decisions.close() }
 
 // ask sends one review when its turn comes and waits for the answer.
-func (r *Reviewer) ask(ctx context.Context, id Identity, a Attributes) (dated[bool], error) {
-	ctx, cancel := context.WithTimeout(ctx, r.timeout)
-	defer cancel()
-	end, err := r.turns.take(ctx, errReviewsFull)
-	if err != nil {
-		return dated[bool]{}, err
-	}
-	defer end()
-	asked := time.Now()
-	allowed, err := r.post(ctx, id, a)
-	return dated[bool]{allowed, asked}, err
+func (r *Reviewer) ask(ctx context.Context, id Identity, share callerKey, a Attributes) (dated[bool], error) {
+	return inTurn(ctx, r.turns, share, r.timeout, func(ctx context.Context) (bool, error) { return r.post(ctx, id, a) })
 }
 
 // post makes the request and judges the response.

@@ -31,10 +31,13 @@ func newDecisionCache(size int64) (*decisionCache, error) {
 	return &decisionCache{epochs: epochs}, nil
 }
 
-// has says whether the answer for key is known to be yes.
-func (c *decisionCache) has(key string, now time.Time) bool {
-	epoch, ok := c.epochs.get(key, now)
-	return ok && epoch == c.epoch.Load()
+// find returns the yes for key, if there is one that counts at now.
+func (c *decisionCache) find(key string, now time.Time) (Right, bool) {
+	r, ok := c.epochs.find(key, now)
+	if !ok || r.value != c.epoch.Load() {
+		return Right{}, false
+	}
+	return Right{allowed: true, epoch: r.value, counts: r.term}, true
 }
 
 // add remembers a yes for key for a term, unless there was a flush since

@@ -414,6 +414,18 @@ func (u *fakeAuthorizer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answerReview(r, status)
 }
 
+// Allowed is Review for tests of what it says. Each caller has a share of its own.
+func (r *Reviewer) Allowed(ctx context.Context, id Identity, a Attributes) (bool, error) {
+	yes, err := r.Review(ctx, id, callerKey(id.key), a)
+	return yes.allowed, err
+}
+
+// has says whether the answer for key is known to be yes.
+func (c *decisionCache) has(key string, now time.Time) bool {
+	_, ok := c.find(key, now)
+	return ok
+}
+
 // expectReview asks once and compares.
 func expectReview(t *testing.T, r *Reviewer, id Identity, a Attributes, want bool) {
 	t.Helper()
@@ -515,17 +527,24 @@ func TestReviewFlushDuringAFlight(t *testing.T) {
 }
 
 func TestReviewGivesUpWhenItIsFlushedForEver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var r *Reviewer
-		r = newReviewer(t, reviewTransport(func(req *http.Request) (*http.Response, error) {
-			r.Flush()
-			return answerYes(req)
-		}), "https://upstream.example", ReviewConfig{TTL: time.Hour}, discardLog())
-		allowed, err := r.Allowed(t.Context(), identify(newIdentifier(t), "Bearer token"), listPods())
-		if allowed || !errors.Is(err, errOvertaken) {
-			t.Errorf("got %v, %v", allowed, err)
-		}
-	})
+	for _, ttl := range []time.Duration{0, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			for flushes := range maxRounds + 1 {
+				var r *Reviewer
+				asked := 0
+				r = newReviewer(t, reviewTransport(func(req *http.Request) (*http.Response, error) {
+					if asked++; asked <= flushes {
+						r.Flush()
+					}
+					return answerYes(req)
+				}), "https://upstream.example", ReviewConfig{TTL: ttl}, discardLog())
+				allowed, err := r.Allowed(t.Context(), identify(newIdentifier(t), "Bearer token"), listPods())
+				if never := flushes == maxRounds; allowed == never || errors.Is(err, errOvertaken) != never {
+					t.Errorf("flushed %d times, TTL %v: %v, %v", flushes, ttl, allowed, err)
+				}
+			}
+		})
+	}
 }
 
 func TestReviewSingleFlight(t *testing.T) {
@@ -629,7 +648,7 @@ func TestReviewTimeout(t *testing.T) {
 // next wait their turn, and the rest is turned away.
 func TestReviewsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const callers = maxReviewsAtOnce + maxReviewsWaiting + 10
+		const callers = maxQuestionsAtOnce + maxQuestionsWaiting + 10
 		u := &fakeAuthorizer{takes: time.Minute}
 		r := newReviewer(t, reviewTransport(u.RoundTrip), "https://upstream.example",
 			ReviewConfig{TTL: time.Hour, Timeout: 30 * time.Second}, discardLog())
@@ -640,9 +659,9 @@ func TestReviewsAreBounded(t *testing.T) {
 			all.Go(func() {
 				_, err := r.Allowed(t.Context(), identify(i, fmt.Sprintf("Bearer %d", n)), listPods())
 				switch {
-				case errors.Is(err, errReviewsFull):
+				case errors.Is(err, OverloadQueueFull):
 					full.Add(1)
-				case errors.Is(err, context.DeadlineExceeded):
+				case errors.Is(err, context.DeadlineExceeded), errors.Is(err, OverloadTimeOut):
 					late.Add(1)
 				default:
 					t.Errorf("got error %v", err)
@@ -654,15 +673,138 @@ func TestReviewsAreBounded(t *testing.T) {
 			AtOnce     int
 			Full, Late int32
 		}
-		want := counts{AtOnce: maxReviewsAtOnce, Full: 10, Late: callers - 10}
+		want := counts{AtOnce: maxQuestionsAtOnce, Full: 10, Late: callers - 10}
 		got := counts{AtOnce: u.mostAtOnce, Full: full.Load(), Late: late.Load()}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
-		if len(r.turns.pending) != 0 || len(r.turns.sending) != 0 {
-			t.Errorf("places not given back: %d, %d", len(r.turns.pending), len(r.turns.sending))
-		}
+		wantNoTurns(t, r.turns)
 	})
+}
+
+// TestReviewsAreShared: one caller, however many tokens, reviews and connections it has, has half of the
+// places and an eighth of the queue; who comes next does not wait.
+func TestReviewsAreShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &fakeAuthorizer{takes: time.Second}
+		r := newReviewer(t, reviewTransport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Hour}, discardLog())
+		i := newIdentifier(t)
+		var all sync.WaitGroup
+		var full atomic.Int32
+		for n := range 1000 {
+			all.Go(func() {
+				_, err := r.Review(t.Context(), identify(i, fmt.Sprintf("Bearer %d", n)), callerKey{1}, listPods())
+				if errors.Is(err, OverloadCallerQueueFull) {
+					full.Add(1)
+				} else if err != nil {
+					t.Errorf("got error %v", err)
+				}
+			})
+		}
+		synctest.Wait()
+		const atOnce, waiting = maxQuestionsAtOnce / 2, maxQuestionsWaiting / 8
+		if u.mostAtOnce != atOnce || full.Load() != 1000-atOnce-waiting {
+			t.Errorf("%d with the upstream, %d refused; want %d, %d", u.mostAtOnce, full.Load(), atOnce, 1000-atOnce-waiting)
+		}
+		began := time.Now()
+		expectReview(t, r, identify(i, "Bearer another"), listPods(), true)
+		if waited := time.Since(began); waited != u.takes {
+			t.Errorf("another caller's review took %v, alone it is %v", waited, u.takes)
+		}
+		all.Wait()
+		wantNoTurns(t, r.turns)
+	})
+}
+
+// TestReviewsCountUntilTheyEnd: who leaves has its review go on, and its place held.
+func TestReviewsCountUntilTheyEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &fakeAuthorizer{takes: 5 * time.Second}
+		r := newReviewer(t, reviewTransport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Hour}, discardLog())
+		i := newIdentifier(t)
+		for n := range maxQuestionsAtOnce {
+			ctx, leave := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			_, err := r.Review(ctx, identify(i, fmt.Sprintf("Bearer %d", n)), callerKey{1}, listPods())
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("who left got %v", err)
+			}
+			leave()
+		}
+		if s := r.turns.Stats(); s.InUse != maxQuestionsAtOnce/2 || s.Waiting != maxQuestionsAtOnce/2 {
+			t.Errorf("all have left, and %d places are held, %d wait", s.InUse, s.Waiting)
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		wantNoTurns(t, r.turns)
+	})
+}
+
+// TestRightEnds: a yes counts for its TTL from when it was sent for, for who asked a moment in any
+// case, and never after a flush.
+func TestRightEnds(t *testing.T) {
+	for name, tt := range map[string]struct {
+		ttl, takes, counts time.Duration
+	}{
+		"at once":                   {10 * time.Second, 0, 10 * time.Second},
+		"after a while":             {10 * time.Second, 4 * time.Second, 6 * time.Second},
+		"slower than the TTL":       {3 * time.Second, 4 * time.Second, ownReviewCounts},
+		"with next to nothing left": {4*time.Second + 1, 4 * time.Second, ownReviewCounts},
+		"without a TTL":             {0, 4 * time.Second, ownReviewCounts},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				u := &fakeAuthorizer{takes: tt.takes}
+				r := newReviewer(t, reviewTransport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: tt.ttl}, discardLog())
+				id := identify(newIdentifier(t), "Bearer token")
+				yes, err := r.Review(t.Context(), id, callerKey{}, listPods())
+				if err != nil {
+					t.Fatal(err)
+				}
+				now := time.Now()
+				if !r.Holds(yes, now) || !r.Holds(yes, now.Add(tt.counts-1)) || r.Holds(yes, now.Add(tt.counts)) {
+					t.Errorf("it does not count for %v: %+v", tt.counts, yes)
+				}
+				r.settle()
+				if remembered, _ := r.Review(t.Context(), id, callerKey{}, listPods()); tt.takes == 0 && remembered != yes {
+					t.Errorf("remembered as %+v, it was %+v", remembered, yes)
+				}
+				r.Flush()
+				if r.Holds(yes, now) || r.Holds(Right{}, now) {
+					t.Error("it counts after a flush, or a no counts")
+				}
+			})
+		})
+	}
+}
+
+// TestRemembers asks nobody.
+func TestRemembers(t *testing.T) {
+	u := &fakeAuthorizer{}
+	id := identify(newIdentifier(t), "Bearer token")
+	for _, ttl := range []time.Duration{0, time.Hour} {
+		r := newReviewer(t, reviewTransport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: ttl}, discardLog())
+		if r.Remembers(id, listPods()) || u.requests.Load() != 0 {
+			t.Error("a yes before anyone was asked, or somebody was asked")
+		}
+		expectReview(t, r, id, listPods(), true)
+		u.requests.Store(0)
+		if got := r.Remembers(id, listPods()); got != (ttl > 0) {
+			t.Errorf("TTL %v: remembered %t", ttl, got)
+		}
+		other := listPods()
+		other.Namespace = "other"
+		if r.Remembers(id, other) || u.requests.Load() != 0 {
+			t.Error("a yes to another question, or somebody was asked")
+		}
+	}
+}
+
+// wantNoTurns wants all places for questions to be free.
+func wantNoTurns(t *testing.T, turns *Limiter[callerKey]) {
+	t.Helper()
+	if s := turns.Stats(); s.InUse != 0 || s.Waiting != 0 || s.Callers != 0 {
+		t.Errorf("places not given back: %+v", s)
+	}
 }
 
 func TestReviewAfterClose(t *testing.T) {

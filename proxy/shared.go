@@ -14,6 +14,38 @@ import (
 // new epoch, or by its own age.
 const maxRounds = 3
 
+const (
+	// maxQuestionsAtOnce bounds the questions of one kind that are with the upstream,
+	// maxQuestionsWaiting those that wait for one of these places.
+	maxQuestionsAtOnce  = 128
+	maxQuestionsWaiting = 1024
+)
+
+// newTurns returns the places for questions to the upstream. A question is not tied to the requests that wait
+// for its answer, so it has a place of its own, which counts to its caller's share from when it is
+// sent until its answer is there: callers who come and go cannot pile questions up.
+func newTurns(timeout time.Duration) (*Limiter[callerKey], error) {
+	return NewLimiter[callerKey](queueing(maxQuestionsAtOnce, maxQuestionsWaiting, timeout))
+}
+
+// inTurn asks when the turn of the caller's share comes, and keeps the place until ask returns. The
+// timeout bounds both together.
+func inTurn[V any](
+	ctx context.Context, turns *Limiter[callerKey], share callerKey, timeout time.Duration, ask func(context.Context) (V, error),
+) (dated[V], error) {
+	deadline := time.Now().Add(timeout)
+	turn, err := turns.Acquire(ctx, share, 1)
+	if err != nil {
+		return dated[V]{}, fmt.Errorf("the turn to ask the upstream did not come: %w", err)
+	}
+	defer turn.Release()
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	asked := time.Now()
+	value, err := ask(ctx)
+	return dated[V]{value, asked}, err
+}
+
 // errOvertaken is the end of a wait for an answer that can still be used.
 var errOvertaken = errors.New("what the upstream answered was out of date each time")
 
@@ -39,10 +71,11 @@ type dated[V any] struct {
 }
 
 // get returns the answer to the question that key stands for, which ask puts to the upstream unless
-// somebody else just does. The context of ask does not end with ctx; its epoch is the one in which
-// its answer counts, to be remembered with it. An error is that of ask, or of ctx, or errOvertaken.
-func (s *shared[V]) get(ctx context.Context, key string, ask func(ctx context.Context, epoch uint64) (dated[V], error)) (V, error) {
-	var none V
+// somebody else just does, and the epoch in which it counts. The context of ask does not end with ctx;
+// its epoch is the one in which its answer counts, to be remembered with it. An error is that of ask,
+// or of ctx, or errOvertaken.
+func (s *shared[V]) get(ctx context.Context, key string, ask func(ctx context.Context, epoch uint64) (dated[V], error)) (dated[V], uint64, error) {
+	var none dated[V]
 	began := time.Now()
 	for range maxRounds {
 		epoch := s.epoch()
@@ -51,19 +84,19 @@ func (s *shared[V]) get(ctx context.Context, key string, ask func(ctx context.Co
 		})
 		select {
 		case <-ctx.Done():
-			return none, fmt.Errorf("the caller left before the upstream had answered: %w", ctx.Err())
+			return none, 0, fmt.Errorf("the caller left before the upstream had answered: %w", ctx.Err())
 		case result := <-flight:
 			if result.Err != nil {
-				return none, result.Err
+				return none, 0, result.Err
 			}
 			got, ok := result.Val.(dated[V])
 			fresh := !got.asked.Before(began) || term{got.asked, s.ttl}.holds(time.Now())
 			if ok && fresh && epoch == s.epoch() {
-				return got.value, nil
+				return got, epoch, nil
 			}
 		}
 	}
-	return none, errOvertaken
+	return none, 0, errOvertaken
 }
 
 // flightKey returns the key under which equal questions of one epoch share an answer. The epoch has

@@ -32,9 +32,9 @@ func newShared(ttl time.Duration) (*shared[int64], *atomic.Uint64) {
 // wantShared asks once and compares.
 func wantShared(t *testing.T, s *shared[int64], key string, q *slowQuestion, want int64) {
 	t.Helper()
-	got, err := s.get(t.Context(), key, q.ask)
-	if got != want || err != nil {
-		t.Errorf("%d, %v, want %d", got, err, want)
+	got, _, err := s.get(t.Context(), key, q.ask)
+	if got.value != want || err != nil {
+		t.Errorf("%d, %v, want %d", got.value, err, want)
 	}
 }
 
@@ -94,15 +94,15 @@ func TestSharedOvertaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, epoch := newShared(time.Minute)
 		asked := 0
-		got, err := s.get(t.Context(), "a", func(_ context.Context, in uint64) (dated[int64], error) {
+		got, _, err := s.get(t.Context(), "a", func(_ context.Context, in uint64) (dated[int64], error) {
 			asked++
 			if now := epoch.Add(1); in != now-1 {
 				t.Errorf("asked in epoch %d, it is %d", in, now-1)
 			}
 			return dated[int64]{1, time.Now()}, nil
 		})
-		if got != 0 || !errors.Is(err, errOvertaken) || asked != maxRounds {
-			t.Errorf("%d, %v, asked %d times", got, err, asked)
+		if got.value != 0 || !errors.Is(err, errOvertaken) || asked != maxRounds {
+			t.Errorf("%d, %v, asked %d times", got.value, err, asked)
 		}
 	})
 }
@@ -117,7 +117,7 @@ func TestSharedLeave(t *testing.T) {
 		began := time.Now()
 		var all sync.WaitGroup
 		all.Go(func() {
-			_, err := s.get(ctx, "a", func(ctx context.Context, epoch uint64) (dated[int64], error) {
+			_, _, err := s.get(ctx, "a", func(ctx context.Context, epoch uint64) (dated[int64], error) {
 				got, err := q.ask(ctx, epoch)
 				return got, errors.Join(err, ctx.Err())
 			})
@@ -135,8 +135,8 @@ func TestSharedError(t *testing.T) {
 	s, _ := newShared(time.Minute)
 	q := &slowQuestion{fails: errors.New("broken")}
 	for range 2 { // an error is not asked again by itself, nor kept
-		if got, err := s.get(t.Context(), "a", q.ask); got != 0 || !errors.Is(err, q.fails) {
-			t.Errorf("%d, %v", got, err)
+		if got, _, err := s.get(t.Context(), "a", q.ask); got.value != 0 || !errors.Is(err, q.fails) {
+			t.Errorf("%d, %v", got.value, err)
 		}
 	}
 	if n := q.asked.Load(); n != 2 {

@@ -29,6 +29,8 @@ func reasonWords(reason policy.Reason) string {
 		return "no bearer token, nor a certificate that counts here"
 	case policy.ReasonCredentials:
 		return "several credentials, or oddly written ones"
+	case policy.ReasonUnknownCaller:
+		return "kube-apiserver had not accepted the caller's token yet: new callers, and made-up tokens"
 	case policy.ReasonNotAllowed:
 		return "kube-apiserver did not say that the caller may"
 	case policy.ReasonNotLent:

@@ -52,7 +52,9 @@ type Upstream struct {
 	// which is everybody's, after every 401 and every request of an anonymous caller
 	// (UnauthenticatedHTTP2DOSMitigation).
 	strangers *http.Transport
-	accepted  recently[identityKey]
+	// accepted has the shares of those whom it has accepted: to find one out takes longer than a
+	// request for which all is known.
+	accepted recently[identityKey, callerKey]
 
 	stated *statedWay // nil unless users may be stated
 }
@@ -151,10 +153,10 @@ func (u *Upstream) RoundTripper(id Identity, upgrade bool) http.RoundTripper {
 		return u.upgrades
 	case !id.bringsToken():
 		return u.strangers
-	case u.accepted.has(id.key):
-		return acceptance{u, u.requests, id.key}
+	case u.Accepted(id):
+		return acceptance{u, u.requests, id}
 	}
-	return acceptance{u, u.strangers, id.key}
+	return acceptance{u, u.strangers, id}
 }
 
 // ownRoundTripper returns the transport for requests of listproxy's own making as a caller.
@@ -165,7 +167,7 @@ func (u *Upstream) ownRoundTripper(id Identity) http.RoundTripper {
 	case id.stated != nil:
 		return u.stated.own
 	case u.Accepted(id):
-		return acceptance{u, u.own, id.key}
+		return acceptance{u, u.own, id}
 	}
 	return u.RoundTripper(id, false)
 }
@@ -173,14 +175,28 @@ func (u *Upstream) ownRoundTripper(id Identity) http.RoundTripper {
 // Accepted says whether id is known to be somebody: stated by the proxy, or accepted by
 // the upstream not long ago.
 func (u *Upstream) Accepted(id Identity) bool {
-	return id.stated != nil || id.bringsToken() && u.accepted.has(id.key)
+	if id.stated != nil || !id.bringsToken() {
+		return id.stated != nil
+	}
+	_, accepted := u.accepted.get(id.key)
+	return accepted
+}
+
+// share is shareKey for a caller of whom Accepted was asked.
+func (u *Upstream) share(id Identity, accepted bool, remoteAddr string) callerKey {
+	if accepted && id.stated == nil {
+		if share, known := u.accepted.get(id.key); known {
+			return share
+		}
+	}
+	return shareKey(id, accepted, remoteAddr)
 }
 
 // acceptance remembers whom the upstream accepts.
 type acceptance struct {
 	upstream *Upstream
 	next     http.RoundTripper
-	key      identityKey
+	caller   Identity
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -189,9 +205,9 @@ func (a acceptance) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch {
 	case err != nil:
 	case res.StatusCode == http.StatusUnauthorized:
-		a.upstream.accepted.remove(a.key)
+		a.upstream.accepted.remove(a.caller.key)
 	case provesAuthentication(r.Method, res.StatusCode):
-		a.upstream.accepted.add(a.key)
+		a.upstream.accepted.add(a.caller.key, func() callerKey { return shareKey(a.caller, true, "") })
 	}
 	return res, err
 }

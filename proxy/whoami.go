@@ -28,10 +28,7 @@ const (
 	defaultWhoAmIEntries = 16384
 )
 
-var (
-	errNoIdentity = errors.New("the caller has no credentials to ask with")
-	errWhoAmIFull = errors.New("too many questions who callers are wait for the upstream")
-)
+var errNoIdentity = errors.New("the caller has no credentials to ask with")
 
 // WhoAmIConfig configures a WhoAmI.
 type WhoAmIConfig struct {
@@ -61,7 +58,7 @@ type WhoAmI struct {
 	// The users are shared and must not be changed.
 	users     *expiringCache[*user.DefaultInfo]
 	questions shared[*user.DefaultInfo]
-	turns     turns
+	turns     *Limiter[callerKey]
 }
 
 // NewWhoAmI returns a WhoAmI that asks the API server at base, through send. It must be closed in
@@ -77,6 +74,10 @@ func NewWhoAmI(send SendAs, base *url.URL, cfg WhoAmIConfig) (*WhoAmI, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot remember who callers are: %w", err)
 	}
+	turns, err := newTurns(cfg.Timeout)
+	if err != nil {
+		return nil, err
+	}
 	endpoint := base.JoinPath(whoAmIPath)
 	endpoint.User = nil
 	return &WhoAmI{
@@ -86,19 +87,19 @@ func NewWhoAmI(send SendAs, base *url.URL, cfg WhoAmIConfig) (*WhoAmI, error) {
 		timeout:   cfg.Timeout,
 		users:     users,
 		questions: shared[*user.DefaultInfo]{ttl: cfg.TTL, epoch: func() uint64 { return 0 }}, // a token stays its user's
-		turns:     newTurns(maxReviewsAtOnce, maxReviewsWaiting),
+		turns:     turns,
 	}, nil
 }
 
-// User returns the user that the upstream takes the caller id for. The caller of User must not change
-// it. An error means that the upstream could not be asked or did not say; it holds nothing of the
+// User returns the user that the upstream takes the caller id for; a question counts to its share. The
+// caller of User must not change the user. An error means that the upstream could not be asked or did not say; it holds nothing of the
 // credential and nothing of the user.
-func (w *WhoAmI) User(ctx context.Context, id Identity) (user.Info, error) {
+func (w *WhoAmI) User(ctx context.Context, id Identity, share callerKey) (user.Info, error) {
 	if !id.known() {
 		return nil, errNoIdentity
 	}
 	if w.ttl <= 0 {
-		learned, err := w.ask(ctx, id)
+		learned, err := w.ask(ctx, id, share)
 		if err != nil {
 			return nil, err
 		}
@@ -108,8 +109,8 @@ func (w *WhoAmI) User(ctx context.Context, id Identity) (user.Info, error) {
 	if u, ok := w.users.get(key, time.Now()); ok {
 		return u, nil
 	}
-	u, err := w.questions.get(ctx, key, func(ctx context.Context, _ uint64) (dated[*user.DefaultInfo], error) {
-		learned, err := w.ask(ctx, id)
+	learned, _, err := w.questions.get(ctx, key, func(ctx context.Context, _ uint64) (dated[*user.DefaultInfo], error) {
+		learned, err := w.ask(ctx, id, share)
 		if err == nil {
 			size := userSize(auditUser(learned.value))
 			w.users.add(key, learned.value, 1+int64(size/userUnit), term{learned.asked, w.ttl}, time.Now())
@@ -119,24 +120,17 @@ func (w *WhoAmI) User(ctx context.Context, id Identity) (user.Info, error) {
 	if err != nil {
 		return nil, err
 	}
-	return u, nil
+	return learned.value, nil
 }
 
 // Close ends the cache of users. A WhoAmI that is closed still answers, from the upstream only.
 func (w *WhoAmI) Close() { w.users.close() }
 
 // ask sends one question when its turn comes and waits for the answer.
-func (w *WhoAmI) ask(ctx context.Context, id Identity) (dated[*user.DefaultInfo], error) {
-	ctx, cancel := context.WithTimeout(ctx, w.timeout)
-	defer cancel()
-	end, err := w.turns.take(ctx, errWhoAmIFull)
-	if err != nil {
-		return dated[*user.DefaultInfo]{}, err
-	}
-	defer end()
-	asked := time.Now()
-	u, err := w.post(ctx, id)
-	return dated[*user.DefaultInfo]{u, asked}, err
+func (w *WhoAmI) ask(ctx context.Context, id Identity, share callerKey) (dated[*user.DefaultInfo], error) {
+	return inTurn(ctx, w.turns, share, w.timeout, func(ctx context.Context) (*user.DefaultInfo, error) {
+		return w.post(ctx, id)
+	})
 }
 
 // post makes the request and judges the response.

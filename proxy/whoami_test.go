@@ -87,7 +87,7 @@ func newWhoAmI(t testing.TB, u *whoAmIUpstream, cfg WhoAmIConfig) *WhoAmI {
 // wantUser asks who a caller is.
 func wantUser(t *testing.T, w *WhoAmI, id Identity, want string) {
 	t.Helper()
-	u, err := w.User(t.Context(), id)
+	u, err := w.User(t.Context(), id, callerKey(id.key))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestWhoAmIAsks(t *testing.T) {
 		})
 	}
 	w := newWhoAmI(t, u, WhoAmIConfig{})
-	who, err := w.User(t.Context(), identify(newIdentifier(t), "Bearer secret"))
+	who, err := w.User(t.Context(), identify(newIdentifier(t), "Bearer secret"), callerKey{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestWhoAmIAsks(t *testing.T) {
 
 func TestWhoAmINobody(t *testing.T) {
 	u := &whoAmIUpstream{}
-	if who, err := newWhoAmI(t, u, WhoAmIConfig{TTL: time.Hour}).User(t.Context(), Identity{}); who != nil || !errors.Is(err, errNoIdentity) {
+	if who, err := newWhoAmI(t, u, WhoAmIConfig{TTL: time.Hour}).User(t.Context(), Identity{}, callerKey{}); who != nil || !errors.Is(err, errNoIdentity) {
 		t.Errorf("%v, %v", who, err)
 	}
 	if u.asked != 0 {
@@ -173,7 +173,7 @@ func TestWhoAmIUnusable(t *testing.T) {
 			w := newWhoAmI(t, u, WhoAmIConfig{TTL: time.Hour})
 			id := identify(newIdentifier(t), "Bearer "+secret)
 			for range 2 {
-				who, err := w.User(t.Context(), id)
+				who, err := w.User(t.Context(), id, callerKey(id.key))
 				if err == nil || who != nil {
 					t.Fatalf("it is %v, %v", who, err)
 				}
@@ -277,7 +277,7 @@ func TestWhoAmIShares(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		left := make(chan error)
 		go func() {
-			_, err := w.User(ctx, id)
+			_, err := w.User(ctx, id, callerKey(id.key))
 			left <- err
 		}()
 		synctest.Wait()
@@ -308,19 +308,20 @@ func TestWhoAmIIsBounded(t *testing.T) {
 		w := newWhoAmI(t, u, WhoAmIConfig{TTL: time.Minute, Timeout: time.Second})
 		identifier := newIdentifier(t)
 		var all sync.WaitGroup
-		for i := range maxReviewsAtOnce + maxReviewsWaiting {
+		for i := range maxQuestionsAtOnce + maxQuestionsWaiting {
 			id := identify(identifier, fmt.Sprint(i))
 			all.Go(func() {
-				if _, err := w.User(t.Context(), id); !errors.Is(err, context.DeadlineExceeded) {
+				_, err := w.User(t.Context(), id, callerKey(id.key))
+				if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, OverloadTimeOut) {
 					t.Errorf("a question in vain: %v", err)
 				}
 			})
 		}
 		synctest.Wait()
-		if n := u.askedYet(); n != maxReviewsAtOnce {
+		if n := u.askedYet(); n != maxQuestionsAtOnce {
 			t.Errorf("%d questions are with the upstream", n)
 		}
-		if _, err := w.User(t.Context(), identify(identifier, "one more")); !errors.Is(err, errWhoAmIFull) {
+		if _, err := w.User(t.Context(), identify(identifier, "one more"), callerKey{}); !errors.Is(err, OverloadQueueFull) {
 			t.Errorf("one more: %v", err)
 		}
 		all.Wait()

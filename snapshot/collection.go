@@ -69,7 +69,7 @@ func newCollection(r Resource, limits Limits, b *budget) *Collection {
 		life:     &spanLife{counts: &spanCounts{}},
 		demand:   make(chan struct{}, 1),
 	}
-	c.touch()
+	c.Touch()
 	c.view.Store(&View{absence: Warming, next: make(chan struct{})})
 	return c
 }
@@ -88,10 +88,41 @@ func (c *Collection) Exact(ctx context.Context, rev uint64) (Snapshot, Absence) 
 	return c.await(ctx, func(v *View) (Snapshot, Absence) { return v.exact(rev) })
 }
 
+// NoLatest says why Latest would come to nothing, even after its wait; Known if it may come to
+// something. It does not wait, and is no use of the collection.
+func (c *Collection) NoLatest(atLeast uint64) Absence {
+	v := c.view.Load()
+	_, absence := v.latest(time.Now(), c.limits.Staleness, atLeast)
+	return v.unlessNear(absence, atLeast)
+}
+
+// NoExact is NoLatest for Exact.
+func (c *Collection) NoExact(rev uint64) Absence {
+	v := c.view.Load()
+	_, absence := v.exact(rev)
+	return v.unlessNear(absence, rev)
+}
+
+// Doubt says why a snapshot that was taken from the collection must not be given any more: Known if it
+// may be. Its revision must still be known (what was dropped since is in doubt), and a newest state has to
+// be as new as it had to be when it was taken.
+func (c *Collection) Doubt(s Snapshot) Absence {
+	v := c.view.Load()
+	newest := !s.heard.IsZero()
+	switch {
+	case newest && v.absence != Known:
+		return v.absence
+	case newest && Age(s.heard, time.Now()) >= c.limits.Staleness:
+		return Stale
+	}
+	_, absence := v.exact(s.Revision)
+	return absence
+}
+
 // await asks the view and, while the answer is Ahead, the views that follow, for a bounded
 // time. Then it tells the feed that a newer revision is wanted.
 func (c *Collection) await(ctx context.Context, ask func(*View) (Snapshot, Absence)) (Snapshot, Absence) {
-	c.touch()
+	c.Touch()
 	v := c.view.Load()
 	snap, absence := ask(v)
 	if absence != Ahead {
@@ -146,7 +177,8 @@ func (c *Collection) want() {
 	}
 }
 
-func (c *Collection) touch() { c.lastUse.Store(time.Now().UnixNano()) }
+// Touch notes a use of the collection.
+func (c *Collection) Touch() { c.lastUse.Store(time.Now().UnixNano()) }
 
 // idle is how long no request has asked for the collection.
 func (c *Collection) idle(now time.Time) time.Duration {

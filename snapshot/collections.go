@@ -163,6 +163,18 @@ func (c *Collections) Use(r Resource) (*Collection, Absence) {
 	return c.start(r, 0)
 }
 
+// Peek returns the collection of a resource if it is there, and otherwise why it would not be started
+// now; nothing and Known if it would. It starts nothing, and is no use of the collection: it is for
+// requests whose caller may have no right to it.
+func (c *Collections) Peek(r Resource) (*Collection, Absence) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if found := c.all[r]; found != nil {
+		return found.Collection, Known
+	}
+	return nil, c.refusesLocked(r)
+}
+
 // WantNext says that the upstream has answered q just now with its newest state: if another page follows that, it
 // will be asked for at a revision of now. On a quiet resource the feed then finds out that nothing has happened
 // since, instead of when the upstream happens to say so. A collection that is not there is not started.
@@ -193,23 +205,8 @@ func (c *Collections) start(r Resource, delay time.Duration) (*Collection, Absen
 	if found := c.all[r]; found != nil {
 		return found.Collection, Known
 	}
-	if c.ctx.Err() != nil {
-		return nil, Stopped
-	}
-	if _, quarantined := c.quarantine[r.GroupResource()]; quarantined {
-		return nil, Schema
-	}
-	if time.Now().Before(c.moved[r.GroupVersion()]) {
-		return nil, Upstream
-	}
-	if why := c.upstream.holds(r.GroupResource(), time.Now()); why != Known {
+	if why := c.refusesLocked(r); why != Known {
 		return nil, why
-	}
-	if c.checks.holds(r, time.Now()) {
-		return nil, Form
-	}
-	if len(c.all) >= maxCollections || c.budget.crowded() {
-		return nil, Memory
 	}
 	if _, kept := c.kept[r]; !kept && !c.starts.Allow() {
 		return nil, Warming
@@ -234,6 +231,29 @@ func (c *Collections) start(r Resource, delay time.Duration) (*Collection, Absen
 	}
 	c.feeds.Go(func() { f.run(ctx, delay) })
 	return collection, Known
+}
+
+// refusesLocked says why a collection must not be started now.
+func (c *Collections) refusesLocked(r Resource) Absence {
+	if c.ctx.Err() != nil {
+		return Stopped
+	}
+	if _, quarantined := c.quarantine[r.GroupResource()]; quarantined {
+		return Schema
+	}
+	if time.Now().Before(c.moved[r.GroupVersion()]) {
+		return Upstream
+	}
+	if why := c.upstream.holds(r.GroupResource(), time.Now()); why != Known {
+		return why
+	}
+	if c.checks.holds(r, time.Now()) {
+		return Form
+	}
+	if len(c.all) >= maxCollections || c.budget.crowded() {
+		return Memory
+	}
+	return Known
 }
 
 // newRunningLocked makes a collection with the settings of its resource.

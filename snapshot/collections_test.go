@@ -68,6 +68,27 @@ func TestStartsAreBounded(t *testing.T) {
 	})
 }
 
+// TestPeek: looking starts nothing, and says what starting would be told.
+func TestPeek(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCollections(t, func(config *Config) { config.Quarantine = time.Minute })
+		pods := resourceNamed("pods")
+		for range 2 {
+			if found, why := c.Peek(pods); found != nil || why != Known {
+				t.Errorf("one that is not there: %v, %q", found, why)
+			}
+		}
+		used, _ := c.Use(pods)
+		if found, why := c.Peek(pods); found != used || why != Known {
+			t.Errorf("one that is there: %v, %q", found, why)
+		}
+		c.SchemaChanged(pods.GroupResource())
+		if found, why := c.Peek(pods); found != nil || why != Schema {
+			t.Errorf("one that must not be there: %v, %q", found, why)
+		}
+	})
+}
+
 func TestSettingsOfAResource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		never, soon := time.Duration(0), time.Minute

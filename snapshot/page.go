@@ -1,6 +1,8 @@
 package snapshot
 
 import (
+	"time"
+
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 )
@@ -14,6 +16,8 @@ type Snapshot struct {
 	Frame *Frame
 
 	tree tree
+	// heard is how new a newest state is ([View]); zero of a state at an exact revision.
+	heard time.Time
 }
 
 // Query says what a page is to hold.

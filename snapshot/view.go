@@ -85,7 +85,18 @@ func (v *View) latest(now time.Time, bound time.Duration, atLeast uint64) (Snaps
 	if v.to() < atLeast {
 		return Snapshot{}, Ahead
 	}
-	return Snapshot{Revision: v.to(), Frame: v.frame, tree: v.newest}, Known
+	return Snapshot{Revision: v.to(), Frame: v.frame, tree: v.newest, heard: v.heard}, Known
+}
+
+// farAhead is more revisions than an etcd writes in any time for which a feed may be behind: minutes.
+const farAhead = 1 << 22
+
+// unlessNear returns an absence, but not Ahead of a revision that the feed may reach soon.
+func (v *View) unlessNear(absence Absence, rev uint64) Absence {
+	if absence == Ahead && rev-v.to() <= farAhead {
+		return Known
+	}
+	return absence
 }
 
 // exact returns the state at rev.

@@ -214,3 +214,88 @@ func TestRetired(t *testing.T) {
 		t.Errorf("one that was given up: %q, want %q", why, Schema)
 	}
 }
+
+// TestDoubt: what was taken from a collection, and is still to be written, must be what it would give now.
+func TestDoubt(t *testing.T) {
+	at := func(c *Collection, exact bool) Snapshot {
+		t.Helper()
+		s, absence := c.Latest(t.Context(), 0)
+		if exact {
+			s, absence = c.Exact(t.Context(), 10)
+		}
+		if absence != Known {
+			t.Fatalf("no state: %q", absence)
+		}
+		return s
+	}
+	newer := change{kind: modified, key: "ns/a", revision: 11, object: &Object{Key: "ns/a", Revision: 11}}
+	for name, tt := range map[string]struct {
+		then          func(*Collection)
+		latest, exact Absence
+	}{
+		"nothing":                {func(*Collection) {}, Known, Known},
+		"a change":               {func(c *Collection) { _ = c.apply(newer) }, Known, Known},
+		"a minute":               {func(*Collection) { time.Sleep(time.Minute) }, Stale, Known},
+		"less than a minute":     {func(*Collection) { time.Sleep(time.Minute - 1) }, Known, Known},
+		"the stream ends":        {func(c *Collection) { c.close() }, Warming, Known},
+		"all is dropped":         {func(c *Collection) { c.close(); c.drop(Warming) }, Warming, Warming},
+		"it is given up":         {func(c *Collection) { c.retire(Schema) }, Schema, Schema},
+		"dropped, and read anew": {func(c *Collection) { c.drop(Warming); c.open(newTree(false), 0, 99, &Frame{}, time.Now()) }, History, History},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
+				latest, exact := at(c, false), at(c, true)
+				tt.then(c)
+				if got := c.Doubt(latest); got != tt.latest {
+					t.Errorf("the newest state: %q, want %q", got, tt.latest)
+				}
+				if got := c.Doubt(exact); got != tt.exact {
+					t.Errorf("an exact one: %q, want %q", got, tt.exact)
+				}
+			})
+		})
+	}
+}
+
+// TestNoState: what cannot be waited for is known at once, and asking is no use of the collection.
+func TestNoState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute, Wait: time.Hour})
+		time.Sleep(time.Second)
+		for _, tt := range []struct {
+			rev           uint64
+			latest, exact Absence
+		}{
+			{0, Known, History},
+			{9, Known, History},
+			{10, Known, Known},
+			{11, Known, Known},
+			{10 + farAhead, Known, Known},
+			{11 + farAhead, Ahead, Ahead},
+			{1<<63 - 1, Ahead, Ahead},
+		} {
+			if got := c.NoLatest(tt.rev); got != tt.latest {
+				t.Errorf("newer than %d: %q, want %q", tt.rev, got, tt.latest)
+			}
+			if got := c.NoExact(tt.rev); got != tt.exact {
+				t.Errorf("at %d: %q, want %q", tt.rev, got, tt.exact)
+			}
+		}
+		if idle := c.idle(time.Now()); idle != time.Second {
+			t.Errorf("it was used %v ago", idle)
+		}
+		c.Touch()
+		if idle := c.idle(time.Now()); idle != 0 {
+			t.Errorf("it was used %v ago", idle)
+		}
+		time.Sleep(time.Hour)
+		if got := c.NoLatest(0); got != Stale {
+			t.Errorf("an hour later: %q", got)
+		}
+		c.close()
+		if got := c.NoExact(11); got != Warming {
+			t.Errorf("without a stream: %q", got)
+		}
+	})
+}

@@ -186,7 +186,7 @@ func writeOpen(w *strings.Builder, list policy.Request, d policy.Decision, rule 
 	}
 	fmt.Fprintln(w, "if, when it comes,")
 	fmt.Fprintf(w, "  discovery\thas it, with list and watch; %s\n", aggregated)
-	fmt.Fprintln(w, "  the caller\tmay list it, says kube-apiserver's review")
+	fmt.Fprintln(w, "  the caller\twas accepted by kube-apiserver before, and may list it, says its review")
 	state := "is loaded and up to date"
 	if d.Revision > 0 {
 		state += fmt.Sprintf(", and knows revision %d (history: %s)", d.Revision, historyOf(rule))

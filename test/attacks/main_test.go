@@ -17,6 +17,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/proxyrun"
@@ -112,6 +113,9 @@ func runTests(m *testing.M) (code int, err error) {
 	// Also finds data races and panics.
 	defer func() { err = errors.Join(err, running.Stop(), keptSecrets(running.Log())) }()
 
+	for _, l := range logins {
+		running.Introduce(&rest.Config{BearerToken: l.token})
+	}
 	direct = newDoor("direct", cp.URL(), cp.CA())
 	doors = []door{
 		newDoor("server", running.URL(), running.CA()),

@@ -45,6 +45,9 @@ func startAudited(t *testing.T, path string) *audited {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.CloseIdleConnections)
+	for _, user := range []string{controlplane.Admin, controlplane.Alice} {
+		running.Introduce(cp.RESTConfig(user))
+	}
 	return &audited{Proxy: running, log: path, client: client}
 }
 

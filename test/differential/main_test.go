@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/rest"
+
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/differential"
 	"github.com/listproxy/listproxy/test/hop"
@@ -66,6 +68,7 @@ func TestMain(m *testing.M) {
 			_, _ = fmt.Println(err)
 			return 1
 		}
+		introduce(healthy)
 		// Revisions from before it started are not its to know.
 		cluster.Ledger.Forget()
 		code := m.Run()
@@ -93,7 +96,15 @@ func startBehind(t *testing.T, h *hop.Hop, eager string, args ...string) *differ
 			t.Error(err)
 		}
 	})
+	introduce(p)
 	return side(p)
+}
+
+// introduce has all who ask known to a listproxy, as if each had sent something else than a list before.
+func introduce(p *proxyrun.Proxy) {
+	for _, user := range cluster.Users() {
+		p.Introduce(&rest.Config{BearerToken: user.Token})
+	}
 }
 
 // side is how a listproxy is asked.

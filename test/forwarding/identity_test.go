@@ -114,7 +114,7 @@ func TestWhoSeesWhat(t *testing.T) {
 							t.Errorf("status %d, %s", got.Status, got.cacheStatus)
 						}
 					case user == stranger:
-						wantRefused(t, got, http.StatusUnauthorized, "not-allowed")
+						wantRefused(t, got, http.StatusUnauthorized, "unknown-caller")
 					case user == controlplane.Anonymous:
 						wantRefused(t, got, http.StatusForbidden, "anonymous")
 					default:
@@ -232,8 +232,11 @@ func TestClaims(t *testing.T) {
 	}
 	for _, user := range []string{controlplane.Anonymous, controlplane.Carol, stranger} {
 		reason := "not-allowed"
-		if user == controlplane.Anonymous {
+		switch user {
+		case controlplane.Anonymous:
 			reason = "anonymous"
+		case stranger:
+			reason = "unknown-caller"
 		}
 		same(t, call{path: "/api/v1/pods?resourceVersion=0", user: user, header: claims}, reason)
 		same(t, call{path: "/api/v1/namespaces/team-a/pods/none", user: user, header: claims}, "not-list")

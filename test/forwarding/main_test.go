@@ -91,6 +91,7 @@ func runTests(m *testing.M) (code int, err error) {
 	// Also finds data races and panics.
 	defer func() { err = errors.Join(err, running.Stop()) }()
 
+	introduce(running)
 	if direct, err = newDoor(dir, "direct", cp.RESTConfig); err != nil {
 		return 1, err
 	}
@@ -189,7 +190,15 @@ func startProcess(t *testing.T, o proxyrun.Options) *proxyrun.Proxy {
 			t.Error(err)
 		}
 	})
+	introduce(running)
 	return running
+}
+
+// introduce has every user known to a listproxy, as if each had sent something else than a list before.
+func introduce(p *proxyrun.Proxy) {
+	for _, user := range controlplane.Users() {
+		p.Introduce(cp.RESTConfig(user.Name))
+	}
 }
 
 // doorOf makes a door of the test's own.

@@ -47,7 +47,7 @@ func newCluster(t *testing.T) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &cluster{cp: cp, admin: admin, kubelet: kubelet{cp, admin}}
+	return &cluster{cp: cp, admin: admin, kubelet: kubelet{cp: cp, client: admin}}
 }
 
 // release is an installation of the chart.

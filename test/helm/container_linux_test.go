@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/listproxy/listproxy/test/controlplane"
@@ -35,6 +36,9 @@ const accountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 type kubelet struct {
 	cp     *controlplane.ControlPlane
 	client kubernetes.Interface
+
+	mu     sync.Mutex
+	tokens map[types.UID]string // by their accounts
 }
 
 // container is a process that thinks that it is in a pod.
@@ -154,15 +158,34 @@ func (k *kubelet) rootOf(t *testing.T, namespace string, pod corev1.PodSpec, spe
 		}
 	}
 	if *pod.AutomountServiceAccountToken {
-		token, err := k.cp.CreateServiceAccountToken(t.Context(), namespace, pod.ServiceAccountName)
-		if err != nil {
-			t.Fatal(err)
-		}
+		token := k.token(t, namespace, pod.ServiceAccountName)
 		for file, content := range map[string][]byte{"token": []byte(token), "ca.crt": k.cp.CA(), "namespace": []byte(namespace)} {
 			put(t, root, filepath.Join(accountDir, file), content, 0o440, pod.SecurityContext)
 		}
 	}
 	return root
+}
+
+// token is that of a pod of an account, the same for all containers of a pod.
+func (k *kubelet) token(t *testing.T, namespace, account string) string {
+	t.Helper()
+	of, err := k.client.CoreV1().ServiceAccounts(namespace).Get(t.Context(), account, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.tokens[of.UID] == "" {
+		token, err := k.cp.CreateServiceAccountToken(t.Context(), namespace, account)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if k.tokens == nil {
+			k.tokens = map[types.UID]string{}
+		}
+		k.tokens[of.UID] = token
+	}
+	return k.tokens[of.UID]
 }
 
 // content is what a volume has, by the paths in it.

@@ -11,6 +11,7 @@ import (
 
 func TestReviewed(t *testing.T) {
 	const failed, hit = "listproxy; fwd=bypass; detail=review-failed", "listproxy; hit; detail=any"
+	const unknown = "listproxy; fwd=bypass; detail=unknown-caller"
 	for name, tt := range map[string]struct {
 		says []string      // the last one again and again
 		end  time.Duration // of ctx
@@ -20,6 +21,7 @@ func TestReviewed(t *testing.T) {
 		"at once":               {[]string{hit, failed}, time.Hour, 1, hit},
 		"a review failed":       {[]string{failed, failed, hit, failed}, time.Hour, 3, hit},
 		"a text that has it":    {[]string{"Cache-Status: " + failed + "\nContent-Type: x", hit}, time.Hour, 2, hit},
+		"a new caller":          {[]string{unknown, failed, hit, unknown}, time.Hour, 3, hit},
 		"not allowed":           {[]string{"listproxy; fwd=bypass; detail=not-allowed", hit}, time.Hour, 1, "listproxy; fwd=bypass; detail=not-allowed"},
 		"stale after a failure": {[]string{failed, "listproxy; fwd=stale; detail=stale", hit}, time.Hour, 2, "listproxy; fwd=stale; detail=stale"},
 		"no answer":             {[]string{"", hit}, time.Hour, 1, ""},

@@ -62,6 +62,7 @@ type rig struct {
 	certs    string // directory of the serving certificate, the same for all listproxies
 	ca       []byte
 	clients  []*ask.Client // with one token and with the other
+	callers  []*rest.Config
 	oracle   *oracle
 	ns       string
 	// grouped: pods have a field that only newer API servers know.
@@ -106,6 +107,7 @@ func newRig(t *testing.T, plane *controlplane.ControlPlane, direct ...*rest.Conf
 		cfg.BearerToken = token
 		c, err := ask.New(cfg, requestTimeout)
 		r.must(err)
+		r.callers = append(r.callers, cfg)
 		r.clients = append(r.clients, c)
 	}
 	r.populate()
@@ -143,7 +145,9 @@ func (r *rig) start(upstream string, args ...string) *proxyrun.Proxy {
 		"--eager", "configmaps,pods", "--upstream-settle", "3s", "--staleness-bound", bound.String(),
 	}, args...)})
 	r.must(err)
-	p.RESTConfig(r.through()) // what it must not emit
+	for _, caller := range r.callers {
+		p.RESTConfig(caller) // introduces it, and says what must not be emitted
+	}
 	r.proxies.Add(p)
 	r.balancer.Add(p.Address())
 	return p

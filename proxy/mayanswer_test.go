@@ -1,0 +1,120 @@
+package proxy
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/snapshot"
+)
+
+func TestMayAnswer(t *testing.T) {
+	pods, widgets := Entry{Namespaced: true}, Entry{Namespaced: true, Custom: true}
+	firm := ground{entry: pods, known: true, allowed: true}
+	with := func(change func(*ground)) ground {
+		on := firm
+		change(&on)
+		return on
+	}
+	for _, tt := range []struct {
+		name string
+		on   ground
+		want policy.Reason
+	}{
+		{"nothing has changed", firm, ""},
+		{"no ground at all", ground{}, policy.ReasonWarming},
+		{"a definition is not vouched for", with(func(g *ground) { g.schema = policy.ReasonSchema }), policy.ReasonSchema},
+		{"the catalog does not know it any more", with(func(g *ground) { g.entry, g.known = Entry{}, false }), policy.ReasonWarming},
+		{"it is another kind of resource", with(func(g *ground) { g.entry = widgets }), policy.ReasonWarming},
+		{"another server answers", with(func(g *ground) { g.entry.Aggregated = true }), policy.ReasonWarming},
+		{"the state is too old", with(func(g *ground) { g.doubt = snapshot.Stale }), policy.ReasonStale},
+		{"the collection was given up", with(func(g *ground) { g.doubt = snapshot.Upstream }), policy.ReasonUpstream},
+		{"the review counts no more", with(func(g *ground) { g.allowed = false }), policy.ReasonReviewFailed},
+		{"all at once", ground{schema: policy.ReasonSchema, doubt: snapshot.Stale}, policy.ReasonSchema},
+	} {
+		if got := mayAnswer(pods, tt.on); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+// decider is a Handler that knows of pods, and whose collections have no upstream.
+func decider(t *testing.T, bodies int64) *Handler {
+	t.Helper()
+	admission, err := NewAdmission(AdmissionConfig{Requests: 10, Bytes: bodies, Wait: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	collections := snapshot.NewCollections(snapshot.Config{
+		Client: &http.Client{Transport: reviewTransport(func(*http.Request) (*http.Response, error) { return nil, http.ErrServerClosed })},
+		Base:   &url.URL{Scheme: "https", Host: "upstream.example"},
+		Log:    discardLog(),
+	})
+	t.Cleanup(collections.Close)
+	return &Handler{
+		Catalog: &Catalog{
+			servers: map[schema.GroupVersion]server{},
+			heard:   heard{at: time.Now()},
+			known: map[schema.GroupVersion]*discovered{coreV1: {
+				resources: map[string]Entry{"pods": {Namespaced: true}}, read: time.Now(),
+			}},
+		},
+		Schemas:     &Schemas{known: map[string]definition{}},
+		Reviewer:    newReviewer(t, reviewTransport(answerYes), "https://upstream.example", ReviewConfig{TTL: time.Hour}, discardLog()),
+		Collections: collections,
+		Admission:   admission,
+		Log:         discardLog(),
+	}
+}
+
+// TestLastWordAfterEveryWait: what ends while an answer waits for room has it forwarded: nothing was
+// written, nothing is held, and the audit log does not say that it was answered.
+func TestLastWordAfterEveryWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := &auditSink{}
+		log := newAuditLog(sink, discardLog())
+		h := decider(t, 10_000)
+		h.Auditor = &Auditor{Log: log}
+		id := newIdentifier(t).secret.ofStated(&user.DefaultInfo{Name: "alice"})
+		who := admitted{identity: id, accepted: true, share: shareKey(id, true, "")}
+		collection, _ := h.Collections.Use(snapshot.Resource{
+			GroupVersionResource: coreV1.WithResource("pods"), Namespaced: true, Representation: snapshot.JSON,
+		})
+		list := policy.Request{Version: "v1", Resource: "pods"}
+		found := listOf(3, 1000)
+		found.entry, found.collection = Entry{Namespaced: true}, collection
+		found.rights.callers = Right{allowed: true, counts: term{time.Now(), time.Hour}}
+
+		var other callerKey
+		room, ok := h.Admission.TryAdmitBody(other, 10_000)
+		if !ok {
+			t.Fatal("no room for another's body")
+		}
+		w := httptest.NewRecorder()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/pods?resourceVersion=0", nil)
+		done := make(chan policy.Reason)
+		go func() { done <- h.serve(h.Observer.begin(w, r), r, who, list, &found) }()
+		synctest.Wait() // it waits for room
+		h.Catalog.Forget("")
+		room.Release()
+		if got := <-done; got != policy.ReasonWarming {
+			t.Errorf("it was answered, or not for this reason: %q", got)
+		}
+		if len(w.Result().Header) > 0 || w.Body.Len() > 0 {
+			t.Errorf("written: %v, %q", w.Result().Header, w.Body)
+		}
+		if s := h.Admission.bodies.Stats(); s.InUse != 0 {
+			t.Errorf("%d bytes are held", s.InUse)
+		}
+		if err := log.Close(t.Context()); err != nil || sink.Len() > 0 || log.held != 0 {
+			t.Errorf("audited: %q, %d bytes set aside, %v", sink.String(), log.held, err)
+		}
+	})
+}

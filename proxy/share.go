@@ -1,0 +1,87 @@
+package proxy
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"strings"
+
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/listproxy/listproxy/policy"
+)
+
+// maxReadToken bounds the tokens that are looked into. A longer one has a share of its own.
+const maxReadToken = 64 << 10
+
+// callerKey is by whom what is in flight is shared.
+type callerKey [sha256.Size]byte
+
+// The first string of what a share's key is made of: no user is taken for an address.
+const (
+	shareOfUser    = "user"
+	shareOfSubject = "subject"
+	shareOfAddress = "address"
+)
+
+// shareKey is the key of a caller's share.
+//
+// A share belongs to a user, not to a token: somebody with many tokens must not get many shares. For
+// a user who was verified here it is the user's name, and for a JSON web token its issuer and subject. These are
+// believed because kube-apiserver has accepted the token. Any other token has a share of its own.
+//
+// Whoever kube-apiserver has not accepted shares with all of the same address, or of the same
+// network of IPv6: made-up tokens cost nothing, and must not get a share each.
+func shareKey(id Identity, accepted bool, remoteAddr string) callerKey {
+	if !accepted {
+		return addressShare(remoteAddr)
+	}
+	if id.stated != nil {
+		return shareOf(shareOfUser, id.stated.Name)
+	}
+	if id.authorization != nil {
+		if token, plain := policy.Token(*id.authorization); plain {
+			if issuer, subject, ok := tokenSubject(token); ok {
+				return shareOf(shareOfSubject, issuer, subject)
+			}
+		}
+	}
+	return callerKey(id.key)
+}
+
+func addressShare(remoteAddr string) callerKey {
+	from := networkOf(remoteAddr)
+	if !from.IsValid() {
+		return shareOf(shareOfAddress, remoteAddr) // no address of TCP
+	}
+	return shareOf(shareOfAddress, from.String())
+}
+
+func shareOf(of ...string) (key callerKey) {
+	h := sha256.New()
+	writeStrings(h, of...)
+	h.Sum(key[:0])
+	return key
+}
+
+// tokenSubject reads issuer and subject of a JSON web token (RFC 7519). It verifies nothing: it is for
+// tokens that kube-apiserver has accepted, and for nothing but to find out which of them belong together.
+func tokenSubject(token string) (issuer, subject string, ok bool) {
+	if len(token) > maxReadToken || strings.Count(token, ".") != 2 {
+		return "", "", false
+	}
+	_, rest, _ := strings.Cut(token, ".")
+	payload, _, _ := strings.Cut(rest, ".")
+	claims, err := base64.RawURLEncoding.DecodeString(payload)
+	if err != nil {
+		return "", "", false
+	}
+	var who struct {
+		Issuer  string `json:"iss"`
+		Subject string `json:"sub"`
+	}
+	// It tells upper from lower case in names, as those do who verify tokens.
+	if err := utiljson.Unmarshal(claims, &who); err != nil {
+		return "", "", false
+	}
+	return who.Issuer, who.Subject, who.Issuer != "" && who.Subject != ""
+}

@@ -1,0 +1,113 @@
+package proxy
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/snapshot"
+)
+
+// TestReasonTold: what memory knows is only for who may list the resource.
+func TestReasonTold(t *testing.T) {
+	for _, tt := range []struct {
+		memorys policy.Reason
+		code    int
+		want    policy.Reason
+	}{
+		{policy.ReasonWarming, http.StatusOK, policy.ReasonWarming},
+		{policy.ReasonHistory, http.StatusGone, policy.ReasonHistory},
+		{policy.ReasonAhead, http.StatusGatewayTimeout, policy.ReasonAhead},
+		{policy.ReasonStale, http.StatusGatewayTimeout, policy.ReasonReviewFailed},
+		{policy.ReasonWarming, http.StatusForbidden, policy.ReasonNotAllowed},
+		{policy.ReasonWarming, http.StatusUnauthorized, policy.ReasonNotAllowed},
+		{policy.ReasonStale, http.StatusBadRequest, policy.ReasonReviewFailed},
+		{policy.ReasonStale, http.StatusTooManyRequests, policy.ReasonReviewFailed},
+		{policy.ReasonStale, http.StatusServiceUnavailable, policy.ReasonReviewFailed},
+	} {
+		if got := reasonTold(tt.memorys, tt.code); got != tt.want {
+			t.Errorf("%s with %d: %s, want %s", tt.memorys, tt.code, got, tt.want)
+		}
+	}
+}
+
+// TestReasonIsToldInAllPlaces: in the header, beside what other caches say, in metrics and in the log.
+func TestReasonIsToldInAllPlaces(t *testing.T) {
+	for code, want := range map[int]string{http.StatusOK: "history", http.StatusForbidden: "not-allowed"} {
+		w := httptest.NewRecorder()
+		s := (&Observer{}).begin(w, httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil))
+		s.labels.decision, s.labels.reason = decisionForward, "history"
+		s.unreviewed = policy.ReasonHistory
+		s.Header()[cacheStatusHeader] = []string{"other; hit", forwarded(policy.ReasonHistory)}
+		s.WriteHeader(http.StatusEarlyHints) // is no answer
+		s.WriteHeader(code)
+		status := forwarded(policy.Reason(want))
+		if diff := cmp.Diff([]string{"other; hit", status}, w.Header()[cacheStatusHeader]); diff != "" {
+			t.Errorf("the header of a %d (-want +got):\n%s", code, diff)
+		}
+		if s.labels.reason != want || s.cacheStatus != status {
+			t.Errorf("a %d: %q in metrics, %q in the log", code, s.labels.reason, s.cacheStatus)
+		}
+	}
+}
+
+// TestNoReviewInVain: what memory lacks is known before a review is sent; a collection is started only for
+// who has a right to it, and what such a one has just been told is told again.
+func TestNoReviewInVain(t *testing.T) {
+	h := decider(t, 0)
+	asked := &fakeAuthorizer{}
+	asked.denies.Store(true)
+	h.Reviewer = newReviewer(t, asked.RoundTrip, "https://upstream.example", ReviewConfig{TTL: time.Hour}, discardLog())
+	h.Policy = policy.DefaultConfig()
+	who := admitted{identity: identify(newIdentifier(t), "Bearer a"), accepted: true}
+	pods := snapshot.Resource{GroupVersionResource: coreV1.WithResource("pods"), Namespaced: true, Representation: snapshot.JSON}
+	want := func(what string, want policy.Reason, unreviewed bool, reviews int32) {
+		t.Helper()
+		r := httptest.NewRequest(http.MethodGet, "/api/v1/pods?resourceVersion=0", nil)
+		r.Header.Set("Authorization", "Bearer a")
+		r.Header.Set("Accept", "application/json")
+		_, found, got := h.answer(h.Observer.begin(httptest.NewRecorder(), r), r, who)
+		if got != want || found.unreviewed != unreviewed || asked.requests.Swap(0) != reviews {
+			t.Errorf("%s: %q, unreviewed %t, want %q, %t, with %d reviews", what, got, found.unreviewed, want, unreviewed, reviews)
+		}
+		h.Reviewer.settle()
+	}
+	want("a collection that is not there", policy.ReasonNotAllowed, false, 1)
+	if collection, _ := h.Collections.Peek(pods); collection != nil {
+		t.Error("started for somebody who may not list it")
+	}
+	asked.denies.Store(false)
+	want("by one who may", policy.ReasonWarming, false, 1)
+	want("once more", policy.ReasonWarming, false, 0)
+	h.Reviewer.Flush()
+	want("one that is warming", policy.ReasonWarming, true, 0)
+}
+
+// TestUnknownCallersAreNotLookedUp: a Handler that knows nothing at all has its answer for them.
+func TestUnknownCallersAreNotLookedUp(t *testing.T) {
+	identifier := newIdentifier(t)
+	h := &Handler{Policy: &policy.Config{}}
+	for target, want := range map[string]policy.Reason{
+		"/api/v1/pods?resourceVersion=0":                      policy.ReasonUnknownCaller,
+		"/api/v1/secrets?resourceVersion=0":                   policy.ReasonUnknownCaller,
+		"/apis/no.such.group/v1/things?resourceVersion=0":     policy.ReasonUnknownCaller,
+		"/apis/metrics.k8s.io/v1beta1/pods?resourceVersion=0": policy.ReasonUnknownCaller,
+		"/api/v1/pods?resourceVersion=7&limit=1":              policy.ReasonUnknownCaller,
+		"/api/v1/pods":                                        policy.ReasonMostRecent, // the request's own
+		"/api/v1/pods?watch=1":                                policy.ReasonWatch,
+		"/api/v1/pods?unknown=1":                              policy.ReasonParameter,
+	} {
+		r := httptest.NewRequest(http.MethodGet, target, nil)
+		r.Header.Set("Authorization", "Bearer made-up")
+		r.Header.Set("Accept", "application/json")
+		id, _ := identifier.Identify(r)
+		_, _, got := h.answer(h.Observer.begin(httptest.NewRecorder(), r), r, admitted{identity: id})
+		if got != want {
+			t.Errorf("%s: %q, want %q", target, got, want)
+		}
+	}
+}

@@ -30,8 +30,10 @@ const (
 	// unless the first was refused: then it is discoveryRefusedRetry.
 	discoveryRetry        = 5 * time.Second
 	discoveryRefusedRetry = 30 * time.Second
-	// discoveryTimeout bounds one read.
-	discoveryTimeout = 10 * time.Second
+	// discoveryTimeout bounds one read: an API server may be slow, and what it says is for the next five minutes.
+	discoveryTimeout = 30 * time.Second
+	// lookupWait is how long a request waits for a read.
+	lookupWait = 10 * time.Second
 	// maxGroupVersions bounds the answers of discovery that are remembered.
 	maxGroupVersions = 1024
 	// apiServicesGrace is how long the last known APIServices are believed after their stream last told
@@ -184,6 +186,8 @@ func (c *Catalog) Lookup(ctx context.Context, group, version, resource string) (
 	entry, reason, need := c.look(gv, resource)
 	switch need {
 	case readNow:
+		ctx, cancel := context.WithTimeout(ctx, lookupWait)
+		defer cancel()
 		select {
 		case <-ctx.Done():
 		case <-c.startRead(gv):

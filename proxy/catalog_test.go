@@ -553,7 +553,8 @@ func TestCatalogSingleFlight(t *testing.T) {
 	})
 }
 
-// A discovery that stalls ends by itself.
+// A discovery that stalls ends by itself, and nobody waits for all of that. One that is only slow is waited for
+// by those who come later.
 func TestCatalogWhenDiscoveryStalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
@@ -561,9 +562,23 @@ func TestCatalogWhenDiscoveryStalls(t *testing.T) {
 		c := runCatalog(t, f, discardLog())
 		began := time.Now()
 		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(policy.ReasonWarming))
-		if waited := time.Since(began); waited != discoveryTimeout {
+		if waited := time.Since(began); waited != lookupWait {
 			t.Errorf("waited %v", waited)
 		}
+		time.Sleep(discoveryTimeout)
+		if got := f.asked("get /apis/apps/v1"); got != 1 {
+			t.Errorf("read %d times", got)
+		}
+	})
+}
+
+func TestCatalogWhenDiscoveryIsSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeCluster(t)
+		f.takes = discoveryTimeout / 2
+		c := runCatalog(t, f, discardLog())
+		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(policy.ReasonWarming))
+		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
 	})
 }
 

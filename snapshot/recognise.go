@@ -43,15 +43,22 @@ func (f *feed) recognise(ctx context.Context, frame *Frame) (*stream, error) {
 		}
 	}
 	// The watch begins before the comparison: if the storage is replaced between the two, the comparison sees it.
-	s, err := f.goOn(ctx, f.collection.view.Load().to(), timeout)
-	if err == nil {
-		if err = f.compareAll(ctx); err == nil {
-			f.log.Info("watch resumed, the upstream has the same objects at the same revisions")
-			return s, nil
-		}
+	s, gone := f.goOn(ctx, f.collection.view.Load().to(), timeout)
+	if gone != nil && !answered(gone, http.StatusGone) {
+		return nil, gone
+	}
+	err := f.compareAll(ctx)
+	if err == nil && gone == nil {
+		f.log.Info("watch resumed, the upstream has the same objects at the same revisions")
+		return s, nil
+	}
+	if s != nil {
 		s.stop()
 	}
-	if answered(err, http.StatusGone) || isMismatch(err) {
+	switch {
+	case err == nil:
+		return nil, gone // what came after the span is forgotten, and not what the span knows
+	case answered(err, http.StatusGone), isMismatch(err):
 		return nil, fmt.Errorf("%w: %w", errUnproven, err)
 	}
 	return nil, err

@@ -241,6 +241,49 @@ func TestHistoryStaysWithTheSameServers(t *testing.T) {
 	}
 }
 
+// TestForgottenChanges: where kube-apiserver knows the span's end, but not what came after it, another state is loaded, and
+// what was known stays.
+func TestForgottenChanges(t *testing.T) {
+	for name, refuses := range map[string]bool{"in the stream": false, "in place of it": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				u := &upstream{revision: 9}
+				u.watch = func(from uint64) []string {
+					switch {
+					case u.watches == 1:
+						return []string{bookmark(20, ""), cut}
+					case u.loads == 1:
+						return []string{expired, cut}
+					}
+					return nil
+				}
+				c := fedBy(t, meddled{u, func(r *http.Request) (time.Duration, *http.Response) {
+					u.mu.Lock()
+					defer u.mu.Unlock()
+					if u.loads == 1 && kindOf(r) == "probe" {
+						u.revision = 30
+					}
+					if refuses && u.loads == 1 && kindOf(r) == "watch" {
+						return 0, tooBusy(r, http.StatusGone)
+					}
+					return 0, nil
+				}}, time.Minute, func(context.Context) (bool, error) { return true, nil })
+				if got := c.life.counts.stats(); u.loads != 2 || got.Losses[LossExpired] != 1 || got.Restarts() != 1 || u.compared != 1 {
+					t.Errorf("loaded %d times, compared %d times, %+v", u.loads, u.compared, got)
+				}
+				for _, known := range []uint64{9, 20, 30} {
+					if _, absence := c.Exact(t.Context(), known); absence != Known {
+						t.Errorf("revision %d: %q", known, absence)
+					}
+				}
+				if _, absence := c.Exact(t.Context(), 25); absence != History {
+					t.Errorf("between the spans: %q", absence)
+				}
+			})
+		})
+	}
+}
+
 // TestADeletionIsRecognised by the object that was there before it, for as long as that is known.
 func TestADeletionIsRecognised(t *testing.T) {
 	other := strings.Replace(itemA, `"resourceVersion"`, `"uid":"1","resourceVersion"`, 1)

@@ -39,7 +39,7 @@ const (
 	// apiServicesGrace is how long the last known APIServices are believed after their stream last told
 	// something. There is a bookmark every minute, so what is known outlives the stream by a minute and a half at
 	// least, in which it can be opened again.
-	apiServicesGrace = time.Minute + 90*time.Second
+	apiServicesGrace = time.Minute + streamSilence
 )
 
 // coreV1 is the one version of the core group, which has a path of its own.

@@ -31,8 +31,9 @@ import (
 // The answers count for as long as those of a [Reviewer], and are flushed with them.
 type Impersonator struct{ rights *Reviewer }
 
-// NewImpersonator returns an Impersonator that asks with the credentials of cfg, which are listproxy's own.
-func NewImpersonator(cfg *rest.Config, reviews ReviewConfig, log *slog.Logger) (*Impersonator, error) {
+// NewImpersonator returns an Impersonator that asks with the credentials of cfg, which are listproxy's own. What it
+// sends goes through observe.
+func NewImpersonator(cfg *rest.Config, observe func(SendAs) SendAs, reviews ReviewConfig, log *slog.Logger) (*Impersonator, error) {
 	base, err := upstreamBase(cfg)
 	if err != nil {
 		return nil, err
@@ -43,7 +44,7 @@ func NewImpersonator(cfg *rest.Config, reviews ReviewConfig, log *slog.Logger) (
 	}
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	send := func(_ context.Context, _ Identity, r *http.Request) (*http.Response, error) { return client.Do(r) }
-	rights, err := NewReviewer(send, base, reviews, log)
+	rights, err := NewReviewer(observe(send), base, reviews, log)
 	if err != nil {
 		return nil, err
 	}
@@ -66,12 +67,15 @@ func (i *Impersonator) Lends(ctx context.Context, caller Identity, share callerK
 	if i == nil || caller.stated == nil {
 		return nil, nil
 	}
-	lent, err := i.legacy(ctx, caller.stated, share)
-	if err != nil || lent.allowed {
-		return &lent, err
+	onBehalf := a
+	onBehalf.Verb = "impersonate-on:user-info:" + a.Verb
+	// Only a yes is remembered: what the first way denies each time is not asked where the second is known.
+	if !i.rights.Remembers(ownIdentity, onBehalf) {
+		if lent, err := i.legacy(ctx, caller.stated, share); err != nil || lent.allowed {
+			return &lent, err
+		}
 	}
-	a.Verb = "impersonate-on:user-info:" + a.Verb
-	lent, err = i.rights.Review(ctx, ownIdentity, share, a)
+	lent, err := i.rights.Review(ctx, ownIdentity, share, onBehalf)
 	return &lent, err
 }
 

@@ -35,7 +35,7 @@ func listAfterBreaks(source *cache.ListWatch, always bool) *cache.ListWatch {
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			lists := options.SendInitialEvents != nil && *options.SendInitialEvents
-			over, begun := c.over(), time.Now()
+			over, asked := c.over(), time.Now()
 			this := c.begin()
 			if !lists && broken(over) {
 				return nil, errListAgain
@@ -48,9 +48,13 @@ func listAfterBreaks(source *cache.ListWatch, always bool) *cache.ListWatch {
 				stream.Stop()
 				return nil, errListAgain
 			}
+			life := snapshot.Lifetime{Asked: asked, Answered: time.Now()}
+			if options.TimeoutSeconds != nil {
+				life.Timeout = time.Duration(*options.TimeoutSeconds) * time.Second
+			}
 			return tellEnd(stream, func() {
-				if due := dueOf(begun, options); !always && !due.IsZero() && !time.Now().Before(due) {
-					c.end(this, due)
+				if at, inOrder := life.Ended(time.Now()); inOrder && life.Timeout > 0 && !always {
+					c.end(this, at)
 				}
 			}), nil
 		},
@@ -61,14 +65,6 @@ func listAfterBreaks(source *cache.ListWatch, always bool) *cache.ListWatch {
 // cannot go on.
 func broken(over time.Time) bool {
 	return over.IsZero() || snapshot.InDoubt(over, time.Now())
-}
-
-// dueOf is when the upstream ends a watch, less a second for two clocks; zero if none was asked for.
-func dueOf(begun time.Time, options metav1.ListOptions) time.Time {
-	if options.TimeoutSeconds == nil {
-		return time.Time{}
-	}
-	return begun.Add(time.Duration(*options.TimeoutSeconds)*time.Second - time.Second)
 }
 
 // continuity knows when the newest list or watch was over, if it was in order.

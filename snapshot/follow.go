@@ -61,8 +61,8 @@ func (f *feed) follow(ctx context.Context, frame *Frame, s *stream) (err error) 
 			return ctx.Err()
 		}
 		over := time.Now()
-		if due := s.due(); how == ended && due.Before(over) {
-			over = due // not when it was noticed, if this process stood still
+		if how == ended {
+			over, _ = s.Ended(over)
 		}
 		if s, err = f.resume(ctx, frame, how, over, &retry); err != nil {
 			return err
@@ -210,7 +210,7 @@ func (f *feed) drain(ctx context.Context, frame *Frame, s *stream) (ending, erro
 	}
 	var demanded <-chan time.Time // when the demand may be met
 	// A short watch is worth staying for until its bookmark has come.
-	mayLeave := s.timeout > shortWatch
+	mayLeave := s.Timeout > shortWatch
 	for {
 		select {
 		case ev, ok := <-s.events:

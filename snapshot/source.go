@@ -224,5 +224,5 @@ func (s *source) watch(ctx context.Context, namespace string, query url.Values, 
 		cancel()
 		return nil, err
 	}
-	return newStream(ctx, cancel, s.encoding(), resp.Body, lifetime{asked: asked, answered: time.Now(), timeout: timeout}), nil
+	return newStream(ctx, cancel, s.encoding(), resp.Body, Lifetime{Asked: asked, Answered: time.Now(), Timeout: timeout}), nil
 }

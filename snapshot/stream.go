@@ -22,33 +22,34 @@ type stream struct {
 	events chan event
 	err    error
 	cancel context.CancelFunc
-	lifetime
+	Lifetime
 	// from is the revision that the stream begins after.
 	from uint64
 }
 
-// lifetime is how long the upstream was asked to keep a watch.
-type lifetime struct {
-	// asked is when the request was sent, answered when its header came. The upstream begins to count
+// Lifetime is how long the upstream was asked to keep a watch.
+type Lifetime struct {
+	// Asked is when the request was sent, Answered when its header came. The upstream begins to count
 	// between the two: a request may wait in a queue of the upstream before that.
-	asked, answered time.Time
-	timeout         time.Duration
+	Asked, Answered time.Time
+	Timeout         time.Duration
 }
 
-// due is when the upstream has ended the watch at the latest.
-func (l lifetime) due() time.Time { return l.answered.Add(l.timeout) }
-
-// over reports whether the watch may have come to its timeout.
-func (l lifetime) over(now time.Time) bool {
+// Ended says whether a watch that has ended may have done so at its timeout, and when that was at the latest: not when
+// it was noticed, if this process stood still.
+func (l Lifetime) Ended(now time.Time) (at time.Time, inOrder bool) {
 	const early = time.Second // two clocks
-	return now.Sub(l.asked) >= l.timeout-early
+	if at = l.Answered.Add(l.Timeout); now.Before(at) {
+		at = now
+	}
+	return at, now.Sub(l.Asked) >= l.Timeout-early
 }
 
 // errEnded is a stream that ended as streams do: at its timeout, or cut.
 var errEnded = errors.New("the watch ended")
 
-func newStream(ctx context.Context, cancel context.CancelFunc, e encoding, body io.ReadCloser, l lifetime) *stream {
-	s := &stream{events: make(chan event, eventsAhead), cancel: cancel, lifetime: l}
+func newStream(ctx context.Context, cancel context.CancelFunc, e encoding, body io.ReadCloser, l Lifetime) *stream {
+	s := &stream{events: make(chan event, eventsAhead), cancel: cancel, Lifetime: l}
 	go func() {
 		defer close(s.events)
 		defer body.Close()
@@ -60,7 +61,8 @@ func newStream(ctx context.Context, cancel context.CancelFunc, e encoding, body 
 // inOrder reports whether a stream that has ended did so at its timeout, and not before. One that is ended
 // sooner, however well, ended for a reason of the upstream's: it may have restarted, or be another one now.
 func (s *stream) inOrder(now time.Time) bool {
-	return errors.Is(s.err, errEnded) && errors.Is(s.err, io.EOF) && s.over(now)
+	_, inOrder := s.Ended(now)
+	return inOrder && errors.Is(s.err, errEnded) && errors.Is(s.err, io.EOF)
 }
 
 // stop ends the stream and waits until it is not read any more.

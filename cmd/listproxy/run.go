@@ -172,7 +172,7 @@ func (o *options) assemble(cfg *rest.Config, endpoints *proxy.Endpoints, observi
 		if err := upstream.Impersonate(cfg); err != nil {
 			return nil, err
 		}
-		if a.impersonator, err = proxy.NewImpersonator(cfg, reviews, log); err != nil {
+		if a.impersonator, err = proxy.NewImpersonator(cfg, observing.SendAs, reviews, log); err != nil {
 			return nil, err
 		}
 	}

@@ -115,7 +115,10 @@ func (c *Collection) Doubt(s Snapshot) Absence {
 	case newest && Age(s.heard, time.Now()) >= c.limits.Staleness:
 		return Stale
 	}
-	_, absence := v.exact(s.Revision)
+	now, absence := v.exact(s.Revision)
+	if absence == Known && (now.tree != s.tree || now.Frame != s.Frame) {
+		return Warming // what was known has been dropped, and loaded again since
+	}
 	return absence
 }
 

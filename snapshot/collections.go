@@ -86,11 +86,12 @@ const (
 type Collections struct {
 	config Config
 	budget *budget
-	loads  chan struct{}
-	starts *rate.Limiter
-	ctx    context.Context
-	stop   context.CancelFunc
-	feeds  sync.WaitGroup
+	// loads and comparisons bound how many feeds load, or compare all they have, at the same time.
+	loads, comparisons chan struct{}
+	starts             *rate.Limiter
+	ctx                context.Context
+	stop               context.CancelFunc
+	feeds              sync.WaitGroup
 
 	mu  sync.RWMutex
 	all map[Resource]*running
@@ -126,11 +127,13 @@ func NewCollections(config Config) *Collections {
 		config: config,
 		budget: &budget{limit: config.Bytes},
 		loads:  make(chan struct{}, maxLoads),
-		starts: rate.NewLimiter(startsPerSecond, startsAtOnce),
-		ctx:    ctx,
-		stop:   stop,
-		all:    map[Resource]*running{},
-		counts: map[Resource]*spanCounts{},
+
+		comparisons: make(chan struct{}, maxLoads),
+		starts:      rate.NewLimiter(startsPerSecond, startsAtOnce),
+		ctx:         ctx,
+		stop:        stop,
+		all:         map[Resource]*running{},
+		counts:      map[Resource]*spanCounts{},
 
 		budgets:    map[schema.GroupVersionResource]*budget{},
 		kept:       map[Resource]struct{}{},
@@ -225,6 +228,7 @@ func (c *Collections) start(r Resource, delay time.Duration) (*Collection, Absen
 			return c.config.Fields(ctx, r.GroupVersionResource)
 		},
 		loads:       c.loads,
+		comparisons: c.comparisons,
 		sameServers: c.config.SameServers,
 		reopened:    c.config.Reopened,
 		log:         c.config.Log.With("collection", r.String()),

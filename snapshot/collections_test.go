@@ -141,6 +141,33 @@ func TestSettingsOfAResource(t *testing.T) {
 	})
 }
 
+// TestWhatCannotFit is known by the first objects, but for large ones, or by what was read of it.
+func TestWhatCannotFit(t *testing.T) {
+	all := &budget{limit: 1000 << 20}
+	own := &budget{limit: 100 << 20, parent: all}
+	for _, tt := range []struct {
+		is       learned
+		measured int64
+		b        *budget
+		want     bool
+	}{
+		{learned{count: misfit * 900, mean: 1 << 20}, 0, all, true},
+		{learned{count: misfit * 900 * 64, mean: 16 << 10}, 0, all, true},
+		{learned{count: misfit*900*64 + 1000, mean: 16 << 10}, 0, all, false},
+		{learned{count: misfit * 900 * 64, mean: 16 << 10}, 0, own, false},
+		{learned{count: misfit*900*64 + 1000, mean: 1 << 20}, 0, all, false},
+		{learned{count: 4000, mean: 1 << 20}, 0, all, true}, // the first may be larger than the others
+		{learned{count: 4000, mean: 1 << 20}, 200 << 10, all, true},
+		{learned{count: 5000, mean: 1 << 10}, 200 << 10, all, false},
+		{learned{}, 0, all, true},
+		{learned{count: 1 << 40, mean: 1 << 10}, 0, &budget{}, true},
+	} {
+		if got := tt.is.fits(tt.b, tt.measured); got != tt.want {
+			t.Errorf("%+v, measured %d: %v", tt.is, tt.measured, got)
+		}
+	}
+}
+
 // TestALoadIsCountedBeforeItBegins: where little is left, nothing is read.
 func TestALoadIsCountedBeforeItBegins(t *testing.T) {
 	b := &budget{limit: 1000}
@@ -148,13 +175,6 @@ func TestALoadIsCountedBeforeItBegins(t *testing.T) {
 		t.Errorf("what seems not to fit: %v, with %d bytes on the account", err, b.used.Load())
 	} else {
 		l.discard(b)
-	}
-	if _, err := newLoaded(&Frame{}, misfit*901, b); !errors.Is(err, errFull) || b.used.Load() != 0 {
-		t.Errorf("what cannot fit: %v, with %d bytes on the account", err, b.used.Load())
-	}
-	own := &budget{limit: 5000, parent: b}
-	if _, err := newLoaded(&Frame{}, misfit*901, own); !errors.Is(err, errFull) {
-		t.Errorf("what cannot fit into the bound for all: %v", err)
 	}
 	b.add(950)
 	if _, err := newLoaded(&Frame{}, 10, b); !errors.Is(err, errFull) || b.used.Load() != 950 {

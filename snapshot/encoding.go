@@ -1,6 +1,9 @@
 package snapshot
 
-import "bufio"
+import (
+	"bufio"
+	"time"
+)
 
 // encoding takes apart what the upstream writes: its bytes are kept, never decoded and encoded
 // again. Both encodings refuse with errShape, or poison, what they do not know to the last byte.
@@ -26,6 +29,7 @@ type event struct {
 	kind   string // ADDED, MODIFIED, DELETED, BOOKMARK
 	meta   objectMeta
 	object []byte // as received
+	came   time.Time
 }
 
 // objectMeta is what a feed reads of an object.

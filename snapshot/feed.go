@@ -26,8 +26,8 @@ type feed struct {
 	collection *Collection
 	// fields are those that a selector may name, if the upstream accepts them.
 	fields func(context.Context) ([]Field, error)
-	// loads is how many feeds may load at the same time.
-	loads chan struct{}
+	// loads is how many feeds may load at the same time, and comparisons how many may compare all they have.
+	loads, comparisons chan struct{}
 	// sameServers is Config.SameServers.
 	sameServers func(context.Context) (bool, error)
 	// reopened is Config.Reopened.
@@ -35,6 +35,8 @@ type feed struct {
 	log      *slog.Logger
 	// refusals is how long to wait after the next 403, misfits after the next state that does not fit.
 	refusals, misfits wait.Backoff
+	// measured is how many bytes an object had on average in the last state that did not fit; 0 if none was read.
+	measured int64
 	// firstObject is when an object last appeared in an empty collection.
 	firstObject time.Time
 	prober      prober

@@ -201,9 +201,9 @@ func (f *feed) drain(ctx context.Context, frame *Frame, s *stream) (ending, erro
 	asked := false // a first time: what the stream has to tell may be on its way
 	leave := false // if the probe under way says that we are behind
 	ahead := uint64(0)
-	told, unanswered := time.Now(), false // when the stream last told something, and whether a probe failed since
+	told, unanswered := time.Now(), time.Time{} // when the stream last told something, and when a probe last failed
 	left := func() (ending, error) {
-		if unanswered || Age(told, time.Now()) > bookmarkEvery {
+		if unanswered.After(told) || Age(told, time.Now()) > bookmarkEvery {
 			return broken, nil
 		}
 		return behind, nil
@@ -220,7 +220,7 @@ func (f *feed) drain(ctx context.Context, frame *Frame, s *stream) (ending, erro
 			if err := f.take(frame, s, ev); err != nil {
 				return broken, err
 			}
-			told, unanswered = time.Now(), false
+			told = ev.came
 			mayLeave = mayLeave || ev.kind == "BOOKMARK"
 			if f.collection.view.Load().to() >= ahead {
 				ahead = 0
@@ -256,7 +256,7 @@ func (f *feed) drain(ctx context.Context, frame *Frame, s *stream) (ending, erro
 				return broken, nil // the watch would not be permitted either, or somebody else answers
 			case a.err != nil:
 				f.log.Info("probe not answered", "error", a.err)
-				unanswered = true
+				unanswered = time.Now()
 			case f.collection.expect(a.probed):
 				leave = false
 			case leave && mayLeave:
@@ -286,6 +286,9 @@ func (f *feed) endOf(s *stream) (ending, error) {
 // take applies one event.
 func (f *feed) take(frame *Frame, s *stream, ev event) error {
 	if ev.kind == "BOOKMARK" {
+		if err := f.collection.passes(s, ev.meta.revision); err != nil {
+			return err
+		}
 		if rev := ev.meta.revision; s.from <= rev && rev < f.collection.view.Load().to() {
 			return nil // another API server, which is not as far yet
 		}
@@ -295,8 +298,11 @@ func (f *feed) take(frame *Frame, s *stream, ev event) error {
 	if err != nil {
 		return err
 	}
-	if f.collection.precedes(ch) {
+	if f.collection.precedes(s, ch) {
 		return nil
+	}
+	if err := f.collection.passes(s, ch.revision); err != nil {
+		return err
 	}
 	return f.collection.apply(ch)
 }

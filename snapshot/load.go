@@ -3,6 +3,7 @@ package snapshot
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -27,15 +28,29 @@ type loaded struct {
 	stream   *stream
 }
 
-// misfit is how many times larger than all that there could be room for a state must seem to be for it not
-// to be read at all. The first objects, from which that is guessed, may be larger than the others.
-const misfit = 2
+const (
+	// misfit is how many times larger than all that there could be room for a state must seem to be for it not
+	// to be read at all.
+	misfit = 2
+	// likelySize is how large an object is believed to be, at most, by the first few that there are: whoever may write large ones
+	// that come first in the order must not keep all others out.
+	likelySize = 16 << 10
+)
+
+// fits reports whether there may be room for a state, by how many objects it has. What was measured of one that did not
+// fit is better than a guess.
+func (is learned) fits(b *budget, measured int64) bool {
+	if measured > 0 {
+		return is.count*measured <= b.most()
+	}
+	return is.count*min(is.mean, likelySize)/misfit <= b.most()
+}
 
 // newLoaded returns an empty state for about size bytes, which go on the budget's account before
 // they come. The size is a guess from a few objects, which must not shut the others out: at most
 // half of what is free is reserved.
 func newLoaded(frame *Frame, size int64, b *budget) (*loaded, error) {
-	if b.crowded() || size/misfit > b.most() { // what is there already must not be the one to go
+	if b.crowded() { // what is there already must not be the one to go
 		return nil, errFull
 	}
 	size = min(size, b.free()/2)
@@ -92,6 +107,9 @@ func (f *feed) load(ctx context.Context, is learned) (*loaded, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	if !is.fits(f.collection.budget, f.measured) {
+		return nil, errFull
+	}
 	l, err := f.loadStream(ctx, is)
 	if isAnswer(err) && !refuses(err) {
 		f.log.Info("the upstream gives no streaming list, the state is loaded page by page", "error", err)
@@ -103,6 +121,13 @@ func (f *feed) load(ctx context.Context, is learned) (*loaded, error) {
 	return l, err
 }
 
+// measure remembers how large the objects of a state were that did not fit.
+func (f *feed) measure(l *loaded, err error) {
+	if n := int64(l.state.len()); errors.Is(err, errFull) && n > 0 {
+		f.measured = l.size / n
+	}
+}
+
 // loadStream reads the initial events of a streaming list. The watch goes on from there.
 func (f *feed) loadStream(ctx context.Context, is learned) (_ *loaded, err error) {
 	l, err := newLoaded(is.frame, is.count*is.mean, f.collection.budget)
@@ -111,6 +136,7 @@ func (f *feed) loadStream(ctx context.Context, is learned) (_ *loaded, err error
 	}
 	defer func() {
 		if err != nil {
+			f.measure(l, err)
 			l.discard(f.collection.budget)
 		}
 	}()
@@ -173,6 +199,7 @@ func (f *feed) loadPages(ctx context.Context, is learned) (_ *loaded, err error)
 	}
 	defer func() {
 		if err != nil {
+			f.measure(l, err)
 			l.discard(f.collection.budget)
 		}
 	}()

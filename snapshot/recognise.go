@@ -11,9 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 )
 
-// wholePage is how many objects a page of a whole comparison has. kube-apiserver 1.36 walks all that
-// remains behind every page, and the metadata of so many is a few MiB.
-const wholePage = 5000
+const (
+	// wholePage is how many objects a page of a whole comparison has at most, and wholePageBytes about how many bytes:
+	// their metadata is a part of that. kube-apiserver 1.36 walks all that remains behind every page.
+	wholePage      = 5000
+	wholePageBytes = 32 << 20
+)
 
 // recognise opens a watch that goes on from the live span, and returns it once the upstream has shown that
 // it has the past that is known here. There are two ways to show that:
@@ -64,11 +67,16 @@ func (f *feed) recognise(ctx context.Context, frame *Frame) (*stream, error) {
 	return nil, err
 }
 
-// compareAll compares the state at the live span's end with the upstream's. It counts as a load.
+// compareAll compares the state at the live span's end with the upstream's, and forgets what was before it unless the
+// API servers are the same. Few feeds do so at the same time.
 func (f *feed) compareAll(ctx context.Context) error {
+	same, err := f.same(ctx)
+	if err != nil {
+		return err
+	}
 	select {
-	case f.loads <- struct{}{}:
-		defer func() { <-f.loads }()
+	case f.comparisons <- struct{}{}:
+		defer func() { <-f.comparisons }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -81,19 +89,14 @@ func (f *feed) compareAll(ctx context.Context) error {
 	if err := c.allNames(ctx, s); err != nil {
 		return err
 	}
-	if rev, o := v.witness(f.collection.seam()); o != nil {
-		if err := c.object(ctx, rev, o); err != nil {
-			return err
-		}
+	rev, o := v.witness(f.collection.seam())
+	if err = c.object(ctx, rev, o); rev < v.to() && answered(err, http.StatusGone) {
+		// etcd was compacted since. (The bound on history may be longer than that takes.)
+		rev, o = v.witness(seam{})
+		err = c.object(ctx, rev, o)
 	}
-	same := false
-	if f.sameServers != nil {
-		ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-		defer cancel()
-		var err error
-		if same, err = f.sameServers(ctx); err != nil {
-			return err
-		}
+	if err != nil {
+		return err
 	}
 	if !same {
 		f.log.Info("the history is dropped: nobody knows whether the API servers are the ones from before", "revision", v.to())
@@ -102,15 +105,27 @@ func (f *feed) compareAll(ctx context.Context) error {
 	return nil
 }
 
+// same asks whether the API servers are the ones from before.
+func (f *feed) same(ctx context.Context) (bool, error) {
+	if f.sameServers == nil {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	return f.sameServers(ctx)
+}
+
 // witness is the object that shows best whether a past is the same, and the revision at which it was there: that of the
-// newest change. Where that was a deletion of before the history, it is the newest object that is left, or nil.
+// newest change. Where that was a deletion of before the history, or there was none, it is the newest object that is left, or nil.
 func (v *View) witness(last seam) (uint64, *Object) {
-	if last.revision > 0 && last.object == nil {
+	if last.object == nil && last.revision > 0 {
 		if before, absence := v.exact(last.revision - 1); absence == Known {
 			if o, found := before.tree.get(last.key); found {
 				return before.Revision, o
 			}
 		}
+	}
+	if last.object == nil {
 		last = seamOf(v.newest)
 	}
 	return v.to(), last.object
@@ -120,7 +135,7 @@ func (v *View) witness(last seam) (uint64, *Object) {
 func (c *comparison) allNames(ctx context.Context, s Snapshot) error {
 	query, from := exactly(s.Revision), ""
 	for {
-		query.Set("limit", strconv.Itoa(wholePage))
+		query.Set("limit", strconv.FormatInt(s.tree.pageLimit(from, wholePage, wholePageBytes), 10))
 		page, err := c.readNames(ctx, s, query)
 		if err != nil {
 			return err
@@ -132,8 +147,11 @@ func (c *comparison) allNames(ctx context.Context, s Snapshot) error {
 	}
 }
 
-// object compares one object at a revision, byte by byte.
+// object compares one object at a revision, byte by byte, if there is one.
 func (c *comparison) object(ctx context.Context, rev uint64, o *Object) error {
+	if o == nil {
+		return nil
+	}
 	namespace, name := splitKey(o.Key)
 	query := exactly(rev)
 	query.Set("fieldSelector", nameField+"="+fields.EscapeValue(name))

@@ -170,13 +170,12 @@ const insistences = 6
 // it more if it failed.
 func (s *source) insist(ctx context.Context, namespace string, query url.Values) (body []byte, header http.Header, err error) {
 	pause := resumeBackoff()
-	for range insistences {
+	for try := 1; ; try++ {
 		body, header, err = s.list(ctx, namespace, query)
-		if !troubled(err) || !sleep(ctx, wanted(pause.Step(), err)) {
-			break
+		if try == insistences || !troubled(err) || !sleep(ctx, wanted(pause.Step(), err)) {
+			return body, header, err
 		}
 	}
-	return body, header, err
 }
 
 // probe reads a single name that cannot exist, with MostRecent. It costs the upstream one key,

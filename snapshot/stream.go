@@ -25,6 +25,9 @@ type stream struct {
 	Lifetime
 	// from is the revision that the stream begins after.
 	from uint64
+	// gone are objects that the stream has told of and the state that opened the span does not have. It was loaded after
+	// that, so the stream must tell of their deletion before it tells of anything later. The feed uses it.
+	gone map[string]struct{}
 }
 
 // Lifetime is how long the upstream was asked to keep a watch.
@@ -36,10 +39,10 @@ type Lifetime struct {
 }
 
 // Ended says whether a watch that has ended may have done so at its timeout, and when that was at the latest: not when
-// it was noticed, if this process stood still.
+// it was noticed, if this process or the machine stood still (which the wall clock tells, see [Age]).
 func (l Lifetime) Ended(now time.Time) (at time.Time, inOrder bool) {
 	const early = time.Second // two clocks
-	if at = l.Answered.Add(l.Timeout); now.Before(at) {
+	if at = l.Answered.Add(l.Timeout); now.Before(at) && now.Round(0).Before(at.Round(0)) {
 		at = now
 	}
 	return at, now.Sub(l.Asked) >= l.Timeout-early
@@ -84,6 +87,7 @@ func (s *stream) read(ctx context.Context, e encoding, body io.Reader) error {
 		if err != nil {
 			return err
 		}
+		ev.came = time.Now()
 		select {
 		case s.events <- ev:
 		case <-ctx.Done():

@@ -112,17 +112,38 @@ func agrees(before tree, to uint64, state tree) bool {
 	return ok
 }
 
-// precedes reports whether a change is one of before the live span, of an object that was deleted again before it: a
-// watch that begins with the newest change of the state that opened the span tells such changes too, and they say
-// nothing. A change of an object that is there is newer than the newest one, and so contradicts it.
-func (c *Collection) precedes(ch change) bool {
+// precedes reports whether a change happened before the state was loaded that opened the live span, to an object that was
+// gone by then: a watch that begins with the newest change of that state tells such changes too. The stream notes what is
+// still to be deleted. (A change of an object that is there is newer than the newest one, and so contradicts it.)
+func (c *Collection) precedes(s *stream, ch change) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if ch.revision > c.opened {
+	if _, found := c.view.Load().newest.get(ch.key); found || ch.revision > c.opened {
 		return false
 	}
-	_, found := c.view.Load().newest.get(ch.key)
-	return !found
+	if ch.kind == deleted {
+		delete(s.gone, ch.key)
+		return true
+	}
+	if s.gone == nil {
+		s.gone = map[string]struct{}{}
+	}
+	s.gone[ch.key] = struct{}{}
+	return true
+}
+
+// passes refuses what a stream tells from the loaded state's own revision on, if an object that was there before has not
+// been deleted, and is not in that state: the upstream has another past.
+func (c *Collection) passes(s *stream, rev uint64) error {
+	if len(s.gone) == 0 {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if rev >= c.opened {
+		return poison("%d objects that the watch tells of were there before revision %d, and are not in the state at it", len(s.gone), c.opened)
+	}
+	return nil
 }
 
 // apply advances the live span by one change.

@@ -21,7 +21,7 @@ var explanations = map[Reason]string{
 	ReasonUnknownCaller:   "kube-apiserver has not accepted this caller's token yet; when it has answered, the next list may come from memory.",
 	ReasonNotAllowed:      "kube-apiserver did not say that this caller may list this.",
 	ReasonNotLent:         "listproxy's own account may not list this as the caller, whom it would have to impersonate.",
-	ReasonReviewFailed:    "kube-apiserver could not be asked whether this caller may list this.",
+	ReasonReviewFailed:    "kube-apiserver could not be asked whether this caller may list this, or there was no room for the question; or its answer expired before the list could be written; or memory had no answer, and kube-apiserver's own does not show whether the caller may.",
 	ReasonAudit:           "The audit log cannot be written, or kube-apiserver could not be asked who the caller is.",
 	ReasonNotCached:       "The policy keeps this resource, or this form of it, out of memory.",
 	ReasonUnknownResource: "Discovery has no such resource that can be listed and watched.",

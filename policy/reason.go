@@ -51,7 +51,9 @@ const (
 	// ReasonNotLent: listproxy's own account may not list this as the caller, whom it would have to
 	// impersonate.
 	ReasonNotLent Reason = "not-lent"
-	// ReasonReviewFailed: the upstream could not be asked for a review.
+	// ReasonReviewFailed: the upstream could not be asked for a review; or there was no room for the question;
+	// or its answer expired before the list could be written; or memory had no answer, and the upstream's own
+	// answer to the list does not show whether the caller may.
 	ReasonReviewFailed Reason = "review-failed"
 	// ReasonNotCached: the policy keeps this resource out of memory.
 	ReasonNotCached Reason = "not-cached"

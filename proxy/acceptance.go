@@ -13,8 +13,9 @@ func withAcceptance(r *http.Request, do func()) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), onAcceptanceKey{}, do))
 }
 
-// noteAcceptance does that, if the answer shows it. Without a token nobody is known, but for whoever gets to
-// switch protocols: nobody gets that who is nobody, so there was a token, in a header of WebSocket's.
+// noteAcceptance does that, if the answer shows it. Without a token in Authorization nobody is known, but for
+// callers who get to switch protocols: kube-apiserver does that for execs, watches and the like, which anonymous callers
+// may not send unless somebody grants it. So the token was in a WebSocket header.
 func noteAcceptance(r *http.Request, caller Identity, status int) {
 	accepted := status == http.StatusSwitchingProtocols || caller.bringsToken() && provesAuthentication(r.Method, status)
 	if do, ok := r.Context().Value(onAcceptanceKey{}).(func()); ok && accepted {

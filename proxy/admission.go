@@ -26,7 +26,7 @@ const (
 	// waitingBodies bounds the answers that wait to be written.
 	waitingBodies = 4096
 	// strangersPart is the part of the long-running requests that callers may have together whom the upstream has
-	// not accepted: they are accepted with its first answer, and who is not needs none.
+	// not accepted. They are accepted with its first answer; anonymous callers never are.
 	strangersPart = 8
 )
 
@@ -49,7 +49,7 @@ func NewAdmission(cfg AdmissionConfig) (*Admission, error) {
 		{&a.short, queueing(int64(cfg.Requests), cfg.Requests*waitingPerPlace, cfg.Wait)},
 		// Nobody knows when one of these ends, so nobody waits for it.
 		{&a.long, LimiterConfig{Capacity: int64(cfg.LongRunning), PerCaller: mostOfOne(int64(cfg.LongRunning))}},
-		// But a stranger does not stay one: it is accepted, or ends.
+		// But hardly any stranger stays one: it is accepted, or its request ends.
 		{&a.strangers, queueing(int64(strangers), strangers, cfg.Wait)},
 		{&a.bodies, queueing(cfg.Bytes, waitingBodies, cfg.Wait)},
 	} {

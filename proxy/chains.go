@@ -76,10 +76,9 @@ func (v *chainVerifier) chain(r *http.Request) ([]*x509.Certificate, error) {
 	return chain, nil
 }
 
-// verifyChain verifies the first certificate with the help of the others, from the CAs downwards: of the
-// others it uses only those that lead to a CA. So strangers cannot make it check signatures of their own,
-// of which x509 would check up to a hundred for certificates that sign each other: what is checked first must be
-// signed by a CA that is trusted.
+// verifyChain verifies the first certificate with the help of those others that lead to a CA. Signatures are
+// checked from the CA downwards, so a stranger's own certificates are never used to check others. (x509 would
+// check up to a hundred signatures of certificates that sign each other.)
 func verifyChain(certificates []*x509.Certificate, options x509.VerifyOptions) ([]*x509.Certificate, error) {
 	rest := slices.Clone(certificates[1:])
 	if options.Intermediates == nil {

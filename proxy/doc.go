@@ -9,13 +9,16 @@
 //
 //   - Nothing is written from memory before the upstream has said, to this caller's own
 //     credentials, that the caller may list exactly this ([Reviewer]). Only a yes counts.
-//   - For a token that the upstream has not accepted yet nothing is reviewed and nothing looked up.
-//   - What was found is held against the present once, after everything that was waited for (mayAnswer).
+//   - For a token that the upstream has not accepted yet nothing is reviewed, and nothing of the cluster
+//     or of memory is looked up.
+//   - Whether all that was found is still true is checked once, after the last wait (mayAnswer).
 //   - What is reviewed and what is looked up come from one parsed value (policy.Request). A
 //     request that could be read in two ways is forwarded.
 //   - What is forwarded carries the caller's credentials and nothing of the proxy's
-//     ([Upstream] holds none and is checked for it; the proxy's own are only in the feeds and
-//     watches of package snapshot, [Catalog], [Schemas], [Servers], [Endpoints], [StorageVersions] and [WatchRBAC]).
+//     (the transports of [Upstream] for callers' own credentials hold none, which is checked; its
+//     transport for stated users sends nothing that does not state a user). The proxy's own are only there, in
+//     the feeds of package snapshot, and in [Impersonator], [Catalog], [Schemas], [Servers],
+//     [Endpoints], [StorageVersions] and [WatchRBAC].
 //   - No answer is made up: no 401, 403, 404, 410, 422. The front refuses for itself only what is
 //     malformed, or is no request to this API server at all.
 //   - Credentials are in no key, log line or error text ([Identity]).

@@ -15,8 +15,8 @@ import (
 
 // Handler is a request's way, for both doors:
 //
-//	caller ► admission ► parse ► accepted? ► policy ► catalog ► representation, selectors
-//	       ► memory, at a glance ► review ► snapshot ► audit, room ► last word ► page
+//	caller ► admission ► parse ► decide ► accepted? ► policy's rule ► catalog
+//	       ► representation, selectors ► memory, at a glance ► review ► snapshot ► audit, room ► last word ► page
 //
 // Any "no" on the way forwards the request, and the upstream's word comes back unchanged.
 type Handler struct {

@@ -117,7 +117,7 @@ func registerCollections(meter metric.Meter, read func() []snapshot.CollectionSt
 	revision := i.gauge("listproxy.feed.revision", "{revision}", "The newest revision that is known.")
 	lag := i.seconds("listproxy.feed.lag", "How old the newest state is at most: the time since the API server was asked for the revision that it has come to. It grows between two probes, and on a quiet resource between two bookmarks.")
 	loads := i.counter("listproxy.feed.loads", "{load}", "Complete states that were loaded, the first included.")
-	resumes := i.counter("listproxy.feed.resumes", "{resume}", "Watches that broke and were resumed in place: nothing was lost.")
+	resumes := i.counter("listproxy.feed.resumes", "{resume}", "Watches that broke and were resumed in place: the newest state was kept; after a comparison its history may be gone.")
 	restarts := i.counter("listproxy.feed.restarts", "{restart}", "How often a state was lost, and why (cause), so that it has to be loaded again: each leaves a gap.")
 	return i.read(func(o metric.Observer) {
 		now := time.Now()

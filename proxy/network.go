@@ -2,12 +2,12 @@ package proxy
 
 import "net/netip"
 
-// networkBits is how much of an IPv6 address tells one network from another: whoever has one has
-// all the addresses in it (RFC 4291, 2.5.4).
+// networkBits is how much of an IPv6 address tells one network from another: whoever has one address
+// has all the addresses in it (RFC 4291, 2.5.4).
 const networkBits = 64
 
-// network is what connections are counted by: an address of IPv4, or a network of IPv6, since whoever has one
-// has all the addresses in it ([networkBits]). What is no address of TCP is the zero network.
+// network is what connections and strangers are counted by: an address of IPv4, or a network of IPv6. What is
+// no address of TCP is the zero network.
 type network struct{ netip.Addr }
 
 func networkOf(remoteAddr string) network {

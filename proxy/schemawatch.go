@@ -126,7 +126,7 @@ func (s *Schemas) Agree(gr schema.GroupResource, custom bool) bool {
 	return s.known == nil || defined == custom
 }
 
-// follows notes a watch that goes on from a list: of its own, just taken.
+// follows notes a watch that was opened from the list just taken.
 func (s *Schemas) follows() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

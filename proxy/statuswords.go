@@ -36,7 +36,7 @@ func reasonWords(reason policy.Reason) string {
 	case policy.ReasonNotLent:
 		return "listproxy's own account may not list it as the caller"
 	case policy.ReasonReviewFailed:
-		return "kube-apiserver could not be asked whether the caller may"
+		return "kube-apiserver could not be asked whether the caller may, or its answer came too late, or said neither"
 	case policy.ReasonNotCached:
 		return "the policy does not keep it: Secrets and Events by default"
 	case policy.ReasonUnknownResource:

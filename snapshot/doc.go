@@ -15,12 +15,17 @@
 //     The state at X is the newest version at or before X.
 //   - to advances only by what a stream that was started at or before to has delivered
 //     (an event, a bookmark), or by a read at the upstream that says nothing happened.
-//   - After a stream broke, the span goes on only if the upstream tells its newest change again, to
-//     the last byte. If it cannot, everything is dropped: it may have another past.
+//   - After a stream broke, the span goes on only if the upstream shows the same past
+//     (recognise.go): it tells the newest change again, to the last byte; or it has the same names
+//     and revisions, and the same newest object, at exactly the span's end. In the second case the
+//     history before that goes, unless the API servers are the same ones. If it cannot, everything
+//     is dropped.
 //   - Losing the stream without resuming it closes the span for ever. Between two spans
 //     nothing is known, and nothing is answered.
 //   - An event that cannot be decoded, comes out of order or does not fit the state (an object
-//     added twice, an unknown one modified) drops everything that the collection holds.
+//     added twice, an unknown one modified) drops everything that the collection holds. Events at or
+//     below the revision at which the state was loaded, about keys that it does not hold, are passed
+//     over.
 //   - A revision below the highest one seen means that the upstream's storage is another one:
 //     everything is dropped.
 //   - The newest state (for Any and NotOlderThan) is given only while the span is live and

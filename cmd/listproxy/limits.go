@@ -43,9 +43,9 @@ func (o *limitOptions) addFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.longRunning, "max-long-running-requests", o.longRunning, "how many watches, logs, execs and the like are open at a time; 0 any number")
 	fs.StringVar(&o.answers, "max-inflight-bytes", o.answers, "how much is being written from memory at a time (`quantity`), shared fairly between callers; 0 any")
 	fs.DurationVar(&o.wait, "overload-wait", o.wait, "how long a request waits for its turn before it gets 429 Too Many Requests")
-	fs.IntVar(&o.connections, "max-connections", o.connections, "how many connections --secure-port and --connect-port have at a time, tunnels included: a new one takes the place\nof one without a request, of the network that has most; 0 any number")
+	fs.IntVar(&o.connections, "max-connections", o.connections, "how many connections --secure-port and --connect-port have at a time, tunnels included; at the limit a new one closes\nan unused one of the network that has the most; 0 any number")
 	fs.StringVar(&o.body, "max-body-bytes", o.body, "how long a request's body may be (`quantity`), but for execs, uploads by proxy and the like; 0 as the API server has it")
-	fs.DurationVar(&o.stall, "stall-timeout", o.stall, "an answer is ended whose client reads nothing of it for so long; 0 never")
+	fs.DurationVar(&o.stall, "stall-timeout", o.stall, "an answer is ended whose client reads nothing of it for so long, and an upload of which nothing comes for so long;\nof callers whom kube-apiserver has not accepted yet, an upload that takes longer as a whole; 0 never")
 }
 
 // complete checks the options. An error names the flag.

@@ -49,8 +49,9 @@
 // TestCrowding (Linux only: it needs all of 127.0.0.0/8, and /proc) has a control plane of its own, and callers who
 // ask for more than their share: made-up tokens, connections, bodies that do not come, answers that nobody reads,
 // long headers, long chains of certificates. Beside each of them another caller does its work, from another address.
-// All that it asks for must come, and its lists from memory. That holds on any machine: nothing depends on how
-// fast something is.
+// All that it asks for must come, and its lists from memory. That holds on any machine. Only testChains looks at
+// how much something takes: the CPU time of connections with long chains of certificates, next to what this process
+// needs to verify such a chain.
 //
 //	make attacks
 //

@@ -28,7 +28,7 @@ has it; Secrets need one of their own rules, Events are never kept.
 {{- range $i, $rule := .Values.policy.resources -}}
   {{- /* RBAC would read more into these. The schema has the same rule, and can be skipped. */ -}}
   {{- if contains "*" .group -}}
-    {{- fail (printf "policy.resources[%d]: group %q is no API group, and as a right it would be all groups: name one, or \"\" for the core group" $i .group) -}}
+    {{- fail (printf "policy.resources[%d]: group %q is not an API group. RBAC would read it as all groups. Write one group, or \"\" for the core group." $i .group) -}}
   {{- end -}}
   {{- if and (ne .resource "*") (regexMatch "[*/]" .resource) -}}
     {{- fail (printf "policy.resources[%d]: resource %q is no resource: write its plural name, or \"*\" for all of the group" $i .resource) -}}

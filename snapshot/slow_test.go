@@ -249,7 +249,7 @@ func TestForgottenChanges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				u := &upstream{revision: 9}
-				u.watch = func(from uint64) []string {
+				u.watch = func(uint64) []string {
 					switch {
 					case u.watches == 1:
 						return []string{bookmark(20, ""), cut}

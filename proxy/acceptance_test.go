@@ -71,6 +71,37 @@ func TestStrangersPart(t *testing.T) {
 	}
 }
 
+// TestNewTokensOfOneCaller: who has a new token for each watch has half, and is a stranger beyond that.
+func TestNewTokensOfOneCaller(t *testing.T) {
+	const most = 64
+	a, err := NewAdmission(AdmissionConfig{LongRunning: most})
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, subject, other := callerKey{1}, callerKey{2}, callerKey{3}
+	var places []*Place
+	for range 2 * most {
+		place, err := a.Admit(t.Context(), address, false, true)
+		if err != nil {
+			break
+		}
+		a.Accept(&place, subject)
+		places = append(places, &place)
+	}
+	if want := most/2 + most/strangersPart/2; len(places) != want {
+		t.Errorf("one caller has %d of %d, want %d", len(places), most, want)
+	}
+	if _, err := a.Admit(t.Context(), other, true, true); err != nil {
+		t.Errorf("another caller: %v", err)
+	}
+	for _, place := range places {
+		place.Release()
+	}
+	if long, strangers := a.long.Stats(), a.strangers.Stats(); long.InUse != 1 || strangers.InUse != 0 {
+		t.Errorf("when all have ended: %+v, %+v", long, strangers)
+	}
+}
+
 // TestNoPartWithoutABound: 0 is any number, for strangers as well.
 func TestNoPartWithoutABound(t *testing.T) {
 	a, err := NewAdmission(AdmissionConfig{})

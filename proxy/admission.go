@@ -102,14 +102,14 @@ func (a *Admission) Admit(ctx context.Context, caller callerKey, accepted, long 
 }
 
 // Accept makes the place of a long-running request that of a caller, now that the upstream has accepted
-// it. If the caller has as many already as it may have, the place stays that of its address.
+// it. If the caller has as many already as it may have, the place stays that of its address, and one of the
+// strangers': with a new token for each request one caller could else have its own half and its address's.
 func (a *Admission) Accept(p *Place, caller callerKey) {
 	if p.stranger.limiter == nil {
 		return
 	}
-	p.stranger.Release()
 	if own, ok := a.long.TryAcquire(caller, 1); ok {
-		p.own.Release()
+		p.Release()
 		p.own = own
 	}
 }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"crypto/x509"
 	"errors"
 	"net/http"
@@ -12,6 +13,14 @@ import (
 // maxChain is how many certificates a client may show: its own, and those up to a CA. kube-apiserver has no
 // such bound.
 const maxChain = 10
+
+// maxUnsigned is how many of the certificates between a client's own and a CA may name an issuer that is trusted
+// and not be verified as its; those after them are not used. There may be some, of another CA of the same name,
+// but each costs a check of a signature. kube-apiserver has no such bound.
+const maxUnsigned = 3
+
+// maxRefusal is how long a refusal is remembered for a connection: the clock may be set, or a CA become valid.
+const maxRefusal = time.Minute
 
 var errLongChain = errors.New("the client shows more certificates than there are in any chain")
 
@@ -33,10 +42,12 @@ type verifiedChains struct {
 	of map[*chainVerifier]verifiedChain
 }
 
-// verifiedChain was found good against roots, and is until a certificate in it ends.
+// verifiedChain is what was found against roots, and holds until a certificate of a good chain ends, or what was
+// refused may be good.
 type verifiedChain struct {
 	roots *x509.CertPool
 	chain []*x509.Certificate
+	err   error
 	until time.Time
 }
 
@@ -62,39 +73,59 @@ func (v *chainVerifier) chain(r *http.Request) ([]*x509.Certificate, error) {
 	defer c.chains.mu.Unlock()
 	// A file of CAs that was read again gives another pool.
 	if known, ok := c.chains.of[v]; ok && known.roots == options.Roots && !time.Now().After(known.until) {
-		return known.chain, nil
+		return known.chain, known.err
 	}
-	chain, err := v.verify(shown, options)
-	if err != nil {
-		delete(c.chains.of, v)
-		return nil, err
+	found := verifiedChain{roots: options.Roots}
+	if found.chain, found.err = v.verify(shown, options); found.err != nil {
+		found.until = firstStart(shown, time.Now())
+	} else {
+		found.until = firstEnd(found.chain)
 	}
 	if c.chains.of == nil {
 		c.chains.of = map[*chainVerifier]verifiedChain{}
 	}
-	c.chains.of[v] = verifiedChain{roots: options.Roots, chain: chain, until: firstEnd(chain)}
-	return chain, nil
+	c.chains.of[v] = found
+	return found.chain, found.err
+}
+
+// firstStart is up to when certificates that are refused now stay so: the first of them may begin to be valid.
+func firstStart(refused []*x509.Certificate, now time.Time) time.Time {
+	until := now.Add(maxRefusal)
+	for _, c := range refused {
+		if before := c.NotBefore.Add(-1); !before.Before(now) && before.Before(until) {
+			until = before
+		}
+	}
+	return until
 }
 
 // verifyChain verifies the first certificate with the help of those others that lead to a CA. Signatures are
 // checked from the CA downwards, so a stranger's own certificates are never used to check others. (x509 would
-// check up to a hundred signatures of certificates that sign each other.)
+// check up to a hundred signatures of certificates that sign each other.) Of certificates that only name a CA as their
+// issuer few are checked ([maxUnsigned]).
 func verifyChain(certificates []*x509.Certificate, options x509.VerifyOptions) ([]*x509.Certificate, error) {
-	rest := slices.Clone(certificates[1:])
 	if options.Intermediates == nil {
 		options.Intermediates = x509.NewCertPool()
 		between := options
 		between.KeyUsages = []x509.ExtKeyUsage{x509.ExtKeyUsageAny}
-		for found := true; found; {
-			found = false
+		rest, unsigned := slices.Clone(certificates[1:]), 0
+		//nolint:staticcheck // SA1019: it misses the system's CAs, which are never among these
+		for issuers := options.Roots.Subjects(); len(issuers) > 0; {
+			var next [][]byte
 			rest = slices.DeleteFunc(rest, func(c *x509.Certificate) bool {
+				named := func(issuer []byte) bool { return bytes.Equal(issuer, c.RawIssuer) }
+				if unsigned == maxUnsigned || !slices.ContainsFunc(issuers, named) {
+					return false
+				}
 				if _, err := c.Verify(between); err != nil {
+					unsigned++
 					return false
 				}
 				options.Intermediates.AddCert(c)
-				found = true
+				next = append(next, c.RawSubject)
 				return true
 			})
+			issuers = next
 		}
 	}
 	chains, err := certificates[0].Verify(options)

@@ -108,8 +108,90 @@ func TestChainIsVerifiedOnce(t *testing.T) {
 		is("in its last second", conn, 0, 5)
 		time.Sleep(time.Second)
 		is("after its end", conn, http.StatusUnauthorized, 6)
-		is("later", conn, http.StatusUnauthorized, 7)
+		is("later", conn, http.StatusUnauthorized, 6)
+		is("on another connection", other, http.StatusUnauthorized, 7)
 	})
+}
+
+// naming are certificates that name the CA as their issuer, which has not signed them.
+func (ca *testCA) naming(t testing.TB, n int) (unsigned []*x509.Certificate) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(ca.key.Curve, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A copy of the CA's own certificate, with another key.
+	impostor := *ca.cert
+	impostor.PublicKey = &key.PublicKey
+	forger := &testCA{cert: &impostor, key: key}
+	for i := range n {
+		unsigned = append(unsigned, forger.intermediate(t, fmt.Sprint("unsigned ", i)).cert)
+	}
+	return unsigned
+}
+
+// TestRefusedChainIsRemembered as long as it cannot be right: each verification checks signatures before anybody is
+// admitted.
+func TestRefusedChainIsRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newChained(t)
+		identifier := c.identifier(t)
+		soon := c.ca.issue(t, pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) {
+			c.NotBefore, c.NotAfter = time.Now().Add(10*time.Minute), time.Now().Add(time.Hour)
+		})
+		is := func(what string, r *http.Request, code, verified int) {
+			t.Helper()
+			got := 0
+			if _, refusal := identifier.Identify(r); refusal != nil {
+				got = refusal.Code
+			}
+			if got != code || c.verified != verified {
+				t.Errorf("%s: %d, want %d; verified %d times, want %d", what, got, code, c.verified, verified)
+			}
+		}
+		forged, conn := c.ca.naming(t, maxChain), withConnection(t.Context(), nil)
+		is("the first request", by(conn, forged...), http.StatusUnauthorized, 1)
+		for range 100 {
+			is("one more", by(conn, forged...), http.StatusUnauthorized, 1)
+		}
+		withToken := by(conn, forged...)
+		withToken.Header.Set("Authorization", "Bearer t")
+		is("with a token", withToken, 0, 1)
+		c.reload()
+		is("after the CAs were read again", by(conn, forged...), http.StatusUnauthorized, 2)
+		time.Sleep(maxRefusal)
+		is("after a minute", by(conn, forged...), http.StatusUnauthorized, 2)
+		time.Sleep(1)
+		is("and later", by(conn, forged...), http.StatusUnauthorized, 3)
+
+		conn = withConnection(t.Context(), nil)
+		time.Sleep(time.Until(soon.NotBefore) - time.Second)
+		c.verified = 0
+		is("before it is valid", by(conn, soon), http.StatusUnauthorized, 1)
+		time.Sleep(time.Second - 1)
+		is("right before", by(conn, soon), http.StatusUnauthorized, 1)
+		time.Sleep(1)
+		is("when it is", by(conn, soon), 0, 2)
+		is("and later", by(conn, soon), 0, 2)
+	})
+}
+
+// TestUnsignedIntermediates: some that only name a CA are passed over, but not many are looked at.
+func TestUnsignedIntermediates(t *testing.T) {
+	c := newChained(t)
+	intermediate := c.ca.intermediate(t, "first")
+	leaf := intermediate.issue(t, pkix.Name{CommonName: "alice"}, nil)
+	for unsigned, believed := range map[int]bool{0: true, maxUnsigned - 1: true, maxUnsigned: false, maxChain - 2: false} {
+		shown := append([]*x509.Certificate{leaf}, c.ca.naming(t, unsigned)...)
+		options, _ := c.options()
+		if _, err := verifyChain(append(shown, intermediate.cert), options); (err == nil) != believed {
+			t.Errorf("behind %d that are unsigned: %v", unsigned, err)
+		}
+		shown[0] = c.ca.issue(t, pkix.Name{CommonName: "alice"}, nil)
+		if _, err := verifyChain(shown, options); err != nil {
+			t.Errorf("of the CA itself, with %d that are unsigned: %v", unsigned, err)
+		}
+	}
 }
 
 // TestLongChain: more certificates than there are in any chain are no certificate.

@@ -49,10 +49,10 @@ func noteState(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// useConnection keeps the connection of a request open ([Connections]) until end is called.
-func useConnection(ctx context.Context) (end func()) {
+// useConnection keeps the connection of a caller's request open ([Connections]) until end is called.
+func useConnection(ctx context.Context, caller callerKey) (end func()) {
 	if c := connectionOf(ctx); c != nil && c.bound != nil {
-		return c.bound.use()
+		return c.bound.use(caller)
 	}
 	return func() {}
 }

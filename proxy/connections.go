@@ -19,10 +19,10 @@ import (
 // connection takes the place of one of the network that has the most, if that has more than its own, or of
 // one of its own network. Closed is the connection that has been without a request for longest.
 //
-// Never closed is one with a request of a caller whom the upstream knows: that is bounded by [Admission], half
-// of which is the most that one caller can have. A request of anybody else holds no place: who makes up tokens
-// could else keep one for each of them. If there is nothing to close, the new connection is closed. It does not
-// wait, since it would hold up those behind it, for which there may be room.
+// Never closed is one with a request of a caller whom the upstream knows, as long as these are no more than half
+// of all for one caller: with watches, one each, it could else keep all of them. A request of anybody else holds
+// no place: who makes up tokens could else keep one for each of them. If there is nothing to close, the new
+// connection is closed. It does not wait, since it would hold up those behind it, for which there may be room.
 //
 // A Connections is safe for concurrent use.
 type Connections struct {
@@ -35,6 +35,8 @@ type Connections struct {
 	mu    sync.Mutex
 	open  int
 	peers map[network]*peer
+	// kept is how many connections each caller keeps from being closed.
+	kept map[callerKey]int
 	// giving are the peers of which a connection could be closed, that with the most connections last.
 	giving *btree.BTreeG[*peer]
 	ended  map[connectionEnd]uint64
@@ -60,7 +62,7 @@ func connectionEnds() []connectionEnd {
 type peer struct {
 	network network
 	held    int
-	// free are the connections without a request of a known caller, that without one for longest first.
+	// free are the connections that no caller keeps, that which none has kept for longest first.
 	free list.List
 }
 
@@ -71,8 +73,8 @@ func NewConnections(most int, log *slog.Logger) (*Connections, error) {
 		return nil, fmt.Errorf("the bound on connections, %d, must not be negative", most)
 	}
 	return &Connections{
-		most: most, heads: heads, log: log, peers: map[network]*peer{}, giving: btree.NewG(inNeedDegree, holdsLess),
-		ended: map[connectionEnd]uint64{},
+		most: most, heads: heads, log: log, peers: map[network]*peer{}, kept: map[callerKey]int{},
+		giving: btree.NewG(inNeedDegree, holdsLess), ended: map[connectionEnd]uint64{},
 	}, nil
 }
 
@@ -205,10 +207,17 @@ type boundConn struct {
 	head        head
 
 	// Of connections.mu.
-	peer *peer
-	used int           // requests of known callers
-	free *list.Element // nil while used, and when gone
-	gone bool
+	peer    *peer
+	uses    map[callerKey]use // of known callers who have a request
+	keepers int               // those of them who keep the connection
+	free    *list.Element     // nil while it is kept, and when gone
+	gone    bool
+}
+
+// use is what one caller does with a connection.
+type use struct {
+	requests int
+	keeps    bool // counted in [Connections.kept]
 }
 
 func (b *boundConn) unfreeLocked() {
@@ -252,31 +261,58 @@ func (c *Connections) endUnfinished(b *boundConn) {
 	})
 }
 
-// use keeps the connection open while a request of a known caller is served. The end must be called once.
-func (b *boundConn) use() (end func()) {
+// use keeps the connection open while a request of a known caller is served, unless that caller keeps half of
+// all already. The end must be called once.
+func (b *boundConn) use(caller callerKey) (end func()) {
 	if b.connections.most == 0 {
 		return func() {} // none is closed for another
 	}
-	b.change(1)
-	return func() { b.change(-1) }
+	b.change(caller, 1)
+	return func() { b.change(caller, -1) }
 }
 
-func (b *boundConn) change(by int) {
+// change notes that so many requests of a caller have begun.
+func (b *boundConn) change(caller callerKey, by int) {
 	c := b.connections
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before := b.used
-	b.used += by
-	if b.gone || (before > 0) == (b.used > 0) {
+	u := b.uses[caller]
+	u.requests += by
+	keeps := u.requests > 0 && (u.keeps || int64(c.kept[caller]) < mostOfOne(int64(c.most)))
+	if keeps != u.keeps {
+		u.keeps = keeps
+		step := 1
+		if !keeps {
+			step = -1
+		}
+		b.keepers += step
+		addTo(c.kept, caller, step)
+	}
+	if u.requests == 0 {
+		delete(b.uses, caller)
+	} else {
+		if b.uses == nil {
+			b.uses = map[callerKey]use{}
+		}
+		b.uses[caller] = u
+	}
+	if free := b.keepers == 0; b.gone || free == (b.free != nil) {
 		return
 	}
 	c.changeLocked(b.peer, func() {
-		if b.used > 0 {
+		if b.keepers > 0 {
 			b.unfreeLocked()
 		} else {
 			b.free = b.peer.free.PushBack(b)
 		}
 	})
+}
+
+// addTo counts in a map that holds no zeroes.
+func addTo(counts map[callerKey]int, of callerKey, by int) {
+	if counts[of] += by; counts[of] == 0 {
+		delete(counts, of)
+	}
 }
 
 // ConnectionStats is what a [Connections] has, and what it has ended.

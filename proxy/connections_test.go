@@ -122,8 +122,9 @@ func TestConnectionsOfOthersComeIn(t *testing.T) {
 func TestConnectionInUse(t *testing.T) {
 	c := &crowd{T: t, connections: newConnections(t, 3)}
 	c.open(3, "192.0.2.1")
-	first, second, third := c.bound[0].use(), c.bound[1].use(), c.bound[2].use()
-	also := c.bound[0].use()
+	alice, bob := callerKey{1}, callerKey{2}
+	first, second, third := c.bound[0].use(alice), c.bound[1].use(bob), c.bound[2].use(bob)
+	also := c.bound[0].use(alice)
 	if c.open(1, "192.0.2.2") != 0 {
 		t.Error("one in use was closed")
 	}
@@ -138,9 +139,9 @@ func TestConnectionInUse(t *testing.T) {
 	}
 	// Who has as much as the one that has the most gives of its own, or is turned away.
 	third()
-	c.bound[0].use()
-	c.bound[3].use()
-	c.bound[2].use()
+	c.bound[0].use(alice)
+	c.bound[3].use(alice)
+	c.bound[2].use(bob)
 	if c.open(1, "192.0.2.1") != 0 {
 		t.Error("there was nothing to close")
 	}
@@ -150,6 +151,70 @@ func TestConnectionInUse(t *testing.T) {
 	_ = c.bound[3].Close()
 	if c.open(1, "192.0.2.9") != 1 {
 		t.Error("no place after one was closed")
+	}
+}
+
+// TestOneCallerKeepsHalfOfTheConnections: what it has beyond that gives way, the oldest first.
+func TestOneCallerKeepsHalfOfTheConnections(t *testing.T) {
+	const most = 8
+	c := &crowd{T: t, connections: newConnections(t, most)}
+	alice, bob := callerKey{1}, callerKey{2}
+	c.open(most, "192.0.2.1")
+	var ends []func()
+	for _, bound := range c.bound {
+		for range 3 { // of which all count as one connection
+			ends = append(ends, bound.use(alice))
+		}
+	}
+	if in := c.open(most, "192.0.2.2"); in != most || c.has("192.0.2.1") != most/2 {
+		t.Errorf("%d of another network came in, where one caller has %d", in, c.has("192.0.2.1"))
+	}
+	for i, conn := range c.bare[:most] {
+		if gone := i >= most/2; conn.closed.Load() != gone {
+			t.Errorf("%d was closed: %t", i, !gone)
+		}
+	}
+	// Another caller keeps a connection, whoever else is on it.
+	ofBob := c.bound[most+most/2:]
+	for _, bound := range ofBob {
+		ends = append(ends, bound.use(alice), bound.use(bob))
+	}
+	if c.open(1, "192.0.2.3") != 0 {
+		t.Error("one of another caller was closed")
+	}
+	for _, end := range ends {
+		end()
+	}
+	if len(c.connections.kept) != 0 {
+		t.Errorf("without a request: %v", c.connections.kept)
+	}
+	for _, bound := range c.bound {
+		if bound.keepers != 0 || len(bound.uses) != 0 {
+			t.Errorf("without a request: %+v", bound)
+		}
+	}
+	if in := c.open(1, "192.0.2.3"); in != 1 {
+		t.Error("none came in when all were without a request")
+	}
+}
+
+// TestKeptConnections: each caller keeps up to half, and what others keep does not count to that.
+func TestKeptConnections(t *testing.T) {
+	c := &crowd{T: t, connections: newConnections(t, 4)}
+	c.open(4, "192.0.2.1")
+	end := c.bound[0].use(callerKey{1})
+	c.bound[1].use(callerKey{1})
+	late := c.bound[2].use(callerKey{1})
+	c.bound[3].use(callerKey{2})
+	end()
+	c.bound[2].use(callerKey{1}) // there is room now
+	late()
+	if c.open(1, "192.0.2.2") != 1 || !c.bare[0].closed.Load() {
+		t.Error("not the one without a request was closed")
+	}
+	_ = c.bound[1].Close()
+	if c.connections.kept[callerKey{1}] != 2 {
+		t.Error("a connection counts no more before its request ends")
 	}
 }
 
@@ -264,7 +329,7 @@ func TestServedConnectionInUse(t *testing.T) {
 		connections := newConnections(t, 2)
 		dial := serveBound(t, connections, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/known" {
-				defer useConnection(r.Context())()
+				defer useConnection(r.Context(), addressShare(r.RemoteAddr))()
 			}
 			w.WriteHeader(http.StatusOK)
 			_ = http.NewResponseController(w).Flush()

@@ -78,16 +78,17 @@ func (h *Handler) handle(w *observation, r *http.Request) {
 	defer place.Release()
 	leave := func() {}
 	defer func() { leave() }()
-	known := func() {
-		leave = useConnection(r.Context())
+	known := func(share callerKey) {
+		leave = useConnection(r.Context(), share)
 		uploadOfKnown(r, long)
 	}
 	if accepted {
-		known()
+		known(who.share)
 	} else {
 		r = withAcceptance(r, func() {
-			known()
-			h.Admission.Accept(&place, h.Forward.share(caller, caller.bringsToken(), r.RemoteAddr))
+			share := h.Forward.share(caller, caller.bringsToken(), r.RemoteAddr)
+			known(share)
+			h.Admission.Accept(&place, share)
 		})
 		w.request = r
 	}

@@ -27,6 +27,20 @@ func TestRefusalIsReadable(t *testing.T) {
 	}
 }
 
+// TestRefusedCertificateKeepsNoHTTP2Connection: as with kube-apiserver's own 401.
+func TestRefusedCertificateKeepsNoHTTP2Connection(t *testing.T) {
+	for code, closes := range map[int]bool{http.StatusUnauthorized: true, http.StatusForbidden: false} {
+		for _, major := range []int{1, 2} {
+			r, w := httptest.NewRequest(http.MethodGet, "/api/v1/pods", http.NoBody), httptest.NewRecorder()
+			r.ProtoMajor = major
+			(&Refusal{code, metav1.StatusReasonUnauthorized, "No."}).write(w, r)
+			if got := w.Header().Get("Connection") == "close"; got != (closes && major == 2) {
+				t.Errorf("%d over HTTP/%d closes the connection: %t", code, major, got)
+			}
+		}
+	}
+}
+
 // TestRefusalHasAuditID as every answer of kube-apiserver's: the caller's own, or a new one.
 func TestRefusalHasAuditID(t *testing.T) {
 	refusal := &Refusal{http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "No."}

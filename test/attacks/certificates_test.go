@@ -52,10 +52,13 @@ var badCerts = []string{expiredCert, futureCert, foreignCert, serverCert, namele
 func with(certificate, token string) string { return certificate + " with the token of " + token }
 
 // dora is known by her certificate only, so listproxy must not emit her name.
-const dora = "dora-the-developer"
+const (
+	dora           = "dora-the-developer"
+	certificateUID = "uid of a certificate"
+)
 
 // rights of who is known by certificate, of who may only review, and of listproxy to state users: those
-// that docs/rbac-impersonation.yaml gives, and what it says to add for a front proxy's extras.
+// that docs/rbac-impersonation.yaml gives, and what it says to add for uids and for a front proxy's extras.
 const certificateRights = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -81,14 +84,15 @@ subjects:
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
-metadata: {name: states-extras}
+metadata: {name: states-more}
 rules:
+- {apiGroups: [authentication.k8s.io], resources: [uids], resourceNames: ["` + certificateUID + `"], verbs: [impersonate]}
 - {apiGroups: [authentication.k8s.io], resources: [userextras/scopes, userextras/example.org/role], verbs: [impersonate]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
-metadata: {name: states-extras}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: states-extras}
+metadata: {name: states-more}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: states-more}
 subjects:
 - {apiGroup: rbac.authorization.k8s.io, kind: User, name: ` + controlplane.FeedUserName + `}
 ---
@@ -133,7 +137,7 @@ func furnishCertificates(ctx context.Context, front *controlplane.Authority) err
 	}{
 		adminCert:      {clients, boss, nil, true},
 		readerCert:     {clients, alice(), nil, false},
-		identifiedCert: {clients, alice(pkix.AttributeTypeAndValue{Type: asn1.X509UID(), Value: "uid of a certificate"}), nil, false},
+		identifiedCert: {clients, alice(pkix.AttributeTypeAndValue{Type: asn1.X509UID(), Value: certificateUID}), nil, false},
 		developerCert:  {clients, pkix.Name{CommonName: dora, Organization: []string{"cooks", "developers", "b, c"}}, nil, false},
 		namedCert:      {clients, named, nil, false},
 		accountCert:    {clients, account, nil, false},

@@ -929,12 +929,12 @@ func TestDecisionKeysAreNotConfused(t *testing.T) {
 }
 
 func FuzzDecisionKey(f *testing.F) {
-	f.Add([]byte{}, "list", "", "v1", "pods", "ns", "", "a=b", "c=d")
-	f.Add([]byte("key"), "\x01a", "a", "\x00", "", "\xff", "/", "a,b", strings.Repeat("x", 300))
-	f.Fuzz(func(t *testing.T, mac []byte, verb, group, version, resource, namespace, name, labels, fields string) {
+	f.Add([]byte{}, "list", "", "v1", "pods", "log", "ns", "", "a=b", "c=d")
+	f.Add([]byte("key"), "\x01a", "a", "\x00", "", "b", "\xff", "/", "a,b", strings.Repeat("x", 300))
+	f.Fuzz(func(t *testing.T, mac []byte, verb, group, version, resource, subresource, namespace, name, labels, fields string) {
 		var id Identity
 		copy(id.key[:], mac)
-		a := Attributes{verb, group, version, resource, fields, namespace, name, labels, fields}
+		a := Attributes{verb, group, version, resource, subresource, namespace, name, labels, fields}
 		gotID, got, err := decodeKey(decisionKey(id, a))
 		if err != nil {
 			t.Fatal(err)

@@ -1,21 +1,21 @@
 package attacks
 
 import (
-	"bufio"
 	"context"
 	"net/http"
-	"strconv"
-	"strings"
 	"time"
+
+	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/poll"
+	"github.com/listproxy/listproxy/test/soak"
 )
 
 // What kube-apiserver counts, and is looked at here.
 const (
 	authentications = "authentication_attempts"
-	reviewsOf       = `apiserver_request_total{*resource="selfsubjectaccessreviews"`
+	reviewed        = "selfsubjectaccessreviews"
 )
 
 // crowdPatience ends a wait for an attack that must begin; no test passes because of it.
@@ -83,7 +83,7 @@ func (s *side) measure(attack crowdAttack, length time.Duration) (f figures) {
 	}
 	counted1 := s.counted()
 	f.authentications = counted1[authentications] - counted0[authentications]
-	f.reviews = counted1[reviewsOf] - counted0[reviewsOf]
+	f.reviews = counted1[reviewed] - counted0[reviewed]
 	return f
 }
 
@@ -97,45 +97,37 @@ func (s *side) used() time.Duration {
 // counted is what kube-apiserver has counted.
 func (s *side) counted() map[string]float64 {
 	s.Helper()
-	direct := s.rig.directly(s.T)
-	client := direct.client("127.0.0.1", nil)
-	defer client.CloseIdleConnections()
-	res, err := direct.open(s.Context(), client, s.rig.plane.Token(controlplane.Admin), "/metrics")
+	client, err := rest.HTTPClientFor(s.rig.plane.RESTConfig(controlplane.Admin))
 	s.must(err)
-	defer func() { _ = res.Body.Close() }()
-	return sums(bufio.NewScanner(res.Body), authentications, reviewsOf)
+	defer client.CloseIdleConnections()
+	at := s.rig.plane.URL() + "/metrics"
+	return map[string]float64{
+		authentications: s.sum(s.Context(), client, at, authentications, nil),
+		reviewed:        s.sum(s.Context(), client, at, "apiserver_request_total", map[string]string{"resource": reviewed}),
+	}
 }
 
 // gauge reads one of listproxy's metrics, all labels together.
 func (s *side) gauge(ctx context.Context, name string) float64 {
 	s.Helper()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.proxy.AdminURL()+"/metrics", http.NoBody)
-	s.must(err)
-	res, err := http.DefaultClient.Do(req)
-	s.must(err)
-	defer func() { _ = res.Body.Close() }()
-	return sums(bufio.NewScanner(res.Body), name)[name]
+	return s.sum(ctx, http.DefaultClient, s.proxy.AdminURL()+"/metrics", name, nil)
 }
 
-// sums adds up the series of metrics in Prometheus' text format. A name may be followed by {* and words of
-// its labels.
-func sums(lines *bufio.Scanner, names ...string) map[string]float64 {
-	lines.Buffer(nil, 1<<20)
-	out := map[string]float64{}
-	for lines.Scan() {
-		for _, name := range names {
-			plain, label, _ := strings.Cut(name, "{*")
-			rest, found := strings.CutPrefix(lines.Text(), plain)
-			if !found || !strings.HasPrefix(rest, "{") && !strings.HasPrefix(rest, " ") || !strings.Contains(rest, label) {
-				continue
-			}
-			value, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64)
-			if err == nil {
-				out[name] += value
-			}
+// sum adds up the series of a metric that have these labels.
+func (s *side) sum(ctx context.Context, client *http.Client, url, name string, labels map[string]string) (sum float64) {
+	s.Helper()
+	all, err := soak.Read(ctx, client, url, name)
+	s.must(err)
+	for _, one := range all {
+		has := true
+		for label, value := range labels {
+			has = has && one.Labels[label] == value
+		}
+		if has {
+			sum += one.Value
 		}
 	}
-	return out
+	return sum
 }
 
 // eventually waits for what must come.

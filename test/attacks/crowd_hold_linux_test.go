@@ -90,7 +90,9 @@ func hoard(connections int) crowdAttack {
 type trickle struct {
 	ctx   context.Context
 	every time.Duration
-	begun bool
+	// begins is told when the body is read for the first time: the header has been sent then.
+	begins func()
+	begun  bool
 }
 
 func (b *trickle) Read(p []byte) (int, error) {
@@ -101,6 +103,9 @@ func (b *trickle) Read(p []byte) (int, error) {
 		case <-time.After(b.every):
 		}
 	}
+	if !b.begun {
+		b.begins()
+	}
 	b.begun = true
 	p[0] = ' '
 	return 1, nil
@@ -108,12 +113,13 @@ func (b *trickle) Read(p []byte) (int, error) {
 
 // uploads sends so many requests with each of some tokens, from two addresses, over HTTP/1.1. Their
 // bodies do not come: a byte now and then. (Before net/http answers over HTTP/1.1 it reads what is left of a body.)
-// Those that are answered are not sent again. It is ready when all are answered, or have their place.
+// Those that are answered are not sent again. It is ready when all are sent, and none waits for a place.
 func uploads(each int, every time.Duration, method, target string, tokens func(s *side) []string) crowdAttack {
 	return func(ctx context.Context, s *side, ready func()) pressed {
 		var (
 			counts tally
 			all    sync.WaitGroup
+			sent   atomic.Int64
 			from   = tokens(s)
 		)
 		for i, token := range from {
@@ -123,7 +129,9 @@ func uploads(each int, every time.Duration, method, target string, tokens func(s
 			for range each {
 				counts.begin()
 				all.Go(func() {
-					req, err := http.NewRequestWithContext(ctx, method, s.url+target, &trickle{ctx: ctx, every: every})
+					once := sync.OnceFunc(func() { sent.Add(1) })
+					defer once()
+					req, err := http.NewRequestWithContext(ctx, method, s.url+target, &trickle{ctx: ctx, every: every, begins: once})
 					if err != nil {
 						counts.end(err.Error())
 						return
@@ -149,7 +157,7 @@ func uploads(each int, every time.Duration, method, target string, tokens func(s
 				})
 			}
 		}
-		s.settle(&counts, each*len(from))
+		s.placed(func() int { return int(sent.Load()) }, each*len(from))
 		places := ""
 		if s.proxy != nil {
 			places = fmt.Sprintf("%.0f places taken: ", s.gauge(ctx, "listproxy_inflight_requests"))
@@ -163,25 +171,16 @@ func uploads(each int, every time.Duration, method, target string, tokens func(s
 	}
 }
 
-// settle waits until what was sent is answered or is in flight, and what waits for its turn has waited.
-func (s *side) settle(counts *tally, sent int) {
-	const steady = 2 * time.Second
-	var since time.Time
-	last := -1
+// placed waits until all of so many requests were sent or have ended, and none waits for its turn in listproxy.
+func (s *side) placed(sent func() int, all int) {
+	s.Helper()
 	s.eventually("the attack is in place", func() bool {
-		now := counts.ended()
-		if s.proxy != nil && s.gauge(s.Context(), "listproxy_inflight_waiting") > 0 {
-			now = -2
-		}
-		if now != last {
-			last, since = now, time.Now()
-		}
-		return now == sent || now != -2 && time.Since(since) > steady
+		return sent() == all && (s.proxy == nil || s.gauge(s.Context(), "listproxy_inflight_waiting") == 0)
 	})
 }
 
 // stalled opens so many streams with each token, a hundred on a connection, whose answers are not read: the
-// window of each is 0. It is ready when nothing more is answered.
+// window of each is 0. It is ready when each has a header or was turned away.
 func stalled(each int, target func(s *side) string, tokens func(s *side) []string) crowdAttack {
 	return func(ctx context.Context, s *side, ready func()) pressed {
 		const onOne = 100 // kube-apiserver's bound
@@ -203,7 +202,7 @@ func stalled(each int, target func(s *side) string, tokens func(s *side) []strin
 				all.Go(func() { s.stalledConnection(ctx, &counts, streams, token, path) })
 			}
 		}
-		s.settle(&counts, each*len(from))
+		s.placed(counts.ended, each*len(from))
 		ready()
 		<-ctx.Done()
 		all.Wait()

@@ -67,7 +67,7 @@ var crowdPods = workload.Pods{Nodes: 50}
 // crowdRig is what all cases of TestCrowding share: a control plane of their own, as it is by default.
 type crowdRig struct {
 	plane  *controlplane.ControlPlane
-	binary string // listproxy without the race detector, whose memory and CPU are measured
+	binary string // listproxy without the race detector, where memory and CPU are measured; else "", which is with it
 
 	worker string    // the other caller's token
 	bare   string    // of an account without rights
@@ -78,10 +78,13 @@ func newCrowdRig(t *testing.T) *crowdRig {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	r := &crowdRig{binary: filepath.Join(t.TempDir(), "listproxy")}
-	build := exec.CommandContext(ctx, "go", "build", "-o", r.binary, "github.com/listproxy/listproxy/cmd/listproxy")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building listproxy: %v\n%s", err, out)
+	r := &crowdRig{}
+	if *crowdFull {
+		r.binary = filepath.Join(t.TempDir(), "listproxy")
+		build := exec.CommandContext(ctx, "go", "build", "-o", r.binary, "github.com/listproxy/listproxy/cmd/listproxy")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("building listproxy: %v\n%s", err, out)
+		}
 	}
 	var err error
 	if r.plane, err = controlplane.Start(ctx, controlplane.Options{}); err != nil {
@@ -151,12 +154,8 @@ func (r *crowdRig) through(t *testing.T, c crowding) *side {
 		})
 		upstream.Host, upstream.CAData = waits.URL(), waits.CA()
 	}
-	binary := "" // with the race detector
-	if c.measured || *crowdFull {
-		binary = r.binary
-	}
 	proxy, err := proxyrun.Start(ctx, proxyrun.Options{
-		Upstream: upstream, Binary: binary,
+		Upstream: upstream, Binary: r.binary,
 		// Without the log of requests, which is kept in memory here. The self-check asks on its own account.
 		Args: append([]string{"--log-level", "info", "--eager", "pods", "--self-check-interval", "0"}, c.args...),
 	})

@@ -131,7 +131,7 @@ func anotherList(_ *side, i int) string {
 func testPrice(t *testing.T, r *crowdRig, tables *crowdTables) {
 	t.Helper()
 	lists := crowdScale(1000, 100)
-	for _, s := range []*side{r.through(t, crowding{measured: true}), r.directly(t)} {
+	for _, s := range []*side{r.through(t, crowding{}), r.directly(t)} {
 		counted0, upstream0 := s.counted(), r.directly(t).used()
 		var (
 			all    sync.WaitGroup

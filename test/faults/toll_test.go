@@ -3,6 +3,7 @@ package faults
 import (
 	"fmt"
 	"maps"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -105,7 +106,7 @@ func less(now, then map[string]int) map[string]int {
 func lostUntilNow(s *scene) (map[collection]map[string]int, error) {
 	all := map[collection]map[string]int{}
 	for _, p := range s.proxies.All() {
-		series, err := soak.Counter(s.Context(), p.AdminURL()+"/metrics", "listproxy_feed_restarts_total")
+		series, err := soak.Read(s.Context(), http.DefaultClient, p.AdminURL()+"/metrics", "listproxy_feed_restarts_total")
 		if err != nil {
 			return nil, err
 		}
@@ -118,7 +119,7 @@ func lostUntilNow(s *scene) (map[collection]map[string]int, error) {
 				if all[c] == nil {
 					all[c] = map[string]int{}
 				}
-				all[c][one.Labels["cause"]] += int(one.Count)
+				all[c][one.Labels["cause"]] += int(one.Value)
 			}
 		}
 	}

@@ -373,7 +373,7 @@ func (r *rig) restarts(t *testing.T, k kind) map[string]int {
 	t.Helper()
 	lost := map[string]int{}
 	for _, s := range r.counted(t, k, "listproxy_feed_restarts_total") {
-		lost[s.Labels["cause"]] += int(s.Count)
+		lost[s.Labels["cause"]] += int(s.Value)
 	}
 	return lost
 }
@@ -382,7 +382,7 @@ func (r *rig) restarts(t *testing.T, k kind) map[string]int {
 func (r *rig) resumes(t *testing.T, k kind) (n int) {
 	t.Helper()
 	for _, s := range r.counted(t, k, "listproxy_feed_resumes_total") {
-		n += int(s.Count)
+		n += int(s.Value)
 	}
 	return n
 }
@@ -390,12 +390,12 @@ func (r *rig) resumes(t *testing.T, k kind) (n int) {
 // counted is what a counter says of a kind, where it is not 0.
 func (r *rig) counted(t *testing.T, k kind, name string) []soak.Series {
 	t.Helper()
-	all, err := soak.Counter(t.Context(), r.proxy.AdminURL()+"/metrics", name)
+	all, err := soak.Read(t.Context(), http.DefaultClient, r.proxy.AdminURL()+"/metrics", name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return slices.DeleteFunc(all, func(s soak.Series) bool {
 		plural, _, _ := strings.Cut(s.Labels["resource"], ".")
-		return plural != k.plural || s.Count == 0
+		return plural != k.plural || s.Value == 0
 	})
 }

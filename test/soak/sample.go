@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
@@ -43,7 +44,7 @@ type Collection struct{ Resource, Representation string }
 // Take reads the metrics at a URL. Rest and Upstream are the caller's to add.
 func Take(ctx context.Context, url string) (Sample, error) {
 	s, found := Sample{At: time.Now()}, 0
-	if err := families(ctx, url, func(family *dto.MetricFamily) { found += s.take(family) }); err != nil {
+	if err := families(ctx, http.DefaultClient, url, func(family *dto.MetricFamily) { found += s.take(family) }); err != nil {
 		return s, err
 	}
 	if found < 6 {

@@ -12,16 +12,17 @@ import (
 	"google.golang.org/protobuf/encoding/protodelim"
 )
 
-// Series is one of a counter: what its labels say, and how often.
+// Series is one of a counter or a gauge: what its labels say, and how many.
 type Series struct {
 	Labels map[string]string
-	Count  float64
+	Value  float64
 }
 
-// Counter reads the series of a counter from the metrics at a URL. One that nothing has been counted of has none.
-func Counter(ctx context.Context, url, name string) ([]Series, error) {
+// Read reads the series of a counter or a gauge from the metrics at a URL. One that nothing has been counted of has
+// none.
+func Read(ctx context.Context, client *http.Client, url, name string) ([]Series, error) {
 	var all []Series
-	err := families(ctx, url, func(family *dto.MetricFamily) {
+	err := families(ctx, client, url, func(family *dto.MetricFamily) {
 		if family.GetName() != name {
 			return
 		}
@@ -30,20 +31,20 @@ func Counter(ctx context.Context, url, name string) ([]Series, error) {
 			for _, l := range series.GetLabel() {
 				labels[l.GetName()] = l.GetValue()
 			}
-			all = append(all, Series{labels, series.GetCounter().GetValue()})
+			all = append(all, Series{labels, series.GetCounter().GetValue() + series.GetGauge().GetValue()})
 		}
 	})
 	return all, err
 }
 
 // families reads the metrics at a URL.
-func families(ctx context.Context, url string, take func(*dto.MetricFamily)) error {
+func families(ctx context.Context, client *http.Client, url string, take func(*dto.MetricFamily)) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return err
 	}
 	req.Header.Set("Accept", delimited)
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return fmt.Errorf("reading metrics: %w", err)
 	}

@@ -24,8 +24,8 @@
 //
 // slow and refusing are an API server that has too much to do: what listproxy asks for by itself is answered 20 s
 // late, or half of it is refused with 429, while watches go on; for forty seconds, or for ten minutes with
-// -faults.all (-faults.overload says otherwise). They have a table of their own: how often each collection was asked for as a
-// whole, how often it was lost, and how many of the revisions that were known before are known still. Beside what
+// -faults.all (-faults.overload says otherwise). They have a table of their own: how often each collection was asked
+// for as a whole, how often it was lost, and how many of the revisions that were known before are known still. Beside what
 // changes all the time there is what was last written before kube-apiserver was started, of which its watch cache
 // cannot tell (410): that must not be loaded again.
 //

@@ -58,6 +58,15 @@ func connectionEnds() []connectionEnd {
 	return []connectionEnd{endedRoom, endedFull, endedUnfinished}
 }
 
+// ConnectionEnds returns every reason for which listproxy ends a connection, for documentation and tests.
+func ConnectionEnds() []string {
+	var reasons []string
+	for _, why := range connectionEnds() {
+		reasons = append(reasons, string(why))
+	}
+	return reasons
+}
+
 // peer is a network with connections.
 type peer struct {
 	network network

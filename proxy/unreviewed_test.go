@@ -35,9 +35,14 @@ func TestReasonTold(t *testing.T) {
 	}
 }
 
-// TestReasonIsToldInAllPlaces: in the header, beside what other caches say, in metrics and in the log.
+// TestReasonIsToldInAllPlaces: in the header, beside what other caches say, in the log, and in metrics. Only these have
+// memory's reason where the caller may not be told, and no review that failed where none was sent.
 func TestReasonIsToldInAllPlaces(t *testing.T) {
-	for code, want := range map[int]string{http.StatusOK: "history", http.StatusForbidden: "not-allowed"} {
+	for code, want := range map[int]struct{ told, counted string }{
+		http.StatusOK:              {"history", "history"},
+		http.StatusForbidden:       {"not-allowed", "not-allowed"},
+		http.StatusTooManyRequests: {"review-failed", "history"},
+	} {
 		w := httptest.NewRecorder()
 		s := (&Observer{}).begin(w, httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil))
 		s.labels.decision, s.labels.reason = decisionForward, "history"
@@ -45,11 +50,11 @@ func TestReasonIsToldInAllPlaces(t *testing.T) {
 		s.Header()[cacheStatusHeader] = []string{"other; hit", forwarded(policy.ReasonHistory)}
 		s.WriteHeader(http.StatusEarlyHints) // is no answer
 		s.WriteHeader(code)
-		status := forwarded(policy.Reason(want))
+		status := forwarded(policy.Reason(want.told))
 		if diff := cmp.Diff([]string{"other; hit", status}, w.Header()[cacheStatusHeader]); diff != "" {
 			t.Errorf("the header of a %d (-want +got):\n%s", code, diff)
 		}
-		if s.labels.reason != want || s.cacheStatus != status {
+		if s.labels.reason != want.counted || s.cacheStatus != status {
 			t.Errorf("a %d: %q in metrics, %q in the log", code, s.labels.reason, s.cacheStatus)
 		}
 	}

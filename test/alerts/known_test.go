@@ -43,7 +43,7 @@ func everything(t *testing.T) knowledge {
 	for _, reason := range policy.Reasons() {
 		k.words["reason"] = append(k.words["reason"], string(reason))
 	}
-	k.words["reason"] = append(k.words["reason"], proxy.RefusalReasons()...)
+	k.words["reason"] = slices.Concat(k.words["reason"], proxy.RefusalReasons(), proxy.ConnectionEnds())
 	for _, cause := range snapshot.Losses() {
 		k.words["cause"] = append(k.words["cause"], string(cause))
 	}

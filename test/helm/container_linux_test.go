@@ -51,14 +51,40 @@ type container struct {
 	exit   error
 }
 
+// runToEnd runs a pod whose containers end well by themselves: the init containers one after the other, then
+// all others at the same time. It returns what each has printed, by its name.
+func (k *kubelet) runToEnd(t *testing.T, namespace string, pod corev1.PodSpec, program string) map[string]string {
+	t.Helper()
+	printed := map[string]string{}
+	run := func(containers ...corev1.Container) {
+		started := map[string]*container{}
+		for _, spec := range containers {
+			started[spec.Name] = k.start(t, namespace, pod, spec.Name, program)
+		}
+		for name, c := range started {
+			text, err := c.wait(t)
+			if err != nil {
+				t.Fatalf("%s: %v: %s", name, err, secrets.Suite.Masked(text))
+			}
+			printed[name] = text
+		}
+	}
+	for _, spec := range pod.InitContainers {
+		run(spec)
+	}
+	run(pod.Containers...)
+	return printed
+}
+
 // start starts one container of a pod, with a program as its entry point.
 func (k *kubelet) start(t *testing.T, namespace string, pod corev1.PodSpec, name, program string) *container {
 	t.Helper()
-	i := slices.IndexFunc(pod.Containers, func(c corev1.Container) bool { return c.Name == name })
+	all := slices.Concat(pod.InitContainers, pod.Containers)
+	i := slices.IndexFunc(all, func(c corev1.Container) bool { return c.Name == name })
 	if i < 0 {
 		t.Fatalf("the pod has no container %s", name)
 	}
-	spec := pod.Containers[i]
+	spec := all[i]
 	c := &container{root: k.rootOf(t, namespace, pod, spec, program), log: &syncBuffer{}, exited: make(chan struct{})}
 	c.before = c.files(t)
 

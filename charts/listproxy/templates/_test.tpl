@@ -32,3 +32,21 @@ annotations:
 {{- define "listproxy.testName" -}}
 {{- printf "%s-test" (include "listproxy.fullname" .) -}}
 {{- end -}}
+
+{{/* One container of helm test: kubectl, which asks for a path. */}}
+{{- define "listproxy.testContainer" -}}
+- name: {{ .name }}
+  image: {{ .root.Values.test.image | quote }}
+  args: ["--kubeconfig=/etc/listproxy/test/kubeconfig", -v=8, get, --raw, {{ .path | quote }}]
+  resources:
+    requests: {cpu: 10m, memory: 64Mi}
+    limits: {memory: 256Mi}
+  securityContext:
+    allowPrivilegeEscalation: false
+    readOnlyRootFilesystem: true
+    capabilities:
+      drop: [ALL]
+  volumeMounts:
+    - {name: test, mountPath: /etc/listproxy/test, readOnly: true}
+    - {name: tls, mountPath: /etc/listproxy/tls, readOnly: true}
+{{- end -}}

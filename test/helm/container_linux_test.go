@@ -52,13 +52,14 @@ type container struct {
 }
 
 // runToEnd runs a pod whose containers end well by themselves: the init containers one after the other, then
-// all others at the same time. It returns what each has printed, by its name.
+// all others at the same time, the last one a little earlier, so that nobody can rely on their order. It returns what
+// each has printed, by its name.
 func (k *kubelet) runToEnd(t *testing.T, namespace string, pod corev1.PodSpec, program string) map[string]string {
 	t.Helper()
 	printed := map[string]string{}
 	run := func(containers ...corev1.Container) {
 		started := map[string]*container{}
-		for _, spec := range containers {
+		for _, spec := range slices.Backward(containers) {
 			started[spec.Name] = k.start(t, namespace, pod, spec.Name, program)
 		}
 		for name, c := range started {

@@ -335,7 +335,6 @@ connect: {enabled: true}
 	want := []string{
 		"impersonate /groups/system:authenticated",
 		"impersonate /users/" + controlplane.CertUser,
-		"impersonate authentication.k8s.io/uids",
 		"impersonate authentication.k8s.io/userextras/authentication.kubernetes.io/credential-id",
 	}
 	rights := slices.DeleteFunc(r.rights(t, "default"), func(right string) bool { return !strings.HasPrefix(right, "impersonate ") })

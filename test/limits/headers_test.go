@@ -36,8 +36,6 @@ const (
 	// idleSpare is for what the first of them make listproxy take, once. With a hundred connections all together was
 	// 10 MiB.
 	idleSpare = 8 << 20
-	// perUpload is less: before its buffers were made smaller an upload took 252 KiB.
-	perUpload = 200 << 10
 	// still is how often in a row listproxy answers that nothing has moved, before that is believed.
 	still = 25
 )
@@ -378,7 +376,7 @@ func TestUnreadUploads(t *testing.T) {
 	defer func() { r.say("%d of %d uploads came to the upstream", arrived.Load(), n) }()
 	var w *frameWriter
 	heldMemory(r, holding{
-		n: n, what: "uploads that the upstream does not read", each: perUpload,
+		n: n, what: "uploads that the upstream does not read", each: perStream,
 		moved: arrived.Load,
 		hold: func(i int) (err error) {
 			if i%streamsPerConnection == 0 {

@@ -39,11 +39,11 @@ const (
 
 // fits reports whether there may be room for a state, by how many objects it has. What was measured of one that did not
 // fit is better than a guess.
-func (is learned) fits(b *budget, measured int64) bool {
+func (l learned) fits(b *budget, measured int64) bool {
 	if measured > 0 {
-		return is.count*measured <= b.most()
+		return l.count*measured <= b.most()
 	}
-	return is.count*min(is.mean, likelySize)/misfit <= b.most()
+	return l.count*min(l.mean, likelySize)/misfit <= b.most()
 }
 
 // newLoaded returns an empty state for about size bytes, which go on the budget's account before

@@ -42,8 +42,8 @@ func TestListAfterBreaks(t *testing.T) {
 		{"cut, and refused", []answer{{lives: time.Minute}, {err: refused}, {}}, []string{"watch list", "watch list from 7", "watch list from 7"}},
 		{"refused after its timeout", []answer{{}, {err: refused}, {}}, []string{"watch list", "watch from 7", "watch list from 7"}},
 		{"answered late after its timeout", []answer{{}, {after: 20 * time.Second}, {}}, []string{"watch list", "watch from 7", "watch list from 7"}},
-		// The list is taken; its watch ends later than expected.
-		{"a list that is answered late", []answer{{after: 20 * time.Second}, {}}, []string{"watch list", "watch list from 7"}},
+		// Its watch ends in order: that counts from the answer.
+		{"a list that is answered late", []answer{{after: 20 * time.Second}, {}}, []string{"watch list", "watch from 7"}},
 		{"too old", []answer{{lives: time.Minute, gone: true}, {}}, []string{"watch list", "watch list from 7"}},
 		{
 			"lists apart from watches",

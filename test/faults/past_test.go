@@ -97,14 +97,15 @@ func (p *past) has(w witness) bool {
 
 // choose returns what a list holds of all objects, and whether more follow.
 func (q question) choose(all []ask.Identity) (chosen []ask.Identity, more bool) {
-	started := q.after == (ask.Identity{})
+	first := q.after == (ask.Identity{})
+	key := func(o ask.Identity) string { return o.Namespace + "/" + o.Name }
 	for _, o := range all {
 		switch {
 		case q.namespace != "" && o.Namespace != q.namespace:
 		case q.generation != "" && o.Namespace != q.generation:
-		case !started:
-			// The last one of the page before was of the same state.
-			started = o == q.after
+		// Until listproxy has heard of a replaced past, a walk that began in the new one may go on in the old one
+		// (docs/reliability.md): a token says after which key.
+		case !first && key(o) <= key(q.after):
 		case q.limit > 0 && len(chosen) == q.limit:
 			return chosen, true
 		default:

@@ -81,10 +81,10 @@ func (f *feed) compareAll(ctx context.Context) error {
 		return ctx.Err()
 	}
 	v := f.collection.view.Load()
-	s, absence := v.exact(v.to())
-	if absence != Known {
-		return absenceError{absence}
+	if v.absence != Known { // it was given up meanwhile
+		return absenceError{v.absence}
 	}
+	s := v.stateAt(v.to())
 	c := &comparison{source: f.source, insists: true}
 	if err := c.allNames(ctx, s); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -564,6 +565,33 @@ func TestEnded(t *testing.T) {
 func earlierByTheWallClock(at time.Time, by time.Duration) time.Time {
 	*(*uint64)(unsafe.Pointer(&at)) -= uint64(by/time.Second) << 30 // #nosec G103 -- the first field
 	return at
+}
+
+// TestEventsAfterTheEnd: a collection may be given up while its stream still tells something.
+func TestEventsAfterTheEnd(t *testing.T) {
+	for name, end := range map[string]func(*Collection){
+		"retired": func(c *Collection) { c.retire(Upstream) },
+		"dropped": func(c *Collection) { c.drop(Warming) },
+		"closed":  func(c *Collection) { c.close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
+			f := &feed{collection: c, comparisons: make(chan struct{}, 1), log: slog.New(slog.DiscardHandler)}
+			end(c)
+			for _, kind := range []changeKind{added, modified, deleted} {
+				ch := change{kind: kind, key: "ns/b", revision: 9}
+				if c.precedes(&stream{}, ch) {
+					t.Errorf("%d: it is believed to be of before", kind)
+				}
+				if err := c.apply(ch); err == nil {
+					t.Errorf("%d: it is applied", kind)
+				}
+			}
+			if err := f.compareAll(t.Context()); err == nil {
+				t.Error("what is not known any more is compared")
+			}
+		})
+	}
 }
 
 // TestStreamingListsThatFail: the state is loaded page by page.

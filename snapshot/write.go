@@ -118,7 +118,11 @@ func agrees(before tree, to uint64, state tree) bool {
 func (c *Collection) precedes(s *stream, ch change) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, found := c.view.Load().newest.get(ch.key); found || ch.revision > c.opened {
+	v := c.view.Load()
+	if v.absence != Known || ch.revision > c.opened {
+		return false // apply says what is wrong with it
+	}
+	if _, found := v.newest.get(ch.key); found {
 		return false
 	}
 	if ch.kind == deleted {

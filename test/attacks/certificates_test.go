@@ -86,7 +86,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: states-more}
 rules:
-- {apiGroups: [authentication.k8s.io], resources: [uids], resourceNames: ["` + certificateUID + `"], verbs: [impersonate]}
+- {apiGroups: [authentication.k8s.io], resources: [uids], resourceNames: ["` + certificateUID + `", u], verbs: [impersonate]}
 - {apiGroups: [authentication.k8s.io], resources: [userextras/scopes, userextras/example.org/role], verbs: [impersonate]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1

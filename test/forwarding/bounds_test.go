@@ -363,9 +363,9 @@ func TestMaxConnections(t *testing.T) {
 		Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{"--max-connections", "2"},
 	})
 	d := doorOf(t, throughProxy(p))
-	ask := func(conn io.ReadWriter, request string) {
+	ask := func(conn io.ReadWriter, user, request string) {
 		t.Helper()
-		if _, err := io.WriteString(conn, request+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+cp.Token(controlplane.Admin)+"\r\n\r\n"); err != nil {
+		if _, err := io.WriteString(conn, request+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+cp.Token(user)+"\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := io.ReadAtLeast(conn, make([]byte, 4096), 1); err != nil {
@@ -373,16 +373,16 @@ func TestMaxConnections(t *testing.T) {
 		}
 	}
 	first, second := d.dial(t), d.dial(t)
-	ask(first, "GET /api/v1/configmaps?watch=true")
-	ask(second, "GET /version")
+	ask(first, controlplane.Admin, "GET /api/v1/configmaps?watch=true")
+	ask(second, controlplane.Admin, "GET /version")
 	if r := d.do(t, call{path: "/version"}); r.Status != http.StatusOK {
 		t.Errorf("status %d: %s", r.Status, r.Body)
 	}
 	if _, err := io.Copy(io.Discard, second); err != nil && !errors.Is(err, syscall.ECONNRESET) {
 		t.Error(err)
 	}
-	third := d.dial(t)
-	ask(third, "GET /api/v1/configmaps?watch=true")
+	third := d.dial(t) // of another caller: one keeps half of them at most
+	ask(third, controlplane.Feed, "GET /api/v1/configmaps?watch=true")
 	if conn, err := tls.Dial("tcp", p.Address(), &tls.Config{InsecureSkipVerify: true}); err == nil { // #nosec G402 -- nothing is sent
 		_ = conn.Close()
 		t.Error("there was a place beside two watches of known callers")

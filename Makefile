@@ -21,7 +21,8 @@ SEED         ?= 0
 CHROMIUM     ?= chromium
 
 GO            := go
-FUZZ_PACKAGES := ./policy ./proxy ./snapshot ./telemetry
+# Where the test files are that have a match for $(1): a package that moves is found again.
+packages_with  = git grep -lE --untracked '$(1)' -- '*_test.go' ':!test' | xargs -n 1 dirname | sort -u | sed 's|^|./|'
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -63,7 +64,7 @@ bench-scale: tools bin/bench ## Measure many pods and changes, from a replaying 
 
 bench-go: ## Run the Go benchmarks (BENCH=regexp)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem \
-		$$(git grep -lE --untracked '^func Benchmark' -- '*_test.go' ':!test' | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+		$$($(call packages_with,^func Benchmark))
 
 bench-upstream: tools ## Measure probes and freshness with a real kube-apiserver (BENCH=regexp)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime 20x -timeout 60m ./test/bench
@@ -81,7 +82,7 @@ lint: bin/golangci-lint ## Check form: golangci-lint, gofmt, go mod tidy
 # Inputs that reach new code stay in $(go env GOCACHE)/fuzz for the next run; one that fails is
 # written to testdata/fuzz of its package, to be committed with what mends it.
 fuzz: ## Run every fuzz target for FUZZTIME=60s
-	@set -e; for package in $(FUZZ_PACKAGES); do \
+	@set -e; for package in $$($(call packages_with,^func Fuzz)); do \
 		for target in $$($(GO) test -list '^Fuzz' "$$package" | grep '^Fuzz' || true); do \
 			echo "$$package $$target"; \
 			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 50x "$$package"; \

@@ -145,7 +145,8 @@ func (r *Reviewer) Review(ctx context.Context, id Identity, share callerKey, a A
 		return yes, nil
 	}
 	r.counts.misses.Add(1)
-	review, epoch, err := r.reviews.get(ctx, key, func(ctx context.Context, epoch uint64) (dated[bool], error) {
+	// Only callers of one share wait for one review: it waits for the turn of the share that asked first.
+	review, epoch, err := r.reviews.get(ctx, key+string(share[:]), func(ctx context.Context, epoch uint64) (dated[bool], error) {
 		review, err := r.ask(ctx, id, share, a)
 		if err == nil && review.value {
 			r.decisions.add(key, epoch, term{review.asked, r.ttl}, time.Now())

@@ -716,6 +716,34 @@ func TestReviewsAreShared(t *testing.T) {
 	})
 }
 
+// TestReviewOfAnotherShare: whoever asks the same as somebody whose share is used up does not wait for that one's
+// turn. So it is with what listproxy's own account is asked for, for all users alike ([Impersonator]).
+func TestReviewOfAnotherShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &fakeAuthorizer{takes: time.Second}
+		r := newReviewer(t, reviewTransport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Hour}, discardLog())
+		i := newIdentifier(t)
+		all := identify(i, "Bearer all")
+		var others sync.WaitGroup
+		for n := range maxQuestionsAtOnce {
+			others.Go(func() {
+				_, _ = r.Review(t.Context(), identify(i, fmt.Sprintf("Bearer %d", n)), callerKey{1}, listPods())
+			})
+		}
+		synctest.Wait()
+		others.Go(func() { _, _ = r.Review(t.Context(), all, callerKey{1}, listPods()) })
+		synctest.Wait()
+		began := time.Now()
+		if yes, err := r.Review(t.Context(), all, callerKey{2}, listPods()); err != nil || !yes.allowed {
+			t.Errorf("%v, %v", yes, err)
+		}
+		if waited := time.Since(began); waited != u.takes {
+			t.Errorf("it took %v, alone it is %v", waited, u.takes)
+		}
+		others.Wait()
+	})
+}
+
 // TestReviewsCountUntilTheyEnd: who leaves has its review go on, and its place held.
 func TestReviewsCountUntilTheyEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

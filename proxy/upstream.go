@@ -54,7 +54,7 @@ type Upstream struct {
 	strangers *http.Transport
 	// accepted has the shares of those whom it has accepted: to find one out takes longer than a
 	// request for which all is known.
-	accepted recently[identityKey, callerKey]
+	accepted acceptedTokens
 
 	stated *statedWay // nil unless users may be stated
 }

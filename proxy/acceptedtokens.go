@@ -1,0 +1,73 @@
+package proxy
+
+import "sync"
+
+const (
+	// acceptedKept is how many tokens each of the two generations of [acceptedTokens] holds.
+	acceptedKept = 32768
+	// acceptedOfShare is how many of a generation can be those of one share.
+	acceptedOfShare = acceptedKept / 2
+)
+
+// acceptedTokens remembers the tokens that kube-apiserver has accepted, with the share of each, in bounded
+// memory. It forgets the tokens that were accepted longest ago: the last acceptedKept are there, and at most twice
+// as many. A share with acceptedOfShare of them gets no more, so no account can make those of others be
+// forgotten by making tokens. The zero value is empty and ready for use. It is safe for concurrent use.
+type acceptedTokens struct {
+	mu       sync.Mutex
+	young    map[identityKey]callerKey
+	previous map[identityKey]callerKey
+	// tokens counts the young by share.
+	tokens map[callerKey]int
+}
+
+func (s *acceptedTokens) get(token identityKey) (callerKey, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.getLocked(token)
+}
+
+func (s *acceptedTokens) getLocked(token identityKey) (callerKey, bool) {
+	if share, ok := s.young[token]; ok {
+		return share, true
+	}
+	share, ok := s.previous[token]
+	return share, ok
+}
+
+// add makes token one of the last that were accepted, if there is room for its share. The share is found out
+// if the token is not there.
+func (s *acceptedTokens) add(token identityKey, find func() callerKey) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.young[token]; ok {
+		return
+	}
+	share, ok := s.getLocked(token)
+	if !ok {
+		share = find()
+	}
+	if s.tokens[share] >= acceptedOfShare {
+		return
+	}
+	if len(s.young) >= acceptedKept {
+		s.previous, s.young, s.tokens = s.young, nil, nil
+	}
+	if s.young == nil {
+		s.young, s.tokens = map[identityKey]callerKey{}, map[callerKey]int{}
+	}
+	s.young[token] = share
+	s.tokens[share]++
+}
+
+func (s *acceptedTokens) remove(token identityKey) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if share, ok := s.young[token]; ok {
+		delete(s.young, token)
+		if s.tokens[share]--; s.tokens[share] == 0 {
+			delete(s.tokens, share)
+		}
+	}
+	delete(s.previous, token)
+}

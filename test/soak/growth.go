@@ -47,8 +47,8 @@ type Growth struct {
 	Measure
 	// Floors are the least of every rest, in order.
 	Floors []float64
-	// Before and After are the least of the first half of the rests, and of the last; one in the middle counts in
-	// neither. Most is the most that there was since the first rest, at rest or not.
+	// Before and After are the means of the floors of the first half of the rests, and of the last; one in the middle
+	// counts in neither. A leak raises all of them, and chance some. Most is the most that there was since the first rest, at rest or not.
 	Before, After, Most float64
 	// Span is how long the run was.
 	Span time.Duration
@@ -100,13 +100,20 @@ func Grown(samples []Sample) ([]Growth, error) {
 		if half == 0 {
 			return nil, errors.New("there was one rest, and none to hold it against: let it run longer")
 		}
-		g.Before, g.After = slices.Min(g.Floors[:half]), slices.Min(g.Floors[len(g.Floors)-half:])
+		g.Before, g.After = mean(g.Floors[:half]), mean(g.Floors[len(g.Floors)-half:])
 		for _, s := range samples[first:] {
 			g.Most = max(g.Most, m.Of(s))
 		}
 		all = append(all, g)
 	}
 	return all, nil
+}
+
+func mean(numbers []float64) (m float64) {
+	for _, n := range numbers {
+		m += n / float64(len(numbers))
+	}
+	return m
 }
 
 // floors returns the least of a number in each rest: even at rest there is a request now and then.

@@ -3,6 +3,7 @@ package proxy
 import (
 	"encoding/binary"
 	"fmt"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"io"
 	"log/slog"
 	"net/http"
@@ -26,7 +27,7 @@ func (a asThemselves) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // TestStrangersHaveConnectionsOfTheirOwn: the connection that all share, and that the API server
 // closes after a 401, is for callers whom it has accepted.
 func TestStrangersHaveConnectionsOfTheirOwn(t *testing.T) {
-	upstream := startUpstream(t, true, func(w http.ResponseWriter, r *http.Request) {
+	upstream := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Query().Get("timeout") == "malformed":
 			w.WriteHeader(http.StatusBadRequest) // kube-apiserver's answer, whoever asks
@@ -38,7 +39,7 @@ func TestStrangersHaveConnectionsOfTheirOwn(t *testing.T) {
 		}
 		_, _ = fmt.Fprint(w, r.Proto, r.RemoteAddr)
 	})
-	up, err := NewUpstream(upstream.config())
+	up, err := NewUpstream(upstream.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,12 +97,12 @@ func TestStrangersHaveConnectionsOfTheirOwn(t *testing.T) {
 
 // TestUnknownCallersKeepNoHTTP2Connection: as at kube-apiserver.
 func TestUnknownCallersKeepNoHTTP2Connection(t *testing.T) {
-	upstream := startUpstream(t, true, func(w http.ResponseWriter, r *http.Request) {
+	upstream := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") == "Bearer bad" {
 			w.WriteHeader(http.StatusUnauthorized)
 		}
 	})
-	up, err := NewUpstream(upstream.config())
+	up, err := NewUpstream(upstream.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +141,7 @@ func TestUnknownCallersKeepNoHTTP2Connection(t *testing.T) {
 					_, _ = io.Copy(io.Discard, res.Body)
 					_ = res.Body.Close()
 				}
-				for tries := 0; tries == 0 || test.keeps && !reused && tries < keepingTries; tries++ {
+				for tries := 0; tries == 0 || test.keeps && !reused && tries < proxytest.KeepingTries; tries++ {
 					send()
 					send()
 				}
@@ -228,12 +229,12 @@ func TestTokensOfOneShare(t *testing.T) {
 // of both after they were accepted; whoever is refused loses it.
 func TestShareOfTheAccepted(t *testing.T) {
 	refuse := false
-	upstream := startUpstream(t, true, func(w http.ResponseWriter, _ *http.Request) {
+	upstream := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, _ *http.Request) {
 		if refuse {
 			w.WriteHeader(http.StatusUnauthorized)
 		}
 	})
-	up, err := NewUpstream(upstream.config())
+	up, err := NewUpstream(upstream.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +245,7 @@ func TestShareOfTheAccepted(t *testing.T) {
 		var shares []callerKey
 		for i, signature := range []string{"b25l", "dHdv"} {
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
-			r.Header.Set("Authorization", webToken(`{"iss":"a","sub":"b"}`, signature))
+			r.Header.Set("Authorization", proxytest.WebToken(`{"iss":"a","sub":"b"}`, signature))
 			id, _ := identifier.Identify(r)
 			shares = append(shares, handler.share(id, handler.Accepted(id), fmt.Sprintf("192.0.2.%d:1", i)))
 			handler.ServeHTTP(httptest.NewRecorder(), r)
@@ -266,8 +267,8 @@ func TestShareOfTheAccepted(t *testing.T) {
 // TestReviewsHaveAConnectionOfTheirOwn: not that of callers' requests, which is kept although nothing comes on
 // it for long.
 func TestReviewsHaveAConnectionOfTheirOwn(t *testing.T) {
-	upstream := startUpstream(t, true, func(w http.ResponseWriter, r *http.Request) { _, _ = fmt.Fprint(w, r.RemoteAddr) })
-	up, err := NewUpstream(upstream.config())
+	upstream := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, r *http.Request) { _, _ = fmt.Fprint(w, r.RemoteAddr) })
+	up, err := NewUpstream(upstream.Config())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -94,12 +95,12 @@ func TestAccessLog(t *testing.T) {
 
 // TestAccessLineIsOptIn: at info requests have no line, and a refused one has its line at access.
 func TestAccessLineIsOptIn(t *testing.T) {
-	clients := newTestCA(t)
-	identifier, err := NewIdentifier(IdentifierConfig{ClientCA: clients.options})
+	clients := proxytest.NewCA(t)
+	identifier, err := NewIdentifier(IdentifierConfig{ClientCA: clients.Options})
 	if err != nil {
 		t.Fatal(err)
 	}
-	certificate := clients.issue(t, pkix.Name{CommonName: "alice"}, nil)
+	certificate := clients.Issue(t, pkix.Name{CommonName: "alice"}, nil)
 	for level, want := range map[slog.Level]int{slog.LevelInfo: 0, telemetry.LevelAccess: 1, slog.LevelDebug: 1} {
 		var out bytes.Buffer
 		h := &Handler{Identifier: identifier, Log: telemetry.NewLogger(&out, telemetry.FormatText, level)}

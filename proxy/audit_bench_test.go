@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"path/filepath"
 	"testing"
 	"time"
@@ -43,7 +44,7 @@ func BenchmarkAudit(b *testing.B) {
 		}
 	})
 	b.Run("whole", func(b *testing.B) {
-		l := newAuditLog(file(b), discardLog())
+		l := newAuditLog(file(b), proxytest.DiscardLog())
 		b.ReportAllocs()
 		for b.Loop() {
 			entry, err := l.Begin(r, list, who, time.Now())
@@ -54,7 +55,7 @@ func BenchmarkAudit(b *testing.B) {
 		}
 	})
 	b.Run("whole-parallel", func(b *testing.B) {
-		l := newAuditLog(file(b), discardLog())
+		l := newAuditLog(file(b), proxytest.DiscardLog())
 		b.ReportAllocs()
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
 // writeLine writes a line, which must work.
@@ -114,7 +115,7 @@ func TestAuditFileCannotBeMade(t *testing.T) {
 	if n, err := f.Write([]byte("1\n")); n != 0 || err == nil {
 		t.Errorf("wrote %d bytes: %v", n, err)
 	}
-	if _, err := OpenAuditLog(AuditConfig{Path: path}, discardLog()); err == nil ||
+	if _, err := OpenAuditLog(AuditConfig{Path: path}, proxytest.DiscardLog()); err == nil ||
 		!strings.HasPrefix(err.Error(), "--audit-log-path="+path+" cannot be written: ") {
 		t.Errorf("opened: %v", err)
 	}
@@ -231,7 +232,7 @@ func TestAuditConfig(t *testing.T) {
 func TestAuditLogToFile(t *testing.T) {
 	config := AuditConfig{Path: filepath.Join(t.TempDir(), "audit.log"), MaxSize: 1, MaxBackups: 1, MaxAge: 1, Compress: true}
 	for _, id := range []string{"1", "2"} {
-		l, err := OpenAuditLog(config, discardLog())
+		l, err := OpenAuditLog(config, proxytest.DiscardLog())
 		if err != nil {
 			t.Fatal(err)
 		}

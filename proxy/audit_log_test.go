@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
 
@@ -135,7 +136,7 @@ var errDiskFull = errors.New("no space left on device")
 func TestAuditLogWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := &auditSink{}
-		l := newAuditLog(sink, discardLog())
+		l := newAuditLog(sink, proxytest.DiscardLog())
 		wantReady(t, "at first", l, nil)
 		first, second := begin(t, l), begin(t, l)
 		began := time.Now()
@@ -208,7 +209,7 @@ func TestAuditLogFails(t *testing.T) {
 func TestAuditLogFailsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := &auditSink{}
-		l := newAuditLog(sink, discardLog())
+		l := newAuditLog(sink, proxytest.DiscardLog())
 		entries := []*AuditEntry{begin(t, l), begin(t, l)}
 		for i, entry := range entries {
 			sink.fail(0, errDiskFull)
@@ -256,7 +257,7 @@ func TestAuditLogStalls(t *testing.T) {
 
 func TestAuditLogIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newAuditLog(&auditSink{}, discardLog())
+		l := newAuditLog(&auditSink{}, proxytest.DiscardLog())
 		defer closeAuditLog(t, l)
 		var entries []*AuditEntry
 		for {
@@ -282,7 +283,7 @@ func TestAuditLogIsBounded(t *testing.T) {
 }
 
 func TestAuditLogRefusesLongRequests(t *testing.T) {
-	l := newAuditLog(&auditSink{}, discardLog())
+	l := newAuditLog(&auditSink{}, proxytest.DiscardLog())
 	defer closeAuditLog(t, l)
 	long := strings.Repeat("x", maxAuditLine/maxJSONByte)
 	uri, id := auditedRequest("/api/v1/pods?labelSelector="+long), auditedRequest("/api/v1/pods")
@@ -315,7 +316,7 @@ func TestAuditLogCloses(t *testing.T) {
 				if tt.block {
 					sink.block = make(chan struct{})
 				}
-				l := newAuditLog(sink, discardLog())
+				l := newAuditLog(sink, proxytest.DiscardLog())
 				first, second, late := begin(t, l), begin(t, l), begin(t, l)
 				first.Complete(completed("1"))
 				second.Complete(completed("2"))
@@ -337,7 +338,7 @@ func TestAuditLogCloses(t *testing.T) {
 func TestAuditLogConcurrently(t *testing.T) {
 	const answers = 200
 	sink := &auditSink{}
-	l := newAuditLog(sink, discardLog())
+	l := newAuditLog(sink, proxytest.DiscardLog())
 	var all sync.WaitGroup
 	for i := range answers {
 		all.Go(func() { begin(t, l).Complete(completed(fmt.Sprint(i))) })

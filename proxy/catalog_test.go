@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
 const apiServicesPath = "/apis/apiregistration.k8s.io/v1/apiservices"
@@ -58,17 +59,17 @@ func apiResource(name, kind string, namespaced bool, verbs ...string) metav1.API
 
 // newFakeCluster is an API server with some APIs of its own, a custom resource
 // and an aggregated API.
-func newFakeCluster(t *testing.T) *fakeAPI {
+func newFakeCluster(t *testing.T) *proxytest.FakeAPI {
 	t.Helper()
-	f := newFakeAPI()
-	f.collections[apiServicesPath] = &fakeCollection{kind: "APIServiceList", objects: []string{
+	f := proxytest.NewFakeAPI()
+	f.Collections[apiServicesPath] = &proxytest.FakeCollection{Kind: "APIServiceList", Objects: []string{
 		apiService("v1", "", "", 1),
 		apiService("v1", "apps", "null", 1),
 		apiService("v1", "example.com", "", 1),
 		apiService("v1beta1", "metrics.k8s.io", someService, 1),
 		apiService("v1", "empty.example.com", "{}", 1),
 	}}
-	f.document("/api/v1", discoveryOf(t, "v1",
+	f.Document("/api/v1", discoveryOf(t, "v1",
 		apiResource("pods", "Pod", true, "create", "delete", "get", "list", "watch"),
 		apiResource("pods/status", "Pod", true, "get", "list", "watch"),
 		apiResource("nodes", "Node", false, "get", "list", "watch"),
@@ -76,17 +77,17 @@ func newFakeCluster(t *testing.T) *fakeAPI {
 		apiResource("componentstatuses", "ComponentStatus", false, "get", "list"),
 		apiResource("streams", "Stream", false, "watch"),
 	))
-	f.document("/apis/apps/v1", discoveryOf(t, "apps/v1", apiResource("deployments", "Deployment", true, "list", "watch")))
-	f.document("/apis/example.com/v1", discoveryOf(t, "example.com/v1", apiResource("widgets", "Widget", true, "list", "watch")))
+	f.Document("/apis/apps/v1", discoveryOf(t, "apps/v1", apiResource("deployments", "Deployment", true, "list", "watch")))
+	f.Document("/apis/example.com/v1", discoveryOf(t, "example.com/v1", apiResource("widgets", "Widget", true, "list", "watch")))
 	// Aggregated APIs have discovery like any other.
-	f.document("/apis/metrics.k8s.io/v1beta1", discoveryOf(t, "metrics.k8s.io/v1beta1", apiResource("pods", "PodMetrics", true, "list", "watch")))
+	f.Document("/apis/metrics.k8s.io/v1beta1", discoveryOf(t, "metrics.k8s.io/v1beta1", apiResource("pods", "PodMetrics", true, "list", "watch")))
 	return f
 }
 
 // runCatalog runs a catalog of f in the bubble.
-func runCatalog(t *testing.T, f *fakeAPI, log *slog.Logger) *Catalog {
+func runCatalog(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger) *Catalog {
 	t.Helper()
-	c, err := NewCatalog(f.config(), func(schema.GroupVersion) {}, func(schema.GroupResource) {}, log)
+	c, err := NewCatalog(f.Config(), func(schema.GroupVersion) {}, func(schema.GroupResource) {}, log)
 	if err != nil {
 		t.Fatalf("NewCatalog: %v", err)
 	}
@@ -148,7 +149,7 @@ func TestCatalogLookup(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%s %s %s", test.group, test.version, test.resource), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := runCatalog(t, newFakeCluster(t), discardLog())
+				c := runCatalog(t, newFakeCluster(t), proxytest.DiscardLog())
 				expectLookup(t, c, test.group, test.version, test.resource, test.want)
 			})
 		})
@@ -158,14 +159,14 @@ func TestCatalogLookup(t *testing.T) {
 func TestCatalogBeforeItKnows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
-		f.answer(http.StatusServiceUnavailable, "list "+apiServicesPath, "watch "+apiServicesPath)
-		c := runCatalog(t, f, discardLog())
+		f.Answer(http.StatusServiceUnavailable, "list "+apiServicesPath, "watch "+apiServicesPath)
+		c := runCatalog(t, f, proxytest.DiscardLog())
 		if c.Ready() {
 			t.Error("ready without APIServices")
 		}
 		expectLookup(t, c, "", "v1", "pods", forwardedAs(policy.ReasonWarming))
 		expectLookup(t, c, "metrics.k8s.io", "v1beta1", "pods", forwardedAs(policy.ReasonWarming))
-		f.answer(0, "list "+apiServicesPath, "watch "+apiServicesPath)
+		f.Answer(0, "list "+apiServicesPath, "watch "+apiServicesPath)
 		time.Sleep(time.Minute)
 		if !c.Ready() {
 			t.Error("not ready with APIServices")
@@ -178,8 +179,8 @@ func TestCatalogBeforeItKnows(t *testing.T) {
 func TestCatalogOfAnAggregatedCore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
-		f.collections[apiServicesPath].objects[0] = apiService("v1", "", someService, 1)
-		c := runCatalog(t, f, discardLog())
+		f.Collections[apiServicesPath].Objects[0] = apiService("v1", "", someService, 1)
+		c := runCatalog(t, f, proxytest.DiscardLog())
 		expectLookup(t, c, "", "v1", "pods", forwardedAs(policy.ReasonAggregated))
 	})
 }
@@ -188,8 +189,8 @@ func TestCatalogOfAnAggregatedCore(t *testing.T) {
 func TestCatalogOfAnUnreadableAPIService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
-		f.collections[apiServicesPath].objects[1] = `{"kind":"APIService","apiVersion":"apiregistration.k8s.io/v1","metadata":{"name":"v1.apps"},"spec":[]}`
-		c := runCatalog(t, f, discardLog())
+		f.Collections[apiServicesPath].Objects[1] = `{"kind":"APIService","apiVersion":"apiregistration.k8s.io/v1","metadata":{"name":"v1.apps"},"spec":[]}`
+		c := runCatalog(t, f, proxytest.DiscardLog())
 		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(policy.ReasonAggregated))
 		expectLookup(t, c, "", "v1", "pods", foundPods)
 	})
@@ -199,10 +200,10 @@ func TestCatalogOfAnUnreadableAPIService(t *testing.T) {
 func TestCatalogOfWhatIsVouchedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
-		f.document("/apis/empty.example.com/v1", discoveryOf(t, "empty.example.com/v1", apiResource("things", "Thing", true, "list", "watch")))
-		f.document("/apis/metrics.k8s.io/v1beta1", discoveryOf(t, "metrics.k8s.io/v1beta1",
+		f.Document("/apis/empty.example.com/v1", discoveryOf(t, "empty.example.com/v1", apiResource("things", "Thing", true, "list", "watch")))
+		f.Document("/apis/metrics.k8s.io/v1beta1", discoveryOf(t, "metrics.k8s.io/v1beta1",
 			apiResource("pods", "PodMetrics", true, "list", "watch"), apiResource("nodes", "NodeMetrics", false, "list", "watch")))
-		c := runCatalog(t, f, discardLog())
+		c := runCatalog(t, f, proxytest.DiscardLog())
 		c.Vouched = func(group, _, resource string) bool { return resource != "nodes" && group != "" }
 		expectLookup(t, c, "metrics.k8s.io", "v1beta1", "pods", found{Entry: Entry{Namespaced: true, Aggregated: true}})
 		expectLookup(t, c, "metrics.k8s.io", "v1beta1", "nodes", forwardedAs(policy.ReasonAggregated))
@@ -220,8 +221,8 @@ func TestCatalogOfWhatIsVouchedFor(t *testing.T) {
 func TestCatalogWithoutAPIServicesVouchesForNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
-		f.answer(http.StatusForbidden, "list "+apiServicesPath, "watch "+apiServicesPath)
-		c := runCatalog(t, f, discardLog())
+		f.Answer(http.StatusForbidden, "list "+apiServicesPath, "watch "+apiServicesPath)
+		c := runCatalog(t, f, proxytest.DiscardLog())
 		c.Vouched = func(string, string, string) bool { return true }
 		expectLookup(t, c, "metrics.k8s.io", "v1beta1", "pods", forwardedAs(policy.ReasonAggregated))
 	})
@@ -232,8 +233,8 @@ func TestCatalogWithoutAPIServices(t *testing.T) {
 		t.Run(http.StatusText(status), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFakeCluster(t)
-				f.answer(status, "list "+apiServicesPath, "watch "+apiServicesPath)
-				var logged logBuffer
+				f.Answer(status, "list "+apiServicesPath, "watch "+apiServicesPath)
+				var logged proxytest.LogBuffer
 				c := runCatalog(t, f, slog.New(slog.NewTextHandler(&logged, nil)))
 				if !c.Ready() {
 					t.Error("waits for what nobody may grant")
@@ -247,7 +248,7 @@ func TestCatalogWithoutAPIServices(t *testing.T) {
 				if got := logged.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "list and watch on apiservices") {
 					t.Errorf("want one line that says what to grant, got:\n%s", got)
 				}
-				f.answer(0, "list "+apiServicesPath, "watch "+apiServicesPath)
+				f.Answer(0, "list "+apiServicesPath, "watch "+apiServicesPath)
 				time.Sleep(2 * refusedRetry)
 				expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
 			})
@@ -259,8 +260,8 @@ func TestCatalogWithoutAPIServices(t *testing.T) {
 func TestCatalogThatMayNotWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
-		f.answer(http.StatusForbidden, "watch "+apiServicesPath)
-		c := runCatalog(t, f, discardLog())
+		f.Answer(http.StatusForbidden, "watch "+apiServicesPath)
+		c := runCatalog(t, f, proxytest.DiscardLog())
 		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(policy.ReasonAggregated))
 		expectLookup(t, c, "", "v1", "pods", foundPods)
 	})
@@ -269,25 +270,25 @@ func TestCatalogThatMayNotWatch(t *testing.T) {
 func TestCatalogFollowsAPIServices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
-		c := runCatalog(t, f, discardLog())
+		c := runCatalog(t, f, proxytest.DiscardLog())
 		expectLookup(t, c, "example.com", "v1", "widgets", foundWidgets)
 
-		f.event(apiServicesPath, "MODIFIED", apiService("v1", "example.com", someService, 2))
+		f.Event(apiServicesPath, "MODIFIED", apiService("v1", "example.com", someService, 2))
 		expectLookup(t, c, "example.com", "v1", "widgets", forwardedAs(policy.ReasonAggregated))
 
 		// What was known from before is not believed any more.
-		f.document("/apis/example.com/v1", discoveryOf(t, "example.com/v1", apiResource("widgets", "Widget", false, "list", "watch")))
-		f.event(apiServicesPath, "MODIFIED", apiService("v1", "example.com", "", 3))
+		f.Document("/apis/example.com/v1", discoveryOf(t, "example.com/v1", apiResource("widgets", "Widget", false, "list", "watch")))
+		f.Event(apiServicesPath, "MODIFIED", apiService("v1", "example.com", "", 3))
 		expectLookup(t, c, "example.com", "v1", "widgets", found{Entry: Entry{Custom: true}})
 
-		f.event(apiServicesPath, "DELETED", apiService("v1", "example.com", "", 4))
+		f.Event(apiServicesPath, "DELETED", apiService("v1", "example.com", "", 4))
 		expectLookup(t, c, "example.com", "v1", "widgets", forwardedAs(policy.ReasonUnknownResource))
-		f.event(apiServicesPath, "ADDED", apiService("v1", "example.com", "", 5))
+		f.Event(apiServicesPath, "ADDED", apiService("v1", "example.com", "", 5))
 		expectLookup(t, c, "example.com", "v1", "widgets", found{Entry: Entry{Custom: true}})
 
 		// The others were left alone.
 		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
-		if got := f.asked("get /apis/apps/v1"); got != 1 {
+		if got := f.Asked("get /apis/apps/v1"); got != 1 {
 			t.Errorf("apps/v1 was read %d times", got)
 		}
 	})
@@ -297,10 +298,10 @@ func TestCatalogFollowsAPIServices(t *testing.T) {
 func TestCatalogWithoutItsStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
-		c := runCatalog(t, f, discardLog())
+		c := runCatalog(t, f, proxytest.DiscardLog())
 		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
-		f.answer(http.StatusServiceUnavailable, "list "+apiServicesPath, "watch "+apiServicesPath)
-		f.cut(apiServicesPath)
+		f.Answer(http.StatusServiceUnavailable, "list "+apiServicesPath, "watch "+apiServicesPath)
+		f.Cut(apiServicesPath)
 		time.Sleep(apiServicesGrace / 2)
 		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
 		time.Sleep(apiServicesGrace)
@@ -308,8 +309,8 @@ func TestCatalogWithoutItsStream(t *testing.T) {
 		expectLookup(t, c, "", "v1", "pods", forwardedAs(policy.ReasonWarming))
 
 		// What changed in the gap is not known, so nothing from before it is used.
-		f.document("/apis/apps/v1", discoveryOf(t, "apps/v1", apiResource("deployments", "Deployment", false, "list", "watch")))
-		f.answer(0, "list "+apiServicesPath, "watch "+apiServicesPath)
+		f.Document("/apis/apps/v1", discoveryOf(t, "apps/v1", apiResource("deployments", "Deployment", false, "list", "watch")))
+		f.Answer(0, "list "+apiServicesPath, "watch "+apiServicesPath)
 		time.Sleep(2 * time.Minute)
 		expectLookup(t, c, "apps", "v1", "deployments", found{Entry: Entry{}})
 	})
@@ -319,16 +320,16 @@ func TestCatalogWithoutItsStream(t *testing.T) {
 func TestCatalogOfASilentStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
-		c := runCatalog(t, f, discardLog())
+		c := runCatalog(t, f, proxytest.DiscardLog())
 		for range 2 {
 			time.Sleep(2 * apiServicesGrace)
 			expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
-			f.silence(apiServicesPath, true)
-			f.stall(apiServicesPath) // what comes in its place tells nothing either
+			f.Silence(apiServicesPath, true)
+			f.Stall(apiServicesPath) // what comes in its place tells nothing either
 			time.Sleep(apiServicesGrace + time.Second)
 			expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(policy.ReasonWarming))
-			f.silence(apiServicesPath, false)
-			f.flow(apiServicesPath)
+			f.Silence(apiServicesPath, false)
+			f.Flow(apiServicesPath)
 			synctest.Wait()
 		}
 		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
@@ -340,16 +341,16 @@ func TestCatalogOfASilentStream(t *testing.T) {
 func TestCatalogOutOfReach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
-		c := runCatalog(t, f, discardLog())
+		c := runCatalog(t, f, proxytest.DiscardLog())
 		for range 2 {
 			expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
-			f.refuse(true)
-			f.cut(apiServicesPath)
+			f.Refuse(true)
+			f.Cut(apiServicesPath)
 			time.Sleep(apiServicesGrace / 2)
 			expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
 			time.Sleep(apiServicesGrace/2 + time.Second)
 			expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(policy.ReasonWarming))
-			f.refuse(false)
+			f.Refuse(false)
 			time.Sleep(soonest * 3 / 2)
 		}
 		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
@@ -361,16 +362,16 @@ func TestCatalogOutOfReach(t *testing.T) {
 func TestCatalogRetriesWhatItDoesNotKnow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
-		c := runCatalog(t, f, discardLog())
+		c := runCatalog(t, f, proxytest.DiscardLog())
 		for range 20 * 10 { // twenty seconds, ten times a second
 			expectLookup(t, c, "apps", "v1", "none", forwardedAs(policy.ReasonUnknownResource))
 			expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
 			time.Sleep(100 * time.Millisecond)
 		}
-		if got := f.asked("get /apis/apps/v1"); got != 4 {
+		if got := f.Asked("get /apis/apps/v1"); got != 4 {
 			t.Errorf("apps/v1 was read %d times in 20 s, want 4", got)
 		}
-		f.document("/apis/apps/v1", discoveryOf(t, "apps/v1", apiResource("none", "None", false, "list", "watch")))
+		f.Document("/apis/apps/v1", discoveryOf(t, "apps/v1", apiResource("none", "None", false, "list", "watch")))
 		time.Sleep(discoveryRetry)
 		expectLookup(t, c, "apps", "v1", "none", found{Entry: Entry{}})
 	})
@@ -380,10 +381,10 @@ func TestCatalogRetriesWhatItDoesNotKnow(t *testing.T) {
 func TestCatalogAnswersWhileItReadsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
-		c := runCatalog(t, f, discardLog())
+		c := runCatalog(t, f, proxytest.DiscardLog())
 		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
 		time.Sleep(discoveryRetry)
-		f.takes = 3 * time.Second
+		f.Takes = 3 * time.Second
 		var all sync.WaitGroup
 		all.Go(func() { expectLookup(t, c, "apps", "v1", "none", forwardedAs(policy.ReasonUnknownResource)) })
 		time.Sleep(time.Second)
@@ -401,13 +402,13 @@ func TestCatalogAnswersWhileItReadsAgain(t *testing.T) {
 func TestCatalogOfMadeUpGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
-		c := runCatalog(t, f, discardLog())
-		before := len(f.requests)
+		c := runCatalog(t, f, proxytest.DiscardLog())
+		before := len(f.Requests)
 		for n := range 10_000 {
 			expectLookup(t, c, fmt.Sprintf("g%d.example.com", n), "v1", "x", forwardedAs(policy.ReasonUnknownResource))
 			expectLookup(t, c, "", fmt.Sprintf("v%d", n+2), "pods", forwardedAs(policy.ReasonUnknownResource))
 		}
-		if got := len(f.requests); got != before || len(c.known) != 0 {
+		if got := len(f.Requests); got != before || len(c.known) != 0 {
 			t.Errorf("%d more paths asked for, %d group/versions remembered", got-before, len(c.known))
 		}
 	})
@@ -419,10 +420,10 @@ func TestCatalogIsBounded(t *testing.T) {
 		f := newFakeCluster(t)
 		for n := range groups {
 			group := fmt.Sprintf("g%d.example.com", n)
-			f.collections[apiServicesPath].objects = append(f.collections[apiServicesPath].objects, apiService("v1", group, "", 1))
-			f.document("/apis/"+group+"/v1", discoveryOf(t, group+"/v1", apiResource("widgets", "Widget", true, "list", "watch")))
+			f.Collections[apiServicesPath].Objects = append(f.Collections[apiServicesPath].Objects, apiService("v1", group, "", 1))
+			f.Document("/apis/"+group+"/v1", discoveryOf(t, group+"/v1", apiResource("widgets", "Widget", true, "list", "watch")))
 		}
-		c := runCatalog(t, f, discardLog())
+		c := runCatalog(t, f, proxytest.DiscardLog())
 		for n := range groups {
 			expectLookup(t, c, fmt.Sprintf("g%d.example.com", n), "v1", "widgets", foundWidgets)
 		}
@@ -436,15 +437,15 @@ func TestCatalogIsBounded(t *testing.T) {
 func TestCatalogReadsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
-		c := runCatalog(t, f, discardLog())
+		c := runCatalog(t, f, proxytest.DiscardLog())
 		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
-		f.document("/apis/apps/v1", discoveryOf(t, "apps/v1", apiResource("deployments", "Deployment", false, "list", "watch")))
+		f.Document("/apis/apps/v1", discoveryOf(t, "apps/v1", apiResource("deployments", "Deployment", false, "list", "watch")))
 		time.Sleep(discoveryRefresh - time.Nanosecond)
 		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
-		if got := f.asked("get /apis/apps/v1"); got != 1 {
+		if got := f.Asked("get /apis/apps/v1"); got != 1 {
 			t.Errorf("read %d times before it was old", got)
 		}
-		f.takes = time.Second
+		f.Takes = time.Second
 		time.Sleep(time.Nanosecond)
 		asked := time.Now()
 		for range 10 {
@@ -456,7 +457,7 @@ func TestCatalogReadsAgain(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		expectLookup(t, c, "apps", "v1", "deployments", found{Entry: Entry{}})
-		if got := f.asked("get /apis/apps/v1"); got != 2 {
+		if got := f.Asked("get /apis/apps/v1"); got != 2 {
 			t.Errorf("read %d times, want 2", got)
 		}
 	})
@@ -476,16 +477,16 @@ func TestCatalogWithoutDiscovery(t *testing.T) {
 		t.Run(http.StatusText(test.status), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFakeCluster(t)
-				f.answer(test.status, "get /apis/apps/v1")
-				c := runCatalog(t, f, discardLog())
+				f.Answer(test.status, "get /apis/apps/v1")
+				c := runCatalog(t, f, proxytest.DiscardLog())
 				for range 10 * 60 {
 					expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(test.want))
 					time.Sleep(time.Second)
 				}
-				if got := f.asked("get /apis/apps/v1"); got != test.want10Minutes {
+				if got := f.Asked("get /apis/apps/v1"); got != test.want10Minutes {
 					t.Errorf("%d reads in ten minutes, want %d", got, test.want10Minutes)
 				}
-				f.answer(0, "get /apis/apps/v1")
+				f.Answer(0, "get /apis/apps/v1")
 				time.Sleep(refusedRetry)
 				expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
 			})
@@ -506,9 +507,9 @@ func TestCatalogWhenDiscoveryFailsLater(t *testing.T) {
 		t.Run(http.StatusText(test.status), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFakeCluster(t)
-				c := runCatalog(t, f, discardLog())
+				c := runCatalog(t, f, proxytest.DiscardLog())
 				expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
-				f.answer(test.status, "get /apis/apps/v1")
+				f.Answer(test.status, "get /apis/apps/v1")
 				time.Sleep(discoveryRefresh)
 				_, _ = c.Lookup(t.Context(), "apps", "v1", "deployments") // has it read again
 				synctest.Wait()
@@ -527,8 +528,8 @@ func TestCatalogWhenDiscoveryFailsLater(t *testing.T) {
 func TestCatalogSingleFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
-		f.takes = 3 * time.Second
-		c := runCatalog(t, f, discardLog())
+		f.Takes = 3 * time.Second
+		c := runCatalog(t, f, proxytest.DiscardLog())
 		began := time.Now()
 		first, leave := context.WithCancel(t.Context())
 		var all sync.WaitGroup
@@ -547,7 +548,7 @@ func TestCatalogSingleFlight(t *testing.T) {
 		time.Sleep(time.Second)
 		leave()
 		all.Wait()
-		if got := f.asked("get /apis/apps/v1"); got != 1 {
+		if got := f.Asked("get /apis/apps/v1"); got != 1 {
 			t.Errorf("read %d times", got)
 		}
 	})
@@ -558,15 +559,15 @@ func TestCatalogSingleFlight(t *testing.T) {
 func TestCatalogWhenDiscoveryStalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
-		f.takes = time.Hour
-		c := runCatalog(t, f, discardLog())
+		f.Takes = time.Hour
+		c := runCatalog(t, f, proxytest.DiscardLog())
 		began := time.Now()
 		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(policy.ReasonWarming))
 		if waited := time.Since(began); waited != lookupWait {
 			t.Errorf("waited %v", waited)
 		}
 		time.Sleep(discoveryTimeout)
-		if got := f.asked("get /apis/apps/v1"); got != 1 {
+		if got := f.Asked("get /apis/apps/v1"); got != 1 {
 			t.Errorf("read %d times", got)
 		}
 	})
@@ -575,8 +576,8 @@ func TestCatalogWhenDiscoveryStalls(t *testing.T) {
 func TestCatalogWhenDiscoveryIsSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
-		f.takes = discoveryTimeout / 2
-		c := runCatalog(t, f, discardLog())
+		f.Takes = discoveryTimeout / 2
+		c := runCatalog(t, f, proxytest.DiscardLog())
 		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(policy.ReasonWarming))
 		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
 	})
@@ -586,25 +587,25 @@ func TestCatalogWhenDiscoveryIsSlow(t *testing.T) {
 func TestCatalogDropsDuringARead(t *testing.T) {
 	for _, test := range []struct {
 		name string
-		drop func(*fakeAPI, *Catalog)
+		drop func(*proxytest.FakeAPI, *Catalog)
 	}{
-		{"an APIService changed", func(f *fakeAPI, _ *Catalog) {
-			f.event(apiServicesPath, "MODIFIED", apiService("v1", "apps", "", 2))
+		{"an APIService changed", func(f *proxytest.FakeAPI, _ *Catalog) {
+			f.Event(apiServicesPath, "MODIFIED", apiService("v1", "apps", "", 2))
 		}},
-		{"told to forget", func(_ *fakeAPI, c *Catalog) { c.Forget("apps") }},
+		{"told to forget", func(_ *proxytest.FakeAPI, c *Catalog) { c.Forget("apps") }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFakeCluster(t)
-				f.takes = 3 * time.Second
-				c := runCatalog(t, f, discardLog())
+				f.Takes = 3 * time.Second
+				c := runCatalog(t, f, proxytest.DiscardLog())
 				var all sync.WaitGroup
 				all.Go(func() {
 					expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(policy.ReasonWarming))
 				})
 				time.Sleep(time.Second)
 				test.drop(f, c)
-				f.document("/apis/apps/v1", discoveryOf(t, "apps/v1", apiResource("deployments", "Deployment", false, "list", "watch")))
+				f.Document("/apis/apps/v1", discoveryOf(t, "apps/v1", apiResource("deployments", "Deployment", false, "list", "watch")))
 				all.Wait()
 				expectLookup(t, c, "apps", "v1", "deployments", found{Entry: Entry{}})
 			})
@@ -615,13 +616,13 @@ func TestCatalogDropsDuringARead(t *testing.T) {
 func TestCatalogForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
-		c := runCatalog(t, f, discardLog())
+		c := runCatalog(t, f, proxytest.DiscardLog())
 		for range 2 {
 			expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
 			expectLookup(t, c, "example.com", "v1", "widgets", foundWidgets)
 			c.Forget("example.com")
 		}
-		if apps, widgets := f.asked("get /apis/apps/v1"), f.asked("get /apis/example.com/v1"); apps != 1 || widgets != 2 {
+		if apps, widgets := f.Asked("get /apis/apps/v1"), f.Asked("get /apis/example.com/v1"); apps != 1 || widgets != 2 {
 			t.Errorf("apps was read %d times, example.com %d times; want 1 and 2", apps, widgets)
 		}
 	})

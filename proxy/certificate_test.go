@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
 var certificateTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -102,15 +103,15 @@ func TestCertificateIsUsedAgain(t *testing.T) {
 		"another host":   {hosts: []string{"b.example"}},
 		"another CA": {change: func(t *testing.T, dir string) {
 			_, ca := mustCreate(t, t.TempDir(), nil, certificateTime)
-			copyFile(t, ca, filepath.Join(dir, "ca.crt"))
+			proxytest.CopyFile(t, ca, filepath.Join(dir, "ca.crt"))
 		}},
 		"key of another": {change: func(t *testing.T, dir string) {
 			other := t.TempDir()
 			mustCreate(t, other, nil, certificateTime)
-			copyFile(t, filepath.Join(other, "tls.key"), filepath.Join(dir, "tls.key"))
+			proxytest.CopyFile(t, filepath.Join(other, "tls.key"), filepath.Join(dir, "tls.key"))
 		}},
-		"no CA":  {change: func(t *testing.T, dir string) { remove(t, filepath.Join(dir, "ca.crt")) }},
-		"no key": {change: func(t *testing.T, dir string) { remove(t, filepath.Join(dir, "tls.key")) }},
+		"no CA":  {change: func(t *testing.T, dir string) { proxytest.Remove(t, filepath.Join(dir, "ca.crt")) }},
+		"no key": {change: func(t *testing.T, dir string) { proxytest.Remove(t, filepath.Join(dir, "tls.key")) }},
 		"garbage": {change: func(t *testing.T, dir string) {
 			if err := os.WriteFile(filepath.Join(dir, "tls.crt"), []byte("garbage"), 0o600); err != nil {
 				t.Fatal(err)
@@ -133,24 +134,6 @@ func TestCertificateIsUsedAgain(t *testing.T) {
 				t.Error(err)
 			}
 		})
-	}
-}
-
-func copyFile(t *testing.T, from, to string) {
-	t.Helper()
-	data, err := os.ReadFile(from)
-	if err == nil {
-		err = os.WriteFile(to, data, 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func remove(t *testing.T, path string) {
-	t.Helper()
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -193,14 +176,14 @@ func TestGivenCertificate(t *testing.T) {
 					t.Errorf("%q is missing in: %v", text, err)
 				}
 			}
-			assertNotContains(t, err.Error(), "PRIVATE KEY")
+			proxytest.AssertNotContains(t, err.Error(), "PRIVATE KEY")
 		})
 	}
 }
 
 // TestServerWithCertificate serves as the command does, with a made pair.
 func TestServerWithCertificate(t *testing.T) {
-	pair, ca := mustCreate(t, t.TempDir(), nil, wallClock())
+	pair, ca := mustCreate(t, t.TempDir(), nil, proxytest.WallClock())
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -219,9 +202,9 @@ func TestServerWithCertificate(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: http2}
 		t.Cleanup(transport.CloseIdleConnections)
-		res := get(t, &http.Client{Transport: transport}, "https://"+listener.Addr().String()+"/")
+		res := proxytest.Get(t, &http.Client{Transport: transport}, "https://"+listener.Addr().String()+"/")
 		want := map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"}[http2]
-		if got := readAll(t, res.Body); got != want {
+		if got := proxytest.ReadAll(t, res.Body); got != want {
 			t.Errorf("spoke %s, want %s", got, want)
 		}
 	}

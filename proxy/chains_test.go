@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"math/big"
 	"net/http"
 	"slices"
@@ -19,20 +20,20 @@ import (
 
 // chained is a CA of clients, and what the chains of its clients are verified with.
 type chained struct {
-	ca       *testCA
+	ca       *proxytest.CA
 	roots    *x509.CertPool
 	verified int
 }
 
 func newChained(t testing.TB) *chained {
-	c := &chained{ca: newTestCA(t)}
+	c := &chained{ca: proxytest.NewCA(t)}
 	c.reload()
 	return c
 }
 
 // reload makes another pool of the same CA, as reading its file again does.
 func (c *chained) reload() {
-	options, _ := c.ca.options()
+	options, _ := c.ca.Options()
 	c.roots = options.Roots
 }
 
@@ -54,21 +55,6 @@ func (c *chained) identifier(t testing.TB) *Identifier {
 	return i
 }
 
-// intermediate is a CA that another signs.
-func (ca *testCA) intermediate(t testing.TB, name string) *testCA {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(3), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	return &testCA{cert: sign(t, template, ca.cert, key, ca.key), key: key}
-}
-
 // by is a request on a connection that has shown certificates.
 func by(conn context.Context, certificates ...*x509.Certificate) *http.Request {
 	r := &http.Request{Header: http.Header{}, TLS: &tls.ConnectionState{PeerCertificates: certificates}}
@@ -80,7 +66,7 @@ func TestChainIsVerifiedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChained(t)
 		identifier := c.identifier(t)
-		certificate := c.ca.issue(t, pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(time.Minute) })
+		certificate := c.ca.Issue(t, pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(time.Minute) })
 		conn, other := withConnection(t.Context(), nil), withConnection(t.Context(), nil)
 		is := func(what string, conn context.Context, code, verified int) {
 			t.Helper()
@@ -113,30 +99,13 @@ func TestChainIsVerifiedOnce(t *testing.T) {
 	})
 }
 
-// naming are certificates that name the CA as their issuer, which has not signed them.
-func (ca *testCA) naming(t testing.TB, n int) (unsigned []*x509.Certificate) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(ca.key.Curve, rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// A copy of the CA's own certificate, with another key.
-	impostor := *ca.cert
-	impostor.PublicKey = &key.PublicKey
-	forger := &testCA{cert: &impostor, key: key}
-	for i := range n {
-		unsigned = append(unsigned, forger.intermediate(t, fmt.Sprint("unsigned ", i)).cert)
-	}
-	return unsigned
-}
-
 // TestRefusedChainIsRemembered as long as it cannot be right: each verification checks signatures before anybody is
 // admitted.
 func TestRefusedChainIsRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChained(t)
 		identifier := c.identifier(t)
-		soon := c.ca.issue(t, pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) {
+		soon := c.ca.Issue(t, pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) {
 			c.NotBefore, c.NotAfter = time.Now().Add(10*time.Minute), time.Now().Add(time.Hour)
 		})
 		is := func(what string, r *http.Request, code, verified int) {
@@ -149,7 +118,7 @@ func TestRefusedChainIsRemembered(t *testing.T) {
 				t.Errorf("%s: %d, want %d; verified %d times, want %d", what, got, code, c.verified, verified)
 			}
 		}
-		forged, conn := c.ca.naming(t, maxChain), withConnection(t.Context(), nil)
+		forged, conn := c.ca.Naming(t, maxChain), withConnection(t.Context(), nil)
 		is("the first request", by(conn, forged...), http.StatusUnauthorized, 1)
 		for range 100 {
 			is("one more", by(conn, forged...), http.StatusUnauthorized, 1)
@@ -179,15 +148,15 @@ func TestRefusedChainIsRemembered(t *testing.T) {
 // TestUnsignedIntermediates: some that only name a CA are passed over, but not many are looked at.
 func TestUnsignedIntermediates(t *testing.T) {
 	c := newChained(t)
-	intermediate := c.ca.intermediate(t, "first")
-	leaf := intermediate.issue(t, pkix.Name{CommonName: "alice"}, nil)
+	intermediate := c.ca.Intermediate(t, "first")
+	leaf := intermediate.Issue(t, pkix.Name{CommonName: "alice"}, nil)
 	for unsigned, believed := range map[int]bool{0: true, maxUnsigned - 1: true, maxUnsigned: false, maxChain - 2: false} {
-		shown := append([]*x509.Certificate{leaf}, c.ca.naming(t, unsigned)...)
+		shown := append([]*x509.Certificate{leaf}, c.ca.Naming(t, unsigned)...)
 		options, _ := c.options()
-		if _, err := verifyChain(append(shown, intermediate.cert), options); (err == nil) != believed {
+		if _, err := verifyChain(append(shown, intermediate.Cert), options); (err == nil) != believed {
 			t.Errorf("behind %d that are unsigned: %v", unsigned, err)
 		}
-		shown[0] = c.ca.issue(t, pkix.Name{CommonName: "alice"}, nil)
+		shown[0] = c.ca.Issue(t, pkix.Name{CommonName: "alice"}, nil)
 		if _, err := verifyChain(shown, options); err != nil {
 			t.Errorf("of the CA itself, with %d that are unsigned: %v", unsigned, err)
 		}
@@ -198,7 +167,7 @@ func TestUnsignedIntermediates(t *testing.T) {
 func TestLongChain(t *testing.T) {
 	c := newChained(t)
 	identifier := c.identifier(t)
-	certificate := c.ca.issue(t, pkix.Name{CommonName: "alice"}, nil)
+	certificate := c.ca.Issue(t, pkix.Name{CommonName: "alice"}, nil)
 	long := slices.Repeat([]*x509.Certificate{certificate}, maxChain+1)
 	conn := withConnection(t.Context(), nil)
 	if _, refusal := identifier.Identify(by(conn, long...)); refusal == nil || refusal.Code != http.StatusUnauthorized || c.verified != 0 {
@@ -217,24 +186,24 @@ func TestLongChain(t *testing.T) {
 // TestChainOfIntermediates: what leads to a CA is used, in any order, and as x509 itself decides.
 func TestChainOfIntermediates(t *testing.T) {
 	c := newChained(t)
-	first := c.ca.intermediate(t, "first")
-	second := first.intermediate(t, "second")
-	leaf := second.issue(t, pkix.Name{CommonName: "alice"}, nil)
-	foreign := newTestCA(t)
-	other := foreign.intermediate(t, "first")
+	first := c.ca.Intermediate(t, "first")
+	second := first.Intermediate(t, "second")
+	leaf := second.Issue(t, pkix.Name{CommonName: "alice"}, nil)
+	foreign := proxytest.NewCA(t)
+	other := foreign.Intermediate(t, "first")
 	for name, shown := range map[string][]*x509.Certificate{
-		"in order":            {leaf, second.cert, first.cert},
-		"the other way round": {leaf, first.cert, second.cert},
-		"with the CA":         {leaf, second.cert, first.cert, c.ca.cert},
-		"with others":         {leaf, other.cert, foreign.cert, first.cert, second.cert},
-		"one is missing":      {leaf, second.cert},
-		"another's":           {leaf, second.cert, other.cert},
+		"in order":            {leaf, second.Cert, first.Cert},
+		"the other way round": {leaf, first.Cert, second.Cert},
+		"with the CA":         {leaf, second.Cert, first.Cert, c.ca.Cert},
+		"with others":         {leaf, other.Cert, foreign.Cert, first.Cert, second.Cert},
+		"one is missing":      {leaf, second.Cert},
+		"another's":           {leaf, second.Cert, other.Cert},
 		"alone":               {leaf},
-		"of the CA itself":    {c.ca.issue(t, pkix.Name{CommonName: "bob"}, nil)},
-		"for servers": {second.issue(t, pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) {
+		"of the CA itself":    {c.ca.Issue(t, pkix.Name{CommonName: "bob"}, nil)},
+		"for servers": {second.Issue(t, pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) {
 			c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
-		}), second.cert, first.cert},
-		"signed by a client": {(&testCA{cert: leaf, key: second.key}).issue(t, pkix.Name{CommonName: "mallory"}, nil), leaf, second.cert, first.cert},
+		}), second.Cert, first.Cert},
+		"signed by a client": {(&proxytest.CA{Cert: leaf, Key: second.Key}).Issue(t, pkix.Name{CommonName: "mallory"}, nil), leaf, second.Cert, first.Cert},
 	} {
 		options, _ := c.options()
 		chain, err := verifyChain(shown, options)
@@ -270,7 +239,7 @@ func BenchmarkForeignChain(b *testing.B) {
 				b.Fatal(err)
 			}
 			// The same name, and mostly another key: each may have signed each.
-			mesh = append(mesh, sign(b, template, template, another, key))
+			mesh = append(mesh, proxytest.Sign(b, template, template, another, key))
 		}
 		options, _ := c.options()
 		b.Run(fmt.Sprintf("x509/%d", n), func(b *testing.B) {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"io"
 	"log/slog"
 	"net"
@@ -304,13 +305,13 @@ func serveBound(t *testing.T, c *Connections, handler http.Handler) (dial map[st
 	dial = map[string]func() net.Conn{}
 	done := make(chan struct{})
 	for _, remote := range []string{"192.0.2.1:1", "192.0.2.2:1"} {
-		listener := newPipeListener()
+		listener := proxytest.NewPipeListener()
 		go func() {
 			_ = server.Serve(c.Listen(addressedListener{listener, remote})) // until it is closed
 			done <- struct{}{}
 		}()
 		dial[remote] = func() net.Conn {
-			conn, _ := listener.dial(t.Context(), "", "")
+			conn, _ := listener.Dial(t.Context(), "", "")
 			t.Cleanup(func() { _ = conn.Close() })
 			return conn
 		}

@@ -2,8 +2,8 @@ package proxy
 
 import (
 	"bufio"
-	"crypto/tls"
 	"fmt"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"io"
 	"log/slog"
 	"net/http"
@@ -18,19 +18,6 @@ const aWatch = "/api/v1/pods?watch=true"
 type drained struct {
 	cut   int64
 	clean bool
-}
-
-// dialFront opens a connection for HTTP/1.1.
-func dialFront(t *testing.T, to *httptest.Server) *tls.Conn {
-	t.Helper()
-	conn, err := tls.Dial("tcp", to.Listener.Addr().String(), &tls.Config{
-		RootCAs: to.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs, ServerName: "example.com",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	return conn
 }
 
 func endOf(d *Drain, timeout time.Duration) drained {
@@ -69,7 +56,7 @@ func TestDrain(t *testing.T) {
 func testDrain(t *testing.T, up, down bool) {
 	const event = `{"type":"BOOKMARK"}` + "\n"
 	come, gone := make(chan string, 3), make(chan string, 2)
-	upstream := startUpstream(t, up, func(w http.ResponseWriter, r *http.Request) {
+	upstream := proxytest.StartUpstream(t, up, func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Method == http.MethodPost:
 			first := make([]byte, 5)
@@ -89,7 +76,7 @@ func testDrain(t *testing.T, up, down bool) {
 		<-r.Context().Done()
 		gone <- r.URL.Path
 	})
-	front, drain, _ := startDraining(t, newForwarder(t, upstream.config()), down)
+	front, drain, _ := startDraining(t, newForwarder(t, upstream.Config()), down)
 
 	silent := make(chan *http.Response, 1)
 	go func() {
@@ -99,7 +86,7 @@ func testDrain(t *testing.T, up, down bool) {
 		}
 		silent <- res
 	}()
-	watch := get(t, front.Client(), front.URL+aWatch)
+	watch := proxytest.Get(t, front.Client(), front.URL+aWatch)
 	events := bufio.NewReader(watch.Body)
 	if line, err := events.ReadString('\n'); line != event {
 		t.Fatalf("read %q, %v", line, err)
@@ -120,7 +107,7 @@ func testDrain(t *testing.T, up, down bool) {
 
 	end := make(chan drained, 1)
 	go func() { end <- endOf(drain, time.Minute) }()
-	if rest := readAll(t, events); rest != "" { // an error is one that does not end in order
+	if rest := proxytest.ReadAll(t, events); rest != "" { // an error is one that does not end in order
 		t.Errorf("read %q at the end", rest)
 	}
 	refused := <-silent
@@ -148,7 +135,7 @@ func testDrain(t *testing.T, up, down bool) {
 		t.Fatal("the write got no answer")
 	}
 	defer func() { _ = res.Body.Close() }()
-	if got := readAll(t, res.Body); res.StatusCode != http.StatusCreated || got != "slow but sure" {
+	if got := proxytest.ReadAll(t, res.Body); res.StatusCode != http.StatusCreated || got != "slow but sure" {
 		t.Errorf("the write got %s, %q", res.Status, got)
 	}
 	if got := <-end; got != (drained{0, true}) {
@@ -164,14 +151,14 @@ func testDrain(t *testing.T, up, down bool) {
 func TestDrainWaitsForUpgraded(t *testing.T) {
 	for protocol, request := range upgradeProtocols {
 		t.Run(protocol, func(t *testing.T) {
-			upstream := startUpstream(t, false, switchTo(t, func(rw *bufio.ReadWriter) {
+			upstream := proxytest.StartUpstream(t, false, proxytest.SwitchTo(t, func(rw *bufio.ReadWriter) {
 				for line, err := rw.ReadString('\n'); err == nil; line, err = rw.ReadString('\n') {
 					_, _ = rw.WriteString("heard " + line)
 					_ = rw.Flush()
 				}
 			}))
-			front, drain, ending := startDraining(t, newForwarder(t, upstream.config()), false)
-			_, conn, reader := sendRaw(t, front, request)
+			front, drain, ending := startDraining(t, newForwarder(t, upstream.Config()), false)
+			_, conn, reader := proxytest.SendRaw(t, front, request)
 			end := make(chan drained, 1)
 			go func() { end <- endOf(drain, time.Hour) }()
 			<-ending
@@ -197,11 +184,11 @@ func TestDrainWaitsForUpgraded(t *testing.T) {
 // TestDrainCuts: when the time is over, what still goes on is cut, and counted: an upgraded connection, and a request.
 func TestDrainCuts(t *testing.T) {
 	gone := make(chan struct{}, 2)
-	upgrade := switchTo(t, func(rw *bufio.ReadWriter) {
+	upgrade := proxytest.SwitchTo(t, func(rw *bufio.ReadWriter) {
 		_, _ = rw.ReadByte()
 		gone <- struct{}{}
 	})
-	upstream := startUpstream(t, false, func(w http.ResponseWriter, r *http.Request) {
+	upstream := proxytest.StartUpstream(t, false, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/exec" {
 			upgrade(w, r)
 			return
@@ -210,9 +197,9 @@ func TestDrainCuts(t *testing.T) {
 		<-r.Context().Done()
 		gone <- struct{}{}
 	})
-	front, drain, _ := startDraining(t, newForwarder(t, upstream.config()), false)
-	_, _, upgraded := sendRaw(t, front, upgradeProtocols["websocket"])
-	log := get(t, front.Client(), front.URL+"/api/v1/namespaces/a/pods/b/log?follow=true")
+	front, drain, _ := startDraining(t, newForwarder(t, upstream.Config()), false)
+	_, _, upgraded := proxytest.SendRaw(t, front, upgradeProtocols["websocket"])
+	log := proxytest.Get(t, front.Client(), front.URL+"/api/v1/namespaces/a/pods/b/log?follow=true")
 	if got := endOf(drain, time.Millisecond); got != (drained{2, false}) {
 		t.Errorf("it ended with %+v", got)
 	}
@@ -234,10 +221,10 @@ func TestDrainCutsConnections(t *testing.T) {
 	// busy elsewhere that may be over before the end begins: then there was nothing to cut.
 	const idle, tries = 5 * time.Second, 5
 	for range tries {
-		upstream := startUpstream(t, false, tell)
-		front, drain, _ := startDraining(t, newForwarder(t, upstream.config()), false)
+		upstream := proxytest.StartUpstream(t, false, tell)
+		front, drain, _ := startDraining(t, newForwarder(t, upstream.Config()), false)
 		began := time.Now()
-		conn := dialFront(t, front)
+		conn := proxytest.DialFront(t, front)
 		if _, err := io.WriteString(conn, "GET /api HTTP/1.1\r\nHost: "); err != nil {
 			t.Fatal(err)
 		}
@@ -263,8 +250,8 @@ func TestWatchSpread(t *testing.T) {
 		4 * time.Second: time.Second,
 		time.Hour:       5 * time.Second,
 	} {
-		upstream := startUpstream(t, false, tell)
-		_, drain, ending := startDraining(t, newForwarder(t, upstream.config()), false)
+		upstream := proxytest.StartUpstream(t, false, tell)
+		_, drain, ending := startDraining(t, newForwarder(t, upstream.Config()), false)
 		drain.End(timeout)
 		if within := <-ending; within != want {
 			t.Errorf("with %v watches are ended within %v, want %v", timeout, within, want)
@@ -277,7 +264,7 @@ func TestDrainOfTunnels(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		d := openDoors(t, http.HandlerFunc(tell), false)
 		client := &http.Client{Transport: d.transport(t, "https", http2)}
-		readAll(t, get(t, client, "https://"+upstreamName+"/api").Body)
+		proxytest.ReadAll(t, proxytest.Get(t, client, "https://"+upstreamName+"/api").Body)
 		_ = d.connect.Shutdown(t.Context())
 		if got := endOf(d.drain, 24*time.Hour); got != (drained{0, true}) {
 			t.Errorf("it ended with %+v", got)

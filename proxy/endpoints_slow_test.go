@@ -15,13 +15,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/rest"
 )
 
 // busyServer is an API server that can be made to answer late, and to stand still.
 type busyServer struct {
-	listener *pipeListener
+	listener *proxytest.PipeListener
 	server   *httptest.Server
 	late     atomic.Bool // /readyz is not answered in time
 	still    atomic.Bool // no byte is sent, whatever comes
@@ -29,7 +30,7 @@ type busyServer struct {
 }
 
 func newBusyServer(t *testing.T) *busyServer {
-	b := &busyServer{listener: newPipeListener()}
+	b := &busyServer{listener: proxytest.NewPipeListener()}
 	b.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/readyz":
@@ -77,7 +78,7 @@ func (b *busyServer) dial(ctx context.Context) (net.Conn, error) {
 		go func() { _, _ = io.Copy(io.Discard, far) }()
 		return near, nil
 	}
-	return b.listener.dial(ctx, "", "")
+	return b.listener.Dial(ctx, "", "")
 }
 
 // busyRig is two API servers, of which the first has a watch.
@@ -98,7 +99,7 @@ func newBusyRig(t *testing.T) *busyRig {
 	var err error
 	r.endpoints, err = newDialedEndpoints(cfg, []string{"busy:1", "other:1"}, func(ctx context.Context, _, address string) (net.Conn, error) {
 		return servers[address].dial(ctx)
-	}, discardLog())
+	}, proxytest.DiscardLog())
 	if err != nil {
 		t.Fatal(err)
 	}

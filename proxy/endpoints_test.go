@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/rest"
 )
@@ -52,7 +53,7 @@ func TestParseEndpoints(t *testing.T) {
 // newEndpoints returns endpoints of a cluster whose name is api.test.
 func newEndpoints(t *testing.T, addresses ...string) *Endpoints {
 	t.Helper()
-	e, err := NewEndpoints(&rest.Config{Host: "https://api.test"}, addresses, discardLog())
+	e, err := NewEndpoints(&rest.Config{Host: "https://api.test"}, addresses, proxytest.DiscardLog())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +62,7 @@ func newEndpoints(t *testing.T, addresses ...string) *Endpoints {
 
 func TestEndpointsBesideANetworkProxy(t *testing.T) {
 	through := &rest.Config{Host: "https://api.test", Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy.test"})}
-	if _, err := NewEndpoints(through, []string{"a:1"}, discardLog()); err == nil || !strings.Contains(err.Error(), "network proxy") {
+	if _, err := NewEndpoints(through, []string{"a:1"}, proxytest.DiscardLog()); err == nil || !strings.Contains(err.Error(), "network proxy") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -239,7 +240,7 @@ func TestEndpointLeftOut(t *testing.T) {
 	}
 	old, oldUnready, _ := start("v1.35.4")
 	fresh, _, freshServer := start("v1.36.3")
-	e, err := NewEndpoints(&rest.Config{Host: "https://example.com", TLSClientConfig: rest.TLSClientConfig{CAData: ca}}, []string{old, fresh}, discardLog())
+	e, err := NewEndpoints(&rest.Config{Host: "https://example.com", TLSClientConfig: rest.TLSClientConfig{CAData: ca}}, []string{old, fresh}, proxytest.DiscardLog())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,7 +306,7 @@ func TestEndpointChosenIsNotLeftOut(t *testing.T) {
 		near, _ := net.Pipe()
 		return near, nil
 	}
-	e, err := newDialedEndpoints(&rest.Config{Host: "https://api.test"}, []string{"a:1", "b:1"}, dial, discardLog())
+	e, err := newDialedEndpoints(&rest.Config{Host: "https://api.test"}, []string{"a:1", "b:1"}, dial, proxytest.DiscardLog())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -374,7 +375,7 @@ func TestEndpointCheck(t *testing.T) {
 			}))
 			defer server.Close()
 			cfg := &rest.Config{Host: "https://example.com/at", BearerToken: "own", TLSClientConfig: rest.TLSClientConfig{CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})}}
-			e, err := NewEndpoints(cfg, []string{server.Listener.Addr().String()}, discardLog())
+			e, err := NewEndpoints(cfg, []string{server.Listener.Addr().String()}, proxytest.DiscardLog())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -396,7 +397,7 @@ func TestEndpointCheck(t *testing.T) {
 				return len(ports), false
 			}
 			// Where the machine is busy elsewhere, an answer may be late, or a connection not be kept within a check.
-			for range keepingTries {
+			for range proxytest.KeepingTries {
 				connections, late := checkTwice()
 				if !late && connections < 2 {
 					t.Fatalf("two checks came by %d connections", connections)

@@ -5,13 +5,10 @@ import (
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
-	"crypto/tls"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -25,30 +22,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 )
-
-// upstreamServer stands for a kube-apiserver: it speaks TLS, and asks for client
-// certificates without insisting.
-type upstreamServer struct{ *httptest.Server }
-
-func startUpstream(t *testing.T, http2 bool, handler http.HandlerFunc) upstreamServer {
-	t.Helper()
-	server := httptest.NewUnstartedServer(handler)
-	server.EnableHTTP2 = http2
-	server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
-	server.Config.ErrorLog = log.New(io.Discard, "", 0)
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	return upstreamServer{server}
-}
-
-// config returns what a kubeconfig without credentials would hold.
-func (u upstreamServer) config() *rest.Config {
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: u.Certificate().Raw})
-	return &rest.Config{Host: u.URL, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
-}
 
 // known forwards every request as one of a caller whom the upstream has accepted before.
 type known struct {
@@ -99,47 +76,12 @@ func overAllProtocols(t *testing.T, handler http.HandlerFunc, test func(t *testi
 	for _, downstream := range []bool{false, true} {
 		for _, up := range []bool{false, true} {
 			t.Run(fmt.Sprintf("client http2=%t upstream http2=%t", downstream, up), func(t *testing.T) {
-				upstream := startUpstream(t, up, handler)
-				test(t, startProxy(t, newForwarder(t, upstream.config()), downstream))
+				upstream := proxytest.StartUpstream(t, up, handler)
+				test(t, startProxy(t, newForwarder(t, upstream.Config()), downstream))
 			})
 		}
 	}
 }
-
-func get(t *testing.T, client *http.Client, url string) *http.Response {
-	t.Helper()
-	return do(t, client, httptest.NewRequestWithContext(t.Context(), http.MethodGet, url, nil))
-}
-
-func do(t *testing.T, client *http.Client, r *http.Request) *http.Response {
-	t.Helper()
-	r.RequestURI = "" // only servers have it
-	res, err := client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = res.Body.Close() })
-	return res
-}
-
-func readAll(t *testing.T, r io.Reader) string {
-	t.Helper()
-	body, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(body)
-}
-
-func assertNotContains(t *testing.T, text, secret string) {
-	t.Helper()
-	if strings.Contains(text, secret) {
-		t.Errorf("%q is in %q", secret, text)
-	}
-}
-
-// wallClock is the one place where a test asks what time it is.
-func wallClock() time.Time { return time.Now() }
 
 func TestTargetIsForwardedByteForByte(t *testing.T) {
 	targets := []string{
@@ -156,8 +98,8 @@ func TestTargetIsForwardedByteForByte(t *testing.T) {
 				t.Fatal(err)
 			}
 			u.Scheme, u.Host = "https", front.Listener.Addr().String()
-			res := do(t, front.Client(), (&http.Request{Method: http.MethodGet, URL: u, Header: http.Header{}}).WithContext(t.Context()))
-			if got := readAll(t, res.Body); got != target {
+			res := proxytest.Do(t, front.Client(), (&http.Request{Method: http.MethodGet, URL: u, Header: http.Header{}}).WithContext(t.Context()))
+			if got := proxytest.ReadAll(t, res.Body); got != target {
 				t.Errorf("the upstream saw %q, want %q", got, target)
 			}
 		}
@@ -167,15 +109,15 @@ func TestTargetIsForwardedByteForByte(t *testing.T) {
 	// to be escaped can only be said with a whole URL.
 	raw := map[string]string{"/a\"b<c>": "/a\"b<c>", "/\xfc?\xfc": "/\xfc?\xfc", "/x#y": "/x#y", "//a\"b?c": "https://HOST//a\"b?c"}
 	for _, http2 := range []bool{false, true} {
-		upstream := startUpstream(t, http2, seen)
-		front := startProxy(t, newForwarder(t, upstream.config()), false)
+		upstream := proxytest.StartUpstream(t, http2, seen)
+		front := startProxy(t, newForwarder(t, upstream.Config()), false)
 		for target, want := range raw {
-			res, _, _ := sendRaw(t, front, "GET "+target+" HTTP/1.1\r\nHost: x\r\n\r\n")
+			res, _, _ := proxytest.SendRaw(t, front, "GET "+target+" HTTP/1.1\r\nHost: x\r\n\r\n")
 			want = strings.ReplaceAll(want, "HOST", upstream.Listener.Addr().String())
 			if http2 {
 				want = target
 			}
-			if got := readAll(t, res.Body); got != want {
+			if got := proxytest.ReadAll(t, res.Body); got != want {
 				t.Errorf("http2=%t: the upstream saw %q, want %q", http2, got, want)
 			}
 		}
@@ -185,8 +127,8 @@ func TestTargetIsForwardedByteForByte(t *testing.T) {
 // TestSpaceInTarget: a target that HTTP/2 can have, and HTTP/1.1 cannot, is not cut in two.
 func TestSpaceInTarget(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
-		upstream := startUpstream(t, http2, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.RequestURI) })
-		forwarder := newForwarder(t, upstream.config())
+		upstream := proxytest.StartUpstream(t, http2, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.RequestURI) })
+		forwarder := newForwarder(t, upstream.Config())
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		r.RequestURI = "/a HTTP/1.1?b c"
 		w := httptest.NewRecorder()
@@ -198,13 +140,13 @@ func TestSpaceInTarget(t *testing.T) {
 }
 
 func TestPathPrefixIsPrepended(t *testing.T) {
-	upstream := startUpstream(t, true, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.RequestURI) })
-	config := upstream.config()
+	upstream := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.RequestURI) })
+	config := upstream.Config()
 	config.Host += "/k8s/clusters%2F/c-1/"
 	front := startProxy(t, newForwarder(t, config), false)
 	for _, target := range []string{"/", "/api/v1//x/%2f?a;b&c=%zz", "//x", "//x\"?y"} {
-		res, _, _ := sendRaw(t, front, "GET "+target+" HTTP/1.1\r\nHost: x\r\n\r\n")
-		if got, want := readAll(t, res.Body), "/k8s/clusters%2F/c-1"+target; got != want {
+		res, _, _ := proxytest.SendRaw(t, front, "GET "+target+" HTTP/1.1\r\nHost: x\r\n\r\n")
+		if got, want := proxytest.ReadAll(t, res.Body), "/k8s/clusters%2F/c-1"+target; got != want {
 			t.Errorf("the upstream saw %q, want %q", got, want)
 		}
 	}
@@ -227,7 +169,7 @@ func TestEachEventIsFlushed(t *testing.T) {
 		}
 	}, func(t *testing.T, front *httptest.Server) {
 		for _, path := range []string{"/chunked", "/sized"} {
-			res := get(t, front.Client(), front.URL+path) // returns before any event
+			res := proxytest.Get(t, front.Client(), front.URL+path) // returns before any event
 			line := make([]byte, len("event 0\n"))
 			for i := range 10 {
 				next <- struct{}{}
@@ -238,7 +180,7 @@ func TestEachEventIsFlushed(t *testing.T) {
 					t.Errorf("read %q, want %q", line, want)
 				}
 			}
-			if rest := readAll(t, res.Body); rest != "" {
+			if rest := proxytest.ReadAll(t, res.Body); rest != "" {
 				t.Errorf("read %q behind the last event", rest)
 			}
 		}
@@ -277,7 +219,7 @@ func TestUploadsStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := fmt.Sprintf("%d %x <nil>", len(large), sha256.Sum256(large))
-		if got := readAll(t, do(t, front.Client(), r).Body); got != want {
+		if got := proxytest.ReadAll(t, proxytest.Do(t, front.Client(), r).Body); got != want {
 			t.Errorf("the upstream read %s, want %s", got, want)
 		}
 	})
@@ -301,8 +243,8 @@ func TestTrailersPassInBothDirections(t *testing.T) {
 			r.Trailer.Set("X-Sum", "42") // after the body, and before its end
 			_ = writer.Close()
 		}()
-		res := do(t, front.Client(), r)
-		if got := readAll(t, res.Body); got != "body" {
+		res := proxytest.Do(t, front.Client(), r)
+		if got := proxytest.ReadAll(t, res.Body); got != "body" {
 			t.Errorf("body %q", got)
 		}
 		want := http.Header{"X-Announced": {"42"}, "X-Unannounced": {"too"}}
@@ -313,13 +255,13 @@ func TestTrailersPassInBothDirections(t *testing.T) {
 }
 
 func TestInformationalAnswersPass(t *testing.T) {
-	upstream := startUpstream(t, true, func(w http.ResponseWriter, _ *http.Request) {
+	upstream := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Link", "</x>")
 		w.WriteHeader(http.StatusEarlyHints)
 		w.Header().Del("Link")
 		w.WriteHeader(http.StatusNoContent)
 	})
-	forwarder := newForwarder(t, upstream.config())
+	forwarder := newForwarder(t, upstream.Config())
 	front := startProxy(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Status", "listproxy; fwd=bypass")
 		forwarder.ServeHTTP(w, r)
@@ -332,7 +274,7 @@ func TestInformationalAnswersPass(t *testing.T) {
 		return nil
 	}}
 	r := httptest.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodGet, front.URL+"/x", nil)
-	res := do(t, front.Client(), r)
+	res := proxytest.Do(t, front.Client(), r)
 	if diff := cmp.Diff(http.Header{"Link": {"</x>"}}, early); diff != "" {
 		t.Errorf("header of the 103 (-want +got):\n%s", diff)
 	}
@@ -356,11 +298,11 @@ func TestExpectContinue(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.Header.Set("Expect", "100-continue")
-			res := do(t, front.Client(), r)
+			res := proxytest.Do(t, front.Client(), r)
 			if res.StatusCode != want {
 				t.Errorf("%s: status %s, want %d", path, res.Status, want)
 			}
-			if body := readAll(t, res.Body); want == http.StatusOK && body != "body" {
+			if body := proxytest.ReadAll(t, res.Body); want == http.StatusOK && body != "body" {
 				t.Errorf("%s: body %q", path, body)
 			}
 		}
@@ -372,14 +314,14 @@ func TestExpectContinue(t *testing.T) {
 func TestRefusedUploadIsNotSent(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("upstream http2=%t", http2), func(t *testing.T) {
-			upstream := startUpstream(t, http2, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
-			forwarder := newForwarder(t, upstream.config())
+			upstream := proxytest.StartUpstream(t, http2, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
+			forwarder := newForwarder(t, upstream.Config())
 			if forwarder.upstream.requests.ExpectContinueTimeout <= 0 {
 				t.Error("the upstream's word is not waited for")
 			}
 			forwarder.upstream.requests.ExpectContinueTimeout = time.Hour // however slow this machine is
 			front := startProxy(t, forwarder, false)
-			res, _, _ := sendRaw(t, front, "PUT /x HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n")
+			res, _, _ := proxytest.SendRaw(t, front, "PUT /x HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n")
 			if res.StatusCode != http.StatusForbidden {
 				t.Errorf("the first answer is %s, want 403", res.Status)
 			}
@@ -403,9 +345,9 @@ func TestClientsCancellationReachesTheUpstream(t *testing.T) {
 	for _, path := range []string{"/answering", "/waiting"} {
 		for _, http2 := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s http2=%t", path, http2), func(t *testing.T) {
-				var records recorder
-				upstream := startUpstream(t, http2, handler)
-				forwarder := newLoggedForwarder(t, upstream.config(), slog.New(&records))
+				var records proxytest.Recorder
+				upstream := proxytest.StartUpstream(t, http2, handler)
+				forwarder := newLoggedForwarder(t, upstream.Config(), slog.New(&records))
 				done := make(chan any)
 				front := startProxy(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					defer func() { done <- recover() }()
@@ -431,7 +373,7 @@ func TestClientsCancellationReachesTheUpstream(t *testing.T) {
 				if err, _ := (<-done).(error); !errors.Is(err, http.ErrAbortHandler) {
 					t.Errorf("the handler ended with %v, want ErrAbortHandler", err)
 				}
-				if diff := cmp.Diff([]string(nil), records.above(slog.LevelDebug)); diff != "" {
+				if diff := cmp.Diff([]string(nil), records.Above(slog.LevelDebug)); diff != "" {
 					t.Errorf("logged (-want +got):\n%s", diff)
 				}
 			})
@@ -447,7 +389,7 @@ func TestUpstreamsEndReachesTheClient(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
 	}, func(t *testing.T, front *httptest.Server) {
-		res := get(t, front.Client(), front.URL+"/x")
+		res := proxytest.Get(t, front.Client(), front.URL+"/x")
 		if body, err := io.ReadAll(res.Body); err == nil {
 			t.Errorf("the answer ended well: %q", body)
 		}
@@ -455,15 +397,15 @@ func TestUpstreamsEndReachesTheClient(t *testing.T) {
 }
 
 func TestRedirectsAreTheClients(t *testing.T) {
-	upstream := startUpstream(t, true, func(w http.ResponseWriter, r *http.Request) {
+	upstream := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/from" {
 			t.Errorf("asked for %s", r.URL)
 		}
 		w.Header().Set("Location", "/to")
 		w.WriteHeader(http.StatusTemporaryRedirect)
 	})
-	front := startProxy(t, newForwarder(t, upstream.config()), true)
-	res := get(t, front.Client(), front.URL+"/from")
+	front := startProxy(t, newForwarder(t, upstream.Config()), true)
+	res := proxytest.Get(t, front.Client(), front.URL+"/from")
 	if res.StatusCode != http.StatusTemporaryRedirect || res.Header.Get("Location") != "/to" {
 		t.Errorf("got %s to %q", res.Status, res.Header.Get("Location"))
 	}
@@ -474,41 +416,41 @@ func TestCompressedBytesPass(t *testing.T) {
 	zip := gzip.NewWriter(&compressed)
 	_, _ = zip.Write(bytes.Repeat([]byte("pod"), 1000))
 	_ = zip.Close()
-	upstream := startUpstream(t, true, func(w http.ResponseWriter, r *http.Request) {
+	upstream := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, r *http.Request) {
 		if got, want := r.Header.Values("Accept-Encoding"), []string{"gzip"}; !cmp.Equal(got, want) {
 			t.Errorf("Accept-Encoding at the upstream is %q", got)
 		}
 		w.Header().Set("Content-Encoding", "gzip")
 		_, _ = w.Write(compressed.Bytes())
 	})
-	front := startProxy(t, newForwarder(t, upstream.config()), false)
+	front := startProxy(t, newForwarder(t, upstream.Config()), false)
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, front.URL+"/x", nil)
 	r.Header.Set("Accept-Encoding", "gzip")
-	res := do(t, front.Client(), r)
-	if got := readAll(t, res.Body); got != compressed.String() || res.Header.Get("Content-Encoding") != "gzip" {
+	res := proxytest.Do(t, front.Client(), r)
+	if got := proxytest.ReadAll(t, res.Body); got != compressed.String() || res.Header.Get("Content-Encoding") != "gzip" {
 		t.Errorf("got %d bytes with Content-Encoding %q, want the %d sent", len(got), res.Header.Get("Content-Encoding"), compressed.Len())
 	}
 }
 
 func TestUpstreamDown(t *testing.T) {
-	upstream := startUpstream(t, true, func(http.ResponseWriter, *http.Request) {})
-	config := upstream.config()
+	upstream := proxytest.StartUpstream(t, true, func(http.ResponseWriter, *http.Request) {})
+	config := upstream.Config()
 	var dialed sync.WaitGroup
 	dialed.Add(2)
 	config.Dial = func(context.Context, string, string) (net.Conn, error) {
 		dialed.Done()
 		return nil, errors.New("connect to https://u:hunter2@inner: refused")
 	}
-	var records recorder
+	var records proxytest.Recorder
 	forwarder := newLoggedForwarder(t, config, slog.New(&records))
 	front := startProxy(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Status", "listproxy; fwd=bypass; detail=not-list")
 		forwarder.ServeHTTP(w, r)
 	}), false)
 	for _, upgrade := range []string{"", "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"} {
-		res, _, _ := sendRaw(t, front, "POST /api/v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n"+upgrade+"\r\n{}")
+		res, _, _ := proxytest.SendRaw(t, front, "POST /api/v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n"+upgrade+"\r\n{}")
 		var got metav1.Status
-		body := readAll(t, res.Body)
+		body := proxytest.ReadAll(t, res.Body)
 		if err := json.Unmarshal([]byte(body), &got); err != nil {
 			t.Fatalf("%v in %q", err, body)
 		}
@@ -530,20 +472,20 @@ func TestUpstreamDown(t *testing.T) {
 		}
 	}
 	dialed.Wait()
-	if got := records.above(slog.LevelInfo); len(got) != 2 {
+	if got := records.Above(slog.LevelInfo); len(got) != 2 {
 		t.Errorf("logged %q, want one warning for each request", got)
 	}
 }
 
 func TestMalformedBodyIsTheCallersFault(t *testing.T) {
-	var records recorder
-	upstream := startUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
-	front := startProxy(t, newLoggedForwarder(t, upstream.config(), slog.New(&records)), false)
-	res, _, _ := sendRaw(t, front, "POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nno chunk\r\n")
+	var records proxytest.Recorder
+	upstream := proxytest.StartUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+	front := startProxy(t, newLoggedForwarder(t, upstream.Config(), slog.New(&records)), false)
+	res, _, _ := proxytest.SendRaw(t, front, "POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nno chunk\r\n")
 	if res.StatusCode != http.StatusBadRequest {
 		t.Errorf("status %s, want 400", res.Status)
 	}
-	if got := records.above(slog.LevelDebug); got != nil {
+	if got := records.Above(slog.LevelDebug); got != nil {
 		t.Errorf("logged %q", got)
 	}
 }
@@ -560,34 +502,4 @@ func TestStatusIsKubernetesOwn(t *testing.T) {
 	if w.Code != 503 || w.Body.Len() != 0 {
 		t.Errorf("HEAD: status %d and %d bytes", w.Code, w.Body.Len())
 	}
-}
-
-// recorder is a [slog.Handler] that keeps the records' text.
-type recorder struct {
-	mu      sync.Mutex
-	records []slog.Record
-}
-
-func (*recorder) Enabled(context.Context, slog.Level) bool { return true }
-func (r *recorder) WithAttrs([]slog.Attr) slog.Handler     { return r }
-func (r *recorder) WithGroup(string) slog.Handler          { return r }
-func (r *recorder) Handle(_ context.Context, record slog.Record) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.records = append(r.records, record)
-	return nil
-}
-
-// above returns the messages of the records above level, with their attributes.
-func (r *recorder) above(level slog.Level) (texts []string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, record := range r.records {
-		if record.Level > level {
-			text := record.Message
-			record.Attrs(func(a slog.Attr) bool { text += " " + a.String(); return true })
-			texts = append(texts, text)
-		}
-	}
-	return texts
 }

@@ -1,65 +1,27 @@
 package proxy
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// startTarget listens where nobody may connect to. The returned function stops
-// listening and returns the number of connections there were.
-func startTarget(t *testing.T) (address string, stop func() int64) {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var accepted atomic.Int64
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			accepted.Add(1)
-			_ = conn.Close()
-		}
-	}()
-	stop = func() int64 {
-		// A connection of our own shows that all before it were accepted.
-		if conn, err := net.Dial("tcp", listener.Addr().String()); err != nil {
-			t.Error(err)
-		} else {
-			_, _ = io.ReadAll(conn)
-			_ = conn.Close()
-		}
-		_ = listener.Close()
-		<-ended
-		return accepted.Load() - 1
-	}
-	return listener.Addr().String(), stop
-}
-
 func TestProxyRequestsAreRefused(t *testing.T) {
-	target, stop := startTarget(t)
+	target, stop := proxytest.StartTarget(t)
 	// Neither may the environment send the front anywhere.
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "https_proxy"} {
 		t.Setenv(name, "http://"+target)
 	}
-	var records recorder
+	var records proxytest.Recorder
 	server := httptest.NewUnstartedServer(nil)
 	server.Config = NewServer(NewFront(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		t.Error("a proxy request came through")
@@ -83,12 +45,12 @@ func TestProxyRequestsAreRefused(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			res, _, _ := sendRaw(t, server, test.request+"Proxy-Authorization: Basic aHVudGVyMg==\r\n\r\n")
-			assertStatus(t, res, test.code, test.reason)
+			res, _, _ := proxytest.SendRaw(t, server, test.request+"Proxy-Authorization: Basic aHVudGVyMg==\r\n\r\n")
+			proxytest.AssertStatus(t, res, test.code, test.reason)
 		})
 	}
-	for _, text := range records.above(slog.LevelDebug - 1) {
-		assertNotContains(t, text, "aHVudGVyMg")
+	for _, text := range records.Above(slog.LevelDebug - 1) {
+		proxytest.AssertNotContains(t, text, "aHVudGVyMg")
 	}
 	if n := stop(); n != 0 {
 		t.Errorf("the front made %d connections", n)
@@ -96,7 +58,7 @@ func TestProxyRequestsAreRefused(t *testing.T) {
 }
 
 func TestProxyRequestsAreRefusedOverHTTP2(t *testing.T) {
-	target, stop := startTarget(t)
+	target, stop := proxytest.StartTarget(t)
 	inner := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a proxy request came through") })
 	server := startProxy(t, inner, true)
 	u, err := url.Parse(server.URL)
@@ -104,42 +66,20 @@ func TestProxyRequestsAreRefusedOverHTTP2(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := (&http.Request{Method: http.MethodConnect, URL: u, Host: target, Header: http.Header{}}).WithContext(t.Context())
-	res := do(t, server.Client(), r)
+	res := proxytest.Do(t, server.Client(), r)
 	if res.ProtoMajor != 2 {
 		t.Errorf("the test spoke %s", res.Proto)
 	}
-	assertStatus(t, res, 405, metav1.StatusReasonMethodNotAllowed)
+	proxytest.AssertStatus(t, res, 405, metav1.StatusReasonMethodNotAllowed)
 
 	// No Go client puts a whole URL into :path, and a Go server accepts it.
 	r = httptest.NewRequest(http.MethodGet, "http://"+target+"/x", nil)
 	r.ProtoMajor, r.ProtoMinor, r.Proto = 2, 0, "HTTP/2.0"
 	w := httptest.NewRecorder()
 	NewFront(inner, nil, slog.New(slog.DiscardHandler)).ServeHTTP(w, r)
-	assertStatus(t, w.Result(), 400, metav1.StatusReasonBadRequest)
+	proxytest.AssertStatus(t, w.Result(), 400, metav1.StatusReasonBadRequest)
 	if n := stop(); n != 0 {
 		t.Errorf("the front made %d connections", n)
-	}
-}
-
-func assertStatus(t *testing.T, res *http.Response, code int, reason metav1.StatusReason) {
-	t.Helper()
-	var got metav1.Status
-	body := readAll(t, res.Body)
-	if err := json.Unmarshal([]byte(body), &got); err != nil {
-		t.Fatalf("%s: %v in %q", res.Status, err, body)
-	}
-	if got.Message == "" {
-		t.Error("the status has no message")
-	}
-	got.Message = ""
-	want := metav1.Status{
-		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Reason: reason, Code: int32(code),
-	}
-	if diff := cmp.Diff(want, got); diff != "" || res.StatusCode != code {
-		t.Errorf("%s, status (-want +got):\n%s", res.Status, diff)
-	}
-	if got := res.Header.Get("Content-Type"); got != "application/json" {
-		t.Errorf("Content-Type %q", got)
 	}
 }
 
@@ -169,15 +109,15 @@ func TestPathsReachTheHandler(t *testing.T) {
 					t.Errorf("Flush: %v", err)
 				}
 			}), http2)
-			res := get(t, server.Client(), server.URL+"/api//v1?watch=1")
-			if got, want := readAll(t, res.Body), res.Proto+" /api//v1?watch=1"; got != want {
+			res := proxytest.Get(t, server.Client(), server.URL+"/api//v1?watch=1")
+			if got, want := proxytest.ReadAll(t, res.Body), res.Proto+" /api//v1?watch=1"; got != want {
 				t.Errorf("the handler saw %q, want %q", got, want)
 			}
 			if http2 != (res.ProtoMajor == 2) {
 				t.Errorf("the test spoke %s", res.Proto)
 			}
 			if !http2 {
-				if res := get(t, server.Client(), server.URL+"/hijack"); res.StatusCode != 299 {
+				if res := proxytest.Get(t, server.Client(), server.URL+"/hijack"); res.StatusCode != 299 {
 					t.Errorf("hijacked connection: %s", res.Status)
 				}
 			}
@@ -189,7 +129,7 @@ func TestPathsReachTheHandler(t *testing.T) {
 func TestServerBoundsHeaders(t *testing.T) {
 	const most = 64 << 10
 	server := startProxy(t, http.NotFoundHandler(), false)
-	res, _, _ := sendRaw(t, server, "GET / HTTP/1.1\r\nHost: x\r\nX-Large: "+strings.Repeat("x", most+8<<10)+"\r\n\r\n")
+	res, _, _ := proxytest.SendRaw(t, server, "GET / HTTP/1.1\r\nHost: x\r\nX-Large: "+strings.Repeat("x", most+8<<10)+"\r\n\r\n")
 	if res.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("status %s, want 431", res.Status)
 	}
@@ -206,12 +146,12 @@ func TestServerHasNoTimeLimitOnAnswers(t *testing.T) {
 }
 
 func TestServerErrorLog(t *testing.T) {
-	var records recorder
+	var records proxytest.Recorder
 	log := serverErrorLog(slog.New(&records))
 	log.Print("http: TLS handshake error from 127.0.0.1:1: EOF")
 	log.Print("http: superfluous response.WriteHeader call")
 	want := []string{"server message=http: superfluous response.WriteHeader call"}
-	if diff := cmp.Diff(want, records.above(slog.LevelDebug)); diff != "" {
+	if diff := cmp.Diff(want, records.Above(slog.LevelDebug)); diff != "" {
 		t.Errorf("above debug (-want +got):\n%s", diff)
 	}
 }

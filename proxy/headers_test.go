@@ -1,37 +1,19 @@
 package proxy
 
 import (
-	"bufio"
 	"crypto/tls"
 	"fmt"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
-
-// sendRaw sends an HTTP/1.1 request byte for byte, and returns the response with
-// the connection it came on. The request must end its header with an empty line.
-func sendRaw(t *testing.T, to *httptest.Server, request string) (*http.Response, *tls.Conn, *bufio.Reader) {
-	t.Helper()
-	conn := dialFront(t, to)
-	if _, err := conn.Write([]byte(request)); err != nil {
-		t.Fatal(err)
-	}
-	reader := bufio.NewReader(conn)
-	res, err := http.ReadResponse(reader, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = res.Body.Close() })
-	return res, conn, reader
-}
 
 func TestRequestHeaders(t *testing.T) {
 	const hop = "X-Forwarded-For" // on every forwarded request
@@ -66,15 +48,15 @@ func TestRequestHeaders(t *testing.T) {
 		"several Authorization headers all pass": {send: []string{"Authorization: Bearer a", "Authorization: Bearer b"}, want: http.Header{"Authorization": {"Bearer a", "Bearer b"}}},
 	}
 	got := make(chan *http.Request, 1)
-	upstream := startUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) { got <- r })
-	front := startProxy(t, newForwarder(t, upstream.config()), false)
+	upstream := proxytest.StartUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) { got <- r })
+	front := startProxy(t, newForwarder(t, upstream.Config()), false)
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			request := "GET /api HTTP/1.1\r\nHost: listproxy\r\n"
 			for _, line := range test.send {
 				request += line + "\r\n"
 			}
-			res, _, _ := sendRaw(t, front, request+"\r\n")
+			res, _, _ := proxytest.SendRaw(t, front, request+"\r\n")
 			if res.StatusCode != http.StatusOK {
 				t.Fatalf("status %s", res.Status)
 			}
@@ -91,12 +73,12 @@ func TestRequestHeaders(t *testing.T) {
 }
 
 func TestConnectionMustNotListIdentity(t *testing.T) {
-	upstream := startUpstream(t, true, func(http.ResponseWriter, *http.Request) {
+	upstream := proxytest.StartUpstream(t, true, func(http.ResponseWriter, *http.Request) {
 		t.Error("the request was forwarded")
 	})
-	front := startProxy(t, newForwarder(t, upstream.config()), false)
+	front := startProxy(t, newForwarder(t, upstream.Config()), false)
 	for _, option := range []string{"Impersonate-User", "close, impersonate-extra-x", "authorization"} {
-		res, _, _ := sendRaw(t, front, "GET /api HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer front\r\n"+
+		res, _, _ := proxytest.SendRaw(t, front, "GET /api HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer front\r\n"+
 			"Impersonate-User: alice\r\nConnection: "+option+"\r\n\r\n")
 		if res.StatusCode != http.StatusBadRequest {
 			t.Errorf("Connection: %s: status %s, want 400", option, res.Status)
@@ -109,14 +91,14 @@ func TestResponseHeadersAreTheUpstreams(t *testing.T) {
 		"Audit-Id": {"1"}, "Cache-Control": {"no-cache, private"}, "Warning": {"299 - \"a\"", "299 - \"b\""},
 		"Cache-Status": {"near-origin; hit"}, "X-Kubernetes-Pf-Flowschema-Uid": {"2"}, "Content-Length": {"4"},
 	}
-	upstream := startUpstream(t, true, func(w http.ResponseWriter, _ *http.Request) {
+	upstream := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, _ *http.Request) {
 		maps.Copy(w.Header(), upstreamsOwn)
 		// What net/http would add by itself.
 		w.Header()["Date"] = nil
 		w.Header()["Content-Type"] = nil
 		_, _ = w.Write([]byte("body"))
 	})
-	forwarder := newForwarder(t, upstream.config())
+	forwarder := newForwarder(t, upstream.Config())
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Status", "listproxy; fwd=bypass; detail=not-list")
 		forwarder.ServeHTTP(w, r)
@@ -124,7 +106,7 @@ func TestResponseHeadersAreTheUpstreams(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("http2=%t", http2), func(t *testing.T) {
 			front := startProxy(t, handler, http2)
-			res := get(t, front.Client(), front.URL+"/api")
+			res := proxytest.Get(t, front.Client(), front.URL+"/api")
 			want := upstreamsOwn.Clone()
 			want["Cache-Status"] = []string{"near-origin; hit", "listproxy; fwd=bypass; detail=not-list"}
 			if diff := cmp.Diff(want, res.Header); diff != "" {
@@ -142,11 +124,11 @@ func TestNothingOfTheProxysOwnIdentity(t *testing.T) {
 		Certificates int
 	}
 	got := make(chan seen, 1)
-	upstream := startUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) {
+	upstream := proxytest.StartUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) {
 		got <- seen{r.Header, len(r.TLS.PeerCertificates)}
 	})
 	dir := t.TempDir()
-	if _, _, err := LoadOrCreateCertificate("", "", dir, nil, wallClock()); err != nil {
+	if _, _, err := LoadOrCreateCertificate("", "", dir, nil, proxytest.WallClock()); err != nil {
 		t.Fatal(err)
 	}
 	ran := filepath.Join(dir, "plugin-ran")
@@ -177,11 +159,11 @@ func TestNothingOfTheProxysOwnIdentity(t *testing.T) {
 	}
 	for name, configure := range tests {
 		t.Run(name, func(t *testing.T) {
-			config := upstream.config()
+			config := upstream.Config()
 			configure(config)
 			front := startProxy(t, newForwarder(t, config), false)
 			for _, upgrade := range []string{"", "Connection: Upgrade\r\nUpgrade: websocket\r\n"} {
-				sendRaw(t, front, "GET /api HTTP/1.1\r\nHost: x\r\n"+upgrade+"\r\n")
+				proxytest.SendRaw(t, front, "GET /api HTTP/1.1\r\nHost: x\r\n"+upgrade+"\r\n")
 				want := seen{Header: http.Header{"X-Forwarded-For": {"127.0.0.1"}}}
 				if upgrade != "" {
 					want.Header["Connection"], want.Header["Upgrade"] = []string{"Upgrade"}, []string{"websocket"}
@@ -215,17 +197,17 @@ func TestNewUpstreamAddress(t *testing.T) {
 		"malformed":        {host: "https://u:hunter2@api:bad port", refused: true},
 		"path, not scheme": {host: "api/prefix", refused: true},
 	}
-	upstream := startUpstream(t, true, func(http.ResponseWriter, *http.Request) {})
+	upstream := proxytest.StartUpstream(t, true, func(http.ResponseWriter, *http.Request) {})
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			config := upstream.config()
+			config := upstream.Config()
 			config.Host = test.host
 			up, err := NewUpstream(config)
 			if (err != nil) != test.refused {
 				t.Fatalf("NewUpstream: %v, refused should be %t", err, test.refused)
 			}
 			if err != nil {
-				assertNotContains(t, err.Error(), "hunter2")
+				proxytest.AssertNotContains(t, err.Error(), "hunter2")
 				return
 			}
 			if got := up.URL().String(); got != test.want {
@@ -243,9 +225,9 @@ func TestVerifyAnonymousNoticesCredentials(t *testing.T) {
 		},
 		"header for proxies": func(u *Upstream) { u.requests.ProxyConnectHeader = http.Header{} },
 	}
-	upstream := startUpstream(t, true, func(http.ResponseWriter, *http.Request) {})
+	upstream := proxytest.StartUpstream(t, true, func(http.ResponseWriter, *http.Request) {})
 	for name, spoil := range tests {
-		up, err := NewUpstream(upstream.config())
+		up, err := NewUpstream(upstream.Config())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,13 +1,9 @@
 package proxy
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -15,71 +11,19 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// testCA signs client certificates.
-type testCA struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func newTestCA(t testing.TB) *testCA {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "clients"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	return &testCA{cert: sign(t, template, template, key, key), key: key}
-}
-
-func sign(t testing.TB, template, parent *x509.Certificate, key, by *ecdsa.PrivateKey) *x509.Certificate {
-	t.Helper()
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), by)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cert
-}
-
-// issue returns a client certificate, changed by with.
-func (ca *testCA) issue(t testing.TB, subject pkix.Name, with func(*x509.Certificate)) *x509.Certificate {
-	t.Helper()
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: subject,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}
-	if with != nil {
-		with(template)
-	}
-	return sign(t, template, ca.cert, ca.key, ca.key)
-}
-
-func (ca *testCA) options() (x509.VerifyOptions, bool) {
-	roots := x509.NewCertPool()
-	roots.AddCert(ca.cert)
-	return x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
-}
-
 // TestIdentify: who a caller is, by certificate, by a front proxy's word, by token.
 func TestIdentify(t *testing.T) {
-	clients, fronts, strangers := newTestCA(t), newTestCA(t), newTestCA(t)
-	alice := clients.issue(t, pkix.Name{CommonName: "alice", Organization: []string{"team-a", "team-b"}}, nil)
-	front := fronts.issue(t, pkix.Name{CommonName: "front"}, nil)
+	clients, fronts, strangers := proxytest.NewCA(t), proxytest.NewCA(t), proxytest.NewCA(t)
+	alice := clients.Issue(t, pkix.Name{CommonName: "alice", Organization: []string{"team-a", "team-b"}}, nil)
+	front := fronts.Issue(t, pkix.Name{CommonName: "front"}, nil)
 	identifier, err := NewIdentifier(IdentifierConfig{
-		ClientCA: clients.options,
+		ClientCA: clients.Options,
 		FrontProxy: &FrontProxy{
-			CA: fronts.options, AllowedNames: []string{"front"},
+			CA: fronts.Options, AllowedNames: []string{"front"},
 			UsernameHeaders: []string{"X-Remote-User"}, UIDHeaders: []string{"X-Remote-Uid"},
 			GroupHeaders: []string{"X-Remote-Group"}, ExtraHeaderPrefixes: []string{"X-Remote-Extra-"},
 		},
@@ -112,27 +56,27 @@ func TestIdentify(t *testing.T) {
 		"a certificate and a name to come":          {certificate: alice, header: says("Impersonate-Tomorrow", "x"), code: 403},
 		"a token and --as":                          {header: says("Authorization", "Bearer t", "Impersonate-User", "root"), token: true},
 		"a certificate that says who it is not":     {certificate: alice, header: says("X-Remote-User", "root"), user: "alice [team-a team-b system:authenticated]"},
-		"another CA's":                              {certificate: strangers.issue(t, pkix.Name{CommonName: "alice"}, nil), code: 401},
-		"another CA's and a token":                  {certificate: strangers.issue(t, pkix.Name{CommonName: "alice"}, nil), header: says("Authorization", "Bearer t"), token: true},
-		"another CA's and no bearer":                {certificate: strangers.issue(t, pkix.Name{CommonName: "alice"}, nil), header: says("Authorization", "Basic eA=="), code: 401},
-		"another CA's and an empty token":           {certificate: strangers.issue(t, pkix.Name{CommonName: "alice"}, nil), header: says("Authorization", "Bearer "), code: 401},
-		"expired":                                   {certificate: clients.issue(t, pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }), code: 401},
-		"for servers":                               {certificate: clients.issue(t, pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }), code: 401},
-		"no name":                                   {certificate: clients.issue(t, pkix.Name{Organization: []string{"x"}}, nil), code: 401}, // it is no front proxy's either
-		"a service account without groups":          {certificate: clients.issue(t, pkix.Name{CommonName: "system:serviceaccount:kube-system:x"}, nil), user: "system:serviceaccount:kube-system:x [system:authenticated]"},
-		"anonymous by certificate":                  {certificate: clients.issue(t, pkix.Name{CommonName: user.Anonymous}, nil), code: 403},
-		"a name with outer spaces":                  {certificate: clients.issue(t, pkix.Name{CommonName: "root "}, nil), code: 403},
-		"a name with a line end":                    {certificate: clients.issue(t, pkix.Name{CommonName: "a\r\nImpersonate-Group: system:masters"}, nil), code: 403},
-		"a group with a line end":                   {certificate: clients.issue(t, pkix.Name{CommonName: "a", Organization: []string{"b\nc"}}, nil), code: 403},
-		"an empty group":                            {certificate: clients.issue(t, pkix.Name{CommonName: "a", Organization: []string{""}}, nil), code: 403},
+		"another CA's":                              {certificate: strangers.Issue(t, pkix.Name{CommonName: "alice"}, nil), code: 401},
+		"another CA's and a token":                  {certificate: strangers.Issue(t, pkix.Name{CommonName: "alice"}, nil), header: says("Authorization", "Bearer t"), token: true},
+		"another CA's and no bearer":                {certificate: strangers.Issue(t, pkix.Name{CommonName: "alice"}, nil), header: says("Authorization", "Basic eA=="), code: 401},
+		"another CA's and an empty token":           {certificate: strangers.Issue(t, pkix.Name{CommonName: "alice"}, nil), header: says("Authorization", "Bearer "), code: 401},
+		"expired":                                   {certificate: clients.Issue(t, pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }), code: 401},
+		"for servers":                               {certificate: clients.Issue(t, pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }), code: 401},
+		"no name":                                   {certificate: clients.Issue(t, pkix.Name{Organization: []string{"x"}}, nil), code: 401}, // it is no front proxy's either
+		"a service account without groups":          {certificate: clients.Issue(t, pkix.Name{CommonName: "system:serviceaccount:kube-system:x"}, nil), user: "system:serviceaccount:kube-system:x [system:authenticated]"},
+		"anonymous by certificate":                  {certificate: clients.Issue(t, pkix.Name{CommonName: user.Anonymous}, nil), code: 403},
+		"a name with outer spaces":                  {certificate: clients.Issue(t, pkix.Name{CommonName: "root "}, nil), code: 403},
+		"a name with a line end":                    {certificate: clients.Issue(t, pkix.Name{CommonName: "a\r\nImpersonate-Group: system:masters"}, nil), code: 403},
+		"a group with a line end":                   {certificate: clients.Issue(t, pkix.Name{CommonName: "a", Organization: []string{"b\nc"}}, nil), code: 403},
+		"an empty group":                            {certificate: clients.Issue(t, pkix.Name{CommonName: "a", Organization: []string{""}}, nil), code: 403},
 		"the front proxy's word":                    {certificate: front, header: says("X-Remote-User", "bob", "X-Remote-Group", "g", "X-Remote-Group", "h"), user: "bob [g h system:authenticated]"},
 		"the front proxy's word and a token":        {certificate: front, header: says("X-Remote-User", "bob", "Authorization", "Bearer t"), user: "bob [system:authenticated]"},
 		"the front proxy's word and --as":           {certificate: front, header: says("X-Remote-User", "bob", "Impersonate-User", "root"), code: 403},
 		"the front proxy for itself":                {certificate: front, code: 401},
 		"the front proxy with a caller's token":     {certificate: front, header: says("Authorization", "Bearer t"), token: true},
-		"a name that is not allowed":                {certificate: fronts.issue(t, pkix.Name{CommonName: "other"}, nil), header: says("X-Remote-User", "bob"), code: 401},
-		"the front proxy's name by another CA":      {certificate: strangers.issue(t, pkix.Name{CommonName: "front"}, nil), header: says("X-Remote-User", "bob"), code: 401},
-		"the front proxy's name by the clients' CA": {certificate: clients.issue(t, pkix.Name{CommonName: "front"}, nil), header: says("X-Remote-User", "bob"), user: "front [system:authenticated]"},
+		"a name that is not allowed":                {certificate: fronts.Issue(t, pkix.Name{CommonName: "other"}, nil), header: says("X-Remote-User", "bob"), code: 401},
+		"the front proxy's name by another CA":      {certificate: strangers.Issue(t, pkix.Name{CommonName: "front"}, nil), header: says("X-Remote-User", "bob"), code: 401},
+		"the front proxy's name by the clients' CA": {certificate: clients.Issue(t, pkix.Name{CommonName: "front"}, nil), header: says("X-Remote-User", "bob"), user: "front [system:authenticated]"},
 		"headers without a certificate":             {header: says("X-Remote-User", "bob", "x-remote-extra-a", "b")},
 		"headers and a token":                       {header: says("X-Remote-User", "bob", "Authorization", "Bearer t"), token: true},
 	} {
@@ -177,10 +121,10 @@ func TestIdentify(t *testing.T) {
 // TestNoCertificatesWithoutCA: by default a certificate means nothing, and the headers of a
 // front proxy neither (the Forwarder removes them).
 func TestNoCertificatesWithoutCA(t *testing.T) {
-	ca := newTestCA(t)
+	ca := proxytest.NewCA(t)
 	r := &http.Request{
 		Header: http.Header{"X-Remote-User": {"root"}},
-		TLS:    &tls.ConnectionState{PeerCertificates: []*x509.Certificate{ca.issue(t, pkix.Name{CommonName: "alice"}, nil)}},
+		TLS:    &tls.ConnectionState{PeerCertificates: []*x509.Certificate{ca.Issue(t, pkix.Name{CommonName: "alice"}, nil)}},
 	}
 	if id, refusal := newIdentifier(t).Identify(r); id.known() || refusal != nil {
 		t.Errorf("known: %t, refused: %v", id.known(), refusal)
@@ -190,7 +134,7 @@ func TestNoCertificatesWithoutCA(t *testing.T) {
 // TestFrontHeadersGoNoFurther, in no spelling, from nobody.
 func TestFrontHeadersGoNoFurther(t *testing.T) {
 	i, err := NewIdentifier(IdentifierConfig{FrontProxy: &FrontProxy{
-		CA: newTestCA(t).options, AllowedNames: []string{"front"},
+		CA: proxytest.NewCA(t).Options, AllowedNames: []string{"front"},
 		UsernameHeaders: []string{"X-Front-User"}, UIDHeaders: []string{"x-front-uid"},
 		GroupHeaders: []string{"X_Front_Group"}, ExtraHeaderPrefixes: []string{"X-Front-Extra-"},
 	}})
@@ -215,8 +159,8 @@ func TestFrontHeadersGoNoFurther(t *testing.T) {
 }
 
 func TestFrontProxyNeedsNames(t *testing.T) {
-	ca := newTestCA(t)
-	_, err := NewIdentifier(IdentifierConfig{FrontProxy: &FrontProxy{CA: ca.options, UsernameHeaders: []string{"X-Remote-User"}}})
+	ca := proxytest.NewCA(t)
+	_, err := NewIdentifier(IdentifierConfig{FrontProxy: &FrontProxy{CA: ca.Options, UsernameHeaders: []string{"X-Remote-User"}}})
 	if err == nil || !strings.Contains(err.Error(), "name at least one") {
 		t.Errorf("got %v", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 )
@@ -66,7 +67,7 @@ func TestImpersonatorLends(t *testing.T) {
 				body, err := json.Marshal(review)
 				return &http.Response{StatusCode: http.StatusCreated, Body: io.NopCloser(bytes.NewReader(body))}, err
 			}
-			rights, err := NewReviewer(send, &url.URL{Scheme: "https", Host: "upstream"}, ReviewConfig{TTL: time.Minute}, discardLog())
+			rights, err := NewReviewer(send, &url.URL{Scheme: "https", Host: "upstream"}, ReviewConfig{TTL: time.Minute}, proxytest.DiscardLog())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -79,7 +80,7 @@ func TestImpersonatorLends(t *testing.T) {
 		})
 	}
 	away := func(context.Context, Identity, *http.Request) (*http.Response, error) { return nil, errors.New("away") }
-	rights, err := NewReviewer(away, &url.URL{Scheme: "https", Host: "upstream"}, ReviewConfig{}, discardLog())
+	rights, err := NewReviewer(away, &url.URL{Scheme: "https", Host: "upstream"}, ReviewConfig{}, proxytest.DiscardLog())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,17 +1,13 @@
 package proxy
 
 import (
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 )
-
-// keepingTries is how often a client of net/http is to be seen keeping a connection that it may keep. By
-// itself it lets one go whose answer comes long before its request counts as sent, which happens where the
-// machine is busy elsewhere.
-const keepingTries = 20
 
 // TestLetGo: while draining each connection is used once more, over both versions of HTTP.
 func TestLetGo(t *testing.T) {
@@ -36,7 +32,7 @@ func TestLetGo(t *testing.T) {
 				}
 				return string(body)
 			}
-			for range keepingTries {
+			for range proxytest.KeepingTries {
 				server.Client().CloseIdleConnections()
 				draining.Store(false)
 				first := ask()

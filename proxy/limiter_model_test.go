@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
 // splitReport is what limiterScript reports, one by one.
@@ -86,7 +87,7 @@ func (m *limiterModel) leave(r *modelRequest) {
 
 func (m *limiterModel) ask(caller, name string, cost int64) {
 	r := &modelRequest{
-		caller: caller, name: name, cost: min(max(cost, 1), m.config.Capacity), until: wallClock().Add(m.config.MaxWait),
+		caller: caller, name: name, cost: min(max(cost, 1), m.config.Capacity), until: proxytest.WallClock().Add(m.config.MaxWait),
 	}
 	m.waiting = append(m.waiting, r)
 	m.grant()
@@ -109,7 +110,7 @@ func (m *limiterModel) ask(caller, name string, cost int64) {
 
 // expire has requests leave that have waited for too long, the oldest first.
 func (m *limiterModel) expire() {
-	for len(m.waiting) > 0 && !m.waiting[0].until.After(wallClock()) {
+	for len(m.waiting) > 0 && !m.waiting[0].until.After(proxytest.WallClock()) {
 		m.done = append(m.done, m.waiting[0].name+" time-out")
 		m.leave(m.waiting[0])
 		m.grant()
@@ -181,7 +182,7 @@ func playAgainstModel(t *testing.T, seed uint64) {
 			m.expire()
 			d := time.Second
 			if len(m.waiting) > 0 {
-				d = min(d, m.waiting[0].until.Sub(wallClock()))
+				d = min(d, m.waiting[0].until.Sub(proxytest.WallClock()))
 			}
 			time.Sleep(d - time.Nanosecond)
 			synctest.Wait()

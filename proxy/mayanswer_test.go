@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/snapshot"
 )
 
@@ -53,9 +54,9 @@ func decider(t *testing.T, bodies int64) *Handler {
 		t.Fatal(err)
 	}
 	collections := snapshot.NewCollections(snapshot.Config{
-		Client: &http.Client{Transport: reviewTransport(func(*http.Request) (*http.Response, error) { return nil, http.ErrServerClosed })},
+		Client: &http.Client{Transport: proxytest.Transport(func(*http.Request) (*http.Response, error) { return nil, http.ErrServerClosed })},
 		Base:   &url.URL{Scheme: "https", Host: "upstream.example"},
-		Log:    discardLog(),
+		Log:    proxytest.DiscardLog(),
 	})
 	t.Cleanup(collections.Close)
 	return &Handler{
@@ -67,10 +68,10 @@ func decider(t *testing.T, bodies int64) *Handler {
 			}},
 		},
 		Schemas:     &Schemas{known: map[string]definition{}},
-		Reviewer:    newReviewer(t, reviewTransport(answerYes), "https://upstream.example", ReviewConfig{TTL: time.Hour}, discardLog()),
+		Reviewer:    newReviewer(t, proxytest.Transport(answerYes), "https://upstream.example", ReviewConfig{TTL: time.Hour}, proxytest.DiscardLog()),
 		Collections: collections,
 		Admission:   admission,
-		Log:         discardLog(),
+		Log:         proxytest.DiscardLog(),
 	}
 }
 
@@ -79,7 +80,7 @@ func decider(t *testing.T, bodies int64) *Handler {
 func TestLastWordAfterEveryWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := &auditSink{}
-		log := newAuditLog(sink, discardLog())
+		log := newAuditLog(sink, proxytest.DiscardLog())
 		h := decider(t, 10_000)
 		h.Auditor = &Auditor{Log: log}
 		id := newIdentifier(t).secret.ofStated(&user.DefaultInfo{Name: "alice"})

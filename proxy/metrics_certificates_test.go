@@ -11,6 +11,7 @@ import (
 
 	"go.opentelemetry.io/otel/sdk/resource"
 
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
@@ -60,7 +61,7 @@ func TestExpiries(t *testing.T) {
 	if err := RegisterState(metrics, State{Certificates: func() []CertificateExpiry { return []CertificateExpiry{serving.Expiry(), {Name: "none"}} }}); err != nil {
 		t.Fatal(err)
 	}
-	family := gather(t, metrics)["listproxy_certificate_not_after_timestamp_seconds"].GetMetric()
+	family := proxytest.Gather(t, metrics)["listproxy_certificate_not_after_timestamp_seconds"].GetMetric()
 	if len(family) != 1 || int64(family[0].GetGauge().GetValue()) != leaf.Unix() {
 		t.Errorf("counted as %v", family)
 	}

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -37,37 +38,6 @@ func newMetered(t testing.TB, traces trace.TracerProvider) (*Observer, *telemetr
 		t.Fatal(err)
 	}
 	return o, metrics
-}
-
-// gather returns listproxy's own metrics by name.
-func gather(t testing.TB, metrics *telemetry.Metrics) map[string]*dto.MetricFamily {
-	t.Helper()
-	all, err := metrics.Gatherer().Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	own := map[string]*dto.MetricFamily{}
-	for _, family := range all {
-		if strings.HasPrefix(family.GetName(), "listproxy_") {
-			own[family.GetName()] = family
-		}
-	}
-	return own
-}
-
-// series writes what is counted as Prometheus would.
-func series(family *dto.MetricFamily) []string {
-	var all []string
-	for _, m := range family.GetMetric() {
-		var labels []string
-		for _, l := range m.GetLabel() {
-			labels = append(labels, l.GetName()+"="+l.GetValue())
-		}
-		value := m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
-		all = append(all, fmt.Sprintf("%s %v", strings.Join(labels, ","), value))
-	}
-	slices.Sort(all)
-	return all
 }
 
 type takenOver struct{ http.ResponseWriter }
@@ -118,7 +88,7 @@ func TestRequestsAreCounted(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		})
 	}()
-	got := gather(t, metrics)
+	got := proxytest.Gather(t, metrics)
 	for name, want := range map[string][]string{
 		"listproxy_requests_total": {
 			"code=101,decision=forward,reason=watch,resource=pods,semantics=none 1",
@@ -143,7 +113,7 @@ func TestRequestsAreCounted(t *testing.T) {
 			"code=101,purpose=forward 1", "code=410,purpose=forward 1", "code=none,purpose=forward 1",
 		},
 	} {
-		if diff := cmp.Diff(want, series(got[name])); diff != "" {
+		if diff := cmp.Diff(want, proxytest.Series(got[name])); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
@@ -165,11 +135,11 @@ func TestSeriesAreBounded(t *testing.T) {
 	for i := range 700 { // every status that there can be
 		send(i)
 	}
-	before := gather(t, metrics)
+	before := proxytest.Gather(t, metrics)
 	for i := range 10000 {
 		send(i)
 	}
-	for name, family := range gather(t, metrics) {
+	for name, family := range proxytest.Gather(t, metrics) {
 		if had := len(before[name].GetMetric()); len(family.GetMetric()) != had {
 			t.Errorf("%s: %d series were %d", name, len(family.GetMetric()), had)
 		}
@@ -210,7 +180,7 @@ func TestResourceIsKnownByItsAnswer(t *testing.T) {
 				seen.WriteHeader(tt.code)
 			}
 			seen.end()
-			got := series(gather(t, metrics)["listproxy_requests_total"])
+			got := proxytest.Series(proxytest.Gather(t, metrics)["listproxy_requests_total"])
 			if len(got) != 1 || !strings.Contains(got[0], "resource="+tt.want+",") {
 				t.Errorf("counted as %v, want %s", got, tt.want)
 			}
@@ -225,7 +195,7 @@ func TestRefusedHasNoResource(t *testing.T) {
 		s.refused(reasonIdentity)
 		s.WriteHeader(http.StatusForbidden)
 	})
-	if got := series(gather(t, metrics)["listproxy_requests_total"]); len(got) != 1 || !strings.Contains(got[0], "resource=other,") {
+	if got := proxytest.Series(proxytest.Gather(t, metrics)["listproxy_requests_total"]); len(got) != 1 || !strings.Contains(got[0], "resource=other,") {
 		t.Errorf("counted as %v", got)
 	}
 }
@@ -310,7 +280,7 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 	if err := RegisterEndpoints(metrics, func() []EndpointStats { return []EndpointStats{{Address: "10.0.0.1:6443"}} }); err != nil {
 		t.Fatal(err)
 	}
-	return gather(t, metrics)
+	return proxytest.Gather(t, metrics)
 }
 
 // TestDocumentedMetrics: docs/observability.md has a row for every metric, with its labels and what it
@@ -409,7 +379,7 @@ func TestSeriesOfHostiles(t *testing.T) {
 	if got := o.requests.series.len(); got > maxRequestSeries+len(reasons) {
 		t.Errorf("%d series are kept", got)
 	}
-	got := series(gather(t, metrics)["listproxy_requests_total"])
+	got := proxytest.Series(proxytest.Gather(t, metrics)["listproxy_requests_total"])
 	if len(got) > maxRequestSeries+len(reasons) {
 		t.Errorf("%d series", len(got))
 	}

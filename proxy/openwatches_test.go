@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"io"
 	"net/http"
 	"strings"
@@ -175,7 +176,7 @@ func TestWatchOfSlowClient(t *testing.T) {
 				}
 				w.end() // while the client is written to
 				time.Sleep(time.Minute)
-				if rest := readAll(t, w); rest != tt.halves[1] {
+				if rest := proxytest.ReadAll(t, w); rest != tt.halves[1] {
 					t.Errorf("the rest is %q, want %q", rest, tt.halves[1])
 				}
 				if ctx.Err() == nil {
@@ -197,7 +198,7 @@ func TestUnframedWatchEndsWhenQuiet(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := make(chan string, 1)
-		go func() { got <- readAll(t, w) }()
+		go func() { got <- proxytest.ReadAll(t, w) }()
 		synctest.Wait()
 		w.end()
 		for range 100 {
@@ -227,7 +228,7 @@ func TestRefusedWatchIsLeftAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.end()
-		if got := readAll(t, res.Body); got != "no" || w.ended() {
+		if got := proxytest.ReadAll(t, res.Body); got != "no" || w.ended() {
 			t.Errorf("got %q, ended: %t", got, w.ended())
 		}
 	})

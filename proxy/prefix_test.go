@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
@@ -12,11 +13,11 @@ import (
 // may be one of several behind one address.
 func TestStatedUsersStayUnderThePrefix(t *testing.T) {
 	var seen []string
-	upstream := startUpstream(t, false, func(_ http.ResponseWriter, r *http.Request) { seen = append(seen, r.RequestURI) })
-	config := upstream.config()
+	upstream := proxytest.StartUpstream(t, false, func(_ http.ResponseWriter, r *http.Request) { seen = append(seen, r.RequestURI) })
+	config := upstream.Config()
 	config.Host += "/clusters/a"
 	forwarder := newForwarder(t, config)
-	own := upstream.config()
+	own := upstream.Config()
 	own.Host, own.BearerToken = config.Host, "listproxy"
 	if err := forwarder.upstream.Impersonate(own); err != nil {
 		t.Fatal(err)

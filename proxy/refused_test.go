@@ -18,14 +18,15 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
 // TestRefusalsAreSeen: whatever listproxy refuses for itself is counted, has its line in the access log, and no
 // Cache-Status, since it was neither in the cache nor asked of the upstream.
 func TestRefusalsAreSeen(t *testing.T) {
-	upstream := startUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
-	beside := upstream.config()
+	upstream := proxytest.StartUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+	beside := upstream.Config()
 	beside.Host += "/prefix"
 	targets := mustTargets(t, "https://"+upstreamName)
 	for _, tt := range []struct {
@@ -51,7 +52,7 @@ func TestRefusalsAreSeen(t *testing.T) {
 			o, metrics := newMetered(t, nil)
 			lines := &lockedBuffer{}
 			log := telemetry.NewLogger(lines, telemetry.FormatJSON, telemetry.LevelAccess)
-			forwarder := newForwarder(t, upstream.config())
+			forwarder := newForwarder(t, upstream.Config())
 			caller := forwarder.caller
 			if tt.stated {
 				forwarder = newForwarder(t, beside)
@@ -83,21 +84,21 @@ func TestRefusalsAreSeen(t *testing.T) {
 			case strings.Contains(tt.request, "Content-Length"):
 				request += "01234567890"
 			}
-			res, _, _ := sendRaw(t, server, request)
+			res, _, _ := proxytest.SendRaw(t, server, request)
 			if res.StatusCode != tt.code || res.Header.Get("Cache-Status") != "" {
 				t.Errorf("%s, Cache-Status %q", res.Status, res.Header.Get("Cache-Status"))
 			}
-			body := readAll(t, res.Body)
+			body := proxytest.ReadAll(t, res.Body)
 			server.Close() // and with it the handler
-			got := gather(t, metrics)
+			got := proxytest.Gather(t, metrics)
 			want := []string{fmt.Sprintf("code=%d,decision=refuse,reason=%s,resource=other,semantics=none 1", tt.code, tt.reason)}
-			if diff := cmp.Diff(want, series(got["listproxy_requests_total"])); diff != "" {
+			if diff := cmp.Diff(want, proxytest.Series(got["listproxy_requests_total"])); diff != "" {
 				t.Errorf("counted (-want +got):\n%s", diff)
 			}
-			if n := series(got["listproxy_upstream_requests_total"]); n != nil {
+			if n := proxytest.Series(got["listproxy_upstream_requests_total"]); n != nil {
 				t.Errorf("counted as asked of the upstream: %v", n)
 			}
-			if sent := series(got["listproxy_response_body_bytes_total"]); !slices.Equal(sent, []string{fmt.Sprintf("decision=refuse,resource=other %d", len(body))}) {
+			if sent := proxytest.Series(got["listproxy_response_body_bytes_total"]); !slices.Equal(sent, []string{fmt.Sprintf("decision=refuse,resource=other %d", len(body))}) {
 				t.Errorf("%d bytes are counted as %v", len(body), sent)
 			}
 			if !slices.Contains(RefusalReasons(), tt.reason) {
@@ -131,7 +132,7 @@ func TestMisdirectedIsSeen(t *testing.T) {
 	w := httptest.NewRecorder()
 	front.ServeHTTP(w, r.WithContext(ctx))
 	want := []string{"code=421,decision=refuse,reason=misdirected,resource=other,semantics=none 1"}
-	if diff := cmp.Diff(want, series(gather(t, metrics)["listproxy_requests_total"])); diff != "" || w.Code != http.StatusMisdirectedRequest {
+	if diff := cmp.Diff(want, proxytest.Series(proxytest.Gather(t, metrics)["listproxy_requests_total"])); diff != "" || w.Code != http.StatusMisdirectedRequest {
 		t.Errorf("%d, counted (-want +got):\n%s", w.Code, diff)
 	}
 }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"net/http"
 	"strings"
 	"testing"
@@ -22,7 +23,7 @@ func BenchmarkIdentify(b *testing.B) {
 
 // BenchmarkAllowedHit is a decision that is remembered.
 func BenchmarkAllowedHit(b *testing.B) {
-	r := newReviewer(b, reviewTransport(answerYes), "https://upstream.example", ReviewConfig{TTL: time.Hour}, discardLog())
+	r := newReviewer(b, proxytest.Transport(answerYes), "https://upstream.example", ReviewConfig{TTL: time.Hour}, proxytest.DiscardLog())
 	id, _ := newIdentifier(b).Identify(&http.Request{Header: benchHeader})
 	a := Attributes{Verb: "list", Group: "apps", Version: "v1", Resource: "deployments", Namespace: "kube-system"}
 	if allowed, err := r.Allowed(b.Context(), id, a); !allowed || err != nil {

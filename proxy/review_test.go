@@ -19,28 +19,16 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// reviewTransport is a transport in memory.
-type reviewTransport func(*http.Request) (*http.Response, error)
-
-func (f reviewTransport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
 // sendAs sends requests with the caller's own credentials.
-func (f reviewTransport) sendAs(ctx context.Context, id Identity, r *http.Request) (*http.Response, error) {
-	r.Header.Set("Authorization", *id.authorization)
-	return f(r.WithContext(ctx))
-}
-
-// cannedReply returns a JSON response.
-func cannedReply(r *http.Request, status int, body string) *http.Response {
-	return &http.Response{
-		StatusCode: status,
-		Header:     http.Header{"Content-Type": {"application/json"}},
-		Body:       io.NopCloser(strings.NewReader(body)),
-		Request:    r,
+func sendAs(rt proxytest.Transport) func(context.Context, Identity, *http.Request) (*http.Response, error) {
+	return func(ctx context.Context, id Identity, r *http.Request) (*http.Response, error) {
+		r.Header.Set("Authorization", *id.authorization)
+		return rt(r.WithContext(ctx))
 	}
 }
 
@@ -60,29 +48,26 @@ func answerReview(r *http.Request, status authorizationv1.SubjectAccessReviewSta
 	if err != nil {
 		return nil, err
 	}
-	return cannedReply(r, http.StatusCreated, string(body)), nil
+	return proxytest.JSONResponse(r, http.StatusCreated, string(body)), nil
 }
 
 func answerYes(r *http.Request) (*http.Response, error) {
 	return answerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
 }
 
-func newReviewer(t testing.TB, rt reviewTransport, base string, cfg ReviewConfig, log *slog.Logger) *Reviewer {
+func newReviewer(t testing.TB, rt proxytest.Transport, base string, cfg ReviewConfig, log *slog.Logger) *Reviewer {
 	t.Helper()
 	u, err := url.Parse(base)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := NewReviewer(rt.sendAs, u, cfg, log)
+	r, err := NewReviewer(sendAs(rt), u, cfg, log)
 	if err != nil {
 		t.Fatalf("NewReviewer: %v", err)
 	}
 	t.Cleanup(r.Close)
 	return r
 }
-
-// discardLog returns a log for tests that do not look at it.
-func discardLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // listPods is what most tests ask for.
 func listPods() Attributes {
@@ -140,7 +125,7 @@ func TestReviewRequest(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := newReviewer(t, reviewTransport(http.DefaultTransport.RoundTrip), server.URL+"/prefix/", ReviewConfig{}, discardLog())
+			r := newReviewer(t, proxytest.Transport(http.DefaultTransport.RoundTrip), server.URL+"/prefix/", ReviewConfig{}, proxytest.DiscardLog())
 			allowed, err := r.Allowed(t.Context(), identify(newIdentifier(t), "Bearer token"), test.attributes)
 			if err != nil || !allowed {
 				t.Fatalf("got %v, %v", allowed, err)
@@ -160,22 +145,22 @@ func TestReviewRequest(t *testing.T) {
 // reviewAnswers is every way in which an upstream can answer, and what it counts as.
 func reviewAnswers() []struct {
 	name      string
-	transport reviewTransport
+	transport proxytest.Transport
 	want      bool
 	fails     bool
 } {
 	const head = `{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1",`
 	const spec = `"spec":{"resourceAttributes":{"namespace":"ns","verb":"list","version":"v1","resource":"pods"}},`
 	const good = head + spec + `"status":{"allowed":true}}`
-	static := func(status int, body string) reviewTransport {
-		return func(r *http.Request) (*http.Response, error) { return cannedReply(r, status, body), nil }
+	static := func(status int, body string) proxytest.Transport {
+		return func(r *http.Request) (*http.Response, error) { return proxytest.JSONResponse(r, status, body), nil }
 	}
-	status := func(s authorizationv1.SubjectAccessReviewStatus) reviewTransport {
+	status := func(s authorizationv1.SubjectAccessReviewStatus) proxytest.Transport {
 		return func(r *http.Request) (*http.Response, error) { return answerReview(r, s) }
 	}
 	return []struct {
 		name      string
-		transport reviewTransport
+		transport proxytest.Transport
 		want      bool
 		fails     bool
 	}{
@@ -219,13 +204,13 @@ func reviewAnswers() []struct {
 		{"huge body", static(201, good+strings.Repeat(" ", maxReviewBody)), false, false},
 		{"large body", static(201, good+strings.Repeat(" ", maxReviewBody-len(good))), true, false},
 		{"redirect", func(r *http.Request) (*http.Response, error) {
-			resp := cannedReply(r, http.StatusTemporaryRedirect, "")
+			resp := proxytest.JSONResponse(r, http.StatusTemporaryRedirect, "")
 			resp.Header.Set("Location", "https://elsewhere.example/")
 			return resp, nil
 		}, false, false},
 		{"no connection", func(*http.Request) (*http.Response, error) { return nil, errors.New("refused") }, false, true},
 		{"a body that breaks", func(r *http.Request) (*http.Response, error) {
-			resp := cannedReply(r, http.StatusCreated, "")
+			resp := proxytest.JSONResponse(r, http.StatusCreated, "")
 			resp.Body = io.NopCloser(io.MultiReader(strings.NewReader(good), cutReader{}))
 			return resp, nil
 		}, false, true},
@@ -242,11 +227,11 @@ func TestReviewAnswers(t *testing.T) {
 		for _, test := range reviewAnswers() {
 			t.Run(fmt.Sprintf("ttl %v/%s", ttl, test.name), func(t *testing.T) {
 				var requests atomic.Int32
-				counted := reviewTransport(func(r *http.Request) (*http.Response, error) {
+				counted := proxytest.Transport(func(r *http.Request) (*http.Response, error) {
 					requests.Add(1)
 					return test.transport(r)
 				})
-				r := newReviewer(t, counted, "https://upstream.example", ReviewConfig{TTL: ttl}, discardLog())
+				r := newReviewer(t, counted, "https://upstream.example", ReviewConfig{TTL: ttl}, proxytest.DiscardLog())
 				id := identify(newIdentifier(t), "Bearer token")
 				for range 2 {
 					got, err := r.Allowed(t.Context(), id, listPods())
@@ -279,7 +264,7 @@ func TestReviewDoesNotFollowRedirects(t *testing.T) {
 	defer elsewhere.Close()
 	server := httptest.NewServer(http.RedirectHandler(elsewhere.URL, http.StatusPermanentRedirect))
 	defer server.Close()
-	r := newReviewer(t, reviewTransport(http.DefaultTransport.RoundTrip), server.URL, ReviewConfig{}, discardLog())
+	r := newReviewer(t, proxytest.Transport(http.DefaultTransport.RoundTrip), server.URL, ReviewConfig{}, proxytest.DiscardLog())
 	allowed, err := r.Allowed(t.Context(), identify(newIdentifier(t), "Bearer token"), listPods())
 	if allowed || err != nil {
 		t.Errorf("got %v, %v; want a no", allowed, err)
@@ -287,7 +272,7 @@ func TestReviewDoesNotFollowRedirects(t *testing.T) {
 }
 
 func TestReviewNotAsked(t *testing.T) {
-	never := reviewTransport(func(*http.Request) (*http.Response, error) {
+	never := proxytest.Transport(func(*http.Request) (*http.Response, error) {
 		t.Error("the upstream was asked")
 		return nil, errors.New("not expected")
 	})
@@ -304,7 +289,7 @@ func TestReviewNotAsked(t *testing.T) {
 	} {
 		for _, ttl := range []time.Duration{0, time.Hour} {
 			t.Run(fmt.Sprintf("%s, ttl %v", test.name, ttl), func(t *testing.T) {
-				r := newReviewer(t, never, "https://upstream.example", ReviewConfig{TTL: ttl}, discardLog())
+				r := newReviewer(t, never, "https://upstream.example", ReviewConfig{TTL: ttl}, proxytest.DiscardLog())
 				a := listPods()
 				test.change(&a)
 				if allowed, err := r.Allowed(t.Context(), test.id, a); allowed || err != nil {
@@ -317,7 +302,7 @@ func TestReviewNotAsked(t *testing.T) {
 
 // What cannot be said in JSON comes back as something else, and is a no.
 func TestReviewOfBytesThatAreNotText(t *testing.T) {
-	r := newReviewer(t, reviewTransport(answerYes), "https://upstream.example", ReviewConfig{TTL: time.Hour}, discardLog())
+	r := newReviewer(t, proxytest.Transport(answerYes), "https://upstream.example", ReviewConfig{TTL: time.Hour}, proxytest.DiscardLog())
 	a := listPods()
 	a.LabelSelector = "a=\xff"
 	if allowed, err := r.Allowed(t.Context(), identify(newIdentifier(t), "Bearer token"), a); allowed || err != nil {
@@ -329,9 +314,9 @@ func TestReviewKeepsTheSecret(t *testing.T) {
 	const secret = "s3cr3t"
 	for _, test := range reviewAnswers() {
 		t.Run(test.name, func(t *testing.T) {
-			var logged logBuffer
+			var logged proxytest.LogBuffer
 			log := slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
-			noUser := reviewTransport(func(r *http.Request) (*http.Response, error) {
+			noUser := proxytest.Transport(func(r *http.Request) (*http.Response, error) {
 				if r.URL.User != nil {
 					t.Error("the proxy's own user is in the URL")
 				}
@@ -355,29 +340,11 @@ func TestReviewKeepsTheSecret(t *testing.T) {
 func TestReviewKeepsASecretThatCannotBeSent(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
-	r := newReviewer(t, reviewTransport(http.DefaultTransport.RoundTrip), server.URL, ReviewConfig{}, discardLog())
+	r := newReviewer(t, proxytest.Transport(http.DefaultTransport.RoundTrip), server.URL, ReviewConfig{}, proxytest.DiscardLog())
 	_, err := r.Allowed(t.Context(), newIdentifier(t).secret.ofAuthorization("Bearer s3cr3t\r\nX: y"), listPods())
 	if err == nil || strings.Contains(fmt.Sprintf("%v %+v %#v", err, err, err), "s3cr3t") {
 		t.Errorf("got %v; want an error without the credential", err)
 	}
-}
-
-// logBuffer is a buffer for logs of several goroutines.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf strings.Builder
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
 
 // fakeAuthorizer is an authorizer in memory whose answers take as long as they are
@@ -443,7 +410,7 @@ func TestReviewTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl, takes = 10 * time.Second, 4 * time.Second
 		u := &fakeAuthorizer{takes: takes}
-		r := newReviewer(t, reviewTransport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: ttl}, discardLog())
+		r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: ttl}, proxytest.DiscardLog())
 		id := identify(newIdentifier(t), "Bearer token")
 		expectReview(t, r, id, listPods(), true)
 
@@ -468,7 +435,7 @@ func TestReviewTTL(t *testing.T) {
 func TestReviewSlowerThanItsTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &fakeAuthorizer{takes: 4 * time.Second}
-		r := newReviewer(t, reviewTransport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: 3 * time.Second}, discardLog())
+		r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: 3 * time.Second}, proxytest.DiscardLog())
 		id := identify(newIdentifier(t), "Bearer token")
 		var all sync.WaitGroup
 		all.Go(func() { expectReview(t, r, id, listPods(), true) }) // asked by itself: as fresh as can be
@@ -487,7 +454,7 @@ func TestReviewSlowerThanItsTTL(t *testing.T) {
 func TestReviewFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &fakeAuthorizer{}
-		r := newReviewer(t, reviewTransport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Hour}, discardLog())
+		r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Hour}, proxytest.DiscardLog())
 		id := identify(newIdentifier(t), "Bearer token")
 		expectReview(t, r, id, listPods(), true)
 		expectReview(t, r, id, listPods(), true)
@@ -509,7 +476,7 @@ func TestReviewFlush(t *testing.T) {
 func TestReviewFlushDuringAFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &fakeAuthorizer{takes: 2 * time.Second}
-		r := newReviewer(t, reviewTransport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Hour}, discardLog())
+		r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Hour}, proxytest.DiscardLog())
 		id := identify(newIdentifier(t), "Bearer token")
 		var all sync.WaitGroup
 		all.Go(func() { expectReview(t, r, id, listPods(), false) })
@@ -532,12 +499,12 @@ func TestReviewGivesUpWhenItIsFlushedForEver(t *testing.T) {
 			for flushes := range maxRounds + 1 {
 				var r *Reviewer
 				asked := 0
-				r = newReviewer(t, reviewTransport(func(req *http.Request) (*http.Response, error) {
+				r = newReviewer(t, proxytest.Transport(func(req *http.Request) (*http.Response, error) {
 					if asked++; asked <= flushes {
 						r.Flush()
 					}
 					return answerYes(req)
-				}), "https://upstream.example", ReviewConfig{TTL: ttl}, discardLog())
+				}), "https://upstream.example", ReviewConfig{TTL: ttl}, proxytest.DiscardLog())
 				allowed, err := r.Allowed(t.Context(), identify(newIdentifier(t), "Bearer token"), listPods())
 				if never := flushes == maxRounds; allowed == never || errors.Is(err, errOvertaken) != never {
 					t.Errorf("flushed %d times, TTL %v: %v, %v", flushes, ttl, allowed, err)
@@ -559,7 +526,7 @@ func TestReviewSingleFlight(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				u := &fakeAuthorizer{takes: time.Second}
-				r := newReviewer(t, reviewTransport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: test.ttl}, discardLog())
+				r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: test.ttl}, proxytest.DiscardLog())
 				i := newIdentifier(t)
 				var all sync.WaitGroup
 				for range 50 {
@@ -577,7 +544,7 @@ func TestReviewSingleFlight(t *testing.T) {
 func TestReviewFlightsAreNotShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &fakeAuthorizer{takes: time.Second}
-		r := newReviewer(t, reviewTransport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Minute}, discardLog())
+		r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Minute}, proxytest.DiscardLog())
 		i := newIdentifier(t)
 		other := listPods()
 		other.Namespace = "other"
@@ -599,7 +566,7 @@ func TestReviewFlightsAreNotShared(t *testing.T) {
 func TestReviewOutlivesTheCallerWhoWasFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &fakeAuthorizer{takes: 5 * time.Second}
-		r := newReviewer(t, reviewTransport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Minute}, discardLog())
+		r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Minute}, proxytest.DiscardLog())
 		id := identify(newIdentifier(t), "Bearer token")
 		first, leave := context.WithCancel(t.Context())
 		began := time.Now()
@@ -631,7 +598,7 @@ func TestReviewTimeout(t *testing.T) {
 	for _, ttl := range []time.Duration{0, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
 			u := &fakeAuthorizer{takes: time.Hour}
-			r := newReviewer(t, reviewTransport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: ttl, Timeout: 3 * time.Second}, discardLog())
+			r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: ttl, Timeout: 3 * time.Second}, proxytest.DiscardLog())
 			began := time.Now()
 			allowed, err := r.Allowed(t.Context(), identify(newIdentifier(t), "Bearer token"), listPods())
 			if allowed || !errors.Is(err, context.DeadlineExceeded) {
@@ -650,8 +617,8 @@ func TestReviewsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const callers = maxQuestionsAtOnce + maxQuestionsWaiting + 10
 		u := &fakeAuthorizer{takes: time.Minute}
-		r := newReviewer(t, reviewTransport(u.RoundTrip), "https://upstream.example",
-			ReviewConfig{TTL: time.Hour, Timeout: 30 * time.Second}, discardLog())
+		r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example",
+			ReviewConfig{TTL: time.Hour, Timeout: 30 * time.Second}, proxytest.DiscardLog())
 		i := newIdentifier(t)
 		var full, late atomic.Int32
 		var all sync.WaitGroup
@@ -687,7 +654,7 @@ func TestReviewsAreBounded(t *testing.T) {
 func TestReviewsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &fakeAuthorizer{takes: time.Second}
-		r := newReviewer(t, reviewTransport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Hour}, discardLog())
+		r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Hour}, proxytest.DiscardLog())
 		i := newIdentifier(t)
 		var all sync.WaitGroup
 		var full atomic.Int32
@@ -748,7 +715,7 @@ func TestReviewOfAnotherShare(t *testing.T) {
 func TestReviewsCountUntilTheyEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &fakeAuthorizer{takes: 5 * time.Second}
-		r := newReviewer(t, reviewTransport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Hour}, discardLog())
+		r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Hour}, proxytest.DiscardLog())
 		i := newIdentifier(t)
 		for n := range maxQuestionsAtOnce {
 			ctx, leave := context.WithTimeout(t.Context(), 20*time.Millisecond)
@@ -782,7 +749,7 @@ func TestRightEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				u := &fakeAuthorizer{takes: tt.takes}
-				r := newReviewer(t, reviewTransport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: tt.ttl}, discardLog())
+				r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: tt.ttl}, proxytest.DiscardLog())
 				id := identify(newIdentifier(t), "Bearer token")
 				yes, err := r.Review(t.Context(), id, callerKey{}, listPods())
 				if err != nil {
@@ -810,7 +777,7 @@ func TestRemembers(t *testing.T) {
 	u := &fakeAuthorizer{}
 	id := identify(newIdentifier(t), "Bearer token")
 	for _, ttl := range []time.Duration{0, time.Hour} {
-		r := newReviewer(t, reviewTransport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: ttl}, discardLog())
+		r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: ttl}, proxytest.DiscardLog())
 		if r.Remembers(id, listPods()) || u.requests.Load() != 0 {
 			t.Error("a yes before anyone was asked, or somebody was asked")
 		}
@@ -837,7 +804,7 @@ func wantNoTurns(t *testing.T, turns *Limiter[callerKey]) {
 
 func TestReviewAfterClose(t *testing.T) {
 	u := &fakeAuthorizer{}
-	r := newReviewer(t, reviewTransport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Hour}, discardLog())
+	r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Hour}, proxytest.DiscardLog())
 	id := identify(newIdentifier(t), "Bearer token")
 	expectReview(t, r, id, listPods(), true)
 	r.Close()
@@ -850,8 +817,8 @@ func TestReviewAfterClose(t *testing.T) {
 // Closing, flushing, asking: in any order and at once.
 func TestReviewCloseAgainstUse(t *testing.T) {
 	for range 20 {
-		r := newReviewer(t, reviewTransport((&fakeAuthorizer{}).RoundTrip), "https://upstream.example",
-			ReviewConfig{TTL: time.Hour, MaxEntries: 8}, discardLog())
+		r := newReviewer(t, proxytest.Transport((&fakeAuthorizer{}).RoundTrip), "https://upstream.example",
+			ReviewConfig{TTL: time.Hour, MaxEntries: 8}, proxytest.DiscardLog())
 		i := newIdentifier(t)
 		var all sync.WaitGroup
 		for n := range 8 {

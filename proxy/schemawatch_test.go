@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -74,13 +75,13 @@ func definitionObject(name string, revision int) string {
 }
 
 // runSchemas runs Schemas in the bubble, on an API server with one definition. changes is how many it has told of.
-func runSchemas(t *testing.T, f *fakeAPI) (s *Schemas, changes func() int) {
+func runSchemas(t *testing.T, f *proxytest.FakeAPI) (s *Schemas, changes func() int) {
 	t.Helper()
-	f.collections[definitionsPath] = &fakeCollection{
-		kind: "PartialObjectMetadataList", objects: []string{definitionObject("a.x.io", 1)},
+	f.Collections[definitionsPath] = &proxytest.FakeCollection{
+		Kind: "PartialObjectMetadataList", Objects: []string{definitionObject("a.x.io", 1)},
 	}
 	var changed atomic.Int32
-	s, err := NewSchemas(f.config(), func(schema.GroupResource) { changed.Add(1) }, discardLog())
+	s, err := NewSchemas(f.Config(), func(schema.GroupResource) { changed.Add(1) }, proxytest.DiscardLog())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,10 +105,10 @@ func TestSchemasVouch(t *testing.T) {
 	}{{"streaming lists", false}, {"plain lists", true}} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFakeAPI()
-				f.plain = tt.plain
+				f := proxytest.NewFakeAPI()
+				f.Plain = tt.plain
 				s, changes := runSchemas(t, f)
-				f.silence(definitionsPath, true)
+				f.Silence(definitionsPath, true)
 				expect := func(when string, vouch bool) {
 					t.Helper()
 					synctest.Wait()
@@ -115,7 +116,7 @@ func TestSchemasVouch(t *testing.T) {
 						t.Errorf("%s: vouches %v, ready %v", when, got, s.Ready())
 					}
 				}
-				bookmark := func() { f.event(definitionsPath, "BOOKMARK", definitionObject("", 7)) }
+				bookmark := func() { f.Event(definitionsPath, "BOOKMARK", definitionObject("", 7)) }
 
 				expect("listed", true)
 				for range 10 {
@@ -123,34 +124,34 @@ func TestSchemasVouch(t *testing.T) {
 					bookmark()
 				}
 				expect("with a bookmark every minute", true)
-				f.stall(definitionsPath)
+				f.Stall(definitionsPath)
 				time.Sleep(streamSilence)
 				expect("silent for a while", true)
 				time.Sleep(silenceLook)
 				expect("silent for too long", false)
-				f.flow(definitionsPath)
+				f.Flow(definitionsPath)
 				expect("listed again", true)
 				time.Sleep(time.Minute)
-				f.event(definitionsPath, "MODIFIED", definitionObject("a.x.io", 8))
+				f.Event(definitionsPath, "MODIFIED", definitionObject("a.x.io", 8))
 				time.Sleep(time.Minute)
 				expect("an event in place of a bookmark", true)
 
-				f.refuse(true)
-				f.cut(definitionsPath)
+				f.Refuse(true)
+				f.Cut(definitionsPath)
 				expect("cut", false)
 				time.Sleep(soonest)
 				expect("not opened again", false)
 
 				// The definition has changed. What tells it is held back.
-				f.stall(definitionsPath)
-				f.refuse(false)
+				f.Stall(definitionsPath)
+				f.Refuse(false)
 				before := changes()
 				for range 100 {
 					time.Sleep(5 * time.Second)
 					expect("opened again, and silent", false)
 				}
-				f.collections[definitionsPath].objects[0] = definitionObject("a.x.io", 9)
-				f.flow(definitionsPath)
+				f.Collections[definitionsPath].Objects[0] = definitionObject("a.x.io", 9)
+				f.Flow(definitionsPath)
 				expect("listed again", true)
 				if got := changes() - before; got != 1 {
 					t.Errorf("told of %d changes", got)
@@ -164,16 +165,16 @@ func TestSchemasVouch(t *testing.T) {
 // watch would not say that nothing is pending.
 func TestSchemasListAtEachTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFakeAPI()
+		f := proxytest.NewFakeAPI()
 		s, _ := runSchemas(t, f)
 		time.Sleep(11 * time.Minute) // client-go asks for 5 to 10
-		f.stall(definitionsPath)
-		f.end(definitionsPath)
+		f.Stall(definitionsPath)
+		f.End(definitionsPath)
 		time.Sleep(2 * time.Second)
 		if s.Vouch() {
 			t.Error("vouches for definitions of before the timeout")
 		}
-		f.flow(definitionsPath)
+		f.Flow(definitionsPath)
 		synctest.Wait()
 		if !s.Vouch() {
 			t.Error("does not vouch for what was listed")

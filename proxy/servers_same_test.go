@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -24,11 +25,11 @@ func TestServersSame(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFakeServers()
-				s, _ := runServers(t, f, discardLog())
-				f.mu.Lock()
-				f.collections[serverLeases].objects = tt.after
-				f.mu.Unlock()
-				f.answer(tt.status, "list "+serverLeases)
+				s, _ := runServers(t, f, proxytest.DiscardLog())
+				f.Mu.Lock()
+				f.Collections[serverLeases].Objects = tt.after
+				f.Mu.Unlock()
+				f.Answer(tt.status, "list "+serverLeases)
 				same, err := s.Same(t.Context())
 				if same != tt.want || (err != nil) != tt.fails {
 					t.Errorf("got %v, %v", same, err)
@@ -42,8 +43,8 @@ func TestServersSame(t *testing.T) {
 func TestServersSameWithoutLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServers()
-		f.collections[serverLeases].objects = nil
-		s, _ := runServers(t, f, discardLog())
+		f.Collections[serverLeases].Objects = nil
+		s, _ := runServers(t, f, proxytest.DiscardLog())
 		if same, err := s.Same(t.Context()); same || err != nil {
 			t.Errorf("got %v, %v", same, err)
 		}

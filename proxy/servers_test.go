@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"k8s.io/apimachinery/pkg/version"
 )
 
@@ -26,12 +27,12 @@ func serverLease(name, holder string, revision int) string {
 func versionOf(gitVersion string) string { return fmt.Sprintf(`{"gitVersion":%q}`, gitVersion) }
 
 // newFakeServers is an upstream of two API servers.
-func newFakeServers() *fakeAPI {
-	f := newFakeAPI()
-	f.collections[serverLeases] = &fakeCollection{kind: "LeaseList", objects: []string{
+func newFakeServers() *proxytest.FakeAPI {
+	f := proxytest.NewFakeAPI()
+	f.Collections[serverLeases] = &proxytest.FakeCollection{Kind: "LeaseList", Objects: []string{
 		serverLease("one", "one_1", 1), serverLease("two", "two_1", 1),
 	}}
-	f.document("/version", versionOf("v1.36.3"))
+	f.Document("/version", versionOf("v1.36.3"))
 	return f
 }
 
@@ -39,10 +40,10 @@ func newFakeServers() *fakeAPI {
 type serversHeard struct{ known, changed atomic.Int32 }
 
 // runServers runs Servers of f in the bubble.
-func runServers(t *testing.T, f *fakeAPI, log *slog.Logger) (*Servers, *serversHeard) {
+func runServers(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger) (*Servers, *serversHeard) {
 	t.Helper()
 	var heard serversHeard
-	s, err := NewServers(f.config(), func() { heard.known.Add(1) }, func() { heard.changed.Add(1) }, log)
+	s, err := NewServers(f.Config(), func() { heard.known.Add(1) }, func() { heard.changed.Add(1) }, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,19 +72,19 @@ func (h *serversHeard) expect(t *testing.T, when string, changes int32) {
 func TestServersTellOfLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServers()
-		s, heard := runServers(t, f, discardLog())
+		s, heard := runServers(t, f, proxytest.DiscardLog())
 		if !s.Ready() {
 			t.Error("not ready after the first list")
 		}
 		heard.expect(t, "the first list", 0)
-		f.event(serverLeases, "MODIFIED", serverLease("one", "one_1", 2))
+		f.Event(serverLeases, "MODIFIED", serverLease("one", "one_1", 2))
 		time.Sleep(time.Hour)
 		heard.expect(t, "a renewal", 0)
-		f.event(serverLeases, "MODIFIED", serverLease("one", "one_2", 3))
+		f.Event(serverLeases, "MODIFIED", serverLease("one", "one_2", 3))
 		heard.expect(t, "a new holder", 1)
-		f.event(serverLeases, "ADDED", serverLease("three", "three_1", 4))
+		f.Event(serverLeases, "ADDED", serverLease("three", "three_1", 4))
 		heard.expect(t, "one more", 1)
-		f.event(serverLeases, "DELETED", serverLease("two", "two_1", 5))
+		f.Event(serverLeases, "DELETED", serverLease("two", "two_1", 5))
 		heard.expect(t, "one less", 1)
 	})
 }
@@ -101,20 +102,20 @@ func TestServersHoldAListAgainstWhatWasThere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFakeServers()
-				_, heard := runServers(t, f, discardLog())
-				asked := f.asked("get /version")
-				f.answer(http.StatusInternalServerError, "watch "+serverLeases)
-				f.mu.Lock()
-				f.collections[serverLeases].objects = tt.after
-				f.mu.Unlock()
-				f.cut(serverLeases)
+				_, heard := runServers(t, f, proxytest.DiscardLog())
+				asked := f.Asked("get /version")
+				f.Answer(http.StatusInternalServerError, "watch "+serverLeases)
+				f.Mu.Lock()
+				f.Collections[serverLeases].Objects = tt.after
+				f.Mu.Unlock()
+				f.Cut(serverLeases)
 				time.Sleep(time.Millisecond)
 				heard.expect(t, "the stream was lost", 0)
-				f.answer(0, "watch "+serverLeases)
+				f.Answer(0, "watch "+serverLeases)
 				time.Sleep(versionEvery - time.Second) // not long enough for a look at /version in turn
 				heard.expect(t, "the stream is back", tt.changes)
 				// Once because of the new stream; again and again where one has started.
-				if got := f.asked("get /version") - asked; got != 1 && tt.changes == 0 || got < 3 && tt.changes > 0 {
+				if got := f.Asked("get /version") - asked; got != 1 && tt.changes == 0 || got < 3 && tt.changes > 0 {
 					t.Errorf("/version was asked for %d times", got)
 				}
 			})
@@ -126,8 +127,8 @@ func TestServersHoldAListAgainstWhatWasThere(t *testing.T) {
 func TestServersTellOfVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServers()
-		f.answer(http.StatusForbidden, "list "+serverLeases, "watch "+serverLeases)
-		var logged logBuffer
+		f.Answer(http.StatusForbidden, "list "+serverLeases, "watch "+serverLeases)
+		var logged proxytest.LogBuffer
 		s, heard := runServers(t, f, slog.New(slog.NewTextHandler(&logged, nil)))
 		if !s.Ready() {
 			t.Error("not ready")
@@ -137,21 +138,21 @@ func TestServersTellOfVersions(t *testing.T) {
 		if got := strings.Count(logged.String(), "\n"); got != 1 || !strings.Contains(logged.String(), "list and watch on leases.coordination.k8s.io in kube-system") {
 			t.Errorf("want one line that says what to grant, got:\n%s", logged.String())
 		}
-		if got := f.asked("get /version"); got < 300 || got > 400 {
+		if got := f.Asked("get /version"); got < 300 || got > 400 {
 			t.Errorf("/version was asked for %d times in an hour", got)
 		}
 
-		f.document("/version", versionOf("v1.37.0"))
+		f.Document("/version", versionOf("v1.37.0"))
 		time.Sleep(2*versionEvery + versionParting)
 		if heard.changed.Swap(0) == 0 {
 			t.Error("an upgrade was not told")
 		}
-		f.answer(http.StatusServiceUnavailable, "get /version")
+		f.Answer(http.StatusServiceUnavailable, "get /version")
 		time.Sleep(time.Hour)
-		f.answer(0, "get /version")
-		f.document("/version", `<html>`)
+		f.Answer(0, "get /version")
+		f.Document("/version", `<html>`)
 		time.Sleep(time.Hour)
-		f.document("/version", versionOf("v1.37.0"))
+		f.Document("/version", versionOf("v1.37.0"))
 		time.Sleep(time.Hour)
 		heard.expect(t, "no answer, no version, and the same again", 0)
 	})
@@ -161,13 +162,13 @@ func TestServersTellOfVersions(t *testing.T) {
 func TestServersReadyWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServers()
-		f.answer(http.StatusInternalServerError, "list "+serverLeases, "watch "+serverLeases)
-		s, heard := runServers(t, f, discardLog())
+		f.Answer(http.StatusInternalServerError, "list "+serverLeases, "watch "+serverLeases)
+		s, heard := runServers(t, f, proxytest.DiscardLog())
 		time.Sleep(time.Minute)
 		if s.Ready() || heard.known.Load() != 0 {
 			t.Error("ready without having read the Leases")
 		}
-		f.answer(0, "list "+serverLeases, "watch "+serverLeases)
+		f.Answer(0, "list "+serverLeases, "watch "+serverLeases)
 		time.Sleep(time.Minute)
 		if !s.Ready() {
 			t.Error("not ready")
@@ -176,9 +177,9 @@ func TestServersReadyWaits(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServers()
-		f.takes = time.Second // /version
-		f.answer(http.StatusForbidden, "list "+serverLeases, "watch "+serverLeases)
-		s, heard := runServers(t, f, discardLog())
+		f.Takes = time.Second // /version
+		f.Answer(http.StatusForbidden, "list "+serverLeases, "watch "+serverLeases)
+		s, heard := runServers(t, f, proxytest.DiscardLog())
 		if s.Ready() || heard.known.Load() != 0 {
 			t.Error("ready before /version was asked for")
 		}
@@ -196,17 +197,17 @@ func TestServersReadyWaits(t *testing.T) {
 func TestServersComeBackSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServers()
-		_, heard := runServers(t, f, discardLog())
-		f.refuse(true)
-		f.cut(serverLeases)
+		_, heard := runServers(t, f, proxytest.DiscardLog())
+		f.Refuse(true)
+		f.Cut(serverLeases)
 		time.Sleep(time.Hour)
 		heard.expect(t, "away", 0)
-		if got := f.asked("watch " + serverLeases); got > 3600 {
+		if got := f.Asked("watch " + serverLeases); got > 3600 {
 			t.Errorf("the stream was tried %d times in an hour", got)
 		}
-		f.refuse(false)
+		f.Refuse(false)
 		time.Sleep(soonest * 3 / 2)
-		f.event(serverLeases, "MODIFIED", serverLease("one", "one_2", 2))
+		f.Event(serverLeases, "MODIFIED", serverLease("one", "one_2", 2))
 		heard.expect(t, "back", 1)
 	})
 }
@@ -253,13 +254,13 @@ func TestVersionsThatAreHeard(t *testing.T) {
 func TestServersOnceUpgraded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServers()
-		_, heard := runServers(t, f, discardLog())
+		_, heard := runServers(t, f, proxytest.DiscardLog())
 		time.Sleep(time.Minute)
 		heard.expect(t, "one version", 0)
-		f.document("/version", versionOf("v1.37.0"))
+		f.Document("/version", versionOf("v1.37.0"))
 		time.Sleep(2 * versionEvery)
 		for what, code := range map[string]int{"a look that heard the same": 0, "a look in vain": http.StatusServiceUnavailable} {
-			f.answer(code, "get /version")
+			f.Answer(code, "get /version")
 			heard.changed.Store(0)
 			time.Sleep(versionAgain * 3 / 2)
 			if heard.changed.Load() == 0 {
@@ -278,9 +279,9 @@ func TestServersOnceUpgraded(t *testing.T) {
 func TestServersOnceMixed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServers()
-		_, heard := runServers(t, f, discardLog())
+		_, heard := runServers(t, f, proxytest.DiscardLog())
 		for _, v := range []string{"v1.37.0", "v1.36.3"} {
-			f.document("/version", versionOf(v))
+			f.Document("/version", versionOf(v))
 			time.Sleep(2 * versionEvery)
 		}
 		if got := heard.changed.Swap(0); got < 2 {

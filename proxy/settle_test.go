@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -69,7 +70,7 @@ func TestLeastSettle(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				begun, told, longest := time.Now(), time.Time{}, time.Duration(0)
 				s := &Servers{
-					address: &url.URL{Scheme: "https", Host: "api.test", Path: "/version"}, log: discardLog(), known: func() {},
+					address: &url.URL{Scheme: "https", Host: "api.test", Path: "/version"}, log: proxytest.DiscardLog(), known: func() {},
 					changed: func() {
 						now := time.Now()
 						if now.Sub(begun) > 10*time.Minute { // both have been heard

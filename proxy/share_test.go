@@ -1,25 +1,20 @@
 package proxy
 
 import (
-	"encoding/base64"
 	"strings"
 	"testing"
 
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"k8s.io/apiserver/pkg/authentication/user"
 )
-
-// webToken returns the Authorization value of a JSON web token with these claims. Nobody has signed it.
-func webToken(claims, signature string) string {
-	return "Bearer e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + "." + signature
-}
 
 // TestShareKey: a share is a known user's, or else that of an address.
 func TestShareKey(t *testing.T) {
 	identifier := newIdentifier(t)
 	alice, bob := identify(identifier, "Bearer a"), identify(identifier, "Bearer b")
 	const issued = `{"iss":"https://issuer","sub":"system:serviceaccount:a:b","jti":"1"}`
-	token := identify(identifier, webToken(issued, "c2ln"))
-	claims := func(c string) Identity { return identify(identifier, webToken(c, "c2ln")) }
+	token := identify(identifier, proxytest.WebToken(issued, "c2ln"))
+	claims := func(c string) Identity { return identify(identifier, proxytest.WebToken(c, "c2ln")) }
 	stated := func(name string, groups ...string) Identity {
 		return identifier.secret.ofStated(&user.DefaultInfo{Name: name, Groups: groups})
 	}
@@ -47,7 +42,7 @@ func TestShareKey(t *testing.T) {
 		{"two of IPv4 in IPv6", peer{alice, false, "[::ffff:192.0.2.1]:1"}, peer{alice, false, "[::ffff:192.0.2.2]:1"}, false},
 
 		{"two tokens of one subject", known(token), known(claims(strings.Replace(issued, `"1"`, `"2"`, 1))), true},
-		{"one token in two spellings", known(token), known(identify(identifier, webToken(issued, "c2lo"))), true},
+		{"one token in two spellings", known(token), known(identify(identifier, proxytest.WebToken(issued, "c2lo"))), true},
 		{"two subjects", known(token), known(claims(strings.Replace(issued, "a:b", "a:c", 1))), false},
 		{"two issuers", known(token), known(claims(strings.Replace(issued, "issuer", "other", 1))), false},
 		{"issuer and subject that meet elsewhere", known(claims(`{"iss":"ab","sub":"c"}`)), known(claims(`{"iss":"a","sub":"bc"}`)), false},
@@ -73,13 +68,13 @@ func TestShareKey(t *testing.T) {
 
 // FuzzTokenSubject: what kube-apiserver has accepted may be anything, as far as this parser knows.
 func FuzzTokenSubject(f *testing.F) {
-	valid := strings.TrimPrefix(webToken(`{"iss":"https://issuer","sub":"alice"}`, "c2ln"), "Bearer ")
+	valid := strings.TrimPrefix(proxytest.WebToken(`{"iss":"https://issuer","sub":"alice"}`, "c2ln"), "Bearer ")
 	f.Add(valid)
 	f.Add(valid + ".")
 	f.Add("..")
 	f.Add("a.e30.b")
-	f.Add(strings.TrimPrefix(webToken(`{"iss":1,"sub":["a"]}`, ""), "Bearer "))
-	f.Add(strings.TrimPrefix(webToken(strings.Repeat("[", 20_000), ""), "Bearer "))
+	f.Add(strings.TrimPrefix(proxytest.WebToken(`{"iss":1,"sub":["a"]}`, ""), "Bearer "))
+	f.Add(strings.TrimPrefix(proxytest.WebToken(strings.Repeat("[", 20_000), ""), "Bearer "))
 	f.Fuzz(func(t *testing.T, token string) {
 		issuer, subject, ok := tokenSubject(token)
 		if ok && (issuer == "" || subject == "") {
@@ -102,7 +97,7 @@ func FuzzTokenSubject(f *testing.F) {
 
 // BenchmarkShareKey is what a request of an accepted service account costs.
 func BenchmarkShareKey(b *testing.B) {
-	id := identify(newIdentifier(b), webToken(`{"aud":["https://kubernetes.default.svc.cluster.local"],"exp":1790000000,"iat":1780000000,`+
+	id := identify(newIdentifier(b), proxytest.WebToken(`{"aud":["https://kubernetes.default.svc.cluster.local"],"exp":1790000000,"iat":1780000000,`+
 		`"iss":"https://kubernetes.default.svc.cluster.local","jti":"7d5d3d3c-7d1e-4e5e-9b1c-0d4e7d4a3b2c","kubernetes.io":{"namespace":"kube-system",`+
 		`"node":{"name":"node-1","uid":"7d5d3d3c-7d1e-4e5e-9b1c-0d4e7d4a3b2c"},"pod":{"name":"a-7d5d3d3c","uid":"7d5d3d3c-7d1e-4e5e-9b1c-0d4e7d4a3b2c"},`+
 		`"serviceaccount":{"name":"a","uid":"7d5d3d3c-7d1e-4e5e-9b1c-0d4e7d4a3b2c"},"warnafter":1780003607},"nbf":1780000000,`+

@@ -3,15 +3,14 @@ package proxy
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -20,41 +19,6 @@ import (
 
 const stallLimit = 10 * time.Second
 
-// pipeListener is a network without buffers, for use in a synctest bubble.
-type pipeListener struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	close  func()
-}
-
-func newPipeListener() *pipeListener {
-	l := &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
-	l.close = sync.OnceFunc(func() { close(l.closed) })
-	return l
-}
-
-func (l *pipeListener) Accept() (net.Conn, error) {
-	select {
-	case conn := <-l.conns:
-		return conn, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *pipeListener) Close() error {
-	l.close()
-	return nil
-}
-
-func (*pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
-
-func (l *pipeListener) dial(context.Context, string, string) (net.Conn, error) {
-	client, server := net.Pipe()
-	l.conns <- server
-	return client, nil
-}
-
 // servePipe serves handler over pipes, and returns a client and a way to dial.
 // The client's HTTP/2 has the smallest windows.
 func servePipe(t *testing.T, handler http.Handler, http2 bool) (*http.Client, func() net.Conn) {
@@ -62,10 +26,10 @@ func servePipe(t *testing.T, handler http.Handler, http2 bool) (*http.Client, fu
 	var protocols http.Protocols
 	protocols.SetHTTP1(!http2)
 	protocols.SetUnencryptedHTTP2(http2)
-	listener := newPipeListener()
+	listener := proxytest.NewPipeListener()
 	server := &http.Server{Handler: handler, Protocols: &protocols, ReadHeaderTimeout: time.Hour}
 	transport := &http.Transport{
-		DialContext: listener.dial, Protocols: &protocols,
+		DialContext: listener.Dial, Protocols: &protocols,
 		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: 64 << 10},
 	}
 	done := make(chan struct{})
@@ -79,7 +43,7 @@ func servePipe(t *testing.T, handler http.Handler, http2 bool) (*http.Client, fu
 		<-done
 	})
 	return &http.Client{Transport: transport}, func() net.Conn {
-		conn, _ := listener.dial(t.Context(), "", "")
+		conn, _ := listener.Dial(t.Context(), "", "")
 		t.Cleanup(func() { _ = conn.Close() })
 		return conn
 	}
@@ -87,7 +51,7 @@ func servePipe(t *testing.T, handler http.Handler, http2 bool) (*http.Client, fu
 
 func pipeGet(t *testing.T, client *http.Client) *http.Response {
 	t.Helper()
-	return get(t, client, "http://pipe/x")
+	return proxytest.Get(t, client, "http://pipe/x")
 }
 
 // overBothPipes runs test in a synctest bubble for each protocol.
@@ -155,9 +119,9 @@ func TestStalledStreamLeavesOthersAlone(t *testing.T) {
 			_, _ = io.WriteString(w, "fine")
 		})
 		client, _ := servePipe(t, newStallGuard(stallLimit).Wrap(mux), true)
-		other := get(t, client, "http://pipe/other")
+		other := proxytest.Get(t, client, "http://pipe/other")
 		pipeGet(t, client)
-		if got := readAll(t, other.Body); got != "fine" {
+		if got := proxytest.ReadAll(t, other.Body); got != "fine" {
 			t.Errorf("the other stream had %q", got)
 		}
 	})
@@ -178,7 +142,7 @@ func TestIdleAnswerIsNotEnded(t *testing.T) {
 			}
 			time.Sleep(100 * stallLimit)
 		})), http2)
-		if got, want := readAll(t, pipeGet(t, client).Body), "event 0\nevent 1\nevent 2\n"; got != want {
+		if got, want := proxytest.ReadAll(t, pipeGet(t, client).Body), "event 0\nevent 1\nevent 2\n"; got != want {
 			t.Errorf("read %q, want %q", got, want)
 		}
 		if n := guard.Ended(); n != 0 {
@@ -250,7 +214,7 @@ func TestDeadlineDoesNotOutliveTheAnswer(t *testing.T) {
 			}
 		})), http2)
 		for range 3 {
-			if got := readAll(t, pipeGet(t, client).Body); got != "here" {
+			if got := proxytest.ReadAll(t, pipeGet(t, client).Body); got != "here" {
 				t.Fatalf("read %q", got)
 			}
 			time.Sleep(2 * stallLimit)
@@ -353,7 +317,7 @@ func TestStalledClientsOverTCP(t *testing.T) {
 		t.Run(fmt.Sprintf("http2=%t", http2), func(t *testing.T) {
 			errs := make(chan error, 1)
 			front := startProxy(t, newStallGuard(time.Second).Wrap(writeOn(errs)), http2)
-			res := get(t, front.Client(), front.URL)
+			res := proxytest.Get(t, front.Client(), front.URL)
 			if want := map[bool]int{false: 1, true: 2}[http2]; res.ProtoMajor != want {
 				t.Fatal(res.Proto)
 			}

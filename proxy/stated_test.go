@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/authentication/group"
@@ -48,9 +49,9 @@ func impersonated(t testing.TB, h http.Header) user.Info {
 // TestStatedIsTheCertificatesUser: kube-apiserver sees the same user, stated by the proxy, as it
 // would by the certificate itself. Both readings are its own code.
 func TestStatedIsTheCertificatesUser(t *testing.T) {
-	ca := newTestCA(t)
-	direct := group.NewAuthenticatedGroupAdder(x509request.NewDynamic(ca.options, x509request.CommonNameUserConversion))
-	identifier, err := NewIdentifier(IdentifierConfig{ClientCA: ca.options})
+	ca := proxytest.NewCA(t)
+	direct := group.NewAuthenticatedGroupAdder(x509request.NewDynamic(ca.Options, x509request.CommonNameUserConversion))
+	identifier, err := NewIdentifier(IdentifierConfig{ClientCA: ca.Options})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +67,7 @@ func TestStatedIsTheCertificatesUser(t *testing.T) {
 		"inner spaces":              {CommonName: "alice in chains, esq.", Organization: []string{"a  b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			certificate := ca.issue(t, subject, nil)
+			certificate := ca.Issue(t, subject, nil)
 			r := &http.Request{Header: http.Header{}, TLS: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{certificate}}}
 			want, ok, err := direct.AuthenticateRequest(r.WithContext(t.Context()))
 			if !ok || err != nil {
@@ -132,9 +133,9 @@ func FuzzState(f *testing.F) {
 // TestStatedOnly: the proxy's credentials are sent with nothing that does not state a user.
 func TestStatedOnly(t *testing.T) {
 	sent := 0
-	way := statedOnly{reviewTransport(func(r *http.Request) (*http.Response, error) {
+	way := statedOnly{proxytest.Transport(func(r *http.Request) (*http.Response, error) {
 		sent++
-		return cannedReply(r, http.StatusOK, ""), nil
+		return proxytest.JSONResponse(r, http.StatusOK, ""), nil
 	})}
 	try := func(h http.Header) error {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "https://upstream.example/", strings.NewReader("x"))

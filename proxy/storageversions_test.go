@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -56,10 +57,10 @@ func (h *storageVersionsHeard) expect(t *testing.T, when string, want ...string)
 	h.told = nil
 }
 
-func runStorageVersions(t *testing.T, f *fakeAPI, log *slog.Logger) *storageVersionsHeard {
+func runStorageVersions(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger) *storageVersionsHeard {
 	t.Helper()
 	heard := &storageVersionsHeard{}
-	s, err := NewStorageVersions(f.config(),
+	s, err := NewStorageVersions(f.Config(),
 		func(gr schema.GroupResource, disagree bool) { heard.tell("%s disagree %v", gr, disagree) },
 		func(gr schema.GroupResource) { heard.tell("%s rewritten", gr) }, log)
 	if err != nil {
@@ -78,16 +79,16 @@ func runStorageVersions(t *testing.T, f *fakeAPI, log *slog.Logger) *storageVers
 
 func TestStorageVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFakeAPI()
-		c := &fakeCollection{kind: "StorageVersionList", objects: []string{
+		f := proxytest.NewFakeAPI()
+		c := &proxytest.FakeCollection{Kind: "StorageVersionList", Objects: []string{
 			storageVersion("core.configmaps", "v1"),
 			storageVersion("apps.deployments", ""),
 			storageVersionStatus("networking.k8s.io.ingresses", `{}`),
 			storageVersionStatus("batch.jobs", `{"commonEncodingVersion":"batch/v1","conditions":[{"type":"Other","status":"False"},{"type":"AllEncodingVersionsEqual","status":"False"}]}`),
 			storageVersionStatus("batch.cronjobs", `{"commonEncodingVersion":"batch/v1","conditions":[{"type":"Other","status":"False"}]}`),
 		}}
-		f.collections[storageVersionsPath] = c
-		heard := runStorageVersions(t, f, discardLog())
+		f.Collections[storageVersionsPath] = c
+		heard := runStorageVersions(t, f, proxytest.DiscardLog())
 		heard.expect(t, "the first list", "deployments.apps disagree true", "ingresses.networking.k8s.io disagree true", "jobs.batch disagree true")
 
 		for _, step := range []struct {
@@ -104,18 +105,18 @@ func TestStorageVersions(t *testing.T) {
 			{"an agreement goes", "DELETED", storageVersion("core.configmaps", "v1"), nil},
 			{"a new disagreement", "ADDED", storageVersion("core.configmaps", ""), []string{"configmaps disagree true"}},
 		} {
-			f.event(storageVersionsPath, step.event, step.object)
+			f.Event(storageVersionsPath, step.event, step.object)
 			heard.expect(t, step.name, step.want...)
 		}
 
 		// While the stream is away nothing changes; then the list is held against what there was.
-		f.answer(http.StatusForbidden, "watch "+storageVersionsPath)
-		f.answer(http.StatusForbidden, "list "+storageVersionsPath)
-		f.cut(storageVersionsPath)
+		f.Answer(http.StatusForbidden, "watch "+storageVersionsPath)
+		f.Answer(http.StatusForbidden, "list "+storageVersionsPath)
+		f.Cut(storageVersionsPath)
 		time.Sleep(time.Hour)
 		heard.expect(t, "the stream is away")
-		f.mu.Lock()
-		c.objects = []string{
+		f.Mu.Lock()
+		c.Objects = []string{
 			storageVersion("apps.deployments", "apps/v2"),              // another version
 			storageVersion("networking.k8s.io.ingresses", ""),          // as before
 			storageVersion("core.configmaps", "v1"),                    // agreed
@@ -123,14 +124,14 @@ func TestStorageVersions(t *testing.T) {
 			storageVersion("batch.cronjobs", "batch/v1"),               // as before
 			storageVersion("internal.apiserver.k8s.io.things", "v1/a"), // of no interest
 		} // batch.jobs went
-		f.mu.Unlock()
-		f.answer(0, "watch "+storageVersionsPath, "list "+storageVersionsPath)
+		f.Mu.Unlock()
+		f.Answer(0, "watch "+storageVersionsPath, "list "+storageVersionsPath)
 		time.Sleep(2 * refusedRetry)
 		heard.expect(t, "the stream is back", "configmaps disagree false", "deployments.apps rewritten", "jobs.batch disagree false", "pods disagree true")
 
 		// An upstream that does not serve them any more has nothing to say.
-		f.answer(http.StatusNotFound, "watch "+storageVersionsPath, "list "+storageVersionsPath)
-		f.cut(storageVersionsPath)
+		f.Answer(http.StatusNotFound, "watch "+storageVersionsPath, "list "+storageVersionsPath)
+		f.Cut(storageVersionsPath)
 		time.Sleep(time.Hour)
 		heard.expect(t, "not served", "ingresses.networking.k8s.io disagree false", "pods disagree false")
 	})
@@ -140,17 +141,17 @@ func TestStorageVersions(t *testing.T) {
 func TestStorageVersionsNotServed(t *testing.T) {
 	for status, lines := range map[int]int{http.StatusNotFound: 0, http.StatusForbidden: 1} {
 		synctest.Test(t, func(t *testing.T) {
-			f := newFakeAPI()
-			f.collections[storageVersionsPath] = &fakeCollection{kind: "StorageVersionList"}
-			f.answer(status, "list "+storageVersionsPath, "watch "+storageVersionsPath)
-			var logged logBuffer
+			f := proxytest.NewFakeAPI()
+			f.Collections[storageVersionsPath] = &proxytest.FakeCollection{Kind: "StorageVersionList"}
+			f.Answer(status, "list "+storageVersionsPath, "watch "+storageVersionsPath)
+			var logged proxytest.LogBuffer
 			heard := runStorageVersions(t, f, slog.New(slog.NewTextHandler(&logged, nil)))
 			time.Sleep(time.Hour)
 			heard.expect(t, "not there")
 			if got := strings.Count(logged.String(), "\n"); got != lines {
 				t.Errorf("%d: want %d lines, got:\n%s", status, lines, logged.String())
 			}
-			if got := f.asked("list " + storageVersionsPath); got > 21 {
+			if got := f.Asked("list " + storageVersionsPath); got > 21 {
 				t.Errorf("asked %d times in an hour", got)
 			}
 		})
@@ -164,7 +165,7 @@ func TestCatalogTellsWhatIsRewritten(t *testing.T) {
 	c := &Catalog{
 		rewritten: func(gr schema.GroupResource) { got = append(got, gr.String()) },
 		discovery: &hashes{},
-		log:       discardLog(),
+		log:       proxytest.DiscardLog(),
 		known:     map[schema.GroupVersion]*discovered{},
 		hashes:    map[schema.GroupVersion]map[string]string{},
 	}

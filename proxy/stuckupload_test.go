@@ -2,12 +2,11 @@ package proxy
 
 import (
 	"bufio"
-	"crypto/tls"
 	"errors"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,16 +20,16 @@ const stuckUpload = "POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: x\r\nConte
 func TestStuckUploadHoldsNothing(t *testing.T) {
 	for name, http2 := range map[string]bool{"upstream HTTP/1.1": false, "upstream HTTP/2": true} {
 		t.Run(name, func(t *testing.T) {
-			upstream := startUpstream(t, http2, func(w http.ResponseWriter, _ *http.Request) {
+			upstream := proxytest.StartUpstream(t, http2, func(w http.ResponseWriter, _ *http.Request) {
 				w.WriteHeader(http.StatusUnauthorized)
 			})
-			forwarder := newForwarder(t, upstream.config())
+			forwarder := newForwarder(t, upstream.Config())
 			done := make(chan struct{})
 			front := startProxy(t, newStallGuard(100*time.Millisecond).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				defer close(done)
 				forwarder.ServeAs(w, r, Identity{}) // nobody
 			})), false)
-			conn := dialTLS(t, front)
+			conn := proxytest.DialTLS(t, front)
 			if _, err := io.WriteString(conn, stuckUpload); err != nil {
 				t.Fatal(err)
 			}
@@ -42,23 +41,6 @@ func TestStuckUploadHoldsNothing(t *testing.T) {
 			<-done
 		})
 	}
-}
-
-// dialTLS returns a connection of a client that speaks HTTP/1.1 by hand. A test that waits on it in
-// vain fails.
-func dialTLS(t *testing.T, server *httptest.Server) *tls.Conn {
-	t.Helper()
-	dialer := tls.Dialer{Config: server.Client().Transport.(*http.Transport).TLSClientConfig.Clone()}
-	dialer.Config.NextProtos = []string{protoHTTP1}
-	conn, err := dialer.DialContext(t.Context(), "tcp", server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
-	return conn.(*tls.Conn)
 }
 
 // TestConnectionOfAStuckUploadEnds: it is not kept for the rest of a body after the answer.
@@ -178,13 +160,13 @@ func TestConnectPortWaitsForNoBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := slog.New(slog.DiscardHandler)
 		server := NewConnectServer(NewTunnels(mustTargets(t, "https://"+upstreamName), nil), nil, nil, log)
-		listener := newPipeListener()
+		listener := proxytest.NewPipeListener()
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			_ = server.Serve(listener) // until it is closed
 		}()
-		conn, err := listener.dial(t.Context(), "", "")
+		conn, err := listener.Dial(t.Context(), "", "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"io"
 	"log/slog"
 	"math/big"
@@ -72,7 +73,7 @@ func TestGivenAuthority(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			certPath, keyPath := makeCA(t, t.TempDir(), tt.change)
-			c, err := TunnelFromFiles(certPath, keyPath, targets, discardLog())
+			c, err := TunnelFromFiles(certPath, keyPath, targets, proxytest.DiscardLog())
 			if tt.says != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.says) {
 					t.Errorf("got %v, want an error that says %q", err, tt.says)
@@ -100,12 +101,12 @@ func TestGivenAuthority(t *testing.T) {
 	certPath, keyPath := makeCA(t, here, nil)
 	_, otherKey := makeCA(t, there, nil)
 	for _, files := range [][2]string{{certPath, otherKey}, {filepath.Join(here, "none"), keyPath}, {certPath, filepath.Join(here, "none")}, {keyPath, keyPath}} {
-		_, err := TunnelFromFiles(files[0], files[1], targets, discardLog())
+		_, err := TunnelFromFiles(files[0], files[1], targets, proxytest.DiscardLog())
 		if err == nil || !strings.Contains(err.Error(), files[0]) && !strings.Contains(err.Error(), files[1]) {
 			t.Errorf("%v: %v", files, err)
 			continue
 		}
-		assertNotContains(t, err.Error(), "PRIVATE KEY")
+		proxytest.AssertNotContains(t, err.Error(), "PRIVATE KEY")
 	}
 }
 
@@ -116,7 +117,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 	certPath, keyPath := makeCA(t, dir, nil)
 	nextCert, nextKey := makeCA(t, next, nil)
 	synctest.Test(t, func(t *testing.T) {
-		records := &recorder{}
+		records := &proxytest.Recorder{}
 		serving, err := ServingFromFiles(certPath, keyPath, slog.New(records))
 		if err != nil {
 			t.Fatal(err)
@@ -134,20 +135,20 @@ func TestFilesAreReadAgain(t *testing.T) {
 		if look() != first {
 			t.Error("a new certificate from the same files")
 		}
-		copyFile(t, nextCert, certPath) // and not yet its key
+		proxytest.CopyFile(t, nextCert, certPath) // and not yet its key
 		if look() != first {
 			t.Error("half of a new pair is used")
 		}
-		warnings := records.above(slog.LevelInfo)
+		warnings := records.Above(slog.LevelInfo)
 		if len(warnings) != 1 || !strings.Contains(warnings[0], certPath) || !strings.Contains(warnings[0], keyPath) {
 			t.Errorf("the warnings are %q, want one that names the files", warnings)
 		}
-		copyFile(t, nextKey, keyPath)
+		proxytest.CopyFile(t, nextKey, keyPath)
 		second := look()
 		if bytes.Equal(second.Certificate[0], first.Certificate[0]) {
 			t.Error("the new pair is not used")
 		}
-		remove(t, certPath)
+		proxytest.Remove(t, certPath)
 		if look() != second {
 			t.Error("the pair went with its file")
 		}
@@ -161,9 +162,9 @@ func TestFilesAreReadAgain(t *testing.T) {
 func TestTunnelCertificateIsMadeAnew(t *testing.T) {
 	targets := mustTargets(t, "https://api.example")
 	dir := t.TempDir()
-	now := wallClock()
+	now := proxytest.WallClock()
 	var failing error
-	c, err := tunnelCertificate(filesEvery, targets, discardLog(), func(time.Time) (*Authority, error) {
+	c, err := tunnelCertificate(filesEvery, targets, proxytest.DiscardLog(), func(time.Time) (*Authority, error) {
 		if failing != nil {
 			return nil, failing
 		}
@@ -189,7 +190,7 @@ func TestTunnelCertificateIsMadeAnew(t *testing.T) {
 	if second == first || !second.Leaf.NotAfter.Equal(now.Add(tunnelLifetime).Truncate(time.Second)) {
 		t.Errorf("not made anew after 65 days: until %v", second.Leaf.NotAfter)
 	}
-	remove(t, filepath.Join(dir, caKeyFile))
+	proxytest.Remove(t, filepath.Join(dir, caKeyFile))
 	third := step(day) // has another CA
 	if bytes.Equal(third.Leaf.AuthorityKeyId, second.Leaf.AuthorityKeyId) {
 		t.Error("the new CA did not sign")
@@ -207,7 +208,7 @@ func TestTunnelCertificateIsMadeAnew(t *testing.T) {
 func TestMadePairIsRenewed(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		c, caPath, err := ServingFromDir(dir, nil, discardLog())
+		c, caPath, err := ServingFromDir(dir, nil, proxytest.DiscardLog())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -243,7 +244,7 @@ func TestManyShareADirectory(t *testing.T) {
 	pairs := make([]tls.Certificate, 8)
 	errs := make([]error, len(pairs))
 	for i := range pairs {
-		all.Go(func() { pairs[i], _, errs[i] = LoadOrCreateCertificate("", "", dir, nil, wallClock()) })
+		all.Go(func() { pairs[i], _, errs[i] = LoadOrCreateCertificate("", "", dir, nil, proxytest.WallClock()) })
 	}
 	all.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -278,12 +279,12 @@ func TestKeyReadableByOthers(t *testing.T) {
 // unverified, and again in a resumed session.
 func TestAskingForCertificates(t *testing.T) {
 	var pool *x509.CertPool
-	pair, _ := mustCreate(t, t.TempDir(), nil, wallClock())
+	pair, _ := mustCreate(t, t.TempDir(), nil, proxytest.WallClock())
 	server := ServerTLS{ClientCAs: func() *x509.CertPool { return pool }}.Config(func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil })
 	cache := tls.NewLRUClientSessionCache(1)
 	dial := func() (asked bool, state tls.ConnectionState) {
 		// Not a net.Pipe, which has no buffer: in a resumed session both ends write at once.
-		l := listen(t)
+		l := proxytest.Listen(t)
 		defer func() { _ = l.Close() }()
 		a, err := net.Dial("tcp", l.Addr().String())
 		if err != nil {

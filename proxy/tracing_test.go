@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -104,8 +105,8 @@ func TestSpanOfAList(t *testing.T) {
 // TestTraceIsHandedOn: what the upstream gets, by what is wanted and what the caller sends.
 func TestTraceIsHandedOn(t *testing.T) {
 	received := make(chan http.Header, 1)
-	upstream := startUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) { received <- r.Header })
-	forwarder := newForwarder(t, upstream.config())
+	upstream := proxytest.StartUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) { received <- r.Header })
+	forwarder := newForwarder(t, upstream.Config())
 	for _, tt := range []struct {
 		name    string
 		sampler sdktrace.Sampler // nil: no traces
@@ -330,7 +331,7 @@ func TestFeedsAreObserved(t *testing.T) {
 	protobuf := o.FeedTransport(feedAnswer{"application/vnd.kubernetes.protobuf;stream=watch", frames}, base)
 	ask("watch=true", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", protobuf)
 
-	got := gather(t, metrics)
+	got := proxytest.Gather(t, metrics)
 	for name, want := range map[string][]string{
 		"listproxy_feed_requests_total": {
 			"code=200,representation=json,request=learn,resource=deployments.apps,version=v1 1",
@@ -350,7 +351,7 @@ func TestFeedsAreObserved(t *testing.T) {
 		},
 		"listproxy_upstream_requests_total": {"code=200,purpose=feed 7"},
 	} {
-		if diff := cmp.Diff(want, series(got[name])); diff != "" {
+		if diff := cmp.Diff(want, proxytest.Series(got[name])); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -26,7 +27,7 @@ type doors struct {
 	server, connect *http.Server
 	drain           *Drain
 	tunnels         *Tunnels
-	records         *recorder
+	records         *proxytest.Recorder
 	ca              *x509.CertPool
 	// Addresses.
 	main, tunnel string
@@ -37,7 +38,7 @@ const upstreamName = "api.example:6443"
 // openDoors serves handler by both doors; the port for CONNECT without TLS if plain.
 func openDoors(t *testing.T, handler http.Handler, plain bool) *doors {
 	t.Helper()
-	d := &doors{records: &recorder{}, ca: x509.NewCertPool()}
+	d := &doors{records: &proxytest.Recorder{}, ca: x509.NewCertPool()}
 	log := slog.New(d.records)
 	dir := t.TempDir()
 	serving, _, err := ServingFromDir(dir, nil, log)
@@ -60,7 +61,7 @@ func openDoors(t *testing.T, handler http.Handler, plain bool) *doors {
 	d.server = NewServer(NewFront(handler, nil, log), shared.Config(serving.Get), log)
 	d.drain = NewDrain(d.server, func(time.Duration) {})
 	d.connect = NewConnectServer(d.tunnels, shared.ConnectConfig(serving.Get), nil, log)
-	mainListener, connectListener := listen(t), listen(t)
+	mainListener, connectListener := proxytest.Listen(t), proxytest.Listen(t)
 	d.main, d.tunnel = mainListener.Addr().String(), connectListener.Addr().String()
 	go func() { _ = d.server.ServeTLS(mainListener, "", "") }()
 	go func() { _ = d.server.Serve(d.tunnels) }()
@@ -74,15 +75,6 @@ func openDoors(t *testing.T, handler http.Handler, plain bool) *doors {
 		_ = d.server.Close()
 	})
 	return d
-}
-
-func listen(t *testing.T) net.Listener {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
 }
 
 // transport is of a client with the port for CONNECT as its proxy.
@@ -115,17 +107,17 @@ func TestBothDoors(t *testing.T) {
 			proto := map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"}[http2]
 			client := &http.Client{Transport: d.transport(t, scheme, http2)}
 			for _, host := range []string{upstreamName, "kubernetes.default.svc", "[fd00::a]", "API.example:6443"} {
-				res := get(t, client, "https://"+host+"/api?x=1")
-				if got, want := readAll(t, res.Body), proto+" GET "+host+" /api?x=1 by tunnel"; got != want {
+				res := proxytest.Get(t, client, "https://"+host+"/api?x=1")
+				if got, want := proxytest.ReadAll(t, res.Body), proto+" GET "+host+" /api?x=1 by tunnel"; got != want {
 					t.Errorf("by an %s proxy-url: %q, want %q", scheme, got, want)
 				}
 			}
-			res := get(t, &http.Client{Transport: func() http.RoundTripper {
+			res := proxytest.Get(t, &http.Client{Transport: func() http.RoundTripper {
 				direct := d.transport(t, scheme, http2)
 				direct.Proxy = nil
 				return direct
 			}()}, "https://"+d.main+"/api")
-			if got, want := readAll(t, res.Body), proto+" GET "+d.main+" /api by server"; got != want {
+			if got, want := proxytest.ReadAll(t, res.Body), proto+" GET "+d.main+" /api by server"; got != want {
 				t.Errorf("by the server door: %q, want %q", got, want)
 			}
 		}
@@ -135,7 +127,7 @@ func TestBothDoors(t *testing.T) {
 // TestConnectElsewhere: no CONNECT but that to the API server opens a tunnel, and nothing else is
 // an answer on its port.
 func TestConnectElsewhere(t *testing.T) {
-	target, stop := startTarget(t)
+	target, stop := proxytest.StartTarget(t)
 	_, port, _ := net.SplitHostPort(target)
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "https_proxy"} {
 		t.Setenv(name, "http://"+target)
@@ -202,15 +194,15 @@ func TestConnectElsewhere(t *testing.T) {
 			defer func() { _ = res.Body.Close() }()
 			switch {
 			case tt.reason != "":
-				assertStatus(t, res, tt.code, tt.reason)
+				proxytest.AssertStatus(t, res, tt.code, tt.reason)
 			case res.StatusCode < 400 || tt.code != 0 && res.StatusCode != tt.code:
 				t.Errorf("%s, want %d", res.Status, tt.code)
 			}
 		})
 	}
-	for _, text := range d.records.above(slog.LevelDebug - 1) {
-		assertNotContains(t, text, "aHVudGVyMg")
-		assertNotContains(t, text, "password")
+	for _, text := range d.records.Above(slog.LevelDebug - 1) {
+		proxytest.AssertNotContains(t, text, "aHVudGVyMg")
+		proxytest.AssertNotContains(t, text, "password")
 	}
 	if n := stop(); n != 0 {
 		t.Errorf("the front made %d connections", n)
@@ -252,7 +244,7 @@ func (d *doors) inside(t *testing.T, conn net.Conn, request string) *http.Respon
 }
 
 func TestInsideATunnel(t *testing.T) {
-	target, stop := startTarget(t)
+	target, stop := proxytest.StartTarget(t)
 	d := openDoors(t, http.HandlerFunc(tell), true)
 	for _, tt := range []struct {
 		name, request string
@@ -278,7 +270,7 @@ func TestInsideATunnel(t *testing.T) {
 			res := d.inside(t, d.dial(t, upstreamName, ""), tt.request)
 			switch {
 			case tt.reason != "":
-				assertStatus(t, res, tt.code, tt.reason)
+				proxytest.AssertStatus(t, res, tt.code, tt.reason)
 			case res.StatusCode != tt.code:
 				t.Errorf("%s, want %d", res.Status, tt.code)
 			}
@@ -298,11 +290,11 @@ func TestMisdirectedHTTP2(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Host = "evil.example"
-	res := do(t, client, r)
+	res := proxytest.Do(t, client, r)
 	if res.ProtoMajor != 2 {
 		t.Errorf("the test spoke %s", res.Proto)
 	}
-	assertStatus(t, res, 421, metav1.StatusReasonBadRequest)
+	proxytest.AssertStatus(t, res, 421, metav1.StatusReasonBadRequest)
 }
 
 // TestEarlyBytes: a client may begin its TLS before it has read the answer to its CONNECT.
@@ -312,7 +304,7 @@ func TestEarlyBytes(t *testing.T) {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			held := &holdBack{size: size, dial: func(early string) net.Conn { return d.dial(t, upstreamName, early) }}
 			res := d.inside(t, held, "GET /early HTTP/1.1\r\nHost: "+upstreamName)
-			if got, want := readAll(t, res.Body), "HTTP/1.1 GET "+upstreamName+" /early by tunnel"; got != want {
+			if got, want := proxytest.ReadAll(t, res.Body), "HTTP/1.1 GET "+upstreamName+" /early by tunnel"; got != want {
 				t.Errorf("got %q, want %q", got, want)
 			}
 		})
@@ -378,7 +370,7 @@ func TestIdleTunnelEnds(t *testing.T) {
 		tunnels := NewTunnels(targets, ServerTLS{}.Config(certificate.Get))
 		server := NewServer(NewFront(http.NotFoundHandler(), nil, slog.New(slog.DiscardHandler)), ServerTLS{}.Config(certificate.Get), slog.New(slog.DiscardHandler))
 		connect := NewConnectServer(tunnels, nil, nil, slog.New(slog.DiscardHandler))
-		port := newPipeListener()
+		port := proxytest.NewPipeListener()
 		go func() { _ = server.Serve(tunnels) }()
 		go func() { _ = connect.Serve(port) }()
 
@@ -389,7 +381,7 @@ func TestIdleTunnelEnds(t *testing.T) {
 			"CONNECT " + upstreamName + " HTTP/1.1\r\nHost: x\r\n\r\n\x16\x03", // and half a record
 		} {
 			begun := time.Now()
-			conn, err := port.dial(t.Context(), "", "")
+			conn, err := port.Dial(t.Context(), "", "")
 			if err != nil {
 				t.Fatal(err)
 			}

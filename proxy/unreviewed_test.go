@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/snapshot"
 )
 
@@ -66,7 +67,7 @@ func TestNoReviewInVain(t *testing.T) {
 	h := decider(t, 0)
 	asked := &fakeAuthorizer{}
 	asked.denies.Store(true)
-	h.Reviewer = newReviewer(t, asked.RoundTrip, "https://upstream.example", ReviewConfig{TTL: time.Hour}, discardLog())
+	h.Reviewer = newReviewer(t, asked.RoundTrip, "https://upstream.example", ReviewConfig{TTL: time.Hour}, proxytest.DiscardLog())
 	h.Policy = policy.DefaultConfig()
 	who := admitted{identity: identify(newIdentifier(t), "Bearer a"), accepted: true}
 	pods := snapshot.Resource{GroupVersionResource: coreV1.WithResource("pods"), Namespaced: true, Representation: snapshot.JSON}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
 var upgradeProtocols = map[string]string{
@@ -19,31 +20,12 @@ var upgradeProtocols = map[string]string{
 		"X-Stream-Protocol-Version: v5.channel.k8s.io\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\nContent-Length: 0\r\n\r\n",
 }
 
-// switchTo agrees to whatever upgrade is asked for and serves the connection.
-func switchTo(t *testing.T, serve func(rw *bufio.ReadWriter)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if r.ProtoMajor != 1 {
-			t.Errorf("the upgrade came over %s", r.Proto)
-		}
-		conn, rw, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer func() { _ = conn.Close() }()
-		_, _ = fmt.Fprintf(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\nX-Seen: %s\r\n\r\n",
-			r.Header.Get("Upgrade"), r.Header["X-Stream-Protocol-Version"])
-		_ = rw.Flush()
-		serve(rw)
-	}
-}
-
 // TestUpgrades has either side speak only when it has heard the other.
 func TestUpgrades(t *testing.T) {
 	const rounds = 5
 	upstreamEnded := make(chan error)
 	// HTTP/2 is offered, and must not be used.
-	upstream := startUpstream(t, true, switchTo(t, func(rw *bufio.ReadWriter) {
+	upstream := proxytest.StartUpstream(t, true, proxytest.SwitchTo(t, func(rw *bufio.ReadWriter) {
 		for i := range rounds {
 			_, _ = fmt.Fprintf(rw, "out %d\n", i)
 			_ = rw.Flush()
@@ -54,15 +36,15 @@ func TestUpgrades(t *testing.T) {
 		_, err := rw.ReadByte()
 		upstreamEnded <- err
 	}))
-	var records recorder
-	forwarder := newLoggedForwarder(t, upstream.config(), slog.New(&records))
+	var records proxytest.Recorder
+	forwarder := newLoggedForwarder(t, upstream.Config(), slog.New(&records))
 	front := startProxy(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Status", "listproxy; fwd=bypass")
 		forwarder.ServeHTTP(w, r)
 	}), false)
 	for protocol, request := range upgradeProtocols {
 		t.Run(protocol, func(t *testing.T) {
-			res, conn, reader := sendRaw(t, front, request)
+			res, conn, reader := proxytest.SendRaw(t, front, request)
 			want := http.Header{
 				"Connection": {"Upgrade"}, "Upgrade": {protocol}, "X-Seen": {"[]"}, "Cache-Status": {"listproxy; fwd=bypass"},
 			}
@@ -84,41 +66,41 @@ func TestUpgrades(t *testing.T) {
 			}
 		})
 	}
-	if got := records.above(slog.LevelDebug); got != nil {
+	if got := records.Above(slog.LevelDebug); got != nil {
 		t.Errorf("logged %q", got)
 	}
 }
 
 func TestUpstreamEndsUpgradedConnection(t *testing.T) {
-	upstream := startUpstream(t, true, switchTo(t, func(rw *bufio.ReadWriter) {
+	upstream := proxytest.StartUpstream(t, true, proxytest.SwitchTo(t, func(rw *bufio.ReadWriter) {
 		_, _ = io.WriteString(rw, "bye\n")
 		_ = rw.Flush()
 	}))
-	front := startProxy(t, newForwarder(t, upstream.config()), false)
+	front := startProxy(t, newForwarder(t, upstream.Config()), false)
 	for _, request := range upgradeProtocols {
-		_, _, reader := sendRaw(t, front, request)
-		if got := readAll(t, reader); got != "bye\n" {
+		_, _, reader := proxytest.SendRaw(t, front, request)
+		if got := proxytest.ReadAll(t, reader); got != "bye\n" {
 			t.Errorf("the client read %q", got)
 		}
 	}
 }
 
 func TestRefusedUpgradeClosesTheConnection(t *testing.T) {
-	upstream := startUpstream(t, true, func(w http.ResponseWriter, _ *http.Request) {
+	upstream := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusForbidden)
 		_, _ = io.WriteString(w, "no")
 	})
-	front := startProxy(t, newForwarder(t, upstream.config()), false)
+	front := startProxy(t, newForwarder(t, upstream.Config()), false)
 	for protocol, request := range upgradeProtocols {
 		t.Run(protocol, func(t *testing.T) {
-			res, _, reader := sendRaw(t, front, request)
-			if body := readAll(t, res.Body); res.StatusCode != http.StatusForbidden || body != "no" {
+			res, _, reader := proxytest.SendRaw(t, front, request)
+			if body := proxytest.ReadAll(t, res.Body); res.StatusCode != http.StatusForbidden || body != "no" {
 				t.Errorf("status %s, body %q", res.Status, body)
 			}
 			if !res.Close {
 				t.Error("the answer does not say Connection: close")
 			}
-			if rest := readAll(t, reader); rest != "" {
+			if rest := proxytest.ReadAll(t, reader); rest != "" {
 				t.Errorf("read %q behind the answer", rest)
 			}
 		})
@@ -129,7 +111,7 @@ func TestRefusedUpgradeClosesTheConnection(t *testing.T) {
 // without being asked to.
 func TestUnaskedProtocolIsNotSwitchedTo(t *testing.T) {
 	ended := make(chan struct{}, 1)
-	upstream := startUpstream(t, false, func(w http.ResponseWriter, r *http.Request) {
+	upstream := proxytest.StartUpstream(t, false, func(w http.ResponseWriter, r *http.Request) {
 		conn, rw, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
@@ -145,7 +127,7 @@ func TestUnaskedProtocolIsNotSwitchedTo(t *testing.T) {
 		_, _ = rw.ReadByte()
 		ended <- struct{}{}
 	})
-	front := startProxy(t, newForwarder(t, upstream.config()), false)
+	front := startProxy(t, newForwarder(t, upstream.Config()), false)
 	requests := map[string]string{
 		"unasked":             "GET /exec HTTP/1.1\r\nHost: x\r\n\r\n",
 		"unasked and unnamed": "GET /unnamed HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -153,7 +135,7 @@ func TestUnaskedProtocolIsNotSwitchedTo(t *testing.T) {
 	maps.Copy(requests, upgradeProtocols)
 	for name, request := range requests {
 		t.Run(name, func(t *testing.T) {
-			res, _, _ := sendRaw(t, front, request)
+			res, _, _ := proxytest.SendRaw(t, front, request)
 			if res.StatusCode != http.StatusServiceUnavailable {
 				t.Errorf("status %s, want 503", res.Status)
 			}

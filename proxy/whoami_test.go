@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -67,7 +68,7 @@ func answerWhoAmI(r *http.Request, info authenticationv1.UserInfo) (*http.Respon
 	if body, err = utiljson.Marshal(review); err != nil {
 		return nil, err
 	}
-	return cannedReply(r, http.StatusCreated, string(body)), nil
+	return proxytest.JSONResponse(r, http.StatusCreated, string(body)), nil
 }
 
 func newWhoAmI(t testing.TB, u *whoAmIUpstream, cfg WhoAmIConfig) *WhoAmI {
@@ -142,7 +143,7 @@ func TestWhoAmINobody(t *testing.T) {
 func TestWhoAmIUnusable(t *testing.T) {
 	const secret = "hush"
 	answer := func(status int, body string) func(*http.Request) (*http.Response, error) {
-		return func(r *http.Request) (*http.Response, error) { return cannedReply(r, status, body), nil }
+		return func(r *http.Request) (*http.Response, error) { return proxytest.JSONResponse(r, status, body), nil }
 	}
 	const head = `{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"`
 	for _, tt := range []struct {
@@ -162,7 +163,7 @@ func TestWhoAmIUnusable(t *testing.T) {
 		{"no name", answer(http.StatusCreated, head+`,"status":{"userInfo":{"uid":"`+secret+`"}}}`)},
 		{"too long", answer(http.StatusCreated, head+`,"status":{"userInfo":{"username":"`+secret+`"}}}`+strings.Repeat(" ", maxWhoAmIBody))},
 		{"broken off", func(r *http.Request) (*http.Response, error) {
-			res := cannedReply(r, http.StatusCreated, "")
+			res := proxytest.JSONResponse(r, http.StatusCreated, "")
 			res.Body = io.NopCloser(io.MultiReader(
 				strings.NewReader(head+`,"status":{"userInfo":{"username":"`+secret+`"}}}`), brokenReader{}))
 			return res, nil

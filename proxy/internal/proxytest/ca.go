@@ -1,0 +1,101 @@
+package proxytest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"math/big"
+	"testing"
+	"time"
+)
+
+// Intermediate is a CA that another signs.
+func (ca *CA) Intermediate(t testing.TB, name string) *CA {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(3), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	return &CA{Cert: Sign(t, template, ca.Cert, key, ca.Key), Key: key}
+}
+
+// Naming are certificates that name the CA as their issuer, which has not signed them.
+func (ca *CA) Naming(t testing.TB, n int) (unsigned []*x509.Certificate) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(ca.Key.Curve, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A copy of the CA's own certificate, with another key.
+	impostor := *ca.Cert
+	impostor.PublicKey = &key.PublicKey
+	forger := &CA{Cert: &impostor, Key: key}
+	for i := range n {
+		unsigned = append(unsigned, forger.Intermediate(t, fmt.Sprint("unsigned ", i)).Cert)
+	}
+	return unsigned
+}
+
+// CA signs client certificates.
+type CA struct {
+	Cert *x509.Certificate
+	Key  *ecdsa.PrivateKey
+}
+
+// NewCA returns a CA of its own, valid for an hour around now.
+func NewCA(t testing.TB) *CA {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "clients"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	return &CA{Cert: Sign(t, template, template, key, key), Key: key}
+}
+
+// Sign returns template as a certificate of key, signed by parent with by.
+func Sign(t testing.TB, template, parent *x509.Certificate, key, by *ecdsa.PrivateKey) *x509.Certificate {
+	t.Helper()
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), by)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert
+}
+
+// Issue returns a client certificate, changed by with.
+func (ca *CA) Issue(t testing.TB, subject pkix.Name, with func(*x509.Certificate)) *x509.Certificate {
+	t.Helper()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: subject,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	if with != nil {
+		with(template)
+	}
+	return Sign(t, template, ca.Cert, ca.Key, ca.Key)
+}
+
+// Options verify client certificates of this CA alone.
+func (ca *CA) Options() (x509.VerifyOptions, bool) {
+	roots := x509.NewCertPool()
+	roots.AddCert(ca.Cert)
+	return x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
+}

@@ -1,0 +1,272 @@
+package proxytest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+)
+
+// FakeAPI is an API server in memory, as far as reflectors and discovery need
+// one. It is a RoundTripper, so that it works in a synctest bubble.
+type FakeAPI struct {
+	Mu          sync.Mutex
+	Collections map[string]*FakeCollection // by path
+	documents   map[string]string          // by path; what discovery reads
+	status      map[string]int             // by "verb path": what is answered instead
+	Requests    map[string]int             // by "verb path"
+	Takes       time.Duration              // how long a document takes
+	refused     bool                       // nobody listens
+	Plain       bool                       // there are no streaming lists
+}
+
+// FakeCollection is what can be listed and watched at a path.
+type FakeCollection struct {
+	Kind    string // of the list
+	Objects []string
+	watches []*io.PipeWriter
+	silent  bool          // watches have no bookmarks by themselves
+	stalls  chan struct{} // closed when what is listed is sent; nil: at once
+}
+
+// NewFakeAPI returns an API server that serves nothing yet.
+func NewFakeAPI() *FakeAPI {
+	return &FakeAPI{
+		Collections: make(map[string]*FakeCollection),
+		documents:   make(map[string]string),
+		status:      make(map[string]int),
+		Requests:    make(map[string]int),
+	}
+}
+
+// Config points client-go to the API server in memory.
+func (f *FakeAPI) Config() *rest.Config {
+	return &rest.Config{Host: "https://upstream.example", Transport: f}
+}
+
+// RoundTrip answers a request.
+func (f *FakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
+	query := r.URL.Query()
+	f.Mu.Lock()
+	defer f.Mu.Unlock()
+	collection := f.Collections[r.URL.Path]
+	verb := "get"
+	switch {
+	case query.Get("watch") != "":
+		verb = "watch"
+	case collection != nil:
+		verb = "list"
+	}
+	f.Requests[verb+" "+r.URL.Path]++
+	if f.refused {
+		return nil, syscall.ECONNREFUSED
+	}
+	if status := f.status[verb+" "+r.URL.Path]; status != 0 {
+		return JSONResponse(r, status, statusBody(status)), nil
+	}
+	switch document, ok := f.documents[r.URL.Path]; {
+	case verb == "watch" && f.Plain && query.Get("sendInitialEvents") == "true":
+		return JSONResponse(r, http.StatusUnprocessableEntity, statusBody(http.StatusUnprocessableEntity)), nil
+	case verb == "watch" && collection != nil:
+		return collection.watch(r, query.Get("sendInitialEvents") == "true", func() bool {
+			f.Mu.Lock()
+			defer f.Mu.Unlock()
+			return collection.silent
+		}), nil
+	case verb == "list":
+		if stalls := collection.stalls; stalls != nil {
+			f.Mu.Unlock()
+			defer f.Mu.Lock()
+			select {
+			case <-stalls:
+			case <-r.Context().Done():
+				return nil, r.Context().Err()
+			}
+		}
+		apiVersion := "meta.k8s.io/v1"
+		return JSONResponse(r, http.StatusOK, fmt.Sprintf(`{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"1"},"items":[%s]}`,
+			collection.Kind, apiVersion, strings.Join(collection.Objects, ","))), nil
+	case ok:
+		f.Mu.Unlock() // others go on while this one waits
+		defer f.Mu.Lock()
+		select {
+		case <-time.After(f.Takes):
+			return JSONResponse(r, http.StatusOK, document), nil
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		}
+	}
+	return JSONResponse(r, http.StatusNotFound, statusBody(http.StatusNotFound)), nil
+}
+
+// watch answers with a stream that lasts until the request or cut ends it, with a bookmark every minute.
+func (c *FakeCollection) watch(r *http.Request, initial bool, silent func() bool) *http.Response {
+	body, events := io.Pipe()
+	context.AfterFunc(r.Context(), func() { _ = events.CloseWithError(r.Context().Err()) })
+	c.watches = append(c.watches, events)
+	resp := JSONResponse(r, http.StatusOK, "")
+	resp.Body = body
+	bookmark := func(annotations string) error {
+		_, err := io.WriteString(events, watchEvent("BOOKMARK", fmt.Sprintf(`{"kind":%q,"apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1"%s}}`,
+			strings.TrimSuffix(c.Kind, "List"), annotations)))
+		return err
+	}
+	stalls := c.stalls
+	go func() {
+		if initial {
+			if stalls != nil {
+				select {
+				case <-stalls:
+				case <-r.Context().Done():
+					return
+				}
+			}
+			for _, object := range c.Objects {
+				_, _ = io.WriteString(events, watchEvent("ADDED", object))
+			}
+			_ = bookmark(fmt.Sprintf(`,"annotations":{%q:"true"}`, metav1.InitialEventsAnnotationKey))
+		}
+		for {
+			select {
+			case <-time.After(time.Minute):
+			case <-r.Context().Done():
+				return
+			}
+			if !silent() && bookmark("") != nil {
+				return
+			}
+		}
+	}()
+	return resp
+}
+
+func watchEvent(kind, object string) string {
+	return fmt.Sprintf(`{"type":%q,"object":%s}`+"\n", kind, object)
+}
+
+// statusBody is an error as API servers write it.
+func statusBody(code int) string {
+	reason := map[int]metav1.StatusReason{
+		http.StatusForbidden: metav1.StatusReasonForbidden,
+		http.StatusNotFound:  metav1.StatusReasonNotFound,
+
+		http.StatusUnprocessableEntity: metav1.StatusReasonInvalid,
+	}[code]
+	body, err := json.Marshal(metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusFailure, Reason: reason, Code: int32(code),
+	})
+	if err != nil {
+		return ""
+	}
+	return string(body)
+}
+
+// Event sends an event to those who watch path, and waits until it has been
+// taken.
+func (f *FakeAPI) Event(path, kind, object string) {
+	f.Mu.Lock()
+	watches := f.Collections[path].watches
+	f.Mu.Unlock()
+	for _, events := range watches {
+		_, _ = io.WriteString(events, watchEvent(kind, object))
+	}
+	synctest.Wait()
+}
+
+// Cut ends the watches of path.
+func (f *FakeAPI) Cut(path string) {
+	f.Mu.Lock()
+	defer f.Mu.Unlock()
+	for _, events := range f.Collections[path].watches {
+		_ = events.CloseWithError(io.ErrUnexpectedEOF)
+	}
+	f.Collections[path].watches = nil
+}
+
+// End ends the watches of path in order, as at their timeout.
+func (f *FakeAPI) End(path string) {
+	f.Mu.Lock()
+	defer f.Mu.Unlock()
+	for _, events := range f.Collections[path].watches {
+		_ = events.Close()
+	}
+	f.Collections[path].watches = nil
+}
+
+// Silence makes watches of path have no bookmarks by themselves.
+func (f *FakeAPI) Silence(path string, silent bool) {
+	f.Mu.Lock()
+	defer f.Mu.Unlock()
+	f.Collections[path].silent = silent
+}
+
+// Stall holds back what lists of path say, streaming ones after their header, until flow.
+func (f *FakeAPI) Stall(path string) {
+	f.Mu.Lock()
+	defer f.Mu.Unlock()
+	f.Collections[path].stalls = make(chan struct{})
+}
+
+// Flow ends stall.
+func (f *FakeAPI) Flow(path string) {
+	f.Mu.Lock()
+	defer f.Mu.Unlock()
+	close(f.Collections[path].stalls)
+	f.Collections[path].stalls = nil
+}
+
+// Answer sets what "verb path" is answered with; zero means as usual.
+func (f *FakeAPI) Answer(status int, verbPaths ...string) {
+	f.Mu.Lock()
+	defer f.Mu.Unlock()
+	for _, verbPath := range verbPaths {
+		f.status[verbPath] = status
+	}
+}
+
+// Refuse makes all connections be refused, as where nothing runs.
+func (f *FakeAPI) Refuse(refused bool) {
+	f.Mu.Lock()
+	defer f.Mu.Unlock()
+	f.refused = refused
+}
+
+// Document sets what discovery reads at path.
+func (f *FakeAPI) Document(path, document string) {
+	f.Mu.Lock()
+	defer f.Mu.Unlock()
+	f.documents[path] = document
+}
+
+// Asked returns how often "verb path" was.
+func (f *FakeAPI) Asked(verbPath string) int {
+	f.Mu.Lock()
+	defer f.Mu.Unlock()
+	return f.Requests[verbPath]
+}
+
+// Transport is a transport in memory.
+type Transport func(*http.Request) (*http.Response, error)
+
+// RoundTrip calls f.
+func (f Transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// JSONResponse returns a JSON response.
+func JSONResponse(r *http.Request, status int, body string) *http.Response {
+	return &http.Response{
+		StatusCode: status,
+		Header:     http.Header{"Content-Type": {"application/json"}},
+		Body:       io.NopCloser(strings.NewReader(body)),
+		Request:    r,
+	}
+}

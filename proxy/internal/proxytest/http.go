@@ -1,0 +1,268 @@
+package proxytest
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+)
+
+// DialFront opens a connection for HTTP/1.1.
+func DialFront(t *testing.T, to *httptest.Server) *tls.Conn {
+	t.Helper()
+	conn, err := tls.Dial("tcp", to.Listener.Addr().String(), &tls.Config{
+		RootCAs: to.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs, ServerName: "example.com",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// UpstreamServer stands for a kube-apiserver: it speaks TLS, and asks for client
+// certificates without insisting.
+type UpstreamServer struct{ *httptest.Server }
+
+// StartUpstream serves handler until the test ends.
+func StartUpstream(t *testing.T, http2 bool, handler http.HandlerFunc) UpstreamServer {
+	t.Helper()
+	server := httptest.NewUnstartedServer(handler)
+	server.EnableHTTP2 = http2
+	server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return UpstreamServer{server}
+}
+
+// Config returns what a kubeconfig without credentials would hold.
+func (u UpstreamServer) Config() *rest.Config {
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: u.Certificate().Raw})
+	return &rest.Config{Host: u.URL, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
+}
+
+// Get sends a GET and returns the response, whose body is closed when the test ends.
+func Get(t *testing.T, client *http.Client, url string) *http.Response {
+	t.Helper()
+	return Do(t, client, httptest.NewRequestWithContext(t.Context(), http.MethodGet, url, nil))
+}
+
+// Do sends r and returns the response, whose body is closed when the test ends.
+func Do(t *testing.T, client *http.Client, r *http.Request) *http.Response {
+	t.Helper()
+	r.RequestURI = "" // only servers have it
+	res, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = res.Body.Close() })
+	return res
+}
+
+// ReadAll returns all of r.
+func ReadAll(t *testing.T, r io.Reader) string {
+	t.Helper()
+	body, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
+
+// AssertNotContains fails the test if secret is in text.
+func AssertNotContains(t *testing.T, text, secret string) {
+	t.Helper()
+	if strings.Contains(text, secret) {
+		t.Errorf("%q is in %q", secret, text)
+	}
+}
+
+// StartTarget listens where nobody may connect to. The returned function stops
+// listening and returns the number of connections there were.
+func StartTarget(t *testing.T) (address string, stop func() int64) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var accepted atomic.Int64
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			accepted.Add(1)
+			_ = conn.Close()
+		}
+	}()
+	stop = func() int64 {
+		// A connection of our own shows that all before it were accepted.
+		if conn, err := net.Dial("tcp", listener.Addr().String()); err != nil {
+			t.Error(err)
+		} else {
+			_, _ = io.ReadAll(conn)
+			_ = conn.Close()
+		}
+		_ = listener.Close()
+		<-ended
+		return accepted.Load() - 1
+	}
+	return listener.Addr().String(), stop
+}
+
+// AssertStatus fails the test unless res is a Failure with this code and reason, and some message.
+func AssertStatus(t *testing.T, res *http.Response, code int, reason metav1.StatusReason) {
+	t.Helper()
+	var got metav1.Status
+	body := ReadAll(t, res.Body)
+	if err := json.Unmarshal([]byte(body), &got); err != nil {
+		t.Fatalf("%s: %v in %q", res.Status, err, body)
+	}
+	if got.Message == "" {
+		t.Error("the status has no message")
+	}
+	got.Message = ""
+	want := metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Reason: reason, Code: int32(code),
+	}
+	if diff := cmp.Diff(want, got); diff != "" || res.StatusCode != code {
+		t.Errorf("%s, status (-want +got):\n%s", res.Status, diff)
+	}
+	if got := res.Header.Get("Content-Type"); got != "application/json" {
+		t.Errorf("Content-Type %q", got)
+	}
+}
+
+// SendRaw sends an HTTP/1.1 request byte for byte, and returns the response with
+// the connection it came on. The request must end its header with an empty line.
+func SendRaw(t *testing.T, to *httptest.Server, request string) (*http.Response, *tls.Conn, *bufio.Reader) {
+	t.Helper()
+	conn := DialFront(t, to)
+	if _, err := conn.Write([]byte(request)); err != nil {
+		t.Fatal(err)
+	}
+	reader := bufio.NewReader(conn)
+	res, err := http.ReadResponse(reader, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = res.Body.Close() })
+	return res, conn, reader
+}
+
+// KeepingTries is how often a client of net/http is to be seen keeping a connection that it may keep. By
+// itself it lets one go whose answer comes long before its request counts as sent, which happens where the
+// machine is busy elsewhere.
+const KeepingTries = 20
+
+// WebToken returns the Authorization value of a JSON web token with these claims. Nobody has signed it.
+func WebToken(claims, signature string) string {
+	return "Bearer e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + "." + signature
+}
+
+// PipeListener is a network without buffers, for use in a synctest bubble.
+type PipeListener struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	close  func()
+}
+
+// NewPipeListener returns a network with one listener.
+func NewPipeListener() *PipeListener {
+	l := &PipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
+	l.close = sync.OnceFunc(func() { close(l.closed) })
+	return l
+}
+
+// Accept waits for the next connection.
+func (l *PipeListener) Accept() (net.Conn, error) {
+	select {
+	case conn := <-l.conns:
+		return conn, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close ends Accept.
+func (l *PipeListener) Close() error {
+	l.close()
+	return nil
+}
+
+// Addr is the same for all.
+func (*PipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
+
+// Dial connects to the listener.
+func (l *PipeListener) Dial(context.Context, string, string) (net.Conn, error) {
+	client, server := net.Pipe()
+	l.conns <- server
+	return client, nil
+}
+
+// DialTLS returns a connection of a client that speaks HTTP/1.1 by hand. A test that waits on it in
+// vain fails.
+func DialTLS(t *testing.T, server *httptest.Server) *tls.Conn {
+	t.Helper()
+	dialer := tls.Dialer{Config: server.Client().Transport.(*http.Transport).TLSClientConfig.Clone()}
+	dialer.Config.NextProtos = []string{"http/1.1"}
+	conn, err := dialer.DialContext(t.Context(), "tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	return conn.(*tls.Conn)
+}
+
+// Listen returns a listener on a free port.
+func Listen(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// SwitchTo agrees to whatever upgrade is asked for and serves the connection.
+func SwitchTo(t *testing.T, serve func(rw *bufio.ReadWriter)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor != 1 {
+			t.Errorf("the upgrade came over %s", r.Proto)
+		}
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		_, _ = fmt.Fprintf(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\nX-Seen: %s\r\n\r\n",
+			r.Header.Get("Upgrade"), r.Header["X-Stream-Protocol-Version"])
+		_ = rw.Flush()
+		serve(rw)
+	}
+}

@@ -1,0 +1,72 @@
+package proxytest
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+)
+
+// WallClock is the one place where a test asks what time it is.
+func WallClock() time.Time { return time.Now() }
+
+// Recorder is a [slog.Handler] that keeps the records' text.
+type Recorder struct {
+	mu      sync.Mutex
+	records []slog.Record
+}
+
+// Enabled says yes.
+func (*Recorder) Enabled(context.Context, slog.Level) bool { return true }
+
+// WithAttrs returns r.
+func (r *Recorder) WithAttrs([]slog.Attr) slog.Handler { return r }
+
+// WithGroup returns r.
+func (r *Recorder) WithGroup(string) slog.Handler { return r }
+
+// Handle keeps record.
+func (r *Recorder) Handle(_ context.Context, record slog.Record) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.records = append(r.records, record)
+	return nil
+}
+
+// Above returns the messages of the records above level, with their attributes.
+func (r *Recorder) Above(level slog.Level) (texts []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, record := range r.records {
+		if record.Level > level {
+			text := record.Message
+			record.Attrs(func(a slog.Attr) bool { text += " " + a.String(); return true })
+			texts = append(texts, text)
+		}
+	}
+	return texts
+}
+
+// DiscardLog returns a log for tests that do not look at it.
+func DiscardLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// LogBuffer is a buffer for logs of several goroutines.
+type LogBuffer struct {
+	mu  sync.Mutex
+	buf strings.Builder
+}
+
+// Write appends p.
+func (b *LogBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+// String returns what has been written.
+func (b *LogBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}

@@ -1,0 +1,42 @@
+package proxytest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/listproxy/listproxy/telemetry"
+	dto "github.com/prometheus/client_model/go"
+)
+
+// Gather returns listproxy's own metrics by name.
+func Gather(t testing.TB, metrics *telemetry.Metrics) map[string]*dto.MetricFamily {
+	t.Helper()
+	all, err := metrics.Gatherer().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := map[string]*dto.MetricFamily{}
+	for _, family := range all {
+		if strings.HasPrefix(family.GetName(), "listproxy_") {
+			own[family.GetName()] = family
+		}
+	}
+	return own
+}
+
+// Series writes what is counted as Prometheus would.
+func Series(family *dto.MetricFamily) []string {
+	var all []string
+	for _, m := range family.GetMetric() {
+		var labels []string
+		for _, l := range m.GetLabel() {
+			labels = append(labels, l.GetName()+"="+l.GetValue())
+		}
+		value := m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		all = append(all, fmt.Sprintf("%s %v", strings.Join(labels, ","), value))
+	}
+	slices.Sort(all)
+	return all
+}

@@ -688,7 +688,7 @@ func TestReviewsAreShared(t *testing.T) {
 func TestReviewOfAnotherShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &fakeAuthorizer{takes: time.Second}
-		r := newReviewer(t, reviewTransport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Hour}, discardLog())
+		r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Hour}, proxytest.DiscardLog())
 		i := newIdentifier(t)
 		all := identify(i, "Bearer all")
 		var others sync.WaitGroup

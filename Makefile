@@ -95,10 +95,10 @@ controlplane: bin/controlplane ## Run etcd and kube-apiserver to play with, unti
 # The last needs an older kube-apiserver. What is built before it does not count in its time limit.
 faults: tools ## Run every fault case, and print what came of each, about 30 minutes (FAULTS="-faults.duration 1m"), and an upgrade of API servers; the first time more, for what is built
 	$(GO) test -race -count 1 -timeout 60m -v ./test/faults -faults.all $(FAULTS)
-	$(GO) test -race -count 1 -timeout 60m -v ./test/feed -feed.misfit 10m \
+	$(GO) test -race -count 1 -timeout 60m -v ./test/faults/feed -feed.misfit 10m \
 		-run '^(TestSlowIsNotLost|TestStreamingListsThatFail|TestChangesBelowTheLoad|TestMisfit|TestRestoreToTheSameObjects)$$'
 	@$(GO) run ./test/controlplane/cmd/tool kube-apiserver-1.35.4 >/dev/null
-	$(GO) test -race -count 1 -timeout 60m -v ./test/upstreams -upstreams.all
+	$(GO) test -race -count 1 -timeout 60m -v ./test/faults/upstreams -upstreams.all
 
 # Without the race detector, whose own memory grows.
 soak: tools build ## Let all run together for long, faults too: nothing wrong, nothing grows (DURATION=2m SEED=)
@@ -106,29 +106,29 @@ soak: tools build ## Let all run together for long, faults too: nothing wrong, n
 		-faults.seed $(SEED) -faults.listproxy $(CURDIR)/bin/listproxy
 
 limits: tools ## Go to the limits that docs/reliability.md states, and print the figures
-	$(GO) test -count 1 -v -timeout 60m ./test/limits -limits.full
+	$(GO) test -count 1 -v -timeout 60m ./test/faults/limits -limits.full
 
 # Without the race detector: CPU and memory are measured. Linux only, for its loopback addresses and /proc.
 attacks: tools ## Let callers crowd out others, and print what that costs, with listproxy and without, a quarter of an hour (ATTACKS="-run TestCrowding/headers")
-	$(GO) test -count 1 -v -timeout 60m ./test/attacks $(or $(ATTACKS),-run '^TestCrowding$$') -attacks.crowd
+	$(GO) test -count 1 -v -timeout 60m ./test/e2e/attacks $(or $(ATTACKS),-run '^TestCrowding$$') -attacks.crowd
 
 chart: ## Test the Helm chart with the real Helm, and the Dockerfile
-	$(GO) test -race -timeout $(TEST_TIMEOUT) ./test/helm
+	$(GO) test -race -timeout $(TEST_TIMEOUT) ./test/chart
 
 chart-update: ## Write the chart's golden files and the table in its README anew
-	$(GO) test ./test/helm -run 'TestGolden|TestReadme' -update
+	$(GO) test ./test/chart -run 'TestGolden|TestReadme' -update
 
 test-page: tools ## Look at the status page with a real browser, pictures into bin/statusz (CHROMIUM=/path)
-	$(GO) run ./test/statusz/page --chromium $(CHROMIUM)
+	$(GO) run ./test/e2e/statusz/page --chromium $(CHROMIUM)
 
 alerts: ## Test the alert rules and the dashboard with the real promtool
-	$(GO) test -race -timeout $(TEST_TIMEOUT) ./test/alerts
+	$(GO) test -race -timeout $(TEST_TIMEOUT) ./test/chart -run '^Test(Rules|Runbooks|Dashboard|Faults)'
 
 policy-docs: ## Write the tables in docs/policy.md anew, from the types
-	$(GO) test ./test/policydocs -update
+	$(GO) test ./test/docs -update
 
 dashboard: tools ## Draw docs/dashboard.svg from a real listproxy under load (PODS=3000), about 6 minutes
-	$(GO) run ./test/dashboard --pods $(PODS) --output docs/dashboard.svg
+	$(GO) run ./test/bench/dashboard --pods $(PODS) --output docs/dashboard.svg
 
 release: bin/cyclonedx-gomod ## Make a release in dist/: programs, chart, SBOMs, checksums (VERSION=v1.2.3, else git describe)
 	@$(GO) run ./test/controlplane/cmd/tool helm >/dev/null
@@ -152,7 +152,7 @@ bin/listproxy: FORCE
 	$(GO) build -o $@ ./cmd/listproxy
 
 bin/demo: FORCE
-	@$(GO) build -o $@ ./test/demo
+	@$(GO) build -o $@ ./test/bench/demo
 
 bin/bench: FORCE
 	@$(GO) build -o $@ ./test/bench/speed

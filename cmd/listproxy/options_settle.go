@@ -11,7 +11,7 @@ import (
 const defaultSettle = 15 * time.Second
 
 // anySettle lets --upstream-settle be shorter than is safe, if it is not empty. The linker sets it in what tests run
-// (package test/proxyrun), which look at what comes after a change of API servers: -ldflags "-X main.anySettle=yes". No flag and no
+// (package test/harness), which look at what comes after a change of API servers: -ldflags "-X main.anySettle=yes". No flag and no
 // variable of the environment does, so no listproxy that is released can be made to.
 var anySettle string
 

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/controlplane"
-	"github.com/listproxy/listproxy/test/proxyrun"
+	"github.com/listproxy/listproxy/test/harness"
 )
 
 const (
@@ -124,7 +124,7 @@ func untilHit(ctx context.Context, user *client, query url.Values) (first time.D
 
 // startProxy builds listproxy as it is delivered, without the race detector, and runs it in front
 // of a control plane until the benchmark ends.
-func startProxy(b *testing.B, cp *controlplane.ControlPlane) *proxyrun.Proxy {
+func startProxy(b *testing.B, cp *controlplane.ControlPlane) *harness.Proxy {
 	b.Helper()
 	root, err := exec.CommandContext(b.Context(), "go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
@@ -136,7 +136,7 @@ func startProxy(b *testing.B, cp *controlplane.ControlPlane) *proxyrun.Proxy {
 	if out, err := build.CombinedOutput(); err != nil {
 		b.Fatalf("building listproxy: %v\n%s", err, out)
 	}
-	p, err := proxyrun.Start(b.Context(), proxyrun.Options{
+	p, err := harness.StartProxy(b.Context(), harness.ProxyOptions{
 		Upstream: cp.RESTConfig(controlplane.Feed), Binary: binary, Args: []string{"--eager", "configmaps"},
 	})
 	if err != nil {

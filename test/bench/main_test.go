@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/listproxy/listproxy/test/proxyrun"
+	"github.com/listproxy/listproxy/test/harness"
 )
 
-func TestMain(m *testing.M) { os.Exit(proxyrun.Verdict(m.Run())) }
+func TestMain(m *testing.M) { os.Exit(harness.Verdict(m.Run())) }

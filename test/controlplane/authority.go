@@ -4,7 +4,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 
-	"github.com/listproxy/listproxy/test/secrets"
+	"github.com/listproxy/listproxy/test/harness/secrets"
 )
 
 // An Authority is a CA that issues client certificates as a test wants them: the control plane's

@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/listproxy/listproxy/test/poll"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 func TestKilledProcessLeavesNothing(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/listproxy/listproxy/test/secrets"
+	"github.com/listproxy/listproxy/test/harness/secrets"
 )
 
 // kubectlWait is how long a cancelled kubectl may take to close its output.

@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/rest"
 
-	"github.com/listproxy/listproxy/test/ask"
-	"github.com/listproxy/listproxy/test/poll"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 func TestUsersGetWhatTheyMay(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/listproxy/listproxy/test/secrets"
+	"github.com/listproxy/listproxy/test/harness/secrets"
 )
 
 // Files of a control plane's directory.

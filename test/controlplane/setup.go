@@ -13,7 +13,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/listproxy/listproxy/test/secrets"
+	"github.com/listproxy/listproxy/test/harness/secrets"
 )
 
 //go:embed setup.yaml

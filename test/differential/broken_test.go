@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/differential"
-	"github.com/listproxy/listproxy/test/hop"
+	"github.com/listproxy/listproxy/test/harness/hop"
 )
 
 // The tests in this file break listproxy on purpose, in ways that it cannot notice itself, and

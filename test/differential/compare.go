@@ -17,8 +17,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/fields"
 
-	"github.com/listproxy/listproxy/test/ask"
-	"github.com/listproxy/listproxy/test/poll"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/poll"
+	"github.com/listproxy/listproxy/test/oracle"
 )
 
 // Options of a comparison.
@@ -385,7 +386,7 @@ func (c *Comparator) difference(q Question, got, want Answer) *Difference {
 	if got.Status == http.StatusGatewayTimeout && bytes.Equal(current.ReplaceAll(got.Body, nil), current.ReplaceAll(want.Body, nil)) {
 		return nil
 	}
-	return &Difference{Kind: Body, Detail: ask.Difference(got.Body, want.Body)}
+	return &Difference{Kind: Body, Detail: oracle.Difference(got.Body, want.Body)}
 }
 
 // current is how far the API server was when it refused a revision of the future.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/differential"
-	"github.com/listproxy/listproxy/test/poll"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // TestDifferential compares under churn. A client must not be able to tell the two apart.

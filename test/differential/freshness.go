@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/listproxy/listproxy/test/poll"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // Freshness writes an object to the API server, deletes it again, and looks for both through

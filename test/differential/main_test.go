@@ -13,8 +13,8 @@ import (
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/differential"
-	"github.com/listproxy/listproxy/test/hop"
-	"github.com/listproxy/listproxy/test/proxyrun"
+	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/hop"
 )
 
 const (
@@ -36,7 +36,7 @@ var (
 // cluster serves all tests, and healthy is a listproxy in front of it that nothing is wrong with.
 var (
 	cluster *differential.Cluster
-	healthy *proxyrun.Proxy
+	healthy *harness.Proxy
 )
 
 func TestMain(m *testing.M) {
@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 	if *seed == 0 {
 		*seed = rand.Uint64()
 	}
-	os.Exit(proxyrun.Verdict(func() int {
+	os.Exit(harness.Verdict(func() int {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*patience) // the first time, much is compiled
 		defer cancel()
 		plane, err := controlplane.Start(ctx, controlplane.Options{
@@ -60,7 +60,7 @@ func TestMain(m *testing.M) {
 			_, _ = fmt.Println(err)
 			return 1
 		}
-		healthy, err = proxyrun.Start(ctx, proxyrun.Options{
+		healthy, err = harness.StartProxy(ctx, harness.ProxyOptions{
 			Upstream: plane.RESTConfig(controlplane.Feed),
 			Args:     []string{"--eager", cluster.Eager(), "--client-ca-file", plane.CAPath(), "--staleness-bound", bound.String()},
 		})
@@ -87,7 +87,7 @@ func startBehind(t *testing.T, h *hop.Hop, eager string, args ...string) *differ
 	upstream.Host, upstream.CAData = h.URL(), h.CA()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	p, err := proxyrun.Start(ctx, proxyrun.Options{Upstream: upstream, Args: append(args, "--eager", eager, "--client-ca-file", cluster.Plane.CAPath())})
+	p, err := harness.StartProxy(ctx, harness.ProxyOptions{Upstream: upstream, Args: append(args, "--eager", eager, "--client-ca-file", cluster.Plane.CAPath())})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,14 +101,14 @@ func startBehind(t *testing.T, h *hop.Hop, eager string, args ...string) *differ
 }
 
 // introduce has all who ask known to a listproxy, as if each had sent something else than a list before.
-func introduce(p *proxyrun.Proxy) {
+func introduce(p *harness.Proxy) {
 	for _, user := range cluster.Users() {
 		p.Introduce(&rest.Config{BearerToken: user.Token})
 	}
 }
 
 // side is how a listproxy is asked.
-func side(p *proxyrun.Proxy) *differential.Side {
+func side(p *harness.Proxy) *differential.Side {
 	return differential.NewSide("listproxy", p.URL(), p.CA())
 }
 

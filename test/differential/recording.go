@@ -8,7 +8,7 @@ import (
 	"net/url"
 	"strconv"
 
-	"github.com/listproxy/listproxy/test/ask"
+	"github.com/listproxy/listproxy/test/oracle"
 )
 
 // Recording is what the API server said of an exact revision while it could.
@@ -59,7 +59,7 @@ func (c *Comparator) Replay(ctx context.Context, recordings []Recording) (answer
 		case answer.Status != http.StatusOK:
 			d.Kind, d.Detail = Status, fmt.Sprintf("%d: %.300s", answer.Status, answer.Body)
 		case !bytes.Equal(answer.Body, recorded.answer.Body) && !sameButToken(answer.Body, recorded.answer.Body):
-			d.Kind, d.Detail = Body, ask.Difference(answer.Body, recorded.answer.Body)
+			d.Kind, d.Detail = Body, oracle.Difference(answer.Body, recorded.answer.Body)
 		default:
 			answered++
 			continue

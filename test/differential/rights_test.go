@@ -12,7 +12,7 @@ import (
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/differential"
-	"github.com/listproxy/listproxy/test/poll"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // TestRights: alice, who may list pods in one namespace, gets what kube-apiserver gives her, on

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/differential"
-	"github.com/listproxy/listproxy/test/poll"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // TestFaults kills and restarts kube-apiserver and compacts etcd in the middle of a comparison:

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/listproxy/listproxy/test/poll"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // Warm asks for every resource that is kept in memory, in some representations, until it comes from

@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/listproxy/listproxy/test/poll"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // write sends one object and notes the revision. It returns the status code, or 0.

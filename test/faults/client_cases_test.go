@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/listproxy/listproxy/test/ask"
-	"github.com/listproxy/listproxy/test/poll"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // clientCases break clients, and listproxy itself.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/listproxy/listproxy/test/poll"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 const (

@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/listproxy/listproxy/test/age"
-	"github.com/listproxy/listproxy/test/ask"
-	"github.com/listproxy/listproxy/test/poll"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/poll"
+	"github.com/listproxy/listproxy/test/oracle"
 )
 
 // clockCases make listproxy's wall clock jump by an hour; the machine's own stays as it is.
@@ -40,7 +40,7 @@ func (s *scene) jump(forward bool) {
 func (s *scene) setBack() time.Time {
 	s.silently(func() {
 		s.jump(false)
-		poll.Pause(s.Context(), max(2*bound, bound+age.Tolerance+*duration))
+		poll.Pause(s.Context(), max(2*bound, bound+oracle.Tolerance+*duration))
 	})
 	return time.Now()
 }

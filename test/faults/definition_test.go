@@ -11,11 +11,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/listproxy/listproxy/test/ask"
 	"github.com/listproxy/listproxy/test/controlplane"
-	"github.com/listproxy/listproxy/test/hop"
-	"github.com/listproxy/listproxy/test/poll"
-	"github.com/listproxy/listproxy/test/proxyrun"
+	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/hop"
+	"github.com/listproxy/listproxy/test/harness/poll"
+	"github.com/listproxy/listproxy/test/oracle"
 )
 
 var gadgets = kind{"restored.test", "Gadget", "gadgets"}
@@ -92,7 +93,7 @@ func TestDefinitionAfterRestore(t *testing.T) {
 	own := plane.RESTConfig(controlplane.Feed)
 	door.Add(strings.TrimPrefix(own.Host, "https://"))
 	own.Host = "https://" + door.Address()
-	listproxy, err := proxyrun.Start(t.Context(), proxyrun.Options{Upstream: own, Binary: *binary, Args: []string{
+	listproxy, err := harness.StartProxy(t.Context(), harness.ProxyOptions{Upstream: own, Binary: *binary, Args: []string{
 		"--staleness-bound", bound.String(), "--schema-quarantine", "1s", "--self-check-interval", "0",
 	}})
 	if err != nil {
@@ -128,7 +129,7 @@ func TestDefinitionAfterRestore(t *testing.T) {
 			return err
 		}
 		if !bytes.Equal(a.Body, want.Body) {
-			return fmt.Errorf("revision %d, listproxy and kube-apiserver: %s", l.Revision, ask.Difference(a.Body, want.Body))
+			return fmt.Errorf("revision %d, listproxy and kube-apiserver: %s", l.Revision, oracle.Difference(a.Body, want.Body))
 		}
 		return nil
 	}

@@ -5,7 +5,7 @@
 //	writers, and the oracle ──────────────────────────────────────────────┘
 //
 // All are processes of their own, but for the balancer (plain TCP) and the hop, which cuts, delays,
-// refuses, falsifies and swallows what passes (package test/hop). The way of writers and of the oracle
+// refuses, falsifies and swallows what passes (package test/harness/hop). The way of writers and of the oracle
 // is never disturbed.
 //
 // # A case
@@ -13,7 +13,7 @@
 //	go test ./test/faults -faults.all -run TestFaults/apiserver_killed -v
 //
 // Without -faults.all only one of each kind runs. With it also those of clocks, whose listproxy has a
-// package time of its own (proxyrun.BuildJumping): it is built when the first of them needs it, which
+// package time of its own (harness.BuildJumpingProxy): it is built when the first of them needs it, which
 // takes minutes.
 //
 // Each case has a listproxy of its own. It begins when answers come from memory, causes its fault, ends

@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/listproxy/listproxy/test/age"
 	"github.com/listproxy/listproxy/test/controlplane"
-	"github.com/listproxy/listproxy/test/proxyrun"
+	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/oracle"
 )
 
 // faultCase is one thing that goes wrong.
@@ -59,7 +59,7 @@ func everyTime() []string {
 	return []string{
 		"apiserver_killed", "apiserver_paused", "etcd_compacted", "etcd_restored_and_written_past",
 		"slow", "refusing", "connections_cut", "upstream_silent", "watches_delayed_unevenly", "watches_delayed_ever_more", "watches_told_410", "watches_garbled",
-		"listproxy_killed", "memory_tight", // replicas are rolled in test/upstreams
+		"listproxy_killed", "memory_tight", // replicas are rolled in test/faults/upstreams
 	}
 }
 
@@ -80,7 +80,7 @@ func TestFaults(t *testing.T) {
 			binary := *binary
 			if c.jumps {
 				var err error
-				if binary, err = proxyrun.BuildJumping(t.Context()); err != nil {
+				if binary, err = harness.BuildJumpingProxy(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -102,7 +102,7 @@ func TestFaults(t *testing.T) {
 
 // within makes a program that does what a case says and becomes listproxy.
 func within(ctx context.Context, dir string, c faultCase) (string, error) {
-	build := proxyrun.Build
+	build := harness.BuildProxy
 	if c.plain {
 		build = func(ctx context.Context) (string, error) { return buildPlain(ctx, dir) }
 	}
@@ -224,7 +224,7 @@ func (c faultCase) judge(s *scene, over time.Time, recovered *time.Duration) {
 	r.recovered, r.unserved, r.noticed = recovered, c.unserved, since(over, changed)
 	if c.replaces {
 		r.noticed = since(s.renewed, s.oracle.lastPast())
-		if last := s.oracle.lastNewestPast().Sub(s.renewed); last > bound+age.Tolerance {
+		if last := s.oracle.lastNewestPast().Sub(s.renewed); last > bound+oracle.Tolerance {
 			s.tally.wrong("a state of the lost past was given as the newest %v after etcd was replaced", last)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/listproxy/listproxy/test/age"
+	"github.com/listproxy/listproxy/test/oracle"
 )
 
 // picked is how many writes back askers ask for.
@@ -16,7 +16,7 @@ const picked = 150
 type ledger struct {
 	mu   sync.Mutex
 	all  []write
-	ages *age.Ledger // of all; nil: of nothing yet
+	ages *oracle.Ledger // of all; nil: of nothing yet
 }
 
 // write is one that the API server has confirmed. Of a deletion the revision is not told.
@@ -31,7 +31,7 @@ func (l *ledger) add(k kind, revision uint64) {
 	defer l.mu.Unlock()
 	l.all = append(l.all, write{k, revision, time.Now()})
 	if l.ages == nil {
-		l.ages = new(age.Ledger)
+		l.ages = new(oracle.Ledger)
 	}
 	l.ages.Confirmed(revision)
 }

@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/listproxy/listproxy/test/age"
-	"github.com/listproxy/listproxy/test/ask"
-	"github.com/listproxy/listproxy/test/poll"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/poll"
+	"github.com/listproxy/listproxy/test/oracle"
 )
 
 const (
@@ -180,7 +180,7 @@ func (s *scene) putAs(ctx context.Context, via *ask.Client, q question, answerab
 		behind := s.ledger.behind(l.Revision, asked)
 		s.tally.lag(behind)
 		s.tally.renewed(asked, l.Revision)
-		if age.TooOld(behind, bound) {
+		if oracle.TooOld(behind, bound) {
 			s.tally.wrong("%s: it is too old: of revision %d, which the API server had left %v before it was asked for", q, l.Revision, behind)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/controlplane"
-	"github.com/listproxy/listproxy/test/proxyrun"
+	"github.com/listproxy/listproxy/test/harness"
 )
 
 var duration = flag.Duration("faults.duration", 2*time.Second, "how long each fault lasts, where that can be chosen")
@@ -61,13 +61,13 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", atOnce); err != nil {
 		panic(err)
 	}
-	os.Exit(proxyrun.Verdict(func() int {
+	os.Exit(harness.Verdict(func() int {
 		defer quiet.close()
 		defer broken.close()
 		defer slow.close()
 		defer refusing.close()
 		if *binary == "" {
-			if _, err := proxyrun.Build(context.Background()); err != nil {
+			if _, err := harness.BuildProxy(context.Background()); err != nil {
 				logLine(err.Error())
 				return 1
 			}

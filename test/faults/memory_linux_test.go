@@ -21,11 +21,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/listproxy/listproxy/test/ask"
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness/ask"
 )
 
-// The smallest memory limit that the chart accepts in round units, and what it makes of it (TestMemory of test/helm).
+// The smallest memory limit that the chart accepts in round units, and what it makes of it (TestMemory of test/chart).
 const (
 	memoryLimit   = 1 << 30
 	memorySoft    = "921MiB"

@@ -3,7 +3,7 @@ package faults
 import (
 	"testing"
 
-	"github.com/listproxy/listproxy/test/ask"
+	"github.com/listproxy/listproxy/test/harness/ask"
 )
 
 // TestNewest: which lists have an age.

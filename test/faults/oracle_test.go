@@ -11,8 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/listproxy/listproxy/test/ask"
-	"github.com/listproxy/listproxy/test/poll"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/poll"
+	"github.com/listproxy/listproxy/test/oracle"
 )
 
 // verifiers is how many answers are held against the API server at a time.
@@ -27,11 +28,11 @@ type witness struct {
 	answered time.Time
 }
 
-// oracle knows what is right. Safe for concurrent use.
-type oracle struct {
+// verifier knows what is right. Safe for concurrent use.
+type verifier struct {
 	direct *ask.Client
 	tally  *tally
-	queue  ask.Queue[witness]
+	queue  oracle.Queue[witness]
 
 	mu    sync.Mutex
 	known map[string][sha256.Size]byte // what kube-apiserver said, by question
@@ -44,20 +45,20 @@ type oracle struct {
 	absentNewest time.Time
 }
 
-func newOracle(direct *ask.Client, t *tally) *oracle {
-	return &oracle{
+func newVerifier(direct *ask.Client, t *tally) *verifier {
+	return &verifier{
 		direct: direct, tally: t, known: map[string][sha256.Size]byte{},
 		present: map[collection]time.Time{}, absent: map[collection]time.Time{},
 	}
 }
 
 // run verifies until ctx ends.
-func (o *oracle) run(ctx context.Context) { o.queue.Work(ctx, verifiers, o.verify) }
+func (o *verifier) run(ctx context.Context) { o.queue.Work(ctx, verifiers, o.verify) }
 
-func (o *oracle) add(w witness) { o.queue.Add(w) }
+func (o *verifier) add(w witness) { o.queue.Add(w) }
 
 // drain waits until all that was asked so far has been verified.
-func (o *oracle) drain(ctx context.Context) error {
+func (o *verifier) drain(ctx context.Context) error {
 	if err := o.queue.Drain(ctx, patience); err != nil {
 		return fmt.Errorf("the oracle: %w", err)
 	}
@@ -65,9 +66,9 @@ func (o *oracle) drain(ctx context.Context) error {
 }
 
 // verify holds one answer against the API server, or against the record of a past.
-func (o *oracle) verify(ctx context.Context, w witness) {
+func (o *verifier) verify(ctx context.Context, w witness) {
 	same := w.question.at(w.list.Revision)
-	sum := sha256.Sum256(ask.Plain(w.answer.Body))
+	sum := sha256.Sum256(oracle.Plain(w.answer.Body))
 	o.mu.Lock()
 	want, ok := o.known[same.String()]
 	o.mu.Unlock()
@@ -81,7 +82,7 @@ func (o *oracle) verify(ctx context.Context, w witness) {
 		switch {
 		case err != nil:
 			return err
-		case direct.Code == http.StatusOK && bytes.Equal(ask.Plain(direct.Body), ask.Plain(w.answer.Body)):
+		case direct.Code == http.StatusOK && bytes.Equal(oracle.Plain(direct.Body), oracle.Plain(w.answer.Body)):
 			if got, want := w.answer.Header.Get("Content-Type"), direct.Header.Get("Content-Type"); got != want {
 				return poll.Wrong(fmt.Sprintf("Content-Type %q, directly %q", got, want))
 			}
@@ -93,7 +94,7 @@ func (o *oracle) verify(ctx context.Context, w witness) {
 			o.tally.right(w.asked, true)
 			return nil
 		case direct.Code == http.StatusOK:
-			return poll.Wrong("not what kube-apiserver says:\n  " + ask.Difference(w.answer.Body, direct.Body))
+			return poll.Wrong("not what kube-apiserver says:\n  " + oracle.Difference(w.answer.Body, direct.Body))
 		}
 		return errors.New(direct.String())
 	})
@@ -102,14 +103,14 @@ func (o *oracle) verify(ctx context.Context, w witness) {
 	}
 }
 
-func (o *oracle) currentEra() int {
+func (o *verifier) currentEra() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.era
 }
 
 // seenPresent notes an answer that is what kube-apiserver said in an era.
-func (o *oracle) seenPresent(w witness, same question, sum [sha256.Size]byte, era int) {
+func (o *verifier) seenPresent(w witness, same question, sum [sha256.Size]byte, era int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if era != o.era {
@@ -127,7 +128,7 @@ func (o *oracle) seenPresent(w witness, same question, sum [sha256.Size]byte, er
 
 // seenPast says whether an answer was true in a past that the API server has lost, and notes that. Of pasts whose
 // revisions still mean the same only if the API server does not know them any more: gone.
-func (o *oracle) seenPast(w witness, gone bool) bool {
+func (o *verifier) seenPast(w witness, gone bool) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.isPast(w, gone) {
@@ -144,23 +145,23 @@ func (o *oracle) seenPast(w witness, gone bool) bool {
 	return true
 }
 
-func (o *oracle) isPast(w witness, gone bool) bool {
+func (o *verifier) isPast(w witness, gone bool) bool {
 	return slices.ContainsFunc(o.lost, func(p *past) bool { return (gone || p.replaced) && p.has(w) })
 }
 
-func (o *oracle) replaced() bool {
+func (o *verifier) replaced() bool {
 	return slices.ContainsFunc(o.lost, func(p *past) bool { return p.replaced })
 }
 
 // lose tells the oracle of a past that is about to be taken away.
-func (o *oracle) lose(p *past) {
+func (o *verifier) lose(p *past) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.lost = append(o.lost, p)
 }
 
 // forget makes the oracle ask again for what kube-apiserver said before.
-func (o *oracle) forget() {
+func (o *verifier) forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.era++
@@ -169,7 +170,7 @@ func (o *oracle) forget() {
 }
 
 // relapses returns the collections that were seen in the past after they had been seen in the present.
-func (o *oracle) relapses() (found []string) {
+func (o *verifier) relapses() (found []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for c, last := range o.absent {
@@ -181,14 +182,14 @@ func (o *oracle) relapses() (found []string) {
 }
 
 // lastNewestPast returns when a state of a replaced past only was last asked for that was given as the newest.
-func (o *oracle) lastNewestPast() time.Time {
+func (o *verifier) lastNewestPast() time.Time {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.absentNewest
 }
 
 // lastPast returns when the last answer was asked for that was of a replaced past only, or nil.
-func (o *oracle) lastPast() (last *time.Time) {
+func (o *verifier) lastPast() (last *time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, at := range o.absent {

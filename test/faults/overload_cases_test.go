@@ -15,9 +15,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/listproxy/listproxy/test/ask"
 	"github.com/listproxy/listproxy/test/controlplane"
-	"github.com/listproxy/listproxy/test/poll"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 var overloadFor = flag.Duration("faults.overload", 0,

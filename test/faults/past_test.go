@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/listproxy/listproxy/test/ask"
-	"github.com/listproxy/listproxy/test/poll"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // past is a record of all states from one revision on, as kube-apiserver told them before it lost them.

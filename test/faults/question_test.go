@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/listproxy/listproxy/test/ask"
+	"github.com/listproxy/listproxy/test/harness/ask"
 )
 
 type fieldsOf = map[string]any

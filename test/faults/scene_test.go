@@ -17,11 +17,11 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/proxy"
-	"github.com/listproxy/listproxy/test/ask"
 	"github.com/listproxy/listproxy/test/controlplane"
-	"github.com/listproxy/listproxy/test/hop"
-	"github.com/listproxy/listproxy/test/poll"
-	"github.com/listproxy/listproxy/test/proxyrun"
+	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/hop"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // bound is the --staleness-bound of all cases, the shortest there is.
@@ -38,13 +38,13 @@ type scene struct {
 	binary    string // of listproxy; "": the usual one
 	certs     string // directory of the serving certificate, the same for all listproxies
 	args      []string
-	proxies   proxyrun.Group
+	proxies   harness.Proxies
 	via       *ask.Client
 	viaConfig *rest.Config
 
 	namespaces []string
 	ledger     *ledger
-	oracle     *oracle
+	oracle     *verifier
 	tally      *tally
 	// since is etcd's revision before the first listproxy started: none knows anything older.
 	since uint64
@@ -75,7 +75,7 @@ func newScene(t *testing.T, plane *controlplane.ControlPlane, name, binary strin
 	name = strings.ReplaceAll(name, "_", "-")
 	s.namespaces = []string{name, name + "-b"}
 	s.must(newInto(&s.direct, plane.RESTConfig(controlplane.Admin)))
-	s.oracle = newOracle(s.direct, s.tally)
+	s.oracle = newVerifier(s.direct, s.tally)
 	s.must(s.populate(t.Context()))
 	t.Cleanup(s.clear)
 	s.mark("populated")
@@ -121,7 +121,7 @@ func (s *scene) start() {
 		s.must(err)
 		s.since = uint64(now) // #nosec G115 -- a revision
 	}
-	p, err := proxyrun.Start(ctx, proxyrun.Options{Upstream: own, Binary: s.binary, Args: append([]string{
+	p, err := harness.StartProxy(ctx, harness.ProxyOptions{Upstream: own, Binary: s.binary, Args: append([]string{
 		"--staleness-bound", bound.String(), "--schema-quarantine", "1s",
 		"--tls-cert-file", filepath.Join(s.certs, "tls.crt"), "--tls-private-key-file", filepath.Join(s.certs, "tls.key"),
 	}, s.args...)})
@@ -141,7 +141,7 @@ func eager() string {
 }
 
 // forget takes a listproxy out of those that the end of the case stops.
-func (s *scene) forget(p *proxyrun.Proxy) {
+func (s *scene) forget(p *harness.Proxy) {
 	s.balancer.Remove(p.Address())
 	s.proxies.Remove(p)
 }

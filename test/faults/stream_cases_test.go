@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/listproxy/listproxy/test/poll"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // streamCases break what passes between listproxy and kube-apiserver.

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/listproxy/listproxy/test/ask"
+	"github.com/listproxy/listproxy/test/harness/ask"
 )
 
 // tally counts what a case has seen. Safe for concurrent use.

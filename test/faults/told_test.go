@@ -18,7 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/listproxy/listproxy/test/hop"
+	"github.com/listproxy/listproxy/test/harness/hop"
 )
 
 // told ends each watch, as soon as it has something to tell, with an ERROR in its place, as kube-apiserver writes

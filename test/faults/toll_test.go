@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/listproxy/listproxy/test/soak"
+	"github.com/listproxy/listproxy/test/harness/soak"
 )
 
 // toll is what a fault has cost of one collection.

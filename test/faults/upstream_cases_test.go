@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/listproxy/listproxy/test/poll"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // pausedFor is how long the API server stands still: longer than the bound.

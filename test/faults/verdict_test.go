@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/listproxy/listproxy/test/ask"
+	"github.com/listproxy/listproxy/test/harness/ask"
 )
 
 // TestOracle: what was so in a lost past is right only where the API server has lost it.
@@ -42,7 +42,7 @@ func TestOracle(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := &tally{}
-			o := newOracle(direct, got)
+			o := newVerifier(direct, got)
 			tt.past.states = map[kind][]state{pods: {{10, was.Objects}}}
 			o.lose(&tt.past)
 			l, err := asJSON.read(tt.body)

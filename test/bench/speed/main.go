@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/listproxy/listproxy/test/proxyrun"
+	"github.com/listproxy/listproxy/test/harness"
 )
 
 const usage = `Usage: bench MEASURE [options]
@@ -94,7 +94,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, complaints io.Wr
 	if err := measure(ctx, s, r); err != nil {
 		return err
 	}
-	if proxyrun.Verdict(0) != 0 {
+	if harness.Verdict(0) != 0 {
 		return errors.New("listproxy did not end as it should")
 	}
 	if s.write {

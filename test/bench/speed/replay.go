@@ -16,7 +16,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/test/controlplane"
-	"github.com/listproxy/listproxy/test/hop"
+	"github.com/listproxy/listproxy/test/harness/hop"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"github.com/listproxy/listproxy/test/workload"
+	"github.com/listproxy/listproxy/test/harness/workload"
 )
 
 const podsPath = "/api/v1/pods"

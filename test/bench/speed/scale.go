@@ -13,13 +13,13 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/test/controlplane"
-	"github.com/listproxy/listproxy/test/proxyrun"
+	"github.com/listproxy/listproxy/test/harness"
 )
 
 // vast is a listproxy before a replay.
 type vast struct {
 	replay *replay
-	proxy  *proxyrun.Proxy
+	proxy  *harness.Proxy
 	bench  *bench
 	ready  time.Duration
 	cpu    time.Duration // until ready
@@ -92,7 +92,7 @@ func withVast(ctx context.Context, cp *controlplane.ControlPlane, client *child,
 	upstream := cp.RESTConfig(controlplane.Feed)
 	upstream.Host, upstream.CAData = v.replay.hop.URL(), v.replay.hop.CA()
 	begun := time.Now()
-	v.proxy, err = proxyrun.Start(ctx, proxyrun.Options{
+	v.proxy, err = harness.StartProxy(ctx, harness.ProxyOptions{
 		Upstream: upstream, Binary: binary,
 		Args: append([]string{"--log-level", "info", "--eager", "pods", "--cache-bytes", "0", "--max-inflight-bytes", "0"}, s.args...),
 	})

@@ -17,8 +17,8 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/test/controlplane"
-	"github.com/listproxy/listproxy/test/proxyrun"
-	"github.com/listproxy/listproxy/test/workload"
+	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/workload"
 )
 
 const (
@@ -32,7 +32,7 @@ const (
 // scene is a control plane with pods, listproxy before it, and the limit beside it.
 type scene struct {
 	cp     *controlplane.ControlPlane
-	proxy  *proxyrun.Proxy
+	proxy  *harness.Proxy
 	limit  *child
 	client *child
 	kube   kubernetes.Interface // straight to kube-apiserver
@@ -111,7 +111,7 @@ func (s *scene) startProxy(ctx context.Context, binary string, args []string) er
 		return err
 	}
 	begun := time.Now()
-	s.proxy, err = proxyrun.Start(ctx, proxyrun.Options{
+	s.proxy, err = harness.StartProxy(ctx, harness.ProxyOptions{
 		Upstream: s.cp.RESTConfig(controlplane.Feed), Binary: binary,
 		Args: append([]string{"--log-level", "info", "--eager", "pods"}, args...),
 	})

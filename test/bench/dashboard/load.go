@@ -1,0 +1,218 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/workload"
+)
+
+const (
+	jsonType     = "application/json"
+	typedType    = "application/vnd.kubernetes.protobuf,application/json"
+	metadataType = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+	tableType    = "application/json;as=Table;g=meta.k8s.io;v=v1"
+
+	allPods  = "/api/v1/pods"
+	pageSize = 500
+)
+
+// habit is what a kind of client asks for again and again.
+type habit struct {
+	every  time.Duration
+	accept string
+	gzip   bool
+	path   func(i int) string
+	walk   bool // all pages
+}
+
+// habits are those of what asks in a cluster: a controller that lists anew, a typed client, one of
+// metadata, a tool that walks through pages, a node's agent, and people with kubectl, whose
+// questions are forwarded.
+func habits() []habit {
+	fixed := func(path string) func(int) string { return func(int) string { return path } }
+	return []habit{
+		{every: 700 * time.Millisecond, accept: jsonType, gzip: true, path: func(i int) string {
+			return "/api/v1/namespaces/" + workload.NamespaceOf(i) + "/pods?resourceVersion=0"
+		}},
+		{every: 3 * time.Second, accept: typedType, gzip: true, path: fixed(allPods + "?resourceVersion=0")},
+		{every: 5 * time.Second, accept: metadataType, path: fixed(allPods + "?resourceVersion=0")},
+		{every: 6 * time.Second, accept: jsonType, gzip: true, path: fixed(allPods), walk: true},
+		{every: 200 * time.Millisecond, accept: jsonType, path: func(i int) string {
+			return fmt.Sprintf("%s?resourceVersion=0&fieldSelector=spec.nodeName%%3Dnode-%04d", allPods, i%10)
+		}},
+		{every: time.Second, accept: tableType, path: fixed("/api/v1/namespaces/team-a/pods?limit=500")},
+		{every: 2 * time.Second, accept: jsonType, path: fixed("/apis/apps/v1/deployments?resourceVersion=0")},
+		{every: time.Second, accept: jsonType, path: fixed("/api/v1/namespaces/default")},
+	}
+}
+
+// load is what asks listproxy, and what changes pods behind it.
+type load struct {
+	settings settings
+	proxied  client
+	direct   client
+	changed  atomic.Int64
+	pods     []metav1.ObjectMeta
+}
+
+func newLoad(cp *controlplane.ControlPlane, proxy *harness.Proxy, s settings) (*load, error) {
+	cfg := cp.RESTConfig(controlplane.Admin)
+	cfg.UserAgent, cfg.QPS = "listproxy-dashboard", -1
+	direct, err := newClient(cfg)
+	if err != nil {
+		return nil, err
+	}
+	proxied, err := newClient(proxy.RESTConfig(cfg))
+	return &load{settings: s, direct: direct, proxied: proxied}, err
+}
+
+// listed learns which pods there are, and returns how many bytes their list has.
+func (l *load) listed(ctx context.Context) (int, error) {
+	body, err := l.direct.get(ctx, allPods+"?resourceVersion=0", jsonType, false)
+	if err != nil {
+		return 0, err
+	}
+	var list metav1.PartialObjectMetadataList
+	if err := json.Unmarshal(body, &list); err != nil {
+		return 0, fmt.Errorf("decode the pods: %w", err)
+	}
+	for _, item := range list.Items {
+		l.pods = append(l.pods, item.ObjectMeta)
+	}
+	return len(body), nil
+}
+
+// begin begins all that asks and changes. It ends with ctx. What fails is not asked again: while
+// kube-apiserver is away, much does.
+func (l *load) begin(ctx context.Context, group *errgroup.Group) {
+	if l.settings.writes > 0 {
+		group.Go(func() error {
+			each(ctx, time.Second/time.Duration(l.settings.writes), func(i int) {
+				if l.change(ctx, i) == nil {
+					l.changed.Add(1)
+				}
+			})
+			return nil
+		})
+	}
+	if l.settings.quiet {
+		return
+	}
+	for _, h := range habits() {
+		group.Go(func() error {
+			each(ctx, h.every, func(i int) { _ = l.ask(ctx, h, i) })
+			return nil
+		})
+	}
+}
+
+// each calls do at every tick until ctx ends.
+func each(ctx context.Context, every time.Duration, do func(i int)) {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for i := 0; ; i++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			do(i)
+		}
+	}
+}
+
+func (l *load) ask(ctx context.Context, h habit, i int) error {
+	if !h.walk {
+		_, err := l.proxied.get(ctx, h.path(i), h.accept, h.gzip)
+		return err
+	}
+	token := ""
+	for {
+		q := url.Values{"limit": {fmt.Sprint(pageSize)}}
+		if token != "" {
+			q.Set("continue", token)
+		}
+		body, err := l.proxied.get(ctx, h.path(i)+"?"+q.Encode(), h.accept, h.gzip)
+		if err != nil {
+			return err
+		}
+		var page metav1.PartialObjectMetadataList
+		if err := json.Unmarshal(body, &page); err != nil {
+			return err
+		}
+		if token = page.Continue; token == "" {
+			return nil
+		}
+	}
+}
+
+// change changes the i-th pod, straight at kube-apiserver.
+func (l *load) change(ctx context.Context, i int) error {
+	pod := l.pods[i%len(l.pods)]
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{"example.com/changed":"%08d"}}}`, i)
+	path := "/api/v1/namespaces/" + pod.Namespace + "/pods/" + pod.Name
+	return l.direct.patch(ctx, path, patch)
+}
+
+// client asks one server as one user.
+type client struct {
+	http *http.Client
+	base string
+}
+
+func newClient(cfg *rest.Config) (client, error) {
+	c, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return client{}, fmt.Errorf("make a client of %s: %w", cfg.Host, err)
+	}
+	return client{http: c, base: cfg.Host}, nil
+}
+
+func (c client) get(ctx context.Context, path, accept string, gzip bool) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", accept)
+	if !gzip {
+		req.Header.Set("Accept-Encoding", "identity") // else the transport asks for gzip, and reads it
+	}
+	return c.do(req)
+}
+
+func (c client) patch(ctx context.Context, path, patch string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPatch, c.base+path, bytes.NewReader([]byte(patch)))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/merge-patch+json")
+	_, err = c.do(req)
+	return err
+}
+
+func (c client) do(req *http.Request) ([]byte, error) {
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode/100 != 2 {
+		err = fmt.Errorf("%s %s: HTTP %d: %s", req.Method, strings.TrimPrefix(req.URL.String(), c.base), resp.StatusCode, body[:min(len(body), 300)])
+	}
+	return body, err
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/listproxy/listproxy/policy"
+)
+
+// What Cache-Status can say has to be explained where people look for it, and nothing else.
+func TestDocsExplainEveryReason(t *testing.T) {
+	want := map[string]bool{}
+	for _, reason := range policy.Reasons() {
+		want[string(reason)] = true
+	}
+	firstCell := regexp.MustCompile("(?m)^\\| ((?:`[a-z-]+`(?:, )?)+) \\|")
+	word := regexp.MustCompile("`([a-z-]+)`")
+	text, err := os.ReadFile("../../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(string(text), "\n## Reasons\n")
+	if !found {
+		t.Fatal("docs/operations.md has no section of reasons")
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	got := map[string]bool{}
+	for _, cell := range firstCell.FindAllStringSubmatch(section, -1) {
+		for _, w := range word.FindAllStringSubmatch(cell[1], -1) {
+			if name := w[1]; name[0] != '-' { // a flag
+				got[name] = true
+			}
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("docs/operations.md: reasons explained (-want +got):\n%s", diff)
+	}
+}
+
+// The documented policy file is the one in the repository, is right, and has every field.
+func TestDocsPolicy(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/policy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	example, err := os.ReadFile("../../../docs/policy.example.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindAllSubmatch(text, -1)
+	if len(blocks) != 1 || string(blocks[0][1]) != string(example) {
+		t.Fatalf("docs/policy.md has %d examples, or not the one of policy.example.yaml", len(blocks))
+	}
+	if _, err := policy.ParseConfig("policy.example.yaml", example); err != nil {
+		t.Error(err)
+	}
+	// What is wrong names all fields that there are.
+	_, err = policy.ParseConfig("p", []byte("x: {}\nresources: [{x: y}]\n"))
+	if err == nil {
+		t.Fatal("unknown fields are accepted")
+	}
+	fields := map[string]bool{}
+	for _, names := range regexp.MustCompile("there are (.*)").FindAllStringSubmatch(err.Error(), -1) {
+		for name := range strings.SplitSeq(names[1], ", ") {
+			fields[name] = true
+		}
+	}
+	if len(fields) < 14 {
+		t.Errorf("only the fields %v", fields)
+	}
+	for name := range fields {
+		if !regexp.MustCompile("(?m)^\\| `" + name + "` \\|").Match(text) {
+			t.Errorf("docs/policy.md does not explain %s", name)
+		}
+		if !regexp.MustCompile(`(?m)^[ -]*` + name + ":").Match(example) {
+			t.Errorf("the example has no %s", name)
+		}
+	}
+}

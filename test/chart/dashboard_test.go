@@ -1,0 +1,124 @@
+package chart
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A panel of Grafana's, as far as it is looked at here.
+type panel struct {
+	ID          int    `json:"id"`
+	Type        string `json:"type"`
+	Title       string `json:"title"`
+	FieldConfig struct {
+		Defaults struct {
+			Unit string `json:"unit"`
+		} `json:"defaults"`
+	} `json:"fieldConfig"`
+	GridPos struct{ H, W, X, Y int } `json:"gridPos"`
+	Targets []struct {
+		RefID string `json:"refId"`
+		Expr  string `json:"expr"`
+	} `json:"targets"`
+}
+
+// read reads the dashboards of the chart, by file.
+func read(t *testing.T) map[string][]panel {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dashboards, "*.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) == 0 {
+		t.Fatalf("no dashboards in %s", dashboards)
+	}
+	all := map[string][]panel{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var d struct {
+			UID    string  `json:"uid"`
+			Title  string  `json:"title"`
+			Panels []panel `json:"panels"`
+		}
+		if err := json.Unmarshal(text, &d); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		if d.UID == "" || d.Title == "" {
+			t.Errorf("%s has no uid or title", file)
+		}
+		all[filepath.Base(file)] = d.Panels
+	}
+	return all
+}
+
+// TestDashboardPanels: each panel has a number of its own, a title, a unit and a place that no other has.
+func TestDashboardPanels(t *testing.T) {
+	for file, panels := range read(t) {
+		numbers := map[int]bool{}
+		places := map[[2]int]string{}
+		for _, p := range panels {
+			where := fmt.Sprintf("%s: panel %d, %q", file, p.ID, p.Title)
+			if p.ID == 0 || numbers[p.ID] {
+				t.Errorf("%s: its number is not its own", where)
+			}
+			numbers[p.ID] = true
+			if p.Title == "" {
+				t.Errorf("%s has no title", where)
+			}
+			for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
+				for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
+					if x >= 24 || places[[2]int{x, y}] != "" {
+						t.Fatalf("%s lies over %q, or beyond the edge", where, places[[2]int{x, y}])
+					}
+					places[[2]int{x, y}] = p.Title
+				}
+			}
+			if p.Type == "row" {
+				continue
+			}
+			if p.FieldConfig.Defaults.Unit == "" {
+				t.Errorf("%s has no unit", where)
+			}
+			if len(p.Targets) == 0 {
+				t.Errorf("%s asks for nothing", where)
+			}
+			letters := map[string]bool{}
+			for _, target := range p.Targets {
+				if target.RefID == "" || letters[target.RefID] {
+					t.Errorf("%s: the letter %q of a query is not its own", where, target.RefID)
+				}
+				letters[target.RefID] = true
+			}
+		}
+	}
+}
+
+// TestDashboardAsks: Prometheus can read every query, and all that they ask for is there.
+func TestDashboardAsks(t *testing.T) {
+	known := everything(t)
+	// What Grafana puts in.
+	grafana := strings.NewReplacer("$__rate_interval", "5m", "$job", ".*", "$instance", ".*")
+	var all []rule
+	for file, panels := range read(t) {
+		for _, p := range panels {
+			for _, target := range p.Targets {
+				expr := grafana.Replace(target.Expr)
+				if strings.Contains(expr, "$") {
+					t.Errorf("%s: %q: a variable that this test does not know: %s", file, p.Title, target.Expr)
+				}
+				for _, fault := range known.faults(expr) {
+					t.Errorf("%s: %q: %s", file, p.Title, fault)
+				}
+				all = append(all, rule{Record: fmt.Sprintf("panel%d:%s", p.ID, target.RefID), Expr: expr})
+			}
+		}
+	}
+	check(t, "check", "rules", write(t, all))
+}

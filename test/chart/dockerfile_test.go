@@ -1,0 +1,224 @@
+package chart
+
+import (
+	"context"
+	"debug/elf"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const (
+	repository = "../.."
+	// imageVersion is what the program of these tests says that it is.
+	imageVersion = "v1.2.3-test"
+)
+
+// An instruction of a Dockerfile.
+type instruction struct{ word, rest string }
+
+// Parts of the Dockerfile, as readDockerfile returns them.
+const (
+	preamble = iota
+	buildStage
+	runStage
+)
+
+// readDockerfile reads the instructions of the Dockerfile, part by part. It knows what that file uses.
+func readDockerfile(t *testing.T) [][]instruction {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(repository, "Dockerfile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stages := [][]instruction{nil} // the first is what stands before all stages
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		if strings.HasSuffix(line, `\`) {
+			t.Fatalf("a continued line, which this test cannot read: %s", line)
+		}
+		word, rest, _ := strings.Cut(line, " ")
+		if word == "FROM" {
+			stages = append(stages, nil)
+		}
+		stages[len(stages)-1] = append(stages[len(stages)-1], instruction{word, rest})
+	}
+	if len(stages) != 3 {
+		t.Fatalf("%d stages, not one to build and one to run", len(stages)-1)
+	}
+	return stages
+}
+
+// all returns what stands behind a word, each time.
+func all(stage []instruction, word string) []string {
+	var found []string
+	for _, i := range stage {
+		if i.word == word {
+			found = append(found, i.rest)
+		}
+	}
+	return found
+}
+
+// images are the programs that were built so far, by platform and version.
+var images struct {
+	sync.Mutex
+	paths map[string]string
+}
+
+// buildImage runs the Dockerfile's own command to build the program, for a platform and with a version, and
+// returns where it is.
+func buildImage(t *testing.T, arch, version string) string {
+	t.Helper()
+	images.Lock()
+	defer images.Unlock()
+	key := arch + "-" + version
+	if path := images.paths[key]; path != "" {
+		return path
+	}
+	var compile string
+	for _, run := range all(readDockerfile(t)[buildStage], "RUN") {
+		if strings.Contains(run, "go build") {
+			compile = run
+		}
+	}
+	bin, err := filepath.Abs(filepath.Join(repository, "bin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(bin, "listproxy-image-"+key)
+	moved := regexp.MustCompile(` -o /listproxy `).ReplaceAllLiteralString(compile, " -o '"+out+"' ")
+	if moved == compile {
+		t.Fatalf("the Dockerfile does not build /listproxy: %q", compile)
+	}
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "sh", "-c", moved) // #nosec G204 -- the repository's own command
+	cmd.Dir = repository
+	cmd.Env = append(os.Environ(), "TARGETOS=linux", "TARGETARCH="+arch, "VERSION="+version, "GOFLAGS=-buildvcs=false")
+	if output, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", moved, err, output)
+	}
+	if images.paths == nil {
+		images.paths = map[string]string{}
+	}
+	images.paths[key] = out
+	return out
+}
+
+// TestImageIsStatic: the program needs no other file, since there is none in the image; and it says the
+// version that it was built with.
+func TestImageIsStatic(t *testing.T) {
+	path := buildImage(t, runtime.GOARCH, imageVersion)
+	program, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = program.Close() }()
+	for _, part := range program.Progs {
+		if part.Type == elf.PT_INTERP || part.Type == elf.PT_DYNAMIC {
+			t.Errorf("has a %v: it is not static", part.Type)
+		}
+	}
+	out, err := exec.CommandContext(t.Context(), path, "--version").Output() // #nosec G204 -- built just now
+	if err != nil || string(out) != "listproxy "+imageVersion+"\n" {
+		t.Errorf("--version: %q, %v", out, err)
+	}
+}
+
+// TestImage: from nothing, as nobody, and compiled on the builder's own platform.
+func TestImage(t *testing.T) {
+	stages := readDockerfile(t)
+	got := map[string][]string{}
+	for _, word := range []string{"FROM", "USER", "ENTRYPOINT", "EXPOSE", "RUN", "COPY"} {
+		got[word] = all(stages[runStage], word)
+	}
+	want := map[string][]string{
+		"FROM":       {"scratch"},
+		"USER":       {"65532:65532"}, // as the chart's securityContext says
+		"ENTRYPOINT": {`["/listproxy"]`},
+		"EXPOSE":     {"8443 8444 8081"},
+		"RUN":        nil,
+		"COPY": {
+			"--from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt",
+			"LICENSE /LICENSE",
+			"--from=build /listproxy /listproxy",
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the image (-want +got):\n%s", diff)
+	}
+	if from := all(stages[buildStage], "FROM"); !strings.HasPrefix(from[0], "--platform=$BUILDPLATFORM $BUILDER ") {
+		t.Errorf("built on %q: not on the builder's own platform", from[0])
+	}
+	builder := all(stages[preamble], "ARG")
+	if len(builder) != 1 || !strings.HasPrefix(builder[0], "BUILDER=golang:") {
+		t.Fatalf("built in %q by default", builder)
+	}
+	mod, err := os.ReadFile(filepath.Join(repository, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(mod)
+	if version == nil || builder[0] != "BUILDER=golang:"+string(version[1]) {
+		t.Errorf("built with %q, and go.mod says %q", builder, version)
+	}
+}
+
+// TestImageHasItsSource: every folder of this repository that the program is made of is copied, .dockerignore
+// lets it through, and no other comes with it.
+func TestImageHasItsSource(t *testing.T) {
+	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{with .Module}}{{if .Main}}{{$.ImportPath}}{{end}}{{end}}", "./cmd/listproxy")
+	list.Dir = repository
+	out, err := list.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	folders := map[string]bool{}
+	for pkg := range strings.FieldsSeq(string(out)) {
+		inside := strings.TrimPrefix(pkg, "github.com/listproxy/listproxy/")
+		folders[strings.Split(inside, "/")[0]] = true
+	}
+	want := slices.Sorted(maps.Keys(folders))
+
+	var copied []string
+	for _, c := range all(readDockerfile(t)[buildStage], "COPY") {
+		if c == "go.mod go.sum ./" {
+			continue
+		}
+		from, to, _ := strings.Cut(c, " ")
+		if from != to {
+			t.Errorf("COPY %s: not to where it was", c)
+		}
+		copied = append(copied, from)
+	}
+	slices.Sort(copied)
+	if diff := cmp.Diff(want, copied); diff != "" {
+		t.Errorf("copied (-want +got):\n%s", diff)
+	}
+
+	text, err := os.ReadFile(filepath.Join(repository, ".dockerignore"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var passed []string
+	for line := range strings.Lines(string(text)) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "!"); ok && !strings.HasPrefix(name, "go.") && name != "LICENSE" {
+			passed = append(passed, name)
+		}
+	}
+	slices.Sort(passed)
+	if diff := cmp.Diff(want, passed); diff != "" {
+		t.Errorf("let through by .dockerignore (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,388 @@
+package chart
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness/poll"
+)
+
+// TestInstall: from nothing to a listproxy that answers, upgraded, and away again.
+func TestInstall(t *testing.T) {
+	c := newCluster(t)
+	before := c.untouched(t)
+	r := c.newRelease(t, "listproxy", "proxies")
+	notes := r.apply(t, "{}")
+
+	t.Run("notes", func(t *testing.T) {
+		rest := notes
+		for _, command := range []string{
+			"kubectl -n proxies rollout status deployment/listproxy",
+			"listproxy kubeconfig --certificate-authority listproxy-ca.crt --server https://localhost:8443",
+			"kubectl --kubeconfig listproxy.kubeconfig -v 8 get --raw /version ",
+			"kubectl --kubeconfig listproxy.kubeconfig -v 8 get --raw '/api/v1/pods?resourceVersion=0&limit=1' ",
+			"helm -n proxies test listproxy",
+		} {
+			_, after, ok := strings.Cut(rest, command)
+			if !ok {
+				t.Errorf("the notes do not say %q, or not after the one before:\n%s", command, notes)
+				continue
+			}
+			rest = after
+		}
+	})
+	if err := verify(r.certificate(t), "listproxy", "listproxy.proxies.svc", "listproxy.proxies.svc.cluster.local", "localhost", "127.0.0.1"); err != nil {
+		t.Error(err)
+	}
+	t.Run("rights", func(t *testing.T) { checkRights(t, r) })
+	pod := r.run(t)
+	t.Run("lists", func(t *testing.T) { checkLists(t, r) })
+	t.Run("restricted", func(t *testing.T) { checkRestricted(t, r) })
+	t.Run("helm test", func(t *testing.T) { checkHelmTest(t, r) })
+	pod.stop(t)
+	t.Run("upgrade", func(t *testing.T) { checkUpgrade(t, r) })
+	t.Run("autoscaling", func(t *testing.T) { checkAutoscaling(t, r) })
+
+	r.helm(t, "uninstall")
+	// --create-namespace is Helm's own, which leaves it.
+	want := append(slices.Clone(before), "/namespaces//proxies")
+	slices.Sort(want)
+	if diff := cmp.Diff(want, c.everything(t)); diff != "" {
+		t.Errorf("left behind (-want +got):\n%s", diff)
+	}
+}
+
+// everybodys are the rights of every authenticated account (system:basic-user).
+var everybodys = []string{
+	"create authentication.k8s.io/selfsubjectreviews",
+	"create authorization.k8s.io/selfsubjectaccessreviews",
+	"create authorization.k8s.io/selfsubjectrulesreviews",
+}
+
+// checkRestricted: kube-apiserver takes the pods where the strictest of the Pod Security Standards holds, as it does from
+// here on in the namespace.
+func checkRestricted(t *testing.T, r *release) {
+	enforce := []byte(`{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`)
+	if _, err := r.c.admin.CoreV1().Namespaces().Patch(t.Context(), r.namespace, types.MergePatchType, enforce, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	pods := r.c.admin.CoreV1().Pods(r.namespace)
+	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	template := r.deployment(t).Spec.Template
+	template.GenerateName = r.name + "-"
+	ours := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
+	lax := ours.DeepCopy()
+	lax.Spec.SecurityContext = &corev1.PodSecurityContext{}
+	// What admits pods hears of the label a moment later.
+	eventually(t, "what is not restricted is refused", func() bool {
+		_, err := pods.Create(t.Context(), lax, dryRun)
+		return apierrors.IsForbidden(err)
+	})
+	if _, err := pods.Create(t.Context(), ours, dryRun); err != nil {
+		t.Error(err)
+	}
+}
+
+// checkRights: the account may do what it needs, and nothing else at all.
+func checkRights(t *testing.T, r *release) {
+	config := readPolicy(t, objects(t, r.manifest(t)))
+	var reads []string
+	for _, name := range append(kept(config), fixed...) {
+		reads = append(reads, "list "+name, "watch "+name)
+	}
+	leases := []string{"list coordination.k8s.io/leases", "watch coordination.k8s.io/leases"}
+	for namespace, want := range map[string][]string{
+		"default":     slices.Concat(reads, everybodys),
+		"proxies":     slices.Concat(reads, everybodys),
+		"kube-system": slices.Concat(reads, everybodys, leases),
+	} {
+		slices.Sort(want)
+		if diff := cmp.Diff(want, r.rights(t, namespace)); diff != "" {
+			t.Errorf("rights in %s (-want +got):\n%s", namespace, diff)
+		}
+	}
+}
+
+// checkLists: what is eager is answered from memory at once, what else the policy keeps soon, and only to
+// those who may see it.
+func checkLists(t *testing.T, r *release) {
+	admin := r.client(t, r.c.cp.RESTConfig(controlplane.Admin))
+	alice := r.client(t, r.c.cp.RESTConfig(controlplane.Alice))
+	config := readPolicy(t, objects(t, r.manifest(t)))
+	if len(config.Eager()) == 0 {
+		t.Error("nothing is eager")
+	}
+	for _, e := range config.Eager() {
+		path := "/api/" + e.Version + "/" + e.Resource + "?resourceVersion=0"
+		if code, from, _ := reviewed(t, admin, path); code != http.StatusOK || !strings.Contains(from, "; hit") {
+			t.Errorf("%s: %d, %s", path, code, from)
+		}
+	}
+	versions := map[string]string{"autoscaling": "v2"}
+	for _, target := range config.Targets() {
+		version := target.Version
+		if version == "" {
+			version = "v1"
+			if other := versions[target.Group]; other != "" {
+				version = other
+			}
+		}
+		path := "/apis/" + target.Group + "/" + version + "/" + target.Resource + "?resourceVersion=0"
+		if target.Group == "" {
+			path = "/api/" + version + "/" + target.Resource + "?resourceVersion=0"
+		}
+		eventually(t, path+" from memory", func() bool {
+			code, from, body := get(t, admin, path)
+			if code != http.StatusOK {
+				t.Fatalf("%s: %d %s", path, code, body)
+			}
+			return strings.Contains(from, "; hit")
+		})
+	}
+	for path, want := range map[string]int{
+		"/api/v1/namespaces/team-a/pods?resourceVersion=0": http.StatusOK,
+		"/api/v1/namespaces/team-b/pods?resourceVersion=0": http.StatusForbidden,
+		"/api/v1/pods?resourceVersion=0":                   http.StatusForbidden,
+	} {
+		code, from, body := reviewed(t, alice, path)
+		if code != want || (want == http.StatusOK) != strings.Contains(from, "; hit") {
+			t.Errorf("alice, %s: %d, %s: %s", path, code, from, body)
+		}
+	}
+	if code, from, _ := get(t, admin, "/api/v1/secrets?resourceVersion=0"); code != http.StatusOK || !strings.Contains(from, "detail=not-cached") {
+		t.Errorf("Secrets: %d, %s", code, from)
+	}
+}
+
+// reviewed is get, again for as long as the review of what the caller may fails.
+func reviewed(t *testing.T, cfg *rest.Config, path string) (code int, cacheStatus, body string) {
+	t.Helper()
+	poll.Reviewed(t.Context(), patience, func() string {
+		code, cacheStatus, body = get(t, cfg, path)
+		return cacheStatus
+	})
+	return code, cacheStatus, body
+}
+
+// checkHelmTest: helm test makes a pod with an account of its own; this test is its kubelet, and runs its containers
+// with the real kubectl, which finds the Service by its name.
+func checkHelmTest(t *testing.T, r *release) {
+	cmd := command(t, r.args("test", "--timeout", "2m")...)
+	var out syncBuffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pods := r.c.admin.CoreV1().Pods(r.namespace)
+	var pod *corev1.Pod
+	eventually(t, "a pod of helm test", func() bool {
+		var err error
+		pod, err = pods.Get(t.Context(), r.name+"-test", metav1.GetOptions{})
+		return err == nil
+	})
+	account := pod.Spec.ServiceAccountName
+	if account == r.deployment(t).Spec.Template.Spec.ServiceAccountName {
+		t.Errorf("helm test has listproxy's own account, %s", account)
+	}
+	for namespace, want := range map[string][]string{
+		r.namespace: append(slices.Clone(everybodys), "list /pods"),
+		"default":   everybodys,
+	} {
+		if diff := cmp.Diff(want, r.rightsOf(t, account, namespace)); diff != "" {
+			t.Errorf("rights of helm test in %s (-want +got):\n%s", namespace, diff)
+		}
+	}
+	// Its own pod may be the first, which listproxy loads pods anew for.
+	admin := r.client(t, r.c.cp.RESTConfig(controlplane.Admin))
+	eventually(t, "the test's pod in memory", func() bool {
+		_, from, body := get(t, admin, "/api/v1/namespaces/"+r.namespace+"/pods?resourceVersion=0")
+		return strings.Contains(from, "; hit") && strings.Contains(body, pod.Name)
+	})
+	// Not that the caller is unknown: the pod asks so that it is known.
+	var printed map[string]string
+	eventually(t, "the test's right to list is reviewed", func() bool {
+		printed = r.c.runToEnd(t, r.namespace, pod.Spec, r.c.cp.Binaries().Kubectl)
+		return !strings.Contains(printed["list"], poll.ReviewFailed)
+	})
+	want := map[string][]string{
+		"forwarded": {`"gitVersion": "v` + r.c.cp.Version() + `"`, "Cache-Status: listproxy; fwd=bypass"},
+		"list":      {`"kind":"PodList"`, "Cache-Status: listproxy; hit"},
+	}
+	for name, text := range printed {
+		for _, words := range want[name] {
+			if !strings.Contains(text, words) {
+				t.Errorf("%s does not say %q: %s", name, words, text)
+			}
+		}
+	}
+	names := slices.Sorted(maps.Keys(printed))
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), names); diff != "" {
+		t.Errorf("containers (-want +got):\n%s", diff)
+	}
+	pod.Status.Phase = corev1.PodSucceeded
+	if _, err := pods.UpdateStatus(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("helm test: %v\n%s", err, out.String())
+	}
+}
+
+// checkUpgrade: what need not change does not, above all what clients trust.
+func checkUpgrade(t *testing.T, r *release) {
+	const checksum = "checksum/policy"
+	first, tls := r.deployment(t), r.certificate(t)
+
+	r.apply(t, "replicas: 3")
+	second := r.deployment(t)
+	if *second.Spec.Replicas != 3 {
+		t.Errorf("%d replicas", *second.Spec.Replicas)
+	}
+	if diff := cmp.Diff(first.Spec.Template, second.Spec.Template); diff != "" {
+		t.Errorf("more replicas are others:\n%s", diff)
+	}
+	if diff := cmp.Diff(tls.Data, r.certificate(t).Data); diff != "" {
+		t.Error("the certificate is another one after an upgrade")
+	}
+
+	r.apply(t, "policy: {resources: [{group: '', resource: services, version: v1, cache: eager}]}")
+	third := r.deployment(t)
+	if third.Spec.Template.Annotations[checksum] == second.Spec.Template.Annotations[checksum] {
+		t.Error("another policy has the same checksum, and pods go on with the old one")
+	}
+	for _, right := range r.rights(t, "default") {
+		if right == "list /pods" {
+			t.Error("the right to list pods stays, although they are not kept any more")
+		}
+	}
+	pod := r.run(t)
+	admin := r.client(t, r.c.cp.RESTConfig(controlplane.Admin))
+	if _, from, _ := reviewed(t, admin, "/api/v1/services?resourceVersion=0"); !strings.Contains(from, "; hit") {
+		t.Errorf("services after the upgrade: %s", from)
+	}
+	if _, from, _ := get(t, admin, "/api/v1/pods?resourceVersion=0"); !strings.Contains(from, "detail=not-cached") {
+		t.Errorf("pods after the upgrade: %s", from)
+	}
+	pod.stop(t)
+
+	r.apply(t, "tls: {extraHosts: [lists.example.com, 10.1.2.3]}")
+	renewed := r.certificate(t)
+	if err := verify(renewed, "listproxy.proxies.svc", "lists.example.com", "10.1.2.3"); err != nil {
+		t.Errorf("with another name: %v", err)
+	}
+	if diff := cmp.Diff(tls.Data["ca.crt"], renewed.Data["ca.crt"]); diff != "" {
+		t.Error("with another name, the CA is another one, too: no client trusts it")
+	}
+}
+
+// checkAutoscaling: as docs/install.md has it, Helm leaves alone how many replicas somebody else has set, when it does not
+// say so any more; and does not take it back unless it is told to.
+func checkAutoscaling(t *testing.T, r *release) {
+	deployments := r.c.admin.AppsV1().Deployments(r.namespace)
+	scale, err := deployments.GetScale(t.Context(), r.name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	scale.Spec.Replicas = 4
+	if _, err := deployments.UpdateScale(t.Context(), r.name, scale, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r.apply(t, "autoscaling: {enabled: true}")
+	if replicas := *r.deployment(t).Spec.Replicas; replicas != 4 {
+		t.Errorf("%d replicas of 4, with autoscaling", replicas)
+	}
+	if _, err := r.tryApply(t, "autoscaling: {enabled: false}"); err == nil || !strings.Contains(err.Error(), ".spec.replicas") {
+		t.Errorf("back again: %v", err)
+	}
+	r.apply(t, "autoscaling: {enabled: false}", "--force-conflicts")
+	if replicas := *r.deployment(t).Spec.Replicas; replicas != 2 {
+		t.Errorf("%d replicas of 2, without autoscaling", replicas)
+	}
+}
+
+// TestInstallWithCertificatesAndTunnels: users of client certificates are themselves, and only those who are
+// named; and the other door opens with the one CA.
+func TestInstallWithCertificatesAndTunnels(t *testing.T) {
+	c := newCluster(t)
+	r := c.newRelease(t, "lists-listproxy", "edge")
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.namespace}}
+	if _, err := c.admin.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	ca := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "client-ca"}, Data: map[string]string{"bundle": string(c.cp.CA())}}
+	if _, err := c.admin.CoreV1().ConfigMaps(r.namespace).Create(t.Context(), ca, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r.apply(t, `
+clientCertificates: {enabled: true, caConfigMap: {name: client-ca, key: bundle}}
+impersonation: {users: [`+controlplane.CertUser+`]}
+connect: {enabled: true}
+`)
+	want := []string{
+		"impersonate /groups/system:authenticated",
+		"impersonate /users/" + controlplane.CertUser,
+		"impersonate authentication.k8s.io/userextras/authentication.kubernetes.io/credential-id",
+	}
+	rights := slices.DeleteFunc(r.rights(t, "default"), func(right string) bool { return !strings.HasPrefix(right, "impersonate ") })
+	if diff := cmp.Diff(want, rights); diff != "" {
+		t.Errorf("rights to impersonate (-want +got):\n%s", diff)
+	}
+
+	pod := r.run(t)
+	named := r.client(t, c.cp.CertConfig(controlplane.CertUser))
+	code, _, body := get(t, named, "/api/v1/namespaces/team-a/pods?resourceVersion=0")
+	if code != http.StatusForbidden || !strings.Contains(body, `User \"`+controlplane.CertUser+`\" cannot list`) {
+		t.Errorf("a user who is named: %d %s", code, body)
+	}
+	cert, key, err := c.cp.IssueCert("mallory", "system:masters")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := rest.CopyConfig(named)
+	other.CertData, other.KeyData = cert, key
+	code, _, body = get(t, other, "/api/v1/namespaces/team-a/pods?resourceVersion=0")
+	if code != http.StatusForbidden || !strings.Contains(body, "cannot impersonate") {
+		t.Errorf("a user who is not named: %d %s", code, body)
+	}
+
+	// The other door, as kubectl's proxy-url.
+	tunnel := c.cp.RESTConfig(controlplane.Admin)
+	tunnel.CAData = r.certificate(t).Data["ca.crt"]
+	tunnel.Proxy = http.ProxyURL(&url.URL{Scheme: "https", Host: fmt.Sprintf("127.0.0.1:%d", r.connect)})
+	if code, from, body := reviewed(t, tunnel, "/api/v1/pods?resourceVersion=0"); code != http.StatusOK || !strings.Contains(from, "; hit") {
+		t.Errorf("through a tunnel: %d, %s: %s", code, from, body)
+	}
+	pod.stop(t)
+	r.helm(t, "uninstall")
+}
+
+// TestInstallInTwoNamespaces: releases of one name do not meet.
+func TestInstallInTwoNamespaces(t *testing.T) {
+	c := newCluster(t)
+	one, other := c.newRelease(t, "listproxy", "one"), c.newRelease(t, "listproxy", "other")
+	one.apply(t, "{}")
+	other.apply(t, "{}")
+	one.helm(t, "uninstall")
+	if rights := other.rights(t, "default"); !slices.Contains(rights, "list /pods") {
+		t.Errorf("the rights of the other release went with the first: %v", rights)
+	}
+	for _, object := range c.everything(t) {
+		if strings.Contains(object, "one:") || strings.Contains(object, "/one/") && filepath.Base(object) != "one" {
+			t.Errorf("left behind: %s", object)
+		}
+	}
+}

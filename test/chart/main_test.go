@@ -1,0 +1,121 @@
+package chart
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
+)
+
+const (
+	chart = "../../charts/listproxy"
+	// patience ends a wait for something that must come; no test passes because of it.
+	patience  = 2 * time.Minute
+	pollEvery = 50 * time.Millisecond
+)
+
+var (
+	update = flag.Bool("update", false, "write golden files and the README's table")
+	// binary is Helm.
+	binary string
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	log := func(line string) { _, _ = fmt.Fprintln(os.Stderr, line) }
+	var helmErr, promtoolErr error
+	binary, helmErr = controlplane.Helm(context.Background(), log)
+	promtool, promtoolErr = controlplane.Promtool(context.Background(), log)
+	if err := errors.Join(helmErr, promtoolErr); err != nil {
+		log(err.Error())
+		os.Exit(1)
+	}
+	os.Exit(harness.Verdict(m.Run()))
+}
+
+// command makes a Helm that knows nothing of the caller's repositories, plugins and clusters.
+func command(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), binary, args...) // #nosec G204 -- the program under test
+	for _, kv := range os.Environ() {
+		if !strings.HasPrefix(kv, "KUBE") && !strings.HasPrefix(kv, "HELM_") && !strings.HasPrefix(kv, "HOME=") {
+			cmd.Env = append(cmd.Env, kv)
+		}
+	}
+	cmd.Env = append(cmd.Env, "HOME="+t.TempDir())
+	return cmd
+}
+
+// helm runs Helm and returns its standard output; the error has what it complained of.
+func helm(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	cmd := command(t, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return stdout.String(), fmt.Errorf("helm %s: %w: %s%s", args[0], err, stderr.String(), stdout.String())
+	}
+	return stdout.String(), nil
+}
+
+// mustHelm is helm where nothing may go wrong.
+func mustHelm(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := helm(t, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// values writes values to a file and returns its path.
+func values(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "values.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// template renders the chart without a cluster.
+func template(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	return helm(t, append([]string{"template", "listproxy", chart, "--namespace", "proxies", "--kube-version", "1.36.0"}, args...)...)
+}
+
+// mustTemplate renders the chart with values.
+func mustTemplate(t *testing.T, text string) string {
+	t.Helper()
+	out, err := template(t, "-f", values(t, text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// eventually waits until done says so.
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	ticker := time.NewTicker(pollEvery)
+	defer ticker.Stop()
+	for !done() {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("still not: %s", what)
+		case <-ticker.C:
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package chart
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// TestMemory: bounds follow from the memory limit, and leave what listproxy needs beside them.
+func TestMemory(t *testing.T) {
+	for limit, want := range map[string]map[string]string{
+		"1Gi":   {"GOMEMLIMIT": "921MiB", "cache-bytes": "242Mi", "compression-cache-bytes": "30Mi", "max-inflight-bytes": "128Mi", "max-connections": "1024"},
+		"4Gi":   {"GOMEMLIMIT": "3686MiB", "cache-bytes": "1881Mi", "compression-cache-bytes": "235Mi", "max-inflight-bytes": "512Mi", "max-connections": "4096"},
+		"1.5Gi": {"GOMEMLIMIT": "1382MiB", "cache-bytes": "516Mi", "compression-cache-bytes": "64Mi", "max-inflight-bytes": "192Mi", "max-connections": "1536"},
+		"64G":   {"GOMEMLIMIT": "54931MiB", "cache-bytes": "32248Mi", "compression-cache-bytes": "4031Mi", "max-inflight-bytes": "7629Mi", "max-connections": "20000"},
+		"''":    {},
+	} {
+		t.Run(limit, func(t *testing.T) {
+			got := memoryOf(t, "resources: {limits: {memory: "+limit+"}}")
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Fatalf("(-want +got):\n%s", diff)
+			}
+			if len(want) == 0 {
+				return
+			}
+			mebi := func(text string) int64 {
+				q := resource.MustParse(strings.TrimSuffix(text, "B"))
+				return q.Value() >> 20
+			}
+			all, runtime := mebi(limit), mebi(got["GOMEMLIMIT"])
+			// cmd/listproxy/memory.go
+			needs := (mebi(got["cache-bytes"])+mebi(got["compression-cache-bytes"]))*3/2 + 512
+			if needs > runtime || runtime > all*9/10 {
+				t.Errorf("%d MiB are needed, of %d for Go and %d in all", needs, runtime, all)
+			}
+			// The most that connections, heads that are not whole and requests in flight take, by test/faults/limits, beside
+			// what is stored, if there is hardly any garbage.
+			connections, err := strconv.ParseInt(got["max-connections"], 10, 64)
+			held := mebi(got["cache-bytes"]) + mebi(got["compression-cache-bytes"]) + connections/8 + 128 + 320
+			if err != nil || held > runtime {
+				t.Errorf("%d MiB may be held, of %d for Go: %v", held, runtime, err)
+			}
+		})
+	}
+	t.Run("given", func(t *testing.T) {
+		got := memoryOf(t, "{resources: {limits: {memory: 1Gi}}, cache: {bytes: 0, compressionBytes: 1Mi, inflightBytes: 2Mi}, maxConnections: 0}")
+		want := map[string]string{"GOMEMLIMIT": "921MiB", "cache-bytes": "0", "compression-cache-bytes": "1Mi", "max-inflight-bytes": "2Mi", "max-connections": "0"}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
+// memoryOf returns what a pod is told about memory.
+func memoryOf(t *testing.T, text string) map[string]string {
+	t.Helper()
+	pod := one[*appsv1.Deployment](t, objects(t, mustTemplate(t, text)), nil).Spec.Template.Spec
+	got := map[string]string{}
+	for _, env := range pod.Containers[0].Env {
+		got[env.Name] = env.Value
+	}
+	for _, arg := range pod.Containers[0].Args {
+		if flag, value, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "="); strings.HasSuffix(flag, "-bytes") || flag == "max-connections" {
+			got[flag] = value
+		}
+	}
+	return got
+}
+
+// TestBytesAsNumbers: Helm reads numbers without a unit as floats.
+func TestBytesAsNumbers(t *testing.T) {
+	args := one[*appsv1.Deployment](t, objects(t, mustTemplate(t, "{resources: {limits: {memory: 4294967296}}, cache: {bytes: 1500000000}}")), nil).Spec.Template.Spec.Containers[0].Args
+	for _, want := range []string{"--cache-bytes=1500000000", "--compression-cache-bytes=235Mi"} {
+		if !slices.Contains(args, want) {
+			t.Errorf("%s is not among %q", want, args)
+		}
+	}
+}

@@ -1,0 +1,127 @@
+package chart
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// TestEnding: a pod that gets SIGTERM answers until others know of it, and is killed only after all that it allows its
+// requests.
+func TestEnding(t *testing.T) {
+	pod := one[*appsv1.Deployment](t, objects(t, mustTemplate(t, "{drainSeconds: 7, shutdownSeconds: 40, terminationGracePeriodSeconds: 62}")), nil).Spec.Template.Spec
+	container := pod.Containers[0]
+	if !slices.Contains(container.Args, "--shutdown-delay-duration=7s") || container.Lifecycle != nil {
+		t.Errorf("drains with %v and %v", container.Args, container.Lifecycle)
+	}
+	if !slices.Contains(container.Args, "--shutdown-timeout=40s") || *pod.TerminationGracePeriodSeconds != 62 {
+		t.Errorf("killed after %d s, with %v", *pod.TerminationGracePeriodSeconds, container.Args)
+	}
+}
+
+// TestHelmTestIsLetIn: clientsFrom keeps others out, not the pod of helm test.
+func TestHelmTestIsLetIn(t *testing.T) {
+	all := objects(t, mustTemplate(t, "networkPolicy: {clientsFrom: [{podSelector: {matchLabels: {app: web}}}]}"))
+	policy := one[*networkingv1.NetworkPolicy](t, all, nil)
+	in := func(pod map[string]string) bool {
+		return slices.ContainsFunc(policy.Spec.Ingress[0].From, func(peer networkingv1.NetworkPolicyPeer) bool {
+			selector, err := metav1.LabelSelectorAsSelector(peer.PodSelector)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return peer.NamespaceSelector == nil && peer.IPBlock == nil && selector.Matches(labels.Set(pod))
+		})
+	}
+	for who, tt := range map[string]struct {
+		labels map[string]string
+		in     bool
+	}{
+		"helm test":        {one[*corev1.Pod](t, all, nil).Labels, true},
+		"those named":      {map[string]string{"app": "web"}, true},
+		"others":           {map[string]string{"app": "other"}, false},
+		"listproxy itself": {one[*appsv1.Deployment](t, all, nil).Spec.Template.Labels, false},
+	} {
+		if in(tt.labels) != tt.in {
+			t.Errorf("%s let in: %t", who, !tt.in)
+		}
+	}
+}
+
+// TestHelmTestAsks: for one resource that the policy keeps and a Role can give, and may list that and nothing else.
+func TestHelmTestAsks(t *testing.T) {
+	for name, tt := range map[string]struct{ rules, path, group, resource string }{
+		"default":             {"", "/api/v1/namespaces/proxies/pods?resourceVersion=0&limit=1", "", "pods"},
+		"no pods":             {"{group: '', resource: services, cache: onDemand}", "/api/v1/namespaces/proxies/services?resourceVersion=0&limit=1", "", "services"},
+		"a group":             {"{group: batch, resource: cronjobs, cache: onDemand}", "/apis/batch/v1/namespaces/proxies/cronjobs?resourceVersion=0&limit=1", "batch", "cronjobs"},
+		"in no namespace":     {"{group: '', resource: nodes, cache: onDemand}", "/api/v1/namespaces/proxies/pods?resourceVersion=0&limit=1", "", "pods"},
+		"named and not kept":  {"{group: '', resource: pods, cache: never}, {group: apps, resource: deployments, cache: onDemand}", "/apis/apps/v1/namespaces/proxies/deployments?resourceVersion=0&limit=1", "apps", "deployments"},
+		"a resource of users": {"{group: example.com, resource: widgets, cache: onDemand}", "/api/v1/namespaces/proxies/pods?resourceVersion=0&limit=1", "", "pods"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := "{}"
+			if tt.rules != "" {
+				text = "policy: {resources: [" + tt.rules + "]}"
+			}
+			all := objects(t, mustTemplate(t, text))
+			pod := one[*corev1.Pod](t, all, nil)
+			// An init container has ended before the others begin, and listproxy knows the account by its answer.
+			if diff := cmp.Diff([]string{"forwarded asks for /version"}, asks(pod.Spec.InitContainers)); diff != "" {
+				t.Errorf("first (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff([]string{"list asks for " + tt.path}, asks(pod.Spec.Containers)); diff != "" {
+				t.Errorf("then (-want +got):\n%s", diff)
+			}
+			ofTest := func(meta metav1.Object) bool { return meta.GetName() == pod.Name }
+			role := one(t, all, func(r *rbacv1.Role) bool { return ofTest(r) })
+			want := []rbacv1.PolicyRule{{APIGroups: []string{tt.group}, Resources: []string{tt.resource}, Verbs: []string{"list"}}}
+			if diff := cmp.Diff(want, role.Rules); diff != "" || role.Namespace != "proxies" {
+				t.Errorf("may, in %s (-want +got):\n%s", role.Namespace, diff)
+			}
+			account := one(t, all, func(a *corev1.ServiceAccount) bool { return ofTest(a) })
+			if pod.Spec.ServiceAccountName != account.Name {
+				t.Errorf("asks as %s", pod.Spec.ServiceAccountName)
+			}
+		})
+	}
+}
+
+// asks says what containers of helm test ask for.
+func asks(containers []corev1.Container) []string {
+	var all []string
+	for _, c := range containers {
+		all = append(all, c.Name+" asks for "+c.Args[len(c.Args)-1])
+	}
+	return all
+}
+
+// TestMemoryLimitOfGoIsGivenOnce: who gives it in extraEnv means it; two of one name are refused by kube-apiserver.
+func TestMemoryLimitOfGoIsGivenOnce(t *testing.T) {
+	got := one[*appsv1.Deployment](t, objects(t, mustTemplate(t, "extraEnv: [{name: GOMEMLIMIT, value: 3GiB}]")), nil).Spec.Template.Spec.Containers[0].Env
+	if diff := cmp.Diff([]corev1.EnvVar{{Name: "GOMEMLIMIT", Value: "3GiB"}}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestCertManagerHosts: what is asked of an issuer can be said, and then nothing else is.
+func TestCertManagerHosts(t *testing.T) {
+	const values = "tls: {mode: cert-manager, certManager: {issuerRef: {name: internal}, hosts: [lists.example.com]}}"
+	for doc := range strings.SplitSeq(mustTemplate(t, values), "\n---") {
+		if !strings.Contains(doc, "kind: Certificate\n") {
+			continue
+		}
+		if !strings.Contains(doc, "dnsNames:\n    - lists.example.com\n") || strings.Contains(doc, "commonName") ||
+			strings.Contains(doc, "localhost") || strings.Contains(doc, "ipAddresses") {
+			t.Errorf("asks for\n%s", doc)
+		}
+		return
+	}
+	t.Error("no Certificate")
+}

@@ -1,0 +1,126 @@
+package chart
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestRefused: values that cannot be meant stop the installation, and the message says where they are.
+func TestRefused(t *testing.T) {
+	for name, tt := range map[string]struct {
+		values string
+		says   []string
+	}{
+		"a name that is not there":           {"replica: 3", []string{"replica"}},
+		"one further down":                   {"service: {ports: 443}", []string{"/service", "ports"}},
+		"no replicas":                        {"replicas: 0", []string{"/replicas", "1"}},
+		"replicas in words":                  {"replicas: two", []string{"/replicas", "integer"}},
+		"a port that is none":                {"ports: {https: 70000}", []string{"/ports/https"}},
+		"another kind of Service":            {"service: {type: ExternalName}", []string{"/service/type", "LoadBalancer"}},
+		"another tls mode":                   {"tls: {mode: none}", []string{"/tls/mode", "cert-manager"}},
+		"a digest that is a tag":             {"image: {digest: latest}", []string{"/image/digest"}},
+		"a flag without dashes":              {"extraArgs: [review-ttl=5s]", []string{"/extraArgs/0"}},
+		"an environment without a name":      {"extraEnv: [{value: x}]", []string{"/extraEnv/0", "name"}},
+		"a memory limit with a wrong unit":   {"resources: {limits: {memory: 4GB}}", []string{"/resources/limits/memory"}},
+		"alerts without a switch":            {"prometheusRule: true", []string{"/prometheusRule", "object"}},
+		"another log format":                 {"log: {format: xml}", []string{"/log/format", "json"}},
+		"a field that rules do not have":     {"policy: {resources: [{group: '', resource: pods, represntations: [json]}]}", []string{"/policy/resources/0", "represntations"}},
+		"a rule without a group":             {"policy: {resources: [{resource: pods}]}", []string{"/policy/resources/0", "group"}},
+		"an eager rule without a version":    {"policy: {resources: [{group: '', resource: pods, cache: eager}]}", []string{"/policy/resources/0", "version"}},
+		"an eager rule for all of a group":   {"policy: {resources: [{group: apps, resource: '*', version: v1, cache: eager}]}", []string{"/policy/resources/0"}},
+		"an eager default":                   {"policy: {defaults: {cache: eager}}", []string{"/policy/defaults/cache", "never"}},
+		"a representation that is not there": {"policy: {resources: [{group: '', resource: pods, representations: [yaml]}]}", []string{"/policy/resources/0/representations/0"}},
+		"a window without a unit":            {"policy: {resources: [{group: '', resource: pods, historyWindow: '60'}]}", []string{"/historyWindow"}},
+		"a wildcard among users":             {"impersonation: {users: ['*']}", []string{"/impersonation/users/0"}},
+		"a wildcard among uids":              {"impersonation: {uids: ['*']}", []string{"/impersonation/uids/0"}},
+		"secrets of all groups":              {"policy: {resources: [{group: '*', resource: secrets, cache: onDemand}]}", []string{"/policy/resources/0/group"}},
+		"everything":                         {"{rbac: {allowGroupWildcards: true}, policy: {resources: [{group: '*', resource: '*'}]}}", []string{"/policy/resources/0/group"}},
+		"a group that is none":               {"policy: {resources: [{group: 'Apps', resource: pods}]}", []string{"/policy/resources/0/group"}},
+		"a subresource":                      {"policy: {resources: [{group: '', resource: pods/log}]}", []string{"/policy/resources/0/resource"}},
+		"a version that is none":             {"policy: {resources: [{group: '', resource: pods, version: '*'}]}", []string{"/policy/resources/0/version"}},
+
+		"a label that pods are selected by": {"podLabels: {app.kubernetes.io/name: other}", []string{"/podLabels/app.kubernetes.io"}},
+		"a volume in place of the chart's":  {"extraVolumes: [{name: policy}]", []string{"/extraVolumes/0/name"}},
+		"a mount over the chart's":          {"extraVolumeMounts: [{name: x, mountPath: /etc/listproxy/tls}]", []string{"/extraVolumeMounts/0/mountPath"}},
+		"more to keep than fits":            {"cache: {bytes: 8Gi}", []string{"cache.bytes", "8427 MiB together", "may use 3686 MiB"}},
+		"a test image with half a digest":   {"test: {image: 'kubectl@sha256:12'}", []string{"/test/image"}},
+
+		"all of a group kept":          {"policy: {resources: [{group: apps, resource: '*', cache: onDemand}]}", []string{"policy.resources[0]", "rbac.allowGroupWildcards=true"}},
+		"all of the core group kept":   {"{rbac: {allowGroupWildcards: true}, policy: {resources: [{group: '', resource: '*', cache: onDemand}]}}", []string{"policy.resources[0]", "Secrets"}},
+		"certificates of nobody":       {"clientCertificates: {enabled: true, caConfigMap: {name: ca}}", []string{"impersonation.users", "allowAnyUser=true"}},
+		"certificates without groups":  {"{clientCertificates: {enabled: true, caConfigMap: {name: ca}}, impersonation: {users: [jane], groups: []}}", []string{"impersonation.groups"}},
+		"certificates without a CA":    {"{clientCertificates: {enabled: true}, impersonation: {users: [jane]}}", []string{"clientCertificates.caConfigMap.name"}},
+		"a front proxy without a name": {"{requestHeader: {enabled: true, caConfigMap: {name: ca}}, impersonation: {users: [jane]}}", []string{"requestHeader.allowedNames"}},
+		"existing without a Secret":    {"tls: {mode: existing}", []string{"tls.existingSecret"}},
+		"cert-manager no issuer":       {"tls: {mode: cert-manager}", []string{"tls.certManager.issuerRef.name"}},
+		"tunnels without a CA":         {"{tls: {mode: existing, existingSecret: s}, connect: {enabled: true}}", []string{"connect.existingCASecret"}},
+		"too little memory":            {"resources: {limits: {memory: 512Mi}}", []string{"resources.limits.memory 512Mi", "1Gi"}},
+		"an ingress to nowhere":        {"ingress: {enabled: true}", []string{"ingress.hosts"}},
+		"metrics for nobody":           {"serviceMonitor: {enabled: true}", []string{"serviceMonitor.enabled", "networkPolicy.adminFrom", "networkPolicy.enabled=false"}},
+		"killed before the end":        {"drainSeconds: 25", []string{"terminationGracePeriodSeconds 80", "100"}},
+		"fewer than the fewest":        {"autoscaling: {enabled: true, minReplicas: 6}", []string{"autoscaling.maxReplicas 5", "6"}},
+		"percent of nothing":           {"{autoscaling: {enabled: true}, resources: {requests: {cpu: ''}}}", []string{"autoscaling.enabled", "resources.requests.cpu"}},
+		"egress to nowhere":            {"networkPolicy: {egress: {enabled: true}}", []string{"networkPolicy.egress.rules"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, err := template(t, "-f", values(t, tt.values))
+			if err == nil {
+				t.Fatalf("rendered:\n%s", out)
+			}
+			for _, word := range tt.says {
+				if !strings.Contains(err.Error(), word) {
+					t.Errorf("%q is not in: %v", word, err)
+				}
+			}
+		})
+	}
+}
+
+// TestRefusedWithoutSchema: what would give rights to all is refused where Helm is told to skip the schema, too.
+func TestRefusedWithoutSchema(t *testing.T) {
+	certificates := "clientCertificates: {enabled: true, caConfigMap: {name: ca}}, "
+	for name, tt := range map[string]struct{ values, says string }{
+		"secrets of all groups":  {"policy: {resources: [{group: '*', resource: secrets, cache: onDemand}]}", `policy.resources[0]: group "*"`},
+		"everything":             {"{rbac: {allowGroupWildcards: true}, policy: {resources: [{group: '*', resource: '*'}]}}", `policy.resources[0]: group "*"`},
+		"subresources":           {"policy: {resources: [{group: '', resource: '*/log'}]}", `policy.resources[0]: resource "*/log"`},
+		"a wildcard among users": {"{" + certificates + "impersonation: {users: ['*']}}", "impersonation.users"},
+		"a wildcard among uids":  {"{" + certificates + "impersonation: {users: [jane], uids: ['*']}}", "impersonation.uids"},
+	} {
+		out, err := template(t, "--skip-schema-validation", "-f", values(t, tt.values))
+		if err == nil {
+			t.Fatalf("%s: rendered:\n%s", name, out)
+		}
+		if !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: %q is not in: %v", name, tt.says, err)
+		}
+	}
+}
+
+// TestUids: the right to state uids is given only where it is asked for.
+func TestUids(t *testing.T) {
+	certificates := "clientCertificates: {enabled: true, caConfigMap: {name: ca}}, "
+	for name, tt := range map[string]struct {
+		values string
+		want   string // of the rule for uids
+	}{
+		"none":  {"", ""},
+		"named": {", uids: [uid-jane]", "  resources: [uids]\n  verbs: [impersonate]\n  resourceNames:\n    - uid-jane\n- apiGroups"},
+		"any":   {", allowAnyUid: true", "  resources: [uids]\n  verbs: [impersonate]\n- apiGroups"},
+	} {
+		out, err := template(t, "-f", values(t, "{"+certificates+"impersonation: {users: [jane]"+tt.values+"}}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tt.want == "" && strings.Contains(out, "[uids]") || !strings.Contains(out, tt.want) {
+			t.Errorf("%s: %s", name, out)
+		}
+	}
+}
+
+// TestOldCluster: a cluster whose API server is older than what listproxy is compared with is refused.
+func TestOldCluster(t *testing.T) {
+	_, err := helm(t, "template", "listproxy", chart, "--kube-version", "1.31.9")
+	if err == nil || !strings.Contains(err.Error(), "1.32") {
+		t.Errorf("an old cluster: %v", err)
+	}
+}

@@ -1,0 +1,209 @@
+package attacks
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/asn1"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness/secrets"
+)
+
+// Who attacks with a certificate. Certificates that are wrong say that their holder is the admin.
+const (
+	adminCert      = "admin by certificate"
+	readerCert     = "alice by certificate"
+	identifiedCert = "alice with a uid by certificate"
+	developerCert  = "a developer by certificate"               // of a group that lists pods in team-a
+	namedCert      = "named by certificate"                     // the service account's name, which is enough for its rights
+	accountCert    = "a service account by certificate"         // its name; its group, which lists pods in team-a, is not in the certificate
+	memberCert     = "a service account's group by certificate" // and here it is
+	nobodyCert     = "nobody by certificate"
+	outsiderCert   = "an outsider by certificate" // not in system:authenticated
+	anonymousCert  = "anonymous by certificate"
+	oddCert        = "an odd name by certificate"    // " alice"
+	ungroupedCert  = "an empty group by certificate" // alice in the group ""
+
+	expiredCert = "an expired certificate"
+	futureCert  = "a certificate of tomorrow"
+	foreignCert = "a foreign CA's certificate" // of the same name as the right one
+	serverCert  = "a server's certificate"
+	// It is of the right CA but names nobody; that it is not of the front proxies' CA counts then.
+	namelessCert = "nameless by certificate"
+
+	frontCert        = "a front proxy"
+	frontExpiredCert = "an expired front proxy"
+	frontOtherCert   = "a front proxy of another name"
+	frontClientCert  = "a front proxy's name by certificate" // of the clients' CA
+)
+
+// badCerts are those that no server believes.
+var badCerts = []string{expiredCert, futureCert, foreignCert, serverCert, namelessCert}
+
+// with is a user who shows a certificate and a token.
+func with(certificate, token string) string { return certificate + " with the token of " + token }
+
+// dora is known by her certificate only, so listproxy must not emit her name.
+const (
+	dora           = "dora-the-developer"
+	certificateUID = "uid of a certificate"
+)
+
+// rights of who is known by certificate, of who may only review, and of listproxy to state users: those
+// that docs/rbac-impersonation.yaml gives, and what it says to add for uids and for a front proxy's extras.
+const certificateRights = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: groups-read-pods, namespace: team-a}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: pod-reader}
+subjects:
+- {apiGroup: rbac.authorization.k8s.io, kind: Group, name: developers}
+- {apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:serviceaccounts:team-b"}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: reviews-as-alice}
+rules:
+- {apiGroups: [authentication.k8s.io], resources: [users], resourceNames: [alice], verbs: ["impersonate:user-info"]}
+- {apiGroups: [authorization.k8s.io], resources: [selfsubjectaccessreviews], verbs: ["impersonate-on:user-info:create"]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: reviews-as-alice}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: reviews-as-alice}
+subjects:
+- {kind: ServiceAccount, name: reviewer, namespace: team-a}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: states-more}
+rules:
+- {apiGroups: [authentication.k8s.io], resources: [uids], resourceNames: ["` + certificateUID + `", u], verbs: [impersonate]}
+- {apiGroups: [authentication.k8s.io], resources: [userextras/scopes, userextras/example.org/role], verbs: [impersonate]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: states-more}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: states-more}
+subjects:
+- {apiGroup: rbac.authorization.k8s.io, kind: User, name: ` + controlplane.FeedUserName + `}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: states}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: ` + controlplane.ImpersonationRole + `}
+subjects:
+- {apiGroup: rbac.authorization.k8s.io, kind: User, name: ` + controlplane.FeedUserName + `}
+`
+
+// furnishCertificates makes the users who show certificates. front is the CA of front proxies.
+func furnishCertificates(ctx context.Context, front *controlplane.Authority) error {
+	if err := errors.Join(cp.ApplyDocs(ctx, "rbac-impersonation.yaml"), cp.Apply(ctx, certificateRights)); err != nil {
+		return err
+	}
+	secrets.Suite.AddIdentity("the name of "+developerCert, dora)
+	clients := cp.ClientAuthority()
+	foreign, err := controlplane.NewAuthority(clients.Name())
+	if err != nil {
+		return err
+	}
+	var (
+		named   = pkix.Name{CommonName: "system:serviceaccount:team-a:" + named}
+		boss    = pkix.Name{CommonName: admin, Organization: []string{"system:masters"}}
+		proxy   = pkix.Name{CommonName: frontName}
+		account = pkix.Name{CommonName: "system:serviceaccount:team-b:someone"}
+		alice   = func(names ...pkix.AttributeTypeAndValue) pkix.Name {
+			return pkix.Name{CommonName: reader, ExtraNames: names}
+		}
+		expired  = func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }
+		tomorrow = func(c *x509.Certificate) { c.NotBefore = time.Now().Add(24 * time.Hour) }
+		server   = func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }
+	)
+	member := account
+	member.Organization = []string{"system:serviceaccounts", "system:serviceaccounts:team-b"}
+	for user, c := range map[string]struct {
+		by      *controlplane.Authority
+		subject pkix.Name
+		but     func(*x509.Certificate)
+		all     bool
+	}{
+		adminCert:      {clients, boss, nil, true},
+		readerCert:     {clients, alice(), nil, false},
+		identifiedCert: {clients, alice(pkix.AttributeTypeAndValue{Type: asn1.X509UID(), Value: certificateUID}), nil, false},
+		developerCert:  {clients, pkix.Name{CommonName: dora, Organization: []string{"cooks", "developers", "b, c"}}, nil, false},
+		namedCert:      {clients, named, nil, false},
+		accountCert:    {clients, account, nil, false},
+		memberCert:     {clients, member, nil, false},
+		nobodyCert:     {clients, pkix.Name{CommonName: nobody}, nil, false},
+		outsiderCert:   {clients, pkix.Name{CommonName: nobody, Organization: []string{"system:unauthenticated"}}, nil, false},
+		namelessCert:   {clients, pkix.Name{Organization: []string{"system:masters"}}, nil, false},
+		anonymousCert:  {clients, pkix.Name{CommonName: "system:anonymous"}, nil, false},
+		oddCert:        {clients, pkix.Name{CommonName: " " + reader}, nil, false},
+		ungroupedCert:  {clients, pkix.Name{CommonName: reader, Organization: []string{""}}, nil, false},
+
+		expiredCert: {clients, boss, expired, false},
+		futureCert:  {clients, boss, tomorrow, false},
+		foreignCert: {foreign, boss, nil, false},
+		serverCert:  {clients, boss, server, false},
+
+		frontCert:        {front, proxy, nil, true}, // who it speaks for may be anybody
+		frontExpiredCert: {front, proxy, expired, false},
+		frontOtherCert:   {front, pkix.Name{CommonName: "another-" + frontName}, nil, false},
+		frontClientCert:  {clients, proxy, nil, false},
+	} {
+		cert, key, err := c.by.Issue(c.subject, c.but)
+		if err != nil {
+			return err
+		}
+		pair, err := tls.X509KeyPair(cert, key)
+		if err != nil {
+			return fmt.Errorf("the certificate of %s: %w", user, err)
+		}
+		logins[user] = login{certificate: &pair, all: c.all}
+		for _, other := range []string{admin, reader, stranger} {
+			logins[with(user, other)] = login{certificate: &pair, token: logins[other].token, all: c.all}
+		}
+	}
+	return nil
+}
+
+const (
+	frontName = "front-proxy"
+	// frontPrefix begins, in lower case, the headers that a front proxy has beside the usual ones.
+	frontPrefix = "x-front-"
+)
+
+// frontAuthority is the CA of front proxies.
+type frontAuthority struct {
+	authority *controlplane.Authority
+	path      string
+}
+
+func newFrontAuthority(dir string) (frontAuthority, error) {
+	authority, err := controlplane.NewAuthority("front proxies")
+	if err != nil {
+		return frontAuthority{}, err
+	}
+	path := filepath.Join(dir, "front-ca.crt")
+	return frontAuthority{authority, path}, os.WriteFile(path, authority.PEM(), 0o600)
+}
+
+// flags are kube-apiserver's and listproxy's.
+func (f frontAuthority) flags() []string {
+	return []string{
+		"--requestheader-client-ca-file=" + f.path,
+		"--requestheader-allowed-names=" + frontName,
+		"--requestheader-username-headers=X-Remote-User,X-Front-User",
+		"--requestheader-group-headers=X-Remote-Group,X-Front-Group",
+		"--requestheader-uid-headers=X-Remote-Uid",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-,X-Front-Extra-",
+	}
+}

@@ -1,0 +1,217 @@
+package clients
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/test/harness/poll"
+)
+
+// TestClients lets all clients run for a while, and then compares what they know.
+func TestClients(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	k := &walker{ledgers: map[schema.GroupVersionResource]*ledger{}}
+	for _, r := range changing {
+		var err error
+		if k.ledgers[r], err = startLedger(ctx, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sides := []*side{direct, via}
+	informers := map[*side]map[string]followed{}
+	breakers := map[*side]*breaker{}
+	followers := map[*side]*side{}
+	for _, s := range sides {
+		through, b := breakable(t, s)
+		informers[s], breakers[s], followers[s] = through.follow(), b, through
+		start(ctx, t, informers[s])
+	}
+
+	// While things change: for a time, and on a slow machine until enough has been done.
+	busy, rest := context.WithCancel(ctx)
+	defer rest()
+	var all sync.WaitGroup
+	var writes atomic.Int64
+	least := int64(duration.Seconds() * perSecond / 50)
+	all.Go(func() {
+		defer rest()
+		poll.Pause(busy, *duration)
+		for begun := time.Now(); time.Since(begun) < patience && (writes.Load() < least || !k.turned()) && poll.Pause(busy, 20*time.Millisecond); {
+		}
+	})
+	all.Go(func() { churn(busy, &writes) })
+	lists := make([]int, len(sides))
+	for i, s := range sides {
+		all.Go(func() { breakers[s].run(busy, max(4*time.Second, *duration/10)) })
+		for j := range 2 {
+			rng := rand.New(rand.NewPCG(*seed, uint64(100+10*i+j)))
+			all.Go(func() { k.run(busy, s, rng) })
+		}
+		command := newKubectl(t, s)
+		all.Go(func() {
+			if err := command.whileChanging(busy, &lists[i]); err != nil {
+				t.Errorf("%s: %v", s.name, err)
+			}
+		})
+	}
+	all.Wait()
+	t.Logf("%d writes", writes.Load())
+	if writes.Load() < least {
+		t.Errorf("only %d writes, at least %d should be made", writes.Load(), least)
+	}
+
+	// At rest.
+	for r, l := range k.ledgers {
+		end := touch(t, r)
+		poll.Until(t, patience, "the ledger of "+r.Resource+" is at the end", func() bool { return l.now() >= end })
+	}
+	t.Run("informers", func(t *testing.T) {
+		for name, f := range informers[direct] {
+			straight, through := f.check(t, "direct", direct), informers[via][name].check(t, "via", direct)
+			if d := cmp.Diff(straight, through); d != "" {
+				t.Errorf("%s (-direct +via):\n%s", name, d)
+			}
+		}
+		for _, s := range sides {
+			b := breakers[s]
+			t.Logf("%s: %d informers, connections cut %d times, %d watches said to be expired, %d lists, %d streaming lists",
+				s.name, len(informers[s]), b.cuts, b.gone.Load(), b.lists.Load(), b.stream.Load())
+			if *duration > 10*time.Second && (b.gone.Load() == 0 || b.cuts == 0) {
+				t.Errorf("%s: nothing was broken", s.name)
+			}
+			if b.lists.Load() == 0 || b.stream.Load() == 0 {
+				t.Errorf("%s: no lists of one kind", s.name)
+			}
+		}
+	})
+	t.Run("pages", func(t *testing.T) {
+		long, err := k.check()
+		t.Logf("%d walks, %d with more than one page, %d expired", len(k.walks), long, k.expired)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, s := range sides {
+			t.Logf("%s: from memory %d of %d lists of pagers, %d of %d of informers", s.name,
+				s.origins.hits.Load(), s.origins.all.Load(), followers[s].origins.hits.Load(), followers[s].origins.all.Load())
+		}
+		if via.origins.hits.Load() == 0 || followers[via].origins.hits.Load() == 0 {
+			t.Error("no list of some clients came from memory")
+		}
+		if long == 0 || k.expired > len(k.walks)/10 {
+			t.Error("too few walks")
+		}
+	})
+	t.Run("kubectl", func(t *testing.T) {
+		t.Logf("lists while objects changed: %v", lists)
+		straight, through := newKubectl(t, direct), newKubectl(t, via)
+		for _, args := range atRest() {
+			want, err1 := straight.run(t.Context(), args...)
+			got, err2 := through.run(t.Context(), args...)
+			if err1 != nil || err2 != nil {
+				t.Fatal(err1, err2)
+			}
+			if args[1] == "--raw" { // a cache may have come further by now
+				want, got = collection.ReplaceAllString(want, "$1~"), collection.ReplaceAllString(got, "$1~")
+			}
+			if d := cmp.Diff(lasting(want), lasting(got)); d != "" {
+				t.Errorf("kubectl %v (-direct +via):\n%s", args, d)
+			}
+		}
+	})
+}
+
+// revisionOf returns the revision of an object.
+func revisionOf(t *testing.T, o *unstructured.Unstructured) (revision uint64) {
+	t.Helper()
+	if _, err := fmt.Sscan(o.GetResourceVersion(), &revision); err != nil {
+		t.Fatal(err)
+	}
+	return revision
+}
+
+// last is the object that is written last.
+const last = "zz-last"
+
+// touch writes the last object of a resource.
+func touch(t *testing.T, r schema.GroupVersionResource) uint64 {
+	t.Helper()
+	client := direct.dynamic.Resource(r).Namespace(namespaces[0])
+	o, err := client.Create(t.Context(), object(rand.New(rand.NewPCG(1, 1)), r, last), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		now := int64(0)
+		_ = client.Delete(context.Background(), last, metav1.DeleteOptions{GracePeriodSeconds: &now})
+	})
+	return revisionOf(t, o)
+}
+
+// TestKubectlWatches has kubectl watch, straight and through listproxy, while objects are created. Nothing
+// else runs beside it: at the end of TestClients nothing may be written.
+func TestKubectlWatches(t *testing.T) {
+	const count = 20
+	client := direct.dynamic.Resource(configMaps).Namespace(watched)
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	outs := make([]*saying, 2)
+	for i, s := range []*side{direct, via} {
+		outs[i] = &saying{}
+		command := newKubectl(t, s).command(ctx, outs[i], "get", "configmaps", "-n", watched, "--watch", "-l", "tier", "--output-watch-events",
+			"-o", `jsonpath={.type} {.object.metadata.name} {.object.metadata.resourceVersion}{"\n"}`)
+		all.Go(func() {
+			if err := command.Run(); ctx.Err() == nil {
+				t.Errorf("%s: kubectl ended: %v", s.name, err)
+			}
+		})
+	}
+	// told waits until both have told something so often.
+	told := func(what string, often int) {
+		t.Helper()
+		line := regexp.MustCompile(`(?m)^` + what + ` .*\n`)
+		if !poll.Came(t, patience, func() bool {
+			return !slices.ContainsFunc(outs, func(s *saying) bool { return len(line.FindAllString(s.String(), -1)) < often })
+		}) {
+			t.Fatalf("not %d times %s:\n%s\n%s", often, what, outs[0], outs[1])
+		}
+	}
+	// Objects that are there at the beginning are told like those that come: in the order of names.
+	rng := rand.New(rand.NewPCG(*seed, 7))
+	for i := range count {
+		if err := create(ctx, client, object(rng, configMaps, fmt.Sprintf("watched-%02d", i))); err != nil {
+			t.Fatal(err)
+		}
+		if !poll.Pause(ctx, 100*time.Millisecond) {
+			return
+		}
+	}
+	told("ADDED", count)
+	// What follows is the end: whatever was told before is there, and nothing may be that is too much.
+	if err := client.Delete(ctx, "watched-00", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	told("DELETED", 1)
+	cancel()
+	all.Wait()
+	got := outs[1].String()
+	if d := cmp.Diff(outs[0].String(), got); d != "" || strings.Count(got, "ADDED") != count {
+		t.Errorf("%d lines, want %d (-direct +via):\n%s", strings.Count(got, "ADDED"), count, d)
+	}
+}

@@ -1,0 +1,196 @@
+package clients
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/poll"
+)
+
+var (
+	duration = flag.Duration("clients.duration", 20*time.Second, "how long the clients run while objects change")
+	seed     = flag.Uint64("clients.seed", 0, "of everything random; 0 chooses one")
+)
+
+const (
+	// patience ends a wait for something that must come: after many broken connections an informer
+	// waits up to a minute before it tries again.
+	patience = 3 * time.Minute
+	// asProtobuf is what typed clients ask for.
+	asProtobuf = "application/vnd.kubernetes.protobuf"
+)
+
+// What all tests share.
+var (
+	plane   *controlplane.ControlPlane
+	running *harness.Proxy
+	// direct is the API server itself, via is listproxy in front of it.
+	direct, via *side
+)
+
+// The resources that change.
+var (
+	pods       = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	gadgets    = schema.GroupVersionResource{Group: "clients.listproxy.test", Version: "v1", Resource: "gadgets"}
+
+	changing = []schema.GroupVersionResource{pods, configMaps, gadgets}
+)
+
+// namespaces in which they change; as keys, "team-a-b/x" comes before "team-a/x".
+var namespaces = []string{"team-a", "team-a-b", "team-b"}
+
+// side is a way to the API server, with a client of each kind.
+type side struct {
+	name     string
+	config   *rest.Config
+	typed    kubernetes.Interface
+	dynamic  dynamic.Interface
+	metadata metadata.Interface
+	origins  *origins
+}
+
+// origins counts the lists of a side's clients that listproxy answered from memory, and all.
+type origins struct{ hits, all atomic.Int64 }
+
+func (o *origins) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		resp, err := next.RoundTrip(r)
+		if err == nil && r.Method == http.MethodGet && r.URL.Query().Get("watch") == "" {
+			o.all.Add(1)
+			if strings.HasPrefix(resp.Header.Get("Cache-Status"), "listproxy; hit") {
+				o.hits.Add(1)
+			}
+		}
+		return resp, err
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+// RoundTrip sends a request.
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func newSide(name string, config *rest.Config) (*side, error) {
+	config = rest.CopyConfig(config)
+	counted := &origins{}
+	config.WrapTransport = counted.wrap
+	config.QPS = -1 // none of the tests is about waiting
+	binary := rest.CopyConfig(config)
+	binary.ContentType, binary.AcceptContentTypes = asProtobuf, asProtobuf+",application/json"
+	typed, err1 := kubernetes.NewForConfig(binary)
+	untyped, err2 := dynamic.NewForConfig(config)
+	partial, err3 := metadata.NewForConfig(config)
+	return &side{name, config, typed, untyped, partial, counted}, errors.Join(err1, err2, err3)
+}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if *seed == 0 {
+		*seed = rand.Uint64()
+	}
+	code, err := runTests(m)
+	if err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(harness.Verdict(code))
+}
+
+func runTests(m *testing.M) (code int, err error) {
+	_, _ = fmt.Printf("-clients.seed=%d\n", *seed)
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute) // the first time, much is compiled
+	defer cancel()
+	if plane, err = controlplane.Start(ctx, controlplane.Options{}); err != nil {
+		return 1, err
+	}
+	defer plane.Stop()
+	if direct, err = newSide("direct", plane.RESTConfig(controlplane.Admin)); err != nil {
+		return 1, err
+	}
+	if err := prepare(ctx); err != nil {
+		return 1, err
+	}
+	var eager []string
+	for _, r := range changing {
+		eager = append(eager, strings.TrimSuffix(r.Resource+"."+r.Version+"."+r.Group, ".v1."))
+	}
+	running, err = harness.StartProxy(ctx, harness.ProxyOptions{
+		Upstream: plane.RESTConfig(controlplane.Feed), Args: []string{"--eager", strings.Join(eager, ",")},
+	})
+	if err != nil {
+		return 1, err
+	}
+	// Also finds data races and panics.
+	defer func() { err = errors.Join(err, running.Stop()) }()
+	if via, err = newSide("via", running.RESTConfig(plane.RESTConfig(controlplane.Admin))); err != nil {
+		return 1, err
+	}
+	return m.Run(), nil
+}
+
+// prepare makes the namespaces and the custom resource.
+func prepare(ctx context.Context) error {
+	object := func(apiVersion, kind, name string, more map[string]any) *unstructured.Unstructured {
+		o := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": name},
+		}}
+		maps.Copy(o.Object, more)
+		return o
+	}
+	for _, name := range append(slices.Clone(namespaces), watched) {
+		spaces := schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+		if err := create(ctx, direct.dynamic.Resource(spaces), object("v1", "Namespace", name, nil)); err != nil {
+			return err
+		}
+	}
+	definition := object("apiextensions.k8s.io/v1", "CustomResourceDefinition", gadgets.Resource+"."+gadgets.Group, map[string]any{
+		"spec": map[string]any{
+			"group": gadgets.Group, "scope": "Namespaced",
+			"names": map[string]any{"plural": gadgets.Resource, "kind": "Gadget", "listKind": "GadgetList"},
+			"versions": []any{map[string]any{
+				"name": "v1", "served": true, "storage": true,
+				"selectableFields": []any{map[string]any{"jsonPath": ".spec.color"}},
+				"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "properties": map[string]any{
+					"spec": map[string]any{"type": "object", "properties": map[string]any{
+						"color": map[string]any{"type": "string"}, "turn": map[string]any{"type": "integer"},
+					}},
+				}}},
+			}},
+		},
+	})
+	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	if err := create(ctx, direct.dynamic.Resource(definitions), definition); err != nil {
+		return err
+	}
+	for {
+		var code int
+		err := direct.typed.CoreV1().RESTClient().Get().AbsPath("/apis/" + gadgets.Group + "/v1/gadgets").Do(ctx).StatusCode(&code).Error()
+		if code == http.StatusOK {
+			return nil
+		}
+		if !poll.Pause(ctx, 50*time.Millisecond) {
+			return fmt.Errorf("the custom resource is not served: %w", err)
+		}
+	}
+}

@@ -1,0 +1,459 @@
+package forwarding
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/hop"
+	"github.com/listproxy/listproxy/test/harness/poll"
+)
+
+// held is a hop before the API server that holds back requests for /held until they are let go.
+type held struct {
+	*hop.Hop
+	arrived chan struct{} // receives for each
+	release chan struct{} // each receive lets one go
+}
+
+func startHeld(t *testing.T) *held {
+	t.Helper()
+	inner, err := hop.Start(cp.URL(), cp.CA())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(inner.Close)
+	h := &held{Hop: inner, arrived: make(chan struct{}), release: make(chan struct{})}
+	h.OnRequest(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path != "/held" {
+			return false
+		}
+		for _, step := range []chan struct{}{h.arrived, h.release} {
+			select {
+			case step <- struct{}{}:
+			case <-r.Context().Done():
+				return true
+			}
+		}
+		w.WriteHeader(http.StatusNoContent)
+		return true
+	})
+	return h
+}
+
+// upstream is how listproxy reaches the API server by the hop.
+func (h *held) upstream() *rest.Config {
+	config := cp.RESTConfig(controlplane.Feed)
+	config.Host, config.CAData = h.URL(), h.CA()
+	return config
+}
+
+// fill sends requests that are held back, each by a user of its own if there are several, and returns
+// when they have arrived. The function returned lets them go and waits for their answers.
+func (h *held) fill(t *testing.T, d *door, users ...string) (release func()) {
+	t.Helper()
+	var answers sync.WaitGroup
+	for _, user := range users {
+		answers.Go(func() {
+			if r := d.doWithin(t, longPatience, call{path: "/held", user: user}); r.Status != http.StatusNoContent {
+				t.Errorf("a request that was let in: %d: %s", r.Status, r.Body)
+			}
+		})
+		await(t, "the request arrived", h.arrived)
+	}
+	return func() {
+		t.Helper()
+		for range users {
+			await(t, "the request went on", h.release)
+		}
+		answers.Wait()
+	}
+}
+
+// wantTooMany requires a 429 as clients know it.
+func wantTooMany(t *testing.T, r reply) {
+	t.Helper()
+	want := `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Too many requests, please try again later.",` +
+		`"reason":"TooManyRequests","details":{"retryAfterSeconds":1},"code":429}` + "\n"
+	if r.Status != http.StatusTooManyRequests || r.Header.Get("Retry-After") != "1" || r.Body != want {
+		t.Errorf("status %d, Retry-After %q: %s", r.Status, r.Header.Get("Retry-After"), r.Body)
+	}
+}
+
+// TestMaxRequestsInflight: what is too much gets a 429 that client-go understands, and repeats until
+// there is room.
+func TestMaxRequestsInflight(t *testing.T) {
+	h := startHeld(t)
+	p := startProcess(t, harness.ProxyOptions{
+		Upstream: h.upstream(), Connect: true, Args: []string{"--max-requests-inflight", "2", "--overload-wait", "0"},
+	})
+	for name, configs := range map[string]func(user string) *rest.Config{
+		"server": throughProxy(p),
+		"proxy-url": func(user string) *rest.Config {
+			config := cp.RESTConfig(user)
+			config.Host = h.URL() // that is the API server, to this listproxy
+			return p.TunnelConfig(config)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := doorOf(t, configs)
+			// A watch is none of them, and not bounded by them.
+			ctx, cancel := context.WithTimeout(t.Context(), longPatience)
+			defer cancel()
+			watch := d.send(ctx, t, call{path: "/api/v1/configmaps?watch=true"})
+			defer func() { _ = watch.Body.Close() }()
+
+			release := h.fill(t, d, controlplane.Admin, controlplane.Carol)
+			for _, proto := range []string{http1, http2} {
+				wantTooMany(t, d.do(t, call{proto: proto, path: "/api/v1/pods?resourceVersion=0"}))
+				wantTooMany(t, d.do(t, call{proto: proto, path: "/api/v1/namespaces/default/configmaps", method: http.MethodPost, body: "{}"}))
+			}
+			second := d.send(ctx, t, call{path: "/api/v1/configmaps?watch=true"})
+			_ = second.Body.Close()
+			if second.StatusCode != http.StatusOK {
+				t.Errorf("a watch beside: %s", second.Status)
+			}
+
+			// kubectl and controllers are client-go.
+			config := configs(controlplane.Admin)
+			refusals := make(chan struct{}, 100)
+			config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+				return roundTripper(func(r *http.Request) (*http.Response, error) {
+					res, err := next.RoundTrip(r)
+					if err == nil && res.StatusCode == http.StatusTooManyRequests {
+						refusals <- struct{}{}
+					}
+					return res, err
+				})
+			})
+			client, err := kubernetes.NewForConfig(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answered := make(chan error, 1)
+			go func() {
+				_, err := client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+				answered <- err
+			}()
+			await(t, "client-go is turned away", refusals)
+			// And what gives up says why.
+			err = client.CoreV1().RESTClient().Get().AbsPath("/version").MaxRetries(0).Do(ctx).Error()
+			if seconds, ok := apierrors.SuggestsClientDelay(err); !apierrors.IsTooManyRequests(err) || !ok || seconds != 1 {
+				t.Errorf("client-go makes of it: %v, %d", err, seconds)
+			}
+			release()
+			if err := await(t, "client-go is answered", answered); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// roundTripper is an http.RoundTripper.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestOverloadWait: within --overload-wait a request gets the place that becomes free.
+func TestOverloadWait(t *testing.T) {
+	h := startHeld(t)
+	p := startProcess(t, harness.ProxyOptions{
+		Upstream: h.upstream(), Args: []string{"--max-requests-inflight", "1", "--overload-wait", "1h"},
+	})
+	d := doorOf(t, throughProxy(p))
+	release := h.fill(t, d, controlplane.Admin)
+	const waiting = 4 // as many as may, for one place: --max-requests-inflight times four
+	var served, refused atomic.Int32
+	var all sync.WaitGroup
+	users := []string{controlplane.Admin, controlplane.Alice, controlplane.Carol, controlplane.Feed}
+	for range 3 { // more than may wait
+		for _, user := range users {
+			all.Go(func() {
+				switch r := d.doWithin(t, longPatience, call{path: "/version", user: user}); r.Status {
+				case http.StatusOK:
+					served.Add(1)
+				case http.StatusTooManyRequests:
+					refused.Add(1)
+				default:
+					t.Errorf("status %d: %s", r.Status, r.Body)
+				}
+			})
+		}
+	}
+	poll.Until(t, patience, "those are turned away for whom there is no room to wait", func() bool { return int(refused.Load()) >= 3*len(users)-waiting })
+	release()
+	all.Wait()
+	if n := served.Load(); n == 0 || n > waiting {
+		t.Errorf("%d of those who waited were served, %d turned away", n, refused.Load())
+	}
+}
+
+// TestMaxLongRunning: watches have a bound of their own, and a place that is given up can be taken.
+func TestMaxLongRunning(t *testing.T) {
+	p := startProcess(t, harness.ProxyOptions{
+		Upstream: cp.RESTConfig(controlplane.Feed), Connect: true, Args: []string{"--max-long-running-requests", "1"},
+	})
+	const watch = "/api/v1/configmaps?watch=true&resourceVersion=0"
+	for name, configs := range ways(p) {
+		t.Run(name, func(t *testing.T) {
+			d := doorOf(t, configs)
+			ctx, cancel := context.WithTimeout(t.Context(), longPatience)
+			defer cancel()
+			var first *http.Response
+			poll.Until(t, patience, "there is a place", func() bool {
+				first = d.send(ctx, t, call{path: watch})
+				if first.StatusCode != http.StatusOK {
+					_ = first.Body.Close()
+				}
+				return first.StatusCode == http.StatusOK
+			})
+			for _, proto := range []string{http1, http2} {
+				for _, path := range []string{watch, "/api/v1/watch/pods", "/api/v1/namespaces/team-a/pods/none/log?follow=true", "/api/v1/namespaces/team-a/pods/none/exec?command=true"} {
+					wantTooMany(t, d.do(t, call{proto: proto, path: path}))
+				}
+				if r := d.do(t, call{proto: proto, path: "/api/v1/configmaps?limit=1"}); r.Status != http.StatusOK {
+					t.Errorf("a list beside: %d: %s", r.Status, r.Body)
+				}
+			}
+			_ = first.Body.Close()
+			poll.Until(t, patience, "the place is free again", func() bool {
+				again := d.send(ctx, t, call{path: watch})
+				_ = again.Body.Close()
+				return again.StatusCode == http.StatusOK
+			})
+		})
+	}
+}
+
+// bigList makes config maps of so many megabytes that no buffer between two processes holds them, and
+// returns their list, and a revision that has them all.
+func bigList(t *testing.T) (list, revision string) {
+	t.Helper()
+	ns := newNamespace(t)
+	text := strings.Repeat("0123456789abcde\n", 50_000) // 800 kB
+	for i := range bigObjects {
+		revision = newConfigMap(t, ns, fmt.Sprintf("big-%d", i), map[string]string{"text": text})
+	}
+	t.Cleanup(func() {
+		// Other tests watch all config maps.
+		err := admin.CoreV1().ConfigMaps(ns).DeleteCollection(context.WithoutCancel(t.Context()), metav1.DeleteOptions{}, metav1.ListOptions{})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	return "/api/v1/namespaces/" + ns + "/configmaps", revision
+}
+
+// bigObjects are in a bigList: some 24 MB.
+const bigObjects = 30
+
+// TestStall: an answer whose client stops reading is ended, from memory or forwarded, and others go on,
+// on the same connection too.
+func TestStall(t *testing.T) {
+	p := startProcess(t, harness.ProxyOptions{
+		Upstream: cp.RESTConfig(controlplane.Feed), Connect: true, Args: []string{"--stall-timeout", "1s"},
+	})
+	big, revision := bigList(t)
+	const small = "/api/v1/namespaces/team-a/configmaps?resourceVersion="
+	for name, configs := range ways(p) {
+		t.Run(name, func(t *testing.T) {
+			d := doorOf(t, configs)
+			// A few of the same resource tell it: were this test to read the big list, and stand still meanwhile, it
+			// would be the client that does not read.
+			poll.Until(t, patience, "the list is in memory", func() bool { return isHit(d.do(t, call{path: small + revision})) })
+			for path, from := range map[string]string{big + "?resourceVersion=0": "hit", big: "fwd=bypass"} {
+				for _, proto := range []string{http1, http2} {
+					ended := strings.Count(p.Log(), "its client does not read it")
+					res := d.send(t.Context(), t, call{proto: proto, path: path})
+					if got := res.Header.Get(cacheStatus); res.StatusCode != http.StatusOK || !strings.Contains(got, from) {
+						t.Errorf("%s, %s", res.Status, got)
+					}
+					poll.Until(t, patience, "listproxy ends the answer", func() bool {
+						return strings.Count(p.Log(), "its client does not read it") > ended
+					})
+					if r := d.do(t, call{proto: proto, path: small + "0"}); r.Status != http.StatusOK {
+						t.Errorf("another list, then: %d", r.Status)
+					}
+					n, err := io.Copy(io.Discard, res.Body)
+					_ = res.Body.Close()
+					if err == nil || n >= bigObjects*800_000 {
+						t.Errorf("%s of %s: the client read %d bytes, %v: it must not take that for the whole", from, proto, n, err)
+					}
+				}
+			}
+		})
+	}
+}
+
+var digits = regexp.MustCompile(`[0-9]+`)
+
+// TestMaxBodyBytes: a body that is too long gets the 413 that kube-apiserver would give it at its own
+// limit of 3 MiB.
+func TestMaxBodyBytes(t *testing.T) {
+	p := startProcess(t, harness.ProxyOptions{
+		Upstream: cp.RESTConfig(controlplane.Feed), Connect: true, Args: []string{"--max-body-bytes", "1Mi"},
+	})
+	json := func(megabytes int) string {
+		return `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"},"data":{"x":"` + strings.Repeat("x", megabytes<<20) + `"}}`
+	}
+	post := call{
+		method: http.MethodPost, path: "/api/v1/namespaces/team-a/configmaps?dryRun=All",
+		header: http.Header{"Content-Type": {"application/json"}},
+	}
+	for name, configs := range ways(p) {
+		d := doorOf(t, configs)
+		for _, proto := range []string{http1, http2} {
+			for _, chunked := range []bool{false, true} {
+				ask := func(d *door, megabytes int) reply {
+					c := post
+					c.proto, c.body = proto, json(megabytes)
+					if !chunked {
+						return d.do(t, c)
+					}
+					body := struct{ io.Reader }{strings.NewReader(c.body)}
+					return d.read(t, d.sendBody(t.Context(), t, c, body))
+				}
+				want, got := ask(direct, 4), ask(d, 2)
+				if want.Status != http.StatusRequestEntityTooLarge {
+					t.Fatalf("the API server: %d: %s", want.Status, want.Body)
+				}
+				if want.Status != got.Status {
+					t.Errorf("status %d, want %d", got.Status, want.Status)
+				}
+				if diff := cmp.Diff(digits.ReplaceAllString(want.Body, "N"), digits.ReplaceAllString(got.Body, "N")); diff != "" {
+					t.Errorf("%s, %s, chunked %v (-direct +via):\n%s", name, proto, chunked, diff)
+				}
+				for _, header := range []string{"Content-Type", "Cache-Control"} {
+					if want, got := want.Header.Get(header), got.Header.Get(header); want != got {
+						t.Errorf("%s %q, want %q", header, got, want)
+					}
+				}
+				if !strings.Contains(got.Body, fmt.Sprint("limit is ", 1<<20)) {
+					t.Errorf("the limit is not named: %s", got.Body)
+				}
+				if small := ask(d, 0); small.Status != http.StatusCreated {
+					t.Errorf("a small body: %d: %s", small.Status, small.Body)
+				}
+			}
+		}
+	}
+}
+
+// TestMaxConnections: one too many takes the place of the one that has been without a request for longest, but never of one
+// with a request of a known caller.
+func TestMaxConnections(t *testing.T) {
+	p := startProcess(t, harness.ProxyOptions{
+		Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{"--max-connections", "2"},
+	})
+	d := doorOf(t, throughProxy(p))
+	ask := func(conn io.ReadWriter, user, request string) {
+		t.Helper()
+		if _, err := io.WriteString(conn, request+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+cp.Token(user)+"\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadAtLeast(conn, make([]byte, 4096), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, second := d.dial(t), d.dial(t)
+	ask(first, controlplane.Admin, "GET /api/v1/configmaps?watch=true")
+	ask(second, controlplane.Admin, "GET /version")
+	if r := d.do(t, call{path: "/version"}); r.Status != http.StatusOK {
+		t.Errorf("status %d: %s", r.Status, r.Body)
+	}
+	if _, err := io.Copy(io.Discard, second); err != nil && !errors.Is(err, syscall.ECONNRESET) {
+		t.Error(err)
+	}
+	third := d.dial(t) // of another caller: one keeps half of them at most
+	ask(third, controlplane.Feed, "GET /api/v1/configmaps?watch=true")
+	if conn, err := tls.Dial("tcp", p.Address(), &tls.Config{InsecureSkipVerify: true}); err == nil { // #nosec G402 -- nothing is sent
+		_ = conn.Close()
+		t.Error("there was a place beside two watches of known callers")
+	}
+	_ = first.Close()
+	poll.Until(t, patience, "there is a place after one was closed", func() bool {
+		conn, err := tls.Dial("tcp", p.Address(), &tls.Config{InsecureSkipVerify: true}) // #nosec G402 -- nothing is sent
+		if err != nil {
+			return false
+		}
+		_ = conn.Close()
+		return true
+	})
+}
+
+// TestFairness: a client with 50 big lists at a time, which it does not even read, leaves room for
+// another's small ones: not one of them is turned away.
+func TestFairness(t *testing.T) {
+	p := startProcess(t, harness.ProxyOptions{
+		Upstream: cp.RESTConfig(controlplane.Feed), Connect: true, Args: []string{
+			"--max-inflight-bytes", "128Mi", "--overload-wait", "2s", "--max-requests-inflight", "120", "--eager", "pods",
+			"--stall-timeout", "0", // the big lists may be left unread for as long as the small ones take
+		},
+	})
+	list, _ := bigList(t)
+	big := list + "?resourceVersion=0" // two of them fit into the half that one caller may hold
+	newPending(t, controlplane.TeamA, 3)
+	greedy, modest := doorOf(t, throughProxy(p)), doorOf(t, throughTunnel(p))
+	const small = "/api/v1/namespaces/team-a/pods?resourceVersion=0"
+	poll.Until(t, patience, "both lists are in memory", func() bool {
+		return isHit(greedy.do(t, call{path: big})) && isHit(modest.do(t, call{path: small, user: controlplane.Alice}))
+	})
+
+	const lists = 50
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	begun, ends := make(chan int, lists), make(chan error, lists)
+	read := make(chan struct{})
+	for range lists {
+		go func() {
+			res := greedy.send(ctx, t, call{path: big})
+			begun <- res.StatusCode
+			<-read
+			_, err := io.Copy(io.Discard, res.Body)
+			ends <- errors.Join(err, res.Body.Close())
+		}()
+	}
+	// Where all stands still for longer than --overload-wait, one may be turned away before they begin.
+	codes, told := map[int]int{}, 0
+	for codes[http.StatusOK] < 2 {
+		if told == lists {
+			t.Fatalf("not even two of the big lists begin: %v", codes)
+		}
+		codes[await(t, "the first big lists begin", begun)]++
+		told++
+	}
+	for i := range 100 {
+		if r := modest.do(t, call{path: small, user: controlplane.Alice}); r.Status != http.StatusOK || !isHit(r) {
+			t.Fatalf("small list %d: %d, %s: %s", i, r.Status, r.cacheStatus, r.Body)
+		}
+	}
+	close(read)
+	for range lists - told {
+		codes[await(t, "the other big lists begin or are turned away", begun)]++
+	}
+	for range lists {
+		if err := await(t, "the big lists end", ends); err != nil {
+			t.Error(err)
+		}
+	}
+	if codes[http.StatusOK]+codes[http.StatusTooManyRequests] != lists {
+		t.Errorf("the big lists: %v", codes)
+	}
+}

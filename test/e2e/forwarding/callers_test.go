@@ -1,0 +1,170 @@
+package forwarding
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/poll"
+)
+
+// aggregation is an API that another server answers for, who is not there.
+const aggregation = `{"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": "v1.elsewhere.example"},
+	"spec": {"group": "elsewhere.example", "version": "v1", "groupPriorityMinimum": 1000, "versionPriority": 1, "insecureSkipTLSVerify": true,
+	"service": {"namespace": "default", "name": "none"}}}`
+
+// gadgets are a custom resource, of which a list comes from memory only after a quarantine.
+const gadgets = `{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "gadgets.elsewhere.test"},
+	"spec": {"group": "elsewhere.test", "scope": "Namespaced", "names": {"plural": "gadgets", "singular": "gadget", "kind": "Gadget"},
+	"versions": [{"name": "v1", "served": true, "storage": true,
+	"schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}}`
+
+// bearer makes a call with a token.
+func bearer(token, path string) call {
+	return call{user: controlplane.Anonymous, path: path, header: http.Header{"Authorization": {"Bearer " + token}}}
+}
+
+// TestMadeUpTokensLearnNothing: listproxy tells somebody whom kube-apiserver refuses no more of the cluster, of
+// the policy and of memory than kube-apiserver does.
+func TestMadeUpTokensLearnNothing(t *testing.T) {
+	for object, path := range map[string]string{
+		aggregation: "/apis/apiregistration.k8s.io/v1/apiservices/v1.elsewhere.example",
+		gadgets:     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gadgets.elsewhere.test",
+	} {
+		if err := cp.Apply(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if gone := direct.do(t, call{method: http.MethodDelete, path: path}); gone.Status != http.StatusOK {
+				t.Errorf("%s: %d", path, gone.Status)
+			}
+		}()
+	}
+	const unasked = "" // nobody has asked for it before
+	for path, known := range map[string]string{
+		"/api/v1/limitranges?resourceVersion=0":                             unasked,
+		"/api/v1/pods?resourceVersion=0":                                    "any",
+		"/api/v1/pods?resourceVersionMatch=Exact&resourceVersion=1":         "history",
+		"/api/v1/secrets?resourceVersion=0":                                 "not-cached",
+		"/api/v1/no-such-things?resourceVersion=0":                          "unknown-resource",
+		"/apis/apps/v9/deployments?resourceVersion=0":                       "unknown-resource",
+		"/apis/authentication.k8s.io/v1/tokenreviews?resourceVersion=0":     "unknown-resource",
+		"/apis/elsewhere.test/v1/gadgets?resourceVersion=0":                 "schema",
+		"/apis/no.such.group/v1/things?resourceVersion=0":                   "unknown-resource",
+		"/apis/elsewhere.example/v1/things?resourceVersion=0":               "aggregated",
+		"/api/v1/namespaces/no-such-namespace/configmaps?resourceVersion=0": "any",
+	} {
+		eachDoor(t, func(t *testing.T, d *door) {
+			// What it would tell, to whom kube-apiserver has accepted.
+			said := ""
+			if known != unasked && !poll.Came(t, patience, func() bool {
+				said = d.do(t, call{path: path}).cacheStatus
+				return strings.HasSuffix(said, "detail="+known)
+			}) {
+				t.Fatalf("%s as admin: %s", path, said)
+			}
+			for _, token := range []string{"of-a-stranger", "a.b.c"} {
+				c := bearer(token, path)
+				got := d.do(t, c)
+				if diff := diff(direct.do(t, c), got); diff != "" {
+					t.Errorf("%s (-direct +via):\n%s", path, diff)
+				}
+				wantRefused(t, got, http.StatusUnauthorized, "unknown-caller")
+			}
+		})
+	}
+}
+
+// TestAcceptedCallers: the first list of a new token is forwarded, and its answer makes it known.
+func TestAcceptedCallers(t *testing.T) {
+	eachDoor(t, func(t *testing.T, d *door) {
+		ns := newNamespace(t)
+		for _, first := range []struct {
+			path   string
+			status int
+			reason string
+		}{
+			{"/version", http.StatusOK, "not-list"},
+			{"/api/v1/namespaces/" + ns + "/pods?resourceVersion=0", http.StatusForbidden, "unknown-caller"},
+		} {
+			token, err := cp.CreateServiceAccountToken(t.Context(), ns, "new")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := d.do(t, bearer(token, first.path))
+			wantForwarded(t, got, first.reason)
+			if got.Status != first.status {
+				t.Errorf("%s: %d", first.path, got.Status)
+			}
+			wantRefused(t, d.do(t, bearer(token, "/api/v1/pods?resourceVersion=0")), http.StatusForbidden, "not-allowed")
+			wantRefused(t, d.do(t, bearer(token+"x", "/api/v1/pods?resourceVersion=0")), http.StatusUnauthorized, "unknown-caller")
+		}
+	})
+}
+
+// TestMemoryIsForTheAllowed: why memory has no answer is told to who may list, without a review, and
+// nobody else.
+func TestMemoryIsForTheAllowed(t *testing.T) {
+	// From before listproxy's first list, and not compacted.
+	ns := newNamespace(t)
+	before := newConfigMap(t, ns, "a", nil)
+	newConfigMap(t, ns, "b", nil)
+	d := startProxy(t, harness.ProxyOptions{
+		Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{"--eager", "configmaps"},
+	})
+	path := "/api/v1/configmaps?resourceVersionMatch=Exact&resourceVersion=" + before
+	if got := d.do(t, call{path: path}); got.Status != http.StatusOK || !strings.HasSuffix(got.cacheStatus, "detail=history") {
+		t.Errorf("as admin: %d, %s", got.Status, got.cacheStatus)
+	}
+	wantRefused(t, d.do(t, call{path: path, user: controlplane.Carol}), http.StatusForbidden, "not-allowed")
+}
+
+// TestSharesAreUsers: two tokens of one service account have one share of the places for watches, and
+// another account has its own.
+func TestSharesAreUsers(t *testing.T) {
+	d := startProxy(t, harness.ProxyOptions{
+		Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{"--max-long-running-requests", "4"},
+	})
+	ns := newNamespace(t)
+	err := cp.Apply(t.Context(), `{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "all", "namespace": "`+ns+`"},
+		"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+		"subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:serviceaccounts:`+ns+`"}]}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens := map[string]string{}
+	for name, account := range map[string]string{"one": "a", "two": "a", "other": "b"} {
+		token, err := cp.CreateServiceAccountToken(t.Context(), ns, account)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens[name] = token
+		if r := d.do(t, bearer(token, "/version")); r.Status != http.StatusOK {
+			t.Fatalf("%s: %d", name, r.Status)
+		}
+	}
+	if tokens["one"] == tokens["two"] {
+		t.Fatal("the same token twice")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), longPatience)
+	defer cancel()
+	watch := "/api/v1/namespaces/" + ns + "/configmaps?watch=true"
+	awaitDirect(t, bearer(tokens["one"], strings.TrimSuffix(watch, "?watch=true")), http.StatusOK)
+	for _, step := range []struct {
+		who    string
+		status int
+	}{{"one", http.StatusOK}, {"two", http.StatusOK}, {"one", http.StatusTooManyRequests}, {"two", http.StatusTooManyRequests}, {"other", http.StatusOK}} {
+		res := d.send(ctx, t, bearer(tokens[step.who], watch))
+		if res.StatusCode != step.status {
+			t.Errorf("%s: %d, want %d", step.who, res.StatusCode, step.status)
+		}
+		if res.StatusCode != http.StatusOK {
+			_ = res.Body.Close()
+			continue
+		}
+		defer func() { _ = res.Body.Close() }()
+	}
+}

@@ -1,0 +1,125 @@
+package forwarding
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness/poll"
+)
+
+// informersOf returns an informer of each kind of client for the config maps of a namespace.
+func informersOf(t *testing.T, config *rest.Config, ns string) map[string]cache.SharedIndexInformer {
+	t.Helper()
+	binary := rest.CopyConfig(config)
+	binary.ContentType, binary.AcceptContentTypes = asProtobuf, asProtobuf+",application/json"
+	typed, err := kubernetes.NewForConfig(binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	untyped, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	partial, err := metadata.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gvr := corev1.SchemeGroupVersion.WithResource("configmaps")
+	return map[string]cache.SharedIndexInformer{
+		"typed": informers.NewSharedInformerFactoryWithOptions(typed, 0, informers.WithNamespace(ns)).
+			Core().V1().ConfigMaps().Informer(),
+		"dynamic":  dynamicinformer.NewFilteredDynamicInformer(untyped, gvr, ns, 0, cache.Indexers{}, nil).Informer(),
+		"metadata": metadatainformer.NewFilteredMetadataInformer(partial, gvr, ns, 0, cache.Indexers{}, nil).Informer(),
+	}
+}
+
+// TestInformers has client-go's informers follow the same changes straight and through listproxy.
+// They begin with streaming lists, and read lists where those are not offered.
+func TestInformers(t *testing.T) { eachDoor(t, testInformers) }
+
+func testInformers(t *testing.T, via *door) {
+	ns := newNamespace(t)
+	for i := range 30 {
+		newConfigMap(t, ns, fmt.Sprintf("old-%d", i), map[string]string{"i": fmt.Sprint(i)})
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	straight := informersOf(t, direct.configs(controlplane.Admin), ns)
+	through := informersOf(t, via.configs(controlplane.Admin), ns)
+	for kind := range straight {
+		for _, informer := range []cache.SharedIndexInformer{straight[kind], through[kind]} {
+			go informer.RunWithContext(ctx)
+			if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+				t.Fatal("the informers did not start")
+			}
+		}
+	}
+
+	maps := admin.CoreV1().ConfigMaps(ns)
+	for i := range 30 {
+		switch i % 3 {
+		case 0:
+			if err := maps.Delete(ctx, fmt.Sprintf("old-%d", i), metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		case 1:
+			change := fmt.Appendf(nil, `{"data":{"changed":"%d"},"metadata":{"labels":{"changed":"yes"}}}`, i)
+			if _, err := maps.Patch(ctx, fmt.Sprintf("old-%d", i), types.MergePatchType, change, metav1.PatchOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		default:
+			newConfigMap(t, ns, fmt.Sprintf("new-%d", i), nil)
+		}
+	}
+	last := newConfigMap(t, ns, "last", nil)
+
+	for kind, informer := range straight {
+		for _, store := range []cache.Store{informer.GetStore(), through[kind].GetStore()} {
+			poll.Until(t, patience, kind+" informers saw the last change", func() bool {
+				object, found, err := store.GetByKey(ns + "/last")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !found {
+					return false
+				}
+				accessor, err := meta.Accessor(object)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return accessor.GetResourceVersion() == last
+			})
+		}
+		want, got := stored(informer), stored(through[kind])
+		if len(want) != 31 {
+			t.Errorf("%s: %d objects, want 31", kind, len(want))
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s (-direct +via):\n%s", kind, d)
+		}
+	}
+}
+
+func stored(informer cache.SharedIndexInformer) map[string]any {
+	objects := map[string]any{}
+	for _, key := range informer.GetStore().ListKeys() {
+		objects[key], _, _ = informer.GetStore().GetByKey(key)
+	}
+	return objects
+}

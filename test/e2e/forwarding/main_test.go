@@ -1,0 +1,225 @@
+package forwarding
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
+)
+
+const (
+	// patience ends a wait for something that must come; no test passes because of it.
+	patience = 3 * time.Minute
+	// longPatience is that for what lives while several other things are waited for.
+	longPatience = 5 * time.Minute
+
+	// longTTL is for how long the shared proxy believes a review: longer than any test, so
+	// that only what flushes decisions can make a revocation count.
+	longTTL = "10m"
+
+	// longWindow is how far back the shared proxy can be asked: longer than any test holds on to a revision.
+	longWindow = "15m"
+
+	nodeName = "stand-in"
+)
+
+// What all tests share.
+var (
+	cp      *controlplane.ControlPlane
+	kubelet *standIn
+	// direct is the API server itself, via is listproxy in front of it, as the server of a
+	// kubeconfig, and tunnel the same listproxy as its proxy-url.
+	direct, via, tunnel *door
+	running             *harness.Proxy       // that listproxy
+	admin               kubernetes.Interface // straight to the API server
+)
+
+func TestMain(m *testing.M) {
+	code, err := runTests(m)
+	if err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(harness.Verdict(code))
+}
+
+func runTests(m *testing.M) (code int, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "forwarding-")
+	if err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+
+	// One pair for both ends: it serves the stand-in, and the API server shows it there.
+	pair, ca, err := proxy.LoadOrCreateCertificate("", "", dir, nil, time.Now())
+	if err != nil {
+		return 1, err
+	}
+	log := func(line string) { _, _ = fmt.Fprintln(os.Stderr, line) }
+	cp, err = controlplane.Start(ctx, controlplane.Options{Log: log, APIServerArgs: []string{
+		"--kubelet-certificate-authority=" + ca,
+		"--kubelet-client-certificate=" + filepath.Join(dir, "tls.crt"),
+		"--kubelet-client-key=" + filepath.Join(dir, "tls.key"),
+	}})
+	if err != nil {
+		return 1, err
+	}
+	defer cp.Stop()
+
+	running, err = harness.StartProxy(ctx, harness.ProxyOptions{
+		Upstream: cp.RESTConfig(controlplane.Feed),
+		Connect:  true,
+		Args:     []string{"--review-ttl", longTTL, "--history-window", longWindow, "--eager", "pods,configmaps"},
+	})
+	if err != nil {
+		return 1, err
+	}
+	// Also finds data races and panics.
+	defer func() { err = errors.Join(err, running.Stop()) }()
+
+	introduce(running)
+	if direct, err = newDoor(dir, "direct", cp.RESTConfig); err != nil {
+		return 1, err
+	}
+	if via, err = newDoor(dir, "via", throughProxy(running)); err != nil {
+		return 1, err
+	}
+	if tunnel, err = newDoor(dir, "tunnel", throughTunnel(running)); err != nil {
+		return 1, err
+	}
+	if admin, err = kubernetes.NewForConfig(cp.RESTConfig(controlplane.Admin)); err != nil {
+		return 1, err
+	}
+	kubelet = startStandIn(pair)
+	defer kubelet.close()
+	if err := registerNode(ctx, kubelet.port()); err != nil {
+		return 1, err
+	}
+	return m.Run(), nil
+}
+
+// registerNode does what a kubelet does when it joins.
+func registerNode(ctx context.Context, port int32) error {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}, Status: corev1.NodeStatus{
+		Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}},
+		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: port}},
+	}}
+	created, err := admin.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	created.Status = node.Status
+	_, err = admin.CoreV1().Nodes().UpdateStatus(ctx, created, metav1.UpdateOptions{})
+	return err
+}
+
+// newNamespace makes a namespace for one run of one test.
+func newNamespace(t *testing.T) string {
+	t.Helper()
+	made, err := admin.CoreV1().Namespaces().Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "forwarding-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made.Name
+}
+
+// newPod makes a pod that runs on the stand-in's node.
+func newPod(t *testing.T, namespace, name string) {
+	t.Helper()
+	pod, err := admin.CoreV1().Pods(namespace).Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PodSpec{
+			NodeName:   nodeName,
+			Containers: []corev1.Container{{Name: "main", Image: "example.com/main", Stdin: true}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod.Status.Phase = corev1.PodRunning
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
+		Name: "main", Ready: true,
+		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+	}}
+	if _, err := admin.CoreV1().Pods(namespace).UpdateStatus(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newConfigMap makes a config map, straight, and returns its revision.
+func newConfigMap(t *testing.T, namespace, name string, data map[string]string) string {
+	t.Helper()
+	made, err := admin.CoreV1().ConfigMaps(namespace).Create(t.Context(),
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: data}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made.ResourceVersion
+}
+
+// startProxy starts a listproxy of the test's own.
+func startProxy(t *testing.T, o harness.ProxyOptions) *door {
+	t.Helper()
+	return doorOf(t, throughProxy(startProcess(t, o)))
+}
+
+// startProcess starts a listproxy that must end well.
+func startProcess(t *testing.T, o harness.ProxyOptions) *harness.Proxy {
+	t.Helper()
+	running, err := harness.StartProxy(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := running.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	introduce(running)
+	return running
+}
+
+// introduce has every user known to a listproxy, as if each had sent something else than a list before.
+func introduce(p *harness.Proxy) {
+	for _, user := range controlplane.Users() {
+		p.Introduce(cp.RESTConfig(user.Name))
+	}
+}
+
+// doorOf makes a door of the test's own.
+func doorOf(t *testing.T, configs func(user string) *rest.Config) *door {
+	t.Helper()
+	d, err := newDoor(t.TempDir(), "own", configs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.close)
+	return d
+}
+
+// await receives from a channel that must have something to say.
+func await[T any](t *testing.T, what string, from <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-from:
+		return v
+	case <-time.After(patience):
+		t.Fatalf("still not: %s", what)
+		panic("not reached")
+	}
+}

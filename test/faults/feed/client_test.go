@@ -1,0 +1,41 @@
+package feed
+
+import (
+	"context"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/listproxy/listproxy/test/harness/poll"
+)
+
+const (
+	// patience ends a wait for what must come; no test passes because of it. After a long absence
+	// of the API server listproxy's own streams wait up to 45 seconds before they try again.
+	patience = 3 * time.Minute
+	// pollEvery is the time between two looks.
+	pollEvery = 30 * time.Millisecond
+)
+
+// retry is [poll.Try] with the patience of these tests.
+func retry(ctx context.Context, what string, look func() error) error {
+	return poll.Try(ctx, patience, pollEvery, what, look)
+}
+
+// query of a list: "key=value" pairs.
+func query(pairs ...string) url.Values {
+	q := url.Values{}
+	for _, pair := range pairs {
+		key, value, _ := strings.Cut(pair, "=")
+		q.Set(key, value)
+	}
+	return q
+}
+
+// The ways to ask for a state.
+func anyVersion() url.Values                  { return query("resourceVersion=0") }
+func notOlderThan(revision string) url.Values { return query("resourceVersion=" + revision) }
+func exactly(revision string) url.Values {
+	return query("resourceVersion="+revision, "resourceVersionMatch=Exact")
+}
+func firstPage(revision string) url.Values { return query("resourceVersion="+revision, "limit=2") }

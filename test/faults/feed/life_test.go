@@ -1,0 +1,191 @@
+package feed
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness/ask"
+)
+
+// slack is how much later than the bound an answer from a silent feed may be asked for: what was
+// on its way when the feed went silent, may still be heard then.
+const slack = time.Second
+
+// Rule 5: a feed that hears nothing, with its connections open, gives no newest state after the
+// bound. What it knows of the past stays true.
+func TestSilence(t *testing.T) {
+	t.Parallel()
+	k := configMaps
+	r := newRig(t, shared, rigOptions{bound: shortestBound})
+	ns := r.namespace(t, "silence")
+	r.unhurried(t, k, ns, func(r *rig, ns string) error {
+		list := k.list(ns)
+		r.create(t, k, ns, "first")
+		r.await(hitAny, list, anyVersion())
+		known := r.create(t, k, ns, "second")
+		r.await(hitNotOlderThan, list, notOlderThan(known))
+
+		// The state may be nearly as old as the bound when the feed falls silent. Then it is to be again.
+		var frozen time.Time
+		missed, tries := "", 0
+		r.until("an answer from memory while the feed is silent", func() error {
+			r.freeze()
+			frozen = time.Now()
+			tries++
+			missed = r.create(t, k, ns, fmt.Sprint("missed-", tries))
+			a := r.ask(list, anyVersion())
+			if a.Source() == hitAny {
+				return nil
+			}
+			r.thaw()
+			r.await(hitNotOlderThan, list, notOlderThan(missed))
+			return fmt.Errorf("it came from %q", a.Source())
+		})
+		last := r.lastHit(list)
+		if late := last.Sub(frozen); late > shortestBound+slack {
+			t.Errorf("an answer from memory %v after the feed fell silent", late)
+		}
+		r.expect(fwdStale, list, anyVersion())
+		r.expect(fwdStale, list, notOlderThan(known))
+		r.expect(fwdStale, k.list(""), notOlderThan(missed))
+		if err := r.known(list, known); err != nil {
+			return err
+		}
+		if _, err := r.comes(hitExact, list, firstPage(known)); err != nil {
+			return err
+		}
+
+		r.thaw()
+		r.await(hitAny, list, anyVersion())
+		r.await(hitNotOlderThan, list, notOlderThan(missed))
+		if err := r.known(list, missed, known); err != nil {
+			return err
+		}
+		return r.loaded(k, 1)
+	})
+}
+
+// lastHit asks for Any until it is forwarded because of its age, and returns when the last one was
+// asked for that came from memory.
+func (r *rig) lastHit(list string) time.Time {
+	r.t.Helper()
+	var last time.Time
+	r.until("waiting for "+fwdStale, func() error {
+		asked := time.Now()
+		a, err := r.try(list, anyVersion())
+		switch {
+		case err != nil:
+			return err
+		case a.Source() == hitAny:
+			last = asked
+			return fmt.Errorf("%s is still answered from memory", list)
+		case a.Source() != fwdStale: // as where a review broke off, which says nothing about age
+			return fmt.Errorf("%s came from %q", list, a.Source())
+		}
+		return nil
+	})
+	return last
+}
+
+// Rule 5: a token of the feed that is not valid any more shows within the bound, although the
+// API server lets the feed's watches go on.
+func TestRevokedToken(t *testing.T) {
+	t.Parallel()
+	k := podTemplates
+	token := feedAccount(t, "revoked-token")
+	r := newRig(t, shared, rigOptions{token: token, bound: shortestBound})
+	ns := r.namespace(t, "revoked")
+	list := k.list(ns)
+	r.create(t, k, ns, "first")
+	r.await(hitAny, list, anyVersion())
+	known := r.touch(t, k, ns, "first", "once")
+	r.await(hitNotOlderThan, list, notOlderThan(known))
+
+	accounts := kind{apiVersion: "v1", plural: "serviceaccounts"}
+	r.remove(t, accounts, controlplane.TeamA, "revoked-token")
+	// The API server itself believes a token for ten seconds after it has seen it.
+	var refused time.Time
+	r.until("the API server refusing the token", func() error {
+		cfg := r.RESTConfig(controlplane.Feed)
+		cfg.BearerToken = token
+		c, err := ask.New(cfg, patience)
+		if err != nil {
+			return err
+		}
+		a, err := c.Get(t.Context(), list+"?limit=1")
+		if err == nil && a.Code != http.StatusUnauthorized {
+			err = fmt.Errorf("it still answers %d", a.Code)
+		}
+		refused = time.Now()
+		return err
+	})
+	last := r.lastHit(list)
+	// A watch that was let in before goes on to its end, and so may its signs of life: the short
+	// one that a quiet feed opens lasts three seconds.
+	const goesOn = 3 * time.Second
+	if late := last.Sub(refused); late > goesOn+shortestBound+slack {
+		t.Errorf("an answer from memory %v after the feed's token was refused", late)
+	}
+	r.expect(fwdStale, list, anyVersion())
+	r.expect(hitExact, list, exactly(known))
+	missed := r.create(t, k, ns, "missed")
+	r.expect(fwdStale, list, notOlderThan(missed))
+}
+
+// Rule 5 and 11: a feed that is forbidden says so.
+func TestRevokedRights(t *testing.T) {
+	t.Parallel()
+	k := revisions
+	r := newRig(t, shared, rigOptions{token: feedAccount(t, "revoked-rights"), bound: shortestBound})
+	ns := r.namespace(t, "forbidden")
+	list := k.list(ns)
+	r.create(t, k, ns, "first")
+	r.await(hitAny, list, anyVersion())
+	known := r.touch(t, k, ns, "first", "once")
+	r.await(hitNotOlderThan, list, notOlderThan(known))
+
+	r.write(t, http.MethodDelete, bindings+"/revoked-rights", nil)
+	r.await(fwdNotPermitted, list, anyVersion())
+	r.expect(fwdNotPermitted, list, notOlderThan(known))
+	r.expect(fwdNotPermitted, list, exactly(known)) // what may not be read any more is not kept either
+	// Nor is a collection that nobody asked for before.
+	r.create(t, limitRanges, ns, "first")
+	r.await(fwdNotPermitted, limitRanges.list(ns), anyVersion())
+}
+
+const bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+
+// feedAccount makes a service account with the feed's rights and returns a token for it.
+func feedAccount(t *testing.T, name string) string {
+	t.Helper()
+	token, err := shared.CreateServiceAccountToken(t.Context(), controlplane.TeamA, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared.write(t, http.MethodPost, bindings, fieldsOf{
+		"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+		"metadata": fieldsOf{"name": name},
+		"roleRef":  fieldsOf{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "listproxy-feed"},
+		"subjects": []any{fieldsOf{"kind": "ServiceAccount", "name": name, "namespace": controlplane.TeamA}},
+	})
+	cfg := shared.RESTConfig(controlplane.Feed)
+	cfg.BearerToken = token
+	c, err := ask.New(cfg, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = retry(t.Context(), "the account's rights", func() error {
+		a, err := c.Get(t.Context(), pods.list("")+"?limit=1")
+		if err == nil && a.Code != http.StatusOK {
+			err = fmt.Errorf("they do not hold yet: %s", a)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}

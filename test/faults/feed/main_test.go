@@ -1,0 +1,105 @@
+package feed
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"testing"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/ask"
+)
+
+// atOnce is how many tests run at the same time, unless -parallel says: they mostly wait.
+const atOnce = "6"
+
+// shared is the control plane of all tests that do not stop, restart or restore theirs.
+var shared *cluster
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		if err := flag.Set("test.parallel", atOnce); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(harness.Verdict(func() int {
+		ctx := context.Background()
+		if _, err := harness.BuildProxy(ctx); err != nil {
+			logLine(err.Error())
+			return 1
+		}
+		c, err := startCluster(ctx)
+		if err != nil {
+			logLine(err.Error())
+			return 1
+		}
+		defer c.Stop()
+		shared = c
+		return m.Run()
+	}()))
+}
+
+func logLine(line string) { _, _ = fmt.Fprintln(os.Stderr, line) }
+
+// cluster is a control plane, and a client of its API server that goes there directly.
+type cluster struct {
+	*controlplane.ControlPlane
+	direct *ask.Client
+}
+
+// startCluster starts a control plane that knows the custom resources of these tests.
+func startCluster(ctx context.Context, apiServerArgs ...string) (*cluster, error) {
+	cp, err := controlplane.Start(ctx, controlplane.Options{Log: logLine, APIServerArgs: apiServerArgs})
+	if err != nil {
+		return nil, err
+	}
+	c := &cluster{ControlPlane: cp}
+	if c.direct, err = ask.New(cp.RESTConfig(controlplane.Admin), patience); err == nil {
+		err = c.defineKinds(ctx)
+	}
+	if err != nil {
+		cp.Stop()
+		return nil, err
+	}
+	return c, nil
+}
+
+// defineKinds creates the custom resources and waits until they are served.
+func (c *cluster) defineKinds(ctx context.Context) error {
+	for _, k := range customKinds {
+		if _, err := c.direct.Do(ctx, http.MethodPost, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", k.definition()); err != nil {
+			return fmt.Errorf("define %s: %w", k.plural, err)
+		}
+	}
+	for _, k := range customKinds {
+		err := retry(ctx, k.plural+" to be served", func() error {
+			a, err := c.direct.Get(ctx, k.list(""))
+			if err == nil && a.Code != http.StatusOK {
+				err = errors.New(a.String())
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ownCluster starts a control plane for one test, which may do with it what it likes.
+func ownCluster(t *testing.T, apiServerArgs ...string) *cluster {
+	t.Helper()
+	c, err := startCluster(t.Context(), apiServerArgs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Stop)
+	return c
+}

@@ -1,0 +1,96 @@
+package feed
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"testing"
+
+	"github.com/listproxy/listproxy/test/harness/hop"
+)
+
+// Rule 3: after every failure but 410 and doubt, the watch is resumed where it was. Nothing is
+// loaded again, and no revision is lost.
+func TestResumeInPlace(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, shared, rigOptions{})
+	ns := r.namespace(t, "resume")
+	refuse := func(code int, watchesOnly bool) func(*rig, string, kind) {
+		return func(r *rig, _ string, k kind) {
+			var refused atomic.Int32
+			r.onFault(func(w http.ResponseWriter, req *http.Request) bool {
+				return of(req, k) && (anyWatch(req.URL.Query()) || !watchesOnly) && refused.Add(1) <= 3 && status(w, code)
+			})
+			r.hop.CutAll()
+		}
+	}
+	line := func(change func(line []byte) ([]byte, error)) func(*rig, string, kind) {
+		return func(r *rig, ns string, k kind) { r.nextLine(k, ns, `"touched":"while broken"`, change) }
+	}
+	// Each has a kind of its own, since a feed that failed often waits longer.
+	tests := []struct {
+		name string
+		kind kind
+		harm func(r *rig, namespace string, k kind)
+	}{
+		{"all connections cut", configMaps, func(r *rig, _ string, _ kind) { r.hop.CutAll() }},
+		{"cut in the middle of an event", limitRanges, line(func(l []byte) ([]byte, error) { return l[:len(l)/2], hop.ErrCut })},
+		{"ended in the middle of an event", podTemplates, line(func(l []byte) ([]byte, error) { return l[:len(l)/2], io.EOF })},
+		{"cut before the newline", resourceQuotas, line(func(l []byte) ([]byte, error) { return l[:len(l)-1], hop.ErrCut })},
+		{"cut after an event", networkPolicies, line(func(l []byte) ([]byte, error) { return l, hop.ErrCut })},
+		{"an event lost and the stream ended", budgets, line(func([]byte) ([]byte, error) { return nil, io.EOF })},
+		{"ERROR event with code 500", claims, line(func([]byte) ([]byte, error) { return errorEvent(http.StatusInternalServerError), nil })},
+		{"ERROR event with code 429", endpointSlices, line(func([]byte) ([]byte, error) { return errorEvent(http.StatusTooManyRequests), nil })},
+		{"refused with 503", deployments, refuse(http.StatusServiceUnavailable, false)},
+		{"refused with 429", replicaSets, refuse(http.StatusTooManyRequests, false)},
+		{"refused with 500", daemonSets, refuse(http.StatusInternalServerError, false)},
+		{"watches refused with 503", statefulSets, refuse(http.StatusServiceUnavailable, true)},
+		{"watches refused with 429", widgets, refuse(http.StatusTooManyRequests, true)},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r.unhurried(t, tt.kind, ns, func(r *rig, ns string) error {
+				return resumes(t, r, tt.kind, ns, func() { tt.harm(r, ns, tt.kind) })
+			})
+		})
+	}
+}
+
+// resumes returns an error if harm makes the feed lose something.
+func resumes(t *testing.T, r *rig, k kind, ns string, harm func()) error {
+	t.Helper()
+	r.create(t, k, ns, "first")
+	r.await(hitAny, k.list(""), anyVersion())
+	known := []string{r.create(t, k, ns, "a"), r.touch(t, k, ns, "first", "before")}
+	r.await(hitNotOlderThan, k.list(ns), notOlderThan(known[1]))
+
+	harm()
+	defer r.onFault(nil)
+	defer r.changeLines(nil)
+	known = append(known, r.touch(t, k, ns, "a", "while broken"), r.create(t, k, ns, "b"))
+	r.remove(t, k, ns, "a")
+	known = append(known, r.touch(t, k, ns, "first", "after"))
+
+	r.await(hitNotOlderThan, k.list(ns), notOlderThan(known[len(known)-1]))
+	if err := r.known(k.list(ns), known...); err != nil {
+		return err
+	}
+	return r.loaded(k, 1)
+}
+
+func errorEvent(code int) []byte {
+	return fmt.Appendf(nil, `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"made up by the test","code":%d}}`+"\n", code)
+}
+
+// nextLine changes the next line of the feed's watch about an object in the namespace that has a mark,
+// once. Without the mark it could be the change before, with which a watch begins that was resumed.
+func (r *rig) nextLine(k kind, namespace, mark string, change func(line []byte) ([]byte, error)) {
+	var done atomic.Bool
+	r.changeLines(func(req *http.Request, line []byte) ([]byte, error) {
+		if !of(req, k) || !isAbout(line, namespace, mark) || done.Swap(true) {
+			return line, nil
+		}
+		return change(line)
+	})
+}

@@ -1,0 +1,287 @@
+package feed
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/hop"
+	"github.com/listproxy/listproxy/test/harness/poll"
+)
+
+const (
+	// usualBound is the --staleness-bound of all tests but those about staleness: no machine is so
+	// slow that a state which is asked for once has grown old by then.
+	usualBound = time.Minute
+	// longWindow is the --history-window of all tests: longer than any of them waits between hearing of a
+	// revision and asking for it.
+	longWindow = "15m"
+	// shortestBound is the shortest there is, for tests about staleness.
+	shortestBound = 6 * time.Second
+)
+
+// rig is a listproxy of its own, and the hop between it and the API server.
+type rig struct {
+	*cluster
+	t       *testing.T
+	options rigOptions
+	hop     *hop.Hop
+	proxy   *harness.Proxy
+	// admin asks listproxy, as a user who may do everything.
+	admin *ask.Client
+
+	gate hop.Gate // shut while the feed is frozen
+
+	mu    sync.Mutex
+	seen  []request
+	fault func(w http.ResponseWriter, r *http.Request) bool
+	line  func(r *http.Request, line []byte) ([]byte, error)
+}
+
+// request is one that the feed sent.
+type request struct {
+	path  string
+	query url.Values
+}
+
+// rigOptions say what is not as usual.
+type rigOptions struct {
+	token string        // the feed's, if it is not the usual one
+	bound time.Duration // --staleness-bound, if it is not the usual one
+	args  []string
+	fault func(w http.ResponseWriter, r *http.Request) bool
+	// cold: do not wait until listproxy is ready.
+	cold bool
+}
+
+func newRig(t *testing.T, c *cluster, o rigOptions) *rig {
+	t.Helper()
+	h, err := hop.Start(c.URL(), c.CA())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{cluster: c, t: t, options: o, hop: h, fault: o.fault}
+	h.OnRequest(r.onRequest)
+	h.OnLine(r.onLine)
+
+	own := c.RESTConfig(controlplane.Feed)
+	own.Host, own.CAData = h.URL(), h.CA()
+	if o.token != "" {
+		own.BearerToken = o.token
+	}
+	start := harness.StartProxy
+	if o.cold {
+		start = harness.LaunchProxy
+	}
+	// Tests count what listproxy asks for.
+	bound := cmp.Or(o.bound, usualBound).String()
+	args := append([]string{"--staleness-bound", bound, "--self-check-interval", "0", "--history-window", longWindow}, o.args...)
+	r.proxy, err = start(t.Context(), harness.ProxyOptions{Upstream: own, Args: args})
+	if err != nil {
+		h.Close()
+		t.Fatal(err)
+	}
+	t.Cleanup(r.end)
+	if r.admin, err = ask.New(r.proxy.RESTConfig(c.RESTConfig(controlplane.Admin)), patience); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *rig) end() {
+	r.thaw()
+	if r.t.Failed() {
+		r.t.Logf("listproxy's log:\n%s", r.proxy.Told())
+	}
+	if err := r.proxy.Stop(); err != nil {
+		r.t.Error(err)
+	}
+	r.hop.Close()
+}
+
+// own reports whether a request is one of listproxy's own, as opposed to a caller's.
+func own(r *http.Request) bool { return strings.HasPrefix(r.UserAgent(), "listproxy/") }
+
+// of reports whether a request of the feed is about a resource.
+func of(r *http.Request, k kind) bool {
+	return own(r) && strings.HasPrefix(r.URL.Path, strings.TrimSuffix(k.list(""), k.plural)) &&
+		strings.HasSuffix(r.URL.Path, "/"+k.plural)
+}
+
+func (r *rig) onRequest(w http.ResponseWriter, req *http.Request) bool {
+	if !own(req) {
+		return false
+	}
+	r.mu.Lock()
+	r.seen = append(r.seen, request{path: req.URL.Path, query: req.URL.Query()})
+	fault := r.fault
+	r.mu.Unlock()
+	if r.gate.Pass(req.Context()) != nil {
+		return true
+	}
+	return fault != nil && fault(w, req)
+}
+
+func (r *rig) onLine(req *http.Request, line []byte) ([]byte, error) {
+	if !own(req) {
+		return line, nil
+	}
+	if err := r.gate.Pass(req.Context()); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	change := r.line
+	r.mu.Unlock()
+	if change == nil {
+		return line, nil
+	}
+	return change(req, line)
+}
+
+// freeze holds back all that listproxy asks for itself, and all that it would hear, with the
+// connections open. Callers' requests go on.
+func (r *rig) freeze() { r.gate.Shut() }
+
+func (r *rig) thaw() { r.gate.Open() }
+
+// onFault sets what may answer a request of the feed in the API server's place. nil: nothing.
+func (r *rig) onFault(f func(w http.ResponseWriter, r *http.Request) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fault = f
+}
+
+// changeLines sets what changes the lines of the feed's watches. nil: nothing.
+func (r *rig) changeLines(f func(r *http.Request, line []byte) ([]byte, error)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.line = f
+}
+
+// count says how many requests of the feed for a resource were of a sort.
+func (r *rig) count(k kind, sort func(q url.Values) bool) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for _, s := range r.seen {
+		u := &http.Request{URL: &url.URL{Path: s.path}, Header: http.Header{"User-Agent": {"listproxy/"}}}
+		if of(u, k) && sort(s.query) {
+			n++
+		}
+	}
+	return n
+}
+
+// The sorts of requests that a feed sends.
+func fullLoad(q url.Values) bool {
+	return q.Get("sendInitialEvents") == "true" ||
+		q.Has("limit") && !learns(q) && !q.Has("continue") && !q.Has("resourceVersion")
+}
+
+// learns is true for the list of a few objects from which a feed learns what lists look like.
+func learns(q url.Values) bool { return q.Get("limit") == "20" && !q.Has("resourceVersion") }
+
+func anyWatch(q url.Values) bool { return q.Get("watch") == "true" }
+
+// isProbe is true for a read of the name that cannot exist, with or without other fields.
+func isProbe(q url.Values) bool {
+	return strings.HasPrefix(q.Get("fieldSelector"), "metadata.name=~listproxy-probe")
+}
+
+// ask asks listproxy for a list and holds a 200 against the API server's own. It asks again
+// where the answer broke off or the API server could not be reached, as it is here at times.
+func (r *rig) ask(path string, q url.Values) ask.Answer {
+	r.t.Helper()
+	var a ask.Answer
+	r.until("an answer", func() (err error) {
+		a, err = r.try(path, q)
+		return err
+	})
+	return a
+}
+
+// try is ask, once.
+func (r *rig) try(path string, q url.Values) (ask.Answer, error) {
+	a, err := r.admin.Get(r.t.Context(), path+"?"+q.Encode())
+	if err != nil {
+		return a, r.brokeOff(path, q, a, err)
+	}
+	if a.Code == http.StatusServiceUnavailable && strings.Contains(string(a.Body), "listproxy could not") {
+		return a, errors.New(a.String())
+	}
+	return a, r.verify(r.t.Context(), path, q, a)
+}
+
+// brokeOff returns the error of a question. No answer from memory breaks off.
+func (r *rig) brokeOff(path string, q url.Values, a ask.Answer, err error) error {
+	if a.FromMemory() && r.t.Context().Err() == nil {
+		return poll.Wrong(fmt.Sprintf("%s?%s: the answer broke off: %v: %s", path, q.Encode(), err, a))
+	}
+	return err
+}
+
+// until waits for look to have no error.
+func (r *rig) until(what string, look func() error) {
+	r.t.Helper()
+	if err := retry(r.t.Context(), what, look); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// await asks again until the answer comes from where it should, and returns it.
+func (r *rig) await(source, path string, q url.Values) ask.Answer {
+	r.t.Helper()
+	var a ask.Answer
+	r.until("waiting for "+source, func() (err error) {
+		if a, err = r.try(path, q); err == nil && a.Source() != source {
+			err = fmt.Errorf("%s?%s came from %q", path, q.Encode(), a.Source())
+		}
+		return err
+	})
+	return a
+}
+
+// expect asks once: the answer must come from there.
+func (r *rig) expect(source, path string, q url.Values) ask.Answer {
+	r.t.Helper()
+	a, err := r.comes(source, path, q)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return a
+}
+
+// The values of Cache-Status.
+const (
+	hitAny          = "listproxy; hit; detail=any"
+	hitNotOlderThan = "listproxy; hit; detail=not-older-than"
+	hitExact        = "listproxy; hit; detail=exact"
+	hitContinue     = "listproxy; hit; detail=continue"
+	fwdHistory      = "listproxy; fwd=miss; detail=history"
+	fwdAhead        = "listproxy; fwd=miss; detail=ahead"
+	fwdWarming      = "listproxy; fwd=miss; detail=warming"
+	fwdStale        = "listproxy; fwd=stale; detail=stale"
+	fwdForm         = "listproxy; fwd=bypass; detail=form"
+	fwdNotPermitted = "listproxy; fwd=bypass; detail=not-permitted"
+	fwdAggregated   = "listproxy; fwd=bypass; detail=aggregated"
+)
+
+// status is a Status of the API server, as a fault.
+func status(w http.ResponseWriter, code int) bool {
+	w.Header().Set("Content-Type", "application/json")
+	if code == http.StatusTooManyRequests {
+		w.Header().Set("Retry-After", "1")
+	}
+	w.WriteHeader(code)
+	_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"made up by the test","code":%d}`, code)
+	return true
+}

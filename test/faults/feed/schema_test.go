@@ -1,0 +1,287 @@
+package feed
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/poll"
+)
+
+const (
+	definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+	fwdUnknown  = "listproxy; fwd=bypass; detail=unknown-resource"
+	fwdSchema   = "listproxy; fwd=bypass; detail=schema"
+	// heard is how long after listproxy has heard of a change of a definition what it said before
+	// may still be on its way.
+	heard = time.Second
+)
+
+// endings is how many collections of a resource listproxy has ended because the definition changed.
+func (r *rig) endings(k kind) int {
+	n := 0
+	for line := range strings.Lines(r.proxy.Log()) {
+		if strings.Contains(line, `msg="collection ended" collection="`+k.plural+".") && strings.Contains(line, "reason=schema") {
+			n++
+		}
+	}
+	return n
+}
+
+// hears waits until listproxy has heard of a change of a definition, and for a moment more. How long
+// the news is on its way is not listproxy's doing: before it comes, listproxy cannot know better.
+// before are the endings before the change. ask is called again and again meanwhile; it may be nil.
+func (r *rig) hears(k kind, before int, ask func() error) {
+	r.t.Helper()
+	var since time.Time
+	r.until("listproxy to hear of it", func() error {
+		if ask != nil {
+			if err := ask(); err != nil {
+				return err
+			}
+		}
+		if since.IsZero() {
+			if r.endings(k) == before {
+				return errors.New("no collection was ended because of it")
+			}
+			since = time.Now()
+		}
+		if spent := time.Since(since); spent < heard {
+			return fmt.Errorf("%v have passed", spent)
+		}
+		return nil
+	})
+}
+
+var (
+	tins  = kind{"tins.feed.test/v1", "Tin", "tins", false, widgets.rest}
+	boxes = kind{"boxes.feed.test/v1", "Box", "boxes", false, widgets.rest}
+	cans  = kind{"cans.feed.test/v1", "Can", "cans", false, widgets.rest}
+)
+
+// newSchema is what an answer holds once the default that setDefault sets is there.
+var newSchema = []byte(`"added":"by default"`)
+
+// define adds a custom resource to the shared cluster, and some objects.
+func define(t *testing.T, r *rig, k kind, ns string) {
+	t.Helper()
+	r.write(t, http.MethodPost, definitions, k.definition())
+	r.until("the resource to be served", func() error {
+		a, err := r.direct.Get(t.Context(), k.list(""))
+		if err == nil && a.Code != http.StatusOK {
+			err = errors.New(a.String())
+		}
+		return err
+	})
+	r.namespace(t, ns)
+	for i := range 3 {
+		r.create(t, k, ns, fmt.Sprintf("object-%d", i))
+	}
+}
+
+// setDefault adds a default to the schema.
+func setDefault(t *testing.T, r *rig, k kind) {
+	t.Helper()
+	open := func(properties fieldsOf) fieldsOf {
+		return fieldsOf{"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": properties}
+	}
+	added := fieldsOf{"type": "string", "default": "by default"}
+	r.write(t, http.MethodPatch, definitions+"/"+k.definitionName(), fieldsOf{"spec": fieldsOf{"versions": []any{fieldsOf{
+		"name": "v1", "served": true, "storage": true,
+		"schema": fieldsOf{"openAPIV3Schema": open(fieldsOf{"spec": open(fieldsOf{"added": added})})},
+	}}}})
+}
+
+// learned makes listproxy know some revisions of a resource.
+func learned(t *testing.T, r *rig, k kind, ns string) []string {
+	t.Helper()
+	list := k.list(ns)
+	r.await(hitAny, list, anyVersion())
+	known := []string{r.touch(t, k, ns, "object-0", "once"), r.create(t, k, ns, "last")}
+	r.await(hitNotOlderThan, list, notOlderThan(known[1]))
+	for _, revision := range known {
+		r.expect(hitExact, list, exactly(revision))
+	}
+	return known
+}
+
+// tryNew asks once after the schema was changed. What comes from memory must be new bytes, and
+// the API server's list as soon as that has come so far: it acknowledges a definition some moments
+// before it serves it. In these moments it may give a forwarded request an answer of before, which
+// it will never give again; what is forwarded is held against it until it answers twice the same.
+func (r *rig) tryNew(list string, q url.Values) (ask.Answer, error) {
+	a, err := r.admin.Get(r.t.Context(), list+"?"+q.Encode())
+	if err != nil {
+		return a, err
+	}
+	if a.Code != http.StatusOK {
+		return a, errors.New(a.String())
+	}
+	verify := func(ctx context.Context) error {
+		err := r.verify(ctx, list, q, a)
+		if wrong, ok := errors.AsType[poll.Wrong](err); ok {
+			return errors.New(string(wrong)) // the API server may still be the one of before
+		}
+		return err
+	}
+	if !a.FromMemory() {
+		return a, verify(r.t.Context())
+	}
+	if !bytes.Contains(a.Body, newSchema) {
+		return a, poll.Wrong(fmt.Sprintf("%s?%s: bytes of the old schema: %s", list, q.Encode(), a))
+	}
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	defer cancel()
+	if err := retry(ctx, "comparing", func() error { return verify(ctx) }); err != nil {
+		return a, poll.Wrong(err.Error())
+	}
+	return a, nil
+}
+
+// awaitNew asks in all ways until all that can come from memory does again, and fails at the
+// first answer from memory in bytes of the old schema.
+func (r *rig) awaitNew(k kind, ns string, known []string) (quarantined bool) {
+	r.t.Helper()
+	try := func(q url.Values) (ask.Answer, error) {
+		a, err := r.tryNew(k.list(ns), q)
+		quarantined = quarantined || a.Source() == fwdSchema
+		return a, err
+	}
+	r.until("answers in the new schema from memory", func() error {
+		for _, revision := range known {
+			for _, q := range []url.Values{exactly(revision), firstPage(revision), notOlderThan(revision)} {
+				if _, err := try(q); err != nil {
+					return err
+				}
+			}
+		}
+		a, err := try(anyVersion())
+		if err != nil {
+			return err
+		}
+		if a.Source() != hitAny {
+			return fmt.Errorf("it came from %q", a.Source())
+		}
+		return nil
+	})
+	return quarantined
+}
+
+// Rule 9: when a definition changes, the API server writes the same objects in other bytes,
+// without any event about them.
+func TestSchemaChange(t *testing.T) {
+	t.Parallel()
+	k, ns := tins, "schema-change"
+	r := newRig(t, shared, rigOptions{args: []string{"--schema-quarantine", "3s"}})
+	define(t, r, k, ns)
+	known := learned(t, r, k, ns)
+
+	before, quarantined := r.endings(k), false
+	setDefault(t, r, k)
+	r.hears(k, before, func() error {
+		a, err := r.admin.Get(t.Context(), k.list(ns)+"?"+anyVersion().Encode())
+		quarantined = quarantined || a.Source() == fwdSchema
+		return err
+	})
+	if !r.awaitNew(k, ns, known) && !quarantined {
+		t.Error("nothing was forwarded because of the schema")
+	}
+	later := r.create(t, k, ns, "later")
+	r.await(hitNotOlderThan, k.list(ns), notOlderThan(later))
+	r.expect(hitExact, k.list(ns), exactly(later))
+}
+
+// Rule 9: while nobody would tell of a change, no custom resource is answered from memory; and a
+// change that was missed is found out.
+func TestSchemaChangeUnheard(t *testing.T) {
+	t.Parallel()
+	k, ns := cans, "schema-unheard"
+	r := newRig(t, shared, rigOptions{args: []string{"--schema-quarantine", "3s"}})
+	define(t, r, k, ns)
+	known := learned(t, r, k, ns)
+	ways := []url.Values{anyVersion(), notOlderThan(known[0]), exactly(known[0]), firstPage(known[1])}
+
+	var away atomic.Bool
+	away.Store(true)
+	r.onFault(func(w http.ResponseWriter, req *http.Request) bool {
+		return away.Load() && req.URL.Path == definitions && status(w, http.StatusServiceUnavailable)
+	})
+	r.hop.CutAll()
+	for _, q := range ways {
+		r.await(fwdSchema, k.list(ns), q)
+	}
+	// The API server ends the watches of the resource itself: it may be loading as well.
+	setDefault(t, r, k)
+	for range 20 {
+		for _, q := range ways {
+			r.until("an answer", func() error {
+				a, err := r.tryNew(k.list(ns), q)
+				if err == nil && a.FromMemory() {
+					err = poll.Wrong(fmt.Sprintf("%s came from %q", q.Encode(), a.Source()))
+				}
+				return err
+			})
+		}
+	}
+	away.Store(false)
+	r.awaitNew(k, ns, known)
+	later := r.create(t, k, ns, "later")
+	r.await(hitNotOlderThan, k.list(ns), notOlderThan(later))
+	r.expect(hitExact, k.list(ns), exactly(later))
+}
+
+// A definition that comes is found, what goes is not answered any more, and when it comes again it
+// is another resource.
+func TestDefinitionsComeAndGo(t *testing.T) {
+	t.Parallel()
+	k, ns := boxes, "schema-comes-and-goes"
+	r := newRig(t, shared, rigOptions{args: []string{"--schema-quarantine", "2s"}})
+	r.await(fwdUnknown, k.list(""), anyVersion()) // discovery may take its time
+	define(t, r, k, ns)
+	known := learned(t, r, k, ns)
+
+	before := r.endings(k)
+	r.write(t, http.MethodDelete, definitions+"/"+k.definitionName(), nil)
+	r.until("the API server to forget it", func() error {
+		a, err := r.direct.Get(t.Context(), k.list(""))
+		if err == nil && a.Code != http.StatusNotFound {
+			err = errors.New(a.String())
+		}
+		return err
+	})
+	// That objects go is told before the definition has gone: it is loaded again, should that take long.
+	r.hears(k, before, func() error {
+		a, err := r.admin.Get(t.Context(), k.list(ns)+"?"+anyVersion().Encode())
+		if err == nil && a.FromMemory() {
+			err = errors.New(a.String())
+		}
+		return err
+	})
+	for _, q := range []url.Values{anyVersion(), exactly(known[0]), firstPage(known[1])} {
+		if a := r.ask(k.list(ns), q); a.Code != http.StatusNotFound || strings.Contains(a.Source(), "hit") {
+			t.Errorf("%s of a resource that is gone: %s", q.Encode(), a)
+		}
+	}
+
+	r.write(t, http.MethodPost, definitions, k.definition())
+	r.until("the resource to be served again", func() error {
+		a, err := r.direct.Get(t.Context(), k.list(""))
+		if err == nil && a.Code != http.StatusOK {
+			err = errors.New(a.String())
+		}
+		return err
+	})
+	revision := r.create(t, k, ns, "new")
+	a := r.await(hitNotOlderThan, k.list(ns), notOlderThan(revision))
+	if bytes.Contains(a.Body, []byte(`"object-0"`)) || !bytes.Contains(a.Body, []byte(`"new"`)) {
+		t.Errorf("the resource that came again: %s", a)
+	}
+}

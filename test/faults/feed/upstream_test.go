@@ -1,0 +1,285 @@
+package feed
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/listproxy/listproxy/test/harness/poll"
+)
+
+const (
+	fwdUpstream     = "listproxy; fwd=bypass; detail=upstream"
+	serverLeases    = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+	storageVersions = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
+)
+
+// settle is an --upstream-settle that is long enough to be seen, also where one look takes seconds.
+var settle = rigOptions{args: []string{"--upstream-settle", "10s"}}
+
+// Rule 8: after an API server was restarted all is forwarded for a while, and then loaded again,
+// without anybody having asked where it is eager.
+func TestAPIServerRestarted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, ownCluster(t), rigOptions{args: []string{"--eager", "configmaps", "--upstream-settle", "10s"}})
+	ns := r.namespace(t, "restarted")
+	kinds := []kind{configMaps, limitRanges, widgets}
+	for _, k := range kinds {
+		for i := range 3 {
+			r.create(t, k, ns, fmt.Sprintf("object-%d", i))
+		}
+		r.await(hitAny, k.list(ns), anyVersion())
+	}
+	loads := r.count(configMaps, fullLoad)
+	if err := r.StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	// It announces itself before it is ready, and on a slow machine long before: who looked only then
+	// could find all loaded again.
+	started := make(chan error, 1)
+	go func() { started <- r.StartAPIServer(t.Context()) }()
+	// Until listproxy hears of definitions again, that is what it says of a custom resource: it may hear
+	// of them only when all else is over.
+	waiting := map[string][]string{
+		configMaps.list(ns): {fwdUpstream}, limitRanges.list(ns): {fwdUpstream}, widgets.list(ns): {fwdUpstream, fwdSchema},
+	}
+	r.until("lists to be forwarded because of it", func() error {
+		for list, because := range waiting {
+			// What listproxy answers until it has heard of it is held against the API server as well.
+			a, err := r.try(list, anyVersion())
+			if errors.As(err, new(poll.Wrong)) {
+				return err
+			}
+			if err == nil && slices.Contains(because, a.Source()) {
+				delete(waiting, list)
+			}
+		}
+		if len(waiting) > 0 {
+			return fmt.Errorf("not yet: %v", waiting)
+		}
+		return nil
+	})
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	r.until("the eager resource to be loaded again", func() error {
+		if r.count(configMaps, fullLoad) == loads {
+			return errors.New("nothing was loaded")
+		}
+		return nil
+	})
+	for _, k := range kinds {
+		tries := 0
+		r.until(k.list(ns)+" to be answered from memory again", func() error {
+			// A new revision each time: it may have been loaded before the restart was heard of, and
+			// dropped with all that was known then.
+			tries++
+			later := r.touch(t, k, ns, "object-0", fmt.Sprint("later-", tries))
+			for _, wanted := range []struct {
+				source string
+				query  url.Values
+			}{{hitAny, anyVersion()}, {hitNotOlderThan, notOlderThan(later)}, {hitExact, exactly(later)}} {
+				switch a, err := r.try(k.list(ns), wanted.query); {
+				case err != nil:
+					return err
+				case a.Source() != wanted.source:
+					return fmt.Errorf("%v came from %q, not %q", wanted.query, a.Source(), wanted.source)
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// Rule 8: the Leases of the API servers tell that there is another one, or one less, or that one
+// was started again. That one is renewed is no news.
+func TestAPIServersComeAndGo(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, ownCluster(t), settle)
+	r.unhurried(t, configMaps, r.namespace(t, "come-and-go"), func(r *rig, ns string) error { return comeAndGo(t, r, ns) })
+}
+
+// comeAndGo returns an error if all is not loaded again once for each change.
+func comeAndGo(t *testing.T, r *rig, ns string) error {
+	t.Helper()
+	r.create(t, configMaps, ns, "one")
+	list := configMaps.list(ns)
+	held := func(holder string) fieldsOf {
+		return fieldsOf{
+			"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+			"metadata": fieldsOf{"name": ns, "labels": fieldsOf{"apiserver.kubernetes.io/identity": "kube-apiserver"}},
+			"spec":     fieldsOf{"holderIdentity": holder, "leaseDurationSeconds": 3600, "renewTime": "2100-01-01T00:00:00.000000Z"},
+		}
+	}
+	for _, step := range []struct {
+		name, method, path string
+		object             any
+	}{
+		{"another API server", http.MethodPost, serverLeases, held("another_1")},
+		{"that is started again", http.MethodPatch, serverLeases + "/" + ns, held("another_2")},
+		{"that ends", http.MethodDelete, serverLeases + "/" + ns, nil},
+	} {
+		r.await(hitAny, list, anyVersion())
+		loads := r.count(configMaps, fullLoad)
+		r.write(t, step.method, step.path, step.object)
+		r.await(fwdUpstream, list, anyVersion())
+		r.await(hitAny, list, anyVersion())
+		if got := r.count(configMaps, fullLoad); got != loads+1 {
+			return fmt.Errorf("%s: loaded %d times, not once", step.name, got-loads)
+		}
+	}
+	r.write(t, http.MethodPost, serverLeases, held("another_3"))
+	r.await(fwdUpstream, list, anyVersion())
+	r.await(hitAny, list, anyVersion())
+	loads := r.count(configMaps, fullLoad)
+	renewed := held("another_3")
+	renewed["spec"] = fieldsOf{"renewTime": "2100-01-01T00:00:10.000000Z"}
+	r.write(t, http.MethodPatch, serverLeases+"/"+ns, renewed)
+	// A Lease without the label comes later on the same stream, and is nobody's.
+	other := held("somebody")
+	other["metadata"] = fieldsOf{"name": "somebody-" + ns}
+	r.write(t, http.MethodPost, serverLeases, other)
+	for range 20 {
+		later := r.touch(t, configMaps, ns, "one", "later")
+		r.await(hitNotOlderThan, list, notOlderThan(later))
+	}
+	if got := r.count(configMaps, fullLoad); got != loads {
+		return errors.New("a renewal was taken for a change")
+	}
+	return nil
+}
+
+// Rule 8: /version tells of other API servers as well.
+func TestVersionChanges(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, shared, settle)
+	ns := r.namespace(t, "version")
+	r.create(t, configMaps, ns, "one")
+	r.await(hitAny, configMaps.list(ns), anyVersion())
+	r.onFault(func(w http.ResponseWriter, req *http.Request) bool {
+		if req.URL.Path != "/version" {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprint(w, `{"major":"1","minor":"99","gitVersion":"v1.99.0"}`)
+		return true
+	})
+	r.await(fwdUpstream, configMaps.list(ns), anyVersion())
+	r.await(hitAny, configMaps.list(ns), anyVersion())
+}
+
+// Rule 8: while the API servers do not agree in which version they store a resource, it is
+// forwarded; when they agree on another one, it is loaded again.
+//
+// kube-apiserver writes these objects when it starts, before it is ready, and again every ten
+// minutes: what the test writes stays for its time.
+func TestStorageVersions(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, ownCluster(t, "--feature-gates=StorageVersionAPI=true,APIServerIdentity=true",
+		"--runtime-config=internal.apiserver.k8s.io/v1alpha1=true"), settle)
+	r.unhurried(t, configMaps, r.namespace(t, "storage-versions"), func(r *rig, ns string) error {
+		return storageVersionsMove(t, r, ns)
+	})
+}
+
+// storageVersionsMove returns an error if configmaps are not loaded again once for each agreement.
+func storageVersionsMove(t *testing.T, r *rig, ns string) error {
+	t.Helper()
+	r.agree(t, "v1", "v1") // which is no change, unless a look before this one left another
+	for _, k := range []kind{configMaps, widgets} {
+		r.create(t, k, ns, "one")
+		r.await(hitAny, k.list(ns), anyVersion())
+	}
+	list := configMaps.list(ns)
+	loads := func() int { return r.count(configMaps, fullLoad) }
+
+	before := loads()
+	r.agree(t, "v1", "v1beta1")
+	r.await(fwdUpstream, list, anyVersion())
+	r.expect(hitAny, widgets.list(ns), anyVersion())
+	for range 20 {
+		r.touch(t, configMaps, ns, "one", "in between")
+		r.expect(fwdUpstream, list, anyVersion())
+	}
+	if got := loads(); got != before {
+		return fmt.Errorf("loaded %d times while there was no agreement", got-before)
+	}
+	r.agree(t, "v1beta1", "v1beta1")
+	r.await(hitAny, list, anyVersion())
+	if got := loads(); got != before+1 {
+		return fmt.Errorf("loaded %d times after the agreement, not once", got-before)
+	}
+
+	// From one agreement to another, without a disagreement between them.
+	r.agree(t, "v1", "v1")
+	r.until("another load", func() error {
+		r.expectSource(list, hitAny, fwdUpstream, fwdWarming)
+		if got := loads(); got < before+2 {
+			return fmt.Errorf("loaded %d times", got-before)
+		}
+		return nil
+	})
+	r.await(hitAny, list, anyVersion())
+	if got := loads(); got != before+2 {
+		return fmt.Errorf("loaded %d times after two agreements, not twice", got-before)
+	}
+
+	// Whatever is said about a resource ends with the object that says it.
+	r.agree(t, "v1", "v1beta1")
+	r.await(fwdUpstream, list, anyVersion())
+	r.write(t, http.MethodDelete, storageVersions+"/core.configmaps", nil)
+	r.await(hitAny, list, anyVersion())
+	return nil
+}
+
+// expectSource asks once: the answer must come from one of the sources.
+func (r *rig) expectSource(list string, sources ...string) {
+	r.t.Helper()
+	if a := r.ask(list, anyVersion()); !strings.Contains(strings.Join(sources, "\n"), a.Source()) {
+		r.t.Fatalf("it came from %q", a.Source())
+	}
+}
+
+// agree makes the API server say in which version it stores configmaps, and what another one,
+// which does not exist, says.
+func (r *rig) agree(t *testing.T, is, other string) {
+	t.Helper()
+	path := storageVersions + "/core.configmaps"
+	r.until("the storage version to be written", func() error {
+		a, err := r.direct.Get(t.Context(), path)
+		if err != nil {
+			return err
+		}
+		var object struct {
+			Status struct {
+				StorageVersions []map[string]any
+			}
+		}
+		if err := json.Unmarshal(a.Body, &object); err != nil || len(object.Status.StorageVersions) == 0 {
+			return fmt.Errorf("%s: %w", a, err)
+		}
+		said := object.Status.StorageVersions[:1]
+		said[0]["encodingVersion"] = is
+		said[0]["decodableVersions"] = []string{"v1", "v1beta1"}
+		said = append(said, map[string]any{
+			"apiServerID": "apiserver-other", "encodingVersion": other, "decodableVersions": []string{"v1", "v1beta1"},
+		})
+		equal, common := "False", any(nil)
+		if is == other {
+			equal, common = "True", is
+		}
+		_, err = r.direct.Do(t.Context(), http.MethodPatch, path+"/status", fieldsOf{"status": fieldsOf{
+			"storageVersions": said, "commonEncodingVersion": common,
+			"conditions": []any{fieldsOf{
+				"type": "AllEncodingVersionsEqual", "status": equal, "reason": "Test", "message": "made up",
+				"lastTransitionTime": "2026-01-01T00:00:00Z",
+			}},
+		}})
+		return err
+	})
+}

@@ -1,0 +1,58 @@
+package limits
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/poll"
+)
+
+// client asks one server. Its requests take as long as they take.
+type client struct{ *ask.Client }
+
+func newClient(cfg *rest.Config) (client, error) {
+	c, err := ask.New(cfg, 0)
+	return client{c}, err
+}
+
+// get reads a list, and says whether it came from memory.
+func (c client) get(ctx context.Context, target string) (body []byte, fromMemory bool, err error) {
+	a, err := c.Do(ctx, http.MethodGet, target, nil)
+	return a.Body, a.FromMemory(), err
+}
+
+// await reads a list until it comes from memory.
+func (c client) await(ctx context.Context, target string) (body []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience) // of a request that hangs, too
+	defer cancel()
+	err = poll.Try(ctx, patience, 50*time.Millisecond, target+" from memory", func() error {
+		got, fromMemory, err := c.get(ctx, target)
+		if err == nil && !fromMemory {
+			err = errors.New("it was forwarded")
+		}
+		body = got
+		return err
+	})
+	return body, err
+}
+
+// create creates an object, unless it exists.
+func (c client) create(ctx context.Context, path string, object any) error {
+	a, err := c.Send(ctx, http.MethodPost, path, object)
+	if err == nil && a.Code != http.StatusCreated && a.Code != http.StatusConflict {
+		err = fmt.Errorf("POST %s: %s", path, a)
+	}
+	return err
+}
+
+// patch changes an object.
+func (c client) patch(ctx context.Context, path string, change any) error {
+	_, err := c.Do(ctx, http.MethodPatch, path, change)
+	return err
+}

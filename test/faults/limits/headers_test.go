@@ -1,0 +1,399 @@
+package limits
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	h2 "golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness/soak"
+)
+
+const (
+	// headerBound is how long listproxy lets the head of a request be.
+	headerBound = 64 << 10
+	// perConnection is what listproxy and the chart reckon with for a connection.
+	perConnection = 128 << 10
+	// unfinished is what they reckon with for all that has come without being a request yet: four times the 32 MiB
+	// that are let in.
+	unfinished = 128 << 20
+	// perStream is the same for a request in flight that nobody reads on, in either direction.
+	perStream = 320 << 10
+	// idleSpare is for what the first of them make listproxy take, once. With a hundred connections all together was
+	// 10 MiB.
+	idleSpare = 8 << 20
+	// still is how often in a row listproxy answers that nothing has moved, before that is believed.
+	still = 25
+)
+
+// holding is what heldMemory has opened, and what that may cost: so much for each, and so much for all together.
+type holding struct {
+	n              int
+	what           string
+	each, together int
+	hold           func(i int) error
+	// inPlace reports whether all of it is with listproxy. nil: when hold returns it is.
+	inPlace func() bool
+	// moved counts what goes on after that. nil: nothing that is known here.
+	moved func() int64
+}
+
+// heldMemory holds them, and says how much of memory they cost, and whether that is what is reckoned with.
+func heldMemory(r *rig, h holding) {
+	r.Helper()
+	r.must(warm(r))
+	before := r.sample()
+	begun := time.Now()
+	for i := range h.n {
+		r.must(h.hold(i))
+	}
+	if h.inPlace != nil {
+		r.until("all "+h.what+" are with listproxy", h.inPlace)
+	}
+	opened := time.Since(begun)
+	peak, moved, same := before, int64(-1), 0
+	r.until("nothing moves any more", func() bool {
+		s, now := r.sample(), int64(0)
+		if h.moved != nil {
+			now = h.moved()
+		}
+		same++
+		if s.RSS > peak.RSS {
+			peak, same = s, 0
+		}
+		if now != moved {
+			moved, same = now, 0
+		}
+		return same >= still
+	})
+	more, reckoned := peak.RSS-before.RSS, h.n*h.each+h.together
+	r.say("%d %s, opened in %.1f s: %.0f MiB resident, %.0f before; each %.1f KiB; %.0f connections were closed",
+		h.n, h.what, opened.Seconds(), peak.RSS/mib, before.RSS/mib, more/float64(h.n)/1024, r.ended("unfinished"))
+	if more > float64(reckoned) {
+		r.Errorf("%s: they take %.1f MiB, more than the %.1f that are reckoned with", h.what, more/mib, float64(reckoned)/mib)
+	}
+}
+
+// ended is how many connections were ended for a reason, as metrics say.
+func (r *rig) ended(reason string) (n float64) {
+	r.Helper()
+	return r.metric("listproxy_connections_ended_total", map[string]string{"port": "clients", "reason": reason})
+}
+
+// metric adds up the series of one of listproxy's metrics that have these labels. There must be one.
+func (r *rig) metric(name string, labels map[string]string) (n float64) {
+	r.Helper()
+	all, err := soak.Read(r.Context(), http.DefaultClient, r.proxy.AdminURL()+"/metrics", name)
+	r.must(err)
+	all = slices.DeleteFunc(all, func(s soak.Series) bool {
+		for label, value := range labels {
+			if s.Labels[label] != value {
+				return true
+			}
+		}
+		return false
+	})
+	if len(all) == 0 {
+		r.Fatalf("no metric %s of %v", name, labels)
+	}
+	for _, s := range all {
+		n += s.Value
+	}
+	return n
+}
+
+// bare opens a connection on which everything can be written, from one of several addresses.
+func (r *rig) bare(i int) (net.Conn, error) {
+	const addresses = 8
+	from := &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+i%addresses))}
+	conn, err := (&net.Dialer{Timeout: patience, LocalAddr: from}).DialContext(r.Context(), "tcp", r.proxy.Address())
+	if err == nil {
+		r.Cleanup(func() { _ = conn.Close() })
+	}
+	return conn, err
+}
+
+// encrypted opens a connection of TLS.
+func (r *rig) encrypted(i int, protocol string) (net.Conn, error) {
+	conn, err := r.bare(i)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(r.proxy.CA())
+	client := tls.Client(conn, &tls.Config{RootCAs: pool, ServerName: "127.0.0.1", NextProtos: []string{protocol}, MinVersion: tls.VersionTLS12})
+	return client, client.HandshakeContext(r.Context())
+}
+
+// TestUnfinishedHandshakes: of the largest first message that crypto/tls takes, without its last byte.
+func TestUnfinishedHandshakes(t *testing.T) {
+	if !*full {
+		return // asked for by make limits: fewer would fit into what is reckoned with, whatever bounds them
+	}
+	r := newRig(t)
+	const most, record = 65536, 16384
+	hello := append([]byte{1, 0, most >> 8 & 0xff, 0}, make([]byte, most-1)...)
+	hello[1] = most >> 16
+	var records []byte
+	for part := hello; len(part) > 0; {
+		n := min(record, len(part))
+		records = append(records, 22, 3, 1, byte(n>>8), byte(n))
+		records, part = append(records, part[:n]...), part[n:]
+	}
+	heldMemory(r, holding{
+		n: 1000, what: "unfinished handshakes of 64 KiB", each: perConnection, together: unfinished,
+		hold: func(i int) error {
+			conn, err := r.bare(i)
+			if err == nil {
+				_, _ = conn.Write(records) // it may be closed in the middle
+			}
+			return err
+		},
+	})
+}
+
+// TestIdleConnections: they have done their handshake and one request.
+func TestIdleConnections(t *testing.T) {
+	r := newRig(t)
+	heldMemory(r, holding{
+		n: scale(1000, 100), what: "idle connections", each: perConnection, together: idleSpare,
+		hold: func(i int) error {
+			conn, err := r.encrypted(i, "http/1.1")
+			if err != nil {
+				return err
+			}
+			if _, err = io.WriteString(conn, "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+				return err
+			}
+			_, err = conn.Read(make([]byte, 1024))
+			return err
+		},
+	})
+}
+
+// TestUnfinishedHeaders: without their end, as long as they may be, which are held, and far longer, which are not.
+func TestUnfinishedHeaders(t *testing.T) {
+	if !*full {
+		return // asked for by make limits: fewer would fit into what is reckoned with, whatever bounds them
+	}
+	const held, tooLong = headerBound - 2048, 1_000_000
+	for _, size := range []int{held, tooLong} {
+		for form, begin := range map[string]func(r *rig, i int) (net.Conn, error){
+			"HTTP/1.1": func(r *rig, i int) (net.Conn, error) {
+				line := "X-A: " + strings.Repeat("a", 1017) + "\r\n"
+				return r.head(i, strings.Repeat(line, size/len(line)))
+			},
+			"HTTP/1.1, one line": func(r *rig, i int) (net.Conn, error) {
+				return r.head(i, "X-A: "+strings.Repeat("a", size))
+			},
+			"HTTP/2": func(r *rig, i int) (net.Conn, error) {
+				w, err := r.frames(i, true)
+				if err != nil {
+					return nil, err
+				}
+				const value = 1000
+				fields := []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "https"}, {Name: ":path", Value: "/version"}}
+				for i := range size / (value + 64) {
+					fields = append(fields, hpack.HeaderField{Name: fmt.Sprintf("x-%03d", i), Value: strings.Repeat("~", value), Sensitive: true})
+				}
+				_ = w.headers(1, fields, false) // it may be closed in the middle
+				return w.conn, nil
+			},
+		} {
+			t.Run(fmt.Sprintf("%s, %d KiB", form, size>>10), func(t *testing.T) {
+				r := newRig(t)
+				n, conns := 1000, []net.Conn(nil)
+				if size == tooLong {
+					n = 200 // each is closed half a second after its answer
+				}
+				heldMemory(r, holding{
+					n: n, what: fmt.Sprintf("unfinished headers of %d KiB, %s", size>>10, form), each: perConnection, together: unfinished,
+					hold: func(i int) error {
+						conn, err := begin(r, i)
+						conns = append(conns, conn)
+						return err
+					},
+				})
+				if size == tooLong {
+					r.gone(conns)
+				}
+			})
+		}
+	}
+}
+
+// head opens a connection and begins a request whose head goes on like this.
+func (r *rig) head(i int, lines string) (net.Conn, error) {
+	conn, err := r.encrypted(i, "http/1.1")
+	if err == nil {
+		r.must(conn.SetWriteDeadline(time.Now().Add(patience)))
+		_, _ = io.WriteString(conn, "GET /version HTTP/1.1\r\nHost: x\r\n"+lines) // it may be closed in the middle
+	}
+	return conn, err
+}
+
+// gone requires that listproxy has closed connections, with a 431 before or without.
+func (r *rig) gone(conns []net.Conn) {
+	r.Helper()
+	for i, conn := range conns {
+		r.must(conn.SetReadDeadline(time.Now().Add(patience)))
+		if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
+			r.Fatalf("connection %d: a header that is too long is waited for", i)
+		}
+	}
+}
+
+// frameWriter writes HTTP/2 by hand.
+type frameWriter struct {
+	*h2.Framer
+	conn net.Conn
+}
+
+// frames opens a connection of HTTP/2; with a window of 0 no answer comes that has a body.
+func (r *rig) frames(i int, closed bool) (*frameWriter, error) {
+	conn, err := r.encrypted(i, "h2")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := io.WriteString(conn, h2.ClientPreface); err != nil {
+		return nil, err
+	}
+	w := &frameWriter{h2.NewFramer(conn, conn), conn}
+	w.AllowIllegalWrites = true
+	var settings []h2.Setting
+	if closed {
+		settings = append(settings, h2.Setting{ID: h2.SettingInitialWindowSize, Val: 0})
+	}
+	if err := w.WriteSettings(settings...); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// headers writes a header block in frames of 16 KiB; without its end more would follow.
+func (w *frameWriter) headers(stream uint32, fields []hpack.HeaderField, end bool) error {
+	var block bytes.Buffer
+	coder := hpack.NewEncoder(&block)
+	for _, f := range fields {
+		if err := coder.WriteField(f); err != nil {
+			return err
+		}
+	}
+	const frame = 16 << 10
+	first := block.Next(frame)
+	err := w.WriteHeaders(h2.HeadersFrameParam{StreamID: stream, BlockFragment: first, EndHeaders: end && block.Len() == 0})
+	for block.Len() > 0 && err == nil {
+		part := block.Next(frame)
+		err = w.WriteContinuation(stream, end && block.Len() == 0, part)
+	}
+	return err
+}
+
+// streamsPerConnection is fewer than one connection may have.
+const streamsPerConnection = 100
+
+// TestUnreadAnswers: of a big answer that is always the same, on streams with a window of 0.
+func TestUnreadAnswers(t *testing.T) {
+	r := newRig(t)
+	token := plane.Token(controlplane.Admin)
+	var answering, sent atomic.Int64
+	r.hop.OnRequest(func(w http.ResponseWriter, req *http.Request) bool {
+		if !ofCaller(req) || req.URL.Path != "/openapi/v2" {
+			return false
+		}
+		answering.Add(1)
+		part := bytes.Repeat([]byte("a"), 4<<10)
+		for range 4 * mib / len(part) {
+			if _, err := w.Write(part); err != nil {
+				break
+			}
+			sent.Add(1)
+		}
+		return true
+	})
+	const n = 400
+	var w *frameWriter
+	heldMemory(r, holding{
+		n: n, what: "streams of a big answer with a window of 0", each: perStream,
+		inPlace: func() bool { return answering.Load() == n }, moved: sent.Load,
+		hold: func(i int) (err error) {
+			if i%streamsPerConnection == 0 {
+				if w, err = r.frames(i, true); err != nil {
+					return err
+				}
+			}
+			return w.WriteHeaders(h2.HeadersFrameParam{
+				StreamID:      uint32(2*(i%streamsPerConnection) + 1), // #nosec G115 -- a small number
+				BlockFragment: requestBlock(http.MethodGet, "/openapi/v2", token), EndHeaders: true, EndStream: true,
+			})
+		},
+	})
+}
+
+// requestBlock is the header of a request, without an index of its fields.
+func requestBlock(method, path, token string) []byte {
+	var block bytes.Buffer
+	coder := hpack.NewEncoder(&block)
+	coder.SetMaxDynamicTableSize(0)
+	for _, f := range [][2]string{
+		{":method", method}, {":scheme", "https"}, {":authority", "x"}, {":path", path}, {"authorization", "Bearer " + token},
+	} {
+		_ = coder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}) // to memory
+	}
+	return block.Bytes()
+}
+
+// TestUnreadUploads: the upstream reads nothing of them.
+func TestUnreadUploads(t *testing.T) {
+	if !*full {
+		return // asked for by make limits
+	}
+	r := newRig(t)
+	var arrived atomic.Int64
+	r.hop.OnRequest(func(_ http.ResponseWriter, req *http.Request) bool {
+		if req.Method != http.MethodPost || !ofCaller(req) {
+			return false
+		}
+		arrived.Add(1)
+		<-req.Context().Done()
+		return true
+	})
+	const n = 400
+	defer func() { r.say("%d of %d uploads came to the upstream", arrived.Load(), n) }()
+	var w *frameWriter
+	heldMemory(r, holding{
+		n: n, what: "uploads that the upstream does not read", each: perStream,
+		moved: arrived.Load,
+		hold: func(i int) (err error) {
+			if i%streamsPerConnection == 0 {
+				if w, err = r.frames(i, false); err != nil {
+					return err
+				}
+			}
+			stream := uint32(2*(i%streamsPerConnection) + 1) // #nosec G115 -- a small number
+			err = w.WriteHeaders(h2.HeadersFrameParam{
+				StreamID:      stream,
+				BlockFragment: requestBlock(http.MethodPost, "/api/v1/namespaces/team-a/pods", fmt.Sprint("made-up-", i)), EndHeaders: true,
+			})
+			// More than a stream's window, which nobody checks before it is written here, ends the stream.
+			for range 4 {
+				err = errors.Join(err, w.WriteData(stream, false, make([]byte, 16<<10-1)))
+			}
+			return err
+		},
+	})
+}

@@ -1,0 +1,86 @@
+package ask_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/url"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/listproxy/listproxy/test/harness/ask"
+)
+
+// TestReadList: a list says the same in each representation.
+func TestReadList(t *testing.T) {
+	pods := &corev1.PodList{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"},
+		ListMeta: metav1.ListMeta{ResourceVersion: "7", Continue: "a token"},
+		Items: []corev1.Pod{
+			{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b", UID: "c", ResourceVersion: "5"}},
+			{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "d", UID: "e", ResourceVersion: "6"}},
+		},
+	}
+	want := ask.List{Revision: 7, Next: "a token", Objects: []ask.Identity{{"a", "b", "c", "5"}, {"a", "d", "e", "6"}}}
+	var binary bytes.Buffer
+	if err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(pods, &binary); err != nil {
+		t.Fatal(err)
+	}
+	got, err := ask.ReadList(ask.Protobuf, binary.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("protobuf (-want +got):\n%s", diff)
+	}
+
+	first := `{"metadata": {"namespace": "a", "name": "b", "uid": "c", "resourceVersion": "5"}}`
+	second := `{ "metadata": {"namespace": "a", "name": "d", "uid": "e", "resourceVersion": "6"} }`
+	want.Items = []json.RawMessage{json.RawMessage(first), json.RawMessage(second)}
+	text := `{"metadata": {"resourceVersion": "7", "continue": "a token"}, "items": [` + first + "," + second + "]}"
+	for _, accept := range []string{ask.JSON, ask.Metadata} {
+		got, err := ask.ReadList(accept, []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", accept, diff)
+		}
+	}
+}
+
+// TestReadListFails: what is no list, or is cut, is not taken for an empty one.
+func TestReadListFails(t *testing.T) {
+	for _, tt := range []struct{ accept, body string }{
+		{ask.JSON, ""},
+		{ask.JSON, `{"metadata": {"resourceVersion": "7"}, "items": [{`},
+		{ask.JSON, `{"kind": "Status", "metadata": {}}`},
+		{ask.JSON, `{"metadata": {"resourceVersion": "x"}, "items": []}`},
+		{ask.Protobuf, ""},
+		{ask.Protobuf, "k8s\x00garbage"},
+	} {
+		if l, err := ask.ReadList(tt.accept, []byte(tt.body)); err == nil {
+			t.Errorf("%q as %s is %+v", tt.body, tt.accept, l)
+		}
+	}
+}
+
+// TestQueries are in canonical form: with keys in order, and escaped as url.Values does it.
+func TestQueries(t *testing.T) {
+	for query, want := range map[string]url.Values{
+		ask.AnyVersion:                    {"resourceVersion": {"0"}},
+		ask.NotOlderThan(7):               {"resourceVersion": {"7"}, "resourceVersionMatch": {"NotOlderThan"}},
+		ask.Exactly(7):                    {"resourceVersion": {"7"}, "resourceVersionMatch": {"Exact"}},
+		ask.FirstPage(5, ask.Exactly(7)):  {"limit": {"5"}, "resourceVersion": {"7"}, "resourceVersionMatch": {"Exact"}},
+		ask.FirstPage(5, ask.AnyVersion):  {"limit": {"5"}, "resourceVersion": {"0"}},
+		ask.NextPage(5, "a/token+with=="): {"limit": {"5"}, "continue": {"a/token+with=="}},
+	} {
+		if query != want.Encode() {
+			t.Errorf("%s, want %s", query, want.Encode())
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/listproxy/listproxy/proxy"
+)
+
+// once keeps what was built; what failed is tried again. The zero once has built nothing.
+type once struct {
+	mu   sync.Mutex
+	path string
+}
+
+func (o *once) do(build func() (string, error)) (string, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.path != "" {
+		return o.path, nil
+	}
+	path, err := build()
+	if err == nil {
+		o.path = path
+	}
+	return path, err
+}
+
+// made reports whether path is what was built.
+func (o *once) made(path string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return path == o.path
+}
+
+// anySettle makes a listproxy take an --upstream-settle that is shorter than is safe for operators.
+const anySettle = "-X main.anySettle=yes"
+
+// settleOf is the --upstream-settle of a program, unless its arguments have one. It is short where the program takes that, so that
+// mistakes after a change of API servers show, and do not pass while all is forwarded; else the shortest that there is.
+func settleOf(program string) time.Duration {
+	if build.made(program) || buildJumping.made(program) {
+		return time.Second
+	}
+	return proxy.LeastSettle(false)
+}
+
+var build once
+
+// BuildProxy compiles the command with the race detector, once in a process, and returns its path in
+// bin/. The go command's cache makes further builds cheap.
+func BuildProxy(ctx context.Context) (string, error) {
+	return build.do(func() (string, error) {
+		root, err := moduleDir(ctx)
+		if err != nil {
+			return "", err
+		}
+		return compile(ctx, root, "listproxy-race")
+	})
+}
+
+// moduleDir is where the module's sources are.
+func moduleDir(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return "", fmt.Errorf("finding the module: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// compile compiles the command with the race detector into bin/, and returns its path.
+func compile(ctx context.Context, root, name string, flags ...string) (string, error) {
+	path := filepath.Join(root, "bin", name)
+	// Built beside and moved: another test process may be running the old one.
+	fresh := fmt.Sprintf("%s.%d", path, os.Getpid())
+	args := slices.Concat([]string{"build", "-race", "-ldflags", anySettle, "-o", fresh}, flags, []string{"./cmd/listproxy"})
+	cmd := exec.CommandContext(ctx, "go", args...) // #nosec G204 -- words of this package
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building listproxy: %w\n%s", err, out)
+	}
+	return path, os.Rename(fresh, path)
+}

@@ -1,0 +1,172 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/test/harness/secrets"
+)
+
+// adminPaths are all paths that the admin port may have. A test holds them against the source.
+var adminPaths = []string{
+	"/", "/livez", "/readyz", "/readyz?verbose", "/metrics", "/statusz", "/statusz?format=json", "/flagz", "/debug/pprof/",
+}
+
+const (
+	// adminPatience bounds the questions to the admin port of a process that is about to end. One
+	// that hangs answers nothing.
+	adminPatience = 15 * time.Second
+	// maxAdminAnswer bounds what is read of an answer.
+	maxAdminAnswer = 64 << 20
+)
+
+// processes are those that this test process has started. What was found in one that was killed
+// has nobody to be returned to; [Verdict] tells.
+var processes struct {
+	sync.Mutex
+	running map[*Proxy]bool
+	found   []error
+}
+
+// Verdict is for the end of every TestMain: os.Exit(harness.Verdict(code)). It ends what was
+// left running, and makes the code 1 if that was so, or if any process ever emitted a secret.
+func Verdict(code int) int { return verdict(code, os.Stderr) }
+
+func verdict(code int, out io.Writer) int {
+	complain := func(err error) {
+		_, _ = fmt.Fprintln(out, "--- FAIL:", err)
+		code = max(code, 1)
+	}
+	processes.Lock()
+	var left []*Proxy
+	for p := range processes.running {
+		left = append(left, p)
+	}
+	processes.Unlock()
+	for _, p := range left {
+		p.Kill()
+		complain(fmt.Errorf("listproxy, process %d, was neither stopped nor killed", p.PID()))
+	}
+	processes.Lock()
+	defer processes.Unlock()
+	for _, err := range processes.found {
+		complain(err)
+	}
+	return code
+}
+
+// begun notes that the process runs, and what it and its clients know and it must not emit.
+func (p *Proxy) begun(upstream *rest.Config) {
+	addClient("listproxy's own", upstream)
+	processes.Lock()
+	defer processes.Unlock()
+	if processes.running == nil {
+		processes.running = map[*Proxy]bool{}
+	}
+	processes.running[p] = true
+}
+
+// addClient adds the secrets of a client's configuration.
+func addClient(whose string, cfg *rest.Config) {
+	if cfg == nil {
+		return
+	}
+	secrets.Suite.Add(whose+" token", cfg.BearerToken)
+	secrets.Suite.Add(whose+" password", cfg.Password)
+	secrets.Suite.AddKey(whose+" key", cfg.KeyData)
+}
+
+// collect keeps what the admin port answers, as long as somebody does.
+func (p *Proxy) collect() {
+	p.ending.Store(true)
+	if p.admin == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), adminPatience)
+	defer cancel()
+	for _, path := range adminPaths {
+		text, err := p.askAdmin(ctx, path)
+		if err != nil {
+			return // it hangs, or has ended
+		}
+		p.answers = append(p.answers, emission{"the admin port's answer to " + path, text})
+	}
+}
+
+// emission is something that a process has emitted.
+type emission struct{ where, text string }
+
+func (p *Proxy) askAdmin(ctx context.Context, path string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.AdminURL()+path, nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAdminAnswer))
+	return fmt.Sprintf("%v\n%s", resp.Header, body), err
+}
+
+// search looks for secrets in all that the process has emitted, once it has ended, and removes its
+// files, the keys that it made itself among them.
+func (p *Proxy) search() error {
+	p.searched.Do(func() {
+		p.leaked = p.searchFiles()
+		for _, e := range append(p.answers, emission{"its output", p.Log()}) {
+			for _, leak := range secrets.Suite.Search(e.where, e.text) {
+				p.leaked = errors.Join(p.leaked, leak)
+			}
+		}
+		if p.leaked != nil {
+			p.leaked = fmt.Errorf("listproxy, process %d, does not keep secrets: %w", p.PID(), p.leaked)
+		}
+		_ = os.RemoveAll(p.dir)
+		processes.Lock()
+		defer processes.Unlock()
+		delete(processes.running, p)
+		if p.leaked != nil {
+			processes.found = append(processes.found, p.leaked)
+		}
+	})
+	return p.leaked
+}
+
+// searchFiles adds the keys that the process has made to what it must not have emitted. Nobody but
+// its owner may read them.
+func (p *Proxy) searchFiles() error {
+	files, err := filepath.Glob(filepath.Join(p.dir, "*"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		info, err := os.Stat(file)
+		if err != nil || info.IsDir() {
+			continue
+		}
+		content, err := os.ReadFile(file) // #nosec G304 -- made by the program under test
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(string(content), "PRIVATE KEY-----") {
+			continue
+		}
+		secrets.Suite.AddKey("the key in "+filepath.Base(file), content)
+		if mode := info.Mode().Perm(); mode&0o077 != 0 {
+			return fmt.Errorf("%s holds a private key and has mode %v", filepath.Base(file), mode)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,86 @@
+package hop
+
+import (
+	"errors"
+	"io"
+	"net"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/listproxy/listproxy/test/harness/poll"
+)
+
+// TestReset: a connection that is reset ends with an error, whichever half was chosen, and a new one works.
+func TestReset(t *testing.T) {
+	server, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = server.Close() }()
+	go func() {
+		for {
+			conn, err := server.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _, _ = io.Copy(conn, conn) }()
+		}
+	}()
+	b, err := StartBalancer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	b.Add(server.Addr().String())
+	if b.Reset() {
+		t.Error("there was nothing to reset")
+	}
+	for range 8 {
+		conn, err := net.Dial("tcp", b.Address())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		if !b.Reset() {
+			t.Error("there was a connection")
+		}
+		if n, err := conn.Read(make([]byte, 1)); err == nil {
+			t.Errorf("%d bytes after a reset", n)
+		}
+		_ = conn.Close()
+		poll.Until(t, time.Minute, "the balancer has forgotten both halves", func() bool {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return len(b.conns) == 0
+		})
+	}
+}
+
+// TestRefuse: connections are refused while the port is closed, and accepted when it is open again.
+func TestRefuse(t *testing.T) {
+	b, err := StartBalancer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if err := b.Refuse(); err != nil {
+		t.Fatal(err)
+	}
+	if conn, err := net.Dial("tcp", b.Address()); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("refused: %v, %v", conn, err)
+	}
+	if err := b.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("tcp", b.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Close()
+}

@@ -1,0 +1,101 @@
+package harness
+
+import (
+	"context"
+	"crypto/rand"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The environment of a process that stands in for listproxy, and emits what it finds there.
+const (
+	standInEnv = "PROXYRUN_STAND_IN"
+	printsEnv  = "PROXYRUN_PRINTS"
+	answersEnv = "PROXYRUN_ANSWERS"
+	keyEnv     = "PROXYRUN_KEY"
+	modeEnv    = "PROXYRUN_KEY_MODE"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(standInEnv) != "" {
+		if err := standIn(); err != nil {
+			_, _ = fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(Verdict(runApart(m)))
+}
+
+// runApart runs all tests with a folder for what they leave: logs of stand-ins that fail are meant to.
+func runApart(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "harness-")
+	if err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	if err := os.Setenv("TMPDIR", dir); err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// standIn runs until SIGTERM, as listproxy does.
+func standIn() error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	flags := flag.NewFlagSet("", flag.ContinueOnError)
+	dir := flags.String("cert-dir", "", "")
+	for _, name := range []string{
+		"kubeconfig", "bind-address", "secure-port", "admin-bind-address", "log-level", "eager-jitter",
+		"shutdown-timeout", "upstream-settle",
+	} {
+		flags.String(name, "", "")
+	}
+	if err := flags.Parse(os.Args[1:]); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(*dir, "ca.crt"), []byte("an authority"), 0o600); err != nil {
+		return err
+	}
+	if key := os.Getenv(keyEnv); key != "" {
+		mode := os.FileMode(0o600)
+		if os.Getenv(modeEnv) != "" {
+			mode = 0o644
+		}
+		if err := os.WriteFile(filepath.Join(*dir, "tls.key"), []byte(key), mode); err != nil {
+			return err
+		}
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	answer := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, os.Getenv(answersEnv)) })
+	server := &http.Server{Handler: answer, ReadHeaderTimeout: time.Minute}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	// First, since whoever reads the second line may end the process at once.
+	_, _ = fmt.Fprintln(os.Stderr, os.Getenv(printsEnv))
+	_, _ = fmt.Fprintf(os.Stderr, "msg=serving address=%s admin=%s\n", listener.Addr(), listener.Addr())
+	select {
+	case <-ctx.Done():
+		return server.Close()
+	case err := <-served:
+		return err
+	}
+}
+
+// newToken is a secret like those of test/controlplane.
+func newToken() string { return strings.ToLower(rand.Text()) }

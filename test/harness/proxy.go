@@ -1,0 +1,308 @@
+// Package harness builds listproxy (with the race detector) and runs it as a process, as an
+// operator would: flags in, HTTPS out.
+package harness
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/listproxy/listproxy/test/harness/secrets"
+)
+
+// ProxyOptions of one process.
+type ProxyOptions struct {
+	// Upstream is how listproxy reaches the API server, with its own credentials (a token).
+	Upstream *rest.Config
+	// Args are added to the command line.
+	Args []string
+	// Connect opens the port for CONNECT, with TLS unless Args have --connect-plain-http.
+	Connect bool
+	// Binary is what to run; built by BuildProxy if empty.
+	Binary string
+}
+
+// Proxy is a running listproxy.
+type Proxy struct {
+	dir    string
+	cmd    *exec.Cmd
+	log    *syncBuffer
+	exited chan struct{}
+	exit   error
+	ending atomic.Bool // it is to end
+
+	address, admin string
+	connect        *url.URL // nil: not opened
+	ca             []byte
+
+	// What it has emitted beside its log, and what of it should not have been.
+	answers  []emission
+	searched sync.Once
+	leaked   error
+}
+
+var (
+	servingLine = regexp.MustCompile(`msg=serving address=(\S+) admin=(\S+)`)
+	connectLine = regexp.MustCompile(`msg="serving CONNECT" address=(\S+) tls=(\S+)`)
+)
+
+// StartProxy runs listproxy on free loopback ports and returns when it is ready.
+func StartProxy(ctx context.Context, o ProxyOptions) (*Proxy, error) {
+	p, err := LaunchProxy(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.AwaitReady(ctx); err != nil {
+		p.Kill()
+		return nil, err
+	}
+	return p, nil
+}
+
+// LaunchProxy runs listproxy and returns when it listens, ready or not.
+func LaunchProxy(ctx context.Context, o ProxyOptions) (_ *Proxy, err error) {
+	if o.Binary == "" {
+		if o.Binary, err = BuildProxy(ctx); err != nil {
+			return nil, err
+		}
+	}
+	dir, err := os.MkdirTemp("", "listproxy-run-")
+	if err != nil {
+		return nil, err
+	}
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	if err := writeKubeconfig(kubeconfig, o.Upstream); err != nil {
+		return nil, err
+	}
+	args := append([]string{
+		"--kubeconfig", kubeconfig,
+		"--bind-address", "127.0.0.1", "--secure-port", "0", "--admin-bind-address", "127.0.0.1:0",
+		"--cert-dir", dir, "--log-level", "debug", "--eager-jitter", "0", "--shutdown-timeout", "3s",
+		"--upstream-settle", settleOf(o.Binary).String(),
+	}, o.Args...)
+	if o.Connect {
+		args = append(args, "--connect-port", "0")
+	}
+	p := &Proxy{dir: dir, log: &syncBuffer{}, exited: make(chan struct{})}
+	p.cmd = exec.Command(o.Binary, args...) // #nosec G204 -- the program under test
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	p.cmd.Env = append(os.Environ(), "GORACE=halt_on_error=1")
+	started := make(chan error, 1)
+	go func() {
+		// The kernel kills the child when this thread ends, so the thread must outlive it; then
+		// a killed test leaves nothing behind.
+		lockThread()
+		p.cmd.SysProcAttr = dieWithParent()
+		err := p.cmd.Start()
+		started <- err
+		if err == nil {
+			p.exit = p.cmd.Wait()
+		}
+		close(p.exited)
+		if !p.ending.Load() && p.exit != nil {
+			// Tests that go on would only say that nobody answers them.
+			_, _ = fmt.Fprintf(os.Stderr, "listproxy ended by itself: %v\n%s\n", p.exit, secrets.Suite.Masked(lastOf(p.Log())))
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	p.begun(o.Upstream)
+	for {
+		if m := servingLine.FindStringSubmatch(p.Log()); m != nil {
+			p.address, p.admin = m[1], m[2]
+			if m := connectLine.FindStringSubmatch(p.Log()); m != nil { // it comes first
+				p.connect = &url.URL{Scheme: map[string]string{"true": "https", "false": "http"}[m[2]], Host: m[1]}
+			}
+			break
+		}
+		if err := p.pause(ctx); err != nil {
+			p.Kill()
+			return nil, err
+		}
+	}
+	// Where all certificates are given in Args, there is no CA of listproxy's own.
+	if p.ca, err = os.ReadFile(filepath.Join(dir, "ca.crt")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		p.Kill()
+		return nil, err
+	}
+	return p, nil
+}
+
+// AwaitReady waits until /readyz says yes.
+func (p *Proxy) AwaitReady(ctx context.Context) error {
+	for {
+		if ready, _ := p.Ready(ctx); ready {
+			return nil
+		}
+		if err := p.pause(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// Ready asks /readyz and returns what it said.
+func (p *Proxy) Ready(ctx context.Context) (bool, string) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.admin+"/readyz?verbose", nil)
+	if err != nil {
+		return false, err.Error()
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false, err.Error()
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var body bytes.Buffer
+	_, _ = body.ReadFrom(resp.Body)
+	return resp.StatusCode == http.StatusOK, body.String()
+}
+
+// pause waits a moment, unless the process or ctx has ended.
+func (p *Proxy) pause(ctx context.Context) error {
+	select {
+	case <-p.exited:
+		return fmt.Errorf("listproxy ended: %w\n%s", p.exit, p.Told())
+	case <-ctx.Done():
+		return fmt.Errorf("%w\n%s", ctx.Err(), p.Told())
+	case <-time.After(20 * time.Millisecond):
+		return nil
+	}
+}
+
+// Address is the host and port of URL, as a balancer takes it.
+func (p *Proxy) Address() string { return p.address }
+
+// URL is where clients go.
+func (p *Proxy) URL() string { return "https://" + p.address }
+
+// AdminURL is where health checks go.
+func (p *Proxy) AdminURL() string { return "http://" + p.admin }
+
+// CA is the PEM of the authority that signed the serving certificate.
+func (p *Proxy) CA() []byte { return p.ca }
+
+// ConnectURL is where clients go that have listproxy as their proxy-url.
+func (p *Proxy) ConnectURL() *url.URL { return p.connect }
+
+// Dir holds ca.crt and the made certificates.
+func (p *Proxy) Dir() string { return p.dir }
+
+// TunnelConfig returns a client's configuration with the proxy as its proxy-url, and introduces the
+// client. From then on the proxy must not emit the client's secrets.
+func (p *Proxy) TunnelConfig(direct *rest.Config) *rest.Config {
+	addClient("a client's", direct)
+	p.Introduce(direct)
+	cfg := rest.CopyConfig(direct)
+	cfg.Proxy = http.ProxyURL(p.connect)
+	cfg.CAData, cfg.CAFile = p.ca, ""
+	return cfg
+}
+
+// RESTConfig returns a client's configuration, pointed at the proxy, and introduces the client. From
+// then on the proxy must not emit the client's secrets.
+func (p *Proxy) RESTConfig(direct *rest.Config) *rest.Config {
+	addClient("a client's", direct)
+	p.Introduce(direct)
+	cfg := rest.CopyConfig(direct)
+	cfg.Host = p.URL()
+	cfg.CAData, cfg.CAFile = p.ca, ""
+	return cfg
+}
+
+// Log is what the process has written.
+func (p *Proxy) Log() string { return p.log.String() }
+
+// PID of the process.
+func (p *Proxy) PID() int { return p.cmd.Process.Pid }
+
+// endPatience finds a process that hangs, on however slow a machine.
+const endPatience = 3 * time.Minute
+
+// Stop ends the process as Kubernetes does, and returns an error if it did not end well (a data
+// race, a panic, or hanging on) or has emitted a secret.
+func (p *Proxy) Stop() error {
+	p.collect()
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.exited:
+	case <-time.After(endPatience):
+		p.Kill()
+		return errors.Join(fmt.Errorf("listproxy did not end within %v of SIGTERM", endPatience), p.leaked)
+	}
+	leaked := p.search()
+	bad := p.exit
+	if strings.Contains(p.Log(), "DATA RACE") || strings.Contains(p.Log(), "panic") {
+		bad = errors.Join(errors.New("a data race or a panic"), bad)
+	}
+	if bad != nil {
+		bad = fmt.Errorf("listproxy ended badly: %w\n%s", bad, p.Told())
+	}
+	return errors.Join(bad, leaked)
+}
+
+// Quit ends the process with SIGQUIT, at which Go writes what all goroutines are doing, and returns
+// an error if it has emitted a secret, there or before.
+func (p *Proxy) Quit() error {
+	p.collect()
+	_ = p.cmd.Process.Signal(syscall.SIGQUIT)
+	<-p.exited
+	return p.search()
+}
+
+// Kill ends the process at once. [Verdict] tells if it has emitted a secret.
+func (p *Proxy) Kill() {
+	p.collect()
+	_ = p.cmd.Process.Kill()
+	<-p.exited
+	_ = p.search()
+}
+
+// Signal sends a signal to the process.
+func (p *Proxy) Signal(sig os.Signal) error { return p.cmd.Process.Signal(sig) }
+
+func writeKubeconfig(path string, cfg *rest.Config) error {
+	if _, _, err := net.SplitHostPort(strings.TrimPrefix(cfg.Host, "https://")); err != nil {
+		return fmt.Errorf("the upstream %q: %w", cfg.Host, err)
+	}
+	return clientcmd.WriteToFile(api.Config{
+		CurrentContext: "upstream",
+		Contexts:       map[string]*api.Context{"upstream": {Cluster: "upstream", AuthInfo: "listproxy"}},
+		Clusters:       map[string]*api.Cluster{"upstream": {Server: cfg.Host, CertificateAuthorityData: cfg.CAData}},
+		AuthInfos:      map[string]*api.AuthInfo{"listproxy": {Token: cfg.BearerToken}},
+	}, path)
+}
+
+// syncBuffer is a buffer that may be read while it is written.
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}

@@ -1,0 +1,123 @@
+package harness
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// root is the module's directory.
+const root = "../.."
+
+// parse returns the Go files in a directory and below, by name; with or without tests.
+func parse(t *testing.T, dir string, tests bool) map[string]*ast.File {
+	t.Helper()
+	files := map[string]*ast.File{}
+	err := filepath.WalkDir(filepath.Join(root, dir), func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") != tests {
+			return err
+		}
+		files[path], err = parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// Whatever the admin port comes to answer, a process is asked for it before it ends.
+func TestAdminPathsAreKnown(t *testing.T) {
+	found := 0
+	for _, dir := range []string{"proxy", "cmd/listproxy", "telemetry"} {
+		for name, file := range parse(t, dir, false) {
+			ast.Inspect(file, func(n ast.Node) bool {
+				call, ok := n.(*ast.CallExpr)
+				if !ok || len(call.Args) != 2 {
+					return true
+				}
+				method, ok := call.Fun.(*ast.SelectorExpr)
+				if !ok || method.Sel.Name != "Handle" && method.Sel.Name != "HandleFunc" {
+					return true
+				}
+				found++
+				literal, ok := call.Args[0].(*ast.BasicLit)
+				if !ok {
+					t.Errorf("%s: a path that is not written as a string", name)
+					return true
+				}
+				pattern, err := strconv.Unquote(literal.Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				path := pattern[strings.LastIndexByte(pattern, ' ')+1:]
+				if !slices.Contains(adminPaths, path) {
+					t.Errorf("%s: %s is missing in adminPaths", name, path)
+				}
+				return true
+			})
+		}
+	}
+	if found == 0 {
+		t.Error("no paths were found at all")
+	}
+}
+
+// Every package whose tests run listproxy asks for the verdict.
+func TestEveryMainAsksForTheVerdict(t *testing.T) {
+	runs, asks := map[string]bool{}, map[string]bool{}
+	for name, file := range parse(t, "test", true) {
+		dir := filepath.Dir(name)
+		for _, spec := range file.Imports {
+			if path, _ := strconv.Unquote(spec.Path.Value); strings.HasSuffix(path, "/test/harness") {
+				runs[dir] = true
+			}
+		}
+		for _, decl := range file.Decls {
+			if main, ok := decl.(*ast.FuncDecl); ok && main.Name.Name == "TestMain" {
+				asks[dir] = exitsWithVerdict(main)
+			}
+		}
+	}
+	if len(runs) < 5 {
+		t.Errorf("only these packages run it: %v", runs)
+	}
+	for dir := range runs {
+		if !asks[dir] {
+			t.Errorf("%s has no TestMain that ends with os.Exit(harness.Verdict(code))", dir)
+		}
+	}
+}
+
+// exitsWithVerdict says whether the last statement of a function is os.Exit(harness.Verdict(…)).
+func exitsWithVerdict(main *ast.FuncDecl) bool {
+	statement, ok := main.Body.List[len(main.Body.List)-1].(*ast.ExprStmt)
+	if !ok {
+		return false
+	}
+	exit, ok := statement.X.(*ast.CallExpr)
+	if !ok || selected(exit.Fun) != "os.Exit" {
+		return false
+	}
+	verdict, ok := exit.Args[0].(*ast.CallExpr)
+	return ok && selected(verdict.Fun) == "harness.Verdict"
+}
+
+// selected is package.Name.
+func selected(e ast.Expr) string {
+	s, ok := e.(*ast.SelectorExpr)
+	if !ok {
+		return ""
+	}
+	x, _ := s.X.(*ast.Ident)
+	if x == nil {
+		return ""
+	}
+	return x.Name + "." + s.Sel.Name
+}

@@ -5,18 +5,19 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
 // logAccess writes the one line that a request has in the log. Neither its query is in it, nor
-// names of objects or callers, nor credentials. The namespace is, see [loggablePath].
+// names of objects or callers, nor credentials. The namespace is, see [TargetAndNamespace].
 func (h *Handler) logAccess(s *observation) {
 	r := s.request
-	target, namespace := loggablePath(r)
+	target, namespace := kubehttp.TargetAndNamespace(r)
 	attrs := []slog.Attr{
 		slog.String("method", loggableMethod(r.Method)),
 		slog.String("target", target),
-		slog.String("door", string(DoorOf(r.Context()))),
+		slog.String("door", string(kubehttp.ListenerOf(r.Context()))),
 		slog.Int("code", s.labels.code),
 		slog.Int64("bytes", s.bytes),
 		slog.Duration("duration", time.Since(s.begun)),

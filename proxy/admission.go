@@ -10,7 +10,7 @@ import (
 type AdmissionConfig struct {
 	// Requests bounds the short requests at a time, those that wait for the upstream included.
 	Requests int
-	// LongRunning bounds watches, logs, execs and the like ([longRunning]).
+	// LongRunning bounds watches, logs, execs and the like ([LongRunning]).
 	LongRunning int
 	// Bytes bounds the bodies that are being written from memory, before compression.
 	Bytes int64

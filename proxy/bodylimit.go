@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
 // LimitBodies returns next with a bound on request bodies, in bytes. 0 is none;
@@ -28,7 +30,7 @@ func LimitBodies(next http.Handler, limit int64, observer *Observer, log *slog.L
 	desk := refuser{observer, log}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case r.Body == nil || r.Body == http.NoBody || longRunning(r):
+		case r.Body == nil || r.Body == http.NoBody || kubehttp.LongRunning(r):
 		case r.ContentLength > limit:
 			desk.refuse(w, r, refusedBody, func(w http.ResponseWriter) { writeBodyTooLarge(w, r, limit) })
 			return
@@ -74,6 +76,6 @@ func bodyTooLarge(r *http.Request) (limit int64, cutOff bool) {
 // writeBodyTooLarge answers as kube-apiserver does (k8s.io/apiserver,
 // pkg/endpoints/handlers, limitedReadBody).
 func writeBodyTooLarge(w http.ResponseWriter, r *http.Request, limit int64) {
-	WriteStatus(w, r, http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge,
+	kubehttp.WriteStatus(w, r, http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge,
 		fmt.Sprintf("Request entity too large: limit is %d", limit))
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
 // unsized hides the length of a body.
@@ -77,7 +79,7 @@ func TestLimitBodies(t *testing.T) {
 
 func TestWriteTooManyRequests(t *testing.T) {
 	w := httptest.NewRecorder()
-	WriteTooManyRequests(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	kubehttp.WriteTooManyRequests(w, httptest.NewRequest(http.MethodGet, "/", nil))
 	const want = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",` +
 		`"message":"Too many requests, please try again later.","reason":"TooManyRequests",` +
 		`"details":{"retryAfterSeconds":1},"code":429}` + "\n"

@@ -2,9 +2,6 @@ package proxy
 
 import "github.com/listproxy/listproxy/policy"
 
-// cacheStatusHeader says where an answer came from (RFC 9211).
-const cacheStatusHeader = "Cache-Status"
-
 // hit is the header's value for an answer from memory.
 func hit(semantics policy.Semantics) string {
 	return "listproxy; hit; detail=" + string(semantics)

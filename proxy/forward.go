@@ -13,6 +13,8 @@ import (
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
 const (
@@ -64,20 +66,20 @@ func NewForwarder(up *Upstream, log *slog.Logger) *Forwarder {
 func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id Identity) {
 	if !strings.HasPrefix(r.RequestURI, "/") {
 		asRefused(w, refusedTarget)
-		WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest,
+		kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest,
 			"The request target must be a path: listproxy forwards to one API server only.")
 		return
 	}
-	if name := identityNamedInConnection(r.Header); name != "" {
+	if name := kubehttp.IdentityNamedInConnection(r.Header); name != "" {
 		asRefused(w, refusedConnection)
-		WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest,
+		kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest,
 			fmt.Sprintf("The Connection header must not list %s, which is meant for the API server.", name))
 		return
 	}
 
 	if id.stated != nil && f.upstream.base.Path != "" && mayLeavePrefix(r.RequestURI) {
 		asRefused(w, refusedSegments)
-		WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest,
+		kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest,
 			"The path must not hold .. segments: listproxy's own credentials are for one API server only. Use a path without them, or a token.")
 		return
 	}
@@ -85,7 +87,7 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id Identity)
 		w = unflushed{w}
 	}
 	x := newExchange(f, w, r, id)
-	if isWatch(r) {
+	if kubehttp.IsWatch(r) {
 		ctx, cancel := context.WithCancel(r.Context())
 		x.watch = f.watches.open(cancel)
 		defer f.watches.close(x.watch)
@@ -179,7 +181,7 @@ func newExchange(f *Forwarder, w http.ResponseWriter, r *http.Request, caller Id
 	clear(w.Header())
 	return &exchange{
 		forwarder: f, w: w, request: r, caller: caller, body: newUpload(r.Body), added: added,
-		upgrade: upgradeProtocol(r.Header),
+		upgrade: kubehttp.UpgradeProtocol(r.Header),
 	}
 }
 
@@ -199,16 +201,16 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 		pr.Out.Body, _ = x.body.reader() // nothing was read yet
 		pr.Out.GetBody = x.body.reader
 	}
-	removeCallerClaims(pr.Out.Header)
+	kubehttp.RemoveCallerClaims(pr.Out.Header)
 	x.forwarder.upstream.Present(x.caller, pr.Out.Header)
-	setForwardedFor(pr.Out.Header, pr.In.RemoteAddr)
+	kubehttp.SetForwardedFor(pr.Out.Header, pr.In.RemoteAddr)
 }
 
 // modifyResponse runs before the final answer's header is sent, 101 included.
 func (x *exchange) modifyResponse(res *http.Response) error {
 	switch {
 	case res.StatusCode == http.StatusSwitchingProtocols:
-		if got := upgradeProtocol(res.Header); x.upgrade == "" || !strings.EqualFold(got, x.upgrade) {
+		if got := kubehttp.UpgradeProtocol(res.Header); x.upgrade == "" || !strings.EqualFold(got, x.upgrade) {
 			return fmt.Errorf("it switched to protocol %q when %q was asked for", got, x.upgrade)
 		}
 		x.switched = true
@@ -221,7 +223,7 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 		res.Header.Set("Connection", "close")
 	}
 	noteAcceptance(x.request, x.caller, res.StatusCode)
-	if x.request.ProtoMajor == 2 && !longRunning(x.request) && (res.StatusCode == http.StatusUnauthorized || x.caller.stated == nil && !x.caller.bringsToken()) {
+	if x.request.ProtoMajor == 2 && !kubehttp.LongRunning(x.request) && (res.StatusCode == http.StatusUnauthorized || x.caller.stated == nil && !x.caller.bringsToken()) {
 		// As kube-apiserver does (UnauthenticatedHTTP2DOSMitigation): who is not known gets
 		// one request of a connection that costs much.
 		res.Header.Set("Connection", "close")
@@ -260,7 +262,7 @@ func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	clear(w.Header())
 	maps.Copy(w.Header(), x.added)
 	if x.watch != nil && x.watch.ended() {
-		writeShuttingDown(w, r)
+		kubehttp.WriteShuttingDown(w, r)
 		return
 	}
 	if !x.sent || x.body.failed.Load() {
@@ -272,12 +274,12 @@ func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 			return
 		}
 		asRefused(w, refusedMalformed)
-		WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest,
+		kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest,
 			"The request's header or body is malformed or ended early, so it could not be forwarded.")
 		return
 	}
 	x.report(false, err.Error())
-	WriteStatus(w, r, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, unreachableMessage)
+	kubehttp.WriteStatus(w, r, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, unreachableMessage)
 }
 
 // Write takes what ReverseProxy logs: that an answer broke off.
@@ -294,7 +296,7 @@ func (x *exchange) report(callersDoing bool, cause string) {
 	}
 	say := func() {
 		x.forwarder.log.Log(x.request.Context(), level, "a forwarded request ended early",
-			"method", x.request.Method, "target", loggable(x.request), "cause", cause)
+			"method", x.request.Method, "target", kubehttp.Target(x.request), "cause", cause)
 	}
 	if callersDoing {
 		say()

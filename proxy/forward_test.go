@@ -22,9 +22,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
 // known forwards every request as one of a caller whom the upstream has accepted before.
@@ -492,13 +494,13 @@ func TestMalformedBodyIsTheCallersFault(t *testing.T) {
 
 func TestStatusIsKubernetesOwn(t *testing.T) {
 	w := httptest.NewRecorder()
-	WriteStatus(w, httptest.NewRequest(http.MethodGet, "/", nil), 503, metav1.StatusReasonServiceUnavailable, "a \"b\"")
+	kubehttp.WriteStatus(w, httptest.NewRequest(http.MethodGet, "/", nil), 503, metav1.StatusReasonServiceUnavailable, "a \"b\"")
 	want := `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"a \"b\"","reason":"ServiceUnavailable","code":503}` + "\n"
 	if diff := cmp.Diff(want, w.Body.String()); diff != "" {
 		t.Errorf("body (-want +got):\n%s", diff)
 	}
 	w = httptest.NewRecorder()
-	WriteStatus(w, httptest.NewRequest(http.MethodHead, "/", nil), 503, metav1.StatusReasonServiceUnavailable, "a")
+	kubehttp.WriteStatus(w, httptest.NewRequest(http.MethodHead, "/", nil), 503, metav1.StatusReasonServiceUnavailable, "a")
 	if w.Code != 503 || w.Body.Len() != 0 {
 		t.Errorf("HEAD: status %d and %d bytes", w.Code, w.Body.Len())
 	}

@@ -15,6 +15,8 @@ import (
 
 	"github.com/elazarl/goproxy"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
 const (
@@ -87,13 +89,13 @@ func pathsOnly(inner http.Handler, desk refuser) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasPrefix(r.RequestURI, "/") {
 			desk.refuse(w, r, refusedTarget, func(w http.ResponseWriter) {
-				WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, "The request target must be a path.")
+				kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, "The request target must be a path.")
 			})
 			return
 		}
-		if misdirected(r) {
+		if kubehttp.Misdirected(r) {
 			desk.refuse(w, r, refusedMisdirected, func(w http.ResponseWriter) {
-				WriteStatus(w, r, http.StatusMisdirectedRequest, metav1.StatusReasonBadRequest,
+				kubehttp.WriteStatus(w, r, http.StatusMisdirectedRequest, metav1.StatusReasonBadRequest,
 					"This tunnel leads to the API server only: the Host of a request must be the host that the CONNECT was for.")
 			})
 			return
@@ -105,12 +107,12 @@ func pathsOnly(inner http.Handler, desk refuser) http.Handler {
 // refusal is WriteStatus for where goproxy wants a response. The connection is
 // closed after it.
 func refusal(r *http.Request, code int, reason metav1.StatusReason, message string) *http.Response {
-	body := encodeStatus(code, reason, message)
+	body := kubehttp.EncodeStatus(code, reason, message)
 	res := &http.Response{
 		StatusCode: code, ProtoMajor: 1, ProtoMinor: 1, Request: r, Header: http.Header{}, Close: true,
 		ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body)),
 	}
-	setStatusHeaders(res.Header, body)
+	kubehttp.SetStatusHeaders(res.Header, body)
 	return res
 }
 

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -67,7 +68,7 @@ func (h *Handler) handle(w *observation, r *http.Request) {
 		refusal.write(w, r)
 		return
 	}
-	long := longRunning(r)
+	long := kubehttp.LongRunning(r)
 	w.long = long
 	who := admitted{identity: caller, accepted: accepted, share: h.Forward.share(caller, accepted, r.RemoteAddr)}
 	place, err := h.Admission.Admit(r.Context(), who.share, accepted, long)
@@ -114,7 +115,7 @@ func (h *Handler) respond(w *observation, r *http.Request, who admitted) {
 		w.decided(list, answer{semantics: found.semantics}, reason, h.Catalog.Known)
 	}
 	w.cacheStatus = forwarded(reason)
-	w.Header().Set(cacheStatusHeader, w.cacheStatus)
+	w.Header().Set(kubehttp.CacheStatusHeader, w.cacheStatus)
 	if found.unreviewed {
 		w.unreviewed = reason
 	}
@@ -143,7 +144,7 @@ func (h *Handler) refuse(w *observation, r *http.Request, err error) {
 	}
 	h.rarely("too much is in flight", err)
 	w.refused(refusalReason(err))
-	WriteTooManyRequests(w, r)
+	kubehttp.WriteTooManyRequests(w, r)
 }
 
 // rarely logs what callers can cause.
@@ -180,7 +181,7 @@ func (h *Handler) serve(w *observation, r *http.Request, who admitted, list poli
 	w.serving(page)
 	_, span := w.step(spanWrite)
 	defer span.End()
-	w.Header().Set(cacheStatusHeader, w.cacheStatus)
+	w.Header().Set(kubehttp.CacheStatusHeader, w.cacheStatus)
 	if audit == nil {
 		h.writePage(w, r, list, page)
 		return ""

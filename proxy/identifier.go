@@ -17,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
 // VerifyOptions says how client certificates are verified now. Not ok means that none is
@@ -101,11 +102,11 @@ func (f *Refusal) write(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close") // as with the API server's own (Forwarder)
 	}
 	if r.URL.Path == "/api" || r.URL.Path == "/apis" {
-		setAuditID(w.Header(), r)
+		kubehttp.SetAuditID(w.Header(), r)
 		http.Error(w, f.Message, f.Code)
 		return
 	}
-	WriteStatus(w, r, f.Code, f.Reason, f.Message)
+	kubehttp.WriteStatus(w, r, f.Code, f.Reason, f.Message)
 }
 
 const (
@@ -224,9 +225,9 @@ func (i *Identifier) removeFrontHeaders(h http.Header) {
 		return
 	}
 	for name := range h {
-		alike := readAlike(name)
-		is := func(known string) bool { return alike == readAlike(known) }
-		begins := func(prefix string) bool { return strings.HasPrefix(alike, readAlike(prefix)) }
+		alike := kubehttp.ReadAlike(name)
+		is := func(known string) bool { return alike == kubehttp.ReadAlike(known) }
+		begins := func(prefix string) bool { return strings.HasPrefix(alike, kubehttp.ReadAlike(prefix)) }
 		if slices.ContainsFunc(i.front.UsernameHeaders, is) || slices.ContainsFunc(i.front.UIDHeaders, is) ||
 			slices.ContainsFunc(i.front.GroupHeaders, is) || slices.ContainsFunc(i.front.ExtraHeaderPrefixes, begins) {
 			delete(h, name)

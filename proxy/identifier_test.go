@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
 // TestIdentify: who a caller is, by certificate, by a front proxy's word, by token.
@@ -110,7 +112,7 @@ func TestIdentify(t *testing.T) {
 				t.Errorf("known: %t", got)
 			}
 			for name := range r.Header {
-				if strings.HasPrefix(readAlike(name), "x-remote-") {
+				if strings.HasPrefix(kubehttp.ReadAlike(name), "x-remote-") {
 					t.Errorf("%s goes on", name)
 				}
 			}

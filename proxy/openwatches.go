@@ -6,11 +6,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 const (
@@ -202,10 +199,3 @@ func (w *openWatch) beginRead() bool {
 
 // Close implements io.Closer.
 func (w *openWatch) Close() error { return w.body.Close() }
-
-// writeShuttingDown answers a watch that cannot begin any more, as kube-apiserver does
-// (waitGroupWriteRetryAfterToResponse in k8s.io/apiserver/pkg/server/filters).
-func writeShuttingDown(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Retry-After", strconv.Itoa(retryAfterSeconds))
-	WriteStatus(w, r, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "listproxy is shutting down")
-}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/uuid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
 // TestRefusalIsReadable: a Status, but for where client-go decodes none.
@@ -46,9 +48,9 @@ func TestRefusalHasAuditID(t *testing.T) {
 	refusal := &Refusal{http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "No."}
 	for name, answer := range map[string]func(http.ResponseWriter, *http.Request){
 		"refusal": refusal.write,
-		"429":     WriteTooManyRequests,
+		"429":     kubehttp.WriteTooManyRequests,
 		"a Status": func(w http.ResponseWriter, r *http.Request) {
-			WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, "No.")
+			kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, "No.")
 		},
 	} {
 		for _, path := range []string{"/api", "/version"} {

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net/http"
 
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
@@ -76,7 +77,7 @@ func (f refuser) observe(w http.ResponseWriter, r *http.Request, reason string, 
 // does not say then that it was forwarded: an answer that an intermediary makes by itself should have none (RFC
 // 9211, 2).
 func asRefused(w http.ResponseWriter, reason string) {
-	w.Header().Del(cacheStatusHeader)
+	w.Header().Del(kubehttp.CacheStatusHeader)
 	for {
 		switch at := w.(type) {
 		case *observation:

@@ -19,6 +19,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
@@ -64,7 +65,7 @@ func TestRefusalsAreSeen(t *testing.T) {
 					defer (&Handler{Log: log}).logAccess(s)
 					s.decided(policy.Request{}, answer{}, policy.ReasonNotList, podsOnly)
 					s.cacheStatus = forwarded(policy.ReasonNotList)
-					w.Header().Set(cacheStatusHeader, s.cacheStatus)
+					w.Header().Set(kubehttp.CacheStatusHeader, s.cacheStatus)
 					forwarder.ServeAs(s, r, caller)
 				})
 			})

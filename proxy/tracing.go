@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
@@ -79,7 +80,7 @@ func (s *observation) endSpan() {
 	attributes := []attribute.KeyValue{
 		semconv.URLScheme("https"),
 		semconv.NetworkProtocolVersion(protocolVersion(s.request)),
-		attrDoor.String(string(DoorOf(s.request.Context()))),
+		attrDoor.String(string(kubehttp.ListenerOf(s.request.Context()))),
 		attrBytes.Int64(s.bytes),
 	}
 	add := func(key attribute.Key, value string) {

@@ -14,6 +14,8 @@ import (
 
 	"github.com/elazarl/goproxy"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
 const (
@@ -31,40 +33,14 @@ const (
 // clients too, as that of any server of HTTP/1.1 (RFC 9110, 2.5).
 const tunnelOpened = "HTTP/1.1 200 Connection established\r\n\r\n"
 
-// A Door is the way by which a connection came in.
-type Door string
-
-// The doors.
-const (
-	DoorServer Door = "server" // listproxy as the server of a kubeconfig
-	DoorTunnel Door = "tunnel" // listproxy as its proxy-url
-)
-
-// DoorOf says by which door a request came in; ctx is the request's, of a server of [NewServer].
-func DoorOf(ctx context.Context) Door {
-	if _, tunnelled := ctx.Value(tunnelKey{}).(Targets); tunnelled {
-		return DoorTunnel
-	}
-	return DoorServer
-}
-
-// tunnelKey is under which the context of a request in a tunnel has the tunnel's Targets.
-type tunnelKey struct{}
-
 // withTunnel is the ConnContext of an http.Server: it notes what connection a request came by.
 func withTunnel(ctx context.Context, conn net.Conn) context.Context {
 	if t, ok := conn.(*tls.Conn); ok {
 		if tunnel, ok := t.NetConn().(*tunnelConn); ok {
-			return context.WithValue(ctx, tunnelKey{}, tunnel.targets)
+			return kubehttp.WithTunnel(ctx, tunnel.targets.AllowHost)
 		}
 	}
 	return ctx
-}
-
-// misdirected says whether r came by a tunnel and is not for what the tunnel leads to.
-func misdirected(r *http.Request) bool {
-	targets, tunnelled := r.Context().Value(tunnelKey{}).(Targets)
-	return tunnelled && !targets.AllowHost(r.Host)
 }
 
 // Tunnels is the second way in. A client sends CONNECT for the API server to a port of its own;
@@ -247,7 +223,7 @@ func newConnectHandler(tunnels *Tunnels, observer *Observer, log *slog.Logger) h
 	front, desk := newGoproxy(log), refuser{observer, log}
 	front.NonproxyHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		desk.refuse(w, r, refusedNoConnect, func(w http.ResponseWriter) {
-			WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, onlyConnect)
+			kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, onlyConnect)
 		})
 	})
 	front.OnRequest().HandleConnectFunc(func(host string, ctx *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
@@ -274,7 +250,7 @@ func newConnectHandler(tunnels *Tunnels, observer *Observer, log *slog.Logger) h
 				// What would be the body to one is the tunnel to another.
 				w.Header().Set("Connection", "close")
 				desk.refuse(w, r, refusedConnect, func(w http.ResponseWriter) {
-					WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, "A CONNECT has no body.")
+					kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, "A CONNECT has no body.")
 				})
 				return
 			}

@@ -18,8 +18,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
 // doors are both ways in, as the command builds them, before one handler.
@@ -97,7 +99,7 @@ func (d *doors) transport(t *testing.T, scheme string, http2 bool) *http.Transpo
 
 // tell answers with what the handler sees of a request.
 func tell(w http.ResponseWriter, r *http.Request) {
-	_, _ = fmt.Fprintf(w, "%s %s %s %s by %s", r.Proto, r.Method, r.Host, r.RequestURI, DoorOf(r.Context()))
+	_, _ = fmt.Fprintf(w, "%s %s %s %s by %s", r.Proto, r.Method, r.Host, r.RequestURI, kubehttp.ListenerOf(r.Context()))
 }
 
 func TestBothDoors(t *testing.T) {

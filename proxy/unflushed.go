@@ -5,6 +5,7 @@ import (
 	"net/url"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
 // unflushed passes an answer on without flushing it whenever a part has come: the server sends what
@@ -21,7 +22,7 @@ func (u unflushed) Unwrap() http.ResponseWriter { return u.ResponseWriter }
 // isList says whether r asks for a list of the core group, and not for a watch. In another group a
 // server that is not kube-apiserver may answer, and do what it likes where a list would be.
 func isList(r *http.Request) bool {
-	if r.Method != http.MethodGet || r.URL == nil || longRunning(r) {
+	if r.Method != http.MethodGet || r.URL == nil || kubehttp.LongRunning(r) {
 		return false
 	}
 	info, err := policy.RequestInfo(r.Method, &url.URL{Path: r.URL.Path})

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
 // reasonTold is the reason that is told for a list that was forwarded without a review, since memory could
@@ -30,7 +31,7 @@ func reasonTold(memorys policy.Reason, code int) policy.Reason {
 func (s *observation) tellReason(code int) {
 	told := reasonTold(s.unreviewed, code)
 	s.cacheStatus = forwarded(told)
-	if values := s.Header()[cacheStatusHeader]; len(values) > 0 {
+	if values := s.Header()[kubehttp.CacheStatusHeader]; len(values) > 0 {
 		values[len(values)-1] = s.cacheStatus
 	}
 	if s.observer != nil && told != policy.ReasonReviewFailed {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/snapshot"
 )
 
@@ -48,11 +49,11 @@ func TestReasonIsToldInAllPlaces(t *testing.T) {
 		s := (&Observer{}).begin(w, httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil))
 		s.labels.decision, s.labels.reason = decisionForward, "history"
 		s.unreviewed = policy.ReasonHistory
-		s.Header()[cacheStatusHeader] = []string{"other; hit", forwarded(policy.ReasonHistory)}
+		s.Header()[kubehttp.CacheStatusHeader] = []string{"other; hit", forwarded(policy.ReasonHistory)}
 		s.WriteHeader(http.StatusEarlyHints) // is no answer
 		s.WriteHeader(code)
 		status := forwarded(policy.Reason(want.told))
-		if diff := cmp.Diff([]string{"other; hit", status}, w.Header()[cacheStatusHeader]); diff != "" {
+		if diff := cmp.Diff([]string{"other; hit", status}, w.Header()[kubehttp.CacheStatusHeader]); diff != "" {
 			t.Errorf("the header of a %d (-want +got):\n%s", code, diff)
 		}
 		if s.labels.reason != want.counted || s.cacheStatus != status {

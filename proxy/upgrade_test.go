@@ -10,7 +10,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
 var upgradeProtocols = map[string]string{
@@ -158,7 +160,7 @@ func TestUpgradeProtocol(t *testing.T) {
 		"several upgrades": {http.Header{"Connection": {"upgrade"}, "Upgrade": {"a", "b"}}, "a"},
 	}
 	for name, test := range tests {
-		if got := upgradeProtocol(test.header); got != test.want {
+		if got := kubehttp.UpgradeProtocol(test.header); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}

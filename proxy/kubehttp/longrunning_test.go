@@ -1,4 +1,4 @@
-package proxy
+package kubehttp
 
 import (
 	"bytes"
@@ -78,12 +78,12 @@ func TestLongRunning(t *testing.T) {
 	}
 	for _, test := range tests {
 		r := httptest.NewRequest(test.method, "http://x"+test.target, nil)
-		if got := longRunning(r); got != test.want {
+		if got := LongRunning(r); got != test.want {
 			t.Errorf("%s %s: %t, want %t", test.method, test.target, got, test.want)
 		}
 		r.Header.Set("Connection", "Upgrade")
 		r.Header.Set("Upgrade", "websocket")
-		if !longRunning(r) {
+		if !LongRunning(r) {
 			t.Errorf("%s %s is not long-running though it is to be upgraded", test.method, test.target)
 		}
 	}
@@ -108,15 +108,15 @@ func TestIsWatch(t *testing.T) {
 		pod + "/proxy/x?watch=true":                        false,
 	} {
 		r := httptest.NewRequest(http.MethodGet, "http://x"+target, nil)
-		if got := isWatch(r); got != want {
+		if got := IsWatch(r); got != want {
 			t.Errorf("%s: %t, want %t", target, got, want)
 		}
-		if want && !longRunning(r) {
+		if want && !LongRunning(r) {
 			t.Errorf("%s is a watch and not long-running", target)
 		}
 		r.Header.Set("Connection", "Upgrade")
 		r.Header.Set("Upgrade", "websocket")
-		if isWatch(r) {
+		if IsWatch(r) {
 			t.Errorf("%s is to be upgraded", target)
 		}
 	}
@@ -124,7 +124,7 @@ func TestIsWatch(t *testing.T) {
 
 func TestLongRunningOfNothing(t *testing.T) {
 	for _, r := range []*http.Request{{}, {URL: &url.URL{}}, {URL: &url.URL{Opaque: "*"}}, {Method: "\x00", URL: &url.URL{Path: "////"}}} {
-		if longRunning(r) {
+		if LongRunning(r) {
 			t.Errorf("%+v is long-running", r)
 		}
 	}
@@ -141,7 +141,7 @@ func TestLongRunningLogsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	klog.SetOutput(&logged)
-	longRunning(httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=true&limit=hidden&token=secret", nil))
+	LongRunning(httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=true&limit=hidden&token=secret", nil))
 	klog.Flush()
 	if logged.Len() > 0 {
 		t.Errorf("logged %q", &logged)
@@ -160,7 +160,7 @@ func FuzzLongRunning(f *testing.F) {
 		r := &http.Request{Method: method, URL: &url.URL{Path: path, RawQuery: query}}
 		info, err := policy.RequestInfo(r.Method, r.URL)
 		want := err == nil && isLongRunning(info)
-		if got := longRunning(r); got != want {
+		if got := LongRunning(r); got != want {
 			t.Errorf("%t, RequestInfo says %t", got, want)
 		}
 	})
@@ -176,7 +176,7 @@ func BenchmarkLongRunning(b *testing.B) {
 			r := httptest.NewRequest(http.MethodGet, target, nil)
 			b.ReportAllocs()
 			for b.Loop() {
-				_ = longRunning(r)
+				_ = LongRunning(r)
 			}
 		})
 	}

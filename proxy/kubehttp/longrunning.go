@@ -1,4 +1,4 @@
-package proxy
+package kubehttp
 
 import (
 	"net/http"
@@ -18,22 +18,22 @@ var (
 	longRunningSubresources = sets.New("attach", "exec", "proxy", "log", "portforward")
 )
 
-// longRunning says whether r is one that may take as long as its client likes: a
+// LongRunning says whether r is one that may take as long as its client likes: a
 // watch, the log of a pod, an exec and the like, as kube-apiserver has it, and
 // whatever is to be upgraded. All others are short, also what cannot be read.
-func longRunning(r *http.Request) bool {
-	if upgradeProtocol(r.Header) != "" {
+func LongRunning(r *http.Request) bool {
+	if UpgradeProtocol(r.Header) != "" {
 		return true
 	}
 	info := longInfo(r)
 	return info != nil && isLongRunning(info)
 }
 
-// isWatch says whether r is a watch, which its client can take up again elsewhere from where it was. One that
+// IsWatch says whether r is a watch, which its client can take up again elsewhere from where it was. One that
 // is to be upgraded, to a WebSocket, is none: only its two ends know where an event ends.
-func isWatch(r *http.Request) bool {
+func IsWatch(r *http.Request) bool {
 	info := longInfo(r)
-	return info != nil && info.IsResourceRequest && info.Verb == "watch" && upgradeProtocol(r.Header) == ""
+	return info != nil && info.IsResourceRequest && info.Verb == "watch" && UpgradeProtocol(r.Header) == ""
 }
 
 // longInfo returns what kube-apiserver would make of r, as far as it matters to whether r is long, or nil if

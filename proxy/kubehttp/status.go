@@ -1,4 +1,4 @@
-package proxy
+package kubehttp
 
 import (
 	"encoding/json"
@@ -19,7 +19,7 @@ import (
 // It is for what listproxy refuses for itself. What the API server has to say is
 // forwarded, never rebuilt.
 func WriteStatus(w http.ResponseWriter, r *http.Request, code int, reason metav1.StatusReason, message string) {
-	writeStatusBody(w, r, code, encodeStatus(code, reason, message))
+	writeStatusBody(w, r, code, EncodeStatus(code, reason, message))
 }
 
 // retryAfterSeconds is what kube-apiserver asks of clients that it turns away
@@ -41,8 +41,8 @@ func WriteTooManyRequests(w http.ResponseWriter, r *http.Request) {
 
 // writeStatusBody writes the answer of which body is the encoded Status.
 func writeStatusBody(w http.ResponseWriter, r *http.Request, code int, body []byte) {
-	setStatusHeaders(w.Header(), body)
-	setAuditID(w.Header(), r)
+	SetStatusHeaders(w.Header(), body)
+	SetAuditID(w.Header(), r)
 	w.WriteHeader(code)
 	if r.Method == http.MethodHead {
 		return
@@ -51,10 +51,10 @@ func writeStatusBody(w http.ResponseWriter, r *http.Request, code int, body []by
 	_, _ = w.Write(body)
 }
 
-// setAuditID gives the answer to r the Audit-Id that r has, or one of its own, as kube-apiserver does
+// SetAuditID gives the answer to r the Audit-Id that r has, or one of its own, as kube-apiserver does
 // with whatever it answers, a 401 and a 429 included (k8s.io/apiserver, WithAuditInit). What
 // listproxy answers for itself is in no audit log of kube-apiserver's.
-func setAuditID(h http.Header, r *http.Request) {
+func SetAuditID(h http.Header, r *http.Request) {
 	id := r.Header.Get(auditv1.HeaderAuditID)
 	if id == "" {
 		id = uuid.NewString()
@@ -62,9 +62,9 @@ func setAuditID(h http.Header, r *http.Request) {
 	h.Set(auditv1.HeaderAuditID, id)
 }
 
-// encodeStatus returns the JSON of a failure, with the newline at its end that
+// EncodeStatus returns the JSON of a failure, with the newline at its end that
 // kube-apiserver's encoder writes.
-func encodeStatus(code int, reason metav1.StatusReason, message string) []byte {
+func EncodeStatus(code int, reason metav1.StatusReason, message string) []byte {
 	return encode(failure(code, reason, message))
 }
 
@@ -89,9 +89,19 @@ func encode(status metav1.Status) []byte {
 	return append(body, '\n')
 }
 
-// setStatusHeaders sets the headers that belong to a body from encodeStatus.
-func setStatusHeaders(h http.Header, body []byte) {
+// SetStatusHeaders sets the headers that belong to a body from encodeStatus.
+func SetStatusHeaders(h http.Header, body []byte) {
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	h.Set("Cache-Control", "no-cache, private")
 }
+
+// WriteShuttingDown answers a watch that cannot begin any more, as kube-apiserver does
+// (waitGroupWriteRetryAfterToResponse in k8s.io/apiserver/pkg/server/filters).
+func WriteShuttingDown(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Retry-After", strconv.Itoa(retryAfterSeconds))
+	WriteStatus(w, r, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "listproxy is shutting down")
+}
+
+// CacheStatusHeader says where an answer came from (RFC 9211).
+const CacheStatusHeader = "Cache-Status"

@@ -1,4 +1,4 @@
-package proxy
+package kubehttp
 
 import (
 	"net/http"
@@ -42,7 +42,7 @@ func TestLoggable(t *testing.T) {
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.URL = &url.URL{Path: path}
-		target, namespace := loggablePath(r)
+		target, namespace := TargetAndNamespace(r)
 		if got := [2]string{target, namespace}; got != want {
 			t.Errorf("%s is %q, want %q", path, got, want)
 		}

@@ -1,4 +1,4 @@
-package proxy
+package kubehttp
 
 import (
 	"net"
@@ -8,7 +8,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 )
 
-// removeCallerClaims removes from a request's header what a caller may not say
+// RemoveCallerClaims removes from a request's header what a caller may not say
 // about itself through a proxy: who it is by a front proxy's word (X-Remote-*)
 // and where it comes from (Forwarded, X-Forwarded-*, X-Real-Ip). kube-apiserver
 // believes the latter two kinds of address when it writes audit events
@@ -16,9 +16,9 @@ import (
 //
 // Authorization and Impersonate-* stay: they are judged by the API server
 // together with the caller's own credentials.
-func removeCallerClaims(h http.Header) {
+func RemoveCallerClaims(h http.Header) {
 	for name := range h {
-		alike := readAlike(name)
+		alike := ReadAlike(name)
 		if alike == "forwarded" || alike == "x-real-ip" ||
 			strings.HasPrefix(alike, "x-forwarded-") || strings.HasPrefix(alike, "x-remote-") {
 			delete(h, name)
@@ -26,27 +26,27 @@ func removeCallerClaims(h http.Header) {
 	}
 }
 
-// readAlike is the one form of all names of headers that some server may take for the same: names
+// ReadAlike is the one form of all names of headers that some server may take for the same: names
 // that are no valid tokens are not canonical in a map of net/http's, and an HTTP server behind the
 // upstream's address may read an underscore as a dash.
-func readAlike(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
+func ReadAlike(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
 
-// setForwardedFor makes X-Forwarded-For say where the request came from: the
+// SetForwardedFor makes X-Forwarded-For say where the request came from: the
 // address of the connection's peer and nothing else.
-func setForwardedFor(h http.Header, remoteAddr string) {
+func SetForwardedFor(h http.Header, remoteAddr string) {
 	if host, _, err := net.SplitHostPort(remoteAddr); err == nil {
 		h.Set("X-Forwarded-For", host)
 	}
 }
 
-// identityNamedInConnection returns the name of an identity header that the
+// IdentityNamedInConnection returns the name of an identity header that the
 // Connection header lists, or "". A proxy has to remove what is listed there
 // (RFC 9110, 7.6.1), and a request without its Impersonate-User header would be
 // done with the rights of whoever authenticated it. A caller behind another
 // proxy, one that adds such headers, must not be able to have them removed, so
 // such a request is refused as malformed: a sender must not list a field that is
 // meant for all recipients.
-func identityNamedInConnection(h http.Header) string {
+func IdentityNamedInConnection(h http.Header) string {
 	for _, value := range h["Connection"] {
 		for option := range strings.SplitSeq(value, ",") {
 			name := http.CanonicalHeaderKey(strings.TrimSpace(option))
@@ -58,9 +58,9 @@ func identityNamedInConnection(h http.Header) string {
 	return ""
 }
 
-// upgradeProtocol returns what the header asks, or agrees, to upgrade the
+// UpgradeProtocol returns what the header asks, or agrees, to upgrade the
 // connection to: "websocket", "SPDY/3.1", or "" if it does not speak of that.
-func upgradeProtocol(h http.Header) string {
+func UpgradeProtocol(h http.Header) string {
 	for _, value := range h["Connection"] {
 		for option := range strings.SplitSeq(value, ",") {
 			if strings.EqualFold(strings.TrimSpace(option), "Upgrade") {

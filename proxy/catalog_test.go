@@ -210,7 +210,8 @@ func TestCatalogOfWhatIsVouchedFor(t *testing.T) {
 		expectLookup(t, c, "metrics.k8s.io", "v1beta1", "none", forwardedAs(policy.ReasonUnknownResource))
 		expectLookup(t, c, "empty.example.com", "v1", "things", forwardedAs(policy.ReasonAggregated))
 		expectLookup(t, c, "example.com", "v1", "widgets", foundWidgets)
-		fields, err := SelectableFields(t.Context(), schema.GroupVersionResource{Group: "metrics.k8s.io", Version: "v1beta1", Resource: "pods"}, c, nil)
+		cluster := &Cluster{Catalog: c}
+		fields, err := cluster.Fields(t.Context(), schema.GroupVersionResource{Group: "metrics.k8s.io", Version: "v1beta1", Resource: "pods"})
 		if err != nil || len(fields) > 0 {
 			t.Errorf("selectable fields %v, %v", fields, err)
 		}

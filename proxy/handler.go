@@ -170,7 +170,7 @@ func (h *Handler) serve(w *observation, r *http.Request, who admitted, list poli
 	}
 	defer room.Release()
 	defer page.release()
-	if reason := mayAnswer(a.entry, h.ground(list, *a)); reason != "" {
+	if reason := mayAnswer(a.entry, a.snapshot, h.ground(list, *a)); reason != "" {
 		return reason
 	}
 	// What is written may take its client minutes. Until then it holds its objects, which are counted, and
@@ -200,10 +200,12 @@ func (h *Handler) serve(w *observation, r *http.Request, who admitted, list poli
 
 // ground is what an answer stands on now. It waits for nothing.
 func (h *Handler) ground(list policy.Request, a answer) ground {
+	now := time.Now()
 	on := ground{
+		at:      now,
 		schema:  h.Schemas.Check(schema.GroupResource{Group: list.Group, Resource: list.Resource}, a.entry),
-		doubt:   a.collection.Doubt(a.snapshot),
-		allowed: h.holds(a.rights, time.Now()),
+		memory:  a.collection.Standing(),
+		allowed: h.holds(a.rights, now),
 	}
 	on.entry, on.known = h.Catalog.Known(list.Group, list.Version, list.Resource)
 	return on

@@ -1,34 +1,39 @@
 package proxy
 
 import (
+	"time"
+
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/snapshot"
 )
 
 // ground is what an answer from memory stands on, as it is at one moment.
 type ground struct {
+	at time.Time
 	// entry is what the catalog knows of the resource, if it is known.
 	entry Entry
 	known bool
 	// schema is why definitions forbid an answer, or empty.
 	schema policy.Reason
-	// doubt is why the collection would not give this state, or Known.
-	doubt snapshot.Absence
+	// memory is what the collection stands on, with its epochs.
+	memory snapshot.Standing
 	// allowed: the review's yes counts.
 	allowed bool
 }
 
-// mayAnswer says whether an answer that was found for a resource of this entry may be written on this
-// ground, or why not. It is asked last, after everything that was waited for.
-func mayAnswer(found Entry, on ground) policy.Reason {
+// mayAnswer says whether a state that was found for a resource of this entry may be written on this ground, or why not. It
+// is asked once and last, after everything that was waited for.
+func mayAnswer(entry Entry, state snapshot.Snapshot, on ground) policy.Reason {
 	switch {
 	case on.schema != "":
 		return on.schema
-	case !on.known || on.entry != found:
+	case !on.known || on.entry != entry:
 		return policy.ReasonWarming
-	case on.doubt != snapshot.Known:
-		return policy.Reason(on.doubt)
-	case !on.allowed:
+	}
+	if doubt := on.memory.Doubt(state, on.at); doubt != snapshot.Known {
+		return policy.Reason(doubt)
+	}
+	if !on.allowed {
 		return policy.ReasonReviewFailed
 	}
 	return ""

@@ -18,7 +18,10 @@ import (
 
 func TestMayAnswer(t *testing.T) {
 	pods, widgets := Entry{Namespaced: true}, Entry{Namespaced: true, Custom: true}
-	firm := ground{entry: pods, known: true, allowed: true}
+	now := time.Now()
+	state := snapshot.Snapshot{Revision: 7, Heard: now.Add(-time.Minute)}
+	memory := snapshot.Standing{Spans: []snapshot.Span{{From: 7, To: 9}}, Staleness: time.Hour}
+	firm := ground{at: now, entry: pods, known: true, memory: memory, allowed: true}
 	with := func(change func(*ground)) ground {
 		on := firm
 		change(&on)
@@ -35,12 +38,14 @@ func TestMayAnswer(t *testing.T) {
 		{"the catalog does not know it any more", with(func(g *ground) { g.entry, g.known = Entry{}, false }), policy.ReasonWarming},
 		{"it is another kind of resource", with(func(g *ground) { g.entry = widgets }), policy.ReasonWarming},
 		{"another server answers", with(func(g *ground) { g.entry.Aggregated = true }), policy.ReasonWarming},
-		{"the state is too old", with(func(g *ground) { g.doubt = snapshot.Stale }), policy.ReasonStale},
-		{"the collection was given up", with(func(g *ground) { g.doubt = snapshot.Upstream }), policy.ReasonUpstream},
+		{"the state is too old", with(func(g *ground) { g.at = now.Add(time.Hour) }), policy.ReasonStale},
+		{"the collection was given up", with(func(g *ground) { g.memory = snapshot.Standing{Absence: snapshot.Upstream} }), policy.ReasonUpstream},
+		{"the revision is let go of", with(func(g *ground) { g.memory.Spans = []snapshot.Span{{From: 8, To: 9}} }), policy.ReasonHistory},
+		{"an epoch has ended", with(func(g *ground) { g.memory.Epochs[snapshot.Definition]++ }), policy.ReasonWarming},
 		{"the review counts no more", with(func(g *ground) { g.allowed = false }), policy.ReasonReviewFailed},
-		{"all at once", ground{schema: policy.ReasonSchema, doubt: snapshot.Stale}, policy.ReasonSchema},
+		{"all at once", ground{schema: policy.ReasonSchema, memory: snapshot.Standing{Absence: snapshot.Stale}}, policy.ReasonSchema},
 	} {
-		if got := mayAnswer(pods, tt.on); got != tt.want {
+		if got := mayAnswer(pods, state, tt.on); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}

@@ -17,22 +17,6 @@ import (
 // allows more; such fields are left to it.
 var simplePath = regexp.MustCompile(`^(\.[A-Za-z_][A-Za-z0-9_-]*)+$`)
 
-// SelectableFields returns the fields of a resource that a field selector may name, beside
-// metadata.name and metadata.namespace. It fails where that cannot be known now.
-func SelectableFields(ctx context.Context, gvr schema.GroupVersionResource, catalog *Catalog, schemas *Schemas) ([]snapshot.Field, error) {
-	entry, reason := catalog.Lookup(ctx, gvr.Group, gvr.Version, gvr.Resource)
-	switch {
-	case reason != "":
-		return nil, fmt.Errorf("the selectable fields of %s are not known: %s", gvr.GroupResource(), reason)
-	case entry.Custom:
-		return schemas.Fields(ctx, gvr)
-	case entry.Aggregated:
-		// Whose server may have the group and the names of a built-in resource.
-		return nil, nil
-	}
-	return snapshot.BuiltinFields(gvr), nil
-}
-
 // Fields returns the fields of a custom resource that a field selector may name, as its
 // definition says (spec.versions[].selectableFields, Kubernetes 1.30 and later). The definition
 // is read when asked for, and must be the one that is known: of a newer one Schemas is about to

@@ -45,6 +45,8 @@ type Collection struct {
 	mu sync.Mutex
 	// retired is set for ever when the collection is not to know anything any more.
 	retired bool
+	// epochs are those of what the collection knows.
+	epochs Epochs
 	// highest is the highest revision ever heard of from this storage.
 	highest uint64
 	// goals are where the upstream is known to have been and the live span is not yet, in order.
@@ -74,6 +76,14 @@ func newCollection(r Resource, limits Limits, b *budget) *Collection {
 	return c
 }
 
+// stand makes the collection begin on the ground as it is after so many invalidations.
+func (c *Collection) stand(epoch uint64) {
+	for g := range c.epochs {
+		c.epochs[g] = epoch
+	}
+	c.view.Store(&View{absence: Warming, epochs: c.epochs, next: make(chan struct{})})
+}
+
 // Latest returns the newest state, at revision atLeast or later: what Any (atLeast 0) and
 // NotOlderThan ask for. It waits a bounded time for the feed to get there.
 func (c *Collection) Latest(ctx context.Context, atLeast uint64) (Snapshot, Absence) {
@@ -101,25 +111,6 @@ func (c *Collection) NoExact(rev uint64) Absence {
 	v := c.view.Load()
 	_, absence := v.exact(rev)
 	return v.unlessNear(absence, rev)
-}
-
-// Doubt says why a snapshot that was taken from the collection must not be given any more: Known if it
-// may be. Its revision must still be known (what was dropped since is in doubt), and a newest state has to
-// be as new as it had to be when it was taken.
-func (c *Collection) Doubt(s Snapshot) Absence {
-	v := c.view.Load()
-	newest := !s.heard.IsZero()
-	switch {
-	case newest && v.absence != Known:
-		return v.absence
-	case newest && Age(s.heard, time.Now()) >= c.limits.Staleness:
-		return Stale
-	}
-	now, absence := v.exact(s.Revision)
-	if absence == Known && (now.tree != s.tree || now.Frame != s.Frame) {
-		return Warming // what was known has been dropped, and loaded again since
-	}
-	return absence
 }
 
 // await asks the view and, while the answer is Ahead, the views that follow, for a bounded

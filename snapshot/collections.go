@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -30,17 +29,11 @@ type Config struct {
 	Settings func(schema.GroupVersionResource) Settings
 	// Fields returns the fields of a resource that a field selector may name, beside
 	// metadata.name and metadata.namespace; nil is none. What the upstream does not accept is
-	// left out. It is called at each start of a feed, and again after SchemaChanged.
+	// left out. It is called at each start of a feed.
 	Fields func(context.Context, schema.GroupVersionResource) ([]Field, error)
 	// Jitter spreads the start of eager collections, so that replicas that start together do
 	// not load together.
 	Jitter time.Duration
-	// Quarantine is how long nothing is kept of a resource whose definition changed.
-	Quarantine time.Duration
-	// Settle is how long nothing is kept after the API servers of the upstream changed.
-	Settle time.Duration
-	// AwaitUpstream: nothing is kept before UpstreamKnown was called.
-	AwaitUpstream bool
 	// SameServers reports whether the API servers are the ones from before, as the upstream says when it is asked. An
 	// error means that it could not be asked now. nil: nobody knows.
 	SameServers func(context.Context) (bool, error)
@@ -103,11 +96,9 @@ type Collections struct {
 	budgets map[schema.GroupVersionResource]*budget
 	// kept are the resources that are eager, also after a collection of theirs was dropped.
 	kept map[Resource]struct{}
-	// quarantine says until when nothing is kept of a resource.
-	quarantine map[schema.GroupResource]time.Time
-	// moved says until when nothing is kept of a group/version.
-	moved    map[schema.GroupVersion]time.Time
-	upstream upstreamHold
+	// holds say of what nothing is kept now, and epoch counts what was invalidated.
+	holds holds
+	epoch uint64
 
 	checks selfChecks
 }
@@ -135,11 +126,9 @@ func NewCollections(config Config) *Collections {
 		all:         map[Resource]*running{},
 		counts:      map[Resource]*spanCounts{},
 
-		budgets:    map[schema.GroupVersionResource]*budget{},
-		kept:       map[Resource]struct{}{},
-		quarantine: map[schema.GroupResource]time.Time{},
-		moved:      map[schema.GroupVersion]time.Time{},
-		upstream:   newUpstreamHold(config.AwaitUpstream),
+		budgets: map[schema.GroupVersionResource]*budget{},
+		kept:    map[Resource]struct{}{},
+		holds:   holds{},
 	}
 	c.feeds.Go(c.tidy)
 	if config.SelfCheck > 0 {
@@ -242,17 +231,8 @@ func (c *Collections) refusesLocked(r Resource) Absence {
 	if c.ctx.Err() != nil {
 		return Stopped
 	}
-	if _, quarantined := c.quarantine[r.GroupResource()]; quarantined {
-		return Schema
-	}
-	if time.Now().Before(c.moved[r.GroupVersion()]) {
-		return Upstream
-	}
-	if why := c.upstream.holds(r.GroupResource(), time.Now()); why != Known {
+	if why := c.holds.why(r, time.Now()); why != Known {
 		return why
-	}
-	if c.checks.holds(r, time.Now()) {
-		return Form
 	}
 	if len(c.all) >= maxCollections || c.budget.crowded() {
 		return Memory
@@ -282,46 +262,10 @@ func (c *Collections) newRunningLocked(r Resource, stop context.CancelFunc) *run
 	}
 	collection := newCollection(r, limits, bytes)
 	collection.life.counts = c.countsLocked(r)
+	collection.stand(c.epoch)
 	c.made++
 	collection.objects = c.made << objectNumberBits
 	return &running{Collection: collection, stop: stop, keep: keep}
-}
-
-// SchemaChanged drops all that is held of a resource, at once, and keeps nothing of it for a
-// while: after its definition changed the upstream writes its objects in other bytes, not all
-// API servers see that at the same time, and watches from before go on with the old ones.
-func (c *Collections) SchemaChanged(changed schema.GroupResource) {
-	c.mu.Lock()
-	c.quarantine[changed] = time.Now().Add(c.config.Quarantine)
-	c.mu.Unlock()
-	c.endAll(Schema, func(r Resource) bool { return r.GroupResource() == changed })
-}
-
-// Moved drops all that is held of a group/version, because another server answers for it from
-// now on: neither its objects nor its revisions have to do with those before. Nothing is kept of
-// it before Config.Settle has passed, since each API server hears of it by itself, and one that
-// has not yet still asks the server of before.
-func (c *Collections) Moved(gv schema.GroupVersion) {
-	c.mu.Lock()
-	c.moved[gv] = time.Now().Add(c.config.Settle)
-	c.mu.Unlock()
-	c.endAll(Stopped, func(r Resource) bool { return r.GroupVersion() == gv })
-}
-
-func (c *Collections) endAll(why Absence, which func(Resource) bool) {
-	for _, r := range c.list() {
-		if which(r.resource) {
-			c.end(r, why)
-		}
-	}
-}
-
-// endQuarantine lets resources in again whose time is over.
-func (c *Collections) endQuarantine(now time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	maps.DeleteFunc(c.quarantine, func(_ schema.GroupResource, until time.Time) bool { return !now.Before(until) })
-	maps.DeleteFunc(c.moved, func(_ schema.GroupVersion, until time.Time) bool { return !now.Before(until) })
 }
 
 // tidy cuts history, ends idle collections, and makes room at the byte bound.
@@ -336,7 +280,9 @@ func (c *Collections) tidy() {
 			for _, r := range c.list() {
 				r.trim(now)
 			}
-			c.endQuarantine(now)
+			c.mu.Lock()
+			c.holds.forget(now)
+			c.mu.Unlock()
 			c.endIdle(now)
 			c.makeRoom(now)
 		}
@@ -364,7 +310,7 @@ func (c *Collections) endIdle(now time.Time) {
 	for _, r := range c.list() {
 		if r.keep > 0 && !c.isKept(r) && r.idle(now) > r.keep {
 			r.life.left()
-			c.end(r, Stopped)
+			c.end(r, Stopped, LossOther)
 		}
 	}
 }
@@ -381,18 +327,23 @@ func (c *Collections) makeRoom(now time.Time) {
 		return !r.budget.crowded() || c.isKept(r) || r.idle(now) < rested
 	})
 	if len(all) > 0 {
-		c.end(slices.MaxFunc(all, func(a, b *running) int { return cmp.Compare(a.idle(now), b.idle(now)) }), Memory)
+		c.end(slices.MaxFunc(all, func(a, b *running) int { return cmp.Compare(a.idle(now), b.idle(now)) }), Memory, LossMemory)
 	}
 }
 
-// end stops a collection's feed and forgets what it knew.
-func (c *Collections) end(r *running, why Absence) {
+// end gives up a collection that nobody wants, or that there is no room for.
+func (c *Collections) end(r *running, why Absence, loss Loss) {
 	c.mu.Lock()
 	if c.all[r.resource] == r {
 		delete(c.all, r.resource)
 	}
 	c.mu.Unlock()
-	r.life.close(lossBy(why), time.Now())
+	c.giveUp(r, why, loss)
+}
+
+// giveUp stops a collection's feed and forgets what the collection knew.
+func (c *Collections) giveUp(r *running, why Absence, loss Loss) {
+	r.life.close(loss, time.Now())
 	r.retire(why)
 	r.stop()
 	c.config.Log.Info("collection ended", "collection", r.resource.String(), "reason", why, "idle", r.idle(time.Now()).Round(time.Second))

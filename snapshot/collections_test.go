@@ -71,7 +71,7 @@ func TestStartsAreBounded(t *testing.T) {
 // TestPeek: looking starts nothing, and says what starting would be told.
 func TestPeek(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newTestCollections(t, func(config *Config) { config.Quarantine = time.Minute })
+		c := newTestCollections(t, func(*Config) {})
 		pods := resourceNamed("pods")
 		for range 2 {
 			if found, why := c.Peek(pods); found != nil || why != Known {
@@ -82,7 +82,7 @@ func TestPeek(t *testing.T) {
 		if found, why := c.Peek(pods); found != used || why != Known {
 			t.Errorf("one that is there: %v, %q", found, why)
 		}
-		c.SchemaChanged(pods.GroupResource())
+		c.Invalidate(Invalidation{Ground: Definition, Extent: OfResource(pods.GroupResource()), Until: After(time.Minute)})
 		if found, why := c.Peek(pods); found != nil || why != Schema {
 			t.Errorf("one that must not be there: %v, %q", found, why)
 		}

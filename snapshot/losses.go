@@ -78,20 +78,6 @@ func lossOf(err error) Loss {
 	return LossOther
 }
 
-// lossBy says what it means that a collection is ended from outside. Only a self-check ends one that may load
-// again at once, and only what moves stops one that somebody asks for.
-func lossBy(why Absence) Loss {
-	switch why {
-	case Warming:
-		return LossMismatch
-	case Stopped:
-		return LossMoved
-	case Form, Memory, NotPermitted, Schema, Upstream:
-		return Loss(why)
-	}
-	return LossOther
-}
-
 // FeedStats is what became of the spans of a resource in one representation, in all collections that there were
 // of it since Collections was made (or since there were too many others).
 type FeedStats struct {

@@ -122,18 +122,22 @@ func TestLossesFromOutside(t *testing.T) {
 		end  func(*Collections)
 		want map[Loss]uint64
 	}{
-		{"the upstream changed", (*Collections).UpstreamChanged, map[Loss]uint64{LossUpstream: 1}},
-		{"the schema changed", func(c *Collections) { c.SchemaChanged(configMaps.GroupResource()) }, map[Loss]uint64{LossSchema: 1}},
-		{"it moved", func(c *Collections) { c.Moved(configMaps.GroupVersion()) }, map[Loss]uint64{LossMoved: 1}},
-		{"rebuilt twice", func(c *Collections) { c.Rebuild(configMaps.GroupResource()); c.Rebuild(configMaps.GroupResource()) }, map[Loss]uint64{LossUpstream: 1}},
-		{"a mismatch", func(c *Collections) { c.restart(c.list()[0], Warming) }, map[Loss]uint64{LossMismatch: 1}},
+		{"the upstream changed", func(c *Collections) { c.Invalidate(apiServers(time.Second)) }, map[Loss]uint64{LossUpstream: 1}},
+		{"the schema changed", func(c *Collections) {
+			c.Invalidate(Invalidation{Ground: Definition, Extent: OfResource(configMaps.GroupResource()), Until: After(time.Second)})
+		}, map[Loss]uint64{LossSchema: 1}},
+		{"it moved", func(c *Collections) {
+			c.Invalidate(Invalidation{Ground: Catalog, Extent: OfVersion(configMaps.GroupVersion()), Until: After(time.Second)})
+		}, map[Loss]uint64{LossMoved: 1}},
+		{"rebuilt twice", func(c *Collections) { c.Invalidate(stored(Until{})); c.Invalidate(stored(Until{})) }, map[Loss]uint64{LossUpstream: 1}},
+		{"a mismatch", func(c *Collections) { c.restart(c.list()[0], 0) }, map[Loss]uint64{LossMismatch: 1}},
 		{"idle", func(c *Collections) { c.endIdle(time.Now().Add(time.Hour)) }, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				told := 0
 				c := collectionsOf(t, quiet(), Config{
-					Settle: time.Second, Quarantine: time.Second, Idle: 30 * time.Minute,
+					Idle:     30 * time.Minute,
 					Reopened: func(Resource, time.Duration, Loss) { told++ },
 				})
 				expectUse(t, "at first", c, configMaps, Known)

@@ -14,10 +14,13 @@ type Snapshot struct {
 	Revision uint64
 	// Frame is how the upstream writes a list of this collection.
 	Frame *Frame
+	// Epochs are those under which it was learned.
+	Epochs Epochs
+	// Heard is how new a newest state is: all that had been written by then is in it. It is zero for a state at an
+	// exact revision.
+	Heard time.Time
 
 	tree tree
-	// heard is how new a newest state is ([View]); zero of a state at an exact revision.
-	heard time.Time
 }
 
 // Query says what a page is to hold.

@@ -70,10 +70,9 @@ type checkRecord struct {
 	stats CheckStats
 	next  cursors
 	// strikes is how many mismatches followed each other within mismatchMemory. After the second
-	// nothing is kept before until: what the upstream writes cannot be kept, if it is not the same
+	// nothing is kept for a time: what the upstream writes cannot be kept, if it is not the same
 	// each time.
 	strikes int
-	until   time.Time
 }
 
 func (s *selfChecks) recordLocked(r Resource) *checkRecord {
@@ -109,14 +108,6 @@ func (s *selfChecks) mismatched() map[Resource]CheckStats {
 	return found
 }
 
-// holds reports whether nothing is to be kept of a resource because of what checks found.
-func (s *selfChecks) holds(r Resource, now time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	rec := s.of[r]
-	return rec != nil && now.Before(rec.until)
-}
-
 // cursors are where the next check of a resource begins.
 func (s *selfChecks) cursors(r Resource) cursors {
 	s.mu.Lock()
@@ -124,8 +115,8 @@ func (s *selfChecks) cursors(r Resource) cursors {
 	return s.recordLocked(r).next
 }
 
-// note takes in the result of a check.
-func (s *selfChecks) note(r Resource, result CheckResult, rev uint64, next cursors, now time.Time) {
+// note takes in the result of a check. It returns how long nothing is to be kept of the resource.
+func (s *selfChecks) note(r Resource, result CheckResult, rev uint64, next cursors, now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.results == nil {
@@ -144,9 +135,10 @@ func (s *selfChecks) note(r Resource, result CheckResult, rev uint64, next curso
 		rec.stats.Mismatches++
 		rec.strikes++
 		rec.stats.Mismatched = now
-		rec.until = now.Add(holdAfter(rec.strikes))
+		return holdAfter(rec.strikes)
 	case CheckInconclusive:
 	}
+	return 0
 }
 
 // holdAfter is how long nothing is kept of a resource after so many mismatches.
@@ -238,9 +230,9 @@ func (c *Collections) check(r *running) {
 		c.checks.note(r.resource, CheckAgrees, rev, next, time.Now())
 		log.Debug("self-check: agrees")
 	case isMismatch(err) && r.Retired() == Known:
-		c.checks.note(r.resource, CheckMismatch, rev, next, time.Now())
+		hold := c.checks.note(r.resource, CheckMismatch, rev, next, time.Now())
 		log.Error("self-check: what is kept is not what the upstream says, it is dropped", "error", err)
-		c.restart(r, Warming)
+		c.restart(r, hold)
 	default:
 		c.checks.note(r.resource, CheckInconclusive, rev, next, time.Now())
 		log.Info("self-check: no verdict", "error", err)
@@ -248,9 +240,9 @@ func (c *Collections) check(r *running) {
 }
 
 // restart drops a collection for ever and starts another in its place, if it may be started now.
-func (c *Collections) restart(r *running, why Absence) {
+func (c *Collections) restart(r *running, hold time.Duration) {
 	used := r.lastUse.Load()
-	c.end(r, why)
+	c.Invalidate(Invalidation{Ground: Past, Extent: Extent{r.resource}, Until: After(hold)})
 	if again, absence := c.start(r.resource, 0); absence == Known {
 		again.lastUse.Store(used)
 	}

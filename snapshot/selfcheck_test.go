@@ -143,7 +143,6 @@ func newChecked(t *testing.T, l *library) *checked {
 		Client:        &http.Client{Transport: l},
 		Base:          &url.URL{Scheme: "https", Host: "upstream"},
 		Limits:        Limits{History: time.Hour, Staleness: 90 * time.Second, Wait: 100 * time.Millisecond},
-		Quarantine:    time.Minute,
 		SelfCheck:     checkEvery,
 		ContinueToken: func(revision uint64, start string) string { return fmt.Sprintf("%d:%s", revision, start) },
 		Log:           slog.New(slog.NewTextHandler(c.log, nil)),
@@ -152,6 +151,11 @@ func newChecked(t *testing.T, l *library) *checked {
 	c.use(t)
 	synctest.Wait()
 	return c
+}
+
+// definitionChanged is that the resource is defined in another way.
+func (c *checked) definitionChanged() Invalidation {
+	return Invalidation{Ground: Definition, Extent: OfResource(c.resource.GroupResource()), Until: After(time.Minute)}
 }
 
 func (c *checked) use(t *testing.T) *Collection {
@@ -290,7 +294,7 @@ func TestAMismatchIsNotForgotten(t *testing.T) {
 		if stats := c.await(3); stats.Result != CheckAgrees || stats.Mismatches != 1 || !stats.Mismatched.Equal(at) || !stats.At.After(at) {
 			t.Errorf("loaded again: %+v", stats)
 		}
-		c.collections.SchemaChanged(c.resource.GroupResource())
+		c.collections.Invalidate(c.definitionChanged())
 		time.Sleep(10 * checkEvery) // so that results of what is gone are forgotten
 		synctest.Wait()
 		if stats := c.collections.Mismatched()[c.resource]; len(c.collections.Stats()) != 0 || stats.Mismatches != 1 || !stats.Mismatched.Equal(at) {
@@ -370,7 +374,7 @@ func TestSelfCheckRaisesNoFalseAlarm(t *testing.T) {
 				if strings.Contains(r.Header.Get("Accept"), "protobuf") {
 					return 0, ""
 				}
-				go c.collections.SchemaChanged(c.resource.GroupResource())
+				go c.collections.Invalidate(c.definitionChanged())
 				return http.StatusOK, other
 			}
 		}, CheckInconclusive},

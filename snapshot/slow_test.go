@@ -517,7 +517,7 @@ func TestWhatWasGoneBeforeTheLoad(t *testing.T) {
 func TestAPastThatWasReplaced(t *testing.T) {
 	c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
 	before, absence := c.Latest(t.Context(), 0)
-	if absence != Known || c.Doubt(before) != Known {
+	if absence != Known || c.Standing().Doubt(before, time.Now()) != Known {
 		t.Fatal(absence)
 	}
 	c.drop(Warming)
@@ -528,7 +528,7 @@ func TestAPastThatWasReplaced(t *testing.T) {
 	if _, absence := c.Exact(t.Context(), before.Revision); absence != Known {
 		t.Fatal(absence)
 	}
-	if got := c.Doubt(before); got != Warming {
+	if got := c.Standing().Doubt(before, time.Now()); got != Warming {
 		t.Errorf("a state of a past that was dropped: %q", got)
 	}
 }

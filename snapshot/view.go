@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -52,6 +53,8 @@ type View struct {
 	absence Absence
 	// retired: there will be no other view.
 	retired bool
+	// epochs are those under which it was learned.
+	epochs Epochs
 	// spans, oldest first. While absence is Known the last one is live.
 	spans []Span
 	// heard is how new the newest state is: all that had been written by then is in it. It is when
@@ -67,11 +70,14 @@ type View struct {
 }
 
 // to is the end of the newest span, or 0.
-func (v *View) to() uint64 {
-	if len(v.spans) == 0 {
+func (v *View) to() uint64 { return endOf(v.spans) }
+
+// endOf is the end of the newest of spans, or 0.
+func endOf(spans []Span) uint64 {
+	if len(spans) == 0 {
 		return 0
 	}
-	return v.spans[len(v.spans)-1].To
+	return spans[len(spans)-1].To
 }
 
 // latest returns the newest state if it is at least atLeast, and as new as bound before now.
@@ -85,7 +91,7 @@ func (v *View) latest(now time.Time, bound time.Duration, atLeast uint64) (Snaps
 	if v.to() < atLeast {
 		return Snapshot{}, Ahead
 	}
-	return Snapshot{Revision: v.to(), Frame: v.frame, tree: v.newest, heard: v.heard}, Known
+	return Snapshot{Revision: v.to(), Frame: v.frame, Epochs: v.epochs, tree: v.newest, Heard: v.heard}, Known
 }
 
 // farAhead is more revisions than an etcd writes in any time for which a feed may be behind: minutes.
@@ -101,22 +107,26 @@ func (v *View) unlessNear(absence Absence, rev uint64) Absence {
 
 // exact returns the state at rev.
 func (v *View) exact(rev uint64) (Snapshot, Absence) {
-	if rev > v.to() {
-		if v.absence == Known {
-			return Snapshot{}, Ahead
-		}
-		return Snapshot{}, v.absence
+	if absence := knows(v.spans, v.absence, rev); absence != Known {
+		return Snapshot{}, absence
 	}
-	for _, span := range slices.Backward(v.spans) {
-		if span.Contains(rev) {
-			return v.stateAt(rev), Known
-		}
+	return v.stateAt(rev), Known
+}
+
+// knows says why the state at a revision is not known, where these spans are, and there is no newest state because
+// of newest; Known if it is.
+func knows(spans []Span, newest Absence, rev uint64) Absence {
+	switch {
+	case rev > endOf(spans):
+		return cmp.Or(newest, Ahead)
+	case slices.ContainsFunc(spans, func(s Span) bool { return s.Contains(rev) }):
+		return Known
 	}
-	return Snapshot{}, History
+	return History
 }
 
 // stateAt returns the state at a revision that one of the spans contains. The newest version
 // at or before it is in the same span, since every span begins with a version.
 func (v *View) stateAt(rev uint64) Snapshot {
-	return Snapshot{Revision: rev, Frame: v.frame, tree: v.versions.find(rev).tree}
+	return Snapshot{Revision: rev, Frame: v.frame, Epochs: v.epochs, tree: v.versions.find(rev).tree}
 }

@@ -316,6 +316,7 @@ func (c *Collection) dropLocked(why Absence) {
 
 // forgetLocked removes all spans. The caller publishes what is true instead.
 func (c *Collection) forgetLocked() {
+	c.epochs[Past]++
 	c.versions = history{}
 	c.marks = nil
 	for i, bytes := range c.accounts {
@@ -327,7 +328,7 @@ func (c *Collection) forgetLocked() {
 
 // publishLocked makes a view the current one.
 func (c *Collection) publishLocked(v *View) {
-	v.versions = c.versions
+	v.versions, v.epochs = c.versions, c.epochs
 	v.next = make(chan struct{})
 	close(c.view.Swap(v).next)
 }

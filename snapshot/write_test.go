@@ -247,10 +247,10 @@ func TestDoubt(t *testing.T) {
 				c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
 				latest, exact := at(c, false), at(c, true)
 				tt.then(c)
-				if got := c.Doubt(latest); got != tt.latest {
+				if got := c.Standing().Doubt(latest, time.Now()); got != tt.latest {
 					t.Errorf("the newest state: %q, want %q", got, tt.latest)
 				}
-				if got := c.Doubt(exact); got != tt.exact {
+				if got := c.Standing().Doubt(exact, time.Now()); got != tt.exact {
 					t.Errorf("an exact one: %q, want %q", got, tt.exact)
 				}
 			})

@@ -29,7 +29,7 @@ func (o *options) pages(a *app, observing *observing, state proxy.State, log *sl
 		Mismatched:      a.collections.Mismatched,
 		Flags:           func() []telemetry.FlagStatus { return flagsInForce(o.flags) },
 		Policy:          o.policyInForce(),
-		Endpoints:       a.servers.EndpointStats,
+		Endpoints:       a.cluster.Servers.EndpointStats,
 		Eager:           eagerInForce(o.eagerly),
 		Traces:          observing.traces.Status(),
 	}

@@ -136,15 +136,12 @@ type app struct {
 	connect     *connectDoor // nil: not opened
 	front       http.Handler
 	forward     *proxy.Forwarder
-	catalog     *proxy.Catalog
+	cluster     *proxy.Cluster
 	reviewer    *proxy.Reviewer
 	// impersonator is nil where nobody is stated.
 	impersonator *proxy.Impersonator
 	collections  *snapshot.Collections
 	warmup       *proxy.Warmup
-	schemas      *proxy.Schemas
-	servers      *proxy.Servers
-	versions     *proxy.StorageVersions
 	watchRBAC    func(context.Context) error
 	clientCAs    []*proxy.ClientCA
 	auditor      *proxy.Auditor // nil: no audit log
@@ -188,11 +185,10 @@ func (o *options) assemble(cfg *rest.Config, endpoints *proxy.Endpoints, observi
 	if a.compressor, err = snapshot.NewCompressor(o.compressedBound); err != nil {
 		return nil, err
 	}
-	if err := o.assembleFeeds(a, cfg, observing, log); err != nil {
+	if err := o.assembleFeeds(a, cfg, endpoints, observing, log); err != nil {
 		return nil, err
 	}
 	if endpoints != nil {
-		a.servers.Ask(endpoints)
 		if err := proxy.RegisterEndpoints(observing.metrics, endpoints.Stats); err != nil {
 			return nil, err
 		}
@@ -208,8 +204,8 @@ func (o *options) assemble(cfg *rest.Config, endpoints *proxy.Endpoints, observi
 	handler := &proxy.Handler{
 		Forward:    a.forward,
 		Policy:     o.policy,
-		Catalog:    a.catalog,
-		Schemas:    a.schemas,
+		Catalog:    a.cluster.Catalog,
+		Schemas:    a.cluster.Schemas,
 		Identifier: identifier,
 		Reviewer:   a.reviewer,
 
@@ -242,15 +238,14 @@ func (o *options) assemble(cfg *rest.Config, endpoints *proxy.Endpoints, observi
 
 // assembleFeeds makes what is fed by the upstream, and what tells the feeds that the upstream
 // changes.
-func (o *options) assembleFeeds(a *app, cfg *rest.Config, observing *observing, log *slog.Logger) error {
+func (o *options) assembleFeeds(a *app, cfg *rest.Config, endpoints *proxy.Endpoints, observing *observing, log *slog.Logger) error {
 	own, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return fmt.Errorf("the proxy's own way to the API server: %w", err)
 	}
 	own.Transport = observing.FeedTransport(own.Transport, a.upstream)
-	// Feeds, which ask the catalog and the schemas, and these two, which drop what feeds have
-	// brought, know each other.
-	collections := snapshot.NewCollections(snapshot.Config{
+	// Feeds ask the cluster, and the cluster drops what feeds have brought.
+	a.collections = snapshot.NewCollections(snapshot.Config{
 		Client: own,
 		Base:   a.upstream,
 		Limits: snapshot.Limits{History: o.history, Staleness: o.staleness, Wait: o.wait},
@@ -262,46 +257,30 @@ func (o *options) assembleFeeds(a *app, cfg *rest.Config, observing *observing, 
 			rule := o.policy.For(gvr.Group, gvr.Version, gvr.Resource)
 			return snapshot.Settings{History: rule.HistoryWindow, Bytes: rule.MaxBytes, Idle: rule.IdleTimeout}
 		},
-		Quarantine: o.quarantine,
-		Settle:     o.settle,
-		Log:        log,
-
-		AwaitUpstream: true,
-		SameServers:   func(ctx context.Context) (bool, error) { return a.servers.Same(ctx) },
+		Fields: func(ctx context.Context, gvr schema.GroupVersionResource) ([]snapshot.Field, error) {
+			return a.cluster.Fields(ctx, gvr)
+		},
+		SameServers:   func(ctx context.Context) (bool, error) { return a.cluster.Servers.Same(ctx) },
 		SelfCheck:     o.selfCheck,
 		Reopened:      observing.Reopened,
 		ContinueToken: policy.EncodeContinue,
 		Compressor:    a.compressor,
-		Fields: func(ctx context.Context, gvr schema.GroupVersionResource) ([]snapshot.Field, error) {
-			return proxy.SelectableFields(ctx, gvr, a.catalog, a.schemas)
-		},
+		Log:           log,
 	})
-	a.collections = collections
-	a.catalog, err = proxy.NewCatalog(cfg, func(gv schema.GroupVersion) {
-		collections.Moved(gv)
-		// What discovery says until then may be the server's of before.
-		time.AfterFunc(o.settle, func() { a.catalog.Forget(gv.Group) })
-	}, collections.Rebuild, log)
+	a.cluster, err = proxy.NewCluster(cfg, proxy.ClusterConfig{
+		Invalidate: a.collections.Invalidate,
+		Settle:     o.settle,
+		Quarantine: o.quarantine,
+		Vouched: func(group, version, resource string) bool {
+			return o.policy.For(group, version, resource).SameForEveryone
+		},
+		Endpoints: endpoints,
+		Log:       log,
+	})
 	if err != nil {
 		return err
 	}
-	a.catalog.Vouched = func(group, version, resource string) bool {
-		return o.policy.For(group, version, resource).SameForEveryone
-	}
-	a.schemas, err = proxy.NewSchemas(cfg, func(gr schema.GroupResource) {
-		a.catalog.Forget(gr.Group)
-		collections.SchemaChanged(gr)
-	}, log)
-	if err != nil {
-		return err
-	}
-	if a.servers, err = proxy.NewServers(cfg, collections.UpstreamKnown, collections.UpstreamChanged, log); err != nil {
-		return err
-	}
-	if a.versions, err = proxy.NewStorageVersions(cfg, collections.Disagree, collections.Rebuild, log); err != nil {
-		return err
-	}
-	a.warmup = proxy.NewWarmup(o.eagerly, a.catalog, a.schemas, collections, log)
+	a.warmup = proxy.NewWarmup(o.eagerly, a.cluster.Catalog, a.cluster.Schemas, a.collections, log)
 	return nil
 }
 
@@ -334,9 +313,9 @@ func (a *app) close() {
 func (a *app) ready() (bool, []proxy.Check) {
 	checks := []proxy.Check{
 		{Name: "serving", OK: !a.draining.Load(), Message: "draining"},
-		{Name: "discovery", OK: a.catalog.Ready()},
-		{Name: "schemas", OK: a.schemas.Ready()},
-		{Name: "servers", OK: a.servers.Ready()},
+		{Name: "discovery", OK: a.cluster.Catalog.Ready()},
+		{Name: "schemas", OK: a.cluster.Schemas.Ready()},
+		{Name: "servers", OK: a.cluster.Servers.Ready()},
 	}
 	if checks[0].OK {
 		checks[0].Message = ""
@@ -387,10 +366,7 @@ func (a *app) serve(ctx context.Context, clients, admin net.Listener, end ending
 	for _, ca := range a.clientCAs {
 		parts.Go(func() { ca.Run(life) })
 	}
-	parts.Go(func() { a.catalog.Run(life) })
-	parts.Go(func() { a.schemas.Run(life) })
-	parts.Go(func() { a.servers.Run(life) })
-	parts.Go(func() { a.versions.Run(life) })
+	parts.Go(func() { a.cluster.Run(life) })
 	parts.Go(func() { a.warmup.Run(life) })
 	run("watching RBAC", func() error { return a.watchRBAC(life) })
 	parts.Go(func() { a.certificate.Run(life) })

@@ -47,20 +47,30 @@ func expectUse(t *testing.T, when string, c *Collections, r Resource, want Absen
 	return collection
 }
 
-// TestUpstreamChanged: everything is dropped at once, and nothing starts before a time without
+// apiServers is that other API servers stand behind the upstream.
+func apiServers(settle time.Duration) Invalidation {
+	return Invalidation{Ground: Servers, Until: After(settle)}
+}
+
+// stored is that API servers do not agree in which version they write config maps, or do again.
+func stored(until Until) Invalidation {
+	return Invalidation{Ground: Servers, Extent: OfResource(configMaps.GroupResource()), Until: until}
+}
+
+// TestAPIServersChanged: everything is dropped at once, and nothing starts before a time without
 // another change.
-func TestUpstreamChanged(t *testing.T) {
+func TestAPIServersChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := quiet()
-		c := collectionsOf(t, u, Config{Settle: 15 * time.Second})
+		c := collectionsOf(t, u, Config{})
 		before := expectUse(t, "at first", c, configMaps, Known)
-		c.UpstreamChanged()
+		c.Invalidate(apiServers(15 * time.Second))
 		if _, absence := before.Exact(t.Context(), 9); absence != Upstream {
 			t.Errorf("what somebody had looked up before: %q", absence)
 		}
 		expectUse(t, "after a change", c, configMaps, Upstream)
 		time.Sleep(10 * time.Second)
-		c.UpstreamChanged()
+		c.Invalidate(apiServers(15 * time.Second))
 		time.Sleep(15*time.Second - 1)
 		expectUse(t, "after another", c, configMaps, Upstream)
 		expectUse(t, "another resource", c, otherMaps, Upstream)
@@ -81,10 +91,11 @@ func TestUpstreamChanged(t *testing.T) {
 // TestNothingIsKeptBeforeTheUpstreamIsKnown.
 func TestNothingIsKeptBeforeTheUpstreamIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := collectionsOf(t, quiet(), Config{AwaitUpstream: true})
+		c := collectionsOf(t, quiet(), Config{})
+		c.Invalidate(Invalidation{Ground: Sight, Until: Told()})
 		time.Sleep(time.Hour)
 		expectUse(t, "unknown", c, configMaps, Warming)
-		c.UpstreamKnown()
+		c.Invalidate(Invalidation{Ground: Sight, Until: Over()})
 		expectUse(t, "known", c, configMaps, Known)
 	})
 }
@@ -93,9 +104,9 @@ func TestNothingIsKeptBeforeTheUpstreamIsKnown(t *testing.T) {
 func TestDisagreement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := quiet()
-		c := collectionsOf(t, u, Config{Settle: time.Second})
+		c := collectionsOf(t, u, Config{})
 		before := expectUse(t, "at first", c, configMaps, Known)
-		c.Disagree(configMaps.GroupResource(), true)
+		c.Invalidate(stored(Told()))
 		if _, absence := before.Exact(t.Context(), 9); absence != Upstream {
 			t.Errorf("what somebody had looked up before: %q", absence)
 		}
@@ -109,8 +120,8 @@ func TestDisagreement(t *testing.T) {
 		}
 
 		// Both have to be over.
-		c.UpstreamChanged()
-		c.Disagree(configMaps.GroupResource(), false)
+		c.Invalidate(apiServers(time.Second))
+		c.Invalidate(stored(Over()))
 		expectUse(t, "agreement, but not settled", c, configMaps, Upstream)
 		time.Sleep(time.Second)
 		expectUse(t, "agreement", c, configMaps, Known)
@@ -121,13 +132,13 @@ func TestDisagreement(t *testing.T) {
 func TestRebuild(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := quiet()
-		c := collectionsOf(t, u, Config{Settle: time.Hour})
+		c := collectionsOf(t, u, Config{})
 		before := expectUse(t, "at first", c, configMaps, Known)
-		c.Rebuild(otherMaps.GroupResource())
+		c.Invalidate(Invalidation{Ground: Servers, Extent: OfResource(otherMaps.GroupResource())})
 		if _, absence := before.Exact(t.Context(), 9); absence != Known {
 			t.Errorf("after another resource was rebuilt: %q", absence)
 		}
-		c.Rebuild(configMaps.GroupResource())
+		c.Invalidate(stored(Until{}))
 		if _, absence := before.Exact(t.Context(), 9); absence != Upstream {
 			t.Errorf("what somebody had looked up before: %q", absence)
 		}
@@ -142,12 +153,12 @@ func TestRebuild(t *testing.T) {
 // before.
 func TestMovedIsHeldForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newTestCollections(t, func(config *Config) { config.Settle = 15 * time.Second })
+		c := newTestCollections(t, func(*Config) {})
 		before, absence := c.Use(configMaps)
 		if absence != Known {
 			t.Fatal(absence)
 		}
-		c.Moved(configMaps.GroupVersion())
+		c.Invalidate(Invalidation{Ground: Catalog, Extent: OfVersion(configMaps.GroupVersion()), Until: After(15 * time.Second)})
 		if why := before.Retired(); why == Known {
 			t.Error("what was the other server's is still there")
 		}

@@ -1,0 +1,133 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/snapshot"
+)
+
+// Cluster knows what the upstream serves, and tells when that changes.
+type Cluster struct {
+	Catalog  *Catalog
+	Schemas  *Schemas
+	Servers  *Servers
+	versions *StorageVersions
+	config   ClusterConfig
+}
+
+// ClusterConfig configures a Cluster.
+type ClusterConfig struct {
+	// Invalidate is told of every change. It is called from several goroutines. When it returns, nothing that was learned
+	// before is given any more.
+	Invalidate func(snapshot.Invalidation)
+	// Settle is how long nothing is kept after the API servers of the upstream changed, or the server of a group
+	// and version.
+	Settle time.Duration
+	// Quarantine is how long nothing is kept of a resource whose definition changed.
+	Quarantine time.Duration
+	// Vouched is [Catalog.Vouched].
+	Vouched func(group, version, resource string) bool
+	// Endpoints, if it is not nil, are the API servers that are asked one by one.
+	Endpoints *Endpoints
+	Log       *slog.Logger
+}
+
+// NewCluster returns a Cluster that knows nothing until Run runs. Until then nothing may be kept, which it says at once. cfg
+// has the proxy's own credentials.
+func NewCluster(cfg *rest.Config, config ClusterConfig) (*Cluster, error) {
+	c := &Cluster{config: config}
+	var err error
+	if c.Catalog, err = NewCatalog(cfg, c.moved, c.rewritten, config.Log); err != nil {
+		return nil, err
+	}
+	c.Catalog.Vouched = config.Vouched
+	if c.Schemas, err = NewSchemas(cfg, c.redefined, config.Log); err != nil {
+		return nil, err
+	}
+	if c.Servers, err = NewServers(cfg, c.seen, c.replaced, config.Log); err != nil {
+		return nil, err
+	}
+	if config.Endpoints != nil {
+		c.Servers.Ask(config.Endpoints)
+	}
+	if c.versions, err = NewStorageVersions(cfg, c.disagree, c.rewritten, config.Log); err != nil {
+		return nil, err
+	}
+	config.Invalidate(snapshot.Invalidation{Ground: snapshot.Sight, Until: snapshot.Told()})
+	return c, nil
+}
+
+// Run follows what the upstream serves until ctx ends.
+func (c *Cluster) Run(ctx context.Context) {
+	var parts sync.WaitGroup
+	for _, run := range []func(context.Context){c.Catalog.Run, c.Schemas.Run, c.Servers.Run, c.versions.Run} {
+		parts.Go(func() { run(ctx) })
+	}
+	parts.Wait()
+}
+
+// Fields returns the fields of a resource that a field selector may name, beside
+// metadata.name and metadata.namespace. It fails where that cannot be known now.
+func (c *Cluster) Fields(ctx context.Context, gvr schema.GroupVersionResource) ([]snapshot.Field, error) {
+	entry, reason := c.Catalog.Lookup(ctx, gvr.Group, gvr.Version, gvr.Resource)
+	switch {
+	case reason != "":
+		return nil, fmt.Errorf("the selectable fields of %s are not known: %s", gvr.GroupResource(), reason)
+	case entry.Custom:
+		return c.Schemas.Fields(ctx, gvr)
+	case entry.Aggregated:
+		// Whose server may have the group and the names of a built-in resource.
+		return nil, nil
+	}
+	return snapshot.BuiltinFields(gvr), nil
+}
+
+// What follows is every way in which the ground can move, and what each invalidates for how long.
+
+// moved: another server, or none, answers for a group and version from now on. Each API server hears of it by itself, and
+// one that has not yet still asks the server of before: for the objects, and for discovery.
+func (c *Cluster) moved(gv schema.GroupVersion) {
+	c.config.Invalidate(snapshot.Invalidation{
+		Ground: snapshot.Catalog, Extent: snapshot.OfVersion(gv), Until: snapshot.After(c.config.Settle),
+	})
+	time.AfterFunc(c.config.Settle, func() { c.Catalog.Forget(gv.Group) })
+}
+
+// redefined: a CustomResourceDefinition appeared, changed or went.
+func (c *Cluster) redefined(gr schema.GroupResource) {
+	c.Catalog.Forget(gr.Group)
+	c.config.Invalidate(snapshot.Invalidation{
+		Ground: snapshot.Definition, Extent: snapshot.OfResource(gr), Until: snapshot.After(c.config.Quarantine),
+	})
+}
+
+// seen: a change of the API servers would be heard of from now on.
+func (c *Cluster) seen() {
+	c.config.Invalidate(snapshot.Invalidation{Ground: snapshot.Sight, Until: snapshot.Over()})
+}
+
+// replaced: other API servers than before stand behind the upstream.
+func (c *Cluster) replaced() {
+	c.config.Invalidate(snapshot.Invalidation{Ground: snapshot.Servers, Until: snapshot.After(c.config.Settle)})
+}
+
+// disagree: the API servers begin or cease to disagree in which version they write a resource.
+func (c *Cluster) disagree(gr schema.GroupResource, disagree bool) {
+	until := snapshot.Over()
+	if disagree {
+		until = snapshot.Told()
+	}
+	c.config.Invalidate(snapshot.Invalidation{Ground: snapshot.Servers, Extent: snapshot.OfResource(gr), Until: until})
+}
+
+// rewritten: the API servers write a resource in another version than before. It may be loaded again at once.
+func (c *Cluster) rewritten(gr schema.GroupResource) {
+	c.config.Invalidate(snapshot.Invalidation{Ground: snapshot.Servers, Extent: snapshot.OfResource(gr)})
+}

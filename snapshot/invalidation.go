@@ -1,0 +1,214 @@
+package snapshot
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Ground is a part of what an answer from memory stands on. Each has a row in grounds.
+type Ground int
+
+const (
+	// Definition is how a resource is defined. After a change the upstream writes its objects in other bytes.
+	// Not all API servers see the change at the same time, and watches from before go on with the old form.
+	Definition Ground = iota
+	// Catalog is which server answers for a group and version. Another server has other objects, and
+	// revisions of its own.
+	Catalog
+	// Servers are the API servers behind the upstream, and the version in which they write a resource. Other API
+	// servers may write the same objects in other bytes (new defaults, new fields, another encoding), and no event tells
+	// of it.
+	Servers
+	// Sight is whether a change of the API servers would be heard of. Without it one could pass unseen between the
+	// first state of a collection and the first look at the API servers.
+	Sight
+	// Past is what a collection itself keeps. It moves whenever that is dropped.
+	Past
+	grounds
+)
+
+// ground says what it means that a Ground moved.
+type ground struct {
+	// ended is what requests are told that had found a state before.
+	ended Absence
+	// held is what requests are told for as long as nothing is kept.
+	held Absence
+	loss Loss
+}
+
+var groundOf = [grounds]ground{
+	Definition: {ended: Schema, held: Schema, loss: LossSchema},
+	Catalog:    {ended: Stopped, held: Upstream, loss: LossMoved},
+	Servers:    {ended: Upstream, held: Upstream, loss: LossUpstream},
+	Sight:      {ended: Warming, held: Warming, loss: LossUpstream},
+	Past:       {ended: Warming, held: Form, loss: LossMismatch},
+}
+
+// Epochs number the ground that a state was learned on. When a part of the ground moves, its number does, and what was
+// learned under the old number is not given any more.
+type Epochs [grounds]uint64
+
+// Extent says which collections an [Invalidation] is about. The zero Extent is all of them.
+type Extent struct{ of any } // nil, schema.GroupVersion, schema.GroupResource or Resource
+
+// OfVersion is the Extent of all resources of a group and version.
+func OfVersion(gv schema.GroupVersion) Extent { return Extent{gv} }
+
+// OfResource is the Extent of one resource, in all its versions and representations.
+func OfResource(gr schema.GroupResource) Extent { return Extent{gr} }
+
+// extentsOf returns every Extent that has r in it.
+func extentsOf(r Resource) [4]Extent {
+	return [...]Extent{{}, {r.GroupVersion()}, {r.GroupResource()}, {r}}
+}
+
+func (e Extent) has(r Resource) bool {
+	extents := extentsOf(r)
+	return slices.Contains(extents[:], e)
+}
+
+// Until says when something may be kept again after an [Invalidation]. The zero Until is at once.
+type Until struct {
+	after      time.Duration
+	told, over bool
+}
+
+// After is the Until of a time in which the same is not invalidated again.
+func After(d time.Duration) Until { return Until{after: d} }
+
+// Told is the Until of an Invalidation that lasts until the same is Over.
+func Told() Until { return Until{told: true} }
+
+// Over ends what is held until Told. It drops nothing.
+func Over() Until { return Until{over: true} }
+
+// Invalidation says that a part of the ground has moved: what is kept of some resources is dropped at once, and nothing is
+// kept of them for a while.
+type Invalidation struct {
+	Ground Ground
+	Extent Extent
+	Until  Until
+}
+
+// holds say of what nothing is kept. Collections.mu guards them.
+type holds map[held]hold
+
+type held struct {
+	ground Ground
+	extent Extent
+}
+
+type hold struct {
+	told  bool
+	until time.Time
+}
+
+func (h hold) over(now time.Time) bool { return !h.told && !now.Before(h.until) }
+
+// take takes in what an invalidation says.
+func (h holds) take(i Invalidation, now time.Time) {
+	key := held{i.Ground, i.Extent}
+	is := h[key]
+	switch {
+	case i.Until.told:
+		is.told = true
+	case i.Until.over:
+		is.told = false
+	default:
+		is.until = now.Add(i.Until.after)
+	}
+	h[key] = is
+}
+
+// why returns why nothing is kept of r; Known if it may be kept.
+func (h holds) why(r Resource, now time.Time) Absence {
+	if len(h) == 0 {
+		return Known
+	}
+	extents := extentsOf(r)
+	for g := range grounds {
+		for _, e := range extents {
+			if is, found := h[held{g, e}]; found && !is.over(now) {
+				return groundOf[g].held
+			}
+		}
+	}
+	return Known
+}
+
+// forget removes what is over.
+func (h holds) forget(now time.Time) {
+	maps.DeleteFunc(h, func(_ held, is hold) bool { return is.over(now) })
+}
+
+// Invalidate takes in that a part of the ground has moved. When it returns, nothing that was learned before is given any
+// more.
+func (c *Collections) Invalidate(i Invalidation) {
+	var ended []*running
+	c.mu.Lock()
+	c.holds.take(i, time.Now())
+	if !i.Until.over {
+		c.epoch++
+		for r, running := range c.all {
+			if i.Extent.has(r) {
+				ended = append(ended, running)
+				delete(c.all, r)
+			}
+		}
+	}
+	epoch := c.epoch
+	c.mu.Unlock()
+	is := groundOf[i.Ground]
+	for _, r := range ended {
+		c.giveUp(r, is.ended, is.loss)
+		r.move(i.Ground, epoch)
+	}
+}
+
+// move notes that a part of the ground has moved of a collection that is retired.
+func (c *Collection) move(g Ground, epoch uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.epochs[g] = epoch
+	c.publishLocked(&View{absence: c.view.Load().absence, retired: true})
+}
+
+// Standing is what a collection stands on at one moment.
+type Standing struct {
+	Epochs Epochs
+	// Absence is why there is no newest state; Known if there is one.
+	Absence Absence
+	// Spans are the revisions whose states are known, oldest first.
+	Spans []Span
+	// Staleness is the age from which on the newest state is not given any more.
+	Staleness time.Duration
+}
+
+// Standing returns what the collection stands on now.
+func (c *Collection) Standing() Standing {
+	v := c.view.Load()
+	return Standing{Epochs: v.epochs, Absence: v.absence, Spans: v.spans, Staleness: c.limits.Staleness}
+}
+
+// Doubt says why a state that was taken from the collection before must not be given at that moment; Known if it may be. Its
+// epochs must not have ended and its revision must still be known. A newest state has to be as new as it had to be when it
+// was taken.
+func (s Standing) Doubt(found Snapshot, now time.Time) Absence {
+	newest := !found.Heard.IsZero()
+	switch {
+	case newest && s.Absence != Known:
+		return s.Absence
+	case newest && Age(found.Heard, now) >= s.Staleness:
+		return Stale
+	}
+	if absence := knows(s.Spans, s.Absence, found.Revision); absence != Known {
+		return absence
+	}
+	if s.Epochs != found.Epochs {
+		return Warming // what was known has been dropped, and loaded again since
+	}
+	return Known
+}

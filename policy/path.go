@@ -2,7 +2,6 @@ package policy
 
 import (
 	"net/http"
-	"net/url"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -10,13 +9,12 @@ import (
 
 // parsePath reads method and path, and sets what they say in req. Group, version,
 // resource and namespace are only set if the whole path is canonical.
-func parsePath(r *http.Request, req *Request) Reason {
+func parsePath(r *http.Request, info *request.RequestInfo, req *Request) Reason {
 	if r.Method != http.MethodGet || r.URL == nil {
 		return ReasonNotList
 	}
-	info, err := RequestInfo(r.Method, &url.URL{Path: r.URL.Path})
 	switch {
-	case err != nil || !info.IsResourceRequest:
+	case !info.IsResourceRequest:
 		return ReasonNotList
 	case info.Verb == "watch":
 		return ReasonWatch

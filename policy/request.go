@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
 // Request is a list, completely understood. Everything that is done for a request
@@ -32,7 +33,7 @@ type Request struct {
 	Gzip bool
 }
 
-// Parse reads a request as an API server does. The empty Reason means that the
+// Parse reads a request as an API server does; info is what [RequestInfo] made of its method and path alone. The empty Reason means that the
 // request is a list in canonical form, by a caller who is known, which we understand completely; only then may it be answered from memory.
 //
 // With any other Reason the Request holds what was understood until then and is
@@ -43,9 +44,9 @@ type Request struct {
 //
 // The headers are expected as net/http's server leaves them. Parse does not
 // change the request and does not read its body.
-func Parse(r *http.Request, by Credentials) (Request, Reason) {
+func Parse(r *http.Request, info *request.RequestInfo, by Credentials) (Request, Reason) {
 	req := Request{Labels: labels.Everything(), Fields: fields.Everything()}
-	if reason := parsePath(r, &req); reason != "" {
+	if reason := parsePath(r, info, &req); reason != "" {
 		return req, reason
 	}
 	if reason := parseQuery(r.URL.RawQuery, &req); reason != "" {

@@ -20,7 +20,7 @@ import (
 // request's query included.
 func checkParse(t *testing.T, r *http.Request) {
 	t.Helper()
-	got, reason := Parse(r, Own)
+	got, reason := parse(r, Own)
 	if reason != "" {
 		if !slices.Contains(Reasons(), reason) {
 			t.Errorf("unknown reason %q", reason)
@@ -113,7 +113,7 @@ func BenchmarkParse(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				Parse(r, Own)
+				parse(r, Own)
 			}
 		})
 	}

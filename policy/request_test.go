@@ -3,6 +3,7 @@ package policy
 import (
 	"bufio"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
 // alice is the header of a caller with credentials of her own.
@@ -28,6 +30,17 @@ func read(t testing.TB, text string) *http.Request {
 // get is the text of a GET; headers are whole lines.
 func get(target string, headers ...string) string {
 	return "GET " + target + " HTTP/1.1\r\nHost: listproxy\r\n" + strings.Join(headers, "") + "\r\n"
+}
+
+// parse reads a request from its very beginning.
+func parse(r *http.Request, by Credentials) (Request, Reason) {
+	info := &request.RequestInfo{}
+	if r.URL != nil {
+		if read, err := RequestInfo(r.Method, &url.URL{Path: r.URL.Path}); err == nil {
+			info = read
+		}
+	}
+	return Parse(r, info, by)
 }
 
 // diff compares two requests. Selectors that were not parsed select everything.
@@ -142,7 +155,7 @@ func TestParseAccepts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := read(t, test.text)
-			got, reason := Parse(r, Own)
+			got, reason := parse(r, Own)
 			if reason != "" {
 				t.Fatalf("forwarded: %s", reason)
 			}
@@ -337,7 +350,7 @@ func TestParseForwards(t *testing.T) {
 	} {
 		for _, text := range texts {
 			t.Run(string(reason)+"/"+strings.SplitN(text, "\r\n\r\n", 2)[0], func(t *testing.T) {
-				if _, got := Parse(read(t, text), Own); got != reason {
+				if _, got := parse(read(t, text), Own); got != reason {
 					t.Errorf("reason %q, want %q", got, reason)
 				}
 			})
@@ -373,7 +386,7 @@ func TestParseOrder(t *testing.T) {
 		{get(path, alice, accepts, human), ReasonRepresentation},
 		{get(path, alice, human), ReasonPretty},
 	} {
-		if _, got := Parse(read(t, test.text), Own); got != test.want {
+		if _, got := parse(read(t, test.text), Own); got != test.want {
 			t.Errorf("reason %q, want %q for\n%s", got, test.want, test.text)
 		}
 	}
@@ -382,7 +395,7 @@ func TestParseOrder(t *testing.T) {
 // TestParseNeverNil: what was not understood selects everything, not nothing.
 func TestParseNeverNil(t *testing.T) {
 	for _, text := range []string{get("/healthz"), get("/api/v1/pods?labelSelector=!!", alice), get("/api/v1/pods", alice)} {
-		got, _ := Parse(read(t, text), Own)
+		got, _ := parse(read(t, text), Own)
 		if got.Labels == nil || !got.Labels.Empty() || got.Fields == nil || !got.Fields.Empty() {
 			t.Errorf("selectors %v and %v", got.Labels, got.Fields)
 		}
@@ -411,7 +424,7 @@ func TestParseOtherThanFromTheServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := read(t, get("/api/v1/pods", alice))
 			test.change(r)
-			if _, got := Parse(r, Own); got != test.want {
+			if _, got := parse(r, Own); got != test.want {
 				t.Errorf("reason %q, want %q", got, test.want)
 			}
 		})

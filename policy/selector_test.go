@@ -75,7 +75,7 @@ func TestSelectorName(t *testing.T) {
 	} {
 		for _, path := range []string{"/api/v1/pods", "/api/v1/namespaces/ns/pods", "/api/v1/namespaces", "/apis/example.com/v1/things"} {
 			r := read(t, selecting(path, "", selector))
-			got, reason := Parse(r, Own)
+			got, reason := parse(r, Own)
 			if reason != want.reason || got.Name != want.name {
 				t.Errorf("%s with %q: name %q, reason %q; want %q, %q", path, selector, got.Name, reason, want.name, want.reason)
 			}
@@ -109,7 +109,7 @@ func TestLabelSelector(t *testing.T) {
 		strings.Repeat("app,", 63) + "app": true,
 	} {
 		r := read(t, selecting("/api/v1/pods", selector, ""))
-		got, reason := Parse(r, Own)
+		got, reason := parse(r, Own)
 		if reason != "" {
 			t.Errorf("%q: %s", selector, reason)
 			continue
@@ -127,7 +127,7 @@ func TestLabelSelector(t *testing.T) {
 		strings.Repeat("a,", 64) + "a",
 		"a in (" + strings.Repeat("b,", 2048) + "b)",
 	} {
-		if _, reason := Parse(read(t, selecting("/api/v1/pods", selector, "")), Own); reason != ReasonSelector {
+		if _, reason := parse(read(t, selecting("/api/v1/pods", selector, "")), Own); reason != ReasonSelector {
 			t.Errorf("%q: reason %q", selector, reason)
 		}
 	}
@@ -160,7 +160,7 @@ func TestCheckSelectorsOfHonouredLimits(t *testing.T) {
 		{"/api/v1/namespaces/ns/pods", "metadata.name=x", []string{"limit=1", "resourceVersion=5"}, ReasonSelector},
 	} {
 		t.Run(test.path+" "+test.selector+" "+strings.Join(test.options, " "), func(t *testing.T) {
-			r, reason := Parse(read(t, selecting(test.path, "", test.selector, test.options...)), Own)
+			r, reason := parse(read(t, selecting(test.path, "", test.selector, test.options...)), Own)
 			if reason != "" {
 				t.Fatalf("forwarded: %s", reason)
 			}
@@ -229,7 +229,7 @@ func TestCheckSelectors(t *testing.T) {
 		{"/apis/example.com/v1/podcertificaterequests", "metadata.namespace=ns", nil, true, "", ""},
 	} {
 		t.Run(test.path+" "+test.selector+" "+strings.Join(test.options, " "), func(t *testing.T) {
-			r, reason := Parse(read(t, selecting(test.path, "", test.selector, test.options...)), Own)
+			r, reason := parse(read(t, selecting(test.path, "", test.selector, test.options...)), Own)
 			if reason != "" {
 				t.Fatalf("forwarded: %s", reason)
 			}
@@ -303,7 +303,7 @@ func FuzzSelectors(f *testing.F) {
 				return
 			}
 			checkParse(t, raw)
-			r, reason := Parse(raw, Own)
+			r, reason := parse(raw, Own)
 			if reason != "" {
 				continue
 			}

@@ -30,7 +30,7 @@ func LimitBodies(next http.Handler, limit int64, observer *Observer, log *slog.L
 	desk := refuser{observer, log}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case r.Body == nil || r.Body == http.NoBody || kubehttp.LongRunning(r):
+		case r.Body == nil || r.Body == http.NoBody || kubehttp.Of(r).LongRunning:
 		case r.ContentLength > limit:
 			desk.refuse(w, r, refusedBody, func(w http.ResponseWriter) { writeBodyTooLarge(w, r, limit) })
 			return

@@ -83,11 +83,12 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id Identity)
 			"The path must not hold .. segments: listproxy's own credentials are for one API server only. Use a path without them, or a token.")
 		return
 	}
-	if isList(r) {
+	asked := kubehttp.Of(r)
+	if asked.CoreList() && r.Method == http.MethodGet {
 		w = unflushed{w}
 	}
 	x := newExchange(f, w, r, id)
-	if kubehttp.IsWatch(r) {
+	if asked.Watch {
 		ctx, cancel := context.WithCancel(r.Context())
 		x.watch = f.watches.open(cancel)
 		defer f.watches.close(x.watch)
@@ -181,7 +182,7 @@ func newExchange(f *Forwarder, w http.ResponseWriter, r *http.Request, caller Id
 	clear(w.Header())
 	return &exchange{
 		forwarder: f, w: w, request: r, caller: caller, body: newUpload(r.Body), added: added,
-		upgrade: kubehttp.UpgradeProtocol(r.Header),
+		upgrade: kubehttp.Of(r).Upgrade,
 	}
 }
 
@@ -223,7 +224,7 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 		res.Header.Set("Connection", "close")
 	}
 	noteAcceptance(x.request, x.caller, res.StatusCode)
-	if x.request.ProtoMajor == 2 && !kubehttp.LongRunning(x.request) && (res.StatusCode == http.StatusUnauthorized || x.caller.stated == nil && !x.caller.bringsToken()) {
+	if x.request.ProtoMajor == 2 && !kubehttp.Of(x.request).LongRunning && (res.StatusCode == http.StatusUnauthorized || x.caller.stated == nil && !x.caller.bringsToken()) {
 		// As kube-apiserver does (UnauthenticatedHTTP2DOSMitigation): who is not known gets
 		// one request of a connection that costs much.
 		res.Header.Set("Connection", "close")

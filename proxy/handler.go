@@ -48,7 +48,7 @@ var _ http.Handler = (*Handler)(nil)
 
 // ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	seen := h.Observer.begin(w, r)
+	seen := h.Observer.begin(w, kubehttp.Parsed(r))
 	defer seen.end() // a forward that breaks off ends in a panic (see Forwarder)
 	if h.Log.Enabled(r.Context(), telemetry.LevelAccess) {
 		defer h.logAccess(seen)
@@ -68,7 +68,7 @@ func (h *Handler) handle(w *observation, r *http.Request) {
 		refusal.write(w, r)
 		return
 	}
-	long := kubehttp.LongRunning(r)
+	long := kubehttp.Of(r).LongRunning
 	w.long = long
 	who := admitted{identity: caller, accepted: accepted, share: h.Forward.share(caller, accepted, r.RemoteAddr)}
 	place, err := h.Admission.Admit(r.Context(), who.share, accepted, long)
@@ -246,7 +246,7 @@ type answer struct {
 // are only the semantics then, as far as they are known, and whether it was reviewed. What is found here may end
 // while something else is waited for, so [mayAnswer] has the last word.
 func (h *Handler) answer(w *observation, r *http.Request, who admitted) (policy.Request, answer, policy.Reason) {
-	list, reason := policy.Parse(r, who.identity.credentials())
+	list, reason := policy.Parse(r, kubehttp.Of(r).Info, who.identity.credentials())
 	if reason != "" {
 		return list, answer{}, reason
 	}

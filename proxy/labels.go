@@ -4,7 +4,6 @@ import (
 	"maps"
 	"math"
 	"net/http"
-	"net/url"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -14,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
 const (
@@ -132,11 +131,9 @@ func (s *observation) named() schema.GroupVersionResource {
 		return schema.GroupVersionResource{}
 	case s.list.Resource != "":
 		return schema.GroupVersionResource{Group: s.list.Group, Version: s.list.Version, Resource: s.list.Resource}
-	case s.request.URL == nil:
-		return schema.GroupVersionResource{}
 	}
-	info, err := policy.RequestInfo(s.request.Method, &url.URL{Path: s.request.URL.Path})
-	if err != nil || !info.IsResourceRequest || !nameable(info) {
+	info := kubehttp.Of(s.request).Info
+	if !info.IsResourceRequest || !nameable(info) {
 		return schema.GroupVersionResource{}
 	}
 	return schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}

@@ -11,7 +11,7 @@ import (
 // end. So nobody sends a request on a connection that is about to be closed.
 func LetGo(next http.Handler, draining func() bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if draining() && kubehttp.UpgradeProtocol(r.Header) == "" {
+		if draining() && kubehttp.Of(r).Upgrade == "" {
 			w.Header().Set("Connection", "close")
 		}
 		next.ServeHTTP(w, r)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -127,7 +128,7 @@ func TestSeriesAreBounded(t *testing.T) {
 		r := httptest.NewRequest(http.MethodGet, path, nil)
 		r.Header.Set("Authorization", "Bearer x")
 		observe(o, r, func(s *observation) {
-			list, reason := policy.Parse(r, policy.Own)
+			list, reason := policy.Parse(r, kubehttp.Of(r).Info, policy.Own)
 			s.decided(list, answer{}, reason, podsOnly)
 			s.WriteHeader(300 + i%700)
 		})
@@ -174,7 +175,7 @@ func TestResourceIsKnownByItsAnswer(t *testing.T) {
 			r := httptest.NewRequest(tt.method, tt.target, nil)
 			r.Header.Set("Authorization", "Bearer x")
 			seen := o.begin(httptest.NewRecorder(), r)
-			list, _ := policy.Parse(r, policy.Own)
+			list, _ := policy.Parse(r, kubehttp.Of(r).Info, policy.Own)
 			seen.decided(list, answer{}, tt.reason, podsOnly)
 			if tt.code != 0 {
 				seen.WriteHeader(tt.code)

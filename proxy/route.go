@@ -2,13 +2,12 @@ package proxy
 
 import (
 	"net/http"
-	"net/url"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
 // routeSubresources are those of Kubernetes' own resources, and the verbs of paths: all other words
@@ -21,11 +20,8 @@ var routeSubresources = sets.New("", "approval", "attach", "binding", "ephemeral
 // the upstream is known to have is a placeholder as well, so that there are few routes whatever is
 // asked for. A path of no resource has no route, and "" is returned.
 func route(r *http.Request, known knownFunc) string {
-	if r.URL == nil {
-		return ""
-	}
-	info, err := policy.RequestInfo(r.Method, &url.URL{Path: r.URL.Path})
-	if err != nil || !info.IsResourceRequest {
+	info := kubehttp.Of(r).Info
+	if !info.IsResourceRequest {
 		return ""
 	}
 	return routeOf(info, known)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
 func newPolicyExplainCommand() *cobra.Command {
@@ -87,7 +88,7 @@ func readRequest(method, target string, headers []string) (*http.Request, error)
 // writeExplanation says what proxy.Handler would do, in its order.
 func writeExplanation(w io.Writer, c *policy.Config, r *http.Request, custom bool) error {
 	out := &strings.Builder{}
-	list, reason := policy.Parse(r, policy.Own)
+	list, reason := policy.Parse(r, kubehttp.Of(r).Info, policy.Own)
 	if reason != "" {
 		writeForwarded(out, reason, reason.Explain())
 		return writeTable(w, out.String())

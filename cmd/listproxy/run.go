@@ -21,6 +21,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -350,7 +351,7 @@ func (a *app) serve(ctx context.Context, clients, admin net.Listener, end ending
 	// The parts outlive ctx: what they watch for must be heard of until the last answer.
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	server := proxy.NewServer(proxy.LetGo(a.front, a.draining.Load), a.tls.Config(a.certificate.Get), a.log)
+	server := proxy.NewServer(kubehttp.WithRequestInfo(proxy.LetGo(a.front, a.draining.Load)), a.tls.Config(a.certificate.Get), a.log)
 	drain := proxy.NewDrain(server, a.forward.EndWatches)
 	health := proxy.NewServer(proxy.NewAdmin(a.ready, a.metrics, a.pages), nil, a.log)
 

@@ -2,11 +2,9 @@ package kubehttp
 
 import (
 	"net/http"
-	"net/url"
 	"regexp"
 	"strings"
 
-	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
@@ -35,8 +33,8 @@ func TargetAndNamespace(r *http.Request) (target, namespace string) {
 	if r.URL == nil {
 		return "other", ""
 	}
-	info, err := policy.RequestInfo(r.Method, &url.URL{Path: r.URL.Path})
-	if err != nil || !info.IsResourceRequest {
+	info := Of(r).Info
+	if !info.IsResourceRequest {
 		first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 		switch first {
 		case "api", "apis", "openapi", "version", "healthz", "livez", "readyz", "metrics", "logs", "debug", ".well-known":

@@ -78,12 +78,12 @@ func TestLongRunning(t *testing.T) {
 	}
 	for _, test := range tests {
 		r := httptest.NewRequest(test.method, "http://x"+test.target, nil)
-		if got := LongRunning(r); got != test.want {
+		if got := Of(r).LongRunning; got != test.want {
 			t.Errorf("%s %s: %t, want %t", test.method, test.target, got, test.want)
 		}
 		r.Header.Set("Connection", "Upgrade")
 		r.Header.Set("Upgrade", "websocket")
-		if !LongRunning(r) {
+		if !Of(r).LongRunning {
 			t.Errorf("%s %s is not long-running though it is to be upgraded", test.method, test.target)
 		}
 	}
@@ -108,15 +108,15 @@ func TestIsWatch(t *testing.T) {
 		pod + "/proxy/x?watch=true":                        false,
 	} {
 		r := httptest.NewRequest(http.MethodGet, "http://x"+target, nil)
-		if got := IsWatch(r); got != want {
+		if got := Of(r).Watch; got != want {
 			t.Errorf("%s: %t, want %t", target, got, want)
 		}
-		if want && !LongRunning(r) {
+		if want && !Of(r).LongRunning {
 			t.Errorf("%s is a watch and not long-running", target)
 		}
 		r.Header.Set("Connection", "Upgrade")
 		r.Header.Set("Upgrade", "websocket")
-		if IsWatch(r) {
+		if Of(r).Watch {
 			t.Errorf("%s is to be upgraded", target)
 		}
 	}
@@ -124,7 +124,7 @@ func TestIsWatch(t *testing.T) {
 
 func TestLongRunningOfNothing(t *testing.T) {
 	for _, r := range []*http.Request{{}, {URL: &url.URL{}}, {URL: &url.URL{Opaque: "*"}}, {Method: "\x00", URL: &url.URL{Path: "////"}}} {
-		if LongRunning(r) {
+		if Of(r).LongRunning {
 			t.Errorf("%+v is long-running", r)
 		}
 	}
@@ -141,7 +141,7 @@ func TestLongRunningLogsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	klog.SetOutput(&logged)
-	LongRunning(httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=true&limit=hidden&token=secret", nil))
+	Parse(httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=true&limit=hidden&token=secret", nil))
 	klog.Flush()
 	if logged.Len() > 0 {
 		t.Errorf("logged %q", &logged)
@@ -160,13 +160,13 @@ func FuzzLongRunning(f *testing.F) {
 		r := &http.Request{Method: method, URL: &url.URL{Path: path, RawQuery: query}}
 		info, err := policy.RequestInfo(r.Method, r.URL)
 		want := err == nil && isLongRunning(info)
-		if got := LongRunning(r); got != want {
+		if got := Of(r).LongRunning; got != want {
 			t.Errorf("%t, RequestInfo says %t", got, want)
 		}
 	})
 }
 
-func BenchmarkLongRunning(b *testing.B) {
+func BenchmarkParse(b *testing.B) {
 	for name, target := range map[string]string{
 		"get":   "/api/v1/namespaces/a/pods/b",
 		"list":  "/api/v1/namespaces/a/pods?limit=500&resourceVersion=12345",
@@ -176,8 +176,19 @@ func BenchmarkLongRunning(b *testing.B) {
 			r := httptest.NewRequest(http.MethodGet, target, nil)
 			b.ReportAllocs()
 			for b.Loop() {
-				_ = LongRunning(r)
+				_ = Parse(r)
 			}
 		})
+	}
+}
+
+// TestParsed: the first filter's reading is what all others get, also when the request has been
+// changed.
+func TestParsed(t *testing.T) {
+	r := Parsed(httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=true", nil))
+	r.URL = &url.URL{Path: "/api/v1/nodes"}
+	again := Parsed(r)
+	if again != r || Of(again) != Of(r) || !Of(again).Watch || Of(again).Info.Resource != "pods" {
+		t.Errorf("parsed again: %+v", Of(again))
 	}
 }

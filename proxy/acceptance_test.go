@@ -161,7 +161,7 @@ func TestUploadOfAStranger(t *testing.T) {
 			got := make(chan int, 1)
 			client, _ := servePipe(t, guard.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				if test.known && !test.later {
-					uploadOfKnown(r, test.long)
+					callerKnown(r.Context(), test.long)
 				}
 				n := 0
 				for {
@@ -170,7 +170,7 @@ func TestUploadOfAStranger(t *testing.T) {
 						break
 					}
 					if n++; n == 2 && test.known {
-						uploadOfKnown(r, test.long)
+						callerKnown(r.Context(), test.long)
 					}
 				}
 				got <- n

@@ -9,17 +9,20 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// logAccess writes the one line that a request has in the log. Neither its query is in it, nor
-// names of objects or callers, nor credentials. The namespace is, see [TargetAndNamespace].
-func (h *Handler) logAccess(s *observation) {
+// log writes the one line that a request has in the log. It holds the namespace (see [kubehttp.TargetAndNamespace]),
+// and neither the query nor names of objects or callers nor credentials.
+func (s *Record) log(log *slog.Logger) {
+	if s.ignored {
+		return
+	}
 	r := s.request
 	target, namespace := kubehttp.TargetAndNamespace(r)
 	attrs := []slog.Attr{
 		slog.String("method", loggableMethod(r.Method)),
 		slog.String("target", target),
 		slog.String("door", string(kubehttp.ListenerOf(r.Context()))),
-		slog.Int("code", s.labels.code),
-		slog.Int64("bytes", s.bytes),
+		slog.Int("code", s.answer.code),
+		slog.Int64("bytes", s.answer.bytes),
 		slog.Duration("duration", time.Since(s.begun)),
 		slog.String("userAgent", telemetry.UserAgent(r.UserAgent())),
 	}
@@ -31,14 +34,14 @@ func (h *Handler) logAccess(s *observation) {
 		attrs = append(attrs, slog.String("refused", s.labels.reason))
 	case s.cacheStatus != "":
 		attrs = append(attrs, slog.String("cacheStatus", s.cacheStatus))
-		if s.revision > 0 {
-			attrs = append(attrs, slog.Uint64("revision", s.revision))
+		if s.served.Revision > 0 {
+			attrs = append(attrs, slog.Uint64("revision", s.served.Revision))
 		}
 	}
 	if !s.whole {
 		attrs = append(attrs, slog.Bool("broken", true))
 	}
-	h.Log.LogAttrs(context.WithoutCancel(r.Context()), telemetry.LevelAccess, "request", attrs...)
+	log.LogAttrs(context.WithoutCancel(r.Context()), telemetry.LevelAccess, "request", attrs...)
 }
 
 // loggableMethod is the method, if it is one of HTTP's own: any other is a word of the caller's.

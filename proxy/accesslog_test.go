@@ -16,7 +16,6 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
-	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
@@ -27,15 +26,16 @@ func TestAccessLog(t *testing.T) {
 	o, _ := newMetered(t, nil)
 	for name, tt := range map[string]struct {
 		method, target string
-		then           func(*observation)
+		then           func(*Record)
 		want           map[string]any
 	}{
 		"hit": {
 			target: "/api/v1/namespaces/team-a/pods?labelSelector=" + secret,
-			then: func(s *observation) {
-				s.decided(pods, answer{semantics: policy.Any, snapshot: snapshot.Snapshot{Revision: 7}}, "", podsOnly)
-				s.cacheStatus = hit(policy.Any)
-				_, _ = s.Write(make([]byte, 100))
+			then: func(s *Record) {
+				s.Decided(pods, policy.Any, "")
+				s.Serving(Served{Revision: 7})
+				s.SetCacheStatus(s.answer.Header(), hit(policy.Any))
+				_, _ = s.answer.Write(make([]byte, 100))
 			},
 			want: map[string]any{
 				"method": "GET", "target": "list pods v1", "namespace": "team-a", "code": 200.0, "bytes": 100.0, "cacheStatus": "listproxy; hit; detail=any", "revision": 7.0,
@@ -43,13 +43,13 @@ func TestAccessLog(t *testing.T) {
 		},
 		"refused": {
 			method: "BREW", target: "/" + secret,
-			then: func(s *observation) { s.refused("time-out"); s.WriteHeader(http.StatusTooManyRequests) },
+			then: func(s *Record) { s.Refused(s.answer.Header(), "time-out"); answerWith(s, http.StatusTooManyRequests) },
 			want: map[string]any{"method": "_OTHER", "target": "other", "code": 429.0, "bytes": 0.0, "refused": "time-out"},
 		},
 		"broken off": {
 			target: "/healthz?" + secret,
-			then: func(s *observation) {
-				s.cacheStatus = forwarded(policy.ReasonNotList)
+			then: func(s *Record) {
+				s.SetCacheStatus(s.answer.Header(), forwarded(policy.ReasonNotList))
 				panic(http.ErrAbortHandler)
 			},
 			want: map[string]any{
@@ -61,16 +61,15 @@ func TestAccessLog(t *testing.T) {
 		for whose, observer := range map[string]*Observer{"observed": o, "not observed": nil} {
 			t.Run(name+"/"+whose, func(t *testing.T) {
 				var out bytes.Buffer
-				h := &Handler{Log: telemetry.NewLogger(&out, telemetry.FormatJSON, telemetry.LevelAccess)}
+				log := telemetry.NewLogger(&out, telemetry.FormatJSON, telemetry.LevelAccess)
 				r := httptest.NewRequest(tt.method, tt.target, nil)
 				r.Header.Set("Authorization", "Bearer "+secret)
 				r.Header.Set("User-Agent", "kubectl/v1 "+secret)
 				func() {
 					defer func() { _ = recover() }()
-					s := observer.begin(httptest.NewRecorder(), r)
-					defer h.logAccess(s)
-					tt.then(s)
-					s.whole = true
+					observer.Observe(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+						tt.then(RecordOf(r.Context()))
+					}), log).ServeHTTP(httptest.NewRecorder(), r)
 				}()
 				if strings.Contains(out.String(), secret) {
 					t.Errorf("the line has what it should not: %s", &out)
@@ -103,7 +102,8 @@ func TestAccessLineIsOptIn(t *testing.T) {
 	certificate := clients.Issue(t, pkix.Name{CommonName: "alice"}, nil)
 	for level, want := range map[slog.Level]int{slog.LevelInfo: 0, telemetry.LevelAccess: 1, slog.LevelDebug: 1} {
 		var out bytes.Buffer
-		h := &Handler{Identifier: identifier, Log: telemetry.NewLogger(&out, telemetry.FormatText, level)}
+		var observer *Observer
+		h := observer.Observe(&Handler{Identifier: identifier}, telemetry.NewLogger(&out, telemetry.FormatText, level))
 		r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
 		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{certificate}}
 		r.Header.Set("Impersonate-User", "root") // beside a certificate: refused

@@ -54,8 +54,8 @@ func (l *streamingLists) read() map[string]int64 {
 
 // countCaller counts, when an answer begins, the program that sent a list which was forwarded and
 // succeeded. What the upstream refuses costs it little, and anybody could send it under any name.
-func (s *observation) countCaller() {
-	if s.labels.decision != decisionForward || s.labels.code != http.StatusOK {
+func (s *Record) countCaller(code int) {
+	if s.observer == nil || s.labels.decision != decisionForward || code != http.StatusOK {
 		return
 	}
 	reason := s.labels.reason
@@ -65,7 +65,7 @@ func (s *observation) countCaller() {
 		}
 		reason = reasonStreaming
 		s.streams = true
-		s.observer.streaming.add(s.resource(time.Now())) // it may not end for long
+		s.observer.streaming.add(s.resource(code, time.Now())) // it may not end for long
 	}
 	s.observer.callers.Count(s.request.UserAgent(), reason)
 }

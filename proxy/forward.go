@@ -62,26 +62,12 @@ func NewForwarder(up *Upstream, log *slog.Logger) *Forwarder {
 	return &Forwarder{upstream: up, log: log}
 }
 
-// ServeAs forwards r as a request of id.
-func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id Identity) {
-	if !strings.HasPrefix(r.RequestURI, "/") {
-		asRefused(w, refusedTarget)
-		kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest,
-			"The request target must be a path: listproxy forwards to one API server only.")
-		return
-	}
-	if name := kubehttp.IdentityNamedInConnection(r.Header); name != "" {
-		asRefused(w, refusedConnection)
-		kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest,
-			fmt.Sprintf("The Connection header must not list %s, which is meant for the API server.", name))
-		return
-	}
-
-	if id.stated != nil && f.upstream.base.Path != "" && mayLeavePrefix(r.RequestURI) {
-		asRefused(w, refusedSegments)
-		kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest,
-			"The path must not hold .. segments: listproxy's own credentials are for one API server only. Use a path without them, or a token.")
-		return
+// ServeAs forwards r as a request of id. It returns the status of the upstream's answer, or 0 if there
+// was none that could be used.
+func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id Identity) (code int) {
+	if reason, message := f.malformed(r, id); reason != "" {
+		refuse(w, r, reason, message)
+		return 0
 	}
 	asked := kubehttp.Of(r)
 	if asked.CoreList() && r.Method == http.MethodGet {
@@ -104,6 +90,27 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id Identity)
 		ErrorHandler:   x.fail,
 	}
 	reverse.ServeHTTP(w, r)
+	return x.code
+}
+
+// malformed says why a request cannot be forwarded, and what its sender is told.
+func (f *Forwarder) malformed(r *http.Request, id Identity) (reason, message string) {
+	if !strings.HasPrefix(r.RequestURI, "/") {
+		return refusedTarget, "The request target must be a path: listproxy forwards to one API server only."
+	}
+	if name := kubehttp.IdentityNamedInConnection(r.Header); name != "" {
+		return refusedConnection, fmt.Sprintf("The Connection header must not list %s, which is meant for the API server.", name)
+	}
+	if id.stated != nil && f.upstream.base.Path != "" && mayLeavePrefix(r.RequestURI) {
+		return refusedSegments, "The path must not hold .. segments: listproxy's own credentials are for one API server only. Use a path without them, or a token."
+	}
+	return "", ""
+}
+
+// refuse answers a request that cannot be forwarded.
+func refuse(w http.ResponseWriter, r *http.Request, reason, message string) {
+	RecordOf(r.Context()).Refused(w.Header(), reason)
+	kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, message)
 }
 
 // Accepted says whether the upstream is known to know the caller.
@@ -173,6 +180,7 @@ type exchange struct {
 	upgrade   string      // the protocol asked for, or ""
 	watch     *openWatch  // nil: it is none
 	sent      bool        // the request has reached the transport
+	code      int         // of the upstream's answer, once it can be passed on
 	switched  bool        // the upstream has agreed to the upgrade
 }
 
@@ -248,6 +256,8 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 			x.w.Header()[name] = nil
 		}
 	}
+	x.code = res.StatusCode
+	RecordOf(x.request.Context()).Answered(x.code)
 	return nil
 }
 
@@ -269,14 +279,12 @@ func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	if !x.sent || x.body.failed.Load() {
 		x.report(true, err.Error())
 		w.Header().Set("Connection", "close")
-		if limit, cutOff := bodyTooLarge(r); cutOff {
-			asRefused(w, refusedBody)
+		if limit := x.body.exceeded.Load(); limit > 0 {
+			RecordOf(r.Context()).Refused(w.Header(), refusedBody)
 			writeBodyTooLarge(w, r, limit)
 			return
 		}
-		asRefused(w, refusedMalformed)
-		kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest,
-			"The request's header or body is malformed or ended early, so it could not be forwarded.")
+		refuse(w, r, refusedMalformed, "The request's header or body is malformed or ended early, so it could not be forwarded.")
 		return
 	}
 	x.report(false, err.Error())

@@ -62,7 +62,7 @@ func startProxy(t *testing.T, handler http.Handler, http2 bool) *httptest.Server
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	server := httptest.NewUnstartedServer(nil)
-	server.Config = NewServer(NewFront(handler, nil, log), nil, log)
+	server.Config = NewServer(NewFront(handler, log), nil, log)
 	server.EnableHTTP2 = http2
 	server.StartTLS()
 	t.Cleanup(server.Close)

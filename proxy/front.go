@@ -45,20 +45,19 @@ var errNoDialing = errors.New("listproxy's front does not connect to other hosts
 // Everything else that one can ask of an HTTP proxy is refused: CONNECT with
 // 405 (it has a port of its own, [NewConnectServer]), and a whole URL, or *, in place
 // of a path with 400. What comes by a tunnel must be for the tunnel's API server,
-// else it is refused with 421. What is refused is counted by observer, which may be nil, and has its access line
-// in log. The front never connects to anything: it is no way to other hosts, whoever asks.
-func NewFront(inner http.Handler, observer *Observer, log *slog.Logger) http.Handler {
-	front, desk := newGoproxy(log), refuser{observer, log}
-	front.NonproxyHandler = pathsOnly(inner, desk)
+// else it is refused with 421. The front never connects to anything: it is no way to other hosts, whoever asks.
+func NewFront(inner http.Handler, log *slog.Logger) http.Handler {
+	front := newGoproxy(log)
+	front.NonproxyHandler = pathsOnly(inner)
 	front.OnRequest().HandleConnectFunc(func(host string, ctx *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
 		//nolint:bodyclose // there is nothing to close in a body from memory
-		ctx.Resp = desk.refused(ctx.Req, refusedConnect, refusal(ctx.Req, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
-			"listproxy does not open tunnels here: use this address as the server in your kubeconfig, and that of --connect-port as proxy-url."))
+		ctx.Resp = refusal(ctx.Req, refusedConnect, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
+			"listproxy does not open tunnels here: use this address as the server in your kubeconfig, and that of --connect-port as proxy-url.")
 		return &goproxy.ConnectAction{Action: goproxy.ConnectReject}, host
 	})
 	front.OnRequest().DoFunc(func(r *http.Request, _ *goproxy.ProxyCtx) (*http.Request, *http.Response) {
-		return r, desk.refused(r, refusedTarget, refusal(r, http.StatusBadRequest, metav1.StatusReasonBadRequest,
-			"listproxy forwards to one API server only: ask for a path, not for a whole URL."))
+		return r, refusal(r, refusedTarget, http.StatusBadRequest, metav1.StatusReasonBadRequest,
+			"listproxy forwards to one API server only: ask for a path, not for a whole URL.")
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodConnect && r.ProtoMajor == 1 {
@@ -85,29 +84,32 @@ func newGoproxy(log *slog.Logger) *goproxy.ProxyHttpServer {
 // business, the asterisk; and what came by a tunnel and is for somebody else than
 // the tunnel's API server, since a client that reached the right server by CONNECT
 // may have asked it for another's page.
-func pathsOnly(inner http.Handler, desk refuser) http.Handler {
+func pathsOnly(inner http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasPrefix(r.RequestURI, "/") {
-			desk.refuse(w, r, refusedTarget, func(w http.ResponseWriter) {
-				kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, "The request target must be a path.")
-			})
+			RecordOf(r.Context()).Refused(w.Header(), refusedTarget)
+			kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, "The request target must be a path.")
 			return
 		}
 		if kubehttp.Misdirected(r) {
-			desk.refuse(w, r, refusedMisdirected, func(w http.ResponseWriter) {
-				kubehttp.WriteStatus(w, r, http.StatusMisdirectedRequest, metav1.StatusReasonBadRequest,
-					"This tunnel leads to the API server only: the Host of a request must be the host that the CONNECT was for.")
-			})
+			RecordOf(r.Context()).Refused(w.Header(), refusedMisdirected)
+			kubehttp.WriteStatus(w, r, http.StatusMisdirectedRequest, metav1.StatusReasonBadRequest,
+				"This tunnel leads to the API server only: the Host of a request must be the host that the CONNECT was for.")
 			return
 		}
 		inner.ServeHTTP(w, r)
 	})
 }
 
-// refusal is WriteStatus for where goproxy wants a response. The connection is
-// closed after it.
-func refusal(r *http.Request, code int, reason metav1.StatusReason, message string) *http.Response {
+// refusal is WriteStatus for where goproxy wants a response to a request that is refused for why. The
+// connection is closed after it.
+func refusal(r *http.Request, why string, code int, reason metav1.StatusReason, message string) *http.Response {
 	body := kubehttp.EncodeStatus(code, reason, message)
+	record := RecordOf(r.Context())
+	record.Refused(http.Header{}, why)
+	if r.Method == http.MethodConnect && r.ProtoMajor == 1 {
+		record.Sent(code, int64(len(body))) // goproxy takes the connection over
+	}
 	res := &http.Response{
 		StatusCode: code, ProtoMajor: 1, ProtoMinor: 1, Request: r, Header: http.Header{}, Close: true,
 		ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body)),

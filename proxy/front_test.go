@@ -25,7 +25,7 @@ func TestProxyRequestsAreRefused(t *testing.T) {
 	server := httptest.NewUnstartedServer(nil)
 	server.Config = NewServer(NewFront(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		t.Error("a proxy request came through")
-	}), nil, slog.New(&records)), nil, slog.New(slog.DiscardHandler))
+	}), slog.New(&records)), nil, slog.New(slog.DiscardHandler))
 	server.StartTLS()
 	t.Cleanup(server.Close)
 
@@ -76,7 +76,7 @@ func TestProxyRequestsAreRefusedOverHTTP2(t *testing.T) {
 	r = httptest.NewRequest(http.MethodGet, "http://"+target+"/x", nil)
 	r.ProtoMajor, r.ProtoMinor, r.Proto = 2, 0, "HTTP/2.0"
 	w := httptest.NewRecorder()
-	NewFront(inner, nil, slog.New(slog.DiscardHandler)).ServeHTTP(w, r)
+	NewFront(inner, slog.New(slog.DiscardHandler)).ServeHTTP(w, r)
 	proxytest.AssertStatus(t, w.Result(), 400, metav1.StatusReasonBadRequest)
 	if n := stop(); n != 0 {
 		t.Errorf("the front made %d connections", n)

@@ -11,7 +11,6 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/snapshot"
-	"github.com/listproxy/listproxy/telemetry"
 )
 
 // Handler is a request's way, for both doors:
@@ -35,9 +34,7 @@ type Handler struct {
 	Compressor   *snapshot.Compressor
 	// Auditor is nil if there is no audit log.
 	Auditor *Auditor
-	// Observer is nil if nobody wants to know.
-	Observer *Observer
-	Log      *slog.Logger
+	Log     *slog.Logger
 
 	// seldom is for what callers can make the log say.
 	seldom  seldom
@@ -48,28 +45,17 @@ var _ http.Handler = (*Handler)(nil)
 
 // ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	seen := h.Observer.begin(w, kubehttp.Parsed(r))
-	defer seen.end() // a forward that breaks off ends in a panic (see Forwarder)
-	if h.Log.Enabled(r.Context(), telemetry.LevelAccess) {
-		defer h.logAccess(seen)
-	}
-	h.handle(seen, seen.request)
-	seen.whole = true
-}
-
-// handle answers a request that is seen.
-func (h *Handler) handle(w *observation, r *http.Request) {
+	record := RecordOf(r.Context())
 	caller, refusal := h.Identifier.Identify(r)
 	accepted := refusal == nil && h.Forward.Accepted(caller)
-	w.trace(accepted)
-	r = w.request // with the span
+	r = record.Trace(r, accepted)
 	if refusal != nil {
-		w.refused(reasonIdentity)
+		record.Refused(w.Header(), reasonIdentity)
 		refusal.write(w, r)
 		return
 	}
 	long := kubehttp.Of(r).LongRunning
-	w.long = long
+	record.LongRunning(long)
 	who := admitted{identity: caller, accepted: accepted, share: h.Forward.share(caller, accepted, r.RemoteAddr)}
 	place, err := h.Admission.Admit(r.Context(), who.share, accepted, long)
 	if err != nil {
@@ -81,7 +67,7 @@ func (h *Handler) handle(w *observation, r *http.Request) {
 	defer func() { leave() }()
 	known := func(share callerKey) {
 		leave = useConnection(r.Context(), share)
-		uploadOfKnown(r, long)
+		callerKnown(r.Context(), long)
 	}
 	if accepted {
 		known(who.share)
@@ -91,7 +77,6 @@ func (h *Handler) handle(w *observation, r *http.Request) {
 			known(share)
 			h.Admission.Accept(&place, share)
 		})
-		w.request = r
 	}
 	h.respond(w, r, who)
 }
@@ -105,45 +90,41 @@ type admitted struct {
 }
 
 // respond answers a request from memory, or forwards it.
-func (h *Handler) respond(w *observation, r *http.Request, who admitted) {
-	list, found, reason := h.answer(w, r, who)
-	w.decided(list, found, reason, h.Catalog.Known)
+func (h *Handler) respond(w http.ResponseWriter, r *http.Request, who admitted) {
+	record := RecordOf(r.Context())
+	list, found, reason := h.answer(r, who)
+	record.Decided(list, found.semantics, reason)
 	if reason == "" {
 		if reason = h.serve(w, r, who, list, &found); reason == "" {
 			return
 		}
-		w.decided(list, answer{semantics: found.semantics}, reason, h.Catalog.Known)
+		found = answer{semantics: found.semantics}
+		record.Decided(list, found.semantics, reason)
 	}
-	w.cacheStatus = forwarded(reason)
-	w.Header().Set(kubehttp.CacheStatusHeader, w.cacheStatus)
+	record.SetCacheStatus(w.Header(), forwarded(reason))
 	if found.unreviewed {
-		w.unreviewed = reason
+		w = &unreviewedWriter{ResponseWriter: w, record: record, reason: reason}
 	}
-	h.forward(w, who.identity)
+	out, end := record.Forwarding(r)
+	defer end()
+	code := h.Forward.ServeAs(w, out, who.identity)
 	switch {
-	case found.unreviewed && found.collection != nil && w.labels.code == http.StatusOK:
+	case found.unreviewed && found.collection != nil && code == http.StatusOK:
 		found.collection.Touch() // the caller may list it, so it is in use
-	case reason == policy.ReasonMostRecent && list.Options.Limit > 0 && w.labels.code == http.StatusOK:
+	case reason == policy.ReasonMostRecent && list.Options.Limit > 0 && code == http.StatusOK:
 		h.expectNext(list)
 	}
 }
 
-// forward sends the request on.
-func (h *Handler) forward(w *observation, caller Identity) {
-	r, span := w.forward()
-	defer w.forwarded(span)
-	h.Forward.ServeAs(w, r, caller)
-}
-
 // refuse answers what could not be let in.
-func (h *Handler) refuse(w *observation, r *http.Request, err error) {
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		// The caller has gone, or has only ended its half of the connection: then it would read an
 		// empty 200 where nothing is written.
 		panic(http.ErrAbortHandler)
 	}
 	h.rarely("too much is in flight", err)
-	w.refused(refusalReason(err))
+	RecordOf(r.Context()).Refused(w.Header(), refusalReason(err))
 	kubehttp.WriteTooManyRequests(w, r)
 }
 
@@ -153,11 +134,11 @@ func (h *Handler) rarely(message string, err error) {
 }
 
 // serve answers from memory. With a reason it has not, and nothing was written.
-func (h *Handler) serve(w *observation, r *http.Request, who admitted, list policy.Request, a *answer) policy.Reason {
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request, who admitted, list policy.Request, a *answer) policy.Reason {
 	var audit *AuditEntry
 	if h.Auditor != nil {
 		var err error
-		if audit, err = h.Auditor.begin(r, who, list, w.begun); err != nil {
+		if audit, err = h.Auditor.begin(r, who, list, RecordOf(r.Context()).Begun()); err != nil {
 			h.rarely("an answer from memory could not be audited", err)
 			return policy.ReasonAudit
 		}
@@ -177,16 +158,16 @@ func (h *Handler) serve(w *observation, r *http.Request, who admitted, list poli
 	// not the rest of the state that they are from.
 	revision := a.snapshot.Revision
 	a.snapshot, a.collection = snapshot.Snapshot{}, nil
-	w.cacheStatus = hit(a.semantics)
-	w.serving(page)
-	_, span := w.step(spanWrite)
+	record := RecordOf(r.Context())
+	record.Serving(Served{Representation: a.representation, Revision: revision, Items: len(page.objects), Bytes: page.size})
+	record.SetCacheStatus(w.Header(), hit(a.semantics))
+	_, span := record.Step(r.Context(), spanWrite)
 	defer span.End()
-	w.Header().Set(kubehttp.CacheStatusHeader, w.cacheStatus)
 	if audit == nil {
 		h.writePage(w, r, list, page)
 		return ""
 	}
-	counted := &auditedWriter{ResponseWriter: w}
+	counted := &countingWriter{ResponseWriter: w}
 	defer func() {
 		audit.Complete(AuditedAnswer{
 			ID: w.Header().Get("Audit-Id"), Semantics: a.semantics, Representation: a.representation,
@@ -245,7 +226,7 @@ type answer struct {
 // answer decides about one request, and gives the reason if it is to be forwarded. Of the answer there
 // are only the semantics then, as far as they are known, and whether it was reviewed. What is found here may end
 // while something else is waited for, so [mayAnswer] has the last word.
-func (h *Handler) answer(w *observation, r *http.Request, who admitted) (policy.Request, answer, policy.Reason) {
+func (h *Handler) answer(r *http.Request, who admitted) (policy.Request, answer, policy.Reason) {
 	list, reason := policy.Parse(r, kubehttp.Of(r).Info, who.identity.credentials())
 	if reason != "" {
 		return list, answer{}, reason
@@ -282,11 +263,11 @@ func (h *Handler) answer(w *observation, r *http.Request, who admitted) (policy.
 			return list, found, reason
 		}
 	}
-	may, reason := h.review(w, who, asked)
+	may, reason := h.review(r.Context(), who, asked)
 	if reason != "" {
 		return list, found, reason
 	}
-	collection, snap, reason := h.snapshot(w, resource, decision)
+	collection, snap, reason := h.snapshot(r.Context(), resource, decision)
 	if reason != "" {
 		return list, found, reason
 	}
@@ -371,8 +352,8 @@ func attributesFor(list policy.Request) Attributes {
 }
 
 // review asks whether the caller may do what is asked for, and whether it could be forwarded.
-func (h *Handler) review(w *observation, who admitted, asked Attributes) (rights, policy.Reason) {
-	ctx, span := w.step(spanReview)
+func (h *Handler) review(ctx context.Context, who admitted, asked Attributes) (rights, policy.Reason) {
+	ctx, span := RecordOf(ctx).Step(ctx, spanReview)
 	defer span.End()
 	yes, err := h.Reviewer.Review(ctx, who.identity, who.share, asked)
 	switch {
@@ -401,8 +382,8 @@ func (h *Handler) hopeless(resource snapshot.Resource, d policy.Decision) (*snap
 }
 
 // snapshot finds the state that the request asks for.
-func (h *Handler) snapshot(w *observation, resource snapshot.Resource, d policy.Decision) (*snapshot.Collection, snapshot.Snapshot, policy.Reason) {
-	ctx, span := w.step(spanSnapshot)
+func (h *Handler) snapshot(ctx context.Context, resource snapshot.Resource, d policy.Decision) (*snapshot.Collection, snapshot.Snapshot, policy.Reason) {
+	ctx, span := RecordOf(ctx).Step(ctx, spanSnapshot)
 	defer span.End()
 	collection, absence := h.Collections.Use(resource)
 	if absence != snapshot.Known {

@@ -103,7 +103,7 @@ func longestUnused(known map[schema.GroupVersionResource]*servedResource) schema
 // resource says which resource a request is of, where the upstream serves it: that is so if the catalog knows
 // it, and if the upstream has just answered a GET for it with a 2xx. Some aggregated API servers have as many
 // resources as they have metrics, so what looks unlike a resource of Kubernetes has no label all the same.
-func (s *observation) resource(now time.Time) string {
+func (s *Record) resource(code int, now time.Time) string {
 	gvr := s.named()
 	if gvr.Resource == "" {
 		return otherLabel
@@ -111,21 +111,21 @@ func (s *observation) resource(now time.Time) string {
 	if label, ok := s.observer.served.of(gvr, now); ok {
 		return label
 	}
-	answered := s.request.Method == http.MethodGet && s.labels.code >= http.StatusOK && s.labels.code < http.StatusMultipleChoices
-	if !answered {
-		if s.known == nil {
-			return otherLabel
-		}
-		if _, served := s.known(gvr.Group, gvr.Version, gvr.Resource); !served {
-			return otherLabel
-		}
+	answered := s.request.Method == http.MethodGet && code >= http.StatusOK && code < http.StatusMultipleChoices
+	if !answered && !s.observer.serves(gvr) {
+		return otherLabel
 	}
 	return s.observer.served.add(gvr, now)
 }
 
+// serves says whether the upstream is known to have a resource.
+func (o *Observer) serves(gvr schema.GroupVersionResource) bool {
+	return o.Serves != nil && o.Serves(gvr.Group, gvr.Version, gvr.Resource)
+}
+
 // named is the resource that the path of a request names, if it was not refused; whether there is such a
 // resource is not said.
-func (s *observation) named() schema.GroupVersionResource {
+func (s *Record) named() schema.GroupVersionResource {
 	switch {
 	case s.labels.decision != decisionServe && s.labels.decision != decisionForward:
 		return schema.GroupVersionResource{}

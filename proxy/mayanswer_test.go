@@ -106,7 +106,7 @@ func TestLastWordAfterEveryWait(t *testing.T) {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/pods?resourceVersion=0", nil)
 		done := make(chan policy.Reason)
-		go func() { done <- h.serve(h.Observer.begin(w, r), r, who, list, &found) }()
+		go func() { done <- h.serve(w, r, who, list, &found) }()
 		synctest.Wait() // it waits for room
 		h.Catalog.Forget("")
 		room.Release()

@@ -1,17 +1,10 @@
 package proxy
 
 import (
-	"bufio"
-	"context"
-	"net"
-	"net/http"
-	"time"
-
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
@@ -32,6 +25,10 @@ type Observer struct {
 	callers  telemetry.Callers
 	// streaming are streaming lists that were forwarded.
 	streaming streamingLists
+
+	// Serves says, without asking anyone, whether the upstream is known to have a resource. It is set before
+	// the first request; nil knows none.
+	Serves func(group, version, resource string) bool
 }
 
 // propagator reads and writes traceparent and tracestate (https://www.w3.org/TR/trace-context).
@@ -59,134 +56,4 @@ func NewObserver(traces trace.TracerProvider, meters metric.MeterProvider) (*Obs
 		o.tracer = traces.Tracer(instrumentation)
 	}
 	return o, nil
-}
-
-// knownFunc says, without asking anyone, what is known of a resource that the upstream has
-// ([Catalog.Known]).
-type knownFunc func(group, version, resource string) (Entry, bool)
-
-// observation is one request, as it is seen. It is its ResponseWriter, too, and belongs to the
-// request's goroutine.
-type observation struct {
-	http.ResponseWriter
-	observer *Observer // nil: nothing is observed
-	// request is what the handler goes on with: its context has the span, if there is one.
-	request *http.Request
-	span    trace.Span // nil unless it records
-	// unsampled is the context of a span that does not record.
-	unsampled trace.SpanContext
-
-	begun  time.Time
-	labels requestLabels
-	bytes  int64 // sent
-	long   bool
-	// streams: it is a streaming list, and was counted as one.
-	streams bool
-	whole   bool // the handler has returned in order
-
-	list           policy.Request
-	representation policy.Representation
-	revision       uint64
-	known          knownFunc
-	items          int
-	size           int // of a list from memory, before compression
-
-	cacheStatus string // for the log; empty until it was decided
-	// unreviewed is memory's reason to forward a list that was not reviewed ([reasonTold]); else empty.
-	unreviewed policy.Reason
-}
-
-// begin begins to observe a request. The observation's end must be deferred.
-func (o *Observer) begin(w http.ResponseWriter, r *http.Request) *observation {
-	s := &observation{ResponseWriter: w, observer: o, request: r, begun: time.Now()}
-	if o == nil {
-		return s
-	}
-	s.labels.resource = otherLabel
-	return s
-}
-
-// WriteHeader implements http.ResponseWriter.
-func (s *observation) WriteHeader(status int) {
-	if final := status >= http.StatusOK || status == http.StatusSwitchingProtocols; final && s.labels.code == 0 {
-		s.labels.code = status
-		if s.unreviewed != "" {
-			s.tellReason(status)
-		}
-		s.countCaller()
-	}
-	s.ResponseWriter.WriteHeader(status)
-}
-
-// Hijack implements [http.Hijacker], with which a connection that was upgraded is taken over: the 101
-// is not written with WriteHeader.
-func (s *observation) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := http.NewResponseController(s.ResponseWriter).Hijack()
-	if err == nil && s.labels.code == 0 {
-		s.labels.code = http.StatusSwitchingProtocols
-	}
-	return conn, rw, err
-}
-
-// Write implements http.ResponseWriter.
-func (s *observation) Write(p []byte) (int, error) {
-	if s.labels.code == 0 {
-		s.labels.code = http.StatusOK
-		s.countCaller()
-	}
-	n, err := s.ResponseWriter.Write(p)
-	s.bytes += int64(n)
-	return n, err
-}
-
-// Unwrap lets http.ResponseController find what else the writer can do.
-func (s *observation) Unwrap() http.ResponseWriter { return s.ResponseWriter }
-
-// refused notes that listproxy says no to the request, whatever was decided before.
-func (s *observation) refused(reason string) {
-	s.labels.decision, s.labels.reason, s.labels.semantics = decisionRefuse, reason, ""
-	s.cacheStatus = ""
-}
-
-// decided notes what was found out about a request. With a reason it is forwarded.
-func (s *observation) decided(list policy.Request, a answer, reason policy.Reason, known knownFunc) {
-	s.representation = a.representation
-	if reason == "" {
-		s.revision = a.snapshot.Revision // and not the snapshot, which holds a whole state
-	}
-	if s.observer == nil {
-		return
-	}
-	s.list, s.known = list, known
-	s.labels.decision, s.labels.reason = decisionServe, string(reason)
-	s.labels.semantics = a.semantics
-	if reason != "" {
-		s.labels.decision = decisionForward
-	}
-}
-
-// serving notes what is about to be written from memory.
-func (s *observation) serving(b *body) { s.items, s.size = len(b.objects), b.size }
-
-// end counts the request, and ends its span. A handler that broke off has not set whole.
-func (s *observation) end() {
-	if s.observer == nil {
-		return
-	}
-	if s.whole && s.labels.code == 0 {
-		s.labels.code = http.StatusOK // as net/http says for a handler that wrote nothing
-	}
-	ctx := context.Background()
-	if s.span != nil {
-		ctx = s.request.Context() // for exemplars
-	}
-	now := time.Now()
-	s.labels.resource = s.resource(now)
-	if s.streams {
-		s.observer.streaming.ended.Add(1)
-	}
-	s.observer.requests.count(ctx, s.labels, now.Sub(s.begun), s.long, s.bytes, int64(s.size))
-	if s.span != nil {
-		s.endSpan()
-	}
 }

@@ -1,9 +1,7 @@
 package proxy
 
 import (
-	"bufio"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -38,54 +36,57 @@ func newMetered(t testing.TB, traces trace.TracerProvider) (*Observer, *telemetr
 	if err != nil {
 		t.Fatal(err)
 	}
+	o.Serves = podsOnly
 	return o, metrics
 }
 
-type takenOver struct{ http.ResponseWriter }
-
-// Hijack implements http.Hijacker.
-func (takenOver) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, nil }
-
 // observe lets a request be seen from beginning to end.
-func observe(o *Observer, r *http.Request, then func(*observation)) {
-	seen := o.begin(httptest.NewRecorder(), r)
-	defer seen.end()
-	seen.trace(true)
-	then(seen)
-	seen.whole = true
+func observe(o *Observer, r *http.Request, then func(*Record)) {
+	observeOn(o, httptest.NewRecorder(), r, func(s *Record, _ *http.Request) { then(s) })
+}
+
+func observeOn(o *Observer, w http.ResponseWriter, r *http.Request, then func(*Record, *http.Request)) {
+	o.Observe(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		record := RecordOf(r.Context())
+		then(record, record.Trace(r, true))
+	}), proxytest.DiscardLog()).ServeHTTP(w, r)
+}
+
+// answerWith begins an answer with that code, which is the upstream's if the request is forwarded.
+func answerWith(s *Record, code int) {
+	if s.labels.decision == decisionForward {
+		s.Answered(code)
+	}
+	s.answer.WriteHeader(code)
 }
 
 func TestRequestsAreCounted(t *testing.T) {
 	o, metrics := newMetered(t, nil)
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
 	pods := policy.Request{Version: "v1", Resource: "pods"}
-	observe(o, r, func(s *observation) {
-		s.decided(pods, answer{semantics: policy.Any}, "", podsOnly)
-		s.serving(&body{size: 1000})
-		_, _ = s.Write(make([]byte, 100))
+	observe(o, r, func(s *Record) {
+		s.Decided(pods, policy.Any, "")
+		s.Serving(Served{Bytes: 1000})
+		_, _ = s.answer.Write(make([]byte, 100))
 	})
-	observe(o, r, func(s *observation) {
-		s.decided(pods, answer{semantics: policy.Exact}, policy.ReasonHistory, podsOnly)
-		s.WriteHeader(http.StatusProcessing)
-		s.WriteHeader(http.StatusGone)
+	observe(o, r, func(s *Record) {
+		s.Decided(pods, policy.Exact, policy.ReasonHistory)
+		answerWith(s, http.StatusProcessing)
+		answerWith(s, http.StatusGone)
 	})
-	observe(o, r, func(s *observation) {
-		s.long = true
-		s.decided(policy.Request{}, answer{}, policy.ReasonWatch, podsOnly)
-		// As net/http/httputil does, and httptest's recorder cannot.
-		s.ResponseWriter = takenOver{s.ResponseWriter}
-		if _, _, err := http.NewResponseController(s).Hijack(); err != nil {
-			t.Error(err)
-		}
+	observe(o, r, func(s *Record) {
+		s.LongRunning(true)
+		s.Decided(policy.Request{}, "", policy.ReasonWatch)
+		s.Answered(http.StatusSwitchingProtocols) // and the connection is taken over
 	})
-	observe(o, r, func(s *observation) {
-		s.refused(string(OverloadTimeOut))
-		s.WriteHeader(http.StatusTooManyRequests)
+	observe(o, r, func(s *Record) {
+		s.Refused(s.answer.Header(), string(OverloadTimeOut))
+		answerWith(s, http.StatusTooManyRequests)
 	})
 	func() {
 		defer func() { _ = recover() }()
-		observe(o, r, func(s *observation) {
-			s.decided(pods, answer{}, policy.ReasonPretty, podsOnly)
+		observe(o, r, func(s *Record) {
+			s.Decided(pods, "", policy.ReasonPretty)
 			panic(http.ErrAbortHandler)
 		})
 	}()
@@ -127,10 +128,10 @@ func TestSeriesAreBounded(t *testing.T) {
 		path := fmt.Sprintf("/apis/made-up-%d.io/v%d/namespaces/ns-%d/things-%d?resourceVersion=%d", i, i, i, i, i%7)
 		r := httptest.NewRequest(http.MethodGet, path, nil)
 		r.Header.Set("Authorization", "Bearer x")
-		observe(o, r, func(s *observation) {
+		observe(o, r, func(s *Record) {
 			list, reason := policy.Parse(r, kubehttp.Of(r).Info, policy.Own)
-			s.decided(list, answer{}, reason, podsOnly)
-			s.WriteHeader(300 + i%700)
+			s.Decided(list, "", reason)
+			answerWith(s, 300+i%700)
 		})
 	}
 	for i := range 700 { // every status that there can be
@@ -176,9 +177,9 @@ func TestResourceIsKnownByItsAnswer(t *testing.T) {
 			r.Header.Set("Authorization", "Bearer x")
 			seen := o.begin(httptest.NewRecorder(), r)
 			list, _ := policy.Parse(r, kubehttp.Of(r).Info, policy.Own)
-			seen.decided(list, answer{}, tt.reason, podsOnly)
+			seen.Decided(list, "", tt.reason)
 			if tt.code != 0 {
-				seen.WriteHeader(tt.code)
+				answerWith(seen, tt.code)
 			}
 			seen.end()
 			got := proxytest.Series(proxytest.Gather(t, metrics)["listproxy_requests_total"])
@@ -192,9 +193,9 @@ func TestResourceIsKnownByItsAnswer(t *testing.T) {
 // TestRefusedHasNoResource: the upstream has not said that there is one.
 func TestRefusedHasNoResource(t *testing.T) {
 	o, metrics := newMetered(t, nil)
-	observe(o, httptest.NewRequest(http.MethodGet, "/apis/apps/v1/deployments", nil), func(s *observation) {
-		s.refused(reasonIdentity)
-		s.WriteHeader(http.StatusForbidden)
+	observe(o, httptest.NewRequest(http.MethodGet, "/apis/apps/v1/deployments", nil), func(s *Record) {
+		s.Refused(s.answer.Header(), reasonIdentity)
+		answerWith(s, http.StatusForbidden)
 	})
 	if got := proxytest.Series(proxytest.Gather(t, metrics)["listproxy_requests_total"]); len(got) != 1 || !strings.Contains(got[0], "resource=other,") {
 		t.Errorf("counted as %v", got)
@@ -245,8 +246,8 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 	o, metrics := newMetered(t, nil)
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
 	for _, reason := range []policy.Reason{"", policy.ReasonWatch} {
-		observe(o, r, func(s *observation) {
-			s.decided(policy.Request{Version: "v1", Resource: "pods"}, answer{}, reason, podsOnly)
+		observe(o, r, func(s *Record) {
+			s.Decided(policy.Request{Version: "v1", Resource: "pods"}, "", reason)
 		})
 	}
 	o.upstream.reviewed(t.Context(), time.Second, http.StatusCreated)
@@ -336,20 +337,22 @@ func BenchmarkObserve(b *testing.B) {
 			}
 			r := httptest.NewRequest(http.MethodGet, "/api/v1/pods?resourceVersion=0", nil)
 			r.Header.Set("Authorization", "Bearer x")
-			list, found, page := policy.Request{Version: "v1", Resource: "pods"}, answer{semantics: policy.Any}, &body{size: 1000}
-			w := uncountedWriter{}
-			b.ReportAllocs()
-			for b.Loop() {
-				s := o.begin(w, r)
+			list, page := policy.Request{Version: "v1", Resource: "pods"}, Served{Bytes: 1000}
+			w, log := uncountedWriter{}, proxytest.DiscardLog()
+			handler := o.Observe(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				s := RecordOf(r.Context())
+				r = s.Trace(r, true)
 				for _, step := range []string{spanReview, spanSnapshot, spanWrite} {
-					_, span := s.step(step)
+					_, span := s.Step(r.Context(), step)
 					span.End()
 				}
-				s.decided(list, found, "", podsOnly)
-				s.serving(page)
-				s.WriteHeader(http.StatusOK)
-				s.whole = true
-				s.end()
+				s.Decided(list, policy.Any, "")
+				s.Serving(page)
+				w.WriteHeader(http.StatusOK)
+			}), log)
+			b.ReportAllocs()
+			for b.Loop() {
+				handler.ServeHTTP(w, r)
 			}
 		})
 	}
@@ -366,14 +369,14 @@ func (uncountedWriter) WriteHeader(int)             {}
 // series, and what is counted then has its reason still.
 func TestSeriesOfHostiles(t *testing.T) {
 	o, metrics := newMetered(t, nil)
-	known := func(_, _, _ string) (Entry, bool) { return Entry{}, true }
+	o.Serves = func(_, _, _ string) bool { return true }
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	reasons := policy.Reasons()
 	for i := range 400 {
 		for _, reason := range reasons {
-			observe(o, r, func(s *observation) {
-				s.decided(policy.Request{Version: "v1", Resource: fmt.Sprint("kind-", i)}, answer{semantics: policy.Any}, reason, known)
-				s.WriteHeader(http.StatusOK)
+			observe(o, r, func(s *Record) {
+				s.Decided(policy.Request{Version: "v1", Resource: fmt.Sprint("kind-", i)}, policy.Any, reason)
+				answerWith(s, http.StatusOK)
 			})
 		}
 	}

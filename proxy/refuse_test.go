@@ -21,5 +21,5 @@ func TestNoAnswerToWhoLeft(t *testing.T) {
 		}
 	}()
 	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/api", nil)
-	handler.refuse(handler.Observer.begin(httptest.NewRecorder(), r), r, ctx.Err())
+	handler.refuse(httptest.NewRecorder(), r, ctx.Err())
 }

@@ -19,7 +19,6 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
-	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
@@ -59,21 +58,23 @@ func TestRefusalsAreSeen(t *testing.T) {
 				forwarder = newForwarder(t, beside)
 				caller = newIdentifier(t).secret.ofStated(&user.DefaultInfo{Name: "alice"})
 			}
-			// As Handler.ServeHTTP, for what is forwarded.
+			// As Handler.respond, for what is forwarded.
 			handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				observeOn(o, w, r, func(s *observation) {
-					defer (&Handler{Log: log}).logAccess(s)
-					s.decided(policy.Request{}, answer{}, policy.ReasonNotList, podsOnly)
-					s.cacheStatus = forwarded(policy.ReasonNotList)
-					w.Header().Set(kubehttp.CacheStatusHeader, s.cacheStatus)
-					forwarder.ServeAs(s, r, caller)
-				})
+				record := RecordOf(r.Context())
+				record.Decided(policy.Request{}, "", policy.ReasonNotList)
+				record.SetCacheStatus(w.Header(), forwarded(policy.ReasonNotList))
+				forwarder.ServeAs(w, r, caller)
 			})
 			server := httptest.NewUnstartedServer(nil)
-			server.Config = NewServer(NewFront(LimitBodies(handler, 10, o, log), o, log), nil, slog.New(slog.DiscardHandler))
+			server.Config = NewServer(o.Observe(NewFront(LimitBodies(handler, 10), log), log), nil, slog.New(slog.DiscardHandler))
 			if tt.connect {
 				server.Config = NewConnectServer(NewTunnels(targets, &tls.Config{MinVersion: tls.VersionTLS12}), nil, o, log)
 			}
+			observed, served := server.Config.Handler, make(chan struct{})
+			server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				defer close(served)
+				observed.ServeHTTP(w, r)
+			})
 			server.StartTLS()
 			defer server.Close()
 			request := tt.request + "\r\n"
@@ -90,7 +91,7 @@ func TestRefusalsAreSeen(t *testing.T) {
 				t.Errorf("%s, Cache-Status %q", res.Status, res.Header.Get("Cache-Status"))
 			}
 			body := proxytest.ReadAll(t, res.Body)
-			server.Close() // and with it the handler
+			<-served
 			got := proxytest.Gather(t, metrics)
 			want := []string{fmt.Sprintf("code=%d,decision=refuse,reason=%s,resource=other,semantics=none 1", tt.code, tt.reason)}
 			if diff := cmp.Diff(want, proxytest.Series(got["listproxy_requests_total"])); diff != "" {
@@ -126,7 +127,8 @@ func TestRefusalsAreSeen(t *testing.T) {
 // TestMisdirectedIsSeen by the way of a tunnel.
 func TestMisdirectedIsSeen(t *testing.T) {
 	o, metrics := newMetered(t, nil)
-	front := NewFront(http.NotFoundHandler(), o, slog.New(slog.DiscardHandler))
+	log := slog.New(slog.DiscardHandler)
+	front := o.Observe(NewFront(http.NotFoundHandler(), log), log)
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
 	r.Host = "elsewhere.example"
 	ctx := withTunnel(t.Context(), tls.Server(&tunnelConn{targets: mustTargets(t, "https://"+upstreamName)}, &tls.Config{MinVersion: tls.VersionTLS12}))

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
@@ -19,7 +20,7 @@ var routeSubresources = sets.New("", "approval", "attach", "binding", "ephemeral
 // placeholders for what callers name, as kube-apiserver names its own spans. What is no resource that
 // the upstream is known to have is a placeholder as well, so that there are few routes whatever is
 // asked for. A path of no resource has no route, and "" is returned.
-func route(r *http.Request, known knownFunc) string {
+func route(r *http.Request, known func(schema.GroupVersionResource) bool) string {
 	info := kubehttp.Of(r).Info
 	if !info.IsResourceRequest {
 		return ""
@@ -27,11 +28,9 @@ func route(r *http.Request, known knownFunc) string {
 	return routeOf(info, known)
 }
 
-func routeOf(info *request.RequestInfo, known knownFunc) string {
+func routeOf(info *request.RequestInfo, known func(schema.GroupVersionResource) bool) string {
 	group, version, resource := info.APIGroup, info.APIVersion, info.Resource
-	if known == nil {
-		group, version, resource = "{group}", "{version}", "{resource}"
-	} else if _, served := known(group, version, resource); !served {
+	if !known(schema.GroupVersionResource{Group: group, Version: version, Resource: resource}) {
 		group, version, resource = "{group}", "{version}", "{resource}"
 	}
 	parts := []string{"", "api", version}

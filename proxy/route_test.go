@@ -4,14 +4,17 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // podsOnly knows one group/version, and in it pods and namespaces.
-func podsOnly(group, version, resource string) (Entry, bool) {
-	return Entry{Namespaced: true}, group == "" && version == "v1" && (resource == "pods" || resource == "namespaces")
+func podsOnly(group, version, resource string) bool {
+	return group == "" && version == "v1" && (resource == "pods" || resource == "namespaces")
 }
 
 func TestRoute(t *testing.T) {
+	known := func(gvr schema.GroupVersionResource) bool { return podsOnly(gvr.Group, gvr.Version, gvr.Resource) }
 	for _, tt := range []struct{ method, target, want string }{
 		{http.MethodGet, "/api/v1/pods", "/api/v1/pods"},
 		{http.MethodGet, "/api/v1/namespaces/team-a/pods?labelSelector=a%3Db", "/api/v1/namespaces/{namespace}/pods"},
@@ -25,11 +28,11 @@ func TestRoute(t *testing.T) {
 		{http.MethodGet, "/healthz", ""},
 		{http.MethodGet, "/metrics/anything", ""},
 	} {
-		if got := route(httptest.NewRequest(tt.method, tt.target, nil), podsOnly); got != tt.want {
+		if got := route(httptest.NewRequest(tt.method, tt.target, nil), known); got != tt.want {
 			t.Errorf("%s %s: %q, want %q", tt.method, tt.target, got, tt.want)
 		}
 	}
-	if got := route(httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil), nil); got != "/api/{version}/{resource}" {
+	if got := route(httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil), func(schema.GroupVersionResource) bool { return false }); got != "/api/{version}/{resource}" {
 		t.Errorf("where nothing is known: %q", got)
 	}
 }

@@ -62,7 +62,8 @@ func (g *StallGuard) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		guarded := &stallWriter{inner: w, guard: g, request: r}
 		defer guarded.finish()
-		defer guardUpload(w, r, g.limit)()
+		r, end := guardUpload(w, r, g.limit)
+		defer end()
 		if hijacker, ok := w.(http.Hijacker); ok {
 			next.ServeHTTP(&hijackableStallWriter{guarded, hijacker}, r)
 			return

@@ -243,7 +243,7 @@ func TestStallGuardLetsHijack(t *testing.T) {
 			if _, ok := w.(http.Hijacker); !ok {
 				t.Error("the writer is no Hijacker")
 			}
-			conn, _, err := http.NewResponseController(&observation{ResponseWriter: w}).Hijack()
+			conn, _, err := http.NewResponseController(&countingWriter{ResponseWriter: w}).Hijack()
 			if err != nil {
 				t.Error(err)
 			}

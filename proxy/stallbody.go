@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"sync"
@@ -28,30 +29,29 @@ type stallBody struct {
 	control *http.ResponseController // nil once the handler has returned
 }
 
-// guardUpload bounds how long the body of r may take, if it has one. The handler must call end
-// before it returns.
-func guardUpload(w http.ResponseWriter, r *http.Request, limit time.Duration) (end func()) {
+type stallBodyKey struct{}
+
+// guardUpload bounds how long the body of r may take, if it has one. It returns the request to go on
+// with, whose context has the bound ([callerKnown]). The handler must call end before it returns.
+func guardUpload(w http.ResponseWriter, r *http.Request, limit time.Duration) (guarded *http.Request, end func()) {
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
-		return func() {}
+		return r, func() {}
 	}
 	b := &stallBody{ReadCloser: r.Body, control: http.NewResponseController(w), limit: limit, until: time.Now().Add(limit)}
+	r = r.WithContext(context.WithValue(r.Context(), stallBodyKey{}, b))
 	r.Body = b
-	return func() {
+	return r, func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.control = nil
 	}
 }
 
-// uploadOfKnown takes bounds of guardUpload away for callers who are known: as a whole the body of r may take as
-// long as it likes, and if it is that of a long-running request, a stream, it may stall as well. It may be
-// called while the body is read.
-func uploadOfKnown(r *http.Request, long bool) {
-	body := r.Body
-	if limited, ok := body.(*limitedBody); ok {
-		body = limited.guarded
-	}
-	b, ok := body.(*stallBody)
+// callerKnown lifts the bound of the body of ctx's request, since its sender is known: as a whole the
+// body may take as long as it likes, and if the request is a long-running one, a stream, it may stall
+// as well. It may be called while the body is read.
+func callerKnown(ctx context.Context, long bool) {
+	b, ok := ctx.Value(stallBodyKey{}).(*stallBody)
 	if !ok {
 		return
 	}

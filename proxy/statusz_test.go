@@ -56,12 +56,12 @@ func TestStatusIsWhatMetricsSay(t *testing.T) {
 	request := func(target, agent string, reason policy.Reason, code int) {
 		r := httptest.NewRequest(http.MethodGet, target, nil)
 		r.Header.Set("User-Agent", agent)
-		observe(o, r, func(s *observation) {
-			s.decided(pods, answer{semantics: policy.Any}, reason, podsOnly)
+		observe(o, r, func(s *Record) {
+			s.Decided(pods, policy.Any, reason)
 			if reason == "" {
-				s.serving(&body{size: 1000})
+				s.Serving(Served{Bytes: 1000})
 			}
-			s.WriteHeader(code)
+			answerWith(s, code)
 		})
 	}
 	const list, stream = "/api/v1/pods?resourceVersion=0", "/api/v1/pods?watch=1&sendInitialEvents=true"
@@ -76,13 +76,13 @@ func TestStatusIsWhatMetricsSay(t *testing.T) {
 	request(stream, "nobody/1", policy.ReasonWatch, 403)
 	request("/api/v1/pods?watch=1", "a/1", policy.ReasonWatch, 200)
 	request("/healthz", "a/1", policy.ReasonNotList, 200)
-	observe(o, httptest.NewRequest(http.MethodGet, list, nil), func(s *observation) {
-		s.refused(string(OverloadTimeOut))
-		s.WriteHeader(http.StatusTooManyRequests)
+	observe(o, httptest.NewRequest(http.MethodGet, list, nil), func(s *Record) {
+		s.Refused(s.answer.Header(), string(OverloadTimeOut))
+		answerWith(s, http.StatusTooManyRequests)
 	})
-	observe(o, httptest.NewRequest(http.MethodGet, "/apis/x/v1/widgets?watch=1&sendInitialEvents=true", nil), func(s *observation) {
-		s.decided(policy.Request{Group: "x", Version: "v1", Resource: "widgets"}, answer{}, policy.ReasonWatch, podsOnly)
-		s.WriteHeader(http.StatusOK)
+	observe(o, httptest.NewRequest(http.MethodGet, "/apis/x/v1/widgets?watch=1&sendInitialEvents=true", nil), func(s *Record) {
+		s.Decided(policy.Request{Group: "x", Version: "v1", Resource: "widgets"}, "", policy.ReasonWatch)
+		answerWith(s, http.StatusOK)
 	})
 
 	stats := collectionStats("pods", 0, snapshot.Known)
@@ -317,11 +317,11 @@ func TestOpenStreamsAreNotOthers(t *testing.T) {
 	o, metrics := newMetered(t, nil)
 	pods := policy.Request{Version: "v1", Resource: "pods"}
 	open := o.begin(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=1&sendInitialEvents=true", nil))
-	open.decided(pods, answer{}, policy.ReasonWatch, podsOnly)
-	open.WriteHeader(http.StatusOK)
-	observe(o, httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/a/pods", nil), func(s *observation) {
-		s.decided(policy.Request{}, answer{}, policy.ReasonNotList, podsOnly)
-		s.WriteHeader(http.StatusCreated)
+	open.Decided(pods, "", policy.ReasonWatch)
+	answerWith(open, http.StatusOK)
+	observe(o, httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/a/pods", nil), func(s *Record) {
+		s.Decided(policy.Request{}, "", policy.ReasonNotList)
+		answerWith(s, http.StatusCreated)
 	})
 	source := newStatusSource(o, metrics.Gatherer())
 	for _, when := range []string{"open", "ended"} {

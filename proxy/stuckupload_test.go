@@ -70,7 +70,7 @@ func TestUploadAfterUpload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		guard := newStallGuard(stallLimit)
 		_, dial := servePipe(t, guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			uploadOfKnown(r, false)
+			callerKnown(r.Context(), false)
 			_, _ = io.Copy(w, r.Body)
 		})), false)
 		conn := dial()
@@ -107,7 +107,7 @@ func TestStreamOfAKnownCallerMayStall(t *testing.T) {
 			read := make(chan error, 1)
 			_, dial := servePipe(t, guard.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				if known {
-					uploadOfKnown(r, true)
+					callerKnown(r.Context(), true)
 				}
 				_, err := io.ReadAll(r.Body)
 				read <- err
@@ -134,9 +134,9 @@ func TestNobodyIsHeldByARefusal(t *testing.T) {
 		handler http.Handler
 		request string
 	}{
-		"CONNECT at the main port": {NewFront(nil, nil, log), "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n"},
-		"a CONNECT elsewhere":      {newConnectHandler(NewTunnels(targets, nil), nil, log), "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n"},
-		"a granted CONNECT":        {newConnectHandler(NewTunnels(targets, nil), nil, log), "CONNECT " + upstreamName + " HTTP/1.1\r\nHost: " + upstreamName + "\r\n\r\n"},
+		"CONNECT at the main port": {NewFront(nil, log), "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n"},
+		"a CONNECT elsewhere":      {newConnectHandler(NewTunnels(targets, nil), log), "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n"},
+		"a granted CONNECT":        {newConnectHandler(NewTunnels(targets, nil), log), "CONNECT " + upstreamName + " HTTP/1.1\r\nHost: " + upstreamName + "\r\n\r\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -52,36 +52,37 @@ const (
 // spanGap is the time in which a feed had no state.
 const spanGap = "gap"
 
-// trace begins the request's span, if traces are wanted, below the caller's if it has sent a traceparent.
-// Whether it records is the sampler's to say. What the caller says about that counts for one whom the upstream
-// is known to accept: nobody else makes spans by sending a header.
-func (s *observation) trace(accepted bool) {
-	if s.observer == nil || s.observer.tracer == nil || s.span != nil || s.unsampled.IsValid() {
-		return
+// Trace begins the request's span, if traces are wanted, below the caller's if it has sent a
+// traceparent, and returns r with the span. It does nothing a second time. Whether the span records is
+// the sampler's to say. What the caller says about that counts if the upstream is known to accept the
+// caller: nobody else makes spans by sending a header.
+func (s *Record) Trace(r *http.Request, accepted bool) *http.Request {
+	if s == nil || s.observer == nil || s.observer.tracer == nil || s.span != nil || s.unsampled.IsValid() {
+		return r
 	}
-	method, name := methodName(s.request.Method)
-	ctx := propagator.Extract(s.request.Context(), propagation.HeaderCarrier(s.request.Header))
+	method, name := methodName(r.Method)
+	ctx := propagator.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 	if !accepted {
 		ctx = telemetry.DistrustParent(ctx)
 	}
 	ctx, span := s.observer.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(s.begun),
 		trace.WithAttributes(semconv.HTTPRequestMethodKey.String(method)))
-	if span.IsRecording() {
-		s.span = span
-		s.request = s.request.WithContext(ctx)
-	} else {
+	if !span.IsRecording() {
 		s.unsampled = span.SpanContext()
+		return r
 	}
+	s.span, s.request = span, r.WithContext(ctx)
+	return s.request
 }
 
 // endSpan says what became of the request.
-func (s *observation) endSpan() {
+func (s *Record) endSpan() {
 	method, name := methodName(s.request.Method)
 	attributes := []attribute.KeyValue{
 		semconv.URLScheme("https"),
 		semconv.NetworkProtocolVersion(protocolVersion(s.request)),
 		attrDoor.String(string(kubehttp.ListenerOf(s.request.Context()))),
-		attrBytes.Int64(s.bytes),
+		attrBytes.Int64(s.answer.bytes),
 	}
 	add := func(key attribute.Key, value string) {
 		if value != "" {
@@ -98,10 +99,10 @@ func (s *observation) endSpan() {
 		add(attrScope, scopeOf(s.list.Namespace, s.list.Name))
 	}
 	if s.labels.decision == decisionServe {
-		add(attrRepresentation, string(s.representation))
+		add(attrRepresentation, string(s.served.Representation))
 		attributes = append(attributes,
-			attrRevision.Int64(int64(s.revision)), // #nosec G115 -- etcd's revisions are int64
-			attrItems.Int(s.items))
+			attrRevision.Int64(int64(s.served.Revision)), // #nosec G115 -- etcd's revisions are int64
+			attrItems.Int(s.served.Items))
 	}
 	if path := route(s.request, s.serves); path != "" {
 		add(semconv.HTTPRouteKey, path)
@@ -125,13 +126,11 @@ func (s *observation) endSpan() {
 	s.span.End()
 }
 
-// serves is a knownFunc of what the upstream is known to serve, from the catalog or from what it has answered.
-func (s *observation) serves(group, version, resource string) (Entry, bool) {
-	gvr := schema.GroupVersionResource{Group: group, Version: version, Resource: resource}
-	if _, served := s.observer.served.of(gvr, s.begun); served || s.known == nil {
-		return Entry{}, served
-	}
-	return s.known(group, version, resource)
+// serves says whether the upstream is known to have a resource, from the catalog or from what it has
+// answered. The catalog counts for what was decided about.
+func (s *Record) serves(gvr schema.GroupVersionResource) bool {
+	_, served := s.observer.served.of(gvr, s.begun)
+	return served || s.decided && s.observer.serves(gvr)
 }
 
 // protocolVersion is "1.1" or "2", as the conventions have it.
@@ -152,48 +151,46 @@ func scopeOf(namespace, name string) string {
 	return scopeAll
 }
 
-// step begins a child of the request's span, whose context is for what is done in it. Where nothing
-// is recorded, it costs nothing, but for a review, which may be sent: it tells the upstream so.
-func (s *observation) step(name string) (context.Context, trace.Span) {
+// Step begins a child of the request's span; ctx is the request's, and the one that is returned is
+// for what is done in that step. Where nothing is recorded, it costs nothing, except for a review, which
+// may be sent: it tells the upstream that nothing is sampled.
+func (s *Record) Step(ctx context.Context, name string) (context.Context, trace.Span) {
 	switch {
+	case s == nil:
 	case s.span != nil:
+		return s.observer.tracer.Start(ctx, name)
 	case name == spanReview && s.unsampled.IsValid():
-		return trace.ContextWithSpanContext(s.request.Context(), s.unsampled), noop.Span{}
-	default:
-		return s.request.Context(), noop.Span{}
+		return trace.ContextWithSpanContext(ctx, s.unsampled), noop.Span{}
 	}
-	return s.observer.tracer.Start(s.request.Context(), name)
+	return ctx, noop.Span{}
 }
 
-// forward begins the span of the request's way to the upstream, and returns the request as it is to
-// be sent on: the upstream's own spans come below that span. Where no traces are wanted it is the
-// request as it came. Of a request that is not sampled the upstream is told so, lest it sample by
-// itself the rest of what is no trace.
-func (s *observation) forward() (*http.Request, trace.Span) {
-	if s.observer == nil || s.observer.tracer == nil {
-		return s.request, noop.Span{}
+// Forwarding begins the span of the request's way to the upstream, and returns r as it is to be sent
+// on: the upstream's own spans come below that span. end is to be called when the answer is over. Where
+// no traces are wanted r stays as it came. Of a request that is not sampled the upstream is told so:
+// else it would sample by itself the rest of what is no trace.
+func (s *Record) Forwarding(r *http.Request) (out *http.Request, end func()) {
+	if s == nil || s.observer == nil || s.observer.tracer == nil {
+		return r, func() {}
 	}
-	ctx, span := trace.ContextWithSpanContext(s.request.Context(), s.unsampled), trace.Span(noop.Span{})
+	ctx, span := trace.ContextWithSpanContext(r.Context(), s.unsampled), trace.Span(noop.Span{})
 	if s.span != nil {
-		method, _ := methodName(s.request.Method)
-		ctx, span = s.observer.tracer.Start(s.request.Context(), spanForward, trace.WithSpanKind(trace.SpanKindClient),
+		method, _ := methodName(r.Method)
+		ctx, span = s.observer.tracer.Start(r.Context(), spanForward, trace.WithSpanKind(trace.SpanKindClient),
 			trace.WithAttributes(semconv.HTTPRequestMethodKey.String(method)))
 	}
-	out := s.request.WithContext(ctx)
-	out.Header = s.request.Header.Clone()
+	out = r.WithContext(ctx)
+	out.Header = r.Header.Clone()
 	inject(ctx, out.Header)
-	return out, span
-}
-
-// forwarded ends the span of [observation.forward].
-func (s *observation) forwarded(span trace.Span) {
-	if code := s.labels.code; code != 0 {
-		span.SetAttributes(semconv.HTTPResponseStatusCode(code))
-		if code >= http.StatusBadRequest { // a client's span, for which 4xx is an error (semantic conventions)
-			span.SetStatus(codes.Error, "")
+	return out, func() {
+		if code := s.answer.code; code != 0 {
+			span.SetAttributes(semconv.HTTPResponseStatusCode(code))
+			if code >= http.StatusBadRequest { // a client's span, for which 4xx is an error (semantic conventions)
+				span.SetStatus(codes.Error, "")
+			}
 		}
+		span.End()
 	}
-	span.End()
 }
 
 // inject makes a header say what trace a request belongs to, and nothing else of one.

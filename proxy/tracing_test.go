@@ -71,15 +71,15 @@ func TestSpanOfAList(t *testing.T) {
 	o, ended := traced(t, sdktrace.ParentBased(sdktrace.NeverSample())) // the caller says yes
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/namespaces/team-a/pods?resourceVersion=0&labelSelector=secret%3Dyes", nil)
 	r.Header.Set("Traceparent", callersTrace)
-	observe(o, r, func(s *observation) {
+	observe(o, r, func(s *Record) {
 		for _, step := range []string{spanReview, spanSnapshot} {
-			_, span := s.step(step)
+			_, span := s.Step(s.request.Context(), step)
 			span.End()
 		}
-		s.decided(policy.Request{Version: "v1", Resource: "pods", Namespace: "team-a"},
-			answer{semantics: policy.Any, representation: policy.JSON, snapshot: snapshot.Snapshot{Revision: 42}}, "", podsOnly)
-		s.serving(&body{objects: make([]*snapshot.Object, 3), size: 5})
-		_, _ = s.Write([]byte("12345"))
+		s.Decided(policy.Request{Version: "v1", Resource: "pods", Namespace: "team-a"},
+			policy.Any, "")
+		s.Serving(Served{Representation: policy.JSON, Revision: 42, Items: 3, Bytes: 5})
+		_, _ = s.answer.Write([]byte("12345"))
 	})
 	spans := ended()
 	request := spanNamed(t, spans, "GET /api/v1/namespaces/{namespace}/pods")
@@ -130,10 +130,10 @@ func TestTraceIsHandedOn(t *testing.T) {
 				o, ended = traced(t, tt.sampler)
 			}
 			handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				observeOn(o, w, r, func(s *observation) {
-					out, span := s.forward()
-					defer s.forwarded(span)
-					forwarder.ServeAs(s, out, forwarder.caller)
+				observeOn(o, w, r, func(s *Record, r *http.Request) {
+					out, end := s.Forwarding(r)
+					defer end()
+					forwarder.ServeAs(&s.answer, out, forwarder.caller)
 				})
 			})
 			front := startProxy(t, handler, true)
@@ -186,14 +186,6 @@ func TestTraceIsHandedOn(t *testing.T) {
 	}
 }
 
-func observeOn(o *Observer, w http.ResponseWriter, r *http.Request, then func(*observation)) {
-	seen := o.begin(w, r)
-	defer seen.end()
-	seen.trace(true)
-	then(seen)
-	seen.whole = true
-}
-
 // TestReviewIsTraced: the review's request is below the request that first asked for it.
 func TestReviewIsTraced(t *testing.T) {
 	o, ended := traced(t, sdktrace.AlwaysSample())
@@ -202,8 +194,8 @@ func TestReviewIsTraced(t *testing.T) {
 		sent = r.Header
 		return &http.Response{StatusCode: http.StatusCreated}, nil
 	})
-	observe(o, httptest.NewRequest(http.MethodGet, "/", nil), func(s *observation) {
-		ctx, span := s.step(spanReview)
+	observe(o, httptest.NewRequest(http.MethodGet, "/", nil), func(s *Record) {
+		ctx, span := s.Step(s.request.Context(), spanReview)
 		defer span.End()
 		r := httptest.NewRequest(http.MethodPost, reviewPath, nil)
 		if _, err := send(context.WithoutCancel(ctx), Identity{}, r); err != nil {
@@ -246,8 +238,8 @@ func TestReviewTellsThatNothingIsSampled(t *testing.T) {
 			if tt.sent != "" {
 				request.Header.Set("Traceparent", tt.sent)
 			}
-			observe(o, request, func(s *observation) {
-				ctx, span := s.step(spanReview)
+			observe(o, request, func(s *Record) {
+				ctx, span := s.Step(s.request.Context(), spanReview)
 				defer span.End()
 				if _, err := send(context.WithoutCancel(ctx), Identity{}, httptest.NewRequest(http.MethodPost, reviewPath, nil)); err != nil {
 					t.Error(err)
@@ -274,7 +266,7 @@ func TestStrangersHaveNoSay(t *testing.T) {
 		r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
 		r.Header.Set("Traceparent", callersTrace)
 		seen := o.begin(httptest.NewRecorder(), r)
-		seen.trace(accepted)
+		seen.Trace(seen.request, accepted)
 		if recorded := seen.span != nil; recorded != accepted {
 			t.Errorf("accepted %v: recorded %v", accepted, recorded)
 		}
@@ -380,10 +372,10 @@ func TestSpansTellNoSecrets(t *testing.T) {
 	r.Header.Set("Authorization", "Bearer "+secret)
 	r.Header.Set("User-Agent", secret)
 	r.Header.Set("Impersonate-User", secret)
-	observe(o, r, func(s *observation) {
-		s.decided(policy.Request{Group: secret, Version: secret, Resource: secret, Namespace: secret, Name: secret}, answer{}, policy.ReasonWatch, podsOnly)
-		_, span := s.forward()
-		s.forwarded(span)
+	observe(o, r, func(s *Record) {
+		s.Decided(policy.Request{Group: secret, Version: secret, Resource: secret, Namespace: secret, Name: secret}, "", policy.ReasonWatch)
+		_, end := s.Forwarding(s.request)
+		end()
 	})
 	var text bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&text, nil))

@@ -196,13 +196,13 @@ func (w hijackable) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // NewConnectServer returns the server for the port of CONNECT: HTTP/1.1, over TLS if there is a
 // tlsConfig (see [ServerTLS.ConnectConfig]). goproxy decides: a CONNECT to one of the targets of
 // tunnels becomes a tunnel, whoever asks (who the caller is, is for the requests inside); every
-// other one is refused with 403, and all that is no CONNECT with 400, counted by observer, which may be
-// nil, with an access line in log. It connects to nothing.
+// other one is refused with 403, and all that is no CONNECT with 400. What is refused is counted by observer,
+// which may be nil, and has its access line in log. It connects to nothing.
 func NewConnectServer(tunnels *Tunnels, tlsConfig *tls.Config, observer *Observer, log *slog.Logger) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	return &http.Server{
-		Handler:           newConnectHandler(tunnels, observer, log),
+		Handler:           observer.Observe(newConnectHandler(tunnels, log), log),
 		TLSConfig:         tlsConfig,
 		Protocols:         protocols,
 		ReadHeaderTimeout: connectTimeout,
@@ -218,18 +218,18 @@ func NewConnectServer(tunnels *Tunnels, tlsConfig *tls.Config, observer *Observe
 	}
 }
 
-func newConnectHandler(tunnels *Tunnels, observer *Observer, log *slog.Logger) http.Handler {
+func newConnectHandler(tunnels *Tunnels, log *slog.Logger) http.Handler {
 	const onlyConnect = "This port of listproxy is for CONNECT only, as proxy-url in a kubeconfig. To use listproxy as the server, take its other port."
-	front, desk := newGoproxy(log), refuser{observer, log}
+	front := newGoproxy(log)
 	front.NonproxyHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		desk.refuse(w, r, refusedNoConnect, func(w http.ResponseWriter) {
-			kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, onlyConnect)
-		})
+		RecordOf(r.Context()).Refused(w.Header(), refusedNoConnect)
+		kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, onlyConnect)
 	})
 	front.OnRequest().HandleConnectFunc(func(host string, ctx *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
 		// What the client wrote: net/http has read something into it already. Its host, which is
 		// the Host of the request then, must be the same.
 		if r := ctx.Req; r.RequestURI == host && tunnels.targets.AllowConnect(r.RequestURI) {
+			RecordOf(r.Context()).Ignore() // the requests in the tunnel are seen
 			return &goproxy.ConnectAction{Action: goproxy.ConnectHijack, Hijack: tunnels.hijack}, host
 		}
 		return nil, host // for the next rule
@@ -237,21 +237,20 @@ func newConnectHandler(tunnels *Tunnels, observer *Observer, log *slog.Logger) h
 	// The last rule, since a CONNECT that no rule is for would be an open tunnel.
 	front.OnRequest().HandleConnectFunc(func(host string, ctx *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
 		//nolint:bodyclose // there is nothing to close in a body from memory
-		ctx.Resp = desk.refused(ctx.Req, refusedConnect, refusal(ctx.Req, http.StatusForbidden, metav1.StatusReasonForbidden,
-			"listproxy opens tunnels to its own API server only, which is "+tunnels.targets.String()+"."))
+		ctx.Resp = refusal(ctx.Req, refusedConnect, http.StatusForbidden, metav1.StatusReasonForbidden,
+			"listproxy opens tunnels to its own API server only, which is "+tunnels.targets.String()+".")
 		return &goproxy.ConnectAction{Action: goproxy.ConnectReject}, host
 	})
 	front.OnRequest().DoFunc(func(r *http.Request, _ *goproxy.ProxyCtx) (*http.Request, *http.Response) {
-		return r, desk.refused(r, refusedNoConnect, refusal(r, http.StatusBadRequest, metav1.StatusReasonBadRequest, onlyConnect))
+		return r, refusal(r, refusedNoConnect, http.StatusBadRequest, metav1.StatusReasonBadRequest, onlyConnect)
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodConnect {
 			if r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
 				// What would be the body to one is the tunnel to another.
 				w.Header().Set("Connection", "close")
-				desk.refuse(w, r, refusedConnect, func(w http.ResponseWriter) {
-					kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, "A CONNECT has no body.")
-				})
+				RecordOf(r.Context()).Refused(w.Header(), refusedConnect)
+				kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, "A CONNECT has no body.")
 				return
 			}
 			w = hijackable{w}

@@ -60,7 +60,7 @@ func openDoors(t *testing.T, handler http.Handler, plain bool) *doors {
 
 	shared := ServerTLS{}
 	d.tunnels = NewTunnels(targets, shared.Config(certificate.Get))
-	d.server = NewServer(NewFront(handler, nil, log), shared.Config(serving.Get), log)
+	d.server = NewServer(NewFront(handler, log), shared.Config(serving.Get), log)
 	d.drain = NewDrain(d.server, func(time.Duration) {})
 	d.connect = NewConnectServer(d.tunnels, shared.ConnectConfig(serving.Get), nil, log)
 	mainListener, connectListener := proxytest.Listen(t), proxytest.Listen(t)
@@ -370,7 +370,7 @@ func TestIdleTunnelEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		tunnels := NewTunnels(targets, ServerTLS{}.Config(certificate.Get))
-		server := NewServer(NewFront(http.NotFoundHandler(), nil, slog.New(slog.DiscardHandler)), ServerTLS{}.Config(certificate.Get), slog.New(slog.DiscardHandler))
+		server := NewServer(NewFront(http.NotFoundHandler(), slog.New(slog.DiscardHandler)), ServerTLS{}.Config(certificate.Get), slog.New(slog.DiscardHandler))
 		connect := NewConnectServer(tunnels, nil, nil, slog.New(slog.DiscardHandler))
 		port := proxytest.NewPipeListener()
 		go func() { _ = server.Serve(tunnels) }()

@@ -24,17 +24,29 @@ func reasonTold(memorys policy.Reason, code int) policy.Reason {
 	return policy.ReasonReviewFailed
 }
 
-// tellReason is for a request that was forwarded without a review, when its answer begins: it puts the
-// reason that is told into the header, the last of whose values is listproxy's. Metrics and traces are not the
-// caller's. They keep memory's reason where the caller is told of a review that failed: none was sent, and
-// who looks after listproxy must not look for what is wrong with reviews.
-func (s *observation) tellReason(code int) {
-	told := reasonTold(s.unreviewed, code)
-	s.cacheStatus = forwarded(told)
-	if values := s.Header()[kubehttp.CacheStatusHeader]; len(values) > 0 {
-		values[len(values)-1] = s.cacheStatus
-	}
-	if s.observer != nil && told != policy.ReasonReviewFailed {
-		s.labels.reason = string(told)
-	}
+// unreviewedWriter is the ResponseWriter of a list that was forwarded without a review. When the answer
+// begins, it puts the reason that is told into Cache-Status, the last of whose values is listproxy's.
+//
+// Metrics and traces are not the caller's. They keep memory's reason where the caller is told of a
+// review that failed: none was sent, so operators must not look for what is wrong with reviews.
+type unreviewedWriter struct {
+	http.ResponseWriter
+	record *Record
+	reason policy.Reason // memory's; empty once another was told
 }
+
+// WriteHeader implements [http.ResponseWriter]. Whoever forwards calls it before Write.
+func (w *unreviewedWriter) WriteHeader(code int) {
+	if code >= http.StatusOK && w.reason != "" {
+		told := reasonTold(w.reason, code)
+		w.reason = ""
+		if values := w.Header()[kubehttp.CacheStatusHeader]; len(values) > 0 {
+			values[len(values)-1] = forwarded(told)
+			w.record.Told(told, values[len(values)-1])
+		}
+	}
+	w.ResponseWriter.WriteHeader(code)
+}
+
+// Unwrap lets [http.ResponseController] find what else the writer can do.
+func (w *unreviewedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -47,11 +47,11 @@ func TestReasonIsToldInAllPlaces(t *testing.T) {
 	} {
 		w := httptest.NewRecorder()
 		s := (&Observer{}).begin(w, httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil))
-		s.labels.decision, s.labels.reason = decisionForward, "history"
-		s.unreviewed = policy.ReasonHistory
-		s.Header()[kubehttp.CacheStatusHeader] = []string{"other; hit", forwarded(policy.ReasonHistory)}
-		s.WriteHeader(http.StatusEarlyHints) // is no answer
-		s.WriteHeader(code)
+		s.Decided(policy.Request{}, "", policy.ReasonHistory)
+		w.Header()[kubehttp.CacheStatusHeader] = []string{"other; hit", forwarded(policy.ReasonHistory)}
+		writer := &unreviewedWriter{ResponseWriter: &s.answer, record: s, reason: policy.ReasonHistory}
+		writer.WriteHeader(http.StatusEarlyHints) // is no answer
+		writer.WriteHeader(code)
 		status := forwarded(policy.Reason(want.told))
 		if diff := cmp.Diff([]string{"other; hit", status}, w.Header()[kubehttp.CacheStatusHeader]); diff != "" {
 			t.Errorf("the header of a %d (-want +got):\n%s", code, diff)
@@ -77,7 +77,7 @@ func TestNoReviewInVain(t *testing.T) {
 		r := httptest.NewRequest(http.MethodGet, "/api/v1/pods?resourceVersion=0", nil)
 		r.Header.Set("Authorization", "Bearer a")
 		r.Header.Set("Accept", "application/json")
-		_, found, got := h.answer(h.Observer.begin(httptest.NewRecorder(), r), r, who)
+		_, found, got := h.answer(r, who)
 		if got != want || found.unreviewed != unreviewed || asked.requests.Swap(0) != reviews {
 			t.Errorf("%s: %q, unreviewed %t, want %q, %t, with %d reviews", what, got, found.unreviewed, want, unreviewed, reviews)
 		}
@@ -112,7 +112,7 @@ func TestUnknownCallersAreNotLookedUp(t *testing.T) {
 		r.Header.Set("Authorization", "Bearer made-up")
 		r.Header.Set("Accept", "application/json")
 		id, _ := identifier.Identify(r)
-		_, _, got := h.answer(h.Observer.begin(httptest.NewRecorder(), r), r, admitted{identity: id})
+		_, _, got := h.answer(r, admitted{identity: id})
 		if got != want {
 			t.Errorf("%s: %q, want %q", target, got, want)
 		}

@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 	"io"
+	"net/http"
 	"sync"
 	"sync/atomic"
 )
@@ -33,6 +34,8 @@ var (
 type upload struct {
 	body   io.Reader
 	failed atomic.Bool // reading the caller's body failed, other than by its end
+	// exceeded is the bound that the body exceeds ([http.MaxBytesError]), or 0. It is set before failed.
+	exceeded atomic.Int64
 
 	mu      sync.Mutex
 	changed sync.Cond // data, err or a closed reader
@@ -64,6 +67,9 @@ func (u *upload) fill() {
 	chunk := make([]byte, uploadChunk)
 	n, err := u.body.Read(chunk)
 	if err != nil && err != io.EOF {
+		if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+			u.exceeded.Store(tooLarge.Limit)
+		}
 		u.failed.Store(true)
 	}
 	u.mu.Lock()

@@ -86,7 +86,7 @@ func (o *limitOptions) admission() (*proxy.Admission, error) {
 // guard puts before handler what does not depend on who asks for what. What the front refuses for
 // itself is under the guard of stalls, too.
 func (o *limitOptions) guard(handler http.Handler, observer *proxy.Observer, log *slog.Logger) http.Handler {
-	return proxy.NewStallGuard(o.stall, log).Wrap(proxy.NewFront(proxy.LimitBodies(handler, o.bodyBytes, observer, log), observer, log))
+	return proxy.NewStallGuard(o.stall, log).Wrap(observer.Observe(proxy.NewFront(proxy.LimitBodies(handler, o.bodyBytes), log), log))
 }
 
 // adminConnections bounds the connections of the admin port, where a few probes and scrapers come.

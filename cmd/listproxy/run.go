@@ -202,6 +202,10 @@ func (o *options) assemble(cfg *rest.Config, endpoints *proxy.Endpoints, observi
 		return nil, err
 	}
 	a.forward = proxy.NewForwarder(upstream, log)
+	observing.Serves = func(group, version, resource string) bool {
+		_, serves := a.cluster.Catalog.Known(group, version, resource)
+		return serves
+	}
 	handler := &proxy.Handler{
 		Forward:    a.forward,
 		Policy:     o.policy,
@@ -215,7 +219,6 @@ func (o *options) assemble(cfg *rest.Config, endpoints *proxy.Endpoints, observi
 		Admission:    admission,
 		Compressor:   a.compressor,
 		Auditor:      a.auditor,
-		Observer:     observing.Observer,
 		Log:          log,
 	}
 	state := proxy.State{

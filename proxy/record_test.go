@@ -23,8 +23,8 @@ func (w *goneWriter) Write(p []byte) (int, error) {
 
 func (w *goneWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-func TestAuditedWriter(t *testing.T) {
-	w := &auditedWriter{ResponseWriter: &goneWriter{ResponseWriter: httptest.NewRecorder(), left: 5}}
+func TestWhatIsWrittenIsCounted(t *testing.T) {
+	w := &countingWriter{ResponseWriter: &goneWriter{ResponseWriter: httptest.NewRecorder(), left: 5}}
 	for _, tt := range []struct {
 		text   string
 		fails  bool

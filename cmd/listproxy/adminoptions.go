@@ -17,7 +17,7 @@ type adminOptions struct {
 }
 
 func (o *adminOptions) addFlags(fs *pflag.FlagSet) {
-	fs.StringSliceVar(&o.hosts, "admin-hosts", o.hosts, "more `names` by which browsers and others ask --admin-bind-address, beside IP addresses,\nlocalhost, the machine's name, that of the API server, and those of Services")
+	fs.StringSliceVar(&o.hosts, "admin-hosts", o.hosts, "more host `names` that clients of --admin-bind-address may use, besides IP addresses,\nlocalhost, the machine's name, the API server's, and those of Services")
 }
 
 // complete checks the options. An error names the flag.

@@ -45,7 +45,7 @@ Authorization header is given, a built-in resource without --custom.
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringArrayVar(&headers, "header", nil, "a `header` of the request, 'Name: value'; may be repeated")
-	fs.StringVar(&config, "config", "", "policy `file`; the built-in policy without it")
+	fs.StringVar(&config, "config", "", "policy `file`; without it, the built-in policy")
 	fs.BoolVar(&custom, "custom", false, "the resource is defined by a CustomResourceDefinition")
 	return cmd
 }

@@ -79,8 +79,8 @@ credentials stay in it: the proxy has none to lend. There are two ways:
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&kubeconfig, "kubeconfig", "", "`file` to take the context from; $KUBECONFIG or ~/.kube/config without it")
-	fs.StringVar(&contextName, "context", "", "`name` of the context; the current one without it")
+	fs.StringVar(&kubeconfig, "kubeconfig", "", "`file` to take the context from; without it, $KUBECONFIG or ~/.kube/config")
+	fs.StringVar(&contextName, "context", "", "`name` of the context; without it, the current one")
 	fs.StringVar(&to.via, "via", viaServer, "`way` to the proxy: server or proxy-url")
 	fs.StringVar(&to.server, "server", "https://127.0.0.1:8443", "`URL` of the proxy, with --via=server")
 	fs.StringVar(&to.proxyURL, "proxy-url", "https://127.0.0.1:8444", "`URL` of the proxy's --connect-port, with --via=proxy-url; http:// for one with --connect-plain-http")

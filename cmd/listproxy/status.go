@@ -76,7 +76,7 @@ command line is wrong. In a cluster:
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&address, "address", "http://127.0.0.1:8081", "`URL` of the --admin-bind-address of the listproxy to ask")
+	fs.StringVar(&address, "address", "http://127.0.0.1:8081", "`URL` of the listproxy to ask, at its --admin-bind-address")
 	fs.StringVarP(&output, "output", "o", outputTable, "`form`: table or json")
 	// An error would mean that there is no such flag.
 	_ = cmd.RegisterFlagCompletionFunc("address", cobra.NoFileCompletions)

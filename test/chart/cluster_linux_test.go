@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -25,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
 )
 
 // cluster is a control plane with Helm's releases in it.
@@ -37,7 +37,7 @@ type cluster struct {
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	cp, err := controlplane.Start(t.Context(), controlplane.Options{
-		Log: func(line string) { _, _ = fmt.Fprintln(os.Stderr, line) },
+		Log: harness.Log,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -3,7 +3,6 @@ package chart
 import (
 	"bytes"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -31,16 +30,13 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	log := func(line string) { _, _ = fmt.Fprintln(os.Stderr, line) }
-	var helmErr, promtoolErr error
-	binary, helmErr = controlplane.Helm(context.Background(), log)
-	promtool, promtoolErr = controlplane.Promtool(context.Background(), log)
-	if err := errors.Join(helmErr, promtoolErr); err != nil {
-		log(err.Error())
-		os.Exit(1)
-	}
-	os.Exit(harness.Verdict(m.Run()))
+	harness.Main(m, harness.Options{SetUp: func(s *harness.Suite) (err error) {
+		if binary, err = controlplane.Helm(s.Context(), harness.Log); err != nil {
+			return err
+		}
+		promtool, err = controlplane.Promtool(s.Context(), harness.Log)
+		return err
+	}})
 }
 
 // command makes a Helm that knows nothing of the caller's repositories, plugins and clusters.

@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"testing"
 	"time"
 
@@ -40,44 +39,33 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
+	harness.Main(m, harness.Options{SetUp: setUp})
+}
+
+func setUp(s *harness.Suite) error {
 	if *seed == 0 {
 		*seed = rand.Uint64()
 	}
-	os.Exit(harness.Verdict(func() int {
-		ctx, cancel := context.WithTimeout(context.Background(), 3*patience) // the first time, much is compiled
-		defer cancel()
-		plane, err := controlplane.Start(ctx, controlplane.Options{
-			APIServerArgs: []string{fmt.Sprintf("--feature-gates=WatchList=%t", *watchList)},
-		})
-		if err != nil {
-			_, _ = fmt.Println(err)
-			return 1
-		}
-		defer plane.Stop()
-		_, _ = fmt.Printf("kube-apiserver %s -differential.watchlist=%t -differential.seed=%d\n", plane.Version(), *watchList, *seed)
-		if cluster, err = differential.NewCluster(ctx, plane, *seed); err != nil {
-			_, _ = fmt.Println(err)
-			return 1
-		}
-		healthy, err = harness.StartProxy(ctx, harness.ProxyOptions{
-			Upstream: plane.RESTConfig(controlplane.Feed),
-			Args:     []string{"--eager", cluster.Eager(), "--client-ca-file", plane.CAPath(), "--staleness-bound", bound.String()},
-		})
-		if err != nil {
-			_, _ = fmt.Println(err)
-			return 1
-		}
-		introduce(healthy)
-		// Revisions from before it started are not its to know.
-		cluster.Ledger.Forget()
-		code := m.Run()
-		if err := healthy.Stop(); err != nil {
-			_, _ = fmt.Println(err)
-			return 1
-		}
-		return code
-	}()))
+	plane, err := s.ControlPlane(controlplane.Options{
+		APIServerArgs: []string{fmt.Sprintf("--feature-gates=WatchList=%t", *watchList)},
+	})
+	if err != nil {
+		return err
+	}
+	_, _ = fmt.Printf("kube-apiserver %s -differential.watchlist=%t -differential.seed=%d\n", plane.Version(), *watchList, *seed)
+	if cluster, err = differential.NewCluster(s.Context(), plane, *seed); err != nil {
+		return err
+	}
+	healthy, err = s.Proxy(harness.ProxyOptions{
+		Upstream: plane.RESTConfig(controlplane.Feed),
+		Args:     []string{"--eager", cluster.Eager(), "--client-ca-file", plane.CAPath(), "--staleness-bound", bound.String()},
+	})
+	if err != nil {
+		return err
+	}
+	// Revisions from before it started are not its to know.
+	cluster.Ledger.Forget()
+	return introduce(healthy)
 }
 
 // startBehind runs another listproxy behind a hop until the test ends.
@@ -85,26 +73,20 @@ func startBehind(t *testing.T, h *hop.Hop, eager string, args ...string) *differ
 	t.Helper()
 	upstream := cluster.Plane.RESTConfig(controlplane.Feed)
 	upstream.Host, upstream.CAData = h.URL(), h.CA()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	p, err := harness.StartProxy(ctx, harness.ProxyOptions{Upstream: upstream, Args: append(args, "--eager", eager, "--client-ca-file", cluster.Plane.CAPath())})
-	if err != nil {
+	p := harness.RunProxy(t, harness.ProxyOptions{Upstream: upstream, Args: append(args, "--eager", eager, "--client-ca-file", cluster.Plane.CAPath())})
+	if err := introduce(p); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := p.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	introduce(p)
 	return side(p)
 }
 
 // introduce has all who ask known to a listproxy, as if each had sent something else than a list before.
-func introduce(p *harness.Proxy) {
+func introduce(p *harness.Proxy) error {
+	var all []*rest.Config
 	for _, user := range cluster.Users() {
-		p.Introduce(&rest.Config{BearerToken: user.Token})
+		all = append(all, &rest.Config{BearerToken: user.Token})
 	}
+	return p.Introduce(all...)
 }
 
 // side is how a listproxy is asked.

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -120,12 +118,7 @@ func buildPlain(ctx context.Context, dir string) (string, error) {
 	if *binary != "" {
 		return *binary, nil
 	}
-	path := filepath.Join(dir, "listproxy")
-	build := exec.CommandContext(ctx, "go", "build", "-o", path, "github.com/listproxy/listproxy/cmd/listproxy") // #nosec G204 -- fixed words
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building listproxy: %w\n%s", err, out)
-	}
-	return path, nil
+	return harness.BuildPlainProxy(ctx, dir)
 }
 
 // faultCases are all there are.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -16,7 +15,7 @@ import (
 var duration = flag.Duration("faults.duration", 2*time.Second, "how long each fault lasts, where that can be chosen")
 
 // atOnce is how many tests go test lets run at the same time: cases wait for each other by themselves.
-const atOnce = "100"
+const atOnce = 100
 
 // stage is a control plane, started when the first case needs it, and places for cases on it.
 type stage struct {
@@ -40,7 +39,7 @@ var (
 // enter waits for a place, which is the case's until leave is called.
 func (s *stage) enter(ctx context.Context) (plane *controlplane.ControlPlane, leave func(), err error) {
 	s.places <- struct{}{}
-	s.start.Do(func() { s.plane, s.err = controlplane.Start(ctx, controlplane.Options{Log: logLine}) })
+	s.start.Do(func() { s.plane, s.err = controlplane.Start(ctx, controlplane.Options{Log: harness.Log}) })
 	return s.plane, func() { <-s.places }, s.err
 }
 
@@ -57,28 +56,21 @@ var reports struct {
 }
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if err := flag.Set("test.parallel", atOnce); err != nil {
-		panic(err)
-	}
-	os.Exit(harness.Verdict(func() int {
-		defer quiet.close()
-		defer broken.close()
-		defer slow.close()
-		defer refusing.close()
-		if *binary == "" {
-			if _, err := harness.BuildProxy(context.Background()); err != nil {
-				logLine(err.Error())
-				return 1
+	harness.Main(m, harness.Options{Parallel: atOnce, SetUp: func(s *harness.Suite) error {
+		s.Cleanup(func() error {
+			for _, stage := range []*stage{quiet, broken, slow, refusing} {
+				stage.close()
 			}
+			if len(reports.all) > 0 {
+				_, _ = fmt.Print(table(reports.all))
+			}
+			_, _ = fmt.Print(tolls.table())
+			return nil
+		})
+		if *binary != "" {
+			return nil
 		}
-		code := m.Run()
-		if len(reports.all) > 0 {
-			_, _ = fmt.Print(table(reports.all))
-		}
-		_, _ = fmt.Print(tolls.table())
-		return code
-	}()))
+		_, err := harness.BuildProxy(s.Context())
+		return err
+	}})
 }
-
-func logLine(line string) { _, _ = fmt.Fprintln(os.Stderr, line) }

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 )
 
@@ -181,7 +182,7 @@ func (s *scene) largeLists() time.Time {
 	}
 	peak, err := peakMemory(p.PID())
 	s.must(err)
-	logLine(fmt.Sprintf("faults: %s: %d whole lists, %d from memory, %d compared, %d MiB; at most %d MiB resident, of %d", s.namespaces[0],
+	harness.Log(fmt.Sprintf("faults: %s: %d whole lists, %d from memory, %d compared, %d MiB; at most %d MiB resident, of %d", s.namespaces[0],
 		atATime*readings, hits.Load(), compared.Load(), read.Load()>>20, peak>>20, memoryLimit>>20))
 	if peak > memoryLimit {
 		s.Errorf("it had %d MiB resident", peak>>20)

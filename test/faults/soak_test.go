@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/harness/soak"
 )
@@ -110,7 +111,7 @@ func (s *scene) breakUntil(end time.Time, rests []time.Time, rest func()) map[st
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano()) // #nosec G115 -- any number will do
 	}
-	logLine(fmt.Sprintf("soak: %v, seed %d (again: -faults.seed=%d)", *soakFor, seed, seed))
+	harness.Log(fmt.Sprintf("soak: %v, seed %d (again: -faults.seed=%d)", *soakFor, seed, seed))
 	random := rand.New(rand.NewPCG(seed, 6)) // #nosec G404 -- it is to be repeatable
 	all := slices.DeleteFunc(faultCases(), func(c faultCase) bool { return !slices.Contains(soakFaults(), c.name) })
 	done := map[string]int{}
@@ -132,7 +133,7 @@ func (s *scene) breakUntil(end time.Time, rests []time.Time, rest func()) map[st
 		over := c.fault(s)
 		s.recover()
 		done[c.name]++
-		logLine(fmt.Sprintf("soak: %s for %.1f s, back after %.1f s", c.name, over.Sub(begun).Seconds(), time.Since(over).Seconds()))
+		harness.Log(fmt.Sprintf("soak: %s for %.1f s, back after %.1f s", c.name, over.Sub(begun).Seconds(), time.Since(over).Seconds()))
 	}
 	rest()
 	return done
@@ -234,7 +235,7 @@ func (m *meter) rest(begins bool) {
 	m.resting = begins
 	if begins {
 		m.rests++
-		logLine(fmt.Sprintf("soak: rest %d", m.rests))
+		harness.Log(fmt.Sprintf("soak: rest %d", m.rests))
 	}
 }
 
@@ -250,7 +251,7 @@ func (m *meter) inRest() int {
 
 func (m *meter) tell(s soak.Sample) {
 	r := m.scene.tally.report("", window{})
-	logLine(fmt.Sprintf("soak: %v: %d compared, %d wrong, %.0f %% from memory, %.0f MiB resident, %.1f MiB of heap, %.0f goroutines, %.0f file descriptors, %.0f connections to the API server",
+	harness.Log(fmt.Sprintf("soak: %v: %d compared, %d wrong, %.0f %% from memory, %.0f MiB resident, %.1f MiB of heap, %.0f goroutines, %.0f file descriptors, %.0f connections to the API server",
 		s.At.Sub(m.began).Round(time.Second), r.compared, r.wrong, share(r), s.RSS/(1<<20), s.Heap/(1<<20), s.Goroutines, s.FDs, s.Upstream))
 }
 

@@ -66,6 +66,17 @@ func BuildProxy(ctx context.Context) (string, error) {
 	})
 }
 
+// BuildPlainProxy compiles the command into dir as it is shipped, but without a version: no race
+// detector, whose own memory grows. It returns its path.
+func BuildPlainProxy(ctx context.Context, dir string) (string, error) {
+	path := filepath.Join(dir, "listproxy")
+	build := exec.CommandContext(ctx, "go", "build", "-o", path, "github.com/listproxy/listproxy/cmd/listproxy") // #nosec G204 -- fixed words
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building listproxy: %w\n%s", err, out)
+	}
+	return path, nil
+}
+
 // moduleDir is where the module's sources are.
 func moduleDir(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()

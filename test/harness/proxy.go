@@ -1,5 +1,10 @@
-// Package harness builds listproxy (with the race detector) and runs it as a process, as an
-// operator would: flags in, HTTPS out.
+// Package harness is what tests share that run listproxy before a real kube-apiserver. [Main] is the
+// TestMain of their folders. [StartProxy] builds listproxy (with the race detector) and runs it as a
+// process, as an operator would: flags in, HTTPS out.
+//
+// What is below: ask puts questions and reads answers, hop stands between two and breaks what passes,
+// poll waits for what must come, secrets finds those that were emitted, soak measures what a process
+// takes, and workload makes pods like a cluster's.
 package harness
 
 import (
@@ -207,8 +212,7 @@ func (p *Proxy) Dir() string { return p.dir }
 // TunnelConfig returns a client's configuration with the proxy as its proxy-url, and introduces the
 // client. From then on the proxy must not emit the client's secrets.
 func (p *Proxy) TunnelConfig(direct *rest.Config) *rest.Config {
-	addClient("a client's", direct)
-	p.Introduce(direct)
+	p.introduced(direct)
 	cfg := rest.CopyConfig(direct)
 	cfg.Proxy = http.ProxyURL(p.connect)
 	cfg.CAData, cfg.CAFile = p.ca, ""
@@ -218,8 +222,7 @@ func (p *Proxy) TunnelConfig(direct *rest.Config) *rest.Config {
 // RESTConfig returns a client's configuration, pointed at the proxy, and introduces the client. From
 // then on the proxy must not emit the client's secrets.
 func (p *Proxy) RESTConfig(direct *rest.Config) *rest.Config {
-	addClient("a client's", direct)
-	p.Introduce(direct)
+	p.introduced(direct)
 	cfg := rest.CopyConfig(direct)
 	cfg.Host = p.URL()
 	cfg.CAData, cfg.CAFile = p.ca, ""

@@ -69,8 +69,8 @@ func TestAdminPathsAreKnown(t *testing.T) {
 	}
 }
 
-// Every package whose tests run listproxy asks for the verdict.
-func TestEveryMainAsksForTheVerdict(t *testing.T) {
+// Every package whose tests run listproxy has its TestMain run by Main, which asks for the verdict.
+func TestEveryMainIsTheHarness(t *testing.T) {
 	runs, asks := map[string]bool{}, map[string]bool{}
 	for name, file := range parse(t, "test", true) {
 		dir := filepath.Dir(name)
@@ -81,7 +81,7 @@ func TestEveryMainAsksForTheVerdict(t *testing.T) {
 		}
 		for _, decl := range file.Decls {
 			if main, ok := decl.(*ast.FuncDecl); ok && main.Name.Name == "TestMain" {
-				asks[dir] = exitsWithVerdict(main)
+				asks[dir] = isHarnessMain(main)
 			}
 		}
 	}
@@ -90,23 +90,22 @@ func TestEveryMainAsksForTheVerdict(t *testing.T) {
 	}
 	for dir := range runs {
 		if !asks[dir] {
-			t.Errorf("%s has no TestMain that ends with os.Exit(harness.Verdict(code))", dir)
+			t.Errorf("%s has no TestMain that is harness.Main alone", dir)
 		}
 	}
 }
 
-// exitsWithVerdict says whether the last statement of a function is os.Exit(harness.Verdict(…)).
-func exitsWithVerdict(main *ast.FuncDecl) bool {
-	statement, ok := main.Body.List[len(main.Body.List)-1].(*ast.ExprStmt)
+// isHarnessMain says whether a function does nothing but call harness.Main.
+func isHarnessMain(main *ast.FuncDecl) bool {
+	if len(main.Body.List) != 1 {
+		return false
+	}
+	statement, ok := main.Body.List[0].(*ast.ExprStmt)
 	if !ok {
 		return false
 	}
-	exit, ok := statement.X.(*ast.CallExpr)
-	if !ok || selected(exit.Fun) != "os.Exit" {
-		return false
-	}
-	verdict, ok := exit.Args[0].(*ast.CallExpr)
-	return ok && selected(verdict.Fun) == "harness.Verdict"
+	call, ok := statement.X.(*ast.CallExpr)
+	return ok && selected(call.Fun) == "harness.Main"
 }
 
 // selected is package.Name.

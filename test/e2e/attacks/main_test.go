@@ -5,9 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"errors"
-	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -30,7 +28,7 @@ const (
 	silence = 5 * time.Second
 	// atATime is how many attacks run at a time: most of them wait, some for half a second, which
 	// is how long net/http keeps a connection after it has refused what came on it.
-	atATime = "24"
+	atATime = 24
 )
 
 // What all tests share.
@@ -49,36 +47,23 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	code, err := runTests(m)
-	if err != nil {
-		_, _ = fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(harness.Verdict(code))
+	harness.Main(m, harness.Options{Parallel: atATime, SetUp: setUp})
 }
 
-func runTests(m *testing.M) (code int, err error) {
-	if err := flag.Set("test.parallel", atATime); err != nil {
-		return 1, err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	dir, err := os.MkdirTemp("", "attacks-")
+func setUp(s *harness.Suite) error {
+	dir, err := s.Dir()
 	if err != nil {
-		return 1, err
+		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	if audit, err = newAuditLog(dir); err != nil {
-		return 1, err
+		return err
 	}
 	front, err := newFrontAuthority(dir)
 	if err != nil {
-		return 1, err
+		return err
 	}
-	cp, err = controlplane.Start(ctx, controlplane.Options{
+	cp, err = s.ControlPlane(controlplane.Options{
 		Dir: filepath.Join(dir, "controlplane"),
-		Log: func(line string) { _, _ = fmt.Fprintln(os.Stderr, line) },
 		APIServerArgs: append(append(audit.flags(), front.flags()...),
 			// It would end a connection over which somebody without credentials asked something, at a
 			// moment that is not the same twice.
@@ -86,42 +71,42 @@ func runTests(m *testing.M) (code int, err error) {
 		),
 	})
 	if err != nil {
-		return 1, err
+		return err
 	}
-	defer cp.Stop()
-	if err := furnish(ctx); err != nil {
-		return 1, err
+	if err := furnish(s.Context()); err != nil {
+		return err
 	}
-	if err := furnishCertificates(ctx, front.authority); err != nil {
-		return 1, err
+	if err := furnishCertificates(s.Context(), front.authority); err != nil {
+		return err
 	}
 	upstream := cp.RESTConfig(controlplane.Feed)
 	if tap, err = newWiretap(dir, cp.URL(), cp.CA(), upstream.BearerToken); err != nil {
-		return 1, err
+		return err
 	}
 	host := strings.TrimPrefix(cp.URL(), "https://")
 	upstream.Host, upstream.CAData = tap.URL(), tap.ca
-	running, err := harness.StartProxy(ctx, harness.ProxyOptions{
+	running, err := s.Proxy(harness.ProxyOptions{
 		Upstream: upstream,
 		Args: append(front.flags(), "--eager", "pods,configmaps", "--client-ca-file", cp.CAPath(),
 			"--connect-hosts", host),
 		Connect: true,
 	})
 	if err != nil {
-		return 1, err
+		return err
 	}
-	// Also finds data races and panics.
-	defer func() { err = errors.Join(err, running.Stop(), keptSecrets(running.Log())) }()
+	s.Cleanup(func() error { return keptSecrets(running.Log()) })
 
 	for _, l := range logins {
-		running.Introduce(&rest.Config{BearerToken: l.token})
+		if err := running.Introduce(&rest.Config{BearerToken: l.token}); err != nil {
+			return err
+		}
 	}
 	direct = newDoor("direct", cp.URL(), cp.CA())
 	doors = []door{
 		newDoor("server", running.URL(), running.CA()),
 		newTunnel("tunnel", running.ConnectURL(), host, running.CA()),
 	}
-	return m.Run(), nil
+	return nil
 }
 
 // keptSecrets returns an error if a token, or the marker, is in a log.

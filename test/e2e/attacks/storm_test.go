@@ -64,18 +64,10 @@ func TestUnauthenticatedHTTP2(t *testing.T) {
 	if err := plane.Apply(ctx, stormRights); err != nil {
 		t.Fatal(err)
 	}
-	running, err := harness.StartProxy(ctx, harness.ProxyOptions{
+	running := harness.RunProxy(t, harness.ProxyOptions{
 		Upstream: plane.RESTConfig(controlplane.Feed),
 		Args:     []string{"--eager", "pods", "--client-ca-file", plane.CAPath()},
 		Connect:  true,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := running.Stop(); err != nil {
-			t.Error(err)
-		}
 	})
 	host := strings.TrimPrefix(plane.URL(), "https://")
 	for _, d := range []door{

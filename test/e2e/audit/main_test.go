@@ -2,10 +2,8 @@ package audit
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -37,39 +35,25 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	code, err := runTests(m)
-	if err != nil {
-		_, _ = fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(harness.Verdict(code))
-}
-
-func runTests(m *testing.M) (code int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	dir, err := os.MkdirTemp("", "audit-")
-	if err != nil {
-		return 1, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	policyFile := filepath.Join(dir, "policy.json")
-	if err := os.WriteFile(policyFile, []byte(everything), 0o600); err != nil {
-		return 1, err
-	}
-	upstreamLog = filepath.Join(dir, "audit.log")
-	cp, err = controlplane.Start(ctx, controlplane.Options{
-		Log:           func(line string) { _, _ = fmt.Fprintln(os.Stderr, line) },
-		APIServerArgs: []string{"--audit-log-path=" + upstreamLog, "--audit-policy-file=" + policyFile},
-	})
-	if err != nil {
-		return 1, err
-	}
-	defer cp.Stop()
-	if admin, err = kubernetes.NewForConfig(cp.RESTConfig(controlplane.Admin)); err != nil {
-		return 1, err
-	}
-	return m.Run(), nil
+	harness.Main(m, harness.Options{SetUp: func(s *harness.Suite) error {
+		dir, err := s.Dir()
+		if err != nil {
+			return err
+		}
+		policyFile := filepath.Join(dir, "policy.json")
+		if err := os.WriteFile(policyFile, []byte(everything), 0o600); err != nil {
+			return err
+		}
+		upstreamLog = filepath.Join(dir, "audit.log")
+		cp, err = s.ControlPlane(controlplane.Options{
+			APIServerArgs: []string{"--audit-log-path=" + upstreamLog, "--audit-policy-file=" + policyFile},
+		})
+		if err != nil {
+			return err
+		}
+		admin, err = kubernetes.NewForConfig(cp.RESTConfig(controlplane.Admin))
+		return err
+	}})
 }
 
 // lineOf returns the line of an audit log that has an ID; there must be exactly one, now or soon: an

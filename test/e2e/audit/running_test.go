@@ -25,28 +25,20 @@ type audited struct {
 // startAudited starts a listproxy whose audit log is at path.
 func startAudited(t *testing.T, path string) *audited {
 	t.Helper()
-	running, err := harness.StartProxy(t.Context(), harness.ProxyOptions{
+	running := harness.RunProxy(t, harness.ProxyOptions{
 		Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{
 			"--audit-log-path", path, "--eager", "pods,configmaps", "--schema-quarantine", "1s",
 			// Some are asked for at one revision, late in a test.
 			"--history-window", "1h",
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := running.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
 	client, err := rest.HTTPClientFor(running.RESTConfig(cp.RESTConfig(controlplane.Anonymous)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.CloseIdleConnections)
-	for _, user := range []string{controlplane.Admin, controlplane.Alice} {
-		running.Introduce(cp.RESTConfig(user))
+	if err := running.Introduce(cp.RESTConfig(controlplane.Admin), cp.RESTConfig(controlplane.Alice)); err != nil {
+		t.Fatal(err)
 	}
 	return &audited{Proxy: running, log: path, client: client}
 }

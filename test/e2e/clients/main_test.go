@@ -8,7 +8,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -105,48 +104,35 @@ func newSide(name string, config *rest.Config) (*side, error) {
 }
 
 func TestMain(m *testing.M) {
-	flag.Parse()
+	harness.Main(m, harness.Options{SetUp: setUp})
+}
+
+func setUp(s *harness.Suite) (err error) {
 	if *seed == 0 {
 		*seed = rand.Uint64()
 	}
-	code, err := runTests(m)
-	if err != nil {
-		_, _ = fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(harness.Verdict(code))
-}
-
-func runTests(m *testing.M) (code int, err error) {
 	_, _ = fmt.Printf("-clients.seed=%d\n", *seed)
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute) // the first time, much is compiled
-	defer cancel()
-	if plane, err = controlplane.Start(ctx, controlplane.Options{}); err != nil {
-		return 1, err
+	if plane, err = s.ControlPlane(controlplane.Options{}); err != nil {
+		return err
 	}
-	defer plane.Stop()
 	if direct, err = newSide("direct", plane.RESTConfig(controlplane.Admin)); err != nil {
-		return 1, err
+		return err
 	}
-	if err := prepare(ctx); err != nil {
-		return 1, err
+	if err := prepare(s.Context()); err != nil {
+		return err
 	}
 	var eager []string
 	for _, r := range changing {
 		eager = append(eager, strings.TrimSuffix(r.Resource+"."+r.Version+"."+r.Group, ".v1."))
 	}
-	running, err = harness.StartProxy(ctx, harness.ProxyOptions{
+	running, err = s.Proxy(harness.ProxyOptions{
 		Upstream: plane.RESTConfig(controlplane.Feed), Args: []string{"--eager", strings.Join(eager, ",")},
 	})
 	if err != nil {
-		return 1, err
+		return err
 	}
-	// Also finds data races and panics.
-	defer func() { err = errors.Join(err, running.Stop()) }()
-	if via, err = newSide("via", running.RESTConfig(plane.RESTConfig(controlplane.Admin))); err != nil {
-		return 1, err
-	}
-	return m.Run(), nil
+	via, err = newSide("via", running.RESTConfig(plane.RESTConfig(controlplane.Admin)))
+	return err
 }
 
 // prepare makes the namespaces and the custom resource.

@@ -2,9 +2,6 @@ package forwarding
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -47,69 +44,53 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	code, err := runTests(m)
-	if err != nil {
-		_, _ = fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(harness.Verdict(code))
+	harness.Main(m, harness.Options{SetUp: setUp})
 }
 
-func runTests(m *testing.M) (code int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	dir, err := os.MkdirTemp("", "forwarding-")
+func setUp(s *harness.Suite) error {
+	dir, err := s.Dir()
 	if err != nil {
-		return 1, err
+		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-
 	// One pair for both ends: it serves the stand-in, and the API server shows it there.
 	pair, ca, err := proxy.LoadOrCreateCertificate("", "", dir, nil, time.Now())
 	if err != nil {
-		return 1, err
+		return err
 	}
-	log := func(line string) { _, _ = fmt.Fprintln(os.Stderr, line) }
-	cp, err = controlplane.Start(ctx, controlplane.Options{Log: log, APIServerArgs: []string{
+	cp, err = s.ControlPlane(controlplane.Options{APIServerArgs: []string{
 		"--kubelet-certificate-authority=" + ca,
 		"--kubelet-client-certificate=" + filepath.Join(dir, "tls.crt"),
 		"--kubelet-client-key=" + filepath.Join(dir, "tls.key"),
 	}})
 	if err != nil {
-		return 1, err
+		return err
 	}
-	defer cp.Stop()
-
-	running, err = harness.StartProxy(ctx, harness.ProxyOptions{
+	running, err = s.Proxy(harness.ProxyOptions{
 		Upstream: cp.RESTConfig(controlplane.Feed),
 		Connect:  true,
 		Args:     []string{"--review-ttl", longTTL, "--history-window", longWindow, "--eager", "pods,configmaps"},
 	})
 	if err != nil {
-		return 1, err
+		return err
 	}
-	// Also finds data races and panics.
-	defer func() { err = errors.Join(err, running.Stop()) }()
-
-	introduce(running)
+	if err := introduce(running); err != nil {
+		return err
+	}
 	if direct, err = newDoor(dir, "direct", cp.RESTConfig); err != nil {
-		return 1, err
+		return err
 	}
 	if via, err = newDoor(dir, "via", throughProxy(running)); err != nil {
-		return 1, err
+		return err
 	}
 	if tunnel, err = newDoor(dir, "tunnel", throughTunnel(running)); err != nil {
-		return 1, err
+		return err
 	}
 	if admin, err = kubernetes.NewForConfig(cp.RESTConfig(controlplane.Admin)); err != nil {
-		return 1, err
+		return err
 	}
 	kubelet = startStandIn(pair)
-	defer kubelet.close()
-	if err := registerNode(ctx, kubelet.port()); err != nil {
-		return 1, err
-	}
-	return m.Run(), nil
+	s.Cleanup(func() error { kubelet.close(); return nil })
+	return registerNode(s.Context(), kubelet.port())
 }
 
 // registerNode does what a kubelet does when it joins.
@@ -181,24 +162,20 @@ func startProxy(t *testing.T, o harness.ProxyOptions) *door {
 // startProcess starts a listproxy that must end well.
 func startProcess(t *testing.T, o harness.ProxyOptions) *harness.Proxy {
 	t.Helper()
-	running, err := harness.StartProxy(t.Context(), o)
-	if err != nil {
+	running := harness.RunProxy(t, o)
+	if err := introduce(running); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := running.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	introduce(running)
 	return running
 }
 
 // introduce has every user known to a listproxy, as if each had sent something else than a list before.
-func introduce(p *harness.Proxy) {
+func introduce(p *harness.Proxy) error {
+	var all []*rest.Config
 	for _, user := range controlplane.Users() {
-		p.Introduce(cp.RESTConfig(user.Name))
+		all = append(all, cp.RESTConfig(user.Name))
 	}
+	return p.Introduce(all...)
 }
 
 // doorOf makes a door of the test's own.

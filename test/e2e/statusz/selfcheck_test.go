@@ -46,19 +46,8 @@ func TestMismatchIsOnThePage(t *testing.T) {
 	})
 	own := cp.RESTConfig(controlplane.Feed)
 	own.Host, own.CAData = h.URL(), h.CA()
-	p, err := harness.StartProxy(t.Context(), harness.ProxyOptions{
+	p := harness.RunProxy(t, harness.ProxyOptions{
 		Upstream: own, Args: []string{"--eager", "configmaps", "--self-check-interval", "1s"},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("listproxy's log:\n%s", p.Told())
-		}
-		if err := p.Stop(); err != nil {
-			t.Error(err)
-		}
 	})
 	collection := func(s telemetry.Status) telemetry.CollectionStatus {
 		for _, c := range s.Collections {

@@ -1,12 +1,10 @@
 package statusz
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -31,29 +29,15 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	code, err := runTests(m)
-	if err != nil {
-		_, _ = fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(harness.Verdict(code))
-}
-
-func runTests(m *testing.M) (code int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	cp, err = controlplane.Start(ctx, controlplane.Options{Log: func(line string) { _, _ = fmt.Fprintln(os.Stderr, line) }})
-	if err != nil {
-		return 1, err
-	}
-	defer cp.Stop()
-	if proxy, err = harness.StartProxy(ctx, harness.ProxyOptions{
-		Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{"--eager", "namespaces", "--debug-pprof", "--log-level", "access"},
-	}); err != nil {
-		return 1, err
-	}
-	code = m.Run()
-	return code, proxy.Stop()
+	harness.Main(m, harness.Options{SetUp: func(s *harness.Suite) (err error) {
+		if cp, err = s.ControlPlane(controlplane.Options{}); err != nil {
+			return err
+		}
+		proxy, err = s.Proxy(harness.ProxyOptions{
+			Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{"--eager", "namespaces", "--debug-pprof", "--log-level", "access"},
+		})
+		return err
+	}})
 }
 
 // ask sends a GET, and returns the answer with its body.

@@ -38,38 +38,22 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	code, err := runTests(m)
-	if err != nil {
-		_, _ = fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(harness.Verdict(code))
-}
-
-func runTests(m *testing.M) (code int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute) // Jaeger may have to be built
-	defer cancel()
-	cp, err = controlplane.Start(ctx, controlplane.Options{
-		Jaeger: true, Log: func(line string) { _, _ = fmt.Fprintln(os.Stderr, line) },
-	})
-	if err != nil {
-		return 1, err
-	}
-	defer cp.Stop()
-	// Only listproxy's own process gets it: a test has no spans.
-	if err := os.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", cp.OTLPEndpoint()); err != nil {
-		return 1, err
-	}
-	if err := os.Setenv("OTEL_BSP_SCHEDULE_DELAY", "200"); err != nil {
-		return 1, err
-	}
-	if proxy, err = harness.StartProxy(ctx, harness.ProxyOptions{
-		Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{"--eager", "pods"},
-	}); err != nil {
-		return 1, err
-	}
-	code = m.Run()
-	return code, proxy.Stop()
+	harness.Main(m, harness.Options{SetUp: func(s *harness.Suite) (err error) {
+		if cp, err = s.ControlPlane(controlplane.Options{Jaeger: true}); err != nil {
+			return err
+		}
+		// Only listproxy's own process gets it: a test has no spans.
+		if err := os.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", cp.OTLPEndpoint()); err != nil {
+			return err
+		}
+		if err := os.Setenv("OTEL_BSP_SCHEDULE_DELAY", "200"); err != nil {
+			return err
+		}
+		proxy, err = s.Proxy(harness.ProxyOptions{
+			Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{"--eager", "pods"},
+		})
+		return err
+	}})
 }
 
 // span is one of a trace, as Jaeger's query API has it.

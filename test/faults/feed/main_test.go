@@ -3,10 +3,8 @@ package feed
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"net/http"
-	"os"
 	"testing"
 
 	"github.com/listproxy/listproxy/test/controlplane"
@@ -15,38 +13,20 @@ import (
 )
 
 // atOnce is how many tests run at the same time, unless -parallel says: they mostly wait.
-const atOnce = "6"
+const atOnce = 6
 
 // shared is the control plane of all tests that do not stop, restart or restore theirs.
 var shared *cluster
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	if !given {
-		if err := flag.Set("test.parallel", atOnce); err != nil {
-			panic(err)
+	harness.Main(m, harness.Options{Parallel: atOnce, SetUp: func(s *harness.Suite) (err error) {
+		shared, err = startCluster(s.Context())
+		if err == nil {
+			s.Cleanup(func() error { shared.Stop(); return nil })
 		}
-	}
-	os.Exit(harness.Verdict(func() int {
-		ctx := context.Background()
-		if _, err := harness.BuildProxy(ctx); err != nil {
-			logLine(err.Error())
-			return 1
-		}
-		c, err := startCluster(ctx)
-		if err != nil {
-			logLine(err.Error())
-			return 1
-		}
-		defer c.Stop()
-		shared = c
-		return m.Run()
-	}()))
+		return err
+	}})
 }
-
-func logLine(line string) { _, _ = fmt.Fprintln(os.Stderr, line) }
 
 // cluster is a control plane, and a client of its API server that goes there directly.
 type cluster struct {
@@ -56,7 +36,7 @@ type cluster struct {
 
 // startCluster starts a control plane that knows the custom resources of these tests.
 func startCluster(ctx context.Context, apiServerArgs ...string) (*cluster, error) {
-	cp, err := controlplane.Start(ctx, controlplane.Options{Log: logLine, APIServerArgs: apiServerArgs})
+	cp, err := controlplane.Start(ctx, controlplane.Options{Log: harness.Log, APIServerArgs: apiServerArgs})
 	if err != nil {
 		return nil, err
 	}

@@ -1,12 +1,8 @@
 package limits
 
 import (
-	"context"
 	"flag"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -27,32 +23,18 @@ var (
 const patience = 5 * time.Minute
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	os.Exit(harness.Verdict(func() int {
-		dir, err := os.MkdirTemp("", "limits-")
+	harness.Main(m, harness.Options{SetUp: func(s *harness.Suite) error {
+		dir, err := s.Dir()
 		if err != nil {
-			return failed(err)
+			return err
 		}
-		defer func() { _ = os.RemoveAll(dir) }()
-		binary = filepath.Join(dir, "listproxy")
-		build := exec.CommandContext(context.Background(), "go", "build", "-o", binary, "github.com/listproxy/listproxy/cmd/listproxy") // #nosec G204 -- fixed words
-		if out, err := build.CombinedOutput(); err != nil {
-			return failed(fmt.Errorf("building listproxy: %w\n%s", err, out))
+		if binary, err = harness.BuildPlainProxy(s.Context(), dir); err != nil {
+			return err
 		}
-		if plane, err = controlplane.Start(context.Background(), controlplane.Options{Log: logLine}); err != nil {
-			return failed(err)
-		}
-		defer plane.Stop()
-		return m.Run()
-	}()))
+		plane, err = s.ControlPlane(controlplane.Options{})
+		return err
+	}})
 }
-
-func failed(err error) int {
-	logLine(err.Error())
-	return 1
-}
-
-func logLine(line string) { _, _ = fmt.Fprintln(os.Stderr, line) }
 
 // scale is a number for make limits, and a smaller one for make test.
 func scale(whole, some int) int {
@@ -80,16 +62,8 @@ func newRig(t *testing.T, args ...string) *rig {
 	t.Cleanup(r.hop.Close)
 	own := plane.RESTConfig(controlplane.Feed)
 	own.Host, own.CAData = r.hop.URL(), r.hop.CA()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
 	// Without the log of requests, which is kept in memory here.
-	r.proxy, err = harness.StartProxy(ctx, harness.ProxyOptions{Upstream: own, Binary: binary, Args: append([]string{"--log-level", "info"}, args...)})
-	r.must(err)
-	t.Cleanup(func() {
-		if err := r.proxy.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	r.proxy = harness.RunProxy(t, harness.ProxyOptions{Upstream: own, Binary: binary, Args: append([]string{"--log-level", "info"}, args...)})
 	r.via, err = newClient(r.proxy.RESTConfig(plane.RESTConfig(controlplane.Admin)))
 	r.must(err)
 	r.direct, err = newClient(plane.RESTConfig(controlplane.Admin))
@@ -113,6 +87,6 @@ func (r *rig) sample() soak.Sample {
 }
 
 // say prints a figure for the documentation.
-func (r *rig) say(format string, args ...any) { logLine("limits: " + fmt.Sprintf(format, args...)) }
+func (r *rig) say(format string, args ...any) { harness.Log("limits: " + fmt.Sprintf(format, args...)) }
 
 const mib = 1 << 20

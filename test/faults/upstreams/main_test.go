@@ -1,10 +1,7 @@
 package upstreams
 
 import (
-	"context"
 	"flag"
-	"fmt"
-	"os"
 	"testing"
 
 	"github.com/listproxy/listproxy/test/controlplane"
@@ -23,33 +20,14 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	os.Exit(harness.Verdict(run(m)))
-}
-
-func run(m *testing.M) int {
-	ctx := context.Background()
-	err := func() (err error) {
-		if _, err = harness.BuildProxy(ctx); err != nil {
+	harness.Main(m, harness.Options{SetUp: func(s *harness.Suite) (err error) {
+		if plane, err = s.ControlPlane(controlplane.Options{}); err != nil {
 			return err
 		}
-		if plane, err = controlplane.Start(ctx, controlplane.Options{Log: logLine}); err != nil {
+		if one, err = plane.AddAPIServer(s.Context(), ""); err != nil {
 			return err
 		}
-		if one, err = plane.AddAPIServer(ctx, ""); err != nil {
-			return err
-		}
-		two, err = plane.AddAPIServer(ctx, "")
+		two, err = plane.AddAPIServer(s.Context(), "")
 		return err
-	}()
-	if plane != nil {
-		defer plane.Stop()
-	}
-	if err != nil {
-		logLine(err.Error())
-		return 1
-	}
-	return m.Run()
+	}})
 }
-
-func logLine(line string) { _, _ = fmt.Fprintln(os.Stderr, line) }

@@ -37,7 +37,7 @@ type upgrade struct {
 func newUpgrade(t *testing.T) upgrade {
 	t.Helper()
 	plane, err := controlplane.Start(t.Context(), controlplane.Options{
-		Log: logLine, APIServerArgs: newerArgs(),
+		Log: harness.Log, APIServerArgs: newerArgs(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -4,30 +4,10 @@ import (
 	"strings"
 
 	"github.com/munnerz/goautoneg"
+
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/policy/reason"
 )
-
-// Representation is a form in which the API server can write a list. Each one has
-// a feed and a collection of its own.
-type Representation string
-
-const (
-	// JSON is the resource itself as application/json.
-	JSON Representation = "json"
-	// Protobuf is the resource itself as application/vnd.kubernetes.protobuf. Custom
-	// resources do not have it.
-	Protobuf Representation = "protobuf"
-	// MetadataJSON is a PartialObjectMetadataList of meta.k8s.io/v1 as application/json.
-	MetadataJSON Representation = "metadata-json"
-	// MetadataProtobuf is the same as application/vnd.kubernetes.protobuf. Custom
-	// resources have it too.
-	MetadataProtobuf Representation = "metadata-protobuf"
-)
-
-// Representations returns every Representation in the order of its declaration, for
-// documentation, tests and metrics. The slice is the caller's.
-func Representations() []Representation {
-	return []Representation{JSON, Protobuf, MetadataJSON, MetadataProtobuf}
-}
 
 // maxAcceptClauses bounds the media types that one request may name. The API
 // server sorts them with an order that is not transitive, so the result depends
@@ -42,30 +22,30 @@ type Accept struct {
 
 // negotiated is the result for one kind of resource; one of the two is set.
 type negotiated struct {
-	representation Representation
-	reason         Reason
+	representation media.Representation
+	reason         reason.Reason
 }
 
 // Representation returns the form in which the API server would write the list, or
-// the reason why the request has to be forwarded: ReasonRepresentation if the server
+// the reason why the request has to be forwarded: reason.Representation if the server
 // would write another form, or none (406), or it is not certain which;
-// ReasonPretty if it would indent; ReasonNotCanonical if the header has several readings.
+// reason.Pretty if it would indent; reason.NotCanonical if the header has several readings.
 //
 // It depends on whether the resource is a custom one: these have no protobuf (but
 // for their metadata), and no routes of their own in the server's router.
-func (a Accept) Representation(custom bool) (Representation, Reason) {
+func (a Accept) Representation(custom bool) (media.Representation, reason.Reason) {
 	result := a.builtin
 	if custom {
 		result = a.custom
 	}
 	if result == (negotiated{}) {
-		return "", ReasonRepresentation
+		return "", reason.Representation
 	}
 	return result.representation, result.reason
 }
 
 // refused returns the reason if the list is to be forwarded whatever the resource.
-func (a Accept) refused() Reason {
+func (a Accept) refused() reason.Reason {
 	if _, reason := a.Representation(true); reason == "" {
 		return ""
 	}
@@ -78,11 +58,11 @@ func parseAccept(values []string) Accept {
 	switch {
 	case len(values) > 1:
 		// The API server reads only the first line.
-		return everywhere("", ReasonNotCanonical)
+		return everywhere("", reason.NotCanonical)
 	case len(values) == 0 || values[0] == "":
-		return everywhere(JSON, "")
+		return everywhere(media.JSON, "")
 	case strings.Count(values[0], ",") >= maxAcceptClauses:
-		return everywhere("", ReasonNotCanonical)
+		return everywhere("", reason.NotCanonical)
 	}
 	clauses := goautoneg.ParseAccept(values[0])
 	accept := Accept{custom: negotiate(clauses, true)}
@@ -93,7 +73,7 @@ func parseAccept(values []string) Accept {
 }
 
 // everywhere is the same result for every kind of resource.
-func everywhere(representation Representation, reason Reason) Accept {
+func everywhere(representation media.Representation, reason reason.Reason) Accept {
 	result := negotiated{representation, reason}
 	return Accept{builtin: result, custom: result}
 }
@@ -127,24 +107,24 @@ func routed(accept string) bool {
 func negotiate(clauses []goautoneg.Accept, custom bool) negotiated {
 	for _, clause := range clauses {
 		representation, reason := represent(clause)
-		if custom && representation == Protobuf {
+		if custom && representation == media.Protobuf {
 			continue
 		}
 		return negotiated{representation, reason}
 	}
-	return negotiated{reason: ReasonRepresentation}
+	return negotiated{reason: reason.Representation}
 }
 
 // represent maps one clause of an Accept header to the representation it asks for.
-func represent(clause goautoneg.Accept) (Representation, Reason) {
-	plain, metadata := JSON, MetadataJSON
+func represent(clause goautoneg.Accept) (media.Representation, reason.Reason) {
+	plain, metadata := media.JSON, media.MetadataJSON
 	switch clause.Type + "/" + clause.SubType {
 	case "application/json", "application/*", "*/*":
 		// JSON is the first type the API server offers, so wildcards mean it.
 	case "application/vnd.kubernetes.protobuf":
-		plain, metadata = Protobuf, MetadataProtobuf
+		plain, metadata = media.Protobuf, media.MetadataProtobuf
 	default:
-		return "", ReasonRepresentation
+		return "", reason.Representation
 	}
 	params := len(clause.Params) // goautoneg keeps q apart
 	pretty := clause.Params["pretty"] == "1"
@@ -157,9 +137,9 @@ func represent(clause goautoneg.Accept) (Representation, Reason) {
 	case params != 0 && !asMetadata:
 		// Another transformation (a list as PartialObjectMetadata gets a 406), or a
 		// parameter that we do not know.
-		return "", ReasonRepresentation
+		return "", reason.Representation
 	case pretty:
-		return "", ReasonPretty
+		return "", reason.Pretty
 	case asMetadata:
 		return metadata, ""
 	default:

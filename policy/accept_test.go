@@ -13,6 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 const (
@@ -22,19 +25,19 @@ const (
 
 // acceptWant is what is to come of an Accept header for one kind of resource.
 type acceptWant struct {
-	representation Representation
-	reason         Reason
+	representation media.Representation
+	reason         reason.Reason
 }
 
 func TestAccept(t *testing.T) {
 	var (
-		plain            = acceptWant{JSON, ""}
-		protobuf         = acceptWant{Protobuf, ""}
-		metadata         = acceptWant{MetadataJSON, ""}
-		metadataProtobuf = acceptWant{MetadataProtobuf, ""}
-		forwarded        = acceptWant{"", ReasonRepresentation}
-		pretty           = acceptWant{"", ReasonPretty}
-		notCanonical     = acceptWant{"", ReasonNotCanonical}
+		plain            = acceptWant{media.JSON, ""}
+		protobuf         = acceptWant{media.Protobuf, ""}
+		metadata         = acceptWant{media.MetadataJSON, ""}
+		metadataProtobuf = acceptWant{media.MetadataProtobuf, ""}
+		forwarded        = acceptWant{"", reason.Representation}
+		pretty           = acceptWant{"", reason.Pretty}
+		notCanonical     = acceptWant{"", reason.NotCanonical}
 	)
 	for name, test := range map[string]struct {
 		accept          []string
@@ -150,17 +153,9 @@ func TestAccept(t *testing.T) {
 // TestAcceptNothing: the zero value never answers.
 func TestAcceptNothing(t *testing.T) {
 	for _, custom := range []bool{false, true} {
-		if representation, reason := (Accept{}).Representation(custom); representation != "" || reason != ReasonRepresentation {
-			t.Errorf("custom %t: %q, %q", custom, representation, reason)
+		if representation, why := (Accept{}).Representation(custom); representation != "" || why != reason.Representation {
+			t.Errorf("custom %t: %q, %q", custom, representation, why)
 		}
-	}
-}
-
-func TestRepresentations(t *testing.T) {
-	got := Representations()
-	slices.Sort(got)
-	if len(slices.Compact(got)) != 4 || slices.Contains(got, "") {
-		t.Errorf("representations %q", got)
 	}
 }
 
@@ -241,10 +236,10 @@ func checkAccept(t *testing.T, accept []string) (answered int) {
 		header = accept[0]
 	}
 	for _, custom := range []bool{false, true} {
-		representation, reason := parseAccept(accept).Representation(custom)
-		if reason != "" {
-			if representation != "" || !slices.Contains(Reasons(), reason) {
-				t.Errorf("Accept %q, custom %t: %q, %q", accept, custom, representation, reason)
+		representation, why := parseAccept(accept).Representation(custom)
+		if why != "" {
+			if representation != "" || !slices.Contains(reason.Forwarding(), why) {
+				t.Errorf("Accept %q, custom %t: %q, %q", accept, custom, representation, why)
 			}
 			continue
 		}
@@ -252,13 +247,13 @@ func checkAccept(t *testing.T, accept []string) (answered int) {
 		want := negotiation.MediaTypeOptions{}
 		wantType := "application/json"
 		switch representation {
-		case JSON:
-		case Protobuf:
+		case media.JSON:
+		case media.Protobuf:
 			wantType = protobufType
-		case MetadataProtobuf:
+		case media.MetadataProtobuf:
 			wantType = protobufType
 			fallthrough
-		case MetadataJSON:
+		case media.MetadataJSON:
 			kind := metav1.SchemeGroupVersion.WithKind("PartialObjectMetadataList")
 			want.Convert = &schema.GroupVersionKind{Group: "meta.k8s.io", Version: kind.Version, Kind: kind.Kind}
 		default:

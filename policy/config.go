@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/listproxy/listproxy/policy/media"
 )
 
 // The words at the head of a policy file.
@@ -51,8 +53,8 @@ const AllResources = "*"
 type Rule struct {
 	Cache CacheMode
 	// Representations are those that are kept. A request for another one is forwarded
-	// (ReasonNotCached).
-	Representations []Representation
+	// (reason.NotCached).
+	Representations []media.Representation
 	// HistoryWindow is how far back states are kept; 0 is the process's default.
 	HistoryWindow time.Duration
 	// MaxBytes bounds what the collections of this resource store together; 0 is no
@@ -71,7 +73,7 @@ type Rule struct {
 }
 
 // Keeps says whether a representation is kept.
-func (r Rule) Keeps(representation Representation) bool {
+func (r Rule) Keeps(representation media.Representation) bool {
 	return r.Cache != CacheNever && slices.Contains(r.Representations, representation)
 }
 
@@ -96,7 +98,7 @@ func (t Target) String() string {
 // EagerCollection is one that is to be read before anybody asks.
 type EagerCollection struct {
 	Group, Version, Resource string
-	Representation           Representation
+	Representation           media.Representation
 }
 
 // Config is a policy: what is kept in memory, and how. It does not change, so it is
@@ -132,7 +134,7 @@ func DefaultConfig() *Config {
 func builtIn() Rule {
 	return Rule{
 		Cache:           CacheOnDemand,
-		Representations: Representations(),
+		Representations: media.All(),
 		LimitAtZero:     LimitIgnored,
 		Source:          BuiltIn,
 	}
@@ -189,7 +191,7 @@ func isEvents(group, resource string) bool {
 type statement struct {
 	target          Target
 	cache           *CacheMode
-	representations []Representation
+	representations []media.Representation
 	historyWindow   *time.Duration
 	maxBytes        *int64
 	idleTimeout     *time.Duration
@@ -246,7 +248,7 @@ func newConfig(name string, defaults *statement, statements []*statement) *Confi
 		}
 		representations := s.representations
 		if representations == nil {
-			representations = []Representation{JSON}
+			representations = []media.Representation{media.JSON}
 		}
 		for _, representation := range representations {
 			c.eager = append(c.eager, EagerCollection{s.target.Group, s.target.Version, s.target.Resource, representation})

@@ -10,6 +10,8 @@ import (
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/listproxy/listproxy/policy/media"
 )
 
 // The bounds of historyWindow.
@@ -171,7 +173,7 @@ func (d *decoder) checkDuplicates(statements []*statement) {
 // checkEager: what is loaded must be what is kept.
 func (d *decoder) checkEager(c *Config, statements []*statement) {
 	for _, s := range statements {
-		if s.cache != nil && *s.cache == CacheEager && !c.Rule(s.target).Keeps(JSON) && s.representations == nil {
+		if s.cache != nil && *s.cache == CacheEager && !c.Rule(s.target).Keeps(media.JSON) && s.representations == nil {
 			d.fault(s.lines["cache"], "resources", "the rule for %s is eager and lists no representations, which means json, but inherits that json is not kept: list its representations", s.target)
 		}
 	}
@@ -210,10 +212,10 @@ func (d *decoder) label(path string, n *yaml.Node, instead string) string {
 	return value
 }
 
-func (d *decoder) representations(path string, n *yaml.Node) []Representation {
-	var found []Representation
+func (d *decoder) representations(path string, n *yaml.Node) []media.Representation {
+	var found []media.Representation
 	ok := d.sequence(path, n, func(path string, n *yaml.Node) {
-		representation := word(d, path, n, Representations()...)
+		representation := word(d, path, n, media.All()...)
 		switch {
 		case representation == nil:
 		case slices.Contains(found, *representation):

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/listproxy/listproxy/policy/media"
 )
 
 const head = "apiVersion: listproxy.io/v1alpha1\nkind: Policy\n"
@@ -22,7 +24,7 @@ func parsed(t testing.TB, body string) *Config {
 }
 
 func TestDefaultConfig(t *testing.T) {
-	everything := Rule{Cache: CacheOnDemand, Representations: Representations(), LimitAtZero: LimitIgnored, Source: BuiltIn}
+	everything := Rule{Cache: CacheOnDemand, Representations: media.All(), LimitAtZero: LimitIgnored, Source: BuiltIn}
 	never := everything
 	never.Cache = CacheNever
 	c := DefaultConfig()
@@ -52,7 +54,7 @@ func TestDefaultConfig(t *testing.T) {
 func TestEveryField(t *testing.T) {
 	want := Rule{
 		Cache:           CacheEager,
-		Representations: []Representation{Protobuf, JSON},
+		Representations: []media.Representation{media.Protobuf, media.JSON},
 		HistoryWindow:   time.Minute,
 		MaxBytes:        512 << 20,
 		IdleTimeout:     new(10 * time.Minute),
@@ -84,8 +86,8 @@ func TestEveryField(t *testing.T) {
 				t.Errorf("rule (-want +got):\n%s", diff)
 			}
 			eager := []EagerCollection{
-				{"example.com", "v1beta1", "things", Protobuf},
-				{"example.com", "v1beta1", "things", JSON},
+				{"example.com", "v1beta1", "things", media.Protobuf},
+				{"example.com", "v1beta1", "things", media.JSON},
 			}
 			if diff := cmp.Diff(eager, c.Eager()); diff != "" {
 				t.Errorf("eager (-want +got):\n%s", diff)
@@ -124,7 +126,7 @@ defaults:
 	rule := func(cache CacheMode, history time.Duration, mebibytes int64, idle time.Duration, source string) Rule {
 		return Rule{
 			Cache: cache, HistoryWindow: history, MaxBytes: mebibytes << 20, IdleTimeout: &idle,
-			Representations: []Representation{JSON}, LimitAtZero: LimitHonoured, Source: source,
+			Representations: []media.Representation{media.JSON}, LimitAtZero: LimitHonoured, Source: source,
 		}
 	}
 	for _, test := range []struct {
@@ -145,7 +147,7 @@ defaults:
 			t.Errorf("%s %s %s (-want +got):\n%s", test.group, test.version, test.resource, diff)
 		}
 	}
-	if diff := cmp.Diff([]EagerCollection{{"apps", "v1", "deployments", JSON}}, c.Eager()); diff != "" {
+	if diff := cmp.Diff([]EagerCollection{{"apps", "v1", "deployments", media.JSON}}, c.Eager()); diff != "" {
 		t.Errorf("eager (-want +got):\n%s", diff)
 	}
 	if got := c.Targets()[0].String(); got != "deployments.v1.apps" {
@@ -180,7 +182,7 @@ func TestSecretsAndEvents(t *testing.T) {
 			if rule.Cache != test.want || rule.Source != test.source {
 				t.Errorf("%s is %s (%s), not %s (%s)", test.resource, rule.Cache, rule.Source, test.want, test.source)
 			}
-			for _, representation := range Representations() {
+			for _, representation := range media.All() {
 				if rule.Keeps(representation) != (test.want != CacheNever) {
 					t.Errorf("keeps %s: %t", representation, rule.Keeps(representation))
 				}

@@ -4,7 +4,7 @@
 // It has three steps, all pure functions without clock, network, locks or state:
 //
 //   - [Parse] reads a request once. It yields a [Request] value, from which
-//     authorization, lookup and answer all proceed; or the [Reason] why the
+//     authorization, lookup and answer all proceed; or the [reason.Reason] why the
 //     request is not a list that listproxy understands completely.
 //   - [Accept.Representation] and [Request.CheckSelectors] decide what depends on
 //     the kind of the resource: the form of the answer, and whether the API server
@@ -16,7 +16,7 @@
 //
 // # Invariants
 //
-// Forwarding is always right, so every doubt is a [Reason], never an error.
+// Forwarding is always right, so every doubt is a [reason.Reason], never an error.
 // Requests that the API server would refuse (400, 422, 406) are forwarded, and it
 // refuses them.
 //

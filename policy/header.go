@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"net/textproto"
 	"strings"
+
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 // impersonatePrefix begins the name of every header that asks to act as another.
@@ -19,17 +21,17 @@ func NamesImpersonation(name string) bool {
 // checkFraming makes sure that the request is nothing but its line and its
 // headers, for one reading of each header. Headers that the API server ignores on
 // lists (Range, If-None-Match and their like) are ignored.
-func checkFraming(r *http.Request) Reason {
+func checkFraming(r *http.Request) reason.Reason {
 	// A ContentLength of -1 is a body of unknown length.
 	if r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
-		return ReasonNotCanonical
+		return reason.NotCanonical
 	}
 	if has(r.Header, "Upgrade") || !isPlainConnection(r.Header["Connection"]) {
-		return ReasonNotCanonical
+		return reason.NotCanonical
 	}
 	// An upstream with --cors-allowed-origins answers it with headers of its own.
 	if has(r.Header, "Origin") {
-		return ReasonNotCanonical
+		return reason.NotCanonical
 	}
 	return ""
 }
@@ -61,11 +63,11 @@ const (
 
 // checkIdentity makes sure that the caller is who its only Authorization header says, or whom
 // the proxy states, and nobody else.
-func checkIdentity(h http.Header, by Credentials) Reason {
+func checkIdentity(h http.Header, by Credentials) reason.Reason {
 	canonical := true
 	for name := range h {
 		if NamesImpersonation(name) {
-			return ReasonImpersonation
+			return reason.Impersonation
 		}
 		// net/http's server makes all names canonical. A name that is not was put
 		// there by someone else, and look-ups would miss it.
@@ -73,16 +75,16 @@ func checkIdentity(h http.Header, by Credentials) Reason {
 	}
 	switch {
 	case !canonical:
-		return ReasonNotCanonical
+		return reason.NotCanonical
 	case by == Stated:
 		return ""
 	case len(h["Authorization"]) > 1:
-		return ReasonCredentials
+		return reason.Credentials
 	case !BringsToken(h.Get("Authorization")):
-		return ReasonAnonymous
+		return reason.Anonymous
 	}
 	if _, plain := Token(h.Get("Authorization")); !plain {
-		return ReasonCredentials
+		return reason.Credentials
 	}
 	return ""
 }

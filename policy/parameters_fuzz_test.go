@@ -10,6 +10,8 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
+
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 // FuzzTarget mutates path and query by themselves: of most mutations of whole requests nothing is
@@ -62,23 +64,23 @@ func FuzzAuthorization(f *testing.F) {
 			return nil, false, nil
 		}))
 		_, _, _ = upstream.AuthenticateRequest(&http.Request{Header: h.Clone()})
-		reason := checkIdentity(h, Own)
+		why := checkIdentity(h, Own)
 		token, plain := Token(value)
-		want := Reason("")
+		want := reason.Reason("")
 		switch {
 		case !asked:
-			want = ReasonAnonymous
+			want = reason.Anonymous
 		case !plain:
-			want = ReasonCredentials // there are more ways to write it
+			want = reason.Credentials // there are more ways to write it
 		case token != seen:
 			t.Errorf("%q: the token is %q, the upstream sees %q", value, token, seen)
 		}
-		if reason != want {
-			t.Errorf("%q: the reason is %q, want %q", value, reason, want)
+		if why != want {
+			t.Errorf("%q: the reason is %q, want %q", value, why, want)
 		}
 		h["Impersonate-User"] = []string{"x"}
-		if reason := checkIdentity(h, Own); reason != ReasonImpersonation {
-			t.Errorf("%q with impersonation: %q", value, reason)
+		if why := checkIdentity(h, Own); why != reason.Impersonation {
+			t.Errorf("%q with impersonation: %q", value, why)
 		}
 		if reason := checkIdentity(http.Header{"Authorization": {value, value}}, Own); reason == "" {
 			t.Errorf("%q twice is one identity", value)

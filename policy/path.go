@@ -5,32 +5,34 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 // parsePath reads method and path, and sets what they say in req. Group, version,
 // resource and namespace are only set if the whole path is canonical.
-func parsePath(r *http.Request, info *request.RequestInfo, req *Request) Reason {
+func parsePath(r *http.Request, info *request.RequestInfo, req *Request) reason.Reason {
 	if r.Method != http.MethodGet || r.URL == nil {
-		return ReasonNotList
+		return reason.NotList
 	}
 	switch {
 	case !info.IsResourceRequest:
-		return ReasonNotList
+		return reason.NotList
 	case info.Verb == "watch":
-		return ReasonWatch
+		return reason.Watch
 	case info.Verb != "list" || info.Subresource != "" || info.Name != "":
-		return ReasonNotList
+		return reason.NotList
 	}
 	if !isCanonical(info) {
-		return ReasonNotCanonical
+		return reason.NotCanonical
 	}
 	path := listPath(info.APIGroup, info.APIVersion, info.Namespace, info.Resource)
 	if r.URL.Path != path || r.URL.EscapedPath() != path {
-		return ReasonNotCanonical
+		return reason.NotCanonical
 	}
 	// A proxy's absolute form ("GET http://host/path") is not ours to interpret.
 	if r.RequestURI != "" && r.RequestURI != r.URL.RequestURI() {
-		return ReasonNotCanonical
+		return reason.NotCanonical
 	}
 	req.Group, req.Version, req.Resource, req.Namespace = info.APIGroup, info.APIVersion, info.Resource, info.Namespace
 	return ""

@@ -4,6 +4,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 // parseQuery reads the query of a list, and sets what it says in req. If it
@@ -11,24 +13,24 @@ import (
 //
 // It is stricter than the API server, which takes the first of several values,
 // ignores parameters it does not know and drops what it cannot unescape.
-func parseQuery(raw string, req *Request) Reason {
+func parseQuery(raw string, req *Request) reason.Reason {
 	values, err := url.ParseQuery(raw)
 	if err != nil {
-		return ReasonParameter
+		return reason.Parameter
 	}
 	// Before all others: a watch has parameters that a list does not know.
 	if watch, ok := values["watch"]; ok && isTrue(watch[0]) {
-		return ReasonWatch
+		return reason.Watch
 	}
 	parsed := *req
 	for name, value := range values {
 		if len(value) != 1 || !parsed.setParameter(name, value[0]) {
-			return ReasonParameter
+			return reason.Parameter
 		}
 	}
 	if values.Has("pretty") {
 		// Even pretty=false: it also overrides what the User-Agent would say.
-		return ReasonPretty
+		return reason.Pretty
 	}
 	*req = parsed
 	return ""

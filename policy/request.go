@@ -6,6 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 // Request is a list, completely understood. Everything that is done for a request
@@ -44,7 +46,7 @@ type Request struct {
 //
 // The headers are expected as net/http's server leaves them. Parse does not
 // change the request and does not read its body.
-func Parse(r *http.Request, info *request.RequestInfo, by Credentials) (Request, Reason) {
+func Parse(r *http.Request, info *request.RequestInfo, by Credentials) (Request, reason.Reason) {
 	req := Request{Labels: labels.Everything(), Fields: fields.Everything()}
 	if reason := parsePath(r, info, &req); reason != "" {
 		return req, reason
@@ -68,7 +70,7 @@ func Parse(r *http.Request, info *request.RequestInfo, by Credentials) (Request,
 		return req, reason
 	}
 	if isHuman(r.UserAgent()) {
-		return req, ReasonPretty
+		return req, reason.Pretty
 	}
 	return req, ""
 }

@@ -14,16 +14,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 // checkParse: whatever we accept, the API server reads in the same way, the
 // request's query included.
 func checkParse(t *testing.T, r *http.Request) {
 	t.Helper()
-	got, reason := parse(r, Own)
-	if reason != "" {
-		if !slices.Contains(Reasons(), reason) {
-			t.Errorf("unknown reason %q", reason)
+	got, why := parse(r, Own)
+	if why != "" {
+		if !slices.Contains(reason.Forwarding(), why) {
+			t.Errorf("unknown reason %q", why)
 		}
 		return
 	}

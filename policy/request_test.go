@@ -12,6 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 // alice is the header of a caller with credentials of her own.
@@ -33,7 +36,7 @@ func get(target string, headers ...string) string {
 }
 
 // parse reads a request from its very beginning.
-func parse(r *http.Request, by Credentials) (Request, Reason) {
+func parse(r *http.Request, by Credentials) (Request, reason.Reason) {
 	info := &request.RequestInfo{}
 	if r.URL != nil {
 		if read, err := RequestInfo(r.Method, &url.URL{Path: r.URL.Path}); err == nil {
@@ -62,7 +65,7 @@ func diff(want, got Request) string {
 
 // pods is the list of all pods with these options.
 func pods(options ListOptions) Request {
-	return Request{Version: "v1", Resource: "pods", Accept: everywhere(JSON, ""), Options: options}
+	return Request{Version: "v1", Resource: "pods", Accept: everywhere(media.JSON, ""), Options: options}
 }
 
 func TestParseAccepts(t *testing.T) {
@@ -73,31 +76,31 @@ func TestParseAccepts(t *testing.T) {
 		"whole core resource": {get("/api/v1/pods", alice), pods(ListOptions{})},
 		"one namespace": {
 			get("/api/v1/namespaces/a-b/pods", alice),
-			Request{Version: "v1", Resource: "pods", Namespace: "a-b", Accept: everywhere(JSON, "")},
+			Request{Version: "v1", Resource: "pods", Namespace: "a-b", Accept: everywhere(media.JSON, "")},
 		},
 		"a namespace of digits": {
 			get("/api/v1/namespaces/123/pods", alice),
-			Request{Version: "v1", Resource: "pods", Namespace: "123", Accept: everywhere(JSON, "")},
+			Request{Version: "v1", Resource: "pods", Namespace: "123", Accept: everywhere(media.JSON, "")},
 		},
 		"a namespace called like a subresource": {
 			get("/api/v1/namespaces/status/pods", alice),
-			Request{Version: "v1", Resource: "pods", Namespace: "status", Accept: everywhere(JSON, "")},
+			Request{Version: "v1", Resource: "pods", Namespace: "status", Accept: everywhere(media.JSON, "")},
 		},
 		"group": {
 			get("/apis/apps/v1/deployments", alice),
-			Request{Group: "apps", Version: "v1", Resource: "deployments", Accept: everywhere(JSON, "")},
+			Request{Group: "apps", Version: "v1", Resource: "deployments", Accept: everywhere(media.JSON, "")},
 		},
 		"group and namespace": {
 			get("/apis/stable.example.com/v1beta1/namespaces/ns/crontabs", alice),
-			Request{Group: "stable.example.com", Version: "v1beta1", Resource: "crontabs", Namespace: "ns", Accept: everywhere(JSON, "")},
+			Request{Group: "stable.example.com", Version: "v1beta1", Resource: "crontabs", Namespace: "ns", Accept: everywhere(media.JSON, "")},
 		},
 		"namespaces": {
 			get("/api/v1/namespaces", alice),
-			Request{Version: "v1", Resource: "namespaces", Accept: everywhere(JSON, "")},
+			Request{Version: "v1", Resource: "namespaces", Accept: everywhere(media.JSON, "")},
 		},
 		"a resource called proxy, in a namespace": {
 			get("/apis/example.com/v1/namespaces/ns/proxy", alice),
-			Request{Group: "example.com", Version: "v1", Resource: "proxy", Namespace: "ns", Accept: everywhere(JSON, "")},
+			Request{Group: "example.com", Version: "v1", Resource: "proxy", Namespace: "ns", Accept: everywhere(media.JSON, "")},
 		},
 		"empty query": {get("/api/v1/pods?", alice), pods(ListOptions{})},
 		"options": {
@@ -131,17 +134,17 @@ func TestParseAccepts(t *testing.T) {
 		"lower case headers":                        {get("/api/v1/pods", strings.ToLower(alice)), pods(ListOptions{})},
 		"typed client": {
 			get("/api/v1/pods", alice, "Accept: application/vnd.kubernetes.protobuf,application/json\r\n"),
-			Request{Version: "v1", Resource: "pods", Accept: Accept{builtin: negotiated{representation: Protobuf}, custom: negotiated{representation: JSON}}},
+			Request{Version: "v1", Resource: "pods", Accept: Accept{builtin: negotiated{representation: media.Protobuf}, custom: negotiated{representation: media.JSON}}},
 		},
 		"a form of custom resources only": {
 			get("/apis/example.com/v1/things", alice, "Accept: *\r\n"),
-			Request{Group: "example.com", Version: "v1", Resource: "things", Accept: Accept{custom: negotiated{representation: JSON}}},
+			Request{Group: "example.com", Version: "v1", Resource: "things", Accept: Accept{custom: negotiated{representation: media.JSON}}},
 		},
 		"selectors": {
 			get("/api/v1/namespaces/ns/pods?labelSelector=b%3Dc,a&fieldSelector=status.phase!%3DFailed,metadata.name%3D%3Dx&limit=5", alice),
 			Request{
 				Version: "v1", Resource: "pods", Namespace: "ns", Name: "x",
-				Accept:        everywhere(JSON, ""),
+				Accept:        everywhere(media.JSON, ""),
 				Options:       ListOptions{Limit: 5},
 				LabelSelector: "b=c,a",
 				FieldSelector: "status.phase!=Failed,metadata.name==x",
@@ -183,8 +186,8 @@ func withGzip(r Request) Request {
 }
 
 func TestParseForwards(t *testing.T) {
-	for reason, texts := range map[Reason][]string{
-		ReasonNotList: {
+	for reason, texts := range map[reason.Reason][]string{
+		reason.NotList: {
 			get("/", alice),
 			get("/healthz", alice),
 			get("/api", alice),
@@ -217,7 +220,7 @@ func TestParseForwards(t *testing.T) {
 			strings.Replace(get("listproxy:443", alice), "GET", "CONNECT", 1),
 			strings.Replace(get("*", alice), "GET", "OPTIONS", 1),
 		},
-		ReasonWatch: {
+		reason.Watch: {
 			get("/api/v1/watch/pods", alice),
 			get("/api/v1/watch/namespaces/ns/pods", alice),
 			get("/api/v1/watch/namespaces/ns/pods/name", alice),
@@ -228,7 +231,7 @@ func TestParseForwards(t *testing.T) {
 			get("/api/v1/pods?watch=true&watch=false", alice),
 			get("/api/v1/pods?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", alice),
 		},
-		ReasonNotCanonical: {
+		reason.NotCanonical: {
 			get("/api/v1/pods/", alice),
 			get("//api/v1/pods", alice),
 			get("/apis//v1/pods", alice),
@@ -264,7 +267,7 @@ func TestParseForwards(t *testing.T) {
 			get("/api/v1/pods", alice, "Origin: https://example.com\r\n"),
 			get("/api/v1/pods", alice, "Accept: application/json\r\nAccept: application/json\r\n"),
 		},
-		ReasonParameter: {
+		reason.Parameter: {
 			get("/api/v1/pods?foo=bar", alice),
 			get("/api/v1/pods?=", alice),
 			get("/api/v1/pods?a;b", alice),
@@ -302,7 +305,7 @@ func TestParseForwards(t *testing.T) {
 			get("/api/v1/pods?includeObject=None", alice),
 			get("/api/v1/pods?pretty=1&pretty=1", alice),
 		},
-		ReasonPretty: {
+		reason.Pretty: {
 			get("/api/v1/pods?pretty=true", alice),
 			get("/api/v1/pods?pretty=false", alice),
 			get("/api/v1/pods?pretty", alice),
@@ -311,7 +314,7 @@ func TestParseForwards(t *testing.T) {
 			get("/api/v1/pods", alice, "User-Agent: Mozilla/5.0 (X11)\r\n"),
 			get("/api/v1/pods", alice, "Accept: application/json;pretty=1\r\n"),
 		},
-		ReasonImpersonation: {
+		reason.Impersonation: {
 			get("/api/v1/pods", alice, "Impersonate-User: bob\r\n"),
 			get("/api/v1/pods", alice, "impersonate-group: system:masters\r\n"),
 			get("/api/v1/pods", alice, "Impersonate-Extra-Scopes: x\r\n"),
@@ -320,7 +323,7 @@ func TestParseForwards(t *testing.T) {
 			get("/api/v1/pods", alice, "Impersonate_User: bob\r\n"),
 			get("/api/v1/pods", "Impersonate-User: bob\r\n"),
 		},
-		ReasonAnonymous: {
+		reason.Anonymous: {
 			get("/api/v1/pods"),
 			get("/api/v1/pods", "Authorization:\r\n"),
 			get("/api/v1/pods", "Authorization: \t\r\n"),
@@ -328,7 +331,7 @@ func TestParseForwards(t *testing.T) {
 			get("/api/v1/pods", "Authorization: Bearer\r\n"),
 			get("/api/v1/pods", "Authorization: Bearer  x\r\n"),
 		},
-		ReasonCredentials: {
+		reason.Credentials: {
 			get("/api/v1/pods", alice, alice),
 			get("/api/v1/pods", alice, "Authorization:\r\n"),
 			get("/api/v1/pods", "Authorization:\r\n", "authorization: Bearer b\r\n"),
@@ -336,14 +339,14 @@ func TestParseForwards(t *testing.T) {
 			get("/api/v1/pods", "Authorization: Bearer b\tc\r\n"),
 			get("/api/v1/pods", "Authorization: Bearer b\u00a0\r\n"),
 		},
-		ReasonSelector: {
+		reason.Selector: {
 			get("/api/v1/pods?labelSelector=a%3D%3D%3Db", alice),
 			get("/api/v1/pods?labelSelector=%20", alice),
 			get("/api/v1/pods?fieldSelector=!!", alice),
 			get("/api/v1/pods?fieldSelector=metadata.name%3D", alice),
 			get("/api/v1/pods?fieldSelector=metadata.name%3Da/b", alice),
 		},
-		ReasonRepresentation: {
+		reason.Representation: {
 			get("/api/v1/pods", alice, "Accept: application/yaml\r\n"),
 			get("/api/v1/pods", alice, "Accept: application/json;as=Table;v=v1;g=meta.k8s.io,application/json\r\n"),
 		},
@@ -371,20 +374,20 @@ func TestParseOrder(t *testing.T) {
 	)
 	for _, test := range []struct {
 		text string
-		want Reason
+		want reason.Reason
 	}{
-		{get(path+"/name"+query+"&foo", framing, acting, accepts, human), ReasonNotList},
-		{get(path+"/"+query+"&foo", framing, acting, accepts, human), ReasonNotCanonical},
-		{get(path+query+"&foo&watch", framing, acting, accepts, human), ReasonWatch},
-		{get(path+query+"&foo&pretty", framing, acting, accepts, human), ReasonParameter},
-		{get(path+query+"&pretty", framing, acting, accepts, human), ReasonPretty},
-		{get(path+query, framing, acting, accepts, human), ReasonNotCanonical},
-		{get(path+query, acting, alice, alice, accepts, human), ReasonImpersonation},
-		{get(path+query, alice, alice, accepts, human), ReasonCredentials},
-		{get(path+query, accepts, human), ReasonAnonymous},
-		{get(path+query, alice, accepts, human), ReasonSelector},
-		{get(path, alice, accepts, human), ReasonRepresentation},
-		{get(path, alice, human), ReasonPretty},
+		{get(path+"/name"+query+"&foo", framing, acting, accepts, human), reason.NotList},
+		{get(path+"/"+query+"&foo", framing, acting, accepts, human), reason.NotCanonical},
+		{get(path+query+"&foo&watch", framing, acting, accepts, human), reason.Watch},
+		{get(path+query+"&foo&pretty", framing, acting, accepts, human), reason.Parameter},
+		{get(path+query+"&pretty", framing, acting, accepts, human), reason.Pretty},
+		{get(path+query, framing, acting, accepts, human), reason.NotCanonical},
+		{get(path+query, acting, alice, alice, accepts, human), reason.Impersonation},
+		{get(path+query, alice, alice, accepts, human), reason.Credentials},
+		{get(path+query, accepts, human), reason.Anonymous},
+		{get(path+query, alice, accepts, human), reason.Selector},
+		{get(path, alice, accepts, human), reason.Representation},
+		{get(path, alice, human), reason.Pretty},
 	} {
 		if _, got := parse(read(t, test.text), Own); got != test.want {
 			t.Errorf("reason %q, want %q for\n%s", got, test.want, test.text)
@@ -407,19 +410,19 @@ func TestParseNeverNil(t *testing.T) {
 func TestParseOtherThanFromTheServer(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*http.Request)
-		want   Reason
+		want   reason.Reason
 	}{
 		"unchanged":              {func(*http.Request) {}, ""},
-		"no URL":                 {func(r *http.Request) { r.URL = nil }, ReasonNotList},
-		"no headers":             {func(r *http.Request) { r.Header = nil }, ReasonAnonymous},
+		"no URL":                 {func(r *http.Request) { r.URL = nil }, reason.NotList},
+		"no headers":             {func(r *http.Request) { r.Header = nil }, reason.Anonymous},
 		"no request URI":         {func(r *http.Request) { r.RequestURI = "" }, ""},
-		"other request URI":      {func(r *http.Request) { r.RequestURI = "/api/v1/secrets" }, ReasonNotCanonical},
-		"other query":            {func(r *http.Request) { r.RequestURI = "/api/v1/pods?limit=1" }, ReasonNotCanonical},
-		"opaque":                 {func(r *http.Request) { r.URL.Opaque = "/api/v1/secrets" }, ReasonNotCanonical},
-		"raw path":               {func(r *http.Request) { r.URL.RawPath = "/api/v1/%70ods" }, ReasonNotCanonical},
-		"length not known":       {func(r *http.Request) { r.ContentLength = -1 }, ReasonNotCanonical},
-		"header not canonical":   {func(r *http.Request) { r.Header["authorization"] = []string{"Bearer b"} }, ReasonNotCanonical},
-		"impersonation likewise": {func(r *http.Request) { r.Header["IMPERSONATE-USER"] = []string{"bob"} }, ReasonImpersonation},
+		"other request URI":      {func(r *http.Request) { r.RequestURI = "/api/v1/secrets" }, reason.NotCanonical},
+		"other query":            {func(r *http.Request) { r.RequestURI = "/api/v1/pods?limit=1" }, reason.NotCanonical},
+		"opaque":                 {func(r *http.Request) { r.URL.Opaque = "/api/v1/secrets" }, reason.NotCanonical},
+		"raw path":               {func(r *http.Request) { r.URL.RawPath = "/api/v1/%70ods" }, reason.NotCanonical},
+		"length not known":       {func(r *http.Request) { r.ContentLength = -1 }, reason.NotCanonical},
+		"header not canonical":   {func(r *http.Request) { r.Header["authorization"] = []string{"Bearer b"} }, reason.NotCanonical},
+		"impersonation likewise": {func(r *http.Request) { r.Header["IMPERSONATE-USER"] = []string{"bob"} }, reason.Impersonation},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := read(t, get("/api/v1/pods", alice))

@@ -7,6 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 const (
@@ -26,20 +28,20 @@ const (
 
 // parseSelectors parses the selectors of req as the API server does, and sets Labels,
 // Fields and Name. If it returns a Reason, req is not changed.
-func parseSelectors(req *Request) Reason {
+func parseSelectors(req *Request) reason.Reason {
 	parsed := *req
 	var ok bool
 	if parsed.Labels, ok = parseLabels(req.LabelSelector); !ok {
-		return ReasonSelector
+		return reason.Selector
 	}
 	if parsed.Fields, ok = parseFields(req.FieldSelector); !ok {
-		return ReasonSelector
+		return reason.Selector
 	}
 	if name, ok := parsed.Fields.RequiresExactMatch(nameField); ok {
 		// An object with another name cannot exist, but the API server then authorizes
 		// the list without a name and looks at the whole range in vain.
 		if name == "" || len(content.IsPathSegmentName(name)) > 0 {
-			return ReasonSelector
+			return reason.Selector
 		}
 		parsed.Name = name
 	}
@@ -126,15 +128,15 @@ func (r Request) Single(namespaced bool) (namespace, name string, ok bool) {
 //     value; PodCertificateRequests refuse it though they have namespaces.
 //   - A limit makes a revision exact, but not for a single key, which is then read as
 //     it is now.
-func (r Request) CheckSelectors(namespaced bool) Reason {
+func (r Request) CheckSelectors(namespaced bool) reason.Reason {
 	return r.CheckSelectorsFor(namespaced, LimitIgnored)
 }
 
 // CheckSelectorsFor is CheckSelectors where a rule says what a limit at resourceVersion=0
 // means.
-func (r Request) CheckSelectorsFor(namespaced bool, atZero LimitAtZero) Reason {
+func (r Request) CheckSelectorsFor(namespaced bool, atZero LimitAtZero) reason.Reason {
 	if r.selectsNamespace() && (!namespaced || r.refusesNamespace()) {
-		return ReasonSelector
+		return reason.Selector
 	}
 	o := r.Options
 	atAny := o.ResourceVersion == "0"
@@ -142,12 +144,12 @@ func (r Request) CheckSelectorsFor(namespaced bool, atZero LimitAtZero) Reason {
 	limited := o.Limit > 0 && (!atAny || atZero == LimitHonoured)
 	if _, _, single := r.Single(namespaced); single {
 		if limited && !atAny && o.ResourceVersion != "" && o.ResourceVersionMatch == "" {
-			return ReasonSelector
+			return reason.Selector
 		}
 		return ""
 	}
 	if _, exact := r.Fields.RequiresExactMatch(namespaceField); exact && r.Namespace == "" && (limited || o.Continue != "") {
-		return ReasonSelector
+		return reason.Selector
 	}
 	return ""
 }

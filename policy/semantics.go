@@ -1,5 +1,9 @@
 package policy
 
+import (
+	"github.com/listproxy/listproxy/policy/reason"
+)
+
 // Semantics names what a list promises about the state it shows, in the words of
 // the Kubernetes API concepts page.
 type Semantics string
@@ -51,7 +55,7 @@ type Decision struct {
 	// any key of the scope, existing or not, and must never lead out of it.
 	Start string
 	// Reason says why the list is forwarded.
-	Reason Reason
+	Reason reason.Reason
 }
 
 // Decide maps list options to semantics as kube-apiserver 1.36 does
@@ -73,26 +77,26 @@ func DecideFor(o ListOptions, atZero LimitAtZero) Decision {
 	switch {
 	// What the upstream refuses.
 	case match != "" && match != matchNotOlderThan && match != matchExact:
-		return forward(ReasonInvalid)
+		return forward(reason.Invalid)
 	case match != "" && (rv == "" || token):
-		return forward(ReasonInvalid)
+		return forward(reason.Invalid)
 	case match == matchExact && rv == "0":
-		return forward(ReasonInvalid)
+		return forward(reason.Invalid)
 	case token && rv != "" && rv != "0":
-		return forward(ReasonInvalid)
+		return forward(reason.Invalid)
 	case o.Limit < 0:
-		return forward(ReasonParameter)
+		return forward(reason.Parameter)
 
 	// A continuation is an exact read, unless its token says otherwise. Beside
 	// resourceVersion=0 it is valid, but kube-apiserver's cache and its storage
 	// disagree on the limit.
 	case token && rv == "0":
-		return forward(ReasonNotCanonical)
+		return forward(reason.NotCanonical)
 	case token:
 		return decideContinue(o)
 
 	case rv == "":
-		return forward(ReasonMostRecent)
+		return forward(reason.MostRecent)
 	case rv == "0" && atZero == LimitHonoured:
 		return Decision{Serve: true, Semantics: Any, Limit: o.Limit}
 	case rv == "0":
@@ -100,7 +104,7 @@ func DecideFor(o ListOptions, atZero LimitAtZero) Decision {
 		// would lose objects without a word.
 		return Decision{Serve: true, Semantics: Any}
 	case !isRV:
-		return forward(ReasonParameter)
+		return forward(reason.Parameter)
 	case match == matchExact:
 		return Decision{Serve: true, Semantics: Exact, Revision: revision, Limit: o.Limit}
 	case match == "" && o.Limit > 0:
@@ -117,17 +121,17 @@ func decideContinue(o ListOptions) Decision {
 	switch {
 	case !ok:
 		// Malformed, or written differently from how kube-apiserver writes it.
-		return forward(ReasonNotCanonical)
+		return forward(reason.NotCanonical)
 	case revision <= 0:
 		// -1 goes on from the start key in the newest state. (0 is refused
 		// upstream; no server hands it out.)
-		return forward(ReasonMostRecent)
+		return forward(reason.MostRecent)
 	default:
 		return Decision{Serve: true, Semantics: Continue, Revision: uint64(revision), Limit: o.Limit, Start: start}
 	}
 }
 
 // forward is the decision to forward for a reason.
-func forward(reason Reason) Decision {
+func forward(reason reason.Reason) Decision {
 	return Decision{Reason: reason}
 }

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 const (
@@ -42,40 +44,40 @@ func serve(semantics Semantics, revision uint64, limit int64) Decision {
 // resourceVersion, in rows without a continue token: {no limit, limit 3}.
 var table = map[string]map[string][2]Decision{
 	"": {
-		"":     {forward(ReasonMostRecent), forward(ReasonMostRecent)},
+		"":     {forward(reason.MostRecent), forward(reason.MostRecent)},
 		"0":    {serve(Any, 0, 0), serve(Any, 0, 0)},
 		"5000": {serve(NotOlderThan, 5000, 0), serve(Exact, 5000, 3)},
-		"00":   {forward(ReasonParameter), forward(ReasonParameter)},
-		"-1":   {forward(ReasonParameter), forward(ReasonParameter)},
-		"x":    {forward(ReasonParameter), forward(ReasonParameter)},
-		huge:   {forward(ReasonParameter), forward(ReasonParameter)},
+		"00":   {forward(reason.Parameter), forward(reason.Parameter)},
+		"-1":   {forward(reason.Parameter), forward(reason.Parameter)},
+		"x":    {forward(reason.Parameter), forward(reason.Parameter)},
+		huge:   {forward(reason.Parameter), forward(reason.Parameter)},
 	},
 	"NotOlderThan": {
-		"":     {forward(ReasonInvalid), forward(ReasonInvalid)},
+		"":     {forward(reason.Invalid), forward(reason.Invalid)},
 		"0":    {serve(Any, 0, 0), serve(Any, 0, 0)},
 		"5000": {serve(NotOlderThan, 5000, 0), serve(NotOlderThan, 5000, 3)},
-		"00":   {forward(ReasonParameter), forward(ReasonParameter)},
-		"-1":   {forward(ReasonParameter), forward(ReasonParameter)},
-		"x":    {forward(ReasonParameter), forward(ReasonParameter)},
-		huge:   {forward(ReasonParameter), forward(ReasonParameter)},
+		"00":   {forward(reason.Parameter), forward(reason.Parameter)},
+		"-1":   {forward(reason.Parameter), forward(reason.Parameter)},
+		"x":    {forward(reason.Parameter), forward(reason.Parameter)},
+		huge:   {forward(reason.Parameter), forward(reason.Parameter)},
 	},
 	"Exact": {
-		"":     {forward(ReasonInvalid), forward(ReasonInvalid)},
-		"0":    {forward(ReasonInvalid), forward(ReasonInvalid)},
+		"":     {forward(reason.Invalid), forward(reason.Invalid)},
+		"0":    {forward(reason.Invalid), forward(reason.Invalid)},
 		"5000": {serve(Exact, 5000, 0), serve(Exact, 5000, 3)},
-		"00":   {forward(ReasonParameter), forward(ReasonParameter)},
-		"-1":   {forward(ReasonParameter), forward(ReasonParameter)},
-		"x":    {forward(ReasonParameter), forward(ReasonParameter)},
-		huge:   {forward(ReasonParameter), forward(ReasonParameter)},
+		"00":   {forward(reason.Parameter), forward(reason.Parameter)},
+		"-1":   {forward(reason.Parameter), forward(reason.Parameter)},
+		"x":    {forward(reason.Parameter), forward(reason.Parameter)},
+		huge:   {forward(reason.Parameter), forward(reason.Parameter)},
 	},
 	"Bogus": {
-		"":     {forward(ReasonInvalid), forward(ReasonInvalid)},
-		"0":    {forward(ReasonInvalid), forward(ReasonInvalid)},
-		"5000": {forward(ReasonInvalid), forward(ReasonInvalid)},
-		"00":   {forward(ReasonInvalid), forward(ReasonInvalid)},
-		"-1":   {forward(ReasonInvalid), forward(ReasonInvalid)},
-		"x":    {forward(ReasonInvalid), forward(ReasonInvalid)},
-		huge:   {forward(ReasonInvalid), forward(ReasonInvalid)},
+		"":     {forward(reason.Invalid), forward(reason.Invalid)},
+		"0":    {forward(reason.Invalid), forward(reason.Invalid)},
+		"5000": {forward(reason.Invalid), forward(reason.Invalid)},
+		"00":   {forward(reason.Invalid), forward(reason.Invalid)},
+		"-1":   {forward(reason.Invalid), forward(reason.Invalid)},
+		"x":    {forward(reason.Invalid), forward(reason.Invalid)},
+		huge:   {forward(reason.Invalid), forward(reason.Invalid)},
 	},
 }
 
@@ -87,13 +89,13 @@ var continuations = map[string]map[string][2]Decision{
 			{Serve: true, Semantics: Continue, Revision: 4711, Start: goodStart},
 			{Serve: true, Semantics: Continue, Revision: 4711, Start: goodStart, Limit: 3},
 		},
-		"newest":    {forward(ReasonMostRecent), forward(ReasonMostRecent)},
-		"malformed": {forward(ReasonNotCanonical), forward(ReasonNotCanonical)},
+		"newest":    {forward(reason.MostRecent), forward(reason.MostRecent)},
+		"malformed": {forward(reason.NotCanonical), forward(reason.NotCanonical)},
 	},
 	"0": {
-		"good":      {forward(ReasonNotCanonical), forward(ReasonNotCanonical)},
-		"newest":    {forward(ReasonNotCanonical), forward(ReasonNotCanonical)},
-		"malformed": {forward(ReasonNotCanonical), forward(ReasonNotCanonical)},
+		"good":      {forward(reason.NotCanonical), forward(reason.NotCanonical)},
+		"newest":    {forward(reason.NotCanonical), forward(reason.NotCanonical)},
+		"malformed": {forward(reason.NotCanonical), forward(reason.NotCanonical)},
 	},
 }
 
@@ -103,7 +105,7 @@ func TestDecideTable(t *testing.T) {
 			for name, token := range tokens(t) {
 				for i, limit := range limits {
 					options := ListOptions{ResourceVersion: version, ResourceVersionMatch: match, Continue: token, Limit: limit}
-					want := forward(ReasonInvalid)
+					want := forward(reason.Invalid)
 					if token == "" {
 						want = table[match][version][i]
 					} else if rows, ok := continuations[version]; ok && match == "" {
@@ -139,10 +141,10 @@ func checkWithUpstream(t *testing.T, o ListOptions, got Decision) {
 		Recursive:            true,
 	})
 
-	if refused && got.Reason != ReasonInvalid {
+	if refused && got.Reason != reason.Invalid {
 		t.Errorf("the upstream refuses the combination, the reason is %q", got.Reason)
 	}
-	if got.Reason == ReasonInvalid && !refused && err == nil {
+	if got.Reason == reason.Invalid && !refused && err == nil {
 		t.Error("the upstream accepts what we call invalid")
 	}
 	if err != nil && got.Serve {
@@ -177,31 +179,31 @@ func TestDecideEdges(t *testing.T) {
 			ListOptions{ResourceVersion: "9223372036854775807"}, serve(NotOlderThan, math.MaxInt64, 0),
 		},
 		"largest uint64": {
-			ListOptions{ResourceVersion: "18446744073709551615"}, forward(ReasonParameter),
+			ListOptions{ResourceVersion: "18446744073709551615"}, forward(reason.Parameter),
 		},
 		"plus sign": {
-			ListOptions{ResourceVersion: "+5"}, forward(ReasonParameter),
+			ListOptions{ResourceVersion: "+5"}, forward(reason.Parameter),
 		},
 		"underscore": {
-			ListOptions{ResourceVersion: "5_000"}, forward(ReasonParameter),
+			ListOptions{ResourceVersion: "5_000"}, forward(reason.Parameter),
 		},
 		"space": {
-			ListOptions{ResourceVersion: " 5"}, forward(ReasonParameter),
+			ListOptions{ResourceVersion: " 5"}, forward(reason.Parameter),
 		},
 		"leading zero": {
-			ListOptions{ResourceVersion: "05"}, forward(ReasonParameter),
+			ListOptions{ResourceVersion: "05"}, forward(reason.Parameter),
 		},
 		"other digits": {
-			ListOptions{ResourceVersion: "٥"}, forward(ReasonParameter),
+			ListOptions{ResourceVersion: "٥"}, forward(reason.Parameter),
 		},
 		"match in the wrong case": {
-			ListOptions{ResourceVersion: "5", ResourceVersionMatch: "exact"}, forward(ReasonInvalid),
+			ListOptions{ResourceVersion: "5", ResourceVersionMatch: "exact"}, forward(reason.Invalid),
 		},
 		"negative limit": {
-			ListOptions{ResourceVersion: "0", Limit: -1}, forward(ReasonParameter),
+			ListOptions{ResourceVersion: "0", Limit: -1}, forward(reason.Parameter),
 		},
 		"token of revision 0": {
-			ListOptions{Continue: upstreamToken(t, goodStart, 0)}, forward(ReasonMostRecent),
+			ListOptions{Continue: upstreamToken(t, goodStart, 0)}, forward(reason.MostRecent),
 		},
 		"token of etcd's form": {
 			ListOptions{Continue: etcdToken(t, goodStart, 9), Limit: 1},

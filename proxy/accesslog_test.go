@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -49,7 +50,7 @@ func TestAccessLog(t *testing.T) {
 		"broken off": {
 			target: "/healthz?" + secret,
 			then: func(s *Record) {
-				s.SetCacheStatus(s.answer.Header(), forwarded(policy.ReasonNotList))
+				s.SetCacheStatus(s.answer.Header(), forwarded(reason.NotList))
 				panic(http.ErrAbortHandler)
 			},
 			want: map[string]any{

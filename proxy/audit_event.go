@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/media"
 )
 
 // Annotations of an audit event.
@@ -46,7 +47,7 @@ type AuditedAnswer struct {
 	// ID is the value of the answer's Audit-Id header.
 	ID             string
 	Semantics      policy.Semantics
-	Representation policy.Representation
+	Representation media.Representation
 	// Revision is that of the list, Items is the number of objects in it.
 	Revision uint64
 	Items    int

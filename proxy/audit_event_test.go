@@ -20,6 +20,7 @@ import (
 	auditlog "k8s.io/apiserver/plugin/pkg/audit/log"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/media"
 )
 
 var (
@@ -51,7 +52,7 @@ func auditedPods() policy.Request {
 
 func auditedPage() AuditedAnswer {
 	return AuditedAnswer{
-		ID: "1b671a64-40d5-491e-99b0-da01ff1f3341", Semantics: policy.Exact, Representation: policy.MetadataJSON,
+		ID: "1b671a64-40d5-491e-99b0-da01ff1f3341", Semantics: policy.Exact, Representation: media.MetadataJSON,
 		Revision: 1234, Items: 1, Bytes: 567,
 	}
 }
@@ -128,7 +129,7 @@ func FuzzAuditEvent(f *testing.F) {
 		event := newAuditEvent(r, list, who, auditReceived)
 		size := auditSize(event, len(id))
 		completeAuditEvent(event, AuditedAnswer{
-			ID: id, Semantics: policy.NotOlderThan, Representation: policy.MetadataProtobuf,
+			ID: id, Semantics: policy.NotOlderThan, Representation: media.MetadataProtobuf,
 			Revision: 1<<64 - 1, Items: 1<<63 - 1, Bytes: 1<<63 - 1, Broken: true,
 		}, auditCompleted)
 		line, err := encodeAuditEvent(event)

@@ -1,6 +1,9 @@
 package proxy
 
-import "github.com/listproxy/listproxy/policy"
+import (
+	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/reason"
+)
 
 // hit is the header's value for an answer from memory.
 func hit(semantics policy.Semantics) string {
@@ -9,13 +12,13 @@ func hit(semantics policy.Semantics) string {
 
 // forwarded is the header's value for a request that went upstream. RFC 9211 wants one of its
 // own words for why, ours are the detail.
-func forwarded(reason policy.Reason) string {
-	why := "bypass"
-	switch reason {
-	case policy.ReasonWarming, policy.ReasonAhead, policy.ReasonHistory:
-		why = "miss"
-	case policy.ReasonStale:
-		why = "stale"
+func forwarded(why reason.Reason) string {
+	fwd := "bypass"
+	switch why {
+	case reason.Warming, reason.Ahead, reason.History:
+		fwd = "miss"
+	case reason.Stale:
+		fwd = "stale"
 	}
-	return "listproxy; fwd=" + why + "; detail=" + string(reason)
+	return "listproxy; fwd=" + fwd + "; detail=" + string(why)
 }

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
@@ -58,21 +58,21 @@ func (s *Record) countCaller(code int) {
 	if s.observer == nil || s.labels.decision != decisionForward || code != http.StatusOK {
 		return
 	}
-	reason := s.labels.reason
-	if !reasonOfLists(reason) {
-		if reason != string(policy.ReasonWatch) || !streamsList(s.request.URL) {
+	why := s.labels.reason
+	if !reasonOfLists(why) {
+		if why != string(reason.Watch) || !streamsList(s.request.URL) {
 			return
 		}
-		reason = reasonStreaming
+		why = reasonStreaming
 		s.streams = true
 		s.observer.streaming.add(s.resource(code, time.Now())) // it may not end for long
 	}
-	s.observer.callers.Count(s.request.UserAgent(), reason)
+	s.observer.callers.Count(s.request.UserAgent(), why)
 }
 
 // reasonOfLists says whether requests that are forwarded for a reason are lists.
-func reasonOfLists(reason string) bool {
-	return reason != string(policy.ReasonNotList) && reason != string(policy.ReasonWatch)
+func reasonOfLists(why string) bool {
+	return why != string(reason.NotList) && why != string(reason.Watch)
 }
 
 // streamsList says whether a watch begins with the present state: a streaming list (KEP-3157).

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot"
 )
 
@@ -113,7 +113,7 @@ type discovered struct {
 	resources map[string]Entry
 	read      time.Time     // when resources was asked for; zero: never
 	rest      time.Time     // not to be read again before
-	failure   policy.Reason // why the last read failed; empty: it did not
+	failure   reason.Reason // why the last read failed; empty: it did not
 }
 
 // NewCatalog returns a Catalog of the API server that cfg points to, with the
@@ -181,7 +181,7 @@ func (c *Catalog) Ready() bool {
 //
 // It waits for the upstream only if the group/version was not read yet, and
 // not longer than ctx.
-func (c *Catalog) Lookup(ctx context.Context, group, version, resource string) (Entry, policy.Reason) {
+func (c *Catalog) Lookup(ctx context.Context, group, version, resource string) (Entry, reason.Reason) {
 	gv := schema.GroupVersion{Group: group, Version: version}
 	entry, reason, need := c.look(gv, resource)
 	switch need {
@@ -228,7 +228,7 @@ const (
 )
 
 // look is Lookup without I/O.
-func (c *Catalog) look(gv schema.GroupVersion, resource string) (Entry, policy.Reason, lookupNeed) {
+func (c *Catalog) look(gv schema.GroupVersion, resource string) (Entry, reason.Reason, lookupNeed) {
 	now := time.Now()
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -237,7 +237,7 @@ func (c *Catalog) look(gv schema.GroupVersion, resource string) (Entry, policy.R
 	}
 	g := c.known[gv]
 	if g == nil {
-		return Entry{}, policy.ReasonWarming, readNow
+		return Entry{}, reason.Warming, readNow
 	}
 	resting := now.Before(g.rest)
 	age := snapshot.Age(g.read, now)
@@ -252,35 +252,35 @@ func (c *Catalog) look(gv schema.GroupVersion, resource string) (Entry, policy.R
 	case resting && g.failure != "":
 		return Entry{}, g.failure, readNothing
 	case resting:
-		return Entry{}, policy.ReasonUnknownResource, readNothing
+		return Entry{}, reason.UnknownResource, readNothing
 	default:
-		return Entry{}, policy.ReasonWarming, readNow
+		return Entry{}, reason.Warming, readNow
 	}
 }
 
 // ownLocked returns an empty reason if gv is the API server's own, or another server's
 // whose resource is vouched for. Where it is not known which of both, nothing is vouched.
-func (c *Catalog) ownLocked(gv schema.GroupVersion, resource string) policy.Reason {
+func (c *Catalog) ownLocked(gv schema.GroupVersion, resource string) reason.Reason {
 	switch {
 	case c.refused && gv == coreV1:
 		return ""
 	case c.refused && gv.Group == "":
-		return policy.ReasonUnknownResource
+		return reason.UnknownResource
 	case c.refused:
-		return policy.ReasonAggregated
+		return reason.Aggregated
 	case c.servers == nil, !c.heard.within(apiServicesGrace):
-		return policy.ReasonWarming
+		return reason.Warming
 	}
 	answers, registered := c.servers[gv]
 	switch {
 	case answers.service != "" && c.Vouched != nil && c.Vouched(gv.Group, gv.Version, resource):
 		return ""
 	case answers.aggregated:
-		return policy.ReasonAggregated
+		return reason.Aggregated
 	case registered, gv == coreV1:
 		return ""
 	default:
-		return policy.ReasonUnknownResource
+		return reason.UnknownResource
 	}
 }
 
@@ -320,12 +320,12 @@ func (c *Catalog) read(gv schema.GroupVersion) {
 	case err == nil:
 		g.resources, g.read, g.failure = servable(list), asked, ""
 	case apierrors.IsNotFound(err):
-		g.resources, g.failure = nil, policy.ReasonUnknownResource
+		g.resources, g.failure = nil, reason.UnknownResource
 	case apierrors.IsForbidden(err):
-		g.failure = policy.ReasonNotPermitted
+		g.failure = reason.NotPermitted
 		g.rest = time.Now().Add(discoveryRefusedRetry)
 	default:
-		g.failure = policy.ReasonWarming
+		g.failure = reason.Warming
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
@@ -105,7 +105,7 @@ func runCatalog(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger) *Catalog {
 // found is the outcome of a lookup.
 type found struct {
 	Entry  Entry
-	Reason policy.Reason
+	Reason reason.Reason
 }
 
 func expectLookup(t *testing.T, c *Catalog, group, version, resource string, want found) {
@@ -116,7 +116,7 @@ func expectLookup(t *testing.T, c *Catalog, group, version, resource string, wan
 	}
 }
 
-func forwardedAs(reason policy.Reason) found { return found{Reason: reason} }
+func forwardedAs(reason reason.Reason) found { return found{Reason: reason} }
 
 var (
 	foundPods        = found{Entry: Entry{Namespaced: true}}
@@ -133,19 +133,19 @@ func TestCatalogLookup(t *testing.T) {
 		{"", "v1", "nodes", found{Entry: Entry{}}},
 		{"apps", "v1", "deployments", foundDeployments},
 		{"example.com", "v1", "widgets", foundWidgets},
-		{"", "v1", "pods/status", forwardedAs(policy.ReasonUnknownResource)},
-		{"", "v1", "bindings", forwardedAs(policy.ReasonUnknownResource)},
-		{"", "v1", "componentstatuses", forwardedAs(policy.ReasonUnknownResource)},
-		{"", "v1", "streams", forwardedAs(policy.ReasonUnknownResource)},
-		{"", "v1", "deployments", forwardedAs(policy.ReasonUnknownResource)},
-		{"", "v1", "", forwardedAs(policy.ReasonUnknownResource)},
-		{"", "v2", "pods", forwardedAs(policy.ReasonUnknownResource)},
-		{"", "", "pods", forwardedAs(policy.ReasonUnknownResource)},
-		{"apps", "v2", "deployments", forwardedAs(policy.ReasonUnknownResource)},
-		{"none.example.com", "v1", "widgets", forwardedAs(policy.ReasonUnknownResource)},
-		{"metrics.k8s.io", "v1beta1", "pods", forwardedAs(policy.ReasonAggregated)},
-		{"metrics.k8s.io", "v1beta1", "none", forwardedAs(policy.ReasonAggregated)},
-		{"empty.example.com", "v1", "none", forwardedAs(policy.ReasonAggregated)},
+		{"", "v1", "pods/status", forwardedAs(reason.UnknownResource)},
+		{"", "v1", "bindings", forwardedAs(reason.UnknownResource)},
+		{"", "v1", "componentstatuses", forwardedAs(reason.UnknownResource)},
+		{"", "v1", "streams", forwardedAs(reason.UnknownResource)},
+		{"", "v1", "deployments", forwardedAs(reason.UnknownResource)},
+		{"", "v1", "", forwardedAs(reason.UnknownResource)},
+		{"", "v2", "pods", forwardedAs(reason.UnknownResource)},
+		{"", "", "pods", forwardedAs(reason.UnknownResource)},
+		{"apps", "v2", "deployments", forwardedAs(reason.UnknownResource)},
+		{"none.example.com", "v1", "widgets", forwardedAs(reason.UnknownResource)},
+		{"metrics.k8s.io", "v1beta1", "pods", forwardedAs(reason.Aggregated)},
+		{"metrics.k8s.io", "v1beta1", "none", forwardedAs(reason.Aggregated)},
+		{"empty.example.com", "v1", "none", forwardedAs(reason.Aggregated)},
 	} {
 		t.Run(fmt.Sprintf("%s %s %s", test.group, test.version, test.resource), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -164,8 +164,8 @@ func TestCatalogBeforeItKnows(t *testing.T) {
 		if c.Ready() {
 			t.Error("ready without APIServices")
 		}
-		expectLookup(t, c, "", "v1", "pods", forwardedAs(policy.ReasonWarming))
-		expectLookup(t, c, "metrics.k8s.io", "v1beta1", "pods", forwardedAs(policy.ReasonWarming))
+		expectLookup(t, c, "", "v1", "pods", forwardedAs(reason.Warming))
+		expectLookup(t, c, "metrics.k8s.io", "v1beta1", "pods", forwardedAs(reason.Warming))
 		f.Answer(0, "list "+apiServicesPath, "watch "+apiServicesPath)
 		time.Sleep(time.Minute)
 		if !c.Ready() {
@@ -181,7 +181,7 @@ func TestCatalogOfAnAggregatedCore(t *testing.T) {
 		f := newFakeCluster(t)
 		f.Collections[apiServicesPath].Objects[0] = apiService("v1", "", someService, 1)
 		c := runCatalog(t, f, proxytest.DiscardLog())
-		expectLookup(t, c, "", "v1", "pods", forwardedAs(policy.ReasonAggregated))
+		expectLookup(t, c, "", "v1", "pods", forwardedAs(reason.Aggregated))
 	})
 }
 
@@ -191,7 +191,7 @@ func TestCatalogOfAnUnreadableAPIService(t *testing.T) {
 		f := newFakeCluster(t)
 		f.Collections[apiServicesPath].Objects[1] = `{"kind":"APIService","apiVersion":"apiregistration.k8s.io/v1","metadata":{"name":"v1.apps"},"spec":[]}`
 		c := runCatalog(t, f, proxytest.DiscardLog())
-		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(policy.ReasonAggregated))
+		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.Aggregated))
 		expectLookup(t, c, "", "v1", "pods", foundPods)
 	})
 }
@@ -206,9 +206,9 @@ func TestCatalogOfWhatIsVouchedFor(t *testing.T) {
 		c := runCatalog(t, f, proxytest.DiscardLog())
 		c.Vouched = func(group, _, resource string) bool { return resource != "nodes" && group != "" }
 		expectLookup(t, c, "metrics.k8s.io", "v1beta1", "pods", found{Entry: Entry{Namespaced: true, Aggregated: true}})
-		expectLookup(t, c, "metrics.k8s.io", "v1beta1", "nodes", forwardedAs(policy.ReasonAggregated))
-		expectLookup(t, c, "metrics.k8s.io", "v1beta1", "none", forwardedAs(policy.ReasonUnknownResource))
-		expectLookup(t, c, "empty.example.com", "v1", "things", forwardedAs(policy.ReasonAggregated))
+		expectLookup(t, c, "metrics.k8s.io", "v1beta1", "nodes", forwardedAs(reason.Aggregated))
+		expectLookup(t, c, "metrics.k8s.io", "v1beta1", "none", forwardedAs(reason.UnknownResource))
+		expectLookup(t, c, "empty.example.com", "v1", "things", forwardedAs(reason.Aggregated))
 		expectLookup(t, c, "example.com", "v1", "widgets", foundWidgets)
 		cluster := &Cluster{Catalog: c}
 		fields, err := cluster.Fields(t.Context(), schema.GroupVersionResource{Group: "metrics.k8s.io", Version: "v1beta1", Resource: "pods"})
@@ -225,7 +225,7 @@ func TestCatalogWithoutAPIServicesVouchesForNothing(t *testing.T) {
 		f.Answer(http.StatusForbidden, "list "+apiServicesPath, "watch "+apiServicesPath)
 		c := runCatalog(t, f, proxytest.DiscardLog())
 		c.Vouched = func(string, string, string) bool { return true }
-		expectLookup(t, c, "metrics.k8s.io", "v1beta1", "pods", forwardedAs(policy.ReasonAggregated))
+		expectLookup(t, c, "metrics.k8s.io", "v1beta1", "pods", forwardedAs(reason.Aggregated))
 	})
 }
 
@@ -241,10 +241,10 @@ func TestCatalogWithoutAPIServices(t *testing.T) {
 					t.Error("waits for what nobody may grant")
 				}
 				expectLookup(t, c, "", "v1", "pods", foundPods)
-				expectLookup(t, c, "", "v1", "none", forwardedAs(policy.ReasonUnknownResource))
-				expectLookup(t, c, "", "v2", "pods", forwardedAs(policy.ReasonUnknownResource))
-				expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(policy.ReasonAggregated))
-				expectLookup(t, c, "none.example.com", "v1", "x", forwardedAs(policy.ReasonAggregated))
+				expectLookup(t, c, "", "v1", "none", forwardedAs(reason.UnknownResource))
+				expectLookup(t, c, "", "v2", "pods", forwardedAs(reason.UnknownResource))
+				expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.Aggregated))
+				expectLookup(t, c, "none.example.com", "v1", "x", forwardedAs(reason.Aggregated))
 				time.Sleep(time.Hour)
 				if got := logged.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "list and watch on apiservices") {
 					t.Errorf("want one line that says what to grant, got:\n%s", got)
@@ -263,7 +263,7 @@ func TestCatalogThatMayNotWatch(t *testing.T) {
 		f := newFakeCluster(t)
 		f.Answer(http.StatusForbidden, "watch "+apiServicesPath)
 		c := runCatalog(t, f, proxytest.DiscardLog())
-		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(policy.ReasonAggregated))
+		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.Aggregated))
 		expectLookup(t, c, "", "v1", "pods", foundPods)
 	})
 }
@@ -275,7 +275,7 @@ func TestCatalogFollowsAPIServices(t *testing.T) {
 		expectLookup(t, c, "example.com", "v1", "widgets", foundWidgets)
 
 		f.Event(apiServicesPath, "MODIFIED", apiService("v1", "example.com", someService, 2))
-		expectLookup(t, c, "example.com", "v1", "widgets", forwardedAs(policy.ReasonAggregated))
+		expectLookup(t, c, "example.com", "v1", "widgets", forwardedAs(reason.Aggregated))
 
 		// What was known from before is not believed any more.
 		f.Document("/apis/example.com/v1", discoveryOf(t, "example.com/v1", apiResource("widgets", "Widget", false, "list", "watch")))
@@ -283,7 +283,7 @@ func TestCatalogFollowsAPIServices(t *testing.T) {
 		expectLookup(t, c, "example.com", "v1", "widgets", found{Entry: Entry{Custom: true}})
 
 		f.Event(apiServicesPath, "DELETED", apiService("v1", "example.com", "", 4))
-		expectLookup(t, c, "example.com", "v1", "widgets", forwardedAs(policy.ReasonUnknownResource))
+		expectLookup(t, c, "example.com", "v1", "widgets", forwardedAs(reason.UnknownResource))
 		f.Event(apiServicesPath, "ADDED", apiService("v1", "example.com", "", 5))
 		expectLookup(t, c, "example.com", "v1", "widgets", found{Entry: Entry{Custom: true}})
 
@@ -306,8 +306,8 @@ func TestCatalogWithoutItsStream(t *testing.T) {
 		time.Sleep(apiServicesGrace / 2)
 		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
 		time.Sleep(apiServicesGrace)
-		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(policy.ReasonWarming))
-		expectLookup(t, c, "", "v1", "pods", forwardedAs(policy.ReasonWarming))
+		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.Warming))
+		expectLookup(t, c, "", "v1", "pods", forwardedAs(reason.Warming))
 
 		// What changed in the gap is not known, so nothing from before it is used.
 		f.Document("/apis/apps/v1", discoveryOf(t, "apps/v1", apiResource("deployments", "Deployment", false, "list", "watch")))
@@ -328,7 +328,7 @@ func TestCatalogOfASilentStream(t *testing.T) {
 			f.Silence(apiServicesPath, true)
 			f.Stall(apiServicesPath) // what comes in its place tells nothing either
 			time.Sleep(apiServicesGrace + time.Second)
-			expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(policy.ReasonWarming))
+			expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.Warming))
 			f.Silence(apiServicesPath, false)
 			f.Flow(apiServicesPath)
 			synctest.Wait()
@@ -350,7 +350,7 @@ func TestCatalogOutOfReach(t *testing.T) {
 			time.Sleep(apiServicesGrace / 2)
 			expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
 			time.Sleep(apiServicesGrace/2 + time.Second)
-			expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(policy.ReasonWarming))
+			expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.Warming))
 			f.Refuse(false)
 			time.Sleep(soonest * 3 / 2)
 		}
@@ -365,7 +365,7 @@ func TestCatalogRetriesWhatItDoesNotKnow(t *testing.T) {
 		f := newFakeCluster(t)
 		c := runCatalog(t, f, proxytest.DiscardLog())
 		for range 20 * 10 { // twenty seconds, ten times a second
-			expectLookup(t, c, "apps", "v1", "none", forwardedAs(policy.ReasonUnknownResource))
+			expectLookup(t, c, "apps", "v1", "none", forwardedAs(reason.UnknownResource))
 			expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
 			time.Sleep(100 * time.Millisecond)
 		}
@@ -387,10 +387,10 @@ func TestCatalogAnswersWhileItReadsAgain(t *testing.T) {
 		time.Sleep(discoveryRetry)
 		f.Takes = 3 * time.Second
 		var all sync.WaitGroup
-		all.Go(func() { expectLookup(t, c, "apps", "v1", "none", forwardedAs(policy.ReasonUnknownResource)) })
+		all.Go(func() { expectLookup(t, c, "apps", "v1", "none", forwardedAs(reason.UnknownResource)) })
 		time.Sleep(time.Second)
 		began := time.Now()
-		expectLookup(t, c, "apps", "v1", "none", forwardedAs(policy.ReasonUnknownResource))
+		expectLookup(t, c, "apps", "v1", "none", forwardedAs(reason.UnknownResource))
 		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
 		if waited := time.Since(began); waited != 0 {
 			t.Errorf("waited %v", waited)
@@ -406,8 +406,8 @@ func TestCatalogOfMadeUpGroups(t *testing.T) {
 		c := runCatalog(t, f, proxytest.DiscardLog())
 		before := len(f.Requests)
 		for n := range 10_000 {
-			expectLookup(t, c, fmt.Sprintf("g%d.example.com", n), "v1", "x", forwardedAs(policy.ReasonUnknownResource))
-			expectLookup(t, c, "", fmt.Sprintf("v%d", n+2), "pods", forwardedAs(policy.ReasonUnknownResource))
+			expectLookup(t, c, fmt.Sprintf("g%d.example.com", n), "v1", "x", forwardedAs(reason.UnknownResource))
+			expectLookup(t, c, "", fmt.Sprintf("v%d", n+2), "pods", forwardedAs(reason.UnknownResource))
 		}
 		if got := len(f.Requests); got != before || len(c.known) != 0 {
 			t.Errorf("%d more paths asked for, %d group/versions remembered", got-before, len(c.known))
@@ -467,13 +467,13 @@ func TestCatalogReadsAgain(t *testing.T) {
 func TestCatalogWithoutDiscovery(t *testing.T) {
 	for _, test := range []struct {
 		status int
-		want   policy.Reason
+		want   reason.Reason
 		// reads in the first ten minutes, with lookups all the time
 		want10Minutes int
 	}{
-		{http.StatusInternalServerError, policy.ReasonWarming, 10 * 60 / 5},
-		{http.StatusForbidden, policy.ReasonNotPermitted, 10 * 60 / 30},
-		{http.StatusNotFound, policy.ReasonUnknownResource, 10 * 60 / 5},
+		{http.StatusInternalServerError, reason.Warming, 10 * 60 / 5},
+		{http.StatusForbidden, reason.NotPermitted, 10 * 60 / 30},
+		{http.StatusNotFound, reason.UnknownResource, 10 * 60 / 5},
 	} {
 		t.Run(http.StatusText(test.status), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -499,11 +499,11 @@ func TestCatalogWithoutDiscovery(t *testing.T) {
 func TestCatalogWhenDiscoveryFailsLater(t *testing.T) {
 	for _, test := range []struct {
 		status      int
-		then, after policy.Reason
+		then, after reason.Reason
 	}{
-		{http.StatusInternalServerError, "", policy.ReasonWarming},
-		{http.StatusForbidden, "", policy.ReasonNotPermitted},
-		{http.StatusNotFound, policy.ReasonUnknownResource, policy.ReasonUnknownResource},
+		{http.StatusInternalServerError, "", reason.Warming},
+		{http.StatusForbidden, "", reason.NotPermitted},
+		{http.StatusNotFound, reason.UnknownResource, reason.UnknownResource},
 	} {
 		t.Run(http.StatusText(test.status), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -535,8 +535,8 @@ func TestCatalogSingleFlight(t *testing.T) {
 		first, leave := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		all.Go(func() {
-			if _, reason := c.Lookup(first, "apps", "v1", "deployments"); reason != policy.ReasonWarming {
-				t.Errorf("the caller who left: %q", reason)
+			if _, why := c.Lookup(first, "apps", "v1", "deployments"); why != reason.Warming {
+				t.Errorf("the caller who left: %q", why)
 			}
 			if waited := time.Since(began); waited != time.Second {
 				t.Errorf("the caller who left waited %v", waited)
@@ -563,7 +563,7 @@ func TestCatalogWhenDiscoveryStalls(t *testing.T) {
 		f.Takes = time.Hour
 		c := runCatalog(t, f, proxytest.DiscardLog())
 		began := time.Now()
-		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(policy.ReasonWarming))
+		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.Warming))
 		if waited := time.Since(began); waited != lookupWait {
 			t.Errorf("waited %v", waited)
 		}
@@ -579,7 +579,7 @@ func TestCatalogWhenDiscoveryIsSlow(t *testing.T) {
 		f := newFakeCluster(t)
 		f.Takes = discoveryTimeout / 2
 		c := runCatalog(t, f, proxytest.DiscardLog())
-		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(policy.ReasonWarming))
+		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.Warming))
 		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
 	})
 }
@@ -602,7 +602,7 @@ func TestCatalogDropsDuringARead(t *testing.T) {
 				c := runCatalog(t, f, proxytest.DiscardLog())
 				var all sync.WaitGroup
 				all.Go(func() {
-					expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(policy.ReasonWarming))
+					expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.Warming))
 				})
 				time.Sleep(time.Second)
 				test.drop(f, c)

@@ -21,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot"
 )
 
@@ -45,7 +47,7 @@ type feedMetrics struct {
 type feedName struct {
 	resource       schema.GroupResource
 	version        string
-	representation snapshot.Representation
+	representation media.Representation
 }
 
 func (n feedName) attributes() []attribute.KeyValue {
@@ -120,7 +122,7 @@ func (f *feedTrails) begin(ctx context.Context, tracer trace.Tracer, of feedName
 
 // Reopened makes a span of the time in which a feed had no state, once it has one again ([snapshot.Config]). It is
 // linked with that of the feed's last request.
-func (o *Observer) Reopened(r snapshot.Resource, gap time.Duration, cause snapshot.Loss) {
+func (o *Observer) Reopened(r snapshot.Resource, gap time.Duration, cause reason.Reason) {
 	if o == nil || o.tracer == nil {
 		return
 	}
@@ -179,17 +181,17 @@ func (t *feedTransport) feed(r *http.Request) (feedName, bool) {
 }
 
 // representationOf reads the Accept header of a feed.
-func representationOf(accept string) snapshot.Representation {
+func representationOf(accept string) media.Representation {
 	protobuf, metadata := strings.Contains(accept, "protobuf"), strings.Contains(accept, "PartialObjectMetadata")
 	switch {
 	case protobuf && metadata:
-		return snapshot.MetadataProtobuf
+		return media.MetadataProtobuf
 	case protobuf:
-		return snapshot.Protobuf
+		return media.Protobuf
 	case metadata:
-		return snapshot.MetadataJSON
+		return media.MetadataJSON
 	}
-	return snapshot.JSON
+	return media.JSON
 }
 
 // feedRequest says what a feed asks for.

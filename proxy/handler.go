@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/snapshot"
 )
@@ -92,18 +94,18 @@ type admitted struct {
 // respond answers a request from memory, or forwards it.
 func (h *Handler) respond(w http.ResponseWriter, r *http.Request, who admitted) {
 	record := RecordOf(r.Context())
-	list, found, reason := h.answer(r, who)
-	record.Decided(list, found.semantics, reason)
-	if reason == "" {
-		if reason = h.serve(w, r, who, list, &found); reason == "" {
+	list, found, why := h.answer(r, who)
+	record.Decided(list, found.semantics, why)
+	if why == "" {
+		if why = h.serve(w, r, who, list, &found); why == "" {
 			return
 		}
 		found = answer{semantics: found.semantics}
-		record.Decided(list, found.semantics, reason)
+		record.Decided(list, found.semantics, why)
 	}
-	record.SetCacheStatus(w.Header(), forwarded(reason))
+	record.SetCacheStatus(w.Header(), forwarded(why))
 	if found.unreviewed {
-		w = &unreviewedWriter{ResponseWriter: w, record: record, reason: reason}
+		w = &unreviewedWriter{ResponseWriter: w, record: record, reason: why}
 	}
 	out, end := record.Forwarding(r)
 	defer end()
@@ -111,7 +113,7 @@ func (h *Handler) respond(w http.ResponseWriter, r *http.Request, who admitted) 
 	switch {
 	case found.unreviewed && found.collection != nil && code == http.StatusOK:
 		found.collection.Touch() // the caller may list it, so it is in use
-	case reason == policy.ReasonMostRecent && list.Options.Limit > 0 && code == http.StatusOK:
+	case why == reason.MostRecent && list.Options.Limit > 0 && code == http.StatusOK:
 		h.expectNext(list)
 	}
 }
@@ -134,13 +136,13 @@ func (h *Handler) rarely(message string, err error) {
 }
 
 // serve answers from memory. With a reason it has not, and nothing was written.
-func (h *Handler) serve(w http.ResponseWriter, r *http.Request, who admitted, list policy.Request, a *answer) policy.Reason {
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request, who admitted, list policy.Request, a *answer) reason.Reason {
 	var audit *AuditEntry
 	if h.Auditor != nil {
 		var err error
 		if audit, err = h.Auditor.begin(r, who, list, RecordOf(r.Context()).Begun()); err != nil {
 			h.rarely("an answer from memory could not be audited", err)
-			return policy.ReasonAudit
+			return reason.Audit
 		}
 		defer audit.Abandon()
 	}
@@ -211,7 +213,7 @@ func (h *Handler) admitBody(ctx context.Context, share callerKey, a answer) (*bo
 // answer is what is written for a list that can be answered from memory, and what it stands on.
 type answer struct {
 	semantics      policy.Semantics
-	representation policy.Representation
+	representation media.Representation
 	snapshot       snapshot.Snapshot
 	query          snapshot.Query
 
@@ -226,15 +228,15 @@ type answer struct {
 // answer decides about one request, and gives the reason if it is to be forwarded. Of the answer there
 // are only the semantics then, as far as they are known, and whether it was reviewed. What is found here may end
 // while something else is waited for, so [mayAnswer] has the last word.
-func (h *Handler) answer(r *http.Request, who admitted) (policy.Request, answer, policy.Reason) {
-	list, reason := policy.Parse(r, kubehttp.Of(r).Info, who.identity.credentials())
-	if reason != "" {
-		return list, answer{}, reason
+func (h *Handler) answer(r *http.Request, who admitted) (policy.Request, answer, reason.Reason) {
+	list, why := policy.Parse(r, kubehttp.Of(r).Info, who.identity.credentials())
+	if why != "" {
+		return list, answer{}, why
 	}
 	rule := h.Policy.For(list.Group, list.Version, list.Resource)
 	decision := policy.DecideFor(list.Options, rule.LimitAtZero)
 	found := answer{semantics: decision.Semantics}
-	if decision.Reason == policy.ReasonMostRecent {
+	if decision.Reason == reason.MostRecent {
 		found.semantics = policy.MostRecent
 	}
 	if !decision.Serve {
@@ -243,36 +245,36 @@ func (h *Handler) answer(r *http.Request, who admitted) (policy.Request, answer,
 	// The reasons up to here are the request's own, whatever the rule says. Those that follow tell of the
 	// cluster, of the policy and of memory.
 	if !who.accepted {
-		return list, found, policy.ReasonUnknownCaller
+		return list, found, reason.UnknownCaller
 	}
 	if rule.Cache == policy.CacheNever {
-		return list, found, policy.ReasonNotCached
+		return list, found, reason.NotCached
 	}
-	entry, reason := h.Catalog.Lookup(r.Context(), list.Group, list.Version, list.Resource)
-	if reason != "" {
-		return list, found, reason
+	entry, why := h.Catalog.Lookup(r.Context(), list.Group, list.Version, list.Resource)
+	if why != "" {
+		return list, found, why
 	}
-	representation, reason := h.form(list, rule, entry)
-	if reason != "" {
-		return list, found, reason
+	representation, why := h.form(list, rule, entry)
+	if why != "" {
+		return list, found, why
 	}
 	resource, asked := collectionOf(list, entry, representation), attributesFor(list)
 	if !h.Reviewer.Remembers(who.identity, asked) {
-		if collection, reason := h.hopeless(resource, decision); reason != "" {
+		if collection, why := h.hopeless(resource, decision); why != "" {
 			found.collection, found.unreviewed = collection, true
-			return list, found, reason
+			return list, found, why
 		}
 	}
-	may, reason := h.review(r.Context(), who, asked)
-	if reason != "" {
-		return list, found, reason
+	may, why := h.review(r.Context(), who, asked)
+	if why != "" {
+		return list, found, why
 	}
-	collection, snap, reason := h.snapshot(r.Context(), resource, decision)
-	if reason != "" {
-		return list, found, reason
+	collection, snap, why := h.snapshot(r.Context(), resource, decision)
+	if why != "" {
+		return list, found, why
 	}
 	if !snap.Frame.Selects(list.Fields) {
-		return list, found, policy.ReasonSelector
+		return list, found, reason.Selector
 	}
 	found.representation, found.snapshot, found.query = representation, snap, query(list, entry, decision)
 	found.entry, found.collection, found.rights = entry, collection, may
@@ -280,16 +282,16 @@ func (h *Handler) answer(r *http.Request, who admitted) (policy.Request, answer,
 }
 
 // form says in which representation to answer, now that the kind of resource is known, or why not.
-func (h *Handler) form(list policy.Request, rule policy.Rule, entry Entry) (policy.Representation, policy.Reason) {
+func (h *Handler) form(list policy.Request, rule policy.Rule, entry Entry) (media.Representation, reason.Reason) {
 	if list.Namespace != "" && !entry.Namespaced {
-		return "", policy.ReasonUnknownResource
+		return "", reason.UnknownResource
 	}
-	representation, reason := list.Accept.Representation(entry.Custom)
+	representation, why := list.Accept.Representation(entry.Custom)
 	switch {
-	case reason != "":
-		return "", reason
+	case why != "":
+		return "", why
 	case !rule.Keeps(representation):
-		return "", policy.ReasonNotCached
+		return "", reason.NotCached
 	}
 	if reason := h.Schemas.Check(schema.GroupResource{Group: list.Group, Resource: list.Resource}, entry); reason != "" {
 		return "", reason // nor is a feed begun that could not be used
@@ -329,11 +331,11 @@ func (h *Handler) expectNext(list policy.Request) {
 }
 
 // collectionOf names the collection that a list is of.
-func collectionOf(list policy.Request, entry Entry, representation policy.Representation) snapshot.Resource {
+func collectionOf(list policy.Request, entry Entry, representation media.Representation) snapshot.Resource {
 	return snapshot.Resource{
 		GroupVersionResource: schema.GroupVersionResource{Group: list.Group, Version: list.Version, Resource: list.Resource},
 		Namespaced:           entry.Namespaced,
-		Representation:       snapshot.Representation(representation),
+		Representation:       representation,
 	}
 }
 
@@ -352,16 +354,16 @@ func attributesFor(list policy.Request) Attributes {
 }
 
 // review asks whether the caller may do what is asked for, and whether it could be forwarded.
-func (h *Handler) review(ctx context.Context, who admitted, asked Attributes) (rights, policy.Reason) {
+func (h *Handler) review(ctx context.Context, who admitted, asked Attributes) (rights, reason.Reason) {
 	ctx, span := RecordOf(ctx).Step(ctx, spanReview)
 	defer span.End()
 	yes, err := h.Reviewer.Review(ctx, who.identity, who.share, asked)
 	switch {
 	case err != nil:
 		h.rarely("a caller's right could not be reviewed", err)
-		return rights{}, policy.ReasonReviewFailed
+		return rights{}, reason.ReviewFailed
 	case !yes.allowed:
-		return rights{}, policy.ReasonNotAllowed
+		return rights{}, reason.NotAllowed
 	}
 	lent, reason := h.lends(ctx, who, asked)
 	return rights{yes, lent}, reason
@@ -369,7 +371,7 @@ func (h *Handler) review(ctx context.Context, who admitted, asked Attributes) (r
 
 // hopeless gives the reason if memory could not answer whatever a review said: then there is no need
 // for one. It starts no collection, which is for callers who have a right to it.
-func (h *Handler) hopeless(resource snapshot.Resource, d policy.Decision) (*snapshot.Collection, policy.Reason) {
+func (h *Handler) hopeless(resource snapshot.Resource, d policy.Decision) (*snapshot.Collection, reason.Reason) {
 	collection, absence := h.Collections.Peek(resource)
 	switch {
 	case collection == nil:
@@ -378,16 +380,16 @@ func (h *Handler) hopeless(resource snapshot.Resource, d policy.Decision) (*snap
 	default:
 		absence = collection.NoExact(d.Revision)
 	}
-	return collection, policy.Reason(absence)
+	return collection, absence
 }
 
 // snapshot finds the state that the request asks for.
-func (h *Handler) snapshot(ctx context.Context, resource snapshot.Resource, d policy.Decision) (*snapshot.Collection, snapshot.Snapshot, policy.Reason) {
+func (h *Handler) snapshot(ctx context.Context, resource snapshot.Resource, d policy.Decision) (*snapshot.Collection, snapshot.Snapshot, reason.Reason) {
 	ctx, span := RecordOf(ctx).Step(ctx, spanSnapshot)
 	defer span.End()
 	collection, absence := h.Collections.Use(resource)
-	if absence != snapshot.Known {
-		return nil, snapshot.Snapshot{}, policy.Reason(absence)
+	if absence != reason.None {
+		return nil, snapshot.Snapshot{}, absence
 	}
 	var snap snapshot.Snapshot
 	switch d.Semantics {
@@ -396,5 +398,5 @@ func (h *Handler) snapshot(ctx context.Context, resource snapshot.Resource, d po
 	default:
 		snap, absence = collection.Exact(ctx, d.Revision)
 	}
-	return collection, snap, policy.Reason(absence)
+	return collection, snap, absence
 }

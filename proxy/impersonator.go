@@ -12,7 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
 
-	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 // Impersonator says whether the upstream would let listproxy's own account send a request as a user whom listproxy
@@ -138,14 +138,14 @@ func (h *Handler) holds(r rights, now time.Time) bool {
 }
 
 // lends asks whether a request that a review has allowed would be let through if it were forwarded.
-func (h *Handler) lends(ctx context.Context, who admitted, a Attributes) (*Right, policy.Reason) {
+func (h *Handler) lends(ctx context.Context, who admitted, a Attributes) (*Right, reason.Reason) {
 	lent, err := h.Impersonator.Lends(ctx, who.identity, who.share, a)
 	switch {
 	case err != nil:
 		h.rarely("listproxy's own right to impersonate could not be reviewed", err)
-		return nil, policy.ReasonReviewFailed
+		return nil, reason.ReviewFailed
 	case lent != nil && !lent.allowed:
-		return nil, policy.ReasonNotLent
+		return nil, reason.NotLent
 	}
 	return lent, ""
 }

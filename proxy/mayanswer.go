@@ -3,7 +3,7 @@ package proxy
 import (
 	"time"
 
-	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot"
 )
 
@@ -14,7 +14,7 @@ type ground struct {
 	entry Entry
 	known bool
 	// schema is why definitions forbid an answer, or empty.
-	schema policy.Reason
+	schema reason.Reason
 	// memory is what the collection stands on, with its epochs.
 	memory snapshot.Standing
 	// allowed: the review's yes counts.
@@ -23,18 +23,18 @@ type ground struct {
 
 // mayAnswer says whether a state that was found for a resource of this entry may be written on this ground, or why not. It
 // is asked once and last, after everything that was waited for.
-func mayAnswer(entry Entry, state snapshot.Snapshot, on ground) policy.Reason {
+func mayAnswer(entry Entry, state snapshot.Snapshot, on ground) reason.Reason {
 	switch {
 	case on.schema != "":
 		return on.schema
 	case !on.known || on.entry != entry:
-		return policy.ReasonWarming
+		return reason.Warming
 	}
-	if doubt := on.memory.Doubt(state, on.at); doubt != snapshot.Known {
-		return policy.Reason(doubt)
+	if doubt := on.memory.Doubt(state, on.at); doubt != reason.None {
+		return doubt
 	}
 	if !on.allowed {
-		return policy.ReasonReviewFailed
+		return reason.ReviewFailed
 	}
 	return ""
 }

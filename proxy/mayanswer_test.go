@@ -12,6 +12,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/snapshot"
 )
@@ -30,20 +32,20 @@ func TestMayAnswer(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		on   ground
-		want policy.Reason
+		want reason.Reason
 	}{
 		{"nothing has changed", firm, ""},
-		{"no ground at all", ground{}, policy.ReasonWarming},
-		{"a definition is not vouched for", with(func(g *ground) { g.schema = policy.ReasonSchema }), policy.ReasonSchema},
-		{"the catalog does not know it any more", with(func(g *ground) { g.entry, g.known = Entry{}, false }), policy.ReasonWarming},
-		{"it is another kind of resource", with(func(g *ground) { g.entry = widgets }), policy.ReasonWarming},
-		{"another server answers", with(func(g *ground) { g.entry.Aggregated = true }), policy.ReasonWarming},
-		{"the state is too old", with(func(g *ground) { g.at = now.Add(time.Hour) }), policy.ReasonStale},
-		{"the collection was given up", with(func(g *ground) { g.memory = snapshot.Standing{Absence: snapshot.Upstream} }), policy.ReasonUpstream},
-		{"the revision is let go of", with(func(g *ground) { g.memory.Spans = []snapshot.Span{{From: 8, To: 9}} }), policy.ReasonHistory},
-		{"an epoch has ended", with(func(g *ground) { g.memory.Epochs[snapshot.Definition]++ }), policy.ReasonWarming},
-		{"the review counts no more", with(func(g *ground) { g.allowed = false }), policy.ReasonReviewFailed},
-		{"all at once", ground{schema: policy.ReasonSchema, memory: snapshot.Standing{Absence: snapshot.Stale}}, policy.ReasonSchema},
+		{"no ground at all", ground{}, reason.Warming},
+		{"a definition is not vouched for", with(func(g *ground) { g.schema = reason.Schema }), reason.Schema},
+		{"the catalog does not know it any more", with(func(g *ground) { g.entry, g.known = Entry{}, false }), reason.Warming},
+		{"it is another kind of resource", with(func(g *ground) { g.entry = widgets }), reason.Warming},
+		{"another server answers", with(func(g *ground) { g.entry.Aggregated = true }), reason.Warming},
+		{"the state is too old", with(func(g *ground) { g.at = now.Add(time.Hour) }), reason.Stale},
+		{"the collection was given up", with(func(g *ground) { g.memory = snapshot.Standing{Absence: reason.Upstream} }), reason.Upstream},
+		{"the revision is let go of", with(func(g *ground) { g.memory.Spans = []snapshot.Span{{From: 8, To: 9}} }), reason.History},
+		{"an epoch has ended", with(func(g *ground) { g.memory.Epochs[snapshot.Definition]++ }), reason.Warming},
+		{"the review counts no more", with(func(g *ground) { g.allowed = false }), reason.ReviewFailed},
+		{"all at once", ground{schema: reason.Schema, memory: snapshot.Standing{Absence: reason.Stale}}, reason.Schema},
 	} {
 		if got := mayAnswer(pods, state, tt.on); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
@@ -91,7 +93,7 @@ func TestLastWordAfterEveryWait(t *testing.T) {
 		id := newIdentifier(t).secret.ofStated(&user.DefaultInfo{Name: "alice"})
 		who := admitted{identity: id, accepted: true, share: shareKey(id, true, "")}
 		collection, _ := h.Collections.Use(snapshot.Resource{
-			GroupVersionResource: coreV1.WithResource("pods"), Namespaced: true, Representation: snapshot.JSON,
+			GroupVersionResource: coreV1.WithResource("pods"), Namespaced: true, Representation: media.JSON,
 		})
 		list := policy.Request{Version: "v1", Resource: "pods"}
 		found := listOf(3, 1000)
@@ -105,12 +107,12 @@ func TestLastWordAfterEveryWait(t *testing.T) {
 		}
 		w := httptest.NewRecorder()
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/pods?resourceVersion=0", nil)
-		done := make(chan policy.Reason)
+		done := make(chan reason.Reason)
 		go func() { done <- h.serve(w, r, who, list, &found) }()
 		synctest.Wait() // it waits for room
 		h.Catalog.Forget("")
 		room.Release()
-		if got := <-done; got != policy.ReasonWarming {
+		if got := <-done; got != reason.Warming {
 			t.Errorf("it was answered, or not for this reason: %q", got)
 		}
 		if len(w.Result().Header) > 0 || w.Body.Len() > 0 {

@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot"
 )
 
@@ -130,7 +131,7 @@ func registerCollections(meter metric.Meter, read func() []snapshot.CollectionSt
 			set := metric.WithAttributeSet(attribute.NewSet(which...))
 			up := int64(0)
 			absence := absenceOf(s, now, staleness)
-			if absence == snapshot.Known {
+			if absence == reason.None {
 				up = 1
 			}
 			o.ObserveInt64(live, up, metric.WithAttributeSet(attribute.NewSet(append(which, labelReason.String(orNone(string(absence))))...)))

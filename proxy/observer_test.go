@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/snapshot"
@@ -70,13 +72,13 @@ func TestRequestsAreCounted(t *testing.T) {
 		_, _ = s.answer.Write(make([]byte, 100))
 	})
 	observe(o, r, func(s *Record) {
-		s.Decided(pods, policy.Exact, policy.ReasonHistory)
+		s.Decided(pods, policy.Exact, reason.History)
 		answerWith(s, http.StatusProcessing)
 		answerWith(s, http.StatusGone)
 	})
 	observe(o, r, func(s *Record) {
 		s.LongRunning(true)
-		s.Decided(policy.Request{}, "", policy.ReasonWatch)
+		s.Decided(policy.Request{}, "", reason.Watch)
 		s.Answered(http.StatusSwitchingProtocols) // and the connection is taken over
 	})
 	observe(o, r, func(s *Record) {
@@ -86,7 +88,7 @@ func TestRequestsAreCounted(t *testing.T) {
 	func() {
 		defer func() { _ = recover() }()
 		observe(o, r, func(s *Record) {
-			s.Decided(pods, "", policy.ReasonPretty)
+			s.Decided(pods, "", reason.Pretty)
 			panic(http.ErrAbortHandler)
 		})
 	}()
@@ -155,21 +157,21 @@ func TestSeriesAreBounded(t *testing.T) {
 func TestResourceIsKnownByItsAnswer(t *testing.T) {
 	for _, tt := range []struct {
 		name, method, target string
-		reason               policy.Reason
+		reason               reason.Reason
 		code                 int
 		want                 string
 	}{
-		{"a list", http.MethodGet, "/apis/apps/v1/deployments", policy.ReasonMostRecent, 200, "deployments.apps"},
-		{"a watch", http.MethodGet, "/apis/apps/v1/deployments?watch=1", policy.ReasonWatch, 200, "deployments.apps"},
-		{"an object", http.MethodGet, "/apis/apps/v1/namespaces/a/deployments/b", policy.ReasonNotList, 200, "deployments.apps"},
-		{"a subresource", http.MethodGet, "/api/v1/namespaces/a/services/b/proxy/c", policy.ReasonNotList, 204, "services"},
-		{"known anyway", http.MethodPost, "/api/v1/namespaces/a/pods", policy.ReasonNotList, 403, "pods"},
-		{"not there", http.MethodGet, "/apis/apps/v1/made-up", policy.ReasonMostRecent, 404, otherLabel},
-		{"not permitted", http.MethodGet, "/apis/apps/v1/deployments", policy.ReasonMostRecent, 403, otherLabel},
-		{"broken off", http.MethodGet, "/apis/apps/v1/deployments", policy.ReasonMostRecent, 0, otherLabel},
-		{"of a preflight", http.MethodOptions, "/apis/apps/v1/made-up", policy.ReasonNotList, 204, otherLabel},
-		{"no name of a resource", http.MethodGet, "/apis/apps/v1/Ey.hbGci", policy.ReasonNotCanonical, 200, otherLabel},
-		{"no resource", http.MethodGet, "/version", policy.ReasonNotList, 200, otherLabel},
+		{"a list", http.MethodGet, "/apis/apps/v1/deployments", reason.MostRecent, 200, "deployments.apps"},
+		{"a watch", http.MethodGet, "/apis/apps/v1/deployments?watch=1", reason.Watch, 200, "deployments.apps"},
+		{"an object", http.MethodGet, "/apis/apps/v1/namespaces/a/deployments/b", reason.NotList, 200, "deployments.apps"},
+		{"a subresource", http.MethodGet, "/api/v1/namespaces/a/services/b/proxy/c", reason.NotList, 204, "services"},
+		{"known anyway", http.MethodPost, "/api/v1/namespaces/a/pods", reason.NotList, 403, "pods"},
+		{"not there", http.MethodGet, "/apis/apps/v1/made-up", reason.MostRecent, 404, otherLabel},
+		{"not permitted", http.MethodGet, "/apis/apps/v1/deployments", reason.MostRecent, 403, otherLabel},
+		{"broken off", http.MethodGet, "/apis/apps/v1/deployments", reason.MostRecent, 0, otherLabel},
+		{"of a preflight", http.MethodOptions, "/apis/apps/v1/made-up", reason.NotList, 204, otherLabel},
+		{"no name of a resource", http.MethodGet, "/apis/apps/v1/Ey.hbGci", reason.NotCanonical, 200, otherLabel},
+		{"no resource", http.MethodGet, "/version", reason.NotList, 200, otherLabel},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o, metrics := newMetered(t, nil)
@@ -245,13 +247,13 @@ func TestResourceLabelsAreBounded(t *testing.T) {
 func everything(t *testing.T) map[string]*dto.MetricFamily {
 	o, metrics := newMetered(t, nil)
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
-	for _, reason := range []policy.Reason{"", policy.ReasonWatch} {
+	for _, reason := range []reason.Reason{"", reason.Watch} {
 		observe(o, r, func(s *Record) {
 			s.Decided(policy.Request{Version: "v1", Resource: "pods"}, "", reason)
 		})
 	}
 	o.upstream.reviewed(t.Context(), time.Second, http.StatusCreated)
-	feed := feedName{resource: schema.GroupResource{Resource: "pods"}, version: "v1", representation: snapshot.JSON}
+	feed := feedName{resource: schema.GroupResource{Resource: "pods"}, version: "v1", representation: media.JSON}
 	options := o.feeds.byObject.of(feed)
 	o.feeds.requests.Add(t.Context(), 1, o.feeds.series.of(feedLabels{feed, feedList, http.StatusOK})...)
 	o.feeds.events.Add(t.Context(), 1, options...)
@@ -260,9 +262,9 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 	if err := RegisterState(metrics, State{
 		Collections: func() []snapshot.CollectionStats {
 			return []snapshot.CollectionStats{{
-				Resource: snapshot.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Representation: snapshot.JSON},
+				Resource: snapshot.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Representation: media.JSON},
 				Spans:    []snapshot.Span{{From: 1, To: 2}, {From: 4, To: 5}}, Oldest: now, Heard: now,
-				Feed: snapshot.FeedStats{Loads: 2, Losses: map[snapshot.Loss]uint64{snapshot.LossExpired: 1}},
+				Feed: snapshot.FeedStats{Loads: 2, Losses: map[reason.Reason]uint64{reason.Expired: 1}},
 			}}
 		},
 		Stored:      func() (int64, int64) { return 1, 2 },
@@ -371,7 +373,7 @@ func TestSeriesOfHostiles(t *testing.T) {
 	o, metrics := newMetered(t, nil)
 	o.Serves = func(_, _, _ string) bool { return true }
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
-	reasons := policy.Reasons()
+	reasons := reason.Forwarding()
 	for i := range 400 {
 		for _, reason := range reasons {
 			observe(o, r, func(s *Record) {

@@ -9,6 +9,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -41,7 +43,7 @@ type Record struct {
 
 // Served is an answer from memory.
 type Served struct {
-	Representation policy.Representation
+	Representation media.Representation
 	Revision       uint64
 	Items          int
 	Bytes          int // before compression
@@ -132,7 +134,7 @@ func (s *Record) Refused(h http.Header, reason string) {
 }
 
 // Decided notes what was found out about a request. With a reason it is forwarded.
-func (s *Record) Decided(list policy.Request, semantics policy.Semantics, reason policy.Reason) {
+func (s *Record) Decided(list policy.Request, semantics policy.Semantics, reason reason.Reason) {
 	if s == nil {
 		return
 	}
@@ -160,13 +162,13 @@ func (s *Record) SetCacheStatus(h http.Header, value string) {
 
 // Told notes that the caller is told another reason for a forward than was noted. Metrics and traces
 // keep theirs where none of the caller's own could be found out (review-failed).
-func (s *Record) Told(reason policy.Reason, cacheStatus string) {
+func (s *Record) Told(why reason.Reason, cacheStatus string) {
 	if s == nil {
 		return
 	}
 	s.cacheStatus = cacheStatus
-	if reason != policy.ReasonReviewFailed {
-		s.labels.reason = string(reason)
+	if why != reason.ReviewFailed {
+		s.labels.reason = string(why)
 	}
 }
 

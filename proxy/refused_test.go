@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -61,8 +62,8 @@ func TestRefusalsAreSeen(t *testing.T) {
 			// As Handler.respond, for what is forwarded.
 			handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				record := RecordOf(r.Context())
-				record.Decided(policy.Request{}, "", policy.ReasonNotList)
-				record.SetCacheStatus(w.Header(), forwarded(policy.ReasonNotList))
+				record.Decided(policy.Request{}, "", reason.NotList)
+				record.SetCacheStatus(w.Header(), forwarded(reason.NotList))
 				forwarder.ServeAs(w, r, caller)
 			})
 			server := httptest.NewUnstartedServer(nil)

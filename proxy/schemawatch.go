@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
@@ -107,12 +107,12 @@ func (s *Schemas) Vouch() bool {
 // they are not known yet, a change would not be heard of, or they say something else about the
 // kind of resource, on which turns how it is written, than the APIService does (it was made anew,
 // or before the definition).
-func (s *Schemas) Check(gr schema.GroupResource, entry Entry) policy.Reason {
+func (s *Schemas) Check(gr schema.GroupResource, entry Entry) reason.Reason {
 	switch {
 	case !s.Ready():
-		return policy.ReasonWarming
+		return reason.Warming
 	case entry.Custom && !s.Vouch(), !entry.Aggregated && !s.Agree(gr, entry.Custom):
-		return policy.ReasonSchema
+		return reason.Schema
 	}
 	return ""
 }

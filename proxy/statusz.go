@@ -11,7 +11,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -95,7 +95,7 @@ func (s *StatusSource) collection(now time.Time, c snapshot.CollectionStats) tel
 		Spans: []telemetry.SpanStatus{}, Restarts: int64(c.Feed.Restarts()), // #nosec G115 -- a count
 		SelfCheck: s.selfCheck(now, c.Check),
 	}
-	if absence := absenceOf(c, now, s.Staleness); absence != snapshot.Known {
+	if absence := absenceOf(c, now, s.Staleness); absence != reason.None {
 		status.State = string(absence)
 	}
 	if !c.Heard.IsZero() {
@@ -113,9 +113,9 @@ func (s *StatusSource) collection(now time.Time, c snapshot.CollectionStats) tel
 
 // absenceOf says why a collection cannot answer lists of the newest state now: a state that is too old is not
 // given as that.
-func absenceOf(c snapshot.CollectionStats, now time.Time, staleness time.Duration) snapshot.Absence {
-	if c.Absence == snapshot.Known && staleness > 0 && snapshot.Age(c.Heard, now) >= staleness {
-		return snapshot.Stale
+func absenceOf(c snapshot.CollectionStats, now time.Time, staleness time.Duration) reason.Reason {
+	if c.Absence == reason.None && staleness > 0 && snapshot.Age(c.Heard, now) >= staleness {
+		return reason.Stale
 	}
 	return c.Absence
 }
@@ -126,7 +126,7 @@ func feedsCheck(collections []telemetry.CollectionStatus) telemetry.StatusCheck 
 	check := telemetry.StatusCheck{Name: "feeds", OK: true}
 	var silent []string
 	for _, c := range collections {
-		if c.State == string(snapshot.Stale) {
+		if c.State == string(reason.Stale) {
 			silent = append(silent, c.Name())
 		}
 	}
@@ -240,9 +240,9 @@ func (c counts) lists(streamingOf map[string]int64, ended int64) telemetry.Lists
 		Answered: c.answered, Refused: c.refused, Streaming: streaming, Other: max(0, c.other-ended), SavedBytes: c.savedBytes,
 		Reasons: []telemetry.ReasonStatus{},
 	}
-	for reason, n := range c.forwarded {
+	for why, n := range c.forwarded {
 		lists.Forwarded += n
-		lists.Reasons = append(lists.Reasons, telemetry.ReasonStatus{Reason: reason, Lists: n, Meaning: reasonWords(policy.Reason(reason))})
+		lists.Reasons = append(lists.Reasons, telemetry.ReasonStatus{Reason: why, Lists: n, Meaning: reason.Reason(why).Summary()})
 	}
 	if streaming > 0 {
 		lists.Reasons = append(lists.Reasons, telemetry.ReasonStatus{

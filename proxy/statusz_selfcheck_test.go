@@ -7,6 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -18,7 +20,7 @@ func TestStatusSaysWhatSelfChecksFound(t *testing.T) {
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
 	wrong := snapshot.CheckStats{At: ago(time.Minute), Result: snapshot.CheckAgrees, Mismatches: 2, Mismatched: ago(time.Hour)}
 	stats := func(resource string, found snapshot.CheckStats) snapshot.CollectionStats {
-		c := collectionStats(resource, 0, snapshot.Known)
+		c := collectionStats(resource, 0, reason.None)
 		c.Check = found
 		return c
 	}
@@ -66,11 +68,11 @@ func TestStatusSaysWhatSelfChecksFound(t *testing.T) {
 	source := newStatusSource(o, metrics.Gatherer(), stats("pods", wrong))
 	source.SelfCheck = 5 * time.Minute
 	gone := snapshot.Resource{
-		GroupVersionResource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Representation: snapshot.Protobuf,
+		GroupVersionResource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Representation: media.Protobuf,
 	}
 	source.Mismatched = func() map[snapshot.Resource]snapshot.CheckStats {
 		return map[snapshot.Resource]snapshot.CheckStats{
-			collectionStats("pods", 0, snapshot.Known).Resource: wrong,
+			collectionStats("pods", 0, reason.None).Resource: wrong,
 			gone: {At: ago(time.Minute), Result: snapshot.CheckMismatch, Mismatches: 1, Mismatched: ago(time.Minute)},
 		}
 	}

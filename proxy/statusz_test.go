@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -38,11 +40,11 @@ func newStatusSource(o *Observer, metrics prometheus.Gatherer, collections ...sn
 	}
 }
 
-func collectionStats(resource string, heard time.Duration, absence snapshot.Absence) snapshot.CollectionStats {
+func collectionStats(resource string, heard time.Duration, absence reason.Reason) snapshot.CollectionStats {
 	now := time.Now()
 	return snapshot.CollectionStats{
 		Resource: snapshot.Resource{
-			GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: resource}, Representation: snapshot.JSON,
+			GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: resource}, Representation: media.JSON,
 		},
 		Absence: absence, Objects: 3, Versions: 2, Bytes: 10, Spans: []snapshot.Span{{From: 1, To: 4}, {From: 6, To: 9}},
 		Heard: now.Add(-heard), Oldest: now.Add(-time.Minute), Used: now.Add(-time.Second),
@@ -53,7 +55,7 @@ func collectionStats(resource string, heard time.Duration, absence snapshot.Abse
 func TestStatusIsWhatMetricsSay(t *testing.T) {
 	o, metrics := newMetered(t, nil)
 	pods := policy.Request{Version: "v1", Resource: "pods"}
-	request := func(target, agent string, reason policy.Reason, code int) {
+	request := func(target, agent string, reason reason.Reason, code int) {
 		r := httptest.NewRequest(http.MethodGet, target, nil)
 		r.Header.Set("User-Agent", agent)
 		observe(o, r, func(s *Record) {
@@ -68,35 +70,35 @@ func TestStatusIsWhatMetricsSay(t *testing.T) {
 	for range 6 {
 		request(list, "a/1", "", 200)
 	}
-	request(list, "a/1 (linux)", policy.ReasonMostRecent, 200)
-	request(list, "a/1", policy.ReasonMostRecent, 200)
-	request(list, "b/1", policy.ReasonRepresentation, 200)
-	request(list, "nobody/1", policy.ReasonAnonymous, 401)
-	request(stream, "a/1", policy.ReasonWatch, 200)
-	request(stream, "nobody/1", policy.ReasonWatch, 403)
-	request("/api/v1/pods?watch=1", "a/1", policy.ReasonWatch, 200)
-	request("/healthz", "a/1", policy.ReasonNotList, 200)
+	request(list, "a/1 (linux)", reason.MostRecent, 200)
+	request(list, "a/1", reason.MostRecent, 200)
+	request(list, "b/1", reason.Representation, 200)
+	request(list, "nobody/1", reason.Anonymous, 401)
+	request(stream, "a/1", reason.Watch, 200)
+	request(stream, "nobody/1", reason.Watch, 403)
+	request("/api/v1/pods?watch=1", "a/1", reason.Watch, 200)
+	request("/healthz", "a/1", reason.NotList, 200)
 	observe(o, httptest.NewRequest(http.MethodGet, list, nil), func(s *Record) {
 		s.Refused(s.answer.Header(), string(OverloadTimeOut))
 		answerWith(s, http.StatusTooManyRequests)
 	})
 	observe(o, httptest.NewRequest(http.MethodGet, "/apis/x/v1/widgets?watch=1&sendInitialEvents=true", nil), func(s *Record) {
-		s.Decided(policy.Request{Group: "x", Version: "v1", Resource: "widgets"}, "", policy.ReasonWatch)
+		s.Decided(policy.Request{Group: "x", Version: "v1", Resource: "widgets"}, "", reason.Watch)
 		answerWith(s, http.StatusOK)
 	})
 
-	stats := collectionStats("pods", 0, snapshot.Known)
-	stats.Feed.Losses = map[snapshot.Loss]uint64{snapshot.LossExpired: 2}
+	stats := collectionStats("pods", 0, reason.None)
+	stats.Feed.Losses = map[reason.Reason]uint64{reason.Expired: 2}
 	got := newStatusSource(o, metrics.Gatherer(), stats).Read()
 	share, allShare := 6.0/11, 6.0/12
-	words := reasonWords
+	words := reason.Reason.Summary
 	want := telemetry.ListsStatus{
 		Answered: 6, Forwarded: 4, Streaming: 2, Refused: 1, Other: 3, Share: &allShare, SavedBytes: 6000,
 		Reasons: []telemetry.ReasonStatus{
-			{Reason: "most-recent", Lists: 2, Meaning: words(policy.ReasonMostRecent)},
+			{Reason: "most-recent", Lists: 2, Meaning: words(reason.MostRecent)},
 			{Reason: "streaming", Lists: 2, Meaning: got.Lists.Reasons[1].Meaning},
-			{Reason: "anonymous", Lists: 1, Meaning: words(policy.ReasonAnonymous)},
-			{Reason: "representation", Lists: 1, Meaning: words(policy.ReasonRepresentation)},
+			{Reason: "anonymous", Lists: 1, Meaning: words(reason.Anonymous)},
+			{Reason: "representation", Lists: 1, Meaning: words(reason.Representation)},
 		},
 	}
 	if diff := cmp.Diff(want, got.Lists); diff != "" {
@@ -138,8 +140,8 @@ func TestStatusIsHealthy(t *testing.T) {
 	}{
 		"well":          {},
 		"not ready":     {change: func(s *StatusSource) { s.Ready = func() (bool, []Check) { return false, []Check{{Name: "schemas"}} } }, problem: "schemas"},
-		"silent":        {change: func(s *StatusSource) { s.set(collectionStats("pods", time.Hour, snapshot.Known)) }, problem: "feeds", says: "pods/json", state: "stale"},
-		"not permitted": {change: func(s *StatusSource) { s.set(collectionStats("nodes", time.Hour, snapshot.NotPermitted)) }, state: "not-permitted"},
+		"silent":        {change: func(s *StatusSource) { s.set(collectionStats("pods", time.Hour, reason.None)) }, problem: "feeds", says: "pods/json", state: "stale"},
+		"not permitted": {change: func(s *StatusSource) { s.set(collectionStats("nodes", time.Hour, reason.NotPermitted)) }, state: "not-permitted"},
 		"metrics": {change: func(s *StatusSource) {
 			s.Metrics = prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return nil, errors.New("broken") })
 		}, problem: "metrics", says: "broken"},
@@ -176,7 +178,7 @@ func TestStatusNamesFew(t *testing.T) {
 	source := newStatusSource(o, metrics.Gatherer())
 	var all []snapshot.CollectionStats
 	for i := range 500 {
-		all = append(all, collectionStats(fmt.Sprintf("r%03d", i), time.Hour, snapshot.Known))
+		all = append(all, collectionStats(fmt.Sprintf("r%03d", i), time.Hour, reason.None))
 	}
 	source.set(all...)
 	source.Ready = func() (bool, []Check) { return false, []Check{{Name: "discovery"}, {Name: "x"}} }
@@ -205,18 +207,6 @@ func TestStreamingListsAreBounded(t *testing.T) {
 	}
 }
 
-// TestReasonsHaveWords: every reason is explained on the page.
-func TestReasonsHaveWords(t *testing.T) {
-	seen := map[string]policy.Reason{}
-	for _, reason := range policy.Reasons() {
-		words := reasonWords(reason)
-		if other, twice := seen[words]; words == "" || twice {
-			t.Errorf("%s is explained by %q, as is %s", reason, words, other)
-		}
-		seen[words] = reason
-	}
-}
-
 func TestStreamingLists(t *testing.T) {
 	for query, want := range map[string]bool{
 		"": false, "watch=1": false, "watch=1&sendInitialEvents=true": true, "sendInitialEvents=1&watch=true": true,
@@ -233,7 +223,7 @@ func TestStreamingLists(t *testing.T) {
 // TestSilentIsNotLive: the metric says of a collection what the page says.
 func TestSilentIsNotLive(t *testing.T) {
 	o, metrics := newMetered(t, nil)
-	s := newStatusSource(o, metrics.Gatherer(), collectionStats("pods", 91*time.Second, snapshot.Known), collectionStats("nodes", 0, snapshot.Known))
+	s := newStatusSource(o, metrics.Gatherer(), collectionStats("pods", 91*time.Second, reason.None), collectionStats("nodes", 0, reason.None))
 	if err := RegisterState(metrics, s.State); err != nil {
 		t.Fatal(err)
 	}
@@ -317,10 +307,10 @@ func TestOpenStreamsAreNotOthers(t *testing.T) {
 	o, metrics := newMetered(t, nil)
 	pods := policy.Request{Version: "v1", Resource: "pods"}
 	open := o.begin(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=1&sendInitialEvents=true", nil))
-	open.Decided(pods, "", policy.ReasonWatch)
+	open.Decided(pods, "", reason.Watch)
 	answerWith(open, http.StatusOK)
 	observe(o, httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/a/pods", nil), func(s *Record) {
-		s.Decided(policy.Request{}, "", policy.ReasonNotList)
+		s.Decided(policy.Request{}, "", reason.NotList)
 		answerWith(s, http.StatusCreated)
 	})
 	source := newStatusSource(o, metrics.Gatherer())

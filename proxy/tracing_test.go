@@ -22,6 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/telemetry"
@@ -78,7 +80,7 @@ func TestSpanOfAList(t *testing.T) {
 		}
 		s.Decided(policy.Request{Version: "v1", Resource: "pods", Namespace: "team-a"},
 			policy.Any, "")
-		s.Serving(Served{Representation: policy.JSON, Revision: 42, Items: 3, Bytes: 5})
+		s.Serving(Served{Representation: media.JSON, Revision: 42, Items: 3, Bytes: 5})
 		_, _ = s.answer.Write([]byte("12345"))
 	})
 	spans := ended()
@@ -316,8 +318,8 @@ func TestFeedsAreObserved(t *testing.T) {
 	ask("fieldSelector=metadata.name%3D~x", "application/json", json)
 	ask("watch=true&fieldSelector=metadata.name%3Dx", "application/json", json)
 	o.Reopened(snapshot.Resource{
-		GroupVersionResource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Representation: snapshot.JSON,
-	}, time.Minute, snapshot.LossExpired)
+		GroupVersionResource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Representation: media.JSON,
+	}, time.Minute, reason.Expired)
 	ask("watch=true&sendInitialEvents=true", "application/json", json)
 	frames := string([]byte{0, 0, 0, 2, 'a', 'b', 0, 0, 0, 0, 0, 0, 0, 1, 'c'})
 	protobuf := o.FeedTransport(feedAnswer{"application/vnd.kubernetes.protobuf;stream=watch", frames}, base)
@@ -373,7 +375,7 @@ func TestSpansTellNoSecrets(t *testing.T) {
 	r.Header.Set("User-Agent", secret)
 	r.Header.Set("Impersonate-User", secret)
 	observe(o, r, func(s *Record) {
-		s.Decided(policy.Request{Group: secret, Version: secret, Resource: secret, Namespace: secret, Name: secret}, "", policy.ReasonWatch)
+		s.Decided(policy.Request{Group: secret, Version: secret, Resource: secret, Namespace: secret, Name: secret}, "", reason.Watch)
 		_, end := s.Forwarding(s.request)
 		end()
 	})

@@ -3,7 +3,7 @@ package proxy
 import (
 	"net/http"
 
-	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
@@ -12,16 +12,16 @@ import (
 // list the resource, and whether this one may shows in kube-apiserver's answer: it refuses before it
 // looks for the objects. So this caller is told what a review would have had it told: review-failed, if
 // that answer does not show it.
-func reasonTold(memorys policy.Reason, code int) policy.Reason {
+func reasonTold(memorys reason.Reason, code int) reason.Reason {
 	switch {
 	case code == http.StatusOK, code == http.StatusGone:
 		return memorys
-	case code == http.StatusGatewayTimeout && memorys == policy.ReasonAhead:
+	case code == http.StatusGatewayTimeout && memorys == reason.Ahead:
 		return memorys // kube-apiserver has waited for the revision
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
-		return policy.ReasonNotAllowed
+		return reason.NotAllowed
 	}
-	return policy.ReasonReviewFailed
+	return reason.ReviewFailed
 }
 
 // unreviewedWriter is the ResponseWriter of a list that was forwarded without a review. When the answer
@@ -32,7 +32,7 @@ func reasonTold(memorys policy.Reason, code int) policy.Reason {
 type unreviewedWriter struct {
 	http.ResponseWriter
 	record *Record
-	reason policy.Reason // memory's; empty once another was told
+	reason reason.Reason // memory's; empty once another was told
 }
 
 // WriteHeader implements [http.ResponseWriter]. Whoever forwards calls it before Write.

@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/snapshot"
@@ -17,19 +19,19 @@ import (
 // TestReasonTold: what memory knows is only for who may list the resource.
 func TestReasonTold(t *testing.T) {
 	for _, tt := range []struct {
-		memorys policy.Reason
+		memorys reason.Reason
 		code    int
-		want    policy.Reason
+		want    reason.Reason
 	}{
-		{policy.ReasonWarming, http.StatusOK, policy.ReasonWarming},
-		{policy.ReasonHistory, http.StatusGone, policy.ReasonHistory},
-		{policy.ReasonAhead, http.StatusGatewayTimeout, policy.ReasonAhead},
-		{policy.ReasonStale, http.StatusGatewayTimeout, policy.ReasonReviewFailed},
-		{policy.ReasonWarming, http.StatusForbidden, policy.ReasonNotAllowed},
-		{policy.ReasonWarming, http.StatusUnauthorized, policy.ReasonNotAllowed},
-		{policy.ReasonStale, http.StatusBadRequest, policy.ReasonReviewFailed},
-		{policy.ReasonStale, http.StatusTooManyRequests, policy.ReasonReviewFailed},
-		{policy.ReasonStale, http.StatusServiceUnavailable, policy.ReasonReviewFailed},
+		{reason.Warming, http.StatusOK, reason.Warming},
+		{reason.History, http.StatusGone, reason.History},
+		{reason.Ahead, http.StatusGatewayTimeout, reason.Ahead},
+		{reason.Stale, http.StatusGatewayTimeout, reason.ReviewFailed},
+		{reason.Warming, http.StatusForbidden, reason.NotAllowed},
+		{reason.Warming, http.StatusUnauthorized, reason.NotAllowed},
+		{reason.Stale, http.StatusBadRequest, reason.ReviewFailed},
+		{reason.Stale, http.StatusTooManyRequests, reason.ReviewFailed},
+		{reason.Stale, http.StatusServiceUnavailable, reason.ReviewFailed},
 	} {
 		if got := reasonTold(tt.memorys, tt.code); got != tt.want {
 			t.Errorf("%s with %d: %s, want %s", tt.memorys, tt.code, got, tt.want)
@@ -47,12 +49,12 @@ func TestReasonIsToldInAllPlaces(t *testing.T) {
 	} {
 		w := httptest.NewRecorder()
 		s := (&Observer{}).begin(w, httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil))
-		s.Decided(policy.Request{}, "", policy.ReasonHistory)
-		w.Header()[kubehttp.CacheStatusHeader] = []string{"other; hit", forwarded(policy.ReasonHistory)}
-		writer := &unreviewedWriter{ResponseWriter: &s.answer, record: s, reason: policy.ReasonHistory}
+		s.Decided(policy.Request{}, "", reason.History)
+		w.Header()[kubehttp.CacheStatusHeader] = []string{"other; hit", forwarded(reason.History)}
+		writer := &unreviewedWriter{ResponseWriter: &s.answer, record: s, reason: reason.History}
 		writer.WriteHeader(http.StatusEarlyHints) // is no answer
 		writer.WriteHeader(code)
-		status := forwarded(policy.Reason(want.told))
+		status := forwarded(reason.Reason(want.told))
 		if diff := cmp.Diff([]string{"other; hit", status}, w.Header()[kubehttp.CacheStatusHeader]); diff != "" {
 			t.Errorf("the header of a %d (-want +got):\n%s", code, diff)
 		}
@@ -71,8 +73,8 @@ func TestNoReviewInVain(t *testing.T) {
 	h.Reviewer = newReviewer(t, asked.RoundTrip, "https://upstream.example", ReviewConfig{TTL: time.Hour}, proxytest.DiscardLog())
 	h.Policy = policy.DefaultConfig()
 	who := admitted{identity: identify(newIdentifier(t), "Bearer a"), accepted: true}
-	pods := snapshot.Resource{GroupVersionResource: coreV1.WithResource("pods"), Namespaced: true, Representation: snapshot.JSON}
-	want := func(what string, want policy.Reason, unreviewed bool, reviews int32) {
+	pods := snapshot.Resource{GroupVersionResource: coreV1.WithResource("pods"), Namespaced: true, Representation: media.JSON}
+	want := func(what string, want reason.Reason, unreviewed bool, reviews int32) {
 		t.Helper()
 		r := httptest.NewRequest(http.MethodGet, "/api/v1/pods?resourceVersion=0", nil)
 		r.Header.Set("Authorization", "Bearer a")
@@ -83,30 +85,30 @@ func TestNoReviewInVain(t *testing.T) {
 		}
 		h.Reviewer.settle()
 	}
-	want("a collection that is not there", policy.ReasonNotAllowed, false, 1)
+	want("a collection that is not there", reason.NotAllowed, false, 1)
 	if collection, _ := h.Collections.Peek(pods); collection != nil {
 		t.Error("started for somebody who may not list it")
 	}
 	asked.denies.Store(false)
-	want("by one who may", policy.ReasonWarming, false, 1)
-	want("once more", policy.ReasonWarming, false, 0)
+	want("by one who may", reason.Warming, false, 1)
+	want("once more", reason.Warming, false, 0)
 	h.Reviewer.Flush()
-	want("one that is warming", policy.ReasonWarming, true, 0)
+	want("one that is warming", reason.Warming, true, 0)
 }
 
 // TestUnknownCallersAreNotLookedUp: a Handler that knows nothing at all has its answer for them.
 func TestUnknownCallersAreNotLookedUp(t *testing.T) {
 	identifier := newIdentifier(t)
 	h := &Handler{Policy: &policy.Config{}}
-	for target, want := range map[string]policy.Reason{
-		"/api/v1/pods?resourceVersion=0":                      policy.ReasonUnknownCaller,
-		"/api/v1/secrets?resourceVersion=0":                   policy.ReasonUnknownCaller,
-		"/apis/no.such.group/v1/things?resourceVersion=0":     policy.ReasonUnknownCaller,
-		"/apis/metrics.k8s.io/v1beta1/pods?resourceVersion=0": policy.ReasonUnknownCaller,
-		"/api/v1/pods?resourceVersion=7&limit=1":              policy.ReasonUnknownCaller,
-		"/api/v1/pods":                                        policy.ReasonMostRecent, // the request's own
-		"/api/v1/pods?watch=1":                                policy.ReasonWatch,
-		"/api/v1/pods?unknown=1":                              policy.ReasonParameter,
+	for target, want := range map[string]reason.Reason{
+		"/api/v1/pods?resourceVersion=0":                      reason.UnknownCaller,
+		"/api/v1/secrets?resourceVersion=0":                   reason.UnknownCaller,
+		"/apis/no.such.group/v1/things?resourceVersion=0":     reason.UnknownCaller,
+		"/apis/metrics.k8s.io/v1beta1/pods?resourceVersion=0": reason.UnknownCaller,
+		"/api/v1/pods?resourceVersion=7&limit=1":              reason.UnknownCaller,
+		"/api/v1/pods":                                        reason.MostRecent, // the request's own
+		"/api/v1/pods?watch=1":                                reason.Watch,
+		"/api/v1/pods?unknown=1":                              reason.Parameter,
 	} {
 		r := httptest.NewRequest(http.MethodGet, target, nil)
 		r.Header.Set("Authorization", "Bearer made-up")

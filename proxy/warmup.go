@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot"
 )
 
@@ -41,7 +43,7 @@ func NewWarmup(eager []policy.EagerCollection, catalog *Catalog, schemas *Schema
 		order:       eager,
 	}
 	for _, e := range eager {
-		w.waiting[e] = string(policy.ReasonWarming)
+		w.waiting[e] = string(reason.Warming)
 	}
 	return w
 }
@@ -73,22 +75,22 @@ func (w *Warmup) warm(ctx context.Context, e policy.EagerCollection) {
 // start makes sure that the collection runs and waits for its first state. It returns why there
 // is none.
 func (w *Warmup) start(ctx context.Context, e policy.EagerCollection) string {
-	entry, reason := w.catalog.Lookup(ctx, e.Group, e.Version, e.Resource)
-	if reason == "" && entry.Custom && e.Representation == policy.Protobuf {
-		reason = policy.ReasonRepresentation // custom resources do not have it
+	entry, why := w.catalog.Lookup(ctx, e.Group, e.Version, e.Resource)
+	if why == "" && entry.Custom && e.Representation == media.Protobuf {
+		why = reason.Representation // custom resources do not have it
 	}
-	if reason == "" {
-		reason = w.schemas.Check(schema.GroupResource{Group: e.Group, Resource: e.Resource}, entry)
+	if why == "" {
+		why = w.schemas.Check(schema.GroupResource{Group: e.Group, Resource: e.Resource}, entry)
 	}
-	if reason != "" {
-		return string(reason)
+	if why != "" {
+		return string(why)
 	}
 	collection, absence := w.collections.Keep(snapshot.Resource{
 		GroupVersionResource: schema.GroupVersionResource{Group: e.Group, Version: e.Version, Resource: e.Resource},
 		Namespaced:           entry.Namespaced,
-		Representation:       snapshot.Representation(e.Representation),
+		Representation:       e.Representation,
 	})
-	if absence == snapshot.Known {
+	if absence == reason.None {
 		absence = collection.AwaitFirst(ctx, warmupRetry)
 	}
 	return string(absence)
@@ -122,7 +124,7 @@ func (w *Warmup) Checks() []Check {
 // eagerName names a collection as people do, who think of JSON.
 func eagerName(e policy.EagerCollection) string {
 	name := schema.GroupResource{Group: e.Group, Resource: e.Resource}.String()
-	if e.Representation != policy.JSON {
+	if e.Representation != media.JSON {
 		name += "/" + string(e.Representation)
 	}
 	return name

@@ -10,6 +10,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 // What a stream tells may have happened long ago, whether it was broken, silent, or only ever slower: a
@@ -21,29 +24,29 @@ func TestOnlyProbesSayHowNewAStateIs(t *testing.T) {
 		// tell is a revision that the stream tells of, by an event or by a bookmark; probe one that a
 		// read of the upstream gave.
 		tell, mark, probe uint64
-		want              Absence
+		want              reason.Reason
 	}
 	for _, tt := range []struct {
 		name  string
 		steps []step
 	}{
-		{"events alone", []step{{after: bound - 1, tell: 11, want: Known}, {after: 1, tell: 12, want: Stale}, {after: bound, tell: 13, want: Stale}}},
-		{"bookmarks alone", []step{{after: bound - 1, mark: 11, want: Known}, {after: 1, mark: 12, want: Stale}, {after: bound, mark: 12, want: Stale}}},
-		{"in touch", []step{{after: bound / 2, tell: 11}, {probe: 11, want: Known}, {after: bound - 1, tell: 12, want: Known}, {after: 1, want: Stale}, {probe: 12, want: Known}}},
+		{"events alone", []step{{after: bound - 1, tell: 11, want: reason.None}, {after: 1, tell: 12, want: reason.Stale}, {after: bound, tell: 13, want: reason.Stale}}},
+		{"bookmarks alone", []step{{after: bound - 1, mark: 11, want: reason.None}, {after: 1, mark: 12, want: reason.Stale}, {after: bound, mark: 12, want: reason.Stale}}},
+		{"in touch", []step{{after: bound / 2, tell: 11}, {probe: 11, want: reason.None}, {after: bound - 1, tell: 12, want: reason.None}, {after: 1, want: reason.Stale}, {probe: 12, want: reason.None}}},
 		{"behind after a silence", []step{
-			{after: 10 * bound, tell: 11, want: Stale}, {probe: 30, want: Stale}, {tell: 12, want: Stale}, {tell: 29, want: Stale}, {tell: 31, want: Known},
+			{after: 10 * bound, tell: 11, want: reason.Stale}, {probe: 30, want: reason.Stale}, {tell: 12, want: reason.Stale}, {tell: 29, want: reason.Stale}, {tell: 31, want: reason.None},
 		}},
 		{"behind ever more", []step{
-			{after: bound / 2, tell: 11, probe: 20, want: Known},
-			{after: bound / 4, tell: 12, probe: 30, want: Known},
-			{after: bound / 4, tell: 19, probe: 40, want: Stale}, // the first goal would be as old as half the bound
-			{tell: 20, want: Known},
-			{after: bound / 2, mark: 29, want: Stale},
-			{mark: 30, want: Known},
-			{after: bound / 4, want: Stale},
-			{tell: 41, want: Known},
+			{after: bound / 2, tell: 11, probe: 20, want: reason.None},
+			{after: bound / 4, tell: 12, probe: 30, want: reason.None},
+			{after: bound / 4, tell: 19, probe: 40, want: reason.Stale}, // the first goal would be as old as half the bound
+			{tell: 20, want: reason.None},
+			{after: bound / 2, mark: 29, want: reason.Stale},
+			{mark: 30, want: reason.None},
+			{after: bound / 4, want: reason.Stale},
+			{tell: 41, want: reason.None},
 		}},
-		{"where nothing changes", []step{{after: bound / 2, probe: 20}, {after: bound / 2, probe: 20, want: Stale}, {after: bound / 2, mark: 20, want: Known}, {after: bound/2 - 1, want: Known}, {after: 1, want: Stale}}},
+		{"where nothing changes", []step{{after: bound / 2, probe: 20}, {after: bound / 2, probe: 20, want: reason.Stale}, {after: bound / 2, mark: 20, want: reason.None}, {after: bound/2 - 1, want: reason.None}, {after: 1, want: reason.Stale}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -67,7 +70,7 @@ func TestOnlyProbesSayHowNewAStateIs(t *testing.T) {
 						t.Errorf("step %d: %q, want %q", i, got, s.want)
 					}
 					if to := c.view.Load().to(); s.tell > 0 {
-						if _, got := c.Exact(t.Context(), to); got != Known {
+						if _, got := c.Exact(t.Context(), to); got != reason.None {
 							t.Errorf("step %d: exactly revision %d: %q", i, to, got)
 						}
 					}
@@ -86,8 +89,8 @@ func TestAProbeIsOfWhenItWasAsked(t *testing.T) {
 		if !c.expect(probed{10, asked}) {
 			t.Error("what is there is not covered")
 		}
-		if _, got := c.Latest(t.Context(), 0); got != Stale {
-			t.Errorf("got %q, want %q", got, Stale)
+		if _, got := c.Latest(t.Context(), 0); got != reason.Stale {
+			t.Errorf("got %q, want %q", got, reason.Stale)
 		}
 	})
 }
@@ -114,7 +117,7 @@ func TestGoalsAreBounded(t *testing.T) {
 		if old := time.Since(c.view.Load().heard); old > bound/goalsPerBound*2 {
 			t.Errorf("the state is %v old", old)
 		}
-		c.drop(Warming)
+		c.drop(reason.Warming)
 		if len(c.goals) > 0 {
 			t.Error("goals of another past are left")
 		}
@@ -144,7 +147,7 @@ type slowPages struct {
 func (s slowPages) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer := func(code int, body string) *http.Response {
 		return &http.Response{
-			StatusCode: code, Header: http.Header{"Content-Type": {jsonType}}, Body: io.NopCloser(strings.NewReader(body)), Request: r,
+			StatusCode: code, Header: http.Header{"Content-Type": {media.JSONType}}, Body: io.NopCloser(strings.NewReader(body)), Request: r,
 		}
 	}
 	loaded := &upstream{revision: 9}
@@ -173,11 +176,11 @@ func TestALongLoadIsNotNew(t *testing.T) {
 	for _, tt := range []struct {
 		takes time.Duration
 		told  uint64
-		want  Absence
+		want  reason.Reason
 	}{
-		{takes: 55 * time.Second, told: 12, want: Stale},
-		{takes: 55 * time.Second, told: 31, want: Known},
-		{takes: 40 * time.Second, told: 12, want: Known},
+		{takes: 55 * time.Second, told: 12, want: reason.Stale},
+		{takes: 55 * time.Second, told: 31, want: reason.None},
+		{takes: 40 * time.Second, told: 12, want: reason.None},
 	} {
 		t.Run(fmt.Sprint(tt.takes, tt.told), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -198,7 +201,7 @@ func TestALongLoadIsNotNew(t *testing.T) {
 				if old := time.Since(v.heard) > 2*tt.takes; old != (tt.told < 30) {
 					t.Errorf("revision %d of 30 was heard of %v ago, the list was asked for %v ago", tt.told, time.Since(v.heard), 2*tt.takes+time.Second)
 				}
-				if _, got := v.exact(9); got != Known {
+				if _, got := v.exact(9); got != reason.None {
 					t.Errorf("exactly what was loaded: %q", got)
 				}
 			})
@@ -260,7 +263,7 @@ func TestALongLoadKeepsItsWatch(t *testing.T) {
 		if u.loads != 1 {
 			t.Errorf("loaded %d times", u.loads)
 		}
-		if s, got := c.Latest(t.Context(), 0); got != Known || s.Revision != 30 {
+		if s, got := c.Latest(t.Context(), 0); got != reason.None || s.Revision != 30 {
 			t.Errorf("at revision %d: %q", s.Revision, got)
 		}
 	})

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 // Limits bound what a collection keeps and believes.
@@ -72,7 +74,7 @@ func newCollection(r Resource, limits Limits, b *budget) *Collection {
 		demand:   make(chan struct{}, 1),
 	}
 	c.Touch()
-	c.view.Store(&View{absence: Warming, next: make(chan struct{})})
+	c.view.Store(&View{absence: reason.Warming, next: make(chan struct{})})
 	return c
 }
 
@@ -81,33 +83,33 @@ func (c *Collection) stand(epoch uint64) {
 	for g := range c.epochs {
 		c.epochs[g] = epoch
 	}
-	c.view.Store(&View{absence: Warming, epochs: c.epochs, next: make(chan struct{})})
+	c.view.Store(&View{absence: reason.Warming, epochs: c.epochs, next: make(chan struct{})})
 }
 
 // Latest returns the newest state, at revision atLeast or later: what Any (atLeast 0) and
 // NotOlderThan ask for. It waits a bounded time for the feed to get there.
-func (c *Collection) Latest(ctx context.Context, atLeast uint64) (Snapshot, Absence) {
-	return c.await(ctx, func(v *View) (Snapshot, Absence) {
+func (c *Collection) Latest(ctx context.Context, atLeast uint64) (Snapshot, reason.Reason) {
+	return c.await(ctx, func(v *View) (Snapshot, reason.Reason) {
 		return v.latest(time.Now(), c.limits.Staleness, atLeast)
 	})
 }
 
 // Exact returns the state at revision rev: what Exact and continuations ask for. It waits a
 // bounded time for the feed to get there.
-func (c *Collection) Exact(ctx context.Context, rev uint64) (Snapshot, Absence) {
-	return c.await(ctx, func(v *View) (Snapshot, Absence) { return v.exact(rev) })
+func (c *Collection) Exact(ctx context.Context, rev uint64) (Snapshot, reason.Reason) {
+	return c.await(ctx, func(v *View) (Snapshot, reason.Reason) { return v.exact(rev) })
 }
 
-// NoLatest says why Latest would come to nothing, even after its wait; Known if it may come to
+// NoLatest says why Latest would come to nothing, even after its wait; None if it may come to
 // something. It does not wait, and is no use of the collection.
-func (c *Collection) NoLatest(atLeast uint64) Absence {
+func (c *Collection) NoLatest(atLeast uint64) reason.Reason {
 	v := c.view.Load()
 	_, absence := v.latest(time.Now(), c.limits.Staleness, atLeast)
 	return v.unlessNear(absence, atLeast)
 }
 
 // NoExact is NoLatest for Exact.
-func (c *Collection) NoExact(rev uint64) Absence {
+func (c *Collection) NoExact(rev uint64) reason.Reason {
 	v := c.view.Load()
 	_, absence := v.exact(rev)
 	return v.unlessNear(absence, rev)
@@ -115,16 +117,16 @@ func (c *Collection) NoExact(rev uint64) Absence {
 
 // await asks the view and, while the answer is Ahead, the views that follow, for a bounded
 // time. Then it tells the feed that a newer revision is wanted.
-func (c *Collection) await(ctx context.Context, ask func(*View) (Snapshot, Absence)) (Snapshot, Absence) {
+func (c *Collection) await(ctx context.Context, ask func(*View) (Snapshot, reason.Reason)) (Snapshot, reason.Reason) {
 	c.Touch()
 	v := c.view.Load()
 	snap, absence := ask(v)
-	if absence != Ahead {
+	if absence != reason.Ahead {
 		return snap, absence
 	}
 	timer := time.NewTimer(c.limits.Wait)
 	defer timer.Stop()
-	for absence == Ahead {
+	for absence == reason.Ahead {
 		select {
 		case <-v.next:
 			v = c.view.Load()
@@ -143,7 +145,7 @@ func (c *Collection) await(ctx context.Context, ask func(*View) (Snapshot, Absen
 // however old that is, it is wrong at the margin only.
 func (c *Collection) continues(q Query) bool {
 	v := c.view.Load()
-	if v.absence != Known || !v.frame.Selects(q.Fields) {
+	if v.absence != reason.None || !v.frame.Selects(q.Fields) {
 		return false
 	}
 	newest := Snapshot{Revision: v.to(), Frame: v.frame, tree: v.newest}
@@ -154,13 +156,13 @@ func (c *Collection) continues(q Query) bool {
 	return newest.Page(q, nil).Next != ""
 }
 
-// Retired says why the collection was given up; Known if it was not. What was looked up in it
+// Retired says why the collection was given up; None if it was not. What was looked up in it
 // before may be of a time that is over.
-func (c *Collection) Retired() Absence {
+func (c *Collection) Retired() reason.Reason {
 	if v := c.view.Load(); v.retired {
 		return v.absence
 	}
-	return Known
+	return reason.None
 }
 
 // want tells the feed that somebody waits for a newer revision, or is about to.
@@ -180,13 +182,13 @@ func (c *Collection) idle(now time.Time) time.Duration {
 }
 
 // AwaitFirst waits for a newest state, at most for a time, and returns why there is none.
-func (c *Collection) AwaitFirst(ctx context.Context, atMost time.Duration) Absence {
+func (c *Collection) AwaitFirst(ctx context.Context, atMost time.Duration) reason.Reason {
 	timer := time.NewTimer(atMost)
 	defer timer.Stop()
 	for {
 		v := c.view.Load()
-		if v.absence == Known {
-			return Known
+		if v.absence == reason.None {
+			return reason.None
 		}
 		select {
 		case <-v.next:

@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 // Config says how collections are fed and bounded.
@@ -44,7 +46,7 @@ type Config struct {
 	ContinueToken func(revision uint64, start string) string
 	// Reopened, if it is not nil, is told that a resource has a state again, how long it had none, and why it
 	// had lost the one before. It must be quick.
-	Reopened func(r Resource, gap time.Duration, cause Loss)
+	Reopened func(r Resource, gap time.Duration, cause reason.Reason)
 	// Compressor, if there is one, writes lists of the collections; SelfCheck looks at what it writes.
 	Compressor *Compressor
 	Log        *slog.Logger
@@ -145,24 +147,24 @@ func (c *Collections) Close() {
 
 // Use returns the collection of a resource, and starts it if it is not there yet. Few are started
 // in a short time: then it says Warming, and one of the next requests starts it.
-func (c *Collections) Use(r Resource) (*Collection, Absence) {
+func (c *Collections) Use(r Resource) (*Collection, reason.Reason) {
 	c.mu.RLock()
 	found := c.all[r]
 	c.mu.RUnlock()
 	if found != nil {
-		return found.Collection, Known
+		return found.Collection, reason.None
 	}
 	return c.start(r, 0)
 }
 
 // Peek returns the collection of a resource if it is there, and otherwise why it would not be started
-// now; nothing and Known if it would. It starts nothing, and is no use of the collection: it is for
+// now; nothing and None if it would. It starts nothing, and is no use of the collection: it is for
 // requests whose caller may have no right to it.
-func (c *Collections) Peek(r Resource) (*Collection, Absence) {
+func (c *Collections) Peek(r Resource) (*Collection, reason.Reason) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if found := c.all[r]; found != nil {
-		return found.Collection, Known
+		return found.Collection, reason.None
 	}
 	return nil, c.refusesLocked(r)
 }
@@ -180,7 +182,7 @@ func (c *Collections) WantNext(r Resource, q Query) {
 }
 
 // Keep starts a collection that stays, whether it is asked for or not.
-func (c *Collections) Keep(r Resource) (*Collection, Absence) {
+func (c *Collections) Keep(r Resource) (*Collection, reason.Reason) {
 	delay := time.Duration(0)
 	if c.config.Jitter > 0 {
 		delay = rand.N(c.config.Jitter)
@@ -191,17 +193,17 @@ func (c *Collections) Keep(r Resource) (*Collection, Absence) {
 	return c.start(r, delay)
 }
 
-func (c *Collections) start(r Resource, delay time.Duration) (*Collection, Absence) {
+func (c *Collections) start(r Resource, delay time.Duration) (*Collection, reason.Reason) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if found := c.all[r]; found != nil {
-		return found.Collection, Known
+		return found.Collection, reason.None
 	}
-	if why := c.refusesLocked(r); why != Known {
+	if why := c.refusesLocked(r); why != reason.None {
 		return nil, why
 	}
 	if _, kept := c.kept[r]; !kept && !c.starts.Allow() {
-		return nil, Warming
+		return nil, reason.Warming
 	}
 	ctx, stop := context.WithCancel(c.ctx)
 	entry := c.newRunningLocked(r, stop)
@@ -223,21 +225,21 @@ func (c *Collections) start(r Resource, delay time.Duration) (*Collection, Absen
 		log:         c.config.Log.With("collection", r.String()),
 	}
 	c.feeds.Go(func() { f.run(ctx, delay) })
-	return collection, Known
+	return collection, reason.None
 }
 
 // refusesLocked says why a collection must not be started now.
-func (c *Collections) refusesLocked(r Resource) Absence {
+func (c *Collections) refusesLocked(r Resource) reason.Reason {
 	if c.ctx.Err() != nil {
-		return Stopped
+		return reason.Stopped
 	}
-	if why := c.holds.why(r, time.Now()); why != Known {
+	if why := c.holds.why(r, time.Now()); why != reason.None {
 		return why
 	}
 	if len(c.all) >= maxCollections || c.budget.crowded() {
-		return Memory
+		return reason.Memory
 	}
-	return Known
+	return reason.None
 }
 
 // newRunningLocked makes a collection with the settings of its resource.
@@ -310,7 +312,7 @@ func (c *Collections) endIdle(now time.Time) {
 	for _, r := range c.list() {
 		if r.keep > 0 && !c.isKept(r) && r.idle(now) > r.keep {
 			r.life.left()
-			c.end(r, Stopped, LossOther)
+			c.end(r, reason.Stopped, reason.Other)
 		}
 	}
 }
@@ -327,12 +329,12 @@ func (c *Collections) makeRoom(now time.Time) {
 		return !r.budget.crowded() || c.isKept(r) || r.idle(now) < rested
 	})
 	if len(all) > 0 {
-		c.end(slices.MaxFunc(all, func(a, b *running) int { return cmp.Compare(a.idle(now), b.idle(now)) }), Memory, LossMemory)
+		c.end(slices.MaxFunc(all, func(a, b *running) int { return cmp.Compare(a.idle(now), b.idle(now)) }), reason.Memory, reason.Memory)
 	}
 }
 
 // end gives up a collection that nobody wants, or that there is no room for.
-func (c *Collections) end(r *running, why Absence, loss Loss) {
+func (c *Collections) end(r *running, why, loss reason.Reason) {
 	c.mu.Lock()
 	if c.all[r.resource] == r {
 		delete(c.all, r.resource)
@@ -342,7 +344,7 @@ func (c *Collections) end(r *running, why Absence, loss Loss) {
 }
 
 // giveUp stops a collection's feed and forgets what the collection knew.
-func (c *Collections) giveUp(r *running, why Absence, loss Loss) {
+func (c *Collections) giveUp(r *running, why reason.Reason, loss reason.Reason) {
 	r.life.close(loss, time.Now())
 	r.retire(why)
 	r.stop()

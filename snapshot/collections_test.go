@@ -11,10 +11,13 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 func resourceNamed(name string) Resource {
-	return Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: name}, Namespaced: true, Representation: JSON}
+	return Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: name}, Namespaced: true, Representation: media.JSON}
 }
 
 // newTestCollections are collections of an upstream that refuses everything.
@@ -44,10 +47,10 @@ func TestStartsAreBounded(t *testing.T) {
 		started := func(n int) int {
 			ok := 0
 			for i := range n {
-				if _, absence := c.Use(resourceNamed(fmt.Sprintf("r%d-%d", n, i))); absence == Known {
+				if _, absence := c.Use(resourceNamed(fmt.Sprintf("r%d-%d", n, i))); absence == reason.None {
 					ok++
-				} else if absence != Warming {
-					t.Fatalf("got %q, want %q", absence, Warming)
+				} else if absence != reason.Warming {
+					t.Fatalf("got %q, want %q", absence, reason.Warming)
 				}
 			}
 			return ok
@@ -55,10 +58,10 @@ func TestStartsAreBounded(t *testing.T) {
 		if got := started(200); got != startsAtOnce {
 			t.Errorf("%d collections started at once, want %d", got, startsAtOnce)
 		}
-		if _, absence := c.Use(resourceNamed("r200-0")); absence != Known {
+		if _, absence := c.Use(resourceNamed("r200-0")); absence != reason.None {
 			t.Errorf("one that is there: %q", absence)
 		}
-		if _, absence := c.Keep(resourceNamed("eager")); absence != Known {
+		if _, absence := c.Keep(resourceNamed("eager")); absence != reason.None {
 			t.Errorf("an eager one: %q", absence)
 		}
 		time.Sleep(2 * time.Second)
@@ -74,16 +77,16 @@ func TestPeek(t *testing.T) {
 		c := newTestCollections(t, func(*Config) {})
 		pods := resourceNamed("pods")
 		for range 2 {
-			if found, why := c.Peek(pods); found != nil || why != Known {
+			if found, why := c.Peek(pods); found != nil || why != reason.None {
 				t.Errorf("one that is not there: %v, %q", found, why)
 			}
 		}
 		used, _ := c.Use(pods)
-		if found, why := c.Peek(pods); found != used || why != Known {
+		if found, why := c.Peek(pods); found != used || why != reason.None {
 			t.Errorf("one that is there: %v, %q", found, why)
 		}
 		c.Invalidate(Invalidation{Ground: Definition, Extent: OfResource(pods.GroupResource()), Until: After(time.Minute)})
-		if found, why := c.Peek(pods); found != nil || why != Schema {
+		if found, why := c.Peek(pods); found != nil || why != reason.Schema {
 			t.Errorf("one that must not be there: %v, %q", found, why)
 		}
 	})
@@ -101,20 +104,20 @@ func TestSettingsOfAResource(t *testing.T) {
 				}[gvr.Resource]
 			}
 		})
-		use := func(name string, representation Representation) *Collection {
+		use := func(name string, representation media.Representation) *Collection {
 			r := resourceNamed(name)
 			r.Representation = representation
 			collection, absence := c.Use(r)
-			if absence != Known {
+			if absence != reason.None {
 				t.Fatalf("%s: %q", name, absence)
 			}
 			return collection
 		}
-		short, other, kept := use("short", JSON), use("other", JSON), use("kept", JSON)
+		short, other, kept := use("short", media.JSON), use("other", media.JSON), use("kept", media.JSON)
 		if short.limits.History != time.Minute || other.limits.History != time.Hour || short.limits.Staleness != 90*time.Second {
 			t.Errorf("histories of %v and %v", short.limits, other.limits)
 		}
-		if twin := use("short", Protobuf); twin.budget != short.budget {
+		if twin := use("short", media.Protobuf); twin.budget != short.budget {
 			t.Error("two representations of a resource do not share its bound")
 		}
 		short.budget.add(950)
@@ -128,14 +131,14 @@ func TestSettingsOfAResource(t *testing.T) {
 		short.budget.add(-1001)
 
 		time.Sleep(2 * time.Minute)
-		if got := use("short", JSON); got == short {
+		if got := use("short", media.JSON); got == short {
 			t.Error("nobody asked for a minute, and it is still there")
 		}
 		time.Sleep(time.Hour)
-		if got := use("kept", JSON); got != kept {
+		if got := use("kept", media.JSON); got != kept {
 			t.Error("what is to stay has gone")
 		}
-		if got := use("other", JSON); got == other {
+		if got := use("other", media.JSON); got == other {
 			t.Error("nobody asked for an hour, and it is still there")
 		}
 	})

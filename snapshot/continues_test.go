@@ -6,6 +6,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 // TestWantNext: the feed is told of a newest page only if another one follows it.
@@ -33,7 +35,7 @@ func TestWantNext(t *testing.T) {
 		"one name":                    {q: Query{Limit: 1, Scope: Scope{Namespace: "ns1"}, Name: "o1"}},
 		"those with a label fit":      {q: Query{Limit: 1, Labels: none}},
 		"a field that nobody selects": {q: Query{Limit: 1, Fields: fields.OneTermEqualSelector("spec.x", "y")}},
-		"nothing is known":            {q: Query{Limit: 1}, view: &View{absence: Warming}},
+		"nothing is known":            {q: Query{Limit: 1}, view: &View{absence: reason.Warming}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tt.q.Fields == nil {

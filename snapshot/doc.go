@@ -33,8 +33,7 @@
 //     the bound ago, how far it is. No event and no bookmark makes it newer, whenever they
 //     come. History (for Exact and continuations) stays true when the upstream is silent.
 //
-// An [Absence] says why a state is not known; it is the reason with which the request is
-// forwarded.
+// If a state is not known, a [reason.Reason] says why; the request is forwarded for that reason.
 //
 // # Bytes
 //

@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 // feed keeps one collection true. It is a small loop of its own instead of client-go's
@@ -31,7 +33,7 @@ type feed struct {
 	// sameServers is Config.SameServers.
 	sameServers func(context.Context) (bool, error)
 	// reopened is Config.Reopened.
-	reopened func(Resource, time.Duration, Loss)
+	reopened func(Resource, time.Duration, reason.Reason)
 	log      *slog.Logger
 	// refusals is how long to wait after the next 403, misfits after the next state that does not fit.
 	refusals, misfits wait.Backoff
@@ -82,7 +84,7 @@ func sessionBackoff() wait.Backoff {
 
 // run feeds the collection until ctx ends. It waits for delay first.
 func (f *feed) run(ctx context.Context, delay time.Duration) {
-	defer f.collection.retire(Stopped)
+	defer f.collection.retire(reason.Stopped)
 	if !sleep(ctx, delay) {
 		return
 	}
@@ -125,16 +127,16 @@ func (f *feed) settle(err error, backoff *wait.Backoff) time.Duration {
 		return 0
 	case errors.As(err, &contradiction), errors.As(err, &back), errors.Is(err, errUnproven),
 		answered(err, http.StatusNotFound):
-		c.drop(Warming)
+		c.drop(reason.Warming)
 	case errors.Is(err, errForm), answered(err, http.StatusNotAcceptable):
-		c.drop(Form)
+		c.drop(reason.Form)
 		return wait.Jitter(seldom, 1)
 	case errors.Is(err, errFull):
-		c.drop(Memory)
+		c.drop(reason.Memory)
 		return f.misfits.Step()
 	case answered(err, http.StatusForbidden):
 		// Not only closed: the right may have gone with the storage, in a restore, and be given again in another past.
-		c.drop(NotPermitted)
+		c.drop(reason.NotPermitted)
 		return f.refusals.Step()
 	default:
 		c.close()

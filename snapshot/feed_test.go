@@ -16,6 +16,9 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 // upstream is an API server in memory with two config maps, for what a real one cannot be made
@@ -115,7 +118,7 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	lasts = lasts && !isCut && (body == "" || strings.HasSuffix(body, "\n"))
 	resp := &http.Response{
 		StatusCode: http.StatusOK,
-		Header:     http.Header{"Content-Type": {jsonType}},
+		Header:     http.Header{"Content-Type": {media.JSONType}},
 		Body:       io.NopCloser(strings.NewReader(body)),
 		Request:    r,
 	}
@@ -133,7 +136,7 @@ func (u *upstream) compare(r *http.Request) *http.Response {
 		items = u.exactly(rev)
 	}
 	_, name, single := strings.Cut(r.URL.Query().Get("fieldSelector"), "=")
-	answer := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {jsonType}}, Request: r}
+	answer := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {media.JSONType}}, Request: r}
 	var found []string
 	for _, item := range items {
 		switch {
@@ -205,9 +208,9 @@ func fedBy(t *testing.T, u http.RoundTripper, d time.Duration, same func(context
 	c, absence := collections.Use(Resource{
 		GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
 		Namespaced:           true,
-		Representation:       JSON,
+		Representation:       media.JSON,
 	})
-	if absence != Known {
+	if absence != reason.None {
 		t.Fatal(absence)
 	}
 	time.Sleep(d)
@@ -239,7 +242,7 @@ func TestAWatchThatEndsAtOnceIsNotOpenedInALoop(t *testing.T) {
 				if u.loads != 1 {
 					t.Errorf("the state was loaded %d times", u.loads)
 				}
-				if _, absence := c.Exact(t.Context(), 9); absence != Known {
+				if _, absence := c.Exact(t.Context(), 9); absence != reason.None {
 					t.Errorf("what was loaded: %q", absence)
 				}
 			})
@@ -345,7 +348,7 @@ func TestAWatchThatIsOpenedLate(t *testing.T) {
 				if doubted != tt.doubt || u.loads != tt.loads {
 					t.Errorf("the past was in doubt: %v, want %v; loaded %d times, want %d", doubted, tt.doubt, u.loads, tt.loads)
 				}
-				if _, absence := c.Latest(t.Context(), 0); absence != Known {
+				if _, absence := c.Latest(t.Context(), 0); absence != reason.None {
 					t.Errorf("in the end: %q", absence)
 				}
 			})
@@ -380,7 +383,7 @@ func TestProbesWhateverTheStreamTells(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				u := &upstream{revision: 9, watch: func(uint64) []string { return nil }, tells: bookmark(9, ""), refusal: refusal}
 				c := fed(t, u, time.Second)
-				expect := func(refuses int, after time.Duration, atLeast, atMost int, want Absence) {
+				expect := func(refuses int, after time.Duration, atLeast, atMost int, want reason.Reason) {
 					t.Helper()
 					u.mu.Lock()
 					u.refuses, u.probes = refuses, 0
@@ -401,10 +404,10 @@ func TestProbesWhateverTheStreamTells(t *testing.T) {
 						t.Errorf("%d watches, %d loads", u.watches, u.loads)
 					}
 				}
-				expect(0, 2*time.Minute, 6, 9, Known)
-				expect(code, time.Minute, 3, 4, Known)
-				expect(code, time.Minute, 3, 3, Stale)
-				expect(0, 21*time.Second, 1, 50, Known)
+				expect(0, 2*time.Minute, 6, 9, reason.None)
+				expect(code, time.Minute, 3, 4, reason.None)
+				expect(code, time.Minute, 3, 3, reason.Stale)
+				expect(0, 21*time.Second, 1, 50, reason.None)
 			})
 		})
 	}
@@ -469,7 +472,7 @@ func TestAHotFirstObjectKeepsNothingOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &upstream{revision: 9, hot: true, watch: func(uint64) []string { return []string{bookmark(9, "")} }}
 		c := fed(t, u, time.Millisecond)
-		if _, absence := c.Exact(t.Context(), 9); absence != Known {
+		if _, absence := c.Exact(t.Context(), 9); absence != reason.None {
 			t.Errorf("got %q", absence)
 		}
 	})

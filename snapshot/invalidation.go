@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/listproxy/listproxy/policy/reason"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -33,18 +34,18 @@ const (
 // ground says what it means that a Ground moved.
 type ground struct {
 	// ended is what requests are told that had found a state before.
-	ended Absence
+	ended reason.Reason
 	// held is what requests are told for as long as nothing is kept.
-	held Absence
-	loss Loss
+	held reason.Reason
+	loss reason.Reason
 }
 
 var groundOf = [grounds]ground{
-	Definition: {ended: Schema, held: Schema, loss: LossSchema},
-	Catalog:    {ended: Stopped, held: Upstream, loss: LossMoved},
-	Servers:    {ended: Upstream, held: Upstream, loss: LossUpstream},
-	Sight:      {ended: Warming, held: Warming, loss: LossUpstream},
-	Past:       {ended: Warming, held: Form, loss: LossMismatch},
+	Definition: {ended: reason.Schema, held: reason.Schema, loss: reason.Schema},
+	Catalog:    {ended: reason.Stopped, held: reason.Upstream, loss: reason.Moved},
+	Servers:    {ended: reason.Upstream, held: reason.Upstream, loss: reason.Upstream},
+	Sight:      {ended: reason.Warming, held: reason.Warming, loss: reason.Upstream},
+	Past:       {ended: reason.Warming, held: reason.Form, loss: reason.Mismatch},
 }
 
 // Epochs number the ground that a state was learned on. When a part of the ground moves, its number does, and what was
@@ -123,10 +124,10 @@ func (h holds) take(i Invalidation, now time.Time) {
 	h[key] = is
 }
 
-// why returns why nothing is kept of r; Known if it may be kept.
-func (h holds) why(r Resource, now time.Time) Absence {
+// why returns why nothing is kept of r; None if it may be kept.
+func (h holds) why(r Resource, now time.Time) reason.Reason {
 	if len(h) == 0 {
-		return Known
+		return reason.None
 	}
 	extents := extentsOf(r)
 	for g := range grounds {
@@ -136,7 +137,7 @@ func (h holds) why(r Resource, now time.Time) Absence {
 			}
 		}
 	}
-	return Known
+	return reason.None
 }
 
 // forget removes what is over.
@@ -179,8 +180,8 @@ func (c *Collection) move(g Ground, epoch uint64) {
 // Standing is what a collection stands on at one moment.
 type Standing struct {
 	Epochs Epochs
-	// Absence is why there is no newest state; Known if there is one.
-	Absence Absence
+	// Absence is why there is no newest state; None if there is one.
+	Absence reason.Reason
 	// Spans are the revisions whose states are known, oldest first.
 	Spans []Span
 	// Staleness is the age from which on the newest state is not given any more.
@@ -193,22 +194,22 @@ func (c *Collection) Standing() Standing {
 	return Standing{Epochs: v.epochs, Absence: v.absence, Spans: v.spans, Staleness: c.limits.Staleness}
 }
 
-// Doubt says why a state that was taken from the collection before must not be given at that moment; Known if it may be. Its
+// Doubt says why a state that was taken from the collection before must not be given at that moment; None if it may be. Its
 // epochs must not have ended and its revision must still be known. A newest state has to be as new as it had to be when it
 // was taken.
-func (s Standing) Doubt(found Snapshot, now time.Time) Absence {
+func (s Standing) Doubt(found Snapshot, now time.Time) reason.Reason {
 	newest := !found.Heard.IsZero()
 	switch {
-	case newest && s.Absence != Known:
+	case newest && s.Absence != reason.None:
 		return s.Absence
 	case newest && Age(found.Heard, now) >= s.Staleness:
-		return Stale
+		return reason.Stale
 	}
-	if absence := knows(s.Spans, s.Absence, found.Revision); absence != Known {
+	if absence := knows(s.Spans, s.Absence, found.Revision); absence != reason.None {
 		return absence
 	}
 	if s.Epochs != found.Epochs {
-		return Warming // what was known has been dropped, and loaded again since
+		return reason.Warming // what was known has been dropped, and loaded again since
 	}
-	return Known
+	return reason.None
 }

@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 // collectionsOf returns Collections of u.
@@ -29,15 +32,15 @@ func quiet() *upstream {
 }
 
 var (
-	configMaps = Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Namespaced: true, Representation: JSON}
-	otherMaps  = Resource{GroupVersionResource: schema.GroupVersionResource{Group: "other", Version: "v1", Resource: "configmaps"}, Namespaced: true, Representation: JSON}
+	configMaps = Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Namespaced: true, Representation: media.JSON}
+	otherMaps  = Resource{GroupVersionResource: schema.GroupVersionResource{Group: "other", Version: "v1", Resource: "configmaps"}, Namespaced: true, Representation: media.JSON}
 )
 
 // expectUse asks for a collection after the feeds did what they can without waiting.
-func expectUse(t *testing.T, when string, c *Collections, r Resource, want Absence) *Collection {
+func expectUse(t *testing.T, when string, c *Collections, r Resource, want reason.Reason) *Collection {
 	t.Helper()
 	collection, absence := c.Use(r)
-	if absence == Known {
+	if absence == reason.None {
 		synctest.Wait()
 		_, absence = collection.Latest(t.Context(), 0)
 	}
@@ -63,25 +66,25 @@ func TestAPIServersChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := quiet()
 		c := collectionsOf(t, u, Config{})
-		before := expectUse(t, "at first", c, configMaps, Known)
+		before := expectUse(t, "at first", c, configMaps, reason.None)
 		c.Invalidate(apiServers(15 * time.Second))
-		if _, absence := before.Exact(t.Context(), 9); absence != Upstream {
+		if _, absence := before.Exact(t.Context(), 9); absence != reason.Upstream {
 			t.Errorf("what somebody had looked up before: %q", absence)
 		}
-		expectUse(t, "after a change", c, configMaps, Upstream)
+		expectUse(t, "after a change", c, configMaps, reason.Upstream)
 		time.Sleep(10 * time.Second)
 		c.Invalidate(apiServers(15 * time.Second))
 		time.Sleep(15*time.Second - 1)
-		expectUse(t, "after another", c, configMaps, Upstream)
-		expectUse(t, "another resource", c, otherMaps, Upstream)
-		if _, absence := c.Keep(configMaps); absence != Upstream {
+		expectUse(t, "after another", c, configMaps, reason.Upstream)
+		expectUse(t, "another resource", c, otherMaps, reason.Upstream)
+		if _, absence := c.Keep(configMaps); absence != reason.Upstream {
 			t.Errorf("an eager one: %q", absence)
 		}
 		if u.loads != 1 {
 			t.Errorf("%d loads before it settled", u.loads)
 		}
 		time.Sleep(1 * time.Nanosecond)
-		expectUse(t, "settled", c, configMaps, Known)
+		expectUse(t, "settled", c, configMaps, reason.None)
 		if u.loads != 2 {
 			t.Errorf("%d loads, want another one", u.loads)
 		}
@@ -94,9 +97,9 @@ func TestNothingIsKeptBeforeTheUpstreamIsKnown(t *testing.T) {
 		c := collectionsOf(t, quiet(), Config{})
 		c.Invalidate(Invalidation{Ground: Sight, Until: Told()})
 		time.Sleep(time.Hour)
-		expectUse(t, "unknown", c, configMaps, Warming)
+		expectUse(t, "unknown", c, configMaps, reason.Warming)
 		c.Invalidate(Invalidation{Ground: Sight, Until: Over()})
-		expectUse(t, "known", c, configMaps, Known)
+		expectUse(t, "known", c, configMaps, reason.None)
 	})
 }
 
@@ -105,26 +108,26 @@ func TestDisagreement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := quiet()
 		c := collectionsOf(t, u, Config{})
-		before := expectUse(t, "at first", c, configMaps, Known)
+		before := expectUse(t, "at first", c, configMaps, reason.None)
 		c.Invalidate(stored(Told()))
-		if _, absence := before.Exact(t.Context(), 9); absence != Upstream {
+		if _, absence := before.Exact(t.Context(), 9); absence != reason.Upstream {
 			t.Errorf("what somebody had looked up before: %q", absence)
 		}
 		time.Sleep(time.Hour)
-		expectUse(t, "disagreement", c, configMaps, Upstream)
+		expectUse(t, "disagreement", c, configMaps, reason.Upstream)
 		elsewhere := configMaps
-		elsewhere.Version, elsewhere.Representation = "v2", MetadataJSON
-		expectUse(t, "another version and representation", c, elsewhere, Upstream)
-		if _, absence := c.Use(otherMaps); absence != Known {
+		elsewhere.Version, elsewhere.Representation = "v2", media.MetadataJSON
+		expectUse(t, "another version and representation", c, elsewhere, reason.Upstream)
+		if _, absence := c.Use(otherMaps); absence != reason.None {
 			t.Errorf("another resource: %q", absence)
 		}
 
 		// Both have to be over.
 		c.Invalidate(apiServers(time.Second))
 		c.Invalidate(stored(Over()))
-		expectUse(t, "agreement, but not settled", c, configMaps, Upstream)
+		expectUse(t, "agreement, but not settled", c, configMaps, reason.Upstream)
 		time.Sleep(time.Second)
-		expectUse(t, "agreement", c, configMaps, Known)
+		expectUse(t, "agreement", c, configMaps, reason.None)
 	})
 }
 
@@ -133,16 +136,16 @@ func TestRebuild(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := quiet()
 		c := collectionsOf(t, u, Config{})
-		before := expectUse(t, "at first", c, configMaps, Known)
+		before := expectUse(t, "at first", c, configMaps, reason.None)
 		c.Invalidate(Invalidation{Ground: Servers, Extent: OfResource(otherMaps.GroupResource())})
-		if _, absence := before.Exact(t.Context(), 9); absence != Known {
+		if _, absence := before.Exact(t.Context(), 9); absence != reason.None {
 			t.Errorf("after another resource was rebuilt: %q", absence)
 		}
 		c.Invalidate(stored(Until{}))
-		if _, absence := before.Exact(t.Context(), 9); absence != Upstream {
+		if _, absence := before.Exact(t.Context(), 9); absence != reason.Upstream {
 			t.Errorf("what somebody had looked up before: %q", absence)
 		}
-		expectUse(t, "again", c, configMaps, Known)
+		expectUse(t, "again", c, configMaps, reason.None)
 		if u.loads != 2 {
 			t.Errorf("%d loads, want another one", u.loads)
 		}
@@ -155,21 +158,21 @@ func TestMovedIsHeldForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCollections(t, func(*Config) {})
 		before, absence := c.Use(configMaps)
-		if absence != Known {
+		if absence != reason.None {
 			t.Fatal(absence)
 		}
 		c.Invalidate(Invalidation{Ground: Catalog, Extent: OfVersion(configMaps.GroupVersion()), Until: After(15 * time.Second)})
-		if why := before.Retired(); why == Known {
+		if why := before.Retired(); why == reason.None {
 			t.Error("what was the other server's is still there")
 		}
-		if _, absence := c.Use(configMaps); absence != Upstream {
-			t.Errorf("at once: %q, want %q", absence, Upstream)
+		if _, absence := c.Use(configMaps); absence != reason.Upstream {
+			t.Errorf("at once: %q, want %q", absence, reason.Upstream)
 		}
-		if _, absence := c.Use(otherMaps); absence != Known {
+		if _, absence := c.Use(otherMaps); absence != reason.None {
 			t.Errorf("another group: %q", absence)
 		}
 		time.Sleep(15 * time.Second)
-		if _, absence := c.Use(configMaps); absence != Known {
+		if _, absence := c.Use(configMaps); absence != reason.None {
 			t.Errorf("after a while: %q", absence)
 		}
 	})

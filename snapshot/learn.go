@@ -71,7 +71,7 @@ func (f *feed) learn(ctx context.Context) (learned, error) {
 // fewer. It returns the frame of the empty list that comes of asking.
 func (f *feed) learnFields(ctx context.Context) (*Frame, error) {
 	var all []Field
-	if f.fields != nil && !f.source.resource.Representation.metadata() {
+	if f.fields != nil && !f.source.resource.Representation.IsMetadata() {
 		var err error
 		if all, err = f.fields(ctx); err != nil {
 			return nil, err

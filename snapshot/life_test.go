@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 var (
@@ -118,7 +120,7 @@ func relive(steps []step) (after int, err error) {
 	if err := l.check(all); err != nil {
 		return len(steps) - 1, err
 	}
-	l.c.retire(Stopped)
+	l.c.retire(reason.Stopped)
 	l.forget()
 	if err := l.check(all); err != nil {
 		return len(steps) - 1, fmt.Errorf("after the end: %w", err)
@@ -149,7 +151,7 @@ func (l *life) do(s step) error {
 	case loadState:
 		l.load(s)
 	case doubt:
-		l.drop(Warming)
+		l.drop(reason.Warming)
 	case tellTwice, tellNonsense:
 		return l.contradict(s)
 	case takeMemory:
@@ -255,12 +257,12 @@ func (l *life) tellNow(ch change) error {
 	if !l.b.full() {
 		return errors.New("a change is refused for want of memory that is there")
 	}
-	l.drop(Memory)
+	l.drop(reason.Memory)
 	return nil
 }
 
 // drop forgets all that was told.
-func (l *life) drop(why Absence) {
+func (l *life) drop(why reason.Reason) {
 	l.c.drop(why)
 	l.forget()
 	l.highest = 0
@@ -326,7 +328,7 @@ func (l *life) contradict(s step) error {
 	if err := l.check([]uint64{l.to(), l.to() + 1, l.head + 1}); err != nil {
 		return fmt.Errorf("after a contradiction: %w", err)
 	}
-	l.drop(Warming)
+	l.drop(reason.Warming)
 	return nil
 }
 
@@ -341,7 +343,7 @@ func (l *life) probe(s step) error {
 	case back != (l.head < l.highest):
 		return fmt.Errorf("a probe at %d, after %d was seen, is a step back: %v", l.head, l.highest, back)
 	case back:
-		l.drop(Warming)
+		l.drop(reason.Warming)
 		return nil
 	case err != nil:
 		return err

@@ -6,76 +6,35 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/listproxy/listproxy/policy/reason"
 )
-
-// Loss is why a live span ended that was not resumed, so that the state has to be loaded again. Those that are
-// an Absence too have its word.
-type Loss string
-
-const (
-	// LossExpired: the upstream's history did not reach back to where the watch was to go on (410).
-	LossExpired Loss = "expired"
-	// LossNotFound: the upstream does not serve the resource any more.
-	LossNotFound Loss = "not-found"
-	// LossContradiction: an event that cannot be, after those before it.
-	LossContradiction Loss = "contradiction"
-	// LossWentBack: a revision below one that was seen before.
-	LossWentBack Loss = "went-back"
-	// LossUnproven: after a broken watch the upstream could not show that it has the same past.
-	LossUnproven Loss = "unproven"
-	// LossFirstObject: the first object of an empty collection, whose form is to be learned.
-	LossFirstObject Loss = "first-object"
-	// LossMismatch: a self-check found that the state was not the upstream's.
-	LossMismatch Loss = "mismatch"
-	// LossMoved: another server answers for the resource now.
-	LossMoved Loss = "moved"
-	// LossForm and those below it are the absences of the same names.
-	LossForm = Loss(Form)
-	// LossMemory is [Memory].
-	LossMemory = Loss(Memory)
-	// LossNotPermitted is [NotPermitted].
-	LossNotPermitted = Loss(NotPermitted)
-	// LossSchema is [Schema].
-	LossSchema = Loss(Schema)
-	// LossUpstream is [Upstream].
-	LossUpstream = Loss(Upstream)
-	// LossOther is what should not be.
-	LossOther Loss = "other"
-)
-
-// Losses returns every Loss.
-func Losses() []Loss {
-	return []Loss{
-		LossExpired, LossNotFound, LossContradiction, LossWentBack, LossUnproven, LossFirstObject, LossMismatch, LossMoved,
-		LossForm, LossMemory, LossNotPermitted, LossSchema, LossUpstream, LossOther,
-	}
-}
 
 // lossOf says what an error means that ends a feed's session.
-func lossOf(err error) Loss {
+func lossOf(err error) reason.Reason {
 	var contradiction poisonError
 	var back wentBackError
 	switch {
 	case errors.Is(err, errObject):
-		return LossFirstObject
+		return reason.FirstObject
 	case errors.As(err, &back):
-		return LossWentBack
+		return reason.WentBack
 	case errors.As(err, &contradiction):
-		return LossContradiction
+		return reason.Contradiction
 	case errors.Is(err, errUnproven):
-		return LossUnproven
+		return reason.Unproven
 	case errors.Is(err, errForm):
-		return LossForm
+		return reason.Form
 	case errors.Is(err, errFull):
-		return LossMemory
+		return reason.Memory
 	case answered(err, http.StatusGone):
-		return LossExpired
+		return reason.Expired
 	case answered(err, http.StatusNotFound):
-		return LossNotFound
+		return reason.NotFound
 	case answered(err, http.StatusForbidden):
-		return LossNotPermitted
+		return reason.NotPermitted
 	}
-	return LossOther
+	return reason.Other
 }
 
 // FeedStats is what became of the spans of a resource in one representation, in all collections that there were
@@ -86,7 +45,7 @@ type FeedStats struct {
 	// Resumes are watches that broke and were resumed in place: their span went on.
 	Resumes uint64
 	// Losses are live spans that ended. What nobody asked for any more is none.
-	Losses map[Loss]uint64
+	Losses map[reason.Reason]uint64
 }
 
 // Restarts is how often a state was lost, for whatever cause.
@@ -103,10 +62,10 @@ type spanCounts struct {
 	mu      sync.Mutex
 	loads   uint64
 	resumes uint64
-	losses  map[Loss]uint64
+	losses  map[reason.Reason]uint64
 	// lost is when a span was lost after which none was opened yet, and cause why; zero if there is none such.
 	lost  time.Time
-	cause Loss
+	cause reason.Reason
 }
 
 func (c *spanCounts) stats() FeedStats {
@@ -125,7 +84,7 @@ type spanLife struct {
 }
 
 // opened notes that a state was loaded, and says since when and why there was none, if there was one before.
-func (l *spanLife) opened(now time.Time) (gap time.Duration, cause Loss) {
+func (l *spanLife) opened(now time.Time) (gap time.Duration, cause reason.Reason) {
 	l.counts.mu.Lock()
 	defer l.counts.mu.Unlock()
 	if l.over {
@@ -147,27 +106,27 @@ func (l *spanLife) resumed() {
 }
 
 // ended notes that the span is lost, if there is one.
-func (l *spanLife) ended(why Loss, now time.Time) {
+func (l *spanLife) ended(why reason.Reason, now time.Time) {
 	l.counts.mu.Lock()
 	defer l.counts.mu.Unlock()
 	l.endLocked(why, now)
 }
 
 // close notes that the collection is given up.
-func (l *spanLife) close(why Loss, now time.Time) {
+func (l *spanLife) close(why reason.Reason, now time.Time) {
 	l.counts.mu.Lock()
 	defer l.counts.mu.Unlock()
 	l.endLocked(why, now)
 	l.over = true
 }
 
-func (l *spanLife) endLocked(why Loss, now time.Time) {
+func (l *spanLife) endLocked(why reason.Reason, now time.Time) {
 	if !l.live {
 		return
 	}
 	l.live = false
 	if l.counts.losses == nil {
-		l.counts.losses = map[Loss]uint64{}
+		l.counts.losses = map[reason.Reason]uint64{}
 	}
 	l.counts.losses[why]++
 	l.counts.lost, l.counts.cause = now, why

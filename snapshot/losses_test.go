@@ -3,9 +3,6 @@ package snapshot
 import (
 	"errors"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"io"
 	"net/http"
 	"strings"
@@ -14,12 +11,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 // gap is what a test was told of a state that is there again.
 type gap struct {
 	lasts time.Duration
-	cause Loss
+	cause reason.Reason
 }
 
 // TestLossesAreCounted where they happen, and once: neither the watches that were resumed nor the loads that failed.
@@ -39,12 +38,12 @@ func TestLossesAreCounted(t *testing.T) {
 		{name: "nothing", want: FeedStats{Loads: 1}},
 		{name: "a watch that breaks", told: [][]string{{broken}, {inEvent("MODIFIED", itemB)}}, want: FeedStats{Loads: 1, Resumes: 1}},
 		{name: "a watch that ends", told: [][]string{nil, nil}, want: FeedStats{Loads: 1}},
-		{name: "another past", told: [][]string{{broken}, {bookmark(9, "")}}, want: FeedStats{Loads: 2, Losses: map[Loss]uint64{LossContradiction: 1}}},
-		{name: "expired", told: [][]string{{gone}}, want: FeedStats{Loads: 2, Losses: map[Loss]uint64{LossExpired: 1}}},
-		{name: "expired, page by page", told: [][]string{{gone}}, pages: true, want: FeedStats{Loads: 2, Losses: map[Loss]uint64{LossExpired: 1}}},
-		{name: "an outage after it", told: [][]string{{gone}}, down: 4, want: FeedStats{Loads: 2, Losses: map[Loss]uint64{LossExpired: 1}}},
-		{name: "a contradiction", told: [][]string{{inEvent("ADDED", strings.Replace(itemB, `"7"`, `"12"`, 1))}}, want: FeedStats{Loads: 2, Losses: map[Loss]uint64{LossContradiction: 1}}},
-		{name: "went back", told: [][]string{{bookmark(4, "")}}, want: FeedStats{Loads: 2, Losses: map[Loss]uint64{LossWentBack: 1}}},
+		{name: "another past", told: [][]string{{broken}, {bookmark(9, "")}}, want: FeedStats{Loads: 2, Losses: map[reason.Reason]uint64{reason.Contradiction: 1}}},
+		{name: "expired", told: [][]string{{gone}}, want: FeedStats{Loads: 2, Losses: map[reason.Reason]uint64{reason.Expired: 1}}},
+		{name: "expired, page by page", told: [][]string{{gone}}, pages: true, want: FeedStats{Loads: 2, Losses: map[reason.Reason]uint64{reason.Expired: 1}}},
+		{name: "an outage after it", told: [][]string{{gone}}, down: 4, want: FeedStats{Loads: 2, Losses: map[reason.Reason]uint64{reason.Expired: 1}}},
+		{name: "a contradiction", told: [][]string{{inEvent("ADDED", strings.Replace(itemB, `"7"`, `"12"`, 1))}}, want: FeedStats{Loads: 2, Losses: map[reason.Reason]uint64{reason.Contradiction: 1}}},
+		{name: "went back", told: [][]string{{bookmark(4, "")}}, want: FeedStats{Loads: 2, Losses: map[reason.Reason]uint64{reason.WentBack: 1}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -58,7 +57,7 @@ func TestLossesAreCounted(t *testing.T) {
 				var gaps []gap
 				outage := &outage{upstream: u, answers: tt.down, pages: tt.pages}
 				c := collectionsOf(t, u, Config{
-					Reopened: func(_ Resource, d time.Duration, cause Loss) { gaps = append(gaps, gap{d, cause}) },
+					Reopened: func(_ Resource, d time.Duration, cause reason.Reason) { gaps = append(gaps, gap{d, cause}) },
 				})
 				c.config.Client = &http.Client{Transport: outage}
 				c.Use(configMaps)
@@ -120,17 +119,17 @@ func TestLossesFromOutside(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		end  func(*Collections)
-		want map[Loss]uint64
+		want map[reason.Reason]uint64
 	}{
-		{"the upstream changed", func(c *Collections) { c.Invalidate(apiServers(time.Second)) }, map[Loss]uint64{LossUpstream: 1}},
+		{"the upstream changed", func(c *Collections) { c.Invalidate(apiServers(time.Second)) }, map[reason.Reason]uint64{reason.Upstream: 1}},
 		{"the schema changed", func(c *Collections) {
 			c.Invalidate(Invalidation{Ground: Definition, Extent: OfResource(configMaps.GroupResource()), Until: After(time.Second)})
-		}, map[Loss]uint64{LossSchema: 1}},
+		}, map[reason.Reason]uint64{reason.Schema: 1}},
 		{"it moved", func(c *Collections) {
 			c.Invalidate(Invalidation{Ground: Catalog, Extent: OfVersion(configMaps.GroupVersion()), Until: After(time.Second)})
-		}, map[Loss]uint64{LossMoved: 1}},
-		{"rebuilt twice", func(c *Collections) { c.Invalidate(stored(Until{})); c.Invalidate(stored(Until{})) }, map[Loss]uint64{LossUpstream: 1}},
-		{"a mismatch", func(c *Collections) { c.restart(c.list()[0], 0) }, map[Loss]uint64{LossMismatch: 1}},
+		}, map[reason.Reason]uint64{reason.Moved: 1}},
+		{"rebuilt twice", func(c *Collections) { c.Invalidate(stored(Until{})); c.Invalidate(stored(Until{})) }, map[reason.Reason]uint64{reason.Upstream: 1}},
+		{"a mismatch", func(c *Collections) { c.restart(c.list()[0], 0) }, map[reason.Reason]uint64{reason.Mismatch: 1}},
 		{"idle", func(c *Collections) { c.endIdle(time.Now().Add(time.Hour)) }, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -138,12 +137,12 @@ func TestLossesFromOutside(t *testing.T) {
 				told := 0
 				c := collectionsOf(t, quiet(), Config{
 					Idle:     30 * time.Minute,
-					Reopened: func(Resource, time.Duration, Loss) { told++ },
+					Reopened: func(Resource, time.Duration, reason.Reason) { told++ },
 				})
-				expectUse(t, "at first", c, configMaps, Known)
+				expectUse(t, "at first", c, configMaps, reason.None)
 				tt.end(c)
 				time.Sleep(3 * time.Second)
-				expectUse(t, "again", c, configMaps, Known)
+				expectUse(t, "again", c, configMaps, reason.None)
 				want := FeedStats{Loads: 2, Losses: tt.want}
 				got := c.Stats()[0].Feed
 				got.Resumes = 0
@@ -162,11 +161,11 @@ func TestLossesFromOutside(t *testing.T) {
 func TestCollectionThatIsOverOpensNothing(t *testing.T) {
 	now := time.Now()
 	life := &spanLife{counts: &spanCounts{}}
-	life.close(LossUpstream, now)
+	life.close(reason.Upstream, now)
 	if gap, cause := life.opened(now); gap != 0 || cause != "" {
 		t.Errorf("opened after %v, %s", gap, cause)
 	}
-	life.ended(LossContradiction, now)
+	life.ended(reason.Contradiction, now)
 	if diff := cmp.Diff(FeedStats{}, life.counts.stats()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -188,52 +187,20 @@ func TestCountsAreBounded(t *testing.T) {
 
 // TestLossOf: every error that ends a span has a cause.
 func TestLossOf(t *testing.T) {
-	for want, err := range map[Loss]error{
-		LossExpired:       &answerError{code: http.StatusGone},
-		LossNotFound:      fmt.Errorf("asking: %w", &answerError{code: http.StatusNotFound}),
-		LossNotPermitted:  &answerError{code: http.StatusForbidden},
-		LossContradiction: poison("that"),
-		LossWentBack:      wentBackError{9, 4},
-		LossUnproven:      fmt.Errorf("%w: %w", errUnproven, &answerError{code: http.StatusGone}),
-		LossFirstObject:   errObject,
-		LossForm:          fmt.Errorf("%w: no", errForm),
-		LossMemory:        errFull,
-		LossOther:         io.EOF,
+	for want, err := range map[reason.Reason]error{
+		reason.Expired:       &answerError{code: http.StatusGone},
+		reason.NotFound:      fmt.Errorf("asking: %w", &answerError{code: http.StatusNotFound}),
+		reason.NotPermitted:  &answerError{code: http.StatusForbidden},
+		reason.Contradiction: poison("that"),
+		reason.WentBack:      wentBackError{9, 4},
+		reason.Unproven:      fmt.Errorf("%w: %w", errUnproven, &answerError{code: http.StatusGone}),
+		reason.FirstObject:   errObject,
+		reason.Form:          fmt.Errorf("%w: no", errForm),
+		reason.Memory:        errFull,
+		reason.Other:         io.EOF,
 	} {
 		if got := lossOf(err); got != want {
 			t.Errorf("%v: %s, want %s", err, got, want)
 		}
 	}
-}
-
-// TestLossesAreComplete: one that is declared and forgotten in Losses would be missing where they are explained.
-func TestLossesAreComplete(t *testing.T) {
-	file, err := parser.ParseFile(token.NewFileSet(), "losses.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	declared := map[string]bool{}
-	ast.Inspect(file, func(n ast.Node) bool {
-		if spec, ok := n.(*ast.ValueSpec); ok {
-			for _, name := range spec.Names {
-				declared[name.Name] = true
-			}
-		}
-		return true
-	})
-	delete(declared, "counts") // a variable
-	seen := map[Loss]bool{}
-	for _, l := range Losses() {
-		seen[l] = true
-	}
-	if n := len(seen); n == 0 || n != strings.Count(fmt.Sprint(keys(declared)), "Loss") {
-		t.Errorf("%d losses, declared: %v", n, keys(declared))
-	}
-}
-
-func keys(set map[string]bool) (all []string) {
-	for name := range set {
-		all = append(all, name)
-	}
-	return all
 }

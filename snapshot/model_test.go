@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 // The model is the trivial truth about one resource upstream: the list of all that ever happened to
@@ -197,7 +199,7 @@ func (l *life) check(revs []uint64) error {
 	fresh := l.live && time.Since(l.heard) < modelStaleness
 	s, absence := v.latest(time.Now(), modelStaleness, l.to())
 	switch {
-	case fresh != (absence == Known):
+	case fresh != (absence == reason.None):
 		return fmt.Errorf("the newest state: %q; live is %v, heard %v ago", absence, l.live, time.Since(l.heard))
 	case fresh && s.Revision < l.had(modelStaleness):
 		return fmt.Errorf("the newest state is at %d, the upstream was at %d before the bound", s.Revision, l.had(modelStaleness))
@@ -207,7 +209,7 @@ func (l *life) check(revs []uint64) error {
 		if err := l.same(s, l.past.replay(l.to())); err != nil {
 			return fmt.Errorf("the newest state: %w", err)
 		}
-		if _, absence := v.latest(time.Now(), modelStaleness, l.to()+1); absence != Ahead {
+		if _, absence := v.latest(time.Now(), modelStaleness, l.to()+1); absence != reason.Ahead {
 			return fmt.Errorf("a state newer than the newest: %q", absence)
 		}
 	}
@@ -222,11 +224,11 @@ func (l *life) checkExact(v *View, rev uint64) error {
 	s, absence := v.exact(rev)
 	must, mustNot := l.wanted(rev)
 	switch {
-	case absence == Known && !known:
+	case absence == reason.None && !known:
 		return fmt.Errorf("revision %d is answered, of which nothing was told", rev)
-	case absence == Known && mustNot:
+	case absence == reason.None && mustNot:
 		return fmt.Errorf("revision %d is answered, which is older than the history", rev)
-	case absence == Known:
+	case absence == reason.None:
 		if s.Revision != rev {
 			return fmt.Errorf("revision %d is answered as %d", rev, s.Revision)
 		}
@@ -235,7 +237,7 @@ func (l *life) checkExact(v *View, rev uint64) error {
 		}
 	case known && must:
 		return fmt.Errorf("revision %d is absent: %s", rev, absence)
-	case l.live && rev > l.to() && absence != Ahead:
+	case l.live && rev > l.to() && absence != reason.Ahead:
 		return fmt.Errorf("revision %d is not there yet, and absent as %q", rev, absence)
 	}
 	return nil

@@ -5,6 +5,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/listproxy/listproxy/policy/media"
 )
 
 // Snapshot is an immutable view of a collection at one revision. It may be kept and read by
@@ -147,7 +149,7 @@ func Fixed(revision uint64, kind, apiVersion string, objects []*Object) Snapshot
 	}
 	return Snapshot{
 		Revision: revision,
-		Frame:    &Frame{ContentType: jsonType, kind: kind, apiVersion: apiVersion, shape: structShape{}, emptyItems: "[]"},
+		Frame:    &Frame{ContentType: media.JSONType, kind: kind, apiVersion: apiVersion, shape: structShape{}, emptyItems: "[]"},
 		tree:     state,
 	}
 }

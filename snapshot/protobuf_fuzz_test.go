@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/framer"
+
+	"github.com/listproxy/listproxy/policy/media"
 )
 
 // FuzzProtobufObject: of an object in its envelope that is accepted apimachinery reads the same.
@@ -63,7 +65,7 @@ func FuzzProtobufLists(f *testing.F) {
 	}))
 	f.Add(append([]byte(protobufMagic), 0x12, 2, 0x12, 0))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		_, got, err := learnFrame(protobufEncoding{}, body, protobufType, nil, "")
+		_, got, err := learnFrame(protobufEncoding{}, body, media.ProtobufType, nil, "")
 		if err != nil {
 			return
 		}

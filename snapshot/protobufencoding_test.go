@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+
+	"github.com/listproxy/listproxy/policy/media"
 )
 
 // written is an object as the API server's own serializer writes it.
@@ -73,7 +75,7 @@ func TestProtobufLists(t *testing.T) {
 				pods.TypeMeta = metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}
 			}
 			body := written(t, list)
-			f, l, err := learnFrame(protobufEncoding{}, body, protobufType, nil, "")
+			f, l, err := learnFrame(protobufEncoding{}, body, media.ProtobufType, nil, "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -84,7 +86,7 @@ func TestProtobufLists(t *testing.T) {
 				t.Errorf("revision %d, want 9", l.meta.Revision)
 			}
 			for _, cut := range []int{1, len(body) / 2, len(body) - 1} {
-				if _, _, err := learnFrame(protobufEncoding{}, body[:cut], protobufType, nil, ""); !errors.Is(err, errForm) {
+				if _, _, err := learnFrame(protobufEncoding{}, body[:cut], media.ProtobufType, nil, ""); !errors.Is(err, errForm) {
 					t.Errorf("%d of %d bytes: %v, want %v", cut, len(body), err, errForm)
 				}
 			}
@@ -209,7 +211,7 @@ func FuzzProtobufList(f *testing.F) {
 	}))
 	f.Add([]byte("k8s\x00"))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		frame, l, err := learnFrame(protobufEncoding{}, body, protobufType, nil, "")
+		frame, l, err := learnFrame(protobufEncoding{}, body, media.ProtobufType, nil, "")
 		if err == nil && !bytes.Equal(frame.render(l.meta, l.items), body) {
 			t.Error("a list is accepted that cannot be written again")
 		}

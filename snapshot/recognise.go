@@ -9,6 +9,8 @@ import (
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 const (
@@ -81,7 +83,7 @@ func (f *feed) compareAll(ctx context.Context) error {
 		return ctx.Err()
 	}
 	v := f.collection.view.Load()
-	if v.absence != Known { // it was given up meanwhile
+	if v.absence != reason.None { // it was given up meanwhile
 		return absenceError{v.absence}
 	}
 	s := v.stateAt(v.to())
@@ -119,7 +121,7 @@ func (f *feed) same(ctx context.Context) (bool, error) {
 // newest change. Where that was a deletion of before the history, or there was none, it is the newest object that is left, or nil.
 func (v *View) witness(last seam) (uint64, *Object) {
 	if last.object == nil && last.revision > 0 {
-		if before, absence := v.exact(last.revision - 1); absence == Known {
+		if before, absence := v.exact(last.revision - 1); absence == reason.None {
 			if o, found := before.tree.get(last.key); found {
 				return before.Revision, o
 			}

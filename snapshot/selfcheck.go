@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 // CheckResult is what a self-check found.
@@ -193,7 +195,7 @@ func (c *Collections) longestUnchecked() *running {
 	present := map[Resource]bool{}
 	for _, r := range c.list() {
 		present[r.resource] = true
-		if _, absence := r.newest(); absence != Known {
+		if _, absence := r.newest(); absence != reason.None {
 			continue
 		}
 		if at := c.checks.stats(r.resource).At; found == nil || at.Before(last) {
@@ -205,7 +207,7 @@ func (c *Collections) longestUnchecked() *running {
 }
 
 // newest is the newest state if it is given to callers now. To ask is not to use the collection.
-func (c *Collection) newest() (Snapshot, Absence) {
+func (c *Collection) newest() (Snapshot, reason.Reason) {
 	return c.view.Load().latest(time.Now(), c.limits.Staleness, 0)
 }
 
@@ -229,7 +231,7 @@ func (c *Collections) check(r *running) {
 	case err == nil:
 		c.checks.note(r.resource, CheckAgrees, rev, next, time.Now())
 		log.Debug("self-check: agrees")
-	case isMismatch(err) && r.Retired() == Known:
+	case isMismatch(err) && r.Retired() == reason.None:
 		hold := c.checks.note(r.resource, CheckMismatch, rev, next, time.Now())
 		log.Error("self-check: what is kept is not what the upstream says, it is dropped", "error", err)
 		c.restart(r, hold)
@@ -243,7 +245,7 @@ func (c *Collections) check(r *running) {
 func (c *Collections) restart(r *running, hold time.Duration) {
 	used := r.lastUse.Load()
 	c.Invalidate(Invalidation{Ground: Past, Extent: Extent{r.resource}, Until: After(hold)})
-	if again, absence := c.start(r.resource, 0); absence == Known {
+	if again, absence := c.start(r.resource, 0); absence == reason.None {
 		again.lastUse.Store(used)
 	}
 }
@@ -255,7 +257,7 @@ func (c *Collection) compare(ctx context.Context, cmp *comparison, at cursors) (
 	next = at
 	for try := 1; ; try++ {
 		s, absence := c.newest()
-		if absence != Known {
+		if absence != reason.None {
 			return rev, next, absenceError{absence}
 		}
 		rev = s.Revision
@@ -286,15 +288,15 @@ func (c *Collection) confirm(ctx context.Context, cmp *comparison, wrong *mismat
 		return ctx.Err()
 	}
 	s, absence := c.view.Load().exact(rev)
-	if absence != Known {
+	if absence != reason.None {
 		return absenceError{absence} // nobody gets it any more
 	}
 	err := cmp.again(ctx, s, wrong.place)
 	if isMismatch(err) {
 		// It may have been dropped meanwhile, for the reason that makes it differ.
-		if now, absence := c.view.Load().exact(rev); absence != Known || now.tree != s.tree {
-			if absence == Known {
-				absence = Warming
+		if now, absence := c.view.Load().exact(rev); absence != reason.None || now.tree != s.tree {
+			if absence == reason.None {
+				absence = reason.Warming
 			}
 			return absenceError{absence}
 		}
@@ -303,6 +305,6 @@ func (c *Collection) confirm(ctx context.Context, cmp *comparison, wrong *mismat
 }
 
 // absenceError says that a state cannot be compared, since it is not there.
-type absenceError struct{ absence Absence }
+type absenceError struct{ absence reason.Reason }
 
 func (e absenceError) Error() string { return "the state is not there any more: " + string(e.absence) }

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/listproxy/listproxy/policy/media"
 )
 
 const (
@@ -82,7 +84,7 @@ type comparison struct {
 	// token makes a continue token for a page that begins at a key.
 	token func(revision uint64, start string) string
 	// metadata is the representation in which names are read; empty before the first page.
-	metadata Representation
+	metadata media.Representation
 	// compressor writes lists for callers who accept gzip; nil: nobody gets them.
 	compressor *Compressor
 	// insists: what the upstream is too busy for is asked again.
@@ -186,12 +188,12 @@ func (n names) agree(s Snapshot, from string) error {
 func (c *comparison) readNames(ctx context.Context, s Snapshot, query url.Values) (names, error) {
 	src := c.source
 	if c.metadata == "" {
-		c.metadata = MetadataProtobuf
+		c.metadata = media.MetadataProtobuf
 	}
 	src.resource.Representation = c.metadata
 	theirs, err := c.read(ctx, src, "", s.Revision, query)
-	if c.metadata == MetadataProtobuf && answered(err, http.StatusNotAcceptable) {
-		c.metadata = MetadataJSON
+	if c.metadata == media.MetadataProtobuf && answered(err, http.StatusNotAcceptable) {
+		c.metadata = media.MetadataJSON
 		return c.readNames(ctx, s, query)
 	}
 	if err != nil {

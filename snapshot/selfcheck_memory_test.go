@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/listproxy/listproxy/policy/media"
 )
 
 // indexedTree has n objects on three nodes.
@@ -110,7 +112,7 @@ func TestIndexesAreCheckedInTurn(t *testing.T) {
 
 // TestObjectsAreWhatTheirBytesSay, in each of what stands beside these.
 func TestObjectsAreWhatTheirBytesSay(t *testing.T) {
-	c := &comparison{source: source{resource: Resource{Representation: JSON}}}
+	c := &comparison{source: source{resource: Resource{Representation: media.JSON}}}
 	frame := &Frame{paths: newFieldPaths([]Field{{Name: "spec.nodeName", JSON: []string{"spec", "nodeName"}, Indexed: true}})}
 	var many strings.Builder
 	for i := range manyLabels {

@@ -18,6 +18,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 // library is an API server in memory with many config maps, which answers any page of them exactly.
@@ -113,7 +116,7 @@ func (l *library) page(query url.Values, metadata bool) string {
 }
 
 func (l *library) answer(r *http.Request, code int, body io.ReadCloser) *http.Response {
-	return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {jsonType}}, Body: body, Request: r}
+	return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {media.JSONType}}, Body: body, Request: r}
 }
 
 // silentAfter is a body that says something and then nothing until ctx ends.
@@ -161,7 +164,7 @@ func (c *checked) definitionChanged() Invalidation {
 func (c *checked) use(t *testing.T) *Collection {
 	t.Helper()
 	collection, absence := c.collections.Use(c.resource)
-	if absence != Known {
+	if absence != reason.None {
 		t.Fatal(absence)
 	}
 	return collection
@@ -244,14 +247,14 @@ func TestSelfCheckFindsWhatIsWrong(t *testing.T) {
 				if stats.Mismatches != 1 {
 					t.Fatalf("got %+v; log:\n%s", stats, c.log)
 				}
-				if why := wrong.Retired(); why != Warming {
+				if why := wrong.Retired(); why != reason.Warming {
 					t.Errorf("what was wrong is retired: %q", why)
 				}
 				if log := c.log.String(); !strings.Contains(log, tt.says) || strings.Contains(log, "valu") {
 					t.Errorf("the log is to say %q, and nothing of the object:\n%s", tt.says, log)
 				}
 				s, absence := c.use(t).Latest(t.Context(), 0)
-				if absence != Known {
+				if absence != reason.None {
 					t.Fatalf("loaded again: %q", absence)
 				}
 				var got []string
@@ -308,13 +311,13 @@ func TestSelfCheckGoesAround(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChecked(t, newLibrary(1200))
 		c.await(4)
-		metadata := MetadataJSON.acceptList()
+		metadata := media.MetadataJSON.AcceptList()
 		var got []string
 		for _, request := range c.checks {
 			switch accept, start, _ := strings.Cut(request, " "); accept {
 			case metadata:
 				got = append(got, "names "+start)
-			case jsonType:
+			case media.JSONType:
 				got = append(got, "bytes "+start)
 			default: // protobuf, which there is not
 			}
@@ -420,7 +423,7 @@ func TestWhatIsNeverAnsweredHidesNothing(t *testing.T) {
 				if stats := c.await(5); stats.Mismatches == 0 {
 					t.Errorf("got %+v; log:\n%s", stats, c.log)
 				}
-				if name == "a page of names" && !slices.Contains(c.checks, MetadataJSON.acceptList()+" "+second) {
+				if name == "a page of names" && !slices.Contains(c.checks, media.MetadataJSON.AcceptList()+" "+second) {
 					t.Errorf("the second page of names was never asked for: %q", c.checks)
 				}
 			})
@@ -437,7 +440,7 @@ func TestAMismatchIsConfirmedWhereItIs(t *testing.T) {
 		if stats := c.await(1); stats.Mismatches != 1 {
 			t.Fatalf("got %+v; log:\n%s", stats, c.log)
 		}
-		metadata, second := MetadataJSON.acceptList(), "1210:n/0999\x00"
+		metadata, second := media.MetadataJSON.AcceptList(), "1210:n/0999\x00"
 		var got []string
 		for _, request := range c.checks {
 			if strings.HasPrefix(request, metadata) {
@@ -456,13 +459,13 @@ func TestWhatNeverAgreesIsNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChecked(t, newLibrary(10))
 		c.instead = func(r *http.Request) (int, string) {
-			if r.Header.Get("Accept") != jsonType {
+			if r.Header.Get("Accept") != media.JSONType {
 				return 0, ""
 			}
 			return http.StatusOK, strings.Replace(c.page(r.URL.Query(), false), "value", "other", 1)
 		}
 		c.await(1)
-		if _, absence := c.use(t).Latest(t.Context(), 0); absence != Known || c.loads != 2 {
+		if _, absence := c.use(t).Latest(t.Context(), 0); absence != reason.None || c.loads != 2 {
 			t.Fatalf("after the first mismatch: %q, loaded %d times", absence, c.loads)
 		}
 		if stats := c.await(2); stats.Mismatches != 2 {
@@ -471,8 +474,8 @@ func TestWhatNeverAgreesIsNotKept(t *testing.T) {
 		if running := c.collections.Stats(); len(running) != 0 || c.collections.Mismatched()[c.resource].Mismatches != 2 {
 			t.Errorf("nothing is kept (%+v), and what was wrong is told all the same: %+v", running, c.collections.Mismatched())
 		}
-		if _, absence := c.collections.Use(c.resource); absence != Form {
-			t.Errorf("after the second: %q, want %q", absence, Form)
+		if _, absence := c.collections.Use(c.resource); absence != reason.Form {
+			t.Errorf("after the second: %q, want %q", absence, reason.Form)
 		}
 		time.Sleep(seldom)
 		synctest.Wait()
@@ -481,8 +484,8 @@ func TestWhatNeverAgreesIsNotKept(t *testing.T) {
 			t.Error("no third mismatch")
 		}
 		time.Sleep(seldom)
-		if _, absence := c.collections.Use(c.resource); absence != Form {
-			t.Errorf("longer each time: %q, want %q", absence, Form)
+		if _, absence := c.collections.Use(c.resource); absence != reason.Form {
+			t.Errorf("longer each time: %q, want %q", absence, reason.Form)
 		}
 	})
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 // TestSettle: what is known of the past stays only where a later state can be held against it. After a
@@ -16,18 +18,18 @@ import (
 func TestSettle(t *testing.T) {
 	for name, tt := range map[string]struct {
 		err   error
-		why   Absence
+		why   reason.Reason
 		stays bool
 	}{
-		"the upstream is away":   {errors.New("no route"), Warming, true},
-		"the history is gone":    {&answerError{code: http.StatusGone}, Warming, true},
-		"it is not permitted":    {&answerError{code: http.StatusForbidden}, NotPermitted, false},
-		"the resource is gone":   {&answerError{code: http.StatusNotFound}, Warming, false},
-		"a contradiction":        {fmt.Errorf("watch: %w", poison("twice")), Warming, false},
-		"revisions went back":    {wentBackError{highest: 10, now: 9}, Warming, false},
-		"the seam is not told":   {errUnproven, Warming, false},
-		"a form that is unknown": {errForm, Form, false},
-		"no room":                {errFull, Memory, false},
+		"the upstream is away":   {errors.New("no route"), reason.Warming, true},
+		"the history is gone":    {&answerError{code: http.StatusGone}, reason.Warming, true},
+		"it is not permitted":    {&answerError{code: http.StatusForbidden}, reason.NotPermitted, false},
+		"the resource is gone":   {&answerError{code: http.StatusNotFound}, reason.Warming, false},
+		"a contradiction":        {fmt.Errorf("watch: %w", poison("twice")), reason.Warming, false},
+		"revisions went back":    {wentBackError{highest: 10, now: 9}, reason.Warming, false},
+		"the seam is not told":   {errUnproven, reason.Warming, false},
+		"a form that is unknown": {errForm, reason.Form, false},
+		"no room":                {errFull, reason.Memory, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
@@ -37,7 +39,7 @@ func TestSettle(t *testing.T) {
 			if v.absence != tt.why {
 				t.Errorf("there is no newest state because of %q, want %q", v.absence, tt.why)
 			}
-			if _, absence := v.exact(10); (absence == Known) != tt.stays {
+			if _, absence := v.exact(10); (absence == reason.None) != tt.stays {
 				t.Errorf("the past is %q", absence)
 			}
 		})

@@ -12,6 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 	"unsafe"
+
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 // meddled is an upstream before which somebody delays or replaces some answers.
@@ -141,10 +144,10 @@ func TestDoubtIsNotLoss(t *testing.T) {
 				if (u.compared > 0) != tt.compares {
 					t.Errorf("names and revisions were compared %d times", u.compared)
 				}
-				if _, absence := c.Exact(t.Context(), 9); absence != Known {
+				if _, absence := c.Exact(t.Context(), 9); absence != reason.None {
 					t.Errorf("what was loaded: %q", absence)
 				}
-				if _, absence := c.Latest(t.Context(), 0); absence != Known {
+				if _, absence := c.Latest(t.Context(), 0); absence != reason.None {
 					t.Errorf("in the end: %q", absence)
 				}
 			})
@@ -182,7 +185,7 @@ func TestAnotherPastIsRecognised(t *testing.T) {
 				if u.loads != tt.loads || u.compared != 1 {
 					t.Errorf("loaded %d times, want %d; compared %d times", u.loads, tt.loads, u.compared)
 				}
-				if got := c.life.counts.stats().Losses[LossUnproven]; got != uint64(tt.loads-1) {
+				if got := c.life.counts.stats().Losses[reason.Unproven]; got != uint64(tt.loads-1) {
 					t.Errorf("%d losses", got)
 				}
 			})
@@ -229,13 +232,13 @@ func TestHistoryStaysWithTheSameServers(t *testing.T) {
 				if u.loads != 1 || u.compared != 1 {
 					t.Errorf("loaded %d times, compared %d times in %d tries", u.loads, u.compared, tries)
 				}
-				if _, absence := c.Exact(t.Context(), 9); (absence == Known) != tt.stays {
+				if _, absence := c.Exact(t.Context(), 9); (absence == reason.None) != tt.stays {
 					t.Errorf("what was loaded: %q", absence)
 				}
-				if s, absence := c.Exact(t.Context(), 20); absence != Known || s.tree.len() != 2 {
+				if s, absence := c.Exact(t.Context(), 20); absence != reason.None || s.tree.len() != 2 {
 					t.Errorf("what was compared: %q", absence)
 				}
-				if _, absence := c.Latest(t.Context(), 0); absence != Known {
+				if _, absence := c.Latest(t.Context(), 0); absence != reason.None {
 					t.Errorf("the newest: %q", absence)
 				}
 			})
@@ -270,15 +273,15 @@ func TestForgottenChanges(t *testing.T) {
 					}
 					return 0, nil
 				}}, time.Minute, func(context.Context) (bool, error) { return true, nil })
-				if got := c.life.counts.stats(); u.loads != 2 || got.Losses[LossExpired] != 1 || got.Restarts() != 1 || u.compared != 1 {
+				if got := c.life.counts.stats(); u.loads != 2 || got.Losses[reason.Expired] != 1 || got.Restarts() != 1 || u.compared != 1 {
 					t.Errorf("loaded %d times, compared %d times, %+v", u.loads, u.compared, got)
 				}
 				for _, known := range []uint64{9, 20, 30} {
-					if _, absence := c.Exact(t.Context(), known); absence != Known {
+					if _, absence := c.Exact(t.Context(), known); absence != reason.None {
 						t.Errorf("revision %d: %q", known, absence)
 					}
 				}
-				if _, absence := c.Exact(t.Context(), 25); absence != History {
+				if _, absence := c.Exact(t.Context(), 25); absence != reason.History {
 					t.Errorf("between the spans: %q", absence)
 				}
 			})
@@ -390,7 +393,7 @@ func TestASilentWatchProvesNothing(t *testing.T) {
 		if u.loads != 1 || u.compared > 0 || c.life.counts.stats().Resumes != 1 {
 			t.Errorf("loaded %d times, compared %d times, %+v", u.loads, u.compared, c.life.counts.stats())
 		}
-		if _, absence := c.Latest(t.Context(), 0); absence != Known {
+		if _, absence := c.Latest(t.Context(), 0); absence != reason.None {
 			t.Errorf("in the end: %q", absence)
 		}
 	})
@@ -505,7 +508,7 @@ func TestWhatWasGoneBeforeTheLoad(t *testing.T) {
 				if u.loads != tt.loads {
 					t.Errorf("loaded %d times, want %d", u.loads, tt.loads)
 				}
-				if s, absence := c.Latest(t.Context(), 0); absence != Known || s.tree.len() != 2 {
+				if s, absence := c.Latest(t.Context(), 0); absence != reason.None || s.tree.len() != 2 {
 					t.Errorf("%q", absence)
 				}
 			})
@@ -517,18 +520,18 @@ func TestWhatWasGoneBeforeTheLoad(t *testing.T) {
 func TestAPastThatWasReplaced(t *testing.T) {
 	c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
 	before, absence := c.Latest(t.Context(), 0)
-	if absence != Known || c.Standing().Doubt(before, time.Now()) != Known {
+	if absence != reason.None || c.Standing().Doubt(before, time.Now()) != reason.None {
 		t.Fatal(absence)
 	}
-	c.drop(Warming)
+	c.drop(reason.Warming)
 	c.open(newTree(false), 0, before.Revision-1, before.Frame, time.Now())
 	if err := c.progress(before.Revision); err != nil {
 		t.Fatal(err)
 	}
-	if _, absence := c.Exact(t.Context(), before.Revision); absence != Known {
+	if _, absence := c.Exact(t.Context(), before.Revision); absence != reason.None {
 		t.Fatal(absence)
 	}
-	if got := c.Standing().Doubt(before, time.Now()); got != Warming {
+	if got := c.Standing().Doubt(before, time.Now()); got != reason.Warming {
 		t.Errorf("a state of a past that was dropped: %q", got)
 	}
 }
@@ -570,8 +573,8 @@ func earlierByTheWallClock(at time.Time, by time.Duration) time.Time {
 // TestEventsAfterTheEnd: a collection may be given up while its stream still tells something.
 func TestEventsAfterTheEnd(t *testing.T) {
 	for name, end := range map[string]func(*Collection){
-		"retired": func(c *Collection) { c.retire(Upstream) },
-		"dropped": func(c *Collection) { c.drop(Warming) },
+		"retired": func(c *Collection) { c.retire(reason.Upstream) },
+		"dropped": func(c *Collection) { c.drop(reason.Warming) },
 		"closed":  func(c *Collection) { c.close() },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -619,10 +622,10 @@ func TestStreamingListsThatFail(t *testing.T) {
 						return 0, nil
 					}
 					return 0, &http.Response{
-						StatusCode: tt.code, Header: http.Header{"Content-Type": {jsonType}}, Body: io.NopCloser(strings.NewReader(tt.body)), Request: r,
+						StatusCode: tt.code, Header: http.Header{"Content-Type": {media.JSONType}}, Body: io.NopCloser(strings.NewReader(tt.body)), Request: r,
 					}
 				}}, time.Minute)
-				if _, absence := c.Latest(t.Context(), 0); (absence == Known) != tt.pages {
+				if _, absence := c.Latest(t.Context(), 0); (absence == reason.None) != tt.pages {
 					t.Errorf("the state is %q", absence)
 				}
 			})

@@ -15,6 +15,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/policy/media"
 )
 
 // Resource names a collection: a resource as the upstream serves it, in one representation.
@@ -22,7 +24,7 @@ import (
 type Resource struct {
 	schema.GroupVersionResource
 	Namespaced     bool
-	Representation Representation
+	Representation media.Representation
 }
 
 func (r Resource) String() string {
@@ -61,7 +63,7 @@ const (
 	probeName      = "~listproxy-probe"
 )
 
-func (s *source) encoding() encoding { return s.resource.Representation.encoding() }
+func (s *source) encoding() encoding { return encodingOf(s.resource.Representation) }
 
 // answerError is an answer of the upstream that is not a 200.
 type answerError struct {
@@ -148,7 +150,7 @@ func statusMessage(body []byte) string {
 func (s *source) list(ctx context.Context, namespace string, query url.Values) ([]byte, http.Header, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	resp, err := s.get(ctx, namespace, s.resource.Representation.acceptList(), query)
+	resp, err := s.get(ctx, namespace, s.resource.Representation.AcceptList(), query)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -214,7 +216,7 @@ func (s *source) watch(ctx context.Context, namespace string, query url.Values, 
 	query.Set("timeoutSeconds", strconv.Itoa(int(timeout/time.Second)))
 	ctx, cancel := context.WithCancel(ctx)
 	asked, late := time.Now(), time.AfterFunc(answerTimeout, cancel)
-	resp, err := s.get(ctx, namespace, s.resource.Representation.acceptWatch(), query)
+	resp, err := s.get(ctx, namespace, s.resource.Representation.AcceptWatch(), query)
 	if !late.Stop() && err == nil {
 		resp.Body.Close()
 		err = fmt.Errorf("the upstream did not begin to answer a watch of %s within %v", s.resource, answerTimeout)

@@ -1,12 +1,16 @@
 package snapshot
 
-import "time"
+import (
+	"time"
+
+	"github.com/listproxy/listproxy/policy/reason"
+)
 
 // CollectionStats is what a collection holds at one moment, for metrics and for people.
 type CollectionStats struct {
 	Resource Resource
-	// Absence is why there is no newest state; Known if there is one.
-	Absence Absence
+	// Absence is why there is no newest state; None if there is one.
+	Absence reason.Reason
 	// Objects is how many the newest state has; 0 if there is none.
 	Objects int
 	// Versions is how many states are kept, the newest included.
@@ -72,7 +76,7 @@ func (c *Collection) stats() CollectionStats {
 		Heard:    v.heard,
 		Used:     time.Unix(0, c.lastUse.Load()),
 	}
-	if v.absence == Known {
+	if v.absence == reason.None {
 		s.Objects = v.newest.len()
 	}
 	for _, bytes := range c.accounts {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 // versionOverhead is what one version costs beside the objects it holds: the path that it
@@ -78,7 +80,7 @@ func (c *Collection) cutLocked(rev uint64) {
 	v := c.view.Load()
 	spans := slices.Clone(v.spans)
 	changed := false
-	for len(spans) > 0 && (len(spans) > 1 || v.absence != Known) && spans[0].To <= rev {
+	for len(spans) > 0 && (len(spans) > 1 || v.absence != reason.None) && spans[0].To <= rev {
 		c.versions.forget(c.versions.firstAfter(spans[0].To))
 		c.accountLocked(0, -c.accounts[0])
 		c.accounts = slices.Delete(c.accounts, 0, 1)

@@ -4,40 +4,9 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/listproxy/listproxy/policy/reason"
 )
-
-// Absence says why a state is not known. The words are those of policy.Reason.
-type Absence string
-
-const (
-	// Known is the zero Absence: the state is there.
-	Known Absence = ""
-	// Warming: the collection has not loaded a state yet, or lost it and loads again.
-	Warming Absence = "warming"
-	// NotPermitted: the proxy's own rights do not allow the feed.
-	NotPermitted Absence = "not-permitted"
-	// Form: the upstream's lists and watches could not be reconciled byte for byte.
-	Form Absence = "form"
-	// Stale: the newest state is older than the bound.
-	Stale Absence = "stale"
-	// Ahead: the feed has not reached the revision yet.
-	Ahead Absence = "ahead"
-	// History: the revision is before the history, or in a gap between two spans.
-	History Absence = "history"
-	// Memory: the byte bound leaves no room for this collection.
-	Memory Absence = "memory"
-	// Schema: the resource's definition changed a moment ago, and bytes of both schemas are about.
-	Schema Absence = "schema"
-	// Upstream: the API servers behind the upstream changed a moment ago, or do not agree.
-	Upstream Absence = "upstream"
-	// Stopped: the collection was stopped.
-	Stopped Absence = "stopped"
-)
-
-// Absences returns every Absence but Known.
-func Absences() []Absence {
-	return []Absence{Warming, NotPermitted, Form, Stale, Ahead, History, Memory, Schema, Upstream, Stopped}
-}
 
 // Span is an interval of revisions [From, To] over which a feed is known to be complete.
 type Span struct {
@@ -50,7 +19,7 @@ func (s Span) Contains(rev uint64) bool { return s.From <= rev && rev <= s.To }
 // View is what a collection knows at one moment. It is immutable.
 type View struct {
 	// absence is why there is no newest state; Known while a span is live.
-	absence Absence
+	absence reason.Reason
 	// retired: there will be no other view.
 	retired bool
 	// epochs are those under which it was learned.
@@ -81,48 +50,48 @@ func endOf(spans []Span) uint64 {
 }
 
 // latest returns the newest state if it is at least atLeast, and as new as bound before now.
-func (v *View) latest(now time.Time, bound time.Duration, atLeast uint64) (Snapshot, Absence) {
+func (v *View) latest(now time.Time, bound time.Duration, atLeast uint64) (Snapshot, reason.Reason) {
 	switch {
-	case v.absence != Known:
+	case v.absence != reason.None:
 		return Snapshot{}, v.absence
 	case Age(v.heard, now) >= bound:
-		return Snapshot{}, Stale
+		return Snapshot{}, reason.Stale
 	}
 	if v.to() < atLeast {
-		return Snapshot{}, Ahead
+		return Snapshot{}, reason.Ahead
 	}
-	return Snapshot{Revision: v.to(), Frame: v.frame, Epochs: v.epochs, tree: v.newest, Heard: v.heard}, Known
+	return Snapshot{Revision: v.to(), Frame: v.frame, Epochs: v.epochs, tree: v.newest, Heard: v.heard}, reason.None
 }
 
 // farAhead is more revisions than an etcd writes in any time for which a feed may be behind: minutes.
 const farAhead = 1 << 22
 
 // unlessNear returns an absence, but not Ahead of a revision that the feed may reach soon.
-func (v *View) unlessNear(absence Absence, rev uint64) Absence {
-	if absence == Ahead && rev-v.to() <= farAhead {
-		return Known
+func (v *View) unlessNear(absence reason.Reason, rev uint64) reason.Reason {
+	if absence == reason.Ahead && rev-v.to() <= farAhead {
+		return reason.None
 	}
 	return absence
 }
 
 // exact returns the state at rev.
-func (v *View) exact(rev uint64) (Snapshot, Absence) {
-	if absence := knows(v.spans, v.absence, rev); absence != Known {
+func (v *View) exact(rev uint64) (Snapshot, reason.Reason) {
+	if absence := knows(v.spans, v.absence, rev); absence != reason.None {
 		return Snapshot{}, absence
 	}
-	return v.stateAt(rev), Known
+	return v.stateAt(rev), reason.None
 }
 
 // knows says why the state at a revision is not known, where these spans are, and there is no newest state because
-// of newest; Known if it is.
-func knows(spans []Span, newest Absence, rev uint64) Absence {
+// of newest; None if it is.
+func knows(spans []Span, newest reason.Reason, rev uint64) reason.Reason {
 	switch {
 	case rev > endOf(spans):
-		return cmp.Or(newest, Ahead)
+		return cmp.Or(newest, reason.Ahead)
 	case slices.ContainsFunc(spans, func(s Span) bool { return s.Contains(rev) }):
-		return Known
+		return reason.None
 	}
-	return History
+	return reason.History
 }
 
 // stateAt returns the state at a revision that one of the spans contains. The newest version

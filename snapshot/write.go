@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 // change is one event of a watch.
@@ -119,7 +121,7 @@ func (c *Collection) precedes(s *stream, ch change) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
-	if v.absence != Known || ch.revision > c.opened {
+	if v.absence != reason.None || ch.revision > c.opened {
 		return false // apply says what is wrong with it
 	}
 	if _, found := v.newest.get(ch.key); found {
@@ -155,7 +157,7 @@ func (c *Collection) apply(ch change) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
-	if v.absence != Known {
+	if v.absence != reason.None {
 		return poison("a change outside a span")
 	}
 	if to := v.to(); ch.revision <= to {
@@ -192,7 +194,7 @@ func (c *Collection) progress(rev uint64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
-	if v.absence != Known {
+	if v.absence != reason.None {
 		return poison("a bookmark outside a span")
 	}
 	if to := v.to(); rev < to {
@@ -252,7 +254,7 @@ func (c *Collection) expect(p probed) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
-	if v.absence != Known {
+	if v.absence != reason.None {
 		return false
 	}
 	goal := mark{at: p.asked, revision: p.revision}
@@ -281,14 +283,14 @@ func (c *Collection) close() {
 		return
 	}
 	v := c.view.Load()
-	if v.absence == Known {
+	if v.absence == reason.None {
 		c.marks = append(c.marks, mark{at: time.Now(), revision: v.to()})
 	}
-	c.publishLocked(&View{absence: Warming, spans: v.spans, heard: v.heard, frame: v.frame})
+	c.publishLocked(&View{absence: reason.Warming, spans: v.spans, heard: v.heard, frame: v.frame})
 }
 
 // drop forgets everything, and says why nothing is known.
-func (c *Collection) drop(why Absence) {
+func (c *Collection) drop(why reason.Reason) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.retired {
@@ -297,7 +299,7 @@ func (c *Collection) drop(why Absence) {
 }
 
 // retire drops everything for ever, whatever the feed may still bring.
-func (c *Collection) retire(why Absence) {
+func (c *Collection) retire(why reason.Reason) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.retired {
@@ -308,7 +310,7 @@ func (c *Collection) retire(why Absence) {
 	c.publishLocked(&View{absence: why, retired: true})
 }
 
-func (c *Collection) dropLocked(why Absence) {
+func (c *Collection) dropLocked(why reason.Reason) {
 	c.highest, c.goals = 0, nil
 	c.forgetLocked()
 	c.publishLocked(&View{absence: why})
@@ -323,7 +325,7 @@ func (c *Collection) forgetLocked() {
 		c.accountLocked(i, -bytes)
 	}
 	c.accounts = nil
-	c.publishLocked(&View{absence: Warming})
+	c.publishLocked(&View{absence: reason.Warming})
 }
 
 // publishLocked makes a view the current one.

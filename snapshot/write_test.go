@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 // liveCollection is a collection with one object, ns/a, at revision 10.
@@ -92,13 +94,13 @@ func TestAnotherPast(t *testing.T) {
 			state := newTree(false)
 			state.set(tt.object)
 			c.open(state, 0, 20, &Frame{}, time.Now())
-			if _, absence := c.view.Load().exact(10); (absence == Known) != tt.keeps {
+			if _, absence := c.view.Load().exact(10); (absence == reason.None) != tt.keeps {
 				t.Errorf("the old span: %q, want kept %v", absence, tt.keeps)
 			}
-			if _, absence := c.view.Load().exact(15); absence != History {
-				t.Errorf("the gap: %q, want %q", absence, History)
+			if _, absence := c.view.Load().exact(15); absence != reason.History {
+				t.Errorf("the gap: %q, want %q", absence, reason.History)
 			}
-			if _, absence := c.view.Load().exact(20); absence != Known {
+			if _, absence := c.view.Load().exact(20); absence != reason.None {
 				t.Errorf("the new span: %q", absence)
 			}
 		})
@@ -109,20 +111,20 @@ func TestSilenceEndsTheNewestStateButNotHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
 		time.Sleep(time.Minute - 1*time.Nanosecond)
-		if _, absence := c.Latest(t.Context(), 0); absence != Known {
+		if _, absence := c.Latest(t.Context(), 0); absence != reason.None {
 			t.Errorf("just before the bound: %q", absence)
 		}
 		time.Sleep(1 * time.Nanosecond)
-		if _, absence := c.Latest(t.Context(), 0); absence != Stale {
-			t.Errorf("at the bound: %q, want %q", absence, Stale)
+		if _, absence := c.Latest(t.Context(), 0); absence != reason.Stale {
+			t.Errorf("at the bound: %q, want %q", absence, reason.Stale)
 		}
-		if _, absence := c.Exact(t.Context(), 10); absence != Known {
+		if _, absence := c.Exact(t.Context(), 10); absence != reason.None {
 			t.Errorf("an exact revision: %q", absence)
 		}
 		if !c.expect(probed{10, time.Now()}) {
 			t.Fatal("a probe finds nothing new, and the state is not new")
 		}
-		if _, absence := c.Latest(t.Context(), 0); absence != Known {
+		if _, absence := c.Latest(t.Context(), 0); absence != reason.None {
 			t.Errorf("after a probe: %q", absence)
 		}
 	})
@@ -132,8 +134,8 @@ func TestWaitIsBoundedAndTellsTheFeed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute, Wait: 100 * time.Millisecond})
 		begun := time.Now()
-		if _, absence := c.Latest(t.Context(), 11); absence != Ahead {
-			t.Errorf("got %q, want %q", absence, Ahead)
+		if _, absence := c.Latest(t.Context(), 11); absence != reason.Ahead {
+			t.Errorf("got %q, want %q", absence, reason.Ahead)
 		}
 		if waited := time.Since(begun); waited != c.limits.Wait {
 			t.Errorf("waited %v, want %v", waited, c.limits.Wait)
@@ -151,14 +153,14 @@ func TestWaitIsBoundedAndTellsTheFeed(t *testing.T) {
 		})
 		begun = time.Now()
 		snap, absence := c.Exact(t.Context(), 12)
-		if absence != Known || snap.Revision != 12 || time.Since(begun) != 50*time.Millisecond {
+		if absence != reason.None || snap.Revision != 12 || time.Since(begun) != 50*time.Millisecond {
 			t.Errorf("got %q at %d after %v, want the state at 12 after 50ms", absence, snap.Revision, time.Since(begun))
 		}
 
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Millisecond, cancel)
 		begun = time.Now()
-		if _, absence := c.Exact(ctx, 13); absence != Ahead || time.Since(begun) != time.Millisecond {
+		if _, absence := c.Exact(ctx, 13); absence != reason.Ahead || time.Since(begun) != time.Millisecond {
 			t.Errorf("a client that left: %q after %v", absence, time.Since(begun))
 		}
 	})
@@ -181,7 +183,7 @@ func TestByteBound(t *testing.T) {
 			if c.budget.full() {
 				t.Fatalf("revision %d: %d bytes are stored, the bound is %d", rev, c.budget.used.Load(), c.budget.limit)
 			}
-			if _, absence := c.view.Load().exact(rev); absence != Known {
+			if _, absence := c.view.Load().exact(rev); absence != reason.None {
 				t.Fatalf("revision %d: %s", rev, absence)
 			}
 		}
@@ -198,20 +200,20 @@ func TestByteBound(t *testing.T) {
 // TestRetired: what was looked up in a collection before it was given up can be told from what holds.
 func TestRetired(t *testing.T) {
 	c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
-	if why := c.Retired(); why != Known {
+	if why := c.Retired(); why != reason.None {
 		t.Errorf("a live one: %q", why)
 	}
 	c.close()
-	c.drop(Warming)
-	if why := c.Retired(); why != Known {
+	c.drop(reason.Warming)
+	if why := c.Retired(); why != reason.None {
 		t.Errorf("one that lost its state: %q", why)
 	}
-	c.retire(Schema)
-	c.retire(Stopped)
+	c.retire(reason.Schema)
+	c.retire(reason.Stopped)
 	c.open(newTree(false), 0, 99, &Frame{}, time.Now())
-	c.drop(Warming)
-	if why := c.Retired(); why != Schema {
-		t.Errorf("one that was given up: %q, want %q", why, Schema)
+	c.drop(reason.Warming)
+	if why := c.Retired(); why != reason.Schema {
+		t.Errorf("one that was given up: %q, want %q", why, reason.Schema)
 	}
 }
 
@@ -223,7 +225,7 @@ func TestDoubt(t *testing.T) {
 		if exact {
 			s, absence = c.Exact(t.Context(), 10)
 		}
-		if absence != Known {
+		if absence != reason.None {
 			t.Fatalf("no state: %q", absence)
 		}
 		return s
@@ -231,16 +233,16 @@ func TestDoubt(t *testing.T) {
 	newer := change{kind: modified, key: "ns/a", revision: 11, object: &Object{Key: "ns/a", Revision: 11}}
 	for name, tt := range map[string]struct {
 		then          func(*Collection)
-		latest, exact Absence
+		latest, exact reason.Reason
 	}{
-		"nothing":                {func(*Collection) {}, Known, Known},
-		"a change":               {func(c *Collection) { _ = c.apply(newer) }, Known, Known},
-		"a minute":               {func(*Collection) { time.Sleep(time.Minute) }, Stale, Known},
-		"less than a minute":     {func(*Collection) { time.Sleep(time.Minute - 1) }, Known, Known},
-		"the stream ends":        {func(c *Collection) { c.close() }, Warming, Known},
-		"all is dropped":         {func(c *Collection) { c.close(); c.drop(Warming) }, Warming, Warming},
-		"it is given up":         {func(c *Collection) { c.retire(Schema) }, Schema, Schema},
-		"dropped, and read anew": {func(c *Collection) { c.drop(Warming); c.open(newTree(false), 0, 99, &Frame{}, time.Now()) }, History, History},
+		"nothing":                {func(*Collection) {}, reason.None, reason.None},
+		"a change":               {func(c *Collection) { _ = c.apply(newer) }, reason.None, reason.None},
+		"a minute":               {func(*Collection) { time.Sleep(time.Minute) }, reason.Stale, reason.None},
+		"less than a minute":     {func(*Collection) { time.Sleep(time.Minute - 1) }, reason.None, reason.None},
+		"the stream ends":        {func(c *Collection) { c.close() }, reason.Warming, reason.None},
+		"all is dropped":         {func(c *Collection) { c.close(); c.drop(reason.Warming) }, reason.Warming, reason.Warming},
+		"it is given up":         {func(c *Collection) { c.retire(reason.Schema) }, reason.Schema, reason.Schema},
+		"dropped, and read anew": {func(c *Collection) { c.drop(reason.Warming); c.open(newTree(false), 0, 99, &Frame{}, time.Now()) }, reason.History, reason.History},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -265,15 +267,15 @@ func TestNoState(t *testing.T) {
 		time.Sleep(time.Second)
 		for _, tt := range []struct {
 			rev           uint64
-			latest, exact Absence
+			latest, exact reason.Reason
 		}{
-			{0, Known, History},
-			{9, Known, History},
-			{10, Known, Known},
-			{11, Known, Known},
-			{10 + farAhead, Known, Known},
-			{11 + farAhead, Ahead, Ahead},
-			{1<<63 - 1, Ahead, Ahead},
+			{0, reason.None, reason.History},
+			{9, reason.None, reason.History},
+			{10, reason.None, reason.None},
+			{11, reason.None, reason.None},
+			{10 + farAhead, reason.None, reason.None},
+			{11 + farAhead, reason.Ahead, reason.Ahead},
+			{1<<63 - 1, reason.Ahead, reason.Ahead},
 		} {
 			if got := c.NoLatest(tt.rev); got != tt.latest {
 				t.Errorf("newer than %d: %q, want %q", tt.rev, got, tt.latest)
@@ -290,11 +292,11 @@ func TestNoState(t *testing.T) {
 			t.Errorf("it was used %v ago", idle)
 		}
 		time.Sleep(time.Hour)
-		if got := c.NoLatest(0); got != Stale {
+		if got := c.NoLatest(0); got != reason.Stale {
 			t.Errorf("an hour later: %q", got)
 		}
 		c.close()
-		if got := c.NoExact(11); got != Warming {
+		if got := c.NoExact(11); got != reason.Warming {
 			t.Errorf("without a stream: %q", got)
 		}
 	})

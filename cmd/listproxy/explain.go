@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
@@ -88,33 +89,33 @@ func readRequest(method, target string, headers []string) (*http.Request, error)
 // writeExplanation says what proxy.Handler would do, in its order.
 func writeExplanation(w io.Writer, c *policy.Config, r *http.Request, custom bool) error {
 	out := &strings.Builder{}
-	list, reason := policy.Parse(r, kubehttp.Of(r).Info, policy.Own)
-	if reason != "" {
-		writeForwarded(out, reason, reason.Explain())
+	list, why := policy.Parse(r, kubehttp.Of(r).Info, policy.Own)
+	if why != "" {
+		writeForwarded(out, why, why.Explain())
 		return writeTable(w, out.String())
 	}
 	rule := c.For(list.Group, list.Version, list.Resource)
 	decision := policy.DecideFor(list.Options, rule.LimitAtZero)
-	representation, reason := list.Accept.Representation(custom)
+	representation, why := list.Accept.Representation(custom)
 	kind := "a built-in resource"
 	if custom {
 		kind = "a custom resource"
 	}
-	why := reason.Explain()
+	text := why.Explain()
 	switch {
 	case !decision.Serve:
-		reason, why = decision.Reason, decision.Reason.Explain()
+		why, text = decision.Reason, decision.Reason.Explain()
 	case rule.Cache == policy.CacheNever:
-		reason, why = policy.ReasonNotCached, "The policy keeps this resource out of memory."
-	case reason == "" && !rule.Keeps(representation):
-		reason = policy.ReasonNotCached
-		why = fmt.Sprintf("The policy keeps it as %s, and the answer would be %s.", representationsOf(rule), representation)
-	case reason == "":
-		reason = refusesSelectors(list, rule)
-		why = reason.Explain()
+		why, text = reason.NotCached, "The policy keeps this resource out of memory."
+	case why == "" && !rule.Keeps(representation):
+		why = reason.NotCached
+		text = fmt.Sprintf("The policy keeps it as %s, and the answer would be %s.", representationsOf(rule), representation)
+	case why == "":
+		why = refusesSelectors(list, rule)
+		text = why.Explain()
 	}
-	if reason != "" {
-		writeForwarded(out, reason, why)
+	if why != "" {
+		writeForwarded(out, why, text)
 	} else {
 		fmt.Fprintf(out, "from memory\tCache-Status: listproxy; hit; detail=%s\n", decision.Semantics)
 		writeAnswer(out, list, decision, rule)
@@ -122,19 +123,19 @@ func writeExplanation(w io.Writer, c *policy.Config, r *http.Request, custom boo
 	}
 	fmt.Fprintf(out, "  resource\t%s\n", policy.Target{Group: list.Group, Version: list.Version, Resource: list.Resource})
 	fmt.Fprintf(out, "  rule\t%s: cache %s\n", rule.Source, rule.Cache)
-	if reason == "" {
+	if why == "" {
 		writeOpen(out, list, decision, rule)
 	}
 	return writeTable(w, out.String())
 }
 
-func writeForwarded(w *strings.Builder, reason policy.Reason, why string) {
-	fmt.Fprintf(w, "forwarded\t%s\n", reason)
-	fmt.Fprintf(w, "  why\t%s\n", why)
+func writeForwarded(w *strings.Builder, why reason.Reason, text string) {
+	fmt.Fprintf(w, "forwarded\t%s\n", why)
+	fmt.Fprintf(w, "  why\t%s\n", text)
 }
 
 // refusesSelectors gives the reason if it holds whether the resource has namespaces or not.
-func refusesSelectors(list policy.Request, rule policy.Rule) policy.Reason {
+func refusesSelectors(list policy.Request, rule policy.Rule) reason.Reason {
 	namespaced := list.CheckSelectorsFor(true, rule.LimitAtZero)
 	if list.Namespace != "" || namespaced == "" {
 		return namespaced

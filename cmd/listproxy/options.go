@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -278,10 +279,10 @@ func mergeEager(c *policy.Config, names []string) ([]policy.EagerCollection, err
 		switch rule := c.For(gvr.Group, gvr.Version, gvr.Resource); {
 		case rule.Cache == policy.CacheNever:
 			return nil, fmt.Errorf("%q is never kept in memory, says the policy (%s): leave it out here, or have it kept there", names[i], rule.Source)
-		case !rule.Keeps(policy.JSON):
+		case !rule.Keeps(media.JSON):
 			return nil, fmt.Errorf("%q is not kept as JSON, says the policy (%s): leave it out here, and write cache: eager there", names[i], rule.Source)
 		}
-		e := policy.EagerCollection{Group: gvr.Group, Version: gvr.Version, Resource: gvr.Resource, Representation: policy.JSON}
+		e := policy.EagerCollection{Group: gvr.Group, Version: gvr.Version, Resource: gvr.Resource, Representation: media.JSON}
 		if !slices.Contains(eager, e) {
 			eager = append(eager, e)
 		}

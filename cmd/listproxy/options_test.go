@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/media"
 )
 
 func parse(args ...string) (*options, error) {
@@ -31,9 +32,9 @@ func TestOptions(t *testing.T) {
 		t.Errorf("--cache-bytes 512Mi is %d", o.byteBound)
 	}
 	want := []policy.EagerCollection{
-		{Version: "v1", Resource: "pods", Representation: policy.JSON},
-		{Group: "apps", Version: "v1", Resource: "deployments", Representation: policy.JSON},
-		{Group: "example.com", Version: "v1beta1", Resource: "widgets", Representation: policy.JSON},
+		{Version: "v1", Resource: "pods", Representation: media.JSON},
+		{Group: "apps", Version: "v1", Resource: "deployments", Representation: media.JSON},
+		{Group: "example.com", Version: "v1beta1", Resource: "widgets", Representation: media.JSON},
 	}
 	if diff := cmp.Diff(want, o.eagerly); diff != "" {
 		t.Errorf("--eager (-want +got):\n%s", diff)

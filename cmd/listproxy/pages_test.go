@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
@@ -42,7 +43,7 @@ resources:
 		t.Fatal(err)
 	}
 	all := []string{}
-	for _, r := range policy.Representations() {
+	for _, r := range media.All() {
 		all = append(all, string(r))
 	}
 	want := telemetry.PolicyStatus{File: path, SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(text))), Rules: []telemetry.RuleStatus{

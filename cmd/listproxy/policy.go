@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
@@ -135,7 +136,7 @@ func writeRule(w *strings.Builder, name string, r policy.Rule) {
 }
 
 func representationsOf(r policy.Rule) string {
-	if len(r.Representations) == len(policy.Representations()) {
+	if len(r.Representations) == len(media.All()) {
 		return "all"
 	}
 	words := make([]string, len(r.Representations))

@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 // listproxy runs the command and returns what it writes.
@@ -114,7 +116,7 @@ func TestPolicyExplain(t *testing.T) {
 		{"not older", []string{"GET", "/api/v1/nodes?resourceVersion=7"}, []string{"detail=not-older-than", "revision 7 or later", "limit           none", "history: --history-window", "built-in default"}, ""},
 		{"continue", []string{"GET", "/api/v1/pods?limit=5&continue=" + token}, []string{"detail=continue", "the next page of the state at revision 4711", `"ns/x\x00"`}, ""},
 		{"selectors", []string{"GET", "/api/v1/pods?resourceVersion=0&labelSelector=a%3Db&fieldSelector=metadata.namespace%3Dns"}, []string{"a=b", "metadata.namespace=ns", "names fields that the resource has", "with and without namespaces"}, ""},
-		{"most recent", []string{"GET", "/api/v1/pods"}, []string{"forwarded   most-recent", policy.ReasonMostRecent.Explain()}, "Cache-Status"},
+		{"most recent", []string{"GET", "/api/v1/pods"}, []string{"forwarded   most-recent", reason.MostRecent.Explain()}, "Cache-Status"},
 		{"a form that is not kept", []string{"GET", "/api/v1/pods?resourceVersion=0", "--header", "Accept: application/vnd.kubernetes.protobuf"}, []string{"not-cached", "keeps it as json, and the answer would be protobuf"}, ""},
 		{"protobuf of a custom resource", []string{"GET", "/apis/example.com/v1/widgets?resourceVersion=0", "--custom", "--header", "Accept: application/vnd.kubernetes.protobuf"}, []string{"forwarded   representation"}, ""},
 		{"a selector that cannot be paged", []string{"GET", "/api/v1/pods?resourceVersion=0&limit=5&fieldSelector=metadata.namespace%3Dns"}, []string{"forwarded   selector"}, ""},
@@ -175,9 +177,9 @@ func TestConfigAndEager(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []policy.EagerCollection{
-		{Version: "v1", Resource: "pods", Representation: policy.Protobuf},
-		{Version: "v1", Resource: "pods", Representation: policy.JSON},
-		{Version: "v1", Resource: "configmaps", Representation: policy.JSON},
+		{Version: "v1", Resource: "pods", Representation: media.Protobuf},
+		{Version: "v1", Resource: "pods", Representation: media.JSON},
+		{Version: "v1", Resource: "configmaps", Representation: media.JSON},
 	}
 	if diff := cmp.Diff(want, o.eagerly); diff != "" {
 		t.Errorf("eager (-want +got):\n%s", diff)

@@ -12,8 +12,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy"
-	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
@@ -40,11 +40,11 @@ func everything(t *testing.T) knowledge {
 		"result":    {"hit", "miss", "agrees", "mismatch", "inconclusive"},
 		"semantics": {string(policy.MostRecent), string(policy.Any), string(policy.NotOlderThan), string(policy.Exact), string(policy.Continue), "none"},
 	}}
-	for _, reason := range policy.Reasons() {
+	for _, reason := range reason.Forwarding() {
 		k.words["reason"] = append(k.words["reason"], string(reason))
 	}
 	k.words["reason"] = slices.Concat(k.words["reason"], proxy.RefusalReasons(), proxy.ConnectionEnds())
-	for _, cause := range snapshot.Losses() {
+	for _, cause := range reason.Losses() {
 		k.words["cause"] = append(k.words["cause"], string(cause))
 	}
 	word := regexp.MustCompile("`([a-z]+)`")

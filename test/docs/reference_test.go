@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/media"
 )
 
 const source = "../../policy"
@@ -32,7 +33,7 @@ type word struct{ value, comment string }
 func readComments(t *testing.T) comments {
 	t.Helper()
 	c := comments{fields: map[string]field{}, words: map[string][]word{}, types: map[string]string{}}
-	for _, name := range []string{"config.go", "accept.go"} {
+	for _, name := range []string{"config.go", "media/media.go"} {
 		file, err := parser.ParseFile(token.NewFileSet(), source+"/"+name, nil, parser.ParseComments)
 		if err != nil {
 			t.Fatal(err)
@@ -82,6 +83,8 @@ func kindOf(expression ast.Expr) string {
 	switch e := expression.(type) {
 	case *ast.Ident:
 		return e.Name
+	case *ast.SelectorExpr:
+		return e.Sel.Name
 	case *ast.ArrayType:
 		return kindOf(e.Elt)
 	}
@@ -108,7 +111,7 @@ func sentence(name string, doc *ast.CommentGroup) string {
 // goOnly finds what a comment says of Go: names of constants, and zero values that stand for what the file
 // leaves out.
 func goOnly() *regexp.Regexp {
-	return regexp.MustCompile(` \(Reason\w+\)|[;:] (?:0|nil) is the process's default(?:, 0 for ever)?`)
+	return regexp.MustCompile(` \(reason\.\w+\)|[;:] (?:0|nil) is the process's default(?:, 0 for ever)?`)
 }
 
 // refusal is what the parser says about a value of a field, after what it calls it.
@@ -194,7 +197,7 @@ func reference(t *testing.T) string {
 		"maxBytes": "none", "idleTimeout": "`--idle-timeout`", "limitAtZero": code(string(builtIn.LimitAtZero)),
 		"sameForEveryone": code(strconv.FormatBool(builtIn.SameForEveryone)),
 	}
-	if !slices.Equal(builtIn.Representations, policy.Representations()) || builtIn.HistoryWindow != 0 || builtIn.MaxBytes != 0 || builtIn.IdleTimeout != nil {
+	if !slices.Equal(builtIn.Representations, media.All()) || builtIn.HistoryWindow != 0 || builtIn.MaxBytes != 0 || builtIn.IdleTimeout != nil {
 		t.Errorf("the defaults are others than this test says: %+v", builtIn)
 	}
 

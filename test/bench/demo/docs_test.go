@@ -9,12 +9,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 // What Cache-Status can say has to be explained where people look for it, and nothing else.
 func TestDocsExplainEveryReason(t *testing.T) {
 	want := map[string]bool{}
-	for _, reason := range policy.Reasons() {
+	for _, reason := range reason.Forwarding() {
 		want[string(reason)] = true
 	}
 	firstCell := regexp.MustCompile("(?m)^\\| ((?:`[a-z-]+`(?:, )?)+) \\|")

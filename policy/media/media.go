@@ -1,0 +1,53 @@
+// Package media names the forms in which the API server can write a list and listproxy can keep it.
+package media
+
+// Representation is such a form: the resource itself or only its metadata, in JSON or in protobuf.
+// Each has a feed and a collection of its own.
+type Representation string
+
+const (
+	// JSON is the resource itself as application/json.
+	JSON Representation = "json"
+	// Protobuf is the resource itself as application/vnd.kubernetes.protobuf. Custom
+	// resources do not have it.
+	Protobuf Representation = "protobuf"
+	// MetadataJSON is a PartialObjectMetadataList of meta.k8s.io/v1 as application/json.
+	MetadataJSON Representation = "metadata-json"
+	// MetadataProtobuf is the same as application/vnd.kubernetes.protobuf. Custom
+	// resources have it too.
+	MetadataProtobuf Representation = "metadata-protobuf"
+)
+
+// The media types of the two encodings.
+const (
+	JSONType     = "application/json"
+	ProtobufType = "application/vnd.kubernetes.protobuf"
+)
+
+// All returns every Representation in the order of its declaration. The slice is the caller's.
+func All() []Representation {
+	return []Representation{JSON, Protobuf, MetadataJSON, MetadataProtobuf}
+}
+
+// IsProtobuf reports whether the encoding is protobuf.
+func (r Representation) IsProtobuf() bool { return r == Protobuf || r == MetadataProtobuf }
+
+// IsMetadata reports whether objects are only their metadata.
+func (r Representation) IsMetadata() bool { return r == MetadataJSON || r == MetadataProtobuf }
+
+// AcceptList is the Accept header that asks for a list in this representation.
+func (r Representation) AcceptList() string { return r.accept("PartialObjectMetadataList") }
+
+// AcceptWatch is the Accept header of a watch, whose events hold single objects.
+func (r Representation) AcceptWatch() string { return r.accept("PartialObjectMetadata") }
+
+func (r Representation) accept(metadataKind string) string {
+	accept := JSONType
+	if r.IsProtobuf() {
+		accept = ProtobufType
+	}
+	if r.IsMetadata() {
+		accept += ";as=" + metadataKind + ";g=meta.k8s.io;v=v1"
+	}
+	return accept
+}

@@ -1,0 +1,225 @@
+// Package reason holds the words with which listproxy says why: why a request is forwarded instead
+// of being answered from memory, and why a state in memory was lost. They are one closed set. The
+// same words appear in the Cache-Status header, in metrics, in traces, in logs and in the
+// documentation.
+package reason
+
+// Reason is one of the words.
+type Reason string
+
+// None is the zero Reason: nothing stands in the way.
+const None Reason = ""
+
+// Why a request is forwarded. The table below explains each: the first group is found in the request
+// itself, the second on the way to an answer, the third is what a collection says of its state.
+const (
+	NotList        Reason = "not-list"
+	Watch          Reason = "watch"
+	NotCanonical   Reason = "not-canonical"
+	Parameter      Reason = "parameter"
+	Invalid        Reason = "invalid"
+	MostRecent     Reason = "most-recent"
+	Selector       Reason = "selector"
+	Representation Reason = "representation"
+	Pretty         Reason = "pretty"
+	Impersonation  Reason = "impersonation"
+	Anonymous      Reason = "anonymous"
+	Credentials    Reason = "credentials"
+
+	UnknownCaller   Reason = "unknown-caller"
+	NotAllowed      Reason = "not-allowed"
+	NotLent         Reason = "not-lent"
+	ReviewFailed    Reason = "review-failed"
+	NotCached       Reason = "not-cached"
+	UnknownResource Reason = "unknown-resource"
+	Audit           Reason = "audit"
+	Aggregated      Reason = "aggregated"
+
+	Warming      Reason = "warming"
+	NotPermitted Reason = "not-permitted"
+	Form         Reason = "form"
+	Stale        Reason = "stale"
+	Ahead        Reason = "ahead"
+	History      Reason = "history"
+	Memory       Reason = "memory"
+	Schema       Reason = "schema"
+	Upstream     Reason = "upstream"
+	Stopped      Reason = "stopped"
+)
+
+// Why a state was lost, besides [Form], [Memory], [NotPermitted], [Schema] and [Upstream].
+const (
+	// Expired: the upstream's history did not reach back to where the watch was to go on (410).
+	Expired Reason = "expired"
+	// NotFound: the upstream no longer serves the resource.
+	NotFound Reason = "not-found"
+	// Contradiction: an event cannot follow those before it.
+	Contradiction Reason = "contradiction"
+	// WentBack: a revision is below one that was seen before.
+	WentBack Reason = "went-back"
+	// Unproven: after a watch broke, the upstream could not show that its past is the same.
+	Unproven Reason = "unproven"
+	// FirstObject: an empty collection got its first object, whose form has to be learned.
+	FirstObject Reason = "first-object"
+	// Mismatch: a self-check found that the state is not the upstream's.
+	Mismatch Reason = "mismatch"
+	// Moved: another server now answers for the resource.
+	Moved Reason = "moved"
+	// Other: none of these; it should not happen.
+	Other Reason = "other"
+)
+
+// forwarding are the reasons to forward, in the order of documentation and metrics. Summary is for
+// the many lists that were forwarded for a reason, sentence for one request.
+var forwarding = []struct {
+	reason            Reason
+	summary, sentence string
+}{
+	{NotList,
+		"not a list: a write, a single object, discovery",
+		"It is not a GET of a list of resources: a write, a single object, a " +
+			"subresource, or no resource at all."},
+	{Watch,
+		"watches, streaming lists among them",
+		"It is a watch."},
+	{NotCanonical,
+		"written in a form that might be read differently elsewhere",
+		"Its path, query, headers or continue token are not in the one form that " +
+			"listproxy takes, so they might be read differently elsewhere."},
+	{Parameter,
+		"a query parameter is unknown, given twice, or unusual",
+		"A query parameter is unknown, given twice, or has a value in an unusual form."},
+	{Invalid,
+		"parameters that do not go together: kube-apiserver refuses them",
+		"Its parameters do not go together; kube-apiserver refuses it."},
+	{MostRecent,
+		"the state at this moment, which only kube-apiserver knows: what kubectl and " +
+			"plain clients ask for",
+		"It asks for the state at this moment, which only kube-apiserver knows."},
+	{Selector,
+		"a selector that is not known to be understood as kube-apiserver does",
+		"It has a selector that does not parse, is too large, or does something else at " +
+			"kube-apiserver than to select."},
+	{Representation,
+		"a form that is not kept: tables (kubectl get), YAML, CBOR",
+		"It prefers a form that is not kept, such as a table or YAML, or one that " +
+			"kube-apiserver does not have."},
+	{Pretty,
+		"indented JSON: browsers and curl get it",
+		"It gets indented output, by a parameter, or because its User-Agent is a " +
+			"browser, curl or Wget."},
+	{Impersonation,
+		"the caller impersonates somebody",
+		"It has Impersonate-* headers."},
+	{Anonymous,
+		"no bearer token, nor a certificate that counts here",
+		"It has no Authorization header with a bearer token."},
+	{Credentials,
+		"several credentials, or oddly written ones",
+		"It has several Authorization headers, so it is not certain who asks."},
+	{UnknownCaller,
+		"kube-apiserver had not accepted the caller's token yet: new callers, and " +
+			"made-up tokens",
+		"kube-apiserver has not accepted this caller's token yet; when it has answered, " +
+			"the next list may come from memory."},
+	{NotAllowed,
+		"kube-apiserver did not say that the caller may",
+		"kube-apiserver did not say that this caller may list this."},
+	{NotLent,
+		"listproxy's own account may not list it as the caller",
+		"listproxy's own account may not list this as the caller, whom it would have to " +
+			"impersonate."},
+	{ReviewFailed,
+		"kube-apiserver could not be asked whether the caller may, or its answer came " +
+			"too late, or said neither",
+		"kube-apiserver could not be asked whether this caller may list this, or there " +
+			"was no room for the question; or its answer expired before the list could be " +
+			"written; or memory had no answer, and kube-apiserver's own does not show " +
+			"whether the caller may."},
+	{NotCached,
+		"the policy does not keep it: Secrets and Events by default",
+		"The policy keeps this resource, or this form of it, out of memory."},
+	{UnknownResource,
+		"not known as a resource of kube-apiserver's own that can be listed and watched",
+		"Discovery has no such resource that can be listed and watched."},
+	{Audit,
+		"the audit log could not be written",
+		"The audit log cannot be written, or kube-apiserver could not be asked who the " +
+			"caller is."},
+	{Aggregated,
+		"another API server answers for it",
+		"Another API server answers for it, which may show each caller something else."},
+	{Warming,
+		"it was still being read: for the first time, or again after a loss",
+		"The resource is being read for the first time, or again after a loss."},
+	{NotPermitted,
+		"listproxy's own account may not list and watch it",
+		"listproxy's own account may not list and watch the resource."},
+	{Form,
+		"lists and watches could not be reconciled byte for byte",
+		"What kube-apiserver sends in lists and in watches could not be reconciled byte " +
+			"for byte."},
+	{Stale,
+		"kube-apiserver had been silent for too long",
+		"Nothing was heard from kube-apiserver for too long."},
+	{Ahead,
+		"a revision newer than what was heard of",
+		"The revision is newer than what listproxy has heard of."},
+	{History,
+		"a revision older than the history, or in a gap of it",
+		"The revision is older than the history that is kept, or from a time that " +
+			"listproxy missed."},
+	{Memory,
+		"the bound on memory left no room",
+		"The bound on memory leaves no room."},
+	{Schema,
+		"the definition of the custom resource had just changed",
+		"The definition of the custom resource changed a moment ago, or listproxy would " +
+			"not hear of a change now."},
+	{Upstream,
+		"the API servers had just changed, or did not agree",
+		"The API servers behind the upstream changed a moment ago, or do not agree in " +
+			"which version they write the resource."},
+	{Stopped,
+		"the collection was given up at that moment",
+		"The resource was given up at this moment: idle for too long, or listproxy is " +
+			"ending."},
+}
+
+// Forwarding returns every reason to forward a request. The slice is the caller's.
+func Forwarding() []Reason {
+	all := make([]Reason, len(forwarding))
+	for i, row := range forwarding {
+		all[i] = row.reason
+	}
+	return all
+}
+
+// Losses returns every reason for which a state is lost. The slice is the caller's.
+func Losses() []Reason {
+	return []Reason{
+		Expired, NotFound, Contradiction, WentBack, Unproven, FirstObject, Mismatch, Moved,
+		Form, Memory, NotPermitted, Schema, Upstream, Other,
+	}
+}
+
+// Explain says in one sentence why a request is forwarded. It is empty for what is no reason to
+// forward.
+func (r Reason) Explain() string {
+	for _, row := range forwarding {
+		if row.reason == r {
+			return row.sentence
+		}
+	}
+	return ""
+}
+
+// Summary says in a few words why lists are forwarded for this reason. It is empty where Explain is.
+func (r Reason) Summary() string {
+	for _, row := range forwarding {
+		if row.reason == r {
+			return row.summary
+		}
+	}
+	return ""
+}

@@ -1,0 +1,96 @@
+package reason
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestAllAreKnown reads the constants from the source: a reason that is declared and forgotten in
+// Forwarding and Losses would be missing in the documentation and in metrics.
+func TestAllAreKnown(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "reason.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var declared []Reason
+	for _, d := range file.Decls {
+		if constants, ok := d.(*ast.GenDecl); !ok || constants.Tok != token.CONST {
+			continue
+		}
+		ast.Inspect(d, func(n ast.Node) bool {
+			if value, ok := n.(*ast.BasicLit); ok {
+				word, err := strconv.Unquote(value.Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				declared = append(declared, Reason(word))
+			}
+			return true
+		})
+	}
+	known := append([]Reason{None}, Forwarding()...)
+	for _, loss := range Losses() {
+		if !slices.Contains(known, loss) {
+			known = append(known, loss)
+		}
+	}
+	if diff := cmp.Diff(declared, known); diff != "" {
+		t.Errorf("the constants and the lists differ (-declared +returned):\n%s", diff)
+	}
+}
+
+// TestReasonsAreWords: a Reason is written as it is into a structured header (RFC 8941 token) and
+// into metric labels.
+func TestReasonsAreWords(t *testing.T) {
+	word := regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`)
+	for name, reasons := range map[string][]Reason{"forwarding": Forwarding(), "losses": Losses()} {
+		seen := map[Reason]bool{}
+		for _, r := range reasons {
+			if !word.MatchString(string(r)) {
+				t.Errorf("%s: %q is not a lower-case word", name, r)
+			}
+			if seen[r] {
+				t.Errorf("%s: %q occurs twice", name, r)
+			}
+			seen[r] = true
+		}
+	}
+}
+
+func TestListsAreTheCallersSlices(t *testing.T) {
+	for _, list := range []func() []Reason{Forwarding, Losses} {
+		want := list()
+		slices.Reverse(list())
+		if diff := cmp.Diff(want, list()); diff != "" {
+			t.Errorf("a caller's change shows in the next call (-want +got):\n%s", diff)
+		}
+	}
+}
+
+// TestEveryReasonIsExplained: in one sentence and in a few words, each unlike all others.
+func TestEveryReasonIsExplained(t *testing.T) {
+	seen := map[string]Reason{}
+	for _, r := range Forwarding() {
+		sentence, summary := r.Explain(), r.Summary()
+		if !strings.HasSuffix(sentence, ".") || strings.Contains(sentence, ". ") {
+			t.Errorf("%s: %q is not one sentence", r, sentence)
+		}
+		for _, text := range []string{sentence, summary} {
+			if other, found := seen[text]; text == "" || found {
+				t.Errorf("%s is explained by %q, as is %s", r, text, other)
+			}
+			seen[text] = r
+		}
+	}
+	if None.Explain() != "" || None.Summary() != "" {
+		t.Errorf("no reason is explained as %q and %q", None.Explain(), None.Summary())
+	}
+}

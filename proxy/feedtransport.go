@@ -1,9 +1,7 @@
 package proxy
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"io"
 	"net/http"
@@ -23,6 +21,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/snapshot"
 )
 
@@ -161,7 +160,7 @@ func (t *feedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	streams := kind == feedLoad || kind == feedWatch
 	body := &feedBody{ReadCloser: res.Body, metrics: m, options: m.byObject.of(name), span: span}
 	if streams && res.StatusCode == http.StatusOK {
-		body.counter = &eventCounter{protobuf: strings.Contains(res.Header.Get("Content-Type"), "protobuf")}
+		body.events = kubehttp.FramingOf(res.Header)
 	}
 	res.Body = body
 	return res, nil
@@ -224,7 +223,7 @@ type feedBody struct {
 	io.ReadCloser
 	metrics *feedMetrics
 	options []metric.AddOption
-	counter *eventCounter // nil: no events
+	events  kubehttp.EventFraming
 	span    trace.Span
 	once    sync.Once
 }
@@ -234,16 +233,25 @@ func (b *feedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if n > 0 {
 		b.metrics.received.Add(context.Background(), int64(n), b.options...)
-		if b.counter != nil {
-			if events := b.counter.count(p[:n]); events > 0 {
-				b.metrics.events.Add(context.Background(), int64(events), b.options...)
-			}
+		if events := b.countEvents(p[:n]); events > 0 {
+			b.metrics.events.Add(context.Background(), events, b.options...)
 		}
 	}
 	if err != nil {
 		b.end()
 	}
 	return n, err
+}
+
+// countEvents returns how many events end in p.
+func (b *feedBody) countEvents(p []byte) (events int64) {
+	for len(p) > 0 {
+		n, whole := b.events.Next(p)
+		if p = p[n:]; whole {
+			events++
+		}
+	}
+	return events
 }
 
 // Close implements io.Closer.
@@ -256,34 +264,4 @@ func (b *feedBody) end() {
 	b.once.Do(func() {
 		b.span.End()
 	})
-}
-
-// eventCounter counts the events of a watch as they come: lines of JSON, or frames of protobuf with
-// their length before them in four bytes (k8s.io/apimachinery/pkg/runtime/serializer).
-type eventCounter struct {
-	protobuf bool
-	head     [4]byte
-	have     int   // of head
-	left     int64 // of the frame that has begun
-}
-
-// count returns how many events ended in p, or began where that is known before.
-func (c *eventCounter) count(p []byte) (events int) {
-	if !c.protobuf {
-		return bytes.Count(p, []byte{'\n'})
-	}
-	for len(p) > 0 {
-		if c.left > 0 {
-			n := min(c.left, int64(len(p)))
-			c.left, p = c.left-n, p[n:]
-			continue
-		}
-		n := copy(c.head[c.have:], p)
-		c.have, p = c.have+n, p[n:]
-		if c.have == len(c.head) {
-			c.have, c.left = 0, int64(binary.BigEndian.Uint32(c.head[:]))
-			events++
-		}
-	}
-	return events
 }

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
 const (
@@ -29,8 +31,8 @@ var errWatchEnded = errors.New("the watch was ended, because listproxy ends")
 // So that they do not all come back in one instant, the ends are spread, in no order: 200 a second are ended, and more
 // if all would not be within that time otherwise. It does not wait for that, and does nothing a second time.
 //
-// A watch in the middle of an event ends with that event. Where nobody can tell where one ends, in what is compressed
-// and in media types that kube-apiserver does not have, it ends once the upstream has been silent for 200 ms after all
+// A watch in the middle of an event ends with that event. In what is compressed, and in media types other than JSON and
+// protobuf, listproxy cannot tell where an event ends. Such a watch is cut once the upstream has been silent for 200 ms after all
 // that it sent was passed on. That can be within an event that comes with such a pause.
 //
 // A watch without an answer yet gets the 503 that kube-apiserver has for a watch that comes while it ends, with
@@ -93,12 +95,12 @@ type openWatch struct {
 	body io.ReadCloser
 
 	mu      sync.Mutex
-	events  eventFraming // of what was passed on
-	reads   int          // that have begun
-	reading bool         // the last of them waits
-	short   bool         // the answer is no stream
-	ending  bool         // with the event under way
-	over    bool         // nothing more is passed on
+	events  kubehttp.EventFraming // of what was passed on
+	reads   int                   // that have begun
+	reading bool                  // the last of them waits
+	short   bool                  // the answer is no stream
+	ending  bool                  // with the event under way
+	over    bool                  // nothing more is passed on
 }
 
 // end ends the watch, now or with the event under way.
@@ -108,7 +110,7 @@ func (w *openWatch) end() {
 	w.ending = true
 	switch {
 	case w.short:
-	case w.body == nil, w.events.between():
+	case w.body == nil, w.events.Between():
 		w.endLocked()
 	default:
 		w.endIfQuietLocked()
@@ -118,7 +120,7 @@ func (w *openWatch) end() {
 // endIfQuietLocked ends a watch that is unframed, if the Read under way waits for a while longer. That there is one
 // says that what came before was passed on.
 func (w *openWatch) endIfQuietLocked() {
-	if w.events.by != unframed || !w.reading {
+	if w.events.Known() || !w.reading {
 		return
 	}
 	read := w.reads
@@ -149,7 +151,7 @@ func (w *openWatch) answered(res *http.Response) error {
 	defer w.mu.Unlock()
 	switch {
 	case res.StatusCode == http.StatusOK && res.ContentLength < 0:
-		w.body, w.events = res.Body, framingOf(res.Header)
+		w.body, w.events = res.Body, kubehttp.FramingOf(res.Header)
 		res.Body = w
 	case w.over:
 		return errWatchEnded // its body may be lost
@@ -172,7 +174,7 @@ func (w *openWatch) Read(p []byte) (int, error) {
 		return 0, io.EOF // meanwhile; whoever has not heard of these events will from somebody else
 	}
 	for passed := 0; passed < n; {
-		part, whole := w.events.next(p[passed:n])
+		part, whole := w.events.Next(p[passed:n])
 		passed += part
 		if whole && w.ending {
 			w.endLocked()

@@ -7,17 +7,18 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/proxy/audit"
 )
 
 // Auditor takes down which lists are answered from memory, and who gets them. It is safe for
 // concurrent use.
 type Auditor struct {
-	Log *AuditLog
+	Log *audit.Log
 	Who *WhoAmI
 }
 
 // begin announces that a list is going to be answered from memory. After an error it must not be.
-func (a *Auditor) begin(r *http.Request, caller admitted, list policy.Request, received time.Time) (*AuditEntry, error) {
+func (a *Auditor) begin(r *http.Request, caller admitted, list policy.Request, received time.Time) (*audit.Entry, error) {
 	var who user.Info = caller.identity.stated
 	if caller.identity.stated == nil {
 		var err error

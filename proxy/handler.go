@@ -11,6 +11,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/audit"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/snapshot"
 )
@@ -137,14 +138,14 @@ func (h *Handler) rarely(message string, err error) {
 
 // serve answers from memory. With a reason it has not, and nothing was written.
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request, who admitted, list policy.Request, a *answer) reason.Reason {
-	var audit *AuditEntry
+	var entry *audit.Entry
 	if h.Auditor != nil {
 		var err error
-		if audit, err = h.Auditor.begin(r, who, list, RecordOf(r.Context()).Begun()); err != nil {
+		if entry, err = h.Auditor.begin(r, who, list, RecordOf(r.Context()).Begun()); err != nil {
 			h.rarely("an answer from memory could not be audited", err)
 			return reason.Audit
 		}
-		defer audit.Abandon()
+		defer entry.Abandon()
 	}
 	page, room, err := h.admitBody(r.Context(), who.share, *a)
 	if err != nil {
@@ -165,13 +166,13 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, who admitted, li
 	record.SetCacheStatus(w.Header(), hit(a.semantics))
 	_, span := record.Step(r.Context(), spanWrite)
 	defer span.End()
-	if audit == nil {
+	if entry == nil {
 		h.writePage(w, r, list, page)
 		return ""
 	}
 	counted := &countingWriter{ResponseWriter: w}
 	defer func() {
-		audit.Complete(AuditedAnswer{
+		entry.Complete(audit.Answer{
 			ID: w.Header().Get("Audit-Id"), Semantics: a.semantics, Representation: a.representation,
 			Revision: revision, Items: len(page.objects),
 			Bytes: counted.bytes, Broken: counted.broken || r.Context().Err() != nil,

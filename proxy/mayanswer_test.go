@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/audit"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/snapshot"
 )
@@ -87,7 +89,7 @@ func decider(t *testing.T, bodies int64) *Handler {
 func TestLastWordAfterEveryWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := &auditSink{}
-		log := newAuditLog(sink, proxytest.DiscardLog())
+		log := audit.NewLog(sink, proxytest.DiscardLog())
 		h := decider(t, 10_000)
 		h.Auditor = &Auditor{Log: log}
 		id := newIdentifier(t).secret.ofStated(&user.DefaultInfo{Name: "alice"})
@@ -121,8 +123,14 @@ func TestLastWordAfterEveryWait(t *testing.T) {
 		if s := h.Admission.bodies.Stats(); s.InUse != 0 {
 			t.Errorf("%d bytes are held", s.InUse)
 		}
-		if err := log.Close(t.Context()); err != nil || sink.Len() > 0 || log.held != 0 {
-			t.Errorf("audited: %q, %d bytes set aside, %v", sink.String(), log.held, err)
+		if err := log.Close(t.Context()); err != nil || sink.Len() > 0 || log.Held() != 0 {
+			t.Errorf("audited: %q, %d bytes set aside, %v", sink.String(), log.Held(), err)
 		}
 	})
 }
+
+// auditSink is what an audit log is written to.
+type auditSink struct{ strings.Builder }
+
+// Close implements [io.Closer].
+func (*auditSink) Close() error { return nil }

@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
 const (
@@ -112,7 +114,7 @@ func (w *WhoAmI) User(ctx context.Context, id Identity, share callerKey) (user.I
 	learned, _, err := w.questions.get(ctx, key, func(ctx context.Context, _ uint64) (dated[*user.DefaultInfo], error) {
 		learned, err := w.ask(ctx, id, share)
 		if err == nil {
-			size := userSize(auditUser(learned.value))
+			size := kubehttp.UserSize(learned.value)
 			w.users.add(key, learned.value, 1+int64(size/userUnit), term{learned.asked, w.ttl}, time.Now())
 		}
 		return learned, err

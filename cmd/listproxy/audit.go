@@ -8,13 +8,15 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/listproxy/listproxy/proxy"
+
+	"github.com/listproxy/listproxy/proxy/audit"
 )
 
 // auditEnd is how long the last events may take to be written.
 const auditEnd = 5 * time.Second
 
 // addAuditFlags are kube-apiserver's flags of the same names.
-func addAuditFlags(fs *pflag.FlagSet, c *proxy.AuditConfig) {
+func addAuditFlags(fs *pflag.FlagSet, c *audit.Config) {
 	fs.StringVar(&c.Path, "audit-log-path", c.Path, "`file` for an audit log of lists answered from memory (audit.k8s.io/v1, JSON lines); - is standard output")
 	fs.IntVar(&c.MaxSize, "audit-log-maxsize", c.MaxSize, "`megabytes` at which the audit log is rotated; 0 never")
 	fs.IntVar(&c.MaxBackups, "audit-log-maxbackup", c.MaxBackups, "how many rotated files are kept; 0 all")
@@ -23,7 +25,7 @@ func addAuditFlags(fs *pflag.FlagSet, c *proxy.AuditConfig) {
 }
 
 // newAuditor opens the audit log, or returns nil if there is to be none.
-func newAuditor(c proxy.AuditConfig, upstream *proxy.Upstream, ttl time.Duration, log *slog.Logger) (*proxy.Auditor, error) {
+func newAuditor(c audit.Config, upstream *proxy.Upstream, ttl time.Duration, log *slog.Logger) (*proxy.Auditor, error) {
 	if !c.Enabled() {
 		return nil, nil //nolint:nilnil // none is no error
 	}
@@ -31,12 +33,12 @@ func newAuditor(c proxy.AuditConfig, upstream *proxy.Upstream, ttl time.Duration
 	if err != nil {
 		return nil, err
 	}
-	audit, err := proxy.OpenAuditLog(c, log)
+	events, err := audit.Open(c, log)
 	if err != nil {
 		who.Close()
 		return nil, err
 	}
-	return &proxy.Auditor{Log: audit, Who: who}, nil
+	return &proxy.Auditor{Log: events, Who: who}, nil
 }
 
 // closeAuditor writes what is not written yet.

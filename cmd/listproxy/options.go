@@ -18,6 +18,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/proxy/audit"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
@@ -47,7 +48,7 @@ type options struct {
 	drain            time.Duration
 	identity         identityOptions
 	limits           limitOptions
-	audit            proxy.AuditConfig
+	audit            audit.Config
 
 	history   time.Duration
 	staleness time.Duration

@@ -1,4 +1,4 @@
-package proxy
+package audit
 
 import (
 	"bytes"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
 // Annotations of an audit event.
@@ -36,14 +37,14 @@ const (
 )
 
 const (
-	// maxAuditedUserAgent and auditedUserAgentEnd are how kube-apiserver shortens a User-Agent
+	// maxUserAgent and userAgentEnd are how kube-apiserver shortens a User-Agent
 	// (k8s.io/apiserver/pkg/audit, maybeTruncateUserAgent).
-	maxAuditedUserAgent = 1024
-	auditedUserAgentEnd = "...TRUNCATED"
+	maxUserAgent = 1024
+	userAgentEnd = "...TRUNCATED"
 )
 
-// AuditedAnswer is what an audit event says of the answer.
-type AuditedAnswer struct {
+// Answer is what an audit event says of the answer.
+type Answer struct {
 	// ID is the value of the answer's Audit-Id header.
 	ID             string
 	Semantics      policy.Semantics
@@ -57,19 +58,19 @@ type AuditedAnswer struct {
 	Broken bool
 }
 
-// newAuditEvent returns what is known about a list before it is answered.
+// newEvent returns what is known about a list before it is answered.
 //
 // It says what kube-apiserver says (k8s.io/apiserver/pkg/audit, LogRequestMetadata), but for the
 // address: there it is the client's claims in X-Forwarded-For and X-Real-Ip and the connection's
 // peer, here it is the peer alone, as in what listproxy forwards.
-func newAuditEvent(r *http.Request, list policy.Request, who user.Info, received time.Time) *auditv1.Event {
+func newEvent(r *http.Request, list policy.Request, who user.Info, received time.Time) *auditv1.Event {
 	return &auditv1.Event{
 		TypeMeta:   metav1.TypeMeta{Kind: "Event", APIVersion: auditv1.SchemeGroupVersion.String()},
 		Level:      auditv1.LevelMetadata,
 		Stage:      auditv1.StageResponseComplete,
 		RequestURI: r.URL.RequestURI(),
 		Verb:       "list",
-		User:       auditUser(who),
+		User:       userOf(who),
 		SourceIPs:  peerAddress(r),
 		UserAgent:  shortenUserAgent(r.UserAgent()),
 		ObjectRef: &auditv1.ObjectReference{
@@ -84,8 +85,8 @@ func newAuditEvent(r *http.Request, list policy.Request, who user.Info, received
 	}
 }
 
-// completeAuditEvent adds what is known once the answer has been written.
-func completeAuditEvent(e *auditv1.Event, a AuditedAnswer, now time.Time) {
+// completeEvent adds what is known once the answer has been written.
+func completeEvent(e *auditv1.Event, a Answer, now time.Time) {
 	e.AuditID = types.UID(a.ID)
 	e.StageTimestamp = metav1.NewMicroTime(now)
 	e.Annotations = map[string]string{
@@ -102,10 +103,10 @@ func completeAuditEvent(e *auditv1.Event, a AuditedAnswer, now time.Time) {
 	}
 }
 
-// encodeAuditEvent returns the line that kube-apiserver's log backend writes for an event: its
+// encodeEvent returns the line that kube-apiserver's log backend writes for an event: its
 // codec comes down to these types and this encoder, which the tests compare with it. Whatever bytes
 // a client sent, the line is JSON: what is not UTF-8 becomes U+FFFD.
-func encodeAuditEvent(e *auditv1.Event) ([]byte, error) {
+func encodeEvent(e *auditv1.Event) ([]byte, error) {
 	var line bytes.Buffer
 	if err := json.NewEncoder(&line).Encode(e); err != nil {
 		return nil, fmt.Errorf("encode an audit event: %w", err)
@@ -113,8 +114,8 @@ func encodeAuditEvent(e *auditv1.Event) ([]byte, error) {
 	return line.Bytes(), nil
 }
 
-// auditUser is a user as an event has it.
-func auditUser(who user.Info) authenticationv1.UserInfo {
+// userOf is a user as an event has it.
+func userOf(who user.Info) authenticationv1.UserInfo {
 	info := authenticationv1.UserInfo{
 		Username: who.GetName(),
 		UID:      who.GetUID(),
@@ -139,8 +140,8 @@ func peerAddress(r *http.Request) []string {
 }
 
 func shortenUserAgent(agent string) string {
-	if len(agent) > maxAuditedUserAgent {
-		return agent[:maxAuditedUserAgent] + auditedUserAgentEnd
+	if len(agent) > maxUserAgent {
+		return agent[:maxUserAgent] + userAgentEnd
 	}
 	return agent
 }
@@ -148,35 +149,19 @@ func shortenUserAgent(agent string) string {
 const (
 	// maxJSONByte is how many bytes of JSON a byte of a string becomes at most: \u003c, \ufffd.
 	maxJSONByte = 6
-	// auditFrame is more than an event has beside the strings that auditSize counts.
-	auditFrame = 2048
+	// frameSize is more than an event has beside the strings that sizeOf counts.
+	frameSize = 2048
 )
 
-// auditSize returns a bound in bytes of the line that e will become, once it has an ID of the given
+// sizeOf returns a bound in bytes of the line that e will become, once it has an ID of the given
 // length.
-func auditSize(e *auditv1.Event, id int) int {
+func sizeOf(e *auditv1.Event, who user.Info, id int) int {
 	strings := len(e.RequestURI) + len(e.UserAgent) + id +
 		len(e.ObjectRef.Namespace) + len(e.ObjectRef.Name) + len(e.ObjectRef.Resource) +
 		len(e.ObjectRef.APIGroup) + len(e.ObjectRef.APIVersion) +
-		userSize(e.User)
+		kubehttp.UserSize(who)
 	for _, ip := range e.SourceIPs {
 		strings += len(ip)
 	}
-	return auditFrame + maxJSONByte*strings
-}
-
-// userSize returns the length of all strings of a user, and a little for each.
-func userSize(u authenticationv1.UserInfo) int {
-	const each = 1 // times maxJSONByte: quotes, comma, colon, brackets
-	size := len(u.Username) + len(u.UID)
-	for _, group := range u.Groups {
-		size += each + len(group)
-	}
-	for key, values := range u.Extra {
-		size += each + len(key)
-		for _, value := range values {
-			size += each + len(value)
-		}
-	}
-	return size
+	return frameSize + maxJSONByte*strings
 }

@@ -1,4 +1,4 @@
-package proxy
+package audit
 
 import (
 	"bytes"
@@ -50,21 +50,21 @@ func auditedPods() policy.Request {
 	return policy.Request{Version: "v1", Resource: "pods", Namespace: "team-a", Name: "web"}
 }
 
-func auditedPage() AuditedAnswer {
-	return AuditedAnswer{
+func auditedPage() Answer {
+	return Answer{
 		ID: "1b671a64-40d5-491e-99b0-da01ff1f3341", Semantics: policy.Exact, Representation: media.MetadataJSON,
 		Revision: 1234, Items: 1, Bytes: 567,
 	}
 }
 
 func TestAuditEvent(t *testing.T) {
-	event := newAuditEvent(
+	event := newEvent(
 		auditedRequest("/api/v1/namespaces/team-a/pods?fieldSelector=metadata.name%3Dweb&resourceVersion=1234"),
 		auditedPods(), auditedAlice(), auditReceived)
 	broken := auditedPage()
 	broken.Broken = true
-	completeAuditEvent(event, broken, auditCompleted)
-	line, err := encodeAuditEvent(event)
+	completeEvent(event, broken, auditCompleted)
+	line, err := encodeEvent(event)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,13 +126,13 @@ func FuzzAuditEvent(f *testing.F) {
 		r.Header = http.Header{"User-Agent": {agent}}
 		list := policy.Request{Group: group, Version: value, Resource: key, Namespace: path, Name: name}
 		who := &user.DefaultInfo{Name: name, UID: id, Groups: []string{group, value}, Extra: map[string][]string{key: {value, name}}}
-		event := newAuditEvent(r, list, who, auditReceived)
-		size := auditSize(event, len(id))
-		completeAuditEvent(event, AuditedAnswer{
+		event := newEvent(r, list, who, auditReceived)
+		size := sizeOf(event, who, len(id))
+		completeEvent(event, Answer{
 			ID: id, Semantics: policy.NotOlderThan, Representation: media.MetadataProtobuf,
 			Revision: 1<<64 - 1, Items: 1<<63 - 1, Bytes: 1<<63 - 1, Broken: true,
 		}, auditCompleted)
-		line, err := encodeAuditEvent(event)
+		line, err := encodeEvent(event)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -168,10 +168,10 @@ func TestAuditEventOfManyGroups(t *testing.T) {
 	for range 500 {
 		who.Groups = append(who.Groups, "", "<")
 	}
-	event := newAuditEvent(auditedRequest("/api/v1/pods"), auditedPods(), who, auditReceived)
-	size := auditSize(event, 3)
-	completeAuditEvent(event, AuditedAnswer{ID: "\xff\xff\xff"}, auditCompleted)
-	line, err := encodeAuditEvent(event)
+	event := newEvent(auditedRequest("/api/v1/pods"), auditedPods(), who, auditReceived)
+	size := sizeOf(event, who, 3)
+	completeEvent(event, Answer{ID: "\xff\xff\xff"}, auditCompleted)
+	line, err := encodeEvent(event)
 	if err != nil || len(line) > size {
 		t.Errorf("a line of %d bytes, at most %d were expected: %v", len(line), size, err)
 	}

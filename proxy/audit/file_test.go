@@ -1,4 +1,4 @@
-package proxy
+package audit
 
 import (
 	"errors"
@@ -13,16 +13,16 @@ import (
 )
 
 // writeLine writes a line, which must work.
-func writeLine(t *testing.T, f *auditFile, line string) {
+func writeLine(t *testing.T, f *logFile, line string) {
 	t.Helper()
 	if n, err := f.Write([]byte(line + "\n")); err != nil || n != len(line)+1 {
 		t.Fatalf("wrote %d bytes of %q: %v", n, line, err)
 	}
 }
 
-func newAuditFile(t *testing.T, c AuditConfig) *auditFile {
+func newFile(t *testing.T, c Config) *logFile {
 	t.Helper()
-	f, err := openAuditFile(c)
+	f, err := openFile(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func wantMode(t *testing.T, path string, want fs.FileMode) {
 
 func TestAuditFileIsItsOwnersOnly(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "folder", "audit.log")
-	f := newAuditFile(t, AuditConfig{Path: path})
+	f := newFile(t, Config{Path: path})
 	wantMode(t, path, 0o600)
 	wantMode(t, filepath.Dir(path), 0o700)
 	writeLine(t, f, "1")
@@ -76,7 +76,7 @@ func TestAuditFileGoesOn(t *testing.T) {
 	if err := os.WriteFile(path, []byte("0\n"), 0o640); err != nil {
 		t.Fatal(err)
 	}
-	f := newAuditFile(t, AuditConfig{Path: path, MaxSize: 1})
+	f := newFile(t, Config{Path: path, MaxSize: 1})
 	writeLine(t, f, "1")
 	wantFile(t, "an older file", path, "0\n1\n")
 	wantMode(t, path, 0o640)
@@ -105,7 +105,7 @@ func TestAuditFileGoesOn(t *testing.T) {
 func TestAuditFileCannotBeMade(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "folder")
 	path := filepath.Join(folder, "audit.log")
-	f := newAuditFile(t, AuditConfig{Path: path})
+	f := newFile(t, Config{Path: path})
 	if err := os.RemoveAll(folder); err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestAuditFileCannotBeMade(t *testing.T) {
 	if n, err := f.Write([]byte("1\n")); n != 0 || err == nil {
 		t.Errorf("wrote %d bytes: %v", n, err)
 	}
-	if _, err := OpenAuditLog(AuditConfig{Path: path}, proxytest.DiscardLog()); err == nil ||
+	if _, err := Open(Config{Path: path}, proxytest.DiscardLog()); err == nil ||
 		!strings.HasPrefix(err.Error(), "--audit-log-path="+path+" cannot be written: ") {
 		t.Errorf("opened: %v", err)
 	}
@@ -129,7 +129,7 @@ func TestAuditFileCannotBeMade(t *testing.T) {
 func TestAuditFileRotates(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "audit.log")
-	f := newAuditFile(t, AuditConfig{Path: path, MaxSize: 1})
+	f := newFile(t, Config{Path: path, MaxSize: 1})
 	line := strings.Repeat("x", 300<<10)
 	for range 4 {
 		writeLine(t, f, line)
@@ -146,7 +146,7 @@ func TestAuditFileRotates(t *testing.T) {
 
 func TestAuditFileNeverRotates(t *testing.T) {
 	folder := t.TempDir()
-	f := newAuditFile(t, AuditConfig{Path: filepath.Join(folder, "audit.log")})
+	f := newFile(t, Config{Path: filepath.Join(folder, "audit.log")})
 	if err := os.Truncate(f.path, 200*megabyte); err != nil { // it takes no room
 		t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func (*fullDisk) Close() error  { return nil }
 func TestAuditFileTakesTornLinesAway(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	disk := &fullDisk{path: path, room: 6}
-	f := &auditFile{path: path, file: disk}
+	f := &logFile{path: path, file: disk}
 	writeLine(t, f, "one")
 	n, err := f.Write([]byte("two\n"))
 	if n != 0 || !errors.Is(err, errDiskFull) {
@@ -203,16 +203,16 @@ func TestAuditFileTakesTornLinesAway(t *testing.T) {
 func TestAuditConfig(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		config AuditConfig
+		config Config
 		want   string
 	}{
-		{"none", AuditConfig{}, ""},
-		{"all", AuditConfig{Path: "-", MaxSize: 100, MaxBackups: 3, MaxAge: 7, Compress: true}, ""},
-		{"zeros", AuditConfig{Path: "/audit.log"}, ""},
-		{"negative", AuditConfig{Path: "-", MaxSize: -1, MaxAge: -2}, "" +
+		{"none", Config{}, ""},
+		{"all", Config{Path: "-", MaxSize: 100, MaxBackups: 3, MaxAge: 7, Compress: true}, ""},
+		{"zeros", Config{Path: "/audit.log"}, ""},
+		{"negative", Config{Path: "-", MaxSize: -1, MaxAge: -2}, "" +
 			"--audit-log-maxsize=-1 is negative: use 0 never to rotate the file, or a positive number\n" +
 			"--audit-log-maxage=-2 is negative: use 0 to keep rotated files for ever, or a positive number"},
-		{"no log", AuditConfig{MaxBackups: 1, Compress: true}, "" +
+		{"no log", Config{MaxBackups: 1, Compress: true}, "" +
 			"--audit-log-maxbackup=1 says how an audit log is kept, but there is none: set --audit-log-path too, or remove it\n" +
 			"--audit-log-compress says how an audit log is kept, but there is none: set --audit-log-path too, or remove it"},
 	} {
@@ -230,14 +230,14 @@ func TestAuditConfig(t *testing.T) {
 
 // TestAuditLogToFile goes the whole way, with a log that is opened twice.
 func TestAuditLogToFile(t *testing.T) {
-	config := AuditConfig{Path: filepath.Join(t.TempDir(), "audit.log"), MaxSize: 1, MaxBackups: 1, MaxAge: 1, Compress: true}
+	config := Config{Path: filepath.Join(t.TempDir(), "audit.log"), MaxSize: 1, MaxBackups: 1, MaxAge: 1, Compress: true}
 	for _, id := range []string{"1", "2"} {
-		l, err := OpenAuditLog(config, proxytest.DiscardLog())
+		l, err := Open(config, proxytest.DiscardLog())
 		if err != nil {
 			t.Fatal(err)
 		}
 		begin(t, l).Complete(completed(id))
-		closeAuditLog(t, l)
+		closeLog(t, l)
 	}
 	written, err := os.ReadFile(config.Path)
 	if err != nil {

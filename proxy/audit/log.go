@@ -1,4 +1,4 @@
-package proxy
+package audit
 
 import (
 	"context"
@@ -17,31 +17,31 @@ import (
 )
 
 const (
-	// auditRetry is the time between two attempts to write to a log that could not be written.
-	auditRetry = time.Second
-	// auditStall is how long a write may take before the log counts as one that cannot be written,
+	// retryAfter is the time between two attempts to write to a log that could not be written.
+	retryAfter = time.Second
+	// stallAfter is how long a write may take before the log counts as one that cannot be written,
 	// and how long an answer waits for its event.
-	auditStall = time.Second
-	// maxAuditLine bounds one event, in bytes: several fit in the smallest file there is, a megabyte,
+	stallAfter = time.Second
+	// maxLine bounds one event, in bytes: several fit in the smallest file there is, a megabyte,
 	// and no caller can make one that never fits.
-	maxAuditLine = 256 << 10
-	// maxAuditHeld bounds the memory, in bytes, for events of lists that are being answered and for
+	maxLine = 256 << 10
+	// maxHeld bounds the memory, in bytes, for events of lists that are being answered and for
 	// those that are not written yet. With usual requests that is four thousand of them.
-	maxAuditHeld = 16 << 20
+	maxHeld = 16 << 20
 )
 
 // Why a list may not be answered from memory.
 var (
-	errAuditFailing = errors.New("the audit log cannot be written")
-	errAuditStalled = errors.New("writing to the audit log takes too long")
-	errAuditFull    = errors.New("too many events wait to be written to the audit log")
-	errAuditLong    = errors.New("the request is too long for an event of the audit log")
-	errAuditClosed  = errors.New("the audit log is closed")
+	errFailing = errors.New("the audit log cannot be written")
+	errStalled = errors.New("writing to the audit log takes too long")
+	errFull    = errors.New("too many events wait to be written to the audit log")
+	errLong    = errors.New("the request is too long for an event of the audit log")
+	errClosed  = errors.New("the audit log is closed")
 )
 
-// AuditLog writes an event of audit.k8s.io/v1, a line of JSON, for every list answered from memory.
+// Log writes an event of audit.k8s.io/v1, a line of JSON, for every list answered from memory.
 //
-// Nothing is answered unseen. A list is begun ([AuditLog.Begin]) before it is answered, which is
+// Nothing is answered unseen. A list is begun ([Log.Begin]) before it is answered, which is
 // refused while the log cannot be written, and completed afterwards, which waits for its event to be
 // written:
 //
@@ -51,13 +51,13 @@ var (
 //
 // The events of the answers under way when a write fails are kept, in their order, and are what is
 // tried; none is dropped, unless the process ends first. Their memory is set aside by Begin, so it
-// has a bound (maxAuditHeld).
+// has a bound (maxHeld).
 //
 // One goroutine writes. An answer waits for it at most a second, so a reader of standard output that
 // does not read on holds up the answers under way by that, and no others.
 //
 // It is safe for concurrent use.
-type AuditLog struct {
+type Log struct {
 	out     io.WriteCloser // used by run only
 	log     *slog.Logger
 	kick    chan struct{} // there is something in queue
@@ -65,7 +65,7 @@ type AuditLog struct {
 	ended   chan struct{} // run has returned
 
 	mu     sync.Mutex
-	queue  []*auditLine  // to be written, oldest first; the first stays until it is written
+	queue  []*queuedLine // to be written, oldest first; the first stays until it is written
 	held   int           // bytes set aside
 	broken error         // why the last write failed, nil if it did not
 	failed chan struct{} // closed while broken is set
@@ -74,15 +74,16 @@ type AuditLog struct {
 	closed bool          // Close was called
 }
 
-// auditLine is an encoded event on its way to the log.
-type auditLine struct {
+// queuedLine is an encoded event on its way to the log.
+type queuedLine struct {
 	rest    []byte // what is not written yet
 	size    int    // what was set aside for it
 	written chan struct{}
 }
 
-func newAuditLog(out io.WriteCloser, log *slog.Logger) *AuditLog {
-	l := &AuditLog{
+// NewLog returns a log that is written to out. It must be closed in the end.
+func NewLog(out io.WriteCloser, log *slog.Logger) *Log {
+	l := &Log{
 		out:     out,
 		log:     log,
 		kick:    make(chan struct{}, 1),
@@ -96,28 +97,28 @@ func newAuditLog(out io.WriteCloser, log *slog.Logger) *AuditLog {
 
 // Ready returns nil if lists may be answered from memory as far as the log is concerned, else why
 // not.
-func (l *AuditLog) Ready() error {
+func (l *Log) Ready() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.readyLocked()
 }
 
-func (l *AuditLog) readyLocked() error {
+func (l *Log) readyLocked() error {
 	switch {
 	case l.closed:
-		return errAuditClosed
+		return errClosed
 	case l.broken != nil:
-		return errAuditFailing
-	case !l.began.IsZero() && time.Since(l.began) >= auditStall:
-		return errAuditStalled
+		return errFailing
+	case !l.began.IsZero() && time.Since(l.began) >= stallAfter:
+		return errStalled
 	}
 	return nil
 }
 
-// AuditEntry is a list that is being answered from memory. Its methods must not be called
+// Entry is a list that is being answered from memory. Its methods must not be called
 // concurrently.
-type AuditEntry struct {
-	log   *AuditLog
+type Entry struct {
+	log   *Log
 	event *auditv1.Event // nil once the entry is completed or abandoned
 	size  int
 }
@@ -125,27 +126,27 @@ type AuditEntry struct {
 // Begin announces that a list of who's is going to be answered from memory; r is the request and
 // list what it was read as, received the time when it came. An error says why it must not be
 // answered, and the entry is then nil. Otherwise the entry has to be completed or abandoned.
-func (l *AuditLog) Begin(r *http.Request, list policy.Request, who user.Info, received time.Time) (*AuditEntry, error) {
-	event := newAuditEvent(r, list, who, received)
-	size := auditSize(event, len(r.Header.Get(auditv1.HeaderAuditID)))
-	if size > maxAuditLine {
-		return nil, errAuditLong
+func (l *Log) Begin(r *http.Request, list policy.Request, who user.Info, received time.Time) (*Entry, error) {
+	event := newEvent(r, list, who, received)
+	size := sizeOf(event, who, len(r.Header.Get(auditv1.HeaderAuditID)))
+	if size > maxLine {
+		return nil, errLong
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.readyLocked(); err != nil {
 		return nil, err
 	}
-	if l.held+size > maxAuditHeld {
-		return nil, errAuditFull
+	if l.held+size > maxHeld {
+		return nil, errFull
 	}
 	l.held += size
-	return &AuditEntry{log: l, event: event, size: size}, nil
+	return &Entry{log: l, event: event, size: size}, nil
 }
 
 // Abandon says that the list was not answered from memory after all: there will be no event. After
 // Complete it does nothing.
-func (e *AuditEntry) Abandon() {
+func (e *Entry) Abandon() {
 	if e.event == nil {
 		return
 	}
@@ -156,31 +157,31 @@ func (e *AuditEntry) Abandon() {
 // Complete writes the event of the list, which was answered as a says. It returns when the event is
 // written, or cannot be written for now, or after a second; in the last two cases no list can be
 // begun until it is written.
-func (e *AuditEntry) Complete(a AuditedAnswer) {
+func (e *Entry) Complete(a Answer) {
 	if e.event == nil {
 		return
 	}
 	event := e.event
 	e.event = nil
-	completeAuditEvent(event, a, time.Now())
-	line, err := encodeAuditEvent(event)
+	completeEvent(event, a, time.Now())
+	line, err := encodeEvent(event)
 	if err != nil {
 		e.log.release(e.size)
 		e.log.log.Error("An answer from memory is missing in the audit log, this is a defect of listproxy",
 			"auditID", a.ID, "error", err)
 		return
 	}
-	e.log.append(&auditLine{rest: line, size: e.size, written: make(chan struct{})}, a.ID)
+	e.log.append(&queuedLine{rest: line, size: e.size, written: make(chan struct{})}, a.ID)
 }
 
-func (l *AuditLog) release(size int) {
+func (l *Log) release(size int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.held -= size
 }
 
 // append hands a line to the writer and waits for it.
-func (l *AuditLog) append(line *auditLine, id string) {
+func (l *Log) append(line *queuedLine, id string) {
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
@@ -195,7 +196,7 @@ func (l *AuditLog) append(line *auditLine, id string) {
 	default: // the writer has been told and has not looked yet
 	}
 
-	patience := time.NewTimer(auditStall)
+	patience := time.NewTimer(stallAfter)
 	defer patience.Stop()
 	select {
 	case <-line.written:
@@ -206,7 +207,7 @@ func (l *AuditLog) append(line *auditLine, id string) {
 }
 
 // reportStall logs that the write under way takes too long, once for each write.
-func (l *AuditLog) reportStall() {
+func (l *Log) reportStall() {
 	l.mu.Lock()
 	report := !l.began.IsZero() && l.warned != l.began
 	l.warned = l.began
@@ -217,7 +218,7 @@ func (l *AuditLog) reportStall() {
 }
 
 // run is the writer.
-func (l *AuditLog) run() {
+func (l *Log) run() {
 	defer close(l.ended)
 	for {
 		line := l.oldest()
@@ -239,7 +240,7 @@ func (l *AuditLog) run() {
 			continue
 		}
 		select {
-		case <-time.After(auditRetry):
+		case <-time.After(retryAfter):
 		case <-l.closing:
 			if err := l.write(line); err != nil {
 				return
@@ -250,7 +251,7 @@ func (l *AuditLog) run() {
 }
 
 // oldest returns the line to be written next, or nil.
-func (l *AuditLog) oldest() *auditLine {
+func (l *Log) oldest() *queuedLine {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.queue) == 0 {
@@ -260,7 +261,7 @@ func (l *AuditLog) oldest() *auditLine {
 }
 
 // write tries to write what is left of a line.
-func (l *AuditLog) write(line *auditLine) error {
+func (l *Log) write(line *queuedLine) error {
 	l.mu.Lock()
 	l.began = time.Now()
 	l.mu.Unlock()
@@ -281,7 +282,7 @@ func (l *AuditLog) write(line *auditLine) error {
 }
 
 // settle draws the conclusions from an attempt to write the oldest line.
-func (l *AuditLog) settle(line *auditLine, err error) {
+func (l *Log) settle(line *queuedLine, err error) {
 	l.mu.Lock()
 	was := l.broken
 	l.broken = err
@@ -311,7 +312,7 @@ func (l *AuditLog) settle(line *auditLine, err error) {
 // Close writes what is still to be written and closes the log. It is to be called when no request is
 // being answered any more. The error says how many events are lost; with the end of ctx the log is
 // given up.
-func (l *AuditLog) Close(ctx context.Context) error {
+func (l *Log) Close(ctx context.Context) error {
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
@@ -336,8 +337,15 @@ func (l *AuditLog) Close(ctx context.Context) error {
 }
 
 // waiting returns how many events are not written yet.
-func (l *AuditLog) waiting() int {
+func (l *Log) waiting() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.queue)
+}
+
+// Held returns how many bytes are set aside for events that are not written yet.
+func (l *Log) Held() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.held
 }

@@ -1,4 +1,4 @@
-package proxy
+package audit
 
 import (
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
@@ -10,9 +10,9 @@ import (
 // BenchmarkAudit is what the audit log adds to an answer from memory.
 func BenchmarkAudit(b *testing.B) {
 	r, list, who := auditedRequest("/api/v1/namespaces/team-a/pods?resourceVersion=0"), auditedPods(), auditedAlice()
-	file := func(b *testing.B) *auditFile {
+	file := func(b *testing.B) *logFile {
 		b.Helper()
-		f, err := openAuditFile(AuditConfig{Path: filepath.Join(b.TempDir(), "audit.log"), MaxSize: 100, MaxBackups: 1})
+		f, err := openFile(Config{Path: filepath.Join(b.TempDir(), "audit.log"), MaxSize: 100, MaxBackups: 1})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -21,17 +21,17 @@ func BenchmarkAudit(b *testing.B) {
 	b.Run("encode", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			event := newAuditEvent(r, list, who, auditReceived)
-			completeAuditEvent(event, auditedPage(), auditCompleted)
-			if _, err := encodeAuditEvent(event); err != nil {
+			event := newEvent(r, list, who, auditReceived)
+			completeEvent(event, auditedPage(), auditCompleted)
+			if _, err := encodeEvent(event); err != nil {
 				b.Fatal(err)
 			}
 		}
 	})
 	b.Run("write", func(b *testing.B) {
-		event := newAuditEvent(r, list, who, auditReceived)
-		completeAuditEvent(event, auditedPage(), auditCompleted)
-		line, err := encodeAuditEvent(event)
+		event := newEvent(r, list, who, auditReceived)
+		completeEvent(event, auditedPage(), auditCompleted)
+		line, err := encodeEvent(event)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -44,7 +44,7 @@ func BenchmarkAudit(b *testing.B) {
 		}
 	})
 	b.Run("whole", func(b *testing.B) {
-		l := newAuditLog(file(b), proxytest.DiscardLog())
+		l := NewLog(file(b), proxytest.DiscardLog())
 		b.ReportAllocs()
 		for b.Loop() {
 			entry, err := l.Begin(r, list, who, time.Now())
@@ -55,7 +55,7 @@ func BenchmarkAudit(b *testing.B) {
 		}
 	})
 	b.Run("whole-parallel", func(b *testing.B) {
-		l := newAuditLog(file(b), proxytest.DiscardLog())
+		l := NewLog(file(b), proxytest.DiscardLog())
 		b.ReportAllocs()
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {

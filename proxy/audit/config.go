@@ -1,4 +1,4 @@
-package proxy
+package audit
 
 import (
 	"errors"
@@ -8,9 +8,9 @@ import (
 	"os"
 )
 
-// AuditConfig says where the audit log is written and how much of it is kept. The fields and
+// Config says where the audit log is written and how much of it is kept. The fields and
 // their meanings are those of kube-apiserver's flags --audit-log-*.
-type AuditConfig struct {
+type Config struct {
 	// Path of the log. "-" is standard output, "" is no log.
 	Path string
 	// MaxSize is the size in megabytes at which the file is rotated. Zero means never.
@@ -24,10 +24,10 @@ type AuditConfig struct {
 }
 
 // Enabled says whether there is to be an audit log.
-func (c AuditConfig) Enabled() bool { return c.Path != "" }
+func (c Config) Enabled() bool { return c.Path != "" }
 
 // Validate returns what is wrong with the configuration, in the words of the flags.
-func (c AuditConfig) Validate() error {
+func (c Config) Validate() error {
 	var problems []error
 	for _, f := range []struct {
 		flag  string
@@ -51,22 +51,22 @@ func (c AuditConfig) Validate() error {
 	return errors.Join(problems...)
 }
 
-// OpenAuditLog opens the audit log that c describes, which must be valid and enabled. A file that
+// Open opens the audit log that c describes, which must be valid and enabled. A file that
 // does not exist is created, readable by its owner only; one that exists keeps its mode and what
 // it holds.
 //
 // The log must be closed in the end.
-func OpenAuditLog(c AuditConfig, log *slog.Logger) (*AuditLog, error) {
-	out, err := openAuditOutput(c)
+func Open(c Config, log *slog.Logger) (*Log, error) {
+	out, err := openOutput(c)
 	if err != nil {
 		return nil, fmt.Errorf("--audit-log-path=%s cannot be written: %w: choose a path that listproxy may write", c.Path, err)
 	}
-	return newAuditLog(out, log), nil
+	return NewLog(out, log), nil
 }
 
-func openAuditOutput(c AuditConfig) (io.WriteCloser, error) {
+func openOutput(c Config) (io.WriteCloser, error) {
 	if c.Path == "-" {
 		return duplicate(os.Stdout)
 	}
-	return openAuditFile(c)
+	return openFile(c)
 }

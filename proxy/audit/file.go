@@ -1,4 +1,4 @@
-package proxy
+package audit
 
 import (
 	"fmt"
@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	auditFileMode   = 0o600
-	auditFolderMode = 0o700
-	megabyte        = 1 << 20
+	fileMode   = 0o600
+	folderMode = 0o700
+	megabyte   = 1 << 20
 )
 
-// rotatingFile is what auditFile needs of lumberjack's Logger. Close closes the file; the next
+// rotatingFile is what logFile needs of lumberjack's Logger. Close closes the file; the next
 // Write opens it again, for appending if it exists.
 type rotatingFile interface {
 	io.WriteCloser
 	Rotate() error
 }
 
-// auditFile writes lines to a file that lumberjack rotates.
+// logFile writes lines to a file that lumberjack rotates.
 //
 //   - What is written is in the file that the path names. When that has been removed or replaced, it
 //     is made or opened again, where lumberjack would go on with the file that nobody sees.
@@ -31,15 +31,15 @@ type rotatingFile interface {
 //   - Only its owner can read the files it makes.
 //
 // No other process may write to the same file. It is not safe for concurrent use.
-type auditFile struct {
+type logFile struct {
 	path string
 	max  int64 // bytes at which the file is rotated, 0 for never
 	file rotatingFile
 	open os.FileInfo // the file that is open, nil if none is
 }
 
-func openAuditFile(c AuditConfig) (*auditFile, error) {
-	f := &auditFile{path: c.Path, max: int64(c.MaxSize) * megabyte, file: &lumberjack.Logger{
+func openFile(c Config) (*logFile, error) {
+	f := &logFile{path: c.Path, max: int64(c.MaxSize) * megabyte, file: &lumberjack.Logger{
 		Filename:   c.Path,
 		MaxSize:    c.MaxSize,
 		MaxBackups: c.MaxBackups,
@@ -58,11 +58,11 @@ func openAuditFile(c AuditConfig) (*auditFile, error) {
 
 // create makes the file, and the folder, unless they are there. It is then for lumberjack to open
 // it, which appends to what it finds, but not to what it makes.
-func (f *auditFile) create() error {
-	if err := os.MkdirAll(filepath.Dir(f.path), auditFolderMode); err != nil {
+func (f *logFile) create() error {
+	if err := os.MkdirAll(filepath.Dir(f.path), folderMode); err != nil {
 		return fmt.Errorf("make the folder of the audit log: %w", err)
 	}
-	file, err := os.OpenFile(f.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, auditFileMode)
+	file, err := os.OpenFile(f.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, fileMode)
 	if err != nil {
 		return fmt.Errorf("make the audit log: %w", err)
 	}
@@ -71,7 +71,7 @@ func (f *auditFile) create() error {
 
 // Write implements io.Writer. The count is that of the bytes which are in the file: all of them, or
 // none, or, if the disk gives an error upon an error, the first few.
-func (f *auditFile) Write(line []byte) (int, error) {
+func (f *logFile) Write(line []byte) (int, error) {
 	before, err := f.current()
 	if err != nil {
 		return 0, err
@@ -94,7 +94,7 @@ func (f *auditFile) Write(line []byte) (int, error) {
 }
 
 // current returns the file that the path names. It is the one that is open, or none is open.
-func (f *auditFile) current() (os.FileInfo, error) {
+func (f *logFile) current() (os.FileInfo, error) {
 	info, err := os.Stat(f.path)
 	if err == nil && f.open != nil && os.SameFile(info, f.open) {
 		return info, nil
@@ -110,7 +110,7 @@ func (f *auditFile) current() (os.FileInfo, error) {
 }
 
 // rotate moves the file away and returns an empty one in its place.
-func (f *auditFile) rotate() (os.FileInfo, error) {
+func (f *logFile) rotate() (os.FileInfo, error) {
 	err := f.file.Rotate()
 	f.close()
 	if err != nil {
@@ -120,10 +120,10 @@ func (f *auditFile) rotate() (os.FileInfo, error) {
 }
 
 // close closes the file. What an error would mean has been told by the writes before.
-func (f *auditFile) close() {
+func (f *logFile) close() {
 	_ = f.file.Close()
 	f.open = nil
 }
 
 // Close implements io.Closer.
-func (f *auditFile) Close() error { return f.file.Close() }
+func (f *logFile) Close() error { return f.file.Close() }

@@ -1,4 +1,4 @@
-package proxy
+package audit
 
 import (
 	"bytes"
@@ -18,8 +18,8 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
 
-// auditSink is what a log is written to in tests.
-type auditSink struct {
+// sink is what a log is written to in tests.
+type sink struct {
 	mu     sync.Mutex
 	err    error         // what writing ends in, nil for success
 	torn   int           // how many bytes are written before err
@@ -29,7 +29,7 @@ type auditSink struct {
 	bytes.Buffer
 }
 
-func (s *auditSink) Write(p []byte) (int, error) {
+func (s *sink) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	block := s.block
 	s.mu.Unlock()
@@ -46,21 +46,21 @@ func (s *auditSink) Write(p []byte) (int, error) {
 	return s.Buffer.Write(p)
 }
 
-func (s *auditSink) Close() error {
+func (s *sink) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
 	return nil
 }
 
-func (s *auditSink) fail(torn int, err error) {
+func (s *sink) fail(torn int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.torn, s.err = torn, err
 }
 
 // ids returns the auditIDs of what was written, which must be whole lines of JSON.
-func (s *auditSink) ids(t *testing.T) []string {
+func (s *sink) ids(t *testing.T) []string {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,7 +81,7 @@ func auditIDs(t *testing.T, log []byte) []string {
 }
 
 // begin begins a list, which the log must let it.
-func begin(t testing.TB, l *AuditLog) *AuditEntry {
+func begin(t testing.TB, l *Log) *Entry {
 	t.Helper()
 	entry, err := l.Begin(auditedRequest("/api/v1/pods"), auditedPods(), auditedAlice(), time.Now())
 	if err != nil {
@@ -90,10 +90,10 @@ func begin(t testing.TB, l *AuditLog) *AuditEntry {
 	return entry
 }
 
-func completed(id string) AuditedAnswer { return AuditedAnswer{ID: id} }
+func completed(id string) Answer { return Answer{ID: id} }
 
 // wantReady compares why no list may be answered.
-func wantReady(t *testing.T, when string, l *AuditLog, want error) {
+func wantReady(t *testing.T, when string, l *Log, want error) {
 	t.Helper()
 	if got := l.Ready(); !errors.Is(got, want) {
 		t.Errorf("%s: ready: %v, want %v", when, got, want)
@@ -107,7 +107,7 @@ func wantReady(t *testing.T, when string, l *AuditLog, want error) {
 	}
 }
 
-func wantIDs(t *testing.T, when string, sink *auditSink, want ...string) {
+func wantIDs(t *testing.T, when string, sink *sink, want ...string) {
 	t.Helper()
 	if diff := cmp.Diff(want, sink.ids(t)); diff != "" {
 		t.Errorf("%s: %s", when, diff)
@@ -115,7 +115,7 @@ func wantIDs(t *testing.T, when string, sink *auditSink, want ...string) {
 }
 
 // wantNothingHeld looks for memory that is set aside.
-func wantNothingHeld(t *testing.T, l *AuditLog) {
+func wantNothingHeld(t *testing.T, l *Log) {
 	t.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -124,7 +124,7 @@ func wantNothingHeld(t *testing.T, l *AuditLog) {
 	}
 }
 
-func closeAuditLog(t *testing.T, l *AuditLog) {
+func closeLog(t *testing.T, l *Log) {
 	t.Helper()
 	if err := l.Close(t.Context()); err != nil {
 		t.Error(err)
@@ -135,8 +135,8 @@ var errDiskFull = errors.New("no space left on device")
 
 func TestAuditLogWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sink := &auditSink{}
-		l := newAuditLog(sink, proxytest.DiscardLog())
+		sink := &sink{}
+		l := NewLog(sink, proxytest.DiscardLog())
 		wantReady(t, "at first", l, nil)
 		first, second := begin(t, l), begin(t, l)
 		began := time.Now()
@@ -151,12 +151,12 @@ func TestAuditLogWrites(t *testing.T) {
 			t.Errorf("waited %v", waited)
 		}
 		wantNothingHeld(t, l)
-		closeAuditLog(t, l)
-		closeAuditLog(t, l)
+		closeLog(t, l)
+		closeLog(t, l)
 		if !sink.closed {
 			t.Error("the output is still open")
 		}
-		wantReady(t, "closed", l, errAuditClosed)
+		wantReady(t, "closed", l, errClosed)
 	})
 }
 
@@ -166,36 +166,36 @@ func TestAuditLogFails(t *testing.T) {
 		t.Run(fmt.Sprint("torn after ", torn), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var said strings.Builder
-				sink := &auditSink{}
-				l := newAuditLog(sink, slog.New(slog.NewTextHandler(&said, nil)))
+				sink := &sink{}
+				l := NewLog(sink, slog.New(slog.NewTextHandler(&said, nil)))
 				begin(t, l).Complete(completed("before"))
-				entries := []*AuditEntry{begin(t, l), begin(t, l), begin(t, l)}
+				entries := []*Entry{begin(t, l), begin(t, l), begin(t, l)}
 
 				sink.fail(torn, errDiskFull)
 				began := time.Now()
 				entries[0].Complete(completed("a"))
 				// The answer whose event could not be written is the last one.
-				wantReady(t, "after the first failure", l, errAuditFailing)
+				wantReady(t, "after the first failure", l, errFailing)
 				entries[1].Complete(completed("b"))
 				if waited := time.Since(began); waited != 0 {
 					t.Errorf("answers waited %v for a log that cannot be written", waited)
 				}
 				sink.fail(0, errDiskFull)
-				time.Sleep(5*auditRetry + auditRetry/2) // the bubble's clock
+				time.Sleep(5*retryAfter + retryAfter/2) // the bubble's clock
 				synctest.Wait()
-				wantReady(t, "after some attempts", l, errAuditFailing)
+				wantReady(t, "after some attempts", l, errFailing)
 				if sink.tries != 7 {
 					t.Errorf("%d attempts to write, want one a second", sink.tries)
 				}
 				sink.fail(0, nil)
-				time.Sleep(auditRetry)
+				time.Sleep(retryAfter)
 				synctest.Wait()
 				wantReady(t, "with room again", l, nil)
 				entries[2].Complete(completed("c"))
 				begin(t, l).Complete(completed("after"))
 				wantIDs(t, "in the end", sink, "before", "a", "b", "c", "after")
 				wantNothingHeld(t, l)
-				closeAuditLog(t, l)
+				closeLog(t, l)
 				if got := said.String(); strings.Count(got, "level=ERROR") != 1 || strings.Count(got, "level=INFO") != 1 ||
 					!strings.Contains(got, errDiskFull.Error()) {
 					t.Errorf("it should say once that it cannot write, why, and that it can again:\n%s", got)
@@ -208,20 +208,20 @@ func TestAuditLogFails(t *testing.T) {
 // TestAuditLogFailsAgain is about a disk that is full again while the log catches up.
 func TestAuditLogFailsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sink := &auditSink{}
-		l := newAuditLog(sink, proxytest.DiscardLog())
-		entries := []*AuditEntry{begin(t, l), begin(t, l)}
+		sink := &sink{}
+		l := NewLog(sink, proxytest.DiscardLog())
+		entries := []*Entry{begin(t, l), begin(t, l)}
 		for i, entry := range entries {
 			sink.fail(0, errDiskFull)
 			entry.Complete(completed(fmt.Sprint(i)))
-			wantReady(t, "full", l, errAuditFailing)
+			wantReady(t, "full", l, errFailing)
 			sink.fail(0, nil)
-			time.Sleep(auditRetry)
+			time.Sleep(retryAfter)
 			synctest.Wait()
 			wantReady(t, "with room again", l, nil)
 		}
 		wantIDs(t, "in the end", sink, "0", "1")
-		closeAuditLog(t, l)
+		closeLog(t, l)
 	})
 }
 
@@ -229,15 +229,15 @@ func TestAuditLogFailsAgain(t *testing.T) {
 func TestAuditLogStalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said strings.Builder
-		sink := &auditSink{block: make(chan struct{})}
-		l := newAuditLog(sink, slog.New(slog.NewTextHandler(&said, nil)))
+		sink := &sink{block: make(chan struct{})}
+		l := NewLog(sink, slog.New(slog.NewTextHandler(&said, nil)))
 		first, second, third := begin(t, l), begin(t, l), begin(t, l)
 		began := time.Now()
 		first.Complete(completed("1"))
-		if waited := time.Since(began); waited != auditStall {
+		if waited := time.Since(began); waited != stallAfter {
 			t.Errorf("the answer waited %v", waited)
 		}
-		wantReady(t, "stalled", l, errAuditStalled)
+		wantReady(t, "stalled", l, errStalled)
 		second.Complete(completed("2"))
 		sink.mu.Lock()
 		close(sink.block)
@@ -248,7 +248,7 @@ func TestAuditLogStalls(t *testing.T) {
 		third.Complete(completed("3"))
 		wantIDs(t, "in the end", sink, "1", "2", "3")
 		wantNothingHeld(t, l)
-		closeAuditLog(t, l)
+		closeLog(t, l)
 		if got := strings.Count(said.String(), "level=WARN"); got != 1 {
 			t.Errorf("a stall was reported %d times", got)
 		}
@@ -257,20 +257,20 @@ func TestAuditLogStalls(t *testing.T) {
 
 func TestAuditLogIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newAuditLog(&auditSink{}, proxytest.DiscardLog())
-		defer closeAuditLog(t, l)
-		var entries []*AuditEntry
+		l := NewLog(&sink{}, proxytest.DiscardLog())
+		defer closeLog(t, l)
+		var entries []*Entry
 		for {
 			entry, err := l.Begin(auditedRequest("/api/v1/pods"), auditedPods(), auditedAlice(), time.Now())
 			if err != nil {
-				if !errors.Is(err, errAuditFull) {
+				if !errors.Is(err, errFull) {
 					t.Fatal(err)
 				}
 				break
 			}
 			entries = append(entries, entry)
 		}
-		if n := len(entries); n < 2000 || n > maxAuditHeld/auditFrame {
+		if n := len(entries); n < 2000 || n > maxHeld/frameSize {
 			t.Errorf("%d lists at once", n)
 		}
 		entries[0].Abandon()
@@ -283,9 +283,9 @@ func TestAuditLogIsBounded(t *testing.T) {
 }
 
 func TestAuditLogRefusesLongRequests(t *testing.T) {
-	l := newAuditLog(&auditSink{}, proxytest.DiscardLog())
-	defer closeAuditLog(t, l)
-	long := strings.Repeat("x", maxAuditLine/maxJSONByte)
+	l := NewLog(&sink{}, proxytest.DiscardLog())
+	defer closeLog(t, l)
+	long := strings.Repeat("x", maxLine/maxJSONByte)
 	uri, id := auditedRequest("/api/v1/pods?labelSelector="+long), auditedRequest("/api/v1/pods")
 	id.Header.Set("Audit-Id", long)
 	for _, r := range []string{"uri", "id"} {
@@ -293,7 +293,7 @@ func TestAuditLogRefusesLongRequests(t *testing.T) {
 		if r == "id" {
 			request = id
 		}
-		if _, err := l.Begin(request, auditedPods(), auditedAlice(), time.Now()); !errors.Is(err, errAuditLong) {
+		if _, err := l.Begin(request, auditedPods(), auditedAlice(), time.Now()); !errors.Is(err, errLong) {
 			t.Errorf("%s: %v", r, err)
 		}
 	}
@@ -312,11 +312,11 @@ func TestAuditLogCloses(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				sink := &auditSink{err: tt.err}
+				sink := &sink{err: tt.err}
 				if tt.block {
 					sink.block = make(chan struct{})
 				}
-				l := newAuditLog(sink, proxytest.DiscardLog())
+				l := NewLog(sink, proxytest.DiscardLog())
 				first, second, late := begin(t, l), begin(t, l), begin(t, l)
 				first.Complete(completed("1"))
 				second.Complete(completed("2"))
@@ -337,14 +337,14 @@ func TestAuditLogCloses(t *testing.T) {
 // TestAuditLogConcurrently lets many answers end at once; the race detector watches.
 func TestAuditLogConcurrently(t *testing.T) {
 	const answers = 200
-	sink := &auditSink{}
-	l := newAuditLog(sink, proxytest.DiscardLog())
+	sink := &sink{}
+	l := NewLog(sink, proxytest.DiscardLog())
 	var all sync.WaitGroup
 	for i := range answers {
 		all.Go(func() { begin(t, l).Complete(completed(fmt.Sprint(i))) })
 	}
 	all.Wait()
-	closeAuditLog(t, l)
+	closeLog(t, l)
 	seen := map[string]bool{}
 	for _, id := range sink.ids(t) {
 		seen[id] = true

@@ -24,8 +24,8 @@ func newPolicyExplainCommand() *cobra.Command {
 		Use:   "explain METHOD URL",
 		Short: "Say what would happen to a request, and why",
 		Long: `Says whether a request would be answered from memory or forwarded, and why, as far as that
-can be said without a cluster: nobody is asked. A bearer token is assumed if no
-Authorization header is given, a built-in resource without --custom.
+can be said without contacting a cluster. It assumes a bearer token unless an
+Authorization header is given, and a built-in resource unless --custom is given.
 
   listproxy policy explain GET '/api/v1/pods?resourceVersion=0&limit=500'
   listproxy policy explain GET '/apis/example.com/v1/widgets?resourceVersion=0' --custom \

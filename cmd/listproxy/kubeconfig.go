@@ -37,13 +37,13 @@ func newKubeconfigCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kubeconfig",
 		Short: "Print a kubeconfig for the current context that points at the proxy",
-		Long: `Prints a kubeconfig that is the current context's, pointed at the proxy. The user's own
+		Long: `Prints a kubeconfig like the current context's that leads to the proxy. The user's own
 credentials stay in it: the proxy has none to lend. There are two ways:
 
-  --via=server     the proxy is the server, in place of the API server
-  --via=proxy-url  the API server's own URL stays, and the proxy is its proxy-url: listproxy
-                   must run with --connect-port, and with the API server's name in that URL as
-                   its own upstream's or among --connect-hosts
+  --via=server     the proxy is the server, instead of the API server
+  --via=proxy-url  the server stays the API server's own URL, and the proxy is its proxy-url.
+                   listproxy must run with --connect-port, and must know the name in that URL:
+                   from its own --kubeconfig or from --connect-hosts
 
   listproxy kubeconfig > proxy.kubeconfig
   kubectl --kubeconfig proxy.kubeconfig get pods`,

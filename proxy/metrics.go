@@ -93,7 +93,7 @@ func newRequestMetrics(meter metric.Meter, upstream *upstreamMetrics) (*requestM
 	m.requests, errs[0] = meter.Int64Counter("listproxy.requests", metric.WithUnit("{request}"),
 		metric.WithDescription("Requests that have ended."))
 	m.duration, errs[1] = meter.Float64Histogram("listproxy.request.duration", metric.WithUnit("s"),
-		metric.WithDescription("How long requests took to their end, but for watches, logs, execs and the like."),
+		metric.WithDescription("How long requests took until their end, without watches, logs, execs and the like."),
 		metric.WithExplicitBucketBoundaries(durations...))
 	m.sent, errs[2] = meter.Int64Counter("listproxy.response.body", metric.WithUnit("By"),
 		metric.WithDescription("Bytes of answers, as sent: after compression, before TLS."))

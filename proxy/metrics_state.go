@@ -111,15 +111,15 @@ func registerCollections(meter metric.Meter, read func() []snapshot.CollectionSt
 	i := &instruments{meter: meter}
 	live := i.gauge("listproxy.collection.live", "{collection}", "1 if lists of the newest state can be answered, else 0 and why (reason).")
 	objects := i.gauge("listproxy.collection.objects", "{object}", "Objects in the newest state.")
-	bytes := i.gauge("listproxy.collection.size", "By", "Bytes stored: objects, their history, and an estimate of what holds them together.")
+	bytes := i.gauge("listproxy.collection.size", "By", "Bytes stored: objects, their history, and an estimate of the structures around them.")
 	versions := i.gauge("listproxy.collection.versions", "{version}", "States that are kept.")
 	history := i.seconds("listproxy.collection.history", "How far back a revision can be asked for.")
-	gaps := i.gauge("listproxy.collection.gaps", "{gap}", "Intervals within the history of which nothing is known.")
+	gaps := i.gauge("listproxy.collection.gaps", "{gap}", "Gaps: intervals of the history in which the state is not known.")
 	revision := i.gauge("listproxy.feed.revision", "{revision}", "The newest revision that is known.")
-	lag := i.seconds("listproxy.feed.lag", "How old the newest state is at most: the time since the API server was asked for the revision that it has come to. It grows between two probes, and on a quiet resource between two bookmarks.")
+	lag := i.seconds("listproxy.feed.lag", "How old the newest state is at most: the time since the API server was asked for the revision that the state has reached. It grows between two probes, and on a quiet resource between two bookmarks.")
 	loads := i.counter("listproxy.feed.loads", "{load}", "Complete states that were loaded, the first included.")
-	resumes := i.counter("listproxy.feed.resumes", "{resume}", "Watches that broke and were resumed in place: the newest state was kept; after a comparison its history may be gone.")
-	restarts := i.counter("listproxy.feed.restarts", "{restart}", "How often a state was lost, and why (cause), so that it has to be loaded again: each leaves a gap.")
+	resumes := i.counter("listproxy.feed.resumes", "{resume}", "Watches that broke and were resumed in place: the newest state was kept. After a comparison its history may be gone.")
+	restarts := i.counter("listproxy.feed.restarts", "{restart}", "How often a state was lost and had to be loaded again, and why (cause). Each time leaves a gap.")
 	return i.read(func(o metric.Observer) {
 		now := time.Now()
 		for _, s := range read() {
@@ -160,8 +160,8 @@ func registerCollections(meter metric.Meter, read func() []snapshot.CollectionSt
 
 func registerStored(meter metric.Meter, read func() (bytes, bound int64)) error {
 	i := &instruments{meter: meter}
-	stored := i.gauge("listproxy.stored", "By", "Bytes that all collections store together, and what is reserved for those that load.")
-	bound := i.gauge("listproxy.stored.limit", "By", "The bound on that (--cache-bytes); 0 is none.")
+	stored := i.gauge("listproxy.stored", "By", "Bytes that all collections store together, including what is reserved for those that load.")
+	bound := i.gauge("listproxy.stored.limit", "By", "The bound on listproxy_stored_bytes (--cache-bytes); 0 is no bound.")
 	return i.read(func(o metric.Observer) {
 		used, limit := read()
 		o.ObserveInt64(stored, used)
@@ -182,8 +182,8 @@ func observeLookups(o metric.Observer, c metric.Int64Observable, hits, misses ui
 
 func registerCompression(meter metric.Meter, read func() snapshot.CompressorStats) error {
 	i := &instruments{meter: meter}
-	lookups := i.counter("listproxy.compression.lookups", "{segment}", "Segments of lists that were compressed already (hit), or were compressed then (miss).")
-	compressed := i.counter("listproxy.compressed", "By", "Bytes that were compressed, before compression; what was found is not.")
+	lookups := i.counter("listproxy.compression.lookups", "{segment}", "Segments of lists that were compressed already (hit), or had to be compressed (miss).")
+	compressed := i.counter("listproxy.compressed", "By", "Bytes that were compressed, before compression; without segments that were compressed already.")
 	size := i.gauge("listproxy.compression.size", "By", "Bytes kept of compressed segments.")
 	return i.read(func(o metric.Observer) {
 		s := read()
@@ -195,9 +195,9 @@ func registerCompression(meter metric.Meter, read func() snapshot.CompressorStat
 
 func registerReviews(meter metric.Meter, read func() ReviewStats) error {
 	i := &instruments{meter: meter}
-	lookups := i.counter("listproxy.review.lookups", "{lookup}", "Callers' rights that were known (hit), or were asked of the API server then (miss).")
-	entries := i.gauge("listproxy.review.entries", "{entry}", "Callers' rights that are remembered. One with long selectors counts as several, as it does for the bound.")
-	evictions := i.counter("listproxy.review.evictions", "{entry}", "Callers' rights that were not remembered for as long as they may be, since there was no room.")
+	lookups := i.counter("listproxy.review.lookups", "{lookup}", "Callers' rights that were remembered (hit), or had to be reviewed by the API server (miss).")
+	entries := i.gauge("listproxy.review.entries", "{entry}", "Callers' rights that are remembered. A right with long selectors counts as several, as it does for the bound.")
+	evictions := i.counter("listproxy.review.evictions", "{entry}", "Callers' rights that were forgotten early, since there was no room.")
 	return i.read(func(o metric.Observer) {
 		s := read()
 		observeLookups(o, lookups, s.Hits, s.Misses)
@@ -216,8 +216,8 @@ func registerAdmission(meter metric.Meter, read func() AdmissionStats) error {
 	requests := i.gauge("listproxy.inflight.requests", "{request}", "Requests in flight: short ones, and those that run for long (watches, logs, execs and the like).")
 	bytes := i.gauge("listproxy.inflight", "By", "Bytes of lists from memory that are being written, before compression.")
 	waiting := i.gauge("listproxy.inflight.waiting", "{request}", "Requests that wait for their turn.")
-	callers := i.gauge("listproxy.inflight.callers", "{caller}", "Callers who have something in flight, or wait.")
-	refusals := i.counter("listproxy.inflight.refusals", "{request}", "Requests that were answered with 429, by the bound (kind) and why.")
+	callers := i.gauge("listproxy.inflight.callers", "{caller}", "Callers with requests in flight or waiting.")
+	refusals := i.counter("listproxy.inflight.refusals", "{request}", "Requests that were answered with 429, by the bound that was reached (kind) and why.")
 	return i.read(func(o metric.Observer) {
 		s := read()
 		o.ObserveInt64(bytes, s.Bytes.InUse)

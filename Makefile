@@ -26,19 +26,26 @@ packages_with  = git grep -lE --untracked '$(1)' -- '*_test.go' ':!test' | xargs
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help build test test-versions bench bench-scale bench-go bench-upstream demo lint fuzz controlplane faults limits attacks chart chart-update test-page alerts policy-docs dashboard soak release release-check tools fmt clean FORCE
+.PHONY: help build test test-all test-tools test-versions bench bench-scale bench-go bench-upstream demo lint fuzz controlplane faults limits attacks chart chart-update test-page alerts policy-docs dashboard soak release release-check tools fmt clean FORCE
 
 help: ## Say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: bin/listproxy ## Build bin/listproxy
 
-# What is built before the tests does not count in their time limits.
-test: tools ## Vet, and run all tests with the race detector, against a real kube-apiserver too
+# What is built before the tests does not count in their time limits. -short leaves to test-all what
+# is long, see Long in test/harness. Tests wait more than they compute, so three folders run at a time.
+test: test-tools ## Vet, and run unit tests, the differential and short cases of every suite, with the race detector and a real kube-apiserver
+	$(GO) vet ./...
+	$(GO) test -race -short -p 3 -timeout $(TEST_TIMEOUT) ./...
+
+# Unit tests are in make test already.
+test-all: test-tools ## Run the suites in full, what make test leaves out too, about 20 minutes
+	$(GO) test -race -timeout $(TEST_TIMEOUT) ./test/...
+
+test-tools: tools
 	@$(GO) run ./test/controlplane/cmd/tool helm >/dev/null
 	@$(GO) run ./test/controlplane/cmd/tool promtool >/dev/null
-	$(GO) vet ./...
-	$(GO) test -race -timeout $(TEST_TIMEOUT) ./...
 
 # Each version twice: the second time states are loaded page by page.
 test-versions: ## Run the differential test against older kube-apiservers too (VERSIONS, DURATION=60s)

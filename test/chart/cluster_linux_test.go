@@ -36,9 +36,8 @@ type cluster struct {
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	cp, err := controlplane.Start(t.Context(), controlplane.Options{
-		Log: harness.Log,
-	})
+	harness.Long(t)
+	cp, err := controlplane.Start(t.Context(), controlplane.Options{Log: harness.Log})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/listproxy/listproxy/test/harness"
 )
 
 const (
@@ -82,6 +84,7 @@ var images struct {
 // returns where it is.
 func buildImage(t *testing.T, arch, version string) string {
 	t.Helper()
+	harness.Long(t)
 	images.Lock()
 	defer images.Unlock()
 	key := arch + "-" + version

@@ -199,6 +199,9 @@ func TestFilesArePrivate(t *testing.T) {
 }
 
 func TestRestartKeepsDataAndAddress(t *testing.T) {
+	if testing.Short() {
+		t.Skip("make test-all runs it")
+	}
 	url := shared.URL()
 	wantAnnounced(t, shared)
 	createConfigMap(t, shared, "kept")
@@ -232,6 +235,9 @@ func TestRestartKeepsDataAndAddress(t *testing.T) {
 }
 
 func TestPause(t *testing.T) {
+	if testing.Short() {
+		t.Skip("make test-all runs it")
+	}
 	if err := shared.PauseAPIServer(); err != nil {
 		t.Fatal(err)
 	}
@@ -251,6 +257,9 @@ func TestPause(t *testing.T) {
 }
 
 func TestRestoreTakesRevisionsBack(t *testing.T) {
+	if testing.Short() {
+		t.Skip("make test-all runs it")
+	}
 	createConfigMap(t, shared, "before")
 	snapshot, err := shared.SnapshotEtcd(t.Context())
 	if err != nil {
@@ -288,6 +297,9 @@ func TestRestoreTakesRevisionsBack(t *testing.T) {
 }
 
 func TestCompactionForgets(t *testing.T) {
+	if testing.Short() {
+		t.Skip("make test-all runs it")
+	}
 	// Waits for the API server's watch cache while tests with control planes of their own run.
 	t.Parallel()
 	old := createConfigMap(t, shared, "compacted-1")

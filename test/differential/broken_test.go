@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/differential"
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/hop"
 )
 
@@ -68,6 +69,7 @@ func create(t *testing.T, namespace, name string) {
 }
 
 func TestNoticesDroppedEvent(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	for _, kind := range []string{"ADDED", "DELETED"} {
 		t.Run(kind, func(t *testing.T) {
@@ -91,6 +93,7 @@ func TestNoticesDroppedEvent(t *testing.T) {
 }
 
 func TestNoticesSwappedKeys(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	h := feedHop(t)
 	swap := strings.NewReplacer(`"name":"left-one"`, `"name":"right-on"`, `"name":"right-on"`, `"name":"left-one"`)
@@ -105,6 +108,7 @@ func TestNoticesSwappedKeys(t *testing.T) {
 }
 
 func TestNoticesOtherNamespace(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	front, err := hop.Start(healthy.URL(), healthy.CA())
 	if err != nil {
@@ -121,6 +125,7 @@ func TestNoticesOtherNamespace(t *testing.T) {
 
 // TestNoticesSelectors: a front that selects by something else than what is asked for.
 func TestNoticesSelectors(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	churn(t, 20)
 	swapped := strings.NewReplacer("web", "db", "db", "web")
@@ -161,6 +166,7 @@ func TestNoticesSelectors(t *testing.T) {
 // TestNoticesRepresentation: a front that asks for the whole where the metadata are wanted, and the
 // other way round; only the bytes tell. And one that gives JSON for protobuf.
 func TestNoticesRepresentation(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	churn(t, 20)
 	for name, test := range map[string]struct {
@@ -228,6 +234,7 @@ func (f *freezer) freeze(t *testing.T) {
 }
 
 func TestNoticesFrozenFeed(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	for name, test := range map[string]struct {
 		args    []string

@@ -12,12 +12,14 @@ import (
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/differential"
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // TestRights: alice, who may list pods in one namespace, gets what kube-apiserver gives her, on
 // every path, also right after the admin has asked for the same list.
 func TestRights(t *testing.T) {
+	harness.Long(t)
 	report, c := quiet()
 	users := cluster.Users()
 	var all sync.WaitGroup
@@ -59,6 +61,7 @@ func TestRights(t *testing.T) {
 // TestCallers compares under churn as everybody, by token, by certificate and as another: each
 // gets what kube-apiserver gives them, and not a byte more.
 func TestCallers(t *testing.T) {
+	harness.Long(t)
 	churn(t, 30)
 	report := differential.NewReport()
 	comparator := differential.NewComparator(cluster, side(healthy), report, differential.Options{Bound: bound, Everybody: true})
@@ -83,6 +86,7 @@ func TestCallers(t *testing.T) {
 // TestRightsChange: a right that is given holds at once, one that is taken ends within the TTL of
 // reviews.
 func TestRightsChange(t *testing.T) {
+	harness.Long(t)
 	const ttl = 10 * time.Second // the default of --review-ttl
 	report, c := quiet()
 	configMaps := resource(t, "configmaps")

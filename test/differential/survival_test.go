@@ -7,12 +7,14 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/differential"
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // TestFaults kills and restarts kube-apiserver and compacts etcd in the middle of a comparison:
 // answers may be missing, never wrong.
 func TestFaults(t *testing.T) {
+	harness.Long(t)
 	churn(t, 60)
 	report := differential.NewReport()
 	comparator := differential.NewComparator(cluster, side(healthy), report, differential.Options{Bound: bound, Faults: true})

@@ -34,6 +34,7 @@ func gadgetSchema(size fieldsOf) fieldsOf {
 // below those that listproxy has seen of it. Until kube-apiserver is ready connections are refused, upon which
 // client-go's own watches go on at the revision of the lost past.
 func TestDefinitionAfterRestore(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	plane, leave, err := broken.enter(context.WithoutCancel(t.Context()))
 	t.Cleanup(leave)

@@ -22,8 +22,6 @@ type Options struct {
 	SetUp func(s *Suite) error
 	// Parallel is how many tests run at the same time, unless -parallel says; 0: as many as go test lets.
 	Parallel int
-	// Long leaves the whole folder to make test-all: go test -short runs nothing here.
-	Long bool
 }
 
 // Main is the TestMain of a folder whose tests run listproxy or a control plane. It calls
@@ -31,10 +29,6 @@ type Options struct {
 // failed if any listproxy was left running, had a data race, or has ever emitted a secret.
 func Main(m *testing.M, o Options) {
 	flag.Parse()
-	if o.Long && testing.Short() {
-		Log("not run with -short: make test-all runs it")
-		os.Exit(0)
-	}
 	os.Exit(verdict(run(m, o), os.Stderr))
 }
 

@@ -9,13 +9,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/listproxy/listproxy/test/harness"
 )
 
 // crowdFull is for make attacks.
 var crowdFull = flag.Bool("attacks.crowd", false,
 	"measure what callers who crowd others out cost, beside kube-apiserver's own, and print a table")
 
-// crowdScale is a number for make attacks, and a smaller one for make test.
+// crowdScale is a number for make attacks, and a smaller one for make test-all.
 func crowdScale(whole, some int) int {
 	if *crowdFull {
 		return whole
@@ -38,7 +40,7 @@ type crowding struct {
 	// places does not depend on how fast the machine is.
 	slow   func(r *crowdRig, token string) bool
 	attack crowdAttack
-	// always: make test has it, too. What the others require is held there by unit tests, test/e2e/forwarding and test/faults/limits.
+	// always: make test-all has it, too. What the others require is held there by unit tests, test/e2e/forwarding and test/faults/limits.
 	always bool
 	// holds requires what else must be true of listproxy.
 	holds func(*testing.T, *side, figures)
@@ -164,6 +166,7 @@ func boundedMemory(each int64) func(*testing.T, *side, figures) {
 // TestCrowding lets one caller try to crowd out another: what the other caller asks for must come, and from memory
 // what listproxy keeps. With -attacks.crowd it measures what that costs, and the same at kube-apiserver itself.
 func TestCrowding(t *testing.T) {
+	harness.Long(t)
 	r := newCrowdRig(t)
 	var tables crowdTables
 	for _, c := range crowdings() {

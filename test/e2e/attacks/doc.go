@@ -50,7 +50,7 @@
 // ask for more than their share: made-up tokens, connections, bodies that do not come, answers that nobody reads,
 // long headers, long chains of certificates. Beside each of them another caller does its work, from another address.
 // All that it asks for must come, and its lists from memory. That holds on any machine: nothing depends on how
-// fast something is. make test has those that only many callers at the same time can show (the field always of
+// fast something is. make test-all has those that only many callers at the same time can show (the field always of
 // crowding); unit tests, test/e2e/forwarding and test/faults/limits hold the rest.
 //
 //	make attacks

@@ -54,6 +54,7 @@ subjects:
 // UnauthenticatedHTTP2DOSMitigation, which the table's is without: it ends an HTTP/2 connection after
 // a request of nobody's.
 func TestUnauthenticatedHTTP2(t *testing.T) {
+	harness.Long(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	plane, err := controlplane.Start(ctx, controlplane.Options{})

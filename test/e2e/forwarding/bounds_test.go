@@ -100,6 +100,7 @@ func wantTooMany(t *testing.T, r reply) {
 // TestMaxRequestsInflight: what is too much gets a 429 that client-go understands, and repeats until
 // there is room.
 func TestMaxRequestsInflight(t *testing.T) {
+	harness.Long(t)
 	h := startHeld(t)
 	p := startProcess(t, harness.ProxyOptions{
 		Upstream: h.upstream(), Connect: true, Args: []string{"--max-requests-inflight", "2", "--overload-wait", "0"},
@@ -173,6 +174,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 
 // TestOverloadWait: within --overload-wait a request gets the place that becomes free.
 func TestOverloadWait(t *testing.T) {
+	harness.Long(t)
 	h := startHeld(t)
 	p := startProcess(t, harness.ProxyOptions{
 		Upstream: h.upstream(), Args: []string{"--max-requests-inflight", "1", "--overload-wait", "1h"},
@@ -207,6 +209,7 @@ func TestOverloadWait(t *testing.T) {
 
 // TestMaxLongRunning: watches have a bound of their own, and a place that is given up can be taken.
 func TestMaxLongRunning(t *testing.T) {
+	harness.Long(t)
 	p := startProcess(t, harness.ProxyOptions{
 		Upstream: cp.RESTConfig(controlplane.Feed), Connect: true, Args: []string{"--max-long-running-requests", "1"},
 	})
@@ -267,6 +270,7 @@ const bigObjects = 30
 // TestStall: an answer whose client stops reading is ended, from memory or forwarded, and others go on,
 // on the same connection too.
 func TestStall(t *testing.T) {
+	harness.Long(t)
 	p := startProcess(t, harness.ProxyOptions{
 		Upstream: cp.RESTConfig(controlplane.Feed), Connect: true, Args: []string{"--stall-timeout", "1s"},
 	})
@@ -307,6 +311,7 @@ var digits = regexp.MustCompile(`[0-9]+`)
 // TestMaxBodyBytes: a body that is too long gets the 413 that kube-apiserver would give it at its own
 // limit of 3 MiB.
 func TestMaxBodyBytes(t *testing.T) {
+	harness.Long(t)
 	p := startProcess(t, harness.ProxyOptions{
 		Upstream: cp.RESTConfig(controlplane.Feed), Connect: true, Args: []string{"--max-body-bytes", "1Mi"},
 	})
@@ -359,6 +364,7 @@ func TestMaxBodyBytes(t *testing.T) {
 // TestMaxConnections: one too many takes the place of the one that has been without a request for longest, but never of one
 // with a request of a known caller.
 func TestMaxConnections(t *testing.T) {
+	harness.Long(t)
 	p := startProcess(t, harness.ProxyOptions{
 		Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{"--max-connections", "2"},
 	})
@@ -401,6 +407,7 @@ func TestMaxConnections(t *testing.T) {
 // TestFairness: a client with 50 big lists at a time, which it does not even read, leaves room for
 // another's small ones: not one of them is turned away.
 func TestFairness(t *testing.T) {
+	harness.Long(t)
 	p := startProcess(t, harness.ProxyOptions{
 		Upstream: cp.RESTConfig(controlplane.Feed), Connect: true, Args: []string{
 			"--max-inflight-bytes", "128Mi", "--overload-wait", "2s", "--max-requests-inflight", "120", "--eager", "pods",

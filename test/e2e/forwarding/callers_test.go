@@ -108,6 +108,7 @@ func TestAcceptedCallers(t *testing.T) {
 // TestMemoryIsForTheAllowed: why memory has no answer is told to who may list, without a review, and
 // nobody else.
 func TestMemoryIsForTheAllowed(t *testing.T) {
+	harness.Long(t)
 	// From before listproxy's first list, and not compacted.
 	ns := newNamespace(t)
 	before := newConfigMap(t, ns, "a", nil)
@@ -125,6 +126,7 @@ func TestMemoryIsForTheAllowed(t *testing.T) {
 // TestSharesAreUsers: two tokens of one service account have one share of the places for watches, and
 // another account has its own.
 func TestSharesAreUsers(t *testing.T) {
+	harness.Long(t)
 	d := startProxy(t, harness.ProxyOptions{
 		Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{"--max-long-running-requests", "4"},
 	})

@@ -159,6 +159,7 @@ func mayEdit(t *testing.T, namespace, group string) {
 // TestKubectlByCertificate plays the same commands straight and through both doors, as somebody who
 // has a client certificate and no token.
 func TestKubectlByCertificate(t *testing.T) {
+	harness.Long(t)
 	p := startProcess(t, harness.ProxyOptions{
 		Upstream: impersonator(t), Connect: true,
 		Args: []string{"--client-ca-file", cp.CAPath(), "--eager", "configmaps"},
@@ -227,6 +228,7 @@ func TestKubectlByCertificate(t *testing.T) {
 
 // TestWhoamiByCertificate: the API server sees the same user, with all that belongs to one.
 func TestWhoamiByCertificate(t *testing.T) {
+	harness.Long(t)
 	p := startProcess(t, harness.ProxyOptions{
 		Upstream: impersonator(t), Connect: true, Args: []string{"--client-ca-file", cp.CAPath()},
 	})
@@ -277,6 +279,7 @@ func whoamiCall(header http.Header) call {
 // TestMayNotImpersonate: a listproxy whose account may not impersonate cannot be somebody else's
 // way in. The caller gets the API server's own words.
 func TestMayNotImpersonate(t *testing.T) {
+	harness.Long(t)
 	p := startProcess(t, harness.ProxyOptions{
 		Upstream: cp.RESTConfig(controlplane.Feed), Connect: true, Args: []string{"--client-ca-file", cp.CAPath(), "--eager", "pods"},
 	})
@@ -299,6 +302,7 @@ func TestMayNotImpersonate(t *testing.T) {
 // TestCertificateAndToken: a certificate that is verified counts before a token, as at the API server;
 // one that is not leaves the token to count.
 func TestCertificateAndToken(t *testing.T) {
+	harness.Long(t)
 	p := startProcess(t, harness.ProxyOptions{
 		Upstream: impersonator(t), Connect: true, Args: []string{"--client-ca-file", cp.CAPath()},
 	})
@@ -410,6 +414,7 @@ func sign(t *testing.T, template *x509.Certificate, by *clientCA) (*x509.Certifi
 // TestClientCAReplaced replaces the file with the CAs while listproxy runs. What an old certificate
 // could do ends on connections that are open, too.
 func TestClientCAReplaced(t *testing.T) {
+	harness.Long(t)
 	first, second := newClientCA(t), newClientCA(t)
 	file := filepath.Join(t.TempDir(), "clients.crt")
 	if err := os.WriteFile(file, first.pem(), 0o600); err != nil {
@@ -465,6 +470,7 @@ func TestClientCAReplaced(t *testing.T) {
 
 // TestFrontProxy has a proxy before listproxy say who the caller is.
 func TestFrontProxy(t *testing.T) {
+	harness.Long(t)
 	ca := newClientCA(t)
 	file := filepath.Join(t.TempDir(), "front.crt")
 	if err := os.WriteFile(file, ca.pem(), 0o600); err != nil {

@@ -291,6 +291,7 @@ func useClient(t *testing.T, config *rest.Config, ns string) {
 
 // TestReload replaces the certificates of a running listproxy, at both doors.
 func TestReload(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	dir, next := t.TempDir(), t.TempDir()
 	upstream, err := url.Parse(cp.URL())

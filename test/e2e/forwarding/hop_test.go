@@ -22,6 +22,7 @@ import (
 
 // TestHop looks at what listproxy sends upstream, at a hop before the API server.
 func TestHop(t *testing.T) {
+	harness.Long(t)
 	h, err := hop.Start(cp.URL(), cp.CA())
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/listproxy/listproxy/test/harness"
 )
 
 // eachUpgrade runs a test through both doors and with both protocols that kubectl speaks, with a
@@ -47,6 +49,7 @@ func (k *interactive) wantUpgrade() {
 }
 
 func TestKubectlExec(t *testing.T) {
+	harness.Long(t)
 	eachUpgrade(t, func(t *testing.T, via *door, env []string, ns, pod string) {
 		exec := func(args ...string) []string { return append([]string{"exec", "-n", ns}, args...) }
 		for _, test := range []struct {

@@ -52,6 +52,7 @@ func grantToSubject(t *testing.T, to rbacv1.Subject, rules ...rbacv1.PolicyRule)
 // (constrained impersonation). What kube-apiserver would refuse to be forwarded is not answered from memory, though
 // the review says that the caller may list it.
 func TestImpersonationForReviewsOnly(t *testing.T) {
+	harness.Long(t)
 	const group, own = "lent-team", controlplane.FeedUserName
 	jane := newLogin(t, "jane-of-constraints", group)
 	ns := newNamespace(t)

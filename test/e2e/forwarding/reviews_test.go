@@ -78,6 +78,7 @@ func TestRightsFollowRBAC(t *testing.T) {
 // yes was sent before the API server's own no was seen, so no list that was asked for later than the
 // TTL after that may come from memory.
 func TestRightsEndWithTheTTL(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	const ttl = time.Second
 	d := startProxy(t, harness.ProxyOptions{
@@ -106,6 +107,7 @@ func TestRightsEndWithTheTTL(t *testing.T) {
 
 // TestRevokedIsNotRememberedWithoutTTL: without a TTL, the API server's no is listproxy's no.
 func TestRevokedIsNotRememberedWithoutTTL(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	d := startProxy(t, harness.ProxyOptions{
 		Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{"--review-ttl", "0", "--eager", "pods"},

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
 )
 
 // write is one step of a script, and the status that it must have.
@@ -202,6 +203,7 @@ func allBytes() []byte {
 
 // TestLargeUploads sends as much as an object may hold, and more than the API server reads.
 func TestLargeUploads(t *testing.T) {
+	harness.Long(t)
 	maps := "/api/v1/namespaces/" + newNamespace(t) + "/configmaps"
 	payload := func(size int) string { return strings.Repeat("0123456789abcdef", size/16) }
 	large := func(size int) call {
@@ -265,6 +267,7 @@ func TestAnswerBeforeTheBody(t *testing.T) {
 // TestStrangersDoNotDisturb writes while others are refused. After a 401 the API server closes the
 // connection (GOAWAY), to which listproxy's callers have no part: they share what it has upstream.
 func TestStrangersDoNotDisturb(t *testing.T) {
+	harness.Long(t)
 	maps := "/api/v1/namespaces/" + newNamespace(t) + "/configmaps?dryRun=All"
 	theirs, err := newDoor(t.TempDir(), "via", via.configs) // another connection
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -57,6 +58,7 @@ func aggregate(t *testing.T, c *cluster, name string, server *httptest.Server) {
 
 // Rule 10: what another server answers is forwarded, whether it answers or not.
 func TestAggregatedThatIsDown(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	r := newRig(t, shared, rigOptions{})
 	register(t, r.cluster, "down.feed.test", fieldsOf{"namespace": controlplane.TeamA, "name": "nowhere"})
@@ -80,6 +82,7 @@ func TestAggregatedThatIsDown(t *testing.T) {
 
 // Rule 10: it may answer each user differently.
 func TestAggregatedByUser(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	// The API server adds who asks, in headers.
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -131,6 +134,7 @@ func TestAggregatedByUser(t *testing.T) {
 // Rule 10: the policy can vouch that another server shows the same to all. That server is a
 // kube-apiserver here, for the group of its custom resources.
 func TestAggregatedThatIsVouchedFor(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	things := kind{"vouched.feed.test/v1", "Thing", "things", true, widgets.rest}
 	others := kind{"vouched.feed.test/v1", "Other", "others", true, widgets.rest}

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -27,6 +28,7 @@ type witness struct {
 
 // Killing and restarting the API server under load never yields a wrong answer.
 func TestKilledAPIServer(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	kinds := []kind{configMaps, widgets}
 	r := newRig(t, ownCluster(t), rigOptions{})
@@ -145,6 +147,7 @@ func (r *rig) wander(ctx context.Context, list string, answers chan<- witness) {
 // Compacting etcd in the middle of a walk: the walk goes on at its revision, from memory or
 // not, or the upstream's 410 ends it.
 func TestCompactedWalks(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	k := configMaps
 	r := newRig(t, ownCluster(t), rigOptions{})

@@ -3,11 +3,14 @@ package feed
 import (
 	"fmt"
 	"testing"
+
+	"github.com/listproxy/listproxy/test/harness"
 )
 
 // TestChangesBelowTheLoad: objects that were created and deleted before a state was loaded come again in the watch
 // that begins with the newest change that the state knows. They contradict nothing.
 func TestChangesBelowTheLoad(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	c := ownCluster(t)
 	ns := c.namespace(t, "below")

@@ -6,11 +6,14 @@ import (
 	"net/http"
 	"sync"
 	"testing"
+
+	"github.com/listproxy/listproxy/test/harness"
 )
 
 // Rule 3: an event that cannot be, or cannot be read, drops all that is held. The state is
 // loaded again, and what was known before is not believed any more.
 func TestDoubt(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	r := newRig(t, shared, rigOptions{})
 	ns := r.namespace(t, "doubt")

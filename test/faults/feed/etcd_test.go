@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
 )
 
 // restored is the namespace of the tests that put etcd back to an older state.
@@ -56,6 +57,7 @@ func liveOn(t *testing.T, r *rig, k kind) past {
 
 // Rule 7: revisions that go back drop everything.
 func TestRestore(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	k := configMaps
 	c := ownCluster(t)
@@ -127,6 +129,7 @@ func (r *rig) sameAnswer(path string) {
 // The nasty case of rule 7: while the feed was away, the restored storage was written to until
 // its revision had passed the old one. Revisions mean other states then than they did.
 func TestRestoreThatHasPassed(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	c := ownCluster(t)
 	snapshot := snapshotOf(t, c, configMaps, widgets)

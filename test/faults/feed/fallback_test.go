@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/hop"
 )
 
@@ -33,6 +34,7 @@ func errorOf(req *http.Request) []byte {
 
 // TestStreamingListsThatFail: a resource whose streaming lists end with an error is loaded page by page, in every form.
 func TestStreamingListsThatFail(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	forms := []string{"application/json", protobufType, "application/json" + metadataOf, protobufType + metadataOf}
 	tests := []struct {

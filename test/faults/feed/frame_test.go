@@ -6,11 +6,14 @@ import (
 	"net/http"
 	"net/url"
 	"testing"
+
+	"github.com/listproxy/listproxy/test/harness"
 )
 
 // Rule 1: what a list looks like is learned from a real one, and what cannot be reconciled byte
 // for byte is not answered from memory.
 func TestListsOfAnotherForm(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	r := newRig(t, shared, rigOptions{})
 	ns := r.namespace(t, "a-form") // its objects are the first ones, from which the form is learned

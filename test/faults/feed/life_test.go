@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 )
 
@@ -93,6 +94,7 @@ func (r *rig) lastHit(list string) time.Time {
 // Rule 5: a token of the feed that is not valid any more shows within the bound, although the
 // API server lets the feed's watches go on.
 func TestRevokedToken(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	k := podTemplates
 	token := feedAccount(t, "revoked-token")
@@ -137,6 +139,7 @@ func TestRevokedToken(t *testing.T) {
 
 // Rule 5 and 11: a feed that is forbidden says so.
 func TestRevokedRights(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	k := revisions
 	r := newRig(t, shared, rigOptions{token: feedAccount(t, "revoked-rights"), bound: shortestBound})

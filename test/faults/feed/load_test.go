@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"sync/atomic"
 	"testing"
+
+	"github.com/listproxy/listproxy/test/harness"
 )
 
 // Rule 2: the first state comes as a streaming list where the upstream has it.
@@ -26,6 +28,7 @@ func TestStreamingLoad(t *testing.T) {
 // Where the upstream refuses streaming lists, the first state comes page by page; a 410 in the
 // middle begins again.
 func TestPaginatedLoad(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	for _, k := range []kind{configMaps, widgets} {
 		t.Run(k.name, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -32,6 +33,7 @@ const (
 // shortest pause is two minutes. It counts what the API server has to send for both. (That the pauses grow is held
 // without waiting for them by TestWhatCannotFitIsAskedForEverLessOften of package snapshot.)
 func TestMisfit(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	plain := kind{"v1", "ConfigMap", "configmaps", false, nil}
 	hidden := kind{"v1", "PodTemplate", "podtemplates", false, fieldsOf{"template": template}}

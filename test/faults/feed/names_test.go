@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 )
 
@@ -22,6 +23,7 @@ var roles = kind{"rbac.authorization.k8s.io/v1", "Role", "roles", false, fieldsO
 // are not UTF-8. JSON has U+FFFD for those: what a list says of such an object is neither its
 // name nor its place in the order. As long as there is one, nothing is answered from memory.
 func TestNamesThatAreNotUTF8(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	const bad, high = "\xffb", "\U00010000a"
 	k := roles

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -16,6 +17,7 @@ import (
 // in one of them only was never there in the other. The API server cannot tell it (410), since it was started again
 // after etcd was restored and written to, nor does it say that it is another one: no state in between may be believed.
 func TestRestoreToTheSameObjects(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	c := ownCluster(t, "--feature-gates=APIServerIdentity=false,UnknownVersionInteroperabilityProxy=false")
 	c.namespace(t, restored)

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/listproxy/listproxy/test/harness"
 )
 
 var (
@@ -21,6 +23,7 @@ func anyRequest(url.Values) bool { return true }
 
 // Rule 3: watches that end as soon as they begin are not opened again at once.
 func TestResumePace(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	const (
 		trouble = 5 * time.Second
@@ -95,6 +98,7 @@ func TestResumePace(t *testing.T) {
 // Rule 6: the heartbeat of a quiet resource leaves its watch alone for as long as it can, also
 // where there are writes elsewhere all the time.
 func TestHeartbeatPace(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	k := ingressClasses
 	const (

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -61,6 +62,7 @@ func quietPasts() []*quietPast {
 // the feed was away, and written to until its revision had passed the old one, looks as if the
 // watch could just go on.
 func TestRestoreThatHasPassedQuietly(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	c := ownCluster(t)
 	c.namespace(t, restored)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/hop"
 	"github.com/listproxy/listproxy/test/harness/poll"
@@ -155,6 +156,7 @@ func (w *watched) atOnce() int {
 // Rule 6: nobody asks for more, and nothing happens to a resource: its feed finds out by itself
 // that it is still true, within the bound, however many writes there are elsewhere.
 func TestHeartbeat(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	for name, busy := range map[string]bool{"writes now and then": false, "writes all the time": true} {
 		t.Run(name, func(t *testing.T) {
@@ -223,6 +225,7 @@ func (r *rig) feel(p *pulse, k kind) error {
 // The page after a newest one, which only the API server can give, is asked for at a revision that
 // the feed of a quiet resource has not heard of. It finds out as soon as the first page has passed.
 func TestNewestPagesAnnounceTheNext(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	r := newRig(t, shared, rigOptions{bound: 10 * time.Minute})
 	ns := r.namespace(t, "next-page")
@@ -261,6 +264,7 @@ const demandPause = 500 * time.Millisecond
 // TestNewestPagesThatFit: a newest list with a limit that all objects fit in has no next page, and on a quiet resource
 // it makes the feed ask nothing.
 func TestNewestPagesThatFit(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	r := newRig(t, shared, rigOptions{bound: 10 * time.Minute})
 	ns := r.namespace(t, "pages-that-fit")

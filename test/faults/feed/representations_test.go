@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 )
 
@@ -19,6 +20,7 @@ const (
 // Every kind in every representation that it has, empty and not, whole and in pages, is written
 // as the API server writes it, and so are those that came by a watch.
 func TestRepresentations(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	r := newRig(t, shared, rigOptions{})
 	ns := r.namespace(t, "representations")

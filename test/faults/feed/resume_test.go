@@ -7,12 +7,14 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/hop"
 )
 
 // Rule 3: after every failure but 410 and doubt, the watch is resumed where it was. Nothing is
 // loaded again, and no revision is lost.
 func TestResumeInPlace(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	r := newRig(t, shared, rigOptions{})
 	ns := r.namespace(t, "resume")

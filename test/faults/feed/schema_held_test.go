@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/hop"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -19,6 +20,7 @@ var jugs = kind{"jugs.feed.test/v1", "Jug", "jugs", false, widgets.rest}
 // meanwhile. The stream's header has come, which says nothing of that: until its list has, no custom resource is
 // answered from memory.
 func TestSchemaChangeHeldBack(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	k, ns := jugs, "schema-held-back"
 	r := newRig(t, shared, rigOptions{args: []string{"--schema-quarantine", "3s"}})

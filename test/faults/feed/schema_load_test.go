@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -76,6 +77,7 @@ func (tr *truth) judge(path string, asked time.Time, body []byte) error {
 // representations, a definition gets new defaults, loses a selectable field, and loses a version.
 // No answer from memory is of before.
 func TestSchemaChangesUnderLoad(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	first := kind{"jars.feed.test/v1", "Jar", "jars", false, fieldsOf{"spec": fieldsOf{"color": "red"}}}
 	second := first

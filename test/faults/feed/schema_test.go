@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -202,6 +203,7 @@ func TestSchemaChange(t *testing.T) {
 // Rule 9: while nobody would tell of a change, no custom resource is answered from memory; and a
 // change that was missed is found out.
 func TestSchemaChangeUnheard(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	k, ns := cans, "schema-unheard"
 	r := newRig(t, shared, rigOptions{args: []string{"--schema-quarantine", "3s"}})
@@ -241,6 +243,7 @@ func TestSchemaChangeUnheard(t *testing.T) {
 // A definition that comes is found, what goes is not answered any more, and when it comes again it
 // is another resource.
 func TestDefinitionsComeAndGo(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	k, ns := boxes, "schema-comes-and-goes"
 	r := newRig(t, shared, rigOptions{args: []string{"--schema-quarantine", "2s"}})

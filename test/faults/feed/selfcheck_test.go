@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/listproxy/listproxy/test/harness"
 )
 
 var selfCheckChurn = flag.Duration("feed.selfcheck", 10*time.Second, "for how long collections are checked while they change")
@@ -26,6 +28,7 @@ var checkOften = rigOptions{args: []string{"--self-check-interval", "1s"}}
 // TestSelfCheck: what is kept is compared with the API server, finds what is wrong there, and
 // finds nothing where nothing is.
 func TestSelfCheck(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	c := ownCluster(t)
 	t.Run("changing", func(t *testing.T) { selfCheckWhileChanging(t, c) })

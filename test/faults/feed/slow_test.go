@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/harness/soak"
@@ -60,6 +61,7 @@ func slownesses() []slowness {
 // TestSlowIsNotLost: what is known of a resource stays known, and nothing is loaded again, when its API server is
 // slow, or refuses something, once. The objects are older than what the API server can tell in a watch.
 func TestSlowIsNotLost(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	c := ownCluster(t)
 	ns := c.namespace(t, "slow")

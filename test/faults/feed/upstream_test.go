@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -25,6 +26,7 @@ var settle = rigOptions{args: []string{"--upstream-settle", "10s"}}
 // Rule 8: after an API server was restarted all is forwarded for a while, and then loaded again,
 // without anybody having asked where it is eager.
 func TestAPIServerRestarted(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	r := newRig(t, ownCluster(t), rigOptions{args: []string{"--eager", "configmaps", "--upstream-settle", "10s"}})
 	ns := r.namespace(t, "restarted")
@@ -99,6 +101,7 @@ func TestAPIServerRestarted(t *testing.T) {
 // Rule 8: the Leases of the API servers tell that there is another one, or one less, or that one
 // was started again. That one is renewed is no news.
 func TestAPIServersComeAndGo(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	r := newRig(t, ownCluster(t), settle)
 	r.unhurried(t, configMaps, r.namespace(t, "come-and-go"), func(r *rig, ns string) error { return comeAndGo(t, r, ns) })
@@ -156,6 +159,7 @@ func comeAndGo(t *testing.T, r *rig, ns string) error {
 
 // Rule 8: /version tells of other API servers as well.
 func TestVersionChanges(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	r := newRig(t, shared, settle)
 	ns := r.namespace(t, "version")
@@ -179,6 +183,7 @@ func TestVersionChanges(t *testing.T) {
 // kube-apiserver writes these objects when it starts, before it is ready, and again every ten
 // minutes: what the test writes stays for its time.
 func TestStorageVersions(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	r := newRig(t, ownCluster(t, "--feature-gates=StorageVersionAPI=true,APIServerIdentity=true",
 		"--runtime-config=internal.apiserver.k8s.io/v1alpha1=true"), settle)

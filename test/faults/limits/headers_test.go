@@ -20,6 +20,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/soak"
 )
 
@@ -168,6 +169,7 @@ func TestUnfinishedHandshakes(t *testing.T) {
 
 // TestIdleConnections: they have done their handshake and one request.
 func TestIdleConnections(t *testing.T) {
+	harness.Long(t)
 	r := newRig(t)
 	heldMemory(r, holding{
 		n: scale(1000, 100), what: "idle connections", each: perConnection, together: idleSpare,
@@ -308,6 +310,7 @@ const streamsPerConnection = 100
 
 // TestUnreadAnswers: of a big answer that is always the same, on streams with a window of 0.
 func TestUnreadAnswers(t *testing.T) {
+	harness.Long(t)
 	r := newRig(t)
 	token := plane.Token(controlplane.Admin)
 	var answering, sent atomic.Int64

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	}})
 }
 
-// scale is a number for make limits, and a smaller one for make test.
+// scale is a number for make limits, and a smaller one for make test-all.
 func scale(whole, some int) int {
 	if *full {
 		return whole

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -182,6 +183,7 @@ func said(a ask.Answer) ask.Answer {
 // TestTooManyForLoads: a feed that is refused, at its first question or at its load, comes again when it is
 // told to and not before, however often callers ask; and has loaded when it is let.
 func TestTooManyForLoads(t *testing.T) {
+	harness.Long(t)
 	after := time.Duration(scale(5, 2)) * time.Second
 	hold := time.Duration(scale(60, 0)) * time.Second
 	r := newRig(t, "--self-check-interval", "0") // it asks on its own account
@@ -247,6 +249,7 @@ const believed = 90 * time.Second
 // the bound; then lists are forwarded until the feed is let again. Once only the feed is refused, and once all
 // that listproxy asks with its own account.
 func TestTooManyForFeeds(t *testing.T) {
+	harness.Long(t)
 	t.Run("of one resource", func(t *testing.T) { refuseFeed(t, false) })
 	t.Run("and all else", func(t *testing.T) { refuseFeed(t, true) })
 }

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -71,6 +72,7 @@ func (r *rig) same(path string, fromMemory []byte) {
 
 // TestLargeObjects: of 1.5 MB each, the most that etcd takes.
 func TestLargeObjects(t *testing.T) {
+	harness.Long(t)
 	const size = 1_500_000
 	n := scale(40, 8)
 	r := newRig(t, "--schema-quarantine", "1s")
@@ -108,6 +110,7 @@ func TestLargeObjects(t *testing.T) {
 
 // TestNamespaces: a list of one namespace each costs what it holds, however many there are.
 func TestNamespaces(t *testing.T) {
+	harness.Long(t)
 	n := scale(5000, 200)
 	r := newRig(t)
 	path := func(i int) string { return fmt.Sprintf("/api/v1/namespaces/limits-%04d/configmaps", i) }
@@ -147,6 +150,7 @@ func TestNamespaces(t *testing.T) {
 
 // TestCollections: so many resources at the same time.
 func TestCollections(t *testing.T) {
+	harness.Long(t)
 	n := scale(500, 20)
 	r := newRig(t, "--schema-quarantine", "1s")
 	name := func(i int) string { return fmt.Sprintf("k%03ds", i) }
@@ -180,6 +184,7 @@ func TestCollections(t *testing.T) {
 
 // TestByteBound: the history is what goes first, then what does not fit is forwarded; memory stays.
 func TestByteBound(t *testing.T) {
+	harness.Long(t)
 	const bound, size, objects = 32 * mib, 100 << 10, 80
 	rounds := scale(40, 8)
 	r := newRig(t, "--cache-bytes", fmt.Sprint(bound), "--schema-quarantine", "1s")

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -20,6 +21,7 @@ const watchesPerClient = 100
 // TestForwardedWatches: so many are open at the same time, all of them hear an event, and what each
 // costs.
 func TestForwardedWatches(t *testing.T) {
+	harness.Long(t)
 	n := scale(10_000, 1000)
 	r := newRig(t)
 	tell := make(chan struct{})

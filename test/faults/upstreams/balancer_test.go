@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/hop"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -19,6 +20,7 @@ const resetEvery = 300 * time.Millisecond
 // TestBehindOneAddress: a balancer before both API servers spreads connections, and resets them now and
 // then. listproxy knows its address only.
 func TestBehindOneAddress(t *testing.T) {
+	harness.Long(t)
 	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
 	defer r.proxies.Stop(r)
 	before, err := hop.StartBalancer()

@@ -27,6 +27,7 @@ import (
 // HTTP/1.1, also while large events come, and to clients that have not read those before; a write that takes its time is
 // carried out and answered; and that was all it waited for.
 func TestEnding(t *testing.T) {
+	harness.Long(t)
 	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
 	defer r.proxies.Stop(r)
 	p := r.start(plane.URL(), "--shutdown-timeout", "10m")
@@ -163,6 +164,7 @@ func wholeFrames(stream []byte) (n int, err error) {
 
 // TestEndingAtOnce: a second signal ends the process, whatever is in flight.
 func TestEndingAtOnce(t *testing.T) {
+	harness.Long(t)
 	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
 	defer r.proxies.Stop(r)
 	p := r.start(plane.URL(), "--shutdown-timeout", "10m")

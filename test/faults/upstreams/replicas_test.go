@@ -20,6 +20,7 @@ import (
 // TestPagesOfSeveral: the pages of one walk come from one replica, from the other, and from
 // kube-apiserver itself, in turn. Together they are the list.
 func TestPagesOfSeveral(t *testing.T) {
+	harness.Long(t)
 	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
 	defer r.proxies.Stop(r)
 	sides := []*ask.Client{r.writer}
@@ -96,6 +97,7 @@ func TestPagesOfSeveral(t *testing.T) {
 // TestNeverBackInTime: a client who demands NotOlderThan of what it saw, of one replica and of the other, gets that; also of what
 // has only just been written. So do those whose requests a balancer spreads.
 func TestNeverBackInTime(t *testing.T) {
+	harness.Long(t)
 	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
 	defer r.proxies.Stop(r)
 	replicas := []*ask.Client{r.startAlone(plane.URL()), r.startAlone(plane.URL())}
@@ -179,6 +181,7 @@ const (
 // which looks at /readyz, hears of it late. No request is lost: of clients that keep their connections,
 // with HTTP/2 and HTTP/1.1, and of one that makes one for each request; reads and writes.
 func TestRolled(t *testing.T) {
+	harness.Long(t)
 	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
 	defer r.proxies.Stop(r)
 	start := func() *harness.Proxy {

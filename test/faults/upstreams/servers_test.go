@@ -8,6 +8,7 @@ import (
 
 	"github.com/listproxy/listproxy/telemetry"
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
 )
 
 // upstreamArgs give listproxy the API servers that a test breaks.
@@ -43,6 +44,9 @@ func TestOneOfTwoFails(t *testing.T) {
 		r.part("killed", noticedAtOnce, func() { r.must(s.Kill()) })
 		r.part("started again", noticedAtOnce, func() { r.startAPIServer(s) })
 	}
+	if testing.Short() { // make test-all goes on
+		return
+	}
 	paused := []*controlplane.APIServer{one, two}
 	if !*all {
 		paused = paused[:1]
@@ -63,6 +67,7 @@ func TestOneOfTwoFails(t *testing.T) {
 // What they have is not given as the newest state for longer than the bound. Callers' rights are not asked for again meanwhile, which
 // would wait there as well: then nobody would be given anything.
 func TestOldStateOfOneOfTwo(t *testing.T) {
+	harness.Long(t)
 	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
 	defer r.proxies.Stop(r)
 	p := r.start(unheard(t), append(upstreamArgs(one, two), "--review-ttl", "1h")...)

@@ -39,6 +39,9 @@ func TestHelpAndMistakes(t *testing.T) {
 }
 
 func TestRunUntilStopped(t *testing.T) {
+	if testing.Short() {
+		t.Skip("make test-all runs it")
+	}
 	dir := filepath.Join(t.TempDir(), "made")
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

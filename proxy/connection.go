@@ -5,24 +5,25 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
+
+	"github.com/listproxy/listproxy/proxy/certs"
 )
 
 // connection is what is known of the connection that a request came by.
 type connection struct {
-	bound  *boundConn // nil: it is not bounded
-	chains verifiedChains
+	bound *boundConn // nil: it is not bounded
 }
 
-type connectionKey struct{}
+type boundKey struct{}
 
 // withConnection is the ConnContext of an http.Server.
 func withConnection(ctx context.Context, conn net.Conn) context.Context {
-	return context.WithValue(withTunnel(ctx, conn), connectionKey{}, &connection{bound: boundOf(conn)})
+	return certs.WithConnection(context.WithValue(withTunnel(ctx, conn), boundKey{}, &connection{bound: boundOf(conn)}))
 }
 
 // connectionOf returns the connection that a request of ctx came by, or nil.
 func connectionOf(ctx context.Context) *connection {
-	c, _ := ctx.Value(connectionKey{}).(*connection)
+	c, _ := ctx.Value(boundKey{}).(*connection)
 	return c
 }
 

@@ -10,9 +10,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/listproxy/listproxy/proxy/certs"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
 func TestRequestHeaders(t *testing.T) {
@@ -128,7 +130,7 @@ func TestNothingOfTheProxysOwnIdentity(t *testing.T) {
 		got <- seen{r.Header, len(r.TLS.PeerCertificates)}
 	})
 	dir := t.TempDir()
-	if _, _, err := LoadOrCreateCertificate("", "", dir, nil, proxytest.WallClock()); err != nil {
+	if _, _, err := certs.LoadOrCreate("", "", dir, nil, proxytest.WallClock()); err != nil {
 		t.Fatal(err)
 	}
 	ran := filepath.Join(dir, "plugin-ran")

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
@@ -17,18 +16,15 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
-
-// VerifyOptions says how client certificates are verified now. Not ok means that none is
-// believed. It must be safe for concurrent use.
-type VerifyOptions func() (options x509.VerifyOptions, ok bool)
 
 // IdentifierConfig says by what, besides its own Authorization header, a caller is known.
 type IdentifierConfig struct {
 	// ClientCA verifies the certificates of clients, as kube-apiserver does with
 	// --client-ca-file. Nil: no certificate makes a user.
-	ClientCA VerifyOptions
+	ClientCA certs.VerifyOptions
 	// FrontProxy, if not nil, is an authenticating proxy before this one.
 	FrontProxy *FrontProxy
 }
@@ -37,7 +33,7 @@ type IdentifierConfig struct {
 // --requestheader-* flags: whoever shows a certificate of CA with one of the names may say in
 // headers who the caller is.
 type FrontProxy struct {
-	CA VerifyOptions
+	CA certs.VerifyOptions
 	// AllowedNames are common names of certificates. At least one.
 	AllowedNames []string
 	// The headers with the user's name, uid and groups, and the prefixes of those with extra.
@@ -57,8 +53,8 @@ type FrontProxy struct {
 type Identifier struct {
 	secret identitySecret
 	// A chainVerifier that is nil verifies nothing.
-	clientChains *chainVerifier
-	frontChains  *chainVerifier
+	clientChains *certs.ChainVerifier
+	frontChains  *certs.ChainVerifier
 	front        *FrontProxy
 	frontHeaders authenticator.Request
 }
@@ -71,7 +67,7 @@ func NewIdentifier(cfg IdentifierConfig) (*Identifier, error) {
 	}
 	i := &Identifier{secret: secret, front: cfg.FrontProxy}
 	if cfg.ClientCA != nil {
-		i.clientChains = newChainVerifier(cfg.ClientCA)
+		i.clientChains = certs.NewChainVerifier(cfg.ClientCA)
 	}
 	if f := cfg.FrontProxy; f != nil {
 		if len(f.AllowedNames) == 0 {
@@ -81,7 +77,7 @@ func NewIdentifier(cfg IdentifierConfig) (*Identifier, error) {
 		if err != nil {
 			return nil, fmt.Errorf("the headers of a front proxy: %w", err)
 		}
-		i.frontChains = newChainVerifier(f.CA)
+		i.frontChains = certs.NewChainVerifier(f.CA)
 	}
 	return i, nil
 }
@@ -147,7 +143,7 @@ func (i *Identifier) verified(r *http.Request) (user.Info, error) {
 	if i.clientChains == nil {
 		return nil, frontErr
 	}
-	chain, err := i.clientChains.chain(r)
+	chain, err := i.clientChains.Chain(r)
 	if chain == nil {
 		return nil, errors.Join(frontErr, err)
 	}
@@ -163,7 +159,7 @@ func (i *Identifier) byFront(r *http.Request) (user.Info, error) {
 	if i.frontChains == nil {
 		return nil, nil //nolint:nilnil // nobody is no error
 	}
-	chain, err := i.frontChains.chain(r)
+	chain, err := i.frontChains.Chain(r)
 	if chain == nil {
 		return nil, err
 	}

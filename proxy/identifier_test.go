@@ -6,6 +6,7 @@ import (
 	"crypto/x509/pkix"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
@@ -205,5 +207,35 @@ func TestStatedKeys(t *testing.T) {
 	}
 	if diff := cmp.Diff(len(users), len(seen)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestTokenBesideRefusedChain: a token counts beside certificates that are not believed, however
+// many they are. The refusal is remembered for the connection, and tokens count all the same.
+func TestTokenBesideRefusedChain(t *testing.T) {
+	ca := proxytest.NewCA(t)
+	i, err := NewIdentifier(IdentifierConfig{ClientCA: ca.Options})
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate := ca.Issue(t, pkix.Name{CommonName: "alice"}, nil)
+	for name, shown := range map[string][]*x509.Certificate{
+		"forged":   ca.Naming(t, 10),
+		"too many": slices.Repeat([]*x509.Certificate{certificate}, 11),
+	} {
+		conn := certs.WithConnection(t.Context())
+		for range 2 {
+			if _, refusal := i.Identify(proxytest.RequestBy(conn, shown...)); refusal == nil || refusal.Code != http.StatusUnauthorized {
+				t.Errorf("%s: %v", name, refusal)
+			}
+			r := proxytest.RequestBy(conn, shown...)
+			r.Header.Set("Authorization", "Bearer t")
+			if id, refusal := i.Identify(r); refusal != nil || id.stated != nil || !id.bringsToken() {
+				t.Errorf("%s, with a token: %v", name, refusal)
+			}
+		}
+	}
+	if id, refusal := i.Identify(proxytest.RequestBy(certs.WithConnection(t.Context()), certificate)); refusal != nil || id.stated == nil {
+		t.Errorf("a good certificate: %v", refusal)
 	}
 }

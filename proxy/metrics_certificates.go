@@ -1,59 +1,13 @@
 package proxy
 
 import (
-	"crypto/tls"
-	"crypto/x509"
-	"time"
-
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
-	"k8s.io/client-go/util/cert"
+
+	"github.com/listproxy/listproxy/proxy/certs"
 )
 
-// CertificateExpiry says when what is in use as a certificate ends: where there are several, a chain or a file with
-// CAs, the first of them.
-type CertificateExpiry struct {
-	// Name is "serving", "tunnel", or that of the flag for CAs: "client-ca", "requestheader-client-ca".
-	Name     string
-	NotAfter time.Time
-}
-
-// Expiry says when the certificate that clients are shown now ends, or one above it that is shown with it.
-func (c *Certificate) Expiry() CertificateExpiry {
-	return CertificateExpiry{c.purpose, firstEnd(chainOf(c.current.Load()))}
-}
-
-// chainOf parses what was parsed when it was loaded: what cannot be is left out.
-func chainOf(pair *tls.Certificate) []*x509.Certificate {
-	chain := make([]*x509.Certificate, 0, len(pair.Certificate))
-	for _, der := range pair.Certificate {
-		if certificate, err := x509.ParseCertificate(der); err == nil {
-			chain = append(chain, certificate)
-		}
-	}
-	return chain
-}
-
-// Expiry says when the first of the CAs in the file ends, as it was last read.
-func (c *ClientCA) Expiry() CertificateExpiry {
-	cas, err := cert.ParseCertsPEM(c.content.CurrentCABundleContent())
-	if err != nil {
-		cas = nil // it was parsed when it was read
-	}
-	return CertificateExpiry{c.name, firstEnd(cas)}
-}
-
-func firstEnd(certificates []*x509.Certificate) time.Time {
-	var first time.Time
-	for _, c := range certificates {
-		if first.IsZero() || c.NotAfter.Before(first) {
-			first = c.NotAfter
-		}
-	}
-	return first
-}
-
-func registerCertificates(meter metric.Meter, read func() []CertificateExpiry) error {
+func registerCertificates(meter metric.Meter, read func() []certs.Expiry) error {
 	i := &instruments{meter: meter}
 	ends := i.seconds("listproxy.certificate.not_after.timestamp", "When a certificate in use ends, in Unix time: the first of a chain, or of a file with CAs.")
 	return i.read(func(o metric.Observer) {

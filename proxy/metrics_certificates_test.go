@@ -1,90 +1,28 @@
 package proxy
 
 import (
-	"crypto/tls"
-	"crypto/x509"
-	"log/slog"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"go.opentelemetry.io/otel/sdk/resource"
 
+	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// TestExpiries: of a chain and of a file with CAs, the first counts, and what is in use now.
-func TestExpiries(t *testing.T) {
-	now := time.Now()
-	var cas []byte
-	var pair *tls.Certificate
-	end := func(in time.Duration) time.Time { return now.Add(in).Truncate(time.Second).UTC() }
-	for range 2 {
-		authority, err := LoadOrCreateAuthority(t.TempDir(), now)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if pair, err = authority.Issue([]string{"a"}, time.Hour, now); err != nil {
-			t.Fatal(err)
-		}
-		cas = append(cas, authority.pem...)
-	}
-	path := filepath.Join(t.TempDir(), "ca.crt")
-	if err := os.WriteFile(path, cas, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	ca, err := LoadClientCA("--client-ca-file", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf := pair.Leaf.NotAfter
-	if got := firstEnd([]*x509.Certificate{{NotAfter: leaf}, {NotAfter: leaf.Add(-time.Second)}, {NotAfter: leaf.Add(time.Second)}}); !got.Equal(leaf.Add(-time.Second)) {
-		t.Errorf("the first end is %v", got)
-	}
-	serving, err := newCertificate("serving", time.Hour, func(time.Time) (*tls.Certificate, error) { return pair, nil }, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := serving.Expiry(); got.Name != "serving" || !got.NotAfter.Equal(leaf) || got.NotAfter.After(end(2*time.Hour)) {
-		t.Errorf("serving: %+v, want %v", got, leaf)
-	}
-	if got := ca.Expiry(); got.Name != "client-ca" || got.NotAfter.Before(end(365*24*time.Hour)) {
-		t.Errorf("CAs: %+v", got)
-	}
-
+// TestExpiriesAreMeasured: where there is no certificate there is no series.
+func TestExpiriesAreMeasured(t *testing.T) {
+	end := time.Now().Add(time.Hour)
 	metrics, err := telemetry.NewMetrics(resource.Empty())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := RegisterState(metrics, State{Certificates: func() []CertificateExpiry { return []CertificateExpiry{serving.Expiry(), {Name: "none"}} }}); err != nil {
+	if err := RegisterState(metrics, State{Certificates: func() []certs.Expiry { return []certs.Expiry{{Name: "serving", NotAfter: end}, {Name: "none"}} }}); err != nil {
 		t.Fatal(err)
 	}
 	family := proxytest.Gather(t, metrics)["listproxy_certificate_not_after_timestamp_seconds"].GetMetric()
-	if len(family) != 1 || int64(family[0].GetGauge().GetValue()) != leaf.Unix() {
+	if len(family) != 1 || int64(family[0].GetGauge().GetValue()) != end.Unix() {
 		t.Errorf("counted as %v", family)
-	}
-}
-
-// TestEvictionsAreCounted: of what had to go before its time, and of nothing else.
-func TestEvictionsAreCounted(t *testing.T) {
-	const size, all = 8, 100
-	c, err := newExpiringCache[int](size)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.close()
-	now := time.Now()
-	for i := range all {
-		c.add(string(rune('a'+i)), i, 1, term{now, time.Hour}, now)
-		c.entries.Wait()
-	}
-	if used, evicted := c.stats(); used != size || evicted != all-size {
-		t.Errorf("%d are used, %d were evicted", used, evicted)
-	}
-	c.close()
-	if used, _ := c.stats(); used != 0 {
-		t.Errorf("%d are used when it is closed", used)
 	}
 }

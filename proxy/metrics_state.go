@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/snapshot"
 )
 
@@ -29,7 +30,7 @@ type State struct {
 	// Connections are those of the ports, by name.
 	Connections func() map[string]ConnectionStats
 	// Certificates says when those in use end.
-	Certificates func() []CertificateExpiry
+	Certificates func() []certs.Expiry
 }
 
 // RegisterState makes metrics of s.

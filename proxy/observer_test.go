@@ -21,6 +21,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/snapshot"
@@ -277,7 +278,7 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 		Connections: func() map[string]ConnectionStats {
 			return map[string]ConnectionStats{"clients": newConnections(t, 1).Stats()}
 		},
-		Certificates: func() []CertificateExpiry { return []CertificateExpiry{{"serving", now}, {Name: "unknown"}} },
+		Certificates: func() []certs.Expiry { return []certs.Expiry{{Name: "serving", NotAfter: now}, {Name: "unknown"}} },
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/listproxy/listproxy/proxy/certs"
 )
 
 // httpsPort is what a host without a port means: every name of an API server is one of HTTPS.
@@ -88,7 +90,7 @@ func newTarget(host, port string) (Target, error) {
 		t.Host = address.String()
 		return t, nil
 	}
-	if len(host) > 253 || !hostPattern.MatchString(host) {
+	if !certs.ValidName(host) {
 		return Target{}, errNoTarget
 	}
 	t.Host = strings.ToLower(host)

@@ -12,6 +12,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -20,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
@@ -43,20 +46,20 @@ func openDoors(t *testing.T, handler http.Handler, plain bool) *doors {
 	d := &doors{records: &proxytest.Recorder{}, ca: x509.NewCertPool()}
 	log := slog.New(d.records)
 	dir := t.TempDir()
-	serving, _, err := ServingFromDir(dir, nil, log)
+	serving, _, err := certs.ServingFromDir(dir, nil, log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	targets := mustTargets(t, "https://"+upstreamName, "kubernetes.default.svc", "fd00::a")
-	certificate, err := TunnelFromDir(dir, targets, log)
+	certificate, err := certs.TunnelFromDir(dir, targets.Hosts(), log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ca, err := LoadOrCreateAuthority(dir, time.Now())
+	ca, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.ca.AddCert(ca.certificate)
+	d.ca.AppendCertsFromPEM(ca)
 
 	shared := ServerTLS{}
 	d.tunnels = NewTunnels(targets, shared.Config(certificate.Get))
@@ -365,7 +368,7 @@ func TestIdleTunnelEnds(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		targets := mustTargets(t, "https://"+upstreamName)
-		certificate, err := TunnelFromDir(dir, targets, slog.New(slog.DiscardHandler))
+		certificate, err := certs.TunnelFromDir(dir, targets.Hosts(), slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,13 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/proxy/certs"
 )
 
 // newCA writes a CA's certificate and returns its path.
 func newCA(t *testing.T) string {
 	t.Helper()
-	_, path, err := proxy.LoadOrCreateCertificate("", "", t.TempDir(), nil, time.Now())
+	_, path, err := certs.LoadOrCreate("", "", t.TempDir(), nil, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,19 +12,20 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/proxy/certs"
 )
 
 // serving returns the certificate that clients see at both ports.
-func (o *options) serving(log *slog.Logger) (*proxy.Certificate, error) {
+func (o *options) serving(log *slog.Logger) (*certs.Certificate, error) {
 	if o.certFile != "" {
 		warnOfKey(log, "--tls-private-key-file", o.keyFile)
-		c, err := proxy.ServingFromFiles(o.certFile, o.keyFile, log)
+		c, err := certs.ServingFromFiles(o.certFile, o.keyFile, log)
 		if err != nil {
 			return nil, fmt.Errorf("--tls-cert-file, --tls-private-key-file: %w", err)
 		}
 		return c, nil
 	}
-	c, ca, err := proxy.ServingFromDir(o.certDir, o.certHosts, log)
+	c, ca, err := certs.ServingFromDir(o.certDir, o.certHosts, log)
 	if err != nil {
 		return nil, fmt.Errorf("--cert-dir, --cert-hosts: %w", err)
 	}
@@ -38,12 +39,12 @@ type connectDoor struct {
 	listener    net.Listener
 	tunnels     *proxy.Tunnels
 	server      *http.Server
-	certificate *proxy.Certificate
+	certificate *certs.Certificate
 	plain       bool
 }
 
 // openConnect opens the port for CONNECT, or returns nil if there is to be none.
-func (o *options) openConnect(upstream *url.URL, serving *proxy.Certificate, observer *proxy.Observer, log *slog.Logger) (*connectDoor, error) {
+func (o *options) openConnect(upstream *url.URL, serving *certs.Certificate, observer *proxy.Observer, log *slog.Logger) (*connectDoor, error) {
 	if o.connectPort < 0 {
 		return nil, nil //nolint:nilnil // no door is no error
 	}
@@ -55,12 +56,12 @@ func (o *options) openConnect(upstream *url.URL, serving *proxy.Certificate, obs
 	ca := o.connectCAFile
 	if ca != "" {
 		warnOfKey(log, "--connect-ca-key-file", o.connectCAKeyFile)
-		if d.certificate, err = proxy.TunnelFromFiles(ca, o.connectCAKeyFile, targets, log); err != nil {
+		if d.certificate, err = certs.TunnelFromFiles(ca, o.connectCAKeyFile, targets.Hosts(), log); err != nil {
 			return nil, fmt.Errorf("--connect-ca-file, --connect-ca-key-file: %w", err)
 		}
 	} else {
 		ca = filepath.Join(o.certDir, "ca.crt")
-		if d.certificate, err = proxy.TunnelFromDir(o.certDir, targets, log); err != nil {
+		if d.certificate, err = certs.TunnelFromDir(o.certDir, targets.Hosts(), log); err != nil {
 			return nil, fmt.Errorf("--cert-dir: %w", err)
 		}
 	}
@@ -95,7 +96,7 @@ func (d *connectDoor) shut() {
 // warnOfKey says if everybody on the machine can read a private key. It is used all the same: a
 // mounted Secret is like that unless its volume has a defaultMode, in a container of one user.
 func warnOfKey(log *slog.Logger, flag, path string) {
-	if proxy.KeyReadableByOthers(path) {
+	if certs.KeyReadableByOthers(path) {
 		log.Warn("a private key is readable by everybody on this machine: take that away (chmod o-r, defaultMode of a Secret's volume)", "flag", flag, "file", path)
 	}
 }

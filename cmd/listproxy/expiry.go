@@ -1,10 +1,12 @@
 package main
 
-import "github.com/listproxy/listproxy/proxy"
+import (
+	"github.com/listproxy/listproxy/proxy/certs"
+)
 
 // expiries says when the certificates end that clients are shown, and the CAs of theirs.
-func (a *app) expiries() []proxy.CertificateExpiry {
-	all := []proxy.CertificateExpiry{a.certificate.Expiry()}
+func (a *app) expiries() []certs.Expiry {
+	all := []certs.Expiry{a.certificate.Expiry()}
 	if a.connect != nil {
 		all = append(all, a.connect.certificate.Expiry())
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/proxy/certs"
 )
 
 // identityOptions say by what, besides a token, a caller is known. The flags have the names of
@@ -25,7 +26,7 @@ type identityOptions struct {
 	frontExtraPrefixes []string
 
 	// What load makes of them.
-	clientCA, frontCA *proxy.ClientCA
+	clientCA, frontCA *certs.ClientCA
 }
 
 func defaultIdentityOptions() identityOptions {
@@ -51,7 +52,7 @@ func (o *identityOptions) addFlags(fs *pflag.FlagSet) {
 // load reads the files. An error names the flag.
 func (o *identityOptions) load() (err error) {
 	if o.clientCAFile != "" {
-		if o.clientCA, err = proxy.LoadClientCA("--client-ca-file", o.clientCAFile); err != nil {
+		if o.clientCA, err = certs.LoadClientCA("--client-ca-file", o.clientCAFile); err != nil {
 			return err
 		}
 	}
@@ -70,7 +71,7 @@ func (o *identityOptions) load() (err error) {
 	if len(o.frontUsername) == 0 {
 		return errors.New("--requestheader-username-headers is empty: give the name of a header, or leave the flag out")
 	}
-	o.frontCA, err = proxy.LoadClientCA("--requestheader-client-ca-file", o.frontCAFile)
+	o.frontCA, err = certs.LoadClientCA("--requestheader-client-ca-file", o.frontCAFile)
 	return err
 }
 
@@ -89,9 +90,9 @@ func (o *identityOptions) checkNoFront() error {
 }
 
 // cas are the files that are there.
-func (o *identityOptions) cas() []*proxy.ClientCA {
-	var cas []*proxy.ClientCA
-	for _, ca := range []*proxy.ClientCA{o.clientCA, o.frontCA} {
+func (o *identityOptions) cas() []*certs.ClientCA {
+	var cas []*certs.ClientCA
+	for _, ca := range []*certs.ClientCA{o.clientCA, o.frontCA} {
 		if ca != nil {
 			cas = append(cas, ca)
 		}

@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/proxy/certs"
 )
 
 func twoContexts() *api.Config {
@@ -103,7 +103,7 @@ func TestKubeconfigCommand(t *testing.T) {
 	if err := clientcmd.WriteToFile(*twoContexts(), source); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := proxy.LoadOrCreateAuthority(filepath.Dir(ca), time.Now()); err != nil {
+	if _, err := certs.LoadOrCreateAuthority(filepath.Dir(ca), time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	run := func(args ...string) (out, errs string, err error) {

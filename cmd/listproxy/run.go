@@ -21,6 +21,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/telemetry"
@@ -75,7 +76,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	}
 	defer app.close()
 	// Both doors ask for client certificates: inside tunnels as well.
-	o.tls.ClientCAs = proxy.ClientCAs(o.identity.cas()...)
+	o.tls.ClientCAs = certs.ClientCAs(o.identity.cas()...)
 	app.certificate, app.tls = certificate, o.tls
 	if app.connect, err = o.openConnect(app.upstream, certificate, observing.Observer, log); err != nil {
 		return err
@@ -133,7 +134,7 @@ type app struct {
 	log         *slog.Logger
 	upstream    *url.URL
 	tls         proxy.ServerTLS
-	certificate *proxy.Certificate
+	certificate *certs.Certificate
 	connect     *connectDoor // nil: not opened
 	front       http.Handler
 	forward     *proxy.Forwarder
@@ -144,7 +145,7 @@ type app struct {
 	collections  *snapshot.Collections
 	warmup       *proxy.Warmup
 	watchRBAC    func(context.Context) error
-	clientCAs    []*proxy.ClientCA
+	clientCAs    []*certs.ClientCA
 	auditor      *proxy.Auditor // nil: no audit log
 	compressor   *snapshot.Compressor
 	metrics      http.Handler

@@ -16,7 +16,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
@@ -87,7 +87,7 @@ func newScene(t *testing.T, plane *controlplane.ControlPlane, name, binary strin
 	s.balancer, err = hop.StartBalancer()
 	s.must(err)
 	t.Cleanup(s.balancer.Close)
-	_, caPath, err := proxy.LoadOrCreateCertificate("", "", s.certs, nil, time.Now())
+	_, caPath, err := certs.LoadOrCreate("", "", s.certs, nil, time.Now())
 	s.must(err)
 	ca, err := os.ReadFile(caPath)
 	s.must(err)

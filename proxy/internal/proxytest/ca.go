@@ -1,13 +1,16 @@
 package proxytest
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
 	"math/big"
+	"net/http"
 	"testing"
 	"time"
 )
@@ -98,4 +101,10 @@ func (ca *CA) Options() (x509.VerifyOptions, bool) {
 	roots := x509.NewCertPool()
 	roots.AddCert(ca.Cert)
 	return x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
+}
+
+// RequestBy is a request on a connection that has shown certificates.
+func RequestBy(conn context.Context, certificates ...*x509.Certificate) *http.Request {
+	r := &http.Request{Header: http.Header{}, TLS: &tls.ConnectionState{PeerCertificates: certificates}}
+	return r.WithContext(conn)
 }

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/proxy/certs"
 )
 
 // A wiretap is between listproxy and the API server: it ends the TLS of both, passes on every byte,
@@ -43,7 +44,7 @@ type wiretap struct {
 
 // newWiretap listens before the API server at upstream, whose certificate ca has signed.
 func newWiretap(dir, upstream string, ca []byte, own string) (*wiretap, error) {
-	pair, caPath, err := proxy.LoadOrCreateCertificate("", "", filepath.Join(dir, "wiretap"), nil, time.Now())
+	pair, caPath, err := certs.LoadOrCreate("", "", filepath.Join(dir, "wiretap"), nil, time.Now())
 	if err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
@@ -299,7 +299,7 @@ func TestReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, d := range []string{dir, next} {
-		if _, _, err := proxy.LoadOrCreateCertificate("", "", d, nil, time.Now()); err != nil {
+		if _, _, err := certs.LoadOrCreate("", "", d, nil, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 	}

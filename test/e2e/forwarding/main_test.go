@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
 )
@@ -53,7 +53,7 @@ func setUp(s *harness.Suite) error {
 		return err
 	}
 	// One pair for both ends: it serves the stand-in, and the API server shows it there.
-	pair, ca, err := proxy.LoadOrCreateCertificate("", "", dir, nil, time.Now())
+	pair, ca, err := certs.LoadOrCreate("", "", dir, nil, time.Now())
 	if err != nil {
 		return err
 	}

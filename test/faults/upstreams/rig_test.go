@@ -18,7 +18,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
@@ -92,7 +92,7 @@ func newRig(t *testing.T, plane *controlplane.ControlPlane, direct ...*rest.Conf
 	r.balancer, err = hop.StartBalancer()
 	r.must(err)
 	t.Cleanup(r.balancer.Close)
-	_, caPath, err := proxy.LoadOrCreateCertificate("", "", r.certs, nil, time.Now())
+	_, caPath, err := certs.LoadOrCreate("", "", r.certs, nil, time.Now())
 	r.must(err)
 	r.ca, err = os.ReadFile(caPath)
 	r.must(err)

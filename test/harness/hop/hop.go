@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/proxy/certs"
 )
 
 // ErrCut is what a line function returns to break the connection in the middle of the answer.
@@ -56,7 +57,7 @@ func Start(upstream string, ca []byte) (*Hop, error) {
 	if err != nil {
 		return nil, err
 	}
-	pair, caPath, err := proxy.LoadOrCreateCertificate("", "", dir, nil, time.Now())
+	pair, caPath, err := certs.LoadOrCreate("", "", dir, nil, time.Now())
 	if err != nil {
 		return nil, err
 	}

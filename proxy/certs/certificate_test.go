@@ -1,4 +1,4 @@
-package proxy
+package certs
 
 import (
 	"bytes"
@@ -6,10 +6,7 @@ import (
 	"crypto/elliptic"
 	"crypto/tls"
 	"crypto/x509"
-	"io"
-	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
@@ -24,7 +22,7 @@ var certificateTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func mustCreate(t *testing.T, dir string, hosts []string, now time.Time) (tls.Certificate, string) {
 	t.Helper()
-	pair, ca, err := LoadOrCreateCertificate("", "", dir, hosts, now)
+	pair, ca, err := LoadOrCreate("", "", dir, hosts, now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +141,7 @@ func TestGivenCertificate(t *testing.T) {
 	mustCreate(t, other, nil, certificateTime)
 	certificate, key := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
 
-	pair, ca, err := LoadOrCreateCertificate(certificate, key, "", nil, certificateTime)
+	pair, ca, err := LoadOrCreate(certificate, key, "", nil, certificateTime)
 	if err != nil || ca != "" || !bytes.Equal(pair.Certificate[0], made.Certificate[0]) {
 		t.Errorf("LoadOrCreateCertificate: CA %q, %v", ca, err)
 	}
@@ -167,7 +165,7 @@ func TestGivenCertificate(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, _, err := LoadOrCreateCertificate(test.certificate, test.key, test.dir, test.hosts, certificateTime)
+			_, _, err := LoadOrCreate(test.certificate, test.key, test.dir, test.hosts, certificateTime)
 			if err == nil {
 				t.Fatal("no error")
 			}
@@ -178,39 +176,5 @@ func TestGivenCertificate(t *testing.T) {
 			}
 			proxytest.AssertNotContains(t, err.Error(), "PRIVATE KEY")
 		})
-	}
-}
-
-// TestServerWithCertificate serves as the command does, with a made pair.
-func TestServerWithCertificate(t *testing.T) {
-	pair, ca := mustCreate(t, t.TempDir(), nil, proxytest.WallClock())
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }),
-		ServerTLSConfig(pair), slog.New(slog.DiscardHandler))
-	go func() { _ = server.ServeTLS(listener, "", "") }()
-	t.Cleanup(func() { _ = server.Close() })
-
-	caPEM, err := os.ReadFile(ca)
-	if err != nil {
-		t.Fatal(err)
-	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(caPEM)
-	for _, http2 := range []bool{false, true} {
-		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: http2}
-		t.Cleanup(transport.CloseIdleConnections)
-		res := proxytest.Get(t, &http.Client{Transport: transport}, "https://"+listener.Addr().String()+"/")
-		want := map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"}[http2]
-		if got := proxytest.ReadAll(t, res.Body); got != want {
-			t.Errorf("spoke %s, want %s", got, want)
-		}
-	}
-	old := &tls.Config{RootCAs: roots, MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10}
-	if conn, err := tls.Dial("tcp", listener.Addr().String(), old); err == nil {
-		_ = conn.Close()
-		t.Error("TLS 1.1 was accepted")
 	}
 }

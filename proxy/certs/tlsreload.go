@@ -1,4 +1,4 @@
-package proxy
+package certs
 
 import (
 	"bytes"
@@ -89,11 +89,11 @@ func ServingFromFiles(certPath, keyPath string, log *slog.Logger) (*Certificate,
 	}, log)
 }
 
-// ServingFromDir returns the certificate for listproxy's own names that [LoadOrCreateCertificate]
+// ServingFromDir returns the certificate for listproxy's own names that [LoadOrCreate]
 // keeps in dir, renewed in time, and the path of its CA.
 func ServingFromDir(dir string, hosts []string, log *slog.Logger) (c *Certificate, caPath string, err error) {
 	c, err = newCertificate("serving", madeEvery, func(now time.Time) (*tls.Certificate, error) {
-		pair, _, err := LoadOrCreateCertificate("", "", dir, hosts, now)
+		pair, _, err := LoadOrCreate("", "", dir, hosts, now)
 		if err != nil {
 			return nil, err
 		}
@@ -104,22 +104,22 @@ func ServingFromDir(dir string, hosts []string, log *slog.Logger) (c *Certificat
 
 // TunnelFromDir returns the certificate for the API server's names, signed by the CA that
 // [LoadOrCreateAuthority] keeps in dir. It is made anew in time and never stored.
-func TunnelFromDir(dir string, targets Targets, log *slog.Logger) (*Certificate, error) {
-	return tunnelCertificate(madeEvery, targets, log, func(now time.Time) (*Authority, error) {
+func TunnelFromDir(dir string, hosts []string, log *slog.Logger) (*Certificate, error) {
+	return tunnelCertificate(madeEvery, hosts, log, func(now time.Time) (*Authority, error) {
 		return LoadOrCreateAuthority(dir, now)
 	})
 }
 
 // TunnelFromFiles is [TunnelFromDir] with a CA that somebody gives ([LoadAuthority]), in files
 // that may be replaced at any time.
-func TunnelFromFiles(certPath, keyPath string, targets Targets, log *slog.Logger) (*Certificate, error) {
-	return tunnelCertificate(filesEvery, targets, log, func(now time.Time) (*Authority, error) {
+func TunnelFromFiles(certPath, keyPath string, hosts []string, log *slog.Logger) (*Certificate, error) {
+	return tunnelCertificate(filesEvery, hosts, log, func(now time.Time) (*Authority, error) {
 		return LoadAuthority(certPath, keyPath, now)
 	})
 }
 
 // tunnelCertificate signs with the CA that load returns, or with the last one that it returned.
-func tunnelCertificate(every time.Duration, targets Targets, log *slog.Logger, load func(time.Time) (*Authority, error)) (*Certificate, error) {
+func tunnelCertificate(every time.Duration, hosts []string, log *slog.Logger, load func(time.Time) (*Authority, error)) (*Certificate, error) {
 	var ca *Authority
 	var pair *tls.Certificate
 	return newCertificate("tunnel", every, func(now time.Time) (*tls.Certificate, error) {
@@ -130,7 +130,7 @@ func tunnelCertificate(every time.Duration, targets Targets, log *slog.Logger, l
 			if changed {
 				signer = loaded
 			}
-			issued, issueErr := signer.Issue(targets.Hosts(), tunnelLifetime, now)
+			issued, issueErr := signer.Issue(hosts, tunnelLifetime, now)
 			if issueErr != nil {
 				return pair, issueErr
 			}

@@ -1,21 +1,21 @@
-package proxy
+package certs
 
 import (
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"math/big"
 	"net/http"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
 // chained is a CA of clients, and what the chains of its clients are verified with.
@@ -41,61 +41,47 @@ func (c *chained) options() (x509.VerifyOptions, bool) {
 	return x509.VerifyOptions{Roots: c.roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
 }
 
-// identifier counts how often a chain is verified.
-func (c *chained) identifier(t testing.TB) *Identifier {
-	t.Helper()
-	i, err := NewIdentifier(IdentifierConfig{ClientCA: c.options})
-	if err != nil {
-		t.Fatal(err)
-	}
-	i.clientChains.verify = func(certificates []*x509.Certificate, options x509.VerifyOptions) ([]*x509.Certificate, error) {
+// verifier counts how often a chain is verified.
+func (c *chained) verifier() *ChainVerifier {
+	v := NewChainVerifier(c.options)
+	v.verify = func(certificates []*x509.Certificate, options x509.VerifyOptions) ([]*x509.Certificate, error) {
 		c.verified++
 		return verifyChain(certificates, options)
 	}
-	return i
-}
-
-// by is a request on a connection that has shown certificates.
-func by(conn context.Context, certificates ...*x509.Certificate) *http.Request {
-	r := &http.Request{Header: http.Header{}, TLS: &tls.ConnectionState{PeerCertificates: certificates}}
-	return r.WithContext(conn)
+	return v
 }
 
 // TestChainIsVerifiedOnce for a connection and a set of CAs, and not believed after its end.
 func TestChainIsVerifiedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChained(t)
-		identifier := c.identifier(t)
+		verifier := c.verifier()
 		certificate := c.ca.Issue(t, pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(time.Minute) })
-		conn, other := withConnection(t.Context(), nil), withConnection(t.Context(), nil)
-		is := func(what string, conn context.Context, code, verified int) {
+		conn, other := WithConnection(t.Context()), WithConnection(t.Context())
+		is := func(what string, conn context.Context, believed bool, verified int) {
 			t.Helper()
-			id, refusal := identifier.Identify(by(conn, certificate))
-			got := 0
-			if refusal != nil {
-				got = refusal.Code
-			}
-			if got != code || (id.stated != nil) != (code == 0) || c.verified != verified {
-				t.Errorf("%s: %d, %v; verified %d times, want %d", what, got, id.stated != nil, c.verified, verified)
+			chain, err := verifier.Chain(proxytest.RequestBy(conn, certificate))
+			if (err == nil) != believed || (chain != nil) != believed || c.verified != verified {
+				t.Errorf("%s: %d certificates, %v; verified %d times, want %d", what, len(chain), err, c.verified, verified)
 			}
 		}
-		is("the first request", conn, 0, 1)
-		is("the second", conn, 0, 1)
-		is("another connection", other, 0, 2)
+		is("the first request", conn, true, 1)
+		is("the second", conn, true, 1)
+		is("another connection", other, true, 2)
 		c.reload()
-		is("after the CAs were read again", conn, 0, 3)
-		is("and again", conn, 0, 3)
+		is("after the CAs were read again", conn, true, 3)
+		is("and again", conn, true, 3)
 		known := c.roots
 		c.roots = x509.NewCertPool()
-		is("without the CA", conn, http.StatusUnauthorized, 4)
+		is("without the CA", conn, false, 4)
 		c.roots = known
-		is("with the CA again", conn, 0, 5)
+		is("with the CA again", conn, true, 5)
 		time.Sleep(time.Minute)
-		is("in its last second", conn, 0, 5)
+		is("in its last second", conn, true, 5)
 		time.Sleep(time.Second)
-		is("after its end", conn, http.StatusUnauthorized, 6)
-		is("later", conn, http.StatusUnauthorized, 6)
-		is("on another connection", other, http.StatusUnauthorized, 7)
+		is("after its end", conn, false, 6)
+		is("later", conn, false, 6)
+		is("on another connection", other, false, 7)
 	})
 }
 
@@ -104,44 +90,37 @@ func TestChainIsVerifiedOnce(t *testing.T) {
 func TestRefusedChainIsRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChained(t)
-		identifier := c.identifier(t)
+		verifier := c.verifier()
 		soon := c.ca.Issue(t, pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) {
 			c.NotBefore, c.NotAfter = time.Now().Add(10*time.Minute), time.Now().Add(time.Hour)
 		})
-		is := func(what string, r *http.Request, code, verified int) {
+		is := func(what string, r *http.Request, believed bool, verified int) {
 			t.Helper()
-			got := 0
-			if _, refusal := identifier.Identify(r); refusal != nil {
-				got = refusal.Code
-			}
-			if got != code || c.verified != verified {
-				t.Errorf("%s: %d, want %d; verified %d times, want %d", what, got, code, c.verified, verified)
+			if _, err := verifier.Chain(r); (err == nil) != believed || c.verified != verified {
+				t.Errorf("%s: %v, want %t; verified %d times, want %d", what, err, believed, c.verified, verified)
 			}
 		}
-		forged, conn := c.ca.Naming(t, maxChain), withConnection(t.Context(), nil)
-		is("the first request", by(conn, forged...), http.StatusUnauthorized, 1)
+		forged, conn := c.ca.Naming(t, maxChain), WithConnection(t.Context())
+		is("the first request", proxytest.RequestBy(conn, forged...), false, 1)
 		for range 100 {
-			is("one more", by(conn, forged...), http.StatusUnauthorized, 1)
+			is("one more", proxytest.RequestBy(conn, forged...), false, 1)
 		}
-		withToken := by(conn, forged...)
-		withToken.Header.Set("Authorization", "Bearer t")
-		is("with a token", withToken, 0, 1)
 		c.reload()
-		is("after the CAs were read again", by(conn, forged...), http.StatusUnauthorized, 2)
+		is("after the CAs were read again", proxytest.RequestBy(conn, forged...), false, 2)
 		time.Sleep(maxRefusal)
-		is("after a minute", by(conn, forged...), http.StatusUnauthorized, 2)
+		is("after a minute", proxytest.RequestBy(conn, forged...), false, 2)
 		time.Sleep(time.Nanosecond)
-		is("and later", by(conn, forged...), http.StatusUnauthorized, 3)
+		is("and later", proxytest.RequestBy(conn, forged...), false, 3)
 
-		conn = withConnection(t.Context(), nil)
+		conn = WithConnection(t.Context())
 		time.Sleep(time.Until(soon.NotBefore) - time.Second)
 		c.verified = 0
-		is("before it is valid", by(conn, soon), http.StatusUnauthorized, 1)
+		is("before it is valid", proxytest.RequestBy(conn, soon), false, 1)
 		time.Sleep(time.Second - 1)
-		is("right before", by(conn, soon), http.StatusUnauthorized, 1)
+		is("right before", proxytest.RequestBy(conn, soon), false, 1)
 		time.Sleep(time.Nanosecond)
-		is("when it is", by(conn, soon), 0, 2)
-		is("and later", by(conn, soon), 0, 2)
+		is("when it is", proxytest.RequestBy(conn, soon), true, 2)
+		is("and later", proxytest.RequestBy(conn, soon), true, 2)
 	})
 }
 
@@ -166,20 +145,15 @@ func TestUnsignedIntermediates(t *testing.T) {
 // TestLongChain: more certificates than there are in any chain are no certificate.
 func TestLongChain(t *testing.T) {
 	c := newChained(t)
-	identifier := c.identifier(t)
+	verifier := c.verifier()
 	certificate := c.ca.Issue(t, pkix.Name{CommonName: "alice"}, nil)
 	long := slices.Repeat([]*x509.Certificate{certificate}, maxChain+1)
-	conn := withConnection(t.Context(), nil)
-	if _, refusal := identifier.Identify(by(conn, long...)); refusal == nil || refusal.Code != http.StatusUnauthorized || c.verified != 0 {
-		t.Errorf("%v, verified %d times", refusal, c.verified)
+	conn := WithConnection(t.Context())
+	if _, err := verifier.Chain(proxytest.RequestBy(conn, long...)); err == nil || c.verified != 0 {
+		t.Errorf("%v, verified %d times", err, c.verified)
 	}
-	r := by(conn, long...)
-	r.Header.Set("Authorization", "Bearer t")
-	if id, refusal := identifier.Identify(r); refusal != nil || id.stated != nil || !id.bringsToken() {
-		t.Errorf("with a token: %v", refusal)
-	}
-	if id, refusal := identifier.Identify(by(conn, long[:maxChain]...)); refusal != nil || id.stated == nil {
-		t.Errorf("as many as there may be: %v", refusal)
+	if chain, err := verifier.Chain(proxytest.RequestBy(conn, long[:maxChain]...)); err != nil || chain == nil {
+		t.Errorf("as many as there may be: %v", err)
 	}
 }
 

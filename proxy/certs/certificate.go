@@ -1,4 +1,4 @@
-package proxy
+package certs
 
 import (
 	"crypto"
@@ -21,7 +21,7 @@ const (
 	certificateLifetime = 365 * 24 * time.Hour
 )
 
-// LoadOrCreateCertificate returns the serving pair. If certPath and keyPath are
+// LoadOrCreate returns the serving pair. If certPath and keyPath are
 // given it is read from there, and the returned path of the CA is empty. If
 // neither is, a pair for localhost, the loopback addresses, the machine's name
 // and hosts (names or IP addresses) is made and kept in dir, as tls.crt and
@@ -32,7 +32,7 @@ const (
 // the CA beside it and covers all hosts. Pairs made here are valid for a year;
 // they are for trying listproxy out and for private networks. Several processes
 // may share dir; where they want other hosts, the last one's pair stays.
-func LoadOrCreateCertificate(certPath, keyPath, dir string, hosts []string, now time.Time) (pair tls.Certificate, caPath string, err error) {
+func LoadOrCreate(certPath, keyPath, dir string, hosts []string, now time.Time) (pair tls.Certificate, caPath string, err error) {
 	switch {
 	case certPath != "" && keyPath != "":
 		pair, err = loadPair(certPath, keyPath)
@@ -173,5 +173,8 @@ var hostPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]*(\.[A-Za-z0-9][A-
 
 // validHost reports whether host is an IP address or a DNS name.
 func validHost(host string) bool {
-	return net.ParseIP(host) != nil || len(host) <= 253 && hostPattern.MatchString(host)
+	return net.ParseIP(host) != nil || ValidName(host)
 }
+
+// ValidName says whether host can be a name in a certificate.
+func ValidName(host string) bool { return len(host) <= 253 && hostPattern.MatchString(host) }

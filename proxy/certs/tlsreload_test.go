@@ -1,4 +1,4 @@
-package proxy
+package certs
 
 import (
 	"bytes"
@@ -10,11 +10,8 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
-	"io"
 	"log/slog"
 	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,6 +19,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
 // makeCA makes the two files of a CA as somebody might bring it, and returns their paths.
@@ -58,7 +57,7 @@ func makeCA(t *testing.T, dir string, change func(*x509.Certificate)) (certPath,
 }
 
 func TestGivenAuthority(t *testing.T) {
-	targets := mustTargets(t, "https://api.example:6443", "10.0.0.1")
+	targets := []string{"api.example", "10.0.0.1"}
 	for _, tt := range []struct {
 		name   string
 		change func(*x509.Certificate)
@@ -160,7 +159,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 // TestTunnelCertificateIsMadeAnew: in time, when the CA changes, and with the CA before while a
 // new one cannot be used.
 func TestTunnelCertificateIsMadeAnew(t *testing.T) {
-	targets := mustTargets(t, "https://api.example")
+	targets := []string{"api.example"}
 	dir := t.TempDir()
 	now := proxytest.WallClock()
 	var failing error
@@ -244,7 +243,7 @@ func TestManyShareADirectory(t *testing.T) {
 	pairs := make([]tls.Certificate, 8)
 	errs := make([]error, len(pairs))
 	for i := range pairs {
-		all.Go(func() { pairs[i], _, errs[i] = LoadOrCreateCertificate("", "", dir, nil, proxytest.WallClock()) })
+		all.Go(func() { pairs[i], _, errs[i] = LoadOrCreate("", "", dir, nil, proxytest.WallClock()) })
 	}
 	all.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -272,61 +271,5 @@ func TestKeyReadableByOthers(t *testing.T) {
 		if got := KeyReadableByOthers(path); got != want {
 			t.Errorf("%v: %t", mode, got)
 		}
-	}
-}
-
-// TestAskingForCertificates: clients are asked if there are CAs, and their certificate arrives
-// unverified, and again in a resumed session.
-func TestAskingForCertificates(t *testing.T) {
-	var pool *x509.CertPool
-	pair, _ := mustCreate(t, t.TempDir(), nil, proxytest.WallClock())
-	server := ServerTLS{ClientCAs: func() *x509.CertPool { return pool }}.Config(func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil })
-	cache := tls.NewLRUClientSessionCache(1)
-	dial := func() (asked bool, state tls.ConnectionState) {
-		// Not a net.Pipe, which has no buffer: in a resumed session both ends write at once.
-		l := proxytest.Listen(t)
-		defer func() { _ = l.Close() }()
-		a, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		client := tls.Client(a, &tls.Config{
-			InsecureSkipVerify: true,
-			ClientSessionCache: cache,
-			ServerName:         "localhost",
-			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-				asked = true
-				return &pair, nil
-			},
-		})
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			_, _ = io.ReadAll(client) // also the session's ticket
-		}()
-		conn := tls.Server(b, server)
-		if err := conn.HandshakeContext(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		state = conn.ConnectionState()
-		_ = conn.Close()
-		<-ended
-		_ = client.Close()
-		return asked, state
-	}
-	if asked, state := dial(); asked || len(state.PeerCertificates) > 0 {
-		t.Error("asked without a CA")
-	}
-	cache = tls.NewLRUClientSessionCache(1)
-	pool = x509.NewCertPool()
-	if asked, state := dial(); !asked || len(state.PeerCertificates) != 1 || len(state.VerifiedChains) > 0 {
-		t.Errorf("asked: %t, with %d certificates", asked, len(state.PeerCertificates))
-	}
-	if _, state := dial(); !state.DidResume || len(state.PeerCertificates) != 1 {
-		t.Errorf("resumed: %t, with %d certificates", state.DidResume, len(state.PeerCertificates))
 	}
 }

@@ -1,7 +1,8 @@
-package proxy
+package certs
 
 import (
 	"bytes"
+	"context"
 	"crypto/x509"
 	"errors"
 	"net/http"
@@ -24,22 +25,31 @@ const maxRefusal = time.Minute
 
 var errLongChain = errors.New("the client shows more certificates than there are in any chain")
 
-// chainVerifier verifies the certificates of clients against one set of CAs, as kube-apiserver does, and
+// ChainVerifier verifies the certificates of clients against one set of CAs, as kube-apiserver does, and
 // remembers for a connection what it has found: a connection's certificates do not change.
-type chainVerifier struct {
+type ChainVerifier struct {
 	options VerifyOptions
 	// verify is [verifyChain], but for tests.
 	verify func(certificates []*x509.Certificate, options x509.VerifyOptions) ([]*x509.Certificate, error)
 }
 
-func newChainVerifier(options VerifyOptions) *chainVerifier {
-	return &chainVerifier{options, verifyChain}
+func NewChainVerifier(options VerifyOptions) *ChainVerifier {
+	return &ChainVerifier{options, verifyChain}
 }
 
 // verifiedChains are those of one connection. The zero value is ready for use, by many at a time.
 type verifiedChains struct {
 	mu sync.Mutex
-	of map[*chainVerifier]verifiedChain
+	of map[*ChainVerifier]verifiedChain
+}
+
+// connectionKey is the key of a connection's *verifiedChains in the contexts of its requests.
+type connectionKey struct{}
+
+// WithConnection returns the context of a connection, for which a [ChainVerifier] remembers what
+// it has found.
+func WithConnection(ctx context.Context) context.Context {
+	return context.WithValue(ctx, connectionKey{}, &verifiedChains{})
 }
 
 // verifiedChain is what was found against roots, and holds until a certificate of a good chain ends, or what was
@@ -51,9 +61,9 @@ type verifiedChain struct {
 	until time.Time
 }
 
-// chain returns the chain from the client's certificate to a CA; nil without an error if there is nothing
+// Chain returns the chain from the client's certificate to a CA; nil without an error if there is nothing
 // to verify.
-func (v *chainVerifier) chain(r *http.Request) ([]*x509.Certificate, error) {
+func (v *ChainVerifier) Chain(r *http.Request) ([]*x509.Certificate, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, nil
 	}
@@ -65,14 +75,14 @@ func (v *chainVerifier) chain(r *http.Request) ([]*x509.Certificate, error) {
 	if len(shown) > maxChain {
 		return nil, errLongChain
 	}
-	c := connectionOf(r.Context())
-	if c == nil {
+	c, ok := r.Context().Value(connectionKey{}).(*verifiedChains)
+	if !ok {
 		return v.verify(shown, options)
 	}
-	c.chains.mu.Lock() // also while verifying: the requests of a connection want the same
-	defer c.chains.mu.Unlock()
+	c.mu.Lock() // also while verifying: the requests of a connection want the same
+	defer c.mu.Unlock()
 	// A file of CAs that was read again gives another pool.
-	if known, ok := c.chains.of[v]; ok && known.roots == options.Roots && !time.Now().After(known.until) {
+	if known, ok := c.of[v]; ok && known.roots == options.Roots && !time.Now().After(known.until) {
 		return known.chain, known.err
 	}
 	found := verifiedChain{roots: options.Roots}
@@ -81,10 +91,10 @@ func (v *chainVerifier) chain(r *http.Request) ([]*x509.Certificate, error) {
 	} else {
 		found.until = firstEnd(found.chain)
 	}
-	if c.chains.of == nil {
-		c.chains.of = map[*chainVerifier]verifiedChain{}
+	if c.of == nil {
+		c.of = map[*ChainVerifier]verifiedChain{}
 	}
-	c.chains.of[v] = found
+	c.of[v] = found
 	return found.chain, found.err
 }
 
@@ -134,3 +144,7 @@ func verifyChain(certificates []*x509.Certificate, options x509.VerifyOptions) (
 	}
 	return chains[0], nil
 }
+
+// VerifyOptions says how client certificates are verified now. Not ok means that none is
+// believed. It must be safe for concurrent use.
+type VerifyOptions func() (options x509.VerifyOptions, ok bool)

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/proxy/upstream"
 	"k8s.io/client-go/util/connrotation"
 )
 
@@ -33,6 +35,9 @@ const (
 	// endpointReturn is for how long a connection waits for checks to find that an endpoint has come back, when
 	// those that were up have gone. They come within endpointAgain, and mostly take milliseconds.
 	endpointReturn = 3 * time.Second
+	// SlowestCheck is the longest time between two checks of an endpoint that tell its version, while it can be reached. One
+	// that fails for the first time tells nothing, and is repeated soon.
+	SlowestCheck = endpointEvery + endpointEvery/5 + endpointTimeout + endpointAgain + endpointTimeout
 )
 
 // Endpoints are the addresses of the API servers of one cluster. It chooses among them when a
@@ -122,7 +127,7 @@ func NewEndpoints(cfg *rest.Config, addresses []string, log *slog.Logger) (*Endp
 
 // newDialedEndpoints is NewEndpoints with a choice of network.
 func newDialedEndpoints(cfg *rest.Config, addresses []string, dial dialFunc, log *slog.Logger) (*Endpoints, error) {
-	base, err := upstreamBase(cfg)
+	base, err := upstream.Base(cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -2,20 +2,17 @@ package proxy
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"time"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/rest"
-)
 
-// maxReadyz bounds what is read of /readyz: all that is wanted is its status.
-const maxReadyz = 64 << 10
+	"github.com/listproxy/listproxy/proxy/upstream"
+)
 
 // checkResult is what one check of an endpoint said.
 type checkResult struct {
@@ -71,7 +68,7 @@ func (ep *endpoint) look(ctx context.Context) checkResult {
 	defer utilnet.CloseIdleConnectionsFor(ep.client.Transport)
 
 	state, reason, refused := endpointUp, error(nil), false
-	status, _, err := ep.ask(ctx, "readyz", false)
+	status, _, err := upstream.Ask(ctx, ep.client, ep.base.JoinPath("readyz"), false)
 	switch {
 	case err != nil:
 		return checkResult{state: endpointUnreachable, err: err}
@@ -81,32 +78,12 @@ func (ep *endpoint) look(ctx context.Context) checkResult {
 	case status != http.StatusOK:
 		state, reason = endpointNotReady, fmt.Errorf("/readyz answered %d", status)
 	}
-	status, body, err := ep.ask(ctx, "version", true)
-	if err != nil {
+	said, status, err := upstream.AskVersion(ctx, ep.client, ep.base)
+	switch {
+	case err != nil:
 		return checkResult{state: endpointUnreachable, err: err}
-	}
-	if status != http.StatusOK {
+	case status != http.StatusOK:
 		return checkResult{state: state, refused: refused, err: reason}
 	}
-	said := new(version.Info)
-	if err := json.Unmarshal(body, said); err != nil {
-		return checkResult{state: endpointUnreachable, err: fmt.Errorf("/version: %w", err)}
-	}
-	return checkResult{state: state, refused: refused, said: said, err: reason}
-}
-
-// ask sends one request, the last one on its connection or not.
-func (ep *endpoint) ask(ctx context.Context, path string, last bool) (status int, body []byte, err error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, ep.base.JoinPath(path).String(), nil)
-	if err != nil {
-		return 0, nil, err
-	}
-	r.Close = last
-	res, err := ep.client.Do(r)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer func() { _ = res.Body.Close() }()
-	body, err = io.ReadAll(io.LimitReader(res.Body, maxReadyz))
-	return res.StatusCode, body, err
+	return checkResult{state: state, refused: refused, said: &said, err: reason}
 }

@@ -24,8 +24,11 @@ type EndpointStats struct {
 // Up reports whether new connections go there.
 func (s EndpointStats) Up() bool { return s.State == string(endpointUp) }
 
-// Stats returns what is known of all.
+// Stats returns what is known of all; nothing where there are none.
 func (e *Endpoints) Stats() []EndpointStats {
+	if e == nil {
+		return nil
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var stats []EndpointStats

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -411,24 +412,30 @@ func TestEndpointCheck(t *testing.T) {
 	}
 }
 
-func TestFleet(t *testing.T) {
-	old, fresh := version.Info{GitVersion: "v1.35.4"}, version.Info{GitVersion: "v1.36.3"}
-	var f fleet
-	for i, tt := range []struct {
-		said           []version.Info
-		changed, mixed bool
-	}{
-		{nil, false, false},
-		{[]version.Info{old}, false, false},
-		{[]version.Info{old}, false, false},
-		{[]version.Info{old, fresh}, true, true},
-		{[]version.Info{fresh, old}, false, true},
-		{nil, false, true},
-		{[]version.Info{fresh}, true, false},
-		{nil, false, false},
-	} {
-		if changed, mixed := f.hear(tt.said); changed != tt.changed || mixed != tt.mixed {
-			t.Errorf("step %d: changed %v, mixed %v", i, changed, mixed)
+// TestSlowestCheck: while two versions serve, both are heard of again within SlowestCheck, also where answers are late or do not
+// come; and that is not much longer than it takes.
+func TestSlowestCheck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEndpoints(t, "a:1", "b:1")
+		for i, version := range []string{"v1.35.4", "v1.36.3"} {
+			busy := &proxytest.BusyVersions{Versions: []string{version}, LateAt: "/readyz", Patience: endpointTimeout}
+			e.all[i].client = &http.Client{Transport: busy}
 		}
-	}
+		begun, told, longest := time.Now(), time.Time{}, time.Duration(0)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Hour)
+		defer cancel()
+		e.Run(ctx, func(said []version.Info) {
+			if len(said) < 2 {
+				return
+			}
+			now := time.Now()
+			if now.Sub(begun) > 10*time.Minute { // both have been heard
+				longest = max(longest, now.Sub(told))
+			}
+			told = now
+		})
+		if slack := SlowestCheck - longest; slack < 0 || slack > time.Second {
+			t.Errorf("both were heard of after %v once, SlowestCheck is %v", longest, SlowestCheck)
+		}
+	})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/audit"
+	"github.com/listproxy/listproxy/proxy/discovery"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/snapshot"
 )
@@ -26,8 +27,8 @@ type Handler struct {
 	Forward *Forwarder
 	// Policy says what is kept. It must not be nil.
 	Policy     *policy.Config
-	Catalog    *Catalog
-	Schemas    *Schemas
+	Catalog    *discovery.Catalog
+	Schemas    *discovery.Schemas
 	Identifier *Identifier
 	Reviewer   *Reviewer
 	// Impersonator is nil if no user is stated.
@@ -218,7 +219,7 @@ type answer struct {
 	snapshot       snapshot.Snapshot
 	query          snapshot.Query
 
-	entry      Entry
+	entry      discovery.Entry
 	collection *snapshot.Collection
 	rights     rights
 	// unreviewed: the list is forwarded for a reason of memory's own, and without a review. The collection
@@ -283,7 +284,7 @@ func (h *Handler) answer(r *http.Request, who admitted) (policy.Request, answer,
 }
 
 // form says in which representation to answer, now that the kind of resource is known, or why not.
-func (h *Handler) form(list policy.Request, rule policy.Rule, entry Entry) (media.Representation, reason.Reason) {
+func (h *Handler) form(list policy.Request, rule policy.Rule, entry discovery.Entry) (media.Representation, reason.Reason) {
 	if list.Namespace != "" && !entry.Namespaced {
 		return "", reason.UnknownResource
 	}
@@ -301,7 +302,7 @@ func (h *Handler) form(list policy.Request, rule policy.Rule, entry Entry) (medi
 }
 
 // query says what the page is to hold.
-func query(list policy.Request, entry Entry, d policy.Decision) snapshot.Query {
+func query(list policy.Request, entry discovery.Entry, d policy.Decision) snapshot.Query {
 	q := snapshot.Query{
 		Scope:  snapshot.Scope{Namespace: list.Namespace},
 		Start:  d.Start,
@@ -332,7 +333,7 @@ func (h *Handler) expectNext(list policy.Request) {
 }
 
 // collectionOf names the collection that a list is of.
-func collectionOf(list policy.Request, entry Entry, representation media.Representation) snapshot.Resource {
+func collectionOf(list policy.Request, entry discovery.Entry, representation media.Representation) snapshot.Resource {
 	return snapshot.Resource{
 		GroupVersionResource: schema.GroupVersionResource{Group: list.Group, Version: list.Version, Resource: list.Resource},
 		Namespaced:           entry.Namespaced,

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/upstream"
 )
 
 // Impersonator says whether the upstream would let listproxy's own account send a request as a user whom listproxy
@@ -34,7 +35,7 @@ type Impersonator struct{ rights *Reviewer }
 // NewImpersonator returns an Impersonator that asks with the credentials of cfg, which are listproxy's own. What it
 // sends goes through observe.
 func NewImpersonator(cfg *rest.Config, observe func(SendAs) SendAs, reviews ReviewConfig, log *slog.Logger) (*Impersonator, error) {
-	base, err := upstreamBase(cfg)
+	base, err := upstream.Base(cfg)
 	if err != nil {
 		return nil, err
 	}

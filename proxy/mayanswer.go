@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/discovery"
 	"github.com/listproxy/listproxy/snapshot"
 )
 
@@ -11,7 +12,7 @@ import (
 type ground struct {
 	at time.Time
 	// entry is what the catalog knows of the resource, if it is known.
-	entry Entry
+	entry discovery.Entry
 	known bool
 	// schema is why definitions forbid an answer, or empty.
 	schema reason.Reason
@@ -23,7 +24,7 @@ type ground struct {
 
 // mayAnswer says whether a state that was found for a resource of this entry may be written on this ground, or why not. It
 // is asked once and last, after everything that was waited for.
-func mayAnswer(entry Entry, state snapshot.Snapshot, on ground) reason.Reason {
+func mayAnswer(entry discovery.Entry, state snapshot.Snapshot, on ground) reason.Reason {
 	switch {
 	case on.schema != "":
 		return on.schema

@@ -1,10 +1,12 @@
 package proxy
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,12 +18,13 @@ import (
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/audit"
+	"github.com/listproxy/listproxy/proxy/discovery"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/snapshot"
 )
 
 func TestMayAnswer(t *testing.T) {
-	pods, widgets := Entry{Namespaced: true}, Entry{Namespaced: true, Custom: true}
+	pods, widgets := discovery.Entry{Namespaced: true}, discovery.Entry{Namespaced: true, Custom: true}
 	now := time.Now()
 	state := snapshot.Snapshot{Revision: 7, Heard: now.Add(-time.Minute)}
 	memory := snapshot.Standing{Spans: []snapshot.Span{{From: 7, To: 9}}, Staleness: time.Hour}
@@ -39,7 +42,7 @@ func TestMayAnswer(t *testing.T) {
 		{"nothing has changed", firm, ""},
 		{"no ground at all", ground{}, reason.Warming},
 		{"a definition is not vouched for", with(func(g *ground) { g.schema = reason.Schema }), reason.Schema},
-		{"the catalog does not know it any more", with(func(g *ground) { g.entry, g.known = Entry{}, false }), reason.Warming},
+		{"the catalog does not know it any more", with(func(g *ground) { g.entry, g.known = discovery.Entry{}, false }), reason.Warming},
 		{"it is another kind of resource", with(func(g *ground) { g.entry = widgets }), reason.Warming},
 		{"another server answers", with(func(g *ground) { g.entry.Aggregated = true }), reason.Warming},
 		{"the state is too old", with(func(g *ground) { g.at = now.Add(time.Hour) }), reason.Stale},
@@ -55,6 +58,41 @@ func TestMayAnswer(t *testing.T) {
 	}
 }
 
+// fakeCluster is an API server that serves pods.
+func fakeCluster() *proxytest.FakeAPI {
+	f := proxytest.NewFakeAPI()
+	f.Collections["/apis/apiregistration.k8s.io/v1/apiservices"] = &proxytest.FakeCollection{Kind: "APIServiceList", Objects: []string{
+		`{"kind":"APIService","apiVersion":"apiregistration.k8s.io/v1","metadata":{"name":"v1.","resourceVersion":"1",` +
+			`"labels":{"kube-aggregator.kubernetes.io/automanaged":"onstart"}},"spec":{"version":"v1"}}`,
+	}}
+	f.Collections["/apis/apiextensions.k8s.io/v1/customresourcedefinitions"] = &proxytest.FakeCollection{Kind: "PartialObjectMetadataList"}
+	f.Document("/api/v1", `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"v1","resources":[`+
+		`{"name":"pods","kind":"Pod","namespaced":true,"verbs":["list","watch"]}]}`)
+	f.Document("/version", `{"gitVersion":"v1.36.3"}`)
+	return f
+}
+
+// runCluster runs a Cluster of f in the bubble.
+func runCluster(t *testing.T, f *proxytest.FakeAPI, invalidate func(snapshot.Invalidation)) *discovery.Cluster {
+	t.Helper()
+	cluster, err := discovery.New(f.Config(), discovery.Config{Invalidate: invalidate, Settle: 15 * time.Second, Log: proxytest.DiscardLog()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { cluster.Run(ctx) })
+	t.Cleanup(func() {
+		stop()
+		running.Wait()
+	})
+	synctest.Wait()
+	if _, reason := cluster.Catalog.Lookup(t.Context(), "", "v1", "pods"); reason != "" {
+		t.Fatalf("pods are not served: %s", reason)
+	}
+	return cluster
+}
+
 // decider is a Handler that knows of pods, and whose collections have no upstream.
 func decider(t *testing.T, bodies int64) *Handler {
 	t.Helper()
@@ -68,15 +106,10 @@ func decider(t *testing.T, bodies int64) *Handler {
 		Log:    proxytest.DiscardLog(),
 	})
 	t.Cleanup(collections.Close)
+	cluster := runCluster(t, fakeCluster(), func(snapshot.Invalidation) {})
 	return &Handler{
-		Catalog: &Catalog{
-			servers: map[schema.GroupVersion]server{},
-			heard:   heard{at: time.Now()},
-			known: map[schema.GroupVersion]*discovered{coreV1: {
-				resources: map[string]Entry{"pods": {Namespaced: true}}, read: time.Now(),
-			}},
-		},
-		Schemas:     &Schemas{known: map[string]definition{}},
+		Catalog:     cluster.Catalog,
+		Schemas:     cluster.Schemas,
 		Reviewer:    newReviewer(t, proxytest.Transport(answerYes), "https://upstream.example", ReviewConfig{TTL: time.Hour}, proxytest.DiscardLog()),
 		Collections: collections,
 		Admission:   admission,
@@ -95,11 +128,11 @@ func TestLastWordAfterEveryWait(t *testing.T) {
 		id := newIdentifier(t).secret.ofStated(&user.DefaultInfo{Name: "alice"})
 		who := admitted{identity: id, accepted: true, share: shareKey(id, true, "")}
 		collection, _ := h.Collections.Use(snapshot.Resource{
-			GroupVersionResource: coreV1.WithResource("pods"), Namespaced: true, Representation: media.JSON,
+			GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Namespaced: true, Representation: media.JSON,
 		})
 		list := policy.Request{Version: "v1", Resource: "pods"}
 		found := listOf(3, 1000)
-		found.entry, found.collection = Entry{Namespaced: true}, collection
+		found.entry, found.collection = discovery.Entry{Namespaced: true}, collection
 		found.rights.callers = Right{allowed: true, counts: term{time.Now(), time.Hour}}
 
 		var other callerKey

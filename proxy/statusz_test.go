@@ -253,15 +253,13 @@ func TestSilentIsNotLive(t *testing.T) {
 func TestStatusOfEndpoints(t *testing.T) {
 	o, metrics := newMetered(t, nil)
 	source := newStatusSource(o, metrics.Gatherer())
-	var none Servers
-	source.Endpoints = none.EndpointStats
+	var none *Endpoints
+	source.Endpoints = none.Stats
 	if got := source.Read().Endpoints; got != nil {
 		t.Errorf("without --upstream: %+v", got)
 	}
 	e := newEndpoints(t, "a:1", "b:1", "c:1", "d:1", "e:1")
-	var some Servers
-	some.Ask(e)
-	source.Endpoints = some.EndpointStats
+	source.Endpoints = e.Stats
 	for i, r := range []checkResult{
 		{state: endpointUp, said: &version.Info{GitVersion: "v1.36.3"}},
 		{state: endpointNotReady, said: &version.Info{GitVersion: "v1.35.4"}, err: errors.New("/readyz answered 500")},

@@ -4,9 +4,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
@@ -66,14 +69,16 @@ func TestReasonIsToldInAllPlaces(t *testing.T) {
 
 // TestNoReviewInVain: what memory lacks is known before a review is sent; a collection is started only for
 // who has a right to it, and what such a one has just been told is told again.
-func TestNoReviewInVain(t *testing.T) {
+func TestNoReviewInVain(t *testing.T) { synctest.Test(t, testNoReviewInVain) }
+
+func testNoReviewInVain(t *testing.T) {
 	h := decider(t, 0)
 	asked := &fakeAuthorizer{}
 	asked.denies.Store(true)
 	h.Reviewer = newReviewer(t, asked.RoundTrip, "https://upstream.example", ReviewConfig{TTL: time.Hour}, proxytest.DiscardLog())
 	h.Policy = policy.DefaultConfig()
 	who := admitted{identity: identify(newIdentifier(t), "Bearer a"), accepted: true}
-	pods := snapshot.Resource{GroupVersionResource: coreV1.WithResource("pods"), Namespaced: true, Representation: media.JSON}
+	pods := snapshot.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Namespaced: true, Representation: media.JSON}
 	want := func(what string, want reason.Reason, unreviewed bool, reviews int32) {
 		t.Helper()
 		r := httptest.NewRequest(http.MethodGet, "/api/v1/pods?resourceVersion=0", nil)

@@ -8,10 +8,11 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/proxy/upstream"
 )
 
 const (
@@ -66,7 +67,7 @@ type Upstream struct {
 //
 // The host must be reached over TLS: callers' tokens pass here.
 func NewUpstream(cfg *rest.Config) (*Upstream, error) {
-	base, err := upstreamBase(cfg)
+	base, err := upstream.Base(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -235,28 +236,6 @@ func enableHTTP2(t *http.Transport) {
 // giveUpSoon makes a connection on which nothing comes end after twice ownPingTimeout.
 func giveUpSoon(t *http.Transport) {
 	t.HTTP2.SendPingTimeout, t.HTTP2.PingTimeout = ownPingTimeout, ownPingTimeout
-}
-
-func upstreamBase(cfg *rest.Config) (*url.URL, error) {
-	base, _, err := rest.DefaultServerUrlFor(cfg)
-	if err != nil {
-		// The error may quote the host, which may hold a password.
-		return nil, errors.New("the API server's address in the client configuration is not a URL: write it as https://host:port")
-	}
-	switch {
-	case base.User != nil:
-		return nil, fmt.Errorf("the API server's URL %s holds a user or password: callers' requests must not carry it, remove it", base.Redacted())
-	case base.Scheme != "https":
-		return nil, fmt.Errorf("the API server's URL %s is not https: callers' tokens would be readable on the way, use https", base.Redacted())
-	case base.RawQuery != "" || base.Fragment != "":
-		return nil, fmt.Errorf("the API server's URL on %s has a query or a fragment: write it as https://host:port/prefix", base.Host)
-	}
-	raw := strings.TrimRight(base.EscapedPath(), "/")
-	path, err := url.PathUnescape(raw)
-	if err != nil {
-		return nil, fmt.Errorf("the path of the API server's URL on %s: %w", base.Host, err)
-	}
-	return &url.URL{Scheme: base.Scheme, Host: base.Host, Path: path, RawPath: raw}, nil
 }
 
 // anonymousTLSConfig returns how to verify the API server, and nothing to

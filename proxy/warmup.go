@@ -11,6 +11,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/discovery"
 	"github.com/listproxy/listproxy/snapshot"
 )
 
@@ -22,8 +23,8 @@ const warmupRetry = 2 * time.Second
 // it stays so, since a collection that is lost later is a matter of forwarding; it is started
 // again as soon as it may be, without waiting for a request.
 type Warmup struct {
-	catalog     *Catalog
-	schemas     *Schemas
+	catalog     *discovery.Catalog
+	schemas     *discovery.Schemas
 	collections *snapshot.Collections
 	log         *slog.Logger
 
@@ -33,7 +34,7 @@ type Warmup struct {
 }
 
 // NewWarmup returns a Warmup of the eager collections, each of which is named once. Run does it.
-func NewWarmup(eager []policy.EagerCollection, catalog *Catalog, schemas *Schemas, collections *snapshot.Collections, log *slog.Logger) *Warmup {
+func NewWarmup(eager []policy.EagerCollection, catalog *discovery.Catalog, schemas *discovery.Schemas, collections *snapshot.Collections, log *slog.Logger) *Warmup {
 	w := &Warmup{
 		catalog:     catalog,
 		schemas:     schemas,

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/proxy/discovery"
 )
 
 // defaultSettle is the --upstream-settle where none is given.
@@ -15,10 +16,18 @@ const defaultSettle = 15 * time.Second
 // variable of the environment does, so no listproxy that is released can be made to.
 var anySettle string
 
+// leastSettle is the shortest --upstream-settle that is safe. each: the API servers are asked one by one (--upstream).
+func leastSettle(each bool) time.Duration {
+	if each {
+		return discovery.LeastSettle(proxy.SlowestCheck)
+	}
+	return discovery.LeastSettle(discovery.SlowestLook)
+}
+
 // checkSettle refuses an --upstream-settle that is over before two versions that serve at the same time are noticed again.
 func (o *options) checkSettle() error {
 	each := len(o.upstreams) > 0
-	least, where := proxy.LeastSettle(each), "without --upstream"
+	least, where := leastSettle(each), "without --upstream"
 	if each {
 		where = "with --upstream"
 	}
@@ -34,5 +43,5 @@ func (o *options) checkSettle() error {
 
 // leastSettleUsage says in the help what is refused.
 func leastSettleUsage() string {
-	return fmt.Sprintf("at least %v, and with --upstream %v", proxy.LeastSettle(false), proxy.LeastSettle(true))
+	return fmt.Sprintf("at least %v, and with --upstream %v", leastSettle(false), leastSettle(true))
 }

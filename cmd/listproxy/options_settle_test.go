@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/listproxy/listproxy/proxy"
 )
 
 // TestSettle: what is shorter than safe is refused, and the message says what would be right; what is safe is not, and the default is.
@@ -53,7 +51,7 @@ func TestDocumentedSettle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	alone, each := proxy.LeastSettle(false), proxy.LeastSettle(true)
+	alone, each := leastSettle(false), leastSettle(true)
 	for _, want := range []string{
 		fmt.Sprintf("%v at least, and %v with `--upstream` |", alone, each),
 		fmt.Sprintf("until `--upstream-settle` after that (less than %d s, ", int(each.Seconds())),

@@ -14,7 +14,7 @@ import (
 )
 
 // pages makes the admin port's pages for people.
-func (o *options) pages(a *app, observing *observing, state proxy.State, log *slog.Logger) (proxy.AdminPages, error) {
+func (o *options) pages(a *app, endpoints *proxy.Endpoints, observing *observing, state proxy.State, log *slog.Logger) (proxy.AdminPages, error) {
 	source := &proxy.StatusSource{
 		State:           state,
 		Version:         version(),
@@ -29,7 +29,7 @@ func (o *options) pages(a *app, observing *observing, state proxy.State, log *sl
 		Mismatched:      a.collections.Mismatched,
 		Flags:           func() []telemetry.FlagStatus { return flagsInForce(o.flags) },
 		Policy:          o.policyInForce(),
-		Endpoints:       a.cluster.Servers.EndpointStats,
+		Endpoints:       endpoints.Stats,
 		Eager:           eagerInForce(o.eagerly),
 		Traces:          observing.traces.Status(),
 	}

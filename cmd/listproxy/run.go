@@ -22,6 +22,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/proxy/certs"
+	"github.com/listproxy/listproxy/proxy/discovery"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/telemetry"
@@ -138,7 +139,7 @@ type app struct {
 	connect     *connectDoor // nil: not opened
 	front       http.Handler
 	forward     *proxy.Forwarder
-	cluster     *proxy.Cluster
+	cluster     *discovery.Cluster
 	reviewer    *proxy.Reviewer
 	// impersonator is nil where nobody is stated.
 	impersonator *proxy.Impersonator
@@ -183,7 +184,7 @@ func (o *options) assemble(cfg *rest.Config, endpoints *proxy.Endpoints, observi
 	if err != nil {
 		return nil, err
 	}
-	a.watchRBAC = func(ctx context.Context) error { return proxy.WatchRBAC(ctx, cfg, a.flushRights, log) }
+	a.watchRBAC = func(ctx context.Context) error { return discovery.WatchRBAC(ctx, cfg, a.flushRights, log) }
 	if a.compressor, err = snapshot.NewCompressor(o.compressedBound); err != nil {
 		return nil, err
 	}
@@ -234,7 +235,7 @@ func (o *options) assemble(cfg *rest.Config, endpoints *proxy.Endpoints, observi
 	if err := proxy.RegisterState(observing.metrics, state); err != nil {
 		return nil, err
 	}
-	if a.pages, err = o.pages(a, observing, state, log); err != nil {
+	if a.pages, err = o.pages(a, endpoints, observing, state, log); err != nil {
 		return nil, err
 	}
 	a.front = o.limits.guard(handler, observing.Observer, log)
@@ -272,17 +273,19 @@ func (o *options) assembleFeeds(a *app, cfg *rest.Config, endpoints *proxy.Endpo
 		Compressor:    a.compressor,
 		Log:           log,
 	})
-	a.cluster, err = proxy.NewCluster(cfg, proxy.ClusterConfig{
+	config := discovery.Config{
 		Invalidate: a.collections.Invalidate,
 		Settle:     o.settle,
 		Quarantine: o.quarantine,
 		Vouched: func(group, version, resource string) bool {
 			return o.policy.For(group, version, resource).SameForEveryone
 		},
-		Endpoints: endpoints,
-		Log:       log,
-	})
-	if err != nil {
+		Log: log,
+	}
+	if endpoints != nil {
+		config.Endpoints = endpoints
+	}
+	if a.cluster, err = discovery.New(cfg, config); err != nil {
 		return err
 	}
 	a.warmup = proxy.NewWarmup(o.eagerly, a.cluster.Catalog, a.cluster.Schemas, a.collections, log)

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/proxy/discovery"
 )
 
 // once keeps what was built; what failed is tried again. The zero once has built nothing.
@@ -49,7 +49,7 @@ func settleOf(program string) time.Duration {
 	if build.made(program) || buildJumping.made(program) {
 		return time.Second
 	}
-	return proxy.LeastSettle(false)
+	return discovery.LeastSettle(discovery.SlowestLook)
 }
 
 var build once

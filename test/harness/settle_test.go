@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/proxy/discovery"
 )
 
 // TestShortSettle: only what this package builds is given an --upstream-settle that is shorter than is safe, and takes it. (That
@@ -15,7 +15,7 @@ func TestShortSettle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	short, least := settleOf(program), proxy.LeastSettle(false)
+	short, least := settleOf(program), discovery.LeastSettle(discovery.SlowestLook)
 	if got := settleOf("bin/listproxy"); short >= least || got != least {
 		t.Errorf("%v and %v, want less than %v and that", short, got, least)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/proxy/discovery"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
@@ -122,7 +123,7 @@ func TestUpgraded(t *testing.T) {
 	}
 	u := newUpgrade(t)
 	defer u.proxies.Stop(u)
-	p := u.start(unheard(t), append(upstreamArgs(u.servers...), "--upstream-settle", proxy.LeastSettle(true).String())...)
+	p := u.start(unheard(t), append(upstreamArgs(u.servers...), "--upstream-settle", discovery.LeastSettle(proxy.SlowestCheck).String())...)
 	quiet := u.load()
 	defer quiet()
 

@@ -1,4 +1,4 @@
-package proxy
+package discovery
 
 import (
 	"context"
@@ -204,6 +204,12 @@ func (c *Catalog) Lookup(ctx context.Context, group, version, resource string) (
 func (c *Catalog) Known(group, version, resource string) (Entry, bool) {
 	entry, reason, _ := c.look(schema.GroupVersion{Group: group, Version: version}, resource)
 	return entry, reason == ""
+}
+
+// Serves says whether the upstream is known to serve a resource that can be listed and watched.
+func (c *Catalog) Serves(group, version, resource string) bool {
+	_, known := c.Known(group, version, resource)
+	return known
 }
 
 // Forget drops what discovery said about a group, to be read again when asked

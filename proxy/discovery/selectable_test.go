@@ -1,4 +1,4 @@
-package proxy
+package discovery
 
 import (
 	"testing"

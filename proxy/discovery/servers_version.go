@@ -1,10 +1,8 @@
-package proxy
+package discovery
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -14,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/proxy/upstream"
 )
 
 const (
@@ -28,8 +28,6 @@ const (
 	// whoever has it is not reached by every look.
 	versionMemory  = 2 * time.Minute
 	versionParting = time.Minute
-	// maxVersion bounds the answer.
-	maxVersion = 64 << 10
 )
 
 // versions is what the API servers behind one address said of their version.
@@ -126,7 +124,7 @@ func (s *Servers) hearAll(said []version.Info) {
 // HTTP/1.1, since over HTTP/2 it would share a connection, and a balancer decides by connection
 // which API server answers.
 func versionClient(cfg *rest.Config) (*http.Client, *url.URL, error) {
-	base, err := upstreamBase(cfg)
+	base, err := upstream.Base(cfg)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -137,7 +135,7 @@ func versionClient(cfg *rest.Config) (*http.Client, *url.URL, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot ask for the API server's version: %w", err)
 	}
-	return client, base.JoinPath("version"), nil
+	return client, base, nil
 }
 
 // pollVersion asks for /version again and again until ctx ends.
@@ -166,7 +164,10 @@ func (s *Servers) untilVersion(now time.Time) time.Duration {
 
 // lookAtVersion asks once. That there is no answer says nothing about the version.
 func (s *Servers) lookAtVersion(ctx context.Context) {
-	said, status, err := s.askVersion(ctx)
+	said, status, err := upstream.AskVersion(ctx, s.client, s.base)
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("/version answered %d", status)
+	}
 	if ctx.Err() != nil {
 		return
 	}
@@ -192,24 +193,4 @@ func (s *Servers) lookAtVersion(ctx context.Context) {
 		s.changed()
 	}
 	s.look()
-}
-
-func (s *Servers) askVersion(ctx context.Context) (said version.Info, status int, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.address.String(), nil)
-	if err != nil {
-		return said, 0, err
-	}
-	req.Close = true // the next look may reach another API server
-	resp, err := s.client.Do(req)
-	if err != nil {
-		return said, 0, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != http.StatusOK {
-		return said, resp.StatusCode, fmt.Errorf("/version answered %s", resp.Status)
-	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxVersion)).Decode(&said); err != nil {
-		return said, resp.StatusCode, fmt.Errorf("/version: %w", err)
-	}
-	return said, resp.StatusCode, nil
 }

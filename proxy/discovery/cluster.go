@@ -1,4 +1,4 @@
-package proxy
+package discovery
 
 import (
 	"context"
@@ -19,11 +19,11 @@ type Cluster struct {
 	Schemas  *Schemas
 	Servers  *Servers
 	versions *StorageVersions
-	config   ClusterConfig
+	config   Config
 }
 
-// ClusterConfig configures a Cluster.
-type ClusterConfig struct {
+// Config configures a Cluster.
+type Config struct {
 	// Invalidate is told of every change. It is called from several goroutines. When it returns, nothing that was learned
 	// before is given any more.
 	Invalidate func(snapshot.Invalidation)
@@ -35,13 +35,13 @@ type ClusterConfig struct {
 	// Vouched is [Catalog.Vouched].
 	Vouched func(group, version, resource string) bool
 	// Endpoints, if it is not nil, are the API servers that are asked one by one.
-	Endpoints *Endpoints
+	Endpoints Endpoints
 	Log       *slog.Logger
 }
 
-// NewCluster returns a Cluster that knows nothing until Run runs. Until then nothing may be kept, which it says at once. cfg
+// New returns a Cluster that knows nothing until Run runs. Until then nothing may be kept, which it says at once. cfg
 // has the proxy's own credentials.
-func NewCluster(cfg *rest.Config, config ClusterConfig) (*Cluster, error) {
+func New(cfg *rest.Config, config Config) (*Cluster, error) {
 	c := &Cluster{config: config}
 	var err error
 	if c.Catalog, err = NewCatalog(cfg, c.moved, c.rewritten, config.Log); err != nil {
@@ -54,9 +54,7 @@ func NewCluster(cfg *rest.Config, config ClusterConfig) (*Cluster, error) {
 	if c.Servers, err = NewServers(cfg, c.seen, c.replaced, config.Log); err != nil {
 		return nil, err
 	}
-	if config.Endpoints != nil {
-		c.Servers.Ask(config.Endpoints)
-	}
+	c.Servers.endpoints = config.Endpoints
 	if c.versions, err = NewStorageVersions(cfg, c.disagree, c.rewritten, config.Log); err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package proxy
+package discovery
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -27,6 +28,17 @@ const (
 	serverLeaseNamespace = metav1.NamespaceSystem
 	serverLeaseSelector  = "apiserver.kubernetes.io/identity=kube-apiserver"
 )
+
+// Endpoints are API servers that are asked one by one, so that each is heard of.
+type Endpoints interface {
+	// Run checks them until ctx ends. After each check it calls heard with the versions of all that are not known to be
+	// unreachable.
+	Run(ctx context.Context, heard func([]version.Info))
+	// Checked says whether each of them has been checked.
+	Checked() bool
+	// CheckNow makes all of them be checked now.
+	CheckNow()
+}
 
 // Servers watches which API servers stand behind the upstream, and which version they are. When
 // that changes, the same objects may be written in other bytes from now on, without any event
@@ -48,13 +60,13 @@ const (
 // It is safe for concurrent use.
 type Servers struct {
 	leases  dynamic.ResourceInterface
-	client  *http.Client // to /version
-	address *url.URL     // of /version
+	client  *http.Client // for /version
+	base    *url.URL
 	known   func()
 	changed func()
 	log     *slog.Logger
-	// endpoints, if there are any, are asked for their versions one by one, in place of address.
-	endpoints *Endpoints
+	// endpoints, if there are any, are asked for their versions one by one, in place of base.
+	endpoints Endpoints
 	// reopened tells that there is a new stream of Leases.
 	reopened chan struct{}
 
@@ -77,7 +89,7 @@ type Servers struct {
 // NewServers returns Servers that call known once, when they would hear of a change, and changed
 // at each one. They do nothing until Run runs. cfg has the proxy's own credentials.
 func NewServers(cfg *rest.Config, known, changed func(), log *slog.Logger) (*Servers, error) {
-	client, address, err := versionClient(cfg)
+	client, base, err := versionClient(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -91,24 +103,12 @@ func NewServers(cfg *rest.Config, known, changed func(), log *slog.Logger) (*Ser
 	return &Servers{
 		leases:   leases.Resource(gvr).Namespace(serverLeaseNamespace),
 		client:   client,
-		address:  address,
+		base:     base,
 		known:    known,
 		changed:  changed,
 		log:      log,
 		reopened: make(chan struct{}, 1),
 	}, nil
-}
-
-// Ask makes s run e, and learn from its checks which versions there are. Without that s asks whichever
-// API server answers. It must be called before Run.
-func (s *Servers) Ask(e *Endpoints) { s.endpoints = e }
-
-// EndpointStats returns what is known of the endpoints that s asks; nil if there are none.
-func (s *Servers) EndpointStats() []EndpointStats {
-	if s.endpoints == nil {
-		return nil
-	}
-	return s.endpoints.Stats()
 }
 
 // Run follows the Leases and asks for /version until ctx ends.

@@ -1,4 +1,4 @@
-package proxy
+package discovery
 
 import (
 	"context"
@@ -24,15 +24,13 @@ func serverLease(name, holder string, revision int) string {
 		`"metadata":{"name":%q,"namespace":"kube-system","resourceVersion":"%d"},"spec":{"holderIdentity":%q}}`, name, revision, holder)
 }
 
-func versionOf(gitVersion string) string { return fmt.Sprintf(`{"gitVersion":%q}`, gitVersion) }
-
 // newFakeServers is an upstream of two API servers.
 func newFakeServers() *proxytest.FakeAPI {
 	f := proxytest.NewFakeAPI()
 	f.Collections[serverLeases] = &proxytest.FakeCollection{Kind: "LeaseList", Objects: []string{
 		serverLease("one", "one_1", 1), serverLease("two", "two_1", 1),
 	}}
-	f.Document("/version", versionOf("v1.36.3"))
+	f.Document("/version", proxytest.VersionOf("v1.36.3"))
 	return f
 }
 
@@ -142,7 +140,7 @@ func TestServersTellOfVersions(t *testing.T) {
 			t.Errorf("/version was asked for %d times in an hour", got)
 		}
 
-		f.Document("/version", versionOf("v1.37.0"))
+		f.Document("/version", proxytest.VersionOf("v1.37.0"))
 		time.Sleep(2*versionEvery + versionParting)
 		if heard.changed.Swap(0) == 0 {
 			t.Error("an upgrade was not told")
@@ -152,7 +150,7 @@ func TestServersTellOfVersions(t *testing.T) {
 		f.Answer(0, "get /version")
 		f.Document("/version", `<html>`)
 		time.Sleep(time.Hour)
-		f.Document("/version", versionOf("v1.37.0"))
+		f.Document("/version", proxytest.VersionOf("v1.37.0"))
 		time.Sleep(time.Hour)
 		heard.expect(t, "no answer, no version, and the same again", 0)
 	})
@@ -257,7 +255,7 @@ func TestServersOnceUpgraded(t *testing.T) {
 		_, heard := runServers(t, f, proxytest.DiscardLog())
 		time.Sleep(time.Minute)
 		heard.expect(t, "one version", 0)
-		f.Document("/version", versionOf("v1.37.0"))
+		f.Document("/version", proxytest.VersionOf("v1.37.0"))
 		time.Sleep(2 * versionEvery)
 		for what, code := range map[string]int{"a look that heard the same": 0, "a look in vain": http.StatusServiceUnavailable} {
 			f.Answer(code, "get /version")
@@ -281,7 +279,7 @@ func TestServersOnceMixed(t *testing.T) {
 		f := newFakeServers()
 		_, heard := runServers(t, f, proxytest.DiscardLog())
 		for _, v := range []string{"v1.37.0", "v1.36.3"} {
-			f.Document("/version", versionOf(v))
+			f.Document("/version", proxytest.VersionOf(v))
 			time.Sleep(2 * versionEvery)
 		}
 		if got := heard.changed.Swap(0); got < 2 {
@@ -305,6 +303,28 @@ func TestServerStoreRefusesOtherTypes(t *testing.T) {
 	} {
 		if err == nil {
 			t.Errorf("%s took an object of another type", name)
+		}
+	}
+}
+
+func TestFleet(t *testing.T) {
+	old, fresh := version.Info{GitVersion: "v1.35.4"}, version.Info{GitVersion: "v1.36.3"}
+	var f fleet
+	for i, tt := range []struct {
+		said           []version.Info
+		changed, mixed bool
+	}{
+		{nil, false, false},
+		{[]version.Info{old}, false, false},
+		{[]version.Info{old}, false, false},
+		{[]version.Info{old, fresh}, true, true},
+		{[]version.Info{fresh, old}, false, true},
+		{nil, false, true},
+		{[]version.Info{fresh}, true, false},
+		{nil, false, false},
+	} {
+		if changed, mixed := f.hear(tt.said); changed != tt.changed || mixed != tt.mixed {
+			t.Errorf("step %d: changed %v, mixed %v", i, changed, mixed)
 		}
 	}
 }

@@ -1,0 +1,34 @@
+package upstream
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"k8s.io/client-go/rest"
+)
+
+// Base returns the address of the API server that cfg points to. It refuses an address with which callers' tokens would
+// not be safe, or which holds more than where the API server is.
+func Base(cfg *rest.Config) (*url.URL, error) {
+	base, _, err := rest.DefaultServerUrlFor(cfg)
+	if err != nil {
+		// The error may quote the host, which may hold a password.
+		return nil, errors.New("the API server's address in the client configuration is not a URL: write it as https://host:port")
+	}
+	switch {
+	case base.User != nil:
+		return nil, fmt.Errorf("the API server's URL %s holds a user or password: callers' requests must not carry it, remove it", base.Redacted())
+	case base.Scheme != "https":
+		return nil, fmt.Errorf("the API server's URL %s is not https: callers' tokens would be readable on the way, use https", base.Redacted())
+	case base.RawQuery != "" || base.Fragment != "":
+		return nil, fmt.Errorf("the API server's URL on %s has a query or a fragment: write it as https://host:port/prefix", base.Host)
+	}
+	raw := strings.TrimRight(base.EscapedPath(), "/")
+	path, err := url.PathUnescape(raw)
+	if err != nil {
+		return nil, fmt.Errorf("the path of the API server's URL on %s: %w", base.Host, err)
+	}
+	return &url.URL{Scheme: base.Scheme, Host: base.Host, Path: path, RawPath: raw}, nil
+}

@@ -1,0 +1,2 @@
+// Package upstream holds the connections to the API server.
+package upstream

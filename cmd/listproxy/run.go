@@ -204,10 +204,7 @@ func (o *options) assemble(cfg *rest.Config, endpoints *proxy.Endpoints, observi
 		return nil, err
 	}
 	a.forward = proxy.NewForwarder(upstream, log)
-	observing.Serves = func(group, version, resource string) bool {
-		_, serves := a.cluster.Catalog.Known(group, version, resource)
-		return serves
-	}
+	observing.Serves = a.cluster.Catalog.Serves
 	handler := &proxy.Handler{
 		Forward:    a.forward,
 		Policy:     o.policy,

@@ -103,12 +103,14 @@ func TestAccessLineIsOptIn(t *testing.T) {
 	certificate := clients.Issue(t, pkix.Name{CommonName: "alice"}, nil)
 	for level, want := range map[slog.Level]int{slog.LevelInfo: 0, telemetry.LevelAccess: 1, slog.LevelDebug: 1} {
 		var out bytes.Buffer
-		var observer *Observer
-		h := observer.Observe(&Handler{Identifier: identifier}, telemetry.NewLogger(&out, telemetry.FormatText, level))
+		h := &Handler{
+			Identifier: identifier, Log: telemetry.NewLogger(&out, telemetry.FormatText, level),
+			Draining: func() bool { return false },
+		}
 		r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
 		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{certificate}}
 		r.Header.Set("Impersonate-User", "root") // beside a certificate: refused
-		h.ServeHTTP(httptest.NewRecorder(), r)
+		h.Chain().ServeHTTP(httptest.NewRecorder(), r)
 		if got := strings.Count(out.String(), "level=ACCESS msg=request "); got != want {
 			t.Errorf("at %v: %d lines: %s", level, got, &out)
 		}

@@ -18,13 +18,13 @@ type Auditor struct {
 }
 
 // begin announces that a list is going to be answered from memory. After an error it must not be.
-func (a *Auditor) begin(r *http.Request, caller admitted, list policy.Request, received time.Time) (*audit.Entry, error) {
-	var who user.Info = caller.identity.stated
-	if caller.identity.stated == nil {
+func (a *Auditor) begin(r *http.Request, who caller, list policy.Request, received time.Time) (*audit.Entry, error) {
+	var known user.Info = who.identity.stated
+	if who.identity.stated == nil {
 		var err error
-		if who, err = a.Who.User(r.Context(), caller.identity, caller.share); err != nil {
+		if known, err = a.Who.User(r.Context(), who.identity, who.share); err != nil {
 			return nil, err
 		}
 	}
-	return a.Log.Begin(r, list, who, received)
+	return a.Log.Begin(r, list, known, received)
 }

@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"net/http"
+	"slices"
 	"testing"
 
 	"github.com/listproxy/listproxy/policy"
@@ -17,5 +19,23 @@ func TestCacheStatus(t *testing.T) {
 		if tt.got != tt.want {
 			t.Errorf("got %q, want %q", tt.got, tt.want)
 		}
+	}
+}
+
+// TestThrough: a request meets the filters in the order in which they are written down.
+func TestThrough(t *testing.T) {
+	var met []string
+	named := func(name string) filter {
+		return func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				met = append(met, name)
+				next.ServeHTTP(w, r)
+			})
+		}
+	}
+	end := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { met = append(met, "end") })
+	through(end, named("a"), named("b"), named("c")).ServeHTTP(nil, nil)
+	if want := []string{"a", "b", "c", "end"}; !slices.Equal(met, want) {
+		t.Errorf("got %q, want %q", met, want)
 	}
 }

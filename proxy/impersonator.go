@@ -139,7 +139,7 @@ func (h *Handler) holds(r rights, now time.Time) bool {
 }
 
 // lends asks whether a request that a review has allowed would be let through if it were forwarded.
-func (h *Handler) lends(ctx context.Context, who admitted, a Attributes) (*Right, reason.Reason) {
+func (h *Handler) lends(ctx context.Context, who caller, a Attributes) (*Right, reason.Reason) {
 	lent, err := h.Impersonator.Lends(ctx, who.identity, who.share, a)
 	switch {
 	case err != nil:

@@ -126,7 +126,7 @@ func TestLastWordAfterEveryWait(t *testing.T) {
 		h := decider(t, 10_000)
 		h.Auditor = &Auditor{Log: log}
 		id := newIdentifier(t).secret.ofStated(&user.DefaultInfo{Name: "alice"})
-		who := admitted{identity: id, accepted: true, share: shareKey(id, true, "")}
+		who := caller{identity: id, accepted: true, share: shareKey(id, true, "")}
 		collection, _ := h.Collections.Use(snapshot.Resource{
 			GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Namespaced: true, Representation: media.JSON,
 		})

@@ -77,14 +77,14 @@ func testNoReviewInVain(t *testing.T) {
 	asked.denies.Store(true)
 	h.Reviewer = newReviewer(t, asked.RoundTrip, "https://upstream.example", ReviewConfig{TTL: time.Hour}, proxytest.DiscardLog())
 	h.Policy = policy.DefaultConfig()
-	who := admitted{identity: identify(newIdentifier(t), "Bearer a"), accepted: true}
+	who := caller{identity: identify(newIdentifier(t), "Bearer a"), accepted: true}
 	pods := snapshot.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Namespaced: true, Representation: media.JSON}
 	want := func(what string, want reason.Reason, unreviewed bool, reviews int32) {
 		t.Helper()
 		r := httptest.NewRequest(http.MethodGet, "/api/v1/pods?resourceVersion=0", nil)
 		r.Header.Set("Authorization", "Bearer a")
 		r.Header.Set("Accept", "application/json")
-		_, found, got := h.answer(r, who)
+		_, found, got := h.decide(r, who)
 		if got != want || found.unreviewed != unreviewed || asked.requests.Swap(0) != reviews {
 			t.Errorf("%s: %q, unreviewed %t, want %q, %t, with %d reviews", what, got, found.unreviewed, want, unreviewed, reviews)
 		}
@@ -119,7 +119,7 @@ func TestUnknownCallersAreNotLookedUp(t *testing.T) {
 		r.Header.Set("Authorization", "Bearer made-up")
 		r.Header.Set("Accept", "application/json")
 		id, _ := identifier.Identify(r)
-		_, _, got := h.answer(r, admitted{identity: id})
+		_, _, got := h.decide(r, caller{identity: id})
 		if got != want {
 			t.Errorf("%s: %q, want %q", target, got, want)
 		}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"net/http"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -81,12 +80,6 @@ func (o *limitOptions) admission() (*proxy.Admission, error) {
 	return proxy.NewAdmission(proxy.AdmissionConfig{
 		Requests: o.requests, LongRunning: o.longRunning, Bytes: o.answerBytes, Wait: o.wait,
 	})
-}
-
-// guard puts before handler what does not depend on who asks for what. What the front refuses for
-// itself is under the guard of stalls, too.
-func (o *limitOptions) guard(handler http.Handler, observer *proxy.Observer, log *slog.Logger) http.Handler {
-	return proxy.NewStallGuard(o.stall, log).Wrap(observer.Observe(proxy.NewFront(proxy.LimitBodies(handler, o.bodyBytes), log), log))
 }
 
 // adminConnections bounds the connections of the admin port, where a few probes and scrapers come.

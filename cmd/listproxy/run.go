@@ -23,7 +23,6 @@ import (
 	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/discovery"
-	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -206,18 +205,21 @@ func (o *options) assemble(cfg *rest.Config, endpoints *proxy.Endpoints, observi
 	a.forward = proxy.NewForwarder(upstream, log)
 	observing.Serves = a.cluster.Catalog.Serves
 	handler := &proxy.Handler{
-		Forward:    a.forward,
-		Policy:     o.policy,
-		Catalog:    a.cluster.Catalog,
-		Schemas:    a.cluster.Schemas,
-		Identifier: identifier,
-		Reviewer:   a.reviewer,
-
+		Draining:     a.draining.Load,
+		StallTimeout: o.limits.stall,
+		MaxBodyBytes: o.limits.bodyBytes,
+		Identifier:   identifier,
+		Admission:    admission,
+		Forward:      a.forward,
+		Policy:       o.policy,
+		Catalog:      a.cluster.Catalog,
+		Schemas:      a.cluster.Schemas,
+		Reviewer:     a.reviewer,
 		Impersonator: a.impersonator,
 		Collections:  a.collections,
-		Admission:    admission,
 		Compressor:   a.compressor,
 		Auditor:      a.auditor,
+		Observer:     observing.Observer,
 		Log:          log,
 	}
 	state := proxy.State{
@@ -235,7 +237,7 @@ func (o *options) assemble(cfg *rest.Config, endpoints *proxy.Endpoints, observi
 	if a.pages, err = o.pages(a, endpoints, observing, state, log); err != nil {
 		return nil, err
 	}
-	a.front = o.limits.guard(handler, observing.Observer, log)
+	a.front = handler.Chain()
 	return a, nil
 }
 
@@ -355,7 +357,7 @@ func (a *app) serve(ctx context.Context, clients, admin net.Listener, end ending
 	// The parts outlive ctx: what they watch for must be heard of until the last answer.
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	server := proxy.NewServer(kubehttp.WithRequestInfo(proxy.LetGo(a.front, a.draining.Load)), a.tls.Config(a.certificate.Get), a.log)
+	server := proxy.NewServer(a.front, a.tls.Config(a.certificate.Get), a.log)
 	drain := proxy.NewDrain(server, a.forward.EndWatches)
 	health := proxy.NewServer(proxy.NewAdmin(a.ready, a.metrics, a.pages), nil, a.log)
 

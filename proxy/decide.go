@@ -1,0 +1,192 @@
+package proxy
+
+import (
+	"context"
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/discovery"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
+	"github.com/listproxy/listproxy/snapshot"
+)
+
+// decide decides about one request, stage by stage, and gives the reason if it is to be forwarded.
+// Of the answer there are then only the semantics, as far as they are known, and whether the caller was
+// reviewed. What one stage has found may end while a later one waits, so [mayAnswer] has the last word.
+func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, reason.Reason) {
+	list, why := policy.Parse(r, kubehttp.Of(r).Info, who.identity.credentials())
+	if why != "" {
+		return list, answer{}, why
+	}
+	rule := h.Policy.For(list.Group, list.Version, list.Resource)
+	decision := policy.DecideFor(list.Options, rule.LimitAtZero)
+	found := answer{semantics: decision.Semantics}
+	if decision.Reason == reason.MostRecent {
+		found.semantics = policy.MostRecent
+	}
+	if !decision.Serve {
+		return list, found, decision.Reason
+	}
+	// The reasons up to here are the request's own, whatever the rule says. Those that follow tell of the
+	// cluster, of the policy and of memory.
+	if !who.accepted {
+		return list, found, reason.UnknownCaller
+	}
+	if rule.Cache == policy.CacheNever {
+		return list, found, reason.NotCached
+	}
+	entry, why := h.Catalog.Lookup(r.Context(), list.Group, list.Version, list.Resource)
+	if why != "" {
+		return list, found, why
+	}
+	representation, why := h.form(list, rule, entry)
+	if why != "" {
+		return list, found, why
+	}
+	resource, asked := collectionOf(list, entry, representation), attributesFor(list)
+	if !h.Reviewer.Remembers(who.identity, asked) {
+		if collection, why := h.hopeless(resource, decision); why != "" {
+			found.collection, found.unreviewed = collection, true
+			return list, found, why
+		}
+	}
+	may, why := h.review(r.Context(), who, asked)
+	if why != "" {
+		return list, found, why
+	}
+	collection, snap, why := h.snapshot(r.Context(), resource, decision)
+	if why != "" {
+		return list, found, why
+	}
+	if !snap.Frame.Selects(list.Fields) {
+		return list, found, reason.Selector
+	}
+	found.representation, found.snapshot, found.query = representation, snap, query(list, entry, decision)
+	found.entry, found.collection, found.rights = entry, collection, may
+	return list, found, ""
+}
+
+// answer is what is written for a list that can be answered from memory, and what it stands on.
+type answer struct {
+	semantics      policy.Semantics
+	representation media.Representation
+	snapshot       snapshot.Snapshot
+	query          snapshot.Query
+
+	entry      discovery.Entry
+	collection *snapshot.Collection
+	rights     rights
+	// unreviewed: the list is forwarded for a reason of memory's own, and without a review. The collection
+	// is the one that has given the reason, if it is there.
+	unreviewed bool
+}
+
+// form says in which representation to answer, now that the kind of resource is known, or why not.
+func (h *Handler) form(list policy.Request, rule policy.Rule, entry discovery.Entry) (media.Representation, reason.Reason) {
+	if list.Namespace != "" && !entry.Namespaced {
+		return "", reason.UnknownResource
+	}
+	representation, why := list.Accept.Representation(entry.Custom)
+	switch {
+	case why != "":
+		return "", why
+	case !rule.Keeps(representation):
+		return "", reason.NotCached
+	}
+	if reason := h.Schemas.Check(schema.GroupResource{Group: list.Group, Resource: list.Resource}, entry); reason != "" {
+		return "", reason // nor is a feed begun that could not be used
+	}
+	return representation, list.CheckSelectorsFor(entry.Namespaced, rule.LimitAtZero)
+}
+
+// query says what the page is to hold.
+func query(list policy.Request, entry discovery.Entry, d policy.Decision) snapshot.Query {
+	q := snapshot.Query{
+		Scope:  snapshot.Scope{Namespace: list.Namespace},
+		Start:  d.Start,
+		Limit:  d.Limit,
+		Labels: list.Labels,
+		Fields: list.Fields,
+		// A page at resourceVersion=0 is as it would be at that very revision.
+		Newest: d.Semantics == policy.NotOlderThan,
+	}
+	if namespace, name, single := list.Single(entry.Namespaced); single {
+		q.Scope.Namespace, q.Name = namespace, name
+	}
+	return q
+}
+
+// collectionOf names the collection that a list is of.
+func collectionOf(list policy.Request, entry discovery.Entry, representation media.Representation) snapshot.Resource {
+	return snapshot.Resource{
+		GroupVersionResource: schema.GroupVersionResource{Group: list.Group, Version: list.Version, Resource: list.Resource},
+		Namespaced:           entry.Namespaced,
+		Representation:       representation,
+	}
+}
+
+// attributesFor is what a list is reviewed for.
+func attributesFor(list policy.Request) Attributes {
+	return Attributes{
+		Verb:          "list",
+		Group:         list.Group,
+		Version:       list.Version,
+		Resource:      list.Resource,
+		Namespace:     list.Namespace,
+		Name:          list.Name,
+		LabelSelector: list.LabelSelector,
+		FieldSelector: list.FieldSelector,
+	}
+}
+
+// review asks whether the caller may do what is asked for, and whether it could be forwarded.
+func (h *Handler) review(ctx context.Context, who caller, asked Attributes) (rights, reason.Reason) {
+	ctx, span := RecordOf(ctx).Step(ctx, spanReview)
+	defer span.End()
+	yes, err := h.Reviewer.Review(ctx, who.identity, who.share, asked)
+	switch {
+	case err != nil:
+		h.rarely("a caller's right could not be reviewed", err)
+		return rights{}, reason.ReviewFailed
+	case !yes.allowed:
+		return rights{}, reason.NotAllowed
+	}
+	lent, reason := h.lends(ctx, who, asked)
+	return rights{yes, lent}, reason
+}
+
+// hopeless gives the reason if memory could not answer whatever a review said: then there is no need
+// for one. It starts no collection, which is for callers who have a right to it.
+func (h *Handler) hopeless(resource snapshot.Resource, d policy.Decision) (*snapshot.Collection, reason.Reason) {
+	collection, absence := h.Collections.Peek(resource)
+	switch {
+	case collection == nil:
+	case d.Semantics == policy.Any, d.Semantics == policy.NotOlderThan:
+		absence = collection.NoLatest(d.Revision)
+	default:
+		absence = collection.NoExact(d.Revision)
+	}
+	return collection, absence
+}
+
+// snapshot finds the state that the request asks for.
+func (h *Handler) snapshot(ctx context.Context, resource snapshot.Resource, d policy.Decision) (*snapshot.Collection, snapshot.Snapshot, reason.Reason) {
+	ctx, span := RecordOf(ctx).Step(ctx, spanSnapshot)
+	defer span.End()
+	collection, absence := h.Collections.Use(resource)
+	if absence != reason.None {
+		return nil, snapshot.Snapshot{}, absence
+	}
+	var snap snapshot.Snapshot
+	switch d.Semantics {
+	case policy.Any, policy.NotOlderThan:
+		snap, absence = collection.Latest(ctx, d.Revision)
+	default:
+		snap, absence = collection.Exact(ctx, d.Revision)
+	}
+	return collection, snap, absence
+}

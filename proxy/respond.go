@@ -1,0 +1,130 @@
+package proxy
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/audit"
+	"github.com/listproxy/listproxy/snapshot"
+)
+
+// respond is the end of the way: it decides, and answers from memory or forwards.
+func (h *Handler) respond(w http.ResponseWriter, r *http.Request) {
+	record, who := RecordOf(r.Context()), callerOf(r.Context())
+	list, found, why := h.decide(r, who)
+	record.Decided(list, found.semantics, why)
+	if why == "" {
+		if why = h.serve(w, r, who, list, &found); why == "" {
+			return
+		}
+		found = answer{semantics: found.semantics}
+		record.Decided(list, found.semantics, why)
+	}
+	record.SetCacheStatus(w.Header(), forwarded(why))
+	if found.unreviewed {
+		w = &unreviewedWriter{ResponseWriter: w, record: record, reason: why}
+	}
+	out, end := record.Forwarding(r)
+	defer end()
+	code := h.Forward.ServeAs(w, out, who.identity)
+	switch {
+	case found.unreviewed && found.collection != nil && code == http.StatusOK:
+		found.collection.Touch() // the caller may list it, so it is in use
+	case why == reason.MostRecent && list.Options.Limit > 0 && code == http.StatusOK:
+		h.expectNext(list)
+	}
+}
+
+// serve answers from memory. With a reason it has not, and nothing was written.
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request, who caller, list policy.Request, a *answer) reason.Reason {
+	var entry *audit.Entry
+	if h.Auditor != nil {
+		var err error
+		if entry, err = h.Auditor.begin(r, who, list, RecordOf(r.Context()).Begun()); err != nil {
+			h.rarely("an answer from memory could not be audited", err)
+			return reason.Audit
+		}
+		defer entry.Abandon()
+	}
+	page, room, err := h.admitBody(r.Context(), who.share, *a)
+	if err != nil {
+		h.refuse(w, r, err)
+		return ""
+	}
+	defer room.Release()
+	defer page.release()
+	if reason := mayAnswer(a.entry, a.snapshot, h.ground(list, *a)); reason != "" {
+		return reason
+	}
+	// What is written may take its client minutes. Until then it holds its objects, which are counted, and
+	// not the rest of the state that they are from.
+	revision := a.snapshot.Revision
+	a.snapshot, a.collection = snapshot.Snapshot{}, nil
+	record := RecordOf(r.Context())
+	record.Serving(Served{Representation: a.representation, Revision: revision, Items: len(page.objects), Bytes: page.size})
+	record.SetCacheStatus(w.Header(), hit(a.semantics))
+	_, span := record.Step(r.Context(), spanWrite)
+	defer span.End()
+	if entry == nil {
+		h.writePage(w, r, list, page)
+		return ""
+	}
+	counted := &countingWriter{ResponseWriter: w}
+	defer func() {
+		entry.Complete(audit.Answer{
+			ID: w.Header().Get("Audit-Id"), Semantics: a.semantics, Representation: a.representation,
+			Revision: revision, Items: len(page.objects),
+			Bytes: counted.bytes, Broken: counted.broken || r.Context().Err() != nil,
+		})
+	}()
+	h.writePage(counted, r, list, page)
+	return ""
+}
+
+// ground is what an answer stands on now. It waits for nothing.
+func (h *Handler) ground(list policy.Request, a answer) ground {
+	now := time.Now()
+	on := ground{
+		at:      now,
+		schema:  h.Schemas.Check(schema.GroupResource{Group: list.Group, Resource: list.Resource}, a.entry),
+		memory:  a.collection.Standing(),
+		allowed: h.holds(a.rights, now),
+	}
+	on.entry, on.known = h.Catalog.Known(list.Group, list.Version, list.Resource)
+	return on
+}
+
+// admitBody makes the body of an answer, when there is room for it. While it waits for that it holds nothing
+// of it: the same snapshot gives the same body again.
+func (h *Handler) admitBody(ctx context.Context, share callerKey, a answer) (*body, Grant[callerKey], error) {
+	page := newBody(a)
+	if room, ok := h.Admission.TryAdmitBody(share, page.size); ok {
+		return page, room, nil
+	}
+	size := page.size
+	page.release()
+	room, err := h.Admission.AdmitBody(ctx, share, size)
+	if err != nil {
+		return nil, room, err
+	}
+	return newBody(a), room, nil
+}
+
+// expectNext prepares for the page after one that the upstream has served just now, if there is one: it is of
+// the state as it is now, and on a quiet resource the feed may not know yet that it has reached
+// that. It does not wait for anything: the end of that answer is still to be sent.
+func (h *Handler) expectNext(list policy.Request) {
+	entry, known := h.Catalog.Known(list.Group, list.Version, list.Resource)
+	if !known {
+		return
+	}
+	if representation, reason := list.Accept.Representation(entry.Custom); reason == "" {
+		page := query(list, entry, policy.Decision{Semantics: policy.NotOlderThan, Limit: list.Options.Limit})
+		h.Collections.WantNext(collectionOf(list, entry, representation), page)
+	}
+}

@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os/exec"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -126,26 +123,11 @@ func untilHit(ctx context.Context, user *client, query url.Values) (first time.D
 // of a control plane until the benchmark ends.
 func startProxy(b *testing.B, cp *controlplane.ControlPlane) *harness.Proxy {
 	b.Helper()
-	root, err := exec.CommandContext(b.Context(), "go", "list", "-m", "-f", "{{.Dir}}").Output()
+	binary, err := harness.BuildPlainProxy(b.Context(), b.TempDir())
 	if err != nil {
 		b.Fatal(err)
 	}
-	binary := filepath.Join(b.TempDir(), "listproxy")
-	build := exec.CommandContext(b.Context(), "go", "build", "-o", binary, "./cmd/listproxy")
-	build.Dir = strings.TrimSpace(string(root))
-	if out, err := build.CombinedOutput(); err != nil {
-		b.Fatalf("building listproxy: %v\n%s", err, out)
-	}
-	p, err := harness.StartProxy(b.Context(), harness.ProxyOptions{
+	return harness.RunProxy(b, harness.ProxyOptions{
 		Upstream: cp.RESTConfig(controlplane.Feed), Binary: binary, Args: []string{"--eager", "configmaps"},
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		if err := p.Stop(); err != nil {
-			b.Error(err)
-		}
-	})
-	return p
 }

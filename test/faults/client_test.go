@@ -1,10 +1,7 @@
 package faults
 
 import (
-	"context"
 	"time"
-
-	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 const (
@@ -16,8 +13,3 @@ const (
 	requestTimeout = 10 * time.Second
 	pollEvery      = 20 * time.Millisecond
 )
-
-// retry is [poll.Try] with the patience of these tests.
-func retry(ctx context.Context, what string, look func() error) error {
-	return poll.Try(ctx, patience, pollEvery, what, look)
-}

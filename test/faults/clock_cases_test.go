@@ -53,7 +53,7 @@ func (s *scene) setBack() time.Time {
 func (s *scene) suspended() time.Time {
 	known := map[collection]uint64{}
 	for _, c := range collections() {
-		s.must(retry(s.Context(), "the newest state from memory", func() error {
+		s.must(poll.Retry(s.Context(), "the newest state from memory", func() error {
 			l, err := s.fromMemory(s.Context(), question{collection: c, query: ask.AnyVersion})
 			known[c] = l.Revision
 			return err
@@ -90,7 +90,7 @@ func (s *scene) awake(c collection, revision uint64) error {
 		}
 		return nil
 	}
-	err := retry(s.Context(), "the state that was known, from memory", func() error {
+	err := poll.Retry(s.Context(), "the state that was known, from memory", func() error {
 		if err := newest(); err != nil {
 			return err
 		}
@@ -100,5 +100,5 @@ func (s *scene) awake(c collection, revision uint64) error {
 	if err != nil {
 		return err
 	}
-	return retry(s.Context(), "the newest state, forwarded", newest)
+	return poll.Retry(s.Context(), "the newest state, forwarded", newest)
 }

@@ -47,7 +47,7 @@ func TestDefinitionAfterRestore(t *testing.T) {
 	}
 	until := func(what string, look func() error) {
 		t.Helper()
-		if err := retry(t.Context(), what, look); err != nil {
+		if err := poll.Retry(t.Context(), what, look); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -94,20 +94,9 @@ func TestDefinitionAfterRestore(t *testing.T) {
 	own := plane.RESTConfig(controlplane.Feed)
 	door.Add(strings.TrimPrefix(own.Host, "https://"))
 	own.Host = "https://" + door.Address()
-	listproxy, err := harness.StartProxy(t.Context(), harness.ProxyOptions{Upstream: own, Binary: *binary, Args: []string{
+	listproxy := harness.RunProxy(t, harness.ProxyOptions{Upstream: own, Binary: *binary, Args: []string{
 		"--staleness-bound", bound.String(), "--schema-quarantine", "1s", "--self-check-interval", "0",
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("listproxy's log:\n%s", listproxy.Told())
-		}
-		if err := listproxy.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
 	via, err := ask.New(listproxy.RESTConfig(plane.RESTConfig(controlplane.Admin)), requestTimeout)
 	if err != nil {
 		t.Fatal(err)

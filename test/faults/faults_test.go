@@ -189,7 +189,7 @@ func (c faultCase) run(t *testing.T, plane *controlplane.ControlPlane, binary st
 	quiet()
 	s.settled()
 	s.mark("followers are there")
-	if err := s.oracle.drain(t.Context()); err != nil {
+	if err := s.oracle.Drain(t.Context(), patience); err != nil {
 		t.Error(err)
 	}
 	c.judge(s, over, since(over, recovered))

@@ -49,7 +49,7 @@ func startFollowers(ctx context.Context, s *scene) ([]follower, error) {
 		followers = append(followers, w)
 	}
 	for _, f := range followers {
-		if err := retry(ctx, f.name(), func() error {
+		if err := poll.Retry(ctx, f.name(), func() error {
 			if len(f.state()) == 0 {
 				return errors.New("it knows nothing yet")
 			}

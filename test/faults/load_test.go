@@ -33,7 +33,7 @@ func (s *scene) load() (quiet, end func()) {
 	ctx, cancel := context.WithCancel(s.Context())
 	asks, stop := context.WithCancel(ctx)
 	var asking, verifying sync.WaitGroup
-	verifying.Go(func() { s.oracle.run(ctx) })
+	verifying.Go(func() { s.oracle.Work(ctx, verifiers, s.oracle.verify) })
 	asking.Go(func() { s.churn(asks) })
 	asking.Go(func() { s.askNewest(asks) })
 	for range askers {
@@ -184,6 +184,6 @@ func (s *scene) putAs(ctx context.Context, via *ask.Client, q question, answerab
 			s.tally.wrong("%s: it is too old: of revision %d, which the API server had left %v before it was asked for", q, l.Revision, behind)
 		}
 	}
-	s.oracle.add(witness{question: q, answer: a, list: l, asked: asked, answered: time.Now()})
+	s.oracle.Add(witness{question: q, answer: a, list: l, asked: asked, answered: time.Now()})
 	return l, true
 }

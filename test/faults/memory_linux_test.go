@@ -24,6 +24,7 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // The smallest memory limit that the chart accepts in round units, and what it makes of it (TestMemory of test/chart).
@@ -100,7 +101,7 @@ func (s *scene) eachLarge(do func(ns, name string) error) {
 		}
 		name := fmt.Sprintf("large-%03d", i)
 		group.Go(func() error {
-			return retry(s.Context(), "writing "+name, func() error { return do(ns, name) })
+			return poll.Retry(s.Context(), "writing "+name, func() error { return do(ns, name) })
 		})
 	}
 	s.must(group.Wait())
@@ -123,7 +124,7 @@ func (s *scene) largeLists() time.Time {
 	forms := []form{asJSON, asProtobuf}
 	// Both forms need not fit: what does not is forwarded.
 	known := func(when string) {
-		s.must(retry(s.Context(), "large objects from memory "+when, func() error {
+		s.must(poll.Retry(s.Context(), "large objects from memory "+when, func() error {
 			var found bool
 			var errs []error
 			for _, f := range forms {
@@ -231,7 +232,7 @@ type largeList struct {
 
 // whole reads a list of all large objects.
 func (s *scene) whole(from *ask.Client, query string, f form, compressed bool) (l largeList, err error) {
-	err = retry(s.Context(), "a large list", func() error {
+	err = poll.Retry(s.Context(), "a large list", func() error {
 		ctx, cancel := context.WithTimeout(s.Context(), patience)
 		defer cancel()
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, from.Base+revisions.path("")+"?"+query, nil)

@@ -30,9 +30,9 @@ type witness struct {
 
 // verifier knows what is right. Safe for concurrent use.
 type verifier struct {
-	direct *ask.Client
-	tally  *tally
-	queue  oracle.Queue[witness]
+	oracle.Queue[witness] // of answers from memory
+	direct                *ask.Client
+	tally                 *tally
 
 	mu    sync.Mutex
 	known map[string][sha256.Size]byte // what kube-apiserver said, by question
@@ -52,19 +52,6 @@ func newVerifier(direct *ask.Client, t *tally) *verifier {
 	}
 }
 
-// run verifies until ctx ends.
-func (o *verifier) run(ctx context.Context) { o.queue.Work(ctx, verifiers, o.verify) }
-
-func (o *verifier) add(w witness) { o.queue.Add(w) }
-
-// drain waits until all that was asked so far has been verified.
-func (o *verifier) drain(ctx context.Context) error {
-	if err := o.queue.Drain(ctx, patience); err != nil {
-		return fmt.Errorf("the oracle: %w", err)
-	}
-	return nil
-}
-
 // verify holds one answer against the API server, or against the record of a past.
 func (o *verifier) verify(ctx context.Context, w witness) {
 	same := w.question.at(w.list.Revision)
@@ -76,7 +63,7 @@ func (o *verifier) verify(ctx context.Context, w witness) {
 		o.tally.right(w.asked, false)
 		return
 	}
-	err := retry(ctx, "asking kube-apiserver", func() error {
+	err := poll.Retry(ctx, "asking kube-apiserver", func() error {
 		era := o.currentEra()
 		direct, err := o.direct.GetAs(ctx, same.form.accept, same.target())
 		switch {

@@ -143,7 +143,7 @@ func (o *overload) prepare(s *scene, name string) {
 	s.must(s.plane.StopAPIServer())
 	s.must(s.plane.StartAPIServer(ctx))
 	for _, k := range []kind{quotas, idlers} {
-		s.must(retry(ctx, k.plural+" to be older than what can be told", func() error { return s.untold(ctx, k) }))
+		s.must(poll.Retry(ctx, k.plural+" to be older than what can be told", func() error { return s.untold(ctx, k) }))
 	}
 	s.hop.OnRequest(o.pass)
 }
@@ -151,7 +151,7 @@ func (o *overload) prepare(s *scene, name string) {
 // create writes an object that need not be new.
 func (s *scene) create(ctx context.Context, path string, object any) {
 	s.Helper()
-	s.must(retry(ctx, "creating what the case needs", func() error {
+	s.must(poll.Retry(ctx, "creating what the case needs", func() error {
 		a, err := s.direct.Do(ctx, http.MethodPost, path, object)
 		if a.Code == http.StatusConflict {
 			return nil
@@ -228,7 +228,7 @@ func (o *overload) begin() {
 	s.Helper()
 	all := append(collections(), quietCollections()...)
 	for _, c := range all {
-		s.must(retry(s.Context(), "all that is known, from memory", func() error {
+		s.must(poll.Retry(s.Context(), "all that is known, from memory", func() error {
 			l, err := s.fromMemory(s.Context(), question{collection: c, query: ask.AnyVersion})
 			if err != nil {
 				return err
@@ -246,7 +246,7 @@ func (o *overload) begin() {
 	s.Cleanup(o.ending)
 	s.calm("of quiet collections, too")
 	for _, c := range all {
-		s.must(retry(s.Context(), "enough revisions that are known", func() error {
+		s.must(poll.Retry(s.Context(), "enough revisions that are known", func() error {
 			if len(o.known[c]) >= knownBefore {
 				return nil
 			}
@@ -297,7 +297,7 @@ func (o *overload) end(s *scene) {
 	now, err := s.touch(s.Context(), configMaps, s.namespaces[0], marker)
 	s.must(err)
 	for _, c := range quietCollections() {
-		s.must(retry(s.Context(), "a quiet collection after the fault", func() error {
+		s.must(poll.Retry(s.Context(), "a quiet collection after the fault", func() error {
 			_, err := s.fromMemory(s.Context(), question{collection: c, query: ask.NotOlderThan(now)})
 			return err
 		}))
@@ -342,7 +342,7 @@ func (o *overload) stillKnown(c collection, revision uint64) error {
 	}
 	l, err := c.form.read(a.Body)
 	if err == nil {
-		s.oracle.add(witness{question: q, answer: a, list: l, asked: asked, answered: time.Now()})
+		s.oracle.Add(witness{question: q, answer: a, list: l, asked: asked, answered: time.Now()})
 	}
 	return err
 }

@@ -64,7 +64,7 @@ func record(ctx context.Context, direct *ask.Client, from uint64, replaced bool)
 
 // read asks kube-apiserver for a list. It may be slow: only a revision that is gone is an answer, too.
 func read(ctx context.Context, direct *ask.Client, target string) (l ask.List, err error) {
-	err = retry(ctx, target, func() error {
+	err = poll.Retry(ctx, target, func() error {
 		a, err := direct.GetAs(ctx, asJSON.accept, target)
 		switch {
 		case err != nil:

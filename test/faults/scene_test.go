@@ -146,13 +146,10 @@ func (s *scene) forget(p *harness.Proxy) {
 	s.proxies.Remove(p)
 }
 
-// own reports whether a request is one of listproxy's own, as opposed to a caller's.
-func own(r *http.Request) bool { return strings.HasPrefix(r.UserAgent(), "listproxy/") }
-
 // ofFeed reports whether a request is one of listproxy's own about what changes: a list, a watch, or the
 // question how far the API server is. Discovery, reviews and what else it watches are others.
 func ofFeed(r *http.Request) bool {
-	return own(r) && slices.ContainsFunc(kinds, func(k kind) bool {
+	return hop.Own(r) && slices.ContainsFunc(kinds, func(k kind) bool {
 		return strings.HasPrefix(r.URL.Path, strings.TrimSuffix(k.path(""), k.plural)) && strings.HasSuffix(r.URL.Path, "/"+k.plural)
 	})
 }
@@ -210,7 +207,7 @@ func (s *scene) populate(ctx context.Context) error {
 		}
 	}
 	for _, c := range creations {
-		err := retry(ctx, "creating what the case needs", func() error {
+		err := poll.Retry(ctx, "creating what the case needs", func() error {
 			a, err := s.direct.Do(ctx, http.MethodPost, c.path, c.object)
 			if a.Code == http.StatusConflict {
 				return nil
@@ -254,7 +251,7 @@ func (s *scene) hold() {
 func (s *scene) calm(when string) {
 	s.Helper()
 	before := s.tally.comparisons()
-	s.must(retry(s.Context(), "enough answers from memory "+when, func() error {
+	s.must(poll.Retry(s.Context(), "enough answers from memory "+when, func() error {
 		if n := s.tally.comparisons() - before; n < calmAround {
 			return fmt.Errorf("%d have been compared", n)
 		}
@@ -275,7 +272,7 @@ func (s *scene) still(replaced bool) (resume func()) {
 	s.writing.Lock()
 	s.asking.Lock()   // who asks now chose a revision a while ago, who asks from now on chooses one of the last
 	s.asking.Unlock() //nolint:staticcheck // it is there to wait for askers
-	err := s.oracle.drain(s.Context())
+	err := s.oracle.Drain(s.Context(), patience)
 	if err == nil {
 		var p *past
 		from := max(s.ledger.oldest(), s.compacted)
@@ -305,7 +302,7 @@ func (s *scene) recover() {
 	s.Helper()
 	for _, k := range kinds {
 		var revision uint64
-		s.must(retry(s.Context(), "a write", func() (err error) {
+		s.must(poll.Retry(s.Context(), "a write", func() (err error) {
 			revision, err = s.touch(s.Context(), k, s.namespaces[0], marker)
 			return err
 		}))
@@ -314,7 +311,7 @@ func (s *scene) recover() {
 				continue
 			}
 			q := question{collection: c, query: ask.NotOlderThan(revision)}
-			s.must(retry(s.Context(), "an answer from memory with what was written after the fault", func() error {
+			s.must(poll.Retry(s.Context(), "an answer from memory with what was written after the fault", func() error {
 				_, err := s.fromMemory(s.Context(), q)
 				return err
 			}))
@@ -369,7 +366,7 @@ func (s *scene) follow() {
 func (s *scene) settled() {
 	s.Helper()
 	for _, f := range s.followers {
-		err := retry(s.Context(), f.name(), func() error {
+		err := poll.Retry(s.Context(), f.name(), func() error {
 			want, err := s.truth(s.Context(), f.kind())
 			if err != nil {
 				return err

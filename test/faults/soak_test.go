@@ -85,7 +85,7 @@ func TestSoak(t *testing.T) {
 	wait()
 	quiet()
 	s.settled()
-	if err := s.oracle.drain(t.Context()); err != nil {
+	if err := s.oracle.Drain(t.Context(), patience); err != nil {
 		t.Error(err)
 	}
 	s.judgeSoak(m, turnover, faults)

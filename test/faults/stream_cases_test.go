@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/listproxy/listproxy/test/harness/hop"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -61,7 +62,7 @@ func streamCases() []faultCase {
 		{name: "watches_garbled", fault: func(s *scene) time.Time {
 			return s.changed(func(r *http.Request, line []byte) ([]byte, error) {
 				switch {
-				case !own(r) || rand.IntN(3) > 0:
+				case !hop.Own(r) || rand.IntN(3) > 0:
 					return line, nil
 				case strings.HasPrefix(string(line), "{"):
 					return append(line[:len(line)/2:len(line)/2], "\x00garbage\n"...), nil

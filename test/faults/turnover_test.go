@@ -257,7 +257,7 @@ func (t *turnover) comeAndGo(ctx context.Context) {
 		for _, k := range kinds {
 			t.asking.RLock()
 			q := question{collection: collection{k, asBinaryMetadata}, generation: t.newest(), query: ask.AnyVersion}
-			if err := retry(ctx, "an answer from memory in a form that comes and goes", func() error {
+			if err := poll.Retry(ctx, "an answer from memory in a form that comes and goes", func() error {
 				_, err := t.fromMemory(ctx, q)
 				return err
 			}); err != nil && ctx.Err() == nil {
@@ -286,9 +286,9 @@ func (t *turnover) rest(at func(bool)) {
 	t.asking.Lock()
 	defer t.asking.Unlock()
 	poll.Pause(t.Context(), soakHistory+time.Second)
-	t.must(retry(t.Context(), "the end of collections that nobody asks for", func() error { return t.gone(t.Context()) }))
+	t.must(poll.Retry(t.Context(), "the end of collections that nobody asks for", func() error { return t.gone(t.Context()) }))
 	begun := time.Now()
-	t.must(retry(t.Context(), "a collection of garbage", func() error {
+	t.must(poll.Retry(t.Context(), "a collection of garbage", func() error {
 		sample, err := t.sample(t.Context())
 		if err == nil && sample.Collected.Before(begun) {
 			err = fmt.Errorf("the last was at %v", sample.Collected)

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/listproxy/listproxy/test/harness/hop"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -78,11 +79,11 @@ func upstreamCases() []faultCase {
 		// The feed is away until revisions have passed those that it knows: nothing goes back for it.
 		restored("etcd_restored_and_written_past", func(s *scene, old int64, restore func()) time.Time {
 			s.hop.OnRequest(func(w http.ResponseWriter, r *http.Request) bool {
-				return own(r) && refuse(w, http.StatusServiceUnavailable)
+				return hop.Own(r) && refuse(w, http.StatusServiceUnavailable)
 			})
 			s.hop.CutAll()
 			restore()
-			s.must(retry(s.Context(), "revisions past those that are lost", func() error {
+			s.must(poll.Retry(s.Context(), "revisions past those that are lost", func() error {
 				for {
 					now, err := s.plane.EtcdRevision(s.Context())
 					if err != nil || now > old {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // window is a time in which something was broken.
@@ -91,7 +93,7 @@ func (s *scene) firstTold(message string, from time.Time) (first *time.Time) {
 func (s *scene) leases() map[string]string {
 	s.Helper()
 	holders := map[string]string{}
-	s.must(retry(s.Context(), "the API servers' Leases", func() error {
+	s.must(poll.Retry(s.Context(), "the API servers' Leases", func() error {
 		a, err := s.direct.Do(s.Context(), http.MethodGet, "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"+
 			"?labelSelector=apiserver.kubernetes.io%2Fidentity%3Dkube-apiserver", nil)
 		if err != nil {

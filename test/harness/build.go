@@ -58,7 +58,7 @@ var build once
 // bin/. The go command's cache makes further builds cheap.
 func BuildProxy(ctx context.Context) (string, error) {
 	return build.do(func() (string, error) {
-		root, err := moduleDir(ctx)
+		root, err := ModuleDir(ctx)
 		if err != nil {
 			return "", err
 		}
@@ -77,8 +77,8 @@ func BuildPlainProxy(ctx context.Context, dir string) (string, error) {
 	return path, nil
 }
 
-// moduleDir is where the module's sources are.
-func moduleDir(ctx context.Context) (string, error) {
+// ModuleDir is where the module's sources are.
+func ModuleDir(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
 		return "", fmt.Errorf("finding the module: %w", err)

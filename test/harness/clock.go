@@ -34,7 +34,7 @@ var buildJumping once
 // whole program is compiled, which takes minutes the first time.
 func BuildJumpingProxy(ctx context.Context) (string, error) {
 	return buildJumping.do(func() (string, error) {
-		root, err := moduleDir(ctx)
+		root, err := ModuleDir(ctx)
 		if err != nil {
 			return "", err
 		}

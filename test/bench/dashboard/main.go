@@ -12,10 +12,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -50,11 +48,11 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
+	root, err := harness.ModuleDir(ctx)
 	if err != nil {
-		return fmt.Errorf("find the module: %w", err)
+		return err
 	}
-	samples, changes, err := observe(ctx, s, strings.TrimSpace(string(root)))
+	samples, changes, err := observe(ctx, s, root)
 	if err != nil {
 		return err
 	}

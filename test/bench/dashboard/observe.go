@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -23,11 +22,9 @@ const (
 // observe runs everything for as long as s says, and returns what was scraped and how many changes were
 // made.
 func observe(ctx context.Context, s settings, root string) (_ []sample, changes int64, err error) {
-	binary := filepath.Join(root, "bin", "listproxy-dashboard")
-	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "./cmd/listproxy") // #nosec G204 -- fixed words
-	build.Dir = root
-	if text, err := build.CombinedOutput(); err != nil {
-		return nil, 0, fmt.Errorf("build listproxy: %w\n%s", err, text)
+	binary, err := harness.BuildPlainProxy(ctx, filepath.Join(root, "bin"))
+	if err != nil {
+		return nil, 0, err
 	}
 	cp, err := controlplane.Start(ctx, controlplane.Options{Log: func(line string) { say("%s", line) }})
 	if err != nil {

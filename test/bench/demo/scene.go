@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 
@@ -59,15 +58,10 @@ func open(ctx context.Context, choice settings, out io.Writer) (_ *scene, err er
 }
 
 // buildProxy builds listproxy into the repository's bin, as make build does.
-func (s *scene) buildProxy(ctx context.Context, bin string) error {
-	s.binary = filepath.Join(bin, "listproxy")
+func (s *scene) buildProxy(ctx context.Context, bin string) (err error) {
 	say(s.out, "building listproxy …\n")
-	build := exec.CommandContext(ctx, "go", "build", "-o", s.binary, "./cmd/listproxy") // #nosec G204 -- fixed words
-	build.Dir = filepath.Dir(bin)
-	if text, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build listproxy: %w\n%s", err, text)
-	}
-	return nil
+	s.binary, err = harness.BuildPlainProxy(ctx, bin)
+	return err
 }
 
 // startProxy starts listproxy. Its files go into the control plane's directory, with its pid

@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/listproxy/listproxy/test/harness"
 )
 
 // report is what comes out.
@@ -44,11 +45,11 @@ func (r *report) draw(name, alt, svg string) {
 // write puts everything into the section of docs/benchmarks.md that is ours, and the plots beside
 // it.
 func (r *report) write(ctx context.Context) error {
-	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
+	root, err := harness.ModuleDir(ctx)
 	if err != nil {
-		return fmt.Errorf("find the module: %w", err)
+		return err
 	}
-	docs := filepath.Join(strings.TrimSpace(string(root)), "docs")
+	docs := filepath.Join(root, "docs")
 	for _, p := range r.plots {
 		if err := os.WriteFile(filepath.Join(docs, p.file), []byte(p.svg), 0o644); err != nil { // #nosec G306 -- a document
 			return err

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -51,18 +50,11 @@ type started struct {
 
 // buildProxy builds listproxy as it is delivered, and returns its path.
 func buildProxy(ctx context.Context) (string, error) {
-	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
+	root, err := harness.ModuleDir(ctx)
 	if err != nil {
-		return "", fmt.Errorf("find the module: %w", err)
+		return "", err
 	}
-	dir := strings.TrimSpace(string(root))
-	path := filepath.Join(dir, "bin", "listproxy")
-	build := exec.CommandContext(ctx, "go", "build", "-o", path, "./cmd/listproxy") // #nosec G204 -- fixed words
-	build.Dir = dir
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build listproxy: %w\n%s", err, out)
-	}
-	return path, nil
+	return harness.BuildPlainProxy(ctx, filepath.Join(root, "bin"))
 }
 
 // openScene starts everything with so many pods. It must be closed, also after an error.

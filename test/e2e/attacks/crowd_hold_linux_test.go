@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -18,69 +19,81 @@ import (
 // holdPatience is how long an attacker tries to get a connection.
 const holdPatience = 5 * time.Second
 
-// hoard opens so many connections from one address, and keeps each with OPTIONS * every 30 s.
+// holdAll opens so many connections from one address, a few at a time. take says what came of one: it is
+// held if it returns what keeps it until the attack ends.
+func (s *side) holdAll(ctx context.Context, connections, atOnce int, ready func(), take func(conn net.Conn) (said string, keep func())) pressed {
+	var (
+		counts        tally
+		trying, holds sync.WaitGroup
+		places        = make(chan struct{}, atOnce)
+	)
+	for range connections {
+		places <- struct{}{}
+		counts.begin()
+		trying.Go(func() {
+			defer func() { <-places }()
+			dialing, cancel := context.WithTimeout(ctx, holdPatience)
+			defer cancel()
+			conn, err := s.dial(dialing, crowdAddress, http1)
+			if err != nil {
+				counts.end("not connected")
+				return
+			}
+			said, keep := take(conn)
+			counts.end(said)
+			if keep == nil {
+				_ = conn.Close()
+				return
+			}
+			holds.Go(func() {
+				defer func() { _ = conn.Close() }()
+				keep()
+			})
+		})
+	}
+	trying.Wait()
+	ready()
+	<-ctx.Done()
+	holds.Wait()
+	return counts.pressed()
+}
+
+// hoard keeps each of its connections with OPTIONS * every 30 s.
 func hoard(connections int) crowdAttack {
 	return func(ctx context.Context, s *side, ready func()) pressed {
-		const atOnce = 16
-		var (
-			counts        tally
-			trying, holds sync.WaitGroup
-			kept          atomic.Int64
-			places        = make(chan struct{}, atOnce)
-		)
-		for range connections {
-			places <- struct{}{}
-			counts.begin()
-			trying.Go(func() {
-				defer func() { <-places }()
-				dialing, cancel := context.WithTimeout(ctx, holdPatience)
-				defer cancel()
-				conn, err := s.dial(dialing, crowdAddress, http1)
-				if err != nil {
-					counts.end("not connected")
-					return
-				}
-				reader := bufio.NewReader(conn)
-				ask := func() error {
-					if _, err := io.WriteString(conn, "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
-						return err
-					}
-					_ = conn.SetReadDeadline(time.Now().Add(holdPatience))
-					res, err := http.ReadResponse(reader, &http.Request{Method: http.MethodOptions})
-					if err != nil {
-						return err
-					}
-					_, err = io.Copy(io.Discard, res.Body)
+		var kept atomic.Int64
+		p := s.holdAll(ctx, connections, 16, ready, func(conn net.Conn) (string, func()) {
+			reader := bufio.NewReader(conn)
+			ask := func() error {
+				if _, err := io.WriteString(conn, "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 					return err
 				}
-				if ask() != nil {
-					_ = conn.Close()
-					counts.end("connected and closed")
-					return
+				_ = conn.SetReadDeadline(time.Now().Add(holdPatience))
+				res, err := http.ReadResponse(reader, &http.Request{Method: http.MethodOptions})
+				if err != nil {
+					return err
 				}
-				counts.end("held")
-				holds.Go(func() {
-					defer func() { _ = conn.Close() }()
-					ticker := time.NewTicker(30 * time.Second)
-					defer ticker.Stop()
-					for ctx.Err() == nil {
-						select {
-						case <-ctx.Done():
-						case <-ticker.C:
-						}
-						if ask() != nil {
-							return
-						}
+				_, err = io.Copy(io.Discard, res.Body)
+				return err
+			}
+			if ask() != nil {
+				return "connected and closed", nil
+			}
+			return "held", func() {
+				ticker := time.NewTicker(30 * time.Second)
+				defer ticker.Stop()
+				for ctx.Err() == nil {
+					select {
+					case <-ctx.Done():
+					case <-ticker.C:
 					}
-					kept.Add(1)
-				})
-			})
-		}
-		trying.Wait()
-		ready()
-		<-ctx.Done()
-		holds.Wait()
-		p := counts.pressed()
+					if ask() != nil {
+						return
+					}
+				}
+				kept.Add(1)
+			}
+		})
 		p.says = fmt.Sprintf("%d of %d connections, %d to the end", p.counts["held"], p.sent, kept.Load())
 		return p
 	}
@@ -264,52 +277,18 @@ func (s *side) stalledConnection(ctx context.Context, counts *tally, streams int
 	}
 }
 
-// unfinished keeps so many connections whose headers do not end. Each of these is nearly as long as headers may be.
+// unfinished keeps connections whose headers do not end. Each of these is nearly as long as headers may be.
 func unfinished(connections int) crowdAttack {
 	return func(ctx context.Context, s *side, ready func()) pressed {
 		size := s.longestHeader(ctx)
-		begin := append([]byte("GET /version HTTP/1.1\r\nHost: x\r\nX-Long: "), make([]byte, size)...)
-		for i := range begin {
-			if begin[i] == 0 {
-				begin[i] = 'x'
+		begin := []byte("GET /version HTTP/1.1\r\nHost: x\r\nX-Long: " + strings.Repeat("x", size))
+		p := s.holdAll(ctx, connections, 8, ready, func(conn net.Conn) (string, func()) {
+			_ = conn.SetWriteDeadline(time.Now().Add(holdPatience))
+			if _, err := conn.Write(begin); err != nil {
+				return "not taken", nil
 			}
-		}
-		const atOnce = 8
-		var (
-			counts        tally
-			trying, holds sync.WaitGroup
-			places        = make(chan struct{}, atOnce)
-		)
-		for range connections {
-			places <- struct{}{}
-			counts.begin()
-			trying.Go(func() {
-				defer func() { <-places }()
-				dialing, cancel := context.WithTimeout(ctx, holdPatience)
-				defer cancel()
-				conn, err := s.dial(dialing, crowdAddress, http1)
-				if err != nil {
-					counts.end("not connected")
-					return
-				}
-				_ = conn.SetWriteDeadline(time.Now().Add(holdPatience))
-				if _, err := conn.Write(begin); err != nil {
-					_ = conn.Close()
-					counts.end("not taken")
-					return
-				}
-				counts.end("held")
-				holds.Go(func() {
-					<-ctx.Done()
-					_ = conn.Close()
-				})
-			})
-		}
-		trying.Wait()
-		ready()
-		<-ctx.Done()
-		holds.Wait()
-		p := counts.pressed()
+			return "held", func() { <-ctx.Done() }
+		})
 		p.says = fmt.Sprintf("%d of %d headers of %d kB", p.counts["held"], p.sent, size/1000)
 		return p
 	}

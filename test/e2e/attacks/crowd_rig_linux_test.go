@@ -10,8 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -79,14 +77,12 @@ func newCrowdRig(t *testing.T) *crowdRig {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	r := &crowdRig{}
+	var err error
 	if *crowdFull {
-		r.binary = filepath.Join(t.TempDir(), "listproxy")
-		build := exec.CommandContext(ctx, "go", "build", "-o", r.binary, "github.com/listproxy/listproxy/cmd/listproxy")
-		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("building listproxy: %v\n%s", err, out)
+		if r.binary, err = harness.BuildPlainProxy(ctx, t.TempDir()); err != nil {
+			t.Fatal(err)
 		}
 	}
-	var err error
 	if r.plane, err = controlplane.Start(ctx, controlplane.Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -154,18 +150,10 @@ func (r *crowdRig) through(t *testing.T, c crowding) *side {
 		})
 		upstream.Host, upstream.CAData = waits.URL(), waits.CA()
 	}
-	proxy, err := harness.StartProxy(ctx, harness.ProxyOptions{
+	proxy := harness.RunProxy(t, harness.ProxyOptions{
 		Upstream: upstream, Binary: r.binary,
 		// Without the log of requests, which is kept in memory here. The self-check asks on its own account.
 		Args: append([]string{"--log-level", "info", "--eager", "pods", "--self-check-interval", "0"}, c.args...),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := proxy.Stop(); err != nil {
-			t.Error(err)
-		}
 	})
 	s.proxy, s.url, s.ca, s.pid = proxy, proxy.URL(), proxy.CA(), proxy.PID()
 	client := s.client(otherAddress, nil)

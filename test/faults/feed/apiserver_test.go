@@ -48,7 +48,7 @@ func TestKilledAPIServer(t *testing.T) {
 		verifiers.Go(func() {
 			for a := range answers {
 				what := fmt.Sprintf("%s?%s to be compared", a.path, a.q.Encode())
-				if err := retry(t.Context(), what, func() error { return r.verify(t.Context(), a.path, a.q, a.Answer) }); err != nil {
+				if err := poll.Retry(t.Context(), what, func() error { return r.verify(t.Context(), a.path, a.q, a.Answer) }); err != nil {
 					t.Error(err)
 					return
 				}
@@ -225,7 +225,7 @@ func (r *rig) pages(from *ask.Client, list, revision string, between func()) (pa
 	q := firstPage(revision)
 	for {
 		var a ask.Answer
-		err := retry(r.t.Context(), "a page", func() (err error) {
+		err := poll.Retry(r.t.Context(), "a page", func() (err error) {
 			if a, err = from.Get(r.t.Context(), list+"?"+q.Encode()); err != nil {
 				return err
 			}

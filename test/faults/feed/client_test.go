@@ -1,12 +1,9 @@
 package feed
 
 import (
-	"context"
 	"net/url"
 	"strings"
 	"time"
-
-	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 const (
@@ -16,11 +13,6 @@ const (
 	// pollEvery is the time between two looks.
 	pollEvery = 30 * time.Millisecond
 )
-
-// retry is [poll.Try] with the patience of these tests.
-func retry(ctx context.Context, what string, look func() error) error {
-	return poll.Try(ctx, patience, pollEvery, what, look)
-}
 
 // query of a list: "key=value" pairs.
 func query(pairs ...string) url.Values {

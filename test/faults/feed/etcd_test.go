@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -135,12 +134,7 @@ func TestRestoreThatHasPassed(t *testing.T) {
 	snapshot := snapshotOf(t, c, configMaps, widgets)
 	r := newRig(t, c, rigOptions{bound: shortestBound})
 	pasts := []past{liveOn(t, r, configMaps), liveOn(t, r, widgets)}
-	var away atomic.Bool
-	away.Store(true)
-	r.onFault(func(w http.ResponseWriter, _ *http.Request) bool {
-		return away.Load() && status(w, http.StatusServiceUnavailable)
-	})
-	r.hop.CutAll()
+	back := r.cutOff()
 	if err := r.RestoreEtcd(t.Context(), snapshot); err != nil {
 		t.Fatal(err)
 	}
@@ -151,18 +145,11 @@ func TestRestoreThatHasPassed(t *testing.T) {
 			last = r.create(t, p.kind, restored, fmt.Sprintf("fresh-%d", i))
 		}
 	}
-	// Until the bound has passed, listproxy can only believe what it knows.
 	for _, p := range pasts {
-		r.until("the feed's being away to show", func() error {
-			a, err := r.admin.Get(t.Context(), p.list+"?"+anyVersion().Encode())
-			if err == nil && strings.Contains(a.Source(), "hit") {
-				err = errors.New(a.Source())
-			}
-			return err
-		})
+		r.showsAway(p.list)
 	}
 
-	away.Store(false)
+	back()
 	for _, p := range pasts {
 		r.await(hitNotOlderThan, p.list, notOlderThan(last))
 		for _, revision := range p.revisions {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/hop"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // streamsInitialEvents is true for a streaming list.
@@ -102,7 +103,7 @@ func TestStreamingListsThatFail(t *testing.T) {
 				})
 			}
 			for _, accept := range forms {
-				err := retry(t.Context(), "a list from memory, as "+accept, func() error {
+				err := poll.Retry(t.Context(), "a list from memory, as "+accept, func() error {
 					a, err := r.admin.GetAs(t.Context(), accept, tt.kind.list("")+"?resourceVersion=0")
 					if err == nil && a.Source() != hitAny {
 						err = fmt.Errorf("after %d streaming lists and %d loads by pages it came from %q",

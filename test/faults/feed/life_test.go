@@ -9,6 +9,7 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // slack is how much later than the bound an answer from a silent feed may be asked for: what was
@@ -180,7 +181,7 @@ func feedAccount(t *testing.T, name string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = retry(t.Context(), "the account's rights", func() error {
+	err = poll.Retry(t.Context(), "the account's rights", func() error {
 		a, err := c.Get(t.Context(), pods.list("")+"?limit=1")
 		if err == nil && a.Code != http.StatusOK {
 			err = fmt.Errorf("they do not hold yet: %s", a)

@@ -10,6 +10,7 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // atOnce is how many tests run at the same time, unless -parallel says: they mostly wait.
@@ -59,7 +60,7 @@ func (c *cluster) defineKinds(ctx context.Context) error {
 		}
 	}
 	for _, k := range customKinds {
-		err := retry(ctx, k.plural+" to be served", func() error {
+		err := poll.Retry(ctx, k.plural+" to be served", func() error {
 			a, err := c.direct.Get(ctx, k.list(""))
 			if err == nil && a.Code != http.StatusOK {
 				err = errors.New(a.String())

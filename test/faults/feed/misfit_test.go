@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/hop"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -154,7 +155,7 @@ func (r *rig) countBytes() (of func(kind) int) {
 	var mu sync.Mutex
 	sent := map[string]int{}
 	add := func(req *http.Request, n int) {
-		if own(req) {
+		if hop.Own(req) {
 			mu.Lock()
 			defer mu.Unlock()
 			sent[req.URL.Path] += n

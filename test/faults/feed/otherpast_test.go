@@ -3,9 +3,7 @@ package feed
 import (
 	"errors"
 	"fmt"
-	"net/http"
 	"strconv"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -52,12 +50,7 @@ func TestRestoreToTheSameObjects(t *testing.T) {
 		inTheEnd[k.plural] = string(r.ask(k.list(restored), exactly(last)).Body)
 	}
 
-	var away atomic.Bool
-	away.Store(true)
-	r.onFault(func(w http.ResponseWriter, _ *http.Request) bool {
-		return away.Load() && status(w, http.StatusServiceUnavailable)
-	})
-	r.hop.CutAll()
+	back := r.cutOff()
 	old, err := c.EtcdRevision(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +80,7 @@ func TestRestoreToTheSameObjects(t *testing.T) {
 	}
 
 	// What the answers are before the feed has heard of it proves nothing.
-	away.Store(false)
+	back()
 	begun := time.Now()
 	live, wrong := map[string]bool{}, map[string]bool{}
 	r.until("all answers to have been compared", func() error {

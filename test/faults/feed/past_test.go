@@ -3,11 +3,8 @@ package feed
 import (
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -89,12 +86,7 @@ func TestRestoreThatHasPassedQuietly(t *testing.T) {
 		p.revisions = append(p.revisions, revision)
 	}
 
-	var away atomic.Bool
-	away.Store(true)
-	r.onFault(func(w http.ResponseWriter, _ *http.Request) bool {
-		return away.Load() && status(w, http.StatusServiceUnavailable)
-	})
-	r.hop.CutAll()
+	back := r.cutOff()
 	old, err := c.EtcdRevision(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -109,16 +101,10 @@ func TestRestoreThatHasPassedQuietly(t *testing.T) {
 	}
 	last := c.writePast(t, old)
 	for _, p := range pasts {
-		r.until("the feed's being away to show", func() error {
-			a, err := r.admin.Get(t.Context(), p.kind.list(restored)+"?"+anyVersion().Encode())
-			if err == nil && strings.Contains(a.Source(), "hit") {
-				err = errors.New(a.Source())
-			}
-			return err
-		})
+		r.showsAway(p.kind.list(restored))
 	}
 
-	away.Store(false)
+	back()
 	begun := time.Now()
 	r.until("all answers to have been compared", func() error {
 		waiting := ""

@@ -65,7 +65,7 @@ func TestProbe(t *testing.T) {
 			revision := r.create(t, configMaps, ns, fmt.Sprintf("other-%d", i))
 			var others atomic.Int32
 			eightTimes(func() error {
-				return retry(t.Context(), "an answer", func() error {
+				return poll.Retry(t.Context(), "an answer", func() error {
 					a, err := r.try(k.list(""), notOlderThan(revision))
 					if err == nil && a.Source() != fwdAhead {
 						others.Add(1)
@@ -94,7 +94,7 @@ func TestProbe(t *testing.T) {
 
 // reaches asks until a revision is reached, or there is a wrong answer.
 func (r *rig) reaches(ctx context.Context, k kind, revision string) error {
-	return retry(ctx, "revision "+revision, func() error {
+	return poll.Retry(ctx, "revision "+revision, func() error {
 		a, err := r.try(k.list(""), notOlderThan(revision))
 		if err == nil && a.Source() != hitNotOlderThan {
 			err = fmt.Errorf("revision %s came from %q", revision, a.Source())
@@ -248,7 +248,7 @@ func TestNewestPagesAnnounceTheNext(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*slack)
 		defer cancel()
-		return retry(ctx, "a question or a watch", func() error {
+		return poll.Retry(ctx, "a question or a watch", func() error {
 			if r.count(k, isProbe) == probes || r.count(k, anyWatch) == watches {
 				return errors.New("it has not")
 			}

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -108,17 +109,14 @@ func (r *rig) end() {
 	r.hop.Close()
 }
 
-// own reports whether a request is one of listproxy's own, as opposed to a caller's.
-func own(r *http.Request) bool { return strings.HasPrefix(r.UserAgent(), "listproxy/") }
-
 // of reports whether a request of the feed is about a resource.
 func of(r *http.Request, k kind) bool {
-	return own(r) && strings.HasPrefix(r.URL.Path, strings.TrimSuffix(k.list(""), k.plural)) &&
+	return hop.Own(r) && strings.HasPrefix(r.URL.Path, strings.TrimSuffix(k.list(""), k.plural)) &&
 		strings.HasSuffix(r.URL.Path, "/"+k.plural)
 }
 
 func (r *rig) onRequest(w http.ResponseWriter, req *http.Request) bool {
-	if !own(req) {
+	if !hop.Own(req) {
 		return false
 	}
 	r.mu.Lock()
@@ -132,7 +130,7 @@ func (r *rig) onRequest(w http.ResponseWriter, req *http.Request) bool {
 }
 
 func (r *rig) onLine(req *http.Request, line []byte) ([]byte, error) {
-	if !own(req) {
+	if !hop.Own(req) {
 		return line, nil
 	}
 	if err := r.gate.Pass(req.Context()); err != nil {
@@ -152,6 +150,30 @@ func (r *rig) onLine(req *http.Request, line []byte) ([]byte, error) {
 func (r *rig) freeze() { r.gate.Shut() }
 
 func (r *rig) thaw() { r.gate.Open() }
+
+// cutOff ends the feed's connections, and refuses what it asks until back is called.
+func (r *rig) cutOff() (back func()) {
+	var away atomic.Bool
+	away.Store(true)
+	r.onFault(func(w http.ResponseWriter, _ *http.Request) bool {
+		return away.Load() && status(w, http.StatusServiceUnavailable)
+	})
+	r.hop.CutAll()
+	return func() { away.Store(false) }
+}
+
+// showsAway waits until a list does not come from memory any more: until the bound has passed,
+// listproxy can only believe what it knows.
+func (r *rig) showsAway(list string) {
+	r.t.Helper()
+	r.until("the feed's being away to show", func() error {
+		a, err := r.admin.Get(r.t.Context(), list+"?"+anyVersion().Encode())
+		if err == nil && strings.Contains(a.Source(), "hit") {
+			err = errors.New(a.Source())
+		}
+		return err
+	})
+}
 
 // onFault sets what may answer a request of the feed in the API server's place. nil: nothing.
 func (r *rig) onFault(f func(w http.ResponseWriter, r *http.Request) bool) {
@@ -232,7 +254,7 @@ func (r *rig) brokeOff(path string, q url.Values, a ask.Answer, err error) error
 // until waits for look to have no error.
 func (r *rig) until(what string, look func() error) {
 	r.t.Helper()
-	if err := retry(r.t.Context(), what, look); err != nil {
+	if err := poll.Retry(r.t.Context(), what, look); err != nil {
 		r.t.Fatal(err)
 	}
 }

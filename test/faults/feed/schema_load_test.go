@@ -84,7 +84,7 @@ func TestSchemaChangesUnderLoad(t *testing.T) {
 	second.apiVersion = "jars.feed.test/v2"
 	is := jars{selectable: true, second: true}
 	shared.write(t, http.MethodPost, definitions, is.definition())
-	if err := retry(t.Context(), "the second version", func() error {
+	if err := poll.Retry(t.Context(), "the second version", func() error {
 		a, err := shared.direct.Get(t.Context(), second.list(""))
 		if err == nil && a.Code != http.StatusOK {
 			err = fmt.Errorf("%s", a)

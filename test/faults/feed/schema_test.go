@@ -141,7 +141,7 @@ func (r *rig) tryNew(list string, q url.Values) (ask.Answer, error) {
 	}
 	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
 	defer cancel()
-	if err := retry(ctx, "comparing", func() error { return verify(ctx) }); err != nil {
+	if err := poll.Retry(ctx, "comparing", func() error { return verify(ctx) }); err != nil {
 		return a, poll.Wrong(err.Error())
 	}
 	return a, nil

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
+
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 const fwdSelector = "listproxy; fwd=bypass; detail=selector"
@@ -34,7 +36,7 @@ func (k kind) selectable(types map[string]string) any {
 func TestSelectors(t *testing.T) {
 	t.Parallel()
 	shared.write(t, http.MethodPost, definitions, paints.selectable(map[string]string{"color": "string", "layers": "integer", "dry": "boolean"}))
-	if err := retry(t.Context(), "the paints to be served", func() error {
+	if err := poll.Retry(t.Context(), "the paints to be served", func() error {
 		a, err := shared.direct.Get(t.Context(), paints.list(""))
 		if err == nil && a.Code != http.StatusOK {
 			err = errors.New(a.String())

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 var selfCheckChurn = flag.Duration("feed.selfcheck", 10*time.Second, "for how long collections are checked while they change")
@@ -146,7 +147,7 @@ func falsities(c *cluster) []falsity {
 		{"a revision", widgets, touch, `"touched":"true-`, func(ctx context.Context, line []byte) ([]byte, error) {
 			// The next revision is there before listproxy hears of it: else it could find out that the API
 			// server is not so far, and would not need a check to see that something is wrong.
-			err := retry(ctx, "another write", func() error {
+			err := poll.Retry(ctx, "another write", func() error {
 				_, err := c.direct.Do(ctx, http.MethodPost, configMaps.list("default"), fieldsOf{
 					"apiVersion": "v1", "kind": "ConfigMap", "metadata": fieldsOf{"generateName": "next-"},
 				})

@@ -112,7 +112,7 @@ func (c *cluster) forgetChanges(t *testing.T, namespace string, kinds []kind) {
 		t.Fatal(err)
 	}
 	for _, k := range kinds {
-		err := retry(t.Context(), k.plural+" to be older than what can be told", func() error {
+		err := poll.Retry(t.Context(), k.plural+" to be older than what can be told", func() error {
 			newest, err := c.newest(t, k)
 			if err != nil {
 				return err

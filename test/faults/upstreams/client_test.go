@@ -1,10 +1,7 @@
 package upstreams
 
 import (
-	"context"
 	"time"
-
-	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 const (
@@ -14,8 +11,3 @@ const (
 	requestTimeout = time.Minute
 	pollEvery      = 20 * time.Millisecond
 )
-
-// retry is [poll.Try] with the patience of these tests.
-func retry(ctx context.Context, what string, look func() error) error {
-	return poll.Try(ctx, patience, pollEvery, what, look)
-}

@@ -21,6 +21,7 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // TestEnding: a listproxy that is told to end ends watches at once and in order, in protobuf over HTTP/2 and in JSON over
@@ -183,7 +184,7 @@ func TestEndingAtOnce(t *testing.T) {
 // awaitStopping waits until p begins to end.
 func (r *rig) awaitStopping(p *harness.Proxy) {
 	r.Helper()
-	r.must(retry(r.Context(), "the end to begin", func() error {
+	r.must(poll.Retry(r.Context(), "the end to begin", func() error {
 		if !strings.Contains(p.Log(), "msg=stopping") {
 			return errors.New("it has not")
 		}

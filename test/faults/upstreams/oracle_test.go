@@ -29,7 +29,7 @@ type witness struct {
 
 // verifier compares answers with those of undisturbed API servers, and counts. Safe for concurrent use.
 type verifier struct {
-	queue oracle.Queue[witness]
+	oracle.Queue[witness] // of answers from memory
 
 	mu     sync.Mutex
 	direct []*ask.Client
@@ -109,19 +109,6 @@ func (o *verifier) answered(sort string, now time.Time) {
 	o.lastOf[sort] = now
 }
 
-// run compares until ctx ends.
-func (o *verifier) run(ctx context.Context) { o.queue.Work(ctx, verifiers, o.compare) }
-
-func (o *verifier) add(w witness) { o.queue.Add(w) }
-
-// drain waits until all has been compared.
-func (o *verifier) drain(ctx context.Context) error {
-	if err := o.queue.Drain(ctx, patience); err != nil {
-		return fmt.Errorf("the oracle: %w", err)
-	}
-	return nil
-}
-
 // compare holds one answer against what the API servers say: it must be that of one of them.
 func (o *verifier) compare(ctx context.Context, w witness) {
 	name, sum := w.question.String(), sha256.Sum256(oracle.Plain(w.body))
@@ -130,7 +117,7 @@ func (o *verifier) compare(ctx context.Context, w witness) {
 	o.mu.Unlock()
 	var err error
 	if !known {
-		err = retry(ctx, "asking kube-apiserver", func() error {
+		err = poll.Retry(ctx, "asking kube-apiserver", func() error {
 			var differences string
 			for _, direct := range undisturbed {
 				a, err := direct.GetAs(ctx, w.question.accept, w.question.target())

@@ -40,7 +40,7 @@ func TestPagesOfSeveral(t *testing.T) {
 			for page := 0; ; page++ {
 				side := sides[(turn+page)%len(sides)]
 				var l ask.List
-				r.must(retry(t.Context(), "a page", func() error {
+				r.must(poll.Retry(t.Context(), "a page", func() error {
 					a, err := side.GetAs(t.Context(), q.accept, q.target())
 					if err != nil {
 						return err
@@ -71,7 +71,7 @@ func TestPagesOfSeveral(t *testing.T) {
 			}
 			whole := question{collection{plural, ask.JSON}, ask.Exactly(revision), true}
 			var want ask.List
-			r.must(retry(t.Context(), "the whole list", func() error {
+			r.must(poll.Retry(t.Context(), "the whole list", func() error {
 				a, err := r.writer.GetAs(t.Context(), whole.accept, whole.target())
 				if err == nil && a.Code != http.StatusOK {
 					err = errors.New(a.String())
@@ -119,7 +119,7 @@ func TestNeverBackInTime(t *testing.T) {
 				which := (turn + i) % len(replicas)
 				for _, accept := range []string{ask.JSON, ask.Metadata} {
 					q := question{collection: collection{"configmaps", accept}, query: ask.NotOlderThan(atLeast)}
-					r.must(retry(t.Context(), q.String(), func() error {
+					r.must(poll.Retry(t.Context(), q.String(), func() error {
 						l, memory, err := r.put(t.Context(), replicas[which], q, atLeast)
 						if memory {
 							hits[which]++
@@ -220,7 +220,7 @@ func TestRolled(t *testing.T) {
 			start()
 			ended := make(chan error, 1)
 			go func() { ended <- r.retire(p) }()
-			r.must(retry(ctx, "the balancer to hear of it", func() error {
+			r.must(poll.Retry(ctx, "the balancer to hear of it", func() error {
 				if ready, said := p.Ready(ctx); ready {
 					return errStillReady(said)
 				}

@@ -172,7 +172,7 @@ func (r *rig) object(plural, name string) map[string]any {
 func (r *rig) populate() {
 	r.Helper()
 	create := func(path string, o map[string]any) {
-		r.must(retry(r.Context(), "creating "+path, func() error {
+		r.must(poll.Retry(r.Context(), "creating "+path, func() error {
 			a, err := r.writer.Send(r.Context(), http.MethodPost, path, o)
 			if err == nil && a.Code/100 != 2 && a.Code != http.StatusConflict {
 				err = errors.New(a.String())
@@ -196,7 +196,7 @@ func (r *rig) load() (quiet func()) {
 	asks, stop := context.WithCancel(ctx)
 	r.oracle.expect(sortList, sortNewest, sortForward, sortDirect)
 	var asking, comparing sync.WaitGroup
-	comparing.Go(func() { r.oracle.run(ctx) })
+	comparing.Go(func() { r.oracle.Work(ctx, verifiers, r.oracle.compare) })
 	asking.Go(func() { r.write(asks) })
 	for _, c := range r.clients {
 		asking.Go(func() { r.ask(asks, c) })
@@ -207,7 +207,7 @@ func (r *rig) load() (quiet func()) {
 	return sync.OnceFunc(func() {
 		stop()
 		asking.Wait()
-		err := r.oracle.drain(ctx)
+		err := r.oracle.Drain(ctx, patience)
 		cancel()
 		comparing.Wait()
 		if err != nil {
@@ -343,7 +343,7 @@ func (r *rig) putOf(ctx context.Context, sort string, c *ask.Client, q question,
 	if !q.fixed {
 		r.judgeAge(q, l.Revision, asked)
 	}
-	r.oracle.add(witness{q.at(l.Revision), a.Body, asked, sort})
+	r.oracle.Add(witness{q.at(l.Revision), a.Body, asked, sort})
 	return l, true, nil
 }
 
@@ -422,18 +422,18 @@ func (r *rig) startAPIServer(s *controlplane.APIServer) {
 // it, and says what was seen. An outage of more than limit, and of what an undisturbed API server took, is a failure.
 func (r *rig) part(name string, limit time.Duration, do func()) counts {
 	r.Helper()
-	r.must(r.oracle.drain(r.Context()))
+	r.must(r.oracle.Drain(r.Context(), patience))
 	r.oracle.begin()
 	begun := time.Now()
 	do()
 	done := r.oracle.comparisons()
-	r.must(retry(r.Context(), "enough answers from memory after "+name, func() error {
+	r.must(poll.Retry(r.Context(), "enough answers from memory after "+name, func() error {
 		if n := r.oracle.comparisons() - done; n < calm {
 			return fmt.Errorf("%d were compared", n)
 		}
 		return nil
 	}))
-	r.must(r.oracle.drain(r.Context()))
+	r.must(r.oracle.Drain(r.Context(), patience))
 	why := r.oracle.why()
 	c := r.oracle.begin()
 	r.Logf("| %s | %d | %d | %.0f %% | %d | %.1f s | %.1f s | %.1f s | (%.0f s)", name, c.compared, len(r.oracle.found()),

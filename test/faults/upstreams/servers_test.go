@@ -9,6 +9,7 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // upstreamArgs give listproxy the API servers that a test breaks.
@@ -79,7 +80,7 @@ func TestOldStateOfOneOfTwo(t *testing.T) {
 	for i, s := range []*controlplane.APIServer{one, two} {
 		c := r.part("paused until it is given up", noticedLate, func() {
 			r.must(s.Pause())
-			r.must(retry(t.Context(), "it to be given up", func() error { // so that the feeds are at the other one
+			r.must(poll.Retry(t.Context(), "it to be given up", func() error { // so that the feeds are at the other one
 				endpoints, err := endpointsOf(t, p.AdminURL())
 				if err == nil && endpoints[i].State != telemetry.EndpointDown {
 					err = fmt.Errorf("it is %s", endpoints[i].State)

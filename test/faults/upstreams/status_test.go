@@ -8,6 +8,7 @@ import (
 
 	"github.com/listproxy/listproxy/telemetry"
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // TestStatusShowsServers: the status has what listproxy knows of each --upstream.
@@ -19,7 +20,7 @@ func TestStatusShowsServers(t *testing.T) {
 	// want waits until the first is in a state, and the second up.
 	want := func(state string) {
 		t.Helper()
-		r.must(retry(t.Context(), "the first server is "+state, func() error {
+		r.must(poll.Retry(t.Context(), "the first server is "+state, func() error {
 			endpoints, err := endpointsOf(t, p.AdminURL())
 			if err != nil {
 				return err

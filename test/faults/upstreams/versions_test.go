@@ -74,7 +74,7 @@ func (u upgrade) replace(s *controlplane.APIServer) {
 // which comes a moment after the line.
 func (u upgrade) mixed(p *harness.Proxy, change string) {
 	u.Helper()
-	u.must(retry(u.Context(), "listproxy to hear of two versions", func() error {
+	u.must(poll.Retry(u.Context(), "listproxy to hear of two versions", func() error {
 		if !strings.Contains(p.Log(), `change="`+change+`"`) {
 			return errors.New("not yet")
 		}
@@ -105,7 +105,7 @@ func (u upgrade) kept() error {
 // which has no API server any more but the undisturbed one, they may not come from now on.
 func (u upgrade) upgraded() {
 	u.Helper()
-	u.must(u.oracle.drain(u.Context()))
+	u.must(u.oracle.Drain(u.Context(), patience))
 	u.oracle.only(u.writer)
 	u.must(poll.Try(u.Context(), 2*patience, pollEvery, "lists from memory with what only the newer version knows", func() error {
 		a, err := u.clients[0].GetAs(u.Context(), ask.JSON, collection{"pods", ask.JSON}.path()+"?"+ask.AnyVersion)

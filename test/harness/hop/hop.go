@@ -96,6 +96,9 @@ func Start(upstream string, ca []byte) (*Hop, error) {
 	return h, nil
 }
 
+// Own reports whether a request is one of listproxy's own, as opposed to a caller's.
+func Own(r *http.Request) bool { return strings.HasPrefix(r.UserAgent(), "listproxy/") }
+
 func silence() *log.Logger { return log.New(io.Discard, "", 0) }
 
 // URL and CA say how to reach the hop.

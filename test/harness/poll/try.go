@@ -38,6 +38,15 @@ func Try(ctx context.Context, patience, between time.Duration, what string, look
 	}
 }
 
+// retryPatience is more than anything takes that comes: after a long absence of the API server
+// listproxy's own streams wait up to 45 seconds before they try again.
+const retryPatience = 3 * time.Minute
+
+// Retry is [Try] with the patience of most tests.
+func Retry(ctx context.Context, what string, look func() error) error {
+	return Try(ctx, retryPatience, every, what, look)
+}
+
 // Pause waits, and reports whether ctx still lives then. It ends with ctx.
 func Pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)

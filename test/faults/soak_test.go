@@ -61,7 +61,7 @@ func TestSoak(t *testing.T) {
 	s := newScene(t, plane, "soak", *binary)
 	mend(s)
 	defer s.proxies.Stop(s)
-	s.args = []string{"--eager", eager(), "--history-window", soakHistory.String(), "--self-check-interval", "10s", "--idle-timeout", idleTimeout.String()}
+	s.args = []string{"--eager", eager(), "--history-window", soakHistory.String(), "--self-check-interval", "10s", "--idle-timeout", idleTimeout.String(), "--debug-pprof"}
 	s.start()
 	s.follow()
 	quiet, end := s.load()
@@ -77,7 +77,10 @@ func TestSoak(t *testing.T) {
 	measuring.Go(func() { m.run(ctx) })
 	defer measuring.Wait()
 	defer cancel()
-	faults := s.breakUntil(m.began.Add(*soakFor), rests(m.began, *soakFor), func() { turnover.rest(m.rest) })
+	faults := s.breakUntil(m.began.Add(*soakFor), rests(m.began, *soakFor), func() {
+		turnover.rest(m.rest)
+		m.takeStacks()
+	})
 
 	cancel()
 	measuring.Wait()
@@ -174,6 +177,7 @@ func (s *scene) judgeSoak(m *meter, turned *turnover, faults map[string]int) {
 		_, _ = fmt.Fprintf(&report, "  %v\n", g)
 		if g.Grows() {
 			s.Errorf("%v", g)
+			s.Logf("goroutines of the last rest that the first did not have:%s", m.more)
 		}
 	}
 	_, _ = fmt.Fprint(os.Stdout, report.String())
@@ -200,6 +204,8 @@ type meter struct {
 	rests   int // so many have begun
 	resting bool
 	samples []soak.Sample
+	first   soak.Stacks // the goroutines at the first rest
+	more    string      // those that the last rest has more
 }
 
 // run measures until ctx ends, and tells how it goes.
@@ -236,6 +242,21 @@ func (m *meter) rest(begins bool) {
 	if begins {
 		m.rests++
 		harness.Log(fmt.Sprintf("soak: rest %d", m.rests))
+	}
+}
+
+// takeStacks holds the goroutines against those of the first rest.
+func (m *meter) takeStacks() {
+	stacks, err := soak.TakeStacks(m.scene.Context(), m.scene.proxies.All()[0].AdminURL()+"/debug/pprof/goroutine")
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case err != nil:
+		m.scene.tally.wrong("listproxy's goroutines cannot be read: %v", err)
+	case m.first == nil:
+		m.first = stacks
+	default:
+		m.more = stacks.More(m.first)
 	}
 }
 

@@ -10,11 +10,16 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness/poll"
+	"github.com/listproxy/listproxy/test/oracle"
 )
+
+// Ledger is what was written when, by resource.
+type Ledger = oracle.Ledger[schema.GroupResource]
 
 // Cluster is a control plane with resources of many shapes in it.
 type Cluster struct {
@@ -38,7 +43,7 @@ func NewCluster(ctx context.Context, plane *controlplane.ControlPlane, seed uint
 		Resources: resources(),
 		// In the order of keys "a-b/x" comes before "a/x".
 		Namespaces: []string{"team-a", "team-b", "a", "a-b", "a0", "team-a-2"},
-		Ledger:     NewLedger(),
+		Ledger:     new(Ledger),
 		writer:     writer,
 	}
 	for _, d := range definitions() {

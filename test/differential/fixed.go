@@ -53,7 +53,7 @@ func (c *Comparator) ProxyAnswer(ctx context.Context, r Resource, namespace stri
 }
 
 // Newest is the highest revision that is known of a resource.
-func (c *Cluster) Newest(r Resource) uint64 { return c.Ledger.newest(r.GroupResource()) }
+func (c *Cluster) Newest(r Resource) uint64 { return c.Ledger.Newest(r.GroupResource()) }
 
 // Exactly is the query for a list at a revision.
 func Exactly(revision uint64) url.Values {

@@ -63,9 +63,9 @@ func TestWaited(t *testing.T) {
 func TestAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}}
-		ledger := NewLedger()
+		ledger := new(Ledger)
 		c := &Comparator{cluster: &Cluster{Ledger: ledger}, options: Options{Bound: 10 * time.Second}}
-		ledger.Add(r.GroupResource(), 7)
+		ledger.Confirmed(r.GroupResource(), 7)
 		q := Question{Resource: r, Semantics: Any}
 		hit := Answer{Header: http.Header{"Cache-Status": {"listproxy; hit; detail=any"}}}
 		stale := Answer{Header: http.Header{"Cache-Status": {"listproxy; fwd=stale; detail=stale"}}}
@@ -92,8 +92,8 @@ func TestAge(t *testing.T) {
 // TestPickBegins: nothing is asked for that was written before the beginning, but it must still be seen.
 func TestPickBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, ledger, rng := schema.GroupResource{Resource: "pods"}, NewLedger(), rand.New(rand.NewPCG(1, 1))
-		ledger.Add(r, 7)
+		r, ledger, rng := schema.GroupResource{Resource: "pods"}, new(Ledger), rand.New(rand.NewPCG(1, 1))
+		ledger.Confirmed(r, 7)
 		time.Sleep(time.Second)
 		ledger.Begin()
 		if revision, ok := ledger.Pick(rng, r, time.Minute); ok {
@@ -102,7 +102,7 @@ func TestPickBegins(t *testing.T) {
 		if got := ledger.Before(r, time.Now()); got != 7 {
 			t.Errorf("%d must be seen, want 7", got)
 		}
-		ledger.Add(r, 8)
+		ledger.Confirmed(r, 8)
 		if revision, ok := ledger.Pick(rng, r, time.Minute); !ok || revision != 8 {
 			t.Errorf("%d, %v, want 8", revision, ok)
 		}

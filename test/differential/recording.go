@@ -23,7 +23,7 @@ func (c *Comparator) Record(ctx context.Context) ([]Recording, error) {
 	var all []Recording
 	for _, r := range c.cluster.Resources {
 		g := c.cluster.generator(nil, c.options)
-		entries := c.cluster.Ledger.newest(r.GroupResource())
+		entries := c.cluster.Ledger.Newest(r.GroupResource())
 		if entries == 0 {
 			continue
 		}

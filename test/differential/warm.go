@@ -43,7 +43,7 @@ func (c *Comparator) Warm(ctx context.Context, all ...Representation) error {
 // them comes from there, and an Any too: what listproxy is late for, it only is for a while. There must
 // have been a write a moment ago: old revisions are not kept.
 func (c *Comparator) CaughtUp(ctx context.Context) error {
-	revision := c.cluster.Ledger.last()
+	revision := c.cluster.Ledger.NewestOfAll()
 	for _, r := range c.cluster.Resources {
 		if !r.Cached {
 			continue

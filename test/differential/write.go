@@ -38,7 +38,7 @@ func (c *Cluster) write(ctx context.Context, r Resource, method, namespace, name
 		return 0
 	}
 	if code/100 == 2 {
-		c.Ledger.Add(r.GroupResource(), revision)
+		c.Ledger.Confirmed(r.GroupResource(), revision)
 	}
 	return code
 }
@@ -70,7 +70,7 @@ func (c *Cluster) Create(ctx context.Context, r Resource, namespace, name string
 	if err != nil || code != http.StatusCreated {
 		return 0, fmt.Errorf("creating %s %s/%s: %d, %w", r.Resource, namespace, name, code, err)
 	}
-	c.Ledger.Add(r.GroupResource(), revision)
+	c.Ledger.Confirmed(r.GroupResource(), revision)
 	return revision, nil
 }
 
@@ -87,7 +87,7 @@ func (c *Cluster) Touch(ctx context.Context, r Resource) (uint64, error) {
 	if r.Namespaced {
 		namespace = c.Namespaces[0]
 	}
-	rng := rand.New(rand.NewPCG(c.Ledger.newest(r.GroupResource()), 0))
+	rng := rand.New(rand.NewPCG(c.Ledger.Newest(r.GroupResource()), 0))
 	name := r.names()[0]
 	c.write(ctx, r, http.MethodPost, namespace, name, "", r.build(rng)) // if it is not there
 	code, revision, err := c.send(ctx, http.MethodPatch, r.Path(namespace)+"/"+name, object{
@@ -96,7 +96,7 @@ func (c *Cluster) Touch(ctx context.Context, r Resource) (uint64, error) {
 	if err != nil || code != http.StatusOK {
 		return 0, fmt.Errorf("touching %s %s/%s: %d, %w", r.Resource, namespace, name, code, err)
 	}
-	c.Ledger.Add(r.GroupResource(), revision)
+	c.Ledger.Confirmed(r.GroupResource(), revision)
 	return revision, nil
 }
 

@@ -225,7 +225,7 @@ func (c faultCase) judge(s *scene, over time.Time, recovered *time.Duration) {
 		}
 	}
 	if !c.replaces { // revisions of the lost past may be higher than any new one
-		r.fresh = since(over, s.tally.firstNews(over, s.ledger.newestAt(over)))
+		r.fresh = since(over, s.tally.firstNews(over, s.ledger.BeforeOfAll(over)))
 	}
 	s.mark("all is compared")
 	s.Logf("%s\n%s", strings.Join(s.phases, ", "), table([]report{r}))

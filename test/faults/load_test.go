@@ -68,7 +68,7 @@ func (s *scene) write(ctx context.Context, k kind, method, path string, object a
 	}
 	revision, err := strconv.ParseUint(written.Metadata.ResourceVersion, 10, 64)
 	if err == nil {
-		s.ledger.add(k, revision)
+		s.ledger.Confirmed(k, revision)
 	}
 	return revision, err
 }
@@ -109,7 +109,7 @@ func (s *scene) ask(ctx context.Context) {
 			q.namespace = s.namespaces[rand.IntN(len(s.namespaces))]
 		}
 		s.asking.RLock()
-		newest, some := s.ledger.newest(q.kind), s.ledger.pick()
+		newest, some := s.ledger.Newest(q.kind), s.ledger.Recent()
 		switch dice := rand.IntN(10); {
 		case dice < 4 || some == 0 || newest == 0:
 			q.query = ask.AnyVersion
@@ -177,7 +177,7 @@ func (s *scene) putAs(ctx context.Context, via *ask.Client, q question, answerab
 		s.tally.wrong("%s: it is of revision %d: %s", q, l.Revision, a.Source())
 	}
 	if q.newest() {
-		behind := s.ledger.behind(l.Revision, asked)
+		behind := s.ledger.Behind(l.Revision, asked)
 		s.tally.lag(behind)
 		s.tally.renewed(asked, l.Revision)
 		if oracle.TooOld(behind, bound) {

@@ -218,7 +218,7 @@ func (s *scene) writeLarge(method, path, contentType string, body []byte) error 
 	if err != nil {
 		return fmt.Errorf("%s: %.1000s", resp.Status, answer)
 	}
-	s.ledger.add(revisions, revision)
+	s.ledger.Confirmed(revisions, revision)
 	return nil
 }
 

@@ -251,7 +251,7 @@ func (o *overload) begin() {
 				return nil
 			}
 			// What came before the collection was loaded is not known.
-			return errors.Join(o.notes(c, s.ledger.pick()), errors.New("not yet"))
+			return errors.Join(o.notes(c, s.ledger.Recent()), errors.New("not yet"))
 		}))
 	}
 	o.before = o.counted()
@@ -274,7 +274,7 @@ func (s *scene) askQuiet(ctx context.Context) {
 	for poll.Pause(ctx, 2*askEvery) {
 		all := quietCollections()
 		q := question{collection: all[rand.IntN(len(all))], query: ask.AnyVersion}
-		if some := s.ledger.pick(); some != 0 && rand.IntN(2) == 0 {
+		if some := s.ledger.Recent(); some != 0 && rand.IntN(2) == 0 {
 			q.query = ask.Exactly(some)
 		}
 		s.put(ctx, q, true, 0)

@@ -22,6 +22,7 @@ import (
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/hop"
 	"github.com/listproxy/listproxy/test/harness/poll"
+	"github.com/listproxy/listproxy/test/oracle"
 )
 
 // bound is the --staleness-bound of all cases, the shortest there is.
@@ -43,7 +44,7 @@ type scene struct {
 	viaConfig *rest.Config
 
 	namespaces []string
-	ledger     *ledger
+	ledger     oracle.Ledger[kind]
 	oracle     *verifier
 	tally      *tally
 	// since is etcd's revision before the first listproxy started: none knows anything older.
@@ -71,7 +72,7 @@ func (s *scene) mark(what string) {
 
 // newScene prepares a case. Nothing asks yet.
 func newScene(t *testing.T, plane *controlplane.ControlPlane, name, binary string) *scene {
-	s := &scene{T: t, plane: plane, binary: binary, certs: t.TempDir(), ledger: &ledger{}, tally: &tally{}, began: time.Now()}
+	s := &scene{T: t, plane: plane, binary: binary, certs: t.TempDir(), tally: &tally{}, began: time.Now()}
 	name = strings.ReplaceAll(name, "_", "-")
 	s.namespaces = []string{name, name + "-b"}
 	s.must(newInto(&s.direct, plane.RESTConfig(controlplane.Admin)))
@@ -275,7 +276,7 @@ func (s *scene) still(replaced bool) (resume func()) {
 	err := s.oracle.Drain(s.Context(), patience)
 	if err == nil {
 		var p *past
-		from := max(s.ledger.oldest(), s.compacted)
+		from := max(s.ledger.OldestRecent(), s.compacted)
 		if replaced {
 			// Revisions are given a second time, and then asked for: all that is in memory.
 			from = max(s.since, s.compacted)
@@ -288,7 +289,7 @@ func (s *scene) still(replaced bool) (resume func()) {
 		}
 	}
 	if err == nil && replaced {
-		s.ledger.forget()
+		s.ledger.Forget()
 	}
 	if err != nil {
 		s.writing.Unlock()

@@ -226,7 +226,7 @@ func (t *turnover) call(ctx context.Context, namespace string) error {
 	for range asksOf {
 		c := all[rand.IntN(len(all))]
 		t.putAs(ctx, via, question{collection: c, namespace: namespace, query: ask.AnyVersion}, true, 0)
-		newest := t.ledger.newest(c.kind)
+		newest := t.ledger.Newest(c.kind)
 		t.putAs(ctx, via, question{collection: c, generation: namespace, query: ask.NotOlderThan(newest)}, true, newest)
 	}
 	// What it says is the followers' matter.

@@ -32,8 +32,8 @@ func TestTooOld(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := &rig{T: t, oracle: newVerifier()}
-				r.ledger.Confirmed(7)
-				r.ledger.Confirmed(8)
+				r.ledger.Confirmed("pods", 7)
+				r.ledger.Confirmed("pods", 8)
 				time.Sleep(tt.later)
 				tt.question.collection = collection{"pods", ask.JSON}
 				c := &ask.Client{Base: "https://listproxy.test", HTTP: &http.Client{Transport: lists{7, tt.source}}}

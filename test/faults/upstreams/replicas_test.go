@@ -34,7 +34,7 @@ func TestPagesOfSeveral(t *testing.T) {
 	hits := map[*ask.Client]int{}
 	for turn := range 30 {
 		for _, plural := range []string{"configmaps", "pods"} {
-			q := question{collection{plural, ask.JSON}, ask.FirstPage(pageSize, ask.Exactly(r.ledger.Newest())), true}
+			q := question{collection{plural, ask.JSON}, ask.FirstPage(pageSize, ask.Exactly(r.ledger.NewestOfAll())), true}
 			var items []string
 			var revision uint64
 			for page := 0; ; page++ {
@@ -114,7 +114,7 @@ func TestNeverBackInTime(t *testing.T) {
 			if _, err := r.touch(t.Context(), each, "configmaps", nameOf(0)); err != nil {
 				t.Fatal(err)
 			}
-			atLeast := max(seen, r.ledger.Newest())
+			atLeast := max(seen, r.ledger.NewestOfAll())
 			for i := range replicas {
 				which := (turn + i) % len(replicas)
 				for _, accept := range []string{ask.JSON, ask.Metadata} {

@@ -68,7 +68,7 @@ type rig struct {
 	// grouped: pods have a field that only newer API servers know.
 	grouped bool
 
-	ledger oracle.Ledger // of the writes
+	ledger oracle.Ledger[string] // by path of the writes
 	// starting is how many API servers are being started: they refuse everybody until they have read their roles.
 	starting atomic.Int32
 
@@ -250,7 +250,7 @@ func (r *rig) change(ctx context.Context, c *ask.Client, method, path string, ob
 	}
 	if err == nil && json.Unmarshal(a.Body, &written) == nil {
 		if revision, err := strconv.ParseUint(written.Metadata.ResourceVersion, 10, 64); err == nil {
-			r.ledger.Confirmed(revision)
+			r.ledger.Confirmed(path, revision)
 		}
 	}
 	return a, err
@@ -262,7 +262,7 @@ func (r *rig) ask(ctx context.Context, c *ask.Client) {
 	for poll.Pause(ctx, askEvery) {
 		all := collections()
 		q := question{collection: all[rand.IntN(len(all))]}
-		newest, atLeast := r.ledger.Newest(), uint64(0)
+		newest, atLeast := r.ledger.NewestOfAll(), uint64(0)
 		switch dice := rand.IntN(10); {
 		case dice < 4 || newest == 0 || seen[q.collection] == 0:
 			q.query = ask.AnyVersion

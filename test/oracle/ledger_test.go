@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,17 +11,17 @@ import (
 func TestBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const bound = 6 * time.Second
-		var l Ledger
-		if got := l.Behind(1, time.Now()); got != 0 || l.Newest() != 0 {
-			t.Errorf("nothing was written: behind %v, newest %d", got, l.Newest())
+		var l Ledger[string]
+		if got := l.Behind(1, time.Now()); got != 0 || l.Newest("pods") != 0 {
+			t.Errorf("nothing was written: behind %v, newest %d", got, l.Newest("pods"))
 		}
 		begun := time.Now()
 		for _, revision := range []uint64{10, 12, 11, 14, 14} { // at 0 s, 1 s, …
-			l.Confirmed(revision)
+			l.Confirmed("pods", revision)
 			time.Sleep(time.Second)
 		}
-		if l.Newest() != 14 {
-			t.Errorf("newest %d", l.Newest())
+		if l.Newest("pods") != 14 {
+			t.Errorf("newest %d", l.Newest("pods"))
 		}
 		for _, tt := range []struct {
 			revision uint64
@@ -43,6 +44,36 @@ func TestBehind(t *testing.T) {
 				t.Errorf("revision %d, asked for after %v: behind %v (too old: %t), want %v (%t)",
 					tt.revision, tt.asked, behind, TooOld(behind, bound), tt.behind, tt.tooOld)
 			}
+		}
+	})
+}
+
+// TestLedgerKinds: a kind's writes are its own, and of all writes the recent ones may be asked for.
+func TestLedgerKinds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l Ledger[string]
+		begun := time.Now()
+		l.Confirmed("pods", 12)
+		l.Confirmed("pods", 11)
+		time.Sleep(time.Second)
+		l.Confirmed("nodes", 20)
+		l.Confirmed("nodes", 0) // the API server did not say which
+		if got, want := []uint64{l.Newest("pods"), l.Newest("nodes"), l.Newest("leases"), l.NewestOfAll(), l.BeforeOfAll(begun)},
+			[]uint64{12, 20, 0, 20, 12}; !slices.Equal(got, want) {
+			t.Errorf("newest %v, want %v", got, want)
+		}
+		if l.OldestRecent() != 11 || l.Recent() == 0 {
+			t.Errorf("the oldest is %d, a recent one %d", l.OldestRecent(), l.Recent())
+		}
+		for i := range uint64(3 * kept) {
+			l.Confirmed("nodes", 21+i)
+		}
+		if n := len(l.all); n > 2*kept || l.OldestRecent() == 11 || l.Newest("pods") != 12 {
+			t.Errorf("%d are kept, the oldest of the recent is %d, the newest pod %d", n, l.OldestRecent(), l.Newest("pods"))
+		}
+		l.Forget()
+		if l.Recent() != 0 || l.NewestOfAll() != 0 || l.Behind(1, time.Now().Add(time.Hour)) != 0 {
+			t.Error("something is not forgotten")
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/listproxy/listproxy/proxy/kubehttp"
+	"github.com/listproxy/listproxy/proxy/observe"
 )
 
 // LimitBodies returns next with a bound on request bodies, in bytes. 0 is none; long-running requests
@@ -24,7 +25,7 @@ func LimitBodies(next http.Handler, limit int64) http.Handler {
 		switch {
 		case r.Body == nil || r.Body == http.NoBody || kubehttp.Of(r).LongRunning:
 		case r.ContentLength > limit:
-			RecordOf(r.Context()).Refused(w.Header(), refusedBody)
+			observe.RecordOf(r.Context()).Refused(w.Header(), observe.RefusedBody)
 			writeBodyTooLarge(w, r, limit)
 			return
 		case r.ContentLength < 0: // a known length cannot be exceeded

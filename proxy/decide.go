@@ -11,6 +11,7 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/discovery"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
+	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
 )
 
@@ -145,7 +146,7 @@ func attributesFor(list policy.Request) Attributes {
 
 // review asks whether the caller may do what is asked for, and whether it could be forwarded.
 func (h *Handler) review(ctx context.Context, who caller, asked Attributes) (rights, reason.Reason) {
-	ctx, span := RecordOf(ctx).Step(ctx, spanReview)
+	ctx, span := observe.RecordOf(ctx).Step(ctx, observe.SpanReview)
 	defer span.End()
 	yes, err := h.Reviewer.Review(ctx, who.identity, who.share, asked)
 	switch {
@@ -175,7 +176,7 @@ func (h *Handler) hopeless(resource snapshot.Resource, d policy.Decision) (*snap
 
 // snapshot finds the state that the request asks for.
 func (h *Handler) snapshot(ctx context.Context, resource snapshot.Resource, d policy.Decision) (*snapshot.Collection, snapshot.Snapshot, reason.Reason) {
-	ctx, span := RecordOf(ctx).Step(ctx, spanSnapshot)
+	ctx, span := observe.RecordOf(ctx).Step(ctx, observe.SpanSnapshot)
 	defer span.End()
 	collection, absence := h.Collections.Use(resource)
 	if absence != reason.None {

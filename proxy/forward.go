@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/listproxy/listproxy/proxy/kubehttp"
+	"github.com/listproxy/listproxy/proxy/observe"
 )
 
 const (
@@ -96,20 +97,20 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id Identity)
 // malformed says why a request cannot be forwarded, and what its sender is told.
 func (f *Forwarder) malformed(r *http.Request, id Identity) (reason, message string) {
 	if !strings.HasPrefix(r.RequestURI, "/") {
-		return refusedTarget, "The request target must be a path: listproxy forwards to one API server only."
+		return observe.RefusedTarget, "The request target must be a path: listproxy forwards to one API server only."
 	}
 	if name := kubehttp.IdentityNamedInConnection(r.Header); name != "" {
-		return refusedConnection, fmt.Sprintf("The Connection header must not list %s, which is meant for the API server.", name)
+		return observe.RefusedConnection, fmt.Sprintf("The Connection header must not list %s, which is meant for the API server.", name)
 	}
 	if id.stated != nil && f.upstream.base.Path != "" && mayLeavePrefix(r.RequestURI) {
-		return refusedSegments, "The path must not hold .. segments: listproxy's own credentials are for one API server only. Use a path without them, or a token."
+		return observe.RefusedSegments, "The path must not hold .. segments: listproxy's own credentials are for one API server only. Use a path without them, or a token."
 	}
 	return "", ""
 }
 
 // refuse answers a request that cannot be forwarded.
 func refuse(w http.ResponseWriter, r *http.Request, reason, message string) {
-	RecordOf(r.Context()).Refused(w.Header(), reason)
+	observe.RecordOf(r.Context()).Refused(w.Header(), reason)
 	kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, message)
 }
 
@@ -257,7 +258,7 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 		}
 	}
 	x.code = res.StatusCode
-	RecordOf(x.request.Context()).Answered(x.code)
+	observe.RecordOf(x.request.Context()).Answered(x.code)
 	return nil
 }
 
@@ -280,11 +281,11 @@ func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 		x.report(true, err.Error())
 		w.Header().Set("Connection", "close")
 		if limit := x.body.exceeded.Load(); limit > 0 {
-			RecordOf(r.Context()).Refused(w.Header(), refusedBody)
+			observe.RecordOf(r.Context()).Refused(w.Header(), observe.RefusedBody)
 			writeBodyTooLarge(w, r, limit)
 			return
 		}
-		refuse(w, r, refusedMalformed, "The request's header or body is malformed or ended early, so it could not be forwarded.")
+		refuse(w, r, observe.RefusedMalformed, "The request's header or body is malformed or ended early, so it could not be forwarded.")
 		return
 	}
 	x.report(false, err.Error())

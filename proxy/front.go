@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/listproxy/listproxy/proxy/kubehttp"
+	"github.com/listproxy/listproxy/proxy/observe"
 )
 
 const (
@@ -51,12 +52,12 @@ func NewFront(inner http.Handler, log *slog.Logger) http.Handler {
 	front.NonproxyHandler = pathsOnly(inner)
 	front.OnRequest().HandleConnectFunc(func(host string, ctx *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
 		//nolint:bodyclose // there is nothing to close in a body from memory
-		ctx.Resp = refusal(ctx.Req, refusedConnect, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
+		ctx.Resp = refusal(ctx.Req, observe.RefusedConnect, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
 			"listproxy does not open tunnels here: use this address as the server in your kubeconfig, and that of --connect-port as proxy-url.")
 		return &goproxy.ConnectAction{Action: goproxy.ConnectReject}, host
 	})
 	front.OnRequest().DoFunc(func(r *http.Request, _ *goproxy.ProxyCtx) (*http.Request, *http.Response) {
-		return r, refusal(r, refusedTarget, http.StatusBadRequest, metav1.StatusReasonBadRequest,
+		return r, refusal(r, observe.RefusedTarget, http.StatusBadRequest, metav1.StatusReasonBadRequest,
 			"listproxy forwards to one API server only: ask for a path, not for a whole URL.")
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -87,12 +88,12 @@ func newGoproxy(log *slog.Logger) *goproxy.ProxyHttpServer {
 func pathsOnly(inner http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasPrefix(r.RequestURI, "/") {
-			RecordOf(r.Context()).Refused(w.Header(), refusedTarget)
+			observe.RecordOf(r.Context()).Refused(w.Header(), observe.RefusedTarget)
 			kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, "The request target must be a path.")
 			return
 		}
 		if kubehttp.Misdirected(r) {
-			RecordOf(r.Context()).Refused(w.Header(), refusedMisdirected)
+			observe.RecordOf(r.Context()).Refused(w.Header(), observe.RefusedMisdirected)
 			kubehttp.WriteStatus(w, r, http.StatusMisdirectedRequest, metav1.StatusReasonBadRequest,
 				"This tunnel leads to the API server only: the Host of a request must be the host that the CONNECT was for.")
 			return
@@ -105,7 +106,7 @@ func pathsOnly(inner http.Handler) http.Handler {
 // connection is closed after it.
 func refusal(r *http.Request, why string, code int, reason metav1.StatusReason, message string) *http.Response {
 	body := kubehttp.EncodeStatus(code, reason, message)
-	record := RecordOf(r.Context())
+	record := observe.RecordOf(r.Context())
 	record.Refused(http.Header{}, why)
 	if r.Method == http.MethodConnect && r.ProtoMajor == 1 {
 		record.Sent(code, int64(len(body))) // goproxy takes the connection over

@@ -10,6 +10,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy/discovery"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
+	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
 )
 
@@ -38,7 +39,7 @@ type Handler struct {
 	// Auditor is nil if there is no audit log.
 	Auditor *Auditor
 	// Observer is nil if nobody wants to know.
-	Observer *Observer
+	Observer *observe.Observer
 	Log      *slog.Logger
 
 	// seldom is for what callers can make the log say.
@@ -89,12 +90,12 @@ func (h *Handler) withBodyLimit(next http.Handler) http.Handler {
 // withAuthentication finds out who calls, and puts the caller into the request's context.
 func (h *Handler) withAuthentication(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		record := RecordOf(r.Context())
+		record := observe.RecordOf(r.Context())
 		identity, refusal := h.Identifier.Identify(r)
 		accepted := refusal == nil && h.Forward.Accepted(identity)
 		r = record.Trace(r, accepted) // only of whom kube-apiserver knows is a trace gone on with
 		if refusal != nil {
-			record.Refused(w.Header(), reasonIdentity)
+			record.Refused(w.Header(), observe.RefusedIdentity)
 			refusal.write(w, r)
 			return
 		}
@@ -127,7 +128,7 @@ func callerOf(ctx context.Context) caller {
 func (h *Handler) withInflight(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		long, who := kubehttp.Of(r).LongRunning, callerOf(r.Context())
-		RecordOf(r.Context()).LongRunning(long)
+		observe.RecordOf(r.Context()).LongRunning(long)
 		place, err := h.Admission.Admit(r.Context(), who.share, who.accepted, long)
 		if err != nil {
 			h.refuse(w, r, err)
@@ -161,7 +162,7 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		panic(http.ErrAbortHandler)
 	}
 	h.rarely("too much is in flight", err)
-	RecordOf(r.Context()).Refused(w.Header(), refusalReason(err))
+	observe.RecordOf(r.Context()).Refused(w.Header(), refusalReason(err))
 	kubehttp.WriteTooManyRequests(w, r)
 }
 

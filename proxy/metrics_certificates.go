@@ -5,6 +5,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/listproxy/listproxy/proxy/certs"
+	"github.com/listproxy/listproxy/proxy/observe"
 )
 
 func registerCertificates(meter metric.Meter, read func() []certs.Expiry) error {
@@ -13,7 +14,7 @@ func registerCertificates(meter metric.Meter, read func() []certs.Expiry) error 
 	return i.read(func(o metric.Observer) {
 		for _, c := range read() {
 			if !c.NotAfter.IsZero() {
-				o.ObserveFloat64(ends, float64(c.NotAfter.Unix()), metric.WithAttributeSet(attribute.NewSet(labelCertificate.String(c.Name))))
+				o.ObserveFloat64(ends, float64(c.NotAfter.Unix()), metric.WithAttributeSet(attribute.NewSet(observe.LabelCertificate.String(c.Name))))
 			}
 		}
 	})

@@ -3,6 +3,8 @@ package proxy
 import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/listproxy/listproxy/proxy/observe"
 )
 
 // labelPort is a port's name, or that of several with one bound.
@@ -23,7 +25,7 @@ func registerConnections(meter metric.Meter, read func() map[string]ConnectionSt
 			o.ObserveInt64(networks, int64(s.Networks), set)
 			for why, n := range s.ended {
 				o.ObserveInt64(ended, int64(n), // #nosec G115 -- a count
-					metric.WithAttributeSet(attribute.NewSet(port, labelReason.String(string(why)))))
+					metric.WithAttributeSet(attribute.NewSet(port, observe.LabelReason.String(string(why)))))
 			}
 		}
 	})

@@ -5,6 +5,8 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/listproxy/listproxy/proxy/observe"
 )
 
 // labelEndpoint is an API server's host:port, as configured.
@@ -12,7 +14,7 @@ const labelEndpoint = attribute.Key("endpoint")
 
 // RegisterEndpoints makes metrics of what read returns.
 func RegisterEndpoints(meters metric.MeterProvider, read func() []EndpointStats) error {
-	i := &instruments{meter: meters.Meter(instrumentation)}
+	i := &instruments{meter: meters.Meter(observe.Instrumentation)}
 	up := i.gauge("listproxy.upstream.endpoint.up", "{endpoint}", "1 if new connections go to this API server (--upstream), else 0: it is not ready, too slow, or cannot be reached.")
 	err := i.read(func(o metric.Observer) {
 		for _, s := range read() {

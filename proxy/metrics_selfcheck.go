@@ -4,6 +4,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
 )
 
@@ -13,7 +14,7 @@ func registerSelfChecks(meter metric.Meter, read func() map[snapshot.CheckResult
 	return i.read(func(o metric.Observer) {
 		for result, n := range read() {
 			o.ObserveInt64(checks, int64(n), // #nosec G115 -- a count
-				metric.WithAttributeSet(attribute.NewSet(labelResult.String(string(result)))))
+				metric.WithAttributeSet(attribute.NewSet(observe.LabelResult.String(string(result)))))
 		}
 	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/certs"
+	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
 )
 
@@ -35,7 +36,7 @@ type State struct {
 
 // RegisterState makes metrics of s.
 func RegisterState(meters metric.MeterProvider, s State) error {
-	meter := meters.Meter(instrumentation)
+	meter := meters.Meter(observe.Instrumentation)
 	var errs []error
 	if s.Collections != nil {
 		errs = append(errs, registerCollections(meter, s.Collections, s.Staleness))
@@ -125,9 +126,9 @@ func registerCollections(meter metric.Meter, read func() []snapshot.CollectionSt
 		now := time.Now()
 		for _, s := range read() {
 			which := []attribute.KeyValue{
-				labelResource.String(s.Resource.GroupResource().String()),
-				labelVersion.String(s.Resource.Version),
-				labelRepresentation.String(string(s.Resource.Representation)),
+				observe.LabelResource.String(s.Resource.GroupResource().String()),
+				observe.LabelVersion.String(s.Resource.Version),
+				observe.LabelRepresentation.String(string(s.Resource.Representation)),
 			}
 			set := metric.WithAttributeSet(attribute.NewSet(which...))
 			up := int64(0)
@@ -135,7 +136,7 @@ func registerCollections(meter metric.Meter, read func() []snapshot.CollectionSt
 			if absence == reason.None {
 				up = 1
 			}
-			o.ObserveInt64(live, up, metric.WithAttributeSet(attribute.NewSet(append(which, labelReason.String(orNone(string(absence))))...)))
+			o.ObserveInt64(live, up, metric.WithAttributeSet(attribute.NewSet(append(which, observe.LabelReason.String(observe.OrNone(string(absence))))...)))
 			o.ObserveInt64(objects, int64(s.Objects), set)
 			o.ObserveInt64(bytes, s.Bytes, set)
 			o.ObserveInt64(versions, int64(s.Versions), set)
@@ -144,7 +145,7 @@ func registerCollections(meter metric.Meter, read func() []snapshot.CollectionSt
 			o.ObserveInt64(resumes, int64(s.Feed.Resumes), set) // #nosec G115 -- a count
 			for cause, n := range s.Feed.Losses {
 				o.ObserveInt64(restarts, int64(n), // #nosec G115 -- a count
-					metric.WithAttributeSet(attribute.NewSet(append(which, labelCause.String(string(cause)))...)))
+					metric.WithAttributeSet(attribute.NewSet(append(which, observe.LabelCause.String(string(cause)))...)))
 			}
 			if !s.Oldest.IsZero() {
 				o.ObserveFloat64(history, now.Sub(s.Oldest).Seconds(), set)
@@ -177,8 +178,8 @@ const (
 )
 
 func observeLookups(o metric.Observer, c metric.Int64Observable, hits, misses uint64) {
-	o.ObserveInt64(c, int64(hits), metric.WithAttributes(labelResult.String(resultHit)))    // #nosec G115 -- a count
-	o.ObserveInt64(c, int64(misses), metric.WithAttributes(labelResult.String(resultMiss))) // #nosec G115 -- a count
+	o.ObserveInt64(c, int64(hits), metric.WithAttributes(observe.LabelResult.String(resultHit)))    // #nosec G115 -- a count
+	o.ObserveInt64(c, int64(misses), metric.WithAttributes(observe.LabelResult.String(resultMiss))) // #nosec G115 -- a count
 }
 
 func registerCompression(meter metric.Meter, read func() snapshot.CompressorStats) error {
@@ -226,7 +227,7 @@ func registerAdmission(meter metric.Meter, read func() AdmissionStats) error {
 			kind  string
 			stats LimiterStats
 		}{{"short", s.Short}, {"long-running", s.LongRunning}, {"bytes", s.Bytes}} {
-			kind := labelKind.String(k.kind)
+			kind := observe.LabelKind.String(k.kind)
 			set := metric.WithAttributeSet(attribute.NewSet(kind))
 			if k.kind != "bytes" {
 				o.ObserveInt64(requests, k.stats.InUse, set)
@@ -235,10 +236,19 @@ func registerAdmission(meter metric.Meter, read func() AdmissionStats) error {
 			o.ObserveInt64(callers, int64(k.stats.Callers), set)
 			for _, why := range overloads() {
 				o.ObserveInt64(refusals, int64(k.stats.Refused[why]), // #nosec G115 -- a count
-					metric.WithAttributeSet(attribute.NewSet(kind, labelReason.String(string(why)))))
+					metric.WithAttributeSet(attribute.NewSet(kind, observe.LabelReason.String(string(why)))))
 			}
 		}
 	})
+}
+
+// RefusalReasons returns every reason for which listproxy itself refuses a request, for documentation and tests.
+func RefusalReasons() []string {
+	reasons := observe.RefusalReasons()
+	for _, overload := range overloads() {
+		reasons = append(reasons, string(overload))
+	}
+	return reasons
 }
 
 // refusalReason is why listproxy refuses a request, in metrics and traces.
@@ -246,5 +256,5 @@ func refusalReason(err error) string {
 	if overload, is := errors.AsType[Overload](err); is {
 		return string(overload)
 	}
-	return otherLabel
+	return observe.OtherLabel
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
@@ -61,7 +62,7 @@ func TestRefusalsAreSeen(t *testing.T) {
 			}
 			// As Handler.respond, for what is forwarded.
 			handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				record := RecordOf(r.Context())
+				record := observe.RecordOf(r.Context())
 				record.Decided(policy.Request{}, "", reason.NotList)
 				record.SetCacheStatus(w.Header(), forwarded(reason.NotList))
 				forwarder.ServeAs(w, r, caller)

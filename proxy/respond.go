@@ -10,12 +10,13 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/audit"
+	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
 )
 
 // respond is the end of the way: it decides, and answers from memory or forwards.
 func (h *Handler) respond(w http.ResponseWriter, r *http.Request) {
-	record, who := RecordOf(r.Context()), callerOf(r.Context())
+	record, who := observe.RecordOf(r.Context()), callerOf(r.Context())
 	list, found, why := h.decide(r, who)
 	record.Decided(list, found.semantics, why)
 	if why == "" {
@@ -45,7 +46,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, who caller, list
 	var entry *audit.Entry
 	if h.Auditor != nil {
 		var err error
-		if entry, err = h.Auditor.begin(r, who, list, RecordOf(r.Context()).Begun()); err != nil {
+		if entry, err = h.Auditor.begin(r, who, list, observe.RecordOf(r.Context()).Begun()); err != nil {
 			h.rarely("an answer from memory could not be audited", err)
 			return reason.Audit
 		}
@@ -65,21 +66,21 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, who caller, list
 	// not the rest of the state that they are from.
 	revision := a.snapshot.Revision
 	a.snapshot, a.collection = snapshot.Snapshot{}, nil
-	record := RecordOf(r.Context())
-	record.Serving(Served{Representation: a.representation, Revision: revision, Items: len(page.objects), Bytes: page.size})
+	record := observe.RecordOf(r.Context())
+	record.Serving(observe.Served{Representation: a.representation, Revision: revision, Items: len(page.objects), Bytes: page.size})
 	record.SetCacheStatus(w.Header(), hit(a.semantics))
-	_, span := record.Step(r.Context(), spanWrite)
+	_, span := record.Step(r.Context(), observe.SpanWrite)
 	defer span.End()
 	if entry == nil {
 		h.writePage(w, r, list, page)
 		return ""
 	}
-	counted := &countingWriter{ResponseWriter: w}
+	counted := &observe.CountingWriter{ResponseWriter: w}
 	defer func() {
 		entry.Complete(audit.Answer{
 			ID: w.Header().Get("Audit-Id"), Semantics: a.semantics, Representation: a.representation,
 			Revision: revision, Items: len(page.objects),
-			Bytes: counted.bytes, Broken: counted.broken || r.Context().Err() != nil,
+			Bytes: counted.Bytes, Broken: counted.Broken || r.Context().Err() != nil,
 		})
 	}()
 	h.writePage(counted, r, list, page)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/proxy/observe"
 	"io"
 	"log/slog"
 	"net"
@@ -243,7 +244,7 @@ func TestStallGuardLetsHijack(t *testing.T) {
 			if _, ok := w.(http.Hijacker); !ok {
 				t.Error("the writer is no Hijacker")
 			}
-			conn, _, err := http.NewResponseController(&countingWriter{ResponseWriter: w}).Hijack()
+			conn, _, err := http.NewResponseController(&observe.CountingWriter{ResponseWriter: w}).Hijack()
 			if err != nil {
 				t.Error(err)
 			}

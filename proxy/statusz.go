@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -28,7 +29,7 @@ type StatusSource struct {
 	Ready   func() (ok bool, details []Check)
 	Metrics prometheus.Gatherer
 	// Observer knows callers.
-	Observer *Observer
+	Observer *observe.Observer
 	// Window says how long the history of a resource is to reach back.
 	Window func(schema.GroupVersionResource) time.Duration
 	// CompressedBound bounds what is kept of compressed lists.
@@ -213,15 +214,15 @@ func readCounts(from prometheus.Gatherer) (counts, error) {
 }
 
 func (c *counts) addRequests(m *dto.Metric, n int64) {
-	reason, resource := labelOf(m, string(labelReason)), labelOf(m, string(labelResource))
-	switch labelOf(m, string(labelDecision)) {
-	case decisionServe:
+	reason, resource := labelOf(m, string(observe.LabelReason)), labelOf(m, string(observe.LabelResource))
+	switch labelOf(m, string(observe.LabelDecision)) {
+	case observe.DecisionServe:
 		c.answered += n
 		c.of(resource).answered += n
-	case decisionRefuse:
+	case observe.DecisionRefuse:
 		c.refused += n
-	case decisionForward:
-		if reasonOfLists(reason) {
+	case observe.DecisionForward:
+		if observe.OfLists(reason) {
 			c.forwarded[reason] += n
 			c.of(resource).forwarded[reason] += n
 		} else {
@@ -246,7 +247,7 @@ func (c counts) lists(streamingOf map[string]int64, ended int64) telemetry.Lists
 	}
 	if streaming > 0 {
 		lists.Reasons = append(lists.Reasons, telemetry.ReasonStatus{
-			Reason: reasonStreaming, Lists: streaming,
+			Reason: observe.ReasonStreaming, Lists: streaming,
 			Meaning: "streaming lists (sendInitialEvents), with which informers of current client-go begin: watches, in Cache-Status",
 		})
 	}
@@ -262,7 +263,7 @@ func (c counts) resourcesOf(streaming map[string]int64) []telemetry.ResourceStat
 	all := make([]telemetry.ResourceStatus, 0, len(c.resources))
 	for label, counted := range c.resources {
 		r := telemetry.ResourceStatus{Resource: label, Answered: counted.answered, Streaming: streaming[label]}
-		r.Reason, r.ReasonLists = reasonStreaming, r.Streaming
+		r.Reason, r.ReasonLists = observe.ReasonStreaming, r.Streaming
 		for reason, n := range counted.forwarded {
 			r.Forwarded += n
 			if n > r.ReasonLists || n == r.ReasonLists && reason < r.Reason {
@@ -286,9 +287,4 @@ func labelOf(m *dto.Metric, name string) string {
 		}
 	}
 	return ""
-}
-
-// feedNameOf names the feed of a collection.
-func feedNameOf(r snapshot.Resource) feedName {
-	return feedName{resource: r.GroupResource(), version: r.Version, representation: r.Representation}
 }

@@ -20,12 +20,13 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
 // newStatusSource has two collections, and nothing else to say.
-func newStatusSource(o *Observer, metrics prometheus.Gatherer, collections ...snapshot.CollectionStats) *StatusSource {
+func newStatusSource(o *observe.Observer, metrics prometheus.Gatherer, collections ...snapshot.CollectionStats) *StatusSource {
 	return &StatusSource{
 		State: State{
 			Collections: func() []snapshot.CollectionStats { return collections }, Staleness: 90 * time.Second,
@@ -51,6 +52,12 @@ func collectionStats(resource string, heard time.Duration, absence reason.Reason
 	}
 }
 
+// answerWith begins an answer with that code, the upstream's for what is forwarded.
+func answerWith(s *observe.Record, w http.ResponseWriter, code int) {
+	s.Answered(code)
+	w.WriteHeader(code)
+}
+
 // TestStatusIsWhatMetricsSay: requests are counted once, and shown twice.
 func TestStatusIsWhatMetricsSay(t *testing.T) {
 	o, metrics := newMetered(t, nil)
@@ -58,12 +65,12 @@ func TestStatusIsWhatMetricsSay(t *testing.T) {
 	request := func(target, agent string, reason reason.Reason, code int) {
 		r := httptest.NewRequest(http.MethodGet, target, nil)
 		r.Header.Set("User-Agent", agent)
-		observe(o, r, func(s *Record) {
+		observed(o, r, func(s *observe.Record, w http.ResponseWriter) {
 			s.Decided(pods, policy.Any, reason)
 			if reason == "" {
-				s.Serving(Served{Bytes: 1000})
+				s.Serving(observe.Served{Bytes: 1000})
 			}
-			answerWith(s, code)
+			answerWith(s, w, code)
 		})
 	}
 	const list, stream = "/api/v1/pods?resourceVersion=0", "/api/v1/pods?watch=1&sendInitialEvents=true"
@@ -78,13 +85,13 @@ func TestStatusIsWhatMetricsSay(t *testing.T) {
 	request(stream, "nobody/1", reason.Watch, 403)
 	request("/api/v1/pods?watch=1", "a/1", reason.Watch, 200)
 	request("/healthz", "a/1", reason.NotList, 200)
-	observe(o, httptest.NewRequest(http.MethodGet, list, nil), func(s *Record) {
-		s.Refused(s.answer.Header(), string(OverloadTimeOut))
-		answerWith(s, http.StatusTooManyRequests)
+	observed(o, httptest.NewRequest(http.MethodGet, list, nil), func(s *observe.Record, w http.ResponseWriter) {
+		s.Refused(w.Header(), string(OverloadTimeOut))
+		answerWith(s, w, http.StatusTooManyRequests)
 	})
-	observe(o, httptest.NewRequest(http.MethodGet, "/apis/x/v1/widgets?watch=1&sendInitialEvents=true", nil), func(s *Record) {
+	observed(o, httptest.NewRequest(http.MethodGet, "/apis/x/v1/widgets?watch=1&sendInitialEvents=true", nil), func(s *observe.Record, w http.ResponseWriter) {
 		s.Decided(policy.Request{Group: "x", Version: "v1", Resource: "widgets"}, "", reason.Watch)
-		answerWith(s, http.StatusOK)
+		answerWith(s, w, http.StatusOK)
 	})
 
 	stats := collectionStats("pods", 0, reason.None)
@@ -194,32 +201,6 @@ func TestStatusNamesFew(t *testing.T) {
 	}
 }
 
-// TestStreamingListsAreBounded: whatever labels there are.
-func TestStreamingListsAreBounded(t *testing.T) {
-	var l streamingLists
-	for i := range 2 * maxResourceLabels {
-		l.add(fmt.Sprint(i))
-		l.add("0")
-	}
-	got := l.read()
-	if len(got) > maxResourceLabels+1 || got["0"] != 2*maxResourceLabels+1 || got[otherLabel] == 0 {
-		t.Errorf("%d labels, %d of the first, %d of others", len(got), got["0"], got[otherLabel])
-	}
-}
-
-func TestStreamingLists(t *testing.T) {
-	for query, want := range map[string]bool{
-		"": false, "watch=1": false, "watch=1&sendInitialEvents=true": true, "sendInitialEvents=1&watch=true": true,
-		"sendInitialEvents=": true, "sendInitialEvents=false": false, "sendInitialEvents=False": false, "sendInitialEvents=0": false,
-		"fieldSelector=sendInitialEvents": false, "xsendInitialEvents=true": false,
-	} {
-		r := httptest.NewRequest(http.MethodGet, "/api/v1/pods?"+query, nil)
-		if got := streamsList(r.URL); got != want {
-			t.Errorf("%q: %v, want %v", query, got, want)
-		}
-	}
-}
-
 // TestSilentIsNotLive: the metric says of a collection what the page says.
 func TestSilentIsNotLive(t *testing.T) {
 	o, metrics := newMetered(t, nil)
@@ -304,12 +285,22 @@ func TestStatusOfEndpoints(t *testing.T) {
 func TestOpenStreamsAreNotOthers(t *testing.T) {
 	o, metrics := newMetered(t, nil)
 	pods := policy.Request{Version: "v1", Resource: "pods"}
-	open := o.begin(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=1&sendInitialEvents=true", nil))
-	open.Decided(pods, "", reason.Watch)
-	answerWith(open, http.StatusOK)
-	observe(o, httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/a/pods", nil), func(s *Record) {
+	goOn, done := make(chan struct{}), make(chan struct{})
+	begun := make(chan struct{})
+	go func() {
+		defer close(done)
+		stream := httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=1&sendInitialEvents=true", nil)
+		observed(o, stream, func(s *observe.Record, w http.ResponseWriter) {
+			s.Decided(pods, "", reason.Watch)
+			answerWith(s, w, http.StatusOK)
+			close(begun)
+			<-goOn
+		})
+	}()
+	<-begun
+	observed(o, httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/a/pods", nil), func(s *observe.Record, w http.ResponseWriter) {
 		s.Decided(policy.Request{}, "", reason.NotList)
-		answerWith(s, http.StatusCreated)
+		answerWith(s, w, http.StatusCreated)
 	})
 	source := newStatusSource(o, metrics.Gatherer())
 	for _, when := range []string{"open", "ended"} {
@@ -317,7 +308,8 @@ func TestOpenStreamsAreNotOthers(t *testing.T) {
 			t.Errorf("%s: %d streaming, %d others", when, got.Streaming, got.Other)
 		}
 		if when == "open" {
-			open.end()
+			close(goOn)
+			<-done
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/listproxy/listproxy/proxy/kubehttp"
+	"github.com/listproxy/listproxy/proxy/observe"
 )
 
 const (
@@ -198,7 +199,7 @@ func (w hijackable) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // tunnels becomes a tunnel, whoever asks (who the caller is, is for the requests inside); every
 // other one is refused with 403, and all that is no CONNECT with 400. What is refused is counted by observer,
 // which may be nil, and has its access line in log. It connects to nothing.
-func NewConnectServer(tunnels *Tunnels, tlsConfig *tls.Config, observer *Observer, log *slog.Logger) *http.Server {
+func NewConnectServer(tunnels *Tunnels, tlsConfig *tls.Config, observer *observe.Observer, log *slog.Logger) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	return &http.Server{
@@ -222,14 +223,14 @@ func newConnectHandler(tunnels *Tunnels, log *slog.Logger) http.Handler {
 	const onlyConnect = "This port of listproxy is for CONNECT only, as proxy-url in a kubeconfig. To use listproxy as the server, take its other port."
 	front := newGoproxy(log)
 	front.NonproxyHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		RecordOf(r.Context()).Refused(w.Header(), refusedNoConnect)
+		observe.RecordOf(r.Context()).Refused(w.Header(), observe.RefusedNoConnect)
 		kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, onlyConnect)
 	})
 	front.OnRequest().HandleConnectFunc(func(host string, ctx *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
 		// What the client wrote: net/http has read something into it already. Its host, which is
 		// the Host of the request then, must be the same.
 		if r := ctx.Req; r.RequestURI == host && tunnels.targets.AllowConnect(r.RequestURI) {
-			RecordOf(r.Context()).Ignore() // the requests in the tunnel are seen
+			observe.RecordOf(r.Context()).Ignore() // the requests in the tunnel are seen
 			return &goproxy.ConnectAction{Action: goproxy.ConnectHijack, Hijack: tunnels.hijack}, host
 		}
 		return nil, host // for the next rule
@@ -237,19 +238,19 @@ func newConnectHandler(tunnels *Tunnels, log *slog.Logger) http.Handler {
 	// The last rule, since a CONNECT that no rule is for would be an open tunnel.
 	front.OnRequest().HandleConnectFunc(func(host string, ctx *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
 		//nolint:bodyclose // there is nothing to close in a body from memory
-		ctx.Resp = refusal(ctx.Req, refusedConnect, http.StatusForbidden, metav1.StatusReasonForbidden,
+		ctx.Resp = refusal(ctx.Req, observe.RefusedConnect, http.StatusForbidden, metav1.StatusReasonForbidden,
 			"listproxy opens tunnels to its own API server only, which is "+tunnels.targets.String()+".")
 		return &goproxy.ConnectAction{Action: goproxy.ConnectReject}, host
 	})
 	front.OnRequest().DoFunc(func(r *http.Request, _ *goproxy.ProxyCtx) (*http.Request, *http.Response) {
-		return r, refusal(r, refusedNoConnect, http.StatusBadRequest, metav1.StatusReasonBadRequest, onlyConnect)
+		return r, refusal(r, observe.RefusedNoConnect, http.StatusBadRequest, metav1.StatusReasonBadRequest, onlyConnect)
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodConnect {
 			if r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
 				// What would be the body to one is the tunnel to another.
 				w.Header().Set("Connection", "close")
-				RecordOf(r.Context()).Refused(w.Header(), refusedConnect)
+				observe.RecordOf(r.Context()).Refused(w.Header(), observe.RefusedConnect)
 				kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, "A CONNECT has no body.")
 				return
 			}

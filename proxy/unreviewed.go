@@ -5,6 +5,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
+	"github.com/listproxy/listproxy/proxy/observe"
 )
 
 // reasonTold is the reason that is told for a list that was forwarded without a review, since memory could
@@ -31,7 +32,7 @@ func reasonTold(memorys reason.Reason, code int) reason.Reason {
 // review that failed: none was sent, so operators must not look for what is wrong with reviews.
 type unreviewedWriter struct {
 	http.ResponseWriter
-	record *Record
+	record *observe.Record
 	reason reason.Reason // memory's; empty once another was told
 }
 

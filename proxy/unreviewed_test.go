@@ -3,6 +3,7 @@ package proxy
 import (
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +17,9 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
+	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/telemetry"
 )
 
 // TestReasonTold: what memory knows is only for who may list the resource.
@@ -50,19 +53,24 @@ func TestReasonIsToldInAllPlaces(t *testing.T) {
 		http.StatusForbidden:       {"not-allowed", "not-allowed"},
 		http.StatusTooManyRequests: {"review-failed", "history"},
 	} {
-		w := httptest.NewRecorder()
-		s := (&Observer{}).begin(w, httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil))
-		s.Decided(policy.Request{}, "", reason.History)
-		w.Header()[kubehttp.CacheStatusHeader] = []string{"other; hit", forwarded(reason.History)}
-		writer := &unreviewedWriter{ResponseWriter: &s.answer, record: s, reason: reason.History}
-		writer.WriteHeader(http.StatusEarlyHints) // is no answer
-		writer.WriteHeader(code)
+		o, metrics := newMetered(t, nil)
+		w, log := httptest.NewRecorder(), &proxytest.LogBuffer{}
+		o.Observe(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			record := observe.RecordOf(r.Context())
+			record.Decided(policy.Request{}, "", reason.History)
+			w.Header()[kubehttp.CacheStatusHeader] = []string{"other; hit", forwarded(reason.History)}
+			writer := &unreviewedWriter{ResponseWriter: w, record: record, reason: reason.History}
+			writer.WriteHeader(http.StatusEarlyHints) // is no answer
+			writer.WriteHeader(code)
+		}), telemetry.NewLogger(log, telemetry.FormatText, telemetry.LevelAccess)).
+			ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil))
 		status := forwarded(reason.Reason(want.told))
 		if diff := cmp.Diff([]string{"other; hit", status}, w.Header()[kubehttp.CacheStatusHeader]); diff != "" {
 			t.Errorf("the header of a %d (-want +got):\n%s", code, diff)
 		}
-		if s.labels.reason != want.counted || s.cacheStatus != status {
-			t.Errorf("a %d: %q in metrics, %q in the log", code, s.labels.reason, s.cacheStatus)
+		counted := proxytest.Series(proxytest.Gather(t, metrics)["listproxy_requests_total"])
+		if len(counted) != 1 || !strings.Contains(counted[0], "reason="+want.counted+",") || !strings.Contains(log.String(), status) {
+			t.Errorf("a %d: %q in metrics, %q in the log", code, counted, log)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/proxy/certs"
+	"github.com/listproxy/listproxy/proxy/observe"
 )
 
 // serving returns the certificate that clients see at both ports.
@@ -44,7 +45,7 @@ type connectDoor struct {
 }
 
 // openConnect opens the port for CONNECT, or returns nil if there is to be none.
-func (o *options) openConnect(upstream *url.URL, serving *certs.Certificate, observer *proxy.Observer, log *slog.Logger) (*connectDoor, error) {
+func (o *options) openConnect(upstream *url.URL, serving *certs.Certificate, observer *observe.Observer, log *slog.Logger) (*connectDoor, error) {
 	if o.connectPort < 0 {
 		return nil, nil //nolint:nilnil // no door is no error
 	}

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
@@ -19,7 +20,7 @@ const flushTimeout = 5 * time.Second
 // observing is what tells operators what the process does, beside its log. The standard OTEL_*
 // variables of the environment configure it.
 type observing struct {
-	*proxy.Observer
+	*observe.Observer
 	traces  *telemetry.Traces
 	metrics *telemetry.Metrics
 }
@@ -42,7 +43,7 @@ func newObserving(ctx context.Context, log *slog.Logger) (*observing, error) {
 		log.Info("traces are sent")
 		provider = o.traces
 	}
-	if o.Observer, err = proxy.NewObserver(provider, o.metrics); err != nil {
+	if o.Observer, err = observe.New(provider, o.metrics); err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
 	return o, nil
@@ -56,3 +57,6 @@ func (o *observing) close(log *slog.Logger) {
 		log.Warn("the last traces could not be sent", "error", err)
 	}
 }
+
+// reviews returns send, observed.
+func (o *observing) reviews(send proxy.SendAs) proxy.SendAs { return observe.Reviews(o.Observer, send) }

@@ -171,7 +171,7 @@ func (o *options) assemble(cfg *rest.Config, endpoints *proxy.Endpoints, observi
 		if err := upstream.Impersonate(cfg); err != nil {
 			return nil, err
 		}
-		if a.impersonator, err = proxy.NewImpersonator(cfg, observing.SendAs, reviews, log); err != nil {
+		if a.impersonator, err = proxy.NewImpersonator(cfg, observing.reviews, reviews, log); err != nil {
 			return nil, err
 		}
 	}
@@ -179,7 +179,7 @@ func (o *options) assemble(cfg *rest.Config, endpoints *proxy.Endpoints, observi
 	if err != nil {
 		return nil, err
 	}
-	a.reviewer, err = proxy.NewReviewer(observing.SendAs(upstream.SendAs), upstream.URL(), reviews, log)
+	a.reviewer, err = proxy.NewReviewer(observing.reviews(upstream.SendAs), upstream.URL(), reviews, log)
 	if err != nil {
 		return nil, err
 	}

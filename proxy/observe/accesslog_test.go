@@ -1,12 +1,8 @@
-package proxy
+package observe
 
 import (
 	"bytes"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -15,8 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/listproxy/listproxy/policy"
-	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
@@ -35,7 +29,7 @@ func TestAccessLog(t *testing.T) {
 			then: func(s *Record) {
 				s.Decided(pods, policy.Any, "")
 				s.Serving(Served{Revision: 7})
-				s.SetCacheStatus(s.answer.Header(), hit(policy.Any))
+				s.SetCacheStatus(s.answer.Header(), "listproxy; hit; detail=any")
 				_, _ = s.answer.Write(make([]byte, 100))
 			},
 			want: map[string]any{
@@ -50,7 +44,7 @@ func TestAccessLog(t *testing.T) {
 		"broken off": {
 			target: "/healthz?" + secret,
 			then: func(s *Record) {
-				s.SetCacheStatus(s.answer.Header(), forwarded(reason.NotList))
+				s.SetCacheStatus(s.answer.Header(), "listproxy; fwd=bypass; detail=not-list")
 				panic(http.ErrAbortHandler)
 			},
 			want: map[string]any{
@@ -89,30 +83,6 @@ func TestAccessLog(t *testing.T) {
 					t.Errorf("(-want +got):\n%s", diff)
 				}
 			})
-		}
-	}
-}
-
-// TestAccessLineIsOptIn: at info requests have no line, and a refused one has its line at access.
-func TestAccessLineIsOptIn(t *testing.T) {
-	clients := proxytest.NewCA(t)
-	identifier, err := NewIdentifier(IdentifierConfig{ClientCA: clients.Options})
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate := clients.Issue(t, pkix.Name{CommonName: "alice"}, nil)
-	for level, want := range map[slog.Level]int{slog.LevelInfo: 0, telemetry.LevelAccess: 1, slog.LevelDebug: 1} {
-		var out bytes.Buffer
-		h := &Handler{
-			Identifier: identifier, Log: telemetry.NewLogger(&out, telemetry.FormatText, level),
-			Draining: func() bool { return false },
-		}
-		r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
-		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{certificate}}
-		r.Header.Set("Impersonate-User", "root") // beside a certificate: refused
-		h.Chain().ServeHTTP(httptest.NewRecorder(), r)
-		if got := strings.Count(out.String(), "level=ACCESS msg=request "); got != want {
-			t.Errorf("at %v: %d lines: %s", level, got, &out)
 		}
 	}
 }

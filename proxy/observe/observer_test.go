@@ -1,30 +1,24 @@
-package proxy
+package observe
 
 import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	dto "github.com/prometheus/client_model/go"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy"
-	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
-	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
@@ -35,7 +29,7 @@ func newMetered(t testing.TB, traces trace.TracerProvider) (*Observer, *telemetr
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := NewObserver(traces, metrics)
+	o, err := New(traces, metrics)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +51,7 @@ func observeOn(o *Observer, w http.ResponseWriter, r *http.Request, then func(*R
 
 // answerWith begins an answer with that code, which is the upstream's if the request is forwarded.
 func answerWith(s *Record, code int) {
-	if s.labels.decision == decisionForward {
+	if s.labels.decision == DecisionForward {
 		s.Answered(code)
 	}
 	s.answer.WriteHeader(code)
@@ -83,7 +77,7 @@ func TestRequestsAreCounted(t *testing.T) {
 		s.Answered(http.StatusSwitchingProtocols) // and the connection is taken over
 	})
 	observe(o, r, func(s *Record) {
-		s.Refused(s.answer.Header(), string(OverloadTimeOut))
+		s.Refused(s.answer.Header(), "time-out")
 		answerWith(s, http.StatusTooManyRequests)
 	})
 	func() {
@@ -167,12 +161,12 @@ func TestResourceIsKnownByItsAnswer(t *testing.T) {
 		{"an object", http.MethodGet, "/apis/apps/v1/namespaces/a/deployments/b", reason.NotList, 200, "deployments.apps"},
 		{"a subresource", http.MethodGet, "/api/v1/namespaces/a/services/b/proxy/c", reason.NotList, 204, "services"},
 		{"known anyway", http.MethodPost, "/api/v1/namespaces/a/pods", reason.NotList, 403, "pods"},
-		{"not there", http.MethodGet, "/apis/apps/v1/made-up", reason.MostRecent, 404, otherLabel},
-		{"not permitted", http.MethodGet, "/apis/apps/v1/deployments", reason.MostRecent, 403, otherLabel},
-		{"broken off", http.MethodGet, "/apis/apps/v1/deployments", reason.MostRecent, 0, otherLabel},
-		{"of a preflight", http.MethodOptions, "/apis/apps/v1/made-up", reason.NotList, 204, otherLabel},
-		{"no name of a resource", http.MethodGet, "/apis/apps/v1/Ey.hbGci", reason.NotCanonical, 200, otherLabel},
-		{"no resource", http.MethodGet, "/version", reason.NotList, 200, otherLabel},
+		{"not there", http.MethodGet, "/apis/apps/v1/made-up", reason.MostRecent, 404, OtherLabel},
+		{"not permitted", http.MethodGet, "/apis/apps/v1/deployments", reason.MostRecent, 403, OtherLabel},
+		{"broken off", http.MethodGet, "/apis/apps/v1/deployments", reason.MostRecent, 0, OtherLabel},
+		{"of a preflight", http.MethodOptions, "/apis/apps/v1/made-up", reason.NotList, 204, OtherLabel},
+		{"no name of a resource", http.MethodGet, "/apis/apps/v1/Ey.hbGci", reason.NotCanonical, 200, OtherLabel},
+		{"no resource", http.MethodGet, "/version", reason.NotList, 200, OtherLabel},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o, metrics := newMetered(t, nil)
@@ -197,7 +191,7 @@ func TestResourceIsKnownByItsAnswer(t *testing.T) {
 func TestRefusedHasNoResource(t *testing.T) {
 	o, metrics := newMetered(t, nil)
 	observe(o, httptest.NewRequest(http.MethodGet, "/apis/apps/v1/deployments", nil), func(s *Record) {
-		s.Refused(s.answer.Header(), reasonIdentity)
+		s.Refused(s.answer.Header(), RefusedIdentity)
 		answerWith(s, http.StatusForbidden)
 	})
 	if got := proxytest.Series(proxytest.Gather(t, metrics)["listproxy_requests_total"]); len(got) != 1 || !strings.Contains(got[0], "resource=other,") {
@@ -219,7 +213,7 @@ func TestResourceLabelsAreBounded(t *testing.T) {
 		t.Errorf("%d labels, want %d", n, maxResourceLabels)
 	}
 	later := now.Add(labelRest - time.Nanosecond)
-	if label := served.add(kind(-1), later); label != otherLabel {
+	if label := served.add(kind(-1), later); label != OtherLabel {
 		t.Errorf("one too many is %q", label)
 	}
 	for i := range maxResourceLabels {
@@ -231,7 +225,7 @@ func TestResourceLabelsAreBounded(t *testing.T) {
 		}
 	}
 	later = now.Add(labelRest)
-	for i, want := range []string{"r-1.made.up", otherLabel} { // one place, and no second
+	for i, want := range []string{"r-1.made.up", OtherLabel} { // one place, and no second
 		if label := served.add(kind(-1-i), later); label != want {
 			t.Errorf("newcomer %d is %q, want %q", i, label, want)
 		}
@@ -241,83 +235,6 @@ func TestResourceLabelsAreBounded(t *testing.T) {
 	}
 	if n := len(*served.known.Load()); n != maxResourceLabels {
 		t.Errorf("%d labels, want %d", n, maxResourceLabels)
-	}
-}
-
-// everything lets every metric have a series.
-func everything(t *testing.T) map[string]*dto.MetricFamily {
-	o, metrics := newMetered(t, nil)
-	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
-	for _, reason := range []reason.Reason{"", reason.Watch} {
-		observe(o, r, func(s *Record) {
-			s.Decided(policy.Request{Version: "v1", Resource: "pods"}, "", reason)
-		})
-	}
-	o.upstream.reviewed(t.Context(), time.Second, http.StatusCreated)
-	feed := feedName{resource: schema.GroupResource{Resource: "pods"}, version: "v1", representation: media.JSON}
-	options := o.feeds.byObject.of(feed)
-	o.feeds.requests.Add(t.Context(), 1, o.feeds.series.of(feedLabels{feed, feedList, http.StatusOK})...)
-	o.feeds.events.Add(t.Context(), 1, options...)
-	o.feeds.received.Add(t.Context(), 1, options...)
-	now := time.Now()
-	if err := RegisterState(metrics, State{
-		Collections: func() []snapshot.CollectionStats {
-			return []snapshot.CollectionStats{{
-				Resource: snapshot.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Representation: media.JSON},
-				Spans:    []snapshot.Span{{From: 1, To: 2}, {From: 4, To: 5}}, Oldest: now, Heard: now,
-				Feed: snapshot.FeedStats{Loads: 2, Losses: map[reason.Reason]uint64{reason.Expired: 1}},
-			}}
-		},
-		Stored:      func() (int64, int64) { return 1, 2 },
-		Compression: func() snapshot.CompressorStats { return snapshot.CompressorStats{Found: 1} },
-		SelfChecks: func() map[snapshot.CheckResult]uint64 {
-			return map[snapshot.CheckResult]uint64{snapshot.CheckAgrees: 1}
-		},
-		Reviews:   func() ReviewStats { return ReviewStats{Hits: 1} },
-		Admission: func() AdmissionStats { return AdmissionStats{} },
-		Connections: func() map[string]ConnectionStats {
-			return map[string]ConnectionStats{"clients": newConnections(t, 1).Stats()}
-		},
-		Certificates: func() []certs.Expiry { return []certs.Expiry{{Name: "serving", NotAfter: now}, {Name: "unknown"}} },
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if err := RegisterEndpoints(metrics, func() []EndpointStats { return []EndpointStats{{Address: "10.0.0.1:6443"}} }); err != nil {
-		t.Fatal(err)
-	}
-	return proxytest.Gather(t, metrics)
-}
-
-// TestDocumentedMetrics: docs/observability.md has a row for every metric, with its labels and what it
-// says of itself, and for nothing else.
-func TestDocumentedMetrics(t *testing.T) {
-	text, err := os.ReadFile("../docs/observability.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	documented := regexp.MustCompile("(?m)^\\| `listproxy_.*$").FindAllString(string(text), -1)
-	slices.Sort(documented)
-	var gathered []string
-	for name, family := range everything(t) {
-		labels := map[string]bool{}
-		for _, m := range family.GetMetric() {
-			for _, l := range m.GetLabel() {
-				labels["`"+l.GetName()+"`"] = true
-			}
-		}
-		var names []string
-		for label := range labels {
-			names = append(names, label)
-		}
-		slices.Sort(names)
-		kind := strings.ToLower(family.GetType().String())
-		cells := []string{"`" + name + "`", kind, strings.Join(names, ", "), family.GetHelp()}
-		row := "| " + strings.Join(cells, " | ") + " |"
-		gathered = append(gathered, strings.ReplaceAll(row, "|  |", "| |"))
-	}
-	slices.Sort(gathered)
-	if diff := cmp.Diff(gathered, documented); diff != "" {
-		t.Errorf("metrics (-real +documented):\n%s", diff)
 	}
 }
 
@@ -345,7 +262,7 @@ func BenchmarkObserve(b *testing.B) {
 			handler := o.Observe(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				s := RecordOf(r.Context())
 				r = s.Trace(r, true)
-				for _, step := range []string{spanReview, spanSnapshot, spanWrite} {
+				for _, step := range []string{SpanReview, SpanSnapshot, SpanWrite} {
 					_, span := s.Step(r.Context(), step)
 					span.End()
 				}

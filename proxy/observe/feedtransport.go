@@ -1,4 +1,4 @@
-package proxy
+package observe
 
 import (
 	"context"
@@ -51,7 +51,7 @@ type feedName struct {
 
 func (n feedName) attributes() []attribute.KeyValue {
 	return []attribute.KeyValue{
-		labelResource.String(n.resource.String()), labelVersion.String(n.version), labelRepresentation.String(string(n.representation)),
+		LabelResource.String(n.resource.String()), LabelVersion.String(n.version), LabelRepresentation.String(string(n.representation)),
 	}
 }
 
@@ -72,7 +72,7 @@ func newFeedMetrics(meter metric.Meter) (*feedMetrics, error) {
 		metric.WithDescription("Bytes received by feeds, after decompression."))
 	m.series.make = func(l feedLabels) []metric.AddOption {
 		return []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(append(l.attributes(),
-			labelRequest.String(l.request), labelCode.String(codeLabel(l.code)))...))}
+			LabelRequest.String(l.request), LabelCode.String(codeLabel(l.code)))...))}
 	}
 	m.byObject.make = func(n feedName) []metric.AddOption {
 		return []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(n.attributes()...))}
@@ -125,7 +125,7 @@ func (o *Observer) Reopened(r snapshot.Resource, gap time.Duration, cause reason
 	if o == nil || o.tracer == nil {
 		return
 	}
-	_, span := o.trails.begin(context.Background(), o.tracer, feedNameOf(r), spanGap,
+	_, span := o.trails.begin(context.Background(), o.tracer, feedNameOf(r), SpanGap,
 		trace.WithTimestamp(time.Now().Add(-gap)), trace.WithAttributes(attrCause.String(string(cause))))
 	span.End()
 }
@@ -264,4 +264,9 @@ func (b *feedBody) end() {
 	b.once.Do(func() {
 		b.span.End()
 	})
+}
+
+// feedNameOf names the feed of a collection.
+func feedNameOf(r snapshot.Resource) feedName {
+	return feedName{resource: r.GroupResource(), version: r.Version, representation: r.Representation}
 }

@@ -1,4 +1,4 @@
-package proxy
+package observe
 
 import (
 	"context"
@@ -20,7 +20,7 @@ import (
 // request's goroutine. A nil Record takes everything and records nothing.
 type Record struct {
 	observer *Observer // nil: the record is for the access log only
-	answer   countingWriter
+	answer   CountingWriter
 	// request is the one that came. Its context has the record, and the span if there is one.
 	request *http.Request
 	span    trace.Span // nil unless it records
@@ -92,9 +92,9 @@ func (o *Observer) Observe(next http.Handler, log *slog.Logger) http.Handler {
 
 // begin begins a record. Its end must be deferred.
 func (o *Observer) begin(w http.ResponseWriter, r *http.Request) *Record {
-	ctx := &recordContext{r.Context(), Record{observer: o, begun: time.Now(), answer: countingWriter{ResponseWriter: w}}}
+	ctx := &recordContext{r.Context(), Record{observer: o, begun: time.Now(), answer: CountingWriter{ResponseWriter: w}}}
 	s := &ctx.record
-	s.labels.resource = otherLabel
+	s.labels.resource = OtherLabel
 	s.request = r.WithContext(ctx)
 	return s
 }
@@ -129,7 +129,7 @@ func (s *Record) Refused(h http.Header, reason string) {
 	if s == nil {
 		return
 	}
-	s.labels.decision, s.labels.reason, s.labels.semantics = decisionRefuse, reason, ""
+	s.labels.decision, s.labels.reason, s.labels.semantics = DecisionRefuse, reason, ""
 	s.cacheStatus = ""
 }
 
@@ -139,9 +139,9 @@ func (s *Record) Decided(list policy.Request, semantics policy.Semantics, reason
 		return
 	}
 	s.decided, s.list, s.served = true, list, Served{}
-	s.labels.decision, s.labels.reason, s.labels.semantics = decisionServe, string(reason), semantics
+	s.labels.decision, s.labels.reason, s.labels.semantics = DecisionServe, string(reason), semantics
 	if reason != "" {
-		s.labels.decision = decisionForward
+		s.labels.decision = DecisionForward
 	}
 }
 
@@ -179,7 +179,7 @@ func (s *Record) Answered(code int) {
 		return
 	}
 	if code == http.StatusSwitchingProtocols {
-		s.answer.code = code
+		s.answer.Code = code
 	}
 	s.countCaller(code)
 }
@@ -187,7 +187,7 @@ func (s *Record) Answered(code int) {
 // Sent notes an answer that was not written with the ResponseWriter, but on the connection.
 func (s *Record) Sent(code int, bytes int64) {
 	if s != nil {
-		s.answer.code, s.answer.bytes = code, bytes
+		s.answer.Code, s.answer.Bytes = code, bytes
 	}
 }
 
@@ -196,8 +196,8 @@ func (s *Record) end() {
 	if s.observer == nil || s.ignored {
 		return
 	}
-	if s.whole && s.answer.code == 0 {
-		s.answer.code = http.StatusOK // as net/http says for a handler that wrote nothing
+	if s.whole && s.answer.Code == 0 {
+		s.answer.Code = http.StatusOK // as net/http says for a handler that wrote nothing
 	}
 	s.Trace(s.request, false) // of a request that was refused before anybody asked who sends it
 	ctx := context.Background()
@@ -205,43 +205,43 @@ func (s *Record) end() {
 		ctx = s.request.Context() // for exemplars
 	}
 	now := time.Now()
-	s.labels.resource, s.labels.code = s.resource(s.answer.code, now), s.answer.code
+	s.labels.resource, s.labels.code = s.resource(s.answer.Code, now), s.answer.Code
 	if s.streams {
 		s.observer.streaming.ended.Add(1)
 	}
-	s.observer.requests.count(ctx, s.labels, now.Sub(s.begun), s.long, s.answer.bytes, int64(s.served.Bytes))
+	s.observer.requests.count(ctx, s.labels, now.Sub(s.begun), s.long, s.answer.Bytes, int64(s.served.Bytes))
 	if s.span != nil {
 		s.endSpan()
 	}
 }
 
-// countingWriter counts what is written. It knows nothing of who wants to know.
-type countingWriter struct {
+// CountingWriter counts what is written. It knows nothing of who wants to know.
+type CountingWriter struct {
 	http.ResponseWriter
-	code   int // of the final answer; 0 until it has begun
-	bytes  int64
-	broken bool // a Write has failed
+	Code   int // of the final answer; 0 until it has begun
+	Bytes  int64
+	Broken bool // a Write has failed
 }
 
 // WriteHeader implements [http.ResponseWriter].
-func (w *countingWriter) WriteHeader(code int) {
+func (w *CountingWriter) WriteHeader(code int) {
 	final := code >= http.StatusOK || code == http.StatusSwitchingProtocols
-	if final && w.code == 0 {
-		w.code = code
+	if final && w.Code == 0 {
+		w.Code = code
 	}
 	w.ResponseWriter.WriteHeader(code)
 }
 
 // Write implements [http.ResponseWriter].
-func (w *countingWriter) Write(p []byte) (int, error) {
-	if w.code == 0 {
-		w.code = http.StatusOK
+func (w *CountingWriter) Write(p []byte) (int, error) {
+	if w.Code == 0 {
+		w.Code = http.StatusOK
 	}
 	n, err := w.ResponseWriter.Write(p)
-	w.bytes += int64(n)
-	w.broken = w.broken || err != nil
+	w.Bytes += int64(n)
+	w.Broken = w.Broken || err != nil
 	return n, err
 }
 
 // Unwrap lets [http.ResponseController] find what else the writer can do.
-func (w *countingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *CountingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

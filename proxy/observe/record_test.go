@@ -1,4 +1,4 @@
-package proxy
+package observe
 
 import (
 	"net/http"
@@ -24,7 +24,7 @@ func (w *goneWriter) Write(p []byte) (int, error) {
 func (w *goneWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func TestWhatIsWrittenIsCounted(t *testing.T) {
-	w := &countingWriter{ResponseWriter: &goneWriter{ResponseWriter: httptest.NewRecorder(), left: 5}}
+	w := &CountingWriter{ResponseWriter: &goneWriter{ResponseWriter: httptest.NewRecorder(), left: 5}}
 	for _, tt := range []struct {
 		text   string
 		fails  bool
@@ -36,8 +36,8 @@ func TestWhatIsWrittenIsCounted(t *testing.T) {
 		{"", false, 5, true},
 	} {
 		_, err := w.Write([]byte(tt.text))
-		if (err != nil) != tt.fails || w.bytes != tt.bytes || w.broken != tt.broken {
-			t.Errorf("after %q: %v, %d bytes, broken %v", tt.text, err, w.bytes, w.broken)
+		if (err != nil) != tt.fails || w.Bytes != tt.bytes || w.Broken != tt.broken {
+			t.Errorf("after %q: %v, %d bytes, broken %v", tt.text, err, w.Bytes, w.Broken)
 		}
 	}
 	if err := http.NewResponseController(w).Flush(); err != nil {

@@ -1,4 +1,4 @@
-package proxy
+package observe
 
 import (
 	"go.opentelemetry.io/otel/metric"
@@ -35,10 +35,10 @@ type Observer struct {
 // Baggage passes as it came: it is the caller's.
 var propagator propagation.TraceContext
 
-// NewObserver returns an Observer. A nil traces means that no traces are wanted: then a caller's
+// New returns an Observer. A nil traces means that no traces are wanted: then a caller's
 // traceparent passes untouched.
-func NewObserver(traces trace.TracerProvider, meters metric.MeterProvider) (*Observer, error) {
-	meter := meters.Meter(instrumentation)
+func New(traces trace.TracerProvider, meters metric.MeterProvider) (*Observer, error) {
+	meter := meters.Meter(Instrumentation)
 	upstream, err := newUpstreamMetrics(meter)
 	if err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func NewObserver(traces trace.TracerProvider, meters metric.MeterProvider) (*Obs
 	}
 	o := &Observer{requests: requests, upstream: upstream, feeds: feeds}
 	if traces != nil {
-		o.tracer = traces.Tracer(instrumentation)
+		o.tracer = traces.Tracer(Instrumentation)
 	}
 	return o, nil
 }

@@ -1,4 +1,4 @@
-package proxy
+package observe
 
 import (
 	"maps"
@@ -13,8 +13,8 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// reasonStreaming is the reason of streaming lists among callers; they are watches otherwise.
-const reasonStreaming = "streaming"
+// ReasonStreaming is the reason of streaming lists among callers; they are watches otherwise.
+const ReasonStreaming = "streaming"
 
 // Callers returns the programs whose lists were forwarded most often.
 func (o *Observer) Callers() []telemetry.CallerStatus { return o.callers.Status() }
@@ -41,7 +41,7 @@ func (l *streamingLists) add(label string) {
 		l.counts = map[string]int64{}
 	}
 	if _, known := l.counts[label]; !known && len(l.counts) >= maxResourceLabels {
-		label = otherLabel
+		label = OtherLabel
 	}
 	l.counts[label]++
 }
@@ -55,23 +55,23 @@ func (l *streamingLists) read() map[string]int64 {
 // countCaller counts, when an answer begins, the program that sent a list which was forwarded and
 // succeeded. What the upstream refuses costs it little, and anybody could send it under any name.
 func (s *Record) countCaller(code int) {
-	if s.observer == nil || s.labels.decision != decisionForward || code != http.StatusOK {
+	if s.observer == nil || s.labels.decision != DecisionForward || code != http.StatusOK {
 		return
 	}
 	why := s.labels.reason
-	if !reasonOfLists(why) {
+	if !OfLists(why) {
 		if why != string(reason.Watch) || !streamsList(s.request.URL) {
 			return
 		}
-		why = reasonStreaming
+		why = ReasonStreaming
 		s.streams = true
 		s.observer.streaming.add(s.resource(code, time.Now())) // it may not end for long
 	}
 	s.observer.callers.Count(s.request.UserAgent(), why)
 }
 
-// reasonOfLists says whether requests that are forwarded for a reason are lists.
-func reasonOfLists(why string) bool {
+// OfLists says whether requests that are forwarded for a reason are lists.
+func OfLists(why string) bool {
 	return why != string(reason.NotList) && why != string(reason.Watch)
 }
 

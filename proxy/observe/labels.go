@@ -1,4 +1,4 @@
-package proxy
+package observe
 
 import (
 	"maps"
@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// otherLabel is the value of a label for all that has none of its own.
-	otherLabel = "other"
+	// OtherLabel is the value of a label for all that has none of its own.
+	OtherLabel = "other"
 	// noneLabel is the value of a label where it does not apply. Prometheus takes an empty value
 	// for a label that is not there.
 	noneLabel = "none"
@@ -48,11 +48,11 @@ type servedResource struct {
 func (l *servedResources) of(gvr schema.GroupVersionResource, now time.Time) (string, bool) {
 	known := l.known.Load()
 	if known == nil {
-		return otherLabel, false
+		return OtherLabel, false
 	}
 	r, ok := (*known)[gvr]
 	if !ok {
-		return otherLabel, false
+		return OtherLabel, false
 	}
 	if now.UnixNano()-r.used.Load() > int64(labelUse) {
 		r.used.Store(now.UnixNano())
@@ -70,7 +70,7 @@ func (l *servedResources) add(gvr schema.GroupVersionResource, now time.Time) st
 	grown := map[schema.GroupVersionResource]*servedResource{}
 	if known := l.known.Load(); known != nil {
 		if len(*known) >= maxResourceLabels && !rests(*known, now) {
-			return otherLabel
+			return OtherLabel
 		}
 		maps.Copy(grown, *known)
 	}
@@ -106,14 +106,14 @@ func longestUnused(known map[schema.GroupVersionResource]*servedResource) schema
 func (s *Record) resource(code int, now time.Time) string {
 	gvr := s.named()
 	if gvr.Resource == "" {
-		return otherLabel
+		return OtherLabel
 	}
 	if label, ok := s.observer.served.of(gvr, now); ok {
 		return label
 	}
 	answered := s.request.Method == http.MethodGet && code >= http.StatusOK && code < http.StatusMultipleChoices
 	if !answered && !s.observer.serves(gvr) {
-		return otherLabel
+		return OtherLabel
 	}
 	return s.observer.served.add(gvr, now)
 }
@@ -127,7 +127,7 @@ func (o *Observer) serves(gvr schema.GroupVersionResource) bool {
 // resource is not said.
 func (s *Record) named() schema.GroupVersionResource {
 	switch {
-	case s.labels.decision != decisionServe && s.labels.decision != decisionForward:
+	case s.labels.decision != DecisionServe && s.labels.decision != DecisionForward:
 		return schema.GroupVersionResource{}
 	case s.list.Resource != "":
 		return schema.GroupVersionResource{Group: s.list.Group, Version: s.list.Version, Resource: s.list.Resource}
@@ -164,7 +164,7 @@ func codeLabel(code int) string {
 	case 0:
 		return noneLabel
 	case undefined:
-		return otherLabel
+		return OtherLabel
 	}
 	return strconv.Itoa(code)
 }

@@ -1,4 +1,4 @@
-package proxy
+package observe
 
 import (
 	"context"
@@ -43,14 +43,14 @@ const (
 
 // The children of a request's span.
 const (
-	spanReview   = "review"
-	spanSnapshot = "snapshot"
-	spanWrite    = "write"
-	spanForward  = "forward"
+	SpanReview   = "review"
+	SpanSnapshot = "snapshot"
+	SpanWrite    = "write"
+	SpanForward  = "forward"
 )
 
-// spanGap is the time in which a feed had no state.
-const spanGap = "gap"
+// SpanGap is the time in which a feed had no state.
+const SpanGap = "gap"
 
 // Trace begins the request's span, if traces are wanted, below the caller's if it has sent a
 // traceparent, and returns r with the span. It does nothing a second time. Whether the span records is
@@ -82,7 +82,7 @@ func (s *Record) endSpan() {
 		semconv.URLScheme("https"),
 		semconv.NetworkProtocolVersion(protocolVersion(s.request)),
 		attrDoor.String(string(kubehttp.ListenerOf(s.request.Context()))),
-		attrBytes.Int64(s.answer.bytes),
+		attrBytes.Int64(s.answer.Bytes),
 	}
 	add := func(key attribute.Key, value string) {
 		if value != "" {
@@ -92,13 +92,13 @@ func (s *Record) endSpan() {
 	add(attrDecision, s.labels.decision)
 	add(attrReason, s.labels.reason)
 	add(attrSemantics, string(s.labels.semantics))
-	if s.labels.resource != otherLabel {
+	if s.labels.resource != OtherLabel {
 		add(attrResource, s.labels.resource)
 	}
-	if s.list.Resource != "" && s.labels.resource != otherLabel {
+	if s.list.Resource != "" && s.labels.resource != OtherLabel {
 		add(attrScope, scopeOf(s.list.Namespace, s.list.Name))
 	}
-	if s.labels.decision == decisionServe {
+	if s.labels.decision == DecisionServe {
 		add(attrRepresentation, string(s.served.Representation))
 		attributes = append(attributes,
 			attrRevision.Int64(int64(s.served.Revision)), // #nosec G115 -- etcd's revisions are int64
@@ -159,7 +159,7 @@ func (s *Record) Step(ctx context.Context, name string) (context.Context, trace.
 	case s == nil:
 	case s.span != nil:
 		return s.observer.tracer.Start(ctx, name)
-	case name == spanReview && s.unsampled.IsValid():
+	case name == SpanReview && s.unsampled.IsValid():
 		return trace.ContextWithSpanContext(ctx, s.unsampled), noop.Span{}
 	}
 	return ctx, noop.Span{}
@@ -176,14 +176,14 @@ func (s *Record) Forwarding(r *http.Request) (out *http.Request, end func()) {
 	ctx, span := trace.ContextWithSpanContext(r.Context(), s.unsampled), trace.Span(noop.Span{})
 	if s.span != nil {
 		method, _ := methodName(r.Method)
-		ctx, span = s.observer.tracer.Start(r.Context(), spanForward, trace.WithSpanKind(trace.SpanKindClient),
+		ctx, span = s.observer.tracer.Start(r.Context(), SpanForward, trace.WithSpanKind(trace.SpanKindClient),
 			trace.WithAttributes(semconv.HTTPRequestMethodKey.String(method)))
 	}
 	out = r.WithContext(ctx)
 	out.Header = r.Header.Clone()
 	inject(ctx, out.Header)
 	return out, func() {
-		if code := s.answer.code; code != 0 {
+		if code := s.answer.Code; code != 0 {
 			span.SetAttributes(semconv.HTTPResponseStatusCode(code))
 			if code >= http.StatusBadRequest { // a client's span, for which 4xx is an error (semantic conventions)
 				span.SetStatus(codes.Error, "")
@@ -200,13 +200,16 @@ func inject(ctx context.Context, h http.Header) {
 	propagator.Inject(ctx, propagation.HeaderCarrier(h))
 }
 
-// SendAs observes reviews, which are sent by send: each is counted, and has a span below that of the
-// first request that asked for it. Where that is not sampled, the upstream is told so too.
-func (o *Observer) SendAs(send SendAs) SendAs {
+// Reviews returns send, observed: it sends reviews of what a caller may do. Each is counted, and has a
+// span below that of the first request that asked for it. Where that is not sampled, the upstream is
+// told so too.
+func Reviews[Caller any](
+	o *Observer, send func(context.Context, Caller, *http.Request) (*http.Response, error),
+) func(context.Context, Caller, *http.Request) (*http.Response, error) {
 	if o == nil {
 		return send
 	}
-	return func(ctx context.Context, id Identity, r *http.Request) (*http.Response, error) {
+	return func(ctx context.Context, caller Caller, r *http.Request) (*http.Response, error) {
 		begun := time.Now()
 		span := trace.Span(noop.Span{})
 		if o.tracer != nil && trace.SpanFromContext(ctx).IsRecording() {
@@ -217,7 +220,7 @@ func (o *Observer) SendAs(send SendAs) SendAs {
 			inject(ctx, r.Header) // nothing, if the review is not for a request
 		}
 		defer span.End()
-		res, err := send(ctx, id, r)
+		res, err := send(ctx, caller, r)
 		code := 0
 		if err == nil {
 			code = res.StatusCode

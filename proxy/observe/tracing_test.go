@@ -1,4 +1,4 @@
-package proxy
+package observe
 
 import (
 	"bytes"
@@ -29,36 +29,12 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// callersTrace is a traceparent that is sampled, with its trace ID.
-const (
-	callersTraceID = "0af7651916cd43dd8448eb211c80319c"
-	callersSpanID  = "b7ad6b7169203331"
-	callersTrace   = "00-" + callersTraceID + "-" + callersSpanID + "-01"
-)
-
 // traced returns an Observer, and the spans that have ended so far.
 func traced(t *testing.T, sampler sdktrace.Sampler) (*Observer, func() tracetest.SpanStubs) {
 	t.Helper()
 	spans := tracetest.NewInMemoryExporter()
 	o, _ := newMetered(t, sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans), sdktrace.WithSampler(sampler)))
 	return o, spans.GetSpans
-}
-
-func spanNamed(t *testing.T, spans tracetest.SpanStubs, name string) tracetest.SpanStub {
-	t.Helper()
-	i := slices.IndexFunc(spans, func(s tracetest.SpanStub) bool { return s.Name == name })
-	if i < 0 {
-		t.Fatalf("no span %q in %v", name, names(spans))
-	}
-	return spans[i]
-}
-
-func names(spans tracetest.SpanStubs) []string {
-	var all []string
-	for _, s := range spans {
-		all = append(all, s.Name)
-	}
-	return all
 }
 
 func attributesOf(s tracetest.SpanStub) map[string]string {
@@ -72,9 +48,9 @@ func attributesOf(s tracetest.SpanStub) map[string]string {
 func TestSpanOfAList(t *testing.T) {
 	o, ended := traced(t, sdktrace.ParentBased(sdktrace.NeverSample())) // the caller says yes
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/namespaces/team-a/pods?resourceVersion=0&labelSelector=secret%3Dyes", nil)
-	r.Header.Set("Traceparent", callersTrace)
+	r.Header.Set("Traceparent", proxytest.CallersTrace)
 	observe(o, r, func(s *Record) {
-		for _, step := range []string{spanReview, spanSnapshot} {
+		for _, step := range []string{SpanReview, SpanSnapshot} {
 			_, span := s.Step(s.request.Context(), step)
 			span.End()
 		}
@@ -84,8 +60,8 @@ func TestSpanOfAList(t *testing.T) {
 		_, _ = s.answer.Write([]byte("12345"))
 	})
 	spans := ended()
-	request := spanNamed(t, spans, "GET /api/v1/namespaces/{namespace}/pods")
-	if request.SpanContext.TraceID().String() != callersTraceID || request.Parent.SpanID().String() != callersSpanID {
+	request := proxytest.SpanNamed(t, spans, "GET /api/v1/namespaces/{namespace}/pods")
+	if request.SpanContext.TraceID().String() != proxytest.CallersTraceID || request.Parent.SpanID().String() != proxytest.CallersSpanID {
 		t.Errorf("it is in trace %v below %v", request.SpanContext.TraceID(), request.Parent.SpanID())
 	}
 	if diff := cmp.Diff(map[string]string{
@@ -97,94 +73,10 @@ func TestSpanOfAList(t *testing.T) {
 	}, attributesOf(request)); diff != "" {
 		t.Errorf("attributes (-want +got):\n%s", diff)
 	}
-	for _, step := range []string{spanReview, spanSnapshot} {
-		if parent := spanNamed(t, spans, step).Parent.SpanID(); parent != request.SpanContext.SpanID() {
+	for _, step := range []string{SpanReview, SpanSnapshot} {
+		if parent := proxytest.SpanNamed(t, spans, step).Parent.SpanID(); parent != request.SpanContext.SpanID() {
 			t.Errorf("%s is below %v", step, parent)
 		}
-	}
-}
-
-// TestTraceIsHandedOn: what the upstream gets, by what is wanted and what the caller sends.
-func TestTraceIsHandedOn(t *testing.T) {
-	received := make(chan http.Header, 1)
-	upstream := proxytest.StartUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) { received <- r.Header })
-	forwarder := newForwarder(t, upstream.Config())
-	for _, tt := range []struct {
-		name    string
-		sampler sdktrace.Sampler // nil: no traces
-		sent    string
-		trace   string // "" is none, "new" one that the caller did not send
-		flags   string
-		same    bool // the header is the caller's own
-	}{
-		{"no traces", nil, callersTrace, callersTraceID, "01", true},
-		{"no traces, none sent", nil, "", "", "", false},
-		{"sampled", sdktrace.AlwaysSample(), callersTrace, callersTraceID, "01", false},
-		{"new", sdktrace.AlwaysSample(), "", "new", "01", false},
-		{"malformed", sdktrace.AlwaysSample(), "00-xyz", "new", "01", false},
-		{"not sampled", sdktrace.NeverSample(), callersTrace, callersTraceID, "00", false},
-		{"new, not sampled", sdktrace.NeverSample(), "", "new", "00", false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			ended := func() tracetest.SpanStubs { return nil }
-			o, _ := newMetered(t, nil)
-			if tt.sampler != nil {
-				o, ended = traced(t, tt.sampler)
-			}
-			handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				observeOn(o, w, r, func(s *Record, r *http.Request) {
-					out, end := s.Forwarding(r)
-					defer end()
-					forwarder.ServeAs(&s.answer, out, forwarder.caller)
-				})
-			})
-			front := startProxy(t, handler, true)
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, front.URL+"/api/v1/pods", http.NoBody)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r.Header.Set("Baggage", "untouched=yes")
-			r.Header.Set("Tracestate", "vendor=theirs")
-			if tt.sent != "" {
-				r.Header.Set("Traceparent", tt.sent)
-			}
-			res, err := front.Client().Do(r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, _ = io.Copy(io.Discard, res.Body)
-			_ = res.Body.Close()
-			got := <-received
-			if got.Get("Baggage") != "untouched=yes" {
-				t.Errorf("baggage %q", got.Get("Baggage"))
-			}
-			parent := got.Get("Traceparent")
-			if tt.trace == "" {
-				if parent != "" {
-					t.Errorf("traceparent %q", parent)
-				}
-				return
-			}
-			parts := strings.Split(parent, "-")
-			if len(parts) != 4 {
-				t.Fatalf("traceparent %q", parent)
-			}
-			if fresh := parts[1] != callersTraceID; fresh != (tt.trace == "new") || parts[3] != tt.flags || (parent == callersTrace) != tt.same {
-				t.Errorf("traceparent %q", parent)
-			}
-			if kept := got.Get("Tracestate") == "vendor=theirs"; kept != (tt.trace == callersTraceID) {
-				t.Errorf("tracestate %q", got.Get("Tracestate"))
-			}
-			if spans := ended(); len(spans) > 0 {
-				forward := spanNamed(t, spans, spanForward)
-				if forward.SpanContext.SpanID().String() != parts[2] || forward.SpanKind != trace.SpanKindClient {
-					t.Errorf("the upstream's spans come below %s", parts[2])
-				}
-				if request := spanNamed(t, spans, "GET /api/{version}/{resource}"); forward.Parent.SpanID() != request.SpanContext.SpanID() {
-					t.Error("the forward is not below the request")
-				}
-			}
-		})
 	}
 }
 
@@ -192,20 +84,20 @@ func TestTraceIsHandedOn(t *testing.T) {
 func TestReviewIsTraced(t *testing.T) {
 	o, ended := traced(t, sdktrace.AlwaysSample())
 	var sent http.Header
-	send := o.SendAs(func(_ context.Context, _ Identity, r *http.Request) (*http.Response, error) {
+	send := Reviews(o, func(_ context.Context, _ struct{}, r *http.Request) (*http.Response, error) {
 		sent = r.Header
 		return &http.Response{StatusCode: http.StatusCreated}, nil
 	})
 	observe(o, httptest.NewRequest(http.MethodGet, "/", nil), func(s *Record) {
-		ctx, span := s.Step(s.request.Context(), spanReview)
+		ctx, span := s.Step(s.request.Context(), SpanReview)
 		defer span.End()
-		r := httptest.NewRequest(http.MethodPost, reviewPath, nil)
-		if _, err := send(context.WithoutCancel(ctx), Identity{}, r); err != nil {
+		r := httptest.NewRequest(http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", nil)
+		if _, err := send(context.WithoutCancel(ctx), struct{}{}, r); err != nil {
 			t.Error(err)
 		}
 	})
 	spans := ended()
-	post, review := spanNamed(t, spans, "POST"), spanNamed(t, spans, spanReview)
+	post, review := proxytest.SpanNamed(t, spans, "POST"), proxytest.SpanNamed(t, spans, SpanReview)
 	if post.Parent.SpanID() != review.SpanContext.SpanID() {
 		t.Error("the request is not below the review")
 	}
@@ -222,9 +114,9 @@ func TestReviewTellsThatNothingIsSampled(t *testing.T) {
 		sent    string
 		want    string // a part of what the upstream gets
 	}{
-		"not sampled":      {sdktrace.NeverSample(), callersTrace, "00-" + callersTraceID},
+		"not sampled":      {sdktrace.NeverSample(), proxytest.CallersTrace, "00-" + proxytest.CallersTraceID},
 		"new, not sampled": {sdktrace.NeverSample(), "", "00-"},
-		"no traces":        {nil, callersTrace, ""},
+		"no traces":        {nil, proxytest.CallersTrace, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, _ := newMetered(t, nil)
@@ -232,7 +124,7 @@ func TestReviewTellsThatNothingIsSampled(t *testing.T) {
 				o, _ = traced(t, tt.sampler)
 			}
 			var sent http.Header
-			send := o.SendAs(func(_ context.Context, _ Identity, r *http.Request) (*http.Response, error) {
+			send := Reviews(o, func(_ context.Context, _ struct{}, r *http.Request) (*http.Response, error) {
 				sent = r.Header
 				return &http.Response{StatusCode: http.StatusCreated}, nil
 			})
@@ -241,9 +133,9 @@ func TestReviewTellsThatNothingIsSampled(t *testing.T) {
 				request.Header.Set("Traceparent", tt.sent)
 			}
 			observe(o, request, func(s *Record) {
-				ctx, span := s.Step(s.request.Context(), spanReview)
+				ctx, span := s.Step(s.request.Context(), SpanReview)
 				defer span.End()
-				if _, err := send(context.WithoutCancel(ctx), Identity{}, httptest.NewRequest(http.MethodPost, reviewPath, nil)); err != nil {
+				if _, err := send(context.WithoutCancel(ctx), struct{}{}, httptest.NewRequest(http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", nil)); err != nil {
 					t.Error(err)
 				}
 			})
@@ -266,13 +158,13 @@ func TestStrangersHaveNoSay(t *testing.T) {
 		}
 		o, _ := newMetered(t, provider)
 		r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
-		r.Header.Set("Traceparent", callersTrace)
+		r.Header.Set("Traceparent", proxytest.CallersTrace)
 		seen := o.begin(httptest.NewRecorder(), r)
 		seen.Trace(seen.request, accepted)
 		if recorded := seen.span != nil; recorded != accepted {
 			t.Errorf("accepted %v: recorded %v", accepted, recorded)
 		}
-		if id := trace.SpanContextFromContext(seen.request.Context()).TraceID().String(); accepted && id != callersTraceID {
+		if id := trace.SpanContextFromContext(seen.request.Context()).TraceID().String(); accepted && id != proxytest.CallersTraceID {
 			t.Errorf("in trace %s", id)
 		}
 	}
@@ -351,7 +243,7 @@ func TestFeedsAreObserved(t *testing.T) {
 	}
 
 	ended := spans.GetSpans()
-	if diff := cmp.Diff([]string{"feed list", "feed load", "feed watch", "feed probe", "feed learn", "gap", "feed load", "feed watch"}, names(ended)); diff != "" {
+	if diff := cmp.Diff([]string{"feed list", "feed load", "feed watch", "feed probe", "feed learn", "gap", "feed load", "feed watch"}, proxytest.SpanNames(ended)); diff != "" {
 		t.Fatalf("spans (-want +got):\n%s", diff)
 	}
 	for i, before := range map[int]int{1: 0, 2: 1, 3: 2, 4: 3, 5: 4, 6: 5} {

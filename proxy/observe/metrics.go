@@ -1,4 +1,4 @@
-package proxy
+package observe
 
 import (
 	"context"
@@ -14,19 +14,19 @@ import (
 	"github.com/listproxy/listproxy/policy"
 )
 
-// instrumentation is the name of the scope of all metrics and spans.
-const instrumentation = "github.com/listproxy/listproxy/proxy"
+// Instrumentation is the name of the scope of all metrics and spans.
+const Instrumentation = "github.com/listproxy/listproxy/proxy"
 
 // The decisions about a request, in metrics and traces.
 const (
-	decisionServe   = "serve"
-	decisionForward = "forward"
-	// decisionRefuse: listproxy itself said no (see [Refusal], [Overload]).
-	decisionRefuse = "refuse"
+	DecisionServe   = "serve"
+	DecisionForward = "forward"
+	// DecisionRefuse: listproxy itself said no (see [Refusal], [Overload]).
+	DecisionRefuse = "refuse"
 )
 
-// reasonIdentity is the reason of requests that are refused because of who sends them.
-const reasonIdentity = "identity"
+// RefusedIdentity is the reason of requests that are refused because of who sends them.
+const RefusedIdentity = "identity"
 
 // For what the upstream is asked.
 const (
@@ -37,19 +37,19 @@ const (
 
 // Labels, named as attributes of OpenTelemetry. Those of spans have a prefix (tracing.go).
 var (
-	labelResource       = attribute.Key("resource")
-	labelSemantics      = attribute.Key("semantics")
-	labelDecision       = attribute.Key("decision")
-	labelReason         = attribute.Key("reason")
-	labelCode           = attribute.Key("code")
-	labelPurpose        = attribute.Key("purpose")
-	labelRepresentation = attribute.Key("representation")
-	labelVersion        = attribute.Key("version")
-	labelRequest        = attribute.Key("request")
-	labelKind           = attribute.Key("kind")
-	labelResult         = attribute.Key("result")
-	labelCause          = attribute.Key("cause")
-	labelCertificate    = attribute.Key("certificate")
+	LabelResource       = attribute.Key("resource")
+	LabelSemantics      = attribute.Key("semantics")
+	LabelDecision       = attribute.Key("decision")
+	LabelReason         = attribute.Key("reason")
+	LabelCode           = attribute.Key("code")
+	LabelPurpose        = attribute.Key("purpose")
+	LabelRepresentation = attribute.Key("representation")
+	LabelVersion        = attribute.Key("version")
+	LabelRequest        = attribute.Key("request")
+	LabelKind           = attribute.Key("kind")
+	LabelResult         = attribute.Key("result")
+	LabelCause          = attribute.Key("cause")
+	LabelCertificate    = attribute.Key("certificate")
 )
 
 // durations are the bounds of histograms, in seconds: a page from memory takes some fifty
@@ -106,22 +106,22 @@ func newRequestMetrics(meter metric.Meter, upstream *upstreamMetrics) (*requestM
 }
 
 func newRequestSeries(l requestLabels) requestSeries {
-	resource := labelResource.String(l.resource)
-	semantics := labelSemantics.String(orNone(string(l.semantics)))
-	decision := labelDecision.String(orNone(l.decision))
-	code := labelCode.String(codeLabel(l.code))
+	resource := LabelResource.String(l.resource)
+	semantics := LabelSemantics.String(OrNone(string(l.semantics)))
+	decision := LabelDecision.String(OrNone(l.decision))
+	code := LabelCode.String(codeLabel(l.code))
 	few := metric.WithAttributeSet(attribute.NewSet(resource, semantics, decision))
 	return requestSeries{
 		all: []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(
-			resource, semantics, decision, labelReason.String(orNone(l.reason)), code))},
+			resource, semantics, decision, LabelReason.String(OrNone(l.reason)), code))},
 		sent:     []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(resource, decision))},
 		saved:    []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(resource))},
 		duration: []metric.RecordOption{few},
-		upstream: []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(labelPurpose.String(purposeForward), code))},
+		upstream: []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(LabelPurpose.String(purposeForward), code))},
 	}
 }
 
-func orNone(value string) string {
+func OrNone(value string) string {
 	if value == "" {
 		return noneLabel
 	}
@@ -137,7 +137,7 @@ const maxRequestSeries = 4000
 func (m *requestMetrics) count(ctx context.Context, l requestLabels, took time.Duration, long bool, sent, saved int64) {
 	l.code = definedCode(l.code)
 	if m.series.len() >= maxRequestSeries && !m.series.has(l) {
-		l.resource = otherLabel
+		l.resource = OtherLabel
 	}
 	s := m.series.of(l)
 	m.requests.Add(ctx, 1, s.all...)
@@ -146,10 +146,10 @@ func (m *requestMetrics) count(ctx context.Context, l requestLabels, took time.D
 		m.duration.Record(ctx, took.Seconds(), s.duration...)
 	}
 	switch l.decision {
-	case decisionServe:
+	case DecisionServe:
 		m.savedLists.Add(ctx, 1, s.saved...)
 		m.savedBytes.Add(ctx, saved, s.saved...)
-	case decisionForward:
+	case DecisionForward:
 		m.upstream.requests.Add(ctx, 1, s.upstream...)
 	}
 }
@@ -177,10 +177,10 @@ func newUpstreamMetrics(meter metric.Meter) (*upstreamMetrics, error) {
 		metric.WithExplicitBucketBoundaries(durations...))
 	m.series.make = func(l upstreamLabels) []metric.AddOption {
 		return []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(
-			labelPurpose.String(l.purpose), labelCode.String(codeLabel(l.code))))}
+			LabelPurpose.String(l.purpose), LabelCode.String(codeLabel(l.code))))}
 	}
 	m.byCode.make = func(code int) []metric.RecordOption {
-		return []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(labelCode.String(codeLabel(code))))}
+		return []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(LabelCode.String(codeLabel(code))))}
 	}
 	return m, errors.Join(errs[:]...)
 }

@@ -1,4 +1,4 @@
-package proxy
+package observe
 
 import (
 	"context"
@@ -21,8 +21,8 @@ func (s *Record) log(log *slog.Logger) {
 		slog.String("method", loggableMethod(r.Method)),
 		slog.String("target", target),
 		slog.String("door", string(kubehttp.ListenerOf(r.Context()))),
-		slog.Int("code", s.answer.code),
-		slog.Int64("bytes", s.answer.bytes),
+		slog.Int("code", s.answer.Code),
+		slog.Int64("bytes", s.answer.Bytes),
 		slog.Duration("duration", time.Since(s.begun)),
 		slog.String("userAgent", telemetry.UserAgent(r.UserAgent())),
 	}
@@ -30,7 +30,7 @@ func (s *Record) log(log *slog.Logger) {
 		attrs = append(attrs, slog.String("namespace", namespace))
 	}
 	switch {
-	case s.labels.decision == decisionRefuse:
+	case s.labels.decision == DecisionRefuse:
 		attrs = append(attrs, slog.String("refused", s.labels.reason))
 	case s.cacheStatus != "":
 		attrs = append(attrs, slog.String("cacheStatus", s.cacheStatus))

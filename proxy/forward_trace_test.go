@@ -1,0 +1,99 @@
+package proxy
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/proxy/observe"
+)
+
+// TestTraceIsHandedOn: what the upstream gets, by what is wanted and what the caller sends.
+func TestTraceIsHandedOn(t *testing.T) {
+	received := make(chan http.Header, 1)
+	upstream := proxytest.StartUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) { received <- r.Header })
+	forwarder := newForwarder(t, upstream.Config())
+	for _, tt := range []struct {
+		name    string
+		sampler sdktrace.Sampler // nil: no traces
+		sent    string
+		trace   string // "" is none, "new" one that the caller did not send
+		flags   string
+		same    bool // the header is the caller's own
+	}{
+		{"no traces", nil, proxytest.CallersTrace, proxytest.CallersTraceID, "01", true},
+		{"no traces, none sent", nil, "", "", "", false},
+		{"sampled", sdktrace.AlwaysSample(), proxytest.CallersTrace, proxytest.CallersTraceID, "01", false},
+		{"new", sdktrace.AlwaysSample(), "", "new", "01", false},
+		{"malformed", sdktrace.AlwaysSample(), "00-xyz", "new", "01", false},
+		{"not sampled", sdktrace.NeverSample(), proxytest.CallersTrace, proxytest.CallersTraceID, "00", false},
+		{"new, not sampled", sdktrace.NeverSample(), "", "new", "00", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			spans := tracetest.NewInMemoryExporter()
+			var traces trace.TracerProvider
+			if tt.sampler != nil {
+				traces = sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans), sdktrace.WithSampler(tt.sampler))
+			}
+			o, _ := newMetered(t, traces)
+			handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				record := observe.RecordOf(r.Context())
+				out, end := record.Forwarding(record.Trace(r, true))
+				defer end()
+				forwarder.ServeAs(w, out, forwarder.caller)
+			})
+			front := startProxy(t, o.Observe(handler, proxytest.DiscardLog()), true)
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, front.URL+"/api/v1/pods", http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Baggage", "untouched=yes")
+			r.Header.Set("Tracestate", "vendor=theirs")
+			if tt.sent != "" {
+				r.Header.Set("Traceparent", tt.sent)
+			}
+			res, err := front.Client().Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.Copy(io.Discard, res.Body)
+			_ = res.Body.Close()
+			got := <-received
+			if got.Get("Baggage") != "untouched=yes" {
+				t.Errorf("baggage %q", got.Get("Baggage"))
+			}
+			parent := got.Get("Traceparent")
+			if tt.trace == "" {
+				if parent != "" {
+					t.Errorf("traceparent %q", parent)
+				}
+				return
+			}
+			parts := strings.Split(parent, "-")
+			if len(parts) != 4 {
+				t.Fatalf("traceparent %q", parent)
+			}
+			if fresh := parts[1] != proxytest.CallersTraceID; fresh != (tt.trace == "new") || parts[3] != tt.flags || (parent == proxytest.CallersTrace) != tt.same {
+				t.Errorf("traceparent %q", parent)
+			}
+			if kept := got.Get("Tracestate") == "vendor=theirs"; kept != (tt.trace == proxytest.CallersTraceID) {
+				t.Errorf("tracestate %q", got.Get("Tracestate"))
+			}
+			if spans := spans.GetSpans(); len(spans) > 0 {
+				forward := proxytest.SpanNamed(t, spans, observe.SpanForward)
+				if forward.SpanContext.SpanID().String() != parts[2] || forward.SpanKind != trace.SpanKindClient {
+					t.Errorf("the upstream's spans come below %s", parts[2])
+				}
+				if request := proxytest.SpanNamed(t, spans, "GET /api/{version}/{resource}"); forward.Parent.SpanID() != request.SpanContext.SpanID() {
+					t.Error("the forward is not below the request")
+				}
+			}
+		})
+	}
+}

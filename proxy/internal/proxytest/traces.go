@@ -1,0 +1,34 @@
+package proxytest
+
+import (
+	"slices"
+	"testing"
+
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+)
+
+// CallersTrace is a traceparent that is sampled, with its trace ID.
+const (
+	CallersTraceID = "0af7651916cd43dd8448eb211c80319c"
+	CallersSpanID  = "b7ad6b7169203331"
+	CallersTrace   = "00-" + CallersTraceID + "-" + CallersSpanID + "-01"
+)
+
+// SpanNamed returns the first span of that name.
+func SpanNamed(t *testing.T, spans tracetest.SpanStubs, name string) tracetest.SpanStub {
+	t.Helper()
+	i := slices.IndexFunc(spans, func(s tracetest.SpanStub) bool { return s.Name == name })
+	if i < 0 {
+		t.Fatalf("no span %q in %v", name, SpanNames(spans))
+	}
+	return spans[i]
+}
+
+// SpanNames returns the names of spans.
+func SpanNames(spans tracetest.SpanStubs) []string {
+	var all []string
+	for _, s := range spans {
+		all = append(all, s.Name)
+	}
+	return all
+}

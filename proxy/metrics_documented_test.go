@@ -1,0 +1,142 @@
+package proxy
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	dto "github.com/prometheus/client_model/go"
+	"go.opentelemetry.io/otel/sdk/resource"
+	"go.opentelemetry.io/otel/trace"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/certs"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/proxy/observe"
+	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/telemetry"
+)
+
+// newMetered returns an Observer and what it counts in.
+func newMetered(t testing.TB, traces trace.TracerProvider) (*observe.Observer, *telemetry.Metrics) {
+	t.Helper()
+	metrics, err := telemetry.NewMetrics(resource.Empty())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := observe.New(traces, metrics)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Serves = func(group, version, resource string) bool {
+		return group == "" && version == "v1" && (resource == "pods" || resource == "namespaces")
+	}
+	return o, metrics
+}
+
+// observed lets a request be seen from beginning to end.
+func observed(o *observe.Observer, r *http.Request, then func(*observe.Record, http.ResponseWriter)) {
+	o.Observe(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		then(observe.RecordOf(r.Context()), w)
+	}), proxytest.DiscardLog()).ServeHTTP(httptest.NewRecorder(), r)
+}
+
+// everything lets every metric have a series.
+func everything(t *testing.T) map[string]*dto.MetricFamily {
+	o, metrics := newMetered(t, nil)
+	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
+	for _, why := range []reason.Reason{"", reason.Watch} {
+		observed(o, r, func(s *observe.Record, _ http.ResponseWriter) {
+			s.Decided(policy.Request{Version: "v1", Resource: "pods"}, "", why)
+		})
+	}
+	answer := func(*http.Request) (*http.Response, error) {
+		return &http.Response{
+			StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader("{}\n")),
+		}, nil
+	}
+	send := observe.Reviews(o, func(_ context.Context, _ struct{}, r *http.Request) (*http.Response, error) { return answer(r) })
+	review, err := send(t.Context(), struct{}{}, httptest.NewRequest(http.MethodPost, "/", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = review.Body.Close()
+	feed, err := o.FeedTransport(proxytest.Transport(answer), &url.URL{}).RoundTrip(httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=true", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = proxytest.ReadAll(t, feed.Body)
+	_ = feed.Body.Close()
+	now := time.Now()
+	if err := RegisterState(metrics, State{
+		Collections: func() []snapshot.CollectionStats {
+			return []snapshot.CollectionStats{{
+				Resource: snapshot.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Representation: media.JSON},
+				Spans:    []snapshot.Span{{From: 1, To: 2}, {From: 4, To: 5}}, Oldest: now, Heard: now,
+				Feed: snapshot.FeedStats{Loads: 2, Losses: map[reason.Reason]uint64{reason.Expired: 1}},
+			}}
+		},
+		Stored:      func() (int64, int64) { return 1, 2 },
+		Compression: func() snapshot.CompressorStats { return snapshot.CompressorStats{Found: 1} },
+		SelfChecks: func() map[snapshot.CheckResult]uint64 {
+			return map[snapshot.CheckResult]uint64{snapshot.CheckAgrees: 1}
+		},
+		Reviews:   func() ReviewStats { return ReviewStats{Hits: 1} },
+		Admission: func() AdmissionStats { return AdmissionStats{} },
+		Connections: func() map[string]ConnectionStats {
+			return map[string]ConnectionStats{"clients": newConnections(t, 1).Stats()}
+		},
+		Certificates: func() []certs.Expiry { return []certs.Expiry{{Name: "serving", NotAfter: now}, {Name: "unknown"}} },
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := RegisterEndpoints(metrics, func() []EndpointStats { return []EndpointStats{{Address: "10.0.0.1:6443"}} }); err != nil {
+		t.Fatal(err)
+	}
+	return proxytest.Gather(t, metrics)
+}
+
+// TestDocumentedMetrics: docs/observability.md has a row for every metric, with its labels and what it
+// says of itself, and for nothing else.
+func TestDocumentedMetrics(t *testing.T) {
+	text, err := os.ReadFile("../docs/observability.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	documented := regexp.MustCompile("(?m)^\\| `listproxy_.*$").FindAllString(string(text), -1)
+	slices.Sort(documented)
+	var gathered []string
+	for name, family := range everything(t) {
+		labels := map[string]bool{}
+		for _, m := range family.GetMetric() {
+			for _, l := range m.GetLabel() {
+				labels["`"+l.GetName()+"`"] = true
+			}
+		}
+		var names []string
+		for label := range labels {
+			names = append(names, label)
+		}
+		slices.Sort(names)
+		kind := strings.ToLower(family.GetType().String())
+		cells := []string{"`" + name + "`", kind, strings.Join(names, ", "), family.GetHelp()}
+		row := "| " + strings.Join(cells, " | ") + " |"
+		gathered = append(gathered, strings.ReplaceAll(row, "|  |", "| |"))
+	}
+	slices.Sort(gathered)
+	if diff := cmp.Diff(gathered, documented); diff != "" {
+		t.Errorf("metrics (-real +documented):\n%s", diff)
+	}
+}

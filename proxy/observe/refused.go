@@ -1,0 +1,30 @@
+package observe
+
+// The reasons for which listproxy refuses what is malformed or not for it, in metrics, traces and the access log.
+// The others are RefusedIdentity and every [Overload].
+const (
+	// RefusedTarget: the target is no path (400).
+	RefusedTarget = "target"
+	// RefusedMisdirected: it came by a tunnel, and is for another server than the tunnel (421).
+	RefusedMisdirected = "misdirected"
+	// RefusedConnect: a CONNECT where none is taken (405), to elsewhere (403), or with a body (400).
+	RefusedConnect = "connect"
+	// RefusedNoConnect: something else than CONNECT at the port for that (400).
+	RefusedNoConnect = "no-connect"
+	// RefusedBody: the body is longer than --max-body-bytes (413).
+	RefusedBody = "body-too-large"
+	// RefusedConnection: the Connection header lists a header that says who the caller is (400).
+	RefusedConnection = "connection-header"
+	// RefusedSegments: dot segments, in a request with listproxy's own credentials (400).
+	RefusedSegments = "dot-segments"
+	// RefusedMalformed: the request's header or body is malformed or ended early (400).
+	RefusedMalformed = "malformed"
+)
+
+// RefusalReasons returns every reason for which listproxy itself refuses a request, for documentation and tests.
+func RefusalReasons() []string {
+	return []string{
+		RefusedIdentity, RefusedTarget, RefusedMisdirected, RefusedConnect, RefusedNoConnect, RefusedBody,
+		RefusedConnection, RefusedSegments, RefusedMalformed,
+	}
+}

@@ -64,7 +64,7 @@ func TestGrowth(t *testing.T) {
 				s.Goroutines += float64(i)
 			}
 		}},
-		{name: "a first rest that happens to be low", change: func(i int, s *Sample) {
+		{name: "a first rest that happens to be low", change: func(_ int, s *Sample) {
 			if s.Rest == 1 {
 				s.Heap -= 1.4 * mib
 			}

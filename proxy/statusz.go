@@ -25,8 +25,8 @@ type StatusSource struct {
 	Version, Upstream string
 	// Started is when the process began.
 	Started time.Time
-	// Ready is as in [NewAdmin].
-	Ready   func() (ok bool, details []Check)
+	// Ready is as in package admin.
+	Ready   func() (ok bool, details []telemetry.StatusCheck)
 	Metrics prometheus.Gatherer
 	// Observer knows callers.
 	Observer *observe.Observer
@@ -151,7 +151,7 @@ func enumerate(names []string) string {
 }
 
 // checkWords is what a check says, and if it says nothing and is not OK, what that means.
-func checkWords(c Check) string {
+func checkWords(c telemetry.StatusCheck) string {
 	if c.OK || c.Message != "" {
 		return c.Message
 	}

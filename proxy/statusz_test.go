@@ -34,7 +34,9 @@ func newStatusSource(o *observe.Observer, metrics prometheus.Gatherer, collectio
 			Compression: func() snapshot.CompressorStats { return snapshot.CompressorStats{Kept: 7} },
 		},
 		Version: "v1", Upstream: "https://kubernetes", Started: time.Now(), Metrics: metrics, Observer: o,
-		Ready:           func() (bool, []Check) { return true, []Check{{Name: "serving", OK: true}} },
+		Ready: func() (bool, []telemetry.StatusCheck) {
+			return true, []telemetry.StatusCheck{{Name: "serving", OK: true}}
+		},
 		Window:          func(schema.GroupVersionResource) time.Duration { return 150 * time.Second },
 		CompressedBound: 70,
 		Flags:           func() []telemetry.FlagStatus { return []telemetry.FlagStatus{{Name: "config", Value: "x"}} },
@@ -145,8 +147,10 @@ func TestStatusIsHealthy(t *testing.T) {
 		says    string
 		state   string
 	}{
-		"well":          {},
-		"not ready":     {change: func(s *StatusSource) { s.Ready = func() (bool, []Check) { return false, []Check{{Name: "schemas"}} } }, problem: "schemas"},
+		"well": {},
+		"not ready": {change: func(s *StatusSource) {
+			s.Ready = func() (bool, []telemetry.StatusCheck) { return false, []telemetry.StatusCheck{{Name: "schemas"}} }
+		}, problem: "schemas"},
 		"silent":        {change: func(s *StatusSource) { s.set(collectionStats("pods", time.Hour, reason.None)) }, problem: "feeds", says: "pods/json", state: "stale"},
 		"not permitted": {change: func(s *StatusSource) { s.set(collectionStats("nodes", time.Hour, reason.NotPermitted)) }, state: "not-permitted"},
 		"metrics": {change: func(s *StatusSource) {
@@ -188,7 +192,9 @@ func TestStatusNamesFew(t *testing.T) {
 		all = append(all, collectionStats(fmt.Sprintf("r%03d", i), time.Hour, reason.None))
 	}
 	source.set(all...)
-	source.Ready = func() (bool, []Check) { return false, []Check{{Name: "discovery"}, {Name: "x"}} }
+	source.Ready = func() (bool, []telemetry.StatusCheck) {
+		return false, []telemetry.StatusCheck{{Name: "discovery"}, {Name: "x"}}
+	}
 	said := map[string]string{}
 	for _, c := range source.Read().Checks {
 		said[c.Name] = c.Message

@@ -10,11 +10,12 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/proxy/admin"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
 // pages makes the admin port's pages for people.
-func (o *options) pages(a *app, endpoints *proxy.Endpoints, observing *observing, state proxy.State, log *slog.Logger) (proxy.AdminPages, error) {
+func (o *options) pages(a *app, endpoints *proxy.Endpoints, observing *observing, state proxy.State, log *slog.Logger) (admin.Pages, error) {
 	source := &proxy.StatusSource{
 		State:           state,
 		Version:         version(),
@@ -34,7 +35,7 @@ func (o *options) pages(a *app, endpoints *proxy.Endpoints, observing *observing
 		Traces:          observing.traces.Status(),
 	}
 	status, err := telemetry.StatusHandler(source.Read, log)
-	return proxy.AdminPages{Status: status, Flags: source.Flags, Profiling: o.profiling, Hosts: o.admin.names(a.upstream)}, err
+	return admin.Pages{Status: status, Flags: source.Flags, Profiling: o.profiling, Hosts: o.admin.names(a.upstream)}, err
 }
 
 // window is how far back the history of a resource is to reach.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/proxy/admin"
 	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/discovery"
 	"github.com/listproxy/listproxy/snapshot"
@@ -149,7 +150,7 @@ type app struct {
 	auditor      *proxy.Auditor // nil: no audit log
 	compressor   *snapshot.Compressor
 	metrics      http.Handler
-	pages        proxy.AdminPages
+	pages        admin.Pages
 	draining     atomic.Bool
 }
 
@@ -317,8 +318,8 @@ func (a *app) close() {
 }
 
 // ready says whether clients should come: everything eager is there, and the end has not begun.
-func (a *app) ready() (bool, []proxy.Check) {
-	checks := []proxy.Check{
+func (a *app) ready() (bool, []telemetry.StatusCheck) {
+	checks := []telemetry.StatusCheck{
 		{Name: "serving", OK: !a.draining.Load(), Message: "draining"},
 		{Name: "discovery", OK: a.cluster.Catalog.Ready()},
 		{Name: "schemas", OK: a.cluster.Schemas.Ready()},
@@ -353,13 +354,13 @@ func (e ending) timeout(err error) time.Duration {
 }
 
 // serve runs all parts until ctx ends or one of them fails.
-func (a *app) serve(ctx context.Context, clients, admin net.Listener, end ending) error {
+func (a *app) serve(ctx context.Context, clients, operators net.Listener, end ending) error {
 	// The parts outlive ctx: what they watch for must be heard of until the last answer.
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	server := proxy.NewServer(a.front, a.tls.Config(a.certificate.Get), a.log)
 	drain := proxy.NewDrain(server, a.forward.EndWatches)
-	health := proxy.NewServer(proxy.NewAdmin(a.ready, a.metrics, a.pages), nil, a.log)
+	health := proxy.NewServer(admin.New(a.ready, a.metrics, a.pages), nil, a.log)
 
 	var parts sync.WaitGroup
 	failed := make(chan error, 5) // one for each run
@@ -383,7 +384,7 @@ func (a *app) serve(ctx context.Context, clients, admin net.Listener, end ending
 		run("serving tunnels", func() error { return server.Serve(a.connect.tunnels) })
 	}
 	run("serving clients", func() error { return server.ServeTLS(clients, "", "") })
-	run("serving health checks", func() error { return health.Serve(admin) })
+	run("serving health checks", func() error { return health.Serve(operators) })
 
 	var err error
 	select {

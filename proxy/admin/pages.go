@@ -1,4 +1,4 @@
-package proxy
+package admin
 
 import (
 	"fmt"
@@ -9,8 +9,8 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// AdminPages are the pages of the admin port for people. What is nil or false is not there.
-type AdminPages struct {
+// Pages are the pages of the admin port for people. What is nil or false is not there.
+type Pages struct {
 	// Status is the page of [telemetry.StatusHandler].
 	Status http.Handler
 	// Flags returns the flags in force.
@@ -22,7 +22,12 @@ type AdminPages struct {
 	Hosts []string
 }
 
-// flagText lists flags, one a line, in the order given, as kube-apiserver's /flagz does.
+// Why /flagz is not Kubernetes' own (k8s.io/apiserver/pkg/server/flagz in 1.36; component-base has none any
+// more): its text has a warning on top, and between name and value one of four separators at random, so
+// that nobody parses it. listproxy's /flagz is documented as name=value. Its package would also bring in
+// apiserver's feature gates, negotiation and codecs for one page of text.
+
+// flagText lists flags, one a line, in the order given, as name=value.
 func flagText(flags []telemetry.FlagStatus) string {
 	var text strings.Builder
 	text.WriteString("listproxy flagz\n\n")

@@ -1,4 +1,4 @@
-package proxy
+package admin
 
 import (
 	"net"
@@ -19,19 +19,19 @@ const (
 	pageWriteTimeout = 10 * time.Second
 )
 
-// adminGuard keeps browsers from reading the admin port for somebody else: it needs no credentials, so
+// guard keeps browsers from reading the admin port for somebody else: it needs no credentials, so
 // whatever page a person has open could ask for its own through that person's network (cross-site
 // requests; or from a name that is made to lead here, DNS rebinding). What is no browser's is not
 // held up, whether it says the right name or an address.
-type adminGuard struct {
+type guard struct {
 	// hosts are the names, in lower case and without a port, that the port may be asked by, beside
 	// those that nobody elsewhere can own.
 	hosts []string
 }
 
-// newAdminGuard returns a guard that knows these names, too.
-func newAdminGuard(hosts []string) adminGuard {
-	var g adminGuard
+// newGuard returns a guard that knows these names, too.
+func newGuard(hosts []string) guard {
+	var g guard
 	for _, host := range hosts {
 		g.hosts = append(g.hosts, hostName(host))
 	}
@@ -39,7 +39,7 @@ func newAdminGuard(hosts []string) adminGuard {
 }
 
 // protect lets a page answer only those whom refusal lets pass.
-func (g adminGuard) protect(page http.Handler) http.Handler {
+func (g guard) protect(page http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if why := g.refusal(r); why != "" {
 			writePlain(w, http.StatusForbidden, why+"\n")
@@ -50,7 +50,7 @@ func (g adminGuard) protect(page http.Handler) http.Handler {
 }
 
 // refusal says why a request is not answered, and what to do; empty if it is.
-func (g adminGuard) refusal(r *http.Request) string {
+func (g guard) refusal(r *http.Request) string {
 	const elsewhere = "This was asked for by a page from elsewhere: open the address yourself, not by a link."
 	// Browsers say so to https, and to localhost (https://www.w3.org/TR/fetch-metadata).
 	for _, site := range r.Header.Values("Sec-Fetch-Site") {
@@ -75,7 +75,7 @@ func (g adminGuard) refusal(r *http.Request) string {
 // port-forward has it (RFC 6761); names of one label, as machines and the Services of a namespace have
 // them; those of Services in full, as nobody can register them; and what the operator has named. A
 // request without a Host is of HTTP/1.0, which no browser speaks.
-func (g adminGuard) knows(host string) bool {
+func (g guard) knows(host string) bool {
 	name := hostName(host)
 	if name == "" || !strings.Contains(name, ".") {
 		return true

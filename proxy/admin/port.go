@@ -1,19 +1,14 @@
-package proxy
+package admin
 
 import (
 	"fmt"
 	"net/http"
 	"strings"
+
+	"github.com/listproxy/listproxy/telemetry"
 )
 
-// Check is one thing that listproxy needs to be ready.
-type Check struct {
-	Name    string // a short word: "feeds"
-	OK      bool
-	Message string // why not, or what there is; may be empty
-}
-
-// NewAdmin returns the handler of the admin port, for probes and people:
+// New returns the handler of the admin port, for probes and people:
 //
 //   - /livez says that the process answers, always 200;
 //   - /readyz says whether it should get traffic, as ready says: 200, or 503
@@ -25,21 +20,21 @@ type Check struct {
 // no secrets and need no authentication. All but those for probes are kept from
 // browsers that ask for somebody else, and each is answered to a bounded number of
 // readers at a time. ready must be safe for concurrent use and must not block.
-func NewAdmin(ready func() (ok bool, details []Check), metrics http.Handler, pages AdminPages) http.Handler {
-	guard := newAdminGuard(pages.Hosts)
+func New(ready func() (ok bool, details []telemetry.StatusCheck), metrics http.Handler, pages Pages) http.Handler {
+	guarded := newGuard(pages.Hosts)
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", guard.protect(bounded(pagePlaces, pageWriteTimeout, metrics)))
+	mux.Handle("GET /metrics", guarded.protect(bounded(pagePlaces, pageWriteTimeout, metrics)))
 	if pages.Status != nil {
-		mux.Handle("GET /statusz", guard.protect(bounded(pagePlaces, pageWriteTimeout, pages.Status)))
+		mux.Handle("GET /statusz", guarded.protect(bounded(pagePlaces, pageWriteTimeout, pages.Status)))
 	}
 	if pages.Flags != nil {
-		mux.Handle("GET /flagz", guard.protect(bounded(pagePlaces, pageWriteTimeout, http.HandlerFunc(
+		mux.Handle("GET /flagz", guarded.protect(bounded(pagePlaces, pageWriteTimeout, http.HandlerFunc(
 			func(w http.ResponseWriter, _ *http.Request) {
 				writePlain(w, http.StatusOK, flagText(pages.Flags()))
 			}))))
 	}
 	if pages.Profiling {
-		mux.Handle("/debug/pprof/", guard.protect(bounded(profilePlaces, 0, http.HandlerFunc(profile))))
+		mux.Handle("/debug/pprof/", guarded.protect(bounded(profilePlaces, 0, http.HandlerFunc(profile))))
 	}
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
 		writePlain(w, http.StatusOK, "ok")
@@ -50,7 +45,7 @@ func NewAdmin(ready func() (ok bool, details []Check), metrics http.Handler, pag
 		var text strings.Builder
 		for _, check := range details {
 			if verbose || !check.OK {
-				text.WriteString(check.line())
+				text.WriteString(lineOf(check))
 			}
 		}
 		switch {
@@ -67,8 +62,8 @@ func NewAdmin(ready func() (ok bool, details []Check), metrics http.Handler, pag
 	return hardened(mux)
 }
 
-// line is in the form that kube-apiserver's own health pages have.
-func (c Check) line() string {
+// lineOf is in the form that kube-apiserver's own health pages have.
+func lineOf(c telemetry.StatusCheck) string {
 	sign, message := "[+]", "ok"
 	if !c.OK {
 		sign, message = "[-]", "not ready"

@@ -3,7 +3,6 @@ package proxy
 import (
 	"encoding/binary"
 	"fmt"
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"io"
 	"log/slog"
 	"net/http"
@@ -11,6 +10,9 @@ import (
 	"net/http/httptrace"
 	"strings"
 	"testing"
+
+	"github.com/listproxy/listproxy/proxy/inflight"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
 // asThemselves forwards each request as what it brings.
@@ -160,7 +162,7 @@ func TestAcceptedTokens(t *testing.T) {
 		binary.BigEndian.PutUint64(key[:], uint64(i))
 		return key
 	}
-	share := func(i int) callerKey { return callerKey(token(i % 4)) }
+	share := func(i int) inflight.ShareKey { return inflight.ShareKey(token(i % 4)) }
 	has := func(i int) bool {
 		got, ok := s.get(token(i))
 		if ok && got != share(i) {
@@ -168,7 +170,7 @@ func TestAcceptedTokens(t *testing.T) {
 		}
 		return ok
 	}
-	add := func(i int) { s.add(token(i), func() callerKey { return share(i) }) }
+	add := func(i int) { s.add(token(i), func() inflight.ShareKey { return share(i) }) }
 	for i := range 10 * acceptedKept {
 		add(i)
 		if !has(i) || i > 0 && !has(i-1) {
@@ -185,7 +187,7 @@ func TestAcceptedTokens(t *testing.T) {
 	}
 	const last = 10*acceptedKept - 1
 	add(last + 1)
-	s.add(token(last), func() callerKey { return callerKey{1} })
+	s.add(token(last), func() inflight.ShareKey { return inflight.ShareKey{1} })
 	if !has(last) {
 		t.Error("added again, and not there")
 	}
@@ -204,7 +206,7 @@ func TestTokensOfOneShare(t *testing.T) {
 		binary.BigEndian.PutUint64(key[1:], uint64(i))
 		return key
 	}
-	add := func(of byte, i int) { s.add(token(of, i), func() callerKey { return callerKey{of} }) }
+	add := func(of byte, i int) { s.add(token(of, i), func() inflight.ShareKey { return inflight.ShareKey{of} }) }
 	add('b', 0)
 	for i := range 10 * acceptedKept {
 		add('a', i)
@@ -241,8 +243,8 @@ func TestShareOfTheAccepted(t *testing.T) {
 	t.Cleanup(up.requests.CloseIdleConnections)
 	identifier := newIdentifier(t)
 	handler := asThemselves{NewForwarder(up, slog.New(slog.DiscardHandler)), identifier}
-	shares := func() []callerKey {
-		var shares []callerKey
+	shares := func() []inflight.ShareKey {
+		var shares []inflight.ShareKey
 		for i, signature := range []string{"b25l", "dHdv"} {
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 			r.Header.Set("Authorization", proxytest.WebToken(`{"iss":"a","sub":"b"}`, signature))

@@ -1,6 +1,10 @@
 package proxy
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/listproxy/listproxy/proxy/inflight"
+)
 
 const (
 	// acceptedKept is how many tokens each of the two generations of [acceptedTokens] holds.
@@ -15,19 +19,19 @@ const (
 // forgotten by making tokens. The zero value is empty and ready for use. It is safe for concurrent use.
 type acceptedTokens struct {
 	mu       sync.Mutex
-	young    map[identityKey]callerKey
-	previous map[identityKey]callerKey
+	young    map[identityKey]inflight.ShareKey
+	previous map[identityKey]inflight.ShareKey
 	// tokens counts the young by share.
-	tokens map[callerKey]int
+	tokens map[inflight.ShareKey]int
 }
 
-func (s *acceptedTokens) get(token identityKey) (callerKey, bool) {
+func (s *acceptedTokens) get(token identityKey) (inflight.ShareKey, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.getLocked(token)
 }
 
-func (s *acceptedTokens) getLocked(token identityKey) (callerKey, bool) {
+func (s *acceptedTokens) getLocked(token identityKey) (inflight.ShareKey, bool) {
 	if share, ok := s.young[token]; ok {
 		return share, true
 	}
@@ -37,7 +41,7 @@ func (s *acceptedTokens) getLocked(token identityKey) (callerKey, bool) {
 
 // add makes token one of the last that were accepted, if there is room for its share. The share is found out
 // if the token is not there.
-func (s *acceptedTokens) add(token identityKey, find func() callerKey) {
+func (s *acceptedTokens) add(token identityKey, find func() inflight.ShareKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.young[token]; ok {
@@ -54,7 +58,7 @@ func (s *acceptedTokens) add(token identityKey, find func() callerKey) {
 		s.previous, s.young, s.tokens = s.young, nil, nil
 	}
 	if s.young == nil {
-		s.young, s.tokens = map[identityKey]callerKey{}, map[callerKey]int{}
+		s.young, s.tokens = map[identityKey]inflight.ShareKey{}, map[inflight.ShareKey]int{}
 	}
 	s.young[token] = share
 	s.tokens[share]++

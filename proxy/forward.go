@@ -14,8 +14,10 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
+	"github.com/listproxy/listproxy/telemetry"
 )
 
 const (
@@ -54,7 +56,7 @@ type Forwarder struct {
 	buffers  copyBuffers
 	watches  openWatches
 	// seldom keeps what callers and backends cause from flooding the log.
-	seldom seldom
+	seldom telemetry.Seldom
 }
 
 // NewForwarder returns a Forwarder to up. What the upstream does wrong is logged
@@ -118,7 +120,7 @@ func refuse(w http.ResponseWriter, r *http.Request, reason, message string) {
 func (f *Forwarder) Accepted(id Identity) bool { return f.upstream.Accepted(id) }
 
 // share is the key of a caller's share, of whom Accepted was asked.
-func (f *Forwarder) share(id Identity, accepted bool, remoteAddr string) callerKey {
+func (f *Forwarder) share(id Identity, accepted bool, remoteAddr string) inflight.ShareKey {
 	return f.upstream.share(id, accepted, remoteAddr)
 }
 
@@ -312,7 +314,7 @@ func (x *exchange) report(callersDoing bool, cause string) {
 		say()
 		return
 	}
-	x.forwarder.seldom.do(say)
+	x.forwarder.seldom.Do(say)
 }
 
 // copyBuffers is a [httputil.BufferPool]. Its zero value is ready for use.

@@ -25,6 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
@@ -52,7 +53,7 @@ func newLoggedForwarder(t *testing.T, config *rest.Config, log *slog.Logger) kno
 	t.Cleanup(up.upgrades.CloseIdleConnections)
 	t.Cleanup(up.strangers.CloseIdleConnections)
 	caller := identify(newIdentifier(t), "Bearer known")
-	up.accepted.add(caller.key, func() callerKey { return callerKey{} })
+	up.accepted.add(caller.key, func() inflight.ShareKey { return inflight.ShareKey{} })
 	return known{NewForwarder(up, log), caller}
 }
 

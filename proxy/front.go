@@ -16,6 +16,8 @@ import (
 	"github.com/elazarl/goproxy"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/listproxy/listproxy/proxy/certs"
+	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
 )
@@ -136,8 +138,8 @@ func NewServer(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *h
 	return &http.Server{
 		Handler:           handler,
 		TLSConfig:         tlsConfig,
-		ConnContext:       withConnection,
-		ConnState:         noteState,
+		ConnContext:       connectionContext,
+		ConnState:         inflight.NoteState,
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
@@ -154,6 +156,11 @@ func NewServer(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *h
 		},
 		ErrorLog: serverErrorLog(log),
 	}
+}
+
+// connectionContext is the context of a connection's requests.
+func connectionContext(ctx context.Context, conn net.Conn) context.Context {
+	return certs.WithConnection(inflight.WithConnection(withTunnel(ctx, conn), conn))
 }
 
 // serverErrorLog takes net/http's own messages. Those about failed handshakes

@@ -9,9 +9,11 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy/discovery"
+	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/telemetry"
 )
 
 // Handler has the parts that a request's way leads through. [Handler.Chain] is the way.
@@ -25,7 +27,7 @@ type Handler struct {
 	MaxBodyBytes int64
 
 	Identifier *Identifier
-	Admission  *Admission
+	Inflight   *inflight.Bounds
 	Forward    *Forwarder
 	// Policy says what is kept. It must not be nil.
 	Policy   *policy.Config
@@ -43,7 +45,7 @@ type Handler struct {
 	Log      *slog.Logger
 
 	// seldom is for what callers can make the log say.
-	seldom  seldom
+	seldom  telemetry.Seldom
 	writers writerPool
 }
 
@@ -109,7 +111,7 @@ type caller struct {
 	identity Identity
 	// accepted: kube-apiserver is known to know the caller ([Upstream.Accepted]).
 	accepted bool
-	share    callerKey
+	share    inflight.ShareKey
 }
 
 type callerContextKey struct{}
@@ -129,7 +131,7 @@ func (h *Handler) withInflight(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		long, who := kubehttp.Of(r).LongRunning, callerOf(r.Context())
 		observe.RecordOf(r.Context()).LongRunning(long)
-		place, err := h.Admission.Admit(r.Context(), who.share, who.accepted, long)
+		place, err := h.Inflight.Admit(r.Context(), who.share, who.accepted, long)
 		if err != nil {
 			h.refuse(w, r, err)
 			return
@@ -137,8 +139,8 @@ func (h *Handler) withInflight(next http.Handler) http.Handler {
 		defer place.Release()
 		leave := func() {}
 		defer func() { leave() }()
-		known := func(share callerKey) {
-			leave = useConnection(r.Context(), share)
+		known := func(share inflight.ShareKey) {
+			leave = inflight.UseConnection(r.Context(), share)
 			callerKnown(r.Context(), long)
 		}
 		if who.accepted {
@@ -147,7 +149,7 @@ func (h *Handler) withInflight(next http.Handler) http.Handler {
 			r = withAcceptance(r, func() {
 				share := h.Forward.share(who.identity, who.identity.bringsToken(), r.RemoteAddr)
 				known(share)
-				h.Admission.Accept(&place, share)
+				h.Inflight.Accept(&place, share)
 			})
 		}
 		next.ServeHTTP(w, r)
@@ -168,5 +170,5 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 
 // rarely logs what callers can cause.
 func (h *Handler) rarely(message string, err error) {
-	h.seldom.do(func() { h.Log.Info(message, "error", err) })
+	h.seldom.Do(func() { h.Log.Info(message, "error", err) })
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/upstream"
 )
 
@@ -64,7 +65,7 @@ var ownIdentity = Identity{stated: &user.DefaultInfo{}}
 // Lends says whether the upstream would let listproxy do what a describes as the caller, who was verified here and whose
 // review has said yes; nil for a caller with credentials of its own, who needs none of listproxy's. The questions count
 // to the caller's share.
-func (i *Impersonator) Lends(ctx context.Context, caller Identity, share callerKey, a Attributes) (*Right, error) {
+func (i *Impersonator) Lends(ctx context.Context, caller Identity, share inflight.ShareKey, a Attributes) (*Right, error) {
 	if i == nil || caller.stated == nil {
 		return nil, nil
 	}
@@ -82,7 +83,7 @@ func (i *Impersonator) Lends(ctx context.Context, caller Identity, share callerK
 
 // legacy says whether the account may impersonate all that a user is, for whatever is done. That counts for as long as
 // the first of the answers.
-func (i *Impersonator) legacy(ctx context.Context, u *user.DefaultInfo, share callerKey) (all Right, err error) {
+func (i *Impersonator) legacy(ctx context.Context, u *user.DefaultInfo, share inflight.ShareKey) (all Right, err error) {
 	now := time.Now()
 	for n, part := range partsOf(u) {
 		yes, err := i.rights.Review(ctx, ownIdentity, share, part)

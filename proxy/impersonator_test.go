@@ -12,9 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/listproxy/listproxy/proxy/inflight"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
 // TestImpersonatorLends goes through what listproxy's own account may hold: the rules of kube-apiserver's filter.
@@ -73,7 +75,7 @@ func TestImpersonatorLends(t *testing.T) {
 			}
 			i := &Impersonator{rights}
 			defer i.Close()
-			got, err := i.Lends(t.Context(), Identity{stated: tt.user}, callerKey{}, list)
+			got, err := i.Lends(t.Context(), Identity{stated: tt.user}, inflight.ShareKey{}, list)
 			if lends := got == nil || got.allowed; err != nil || lends != tt.want || (got == nil) != (tt.user == nil) {
 				t.Errorf("%v, %v", got, err)
 			}
@@ -84,7 +86,7 @@ func TestImpersonatorLends(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lent, err := (&Impersonator{rights}).Lends(t.Context(), Identity{stated: jane}, callerKey{}, list); err == nil {
+	if lent, err := (&Impersonator{rights}).Lends(t.Context(), Identity{stated: jane}, inflight.ShareKey{}, list); err == nil {
 		t.Errorf("nobody could be asked: %v, %v", lent, err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/audit"
 	"github.com/listproxy/listproxy/proxy/discovery"
+	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/snapshot"
 )
@@ -96,7 +97,7 @@ func runCluster(t *testing.T, f *proxytest.FakeAPI, invalidate func(snapshot.Inv
 // decider is a Handler that knows of pods, and whose collections have no upstream.
 func decider(t *testing.T, bodies int64) *Handler {
 	t.Helper()
-	admission, err := NewAdmission(AdmissionConfig{Requests: 10, Bytes: bodies, Wait: time.Minute})
+	bounds, err := inflight.New(inflight.Config{Requests: 10, Bytes: bodies, Wait: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +113,7 @@ func decider(t *testing.T, bodies int64) *Handler {
 		Schemas:     cluster.Schemas,
 		Reviewer:    newReviewer(t, proxytest.Transport(answerYes), "https://upstream.example", ReviewConfig{TTL: time.Hour}, proxytest.DiscardLog()),
 		Collections: collections,
-		Admission:   admission,
+		Inflight:    bounds,
 		Log:         proxytest.DiscardLog(),
 	}
 }
@@ -135,8 +136,8 @@ func TestLastWordAfterEveryWait(t *testing.T) {
 		found.entry, found.collection = discovery.Entry{Namespaced: true}, collection
 		found.rights.callers = Right{allowed: true, counts: term{time.Now(), time.Hour}}
 
-		var other callerKey
-		room, ok := h.Admission.TryAdmitBody(other, 10_000)
+		var other inflight.ShareKey
+		room, ok := h.Inflight.TryAdmitBody(other, 10_000)
 		if !ok {
 			t.Fatal("no room for another's body")
 		}
@@ -153,7 +154,7 @@ func TestLastWordAfterEveryWait(t *testing.T) {
 		if len(w.Result().Header) > 0 || w.Body.Len() > 0 {
 			t.Errorf("written: %v, %q", w.Result().Header, w.Body)
 		}
-		if s := h.Admission.bodies.Stats(); s.InUse != 0 {
+		if s := h.Inflight.Stats().Bytes; s.InUse != 0 {
 			t.Errorf("%d bytes are held", s.InUse)
 		}
 		if err := log.Close(t.Context()); err != nil || sink.Len() > 0 || log.Held() != 0 {

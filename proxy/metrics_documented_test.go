@@ -23,6 +23,7 @@ import (
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/certs"
+	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
@@ -80,6 +81,10 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 	_ = proxytest.ReadAll(t, feed.Body)
 	_ = feed.Body.Close()
 	now := time.Now()
+	connections, err := inflight.NewConnections(1, proxytest.DiscardLog())
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := RegisterState(metrics, State{
 		Collections: func() []snapshot.CollectionStats {
 			return []snapshot.CollectionStats{{
@@ -93,10 +98,10 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 		SelfChecks: func() map[snapshot.CheckResult]uint64 {
 			return map[snapshot.CheckResult]uint64{snapshot.CheckAgrees: 1}
 		},
-		Reviews:   func() ReviewStats { return ReviewStats{Hits: 1} },
-		Admission: func() AdmissionStats { return AdmissionStats{} },
-		Connections: func() map[string]ConnectionStats {
-			return map[string]ConnectionStats{"clients": newConnections(t, 1).Stats()}
+		Reviews:  func() ReviewStats { return ReviewStats{Hits: 1} },
+		Inflight: func() inflight.Stats { return inflight.Stats{} },
+		Connections: func() map[string]inflight.ConnectionStats {
+			return map[string]inflight.ConnectionStats{"clients": connections.Stats()}
 		},
 		Certificates: func() []certs.Expiry { return []certs.Expiry{{Name: "serving", NotAfter: now}, {Name: "unknown"}} },
 	}); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/certs"
+	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
 )
@@ -27,9 +28,9 @@ type State struct {
 	// SelfChecks is how many comparisons of collections with the upstream had which result.
 	SelfChecks func() map[snapshot.CheckResult]uint64
 	Reviews    func() ReviewStats
-	Admission  func() AdmissionStats
+	Inflight   func() inflight.Stats
 	// Connections are those of the ports, by name.
-	Connections func() map[string]ConnectionStats
+	Connections func() map[string]inflight.ConnectionStats
 	// Certificates says when those in use end.
 	Certificates func() []certs.Expiry
 }
@@ -53,8 +54,8 @@ func RegisterState(meters metric.MeterProvider, s State) error {
 	if s.Reviews != nil {
 		errs = append(errs, registerReviews(meter, s.Reviews))
 	}
-	if s.Admission != nil {
-		errs = append(errs, registerAdmission(meter, s.Admission))
+	if s.Inflight != nil {
+		errs = append(errs, registerInflight(meter, s.Inflight))
 	}
 	if s.Connections != nil {
 		errs = append(errs, registerConnections(meter, s.Connections))
@@ -208,12 +209,12 @@ func registerReviews(meter metric.Meter, read func() ReviewStats) error {
 	})
 }
 
-// overloads returns every [Overload].
-func overloads() []Overload {
-	return []Overload{OverloadQueueFull, OverloadCallerQueueFull, OverloadTimeOut}
+// overloads returns every [inflight.Overload].
+func overloads() []inflight.Overload {
+	return []inflight.Overload{inflight.OverloadQueueFull, inflight.OverloadCallerQueueFull, inflight.OverloadTimeOut}
 }
 
-func registerAdmission(meter metric.Meter, read func() AdmissionStats) error {
+func registerInflight(meter metric.Meter, read func() inflight.Stats) error {
 	i := &instruments{meter: meter}
 	requests := i.gauge("listproxy.inflight.requests", "{request}", "Requests in flight: short ones, and those that run for long (watches, logs, execs and the like).")
 	bytes := i.gauge("listproxy.inflight", "By", "Bytes of lists from memory that are being written, before compression.")
@@ -225,7 +226,7 @@ func registerAdmission(meter metric.Meter, read func() AdmissionStats) error {
 		o.ObserveInt64(bytes, s.Bytes.InUse)
 		for _, k := range []struct {
 			kind  string
-			stats LimiterStats
+			stats inflight.LimiterStats
 		}{{"short", s.Short}, {"long-running", s.LongRunning}, {"bytes", s.Bytes}} {
 			kind := observe.LabelKind.String(k.kind)
 			set := metric.WithAttributeSet(attribute.NewSet(kind))
@@ -253,7 +254,7 @@ func RefusalReasons() []string {
 
 // refusalReason is why listproxy refuses a request, in metrics and traces.
 func refusalReason(err error) string {
-	if overload, is := errors.AsType[Overload](err); is {
+	if overload, is := errors.AsType[inflight.Overload](err); is {
 		return string(overload)
 	}
 	return observe.OtherLabel

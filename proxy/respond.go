@@ -10,6 +10,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/audit"
+	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
 )
@@ -102,14 +103,14 @@ func (h *Handler) ground(list policy.Request, a answer) ground {
 
 // admitBody makes the body of an answer, when there is room for it. While it waits for that it holds nothing
 // of it: the same snapshot gives the same body again.
-func (h *Handler) admitBody(ctx context.Context, share callerKey, a answer) (*body, Grant[callerKey], error) {
+func (h *Handler) admitBody(ctx context.Context, share inflight.ShareKey, a answer) (*body, inflight.Grant[inflight.ShareKey], error) {
 	page := newBody(a)
-	if room, ok := h.Admission.TryAdmitBody(share, page.size); ok {
+	if room, ok := h.Inflight.TryAdmitBody(share, page.size); ok {
 		return page, room, nil
 	}
 	size := page.size
 	page.release()
-	room, err := h.Admission.AdmitBody(ctx, share, size)
+	room, err := h.Inflight.AdmitBody(ctx, share, size)
 	if err != nil {
 		return nil, room, err
 	}

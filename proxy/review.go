@@ -15,6 +15,8 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/listproxy/listproxy/proxy/inflight"
 )
 
 const (
@@ -89,7 +91,7 @@ type Reviewer struct {
 
 	decisions *decisionCache
 	reviews   shared[bool]
-	turns     *Limiter[callerKey]
+	turns     *inflight.Limiter[inflight.ShareKey]
 	counts    reviewCounts
 }
 
@@ -129,7 +131,7 @@ func NewReviewer(send SendAs, base *url.URL, cfg ReviewConfig, log *slog.Logger)
 // Everything but a plain yes is a no. An error means that the upstream could
 // not be asked or gave no answer (transport trouble, a 5xx, a 429, ctx ended);
 // it comes with a no and holds nothing of the credential.
-func (r *Reviewer) Review(ctx context.Context, id Identity, share callerKey, a Attributes) (Right, error) {
+func (r *Reviewer) Review(ctx context.Context, id Identity, share inflight.ShareKey, a Attributes) (Right, error) {
 	// In a review, unlike in a request, an empty version means all versions.
 	if !id.known() || a.Verb == "" || a.Version == "" || a.Resource == "" {
 		return Right{}, nil
@@ -158,7 +160,7 @@ func (r *Reviewer) Review(ctx context.Context, id Identity, share callerKey, a A
 
 // reviewNow is Review where nothing is remembered or shared. A yes that was overtaken by a flush is
 // asked for again.
-func (r *Reviewer) reviewNow(ctx context.Context, id Identity, share callerKey, a Attributes) (Right, error) {
+func (r *Reviewer) reviewNow(ctx context.Context, id Identity, share inflight.ShareKey, a Attributes) (Right, error) {
 	for range maxRounds {
 		epoch := r.decisions.epoch.Load()
 		review, err := r.ask(ctx, id, share, a)
@@ -207,7 +209,7 @@ func (r *Reviewer) Flush() { r.decisions.flush() }
 func (r *Reviewer) Close() { r.decisions.close() }
 
 // ask sends one review when its turn comes and waits for the answer.
-func (r *Reviewer) ask(ctx context.Context, id Identity, share callerKey, a Attributes) (dated[bool], error) {
+func (r *Reviewer) ask(ctx context.Context, id Identity, share inflight.ShareKey, a Attributes) (dated[bool], error) {
 	return inTurn(ctx, r.turns, share, r.timeout, func(ctx context.Context) (bool, error) { return r.post(ctx, id, a) })
 }
 

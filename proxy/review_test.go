@@ -19,9 +19,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/listproxy/listproxy/proxy/inflight"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
 // sendAs sends requests with the caller's own credentials.
@@ -383,7 +385,7 @@ func (u *fakeAuthorizer) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // Allowed is Review for tests of what it says. Each caller has a share of its own.
 func (r *Reviewer) Allowed(ctx context.Context, id Identity, a Attributes) (bool, error) {
-	yes, err := r.Review(ctx, id, callerKey(id.key), a)
+	yes, err := r.Review(ctx, id, inflight.ShareKey(id.key), a)
 	return yes.allowed, err
 }
 
@@ -626,9 +628,9 @@ func TestReviewsAreBounded(t *testing.T) {
 			all.Go(func() {
 				_, err := r.Allowed(t.Context(), identify(i, fmt.Sprintf("Bearer %d", n)), listPods())
 				switch {
-				case errors.Is(err, OverloadQueueFull):
+				case errors.Is(err, inflight.OverloadQueueFull):
 					full.Add(1)
-				case errors.Is(err, context.DeadlineExceeded), errors.Is(err, OverloadTimeOut):
+				case errors.Is(err, context.DeadlineExceeded), errors.Is(err, inflight.OverloadTimeOut):
 					late.Add(1)
 				default:
 					t.Errorf("got error %v", err)
@@ -660,8 +662,8 @@ func TestReviewsAreShared(t *testing.T) {
 		var full atomic.Int32
 		for n := range 1000 {
 			all.Go(func() {
-				_, err := r.Review(t.Context(), identify(i, fmt.Sprintf("Bearer %d", n)), callerKey{1}, listPods())
-				if errors.Is(err, OverloadCallerQueueFull) {
+				_, err := r.Review(t.Context(), identify(i, fmt.Sprintf("Bearer %d", n)), inflight.ShareKey{1}, listPods())
+				if errors.Is(err, inflight.OverloadCallerQueueFull) {
 					full.Add(1)
 				} else if err != nil {
 					t.Errorf("got error %v", err)
@@ -694,14 +696,14 @@ func TestReviewOfAnotherShare(t *testing.T) {
 		var others sync.WaitGroup
 		for n := range maxQuestionsAtOnce {
 			others.Go(func() {
-				_, _ = r.Review(t.Context(), identify(i, fmt.Sprintf("Bearer %d", n)), callerKey{1}, listPods())
+				_, _ = r.Review(t.Context(), identify(i, fmt.Sprintf("Bearer %d", n)), inflight.ShareKey{1}, listPods())
 			})
 		}
 		synctest.Wait()
-		others.Go(func() { _, _ = r.Review(t.Context(), all, callerKey{1}, listPods()) })
+		others.Go(func() { _, _ = r.Review(t.Context(), all, inflight.ShareKey{1}, listPods()) })
 		synctest.Wait()
 		began := time.Now()
-		if yes, err := r.Review(t.Context(), all, callerKey{2}, listPods()); err != nil || !yes.allowed {
+		if yes, err := r.Review(t.Context(), all, inflight.ShareKey{2}, listPods()); err != nil || !yes.allowed {
 			t.Errorf("%v, %v", yes, err)
 		}
 		if waited := time.Since(began); waited != u.takes {
@@ -719,7 +721,7 @@ func TestReviewsCountUntilTheyEnd(t *testing.T) {
 		i := newIdentifier(t)
 		for n := range maxQuestionsAtOnce {
 			ctx, leave := context.WithTimeout(t.Context(), 20*time.Millisecond)
-			_, err := r.Review(ctx, identify(i, fmt.Sprintf("Bearer %d", n)), callerKey{1}, listPods())
+			_, err := r.Review(ctx, identify(i, fmt.Sprintf("Bearer %d", n)), inflight.ShareKey{1}, listPods())
 			if !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("who left got %v", err)
 			}
@@ -751,7 +753,7 @@ func TestRightEnds(t *testing.T) {
 				u := &fakeAuthorizer{takes: tt.takes}
 				r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: tt.ttl}, proxytest.DiscardLog())
 				id := identify(newIdentifier(t), "Bearer token")
-				yes, err := r.Review(t.Context(), id, callerKey{}, listPods())
+				yes, err := r.Review(t.Context(), id, inflight.ShareKey{}, listPods())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -760,7 +762,7 @@ func TestRightEnds(t *testing.T) {
 					t.Errorf("it does not count for %v: %+v", tt.counts, yes)
 				}
 				r.settle()
-				if remembered, _ := r.Review(t.Context(), id, callerKey{}, listPods()); tt.takes == 0 && remembered != yes {
+				if remembered, _ := r.Review(t.Context(), id, inflight.ShareKey{}, listPods()); tt.takes == 0 && remembered != yes {
 					t.Errorf("remembered as %+v, it was %+v", remembered, yes)
 				}
 				r.Flush()
@@ -795,7 +797,7 @@ func TestRemembers(t *testing.T) {
 }
 
 // wantNoTurns wants all places for questions to be free.
-func wantNoTurns(t *testing.T, turns *Limiter[callerKey]) {
+func wantNoTurns(t *testing.T, turns *inflight.Limiter[inflight.ShareKey]) {
 	t.Helper()
 	if s := turns.Stats(); s.InUse != 0 || s.Waiting != 0 || s.Callers != 0 {
 		t.Errorf("places not given back: %+v", s)

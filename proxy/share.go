@@ -8,13 +8,11 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/proxy/inflight"
 )
 
 // maxReadToken bounds the tokens that are looked into. A longer one has a share of its own.
 const maxReadToken = 64 << 10
-
-// callerKey is by whom what is in flight is shared.
-type callerKey [sha256.Size]byte
 
 // The first string of what a share's key is made of: no user is taken for an address.
 const (
@@ -31,7 +29,7 @@ const (
 //
 // Whoever kube-apiserver has not accepted shares with all of the same address, or of the same
 // network of IPv6: made-up tokens cost nothing, and must not get a share each.
-func shareKey(id Identity, accepted bool, remoteAddr string) callerKey {
+func shareKey(id Identity, accepted bool, remoteAddr string) inflight.ShareKey {
 	if !accepted {
 		return addressShare(remoteAddr)
 	}
@@ -45,18 +43,18 @@ func shareKey(id Identity, accepted bool, remoteAddr string) callerKey {
 			}
 		}
 	}
-	return callerKey(id.key)
+	return inflight.ShareKey(id.key)
 }
 
-func addressShare(remoteAddr string) callerKey {
-	from := networkOf(remoteAddr)
+func addressShare(remoteAddr string) inflight.ShareKey {
+	from := inflight.NetworkOf(remoteAddr)
 	if !from.IsValid() {
 		return shareOf(shareOfAddress, remoteAddr) // no address of TCP
 	}
 	return shareOf(shareOfAddress, from.String())
 }
 
-func shareOf(of ...string) (key callerKey) {
+func shareOf(of ...string) (key inflight.ShareKey) {
 	h := sha256.New()
 	writeStrings(h, of...)
 	h.Sum(key[:0])

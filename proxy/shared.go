@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/singleflight"
+
+	"github.com/listproxy/listproxy/proxy/inflight"
 )
 
 // maxRounds is how often a caller asks because the answer that it waited for was overtaken: by a
@@ -24,14 +26,14 @@ const (
 // newTurns returns the places for questions to the upstream. A question is not tied to the requests that wait
 // for its answer, so it has a place of its own, which counts to its caller's share from when it is
 // sent until its answer is there: callers who come and go cannot pile questions up.
-func newTurns(timeout time.Duration) (*Limiter[callerKey], error) {
-	return NewLimiter[callerKey](queueing(maxQuestionsAtOnce, maxQuestionsWaiting, timeout))
+func newTurns(timeout time.Duration) (*inflight.Limiter[inflight.ShareKey], error) {
+	return inflight.NewLimiter[inflight.ShareKey](inflight.Queueing(maxQuestionsAtOnce, maxQuestionsWaiting, timeout))
 }
 
 // inTurn asks when the turn of the caller's share comes, and keeps the place until ask returns. The
 // timeout bounds both together.
 func inTurn[V any](
-	ctx context.Context, turns *Limiter[callerKey], share callerKey, timeout time.Duration, ask func(context.Context) (V, error),
+	ctx context.Context, turns *inflight.Limiter[inflight.ShareKey], share inflight.ShareKey, timeout time.Duration, ask func(context.Context) (V, error),
 ) (dated[V], error) {
 	deadline := time.Now().Add(timeout)
 	turn, err := turns.Acquire(ctx, share, 1)

@@ -20,6 +20,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/telemetry"
@@ -88,7 +89,7 @@ func TestStatusIsWhatMetricsSay(t *testing.T) {
 	request("/api/v1/pods?watch=1", "a/1", reason.Watch, 200)
 	request("/healthz", "a/1", reason.NotList, 200)
 	observed(o, httptest.NewRequest(http.MethodGet, list, nil), func(s *observe.Record, w http.ResponseWriter) {
-		s.Refused(w.Header(), string(OverloadTimeOut))
+		s.Refused(w.Header(), string(inflight.OverloadTimeOut))
 		answerWith(s, w, http.StatusTooManyRequests)
 	})
 	observed(o, httptest.NewRequest(http.MethodGet, "/apis/x/v1/widgets?watch=1&sendInitialEvents=true", nil), func(s *observe.Record, w http.ResponseWriter) {

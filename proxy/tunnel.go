@@ -15,6 +15,7 @@ import (
 	"github.com/elazarl/goproxy"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
 )
@@ -158,6 +159,9 @@ type tunnelConn struct {
 	targets Targets
 }
 
+// NetConn returns the connection that the tunnel runs over.
+func (c *tunnelConn) NetConn() net.Conn { return c.Conn }
+
 // Read implements net.Conn.
 func (c *tunnelConn) Read(p []byte) (int, error) {
 	if c.early.Len() > 0 {
@@ -213,7 +217,7 @@ func NewConnectServer(tunnels *Tunnels, tlsConfig *tls.Config, observer *observe
 		IdleTimeout:    connectTimeout,
 		MaxHeaderBytes: connectHeaderBytes,
 		ErrorLog:       serverErrorLog(log),
-		ConnState:      noteState,
+		ConnState:      inflight.NoteState,
 
 		DisableGeneralOptionsHandler: true, // it would answer OPTIONS *
 	}

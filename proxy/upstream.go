@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/upstream"
 )
 
@@ -184,7 +185,7 @@ func (u *Upstream) Accepted(id Identity) bool {
 }
 
 // share is shareKey for a caller of whom Accepted was asked.
-func (u *Upstream) share(id Identity, accepted bool, remoteAddr string) callerKey {
+func (u *Upstream) share(id Identity, accepted bool, remoteAddr string) inflight.ShareKey {
 	if accepted && id.stated == nil {
 		if share, known := u.accepted.get(id.key); known {
 			return share
@@ -208,7 +209,7 @@ func (a acceptance) RoundTrip(r *http.Request) (*http.Response, error) {
 	case res.StatusCode == http.StatusUnauthorized:
 		a.upstream.accepted.remove(a.caller.key)
 	case provesAuthentication(r.Method, res.StatusCode):
-		a.upstream.accepted.add(a.caller.key, func() callerKey { return shareKey(a.caller, true, "") })
+		a.upstream.accepted.add(a.caller.key, func() inflight.ShareKey { return shareKey(a.caller, true, "") })
 	}
 	return res, err
 }

@@ -16,6 +16,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
@@ -60,7 +61,7 @@ type WhoAmI struct {
 	// The users are shared and must not be changed.
 	users     *expiringCache[*user.DefaultInfo]
 	questions shared[*user.DefaultInfo]
-	turns     *Limiter[callerKey]
+	turns     *inflight.Limiter[inflight.ShareKey]
 }
 
 // NewWhoAmI returns a WhoAmI that asks the API server at base, through send. It must be closed in
@@ -96,7 +97,7 @@ func NewWhoAmI(send SendAs, base *url.URL, cfg WhoAmIConfig) (*WhoAmI, error) {
 // User returns the user that the upstream takes the caller id for; a question counts to its share. The
 // caller of User must not change the user. An error means that the upstream could not be asked or did not say; it holds nothing of the
 // credential and nothing of the user.
-func (w *WhoAmI) User(ctx context.Context, id Identity, share callerKey) (user.Info, error) {
+func (w *WhoAmI) User(ctx context.Context, id Identity, share inflight.ShareKey) (user.Info, error) {
 	if !id.known() {
 		return nil, errNoIdentity
 	}
@@ -129,7 +130,7 @@ func (w *WhoAmI) User(ctx context.Context, id Identity, share callerKey) (user.I
 func (w *WhoAmI) Close() { w.users.close() }
 
 // ask sends one question when its turn comes and waits for the answer.
-func (w *WhoAmI) ask(ctx context.Context, id Identity, share callerKey) (dated[*user.DefaultInfo], error) {
+func (w *WhoAmI) ask(ctx context.Context, id Identity, share inflight.ShareKey) (dated[*user.DefaultInfo], error) {
 	return inTurn(ctx, w.turns, share, w.timeout, func(ctx context.Context) (*user.DefaultInfo, error) {
 		return w.post(ctx, id)
 	})

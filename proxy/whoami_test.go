@@ -14,10 +14,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/listproxy/listproxy/proxy/inflight"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
 // whoAmIUpstream is an API server that takes a caller's Authorization value for its name.
@@ -88,7 +90,7 @@ func newWhoAmI(t testing.TB, u *whoAmIUpstream, cfg WhoAmIConfig) *WhoAmI {
 // wantUser asks who a caller is.
 func wantUser(t *testing.T, w *WhoAmI, id Identity, want string) {
 	t.Helper()
-	u, err := w.User(t.Context(), id, callerKey(id.key))
+	u, err := w.User(t.Context(), id, inflight.ShareKey(id.key))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +110,7 @@ func TestWhoAmIAsks(t *testing.T) {
 		})
 	}
 	w := newWhoAmI(t, u, WhoAmIConfig{})
-	who, err := w.User(t.Context(), identify(newIdentifier(t), "Bearer secret"), callerKey{})
+	who, err := w.User(t.Context(), identify(newIdentifier(t), "Bearer secret"), inflight.ShareKey{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +132,7 @@ func TestWhoAmIAsks(t *testing.T) {
 
 func TestWhoAmINobody(t *testing.T) {
 	u := &whoAmIUpstream{}
-	if who, err := newWhoAmI(t, u, WhoAmIConfig{TTL: time.Hour}).User(t.Context(), Identity{}, callerKey{}); who != nil || !errors.Is(err, errNoIdentity) {
+	if who, err := newWhoAmI(t, u, WhoAmIConfig{TTL: time.Hour}).User(t.Context(), Identity{}, inflight.ShareKey{}); who != nil || !errors.Is(err, errNoIdentity) {
 		t.Errorf("%v, %v", who, err)
 	}
 	if u.asked != 0 {
@@ -174,7 +176,7 @@ func TestWhoAmIUnusable(t *testing.T) {
 			w := newWhoAmI(t, u, WhoAmIConfig{TTL: time.Hour})
 			id := identify(newIdentifier(t), "Bearer "+secret)
 			for range 2 {
-				who, err := w.User(t.Context(), id, callerKey(id.key))
+				who, err := w.User(t.Context(), id, inflight.ShareKey(id.key))
 				if err == nil || who != nil {
 					t.Fatalf("it is %v, %v", who, err)
 				}
@@ -278,7 +280,7 @@ func TestWhoAmIShares(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		left := make(chan error)
 		go func() {
-			_, err := w.User(ctx, id, callerKey(id.key))
+			_, err := w.User(ctx, id, inflight.ShareKey(id.key))
 			left <- err
 		}()
 		synctest.Wait()
@@ -312,8 +314,8 @@ func TestWhoAmIIsBounded(t *testing.T) {
 		for i := range maxQuestionsAtOnce + maxQuestionsWaiting {
 			id := identify(identifier, fmt.Sprint(i))
 			all.Go(func() {
-				_, err := w.User(t.Context(), id, callerKey(id.key))
-				if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, OverloadTimeOut) {
+				_, err := w.User(t.Context(), id, inflight.ShareKey(id.key))
+				if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, inflight.OverloadTimeOut) {
 					t.Errorf("a question in vain: %v", err)
 				}
 			})
@@ -322,7 +324,7 @@ func TestWhoAmIIsBounded(t *testing.T) {
 		if n := u.askedYet(); n != maxQuestionsAtOnce {
 			t.Errorf("%d questions are with the upstream", n)
 		}
-		if _, err := w.User(t.Context(), identify(identifier, "one more"), callerKey{}); !errors.Is(err, OverloadQueueFull) {
+		if _, err := w.User(t.Context(), identify(identifier, "one more"), inflight.ShareKey{}); !errors.Is(err, inflight.OverloadQueueFull) {
 			t.Errorf("one more: %v", err)
 		}
 		all.Wait()

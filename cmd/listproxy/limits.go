@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/proxy/inflight"
 )
 
 // limitOptions bound what callers can use at a time.
@@ -76,8 +76,8 @@ func (o *limitOptions) complete() error {
 	return nil
 }
 
-func (o *limitOptions) admission() (*proxy.Admission, error) {
-	return proxy.NewAdmission(proxy.AdmissionConfig{
+func (o *limitOptions) inflight() (*inflight.Bounds, error) {
+	return inflight.New(inflight.Config{
 		Requests: o.requests, LongRunning: o.longRunning, Bytes: o.answerBytes, Wait: o.wait,
 	})
 }
@@ -86,17 +86,17 @@ func (o *limitOptions) admission() (*proxy.Admission, error) {
 const adminConnections = 512
 
 // listeners bound the connections of the ports.
-type listeners struct{ clients, admin *proxy.Connections }
+type listeners struct{ clients, admin *inflight.Connections }
 
 func (o *limitOptions) listeners(log *slog.Logger) (l listeners, err error) {
-	if l.clients, err = proxy.NewConnections(o.connections, log); err != nil {
+	if l.clients, err = inflight.NewConnections(o.connections, log); err != nil {
 		return l, err
 	}
-	l.admin, err = proxy.NewConnections(adminConnections, log)
+	l.admin, err = inflight.NewConnections(adminConnections, log)
 	return l, err
 }
 
 // stats are what is shown of them, by the port's name.
-func (l listeners) stats() map[string]proxy.ConnectionStats {
-	return map[string]proxy.ConnectionStats{"clients": l.clients.Stats(), "admin": l.admin.Stats()}
+func (l listeners) stats() map[string]inflight.ConnectionStats {
+	return map[string]inflight.ConnectionStats{"clients": l.clients.Stats(), "admin": l.admin.Stats()}
 }

@@ -196,7 +196,7 @@ func (o *options) assemble(cfg *rest.Config, endpoints *proxy.Endpoints, observi
 			return nil, err
 		}
 	}
-	admission, err := o.limits.admission()
+	bounds, err := o.limits.inflight()
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +210,7 @@ func (o *options) assemble(cfg *rest.Config, endpoints *proxy.Endpoints, observi
 		StallTimeout: o.limits.stall,
 		MaxBodyBytes: o.limits.bodyBytes,
 		Identifier:   identifier,
-		Admission:    admission,
+		Inflight:     bounds,
 		Forward:      a.forward,
 		Policy:       o.policy,
 		Catalog:      a.cluster.Catalog,
@@ -230,7 +230,7 @@ func (o *options) assemble(cfg *rest.Config, endpoints *proxy.Endpoints, observi
 		Compression: a.compressor.Stats,
 		SelfChecks:  a.collections.SelfChecks,
 		Reviews:     a.reviewer.Stats,
-		Admission:   admission.Stats,
+		Inflight:    bounds.Stats,
 	}
 	if err := proxy.RegisterState(observing.metrics, state); err != nil {
 		return nil, err

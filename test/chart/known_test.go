@@ -14,6 +14,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
@@ -43,7 +44,7 @@ func everything(t *testing.T) knowledge {
 	for _, reason := range reason.Forwarding() {
 		k.words["reason"] = append(k.words["reason"], string(reason))
 	}
-	k.words["reason"] = slices.Concat(k.words["reason"], proxy.RefusalReasons(), proxy.ConnectionEnds())
+	k.words["reason"] = slices.Concat(k.words["reason"], proxy.RefusalReasons(), inflight.ConnectionEnds())
 	for _, cause := range reason.Losses() {
 		k.words["cause"] = append(k.words["cause"], string(cause))
 	}

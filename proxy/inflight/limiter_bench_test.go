@@ -1,4 +1,4 @@
-package proxy
+package inflight
 
 import (
 	"encoding/binary"
@@ -8,9 +8,9 @@ import (
 
 // BenchmarkLimiter is paid by every request.
 func BenchmarkLimiter(b *testing.B) {
-	newByKey := func(b *testing.B, capacity int64) *Limiter[identityKey] {
+	newByKey := func(b *testing.B, capacity int64) *Limiter[ShareKey] {
 		b.Helper()
-		l, err := NewLimiter[identityKey](LimiterConfig{
+		l, err := NewLimiter[ShareKey](LimiterConfig{
 			Capacity: capacity, MaxWaiting: 1000, MaxWaitingPerCaller: 100, MaxWait: time.Hour,
 		})
 		if err != nil {
@@ -18,7 +18,7 @@ func BenchmarkLimiter(b *testing.B) {
 		}
 		return l
 	}
-	take := func(b *testing.B, l *Limiter[identityKey], key identityKey) {
+	take := func(b *testing.B, l *Limiter[ShareKey], key ShareKey) {
 		grant, err := l.Acquire(b.Context(), key, 1)
 		if err != nil {
 			b.Error(err)
@@ -29,12 +29,12 @@ func BenchmarkLimiter(b *testing.B) {
 		l := newByKey(b, 400)
 		b.ReportAllocs()
 		for b.Loop() {
-			take(b, l, identityKey{1})
+			take(b, l, ShareKey{1})
 		}
 	})
 	b.Run("1000 callers hold", func(b *testing.B) {
 		l := newByKey(b, 4000)
-		var key identityKey
+		var key ShareKey
 		for i := range 1000 {
 			binary.LittleEndian.PutUint32(key[:], uint32(i)+2)
 			if _, err := l.Acquire(b.Context(), key, 1); err != nil {
@@ -43,7 +43,7 @@ func BenchmarkLimiter(b *testing.B) {
 		}
 		b.ReportAllocs()
 		for b.Loop() {
-			take(b, l, identityKey{1})
+			take(b, l, ShareKey{1})
 		}
 	})
 	b.Run("parallel", func(b *testing.B) {
@@ -51,7 +51,7 @@ func BenchmarkLimiter(b *testing.B) {
 		b.ReportAllocs()
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {
-				take(b, l, identityKey{1})
+				take(b, l, ShareKey{1})
 			}
 		})
 	})
@@ -62,7 +62,7 @@ func BenchmarkLimiter(b *testing.B) {
 		b.SetParallelism(16)
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {
-				take(b, l, identityKey{1})
+				take(b, l, ShareKey{1})
 			}
 		})
 	})

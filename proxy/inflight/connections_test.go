@@ -1,10 +1,9 @@
-package proxy
+package inflight
 
 import (
 	"bufio"
 	"errors"
 	"fmt"
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"io"
 	"log/slog"
 	"net"
@@ -14,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
 // addressedConn is a connection from an address that a test chooses.
@@ -70,7 +71,7 @@ func (c *crowd) open(n int, host string) (in int) {
 
 // has says how many connections a network has, by what was not closed.
 func (c *crowd) has(host string) (n int) {
-	want := networkOf(net.JoinHostPort(host, "1"))
+	want := NetworkOf(net.JoinHostPort(host, "1"))
 	for i, conn := range c.bare {
 		if !conn.closed.Load() && c.bound[i].network == want {
 			n++
@@ -107,7 +108,7 @@ func TestConnectionsOfOthersComeIn(t *testing.T) {
 		t.Errorf("a network of IPv6 has %d, the third %d", n, third)
 	}
 	stats := c.connections.Stats()
-	if stats.Open != 50 || stats.Networks != 4 || stats.ended[endedRoom] != uint64(len(c.bare)-50) || stats.ended[endedFull] != 0 {
+	if stats.Open != 50 || stats.Networks != 4 || stats.Ended[endedRoom] != uint64(len(c.bare)-50) || stats.Ended[endedFull] != 0 {
 		t.Errorf("%+v of %d", stats, len(c.bare))
 	}
 	for _, bound := range c.bound {
@@ -123,7 +124,7 @@ func TestConnectionsOfOthersComeIn(t *testing.T) {
 func TestConnectionInUse(t *testing.T) {
 	c := &crowd{T: t, connections: newConnections(t, 3)}
 	c.open(3, "192.0.2.1")
-	alice, bob := callerKey{1}, callerKey{2}
+	alice, bob := ShareKey{1}, ShareKey{2}
 	first, second, third := c.bound[0].use(alice), c.bound[1].use(bob), c.bound[2].use(bob)
 	also := c.bound[0].use(alice)
 	if c.open(1, "192.0.2.2") != 0 {
@@ -146,7 +147,7 @@ func TestConnectionInUse(t *testing.T) {
 	if c.open(1, "192.0.2.1") != 0 {
 		t.Error("there was nothing to close")
 	}
-	if stats := c.connections.Stats(); stats.ended[endedFull] != 3 || stats.Open != 3 {
+	if stats := c.connections.Stats(); stats.Ended[endedFull] != 3 || stats.Open != 3 {
 		t.Errorf("%+v", stats)
 	}
 	_ = c.bound[3].Close()
@@ -159,7 +160,7 @@ func TestConnectionInUse(t *testing.T) {
 func TestOneCallerKeepsHalfOfTheConnections(t *testing.T) {
 	const most = 8
 	c := &crowd{T: t, connections: newConnections(t, most)}
-	alice, bob := callerKey{1}, callerKey{2}
+	alice, bob := ShareKey{1}, ShareKey{2}
 	c.open(most, "192.0.2.1")
 	var ends []func()
 	for _, bound := range c.bound {
@@ -203,18 +204,18 @@ func TestOneCallerKeepsHalfOfTheConnections(t *testing.T) {
 func TestKeptConnections(t *testing.T) {
 	c := &crowd{T: t, connections: newConnections(t, 4)}
 	c.open(4, "192.0.2.1")
-	end := c.bound[0].use(callerKey{1})
-	c.bound[1].use(callerKey{1})
-	late := c.bound[2].use(callerKey{1})
-	c.bound[3].use(callerKey{2})
+	end := c.bound[0].use(ShareKey{1})
+	c.bound[1].use(ShareKey{1})
+	late := c.bound[2].use(ShareKey{1})
+	c.bound[3].use(ShareKey{2})
 	end()
-	c.bound[2].use(callerKey{1}) // there is room now
+	c.bound[2].use(ShareKey{1}) // there is room now
 	late()
 	if c.open(1, "192.0.2.2") != 1 || !c.bare[0].closed.Load() {
 		t.Error("not the one without a request was closed")
 	}
 	_ = c.bound[1].Close()
-	if c.connections.kept[callerKey{1}] != 2 {
+	if c.connections.kept[ShareKey{1}] != 2 {
 		t.Error("a connection counts no more before its request ends")
 	}
 }
@@ -264,7 +265,7 @@ func TestUnfinishedHeads(t *testing.T) {
 		t.Error("more than there is room for")
 	}
 	last.head.reset(false)
-	noteState(c.bound[0], http.StateActive)
+	NoteState(c.bound[0], http.StateActive)
 	if !large(last) {
 		t.Error("a request gives nothing back")
 	}
@@ -272,7 +273,7 @@ func TestUnfinishedHeads(t *testing.T) {
 		t.Error("what comes of a request is counted")
 	}
 	_ = c.bound[1].Close()
-	noteState(c.bound[0], http.StateIdle)
+	NoteState(c.bound[0], http.StateIdle)
 	if !large(c.bound[0]) {
 		t.Error("a closed connection gives nothing back")
 	}
@@ -298,10 +299,13 @@ func (l addressedListener) Accept() (net.Conn, error) {
 	return &addressedConn{Conn: conn, remote: l.remote}, nil
 }
 
+// maxHeader bounds the heads of requests.
+const maxHeader = 64 << 10
+
 // serveBound serves a handler on a bounded listener for two networks, and returns how each dials.
 func serveBound(t *testing.T, c *Connections, handler http.Handler) (dial map[string]func() net.Conn) {
 	t.Helper()
-	server := NewServer(handler, nil, slog.New(slog.DiscardHandler))
+	server := &http.Server{Handler: handler, ConnContext: WithConnection, ConnState: NoteState, MaxHeaderBytes: maxHeader}
 	dial = map[string]func() net.Conn{}
 	done := make(chan struct{})
 	for _, remote := range []string{"192.0.2.1:1", "192.0.2.2:1"} {
@@ -330,7 +334,7 @@ func TestServedConnectionInUse(t *testing.T) {
 		connections := newConnections(t, 2)
 		dial := serveBound(t, connections, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/known" {
-				defer useConnection(r.Context(), addressShare(r.RemoteAddr))()
+				defer UseConnection(r.Context(), ShareKey{r.RemoteAddr[8]})()
 			}
 			w.WriteHeader(http.StatusOK)
 			_ = http.NewResponseController(w).Flush()
@@ -394,7 +398,7 @@ func TestServedHeads(t *testing.T) {
 			}
 		}
 		go func() {
-			_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\nX: "+strings.Repeat("a", maxHeaderBytes+8192)+"\r\n\r\n") // as far as it is read
+			_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\nX: "+strings.Repeat("a", maxHeader+8192)+"\r\n\r\n") // as far as it is read
 		}()
 		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil || res.StatusCode != http.StatusRequestHeaderFieldsTooLarge {

@@ -1,4 +1,4 @@
-package proxy
+package inflight
 
 import (
 	"context"
@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// AdmissionConfig bounds what is in flight. A bound of 0 is none.
-type AdmissionConfig struct {
+// Config bounds what is in flight. A bound of 0 is none.
+type Config struct {
 	// Requests bounds the short requests at a time, those that wait for the upstream included.
 	Requests int
 	// LongRunning bounds watches, logs, execs and the like ([LongRunning]).
@@ -30,30 +30,30 @@ const (
 	strangersPart = 8
 )
 
-// Admission bounds what is in flight, and shares it fairly between callers. It is safe for
+// Bounds bounds what is in flight, and shares it fairly between callers. It is safe for
 // concurrent use.
-type Admission struct {
-	short, long *Limiter[callerKey]
-	strangers   *Limiter[callerKey] // who have one of long as well
-	bodies      *Limiter[callerKey]
+type Bounds struct {
+	short, long *Limiter[ShareKey]
+	strangers   *Limiter[ShareKey] // who have one of long as well
+	bodies      *Limiter[ShareKey]
 }
 
-// NewAdmission returns an Admission with nothing in flight.
-func NewAdmission(cfg AdmissionConfig) (*Admission, error) {
-	a := &Admission{}
+// New returns Bounds with nothing in flight.
+func New(cfg Config) (*Bounds, error) {
+	a := &Bounds{}
 	strangers := (cfg.LongRunning + strangersPart - 1) / strangersPart
 	for _, l := range []struct {
-		limiter **Limiter[callerKey]
+		limiter **Limiter[ShareKey]
 		config  LimiterConfig
 	}{
-		{&a.short, queueing(int64(cfg.Requests), cfg.Requests*waitingPerPlace, cfg.Wait)},
+		{&a.short, Queueing(int64(cfg.Requests), cfg.Requests*waitingPerPlace, cfg.Wait)},
 		// Nobody knows when one of these ends, so nobody waits for it.
 		{&a.long, LimiterConfig{Capacity: int64(cfg.LongRunning), PerCaller: mostOfOne(int64(cfg.LongRunning))}},
 		// But hardly any stranger stays one: it is accepted, or its request ends.
-		{&a.strangers, queueing(int64(strangers), strangers, cfg.Wait)},
-		{&a.bodies, queueing(cfg.Bytes, waitingBodies, cfg.Wait)},
+		{&a.strangers, Queueing(int64(strangers), strangers, cfg.Wait)},
+		{&a.bodies, Queueing(cfg.Bytes, waitingBodies, cfg.Wait)},
 	} {
-		limiter, err := NewLimiter[callerKey](l.config)
+		limiter, err := NewLimiter[ShareKey](l.config)
 		if err != nil {
 			return nil, fmt.Errorf("the bounds of what is in flight: %w", err)
 		}
@@ -62,7 +62,8 @@ func NewAdmission(cfg AdmissionConfig) (*Admission, error) {
 	return a, nil
 }
 
-func queueing(capacity int64, waiting int, wait time.Duration) LimiterConfig {
+// Queueing configures a limiter of so much capacity in which so many may wait, for so long.
+func Queueing(capacity int64, waiting int, wait time.Duration) LimiterConfig {
 	return LimiterConfig{
 		Capacity: capacity, PerCaller: mostOfOne(capacity),
 		MaxWaiting: waiting, MaxWaitingPerCaller: max(1, waiting/callersQueue), MaxWait: wait,
@@ -75,7 +76,7 @@ func mostOfOne(capacity int64) int64 { return (capacity + 1) / 2 }
 
 // Place is what a request that was let in holds. It must not be copied once Release may be called, nor be
 // used by several goroutines at once.
-type Place struct{ own, stranger Grant[callerKey] }
+type Place struct{ own, stranger Grant[ShareKey] }
 
 // Release gives the place back. Only the first call does anything.
 func (p *Place) Release() {
@@ -85,7 +86,7 @@ func (p *Place) Release() {
 
 // Admit lets a request in, when its turn comes. Accepted says whether the upstream knows the caller. The
 // error is an [Overload], or ctx's.
-func (a *Admission) Admit(ctx context.Context, caller callerKey, accepted, long bool) (p Place, err error) {
+func (a *Bounds) Admit(ctx context.Context, caller ShareKey, accepted, long bool) (p Place, err error) {
 	if !long {
 		p.own, err = a.short.Acquire(ctx, caller, 1)
 		return p, err
@@ -104,7 +105,7 @@ func (a *Admission) Admit(ctx context.Context, caller callerKey, accepted, long 
 // Accept makes the place of a long-running request that of a caller, now that the upstream has accepted
 // it. If the caller has as many already as it may have, the place stays that of its address, and one of the
 // strangers': with a new token for each request one caller could else have its own half and its address's.
-func (a *Admission) Accept(p *Place, caller callerKey) {
+func (a *Bounds) Accept(p *Place, caller ShareKey) {
 	if p.stranger.limiter == nil {
 		return
 	}
@@ -117,11 +118,11 @@ func (a *Admission) Accept(p *Place, caller callerKey) {
 // AdmitBody lets a body of so many bytes be written, when its turn comes. The request it is for
 // has been admitted, and nothing is asked for while a body's grant is held: so nobody waits for
 // somebody who waits.
-func (a *Admission) AdmitBody(ctx context.Context, caller callerKey, bytes int) (Grant[callerKey], error) {
+func (a *Bounds) AdmitBody(ctx context.Context, caller ShareKey, bytes int) (Grant[ShareKey], error) {
 	return a.bodies.Acquire(ctx, caller, int64(bytes))
 }
 
 // TryAdmitBody is AdmitBody for who need not wait.
-func (a *Admission) TryAdmitBody(caller callerKey, bytes int) (Grant[callerKey], bool) {
+func (a *Bounds) TryAdmitBody(caller ShareKey, bytes int) (Grant[ShareKey], bool) {
 	return a.bodies.TryAcquire(caller, int64(bytes))
 }

@@ -1,4 +1,4 @@
-package proxy
+package telemetry
 
 import (
 	"sync"
@@ -7,14 +7,15 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// seldom is for lines of the log that callers can cause: the first twenty, and then one a second.
+// Seldom is for lines of the log that callers can cause: the first twenty, and then one a second.
 // Its zero value is ready for use. It is safe for concurrent use.
-type seldom struct {
+type Seldom struct {
 	begin sync.Once
 	rate  rate.Sometimes
 }
 
-func (s *seldom) do(say func()) {
+// Do calls say, unless it was called too often.
+func (s *Seldom) Do(say func()) {
 	s.begin.Do(func() { s.rate.First, s.rate.Interval = 20, time.Second })
 	s.rate.Do(say)
 }

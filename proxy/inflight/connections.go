@@ -1,4 +1,4 @@
-package proxy
+package inflight
 
 import (
 	"container/list"
@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"github.com/google/btree"
+
+	"github.com/listproxy/listproxy/telemetry"
 )
 
 // Connections bounds how many connections one or several ports have at a time, so that nobody can take all
@@ -30,13 +32,13 @@ type Connections struct {
 	heads *Limiter[network]
 	log   *slog.Logger
 	// seldom is for what callers can make the log say.
-	seldom seldom
+	seldom telemetry.Seldom
 
 	mu    sync.Mutex
 	open  int
 	peers map[network]*peer
 	// kept is how many connections each caller keeps from being closed.
-	kept map[callerKey]int
+	kept map[ShareKey]int
 	// giving are the peers of which a connection could be closed, that with the most connections last.
 	giving *btree.BTreeG[*peer]
 	ended  map[connectionEnd]uint64
@@ -82,7 +84,7 @@ func NewConnections(most int, log *slog.Logger) (*Connections, error) {
 		return nil, fmt.Errorf("the bound on connections, %d, must not be negative", most)
 	}
 	return &Connections{
-		most: most, heads: heads, log: log, peers: map[network]*peer{}, kept: map[callerKey]int{},
+		most: most, heads: heads, log: log, peers: map[network]*peer{}, kept: map[ShareKey]int{},
 		giving: btree.NewG(inNeedDegree, holdsLess), ended: map[connectionEnd]uint64{},
 	}, nil
 }
@@ -119,18 +121,18 @@ func (l *boundListener) Accept() (net.Conn, error) {
 
 // admit gives a new connection a place.
 func (c *Connections) admit(conn net.Conn) (*boundConn, bool) {
-	bound := &boundConn{Conn: conn, connections: c, network: networkOf(conn.RemoteAddr().String())}
+	bound := &boundConn{Conn: conn, connections: c, network: NetworkOf(conn.RemoteAddr().String())}
 	bound.head.limiter, bound.head.network = c.heads, bound.network
 	instead, ok := c.place(bound)
 	if instead != nil {
 		_ = instead.Conn.Close() // its server hears of that, and lets go of the rest
-		c.seldom.do(func() {
+		c.seldom.Do(func() {
 			c.log.Warn("there are as many connections as there may be: one without a request was closed to make room",
 				"limit", c.most, "of", instead.network.String(), "for", bound.network.String())
 		})
 	}
 	if !ok {
-		c.seldom.do(func() {
+		c.seldom.Do(func() {
 			c.log.Warn("there are as many connections as there may be, with a request each: a new one was closed",
 				"limit", c.most, "of", bound.network.String())
 		})
@@ -217,9 +219,9 @@ type boundConn struct {
 
 	// Of connections.mu.
 	peer    *peer
-	uses    map[callerKey]use // of known callers who have a request
-	keepers int               // those of them who keep the connection
-	free    *list.Element     // nil while it is kept, and when gone
+	uses    map[ShareKey]use // of known callers who have a request
+	keepers int              // those of them who keep the connection
+	free    *list.Element    // nil while it is kept, and when gone
 	gone    bool
 }
 
@@ -265,14 +267,14 @@ func (c *Connections) endUnfinished(b *boundConn) {
 	c.ended[endedUnfinished]++
 	c.mu.Unlock()
 	_ = b.Close()
-	c.seldom.do(func() {
+	c.seldom.Do(func() {
 		c.log.Warn("a connection was closed: too much has come that is no whole request yet", "limit", headBudget, "network", b.network.String())
 	})
 }
 
 // use keeps the connection open while a request of a known caller is served, unless that caller keeps half of
 // all already. The end must be called once.
-func (b *boundConn) use(caller callerKey) (end func()) {
+func (b *boundConn) use(caller ShareKey) (end func()) {
 	if b.connections.most == 0 {
 		return func() {} // none is closed for another
 	}
@@ -281,7 +283,7 @@ func (b *boundConn) use(caller callerKey) (end func()) {
 }
 
 // change notes that so many requests of a caller have begun.
-func (b *boundConn) change(caller callerKey, by int) {
+func (b *boundConn) change(caller ShareKey, by int) {
 	c := b.connections
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -301,7 +303,7 @@ func (b *boundConn) change(caller callerKey, by int) {
 		delete(b.uses, caller)
 	} else {
 		if b.uses == nil {
-			b.uses = map[callerKey]use{}
+			b.uses = map[ShareKey]use{}
 		}
 		b.uses[caller] = u
 	}
@@ -318,7 +320,7 @@ func (b *boundConn) change(caller callerKey, by int) {
 }
 
 // addTo counts in a map that holds no zeroes.
-func addTo(counts map[callerKey]int, of callerKey, by int) {
+func addTo(counts map[ShareKey]int, of ShareKey, by int) {
 	if counts[of] += by; counts[of] == 0 {
 		delete(counts, of)
 	}
@@ -330,16 +332,16 @@ type ConnectionStats struct {
 	Open, Networks int
 	// Limit is the bound, 0 if there is none.
 	Limit int
-	ended map[connectionEnd]uint64
+	Ended map[connectionEnd]uint64
 }
 
 // Stats returns the state of now.
 func (c *Connections) Stats() ConnectionStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := ConnectionStats{Open: c.open, Networks: len(c.peers), Limit: c.most, ended: map[connectionEnd]uint64{}}
+	s := ConnectionStats{Open: c.open, Networks: len(c.peers), Limit: c.most, Ended: map[connectionEnd]uint64{}}
 	for _, why := range connectionEnds() {
-		s.ended[why] = c.ended[why]
+		s.Ended[why] = c.ended[why]
 	}
 	return s
 }

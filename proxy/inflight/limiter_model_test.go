@@ -1,4 +1,4 @@
-package proxy
+package inflight
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 

@@ -1,19 +1,19 @@
-package proxy
+package inflight
 
-// AdmissionStats is what is in flight, and what was refused.
-type AdmissionStats struct {
+// Stats is what is in flight, and what was refused.
+type Stats struct {
 	// Short are requests, LongRunning watches, logs, execs and the like, Bytes the bodies that are
 	// being written from memory.
 	Short, LongRunning, Bytes LimiterStats
 }
 
 // Stats returns the state of now. The three are not of one moment.
-func (a *Admission) Stats() AdmissionStats {
+func (a *Bounds) Stats() Stats {
 	long := a.long.Stats()
 	strangers := a.strangers.Stats()
 	long.Waiting += strangers.Waiting
 	for why, n := range strangers.Refused {
 		long.Refused[why] += n
 	}
-	return AdmissionStats{Short: a.short.Stats(), LongRunning: long, Bytes: a.bodies.Stats()}
+	return Stats{Short: a.short.Stats(), LongRunning: long, Bytes: a.bodies.Stats()}
 }

@@ -1,6 +1,9 @@
-package proxy
+package inflight
 
-import "net/netip"
+import (
+	"crypto/sha256"
+	"net/netip"
+)
 
 // networkBits is how much of an IPv6 address tells one network from another: whoever has one address
 // has all the addresses in it (RFC 4291, 2.5.4).
@@ -10,7 +13,7 @@ const networkBits = 64
 // no address of TCP is the zero network.
 type network struct{ netip.Addr }
 
-func networkOf(remoteAddr string) network {
+func NetworkOf(remoteAddr string) network {
 	peer, err := netip.ParseAddrPort(remoteAddr)
 	if err != nil {
 		return network{}
@@ -21,3 +24,6 @@ func networkOf(remoteAddr string) network {
 	}
 	return network{address}
 }
+
+// ShareKey is by whom what is in flight is shared.
+type ShareKey [sha256.Size]byte

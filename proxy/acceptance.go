@@ -17,7 +17,7 @@ func withAcceptance(r *http.Request, do func()) *http.Request {
 // callers who get to switch protocols: kube-apiserver does that for execs, watches and the like, which anonymous callers
 // may not send unless somebody grants it. So the token was in a WebSocket header.
 func noteAcceptance(r *http.Request, caller Identity, status int) {
-	accepted := status == http.StatusSwitchingProtocols || caller.bringsToken() && provesAuthentication(r.Method, status)
+	accepted := status == http.StatusSwitchingProtocols || caller.BringsToken() && provesAuthentication(r.Method, status)
 	if do, ok := r.Context().Value(onAcceptanceKey{}).(func()); ok && accepted {
 		do()
 	}

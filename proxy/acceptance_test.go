@@ -34,7 +34,7 @@ func TestAcceptanceIsNoted(t *testing.T) {
 		}
 		noteAcceptance(withAcceptance(r, func() { noted = true }), test.id, test.code)
 		if noted != test.noted {
-			t.Errorf("%v %s %d: %t", test.id.known(), test.method, test.code, noted)
+			t.Errorf("%v %s %d: %t", test.id.Known(), test.method, test.code, noted)
 		}
 		noteAcceptance(r, test.id, test.code) // nothing is to be done
 	}

@@ -158,7 +158,7 @@ func TestUnknownCallersKeepNoHTTP2Connection(t *testing.T) {
 // TestAcceptedTokens: the tokens that were accepted last are there, and there is an end to them.
 func TestAcceptedTokens(t *testing.T) {
 	var s acceptedTokens
-	token := func(i int) (key identityKey) {
+	token := func(i int) (key IdentityKey) {
 		binary.BigEndian.PutUint64(key[:], uint64(i))
 		return key
 	}
@@ -201,8 +201,8 @@ func TestAcceptedTokens(t *testing.T) {
 // when some of its own are refused.
 func TestTokensOfOneShare(t *testing.T) {
 	var s acceptedTokens
-	token := func(of byte, i int) identityKey {
-		key := identityKey{of}
+	token := func(of byte, i int) IdentityKey {
+		key := IdentityKey{of}
 		binary.BigEndian.PutUint64(key[1:], uint64(i))
 		return key
 	}

@@ -19,19 +19,19 @@ const (
 // forgotten by making tokens. The zero value is empty and ready for use. It is safe for concurrent use.
 type acceptedTokens struct {
 	mu       sync.Mutex
-	young    map[identityKey]inflight.ShareKey
-	previous map[identityKey]inflight.ShareKey
+	young    map[IdentityKey]inflight.ShareKey
+	previous map[IdentityKey]inflight.ShareKey
 	// tokens counts the young by share.
 	tokens map[inflight.ShareKey]int
 }
 
-func (s *acceptedTokens) get(token identityKey) (inflight.ShareKey, bool) {
+func (s *acceptedTokens) get(token IdentityKey) (inflight.ShareKey, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.getLocked(token)
 }
 
-func (s *acceptedTokens) getLocked(token identityKey) (inflight.ShareKey, bool) {
+func (s *acceptedTokens) getLocked(token IdentityKey) (inflight.ShareKey, bool) {
 	if share, ok := s.young[token]; ok {
 		return share, true
 	}
@@ -41,7 +41,7 @@ func (s *acceptedTokens) getLocked(token identityKey) (inflight.ShareKey, bool) 
 
 // add makes token one of the last that were accepted, if there is room for its share. The share is found out
 // if the token is not there.
-func (s *acceptedTokens) add(token identityKey, find func() inflight.ShareKey) {
+func (s *acceptedTokens) add(token IdentityKey, find func() inflight.ShareKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.young[token]; ok {
@@ -58,13 +58,13 @@ func (s *acceptedTokens) add(token identityKey, find func() inflight.ShareKey) {
 		s.previous, s.young, s.tokens = s.young, nil, nil
 	}
 	if s.young == nil {
-		s.young, s.tokens = map[identityKey]inflight.ShareKey{}, map[inflight.ShareKey]int{}
+		s.young, s.tokens = map[IdentityKey]inflight.ShareKey{}, map[inflight.ShareKey]int{}
 	}
 	s.young[token] = share
 	s.tokens[share]++
 }
 
-func (s *acceptedTokens) remove(token identityKey) {
+func (s *acceptedTokens) remove(token IdentityKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if share, ok := s.young[token]; ok {

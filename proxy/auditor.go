@@ -19,8 +19,8 @@ type Auditor struct {
 
 // begin announces that a list is going to be answered from memory. After an error it must not be.
 func (a *Auditor) begin(r *http.Request, who caller, list policy.Request, received time.Time) (*audit.Entry, error) {
-	var known user.Info = who.identity.stated
-	if who.identity.stated == nil {
+	var known user.Info = who.identity.Impersonated()
+	if who.identity.Impersonated() == nil {
 		var err error
 		if known, err = a.Who.User(r.Context(), who.identity, who.share); err != nil {
 			return nil, err

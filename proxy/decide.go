@@ -19,7 +19,7 @@ import (
 // Of the answer there are then only the semantics, as far as they are known, and whether the caller was
 // reviewed. What one stage has found may end while a later one waits, so [mayAnswer] has the last word.
 func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, reason.Reason) {
-	list, why := policy.Parse(r, kubehttp.Of(r).Info, who.identity.credentials())
+	list, why := policy.Parse(r, kubehttp.Of(r).Info, who.identity.Credentials())
 	if why != "" {
 		return list, answer{}, why
 	}

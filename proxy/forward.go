@@ -104,7 +104,7 @@ func (f *Forwarder) malformed(r *http.Request, id Identity) (reason, message str
 	if name := kubehttp.IdentityNamedInConnection(r.Header); name != "" {
 		return observe.RefusedConnection, fmt.Sprintf("The Connection header must not list %s, which is meant for the API server.", name)
 	}
-	if id.stated != nil && f.upstream.base.Path != "" && mayLeavePrefix(r.RequestURI) {
+	if id.Impersonated() != nil && f.upstream.base.Path != "" && mayLeavePrefix(r.RequestURI) {
 		return observe.RefusedSegments, "The path must not hold .. segments: listproxy's own credentials are for one API server only. Use a path without them, or a token."
 	}
 	return "", ""
@@ -206,7 +206,7 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	// The server fills this very map once the body has been read; the copy that
 	// ReverseProxy made would stay empty.
 	pr.Out.Trailer = pr.In.Trailer
-	if x.caller.stated != nil {
+	if x.caller.Impersonated() != nil {
 		pr.Out.Trailer = nil // with listproxy's credentials goes only what was looked at
 	}
 	if pr.Out.Body != nil {
@@ -214,7 +214,9 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 		pr.Out.GetBody = x.body.reader
 	}
 	kubehttp.RemoveCallerClaims(pr.Out.Header)
-	x.forwarder.upstream.Present(x.caller, pr.Out.Header)
+	if x.caller.Impersonated() != nil {
+		x.caller.Present(pr.Out.Header) // the others have said so themselves
+	}
 	kubehttp.SetForwardedFor(pr.Out.Header, pr.In.RemoteAddr)
 }
 
@@ -235,7 +237,7 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 		res.Header.Set("Connection", "close")
 	}
 	noteAcceptance(x.request, x.caller, res.StatusCode)
-	if x.request.ProtoMajor == 2 && !kubehttp.Of(x.request).LongRunning && (res.StatusCode == http.StatusUnauthorized || x.caller.stated == nil && !x.caller.bringsToken()) {
+	if x.request.ProtoMajor == 2 && !kubehttp.Of(x.request).LongRunning && (res.StatusCode == http.StatusUnauthorized || x.caller.Impersonated() == nil && !x.caller.BringsToken()) {
 		// As kube-apiserver does (UnauthenticatedHTTP2DOSMitigation): who is not known gets
 		// one request of a connection that costs much.
 		res.Header.Set("Connection", "close")

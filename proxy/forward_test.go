@@ -53,7 +53,7 @@ func newLoggedForwarder(t *testing.T, config *rest.Config, log *slog.Logger) kno
 	t.Cleanup(up.upgrades.CloseIdleConnections)
 	t.Cleanup(up.strangers.CloseIdleConnections)
 	caller := identify(newIdentifier(t), "Bearer known")
-	up.accepted.add(caller.key, func() inflight.ShareKey { return inflight.ShareKey{} })
+	up.accepted.add(caller.Key(), func() inflight.ShareKey { return inflight.ShareKey{} })
 	return known{NewForwarder(up, log), caller}
 }
 

@@ -147,7 +147,7 @@ func (h *Handler) withInflight(next http.Handler) http.Handler {
 			known(who.share)
 		} else {
 			r = withAcceptance(r, func() {
-				share := h.Forward.share(who.identity, who.identity.bringsToken(), r.RemoteAddr)
+				share := h.Forward.share(who.identity, who.identity.BringsToken(), r.RemoteAddr)
 				known(share)
 				h.Inflight.Accept(&place, share)
 			})

@@ -101,8 +101,8 @@ func TestIdentify(t *testing.T) {
 				t.Fatalf("refused with %d, not %d", code, test.code)
 			}
 			stated := ""
-			if id.stated != nil {
-				stated = id.stated.Name + " [" + strings.Join(id.stated.Groups, " ") + "]"
+			if id.Impersonated() != nil {
+				stated = id.Impersonated().Name + " [" + strings.Join(id.Impersonated().Groups, " ") + "]"
 			}
 			if stated != test.user {
 				t.Errorf("stated is %q, not %q", stated, test.user)
@@ -110,7 +110,7 @@ func TestIdentify(t *testing.T) {
 			if got := id.authorization != nil; got != test.token {
 				t.Errorf("known by its own header: %t", got)
 			}
-			if got := id.known(); got != (test.token || test.user != "") {
+			if got := id.Known(); got != (test.token || test.user != "") {
 				t.Errorf("known: %t", got)
 			}
 			for name := range r.Header {
@@ -130,8 +130,8 @@ func TestNoCertificatesWithoutCA(t *testing.T) {
 		Header: http.Header{"X-Remote-User": {"root"}},
 		TLS:    &tls.ConnectionState{PeerCertificates: []*x509.Certificate{ca.Issue(t, pkix.Name{CommonName: "alice"}, nil)}},
 	}
-	if id, refusal := newIdentifier(t).Identify(r); id.known() || refusal != nil {
-		t.Errorf("known: %t, refused: %v", id.known(), refusal)
+	if id, refusal := newIdentifier(t).Identify(r); id.Known() || refusal != nil {
+		t.Errorf("known: %t, refused: %v", id.Known(), refusal)
 	}
 }
 
@@ -176,7 +176,7 @@ func TestStatedKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := map[identityKey]int{}
+	seen := map[IdentityKey]int{}
 	users := []*user.DefaultInfo{
 		{Name: "a"},
 		{Name: "a", UID: "b"},
@@ -230,12 +230,12 @@ func TestTokenBesideRefusedChain(t *testing.T) {
 			}
 			r := proxytest.RequestBy(conn, shown...)
 			r.Header.Set("Authorization", "Bearer t")
-			if id, refusal := i.Identify(r); refusal != nil || id.stated != nil || !id.bringsToken() {
+			if id, refusal := i.Identify(r); refusal != nil || id.Impersonated() != nil || !id.BringsToken() {
 				t.Errorf("%s, with a token: %v", name, refusal)
 			}
 		}
 	}
-	if id, refusal := i.Identify(proxytest.RequestBy(certs.WithConnection(t.Context()), certificate)); refusal != nil || id.stated == nil {
+	if id, refusal := i.Identify(proxytest.RequestBy(certs.WithConnection(t.Context()), certificate)); refusal != nil || id.Impersonated() == nil {
 		t.Errorf("a good certificate: %v", refusal)
 	}
 }

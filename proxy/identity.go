@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net/http"
 	"slices"
 
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -38,11 +39,11 @@ type Identity struct {
 	// structs: printed from there they are addresses.
 	authorization *string
 	stated        *user.DefaultInfo
-	key           identityKey
+	key           IdentityKey
 }
 
-// identityKey is an HMAC of a token, of another credential, or of a stated user.
-type identityKey [sha256.Size]byte
+// IdentityKey is an HMAC of a token, of another credential, or of a stated user.
+type IdentityKey [sha256.Size]byte
 
 // The first byte of what a key is made of: a token is never taken for a user.
 const (
@@ -51,16 +52,33 @@ const (
 	keyOfStated        = 's'
 )
 
-// known says whether there is a caller to ask about at all.
-func (id Identity) known() bool { return id.authorization != nil || id.stated != nil }
+// Key stands for the caller wherever something is remembered.
+func (id Identity) Key() IdentityKey { return id.key }
 
-// bringsToken says whether the upstream sees a token in what the caller brings.
-func (id Identity) bringsToken() bool {
+// Impersonated is the user as whom listproxy sends requests with its own credentials, or nil: then
+// the caller's credentials are sent.
+func (id Identity) Impersonated() *user.DefaultInfo { return id.stated }
+
+// Present makes h say to the upstream who the caller is. For nobody h stays as it is.
+func (id Identity) Present(h http.Header) {
+	if id.authorization != nil {
+		h.Set("Authorization", *id.authorization)
+	}
+	if id.stated != nil {
+		state(h, id.stated)
+	}
+}
+
+// Known says whether there is a caller to ask about at all.
+func (id Identity) Known() bool { return id.authorization != nil || id.stated != nil }
+
+// BringsToken says whether the upstream sees a token in what the caller brings.
+func (id Identity) BringsToken() bool {
 	return id.authorization != nil && policy.BringsToken(*id.authorization)
 }
 
-// credentials says by what the caller is known, for the reading of a request.
-func (id Identity) credentials() policy.Credentials {
+// Credentials says by what the caller is known, for the reading of a request.
+func (id Identity) Credentials() policy.Credentials {
 	if id.stated != nil {
 		return policy.Stated
 	}

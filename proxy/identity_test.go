@@ -51,7 +51,7 @@ func TestIdentifyNeedsExactlyOneCredential(t *testing.T) {
 		{"a space that Unicode has", []string{"Bearer a\u00a0"}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := identify(i, test.authorization...).known(); got != test.want {
+			if got := identify(i, test.authorization...).Known(); got != test.want {
 				t.Errorf("known: got %v, want %v", got, test.want)
 			}
 		})
@@ -76,7 +76,7 @@ func TestIdentityKeys(t *testing.T) {
 	if other := identify(newIdentifier(t), "Bearer a"); other.key == a.key {
 		t.Error("the key does not depend on the process's secret")
 	}
-	if (a.key == identityKey{}) {
+	if (a.key == IdentityKey{}) {
 		t.Error("a credential has the key of nobody")
 	}
 }
@@ -138,14 +138,14 @@ func TestBringsToken(t *testing.T) {
 		"Bearer a": true, "bearer a": true, "Basic eA==": false, "Bearer": false, "Bearer ": false, "a": false, "": false,
 	} {
 		id := identify(i, authorization)
-		if got := id.bringsToken(); got != want {
+		if got := id.BringsToken(); got != want {
 			t.Errorf("%q: %t, want %t", authorization, got, want)
 		}
-		if n := testing.AllocsPerRun(100, func() { _ = id.bringsToken() }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() { _ = id.BringsToken() }); n != 0 {
 			t.Errorf("%q: %v allocations", authorization, n)
 		}
 	}
-	if (Identity{}).bringsToken() {
+	if (Identity{}).BringsToken() {
 		t.Error("nobody brings a token")
 	}
 }

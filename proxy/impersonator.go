@@ -66,14 +66,14 @@ var ownIdentity = Identity{stated: &user.DefaultInfo{}}
 // review has said yes; nil for a caller with credentials of its own, who needs none of listproxy's. The questions count
 // to the caller's share.
 func (i *Impersonator) Lends(ctx context.Context, caller Identity, share inflight.ShareKey, a Attributes) (*Right, error) {
-	if i == nil || caller.stated == nil {
+	if i == nil || caller.Impersonated() == nil {
 		return nil, nil
 	}
 	onBehalf := a
 	onBehalf.Verb = "impersonate-on:user-info:" + a.Verb
 	// Only a yes is remembered: what the first way denies each time is not asked where the second is known.
 	if !i.rights.Remembers(ownIdentity, onBehalf) {
-		if lent, err := i.legacy(ctx, caller.stated, share); err != nil || lent.allowed {
+		if lent, err := i.legacy(ctx, caller.Impersonated(), share); err != nil || lent.allowed {
 			return &lent, err
 		}
 	}

@@ -53,8 +53,8 @@ func TestStatedUsersStayUnderThePrefix(t *testing.T) {
 			r.RequestURI = target
 			forwarder.ServeAs(w, r, id)
 			refused := len(seen) == 0 && w.Code == http.StatusBadRequest
-			if want := leaves && id.stated != nil; refused != want {
-				t.Errorf("%s, stated %t: refused %t (%d), want %t; the upstream saw %q", target, id.stated != nil, refused, w.Code, want, seen)
+			if want := leaves && id.Impersonated() != nil; refused != want {
+				t.Errorf("%s, stated %t: refused %t (%d), want %t; the upstream saw %q", target, id.Impersonated() != nil, refused, w.Code, want, seen)
 			}
 		}
 	}

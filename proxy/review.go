@@ -133,7 +133,7 @@ func NewReviewer(send SendAs, base *url.URL, cfg ReviewConfig, log *slog.Logger)
 // it comes with a no and holds nothing of the credential.
 func (r *Reviewer) Review(ctx context.Context, id Identity, share inflight.ShareKey, a Attributes) (Right, error) {
 	// In a review, unlike in a request, an empty version means all versions.
-	if !id.known() || a.Verb == "" || a.Version == "" || a.Resource == "" {
+	if !id.Known() || a.Verb == "" || a.Version == "" || a.Resource == "" {
 		return Right{}, nil
 	}
 	if r.ttl <= 0 {

@@ -59,7 +59,8 @@ func (c *decisionCache) close() { c.epochs.close() }
 // attribute with its length before it, so that no two questions share one.
 func decisionKey(id Identity, a Attributes) string {
 	var space [entryBytes]byte
-	key := append(space[:0], id.key[:]...)
+	caller := id.Key()
+	key := append(space[:0], caller[:]...)
 	for _, field := range [...]string{
 		a.Verb, a.Group, a.Version, a.Resource, a.Subresource, a.Namespace, a.Name, a.LabelSelector, a.FieldSelector,
 	} {

@@ -29,7 +29,7 @@ import (
 // sendAs sends requests with the caller's own credentials.
 func sendAs(rt proxytest.Transport) func(context.Context, Identity, *http.Request) (*http.Response, error) {
 	return func(ctx context.Context, id Identity, r *http.Request) (*http.Response, error) {
-		r.Header.Set("Authorization", *id.authorization)
+		id.Present(r.Header)
 		return rt(r.WithContext(ctx))
 	}
 }
@@ -385,7 +385,7 @@ func (u *fakeAuthorizer) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // Allowed is Review for tests of what it says. Each caller has a share of its own.
 func (r *Reviewer) Allowed(ctx context.Context, id Identity, a Attributes) (bool, error) {
-	yes, err := r.Review(ctx, id, inflight.ShareKey(id.key), a)
+	yes, err := r.Review(ctx, id, inflight.ShareKey(id.Key()), a)
 	return yes.allowed, err
 }
 
@@ -842,8 +842,8 @@ func TestReviewCloseAgainstUse(t *testing.T) {
 }
 
 // decodeKey reads a decision's key, so that it can be shown to hold everything.
-func decodeKey(key string) (identityKey, Attributes, error) {
-	var id identityKey
+func decodeKey(key string) (IdentityKey, Attributes, error) {
+	var id IdentityKey
 	if len(key) < len(id) {
 		return id, Attributes{}, errors.New("too short")
 	}
@@ -936,7 +936,7 @@ func FuzzDecisionKey(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(a, got); diff != "" || gotID != id.key {
+		if diff := cmp.Diff(a, got); diff != "" || gotID != id.Key() {
 			t.Errorf("the key says something else (-want +got):\n%s", diff)
 		}
 	})

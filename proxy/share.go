@@ -33,8 +33,8 @@ func shareKey(id Identity, accepted bool, remoteAddr string) inflight.ShareKey {
 	if !accepted {
 		return addressShare(remoteAddr)
 	}
-	if id.stated != nil {
-		return shareOf(shareOfUser, id.stated.Name)
+	if id.Impersonated() != nil {
+		return shareOf(shareOfUser, id.Impersonated().Name)
 	}
 	if id.authorization != nil {
 		if token, plain := policy.Token(*id.authorization); plain {
@@ -43,7 +43,7 @@ func shareKey(id Identity, accepted bool, remoteAddr string) inflight.ShareKey {
 			}
 		}
 	}
-	return inflight.ShareKey(id.key)
+	return inflight.ShareKey(id.Key())
 }
 
 func addressShare(remoteAddr string) inflight.ShareKey {

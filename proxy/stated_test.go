@@ -78,7 +78,7 @@ func TestStatedIsTheCertificatesUser(t *testing.T) {
 				t.Fatal(refusal)
 			}
 			h := http.Header{"Authorization": {"Bearer x"}, "Impersonate-User": {"root"}, "Impersonate-Extra-Scopes": {"all"}, "Accept": {"a"}}
-			state(h, id.stated)
+			state(h, id.Impersonated())
 			if diff := cmp.Diff(describeUser(want.User), describeUser(impersonated(t, h))); diff != "" {
 				t.Error(diff)
 			}

@@ -115,14 +115,6 @@ func (u *Upstream) Impersonate(cfg *rest.Config) error {
 	return nil
 }
 
-// Present makes h say who the caller is, for a request that goes to the RoundTripper
-// of the same identity. What a caller sends who is not stated stays as it is.
-func (u *Upstream) Present(id Identity, h http.Header) {
-	if id.stated != nil {
-		state(h, id.stated)
-	}
-}
-
 // SendAs sends a request of listproxy's own making as the caller id, and returns
 // the answer: with the caller's own credentials, or with listproxy's and the headers
 // that impersonate exactly that caller. r has neither yet. It follows no redirects.
@@ -132,10 +124,7 @@ type SendAs func(ctx context.Context, id Identity, r *http.Request) (*http.Respo
 // SendAs is a [SendAs]. It has connections of its own, which are given up sooner than callers' are: a watch may
 // be silent for long.
 func (u *Upstream) SendAs(ctx context.Context, id Identity, r *http.Request) (*http.Response, error) {
-	if id.authorization != nil {
-		r.Header.Set("Authorization", *id.authorization)
-	}
-	u.Present(id, r.Header)
+	id.Present(r.Header)
 	return u.ownRoundTripper(id).RoundTrip(r.WithContext(ctx))
 }
 
@@ -145,15 +134,15 @@ func (u *Upstream) SendAs(ctx context.Context, id Identity, r *http.Request) (*h
 // for the proxy's credentials, of stated users) and decompresses nothing.
 func (u *Upstream) RoundTripper(id Identity, upgrade bool) http.RoundTripper {
 	switch {
-	case id.stated != nil && u.stated == nil:
+	case id.Impersonated() != nil && u.stated == nil:
 		return noWay{}
-	case id.stated != nil && upgrade:
+	case id.Impersonated() != nil && upgrade:
 		return u.stated.upgrades
-	case id.stated != nil:
+	case id.Impersonated() != nil:
 		return u.stated.requests
 	case upgrade:
 		return u.upgrades
-	case !id.bringsToken():
+	case !id.BringsToken():
 		return u.strangers
 	case u.Accepted(id):
 		return acceptance{u, u.requests, id}
@@ -164,9 +153,9 @@ func (u *Upstream) RoundTripper(id Identity, upgrade bool) http.RoundTripper {
 // ownRoundTripper returns the transport for requests of listproxy's own making as a caller.
 func (u *Upstream) ownRoundTripper(id Identity) http.RoundTripper {
 	switch {
-	case id.stated != nil && u.stated == nil:
+	case id.Impersonated() != nil && u.stated == nil:
 		return noWay{}
-	case id.stated != nil:
+	case id.Impersonated() != nil:
 		return u.stated.own
 	case u.Accepted(id):
 		return acceptance{u, u.own, id}
@@ -177,17 +166,17 @@ func (u *Upstream) ownRoundTripper(id Identity) http.RoundTripper {
 // Accepted says whether id is known to be somebody: stated by the proxy, or accepted by
 // the upstream not long ago.
 func (u *Upstream) Accepted(id Identity) bool {
-	if id.stated != nil || !id.bringsToken() {
-		return id.stated != nil
+	if id.Impersonated() != nil || !id.BringsToken() {
+		return id.Impersonated() != nil
 	}
-	_, accepted := u.accepted.get(id.key)
+	_, accepted := u.accepted.get(id.Key())
 	return accepted
 }
 
 // share is shareKey for a caller of whom Accepted was asked.
 func (u *Upstream) share(id Identity, accepted bool, remoteAddr string) inflight.ShareKey {
-	if accepted && id.stated == nil {
-		if share, known := u.accepted.get(id.key); known {
+	if accepted && id.Impersonated() == nil {
+		if share, known := u.accepted.get(id.Key()); known {
 			return share
 		}
 	}
@@ -207,9 +196,9 @@ func (a acceptance) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch {
 	case err != nil:
 	case res.StatusCode == http.StatusUnauthorized:
-		a.upstream.accepted.remove(a.caller.key)
+		a.upstream.accepted.remove(a.caller.Key())
 	case provesAuthentication(r.Method, res.StatusCode):
-		a.upstream.accepted.add(a.caller.key, func() inflight.ShareKey { return shareKey(a.caller, true, "") })
+		a.upstream.accepted.add(a.caller.Key(), func() inflight.ShareKey { return shareKey(a.caller, true, "") })
 	}
 	return res, err
 }

@@ -98,7 +98,7 @@ func NewWhoAmI(send SendAs, base *url.URL, cfg WhoAmIConfig) (*WhoAmI, error) {
 // caller of User must not change the user. An error means that the upstream could not be asked or did not say; it holds nothing of the
 // credential and nothing of the user.
 func (w *WhoAmI) User(ctx context.Context, id Identity, share inflight.ShareKey) (user.Info, error) {
-	if !id.known() {
+	if !id.Known() {
 		return nil, errNoIdentity
 	}
 	if w.ttl <= 0 {
@@ -108,7 +108,8 @@ func (w *WhoAmI) User(ctx context.Context, id Identity, share inflight.ShareKey)
 		}
 		return learned.value, nil
 	}
-	key := string(id.key[:])
+	who := id.Key()
+	key := string(who[:])
 	if u, ok := w.users.get(key, time.Now()); ok {
 		return u, nil
 	}

@@ -50,11 +50,11 @@ func (u *whoAmIUpstream) send(ctx context.Context, id Identity, r *http.Request)
 	answer := u.answer
 	u.mu.Unlock()
 	r = r.Clone(ctx)
-	r.Header.Set("Authorization", *id.authorization)
+	id.Present(r.Header)
 	if answer != nil {
 		return answer(r)
 	}
-	return answerWhoAmI(r, authenticationv1.UserInfo{Username: *id.authorization})
+	return answerWhoAmI(r, authenticationv1.UserInfo{Username: r.Header.Get("Authorization")})
 }
 
 func answerWhoAmI(r *http.Request, info authenticationv1.UserInfo) (*http.Response, error) {
@@ -90,7 +90,7 @@ func newWhoAmI(t testing.TB, u *whoAmIUpstream, cfg WhoAmIConfig) *WhoAmI {
 // wantUser asks who a caller is.
 func wantUser(t *testing.T, w *WhoAmI, id Identity, want string) {
 	t.Helper()
-	u, err := w.User(t.Context(), id, inflight.ShareKey(id.key))
+	u, err := w.User(t.Context(), id, inflight.ShareKey(id.Key()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +176,7 @@ func TestWhoAmIUnusable(t *testing.T) {
 			w := newWhoAmI(t, u, WhoAmIConfig{TTL: time.Hour})
 			id := identify(newIdentifier(t), "Bearer "+secret)
 			for range 2 {
-				who, err := w.User(t.Context(), id, inflight.ShareKey(id.key))
+				who, err := w.User(t.Context(), id, inflight.ShareKey(id.Key()))
 				if err == nil || who != nil {
 					t.Fatalf("it is %v, %v", who, err)
 				}
@@ -280,7 +280,7 @@ func TestWhoAmIShares(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		left := make(chan error)
 		go func() {
-			_, err := w.User(ctx, id, inflight.ShareKey(id.key))
+			_, err := w.User(ctx, id, inflight.ShareKey(id.Key()))
 			left <- err
 		}()
 		synctest.Wait()
@@ -314,7 +314,7 @@ func TestWhoAmIIsBounded(t *testing.T) {
 		for i := range maxQuestionsAtOnce + maxQuestionsWaiting {
 			id := identify(identifier, fmt.Sprint(i))
 			all.Go(func() {
-				_, err := w.User(t.Context(), id, inflight.ShareKey(id.key))
+				_, err := w.User(t.Context(), id, inflight.ShareKey(id.Key()))
 				if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, inflight.OverloadTimeOut) {
 					t.Errorf("a question in vain: %v", err)
 				}

@@ -1,10 +1,11 @@
 package audit
 
 import (
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
 // BenchmarkAudit is what the audit log adds to an answer from memory.

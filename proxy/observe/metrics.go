@@ -121,6 +121,7 @@ func newRequestSeries(l requestLabels) requestSeries {
 	}
 }
 
+// OrNone returns the value of a label, which is "none" where it does not apply.
 func OrNone(value string) string {
 	if value == "" {
 		return noneLabel

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/proxy/server"
 	"io"
 	"log/slog"
 	"net/http"
@@ -32,7 +33,7 @@ func startDraining(t *testing.T, forward known, http2 bool) (_ *httptest.Server,
 	log := slog.New(slog.DiscardHandler)
 	ending = make(chan time.Duration, 1)
 	front := httptest.NewUnstartedServer(nil)
-	front.Config = NewServer(NewStallGuard(time.Minute, log).Wrap(NewFront(forward, log)), nil, log)
+	front.Config = NewServer(server.NewStallGuard(time.Minute, log).Wrap(NewFront(forward, log)), nil, log)
 	drain := NewDrain(front.Config, func(within time.Duration) {
 		forward.EndWatches(within)
 		ending <- within

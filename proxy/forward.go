@@ -286,7 +286,7 @@ func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 		w.Header().Set("Connection", "close")
 		if limit := x.body.exceeded.Load(); limit > 0 {
 			observe.RecordOf(r.Context()).Refused(w.Header(), observe.RefusedBody)
-			writeBodyTooLarge(w, r, limit)
+			kubehttp.WriteBodyTooLarge(w, r, limit)
 			return
 		}
 		refuse(w, r, observe.RefusedMalformed, "The request's header or body is malformed or ended early, so it could not be forwarded.")

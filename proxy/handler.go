@@ -12,6 +12,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
+	"github.com/listproxy/listproxy/proxy/server"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -75,10 +76,12 @@ func through(end http.Handler, filters ...filter) http.Handler {
 	return end
 }
 
-func (h *Handler) withLettingGo(next http.Handler) http.Handler { return LetGo(next, h.Draining) }
+func (h *Handler) withLettingGo(next http.Handler) http.Handler {
+	return server.LetGo(next, h.Draining)
+}
 
 func (h *Handler) withStallGuard(next http.Handler) http.Handler {
-	return NewStallGuard(h.StallTimeout, h.Log).Wrap(next)
+	return server.NewStallGuard(h.StallTimeout, h.Log).Wrap(next)
 }
 
 func (h *Handler) withRecord(next http.Handler) http.Handler { return h.Observer.Observe(next, h.Log) }
@@ -86,7 +89,7 @@ func (h *Handler) withRecord(next http.Handler) http.Handler { return h.Observer
 func (h *Handler) withFront(next http.Handler) http.Handler { return NewFront(next, h.Log) }
 
 func (h *Handler) withBodyLimit(next http.Handler) http.Handler {
-	return LimitBodies(next, h.MaxBodyBytes)
+	return server.LimitBodies(next, h.MaxBodyBytes)
 }
 
 // withAuthentication finds out who calls, and puts the caller into the request's context.
@@ -141,7 +144,7 @@ func (h *Handler) withInflight(next http.Handler) http.Handler {
 		defer func() { leave() }()
 		known := func(share inflight.ShareKey) {
 			leave = inflight.UseConnection(r.Context(), share)
-			callerKnown(r.Context(), long)
+			server.CallerKnown(r.Context(), long)
 		}
 		if who.accepted {
 			known(who.share)

@@ -21,6 +21,7 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/observe"
+	"github.com/listproxy/listproxy/proxy/server"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
@@ -67,8 +68,9 @@ func TestRefusalsAreSeen(t *testing.T) {
 				record.SetCacheStatus(w.Header(), forwarded(reason.NotList))
 				forwarder.ServeAs(w, r, caller)
 			})
+			bounded := server.LimitBodies(handler, 10)
 			server := httptest.NewUnstartedServer(nil)
-			server.Config = NewServer(o.Observe(NewFront(LimitBodies(handler, 10), log), log), nil, slog.New(slog.DiscardHandler))
+			server.Config = NewServer(o.Observe(NewFront(bounded, log), log), nil, slog.New(slog.DiscardHandler))
 			if tt.connect {
 				server.Config = NewConnectServer(NewTunnels(targets, &tls.Config{MinVersion: tls.VersionTLS12}), nil, o, log)
 			}

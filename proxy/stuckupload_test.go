@@ -2,8 +2,8 @@ package proxy
 
 import (
 	"bufio"
-	"errors"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/proxy/server"
 	"io"
 	"log/slog"
 	"net/http"
@@ -11,9 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 )
-
-// stuckUpload is a request whose body never comes.
-const stuckUpload = "POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n"
 
 // TestStuckUploadHoldsNothing: a request ends, whoever is asked to wait for its body, so that nothing
 // is held for it.
@@ -25,12 +22,12 @@ func TestStuckUploadHoldsNothing(t *testing.T) {
 			})
 			forwarder := newForwarder(t, upstream.Config())
 			done := make(chan struct{})
-			front := startProxy(t, newStallGuard(100*time.Millisecond).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			front := startProxy(t, server.NewStallGuard(100*time.Millisecond, proxytest.DiscardLog()).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				defer close(done)
 				forwarder.ServeAs(w, r, Identity{}) // nobody
 			})), false)
 			conn := proxytest.DialTLS(t, front)
-			if _, err := io.WriteString(conn, stuckUpload); err != nil {
+			if _, err := io.WriteString(conn, proxytest.StuckUpload); err != nil {
 				t.Fatal(err)
 			}
 			// With an answer or, since net/http reads the body before it gives one over HTTP/1.1, with
@@ -39,88 +36,6 @@ func TestStuckUploadHoldsNothing(t *testing.T) {
 				_ = res.Body.Close()
 			}
 			<-done
-		})
-	}
-}
-
-// TestConnectionOfAStuckUploadEnds: it is not kept for the rest of a body after the answer.
-func TestConnectionOfAStuckUploadEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		guard := newStallGuard(stallLimit)
-		_, dial := servePipe(t, guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(http.StatusTooManyRequests)
-		})), false)
-		conn := dial()
-		begun := time.Now()
-		if _, err := io.WriteString(conn, stuckUpload); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.ReadAll(conn); err != nil && !errors.Is(err, io.EOF) {
-			t.Fatal(err)
-		}
-		if took := time.Since(begun); took < stallLimit || took > 2*stallLimit {
-			t.Errorf("the connection ended after %v, the limit is %v", took, stallLimit)
-		}
-	})
-}
-
-// TestUploadAfterUpload: a slow one is none that is stuck, and the limit is not that of the next
-// request of the connection.
-func TestUploadAfterUpload(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		guard := newStallGuard(stallLimit)
-		_, dial := servePipe(t, guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			callerKnown(r.Context(), false)
-			_, _ = io.Copy(w, r.Body)
-		})), false)
-		conn := dial()
-		reader := bufio.NewReader(conn)
-		for range 2 {
-			if _, err := io.WriteString(conn, stuckUpload); err != nil {
-				t.Fatal(err)
-			}
-			go func() {
-				for _, b := range []byte("0123456789") {
-					time.Sleep(stallLimit - time.Second) // slow, and never stuck
-					_, _ = conn.Write([]byte{b})
-				}
-			}()
-			res, err := http.ReadResponse(reader, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			body, err := io.ReadAll(res.Body)
-			if err != nil || string(body) != "0123456789" {
-				t.Errorf("got %q, %v", body, err)
-			}
-			_ = res.Body.Close()
-			time.Sleep(3 * stallLimit)
-		}
-	})
-}
-
-// TestStreamOfAKnownCallerMayStall, where nobody else's may.
-func TestStreamOfAKnownCallerMayStall(t *testing.T) {
-	for _, known := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			guard := newStallGuard(stallLimit)
-			read := make(chan error, 1)
-			_, dial := servePipe(t, guard.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				if known {
-					callerKnown(r.Context(), true)
-				}
-				_, err := io.ReadAll(r.Body)
-				read <- err
-			})), false)
-			conn := dial()
-			if _, err := io.WriteString(conn, stuckUpload); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(3 * stallLimit)
-			go func() { _, _ = io.WriteString(conn, "0123456789") }()
-			if err := <-read; (err == nil) != known {
-				t.Errorf("known %t: %v", known, err)
-			}
 		})
 	}
 }
@@ -140,7 +55,7 @@ func TestNobodyIsHeldByARefusal(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				_, dial := servePipe(t, test.handler, false)
+				_, dial := proxytest.ServePipe(t, test.handler, false)
 				conn := dial()
 				if _, err := io.WriteString(conn, test.request); err != nil {
 					t.Fatal(err)
@@ -171,7 +86,7 @@ func TestConnectPortWaitsForNoBody(t *testing.T) {
 			t.Fatal(err)
 		}
 		begun := time.Now()
-		if _, err := io.WriteString(conn, stuckUpload); err != nil {
+		if _, err := io.WriteString(conn, proxytest.StuckUpload); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := io.ReadAll(conn); err != nil {
@@ -183,36 +98,4 @@ func TestConnectPortWaitsForNoBody(t *testing.T) {
 		_ = server.Close()
 		<-done
 	})
-}
-
-// TestUploadThatOutlivesItsHandler: a body may still be read when the answer has been given and the
-// handler has returned. Then nothing of the handler's is used any more.
-func TestUploadThatOutlivesItsHandler(t *testing.T) {
-	read := make(chan error)
-	front := startProxy(t, newStallGuard(time.Minute).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body := r.Body
-		returned := r.Context().Done()
-		go func() {
-			<-returned
-			_, err := body.Read(make([]byte, 1))
-			read <- err
-		}()
-		w.WriteHeader(http.StatusUnauthorized)
-	})), true)
-	for range 50 {
-		body, withheld := io.Pipe()
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, front.URL, body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		res, err := front.Client().Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = res.Body.Close()
-		_ = withheld.Close()
-		if err := <-read; err == nil {
-			t.Error("something was read")
-		}
-	}
 }

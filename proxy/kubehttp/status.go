@@ -2,6 +2,7 @@ package kubehttp
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strconv"
 
@@ -105,3 +106,10 @@ func WriteShuttingDown(w http.ResponseWriter, r *http.Request) {
 
 // CacheStatusHeader says where an answer came from (RFC 9211).
 const CacheStatusHeader = "Cache-Status"
+
+// WriteBodyTooLarge answers as kube-apiserver does (k8s.io/apiserver,
+// pkg/endpoints/handlers, limitedReadBody).
+func WriteBodyTooLarge(w http.ResponseWriter, r *http.Request, limit int64) {
+	WriteStatus(w, r, http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge,
+		fmt.Sprintf("Request entity too large: limit is %d", limit))
+}

@@ -266,3 +266,36 @@ func SwitchTo(t *testing.T, serve func(rw *bufio.ReadWriter)) http.HandlerFunc {
 		serve(rw)
 	}
 }
+
+// ServePipe serves handler over pipes, and returns a client and a way to dial.
+// The client's HTTP/2 has the smallest windows.
+func ServePipe(t *testing.T, handler http.Handler, http2 bool) (*http.Client, func() net.Conn) {
+	t.Helper()
+	var protocols http.Protocols
+	protocols.SetHTTP1(!http2)
+	protocols.SetUnencryptedHTTP2(http2)
+	listener := NewPipeListener()
+	server := &http.Server{Handler: handler, Protocols: &protocols, ReadHeaderTimeout: time.Hour}
+	transport := &http.Transport{
+		DialContext: listener.Dial, Protocols: &protocols,
+		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: 64 << 10},
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(listener) // until it is closed
+	}()
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		_ = server.Close()
+		<-done
+	})
+	return &http.Client{Transport: transport}, func() net.Conn {
+		conn, _ := listener.Dial(t.Context(), "", "")
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+}
+
+// StuckUpload is a request whose body never comes.
+const StuckUpload = "POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n"

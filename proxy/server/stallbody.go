@@ -1,4 +1,4 @@
-package proxy
+package server
 
 import (
 	"context"
@@ -32,7 +32,7 @@ type stallBody struct {
 type stallBodyKey struct{}
 
 // guardUpload bounds how long the body of r may take, if it has one. It returns the request to go on
-// with, whose context has the bound ([callerKnown]). The handler must call end before it returns.
+// with, whose context has the bound ([CallerKnown]). The handler must call end before it returns.
 func guardUpload(w http.ResponseWriter, r *http.Request, limit time.Duration) (guarded *http.Request, end func()) {
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
 		return r, func() {}
@@ -47,10 +47,10 @@ func guardUpload(w http.ResponseWriter, r *http.Request, limit time.Duration) (g
 	}
 }
 
-// callerKnown lifts the bound of the body of ctx's request, since its sender is known: as a whole the
+// CallerKnown lifts the bound of the body of ctx's request, since its sender is known: as a whole the
 // body may take as long as it likes, and if the request is a long-running one, a stream, it may stall
 // as well. It may be called while the body is read.
-func callerKnown(ctx context.Context, long bool) {
+func CallerKnown(ctx context.Context, long bool) {
 	b, ok := ctx.Value(stallBodyKey{}).(*stallBody)
 	if !ok {
 		return

@@ -1,4 +1,4 @@
-package proxy
+package server
 
 import (
 	"bufio"
@@ -19,36 +19,6 @@ import (
 )
 
 const stallLimit = 10 * time.Second
-
-// servePipe serves handler over pipes, and returns a client and a way to dial.
-// The client's HTTP/2 has the smallest windows.
-func servePipe(t *testing.T, handler http.Handler, http2 bool) (*http.Client, func() net.Conn) {
-	t.Helper()
-	var protocols http.Protocols
-	protocols.SetHTTP1(!http2)
-	protocols.SetUnencryptedHTTP2(http2)
-	listener := proxytest.NewPipeListener()
-	server := &http.Server{Handler: handler, Protocols: &protocols, ReadHeaderTimeout: time.Hour}
-	transport := &http.Transport{
-		DialContext: listener.Dial, Protocols: &protocols,
-		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: 64 << 10},
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = server.Serve(listener) // until it is closed
-	}()
-	t.Cleanup(func() {
-		transport.CloseIdleConnections()
-		_ = server.Close()
-		<-done
-	})
-	return &http.Client{Transport: transport}, func() net.Conn {
-		conn, _ := listener.Dial(t.Context(), "", "")
-		t.Cleanup(func() { _ = conn.Close() })
-		return conn
-	}
-}
 
 func pipeGet(t *testing.T, client *http.Client) *http.Response {
 	t.Helper()
@@ -85,7 +55,7 @@ func TestStalledAnswerIsEnded(t *testing.T) {
 	overBothPipes(t, func(t *testing.T, http2 bool) {
 		guard := newStallGuard(stallLimit)
 		errs := make(chan error, 1)
-		client, _ := servePipe(t, guard.Wrap(writeOn(errs)), http2)
+		client, _ := proxytest.ServePipe(t, guard.Wrap(writeOn(errs)), http2)
 		res := pipeGet(t, client)
 
 		time.Sleep(stallLimit - time.Nanosecond)
@@ -119,7 +89,7 @@ func TestStalledStreamLeavesOthersAlone(t *testing.T) {
 			}
 			_, _ = io.WriteString(w, "fine")
 		})
-		client, _ := servePipe(t, newStallGuard(stallLimit).Wrap(mux), true)
+		client, _ := proxytest.ServePipe(t, newStallGuard(stallLimit).Wrap(mux), true)
 		other := proxytest.Get(t, client, "http://pipe/other")
 		pipeGet(t, client)
 		if got := proxytest.ReadAll(t, other.Body); got != "fine" {
@@ -132,7 +102,7 @@ func TestStalledStreamLeavesOthersAlone(t *testing.T) {
 func TestIdleAnswerIsNotEnded(t *testing.T) {
 	overBothPipes(t, func(t *testing.T, http2 bool) {
 		guard := newStallGuard(stallLimit)
-		client, _ := servePipe(t, guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		client, _ := proxytest.ServePipe(t, guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			controller := http.NewResponseController(w)
 			for i := range 3 {
 				time.Sleep(100 * stallLimit)
@@ -158,7 +128,7 @@ func TestSlowAnswerIsNotEnded(t *testing.T) {
 	const size = 20 * stallChunk
 	overBothPipes(t, func(t *testing.T, http2 bool) {
 		guard := newStallGuard(stallLimit)
-		client, _ := servePipe(t, guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		client, _ := proxytest.ServePipe(t, guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			if n, err := w.Write(make([]byte, size)); n != size || err != nil {
 				t.Errorf("wrote %d, %v", n, err)
 			}
@@ -189,7 +159,7 @@ func TestSlowAnswerIsNotEnded(t *testing.T) {
 // its handler returns.
 func TestStallAfterTheHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, dial := servePipe(t, newStallGuard(stallLimit).Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, dial := proxytest.ServePipe(t, newStallGuard(stallLimit).Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "short")
 		})), false)
 		conn := dial()
@@ -206,7 +176,7 @@ func TestStallAfterTheHandler(t *testing.T) {
 func TestDeadlineDoesNotOutliveTheAnswer(t *testing.T) {
 	overBothPipes(t, func(t *testing.T, http2 bool) {
 		var calls atomic.Int32 // the client would try again
-		client, _ := servePipe(t, newStallGuard(stallLimit).Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		client, _ := proxytest.ServePipe(t, newStallGuard(stallLimit).Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			calls.Add(1)
 			time.Sleep(2 * stallLimit)
 			_, err := io.WriteString(w, "here")
@@ -228,7 +198,7 @@ func TestDeadlineDoesNotOutliveTheAnswer(t *testing.T) {
 
 func TestStallGuardLeavesShortAnswersAsTheyAre(t *testing.T) {
 	overBothPipes(t, func(t *testing.T, http2 bool) {
-		client, _ := servePipe(t, newStallGuard(stallLimit).Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		client, _ := proxytest.ServePipe(t, newStallGuard(stallLimit).Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "short")
 		})), http2)
 		if res := pipeGet(t, client); res.ContentLength != int64(len("short")) {
@@ -240,7 +210,7 @@ func TestStallGuardLeavesShortAnswersAsTheyAre(t *testing.T) {
 func TestStallGuardLetsHijack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hijacked := make(chan net.Conn)
-		_, dial := servePipe(t, newStallGuard(stallLimit).Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, dial := proxytest.ServePipe(t, newStallGuard(stallLimit).Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			if _, ok := w.(http.Hijacker); !ok {
 				t.Error("the writer is no Hijacker")
 			}
@@ -264,7 +234,7 @@ func TestStallGuardLetsHijack(t *testing.T) {
 
 func TestStallGuardOverHTTP2IsNoHijacker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client, _ := servePipe(t, newStallGuard(stallLimit).Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		client, _ := proxytest.ServePipe(t, newStallGuard(stallLimit).Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			if _, ok := w.(http.Hijacker); ok {
 				t.Error("the writer says that it is a Hijacker")
 			}
@@ -311,13 +281,13 @@ func TestNoStallGuard(t *testing.T) {
 	})).ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/", nil))
 }
 
-// TestStalledClientsOverTCP is the same over TLS, TCP and the front. It only
+// TestStalledClientsOverTCP is the same over TLS and TCP. It only
 // ends if the guard does its work.
 func TestStalledClientsOverTCP(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("http2=%t", http2), func(t *testing.T) {
 			errs := make(chan error, 1)
-			front := startProxy(t, newStallGuard(time.Second).Wrap(writeOn(errs)), http2)
+			front := startTLS(t, newStallGuard(time.Second).Wrap(writeOn(errs)), http2)
 			res := proxytest.Get(t, front.Client(), front.URL)
 			if want := map[bool]int{false: 1, true: 2}[http2]; res.ProtoMajor != want {
 				t.Fatal(res.Proto)
@@ -385,3 +355,13 @@ func (*discardWriter) WriteHeader(int)                    {}
 func (*discardWriter) Write(p []byte) (int, error)        { return len(p), nil }
 func (*discardWriter) FlushError() error                  { return nil }
 func (*discardWriter) SetWriteDeadline(_ time.Time) error { return nil }
+
+// startTLS serves handler over TLS until the test ends.
+func startTLS(t *testing.T, handler http.Handler, http2 bool) *httptest.Server {
+	t.Helper()
+	server := httptest.NewUnstartedServer(handler)
+	server.EnableHTTP2 = http2
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return server
+}

@@ -1,4 +1,4 @@
-package proxy
+package server
 
 import (
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"

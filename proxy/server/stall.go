@@ -1,4 +1,4 @@
-package proxy
+package server
 
 import (
 	"bufio"
@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// stallChunk is how much must get on its way within a [StallGuard]'s limit. It
-// is writers.go's largest, so that its writes are not split.
-const stallChunk = largeWriteSize
+// stallChunk is how much must get on its way within a [StallGuard]'s limit. Pages are written in pieces
+// of at most this size, so that their writes are not split.
+const stallChunk = 256 << 10
 
 // ErrStalled is what writing an answer ends with when its client does not read.
 var ErrStalled = errors.New("the client does not read the answer")

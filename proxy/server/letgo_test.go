@@ -1,12 +1,13 @@
 package server
 
 import (
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
+
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
 // TestLetGo: while draining each connection is used once more, over both versions of HTTP.

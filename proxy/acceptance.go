@@ -3,6 +3,8 @@ package proxy
 import (
 	"context"
 	"net/http"
+
+	"github.com/listproxy/listproxy/proxy/authn"
 )
 
 type onAcceptanceKey struct{}
@@ -16,7 +18,7 @@ func withAcceptance(r *http.Request, do func()) *http.Request {
 // noteAcceptance does that, if the answer shows it. Without a token in Authorization nobody is known, but for
 // callers who get to switch protocols: kube-apiserver does that for execs, watches and the like, which anonymous callers
 // may not send unless somebody grants it. So the token was in a WebSocket header.
-func noteAcceptance(r *http.Request, caller Identity, status int) {
+func noteAcceptance(r *http.Request, caller authn.Identity, status int) {
 	accepted := status == http.StatusSwitchingProtocols || caller.BringsToken() && provesAuthentication(r.Method, status)
 	if do, ok := r.Context().Value(onAcceptanceKey{}).(func()); ok && accepted {
 		do()

@@ -3,13 +3,15 @@ package proxy
 import (
 	"net/http"
 	"testing"
+
+	"github.com/listproxy/listproxy/proxy/authn"
 )
 
 // TestAcceptanceIsNoted where an answer can only be had by somebody.
 func TestAcceptanceIsNoted(t *testing.T) {
 	identifier := newIdentifier(t)
 	for _, test := range []struct {
-		id     Identity
+		id     authn.Identity
 		method string
 		code   int
 		noted  bool
@@ -19,8 +21,8 @@ func TestAcceptanceIsNoted(t *testing.T) {
 		{identify(identifier, "Bearer a"), http.MethodGet, http.StatusSwitchingProtocols, true},
 		{identify(identifier, "Bearer a"), http.MethodGet, http.StatusUnauthorized, false},
 		{identify(identifier, "Bearer a"), http.MethodOptions, http.StatusOK, false},
-		{Identity{}, http.MethodGet, http.StatusOK, false},
-		{Identity{}, http.MethodGet, http.StatusSwitchingProtocols, true},
+		{authn.Identity{}, http.MethodGet, http.StatusOK, false},
+		{authn.Identity{}, http.MethodGet, http.StatusSwitchingProtocols, true},
 	} {
 		noted := false
 		r, err := http.NewRequestWithContext(t.Context(), test.method, "/", nil)

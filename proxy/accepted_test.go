@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
@@ -18,11 +19,11 @@ import (
 // asThemselves forwards each request as what it brings.
 type asThemselves struct {
 	*Forwarder
-	identifier *Identifier
+	identifier *authn.Authenticator
 }
 
 func (a asThemselves) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	caller, _ := a.identifier.Identify(r)
+	caller, _ := a.identifier.Authenticate(r)
 	a.ServeAs(w, r, caller)
 }
 
@@ -158,7 +159,7 @@ func TestUnknownCallersKeepNoHTTP2Connection(t *testing.T) {
 // TestAcceptedTokens: the tokens that were accepted last are there, and there is an end to them.
 func TestAcceptedTokens(t *testing.T) {
 	var s acceptedTokens
-	token := func(i int) (key IdentityKey) {
+	token := func(i int) (key authn.Key) {
 		binary.BigEndian.PutUint64(key[:], uint64(i))
 		return key
 	}
@@ -201,8 +202,8 @@ func TestAcceptedTokens(t *testing.T) {
 // when some of its own are refused.
 func TestTokensOfOneShare(t *testing.T) {
 	var s acceptedTokens
-	token := func(of byte, i int) IdentityKey {
-		key := IdentityKey{of}
+	token := func(of byte, i int) authn.Key {
+		key := authn.Key{of}
 		binary.BigEndian.PutUint64(key[1:], uint64(i))
 		return key
 	}
@@ -248,7 +249,7 @@ func TestShareOfTheAccepted(t *testing.T) {
 		for i, signature := range []string{"b25l", "dHdv"} {
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 			r.Header.Set("Authorization", proxytest.WebToken(`{"iss":"a","sub":"b"}`, signature))
-			id, _ := identifier.Identify(r)
+			id, _ := identifier.Authenticate(r)
 			shares = append(shares, handler.share(id, handler.Accepted(id), fmt.Sprintf("192.0.2.%d:1", i)))
 			handler.ServeHTTP(httptest.NewRecorder(), r)
 		}
@@ -280,7 +281,7 @@ func TestReviewsHaveAConnectionOfTheirOwn(t *testing.T) {
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 	r.Header.Set("Authorization", "Bearer a")
 	identifier := newIdentifier(t)
-	caller, _ := identifier.Identify(r)
+	caller, _ := identifier.Authenticate(r)
 	forwarder := asThemselves{NewForwarder(up, slog.New(slog.DiscardHandler)), identifier}
 	forward := func() string {
 		w := httptest.NewRecorder()

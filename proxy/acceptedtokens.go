@@ -3,6 +3,7 @@ package proxy
 import (
 	"sync"
 
+	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/inflight"
 )
 
@@ -19,19 +20,19 @@ const (
 // forgotten by making tokens. The zero value is empty and ready for use. It is safe for concurrent use.
 type acceptedTokens struct {
 	mu       sync.Mutex
-	young    map[IdentityKey]inflight.ShareKey
-	previous map[IdentityKey]inflight.ShareKey
+	young    map[authn.Key]inflight.ShareKey
+	previous map[authn.Key]inflight.ShareKey
 	// tokens counts the young by share.
 	tokens map[inflight.ShareKey]int
 }
 
-func (s *acceptedTokens) get(token IdentityKey) (inflight.ShareKey, bool) {
+func (s *acceptedTokens) get(token authn.Key) (inflight.ShareKey, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.getLocked(token)
 }
 
-func (s *acceptedTokens) getLocked(token IdentityKey) (inflight.ShareKey, bool) {
+func (s *acceptedTokens) getLocked(token authn.Key) (inflight.ShareKey, bool) {
 	if share, ok := s.young[token]; ok {
 		return share, true
 	}
@@ -41,7 +42,7 @@ func (s *acceptedTokens) getLocked(token IdentityKey) (inflight.ShareKey, bool) 
 
 // add makes token one of the last that were accepted, if there is room for its share. The share is found out
 // if the token is not there.
-func (s *acceptedTokens) add(token IdentityKey, find func() inflight.ShareKey) {
+func (s *acceptedTokens) add(token authn.Key, find func() inflight.ShareKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.young[token]; ok {
@@ -58,13 +59,13 @@ func (s *acceptedTokens) add(token IdentityKey, find func() inflight.ShareKey) {
 		s.previous, s.young, s.tokens = s.young, nil, nil
 	}
 	if s.young == nil {
-		s.young, s.tokens = map[IdentityKey]inflight.ShareKey{}, map[inflight.ShareKey]int{}
+		s.young, s.tokens = map[authn.Key]inflight.ShareKey{}, map[inflight.ShareKey]int{}
 	}
 	s.young[token] = share
 	s.tokens[share]++
 }
 
-func (s *acceptedTokens) remove(token IdentityKey) {
+func (s *acceptedTokens) remove(token authn.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if share, ok := s.young[token]; ok {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -18,7 +19,7 @@ import (
 // TestAccessLineIsOptIn: at info requests have no line, and a refused one has its line at access.
 func TestAccessLineIsOptIn(t *testing.T) {
 	clients := proxytest.NewCA(t)
-	identifier, err := NewIdentifier(IdentifierConfig{ClientCA: clients.Options})
+	identifier, err := authn.New(authn.Config{ClientCA: clients.Options})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +27,7 @@ func TestAccessLineIsOptIn(t *testing.T) {
 	for level, want := range map[slog.Level]int{slog.LevelInfo: 0, telemetry.LevelAccess: 1, slog.LevelDebug: 1} {
 		var out bytes.Buffer
 		h := &Handler{
-			Identifier: identifier, Log: telemetry.NewLogger(&out, telemetry.FormatText, level),
+			Authenticator: identifier, Log: telemetry.NewLogger(&out, telemetry.FormatText, level),
 			Draining: func() bool { return false },
 		}
 		r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)

@@ -14,6 +14,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
@@ -67,7 +68,7 @@ func NewForwarder(up *Upstream, log *slog.Logger) *Forwarder {
 
 // ServeAs forwards r as a request of id. It returns the status of the upstream's answer, or 0 if there
 // was none that could be used.
-func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id Identity) (code int) {
+func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id authn.Identity) (code int) {
 	if reason, message := f.malformed(r, id); reason != "" {
 		refuse(w, r, reason, message)
 		return 0
@@ -97,7 +98,7 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id Identity)
 }
 
 // malformed says why a request cannot be forwarded, and what its sender is told.
-func (f *Forwarder) malformed(r *http.Request, id Identity) (reason, message string) {
+func (f *Forwarder) malformed(r *http.Request, id authn.Identity) (reason, message string) {
 	if !strings.HasPrefix(r.RequestURI, "/") {
 		return observe.RefusedTarget, "The request target must be a path: listproxy forwards to one API server only."
 	}
@@ -117,10 +118,10 @@ func refuse(w http.ResponseWriter, r *http.Request, reason, message string) {
 }
 
 // Accepted says whether the upstream is known to know the caller.
-func (f *Forwarder) Accepted(id Identity) bool { return f.upstream.Accepted(id) }
+func (f *Forwarder) Accepted(id authn.Identity) bool { return f.upstream.Accepted(id) }
 
 // share is the key of a caller's share, of whom Accepted was asked.
-func (f *Forwarder) share(id Identity, accepted bool, remoteAddr string) inflight.ShareKey {
+func (f *Forwarder) share(id authn.Identity, accepted bool, remoteAddr string) inflight.ShareKey {
 	return f.upstream.share(id, accepted, remoteAddr)
 }
 
@@ -177,7 +178,7 @@ type exchange struct {
 	forwarder *Forwarder
 	w         http.ResponseWriter
 	request   *http.Request // the caller's
-	caller    Identity
+	caller    authn.Identity
 	body      *upload
 	added     http.Header // what w's header held at the beginning
 	upgrade   string      // the protocol asked for, or ""
@@ -187,7 +188,7 @@ type exchange struct {
 	switched  bool        // the upstream has agreed to the upgrade
 }
 
-func newExchange(f *Forwarder, w http.ResponseWriter, r *http.Request, caller Identity) *exchange {
+func newExchange(f *Forwarder, w http.ResponseWriter, r *http.Request, caller authn.Identity) *exchange {
 	// 1xx answers would send these headers and then forget them.
 	added := w.Header().Clone()
 	clear(w.Header())

@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/listproxy/listproxy/proxy/authn"
 )
 
 // capture is a transport that sends nothing.
@@ -38,7 +40,7 @@ func wire(t *testing.T, r *http.Request) (*http.Request, string) {
 	transport.RegisterProtocol("https", sent)
 	base := &url.URL{Scheme: "https", Host: "upstream:6443", Path: "/prefix", RawPath: "/prefix"}
 	w := httptest.NewRecorder()
-	NewForwarder(&Upstream{base: base, requests: transport, upgrades: transport, strangers: transport}, slog.New(slog.DiscardHandler)).ServeAs(w, r, Identity{})
+	NewForwarder(&Upstream{base: base, requests: transport, upgrades: transport, strangers: transport}, slog.New(slog.DiscardHandler)).ServeAs(w, r, authn.Identity{})
 	if sent.out == nil {
 		if w.Code != http.StatusBadRequest && w.Code != http.StatusServiceUnavailable {
 			t.Errorf("nothing was sent, and the answer is %d", w.Code)

@@ -25,6 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
@@ -33,7 +34,7 @@ import (
 // known forwards every request as one of a caller whom the upstream has accepted before.
 type known struct {
 	*Forwarder
-	caller Identity
+	caller authn.Identity
 }
 
 func (k known) ServeHTTP(w http.ResponseWriter, r *http.Request) { k.ServeAs(w, r, k.caller) }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/discovery"
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
@@ -27,9 +28,9 @@ type Handler struct {
 	// MaxBodyBytes bounds the body of a request; 0 is no bound.
 	MaxBodyBytes int64
 
-	Identifier *Identifier
-	Inflight   *inflight.Bounds
-	Forward    *Forwarder
+	Authenticator *authn.Authenticator
+	Inflight      *inflight.Bounds
+	Forward       *Forwarder
 	// Policy says what is kept. It must not be nil.
 	Policy   *policy.Config
 	Catalog  *discovery.Catalog
@@ -96,12 +97,12 @@ func (h *Handler) withBodyLimit(next http.Handler) http.Handler {
 func (h *Handler) withAuthentication(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		record := observe.RecordOf(r.Context())
-		identity, refusal := h.Identifier.Identify(r)
+		identity, refusal := h.Authenticator.Authenticate(r)
 		accepted := refusal == nil && h.Forward.Accepted(identity)
 		r = record.Trace(r, accepted) // only of whom kube-apiserver knows is a trace gone on with
 		if refusal != nil {
 			record.Refused(w.Header(), observe.RefusedIdentity)
-			refusal.write(w, r)
+			refusal.Write(w, r)
 			return
 		}
 		who := &caller{identity: identity, accepted: accepted, share: h.Forward.share(identity, accepted, r.RemoteAddr)}
@@ -111,7 +112,7 @@ func (h *Handler) withAuthentication(next http.Handler) http.Handler {
 
 // caller is who sends a request.
 type caller struct {
-	identity Identity
+	identity authn.Identity
 	// accepted: kube-apiserver is known to know the caller ([Upstream.Accepted]).
 	accepted bool
 	share    inflight.ShareKey

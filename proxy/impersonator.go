@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/upstream"
 )
@@ -45,7 +46,9 @@ func NewImpersonator(cfg *rest.Config, observe func(SendAs) SendAs, reviews Revi
 		return nil, fmt.Errorf("cannot ask for listproxy's own rights: %w", err)
 	}
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	send := func(_ context.Context, _ Identity, r *http.Request) (*http.Response, error) { return client.Do(r) }
+	send := func(_ context.Context, _ authn.Identity, r *http.Request) (*http.Response, error) {
+		return client.Do(r)
+	}
 	rights, err := NewReviewer(observe(send), base, reviews, log)
 	if err != nil {
 		return nil, err
@@ -60,12 +63,12 @@ func (i *Impersonator) Flush() { i.rights.Flush() }
 func (i *Impersonator) Close() { i.rights.Close() }
 
 // ownIdentity stands for listproxy's own account, as the only one whom an Impersonator asks about.
-var ownIdentity = Identity{stated: &user.DefaultInfo{}}
+var ownIdentity = authn.As(&user.DefaultInfo{})
 
 // Lends says whether the upstream would let listproxy do what a describes as the caller, who was verified here and whose
 // review has said yes; nil for a caller with credentials of its own, who needs none of listproxy's. The questions count
 // to the caller's share.
-func (i *Impersonator) Lends(ctx context.Context, caller Identity, share inflight.ShareKey, a Attributes) (*Right, error) {
+func (i *Impersonator) Lends(ctx context.Context, caller authn.Identity, share inflight.ShareKey, a Attributes) (*Right, error) {
 	if i == nil || caller.Impersonated() == nil {
 		return nil, nil
 	}

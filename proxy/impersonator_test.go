@@ -15,6 +15,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
@@ -52,7 +53,7 @@ func TestImpersonatorLends(t *testing.T) {
 		"whom a token speaks of": {nil, nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			send := func(_ context.Context, _ Identity, r *http.Request) (*http.Response, error) {
+			send := func(_ context.Context, _ authn.Identity, r *http.Request) (*http.Response, error) {
 				var review authorizationv1.SelfSubjectAccessReview
 				if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
 					return nil, err
@@ -75,18 +76,20 @@ func TestImpersonatorLends(t *testing.T) {
 			}
 			i := &Impersonator{rights}
 			defer i.Close()
-			got, err := i.Lends(t.Context(), Identity{stated: tt.user}, inflight.ShareKey{}, list)
+			got, err := i.Lends(t.Context(), authn.As(tt.user), inflight.ShareKey{}, list)
 			if lends := got == nil || got.allowed; err != nil || lends != tt.want || (got == nil) != (tt.user == nil) {
 				t.Errorf("%v, %v", got, err)
 			}
 		})
 	}
-	away := func(context.Context, Identity, *http.Request) (*http.Response, error) { return nil, errors.New("away") }
+	away := func(context.Context, authn.Identity, *http.Request) (*http.Response, error) {
+		return nil, errors.New("away")
+	}
 	rights, err := NewReviewer(away, &url.URL{Scheme: "https", Host: "upstream"}, ReviewConfig{}, proxytest.DiscardLog())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lent, err := (&Impersonator{rights}).Lends(t.Context(), Identity{stated: jane}, inflight.ShareKey{}, list); err == nil {
+	if lent, err := (&Impersonator{rights}).Lends(t.Context(), authn.As(jane), inflight.ShareKey{}, list); err == nil {
 		t.Errorf("nobody could be asked: %v, %v", lent, err)
 	}
 }

@@ -5,8 +5,10 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
 // TestStatedUsersStayUnderThePrefix: the proxy's credentials are for the API server at its URL, which
@@ -22,11 +24,7 @@ func TestStatedUsersStayUnderThePrefix(t *testing.T) {
 	if err := forwarder.upstream.Impersonate(own); err != nil {
 		t.Fatal(err)
 	}
-	secret, err := newIdentitySecret()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stated := secret.ofStated(&user.DefaultInfo{Name: "alice", Groups: []string{user.AllAuthenticated}})
+	stated := newIdentifier(t).OfUser(&user.DefaultInfo{Name: "alice", Groups: []string{user.AllAuthenticated}})
 	if !mayLeavePrefix("/%zz") {
 		t.Error("what cannot be read may be anything")
 	}
@@ -46,7 +44,7 @@ func TestStatedUsersStayUnderThePrefix(t *testing.T) {
 		"/..;x/b":                 true,
 		"//../b":                  true,
 	} {
-		for _, id := range []Identity{stated, forwarder.caller} {
+		for _, id := range []authn.Identity{stated, forwarder.caller} {
 			seen = nil
 			w := httptest.NewRecorder()
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)

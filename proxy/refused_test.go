@@ -59,7 +59,7 @@ func TestRefusalsAreSeen(t *testing.T) {
 			caller := forwarder.caller
 			if tt.stated {
 				forwarder = newForwarder(t, beside)
-				caller = newIdentifier(t).secret.ofStated(&user.DefaultInfo{Name: "alice"})
+				caller = newIdentifier(t).OfUser(&user.DefaultInfo{Name: "alice"})
 			}
 			// As Handler.respond, for what is forwarded.
 			handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
+	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/inflight"
 )
 
@@ -131,7 +132,7 @@ func NewReviewer(send SendAs, base *url.URL, cfg ReviewConfig, log *slog.Logger)
 // Everything but a plain yes is a no. An error means that the upstream could
 // not be asked or gave no answer (transport trouble, a 5xx, a 429, ctx ended);
 // it comes with a no and holds nothing of the credential.
-func (r *Reviewer) Review(ctx context.Context, id Identity, share inflight.ShareKey, a Attributes) (Right, error) {
+func (r *Reviewer) Review(ctx context.Context, id authn.Identity, share inflight.ShareKey, a Attributes) (Right, error) {
 	// In a review, unlike in a request, an empty version means all versions.
 	if !id.Known() || a.Verb == "" || a.Version == "" || a.Resource == "" {
 		return Right{}, nil
@@ -160,7 +161,7 @@ func (r *Reviewer) Review(ctx context.Context, id Identity, share inflight.Share
 
 // reviewNow is Review where nothing is remembered or shared. A yes that was overtaken by a flush is
 // asked for again.
-func (r *Reviewer) reviewNow(ctx context.Context, id Identity, share inflight.ShareKey, a Attributes) (Right, error) {
+func (r *Reviewer) reviewNow(ctx context.Context, id authn.Identity, share inflight.ShareKey, a Attributes) (Right, error) {
 	for range maxRounds {
 		epoch := r.decisions.epoch.Load()
 		review, err := r.ask(ctx, id, share, a)
@@ -186,7 +187,7 @@ func (r *Reviewer) term(asked, began time.Time) term {
 }
 
 // Remembers says whether Review would say yes without asking the upstream.
-func (r *Reviewer) Remembers(id Identity, a Attributes) bool {
+func (r *Reviewer) Remembers(id authn.Identity, a Attributes) bool {
 	if r.ttl <= 0 {
 		return false
 	}
@@ -209,12 +210,12 @@ func (r *Reviewer) Flush() { r.decisions.flush() }
 func (r *Reviewer) Close() { r.decisions.close() }
 
 // ask sends one review when its turn comes and waits for the answer.
-func (r *Reviewer) ask(ctx context.Context, id Identity, share inflight.ShareKey, a Attributes) (dated[bool], error) {
+func (r *Reviewer) ask(ctx context.Context, id authn.Identity, share inflight.ShareKey, a Attributes) (dated[bool], error) {
 	return inTurn(ctx, r.turns, share, r.timeout, func(ctx context.Context) (bool, error) { return r.post(ctx, id, a) })
 }
 
 // post makes the request and judges the response.
-func (r *Reviewer) post(ctx context.Context, id Identity, a Attributes) (bool, error) {
+func (r *Reviewer) post(ctx context.Context, id authn.Identity, a Attributes) (bool, error) {
 	review := newReview(a)
 	body, err := json.Marshal(review)
 	if err != nil {

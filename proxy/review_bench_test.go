@@ -1,11 +1,12 @@
 package proxy
 
 import (
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
 // benchHeader is as long as a service account's token.
@@ -17,14 +18,14 @@ func BenchmarkIdentify(b *testing.B) {
 	r := &http.Request{Header: benchHeader}
 	b.ReportAllocs()
 	for b.Loop() {
-		_, _ = i.Identify(r)
+		_, _ = i.Authenticate(r)
 	}
 }
 
 // BenchmarkAllowedHit is a decision that is remembered.
 func BenchmarkAllowedHit(b *testing.B) {
 	r := newReviewer(b, proxytest.Transport(answerYes), "https://upstream.example", ReviewConfig{TTL: time.Hour}, proxytest.DiscardLog())
-	id, _ := newIdentifier(b).Identify(&http.Request{Header: benchHeader})
+	id, _ := newIdentifier(b).Authenticate(&http.Request{Header: benchHeader})
 	a := Attributes{Verb: "list", Group: "apps", Version: "v1", Resource: "deployments", Namespace: "kube-system"}
 	if allowed, err := r.Allowed(b.Context(), id, a); !allowed || err != nil {
 		b.Fatal(allowed, err)

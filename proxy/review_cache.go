@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"sync/atomic"
 	"time"
+
+	"github.com/listproxy/listproxy/proxy/authn"
 )
 
 // entryBytes is how much of a decision's key one unit of the cache's bound
@@ -57,7 +59,7 @@ func (c *decisionCache) close() { c.epochs.close() }
 
 // decisionKey returns the full key of a decision: who asks, and every
 // attribute with its length before it, so that no two questions share one.
-func decisionKey(id Identity, a Attributes) string {
+func decisionKey(id authn.Identity, a Attributes) string {
 	var space [entryBytes]byte
 	caller := id.Key()
 	key := append(space[:0], caller[:]...)

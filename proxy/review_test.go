@@ -22,13 +22,14 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
+	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
 // sendAs sends requests with the caller's own credentials.
-func sendAs(rt proxytest.Transport) func(context.Context, Identity, *http.Request) (*http.Response, error) {
-	return func(ctx context.Context, id Identity, r *http.Request) (*http.Response, error) {
+func sendAs(rt proxytest.Transport) func(context.Context, authn.Identity, *http.Request) (*http.Response, error) {
+	return func(ctx context.Context, id authn.Identity, r *http.Request) (*http.Response, error) {
 		id.Present(r.Header)
 		return rt(r.WithContext(ctx))
 	}
@@ -281,10 +282,10 @@ func TestReviewNotAsked(t *testing.T) {
 	known := identify(newIdentifier(t), "Bearer token")
 	for _, test := range []struct {
 		name   string
-		id     Identity
+		id     authn.Identity
 		change func(*Attributes)
 	}{
-		{"nobody", Identity{}, func(*Attributes) {}},
+		{"nobody", authn.Identity{}, func(*Attributes) {}},
 		{"no verb", known, func(a *Attributes) { a.Verb = "" }},
 		{"no version, which would mean all", known, func(a *Attributes) { a.Version = "" }},
 		{"no resource", known, func(a *Attributes) { a.Resource = "" }},
@@ -343,7 +344,7 @@ func TestReviewKeepsASecretThatCannotBeSent(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
 	r := newReviewer(t, proxytest.Transport(http.DefaultTransport.RoundTrip), server.URL, ReviewConfig{}, proxytest.DiscardLog())
-	_, err := r.Allowed(t.Context(), newIdentifier(t).secret.ofAuthorization("Bearer s3cr3t\r\nX: y"), listPods())
+	_, err := r.Allowed(t.Context(), newIdentifier(t).OfAuthorization("Bearer s3cr3t\r\nX: y"), listPods())
 	if err == nil || strings.Contains(fmt.Sprintf("%v %+v %#v", err, err, err), "s3cr3t") {
 		t.Errorf("got %v; want an error without the credential", err)
 	}
@@ -384,7 +385,7 @@ func (u *fakeAuthorizer) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // Allowed is Review for tests of what it says. Each caller has a share of its own.
-func (r *Reviewer) Allowed(ctx context.Context, id Identity, a Attributes) (bool, error) {
+func (r *Reviewer) Allowed(ctx context.Context, id authn.Identity, a Attributes) (bool, error) {
 	yes, err := r.Review(ctx, id, inflight.ShareKey(id.Key()), a)
 	return yes.allowed, err
 }
@@ -396,7 +397,7 @@ func (c *decisionCache) has(key string, now time.Time) bool {
 }
 
 // expectReview asks once and compares.
-func expectReview(t *testing.T, r *Reviewer, id Identity, a Attributes, want bool) {
+func expectReview(t *testing.T, r *Reviewer, id authn.Identity, a Attributes, want bool) {
 	t.Helper()
 	got, err := r.Allowed(t.Context(), id, a)
 	if err != nil {
@@ -842,8 +843,8 @@ func TestReviewCloseAgainstUse(t *testing.T) {
 }
 
 // decodeKey reads a decision's key, so that it can be shown to hold everything.
-func decodeKey(key string) (IdentityKey, Attributes, error) {
-	var id IdentityKey
+func decodeKey(key string) (authn.Key, Attributes, error) {
+	var id authn.Key
 	if len(key) < len(id) {
 		return id, Attributes{}, errors.New("too short")
 	}
@@ -879,7 +880,7 @@ func TestDecisionKeyHasEveryAttribute(t *testing.T) {
 	for n, field := range a.fields() {
 		*field = fmt.Sprint(n)
 	}
-	_, got, err := decodeKey(decisionKey(Identity{}, a))
+	_, got, err := decodeKey(decisionKey(authn.Identity{}, a))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -893,11 +894,11 @@ func TestDecisionKeyHasEveryAttribute(t *testing.T) {
 func TestDecisionKeysAreNotConfused(t *testing.T) {
 	values := []string{"", "a", "ab", "b", "/", "a/", "\x00", "\x01", "\x01a", "\x00\x01a", strings.Repeat("a", 127), strings.Repeat("a", 128)}
 	i := newIdentifier(t)
-	identities := map[string]Identity{
+	identities := map[string]authn.Identity{
 		"nobody": {}, "a": identify(i, "a"), "b": identify(i, "b"), "a again": identify(newIdentifier(t), "a"),
 	}
 	seen := make(map[string]string)
-	add := func(name string, id Identity, a Attributes) {
+	add := func(name string, id authn.Identity, a Attributes) {
 		question := fmt.Sprintf("%s asks %q", name, a)
 		key := decisionKey(id, a)
 		if other, ok := seen[key]; ok && other != question {
@@ -929,8 +930,7 @@ func FuzzDecisionKey(f *testing.F) {
 	f.Add([]byte{}, "list", "", "v1", "pods", "log", "ns", "", "a=b", "c=d")
 	f.Add([]byte("key"), "\x01a", "a", "\x00", "", "b", "\xff", "/", "a,b", strings.Repeat("x", 300))
 	f.Fuzz(func(t *testing.T, mac []byte, verb, group, version, resource, subresource, namespace, name, labels, fields string) {
-		var id Identity
-		copy(id.key[:], mac)
+		id := newIdentifier(t).OfAuthorization(string(mac))
 		a := Attributes{verb, group, version, resource, subresource, namespace, name, labels, fields}
 		gotID, got, err := decodeKey(decisionKey(id, a))
 		if err != nil {

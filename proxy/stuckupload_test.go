@@ -2,14 +2,16 @@ package proxy
 
 import (
 	"bufio"
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
-	"github.com/listproxy/listproxy/proxy/server"
 	"io"
 	"log/slog"
 	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/proxy/server"
 )
 
 // TestStuckUploadHoldsNothing: a request ends, whoever is asked to wait for its body, so that nothing
@@ -24,7 +26,7 @@ func TestStuckUploadHoldsNothing(t *testing.T) {
 			done := make(chan struct{})
 			front := startProxy(t, server.NewStallGuard(100*time.Millisecond, proxytest.DiscardLog()).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				defer close(done)
-				forwarder.ServeAs(w, r, Identity{}) // nobody
+				forwarder.ServeAs(w, r, authn.Identity{}) // nobody
 			})), false)
 			conn := proxytest.DialTLS(t, front)
 			if _, err := io.WriteString(conn, proxytest.StuckUpload); err != nil {

@@ -125,7 +125,7 @@ func TestUnknownCallersAreNotLookedUp(t *testing.T) {
 		r := httptest.NewRequest(http.MethodGet, target, nil)
 		r.Header.Set("Authorization", "Bearer made-up")
 		r.Header.Set("Accept", "application/json")
-		id, _ := identifier.Identify(r)
+		id, _ := identifier.Authenticate(r)
 		_, _, got := h.decide(r, caller{identity: id})
 		if got != want {
 			t.Errorf("%s: %q, want %q", target, got, want)

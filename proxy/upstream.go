@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/upstream"
 )
@@ -119,11 +120,11 @@ func (u *Upstream) Impersonate(cfg *rest.Config) error {
 // the answer: with the caller's own credentials, or with listproxy's and the headers
 // that impersonate exactly that caller. r has neither yet. It follows no redirects.
 // Errors hold nothing of any credential.
-type SendAs func(ctx context.Context, id Identity, r *http.Request) (*http.Response, error)
+type SendAs func(ctx context.Context, id authn.Identity, r *http.Request) (*http.Response, error)
 
 // SendAs is a [SendAs]. It has connections of its own, which are given up sooner than callers' are: a watch may
 // be silent for long.
-func (u *Upstream) SendAs(ctx context.Context, id Identity, r *http.Request) (*http.Response, error) {
+func (u *Upstream) SendAs(ctx context.Context, id authn.Identity, r *http.Request) (*http.Response, error) {
 	id.Present(r.Header)
 	return u.ownRoundTripper(id).RoundTrip(r.WithContext(ctx))
 }
@@ -132,7 +133,7 @@ func (u *Upstream) SendAs(ctx context.Context, id Identity, r *http.Request) (*h
 // that ask to take the connection over, else HTTP/2 if the upstream speaks it; on the
 // connection of all, if the upstream has accepted the caller before. It follows no redirects, changes no headers (but
 // for the proxy's credentials, of stated users) and decompresses nothing.
-func (u *Upstream) RoundTripper(id Identity, upgrade bool) http.RoundTripper {
+func (u *Upstream) RoundTripper(id authn.Identity, upgrade bool) http.RoundTripper {
 	switch {
 	case id.Impersonated() != nil && u.stated == nil:
 		return noWay{}
@@ -151,7 +152,7 @@ func (u *Upstream) RoundTripper(id Identity, upgrade bool) http.RoundTripper {
 }
 
 // ownRoundTripper returns the transport for requests of listproxy's own making as a caller.
-func (u *Upstream) ownRoundTripper(id Identity) http.RoundTripper {
+func (u *Upstream) ownRoundTripper(id authn.Identity) http.RoundTripper {
 	switch {
 	case id.Impersonated() != nil && u.stated == nil:
 		return noWay{}
@@ -165,7 +166,7 @@ func (u *Upstream) ownRoundTripper(id Identity) http.RoundTripper {
 
 // Accepted says whether id is known to be somebody: stated by the proxy, or accepted by
 // the upstream not long ago.
-func (u *Upstream) Accepted(id Identity) bool {
+func (u *Upstream) Accepted(id authn.Identity) bool {
 	if id.Impersonated() != nil || !id.BringsToken() {
 		return id.Impersonated() != nil
 	}
@@ -174,20 +175,20 @@ func (u *Upstream) Accepted(id Identity) bool {
 }
 
 // share is shareKey for a caller of whom Accepted was asked.
-func (u *Upstream) share(id Identity, accepted bool, remoteAddr string) inflight.ShareKey {
+func (u *Upstream) share(id authn.Identity, accepted bool, remoteAddr string) inflight.ShareKey {
 	if accepted && id.Impersonated() == nil {
 		if share, known := u.accepted.get(id.Key()); known {
 			return share
 		}
 	}
-	return shareKey(id, accepted, remoteAddr)
+	return authn.ShareKey(id, accepted, remoteAddr)
 }
 
 // acceptance remembers whom the upstream accepts.
 type acceptance struct {
 	upstream *Upstream
 	next     http.RoundTripper
-	caller   Identity
+	caller   authn.Identity
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -198,7 +199,7 @@ func (a acceptance) RoundTrip(r *http.Request) (*http.Response, error) {
 	case res.StatusCode == http.StatusUnauthorized:
 		a.upstream.accepted.remove(a.caller.Key())
 	case provesAuthentication(r.Method, res.StatusCode):
-		a.upstream.accepted.add(a.caller.Key(), func() inflight.ShareKey { return shareKey(a.caller, true, "") })
+		a.upstream.accepted.add(a.caller.Key(), func() inflight.ShareKey { return authn.ShareKey(a.caller, true, "") })
 	}
 	return res, err
 }

@@ -16,6 +16,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
@@ -97,7 +98,7 @@ func NewWhoAmI(send SendAs, base *url.URL, cfg WhoAmIConfig) (*WhoAmI, error) {
 // User returns the user that the upstream takes the caller id for; a question counts to its share. The
 // caller of User must not change the user. An error means that the upstream could not be asked or did not say; it holds nothing of the
 // credential and nothing of the user.
-func (w *WhoAmI) User(ctx context.Context, id Identity, share inflight.ShareKey) (user.Info, error) {
+func (w *WhoAmI) User(ctx context.Context, id authn.Identity, share inflight.ShareKey) (user.Info, error) {
 	if !id.Known() {
 		return nil, errNoIdentity
 	}
@@ -131,14 +132,14 @@ func (w *WhoAmI) User(ctx context.Context, id Identity, share inflight.ShareKey)
 func (w *WhoAmI) Close() { w.users.close() }
 
 // ask sends one question when its turn comes and waits for the answer.
-func (w *WhoAmI) ask(ctx context.Context, id Identity, share inflight.ShareKey) (dated[*user.DefaultInfo], error) {
+func (w *WhoAmI) ask(ctx context.Context, id authn.Identity, share inflight.ShareKey) (dated[*user.DefaultInfo], error) {
 	return inTurn(ctx, w.turns, share, w.timeout, func(ctx context.Context) (*user.DefaultInfo, error) {
 		return w.post(ctx, id)
 	})
 }
 
 // post makes the request and judges the response.
-func (w *WhoAmI) post(ctx context.Context, id Identity) (*user.DefaultInfo, error) {
+func (w *WhoAmI) post(ctx context.Context, id authn.Identity) (*user.DefaultInfo, error) {
 	question := &authenticationv1.SelfSubjectReview{TypeMeta: selfSubjectReviewType()}
 	body, err := json.Marshal(question)
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
@@ -44,7 +45,7 @@ func (u *whoAmIUpstream) answerAsUsual() {
 }
 
 // send is a SendAs.
-func (u *whoAmIUpstream) send(ctx context.Context, id Identity, r *http.Request) (*http.Response, error) {
+func (u *whoAmIUpstream) send(ctx context.Context, id authn.Identity, r *http.Request) (*http.Response, error) {
 	u.mu.Lock()
 	u.asked++
 	answer := u.answer
@@ -88,7 +89,7 @@ func newWhoAmI(t testing.TB, u *whoAmIUpstream, cfg WhoAmIConfig) *WhoAmI {
 }
 
 // wantUser asks who a caller is.
-func wantUser(t *testing.T, w *WhoAmI, id Identity, want string) {
+func wantUser(t *testing.T, w *WhoAmI, id authn.Identity, want string) {
 	t.Helper()
 	u, err := w.User(t.Context(), id, inflight.ShareKey(id.Key()))
 	if err != nil {
@@ -132,7 +133,7 @@ func TestWhoAmIAsks(t *testing.T) {
 
 func TestWhoAmINobody(t *testing.T) {
 	u := &whoAmIUpstream{}
-	if who, err := newWhoAmI(t, u, WhoAmIConfig{TTL: time.Hour}).User(t.Context(), Identity{}, inflight.ShareKey{}); who != nil || !errors.Is(err, errNoIdentity) {
+	if who, err := newWhoAmI(t, u, WhoAmIConfig{TTL: time.Hour}).User(t.Context(), authn.Identity{}, inflight.ShareKey{}); who != nil || !errors.Is(err, errNoIdentity) {
 		t.Errorf("%v, %v", who, err)
 	}
 	if u.asked != 0 {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/certs"
 )
 
@@ -101,13 +101,13 @@ func (o *identityOptions) cas() []*certs.ClientCA {
 }
 
 // identifier says who sends a request, as the flags have it.
-func (o *identityOptions) identifier() (*proxy.Identifier, error) {
-	var cfg proxy.IdentifierConfig
+func (o *identityOptions) identifier() (*authn.Authenticator, error) {
+	var cfg authn.Config
 	if o.clientCA != nil {
 		cfg.ClientCA = o.clientCA.VerifyOptions
 	}
 	if o.frontCA != nil {
-		cfg.FrontProxy = &proxy.FrontProxy{
+		cfg.FrontProxy = &authn.FrontProxy{
 			CA:                  o.frontCA.VerifyOptions,
 			AllowedNames:        o.frontAllowedNames,
 			UsernameHeaders:     o.frontUsername,
@@ -116,7 +116,7 @@ func (o *identityOptions) identifier() (*proxy.Identifier, error) {
 			ExtraHeaderPrefixes: o.frontExtraPrefixes,
 		}
 	}
-	identifier, err := proxy.NewIdentifier(cfg)
+	identifier, err := authn.New(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("--requestheader-*: %w", err)
 	}

@@ -1,4 +1,4 @@
-package proxy
+package authn
 
 import (
 	"crypto/hmac"
@@ -39,11 +39,11 @@ type Identity struct {
 	// structs: printed from there they are addresses.
 	authorization *string
 	stated        *user.DefaultInfo
-	key           IdentityKey
+	key           Key
 }
 
-// IdentityKey is an HMAC of a token, of another credential, or of a stated user.
-type IdentityKey [sha256.Size]byte
+// Key is an HMAC of a token, of another credential, or of a stated user.
+type Key [sha256.Size]byte
 
 // The first byte of what a key is made of: a token is never taken for a user.
 const (
@@ -53,7 +53,7 @@ const (
 )
 
 // Key stands for the caller wherever something is remembered.
-func (id Identity) Key() IdentityKey { return id.key }
+func (id Identity) Key() Key { return id.key }
 
 // Impersonated is the user as whom listproxy sends requests with its own credentials, or nil: then
 // the caller's credentials are sent.
@@ -68,6 +68,10 @@ func (id Identity) Present(h http.Header) {
 		state(h, id.stated)
 	}
 }
+
+// As returns the identity of a user for a request of listproxy's own. It has no key, so nothing
+// can be remembered for it.
+func As(u *user.DefaultInfo) Identity { return Identity{stated: u} }
 
 // Known says whether there is a caller to ask about at all.
 func (id Identity) Known() bool { return id.authorization != nil || id.stated != nil }

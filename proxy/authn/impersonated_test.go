@@ -1,4 +1,4 @@
-package proxy
+package authn
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/authentication/group"
@@ -22,6 +21,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
 	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
 // impersonated is what kube-apiserver's own filter makes of headers, for a requestor who may
@@ -51,7 +52,7 @@ func impersonated(t testing.TB, h http.Header) user.Info {
 func TestStatedIsTheCertificatesUser(t *testing.T) {
 	ca := proxytest.NewCA(t)
 	direct := group.NewAuthenticatedGroupAdder(x509request.NewDynamic(ca.Options, x509request.CommonNameUserConversion))
-	identifier, err := NewIdentifier(IdentifierConfig{ClientCA: ca.Options})
+	identifier, err := New(Config{ClientCA: ca.Options})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +74,7 @@ func TestStatedIsTheCertificatesUser(t *testing.T) {
 			if !ok || err != nil {
 				t.Fatal(ok, err)
 			}
-			id, refusal := identifier.Identify(r)
+			id, refusal := identifier.Authenticate(r)
 			if refusal != nil {
 				t.Fatal(refusal)
 			}
@@ -128,37 +129,4 @@ func FuzzState(f *testing.F) {
 			}
 		}
 	})
-}
-
-// TestStatedOnly: the proxy's credentials are sent with nothing that does not state a user.
-func TestStatedOnly(t *testing.T) {
-	sent := 0
-	way := statedOnly{proxytest.Transport(func(r *http.Request) (*http.Response, error) {
-		sent++
-		return proxytest.JSONResponse(r, http.StatusOK, ""), nil
-	})}
-	try := func(h http.Header) error {
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "https://upstream.example/", strings.NewReader("x"))
-		r.Header = h
-		res, err := way.RoundTrip(r)
-		if err == nil {
-			_ = res.Body.Close()
-		}
-		return err
-	}
-	for name, h := range map[string]http.Header{
-		"nothing":         {},
-		"no user":         {"Impersonate-Group": {"g"}},
-		"an empty user":   {"Impersonate-User": {""}, "Impersonate-Group": {"g"}},
-		"two users":       {"Impersonate-User": {"a", "b"}, "Impersonate-Group": {"g"}},
-		"no group":        {"Impersonate-User": {"a"}},
-		"a caller's word": {"Impersonate-User": {"a"}, "Impersonate-Group": {"g"}, "Authorization": {"Bearer x"}},
-	} {
-		if err := try(h); err == nil || sent != 0 {
-			t.Errorf("%s: %v, sent %d", name, err, sent)
-		}
-	}
-	if err := try(http.Header{"Impersonate-User": {"a"}, "Impersonate-Group": {"g"}}); err != nil || sent != 1 {
-		t.Errorf("%v, sent %d", err, sent)
-	}
 }

@@ -1,4 +1,4 @@
-package proxy
+package authn
 
 import (
 	"bytes"
@@ -10,30 +10,8 @@ import (
 	"testing"
 )
 
-func newIdentifier(t testing.TB) *Identifier {
-	t.Helper()
-	i, err := NewIdentifier(IdentifierConfig{})
-	if err != nil {
-		t.Fatalf("NewIdentifier: %v", err)
-	}
-	return i
-}
-
-// identify returns the identity of a request with these Authorization values.
-func identify(i *Identifier, authorization ...string) Identity {
-	r := &http.Request{Header: http.Header{}}
-	for _, value := range authorization {
-		r.Header.Add("Authorization", value)
-	}
-	id, refusal := i.Identify(r)
-	if refusal != nil {
-		panic(refusal.Message)
-	}
-	return id
-}
-
 func TestIdentifyNeedsExactlyOneCredential(t *testing.T) {
-	i := newIdentifier(t)
+	i := newAuthenticatorOf(t)
 	for _, test := range []struct {
 		name          string
 		authorization []string
@@ -51,7 +29,7 @@ func TestIdentifyNeedsExactlyOneCredential(t *testing.T) {
 		{"a space that Unicode has", []string{"Bearer a\u00a0"}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := identify(i, test.authorization...).Known(); got != test.want {
+			if got := identifyBy(i, test.authorization...).Known(); got != test.want {
 				t.Errorf("known: got %v, want %v", got, test.want)
 			}
 		})
@@ -59,24 +37,24 @@ func TestIdentifyNeedsExactlyOneCredential(t *testing.T) {
 }
 
 func TestIdentityKeys(t *testing.T) {
-	i := newIdentifier(t)
-	a := identify(i, "Bearer a")
-	if again := identify(i, "Bearer a"); again.key != a.key {
+	i := newAuthenticatorOf(t)
+	a := identifyBy(i, "Bearer a")
+	if again := identifyBy(i, "Bearer a"); again.key != a.key {
 		t.Error("the same credential has two keys")
 	}
-	if again := identify(i, "bEARER a"); again.key != a.key {
+	if again := identifyBy(i, "bEARER a"); again.key != a.key {
 		t.Error("the same token has two keys")
 	}
-	if none := identify(i, "a"); none.key == a.key {
+	if none := identifyBy(i, "a"); none.key == a.key {
 		t.Error("a token and what is none have one key")
 	}
-	if b := identify(i, "Bearer b"); b.key == a.key {
+	if b := identifyBy(i, "Bearer b"); b.key == a.key {
 		t.Error("two credentials have one key")
 	}
-	if other := identify(newIdentifier(t), "Bearer a"); other.key == a.key {
+	if other := identifyBy(newAuthenticatorOf(t), "Bearer a"); other.key == a.key {
 		t.Error("the key does not depend on the process's secret")
 	}
-	if (a.key == IdentityKey{}) {
+	if (a.key == Key{}) {
 		t.Error("a credential has the key of nobody")
 	}
 }
@@ -85,7 +63,7 @@ func TestIdentityKeys(t *testing.T) {
 // headers, which the forwarder edits, does not change whom a review is for.
 func TestIdentityDoesNotShareTheRequestsHeader(t *testing.T) {
 	r := &http.Request{Header: http.Header{"Authorization": {"Bearer a"}}}
-	id, _ := newIdentifier(t).Identify(r)
+	id, _ := newAuthenticatorOf(t).Authenticate(r)
 	r.Header["Authorization"][0] = "Bearer b"
 	if got := *id.authorization; got != "Bearer a" {
 		t.Errorf("got %q", got)
@@ -94,7 +72,7 @@ func TestIdentityDoesNotShareTheRequestsHeader(t *testing.T) {
 
 func TestIdentityNeverPrintsItsCredential(t *testing.T) {
 	const secret = "eyJhbGciOiJSUzI1NiJ9.s3cr3t"
-	id := identify(newIdentifier(t), "Bearer "+secret)
+	id := identifyBy(newAuthenticatorOf(t), "Bearer "+secret)
 	type holder struct {
 		Public  Identity
 		private Identity
@@ -133,11 +111,11 @@ func TestIdentityNeverPrintsItsCredential(t *testing.T) {
 
 // TestBringsToken: it is asked about every request, so it makes nothing.
 func TestBringsToken(t *testing.T) {
-	i := newIdentifier(t)
+	i := newAuthenticatorOf(t)
 	for authorization, want := range map[string]bool{
 		"Bearer a": true, "bearer a": true, "Basic eA==": false, "Bearer": false, "Bearer ": false, "a": false, "": false,
 	} {
-		id := identify(i, authorization)
+		id := identifyBy(i, authorization)
 		if got := id.BringsToken(); got != want {
 			t.Errorf("%q: %t, want %t", authorization, got, want)
 		}

@@ -1,22 +1,23 @@
-package proxy
+package authn
 
 import (
 	"strings"
 	"testing"
 
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
 // TestShareKey: a share is a known user's, or else that of an address.
 func TestShareKey(t *testing.T) {
-	identifier := newIdentifier(t)
-	alice, bob := identify(identifier, "Bearer a"), identify(identifier, "Bearer b")
+	identifier := newAuthenticatorOf(t)
+	alice, bob := identifyBy(identifier, "Bearer a"), identifyBy(identifier, "Bearer b")
 	const issued = `{"iss":"https://issuer","sub":"system:serviceaccount:a:b","jti":"1"}`
-	token := identify(identifier, proxytest.WebToken(issued, "c2ln"))
-	claims := func(c string) Identity { return identify(identifier, proxytest.WebToken(c, "c2ln")) }
+	token := identifyBy(identifier, proxytest.WebToken(issued, "c2ln"))
+	claims := func(c string) Identity { return identifyBy(identifier, proxytest.WebToken(c, "c2ln")) }
 	stated := func(name string, groups ...string) Identity {
-		return identifier.secret.ofStated(&user.DefaultInfo{Name: name, Groups: groups})
+		return identifier.OfUser(&user.DefaultInfo{Name: name, Groups: groups})
 	}
 	type peer struct {
 		id       Identity
@@ -42,7 +43,7 @@ func TestShareKey(t *testing.T) {
 		{"two of IPv4 in IPv6", peer{alice, false, "[::ffff:192.0.2.1]:1"}, peer{alice, false, "[::ffff:192.0.2.2]:1"}, false},
 
 		{"two tokens of one subject", known(token), known(claims(strings.Replace(issued, `"1"`, `"2"`, 1))), true},
-		{"one token in two spellings", known(token), known(identify(identifier, proxytest.WebToken(issued, "c2lo"))), true},
+		{"one token in two spellings", known(token), known(identifyBy(identifier, proxytest.WebToken(issued, "c2lo"))), true},
 		{"two subjects", known(token), known(claims(strings.Replace(issued, "a:b", "a:c", 1))), false},
 		{"two issuers", known(token), known(claims(strings.Replace(issued, "issuer", "other", 1))), false},
 		{"issuer and subject that meet elsewhere", known(claims(`{"iss":"ab","sub":"c"}`)), known(claims(`{"iss":"a","sub":"bc"}`)), false},
@@ -58,8 +59,8 @@ func TestShareKey(t *testing.T) {
 		{"a verified user, whatever the groups", known(stated("jane", "a")), known(stated("jane", "b")), true},
 		{"two verified users", known(stated("jane")), known(stated("john")), false},
 	} {
-		a := shareKey(test.a.id, test.a.accepted, test.a.address)
-		b := shareKey(test.b.id, test.b.accepted, test.b.address)
+		a := ShareKey(test.a.id, test.a.accepted, test.a.address)
+		b := ShareKey(test.b.id, test.b.accepted, test.b.address)
 		if (a == b) != test.shared {
 			t.Errorf("%s: shared %t, want %t", test.name, a == b, test.shared)
 		}
@@ -97,13 +98,13 @@ func FuzzTokenSubject(f *testing.F) {
 
 // BenchmarkShareKey is what a request of an accepted service account costs.
 func BenchmarkShareKey(b *testing.B) {
-	id := identify(newIdentifier(b), proxytest.WebToken(`{"aud":["https://kubernetes.default.svc.cluster.local"],"exp":1790000000,"iat":1780000000,`+
+	id := identifyBy(newAuthenticatorOf(b), proxytest.WebToken(`{"aud":["https://kubernetes.default.svc.cluster.local"],"exp":1790000000,"iat":1780000000,`+
 		`"iss":"https://kubernetes.default.svc.cluster.local","jti":"7d5d3d3c-7d1e-4e5e-9b1c-0d4e7d4a3b2c","kubernetes.io":{"namespace":"kube-system",`+
 		`"node":{"name":"node-1","uid":"7d5d3d3c-7d1e-4e5e-9b1c-0d4e7d4a3b2c"},"pod":{"name":"a-7d5d3d3c","uid":"7d5d3d3c-7d1e-4e5e-9b1c-0d4e7d4a3b2c"},`+
 		`"serviceaccount":{"name":"a","uid":"7d5d3d3c-7d1e-4e5e-9b1c-0d4e7d4a3b2c"},"warnafter":1780003607},"nbf":1780000000,`+
 		`"sub":"system:serviceaccount:kube-system:a"}`, strings.Repeat("x", 342)))
 	b.ReportAllocs()
 	for b.Loop() {
-		shareKey(id, true, "192.0.2.1:1")
+		ShareKey(id, true, "192.0.2.1:1")
 	}
 }

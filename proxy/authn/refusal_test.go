@@ -1,4 +1,4 @@
-package proxy
+package authn
 
 import (
 	"net/http"
@@ -22,7 +22,7 @@ func TestRefusalIsReadable(t *testing.T) {
 		"/version":     {"application/json", `"message":"Do something else."`},
 	} {
 		w := httptest.NewRecorder()
-		refusal.write(w, httptest.NewRequest(http.MethodGet, path, http.NoBody))
+		refusal.Write(w, httptest.NewRequest(http.MethodGet, path, http.NoBody))
 		if w.Code != http.StatusForbidden || w.Header().Get("Content-Type") != want.contentType || !strings.Contains(w.Body.String(), want.body) {
 			t.Errorf("%s: %d, %s: %s", path, w.Code, w.Header().Get("Content-Type"), w.Body)
 		}
@@ -35,7 +35,7 @@ func TestRefusedCertificateKeepsNoHTTP2Connection(t *testing.T) {
 		for _, major := range []int{1, 2} {
 			r, w := httptest.NewRequest(http.MethodGet, "/api/v1/pods", http.NoBody), httptest.NewRecorder()
 			r.ProtoMajor = major
-			(&Refusal{code, metav1.StatusReasonUnauthorized, "No."}).write(w, r)
+			(&Refusal{code, metav1.StatusReasonUnauthorized, "No."}).Write(w, r)
 			if got := w.Header().Get("Connection") == "close"; got != (closes && major == 2) {
 				t.Errorf("%d over HTTP/%d closes the connection: %t", code, major, got)
 			}
@@ -47,7 +47,7 @@ func TestRefusedCertificateKeepsNoHTTP2Connection(t *testing.T) {
 func TestRefusalHasAuditID(t *testing.T) {
 	refusal := &Refusal{http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "No."}
 	for name, answer := range map[string]func(http.ResponseWriter, *http.Request){
-		"refusal": refusal.write,
+		"refusal": refusal.Write,
 		"429":     kubehttp.WriteTooManyRequests,
 		"a Status": func(w http.ResponseWriter, r *http.Request) {
 			kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, "No.")

@@ -1,4 +1,4 @@
-package proxy
+package authn
 
 import (
 	"crypto/sha256"
@@ -21,7 +21,7 @@ const (
 	shareOfAddress = "address"
 )
 
-// shareKey is the key of a caller's share.
+// ShareKey is the key of a caller's share.
 //
 // A share belongs to a user, not to a token: somebody with many tokens must not get many shares. For
 // a user who was verified here it is the user's name, and for a JSON web token its issuer and subject. These are
@@ -29,7 +29,7 @@ const (
 //
 // Whoever kube-apiserver has not accepted shares with all of the same address, or of the same
 // network of IPv6: made-up tokens cost nothing, and must not get a share each.
-func shareKey(id Identity, accepted bool, remoteAddr string) inflight.ShareKey {
+func ShareKey(id Identity, accepted bool, remoteAddr string) inflight.ShareKey {
 	if !accepted {
 		return addressShare(remoteAddr)
 	}

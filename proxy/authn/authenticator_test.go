@@ -1,4 +1,4 @@
-package proxy
+package authn
 
 import (
 	"crypto/tls"
@@ -24,7 +24,7 @@ func TestIdentify(t *testing.T) {
 	clients, fronts, strangers := proxytest.NewCA(t), proxytest.NewCA(t), proxytest.NewCA(t)
 	alice := clients.Issue(t, pkix.Name{CommonName: "alice", Organization: []string{"team-a", "team-b"}}, nil)
 	front := fronts.Issue(t, pkix.Name{CommonName: "front"}, nil)
-	identifier, err := NewIdentifier(IdentifierConfig{
+	identifier, err := New(Config{
 		ClientCA: clients.Options,
 		FrontProxy: &FrontProxy{
 			CA: fronts.Options, AllowedNames: []string{"front"},
@@ -92,7 +92,7 @@ func TestIdentify(t *testing.T) {
 			if test.certificate != nil {
 				r.TLS.PeerCertificates = []*x509.Certificate{test.certificate}
 			}
-			id, refusal := identifier.Identify(r)
+			id, refusal := identifier.Authenticate(r)
 			code := 0
 			if refusal != nil {
 				code = refusal.Code
@@ -130,14 +130,14 @@ func TestNoCertificatesWithoutCA(t *testing.T) {
 		Header: http.Header{"X-Remote-User": {"root"}},
 		TLS:    &tls.ConnectionState{PeerCertificates: []*x509.Certificate{ca.Issue(t, pkix.Name{CommonName: "alice"}, nil)}},
 	}
-	if id, refusal := newIdentifier(t).Identify(r); id.Known() || refusal != nil {
+	if id, refusal := newAuthenticatorOf(t).Authenticate(r); id.Known() || refusal != nil {
 		t.Errorf("known: %t, refused: %v", id.Known(), refusal)
 	}
 }
 
 // TestFrontHeadersGoNoFurther, in no spelling, from nobody.
 func TestFrontHeadersGoNoFurther(t *testing.T) {
-	i, err := NewIdentifier(IdentifierConfig{FrontProxy: &FrontProxy{
+	i, err := New(Config{FrontProxy: &FrontProxy{
 		CA: proxytest.NewCA(t).Options, AllowedNames: []string{"front"},
 		UsernameHeaders: []string{"X-Front-User"}, UIDHeaders: []string{"x-front-uid"},
 		GroupHeaders: []string{"X_Front_Group"}, ExtraHeaderPrefixes: []string{"X-Front-Extra-"},
@@ -153,7 +153,7 @@ func TestFrontHeadersGoNoFurther(t *testing.T) {
 	} {
 		r.Header[name] = []string{"root"}
 	}
-	if _, refusal := i.Identify(r); refusal != nil {
+	if _, refusal := i.Authenticate(r); refusal != nil {
 		t.Fatal(refusal.Message)
 	}
 	want := http.Header{"X-Front": {"root"}, "X-Front-Users": {"root"}, "X-Front-Extra": {"root"}}
@@ -164,7 +164,7 @@ func TestFrontHeadersGoNoFurther(t *testing.T) {
 
 func TestFrontProxyNeedsNames(t *testing.T) {
 	ca := proxytest.NewCA(t)
-	_, err := NewIdentifier(IdentifierConfig{FrontProxy: &FrontProxy{CA: ca.Options, UsernameHeaders: []string{"X-Remote-User"}}})
+	_, err := New(Config{FrontProxy: &FrontProxy{CA: ca.Options, UsernameHeaders: []string{"X-Remote-User"}}})
 	if err == nil || !strings.Contains(err.Error(), "name at least one") {
 		t.Errorf("got %v", err)
 	}
@@ -176,7 +176,7 @@ func TestStatedKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := map[IdentityKey]int{}
+	seen := map[Key]int{}
 	users := []*user.DefaultInfo{
 		{Name: "a"},
 		{Name: "a", UID: "b"},
@@ -214,7 +214,7 @@ func TestStatedKeys(t *testing.T) {
 // many they are. The refusal is remembered for the connection, and tokens count all the same.
 func TestTokenBesideRefusedChain(t *testing.T) {
 	ca := proxytest.NewCA(t)
-	i, err := NewIdentifier(IdentifierConfig{ClientCA: ca.Options})
+	i, err := New(Config{ClientCA: ca.Options})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,17 +225,17 @@ func TestTokenBesideRefusedChain(t *testing.T) {
 	} {
 		conn := certs.WithConnection(t.Context())
 		for range 2 {
-			if _, refusal := i.Identify(proxytest.RequestBy(conn, shown...)); refusal == nil || refusal.Code != http.StatusUnauthorized {
+			if _, refusal := i.Authenticate(proxytest.RequestBy(conn, shown...)); refusal == nil || refusal.Code != http.StatusUnauthorized {
 				t.Errorf("%s: %v", name, refusal)
 			}
 			r := proxytest.RequestBy(conn, shown...)
 			r.Header.Set("Authorization", "Bearer t")
-			if id, refusal := i.Identify(r); refusal != nil || id.Impersonated() != nil || !id.BringsToken() {
+			if id, refusal := i.Authenticate(r); refusal != nil || id.Impersonated() != nil || !id.BringsToken() {
 				t.Errorf("%s, with a token: %v", name, refusal)
 			}
 		}
 	}
-	if id, refusal := i.Identify(proxytest.RequestBy(certs.WithConnection(t.Context()), certificate)); refusal != nil || id.Impersonated() == nil {
+	if id, refusal := i.Authenticate(proxytest.RequestBy(certs.WithConnection(t.Context()), certificate)); refusal != nil || id.Impersonated() == nil {
 		t.Errorf("a good certificate: %v", refusal)
 	}
 }

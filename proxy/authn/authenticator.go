@@ -1,4 +1,4 @@
-package proxy
+package authn
 
 import (
 	"context"
@@ -20,8 +20,8 @@ import (
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
-// IdentifierConfig says by what, besides its own Authorization header, a caller is known.
-type IdentifierConfig struct {
+// Config says by what, besides its own Authorization header, a caller is known.
+type Config struct {
 	// ClientCA verifies the certificates of clients, as kube-apiserver does with
 	// --client-ca-file. Nil: no certificate makes a user.
 	ClientCA certs.VerifyOptions
@@ -40,7 +40,7 @@ type FrontProxy struct {
 	UsernameHeaders, UIDHeaders, GroupHeaders, ExtraHeaderPrefixes []string
 }
 
-// Identifier says who sends a request.
+// Authenticator says who sends a request.
 //
 //   - A certificate that ClientCA verifies, or headers by a FrontProxy, make the user that
 //     they would make at kube-apiserver, which tries them before a token too
@@ -50,7 +50,7 @@ type FrontProxy struct {
 //   - Else it is nobody.
 //
 // It is safe for concurrent use.
-type Identifier struct {
+type Authenticator struct {
 	secret identitySecret
 	// A chainVerifier that is nil verifies nothing.
 	clientChains *certs.ChainVerifier
@@ -59,13 +59,13 @@ type Identifier struct {
 	frontHeaders authenticator.Request
 }
 
-// NewIdentifier returns an Identifier whose keys are of use to this process only.
-func NewIdentifier(cfg IdentifierConfig) (*Identifier, error) {
+// New returns an Authenticator whose keys are of use to this process only.
+func New(cfg Config) (*Authenticator, error) {
 	secret, err := newIdentitySecret()
 	if err != nil {
 		return nil, err
 	}
-	i := &Identifier{secret: secret, front: cfg.FrontProxy}
+	i := &Authenticator{secret: secret, front: cfg.FrontProxy}
 	if cfg.ClientCA != nil {
 		i.clientChains = certs.NewChainVerifier(cfg.ClientCA)
 	}
@@ -89,11 +89,11 @@ type Refusal struct {
 	Message string
 }
 
-// write answers r.
+// Write answers r.
 //
 // What client-go discovers APIs by it reads without decoding a Status: its user would be told
 // "unknown". A text it hands on, so the message is one there.
-func (f *Refusal) write(w http.ResponseWriter, r *http.Request) {
+func (f *Refusal) Write(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 2 && f.Code == http.StatusUnauthorized {
 		w.Header().Set("Connection", "close") // as with the API server's own (Forwarder)
 	}
@@ -115,9 +115,9 @@ const (
 		"control characters or outer spaces, and it must not be system:anonymous. Use another certificate, or a token."
 )
 
-// Identify returns the identity that r brings with it, or the refusal that it must get. It
+// Authenticate returns the identity that r brings with it, or the refusal that it must get. It
 // removes the headers of a front proxy from r, believed or not: they go no further.
-func (i *Identifier) Identify(r *http.Request) (Identity, *Refusal) {
+func (i *Authenticator) Authenticate(r *http.Request) (Identity, *Refusal) {
 	if i.clientChains == nil && i.frontChains == nil {
 		return i.own(r), nil
 	}
@@ -135,7 +135,7 @@ func (i *Identifier) Identify(r *http.Request) (Identity, *Refusal) {
 
 // verified returns the user whom a certificate names, or a front proxy; nil if none does. An error is of a
 // certificate that was shown in vain.
-func (i *Identifier) verified(r *http.Request) (user.Info, error) {
+func (i *Authenticator) verified(r *http.Request) (user.Info, error) {
 	byFront, frontErr := i.byFront(r)
 	if byFront != nil {
 		return byFront, nil
@@ -155,7 +155,7 @@ func (i *Identifier) verified(r *http.Request) (user.Info, error) {
 }
 
 // byFront returns the user whom a front proxy names; nil if none does.
-func (i *Identifier) byFront(r *http.Request) (user.Info, error) {
+func (i *Authenticator) byFront(r *http.Request) (user.Info, error) {
 	if i.frontChains == nil {
 		return nil, nil //nolint:nilnil // nobody is no error
 	}
@@ -192,7 +192,7 @@ func bringsToken(r *http.Request) bool {
 
 // own is the identity of a request without a word of the proxy's: its one Authorization value, with
 // a token in it that is plain to see or with none.
-func (i *Identifier) own(r *http.Request) Identity {
+func (i *Authenticator) own(r *http.Request) Identity {
 	values := r.Header["Authorization"]
 	if len(values) != 1 || values[0] == "" {
 		return Identity{}
@@ -200,11 +200,11 @@ func (i *Identifier) own(r *http.Request) Identity {
 	if _, plain := policy.Token(values[0]); !plain && policy.BringsToken(values[0]) {
 		return Identity{}
 	}
-	return i.secret.ofAuthorization(values[0])
+	return i.OfAuthorization(values[0])
 }
 
 // state is the identity of a user who was verified here.
-func (i *Identifier) state(r *http.Request, info user.Info) (Identity, *Refusal) {
+func (i *Authenticator) state(r *http.Request, info user.Info) (Identity, *Refusal) {
 	if asksToImpersonate(r.Header) {
 		return Identity{}, &Refusal{http.StatusForbidden, metav1.StatusReasonForbidden, statedAsMessage}
 	}
@@ -212,11 +212,11 @@ func (i *Identifier) state(r *http.Request, info user.Info) (Identity, *Refusal)
 	if !ok {
 		return Identity{}, &Refusal{http.StatusForbidden, metav1.StatusReasonForbidden, unstatableMessage}
 	}
-	return i.secret.ofStated(stated), nil
+	return i.OfUser(stated), nil
 }
 
 // removeFrontHeaders removes what only a front proxy may say.
-func (i *Identifier) removeFrontHeaders(h http.Header) {
+func (i *Authenticator) removeFrontHeaders(h http.Header) {
 	if i.front == nil {
 		return
 	}
@@ -229,4 +229,12 @@ func (i *Identifier) removeFrontHeaders(h http.Header) {
 			delete(h, name)
 		}
 	}
+}
+
+// OfUser returns the identity of a verified user.
+func (i *Authenticator) OfUser(u *user.DefaultInfo) Identity { return i.secret.ofStated(u) }
+
+// OfAuthorization returns the identity of whoever sends this Authorization value.
+func (i *Authenticator) OfAuthorization(value string) Identity {
+	return i.secret.ofAuthorization(value)
 }

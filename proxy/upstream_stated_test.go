@@ -1,0 +1,43 @@
+package proxy
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+)
+
+// TestStatedOnly: the proxy's credentials are sent with nothing that does not state a user.
+func TestStatedOnly(t *testing.T) {
+	sent := 0
+	way := statedOnly{proxytest.Transport(func(r *http.Request) (*http.Response, error) {
+		sent++
+		return proxytest.JSONResponse(r, http.StatusOK, ""), nil
+	})}
+	try := func(h http.Header) error {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "https://upstream.example/", strings.NewReader("x"))
+		r.Header = h
+		res, err := way.RoundTrip(r)
+		if err == nil {
+			_ = res.Body.Close()
+		}
+		return err
+	}
+	for name, h := range map[string]http.Header{
+		"nothing":         {},
+		"no user":         {"Impersonate-Group": {"g"}},
+		"an empty user":   {"Impersonate-User": {""}, "Impersonate-Group": {"g"}},
+		"two users":       {"Impersonate-User": {"a", "b"}, "Impersonate-Group": {"g"}},
+		"no group":        {"Impersonate-User": {"a"}},
+		"a caller's word": {"Impersonate-User": {"a"}, "Impersonate-Group": {"g"}, "Authorization": {"Bearer x"}},
+	} {
+		if err := try(h); err == nil || sent != 0 {
+			t.Errorf("%s: %v, sent %d", name, err, sent)
+		}
+	}
+	if err := try(http.Header{"Impersonate-User": {"a"}, "Impersonate-Group": {"g"}}); err != nil || sent != 1 {
+		t.Errorf("%v, sent %d", err, sent)
+	}
+}

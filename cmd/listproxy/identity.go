@@ -100,8 +100,8 @@ func (o *identityOptions) cas() []*certs.ClientCA {
 	return cas
 }
 
-// identifier says who sends a request, as the flags have it.
-func (o *identityOptions) identifier() (*authn.Authenticator, error) {
+// authenticator says who sends a request, as the flags have it.
+func (o *identityOptions) authenticator() (*authn.Authenticator, error) {
 	var cfg authn.Config
 	if o.clientCA != nil {
 		cfg.ClientCA = o.clientCA.VerifyOptions
@@ -116,9 +116,9 @@ func (o *identityOptions) identifier() (*authn.Authenticator, error) {
 			ExtraHeaderPrefixes: o.frontExtraPrefixes,
 		}
 	}
-	identifier, err := authn.New(cfg)
+	authenticator, err := authn.New(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("--requestheader-*: %w", err)
 	}
-	return identifier, nil
+	return authenticator, nil
 }

@@ -176,7 +176,7 @@ func (o *options) assemble(cfg *rest.Config, endpoints *proxy.Endpoints, observi
 			return nil, err
 		}
 	}
-	identifier, err := o.identity.identifier()
+	authenticator, err := o.identity.authenticator()
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +209,7 @@ func (o *options) assemble(cfg *rest.Config, endpoints *proxy.Endpoints, observi
 		Draining:      a.draining.Load,
 		StallTimeout:  o.limits.stall,
 		MaxBodyBytes:  o.limits.bodyBytes,
-		Authenticator: identifier,
+		Authenticator: authenticator,
 		Inflight:      bounds,
 		Forward:       a.forward,
 		Policy:        o.policy,

@@ -93,7 +93,7 @@ func TestWrongHeaderNames(t *testing.T) {
 	} {
 		o, err := parse("--requestheader-client-ca-file", ca, "--requestheader-allowed-names", "front", flag, `"  "`)
 		if err == nil {
-			_, err = o.identity.identifier()
+			_, err = o.identity.authenticator()
 		}
 		if err == nil || !strings.Contains(err.Error(), "--requestheader-") {
 			t.Errorf("%s with an empty name: %v", flag, err)
@@ -112,7 +112,7 @@ func TestIdentityLimitAndAuditOptions(t *testing.T) {
 	if got := len(o.identity.cas()); got != 2 {
 		t.Errorf("%d CAs of clients", got)
 	}
-	if _, err := o.identity.identifier(); err != nil {
+	if _, err := o.identity.authenticator(); err != nil {
 		t.Error(err)
 	}
 	if o.limits.answerBytes != 64<<20 || o.limits.bodyBytes != 0 || o.limits.stall != 0 {

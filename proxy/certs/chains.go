@@ -33,6 +33,7 @@ type ChainVerifier struct {
 	verify func(certificates []*x509.Certificate, options x509.VerifyOptions) ([]*x509.Certificate, error)
 }
 
+// NewChainVerifier returns a verifier that has verified nothing yet.
 func NewChainVerifier(options VerifyOptions) *ChainVerifier {
 	return &ChainVerifier{options, verifyChain}
 }

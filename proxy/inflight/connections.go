@@ -29,14 +29,14 @@ import (
 // A Connections is safe for concurrent use.
 type Connections struct {
 	most  int // 0: any number
-	heads *Limiter[network]
+	heads *Limiter[Network]
 	log   *slog.Logger
 	// seldom is for what callers can make the log say.
 	seldom telemetry.Seldom
 
 	mu    sync.Mutex
 	open  int
-	peers map[network]*peer
+	peers map[Network]*peer
 	// kept is how many connections each caller keeps from being closed.
 	kept map[ShareKey]int
 	// giving are the peers of which a connection could be closed, that with the most connections last.
@@ -71,7 +71,7 @@ func ConnectionEnds() []string {
 
 // peer is a network with connections.
 type peer struct {
-	network network
+	network Network
 	held    int
 	// free are the connections that no caller keeps, that which none has kept for longest first.
 	free list.List
@@ -79,12 +79,12 @@ type peer struct {
 
 // NewConnections returns a Connections for at most so many at a time, 0 for any number.
 func NewConnections(most int, log *slog.Logger) (*Connections, error) {
-	heads, err := NewLimiter[network](LimiterConfig{Capacity: headBudget, PerCaller: mostOfOne(headBudget)})
+	heads, err := NewLimiter[Network](LimiterConfig{Capacity: headBudget, PerCaller: mostOfOne(headBudget)})
 	if most < 0 || err != nil {
 		return nil, fmt.Errorf("the bound on connections, %d, must not be negative", most)
 	}
 	return &Connections{
-		most: most, heads: heads, log: log, peers: map[network]*peer{}, kept: map[ShareKey]int{},
+		most: most, heads: heads, log: log, peers: map[Network]*peer{}, kept: map[ShareKey]int{},
 		giving: btree.NewG(inNeedDegree, holdsLess), ended: map[connectionEnd]uint64{},
 	}, nil
 }
@@ -214,7 +214,7 @@ func (c *Connections) removeLocked(b *boundConn) {
 type boundConn struct {
 	net.Conn
 	connections *Connections
-	network     network
+	network     Network
 	head        head
 
 	// Of connections.mu.

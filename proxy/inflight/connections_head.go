@@ -22,13 +22,13 @@ var errUnfinished = errors.New("too much has come on the connections that is no 
 // request. net/http and crypto/tls bound what one of them takes, but a thousand connections can have the most
 // of that at a time. What belongs to a request is bounded elsewhere.
 type head struct {
-	limiter *Limiter[network]
-	network network
+	limiter *Limiter[Network]
+	network Network
 
 	mu     sync.Mutex
 	active bool // there is a request
 	size   int
-	grants []Grant[network]
+	grants []Grant[Network]
 }
 
 // more counts n bytes that have come, and says whether there is room for them.

@@ -9,20 +9,21 @@ import (
 // has all the addresses in it (RFC 4291, 2.5.4).
 const networkBits = 64
 
-// network is what connections and strangers are counted by: an address of IPv4, or a network of IPv6. What is
+// Network is what connections and strangers are counted by: an address of IPv4, or a network of IPv6. What is
 // no address of TCP is the zero network.
-type network struct{ netip.Addr }
+type Network struct{ netip.Addr }
 
-func NetworkOf(remoteAddr string) network {
+// NetworkOf returns the network of an address with a port.
+func NetworkOf(remoteAddr string) Network {
 	peer, err := netip.ParseAddrPort(remoteAddr)
 	if err != nil {
-		return network{}
+		return Network{}
 	}
 	address := peer.Addr().Unmap().WithZone("")
 	if address.Is6() {
 		address = netip.PrefixFrom(address, networkBits).Masked().Addr()
 	}
-	return network{address}
+	return Network{address}
 }
 
 // ShareKey is by whom what is in flight is shared.

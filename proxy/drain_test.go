@@ -3,42 +3,43 @@ package proxy
 import (
 	"bufio"
 	"fmt"
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
-	"github.com/listproxy/listproxy/proxy/server"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 	"time"
+
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/proxy/server"
 )
 
 const aWatch = "/api/v1/pods?watch=true"
 
-// drained is what [Drain.End] returns.
+// drained is what [server.Drain.End] returns.
 type drained struct {
 	cut   int64
 	clean bool
 }
 
-func endOf(d *Drain, timeout time.Duration) drained {
+func endOf(d *server.Drain, timeout time.Duration) drained {
 	cut, clean := d.End(timeout)
 	return drained{cut, clean}
 }
 
 // startDraining serves as startProxy does, with a Drain; ending gets within what time the watches are to end, when that
 // has begun.
-func startDraining(t *testing.T, forward known, http2 bool) (_ *httptest.Server, _ *Drain, ending chan time.Duration) {
+func startDraining(t *testing.T, forward known, http2 bool) (_ *httptest.Server, _ *server.Drain, ending chan time.Duration) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	ending = make(chan time.Duration, 1)
 	front := httptest.NewUnstartedServer(nil)
-	front.Config = NewServer(server.NewStallGuard(time.Minute, log).Wrap(NewFront(forward, log)), nil, log)
-	drain := NewDrain(front.Config, func(within time.Duration) {
+	front.Config = server.New(server.NewStallGuard(time.Minute, log).Wrap(server.NewFront(forward, log)), nil, log)
+	drain := server.NewDrain(front.Config, func(within time.Duration) {
 		forward.EndWatches(within)
 		ending <- within
 	})
-	drain.flush = 4 * lastFlush // the machine may be busy elsewhere
+	drain.LastFlush *= 4 // the machine may be busy elsewhere
 	front.EnableHTTP2 = http2
 	front.StartTLS()
 	t.Cleanup(front.Close)
@@ -222,14 +223,14 @@ func TestDrainCutsConnections(t *testing.T) {
 	// busy elsewhere that may be over before the end begins: then there was nothing to cut.
 	const idle, tries = 5 * time.Second, 5
 	for range tries {
-		upstream := proxytest.StartUpstream(t, false, tell)
+		upstream := proxytest.StartUpstream(t, false, func(http.ResponseWriter, *http.Request) {})
 		front, drain, _ := startDraining(t, newForwarder(t, upstream.Config()), false)
 		began := time.Now()
 		conn := proxytest.DialFront(t, front)
 		if _, err := io.WriteString(conn, "GET /api HTTP/1.1\r\nHost: "); err != nil {
 			t.Fatal(err)
 		}
-		got := endOf(drain, 2*drain.flush)
+		got := endOf(drain, 2*drain.LastFlush)
 		took := time.Since(began)
 		if rest, err := io.ReadAll(conn); len(rest) > 0 {
 			t.Errorf("read %q, %v", rest, err)
@@ -251,27 +252,11 @@ func TestWatchSpread(t *testing.T) {
 		4 * time.Second: time.Second,
 		time.Hour:       5 * time.Second,
 	} {
-		upstream := proxytest.StartUpstream(t, false, tell)
+		upstream := proxytest.StartUpstream(t, false, func(http.ResponseWriter, *http.Request) {})
 		_, drain, ending := startDraining(t, newForwarder(t, upstream.Config()), false)
 		drain.End(timeout)
 		if within := <-ending; within != want {
 			t.Errorf("with %v watches are ended within %v, want %v", timeout, within, want)
-		}
-	}
-}
-
-// TestDrainOfTunnels: idle connections in tunnels keep nothing.
-func TestDrainOfTunnels(t *testing.T) {
-	for _, http2 := range []bool{false, true} {
-		d := openDoors(t, http.HandlerFunc(tell), false)
-		client := &http.Client{Transport: d.transport(t, "https", http2)}
-		proxytest.ReadAll(t, proxytest.Get(t, client, "https://"+upstreamName+"/api").Body)
-		_ = d.connect.Shutdown(t.Context())
-		if got := endOf(d.drain, 24*time.Hour); got != (drained{0, true}) {
-			t.Errorf("it ended with %+v", got)
-		}
-		if conn, err := d.tunnels.Accept(); err == nil {
-			t.Errorf("a tunnel is accepted: %v", conn)
 		}
 	}
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
+	"github.com/listproxy/listproxy/proxy/server"
 )
 
 // known forwards every request as one of a caller whom the upstream has accepted before.
@@ -63,16 +64,7 @@ func newLoggedForwarder(t *testing.T, config *rest.Config, log *slog.Logger) kno
 func startProxy(t *testing.T, handler http.Handler, http2 bool) *httptest.Server {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	server := httptest.NewUnstartedServer(nil)
-	server.Config = NewServer(NewFront(handler, log), nil, log)
-	server.EnableHTTP2 = http2
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	transport := server.Client().Transport.(*http.Transport)
-	transport.DisableCompression = true
-	transport.ExpectContinueTimeout = time.Hour
-	server.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return server
+	return proxytest.Serve(t, server.New(server.NewFront(handler, log), nil, log), http2)
 }
 
 // overAllProtocols runs test for HTTP/1.1 and HTTP/2 on either side.

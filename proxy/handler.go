@@ -87,7 +87,7 @@ func (h *Handler) withStallGuard(next http.Handler) http.Handler {
 
 func (h *Handler) withRecord(next http.Handler) http.Handler { return h.Observer.Observe(next, h.Log) }
 
-func (h *Handler) withFront(next http.Handler) http.Handler { return NewFront(next, h.Log) }
+func (h *Handler) withFront(next http.Handler) http.Handler { return server.NewFront(next, h.Log) }
 
 func (h *Handler) withBodyLimit(next http.Handler) http.Handler {
 	return server.LimitBodies(next, h.MaxBodyBytes)

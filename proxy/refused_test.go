@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/server"
 	"github.com/listproxy/listproxy/telemetry"
@@ -31,7 +33,7 @@ func TestRefusalsAreSeen(t *testing.T) {
 	upstream := proxytest.StartUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
 	beside := upstream.Config()
 	beside.Host += "/prefix"
-	targets := mustTargets(t, "https://"+upstreamName)
+	targets := tunnelTargets(t)
 	for _, tt := range []struct {
 		name, request, reason string
 		code                  int
@@ -69,18 +71,18 @@ func TestRefusalsAreSeen(t *testing.T) {
 				forwarder.ServeAs(w, r, caller)
 			})
 			bounded := server.LimitBodies(handler, 10)
-			server := httptest.NewUnstartedServer(nil)
-			server.Config = NewServer(o.Observe(NewFront(bounded, log), log), nil, slog.New(slog.DiscardHandler))
+			front := httptest.NewUnstartedServer(nil)
+			front.Config = server.New(o.Observe(server.NewFront(bounded, log), log), nil, slog.New(slog.DiscardHandler))
 			if tt.connect {
-				server.Config = NewConnectServer(NewTunnels(targets, &tls.Config{MinVersion: tls.VersionTLS12}), nil, o, log)
+				front.Config = server.NewConnect(server.NewTunnels(targets, &tls.Config{MinVersion: tls.VersionTLS12}), nil, o, log)
 			}
-			observed, served := server.Config.Handler, make(chan struct{})
-			server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			observed, served := front.Config.Handler, make(chan struct{})
+			front.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				defer close(served)
 				observed.ServeHTTP(w, r)
 			})
-			server.StartTLS()
-			defer server.Close()
+			front.StartTLS()
+			defer front.Close()
 			request := tt.request + "\r\n"
 			switch {
 			case strings.Contains(tt.request, "X-Broken"):
@@ -90,7 +92,7 @@ func TestRefusalsAreSeen(t *testing.T) {
 			case strings.Contains(tt.request, "Content-Length"):
 				request += "01234567890"
 			}
-			res, _, _ := proxytest.SendRaw(t, server, request)
+			res, _, _ := proxytest.SendRaw(t, front, request)
 			if res.StatusCode != tt.code || res.Header.Get("Cache-Status") != "" {
 				t.Errorf("%s, Cache-Status %q", res.Status, res.Header.Get("Cache-Status"))
 			}
@@ -132,16 +134,26 @@ func TestRefusalsAreSeen(t *testing.T) {
 func TestMisdirectedIsSeen(t *testing.T) {
 	o, metrics := newMetered(t, nil)
 	log := slog.New(slog.DiscardHandler)
-	front := o.Observe(NewFront(http.NotFoundHandler(), log), log)
+	front := o.Observe(server.NewFront(http.NotFoundHandler(), log), log)
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
 	r.Host = "elsewhere.example"
-	ctx := withTunnel(t.Context(), tls.Server(&tunnelConn{targets: mustTargets(t, "https://"+upstreamName)}, &tls.Config{MinVersion: tls.VersionTLS12}))
+	ctx := kubehttp.WithTunnel(t.Context(), tunnelTargets(t).AllowHost)
 	w := httptest.NewRecorder()
 	front.ServeHTTP(w, r.WithContext(ctx))
 	want := []string{"code=421,decision=refuse,reason=misdirected,resource=other,semantics=none 1"}
 	if diff := cmp.Diff(want, proxytest.Series(proxytest.Gather(t, metrics)["listproxy_requests_total"])); diff != "" || w.Code != http.StatusMisdirectedRequest {
 		t.Errorf("%d, counted (-want +got):\n%s", w.Code, diff)
 	}
+}
+
+// tunnelTargets are what tunnels may lead to: one API server.
+func tunnelTargets(t *testing.T) server.Targets {
+	t.Helper()
+	targets, err := server.NewTargets(&url.URL{Host: "api.example:6443"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return targets
 }
 
 // lockedBuffer is a buffer of several goroutines.

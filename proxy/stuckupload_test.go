@@ -3,10 +3,8 @@ package proxy
 import (
 	"bufio"
 	"io"
-	"log/slog"
 	"net/http"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/listproxy/listproxy/proxy/authn"
@@ -40,64 +38,4 @@ func TestStuckUploadHoldsNothing(t *testing.T) {
 			<-done
 		})
 	}
-}
-
-// TestNobodyIsHeldByARefusal: neither by one that its client does not read, nor by the rest of what
-// was refused.
-func TestNobodyIsHeldByARefusal(t *testing.T) {
-	targets := mustTargets(t, "https://"+upstreamName)
-	log := slog.New(slog.DiscardHandler)
-	for name, test := range map[string]struct {
-		handler http.Handler
-		request string
-	}{
-		"CONNECT at the main port": {NewFront(nil, log), "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n"},
-		"a CONNECT elsewhere":      {newConnectHandler(NewTunnels(targets, nil), log), "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n"},
-		"a granted CONNECT":        {newConnectHandler(NewTunnels(targets, nil), log), "CONNECT " + upstreamName + " HTTP/1.1\r\nHost: " + upstreamName + "\r\n\r\n"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				_, dial := proxytest.ServePipe(t, test.handler, false)
-				conn := dial()
-				if _, err := io.WriteString(conn, test.request); err != nil {
-					t.Fatal(err)
-				}
-				time.Sleep(connectTimeout)
-				synctest.Wait()
-				if got, err := io.ReadAll(conn); len(got) > 0 {
-					t.Errorf("it was still to be had: %q, %v", got, err)
-				}
-			})
-		})
-	}
-}
-
-// TestConnectPortWaitsForNoBody of what it has refused.
-func TestConnectPortWaitsForNoBody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log := slog.New(slog.DiscardHandler)
-		server := NewConnectServer(NewTunnels(mustTargets(t, "https://"+upstreamName), nil), nil, nil, log)
-		listener := proxytest.NewPipeListener()
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			_ = server.Serve(listener) // until it is closed
-		}()
-		conn, err := listener.Dial(t.Context(), "", "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		begun := time.Now()
-		if _, err := io.WriteString(conn, proxytest.StuckUpload); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.ReadAll(conn); err != nil {
-			t.Fatal(err)
-		}
-		if took := time.Since(begun); took > 2*connectTimeout {
-			t.Errorf("the connection ended after %v", took)
-		}
-		_ = server.Close()
-		<-done
-	})
 }

@@ -11,9 +11,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/observe"
+	"github.com/listproxy/listproxy/proxy/server"
 )
 
 // serving returns the certificate that clients see at both ports.
@@ -38,7 +38,7 @@ func (o *options) serving(log *slog.Logger) (*certs.Certificate, error) {
 // connectDoor is the second way in, if --connect-port opens it.
 type connectDoor struct {
 	listener    net.Listener
-	tunnels     *proxy.Tunnels
+	tunnels     *server.Tunnels
 	server      *http.Server
 	certificate *certs.Certificate
 	plain       bool
@@ -49,7 +49,7 @@ func (o *options) openConnect(upstream *url.URL, serving *certs.Certificate, obs
 	if o.connectPort < 0 {
 		return nil, nil //nolint:nilnil // no door is no error
 	}
-	targets, err := proxy.NewTargets(upstream, o.connectHosts)
+	targets, err := server.NewTargets(upstream, o.connectHosts)
 	if err != nil {
 		return nil, fmt.Errorf("--connect-port, --connect-hosts: %w", err)
 	}
@@ -70,8 +70,8 @@ func (o *options) openConnect(upstream *url.URL, serving *certs.Certificate, obs
 	if err != nil {
 		return nil, fmt.Errorf("serving CONNECT (--bind-address, --connect-port): %w", err)
 	}
-	d.tunnels = proxy.NewTunnels(targets, o.tls.Config(d.certificate.Get))
-	d.server = proxy.NewConnectServer(d.tunnels, o.tls.ConnectConfig(serving.Get), observer, log)
+	d.tunnels = server.NewTunnels(targets, o.tls.Config(d.certificate.Get))
+	d.server = server.NewConnect(d.tunnels, o.tls.ConnectConfig(serving.Get), observer, log)
 	log.Info("serving CONNECT", "address", d.listener.Addr().String(), "tls", !d.plain, "targets", targets.String(), "ca", ca)
 	return d, nil
 }

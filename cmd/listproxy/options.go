@@ -19,6 +19,7 @@ import (
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/proxy/audit"
+	"github.com/listproxy/listproxy/proxy/server"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
@@ -69,7 +70,7 @@ type options struct {
 	profiling bool
 
 	// What complete makes of them.
-	tls                        proxy.ServerTLS
+	tls                        server.TLS
 	upstreamAddresses          []string
 	byteBound, compressedBound int64
 	policy                     *policy.Config

@@ -24,6 +24,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/admin"
 	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/discovery"
+	"github.com/listproxy/listproxy/proxy/server"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -134,7 +135,7 @@ func identified(cfg *rest.Config) *rest.Config {
 type app struct {
 	log         *slog.Logger
 	upstream    *url.URL
-	tls         proxy.ServerTLS
+	tls         server.TLS
 	certificate *certs.Certificate
 	connect     *connectDoor // nil: not opened
 	front       http.Handler
@@ -358,9 +359,9 @@ func (a *app) serve(ctx context.Context, clients, operators net.Listener, end en
 	// The parts outlive ctx: what they watch for must be heard of until the last answer.
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	server := proxy.NewServer(a.front, a.tls.Config(a.certificate.Get), a.log)
-	drain := proxy.NewDrain(server, a.forward.EndWatches)
-	health := proxy.NewServer(admin.New(a.ready, a.metrics, a.pages), nil, a.log)
+	mainServer := server.New(a.front, a.tls.Config(a.certificate.Get), a.log)
+	drain := server.NewDrain(mainServer, a.forward.EndWatches)
+	health := server.New(admin.New(a.ready, a.metrics, a.pages), nil, a.log)
 
 	var parts sync.WaitGroup
 	failed := make(chan error, 5) // one for each run
@@ -381,9 +382,9 @@ func (a *app) serve(ctx context.Context, clients, operators net.Listener, end en
 	if a.connect != nil {
 		parts.Go(func() { a.connect.certificate.Run(life) })
 		run("serving CONNECT", a.connect.serve)
-		run("serving tunnels", func() error { return server.Serve(a.connect.tunnels) })
+		run("serving tunnels", func() error { return mainServer.Serve(a.connect.tunnels) })
 	}
-	run("serving clients", func() error { return server.ServeTLS(clients, "", "") })
+	run("serving clients", func() error { return mainServer.ServeTLS(clients, "", "") })
 	run("serving health checks", func() error { return health.Serve(operators) })
 
 	var err error

@@ -11,14 +11,14 @@ import (
 
 	cliflag "k8s.io/component-base/cli/flag"
 
-	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/proxy/server"
 )
 
 // tlsVersions are those that --tls-min-version takes. Older ones have no use: what speaks to a
 // kube-apiserver speaks 1.2.
 func tlsVersions() []string { return []string{"VersionTLS12", "VersionTLS13"} }
 
-// completeTLS makes proxy.ServerTLS of the flags, which are kube-apiserver's.
+// completeTLS makes server.TLS of the flags, which are kube-apiserver's.
 func (o *options) completeTLS() error {
 	if !slices.Contains(tlsVersions(), o.tlsMinVersion) {
 		return fmt.Errorf("--tls-min-version %q: choose %s", o.tlsMinVersion, strings.Join(tlsVersions(), " or "))
@@ -80,7 +80,7 @@ func (o *options) checkConnect() error {
 		return nil
 	}
 	// Any upstream will do: only what is given here is of interest.
-	if _, err := proxy.NewTargets(&url.URL{Host: "localhost"}, o.connectHosts); err != nil {
+	if _, err := server.NewTargets(&url.URL{Host: "localhost"}, o.connectHosts); err != nil {
 		return fmt.Errorf("--connect-hosts %w", err)
 	}
 	return nil

@@ -48,7 +48,7 @@ func newCertificate(purpose string, every time.Duration, next func(time.Time) (*
 	return c, nil
 }
 
-// Get is a [GetCertificate].
+// Get is a [tls.Config.GetCertificate].
 func (c *Certificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c.current.Load(), nil
 }

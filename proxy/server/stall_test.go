@@ -288,7 +288,7 @@ func TestStalledClientsOverTCP(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("http2=%t", http2), func(t *testing.T) {
 			errs := make(chan error, 1)
-			front := startTLS(t, newStallGuard(time.Second).Wrap(writeOn(errs)), http2)
+			front := startProxy(t, newStallGuard(time.Second).Wrap(writeOn(errs)), http2)
 			res := proxytest.Get(t, front.Client(), front.URL)
 			if want := map[bool]int{false: 1, true: 2}[http2]; res.ProtoMajor != want {
 				t.Fatal(res.Proto)
@@ -356,13 +356,3 @@ func (*discardWriter) WriteHeader(int)                    {}
 func (*discardWriter) Write(p []byte) (int, error)        { return len(p), nil }
 func (*discardWriter) FlushError() error                  { return nil }
 func (*discardWriter) SetWriteDeadline(_ time.Time) error { return nil }
-
-// startTLS serves handler over TLS until the test ends.
-func startTLS(t *testing.T, handler http.Handler, http2 bool) *httptest.Server {
-	t.Helper()
-	server := httptest.NewUnstartedServer(handler)
-	server.EnableHTTP2 = http2
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	return server
-}

@@ -100,7 +100,7 @@ func TestStreamOfAKnownCallerMayStall(t *testing.T) {
 // handler has returned. Then nothing of the handler's is used any more.
 func TestUploadThatOutlivesItsHandler(t *testing.T) {
 	read := make(chan error)
-	front := startTLS(t, newStallGuard(time.Minute).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	front := startProxy(t, newStallGuard(time.Minute).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body := r.Body
 		returned := r.Context().Done()
 		go func() {

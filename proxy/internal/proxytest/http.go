@@ -238,6 +238,23 @@ func DialTLS(t *testing.T, server *httptest.Server) *tls.Conn {
 	return conn.(*tls.Conn)
 }
 
+// Serve runs server, with a certificate that the client of what it returns trusts, until the test
+// ends. The client speaks HTTP/2 only if http2 is set, follows no redirects and decompresses nothing.
+func Serve(t *testing.T, server *http.Server, http2 bool) *httptest.Server {
+	t.Helper()
+	front := httptest.NewUnstartedServer(nil)
+	front.Config = server
+	front.EnableHTTP2 = http2
+	front.StartTLS()
+	t.Cleanup(front.Close)
+	client := front.Client()
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	transport := client.Transport.(*http.Transport)
+	transport.DisableCompression = true
+	transport.ExpectContinueTimeout = time.Hour
+	return front
+}
+
 // Listen returns a listener on a free port.
 func Listen(t *testing.T) net.Listener {
 	t.Helper()

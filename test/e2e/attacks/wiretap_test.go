@@ -22,8 +22,8 @@ import (
 	h2 "golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/proxy/certs"
+	"github.com/listproxy/listproxy/proxy/server"
 )
 
 // A wiretap is between listproxy and the API server: it ends the TLS of both, passes on every byte,
@@ -53,7 +53,7 @@ func newWiretap(dir, upstream string, ca []byte, own string) (*wiretap, error) {
 	if w.ca, err = os.ReadFile(caPath); err != nil { // #nosec G304 -- just written
 		return nil, err
 	}
-	if w.listener, err = tls.Listen("tcp", "127.0.0.1:0", proxy.ServerTLSConfig(pair)); err != nil {
+	if w.listener, err = tls.Listen("tcp", "127.0.0.1:0", server.TLSConfig(pair)); err != nil {
 		return nil, err
 	}
 	go w.serve()
@@ -86,11 +86,11 @@ func (w *wiretap) relay(client *tls.Conn) {
 	if protocol != "" {
 		config.NextProtos = []string{protocol}
 	}
-	server, err := tls.Dial("tcp", w.upstream, config)
+	api, err := tls.Dial("tcp", w.upstream, config)
 	if err != nil {
 		return
 	}
-	defer func() { _ = server.Close() }()
+	defer func() { _ = api.Close() }()
 	heard, mouth := io.Pipe()
 	go func() {
 		if protocol == http2 {
@@ -101,10 +101,10 @@ func (w *wiretap) relay(client *tls.Conn) {
 		_, _ = io.Copy(io.Discard, heard)
 	}()
 	go func() {
-		defer func() { _, _ = server.Close(), client.Close() }()
-		_, _ = io.Copy(client, server)
+		defer func() { _, _ = api.Close(), client.Close() }()
+		_, _ = io.Copy(client, api)
 	}()
-	_, _ = io.Copy(server, io.TeeReader(client, mouth))
+	_, _ = io.Copy(api, io.TeeReader(client, mouth))
 	_ = mouth.Close()
 }
 

@@ -23,8 +23,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/proxy/certs"
+	"github.com/listproxy/listproxy/proxy/server"
 )
 
 // ErrCut is what a line function returns to break the connection in the middle of the answer.
@@ -91,7 +91,7 @@ func Start(upstream string, ca []byte) (*Hop, error) {
 		return nil, err
 	}
 	h.listener = &trackingListener{Listener: l, conns: map[*trackedConn]struct{}{}}
-	h.server = &http.Server{Handler: h, TLSConfig: proxy.ServerTLSConfig(pair), ReadHeaderTimeout: time.Minute, ErrorLog: silence()}
+	h.server = &http.Server{Handler: h, TLSConfig: server.TLSConfig(pair), ReadHeaderTimeout: time.Minute, ErrorLog: silence()}
 	go func() { _ = h.server.ServeTLS(h.listener, "", "") }()
 	return h, nil
 }

@@ -1,4 +1,4 @@
-package proxy
+package server
 
 import (
 	"fmt"
@@ -22,12 +22,9 @@ func TestProxyRequestsAreRefused(t *testing.T) {
 		t.Setenv(name, "http://"+target)
 	}
 	var records proxytest.Recorder
-	server := httptest.NewUnstartedServer(nil)
-	server.Config = NewServer(NewFront(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	server := proxytest.Serve(t, New(NewFront(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		t.Error("a proxy request came through")
-	}), slog.New(&records)), nil, slog.New(slog.DiscardHandler))
-	server.StartTLS()
-	t.Cleanup(server.Close)
+	}), slog.New(&records)), nil, slog.New(slog.DiscardHandler)), false)
 
 	tests := map[string]struct {
 		request string
@@ -136,7 +133,7 @@ func TestServerBoundsHeaders(t *testing.T) {
 }
 
 func TestServerHasNoTimeLimitOnAnswers(t *testing.T) {
-	server := NewServer(http.NotFoundHandler(), nil, slog.New(slog.DiscardHandler))
+	server := New(http.NotFoundHandler(), nil, slog.New(slog.DiscardHandler))
 	if server.WriteTimeout != 0 || server.ReadTimeout != 0 {
 		t.Error("watches and uploads would be cut off")
 	}
@@ -154,4 +151,11 @@ func TestServerErrorLog(t *testing.T) {
 	if diff := cmp.Diff(want, records.Above(slog.LevelDebug)); diff != "" {
 		t.Errorf("above debug (-want +got):\n%s", diff)
 	}
+}
+
+// startProxy serves handler as the command does: behind the front, with the server's own limits.
+func startProxy(t *testing.T, handler http.Handler, http2 bool) *httptest.Server {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	return proxytest.Serve(t, New(NewFront(handler, log), nil, log), http2)
 }

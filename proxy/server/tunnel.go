@@ -1,4 +1,4 @@
-package proxy
+package server
 
 import (
 	"bufio"
@@ -46,7 +46,7 @@ func withTunnel(ctx context.Context, conn net.Conn) context.Context {
 }
 
 // Tunnels is the second way in. A client sends CONNECT for the API server to a port of its own;
-// [NewConnectServer] answers 200 and offers the connection here, and Tunnels gives it, as a
+// [NewConnect] answers 200 and offers the connection here, and Tunnels gives it, as a
 // net.Listener, to the very http.Server of the main door: TLS ends inside the tunnel as it does
 // there, with a certificate for the API server's names, and so do HTTP/2, timeouts, the recovery
 // of panics, cancellation, upgrades and the shutdown.
@@ -61,7 +61,7 @@ type Tunnels struct {
 	close  sync.Once
 }
 
-// NewTunnels returns Tunnels to targets, with TLS by config (see [ServerTLS.Config]).
+// NewTunnels returns Tunnels to targets, with TLS by config (see [TLS.Config]).
 func NewTunnels(targets Targets, config *tls.Config) *Tunnels {
 	return &Tunnels{
 		targets: targets, config: config,
@@ -138,7 +138,7 @@ func (t *Tunnels) offer(conn *tunnelConn) {
 func (t *Tunnels) hijack(_ *http.Request, conn net.Conn, _ *goproxy.ProxyCtx) {
 	tunnel, ok := conn.(*tunnelConn)
 	if !ok {
-		_ = conn.Close() // not by NewConnectServer's way
+		_ = conn.Close() // not by NewConnect's way
 		return
 	}
 	// The deadline is that of hijackable.
@@ -198,12 +198,12 @@ func (w hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // Unwrap lets http.ResponseController find what else the writer can do.
 func (w hijackable) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// NewConnectServer returns the server for the port of CONNECT: HTTP/1.1, over TLS if there is a
-// tlsConfig (see [ServerTLS.ConnectConfig]). goproxy decides: a CONNECT to one of the targets of
+// NewConnect returns the server for the port of CONNECT: HTTP/1.1, over TLS if there is a
+// tlsConfig (see [TLS.ConnectConfig]). goproxy decides: a CONNECT to one of the targets of
 // tunnels becomes a tunnel, whoever asks (who the caller is, is for the requests inside); every
 // other one is refused with 403, and all that is no CONNECT with 400. What is refused is counted by observer,
 // which may be nil, and has its access line in log. It connects to nothing.
-func NewConnectServer(tunnels *Tunnels, tlsConfig *tls.Config, observer *observe.Observer, log *slog.Logger) *http.Server {
+func NewConnect(tunnels *Tunnels, tlsConfig *tls.Config, observer *observe.Observer, log *slog.Logger) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	return &http.Server{

@@ -1,4 +1,4 @@
-package proxy
+package server
 
 import (
 	"bytes"
@@ -31,6 +31,10 @@ const (
 	maxStreams = 250
 	// writeByteTimeout ends an HTTP/2 connection that takes no byte for so long.
 	writeByteTimeout = 2 * time.Minute
+	// A client's HTTP/2 connection without a frame for sendPingTimeout is sent a ping, and ends
+	// after pingTimeout without an answer. The upstream's connections have the same times.
+	sendPingTimeout = 30 * time.Second
+	pingTimeout     = 15 * time.Second
 	// uploadBufferPerStream and uploadBufferPerConnection bound what uploads
 	// hold in memory that are not read on, because the upstream does not. One
 	// such upload must not stop the others on its connection, hence the larger
@@ -46,7 +50,7 @@ var errNoDialing = errors.New("listproxy's front does not connect to other hosts
 // NewFront returns the handler that decides by which door a request comes in.
 // Requests for a path are served by inner, with the ResponseWriter as it came.
 // Everything else that one can ask of an HTTP proxy is refused: CONNECT with
-// 405 (it has a port of its own, [NewConnectServer]), and a whole URL, or *, in place
+// 405 (it has a port of its own, [NewConnect]), and a whole URL, or *, in place
 // of a path with 400. What comes by a tunnel must be for the tunnel's API server,
 // else it is refused with 421. The front never connects to anything: it is no way to other hosts, whoever asks.
 func NewFront(inner http.Handler, log *slog.Logger) http.Handler {
@@ -134,7 +138,7 @@ func (d debugPrinter) Printf(format string, _ ...any) {
 // and none on how long a request or an answer takes, since watches and uploads
 // take long. Serve it with ServeTLS(listener, "", ""): the certificate is in
 // tlsConfig; and, on tunnels as well, with Serve([Tunnels]).
-func NewServer(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *http.Server {
+func New(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           handler,
 		TLSConfig:         tlsConfig,

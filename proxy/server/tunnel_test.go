@@ -1,4 +1,4 @@
-package proxy
+package server
 
 import (
 	"bufio"
@@ -61,11 +61,11 @@ func openDoors(t *testing.T, handler http.Handler, plain bool) *doors {
 	}
 	d.ca.AppendCertsFromPEM(ca)
 
-	shared := ServerTLS{}
+	shared := TLS{}
 	d.tunnels = NewTunnels(targets, shared.Config(certificate.Get))
-	d.server = NewServer(NewFront(handler, log), shared.Config(serving.Get), log)
+	d.server = New(NewFront(handler, log), shared.Config(serving.Get), log)
 	d.drain = NewDrain(d.server, func(time.Duration) {})
-	d.connect = NewConnectServer(d.tunnels, shared.ConnectConfig(serving.Get), nil, log)
+	d.connect = NewConnect(d.tunnels, shared.ConnectConfig(serving.Get), nil, log)
 	mainListener, connectListener := proxytest.Listen(t), proxytest.Listen(t)
 	d.main, d.tunnel = mainListener.Addr().String(), connectListener.Addr().String()
 	go func() { _ = d.server.ServeTLS(mainListener, "", "") }()
@@ -372,9 +372,9 @@ func TestIdleTunnelEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tunnels := NewTunnels(targets, ServerTLS{}.Config(certificate.Get))
-		server := NewServer(NewFront(http.NotFoundHandler(), slog.New(slog.DiscardHandler)), ServerTLS{}.Config(certificate.Get), slog.New(slog.DiscardHandler))
-		connect := NewConnectServer(tunnels, nil, nil, slog.New(slog.DiscardHandler))
+		tunnels := NewTunnels(targets, TLS{}.Config(certificate.Get))
+		server := New(NewFront(http.NotFoundHandler(), slog.New(slog.DiscardHandler)), TLS{}.Config(certificate.Get), slog.New(slog.DiscardHandler))
+		connect := NewConnect(tunnels, nil, nil, slog.New(slog.DiscardHandler))
 		port := proxytest.NewPipeListener()
 		go func() { _ = server.Serve(tunnels) }()
 		go func() { _ = connect.Serve(port) }()
@@ -487,5 +487,81 @@ func TestTunnelsBound(t *testing.T) {
 	}
 	if _, err := tunnels.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Accept: %v", err)
+	}
+}
+
+// TestNobodyIsHeldByARefusal: neither by one that its client does not read, nor by the rest of what
+// was refused.
+func TestNobodyIsHeldByARefusal(t *testing.T) {
+	targets := mustTargets(t, "https://"+upstreamName)
+	log := slog.New(slog.DiscardHandler)
+	for name, test := range map[string]struct {
+		handler http.Handler
+		request string
+	}{
+		"CONNECT at the main port": {NewFront(nil, log), "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n"},
+		"a CONNECT elsewhere":      {newConnectHandler(NewTunnels(targets, nil), log), "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n"},
+		"a granted CONNECT":        {newConnectHandler(NewTunnels(targets, nil), log), "CONNECT " + upstreamName + " HTTP/1.1\r\nHost: " + upstreamName + "\r\n\r\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, dial := proxytest.ServePipe(t, test.handler, false)
+				conn := dial()
+				if _, err := io.WriteString(conn, test.request); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(connectTimeout)
+				synctest.Wait()
+				if got, err := io.ReadAll(conn); len(got) > 0 {
+					t.Errorf("it was still to be had: %q, %v", got, err)
+				}
+			})
+		})
+	}
+}
+
+// TestConnectPortWaitsForNoBody of what it has refused.
+func TestConnectPortWaitsForNoBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := slog.New(slog.DiscardHandler)
+		server := NewConnect(NewTunnels(mustTargets(t, "https://"+upstreamName), nil), nil, nil, log)
+		listener := proxytest.NewPipeListener()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = server.Serve(listener) // until it is closed
+		}()
+		conn, err := listener.Dial(t.Context(), "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		if _, err := io.WriteString(conn, proxytest.StuckUpload); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadAll(conn); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(begun); took > 2*connectTimeout {
+			t.Errorf("the connection ended after %v", took)
+		}
+		_ = server.Close()
+		<-done
+	})
+}
+
+// TestDrainOfTunnels: idle connections in tunnels keep nothing.
+func TestDrainOfTunnels(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		d := openDoors(t, http.HandlerFunc(tell), false)
+		client := &http.Client{Transport: d.transport(t, "https", http2)}
+		proxytest.ReadAll(t, proxytest.Get(t, client, "https://"+upstreamName+"/api").Body)
+		_ = d.connect.Shutdown(t.Context())
+		if cut, clean := d.drain.End(24 * time.Hour); cut != 0 || !clean {
+			t.Errorf("it ended with %d requests cut, clean: %t", cut, clean)
+		}
+		if conn, err := d.tunnels.Accept(); err == nil {
+			t.Errorf("a tunnel is accepted: %v", conn)
+		}
 	}
 }

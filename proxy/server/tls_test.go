@@ -1,4 +1,4 @@
-package proxy
+package server
 
 import (
 	"crypto/tls"
@@ -22,7 +22,7 @@ func TestAskingForCertificates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := ServerTLS{ClientCAs: func() *x509.CertPool { return pool }}.Config(func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil })
+	server := TLS{ClientCAs: func() *x509.CertPool { return pool }}.Config(func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil })
 	cache := tls.NewLRUClientSessionCache(1)
 	dial := func() (asked bool, state tls.ConnectionState) {
 		// Not a net.Pipe, which has no buffer: in a resumed session both ends write at once.
@@ -83,8 +83,8 @@ func TestServerWithCertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }),
-		ServerTLSConfig(pair), slog.New(slog.DiscardHandler))
+	server := New(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }),
+		TLSConfig(pair), slog.New(slog.DiscardHandler))
 	go func() { _ = server.ServeTLS(listener, "", "") }()
 	t.Cleanup(func() { _ = server.Close() })
 

@@ -1,4 +1,4 @@
-package proxy
+package server
 
 import (
 	"crypto/tls"
@@ -11,8 +11,8 @@ const (
 	protoHTTP1 = "http/1.1"
 )
 
-// ServerTLS are the TLS settings that the doors share. The zero value is right.
-type ServerTLS struct {
+// TLS are the TLS settings that the doors share. The zero value is right.
+type TLS struct {
 	// MinVersion is the lowest version, as crypto/tls numbers them; 1.2 if it is 0.
 	MinVersion uint16
 	// CipherSuites are those of TLS 1.2, crypto/tls's own choice if there are none.
@@ -29,7 +29,7 @@ type ServerTLS struct {
 type GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
 // Config returns the settings of the main door and of the tunnels: HTTP/2 preferred.
-func (s ServerTLS) Config(get GetCertificate) *tls.Config {
+func (s TLS) Config(get GetCertificate) *tls.Config {
 	config := s.base(get, protoHTTP2, protoHTTP1)
 	if s.ClientCAs == nil {
 		return config
@@ -51,9 +51,9 @@ func (s ServerTLS) Config(get GetCertificate) *tls.Config {
 // ConnectConfig returns the settings of the port for CONNECT, where there is nothing but HTTP/1.1
 // and nobody is asked who they are: Go's clients write CONNECT as HTTP/1.1 even after they have
 // agreed on HTTP/2, and a caller is who the requests inside the tunnel say.
-func (s ServerTLS) ConnectConfig(get GetCertificate) *tls.Config { return s.base(get, protoHTTP1) }
+func (s TLS) ConnectConfig(get GetCertificate) *tls.Config { return s.base(get, protoHTTP1) }
 
-func (s ServerTLS) base(get GetCertificate, protos ...string) *tls.Config {
+func (s TLS) base(get GetCertificate, protos ...string) *tls.Config {
 	return &tls.Config{
 		GetCertificate: get,
 		MinVersion:     max(s.MinVersion, tls.VersionTLS12),
@@ -62,8 +62,8 @@ func (s ServerTLS) base(get GetCertificate, protos ...string) *tls.Config {
 	}
 }
 
-// ServerTLSConfig returns the TLS settings for clients with a pair that does not change: TLS 1.2
+// TLSConfig returns the TLS settings for clients with a pair that does not change: TLS 1.2
 // at least, HTTP/2 preferred.
-func ServerTLSConfig(pair tls.Certificate) *tls.Config {
-	return ServerTLS{}.Config(func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil })
+func TLSConfig(pair tls.Certificate) *tls.Config {
+	return TLS{}.Config(func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil })
 }

@@ -1,4 +1,4 @@
-package proxy
+package server
 
 import (
 	"context"
@@ -19,17 +19,18 @@ const (
 	cutTime = time.Second
 )
 
-// Drain ends a server of [NewServer] in order. net/http's Shutdown waits for requests and does not know which of them
+// Drain ends a server of [New] in order. net/http's Shutdown waits for requests and does not know which of them
 // end by themselves, nor of connections that were upgraded: a Drain has the watches ended first, gives all other
 // requests time, execs and tunnels of port-forward among them, and then cuts what is left.
 //
 // It is safe for concurrent use.
 type Drain struct {
+	// LastFlush is how long the server has to send the rest of what handlers have left to it.
+	LastFlush time.Duration
+
 	server     *http.Server
 	endWatches func(within time.Duration)
 	cut        context.CancelFunc // ends all that still goes on
-
-	flush time.Duration // lastFlush, but in tests
 
 	running atomic.Int64  // handlers
 	none    chan struct{} // holds one if running was 0 since it was last read
@@ -39,7 +40,7 @@ type Drain struct {
 // endWatches begins to end the watches ([Forwarder.EndWatches]).
 func NewDrain(server *http.Server, endWatches func(within time.Duration)) *Drain {
 	base, cut := context.WithCancel(context.Background())
-	d := &Drain{server: server, endWatches: endWatches, cut: cut, flush: lastFlush, none: make(chan struct{}, 1)}
+	d := &Drain{server: server, endWatches: endWatches, cut: cut, LastFlush: lastFlush, none: make(chan struct{}, 1)}
 	server.BaseContext = func(net.Listener) context.Context { return base }
 	server.Handler = d.counted(server.Handler)
 	return d
@@ -92,7 +93,7 @@ func (d *Drain) awaitConnections(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-time.After(d.flush):
+	case <-time.After(d.LastFlush):
 	}
 	return d.server.Shutdown(ctx) == nil && d.awaitRequests(ctx)
 }

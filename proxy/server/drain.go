@@ -9,35 +9,36 @@ import (
 )
 
 const (
-	// maxWatchSpread and a quarter of all the time, whichever is less, is what the ends of watches are spread over
-	// at most.
+	// The ends of watches are spread over maxWatchSpread, or over a quarter of the whole time if that
+	// is less.
 	maxWatchSpread = 5 * time.Second
-	// lastFlush is time for what a handler that has returned leaves to the server to send: net/http takes an HTTP/2
-	// connection for idle, and closes it, a moment before its last frames are sent.
+	// lastFlush is the default of [Drain.LastFlush].
 	lastFlush = 250 * time.Millisecond
-	// cutTime is how long what was cut may take to notice, to be counted and logged as what it was.
+	// cutTime is how long requests that were cut have to return, so that metrics and logs say how they
+	// ended.
 	cutTime = time.Second
 )
 
-// Drain ends a server of [New] in order. net/http's Shutdown waits for requests and does not know which of them
-// end by themselves, nor of connections that were upgraded: a Drain has the watches ended first, gives all other
-// requests time, execs and tunnels of port-forward among them, and then cuts what is left.
+// Drain ends a server of [New] in order. net/http's Shutdown does not know which requests never end
+// by themselves, and does not wait for upgraded connections. A Drain ends the watches first, gives
+// all other requests time, exec and port-forward included, and then cuts those that are left.
 //
 // It is safe for concurrent use.
 type Drain struct {
-	// LastFlush is how long the server has to send the rest of what handlers have left to it.
+	// LastFlush is how long the server has to send the last frames after all handlers have returned:
+	// net/http takes an HTTP/2 connection for idle, and may close it, shortly before it sends them.
 	LastFlush time.Duration
 
 	server     *http.Server
 	endWatches func(within time.Duration)
-	cut        context.CancelFunc // ends all that still goes on
+	cut        context.CancelFunc // ends all requests
 
 	running atomic.Int64  // handlers
-	none    chan struct{} // holds one if running was 0 since it was last read
+	none    chan struct{} // holds a value if running was 0 since none was last read
 }
 
-// NewDrain returns the Drain of a server that does not serve yet, whose handler and whose BaseContext it sets.
-// endWatches begins to end the watches ([Forwarder.EndWatches]).
+// NewDrain returns the Drain of server, which must not serve yet: NewDrain sets its Handler and its
+// BaseContext. endWatches begins to end all watches, spread over the given time.
 func NewDrain(server *http.Server, endWatches func(within time.Duration)) *Drain {
 	base, cut := context.WithCancel(context.Background())
 	d := &Drain{server: server, endWatches: endWatches, cut: cut, LastFlush: lastFlush, none: make(chan struct{}, 1)}
@@ -46,7 +47,7 @@ func NewDrain(server *http.Server, endWatches func(within time.Duration)) *Drain
 	return d
 }
 
-// counted returns next, counted while it runs. It runs for as long as an upgraded connection is open.
+// counted counts the running calls of next. A call runs as long as its upgraded connection is open.
 func (d *Drain) counted(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d.running.Add(1)
@@ -62,15 +63,16 @@ func (d *Drain) counted(next http.Handler) http.Handler {
 	})
 }
 
-// End ends the server: at once it accepts no connections and begins to end watches; when all requests have ended, at
-// the latest after timeout, it closes all connections. It returns how many requests were cut by that, and whether it was
-// a clean end: without a request cut, and without a connection cut that was in use, by a request that was still coming in
-// or by the rest of an answer.
+// End ends the server. It stops accepting connections and begins to end watches at once. When all
+// requests have ended, or after timeout, it closes all connections. It returns how many requests it
+// cut. The end was clean if it cut no request, and no connection on which a request was still coming
+// in or an answer going out.
 func (d *Drain) End(timeout time.Duration) (cut int64, clean bool) {
 	defer d.cut()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	// It closes the listeners, sends GOAWAY on every HTTP/2 connection, closes what is idle, and does not wait.
+	// With a context that is over, Shutdown closes listeners and idle connections, sends GOAWAY on
+	// HTTP/2 connections, and does not wait.
 	over, stop := context.WithCancel(ctx)
 	stop()
 	_ = d.server.Shutdown(over)
@@ -79,7 +81,7 @@ func (d *Drain) End(timeout time.Duration) (cut int64, clean bool) {
 		return 0, true
 	}
 	cut = d.running.Load()
-	d.cut() // upgraded connections, which Close does not know
+	d.cut() // ends upgraded connections, which Close does not close
 	_ = d.server.Close()
 	noticed, cancelNoticed := context.WithTimeout(context.Background(), cutTime)
 	defer cancelNoticed()
@@ -87,8 +89,8 @@ func (d *Drain) End(timeout time.Duration) (cut int64, clean bool) {
 	return cut, false
 }
 
-// awaitConnections waits until the server has closed all its connections, and for requests that were still coming in
-// on them.
+// awaitConnections waits until the server has closed all its connections, and until requests that
+// were still coming in on them have ended.
 func (d *Drain) awaitConnections(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():

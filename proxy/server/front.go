@@ -25,34 +25,31 @@ import (
 const (
 	readHeaderTimeout = 32 * time.Second // kube-apiserver's
 	idleTimeout       = 90 * time.Second
-	// maxHeaderBytes bounds the head of a request, as other proxies do: kube-apiserver takes 1 MiB.
+	// maxHeaderBytes bounds the head of a request. Other proxies do the same; kube-apiserver takes 1 MiB.
 	maxHeaderBytes = 64 << 10
-	// maxStreams is the number of requests at a time on one connection.
+	// maxStreams bounds the requests at a time on one HTTP/2 connection.
 	maxStreams = 250
-	// writeByteTimeout ends an HTTP/2 connection that takes no byte for so long.
+	// writeByteTimeout ends an HTTP/2 connection to which no byte could be written for this long.
 	writeByteTimeout = 2 * time.Minute
 	// A client's HTTP/2 connection without a frame for sendPingTimeout is sent a ping, and ends
 	// after pingTimeout without an answer. The upstream's connections have the same times.
 	sendPingTimeout = 30 * time.Second
 	pingTimeout     = 15 * time.Second
-	// uploadBufferPerStream and uploadBufferPerConnection bound what uploads
-	// hold in memory that are not read on, because the upstream does not. One
-	// such upload must not stop the others on its connection, hence the larger
-	// second number: that is for sixteen of them.
+	// uploadBufferPerStream and uploadBufferPerConnection bound the memory of uploads that the
+	// upstream does not read. One such upload must not stop the others on its connection, so the
+	// connection has room for sixteen of them.
 	uploadBufferPerStream     = 128 << 10
 	uploadBufferPerConnection = 2 << 20
 )
 
-// errNoDialing is what every attempt of the front to reach another host ends
-// with.
+// errNoDialing ends every attempt of goproxy to reach another host.
 var errNoDialing = errors.New("listproxy's front does not connect to other hosts")
 
-// NewFront returns the handler that decides by which door a request comes in.
-// Requests for a path are served by inner, with the ResponseWriter as it came.
-// Everything else that one can ask of an HTTP proxy is refused: CONNECT with
-// 405 (it has a port of its own, [NewConnect]), and a whole URL, or *, in place
-// of a path with 400. What comes by a tunnel must be for the tunnel's API server,
-// else it is refused with 421. The front never connects to anything: it is no way to other hosts, whoever asks.
+// NewFront returns a handler that passes requests for a path on to inner, with the same
+// ResponseWriter, and refuses everything else that a client can ask of an HTTP proxy: CONNECT with
+// 405 ([NewConnect] has a port of its own), and a whole URL, or *, in place of a path with 400. A
+// request in a tunnel whose Host is not the tunnel's API server is refused with 421. The front never
+// opens a connection, so nobody can reach other hosts through it.
 func NewFront(inner http.Handler, log *slog.Logger) http.Handler {
 	front := newGoproxy(log)
 	front.NonproxyHandler = pathsOnly(inner)
@@ -74,9 +71,8 @@ func NewFront(inner http.Handler, log *slog.Logger) http.Handler {
 	})
 }
 
-// newGoproxy returns a proxy server that has nothing to dial with. The rules that
-// its user adds must answer every proxy request; should one ever get past them, it
-// still reaches nobody.
+// newGoproxy returns a proxy server that cannot dial. Its user must add rules that answer every
+// proxy request; a request that got past these rules would still reach nobody.
 func newGoproxy(log *slog.Logger) *goproxy.ProxyHttpServer {
 	p := goproxy.NewProxyHttpServer()
 	p.Logger = debugPrinter{log}
@@ -87,10 +83,8 @@ func newGoproxy(log *slog.Logger) *goproxy.ProxyHttpServer {
 	return p
 }
 
-// pathsOnly refuses the one request target that is neither a path nor a proxy's
-// business, the asterisk; and what came by a tunnel and is for somebody else than
-// the tunnel's API server, since a client that reached the right server by CONNECT
-// may have asked it for another's page.
+// pathsOnly refuses the asterisk as request target, which goproxy lets through, and requests in a
+// tunnel that are for another host than the tunnel's API server.
 func pathsOnly(inner http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasPrefix(r.RequestURI, "/") {
@@ -108,8 +102,8 @@ func pathsOnly(inner http.Handler) http.Handler {
 	})
 }
 
-// refusal is WriteStatus for where goproxy wants a response to a request that is refused for why. The
-// connection is closed after it.
+// refusal is kubehttp.WriteStatus where goproxy wants a response. It records that the request is
+// refused for why. The connection is closed after the response.
 func refusal(r *http.Request, why string, code int, reason metav1.StatusReason, message string) *http.Response {
 	body := kubehttp.EncodeStatus(code, reason, message)
 	record := observe.RecordOf(r.Context())
@@ -128,16 +122,15 @@ func refusal(r *http.Request, why string, code int, reason metav1.StatusReason, 
 // debugPrinter is a [goproxy.Logger].
 type debugPrinter struct{ log *slog.Logger }
 
-// Printf does not format anything, since arguments may be whole requests.
+// Printf logs the format alone: the arguments may be whole requests, with credentials.
 func (d debugPrinter) Printf(format string, _ ...any) {
 	d.log.Debug("front", "message", strings.TrimSpace(format))
 }
 
-// NewServer returns the HTTPS server for clients: HTTP/1.1 and HTTP/2 with
-// bounds on headers, on idle connections, on streams and on what they buffer,
-// and none on how long a request or an answer takes, since watches and uploads
-// take long. Serve it with ServeTLS(listener, "", ""): the certificate is in
-// tlsConfig; and, on tunnels as well, with Serve([Tunnels]).
+// New returns the HTTPS server for clients, with HTTP/1.1 and HTTP/2. It bounds headers, idle
+// connections, streams and their buffers. It does not bound how long a request or an answer takes:
+// watches and uploads take long. Serve clients with ServeTLS(listener, "", ""), since tlsConfig has
+// the certificate, and tunnels with Serve([Tunnels]).
 func New(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           handler,
@@ -151,25 +144,24 @@ func New(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *http.Se
 			MaxConcurrentStreams:          maxStreams,
 			MaxReceiveBufferPerStream:     uploadBufferPerStream,
 			MaxReceiveBufferPerConnection: uploadBufferPerConnection,
-			// A client that has vanished without a word would keep its watches
-			// upstream open.
+			// Without pings, a client that vanished silently would keep its watches open upstream.
 			SendPingTimeout: sendPingTimeout,
 			PingTimeout:     pingTimeout,
-			// A stream whose connection is stuck cannot be ended (see StallGuard).
+			// [StallGuard] cannot end a stream whose whole connection is stuck.
 			WriteByteTimeout: writeByteTimeout,
 		},
 		ErrorLog: serverErrorLog(log),
 	}
 }
 
-// connectionContext is the context of a connection's requests.
+// connectionContext is the ConnContext of [New]. It notes the connection, for the bounds on
+// connections and for client certificates, and the tunnel that the connection runs in.
 func connectionContext(ctx context.Context, conn net.Conn) context.Context {
 	return certs.WithConnection(inflight.WithConnection(withTunnel(ctx, conn), conn))
 }
 
-// serverErrorLog takes net/http's own messages. Those about failed handshakes
-// come with every port scan and health check and are of interest only to
-// somebody who looks for them.
+// serverErrorLog logs net/http's own messages: at debug level those about failed handshakes, which
+// every port scan and TCP health check causes, and all others as warnings.
 func serverErrorLog(logger *slog.Logger) *log.Logger {
 	return log.New(lineFunc(func(line string) {
 		level := slog.LevelWarn
@@ -180,7 +172,7 @@ func serverErrorLog(logger *slog.Logger) *log.Logger {
 	}), "", 0)
 }
 
-// lineFunc is an [io.Writer] for a [log.Logger], which writes whole lines.
+// lineFunc is an [io.Writer] for a [log.Logger], which writes a whole line at a time.
 type lineFunc func(line string)
 
 func (f lineFunc) Write(line []byte) (int, error) {

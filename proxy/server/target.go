@@ -14,11 +14,11 @@ import (
 	"github.com/listproxy/listproxy/proxy/certs"
 )
 
-// httpsPort is what a host without a port means: every name of an API server is one of HTTPS.
+// httpsPort is the port of a host without one: API servers speak HTTPS.
 const httpsPort = 443
 
-// A Target is a host and a port that a client can ask to be connected to, in one form: a DNS name
-// in lower case, an address as netip.Addr writes it. It is comparable.
+// A Target is a host and a port that a client can ask for in a CONNECT. The host is a DNS name in
+// lower case, or an address as netip.Addr writes it, so that equal targets compare equal.
 type Target struct {
 	Host string
 	Port uint16
@@ -29,14 +29,13 @@ func (t Target) String() string {
 	return net.JoinHostPort(t.Host, strconv.Itoa(int(t.Port)))
 }
 
-// errNoTarget says only what a target looks like: what it was taken for is the caller's to say.
+// errNoTarget says only what a target looks like. Callers add the text that was to be one.
 var errNoTarget = errors.New("not a host:port with a DNS name, an IPv4 address or an IPv6 address in brackets")
 
-// ParseConnectTarget reads the target of a CONNECT request (RFC 9110, 9.3.6): host:port, nothing
-// else and nothing missing. Letters of names may be of either case, IPv6 addresses written in any
-// form. What some resolvers take for the same host is another one here, or none: names with a
-// trailing dot, addresses with zones, with zeros before a number, in octal or as one number;
-// a user before the host, and ports with a sign or zeros in front, are refused.
+// ParseConnectTarget reads the target of a CONNECT request (RFC 9110, 9.3.6): exactly host:port. The
+// case of letters and the notation of IPv6 addresses do not matter. Names with a trailing dot,
+// addresses with zones, a user before the host, and ports with a sign or leading zeros are refused.
+// What some resolvers take for an IPv4 address (octal, hexadecimal, one number) is a name here.
 func ParseConnectTarget(s string) (Target, error) {
 	host, port, err := splitTarget(s)
 	if err != nil || port == "" {
@@ -45,8 +44,8 @@ func ParseConnectTarget(s string) (Target, error) {
 	return newTarget(host, port)
 }
 
-// ParseTarget is [ParseConnectTarget] for where the port may be left out, which then is 443: the
-// Host of a request (RFC 9112, 3.2) and flags.
+// ParseTarget is [ParseConnectTarget] for the Host of a request (RFC 9112, 3.2) and for flags, where
+// a missing port means 443.
 func ParseTarget(s string) (Target, error) {
 	host, port, err := splitTarget(s)
 	if err != nil {
@@ -55,8 +54,8 @@ func ParseTarget(s string) (Target, error) {
 	return newTarget(host, cmp.Or(port, strconv.Itoa(httpsPort)))
 }
 
-// splitTarget takes host:port apart; the port is empty if there is no colon. An IPv6 address
-// keeps its brackets.
+// splitTarget splits host:port. The port is empty if there is no colon. An IPv6 address keeps its
+// brackets.
 func splitTarget(s string) (host, port string, err error) {
 	colon := strings.LastIndexByte(s, ':')
 	if colon < strings.LastIndexByte(s, ']') {
@@ -100,8 +99,8 @@ func newTarget(host, port string) (Target, error) {
 // Targets are the names under which clients know the one API server. It is immutable.
 type Targets struct{ list []Target }
 
-// NewTargets returns the targets that upstream, the API server's URL, and more stand for: a host,
-// or a host:port, with 443 where there is none.
+// NewTargets returns the target of upstream, the API server's URL, and those of more, each a host or
+// a host:port. A missing port means 443.
 func NewTargets(upstream *url.URL, more []string) (Targets, error) {
 	first, err := ParseTarget(upstream.Host)
 	if err != nil {
@@ -110,7 +109,7 @@ func NewTargets(upstream *url.URL, more []string) (Targets, error) {
 	list := []Target{first}
 	for _, s := range more {
 		if address, err := netip.ParseAddr(s); err == nil && address.Is6() {
-			s = "[" + s + "]" // nobody writes brackets where there is no port
+			s = "[" + s + "]" // a flag may have an IPv6 address without brackets
 		}
 		t, err := ParseTarget(s)
 		if err != nil {
@@ -123,19 +122,19 @@ func NewTargets(upstream *url.URL, more []string) (Targets, error) {
 	return Targets{list}, nil
 }
 
-// AllowConnect says whether the target of a CONNECT request is the API server.
+// AllowConnect reports whether the target of a CONNECT request is the API server.
 func (ts Targets) AllowConnect(target string) bool {
 	t, err := ParseConnectTarget(target)
 	return err == nil && slices.Contains(ts.list, t)
 }
 
-// AllowHost says whether the Host of a request in a tunnel is the API server.
+// AllowHost reports whether the Host of a request in a tunnel is the API server.
 func (ts Targets) AllowHost(host string) bool {
 	t, err := ParseTarget(host)
 	return err == nil && slices.Contains(ts.list, t)
 }
 
-// Hosts are the DNS names and addresses, each once: what a certificate for them has to cover.
+// Hosts returns the DNS names and addresses, each once, for a certificate that covers them.
 func (ts Targets) Hosts() []string {
 	var hosts []string
 	for _, t := range ts.list {
@@ -146,7 +145,7 @@ func (ts Targets) Hosts() []string {
 	return hosts
 }
 
-// String lists the targets for people, the API server's own first.
+// String lists the targets for people. The one of the API server's URL is first.
 func (ts Targets) String() string {
 	words := make([]string, len(ts.list))
 	for i, t := range ts.list {

@@ -5,30 +5,29 @@ import (
 	"crypto/x509"
 )
 
-// The application protocols that a way in offers (ALPN), in order of preference.
+// The application protocols that listeners offer (ALPN).
 const (
 	protoHTTP2 = "h2"
 	protoHTTP1 = "http/1.1"
 )
 
-// TLS are the TLS settings that the doors share. The zero value is right.
+// TLS are the TLS settings that all listeners share. The zero value is ready to use.
 type TLS struct {
 	// MinVersion is the lowest version, as crypto/tls numbers them; 1.2 if it is 0.
 	MinVersion uint16
-	// CipherSuites are those of TLS 1.2, crypto/tls's own choice if there are none.
+	// CipherSuites are those of TLS 1.2; crypto/tls chooses if there are none.
 	CipherSuites []uint16
-	// ClientCAs returns the CAs whose certificates clients are asked for, and which they are
-	// told; it is called for every connection, by many at the same time. Clients are not asked if
-	// the function is nil, or returns nil. A certificate is asked for and not demanded, and **not
-	// verified here**: that is for whoever makes an identity of it, at every request, so that a
-	// connection does not outlive its CA.
+	// ClientCAs returns the CAs that the server names when it asks clients for a certificate. It is
+	// called for every connection, concurrently. If the function is nil, or returns nil, clients are
+	// not asked. A client may answer without a certificate, and **no certificate is verified here**:
+	// the authenticator verifies it at every request, so that a connection does not outlive its CA.
 	ClientCAs func() *x509.CertPool
 }
 
-// GetCertificate is tls.Config's.
+// GetCertificate is the type of the field of that name of [tls.Config].
 type GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
-// Config returns the settings of the main door and of the tunnels: HTTP/2 preferred.
+// Config returns the settings of the main port and of the tunnels: HTTP/2 preferred.
 func (s TLS) Config(get GetCertificate) *tls.Config {
 	config := s.base(get, protoHTTP2, protoHTTP1)
 	if s.ClientCAs == nil {
@@ -38,9 +37,9 @@ func (s TLS) Config(get GetCertificate) *tls.Config {
 	asking.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		pool := s.ClientCAs()
 		if pool == nil {
-			return nil, nil //nolint:nilnil // crypto/tls's word for the settings as they are
+			return nil, nil //nolint:nilnil // to crypto/tls, nil means the settings as they are
 		}
-		// A clone: sessions are resumed across them, with the tickets of the first.
+		// A clone uses the original's keys of session tickets, so sessions resume.
 		c := config.Clone()
 		c.ClientAuth, c.ClientCAs = tls.RequestClientCert, pool
 		return c, nil
@@ -48,9 +47,9 @@ func (s TLS) Config(get GetCertificate) *tls.Config {
 	return asking
 }
 
-// ConnectConfig returns the settings of the port for CONNECT, where there is nothing but HTTP/1.1
-// and nobody is asked who they are: Go's clients write CONNECT as HTTP/1.1 even after they have
-// agreed on HTTP/2, and a caller is who the requests inside the tunnel say.
+// ConnectConfig returns the settings of the port for CONNECT. It offers HTTP/1.1 only, since Go's
+// clients write CONNECT as HTTP/1.1 even after they have agreed on HTTP/2. It asks for no client
+// certificate, since callers authenticate inside the tunnel.
 func (s TLS) ConnectConfig(get GetCertificate) *tls.Config { return s.base(get, protoHTTP1) }
 
 func (s TLS) base(get GetCertificate, protos ...string) *tls.Config {
@@ -62,8 +61,7 @@ func (s TLS) base(get GetCertificate, protos ...string) *tls.Config {
 	}
 }
 
-// TLSConfig returns the TLS settings for clients with a pair that does not change: TLS 1.2
-// at least, HTTP/2 preferred.
+// TLSConfig returns the settings of [TLS.Config] with a certificate that does not change.
 func TLSConfig(pair tls.Certificate) *tls.Config {
 	return TLS{}.Config(func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil })
 }

@@ -21,21 +21,21 @@ import (
 )
 
 const (
-	// connectTimeout bounds each step of opening a tunnel: the head of the CONNECT, the TLS of its
-	// connection, the answer.
+	// connectTimeout bounds each step of opening a tunnel: the head of the CONNECT, the TLS handshake
+	// of its connection, the answer.
 	connectTimeout = 10 * time.Second
-	// connectHeaderBytes leaves room for the largest Proxy-Authorization that is around.
+	// connectHeaderBytes bounds the head of a CONNECT, with room for a large Proxy-Authorization.
 	connectHeaderBytes = 64 << 10
-	// tunnelBacklog is the number of tunnels that wait for the server to take them, which it does
-	// at once: it bounds what a server that ends leaves waiting.
+	// tunnelBacklog bounds the tunnels that wait for the server to accept them. A running server
+	// accepts them at once; one that ends leaves them waiting.
 	tunnelBacklog = 128
 )
 
-// tunnelOpened is the answer to a CONNECT that is granted. It is an HTTP/1.1 one to HTTP/1.0
-// clients too, as that of any server of HTTP/1.1 (RFC 9110, 2.5).
+// tunnelOpened is the answer to a CONNECT that is granted. HTTP/1.0 clients get it as HTTP/1.1 too
+// (RFC 9110, 2.5).
 const tunnelOpened = "HTTP/1.1 200 Connection established\r\n\r\n"
 
-// withTunnel is the ConnContext of an http.Server: it notes what connection a request came by.
+// withTunnel returns ctx with the tunnel that conn runs in, if there is one.
 func withTunnel(ctx context.Context, conn net.Conn) context.Context {
 	if t, ok := conn.(*tls.Conn); ok {
 		if tunnel, ok := t.NetConn().(*tunnelConn); ok {
@@ -45,11 +45,10 @@ func withTunnel(ctx context.Context, conn net.Conn) context.Context {
 	return ctx
 }
 
-// Tunnels is the second way in. A client sends CONNECT for the API server to a port of its own;
-// [NewConnect] answers 200 and offers the connection here, and Tunnels gives it, as a
-// net.Listener, to the very http.Server of the main door: TLS ends inside the tunnel as it does
-// there, with a certificate for the API server's names, and so do HTTP/2, timeouts, the recovery
-// of panics, cancellation, upgrades and the shutdown.
+// Tunnels is a net.Listener whose connections are the tunnels of clients that sent CONNECT for the
+// API server to the port of [NewConnect]. The http.Server of the main port serves them too, so TLS,
+// HTTP/2, timeouts, the recovery of panics, cancellation, upgrades and the shutdown are the same
+// inside a tunnel. The certificate is one for the API server's names.
 //
 // It is safe for concurrent use.
 type Tunnels struct {
@@ -71,8 +70,8 @@ func NewTunnels(targets Targets, config *tls.Config) *Tunnels {
 
 var _ net.Listener = (*Tunnels)(nil)
 
-// Accept implements net.Listener. The connections are of type *tls.Conn, and the handshake is
-// still to come: an http.Server does it, and ends it in time, as on its own port.
+// Accept implements net.Listener. It returns a *tls.Conn before its handshake, which the http.Server
+// does, with a timeout, as on its own port.
 func (t *Tunnels) Accept() (net.Conn, error) {
 	select {
 	case <-t.closed:
@@ -87,14 +86,14 @@ func (t *Tunnels) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements net.Listener. Tunnels that nobody has accepted are closed.
+// Close implements net.Listener. It closes tunnels that nobody has accepted.
 func (t *Tunnels) Close() error {
 	t.close.Do(func() { close(t.closed) })
 	t.drain()
 	return nil
 }
 
-// drain closes what waits in vain.
+// drain closes the tunnels that wait to be accepted.
 func (t *Tunnels) drain() {
 	for {
 		select {
@@ -114,7 +113,7 @@ type tunnelAddr struct{}
 func (tunnelAddr) Network() string { return "tunnel" }
 func (tunnelAddr) String() string  { return "tunnel" }
 
-// offer hands conn over to be accepted. It closes it if there is no room, or no use.
+// offer hands conn over to be accepted, and closes it if there is no room or the Tunnels are closed.
 func (t *Tunnels) offer(conn *tunnelConn) {
 	select {
 	case <-t.closed:
@@ -128,20 +127,20 @@ func (t *Tunnels) offer(conn *tunnelConn) {
 		_ = conn.Close()
 	}
 	select {
-	case <-t.closed: // meanwhile, and Close may not have seen it
+	case <-t.closed: // since the look above: Close may not have seen conn
 		t.drain()
 	default:
 	}
 }
 
-// hijack answers a CONNECT that is granted.
+// hijack answers a CONNECT that is granted, and offers its connection.
 func (t *Tunnels) hijack(_ *http.Request, conn net.Conn, _ *goproxy.ProxyCtx) {
 	tunnel, ok := conn.(*tunnelConn)
 	if !ok {
-		_ = conn.Close() // not by NewConnect's way
+		_ = conn.Close() // newConnectHandler has not wrapped the writer
 		return
 	}
-	// The deadline is that of hijackable.
+	// Until now the deadline is the one that hijackable has set.
 	if _, err := io.WriteString(conn, tunnelOpened); err != nil || conn.SetDeadline(time.Time{}) != nil {
 		_ = conn.Close()
 		return
@@ -150,11 +149,11 @@ func (t *Tunnels) hijack(_ *http.Request, conn net.Conn, _ *goproxy.ProxyCtx) {
 	t.offer(tunnel)
 }
 
-// tunnelConn is a tunnel's connection with the client, whose address it has.
+// tunnelConn is a tunnel's connection with the client. Its RemoteAddr is the client's.
 type tunnelConn struct {
 	net.Conn
-	// early is what the client sent without waiting for the answer to its CONNECT (it may begin
-	// its TLS at its own risk, RFC 9110, 9.3.6), and net/http has read already.
+	// early is what net/http has already read beyond the CONNECT: a client may begin its TLS before
+	// it has the answer (RFC 9110, 9.3.6).
 	early   bytes.Reader
 	targets Targets
 }
@@ -170,8 +169,8 @@ func (c *tunnelConn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// hijackable makes goproxy's Hijack return a *tunnelConn: goproxy drops what net/http has read
-// beyond the request, and sets no deadlines.
+// hijackable makes goproxy's Hijack return a *tunnelConn with a deadline. goproxy itself drops what
+// net/http has read beyond the request, and sets no deadline.
 type hijackable struct{ http.ResponseWriter }
 
 var _ http.Hijacker = hijackable{}
@@ -198,11 +197,11 @@ func (w hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // Unwrap lets http.ResponseController find what else the writer can do.
 func (w hijackable) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// NewConnect returns the server for the port of CONNECT: HTTP/1.1, over TLS if there is a
-// tlsConfig (see [TLS.ConnectConfig]). goproxy decides: a CONNECT to one of the targets of
-// tunnels becomes a tunnel, whoever asks (who the caller is, is for the requests inside); every
-// other one is refused with 403, and all that is no CONNECT with 400. What is refused is counted by observer,
-// which may be nil, and has its access line in log. It connects to nothing.
+// NewConnect returns the server for the port of CONNECT: HTTP/1.1, over TLS if there is a tlsConfig
+// (see [TLS.ConnectConfig]). A CONNECT to one of the targets of tunnels becomes a tunnel, whoever
+// asks: callers are authenticated by the requests inside. Every other CONNECT is refused with 403,
+// and every other request with 400. The observer, which may be nil, counts refusals, and log has
+// their access lines. The server never opens a connection.
 func NewConnect(tunnels *Tunnels, tlsConfig *tls.Config, observer *observe.Observer, log *slog.Logger) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -211,7 +210,7 @@ func NewConnect(tunnels *Tunnels, tlsConfig *tls.Config, observer *observe.Obser
 		TLSConfig:         tlsConfig,
 		Protocols:         protocols,
 		ReadHeaderTimeout: connectTimeout,
-		// Those of what is refused: a tunnel has the deadlines of its own server.
+		// For refusals: a tunnel has the deadlines of the server that accepts it.
 		ReadTimeout:    connectTimeout,
 		WriteTimeout:   connectTimeout,
 		IdleTimeout:    connectTimeout,
@@ -231,15 +230,15 @@ func newConnectHandler(tunnels *Tunnels, log *slog.Logger) http.Handler {
 		kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, onlyConnect)
 	})
 	front.OnRequest().HandleConnectFunc(func(host string, ctx *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
-		// What the client wrote: net/http has read something into it already. Its host, which is
-		// the Host of the request then, must be the same.
+		// RequestURI is what the client wrote; net/http has already parsed the host out of it. Both
+		// must be the same.
 		if r := ctx.Req; r.RequestURI == host && tunnels.targets.AllowConnect(r.RequestURI) {
-			observe.RecordOf(r.Context()).Ignore() // the requests in the tunnel are seen
+			observe.RecordOf(r.Context()).Ignore() // the requests in the tunnel have records
 			return &goproxy.ConnectAction{Action: goproxy.ConnectHijack, Hijack: tunnels.hijack}, host
 		}
-		return nil, host // for the next rule
+		return nil, host // the next rule decides
 	})
-	// The last rule, since a CONNECT that no rule is for would be an open tunnel.
+	// The last rule refuses every CONNECT, since goproxy would grant one that no rule is for.
 	front.OnRequest().HandleConnectFunc(func(host string, ctx *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
 		//nolint:bodyclose // there is nothing to close in a body from memory
 		ctx.Resp = refusal(ctx.Req, observe.RefusedConnect, http.StatusForbidden, metav1.StatusReasonForbidden,
@@ -252,7 +251,7 @@ func newConnectHandler(tunnels *Tunnels, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodConnect {
 			if r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
-				// What would be the body to one is the tunnel to another.
+				// What one reader takes for the body, another takes for bytes in the tunnel.
 				w.Header().Set("Connection", "close")
 				observe.RecordOf(r.Context()).Refused(w.Header(), observe.RefusedConnect)
 				kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, "A CONNECT has no body.")

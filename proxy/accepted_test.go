@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"encoding/binary"
 	"fmt"
 	"io"
 	"log/slog"
@@ -46,8 +45,7 @@ func TestStrangersHaveConnectionsOfTheirOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(up.requests.CloseIdleConnections)
-	t.Cleanup(up.strangers.CloseIdleConnections)
+	t.Cleanup(up.CloseIdleConnections)
 	handler := asThemselves{NewForwarder(up, slog.New(slog.DiscardHandler)), newIdentifier(t)}
 	const own, shared = false, true
 	everybodys, seen := "", map[string]bool{}
@@ -109,8 +107,7 @@ func TestUnknownCallersKeepNoHTTP2Connection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(up.requests.CloseIdleConnections)
-	t.Cleanup(up.strangers.CloseIdleConnections)
+	t.Cleanup(up.CloseIdleConnections)
 	handler := asThemselves{NewForwarder(up, slog.New(slog.DiscardHandler)), newIdentifier(t)}
 	for _, http2 := range []bool{false, true} {
 		for name, test := range map[string]struct {
@@ -156,78 +153,6 @@ func TestUnknownCallersKeepNoHTTP2Connection(t *testing.T) {
 	}
 }
 
-// TestAcceptedTokens: the tokens that were accepted last are there, and there is an end to them.
-func TestAcceptedTokens(t *testing.T) {
-	var s acceptedTokens
-	token := func(i int) (key authn.Key) {
-		binary.BigEndian.PutUint64(key[:], uint64(i))
-		return key
-	}
-	share := func(i int) inflight.ShareKey { return inflight.ShareKey(token(i % 4)) }
-	has := func(i int) bool {
-		got, ok := s.get(token(i))
-		if ok && got != share(i) {
-			t.Errorf("token %d has the share %x", i, got)
-		}
-		return ok
-	}
-	add := func(i int) { s.add(token(i), func() inflight.ShareKey { return share(i) }) }
-	for i := range 10 * acceptedKept {
-		add(i)
-		if !has(i) || i > 0 && !has(i-1) {
-			t.Fatalf("token %d was forgotten at once", i)
-		}
-	}
-	for i := 9 * acceptedKept; i < 10*acceptedKept; i++ {
-		if !has(i) {
-			t.Fatalf("token %d is among the last and was forgotten", i)
-		}
-	}
-	if n := len(s.young) + len(s.previous); n > 2*acceptedKept {
-		t.Errorf("there are %d tokens", n)
-	}
-	const last = 10*acceptedKept - 1
-	add(last + 1)
-	s.add(token(last), func() inflight.ShareKey { return inflight.ShareKey{1} })
-	if !has(last) {
-		t.Error("added again, and not there")
-	}
-	s.remove(token(last))
-	if has(last) {
-		t.Error("removed, and still there")
-	}
-}
-
-// TestTokensOfOneShare: an account that makes tokens does not make those of others be forgotten, and has room again
-// when some of its own are refused.
-func TestTokensOfOneShare(t *testing.T) {
-	var s acceptedTokens
-	token := func(of byte, i int) authn.Key {
-		key := authn.Key{of}
-		binary.BigEndian.PutUint64(key[1:], uint64(i))
-		return key
-	}
-	add := func(of byte, i int) { s.add(token(of, i), func() inflight.ShareKey { return inflight.ShareKey{of} }) }
-	add('b', 0)
-	for i := range 10 * acceptedKept {
-		add('a', i)
-	}
-	if _, ok := s.get(token('b', 0)); !ok {
-		t.Error("the token of another account was forgotten")
-	}
-	if n := len(s.young) + len(s.previous); n != acceptedOfShare+1 {
-		t.Errorf("there are %d tokens", n)
-	}
-	s.remove(token('a', 0))
-	s.remove(token('a', 0))
-	for i := range 2 {
-		add('a', acceptedKept+i)
-		if _, ok := s.get(token('a', acceptedKept+i)); ok != (i == 0) {
-			t.Errorf("%d tokens after one was refused: the last is there: %t", i+1, ok)
-		}
-	}
-}
-
 // TestShareOfTheAccepted: two tokens of one subject have a share of their own address before, and one
 // of both after they were accepted; whoever is refused loses it.
 func TestShareOfTheAccepted(t *testing.T) {
@@ -241,7 +166,7 @@ func TestShareOfTheAccepted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(up.requests.CloseIdleConnections)
+	t.Cleanup(up.CloseIdleConnections)
 	identifier := newIdentifier(t)
 	handler := asThemselves{NewForwarder(up, slog.New(slog.DiscardHandler)), identifier}
 	shares := func() []inflight.ShareKey {
@@ -250,7 +175,7 @@ func TestShareOfTheAccepted(t *testing.T) {
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 			r.Header.Set("Authorization", proxytest.WebToken(`{"iss":"a","sub":"b"}`, signature))
 			id, _ := identifier.Authenticate(r)
-			shares = append(shares, handler.share(id, handler.Accepted(id), fmt.Sprintf("192.0.2.%d:1", i)))
+			shares = append(shares, up.Share(id, up.Accepted(id), fmt.Sprintf("192.0.2.%d:1", i)))
 			handler.ServeHTTP(httptest.NewRecorder(), r)
 		}
 		return shares
@@ -275,9 +200,7 @@ func TestReviewsHaveAConnectionOfTheirOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(up.requests.CloseIdleConnections)
-	t.Cleanup(up.own.CloseIdleConnections)
-	t.Cleanup(up.strangers.CloseIdleConnections)
+	t.Cleanup(up.CloseIdleConnections)
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 	r.Header.Set("Authorization", "Bearer a")
 	identifier := newIdentifier(t)

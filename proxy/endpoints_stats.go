@@ -48,22 +48,9 @@ func (e *Endpoints) Stats() []EndpointStats {
 	return stats
 }
 
-// endpointsStatus is what the status page says of endpoints.
-func endpointsStatus(all []EndpointStats, now time.Time) []telemetry.EndpointStatus {
-	var status []telemetry.EndpointStatus
-	for _, s := range all {
-		status = append(status, telemetry.EndpointStatus{
-			Address: s.Address, State: s.State, Meaning: endpointWords(endpointState(s.State)),
-			Seconds: max(0, now.Sub(s.Since).Seconds()), // it may have changed since now
-			Version: s.Version, Connections: s.Connections, Error: s.Problem,
-		})
-	}
-	return status
-}
-
-// endpointWords says in plain words what a state is.
-func endpointWords(state endpointState) string {
-	switch state {
+// Meaning says in plain words what the state is.
+func (s EndpointStats) Meaning() string {
+	switch endpointState(s.State) {
 	case endpointUnknown:
 		return "not checked yet"
 	case endpointUp:

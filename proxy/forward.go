@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/listproxy/listproxy/proxy/authn"
-	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/telemetry"
@@ -30,6 +29,15 @@ const (
 		"The cause is in listproxy's log; check that the API server is up and that listproxy's " +
 		"client configuration has its address and CA."
 )
+
+// ForwardUpstream is the way to the API server.
+type ForwardUpstream interface {
+	// URL returns the API server's base URL. Its path has no slash at the end.
+	URL() *url.URL
+	// RoundTripper returns the transport for a request of a caller. upgrade says whether the request
+	// asks for another protocol on its connection.
+	RoundTripper(id authn.Identity, upgrade bool) http.RoundTripper
+}
 
 // Forwarder passes requests to the API server and its answers back, both
 // untouched, in both directions as they come. It is safe for concurrent use.
@@ -52,7 +60,8 @@ const (
 // that cannot be told).
 // Handlers around this one must let that panic pass.
 type Forwarder struct {
-	upstream *Upstream
+	upstream ForwardUpstream
+	base     *url.URL // of the API server
 	log      *slog.Logger
 	buffers  copyBuffers
 	watches  openWatches
@@ -62,8 +71,8 @@ type Forwarder struct {
 
 // NewForwarder returns a Forwarder to up. What the upstream does wrong is logged
 // as a warning; callers that go away are only seen at debug level.
-func NewForwarder(up *Upstream, log *slog.Logger) *Forwarder {
-	return &Forwarder{upstream: up, log: log}
+func NewForwarder(up ForwardUpstream, log *slog.Logger) *Forwarder {
+	return &Forwarder{upstream: up, base: up.URL(), log: log}
 }
 
 // ServeAs forwards r as a request of id. It returns the status of the upstream's answer, or 0 if there
@@ -105,7 +114,7 @@ func (f *Forwarder) malformed(r *http.Request, id authn.Identity) (reason, messa
 	if name := kubehttp.IdentityNamedInConnection(r.Header); name != "" {
 		return observe.RefusedConnection, fmt.Sprintf("The Connection header must not list %s, which is meant for the API server.", name)
 	}
-	if id.Impersonated() != nil && f.upstream.base.Path != "" && mayLeavePrefix(r.RequestURI) {
+	if id.Impersonated() != nil && f.base.Path != "" && mayLeavePrefix(r.RequestURI) {
 		return observe.RefusedSegments, "The path must not hold .. segments: listproxy's own credentials are for one API server only. Use a path without them, or a token."
 	}
 	return "", ""
@@ -117,14 +126,6 @@ func refuse(w http.ResponseWriter, r *http.Request, reason, message string) {
 	kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, message)
 }
 
-// Accepted says whether the upstream is known to know the caller.
-func (f *Forwarder) Accepted(id authn.Identity) bool { return f.upstream.Accepted(id) }
-
-// share is the key of a caller's share, of whom Accepted was asked.
-func (f *Forwarder) share(id authn.Identity, accepted bool, remoteAddr string) inflight.ShareKey {
-	return f.upstream.share(id, accepted, remoteAddr)
-}
-
 // target returns the upstream's URL for a request's own target, byte for byte:
 // what looks odd to a proxy (double slashes, %2f, semicolons, stray per cent
 // signs) is the API server's to judge.
@@ -132,7 +133,7 @@ func (f *Forwarder) share(id authn.Identity, accepted bool, remoteAddr string) i
 // But for a space, which HTTP/2 has in a path as it is, and which ends the target of HTTP/1.1: it is
 // escaped, and means the same.
 func (f *Forwarder) target(requestURI string) *url.URL {
-	base := f.upstream.base
+	base := f.base
 	path, query, hasQuery := strings.Cut(strings.ReplaceAll(requestURI, " ", "%20"), "?")
 	raw := base.EscapedPath() + path
 	target := &url.URL{
@@ -203,7 +204,7 @@ func newExchange(f *Forwarder, w http.ResponseWriter, r *http.Request, caller au
 func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	x.sent = true
 	pr.Out.URL = x.forwarder.target(pr.In.RequestURI)
-	pr.Out.Host = x.forwarder.upstream.base.Host
+	pr.Out.Host = x.forwarder.base.Host
 	// The server fills this very map once the body has been read; the copy that
 	// ReverseProxy made would stay empty.
 	pr.Out.Trailer = pr.In.Trailer

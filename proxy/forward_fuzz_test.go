@@ -29,6 +29,22 @@ func (c *capture) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
 }
 
+// onlyWay is an upstream at a URL that all requests take the same way to.
+type onlyWay struct {
+	base string
+	way  http.RoundTripper
+}
+
+func (o onlyWay) URL() *url.URL {
+	base, err := url.Parse(o.base)
+	if err != nil {
+		panic(err)
+	}
+	return base
+}
+
+func (o onlyWay) RoundTripper(authn.Identity, bool) http.RoundTripper { return o.way }
+
 // wire returns the request that a request becomes on its way upstream, as the upstream reads it
 // from its connection, and its target; or nil if it is refused.
 func wire(t *testing.T, r *http.Request) (*http.Request, string) {
@@ -38,9 +54,8 @@ func wire(t *testing.T, r *http.Request) (*http.Request, string) {
 		return nil, errors.New("there is no upstream")
 	}}
 	transport.RegisterProtocol("https", sent)
-	base := &url.URL{Scheme: "https", Host: "upstream:6443", Path: "/prefix", RawPath: "/prefix"}
 	w := httptest.NewRecorder()
-	NewForwarder(&Upstream{base: base, requests: transport, upgrades: transport, strangers: transport}, slog.New(slog.DiscardHandler)).ServeAs(w, r, authn.Identity{})
+	NewForwarder(onlyWay{"https://upstream:6443/prefix", transport}, slog.New(slog.DiscardHandler)).ServeAs(w, r, authn.Identity{})
 	if sent.out == nil {
 		if w.Code != http.StatusBadRequest && w.Code != http.StatusServiceUnavailable {
 			t.Errorf("nothing was sent, and the answer is %d", w.Code)

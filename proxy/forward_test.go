@@ -25,9 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/listproxy/listproxy/proxy/server"
 	"github.com/listproxy/listproxy/proxy/authn"
-	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/server"
@@ -37,6 +35,7 @@ import (
 type known struct {
 	*Forwarder
 	caller authn.Identity
+	up     *Upstream
 }
 
 func (k known) ServeHTTP(w http.ResponseWriter, r *http.Request) { k.ServeAs(w, r, k.caller) }
@@ -52,12 +51,10 @@ func newLoggedForwarder(t *testing.T, config *rest.Config, log *slog.Logger) kno
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(up.requests.CloseIdleConnections)
-	t.Cleanup(up.upgrades.CloseIdleConnections)
-	t.Cleanup(up.strangers.CloseIdleConnections)
+	t.Cleanup(up.CloseIdleConnections)
 	caller := identify(newIdentifier(t), "Bearer known")
-	up.accepted.add(caller.Key(), func() inflight.ShareKey { return inflight.ShareKey{} })
-	return known{NewForwarder(up, log), caller}
+	up.Accept(caller)
+	return known{NewForwarder(up, log), caller, up}
 }
 
 // startProxy serves handler as the command does: behind the front, with the
@@ -312,12 +309,10 @@ func TestRefusedUploadIsNotSent(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("upstream http2=%t", http2), func(t *testing.T) {
 			upstream := proxytest.StartUpstream(t, http2, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
-			forwarder := newForwarder(t, upstream.Config())
-			if forwarder.upstream.requests.ExpectContinueTimeout <= 0 {
-				t.Error("the upstream's word is not waited for")
-			}
-			forwarder.upstream.requests.ExpectContinueTimeout = time.Hour // however slow this machine is
-			front := startProxy(t, forwarder, false)
+			transport := upstream.Client().Transport.(*http.Transport)
+			transport.ExpectContinueTimeout = time.Hour // however slow this machine is
+			forwarder := NewForwarder(onlyWay{upstream.URL, transport}, slog.New(slog.DiscardHandler))
+			front := startProxy(t, known{Forwarder: forwarder}, false)
 			res, _, _ := proxytest.SendRaw(t, front, "PUT /x HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n")
 			if res.StatusCode != http.StatusForbidden {
 				t.Errorf("the first answer is %s, want 403", res.Status)

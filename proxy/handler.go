@@ -30,6 +30,7 @@ type Handler struct {
 
 	Authenticator *authn.Authenticator
 	Inflight      *inflight.Bounds
+	Upstream      *Upstream
 	Forward       *Forwarder
 	// Policy says what is kept. It must not be nil.
 	Policy   *policy.Config
@@ -98,14 +99,14 @@ func (h *Handler) withAuthentication(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		record := observe.RecordOf(r.Context())
 		identity, refusal := h.Authenticator.Authenticate(r)
-		accepted := refusal == nil && h.Forward.Accepted(identity)
+		accepted := refusal == nil && h.Upstream.Accepted(identity)
 		r = record.Trace(r, accepted) // only of whom kube-apiserver knows is a trace gone on with
 		if refusal != nil {
 			record.Refused(w.Header(), observe.RefusedIdentity)
 			refusal.Write(w, r)
 			return
 		}
-		who := &caller{identity: identity, accepted: accepted, share: h.Forward.share(identity, accepted, r.RemoteAddr)}
+		who := &caller{identity: identity, accepted: accepted, share: h.Upstream.Share(identity, accepted, r.RemoteAddr)}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerContextKey{}, who)))
 	})
 }
@@ -151,7 +152,7 @@ func (h *Handler) withInflight(next http.Handler) http.Handler {
 			known(who.share)
 		} else {
 			r = withAcceptance(r, func() {
-				share := h.Forward.share(who.identity, who.identity.BringsToken(), r.RemoteAddr)
+				share := h.Upstream.Share(who.identity, who.identity.BringsToken(), r.RemoteAddr)
 				known(share)
 				h.Inflight.Accept(&place, share)
 			})

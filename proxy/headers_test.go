@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"crypto/tls"
 	"fmt"
 	"maps"
 	"net/http"
@@ -178,65 +177,6 @@ func TestNothingOfTheProxysOwnIdentity(t *testing.T) {
 				t.Error("the credential plugin was run")
 			}
 		})
-	}
-}
-
-func TestNewUpstreamAddress(t *testing.T) {
-	tests := map[string]struct {
-		host    string
-		want    string
-		refused bool
-	}{
-		"plain":            {host: "https://api:6443", want: "https://api:6443"},
-		"trailing slash":   {host: "https://api:6443/", want: "https://api:6443"},
-		"prefix":           {host: "https://rancher/k8s/clusters/c-1/", want: "https://rancher/k8s/clusters/c-1"},
-		"escaped prefix":   {host: "https://host/a%2Fb", want: "https://host/a%2Fb"},
-		"host and port":    {host: "api:6443", want: "https://api:6443"}, // the CA means https, as in client-go
-		"not https":        {host: "http://api:8080", refused: true},
-		"nothing":          {host: "", want: "https://localhost"},
-		"user":             {host: "https://u:hunter2@api", refused: true},
-		"query":            {host: "https://api?token=hunter2", refused: true},
-		"malformed":        {host: "https://u:hunter2@api:bad port", refused: true},
-		"path, not scheme": {host: "api/prefix", refused: true},
-	}
-	upstream := proxytest.StartUpstream(t, true, func(http.ResponseWriter, *http.Request) {})
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			config := upstream.Config()
-			config.Host = test.host
-			up, err := NewUpstream(config)
-			if (err != nil) != test.refused {
-				t.Fatalf("NewUpstream: %v, refused should be %t", err, test.refused)
-			}
-			if err != nil {
-				proxytest.AssertNotContains(t, err.Error(), "hunter2")
-				return
-			}
-			if got := up.URL().String(); got != test.want {
-				t.Errorf("URL %q, want %q", got, test.want)
-			}
-		})
-	}
-}
-
-func TestVerifyAnonymousNoticesCredentials(t *testing.T) {
-	tests := map[string]func(*Upstream){
-		"certificate": func(u *Upstream) { u.upgrades.TLSClientConfig.Certificates = make([]tls.Certificate, 1) },
-		"certificate callback": func(u *Upstream) {
-			u.requests.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return nil, nil }
-		},
-		"header for proxies": func(u *Upstream) { u.requests.ProxyConnectHeader = http.Header{} },
-	}
-	upstream := proxytest.StartUpstream(t, true, func(http.ResponseWriter, *http.Request) {})
-	for name, spoil := range tests {
-		up, err := NewUpstream(upstream.Config())
-		if err != nil {
-			t.Fatal(err)
-		}
-		spoil(up)
-		if up.verifyAnonymous() == nil {
-			t.Errorf("%s: not noticed", name)
-		}
 	}
 }
 

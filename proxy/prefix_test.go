@@ -21,7 +21,7 @@ func TestStatedUsersStayUnderThePrefix(t *testing.T) {
 	forwarder := newForwarder(t, config)
 	own := upstream.Config()
 	own.Host, own.BearerToken = config.Host, "listproxy"
-	if err := forwarder.upstream.Impersonate(own); err != nil {
+	if err := forwarder.up.Impersonate(own); err != nil {
 		t.Fatal(err)
 	}
 	stated := newIdentifier(t).OfUser(&user.DefaultInfo{Name: "alice", Groups: []string{user.AllAuthenticated}})

@@ -129,6 +129,13 @@ func (u *Upstream) SendAs(ctx context.Context, id authn.Identity, r *http.Reques
 	return u.ownRoundTripper(id).RoundTrip(r.WithContext(ctx))
 }
 
+// CloseIdleConnections closes the connections that no request uses.
+func (u *Upstream) CloseIdleConnections() {
+	for _, transport := range []*http.Transport{u.requests, u.upgrades, u.own, u.strangers} {
+		transport.CloseIdleConnections()
+	}
+}
+
 // RoundTripper returns the transport for requests of a caller: HTTP/1.1 for those
 // that ask to take the connection over, else HTTP/2 if the upstream speaks it; on the
 // connection of all, if the upstream has accepted the caller before. It follows no redirects, changes no headers (but
@@ -174,8 +181,9 @@ func (u *Upstream) Accepted(id authn.Identity) bool {
 	return accepted
 }
 
-// share is shareKey for a caller of whom Accepted was asked.
-func (u *Upstream) share(id authn.Identity, accepted bool, remoteAddr string) inflight.ShareKey {
+// Share returns the key of the caller's share. The answer of [Upstream.Accepted] decides whose share
+// that is: the caller's own, or that of all whom the API server has not accepted at one address.
+func (u *Upstream) Share(id authn.Identity, accepted bool, remoteAddr string) inflight.ShareKey {
 	if accepted && id.Impersonated() == nil {
 		if share, known := u.accepted.get(id.Key()); known {
 			return share
@@ -199,9 +207,14 @@ func (a acceptance) RoundTrip(r *http.Request) (*http.Response, error) {
 	case res.StatusCode == http.StatusUnauthorized:
 		a.upstream.accepted.remove(a.caller.Key())
 	case provesAuthentication(r.Method, res.StatusCode):
-		a.upstream.accepted.add(a.caller.Key(), func() inflight.ShareKey { return authn.ShareKey(a.caller, true, "") })
+		a.upstream.Accept(a.caller)
 	}
 	return res, err
+}
+
+// Accept remembers that the API server has accepted the token of id.
+func (u *Upstream) Accept(id authn.Identity) {
+	u.accepted.add(id.Key(), func() inflight.ShareKey { return authn.ShareKey(id, true, "") })
 }
 
 // provesAuthentication says whether an answer can only be had by somebody whom kube-apiserver has

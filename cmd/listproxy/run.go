@@ -212,6 +212,7 @@ func (o *options) assemble(cfg *rest.Config, endpoints *proxy.Endpoints, observi
 		MaxBodyBytes:  o.limits.bodyBytes,
 		Authenticator: authenticator,
 		Inflight:      bounds,
+		Upstream:      upstream,
 		Forward:       a.forward,
 		Policy:        o.policy,
 		Catalog:       a.cluster.Catalog,

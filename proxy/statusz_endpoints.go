@@ -1,0 +1,20 @@
+package proxy
+
+import (
+	"time"
+
+	"github.com/listproxy/listproxy/telemetry"
+)
+
+// endpointsStatus returns what the status page says of the addresses of --upstream.
+func endpointsStatus(all []EndpointStats, now time.Time) []telemetry.EndpointStatus {
+	var status []telemetry.EndpointStatus
+	for _, s := range all {
+		status = append(status, telemetry.EndpointStatus{
+			Address: s.Address, State: s.State, Meaning: s.Meaning(),
+			Seconds: max(0, now.Sub(s.Since).Seconds()), // the state may have changed after now was read
+			Version: s.Version, Connections: s.Connections, Error: s.Problem,
+		})
+	}
+	return status
+}

@@ -12,7 +12,9 @@ import (
 
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/inflight"
+	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/proxy/upstream"
 )
 
 // asThemselves forwards each request as what it brings.
@@ -29,7 +31,7 @@ func (a asThemselves) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // TestStrangersHaveConnectionsOfTheirOwn: the connection that all share, and that the API server
 // closes after a 401, is for callers whom it has accepted.
 func TestStrangersHaveConnectionsOfTheirOwn(t *testing.T) {
-	upstream := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, r *http.Request) {
+	api := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Query().Get("timeout") == "malformed":
 			w.WriteHeader(http.StatusBadRequest) // kube-apiserver's answer, whoever asks
@@ -41,12 +43,12 @@ func TestStrangersHaveConnectionsOfTheirOwn(t *testing.T) {
 		}
 		_, _ = fmt.Fprint(w, r.Proto, r.RemoteAddr)
 	})
-	up, err := NewUpstream(upstream.Config())
+	up, err := upstream.New(api.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(up.CloseIdleConnections)
-	handler := asThemselves{NewForwarder(up, slog.New(slog.DiscardHandler)), newIdentifier(t)}
+	handler := asThemselves{NewForwarder(up, slog.New(slog.DiscardHandler)), authntest.New(t)}
 	const own, shared = false, true
 	everybodys, seen := "", map[string]bool{}
 	for _, step := range []struct {
@@ -98,17 +100,17 @@ func TestStrangersHaveConnectionsOfTheirOwn(t *testing.T) {
 
 // TestUnknownCallersKeepNoHTTP2Connection: as at kube-apiserver.
 func TestUnknownCallersKeepNoHTTP2Connection(t *testing.T) {
-	upstream := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, r *http.Request) {
+	api := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") == "Bearer bad" {
 			w.WriteHeader(http.StatusUnauthorized)
 		}
 	})
-	up, err := NewUpstream(upstream.Config())
+	up, err := upstream.New(api.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(up.CloseIdleConnections)
-	handler := asThemselves{NewForwarder(up, slog.New(slog.DiscardHandler)), newIdentifier(t)}
+	handler := asThemselves{NewForwarder(up, slog.New(slog.DiscardHandler)), authntest.New(t)}
 	for _, http2 := range []bool{false, true} {
 		for name, test := range map[string]struct {
 			authorization, path string
@@ -157,17 +159,17 @@ func TestUnknownCallersKeepNoHTTP2Connection(t *testing.T) {
 // of both after they were accepted; whoever is refused loses it.
 func TestShareOfTheAccepted(t *testing.T) {
 	refuse := false
-	upstream := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, _ *http.Request) {
+	api := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, _ *http.Request) {
 		if refuse {
 			w.WriteHeader(http.StatusUnauthorized)
 		}
 	})
-	up, err := NewUpstream(upstream.Config())
+	up, err := upstream.New(api.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(up.CloseIdleConnections)
-	identifier := newIdentifier(t)
+	identifier := authntest.New(t)
 	handler := asThemselves{NewForwarder(up, slog.New(slog.DiscardHandler)), identifier}
 	shares := func() []inflight.ShareKey {
 		var shares []inflight.ShareKey
@@ -195,15 +197,15 @@ func TestShareOfTheAccepted(t *testing.T) {
 // TestReviewsHaveAConnectionOfTheirOwn: not that of callers' requests, which is kept although nothing comes on
 // it for long.
 func TestReviewsHaveAConnectionOfTheirOwn(t *testing.T) {
-	upstream := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, r *http.Request) { _, _ = fmt.Fprint(w, r.RemoteAddr) })
-	up, err := NewUpstream(upstream.Config())
+	api := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, r *http.Request) { _, _ = fmt.Fprint(w, r.RemoteAddr) })
+	up, err := upstream.New(api.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(up.CloseIdleConnections)
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 	r.Header.Set("Authorization", "Bearer a")
-	identifier := newIdentifier(t)
+	identifier := authntest.New(t)
 	caller, _ := identifier.Authenticate(r)
 	forwarder := asThemselves{NewForwarder(up, slog.New(slog.DiscardHandler)), identifier}
 	forward := func() string {

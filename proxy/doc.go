@@ -15,7 +15,7 @@
 //   - What is reviewed and what is looked up come from one parsed value (policy.Request). A
 //     request that could be read in two ways is forwarded.
 //   - What is forwarded carries the caller's credentials and nothing of the proxy's
-//     (the transports of [Upstream] for callers' own credentials hold none, which is checked; its
+//     (the transports of [Transports] for callers' own credentials hold none, which is checked; its
 //     transport for stated users sends nothing that does not state a user). The proxy's own are only there, in
 //     the feeds of package snapshot, and in [Impersonator], [Catalog], [Schemas], [Servers],
 //     [Endpoints], [StorageVersions] and [WatchRBAC].

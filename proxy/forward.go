@@ -17,6 +17,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
+	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
@@ -238,7 +239,7 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 		// side shall take that for a second request.
 		res.Header.Set("Connection", "close")
 	}
-	noteAcceptance(x.request, x.caller, res.StatusCode)
+	upstream.NoteAcceptance(x.request, x.caller, res.StatusCode)
 	if x.request.ProtoMajor == 2 && !kubehttp.Of(x.request).LongRunning && (res.StatusCode == http.StatusUnauthorized || x.caller.Impersonated() == nil && !x.caller.BringsToken()) {
 		// As kube-apiserver does (UnauthenticatedHTTP2DOSMitigation): who is not known gets
 		// one request of a connection that costs much.

@@ -26,16 +26,18 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/server"
+	"github.com/listproxy/listproxy/proxy/upstream"
 )
 
 // known forwards every request as one of a caller whom the upstream has accepted before.
 type known struct {
 	*Forwarder
 	caller authn.Identity
-	up     *Upstream
+	up     *upstream.Transports
 }
 
 func (k known) ServeHTTP(w http.ResponseWriter, r *http.Request) { k.ServeAs(w, r, k.caller) }
@@ -47,12 +49,12 @@ func newForwarder(t *testing.T, config *rest.Config) known {
 
 func newLoggedForwarder(t *testing.T, config *rest.Config, log *slog.Logger) known {
 	t.Helper()
-	up, err := NewUpstream(config)
+	up, err := upstream.New(config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(up.CloseIdleConnections)
-	caller := identify(newIdentifier(t), "Bearer known")
+	caller := authntest.Identify(authntest.New(t), "Bearer known")
 	up.Accept(caller)
 	return known{NewForwarder(up, log), caller, up}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/server"
+	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -30,7 +31,7 @@ type Handler struct {
 
 	Authenticator *authn.Authenticator
 	Inflight      *inflight.Bounds
-	Upstream      *Upstream
+	Upstream      *upstream.Transports
 	Forward       *Forwarder
 	// Policy says what is kept. It must not be nil.
 	Policy   *policy.Config
@@ -151,7 +152,7 @@ func (h *Handler) withInflight(next http.Handler) http.Handler {
 		if who.accepted {
 			known(who.share)
 		} else {
-			r = withAcceptance(r, func() {
+			r = upstream.WithAcceptance(r, func() {
 				share := h.Upstream.Share(who.identity, who.identity.BringsToken(), r.RemoteAddr)
 				known(share)
 				h.Inflight.Accept(&place, share)

@@ -21,6 +21,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/discovery"
 	"github.com/listproxy/listproxy/proxy/inflight"
+	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/snapshot"
 )
@@ -127,7 +128,7 @@ func TestLastWordAfterEveryWait(t *testing.T) {
 		log := audit.NewLog(sink, proxytest.DiscardLog())
 		h := decider(t, 10_000)
 		h.Auditor = &Auditor{Log: log}
-		id := newIdentifier(t).OfUser(&user.DefaultInfo{Name: "alice"})
+		id := authntest.New(t).OfUser(&user.DefaultInfo{Name: "alice"})
 		who := caller{identity: id, accepted: true, share: authn.ShareKey(id, true, "")}
 		collection, _ := h.Collections.Use(snapshot.Resource{
 			GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Namespaced: true, Representation: media.JSON,

@@ -26,6 +26,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/observe"
+	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -107,7 +108,7 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := RegisterEndpoints(metrics, func() []EndpointStats { return []EndpointStats{{Address: "10.0.0.1:6443"}} }); err != nil {
+	if err := RegisterEndpoints(metrics, func() []upstream.EndpointStats { return []upstream.EndpointStats{{Address: "10.0.0.1:6443"}} }); err != nil {
 		t.Fatal(err)
 	}
 	return proxytest.Gather(t, metrics)

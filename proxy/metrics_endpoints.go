@@ -7,13 +7,14 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/listproxy/listproxy/proxy/observe"
+	"github.com/listproxy/listproxy/proxy/upstream"
 )
 
 // labelEndpoint is an API server's host:port, as configured.
 const labelEndpoint = attribute.Key("endpoint")
 
 // RegisterEndpoints makes metrics of what read returns.
-func RegisterEndpoints(meters metric.MeterProvider, read func() []EndpointStats) error {
+func RegisterEndpoints(meters metric.MeterProvider, read func() []upstream.EndpointStats) error {
 	i := &instruments{meter: meters.Meter(observe.Instrumentation)}
 	up := i.gauge("listproxy.upstream.endpoint.up", "{endpoint}", "1 if new connections go to this API server (--upstream), else 0: it is not ready, too slow, or cannot be reached.")
 	err := i.read(func(o metric.Observer) {

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
@@ -24,7 +25,7 @@ func TestStatedUsersStayUnderThePrefix(t *testing.T) {
 	if err := forwarder.up.Impersonate(own); err != nil {
 		t.Fatal(err)
 	}
-	stated := newIdentifier(t).OfUser(&user.DefaultInfo{Name: "alice", Groups: []string{user.AllAuthenticated}})
+	stated := authntest.New(t).OfUser(&user.DefaultInfo{Name: "alice", Groups: []string{user.AllAuthenticated}})
 	if !mayLeavePrefix("/%zz") {
 		t.Error("what cannot be read may be anything")
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
@@ -61,7 +62,7 @@ func TestRefusalsAreSeen(t *testing.T) {
 			caller := forwarder.caller
 			if tt.stated {
 				forwarder = newForwarder(t, beside)
-				caller = newIdentifier(t).OfUser(&user.DefaultInfo{Name: "alice"})
+				caller = authntest.New(t).OfUser(&user.DefaultInfo{Name: "alice"})
 			}
 			// As Handler.respond, for what is forwarded.
 			handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -296,3 +296,8 @@ func judgeReview(answer []byte, asked *authorizationv1.SelfSubjectAccessReview) 
 	}
 	return review.Status.Allowed && !review.Status.Denied, ""
 }
+
+// SendAs sends a request of listproxy's own making as the caller id, and returns the answer. r has no
+// credentials yet: it gets the caller's, or listproxy's with headers that impersonate exactly this
+// caller. It follows no redirects. Errors hold nothing of any credential.
+type SendAs func(ctx context.Context, id authn.Identity, r *http.Request) (*http.Response, error)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
@@ -14,7 +15,7 @@ var benchHeader = http.Header{"Authorization": {"Bearer " + strings.Repeat("x", 
 
 // BenchmarkIdentify is paid by every request that may be answered from memory.
 func BenchmarkIdentify(b *testing.B) {
-	i := newIdentifier(b)
+	i := authntest.New(b)
 	r := &http.Request{Header: benchHeader}
 	b.ReportAllocs()
 	for b.Loop() {
@@ -25,7 +26,7 @@ func BenchmarkIdentify(b *testing.B) {
 // BenchmarkAllowedHit is a decision that is remembered.
 func BenchmarkAllowedHit(b *testing.B) {
 	r := newReviewer(b, proxytest.Transport(answerYes), "https://upstream.example", ReviewConfig{TTL: time.Hour}, proxytest.DiscardLog())
-	id, _ := newIdentifier(b).Authenticate(&http.Request{Header: benchHeader})
+	id, _ := authntest.New(b).Authenticate(&http.Request{Header: benchHeader})
 	a := Attributes{Verb: "list", Group: "apps", Version: "v1", Resource: "deployments", Namespace: "kube-system"}
 	if allowed, err := r.Allowed(b.Context(), id, a); !allowed || err != nil {
 		b.Fatal(allowed, err)

@@ -24,6 +24,7 @@ import (
 
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/inflight"
+	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
@@ -129,7 +130,7 @@ func TestReviewRequest(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := newReviewer(t, proxytest.Transport(http.DefaultTransport.RoundTrip), server.URL+"/prefix/", ReviewConfig{}, proxytest.DiscardLog())
-			allowed, err := r.Allowed(t.Context(), identify(newIdentifier(t), "Bearer token"), test.attributes)
+			allowed, err := r.Allowed(t.Context(), authntest.Identify(authntest.New(t), "Bearer token"), test.attributes)
 			if err != nil || !allowed {
 				t.Fatalf("got %v, %v", allowed, err)
 			}
@@ -235,7 +236,7 @@ func TestReviewAnswers(t *testing.T) {
 					return test.transport(r)
 				})
 				r := newReviewer(t, counted, "https://upstream.example", ReviewConfig{TTL: ttl}, proxytest.DiscardLog())
-				id := identify(newIdentifier(t), "Bearer token")
+				id := authntest.Identify(authntest.New(t), "Bearer token")
 				for range 2 {
 					got, err := r.Allowed(t.Context(), id, listPods())
 					if got != test.want || (err != nil) != test.fails {
@@ -268,7 +269,7 @@ func TestReviewDoesNotFollowRedirects(t *testing.T) {
 	server := httptest.NewServer(http.RedirectHandler(elsewhere.URL, http.StatusPermanentRedirect))
 	defer server.Close()
 	r := newReviewer(t, proxytest.Transport(http.DefaultTransport.RoundTrip), server.URL, ReviewConfig{}, proxytest.DiscardLog())
-	allowed, err := r.Allowed(t.Context(), identify(newIdentifier(t), "Bearer token"), listPods())
+	allowed, err := r.Allowed(t.Context(), authntest.Identify(authntest.New(t), "Bearer token"), listPods())
 	if allowed || err != nil {
 		t.Errorf("got %v, %v; want a no", allowed, err)
 	}
@@ -279,7 +280,7 @@ func TestReviewNotAsked(t *testing.T) {
 		t.Error("the upstream was asked")
 		return nil, errors.New("not expected")
 	})
-	known := identify(newIdentifier(t), "Bearer token")
+	known := authntest.Identify(authntest.New(t), "Bearer token")
 	for _, test := range []struct {
 		name   string
 		id     authn.Identity
@@ -308,7 +309,7 @@ func TestReviewOfBytesThatAreNotText(t *testing.T) {
 	r := newReviewer(t, proxytest.Transport(answerYes), "https://upstream.example", ReviewConfig{TTL: time.Hour}, proxytest.DiscardLog())
 	a := listPods()
 	a.LabelSelector = "a=\xff"
-	if allowed, err := r.Allowed(t.Context(), identify(newIdentifier(t), "Bearer token"), a); allowed || err != nil {
+	if allowed, err := r.Allowed(t.Context(), authntest.Identify(authntest.New(t), "Bearer token"), a); allowed || err != nil {
 		t.Errorf("got %v, %v; want a no", allowed, err)
 	}
 }
@@ -326,7 +327,7 @@ func TestReviewKeepsTheSecret(t *testing.T) {
 				return test.transport(r)
 			})
 			r := newReviewer(t, noUser, "https://user:s3cr3t@upstream.example", ReviewConfig{}, log)
-			_, err := r.Allowed(t.Context(), identify(newIdentifier(t), "Bearer "+secret), listPods())
+			_, err := r.Allowed(t.Context(), authntest.Identify(authntest.New(t), "Bearer "+secret), listPods())
 			for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
 				if got := fmt.Sprintf(verb, err); strings.Contains(got, secret) {
 					t.Errorf("%s of the error: %s", verb, got)
@@ -344,7 +345,7 @@ func TestReviewKeepsASecretThatCannotBeSent(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
 	r := newReviewer(t, proxytest.Transport(http.DefaultTransport.RoundTrip), server.URL, ReviewConfig{}, proxytest.DiscardLog())
-	_, err := r.Allowed(t.Context(), newIdentifier(t).OfAuthorization("Bearer s3cr3t\r\nX: y"), listPods())
+	_, err := r.Allowed(t.Context(), authntest.New(t).OfAuthorization("Bearer s3cr3t\r\nX: y"), listPods())
 	if err == nil || strings.Contains(fmt.Sprintf("%v %+v %#v", err, err, err), "s3cr3t") {
 		t.Errorf("got %v; want an error without the credential", err)
 	}
@@ -414,7 +415,7 @@ func TestReviewTTL(t *testing.T) {
 		const ttl, takes = 10 * time.Second, 4 * time.Second
 		u := &fakeAuthorizer{takes: takes}
 		r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: ttl}, proxytest.DiscardLog())
-		id := identify(newIdentifier(t), "Bearer token")
+		id := authntest.Identify(authntest.New(t), "Bearer token")
 		expectReview(t, r, id, listPods(), true)
 
 		// The right is taken away as soon as the answer is on its way. The age
@@ -439,7 +440,7 @@ func TestReviewSlowerThanItsTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &fakeAuthorizer{takes: 4 * time.Second}
 		r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: 3 * time.Second}, proxytest.DiscardLog())
-		id := identify(newIdentifier(t), "Bearer token")
+		id := authntest.Identify(authntest.New(t), "Bearer token")
 		var all sync.WaitGroup
 		all.Go(func() { expectReview(t, r, id, listPods(), true) }) // asked by itself: as fresh as can be
 		time.Sleep(2 * time.Second)
@@ -458,7 +459,7 @@ func TestReviewFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &fakeAuthorizer{}
 		r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Hour}, proxytest.DiscardLog())
-		id := identify(newIdentifier(t), "Bearer token")
+		id := authntest.Identify(authntest.New(t), "Bearer token")
 		expectReview(t, r, id, listPods(), true)
 		expectReview(t, r, id, listPods(), true)
 		r.Flush()
@@ -480,7 +481,7 @@ func TestReviewFlushDuringAFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &fakeAuthorizer{takes: 2 * time.Second}
 		r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Hour}, proxytest.DiscardLog())
-		id := identify(newIdentifier(t), "Bearer token")
+		id := authntest.Identify(authntest.New(t), "Bearer token")
 		var all sync.WaitGroup
 		all.Go(func() { expectReview(t, r, id, listPods(), false) })
 		time.Sleep(time.Second) // decided, not yet answered
@@ -508,7 +509,7 @@ func TestReviewGivesUpWhenItIsFlushedForEver(t *testing.T) {
 					}
 					return answerYes(req)
 				}), "https://upstream.example", ReviewConfig{TTL: ttl}, proxytest.DiscardLog())
-				allowed, err := r.Allowed(t.Context(), identify(newIdentifier(t), "Bearer token"), listPods())
+				allowed, err := r.Allowed(t.Context(), authntest.Identify(authntest.New(t), "Bearer token"), listPods())
 				if never := flushes == maxRounds; allowed == never || errors.Is(err, errOvertaken) != never {
 					t.Errorf("flushed %d times, TTL %v: %v, %v", flushes, ttl, allowed, err)
 				}
@@ -530,10 +531,10 @@ func TestReviewSingleFlight(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				u := &fakeAuthorizer{takes: time.Second}
 				r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: test.ttl}, proxytest.DiscardLog())
-				i := newIdentifier(t)
+				i := authntest.New(t)
 				var all sync.WaitGroup
 				for range 50 {
-					all.Go(func() { expectReview(t, r, identify(i, "Bearer token"), listPods(), true) })
+					all.Go(func() { expectReview(t, r, authntest.Identify(i, "Bearer token"), listPods(), true) })
 				}
 				all.Wait()
 				if got := u.requests.Load(); got != test.want {
@@ -548,13 +549,13 @@ func TestReviewFlightsAreNotShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &fakeAuthorizer{takes: time.Second}
 		r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Minute}, proxytest.DiscardLog())
-		i := newIdentifier(t)
+		i := authntest.New(t)
 		other := listPods()
 		other.Namespace = "other"
 		var all sync.WaitGroup
 		for _, token := range []string{"Bearer a", "Bearer b"} {
 			for _, a := range []Attributes{listPods(), other} {
-				all.Go(func() { expectReview(t, r, identify(i, token), a, true) })
+				all.Go(func() { expectReview(t, r, authntest.Identify(i, token), a, true) })
 			}
 		}
 		all.Wait()
@@ -570,7 +571,7 @@ func TestReviewOutlivesTheCallerWhoWasFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &fakeAuthorizer{takes: 5 * time.Second}
 		r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Minute}, proxytest.DiscardLog())
-		id := identify(newIdentifier(t), "Bearer token")
+		id := authntest.Identify(authntest.New(t), "Bearer token")
 		first, leave := context.WithCancel(t.Context())
 		began := time.Now()
 		var all sync.WaitGroup
@@ -603,7 +604,7 @@ func TestReviewTimeout(t *testing.T) {
 			u := &fakeAuthorizer{takes: time.Hour}
 			r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: ttl, Timeout: 3 * time.Second}, proxytest.DiscardLog())
 			began := time.Now()
-			allowed, err := r.Allowed(t.Context(), identify(newIdentifier(t), "Bearer token"), listPods())
+			allowed, err := r.Allowed(t.Context(), authntest.Identify(authntest.New(t), "Bearer token"), listPods())
 			if allowed || !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("got %v, %v", allowed, err)
 			}
@@ -622,12 +623,12 @@ func TestReviewsAreBounded(t *testing.T) {
 		u := &fakeAuthorizer{takes: time.Minute}
 		r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example",
 			ReviewConfig{TTL: time.Hour, Timeout: 30 * time.Second}, proxytest.DiscardLog())
-		i := newIdentifier(t)
+		i := authntest.New(t)
 		var full, late atomic.Int32
 		var all sync.WaitGroup
 		for n := range callers {
 			all.Go(func() {
-				_, err := r.Allowed(t.Context(), identify(i, fmt.Sprintf("Bearer %d", n)), listPods())
+				_, err := r.Allowed(t.Context(), authntest.Identify(i, fmt.Sprintf("Bearer %d", n)), listPods())
 				switch {
 				case errors.Is(err, inflight.OverloadQueueFull):
 					full.Add(1)
@@ -658,12 +659,12 @@ func TestReviewsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &fakeAuthorizer{takes: time.Second}
 		r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Hour}, proxytest.DiscardLog())
-		i := newIdentifier(t)
+		i := authntest.New(t)
 		var all sync.WaitGroup
 		var full atomic.Int32
 		for n := range 1000 {
 			all.Go(func() {
-				_, err := r.Review(t.Context(), identify(i, fmt.Sprintf("Bearer %d", n)), inflight.ShareKey{1}, listPods())
+				_, err := r.Review(t.Context(), authntest.Identify(i, fmt.Sprintf("Bearer %d", n)), inflight.ShareKey{1}, listPods())
 				if errors.Is(err, inflight.OverloadCallerQueueFull) {
 					full.Add(1)
 				} else if err != nil {
@@ -677,7 +678,7 @@ func TestReviewsAreShared(t *testing.T) {
 			t.Errorf("%d with the upstream, %d refused; want %d, %d", u.mostAtOnce, full.Load(), atOnce, 1000-atOnce-waiting)
 		}
 		began := time.Now()
-		expectReview(t, r, identify(i, "Bearer another"), listPods(), true)
+		expectReview(t, r, authntest.Identify(i, "Bearer another"), listPods(), true)
 		if waited := time.Since(began); waited != u.takes {
 			t.Errorf("another caller's review took %v, alone it is %v", waited, u.takes)
 		}
@@ -692,12 +693,12 @@ func TestReviewOfAnotherShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &fakeAuthorizer{takes: time.Second}
 		r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Hour}, proxytest.DiscardLog())
-		i := newIdentifier(t)
-		all := identify(i, "Bearer all")
+		i := authntest.New(t)
+		all := authntest.Identify(i, "Bearer all")
 		var others sync.WaitGroup
 		for n := range maxQuestionsAtOnce {
 			others.Go(func() {
-				_, _ = r.Review(t.Context(), identify(i, fmt.Sprintf("Bearer %d", n)), inflight.ShareKey{1}, listPods())
+				_, _ = r.Review(t.Context(), authntest.Identify(i, fmt.Sprintf("Bearer %d", n)), inflight.ShareKey{1}, listPods())
 			})
 		}
 		synctest.Wait()
@@ -719,10 +720,10 @@ func TestReviewsCountUntilTheyEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &fakeAuthorizer{takes: 5 * time.Second}
 		r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Hour}, proxytest.DiscardLog())
-		i := newIdentifier(t)
+		i := authntest.New(t)
 		for n := range maxQuestionsAtOnce {
 			ctx, leave := context.WithTimeout(t.Context(), 20*time.Millisecond)
-			_, err := r.Review(ctx, identify(i, fmt.Sprintf("Bearer %d", n)), inflight.ShareKey{1}, listPods())
+			_, err := r.Review(ctx, authntest.Identify(i, fmt.Sprintf("Bearer %d", n)), inflight.ShareKey{1}, listPods())
 			if !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("who left got %v", err)
 			}
@@ -753,7 +754,7 @@ func TestRightEnds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				u := &fakeAuthorizer{takes: tt.takes}
 				r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: tt.ttl}, proxytest.DiscardLog())
-				id := identify(newIdentifier(t), "Bearer token")
+				id := authntest.Identify(authntest.New(t), "Bearer token")
 				yes, err := r.Review(t.Context(), id, inflight.ShareKey{}, listPods())
 				if err != nil {
 					t.Fatal(err)
@@ -778,7 +779,7 @@ func TestRightEnds(t *testing.T) {
 // TestRemembers asks nobody.
 func TestRemembers(t *testing.T) {
 	u := &fakeAuthorizer{}
-	id := identify(newIdentifier(t), "Bearer token")
+	id := authntest.Identify(authntest.New(t), "Bearer token")
 	for _, ttl := range []time.Duration{0, time.Hour} {
 		r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: ttl}, proxytest.DiscardLog())
 		if r.Remembers(id, listPods()) || u.requests.Load() != 0 {
@@ -808,7 +809,7 @@ func wantNoTurns(t *testing.T, turns *inflight.Limiter[inflight.ShareKey]) {
 func TestReviewAfterClose(t *testing.T) {
 	u := &fakeAuthorizer{}
 	r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Hour}, proxytest.DiscardLog())
-	id := identify(newIdentifier(t), "Bearer token")
+	id := authntest.Identify(authntest.New(t), "Bearer token")
 	expectReview(t, r, id, listPods(), true)
 	r.Close()
 	u.denies.Store(true)
@@ -822,14 +823,14 @@ func TestReviewCloseAgainstUse(t *testing.T) {
 	for range 20 {
 		r := newReviewer(t, proxytest.Transport((&fakeAuthorizer{}).RoundTrip), "https://upstream.example",
 			ReviewConfig{TTL: time.Hour, MaxEntries: 8}, proxytest.DiscardLog())
-		i := newIdentifier(t)
+		i := authntest.New(t)
 		var all sync.WaitGroup
 		for n := range 8 {
 			all.Go(func() {
 				for m := range 50 {
 					a := listPods()
 					a.Namespace = fmt.Sprint(m % 10)
-					if allowed, err := r.Allowed(t.Context(), identify(i, fmt.Sprint(n)), a); !allowed || err != nil {
+					if allowed, err := r.Allowed(t.Context(), authntest.Identify(i, fmt.Sprint(n)), a); !allowed || err != nil {
 						t.Errorf("got %v, %v", allowed, err)
 					}
 				}
@@ -893,9 +894,9 @@ func TestDecisionKeyHasEveryAttribute(t *testing.T) {
 // joined with what separates them, and put where lengths are.
 func TestDecisionKeysAreNotConfused(t *testing.T) {
 	values := []string{"", "a", "ab", "b", "/", "a/", "\x00", "\x01", "\x01a", "\x00\x01a", strings.Repeat("a", 127), strings.Repeat("a", 128)}
-	i := newIdentifier(t)
+	i := authntest.New(t)
 	identities := map[string]authn.Identity{
-		"nobody": {}, "a": identify(i, "a"), "b": identify(i, "b"), "a again": identify(newIdentifier(t), "a"),
+		"nobody": {}, "a": authntest.Identify(i, "a"), "b": authntest.Identify(i, "b"), "a again": authntest.Identify(authntest.New(t), "a"),
 	}
 	seen := make(map[string]string)
 	add := func(name string, id authn.Identity, a Attributes) {
@@ -930,7 +931,7 @@ func FuzzDecisionKey(f *testing.F) {
 	f.Add([]byte{}, "list", "", "v1", "pods", "log", "ns", "", "a=b", "c=d")
 	f.Add([]byte("key"), "\x01a", "a", "\x00", "", "b", "\xff", "/", "a,b", strings.Repeat("x", 300))
 	f.Fuzz(func(t *testing.T, mac []byte, verb, group, version, resource, subresource, namespace, name, labels, fields string) {
-		id := newIdentifier(t).OfAuthorization(string(mac))
+		id := authntest.New(t).OfAuthorization(string(mac))
 		a := Attributes{verb, group, version, resource, subresource, namespace, name, labels, fields}
 		gotID, got, err := decodeKey(decisionKey(id, a))
 		if err != nil {

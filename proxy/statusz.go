@@ -13,6 +13,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/observe"
+	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -40,7 +41,7 @@ type StatusSource struct {
 	SelfCheck  time.Duration
 	Mismatched func() map[snapshot.Resource]snapshot.CheckStats
 	// Endpoints are the API servers of --upstream; nil or none without it.
-	Endpoints func() []EndpointStats
+	Endpoints func() []upstream.EndpointStats
 	// Policy, Eager and Traces do not change.
 	Policy telemetry.PolicyStatus
 	Eager  []telemetry.EagerStatus

@@ -3,11 +3,12 @@ package proxy
 import (
 	"time"
 
+	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
 // endpointsStatus returns what the status page says of the addresses of --upstream.
-func endpointsStatus(all []EndpointStats, now time.Time) []telemetry.EndpointStatus {
+func endpointsStatus(all []upstream.EndpointStats, now time.Time) []telemetry.EndpointStatus {
 	var status []telemetry.EndpointStatus
 	for _, s := range all {
 		status = append(status, telemetry.EndpointStatus{

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"github.com/listproxy/listproxy/proxy/upstream"
 	"testing"
 	"time"
 )
@@ -9,7 +10,7 @@ import (
 func TestEndpointsStatusOfNow(t *testing.T) {
 	now := time.Now()
 	for since, want := range map[time.Duration]float64{-2 * time.Second: 2, time.Millisecond: 0} {
-		got := endpointsStatus([]EndpointStats{{Since: now.Add(since)}}, now)
+		got := endpointsStatus([]upstream.EndpointStats{{Since: now.Add(since)}}, now)
 		if got[0].Seconds != want {
 			t.Errorf("%v s since %v, want %v", got[0].Seconds, since, want)
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/observe"
+	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -238,13 +239,13 @@ func TestSilentIsNotLive(t *testing.T) {
 func TestStatusOfEndpoints(t *testing.T) {
 	o, metrics := newMetered(t, nil)
 	source := newStatusSource(o, metrics.Gatherer())
-	var none *Endpoints
+	var none *upstream.Endpoints
 	source.Endpoints = none.Stats
 	if got := source.Read().Endpoints; got != nil {
 		t.Errorf("without --upstream: %+v", got)
 	}
-	source.Endpoints = func() []EndpointStats {
-		return []EndpointStats{
+	source.Endpoints = func() []upstream.EndpointStats {
+		return []upstream.EndpointStats{
 			{Address: "a:1", State: "up", Since: time.Now(), Version: "v1.36.3", Connections: 1},
 			{Address: "b:1", State: "not-ready", Since: time.Now(), Version: "v1.35.4", Problem: "/readyz answered 500"},
 			{Address: "c:1", State: "unknown", Since: time.Now()},

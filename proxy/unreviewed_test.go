@@ -14,6 +14,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
@@ -84,7 +85,7 @@ func testNoReviewInVain(t *testing.T) {
 	asked.denies.Store(true)
 	h.Reviewer = newReviewer(t, asked.RoundTrip, "https://upstream.example", ReviewConfig{TTL: time.Hour}, proxytest.DiscardLog())
 	h.Policy = policy.DefaultConfig()
-	who := caller{identity: identify(newIdentifier(t), "Bearer a"), accepted: true}
+	who := caller{identity: authntest.Identify(authntest.New(t), "Bearer a"), accepted: true}
 	pods := snapshot.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Namespaced: true, Representation: media.JSON}
 	want := func(what string, want reason.Reason, unreviewed bool, reviews int32) {
 		t.Helper()
@@ -110,7 +111,7 @@ func testNoReviewInVain(t *testing.T) {
 
 // TestUnknownCallersAreNotLookedUp: a Handler that knows nothing at all has its answer for them.
 func TestUnknownCallersAreNotLookedUp(t *testing.T) {
-	identifier := newIdentifier(t)
+	identifier := authntest.New(t)
 	h := &Handler{Policy: &policy.Config{}}
 	for target, want := range map[string]reason.Reason{
 		"/api/v1/pods?resourceVersion=0":                      reason.UnknownCaller,

@@ -20,6 +20,7 @@ import (
 
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/inflight"
+	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
@@ -111,7 +112,7 @@ func TestWhoAmIAsks(t *testing.T) {
 		})
 	}
 	w := newWhoAmI(t, u, WhoAmIConfig{})
-	who, err := w.User(t.Context(), identify(newIdentifier(t), "Bearer secret"), inflight.ShareKey{})
+	who, err := w.User(t.Context(), authntest.Identify(authntest.New(t), "Bearer secret"), inflight.ShareKey{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +176,7 @@ func TestWhoAmIUnusable(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			u := &whoAmIUpstream{answer: tt.answer}
 			w := newWhoAmI(t, u, WhoAmIConfig{TTL: time.Hour})
-			id := identify(newIdentifier(t), "Bearer "+secret)
+			id := authntest.Identify(authntest.New(t), "Bearer "+secret)
 			for range 2 {
 				who, err := w.User(t.Context(), id, inflight.ShareKey(id.Key()))
 				if err == nil || who != nil {
@@ -205,8 +206,8 @@ func TestWhoAmIRemembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &whoAmIUpstream{}
 		w := newWhoAmI(t, u, WhoAmIConfig{TTL: time.Minute})
-		identifier := newIdentifier(t)
-		alice, bob := identify(identifier, "alice"), identify(identifier, "bob")
+		identifier := authntest.New(t)
+		alice, bob := authntest.Identify(identifier, "alice"), authntest.Identify(identifier, "bob")
 		for range 3 {
 			wantUser(t, w, alice, "alice")
 			wantUser(t, w, bob, "bob")
@@ -242,7 +243,7 @@ func TestWhoAmICountsFromTheQuestion(t *testing.T) {
 			return answerWhoAmI(r, authenticationv1.UserInfo{Username: "alice"})
 		}}
 		w := newWhoAmI(t, u, WhoAmIConfig{TTL: time.Second})
-		id := identify(newIdentifier(t), "alice")
+		id := authntest.Identify(authntest.New(t), "alice")
 		wantUser(t, w, id, "alice")
 		w.users.settle()
 		wantUser(t, w, id, "alice")
@@ -256,7 +257,7 @@ func TestWhoAmICountsFromTheQuestion(t *testing.T) {
 func TestWhoAmIWithoutTTL(t *testing.T) {
 	u := &whoAmIUpstream{}
 	w := newWhoAmI(t, u, WhoAmIConfig{})
-	id := identify(newIdentifier(t), "alice")
+	id := authntest.Identify(authntest.New(t), "alice")
 	wantUser(t, w, id, "alice")
 	wantUser(t, w, id, "alice")
 	if u.asked != 2 {
@@ -277,7 +278,7 @@ func TestWhoAmIShares(t *testing.T) {
 			return answerWhoAmI(r, authenticationv1.UserInfo{Username: "alice"})
 		}}
 		w := newWhoAmI(t, u, WhoAmIConfig{TTL: time.Minute})
-		id := identify(newIdentifier(t), "alice")
+		id := authntest.Identify(authntest.New(t), "alice")
 		ctx, leave := context.WithCancel(t.Context())
 		left := make(chan error)
 		go func() {
@@ -310,10 +311,10 @@ func TestWhoAmIIsBounded(t *testing.T) {
 			return nil, r.Context().Err()
 		}}
 		w := newWhoAmI(t, u, WhoAmIConfig{TTL: time.Minute, Timeout: time.Second})
-		identifier := newIdentifier(t)
+		identifier := authntest.New(t)
 		var all sync.WaitGroup
 		for i := range maxQuestionsAtOnce + maxQuestionsWaiting {
-			id := identify(identifier, fmt.Sprint(i))
+			id := authntest.Identify(identifier, fmt.Sprint(i))
 			all.Go(func() {
 				_, err := w.User(t.Context(), id, inflight.ShareKey(id.Key()))
 				if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, inflight.OverloadTimeOut) {
@@ -325,12 +326,12 @@ func TestWhoAmIIsBounded(t *testing.T) {
 		if n := u.askedYet(); n != maxQuestionsAtOnce {
 			t.Errorf("%d questions are with the upstream", n)
 		}
-		if _, err := w.User(t.Context(), identify(identifier, "one more"), inflight.ShareKey{}); !errors.Is(err, inflight.OverloadQueueFull) {
+		if _, err := w.User(t.Context(), authntest.Identify(identifier, "one more"), inflight.ShareKey{}); !errors.Is(err, inflight.OverloadQueueFull) {
 			t.Errorf("one more: %v", err)
 		}
 		all.Wait()
 		u.answerAsUsual()
-		wantUser(t, w, identify(identifier, "later"), "later")
+		wantUser(t, w, authntest.Identify(identifier, "later"), "later")
 	})
 }
 

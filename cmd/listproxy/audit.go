@@ -10,6 +10,7 @@ import (
 	"github.com/listproxy/listproxy/proxy"
 
 	"github.com/listproxy/listproxy/proxy/audit"
+	"github.com/listproxy/listproxy/proxy/upstream"
 )
 
 // auditEnd is how long the last events may take to be written.
@@ -25,11 +26,11 @@ func addAuditFlags(fs *pflag.FlagSet, c *audit.Config) {
 }
 
 // newAuditor opens the audit log, or returns nil if there is to be none.
-func newAuditor(c audit.Config, upstream *proxy.Upstream, ttl time.Duration, log *slog.Logger) (*proxy.Auditor, error) {
+func newAuditor(c audit.Config, transports *upstream.Transports, ttl time.Duration, log *slog.Logger) (*proxy.Auditor, error) {
 	if !c.Enabled() {
 		return nil, nil //nolint:nilnil // none is no error
 	}
-	who, err := proxy.NewWhoAmI(upstream.SendAs, upstream.URL(), proxy.WhoAmIConfig{TTL: ttl})
+	who, err := proxy.NewWhoAmI(transports.SendAs, transports.URL(), proxy.WhoAmIConfig{TTL: ttl})
 	if err != nil {
 		return nil, err
 	}

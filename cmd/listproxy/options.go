@@ -17,9 +17,9 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
-	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/proxy/audit"
 	"github.com/listproxy/listproxy/proxy/server"
+	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
@@ -204,7 +204,7 @@ func (o *options) complete() (err error) {
 			return err
 		}
 	}
-	if o.upstreamAddresses, err = proxy.ParseEndpoints(o.upstreams); err != nil {
+	if o.upstreamAddresses, err = upstream.ParseEndpoints(o.upstreams); err != nil {
 		return fmt.Errorf("--upstream: %w", err)
 	}
 	if err := o.identity.load(); err != nil {

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/proxy/discovery"
+	"github.com/listproxy/listproxy/proxy/upstream"
 )
 
 // defaultSettle is the --upstream-settle where none is given.
@@ -19,7 +19,7 @@ var anySettle string
 // leastSettle is the shortest --upstream-settle that is safe. each: the API servers are asked one by one (--upstream).
 func leastSettle(each bool) time.Duration {
 	if each {
-		return discovery.LeastSettle(proxy.SlowestCheck)
+		return discovery.LeastSettle(upstream.SlowestCheck)
 	}
 	return discovery.LeastSettle(discovery.SlowestLook)
 }

@@ -11,11 +11,12 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/proxy/admin"
+	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
 // pages makes the admin port's pages for people.
-func (o *options) pages(a *app, endpoints *proxy.Endpoints, observing *observing, state proxy.State, log *slog.Logger) (admin.Pages, error) {
+func (o *options) pages(a *app, endpoints *upstream.Endpoints, observing *observing, state proxy.State, log *slog.Logger) (admin.Pages, error) {
 	source := &proxy.StatusSource{
 		State:           state,
 		Version:         version(),

@@ -25,6 +25,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/discovery"
 	"github.com/listproxy/listproxy/proxy/server"
+	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -39,11 +40,11 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	if err := setOwnPings(); err != nil {
 		return err
 	}
-	upstream, err := upstreamConfig(o.kubeconfig)
+	cfg, err := upstreamConfig(o.kubeconfig)
 	if err != nil {
 		return err
 	}
-	endpoints, err := o.endpoints(upstream, log)
+	endpoints, err := o.endpoints(cfg, log)
 	if err != nil {
 		return err
 	}
@@ -72,7 +73,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	defer observing.close(log)
-	app, err := o.assemble(upstream, endpoints, observing, log)
+	app, err := o.assemble(cfg, endpoints, observing, log)
 	if err != nil {
 		return err
 	}
@@ -91,7 +92,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	log.Info("serving", "address", listener.Addr().String(), "admin", admin.Addr().String(),
-		"upstream", upstream.Host, "version", version())
+		"upstream", cfg.Host, "version", version())
 	return app.serve(ctx, ports.clients.Listen(listener), admin, ending{o.delay, o.drain})
 }
 
@@ -113,11 +114,11 @@ func upstreamConfig(kubeconfig string) (*rest.Config, error) {
 
 // endpoints returns the addresses that --upstream gives, and makes all clients of cfg use them; nil
 // if there are none.
-func (o *options) endpoints(cfg *rest.Config, log *slog.Logger) (*proxy.Endpoints, error) {
+func (o *options) endpoints(cfg *rest.Config, log *slog.Logger) (*upstream.Endpoints, error) {
 	if len(o.upstreamAddresses) == 0 {
 		return nil, nil //nolint:nilnil // no addresses are no error
 	}
-	endpoints, err := proxy.NewEndpoints(cfg, o.upstreamAddresses, log)
+	endpoints, err := upstream.NewEndpoints(cfg, o.upstreamAddresses, log)
 	if err != nil {
 		return nil, fmt.Errorf("--upstream: %w", err)
 	}
@@ -156,21 +157,21 @@ type app struct {
 }
 
 // assemble makes the parts and wires them. Whoever calls it closes what it returns.
-func (o *options) assemble(cfg *rest.Config, endpoints *proxy.Endpoints, observing *observing, log *slog.Logger) (_ *app, err error) {
+func (o *options) assemble(cfg *rest.Config, endpoints *upstream.Endpoints, observing *observing, log *slog.Logger) (_ *app, err error) {
 	a := &app{log: log, clientCAs: o.identity.cas(), metrics: observing.metrics.Handler(log)}
 	defer func() {
 		if err != nil {
 			a.close()
 		}
 	}()
-	upstream, err := proxy.NewUpstream(cfg)
+	transports, err := upstream.New(cfg)
 	if err != nil {
 		return nil, err
 	}
-	a.upstream = upstream.URL()
+	a.upstream = transports.URL()
 	reviews := proxy.ReviewConfig{TTL: o.reviewTTL}
 	if len(a.clientCAs) > 0 {
-		if err := upstream.Impersonate(cfg); err != nil {
+		if err := transports.Impersonate(cfg); err != nil {
 			return nil, err
 		}
 		if a.impersonator, err = proxy.NewImpersonator(cfg, observing.reviews, reviews, log); err != nil {
@@ -181,7 +182,7 @@ func (o *options) assemble(cfg *rest.Config, endpoints *proxy.Endpoints, observi
 	if err != nil {
 		return nil, err
 	}
-	a.reviewer, err = proxy.NewReviewer(observing.reviews(upstream.SendAs), upstream.URL(), reviews, log)
+	a.reviewer, err = proxy.NewReviewer(observing.reviews(transports.SendAs), transports.URL(), reviews, log)
 	if err != nil {
 		return nil, err
 	}
@@ -201,10 +202,10 @@ func (o *options) assemble(cfg *rest.Config, endpoints *proxy.Endpoints, observi
 	if err != nil {
 		return nil, err
 	}
-	if a.auditor, err = newAuditor(o.audit, upstream, o.reviewTTL, log); err != nil {
+	if a.auditor, err = newAuditor(o.audit, transports, o.reviewTTL, log); err != nil {
 		return nil, err
 	}
-	a.forward = proxy.NewForwarder(upstream, log)
+	a.forward = proxy.NewForwarder(transports, log)
 	observing.Serves = a.cluster.Catalog.Serves
 	handler := &proxy.Handler{
 		Draining:      a.draining.Load,
@@ -212,7 +213,7 @@ func (o *options) assemble(cfg *rest.Config, endpoints *proxy.Endpoints, observi
 		MaxBodyBytes:  o.limits.bodyBytes,
 		Authenticator: authenticator,
 		Inflight:      bounds,
-		Upstream:      upstream,
+		Upstream:      transports,
 		Forward:       a.forward,
 		Policy:        o.policy,
 		Catalog:       a.cluster.Catalog,
@@ -246,7 +247,7 @@ func (o *options) assemble(cfg *rest.Config, endpoints *proxy.Endpoints, observi
 
 // assembleFeeds makes what is fed by the upstream, and what tells the feeds that the upstream
 // changes.
-func (o *options) assembleFeeds(a *app, cfg *rest.Config, endpoints *proxy.Endpoints, observing *observing, log *slog.Logger) error {
+func (o *options) assembleFeeds(a *app, cfg *rest.Config, endpoints *upstream.Endpoints, observing *observing, log *slog.Logger) error {
 	own, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return fmt.Errorf("the proxy's own way to the API server: %w", err)

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/proxy/discovery"
+	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
@@ -123,7 +123,7 @@ func TestUpgraded(t *testing.T) {
 	}
 	u := newUpgrade(t)
 	defer u.proxies.Stop(u)
-	p := u.start(unheard(t), append(upstreamArgs(u.servers...), "--upstream-settle", discovery.LeastSettle(proxy.SlowestCheck).String())...)
+	p := u.start(unheard(t), append(upstreamArgs(u.servers...), "--upstream-settle", discovery.LeastSettle(upstream.SlowestCheck).String())...)
 	quiet := u.load()
 	defer quiet()
 

@@ -1,4 +1,4 @@
-package proxy
+package upstream
 
 import (
 	"context"
@@ -10,8 +10,6 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/rest"
-
-	"github.com/listproxy/listproxy/proxy/upstream"
 )
 
 // checkResult is what one check of an endpoint said.
@@ -68,7 +66,7 @@ func (ep *endpoint) look(ctx context.Context) checkResult {
 	defer utilnet.CloseIdleConnectionsFor(ep.client.Transport)
 
 	state, reason, refused := endpointUp, error(nil), false
-	status, _, err := upstream.Ask(ctx, ep.client, ep.base.JoinPath("readyz"), false)
+	status, _, err := Ask(ctx, ep.client, ep.base.JoinPath("readyz"), false)
 	switch {
 	case err != nil:
 		return checkResult{state: endpointUnreachable, err: err}
@@ -78,7 +76,7 @@ func (ep *endpoint) look(ctx context.Context) checkResult {
 	case status != http.StatusOK:
 		state, reason = endpointNotReady, fmt.Errorf("/readyz answered %d", status)
 	}
-	said, status, err := upstream.AskVersion(ctx, ep.client, ep.base)
+	said, status, err := AskVersion(ctx, ep.client, ep.base)
 	switch {
 	case err != nil:
 		return checkResult{state: endpointUnreachable, err: err}

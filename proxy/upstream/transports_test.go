@@ -1,4 +1,4 @@
-package proxy
+package upstream
 
 import (
 	"crypto/tls"
@@ -31,7 +31,7 @@ func TestNewUpstreamAddress(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			config := upstream.Config()
 			config.Host = test.host
-			up, err := NewUpstream(config)
+			up, err := New(config)
 			if (err != nil) != test.refused {
 				t.Fatalf("NewUpstream: %v, refused should be %t", err, test.refused)
 			}
@@ -47,16 +47,16 @@ func TestNewUpstreamAddress(t *testing.T) {
 }
 
 func TestVerifyAnonymousNoticesCredentials(t *testing.T) {
-	tests := map[string]func(*Upstream){
-		"certificate": func(u *Upstream) { u.upgrades.TLSClientConfig.Certificates = make([]tls.Certificate, 1) },
-		"certificate callback": func(u *Upstream) {
+	tests := map[string]func(*Transports){
+		"certificate": func(u *Transports) { u.upgrades.TLSClientConfig.Certificates = make([]tls.Certificate, 1) },
+		"certificate callback": func(u *Transports) {
 			u.requests.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return nil, nil }
 		},
-		"header for proxies": func(u *Upstream) { u.requests.ProxyConnectHeader = http.Header{} },
+		"header for proxies": func(u *Transports) { u.requests.ProxyConnectHeader = http.Header{} },
 	}
 	upstream := proxytest.StartUpstream(t, true, func(http.ResponseWriter, *http.Request) {})
 	for name, spoil := range tests {
-		up, err := NewUpstream(upstream.Config())
+		up, err := New(upstream.Config())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,11 +70,11 @@ func TestVerifyAnonymousNoticesCredentials(t *testing.T) {
 // TestBodiesAreOnlySentWhenWanted: who sends Expect: 100-continue has the API server's answer waited for.
 func TestBodiesAreOnlySentWhenWanted(t *testing.T) {
 	upstream := proxytest.StartUpstream(t, true, func(http.ResponseWriter, *http.Request) {})
-	up, err := NewUpstream(upstream.Config())
+	up, err := New(upstream.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, transport := range []*http.Transport{up.requests, up.upgrades, up.strangers} {
+	for _, transport := range []*http.Transport{up.requests, up.upgrades, up.unauthenticated} {
 		if transport.ExpectContinueTimeout <= 0 {
 			t.Error("the upstream's word is not waited for")
 		}

@@ -1,4 +1,4 @@
-package proxy
+package upstream
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/inflight"
-	"github.com/listproxy/listproxy/proxy/upstream"
 )
 
 const (
@@ -28,48 +27,47 @@ const (
 	// watches on it end, so that clients notice a vanished API server.
 	sendPingTimeout = 30 * time.Second
 	pingTimeout     = 15 * time.Second
-	// ownPingTimeout is both for requests of listproxy's own making: they are short, and while they
-	// wait on a connection that is dead, answers from memory wait too.
+	// ownPingTimeout takes the place of both for requests that listproxy makes itself. These are short,
+	// and answers from memory wait for them: they should not wait long on a dead connection.
 	ownPingTimeout = 5 * time.Second
-	// maxIdleConns bounds idle connections. Only an upstream without HTTP/2, and
-	// upgrades that it refused, need more than a few.
+	// maxIdleConns bounds idle connections. More than a few are only needed if the API server does not
+	// speak HTTP/2, or refuses many upgrades.
 	maxIdleConns = 256
-	// streamReceiveBuffer bounds what one response may hold in memory while its
-	// client does not read. It is what may be on the way at a time as well: with an API server that is a
-	// millisecond away 125 MB a second.
+	// streamReceiveBuffer bounds what one response may hold in memory while its client does not read.
+	// It also bounds what is on the way at a time: 125 MB a second from an API server that is a
+	// millisecond away.
 	streamReceiveBuffer = 128 << 10
 )
 
-// Upstream is the way to the API server for other people's requests: its
+// Transports is the way to the API server for other people's requests: its
 // address, the means to verify that it is the right one, and no credentials at
 // all, but for requests of users whom the proxy states ([Upstream.Impersonate]).
 // It is safe for concurrent use.
-type Upstream struct {
+type Transports struct {
 	base     *url.URL // path prefix without a trailing slash
 	requests *http.Transport
 	upgrades *http.Transport
 	own      *http.Transport // for SendAs
 
-	// strangers makes a connection for each request of a caller without a token, or whom
-	// the upstream has not accepted yet: kube-apiserver closes an HTTP/2 connection,
-	// which is everybody's, after every 401 and every request of an anonymous caller
-	// (UnauthenticatedHTTP2DOSMitigation).
-	strangers *http.Transport
-	// accepted has the shares of those whom it has accepted: to find one out takes longer than a
-	// request for which all is known.
+	// unauthenticated makes a connection for each request of a caller who brings no token, or whose
+	// token the API server has not accepted yet. After every 401 and every anonymous request
+	// kube-apiserver closes the HTTP/2 connection (UnauthenticatedHTTP2DOSMitigation), and the one in
+	// requests is shared by all callers.
+	unauthenticated *http.Transport
+	// accepted remembers the tokens that the API server has accepted, each with its caller's share.
 	accepted acceptedTokens
 
-	stated *statedWay // nil unless users may be stated
+	impersonated *impersonatedWay // nil unless users may be impersonated
 }
 
-// NewUpstream returns the way to the API server that cfg names. Of cfg it uses
+// New returns the way to the API server that cfg names. Of cfg it uses
 // the host, with a path prefix if it has one, the CA, the server name, whether
 // to verify at all, the network proxy and the dialer. It uses none of the
 // credentials, and fails rather than return an Upstream that holds one.
 //
 // The host must be reached over TLS: callers' tokens pass here.
-func NewUpstream(cfg *rest.Config) (*Upstream, error) {
-	base, err := upstream.Base(cfg)
+func New(cfg *rest.Config) (*Transports, error) {
+	base, err := Base(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -86,11 +84,11 @@ func NewUpstream(cfg *rest.Config) (*Upstream, error) {
 	// Connections can only be taken over, which is what an upgrade is, in
 	// HTTP/1.1.
 	upgrades := newTransport(cfg, tlsConfig.Clone())
-	strangers := newTransport(cfg, tlsConfig.Clone())
-	enableHTTP2(strangers)
-	strangers.DisableKeepAlives = true
+	unauthenticated := newTransport(cfg, tlsConfig.Clone())
+	enableHTTP2(unauthenticated)
+	unauthenticated.DisableKeepAlives = true
 
-	up := &Upstream{base: base, requests: requests, upgrades: upgrades, own: own, strangers: strangers}
+	up := &Transports{base: base, requests: requests, upgrades: upgrades, own: own, unauthenticated: unauthenticated}
 	if err := up.verifyAnonymous(); err != nil {
 		return nil, fmt.Errorf("the transport for callers' requests is not anonymous, this is a defect of listproxy: %w", err)
 	}
@@ -99,81 +97,78 @@ func NewUpstream(cfg *rest.Config) (*Upstream, error) {
 
 // URL returns the API server's base URL. Its path is the prefix of every
 // request's path, without a trailing slash, and mostly empty.
-func (u *Upstream) URL() *url.URL {
+func (u *Transports) URL() *url.URL {
 	base := *u.base
 	return &base
 }
 
-// Impersonate makes it possible to send requests of stated users: with the
-// credentials of cfg, which must have the right to impersonate them. It must be
-// called before the first request.
-func (u *Upstream) Impersonate(cfg *rest.Config) error {
-	way, err := newStatedWay(cfg)
+// Impersonate makes it possible to send requests of users whom listproxy has verified itself, with the
+// credentials of cfg. These must have the right to impersonate the users. It must be called before the
+// first request.
+func (u *Transports) Impersonate(cfg *rest.Config) error {
+	way, err := newImpersonatedWay(cfg)
 	if err != nil {
 		return fmt.Errorf("the way to the API server with the proxy's own credentials: %w", err)
 	}
-	u.stated = way
+	u.impersonated = way
 	return nil
 }
 
-// SendAs sends a request of listproxy's own making as the caller id, and returns
-// the answer: with the caller's own credentials, or with listproxy's and the headers
-// that impersonate exactly that caller. r has neither yet. It follows no redirects.
-// Errors hold nothing of any credential.
-type SendAs func(ctx context.Context, id authn.Identity, r *http.Request) (*http.Response, error)
-
-// SendAs is a [SendAs]. It has connections of its own, which are given up sooner than callers' are: a watch may
-// be silent for long.
-func (u *Upstream) SendAs(ctx context.Context, id authn.Identity, r *http.Request) (*http.Response, error) {
+// SendAs sends a request of listproxy's own making as the caller id, and returns the answer. r has no
+// credentials yet: it gets the caller's, or listproxy's with headers that impersonate exactly this
+// caller. SendAs follows no redirects, and its errors hold nothing of any credential. It uses
+// connections of its own, which are given up sooner than those of callers: a watch may be silent for
+// long.
+func (u *Transports) SendAs(ctx context.Context, id authn.Identity, r *http.Request) (*http.Response, error) {
 	id.Present(r.Header)
 	return u.ownRoundTripper(id).RoundTrip(r.WithContext(ctx))
 }
 
 // CloseIdleConnections closes the connections that no request uses.
-func (u *Upstream) CloseIdleConnections() {
-	for _, transport := range []*http.Transport{u.requests, u.upgrades, u.own, u.strangers} {
+func (u *Transports) CloseIdleConnections() {
+	for _, transport := range []*http.Transport{u.requests, u.upgrades, u.own, u.unauthenticated} {
 		transport.CloseIdleConnections()
 	}
 }
 
-// RoundTripper returns the transport for requests of a caller: HTTP/1.1 for those
-// that ask to take the connection over, else HTTP/2 if the upstream speaks it; on the
-// connection of all, if the upstream has accepted the caller before. It follows no redirects, changes no headers (but
-// for the proxy's credentials, of stated users) and decompresses nothing.
-func (u *Upstream) RoundTripper(id authn.Identity, upgrade bool) http.RoundTripper {
+// RoundTripper returns the transport for requests of a caller. It uses HTTP/1.1 for requests that ask to
+// take the connection over (upgrade), and HTTP/2 for others if the API server speaks it. Callers whom
+// the API server has accepted share one connection. The transport follows no redirects, decompresses
+// nothing, and changes no headers, except that it adds listproxy's credentials for an impersonated user.
+func (u *Transports) RoundTripper(id authn.Identity, upgrade bool) http.RoundTripper {
 	switch {
-	case id.Impersonated() != nil && u.stated == nil:
+	case id.Impersonated() != nil && u.impersonated == nil:
 		return noWay{}
 	case id.Impersonated() != nil && upgrade:
-		return u.stated.upgrades
+		return u.impersonated.upgrades
 	case id.Impersonated() != nil:
-		return u.stated.requests
+		return u.impersonated.requests
 	case upgrade:
 		return u.upgrades
 	case !id.BringsToken():
-		return u.strangers
+		return u.unauthenticated
 	case u.Accepted(id):
 		return acceptance{u, u.requests, id}
 	}
-	return acceptance{u, u.strangers, id}
+	return acceptance{u, u.unauthenticated, id}
 }
 
 // ownRoundTripper returns the transport for requests of listproxy's own making as a caller.
-func (u *Upstream) ownRoundTripper(id authn.Identity) http.RoundTripper {
+func (u *Transports) ownRoundTripper(id authn.Identity) http.RoundTripper {
 	switch {
-	case id.Impersonated() != nil && u.stated == nil:
+	case id.Impersonated() != nil && u.impersonated == nil:
 		return noWay{}
 	case id.Impersonated() != nil:
-		return u.stated.own
+		return u.impersonated.own
 	case u.Accepted(id):
 		return acceptance{u, u.own, id}
 	}
 	return u.RoundTripper(id, false)
 }
 
-// Accepted says whether id is known to be somebody: stated by the proxy, or accepted by
-// the upstream not long ago.
-func (u *Upstream) Accepted(id authn.Identity) bool {
+// Accepted says whether the caller is known: impersonated by listproxy, or accepted by the API server not
+// long ago.
+func (u *Transports) Accepted(id authn.Identity) bool {
 	if id.Impersonated() != nil || !id.BringsToken() {
 		return id.Impersonated() != nil
 	}
@@ -183,7 +178,7 @@ func (u *Upstream) Accepted(id authn.Identity) bool {
 
 // Share returns the key of the caller's share. The answer of [Upstream.Accepted] decides whose share
 // that is: the caller's own, or that of all whom the API server has not accepted at one address.
-func (u *Upstream) Share(id authn.Identity, accepted bool, remoteAddr string) inflight.ShareKey {
+func (u *Transports) Share(id authn.Identity, accepted bool, remoteAddr string) inflight.ShareKey {
 	if accepted && id.Impersonated() == nil {
 		if share, known := u.accepted.get(id.Key()); known {
 			return share
@@ -192,9 +187,10 @@ func (u *Upstream) Share(id authn.Identity, accepted bool, remoteAddr string) in
 	return authn.ShareKey(id, accepted, remoteAddr)
 }
 
-// acceptance remembers whom the upstream accepts.
+// acceptance sends requests of one caller, and remembers from the answers whether the API server accepts
+// the caller's token.
 type acceptance struct {
-	upstream *Upstream
+	upstream *Transports
 	next     http.RoundTripper
 	caller   authn.Identity
 }
@@ -213,14 +209,14 @@ func (a acceptance) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // Accept remembers that the API server has accepted the token of id.
-func (u *Upstream) Accept(id authn.Identity) {
+func (u *Transports) Accept(id authn.Identity) {
 	u.accepted.add(id.Key(), func() inflight.ShareKey { return authn.ShareKey(id, true, "") })
 }
 
-// provesAuthentication says whether an answer can only be had by somebody whom kube-apiserver has
+// provesAuthentication says whether kube-apiserver gives such an answer only to callers whom it has
 // authenticated. It gives some answers before it looks at a token (DefaultBuildHandlerChain in
-// k8s.io/apiserver/pkg/server): 400 for a malformed timeout, to the preflights of CORS, 429 and 5xx
-// when it has too much to do or ends. Who makes up tokens must not be taken for somebody by these.
+// k8s.io/apiserver/pkg/server): 400 to a malformed timeout, an answer to the preflights of CORS, 429 and
+// 5xx when it is overloaded or shuts down. Callers with made-up tokens get these too.
 func provesAuthentication(method string, status int) bool {
 	if method == http.MethodOptions {
 		return false
@@ -292,14 +288,14 @@ func dialer(cfg *rest.Config) func(ctx context.Context, network, address string)
 	}
 }
 
-// verifyAnonymous looks at what has been built, and not at what it was built
-// from: a change in client-go or here that lets a credential in is noticed at
-// the start, and not by whoever borrows it.
-func (u *Upstream) verifyAnonymous() error {
+// verifyAnonymous checks that the transports for callers' requests hold no credentials. It looks at what
+// was built, not at the configuration: if a change in client-go or here lets a credential in, listproxy
+// does not start.
+func (u *Transports) verifyAnonymous() error {
 	if u.base.User != nil {
 		return errors.New("its URL holds a user")
 	}
-	for _, transport := range []*http.Transport{u.requests, u.upgrades, u.own, u.strangers} {
+	for _, transport := range []*http.Transport{u.requests, u.upgrades, u.own, u.unauthenticated} {
 		switch tlsConfig := transport.TLSClientConfig; {
 		case tlsConfig == nil:
 			return errors.New("it has no TLS configuration of its own")

@@ -1,4 +1,4 @@
-package proxy
+package upstream
 
 import (
 	"context"
@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/rest"
 
-	"github.com/listproxy/listproxy/proxy/upstream"
 	"k8s.io/client-go/util/connrotation"
 )
 
@@ -127,7 +126,7 @@ func NewEndpoints(cfg *rest.Config, addresses []string, log *slog.Logger) (*Endp
 
 // newDialedEndpoints is NewEndpoints with a choice of network.
 func newDialedEndpoints(cfg *rest.Config, addresses []string, dial dialFunc, log *slog.Logger) (*Endpoints, error) {
-	base, err := upstream.Base(cfg)
+	base, err := Base(cfg)
 	if err != nil {
 		return nil, err
 	}

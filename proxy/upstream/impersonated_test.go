@@ -1,4 +1,4 @@
-package proxy
+package upstream
 
 import (
 	"net/http"
@@ -12,7 +12,7 @@ import (
 // TestStatedOnly: the proxy's credentials are sent with nothing that does not state a user.
 func TestStatedOnly(t *testing.T) {
 	sent := 0
-	way := statedOnly{proxytest.Transport(func(r *http.Request) (*http.Response, error) {
+	way := impersonatedOnly{proxytest.Transport(func(r *http.Request) (*http.Response, error) {
 		sent++
 		return proxytest.JSONResponse(r, http.StatusOK, ""), nil
 	})}

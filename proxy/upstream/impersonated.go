@@ -1,4 +1,4 @@
-package proxy
+package upstream
 
 import (
 	"errors"
@@ -9,15 +9,15 @@ import (
 	"k8s.io/client-go/transport"
 )
 
-// errNotStated is a defect of listproxy, noticed before anything is sent with its credentials.
-var errNotStated = errors.New("a request with listproxy's own credentials does not state whose it is")
+// errNotImpersonated is a defect of listproxy, noticed before anything is sent with its credentials.
+var errNotImpersonated = errors.New("a request with listproxy's own credentials does not state whose it is")
 
-// statedWay is the way to the API server with the proxy's own credentials, for requests that
+// impersonatedWay is the way to the API server with the proxy's own credentials, for requests that
 // state a user with Impersonate-* headers, and for no others.
-type statedWay struct{ requests, upgrades, own http.RoundTripper }
+type impersonatedWay struct{ requests, upgrades, own http.RoundTripper }
 
-// newStatedWay returns the way that cfg describes.
-func newStatedWay(cfg *rest.Config) (*statedWay, error) {
+// newImpersonatedWay returns the way that cfg describes.
+func newImpersonatedWay(cfg *rest.Config) (*impersonatedWay, error) {
 	if cfg.Impersonate.UserName != "" {
 		return nil, errors.New("it is to impersonate somebody (as in the kubeconfig), and cannot be two at a time: leave that out")
 	}
@@ -40,34 +40,34 @@ func newStatedWay(cfg *rest.Config) (*statedWay, error) {
 	short := newTransport(cfg, tlsConfig.Clone())
 	enableHTTP2(short)
 	giveUpSoon(short)
-	way := &statedWay{}
-	if way.requests, err = stating(transportConfig, requests); err != nil {
+	way := &impersonatedWay{}
+	if way.requests, err = impersonating(transportConfig, requests); err != nil {
 		return nil, err
 	}
-	if way.upgrades, err = stating(transportConfig, newTransport(cfg, tlsConfig.Clone())); err != nil {
+	if way.upgrades, err = impersonating(transportConfig, newTransport(cfg, tlsConfig.Clone())); err != nil {
 		return nil, err
 	}
-	if way.own, err = stating(transportConfig, short); err != nil {
+	if way.own, err = impersonating(transportConfig, short); err != nil {
 		return nil, err
 	}
 	return way, nil
 }
 
-// stating adds the credentials of cfg to what is sent by next.
-func stating(cfg *transport.Config, next http.RoundTripper) (http.RoundTripper, error) {
+// impersonating adds the credentials of cfg to what is sent by next.
+func impersonating(cfg *transport.Config, next http.RoundTripper) (http.RoundTripper, error) {
 	with, err := transport.HTTPWrappersForConfig(cfg, next)
 	if err != nil {
 		return nil, fmt.Errorf("its credentials: %w", err)
 	}
-	return statedOnly{with}, nil
+	return impersonatedOnly{with}, nil
 }
 
-// statedOnly lets only requests pass that state a user. client-go adds credentials where there
+// impersonatedOnly lets only requests pass that state a user. client-go adds credentials where there
 // are none, so without this a mistake elsewhere would lend the proxy's rights to a caller.
-type statedOnly struct{ next http.RoundTripper }
+type impersonatedOnly struct{ next http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].
-func (s statedOnly) RoundTrip(r *http.Request) (*http.Response, error) {
+func (s impersonatedOnly) RoundTrip(r *http.Request) (*http.Response, error) {
 	users := r.Header["Impersonate-User"]
 	if len(users) != 1 || users[0] == "" || len(r.Header["Impersonate-Group"]) == 0 || r.Header["Authorization"] != nil {
 		return noWay{}.RoundTrip(r)
@@ -83,5 +83,5 @@ func (noWay) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body != nil {
 		_ = r.Body.Close()
 	}
-	return nil, errNotStated
+	return nil, errNotImpersonated
 }

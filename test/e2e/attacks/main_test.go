@@ -85,7 +85,15 @@ func setUp(s *harness.Suite) error {
 	}
 	host := strings.TrimPrefix(cp.URL(), "https://")
 	upstream.Host, upstream.CAData = tap.URL(), tap.ca
-	running, err := s.Proxy(harness.ProxyOptions{
+	var running *harness.Proxy
+	// Before it is started, so that this comes after its end: what it says at its end counts, too.
+	s.Cleanup(func() error {
+		if running == nil {
+			return nil
+		}
+		return keptSecrets(running.Log())
+	})
+	running, err = s.Proxy(harness.ProxyOptions{
 		Upstream: upstream,
 		Args: append(front.flags(), "--eager", "pods,configmaps", "--client-ca-file", cp.CAPath(),
 			"--connect-hosts", host),
@@ -94,8 +102,6 @@ func setUp(s *harness.Suite) error {
 	if err != nil {
 		return err
 	}
-	s.Cleanup(func() error { return keptSecrets(running.Log()) })
-
 	for _, l := range logins {
 		if err := running.Introduce(&rest.Config{BearerToken: l.token}); err != nil {
 			return err

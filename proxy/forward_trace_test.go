@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/listproxy/listproxy/proxy/internal/observetest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/observe"
 )
@@ -41,7 +42,7 @@ func TestTraceIsHandedOn(t *testing.T) {
 			if tt.sampler != nil {
 				traces = sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans), sdktrace.WithSampler(tt.sampler))
 			}
-			o, _ := newMetered(t, traces)
+			o, _ := observetest.New(t, traces)
 			handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				record := observe.RecordOf(r.Context())
 				out, end := record.Forwarding(record.Trace(r, true))

@@ -21,6 +21,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
+	"github.com/listproxy/listproxy/proxy/internal/observetest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
@@ -55,7 +56,7 @@ func TestRefusalsAreSeen(t *testing.T) {
 		{name: "a CONNECT with a body", request: "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\nContent-Length: 1\r\n", reason: "connect", code: 400, connect: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			o, metrics := newMetered(t, nil)
+			o, metrics := observetest.New(t, nil)
 			lines := &lockedBuffer{}
 			log := telemetry.NewLogger(lines, telemetry.FormatJSON, telemetry.LevelAccess)
 			forwarder := newForwarder(t, upstream.Config())
@@ -133,7 +134,7 @@ func TestRefusalsAreSeen(t *testing.T) {
 
 // TestMisdirectedIsSeen by the way of a tunnel.
 func TestMisdirectedIsSeen(t *testing.T) {
-	o, metrics := newMetered(t, nil)
+	o, metrics := observetest.New(t, nil)
 	log := slog.New(slog.DiscardHandler)
 	front := o.Observe(server.NewFront(http.NotFoundHandler(), log), log)
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)

@@ -15,6 +15,7 @@ import (
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
+	"github.com/listproxy/listproxy/proxy/internal/observetest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
@@ -53,7 +54,7 @@ func TestReasonIsToldInAllPlaces(t *testing.T) {
 		http.StatusForbidden:       {"not-allowed", "not-allowed"},
 		http.StatusTooManyRequests: {"review-failed", "history"},
 	} {
-		o, metrics := newMetered(t, nil)
+		o, metrics := observetest.New(t, nil)
 		w, log := httptest.NewRecorder(), &proxytest.LogBuffer{}
 		o.Observe(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			record := observe.RecordOf(r.Context())

@@ -9,15 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy"
-	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/proxy/admin"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
 // pages makes the admin port's pages for people.
-func (o *options) pages(a *app, endpoints *upstream.Endpoints, observing *observing, state proxy.State, log *slog.Logger) (admin.Pages, error) {
-	source := &proxy.StatusSource{
+func (o *options) pages(a *app, endpoints *upstream.Endpoints, observing *observing, state admin.State, log *slog.Logger) (admin.Pages, error) {
+	source := &admin.StatusSource{
 		State:           state,
 		Version:         version(),
 		Upstream:        a.upstream.Scheme + "://" + a.upstream.Host,

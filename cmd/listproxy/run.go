@@ -53,16 +53,16 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 		return fmt.Errorf("serving clients (--bind-address, --secure-port): %w", err)
 	}
 	defer func() { _ = listener.Close() }()
-	admin, err := net.Listen("tcp", o.adminBindAddress)
+	operators, err := net.Listen("tcp", o.adminBindAddress)
 	if err != nil {
 		return fmt.Errorf("serving health checks (--admin-bind-address): %w", err)
 	}
-	defer func() { _ = admin.Close() }()
+	defer func() { _ = operators.Close() }()
 	ports, err := o.limits.listeners(log)
 	if err != nil {
 		return err
 	}
-	admin = ports.admin.Listen(admin)
+	operators = ports.admin.Listen(operators)
 	o.warnOfTLS(log)
 	certificate, err := o.serving(log)
 	if err != nil {
@@ -88,12 +88,12 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 		app.connect.listener = ports.clients.Listen(app.connect.listener)
 		defer func() { _ = app.connect.listener.Close() }()
 	}
-	if err := proxy.RegisterState(observing.metrics, proxy.State{Certificates: app.expiries, Connections: ports.stats}); err != nil {
+	if err := admin.RegisterState(observing.metrics, admin.State{Certificates: app.expiries, Connections: ports.stats}); err != nil {
 		return err
 	}
-	log.Info("serving", "address", listener.Addr().String(), "admin", admin.Addr().String(),
+	log.Info("serving", "address", listener.Addr().String(), "admin", operators.Addr().String(),
 		"upstream", cfg.Host, "version", version())
-	return app.serve(ctx, ports.clients.Listen(listener), admin, ending{o.delay, o.drain})
+	return app.serve(ctx, ports.clients.Listen(listener), operators, ending{o.delay, o.drain})
 }
 
 // upstreamConfig says where the API server is, and what the proxy itself is allowed there.
@@ -194,7 +194,7 @@ func (o *options) assemble(cfg *rest.Config, endpoints *upstream.Endpoints, obse
 		return nil, err
 	}
 	if endpoints != nil {
-		if err := proxy.RegisterEndpoints(observing.metrics, endpoints.Stats); err != nil {
+		if err := admin.RegisterEndpoints(observing.metrics, endpoints.Stats); err != nil {
 			return nil, err
 		}
 	}
@@ -226,16 +226,16 @@ func (o *options) assemble(cfg *rest.Config, endpoints *upstream.Endpoints, obse
 		Observer:      observing.Observer,
 		Log:           log,
 	}
-	state := proxy.State{
+	state := admin.State{
 		Collections: a.collections.Stats,
 		Staleness:   o.staleness,
 		Stored:      a.collections.Stored,
 		Compression: a.compressor.Stats,
 		SelfChecks:  a.collections.SelfChecks,
-		Reviews:     a.reviewer.Stats,
+		Reviews:     func() admin.ReviewStats { return admin.ReviewStats(a.reviewer.Stats()) },
 		Inflight:    bounds.Stats,
 	}
-	if err := proxy.RegisterState(observing.metrics, state); err != nil {
+	if err := admin.RegisterState(observing.metrics, state); err != nil {
 		return nil, err
 	}
 	if a.pages, err = o.pages(a, endpoints, observing, state, log); err != nil {

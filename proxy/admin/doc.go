@@ -4,4 +4,6 @@
 //   - port.go: what is at which path
 //   - guard.go: who may read it, and how many at a time
 //   - pages.go: flags and profiles
+//   - statuspage*.go: what the status page says
+//   - metrics_*.go: metrics of state, read when somebody scrapes
 package admin

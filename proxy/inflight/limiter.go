@@ -47,6 +47,11 @@ const (
 	OverloadTimeOut Overload = "time-out"
 )
 
+// Overloads returns every [Overload].
+func Overloads() []Overload {
+	return []Overload{OverloadQueueFull, OverloadCallerQueueFull, OverloadTimeOut}
+}
+
 // LimiterStats is the state of a [Limiter] at one moment.
 type LimiterStats struct {
 	// InUse is how many units are held.

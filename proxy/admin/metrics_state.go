@@ -1,4 +1,4 @@
-package proxy
+package admin
 
 import (
 	"context"
@@ -33,6 +33,18 @@ type State struct {
 	Connections func() map[string]inflight.ConnectionStats
 	// Certificates says when those in use end.
 	Certificates func() []certs.Expiry
+}
+
+// ReviewStats counts questions to the authorizer whether callers may list.
+type ReviewStats struct {
+	// Hits are the questions whose answer was remembered. Misses are those for which the API server
+	// was asked, or was being asked already for another request.
+	Hits, Misses uint64
+	// Entries is how much of the bound the remembered answers take.
+	Entries int64
+	// Evictions are answers that were forgotten before they expired, or never remembered, for want of
+	// room.
+	Evictions uint64
 }
 
 // RegisterState makes metrics of s.
@@ -209,11 +221,6 @@ func registerReviews(meter metric.Meter, read func() ReviewStats) error {
 	})
 }
 
-// overloads returns every [inflight.Overload].
-func overloads() []inflight.Overload {
-	return []inflight.Overload{inflight.OverloadQueueFull, inflight.OverloadCallerQueueFull, inflight.OverloadTimeOut}
-}
-
 func registerInflight(meter metric.Meter, read func() inflight.Stats) error {
 	i := &instruments{meter: meter}
 	requests := i.gauge("listproxy.inflight.requests", "{request}", "Requests in flight: short ones, and those that run for long (watches, logs, execs and the like).")
@@ -235,27 +242,10 @@ func registerInflight(meter metric.Meter, read func() inflight.Stats) error {
 			}
 			o.ObserveInt64(waiting, int64(k.stats.Waiting), set)
 			o.ObserveInt64(callers, int64(k.stats.Callers), set)
-			for _, why := range overloads() {
+			for _, why := range inflight.Overloads() {
 				o.ObserveInt64(refusals, int64(k.stats.Refused[why]), // #nosec G115 -- a count
 					metric.WithAttributeSet(attribute.NewSet(kind, observe.LabelReason.String(string(why)))))
 			}
 		}
 	})
-}
-
-// RefusalReasons returns every reason for which listproxy itself refuses a request, for documentation and tests.
-func RefusalReasons() []string {
-	reasons := observe.RefusalReasons()
-	for _, overload := range overloads() {
-		reasons = append(reasons, string(overload))
-	}
-	return reasons
-}
-
-// refusalReason is why listproxy refuses a request, in metrics and traces.
-func refusalReason(err error) string {
-	if overload, is := errors.AsType[inflight.Overload](err); is {
-		return string(overload)
-	}
-	return observe.OtherLabel
 }

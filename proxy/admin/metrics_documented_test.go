@@ -1,4 +1,4 @@
-package proxy
+package admin
 
 import (
 	"context"
@@ -15,8 +15,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	dto "github.com/prometheus/client_model/go"
-	"go.opentelemetry.io/otel/sdk/resource"
-	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy"
@@ -24,43 +22,19 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/inflight"
+	"github.com/listproxy/listproxy/proxy/internal/observetest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
-	"github.com/listproxy/listproxy/telemetry"
 )
-
-// newMetered returns an Observer and what it counts in.
-func newMetered(t testing.TB, traces trace.TracerProvider) (*observe.Observer, *telemetry.Metrics) {
-	t.Helper()
-	metrics, err := telemetry.NewMetrics(resource.Empty())
-	if err != nil {
-		t.Fatal(err)
-	}
-	o, err := observe.New(traces, metrics)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.Serves = func(group, version, resource string) bool {
-		return group == "" && version == "v1" && (resource == "pods" || resource == "namespaces")
-	}
-	return o, metrics
-}
-
-// observed lets a request be seen from beginning to end.
-func observed(o *observe.Observer, r *http.Request, then func(*observe.Record, http.ResponseWriter)) {
-	o.Observe(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		then(observe.RecordOf(r.Context()), w)
-	}), proxytest.DiscardLog()).ServeHTTP(httptest.NewRecorder(), r)
-}
 
 // everything lets every metric have a series.
 func everything(t *testing.T) map[string]*dto.MetricFamily {
-	o, metrics := newMetered(t, nil)
+	o, metrics := observetest.New(t, nil)
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
 	for _, why := range []reason.Reason{"", reason.Watch} {
-		observed(o, r, func(s *observe.Record, _ http.ResponseWriter) {
+		observetest.Request(o, r, func(s *observe.Record, _ http.ResponseWriter) {
 			s.Decided(policy.Request{Version: "v1", Resource: "pods"}, "", why)
 		})
 	}
@@ -117,7 +91,7 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 // TestDocumentedMetrics: docs/observability.md has a row for every metric, with its labels and what it
 // says of itself, and for nothing else.
 func TestDocumentedMetrics(t *testing.T) {
-	text, err := os.ReadFile("../docs/observability.md")
+	text, err := os.ReadFile("../../docs/observability.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package proxy
+package admin
 
 import (
 	"errors"
@@ -18,6 +18,7 @@ import (
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/inflight"
+	"github.com/listproxy/listproxy/proxy/internal/observetest"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
@@ -61,12 +62,12 @@ func answerWith(s *observe.Record, w http.ResponseWriter, code int) {
 
 // TestStatusIsWhatMetricsSay: requests are counted once, and shown twice.
 func TestStatusIsWhatMetricsSay(t *testing.T) {
-	o, metrics := newMetered(t, nil)
+	o, metrics := observetest.New(t, nil)
 	pods := policy.Request{Version: "v1", Resource: "pods"}
 	request := func(target, agent string, reason reason.Reason, code int) {
 		r := httptest.NewRequest(http.MethodGet, target, nil)
 		r.Header.Set("User-Agent", agent)
-		observed(o, r, func(s *observe.Record, w http.ResponseWriter) {
+		observetest.Request(o, r, func(s *observe.Record, w http.ResponseWriter) {
 			s.Decided(pods, policy.Any, reason)
 			if reason == "" {
 				s.Serving(observe.Served{Bytes: 1000})
@@ -86,11 +87,11 @@ func TestStatusIsWhatMetricsSay(t *testing.T) {
 	request(stream, "nobody/1", reason.Watch, 403)
 	request("/api/v1/pods?watch=1", "a/1", reason.Watch, 200)
 	request("/healthz", "a/1", reason.NotList, 200)
-	observed(o, httptest.NewRequest(http.MethodGet, list, nil), func(s *observe.Record, w http.ResponseWriter) {
+	observetest.Request(o, httptest.NewRequest(http.MethodGet, list, nil), func(s *observe.Record, w http.ResponseWriter) {
 		s.Refused(w.Header(), string(inflight.OverloadTimeOut))
 		answerWith(s, w, http.StatusTooManyRequests)
 	})
-	observed(o, httptest.NewRequest(http.MethodGet, "/apis/x/v1/widgets?watch=1&sendInitialEvents=true", nil), func(s *observe.Record, w http.ResponseWriter) {
+	observetest.Request(o, httptest.NewRequest(http.MethodGet, "/apis/x/v1/widgets?watch=1&sendInitialEvents=true", nil), func(s *observe.Record, w http.ResponseWriter) {
 		s.Decided(policy.Request{Group: "x", Version: "v1", Resource: "widgets"}, "", reason.Watch)
 		answerWith(s, w, http.StatusOK)
 	})
@@ -139,7 +140,7 @@ func TestStatusIsWhatMetricsSay(t *testing.T) {
 
 // TestStatusIsHealthy: what makes it ill, and what does not.
 func TestStatusIsHealthy(t *testing.T) {
-	o, metrics := newMetered(t, nil)
+	o, metrics := observetest.New(t, nil)
 	for name, tt := range map[string]struct {
 		change  func(*StatusSource)
 		problem string // the check that is not OK
@@ -184,7 +185,7 @@ func (s *StatusSource) set(collections ...snapshot.CollectionStats) {
 // TestStatusNamesFew: with the upstream away and many collections a line stays one that can be read, and says what
 // to look at.
 func TestStatusNamesFew(t *testing.T) {
-	o, metrics := newMetered(t, nil)
+	o, metrics := observetest.New(t, nil)
 	source := newStatusSource(o, metrics.Gatherer())
 	var all []snapshot.CollectionStats
 	for i := range 500 {
@@ -208,7 +209,7 @@ func TestStatusNamesFew(t *testing.T) {
 
 // TestSilentIsNotLive: the metric says of a collection what the page says.
 func TestSilentIsNotLive(t *testing.T) {
-	o, metrics := newMetered(t, nil)
+	o, metrics := observetest.New(t, nil)
 	s := newStatusSource(o, metrics.Gatherer(), collectionStats("pods", 91*time.Second, reason.None), collectionStats("nodes", 0, reason.None))
 	if err := RegisterState(metrics, s.State); err != nil {
 		t.Fatal(err)
@@ -237,7 +238,7 @@ func TestSilentIsNotLive(t *testing.T) {
 
 // TestStatusOfEndpoints: the page has what checks found, and nothing without --upstream.
 func TestStatusOfEndpoints(t *testing.T) {
-	o, metrics := newMetered(t, nil)
+	o, metrics := observetest.New(t, nil)
 	source := newStatusSource(o, metrics.Gatherer())
 	var none *upstream.Endpoints
 	source.Endpoints = none.Stats
@@ -270,14 +271,14 @@ func TestStatusOfEndpoints(t *testing.T) {
 
 // TestOpenStreamsAreNotOthers: a streaming list counts when it begins, and among other requests never.
 func TestOpenStreamsAreNotOthers(t *testing.T) {
-	o, metrics := newMetered(t, nil)
+	o, metrics := observetest.New(t, nil)
 	pods := policy.Request{Version: "v1", Resource: "pods"}
 	goOn, done := make(chan struct{}), make(chan struct{})
 	begun := make(chan struct{})
 	go func() {
 		defer close(done)
 		stream := httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=1&sendInitialEvents=true", nil)
-		observed(o, stream, func(s *observe.Record, w http.ResponseWriter) {
+		observetest.Request(o, stream, func(s *observe.Record, w http.ResponseWriter) {
 			s.Decided(pods, "", reason.Watch)
 			answerWith(s, w, http.StatusOK)
 			close(begun)
@@ -285,7 +286,7 @@ func TestOpenStreamsAreNotOthers(t *testing.T) {
 		})
 	}()
 	<-begun
-	observed(o, httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/a/pods", nil), func(s *observe.Record, w http.ResponseWriter) {
+	observetest.Request(o, httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/a/pods", nil), func(s *observe.Record, w http.ResponseWriter) {
 		s.Decided(policy.Request{}, "", reason.NotList)
 		answerWith(s, w, http.StatusCreated)
 	})

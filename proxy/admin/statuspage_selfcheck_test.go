@@ -1,4 +1,4 @@
-package proxy
+package admin
 
 import (
 	"testing"
@@ -9,13 +9,14 @@ import (
 
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/internal/observetest"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
 // TestStatusSaysWhatSelfChecksFound: of each collection, and of all together what was ever wrong. It stays healthy.
 func TestStatusSaysWhatSelfChecksFound(t *testing.T) {
-	o, metrics := newMetered(t, nil)
+	o, metrics := observetest.New(t, nil)
 	now := time.Now()
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
 	wrong := snapshot.CheckStats{At: ago(time.Minute), Result: snapshot.CheckAgrees, Mismatches: 2, Mismatched: ago(time.Hour)}

@@ -1,0 +1,39 @@
+// Package observetest has what tests of packages above observe share.
+package observetest
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"go.opentelemetry.io/otel/sdk/resource"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/proxy/observe"
+	"github.com/listproxy/listproxy/telemetry"
+)
+
+// New returns an Observer, which knows pods and namespaces, and the metrics that it counts in.
+func New(t testing.TB, traces trace.TracerProvider) (*observe.Observer, *telemetry.Metrics) {
+	t.Helper()
+	metrics, err := telemetry.NewMetrics(resource.Empty())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := observe.New(traces, metrics)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Serves = func(group, version, resource string) bool {
+		return group == "" && version == "v1" && (resource == "pods" || resource == "namespaces")
+	}
+	return o, metrics
+}
+
+// Request lets o observe a request from beginning to end. In between, then is called.
+func Request(o *observe.Observer, r *http.Request, then func(*observe.Record, http.ResponseWriter)) {
+	o.Observe(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		then(observe.RecordOf(r.Context()), w)
+	}), proxytest.DiscardLog()).ServeHTTP(httptest.NewRecorder(), r)
+}

@@ -1,9 +1,10 @@
 package admin
 
 import (
-	"github.com/listproxy/listproxy/proxy/upstream"
 	"testing"
 	"time"
+
+	"github.com/listproxy/listproxy/proxy/upstream"
 )
 
 // TestEndpointsStatusOfNow: a state that began after the page did is not of the future.

@@ -13,6 +13,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/index"
 )
 
 // decide decides about one request, stage by stage, and gives the reason if it is to be forwarded.
@@ -76,7 +77,7 @@ type answer struct {
 	semantics      policy.Semantics
 	representation media.Representation
 	snapshot       snapshot.Snapshot
-	query          snapshot.Query
+	query          index.Query
 
 	entry      discovery.Entry
 	collection *snapshot.Collection
@@ -105,9 +106,9 @@ func (h *Handler) form(list policy.Request, rule policy.Rule, entry discovery.En
 }
 
 // query says what the page is to hold.
-func query(list policy.Request, entry discovery.Entry, d policy.Decision) snapshot.Query {
-	q := snapshot.Query{
-		Scope:  snapshot.Scope{Namespace: list.Namespace},
+func query(list policy.Request, entry discovery.Entry, d policy.Decision) index.Query {
+	q := index.Query{
+		Scope:  index.Scope{Namespace: list.Namespace},
 		Start:  d.Start,
 		Limit:  d.Limit,
 		Labels: list.Labels,

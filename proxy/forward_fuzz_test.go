@@ -47,7 +47,7 @@ func (o onlyWay) RoundTripper(authn.Identity, bool) http.RoundTripper { return o
 
 // wire returns the request that a request becomes on its way upstream, as the upstream reads it
 // from its connection, and its target; or nil if it is refused.
-func wire(t *testing.T, r *http.Request) (*http.Request, string) {
+func encoded(t *testing.T, r *http.Request) (*http.Request, string) {
 	t.Helper()
 	sent := &capture{}
 	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
@@ -112,7 +112,7 @@ func FuzzForward(f *testing.F) {
 		}
 		r.Body, r.ContentLength, r.TransferEncoding, r.RemoteAddr = http.NoBody, 0, nil, "192.0.2.1:1234"
 		sent := r.Header.Clone()
-		got, target := wire(t, r)
+		got, target := encoded(t, r)
 		if got == nil {
 			return
 		}

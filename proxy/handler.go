@@ -16,6 +16,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/server"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
@@ -41,7 +42,7 @@ type Handler struct {
 	// Impersonator is nil if no user is stated.
 	Impersonator *Impersonator
 	Collections  *snapshot.Collections
-	Compressor   *snapshot.Compressor
+	Compressor   *gzip.Compressor
 	// Auditor is nil if there is no audit log.
 	Auditor *Auditor
 	// Observer is nil if nobody wants to know.

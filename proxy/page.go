@@ -9,7 +9,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/listproxy/listproxy/policy"
-	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 const (
@@ -19,24 +20,24 @@ const (
 )
 
 // pages are used again: a page's cost is that of copying it.
-var pages = sync.Pool{New: func() any { return new([]*snapshot.Object) }}
+var pages = sync.Pool{New: func() any { return new([]*index.Object) }}
 
 // body is the list that kube-apiserver would have written, ready to be written.
 type body struct {
-	frame      *snapshot.Frame
+	frame      *wire.Frame
 	head, tail []byte
-	objects    []*snapshot.Object
+	objects    []*index.Object
 	size       int // in bytes, before compression
-	pooled     *[]*snapshot.Object
+	pooled     *[]*index.Object
 }
 
 // newBody finds what is written. It must be released.
 func newBody(a answer) *body {
-	b := &body{frame: a.snapshot.Frame, pooled: pages.Get().(*[]*snapshot.Object)}
+	b := &body{frame: a.snapshot.Frame, pooled: pages.Get().(*[]*index.Object)}
 	page := a.snapshot.Page(a.query, (*b.pooled)[:0])
 	b.objects = page.Objects
 
-	meta := snapshot.ListMeta{Revision: a.snapshot.Revision}
+	meta := wire.ListMeta{Revision: a.snapshot.Revision}
 	if page.Next != "" {
 		meta.Continue = policy.EncodeContinue(a.snapshot.Revision, page.Next)
 		meta.Remaining, meta.HasRemaining = page.Remaining, page.Counted
@@ -98,7 +99,7 @@ func writeList(out *bufio.Writer, b *body) error {
 }
 
 // setListHeaders sets what kube-apiserver sends with a list (list-contract.md, "Bytes").
-func setListHeaders(h http.Header, r *http.Request, frame *snapshot.Frame, compressed bool) {
+func setListHeaders(h http.Header, r *http.Request, frame *wire.Frame, compressed bool) {
 	auditID := r.Header.Get("Audit-Id")
 	if auditID == "" {
 		auditID = uuid.NewString()

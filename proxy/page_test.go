@@ -1,7 +1,7 @@
 package proxy
 
 import (
-	"compress/gzip"
+	stdgzip "compress/gzip"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,15 +13,17 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/gzip"
+	"github.com/listproxy/listproxy/snapshot/index"
 )
 
 // listOf is an answer with n objects of size bytes each.
 func listOf(n, size int) answer {
-	var objects []*snapshot.Object
+	var objects []*index.Object
 	for i := range n {
 		name := fmt.Sprintf("p%05d", i)
 		text := `{"metadata":{"name":"` + name + `"},"x":"`
-		objects = append(objects, &snapshot.Object{
+		objects = append(objects, &index.Object{
 			Key:      "ns/" + name,
 			Revision: 1,
 			Bytes:    []byte(text + strings.Repeat("x", max(0, size-len(text)-2)) + `"}`),
@@ -41,7 +43,7 @@ func write(t *testing.T, list policy.Request, a answer, header http.Header) *htt
 
 // pageHandler writes pages. Its compressor keeps nothing: objects of tests have no numbers.
 var pageHandler = func() *Handler {
-	c, err := snapshot.NewCompressor(0)
+	c, err := gzip.NewCompressor(0)
 	if err != nil {
 		panic(err)
 	}
@@ -69,7 +71,7 @@ func TestWritePage(t *testing.T) {
 		{"empty namespace", "other", 0, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}` + "\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			a.query = snapshot.Query{Scope: snapshot.Scope{Namespace: tt.scope}, Limit: tt.limit}
+			a.query = index.Query{Scope: index.Scope{Namespace: tt.scope}, Limit: tt.limit}
 			resp := write(t, policy.Request{}, a, http.Header{})
 			defer func() { _ = resp.Body.Close() }()
 			body, err := io.ReadAll(resp.Body)
@@ -128,7 +130,7 @@ func TestGzipThreshold(t *testing.T) {
 				if got := resp.Header.Get("Vary"); got != "Accept-Encoding" {
 					t.Errorf("Vary: %q", got)
 				}
-				z, err := gzip.NewReader(resp.Body)
+				z, err := stdgzip.NewReader(resp.Body)
 				if err != nil {
 					t.Fatal(err)
 				}

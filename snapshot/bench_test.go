@@ -10,6 +10,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 // benchCollection holds n objects of about 6.6 KB, live.
@@ -18,12 +22,12 @@ func benchCollection(n int) *Collection { return benchCollectionOf(n, false) }
 // benchCollectionOf has an index of nodes or none.
 func benchCollectionOf(n int, indexed bool) *Collection {
 	c := newCollection(Resource{}, Limits{History: time.Minute, Staleness: time.Hour}, &budget{})
-	state := newTree(indexed)
+	state := index.NewTree(indexed)
 	body := []byte(strings.Repeat("x", 6600))
 	for i := range n {
-		state.set(&Object{Key: benchKey(i), Revision: 1, Bytes: body, fields: benchFields(i)})
+		state.Set(&index.Object{Key: benchKey(i), Revision: 1, Bytes: body, Fields: benchFields(i)})
 	}
-	c.open(state, 0, 1, &Frame{kind: "PodList", apiVersion: "v1"}, time.Now())
+	c.open(state, 0, 1, wire.FixedFrame("PodList", "v1"), time.Now())
 	return c
 }
 
@@ -43,7 +47,7 @@ func BenchmarkApply(b *testing.B) {
 				for b.Loop() {
 					rev++
 					i := int(rev*7919) % n
-					o := &Object{Key: benchKey(i), Revision: rev, Bytes: body, fields: benchFields(i)}
+					o := &index.Object{Key: benchKey(i), Revision: rev, Bytes: body, Fields: benchFields(i)}
 					if err := c.apply(change{kind: modified, key: o.Key, revision: rev, object: o}); err != nil {
 						b.Fatal(err)
 					}
@@ -61,10 +65,10 @@ func BenchmarkPage(b *testing.B) {
 	for _, n := range []int{1_000, 10_000, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			snap, _ := benchCollection(n).view.Load().latest(time.Now(), time.Hour, 0)
-			var buf []*Object
+			var buf []*index.Object
 			b.ReportAllocs()
 			for b.Loop() {
-				page := snap.Page(Query{Start: "ns-002/", Limit: 500}, buf[:0])
+				page := snap.Page(index.Query{Start: "ns-002/", Limit: 500}, buf[:0])
 				buf = page.Objects
 			}
 		})
@@ -78,7 +82,7 @@ func BenchmarkDecodeEvent(b *testing.B) {
 	b.SetBytes(int64(len(line)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := (jsonEncoding{}).event(line); err != nil {
+		if _, err := wire.EncodingOf(media.JSON).Event(line); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -86,8 +90,8 @@ func BenchmarkDecodeEvent(b *testing.B) {
 
 // benchLabels are those of a pod in a cluster where most is installed by charts: one of a hundred
 // applications, of which each has many versions.
-func benchLabels(i int) labelSet {
-	return mustLabels("app", fmt.Sprintf("app-%d", i%100),
+func benchLabels(i int) wire.Labels {
+	return wire.MustLabels("app", fmt.Sprintf("app-%d", i%100),
 		"app.kubernetes.io/component", fmt.Sprintf("component-%d", i%7),
 		"app.kubernetes.io/instance", fmt.Sprintf("instance-%d", i%300),
 		"app.kubernetes.io/managed-by", "Helm",
@@ -100,7 +104,7 @@ func benchLabels(i int) labelSet {
 // BenchmarkSelect is a list of all that a selector chooses of many: one in a hundred.
 func BenchmarkSelect(b *testing.B) {
 	for _, n := range []int{20_000, 100_000} {
-		state := newTree(true)
+		state := index.NewTree(true)
 		// As a load finds them: in the order of their keys.
 		order := make([]int, n)
 		for i := range order {
@@ -108,24 +112,24 @@ func BenchmarkSelect(b *testing.B) {
 		}
 		slices.SortFunc(order, func(i, j int) int { return strings.Compare(benchKey(i), benchKey(j)) })
 		for _, i := range order {
-			state.set(&Object{Key: benchKey(i), labels: benchLabels(i), fields: []string{fmt.Sprintf("node-%d", i/37%100), "false", "", "Running"}})
+			state.Set(&index.Object{Key: benchKey(i), Labels: benchLabels(i), Fields: []string{fmt.Sprintf("node-%d", i/37%100), "false", "", "Running"}})
 		}
-		snap := Snapshot{Frame: &Frame{paths: newFieldPaths(somePodFields)}, tree: state}
+		snap := Snapshot{Frame: wire.FixedFrame("PodList", "v1", wire.Field{Name: "spec.nodeName", Indexed: true}, wire.Field{Name: "spec.hostNetwork"}, wire.Field{Name: "spec.host"}, wire.Field{Name: "status.phase"}), tree: state}
 		byLabel, err := labels.Parse("app=app-7,tier in (tier-0,tier-2)")
 		if err != nil {
 			b.Fatal(err)
 		}
 		for _, bb := range []struct {
 			name string
-			q    Query
+			q    index.Query
 		}{
-			{"label", Query{Labels: byLabel}},
-			{"name", Query{Fields: fields.OneTermEqualSelector("metadata.name", "pod-000007")}},
-			{"node", Query{Fields: fields.OneTermEqualSelector("spec.nodeName", "node-7")}},
-			{"field", Query{Fields: fields.OneTermEqualSelector("status.phase", "Pending")}},
+			{"label", index.Query{Labels: byLabel}},
+			{"name", index.Query{Fields: fields.OneTermEqualSelector("metadata.name", "pod-000007")}},
+			{"node", index.Query{Fields: fields.OneTermEqualSelector("spec.nodeName", "node-7")}},
+			{"field", index.Query{Fields: fields.OneTermEqualSelector("status.phase", "Pending")}},
 		} {
 			b.Run(fmt.Sprintf("%s/%d", bb.name, n), func(b *testing.B) {
-				var buf []*Object
+				var buf []*index.Object
 				b.ReportAllocs()
 				for b.Loop() {
 					buf = snap.Page(bb.q, buf[:0]).Objects
@@ -144,10 +148,10 @@ func BenchmarkHistory(b *testing.B) {
 			for b.Loop() {
 				c := benchCollectionOf(n, indexed)
 				body := []byte(strings.Repeat("y", 6600))
-				objects := make([]*Object, events)
+				objects := make([]*index.Object, events)
 				for i := range objects {
 					at := (i * 7919) % n
-					objects[i] = &Object{Key: benchKey(at), Revision: uint64(i + 2), Bytes: body, fields: benchFields(at)}
+					objects[i] = &index.Object{Key: benchKey(at), Revision: uint64(i + 2), Bytes: body, Fields: benchFields(at)}
 				}
 				before := heap()
 				for _, o := range objects {
@@ -172,20 +176,20 @@ func BenchmarkHistoryForms(b *testing.B) {
 	for _, every := range []int{1, 16, 64, 512} {
 		b.Run(fmt.Sprintf("one tree of %d", every), func(b *testing.B) {
 			for b.Loop() {
-				newest := newTree(false)
+				newest := index.NewTree(false)
 				for i := range n {
-					newest.set(&Object{Key: benchKey(i), Revision: 1})
+					newest.Set(&index.Object{Key: benchKey(i), Revision: 1})
 				}
 				changes := make([]change, events)
 				for i := range changes {
-					o := &Object{Key: benchKey((i * 7919) % n), Revision: uint64(i + 2)}
+					o := &index.Object{Key: benchKey((i * 7919) % n), Revision: uint64(i + 2)}
 					changes[i] = change{kind: modified, key: o.Key, revision: o.Revision, object: o}
 				}
-				var kept []tree
+				var kept []index.Tree
 				before := heap()
 				begun := time.Now()
 				for i, ch := range changes {
-					newest = newest.clone()
+					newest = newest.Clone()
 					if _, err := ch.apply(newest); err != nil {
 						b.Fatal(err)
 					}
@@ -201,7 +205,7 @@ func BenchmarkHistoryForms(b *testing.B) {
 				begun = time.Now()
 				for i := range finds {
 					at := i % (len(kept) - 1)
-					found := kept[at].clone()
+					found := kept[at].Clone()
 					for _, ch := range changes[at*every+1:][:every/2] {
 						_, _ = ch.apply(found)
 					}

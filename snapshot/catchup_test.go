@@ -13,6 +13,8 @@ import (
 
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 // What a stream tells may have happened long ago, whether it was broken, silent, or only ever slower: a
@@ -55,7 +57,7 @@ func TestOnlyProbesSayHowNewAStateIs(t *testing.T) {
 					time.Sleep(s.after) // of the bubble
 					var err error
 					if s.tell > 0 {
-						err = c.apply(change{kind: modified, key: "ns/a", revision: s.tell, object: &Object{Key: "ns/a", Revision: s.tell}})
+						err = c.apply(change{kind: modified, key: "ns/a", revision: s.tell, object: &index.Object{Key: "ns/a", Revision: s.tell}})
 					}
 					if s.mark > 0 {
 						err = c.progress(s.mark)
@@ -129,8 +131,8 @@ func TestLoadedStatesAreNew(t *testing.T) {
 	c := liveCollection(Limits{History: time.Hour, Staleness: time.Hour})
 	c.expect(probed{1000, time.Now()})
 	c.close()
-	state := newTree(false)
-	c.open(state, 0, 2000, &Frame{}, time.Now())
+	state := index.NewTree(false)
+	c.open(state, 0, 2000, &wire.Frame{}, time.Now())
 	if len(c.goals) > 0 {
 		t.Errorf("still to be caught up with: %v", c.goals)
 	}

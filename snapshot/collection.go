@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/index"
 )
 
 // Limits bound what a collection keeps and believes.
@@ -19,10 +20,6 @@ type Limits struct {
 	// Wait is how long a request waits for the feed to reach its revision.
 	Wait time.Duration
 }
-
-// objectNumberBits leaves room for more versions of objects in one collection than any will see:
-// ten thousand a second for three years.
-const objectNumberBits = 40
 
 // Collection is one resource in one representation, and what is known of it. Its methods are
 // safe for concurrent use; reading takes no lock.
@@ -58,7 +55,7 @@ type Collection struct {
 	// last is the newest change of the live span; zero if there was none.
 	last seam
 	// versions is the writers' handle; views hold copies.
-	versions history
+	versions index.History
 	// accounts are the bytes of each span of the current view.
 	accounts []int64
 	// marks remember which revision was reached when, so that history can be cut by time.
@@ -143,14 +140,14 @@ func (c *Collection) await(ctx context.Context, ask func(*View) (Snapshot, reaso
 
 // continues says whether a page follows the one that q asks for of the newest state, by the last that is known of it:
 // however old that is, it is wrong at the margin only.
-func (c *Collection) continues(q Query) bool {
+func (c *Collection) continues(q index.Query) bool {
 	v := c.view.Load()
 	if v.absence != reason.None || !v.frame.Selects(q.Fields) {
 		return false
 	}
 	newest := Snapshot{Revision: v.to(), Frame: v.frame, tree: v.newest}
 	// What needs no selector is counted, and looked at only if there is more than one page can hold.
-	if q.Limit <= 0 || newest.tree.count(q.Scope.prefix()+q.Start, q.Scope.end()) <= q.Limit {
+	if q.Limit <= 0 || newest.tree.Count(q.Scope.Prefix()+q.Start, q.Scope.End()) <= q.Limit {
 		return false
 	}
 	return newest.Page(q, nil).Next != ""

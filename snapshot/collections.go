@@ -15,6 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/gzip"
+	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 // Config says how collections are fed and bounded.
@@ -32,7 +35,7 @@ type Config struct {
 	// Fields returns the fields of a resource that a field selector may name, beside
 	// metadata.name and metadata.namespace; nil is none. What the upstream does not accept is
 	// left out. It is called at each start of a feed.
-	Fields func(context.Context, schema.GroupVersionResource) ([]Field, error)
+	Fields func(context.Context, schema.GroupVersionResource) ([]wire.Field, error)
 	// Jitter spreads the start of eager collections, so that replicas that start together do
 	// not load together.
 	Jitter time.Duration
@@ -48,7 +51,7 @@ type Config struct {
 	// had lost the one before. It must be quick.
 	Reopened func(r Resource, gap time.Duration, cause reason.Reason)
 	// Compressor, if there is one, writes lists of the collections; SelfCheck looks at what it writes.
-	Compressor *Compressor
+	Compressor *gzip.Compressor
 	Log        *slog.Logger
 }
 
@@ -172,7 +175,7 @@ func (c *Collections) Peek(r Resource) (*Collection, reason.Reason) {
 // WantNext says that the upstream has answered q just now with its newest state: if another page follows that, it
 // will be asked for at a revision of now. On a quiet resource the feed then finds out that nothing has happened
 // since, instead of when the upstream happens to say so. A collection that is not there is not started.
-func (c *Collections) WantNext(r Resource, q Query) {
+func (c *Collections) WantNext(r Resource, q index.Query) {
 	c.mu.RLock()
 	found := c.all[r]
 	c.mu.RUnlock()
@@ -212,7 +215,7 @@ func (c *Collections) start(r Resource, delay time.Duration) (*Collection, reaso
 	f := &feed{
 		source:     source{client: c.config.Client, base: c.config.Base, resource: r},
 		collection: collection,
-		fields: func(ctx context.Context) ([]Field, error) {
+		fields: func(ctx context.Context) ([]wire.Field, error) {
 			if c.config.Fields == nil {
 				return nil, nil
 			}
@@ -266,7 +269,7 @@ func (c *Collections) newRunningLocked(r Resource, stop context.CancelFunc) *run
 	collection.life.counts = c.countsLocked(r)
 	collection.stand(c.epoch)
 	c.made++
-	collection.objects = c.made << objectNumberBits
+	collection.objects = c.made << index.ObjectNumberBits
 	return &running{Collection: collection, stop: stop, keep: keep}
 }
 

@@ -14,6 +14,8 @@ import (
 
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 func resourceNamed(name string) Resource {
@@ -174,36 +176,36 @@ func TestWhatCannotFit(t *testing.T) {
 // TestALoadIsCountedBeforeItBegins: where little is left, nothing is read.
 func TestALoadIsCountedBeforeItBegins(t *testing.T) {
 	b := &budget{limit: 1000}
-	if l, err := newLoaded(&Frame{}, misfit*900, b); err != nil || b.used.Load() != 450 || b.crowded() {
+	if l, err := newLoaded(&wire.Frame{}, misfit*900, b); err != nil || b.used.Load() != 450 || b.crowded() {
 		t.Errorf("what seems not to fit: %v, with %d bytes on the account", err, b.used.Load())
 	} else {
 		l.discard(b)
 	}
 	b.add(950)
-	if _, err := newLoaded(&Frame{}, 10, b); !errors.Is(err, errFull) || b.used.Load() != 950 {
+	if _, err := newLoaded(&wire.Frame{}, 10, b); !errors.Is(err, errFull) || b.used.Load() != 950 {
 		t.Errorf("where nothing fits: %v, with %d bytes on the account", err, b.used.Load())
 	}
 	b.add(-950)
-	l, err := newLoaded(&Frame{}, 400, b)
+	l, err := newLoaded(&wire.Frame{}, 400, b)
 	if err != nil || b.used.Load() != 400 {
 		t.Fatalf("what fits: %v, with %d bytes on the account", err, b.used.Load())
 	}
-	o := &Object{Key: "a", Bytes: make([]byte, 100)}
+	o := &index.Object{Key: "a", Bytes: make([]byte, 100)}
 	if err := l.add(o, nil, b); err != nil || b.used.Load() != 400 {
 		t.Errorf("the first object: %v, with %d bytes on the account", err, b.used.Load())
 	}
 	l.complete(b)
-	if b.used.Load() != o.size() {
-		t.Errorf("%d bytes on the account of a state of %d", b.used.Load(), o.size())
+	if b.used.Load() != o.Size() {
+		t.Errorf("%d bytes on the account of a state of %d", b.used.Load(), o.Size())
 	}
 	if l.discard(b); b.used.Load() != 0 {
 		t.Errorf("%d bytes on the account of nothing", b.used.Load())
 	}
 
-	if l, err = newLoaded(&Frame{}, 100, b); err != nil {
+	if l, err = newLoaded(&wire.Frame{}, 100, b); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.add(&Object{Key: "b", Bytes: make([]byte, 900)}, nil, b); !errors.Is(err, errFull) {
+	if err := l.add(&index.Object{Key: "b", Bytes: make([]byte, 900)}, nil, b); !errors.Is(err, errFull) {
 		t.Errorf("more than was thought: %v, want %v", err, errFull)
 	}
 	if l.discard(b); b.used.Load() != 0 {

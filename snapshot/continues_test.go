@@ -8,13 +8,14 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/index"
 )
 
 // TestWantNext: the feed is told of a newest page only if another one follows it.
 func TestWantNext(t *testing.T) {
-	var objects []*Object
+	var objects []*index.Object
 	for i := range 10 {
-		objects = append(objects, newObject(0, fmt.Sprintf("ns%d/o%d", i%2, i), 7, nil))
+		objects = append(objects, index.NewObject(0, fmt.Sprintf("ns%d/o%d", i%2, i), 7, nil))
 	}
 	known := Fixed(7, "PodList", "v1", objects)
 	r := resourceNamed("pods")
@@ -23,19 +24,19 @@ func TestWantNext(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, tt := range map[string]struct {
-		q    Query
+		q    index.Query
 		view *View
 		want bool
 	}{
-		"no limit":                    {q: Query{}},
-		"all fit":                     {q: Query{Limit: 10}},
-		"one too many":                {q: Query{Limit: 9}, want: true},
-		"those of a namespace fit":    {q: Query{Limit: 5, Scope: Scope{Namespace: "ns1"}}},
-		"or do not":                   {q: Query{Limit: 4, Scope: Scope{Namespace: "ns1"}}, want: true},
-		"one name":                    {q: Query{Limit: 1, Scope: Scope{Namespace: "ns1"}, Name: "o1"}},
-		"those with a label fit":      {q: Query{Limit: 1, Labels: none}},
-		"a field that nobody selects": {q: Query{Limit: 1, Fields: fields.OneTermEqualSelector("spec.x", "y")}},
-		"nothing is known":            {q: Query{Limit: 1}, view: &View{absence: reason.Warming}},
+		"no limit":                    {q: index.Query{}},
+		"all fit":                     {q: index.Query{Limit: 10}},
+		"one too many":                {q: index.Query{Limit: 9}, want: true},
+		"those of a namespace fit":    {q: index.Query{Limit: 5, Scope: index.Scope{Namespace: "ns1"}}},
+		"or do not":                   {q: index.Query{Limit: 4, Scope: index.Scope{Namespace: "ns1"}}, want: true},
+		"one name":                    {q: index.Query{Limit: 1, Scope: index.Scope{Namespace: "ns1"}, Name: "o1"}},
+		"those with a label fit":      {q: index.Query{Limit: 1, Labels: none}},
+		"a field that nobody selects": {q: index.Query{Limit: 1, Fields: fields.OneTermEqualSelector("spec.x", "y")}},
+		"nothing is known":            {q: index.Query{Limit: 1}, view: &View{absence: reason.Warming}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tt.q.Fields == nil {

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 // feed keeps one collection true. It is a small loop of its own instead of client-go's
@@ -27,7 +29,7 @@ type feed struct {
 	source     source
 	collection *Collection
 	// fields are those that a selector may name, if the upstream accepts them.
-	fields func(context.Context) ([]Field, error)
+	fields func(context.Context) ([]wire.Field, error)
 	// loads is how many feeds may load at the same time, and comparisons how many may compare all they have.
 	loads, comparisons chan struct{}
 	// sameServers is Config.SameServers.
@@ -115,7 +117,7 @@ func (f *feed) run(ctx context.Context, delay time.Duration) {
 // wait before the next.
 func (f *feed) settle(err error, backoff *wait.Backoff) time.Duration {
 	c := f.collection
-	var contradiction poisonError
+	var contradiction wire.InconsistencyError
 	var back wentBackError
 	switch {
 	case errors.Is(err, errObject):
@@ -128,7 +130,7 @@ func (f *feed) settle(err error, backoff *wait.Backoff) time.Duration {
 	case errors.As(err, &contradiction), errors.As(err, &back), errors.Is(err, errUnproven),
 		answered(err, http.StatusNotFound):
 		c.drop(reason.Warming)
-	case errors.Is(err, errForm), answered(err, http.StatusNotAcceptable):
+	case errors.Is(err, wire.ErrForm), answered(err, http.StatusNotAcceptable):
 		c.drop(reason.Form)
 		return wait.Jitter(seldom, 1)
 	case errors.Is(err, errFull):
@@ -164,26 +166,26 @@ func (f *feed) session(ctx context.Context) error {
 		f.reopened(f.source.resource, gap, cause)
 	}
 	f.refusals = refusalBackoff()
-	f.log.Info("collection loaded", "revision", loaded.revision, "objects", loaded.state.len(), "bytes", loaded.size)
+	f.log.Info("collection loaded", "revision", loaded.revision, "objects", loaded.state.Len(), "bytes", loaded.size)
 	return f.follow(ctx, frame, loaded.stream)
 }
 
 // change makes what the collection takes of an event.
-func (f *feed) change(frame *Frame, ev event) (change, error) {
-	form := frame.item
-	if !form.known {
+func (f *feed) change(frame *wire.Frame, ev wire.Event) (change, error) {
+	form := frame.Item
+	if !form.Known {
 		return change{}, errObject
 	}
-	m := ev.meta
-	if m.apiVersion != form.apiVersion || m.kind != form.kind {
-		return change{}, poison("an event with a %s %s", m.apiVersion, m.kind)
+	m := ev.Meta
+	if m.APIVersion != form.APIVersion || m.Kind != form.Kind {
+		return change{}, wire.Inconsistent("an event with a %s %s", m.APIVersion, m.Kind)
 	}
 	key, err := f.key(m)
 	if err != nil {
 		return change{}, err
 	}
-	ch := change{key: key, revision: m.revision}
-	switch ev.kind {
+	ch := change{key: key, revision: m.Revision}
+	switch ev.Kind {
 	case "DELETED":
 		ch.kind = deleted
 		return ch, nil
@@ -192,7 +194,7 @@ func (f *feed) change(frame *Frame, ev event) (change, error) {
 	case "MODIFIED":
 		ch.kind = modified
 	}
-	bytes, err := f.source.encoding().cut(form, ev.object)
+	bytes, err := f.source.encoding().Cut(form, ev.Object)
 	if err != nil {
 		return change{}, err
 	}
@@ -201,29 +203,29 @@ func (f *feed) change(frame *Frame, ev event) (change, error) {
 }
 
 // object makes an object of an item of a list, whose memory becomes its own.
-func (f *feed) object(frame *Frame, key string, m objectMeta, item []byte) (*Object, error) {
-	values, err := f.source.encoding().values(frame.paths, item)
+func (f *feed) object(frame *wire.Frame, key string, m wire.ObjectMeta, item []byte) (*index.Object, error) {
+	values, err := f.source.encoding().Values(frame.Paths, item)
 	if err != nil {
 		// Left from another schema: what the upstream makes of such a value is not known.
-		return nil, fmt.Errorf("%w: the fields of an object cannot be read: %w", errForm, err)
+		return nil, fmt.Errorf("%w: the fields of an object cannot be read: %w", wire.ErrForm, err)
 	}
 	f.collection.objects++
-	o := newObject(f.collection.objects, key, m.revision, item)
-	o.labels, o.fields = m.labels, values
+	o := index.NewObject(f.collection.objects, key, m.Revision, item)
+	o.Labels, o.Fields = m.Labels, values
 	return o, nil
 }
 
 // key is an object's place in the order of the API server.
-func (f *feed) key(m objectMeta) (string, error) {
-	if m.name == "" || (m.namespace != "") != f.source.resource.Namespaced {
-		return "", poison("an object without a usable name")
+func (f *feed) key(m wire.ObjectMeta) (string, error) {
+	if m.Name == "" || (m.Namespace != "") != f.source.resource.Namespaced {
+		return "", wire.Inconsistent("an object without a usable name")
 	}
 	// Names of RBAC objects may hold any bytes, and JSON has U+FFFD for those that are not
 	// UTF-8: neither the order of such keys nor their tokens could be right.
-	if strings.ContainsRune(m.name, utf8.RuneError) || strings.ContainsRune(m.namespace, utf8.RuneError) {
-		return "", fmt.Errorf("%w: an object's name is not UTF-8", errForm)
+	if strings.ContainsRune(m.Name, utf8.RuneError) || strings.ContainsRune(m.Namespace, utf8.RuneError) {
+		return "", fmt.Errorf("%w: an object's name is not UTF-8", wire.ErrForm)
 	}
-	return joinKey(m.namespace, m.name), nil
+	return index.JoinKey(m.Namespace, m.Name), nil
 }
 
 // sleep waits, and reports whether ctx still lives.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 // upstream is an API server in memory with two config maps, for what a real one cannot be made
@@ -490,12 +491,12 @@ func TestPageSize(t *testing.T) {
 // of a list could be right.
 func TestNamesThatAreNotUTF8(t *testing.T) {
 	f := &feed{source: source{resource: Resource{Namespaced: true}}}
-	for _, m := range []objectMeta{{namespace: "n", name: "a\ufffd"}, {namespace: "\ufffd", name: "a"}} {
-		if _, err := f.key(m); !errors.Is(err, errForm) {
-			t.Errorf("%+v: %v, want %v", m, err, errForm)
+	for _, m := range []wire.ObjectMeta{{Namespace: "n", Name: "a\ufffd"}, {Namespace: "\ufffd", Name: "a"}} {
+		if _, err := f.key(m); !errors.Is(err, wire.ErrForm) {
+			t.Errorf("%+v: %v, want %v", m, err, wire.ErrForm)
 		}
 	}
-	if key, err := f.key(objectMeta{namespace: "n", name: "𐀀:a"}); err != nil || key != "n/𐀀:a" {
+	if key, err := f.key(wire.ObjectMeta{Namespace: "n", Name: "𐀀:a"}); err != nil || key != "n/𐀀:a" {
 		t.Errorf("got %q, %v", key, err)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 const (
@@ -41,7 +43,7 @@ const (
 
 // follow keeps the span live: it reads the stream (nil if there is none yet), and resumes it in
 // place when it ends. It returns only when the span cannot go on.
-func (f *feed) follow(ctx context.Context, frame *Frame, s *stream) (err error) {
+func (f *feed) follow(ctx context.Context, frame *wire.Frame, s *stream) (err error) {
 	retry := resumeBackoff()
 	if s == nil {
 		if s, err = f.resume(ctx, frame, ended, time.Now(), &retry); err != nil {
@@ -73,7 +75,7 @@ func (f *feed) follow(ctx context.Context, frame *Frame, s *stream) (err error) 
 // resume opens a watch that goes on from the live span, and tries until it has one or the span
 // is lost. over is when the last one ended, or was left. An API server that answers that it is busy
 // is the one from before: that alone puts nothing in doubt.
-func (f *feed) resume(ctx context.Context, frame *Frame, how ending, over time.Time, retry *wait.Backoff) (*stream, error) {
+func (f *feed) resume(ctx context.Context, frame *wire.Frame, how ending, over time.Time, retry *wait.Backoff) (*stream, error) {
 	var refused time.Time // since when the upstream has said 403
 	for {
 		s, err := f.reopen(ctx, frame, how, over)
@@ -105,10 +107,10 @@ func (f *feed) resume(ctx context.Context, frame *Frame, how ending, over time.T
 // lost reports whether an error ends the span at once: the history is gone upstream, or there
 // is doubt. After all other errors the watch is resumed in place.
 func lost(err error) bool {
-	var contradiction poisonError
+	var contradiction wire.InconsistencyError
 	var back wentBackError
 	return errors.As(err, &contradiction) || errors.As(err, &back) ||
-		errors.Is(err, errObject) || errors.Is(err, errForm) || errors.Is(err, errFull) || errors.Is(err, errUnproven) ||
+		errors.Is(err, errObject) || errors.Is(err, wire.ErrForm) || errors.Is(err, errFull) || errors.Is(err, errUnproven) ||
 		answered(err, http.StatusGone, http.StatusNotFound)
 }
 
@@ -116,15 +118,15 @@ func lost(err error) bool {
 // lives, and its watches may be well. An error that is not a Status is not the API server's own: what is
 // before it may have lost it, and still hold its watches open.
 func troubled(err error) bool {
-	answer, ok := errors.AsType[*answerError](err)
-	return ok && (answer.code == http.StatusTooManyRequests || answer.code >= http.StatusInternalServerError && answer.message != "")
+	answer, ok := errors.AsType[*wire.AnswerError](err)
+	return ok && (answer.Code == http.StatusTooManyRequests || answer.Code >= http.StatusInternalServerError && answer.Message != "")
 }
 
 // reopen opens a watch that goes on from the live span. If the last one ended in order, or was left, the
 // next must be answered soon after that. Otherwise it is in doubt whether the upstream still has the past
 // that is known here. Then the upstream is first asked how far it is, since a watch from a revision of
 // the future is silent and tells nothing; and it must show that it has the same past.
-func (f *feed) reopen(ctx context.Context, frame *Frame, how ending, over time.Time) (*stream, error) {
+func (f *feed) reopen(ctx context.Context, frame *wire.Frame, how ending, over time.Time) (*stream, error) {
 	if !sleep(ctx, time.Until(f.prober.spared)) {
 		return nil, ctx.Err()
 	}
@@ -192,7 +194,7 @@ func (f *feed) probe(ctx context.Context) (probed, error) {
 // A probe that is not answered says nothing about the stream, which stays: if its connection is dead, the
 // connection's own pings end it. But whoever answers later may be somebody else. So the stream must have told
 // something since, or the watch after it must show that the past is the same.
-func (f *feed) drain(ctx context.Context, frame *Frame, s *stream) (ending, error) {
+func (f *feed) drain(ctx context.Context, frame *wire.Frame, s *stream) (ending, error) {
 	p := &f.prober
 	defer p.stop()
 	heard := func() time.Time { return f.collection.view.Load().heard }
@@ -220,8 +222,8 @@ func (f *feed) drain(ctx context.Context, frame *Frame, s *stream) (ending, erro
 			if err := f.take(frame, s, ev); err != nil {
 				return broken, err
 			}
-			told = ev.came
-			mayLeave = mayLeave || ev.kind == "BOOKMARK"
+			told = ev.Came
+			mayLeave = mayLeave || ev.Kind == "BOOKMARK"
 			if f.collection.view.Load().to() >= ahead {
 				ahead = 0
 			} else if mayLeave {
@@ -284,15 +286,15 @@ func (f *feed) endOf(s *stream) (ending, error) {
 }
 
 // take applies one event.
-func (f *feed) take(frame *Frame, s *stream, ev event) error {
-	if ev.kind == "BOOKMARK" {
-		if err := f.collection.passes(s, ev.meta.revision); err != nil {
+func (f *feed) take(frame *wire.Frame, s *stream, ev wire.Event) error {
+	if ev.Kind == "BOOKMARK" {
+		if err := f.collection.passes(s, ev.Meta.Revision); err != nil {
 			return err
 		}
-		if rev := ev.meta.revision; s.from <= rev && rev < f.collection.view.Load().to() {
+		if rev := ev.Meta.Revision; s.from <= rev && rev < f.collection.view.Load().to() {
 			return nil // another API server, which is not as far yet
 		}
-		return f.collection.progress(ev.meta.revision)
+		return f.collection.progress(ev.Meta.Revision)
 	}
 	ch, err := f.change(frame, ev)
 	if err != nil {

@@ -5,8 +5,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/listproxy/listproxy/policy/reason"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 // Ground is a part of what an answer from memory stands on. Each has a row in grounds.

@@ -7,6 +7,9 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+
+	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 // sample is how many objects tell about how large all are.
@@ -18,7 +21,7 @@ const learnTries = 5
 
 // learned is what a feed knows before it loads.
 type learned struct {
-	frame *Frame
+	frame *wire.Frame
 	// count is how many objects there are, mean how many bytes one has, as far as the first few
 	// tell.
 	count, mean int64
@@ -44,47 +47,47 @@ func (f *feed) learn(ctx context.Context) (learned, error) {
 		if err != nil {
 			return learned{}, err
 		}
-		frame, l, err := learnFrame(e, body, header.Get("Content-Type"), header.Values("Warning"), none.emptyItems)
+		frame, l, err := wire.LearnFrame(e, body, header.Get("Content-Type"), header.Values("Warning"), none.EmptyItems)
 		if err != nil {
 			return learned{}, err
 		}
-		frame.namespaces, frame.paths = none.namespaces, none.paths
+		frame.Namespaces, frame.Paths = none.Namespaces, none.Paths
 		frame.CacheControl, frame.AuditIDs = header.Values("Cache-Control"), len(header.Values("Audit-Id"))
-		n := int64(len(l.items))
+		n := int64(len(l.Items))
 		if n == 0 {
 			return learned{frame: frame}, nil
 		}
-		ev, err := f.sameInWatch(ctx, l.items[0])
+		ev, err := f.sameInWatch(ctx, l.Items[0])
 		if err != nil {
 			return learned{}, err
 		}
-		if ev.object == nil {
+		if ev.Object == nil {
 			continue
 		}
-		frame.item, err = learnItem(e, l.items[0], ev)
-		return learned{frame: frame, count: n + l.meta.Remaining, mean: int64(len(body))/n + objectOverhead}, err
+		frame.Item, err = wire.LearnItem(e, l.Items[0], ev)
+		return learned{frame: frame, count: n + l.Meta.Remaining, mean: int64(len(body))/n + index.ObjectOverhead}, err
 	}
 	return learned{}, errors.New("the first object changes too often to be seen in a list and in a watch at the same revision")
 }
 
 // learnFields finds out which fields the upstream accepts in a selector: an older one knows
 // fewer. It returns the frame of the empty list that comes of asking.
-func (f *feed) learnFields(ctx context.Context) (*Frame, error) {
-	var all []Field
+func (f *feed) learnFields(ctx context.Context) (*wire.Frame, error) {
+	var all []wire.Field
 	if f.fields != nil && !f.source.resource.Representation.IsMetadata() {
 		var err error
 		if all, err = f.fields(ctx); err != nil {
 			return nil, err
 		}
 	}
-	names := []string{namespaceField}
+	names := []string{wire.NamespaceField}
 	for _, field := range all {
 		names = append(names, field.Name)
 	}
 	empty, _, err := f.source.probe(ctx, names...)
 	if answered(err, http.StatusBadRequest) {
 		// One of them is not known. Few are, so each is asked for by itself.
-		var accepted []Field
+		var accepted []wire.Field
 		namespaces := false
 		for i, name := range names {
 			_, _, err := f.source.probe(ctx, name)
@@ -107,57 +110,57 @@ func (f *feed) learnFields(ctx context.Context) (*Frame, error) {
 	if err != nil {
 		return nil, err
 	}
-	frame, _, err := learnFrame(f.source.encoding(), empty, "", nil, "")
+	frame, _, err := wire.LearnFrame(f.source.encoding(), empty, "", nil, "")
 	if err != nil {
 		return nil, err
 	}
-	frame.namespaces, frame.paths = names != nil, newFieldPaths(all)
+	frame.Namespaces, frame.Paths = names != nil, wire.NewFieldPaths(all)
 	return frame, nil
 }
 
 // sameInWatch returns an object of a list as a watch sends it, or no event if that cannot be seen.
-func (f *feed) sameInWatch(ctx context.Context, item []byte) (event, error) {
+func (f *feed) sameInWatch(ctx context.Context, item []byte) (wire.Event, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	m, err := f.source.encoding().item(item)
+	m, err := f.source.encoding().Item(item)
 	if err != nil {
-		return event{}, fmt.Errorf("%w: %w", errForm, err)
+		return wire.Event{}, fmt.Errorf("%w: %w", wire.ErrForm, err)
 	}
-	if m.revision == 0 {
-		return event{}, fmt.Errorf("%w: an object without resourceVersion", errForm)
+	if m.Revision == 0 {
+		return wire.Event{}, fmt.Errorf("%w: an object without resourceVersion", wire.ErrForm)
 	}
 	// From 0 on the upstream begins with the object as it is. If that is newer already, the event
 	// that made it what the list shows is not old, and can be had.
-	for _, from := range []uint64{0, m.revision - 1} {
+	for _, from := range []uint64{0, m.Revision - 1} {
 		ev, err := f.seenFrom(ctx, m, from)
-		if err != nil || ev.object != nil {
+		if err != nil || ev.Object != nil {
 			return ev, err
 		}
 	}
-	return event{}, nil
+	return wire.Event{}, nil
 }
 
 // seenFrom returns the object of that revision from a watch that begins after another, or no
 // event if the watch does not have it.
-func (f *feed) seenFrom(ctx context.Context, m objectMeta, from uint64) (event, error) {
-	s, err := f.source.watch(ctx, m.namespace, url.Values{
+func (f *feed) seenFrom(ctx context.Context, m wire.ObjectMeta, from uint64) (wire.Event, error) {
+	s, err := f.source.watch(ctx, m.Namespace, url.Values{
 		"resourceVersion": {strconv.FormatUint(from, 10)},
-		"fieldSelector":   {"metadata.name=" + m.name},
+		"fieldSelector":   {"metadata.name=" + m.Name},
 	}, shortWatch)
 	if answered(err, http.StatusGone) {
-		return event{}, nil
+		return wire.Event{}, nil
 	}
 	if err != nil {
-		return event{}, err
+		return wire.Event{}, err
 	}
 	defer s.stop()
 	for ev := range s.events {
 		switch {
-		case ev.meta.revision == m.revision && (ev.kind == "ADDED" || ev.kind == "MODIFIED"):
+		case ev.Meta.Revision == m.Revision && (ev.Kind == "ADDED" || ev.Kind == "MODIFIED"):
 			return ev, nil
-		case ev.meta.revision >= m.revision:
-			return event{}, nil
+		case ev.Meta.Revision >= m.Revision:
+			return wire.Event{}, nil
 		}
 	}
-	return event{}, nil
+	return wire.Event{}, nil
 }

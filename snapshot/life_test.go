@@ -17,6 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 var (
@@ -77,19 +79,19 @@ type life struct {
 	model
 	c      *Collection
 	b      *budget
-	frame  *Frame
-	labels [3]labelSet
+	frame  *wire.Frame
+	labels [3]wire.Labels
 	// dice draws what is asked after a step.
 	dice uint32
 }
 
 func newLife() *life {
-	l := &life{b: &budget{}, frame: &Frame{kind: "PodList", paths: newFieldPaths([]Field{{Name: "spec.nodeName", Indexed: true}})}}
+	l := &life{b: &budget{}, frame: wire.FixedFrame("PodList", "v1", wire.Field{Name: "spec.nodeName", Indexed: true})}
 	l.c = newCollection(Resource{}, Limits{History: modelHistory, Staleness: modelStaleness}, l.b)
 	l.trimmed = time.Now()
 	l.move(modelStart)
 	for i, parity := range []string{"odd", "even"} {
-		l.labels[i], _ = makeLabels([]string{"parity", parity}) // no label twice
+		l.labels[i], _ = wire.MakeLabels([]string{"parity", parity}) // no label twice
 	}
 	return l
 }
@@ -281,11 +283,11 @@ func (l *life) load(s step) {
 	if l.live {
 		return
 	}
-	state, size := newTree(true), int64(0)
+	state, size := index.NewTree(true), int64(0)
 	for _, o := range l.past.replay(l.head) {
 		if o != nil {
-			state.set(o)
-			size += o.size()
+			state.Set(o)
+			size += o.Size()
 		}
 	}
 	asked := time.Now()
@@ -318,7 +320,7 @@ func (l *life) contradict(s step) error {
 	default:
 		ch.kind, ch.object = deleted, nil
 	}
-	var contradiction poisonError
+	var contradiction wire.InconsistencyError
 	switch err := l.c.apply(ch); {
 	case err == nil:
 		return fmt.Errorf("%+v is no contradiction", ch)

@@ -10,6 +10,9 @@ import (
 	"net/url"
 	"strconv"
 	"time"
+
+	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 // loadSilence is how long a streaming list may be silent before it is given up.
@@ -17,7 +20,7 @@ const loadSilence = 30 * time.Second
 
 // loaded is a complete state, and the watch that goes on from it if there is one yet.
 type loaded struct {
-	state    tree
+	state    index.Tree
 	revision uint64
 	// asked is when the upstream was asked for it, and so how new it is: with a list or a streaming
 	// list of the newest state, kube-apiserver answers with what etcd has then, or later.
@@ -49,13 +52,13 @@ func (l learned) fits(b *budget, measured int64) bool {
 // newLoaded returns an empty state for about size bytes, which go on the budget's account before
 // they come. The size is a guess from a few objects, which must not shut the others out: at most
 // half of what is free is reserved.
-func newLoaded(frame *Frame, size int64, b *budget) (*loaded, error) {
+func newLoaded(frame *wire.Frame, size int64, b *budget) (*loaded, error) {
 	if b.crowded() { // what is there already must not be the one to go
 		return nil, errFull
 	}
 	size = min(size, b.free()/2)
 	b.add(size)
-	return &loaded{state: newTree(frame.paths.indexed()), asked: time.Now(), reserved: size}, nil
+	return &loaded{state: index.NewTree(frame.Paths.Indexed()), asked: time.Now(), reserved: size}, nil
 }
 
 // complete leaves on the budget's account what came.
@@ -73,13 +76,13 @@ func (l *loaded) discard(b *budget) {
 }
 
 // add counts an object that came into the state, and what it replaced.
-func (l *loaded) add(o, old *Object, b *budget) error {
+func (l *loaded) add(o, old *index.Object, b *budget) error {
 	size := int64(0)
 	if o != nil {
-		size += o.size()
+		size += o.Size()
 	}
 	if old != nil {
-		size -= old.size()
+		size -= old.Size()
 	}
 	before := max(l.size, l.reserved)
 	l.size += size
@@ -123,7 +126,7 @@ func (f *feed) load(ctx context.Context, is learned) (*loaded, error) {
 
 // measure remembers how large the objects of a state were that did not fit.
 func (f *feed) measure(l *loaded, err error) {
-	if n := int64(l.state.len()); errors.Is(err, errFull) && n > 0 {
+	if n := int64(l.state.Len()); errors.Is(err, errFull) && n > 0 {
 		f.measured = l.size / n
 	}
 }
@@ -159,17 +162,17 @@ func (f *feed) loadStream(ctx context.Context, is learned) (_ *loaded, err error
 				return nil, s.err
 			}
 			silence.Reset(loadSilence)
-			if ev.kind == "BOOKMARK" {
-				if !ev.meta.endsInitial {
+			if ev.Kind == "BOOKMARK" {
+				if !ev.Meta.EndsInitial {
 					continue
 				}
-				if ev.meta.revision < newest {
-					return nil, poison("a state at revision %d holds an object of revision %d", ev.meta.revision, newest)
+				if ev.Meta.Revision < newest {
+					return nil, wire.Inconsistent("a state at revision %d holds an object of revision %d", ev.Meta.Revision, newest)
 				}
-				l.revision, s.from = ev.meta.revision, ev.meta.revision
+				l.revision, s.from = ev.Meta.Revision, ev.Meta.Revision
 				return l, nil
 			}
-			newest = max(newest, ev.meta.revision)
+			newest = max(newest, ev.Meta.Revision)
 			ch, err := f.change(is.frame, ev)
 			if err != nil {
 				return nil, err
@@ -209,21 +212,21 @@ func (f *feed) loadPages(ctx context.Context, is learned) (_ *loaded, err error)
 		if err != nil {
 			return nil, err
 		}
-		page, err := f.source.encoding().list(body)
+		page, err := f.source.encoding().List(body)
 		if err != nil {
 			return nil, err
 		}
-		if l.revision != 0 && page.meta.Revision != l.revision {
-			return nil, poison("a page at revision %d of a list at revision %d", page.meta.Revision, l.revision)
+		if l.revision != 0 && page.Meta.Revision != l.revision {
+			return nil, wire.Inconsistent("a page at revision %d of a list at revision %d", page.Meta.Revision, l.revision)
 		}
-		l.revision = page.meta.Revision
-		for _, item := range page.items {
-			if !frame.item.known {
+		l.revision = page.Meta.Revision
+		for _, item := range page.Items {
+			if !frame.Item.Known {
 				return nil, errObject
 			}
-			m, err := f.source.encoding().item(item)
+			m, err := f.source.encoding().Item(item)
 			if err != nil {
-				return nil, poison("an item cannot be decoded: %v", err)
+				return nil, wire.Inconsistent("an item cannot be decoded: %v", err)
 			}
 			key, err := f.key(m)
 			if err != nil {
@@ -233,24 +236,24 @@ func (f *feed) loadPages(ctx context.Context, is learned) (_ *loaded, err error)
 			if err != nil {
 				return nil, err
 			}
-			if l.state.set(o) != nil {
-				return nil, poison("an object appears twice in one list")
+			if l.state.Set(o) != nil {
+				return nil, wire.Inconsistent("an object appears twice in one list")
 			}
 			if err := l.add(o, nil, f.collection.budget); err != nil {
 				return nil, err
 			}
 		}
-		if page.meta.Continue == "" {
+		if page.Meta.Continue == "" {
 			return l, nil
 		}
-		query.Set("continue", page.meta.Continue)
+		query.Set("continue", page.Meta.Continue)
 	}
 }
 
 // prove asks the upstream for the first page of a list at exactly the revision that was loaded,
 // and compares it with the bytes that would be served: the frame, the form and the order of the
 // items, the token and the count.
-func (f *feed) prove(ctx context.Context, frame *Frame, l *loaded) error {
+func (f *feed) prove(ctx context.Context, frame *wire.Frame, l *loaded) error {
 	const limit = 2
 	query := exactly(l.revision)
 	query.Set("limit", strconv.Itoa(limit))
@@ -258,13 +261,13 @@ func (f *feed) prove(ctx context.Context, frame *Frame, l *loaded) error {
 	if err != nil {
 		return fmt.Errorf("the loaded state could not be compared with the upstream's: %w", err)
 	}
-	theirs, err := f.source.encoding().list(body)
+	theirs, err := f.source.encoding().List(body)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errForm, err)
+		return fmt.Errorf("%w: %w", wire.ErrForm, err)
 	}
 	state := Snapshot{Revision: l.revision, Frame: frame, tree: l.state}
-	if !state.writes(state.Page(Query{Limit: limit}, nil), theirs, body, header) {
-		return fmt.Errorf("%w: the loaded state, written as a list, is not the upstream's list at revision %d", errForm, l.revision)
+	if !state.writes(state.Page(index.Query{Limit: limit}, nil), theirs, body, header) {
+		return fmt.Errorf("%w: the loaded state, written as a list, is not the upstream's list at revision %d", wire.ErrForm, l.revision)
 	}
 	return nil
 }

@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 // lossOf says what an error means that ends a feed's session.
 func lossOf(err error) reason.Reason {
-	var contradiction poisonError
+	var contradiction wire.InconsistencyError
 	var back wentBackError
 	switch {
 	case errors.Is(err, errObject):
@@ -23,7 +24,7 @@ func lossOf(err error) reason.Reason {
 		return reason.Contradiction
 	case errors.Is(err, errUnproven):
 		return reason.Unproven
-	case errors.Is(err, errForm):
+	case errors.Is(err, wire.ErrForm):
 		return reason.Form
 	case errors.Is(err, errFull):
 		return reason.Memory

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 // gap is what a test was told of a state that is there again.
@@ -188,14 +189,14 @@ func TestCountsAreBounded(t *testing.T) {
 // TestLossOf: every error that ends a span has a cause.
 func TestLossOf(t *testing.T) {
 	for want, err := range map[reason.Reason]error{
-		reason.Expired:       &answerError{code: http.StatusGone},
-		reason.NotFound:      fmt.Errorf("asking: %w", &answerError{code: http.StatusNotFound}),
-		reason.NotPermitted:  &answerError{code: http.StatusForbidden},
-		reason.Contradiction: poison("that"),
+		reason.Expired:       &wire.AnswerError{Code: http.StatusGone},
+		reason.NotFound:      fmt.Errorf("asking: %w", &wire.AnswerError{Code: http.StatusNotFound}),
+		reason.NotPermitted:  &wire.AnswerError{Code: http.StatusForbidden},
+		reason.Contradiction: wire.Inconsistent("that"),
 		reason.WentBack:      wentBackError{9, 4},
-		reason.Unproven:      fmt.Errorf("%w: %w", errUnproven, &answerError{code: http.StatusGone}),
+		reason.Unproven:      fmt.Errorf("%w: %w", errUnproven, &wire.AnswerError{Code: http.StatusGone}),
 		reason.FirstObject:   errObject,
-		reason.Form:          fmt.Errorf("%w: no", errForm),
+		reason.Form:          fmt.Errorf("%w: no", wire.ErrForm),
 		reason.Memory:        errFull,
 		reason.Other:         io.EOF,
 	} {

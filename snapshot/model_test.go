@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/index"
 )
 
 // The model is the trivial truth about one resource upstream: the list of all that ever happened to
@@ -34,14 +35,14 @@ var modelKeys = []string{"a-b/x", "a-b/y", "a/0", "a/1", "a/10", "a/2", "a/3", "
 type happening struct {
 	revision uint64
 	key      int
-	object   *Object // nil: it was deleted
+	object   *index.Object // nil: it was deleted
 }
 
 // past is all that happened, in order.
 type past []happening
 
 // replay returns the objects at a revision, by the positions of their keys.
-func (p past) replay(rev uint64) (state [16]*Object) {
+func (p past) replay(rev uint64) (state [16]*index.Object) {
 	for _, h := range p {
 		if h.revision > rev {
 			break
@@ -250,14 +251,14 @@ func (l *life) size(v *View) int64 {
 		p, _ := l.at(span.From)
 		for _, o := range p.replay(span.From) {
 			if o != nil {
-				size += o.size()
+				size += o.Size()
 			}
 		}
 		for _, h := range p {
 			if span.From < h.revision && h.revision <= span.To {
 				size += versionOverhead
 				if h.object != nil {
-					size += h.object.size()
+					size += h.object.Size()
 				}
 			}
 		}
@@ -266,20 +267,20 @@ func (l *life) size(v *View) int64 {
 }
 
 // same holds a snapshot against the objects that it must have, whole and by pages.
-func (l *life) same(s Snapshot, want [16]*Object) error {
-	var all []*Object
+func (l *life) same(s Snapshot, want [16]*index.Object) error {
+	var all []*index.Object
 	for _, o := range want {
 		if o != nil {
 			all = append(all, o)
 		}
 	}
-	if got := s.Page(Query{}, nil); !slices.Equal(got.Objects, all) || got.Next != "" || got.Counted {
+	if got := s.Page(index.Query{}, nil); !slices.Equal(got.Objects, all) || got.Next != "" || got.Counted {
 		return fmt.Errorf("-want +got:\n%s", cmp.Diff(keysOf(all), keysOf(got.Objects)))
 	}
 	return l.question().check(s, all)
 }
 
-func keysOf(objects []*Object) (keys []string) {
+func keysOf(objects []*index.Object) (keys []string) {
 	for _, o := range objects {
 		keys = append(keys, fmt.Sprintf("%s@%d", o.Key, o.Revision))
 	}
@@ -288,7 +289,7 @@ func keysOf(objects []*Object) (keys []string) {
 
 // question is a walk over pages.
 type question struct {
-	Query
+	index.Query
 	label, node string // chosen, if not empty
 }
 
@@ -310,7 +311,7 @@ func (l *life) question() question {
 		l.dice = l.dice*1664525 + 1013904223
 		return int(l.dice >> 8 % n)
 	}
-	q := question{Query: Query{Limit: int64(draw(5)), Newest: draw(2) == 0}}
+	q := question{Query: index.Query{Limit: int64(draw(5)), Newest: draw(2) == 0}}
 	q.Scope.Namespace = []string{"", "", "a", "a-b", "none"}[draw(5)]
 	q.label = []string{"", "", "odd", "even", "never"}[draw(5)]
 	q.node = []string{"", "", "n0", "n1"}[draw(4)]
@@ -325,9 +326,9 @@ func (l *life) question() question {
 }
 
 // check reads pages until there is no next one.
-func (q question) check(s Snapshot, all []*Object) error {
-	var inScope []*Object
-	prefix := q.Scope.prefix()
+func (q question) check(s Snapshot, all []*index.Object) error {
+	var inScope []*index.Object
+	prefix := q.Scope.Prefix()
 	for _, o := range all {
 		if strings.HasPrefix(o.Key, prefix) {
 			inScope = append(inScope, o)
@@ -348,9 +349,9 @@ func (q question) check(s Snapshot, all []*Object) error {
 }
 
 // page is the page that must come of a scope's objects.
-func (q question) page(inScope []*Object) Page {
-	var page Page
-	start := q.Scope.prefix() + q.Start
+func (q question) page(inScope []*index.Object) index.Page {
+	var page index.Page
+	start := q.Scope.Prefix() + q.Start
 	for i, o := range inScope {
 		if o.Key < start || !q.chooses(o) {
 			continue
@@ -361,10 +362,10 @@ func (q question) page(inScope []*Object) Page {
 		}
 		rest := inScope[i+1:]
 		if q.node != "" && q.Newest { // the page ends where the index ends
-			rest = slices.DeleteFunc(slices.Clone(rest), func(o *Object) bool { return o.fields[0] != q.node })
+			rest = slices.DeleteFunc(slices.Clone(rest), func(o *index.Object) bool { return o.Fields[0] != q.node })
 		}
 		if len(rest) > 0 {
-			page.Next = strings.TrimPrefix(o.Key, q.Scope.prefix()) + "\x00"
+			page.Next = strings.TrimPrefix(o.Key, q.Scope.Prefix()) + "\x00"
 			if q.label == "" && q.node == "" {
 				page.Remaining, page.Counted = int64(len(rest)), true
 			}
@@ -374,14 +375,14 @@ func (q question) page(inScope []*Object) Page {
 	return page
 }
 
-func (q question) chooses(o *Object) bool {
-	return (q.label == "" || o.labels.Get("parity") == q.label) && (q.node == "" || o.fields[0] == q.node)
+func (q question) chooses(o *index.Object) bool {
+	return (q.label == "" || o.Labels.Get("parity") == q.label) && (q.node == "" || o.Fields[0] == q.node)
 }
 
 // modelObject makes an object whose bytes are of a revision and a manner of writing.
-func (l *life) modelObject(key int, rev uint64, random byte) *Object {
-	o := newObject(0, modelKeys[key], rev, strconv.AppendUint(make([]byte, random%50), rev, 10))
-	o.labels = l.labels[random%3]
-	o.fields = []string{"n" + strconv.Itoa(int(random%5))}
+func (l *life) modelObject(key int, rev uint64, random byte) *index.Object {
+	o := index.NewObject(0, modelKeys[key], rev, strconv.AppendUint(make([]byte, random%50), rev, 10))
+	o.Labels = l.labels[random%3]
+	o.Fields = []string{"n" + strconv.Itoa(int(random%5))}
 	return o
 }

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 const (
@@ -33,7 +35,7 @@ const (
 //     ones, none of them started again. The storage is not put back under API servers that run.
 //
 // errUnproven says that the upstream has another past, or has forgotten this one.
-func (f *feed) recognise(ctx context.Context, frame *Frame) (*stream, error) {
+func (f *feed) recognise(ctx context.Context, frame *wire.Frame) (*stream, error) {
 	timeout := watchTimeout + rand.N(watchTimeout)
 	if first := f.collection.seam(); first.revision != 0 {
 		s, err := f.goOn(ctx, first.revision-1, timeout)
@@ -119,10 +121,10 @@ func (f *feed) same(ctx context.Context) (bool, error) {
 
 // witness is the object that shows best whether a past is the same, and the revision at which it was there: that of the
 // newest change. Where that was a deletion of before the history, or there was none, it is the newest object that is left, or nil.
-func (v *View) witness(last seam) (uint64, *Object) {
+func (v *View) witness(last seam) (uint64, *index.Object) {
 	if last.object == nil && last.revision > 0 {
 		if before, absence := v.exact(last.revision - 1); absence == reason.None {
-			if o, found := before.tree.get(last.key); found {
+			if o, found := before.tree.Get(last.key); found {
 				return before.Revision, o
 			}
 		}
@@ -137,7 +139,7 @@ func (v *View) witness(last seam) (uint64, *Object) {
 func (c *comparison) allNames(ctx context.Context, s Snapshot) error {
 	query, from := exactly(s.Revision), ""
 	for {
-		query.Set("limit", strconv.FormatInt(s.tree.pageLimit(from, wholePage, wholePageBytes), 10))
+		query.Set("limit", strconv.FormatInt(pageLimit(s.tree, from, wholePage, wholePageBytes), 10))
 		page, err := c.readNames(ctx, s, query)
 		if err != nil {
 			return err
@@ -150,18 +152,18 @@ func (c *comparison) allNames(ctx context.Context, s Snapshot) error {
 }
 
 // object compares one object at a revision, byte by byte, if there is one.
-func (c *comparison) object(ctx context.Context, rev uint64, o *Object) error {
+func (c *comparison) object(ctx context.Context, rev uint64, o *index.Object) error {
 	if o == nil {
 		return nil
 	}
-	namespace, name := splitKey(o.Key)
+	namespace, name := index.SplitKey(o.Key)
 	query := exactly(rev)
-	query.Set("fieldSelector", nameField+"="+fields.EscapeValue(name))
+	query.Set("fieldSelector", wire.NameField+"="+fields.EscapeValue(name))
 	theirs, err := c.read(ctx, c.source, namespace, rev, query)
 	if err != nil {
 		return err
 	}
-	if len(theirs.items) != 1 || !bytes.Equal(theirs.items[0], o.Bytes) {
+	if len(theirs.Items) != 1 || !bytes.Equal(theirs.Items[0], o.Bytes) {
 		return &mismatchError{place{byBytes, o.Key}, []string{o.Key + " has other bytes"}}
 	}
 	return nil

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 // seam is the newest change that the live span knows: the last event, or else the newest object
@@ -16,7 +19,7 @@ import (
 type seam struct {
 	revision uint64
 	key      string
-	object   *Object // nil for a deletion
+	object   *index.Object // nil for a deletion
 }
 
 // seamSilence is how long a resumed watch may be silent before it is given up and opened again. An
@@ -28,9 +31,9 @@ const seamSilence = 2 * bookmarkEvery
 var errUnproven = errors.New("the upstream's past could not be recognised")
 
 // seamOf is the seam of a state that was loaded as a whole; the zero seam if it is empty.
-func seamOf(state tree) seam {
-	var newest *Object
-	state.ascend("", "", func(o *Object) bool {
+func seamOf(state index.Tree) seam {
+	var newest *index.Object
+	state.Ascend("", "", func(o *index.Object) bool {
 		if newest == nil || o.Revision > newest.Revision {
 			newest = o
 		}
@@ -51,7 +54,7 @@ func (c *Collection) seam() seam {
 
 // meet waits for the first event of a resumed stream, which must be the seam to the last byte. Silence
 // proves nothing, and costs nothing but time.
-func (f *feed) meet(ctx context.Context, frame *Frame, s *stream, want seam) error {
+func (f *feed) meet(ctx context.Context, frame *wire.Frame, s *stream, want seam) error {
 	timer := time.NewTimer(seamSilence)
 	defer timer.Stop()
 	select {
@@ -59,8 +62,8 @@ func (f *feed) meet(ctx context.Context, frame *Frame, s *stream, want seam) err
 		if !ok {
 			return s.err
 		}
-		other := poison("a resumed watch does not begin with the change at revision %d: the upstream has another past", want.revision)
-		if ev.kind == "BOOKMARK" {
+		other := wire.Inconsistent("a resumed watch does not begin with the change at revision %d: the upstream has another past", want.revision)
+		if ev.Kind == "BOOKMARK" {
 			return other
 		}
 		got, err := f.change(frame, ev)

@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/snapshot/gzip"
+	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 const (
@@ -31,8 +34,6 @@ const (
 	// The upstream rests between two pages as many times longer as it worked for the first.
 	restFactor = 4
 	leastRest  = 50 * time.Millisecond
-	// maxDifferences is how many differing objects are named.
-	maxDifferences = 5
 )
 
 // cursors are the keys at which the parts of a comparison begin. The zero value is the beginning.
@@ -86,7 +87,7 @@ type comparison struct {
 	// metadata is the representation in which names are read; empty before the first page.
 	metadata media.Representation
 	// compressor writes lists for callers who accept gzip; nil: nobody gets them.
-	compressor *Compressor
+	compressor *gzip.Compressor
 	// insists: what the upstream is too busy for is asked again.
 	insists bool
 }
@@ -146,10 +147,10 @@ func (c *comparison) names(ctx context.Context, s Snapshot, from string) (next s
 // namesPage compares one page, and returns where the next begins and how many objects there were.
 func (c *comparison) namesPage(ctx context.Context, s Snapshot, from string) (next string, n int, err error) {
 	// Of large objects the metadata is a small part.
-	limit := max(leastNames, s.tree.pageLimit(from, namesPage, pageBytes))
+	limit := max(leastNames, pageLimit(s.tree, from, namesPage, pageBytes))
 	theirs, err := c.readNames(ctx, s, c.pageQuery(s.Revision, from, limit))
 	if err != nil {
-		return s.Page(Query{Start: from, Limit: limit}, nil).Next, 0, err
+		return s.Page(index.Query{Start: from, Limit: limit}, nil).Next, 0, err
 	}
 	return theirs.next(), len(theirs.objects), theirs.agree(s, from)
 }
@@ -177,7 +178,7 @@ func (n names) next() string {
 
 // agree holds the page, which begins at a key, against s.
 func (n names) agree(s Snapshot, from string) error {
-	if differences := s.tree.differ(from, n.next(), n.objects); len(differences) > 0 {
+	if differences := differ(s.tree, from, n.next(), n.objects); len(differences) > 0 {
 		return &mismatchError{place{byName, from}, differences}
 	}
 	return nil
@@ -199,49 +200,49 @@ func (c *comparison) readNames(ctx context.Context, s Snapshot, query url.Values
 	if err != nil {
 		return names{}, err
 	}
-	page := names{token: theirs.meta.Continue}
-	for _, item := range theirs.items {
-		m, err := src.encoding().item(item)
+	page := names{token: theirs.Meta.Continue}
+	for _, item := range theirs.Items {
+		m, err := src.encoding().Item(item)
 		if err != nil {
 			return names{}, fmt.Errorf("an object's metadata cannot be read: %w", err)
 		}
-		if m.name == "" {
-			return names{}, fmt.Errorf("%w: an object without a name", errForm)
+		if m.Name == "" {
+			return names{}, fmt.Errorf("%w: an object without a name", wire.ErrForm)
 		}
-		page.objects = append(page.objects, named{joinKey(m.namespace, m.name), m.revision})
+		page.objects = append(page.objects, named{index.JoinKey(m.Namespace, m.Name), m.Revision})
 	}
 	if page.token != "" && len(page.objects) == 0 {
-		return names{}, fmt.Errorf("%w: an empty page that is not the last one", errForm)
+		return names{}, fmt.Errorf("%w: an empty page that is not the last one", wire.ErrForm)
 	}
 	return page, nil
 }
 
 // bytes compares one page as it would be served: objects, frame, count and headers.
 func (c *comparison) bytes(ctx context.Context, s Snapshot, from string) (next string, err error) {
-	from, limit := s.tree.bytesPage(from)
-	page := s.Page(Query{Start: from, Limit: limit}, nil)
+	from, limit := comparedPage(s.tree, from)
+	page := s.Page(index.Query{Start: from, Limit: limit}, nil)
 	theirs, err := c.read(ctx, c.source, "", s.Revision, c.pageQuery(s.Revision, from, limit))
 	if err != nil {
 		return page.Next, err
 	}
-	if s.writes(page, theirs.list, theirs.body, theirs.header) {
+	if s.writes(page, theirs.List, theirs.body, theirs.header) {
 		return page.Next, nil
 	}
-	return page.Next, &mismatchError{place{byBytes, from}, differInBytes(page.Objects, theirs.items)}
+	return page.Next, &mismatchError{place{byBytes, from}, differInBytes(page.Objects, theirs.Items)}
 }
 
-// bytesPage is the page from a key on that is compared byte by byte: the first one if there is nothing
+// comparedPage is the page from a key on that is compared byte by byte: the first one if there is nothing
 // any more from there on.
-func (t tree) bytesPage(from string) (start string, limit int64) {
-	if !t.any(from, "") {
+func comparedPage(t index.Tree, from string) (start string, limit int64) {
+	if !t.Any(from, "") {
 		from = ""
 	}
-	return from, t.pageLimit(from, bytesPage, pageBytes)
+	return from, pageLimit(t, from, bytesPage, pageBytes)
 }
 
 // answeredList is a page of the upstream.
 type answeredList struct {
-	list
+	wire.List
 	body   []byte
 	header http.Header
 }
@@ -274,21 +275,21 @@ func (c *comparison) read(ctx context.Context, src source, namespace string, rev
 	if err != nil {
 		return answeredList{}, err
 	}
-	l, err := src.encoding().list(body)
+	l, err := src.encoding().List(body)
 	if err != nil {
 		return answeredList{}, fmt.Errorf("a list cannot be read: %w", err)
 	}
-	if l.meta.Revision != revision {
-		return answeredList{}, fmt.Errorf("the upstream answered at revision %d, not at %d", l.meta.Revision, revision)
+	if l.Meta.Revision != revision {
+		return answeredList{}, fmt.Errorf("the upstream answered at revision %d, not at %d", l.Meta.Revision, revision)
 	}
-	return answeredList{list: l, body: body, header: header}, nil
+	return answeredList{List: l, body: body, header: header}, nil
 }
 
 // pageLimit is a limit for a page from a key on: atMost objects, or as many as have about atMost
 // bytes, and one at least.
-func (t tree) pageLimit(from string, atMost, atMostBytes int64) int64 {
+func pageLimit(t index.Tree, from string, atMost, atMostBytes int64) int64 {
 	n, size := int64(0), int64(0)
-	t.ascend(from, "", func(o *Object) bool {
+	t.Ascend(from, "", func(o *index.Object) bool {
 		size += int64(len(o.Bytes))
 		if n > 0 && size > atMostBytes {
 			return false
@@ -303,14 +304,14 @@ func (t tree) pageLimit(from string, atMost, atMostBytes int64) int64 {
 }
 
 // differ names objects with from <= key < end in which t is not what the upstream has there.
-func (t tree) differ(from, end string, theirs []named) []string {
+func differ(t index.Tree, from, end string, theirs []named) []string {
 	var found []string
 	i := 0
-	t.ascend(from, end, func(o *Object) bool {
-		for ; i < len(theirs) && theirs[i].key < o.Key && len(found) < maxDifferences; i++ {
+	t.Ascend(from, end, func(o *index.Object) bool {
+		for ; i < len(theirs) && theirs[i].key < o.Key && len(found) < index.MaxDifferences; i++ {
 			found = append(found, missing(theirs[i].key))
 		}
-		if len(found) >= maxDifferences {
+		if len(found) >= index.MaxDifferences {
 			return false
 		}
 		switch {
@@ -322,9 +323,9 @@ func (t tree) differ(from, end string, theirs []named) []string {
 		default:
 			i++
 		}
-		return len(found) < maxDifferences
+		return len(found) < index.MaxDifferences
 	})
-	for ; i < len(theirs) && len(found) < maxDifferences; i++ {
+	for ; i < len(theirs) && len(found) < index.MaxDifferences; i++ {
 		found = append(found, missing(theirs[i].key))
 	}
 	return found
@@ -333,13 +334,13 @@ func (t tree) differ(from, end string, theirs []named) []string {
 func missing(key string) string { return key + " is missing" }
 
 // differInBytes names objects of a page that are not as in the upstream's.
-func differInBytes(ours []*Object, theirs [][]byte) []string {
+func differInBytes(ours []*index.Object, theirs [][]byte) []string {
 	if len(ours) != len(theirs) {
 		return []string{fmt.Sprintf("a page of %d objects has %d upstream", len(ours), len(theirs))}
 	}
 	var found []string
 	for i, o := range ours {
-		if !bytes.Equal(o.Bytes, theirs[i]) && len(found) < maxDifferences {
+		if !bytes.Equal(o.Bytes, theirs[i]) && len(found) < index.MaxDifferences {
 			found = append(found, o.Key+" has other bytes")
 		}
 	}
@@ -350,16 +351,16 @@ func differInBytes(ours []*Object, theirs [][]byte) []string {
 }
 
 // writes reports whether a page of s, written as a list, is the list that the upstream wrote.
-func (s Snapshot) writes(page Page, theirs list, body []byte, header http.Header) bool {
-	meta := ListMeta{Revision: s.Revision, Remaining: page.Remaining, HasRemaining: page.Counted}
+func (s Snapshot) writes(page index.Page, theirs wire.List, body []byte, header http.Header) bool {
+	meta := wire.ListMeta{Revision: s.Revision, Remaining: page.Remaining, HasRemaining: page.Counted}
 	if page.Next != "" {
 		// How tokens are made is not this package's business, and upstreams have two ways.
-		meta.Continue = theirs.meta.Continue
+		meta.Continue = theirs.Meta.Continue
 	}
 	var items [][]byte
 	for _, o := range page.Objects {
 		items = append(items, o.Bytes)
 	}
-	return bytes.Equal(s.Frame.render(meta, items), body) &&
+	return bytes.Equal(s.Frame.Render(meta, items), body) &&
 		s.Frame.ContentType == header.Get("Content-Type") && slices.Equal(s.Frame.Warnings, header.Values("Warning"))
 }

@@ -21,6 +21,8 @@ import (
 
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 // library is an API server in memory with many config maps, which answers any page of them exactly.
@@ -48,7 +50,7 @@ func newLibrary(n int) *library {
 }
 
 func (l *library) item(key string, metadata bool) string {
-	_, name := splitKey(key)
+	_, name := index.SplitKey(key)
 	meta := fmt.Sprintf(`"metadata":{"name":"%s","namespace":"n","resourceVersion":"%d"}`, name, l.revs[key])
 	if metadata {
 		return `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1",` + meta + `}`
@@ -186,13 +188,13 @@ func (c *checked) await(checks int) CheckStats {
 }
 
 // corrupt is the seam: it changes the newest state in memory, as no feed would.
-func corrupt(c *Collection, change func(tree)) {
+func corrupt(c *Collection, change func(index.Tree)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
-	state := v.newest.clone()
+	state := v.newest.Clone()
 	change(state)
-	c.versions.at(c.versions.n - 1).tree = state
+	c.versions.At(c.versions.Len() - 1).Tree = state
 	c.publishLocked(&View{spans: v.spans, heard: v.heard, newest: state, frame: v.frame})
 }
 
@@ -200,39 +202,35 @@ func corrupt(c *Collection, change func(tree)) {
 func TestSelfCheckFindsWhatIsWrong(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		change func(tree)
+		change func(index.Tree)
 		says   string
 	}{
-		{"one byte", func(state tree) {
-			o, _ := state.get("n/1100")
+		{"one byte", func(state index.Tree) {
+			o, _ := state.Get("n/1100")
 			changed := *o
 			changed.Bytes = bytes.Replace(o.Bytes, []byte("value"), []byte("valuf"), 1)
-			state.set(&changed)
+			state.Set(&changed)
 		}, "n/1100 has other bytes"},
-		{"a revision", func(state tree) {
-			o, _ := state.get("n/1100")
+		{"a revision", func(state index.Tree) {
+			o, _ := state.Get("n/1100")
 			changed := *o
 			changed.Revision--
-			state.set(&changed)
+			state.Set(&changed)
 		}, "n/1100 is of revision 1110, upstream of 1111"},
-		{"a missing object", func(state tree) { state.remove("n/1100") }, "n/1100 is missing"},
-		{"the last object is missing", func(state tree) { state.remove("n/1199") }, "n/1199 is missing"},
-		{"an object too many", func(state tree) {
-			state.set(newObject(0, "n/1100x", 700, []byte(`{"metadata":{"name":"1100x"}}`)))
+		{"a missing object", func(state index.Tree) { state.Remove("n/1100") }, "n/1100 is missing"},
+		{"the last object is missing", func(state index.Tree) { state.Remove("n/1199") }, "n/1199 is missing"},
+		{"an object too many", func(state index.Tree) {
+			state.Set(index.NewObject(0, "n/1100x", 700, []byte(`{"metadata":{"name":"1100x"}}`)))
 		}, "n/1100x is not there upstream"},
-		{"a count", func(state tree) {
-			s := state.ranks.of("n/1199")
-			s.n++
-			state.ranks.segments.ReplaceOrInsert(s)
-		}, "1200 objects are counted as 1201"},
-		{"labels in the index", func(state tree) {
-			state.labels.set("n/1100", mustLabels("app", "x"))
+		{"labels in the index", func(state index.Tree) {
+			o, _ := state.Get("n/1100")
+			o.Labels = wire.MustLabels("app", "x")
 		}, "n/1100 has other labels in the index"},
-		{"what stands beside the bytes", func(state tree) {
-			o, _ := state.get("n/1100")
+		{"what stands beside the bytes", func(state index.Tree) {
+			o, _ := state.Get("n/1100")
 			changed := *o
-			changed.labels, _ = makeLabels([]string{"app", "x"}) // no label twice
-			state.set(&changed)
+			changed.Labels, _ = wire.MakeLabels([]string{"app", "x"}) // no label twice
+			state.Set(&changed)
 		}, "n/1100 is not what its bytes say"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -258,7 +256,7 @@ func TestSelfCheckFindsWhatIsWrong(t *testing.T) {
 					t.Fatalf("loaded again: %q", absence)
 				}
 				var got []string
-				for _, o := range s.Page(Query{}, nil).Objects {
+				for _, o := range s.Page(index.Query{}, nil).Objects {
 					got = append(got, string(o.Bytes))
 				}
 				var want []string
@@ -288,7 +286,7 @@ func TestAMismatchIsNotForgotten(t *testing.T) {
 		if stats := c.await(1); stats.Mismatches != 0 || !stats.Mismatched.IsZero() || len(c.collections.Mismatched()) != 0 {
 			t.Fatalf("before: %+v, %+v", stats, c.collections.Mismatched())
 		}
-		corrupt(wrong, func(state tree) { state.remove("n/0001") })
+		corrupt(wrong, func(state index.Tree) { state.Remove("n/0001") })
 		at := c.await(2).Mismatched
 		if at.IsZero() {
 			t.Fatalf("no mismatch; log:\n%s", c.log)
@@ -414,11 +412,11 @@ func TestWhatIsNeverAnsweredHidesNothing(t *testing.T) {
 				}
 				wrong := c.use(t)
 				c.await(1)
-				corrupt(wrong, func(state tree) {
-					o, _ := state.get("n/1100")
+				corrupt(wrong, func(state index.Tree) {
+					o, _ := state.Get("n/1100")
 					changed := *o
 					changed.Bytes = bytes.Replace(o.Bytes, []byte("value"), []byte("valuf"), 1)
-					state.set(&changed)
+					state.Set(&changed)
 				})
 				if stats := c.await(5); stats.Mismatches == 0 {
 					t.Errorf("got %+v; log:\n%s", stats, c.log)
@@ -436,7 +434,7 @@ func TestAMismatchIsConfirmedWhereItIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChecked(t, newLibrary(1200))
 		wrong := c.use(t)
-		corrupt(wrong, func(state tree) { state.remove("n/1100") })
+		corrupt(wrong, func(state index.Tree) { state.Remove("n/1100") })
 		if stats := c.await(1); stats.Mismatches != 1 {
 			t.Fatalf("got %+v; log:\n%s", stats, c.log)
 		}
@@ -491,9 +489,9 @@ func TestWhatNeverAgreesIsNotKept(t *testing.T) {
 }
 
 func TestPageLimit(t *testing.T) {
-	state := newTree(false)
+	state := index.NewTree(false)
 	for i := range 10 {
-		state.set(newObject(0, strconv.Itoa(i), 1, make([]byte, 100)))
+		state.Set(index.NewObject(0, strconv.Itoa(i), 1, make([]byte, 100)))
 	}
 	for _, tt := range []struct {
 		from       string
@@ -508,7 +506,7 @@ func TestPageLimit(t *testing.T) {
 		{"", 500, 10, 1, "one at least"},
 		{"x", 500, 10, 500, "after the last"},
 	} {
-		if got := state.pageLimit(tt.from, tt.n, tt.bytes); got != tt.want {
+		if got := pageLimit(state, tt.from, tt.n, tt.bytes); got != tt.want {
 			t.Errorf("%s: %d, want %d", tt.whatItSays, got, tt.want)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 // TestSettle: what is known of the past stays only where a later state can be held against it. After a
@@ -22,13 +23,13 @@ func TestSettle(t *testing.T) {
 		stays bool
 	}{
 		"the upstream is away":   {errors.New("no route"), reason.Warming, true},
-		"the history is gone":    {&answerError{code: http.StatusGone}, reason.Warming, true},
-		"it is not permitted":    {&answerError{code: http.StatusForbidden}, reason.NotPermitted, false},
-		"the resource is gone":   {&answerError{code: http.StatusNotFound}, reason.Warming, false},
-		"a contradiction":        {fmt.Errorf("watch: %w", poison("twice")), reason.Warming, false},
+		"the history is gone":    {&wire.AnswerError{Code: http.StatusGone}, reason.Warming, true},
+		"it is not permitted":    {&wire.AnswerError{Code: http.StatusForbidden}, reason.NotPermitted, false},
+		"the resource is gone":   {&wire.AnswerError{Code: http.StatusNotFound}, reason.Warming, false},
+		"a contradiction":        {fmt.Errorf("watch: %w", wire.Inconsistent("twice")), reason.Warming, false},
 		"revisions went back":    {wentBackError{highest: 10, now: 9}, reason.Warming, false},
 		"the seam is not told":   {errUnproven, reason.Warming, false},
-		"a form that is unknown": {errForm, reason.Form, false},
+		"a form that is unknown": {wire.ErrForm, reason.Form, false},
 		"no room":                {errFull, reason.Memory, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/index"
 )
 
 // meddled is an upstream before which somebody delays or replaces some answers.
@@ -235,7 +236,7 @@ func TestHistoryStaysWithTheSameServers(t *testing.T) {
 				if _, absence := c.Exact(t.Context(), 9); (absence == reason.None) != tt.stays {
 					t.Errorf("what was loaded: %q", absence)
 				}
-				if s, absence := c.Exact(t.Context(), 20); absence != reason.None || s.tree.len() != 2 {
+				if s, absence := c.Exact(t.Context(), 20); absence != reason.None || s.tree.Len() != 2 {
 					t.Errorf("what was compared: %q", absence)
 				}
 				if _, absence := c.Latest(t.Context(), 0); absence != reason.None {
@@ -508,7 +509,7 @@ func TestWhatWasGoneBeforeTheLoad(t *testing.T) {
 				if u.loads != tt.loads {
 					t.Errorf("loaded %d times, want %d", u.loads, tt.loads)
 				}
-				if s, absence := c.Latest(t.Context(), 0); absence != reason.None || s.tree.len() != 2 {
+				if s, absence := c.Latest(t.Context(), 0); absence != reason.None || s.tree.Len() != 2 {
 					t.Errorf("%q", absence)
 				}
 			})
@@ -524,7 +525,7 @@ func TestAPastThatWasReplaced(t *testing.T) {
 		t.Fatal(absence)
 	}
 	c.drop(reason.Warming)
-	c.open(newTree(false), 0, before.Revision-1, before.Frame, time.Now())
+	c.open(index.NewTree(false), 0, before.Revision-1, before.Frame, time.Now())
 	if err := c.progress(before.Revision); err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,10 +12,10 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 // Resource names a collection: a resource as the upstream serves it, in one representation.
@@ -63,29 +62,17 @@ const (
 	probeName      = "~listproxy-probe"
 )
 
-func (s *source) encoding() encoding { return encodingOf(s.resource.Representation) }
-
-// answerError is an answer of the upstream that is not a 200.
-type answerError struct {
-	code    int
-	message string
-	// retryAfter is how long the upstream wants to be left alone; 0 if it does not say.
-	retryAfter time.Duration
-}
-
-func (e *answerError) Error() string {
-	return fmt.Sprintf("the upstream answered %d %s: %s", e.code, http.StatusText(e.code), e.message)
-}
+func (s *source) encoding() wire.Encoding { return wire.EncodingOf(s.resource.Representation) }
 
 // answered reports whether err is the upstream's answer with one of these status codes.
 func answered(err error, codes ...int) bool {
-	var answer *answerError
-	return errors.As(err, &answer) && slices.Contains(codes, answer.code)
+	var answer *wire.AnswerError
+	return errors.As(err, &answer) && slices.Contains(codes, answer.Code)
 }
 
 // isAnswer reports whether err is an answer of the upstream, or of somebody before it.
 func isAnswer(err error) bool {
-	_, is := errors.AsType[*answerError](err)
+	_, is := errors.AsType[*wire.AnswerError](err)
 	return is
 }
 
@@ -103,8 +90,8 @@ func retryAfter(h http.Header) time.Duration {
 
 // wanted is the pause after an error: not shorter than what the upstream asks for.
 func wanted(pause time.Duration, err error) time.Duration {
-	if answer, ok := errors.AsType[*answerError](err); ok {
-		return max(pause, answer.retryAfter)
+	if answer, ok := errors.AsType[*wire.AnswerError](err); ok {
+		return max(pause, answer.RetryAfter)
 	}
 	return pause
 }
@@ -126,24 +113,11 @@ func (s *source) get(ctx context.Context, namespace, accept string, query url.Va
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	answer := &answerError{code: resp.StatusCode, retryAfter: retryAfter(resp.Header)}
+	answer := &wire.AnswerError{Code: resp.StatusCode, RetryAfter: retryAfter(resp.Header)}
 	if body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10)); err == nil {
-		answer.message = statusMessage(body)
+		answer.Message = wire.StatusMessage(body)
 	}
 	return nil, answer
-}
-
-// statusMessage is the message of a Status in either encoding, or "".
-func statusMessage(body []byte) string {
-	if e, err := openEnvelope(body); err == nil {
-		status, _ := protobufStatus(e) // without a message it is as good as none
-		return status.message
-	}
-	var status metav1.Status
-	if json.Unmarshal(body, &status) == nil {
-		return status.Message
-	}
-	return ""
 }
 
 // list reads a whole list into memory.
@@ -190,7 +164,7 @@ func (s *source) probe(ctx context.Context, fieldNames ...string) (body []byte, 
 		namespace = probeNamespace
 	}
 	var selector strings.Builder
-	selector.WriteString(nameField + "=" + probeName)
+	selector.WriteString(wire.NameField + "=" + probeName)
 	for _, name := range fieldNames {
 		selector.WriteString("," + name + "=")
 	}
@@ -198,14 +172,14 @@ func (s *source) probe(ctx context.Context, fieldNames ...string) (body []byte, 
 	if err != nil {
 		return nil, 0, err
 	}
-	l, err := s.encoding().list(body)
+	l, err := s.encoding().List(body)
 	if err != nil {
-		return nil, 0, fmt.Errorf("%w: %w", errForm, err)
+		return nil, 0, fmt.Errorf("%w: %w", wire.ErrForm, err)
 	}
-	if l.meta.Revision == 0 {
-		return nil, 0, fmt.Errorf("%w: a list without resourceVersion", errForm)
+	if l.Meta.Revision == 0 {
+		return nil, 0, fmt.Errorf("%w: a list without resourceVersion", wire.ErrForm)
 	}
-	return body, l.meta.Revision, nil
+	return body, l.Meta.Revision, nil
 }
 
 // watch begins a watch. Reading it goes on until ctx ends or the upstream ends it.

@@ -71,13 +71,13 @@ func (c *Collection) stats() CollectionStats {
 	s := CollectionStats{
 		Resource: c.resource,
 		Absence:  v.absence,
-		Versions: v.versions.n,
+		Versions: v.versions.Len(),
 		Spans:    v.spans, // never written again
 		Heard:    v.heard,
 		Used:     time.Unix(0, c.lastUse.Load()),
 	}
 	if v.absence == reason.None {
-		s.Objects = v.newest.len()
+		s.Objects = v.newest.Len()
 	}
 	for _, bytes := range c.accounts {
 		s.Bytes += bytes

@@ -6,12 +6,11 @@ import (
 	"errors"
 	"io"
 	"time"
+
+	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 const (
-	// maxEvent bounds one event. etcd takes requests of 1.5 MiB by default and JSON may be a
-	// few times longer than what is stored.
-	maxEvent = 64 << 20
 	// eventsAhead is how many decoded events may wait for the feed.
 	eventsAhead = 64
 )
@@ -19,7 +18,7 @@ const (
 // stream is a watch that is being read.
 type stream struct {
 	// events is closed when the stream has ended; err says how.
-	events chan event
+	events chan wire.Event
 	err    error
 	cancel context.CancelFunc
 	Lifetime
@@ -48,11 +47,8 @@ func (l Lifetime) Ended(now time.Time) (at time.Time, inOrder bool) {
 	return at, now.Sub(l.Asked) >= l.Timeout-early
 }
 
-// errEnded is a stream that ended as streams do: at its timeout, or cut.
-var errEnded = errors.New("the watch ended")
-
-func newStream(ctx context.Context, cancel context.CancelFunc, e encoding, body io.ReadCloser, l Lifetime) *stream {
-	s := &stream{events: make(chan event, eventsAhead), cancel: cancel, Lifetime: l}
+func newStream(ctx context.Context, cancel context.CancelFunc, e wire.Encoding, body io.ReadCloser, l Lifetime) *stream {
+	s := &stream{events: make(chan wire.Event, eventsAhead), cancel: cancel, Lifetime: l}
 	go func() {
 		defer close(s.events)
 		defer body.Close()
@@ -65,7 +61,7 @@ func newStream(ctx context.Context, cancel context.CancelFunc, e encoding, body 
 // sooner, however well, ended for a reason of the upstream's: it may have restarted, or be another one now.
 func (s *stream) inOrder(now time.Time) bool {
 	_, inOrder := s.Ended(now)
-	return inOrder && errors.Is(s.err, errEnded) && errors.Is(s.err, io.EOF)
+	return inOrder && errors.Is(s.err, wire.ErrEnded) && errors.Is(s.err, io.EOF)
 }
 
 // stop ends the stream and waits until it is not read any more.
@@ -75,23 +71,23 @@ func (s *stream) stop() {
 	}
 }
 
-func (s *stream) read(ctx context.Context, e encoding, body io.Reader) error {
+func (s *stream) read(ctx context.Context, e wire.Encoding, body io.Reader) error {
 	in := bufio.NewReaderSize(body, 64<<10)
 	var record []byte
 	for {
 		var err error
-		if record, err = e.record(in, record[:0]); err != nil {
+		if record, err = e.Record(in, record[:0]); err != nil {
 			return err
 		}
-		ev, err := e.event(record)
+		ev, err := e.Event(record)
 		if err != nil {
 			return err
 		}
-		ev.came = time.Now()
+		ev.Came = time.Now()
 		select {
 		case s.events <- ev:
 		case <-ctx.Done():
-			return errEnded
+			return wire.ErrEnded
 		}
 	}
 }

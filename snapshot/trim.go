@@ -81,7 +81,7 @@ func (c *Collection) cutLocked(rev uint64) {
 	spans := slices.Clone(v.spans)
 	changed := false
 	for len(spans) > 0 && (len(spans) > 1 || v.absence != reason.None) && spans[0].To <= rev {
-		c.versions.forget(c.versions.firstAfter(spans[0].To))
+		c.versions.Forget(c.versions.FirstAfter(spans[0].To))
 		c.accountLocked(0, -c.accounts[0])
 		c.accounts = slices.Delete(c.accounts, 0, 1)
 		spans = slices.Delete(spans, 0, 1)
@@ -90,11 +90,11 @@ func (c *Collection) cutLocked(rev uint64) {
 	if len(spans) > 0 && spans[0].From < rev {
 		spans[0].From = min(rev, spans[0].To)
 		freed := int64(0)
-		before := c.versions.firstAfter(spans[0].From) - 1 // the newest at From stays
+		before := c.versions.FirstAfter(spans[0].From) - 1 // the newest at From stays
 		for i := range before {
-			freed += c.versions.at(i + 1).superseded
+			freed += c.versions.At(i + 1).Superseded
 		}
-		c.versions.forget(before)
+		c.versions.Forget(before)
 		c.accountLocked(0, -freed)
 		changed = true
 	}

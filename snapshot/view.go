@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 // Span is an interval of revisions [From, To] over which a feed is known to be complete.
@@ -30,10 +32,10 @@ type View struct {
 	// the upstream was asked how far it is, by the last read whose answer the live span has reached.
 	heard time.Time
 	// versions of all spans, by revision.
-	versions history
+	versions index.History
 	// newest is the state at the live span's To.
-	newest tree
-	frame  *Frame
+	newest index.Tree
+	frame  *wire.Frame
 	// next is closed when a newer view has been published.
 	next chan struct{}
 }
@@ -97,5 +99,5 @@ func knows(spans []Span, newest reason.Reason, rev uint64) reason.Reason {
 // stateAt returns the state at a revision that one of the spans contains. The newest version
 // at or before it is in the same span, since every span begins with a version.
 func (v *View) stateAt(rev uint64) Snapshot {
-	return Snapshot{Revision: rev, Frame: v.frame, Epochs: v.epochs, tree: v.versions.find(rev).tree}
+	return Snapshot{Revision: rev, Frame: v.frame, Epochs: v.epochs, tree: v.versions.Find(rev).Tree}
 }

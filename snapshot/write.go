@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 // change is one event of a watch.
@@ -15,7 +17,7 @@ type change struct {
 	kind     changeKind
 	key      string
 	revision uint64
-	object   *Object // nil for a deletion
+	object   *index.Object // nil for a deletion
 }
 
 type changeKind byte
@@ -25,15 +27,6 @@ const (
 	modified
 	deleted
 )
-
-// poisonError is what a feed cannot say: the collection is not to be trusted any more.
-type poisonError struct{ reason string }
-
-func (e poisonError) Error() string { return "the feed contradicts itself: " + e.reason }
-
-func poison(format string, args ...any) error {
-	return poisonError{reason: fmt.Sprintf(format, args...)}
-}
 
 // wentBackError is a revision below one that was seen before.
 type wentBackError struct{ highest, now uint64 }
@@ -45,20 +38,20 @@ func (e wentBackError) Error() string {
 var errFull = errors.New("the byte bound leaves no room for this collection")
 
 // apply executes the change on a state and returns the object that it replaces or removes.
-func (ch change) apply(state tree) (*Object, error) {
+func (ch change) apply(state index.Tree) (*index.Object, error) {
 	if ch.kind == deleted {
-		old := state.remove(ch.key)
+		old := state.Remove(ch.key)
 		if old == nil {
-			return nil, poison("revision %d deletes an object that is not there", ch.revision)
+			return nil, wire.Inconsistent("revision %d deletes an object that is not there", ch.revision)
 		}
 		return old, nil
 	}
-	old := state.set(ch.object)
+	old := state.Set(ch.object)
 	switch {
 	case ch.kind == added && old != nil:
-		return nil, poison("revision %d adds an object that is there already", ch.revision)
+		return nil, wire.Inconsistent("revision %d adds an object that is there already", ch.revision)
 	case ch.kind == modified && old == nil:
-		return nil, poison("revision %d modifies an object that is not there", ch.revision)
+		return nil, wire.Inconsistent("revision %d modifies an object that is not there", ch.revision)
 	}
 	return old, nil
 }
@@ -66,7 +59,7 @@ func (ch change) apply(state tree) (*Object, error) {
 // open begins a new span with a complete state at rev, whose size is on the budget's account
 // already, and which is as new as the moment it was asked for: to read it may have taken minutes.
 // Earlier spans stay if the new state agrees with them.
-func (c *Collection) open(state tree, size int64, rev uint64, frame *Frame, asked time.Time) {
+func (c *Collection) open(state index.Tree, size int64, rev uint64, frame *wire.Frame, asked time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.retired {
@@ -78,7 +71,7 @@ func (c *Collection) open(state tree, size int64, rev uint64, frame *Frame, aske
 		c.marks = nil // their revisions may be those of another past, and higher than what comes
 	} else {
 		to := old.spans[n-1].To
-		if to >= rev || !old.frame.equal(frame) || !agrees(old.stateAt(to).tree, to, state) {
+		if to >= rev || !old.frame.Equal(frame) || !agrees(old.stateAt(to).tree, to, state) {
 			c.forgetLocked()
 			old = c.view.Load()
 		}
@@ -86,7 +79,7 @@ func (c *Collection) open(state tree, size int64, rev uint64, frame *Frame, aske
 	now := time.Now()
 	c.highest, c.goals = max(c.highest, rev), nil
 	c.opened, c.last = rev, seamOf(state)
-	c.versions.append(version{revision: rev, tree: state})
+	c.versions.Append(index.Version{Revision: rev, Tree: state})
 	c.marks = append(c.marks, mark{at: now, revision: rev})
 	c.accounts = append(c.accounts, size)
 	c.publishLocked(&View{
@@ -102,11 +95,11 @@ func (c *Collection) open(state tree, size int64, rev uint64, frame *Frame, aske
 // not, the storage has another past than the one that is kept (an etcd that was restored from
 // an older state and written to until its revision passed ours), or the upstream writes the
 // same objects differently now (another schema, another version).
-func agrees(before tree, to uint64, state tree) bool {
+func agrees(before index.Tree, to uint64, state index.Tree) bool {
 	ok := true
-	state.ascend("", "", func(o *Object) bool {
+	state.Ascend("", "", func(o *index.Object) bool {
 		if o.Revision <= to {
-			was, found := before.get(o.Key)
+			was, found := before.Get(o.Key)
 			ok = found && was.Revision == o.Revision && bytes.Equal(was.Bytes, o.Bytes)
 		}
 		return ok
@@ -124,7 +117,7 @@ func (c *Collection) precedes(s *stream, ch change) bool {
 	if v.absence != reason.None || ch.revision > c.opened {
 		return false // apply says what is wrong with it
 	}
-	if _, found := v.newest.get(ch.key); found {
+	if _, found := v.newest.Get(ch.key); found {
 		return false
 	}
 	if ch.kind == deleted {
@@ -147,7 +140,7 @@ func (c *Collection) passes(s *stream, rev uint64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if rev >= c.opened {
-		return poison("%d objects that the watch tells of were there before revision %d, and are not in the state at it", len(s.gone), c.opened)
+		return wire.Inconsistent("%d objects that the watch tells of were there before revision %d, and are not in the state at it", len(s.gone), c.opened)
 	}
 	return nil
 }
@@ -158,25 +151,25 @@ func (c *Collection) apply(ch change) error {
 	defer c.mu.Unlock()
 	v := c.view.Load()
 	if v.absence != reason.None {
-		return poison("a change outside a span")
+		return wire.Inconsistent("a change outside a span")
 	}
 	if to := v.to(); ch.revision <= to {
-		return poison("a change at revision %d comes after revision %d", ch.revision, to)
+		return wire.Inconsistent("a change at revision %d comes after revision %d", ch.revision, to)
 	}
-	state := v.newest.clone()
+	state := v.newest.Clone()
 	old, err := ch.apply(state)
 	if err != nil {
 		return err
 	}
 	size := int64(versionOverhead)
-	next := version{revision: ch.revision, tree: state, superseded: size}
+	next := index.Version{Revision: ch.revision, Tree: state, Superseded: size}
 	if old != nil {
-		next.superseded += old.size()
+		next.Superseded += old.Size()
 	}
 	if ch.object != nil {
-		size += ch.object.size()
+		size += ch.object.Size()
 	}
-	c.versions.append(next)
+	c.versions.Append(next)
 	c.accountLocked(len(c.accounts)-1, size)
 	c.last = seam{revision: ch.revision, key: ch.key, object: ch.object}
 	c.advanceLocked(v, ch.revision, state)
@@ -195,7 +188,7 @@ func (c *Collection) progress(rev uint64) error {
 	defer c.mu.Unlock()
 	v := c.view.Load()
 	if v.absence != reason.None {
-		return poison("a bookmark outside a span")
+		return wire.Inconsistent("a bookmark outside a span")
 	}
 	if to := v.to(); rev < to {
 		return wentBackError{highest: to, now: rev}
@@ -208,7 +201,7 @@ func (c *Collection) progress(rev uint64) error {
 // the goals that it has come to. Nothing else says how new it is: an event or a bookmark may have been
 // on its way for any time (in an upstream that lags, in a connection that stood still, or before this
 // process, if it did).
-func (c *Collection) advanceLocked(v *View, rev uint64, state tree) {
+func (c *Collection) advanceLocked(v *View, rev uint64, state index.Tree) {
 	c.highest = max(c.highest, rev)
 	c.markLocked(time.Now(), rev)
 	spans := slices.Clone(v.spans)
@@ -319,7 +312,7 @@ func (c *Collection) dropLocked(why reason.Reason) {
 // forgetLocked removes all spans. The caller publishes what is true instead.
 func (c *Collection) forgetLocked() {
 	c.epochs[Past]++
-	c.versions = history{}
+	c.versions = index.History{}
 	c.marks = nil
 	for i, bytes := range c.accounts {
 		c.accountLocked(i, -bytes)

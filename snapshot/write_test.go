@@ -8,25 +8,27 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 // liveCollection is a collection with one object, ns/a, at revision 10.
 func liveCollection(limits Limits) *Collection {
 	c := newCollection(Resource{}, limits, &budget{})
-	state := newTree(false)
-	state.set(&Object{Key: "ns/a", Revision: 10})
-	c.open(state, 0, 10, &Frame{}, time.Now())
+	state := index.NewTree(false)
+	state.Set(&index.Object{Key: "ns/a", Revision: 10})
+	c.open(state, 0, 10, &wire.Frame{}, time.Now())
 	return c
 }
 
 func TestContradictionsArePoison(t *testing.T) {
-	a := &Object{Key: "ns/a", Revision: 11}
+	a := &index.Object{Key: "ns/a", Revision: 11}
 	for _, tt := range []struct {
 		name string
 		ch   change
 	}{
 		{"an object added twice", change{kind: added, key: "ns/a", revision: 11, object: a}},
-		{"an unknown object modified", change{kind: modified, key: "ns/b", revision: 11, object: &Object{Key: "ns/b"}}},
+		{"an unknown object modified", change{kind: modified, key: "ns/b", revision: 11, object: &index.Object{Key: "ns/b"}}},
 		{"an unknown object deleted", change{kind: deleted, key: "ns/b", revision: 11}},
 		{"a revision seen before", change{kind: modified, key: "ns/a", revision: 10, object: a}},
 		{"a revision passed before", change{kind: deleted, key: "ns/a", revision: 9}},
@@ -34,14 +36,14 @@ func TestContradictionsArePoison(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
 			before := c.view.Load()
-			var contradiction poisonError
+			var contradiction wire.InconsistencyError
 			if err := c.apply(tt.ch); !errors.As(err, &contradiction) {
 				t.Fatalf("got %v, want poison", err)
 			}
 			if c.view.Load() != before {
 				t.Error("the change was published all the same")
 			}
-			if got := before.newest.len(); got != 1 {
+			if got := before.newest.Len(); got != 1 {
 				t.Errorf("the published state holds %d objects, want 1", got)
 			}
 		})
@@ -78,22 +80,22 @@ func TestRevisionsThatGoBack(t *testing.T) {
 func TestAnotherPast(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		object *Object
+		object *index.Object
 		keeps  bool
 	}{
-		{"unchanged", &Object{Key: "ns/a", Revision: 10}, true},
-		{"changed since", &Object{Key: "ns/a", Revision: 13}, true},
-		{"another one since", &Object{Key: "ns/b", Revision: 13}, true},
-		{"changed at another revision in the past", &Object{Key: "ns/a", Revision: 9}, false},
-		{"the same revision in other bytes", &Object{Key: "ns/a", Revision: 10, Bytes: []byte("{}")}, false},
-		{"another one in the past", &Object{Key: "ns/b", Revision: 8}, false},
+		{"unchanged", &index.Object{Key: "ns/a", Revision: 10}, true},
+		{"changed since", &index.Object{Key: "ns/a", Revision: 13}, true},
+		{"another one since", &index.Object{Key: "ns/b", Revision: 13}, true},
+		{"changed at another revision in the past", &index.Object{Key: "ns/a", Revision: 9}, false},
+		{"the same revision in other bytes", &index.Object{Key: "ns/a", Revision: 10, Bytes: []byte("{}")}, false},
+		{"another one in the past", &index.Object{Key: "ns/b", Revision: 8}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
 			c.close()
-			state := newTree(false)
-			state.set(tt.object)
-			c.open(state, 0, 20, &Frame{}, time.Now())
+			state := index.NewTree(false)
+			state.Set(tt.object)
+			c.open(state, 0, 20, &wire.Frame{}, time.Now())
 			if _, absence := c.view.Load().exact(10); (absence == reason.None) != tt.keeps {
 				t.Errorf("the old span: %q, want kept %v", absence, tt.keeps)
 			}
@@ -169,14 +171,14 @@ func TestWaitIsBoundedAndTellsTheFeed(t *testing.T) {
 func TestByteBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCollection(Resource{}, Limits{History: time.Hour, Staleness: time.Hour}, &budget{limit: 100_000})
-		state := newTree(false)
-		o := &Object{Key: "ns/a", Revision: 1, Bytes: make([]byte, 1000)}
-		state.set(o)
-		c.budget.add(o.size())
-		c.open(state, o.size(), 1, &Frame{}, time.Now())
+		state := index.NewTree(false)
+		o := &index.Object{Key: "ns/a", Revision: 1, Bytes: make([]byte, 1000)}
+		state.Set(o)
+		c.budget.add(o.Size())
+		c.open(state, o.Size(), 1, &wire.Frame{}, time.Now())
 		for rev := uint64(2); rev < 500; rev++ {
 			time.Sleep(time.Minute)
-			err := c.apply(change{kind: modified, key: "ns/a", revision: rev, object: &Object{Key: "ns/a", Revision: rev, Bytes: make([]byte, 1000)}})
+			err := c.apply(change{kind: modified, key: "ns/a", revision: rev, object: &index.Object{Key: "ns/a", Revision: rev, Bytes: make([]byte, 1000)}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -190,7 +192,7 @@ func TestByteBound(t *testing.T) {
 		if from := c.view.Load().spans[0].From; from == 1 {
 			t.Error("the history was never shortened")
 		}
-		big := &Object{Key: "ns/a", Revision: 600, Bytes: make([]byte, 200_000)}
+		big := &index.Object{Key: "ns/a", Revision: 600, Bytes: make([]byte, 200_000)}
 		if err := c.apply(change{kind: modified, key: "ns/a", revision: 600, object: big}); !errors.Is(err, errFull) {
 			t.Errorf("what does not fit at all: %v, want %v", err, errFull)
 		}
@@ -210,7 +212,7 @@ func TestRetired(t *testing.T) {
 	}
 	c.retire(reason.Schema)
 	c.retire(reason.Stopped)
-	c.open(newTree(false), 0, 99, &Frame{}, time.Now())
+	c.open(index.NewTree(false), 0, 99, &wire.Frame{}, time.Now())
 	c.drop(reason.Warming)
 	if why := c.Retired(); why != reason.Schema {
 		t.Errorf("one that was given up: %q, want %q", why, reason.Schema)
@@ -230,19 +232,22 @@ func TestDoubt(t *testing.T) {
 		}
 		return s
 	}
-	newer := change{kind: modified, key: "ns/a", revision: 11, object: &Object{Key: "ns/a", Revision: 11}}
+	newer := change{kind: modified, key: "ns/a", revision: 11, object: &index.Object{Key: "ns/a", Revision: 11}}
 	for name, tt := range map[string]struct {
 		then          func(*Collection)
 		latest, exact reason.Reason
 	}{
-		"nothing":                {func(*Collection) {}, reason.None, reason.None},
-		"a change":               {func(c *Collection) { _ = c.apply(newer) }, reason.None, reason.None},
-		"a minute":               {func(*Collection) { time.Sleep(time.Minute) }, reason.Stale, reason.None},
-		"less than a minute":     {func(*Collection) { time.Sleep(time.Minute - 1) }, reason.None, reason.None},
-		"the stream ends":        {func(c *Collection) { c.close() }, reason.Warming, reason.None},
-		"all is dropped":         {func(c *Collection) { c.close(); c.drop(reason.Warming) }, reason.Warming, reason.Warming},
-		"it is given up":         {func(c *Collection) { c.retire(reason.Schema) }, reason.Schema, reason.Schema},
-		"dropped, and read anew": {func(c *Collection) { c.drop(reason.Warming); c.open(newTree(false), 0, 99, &Frame{}, time.Now()) }, reason.History, reason.History},
+		"nothing":            {func(*Collection) {}, reason.None, reason.None},
+		"a change":           {func(c *Collection) { _ = c.apply(newer) }, reason.None, reason.None},
+		"a minute":           {func(*Collection) { time.Sleep(time.Minute) }, reason.Stale, reason.None},
+		"less than a minute": {func(*Collection) { time.Sleep(time.Minute - 1) }, reason.None, reason.None},
+		"the stream ends":    {func(c *Collection) { c.close() }, reason.Warming, reason.None},
+		"all is dropped":     {func(c *Collection) { c.close(); c.drop(reason.Warming) }, reason.Warming, reason.Warming},
+		"it is given up":     {func(c *Collection) { c.retire(reason.Schema) }, reason.Schema, reason.Schema},
+		"dropped, and read anew": {func(c *Collection) {
+			c.drop(reason.Warming)
+			c.open(index.NewTree(false), 0, 99, &wire.Frame{}, time.Now())
+		}, reason.History, reason.History},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -27,6 +27,8 @@ import (
 	"github.com/listproxy/listproxy/proxy/server"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/gzip"
+	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
@@ -150,7 +152,7 @@ type app struct {
 	watchRBAC    func(context.Context) error
 	clientCAs    []*certs.ClientCA
 	auditor      *proxy.Auditor // nil: no audit log
-	compressor   *snapshot.Compressor
+	compressor   *gzip.Compressor
 	metrics      http.Handler
 	pages        admin.Pages
 	draining     atomic.Bool
@@ -187,7 +189,7 @@ func (o *options) assemble(cfg *rest.Config, endpoints *upstream.Endpoints, obse
 		return nil, err
 	}
 	a.watchRBAC = func(ctx context.Context) error { return discovery.WatchRBAC(ctx, cfg, a.flushRights, log) }
-	if a.compressor, err = snapshot.NewCompressor(o.compressedBound); err != nil {
+	if a.compressor, err = gzip.NewCompressor(o.compressedBound); err != nil {
 		return nil, err
 	}
 	if err := o.assembleFeeds(a, cfg, endpoints, observing, log); err != nil {
@@ -266,7 +268,7 @@ func (o *options) assembleFeeds(a *app, cfg *rest.Config, endpoints *upstream.En
 			rule := o.policy.For(gvr.Group, gvr.Version, gvr.Resource)
 			return snapshot.Settings{History: rule.HistoryWindow, Bytes: rule.MaxBytes, Idle: rule.IdleTimeout}
 		},
-		Fields: func(ctx context.Context, gvr schema.GroupVersionResource) ([]snapshot.Field, error) {
+		Fields: func(ctx context.Context, gvr schema.GroupVersionResource) ([]wire.Field, error) {
 			return a.cluster.Fields(ctx, gvr)
 		},
 		SameServers:   func(ctx context.Context) (bool, error) { return a.cluster.Servers.Same(ctx) },

@@ -27,6 +27,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/gzip"
 )
 
 // everything lets every metric have a series.
@@ -69,7 +70,7 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 			}}
 		},
 		Stored:      func() (int64, int64) { return 1, 2 },
-		Compression: func() snapshot.CompressorStats { return snapshot.CompressorStats{Found: 1} },
+		Compression: func() gzip.CompressorStats { return gzip.CompressorStats{Found: 1} },
 		SelfChecks: func() map[snapshot.CheckResult]uint64 {
 			return map[snapshot.CheckResult]uint64{snapshot.CheckAgrees: 1}
 		},

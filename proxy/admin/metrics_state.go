@@ -14,6 +14,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/gzip"
 )
 
 // State is what is read when somebody scrapes: it costs nothing in between. A field that is nil has
@@ -24,7 +25,7 @@ type State struct {
 	Staleness time.Duration
 	// Stored is how many bytes all collections have together, and the bound, 0 if there is none.
 	Stored      func() (bytes, bound int64)
-	Compression func() snapshot.CompressorStats
+	Compression func() gzip.CompressorStats
 	// SelfChecks is how many comparisons of collections with the upstream had which result.
 	SelfChecks func() map[snapshot.CheckResult]uint64
 	Reviews    func() ReviewStats
@@ -195,7 +196,7 @@ func observeLookups(o metric.Observer, c metric.Int64Observable, hits, misses ui
 	o.ObserveInt64(c, int64(misses), metric.WithAttributes(observe.LabelResult.String(resultMiss))) // #nosec G115 -- a count
 }
 
-func registerCompression(meter metric.Meter, read func() snapshot.CompressorStats) error {
+func registerCompression(meter metric.Meter, read func() gzip.CompressorStats) error {
 	i := &instruments{meter: meter}
 	lookups := i.counter("listproxy.compression.lookups", "{segment}", "Segments of lists that were compressed already (hit), or had to be compressed (miss).")
 	compressed := i.counter("listproxy.compressed", "By", "Bytes that were compressed, before compression; without segments that were compressed already.")

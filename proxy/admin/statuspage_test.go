@@ -22,6 +22,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
@@ -31,7 +32,7 @@ func newStatusSource(o *observe.Observer, metrics prometheus.Gatherer, collectio
 		State: State{
 			Collections: func() []snapshot.CollectionStats { return collections }, Staleness: 90 * time.Second,
 			Stored:      func() (bytes, bound int64) { return 10, 100 },
-			Compression: func() snapshot.CompressorStats { return snapshot.CompressorStats{Kept: 7} },
+			Compression: func() gzip.CompressorStats { return gzip.CompressorStats{Kept: 7} },
 		},
 		Version: "v1", Upstream: "https://kubernetes", Started: time.Now(), Metrics: metrics, Observer: o,
 		Ready: func() (bool, []telemetry.StatusCheck) {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 // Cluster knows what the upstream serves, and tells when that changes.
@@ -73,7 +74,7 @@ func (c *Cluster) Run(ctx context.Context) {
 
 // Fields returns the fields of a resource that a field selector may name, beside
 // metadata.name and metadata.namespace. It fails where that cannot be known now.
-func (c *Cluster) Fields(ctx context.Context, gvr schema.GroupVersionResource) ([]snapshot.Field, error) {
+func (c *Cluster) Fields(ctx context.Context, gvr schema.GroupVersionResource) ([]wire.Field, error) {
 	entry, reason := c.Catalog.Lookup(ctx, gvr.Group, gvr.Version, gvr.Resource)
 	switch {
 	case reason != "":
@@ -84,7 +85,7 @@ func (c *Cluster) Fields(ctx context.Context, gvr schema.GroupVersionResource) (
 		// Whose server may have the group and the names of a built-in resource.
 		return nil, nil
 	}
-	return snapshot.BuiltinFields(gvr), nil
+	return wire.BuiltinFields(gvr), nil
 }
 
 // What follows is every way in which the ground can move, and what each invalidates for how long.

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 // simplePath is a selectable field's path whose steps are nothing but names. The API server
@@ -21,7 +21,7 @@ var simplePath = regexp.MustCompile(`^(\.[A-Za-z_][A-Za-z0-9_-]*)+$`)
 // definition says (spec.versions[].selectableFields, Kubernetes 1.30 and later). The definition
 // is read when asked for, and must be the one that is known: of a newer one Schemas is about to
 // hear.
-func (s *Schemas) Fields(ctx context.Context, gvr schema.GroupVersionResource) ([]snapshot.Field, error) {
+func (s *Schemas) Fields(ctx context.Context, gvr schema.GroupVersionResource) ([]wire.Field, error) {
 	name := gvr.GroupResource().String()
 	// A list of one: the account may list definitions already, since it follows them.
 	found, err := s.definitions.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
@@ -47,8 +47,8 @@ func (s *Schemas) Fields(ctx context.Context, gvr schema.GroupVersionResource) (
 
 // selectableFields reads them from a definition. What has not the expected form is left out: a
 // field that is not known is the upstream's to judge.
-func selectableFields(definition *unstructured.Unstructured, version string) []snapshot.Field {
-	var found []snapshot.Field
+func selectableFields(definition *unstructured.Unstructured, version string) []wire.Field {
+	var found []wire.Field
 	spec, _ := definition.Object["spec"].(map[string]any)
 	for _, v := range objects(spec["versions"]) {
 		if v["name"] != version {
@@ -58,7 +58,7 @@ func selectableFields(definition *unstructured.Unstructured, version string) []s
 			if path, ok := f["jsonPath"].(string); ok && simplePath.MatchString(path) {
 				// The API server names a field by its path without the first dot.
 				name := path[1:]
-				found = append(found, snapshot.Field{Name: name, JSON: strings.Split(name, ".")})
+				found = append(found, wire.Field{Name: name, JSON: strings.Split(name, ".")})
 			}
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 func TestSelectableFields(t *testing.T) {
@@ -19,7 +19,7 @@ func TestSelectableFields(t *testing.T) {
 		map[string]any{"name": "v3"},
 		"not a version",
 	}}}}
-	for version, want := range map[string][]snapshot.Field{
+	for version, want := range map[string][]wire.Field{
 		"v1": {{Name: "spec.color", JSON: []string{"spec", "color"}}, {Name: "status.deep.er_x-1", JSON: []string{"status", "deep", "er_x-1"}}},
 		"v2": {{Name: "spec.hue", JSON: []string{"spec", "hue"}}},
 		"v3": nil,

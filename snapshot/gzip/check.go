@@ -1,0 +1,44 @@
+package gzip
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+
+	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/wire"
+)
+
+// Check writes a list as those get it who accept gzip, and says whether it is another one when it is
+// read.
+func (c *Compressor) Check(frame *wire.Frame, objects []*index.Object) (found []string) {
+	var compressed bytes.Buffer
+	_ = c.Write(&compressed, frame, nil, objects, nil) // which does not fail, into memory
+	read, err := unpack(&compressed)
+	if err != nil {
+		return []string{fmt.Sprintf("a list cannot be read after its compression: %v", err)}
+	}
+	rest := read
+	for i, o := range objects {
+		for _, part := range [][]byte{frame.AppendItemHead(nil, i, len(o.Bytes)), o.Bytes} {
+			var is bool
+			if rest, is = bytes.CutPrefix(rest, part); !is {
+				return []string{o.Key + " has other bytes after its compression"}
+			}
+		}
+	}
+	if len(rest) > 0 {
+		return []string{"a list is longer after its compression"}
+	}
+	return nil
+}
+
+// unpack is what any client does. The standard library's reader has nothing in common with the writer.
+func unpack(compressed io.Reader) ([]byte, error) {
+	in, err := gzip.NewReader(compressed)
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(in)
+}

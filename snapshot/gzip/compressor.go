@@ -1,0 +1,254 @@
+package gzip
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/dgraph-io/ristretto/v2"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/wire"
+)
+
+const (
+	// gzipLevel is kube-apiserver's (endpoints/handlers/responsewriters).
+	gzipLevel = 1
+	// segmentTarget is how many bytes a segment holds on average, before compression. Each costs a
+	// look into the cache when it is written, and nothing of its beginning refers to what is before.
+	segmentTarget = 128 << 10
+	// segmentMost is where a segment ends in any case, for want of an end in what it holds.
+	segmentMost = 4 * segmentTarget
+	// segmentExpected is the usual size of a compressed segment, from which the number of the
+	// cache's counters is made.
+	segmentExpected = 16 << 10
+)
+
+// Compressor writes lists with gzip, and compresses an object's bytes once, not once for every
+// list: the objects are cut into segments of neighbours, which are compressed alone and kept in a
+// bounded cache, and these into pieces (see packed), of which only those are compressed again that
+// changed. Deflate streams that end on a byte can be joined, and CRC-32s be combined, so that a
+// list is put together from what is there.
+//
+// Where a segment ends is decided by the objects in it (see endsSegment), so that one that comes,
+// goes or changes leaves all other segments as they are. The cache has one version of a segment,
+// found by where it begins and ends. What it holds is compared by the numbers of its objects, of
+// which no two versions of an object, and no two objects, have the same.
+//
+// It is safe for concurrent use. Those who want the same segment at the same time wait for one who
+// compresses it.
+type Compressor struct {
+	flights  singleflight.Group
+	encoders sync.Pool
+
+	// See CompressorStats.
+	found, made atomic.Uint64
+	compressed  atomic.Int64
+
+	// mu is held for reading around every use of segments and for writing around its end:
+	// ristretto's Close races with its Get and Set.
+	mu       sync.RWMutex
+	segments *ristretto.Cache[uint64, *packed] // nil when nothing is kept
+}
+
+// NewCompressor returns a Compressor that keeps about size bytes of segments at most; with 0 it keeps
+// none.
+func NewCompressor(size int64) (*Compressor, error) {
+	c := &Compressor{encoders: sync.Pool{New: func() any { return newEncoder() }}}
+	if size <= 0 {
+		return c, nil
+	}
+	var err error
+	c.segments, err = ristretto.NewCache(&ristretto.Config[uint64, *packed]{
+		NumCounters:        max(1000, 10*size/segmentExpected), // ten for each entry, as its documentation advises
+		MaxCost:            size,
+		BufferItems:        64, // as its documentation advises
+		IgnoreInternalCost: true,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a cache of %d bytes for compressed segments: %w", size, err)
+	}
+	return c, nil
+}
+
+// Close lets go of all segments. A Compressor that is closed still writes, and keeps nothing.
+func (c *Compressor) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.segments != nil {
+		c.segments.Close()
+		c.segments = nil
+	}
+}
+
+// Write writes a list: the head, the objects with what the frame puts before each, the tail. It
+// ends at the first error of w.
+func (c *Compressor) Write(w io.Writer, frame *wire.Frame, head []byte, objects []*index.Object, tail []byte) error {
+	s := joined{w: w}
+	s.write(gzipHeader)
+	s.stored(head, false)
+	for first := true; len(objects) > 0 && s.err == nil; first = false {
+		n := segmentLength(objects)
+		s.segment(c.segment(frame, objects[:n], first))
+		objects = objects[n:]
+	}
+	s.stored(tail, true)
+	s.write(s.trailer())
+	return s.err
+}
+
+// segmentLength is how many of the objects make the first segment. It depends on nothing but these.
+func segmentLength(objects []*index.Object) int {
+	size := 0
+	for i, o := range objects {
+		size += len(o.Bytes)
+		if endsSegment(o) || size >= segmentMost {
+			return i + 1
+		}
+	}
+	return len(objects)
+}
+
+// endsSegment says whether a segment ends with this object. Objects do as often as makes segments
+// of about segmentTarget bytes.
+func endsSegment(o *index.Object) bool {
+	return uint64(o.Mark)*segmentTarget < uint64(len(o.Bytes))<<32
+}
+
+// segment returns the objects compressed, from the cache as far as they are there.
+func (c *Compressor) segment(frame *wire.Frame, objects []*index.Object, first bool) *packed {
+	if slices.ContainsFunc(objects, func(o *index.Object) bool { return o.Number == 0 }) {
+		return c.compress(frame, objects, first, nil)
+	}
+	place := placeOf(objects, first)
+	before := c.find(place)
+	if before != nil && before.holds(objects, first) {
+		c.found.Add(1)
+		return before
+	}
+	flight := strconv.FormatUint(place, 36) + strconv.FormatUint(contentOf(objects), 36)
+	made, _, _ := c.flights.Do(flight, func() (any, error) {
+		s := c.compress(frame, objects, first, before)
+		c.keep(place, s)
+		return s, nil
+	})
+	if s, ok := made.(*packed); ok && s.holds(objects, first) {
+		return s
+	}
+	return c.compress(frame, objects, first, before) // another one of the same name was on its way
+}
+
+// placeOf is where a segment is kept: by the keys that it begins and ends with, and the collection.
+// Two may share a place, so what is found has to be compared.
+func placeOf(objects []*index.Object, first bool) uint64 {
+	begin, end := objects[0], objects[len(objects)-1]
+	place := index.Mix(uint64(begin.Mark)<<32|uint64(end.Mark), begin.Number>>index.ObjectNumberBits)
+	if first {
+		return ^place
+	}
+	return place
+}
+
+// contentOf is made of what a segment holds. Two may have the same.
+func contentOf(objects []*index.Object) uint64 {
+	content := uint64(len(objects))
+	for _, o := range objects {
+		content = index.Mix(content, o.Number)
+	}
+	return content
+}
+
+func (c *Compressor) find(place uint64) *packed {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if c.segments == nil {
+		return nil
+	}
+	s, _ := c.segments.Get(place)
+	return s
+}
+
+func (c *Compressor) keep(place uint64, s *packed) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if c.segments != nil {
+		// It may come to nothing: the cache has room for what is asked for often.
+		_ = c.segments.Set(place, s, s.size())
+	}
+}
+
+// CompressorStats are what a Compressor did since it was made.
+type CompressorStats struct {
+	// Found and Made are segments that were kept as they were wanted, and that were not.
+	Found, Made uint64
+	// Compressed is how many bytes were, before their compression.
+	Compressed int64
+	// Kept is how many bytes the cache holds by its own account.
+	Kept int64
+}
+
+// Stats is for those who watch. Each number is true for itself.
+func (c *Compressor) Stats() CompressorStats {
+	s := CompressorStats{Found: c.found.Load(), Made: c.made.Load(), Compressed: c.compressed.Load()}
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if c.segments != nil {
+		s.Kept = c.segments.MaxCost() - c.segments.RemainingCost()
+	}
+	return s
+}
+
+// gzipHeader is that of a member without a name or a time (RFC 1952).
+var gzipHeader = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255}
+
+// maxStored is how much one stored block of deflate holds.
+const maxStored = 1<<16 - 1
+
+// joined is a gzip member that is put together.
+type joined struct {
+	w      io.Writer
+	err    error
+	crc    uint32
+	length uint32
+}
+
+func (j *joined) write(p []byte) {
+	if j.err == nil {
+		_, j.err = j.w.Write(p)
+	}
+}
+
+func (j *joined) segment(s *packed) {
+	j.write(s.deflated)
+	j.crc, j.length = crcJoin(j.crc, s.crc, s.shift), j.length+s.length
+}
+
+// stored writes p as it is, which is the shortest way for a few bytes. Last ends the stream.
+func (j *joined) stored(p []byte, last bool) {
+	j.crc, j.length = crc32.Update(j.crc, crc32.IEEETable, p), j.length+uint32(len(p)) // #nosec G115 -- modulo 2³² is meant
+	for {
+		block := p[:min(len(p), maxStored)]
+		p = p[len(block):]
+		head := [5]byte{}
+		if last && len(p) == 0 {
+			head[0] = 1
+		}
+		binary.LittleEndian.PutUint16(head[1:], uint16(len(block)))  // #nosec G115 -- at most maxStored
+		binary.LittleEndian.PutUint16(head[3:], ^uint16(len(block))) // #nosec G115 -- as above
+		j.write(head[:])
+		j.write(block)
+		if len(p) == 0 {
+			return
+		}
+	}
+}
+
+func (j *joined) trailer() []byte {
+	return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, j.crc), j.length)
+}

@@ -1,0 +1,440 @@
+package gzip
+
+import (
+	"bytes"
+	"compress/flate"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/wire"
+)
+
+// someObjects have numbers from first on.
+func someObjects(first, n, size int) []*index.Object {
+	random := rand.New(rand.NewPCG(uint64(first), 1))
+	texts := make([]string, 64)
+	for i := range texts {
+		texts[i] = fmt.Sprintf(`"field-%d":"a value that is the same, or nearly: %x","other":%d,`, i, random.Uint32(), random.IntN(100))
+	}
+	objects := make([]*index.Object, n)
+	for i := range objects {
+		name := fmt.Sprintf("object-%06d", i)
+		var text bytes.Buffer
+		fmt.Fprintf(&text, `{"metadata":{"name":%q,"uid":"%016x"},"spec":{`, name, random.Uint64())
+		for text.Len() < size {
+			text.WriteString(texts[random.IntN(len(texts))])
+		}
+		text.WriteString(`"end":true}}`)
+		objects[i] = index.NewObject(uint64(first+i), "ns/"+name, 1, text.Bytes())
+	}
+	return objects
+}
+
+func newTestCompressor(t testing.TB, size int64) *Compressor {
+	t.Helper()
+	c, err := NewCompressor(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// compressed writes a list, reads it again, and returns its size on the wire.
+func compressed(t testing.TB, c *Compressor, objects []*index.Object) int {
+	t.Helper()
+	frame := wire.FixedFrame("PodList", "v1")
+	meta := wire.ListMeta{Revision: 7, Continue: "x"}
+	head, tail := frame.AppendHead(nil, meta, len(objects), 0), frame.AppendTail(nil, meta, len(objects))
+	var out bytes.Buffer
+	if err := c.Write(&out, frame, head, objects, tail); err != nil {
+		t.Fatal(err)
+	}
+	size := out.Len()
+	unzip, err := gzip.NewReader(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unzip.Multistream(false)
+	got, err := io.ReadAll(unzip) // checks length and checksum, too
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out.Len() > 0 {
+		t.Errorf("%d bytes follow", out.Len())
+	}
+	items := make([][]byte, len(objects))
+	for i, o := range objects {
+		items[i] = o.Bytes
+	}
+	if want := frame.Render(meta, items); !bytes.Equal(got, want) {
+		t.Fatalf("%d objects: %d bytes came out, not the %d that went in", len(objects), len(got), len(want))
+	}
+	return size
+}
+
+// kept is how many segments and bytes there are.
+func (c *Compressor) kept() (segments int, bytes int64) {
+	c.segments.Wait()
+	c.segments.IterValues(func(s *packed) bool {
+		segments++
+		bytes += s.size()
+		return false
+	})
+	return segments, bytes
+}
+
+func TestCompressed(t *testing.T) {
+	c := newTestCompressor(t, 64<<20)
+	for _, objects := range [][]*index.Object{
+		nil, someObjects(1, 1, 10), someObjects(11, 1, 3*segmentMost), someObjects(21, 3, 100_000),
+		someObjects(1_000, 500, 6600), someObjects(10_000, 2000, 300), someObjects(20_000, 30, maxStored),
+	} {
+		for range 2 { // made, and found
+			compressed(t, c, objects)
+		}
+	}
+}
+
+// TestCompressedOnce counts what is compressed: only what changed since the last list, and what
+// refers to it.
+func TestCompressedOnce(t *testing.T) {
+	const size = 6600
+	c := newTestCompressor(t, 256<<20)
+	objects := someObjects(1, 1200, size)
+	compressed(t, c, objects)
+	all := c.compressed.Load()
+	if least := int64(1200 * size); all < least {
+		t.Fatalf("%d bytes were compressed of at least %d", all, least)
+	}
+	made := func(change func([]*index.Object) []*index.Object) int64 {
+		compressed(t, c, objects) // what was changed before lies where it was
+		before := c.compressed.Load()
+		compressed(t, c, change(append([]*index.Object(nil), objects...)))
+		return c.compressed.Load() - before
+	}
+	next := uint64(1_000_000)
+	version := func(o *index.Object) *index.Object {
+		next++
+		return index.NewObject(next, o.Key, 2, append(bytes.Clone(o.Bytes), ' '))
+	}
+	// A change costs the piece with it and the one after. The edge of a segment is where its place
+	// is, so that all of it is compressed where that goes.
+	const piece, segment = 4*pieceTarget + size, segmentMost + size
+	for _, tt := range []struct {
+		name   string
+		change func([]*index.Object) []*index.Object
+		most   int64
+	}{
+		{"nothing", func(o []*index.Object) []*index.Object { return o }, 0},
+		{"an object", func(o []*index.Object) []*index.Object { o[600] = version(o[600]); return o }, 2 * piece},
+		{"the first object", func(o []*index.Object) []*index.Object { o[0] = version(o[0]); return o }, 2 * piece},
+		{"twenty objects", func(o []*index.Object) []*index.Object {
+			for i := 0; i < len(o); i += len(o) / 20 {
+				o[i] = version(o[i])
+			}
+			return o
+		}, 20 * 4 * pieceTarget},
+		{"one comes", func(o []*index.Object) []*index.Object {
+			next++
+			return append(o[:800:800], append([]*index.Object{index.NewObject(next, o[799].Key+"a", 2, o[0].Bytes)}, o[800:]...)...)
+		}, 2 * segment},
+		{"one goes", func(o []*index.Object) []*index.Object { return append(o[:700:700], o[701:]...) }, 2 * segment},
+		{"the first one goes", func(o []*index.Object) []*index.Object { return o[1:] }, segment},
+		{"a page of them", func(o []*index.Object) []*index.Object { return o[300:800] }, 2 * segment},
+	} {
+		if got := made(tt.change); got > tt.most {
+			t.Errorf("%s: %d bytes were compressed, of %d; at most %d should be", tt.name, got, all, tt.most)
+		}
+	}
+	before := c.compressed.Load()
+	compressed(t, c, objects[300:800])
+	if again := c.compressed.Load() - before; again > 0 {
+		t.Errorf("the same page: %d bytes were compressed", again)
+	}
+}
+
+// likely are objects as clusters have them: neighbours have much in common, and each has something
+// that no other has.
+func likely(kind string, n int) []*index.Object {
+	random := rand.New(rand.NewPCG(uint64(n), 3))
+	at := func() string {
+		return fmt.Sprintf("2026-%02d-%02dT%02d:%02d:%02dZ", 1+random.IntN(12), 1+random.IntN(28), random.IntN(24), random.IntN(60), random.IntN(60))
+	}
+	uid := func() string {
+		return fmt.Sprintf("%08x-%04x-4%03x-8000-%012x", random.Uint32(), random.IntN(1<<16), random.IntN(1<<12), random.Int64N(1<<48))
+	}
+	words := strings.Fields(`server: client: port: "8080" host: example.com timeout: 30s retries: 3 level: info
+		log: format: json path: /var/lib/app replicas: enabled: true false key: value: name: endpoint: tls:
+		certificate: bucket: region: eu-west-1 cache: size: 256Mi workers: interval: 5m rules: - match: action:`)
+	meta := func(name, manager, fields string) string {
+		return fmt.Sprintf(`{"metadata":{"name":%q,"namespace":"ns-1","uid":%q,"resourceVersion":"%d","creationTimestamp":%q,"managedFields":[{"manager":%q,"operation":"Update","apiVersion":"v1","time":%q,"fieldsType":"FieldsV1","fieldsV1":{%s}}]},`,
+			name, uid(), random.IntN(1e8), at(), manager, at(), fields)
+	}
+	one := map[string]func(i int) string{
+		"leases": func(i int) string {
+			return meta(fmt.Sprintf("node-%05d", i), "kubelet", `"f:spec":{"f:holderIdentity":{},"f:leaseDurationSeconds":{},"f:renewTime":{}}`) +
+				fmt.Sprintf(`"spec":{"holderIdentity":"node-%05d","leaseDurationSeconds":40,"renewTime":%q}}`, i, at())
+		},
+		"configmaps": func(i int) string {
+			var text strings.Builder
+			for range 20 + random.IntN(500) {
+				text.WriteString(words[random.IntN(len(words))] + " ")
+			}
+			return meta(fmt.Sprintf("config-%05d", i), "helm", `"f:data":{"f:config.yaml":{}}`) + fmt.Sprintf(`"data":{"config.yaml":%q}}`, text.String())
+		},
+		"pods": func(i int) string {
+			app := fmt.Sprintf("app-%d", i/20)
+			var text strings.Builder
+			text.WriteString(meta(fmt.Sprintf("%s-%x-%05x", app, i/20*7919, random.IntN(1<<20)), "kubelet", `"f:status":{"f:conditions":{"k:{\"type\":\"Ready\"}":{".":{},"f:lastProbeTime":{},"f:status":{},"f:type":{}}},"f:containerStatuses":{},"f:hostIP":{},"f:phase":{},"f:podIP":{},"f:startTime":{}}`))
+			for c := range 6 {
+				fmt.Fprintf(&text, `"container-%d":{"name":"%s-%d","image":"example.com/%s:%d","containerID":"containerd://%016x%016x%016x%016x","ready":true,"started":%q,"env":[{"name":"POD_NAME","valueFrom":{"fieldRef":{"apiVersion":"v1","fieldPath":"metadata.name"}}}],"resources":{"requests":{"cpu":"250m","memory":"512Mi"}},"volumeMounts":[{"name":"config","mountPath":"/etc/app","readOnly":true}],"terminationMessagePath":"/dev/termination-log","terminationMessagePolicy":"File","imagePullPolicy":"IfNotPresent","livenessProbe":{"httpGet":{"path":"/healthz","port":"http","scheme":"HTTP"},"timeoutSeconds":2,"periodSeconds":10,"successThreshold":1,"failureThreshold":3}},`,
+					c, app, c, app, i/20, random.Uint64(), random.Uint64(), random.Uint64(), random.Uint64(), at())
+			}
+			fmt.Fprintf(&text, `"nodeName":"node-%04d","podIP":"10.%d.%d.%d","startTime":%q}`, random.IntN(1000), random.IntN(256), random.IntN(256), random.IntN(256), at())
+			return text.String()
+		},
+	}[kind]
+	objects := make([]*index.Object, n)
+	for i := range objects {
+		objects[i] = index.NewObject(uint64(1+i), fmt.Sprintf("ns-1/%s-%05d", kind, i), 1, []byte(one(i)))
+	}
+	return objects
+}
+
+// TestCompressedSize: cut into pieces, a list is at most 15% larger than as one with gzip -1.
+func TestCompressedSize(t *testing.T) {
+	c := newTestCompressor(t, 0)
+	for kind, n := range map[string]int{"leases": 6000, "configmaps": 1000, "pods": 600} {
+		objects := likely(kind, n)
+		var whole bytes.Buffer
+		z, err := gzip.NewWriterLevel(&whole, gzipLevel)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain := 0
+		for _, o := range objects {
+			plain += len(o.Bytes) + 1
+			_, _ = z.Write(o.Bytes)
+			_, _ = z.Write([]byte(","))
+		}
+		_ = z.Close()
+		got := compressed(t, c, objects)
+		t.Logf("%d %s of %d bytes: %d, whole %d", n, kind, plain/n, got, whole.Len())
+		if float64(got) > 1.15*float64(whole.Len()) {
+			t.Errorf("%s: %d bytes, as a whole %d", kind, got, whole.Len())
+		}
+	}
+}
+
+// TestCompressorIsBounded: whatever is asked for, no more than its size is kept.
+func TestCompressorIsBounded(t *testing.T) {
+	const size = 1 << 18
+	c := newTestCompressor(t, size)
+	for i := range 20 {
+		compressed(t, c, someObjects(1+i*1000, 100, 6600))
+	}
+	if segments, kept := c.kept(); segments == 0 || kept > size {
+		t.Errorf("%d segments with %d bytes are kept, of at most %d", segments, kept, size)
+	}
+}
+
+// TestSegmentsOfOnePlace: two segments that are kept in the same place are told apart.
+func TestSegmentsOfOnePlace(t *testing.T) {
+	c := newTestCompressor(t, 1<<20)
+	mine, yours := someObjects(1, 3, 50_000), someObjects(1001, 3, 50_000)
+	place := placeOf(mine, true)
+	c.keep(place, c.compress(wire.FixedFrame("PodList", "v1"), yours, true, nil))
+	c.segments.Wait()
+	if c.find(place) == nil {
+		t.Fatal("nothing is kept")
+	}
+	compressed(t, c, mine)
+}
+
+// TestPiecesBehindTheFirst: the first object of a list lacks a comma that it has elsewhere, and the
+// piece behind it may refer to that.
+func TestPiecesBehindTheFirst(t *testing.T) {
+	c := newTestCompressor(t, 0)
+	frame := wire.FixedFrame("PodList", "v1")
+	for _, size := range []int{300, 3000, 20_000} {
+		objects := someObjects(1, 100_000/size, size)
+		for _, first := range []bool{true, false} {
+			whole := c.compress(frame, objects, first, nil)
+			for from := range objects[:min(len(objects), 40)] {
+				for _, begins := range []bool{true, false} {
+					part := c.compress(frame, objects[from:], begins, whole)
+					var plain bytes.Buffer
+					for i, o := range objects[from:] {
+						at := i
+						if !begins {
+							at++
+						}
+						plain.Write(frame.AppendItemHead(nil, at, len(o.Bytes)))
+						plain.Write(o.Bytes)
+					}
+					got, _ := io.ReadAll(flate.NewReader(bytes.NewReader(part.deflated))) // which has no end
+					if !bytes.Equal(got, plain.Bytes()) || part.crc != crc32.ChecksumIEEE(plain.Bytes()) {
+						t.Fatalf("objects of %d bytes from %d on, beginning a list: %t, made of one that did: %t: other bytes come out", size, from, begins, first)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestPiecesAreUsedAgain: whatever came, went and changed between two lists, what is put together
+// from old pieces and new ones is the list. Objects of all sizes, so that pieces are of many
+// objects or one.
+func TestPiecesAreUsedAgain(t *testing.T) {
+	for _, size := range []int{60, 900, 9000} {
+		c := newTestCompressor(t, 64<<20)
+		random := rand.New(rand.NewPCG(uint64(size), 2))
+		objects := someObjects(1, 400_000/size, size)
+		next := uint64(1_000_000)
+		first, reused := c.compressed.Load(), int64(0)
+		for range 60 {
+			compressed(t, c, objects)
+			if now := c.compressed.Load() - first; now < 400_000 {
+				reused++
+			}
+			first = c.compressed.Load()
+			objects = append([]*index.Object(nil), objects...)
+			for range 1 + random.IntN(3) {
+				at := random.IntN(len(objects))
+				next++
+				switch o := objects[at]; random.IntN(4) {
+				case 0:
+					objects = append(objects[:at], objects[at+1:]...)
+				case 1:
+					made := index.NewObject(next, o.Key+"+", 2, objects[random.IntN(len(objects))].Bytes)
+					objects = append(objects[:at+1], append([]*index.Object{made}, objects[at+1:]...)...)
+				default:
+					objects[at] = index.NewObject(next, o.Key, 2, append(bytes.Clone(o.Bytes), "\"\""[:random.IntN(3)]...))
+				}
+			}
+		}
+		if reused < 50 {
+			t.Errorf("objects of %d bytes: of 60 lists, only %d were made of pieces that were there", size, reused)
+		}
+	}
+}
+
+// TestObjectsWithoutNumbers are written, and not kept.
+func TestObjectsWithoutNumbers(t *testing.T) {
+	c := newTestCompressor(t, 1<<20)
+	objects := someObjects(1, 100, 6600)
+	for _, o := range objects {
+		o.Number = 0
+	}
+	compressed(t, c, objects)
+	if segments, _ := c.kept(); segments > 0 {
+		t.Errorf("%d segments are kept", segments)
+	}
+}
+
+// TestHerd: many who want the same at once.
+func TestHerd(t *testing.T) {
+	c := newTestCompressor(t, 64<<20)
+	objects := someObjects(1, 100, 6600)
+	var all sync.WaitGroup
+	for range 10 {
+		all.Go(func() { compressed(t, c, objects) })
+	}
+	c.Close() // they go on
+	all.Wait()
+}
+
+type brokenWriter struct{ left int }
+
+var errBroken = errors.New("the client has gone")
+
+func (b *brokenWriter) Write(p []byte) (int, error) {
+	if b.left -= len(p); b.left < 0 {
+		return 0, errBroken
+	}
+	return len(p), nil
+}
+
+func TestCompressedEndsWithItsWriter(t *testing.T) {
+	c := newTestCompressor(t, 1<<20)
+	frame, objects := wire.FixedFrame("PodList", "v1"), someObjects(1, 1000, 6600)
+	if err := c.Write(&brokenWriter{left: 100_000}, frame, nil, objects, nil); !errors.Is(err, errBroken) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func FuzzCRCJoin(f *testing.F) {
+	f.Add("", "")
+	f.Add("a", "")
+	f.Add(strings.Repeat("x", 1000), "y")
+	f.Fuzz(func(t *testing.T, first, second string) {
+		got := crcJoin(crc32.ChecksumIEEE([]byte(first)), crc32.ChecksumIEEE([]byte(second)), crcShift(int64(len(second))))
+		if want := crc32.ChecksumIEEE([]byte(first + second)); got != want {
+			t.Errorf("%08x, not %08x", got, want)
+		}
+	})
+}
+
+func BenchmarkCompressed(b *testing.B) {
+	objects := likely("pods", 2000)
+	frame := wire.FixedFrame("PodList", "v1")
+	size := int64(0)
+	for _, o := range objects {
+		size += int64(len(o.Bytes))
+	}
+	for _, tt := range []struct {
+		name string
+		kept int64
+	}{{"found", 64 << 20}, {"made", 0}} {
+		b.Run(tt.name, func(b *testing.B) {
+			c := newTestCompressor(b, tt.kept)
+			_ = c.Write(io.Discard, frame, nil, objects, nil)
+			if tt.kept > 0 {
+				c.segments.Wait()
+			}
+			b.SetBytes(size)
+			b.ReportAllocs()
+			for b.Loop() {
+				_ = c.Write(io.Discard, frame, nil, objects, nil)
+			}
+		})
+	}
+	for _, changed := range []int{1, 20, 200} {
+		b.Run(fmt.Sprintf("%d changed", changed), func(b *testing.B) {
+			c := newTestCompressor(b, 64<<20)
+			_ = c.Write(io.Discard, frame, nil, objects, nil)
+			now, next := slices.Clone(objects), uint64(1_000_000)
+			b.SetBytes(size)
+			b.ReportAllocs()
+			for b.Loop() {
+				for i := range changed {
+					at := i * len(now) / changed
+					next++
+					now[at] = index.NewObject(next, now[at].Key, 2, objects[at].Bytes)
+				}
+				_ = c.Write(io.Discard, frame, nil, now, nil)
+			}
+		})
+	}
+	b.Run("whole", func(b *testing.B) {
+		z, _ := gzip.NewWriterLevel(io.Discard, gzipLevel)
+		b.SetBytes(size)
+		for b.Loop() {
+			z.Reset(io.Discard)
+			for _, o := range objects {
+				_, _ = z.Write(o.Bytes)
+			}
+			_ = z.Close()
+		}
+	})
+}

@@ -1,0 +1,42 @@
+package gzip
+
+// CRC-32 as gzip has it (IEEE 802.3), on polynomials modulo 2 with the lowest power in the highest
+// bit.
+const (
+	crcPolynomial = 0xedb88320
+	crcOne        = 1 << 31 // the polynomial 1
+)
+
+// crcProduct is a·b modulo the polynomial.
+func crcProduct(a, b uint32) uint32 {
+	product := uint32(0)
+	for ; a != 0; a <<= 1 {
+		if a&crcOne != 0 {
+			product ^= b
+		}
+		// b times x.
+		carry := b & 1
+		b >>= 1
+		if carry != 0 {
+			b ^= crcPolynomial
+		}
+	}
+	return product
+}
+
+// crcShift is what the checksum of some bytes is multiplied by when n bytes follow them: x to the
+// power of 8n.
+func crcShift(n int64) uint32 {
+	power, shift := uint32(crcOne>>8), uint32(crcOne) // x⁸, 1
+	for ; n > 0; n >>= 1 {
+		if n&1 != 0 {
+			shift = crcProduct(power, shift)
+		}
+		power = crcProduct(power, power)
+	}
+	return shift
+}
+
+// crcJoin is the checksum of two texts, one behind the other, from that of each. Shift is
+// crcShift of the second one's length.
+func crcJoin(first, second, shift uint32) uint32 { return crcProduct(shift, first) ^ second }

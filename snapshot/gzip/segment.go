@@ -1,0 +1,203 @@
+package gzip
+
+import (
+	"bytes"
+	"hash/crc32"
+	"slices"
+
+	"github.com/klauspost/compress/flate"
+
+	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/wire"
+)
+
+const (
+	// pieceTarget is how many bytes a piece holds on average, before compression; an object of more
+	// is a piece of its own. Each begins with tables of its own and has to read what it refers to:
+	// with 8 KiB, compressing a list for the first time takes half as much again, and with 32 KiB a
+	// changed object twice as much.
+	pieceTarget = 16 << 10
+	// pieceReference is how much of the piece before it a piece refers to. Neighbours are mostly
+	// alike, so that this is as good as deflate's whole window of 32 KiB, and for pods better: what
+	// is near costs less to name.
+	pieceReference = 8 << 10
+
+	// segmentOverhead and pieceOverhead are what a segment and a piece cost in the cache beside
+	// compressed bytes and numbers.
+	segmentOverhead = 192
+	pieceOverhead   = 16
+)
+
+// packed is a segment: a run of neighbours, compressed. It is immutable.
+//
+// It consists of pieces, each of which refers to what it holds itself and to the piece before it.
+// So a piece stays as it is for as long as these two hold what they hold, in the same place if that is
+// the beginning of a list, and a changed object costs the compression of two pieces.
+type packed struct {
+	// numbers of the objects that it holds, and whether a list begins with it.
+	numbers []uint64
+	first   bool
+	pieces  []piece
+	// deflated ends on a byte, and is not the end of its stream.
+	deflated []byte
+	// crc, shift and length are of what was compressed.
+	crc, shift uint32
+	length     uint32 // modulo 2³², as gzip has it
+}
+
+// piece is a part of a segment.
+type piece struct {
+	numbers int32  // where those of its objects end in packed.numbers
+	bytes   int32  // where it ends in packed.deflated
+	crc     uint32 // of what was compressed
+	length  uint32
+}
+
+func (s *packed) holds(objects []*index.Object, first bool) bool {
+	return s.first == first && sameNumbers(s.numbers, objects)
+}
+
+// size is what it costs to keep it.
+func (s *packed) size() int64 {
+	return int64(segmentOverhead + 8*cap(s.numbers) + pieceOverhead*cap(s.pieces) + cap(s.deflated))
+}
+
+func sameNumbers(numbers []uint64, objects []*index.Object) bool {
+	return slices.EqualFunc(numbers, objects, func(number uint64, o *index.Object) bool { return number == o.Number })
+}
+
+// numbersOf returns the numbers of a piece's objects, and bytesOf its bytes.
+func (s *packed) numbersOf(i int) []uint64 {
+	begin := int32(0)
+	if i > 0 {
+		begin = s.pieces[i-1].numbers
+	}
+	return s.numbers[begin:s.pieces[i].numbers]
+}
+
+func (s *packed) bytesOf(i int) []byte {
+	begin := int32(0)
+	if i > 0 {
+		begin = s.pieces[i-1].bytes
+	}
+	return s.deflated[begin:s.pieces[i].bytes]
+}
+
+// pieceLength is how many of the objects make the first piece. It depends on nothing but these.
+func pieceLength(objects []*index.Object) int {
+	size := 0
+	for i, o := range objects {
+		size += len(o.Bytes)
+		if endsPiece(o) || size >= 4*pieceTarget {
+			return i + 1
+		}
+	}
+	return len(objects)
+}
+
+// endsPiece is for pieces what endsSegment is for segments. Where a segment ends, a piece does.
+func endsPiece(o *index.Object) bool {
+	return uint64(o.Mark)*pieceTarget < uint64(len(o.Bytes))<<32
+}
+
+// compress makes a segment. What before, which may be nil, has of it is not compressed again.
+func (c *Compressor) compress(frame *wire.Frame, objects []*index.Object, first bool, before *packed) *packed {
+	e := c.encoders.Get().(*encoder)
+	defer c.encoders.Put(e)
+	if before != nil && before.first != first {
+		before = nil
+	}
+	s := &packed{first: first, numbers: make([]uint64, 0, len(objects)), crc: 0, shift: crcOne}
+	e.out.Reset()
+	length, compressed := int64(0), int64(0)
+	var previous []*index.Object
+	old := 0 // the first piece of before that may be the next
+	for rest := objects; len(rest) > 0; {
+		own := rest[:pieceLength(rest)]
+		var p piece
+		second := first && len(previous) > 0 && len(previous) == len(s.numbers)
+		if at, found := before.find(old, previous, own, second); found {
+			p, old = before.pieces[at], at+1
+			e.out.Write(before.bytesOf(at))
+		} else {
+			reference := e.render(&e.reference, frame, previous, second)
+			plain := e.render(&e.plain, frame, own, first && len(s.numbers) == 0)
+			e.deflate(plain, reference)
+			p.crc, p.length = crc32.ChecksumIEEE(plain), uint32(len(plain)) // #nosec G115 -- modulo 2³² is meant
+			compressed += int64(len(plain))
+		}
+		for _, o := range own {
+			s.numbers = append(s.numbers, o.Number)
+		}
+		p.numbers, p.bytes = int32(len(s.numbers)), int32(e.out.Len()) // #nosec G115 -- bounded by segmentMost and an object's size
+		s.pieces = append(s.pieces, p)
+		shift := crcShift(int64(p.length))
+		s.crc, s.shift = crcJoin(s.crc, p.crc, shift), crcProduct(s.shift, shift)
+		length += int64(p.length)
+		previous, rest = own, rest[len(own):]
+	}
+	s.deflated = bytes.Clone(e.out.Bytes())
+	s.length = uint32(length) // #nosec G115 -- modulo 2³² is meant
+	c.made.Add(1)
+	c.compressed.Add(compressed)
+	return s
+}
+
+// find looks, from one piece on, for the piece that holds these objects behind those before them.
+// Second says that those begin a list: there they lack the comma that they have elsewhere, to which
+// a piece may refer.
+func (s *packed) find(from int, before, own []*index.Object, second bool) (at int, found bool) {
+	if s == nil {
+		return 0, false
+	}
+	for at := from; at < len(s.pieces); at++ {
+		if !sameNumbers(s.numbersOf(at), own) {
+			continue
+		}
+		if at == 0 {
+			return at, len(before) == 0
+		}
+		return at, sameNumbers(s.numbersOf(at-1), before) && second == (s.first && at == 1)
+	}
+	return 0, false
+}
+
+// encoder is what compressing needs.
+type encoder struct {
+	writer           *flate.Writer
+	out              bytes.Buffer
+	plain, reference []byte
+}
+
+func newEncoder() *encoder {
+	e := &encoder{}
+	w, err := flate.NewWriter(&e.out, gzipLevel)
+	if err != nil {
+		panic(err) // the level is a constant
+	}
+	e.writer = w
+	return e
+}
+
+// render writes objects as a list has them into a buffer of the encoder's.
+func (e *encoder) render(buf *[]byte, frame *wire.Frame, objects []*index.Object, first bool) []byte {
+	out := (*buf)[:0]
+	for i, o := range objects {
+		at := i
+		if !first {
+			at++ // not the first of the list
+		}
+		out = frame.AppendItemHead(out, at, len(o.Bytes))
+		out = append(out, o.Bytes...)
+	}
+	*buf = out
+	return out
+}
+
+// deflate appends plain, compressed, to what comes out. It ends on a byte.
+func (e *encoder) deflate(plain, reference []byte) {
+	e.writer.ResetDict(&e.out, reference[max(0, len(reference)-pieceReference):])
+	// Neither fails, into memory.
+	_, _ = e.writer.Write(plain)
+	_ = e.writer.Flush()
+}

@@ -1,0 +1,77 @@
+package index
+
+import "slices"
+
+// chunkLen is how many versions are allocated, and forgotten, at once.
+const chunkLen = 128
+
+// Version is the state from its revision on, until the next version or the end of the span.
+type Version struct {
+	Revision uint64
+	Tree     Tree
+	// Superseded is what is freed when the version before this one is forgotten: the object
+	// that this one replaced or removed, and the path of the trees.
+	Superseded int64
+}
+
+// History is the versions of a collection by revision. Its one writer appends at the end and
+// forgets at the beginning; a copy of the value is a view of it that stays as it is, and may be
+// read by many while the writer goes on: what a copy can see is never written again. Appending
+// costs the version, however long the history is.
+type History struct {
+	chunks []*[chunkLen]Version
+	// skip is how many versions at the beginning are forgotten, n how many there are after them.
+	skip, n int
+}
+
+func (h *History) At(i int) *Version {
+	i += h.skip
+	return &h.chunks[i/chunkLen][i%chunkLen]
+}
+
+// Append adds a version with a higher revision than all others.
+func (h *History) Append(v Version) {
+	if end := h.skip + h.n; end == len(h.chunks)*chunkLen {
+		h.chunks = append(h.chunks, new([chunkLen]Version))
+	}
+	h.n++
+	*h.At(h.n - 1) = v
+}
+
+// Len is how many versions there are.
+func (h *History) Len() int { return h.n }
+
+// Find returns the newest version at or before rev, or nil.
+func (h *History) Find(rev uint64) *Version {
+	i := h.FirstAfter(rev)
+	if i == 0 {
+		return nil
+	}
+	return h.At(i - 1)
+}
+
+// FirstAfter is the index of the first version after rev.
+func (h *History) FirstAfter(rev uint64) int {
+	low, high := 0, h.n
+	for low < high {
+		if middle := (low + high) / 2; h.At(middle).Revision <= rev {
+			low = middle + 1
+		} else {
+			high = middle
+		}
+	}
+	return low
+}
+
+// Forget removes the n oldest versions. Their memory is let go of when the whole chunk is
+// forgotten, and no copy is left that has it.
+func (h *History) Forget(n int) {
+	h.skip, h.n = h.skip+n, h.n-n
+	if chunks := h.skip / chunkLen; chunks > 0 {
+		// A new slice, since copies share the one there is.
+		h.chunks, h.skip = slices.Clone(h.chunks[chunks:]), h.skip%chunkLen
+	}
+	if h.n == 0 {
+		*h = History{}
+	}
+}

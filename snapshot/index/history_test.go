@@ -1,0 +1,63 @@
+package index
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// TestHistoryAgainstAModel: appended to, forgotten from and looked into at random, with copies that
+// stay as they were.
+func TestHistoryAgainstAModel(t *testing.T) {
+	type copied struct {
+		History
+		want []uint64
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	var h History
+	var model []uint64
+	var copies []copied
+	check := func(h History, want []uint64) {
+		t.Helper()
+		if h.n != len(want) {
+			t.Fatalf("%d versions, not %d", h.n, len(want))
+		}
+		for range 3 {
+			rev := uint64(random.IntN(40_000))
+			var newest uint64
+			for _, r := range want {
+				if r <= rev {
+					newest = r
+				}
+			}
+			got := h.Find(rev)
+			if (got == nil) != (newest == 0) || got != nil && got.Revision != newest {
+				t.Fatalf("at %d: %+v, not %d", rev, got, newest)
+			}
+		}
+	}
+	rev := uint64(0)
+	for range 10_000 {
+		switch random.IntN(40) {
+		case 0:
+			n := random.IntN(h.n + 1)
+			h.Forget(n)
+			model = model[n:]
+		case 1:
+			copies = append(copies, copied{h, append([]uint64(nil), model...)})
+		case 2:
+			check(h, model)
+		default:
+			rev += 1 + uint64(random.IntN(3))
+			h.Append(Version{Revision: rev, Superseded: int64(rev)})
+			model = append(model, rev)
+		}
+	}
+	for _, c := range copies {
+		check(c.History, c.want)
+	}
+	if len(h.chunks) > h.n/chunkLen+2 {
+		t.Errorf("%d chunks for %d versions", len(h.chunks), h.n)
+	}
+	h.Forget(h.n)
+	check(h, nil)
+}

@@ -1,0 +1,123 @@
+package index
+
+import (
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/listproxy/listproxy/snapshot/wire"
+)
+
+// Query says what a page is to hold.
+type Query struct {
+	Scope Scope
+	// Name is set where the upstream reads the one key of that name instead of a range: of the
+	// scope's namespace, or of a cluster-scoped resource.
+	Name string
+	// Start is where the page begins, relative to the scope; "" for its beginning.
+	Start string
+	// Limit is how many objects the page may hold; 0 is no limit.
+	Limit int64
+	// Labels and Fields choose among the objects; nil chooses all. Frame.Selects must have said
+	// yes to the fields.
+	Labels labels.Selector
+	Fields fields.Selector
+	// Newest is true if the newest state was asked for. There kube-apiserver reads the pods of a
+	// node from an index, and the last page is the one on which the index ends; everywhere else
+	// it reads the whole range, and the last page is the one on which that ends
+	// (storage/cacher, watchCache.waitUntilFreshAndList).
+	Newest bool
+}
+
+// Page is one page of a list.
+type Page struct {
+	// Objects in key order. They are shared and must not be changed.
+	Objects []*Object
+	// Next is where the following page starts, relative to the scope; "" if this is the last.
+	Next string
+	// Remaining is how many objects follow this page, if Counted: with selectors nobody counts.
+	Remaining int64
+	Counted   bool
+}
+
+// Page returns what q asks for, with the objects appended to buf. Its cost is that of the objects
+// it returns, and of a count that does not visit the rest; with selectors, also of the objects it
+// looks at, of which it reads no bytes.
+func (t Tree) Page(frame *wire.Frame, q Query, buf []*Object) Page {
+	page := Page{Objects: buf}
+	m := newMatcher(frame, q.Labels, q.Fields)
+	prefix := q.Scope.Prefix()
+	if q.Name != "" {
+		if o, found := t.Get(prefix + q.Name); found && (m == nil || m.matches(o)) {
+			page.Objects = append(page.Objects, o)
+		}
+		return page
+	}
+	from, end := prefix+q.Start, q.Scope.End()
+	if m == nil {
+		more := false
+		t.Ascend(from, end, func(o *Object) bool {
+			if page.full(q.Limit) {
+				more = true
+				return false
+			}
+			page.Objects = append(page.Objects, o)
+			return true
+		})
+		if more {
+			next := page.next(prefix)
+			page.Remaining, page.Counted = t.Count(next, end), true
+		}
+		return page
+	}
+	t.choose(&page, q, m, from, end)
+	return page
+}
+
+// choose fills a page with what m chooses.
+func (t Tree) choose(page *Page, q Query, m *matcher, from, end string) {
+	if m.namespace != "" && q.Scope.Namespace == "" && q.Start == "" {
+		// The selector leaves one namespace of all.
+		narrow := Scope{Namespace: m.namespace}
+		from, end = narrow.Prefix(), narrow.End()
+	}
+	take := func(o *Object) bool {
+		if m.matches(o) {
+			page.Objects = append(page.Objects, o)
+		}
+		return !page.full(q.Limit)
+	}
+	indexed := m.hasNode && t.nodes != nil
+	switch {
+	case indexed:
+		t.ascendNode(m.node, from, end, take)
+	case m.name != "":
+		t.ascendName(m.name, from, end, take)
+	case m.labels != nil:
+		t.ascendLabels(from, end, m, take)
+	default:
+		t.Ascend(from, end, take)
+	}
+	if !page.full(q.Limit) {
+		return
+	}
+	after := page.Objects[len(page.Objects)-1].Key + "\x00"
+	more := false
+	if indexed && q.Newest {
+		t.ascendNode(m.node, after, end, func(*Object) bool { more = true; return false })
+	} else {
+		more = t.Any(after, end)
+	}
+	if more {
+		page.next(q.Scope.Prefix())
+	}
+}
+
+func (p *Page) full(limit int64) bool { return limit > 0 && int64(len(p.Objects)) >= limit }
+
+// next sets where the following page starts, and returns that key: the one right after the last
+// object, as kube-apiserver makes it (storage/continue.go).
+func (p *Page) next(prefix string) string {
+	key := p.Objects[len(p.Objects)-1].Key + "\x00"
+	p.Next = key[len(prefix):]
+	return key
+}

@@ -1,0 +1,134 @@
+package index
+
+import "github.com/google/btree"
+
+// maxSegment is how many neighbouring objects one segment counts before it is split.
+const maxSegment = 512
+
+// segment counts the objects from its first key up to the next segment's first key.
+type segment struct {
+	first string
+	n     int
+}
+
+// ranks answers "how many objects are there from this key on" without walking them: google/btree
+// has no rank, so objects are counted by segments of some hundred neighbours, in a second tree
+// that clones with the first. The segment that starts at "" is always there, so every key is in
+// exactly one segment.
+type ranks struct {
+	segments *btree.BTreeG[segment]
+}
+
+func newRanks() ranks {
+	r := ranks{segments: btree.NewG(degree, func(a, b segment) bool { return a.first < b.first })}
+	r.segments.ReplaceOrInsert(segment{})
+	return r
+}
+
+func (r ranks) clone() ranks { return ranks{segments: r.segments.Clone()} }
+
+// of returns the segment that holds key.
+func (r ranks) of(key string) segment {
+	var s segment
+	r.segments.DescendLessOrEqual(segment{first: key}, func(found segment) bool {
+		s = found
+		return false
+	})
+	return s
+}
+
+// after returns the segment that follows s.
+func (r ranks) after(s segment) (segment, bool) {
+	var next segment
+	found := false
+	r.segments.AscendGreaterOrEqual(s, func(t segment) bool {
+		if t.first == s.first {
+			return true
+		}
+		next, found = t, true
+		return false
+	})
+	return next, found
+}
+
+// added counts a key that objects already holds.
+func (r ranks) added(key string, objects *btree.BTreeG[*Object]) {
+	s := r.of(key)
+	s.n++
+	if s.n <= maxSegment {
+		r.segments.ReplaceOrInsert(s)
+		return
+	}
+	half, i := segment{}, 0
+	objects.AscendGreaterOrEqual(&Object{Key: s.first}, func(o *Object) bool {
+		if i == s.n/2 {
+			half = segment{first: o.Key, n: s.n - i}
+			return false
+		}
+		i++
+		return true
+	})
+	s.n -= half.n
+	r.segments.ReplaceOrInsert(s)
+	r.segments.ReplaceOrInsert(half)
+}
+
+// removed uncounts a key. A segment that has become small joins the one before it, so that
+// their number follows the number of objects down again.
+func (r ranks) removed(key string) {
+	s := r.of(key)
+	s.n--
+	if s.first == "" || s.n >= maxSegment/4 {
+		r.segments.ReplaceOrInsert(s)
+		return
+	}
+	var before segment
+	r.segments.DescendLessOrEqual(s, func(t segment) bool {
+		before = t
+		return t.first == s.first
+	})
+	if before.n+s.n > maxSegment/2 {
+		r.segments.ReplaceOrInsert(s)
+		return
+	}
+	r.segments.Delete(s)
+	before.n += s.n
+	r.segments.ReplaceOrInsert(before)
+}
+
+// count says how many objects of t have from <= key < end; an empty end is none. It visits at
+// most two segments' objects, and the segments between them.
+func (r ranks) count(t Tree, from, end string) int64 {
+	if end != "" && end <= from {
+		return 0
+	}
+	next, more := r.after(r.of(from))
+	if !more || (end != "" && next.first >= end) {
+		return walk(t, from, end)
+	}
+	n := walk(t, from, next.first)
+	tail, hasTail := "", false
+	pending := int64(0)
+	r.segments.AscendGreaterOrEqual(next, func(s segment) bool {
+		if end != "" && s.first >= end {
+			return false
+		}
+		// Whether a segment lies wholly inside shows only when the next one begins.
+		n += pending
+		pending, tail, hasTail = int64(s.n), s.first, true
+		return true
+	})
+	if end == "" {
+		return n + pending
+	}
+	if hasTail {
+		n += walk(t, tail, end)
+	}
+	return n
+}
+
+func walk(t Tree, from, end string) int64 {
+	n := int64(0)
+	t.Ascend(from, end, func(*Object) bool { n++; return true })
+	return n
+}

@@ -1,0 +1,128 @@
+package index
+
+import (
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+
+	"github.com/listproxy/listproxy/snapshot/wire"
+)
+
+const (
+	// knownSets is for how many sets of labels a matcher remembers what came out. Most objects
+	// share theirs with others of the same owner.
+	knownSets = 512
+)
+
+// matcher decides which objects a query's selectors choose. It is for one goroutine.
+type matcher struct {
+	labels labels.Selector // nil: all
+	sieve  sieve
+	known  map[wire.Labels]bool
+	// last is what came out last: neighbours mostly have the same labels.
+	last struct {
+		labels  wire.Labels
+		matches bool
+		valid   bool
+	}
+	terms []fieldTerm
+	// node is the value of the indexed field that is asked for, if hasNode.
+	node    string
+	hasNode bool
+	// namespace that all chosen objects are in, and the name that they have, if not empty.
+	namespace, name string
+}
+
+// fieldTerm is one term of a field selector.
+type fieldTerm struct {
+	field int // in Frame.paths; or one of those below
+	value string
+	not   bool
+}
+
+const (
+	theName      = -2
+	theNamespace = -3
+)
+
+// newMatcher returns the matcher of a query, or nil if it chooses everything. Frame.Selects has
+// said yes to the fields.
+func newMatcher(f *wire.Frame, l labels.Selector, s fields.Selector) *matcher {
+	m := &matcher{}
+	if l != nil && !l.Empty() {
+		m.labels = l
+		m.sieve = newSieve(l)
+		m.known = map[wire.Labels]bool{}
+	}
+	if s != nil {
+		for _, term := range s.Requirements() {
+			m.add(f, term)
+		}
+	}
+	if m.labels == nil && len(m.terms) == 0 {
+		return nil
+	}
+	return m
+}
+
+func (m *matcher) add(f *wire.Frame, term fields.Requirement) {
+	t := fieldTerm{value: term.Value, not: term.Operator == selection.NotEquals}
+	switch term.Field {
+	case wire.NameField:
+		t.field = theName
+		if !t.not {
+			m.name = t.value
+		}
+	case wire.NamespaceField:
+		t.field = theNamespace
+		if !t.not {
+			m.namespace = t.value
+		}
+	default:
+		t.field = f.Paths.Find(term.Field)
+		if !t.not && !m.hasNode && f.Paths.ReadsIndex(t.field) {
+			m.node, m.hasNode = t.value, true
+		}
+	}
+	m.terms = append(m.terms, t)
+}
+
+// matches reports whether an object is chosen. It touches none of the object's bytes.
+func (m *matcher) matches(o *Object) bool {
+	for _, t := range m.terms {
+		if (t.of(o) == t.value) == t.not {
+			return false
+		}
+	}
+	return m.labels == nil || m.chooses(o.Labels)
+}
+
+// chooses reports whether labels are chosen.
+func (m *matcher) chooses(set wire.Labels) bool {
+	if m.last.valid && m.last.labels == set {
+		return m.last.matches
+	}
+	matches, known := m.known[set]
+	if !known {
+		matches = m.labels.Matches(set)
+		if len(m.known) < knownSets {
+			m.known[set] = matches
+		}
+	}
+	m.last.labels, m.last.matches, m.last.valid = set, matches, true
+	return matches
+}
+
+// of is the value that a field has in an object.
+func (t fieldTerm) of(o *Object) string {
+	switch t.field {
+	case theName:
+		_, name := SplitKey(o.Key)
+		return name
+	case theNamespace:
+		namespace, _ := SplitKey(o.Key)
+		return namespace
+	default:
+		return o.Fields[t.field]
+	}
+}

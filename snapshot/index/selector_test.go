@@ -1,0 +1,214 @@
+package index
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/listproxy/listproxy/snapshot/wire"
+)
+
+// podFrame has some fields of a pod, the indexed one not first.
+func podFrame() *wire.Frame {
+	nodeName := []string{"spec", "nodeName"}
+	return wire.FixedFrame("PodList", "v1", wire.Field{Name: "spec.hostNetwork", Zero: "false"}, wire.Field{Name: "spec.nodeName", JSON: nodeName, Indexed: true},
+		wire.Field{Name: "spec.host", JSON: nodeName}, wire.Field{Name: "status.phase"})
+}
+
+// TestSelectedPages holds pages under selectors against the simplest way to make them: look at
+// every object in order, stop when the page is full.
+func TestSelectedPages(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(7, 7))
+	pick := func(from ...string) string { return from[rnd.IntN(len(from))] }
+	frame := podFrame()
+	frame.Namespaces = true
+	state := NewTree(true)
+	sets := map[string]fields.Set{}
+	labelled := map[string]labels.Set{}
+	put := func(namespace, name string) {
+		node, phase, host := pick("", "n1", "n2", "n3"), pick("Running", "Pending"), pick("true", "false")
+		set := labels.Set{}
+		var pairs []string
+		for _, key := range []string{"app", "tier", "x/y"} {
+			if rnd.IntN(2) == 0 {
+				set[key] = pick("a", "b", "1", "20", "")
+				pairs = append(pairs, key, set[key])
+			}
+		}
+		key := JoinKey(namespace, name)
+		state.Set(&Object{Key: key, Labels: wire.MustLabels(pairs...), Fields: []string{node, host, node, phase}})
+		labelled[key] = set
+		sets[key] = fields.Set{
+			"metadata.name": name, "metadata.namespace": namespace,
+			"spec.nodeName": node, "spec.host": node, "spec.hostNetwork": host, "status.phase": phase,
+		}
+	}
+	for range 600 {
+		namespace, name := pick("a", "a-b", "b"), fmt.Sprintf("p%d", rnd.IntN(60))
+		if key := JoinKey(namespace, name); rnd.IntN(4) == 0 {
+			state.Remove(key)
+			delete(sets, key)
+			delete(labelled, key)
+		} else {
+			put(namespace, name)
+		}
+	}
+	keys := make([]string, 0, len(sets))
+	for key := range sets {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	if state.nodes.Len() != len(keys) {
+		t.Fatalf("%d objects in the index, %d in all", state.nodes.Len(), len(keys))
+	}
+
+	for range 5000 {
+		labelText := pick("", "app", "!app", "app=a", "app==b,tier!=a", "app in (a,b)", "tier notin (b),x/y", "tier>3", "app=", "x/y<9")
+		fieldText := pick("", "spec.nodeName=n1", "spec.nodeName=", "spec.nodeName!=n2", "status.phase=Running,spec.nodeName=n3",
+			"metadata.name=p7", "metadata.name!=p7", "metadata.namespace=a", "metadata.namespace!=a-b,spec.hostNetwork=true",
+			"spec.nodeName=n1,spec.nodeName=n2", "spec.hostNetwork=false", "metadata.namespace=zz", "spec.nodeName=zz", "spec.host=n2,spec.nodeName!=n1")
+		l, err := labels.Parse(labelText)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := fields.ParseSelector(fieldText)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !frame.Selects(s) {
+			t.Fatalf("%q is not known", fieldText)
+		}
+		q := Query{
+			Scope: Scope{Namespace: pick("", "", "a", "a-b", "none")}, Limit: int64(rnd.IntN(6)),
+			Labels: l, Fields: s,
+		}
+		if q.Limit > 0 && rnd.IntN(2) == 0 {
+			q.Start = keys[rnd.IntN(len(keys))]
+		}
+		var want []string
+		next := ""
+		from, end := q.Scope.Prefix()+q.Start, q.Scope.End()
+		for _, key := range keys {
+			if key < from || end != "" && key >= end {
+				continue
+			}
+			if q.Limit > 0 && int64(len(want)) == q.Limit {
+				next = (want[len(want)-1] + "\x00")[len(q.Scope.Prefix()):]
+				break
+			}
+			if l.Matches(labelled[key]) && s.Matches(sets[key]) {
+				want = append(want, key)
+			}
+		}
+		page := state.Page(frame, q, nil)
+		var got []string
+		for _, o := range page.Objects {
+			got = append(got, o.Key)
+		}
+		counted := labelText == "" && fieldText == "" && next != ""
+		if _, narrowed := s.RequiresExactMatch("metadata.namespace"); narrowed && q.Limit > 0 && q.Scope.Namespace == "" {
+			continue // this is the upstream's (policy)
+		}
+		if diff := cmp.Diff(want, got); diff != "" || page.Next != next || page.Counted != counted {
+			t.Fatalf("%+v with %q and %q: next %q counted %v, want %q, %v; -want +got:\n%s",
+				q.Scope, labelText, fieldText, page.Next, page.Counted, next, counted, diff)
+		}
+	}
+}
+
+// TestTheNewestPageOfANodeEndsWithTheIndex: as at kube-apiserver, which reads the index there.
+func TestTheNewestPageOfANodeEndsWithTheIndex(t *testing.T) {
+	state := NewTree(true)
+	for _, o := range []struct{ key, node string }{{"a/1", "n1"}, {"a/2", "n2"}, {"a/3", "n1"}, {"a/4", "n2"}} {
+		state.Set(&Object{Key: o.key, Fields: []string{o.node, "false", o.node, ""}})
+	}
+	frame := podFrame()
+	q := Query{Limit: 2, Fields: fields.OneTermEqualSelector("spec.nodeName", "n1")}
+	if page := state.Page(frame, q, nil); len(page.Objects) != 2 || page.Next != "a/3\x00" {
+		t.Errorf("an exact page: %d objects, next %q", len(page.Objects), page.Next)
+	}
+	q.Fields = fields.OneTermEqualSelector("spec.host", "n1") // another name for it
+	q.Newest = true
+	if page := state.Page(frame, q, nil); len(page.Objects) != 2 || page.Next != "" {
+		t.Errorf("a page of the newest state: %d objects, next %q", len(page.Objects), page.Next)
+	}
+	q.Limit = 1
+	if page := state.Page(frame, q, nil); len(page.Objects) != 1 || page.Next != "a/1\x00" {
+		t.Errorf("its first page: %d objects, next %q", len(page.Objects), page.Next)
+	}
+}
+
+func TestOneName(t *testing.T) {
+	state := NewTree(false)
+	state.Set(&Object{Key: "a/x", Labels: wire.MustLabels("app", "1")})
+	frame := wire.FixedFrame("PodList", "v1")
+	for _, tt := range []struct {
+		namespace, name, labels string
+		want                    int
+	}{
+		{"a", "x", "", 1}, {"a", "y", "", 0}, {"b", "x", "", 0}, {"a", "x", "app=1", 1}, {"a", "x", "app=2", 0}, {"", "x", "", 0},
+	} {
+		l, err := labels.Parse(tt.labels)
+		if err != nil {
+			t.Fatal(err)
+		}
+		page := state.Page(frame, Query{
+			Scope: Scope{Namespace: tt.namespace}, Name: tt.name, Limit: 1,
+			Labels: l, Fields: fields.OneTermEqualSelector("metadata.name", tt.name),
+		}, nil)
+		if len(page.Objects) != tt.want || page.Next != "" || page.Counted {
+			t.Errorf("%+v: %d objects, next %q", tt, len(page.Objects), page.Next)
+		}
+	}
+}
+
+// TestSieve: what a selector chooses passes, and most of what it does not choose does not.
+func TestSieve(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(8, 8))
+	var sets []wire.Labels
+	for i := range 3000 {
+		sets = append(sets, wire.MustLabels("app", fmt.Sprint("app-", rnd.IntN(50)), "hash", fmt.Sprintf("%x", rnd.Uint32()),
+			"version", fmt.Sprint(rnd.IntN(20)), "team", fmt.Sprint("team-", rnd.IntN(9)), "name", fmt.Sprint("pod-", i)))
+	}
+	var many []string
+	for i := range wire.ManyLabels + 3 {
+		many = append(many, fmt.Sprint("key-", i), "value")
+	}
+	sets = append(sets, wire.Labels{}, wire.MustLabels("only", ""), wire.MustLabels(many...))
+	for _, text := range []string{
+		"app=app-7", "app==app-7,team!=team-1", "app in (app-7,app-8)", "name=pod-77", "version>17", "version<2,app=app-1", "app=none", "only", "key-3=value", "hash",
+		"!app", "app notin (app-7)", "key-3 in (value,x)", "only=", "nothing",
+	} {
+		selector, err := labels.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, chosen, passed := newSieve(selector), 0, 0
+		for _, set := range sets {
+			passes := s.mayPass(signatureOf(set))
+			if selector.Matches(set) {
+				chosen++
+				if !passes {
+					pairs, _ := set.Pairs()
+					t.Fatalf("%q does not let %q pass", text, pairs)
+				}
+			}
+			if passes {
+				passed++
+			}
+		}
+		// What excludes is not told by signatures.
+		if equal := strings.Contains(text, "=app") || strings.Contains(text, "=pod"); equal && passed > chosen+len(sets)/30 {
+			t.Errorf("%q chooses %d of %d, and %d pass", text, chosen, len(sets), passed)
+		}
+	}
+	if s := newSieve(labels.Nothing()); !s.mayPass(signature{}) {
+		t.Error("what chooses nothing has nothing to be told by")
+	}
+}

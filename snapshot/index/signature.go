@@ -1,0 +1,133 @@
+package index
+
+import (
+	"math/bits"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+
+	"github.com/listproxy/listproxy/snapshot/wire"
+)
+
+// signature is a set of labels in 128 bits (a Bloom filter): each label sets some, and what lacks one
+// of a label's bits does not have that label. A scan finds by it what need not be looked at. With
+// eight labels a quarter of the bits are set, and one set in two hundred passes for a label that it
+// does not have.
+type signature [2]uint64
+
+// everything has all bits, and so never says that a label is not there.
+var everything = signature{^uint64(0), ^uint64(0)}
+
+// signatureOf the labels of a set.
+func signatureOf(s wire.Labels) signature {
+	pairs, ok := s.Pairs()
+	if !ok {
+		return everything
+	}
+	var all signature
+	for rest := pairs; rest != ""; {
+		var key, value string
+		key, rest, _ = strings.Cut(rest, "\x00")
+		value, rest, _ = strings.Cut(rest, "\x00")
+		all = all.with(keySignature(key)).with(pairSignature(key, value))
+	}
+	return all
+}
+
+// keySignature is one bit for the key of a label.
+func keySignature(key string) signature { return bit(uint64(hashOf(key))) }
+
+// pairSignature are four bits for a label, or fewer.
+func pairSignature(key, value string) signature {
+	both := Mix(uint64(hashOf(key)), uint64(hashOf(value)))
+	return bit(both).with(bit(both >> 16)).with(bit(both >> 32)).with(bit(both >> 48))
+}
+
+// bit is the one of 128 that the lowest seven bits of a hash name.
+func bit(hash uint64) signature {
+	var s signature
+	s[hash>>6&1] = 1 << (hash & 63)
+	return s
+}
+
+// with has the bits of both.
+func (s signature) with(t signature) signature { return signature{s[0] | t[0], s[1] | t[1]} }
+
+// holds says whether s has all bits of t.
+func (s signature) holds(t signature) bool { return s[0]&t[0] == t[0] && s[1]&t[1] == t[1] }
+
+// sieve tells by signatures what a selector does not choose.
+type sieve struct {
+	// all are bits that must be there.
+	all signature
+	// oneOf are terms of which one must be wholly there.
+	oneOf [][]signature
+}
+
+// maxPairs is up to how many values of a label are looked for one by one.
+const maxPairs = 8
+
+// newSieve returns what can be told of a selector.
+func newSieve(selector labels.Selector) sieve {
+	var s sieve
+	requirements, selectable := selector.Requirements()
+	if !selectable {
+		return s
+	}
+	for _, r := range requirements {
+		switch r.Operator() {
+		case selection.Equals, selection.DoubleEquals, selection.In:
+			s.all = s.all.with(keySignature(r.Key()))
+			if len(r.Values()) > maxPairs {
+				continue
+			}
+			var pairs []signature
+			for value := range r.Values() {
+				pairs = append(pairs, pairSignature(r.Key(), value))
+			}
+			if len(pairs) == 1 {
+				s.all = s.all.with(pairs[0])
+				continue
+			}
+			s.oneOf = append(s.oneOf, pairs)
+		case selection.Exists, selection.GreaterThan, selection.LessThan:
+			s.all = s.all.with(keySignature(r.Key()))
+		default: // chooses what has not got something
+		}
+	}
+	return s
+}
+
+// mayPass says whether what has this signature may be chosen.
+func (s *sieve) mayPass(of signature) bool {
+	return of.holds(s.all) && (len(s.oneOf) == 0 || s.passesOneOf(of))
+}
+
+func (s *sieve) passesOneOf(of signature) bool {
+	for _, term := range s.oneOf {
+		if !slices.ContainsFunc(term, of.holds) {
+			return false
+		}
+	}
+	return true
+}
+
+// hashOf is FNV-1a, mixed so that its high bits are as good as its low ones.
+func hashOf(key string) uint32 {
+	hash := uint32(2166136261)
+	for i := range len(key) {
+		hash = (hash ^ uint32(key[i])) * 16777619
+	}
+	hash ^= hash >> 16
+	hash *= 0x85ebca6b
+	hash ^= hash >> 13
+	return hash * 0xc2b2ae35
+}
+
+// Mix makes one hash of two.
+func Mix(a, b uint64) uint64 {
+	high, low := bits.Mul64(a^0x9e3779b97f4a7c15, b^0xbf58476d1ce4e5b9)
+	return bits.RotateLeft64(a, 23) ^ high ^ low
+}

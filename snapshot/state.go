@@ -1,0 +1,41 @@
+package snapshot
+
+import (
+	"time"
+
+	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/wire"
+)
+
+// Snapshot is an immutable view of a collection at one revision. It may be kept and read by
+// any number of goroutines; it keeps what it holds in memory alive.
+type Snapshot struct {
+	// Revision is what the list's resourceVersion says.
+	Revision uint64
+	// Frame is how the upstream writes a list of this collection.
+	Frame *wire.Frame
+	// Epochs are those under which it was learned.
+	Epochs Epochs
+	// Heard is how new a newest state is: all that had been written by then is in it. It is zero for a state at an
+	// exact revision.
+	Heard time.Time
+
+	tree index.Tree
+}
+
+// Page returns what q asks for, with the objects appended to buf. Its cost is that of the objects
+// it returns, and of a count that does not visit the rest; with selectors, also of the objects it
+// looks at, of which it reads no bytes.
+func (s Snapshot) Page(q index.Query, buf []*index.Object) index.Page {
+	return s.tree.Page(s.Frame, q, buf)
+}
+
+// Fixed returns a snapshot of the given objects with the frame of a built-in type in JSON, for
+// tests of what is made of snapshots.
+func Fixed(revision uint64, kind, apiVersion string, objects []*index.Object) Snapshot {
+	state := index.NewTree(false)
+	for _, o := range objects {
+		state.Set(o)
+	}
+	return Snapshot{Revision: revision, Frame: wire.FixedFrame(kind, apiVersion), tree: state}
+}

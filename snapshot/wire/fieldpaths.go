@@ -1,0 +1,103 @@
+package wire
+
+import (
+	"slices"
+	"unique"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// FieldPaths finds the values of fields in an object, in one pass over it. It is immutable. The
+// indexed field comes first, if there is one.
+type FieldPaths struct {
+	fields   []Field
+	json     *pathNode[string]
+	protobuf *pathNode[protowire.Number]
+}
+
+// pathNode is a step on the way to fields.
+type pathNode[K comparable] struct {
+	// fields that end here: two can be names for one value.
+	fields []int
+	next   map[K]*pathNode[K]
+}
+
+func NewFieldPaths(all []Field) *FieldPaths {
+	p := &FieldPaths{fields: slices.Clone(all), json: newPathNode[string](), protobuf: newPathNode[protowire.Number]()}
+	slices.SortStableFunc(p.fields, func(a, b Field) int {
+		switch {
+		case a.Indexed && !b.Indexed:
+			return -1
+		case b.Indexed && !a.Indexed:
+			return 1
+		}
+		return 0
+	})
+	for i, f := range p.fields {
+		p.json.add(f.JSON, i)
+		p.protobuf.add(f.Protobuf, i)
+	}
+	return p
+}
+
+func newPathNode[K comparable]() *pathNode[K] {
+	return &pathNode[K]{next: map[K]*pathNode[K]{}}
+}
+
+func (n *pathNode[K]) add(path []K, field int) {
+	for _, step := range path {
+		if n.next[step] == nil {
+			n.next[step] = newPathNode[K]()
+		}
+		n = n.next[step]
+	}
+	n.fields = append(n.fields, field)
+}
+
+// Indexed reports whether the first field is the one to be indexed.
+func (p *FieldPaths) Indexed() bool {
+	return p.len() > 0 && p.fields[0].Indexed
+}
+
+// ReadsIndex reports whether a field is the indexed one, or another name for it.
+func (p *FieldPaths) ReadsIndex(field int) bool {
+	return p.Indexed() && field >= 0 && slices.Equal(p.fields[field].JSON, p.fields[0].JSON)
+}
+
+// Find returns the position of a field, or -1.
+func (p *FieldPaths) Find(name string) int {
+	if p == nil {
+		return -1
+	}
+	return slices.IndexFunc(p.fields, func(f Field) bool { return f.Name == name })
+}
+
+func (p *FieldPaths) equal(q *FieldPaths) bool {
+	if p == nil || q == nil {
+		return p.len() == 0 && q.len() == 0
+	}
+	return slices.EqualFunc(p.fields, q.fields, Field.equal)
+}
+
+func (p *FieldPaths) len() int {
+	if p == nil {
+		return 0
+	}
+	return len(p.fields)
+}
+
+func (f Field) equal(g Field) bool {
+	return f.Name == g.Name && f.Zero == g.Zero && f.Indexed == g.Indexed && slices.Equal(f.JSON, g.JSON) && slices.Equal(f.Protobuf, g.Protobuf)
+}
+
+// zeros are the values of an object that has none of the fields.
+func (p *FieldPaths) zeros() []string {
+	values := make([]string, len(p.fields))
+	for i, f := range p.fields {
+		values[i] = f.Zero
+	}
+	return values
+}
+
+// intern returns the one copy of a value: many objects have the same.
+func intern(value string) string { return unique.Make(value).Value() }

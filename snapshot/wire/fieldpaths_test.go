@@ -1,0 +1,62 @@
+package wire
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/encoding/protowire"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// somePodFields are some of a pod's, the indexed one not first.
+var somePodFields = []Field{
+	{Name: "spec.hostNetwork", JSON: []string{"spec", "hostNetwork"}, Protobuf: []protowire.Number{2, 11}, Zero: "false"},
+	{Name: "spec.nodeName", Indexed: true, JSON: []string{"spec", "nodeName"}, Protobuf: []protowire.Number{2, 10}},
+	{Name: "spec.host", JSON: []string{"spec", "nodeName"}, Protobuf: []protowire.Number{2, 10}},
+	{Name: "status.phase", JSON: []string{"status", "phase"}, Protobuf: []protowire.Number{3, 1}},
+}
+
+func TestFieldValues(t *testing.T) {
+	paths := NewFieldPaths(somePodFields)
+	if !paths.Indexed() || paths.Find("spec.nodeName") != 0 || paths.Find("spec.unknown") >= 0 {
+		t.Fatalf("fields in the order %v", paths.fields)
+	}
+	for _, tt := range []struct {
+		name, object string
+		want         []string
+		bad          bool
+	}{
+		{name: "all", object: `{"spec":{"x":{"nodeName":"no"},"hostNetwork":true,"nodeName":"n\u0031"},"status":{"phase":"Running"}}`, want: []string{"n1", "true", "n1", "Running"}},
+		{name: "none", object: `{"spec":{}}`, want: []string{"", "false", "", ""}},
+		{name: "null", object: `{"spec":null,"status":{"phase":null}}`, want: []string{"", "false", "", ""}},
+		{name: "not on the way", object: `{"spec":"x","status":[{"phase":"a"}]}`, want: []string{"", "false", "", ""}},
+		{name: "numbers as they are", object: `{"spec":{"nodeName":-12}}`, want: []string{"-12", "false", "-12", ""}},
+		{name: "no single value", object: `{"spec":{"nodeName":{}}}`, bad: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := jsonEncoding{}.Values(paths, []byte(tt.object))
+			if (err != nil) != tt.bad {
+				t.Fatalf("error %v, want one: %v", err, tt.bad)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" && !tt.bad {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+	for _, tt := range []struct {
+		pod  corev1.Pod
+		want []string
+	}{
+		{*samplePod("a"), []string{"node-1", "true", "node-1", "Running"}},
+		{corev1.Pod{}, []string{"", "false", "", ""}},
+	} {
+		item, err := tt.pod.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := protobufEncoding{}.Values(paths, item)
+		if diff := cmp.Diff(tt.want, got); err != nil || diff != "" {
+			t.Errorf("protobuf: %v, -want +got:\n%s", err, diff)
+		}
+	}
+}

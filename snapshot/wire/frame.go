@@ -1,0 +1,167 @@
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/listproxy/listproxy/policy/media"
+)
+
+// The fields that every resource has, which a field selector may name.
+const (
+	NameField      = "metadata.name"
+	NamespaceField = "metadata.namespace"
+)
+
+// Frame is how the upstream writes a list of one collection: all that is not an object. It is
+// immutable.
+type Frame struct {
+	// ContentType of the upstream's lists.
+	ContentType string
+	// Warnings are the values of the Warning headers that come with every list.
+	Warnings []string
+	// CacheControl are the values of the Cache-Control headers of the upstream's lists, and
+	// AuditIDs says how many Audit-Id headers they have: where the upstream passes a request on
+	// to an aggregated API server, both write them.
+	CacheControl []string
+	AuditIDs     int
+
+	APIVersion, kind string
+	shape            shape
+	// EmptyItems is what the upstream writes for no items, in JSON.
+	EmptyItems string
+	// Item is how an object in a watch event becomes an item of a list.
+	Item ItemForm
+	// Namespaces is true if the upstream knows the field metadata.namespace of this resource.
+	Namespaces bool
+	// Paths leads to the other fields that the upstream has accepted in a selector.
+	Paths *FieldPaths
+}
+
+// FixedFrame returns the frame of a built-in type in JSON that has these fields, for tests.
+func FixedFrame(kind, apiVersion string, fields ...Field) *Frame {
+	return &Frame{
+		ContentType: media.JSONType, kind: kind, APIVersion: apiVersion, shape: structShape{}, EmptyItems: "[]",
+		Paths: NewFieldPaths(fields),
+	}
+}
+
+// shape is a way to write a list.
+type shape interface {
+	// appendHead appends what comes before the first of n items, which have size bytes with all
+	// that is between them.
+	appendHead(dst []byte, f *Frame, meta ListMeta, n, size int) []byte
+	// appendItemHead appends what comes before item i, which has size bytes.
+	appendItemHead(dst []byte, i, size int) []byte
+	// appendTail appends what comes after the last of n items.
+	appendTail(dst []byte, f *Frame, meta ListMeta, n int) []byte
+}
+
+// ItemForm is how an object looks in a list and in a watch event.
+type ItemForm struct {
+	// Known is false until an object was seen in both.
+	Known            bool
+	APIVersion, Kind string
+	// lead is what the object has after its first byte in an event, and not in a list, in JSON.
+	lead string
+}
+
+// ErrForm means that lists and watches cannot be reconciled: the collection is not cached.
+var ErrForm = errors.New("lists and watches of this resource cannot be reconciled byte for byte")
+
+// LearnFrame makes the frame of a real list and proves it: written with the frame, the list
+// must give the same bytes.
+func LearnFrame(e Encoding, body []byte, contentType string, warnings []string, emptyItems string) (*Frame, List, error) {
+	l, err := e.List(body)
+	if err != nil {
+		return nil, l, fmt.Errorf("%w: %w", ErrForm, err)
+	}
+	if l.itemsNull {
+		emptyItems = "null"
+	} else if emptyItems == "" {
+		emptyItems = "[]"
+	}
+	f := &Frame{
+		ContentType: contentType,
+		Warnings:    slices.Clone(warnings),
+		APIVersion:  l.APIVersion,
+		kind:        l.kind,
+		EmptyItems:  emptyItems,
+	}
+	for _, f.shape = range e.shapes() {
+		if bytes.Equal(f.Render(l.Meta, l.Items), body) {
+			return f, l, nil
+		}
+	}
+	return nil, l, fmt.Errorf("%w: a list has an unknown form", ErrForm)
+}
+
+// AppendHead appends what comes before the first of n items. Together with what AppendItemHead
+// puts before each, they have size bytes.
+func (f *Frame) AppendHead(dst []byte, meta ListMeta, n, size int) []byte {
+	return f.shape.appendHead(dst, f, meta, n, size)
+}
+
+// AppendItemHead appends what comes before item i, which has size bytes.
+func (f *Frame) AppendItemHead(dst []byte, i, size int) []byte {
+	return f.shape.appendItemHead(dst, i, size)
+}
+
+// AppendTail appends what comes after the last of n items.
+func (f *Frame) AppendTail(dst []byte, meta ListMeta, n int) []byte {
+	return f.shape.appendTail(dst, f, meta, n)
+}
+
+// Render writes a whole list.
+func (f *Frame) Render(meta ListMeta, items [][]byte) []byte {
+	size := 0
+	var scratch [16]byte
+	for i, item := range items {
+		size += len(f.AppendItemHead(scratch[:0], i, len(item))) + len(item)
+	}
+	dst := f.AppendHead(nil, meta, len(items), size)
+	for i, item := range items {
+		dst = f.AppendItemHead(dst, i, len(item))
+		dst = append(dst, item...)
+	}
+	return f.AppendTail(dst, meta, len(items))
+}
+
+// Selects reports whether the objects of this collection can be chosen by a field selector: the
+// upstream has accepted all its fields, and the objects hold them.
+func (f *Frame) Selects(selector fields.Selector) bool {
+	for _, term := range selector.Requirements() {
+		switch {
+		case term.Field == NameField:
+		case term.Field == NamespaceField && f.Namespaces:
+		case f.Paths.Find(term.Field) >= 0:
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+func (f *Frame) Equal(g *Frame) bool {
+	return f.ContentType == g.ContentType && slices.Equal(f.Warnings, g.Warnings) &&
+		slices.Equal(f.CacheControl, g.CacheControl) && f.AuditIDs == g.AuditIDs &&
+		f.APIVersion == g.APIVersion && f.kind == g.kind && f.shape == g.shape &&
+		f.EmptyItems == g.EmptyItems && (f.Item == g.Item || !f.Item.Known) &&
+		f.Namespaces == g.Namespaces && f.Paths.equal(g.Paths)
+}
+
+// LearnItem learns how objects look from one that was seen, at the same revision, in a list and
+// in a watch event.
+func LearnItem(e Encoding, inList []byte, ev Event) (ItemForm, error) {
+	form := ItemForm{Known: true, APIVersion: ev.Meta.APIVersion, Kind: ev.Meta.Kind}
+	for _, form.lead = range []string{"", fmt.Sprintf(`"kind":%q,"apiVersion":%q,`, form.Kind, form.APIVersion)} {
+		if cut, err := e.Cut(form, bytes.Clone(ev.Object)); err == nil && bytes.Equal(cut, inList) {
+			return form, nil
+		}
+	}
+	return ItemForm{}, fmt.Errorf("%w: an object differs in a list and in a watch at the same revision", ErrForm)
+}

@@ -1,0 +1,96 @@
+package wire
+
+import (
+	"errors"
+	"testing"
+)
+
+const (
+	podInList    = `{"metadata":{"name":"a","namespace":"n","resourceVersion":"5"},"spec":{}}`
+	podInEvent   = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"n","resourceVersion":"5"},"spec":{}}`
+	widgetAsEver = `{"apiVersion":"x.io/v1","kind":"Widget","metadata":{"name":"a","resourceVersion":"5"}}`
+)
+
+func TestLearnFrame(t *testing.T) {
+	for _, tt := range []struct {
+		name, body string
+		bad        bool
+	}{
+		{name: "built-in, one page", body: `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[` + podInList + `]}` + "\n"},
+		{name: "built-in, empty", body: `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[]}` + "\n"},
+		{name: "built-in, a page", body: `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5","continue":"abc","remainingItemCount":4},"items":[` + podInList + `]}` + "\n"},
+		{name: "metadata only, empty", body: `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"items":null}` + "\n"},
+		{name: "custom, one page", body: `{"apiVersion":"x.io/v1","items":[` + widgetAsEver + `],"kind":"WidgetList","metadata":{"continue":"","resourceVersion":"5"}}` + "\n"},
+		{name: "custom, a page", body: `{"apiVersion":"x.io/v1","items":[` + widgetAsEver + `,` + widgetAsEver + `],"kind":"WidgetList","metadata":{"continue":"abc","remainingItemCount":4,"resourceVersion":"5"}}` + "\n"},
+		{name: "a space more", body: `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"}, "items":[]}` + "\n", bad: true},
+		{name: "no newline", body: `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[]}`, bad: true},
+		{name: "another order", body: `{"apiVersion":"v1","kind":"PodList","metadata":{"resourceVersion":"5"},"items":[]}` + "\n", bad: true},
+		{name: "an unknown member", body: `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[],"more":1}` + "\n", bad: true},
+		{name: "unknown metadata", body: `{"kind":"PodList","apiVersion":"v1","metadata":{"selfLink":"/","resourceVersion":"5"},"items":[]}` + "\n", bad: true},
+		{name: "space between items", body: `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[{}, {}]}` + "\n", bad: true},
+		{name: "garbage", body: `<html>`, bad: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f, l, err := LearnFrame(jsonEncoding{}, []byte(tt.body), "application/json", nil, "")
+			if tt.bad {
+				if !errors.Is(err, ErrForm) {
+					t.Fatalf("got %v, want %v", err, ErrForm)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := string(f.Render(l.Meta, l.Items)); got != tt.body {
+				t.Errorf("written with the frame:\n%s\nwant\n%s", got, tt.body)
+			}
+		})
+	}
+}
+
+// seen is an object as an event brings it.
+func seen(t *testing.T, object string) Event {
+	t.Helper()
+	m, err := jsonMeta([]byte(object))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Event{Meta: m, Object: []byte(object)}
+}
+
+func TestLearnItem(t *testing.T) {
+	for _, tt := range []struct {
+		name, inList, inEvent string
+		bad                   bool
+	}{
+		{name: "built-in", inList: podInList, inEvent: podInEvent},
+		{name: "custom", inList: widgetAsEver, inEvent: widgetAsEver},
+		{name: "another value", inList: podInList, inEvent: `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"b"}}`, bad: true},
+		{name: "another order", inList: podInList, inEvent: `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"n","resourceVersion":"5"},"spec":{}}`, bad: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			form, err := LearnItem(jsonEncoding{}, []byte(tt.inList), seen(t, tt.inEvent))
+			if tt.bad {
+				if !errors.Is(err, ErrForm) {
+					t.Fatalf("got %v, want %v", err, ErrForm)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := jsonEncoding{}.Cut(form, []byte(tt.inEvent))
+			if err != nil || string(got) != tt.inList {
+				t.Errorf("got %s, %v, want %s", got, err, tt.inList)
+			}
+		})
+	}
+	form, err := LearnItem(jsonEncoding{}, []byte(podInList), seen(t, podInEvent))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var contradiction InconsistencyError
+	if _, err := (jsonEncoding{}).Cut(form, []byte(widgetAsEver)); !errors.As(err, &contradiction) {
+		t.Errorf("an object of another form: %v, want poison", err)
+	}
+}

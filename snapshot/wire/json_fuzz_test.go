@@ -1,0 +1,168 @@
+package wire
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/framer"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apiserver/pkg/storage"
+)
+
+// sameMeta holds what a feed reads of an object against what apimachinery reads of it.
+func sameMeta(t *testing.T, got ObjectMeta, want *metav1.PartialObjectMetadata) {
+	t.Helper()
+	revision, err := storage.APIObjectVersioner{}.ParseResourceVersion(want.ResourceVersion)
+	if err != nil || got.Revision != revision {
+		t.Errorf("revision %d, apimachinery reads %q, %v", got.Revision, want.ResourceVersion, err)
+	}
+	if got.Name != want.Name || got.Namespace != want.Namespace {
+		t.Errorf("%q in %q, apimachinery reads %q in %q", got.Name, got.Namespace, want.Name, want.Namespace)
+	}
+	if ends := want.Annotations[metav1.InitialEventsAnnotationKey] == "true"; got.EndsInitial != ends {
+		t.Errorf("the end of the initial events: %t, apimachinery reads %t", got.EndsInitial, ends)
+	}
+	for key, value := range want.Labels {
+		if had, found := got.Labels.Lookup(key); !found || had != value {
+			t.Errorf("label %q is %q, %t, apimachinery reads %q", key, had, found, value)
+		}
+	}
+	if n := len(want.Labels); n == 0 && got.Labels != (Labels{}) {
+		t.Error("there are labels, apimachinery reads none")
+	}
+}
+
+// FuzzJSONObject: of an object that is accepted the API server's own clients read the same.
+func FuzzJSONObject(f *testing.F) {
+	for _, object := range []string{
+		`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"b","resourceVersion":"1","labels":{"x":"y","z":""}}}`,
+		`{"metadata":{"labels":{"a":null},"annotations":{"k8s.io/initial-events-end":"true"},"name":"\u0061\ud83d\ude00"}}`,
+		`{"metadata":{"Name":"a","NAME":"b"},"Metadata":{"name":"c"},"code":410}`,
+		` { "metadata" : { "labels" : null , "resourceVersion" : "" } , "items" : [ {} , "]" ] } `,
+		`{"metadata":{"name":"a","name":"b"}}`, `{"metadata":null}`, `null`, `[]`,
+	} {
+		f.Add([]byte(object))
+	}
+	f.Fuzz(func(t *testing.T, object []byte) {
+		if !json.Valid(object) {
+			return // lists and events are looked at before
+		}
+		got, err := jsonMeta(object)
+		if err != nil {
+			return
+		}
+		var want metav1.PartialObjectMetadata
+		if err := utiljson.Unmarshal(object, &want); err != nil {
+			return // some other field is of another type
+		}
+		if got.Kind != want.Kind || got.APIVersion != want.APIVersion {
+			t.Errorf("%s of %s, apimachinery reads %s of %s", got.Kind, got.APIVersion, want.Kind, want.APIVersion)
+		}
+		sameMeta(t, got, &want)
+	})
+}
+
+// FuzzJSONList: a list that is accepted says the same to the API server's own clients, and is
+// written again in the same bytes; without one of its items it is still a list.
+func FuzzJSONList(f *testing.F) {
+	for _, list := range []string{
+		`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[]}` + "\n",
+		`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9","continue":"x","remainingItemCount":3},"items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"}}]}` + "\n",
+		`{"apiVersion":"a/v1","items":[{"apiVersion":"a/v1","kind":"A","metadata":{"name":"a"}}],"kind":"AList","metadata":{"continue":"","resourceVersion":"9"}}` + "\n",
+		`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":null}` + "\n",
+		`{"items":[{"metadata":{}},{}],"items":[]}`,
+	} {
+		f.Add([]byte(list))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		frame, got, err := LearnFrame(jsonEncoding{}, body, "application/json", nil, "")
+		if err != nil {
+			return
+		}
+		if !bytes.Equal(frame.Render(got.Meta, got.Items), body) {
+			t.Error("a list is accepted that cannot be written again")
+		}
+		for i := range got.Items {
+			if shorter := frame.Render(got.Meta, got.Items[:i]); !json.Valid(shorter) {
+				t.Errorf("with %d items it is no JSON: %s", i, shorter)
+			}
+		}
+		var want metav1.PartialObjectMetadataList
+		if err := utiljson.Unmarshal(body, &want); err != nil {
+			return
+		}
+		sameList(t, jsonEncoding{}, got, &want)
+	})
+}
+
+// sameList holds a list against what apimachinery reads of it.
+func sameList(t *testing.T, e Encoding, got List, want *metav1.PartialObjectMetadataList) {
+	t.Helper()
+	revision, err := storage.APIObjectVersioner{}.ParseResourceVersion(want.ResourceVersion)
+	if err != nil {
+		t.Errorf("the list's revision: %v", err)
+	}
+	meta := ListMeta{Revision: revision, Continue: want.Continue, HasRemaining: want.RemainingItemCount != nil}
+	if meta.HasRemaining {
+		meta.Remaining = *want.RemainingItemCount
+	}
+	if diff := cmp.Diff(meta, got.Meta); diff != "" {
+		t.Errorf("-apimachinery +list:\n%s", diff)
+	}
+	if len(got.Items) != len(want.Items) {
+		t.Fatalf("%d items, apimachinery reads %d", len(got.Items), len(want.Items))
+	}
+	for i, item := range got.Items {
+		if m, err := e.Item(item); err == nil {
+			sameMeta(t, m, &want.Items[i])
+		}
+	}
+}
+
+// FuzzJSONStream: the events of a watch are those that client-go would read from it, as long as
+// all goes well.
+func FuzzJSONStream(f *testing.F) {
+	const event = `{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"1"}}}` + "\n"
+	for _, stream := range []string{
+		event + event, event + `{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"5"}}}` + "\n", event + event[:20],
+		event + "\n" + event, `{"type":"ERROR","object":{"kind":"Status","code":410}}` + "\n", "{}{}\n",
+	} {
+		f.Add([]byte(stream))
+	}
+	f.Fuzz(func(t *testing.T, stream []byte) {
+		theirs := framer.NewJSONFramedReader(io.NopCloser(bytes.NewReader(stream)))
+		ours := bufio.NewReader(bytes.NewReader(stream))
+		buffer := make([]byte, len(stream)+1)
+		var record []byte
+		for {
+			var err error
+			if record, err = (jsonEncoding{}).Record(ours, record[:0]); err != nil {
+				if !errors.Is(err, ErrEnded) {
+					t.Errorf("a short stream: %v", err)
+				}
+				return
+			}
+			got, err := jsonEncoding{}.Event(record)
+			if err != nil {
+				return
+			}
+			n, err := theirs.Read(buffer)
+			if err != nil {
+				t.Fatalf("client-go does not read %q: %v", record, err)
+			}
+			var want metav1.WatchEvent
+			if err := utiljson.Unmarshal(buffer[:n], &want); err != nil {
+				t.Fatalf("client-go does not decode %q: %v", record, err)
+			}
+			if got.Kind != want.Type || !bytes.Equal(got.Object, want.Object.Raw) {
+				t.Errorf("%s %s, client-go reads %s %s", got.Kind, got.Object, want.Type, want.Object.Raw)
+			}
+		}
+	})
+}

@@ -1,0 +1,190 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// The upstream's JSON is taken apart, never decoded and encoded again: these functions find
+// where values begin and end. They are for input that validJSON has accepted; on anything
+// else they return errShape or a wrong extent, never out of bounds.
+
+var errShape = errors.New("not the JSON that was expected")
+
+// members calls yield with each member of a JSON object, in the order of the text: its key
+// unquoted, its value as it stands. An error of yield ends the walk and is returned.
+func members(object []byte, yield func(key string, value []byte) error) error {
+	i := space(object, 0)
+	if i >= len(object) || object[i] != '{' {
+		return errShape
+	}
+	i = space(object, i+1)
+	if i < len(object) && object[i] == '}' {
+		return nil
+	}
+	for {
+		start := i
+		i = skip(object, i)
+		if i <= start || i > len(object) || object[start] != '"' {
+			return errShape
+		}
+		key, err := unquote(object[start:i])
+		if err != nil {
+			return err
+		}
+		i = space(object, i)
+		if i >= len(object) || object[i] != ':' {
+			return errShape
+		}
+		start = space(object, i+1)
+		i = skip(object, start)
+		if i <= start || i > len(object) {
+			return errShape
+		}
+		if err := yield(key, object[start:i]); err != nil {
+			return err
+		}
+		i = space(object, i)
+		if i >= len(object) {
+			return errShape
+		}
+		if object[i] == '}' {
+			return nil
+		}
+		if object[i] != ',' {
+			return errShape
+		}
+		i = space(object, i+1)
+	}
+}
+
+// elements calls yield with each element of a JSON array as it stands.
+func elements(array []byte, yield func(value []byte) error) error {
+	i := space(array, 0)
+	if i >= len(array) || array[i] != '[' {
+		return errShape
+	}
+	i = space(array, i+1)
+	if i < len(array) && array[i] == ']' {
+		return nil
+	}
+	for {
+		start := i
+		i = skip(array, i)
+		if i <= start || i > len(array) {
+			return errShape
+		}
+		if err := yield(array[start:i]); err != nil {
+			return err
+		}
+		i = space(array, i)
+		if i >= len(array) {
+			return errShape
+		}
+		if array[i] == ']' {
+			return nil
+		}
+		if array[i] != ',' {
+			return errShape
+		}
+		i = space(array, i+1)
+	}
+}
+
+// skip returns the index after the value that begins at i.
+func skip(b []byte, i int) int {
+	if i >= len(b) {
+		return i
+	}
+	switch b[i] {
+	case '"':
+		return skipString(b, i)
+	case '{', '[':
+		depth := 0
+		for i < len(b) {
+			switch b[i] {
+			case '"':
+				i = skipString(b, i)
+				continue
+			case '{', '[':
+				depth++
+			case '}', ']':
+				depth--
+				if depth == 0 {
+					return i + 1
+				}
+			}
+			i++
+		}
+		return i
+	}
+	for i < len(b) {
+		switch b[i] {
+		case ',', '}', ']', ' ', '\t', '\n', '\r':
+			return i
+		}
+		i++
+	}
+	return i
+}
+
+func skipString(b []byte, i int) int {
+	// Most are short.
+	near := min(len(b), i+shortString)
+	for i++; i < near; i++ {
+		switch b[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	for quote := -1; i < len(b); {
+		if quote < i { // it was escaped: else what was found is not looked for again
+			n := bytes.IndexByte(b[i:], '"')
+			if n < 0 {
+				return len(b)
+			}
+			quote = i + n
+		}
+		escape := bytes.IndexByte(b[i:quote], '\\')
+		if escape < 0 {
+			return quote + 1
+		}
+		i += escape + 2
+	}
+	return len(b)
+}
+
+// shortString is up to what length a string is looked through by itself.
+const shortString = 32
+
+func space(b []byte, i int) int {
+	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// unquote returns the text of a JSON string.
+func unquote(b []byte) (string, error) {
+	if len(b) >= 2 && b[0] == '"' {
+		plain := true
+		for _, c := range b[1 : len(b)-1] {
+			if c == '\\' || c >= 0x80 {
+				plain = false
+				break
+			}
+		}
+		if plain {
+			return string(b[1 : len(b)-1]), nil
+		}
+	}
+	var s string
+	if err := json.Unmarshal(b, &s); err != nil {
+		return "", fmt.Errorf("%w: a string was wanted", errShape)
+	}
+	return s, nil
+}

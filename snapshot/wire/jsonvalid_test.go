@@ -1,0 +1,58 @@
+package wire
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// someJSON is valid and not.
+func someJSON() []string {
+	return []string{
+		``, ` `, `{}`, `[]`, `{`, `}`, `[`, `]`, `[]]`, `{}{}`, `[[]`, `[{]}`, `{[]}`, `[,]`, `[1,]`, `[,1]`, `[1 2]`,
+		`{"a"}`, `{"a":}`, `{"a":1,}`, `{,}`, `{"a":1 "b":2}`, `{"a":1,"b":[{"c":null},true,false]}`, `{a:1}`, `{1:1}`,
+		`{"a" : 1 , "b" : [ ] , "c" : { } }`, "\t\r\n[\t\r\n]\t\r\n", "\f[]", "\ufeff[]",
+		`"`, `""`, `"a`, `"\"`, `"\""`, `"\\"`, `"\u"`, `"\u12"`, `"\u12g4"`, `"\u1aF4"`, `"\x"`, `"\/\b\f\n\r\t"`, "\"\x1f\"", "\"\x7f\"", "\"\xff\"",
+		"\"a\nb\"", "\x00", "[\x00]", "\"\x00\"", `"\`,
+		`0`, `-0`, `-`, `01`, `1.`, `.1`, `1.0`, `1e`, `1e+`, `1e-07`, `1E5`, `1.5e3x`, `+1`, `--1`, `0x1`, `1e5.5`, `-1.25E+10`, `00`,
+		`true`, `tru`, `truefalse`, `nul`, `nulll`, `True`, `NaN`,
+		strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth),
+		strings.Repeat("[", maxDepth+1) + strings.Repeat("]", maxDepth+1),
+		strings.Repeat(`{"a":`, maxDepth) + "1" + strings.Repeat("}", maxDepth),
+		strings.Repeat("[", 3) + strings.Repeat("]", 2),
+	}
+}
+
+func TestValidJSON(t *testing.T) {
+	for _, text := range someJSON() {
+		if got, want := validJSON([]byte(text)), json.Valid([]byte(text)); got != want {
+			t.Errorf("%.60q: %t, encoding/json says %t", text, got, want)
+		}
+	}
+}
+
+// TestLongStrings: a string with many escapes is walked through once.
+func TestLongStrings(t *testing.T) {
+	for _, unit := range []string{`\n`, `\"`, `\u0001`, `abc\\`, `x`} {
+		text := []byte(`"` + strings.Repeat(unit, 1<<20) + `"`)
+		if got := skipString(append(text, `,"and more"`...), 0); got != len(text) {
+			t.Errorf("%q: %d, not %d", unit, got, len(text))
+		}
+		if got := skipString(text[:len(text)-1], 0); got != len(text)-1 {
+			t.Errorf("%q without an end: %d, not %d", unit, got, len(text)-1)
+		}
+	}
+}
+
+func FuzzValidJSON(f *testing.F) {
+	for _, text := range someJSON() {
+		if len(text) < 1000 {
+			f.Add([]byte(text))
+		}
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if got, want := validJSON(text), json.Valid(text); got != want {
+			t.Errorf("%q: %t, encoding/json says %t", text, got, want)
+		}
+	})
+}

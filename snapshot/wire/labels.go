@@ -1,0 +1,158 @@
+package wire
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unique"
+
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Labels are an object's labels, compact: one interned string, since the objects of one owner
+// mostly have the same. It can be compared: what is equal has the same labels. The zero value is
+// empty.
+type Labels struct {
+	// handle of "key\0value\0", sorted by key; the zero handle for no labels.
+	handle unique.Handle[string]
+	// large is set instead for a set that is too large to be searched from its beginning.
+	large *largeSet
+}
+
+// largeSet is a set that nobody shares. (Kubernetes does not bound the labels of an object.)
+type largeSet struct {
+	values map[string]string
+	size   int
+}
+
+// ManyLabels is from how many on a set is a large one.
+const ManyLabels = 32
+
+var _ labels.Labels = Labels{}
+
+// MakeLabels makes a set of keys and values that follow each other.
+func MakeLabels(pairs []string) (Labels, error) {
+	if len(pairs) == 0 {
+		return Labels{}, nil
+	}
+	if len(pairs) >= 2*ManyLabels {
+		return makeLargeSet(pairs)
+	}
+	n := 0
+	for _, s := range pairs {
+		if strings.IndexByte(s, 0) >= 0 {
+			return Labels{}, fmt.Errorf("%w: a label with a zero byte", errShape)
+		}
+		n += len(s) + 1
+	}
+	order := make([]int, 0, len(pairs)/2)
+	for i := 0; i < len(pairs); i += 2 {
+		order = append(order, i)
+	}
+	slices.SortFunc(order, func(a, b int) int { return strings.Compare(pairs[a], pairs[b]) })
+	text := make([]byte, 0, n)
+	for i, at := range order {
+		if i > 0 && pairs[order[i-1]] == pairs[at] {
+			return Labels{}, fmt.Errorf("%w: the label %q appears twice", errShape, pairs[at])
+		}
+		text = append(append(text, pairs[at]...), 0)
+		text = append(append(text, pairs[at+1]...), 0)
+	}
+	return Labels{handle: unique.Make(string(text))}, nil
+}
+
+func makeLargeSet(pairs []string) (Labels, error) {
+	large := &largeSet{values: make(map[string]string, len(pairs)/2)}
+	for i := 0; i < len(pairs); i += 2 {
+		large.values[pairs[i]] = pairs[i+1]
+		large.size += len(pairs[i]) + len(pairs[i+1]) + largeLabelOverhead
+	}
+	if len(large.values) != len(pairs)/2 {
+		return Labels{}, fmt.Errorf("%w: a label appears twice", errShape)
+	}
+	return Labels{large: large}, nil
+}
+
+// MustLabels makes a set of keys and values that follow each other, no key twice, for tests.
+func MustLabels(pairs ...string) Labels {
+	s, err := MakeLabels(pairs)
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+// largeLabelOverhead is what a label of a large set costs beside its text.
+const largeLabelOverhead = 64
+
+// Size is what the set costs in memory, if it may be that nobody shares it.
+func (s Labels) Size() int {
+	if s.large != nil {
+		return s.large.size
+	}
+	if s == (Labels{}) {
+		return 0
+	}
+	if n := len(s.handle.Value()); n > sharedLabels {
+		return n
+	}
+	return 0 // in objectOverhead
+}
+
+// Pairs is the text "key\0value\0" of the labels, sorted by key. It is not there for a large set.
+func (s Labels) Pairs() (text string, ok bool) {
+	switch {
+	case s.large != nil:
+		return "", false
+	case s == (Labels{}):
+		return "", true
+	}
+	return s.handle.Value(), true
+}
+
+// Equal compares also large sets, which == does not.
+func (s Labels) Equal(t Labels) bool {
+	if s.large == nil || t.large == nil {
+		return s == t
+	}
+	return maps.Equal(s.large.values, t.large.values)
+}
+
+// sharedLabels is up to how many bytes labels are mostly those of other objects too.
+const sharedLabels = 256
+
+// Lookup implements labels.Labels.
+func (s Labels) Lookup(label string) (string, bool) {
+	if s.large != nil {
+		value, found := s.large.values[label]
+		return value, found
+	}
+	if s == (Labels{}) {
+		return "", false
+	}
+	for rest := s.handle.Value(); rest != ""; {
+		var key, value string
+		key, rest, _ = strings.Cut(rest, "\x00")
+		value, rest, _ = strings.Cut(rest, "\x00")
+		if key >= label {
+			if key == label {
+				return value, true
+			}
+			return "", false
+		}
+	}
+	return "", false
+}
+
+// Has implements labels.Labels.
+func (s Labels) Has(label string) bool {
+	_, found := s.Lookup(label)
+	return found
+}
+
+// Get implements labels.Labels.
+func (s Labels) Get(label string) string {
+	value, _ := s.Lookup(label)
+	return value
+}

@@ -1,0 +1,117 @@
+package wire
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/framer"
+
+	"github.com/listproxy/listproxy/policy/media"
+)
+
+// FuzzProtobufObject: of an object in its envelope that is accepted apimachinery reads the same.
+func FuzzProtobufObject(f *testing.F) {
+	f.Add(written(f, samplePod("a")))
+	f.Add(written(f, &metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Code: 410, Message: "too old", Status: metav1.StatusFailure,
+	}))
+	f.Add(append([]byte(protobufMagic), 0x12, 8, 0x0a, 6, 0x32, 1, '1', 0x32, 1, '2'))
+	f.Add(append([]byte(protobufMagic), 0x12, 4, 0x0a, 2, 0x5a, 0))
+	f.Fuzz(func(t *testing.T, object []byte) {
+		envelope, err := openEnvelope(object)
+		if err != nil {
+			return
+		}
+		var unknown runtime.Unknown
+		if err := unknown.Unmarshal(object[len(protobufMagic):]); err != nil {
+			t.Fatalf("apimachinery does not open what is accepted: %v", err)
+		}
+		if envelope.apiVersion != unknown.APIVersion || envelope.kind != unknown.Kind || !bytes.Equal(envelope.raw, unknown.Raw) {
+			t.Errorf("%+v, apimachinery reads %+v", envelope, unknown)
+		}
+		got, err := protobufMeta(object)
+		if err != nil {
+			return
+		}
+		if envelope.kind == "Status" && envelope.apiVersion == "v1" {
+			var want metav1.Status
+			if want.Unmarshal(envelope.raw) == nil && (got.code != int(want.Code) || got.message != want.Message) {
+				t.Errorf("%d %q, apimachinery reads %d %q", got.code, got.message, want.Code, want.Message)
+			}
+			return
+		}
+		var want metav1.PartialObjectMetadata
+		if want.Unmarshal(envelope.raw) != nil {
+			return // some other field
+		}
+		sameMeta(t, got, &want)
+	})
+}
+
+// FuzzProtobufLists: a list that is accepted says the same to apimachinery.
+func FuzzProtobufLists(f *testing.F) {
+	remaining := int64(3)
+	f.Add(written(f, &corev1.PodList{
+		TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"},
+		ListMeta: metav1.ListMeta{ResourceVersion: "9", Continue: "x", RemainingItemCount: &remaining},
+		Items:    []corev1.Pod{*samplePod("a"), *samplePod("b")},
+	}))
+	f.Add(append([]byte(protobufMagic), 0x12, 2, 0x12, 0))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		_, got, err := LearnFrame(protobufEncoding{}, body, media.ProtobufType, nil, "")
+		if err != nil {
+			return
+		}
+		envelope, err := openEnvelope(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want metav1.PartialObjectMetadataList
+		if want.Unmarshal(envelope.raw) != nil {
+			return
+		}
+		sameList(t, protobufEncoding{}, got, &want)
+	})
+}
+
+// FuzzProtobufStream: the records of a watch are those that client-go would read from it.
+func FuzzProtobufStream(f *testing.F) {
+	record := eventOf(f, "ADDED", written(f, samplePod("a")))
+	frame := func(size uint32, content []byte) []byte {
+		return append(binary.BigEndian.AppendUint32(nil, size), content...)
+	}
+	whole := frame(uint32(len(record)), record)
+	f.Add(append(whole, whole...))
+	f.Add(append(whole, whole[:30]...))
+	f.Add(frame(0, frame(1, []byte("x"))))
+	f.Add(frame(1<<31, record))
+	f.Fuzz(func(t *testing.T, stream []byte) {
+		theirs := framer.NewLengthDelimitedFrameReader(io.NopCloser(bytes.NewReader(stream)))
+		ours := bufio.NewReader(bytes.NewReader(stream))
+		buffer := make([]byte, len(stream)+1)
+		var record []byte
+		for {
+			var err error
+			if record, err = (protobufEncoding{}).Record(ours, record[:0]); err != nil {
+				if !errors.Is(err, ErrEnded) && !errors.As(err, new(InconsistencyError)) {
+					t.Errorf("neither an end nor poison: %v", err)
+				}
+				return
+			}
+			if len(record) == 0 {
+				return // client-go's framer has no such thing, and it is no event either
+			}
+			n, err := theirs.Read(buffer)
+			if err != nil || !bytes.Equal(buffer[:n], record) {
+				t.Fatalf("%q, client-go reads %q, %v", record, buffer[:n], err)
+			}
+		}
+	})
+}

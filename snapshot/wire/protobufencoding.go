@@ -1,0 +1,353 @@
+package wire
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// protobufEncoding takes apart what is written as application/vnd.kubernetes.protobuf: each
+// object in an envelope (k8s.io/apimachinery, runtime.Unknown) behind a magic number. The field
+// numbers are those of the generated.proto files of apimachinery; every kind has its metadata in
+// field 1, and every list its items in field 2.
+type protobufEncoding struct{}
+
+var _ Encoding = protobufEncoding{}
+
+// protobufMagic is what every envelope begins with.
+const protobufMagic = "k8s\x00"
+
+// wireField is one field of a message: the content of a length-delimited one, or a number.
+type wireField struct {
+	number  protowire.Number
+	kind    protowire.Type
+	content []byte
+	varint  uint64
+}
+
+// wireFields calls yield with each field of a message in the order of the text.
+func wireFields(message []byte, yield func(wireField) error) error {
+	for len(message) > 0 {
+		number, kind, n := protowire.ConsumeTag(message)
+		if n < 0 {
+			return errShape
+		}
+		message = message[n:]
+		f := wireField{number: number, kind: kind}
+		switch kind {
+		case protowire.BytesType:
+			f.content, n = protowire.ConsumeBytes(message)
+		case protowire.VarintType:
+			f.varint, n = protowire.ConsumeVarint(message)
+		default:
+			n = protowire.ConsumeFieldValue(number, kind, message)
+		}
+		if n < 0 {
+			return errShape
+		}
+		if err := yield(f); err != nil {
+			return err
+		}
+		message = message[n:]
+	}
+	return nil
+}
+
+// unknown says that a message has a field that it should not have.
+func (f wireField) unknown(where string) error {
+	return fmt.Errorf("%w: %s with a field %d of type %d", errShape, where, f.number, f.kind)
+}
+
+// envelope is an object as it is sent by itself.
+type envelope struct {
+	apiVersion, kind string
+	raw              []byte
+}
+
+func openEnvelope(object []byte) (envelope, error) {
+	var e envelope
+	message, found := bytes.CutPrefix(object, []byte(protobufMagic))
+	if !found {
+		return e, fmt.Errorf("%w: no protobuf envelope", errShape)
+	}
+	err := wireFields(message, func(f wireField) error {
+		switch {
+		case f.number == 1 && f.kind == protowire.BytesType:
+			return wireFields(f.content, func(t wireField) error {
+				switch {
+				case t.number == 1 && t.kind == protowire.BytesType:
+					e.apiVersion = intern(string(t.content))
+				case t.number == 2 && t.kind == protowire.BytesType:
+					e.kind = intern(string(t.content))
+				default:
+					return t.unknown("a type")
+				}
+				return nil
+			})
+		case f.number == 2 && f.kind == protowire.BytesType && e.raw == nil:
+			e.raw = f.content
+		case (f.number == 3 || f.number == 4) && f.kind == protowire.BytesType && len(f.content) == 0:
+			// contentEncoding and contentType: empty in all that an API server writes
+		default:
+			return f.unknown("an envelope")
+		}
+		return nil
+	})
+	if err == nil && e.raw == nil {
+		err = fmt.Errorf("%w: an empty envelope", errShape)
+	}
+	return e, err
+}
+
+// List implements encoding.
+func (protobufEncoding) List(body []byte) (List, error) {
+	e, err := openEnvelope(body)
+	if err != nil {
+		return List{}, err
+	}
+	l := List{APIVersion: e.apiVersion, kind: e.kind}
+	err = wireFields(e.raw, func(f wireField) (err error) {
+		switch {
+		case f.number == 1 && f.kind == protowire.BytesType:
+			l.Meta, err = protobufListMeta(f.content)
+		case f.number == 2 && f.kind == protowire.BytesType:
+			l.Items = append(l.Items, f.content)
+		default:
+			err = f.unknown("a list")
+		}
+		return err
+	})
+	return l, err
+}
+
+func protobufListMeta(message []byte) (ListMeta, error) {
+	var m ListMeta
+	err := wireFields(message, func(f wireField) (err error) {
+		switch {
+		case f.number == 1 && f.kind == protowire.BytesType && len(f.content) == 0: // selfLink
+		case f.number == 2 && f.kind == protowire.BytesType:
+			m.Revision, err = parseRevision(string(f.content))
+		case f.number == 3 && f.kind == protowire.BytesType:
+			m.Continue = string(f.content)
+		case f.number == 4 && f.kind == protowire.VarintType:
+			m.Remaining, m.HasRemaining = int64(f.varint), true // #nosec G115 -- an int64 on the wire
+		default:
+			err = f.unknown("list metadata")
+		}
+		return err
+	})
+	return m, err
+}
+
+// Record implements encoding: an event is preceded by its length, four bytes, big endian.
+func (protobufEncoding) Record(in *bufio.Reader, buf []byte) ([]byte, error) {
+	var head [4]byte
+	if _, err := io.ReadFull(in, head[:]); err != nil {
+		return buf, fmt.Errorf("%w: %w", ErrEnded, err)
+	}
+	size := binary.BigEndian.Uint32(head[:])
+	if size > MaxEvent {
+		return buf, Inconsistent("an event of more than %d bytes", MaxEvent)
+	}
+	// The length is the upstream's word; memory is taken as its bytes arrive.
+	out := bytes.NewBuffer(buf)
+	if _, err := io.CopyN(out, in, int64(size)); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return buf, fmt.Errorf("%w: %w", ErrEnded, err)
+	}
+	return out.Bytes(), nil
+}
+
+// Event implements encoding.
+func (protobufEncoding) Event(record []byte) (Event, error) {
+	var ev Event
+	err := wireFields(record, func(f wireField) error {
+		switch {
+		case f.number == 1 && f.kind == protowire.BytesType && ev.Kind == "":
+			ev.Kind = intern(string(f.content))
+		case f.number == 2 && f.kind == protowire.BytesType && ev.Object == nil:
+			return wireFields(f.content, func(f wireField) error { // runtime.RawExtension
+				if f.number != 1 || f.kind != protowire.BytesType {
+					return f.unknown("an event's object")
+				}
+				ev.Object = f.content
+				return nil
+			})
+		default:
+			return f.unknown("an event")
+		}
+		return nil
+	})
+	if err == nil {
+		ev.Meta, err = protobufMeta(ev.Object)
+	}
+	if err != nil {
+		return Event{}, Inconsistent("an event cannot be decoded: %v", err)
+	}
+	if ev.Kind == "ERROR" {
+		return Event{}, ev.Meta.asError()
+	}
+	// The record's memory is used again for the next.
+	ev.Object = bytes.Clone(ev.Object)
+	return ev, ev.check()
+}
+
+// protobufMeta reads the metadata of an object in its envelope, or a Status.
+func protobufMeta(object []byte) (ObjectMeta, error) {
+	e, err := openEnvelope(object)
+	if err != nil {
+		return ObjectMeta{}, err
+	}
+	if e.kind == "Status" && e.apiVersion == "v1" {
+		return protobufStatus(e)
+	}
+	m, err := protobufEncoding{}.Item(e.raw)
+	m.APIVersion, m.Kind = e.apiVersion, e.kind
+	return m, err
+}
+
+func protobufStatus(e envelope) (ObjectMeta, error) {
+	m := ObjectMeta{APIVersion: e.apiVersion, Kind: e.kind}
+	err := wireFields(e.raw, func(f wireField) error {
+		switch {
+		case f.number == 3 && f.kind == protowire.BytesType:
+			m.message = string(f.content)
+		case f.number == 6 && f.kind == protowire.VarintType:
+			m.code = int(int32(f.varint)) // #nosec G115 -- an int32 on the wire
+		}
+		return nil
+	})
+	return m, err
+}
+
+// Item implements encoding. A field that appears twice is refused: nobody could say which one
+// counts.
+func (protobufEncoding) Item(item []byte) (ObjectMeta, error) {
+	var m ObjectMeta
+	seen := false
+	err := wireFields(item, func(f wireField) error {
+		if f.number != 1 {
+			return nil
+		}
+		if f.kind != protowire.BytesType || seen {
+			return f.unknown("an object")
+		}
+		seen = true
+		return m.parseProtobuf(f.content)
+	})
+	return m, err
+}
+
+func (m *ObjectMeta) parseProtobuf(metadata []byte) error {
+	var pairs []string
+	seen := uint64(0)
+	err := wireFields(metadata, func(f wireField) (err error) {
+		switch f.number {
+		case 1, 3, 6:
+			if f.kind != protowire.BytesType || seen&(1<<f.number) != 0 {
+				return f.unknown("metadata")
+			}
+			seen |= 1 << f.number
+		case 11, 12:
+			if f.kind != protowire.BytesType {
+				return f.unknown("metadata")
+			}
+		}
+		switch f.number {
+		case 1:
+			m.Name = string(f.content)
+		case 3:
+			m.Namespace = intern(string(f.content))
+		case 6:
+			m.Revision, err = parseRevision(string(f.content))
+		case 11:
+			var key, value string
+			key, value, err = wirePair(f.content)
+			pairs = append(pairs, key, value)
+		case 12:
+			var key, value string
+			key, value, err = wirePair(f.content)
+			m.EndsInitial = m.EndsInitial || key == initialEventsEnd && value == "true"
+		}
+		return err
+	})
+	if err == nil {
+		m.Labels, err = MakeLabels(pairs)
+	}
+	return err
+}
+
+// wirePair reads an entry of a map of strings.
+func wirePair(entry []byte) (key, value string, err error) {
+	err = wireFields(entry, func(f wireField) error {
+		switch {
+		case f.number == 1 && f.kind == protowire.BytesType:
+			key = string(f.content)
+		case f.number == 2 && f.kind == protowire.BytesType:
+			value = string(f.content)
+		default:
+			return f.unknown("a map")
+		}
+		return nil
+	})
+	return key, value, err
+}
+
+// Cut implements encoding: a list holds what is in the envelope.
+func (protobufEncoding) Cut(_ ItemForm, inEvent []byte) ([]byte, error) {
+	e, err := openEnvelope(inEvent)
+	if err != nil {
+		return nil, Inconsistent("an object in a watch event: %v", err)
+	}
+	return e.raw, nil
+}
+
+// Values implements encoding.
+func (protobufEncoding) Values(paths *FieldPaths, item []byte) ([]string, error) {
+	if paths.len() == 0 {
+		return nil, nil
+	}
+	values := paths.zeros()
+	return values, protobufValues(paths, paths.protobuf, item, values)
+}
+
+func protobufValues(paths *FieldPaths, node *pathNode[protowire.Number], message []byte, values []string) error {
+	return wireFields(message, func(f wireField) error {
+		next := node.next[f.number]
+		switch {
+		case next == nil:
+			return nil
+		case len(next.fields) == 0:
+			if f.kind != protowire.BytesType {
+				return f.unknown("a message on the way to a selectable field")
+			}
+			return protobufValues(paths, next, f.content, values)
+		}
+		text, err := f.scalar(paths.fields[next.fields[0]].Zero)
+		for _, field := range next.fields {
+			values[field] = text
+		}
+		return err
+	})
+}
+
+// scalar is a value as a field selector sees it; what an absent one reads as tells its type.
+func (f wireField) scalar(zero string) (string, error) {
+	switch {
+	case zero == "" && f.kind == protowire.BytesType:
+		return intern(string(f.content)), nil
+	case zero == "false" && f.kind == protowire.VarintType:
+		return strconv.FormatBool(f.varint != 0), nil
+	case zero == "0" && f.kind == protowire.VarintType:
+		return intern(strconv.FormatInt(int64(f.varint), 10)), nil // #nosec G115 -- an int on the wire
+	}
+	return "", f.unknown("a selectable field")
+}

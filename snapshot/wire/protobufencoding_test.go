@@ -1,0 +1,219 @@
+package wire
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+
+	"github.com/listproxy/listproxy/policy/media"
+)
+
+// written is an object as the API server's own serializer writes it.
+func written(t testing.TB, object runtime.Object) []byte {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := protobuf.NewSerializer(scheme, scheme).Encode(object, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func samplePod(name string) *corev1.Pod {
+	return &corev1.Pod{
+		TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: name, ResourceVersion: "7",
+			Labels:      map[string]string{"b": "2", "a": "1"},
+			Annotations: map[string]string{"x": "y"},
+		},
+		Spec:   corev1.PodSpec{NodeName: "node-1", HostNetwork: true},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning},
+	}
+}
+
+// eventOf is a record of a watch, written with apimachinery's own types.
+func eventOf(t testing.TB, kind string, object []byte) []byte {
+	t.Helper()
+	record, err := (&metav1.WatchEvent{Type: kind, Object: runtime.RawExtension{Raw: object}}).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return record
+}
+
+// TestProtobufLists: what apimachinery writes is taken apart, and written again with the frame in
+// the same bytes.
+func TestProtobufLists(t *testing.T) {
+	four := int64(4)
+	for name, list := range map[string]runtime.Object{
+		"empty": &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "9"}},
+		"whole": &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "9"}, Items: []corev1.Pod{*samplePod("a"), *samplePod("b")}},
+		"a page": &corev1.PodList{
+			ListMeta: metav1.ListMeta{ResourceVersion: "9", Continue: "token", RemainingItemCount: &four},
+			Items:    []corev1.Pod{*samplePod("a")},
+		},
+		"metadata": &metav1.PartialObjectMetadataList{
+			TypeMeta: metav1.TypeMeta{Kind: "PartialObjectMetadataList", APIVersion: "meta.k8s.io/v1"},
+			ListMeta: metav1.ListMeta{ResourceVersion: "9"},
+			Items:    []metav1.PartialObjectMetadata{{ObjectMeta: samplePod("a").ObjectMeta}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if pods, ok := list.(*corev1.PodList); ok {
+				pods.TypeMeta = metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}
+			}
+			body := written(t, list)
+			f, l, err := LearnFrame(protobufEncoding{}, body, media.ProtobufType, nil, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := f.Render(l.Meta, l.Items); !bytes.Equal(got, body) {
+				t.Errorf("written with the frame:\n%q\nwant\n%q", got, body)
+			}
+			if l.Meta.Revision != 9 {
+				t.Errorf("revision %d, want 9", l.Meta.Revision)
+			}
+			for _, cut := range []int{1, len(body) / 2, len(body) - 1} {
+				if _, _, err := LearnFrame(protobufEncoding{}, body[:cut], media.ProtobufType, nil, ""); !errors.Is(err, ErrForm) {
+					t.Errorf("%d of %d bytes: %v, want %v", cut, len(body), err, ErrForm)
+				}
+			}
+		})
+	}
+}
+
+func TestProtobufEvents(t *testing.T) {
+	pod := samplePod("a")
+	object := written(t, pod)
+	ev, err := protobufEncoding{}.Event(eventOf(t, "ADDED", object))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := ObjectMeta{APIVersion: "v1", Kind: "Pod", Namespace: "ns", Name: "a", Revision: 7, Labels: MustLabels("a", "1", "b", "2")}
+	if diff := cmp.Diff(want, ev.Meta, cmp.AllowUnexported(ObjectMeta{}), sameLabels); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	item, err := pod.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	form, err := LearnItem(protobufEncoding{}, item, ev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := (protobufEncoding{}).Cut(form, ev.Object); err != nil || !bytes.Equal(got, item) {
+		t.Errorf("the list form is %q, %v, want %q", got, err, item)
+	}
+	if _, err := LearnItem(protobufEncoding{}, append(item, 0x7a, 0), ev); !errors.Is(err, ErrForm) {
+		t.Errorf("another item: %v, want %v", err, ErrForm)
+	}
+
+	bookmark := written(t, &corev1.Pod{
+		TypeMeta:   pod.TypeMeta,
+		ObjectMeta: metav1.ObjectMeta{ResourceVersion: "8", Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}},
+	})
+	if ev, err := (protobufEncoding{}).Event(eventOf(t, "BOOKMARK", bookmark)); err != nil || !ev.Meta.EndsInitial || ev.Meta.Revision != 8 {
+		t.Errorf("a bookmark: %+v, %v", ev, err)
+	}
+
+	gone := &AnswerError{}
+	status := written(t, &metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Code: 410, Message: "too old",
+	})
+	if _, err := (protobufEncoding{}).Event(eventOf(t, "ERROR", status)); !errors.As(err, &gone) || gone.Code != 410 || gone.Message != "too old" {
+		t.Errorf("an ERROR event: %v", err)
+	}
+	if got := StatusMessage(status); got != "too old" {
+		t.Errorf("the message of a status is %q", got)
+	}
+
+	var contradiction InconsistencyError
+	for name, record := range map[string][]byte{
+		"nothing":       {},
+		"no type":       eventOf(t, "", object),
+		"unknown type":  eventOf(t, "RENAMED", object),
+		"no object":     eventOf(t, "ADDED", nil),
+		"no envelope":   eventOf(t, "ADDED", item),
+		"no revision":   eventOf(t, "ADDED", written(t, &corev1.Pod{TypeMeta: pod.TypeMeta})),
+		"cut":           eventOf(t, "ADDED", object)[:40],
+		"a field more":  append(eventOf(t, "ADDED", object), 0x1a, 0),
+		"two revisions": eventOf(t, "ADDED", append([]byte("k8s\x00"), 0x12, 8, 0x0a, 6, 0x32, 1, '1', 0x32, 1, '2')),
+	} {
+		if _, err := (protobufEncoding{}).Event(record); !errors.As(err, &contradiction) {
+			t.Errorf("%s: %v, want poison", name, err)
+		}
+	}
+}
+
+func TestProtobufRecords(t *testing.T) {
+	frame := func(size uint32, content string) *bufio.Reader {
+		return bufio.NewReader(bytes.NewReader(append(binary.BigEndian.AppendUint32(nil, size), content...)))
+	}
+	got, err := protobufEncoding{}.Record(frame(5, "helloworld"), make([]byte, 0, 2))
+	if err != nil || string(got) != "hello" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	for name, in := range map[string]*bufio.Reader{
+		"the end":       bufio.NewReader(bytes.NewReader(nil)),
+		"half a length": bufio.NewReader(bytes.NewReader([]byte{0, 0})),
+		"half a record": frame(5, "he"),
+	} {
+		if _, err := (protobufEncoding{}).Record(in, nil); !errors.Is(err, ErrEnded) {
+			t.Errorf("%s: %v, want %v", name, err, ErrEnded)
+		}
+	}
+	var contradiction InconsistencyError
+	if _, err := (protobufEncoding{}).Record(frame(MaxEvent+1, ""), nil); !errors.As(err, &contradiction) {
+		t.Errorf("a record that is too long: %v, want poison", err)
+	}
+}
+
+// FuzzProtobufEvent feeds records to the watch decoder: it never panics, and what it takes as an
+// event is one, to the last byte.
+func FuzzProtobufEvent(f *testing.F) {
+	object := written(f, samplePod("a"))
+	for _, kind := range []string{"ADDED", "BOOKMARK", "ERROR", ""} {
+		f.Add(eventOf(f, kind, object))
+	}
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, record []byte) {
+		ev, err := protobufEncoding{}.Event(record)
+		if err != nil {
+			return
+		}
+		if ev.Meta.Revision == 0 || !bytes.Contains(record, ev.Object) {
+			t.Errorf("taken for an event: %q", record)
+		}
+		var decoded metav1.WatchEvent
+		if err := decoded.Unmarshal(record); err != nil || decoded.Type != ev.Kind || !bytes.Equal(decoded.Object.Raw, ev.Object) {
+			t.Errorf("apimachinery reads %q, %v, not %q", decoded.Type, err, ev.Kind)
+		}
+	})
+}
+
+// FuzzProtobufList feeds lists: those that are accepted are written again in the same bytes.
+func FuzzProtobufList(f *testing.F) {
+	f.Add(written(f, &corev1.PodList{
+		TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"},
+		ListMeta: metav1.ListMeta{ResourceVersion: "9"}, Items: []corev1.Pod{*samplePod("a")},
+	}))
+	f.Add([]byte("k8s\x00"))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		frame, l, err := LearnFrame(protobufEncoding{}, body, media.ProtobufType, nil, "")
+		if err == nil && !bytes.Equal(frame.Render(l.Meta, l.Items), body) {
+			t.Error("a list is accepted that cannot be written again")
+		}
+	})
+}

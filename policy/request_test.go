@@ -35,15 +35,15 @@ func get(target string, headers ...string) string {
 	return "GET " + target + " HTTP/1.1\r\nHost: listproxy\r\n" + strings.Join(headers, "") + "\r\n"
 }
 
-// parse reads a request from its very beginning.
-func parse(r *http.Request, by Credentials) (Request, reason.Reason) {
+// parse reads a request, from its very beginning, of a caller with credentials of its own.
+func parse(r *http.Request) (Request, reason.Reason) {
 	info := &request.RequestInfo{}
 	if r.URL != nil {
 		if read, err := RequestInfo(r.Method, &url.URL{Path: r.URL.Path}); err == nil {
 			info = read
 		}
 	}
-	return Parse(r, info, by)
+	return Parse(r, info, Own)
 }
 
 // diff compares two requests. Selectors that were not parsed select everything.
@@ -158,7 +158,7 @@ func TestParseAccepts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := read(t, test.text)
-			got, reason := parse(r, Own)
+			got, reason := parse(r)
 			if reason != "" {
 				t.Fatalf("forwarded: %s", reason)
 			}
@@ -353,7 +353,7 @@ func TestParseForwards(t *testing.T) {
 	} {
 		for _, text := range texts {
 			t.Run(string(reason)+"/"+strings.SplitN(text, "\r\n\r\n", 2)[0], func(t *testing.T) {
-				if _, got := parse(read(t, text), Own); got != reason {
+				if _, got := parse(read(t, text)); got != reason {
 					t.Errorf("reason %q, want %q", got, reason)
 				}
 			})
@@ -389,7 +389,7 @@ func TestParseOrder(t *testing.T) {
 		{get(path, alice, accepts, human), reason.Representation},
 		{get(path, alice, human), reason.Pretty},
 	} {
-		if _, got := parse(read(t, test.text), Own); got != test.want {
+		if _, got := parse(read(t, test.text)); got != test.want {
 			t.Errorf("reason %q, want %q for\n%s", got, test.want, test.text)
 		}
 	}
@@ -398,7 +398,7 @@ func TestParseOrder(t *testing.T) {
 // TestParseNeverNil: what was not understood selects everything, not nothing.
 func TestParseNeverNil(t *testing.T) {
 	for _, text := range []string{get("/healthz"), get("/api/v1/pods?labelSelector=!!", alice), get("/api/v1/pods", alice)} {
-		got, _ := parse(read(t, text), Own)
+		got, _ := parse(read(t, text))
 		if got.Labels == nil || !got.Labels.Empty() || got.Fields == nil || !got.Fields.Empty() {
 			t.Errorf("selectors %v and %v", got.Labels, got.Fields)
 		}
@@ -427,7 +427,7 @@ func TestParseOtherThanFromTheServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := read(t, get("/api/v1/pods", alice))
 			test.change(r)
-			if _, got := parse(r, Own); got != test.want {
+			if _, got := parse(r); got != test.want {
 				t.Errorf("reason %q, want %q", got, test.want)
 			}
 		})

@@ -2,13 +2,14 @@ package proxy
 
 import (
 	"context"
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
 // TestWatchEndsAreSpread: over no more time than there is, and no longer than it takes at 200 a second.

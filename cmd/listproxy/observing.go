@@ -59,4 +59,6 @@ func (o *observing) close(log *slog.Logger) {
 }
 
 // reviews returns send, observed.
-func (o *observing) reviews(send proxy.SendAs) proxy.SendAs { return observe.Reviews(o.Observer, send) }
+func (o *observing) reviews(send proxy.SendAs) proxy.SendAs {
+	return observe.Reviews(o.Observer, send) //nolint:bodyclose // a function is returned, and no response
+}

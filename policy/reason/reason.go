@@ -75,115 +75,175 @@ var forwarding = []struct {
 	reason            Reason
 	summary, sentence string
 }{
-	{NotList,
+	{
+		NotList,
 		"not a list: a write, a single object, discovery",
 		"It is not a GET of a list of resources: a write, a single object, a " +
-			"subresource, or no resource at all."},
-	{Watch,
+			"subresource, or no resource at all.",
+	},
+	{
+		Watch,
 		"watches, streaming lists among them",
-		"It is a watch."},
-	{NotCanonical,
+		"It is a watch.",
+	},
+	{
+		NotCanonical,
 		"written in a form that might be read differently elsewhere",
 		"Its path, query, headers or continue token are not in the one form that " +
-			"listproxy takes, so they might be read differently elsewhere."},
-	{Parameter,
+			"listproxy takes, so they might be read differently elsewhere.",
+	},
+	{
+		Parameter,
 		"a query parameter is unknown, given twice, or unusual",
-		"A query parameter is unknown, given twice, or has a value in an unusual form."},
-	{Invalid,
+		"A query parameter is unknown, given twice, or has a value in an unusual form.",
+	},
+	{
+		Invalid,
 		"parameters that do not go together: kube-apiserver refuses them",
-		"Its parameters do not go together; kube-apiserver refuses it."},
-	{MostRecent,
+		"Its parameters do not go together; kube-apiserver refuses it.",
+	},
+	{
+		MostRecent,
 		"the state at this moment, which only kube-apiserver knows: what kubectl and " +
 			"plain clients ask for",
-		"It asks for the state at this moment, which only kube-apiserver knows."},
-	{Selector,
+		"It asks for the state at this moment, which only kube-apiserver knows.",
+	},
+	{
+		Selector,
 		"a selector that is not known to be understood as kube-apiserver does",
 		"It has a selector that does not parse, is too large, or does something else at " +
-			"kube-apiserver than to select."},
-	{Representation,
+			"kube-apiserver than to select.",
+	},
+	{
+		Representation,
 		"a form that is not kept: tables (kubectl get), YAML, CBOR",
 		"It prefers a form that is not kept, such as a table or YAML, or one that " +
-			"kube-apiserver does not have."},
-	{Pretty,
+			"kube-apiserver does not have.",
+	},
+	{
+		Pretty,
 		"indented JSON: browsers and curl get it",
 		"It gets indented output, by a parameter, or because its User-Agent is a " +
-			"browser, curl or Wget."},
-	{Impersonation,
+			"browser, curl or Wget.",
+	},
+	{
+		Impersonation,
 		"the caller impersonates somebody",
-		"It has Impersonate-* headers."},
-	{Anonymous,
+		"It has Impersonate-* headers.",
+	},
+	{
+		Anonymous,
 		"no bearer token, nor a certificate that counts here",
-		"It has no Authorization header with a bearer token."},
-	{Credentials,
+		"It has no Authorization header with a bearer token.",
+	},
+	{
+		Credentials,
 		"several credentials, or oddly written ones",
-		"It has several Authorization headers, so it is not certain who asks."},
-	{UnknownCaller,
+		"It has several Authorization headers, so it is not certain who asks.",
+	},
+	{
+		UnknownCaller,
 		"kube-apiserver had not accepted the caller's token yet: new callers, and " +
 			"made-up tokens",
 		"kube-apiserver has not accepted this caller's token yet; when it has answered, " +
-			"the next list may come from memory."},
-	{NotAllowed,
+			"the next list may come from memory.",
+	},
+	{
+		NotAllowed,
 		"kube-apiserver did not say that the caller may",
-		"kube-apiserver did not say that this caller may list this."},
-	{NotLent,
+		"kube-apiserver did not say that this caller may list this.",
+	},
+	{
+		NotLent,
 		"listproxy's own account may not list it as the caller",
 		"listproxy's own account may not list this as the caller, whom it would have to " +
-			"impersonate."},
-	{ReviewFailed,
+			"impersonate.",
+	},
+	{
+		ReviewFailed,
 		"kube-apiserver could not be asked whether the caller may, or its answer came " +
 			"too late, or said neither",
 		"kube-apiserver could not be asked whether this caller may list this, or there " +
 			"was no room for the question; or its answer expired before the list could be " +
 			"written; or memory had no answer, and kube-apiserver's own does not show " +
-			"whether the caller may."},
-	{NotCached,
+			"whether the caller may.",
+	},
+	{
+		NotCached,
 		"the policy does not keep it: Secrets and Events by default",
-		"The policy keeps this resource, or this form of it, out of memory."},
-	{UnknownResource,
+		"The policy keeps this resource, or this form of it, out of memory.",
+	},
+	{
+		UnknownResource,
 		"not known as a resource of kube-apiserver's own that can be listed and watched",
-		"Discovery has no such resource that can be listed and watched."},
-	{Audit,
+		"Discovery has no such resource that can be listed and watched.",
+	},
+	{
+		Audit,
 		"the audit log could not be written",
 		"The audit log cannot be written, or kube-apiserver could not be asked who the " +
-			"caller is."},
-	{Aggregated,
+			"caller is.",
+	},
+	{
+		Aggregated,
 		"another API server answers for it",
-		"Another API server answers for it, which may show each caller something else."},
-	{Warming,
+		"Another API server answers for it, which may show each caller something else.",
+	},
+	{
+		Warming,
 		"it was still being read: for the first time, or again after a loss",
-		"The resource is being read for the first time, or again after a loss."},
-	{NotPermitted,
+		"The resource is being read for the first time, or again after a loss.",
+	},
+	{
+		NotPermitted,
 		"listproxy's own account may not list and watch it",
-		"listproxy's own account may not list and watch the resource."},
-	{Form,
+		"listproxy's own account may not list and watch the resource.",
+	},
+	{
+		Form,
 		"lists and watches could not be reconciled byte for byte",
 		"What kube-apiserver sends in lists and in watches could not be reconciled byte " +
-			"for byte."},
-	{Stale,
+			"for byte.",
+	},
+	{
+		Stale,
 		"kube-apiserver had been silent for too long",
-		"Nothing was heard from kube-apiserver for too long."},
-	{Ahead,
+		"Nothing was heard from kube-apiserver for too long.",
+	},
+	{
+		Ahead,
 		"a revision newer than what was heard of",
-		"The revision is newer than what listproxy has heard of."},
-	{History,
+		"The revision is newer than what listproxy has heard of.",
+	},
+	{
+		History,
 		"a revision older than the history, or in a gap of it",
 		"The revision is older than the history that is kept, or from a time that " +
-			"listproxy missed."},
-	{Memory,
+			"listproxy missed.",
+	},
+	{
+		Memory,
 		"the bound on memory left no room",
-		"The bound on memory leaves no room."},
-	{Schema,
+		"The bound on memory leaves no room.",
+	},
+	{
+		Schema,
 		"the definition of the custom resource had just changed",
 		"The definition of the custom resource changed a moment ago, or listproxy would " +
-			"not hear of a change now."},
-	{Upstream,
+			"not hear of a change now.",
+	},
+	{
+		Upstream,
 		"the API servers had just changed, or did not agree",
 		"The API servers behind the upstream changed a moment ago, or do not agree in " +
-			"which version they write the resource."},
-	{Stopped,
+			"which version they write the resource.",
+	},
+	{
+		Stopped,
 		"the collection was given up at that moment",
 		"The resource was given up at this moment: idle for too long, or listproxy is " +
-			"ending."},
+			"ending.",
+	},
 }
 
 // Forwarding returns every reason to forward a request. The slice is the caller's.

@@ -1,10 +1,11 @@
 package discovery
 
 import (
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"net/http"
 	"testing"
 	"testing/synctest"
+
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
 // TestServersSame: what is asked now decides, and not what a stream has told so far.

@@ -24,6 +24,7 @@ type History struct {
 	skip, n int
 }
 
+// At returns a version, counted from the oldest that is kept.
 func (h *History) At(i int) *Version {
 	i += h.skip
 	return &h.chunks[i/chunkLen][i%chunkLen]

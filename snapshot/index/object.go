@@ -50,6 +50,7 @@ const (
 	fieldOverhead = 24
 )
 
+// Size is how many bytes of memory the object takes, about.
 func (o *Object) Size() int64 {
 	size := len(o.Bytes) + len(o.Key) + ObjectOverhead + o.Labels.Size()
 	for _, value := range o.Fields {

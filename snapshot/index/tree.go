@@ -33,6 +33,7 @@ func (k nodeKey) less(l nodeKey) bool {
 // nodeKey is the object's place in the index, by its first field.
 func (o *Object) nodeKey() nodeKey { return nodeKey{o.Fields[0], o.Key} }
 
+// NewTree returns an empty tree. If it is indexed, objects are found by their first field, too.
 func NewTree(indexed bool) Tree {
 	t := Tree{objects: btree.NewG(degree, objectLess), ranks: newRanks(), labels: newLabelRuns()}
 	if indexed {
@@ -50,8 +51,10 @@ func (t Tree) Clone() Tree {
 	return c
 }
 
+// Len returns how many objects there are.
 func (t Tree) Len() int { return t.objects.Len() }
 
+// Get returns the object with a key.
 func (t Tree) Get(key string) (*Object, bool) {
 	return t.objects.Get(&Object{Key: key})
 }

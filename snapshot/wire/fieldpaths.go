@@ -22,6 +22,7 @@ type pathNode[K comparable] struct {
 	next   map[K]*pathNode[K]
 }
 
+// NewFieldPaths returns the paths to fields. Those that have an index come first, in this order.
 func NewFieldPaths(all []Field) *FieldPaths {
 	p := &FieldPaths{fields: slices.Clone(all), json: newPathNode[string](), protobuf: newPathNode[protowire.Number]()}
 	slices.SortStableFunc(p.fields, func(a, b Field) int {

@@ -146,6 +146,7 @@ func (f *Frame) Selects(selector fields.Selector) bool {
 	return true
 }
 
+// Equal reports whether two frames make the same bytes and headers of the same objects.
 func (f *Frame) Equal(g *Frame) bool {
 	return f.ContentType == g.ContentType && slices.Equal(f.Warnings, g.Warnings) &&
 		slices.Equal(f.CacheControl, g.CacheControl) && f.AuditIDs == g.AuditIDs &&

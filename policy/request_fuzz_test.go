@@ -22,7 +22,7 @@ import (
 // request's query included.
 func checkParse(t *testing.T, r *http.Request) {
 	t.Helper()
-	got, why := parse(r, Own)
+	got, why := parse(r)
 	if why != "" {
 		if !slices.Contains(reason.Forwarding(), why) {
 			t.Errorf("unknown reason %q", why)
@@ -115,7 +115,7 @@ func BenchmarkParse(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				parse(r, Own)
+				parse(r)
 			}
 		})
 	}

@@ -77,7 +77,7 @@ func TestSelectorName(t *testing.T) {
 	} {
 		for _, path := range []string{"/api/v1/pods", "/api/v1/namespaces/ns/pods", "/api/v1/namespaces", "/apis/example.com/v1/things"} {
 			r := read(t, selecting(path, "", selector))
-			got, reason := parse(r, Own)
+			got, reason := parse(r)
 			if reason != want.reason || got.Name != want.name {
 				t.Errorf("%s with %q: name %q, reason %q; want %q, %q", path, selector, got.Name, reason, want.name, want.reason)
 			}
@@ -111,7 +111,7 @@ func TestLabelSelector(t *testing.T) {
 		strings.Repeat("app,", 63) + "app": true,
 	} {
 		r := read(t, selecting("/api/v1/pods", selector, ""))
-		got, reason := parse(r, Own)
+		got, reason := parse(r)
 		if reason != "" {
 			t.Errorf("%q: %s", selector, reason)
 			continue
@@ -129,7 +129,7 @@ func TestLabelSelector(t *testing.T) {
 		strings.Repeat("a,", 64) + "a",
 		"a in (" + strings.Repeat("b,", 2048) + "b)",
 	} {
-		if _, why := parse(read(t, selecting("/api/v1/pods", selector, "")), Own); why != reason.Selector {
+		if _, why := parse(read(t, selecting("/api/v1/pods", selector, ""))); why != reason.Selector {
 			t.Errorf("%q: reason %q", selector, why)
 		}
 	}
@@ -162,7 +162,7 @@ func TestCheckSelectorsOfHonouredLimits(t *testing.T) {
 		{"/api/v1/namespaces/ns/pods", "metadata.name=x", []string{"limit=1", "resourceVersion=5"}, reason.Selector},
 	} {
 		t.Run(test.path+" "+test.selector+" "+strings.Join(test.options, " "), func(t *testing.T) {
-			r, reason := parse(read(t, selecting(test.path, "", test.selector, test.options...)), Own)
+			r, reason := parse(read(t, selecting(test.path, "", test.selector, test.options...)))
 			if reason != "" {
 				t.Fatalf("forwarded: %s", reason)
 			}
@@ -231,7 +231,7 @@ func TestCheckSelectors(t *testing.T) {
 		{"/apis/example.com/v1/podcertificaterequests", "metadata.namespace=ns", nil, true, "", ""},
 	} {
 		t.Run(test.path+" "+test.selector+" "+strings.Join(test.options, " "), func(t *testing.T) {
-			r, reason := parse(read(t, selecting(test.path, "", test.selector, test.options...)), Own)
+			r, reason := parse(read(t, selecting(test.path, "", test.selector, test.options...)))
 			if reason != "" {
 				t.Fatalf("forwarded: %s", reason)
 			}
@@ -305,7 +305,7 @@ func FuzzSelectors(f *testing.F) {
 				return
 			}
 			checkParse(t, raw)
-			r, reason := parse(raw, Own)
+			r, reason := parse(raw)
 			if reason != "" {
 				continue
 			}

@@ -8,13 +8,14 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy/audit"
+	"github.com/listproxy/listproxy/proxy/authz"
 )
 
 // Auditor takes down which lists are answered from memory, and who gets them. It is safe for
 // concurrent use.
 type Auditor struct {
 	Log *audit.Log
-	Who *WhoAmI
+	Who *authz.WhoAmI
 }
 
 // begin announces that a list is going to be answered from memory. After an error it must not be.

@@ -3,12 +3,14 @@ package proxy
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/discovery"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
@@ -132,8 +134,8 @@ func collectionOf(list policy.Request, entry discovery.Entry, representation med
 }
 
 // attributesFor is what a list is reviewed for.
-func attributesFor(list policy.Request) Attributes {
-	return Attributes{
+func attributesFor(list policy.Request) authz.Attributes {
+	return authz.Attributes{
 		Verb:          "list",
 		Group:         list.Group,
 		Version:       list.Version,
@@ -146,7 +148,7 @@ func attributesFor(list policy.Request) Attributes {
 }
 
 // review asks whether the caller may do what is asked for, and whether it could be forwarded.
-func (h *Handler) review(ctx context.Context, who caller, asked Attributes) (rights, reason.Reason) {
+func (h *Handler) review(ctx context.Context, who caller, asked authz.Attributes) (rights, reason.Reason) {
 	ctx, span := observe.RecordOf(ctx).Step(ctx, observe.SpanReview)
 	defer span.End()
 	yes, err := h.Reviewer.Review(ctx, who.identity, who.share, asked)
@@ -154,7 +156,7 @@ func (h *Handler) review(ctx context.Context, who caller, asked Attributes) (rig
 	case err != nil:
 		h.rarely("a caller's right could not be reviewed", err)
 		return rights{}, reason.ReviewFailed
-	case !yes.allowed:
+	case !yes.Allowed():
 		return rights{}, reason.NotAllowed
 	}
 	lent, reason := h.lends(ctx, who, asked)
@@ -191,4 +193,29 @@ func (h *Handler) snapshot(ctx context.Context, resource snapshot.Resource, d po
 		snap, absence = collection.Exact(ctx, d.Revision)
 	}
 	return collection, snap, absence
+}
+
+// rights are what an answer from memory needs: the caller's right to list and, for a user whom listproxy
+// has verified itself, its own account's right to send the request as this user.
+type rights struct {
+	callers authz.Right
+	lent    *authz.Right // nil: the caller brings its own credentials
+}
+
+// holds says whether rights still count.
+func (h *Handler) holds(r rights, now time.Time) bool {
+	return h.Reviewer.Holds(r.callers, now) && (r.lent == nil || h.Impersonator.Holds(*r.lent, now))
+}
+
+// lends asks whether a request that a review has allowed would be let through if it were forwarded.
+func (h *Handler) lends(ctx context.Context, who caller, a authz.Attributes) (*authz.Right, reason.Reason) {
+	lent, err := h.Impersonator.Lends(ctx, who.identity, who.share, a)
+	switch {
+	case err != nil:
+		h.rarely("listproxy's own right to impersonate could not be reviewed", err)
+		return nil, reason.ReviewFailed
+	case lent != nil && !lent.Allowed():
+		return nil, reason.NotLent
+	}
+	return lent, ""
 }

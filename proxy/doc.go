@@ -8,7 +8,7 @@
 // fetched with the proxy's own rights. So:
 //
 //   - Nothing is written from memory before the upstream has said, to this caller's own
-//     credentials, that the caller may list exactly this ([Reviewer]). Only a yes counts.
+//     credentials, that the caller may list exactly this ([Authorizer]). Only a yes counts.
 //   - For a token that the upstream has not accepted yet nothing is reviewed, and nothing of the cluster
 //     or of memory is looked up.
 //   - Whether all that was found is still true is checked once, after the last wait (mayAnswer).

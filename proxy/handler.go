@@ -9,6 +9,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/discovery"
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
@@ -38,9 +39,9 @@ type Handler struct {
 	Policy   *policy.Config
 	Catalog  *discovery.Catalog
 	Schemas  *discovery.Schemas
-	Reviewer *Reviewer
+	Reviewer *authz.Authorizer
 	// Impersonator is nil if no user is stated.
-	Impersonator *Impersonator
+	Impersonator *authz.Impersonator
 	Collections  *snapshot.Collections
 	Compressor   *gzip.Compressor
 	// Auditor is nil if there is no audit log.

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/audit"
 	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/discovery"
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
@@ -113,7 +115,7 @@ func decider(t *testing.T, bodies int64) *Handler {
 	return &Handler{
 		Catalog:     cluster.Catalog,
 		Schemas:     cluster.Schemas,
-		Reviewer:    newReviewer(t, proxytest.Transport(answerYes), "https://upstream.example", ReviewConfig{TTL: time.Hour}, proxytest.DiscardLog()),
+		Reviewer:    reviewerOf(t, sayYes),
 		Collections: collections,
 		Inflight:    bounds,
 		Log:         proxytest.DiscardLog(),
@@ -136,7 +138,11 @@ func TestLastWordAfterEveryWait(t *testing.T) {
 		list := policy.Request{Version: "v1", Resource: "pods"}
 		found := listOf(3, 1000)
 		found.entry, found.collection = discovery.Entry{Namespaced: true}, collection
-		found.rights.callers = Right{allowed: true, counts: term{time.Now(), time.Hour}}
+		yes, err := h.Reviewer.Review(t.Context(), id, who.share, authz.Attributes{Verb: "list", Version: "v1", Resource: "pods"})
+		if err != nil || !yes.Allowed() {
+			t.Fatalf("the review: %v", err)
+		}
+		found.rights.callers = yes
 
 		var other inflight.ShareKey
 		room, ok := h.Inflight.TryAdmitBody(other, 10_000)
@@ -170,3 +176,19 @@ type auditSink struct{ strings.Builder }
 
 // Close implements [io.Closer].
 func (*auditSink) Close() error { return nil }
+
+// reviewerOf returns a Reviewer whose reviews are answered by rt.
+func reviewerOf(t *testing.T, rt proxytest.Transport) *authz.Authorizer {
+	t.Helper()
+	r, err := authz.NewAuthorizer(authntest.SendAs(rt), &url.URL{Scheme: "https", Host: "upstream.example"}, authz.Config{TTL: time.Hour}, proxytest.DiscardLog())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	return r
+}
+
+// sayYes answers a review with a yes.
+func sayYes(r *http.Request) (*http.Response, error) {
+	return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
+}

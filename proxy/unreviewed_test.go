@@ -4,11 +4,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy"
@@ -82,9 +83,12 @@ func TestNoReviewInVain(t *testing.T) { synctest.Test(t, testNoReviewInVain) }
 
 func testNoReviewInVain(t *testing.T) {
 	h := decider(t, 0)
-	asked := &fakeAuthorizer{}
-	asked.denies.Store(true)
-	h.Reviewer = newReviewer(t, asked.RoundTrip, "https://upstream.example", ReviewConfig{TTL: time.Hour}, proxytest.DiscardLog())
+	var asked atomic.Int32
+	var allows atomic.Bool
+	h.Reviewer = reviewerOf(t, func(r *http.Request) (*http.Response, error) {
+		asked.Add(1)
+		return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: allows.Load()})
+	})
 	h.Policy = policy.DefaultConfig()
 	who := caller{identity: authntest.Identify(authntest.New(t), "Bearer a"), accepted: true}
 	pods := snapshot.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Namespaced: true, Representation: media.JSON}
@@ -94,16 +98,16 @@ func testNoReviewInVain(t *testing.T) {
 		r.Header.Set("Authorization", "Bearer a")
 		r.Header.Set("Accept", "application/json")
 		_, found, got := h.decide(r, who)
-		if got != want || found.unreviewed != unreviewed || asked.requests.Swap(0) != reviews {
+		if got != want || found.unreviewed != unreviewed || asked.Swap(0) != reviews {
 			t.Errorf("%s: %q, unreviewed %t, want %q, %t, with %d reviews", what, got, found.unreviewed, want, unreviewed, reviews)
 		}
-		h.Reviewer.settle()
+		synctest.Wait() // the answer is remembered
 	}
 	want("a collection that is not there", reason.NotAllowed, false, 1)
 	if collection, _ := h.Collections.Peek(pods); collection != nil {
 		t.Error("started for somebody who may not list it")
 	}
-	asked.denies.Store(false)
+	allows.Store(true)
 	want("by one who may", reason.Warming, false, 1)
 	want("once more", reason.Warming, false, 0)
 	h.Reviewer.Flush()

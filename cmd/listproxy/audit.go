@@ -10,6 +10,7 @@ import (
 	"github.com/listproxy/listproxy/proxy"
 
 	"github.com/listproxy/listproxy/proxy/audit"
+	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/upstream"
 )
 
@@ -30,7 +31,7 @@ func newAuditor(c audit.Config, transports *upstream.Transports, ttl time.Durati
 	if !c.Enabled() {
 		return nil, nil //nolint:nilnil // none is no error
 	}
-	who, err := proxy.NewWhoAmI(transports.SendAs, transports.URL(), proxy.WhoAmIConfig{TTL: ttl})
+	who, err := authz.NewWhoAmI(transports.SendAs, transports.URL(), authz.WhoAmIConfig{TTL: ttl})
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/listproxy/listproxy/proxy"
+	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -59,6 +59,6 @@ func (o *observing) close(log *slog.Logger) {
 }
 
 // reviews returns send, observed.
-func (o *observing) reviews(send proxy.SendAs) proxy.SendAs {
+func (o *observing) reviews(send authz.SendAs) authz.SendAs {
 	return observe.Reviews(o.Observer, send) //nolint:bodyclose // a function is returned, and no response
 }

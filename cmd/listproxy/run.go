@@ -22,6 +22,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/proxy/admin"
+	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/discovery"
 	"github.com/listproxy/listproxy/proxy/server"
@@ -144,9 +145,9 @@ type app struct {
 	front       http.Handler
 	forward     *proxy.Forwarder
 	cluster     *discovery.Cluster
-	reviewer    *proxy.Reviewer
+	reviewer    *authz.Authorizer
 	// impersonator is nil where nobody is stated.
-	impersonator *proxy.Impersonator
+	impersonator *authz.Impersonator
 	collections  *snapshot.Collections
 	warmup       *proxy.Warmup
 	watchRBAC    func(context.Context) error
@@ -171,12 +172,12 @@ func (o *options) assemble(cfg *rest.Config, endpoints *upstream.Endpoints, obse
 		return nil, err
 	}
 	a.upstream = transports.URL()
-	reviews := proxy.ReviewConfig{TTL: o.reviewTTL}
+	reviews := authz.Config{TTL: o.reviewTTL}
 	if len(a.clientCAs) > 0 {
 		if err := transports.Impersonate(cfg); err != nil {
 			return nil, err
 		}
-		if a.impersonator, err = proxy.NewImpersonator(cfg, observing.reviews, reviews, log); err != nil {
+		if a.impersonator, err = authz.NewImpersonator(cfg, observing.reviews, reviews, log); err != nil {
 			return nil, err
 		}
 	}
@@ -184,7 +185,7 @@ func (o *options) assemble(cfg *rest.Config, endpoints *upstream.Endpoints, obse
 	if err != nil {
 		return nil, err
 	}
-	a.reviewer, err = proxy.NewReviewer(observing.reviews(transports.SendAs), transports.URL(), reviews, log)
+	a.reviewer, err = authz.NewAuthorizer(observing.reviews(transports.SendAs), transports.URL(), reviews, log)
 	if err != nil {
 		return nil, err
 	}

@@ -2,10 +2,12 @@
 package authntest
 
 import (
+	"context"
 	"net/http"
 	"testing"
 
 	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
 // New returns an authenticator that knows callers by their Authorization header only.
@@ -29,4 +31,12 @@ func Identify(a *authn.Authenticator, authorization ...string) authn.Identity {
 		panic(refusal.Message)
 	}
 	return id
+}
+
+// SendAs returns a func that sends requests through rt with the caller's own credentials.
+func SendAs(rt proxytest.Transport) func(context.Context, authn.Identity, *http.Request) (*http.Response, error) {
+	return func(ctx context.Context, id authn.Identity, r *http.Request) (*http.Response, error) {
+		id.Present(r.Header)
+		return rt(r.WithContext(ctx))
+	}
 }

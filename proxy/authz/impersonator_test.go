@@ -1,4 +1,4 @@
-package proxy
+package authz
 
 import (
 	"bytes"
@@ -70,7 +70,7 @@ func TestImpersonatorLends(t *testing.T) {
 				body, err := json.Marshal(review)
 				return &http.Response{StatusCode: http.StatusCreated, Body: io.NopCloser(bytes.NewReader(body))}, err
 			}
-			rights, err := NewReviewer(send, &url.URL{Scheme: "https", Host: "upstream"}, ReviewConfig{TTL: time.Minute}, proxytest.DiscardLog())
+			rights, err := NewAuthorizer(send, &url.URL{Scheme: "https", Host: "upstream"}, Config{TTL: time.Minute}, proxytest.DiscardLog())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -85,7 +85,7 @@ func TestImpersonatorLends(t *testing.T) {
 	away := func(context.Context, authn.Identity, *http.Request) (*http.Response, error) {
 		return nil, errors.New("away")
 	}
-	rights, err := NewReviewer(away, &url.URL{Scheme: "https", Host: "upstream"}, ReviewConfig{}, proxytest.DiscardLog())
+	rights, err := NewAuthorizer(away, &url.URL{Scheme: "https", Host: "upstream"}, Config{}, proxytest.DiscardLog())
 	if err != nil {
 		t.Fatal(err)
 	}

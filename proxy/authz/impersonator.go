@@ -1,4 +1,4 @@
-package proxy
+package authz
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
 
-	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/upstream"
@@ -31,12 +30,12 @@ import (
 // (There are two more modes, for users without groups. Listproxy always states groups.) The review of the caller's right
 // came through one of these ways, so one question is left of the second: may the account list on behalf of others?
 //
-// The answers count for as long as those of a [Reviewer], and are flushed with them.
-type Impersonator struct{ rights *Reviewer }
+// The answers count for as long as those of a [Authorizer], and are flushed with them.
+type Impersonator struct{ rights *Authorizer }
 
 // NewImpersonator returns an Impersonator that asks with the credentials of cfg, which are listproxy's own. What it
 // sends goes through observe.
-func NewImpersonator(cfg *rest.Config, observe func(SendAs) SendAs, reviews ReviewConfig, log *slog.Logger) (*Impersonator, error) {
+func NewImpersonator(cfg *rest.Config, observe func(SendAs) SendAs, reviews Config, log *slog.Logger) (*Impersonator, error) {
 	base, err := upstream.Base(cfg)
 	if err != nil {
 		return nil, err
@@ -49,12 +48,15 @@ func NewImpersonator(cfg *rest.Config, observe func(SendAs) SendAs, reviews Revi
 	send := func(_ context.Context, _ authn.Identity, r *http.Request) (*http.Response, error) {
 		return client.Do(r)
 	}
-	rights, err := NewReviewer(observe(send), base, reviews, log)
+	rights, err := NewAuthorizer(observe(send), base, reviews, log)
 	if err != nil {
 		return nil, err
 	}
 	return &Impersonator{rights}, nil
 }
+
+// Holds says whether a yes of [Impersonator.Lends] still counts.
+func (i *Impersonator) Holds(yes Right, now time.Time) bool { return i.rights.Holds(yes, now) }
 
 // Flush forgets all answers.
 func (i *Impersonator) Flush() { i.rights.Flush() }
@@ -128,29 +130,4 @@ func partsOf(u *user.DefaultInfo) []Attributes {
 		}
 	}
 	return parts
-}
-
-// rights are what an answer from memory needs: the caller's, and, for a user who was verified here, that of listproxy's
-// own account to forward the request.
-type rights struct {
-	callers Right
-	lent    *Right // nil: the caller brings its own credentials
-}
-
-// holds says whether rights still count.
-func (h *Handler) holds(r rights, now time.Time) bool {
-	return h.Reviewer.Holds(r.callers, now) && (r.lent == nil || h.Impersonator.rights.Holds(*r.lent, now))
-}
-
-// lends asks whether a request that a review has allowed would be let through if it were forwarded.
-func (h *Handler) lends(ctx context.Context, who caller, a Attributes) (*Right, reason.Reason) {
-	lent, err := h.Impersonator.Lends(ctx, who.identity, who.share, a)
-	switch {
-	case err != nil:
-		h.rarely("listproxy's own right to impersonate could not be reviewed", err)
-		return nil, reason.ReviewFailed
-	case lent != nil && !lent.allowed:
-		return nil, reason.NotLent
-	}
-	return lent, ""
 }

@@ -1,4 +1,4 @@
-package proxy
+package authz
 
 import (
 	"context"
@@ -28,44 +28,17 @@ import (
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
-// sendAs sends requests with the caller's own credentials.
-func sendAs(rt proxytest.Transport) func(context.Context, authn.Identity, *http.Request) (*http.Response, error) {
-	return func(ctx context.Context, id authn.Identity, r *http.Request) (*http.Response, error) {
-		id.Present(r.Header)
-		return rt(r.WithContext(ctx))
-	}
-}
-
-// answerReview answers a review as kube-apiserver does: with what was asked
-// and a status.
-func answerReview(r *http.Request, status authorizationv1.SubjectAccessReviewStatus) (*http.Response, error) {
-	var review authorizationv1.SelfSubjectAccessReview
-	body, err := io.ReadAll(r.Body)
-	if err == nil {
-		err = utiljson.Unmarshal(body, &review)
-	}
-	if err != nil {
-		return nil, err
-	}
-	review.Status = status
-	body, err = utiljson.Marshal(review)
-	if err != nil {
-		return nil, err
-	}
-	return proxytest.JSONResponse(r, http.StatusCreated, string(body)), nil
-}
-
 func answerYes(r *http.Request) (*http.Response, error) {
-	return answerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
+	return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
 }
 
-func newReviewer(t testing.TB, rt proxytest.Transport, base string, cfg ReviewConfig, log *slog.Logger) *Reviewer {
+func newAuthorizer(t testing.TB, rt proxytest.Transport, base string, cfg Config, log *slog.Logger) *Authorizer {
 	t.Helper()
 	u, err := url.Parse(base)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := NewReviewer(sendAs(rt), u, cfg, log)
+	r, err := NewAuthorizer(authntest.SendAs(rt), u, cfg, log)
 	if err != nil {
 		t.Fatalf("NewReviewer: %v", err)
 	}
@@ -129,7 +102,7 @@ func TestReviewRequest(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := newReviewer(t, proxytest.Transport(http.DefaultTransport.RoundTrip), server.URL+"/prefix/", ReviewConfig{}, proxytest.DiscardLog())
+			r := newAuthorizer(t, proxytest.Transport(http.DefaultTransport.RoundTrip), server.URL+"/prefix/", Config{}, proxytest.DiscardLog())
 			allowed, err := r.Allowed(t.Context(), authntest.Identify(authntest.New(t), "Bearer token"), test.attributes)
 			if err != nil || !allowed {
 				t.Fatalf("got %v, %v", allowed, err)
@@ -160,7 +133,7 @@ func reviewAnswers() []struct {
 		return func(r *http.Request) (*http.Response, error) { return proxytest.JSONResponse(r, status, body), nil }
 	}
 	status := func(s authorizationv1.SubjectAccessReviewStatus) proxytest.Transport {
-		return func(r *http.Request) (*http.Response, error) { return answerReview(r, s) }
+		return func(r *http.Request) (*http.Response, error) { return proxytest.AnswerReview(r, s) }
 	}
 	return []struct {
 		name      string
@@ -235,7 +208,7 @@ func TestReviewAnswers(t *testing.T) {
 					requests.Add(1)
 					return test.transport(r)
 				})
-				r := newReviewer(t, counted, "https://upstream.example", ReviewConfig{TTL: ttl}, proxytest.DiscardLog())
+				r := newAuthorizer(t, counted, "https://upstream.example", Config{TTL: ttl}, proxytest.DiscardLog())
 				id := authntest.Identify(authntest.New(t), "Bearer token")
 				for range 2 {
 					got, err := r.Allowed(t.Context(), id, listPods())
@@ -257,7 +230,7 @@ func TestReviewAnswers(t *testing.T) {
 }
 
 // settle waits until what was added to the cache can be found.
-func (r *Reviewer) settle() { r.decisions.epochs.settle() }
+func (r *Authorizer) settle() { r.decisions.epochs.settle() }
 
 // A real client that gets a redirect would repeat the request, credentials and
 // all, wherever it says.
@@ -268,7 +241,7 @@ func TestReviewDoesNotFollowRedirects(t *testing.T) {
 	defer elsewhere.Close()
 	server := httptest.NewServer(http.RedirectHandler(elsewhere.URL, http.StatusPermanentRedirect))
 	defer server.Close()
-	r := newReviewer(t, proxytest.Transport(http.DefaultTransport.RoundTrip), server.URL, ReviewConfig{}, proxytest.DiscardLog())
+	r := newAuthorizer(t, proxytest.Transport(http.DefaultTransport.RoundTrip), server.URL, Config{}, proxytest.DiscardLog())
 	allowed, err := r.Allowed(t.Context(), authntest.Identify(authntest.New(t), "Bearer token"), listPods())
 	if allowed || err != nil {
 		t.Errorf("got %v, %v; want a no", allowed, err)
@@ -293,7 +266,7 @@ func TestReviewNotAsked(t *testing.T) {
 	} {
 		for _, ttl := range []time.Duration{0, time.Hour} {
 			t.Run(fmt.Sprintf("%s, ttl %v", test.name, ttl), func(t *testing.T) {
-				r := newReviewer(t, never, "https://upstream.example", ReviewConfig{TTL: ttl}, proxytest.DiscardLog())
+				r := newAuthorizer(t, never, "https://upstream.example", Config{TTL: ttl}, proxytest.DiscardLog())
 				a := listPods()
 				test.change(&a)
 				if allowed, err := r.Allowed(t.Context(), test.id, a); allowed || err != nil {
@@ -306,7 +279,7 @@ func TestReviewNotAsked(t *testing.T) {
 
 // What cannot be said in JSON comes back as something else, and is a no.
 func TestReviewOfBytesThatAreNotText(t *testing.T) {
-	r := newReviewer(t, proxytest.Transport(answerYes), "https://upstream.example", ReviewConfig{TTL: time.Hour}, proxytest.DiscardLog())
+	r := newAuthorizer(t, proxytest.Transport(answerYes), "https://upstream.example", Config{TTL: time.Hour}, proxytest.DiscardLog())
 	a := listPods()
 	a.LabelSelector = "a=\xff"
 	if allowed, err := r.Allowed(t.Context(), authntest.Identify(authntest.New(t), "Bearer token"), a); allowed || err != nil {
@@ -326,7 +299,7 @@ func TestReviewKeepsTheSecret(t *testing.T) {
 				}
 				return test.transport(r)
 			})
-			r := newReviewer(t, noUser, "https://user:s3cr3t@upstream.example", ReviewConfig{}, log)
+			r := newAuthorizer(t, noUser, "https://user:s3cr3t@upstream.example", Config{}, log)
 			_, err := r.Allowed(t.Context(), authntest.Identify(authntest.New(t), "Bearer "+secret), listPods())
 			for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
 				if got := fmt.Sprintf(verb, err); strings.Contains(got, secret) {
@@ -344,7 +317,7 @@ func TestReviewKeepsTheSecret(t *testing.T) {
 func TestReviewKeepsASecretThatCannotBeSent(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
-	r := newReviewer(t, proxytest.Transport(http.DefaultTransport.RoundTrip), server.URL, ReviewConfig{}, proxytest.DiscardLog())
+	r := newAuthorizer(t, proxytest.Transport(http.DefaultTransport.RoundTrip), server.URL, Config{}, proxytest.DiscardLog())
 	_, err := r.Allowed(t.Context(), authntest.New(t).OfAuthorization("Bearer s3cr3t\r\nX: y"), listPods())
 	if err == nil || strings.Contains(fmt.Sprintf("%v %+v %#v", err, err, err), "s3cr3t") {
 		t.Errorf("got %v; want an error without the credential", err)
@@ -382,11 +355,11 @@ func (u *fakeAuthorizer) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, r.Context().Err()
 		}
 	}
-	return answerReview(r, status)
+	return proxytest.AnswerReview(r, status)
 }
 
 // Allowed is Review for tests of what it says. Each caller has a share of its own.
-func (r *Reviewer) Allowed(ctx context.Context, id authn.Identity, a Attributes) (bool, error) {
+func (r *Authorizer) Allowed(ctx context.Context, id authn.Identity, a Attributes) (bool, error) {
 	yes, err := r.Review(ctx, id, inflight.ShareKey(id.Key()), a)
 	return yes.allowed, err
 }
@@ -398,7 +371,7 @@ func (c *decisionCache) has(key string, now time.Time) bool {
 }
 
 // expectReview asks once and compares.
-func expectReview(t *testing.T, r *Reviewer, id authn.Identity, a Attributes, want bool) {
+func expectReview(t *testing.T, r *Authorizer, id authn.Identity, a Attributes, want bool) {
 	t.Helper()
 	got, err := r.Allowed(t.Context(), id, a)
 	if err != nil {
@@ -414,7 +387,7 @@ func TestReviewTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl, takes = 10 * time.Second, 4 * time.Second
 		u := &fakeAuthorizer{takes: takes}
-		r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: ttl}, proxytest.DiscardLog())
+		r := newAuthorizer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", Config{TTL: ttl}, proxytest.DiscardLog())
 		id := authntest.Identify(authntest.New(t), "Bearer token")
 		expectReview(t, r, id, listPods(), true)
 
@@ -439,7 +412,7 @@ func TestReviewTTL(t *testing.T) {
 func TestReviewSlowerThanItsTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &fakeAuthorizer{takes: 4 * time.Second}
-		r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: 3 * time.Second}, proxytest.DiscardLog())
+		r := newAuthorizer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", Config{TTL: 3 * time.Second}, proxytest.DiscardLog())
 		id := authntest.Identify(authntest.New(t), "Bearer token")
 		var all sync.WaitGroup
 		all.Go(func() { expectReview(t, r, id, listPods(), true) }) // asked by itself: as fresh as can be
@@ -458,7 +431,7 @@ func TestReviewSlowerThanItsTTL(t *testing.T) {
 func TestReviewFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &fakeAuthorizer{}
-		r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Hour}, proxytest.DiscardLog())
+		r := newAuthorizer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", Config{TTL: time.Hour}, proxytest.DiscardLog())
 		id := authntest.Identify(authntest.New(t), "Bearer token")
 		expectReview(t, r, id, listPods(), true)
 		expectReview(t, r, id, listPods(), true)
@@ -480,7 +453,7 @@ func TestReviewFlush(t *testing.T) {
 func TestReviewFlushDuringAFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &fakeAuthorizer{takes: 2 * time.Second}
-		r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Hour}, proxytest.DiscardLog())
+		r := newAuthorizer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", Config{TTL: time.Hour}, proxytest.DiscardLog())
 		id := authntest.Identify(authntest.New(t), "Bearer token")
 		var all sync.WaitGroup
 		all.Go(func() { expectReview(t, r, id, listPods(), false) })
@@ -501,14 +474,14 @@ func TestReviewGivesUpWhenItIsFlushedForEver(t *testing.T) {
 	for _, ttl := range []time.Duration{0, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			for flushes := range maxRounds + 1 {
-				var r *Reviewer
+				var r *Authorizer
 				asked := 0
-				r = newReviewer(t, proxytest.Transport(func(req *http.Request) (*http.Response, error) {
+				r = newAuthorizer(t, proxytest.Transport(func(req *http.Request) (*http.Response, error) {
 					if asked++; asked <= flushes {
 						r.Flush()
 					}
 					return answerYes(req)
-				}), "https://upstream.example", ReviewConfig{TTL: ttl}, proxytest.DiscardLog())
+				}), "https://upstream.example", Config{TTL: ttl}, proxytest.DiscardLog())
 				allowed, err := r.Allowed(t.Context(), authntest.Identify(authntest.New(t), "Bearer token"), listPods())
 				if never := flushes == maxRounds; allowed == never || errors.Is(err, errOvertaken) != never {
 					t.Errorf("flushed %d times, TTL %v: %v, %v", flushes, ttl, allowed, err)
@@ -530,7 +503,7 @@ func TestReviewSingleFlight(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				u := &fakeAuthorizer{takes: time.Second}
-				r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: test.ttl}, proxytest.DiscardLog())
+				r := newAuthorizer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", Config{TTL: test.ttl}, proxytest.DiscardLog())
 				i := authntest.New(t)
 				var all sync.WaitGroup
 				for range 50 {
@@ -548,7 +521,7 @@ func TestReviewSingleFlight(t *testing.T) {
 func TestReviewFlightsAreNotShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &fakeAuthorizer{takes: time.Second}
-		r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Minute}, proxytest.DiscardLog())
+		r := newAuthorizer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", Config{TTL: time.Minute}, proxytest.DiscardLog())
 		i := authntest.New(t)
 		other := listPods()
 		other.Namespace = "other"
@@ -570,7 +543,7 @@ func TestReviewFlightsAreNotShared(t *testing.T) {
 func TestReviewOutlivesTheCallerWhoWasFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &fakeAuthorizer{takes: 5 * time.Second}
-		r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Minute}, proxytest.DiscardLog())
+		r := newAuthorizer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", Config{TTL: time.Minute}, proxytest.DiscardLog())
 		id := authntest.Identify(authntest.New(t), "Bearer token")
 		first, leave := context.WithCancel(t.Context())
 		began := time.Now()
@@ -602,7 +575,7 @@ func TestReviewTimeout(t *testing.T) {
 	for _, ttl := range []time.Duration{0, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
 			u := &fakeAuthorizer{takes: time.Hour}
-			r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: ttl, Timeout: 3 * time.Second}, proxytest.DiscardLog())
+			r := newAuthorizer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", Config{TTL: ttl, Timeout: 3 * time.Second}, proxytest.DiscardLog())
 			began := time.Now()
 			allowed, err := r.Allowed(t.Context(), authntest.Identify(authntest.New(t), "Bearer token"), listPods())
 			if allowed || !errors.Is(err, context.DeadlineExceeded) {
@@ -621,8 +594,8 @@ func TestReviewsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const callers = maxQuestionsAtOnce + maxQuestionsWaiting + 10
 		u := &fakeAuthorizer{takes: time.Minute}
-		r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example",
-			ReviewConfig{TTL: time.Hour, Timeout: 30 * time.Second}, proxytest.DiscardLog())
+		r := newAuthorizer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example",
+			Config{TTL: time.Hour, Timeout: 30 * time.Second}, proxytest.DiscardLog())
 		i := authntest.New(t)
 		var full, late atomic.Int32
 		var all sync.WaitGroup
@@ -658,7 +631,7 @@ func TestReviewsAreBounded(t *testing.T) {
 func TestReviewsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &fakeAuthorizer{takes: time.Second}
-		r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Hour}, proxytest.DiscardLog())
+		r := newAuthorizer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", Config{TTL: time.Hour}, proxytest.DiscardLog())
 		i := authntest.New(t)
 		var all sync.WaitGroup
 		var full atomic.Int32
@@ -692,7 +665,7 @@ func TestReviewsAreShared(t *testing.T) {
 func TestReviewOfAnotherShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &fakeAuthorizer{takes: time.Second}
-		r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Hour}, proxytest.DiscardLog())
+		r := newAuthorizer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", Config{TTL: time.Hour}, proxytest.DiscardLog())
 		i := authntest.New(t)
 		all := authntest.Identify(i, "Bearer all")
 		var others sync.WaitGroup
@@ -719,7 +692,7 @@ func TestReviewOfAnotherShare(t *testing.T) {
 func TestReviewsCountUntilTheyEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &fakeAuthorizer{takes: 5 * time.Second}
-		r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Hour}, proxytest.DiscardLog())
+		r := newAuthorizer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", Config{TTL: time.Hour}, proxytest.DiscardLog())
 		i := authntest.New(t)
 		for n := range maxQuestionsAtOnce {
 			ctx, leave := context.WithTimeout(t.Context(), 20*time.Millisecond)
@@ -753,7 +726,7 @@ func TestRightEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				u := &fakeAuthorizer{takes: tt.takes}
-				r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: tt.ttl}, proxytest.DiscardLog())
+				r := newAuthorizer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", Config{TTL: tt.ttl}, proxytest.DiscardLog())
 				id := authntest.Identify(authntest.New(t), "Bearer token")
 				yes, err := r.Review(t.Context(), id, inflight.ShareKey{}, listPods())
 				if err != nil {
@@ -781,7 +754,7 @@ func TestRemembers(t *testing.T) {
 	u := &fakeAuthorizer{}
 	id := authntest.Identify(authntest.New(t), "Bearer token")
 	for _, ttl := range []time.Duration{0, time.Hour} {
-		r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: ttl}, proxytest.DiscardLog())
+		r := newAuthorizer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", Config{TTL: ttl}, proxytest.DiscardLog())
 		if r.Remembers(id, listPods()) || u.requests.Load() != 0 {
 			t.Error("a yes before anyone was asked, or somebody was asked")
 		}
@@ -808,7 +781,7 @@ func wantNoTurns(t *testing.T, turns *inflight.Limiter[inflight.ShareKey]) {
 
 func TestReviewAfterClose(t *testing.T) {
 	u := &fakeAuthorizer{}
-	r := newReviewer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", ReviewConfig{TTL: time.Hour}, proxytest.DiscardLog())
+	r := newAuthorizer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", Config{TTL: time.Hour}, proxytest.DiscardLog())
 	id := authntest.Identify(authntest.New(t), "Bearer token")
 	expectReview(t, r, id, listPods(), true)
 	r.Close()
@@ -821,8 +794,8 @@ func TestReviewAfterClose(t *testing.T) {
 // Closing, flushing, asking: in any order and at once.
 func TestReviewCloseAgainstUse(t *testing.T) {
 	for range 20 {
-		r := newReviewer(t, proxytest.Transport((&fakeAuthorizer{}).RoundTrip), "https://upstream.example",
-			ReviewConfig{TTL: time.Hour, MaxEntries: 8}, proxytest.DiscardLog())
+		r := newAuthorizer(t, proxytest.Transport((&fakeAuthorizer{}).RoundTrip), "https://upstream.example",
+			Config{TTL: time.Hour, MaxEntries: 8}, proxytest.DiscardLog())
 		i := authntest.New(t)
 		var all sync.WaitGroup
 		for n := range 8 {

@@ -1,12 +1,12 @@
-package proxy
+package authz
 
 import "sync/atomic"
 
 // reviewCounts count how often a caller's right was known. The zero value is ready for use.
 type reviewCounts struct{ hits, misses atomic.Uint64 }
 
-// ReviewStats is what a [Reviewer] has been asked since it was made.
-type ReviewStats struct {
+// Stats is what a [Authorizer] has been asked since it was made.
+type Stats struct {
 	// Hits are the questions whose answer was remembered. Misses are those for which the upstream
 	// was asked, or was being asked by another caller's request.
 	Hits, Misses uint64
@@ -18,7 +18,7 @@ type ReviewStats struct {
 }
 
 // Stats returns how often what was asked was known.
-func (r *Reviewer) Stats() ReviewStats {
+func (r *Authorizer) Stats() Stats {
 	entries, evictions := r.decisions.epochs.stats()
-	return ReviewStats{Hits: r.counts.hits.Load(), Misses: r.counts.misses.Load(), Entries: entries, Evictions: evictions}
+	return Stats{Hits: r.counts.hits.Load(), Misses: r.counts.misses.Load(), Entries: entries, Evictions: evictions}
 }

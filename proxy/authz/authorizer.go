@@ -1,4 +1,4 @@
-package proxy
+package authz
 
 import (
 	"bytes"
@@ -44,9 +44,11 @@ type Right struct {
 	counts term
 }
 
-// Attributes are what is asked about: the request as the upstream would
-// authorize it. All of them come from one parsed request (design law 4), the
-// selectors as the query parameters had them.
+// Allowed says whether the answer was a yes.
+func (r Right) Allowed() bool { return r.allowed }
+
+// Attributes are what is asked about: a request as the API server would authorize it. All of them come
+// from one parsed request. The selectors are written as the query parameters had them.
 type Attributes struct {
 	Verb          string
 	Group         string // empty for the core group
@@ -59,8 +61,8 @@ type Attributes struct {
 	FieldSelector string
 }
 
-// ReviewConfig configures a Reviewer.
-type ReviewConfig struct {
+// Config configures a Reviewer.
+type Config struct {
 	// TTL is how long a yes may be used, counted from when its review was
 	// sent. Zero or less: every request has a review of its own.
 	TTL time.Duration
@@ -72,7 +74,7 @@ type ReviewConfig struct {
 	MaxEntries int64
 }
 
-// Reviewer asks the upstream whether a caller may do something, as the caller:
+// Authorizer asks the upstream whether a caller may do something, as the caller:
 // it sends a SelfSubjectAccessReview with the caller's own Authorization
 // header, or as the user whom the proxy states. kube-apiserver authenticates that request as it would authenticate
 // the caller's own, and answers by the same authorizer that its filters ask.
@@ -83,7 +85,7 @@ type ReviewConfig struct {
 // right can therefore outlive its revocation by the TTL; Flush ends it sooner.
 //
 // It is safe for concurrent use.
-type Reviewer struct {
+type Authorizer struct {
 	send     SendAs
 	endpoint *url.URL
 	ttl      time.Duration
@@ -96,9 +98,9 @@ type Reviewer struct {
 	counts    reviewCounts
 }
 
-// NewReviewer returns a Reviewer that sends its reviews through send to the API
+// NewAuthorizer returns a Reviewer that sends its reviews through send to the API
 // server at base.
-func NewReviewer(send SendAs, base *url.URL, cfg ReviewConfig, log *slog.Logger) (*Reviewer, error) {
+func NewAuthorizer(send SendAs, base *url.URL, cfg Config, log *slog.Logger) (*Authorizer, error) {
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = defaultReviewTimeout
 	}
@@ -115,7 +117,7 @@ func NewReviewer(send SendAs, base *url.URL, cfg ReviewConfig, log *slog.Logger)
 	}
 	endpoint := base.JoinPath(reviewPath)
 	endpoint.User = nil
-	return &Reviewer{
+	return &Authorizer{
 		send:      send,
 		endpoint:  endpoint,
 		ttl:       cfg.TTL,
@@ -132,7 +134,7 @@ func NewReviewer(send SendAs, base *url.URL, cfg ReviewConfig, log *slog.Logger)
 // Everything but a plain yes is a no. An error means that the upstream could
 // not be asked or gave no answer (transport trouble, a 5xx, a 429, ctx ended);
 // it comes with a no and holds nothing of the credential.
-func (r *Reviewer) Review(ctx context.Context, id authn.Identity, share inflight.ShareKey, a Attributes) (Right, error) {
+func (r *Authorizer) Review(ctx context.Context, id authn.Identity, share inflight.ShareKey, a Attributes) (Right, error) {
 	// In a review, unlike in a request, an empty version means all versions.
 	if !id.Known() || a.Verb == "" || a.Version == "" || a.Resource == "" {
 		return Right{}, nil
@@ -161,7 +163,7 @@ func (r *Reviewer) Review(ctx context.Context, id authn.Identity, share inflight
 
 // reviewNow is Review where nothing is remembered or shared. A yes that was overtaken by a flush is
 // asked for again.
-func (r *Reviewer) reviewNow(ctx context.Context, id authn.Identity, share inflight.ShareKey, a Attributes) (Right, error) {
+func (r *Authorizer) reviewNow(ctx context.Context, id authn.Identity, share inflight.ShareKey, a Attributes) (Right, error) {
 	for range maxRounds {
 		epoch := r.decisions.epoch.Load()
 		review, err := r.ask(ctx, id, share, a)
@@ -177,7 +179,7 @@ func (r *Reviewer) reviewNow(ctx context.Context, id authn.Identity, share infli
 
 // term is for how long a yes counts, which has just come and was sent for at asked, for a request
 // that began to wait for it at began.
-func (r *Reviewer) term(asked, began time.Time) term {
+func (r *Authorizer) term(asked, began time.Time) term {
 	now := time.Now()
 	counts, atLeast := term{asked, r.ttl}, term{now, ownReviewCounts}
 	if own := !asked.Before(began); own && counts.left(now) < atLeast.left(now) {
@@ -187,7 +189,7 @@ func (r *Reviewer) term(asked, began time.Time) term {
 }
 
 // Remembers says whether Review would say yes without asking the upstream.
-func (r *Reviewer) Remembers(id authn.Identity, a Attributes) bool {
+func (r *Authorizer) Remembers(id authn.Identity, a Attributes) bool {
 	if r.ttl <= 0 {
 		return false
 	}
@@ -196,26 +198,26 @@ func (r *Reviewer) Remembers(id authn.Identity, a Attributes) bool {
 }
 
 // Holds says whether a yes still counts: its time is not over, and nothing was forgotten since.
-func (r *Reviewer) Holds(yes Right, now time.Time) bool {
+func (r *Authorizer) Holds(yes Right, now time.Time) bool {
 	return yes.allowed && yes.epoch == r.decisions.epoch.Load() && yes.counts.holds(now)
 }
 
 // Flush forgets every decision, those included that the upstream is making for
 // several callers now: a yes that was sent for before Flush was called is used
 // for no request after it.
-func (r *Reviewer) Flush() { r.decisions.flush() }
+func (r *Authorizer) Flush() { r.decisions.flush() }
 
 // Close ends the cache of decisions. A Reviewer that is closed still answers,
 // from the upstream only.
-func (r *Reviewer) Close() { r.decisions.close() }
+func (r *Authorizer) Close() { r.decisions.close() }
 
 // ask sends one review when its turn comes and waits for the answer.
-func (r *Reviewer) ask(ctx context.Context, id authn.Identity, share inflight.ShareKey, a Attributes) (dated[bool], error) {
+func (r *Authorizer) ask(ctx context.Context, id authn.Identity, share inflight.ShareKey, a Attributes) (dated[bool], error) {
 	return inTurn(ctx, r.turns, share, r.timeout, func(ctx context.Context) (bool, error) { return r.post(ctx, id, a) })
 }
 
 // post makes the request and judges the response.
-func (r *Reviewer) post(ctx context.Context, id authn.Identity, a Attributes) (bool, error) {
+func (r *Authorizer) post(ctx context.Context, id authn.Identity, a Attributes) (bool, error) {
 	review := newReview(a)
 	body, err := json.Marshal(review)
 	if err != nil {

@@ -1,4 +1,4 @@
-package proxy
+package authz
 
 import (
 	"net/http"
@@ -25,7 +25,7 @@ func BenchmarkIdentify(b *testing.B) {
 
 // BenchmarkAllowedHit is a decision that is remembered.
 func BenchmarkAllowedHit(b *testing.B) {
-	r := newReviewer(b, proxytest.Transport(answerYes), "https://upstream.example", ReviewConfig{TTL: time.Hour}, proxytest.DiscardLog())
+	r := newAuthorizer(b, proxytest.Transport(answerYes), "https://upstream.example", Config{TTL: time.Hour}, proxytest.DiscardLog())
 	id, _ := authntest.New(b).Authenticate(&http.Request{Header: benchHeader})
 	a := Attributes{Verb: "list", Group: "apps", Version: "v1", Resource: "deployments", Namespace: "kube-system"}
 	if allowed, err := r.Allowed(b.Context(), id, a); !allowed || err != nil {

@@ -277,8 +277,8 @@ func (t *turnover) comeAndGo(ctx context.Context) {
 	}
 }
 
-// rest lets nobody write, and nobody ask but for the newest state, and says so when all that comes and goes is
-// gone: callers, what they were allowed, collections, and history; and what is garbage then. It stays so for some samples.
+// rest lets nobody write, and nobody ask but for the newest state and for what is always asked for, and says so when all that
+// comes and goes is gone: callers, what they were allowed, collections, and history; and what is garbage then. It stays so for some samples.
 func (t *turnover) rest(at func(bool)) {
 	t.Helper()
 	t.writing.Lock()
@@ -287,6 +287,7 @@ func (t *turnover) rest(at func(bool)) {
 	defer t.asking.Unlock()
 	poll.Pause(t.Context(), soakHistory+time.Second)
 	t.must(poll.Retry(t.Context(), "the end of collections that nobody asks for", func() error { return t.gone(t.Context()) }))
+	defer t.keepUsed()()
 	begun := time.Now()
 	t.must(poll.Retry(t.Context(), "a collection of garbage", func() error {
 		sample, err := t.sample(t.Context())
@@ -298,6 +299,32 @@ func (t *turnover) rest(at func(bool)) {
 	at(true)
 	poll.Pause(t.Context(), restFor)
 	at(false)
+}
+
+// keepUsed asks for every collection that is asked for all the time, and goes on until end is called: so each rest has the same
+// collections, of which some would else have idled out in one rest and not yet in another.
+func (t *turnover) keepUsed() (end func()) {
+	t.Helper()
+	use := func(c collection) error {
+		_, err := t.fromMemory(t.Context(), question{collection: c, query: ask.AnyVersion})
+		return err
+	}
+	for _, c := range collections() {
+		t.must(poll.Retry(t.Context(), "an answer from memory", func() error { return use(c) }))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var using sync.WaitGroup
+	using.Go(func() {
+		for poll.Pause(ctx, idleTimeout/3) {
+			for _, c := range collections() {
+				_ = use(c) // the next one will do
+			}
+		}
+	})
+	return func() {
+		cancel()
+		using.Wait()
+	}
 }
 
 func (t *turnover) sample(ctx context.Context) (soak.Sample, error) {

@@ -38,6 +38,6 @@
 // # Bytes
 //
 // An object's bytes are stored once, in the form in which a list holds them, cut out of what
-// the upstream sent and never encoded again. The [Frame] around them is learned from a real
+// the upstream sent and never encoded again. The [wire.Frame] around them is learned from a real
 // list, and accepted only if rendering that list with it gives the same bytes.
 package snapshot

@@ -62,6 +62,9 @@ func OfVersion(gv schema.GroupVersion) Extent { return Extent{gv} }
 // OfResource is the Extent of one resource, in all its versions and representations.
 func OfResource(gr schema.GroupResource) Extent { return Extent{gr} }
 
+// OfCollection is the Extent of one resource in one version and representation.
+func OfCollection(r Resource) Extent { return Extent{r} }
+
 // extentsOf returns every Extent that has r in it.
 func extentsOf(r Resource) [4]Extent {
 	return [...]Extent{{}, {r.GroupVersion()}, {r.GroupResource()}, {r}}

@@ -244,7 +244,7 @@ func (c *Collections) check(r *running) {
 // restart drops a collection for ever and starts another in its place, if it may be started now.
 func (c *Collections) restart(r *running, hold time.Duration) {
 	used := r.lastUse.Load()
-	c.Invalidate(Invalidation{Ground: Past, Extent: Extent{r.resource}, Until: After(hold)})
+	c.Invalidate(Invalidation{Ground: Past, Extent: OfCollection(r.resource), Until: After(hold)})
 	if again, absence := c.start(r.resource, 0); absence == reason.None {
 		again.lastUse.Store(used)
 	}

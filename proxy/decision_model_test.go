@@ -1,0 +1,404 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/authz"
+	"github.com/listproxy/listproxy/proxy/discovery"
+	"github.com/listproxy/listproxy/proxy/inflight"
+	"github.com/listproxy/listproxy/proxy/internal/authntest"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/wire"
+)
+
+const (
+	modelServices    = "/apis/apiregistration.k8s.io/v1/apiservices"
+	modelDefinitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+	modelLeases      = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+	modelStaleness   = 90 * time.Second
+	// modelSilence is longer than any stream is believed that tells nothing.
+	modelSilence = 4 * time.Minute
+)
+
+// modelEpochs count what has changed in a modelWorld.
+type modelEpochs struct{ Definition, Servers, Catalog, Checked, Past int }
+
+// modelWorld is a cluster with one custom resource, whose one object says in its bytes under which epochs it was written.
+type modelWorld struct {
+	*proxytest.FakeAPI
+	handler *Handler
+
+	mu       sync.Mutex
+	epochs   modelEpochs
+	revision int
+	watches  []*io.PipeWriter
+	// loaded is the Past of the newest state that a feed has loaded.
+	loaded int
+	// away: the API server does not answer feeds; since when.
+	away  bool
+	since time.Time
+	// deaf: nothing is told of definitions and APIServices; since when.
+	deaf      bool
+	deafSince time.Time
+	// rights counts what was taken away; reviewed is what it was when a review was last answered.
+	rights, reviewed int
+	reviews          chan struct{}
+	holder           int
+}
+
+func (w *modelWorld) item() string {
+	return fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a","namespace":"n","resourceVersion":"%d"},"spec":"%+v"}`,
+		w.revision, w.epochs)
+}
+
+func (w *modelWorld) list(items string) string {
+	return fmt.Sprintf(`{"apiVersion":"example.com/v1","items":[%s],"kind":"WidgetList","metadata":{"continue":"","resourceVersion":"%d"}}`+"\n", items, w.revision)
+}
+
+// feed answers a feed. A watch that is to go on where another one broke is told that this is too old.
+func (w *modelWorld) feed(r *http.Request) (*http.Response, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.away {
+		return nil, io.ErrUnexpectedEOF
+	}
+	query := r.URL.Query()
+	event := func(kind, object string) string { return fmt.Sprintf(`{"type":%q,"object":%s}`+"\n", kind, object) }
+	switch watches := query.Get("watch") != ""; {
+	case query.Get("sendInitialEvents") != "":
+		w.loaded = w.epochs.Past
+		bookmark := fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"annotations":{"k8s.io/initial-events-end":"true"},"resourceVersion":"%d"}}`, w.revision)
+		body, in := io.Pipe()
+		w.watches = append(w.watches, in)
+		context.AfterFunc(r.Context(), func() { _ = in.CloseWithError(r.Context().Err()) })
+		res := proxytest.JSONResponse(r, http.StatusOK, "")
+		res.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(strings.NewReader(event("ADDED", w.item())+event("BOOKMARK", bookmark)), body), body}
+		return res, nil
+	case watches && query.Get("fieldSelector") != "":
+		return proxytest.JSONResponse(r, http.StatusOK, event("ADDED", w.item())), nil
+	case watches, query.Get("resourceVersionMatch") == "Exact" && query.Get("resourceVersion") != strconv.Itoa(w.revision):
+		return proxytest.JSONResponse(r, http.StatusGone, `{"kind":"Status","apiVersion":"v1","code":410}`), nil
+	case query.Get("fieldSelector") != "":
+		return proxytest.JSONResponse(r, http.StatusOK, w.list("")), nil
+	}
+	return proxytest.JSONResponse(r, http.StatusOK, w.list(w.item())), nil
+}
+
+// review answers when it may.
+func (w *modelWorld) review(r *http.Request) (*http.Response, error) {
+	<-w.reviews
+	w.mu.Lock()
+	w.reviewed = w.rights
+	w.mu.Unlock()
+	return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
+}
+
+func (w *modelWorld) service(remote bool) string {
+	service := ""
+	if remote {
+		service = `,"service":{"namespace":"n","name":"s","port":443}`
+	}
+	return fmt.Sprintf(`{"kind":"APIService","apiVersion":"apiregistration.k8s.io/v1","metadata":{"name":"v1.example.com","resourceVersion":"%d",`+
+		`"labels":{"kube-aggregator.kubernetes.io/automanaged":"true"}},"spec":{"group":"example.com","version":"v1"%s}}`, w.revision, service)
+}
+
+func (w *modelWorld) definition() string {
+	return fmt.Sprintf(`{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"widgets.example.com","resourceVersion":"%d"}}`, w.revision)
+}
+
+func (w *modelWorld) lease() string {
+	return fmt.Sprintf(`{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"one","namespace":"kube-system","resourceVersion":"%d"},"spec":{"holderIdentity":"one_%d"}}`,
+		w.revision, w.holder)
+}
+
+// tell makes one change of what path has, and what it means for what is written, known to whoever follows path.
+func (w *modelWorld) tell(path string, object func() string, change func()) {
+	w.mu.Lock()
+	change()
+	w.revision++
+	is := object()
+	w.mu.Unlock()
+	w.Mu.Lock()
+	w.Collections[path].Objects = []string{is}
+	w.Mu.Unlock()
+	w.Event(path, "MODIFIED", is)
+}
+
+var modelWidgets = snapshot.Resource{
+	GroupVersionResource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"},
+	Namespaced:           true, Representation: media.JSON,
+}
+
+// step makes something happen, and returns what.
+func (w *modelWorld) step() string {
+	if w.deaf { // nothing can be told
+		switch rand.IntN(3) {
+		case 0:
+			time.Sleep(modelSilence)
+			return "silence"
+		case 1:
+			w.hear()
+			return "heard again"
+		}
+	}
+	switch n := rand.IntN(10); {
+	case n == 0 && !w.deaf:
+		w.tell(modelDefinitions, w.definition, func() { w.epochs.Definition++ })
+		return "definition"
+	case n == 1 && !w.deaf:
+		w.tell(modelLeases, w.lease, func() { w.holder++; w.epochs.Servers++ })
+		return "servers"
+	case n == 2 && !w.deaf:
+		w.tell(modelServices, func() string { return w.service(true) }, func() { w.epochs.Catalog++ })
+		w.tell(modelServices, func() string { return w.service(false) }, func() { w.epochs.Catalog++ })
+		return "catalog, there and back"
+	case n == 3:
+		w.mu.Lock()
+		w.epochs.Checked++
+		w.revision++
+		w.mu.Unlock()
+		w.handler.Collections.Invalidate(snapshot.Invalidation{Ground: snapshot.Past, Extent: snapshot.OfCollection(modelWidgets)})
+		return "self-check"
+	case n == 4:
+		w.mu.Lock()
+		w.epochs.Past++
+		w.revision++
+		for _, watch := range w.watches {
+			_ = watch.CloseWithError(io.ErrUnexpectedEOF)
+		}
+		w.watches = nil
+		w.mu.Unlock()
+		time.Sleep(time.Duration(rand.IntN(3)) * time.Second)
+		return "another past"
+	case n == 5:
+		w.mu.Lock()
+		w.away, w.since = !w.away, time.Now()
+		w.mu.Unlock()
+		return fmt.Sprint("away ", w.away)
+	case n == 6 && !w.deaf:
+		for _, path := range []string{modelServices, modelDefinitions} {
+			w.Silence(path, true)
+			w.Stall(path)
+		}
+		w.deaf, w.deafSince = true, time.Now()
+		return "deaf"
+	case n == 7:
+		w.mu.Lock()
+		w.rights++
+		w.mu.Unlock()
+		w.handler.Reviewer.Flush()
+		return "rights"
+	}
+	time.Sleep(time.Duration(rand.IntN(100)) * time.Second)
+	return "time"
+}
+
+// hear ends that nothing is told.
+func (w *modelWorld) hear() {
+	if !w.deaf {
+		return
+	}
+	for _, path := range []string{modelServices, modelDefinitions} {
+		w.Silence(path, false)
+		w.Flow(path)
+	}
+	w.deaf = false
+	synctest.Wait()
+}
+
+// newModelWorld returns a world, and makes a Handler before it. Every list waits for its review, and for the room of its body.
+func newModelWorld(t *testing.T) *modelWorld {
+	t.Helper()
+	w := &modelWorld{FakeAPI: proxytest.NewFakeAPI(), revision: 5, reviews: make(chan struct{})}
+	w.Collections[modelServices] = &proxytest.FakeCollection{Kind: "APIServiceList", Objects: []string{w.service(false)}}
+	w.Collections[modelDefinitions] = &proxytest.FakeCollection{Kind: "PartialObjectMetadataList", Objects: []string{w.definition()}}
+	w.Collections[modelLeases] = &proxytest.FakeCollection{Kind: "LeaseList", Objects: []string{w.lease()}}
+	w.Document("/apis/example.com/v1", `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"example.com/v1","resources":[`+
+		`{"name":"widgets","kind":"Widget","namespaced":true,"verbs":["list","watch"]}]}`)
+	w.Document("/version", proxytest.VersionOf("v1.36.3"))
+	var cluster *discovery.Cluster
+	collections := snapshot.NewCollections(snapshot.Config{
+		Client: &http.Client{Transport: proxytest.Transport(w.feed)},
+		Base:   &url.URL{Scheme: "https", Host: "upstream.example"},
+		Limits: snapshot.Limits{History: time.Hour, Staleness: modelStaleness, Wait: 100 * time.Millisecond},
+		Fields: func(ctx context.Context, gvr schema.GroupVersionResource) ([]wire.Field, error) {
+			return cluster.Fields(ctx, gvr)
+		},
+		Log: proxytest.DiscardLog(),
+	})
+	cluster, err := discovery.New(w.Config(), discovery.Config{
+		Invalidate: collections.Invalidate, Settle: 15 * time.Second, Quarantine: time.Minute, Log: proxytest.DiscardLog(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bounds, err := inflight.New(inflight.Config{Requests: 10, Bytes: 10_000, Wait: 24 * time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reviews, err := authz.NewAuthorizer(authntest.SendAs(w.review), &url.URL{Scheme: "https", Host: "upstream.example"},
+		authz.Config{TTL: 24 * time.Hour, Timeout: 24 * time.Hour}, proxytest.DiscardLog())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(reviews.Close)
+	w.handler = &Handler{
+		Policy:      policy.DefaultConfig(),
+		Catalog:     cluster.Catalog,
+		Schemas:     cluster.Schemas,
+		Reviewer:    reviews,
+		Collections: collections,
+		Inflight:    bounds,
+		Log:         proxytest.DiscardLog(),
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { cluster.Run(ctx) })
+	t.Cleanup(func() {
+		stop()
+		w.hear()
+		running.Wait()
+		collections.Close()
+	})
+	synctest.Wait()
+	return w
+}
+
+// ask sends a list, while which things happen, and returns whether it was answered from memory.
+func (w *modelWorld) ask(t *testing.T, target string) (why reason.Reason) {
+	var happened []string
+	some := func() {
+		synctest.Wait()
+		for range rand.IntN(3) {
+			happened = append(happened, w.step())
+			synctest.Wait()
+		}
+	}
+	w.handler.Reviewer.Flush() // each request has a review of its own
+	identity := authntest.Identify(authntest.New(t), "Bearer a")
+	who := caller{identity: identity, accepted: true, share: authn.ShareKey(identity, true, "")}
+	var other inflight.ShareKey
+	room, ok := w.handler.Inflight.TryAdmitBody(other, 10_000)
+	if !ok {
+		t.Fatal("no room for another's body")
+	}
+	out := httptest.NewRecorder()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
+	r.Header.Set("Authorization", "Bearer a")
+	r.Header.Set("Accept", "application/json")
+	done := make(chan reason.Reason, 1)
+	go func() {
+		list, found, why := w.handler.decide(r, who)
+		if why == "" {
+			why = w.handler.serve(out, r, who, list, &found)
+		}
+		done <- why
+	}()
+	some()
+	end := make(chan struct{})
+	var reviewing sync.WaitGroup
+	reviewing.Go(func() { // a review that a flush has overtaken is sent again
+		for {
+			select {
+			case w.reviews <- struct{}{}:
+			case <-end:
+				return
+			}
+		}
+	})
+	some()
+	w.mu.Lock()
+	is, loaded, reviewed := w.epochs, w.loaded, w.reviewed == w.rights
+	silent, deaf := w.away && time.Since(w.since) > modelStaleness, w.deaf && time.Since(w.deafSince) >= modelSilence
+	w.mu.Unlock()
+	room.Release() // the last wait is over
+	why = <-done
+	close(end)
+	reviewing.Wait()
+	if why != "" {
+		return why
+	}
+	var found modelEpochs
+	_, said, _ := strings.Cut(out.Body.String(), `"spec":"`)
+	if _, err := fmt.Sscanf(said, "{Definition:%d Servers:%d Catalog:%d Checked:%d Past:%d}",
+		&found.Definition, &found.Servers, &found.Catalog, &found.Checked, &found.Past); err != nil {
+		t.Fatalf("answered with %s: %v", out.Body, err)
+	}
+	past := found.Past >= loaded
+	if found.Past = is.Past; found != is || !past {
+		t.Errorf("after %q: answered with %s, and by then it was %+v, in a feed %d", happened, said, is, loaded)
+	}
+	if newest := strings.HasSuffix(target, "=0"); newest && silent {
+		t.Errorf("after %q: the newest state is older than %v", happened, modelStaleness)
+	}
+	if deaf {
+		t.Errorf("after %q: answered though no change would have been heard of", happened)
+	}
+	if !reviewed {
+		t.Errorf("after %q: answered by a right from before it was taken away", happened)
+	}
+	return ""
+}
+
+// TestDecisionModel: definitions, API servers, servers of the group, rights and the past change, self-checks find something wrong,
+// and streams fall silent, at random, before requests and while these wait. Nothing is answered under an epoch that had
+// ended before the last wait was over.
+func TestDecisionModel(t *testing.T) {
+	answered, forwarded := 0, map[reason.Reason]int{}
+	for range 40 {
+		synctest.Test(t, func(t *testing.T) {
+			w := newModelWorld(t)
+			for range 40 {
+				w.mu.Lock()
+				w.away = w.away && rand.IntN(3) > 0
+				w.mu.Unlock()
+				if rand.IntN(3) > 0 {
+					w.hear()
+				}
+				time.Sleep(time.Duration(rand.IntN(80)) * time.Second) // it may settle, and load
+				target := "/apis/example.com/v1/widgets?resourceVersion=0"
+				if at := w.handler.Collections.Stats(); rand.IntN(2) == 0 && len(at) > 0 && at[0].Revision() > 0 {
+					target = fmt.Sprintf("/apis/example.com/v1/widgets?resourceVersionMatch=Exact&resourceVersion=%d", at[0].Revision())
+				}
+				if why := w.ask(t, target); why == "" {
+					answered++
+				} else {
+					forwarded[why]++
+				}
+				if t.Failed() {
+					return
+				}
+			}
+		})
+		if t.Failed() {
+			return
+		}
+	}
+	t.Logf("%d were answered; forwarded: %v", answered, forwarded)
+	if answered < 40 {
+		t.Errorf("only %d were answered; forwarded: %v", answered, forwarded)
+	}
+}

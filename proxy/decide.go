@@ -52,7 +52,7 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 		return list, found, why
 	}
 	resource, asked := collectionOf(list, entry, representation), attributesFor(list)
-	if !h.Reviewer.Remembers(who.identity, asked) {
+	if !h.Authorizer.Remembers(who.identity, asked) {
 		if collection, why := h.hopeless(resource, decision); why != "" {
 			found.collection, found.unreviewed = collection, true
 			return list, found, why
@@ -151,7 +151,7 @@ func attributesFor(list policy.Request) authz.Attributes {
 func (h *Handler) review(ctx context.Context, who caller, asked authz.Attributes) (rights, reason.Reason) {
 	ctx, span := observe.RecordOf(ctx).Step(ctx, observe.SpanReview)
 	defer span.End()
-	yes, err := h.Reviewer.Review(ctx, who.identity, who.share, asked)
+	yes, err := h.Authorizer.Review(ctx, who.identity, who.share, asked)
 	switch {
 	case err != nil:
 		h.rarely("a caller's right could not be reviewed", err)
@@ -204,7 +204,7 @@ type rights struct {
 
 // holds says whether rights still count.
 func (h *Handler) holds(r rights, now time.Time) bool {
-	return h.Reviewer.Holds(r.callers, now) && (r.lent == nil || h.Impersonator.Holds(*r.lent, now))
+	return h.Authorizer.Holds(r.callers, now) && (r.lent == nil || h.Impersonator.Holds(*r.lent, now))
 }
 
 // lends asks whether a request that a review has allowed would be let through if it were forwarded.

@@ -209,7 +209,7 @@ func (w *modelWorld) step() string {
 		w.mu.Lock()
 		w.rights++
 		w.mu.Unlock()
-		w.handler.Reviewer.Flush()
+		w.handler.Authorizer.Flush()
 		return "rights"
 	}
 	time.Sleep(time.Duration(rand.IntN(100)) * time.Second)
@@ -269,7 +269,7 @@ func newModelWorld(t *testing.T) *modelWorld {
 		Policy:      policy.DefaultConfig(),
 		Catalog:     cluster.Catalog,
 		Schemas:     cluster.Schemas,
-		Reviewer:    reviews,
+		Authorizer:  reviews,
 		Collections: collections,
 		Inflight:    bounds,
 		Log:         proxytest.DiscardLog(),
@@ -297,7 +297,7 @@ func (w *modelWorld) ask(t *testing.T, target string) (why reason.Reason) {
 			synctest.Wait()
 		}
 	}
-	w.handler.Reviewer.Flush() // each request has a review of its own
+	w.handler.Authorizer.Flush() // each request has a review of its own
 	identity := authntest.Identify(authntest.New(t), "Bearer a")
 	who := caller{identity: identity, accepted: true, share: authn.ShareKey(identity, true, "")}
 	var other inflight.ShareKey

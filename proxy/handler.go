@@ -36,10 +36,10 @@ type Handler struct {
 	Upstream      *upstream.Transports
 	Forward       *Forwarder
 	// Policy says what is kept. It must not be nil.
-	Policy   *policy.Config
-	Catalog  *discovery.Catalog
-	Schemas  *discovery.Schemas
-	Reviewer *authz.Authorizer
+	Policy     *policy.Config
+	Catalog    *discovery.Catalog
+	Schemas    *discovery.Schemas
+	Authorizer *authz.Authorizer
 	// Impersonator is nil if no user is stated.
 	Impersonator *authz.Impersonator
 	Collections  *snapshot.Collections

@@ -115,7 +115,7 @@ func decider(t *testing.T, bodies int64) *Handler {
 	return &Handler{
 		Catalog:     cluster.Catalog,
 		Schemas:     cluster.Schemas,
-		Reviewer:    reviewerOf(t, sayYes),
+		Authorizer:  authorizerOf(t, sayYes),
 		Collections: collections,
 		Inflight:    bounds,
 		Log:         proxytest.DiscardLog(),
@@ -138,7 +138,7 @@ func TestLastWordAfterEveryWait(t *testing.T) {
 		list := policy.Request{Version: "v1", Resource: "pods"}
 		found := listOf(3, 1000)
 		found.entry, found.collection = discovery.Entry{Namespaced: true}, collection
-		yes, err := h.Reviewer.Review(t.Context(), id, who.share, authz.Attributes{Verb: "list", Version: "v1", Resource: "pods"})
+		yes, err := h.Authorizer.Review(t.Context(), id, who.share, authz.Attributes{Verb: "list", Version: "v1", Resource: "pods"})
 		if err != nil || !yes.Allowed() {
 			t.Fatalf("the review: %v", err)
 		}
@@ -177,8 +177,8 @@ type auditSink struct{ strings.Builder }
 // Close implements [io.Closer].
 func (*auditSink) Close() error { return nil }
 
-// reviewerOf returns a Reviewer whose reviews are answered by rt.
-func reviewerOf(t *testing.T, rt proxytest.Transport) *authz.Authorizer {
+// authorizerOf returns an Authorizer whose reviews are answered by rt.
+func authorizerOf(t *testing.T, rt proxytest.Transport) *authz.Authorizer {
 	t.Helper()
 	r, err := authz.NewAuthorizer(authntest.SendAs(rt), &url.URL{Scheme: "https", Host: "upstream.example"}, authz.Config{TTL: time.Hour}, proxytest.DiscardLog())
 	if err != nil {

@@ -85,7 +85,7 @@ func testNoReviewInVain(t *testing.T) {
 	h := decider(t, 0)
 	var asked atomic.Int32
 	var allows atomic.Bool
-	h.Reviewer = reviewerOf(t, func(r *http.Request) (*http.Response, error) {
+	h.Authorizer = authorizerOf(t, func(r *http.Request) (*http.Response, error) {
 		asked.Add(1)
 		return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: allows.Load()})
 	})
@@ -110,7 +110,7 @@ func testNoReviewInVain(t *testing.T) {
 	allows.Store(true)
 	want("by one who may", reason.Warming, false, 1)
 	want("once more", reason.Warming, false, 0)
-	h.Reviewer.Flush()
+	h.Authorizer.Flush()
 	want("one that is warming", reason.Warming, true, 0)
 }
 

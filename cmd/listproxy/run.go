@@ -145,7 +145,7 @@ type app struct {
 	front       http.Handler
 	forward     *proxy.Forwarder
 	cluster     *discovery.Cluster
-	reviewer    *authz.Authorizer
+	authorizer  *authz.Authorizer
 	// impersonator is nil where nobody is stated.
 	impersonator *authz.Impersonator
 	collections  *snapshot.Collections
@@ -185,7 +185,7 @@ func (o *options) assemble(cfg *rest.Config, endpoints *upstream.Endpoints, obse
 	if err != nil {
 		return nil, err
 	}
-	a.reviewer, err = authz.NewAuthorizer(observing.reviews(transports.SendAs), transports.URL(), reviews, log)
+	a.authorizer, err = authz.NewAuthorizer(observing.reviews(transports.SendAs), transports.URL(), reviews, log)
 	if err != nil {
 		return nil, err
 	}
@@ -221,7 +221,7 @@ func (o *options) assemble(cfg *rest.Config, endpoints *upstream.Endpoints, obse
 		Policy:        o.policy,
 		Catalog:       a.cluster.Catalog,
 		Schemas:       a.cluster.Schemas,
-		Reviewer:      a.reviewer,
+		Authorizer:    a.authorizer,
 		Impersonator:  a.impersonator,
 		Collections:   a.collections,
 		Compressor:    a.compressor,
@@ -235,7 +235,7 @@ func (o *options) assemble(cfg *rest.Config, endpoints *upstream.Endpoints, obse
 		Stored:      a.collections.Stored,
 		Compression: a.compressor.Stats,
 		SelfChecks:  a.collections.SelfChecks,
-		Reviews:     func() admin.ReviewStats { return admin.ReviewStats(a.reviewer.Stats()) },
+		Reviews:     func() admin.ReviewStats { return admin.ReviewStats(a.authorizer.Stats()) },
 		Inflight:    bounds.Stats,
 	}
 	if err := admin.RegisterState(observing.metrics, state); err != nil {
@@ -300,7 +300,7 @@ func (o *options) assembleFeeds(a *app, cfg *rest.Config, endpoints *upstream.En
 
 // flushRights forgets what callers, and listproxy's own account, may do.
 func (a *app) flushRights() {
-	a.reviewer.Flush()
+	a.authorizer.Flush()
 	if a.impersonator != nil {
 		a.impersonator.Flush()
 	}
@@ -311,8 +311,8 @@ func (a *app) close() {
 	if a.collections != nil {
 		a.collections.Close()
 	}
-	if a.reviewer != nil {
-		a.reviewer.Close()
+	if a.authorizer != nil {
+		a.authorizer.Close()
 	}
 	if a.impersonator != nil {
 		a.impersonator.Close()

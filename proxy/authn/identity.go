@@ -27,7 +27,7 @@ const hiddenIdentity = "Identity(hidden)"
 //     review, and which a forwarded request has anyway;
 //   - a user whom the proxy has verified and states to the upstream ([Stated]), with the
 //     proxy's credentials and Impersonate-* headers;
-//   - nobody, the zero Identity: a Reviewer never says yes to it, and what it asks is
+//   - nobody, the zero Identity: an Authorizer never says yes to it, and what it asks is
 //     forwarded as it came.
 //
 // It has a key that stands for it wherever something is remembered, so that no credential

@@ -61,7 +61,7 @@ type Attributes struct {
 	FieldSelector string
 }
 
-// Config configures a Reviewer.
+// Config configures an Authorizer.
 type Config struct {
 	// TTL is how long a yes may be used, counted from when its review was
 	// sent. Zero or less: every request has a review of its own.
@@ -98,7 +98,7 @@ type Authorizer struct {
 	counts    reviewCounts
 }
 
-// NewAuthorizer returns a Reviewer that sends its reviews through send to the API
+// NewAuthorizer returns an Authorizer that sends its reviews through send to the API
 // server at base.
 func NewAuthorizer(send SendAs, base *url.URL, cfg Config, log *slog.Logger) (*Authorizer, error) {
 	if cfg.Timeout <= 0 {
@@ -207,7 +207,7 @@ func (r *Authorizer) Holds(yes Right, now time.Time) bool {
 // for no request after it.
 func (r *Authorizer) Flush() { r.decisions.flush() }
 
-// Close ends the cache of decisions. A Reviewer that is closed still answers,
+// Close ends the cache of decisions. An Authorizer that is closed still answers,
 // from the upstream only.
 func (r *Authorizer) Close() { r.decisions.close() }
 

@@ -40,7 +40,7 @@ func newAuthorizer(t testing.TB, rt proxytest.Transport, base string, cfg Config
 	}
 	r, err := NewAuthorizer(authntest.SendAs(rt), u, cfg, log)
 	if err != nil {
-		t.Fatalf("NewReviewer: %v", err)
+		t.Fatalf("NewAuthorizer: %v", err)
 	}
 	t.Cleanup(r.Close)
 	return r

@@ -47,7 +47,7 @@ type WhoAmIConfig struct {
 }
 
 // WhoAmI learns who callers are, for the audit log and for nothing else: what a caller may see is
-// the Reviewer's to say. For a token only the upstream knows, so it is asked with a
+// the Authorizer's to say. For a token only the upstream knows, so it is asked with a
 // SelfSubjectReview (authentication.k8s.io/v1, since Kubernetes 1.28) sent as the caller. Everyone
 // who is authenticated may create such reviews (the ClusterRole system:basic-user).
 //

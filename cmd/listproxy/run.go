@@ -235,7 +235,7 @@ func (o *options) assemble(cfg *rest.Config, endpoints *upstream.Endpoints, obse
 		Stored:      a.collections.Stored,
 		Compression: a.compressor.Stats,
 		SelfChecks:  a.collections.SelfChecks,
-		Reviews:     func() admin.ReviewStats { return admin.ReviewStats(a.authorizer.Stats()) },
+		Reviews:     a.authorizer.Stats,
 		Inflight:    bounds.Stats,
 	}
 	if err := admin.RegisterState(observing.metrics, state); err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/observetest"
@@ -74,7 +75,7 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 		SelfChecks: func() map[snapshot.CheckResult]uint64 {
 			return map[snapshot.CheckResult]uint64{snapshot.CheckAgrees: 1}
 		},
-		Reviews:  func() ReviewStats { return ReviewStats{Hits: 1} },
+		Reviews:  func() authz.Stats { return authz.Stats{Hits: 1} },
 		Inflight: func() inflight.Stats { return inflight.Stats{} },
 		Connections: func() map[string]inflight.ConnectionStats {
 			return map[string]inflight.ConnectionStats{"clients": connections.Stats()}

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/observe"
@@ -28,24 +29,12 @@ type State struct {
 	Compression func() gzip.CompressorStats
 	// SelfChecks is how many comparisons of collections with the upstream had which result.
 	SelfChecks func() map[snapshot.CheckResult]uint64
-	Reviews    func() ReviewStats
+	Reviews    func() authz.Stats
 	Inflight   func() inflight.Stats
 	// Connections are those of the ports, by name.
 	Connections func() map[string]inflight.ConnectionStats
 	// Certificates says when those in use end.
 	Certificates func() []certs.Expiry
-}
-
-// ReviewStats counts questions to the authorizer whether callers may list.
-type ReviewStats struct {
-	// Hits are the questions whose answer was remembered. Misses are those for which the API server
-	// was asked, or was being asked already for another request.
-	Hits, Misses uint64
-	// Entries is how much of the bound the remembered answers take.
-	Entries int64
-	// Evictions are answers that were forgotten before they expired, or never remembered, for want of
-	// room.
-	Evictions uint64
 }
 
 // RegisterState makes metrics of s.
@@ -209,7 +198,7 @@ func registerCompression(meter metric.Meter, read func() gzip.CompressorStats) e
 	})
 }
 
-func registerReviews(meter metric.Meter, read func() ReviewStats) error {
+func registerReviews(meter metric.Meter, read func() authz.Stats) error {
 	i := &instruments{meter: meter}
 	lookups := i.counter("listproxy.review.lookups", "{lookup}", "Callers' rights that were remembered (hit), or had to be reviewed by the API server (miss).")
 	entries := i.gauge("listproxy.review.entries", "{entry}", "Callers' rights that are remembered. A right with long selectors counts as several, as it does for the bound.")

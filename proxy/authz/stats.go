@@ -5,7 +5,7 @@ import "sync/atomic"
 // reviewCounts count how often a caller's right was known. The zero value is ready for use.
 type reviewCounts struct{ hits, misses atomic.Uint64 }
 
-// Stats is what a [Authorizer] has been asked since it was made.
+// Stats is what an [Authorizer] has been asked since it was made.
 type Stats struct {
 	// Hits are the questions whose answer was remembered. Misses are those for which the upstream
 	// was asked, or was being asked by another caller's request.

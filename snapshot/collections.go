@@ -39,18 +39,22 @@ type Config struct {
 	// Jitter spreads the start of eager collections, so that replicas that start together do
 	// not load together.
 	Jitter time.Duration
-	// SameServers reports whether the API servers are the ones from before, as the upstream says when it is asked. An
-	// error means that it could not be asked now. nil: nobody knows.
+	// SameServers reports whether the API servers are the ones from before, as the upstream says
+	// when it is asked. An error means that it could not be asked now. nil: nobody knows.
 	SameServers func(context.Context) (bool, error)
 	// SelfCheck is how often each live collection is compared with the upstream; 0 is never.
 	SelfCheck time.Duration
-	// ContinueToken makes the upstream's token for a page at a revision, from a key on. SelfCheck
-	// needs it.
+	// HeardWithin is how long, at most, nothing may be heard of a change of the API servers. What a
+	// self-check finds is compared again after that, since such a change can be the reason.
+	HeardWithin time.Duration
+	// ContinueToken makes the upstream's token for a page at a revision, from a key on. Comparisons
+	// need it.
 	ContinueToken func(revision uint64, start string) string
-	// Reopened, if it is not nil, is told that a resource has a state again, how long it had none, and why it
-	// had lost the one before. It must be quick.
+	// Reopened, if it is not nil, is told that a resource has a state again, how long it had none,
+	// and why it had lost the one before. It must be quick.
 	Reopened func(r Resource, gap time.Duration, cause reason.Reason)
-	// Compressor, if there is one, writes lists of the collections; SelfCheck looks at what it writes.
+	// Compressor, if there is one, writes lists of the collections; SelfCheck looks at what it
+	// writes.
 	Compressor *gzip.Compressor
 	Log        *slog.Logger
 }
@@ -134,6 +138,10 @@ func NewCollections(config Config) *Collections {
 		budgets: map[schema.GroupVersionResource]*budget{},
 		kept:    map[Resource]struct{}{},
 		holds:   holds{},
+		checks: selfChecks{
+			of:      map[Resource]checkRecord{},
+			results: map[CheckResult]uint64{CheckAgrees: 0, CheckMismatch: 0, CheckInconclusive: 0},
+		},
 	}
 	c.feeds.Go(c.tidy)
 	if config.SelfCheck > 0 {
@@ -160,9 +168,9 @@ func (c *Collections) Use(r Resource) (*Collection, reason.Reason) {
 	return c.start(r, 0)
 }
 
-// Peek returns the collection of a resource if it is there, and otherwise why it would not be started
-// now; nothing and None if it would. It starts nothing, and is no use of the collection: it is for
-// requests whose caller may have no right to it.
+// Peek returns the collection of a resource if it is there, and otherwise why it would not be
+// started now; nothing and None if it would. It starts nothing, and is no use of the collection: it
+// is for requests whose caller may have no right to it.
 func (c *Collections) Peek(r Resource) (*Collection, reason.Reason) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -172,9 +180,10 @@ func (c *Collections) Peek(r Resource) (*Collection, reason.Reason) {
 	return nil, c.refusesLocked(r)
 }
 
-// WantNext says that the upstream has answered q just now with its newest state: if another page follows that, it
-// will be asked for at a revision of now. On a quiet resource the feed then finds out that nothing has happened
-// since, instead of when the upstream happens to say so. A collection that is not there is not started.
+// WantNext says that the upstream has answered q just now with its newest state: if another page
+// follows that, it will be asked for at a revision of now. On a quiet resource the feed then finds
+// out that nothing has happened since, instead of when the upstream happens to say so. A collection
+// that is not there is not started.
 func (c *Collections) WantNext(r Resource, q index.Query) {
 	c.mu.RLock()
 	found := c.all[r]
@@ -213,7 +222,7 @@ func (c *Collections) start(r Resource, delay time.Duration) (*Collection, reaso
 	collection := entry.Collection
 	c.all[r] = entry
 	f := &feed{
-		source:     source{client: c.config.Client, base: c.config.Base, resource: r},
+		source:     c.source(r),
 		collection: collection,
 		fields: func(ctx context.Context) ([]wire.Field, error) {
 			if c.config.Fields == nil {
@@ -229,6 +238,11 @@ func (c *Collections) start(r Resource, delay time.Duration) (*Collection, reaso
 	}
 	c.feeds.Go(func() { f.run(ctx, delay) })
 	return collection, reason.None
+}
+
+// source reads a resource from the upstream.
+func (c *Collections) source(r Resource) source {
+	return source{client: c.config.Client, base: c.config.Base, token: c.config.ContinueToken, resource: r}
 }
 
 // refusesLocked says why a collection must not be started now.

@@ -43,16 +43,16 @@ func (f *feed) learn(ctx context.Context) (learned, error) {
 	}
 	e := f.source.encoding()
 	for range learnTries {
-		body, header, err := f.source.list(ctx, "", url.Values{"limit": {strconv.Itoa(sample)}})
+		l, err := f.source.list(ctx, "", url.Values{"limit": {strconv.Itoa(sample)}})
 		if err != nil {
 			return learned{}, err
 		}
-		frame, l, err := wire.LearnFrame(e, body, header.Get("Content-Type"), header.Values("Warning"), none.EmptyItems)
+		frame, _, err := wire.LearnFrame(e, l.body, l.header.Get("Content-Type"), l.header.Values("Warning"), none.EmptyItems)
 		if err != nil {
 			return learned{}, err
 		}
 		frame.Namespaces, frame.Paths = none.Namespaces, none.Paths
-		frame.CacheControl, frame.AuditIDs = header.Values("Cache-Control"), len(header.Values("Audit-Id"))
+		frame.CacheControl, frame.AuditIDs = l.header.Values("Cache-Control"), len(l.header.Values("Audit-Id"))
 		n := int64(len(l.Items))
 		if n == 0 {
 			return learned{frame: frame}, nil
@@ -65,7 +65,7 @@ func (f *feed) learn(ctx context.Context) (learned, error) {
 			continue
 		}
 		frame.Item, err = wire.LearnItem(e, l.Items[0], ev)
-		return learned{frame: frame, count: n + l.Meta.Remaining, mean: int64(len(body))/n + index.ObjectOverhead}, err
+		return learned{frame: frame, count: n + l.Meta.Remaining, mean: int64(len(l.body))/n + index.ObjectOverhead}, err
 	}
 	return learned{}, errors.New("the first object changes too often to be seen in a list and in a watch at the same revision")
 }

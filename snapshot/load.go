@@ -32,16 +32,16 @@ type loaded struct {
 }
 
 const (
-	// misfit is how many times larger than all that there could be room for a state must seem to be for it not
-	// to be read at all.
+	// misfit is how many times larger than all that there could be room for a state must seem to be
+	// for it not to be read at all.
 	misfit = 2
-	// likelySize is how large an object is believed to be, at most, by the first few that there are: whoever may write large ones
-	// that come first in the order must not keep all others out.
+	// likelySize is how large an object is believed to be, at most, by the first few that there
+	// are: whoever may write large ones that come first in the order must not keep all others out.
 	likelySize = 16 << 10
 )
 
-// fits reports whether there may be room for a state, by how many objects it has. What was measured of one that did not
-// fit is better than a guess.
+// fits reports whether there may be room for a state, by how many objects it has. What was measured
+// of one that did not fit is better than a guess.
 func (l learned) fits(b *budget, measured int64) bool {
 	if measured > 0 {
 		return l.count*measured <= b.most()
@@ -94,15 +94,17 @@ func (l *loaded) add(o, old *index.Object, b *budget) error {
 	return nil
 }
 
-// refuses reports whether the upstream would give the pages of a list no more than a streaming list.
+// refuses reports whether the upstream would give the pages of a list no more than a streaming
+// list.
 func refuses(err error) bool {
 	return answered(err, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,
 		http.StatusNotAcceptable, http.StatusTooManyRequests)
 }
 
-// load reads a complete state: by a streaming list where the upstream gives one, else page by
-// page. (Where etcd cannot be asked for its progress, before 3.4.31 and from 3.5.0 to 3.5.12, kube-apiserver
-// from 1.34 on ends streaming lists with an error of code 500.) Few feeds load at the same time, and none that would not fit.
+// load reads a complete state: by a streaming list where the upstream gives one, else page by page.
+// (Where etcd cannot be asked for its progress, before 3.4.31 and from 3.5.0 to 3.5.12,
+// kube-apiserver from 1.34 on ends streaming lists with an error of code 500.) Few feeds load at
+// the same time, and none that would not fit.
 func (f *feed) load(ctx context.Context, is learned) (*loaded, error) {
 	select {
 	case f.loads <- struct{}{}:
@@ -208,11 +210,7 @@ func (f *feed) loadPages(ctx context.Context, is learned) (_ *loaded, err error)
 	}()
 	query := url.Values{"limit": {strconv.FormatInt(is.pageSize(), 10)}}
 	for {
-		body, _, err := f.source.list(ctx, "", query)
-		if err != nil {
-			return nil, err
-		}
-		page, err := f.source.encoding().List(body)
+		page, err := f.source.list(ctx, "", query)
 		if err != nil {
 			return nil, err
 		}
@@ -250,24 +248,16 @@ func (f *feed) loadPages(ctx context.Context, is learned) (_ *loaded, err error)
 	}
 }
 
-// prove asks the upstream for the first page of a list at exactly the revision that was loaded,
-// and compares it with the bytes that would be served: the frame, the form and the order of the
-// items, the token and the count.
+// prove compares the first page of the loaded state with the upstream's at exactly that revision,
+// byte by byte: the frame, the form and the order of the items, the count.
 func (f *feed) prove(ctx context.Context, frame *wire.Frame, l *loaded) error {
-	const limit = 2
-	query := exactly(l.revision)
-	query.Set("limit", strconv.Itoa(limit))
-	body, header, err := f.source.insist(ctx, "", query)
+	state := Snapshot{Revision: l.revision, Frame: frame, tree: l.state}
+	err := (&comparison{source: f.source, insists: true}).page(ctx, state, "", 2)
+	if isMismatch(err) {
+		return fmt.Errorf("%w: the loaded state, written as a list, is not the upstream's list at revision %d", wire.ErrForm, l.revision)
+	}
 	if err != nil {
 		return fmt.Errorf("the loaded state could not be compared with the upstream's: %w", err)
-	}
-	theirs, err := f.source.encoding().List(body)
-	if err != nil {
-		return fmt.Errorf("%w: %w", wire.ErrForm, err)
-	}
-	state := Snapshot{Revision: l.revision, Frame: frame, tree: l.state}
-	if !state.writes(state.Page(index.Query{Limit: limit}, nil), theirs, body, header) {
-		return fmt.Errorf("%w: the loaded state, written as a list, is not the upstream's list at revision %d", wire.ErrForm, l.revision)
 	}
 	return nil
 }

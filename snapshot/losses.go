@@ -38,8 +38,8 @@ func lossOf(err error) reason.Reason {
 	return reason.Other
 }
 
-// FeedStats is what became of the spans of a resource in one representation, in all collections that there were
-// of it since Collections was made (or since there were too many others).
+// FeedStats is what became of the spans of a resource in one representation, in all collections
+// that there were of it since Collections was made (or since there were too many others).
 type FeedStats struct {
 	// Loads are the states that were loaded, each of which opened a span.
 	Loads uint64
@@ -64,7 +64,8 @@ type spanCounts struct {
 	loads   uint64
 	resumes uint64
 	losses  map[reason.Reason]uint64
-	// lost is when a span was lost after which none was opened yet, and cause why; zero if there is none such.
+	// lost is when a span was lost after which none was opened yet, and cause why; zero if there is
+	// none such.
 	lost  time.Time
 	cause reason.Reason
 }
@@ -75,16 +76,17 @@ func (c *spanCounts) stats() FeedStats {
 	return FeedStats{Loads: c.loads, Resumes: c.resumes, Losses: maps.Clone(c.losses)}
 }
 
-// spanLife is whether one collection has a live span. A collection may be ended while its feed finds out by
-// itself that the span cannot go on: whoever says so first is counted.
+// spanLife is whether one collection has a live span. A collection may be ended while its feed
+// finds out by itself that the span cannot go on: whoever says so first is counted.
 type spanLife struct {
 	counts *spanCounts
-	// counts.mu guards what follows. over: the collection is given up, and has no span any more, whatever its
-	// feed still brings.
+	// counts.mu guards what follows. over: the collection is given up, and has no span any more,
+	// whatever its feed still brings.
 	live, over bool
 }
 
-// opened notes that a state was loaded, and says since when and why there was none, if there was one before.
+// opened notes that a state was loaded, and says since when and why there was none, if there was
+// one before.
 func (l *spanLife) opened(now time.Time) (gap time.Duration, cause reason.Reason) {
 	l.counts.mu.Lock()
 	defer l.counts.mu.Unlock()
@@ -133,7 +135,8 @@ func (l *spanLife) endLocked(why reason.Reason, now time.Time) {
 	l.counts.lost, l.counts.cause = now, why
 }
 
-// left notes that the collection is given up because nobody wants it, so that nothing is lost with it.
+// left notes that the collection is given up because nobody wants it, so that nothing is lost with
+// it.
 func (l *spanLife) left() {
 	l.counts.mu.Lock()
 	defer l.counts.mu.Unlock()
@@ -141,8 +144,8 @@ func (l *spanLife) left() {
 	l.counts.lost, l.counts.cause = time.Time{}, ""
 }
 
-// countsLocked returns what counts for a resource. Those of resources that have no collection now are forgotten
-// where there are too many.
+// countsLocked returns what counts for a resource. Those of resources that have no collection now
+// are forgotten where there are too many.
 func (c *Collections) countsLocked(r Resource) *spanCounts {
 	if counts := c.counts[r]; counts != nil {
 		return counts

@@ -3,10 +3,10 @@ package snapshot
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"strconv"
 
 	"k8s.io/apimachinery/pkg/fields"
 
@@ -16,23 +16,25 @@ import (
 )
 
 const (
-	// wholePage is how many objects a page of a whole comparison has at most, and wholePageBytes about how many bytes:
-	// their metadata is a part of that. kube-apiserver 1.36 walks all that remains behind every page.
+	// wholePage is how many objects a page of a whole comparison has at most, and wholePageBytes
+	// about how many bytes: their metadata is a part of that. kube-apiserver 1.36 walks all that
+	// remains behind every page.
 	wholePage      = 5000
 	wholePageBytes = 32 << 20
 )
 
-// recognise opens a watch that goes on from the live span, and returns it once the upstream has shown that
-// it has the past that is known here. There are two ways to show that:
+// recognise opens a watch that goes on from the live span, and returns it once the upstream has
+// shown that it has the past that is known here. There are two ways to show that:
 //
-//   - A watch from one revision before the newest change begins with that change, to the last byte (seam.go).
-//     It costs next to nothing, but kube-apiserver remembers only the changes since its start, and of a busy
-//     resource only the last ones.
-//   - Where it has forgotten the change (410), or where nothing ever changed, the names and revisions of all
-//     objects at exactly the span's end are the same, and so are the bytes of the object that changed last; of
-//     one that was deleted, those of the revision before. What another past created and deleted again leaves no
-//     trace there: so the state stays in any case, and what was before it only if the API servers are the same
-//     ones, none of them started again. The storage is not put back under API servers that run.
+//   - A watch from one revision before the newest change begins with that change, to the last byte
+//     (seam.go). It costs next to nothing, but kube-apiserver remembers only the changes since its
+//     start, and of a busy resource only the last ones.
+//   - Where it has forgotten the change (410), or where nothing ever changed, the names and
+//     revisions of all objects at exactly the span's end are the same, and so are the bytes of the
+//     object that changed last (if that was deleted: its bytes at the revision before). This
+//     proves the state, but not its history: another past may have created and deleted objects
+//     without a trace. So the history stays only if none of the API servers was started again, since
+//     nobody puts the storage back under API servers that run.
 //
 // errUnproven says that the upstream has another past, or has forgotten this one.
 func (f *feed) recognise(ctx context.Context, frame *wire.Frame) (*stream, error) {
@@ -49,7 +51,8 @@ func (f *feed) recognise(ctx context.Context, frame *wire.Frame) (*stream, error
 			return nil, err
 		}
 	}
-	// The watch begins before the comparison: if the storage is replaced between the two, the comparison sees it.
+	// The watch begins before the comparison: if the storage is replaced between the two, the
+	// comparison sees it.
 	s, gone := f.goOn(ctx, f.collection.view.Load().to(), timeout)
 	if gone != nil && !answered(gone, http.StatusGone) {
 		return nil, gone
@@ -65,14 +68,14 @@ func (f *feed) recognise(ctx context.Context, frame *wire.Frame) (*stream, error
 	switch {
 	case err == nil:
 		return nil, gone // what came after the span is forgotten, and not what the span knows
-	case answered(err, http.StatusGone), isMismatch(err):
+	case answered(err, http.StatusGone), isMismatch(err), errors.Is(err, wire.ErrForm):
 		return nil, fmt.Errorf("%w: %w", errUnproven, err)
 	}
 	return nil, err
 }
 
-// compareAll compares the state at the live span's end with the upstream's, and forgets what was before it unless the
-// API servers are the same. Few feeds do so at the same time.
+// compareAll compares the state at the live span's end with the upstream's, and forgets what was
+// before it unless the API servers are the same. Few feeds do so at the same time.
 func (f *feed) compareAll(ctx context.Context) error {
 	same, err := f.same(ctx)
 	if err != nil {
@@ -90,8 +93,10 @@ func (f *feed) compareAll(ctx context.Context) error {
 	}
 	s := v.stateAt(v.to())
 	c := &comparison{source: f.source, insists: true}
-	if err := c.allNames(ctx, s); err != nil {
-		return err
+	for from, more := "", true; more; more = from != "" {
+		if from, err = c.names(ctx, s, from, wholePage, wholePageBytes); err != nil {
+			return err
+		}
 	}
 	rev, o := v.witness(f.collection.seam())
 	if err = c.object(ctx, rev, o); rev < v.to() && answered(err, http.StatusGone) {
@@ -119,8 +124,9 @@ func (f *feed) same(ctx context.Context) (bool, error) {
 	return f.sameServers(ctx)
 }
 
-// witness is the object that shows best whether a past is the same, and the revision at which it was there: that of the
-// newest change. Where that was a deletion of before the history, or there was none, it is the newest object that is left, or nil.
+// witness is the object that shows best whether a past is the same, and the revision at which it
+// was there: that of the newest change. Where that was a deletion of before the history, or there
+// was none, it is the newest object that is left, or nil.
 func (v *View) witness(last seam) (uint64, *index.Object) {
 	if last.object == nil && last.revision > 0 {
 		if before, absence := v.exact(last.revision - 1); absence == reason.None {
@@ -133,22 +139,6 @@ func (v *View) witness(last seam) (uint64, *index.Object) {
 		last = seamOf(v.newest)
 	}
 	return v.to(), last.object
-}
-
-// allNames compares the names and revisions of all objects.
-func (c *comparison) allNames(ctx context.Context, s Snapshot) error {
-	query, from := exactly(s.Revision), ""
-	for {
-		query.Set("limit", strconv.FormatInt(pageLimit(s.tree, from, wholePage, wholePageBytes), 10))
-		page, err := c.readNames(ctx, s, query)
-		if err != nil {
-			return err
-		}
-		if err := page.agree(s, from); err != nil || page.token == "" {
-			return err
-		}
-		query, from = map[string][]string{"continue": {page.token}}, page.next()
-	}
 }
 
 // object compares one object at a revision, byte by byte, if there is one.
@@ -164,7 +154,7 @@ func (c *comparison) object(ctx context.Context, rev uint64, o *index.Object) er
 		return err
 	}
 	if len(theirs.Items) != 1 || !bytes.Equal(theirs.Items[0], o.Bytes) {
-		return &mismatchError{place{byBytes, o.Key}, []string{o.Key + " has other bytes"}}
+		return &mismatchError{differences: []string{o.Key + " has other bytes"}}
 	}
 	return nil
 }

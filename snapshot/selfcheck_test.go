@@ -149,6 +149,7 @@ func newChecked(t *testing.T, l *library) *checked {
 		Base:          &url.URL{Scheme: "https", Host: "upstream"},
 		Limits:        Limits{History: time.Hour, Staleness: 90 * time.Second, Wait: 100 * time.Millisecond},
 		SelfCheck:     checkEvery,
+		HeardWithin:   22 * time.Second,
 		ContinueToken: func(revision uint64, start string) string { return fmt.Sprintf("%d:%s", revision, start) },
 		Log:           slog.New(slog.NewTextHandler(c.log, nil)),
 	})
@@ -180,7 +181,7 @@ func (c *checked) await(checks int) CheckStats {
 			total += n
 		}
 		if total >= uint64(checks) { // #nosec G115 -- a count
-			return c.collections.checks.stats(c.resource)
+			return c.collections.checks.get(c.resource).CheckStats
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()

@@ -47,6 +47,8 @@ type source struct {
 	client   *http.Client
 	base     *url.URL
 	resource Resource
+	// token is [Config].ContinueToken.
+	token func(revision uint64, start string) string
 }
 
 const (
@@ -120,36 +122,46 @@ func (s *source) get(ctx context.Context, namespace, accept string, query url.Va
 	return nil, answer
 }
 
+// answeredList is a list of the upstream, as it came and taken apart.
+type answeredList struct {
+	wire.List
+	body   []byte
+	header http.Header
+}
+
 // list reads a whole list into memory.
-func (s *source) list(ctx context.Context, namespace string, query url.Values) ([]byte, http.Header, error) {
+func (s *source) list(ctx context.Context, namespace string, query url.Values) (l answeredList, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	resp, err := s.get(ctx, namespace, s.resource.Representation.AcceptList(), query)
 	if err != nil {
-		return nil, nil, err
+		return l, err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxList+1))
-	if err != nil {
-		return nil, nil, fmt.Errorf("reading a list of %s: %w", s.resource, err)
+	l.header = resp.Header
+	if l.body, err = io.ReadAll(io.LimitReader(resp.Body, maxList+1)); err != nil {
+		return l, fmt.Errorf("reading a list of %s: %w", s.resource, err)
 	}
-	if len(body) > maxList {
-		return nil, nil, fmt.Errorf("a list of %s has more than %d bytes", s.resource, maxList)
+	if len(l.body) > maxList {
+		return l, fmt.Errorf("a list of %s has more than %d bytes", s.resource, maxList)
 	}
-	return body, resp.Header, nil
+	if l.List, err = s.encoding().List(l.body); err != nil {
+		return l, fmt.Errorf("%w: %w", wire.ErrForm, err)
+	}
+	return l, nil
 }
 
 // insistences is how often a list that must not fail is asked for while the upstream is busy.
 const insistences = 6
 
-// insist is list, asked again after a pause where the upstream answers that it is too busy: for what would cost
-// it more if it failed.
-func (s *source) insist(ctx context.Context, namespace string, query url.Values) (body []byte, header http.Header, err error) {
+// insist is list, asked again after a pause where the upstream answers that it is too busy: for
+// what would cost it more if it failed.
+func (s *source) insist(ctx context.Context, namespace string, query url.Values) (answeredList, error) {
 	pause := resumeBackoff()
 	for try := 1; ; try++ {
-		body, header, err = s.list(ctx, namespace, query)
+		l, err := s.list(ctx, namespace, query)
 		if try == insistences || !troubled(err) || !sleep(ctx, wanted(pause.Step(), err)) {
-			return body, header, err
+			return l, err
 		}
 	}
 }
@@ -168,18 +180,14 @@ func (s *source) probe(ctx context.Context, fieldNames ...string) (body []byte, 
 	for _, name := range fieldNames {
 		selector.WriteString("," + name + "=")
 	}
-	body, _, err = s.list(ctx, namespace, url.Values{"fieldSelector": {selector.String()}})
+	l, err := s.list(ctx, namespace, url.Values{"fieldSelector": {selector.String()}})
 	if err != nil {
 		return nil, 0, err
-	}
-	l, err := s.encoding().List(body)
-	if err != nil {
-		return nil, 0, fmt.Errorf("%w: %w", wire.ErrForm, err)
 	}
 	if l.Meta.Revision == 0 {
 		return nil, 0, fmt.Errorf("%w: a list without resourceVersion", wire.ErrForm)
 	}
-	return body, l.Meta.Revision, nil
+	return l.body, l.Meta.Revision, nil
 }
 
 // watch begins a watch. Reading it goes on until ctx ends or the upstream ends it.

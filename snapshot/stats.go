@@ -21,7 +21,8 @@ type CollectionStats struct {
 	Spans []Span
 	// Oldest is when the beginning of the history was the newest state; zero if there is none.
 	Oldest time.Time
-	// Heard is how new the newest state is: all that the upstream had then is in it; zero if there was none.
+	// Heard is how new the newest state is: all that the upstream had then is in it; zero if there
+	// was none.
 	Heard time.Time
 	// Used is when a request last asked for it.
 	Used time.Time
@@ -49,15 +50,11 @@ func (c *Collections) Stats() []CollectionStats {
 	for _, r := range running {
 		s := r.stats()
 		s.Feed = r.life.counts.stats()
-		s.Check = c.checks.stats(r.resource)
+		s.Check = c.checks.get(r.resource).CheckStats
 		all = append(all, s)
 	}
 	return all
 }
-
-// Mismatched returns what self-checks found of each resource of which one ever found something wrong in
-// the life of the process, also if nothing is kept of it now.
-func (c *Collections) Mismatched() map[Resource]CheckStats { return c.checks.mismatched() }
 
 // Stored is how many bytes are on the account of all collections, and the bound; 0 is none.
 func (c *Collections) Stored() (bytes, bound int64) {

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// adminOptions are who may look at the admin port's pages, beside those who use an address or a name that
-// nobody elsewhere can own.
+// adminOptions are who may look at the admin port's pages, beside those who use an address or a
+// name that nobody elsewhere can own.
 type adminOptions struct {
 	hosts []string
 }
@@ -30,8 +30,9 @@ func (o *adminOptions) complete() error {
 	return nil
 }
 
-// names are all names that the port is known by: with --admin-hosts the machine's own, and that of the API
-// server, which its proxy leaves in requests (kubectl get --raw …/pods/NAME:8081/proxy/statusz).
+// names are all names that the port is known by: with --admin-hosts the machine's own, and that of
+// the API server, which its proxy leaves in requests (kubectl get --raw
+// …/pods/NAME:8081/proxy/statusz).
 func (o *adminOptions) names(upstream *url.URL) []string {
 	names := append([]string{upstream.Hostname()}, o.hosts...)
 	if machine, err := os.Hostname(); err == nil {

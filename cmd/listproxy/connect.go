@@ -84,8 +84,8 @@ func (d *connectDoor) serve() error {
 	return d.server.ServeTLS(d.listener, "", "")
 }
 
-// shut ends the taking of CONNECT. Tunnels that are open are the main server's to end, and so are those that are being
-// opened: for these there is a moment before it takes no more.
+// shut ends the taking of CONNECT. Tunnels that are open are the main server's to end, and so are
+// those that are being opened: for these there is a moment before it takes no more.
 func (d *connectDoor) shut() {
 	const moment = time.Second
 	ctx, cancel := context.WithTimeout(context.Background(), moment)

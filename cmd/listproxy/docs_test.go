@@ -17,8 +17,9 @@ import (
 // ofTheMachine are flags whose default is not the same everywhere.
 var ofTheMachine = map[string]bool{"cert-dir": true}
 
-// TestDocumentedFlags: docs/operations.md has a row for every flag of listproxy and for nothing else, with
-// the default that the flag has. Where there is none, a row may say in plain words what then happens.
+// TestDocumentedFlags: docs/operations.md has a row for every flag of listproxy and for nothing
+// else, with the default that the flag has. Where there is none, a row may say in plain words what
+// then happens.
 func TestDocumentedFlags(t *testing.T) {
 	text, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {

@@ -75,8 +75,8 @@ func (o *identityOptions) load() (err error) {
 	return err
 }
 
-// checkNoFront makes sure that nothing is said about a proxy that no certificate is believed of: its
-// headers would be removed, and its users be nobody.
+// checkNoFront makes sure that nothing is said about a proxy that no certificate is believed of:
+// its headers would be removed, and its users be nobody.
 func (o *identityOptions) checkNoFront() error {
 	for _, flag := range []string{
 		"requestheader-allowed-names", "requestheader-username-headers", "requestheader-uid-headers",

@@ -11,12 +11,14 @@ import (
 // defaultSettle is the --upstream-settle where none is given.
 const defaultSettle = 15 * time.Second
 
-// anySettle lets --upstream-settle be shorter than is safe, if it is not empty. The linker sets it in what tests run
-// (package test/harness), which look at what comes after a change of API servers: -ldflags "-X main.anySettle=yes". No flag and no
-// variable of the environment does, so no listproxy that is released can be made to.
+// anySettle lets --upstream-settle be shorter than is safe, if it is not empty. The linker sets it
+// in what tests run (package test/harness), which look at what comes after a change of API servers:
+// -ldflags "-X main.anySettle=yes". No flag and no variable of the environment does, so no
+// listproxy that is released can be made to.
 var anySettle string
 
-// leastSettle is the shortest --upstream-settle that is safe. each: the API servers are asked one by one (--upstream).
+// leastSettle is the shortest --upstream-settle that is safe. each: the API servers are asked one
+// by one (--upstream).
 func leastSettle(each bool) time.Duration {
 	if each {
 		return discovery.LeastSettle(upstream.SlowestCheck)
@@ -24,7 +26,16 @@ func leastSettle(each bool) time.Duration {
 	return discovery.LeastSettle(discovery.SlowestLook)
 }
 
-// checkSettle refuses an --upstream-settle that is over before two versions that serve at the same time are noticed again.
+// heardWithin is how long, at most, nothing is heard of a change of the API servers.
+func (o *options) heardWithin() time.Duration {
+	if len(o.upstreams) > 0 {
+		return upstream.SlowestNews
+	}
+	return discovery.SlowestNews
+}
+
+// checkSettle refuses an --upstream-settle that is over before two versions that serve at the same
+// time are noticed again.
 func (o *options) checkSettle() error {
 	each := len(o.upstreams) > 0
 	least, where := leastSettle(each), "without --upstream"

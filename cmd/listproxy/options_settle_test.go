@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// TestSettle: what is shorter than safe is refused, and the message says what would be right; what is safe is not, and the default is.
+// TestSettle: what is shorter than safe is refused, and the message says what would be right; what
+// is safe is not, and the default is.
 func TestSettle(t *testing.T) {
 	two := []string{"--upstream", "https://10.0.0.1:6443,https://10.0.0.2:6443"}
 	for _, tt := range []struct {

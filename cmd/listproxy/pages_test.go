@@ -14,8 +14,8 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// TestPolicyInForce: it is what was read at the start, whatever has become of the file, with what it leaves
-// to flags.
+// TestPolicyInForce: it is what was read at the start, whatever has become of the file, with what
+// it leaves to flags.
 func TestPolicyInForce(t *testing.T) {
 	const text = `apiVersion: listproxy.io/v1alpha1
 kind: Policy

@@ -103,7 +103,8 @@ type namedRule struct {
 	policy.Rule
 }
 
-// rulesInForce are all rules of a policy: those of its file in its order, and what holds without one.
+// rulesInForce are all rules of a policy: those of its file in its order, and what holds without
+// one.
 func rulesInForce(c *policy.Config) []namedRule {
 	var rules []namedRule
 	for _, t := range c.Targets() {

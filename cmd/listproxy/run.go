@@ -274,6 +274,7 @@ func (o *options) assembleFeeds(a *app, cfg *rest.Config, endpoints *upstream.En
 		},
 		SameServers:   func(ctx context.Context) (bool, error) { return a.cluster.Servers.Same(ctx) },
 		SelfCheck:     o.selfCheck,
+		HeardWithin:   o.heardWithin(),
 		Reopened:      observing.Reopened,
 		ContinueToken: policy.EncodeContinue,
 		Compressor:    a.compressor,
@@ -343,12 +344,12 @@ func (a *app) ready() (bool, []telemetry.StatusCheck) {
 	return true, checks
 }
 
-// ending is how long the parts of an end in order take: to go on as before while others learn of it,
-// and, at most, to let requests end.
+// ending is how long the parts of an end in order take: to go on as before while others learn of
+// it, and, at most, to let requests end.
 type ending struct{ delay, drain time.Duration }
 
-// maxBrokenDrain is how long requests may take to end, at most, in a process of which a part has failed: it may not do its
-// work any more, and another one waits to be started in its place.
+// maxBrokenDrain is how long requests may take to end, at most, in a process of which a part has
+// failed: it may not do its work any more, and another one waits to be started in its place.
 const maxBrokenDrain = 10 * time.Second
 
 // timeout returns how long requests may take to end, at most; err is how a part has failed, or nil.

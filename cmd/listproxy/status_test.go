@@ -101,8 +101,8 @@ func TestStatusCommand(t *testing.T) {
 	}
 }
 
-// TestStatusCommandsNoTerminal: JSON may hold control characters, those of Latin-1, and an answer is
-// whose address was given.
+// TestStatusCommandsNoTerminal: JSON may hold control characters, those of Latin-1, and an answer
+// is whose address was given.
 func TestStatusCommandsNoTerminal(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

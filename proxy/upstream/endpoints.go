@@ -31,12 +31,17 @@ const (
 	endpointAgain = 500 * time.Millisecond
 	// endpointDialTimeout bounds the attempt to connect to one endpoint, before the next is tried.
 	endpointDialTimeout = 5 * time.Second
-	// endpointReturn is for how long a connection waits for checks to find that an endpoint has come back, when
-	// those that were up have gone. They come within endpointAgain, and mostly take milliseconds.
+	// endpointReturn is for how long a connection waits for checks to find that an endpoint has
+	// come back, when those that were up have gone. They come within endpointAgain, and mostly take
+	// milliseconds.
 	endpointReturn = 3 * time.Second
-	// SlowestCheck is the longest time between two checks of an endpoint that tell its version, while it can be reached. One
-	// that fails for the first time tells nothing, and is repeated soon.
+	// SlowestCheck is the longest time between two checks of an endpoint that tell its version,
+	// while it can be reached. One that fails for the first time tells nothing, and is repeated
+	// soon.
 	SlowestCheck = endpointEvery + endpointEvery/5 + endpointTimeout + endpointAgain + endpointTimeout
+	// SlowestNews is how long, at most, an endpoint that can be reached can be of another version
+	// before that is heard of: the answer that is on its way may be from before.
+	SlowestNews = endpointTimeout + SlowestCheck
 )
 
 // Endpoints are the addresses of the API servers of one cluster. It chooses among them when a
@@ -69,8 +74,8 @@ type Endpoints struct {
 	// telling is held while the versions are told, so that they are told in their order.
 	telling sync.Mutex
 	mu      sync.Mutex // guards what the endpoints say
-	// ready and versions say whether any of them has let its /readyz and its /version be read. Before it
-	// has read who has which rights, kube-apiserver refuses both (403), and all else.
+	// ready and versions say whether any of them has let its /readyz and its /version be read.
+	// Before it has read who has which rights, kube-apiserver refuses both (403), and all else.
 	ready, versions bool
 }
 
@@ -101,8 +106,8 @@ type endpoint struct {
 // dialFunc connects to an address, host:port.
 type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
-// ParseEndpoints returns host:port of each of the URLs, which are https://host:port or without a port.
-// It refuses two that are the same.
+// ParseEndpoints returns host:port of each of the URLs, which are https://host:port or without a
+// port. It refuses two that are the same.
 func ParseEndpoints(urls []string) ([]string, error) {
 	var addresses []string
 	for _, u := range urls {
@@ -118,8 +123,9 @@ func ParseEndpoints(urls []string) ([]string, error) {
 	return addresses, nil
 }
 
-// NewEndpoints returns the endpoints at the addresses, which [ParseEndpoints] returned, of the cluster
-// that cfg is for. cfg has the proxy's own credentials, with which the endpoints are checked.
+// NewEndpoints returns the endpoints at the addresses, which [ParseEndpoints] returned, of the
+// cluster that cfg is for. cfg has the proxy's own credentials, with which the endpoints are
+// checked.
 func NewEndpoints(cfg *rest.Config, addresses []string, log *slog.Logger) (*Endpoints, error) {
 	return newDialedEndpoints(cfg, addresses, dialEndpoint, log)
 }
@@ -269,8 +275,8 @@ func dialEndpoint(ctx context.Context, network, address string) (net.Conn, error
 	return (&net.Dialer{Timeout: endpointDialTimeout, KeepAlive: keepAlive}).DialContext(ctx, network, address)
 }
 
-// candidates returns the endpoints to try, in that order: those that are up, or else all whose version was told. If
-// there are more, checked is closed when a check of one has been noted.
+// candidates returns the endpoints to try, in that order: those that are up, or else all whose
+// version was told. If there are more, checked is closed when a check of one has been noted.
 func (e *Endpoints) candidates() (chosen []*endpoint, more bool, checked <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -294,7 +300,8 @@ func (ep *endpoint) suspect() {
 	}
 }
 
-// rest waits for the next check. Whoever cannot connect asks for one often: then it comes soon, and not at once.
+// rest waits for the next check. Whoever cannot connect asks for one often: then it comes soon, and
+// not at once.
 func (ep *endpoint) rest(ctx context.Context, pause time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, pause)
 	defer cancel()
@@ -410,7 +417,8 @@ func (ep *endpoint) failLocked(result checkResult) failedChecks {
 	return failed
 }
 
-// enterLocked notes the state, and when it began. An endpoint that is slow for a while is no more ready than before.
+// enterLocked notes the state, and when it began. An endpoint that is slow for a while is no more
+// ready than before.
 func (ep *endpoint) enterLocked(state endpointState) {
 	now := time.Now()
 	if ep.state != state {
@@ -424,8 +432,8 @@ func (ep *endpoint) enterLocked(state endpointState) {
 	}
 }
 
-// judgeLocked holds what a check said against what could be read before, here or at another endpoint: who
-// refuses what was readable is not ready.
+// judgeLocked holds what a check said against what could be read before, here or at another
+// endpoint: who refuses what was readable is not ready.
 func (e *Endpoints) judgeLocked(result checkResult) checkResult {
 	e.ready = e.ready || result.state == endpointUp && !result.refused
 	e.versions = e.versions || result.said != nil
@@ -452,8 +460,9 @@ func (e *Endpoints) anyUpLocked(ep *endpoint, state endpointState) bool {
 	return slices.ContainsFunc(e.all, func(other *endpoint) bool { return stateLocked(other, ep, state) == endpointUp })
 }
 
-// leaveOutLocked returns those whose versions do not count, where ep is in a state, and lets no connection be made to
-// them any more: nothing is answered by them, until their versions count again and that was told.
+// leaveOutLocked returns those whose versions do not count, where ep is in a state, and lets no
+// connection be made to them any more: nothing is answered by them, until their versions count
+// again and that was told.
 func (e *Endpoints) leaveOutLocked(ep *endpoint, state endpointState) (out []*endpoint) {
 	up := e.anyUpLocked(ep, state)
 	for _, other := range e.all {
@@ -465,9 +474,9 @@ func (e *Endpoints) leaveOutLocked(ep *endpoint, state endpointState) (out []*en
 	return out
 }
 
-// versionsLocked returns the versions of all that are not unreachable, nor out, where ep is in a state. If none
-// is up, connections are tried to all of them, and may get through before a check does: then the last that was
-// known of the others, too.
+// versionsLocked returns the versions of all that are not unreachable, nor out, where ep is in a
+// state. If none is up, connections are tried to all of them, and may get through before a check
+// does: then the last that was known of the others, too.
 func (e *Endpoints) versionsLocked(ep *endpoint, state endpointState, out []*endpoint) []version.Info {
 	up := e.anyUpLocked(ep, state)
 	var said []version.Info

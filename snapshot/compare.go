@@ -1,0 +1,220 @@
+package snapshot
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/wire"
+)
+
+// leastNames is the least number of objects whose names are asked for at once, however large the
+// objects are: metadata is a small part of a large object, and kube-apiserver 1.36 walks all that
+// remains behind every page.
+const leastNames = 20
+
+// comparison compares states with the upstream's at the same revision. A state that was just
+// loaded, one that the upstream must recognise after a 410, and the self-check all use it. It is
+// for one goroutine.
+type comparison struct {
+	source source
+	// insists: what the upstream is too busy for is asked again.
+	insists bool
+	// noProtobuf: the upstream has said that it gives metadata as JSON only.
+	noProtobuf bool
+}
+
+// mismatchError is a difference between a state and the upstream's. It names objects, and has
+// nothing of what they hold.
+type mismatchError struct {
+	differences []string
+	// again compares the page again on which the difference is; nil if the upstream was not asked
+	// to find it.
+	again func(context.Context) error
+}
+
+func (e *mismatchError) Error() string { return strings.Join(e.differences, "; ") }
+
+func isMismatch(err error) bool {
+	_, is := errors.AsType[*mismatchError](err)
+	return is
+}
+
+// names compares which objects are on the page that begins at a key, and their revisions. The page
+// has atMost objects, or objects of about atMostBytes. It returns where the next page begins, also
+// if the upstream does not give this one.
+func (c *comparison) names(ctx context.Context, s Snapshot, from string, atMost, atMostBytes int64) (next string, err error) {
+	limit := max(leastNames, pageLimit(s.tree, from, atMost, atMostBytes))
+	theirs, next, err := c.readNames(ctx, c.source.pageAt(s.Revision, from, limit), s.Revision)
+	if err != nil {
+		return s.Page(index.Query{Start: from, Limit: limit}, nil).Next, err
+	}
+	if found := differ(s.tree, from, next, theirs); len(found) > 0 {
+		return from, &mismatchError{found, func(ctx context.Context) error {
+			_, err := c.names(ctx, s, from, atMost, atMostBytes)
+			return err
+		}}
+	}
+	return next, nil
+}
+
+// readNames reads the revisions of a page's objects, by key, and where the next page begins. It
+// asks for metadata: as protobuf, which is the cheapest, or as JSON if the upstream has no
+// protobuf.
+func (c *comparison) readNames(ctx context.Context, query url.Values, revision uint64) (found map[string]uint64, next string, err error) {
+	src := c.source
+	src.resource.Representation = media.MetadataProtobuf
+	if c.noProtobuf {
+		src.resource.Representation = media.MetadataJSON
+	}
+	page, err := c.read(ctx, src, "", revision, query)
+	if !c.noProtobuf && answered(err, http.StatusNotAcceptable) {
+		c.noProtobuf = true
+		return c.readNames(ctx, query, revision)
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	found, last := make(map[string]uint64, len(page.Items)), ""
+	for _, item := range page.Items {
+		m, err := src.encoding().Item(item)
+		if err == nil && m.Name == "" {
+			err = errors.New("it has no name")
+		}
+		if err != nil {
+			return nil, "", fmt.Errorf("%w: an object's metadata: %w", wire.ErrForm, err)
+		}
+		last = index.JoinKey(m.Namespace, m.Name)
+		found[last] = m.Revision
+	}
+	switch {
+	case page.Meta.Continue == "":
+		return found, "", nil
+	case last == "":
+		return nil, "", fmt.Errorf("%w: an empty page that is not the last one", wire.ErrForm)
+	}
+	return found, last + "\x00", nil
+}
+
+// differ names objects with from <= key < end that t has in another way than the upstream, whose
+// revisions are given by key.
+func differ(t index.Tree, from, end string, theirs map[string]uint64) (found []string) {
+	t.Ascend(from, end, func(o *index.Object) bool {
+		if revision, there := theirs[o.Key]; !there {
+			found = append(found, o.Key+" is not there upstream")
+		} else if revision != o.Revision {
+			found = append(found, fmt.Sprintf("%s is of revision %d, upstream of %d", o.Key, o.Revision, revision))
+		}
+		delete(theirs, o.Key)
+		return len(found) < index.MaxDifferences
+	})
+	for _, key := range slices.Sorted(maps.Keys(theirs)) {
+		found = append(found, key+" is missing")
+	}
+	return found[:min(len(found), index.MaxDifferences)]
+}
+
+// page compares a page with the bytes that the upstream writes: the objects, the frame, the count
+// and the headers.
+func (c *comparison) page(ctx context.Context, s Snapshot, from string, limit int64) error {
+	theirs, err := c.read(ctx, c.source, "", s.Revision, c.source.pageAt(s.Revision, from, limit))
+	if err != nil {
+		return err
+	}
+	ours := s.Page(index.Query{Start: from, Limit: limit}, nil)
+	if s.writes(ours, theirs) {
+		return nil
+	}
+	return &mismatchError{differInBytes(ours.Objects, theirs.Items), func(ctx context.Context) error {
+		return c.page(ctx, s, from, limit)
+	}}
+}
+
+// differInBytes names objects of a page that are not as in the upstream's.
+func differInBytes(ours []*index.Object, theirs [][]byte) (found []string) {
+	if len(ours) != len(theirs) {
+		return []string{fmt.Sprintf("a page of %d objects has %d upstream", len(ours), len(theirs))}
+	}
+	for i, o := range ours {
+		if !bytes.Equal(o.Bytes, theirs[i]) {
+			found = append(found, o.Key+" has other bytes")
+		}
+	}
+	if len(found) == 0 {
+		return []string{"a list is written in another way"}
+	}
+	return found[:min(len(found), index.MaxDifferences)]
+}
+
+// read reads a list that the upstream has to answer at exactly a revision.
+func (c *comparison) read(ctx context.Context, src source, namespace string, revision uint64, query url.Values) (answeredList, error) {
+	read := src.list
+	if c.insists {
+		read = src.insist
+	}
+	l, err := read(ctx, namespace, query)
+	if err == nil && l.Meta.Revision != revision {
+		err = fmt.Errorf("%w: a list at revision %d that was asked for at %d", wire.ErrForm, l.Meta.Revision, revision)
+	}
+	return l, err
+}
+
+// writes reports whether a page of s, written as a list, is the list that the upstream wrote.
+func (s Snapshot) writes(page index.Page, theirs answeredList) bool {
+	meta := wire.ListMeta{Revision: s.Revision, Remaining: page.Remaining, HasRemaining: page.Counted}
+	if page.Next != "" {
+		// How tokens are made is not this package's business, and upstreams have two ways.
+		meta.Continue = theirs.Meta.Continue
+	}
+	var items [][]byte
+	for _, o := range page.Objects {
+		items = append(items, o.Bytes)
+	}
+	return bytes.Equal(s.Frame.Render(meta, items), theirs.body) &&
+		s.Frame.ContentType == theirs.header.Get("Content-Type") && slices.Equal(s.Frame.Warnings, theirs.header.Values("Warning"))
+}
+
+// pageAt asks for a page that begins at a key, at exactly a revision.
+func (s *source) pageAt(revision uint64, from string, limit int64) url.Values {
+	query := exactly(revision)
+	if from != "" {
+		query = url.Values{"continue": {s.token(revision, from)}}
+	}
+	query.Set("limit", strconv.FormatInt(limit, 10))
+	return query
+}
+
+// exactly asks for a list at a revision.
+func exactly(revision uint64) url.Values {
+	return url.Values{
+		"resourceVersion":      {strconv.FormatUint(revision, 10)},
+		"resourceVersionMatch": {"Exact"},
+	}
+}
+
+// pageLimit is a limit for a page from a key on: atMost objects, or as many as have about atMost
+// bytes, and one at least.
+func pageLimit(t index.Tree, from string, atMost, atMostBytes int64) int64 {
+	n, size := int64(0), int64(0)
+	t.Ascend(from, "", func(o *index.Object) bool {
+		size += int64(len(o.Bytes))
+		if n > 0 && size > atMostBytes {
+			return false
+		}
+		n++
+		return n < atMost
+	})
+	if size <= atMostBytes {
+		return atMost // also if there are fewer: the upstream may have more
+	}
+	return n
+}

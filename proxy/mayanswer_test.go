@@ -1,12 +1,10 @@
 package proxy
 
 import (
-	"context"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -84,14 +82,7 @@ func runCluster(t *testing.T, f *proxytest.FakeAPI, invalidate func(snapshot.Inv
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { cluster.Run(ctx) })
-	t.Cleanup(func() {
-		stop()
-		running.Wait()
-	})
-	synctest.Wait()
+	proxytest.RunInBubble(t, cluster.Run)
 	if _, reason := cluster.Catalog.Lookup(t.Context(), "", "v1", "pods"); reason != "" {
 		t.Fatalf("pods are not served: %s", reason)
 	}

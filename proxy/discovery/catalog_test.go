@@ -91,14 +91,7 @@ func runCatalog(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger) *Catalog {
 	if err != nil {
 		t.Fatalf("NewCatalog: %v", err)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { c.Run(ctx) })
-	t.Cleanup(func() {
-		stop()
-		running.Wait()
-	})
-	synctest.Wait()
+	proxytest.RunInBubble(t, c.Run)
 	return c
 }
 

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -42,18 +41,11 @@ func newFakeRBAC(objects int) *proxytest.FakeAPI {
 func watchRBAC(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger) *atomic.Int32 {
 	t.Helper()
 	var flushes atomic.Int32
-	ctx, stop := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() {
+	proxytest.RunInBubble(t, func(ctx context.Context) {
 		if err := WatchRBAC(ctx, f.Config(), func() { flushes.Add(1) }, log); err != nil {
 			t.Errorf("WatchRBAC: %v", err)
 		}
 	})
-	t.Cleanup(func() {
-		stop()
-		running.Wait()
-	})
-	synctest.Wait()
 	return &flushes
 }
 

@@ -1,10 +1,8 @@
 package discovery
 
 import (
-	"context"
 	"fmt"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -85,14 +83,7 @@ func runSchemas(t *testing.T, f *proxytest.FakeAPI) (s *Schemas, changes func() 
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { s.Run(ctx) })
-	t.Cleanup(func() {
-		stop()
-		running.Wait()
-	})
-	synctest.Wait()
+	proxytest.RunInBubble(t, s.Run)
 	return s, func() int { return int(changed.Load()) }
 }
 

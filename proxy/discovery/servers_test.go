@@ -1,12 +1,10 @@
 package discovery
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -45,14 +43,7 @@ func runServers(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger) (*Servers,
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { s.Run(ctx) })
-	t.Cleanup(func() {
-		stop()
-		running.Wait()
-	})
-	synctest.Wait()
+	proxytest.RunInBubble(t, s.Run)
 	return s, &heard
 }
 

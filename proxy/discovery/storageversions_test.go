@@ -1,7 +1,6 @@
 package discovery
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -66,14 +65,7 @@ func runStorageVersions(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger) *s
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { s.Run(ctx) })
-	t.Cleanup(func() {
-		stop()
-		running.Wait()
-	})
-	synctest.Wait()
+	proxytest.RunInBubble(t, s.Run)
 	return heard
 }
 

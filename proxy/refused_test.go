@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -57,7 +55,7 @@ func TestRefusalsAreSeen(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o, metrics := observetest.New(t, nil)
-			lines := &lockedBuffer{}
+			lines := &proxytest.LogBuffer{}
 			log := telemetry.NewLogger(lines, telemetry.FormatJSON, telemetry.LevelAccess)
 			forwarder := newForwarder(t, upstream.Config())
 			caller := forwarder.caller
@@ -115,9 +113,9 @@ func TestRefusalsAreSeen(t *testing.T) {
 				t.Errorf("%s is not one of RefusalReasons", tt.reason)
 			}
 			access := 0
-			for line := range bytes.Lines(lines.Bytes()) {
+			for line := range strings.Lines(lines.String()) {
 				var entry map[string]any
-				if json.Unmarshal(line, &entry) != nil || entry["msg"] != "request" {
+				if json.Unmarshal([]byte(line), &entry) != nil || entry["msg"] != "request" {
 					continue
 				}
 				access++
@@ -156,24 +154,4 @@ func tunnelTargets(t *testing.T) server.Targets {
 		t.Fatal(err)
 	}
 	return targets
-}
-
-// lockedBuffer is a buffer of several goroutines.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-// Bytes returns what was written until now.
-func (l *lockedBuffer) Bytes() []byte {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return bytes.Clone(l.b.Bytes())
 }

@@ -1,7 +1,6 @@
 package chart
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/secrets"
 )
 
@@ -46,7 +46,7 @@ type container struct {
 	root   string
 	before []string // the files, when it started
 	cmd    *exec.Cmd
-	log    *syncBuffer
+	log    *harness.LogBuffer
 	exited chan struct{}
 	exit   error
 }
@@ -86,7 +86,7 @@ func (k *kubelet) start(t *testing.T, namespace string, pod corev1.PodSpec, name
 		t.Fatalf("the pod has no container %s", name)
 	}
 	spec := all[i]
-	c := &container{root: k.rootOf(t, namespace, pod, spec, program), log: &syncBuffer{}, exited: make(chan struct{})}
+	c := &container{root: k.rootOf(t, namespace, pod, spec, program), log: &harness.LogBuffer{}, exited: make(chan struct{})}
 	c.before = c.files(t)
 
 	api := strings.TrimPrefix(k.cp.URL(), "https://")
@@ -337,22 +337,4 @@ func (c *container) wait(t *testing.T) (string, error) {
 	case <-t.Context().Done():
 		return "", errors.New("the test ended before")
 	}
-}
-
-// syncBuffer is a buffer that may be read while it is written.
-type syncBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -182,7 +183,7 @@ func reviewed(t *testing.T, cfg *rest.Config, path string) (code int, cacheStatu
 // with the real kubectl, which finds the Service by its name.
 func checkHelmTest(t *testing.T, r *release) {
 	cmd := command(t, r.args("test", "--timeout", "2m")...)
-	var out syncBuffer
+	var out harness.LogBuffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

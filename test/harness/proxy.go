@@ -48,7 +48,7 @@ type ProxyOptions struct {
 type Proxy struct {
 	dir    string
 	cmd    *exec.Cmd
-	log    *syncBuffer
+	log    *LogBuffer
 	exited chan struct{}
 	exit   error
 	ending atomic.Bool // it is to end
@@ -105,7 +105,7 @@ func LaunchProxy(ctx context.Context, o ProxyOptions) (_ *Proxy, err error) {
 	if o.Connect {
 		args = append(args, "--connect-port", "0")
 	}
-	p := &Proxy{dir: dir, log: &syncBuffer{}, exited: make(chan struct{})}
+	p := &Proxy{dir: dir, log: &LogBuffer{}, exited: make(chan struct{})}
 	p.cmd = exec.Command(o.Binary, args...) // #nosec G204 -- the program under test
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	p.cmd.Env = append(os.Environ(), "GORACE=halt_on_error=1")
@@ -290,22 +290,4 @@ func writeKubeconfig(path string, cfg *rest.Config) error {
 		Clusters:       map[string]*api.Cluster{"upstream": {Server: cfg.Host, CertificateAuthorityData: cfg.CAData}},
 		AuthInfos:      map[string]*api.AuthInfo{"listproxy": {Token: cfg.BearerToken}},
 	}, path)
-}
-
-// syncBuffer is a buffer that may be read while it is written.
-type syncBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }

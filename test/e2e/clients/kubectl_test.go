@@ -12,7 +12,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -65,24 +64,6 @@ func (k kubectl) run(ctx context.Context, args ...string) (string, error) {
 		return fmt.Sprintf("%scode %d\n", out.String(), exit.ExitCode()), nil
 	}
 	return out.String(), err
-}
-
-// saying is what a command has said so far. Safe for concurrent use.
-type saying struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (s *saying) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.buf.Write(p)
-}
-
-func (s *saying) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.buf.String()
 }
 
 // whileChanging lists in pages until ctx ends: whatever is there, it comes once and in order.

@@ -18,9 +18,7 @@ import (
 )
 
 func TestKilledProcessLeavesNothing(t *testing.T) {
-	if testing.Short() {
-		t.Skip("make test-all runs it")
-	}
+	long(t)
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), os.Args[0]) // #nosec G204 G702 -- this test itself
 	cmd.Env = append(os.Environ(), helperEnv+"=1")
@@ -65,9 +63,7 @@ func TestKilledProcessLeavesNothing(t *testing.T) {
 }
 
 func TestStop(t *testing.T) {
-	if testing.Short() {
-		t.Skip("make test-all runs it")
-	}
+	long(t)
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "made")
 	cp, err := Start(t.Context(), Options{Dir: dir, APIServerArgs: []string{"--profiling=false"}})

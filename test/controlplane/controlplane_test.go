@@ -199,9 +199,7 @@ func TestFilesArePrivate(t *testing.T) {
 }
 
 func TestRestartKeepsDataAndAddress(t *testing.T) {
-	if testing.Short() {
-		t.Skip("make test-all runs it")
-	}
+	long(t)
 	url := shared.URL()
 	wantAnnounced(t, shared)
 	createConfigMap(t, shared, "kept")
@@ -235,9 +233,7 @@ func TestRestartKeepsDataAndAddress(t *testing.T) {
 }
 
 func TestPause(t *testing.T) {
-	if testing.Short() {
-		t.Skip("make test-all runs it")
-	}
+	long(t)
 	if err := shared.PauseAPIServer(); err != nil {
 		t.Fatal(err)
 	}
@@ -257,9 +253,7 @@ func TestPause(t *testing.T) {
 }
 
 func TestRestoreTakesRevisionsBack(t *testing.T) {
-	if testing.Short() {
-		t.Skip("make test-all runs it")
-	}
+	long(t)
 	createConfigMap(t, shared, "before")
 	snapshot, err := shared.SnapshotEtcd(t.Context())
 	if err != nil {
@@ -297,9 +291,7 @@ func TestRestoreTakesRevisionsBack(t *testing.T) {
 }
 
 func TestCompactionForgets(t *testing.T) {
-	if testing.Short() {
-		t.Skip("make test-all runs it")
-	}
+	long(t)
 	// Waits for the API server's watch cache while tests with control planes of their own run.
 	t.Parallel()
 	old := createConfigMap(t, shared, "compacted-1")

@@ -8,9 +8,7 @@ import (
 
 // What is in etcd outlives that it is killed; defragmenting changes nothing; emptying takes all.
 func TestEtcdFaults(t *testing.T) {
-	if testing.Short() {
-		t.Skip("make test-all runs it")
-	}
+	long(t)
 	cp, err := Start(t.Context(), Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -38,6 +38,15 @@ func TestMain(m *testing.M) {
 	}())
 }
 
+// long leaves a test to make test-all: go test -short skips it. (harness.Long does the same for whoever may
+// import harness, which starts control planes itself.)
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("make test-all runs it")
+	}
+}
+
 func logLine(line string) { _, _ = fmt.Fprintln(os.Stderr, line) }
 
 // get sends a GET as the user and returns the status and the body.

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/listproxy/listproxy/test/harness"
 )
 
 func TestHelpAndMistakes(t *testing.T) {
@@ -39,9 +41,7 @@ func TestHelpAndMistakes(t *testing.T) {
 }
 
 func TestRunUntilStopped(t *testing.T) {
-	if testing.Short() {
-		t.Skip("make test-all runs it")
-	}
+	harness.Long(t)
 	dir := filepath.Join(t.TempDir(), "made")
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

@@ -177,7 +177,8 @@ func TestShareOfTheAccepted(t *testing.T) {
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 			r.Header.Set("Authorization", proxytest.WebToken(`{"iss":"a","sub":"b"}`, signature))
 			id, _ := identifier.Authenticate(r)
-			shares = append(shares, up.Share(id, up.Accepted(id), fmt.Sprintf("192.0.2.%d:1", i)))
+			share, _ := up.Caller(id, fmt.Sprintf("192.0.2.%d:1", i))
+			shares = append(shares, share)
 			handler.ServeHTTP(httptest.NewRecorder(), r)
 		}
 		return shares

@@ -102,14 +102,16 @@ func (h *Handler) withAuthentication(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		record := observe.RecordOf(r.Context())
 		identity, refusal := h.Authenticator.Authenticate(r)
-		accepted := refusal == nil && h.Upstream.Accepted(identity)
-		r = record.Trace(r, accepted) // only of whom kube-apiserver knows is a trace gone on with
+		who := &caller{identity: identity}
+		if refusal == nil {
+			who.share, who.accepted = h.Upstream.Caller(identity, r.RemoteAddr)
+		}
+		r = record.Trace(r, who.accepted) // only of whom kube-apiserver knows is a trace gone on with
 		if refusal != nil {
 			record.Refused(w.Header(), observe.RefusedIdentity)
 			refusal.Write(w, r)
 			return
 		}
-		who := &caller{identity: identity, accepted: accepted, share: h.Upstream.Share(identity, accepted, r.RemoteAddr)}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerContextKey{}, who)))
 	})
 }
@@ -117,7 +119,7 @@ func (h *Handler) withAuthentication(next http.Handler) http.Handler {
 // caller is who sends a request.
 type caller struct {
 	identity authn.Identity
-	// accepted: kube-apiserver is known to know the caller ([Upstream.Accepted]).
+	// accepted: kube-apiserver is known to know the caller ([upstream.Transports.Caller]).
 	accepted bool
 	share    inflight.ShareKey
 }
@@ -155,7 +157,7 @@ func (h *Handler) withInflight(next http.Handler) http.Handler {
 			known(who.share)
 		} else {
 			r = upstream.WithAcceptance(r, func() {
-				share := h.Upstream.Share(who.identity, who.identity.BringsToken(), r.RemoteAddr)
+				share := authn.ShareKey(who.identity, who.identity.BringsToken(), r.RemoteAddr)
 				known(share)
 				h.Inflight.Accept(&place, share)
 			})

@@ -147,7 +147,7 @@ func (u *Transports) RoundTripper(id authn.Identity, upgrade bool) http.RoundTri
 		return u.upgrades
 	case !id.BringsToken():
 		return u.unauthenticated
-	case u.Accepted(id):
+	case u.accepts(id):
 		return acceptance{u, u.requests, id}
 	}
 	return acceptance{u, u.unauthenticated, id}
@@ -160,31 +160,35 @@ func (u *Transports) ownRoundTripper(id authn.Identity) http.RoundTripper {
 		return noWay{}
 	case id.Impersonated() != nil:
 		return u.impersonated.own
-	case u.Accepted(id):
+	case u.accepts(id):
 		return acceptance{u, u.own, id}
 	}
 	return u.RoundTripper(id, false)
 }
 
-// Accepted says whether the caller is known: impersonated by listproxy, or accepted by the API server not
-// long ago.
-func (u *Transports) Accepted(id authn.Identity) bool {
-	if id.Impersonated() != nil || !id.BringsToken() {
-		return id.Impersonated() != nil
+// Caller says whether the caller is known, and to whose share its requests count. Known is whom listproxy
+// impersonates, and whom the API server has accepted not long ago. Whoever is not shares with all others of
+// its address that are not.
+func (u *Transports) Caller(id authn.Identity, remoteAddr string) (share inflight.ShareKey, accepted bool) {
+	if share, accepted = u.acceptedShare(id); accepted {
+		return share, true
 	}
-	_, accepted := u.accepted.get(id.Key())
-	return accepted
+	accepted = id.Impersonated() != nil
+	return authn.ShareKey(id, accepted, remoteAddr), accepted
 }
 
-// Share returns the key of the caller's share. The answer of [Upstream.Accepted] decides whose share
-// that is: the caller's own, or that of all whom the API server has not accepted at one address.
-func (u *Transports) Share(id authn.Identity, accepted bool, remoteAddr string) inflight.ShareKey {
-	if accepted && id.Impersonated() == nil {
-		if share, known := u.accepted.get(id.Key()); known {
-			return share
-		}
+// acceptedShare returns the share of a caller whose token the API server has accepted not long ago.
+func (u *Transports) acceptedShare(id authn.Identity) (share inflight.ShareKey, accepted bool) {
+	if !id.BringsToken() {
+		return share, false
 	}
-	return authn.ShareKey(id, accepted, remoteAddr)
+	return u.accepted.get(id.Key())
+}
+
+// accepts says whether the API server has accepted the caller's token not long ago.
+func (u *Transports) accepts(id authn.Identity) bool {
+	_, accepted := u.acceptedShare(id)
+	return accepted
 }
 
 // acceptance sends requests of one caller, and remembers from the answers whether the API server accepts

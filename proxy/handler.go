@@ -11,6 +11,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/discovery"
+	"github.com/listproxy/listproxy/proxy/forward"
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
@@ -34,7 +35,7 @@ type Handler struct {
 	Authenticator *authn.Authenticator
 	Inflight      *inflight.Bounds
 	Upstream      *upstream.Transports
-	Forward       *Forwarder
+	Forward       *forward.Forwarder
 	// Policy says what is kept. It must not be nil.
 	Policy     *policy.Config
 	Catalog    *discovery.Catalog

@@ -18,27 +18,29 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/forward"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/internal/observetest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/server"
+	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
 // TestRefusalsAreSeen: whatever listproxy refuses for itself is counted, has its line in the access log, and no
 // Cache-Status, since it was neither in the cache nor asked of the upstream.
 func TestRefusalsAreSeen(t *testing.T) {
-	upstream := proxytest.StartUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
-	beside := upstream.Config()
+	api := proxytest.StartUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+	beside := api.Config()
 	beside.Host += "/prefix"
 	targets := tunnelTargets(t)
 	for _, tt := range []struct {
 		name, request, reason string
 		code                  int
 		connect               bool // at the port for CONNECT
-		stated                bool // by listproxy's own credentials
+		impersonated          bool // with listproxy's own credentials
 	}{
 		{name: "a CONNECT", request: "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n", reason: "connect", code: 405},
 		{name: "a whole URL", request: "GET http://a/x HTTP/1.1\r\nHost: a\r\n", reason: "target", code: 400},
@@ -46,7 +48,7 @@ func TestRefusalsAreSeen(t *testing.T) {
 		{name: "a long body", request: "POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n", reason: "body-too-large", code: 413},
 		{name: "a body that gets too long", request: "POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n", reason: "body-too-large", code: 413},
 		{name: "a Connection", request: "GET /api/v1/pods HTTP/1.1\r\nHost: a\r\nConnection: authorization\r\n", reason: "connection-header", code: 400},
-		{name: "dot segments", request: "GET /api/../x HTTP/1.1\r\nHost: a\r\n", reason: "dot-segments", code: 400, stated: true},
+		{name: "dot segments", request: "GET /api/../x HTTP/1.1\r\nHost: a\r\n", reason: "dot-segments", code: 400, impersonated: true},
 		{name: "a broken body", request: "POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nX-Broken: yes\r\n", reason: "malformed", code: 400},
 		{name: "no CONNECT", request: "GET /api HTTP/1.1\r\nHost: a\r\n", reason: "no-connect", code: 400, connect: true},
 		{name: "no CONNECT, a whole URL", request: "GET http://a/x HTTP/1.1\r\nHost: a\r\n", reason: "no-connect", code: 400, connect: true},
@@ -57,12 +59,16 @@ func TestRefusalsAreSeen(t *testing.T) {
 			o, metrics := observetest.New(t, nil)
 			lines := &proxytest.LogBuffer{}
 			log := telemetry.NewLogger(lines, telemetry.FormatJSON, telemetry.LevelAccess)
-			forwarder := newForwarder(t, upstream.Config())
-			caller := forwarder.caller
-			if tt.stated {
-				forwarder = newForwarder(t, beside)
-				caller = authntest.New(t).OfUser(&user.DefaultInfo{Name: "alice"})
+			config, caller := api.Config(), authntest.Identify(authntest.New(t), "Bearer known")
+			if tt.impersonated {
+				config, caller = beside, authntest.New(t).OfUser(&user.DefaultInfo{Name: "alice"})
 			}
+			up, err := upstream.New(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer up.CloseIdleConnections()
+			forwarder := forward.New(up, proxytest.DiscardLog())
 			// As Handler.respond, for what is forwarded.
 			handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				record := observe.RecordOf(r.Context())

@@ -25,6 +25,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/discovery"
+	"github.com/listproxy/listproxy/proxy/forward"
 	"github.com/listproxy/listproxy/proxy/server"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
@@ -143,7 +144,7 @@ type app struct {
 	certificate *certs.Certificate
 	connect     *connectDoor // nil: not opened
 	front       http.Handler
-	forward     *proxy.Forwarder
+	forward     *forward.Forwarder
 	cluster     *discovery.Cluster
 	authorizer  *authz.Authorizer
 	// impersonator is nil where nobody is stated.
@@ -208,7 +209,7 @@ func (o *options) assemble(cfg *rest.Config, endpoints *upstream.Endpoints, obse
 	if a.auditor, err = newAuditor(o.audit, transports, o.reviewTTL, log); err != nil {
 		return nil, err
 	}
-	a.forward = proxy.NewForwarder(transports, log)
+	a.forward = forward.New(transports, log)
 	observing.Serves = a.cluster.Catalog.Serves
 	handler := &proxy.Handler{
 		Draining:      a.draining.Load,

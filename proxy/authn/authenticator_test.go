@@ -123,7 +123,7 @@ func TestIdentify(t *testing.T) {
 }
 
 // TestNoCertificatesWithoutCA: by default a certificate means nothing, and the headers of a
-// front proxy neither (the Forwarder removes them).
+// front proxy neither ([forward.Forwarder] removes them).
 func TestNoCertificatesWithoutCA(t *testing.T) {
 	ca := proxytest.NewCA(t)
 	r := &http.Request{

@@ -192,3 +192,23 @@ func TestParsed(t *testing.T) {
 		t.Errorf("parsed again: %+v", Of(again))
 	}
 }
+
+func TestUpgradeProtocol(t *testing.T) {
+	tests := map[string]struct {
+		header http.Header
+		want   string
+	}{
+		"none":             {http.Header{}, ""},
+		"upgrade only":     {http.Header{"Upgrade": {"websocket"}}, ""},
+		"connection only":  {http.Header{"Connection": {"Upgrade"}}, ""},
+		"both":             {http.Header{"Connection": {"upgrade"}, "Upgrade": {"SPDY/3.1"}}, "SPDY/3.1"},
+		"one of several":   {http.Header{"Connection": {"close", "a, UPGRADE ,b"}, "Upgrade": {"websocket"}}, "websocket"},
+		"part of a word":   {http.Header{"Connection": {"upgrade-insecure"}, "Upgrade": {"websocket"}}, ""},
+		"several upgrades": {http.Header{"Connection": {"upgrade"}, "Upgrade": {"a", "b"}}, "a"},
+	}
+	for name, test := range tests {
+		if got := UpgradeProtocol(test.header); got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}

@@ -1,4 +1,4 @@
-package proxy
+package forward
 
 import (
 	"fmt"
@@ -48,7 +48,7 @@ func TestStrangersHaveConnectionsOfTheirOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(up.CloseIdleConnections)
-	handler := asThemselves{NewForwarder(up, slog.New(slog.DiscardHandler)), authntest.New(t)}
+	handler := asThemselves{New(up, slog.New(slog.DiscardHandler)), authntest.New(t)}
 	const own, shared = false, true
 	everybodys, seen := "", map[string]bool{}
 	for _, step := range []struct {
@@ -110,7 +110,7 @@ func TestUnknownCallersKeepNoHTTP2Connection(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(up.CloseIdleConnections)
-	handler := asThemselves{NewForwarder(up, slog.New(slog.DiscardHandler)), authntest.New(t)}
+	handler := asThemselves{New(up, slog.New(slog.DiscardHandler)), authntest.New(t)}
 	for _, http2 := range []bool{false, true} {
 		for name, test := range map[string]struct {
 			authorization, path string
@@ -170,7 +170,7 @@ func TestShareOfTheAccepted(t *testing.T) {
 	}
 	t.Cleanup(up.CloseIdleConnections)
 	identifier := authntest.New(t)
-	handler := asThemselves{NewForwarder(up, slog.New(slog.DiscardHandler)), identifier}
+	handler := asThemselves{New(up, slog.New(slog.DiscardHandler)), identifier}
 	shares := func() []inflight.ShareKey {
 		var shares []inflight.ShareKey
 		for i, signature := range []string{"b25l", "dHdv"} {
@@ -208,7 +208,7 @@ func TestReviewsHaveAConnectionOfTheirOwn(t *testing.T) {
 	r.Header.Set("Authorization", "Bearer a")
 	identifier := authntest.New(t)
 	caller, _ := identifier.Authenticate(r)
-	forwarder := asThemselves{NewForwarder(up, slog.New(slog.DiscardHandler)), identifier}
+	forwarder := asThemselves{New(up, slog.New(slog.DiscardHandler)), identifier}
 	forward := func() string {
 		w := httptest.NewRecorder()
 		forwarder.ServeHTTP(w, r)

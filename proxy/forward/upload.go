@@ -1,4 +1,4 @@
-package proxy
+package forward
 
 import (
 	"errors"
@@ -20,17 +20,17 @@ var (
 	errUploadGone   = errors.New("the request's body is too long to be sent again")
 )
 
-// upload is a caller's request body on its way upstream. Two things happen to a request that
-// shares its upstream connection with others, and that a body read directly does not survive:
+// upload is the body of a caller's request on its way to the API server. Requests share connections
+// there. Two things can happen to them that a body which is read directly would not survive:
 //
-//   - The API server says that it closes the connection (GOAWAY; it does so after every 401)
-//     and has not looked at the request. Then the transport sends it again elsewhere, and needs
-//     the body from its beginning. The first uploadKept bytes are kept for that.
-//   - The API server answers before it has read the body. Then the transport gives up reading;
-//     but a Read that waits for the caller would hold up the end of the answer.
+//   - The API server says that it closes the connection (GOAWAY, as after every 401) and has not looked
+//     at the request. Then the transport sends the request again elsewhere, and needs the body from its
+//     beginning. The first uploadKept bytes are kept for that.
+//   - The API server answers before it has read the body. Then the transport gives up reading, but a
+//     Read that waits for the caller would delay the end of the answer.
 //
-// So the body is read in a goroutine of its own, one chunk at a time and only when asked for,
-// and its readers can be closed while they wait.
+// So the body is read in a goroutine of its own, one chunk at a time and only when asked for, and its
+// readers can be closed while they wait.
 type upload struct {
 	body   io.Reader
 	failed atomic.Bool // reading the caller's body failed, other than by its end
@@ -40,7 +40,7 @@ type upload struct {
 	mu      sync.Mutex
 	changed sync.Cond // data, err or a closed reader
 	data    []byte    // the body from offset skipped on
-	skipped int       // what is not kept any more
+	skipped int       // bytes that are not kept any more
 	reading bool      // a chunk is being read
 	err     error     // how the body ended
 }
@@ -51,8 +51,7 @@ func newUpload(body io.Reader) *upload {
 	return u
 }
 
-// reader returns the body from its beginning, if that is still kept. Only one reader is read at
-// a time, the last one.
+// reader returns the body from its beginning, if that is still kept. Only the last reader is read.
 func (u *upload) reader() (io.ReadCloser, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -102,7 +101,7 @@ func (r *uploadReader) Read(p []byte) (int, error) {
 			n := copy(p, u.data[r.offset-u.skipped:])
 			r.offset += n
 			if r.offset > uploadKept {
-				// Too long to be sent again: what was read is let go of.
+				// Too long to be sent again: what was read is not kept.
 				u.data = append(u.data[:0], u.data[r.offset-u.skipped:]...)
 				u.skipped = r.offset
 			}
@@ -118,7 +117,7 @@ func (r *uploadReader) Read(p []byte) (int, error) {
 	}
 }
 
-// Close ends a Read that waits. The body itself is the server's to close.
+// Close ends a Read that waits. net/http closes the body itself.
 func (r *uploadReader) Close() error {
 	r.upload.mu.Lock()
 	defer r.upload.mu.Unlock()

@@ -1,4 +1,4 @@
-package proxy
+package forward
 
 import (
 	"bytes"
@@ -15,7 +15,6 @@ import (
 	"net/http/httptest"
 	"net/http/httptrace"
 	"net/textproto"
-	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -23,130 +22,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 
-	"github.com/listproxy/listproxy/proxy/authn"
-	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
-	"github.com/listproxy/listproxy/proxy/server"
-	"github.com/listproxy/listproxy/proxy/upstream"
 )
-
-// known forwards every request as one of a caller whom the upstream has accepted before.
-type known struct {
-	*Forwarder
-	caller authn.Identity
-	up     *upstream.Transports
-}
-
-func (k known) ServeHTTP(w http.ResponseWriter, r *http.Request) { k.ServeAs(w, r, k.caller) }
-
-func newForwarder(t *testing.T, config *rest.Config) known {
-	t.Helper()
-	return newLoggedForwarder(t, config, slog.New(slog.DiscardHandler))
-}
-
-func newLoggedForwarder(t *testing.T, config *rest.Config, log *slog.Logger) known {
-	t.Helper()
-	up, err := upstream.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(up.CloseIdleConnections)
-	caller := authntest.Identify(authntest.New(t), "Bearer known")
-	up.Accept(caller)
-	return known{NewForwarder(up, log), caller, up}
-}
-
-// startProxy serves handler as the command does: behind the front, with the
-// server's own limits. The returned server's client speaks the same protocol.
-func startProxy(t *testing.T, handler http.Handler, http2 bool) *httptest.Server {
-	t.Helper()
-	log := slog.New(slog.DiscardHandler)
-	return proxytest.Serve(t, server.New(server.NewFront(handler, log), nil, log), http2)
-}
-
-// overAllProtocols runs test for HTTP/1.1 and HTTP/2 on either side.
-func overAllProtocols(t *testing.T, handler http.HandlerFunc, test func(t *testing.T, front *httptest.Server)) {
-	for _, downstream := range []bool{false, true} {
-		for _, up := range []bool{false, true} {
-			t.Run(fmt.Sprintf("client http2=%t upstream http2=%t", downstream, up), func(t *testing.T) {
-				upstream := proxytest.StartUpstream(t, up, handler)
-				test(t, startProxy(t, newForwarder(t, upstream.Config()), downstream))
-			})
-		}
-	}
-}
-
-func TestTargetIsForwardedByteForByte(t *testing.T) {
-	targets := []string{
-		"/", "/?", "/x?", "/x??", "/x?&&", "//", "//double//slashes/", "/api/v1//x/%2f?a;b&c=%zz", "/%41%2F%2f?%41",
-		"/a/../b/./c", "/a%20b+c?d+e%20f", "/ns/name:x@y,z=(1)!*'", "/%C3%BC?%C3%BC", "/x?https://y/?z",
-		"/api/v1/namespaces/a/pods/b/exec?command=sh&command=-c&command=echo%20%24%28id%29&stdin=true",
-		"/api/v1/pods?limit=5&limit=6&resourceVersion=&labelSelector=a%3Db%2Cc",
-	}
-	seen := func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.RequestURI) }
-	overAllProtocols(t, seen, func(t *testing.T, front *httptest.Server) {
-		for _, target := range targets {
-			u, err := url.ParseRequestURI(target)
-			if err != nil {
-				t.Fatal(err)
-			}
-			u.Scheme, u.Host = "https", front.Listener.Addr().String()
-			res := proxytest.Do(t, front.Client(), (&http.Request{Method: http.MethodGet, URL: u, Header: http.Header{}}).WithContext(t.Context()))
-			if got := proxytest.ReadAll(t, res.Body); got != target {
-				t.Errorf("the upstream saw %q, want %q", got, target)
-			}
-		}
-	})
-
-	// What no Go client sends. Two slashes at the beginning and a byte that has
-	// to be escaped can only be said with a whole URL.
-	raw := map[string]string{"/a\"b<c>": "/a\"b<c>", "/\xfc?\xfc": "/\xfc?\xfc", "/x#y": "/x#y", "//a\"b?c": "https://HOST//a\"b?c"}
-	for _, http2 := range []bool{false, true} {
-		upstream := proxytest.StartUpstream(t, http2, seen)
-		front := startProxy(t, newForwarder(t, upstream.Config()), false)
-		for target, want := range raw {
-			res, _, _ := proxytest.SendRaw(t, front, "GET "+target+" HTTP/1.1\r\nHost: x\r\n\r\n")
-			want = strings.ReplaceAll(want, "HOST", upstream.Listener.Addr().String())
-			if http2 {
-				want = target
-			}
-			if got := proxytest.ReadAll(t, res.Body); got != want {
-				t.Errorf("http2=%t: the upstream saw %q, want %q", http2, got, want)
-			}
-		}
-	}
-}
-
-// TestSpaceInTarget: a target that HTTP/2 can have, and HTTP/1.1 cannot, is not cut in two.
-func TestSpaceInTarget(t *testing.T) {
-	for _, http2 := range []bool{false, true} {
-		upstream := proxytest.StartUpstream(t, http2, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.RequestURI) })
-		forwarder := newForwarder(t, upstream.Config())
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
-		r.RequestURI = "/a HTTP/1.1?b c"
-		w := httptest.NewRecorder()
-		forwarder.ServeHTTP(w, r)
-		if got, want := w.Body.String(), "/a%20HTTP/1.1?b%20c"; got != want {
-			t.Errorf("http2=%t: the upstream saw %q, want %q", http2, got, want)
-		}
-	}
-}
-
-func TestPathPrefixIsPrepended(t *testing.T) {
-	upstream := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.RequestURI) })
-	config := upstream.Config()
-	config.Host += "/k8s/clusters%2F/c-1/"
-	front := startProxy(t, newForwarder(t, config), false)
-	for _, target := range []string{"/", "/api/v1//x/%2f?a;b&c=%zz", "//x", "//x\"?y"} {
-		res, _, _ := proxytest.SendRaw(t, front, "GET "+target+" HTTP/1.1\r\nHost: x\r\n\r\n")
-		if got, want := proxytest.ReadAll(t, res.Body), "/k8s/clusters%2F/c-1"+target; got != want {
-			t.Errorf("the upstream saw %q, want %q", got, want)
-		}
-	}
-}
 
 // TestEachEventIsFlushed lets the upstream write an event only when the client
 // has read the one before.
@@ -313,7 +192,7 @@ func TestRefusedUploadIsNotSent(t *testing.T) {
 			upstream := proxytest.StartUpstream(t, http2, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
 			transport := upstream.Client().Transport.(*http.Transport)
 			transport.ExpectContinueTimeout = time.Hour // however slow this machine is
-			forwarder := NewForwarder(onlyWay{upstream.URL, transport}, slog.New(slog.DiscardHandler))
+			forwarder := New(onlyWay{upstream.URL, transport}, slog.New(slog.DiscardHandler))
 			front := startProxy(t, known{Forwarder: forwarder}, false)
 			res, _, _ := proxytest.SendRaw(t, front, "PUT /x HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n")
 			if res.StatusCode != http.StatusForbidden {

@@ -1,4 +1,4 @@
-package proxy
+package forward
 
 import (
 	"fmt"
@@ -179,7 +179,3 @@ func TestNothingOfTheProxysOwnIdentity(t *testing.T) {
 		})
 	}
 }
-
-type roundTripperFunc func(*http.Request) (*http.Response, error)
-
-func (f roundTripperFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

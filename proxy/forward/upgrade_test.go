@@ -1,4 +1,4 @@
-package proxy
+package forward
 
 import (
 	"bufio"
@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
-	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
 var upgradeProtocols = map[string]string{
@@ -143,25 +142,5 @@ func TestUnaskedProtocolIsNotSwitchedTo(t *testing.T) {
 			}
 			<-ended // the connection to the upstream is not kept
 		})
-	}
-}
-
-func TestUpgradeProtocol(t *testing.T) {
-	tests := map[string]struct {
-		header http.Header
-		want   string
-	}{
-		"none":             {http.Header{}, ""},
-		"upgrade only":     {http.Header{"Upgrade": {"websocket"}}, ""},
-		"connection only":  {http.Header{"Connection": {"Upgrade"}}, ""},
-		"both":             {http.Header{"Connection": {"upgrade"}, "Upgrade": {"SPDY/3.1"}}, "SPDY/3.1"},
-		"one of several":   {http.Header{"Connection": {"close", "a, UPGRADE ,b"}, "Upgrade": {"websocket"}}, "websocket"},
-		"part of a word":   {http.Header{"Connection": {"upgrade-insecure"}, "Upgrade": {"websocket"}}, ""},
-		"several upgrades": {http.Header{"Connection": {"upgrade"}, "Upgrade": {"a", "b"}}, "a"},
-	}
-	for name, test := range tests {
-		if got := kubehttp.UpgradeProtocol(test.header); got != test.want {
-			t.Errorf("%s: %q, want %q", name, got, test.want)
-		}
 	}
 }

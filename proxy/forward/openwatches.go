@@ -1,4 +1,4 @@
-package proxy
+package forward
 
 import (
 	"context"
@@ -13,30 +13,34 @@ import (
 )
 
 const (
-	// watchEndsPerSecond is how fast watches are ended at least, when listproxy ends. It is kube-apiserver's
-	// (RunWithContext in k8s.io/apiserver/pkg/server/genericapiserver.go).
+	// watchEndsPerSecond is how many watches end in a second, at least, when listproxy ends. It is
+	// kube-apiserver's number (RunWithContext in k8s.io/apiserver/pkg/server/genericapiserver.go).
 	watchEndsPerSecond = 200
-	// lateWatch is within what time a watch is ended that begins when the others are being ended.
+	// lateWatch bounds how long a watch lives that begins while the others are being ended.
 	lateWatch = time.Second
-	// quiet is for how long nothing has come of a watch that is unframed, when it is taken to be between two events.
+	// quiet: if nothing comes for this long, a watch whose events cannot be told apart is taken to be
+	// between two events.
 	quiet = 200 * time.Millisecond
 )
 
 var errWatchEnded = errors.New("the watch was ended, because listproxy ends")
 
-// EndWatches ends the forwarded watches, and from now on soon those that begin. Each ends as kube-apiserver ends its
-// own when it is told to end (WatchServer.HandleHTTP in k8s.io/apiserver/pkg/endpoints/handlers): in order, with
-// the end of the body, and between two events. Their clients take them up again elsewhere, from the last event.
+// EndWatches ends the forwarded watches, and soon also those that begin from now on. Each ends as
+// kube-apiserver ends its own at a shutdown (WatchServer.HandleHTTP in
+// k8s.io/apiserver/pkg/endpoints/handlers): in order, with the end of the body, and between two events.
+// The clients open them again elsewhere, from the last event.
 //
-// So that they do not all come back in one instant, the ends are spread, in no order: 200 a second are ended, and more
-// if all would not be within that time otherwise. It does not wait for that, and does nothing a second time.
+// The ends are spread in time, in no order, so that the clients do not all come back at once: 200 a
+// second, or more if that would take longer than within. EndWatches does not wait for them. A second
+// call does nothing.
 //
-// A watch in the middle of an event ends with that event. In what is compressed, and in media types other than JSON and
-// protobuf, listproxy cannot tell where an event ends. Such a watch is cut once the upstream has been silent for 200 ms after all
-// that it sent was passed on. That can be within an event that comes with such a pause.
+// A watch in the middle of an event ends after that event. In a compressed answer, and in media types
+// other than JSON and protobuf, listproxy cannot tell where an event ends. Such a watch is cut when all
+// that came was passed on and nothing more has come for 200 ms. If an event comes with such a pause in
+// it, the cut can be within the event.
 //
-// A watch without an answer yet gets the 503 that kube-apiserver has for a watch that comes while it ends, with
-// Retry-After.
+// A watch without an answer yet gets a 503 with Retry-After, as kube-apiserver gives to a watch that
+// begins while it ends.
 func (f *Forwarder) EndWatches(within time.Duration) { f.watches.end(within) }
 
 // openWatches are the forwarded watches that are open. The zero value is ready for use.
@@ -62,7 +66,7 @@ func (s *openWatches) open(cancel context.CancelFunc) *openWatch {
 	return w
 }
 
-// close forgets a watch whose exchange is over.
+// close forgets a watch that is over.
 func (s *openWatches) close(w *openWatch) {
 	w.cancel()
 	s.mu.Lock()
@@ -87,7 +91,7 @@ func endSlot(n int, within time.Duration) time.Duration {
 	return min(time.Second/watchEndsPerSecond, within/time.Duration(max(n, 1)))
 }
 
-// openWatch is a forwarded watch. It is the body of its answer, too.
+// openWatch is a forwarded watch, and the body of its answer.
 type openWatch struct {
 	cancel context.CancelFunc // of the request to the upstream
 
@@ -96,14 +100,14 @@ type openWatch struct {
 
 	mu      sync.Mutex
 	events  kubehttp.EventFraming // of what was passed on
-	reads   int                   // that have begun
-	reading bool                  // the last of them waits
-	short   bool                  // the answer is no stream
-	ending  bool                  // with the event under way
+	reads   int                   // calls of Read that have begun
+	reading bool                  // the last of them has not returned
+	short   bool                  // the answer is no stream of events
+	ending  bool                  // it is to end, after the event under way
 	over    bool                  // nothing more is passed on
 }
 
-// end ends the watch, now or with the event under way.
+// end ends the watch, now or after the event under way.
 func (w *openWatch) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -117,8 +121,8 @@ func (w *openWatch) end() {
 	}
 }
 
-// endIfQuietLocked ends a watch that is unframed, if the Read under way waits for a while longer. That there is one
-// says that what came before was passed on.
+// endIfQuietLocked ends a watch whose events cannot be told apart, if the Read under way gets nothing for
+// a while. Since there is a Read, all that came before was passed on.
 func (w *openWatch) endIfQuietLocked() {
 	if w.events.Known() || !w.reading {
 		return
@@ -135,7 +139,7 @@ func (w *openWatch) endIfQuietLocked() {
 
 func (w *openWatch) endLocked() {
 	w.over = true
-	w.cancel() // and so a Read that waits
+	w.cancel() // this ends a Read that waits, too
 }
 
 // ended says whether nothing more is passed on.
@@ -145,7 +149,8 @@ func (w *openWatch) ended() bool {
 	return w.over
 }
 
-// answered takes the body of a stream of events over. Any other answer, a refusal, ends by itself.
+// answered takes over the body of an answer that is a stream of events. Any other answer is a refusal,
+// and ends by itself.
 func (w *openWatch) answered(res *http.Response) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -154,14 +159,14 @@ func (w *openWatch) answered(res *http.Response) error {
 		w.body, w.events = res.Body, kubehttp.FramingOf(res.Header)
 		res.Body = w
 	case w.over:
-		return errWatchEnded // its body may be lost
+		return errWatchEnded // the request was canceled, so the body may not come
 	default:
 		w.short = true
 	}
 	return nil
 }
 
-// Read implements io.Reader. A watch that was ended ends as if the upstream had ended it.
+// Read implements io.Reader. A watch that was ended ends as if the API server had ended it.
 func (w *openWatch) Read(p []byte) (int, error) {
 	if !w.beginRead() {
 		return 0, io.EOF
@@ -171,7 +176,7 @@ func (w *openWatch) Read(p []byte) (int, error) {
 	defer w.mu.Unlock()
 	w.reading = false
 	if w.over {
-		return 0, io.EOF // meanwhile; whoever has not heard of these events will from somebody else
+		return 0, io.EOF // it was ended meanwhile; the client gets these events with its next watch
 	}
 	for passed := 0; passed < n; {
 		part, whole := w.events.Next(p[passed:n])
@@ -184,7 +189,7 @@ func (w *openWatch) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// beginRead says whether there is to be a Read.
+// beginRead notes that a Read begins. It returns false if nothing more is passed on.
 func (w *openWatch) beginRead() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

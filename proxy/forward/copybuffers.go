@@ -1,0 +1,23 @@
+package forward
+
+import "sync"
+
+// copyBufferSize is io.Copy's own size; watch events mostly fit.
+const copyBufferSize = 32 << 10
+
+// copyBuffers is a [httputil.BufferPool]. Its zero value is ready for use.
+type copyBuffers struct{ pool sync.Pool }
+
+// Get returns a buffer of copyBufferSize bytes.
+func (c *copyBuffers) Get() []byte {
+	if b, ok := c.pool.Get().(*[copyBufferSize]byte); ok {
+		return b[:]
+	}
+	return make([]byte, copyBufferSize)
+}
+
+// Put takes back a buffer from Get.
+func (c *copyBuffers) Put(b []byte) {
+	// A pointer, unlike a slice, goes into the pool without an allocation.
+	c.pool.Put((*[copyBufferSize]byte)(b))
+}

@@ -1,0 +1,169 @@
+package forward
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httputil"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
+	"github.com/listproxy/listproxy/proxy/observe"
+	"github.com/listproxy/listproxy/proxy/upstream"
+)
+
+const unreachableMessage = "listproxy could not get an answer from the Kubernetes API server. " +
+	"A write may or may not have been carried out: read the object before trying again. " +
+	"The cause is in listproxy's log; check that the API server is up and that listproxy's " +
+	"client configuration has its address and CA."
+
+// exchange is one request on its way. Its methods are the hooks of one [httputil.ReverseProxy], and run
+// in that one's goroutine, except Write.
+type exchange struct {
+	forwarder *Forwarder
+	w         http.ResponseWriter
+	request   *http.Request // the caller's
+	caller    authn.Identity
+	body      *upload
+	added     http.Header // what w's header held at the beginning
+	upgrade   string      // the protocol asked for, or ""
+	watch     *openWatch  // nil if the request is no watch
+	sent      bool        // the request has reached the transport
+	code      int         // of the upstream's answer, once it can be passed on
+	switched  bool        // the upstream has agreed to the upgrade
+}
+
+func newExchange(f *Forwarder, w http.ResponseWriter, r *http.Request, caller authn.Identity) *exchange {
+	// 1xx answers would send these headers and then forget them.
+	added := w.Header().Clone()
+	clear(w.Header())
+	return &exchange{
+		forwarder: f, w: w, request: r, caller: caller, body: newUpload(r.Body), added: added,
+		upgrade: kubehttp.Of(r).Upgrade,
+	}
+}
+
+// rewrite makes the request to the API server. It runs after ReverseProxy has removed what the
+// Connection header lists, so nothing that is set here can be removed that way.
+func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
+	x.sent = true
+	pr.Out.URL = x.forwarder.target(pr.In.RequestURI)
+	pr.Out.Host = x.forwarder.base.Host
+	// net/http fills this very map when the body has been read. The copy that ReverseProxy made would
+	// stay empty.
+	pr.Out.Trailer = pr.In.Trailer
+	if x.caller.Impersonated() != nil {
+		pr.Out.Trailer = nil // nothing that was not checked goes with listproxy's credentials
+	}
+	if pr.Out.Body != nil {
+		pr.Out.Body, _ = x.body.reader() // nothing was read yet
+		pr.Out.GetBody = x.body.reader
+	}
+	kubehttp.RemoveCallerClaims(pr.Out.Header)
+	if x.caller.Impersonated() != nil {
+		x.caller.Present(pr.Out.Header) // other callers have their credentials in the header already
+	}
+	kubehttp.SetForwardedFor(pr.Out.Header, pr.In.RemoteAddr)
+}
+
+// modifyResponse runs before the final answer's header is sent, 101 included.
+func (x *exchange) modifyResponse(res *http.Response) error {
+	switch {
+	case res.StatusCode == http.StatusSwitchingProtocols:
+		if got := kubehttp.UpgradeProtocol(res.Header); x.upgrade == "" || !strings.EqualFold(got, x.upgrade) {
+			return fmt.Errorf("it switched to protocol %q when %q was asked for", got, x.upgrade)
+		}
+		x.switched = true
+		// If res.Write knew that this answers a POST, it would add a Content-Length, which a 101 must
+		// not have (RFC 9110, 8.6).
+		res.Request = nil
+	case x.upgrade != "":
+		// The client may already be speaking the other protocol. Neither side may take that for a
+		// second request.
+		res.Header.Set("Connection", "close")
+	}
+	upstream.NoteAcceptance(x.request, x.caller, res.StatusCode)
+	if x.request.ProtoMajor == 2 && !kubehttp.Of(x.request).LongRunning && (res.StatusCode == http.StatusUnauthorized || x.caller.Impersonated() == nil && !x.caller.BringsToken()) {
+		// As kube-apiserver does (UnauthenticatedHTTP2DOSMitigation): a caller who is not known gets a
+		// single request on an HTTP/2 connection, which costs much.
+		res.Header.Set("Connection", "close")
+	}
+	if len(res.Trailer) > 0 && x.request.ProtoMajor == 1 && x.request.Method != http.MethodHead {
+		// HTTP/2 allows a length and trailers together, HTTP/1.1 has trailers in chunked bodies only.
+		res.Header.Del("Content-Length")
+	}
+	if x.watch != nil {
+		if err := x.watch.answered(res); err != nil {
+			return err
+		}
+	}
+	for name, values := range x.added {
+		res.Header[name] = append(res.Header[name], values...)
+	}
+	// net/http would make up the headers that the API server did not send.
+	for _, name := range []string{"Content-Type", "Date"} {
+		if _, ok := res.Header[name]; !ok {
+			x.w.Header()[name] = nil
+		}
+	}
+	x.code = res.StatusCode
+	observe.RecordOf(x.request.Context()).Answered(x.code)
+	return nil
+}
+
+// fail ends an exchange to which the API server gave no usable answer.
+func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
+	r := x.request
+	gone := r.Context().Err() != nil
+	if gone || x.switched {
+		// There is nobody to answer, or the connection is no longer HTTP's.
+		x.report(gone, err.Error())
+		panic(http.ErrAbortHandler)
+	}
+	clear(w.Header())
+	maps.Copy(w.Header(), x.added)
+	if x.watch != nil && x.watch.ended() {
+		kubehttp.WriteShuttingDown(w, r)
+		return
+	}
+	if !x.sent || x.body.failed.Load() {
+		x.report(true, err.Error())
+		w.Header().Set("Connection", "close")
+		if limit := x.body.exceeded.Load(); limit > 0 {
+			observe.RecordOf(r.Context()).Refused(w.Header(), observe.RefusedBody)
+			kubehttp.WriteBodyTooLarge(w, r, limit)
+			return
+		}
+		refuse(w, r, observe.RefusedMalformed, "The request's header or body is malformed or ended early, so it could not be forwarded.")
+		return
+	}
+	x.report(false, err.Error())
+	kubehttp.WriteStatus(w, r, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, unreachableMessage)
+}
+
+// Write takes what ReverseProxy logs: that an answer broke off.
+func (x *exchange) Write(line []byte) (int, error) {
+	x.report(x.request.Context().Err() != nil, strings.TrimSpace(string(line)))
+	return len(line), nil
+}
+
+// report logs why an exchange ended early.
+func (x *exchange) report(callersDoing bool, cause string) {
+	level := slog.LevelWarn
+	if callersDoing {
+		level = slog.LevelDebug
+	}
+	say := func() {
+		x.forwarder.log.Log(x.request.Context(), level, "a forwarded request ended early",
+			"method", x.request.Method, "target", kubehttp.Target(x.request), "cause", cause)
+	}
+	if callersDoing {
+		say()
+		return
+	}
+	x.forwarder.seldom.Do(say)
+}

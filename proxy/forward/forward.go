@@ -1,0 +1,117 @@
+package forward
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
+	"github.com/listproxy/listproxy/proxy/observe"
+	"github.com/listproxy/listproxy/telemetry"
+)
+
+// Upstream is the way to the API server.
+type Upstream interface {
+	// URL returns the API server's base URL. Its path has no slash at the end.
+	URL() *url.URL
+	// RoundTripper returns the transport for a request of a caller. upgrade says whether the request
+	// asks for another protocol on its connection.
+	RoundTripper(id authn.Identity, upgrade bool) http.RoundTripper
+}
+
+// Forwarder passes requests to the API server and its answers back, both unchanged, and each part as
+// soon as it comes. It is safe for concurrent use.
+//
+// The request that arrives at the API server differs from the caller's only in
+//
+//   - its Host
+//   - headers that are about one connection (hop-by-hop headers)
+//   - what a caller may not claim about itself ([kubehttp.RemoveCallerClaims])
+//   - X-Forwarded-For, which holds the caller's address
+//
+// It carries the caller's credentials and no others. The request of an impersonated user carries
+// listproxy's, and names the user in Impersonate-* headers.
+//
+// Headers that are set on the ResponseWriter already are added to the final answer. If the API server
+// gave values to the same header, ours follow them: RFC 9211 wants the cache that is nearest to the user
+// last. Nothing else is added to an answer.
+//
+// If the API server does not answer, the caller gets a 503 with a metav1.Status. It has no Retry-After,
+// since clients would take that as leave to repeat a write. If either side breaks off later, the other
+// side's connection or stream is broken off too, by a panic with [http.ErrAbortHandler]; handlers around
+// this one must let that panic pass. So an answer never just ends early, except a watch, which may end
+// between any two events ([Forwarder.EndWatches]).
+type Forwarder struct {
+	upstream Upstream
+	base     *url.URL // of the API server
+	log      *slog.Logger
+	buffers  copyBuffers
+	watches  openWatches
+	// seldom keeps what callers and backends cause from flooding the log.
+	seldom telemetry.Seldom
+}
+
+// New returns a Forwarder to up. What the API server does wrong is logged as a warning, and callers that
+// go away at debug level.
+func New(up Upstream, log *slog.Logger) *Forwarder {
+	return &Forwarder{upstream: up, base: up.URL(), log: log}
+}
+
+// ServeAs forwards r as a request of id. It returns the status of the API server's answer, or 0 if
+// there was no answer that could be used.
+func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id authn.Identity) (code int) {
+	if reason, message := f.malformed(r, id); reason != "" {
+		refuse(w, r, reason, message)
+		return 0
+	}
+	asked := kubehttp.Of(r)
+	if asked.CoreList() && r.Method == http.MethodGet {
+		w = unflushed{w}
+	}
+	x := newExchange(f, w, r, id)
+	if asked.Watch {
+		ctx, cancel := context.WithCancel(r.Context())
+		x.watch = f.watches.open(cancel)
+		defer f.watches.close(x.watch)
+		r = r.WithContext(ctx)
+	}
+	reverse := httputil.ReverseProxy{
+		Rewrite:        x.rewrite,
+		Transport:      f.upstream.RoundTripper(id, x.upgrade != ""),
+		FlushInterval:  -1, // each read is one write and one flush: watch events
+		ErrorLog:       log.New(x, "", 0),
+		BufferPool:     &f.buffers,
+		ModifyResponse: x.modifyResponse,
+		ErrorHandler:   x.fail,
+	}
+	reverse.ServeHTTP(w, r)
+	return x.code
+}
+
+// malformed says why a request cannot be forwarded, and what its sender is told.
+func (f *Forwarder) malformed(r *http.Request, id authn.Identity) (reason, message string) {
+	if !strings.HasPrefix(r.RequestURI, "/") {
+		return observe.RefusedTarget, "The request target must be a path: listproxy forwards to one API server only."
+	}
+	if name := kubehttp.IdentityNamedInConnection(r.Header); name != "" {
+		return observe.RefusedConnection, fmt.Sprintf("The Connection header must not list %s, which is meant for the API server.", name)
+	}
+	if id.Impersonated() != nil && f.base.Path != "" && mayLeavePrefix(r.RequestURI) {
+		return observe.RefusedSegments, "The path must not hold .. segments: listproxy's own credentials are for one API server only. Use a path without them, or a token."
+	}
+	return "", ""
+}
+
+// refuse answers a request that cannot be forwarded.
+func refuse(w http.ResponseWriter, r *http.Request, reason, message string) {
+	observe.RecordOf(r.Context()).Refused(w.Header(), reason)
+	kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, message)
+}

@@ -1,0 +1,67 @@
+package forward
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/internal/authntest"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/proxy/server"
+	"github.com/listproxy/listproxy/proxy/upstream"
+)
+
+// known forwards every request as one of a caller whom the upstream has accepted before.
+type known struct {
+	*Forwarder
+	caller authn.Identity
+	up     *upstream.Transports
+}
+
+func (k known) ServeHTTP(w http.ResponseWriter, r *http.Request) { k.ServeAs(w, r, k.caller) }
+
+func newForwarder(t *testing.T, config *rest.Config) known {
+	t.Helper()
+	return newLoggedForwarder(t, config, slog.New(slog.DiscardHandler))
+}
+
+func newLoggedForwarder(t *testing.T, config *rest.Config, log *slog.Logger) known {
+	t.Helper()
+	up, err := upstream.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(up.CloseIdleConnections)
+	caller := authntest.Identify(authntest.New(t), "Bearer known")
+	up.Accept(caller)
+	return known{New(up, log), caller, up}
+}
+
+// startProxy serves handler as the command does: behind the front, with the
+// server's own limits. The returned server's client speaks the same protocol.
+func startProxy(t *testing.T, handler http.Handler, http2 bool) *httptest.Server {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	return proxytest.Serve(t, server.New(server.NewFront(handler, log), nil, log), http2)
+}
+
+// overAllProtocols runs test for HTTP/1.1 and HTTP/2 on either side.
+func overAllProtocols(t *testing.T, handler http.HandlerFunc, test func(t *testing.T, front *httptest.Server)) {
+	for _, downstream := range []bool{false, true} {
+		for _, up := range []bool{false, true} {
+			t.Run(fmt.Sprintf("client http2=%t upstream http2=%t", downstream, up), func(t *testing.T) {
+				upstream := proxytest.StartUpstream(t, up, handler)
+				test(t, startProxy(t, newForwarder(t, upstream.Config()), downstream))
+			})
+		}
+	}
+}
+
+type roundTripperFunc func(*http.Request) (*http.Response, error)
+
+func (f roundTripperFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

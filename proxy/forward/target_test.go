@@ -1,0 +1,132 @@
+package forward
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/internal/authntest"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+)
+
+func TestTargetIsForwardedByteForByte(t *testing.T) {
+	targets := []string{
+		"/", "/?", "/x?", "/x??", "/x?&&", "//", "//double//slashes/", "/api/v1//x/%2f?a;b&c=%zz", "/%41%2F%2f?%41",
+		"/a/../b/./c", "/a%20b+c?d+e%20f", "/ns/name:x@y,z=(1)!*'", "/%C3%BC?%C3%BC", "/x?https://y/?z",
+		"/api/v1/namespaces/a/pods/b/exec?command=sh&command=-c&command=echo%20%24%28id%29&stdin=true",
+		"/api/v1/pods?limit=5&limit=6&resourceVersion=&labelSelector=a%3Db%2Cc",
+	}
+	seen := func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.RequestURI) }
+	overAllProtocols(t, seen, func(t *testing.T, front *httptest.Server) {
+		for _, target := range targets {
+			u, err := url.ParseRequestURI(target)
+			if err != nil {
+				t.Fatal(err)
+			}
+			u.Scheme, u.Host = "https", front.Listener.Addr().String()
+			res := proxytest.Do(t, front.Client(), (&http.Request{Method: http.MethodGet, URL: u, Header: http.Header{}}).WithContext(t.Context()))
+			if got := proxytest.ReadAll(t, res.Body); got != target {
+				t.Errorf("the upstream saw %q, want %q", got, target)
+			}
+		}
+	})
+
+	// What no Go client sends. Two slashes at the beginning and a byte that has
+	// to be escaped can only be said with a whole URL.
+	raw := map[string]string{"/a\"b<c>": "/a\"b<c>", "/\xfc?\xfc": "/\xfc?\xfc", "/x#y": "/x#y", "//a\"b?c": "https://HOST//a\"b?c"}
+	for _, http2 := range []bool{false, true} {
+		upstream := proxytest.StartUpstream(t, http2, seen)
+		front := startProxy(t, newForwarder(t, upstream.Config()), false)
+		for target, want := range raw {
+			res, _, _ := proxytest.SendRaw(t, front, "GET "+target+" HTTP/1.1\r\nHost: x\r\n\r\n")
+			want = strings.ReplaceAll(want, "HOST", upstream.Listener.Addr().String())
+			if http2 {
+				want = target
+			}
+			if got := proxytest.ReadAll(t, res.Body); got != want {
+				t.Errorf("http2=%t: the upstream saw %q, want %q", http2, got, want)
+			}
+		}
+	}
+}
+
+// TestSpaceInTarget: a target that HTTP/2 can have, and HTTP/1.1 cannot, is not cut in two.
+func TestSpaceInTarget(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		upstream := proxytest.StartUpstream(t, http2, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.RequestURI) })
+		forwarder := newForwarder(t, upstream.Config())
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		r.RequestURI = "/a HTTP/1.1?b c"
+		w := httptest.NewRecorder()
+		forwarder.ServeHTTP(w, r)
+		if got, want := w.Body.String(), "/a%20HTTP/1.1?b%20c"; got != want {
+			t.Errorf("http2=%t: the upstream saw %q, want %q", http2, got, want)
+		}
+	}
+}
+
+func TestPathPrefixIsPrepended(t *testing.T) {
+	upstream := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.RequestURI) })
+	config := upstream.Config()
+	config.Host += "/k8s/clusters%2F/c-1/"
+	front := startProxy(t, newForwarder(t, config), false)
+	for _, target := range []string{"/", "/api/v1//x/%2f?a;b&c=%zz", "//x", "//x\"?y"} {
+		res, _, _ := proxytest.SendRaw(t, front, "GET "+target+" HTTP/1.1\r\nHost: x\r\n\r\n")
+		if got, want := proxytest.ReadAll(t, res.Body), "/k8s/clusters%2F/c-1"+target; got != want {
+			t.Errorf("the upstream saw %q, want %q", got, want)
+		}
+	}
+}
+
+// TestStatedUsersStayUnderThePrefix: the proxy's credentials are for the API server at its URL, which
+// may be one of several behind one address.
+func TestStatedUsersStayUnderThePrefix(t *testing.T) {
+	var seen []string
+	upstream := proxytest.StartUpstream(t, false, func(_ http.ResponseWriter, r *http.Request) { seen = append(seen, r.RequestURI) })
+	config := upstream.Config()
+	config.Host += "/clusters/a"
+	forwarder := newForwarder(t, config)
+	own := upstream.Config()
+	own.Host, own.BearerToken = config.Host, "listproxy"
+	if err := forwarder.up.Impersonate(own); err != nil {
+		t.Fatal(err)
+	}
+	stated := authntest.New(t).OfUser(&user.DefaultInfo{Name: "alice", Groups: []string{user.AllAuthenticated}})
+	if !mayLeavePrefix("/%zz") {
+		t.Error("what cannot be read may be anything")
+	}
+	for target, leaves := range map[string]bool{
+		"/api":                    false,
+		"/api/v1/pods?a=/../b":    false,
+		"/api/v1/namespaces/a..b": false,
+		"/.../...":                false,
+		"/./api":                  false,
+		"/../b/api":               true,
+		"/api/../../b":            true,
+		"/..":                     true,
+		"/%2e%2e/b":               true,
+		"/.%2E/b":                 true,
+		"/x%2f..%2f..%2fb":        true,
+		"/..%5cb":                 true,
+		"/..;x/b":                 true,
+		"//../b":                  true,
+	} {
+		for _, id := range []authn.Identity{stated, forwarder.caller} {
+			seen = nil
+			w := httptest.NewRecorder()
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+			r.RequestURI = target
+			forwarder.ServeAs(w, r, id)
+			refused := len(seen) == 0 && w.Code == http.StatusBadRequest
+			if want := leaves && id.Impersonated() != nil; refused != want {
+				t.Errorf("%s, stated %t: refused %t (%d), want %t; the upstream saw %q", target, id.Impersonated() != nil, refused, w.Code, want, seen)
+			}
+		}
+	}
+}

@@ -113,7 +113,7 @@ func (h *Handler) withAuthentication(next http.Handler) http.Handler {
 			refusal.Write(w, r)
 			return
 		}
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerContextKey{}, who)))
+		next.ServeHTTP(w, withCaller(r, who))
 	})
 }
 
@@ -123,9 +123,16 @@ type caller struct {
 	// accepted: kube-apiserver is known to know the caller ([upstream.Transports.Caller]).
 	accepted bool
 	share    inflight.ShareKey
+	// onAcceptance is called when the answer to a forwarded request shows that kube-apiserver has accepted the
+	// caller; nil if it is known to know the caller.
+	onAcceptance func()
 }
 
 type callerContextKey struct{}
+
+func withCaller(r *http.Request, who *caller) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), callerContextKey{}, who))
+}
 
 // callerOf returns the caller whose request ctx belongs to. Before [Handler.withAuthentication] nobody is known.
 func callerOf(ctx context.Context) caller {
@@ -157,11 +164,12 @@ func (h *Handler) withInflight(next http.Handler) http.Handler {
 		if who.accepted {
 			known(who.share)
 		} else {
-			r = upstream.WithAcceptance(r, func() {
+			who.onAcceptance = func() {
 				share := authn.ShareKey(who.identity, who.identity.BringsToken(), r.RemoteAddr)
 				known(share)
 				h.Inflight.Accept(&place, share)
-			})
+			}
+			r = withCaller(r, &who)
 		}
 		next.ServeHTTP(w, r)
 	})

@@ -74,7 +74,7 @@ func TestRefusalsAreSeen(t *testing.T) {
 				record := observe.RecordOf(r.Context())
 				record.Decided(policy.Request{}, "", reason.NotList)
 				record.SetCacheStatus(w.Header(), forwarded(reason.NotList))
-				forwarder.ServeAs(w, r, caller)
+				forwarder.ServeAs(w, r, caller, nil)
 			})
 			bounded := server.LimitBodies(handler, 10)
 			front := httptest.NewUnstartedServer(nil)

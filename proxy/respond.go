@@ -33,7 +33,7 @@ func (h *Handler) respond(w http.ResponseWriter, r *http.Request) {
 	}
 	out, end := record.Forwarding(r)
 	defer end()
-	code := h.Forward.ServeAs(w, out, who.identity)
+	code := h.Forward.ServeAs(w, out, who.identity, who.onAcceptance)
 	switch {
 	case found.unreviewed && found.collection != nil && code == http.StatusOK:
 		found.collection.Touch() // the caller may list it, so it is in use

@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"log/slog"
@@ -25,7 +26,7 @@ type asThemselves struct {
 
 func (a asThemselves) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	caller, _ := a.identifier.Authenticate(r)
-	a.ServeAs(w, r, caller)
+	a.ServeAs(w, r, caller, nil)
 }
 
 // TestStrangersHaveConnectionsOfTheirOwn: the connection that all share, and that the API server
@@ -237,5 +238,51 @@ func TestReviewsHaveAConnectionOfTheirOwn(t *testing.T) {
 	}
 	if review == forwarded || first == review || first == forwarded {
 		t.Errorf("the first review on %s, another on %s, a request on %s", first, review, forwarded)
+	}
+}
+
+// TestAcceptanceIsTold, unless the answer is not passed on.
+func TestAcceptanceIsTold(t *testing.T) {
+	api := proxytest.StartUpstream(t, false, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/refused":
+			w.WriteHeader(http.StatusUnauthorized)
+		case "/switched":
+			proxytest.SwitchTo(t, func(*bufio.ReadWriter) {})(w, r)
+		case "/another":
+			r.Header.Set("Upgrade", "another")
+			proxytest.SwitchTo(t, func(*bufio.ReadWriter) {})(w, r)
+		}
+	})
+	forwarder := newForwarder(t, api.Config())
+	for _, test := range []struct {
+		path    string
+		upgrade bool
+		caller  authn.Identity
+		told    int
+	}{
+		{"/api", false, forwarder.caller, 1},
+		{"/api", true, forwarder.caller, 1},
+		{"/refused", false, forwarder.caller, 0},
+		{"/api", false, authn.Identity{}, 0},
+		{"/api", true, authn.Identity{}, 0},
+		{"/switched", true, authn.Identity{}, 1},
+		{"/another", true, authn.Identity{}, 0},
+	} {
+		told := make(chan int, 1)
+		front := startProxy(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			times := 0
+			defer func() { told <- times }()
+			forwarder.ServeAs(w, r, test.caller, func() { times++ })
+		}), false)
+		request := "GET " + test.path + " HTTP/1.1\r\nHost: x\r\n"
+		if test.upgrade {
+			request += "Connection: Upgrade\r\nUpgrade: websocket\r\n"
+		}
+		_, conn, _ := proxytest.SendRaw(t, front, request+"\r\n")
+		_ = conn.Close()
+		if got := <-told; got != test.told {
+			t.Errorf("%s: told %d times, want %d", test.path, got, test.told)
+		}
 	}
 }

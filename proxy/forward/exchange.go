@@ -13,7 +13,6 @@ import (
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
-	"github.com/listproxy/listproxy/proxy/upstream"
 )
 
 const unreachableMessage = "listproxy could not get an answer from the Kubernetes API server. " +
@@ -28,6 +27,7 @@ type exchange struct {
 	w         http.ResponseWriter
 	request   *http.Request // the caller's
 	caller    authn.Identity
+	accepted  func() // nil, or called when the answer shows that the caller was accepted
 	body      *upload
 	added     http.Header // what w's header held at the beginning
 	upgrade   string      // the protocol asked for, or ""
@@ -37,13 +37,13 @@ type exchange struct {
 	switched  bool        // the upstream has agreed to the upgrade
 }
 
-func newExchange(f *Forwarder, w http.ResponseWriter, r *http.Request, caller authn.Identity) *exchange {
+func newExchange(f *Forwarder, w http.ResponseWriter, r *http.Request, caller authn.Identity, accepted func()) *exchange {
 	// 1xx answers would send these headers and then forget them.
 	added := w.Header().Clone()
 	clear(w.Header())
 	return &exchange{
-		forwarder: f, w: w, request: r, caller: caller, body: newUpload(r.Body), added: added,
-		upgrade: kubehttp.Of(r).Upgrade,
+		forwarder: f, w: w, request: r, caller: caller, accepted: accepted, body: newUpload(r.Body),
+		added: added, upgrade: kubehttp.Of(r).Upgrade,
 	}
 }
 
@@ -86,7 +86,9 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 		// second request.
 		res.Header.Set("Connection", "close")
 	}
-	upstream.NoteAcceptance(x.request, x.caller, res.StatusCode)
+	if x.forwarder.upstream.Answered(x.caller, x.upgrade != "", x.request.Method, res.StatusCode) && x.accepted != nil {
+		x.accepted()
+	}
 	if x.request.ProtoMajor == 2 && !kubehttp.Of(x.request).LongRunning && (res.StatusCode == http.StatusUnauthorized || x.caller.Impersonated() == nil && !x.caller.BringsToken()) {
 		// As kube-apiserver does (UnauthenticatedHTTP2DOSMitigation): a caller who is not known gets a
 		// single request on an HTTP/2 connection, which costs much.

@@ -122,7 +122,7 @@ func TestStatedUsersStayUnderThePrefix(t *testing.T) {
 			w := httptest.NewRecorder()
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 			r.RequestURI = target
-			forwarder.ServeAs(w, r, id)
+			forwarder.ServeAs(w, r, id, nil)
 			refused := len(seen) == 0 && w.Code == http.StatusBadRequest
 			if want := leaves && id.Impersonated() != nil; refused != want {
 				t.Errorf("%s, stated %t: refused %t (%d), want %t; the upstream saw %q", target, id.Impersonated() != nil, refused, w.Code, want, seen)

@@ -1,27 +1,70 @@
 package upstream
 
 import (
-	"context"
 	"net/http"
 
 	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/inflight"
 )
 
-type onAcceptanceKey struct{}
-
-// WithAcceptance returns r with a func to call when the API server's answer to r shows that it has
-// accepted the caller. It is called in the goroutine of the request's handler.
-func WithAcceptance(r *http.Request, do func()) *http.Request {
-	return r.WithContext(context.WithValue(r.Context(), onAcceptanceKey{}, do))
+// Caller says whether the caller is known, and to whose share its requests count. Known is whom listproxy
+// impersonates, and whom the API server has accepted not long ago. Whoever is not shares with all others of
+// its address that are not.
+func (u *Transports) Caller(id authn.Identity, remoteAddr string) (share inflight.ShareKey, accepted bool) {
+	if share, accepted = u.acceptedShare(id); accepted {
+		return share, true
+	}
+	accepted = id.Impersonated() != nil
+	return authn.ShareKey(id, accepted, remoteAddr), accepted
 }
 
-// NoteAcceptance calls the func of [WithAcceptance] if the answer shows that the caller was accepted.
-// A caller without a token in Authorization is not known, unless the API server switches protocols: it
-// does so for execs, watches and the like, which anonymous callers may not send by default. Then the
-// token was in a WebSocket header.
-func NoteAcceptance(r *http.Request, caller authn.Identity, status int) {
-	accepted := status == http.StatusSwitchingProtocols || caller.BringsToken() && provesAuthentication(r.Method, status)
-	if do, ok := r.Context().Value(onAcceptanceKey{}).(func()); ok && accepted {
-		do()
+// acceptedShare returns the share of a caller whose token the API server has accepted not long ago.
+func (u *Transports) acceptedShare(id authn.Identity) (share inflight.ShareKey, accepted bool) {
+	if !id.BringsToken() {
+		return share, false
 	}
+	return u.accepted.get(id.Key())
+}
+
+// accepts says whether the API server has accepted the caller's token not long ago.
+func (u *Transports) accepts(id authn.Identity) bool {
+	_, accepted := u.acceptedShare(id)
+	return accepted
+}
+
+// Answered takes note of the status with which the API server answered a request of the caller. It says
+// whether the answer shows that the API server has accepted the caller, and remembers or forgets the
+// caller's token accordingly.
+//
+// Nothing is remembered of a request for an upgrade: its token may be in a WebSocket header, and then the
+// answer says nothing of what is in Authorization. But if the API server switches protocols (101), the
+// caller counts as accepted, whatever it brings: it does so for execs, watches and the like, which
+// anonymous callers may not send by default.
+func (u *Transports) Answered(id authn.Identity, upgrade bool, method string, status int) (accepted bool) {
+	accepted = id.BringsToken() && provesAuthentication(method, status)
+	switch {
+	case upgrade:
+		return accepted || status == http.StatusSwitchingProtocols
+	case accepted:
+		u.Accept(id)
+	case status == http.StatusUnauthorized:
+		u.accepted.remove(id.Key())
+	}
+	return accepted
+}
+
+// Accept remembers that the API server has accepted the token of id.
+func (u *Transports) Accept(id authn.Identity) {
+	u.accepted.add(id.Key(), func() inflight.ShareKey { return authn.ShareKey(id, true, "") })
+}
+
+// provesAuthentication says whether kube-apiserver gives such an answer only to callers whom it has
+// authenticated. It gives some answers before it looks at a token (DefaultBuildHandlerChain in
+// k8s.io/apiserver/pkg/server): 400 to a malformed timeout, an answer to the preflights of CORS, 429 and
+// 5xx when it is overloaded or shuts down. Callers with made-up tokens get these too.
+func provesAuthentication(method string, status int) bool {
+	if method == http.MethodOptions {
+		return false
+	}
+	return status >= http.StatusOK && status < http.StatusMultipleChoices || status == http.StatusForbidden
 }

@@ -6,34 +6,47 @@ import (
 
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
-// TestAcceptanceIsNoted where an answer can only be had by somebody.
-func TestAcceptanceIsNoted(t *testing.T) {
+// TestAnswered: an answer that can only be had by somebody shows that the caller was accepted. The token
+// is remembered if it is what the answer was for.
+func TestAnswered(t *testing.T) {
 	identifier := authntest.New(t)
+	token := authntest.Identify(identifier, "Bearer a")
 	for _, test := range []struct {
-		id     authn.Identity
-		method string
-		code   int
-		noted  bool
+		id         authn.Identity
+		before     bool // the token is remembered
+		upgrade    bool
+		method     string
+		code       int
+		accepted   bool
+		remembered bool
 	}{
-		{authntest.Identify(identifier, "Bearer a"), http.MethodGet, http.StatusOK, true},
-		{authntest.Identify(identifier, "Bearer a"), http.MethodGet, http.StatusForbidden, true},
-		{authntest.Identify(identifier, "Bearer a"), http.MethodGet, http.StatusSwitchingProtocols, true},
-		{authntest.Identify(identifier, "Bearer a"), http.MethodGet, http.StatusUnauthorized, false},
-		{authntest.Identify(identifier, "Bearer a"), http.MethodOptions, http.StatusOK, false},
-		{authn.Identity{}, http.MethodGet, http.StatusOK, false},
-		{authn.Identity{}, http.MethodGet, http.StatusSwitchingProtocols, true},
+		{token, false, false, http.MethodGet, http.StatusOK, true, true},
+		{token, false, false, http.MethodGet, http.StatusForbidden, true, true},
+		{token, false, false, http.MethodGet, http.StatusUnauthorized, false, false},
+		{token, true, false, http.MethodGet, http.StatusUnauthorized, false, false},
+		{token, false, false, http.MethodGet, http.StatusInternalServerError, false, false},
+		{token, true, false, http.MethodGet, http.StatusInternalServerError, false, true},
+		{token, false, false, http.MethodOptions, http.StatusOK, false, false},
+		{token, false, true, http.MethodGet, http.StatusSwitchingProtocols, true, false},
+		{token, false, true, http.MethodGet, http.StatusForbidden, true, false},
+		{token, true, true, http.MethodGet, http.StatusUnauthorized, false, true},
+		{authn.Identity{}, false, false, http.MethodGet, http.StatusOK, false, false},
+		{authn.Identity{}, false, true, http.MethodGet, http.StatusOK, false, false},
+		{authn.Identity{}, false, true, http.MethodGet, http.StatusSwitchingProtocols, true, false},
 	} {
-		noted := false
-		r, err := http.NewRequestWithContext(t.Context(), test.method, "/", nil)
+		up, err := New(proxytest.StartUpstream(t, false, http.NotFound).Config())
 		if err != nil {
 			t.Fatal(err)
 		}
-		NoteAcceptance(WithAcceptance(r, func() { noted = true }), test.id, test.code)
-		if noted != test.noted {
-			t.Errorf("%v %s %d: %t", test.id.Known(), test.method, test.code, noted)
+		if test.before {
+			up.Accept(test.id)
 		}
-		NoteAcceptance(r, test.id, test.code) // nothing is to be done
+		accepted := up.Answered(test.id, test.upgrade, test.method, test.code)
+		if _, remembered := up.Caller(test.id, "192.0.2.1:1"); accepted != test.accepted || remembered != test.remembered {
+			t.Errorf("%+v: accepted %t, remembered %t", test, accepted, remembered)
+		}
 	}
 }

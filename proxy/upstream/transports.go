@@ -13,7 +13,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/proxy/authn"
-	"github.com/listproxy/listproxy/proxy/inflight"
 )
 
 const (
@@ -121,7 +120,11 @@ func (u *Transports) Impersonate(cfg *rest.Config) error {
 // long.
 func (u *Transports) SendAs(ctx context.Context, id authn.Identity, r *http.Request) (*http.Response, error) {
 	id.Present(r.Header)
-	return u.ownRoundTripper(id).RoundTrip(r.WithContext(ctx))
+	res, err := u.ownRoundTripper(id).RoundTrip(r.WithContext(ctx))
+	if err == nil {
+		u.Answered(id, false, r.Method, res.StatusCode)
+	}
+	return res, err
 }
 
 // CloseIdleConnections closes the connections that no request uses.
@@ -145,12 +148,10 @@ func (u *Transports) RoundTripper(id authn.Identity, upgrade bool) http.RoundTri
 		return u.impersonated.requests
 	case upgrade:
 		return u.upgrades
-	case !id.BringsToken():
-		return u.unauthenticated
 	case u.accepts(id):
-		return acceptance{u, u.requests, id}
+		return u.requests
 	}
-	return acceptance{u, u.unauthenticated, id}
+	return u.unauthenticated
 }
 
 // ownRoundTripper returns the transport for requests of listproxy's own making as a caller.
@@ -161,71 +162,9 @@ func (u *Transports) ownRoundTripper(id authn.Identity) http.RoundTripper {
 	case id.Impersonated() != nil:
 		return u.impersonated.own
 	case u.accepts(id):
-		return acceptance{u, u.own, id}
+		return u.own
 	}
 	return u.RoundTripper(id, false)
-}
-
-// Caller says whether the caller is known, and to whose share its requests count. Known is whom listproxy
-// impersonates, and whom the API server has accepted not long ago. Whoever is not shares with all others of
-// its address that are not.
-func (u *Transports) Caller(id authn.Identity, remoteAddr string) (share inflight.ShareKey, accepted bool) {
-	if share, accepted = u.acceptedShare(id); accepted {
-		return share, true
-	}
-	accepted = id.Impersonated() != nil
-	return authn.ShareKey(id, accepted, remoteAddr), accepted
-}
-
-// acceptedShare returns the share of a caller whose token the API server has accepted not long ago.
-func (u *Transports) acceptedShare(id authn.Identity) (share inflight.ShareKey, accepted bool) {
-	if !id.BringsToken() {
-		return share, false
-	}
-	return u.accepted.get(id.Key())
-}
-
-// accepts says whether the API server has accepted the caller's token not long ago.
-func (u *Transports) accepts(id authn.Identity) bool {
-	_, accepted := u.acceptedShare(id)
-	return accepted
-}
-
-// acceptance sends requests of one caller, and remembers from the answers whether the API server accepts
-// the caller's token.
-type acceptance struct {
-	upstream *Transports
-	next     http.RoundTripper
-	caller   authn.Identity
-}
-
-// RoundTrip implements [http.RoundTripper].
-func (a acceptance) RoundTrip(r *http.Request) (*http.Response, error) {
-	res, err := a.next.RoundTrip(r)
-	switch {
-	case err != nil:
-	case res.StatusCode == http.StatusUnauthorized:
-		a.upstream.accepted.remove(a.caller.Key())
-	case provesAuthentication(r.Method, res.StatusCode):
-		a.upstream.Accept(a.caller)
-	}
-	return res, err
-}
-
-// Accept remembers that the API server has accepted the token of id.
-func (u *Transports) Accept(id authn.Identity) {
-	u.accepted.add(id.Key(), func() inflight.ShareKey { return authn.ShareKey(id, true, "") })
-}
-
-// provesAuthentication says whether kube-apiserver gives such an answer only to callers whom it has
-// authenticated. It gives some answers before it looks at a token (DefaultBuildHandlerChain in
-// k8s.io/apiserver/pkg/server): 400 to a malformed timeout, an answer to the preflights of CORS, 429 and
-// 5xx when it is overloaded or shuts down. Callers with made-up tokens get these too.
-func provesAuthentication(method string, status int) bool {
-	if method == http.MethodOptions {
-		return false
-	}
-	return status >= http.StatusOK && status < http.StatusMultipleChoices || status == http.StatusForbidden
 }
 
 func enableHTTP2(t *http.Transport) {

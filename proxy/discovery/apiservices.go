@@ -3,11 +3,72 @@ package discovery
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/listproxy/listproxy/policy/reason"
 )
+
+const (
+	// apiServicesGrace is how long the last known APIServices are believed after their stream last told
+	// something. There is a bookmark every minute, so what is known outlives the stream by a minute and a half at
+	// least, in which it can be opened again.
+	apiServicesGrace = time.Minute + streamSilence
+	// automanaged is the label of the APIServices that the API server makes for what it serves itself:
+	// "onstart" for what is built in, "true" for what follows CustomResourceDefinitions (kube-aggregator,
+	// autoregister.AutoRegisterManagedLabel).
+	automanaged = "kube-aggregator.kubernetes.io/automanaged"
+)
+
+// server is who answers for a group/version.
+type server struct {
+	aggregated bool   // another one than the API server
+	custom     bool   // by CustomResourceDefinitions
+	service    string // the Service of another one
+}
+
+// ownLocked returns an empty reason if gv is the API server's own, or another server's
+// whose resource is vouched for. Where it is not known which of both, nothing is vouched.
+func (c *Catalog) ownLocked(gv schema.GroupVersion, resource string) reason.Reason {
+	switch {
+	case c.refused && gv == coreV1:
+		return ""
+	case c.refused && gv.Group == "":
+		return reason.UnknownResource
+	case c.refused:
+		return reason.Aggregated
+	case c.servers == nil, !c.heard.within(apiServicesGrace):
+		return reason.Warming
+	}
+	answers, registered := c.servers[gv]
+	switch {
+	case answers.service != "" && c.Vouched != nil && c.Vouched(gv.Group, gv.Version, resource):
+		return ""
+	case answers.aggregated:
+		return reason.Aggregated
+	case registered, gv == coreV1:
+		return ""
+	default:
+		return reason.UnknownResource
+	}
+}
+
+// streamEnded notes that the stream has ended, and why.
+func (c *Catalog) streamEnded(err error) {
+	if !isRefused(err) {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refused = true
+	c.refusedOnce.Do(func() {
+		c.log.Warn("APIServices may not be read, so it is not known which API groups another server answers: only lists of the core group are answered from memory",
+			"grant", "list and watch on apiservices.apiregistration.k8s.io", "error", err)
+	})
+}
 
 // apiServiceStore is a Catalog as the store of a reflector.
 type apiServiceStore struct{ c *Catalog }
@@ -77,11 +138,6 @@ func (s apiServiceStore) Replace(objs []any, _ string) error {
 func (apiServiceStore) Resync() error { return nil }
 
 var _ cache.ReflectorStore = apiServiceStore{}
-
-// automanaged is the label of the APIServices that the API server makes for what
-// it serves itself: "onstart" for what is built in, "true" for what follows
-// CustomResourceDefinitions (kube-aggregator, autoregister.AutoRegisterManagedLabel).
-const automanaged = "kube-aggregator.kubernetes.io/automanaged"
 
 // readAPIService returns the group/version of an APIService and who answers for
 // it. One that cannot be read, or that does not say what kind of resources it

@@ -4,14 +4,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
-	"k8s.io/apimachinery/pkg/version"
 )
 
 const serverLeases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
@@ -56,95 +54,6 @@ func (h *serversHeard) expect(t *testing.T, when string, changes int32) {
 	if got := h.known.Load(); got != 1 {
 		t.Errorf("%s: known was told %d times", when, got)
 	}
-}
-
-func TestServersTellOfLeases(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFakeServers()
-		s, heard := runServers(t, f, proxytest.DiscardLog())
-		if !s.Ready() {
-			t.Error("not ready after the first list")
-		}
-		heard.expect(t, "the first list", 0)
-		f.Event(serverLeases, "MODIFIED", serverLease("one", "one_1", 2))
-		time.Sleep(time.Hour)
-		heard.expect(t, "a renewal", 0)
-		f.Event(serverLeases, "MODIFIED", serverLease("one", "one_2", 3))
-		heard.expect(t, "a new holder", 1)
-		f.Event(serverLeases, "ADDED", serverLease("three", "three_1", 4))
-		heard.expect(t, "one more", 1)
-		f.Event(serverLeases, "DELETED", serverLease("two", "two_1", 5))
-		heard.expect(t, "one less", 1)
-	})
-}
-
-func TestServersHoldAListAgainstWhatWasThere(t *testing.T) {
-	for name, tt := range map[string]struct {
-		after   []string
-		changes int32
-	}{
-		"nothing changed":  {[]string{serverLease("one", "one_1", 7), serverLease("two", "two_1", 8)}, 0},
-		"one went":         {[]string{serverLease("one", "one_1", 7)}, 1},
-		"one was replaced": {[]string{serverLease("one", "one_1", 7), serverLease("three", "three_1", 7)}, 1},
-		"one restarted":    {[]string{serverLease("one", "one_1", 7), serverLease("two", "two_2", 7)}, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFakeServers()
-				_, heard := runServers(t, f, proxytest.DiscardLog())
-				asked := f.Asked("get /version")
-				f.Answer(http.StatusInternalServerError, "watch "+serverLeases)
-				f.Mu.Lock()
-				f.Collections[serverLeases].Objects = tt.after
-				f.Mu.Unlock()
-				f.Cut(serverLeases)
-				time.Sleep(time.Millisecond)
-				heard.expect(t, "the stream was lost", 0)
-				f.Answer(0, "watch "+serverLeases)
-				time.Sleep(versionEvery - time.Second) // not long enough for a look at /version in turn
-				heard.expect(t, "the stream is back", tt.changes)
-				// Once because of the new stream; again and again where one has started.
-				if got := f.Asked("get /version") - asked; got != 1 && tt.changes == 0 || got < 3 && tt.changes > 0 {
-					t.Errorf("/version was asked for %d times", got)
-				}
-			})
-		})
-	}
-}
-
-// TestServersTellOfVersions: also where Leases may not be read.
-func TestServersTellOfVersions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFakeServers()
-		f.Answer(http.StatusForbidden, "list "+serverLeases, "watch "+serverLeases)
-		var logged proxytest.LogBuffer
-		s, heard := runServers(t, f, slog.New(slog.NewTextHandler(&logged, nil)))
-		if !s.Ready() {
-			t.Error("not ready")
-		}
-		time.Sleep(time.Hour)
-		heard.expect(t, "no change", 0)
-		if got := strings.Count(logged.String(), "\n"); got != 1 || !strings.Contains(logged.String(), "list and watch on leases.coordination.k8s.io in kube-system") {
-			t.Errorf("want one line that says what to grant, got:\n%s", logged.String())
-		}
-		if got := f.Asked("get /version"); got < 300 || got > 400 {
-			t.Errorf("/version was asked for %d times in an hour", got)
-		}
-
-		f.Document("/version", proxytest.VersionOf("v1.37.0"))
-		time.Sleep(2*versionEvery + versionParting)
-		if heard.changed.Swap(0) == 0 {
-			t.Error("an upgrade was not told")
-		}
-		f.Answer(http.StatusServiceUnavailable, "get /version")
-		time.Sleep(time.Hour)
-		f.Answer(0, "get /version")
-		f.Document("/version", `<html>`)
-		time.Sleep(time.Hour)
-		f.Document("/version", proxytest.VersionOf("v1.37.0"))
-		time.Sleep(time.Hour)
-		heard.expect(t, "no answer, no version, and the same again", 0)
-	})
 }
 
 // TestServersReadyWaits: nothing is known while the Leases may yet be read, or nobody was asked.
@@ -199,123 +108,4 @@ func TestServersComeBackSoon(t *testing.T) {
 		f.Event(serverLeases, "MODIFIED", serverLease("one", "one_2", 2))
 		heard.expect(t, "back", 1)
 	})
-}
-
-func TestVersionsThatAreHeard(t *testing.T) {
-	old, fresh := version.Info{GitVersion: "v1.36.3"}, version.Info{GitVersion: "v1.36.3", Platform: "linux/arm64"}
-	type outcome struct{ changed, unsettled bool }
-	var v versions
-	now := time.Unix(1e9, 0)
-	for _, step := range []struct {
-		name  string
-		after time.Duration
-		said  version.Info // none: there was no answer
-		want  outcome
-	}{
-		{"the first", 0, old, outcome{}},
-		{"the same", versionEvery, old, outcome{}},
-		{"another", versionEvery, fresh, outcome{changed: true, unsettled: true}},
-		{"the other again", versionEvery, fresh, outcome{unsettled: true}},
-		{"nobody answers", versionEvery, version.Info{}, outcome{unsettled: true}},
-		{"the first again", versionEvery, old, outcome{changed: true, unsettled: true}},
-		{"and again", versionMemory, old, outcome{unsettled: true}},
-		{"for so long that the other is gone", versionEvery, old, outcome{}},
-		{"an upgrade later", time.Hour, fresh, outcome{changed: true}},
-		{"that is taken back later", time.Hour, old, outcome{changed: true}},
-		{"and soon again", versionParting, fresh, outcome{changed: true, unsettled: true}},
-		{"for good", versionMemory + time.Second, fresh, outcome{}},
-		{"nobody answers then", time.Second, version.Info{}, outcome{}},
-	} {
-		now = now.Add(step.after)
-		var got outcome
-		if step.said != (version.Info{}) {
-			got.changed = v.hear(step.said, now)
-		}
-		got.unsettled = v.unsettled(now)
-		if got != step.want {
-			t.Errorf("%s: %+v, want %+v", step.name, got, step.want)
-		}
-	}
-}
-
-// TestServersOnceUpgraded: when a version was heard for the first time another may answer yet, until the
-// former was not heard for a while: each look tells so, the faster for it, and one in vain, too.
-func TestServersOnceUpgraded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFakeServers()
-		_, heard := runServers(t, f, proxytest.DiscardLog())
-		time.Sleep(time.Minute)
-		heard.expect(t, "one version", 0)
-		f.Document("/version", proxytest.VersionOf("v1.37.0"))
-		time.Sleep(2 * versionEvery)
-		for what, code := range map[string]int{"a look that heard the same": 0, "a look in vain": http.StatusServiceUnavailable} {
-			f.Answer(code, "get /version")
-			heard.changed.Store(0)
-			time.Sleep(versionAgain * 3 / 2)
-			if heard.changed.Load() == 0 {
-				t.Errorf("%s told nothing", what)
-			}
-		}
-		time.Sleep(versionParting)
-		heard.changed.Store(0)
-		time.Sleep(time.Hour)
-		heard.expect(t, "one version only", 0)
-	})
-}
-
-// TestServersOnceMixed: while two versions answer in turn, each look tells so, also one that
-// hears the same as the one before.
-func TestServersOnceMixed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFakeServers()
-		_, heard := runServers(t, f, proxytest.DiscardLog())
-		for _, v := range []string{"v1.37.0", "v1.36.3"} {
-			f.Document("/version", proxytest.VersionOf(v))
-			time.Sleep(2 * versionEvery)
-		}
-		if got := heard.changed.Swap(0); got < 2 {
-			t.Fatalf("%d changes, want at least the two", got)
-		}
-		time.Sleep(versionEvery * 12 / 10)
-		if got := heard.changed.Swap(0); got == 0 {
-			t.Error("a look that heard the same told nothing")
-		}
-		time.Sleep(versionMemory)
-		heard.changed.Store(0)
-		time.Sleep(time.Hour)
-		heard.expect(t, "one version only", 0)
-	})
-}
-
-func TestServerStoreRefusesOtherTypes(t *testing.T) {
-	store := serverStore{&Servers{}}
-	for name, err := range map[string]error{
-		"Add": store.Add("x"), "Update": store.Update("x"), "Delete": store.Delete("x"), "Replace": store.Replace([]any{"x"}, ""),
-	} {
-		if err == nil {
-			t.Errorf("%s took an object of another type", name)
-		}
-	}
-}
-
-func TestFleet(t *testing.T) {
-	old, fresh := version.Info{GitVersion: "v1.35.4"}, version.Info{GitVersion: "v1.36.3"}
-	var f fleet
-	for i, tt := range []struct {
-		said           []version.Info
-		changed, mixed bool
-	}{
-		{nil, false, false},
-		{[]version.Info{old}, false, false},
-		{[]version.Info{old}, false, false},
-		{[]version.Info{old, fresh}, true, true},
-		{[]version.Info{fresh, old}, false, true},
-		{nil, false, true},
-		{[]version.Info{fresh}, true, false},
-		{nil, false, false},
-	} {
-		if changed, mixed := f.hear(tt.said); changed != tt.changed || mixed != tt.mixed {
-			t.Errorf("step %d: changed %v, mixed %v", i, changed, mixed)
-		}
-	}
 }

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
 const storageVersionsPath = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
@@ -148,59 +148,4 @@ func TestStorageVersionsNotServed(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestCatalogTellsWhatIsRewritten: another storage version hash is noticed, also when the catalog
-// was told to forget in between.
-func TestCatalogTellsWhatIsRewritten(t *testing.T) {
-	var got []string
-	c := &Catalog{
-		rewritten: func(gr schema.GroupResource) { got = append(got, gr.String()) },
-		discovery: &hashes{},
-		log:       proxytest.DiscardLog(),
-		known:     map[schema.GroupVersion]*discovered{},
-		hashes:    map[schema.GroupVersion]map[string]string{},
-	}
-	gv := schema.GroupVersion{Group: "apps", Version: "v1"}
-	for _, step := range []struct {
-		name string
-		says hashes
-		want []string
-	}{
-		{"the first answer", hashes{"deployments": "a", "statefulsets": "b"}, nil},
-		{"the same", hashes{"deployments": "a", "statefulsets": "b", "deployments/status": "x"}, nil},
-		{"another", hashes{"deployments": "c", "statefulsets": "b", "deployments/status": "y"}, []string{"deployments.apps"}},
-		{"one less", hashes{"deployments": "c"}, nil},
-		{"one more", hashes{"deployments": "c", "statefulsets": "d"}, nil},
-		{"none", hashes{"deployments": "", "statefulsets": "d"}, []string{"deployments.apps"}},
-	} {
-		got = nil
-		c.discovery = &step.says
-		c.Forget("apps")
-		c.read(gv)
-		if diff := cmp.Diff(step.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", step.name, diff)
-		}
-	}
-}
-
-// hashes is a discovery that knows storage version hashes.
-type hashes map[string]string
-
-func (h *hashes) ServerResourcesForGroupVersion(gv string) (*metav1.APIResourceList, error) {
-	list := &metav1.APIResourceList{GroupVersion: gv}
-	for name, hash := range *h {
-		list.APIResources = append(list.APIResources, metav1.APIResource{Name: name, StorageVersionHash: hash, Verbs: []string{"list", "watch"}})
-	}
-	return list, nil
-}
-
-func (h *hashes) ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
-	return nil, nil, nil
-}
-
-func (h *hashes) ServerPreferredResources() ([]*metav1.APIResourceList, error) { return nil, nil }
-
-func (h *hashes) ServerPreferredNamespacedResources() ([]*metav1.APIResourceList, error) {
-	return nil, nil
 }

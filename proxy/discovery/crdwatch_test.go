@@ -7,13 +7,17 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 func TestDefinitionsReportWhatChanged(t *testing.T) {
@@ -179,5 +183,58 @@ func TestSchemasRefused(t *testing.T) {
 	s.ended(apierrors.NewForbidden(schema.GroupResource{}, "", nil))
 	if !s.Ready() || s.Vouch() {
 		t.Errorf("ready %v, vouches %v", s.Ready(), s.Vouch())
+	}
+}
+
+// suspended is a reading of the clock from before the machine stood still for some whole seconds, which the wall clock has
+// counted and the monotonic one has not. Nothing in package time makes one: it holds the seconds of the wall clock
+// above 30 bits of nanoseconds, beside the monotonic reading.
+func suspended(at time.Time, seconds uint64) time.Time {
+	*(*uint64)(unsafe.Pointer(&at)) -= seconds << 30 // #nosec G103 -- the first field
+	return at
+}
+
+// TestHeardBeforeASuspension: what was heard before the machine stood still is as old as the wall clock says.
+func TestHeardBeforeASuspension(t *testing.T) {
+	s := &Schemas{up: true, known: map[string]definition{}}
+	if s.Vouch() {
+		t.Error("vouches before anything was heard")
+	}
+	s.heard.note()
+	if !s.Vouch() {
+		t.Error("does not vouch for what was heard just now")
+	}
+	before := s.heard.at
+	s.heard.at = suspended(before, 3600)
+	if d := before.Round(0).Sub(s.heard.at.Round(0)); d != time.Hour || s.heard.at.Sub(before) != 0 {
+		t.Fatalf("not a suspension: by the wall clock %v, by the other %v", d, s.heard.at.Sub(before))
+	}
+	if s.Vouch() {
+		t.Error("vouches for definitions from before the suspension")
+	}
+}
+
+func TestSelectableFields(t *testing.T) {
+	path := func(p any) any { return map[string]any{"jsonPath": p} }
+	definition := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"versions": []any{
+		map[string]any{"name": "v1", "selectableFields": []any{
+			path(".spec.color"), path(".status.deep.er_x-1"), path(".spec.list[0]"), path(".spec['a']"), path(`.spec.a\.b`), path("spec"), path("."), path(1), "x",
+		}},
+		map[string]any{"name": "v2", "selectableFields": []any{path(".spec.hue")}},
+		map[string]any{"name": "v3"},
+		"not a version",
+	}}}}
+	for version, want := range map[string][]wire.Field{
+		"v1": {{Name: "spec.color", JSON: []string{"spec", "color"}}, {Name: "status.deep.er_x-1", JSON: []string{"status", "deep", "er_x-1"}}},
+		"v2": {{Name: "spec.hue", JSON: []string{"spec", "hue"}}},
+		"v3": nil,
+		"v4": nil,
+	} {
+		if diff := cmp.Diff(want, selectableFields(definition, version)); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", version, diff)
+		}
+	}
+	if got := selectableFields(&unstructured.Unstructured{}, "v1"); got != nil {
+		t.Errorf("an empty definition: %v", got)
 	}
 }

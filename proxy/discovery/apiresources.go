@@ -1,0 +1,150 @@
+package discovery
+
+import (
+	"strings"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot"
+)
+
+const (
+	// discoveryRefresh is the age at which an answer of discovery is read
+	// again while it is still used; after discoveryForget it is not used.
+	discoveryRefresh = 5 * time.Minute
+	discoveryForget  = 2 * discoveryRefresh
+	// discoveryRetry is the least time between two reads of one group/version,
+	// unless the first was refused: then it is discoveryRefusedRetry.
+	discoveryRetry        = 5 * time.Second
+	discoveryRefusedRetry = 30 * time.Second
+	// discoveryTimeout bounds one read: an API server may be slow, and what it says is for the next five minutes.
+	discoveryTimeout = 30 * time.Second
+	// maxGroupVersions bounds the answers of discovery that are remembered.
+	maxGroupVersions = 1024
+)
+
+// discovered is what discovery said about a group/version. When it no longer
+// holds, another takes its place in the map, so that a read that was under way
+// then fills what nobody looks at.
+type discovered struct {
+	resources map[string]Entry
+	read      time.Time     // when resources was asked for; zero: never
+	rest      time.Time     // not to be read again before
+	failure   reason.Reason // why the last read failed; empty: it did not
+}
+
+// startRead reads gv from discovery, unless that is being done already. The
+// channel yields when it is done; nobody has to wait for it.
+func (c *Catalog) startRead(gv schema.GroupVersion) <-chan singleflight.Result {
+	return c.flights.DoChan(gv.String(), func() (any, error) {
+		c.read(gv)
+		return nil, nil
+	})
+}
+
+// read asks discovery about gv and remembers the answer, good or bad.
+func (c *Catalog) read(gv schema.GroupVersion) {
+	asked := time.Now()
+	g := c.place(gv, asked)
+	// It takes no context; the client's timeout bounds it.
+	list, err := c.discovery.ServerResourcesForGroupVersion(gv.String())
+	if err != nil && !apierrors.IsNotFound(err) {
+		c.log.Warn("Discovery could not be read: lists of this group/version are forwarded unless it is known from before",
+			"groupVersion", gv.String(), "error", err)
+	}
+
+	if err == nil {
+		for _, resource := range c.rehash(gv, list) {
+			c.log.Info("Discovery says that a resource is stored in another version than before", "resource", resource.String())
+			c.rewritten(resource)
+		}
+	}
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	// If the place was dropped meanwhile, because this answer may be from before
+	// a change, it is nobody's any more.
+	g.rest = time.Now().Add(discoveryRetry)
+	switch {
+	case err == nil:
+		g.resources, g.read, g.failure = servable(list), asked, ""
+	case apierrors.IsNotFound(err):
+		g.resources, g.failure = nil, reason.UnknownResource
+	case apierrors.IsForbidden(err):
+		g.failure = reason.NotPermitted
+		g.rest = time.Now().Add(discoveryRefusedRetry)
+	default:
+		g.failure = reason.Warming
+	}
+}
+
+// place returns where gv's answer goes, and makes room for it. What is known
+// already answers while it is read again; otherwise the callers wait.
+func (c *Catalog) place(gv schema.GroupVersion, now time.Time) *discovered {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if g := c.known[gv]; g != nil {
+		if snapshot.Age(g.read, now) < discoveryForget {
+			g.rest = now.Add(discoveryRetry)
+		}
+		return g
+	}
+	if len(c.known) >= maxGroupVersions {
+		for other := range c.known { // any: it is read again when asked for
+			delete(c.known, other)
+			break
+		}
+	}
+	g := &discovered{}
+	c.known[gv] = g
+	return g
+}
+
+// rehash remembers the storage version hashes in list, and returns the resources
+// that had others before.
+func (c *Catalog) rehash(gv schema.GroupVersion, list *metav1.APIResourceList) []schema.GroupResource {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.hashes[gv]
+	if before == nil && len(c.hashes) >= maxGroupVersions {
+		for other := range c.hashes { // any: only a comparison is lost
+			delete(c.hashes, other)
+			break
+		}
+	}
+	hashes := make(map[string]string, len(list.APIResources))
+	var changed []schema.GroupResource
+	for _, r := range list.APIResources {
+		if strings.Contains(r.Name, "/") {
+			continue
+		}
+		hashes[r.Name] = r.StorageVersionHash
+		if was, found := before[r.Name]; found && was != r.StorageVersionHash {
+			changed = append(changed, schema.GroupResource{Group: gv.Group, Resource: r.Name})
+		}
+	}
+	c.hashes[gv] = hashes
+	return changed
+}
+
+// servable returns the resources of list that can be served from memory.
+func servable(list *metav1.APIResourceList) map[string]Entry {
+	resources := make(map[string]Entry, len(list.APIResources))
+	for _, r := range list.APIResources {
+		subresource := strings.Contains(r.Name, "/")
+		var lists, watches bool
+		for _, verb := range r.Verbs {
+			lists = lists || verb == "list"
+			watches = watches || verb == "watch"
+		}
+		if !subresource && lists && watches {
+			resources[r.Name] = Entry{Namespaced: r.Namespaced}
+		}
+	}
+	return resources
+}

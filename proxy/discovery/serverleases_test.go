@@ -1,0 +1,119 @@
+package discovery
+
+import (
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+)
+
+func TestServersTellOfLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServers()
+		s, heard := runServers(t, f, proxytest.DiscardLog())
+		if !s.Ready() {
+			t.Error("not ready after the first list")
+		}
+		heard.expect(t, "the first list", 0)
+		f.Event(serverLeases, "MODIFIED", serverLease("one", "one_1", 2))
+		time.Sleep(time.Hour)
+		heard.expect(t, "a renewal", 0)
+		f.Event(serverLeases, "MODIFIED", serverLease("one", "one_2", 3))
+		heard.expect(t, "a new holder", 1)
+		f.Event(serverLeases, "ADDED", serverLease("three", "three_1", 4))
+		heard.expect(t, "one more", 1)
+		f.Event(serverLeases, "DELETED", serverLease("two", "two_1", 5))
+		heard.expect(t, "one less", 1)
+	})
+}
+
+func TestServersHoldAListAgainstWhatWasThere(t *testing.T) {
+	for name, tt := range map[string]struct {
+		after   []string
+		changes int32
+	}{
+		"nothing changed":  {[]string{serverLease("one", "one_1", 7), serverLease("two", "two_1", 8)}, 0},
+		"one went":         {[]string{serverLease("one", "one_1", 7)}, 1},
+		"one was replaced": {[]string{serverLease("one", "one_1", 7), serverLease("three", "three_1", 7)}, 1},
+		"one restarted":    {[]string{serverLease("one", "one_1", 7), serverLease("two", "two_2", 7)}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFakeServers()
+				_, heard := runServers(t, f, proxytest.DiscardLog())
+				asked := f.Asked("get /version")
+				f.Answer(http.StatusInternalServerError, "watch "+serverLeases)
+				f.Mu.Lock()
+				f.Collections[serverLeases].Objects = tt.after
+				f.Mu.Unlock()
+				f.Cut(serverLeases)
+				time.Sleep(time.Millisecond)
+				heard.expect(t, "the stream was lost", 0)
+				f.Answer(0, "watch "+serverLeases)
+				time.Sleep(versionEvery - time.Second) // not long enough for a look at /version in turn
+				heard.expect(t, "the stream is back", tt.changes)
+				// Once because of the new stream; again and again where one has started.
+				if got := f.Asked("get /version") - asked; got != 1 && tt.changes == 0 || got < 3 && tt.changes > 0 {
+					t.Errorf("/version was asked for %d times", got)
+				}
+			})
+		})
+	}
+}
+
+func TestServerStoreRefusesOtherTypes(t *testing.T) {
+	store := serverStore{&Servers{}}
+	for name, err := range map[string]error{
+		"Add": store.Add("x"), "Update": store.Update("x"), "Delete": store.Delete("x"), "Replace": store.Replace([]any{"x"}, ""),
+	} {
+		if err == nil {
+			t.Errorf("%s took an object of another type", name)
+		}
+	}
+}
+
+// TestServersSame: what is asked now decides, and not what a stream has told so far.
+func TestServersSame(t *testing.T) {
+	for name, tt := range map[string]struct {
+		after  []string
+		status int // of the list, if it is not 0
+		want   bool
+		fails  bool
+	}{
+		"nothing changed":    {[]string{serverLease("one", "one_1", 7), serverLease("two", "two_1", 8)}, 0, true, false},
+		"one went":           {[]string{serverLease("one", "one_1", 7)}, 0, false, false},
+		"one restarted":      {[]string{serverLease("one", "one_2", 7), serverLease("two", "two_1", 8)}, 0, false, false},
+		"none is left":       {nil, 0, false, false},
+		"no right any more":  {nil, http.StatusForbidden, false, false},
+		"nobody answers now": {nil, http.StatusInternalServerError, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFakeServers()
+				s, _ := runServers(t, f, proxytest.DiscardLog())
+				f.Mu.Lock()
+				f.Collections[serverLeases].Objects = tt.after
+				f.Mu.Unlock()
+				f.Answer(tt.status, "list "+serverLeases)
+				same, err := s.Same(t.Context())
+				if same != tt.want || (err != nil) != tt.fails {
+					t.Errorf("got %v, %v", same, err)
+				}
+			})
+		})
+	}
+}
+
+// TestServersSameWithoutLeases: where nobody announces itself, nobody knows.
+func TestServersSameWithoutLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServers()
+		f.Collections[serverLeases].Objects = nil
+		s, _ := runServers(t, f, proxytest.DiscardLog())
+		if same, err := s.Same(t.Context()); same || err != nil {
+			t.Errorf("got %v, %v", same, err)
+		}
+	})
+}

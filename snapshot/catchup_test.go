@@ -66,7 +66,7 @@ func TestOnlyProbesSayHowNewAStateIs(t *testing.T) {
 						t.Fatal(err)
 					}
 					if s.probe > 0 {
-						c.expect(probed{s.probe, time.Now()})
+						c.expect(probed{s.probe, c.at(time.Now())})
 					}
 					if _, got := c.Latest(t.Context(), 0); got != s.want {
 						t.Errorf("step %d: %q, want %q", i, got, s.want)
@@ -88,7 +88,7 @@ func TestAProbeIsOfWhenItWasAsked(t *testing.T) {
 		c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
 		asked := time.Now()
 		time.Sleep(time.Minute)
-		if !c.expect(probed{10, asked}) {
+		if !c.expect(probed{10, c.at(asked)}) {
 			t.Error("what is there is not covered")
 		}
 		if _, got := c.Latest(t.Context(), 0); got != reason.Stale {
@@ -103,20 +103,20 @@ func TestGoalsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const bound = time.Minute
 		c := liveCollection(Limits{History: time.Hour, Staleness: bound})
-		for rev := uint64(11); rev < 1000; rev++ {
-			time.Sleep(bound / 60)
-			c.expect(probed{rev, time.Now()})
-			if n := len(c.goals); n > goalsPerBound {
+		for rev := uint64(11); rev < 2000; rev++ {
+			time.Sleep(bound / 1000)
+			c.expect(probed{rev, c.at(time.Now())})
+			if n := len(c.goals); n > maxGoals {
 				t.Fatalf("%d goals", n)
 			}
 		}
-		if err := c.progress(998); err != nil {
+		if err := c.progress(1999); err != nil {
 			t.Fatal(err)
 		}
 		if len(c.goals) > 1 {
 			t.Errorf("goals that were reached are left: %v", c.goals)
 		}
-		if old := time.Since(c.view.Load().heard); old > bound/goalsPerBound*2 {
+		if old := time.Since(c.view.Load().heard.asked); old > bound/20 {
 			t.Errorf("the state is %v old", old)
 		}
 		c.drop(reason.Warming)
@@ -129,10 +129,10 @@ func TestGoalsAreBounded(t *testing.T) {
 // A state that was loaded since is new, whatever was to be caught up with before.
 func TestLoadedStatesAreNew(t *testing.T) {
 	c := liveCollection(Limits{History: time.Hour, Staleness: time.Hour})
-	c.expect(probed{1000, time.Now()})
+	c.expect(probed{1000, c.at(time.Now())})
 	c.close()
 	state := index.NewTree(false)
-	c.open(state, 0, 2000, &wire.Frame{}, time.Now())
+	c.open(state, 0, 2000, &wire.Frame{}, c.inquire())
 	if len(c.goals) > 0 {
 		t.Errorf("still to be caught up with: %v", c.goals)
 	}
@@ -198,10 +198,10 @@ func TestALongLoadIsNotNew(t *testing.T) {
 					t.Fatalf("the span has come to %d, the watch told %d", v.to(), tt.told)
 				}
 				if _, got := v.latest(time.Now(), c.limits.Staleness, 0); got != tt.want {
-					t.Errorf("revision %d of 30, heard of %v ago: %q, want %q", tt.told, time.Since(v.heard), got, tt.want)
+					t.Errorf("revision %d of 30, heard of %v ago: %q, want %q", tt.told, time.Since(v.heard.asked), got, tt.want)
 				}
-				if old := time.Since(v.heard) > 2*tt.takes; old != (tt.told < 30) {
-					t.Errorf("revision %d of 30 was heard of %v ago, the list was asked for %v ago", tt.told, time.Since(v.heard), 2*tt.takes+time.Second)
+				if old := time.Since(v.heard.asked) > 2*tt.takes; old != (tt.told < 30) {
+					t.Errorf("revision %d of 30 was heard of %v ago, the list was asked for %v ago", tt.told, time.Since(v.heard.asked), 2*tt.takes+time.Second)
 				}
 				if _, got := v.exact(9); got != reason.None {
 					t.Errorf("exactly what was loaded: %q", got)

@@ -35,6 +35,13 @@ type Collection struct {
 	life *spanLife
 	// demand tells the feed that somebody waits for a revision it has not reached.
 	demand chan struct{}
+	// inquiries counts those that were sent. wished is the number of the one that somebody waits for who wants the newest
+	// state, and wishes tells the feed that it has changed.
+	inquiries, wished atomic.Uint64
+	wishes            chan struct{}
+	// pace and costs say whether it is worth to wait for that.
+	pace  pace
+	costs costs
 
 	// objects is the number of the newest object, beginning with a number that is this
 	// collection's alone. It is the feed's.
@@ -49,7 +56,7 @@ type Collection struct {
 	// highest is the highest revision ever heard of from this storage.
 	highest uint64
 	// goals are where the upstream is known to have been and the live span is not yet, in order.
-	goals []mark
+	goals []goal
 	// opened is the revision of the state that opened the live span.
 	opened uint64
 	// last is the newest change of the live span; zero if there was none.
@@ -69,9 +76,10 @@ func newCollection(r Resource, limits Limits, b *budget) *Collection {
 		budget:   b,
 		life:     &spanLife{counts: &spanCounts{}},
 		demand:   make(chan struct{}, 1),
+		wishes:   make(chan struct{}, 1),
 	}
 	c.Touch()
-	c.view.Store(&View{absence: reason.Warming, next: make(chan struct{})})
+	c.view.Store(&View{absence: reason.Warming, next: make(chan struct{}), newer: make(chan struct{})})
 	return c
 }
 
@@ -80,13 +88,13 @@ func (c *Collection) stand(epoch uint64) {
 	for g := range c.epochs {
 		c.epochs[g] = epoch
 	}
-	c.view.Store(&View{absence: reason.Warming, epochs: c.epochs, next: make(chan struct{})})
+	c.view.Store(&View{absence: reason.Warming, epochs: c.epochs, next: make(chan struct{}), newer: make(chan struct{})})
 }
 
 // Latest returns the newest state, at revision atLeast or later: what Any (atLeast 0) and
 // NotOlderThan ask for. It waits a bounded time for the feed to get there.
 func (c *Collection) Latest(ctx context.Context, atLeast uint64) (Snapshot, reason.Reason) {
-	return c.await(ctx, func(v *View) (Snapshot, reason.Reason) {
+	return c.reach(ctx, func(v *View) (Snapshot, reason.Reason) {
 		return v.latest(time.Now(), c.limits.Staleness, atLeast)
 	})
 }
@@ -94,7 +102,18 @@ func (c *Collection) Latest(ctx context.Context, atLeast uint64) (Snapshot, reas
 // Exact returns the state at revision rev: what Exact and continuations ask for. It waits a
 // bounded time for the feed to get there.
 func (c *Collection) Exact(ctx context.Context, rev uint64) (Snapshot, reason.Reason) {
-	return c.await(ctx, func(v *View) (Snapshot, reason.Reason) { return v.exact(rev) })
+	return c.reach(ctx, func(v *View) (Snapshot, reason.Reason) { return v.exact(rev) })
+}
+
+// reach asks the view and, while the answer is Ahead, the views that follow, for a bounded
+// time. Then it tells the feed that a newer revision is wanted.
+func (c *Collection) reach(ctx context.Context, ask func(*View) (Snapshot, reason.Reason)) (Snapshot, reason.Reason) {
+	c.Touch()
+	snap, absence, timedOut := c.await(ctx, c.limits.Wait, reason.Ahead, (*View).replaced, ask)
+	if timedOut {
+		c.want()
+	}
+	return snap, absence
 }
 
 // NoLatest says why Latest would come to nothing, even after its wait; None if it may come to
@@ -112,31 +131,37 @@ func (c *Collection) NoExact(rev uint64) reason.Reason {
 	return v.unlessNear(absence, rev)
 }
 
-// await asks the view and, while the answer is Ahead, the views that follow, for a bounded
-// time. Then it tells the feed that a newer revision is wanted.
-func (c *Collection) await(ctx context.Context, ask func(*View) (Snapshot, reason.Reason)) (Snapshot, reason.Reason) {
-	c.Touch()
+// await asks the view and, while the answer is notYet, those that follow, at most for a time. changes is what is closed
+// when another view may have another answer.
+func (c *Collection) await(ctx context.Context, atMost time.Duration, notYet reason.Reason,
+	changes func(*View) <-chan struct{}, ask func(*View) (Snapshot, reason.Reason),
+) (snap Snapshot, why reason.Reason, timedOut bool) {
 	v := c.view.Load()
-	snap, absence := ask(v)
-	if absence != reason.Ahead {
-		return snap, absence
+	if snap, why = ask(v); why != notYet {
+		return snap, why, false
 	}
-	timer := time.NewTimer(c.limits.Wait)
+	timer := time.NewTimer(atMost)
 	defer timer.Stop()
-	for absence == reason.Ahead {
+	for {
 		select {
-		case <-v.next:
+		case <-changes(v):
 			v = c.view.Load()
-			snap, absence = ask(v)
+			if snap, why = ask(v); why != notYet {
+				return snap, why, false
+			}
 		case <-timer.C:
-			c.want()
-			return snap, absence
+			return snap, why, true
 		case <-ctx.Done():
-			return snap, absence
+			return snap, why, false
 		}
 	}
-	return snap, absence
 }
+
+// replaced is closed when there is another view.
+func (v *View) replaced() <-chan struct{} { return v.next }
+
+// outdated is closed when there is a view that was heard later, or that has no state.
+func (v *View) outdated() <-chan struct{} { return v.newer }
 
 // continues says whether a page follows the one that q asks for of the newest state, by the last that is known of it:
 // however old that is, it is wrong at the margin only.
@@ -188,7 +213,7 @@ func (c *Collection) AwaitFirst(ctx context.Context, atMost time.Duration) reaso
 			return reason.None
 		}
 		select {
-		case <-v.next:
+		case <-v.newer:
 		case <-timer.C:
 			return v.absence
 		case <-ctx.Done():

@@ -193,6 +193,17 @@ func (c *Collections) WantNext(r Resource, q index.Query) {
 	}
 }
 
+// Forwarded says that the upstream took so long to answer q with its newest state. A collection that is not there is not
+// started.
+func (c *Collections) Forwarded(r Resource, q index.Query, took time.Duration) {
+	c.mu.RLock()
+	found := c.all[r]
+	c.mu.RUnlock()
+	if found != nil {
+		found.forwarded(q, took)
+	}
+}
+
 // Keep starts a collection that stays, whether it is asked for or not.
 func (c *Collections) Keep(r Resource) (*Collection, reason.Reason) {
 	delay := time.Duration(0)

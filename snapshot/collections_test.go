@@ -176,17 +176,17 @@ func TestWhatCannotFit(t *testing.T) {
 // TestALoadIsCountedBeforeItBegins: where little is left, nothing is read.
 func TestALoadIsCountedBeforeItBegins(t *testing.T) {
 	b := &budget{limit: 1000}
-	if l, err := newLoaded(&wire.Frame{}, misfit*900, b); err != nil || b.used.Load() != 450 || b.crowded() {
+	if l, err := newLoaded(&wire.Frame{}, misfit*900, b, inquiry{}); err != nil || b.used.Load() != 450 || b.crowded() {
 		t.Errorf("what seems not to fit: %v, with %d bytes on the account", err, b.used.Load())
 	} else {
 		l.discard(b)
 	}
 	b.add(950)
-	if _, err := newLoaded(&wire.Frame{}, 10, b); !errors.Is(err, errFull) || b.used.Load() != 950 {
+	if _, err := newLoaded(&wire.Frame{}, 10, b, inquiry{}); !errors.Is(err, errFull) || b.used.Load() != 950 {
 		t.Errorf("where nothing fits: %v, with %d bytes on the account", err, b.used.Load())
 	}
 	b.add(-950)
-	l, err := newLoaded(&wire.Frame{}, 400, b)
+	l, err := newLoaded(&wire.Frame{}, 400, b, inquiry{})
 	if err != nil || b.used.Load() != 400 {
 		t.Fatalf("what fits: %v, with %d bytes on the account", err, b.used.Load())
 	}
@@ -202,7 +202,7 @@ func TestALoadIsCountedBeforeItBegins(t *testing.T) {
 		t.Errorf("%d bytes on the account of nothing", b.used.Load())
 	}
 
-	if l, err = newLoaded(&wire.Frame{}, 100, b); err != nil {
+	if l, err = newLoaded(&wire.Frame{}, 100, b, inquiry{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.add(&index.Object{Key: "b", Bytes: make([]byte, 900)}, nil, b); !errors.Is(err, errFull) {

@@ -43,8 +43,8 @@ type feed struct {
 	measured int64
 	// firstObject is when an object last appeared in an empty collection.
 	firstObject time.Time
-	prober      prober
-	rhythm      rhythm
+	// fresh says when to ask the upstream how far it is.
+	fresh freshness
 }
 
 const (
@@ -92,8 +92,7 @@ func (f *feed) run(ctx context.Context, delay time.Duration) {
 	}
 	backoff := sessionBackoff()
 	f.refusals, f.misfits = refusalBackoff(), misfitBackoff()
-	f.prober.probe = f.probe
-	f.rhythm = rhythmOf(f.collection.limits.Staleness, rand.Float64()) // #nosec G404 -- no secret
+	f.fresh.rhythm = rhythmOf(f.collection.limits.Staleness, rand.Float64()) // #nosec G404 -- no secret
 	for ctx.Err() == nil {
 		begun := time.Now()
 		err := f.session(ctx)
@@ -161,7 +160,7 @@ func (f *feed) session(ctx context.Context) error {
 		loaded.discard(f.collection.budget)
 		return err
 	}
-	f.collection.open(loaded.state, loaded.size, loaded.revision, frame, loaded.asked)
+	f.collection.open(loaded.state, loaded.size, loaded.revision, frame, loaded.inquiry)
 	if gap, cause := f.collection.life.opened(time.Now()); cause != "" && f.reopened != nil {
 		f.reopened(f.source.resource, gap, cause)
 	}

@@ -500,24 +500,3 @@ func TestNamesThatAreNotUTF8(t *testing.T) {
 		t.Errorf("got %q, %v", key, err)
 	}
 }
-
-// TestProberLeavesNothing: a probe's context ends with it.
-func TestProberLeavesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ended := false
-		p := prober{probe: func(ctx context.Context) (probed, error) {
-			context.AfterFunc(ctx, func() { ended = true })
-			return probed{revision: 1}, nil
-		}}
-		p.start(t.Context())
-		if a := <-p.answers; a.revision != 1 || a.err != nil {
-			t.Errorf("got %+v", a)
-		}
-		p.answers = nil
-		synctest.Wait()
-		if !ended {
-			t.Error("the context of a probe that is over still lives")
-		}
-		p.stop()
-	})
-}

@@ -22,12 +22,6 @@ const (
 	// bookmarkEvery is the time in which kube-apiserver sends a bookmark on every watch whose
 	// revision has moved (storage/cacher: once a minute, and some jitter).
 	bookmarkEvery = 65 * time.Second
-	// probeTimeout bounds a probe. It is longer than kube-apiserver lets a request wait in a queue of
-	// priority and fairness (a quarter of --request-timeout, 15 s by default), so that a probe which
-	// is rejected there is seen as the 429 that it is.
-	probeTimeout = 30 * time.Second
-	// demandPause is the least time between two probes because somebody waits.
-	demandPause = 500 * time.Millisecond
 )
 
 var errLate = fmt.Errorf("the next watch was not open %v after the end of the last", orderly)
@@ -38,7 +32,6 @@ type ending int
 const (
 	ended  ending = iota // at its timeout
 	broken               // otherwise: whoever answers next may be another upstream
-	behind               // by us: the upstream is further than the stream has told
 )
 
 // follow keeps the span live: it reads the stream (nil if there is none yet), and resumes it in
@@ -59,7 +52,7 @@ func (f *feed) follow(ctx context.Context, frame *wire.Frame, s *stream) (err er
 		}
 		if time.Since(begun) >= aMoment {
 			retry = resumeBackoff()
-		} else if how != behind && !sleep(ctx, retry.Step()) {
+		} else if !sleep(ctx, retry.Step()) {
 			return ctx.Err()
 		}
 		over := time.Now()
@@ -73,7 +66,7 @@ func (f *feed) follow(ctx context.Context, frame *wire.Frame, s *stream) (err er
 }
 
 // resume opens a watch that goes on from the live span, and tries until it has one or the span
-// is lost. over is when the last one ended, or was left. An API server that answers that it is busy
+// is lost. over is when the last one ended. An API server that answers that it is busy
 // is the one from before: that alone puts nothing in doubt.
 func (f *feed) resume(ctx context.Context, frame *wire.Frame, how ending, over time.Time, retry *wait.Backoff) (*stream, error) {
 	var refused time.Time // since when the upstream has said 403
@@ -122,16 +115,19 @@ func troubled(err error) bool {
 	return ok && (answer.Code == http.StatusTooManyRequests || answer.Code >= http.StatusInternalServerError && answer.Message != "")
 }
 
-// reopen opens a watch that goes on from the live span. If the last one ended in order, or was left, the
-// next must be answered soon after that. Otherwise it is in doubt whether the upstream still has the past
+// reopen opens a watch that goes on from the live span. If the last one ended in order, the next must be
+// answered soon after that. Otherwise it is in doubt whether the upstream still has the past
 // that is known here. Then the upstream is first asked how far it is, since a watch from a revision of
 // the future is silent and tells nothing; and it must show that it has the same past.
 func (f *feed) reopen(ctx context.Context, frame *wire.Frame, how ending, over time.Time) (*stream, error) {
-	if !sleep(ctx, time.Until(f.prober.spared)) {
+	if !sleep(ctx, time.Until(f.fresh.spared)) {
 		return nil, ctx.Err()
 	}
 	if how == broken {
-		now, err := f.prober.ask(ctx)
+		is := f.collection.inquire()
+		f.fresh.ask(is)
+		now, err := f.probe(ctx, is)
+		f.fresh.asking = false
 		if err != nil {
 			return nil, err
 		}
@@ -146,11 +142,7 @@ func (f *feed) reopen(ctx context.Context, frame *wire.Frame, how ending, over t
 	if late() {
 		return nil, errLate
 	}
-	timeout := watchTimeout + rand.N(watchTimeout)
-	if how == behind {
-		timeout = shortWatch
-	}
-	s, err := f.goOn(ctx, f.collection.view.Load().to(), timeout)
+	s, err := f.goOn(ctx, f.collection.view.Load().to(), watchTimeout+rand.N(watchTimeout))
 	if err == nil && late() {
 		s.stop()
 		return nil, errLate
@@ -171,49 +163,43 @@ func (f *feed) goOn(ctx context.Context, from uint64, timeout time.Duration) (*s
 	return s, nil
 }
 
-// probe reads the upstream's current revision and holds it against the floor.
-func (f *feed) probe(ctx context.Context) (probed, error) {
-	floor, asked := f.collection.floor(), time.Now()
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	_, rev, err := f.source.probe(ctx)
-	if err != nil {
-		return probed{}, err
-	}
-	return probed{rev, asked}, f.collection.observe(rev, floor)
-}
-
 // drain applies what the stream delivers, until it ends or has to be left. The error is not nil
-// only if the span is lost.
-//
-// How new the state is only a probe can say, whether the stream tells something or not. On a quiet
-// resource it does more: it makes the upstream's watch cache ask etcd how far it is, so that the next
-// of its bookmarks says so. If that bookmark would come too late, or somebody waits, the stream is left
-// for a short watch, which brings one within seconds.
-//
-// A probe that is not answered says nothing about the stream, which stays: if its connection is dead, the
-// connection's own pings end it. But whoever answers later may be somebody else. So the stream must have told
-// something since, or the watch after it must show that the past is the same.
-func (f *feed) drain(ctx context.Context, frame *wire.Frame, s *stream) (ending, error) {
-	p := &f.prober
-	defer p.stop()
-	heard := func() time.Time { return f.collection.view.Load().heard }
-	due := time.NewTimer(p.untilDue(f.rhythm, heard()))
-	defer due.Stop()
-	asked := false // a first time: what the stream has to tell may be on its way
-	leave := false // if the probe under way says that we are behind
-	ahead := uint64(0)
-	told, unanswered := time.Now(), time.Time{} // when the stream last told something, and when a probe last failed
-	left := func() (ending, error) {
-		if unanswered.After(told) || Age(told, time.Now()) > bookmarkEvery {
-			return broken, nil
-		}
-		return behind, nil
-	}
-	var demanded <-chan time.Time // when the demand may be met
-	// A short watch is worth staying for until its bookmark has come.
-	mayLeave := s.Timeout > shortWatch
+// only if the span is lost. What is asked meanwhile, and when, [freshness] decides.
+func (f *feed) drain(ctx context.Context, frame *wire.Frame, s *stream) (_ ending, err error) {
+	var question call[probed]
+	var beside call[attested]
+	defer question.stop()
+	defer beside.stop()
+	var told attested // by a watch beside the stream, and not by the stream yet
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	c, fresh := f.collection, &f.fresh
+	fresh.follow(time.Now())
 	for {
+		if told, err = c.accept(s, told); err != nil {
+			return broken, err
+		}
+		now, v := time.Now(), c.view.Load()
+		fresh.reached(v.to())
+		fresh.wish(now, c.wished.Load())
+		switch do := fresh.next(now, v.heard.asked); {
+		case do.leave:
+			return broken, nil
+		case do.ask:
+			is := c.inquire()
+			fresh.ask(is)
+			question.start(ctx, func(ctx context.Context) (probed, error) { return f.probe(ctx, is) })
+			continue
+		case do.beside:
+			fresh.besideOpened()
+			from := v.to()
+			beside.start(ctx, func(ctx context.Context) (attested, error) { return f.attest(ctx, from) })
+			continue
+		case do.again.IsZero():
+			timer.Stop()
+		default:
+			timer.Reset(do.again.Sub(now))
+		}
 		select {
 		case ev, ok := <-s.events:
 			if !ok {
@@ -222,51 +208,22 @@ func (f *feed) drain(ctx context.Context, frame *wire.Frame, s *stream) (ending,
 			if err := f.take(frame, s, ev); err != nil {
 				return broken, err
 			}
-			told = ev.Came
-			mayLeave = mayLeave || ev.Kind == "BOOKMARK"
-			if f.collection.view.Load().to() >= ahead {
-				ahead = 0
-			} else if mayLeave {
-				return left()
+			fresh.streamTold(ev.Came)
+			c.pace.streamTold(ev.Came)
+		case <-c.wishes:
+		case <-c.demand:
+			fresh.demand()
+		case a := <-question.outcome:
+			question.over()
+			if how, err := f.heard(a); how != ended {
+				return how, err
 			}
-		case <-f.collection.demand:
-			if demanded == nil {
-				demanded = time.After(p.untilDemand())
+		case a := <-beside.outcome:
+			beside.over()
+			if told, err = f.besideTold(a); err != nil {
+				return broken, err
 			}
-		case <-demanded:
-			if wait := p.untilDemand(); wait > 0 {
-				demanded = time.After(wait)
-				continue
-			}
-			demanded, leave = nil, true
-			p.start(ctx)
-		case <-due.C:
-			leave = leave || asked && Age(heard(), time.Now()) >= f.rhythm.leave
-			asked = true
-			p.start(ctx)
-		case a := <-p.answers:
-			p.answers = nil
-			switch {
-			case lost(a.err):
-				return broken, a.err
-			case troubled(a.err):
-				// To open watches again would not help it. The state grows old meanwhile, as it should.
-				f.log.Info("probe refused", "error", a.err)
-				p.spare(wanted(f.rhythm.again, a.err))
-			case isAnswer(a.err):
-				f.log.Info("probe refused, the watch is resumed", "error", a.err)
-				return broken, nil // the watch would not be permitted either, or somebody else answers
-			case a.err != nil:
-				f.log.Info("probe not answered", "error", a.err)
-				unanswered = time.Now()
-			case f.collection.expect(a.probed):
-				leave = false
-			case leave && mayLeave:
-				return left()
-			case leave:
-				leave, ahead = false, a.revision
-			}
-			due.Reset(p.untilDue(f.rhythm, heard()))
+		case <-timer.C:
 		case <-ctx.Done():
 			return broken, ctx.Err()
 		}

@@ -295,7 +295,7 @@ func (l *life) load(s step) {
 		time.Sleep(time.Duration(s.b) * time.Second)
 	}
 	l.b.add(size)
-	l.c.open(state, size, l.head, l.frame, asked)
+	l.c.open(state, size, l.head, l.frame, l.c.at(asked))
 	l.open(asked)
 }
 
@@ -360,7 +360,7 @@ func (l *life) probe(s step) error {
 	if covered {
 		l.reach(l.to())
 	}
-	if got := l.c.expect(probed{l.head, asked}); got != covered {
+	if got := l.c.expect(probed{l.head, l.c.at(asked)}); got != covered {
 		return fmt.Errorf("a probe at %d is covered: %v; told was %d", l.head, got, l.to())
 	}
 	return nil

@@ -22,10 +22,10 @@ const loadSilence = 30 * time.Second
 type loaded struct {
 	state    index.Tree
 	revision uint64
-	// asked is when the upstream was asked for it, and so how new it is: with a list or a streaming
+	// inquiry is the one that asked the upstream for it. It says how new it is: with a list or a streaming
 	// list of the newest state, kube-apiserver answers with what etcd has then, or later.
-	asked time.Time
-	size  int64
+	inquiry
+	size int64
 	// reserved is what was put on the budget's account before the first object came.
 	reserved int64
 	stream   *stream
@@ -52,13 +52,13 @@ func (l learned) fits(b *budget, measured int64) bool {
 // newLoaded returns an empty state for about size bytes, which go on the budget's account before
 // they come. The size is a guess from a few objects, which must not shut the others out: at most
 // half of what is free is reserved.
-func newLoaded(frame *wire.Frame, size int64, b *budget) (*loaded, error) {
+func newLoaded(frame *wire.Frame, size int64, b *budget, is inquiry) (*loaded, error) {
 	if b.crowded() { // what is there already must not be the one to go
 		return nil, errFull
 	}
 	size = min(size, b.free()/2)
 	b.add(size)
-	return &loaded{state: index.NewTree(frame.Paths.Indexed()), asked: time.Now(), reserved: size}, nil
+	return &loaded{state: index.NewTree(frame.Paths.Indexed()), inquiry: is, reserved: size}, nil
 }
 
 // complete leaves on the budget's account what came.
@@ -135,7 +135,7 @@ func (f *feed) measure(l *loaded, err error) {
 
 // loadStream reads the initial events of a streaming list. The watch goes on from there.
 func (f *feed) loadStream(ctx context.Context, is learned) (_ *loaded, err error) {
-	l, err := newLoaded(is.frame, is.count*is.mean, f.collection.budget)
+	l, err := newLoaded(is.frame, is.count*is.mean, f.collection.budget, f.collection.inquire())
 	if err != nil {
 		return nil, err
 	}
@@ -198,7 +198,7 @@ func (f *feed) loadStream(ctx context.Context, is learned) (_ *loaded, err error
 // begins again.
 func (f *feed) loadPages(ctx context.Context, is learned) (_ *loaded, err error) {
 	frame := is.frame
-	l, err := newLoaded(frame, is.count*is.mean, f.collection.budget)
+	l, err := newLoaded(frame, is.count*is.mean, f.collection.budget, f.collection.inquire())
 	if err != nil {
 		return nil, err
 	}

@@ -525,7 +525,7 @@ func TestAPastThatWasReplaced(t *testing.T) {
 		t.Fatal(absence)
 	}
 	c.drop(reason.Warming)
-	c.open(index.NewTree(false), 0, before.Revision-1, before.Frame, time.Now())
+	c.open(index.NewTree(false), 0, before.Revision-1, before.Frame, c.inquire())
 	if err := c.progress(before.Revision); err != nil {
 		t.Fatal(err)
 	}

@@ -70,7 +70,7 @@ func (c *Collection) stats() CollectionStats {
 		Absence:  v.absence,
 		Versions: v.versions.Len(),
 		Spans:    v.spans, // never written again
-		Heard:    v.heard,
+		Heard:    v.heard.asked,
 		Used:     time.Unix(0, c.lastUse.Load()),
 	}
 	if v.absence == reason.None {

@@ -30,14 +30,26 @@ type View struct {
 	spans []Span
 	// heard is how new the newest state is: all that had been written by then is in it. It is when
 	// the upstream was asked how far it is, by the last read whose answer the live span has reached.
-	heard time.Time
+	heard hearing
 	// versions of all spans, by revision.
 	versions index.History
 	// newest is the state at the live span's To.
 	newest index.Tree
 	frame  *wire.Frame
-	// next is closed when a newer view has been published.
-	next chan struct{}
+	// next is closed when there is another view, newer when there is one that was heard later, or that has no state.
+	next, newer chan struct{}
+}
+
+// hearing is when the upstream was asked how far it is, and when it has answered.
+type hearing struct {
+	inquiry
+	answered time.Time
+}
+
+// goal is where the upstream was when it was asked, or later.
+type goal struct {
+	hearing
+	revision uint64
 }
 
 // to is the end of the newest span, or 0.
@@ -56,13 +68,18 @@ func (v *View) latest(now time.Time, bound time.Duration, atLeast uint64) (Snaps
 	switch {
 	case v.absence != reason.None:
 		return Snapshot{}, v.absence
-	case Age(v.heard, now) >= bound:
+	case Age(v.heard.asked, now) >= bound:
 		return Snapshot{}, reason.Stale
 	}
 	if v.to() < atLeast {
 		return Snapshot{}, reason.Ahead
 	}
-	return Snapshot{Revision: v.to(), Frame: v.frame, Epochs: v.epochs, tree: v.newest, Heard: v.heard}, reason.None
+	return v.state(), reason.None
+}
+
+// state is the newest state.
+func (v *View) state() Snapshot {
+	return Snapshot{Revision: v.to(), Frame: v.frame, Epochs: v.epochs, tree: v.newest, Heard: v.heard.asked, Answered: v.heard.answered}
 }
 
 // farAhead is more revisions than an etcd writes in any time for which a feed may be behind: minutes.

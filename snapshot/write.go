@@ -59,7 +59,7 @@ func (ch change) apply(state index.Tree) (*index.Object, error) {
 // open begins a new span with a complete state at rev, whose size is on the budget's account
 // already, and which is as new as the moment it was asked for: to read it may have taken minutes.
 // Earlier spans stay if the new state agrees with them.
-func (c *Collection) open(state index.Tree, size int64, rev uint64, frame *wire.Frame, asked time.Time) {
+func (c *Collection) open(state index.Tree, size int64, rev uint64, frame *wire.Frame, is inquiry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.retired {
@@ -84,7 +84,7 @@ func (c *Collection) open(state index.Tree, size int64, rev uint64, frame *wire.
 	c.accounts = append(c.accounts, size)
 	c.publishLocked(&View{
 		spans:  append(slices.Clone(old.spans), Span{From: rev, To: rev}),
-		heard:  asked,
+		heard:  hearing{is, now},
 		newest: state,
 		frame:  frame,
 	})
@@ -208,8 +208,8 @@ func (c *Collection) advanceLocked(v *View, rev uint64, state index.Tree) {
 	spans[len(spans)-1].To = rev
 	heard, reached := v.heard, 0
 	for reached < len(c.goals) && c.goals[reached].revision <= rev {
-		if at := c.goals[reached].at; at.After(heard) {
-			heard = at
+		if goal := c.goals[reached]; goal.number > heard.number {
+			heard = goal.hearing
 		}
 		reached++
 	}
@@ -236,9 +236,9 @@ func (c *Collection) observe(rev, floor uint64) error {
 	return nil
 }
 
-// goalsPerBound is how many goals are kept at most, and how finely: one that follows another more
-// closely than that part of the bound is left out.
-const goalsPerBound = 32
+// maxGoals is how many goals are kept at most. With more, the last two become one: the state is as new as
+// the second when it comes there.
+const maxGoals = 256
 
 // expect takes in where the upstream was when it was asked, or later, and reports whether the live span is
 // there already. If not, the span is as new as that moment when it comes there. The caller follows a stream
@@ -250,20 +250,18 @@ func (c *Collection) expect(p probed) bool {
 	if v.absence != reason.None {
 		return false
 	}
-	goal := mark{at: p.asked, revision: p.revision}
+	next := goal{hearing{p.inquiry, time.Now()}, p.revision}
 	if v.to() >= p.revision {
-		c.goals = append(c.goals[:0], goal) // those before it are lower
+		c.goals = append(c.goals[:0], next) // those before it are lower
 		c.advanceLocked(v, v.to(), v.newest)
 		return true
 	}
-	switch n := len(c.goals); {
-	case n > 0 && c.goals[n-1].revision == p.revision:
-		c.goals[n-1] = goal
-	case n == 0 || p.asked.Sub(c.goals[n-1].at) >= c.limits.Staleness/goalsPerBound:
-		// What is older than the bound would not make the state any newer.
-		c.goals = slices.DeleteFunc(c.goals, func(g mark) bool { return p.asked.Sub(g.at) >= c.limits.Staleness })
-		c.goals = append(c.goals, goal)
+	if n := len(c.goals); n > 0 && (n == maxGoals || c.goals[n-1].revision == p.revision) {
+		c.goals = c.goals[:n-1]
 	}
+	// What is older than the bound would not make the state any newer.
+	c.goals = slices.DeleteFunc(c.goals, func(g goal) bool { return p.asked.Sub(g.asked) >= c.limits.Staleness })
+	c.goals = append(c.goals, next)
 	return false
 }
 
@@ -323,7 +321,16 @@ func (c *Collection) forgetLocked() {
 
 // publishLocked makes a view the current one.
 func (c *Collection) publishLocked(v *View) {
+	old := c.view.Load()
 	v.versions, v.epochs = c.versions, c.epochs
-	v.next = make(chan struct{})
-	close(c.view.Swap(v).next)
+	v.next, v.newer = make(chan struct{}), old.newer
+	newer := v.heard != old.heard || v.absence != old.absence
+	if newer {
+		v.newer = make(chan struct{})
+	}
+	c.view.Store(v)
+	close(old.next)
+	if newer {
+		close(old.newer)
+	}
 }

@@ -17,9 +17,12 @@ func liveCollection(limits Limits) *Collection {
 	c := newCollection(Resource{}, limits, &budget{})
 	state := index.NewTree(false)
 	state.Set(&index.Object{Key: "ns/a", Revision: 10})
-	c.open(state, 0, 10, &wire.Frame{}, time.Now())
+	c.open(state, 0, 10, &wire.Frame{}, c.inquire())
 	return c
 }
+
+// at is an inquiry that was sent at a time.
+func (c *Collection) at(asked time.Time) inquiry { return inquiry{c.inquiries.Add(1), asked} }
 
 func TestContradictionsArePoison(t *testing.T) {
 	a := &index.Object{Key: "ns/a", Revision: 11}
@@ -64,10 +67,10 @@ func TestRevisionsThatGoBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The stream may pass a read that is under way; that is no step back.
-	if err := c.observe(15, floor); err != nil || !c.expect(probed{15, time.Now()}) {
+	if err := c.observe(15, floor); err != nil || !c.expect(probed{15, c.at(time.Now())}) {
 		t.Errorf("a read that the stream has passed: %v", err)
 	}
-	if err := c.observe(25, c.floor()); err != nil || c.expect(probed{25, time.Now()}) {
+	if err := c.observe(25, c.floor()); err != nil || c.expect(probed{25, c.at(time.Now())}) {
 		t.Errorf("a read ahead of the stream: %v", err)
 	}
 	if got := c.floor(); got != 25 {
@@ -95,7 +98,7 @@ func TestAnotherPast(t *testing.T) {
 			c.close()
 			state := index.NewTree(false)
 			state.Set(tt.object)
-			c.open(state, 0, 20, &wire.Frame{}, time.Now())
+			c.open(state, 0, 20, &wire.Frame{}, c.inquire())
 			if _, absence := c.view.Load().exact(10); (absence == reason.None) != tt.keeps {
 				t.Errorf("the old span: %q, want kept %v", absence, tt.keeps)
 			}
@@ -123,7 +126,7 @@ func TestSilenceEndsTheNewestStateButNotHistory(t *testing.T) {
 		if _, absence := c.Exact(t.Context(), 10); absence != reason.None {
 			t.Errorf("an exact revision: %q", absence)
 		}
-		if !c.expect(probed{10, time.Now()}) {
+		if !c.expect(probed{10, c.at(time.Now())}) {
 			t.Fatal("a probe finds nothing new, and the state is not new")
 		}
 		if _, absence := c.Latest(t.Context(), 0); absence != reason.None {
@@ -175,7 +178,7 @@ func TestByteBound(t *testing.T) {
 		o := &index.Object{Key: "ns/a", Revision: 1, Bytes: make([]byte, 1000)}
 		state.Set(o)
 		c.budget.add(o.Size())
-		c.open(state, o.Size(), 1, &wire.Frame{}, time.Now())
+		c.open(state, o.Size(), 1, &wire.Frame{}, c.inquire())
 		for rev := uint64(2); rev < 500; rev++ {
 			time.Sleep(time.Minute)
 			err := c.apply(change{kind: modified, key: "ns/a", revision: rev, object: &index.Object{Key: "ns/a", Revision: rev, Bytes: make([]byte, 1000)}})
@@ -212,7 +215,7 @@ func TestRetired(t *testing.T) {
 	}
 	c.retire(reason.Schema)
 	c.retire(reason.Stopped)
-	c.open(index.NewTree(false), 0, 99, &wire.Frame{}, time.Now())
+	c.open(index.NewTree(false), 0, 99, &wire.Frame{}, c.inquire())
 	c.drop(reason.Warming)
 	if why := c.Retired(); why != reason.Schema {
 		t.Errorf("one that was given up: %q, want %q", why, reason.Schema)
@@ -246,7 +249,7 @@ func TestDoubt(t *testing.T) {
 		"it is given up":     {func(c *Collection) { c.retire(reason.Schema) }, reason.Schema, reason.Schema},
 		"dropped, and read anew": {func(c *Collection) {
 			c.drop(reason.Warming)
-			c.open(index.NewTree(false), 0, 99, &wire.Frame{}, time.Now())
+			c.open(index.NewTree(false), 0, 99, &wire.Frame{}, c.inquire())
 		}, reason.History, reason.History},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -45,6 +45,9 @@ const (
 	Schema       Reason = "schema"
 	Upstream     Reason = "upstream"
 	Stopped      Reason = "stopped"
+
+	FasterForwarded Reason = "faster-forwarded"
+	NotProven       Reason = "not-proven"
 )
 
 // Why a state was lost, besides [Form], [Memory], [NotPermitted], [Schema] and [Upstream].
@@ -104,9 +107,9 @@ var forwarding = []struct {
 	},
 	{
 		MostRecent,
-		"the state at this moment, which only kube-apiserver knows: what kubectl and " +
+		"the state at this moment, where --consistent-lists is not on: what kubectl and " +
 			"plain clients ask for",
-		"It asks for the state at this moment, which only kube-apiserver knows.",
+		"It asks for the state at this moment, and --consistent-lists is not on for this resource.",
 	},
 	{
 		Selector,
@@ -243,6 +246,18 @@ var forwarding = []struct {
 		"the collection was given up at that moment",
 		"The resource was given up at this moment: idle for too long, or listproxy is " +
 			"ending.",
+	},
+	{
+		FasterForwarded,
+		"the state at this moment, which kube-apiserver tells sooner than it could be proven",
+		"It asks for the state at this moment, and kube-apiserver answers it sooner than " +
+			"listproxy could prove that it has that state.",
+	},
+	{
+		NotProven,
+		"the state at this moment, which could not be proven in time",
+		"It asks for the state at this moment, and listproxy could not prove within " +
+			"--consistent-wait that it has that state.",
 	},
 }
 

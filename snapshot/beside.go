@@ -1,0 +1,100 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/wire"
+)
+
+// besideTimeout bounds a short watch, with the time until it is answered.
+const besideTimeout = 15 * time.Second
+
+// attested is what a short watch beside the stream has told: all changes after from, up to revision.
+type attested struct {
+	opened         time.Time
+	from, revision uint64
+	// changes are the revisions of the changes between the two, in order.
+	changes []uint64
+}
+
+// last is the revision of the last change, or where the watch began.
+func (a attested) last() uint64 {
+	if n := len(a.changes); n > 0 {
+		return a.changes[n-1]
+	}
+	return a.from
+}
+
+// errNoBookmark is a short watch that ended without a bookmark.
+var errNoBookmark = errors.New("a short watch ended without a bookmark")
+
+// attest opens a short watch from a revision on, and reads it up to its first bookmark.
+func (f *feed) attest(ctx context.Context, from uint64) (attested, error) {
+	ctx, cancel := context.WithTimeout(ctx, besideTimeout)
+	defer cancel()
+	a := attested{opened: time.Now(), from: from}
+	s, err := f.goOn(ctx, from, shortWatch)
+	if err != nil {
+		return a, err
+	}
+	defer s.stop()
+	for ev := range s.events {
+		switch rev := ev.Meta.Revision; {
+		case rev < a.last():
+			return a, wire.Inconsistent("a watch from revision %d tells of revision %d after %d", from, rev, a.last())
+		case ev.Kind == "BOOKMARK":
+			a.revision = rev
+			return a, nil
+		default:
+			a.changes = append(a.changes, rev)
+		}
+	}
+	return a, fmt.Errorf("%w: %w", errNoBookmark, s.err)
+}
+
+// besideTold takes in the outcome of a short watch, and returns what it has told. A watch that fails says nothing about the
+// stream.
+func (f *feed) besideTold(a outcome[attested]) (attested, error) {
+	now := time.Now()
+	var contradiction wire.InconsistencyError
+	switch {
+	case errors.As(a.err, &contradiction):
+		return attested{}, a.err
+	case a.err != nil:
+		f.log.Debug("a watch beside the stream failed", "error", a.err)
+		f.fresh.besideOver(now, false, true)
+		return attested{}, nil
+	case f.fresh.inDoubt(now): // it may be of another past than the stream, which is soon to be left
+		f.fresh.besideOver(now, false, true)
+		return attested{}, nil
+	}
+	f.collection.pace.besideTook(now.Sub(a.value.opened))
+	f.fresh.besideOver(now, a.value.revision > f.collection.view.Load().to(), false)
+	return a.value, nil
+}
+
+// accept advances the live span to where a short watch has come, once the span has all changes that the watch
+// has told of. It returns what is still to be waited for.
+func (c *Collection) accept(s *stream, a attested) (attested, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := c.view.Load()
+	switch to := v.to(); {
+	case a.revision <= to, v.absence != reason.None:
+		return attested{}, nil
+	case a.last() > to, len(s.gone) > 0:
+		return a, nil
+	}
+	opened := v.spans[len(v.spans)-1].From
+	for _, rev := range a.changes {
+		if rev > opened && v.versions.Find(rev).Revision != rev {
+			return a, wire.Inconsistent("a watch tells of a change at revision %d, which the stream has passed over", rev)
+		}
+	}
+	c.advanceLocked(v, a.revision, v.newest)
+	return attested{}, nil
+}

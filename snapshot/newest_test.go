@@ -1,0 +1,361 @@
+package snapshot
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/index"
+)
+
+// quietResource is an upstream in which other resources are written: its revision moves, and the stream of this one tells
+// nothing of it.
+type quietResource struct {
+	*upstream
+	// beside is what a short watch tells after a second, by where it begins; nil: nothing.
+	beside func(from string) string
+	// question, if it is not nil, answers questions in place of the upstream, after a time.
+	question func(*http.Request) (time.Duration, *http.Response)
+	opened   int // short watches
+	asked    int
+}
+
+// answers sets what answers questions from now on, and returns how many were asked since then.
+func (e *quietResource) answers(question func(*http.Request) (time.Duration, *http.Response)) (asked func() int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.question, e.asked = question, 0
+	return func() int {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return e.asked
+	}
+}
+
+// RoundTrip implements http.RoundTripper.
+func (e *quietResource) RoundTrip(r *http.Request) (*http.Response, error) {
+	q := r.URL.Query()
+	e.mu.Lock()
+	question := e.question
+	if kindOf(r) == "probe" {
+		e.asked++
+	}
+	e.mu.Unlock()
+	switch {
+	case kindOf(r) == "probe" && question != nil:
+		after, answer := question(r)
+		if !sleep(r.Context(), after) {
+			return nil, r.Context().Err()
+		}
+		if answer != nil {
+			return answer, nil
+		}
+	case kindOf(r) == "watch" && q.Get("timeoutSeconds") == "3":
+		e.mu.Lock()
+		e.opened++
+		e.mu.Unlock()
+		in, out := io.Pipe()
+		go func() {
+			if sleep(r.Context(), time.Second) && e.beside != nil {
+				_, _ = io.WriteString(out, e.beside(q.Get("resourceVersion")))
+			}
+			sleep(r.Context(), 2*time.Second)
+			_ = out.CloseWithError(r.Context().Err())
+		}()
+		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {media.JSONType}}, Body: in, Request: r}, nil
+	}
+	return e.upstream.RoundTrip(r)
+}
+
+// write lets another resource be written.
+func (e *quietResource) write(revision uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.revision = revision
+}
+
+// TestNewestOfAQuietResource: the bookmark of a watch beside the stream proves it, and nothing else does.
+func TestNewestOfAQuietResource(t *testing.T) {
+	for name, tt := range map[string]struct {
+		beside func(string) string
+		want   reason.Reason
+		loads  int
+	}{
+		"a bookmark":                     {beside: func(string) string { return bookmark(30, "") }},
+		"a bookmark that is not far yet": {beside: func(string) string { return bookmark(29, "") }, want: reason.NotProven},
+		"nothing":                        {want: reason.NotProven},
+		"a change that the stream lacks": {beside: func(string) string { return inEvent("MODIFIED", withRevision(itemB, 20)) + bookmark(30, "") }, want: reason.NotProven},
+		"a revision that goes back":      {beside: func(string) string { return bookmark(8, "") }, want: reason.Warming, loads: 2},
+		"an error":                       {beside: func(string) string { return expired }, want: reason.NotProven},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := &quietResource{upstream: &upstream{revision: 9, watch: func(uint64) []string { return nil }}, beside: tt.beside}
+				c := fed(t, e, time.Second)
+				e.write(30)
+				begun := time.Now()
+				snap, why := c.Fresh(t.Context(), 1500*time.Millisecond)
+				if why != tt.want {
+					t.Errorf("%q, want %q", why, tt.want)
+				}
+				if why == reason.None && (snap.Revision != 30 || snap.Heard.Before(begun)) {
+					t.Errorf("at revision %d, heard %v before", snap.Revision, begun.Sub(snap.Heard))
+				}
+				time.Sleep(10 * time.Second)
+				e.mu.Lock()
+				defer e.mu.Unlock()
+				if want := max(1, tt.loads); e.loads != want {
+					t.Errorf("loaded %d times, want %d", e.loads, want)
+				}
+			})
+		})
+	}
+}
+
+func withRevision(item string, revision int) string {
+	return strings.Replace(item, `"7"`, fmt.Sprintf("%q", fmt.Sprint(revision)), 1)
+}
+
+// TestNewestWhereNothingHappens: the question alone proves it.
+func TestNewestWhereNothingHappens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &quietResource{upstream: &upstream{revision: 9, watch: func(uint64) []string { return nil }}}
+		c := fed(t, e, time.Second)
+		begun := time.Now()
+		if snap, why := c.Fresh(t.Context(), time.Second); why != reason.None || snap.Revision != 9 || snap.Heard.Before(begun) {
+			t.Errorf("%q at revision %d", why, snap.Revision)
+		}
+		if e.opened > 0 {
+			t.Error("a watch beside the stream was opened")
+		}
+	})
+}
+
+// TestNewestIsAskedForTogether: a question serves all who came before it was sent. Those who came after wait for the next.
+func TestNewestIsAskedForTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const takes, clients = 100 * time.Millisecond, 1000
+		e := &quietResource{upstream: &upstream{revision: 9, watch: func(uint64) []string { return nil }}}
+		c := fed(t, e, time.Second)
+		asked := e.answers(func(*http.Request) (time.Duration, *http.Response) { return takes, nil })
+		var all sync.WaitGroup
+		for i := range clients {
+			all.Go(func() {
+				time.Sleep(time.Duration(i) * time.Second / clients)
+				came := time.Now()
+				snap, why := c.Fresh(t.Context(), 3*takes)
+				if took := time.Since(came); why != reason.None || snap.Heard.Before(came) || took > 2*takes {
+					t.Errorf("%q after %v", why, took)
+				}
+			})
+		}
+		all.Wait()
+		if most := int(time.Second/takes) + 2; asked() > most || asked() < most-3 {
+			t.Errorf("%d questions, want %d at most", asked(), most)
+		}
+	})
+}
+
+// TestNewestIsNotProven where the upstream does not say how far it is. Nobody waits longer than they want to, and the
+// upstream is left alone for as long as it says.
+func TestNewestIsNotProven(t *testing.T) {
+	for name, question := range map[string]func(r *http.Request) (time.Duration, *http.Response){
+		"429": func(r *http.Request) (time.Duration, *http.Response) {
+			return 0, tooBusy(r, http.StatusTooManyRequests)
+		},
+		"500": func(r *http.Request) (time.Duration, *http.Response) {
+			return 0, tooBusy(r, http.StatusInternalServerError)
+		},
+		"no answer": func(*http.Request) (time.Duration, *http.Response) { return time.Hour, nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := &quietResource{upstream: &upstream{revision: 9, watch: func(uint64) []string { return nil }}}
+				c := fed(t, e, time.Second)
+				asked := e.answers(question)
+				for range 5 {
+					begun := time.Now()
+					if _, why := c.Fresh(t.Context(), time.Second); why != reason.NotProven {
+						t.Errorf("got %q", why)
+					}
+					if took := time.Since(begun); took != time.Second {
+						t.Errorf("waited for %v", took)
+					}
+				}
+				if asked() > 5 {
+					t.Errorf("asked %d times", asked())
+				}
+				if got := c.life.counts.stats(); got.Restarts() > 0 || got.Resumes > 0 {
+					t.Errorf("the stream did not stay: %+v", got)
+				}
+			})
+		})
+	}
+}
+
+// TestWorthProving: what is proven sooner than it is forwarded.
+func TestWorthProving(t *testing.T) {
+	const ms = time.Millisecond
+	for _, tt := range []struct {
+		proof     time.Duration
+		bytes     int64
+		forwarded time.Duration
+		known     bool
+		want      bool
+	}{
+		{proof: 10 * ms, bytes: 1 << 20, forwarded: 27 * ms, known: true, want: true},
+		{proof: 30 * ms, bytes: 1 << 20, forwarded: 27 * ms, known: true},
+		{proof: 3 * ms, bytes: 500, forwarded: 2 * ms, known: true},
+		{proof: 3 * ms, bytes: 500},
+		{proof: 10 * ms, bytes: 4 << 20, want: true},
+		{proof: time.Second, bytes: 4 << 20},
+		{proof: time.Second, bytes: 200 << 20, want: true},
+		{proof: 10 * ms, bytes: 0, forwarded: 11 * ms, known: true, want: true},
+		{proof: 10 * ms, bytes: 0},
+	} {
+		if got := worthProving(tt.proof, tt.bytes, tt.forwarded, tt.known); got != tt.want {
+			t.Errorf("%+v: %v", tt, got)
+		}
+	}
+}
+
+// TestPace: a proof takes a question, and what comes first of the stream's next word and a watch beside it.
+func TestPace(t *testing.T) {
+	now := time.Now()
+	var p pace
+	if got, want := p.proof(now), usualQuestion+besideDelay+usualBeside; got != want {
+		t.Errorf("nothing is known: %v, want %v", got, want)
+	}
+	for range 100 {
+		p.asked(3*time.Millisecond, false)
+		now = now.Add(20 * time.Millisecond)
+		p.streamTold(now)
+	}
+	if got, want := p.proof(now), 23*time.Millisecond; got != want {
+		t.Errorf("busy: %v, want %v", got, want)
+	}
+	if got, want := p.proof(now.Add(500*time.Millisecond)), 503*time.Millisecond; got != want {
+		t.Errorf("it has become quiet: %v, want %v", got, want)
+	}
+	p.besideTook(700 * time.Millisecond)
+	if got, want := p.proof(now.Add(time.Hour)), 803*time.Millisecond; got != want {
+		t.Errorf("quiet: %v, want %v", got, want)
+	}
+	for range 100 {
+		p.asked(3*time.Millisecond, true)
+	}
+	if got := p.proof(now.Add(time.Hour)); got > 13*time.Millisecond {
+		t.Errorf("where nothing happens: %v", got)
+	}
+}
+
+// TestCosts: what kinds of lists cost is told apart, forgotten after a time, and bounded.
+func TestCosts(t *testing.T) {
+	now := time.Now()
+	var c costs
+	whole, page := listKind{objects: 10}, listKind{objects: 10, limit: 3}
+	c.add(whole, 80*time.Millisecond, now)
+	c.add(whole, 160*time.Millisecond, now)
+	c.add(page, time.Millisecond, now)
+	if got, known := c.find(whole, now); !known || got != 90*time.Millisecond {
+		t.Errorf("whole: %v, %v", got, known)
+	}
+	if got, known := c.find(page, now.Add(costKept-1)); !known || got != time.Millisecond {
+		t.Errorf("a page: %v, %v", got, known)
+	}
+	if _, known := c.find(page, now.Add(costKept)); known {
+		t.Error("what was measured long ago is believed")
+	}
+	c.add(whole, time.Second, now.Add(costKept))
+	if got, _ := c.find(whole, now.Add(costKept)); got != time.Second {
+		t.Errorf("after a time it begins anew: %v", got)
+	}
+	for i := range 2 * maxKinds {
+		c.add(listKind{objects: i}, 1, now)
+	}
+	if len(c.of) > maxKinds {
+		t.Errorf("%d kinds", len(c.of))
+	}
+}
+
+// TestNoFresh: small lists are forwarded, unless all are to be proven, and what has no state is.
+func TestNoFresh(t *testing.T) {
+	c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
+	const wait = time.Second
+	if got := c.NoFresh(index.Query{}, wait, false); got != reason.FasterForwarded {
+		t.Errorf("a small list: %q", got)
+	}
+	if got := c.NoFresh(index.Query{}, wait, true); got != reason.None {
+		t.Errorf("a small list, always: %q", got)
+	}
+	c.pace.asked(time.Millisecond, true)
+	for range 100 {
+		c.pace.asked(time.Millisecond, true)
+	}
+	c.forwarded(index.Query{}, time.Minute)
+	if got := c.NoFresh(index.Query{}, wait, false); got != reason.None {
+		t.Errorf("one that takes the upstream long: %q", got)
+	}
+	if got := c.NoFresh(index.Query{}, time.Millisecond, false); got != reason.FasterForwarded {
+		t.Errorf("one for whose proof nobody waits that long: %q", got)
+	}
+	if got := c.NoFresh(index.Query{Limit: 1, Name: "a"}, wait, false); got != reason.FasterForwarded {
+		t.Errorf("another kind of list: %q", got)
+	}
+	c.drop(reason.Schema)
+	if got := c.NoFresh(index.Query{}, wait, true); got != reason.Schema {
+		t.Errorf("without a state: %q", got)
+	}
+}
+
+// TestAccept: the span goes where a watch beside the stream has come only if it has all that the watch has told of.
+func TestAccept(t *testing.T) {
+	tell := func(c *Collection, revision uint64) {
+		t.Helper()
+		if err := c.apply(change{kind: modified, key: "ns/a", revision: revision, object: &index.Object{Key: "ns/a", Revision: revision}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, tt := range map[string]struct {
+		told  []uint64
+		s     stream
+		a     attested
+		to    uint64
+		waits bool
+		wrong bool
+	}{
+		"no change":                         {a: attested{from: 10, revision: 20}, to: 20},
+		"a change that is there":            {told: []uint64{15}, a: attested{from: 10, revision: 20, changes: []uint64{15}}, to: 20},
+		"a change that is not there":        {told: []uint64{15}, a: attested{from: 10, revision: 20, changes: []uint64{15, 16}}, to: 15, waits: true},
+		"the stream is further":             {told: []uint64{25}, a: attested{from: 10, revision: 20}, to: 25},
+		"a change that was passed over":     {told: []uint64{18}, a: attested{from: 10, revision: 20, changes: []uint64{15, 18}}, to: 18, wrong: true},
+		"the stream has a deletion to tell": {s: stream{gone: map[string]struct{}{"x": {}}}, a: attested{from: 10, revision: 20}, to: 10, waits: true},
+		"nothing was told":                  {to: 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
+			for _, revision := range tt.told {
+				tell(c, revision)
+			}
+			left, err := c.accept(&tt.s, tt.a)
+			if (err != nil) != tt.wrong || err == nil && (left.revision > 0) != tt.waits {
+				t.Errorf("%+v is left, %v", left, err)
+			}
+			if to := c.view.Load().to(); to != tt.to {
+				t.Errorf("the span has come to %d, want %d", to, tt.to)
+			}
+		})
+	}
+	c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
+	c.close()
+	if left, err := c.accept(&stream{}, attested{from: 10, revision: 20}); err != nil || left.revision > 0 {
+		t.Errorf("without a span: %+v, %v", left, err)
+	}
+}

@@ -42,6 +42,21 @@ const (
 	LimitHonoured LimitAtZero = "honour"
 )
 
+// ConsistentLists says which lists of the newest state, those that name no resourceVersion, are answered from
+// memory.
+type ConsistentLists string
+
+// The three ways, as a policy file and --consistent-lists have them.
+const (
+	// ConsistentNever: all are forwarded.
+	ConsistentNever ConsistentLists = "false"
+	// ConsistentFaster: those for which the proof that memory has the newest state is likely to take less time than
+	// kube-apiserver's own answer.
+	ConsistentFaster ConsistentLists = "true"
+	// ConsistentAlways: all, even where kube-apiserver would have answered sooner.
+	ConsistentAlways ConsistentLists = "always"
+)
+
 // BuiltIn is the Source of what no file says.
 const BuiltIn = "built-in default"
 
@@ -65,6 +80,8 @@ type Rule struct {
 	IdleTimeout *time.Duration
 	// LimitAtZero is what a limit means at resourceVersion=0.
 	LimitAtZero LimitAtZero
+	// ConsistentLists says which lists of the newest state are answered from memory; empty is the process's default.
+	ConsistentLists ConsistentLists
 	// SameForEveryone: if an aggregated API server owns the resource, whoever wrote the
 	// rule vouches that it shows the same to all callers who may list it.
 	SameForEveryone bool
@@ -196,6 +213,7 @@ type statement struct {
 	maxBytes        *int64
 	idleTimeout     *time.Duration
 	limitAtZero     *LimitAtZero
+	consistentLists *ConsistentLists
 	sameForEveryone *bool
 	// line is where it stands; lines where its fields do.
 	line  int
@@ -212,6 +230,7 @@ func (s *statement) over(base Rule, name string) Rule {
 	base.MaxBytes = said(s.maxBytes, base.MaxBytes)
 	base.IdleTimeout = cmp.Or(s.idleTimeout, base.IdleTimeout)
 	base.LimitAtZero = said(s.limitAtZero, base.LimitAtZero)
+	base.ConsistentLists = said(s.consistentLists, base.ConsistentLists)
 	base.SameForEveryone = said(s.sameForEveryone, base.SameForEveryone)
 	base.Source = fmt.Sprintf("%s:%d", name, s.line)
 	return base

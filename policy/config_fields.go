@@ -75,6 +75,7 @@ func (d *decoder) settings(s *statement) []field {
 		{"maxBytes", func(path string, n *yaml.Node) { s.maxBytes = d.quantity(path, n) }},
 		{"idleTimeout", func(path string, n *yaml.Node) { s.idleTimeout = d.idleTimeout(path, n) }},
 		{"limitAtZero", func(path string, n *yaml.Node) { s.limitAtZero = word(d, path, n, LimitIgnored, LimitHonoured) }},
+		{"consistentLists", func(path string, n *yaml.Node) { s.consistentLists = d.consistentLists(path, n) }},
 	}
 }
 
@@ -275,6 +276,14 @@ func (d *decoder) quantity(path string, n *yaml.Node) *int64 {
 		}
 	}
 	d.fault(n.Line, path, "this is %s: write a quantity of bytes, 512Mi or 2Gi, or 0 for no bound of its own", describe(n))
+	return nil
+}
+
+func (d *decoder) consistentLists(path string, n *yaml.Node) *ConsistentLists {
+	if n.Kind == yaml.ScalarNode && (n.Tag == "!!bool" || n.Value == string(ConsistentAlways)) {
+		return new(ConsistentLists(strings.ToLower(n.Value)))
+	}
+	d.fault(n.Line, path, "this is %s: write true, false or always", describe(n))
 	return nil
 }
 

@@ -65,10 +65,11 @@ type Decision struct {
 //
 // A revision has to be a decimal without sign or leading zeros that fits int64,
 // as etcd's revisions do.
-func Decide(o ListOptions) Decision { return DecideFor(o, LimitIgnored) }
+func Decide(o ListOptions) Decision { return DecideFor(o, LimitIgnored, ConsistentNever) }
 
-// DecideFor is Decide where a rule says what a limit at resourceVersion=0 means.
-func DecideFor(o ListOptions, atZero LimitAtZero) Decision {
+// DecideFor is Decide where a rule says what a limit at resourceVersion=0 means, and which lists of the newest
+// state may be answered from memory.
+func DecideFor(o ListOptions, atZero LimitAtZero, consistent ConsistentLists) Decision {
 	var (
 		match, rv      = o.ResourceVersionMatch, o.ResourceVersion
 		revision, isRV = parseDecimal(rv)
@@ -95,6 +96,8 @@ func DecideFor(o ListOptions, atZero LimitAtZero) Decision {
 	case token:
 		return decideContinue(o)
 
+	case rv == "" && consistent != ConsistentNever:
+		return Decision{Serve: true, Semantics: MostRecent, Limit: o.Limit}
 	case rv == "":
 		return forward(reason.MostRecent)
 	case rv == "0" && atZero == LimitHonoured:

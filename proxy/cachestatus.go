@@ -15,7 +15,7 @@ func hit(semantics policy.Semantics) string {
 func forwarded(why reason.Reason) string {
 	fwd := "bypass"
 	switch why {
-	case reason.Warming, reason.Ahead, reason.History:
+	case reason.Warming, reason.Ahead, reason.History, reason.NotProven:
 		fwd = "miss"
 	case reason.Stale:
 		fwd = "stale"

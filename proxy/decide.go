@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"time"
@@ -27,7 +28,8 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 		return list, answer{}, why
 	}
 	rule := h.Policy.For(list.Group, list.Version, list.Resource)
-	decision := policy.DecideFor(list.Options, rule.LimitAtZero)
+	consistent := cmp.Or(rule.ConsistentLists, h.ConsistentLists, policy.ConsistentNever)
+	decision := policy.DecideFor(list.Options, rule.LimitAtZero, consistent)
 	found := answer{semantics: decision.Semantics}
 	if decision.Reason == reason.MostRecent {
 		found.semantics = policy.MostRecent
@@ -52,8 +54,10 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 		return list, found, why
 	}
 	resource, asked := collectionOf(list, entry, representation), attributesFor(list)
-	if !h.Authorizer.Remembers(who.identity, asked) {
-		if collection, why := h.hopeless(resource, decision); why != "" {
+	want := wanted{decision, query(list, entry, decision), consistent == policy.ConsistentAlways}
+	// What is sooner forwarded is forwarded before anything is asked.
+	if decision.Semantics == policy.MostRecent || !h.Authorizer.Remembers(who.identity, asked) {
+		if collection, why := h.hopeless(resource, want); why != "" {
 			found.collection, found.unreviewed = collection, true
 			return list, found, why
 		}
@@ -62,16 +66,24 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 	if why != "" {
 		return list, found, why
 	}
-	collection, snap, why := h.snapshot(r.Context(), resource, decision)
+	collection, snap, why := h.snapshot(r.Context(), resource, want)
 	if why != "" {
 		return list, found, why
 	}
 	if !snap.Frame.Selects(list.Fields) {
 		return list, found, reason.Selector
 	}
-	found.representation, found.snapshot, found.query = representation, snap, query(list, entry, decision)
+	found.representation, found.snapshot, found.query = representation, snap, want.query
 	found.entry, found.collection, found.rights = entry, collection, may
 	return list, found, ""
+}
+
+// wanted is what a list asks of memory.
+type wanted struct {
+	policy.Decision
+	query index.Query
+	// always: the newest state is proven even where the list would be forwarded sooner.
+	always bool
 }
 
 // answer is what is written for a list that can be answered from memory, and what it stands on.
@@ -116,7 +128,7 @@ func query(list policy.Request, entry discovery.Entry, d policy.Decision) index.
 		Labels: list.Labels,
 		Fields: list.Fields,
 		// A page at resourceVersion=0 is as it would be at that very revision.
-		Newest: d.Semantics == policy.NotOlderThan,
+		Newest: d.Semantics == policy.NotOlderThan || d.Semantics == policy.MostRecent,
 	}
 	if namespace, name, single := list.Single(entry.Namespaced); single {
 		q.Scope.Namespace, q.Name = namespace, name
@@ -165,20 +177,25 @@ func (h *Handler) review(ctx context.Context, who caller, asked authz.Attributes
 
 // hopeless gives the reason if memory could not answer whatever a review said: then there is no need
 // for one. It starts no collection, which is for callers who have a right to it.
-func (h *Handler) hopeless(resource snapshot.Resource, d policy.Decision) (*snapshot.Collection, reason.Reason) {
+func (h *Handler) hopeless(resource snapshot.Resource, want wanted) (*snapshot.Collection, reason.Reason) {
 	collection, absence := h.Collections.Peek(resource)
 	switch {
 	case collection == nil:
-	case d.Semantics == policy.Any, d.Semantics == policy.NotOlderThan:
-		absence = collection.NoLatest(d.Revision)
+	case want.Semantics == policy.MostRecent:
+		absence = collection.NoFresh(want.query, h.ConsistentWait, want.always)
+	case want.Semantics == policy.Any, want.Semantics == policy.NotOlderThan:
+		absence = collection.NoLatest(want.Revision)
 	default:
-		absence = collection.NoExact(d.Revision)
+		absence = collection.NoExact(want.Revision)
 	}
 	return collection, absence
 }
 
 // snapshot finds the state that the request asks for.
-func (h *Handler) snapshot(ctx context.Context, resource snapshot.Resource, d policy.Decision) (*snapshot.Collection, snapshot.Snapshot, reason.Reason) {
+func (h *Handler) snapshot(ctx context.Context, resource snapshot.Resource, want wanted) (*snapshot.Collection, snapshot.Snapshot, reason.Reason) {
+	if want.Semantics == policy.MostRecent {
+		return h.proven(ctx, resource)
+	}
 	ctx, span := observe.RecordOf(ctx).Step(ctx, observe.SpanSnapshot)
 	defer span.End()
 	collection, absence := h.Collections.Use(resource)
@@ -186,11 +203,11 @@ func (h *Handler) snapshot(ctx context.Context, resource snapshot.Resource, d po
 		return nil, snapshot.Snapshot{}, absence
 	}
 	var snap snapshot.Snapshot
-	switch d.Semantics {
+	switch want.Semantics {
 	case policy.Any, policy.NotOlderThan:
-		snap, absence = collection.Latest(ctx, d.Revision)
+		snap, absence = collection.Latest(ctx, want.Revision)
 	default:
-		snap, absence = collection.Exact(ctx, d.Revision)
+		snap, absence = collection.Exact(ctx, want.Revision)
 	}
 	return collection, snap, absence
 }

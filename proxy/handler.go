@@ -32,6 +32,12 @@ type Handler struct {
 	// MaxBodyBytes bounds the body of a request; 0 is no bound.
 	MaxBodyBytes int64
 
+	// ConsistentLists says which lists of the newest state are answered from memory, where the policy does not; empty is
+	// none.
+	ConsistentLists policy.ConsistentLists
+	// ConsistentWait is how long such a list may wait for the proof.
+	ConsistentWait time.Duration
+
 	Authenticator *authn.Authenticator
 	Inflight      *inflight.Bounds
 	Upstream      *upstream.Transports

@@ -31,13 +31,24 @@ func (h *Handler) respond(w http.ResponseWriter, r *http.Request) {
 	if found.unreviewed {
 		w = &unreviewedWriter{ResponseWriter: w, record: record, reason: why}
 	}
+	newest := found.semantics == policy.MostRecent
+	timed := &timedWriter{ResponseWriter: w}
+	if newest {
+		w = timed
+	}
 	out, end := record.Forwarding(r)
 	defer end()
-	code := h.Forward.ServeAs(w, out, who.identity, who.onAcceptance)
-	switch {
-	case found.unreviewed && found.collection != nil && code == http.StatusOK:
+	asked := time.Now()
+	if code := h.Forward.ServeAs(w, out, who.identity, who.onAcceptance); code != http.StatusOK {
+		return
+	}
+	if found.unreviewed && found.collection != nil {
 		found.collection.Touch() // the caller may list it, so it is in use
-	case why == reason.MostRecent && list.Options.Limit > 0 && code == http.StatusOK:
+	}
+	if newest {
+		h.learnCost(list, asked, timed)
+	}
+	if newest && list.Options.Limit > 0 {
 		h.expectNext(list)
 	}
 }
@@ -115,18 +126,4 @@ func (h *Handler) admitBody(ctx context.Context, share inflight.ShareKey, a answ
 		return nil, room, err
 	}
 	return newBody(a), room, nil
-}
-
-// expectNext prepares for the page after one that the upstream has served just now, if there is one: it is of
-// the state as it is now, and on a quiet resource the feed may not know yet that it has reached
-// that. It does not wait for anything: the end of that answer is still to be sent.
-func (h *Handler) expectNext(list policy.Request) {
-	entry, known := h.Catalog.Known(list.Group, list.Version, list.Resource)
-	if !known {
-		return
-	}
-	if representation, reason := list.Accept.Representation(entry.Custom); reason == "" {
-		page := query(list, entry, policy.Decision{Semantics: policy.NotOlderThan, Limit: list.Options.Limit})
-		h.Collections.WantNext(collectionOf(list, entry, representation), page)
-	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -95,7 +96,7 @@ func writeExplanation(w io.Writer, c *policy.Config, r *http.Request, custom boo
 		return writeTable(w, out.String())
 	}
 	rule := c.For(list.Group, list.Version, list.Resource)
-	decision := policy.DecideFor(list.Options, rule.LimitAtZero)
+	decision := policy.DecideFor(list.Options, rule.LimitAtZero, cmp.Or(rule.ConsistentLists, policy.ConsistentNever))
 	representation, why := list.Accept.Representation(custom)
 	kind := "a built-in resource"
 	if custom {

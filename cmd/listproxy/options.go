@@ -54,8 +54,11 @@ type options struct {
 	history   time.Duration
 	staleness time.Duration
 	wait      time.Duration
-	reviewTTL time.Duration
-	idle      time.Duration
+	// consistent: lists of the newest state are answered from memory, and consistentWait is how long for they wait.
+	consistent     string
+	consistentWait time.Duration
+	reviewTTL      time.Duration
+	idle           time.Duration
 
 	quarantine time.Duration
 	settle     time.Duration
@@ -79,6 +82,9 @@ type options struct {
 	level   slog.Level
 }
 
+// maxConsistentWait is longer than any proof takes that still comes.
+const maxConsistentWait = time.Minute
+
 func defaultOptions() *options {
 	return &options{
 		bindAddress:      "0.0.0.0",
@@ -93,6 +99,8 @@ func defaultOptions() *options {
 		history:          150 * time.Second,
 		staleness:        90 * time.Second,
 		wait:             100 * time.Millisecond,
+		consistent:       string(policy.ConsistentNever),
+		consistentWait:   1500 * time.Millisecond,
 		reviewTTL:        10 * time.Second,
 		idle:             15 * time.Minute,
 		quarantine:       2 * time.Minute,
@@ -132,6 +140,9 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.history, "history-window", o.history, "how far back a revision can be asked for")
 	fs.DurationVar(&o.staleness, "staleness-bound", o.staleness, "how old the newest state may be: an answer contains everything that the API server had this long ago")
 	fs.DurationVar(&o.wait, "fresh-wait", o.wait, "how long a request waits for a revision that listproxy has not reached, before it is forwarded")
+	fs.StringVar(&o.consistent, "consistent-lists", o.consistent, "answer lists that name no resourceVersion from memory too, once it is proven that memory holds\neverything written before the list came: true where that is faster than kube-apiserver, always, or false;\nthe policy can say otherwise for a resource")
+	fs.Lookup("consistent-lists").NoOptDefVal = string(policy.ConsistentFaster)
+	fs.DurationVar(&o.consistentWait, "consistent-wait", o.consistentWait, "how long such a list waits for the proof, before it is forwarded; at most 1m")
 	fs.DurationVar(&o.reviewTTL, "review-ttl", o.reviewTTL, "how long the API server's yes to a caller's list is remembered; 0 asks each time")
 	fs.StringSliceVar(&o.eager, "eager", o.eager, "`resources` to load before /readyz says yes: pods,nodes,deployments.v1.apps")
 	fs.DurationVar(&o.jitter, "eager-jitter", o.jitter, "eager resources begin to load at random moments within this time")
@@ -179,6 +190,7 @@ func (o *options) complete() (err error) {
 		{"--history-window", o.history, time.Second},
 		{"--staleness-bound", o.staleness, 6 * time.Second},
 		{"--fresh-wait", o.wait, 0},
+		{"--consistent-wait", o.consistentWait, 0},
 		{"--review-ttl", o.reviewTTL, 0},
 		{"--eager-jitter", o.jitter, 0},
 		{"--idle-timeout", o.idle, 0},
@@ -189,6 +201,14 @@ func (o *options) complete() (err error) {
 		if d.value < d.least {
 			return fmt.Errorf("%s %v is too short: at least %v", d.flag, d.value, d.least)
 		}
+	}
+	switch policy.ConsistentLists(o.consistent) {
+	case policy.ConsistentNever, policy.ConsistentFaster, policy.ConsistentAlways:
+	default:
+		return fmt.Errorf("--consistent-lists %q: choose true, always or false", o.consistent)
+	}
+	if o.consistentWait > maxConsistentWait {
+		return fmt.Errorf("--consistent-wait %v is too long: at most %v", o.consistentWait, maxConsistentWait)
 	}
 	if err := o.checkSettle(); err != nil {
 		return err

@@ -32,6 +32,8 @@ var (
 	attrRepresentation = attribute.Key("listproxy.representation")
 	attrDoor           = attribute.Key("listproxy.door")
 	attrCause          = attribute.Key("listproxy.cause")
+	attrQueued         = attribute.Key("listproxy.proof.queued_ms")
+	attrQuestion       = attribute.Key("listproxy.proof.question_ms")
 )
 
 // The scopes of lists.
@@ -45,6 +47,7 @@ const (
 const (
 	SpanReview   = "review"
 	SpanSnapshot = "snapshot"
+	SpanProof    = "proof"
 	SpanWrite    = "write"
 	SpanForward  = "forward"
 )
@@ -163,6 +166,13 @@ func (s *Record) Step(ctx context.Context, name string) (context.Context, trace.
 		return trace.ContextWithSpanContext(ctx, s.unsampled), noop.Span{}
 	}
 	return ctx, noop.Span{}
+}
+
+// Proof are the attributes of a proof of the newest state: how long the list waited for a question to begin, and
+// how long the upstream took to answer it. The rest of the span is the wait for the feed to get there.
+func Proof(queued, question time.Duration) []attribute.KeyValue {
+	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+	return []attribute.KeyValue{attrQueued.Float64(ms(queued)), attrQuestion.Float64(ms(question))}
 }
 
 // Forwarding begins the span of the request's way to the upstream, and returns r as it is to be sent

@@ -71,8 +71,11 @@ func TestQuestions(t *testing.T) {
 			if _, got := q.indexed(); got != test.indexed {
 				t.Errorf("indexed: %v", got)
 			}
-			if got := q.memory(); got != test.memory {
+			if got := q.memory(false); got != test.memory {
 				t.Errorf("from memory: %v", got)
+			}
+			if got, want := q.memory(true), test.memory || test.semantics == MostRecent; got != want {
+				t.Errorf("from memory, where the newest state is: %v", got)
 			}
 		})
 	}

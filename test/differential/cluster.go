@@ -140,7 +140,7 @@ func (c *Cluster) Users() []User { return c.users }
 
 // generator returns a generator of questions about this cluster.
 func (c *Cluster) generator(rng *rand.Rand, o Options) *Generator {
-	g := &Generator{rng: rng, spaces: c.Namespaces, users: c.Users(), ledger: c.Ledger, plain: o.PlainOnly, everybody: o.Everybody}
+	g := &Generator{rng: rng, spaces: c.Namespaces, users: c.Users(), ledger: c.Ledger, plain: o.PlainOnly, everybody: o.Everybody, consistent: o.Consistent}
 	for _, r := range c.Resources {
 		if len(o.Resources) == 0 || slices.Contains(o.Resources, r.Resource) {
 			g.resources = append(g.resources, r)

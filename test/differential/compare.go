@@ -42,6 +42,8 @@ type Options struct {
 	// OwnOnly has [Comparator.Freshness] look at what comes from memory alone, and wait for it: one
 	// answer that is forwarded now and then says nothing of the cache.
 	OwnOnly bool
+	// Consistent: listproxy is to answer lists of the newest state from memory.
+	Consistent bool
 	// Only chooses classes; all if nil. With it, nothing is asked but these.
 	Only func(Class) bool
 }

@@ -16,7 +16,7 @@ import (
 func TestDifferential(t *testing.T) {
 	churn(t, 60)
 	report := differential.NewReport()
-	comparator := differential.NewComparator(cluster, side(healthy), report, differential.Options{Bound: bound})
+	comparator := differential.NewComparator(cluster, side(healthy), report, differential.Options{Bound: bound, Consistent: true})
 	warm(t, comparator)
 	// So many are enough on the slowest machine, however long they take there.
 	least := int(10 * duration.Seconds())

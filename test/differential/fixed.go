@@ -30,7 +30,7 @@ func (c *Comparator) Compare(ctx context.Context, r Resource, namespace string, 
 		q.Semantics = NotOlderThan
 		q.Revision, _ = strconv.ParseUint(revision, 10, 64) // a bad one is refused by both
 	}
-	q.Answerable = q.memory()
+	q.Answerable = q.memory(c.options.Consistent)
 	c.compare(ctx, q)
 }
 

@@ -58,7 +58,7 @@ func setUp(s *harness.Suite) error {
 	}
 	healthy, err = s.Proxy(harness.ProxyOptions{
 		Upstream: plane.RESTConfig(controlplane.Feed),
-		Args:     []string{"--eager", cluster.Eager(), "--client-ca-file", plane.CAPath(), "--staleness-bound", bound.String()},
+		Args:     []string{"--eager", cluster.Eager(), "--client-ca-file", plane.CAPath(), "--staleness-bound", bound.String(), "--consistent-lists=always"},
 	})
 	if err != nil {
 		return err

@@ -116,7 +116,7 @@ func (r *Report) compared(q Question, answer Answer) {
 		if hit {
 			r.hits++
 		} else {
-			if origin == "ahead" || origin == "stale" {
+			if origin == "ahead" || origin == "stale" || origin == "not-proven" {
 				r.behind++
 			}
 			r.missed[origin+" "+q.Resource.Resource]++

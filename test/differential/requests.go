@@ -20,7 +20,9 @@ type Generator struct {
 	ledger    *Ledger
 	plain     bool // JSON without selectors
 	everybody bool // asks as often as the admin
-	deck      *deck
+	// consistent: the newest state is to come from memory.
+	consistent bool
+	deck       *deck
 }
 
 // limits that are asked for, on their own and changed on the way.
@@ -88,7 +90,7 @@ func (g *Generator) Question() (Question, bool) {
 	if !g.semantics(&q, g.someMoment()) {
 		return q, false
 	}
-	q.Answerable = q.memory()
+	q.Answerable = q.memory(g.consistent)
 	if g.one(6) && !g.plain {
 		g.oddity(&q)
 	}
@@ -114,7 +116,7 @@ func (g *Generator) Dealt(class Class, r Resource) (Question, bool) {
 	if class.Page == Next {
 		q.Query.Set("limit", g.pick([]string{"1", "1", "2", "3"})) // else nothing might follow
 	}
-	q.Answerable = q.memory()
+	q.Answerable = q.memory(g.consistent)
 	return q, true
 }
 
@@ -175,7 +177,7 @@ func (g *Generator) Walk() (Question, bool) {
 		m := g.someMoment()
 		m.page = First
 		if m.semantics != Any && g.semantics(&q, m) {
-			q.Answerable = q.memory()
+			q.Answerable = q.memory(g.consistent)
 			return q, true
 		}
 	}
@@ -217,7 +219,7 @@ func (g *Generator) Next(q Question, token string) Question {
 		q.Namespace = g.pick(g.spaces)
 		q.Odd = true
 	}
-	q.Answerable = q.memory()
+	q.Answerable = q.memory(g.consistent)
 	return q
 }
 

@@ -158,12 +158,13 @@ func (q Question) indexed() (node string, ok bool) {
 	return node, ok
 }
 
-// memory reports whether listproxy is to answer a question that is not odd from memory.
-func (q Question) memory() bool {
+// memory reports whether listproxy is to answer a question that is not odd from memory. consistent says whether it is
+// to answer those for the newest state.
+func (q Question) memory(consistent bool) bool {
 	switch {
 	case !q.Resource.Cached, !q.User.lists(q.Resource, q.Namespace), q.Namespace != "" && !q.Resource.Namespaced:
 		return false
-	case q.effective() == MostRecent, q.Odd, q.Representation == OddForm:
+	case q.effective() == MostRecent && !(consistent && q.Semantics == MostRecent), q.Odd, q.Representation == OddForm:
 		return false
 	}
 	if q.Representation.metadata() && q.typeFields() {

@@ -195,6 +195,7 @@ func reference(t *testing.T) string {
 	defaults := map[string]string{
 		"cache": code(string(builtIn.Cache)), "representations": "all", "historyWindow": "`--history-window`",
 		"maxBytes": "none", "idleTimeout": "`--idle-timeout`", "limitAtZero": code(string(builtIn.LimitAtZero)),
+		"consistentLists": "`--consistent-lists`",
 		"sameForEveryone": code(strconv.FormatBool(builtIn.SameForEveryone)),
 	}
 	if !slices.Equal(builtIn.Representations, media.All()) || builtIn.HistoryWindow != 0 || builtIn.MaxBytes != 0 || builtIn.IdleTimeout != nil {

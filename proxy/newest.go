@@ -1,0 +1,77 @@
+package proxy
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/observe"
+	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/index"
+)
+
+// proven finds the newest state, and waits until it is proven that it holds all that was written before the
+// list came.
+func (h *Handler) proven(ctx context.Context, resource snapshot.Resource) (*snapshot.Collection, snapshot.Snapshot, reason.Reason) {
+	ctx, span := observe.RecordOf(ctx).Step(ctx, observe.SpanProof)
+	defer span.End()
+	collection, absence := h.Collections.Use(resource)
+	if absence != reason.None {
+		return nil, snapshot.Snapshot{}, absence
+	}
+	begun := time.Now()
+	snap, absence := collection.Fresh(ctx, h.ConsistentWait)
+	if absence == reason.None {
+		span.SetAttributes(observe.Proof(snap.Heard.Sub(begun), snap.Answered.Sub(snap.Heard))...)
+	}
+	return collection, snap, absence
+}
+
+// learnCost tells the collection how long kube-apiserver took to answer a list of the newest state, from when on it was
+// asked. The time that the client took to read the answer does not count.
+func (h *Handler) learnCost(list policy.Request, asked time.Time, w *timedWriter) {
+	if resource, q, known := h.newest(list); known {
+		h.Collections.Forwarded(resource, q, time.Since(asked)-w.writing)
+	}
+}
+
+// newest says which collection a list of the newest state is of, and what it asks of it.
+func (h *Handler) newest(list policy.Request) (snapshot.Resource, index.Query, bool) {
+	entry, known := h.Catalog.Known(list.Group, list.Version, list.Resource)
+	if !known {
+		return snapshot.Resource{}, index.Query{}, false
+	}
+	representation, why := list.Accept.Representation(entry.Custom)
+	if why != "" {
+		return snapshot.Resource{}, index.Query{}, false
+	}
+	q := query(list, entry, policy.Decision{Semantics: policy.MostRecent, Limit: list.Options.Limit})
+	return collectionOf(list, entry, representation), q, true
+}
+
+// expectNext prepares for the page after one that the upstream has served just now, if there is one: it is of
+// the state as it is now, and on a quiet resource the feed may not know yet that it has reached
+// that. It does not wait for anything: the end of that answer is still to be sent.
+func (h *Handler) expectNext(list policy.Request) {
+	if resource, q, known := h.newest(list); known {
+		h.Collections.WantNext(resource, q)
+	}
+}
+
+// timedWriter measures how long it takes to write an answer.
+type timedWriter struct {
+	http.ResponseWriter
+	writing time.Duration
+}
+
+// Write implements [http.ResponseWriter].
+func (w *timedWriter) Write(p []byte) (int, error) {
+	begun := time.Now()
+	defer func() { w.writing += time.Since(begun) }()
+	return w.ResponseWriter.Write(p)
+}
+
+// Unwrap lets [http.ResponseController] find what else the writer can do.
+func (w *timedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -16,27 +17,40 @@ import (
 	"github.com/listproxy/listproxy/proxy/server"
 )
 
-// serving returns the certificate that clients see at both ports.
-func (o *options) serving(log *slog.Logger) (*certs.Certificate, error) {
-	if o.certFile != "" {
-		warnOfKey(log, "--tls-private-key-file", o.keyFile)
-		c, err := certs.ServingFromFiles(o.certFile, o.keyFile, log)
-		if err != nil {
-			return nil, fmt.Errorf("--tls-cert-file, --tls-private-key-file: %w", err)
+// checkConnect checks the flags of the port for CONNECT.
+func (o *options) checkConnect() error {
+	switch {
+	case o.connectPort < -1 || o.connectPort > 65535:
+		return fmt.Errorf("--connect-port %d: a port is a number from 0 (any free one) to 65535, and -1 opens none", o.connectPort)
+	case (o.connectCAFile == "") != (o.connectCAKeyFile == ""):
+		return errors.New("--connect-ca-file and --connect-ca-key-file go together: give both or none")
+	case o.connectPort > 0 && o.connectPort == o.securePort:
+		return fmt.Errorf("--connect-port %d is --secure-port too: the port for CONNECT is one of its own", o.connectPort)
+	}
+	if o.connectPort < 0 {
+		for _, f := range []struct {
+			name  string
+			given bool
+		}{
+			{"--connect-plain-http", o.connectPlain},
+			{"--connect-hosts", len(o.connectHosts) > 0},
+			{"--connect-ca-file", o.connectCAFile != ""},
+		} {
+			if f.given {
+				return fmt.Errorf("%s is for the port for CONNECT, which is not open: give --connect-port", f.name)
+			}
 		}
-		return c, nil
+		return nil
 	}
-	c, ca, err := certs.ServingFromDir(o.certDir, o.certHosts, log)
-	if err != nil {
-		return nil, fmt.Errorf("--cert-dir, --cert-hosts: %w", err)
+	// Any upstream will do: only what is given here is of interest.
+	if _, err := server.NewTargets(&url.URL{Host: "localhost"}, o.connectHosts); err != nil {
+		return fmt.Errorf("--connect-hosts %w", err)
 	}
-	warnOfKey(log, "--cert-dir", filepath.Join(o.certDir, "ca.key"))
-	log.Info("serving with a certificate made here: clients need its CA", "ca", ca)
-	return c, nil
+	return nil
 }
 
-// connectDoor is the second way in, if --connect-port opens it.
-type connectDoor struct {
+// connectListener is the port for CONNECT, if --connect-port opens it.
+type connectListener struct {
 	listener    net.Listener
 	tunnels     *server.Tunnels
 	server      *http.Server
@@ -45,59 +59,51 @@ type connectDoor struct {
 }
 
 // openConnect opens the port for CONNECT, or returns nil if there is to be none.
-func (o *options) openConnect(upstream *url.URL, serving *certs.Certificate, observer *observe.Observer, log *slog.Logger) (*connectDoor, error) {
+func (o *options) openConnect(upstream *url.URL, serving *certs.Certificate, observer *observe.Observer, log *slog.Logger) (*connectListener, error) {
 	if o.connectPort < 0 {
-		return nil, nil //nolint:nilnil // no door is no error
+		return nil, nil //nolint:nilnil // no listener is no error
 	}
 	targets, err := server.NewTargets(upstream, o.connectHosts)
 	if err != nil {
 		return nil, fmt.Errorf("--connect-port, --connect-hosts: %w", err)
 	}
-	d := &connectDoor{plain: o.connectPlain}
+	c := &connectListener{plain: o.connectPlain}
 	ca := o.connectCAFile
 	if ca != "" {
 		warnOfKey(log, "--connect-ca-key-file", o.connectCAKeyFile)
-		if d.certificate, err = certs.TunnelFromFiles(ca, o.connectCAKeyFile, targets.Hosts(), log); err != nil {
+		if c.certificate, err = certs.TunnelFromFiles(ca, o.connectCAKeyFile, targets.Hosts(), log); err != nil {
 			return nil, fmt.Errorf("--connect-ca-file, --connect-ca-key-file: %w", err)
 		}
 	} else {
 		ca = filepath.Join(o.certDir, "ca.crt")
-		if d.certificate, err = certs.TunnelFromDir(o.certDir, targets.Hosts(), log); err != nil {
+		if c.certificate, err = certs.TunnelFromDir(o.certDir, targets.Hosts(), log); err != nil {
 			return nil, fmt.Errorf("--cert-dir: %w", err)
 		}
 	}
-	d.listener, err = net.Listen("tcp", net.JoinHostPort(o.bindAddress, strconv.Itoa(o.connectPort)))
+	c.listener, err = net.Listen("tcp", net.JoinHostPort(o.bindAddress, strconv.Itoa(o.connectPort)))
 	if err != nil {
 		return nil, fmt.Errorf("serving CONNECT (--bind-address, --connect-port): %w", err)
 	}
-	d.tunnels = server.NewTunnels(targets, o.tls.Config(d.certificate.Get))
-	d.server = server.NewConnect(d.tunnels, o.tls.ConnectConfig(serving.Get), observer, log)
-	log.Info("serving CONNECT", "address", d.listener.Addr().String(), "tls", !d.plain, "targets", targets.String(), "ca", ca)
-	return d, nil
+	c.tunnels = server.NewTunnels(targets, o.tls.Config(c.certificate.Get))
+	c.server = server.NewConnect(c.tunnels, o.tls.ConnectConfig(serving.Get), observer, log)
+	log.Info("serving CONNECT", "address", c.listener.Addr().String(), "tls", !c.plain, "targets", targets.String(), "ca", ca)
+	return c, nil
 }
 
-// serve takes CONNECT until the door is closed.
-func (d *connectDoor) serve() error {
-	if d.plain {
-		return d.server.Serve(d.listener)
+// serve takes CONNECT until the listener is closed.
+func (c *connectListener) serve() error {
+	if c.plain {
+		return c.server.Serve(c.listener)
 	}
-	return d.server.ServeTLS(d.listener, "", "")
+	return c.server.ServeTLS(c.listener, "", "")
 }
 
 // shut ends the taking of CONNECT. Tunnels that are open are the main server's to end, and so are
 // those that are being opened: for these there is a moment before it takes no more.
-func (d *connectDoor) shut() {
+func (c *connectListener) shut() {
 	const moment = time.Second
 	ctx, cancel := context.WithTimeout(context.Background(), moment)
 	defer cancel()
-	_ = d.server.Shutdown(ctx)
-	_ = d.server.Close()
-}
-
-// warnOfKey says if everybody on the machine can read a private key. It is used all the same: a
-// mounted Secret is like that unless its volume has a defaultMode, in a container of one user.
-func warnOfKey(log *slog.Logger, flag, path string) {
-	if certs.KeyReadableByOthers(path) {
-		log.Warn("a private key is readable by everybody on this machine: take that away (chmod o-r, defaultMode of a Secret's volume)", "flag", flag, "file", path)
-	}
+	_ = c.server.Shutdown(ctx)
+	_ = c.server.Close()
 }

@@ -3,9 +3,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -58,4 +60,47 @@ Point it at a cluster, and clients at it:
 		addCompletion(c)
 	}
 	return cmd
+}
+
+// The exit codes.
+const (
+	exitFailed = 1 // what was to be done was not, or not well
+	exitUsage  = 2 // the command line cannot be understood
+)
+
+// usageError is a command line that cannot be understood.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// exitCode is the process's exit code after an error.
+func exitCode(err error) int {
+	if _, ok := errors.AsType[usageError](err); ok {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// usageArgs makes a mistake in arguments one of the command line.
+func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return usageError{err}
+		}
+		return nil
+	}
+}
+
+// release is set by the linker in released builds: -ldflags "-X main.release=v1.2.3".
+var release string
+
+// version is the release, or else what the Go toolchain knows of the source.
+func version() string {
+	if release != "" {
+		return release
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
 }

@@ -2,15 +2,22 @@ package main
 
 import (
 	"crypto/tls"
+	"fmt"
 	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/proxy/certs"
 )
 
 func parse(args ...string) (*options, error) {
@@ -112,5 +119,192 @@ func TestWrongOptions(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// newCA writes a CA's certificate and returns its path.
+func newCA(t *testing.T) string {
+	t.Helper()
+	_, path, err := certs.LoadOrCreate("", "", t.TempDir(), nil, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestWrongIdentityLimitAndAuditOptions: each value that cannot be meant stops the start, and the
+// message names its flag and says what would be right.
+func TestWrongIdentityLimitAndAuditOptions(t *testing.T) {
+	ca := newCA(t)
+	noPEM := filepath.Join(t.TempDir(), "no.pem")
+	if err := os.WriteFile(noPEM, []byte("not a certificate"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	missing := filepath.Join(t.TempDir(), "missing")
+	for _, tt := range []struct {
+		args []string
+		says []string
+	}{
+		{[]string{"--client-ca-file", missing}, []string{"--client-ca-file", missing, "PEM"}},
+		{[]string{"--client-ca-file", noPEM}, []string{"--client-ca-file", noPEM, "PEM"}},
+		{[]string{"--requestheader-client-ca-file", ca}, []string{"--requestheader-client-ca-file", "--requestheader-allowed-names"}},
+		{[]string{"--requestheader-client-ca-file", missing, "--requestheader-allowed-names", "front"}, []string{"--requestheader-client-ca-file", missing, "PEM"}},
+		{[]string{"--requestheader-client-ca-file", noPEM, "--requestheader-allowed-names", "front"}, []string{"--requestheader-client-ca-file", noPEM, "PEM"}},
+		{[]string{"--requestheader-client-ca-file", ca, "--requestheader-allowed-names", "front, "}, []string{"--requestheader-allowed-names", "empty"}},
+		{[]string{"--requestheader-client-ca-file", ca, "--requestheader-allowed-names", ""}, []string{"--requestheader-allowed-names"}},
+		{[]string{"--requestheader-allowed-names", "front"}, []string{"--requestheader-allowed-names", "--requestheader-client-ca-file", "both or none"}},
+		{[]string{"--requestheader-username-headers", "X-Remote-User"}, []string{"--requestheader-username-headers", "--requestheader-client-ca-file", "both or none"}},
+		{[]string{"--requestheader-uid-headers", "X-Uid"}, []string{"--requestheader-uid-headers", "--requestheader-client-ca-file", "both or none"}},
+		{[]string{"--requestheader-group-headers", "X-Group"}, []string{"--requestheader-group-headers", "--requestheader-client-ca-file", "both or none"}},
+		{[]string{"--requestheader-extra-headers-prefix", "X-Extra-"}, []string{"--requestheader-extra-headers-prefix", "--requestheader-client-ca-file", "both or none"}},
+		{[]string{"--requestheader-client-ca-file", ca, "--requestheader-allowed-names", "front", "--requestheader-username-headers", ""}, []string{"--requestheader-username-headers", "empty"}},
+
+		{[]string{"--max-requests-inflight", "-1"}, []string{"--max-requests-inflight -1", "0 for no bound"}},
+		{[]string{"--max-requests-inflight", "9223372036854775807"}, []string{"--max-requests-inflight", "0 for no bound"}},
+		{[]string{"--max-requests-inflight", "many"}, []string{"--max-requests-inflight"}},
+		{[]string{"--max-long-running-requests", "-1"}, []string{"--max-long-running-requests -1", "0 for no bound"}},
+		{[]string{"--max-connections", "-1"}, []string{"--max-connections -1", "0 for no bound"}},
+		{[]string{"--max-inflight-bytes", "much"}, []string{"--max-inflight-bytes", "512Mi"}},
+		{[]string{"--max-inflight-bytes", "-1"}, []string{"--max-inflight-bytes", "512Mi"}},
+		{[]string{"--max-body-bytes", "much"}, []string{"--max-body-bytes", "512Mi"}},
+		{[]string{"--max-body-bytes", "-1Mi"}, []string{"--max-body-bytes", "512Mi"}},
+		{[]string{"--overload-wait", "-1s"}, []string{"--overload-wait -1s", "0 to let nobody wait"}},
+		{[]string{"--overload-wait", "5"}, []string{"--overload-wait", "unit"}},
+		{[]string{"--self-check-interval", "-1s"}, []string{"--self-check-interval -1s", "at least 1s"}},
+		{[]string{"--self-check-interval", "10ms"}, []string{"--self-check-interval 10ms", "or 0"}},
+		{[]string{"--stall-timeout", "-1s"}, []string{"--stall-timeout -1s", "at least 1s"}},
+		{[]string{"--stall-timeout", "999ms"}, []string{"--stall-timeout 999ms", "at least 1s"}},
+
+		{[]string{"--audit-log-path", "x", "--audit-log-maxsize", "-1"}, []string{"--audit-log-maxsize=-1", "negative"}},
+		{[]string{"--audit-log-path", "x", "--audit-log-maxbackup", "-1"}, []string{"--audit-log-maxbackup=-1", "negative"}},
+		{[]string{"--audit-log-path", "x", "--audit-log-maxage", "-1"}, []string{"--audit-log-maxage=-1", "negative"}},
+		{[]string{"--audit-log-maxsize", "1"}, []string{"--audit-log-maxsize=1", "--audit-log-path"}},
+		{[]string{"--audit-log-maxbackup", "1"}, []string{"--audit-log-maxbackup=1", "--audit-log-path"}},
+		{[]string{"--audit-log-maxage", "1"}, []string{"--audit-log-maxage=1", "--audit-log-path"}},
+		{[]string{"--audit-log-compress"}, []string{"--audit-log-compress", "--audit-log-path"}},
+	} {
+		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
+			_, err := parse(tt.args...)
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			for _, word := range tt.says {
+				if !strings.Contains(err.Error(), word) {
+					t.Errorf("%q does not say %q", err, word)
+				}
+			}
+		})
+	}
+}
+
+// TestWrongHeaderNames: what only the making of an identifier finds names the flags too.
+func TestWrongHeaderNames(t *testing.T) {
+	ca := newCA(t)
+	for _, flag := range []string{
+		"--requestheader-username-headers", "--requestheader-uid-headers", "--requestheader-group-headers", "--requestheader-extra-headers-prefix",
+	} {
+		o, err := parse("--requestheader-client-ca-file", ca, "--requestheader-allowed-names", "front", flag, `"  "`)
+		if err == nil {
+			_, err = o.identity.authenticator()
+		}
+		if err == nil || !strings.Contains(err.Error(), "--requestheader-") {
+			t.Errorf("%s with an empty name: %v", flag, err)
+		}
+	}
+}
+
+// TestIdentityLimitAndAuditOptions: what the flags mean.
+func TestIdentityLimitAndAuditOptions(t *testing.T) {
+	ca := newCA(t)
+	o, err := parse("--client-ca-file", ca, "--requestheader-client-ca-file", ca, "--requestheader-allowed-names", "front",
+		"--max-inflight-bytes", "64Mi", "--max-body-bytes", "0", "--stall-timeout", "0", "--audit-log-path", "-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := len(o.identity.cas()); got != 2 {
+		t.Errorf("%d CAs of clients", got)
+	}
+	if _, err := o.identity.authenticator(); err != nil {
+		t.Error(err)
+	}
+	if o.limits.answerBytes != 64<<20 || o.limits.bodyBytes != 0 || o.limits.stall != 0 {
+		t.Errorf("limits: %+v", o.limits)
+	}
+	if !o.audit.Enabled() {
+		t.Error("no audit log")
+	}
+}
+
+// TestSettle: what is shorter than safe is refused, and the message says what would be right; what
+// is safe is not, and the default is.
+func TestSettle(t *testing.T) {
+	two := []string{"--upstream", "https://10.0.0.1:6443,https://10.0.0.2:6443"}
+	for _, tt := range []struct {
+		settle    string
+		upstreams []string
+		says      []string // none: it is taken
+	}{
+		{"0s", nil, []string{"--upstream-settle 0s is too short", "at least 9s (without --upstream)", "leave it out (15s)"}},
+		{"8.999s", nil, []string{"--upstream-settle 8.999s", "at least 9s"}},
+		{"-1s", nil, []string{"--upstream-settle -1s", "at least 9s"}},
+		{"9s", nil, nil},
+		{"9s", two, []string{"--upstream-settle 9s", "different versions", "at least 12s (with --upstream)", "leave it out (15s)"}},
+		{"11.999s", two, []string{"--upstream-settle 11.999s", "at least 12s"}},
+		{"12s", two, nil},
+		{"15s", two, nil},
+	} {
+		o, err := parse(append([]string{"--upstream-settle", tt.settle}, tt.upstreams...)...)
+		if (err != nil) != (len(tt.says) > 0) {
+			t.Errorf("%s %v: %v", tt.settle, tt.upstreams, err)
+		}
+		for _, word := range tt.says {
+			if err != nil && !strings.Contains(err.Error(), word) {
+				t.Errorf("%q does not say %q", err, word)
+			}
+		}
+		if want, _ := time.ParseDuration(tt.settle); err == nil && o.settle != want {
+			t.Errorf("%s is %v", tt.settle, o.settle)
+		}
+	}
+	for _, upstreams := range [][]string{nil, two} {
+		if _, err := parse(upstreams...); err != nil {
+			t.Errorf("the default, with %v: %v", upstreams, err)
+		}
+	}
+}
+
+// TestDocumentedSettle: docs/operations.md says what is refused.
+func TestDocumentedSettle(t *testing.T) {
+	text, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone, each := leastSettle(false), leastSettle(true)
+	for _, want := range []string{
+		fmt.Sprintf("%v at least, and %v with `--upstream` |", alone, each),
+		fmt.Sprintf("until `--upstream-settle` after that (less than %d s, ", int(each.Seconds())),
+		fmt.Sprintf("(A `--upstream-settle` of less than %d s, ", int(alone.Seconds())),
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("it does not say %q", want)
+		}
+	}
+}
+
+func TestAdminHosts(t *testing.T) {
+	for _, host := range []string{"http://a.example.com", "a.example.com:8081", "*.example.com", "a b", "a/b", "-a"} {
+		if _, err := parse("--admin-hosts", host); err == nil || !strings.Contains(err.Error(), "--admin-hosts") || !strings.Contains(err.Error(), "write it") {
+			t.Errorf("%q: %v", host, err)
+		}
+	}
+	o, err := parse("--admin-hosts", "a.example.com,B.example.com")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := o.admin.names(&url.URL{Scheme: "https", Host: "api.example.com:6443"})
+	for _, want := range []string{"a.example.com", "B.example.com", "api.example.com"} {
+		if !slices.Contains(names, want) {
+			t.Errorf("%s is not among %q", want, names)
+		}
 	}
 }

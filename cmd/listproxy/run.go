@@ -82,7 +82,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	defer app.close()
-	// Both doors ask for client certificates: inside tunnels as well.
+	// Both ports ask for client certificates: inside tunnels as well.
 	o.tls.ClientCAs = certs.ClientCAs(o.identity.cas()...)
 	app.certificate, app.tls = certificate, o.tls
 	if app.connect, err = o.openConnect(app.upstream, certificate, observing.Observer, log); err != nil {
@@ -142,7 +142,7 @@ type app struct {
 	upstream    *url.URL
 	tls         server.TLS
 	certificate *certs.Certificate
-	connect     *connectDoor // nil: not opened
+	connect     *connectListener // nil: not opened
 	front       http.Handler
 	forward     *forward.Forwarder
 	cluster     *discovery.Cluster

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	cliflag "k8s.io/component-base/cli/flag"
 
-	"github.com/listproxy/listproxy/proxy/server"
+	"github.com/listproxy/listproxy/proxy/certs"
 )
 
 // tlsVersions are those that --tls-min-version takes. Older ones have no use: what speaks to a
@@ -54,34 +54,41 @@ func (o *options) warnOfTLS(log *slog.Logger) {
 	}
 }
 
-// checkConnect checks the flags of the port for CONNECT.
-func (o *options) checkConnect() error {
-	switch {
-	case o.connectPort < -1 || o.connectPort > 65535:
-		return fmt.Errorf("--connect-port %d: a port is a number from 0 (any free one) to 65535, and -1 opens none", o.connectPort)
-	case (o.connectCAFile == "") != (o.connectCAKeyFile == ""):
-		return errors.New("--connect-ca-file and --connect-ca-key-file go together: give both or none")
-	case o.connectPort > 0 && o.connectPort == o.securePort:
-		return fmt.Errorf("--connect-port %d is --secure-port too: the port for CONNECT is one of its own", o.connectPort)
-	}
-	if o.connectPort < 0 {
-		for _, f := range []struct {
-			name  string
-			given bool
-		}{
-			{"--connect-plain-http", o.connectPlain},
-			{"--connect-hosts", len(o.connectHosts) > 0},
-			{"--connect-ca-file", o.connectCAFile != ""},
-		} {
-			if f.given {
-				return fmt.Errorf("%s is for the port for CONNECT, which is not open: give --connect-port", f.name)
-			}
+// serving returns the certificate that clients see at both ports.
+func (o *options) serving(log *slog.Logger) (*certs.Certificate, error) {
+	if o.certFile != "" {
+		warnOfKey(log, "--tls-private-key-file", o.keyFile)
+		c, err := certs.ServingFromFiles(o.certFile, o.keyFile, log)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-cert-file, --tls-private-key-file: %w", err)
 		}
-		return nil
+		return c, nil
 	}
-	// Any upstream will do: only what is given here is of interest.
-	if _, err := server.NewTargets(&url.URL{Host: "localhost"}, o.connectHosts); err != nil {
-		return fmt.Errorf("--connect-hosts %w", err)
+	c, ca, err := certs.ServingFromDir(o.certDir, o.certHosts, log)
+	if err != nil {
+		return nil, fmt.Errorf("--cert-dir, --cert-hosts: %w", err)
 	}
-	return nil
+	warnOfKey(log, "--cert-dir", filepath.Join(o.certDir, "ca.key"))
+	log.Info("serving with a certificate made here: clients need its CA", "ca", ca)
+	return c, nil
+}
+
+// warnOfKey says if everybody on the machine can read a private key. It is used all the same: a
+// mounted Secret is like that unless its volume has a defaultMode, in a container of one user.
+func warnOfKey(log *slog.Logger, flag, path string) {
+	if certs.KeyReadableByOthers(path) {
+		log.Warn("a private key is readable by everybody on this machine: take that away (chmod o-r, defaultMode of a Secret's volume)", "flag", flag, "file", path)
+	}
+}
+
+// expiries says when the certificates end that clients are shown, and the CAs of theirs.
+func (a *app) expiries() []certs.Expiry {
+	all := []certs.Expiry{a.certificate.Expiry()}
+	if a.connect != nil {
+		all = append(all, a.connect.certificate.Expiry())
+	}
+	for _, ca := range a.clientCAs {
+		all = append(all, ca.Expiry())
+	}
+	return all
 }

@@ -11,8 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/listproxy/listproxy/test/harness"
 )
 
 func TestHelpAndMistakes(t *testing.T) {
@@ -41,7 +39,9 @@ func TestHelpAndMistakes(t *testing.T) {
 }
 
 func TestRunUntilStopped(t *testing.T) {
-	harness.Long(t)
+	if testing.Short() {
+		t.Skip("make test-all runs it")
+	}
 	dir := filepath.Join(t.TempDir(), "made")
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

@@ -223,6 +223,9 @@ func (c faultCase) judge(s *scene, over time.Time, recovered *time.Duration) {
 		if last := s.oracle.lastNewestPast().Sub(s.renewed); last > bound+oracle.Tolerance {
 			s.tally.wrong("a state of the lost past was given as the newest %v after etcd was replaced", last)
 		}
+		if last := s.oracle.lastRecentPast().Sub(s.renewed); last > 0 {
+			s.tally.wrong("a state of the lost past was given as one with all writes %v after etcd was replaced", last)
+		}
 	}
 	if !c.replaces { // revisions of the lost past may be higher than any new one
 		r.fresh = since(over, s.tally.firstNews(over, s.ledger.BeforeOfAll(over)))

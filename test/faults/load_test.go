@@ -79,7 +79,7 @@ func (s *scene) churn(ctx context.Context) {
 		k := kinds[turn%len(kinds)]
 		ns, name := s.namespaces[rand.IntN(len(s.namespaces))], nameOf(rand.IntN(names))
 		s.writing.RLock()
-		switch dice := rand.IntN(10); {
+		switch dice := rand.IntN(12); {
 		case dice < 5:
 			_, _ = s.touch(ctx, k, ns, name)
 		case dice < 8:
@@ -96,7 +96,11 @@ func (s *scene) churn(ctx context.Context) {
 func (s *scene) askNewest(ctx context.Context) {
 	for poll.Pause(ctx, askEvery) {
 		all := collections()
-		s.put(ctx, question{collection: all[rand.IntN(len(all))], query: ask.AnyVersion}, true, 0)
+		q := question{collection: all[rand.IntN(len(all))], query: ask.AnyVersion}
+		if rand.IntN(4) == 0 {
+			q.query = "" // what was written meanwhile is not counted: ask does
+		}
+		s.put(ctx, q, !q.recent(), 0)
 	}
 }
 
@@ -110,7 +114,7 @@ func (s *scene) ask(ctx context.Context) {
 		}
 		s.asking.RLock()
 		newest, some := s.ledger.Newest(q.kind), s.ledger.Recent()
-		switch dice := rand.IntN(10); {
+		switch dice := rand.IntN(12); {
 		case dice < 4 || some == 0 || newest == 0:
 			q.query = ask.AnyVersion
 			s.put(ctx, q, true, 0)
@@ -118,6 +122,8 @@ func (s *scene) ask(ctx context.Context) {
 			q.query = ask.NotOlderThan(newest)
 			s.put(ctx, q, true, newest)
 		case dice < 8:
+			s.put(ctx, q, false, newest)
+		case dice < 10:
 			q.query = ask.Exactly(some)
 			s.put(ctx, q, true, some)
 		case q.form != asProtobuf:
@@ -131,11 +137,12 @@ func (s *scene) ask(ctx context.Context) {
 func (s *scene) walk(ctx context.Context, q question, revision uint64) {
 	q.limit = pageSize
 	q.query = ask.FirstPage(pageSize, ask.Exactly(revision))
-	newest := rand.IntN(2) == 0
-	if newest {
-		q.query = "limit=" + strconv.Itoa(pageSize) // the first page is kube-apiserver's
+	atLeast := uint64(0)
+	if rand.IntN(2) == 0 {
+		q.query = "limit=" + strconv.Itoa(pageSize)
+		atLeast = s.ledger.Newest(q.kind)
 	}
-	page, ok := s.put(ctx, q, !newest, 0)
+	page, ok := s.put(ctx, q, !q.recent(), atLeast)
 	for ok && page.Next != "" && len(page.Objects) > 0 {
 		at := page.Revision
 		q.query, q.after = ask.NextPage(pageSize, page.Next), page.Objects[len(page.Objects)-1]

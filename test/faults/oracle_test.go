@@ -43,6 +43,8 @@ type verifier struct {
 	absent  map[collection]time.Time
 	// absentNewest is when such a state was last asked for that was given as the newest.
 	absentNewest time.Time
+	// absentRecent is when such a state was last asked for that was to hold all that was written before.
+	absentRecent time.Time
 }
 
 func newVerifier(direct *ask.Client, t *tally) *verifier {
@@ -128,6 +130,9 @@ func (o *verifier) seenPast(w witness, gone bool) bool {
 		if w.question.newest() && w.asked.After(o.absentNewest) {
 			o.absentNewest = w.asked
 		}
+		if w.question.recent() && w.asked.After(o.absentRecent) {
+			o.absentRecent = w.asked
+		}
 	}
 	return true
 }
@@ -173,6 +178,13 @@ func (o *verifier) lastNewestPast() time.Time {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.absentNewest
+}
+
+// lastRecentPast returns when such a state was last asked for that was to hold all that was written before.
+func (o *verifier) lastRecentPast() time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.absentRecent
 }
 
 // lastPast returns when the last answer was asked for that was of a replaced past only, or nil.

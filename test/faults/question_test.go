@@ -146,10 +146,18 @@ func (q question) newest() bool {
 	return !strings.Contains(q.query, "resourceVersionMatch=Exact") && !strings.Contains(q.query, "continue=")
 }
 
+// recent reports whether the list is to hold everything that was written before it was asked for.
+func (q question) recent() bool {
+	return !strings.Contains(q.query, "resourceVersion=") && !strings.Contains(q.query, "continue=")
+}
+
 // at returns the question whose answer is the same for ever.
 func (q question) at(revision uint64) question {
-	if q.limit == 0 {
+	switch {
+	case q.limit == 0:
 		q.query = ask.Exactly(revision)
+	case q.recent():
+		q.query = ask.FirstPage(q.limit, ask.Exactly(revision))
 	}
 	return q
 }

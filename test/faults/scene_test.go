@@ -123,7 +123,7 @@ func (s *scene) start() {
 		s.since = uint64(now) // #nosec G115 -- a revision
 	}
 	p, err := harness.StartProxy(ctx, harness.ProxyOptions{Upstream: own, Binary: s.binary, Args: append([]string{
-		"--staleness-bound", bound.String(), "--schema-quarantine", "1s",
+		"--staleness-bound", bound.String(), "--schema-quarantine", "1s", "--consistent-lists=always",
 		"--tls-cert-file", filepath.Join(s.certs, "tls.crt"), "--tls-private-key-file", filepath.Join(s.certs, "tls.key"),
 	}, s.args...)})
 	s.must(err)

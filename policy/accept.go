@@ -20,28 +20,34 @@ type Accept struct {
 	builtin, custom negotiated
 }
 
-// negotiated is the result for one kind of resource; one of the two is set.
+// negotiated is the result for one kind of resource: a representation, or a reason.
 type negotiated struct {
 	representation media.Representation
-	reason         reason.Reason
+	// pretty is true if the clause that was chosen asks for it.
+	pretty bool
+	reason reason.Reason
 }
 
 // Representation returns the form in which the API server would write the list, or
 // the reason why the request has to be forwarded: reason.Representation if the server
 // would write another form, or none (406), or it is not certain which;
-// reason.Pretty if it would indent; reason.NotCanonical if the header has several readings.
+// reason.NotCanonical if the header has several readings.
 //
 // It depends on whether the resource is a custom one: these have no protobuf (but
 // for their metadata), and no routes of their own in the server's router.
 func (a Accept) Representation(custom bool) (media.Representation, reason.Reason) {
-	result := a.builtin
-	if custom {
-		result = a.custom
-	}
+	result := a.of(custom)
 	if result == (negotiated{}) {
 		return "", reason.Representation
 	}
 	return result.representation, result.reason
+}
+
+func (a Accept) of(custom bool) negotiated {
+	if custom {
+		return a.custom
+	}
+	return a.builtin
 }
 
 // refused returns the reason if the list is to be forwarded whatever the resource.
@@ -58,11 +64,11 @@ func parseAccept(values []string) Accept {
 	switch {
 	case len(values) > 1:
 		// The API server reads only the first line.
-		return everywhere("", reason.NotCanonical)
+		return everywhere(negotiated{reason: reason.NotCanonical})
 	case len(values) == 0 || values[0] == "":
-		return everywhere(media.JSON, "")
+		return everywhere(negotiated{representation: media.JSON})
 	case strings.Count(values[0], ",") >= maxAcceptClauses:
-		return everywhere("", reason.NotCanonical)
+		return everywhere(negotiated{reason: reason.NotCanonical})
 	}
 	clauses := goautoneg.ParseAccept(values[0])
 	accept := Accept{custom: negotiate(clauses, true)}
@@ -73,10 +79,7 @@ func parseAccept(values []string) Accept {
 }
 
 // everywhere is the same result for every kind of resource.
-func everywhere(representation media.Representation, reason reason.Reason) Accept {
-	result := negotiated{representation, reason}
-	return Accept{builtin: result, custom: result}
-}
+func everywhere(result negotiated) Accept { return Accept{builtin: result, custom: result} }
 
 // routed tells whether the API server's router lets the header through to the
 // negotiation. For built-in resources go-restful compares each clause, without its
@@ -106,17 +109,17 @@ func routed(accept string) bool {
 // is not ours ends the search, since the upstream may know more than we.
 func negotiate(clauses []goautoneg.Accept, custom bool) negotiated {
 	for _, clause := range clauses {
-		representation, reason := represent(clause)
-		if custom && representation == media.Protobuf {
+		result := represent(clause)
+		if custom && result.representation == media.Protobuf {
 			continue
 		}
-		return negotiated{representation, reason}
+		return result
 	}
 	return negotiated{reason: reason.Representation}
 }
 
 // represent maps one clause of an Accept header to the representation it asks for.
-func represent(clause goautoneg.Accept) (media.Representation, reason.Reason) {
+func represent(clause goautoneg.Accept) negotiated {
 	plain, metadata := media.JSON, media.MetadataJSON
 	switch clause.Type + "/" + clause.SubType {
 	case "application/json", "application/*", "*/*":
@@ -124,34 +127,24 @@ func represent(clause goautoneg.Accept) (media.Representation, reason.Reason) {
 	case "application/vnd.kubernetes.protobuf":
 		plain, metadata = media.Protobuf, media.MetadataProtobuf
 	default:
-		return "", reason.Representation
+		return negotiated{reason: reason.Representation}
 	}
 	params := len(clause.Params) // goautoneg keeps q apart
-	pretty := clause.Params["pretty"] == "1"
-	if pretty {
+	result := negotiated{representation: plain, pretty: clause.Params["pretty"] == "1"}
+	if result.pretty {
 		params--
 	}
-	asMetadata := params == 3 && clause.Params["as"] == "PartialObjectMetadataList" &&
-		clause.Params["g"] == "meta.k8s.io" && clause.Params["v"] == "v1"
-	switch {
-	case params != 0 && !asMetadata:
-		// Another transformation (a list as PartialObjectMetadata gets a 406), or a
-		// parameter that we do not know.
-		return "", reason.Representation
-	case pretty:
-		return "", reason.Pretty
-	case asMetadata:
-		return metadata, ""
-	default:
-		return plain, ""
+	if params == 0 {
+		return result
 	}
-}
-
-// isHuman recognises the clients that get indented JSON without asking for it.
-func isHuman(userAgent string) bool {
-	return strings.HasPrefix(userAgent, "curl") ||
-		strings.HasPrefix(userAgent, "Wget") ||
-		strings.HasPrefix(userAgent, "Mozilla/5.0")
+	if params == 3 && clause.Params["as"] == "PartialObjectMetadataList" &&
+		clause.Params["g"] == "meta.k8s.io" && clause.Params["v"] == "v1" {
+		result.representation = metadata
+		return result
+	}
+	// Another transformation (a list as PartialObjectMetadata gets a 406), or a
+	// parameter that we do not know.
+	return negotiated{reason: reason.Representation}
 }
 
 // acceptsGzip tells whether the API server would compress a large answer for this

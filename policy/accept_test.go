@@ -27,17 +27,19 @@ const (
 type acceptWant struct {
 	representation media.Representation
 	reason         reason.Reason
+	indented       bool
 }
 
 func TestAccept(t *testing.T) {
 	var (
-		plain            = acceptWant{media.JSON, ""}
-		protobuf         = acceptWant{media.Protobuf, ""}
-		metadata         = acceptWant{media.MetadataJSON, ""}
-		metadataProtobuf = acceptWant{media.MetadataProtobuf, ""}
-		forwarded        = acceptWant{"", reason.Representation}
-		pretty           = acceptWant{"", reason.Pretty}
-		notCanonical     = acceptWant{"", reason.NotCanonical}
+		plain            = acceptWant{representation: media.JSON}
+		pretty           = acceptWant{representation: media.JSON, indented: true}
+		protobuf         = acceptWant{representation: media.Protobuf}
+		metadata         = acceptWant{representation: media.MetadataJSON}
+		prettyMetadata   = acceptWant{representation: media.MetadataJSON, indented: true}
+		metadataProtobuf = acceptWant{representation: media.MetadataProtobuf}
+		forwarded        = acceptWant{reason: reason.Representation}
+		notCanonical     = acceptWant{reason: reason.NotCanonical}
 	)
 	for name, test := range map[string]struct {
 		accept          []string
@@ -81,7 +83,9 @@ func TestAccept(t *testing.T) {
 		// What a client of custom resources gets in the end is what counts.
 		"protobuf, then yaml":   {[]string{protobufType + ",application/yaml"}, protobuf, forwarded},
 		"protobuf, then pretty": {[]string{protobufType + ",application/json;pretty=1"}, protobuf, pretty},
-		"protobuf, pretty":      {[]string{protobufType + ";pretty=1,application/json"}, pretty, pretty},
+		"protobuf, pretty":      {[]string{protobufType + ";pretty=1,application/json"}, protobuf, plain},
+		"plain, then pretty":    {[]string{"application/json,application/json;pretty=1"}, plain, plain},
+		"pretty, then plain":    {[]string{"application/json;q=0.5,application/json;pretty=1"}, pretty, pretty},
 
 		"yaml":          {[]string{"application/yaml"}, forwarded, forwarded},
 		"yaml, JSON":    {[]string{"application/yaml,application/json"}, forwarded, forwarded},
@@ -117,15 +121,18 @@ func TestAccept(t *testing.T) {
 		"metadata and more": {
 			[]string{"application/json;charset=utf-8" + asMetadata}, forwarded, forwarded,
 		},
-		"pretty metadata": {[]string{"application/json;pretty=1" + asMetadata}, pretty, pretty},
-		"charset":         {[]string{"application/json;charset=utf-8"}, forwarded, forwarded},
-		"stream":          {[]string{"application/json;stream=watch"}, forwarded, forwarded},
-		"server version":  {[]string{"application/json;sv=v1"}, forwarded, forwarded},
-		"export":          {[]string{"application/json;export=1"}, forwarded, forwarded},
-		"profile":         {[]string{"application/json;profile=local"}, forwarded, forwarded},
-		"pretty":          {[]string{"application/json;pretty=1"}, pretty, pretty},
-		"any, pretty":     {[]string{"*/*;pretty=1"}, pretty, pretty},
-		"not pretty":      {[]string{"application/json;pretty=0"}, forwarded, forwarded},
+		"pretty metadata": {[]string{"application/json;pretty=1" + asMetadata}, prettyMetadata, prettyMetadata},
+		"pretty metadata in protobuf": {
+			[]string{protobufType + asMetadata + ";pretty=1"}, metadataProtobuf, metadataProtobuf,
+		},
+		"charset":        {[]string{"application/json;charset=utf-8"}, forwarded, forwarded},
+		"stream":         {[]string{"application/json;stream=watch"}, forwarded, forwarded},
+		"server version": {[]string{"application/json;sv=v1"}, forwarded, forwarded},
+		"export":         {[]string{"application/json;export=1"}, forwarded, forwarded},
+		"profile":        {[]string{"application/json;profile=local"}, forwarded, forwarded},
+		"pretty":         {[]string{"application/json;pretty=1"}, pretty, pretty},
+		"any, pretty":    {[]string{"*/*;pretty=1"}, pretty, pretty},
+		"not pretty":     {[]string{"application/json;pretty=0"}, forwarded, forwarded},
 		"pretty Table": {
 			[]string{"application/json;as=Table;v=v1;g=meta.k8s.io;pretty=1"}, forwarded, forwarded,
 		},
@@ -141,8 +148,9 @@ func TestAccept(t *testing.T) {
 			accept := parseAccept(test.accept)
 			for custom, want := range map[bool]acceptWant{false: test.builtin, true: test.custom} {
 				representation, reason := accept.Representation(custom)
-				if got := (acceptWant{representation, reason}); got != want {
-					t.Errorf("custom %t: %q, want %q", custom, got, want)
+				indented := Request{Accept: accept}.Indented(custom)
+				if got := (acceptWant{representation, reason, indented}); got != want {
+					t.Errorf("custom %t: %+v, want %+v", custom, got, want)
 				}
 			}
 			checkAccept(t, test.accept)
@@ -155,6 +163,9 @@ func TestAcceptNothing(t *testing.T) {
 	for _, custom := range []bool{false, true} {
 		if representation, why := (Accept{}).Representation(custom); representation != "" || why != reason.Representation {
 			t.Errorf("custom %t: %q, %q", custom, representation, why)
+		}
+		if (Request{Pretty: true}).Indented(custom) {
+			t.Errorf("custom %t: nothing is indented", custom)
 		}
 	}
 }
@@ -236,7 +247,8 @@ func checkAccept(t *testing.T, accept []string) (answered int) {
 		header = accept[0]
 	}
 	for _, custom := range []bool{false, true} {
-		representation, why := parseAccept(accept).Representation(custom)
+		request := Request{Accept: parseAccept(accept)}
+		representation, why := request.Accept.Representation(custom)
 		if why != "" {
 			if representation != "" || !slices.Contains(reason.Forwarding(), why) {
 				t.Errorf("Accept %q, custom %t: %q, %q", accept, custom, representation, why)
@@ -267,7 +279,9 @@ func checkAccept(t *testing.T, accept []string) (answered int) {
 			switch {
 			case !ok:
 				t.Errorf("Accept %q, custom %t: %s, the upstream says not acceptable", header, custom, representation)
-			case got.Accepted.MediaType != wantType || got.Pretty || got.Stream != "" || got.UseServerVersion != "" || got.Export ||
+			case request.Indented(custom) != (got.Pretty && got.Accepted.PrettySerializer != nil):
+				t.Errorf("Accept %q, custom %t: indented %t, the upstream says %+v", header, custom, request.Indented(custom), got)
+			case got.Accepted.MediaType != wantType || got.Stream != "" || got.UseServerVersion != "" || got.Export ||
 				got.Profile != "" || len(got.Unrecognized) > 0 ||
 				(got.Convert == nil) != (want.Convert == nil) || got.Convert != nil && *got.Convert != *want.Convert:
 				t.Errorf("Accept %q, custom %t: %s, the upstream says %+v", header, custom, representation, got)
@@ -285,7 +299,7 @@ func TestAcceptCombinations(t *testing.T) {
 		"application/json" + asMetadata, "application/json;as=Table;g=meta.k8s.io;v=v1",
 		"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
 		"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1",
-		protobufType, protobufType + ";q=0.9", protobufType + ";stream=watch", protobufType + asMetadata,
+		protobufType, protobufType + ";q=0.9", protobufType + ";pretty=1", protobufType + ";stream=watch", protobufType + asMetadata,
 		protobufType + ";as=Table;g=meta.k8s.io;v=v1",
 		"application/yaml", "application/yaml;q=0.1" + asMetadata, "application/cbor", "application/*", "*/*;q=0.2", "*", "text/html", "nonsense",
 	}

@@ -6,9 +6,9 @@
 //   - [Parse] reads a request once. It yields a [Request] value, from which
 //     authorization, lookup and answer all proceed; or the [reason.Reason] why the
 //     request is not a list that listproxy understands completely.
-//   - [Accept.Representation] and [Request.CheckSelectors] decide what depends on
-//     the kind of the resource: the form of the answer, and whether the API server
-//     reads the selectors as written.
+//   - [Accept.Representation], [Request.Indented] and [Request.CheckSelectors] decide
+//     what depends on the kind of the resource: the form of the answer, and whether the
+//     API server reads the selectors as written.
 //   - [Decide] applies the API server's own table of list semantics to the list
 //     options of the [Request].
 //
@@ -36,12 +36,12 @@
 // [Parse] reports the first that applies:
 //
 //  1. what is asked for: not-list, watch
-//  2. how it is written: not-canonical, parameter, and pretty as a parameter
+//  2. how it is written: not-canonical, parameter
 //  3. how it is sent: not-canonical
 //  4. who asks: impersonation, credentials, anonymous
 //  5. which objects: selector
-//  6. in which form: not-canonical for several Accept headers, representation,
-//     pretty; only if no kind of resource could be answered in that form
+//  6. in which form: not-canonical for several Accept headers, representation; only
+//     if no kind of resource could be answered in that form
 //
 // The order never changes whether a request is forwarded.
 package policy

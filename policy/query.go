@@ -28,9 +28,8 @@ func parseQuery(raw string, req *Request) reason.Reason {
 			return reason.Parameter
 		}
 	}
-	if values.Has("pretty") {
-		// Even pretty=false: it also overrides what the User-Agent would say.
-		return reason.Pretty
+	if values.Has("pretty") && !strings.Contains(raw, "pretty") {
+		return reason.Parameter // escaped, the API server would not see it
 	}
 	*req = parsed
 	return ""
@@ -72,7 +71,7 @@ func (r *Request) setParameter(name, value string) bool {
 		// Of watches; lists ignore it.
 		return value == "true" || value == "false"
 	case "pretty":
-		// parseQuery forwards it, whatever it says.
+		r.Pretty = readPretty(value, r.Pretty)
 	default:
 		return false
 	}

@@ -33,6 +33,9 @@ type Request struct {
 	Fields fields.Selector
 	// Gzip is true if the API server would compress a large answer.
 	Gzip bool
+	// Pretty is true if the API server would indent JSON even if the Accept header does not ask for
+	// it: because of the parameter, or else of the User-Agent. See [Request.Indented].
+	Pretty bool
 }
 
 // Parse reads a request as an API server does; info is what [RequestInfo] made of its method and path alone. The empty Reason means that the
@@ -41,8 +44,8 @@ type Request struct {
 // With any other Reason the Request holds what was understood until then and is
 // good for logs only.
 //
-// Two things cannot be said before the resource is known, and are still to be asked:
-// [Accept.Representation] and [Request.CheckSelectors].
+// What cannot be said before the resource is known is still to be asked:
+// [Accept.Representation], [Request.Indented] and [Request.CheckSelectors].
 //
 // The headers are expected as net/http's server leaves them. Parse does not
 // change the request and does not read its body.
@@ -51,6 +54,7 @@ func Parse(r *http.Request, info *request.RequestInfo, by Credentials) (Request,
 	if reason := parsePath(r, info, &req); reason != "" {
 		return req, reason
 	}
+	req.Pretty = isHuman(r.UserAgent())
 	if reason := parseQuery(r.URL.RawQuery, &req); reason != "" {
 		return req, reason
 	}
@@ -66,11 +70,5 @@ func Parse(r *http.Request, info *request.RequestInfo, by Credentials) (Request,
 	if reason := parseSelectors(&req); reason != "" {
 		return req, reason
 	}
-	if reason := req.Accept.refused(); reason != "" {
-		return req, reason
-	}
-	if isHuman(r.UserAgent()) {
-		return req, reason.Pretty
-	}
-	return req, ""
+	return req, req.Accept.refused()
 }

@@ -72,6 +72,7 @@ func checkParse(t *testing.T, r *http.Request) {
 	}
 
 	checkAccept(t, r.Header["Accept"])
+	checkPretty(t, r, got)
 	checkWithUpstream(t, got.Options, Decide(got.Options))
 }
 
@@ -86,6 +87,7 @@ func FuzzParse(f *testing.F) {
 		get("/api/v1/watch/pods?timeout=1s&timeoutSeconds=5&allowWatchBookmarks=true", alice),
 		get("//api/v1/p%6fds/?fieldSelector=metadata.name%3dx&labelSelector=a", alice),
 		get("/api/v1/namespaces/ns/pods?fieldSelector=spec.nodeName%3dn,metadata.name%3d%3dx&labelSelector=a+in+(b,c),!d", alice),
+		get("/api/v1/pods?pretty=false&limit=5", alice, "User-Agent: curl/8\r\nAccept: */*\r\n"),
 		get("/api/v1/pods?pretty=1;a=b", "Impersonate-User: bob\r\n"),
 		get("http://listproxy/api/v1/pods", "Authorization: a\r\nAuthorization: b\r\n"),
 		"GET /api/v1/pods HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",

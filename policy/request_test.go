@@ -65,7 +65,7 @@ func diff(want, got Request) string {
 
 // pods is the list of all pods with these options.
 func pods(options ListOptions) Request {
-	return Request{Version: "v1", Resource: "pods", Accept: everywhere(media.JSON, ""), Options: options}
+	return Request{Version: "v1", Resource: "pods", Accept: everywhere(negotiated{representation: media.JSON}), Options: options}
 }
 
 func TestParseAccepts(t *testing.T) {
@@ -76,31 +76,31 @@ func TestParseAccepts(t *testing.T) {
 		"whole core resource": {get("/api/v1/pods", alice), pods(ListOptions{})},
 		"one namespace": {
 			get("/api/v1/namespaces/a-b/pods", alice),
-			Request{Version: "v1", Resource: "pods", Namespace: "a-b", Accept: everywhere(media.JSON, "")},
+			Request{Version: "v1", Resource: "pods", Namespace: "a-b", Accept: everywhere(negotiated{representation: media.JSON})},
 		},
 		"a namespace of digits": {
 			get("/api/v1/namespaces/123/pods", alice),
-			Request{Version: "v1", Resource: "pods", Namespace: "123", Accept: everywhere(media.JSON, "")},
+			Request{Version: "v1", Resource: "pods", Namespace: "123", Accept: everywhere(negotiated{representation: media.JSON})},
 		},
 		"a namespace called like a subresource": {
 			get("/api/v1/namespaces/status/pods", alice),
-			Request{Version: "v1", Resource: "pods", Namespace: "status", Accept: everywhere(media.JSON, "")},
+			Request{Version: "v1", Resource: "pods", Namespace: "status", Accept: everywhere(negotiated{representation: media.JSON})},
 		},
 		"group": {
 			get("/apis/apps/v1/deployments", alice),
-			Request{Group: "apps", Version: "v1", Resource: "deployments", Accept: everywhere(media.JSON, "")},
+			Request{Group: "apps", Version: "v1", Resource: "deployments", Accept: everywhere(negotiated{representation: media.JSON})},
 		},
 		"group and namespace": {
 			get("/apis/stable.example.com/v1beta1/namespaces/ns/crontabs", alice),
-			Request{Group: "stable.example.com", Version: "v1beta1", Resource: "crontabs", Namespace: "ns", Accept: everywhere(media.JSON, "")},
+			Request{Group: "stable.example.com", Version: "v1beta1", Resource: "crontabs", Namespace: "ns", Accept: everywhere(negotiated{representation: media.JSON})},
 		},
 		"namespaces": {
 			get("/api/v1/namespaces", alice),
-			Request{Version: "v1", Resource: "namespaces", Accept: everywhere(media.JSON, "")},
+			Request{Version: "v1", Resource: "namespaces", Accept: everywhere(negotiated{representation: media.JSON})},
 		},
 		"a resource called proxy, in a namespace": {
 			get("/apis/example.com/v1/namespaces/ns/proxy", alice),
-			Request{Group: "example.com", Version: "v1", Resource: "proxy", Namespace: "ns", Accept: everywhere(media.JSON, "")},
+			Request{Group: "example.com", Version: "v1", Resource: "proxy", Namespace: "ns", Accept: everywhere(negotiated{representation: media.JSON})},
 		},
 		"empty query": {get("/api/v1/pods?", alice), pods(ListOptions{})},
 		"options": {
@@ -144,7 +144,7 @@ func TestParseAccepts(t *testing.T) {
 			get("/api/v1/namespaces/ns/pods?labelSelector=b%3Dc,a&fieldSelector=status.phase!%3DFailed,metadata.name%3D%3Dx&limit=5", alice),
 			Request{
 				Version: "v1", Resource: "pods", Namespace: "ns", Name: "x",
-				Accept:        everywhere(media.JSON, ""),
+				Accept:        everywhere(negotiated{representation: media.JSON}),
 				Options:       ListOptions{Limit: 5},
 				LabelSelector: "b=c,a",
 				FieldSelector: "status.phase!=Failed,metadata.name==x",
@@ -304,15 +304,8 @@ func TestParseForwards(t *testing.T) {
 			get("/api/v1/pods?dryRun=All", alice),
 			get("/api/v1/pods?includeObject=None", alice),
 			get("/api/v1/pods?pretty=1&pretty=1", alice),
-		},
-		reason.Pretty: {
-			get("/api/v1/pods?pretty=true", alice),
-			get("/api/v1/pods?pretty=false", alice),
-			get("/api/v1/pods?pretty", alice),
-			get("/api/v1/pods", alice, "User-Agent: curl/8.5.0\r\n"),
-			get("/api/v1/pods", alice, "User-Agent: Wget/1.21\r\n"),
-			get("/api/v1/pods", alice, "User-Agent: Mozilla/5.0 (X11)\r\n"),
-			get("/api/v1/pods", alice, "Accept: application/json;pretty=1\r\n"),
+			get("/api/v1/pods?pr%65tty=1", alice),
+			get("/api/v1/pods?pr%65tty=1&labelSelector=pr%65tty", alice),
 		},
 		reason.Impersonation: {
 			get("/api/v1/pods", alice, "Impersonate-User: bob\r\n"),
@@ -380,14 +373,13 @@ func TestParseOrder(t *testing.T) {
 		{get(path+"/"+query+"&foo", framing, acting, accepts, human), reason.NotCanonical},
 		{get(path+query+"&foo&watch", framing, acting, accepts, human), reason.Watch},
 		{get(path+query+"&foo&pretty", framing, acting, accepts, human), reason.Parameter},
-		{get(path+query+"&pretty", framing, acting, accepts, human), reason.Pretty},
-		{get(path+query, framing, acting, accepts, human), reason.NotCanonical},
+		{get(path+query+"&pretty", framing, acting, accepts, human), reason.NotCanonical},
 		{get(path+query, acting, alice, alice, accepts, human), reason.Impersonation},
 		{get(path+query, alice, alice, accepts, human), reason.Credentials},
 		{get(path+query, accepts, human), reason.Anonymous},
 		{get(path+query, alice, accepts, human), reason.Selector},
 		{get(path, alice, accepts, human), reason.Representation},
-		{get(path, alice, human), reason.Pretty},
+		{get(path, alice, human), ""},
 	} {
 		if _, got := parse(read(t, test.text)); got != test.want {
 			t.Errorf("reason %q, want %q for\n%s", got, test.want, test.text)

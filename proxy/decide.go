@@ -73,7 +73,8 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 	if !snap.Frame.Selects(list.Fields) {
 		return list, found, reason.Selector
 	}
-	found.representation, found.snapshot, found.query = representation, snap, want.query
+	found.representation, found.indented = representation, list.Indented(entry.Custom)
+	found.snapshot, found.query = snap, want.query
 	found.entry, found.collection, found.rights = entry, collection, may
 	return list, found, ""
 }
@@ -90,6 +91,7 @@ type wanted struct {
 type answer struct {
 	semantics      policy.Semantics
 	representation media.Representation
+	indented       bool
 	snapshot       snapshot.Snapshot
 	query          index.Query
 

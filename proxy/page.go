@@ -17,6 +17,11 @@ const (
 	// gzipAbove is the size of a body above which kube-apiserver compresses it
 	// (endpoints/handlers/responsewriters, defaultGzipThresholdBytes).
 	gzipAbove = 128 * 1024
+	// maxIndentGrowth is how many times as long as it is kept a list may become when it is indented, if that
+	// is more than indentAnyway: pods become twice as long. Only objects that are made for it become so long
+	// that one of 1 MiB takes gigabytes.
+	maxIndentGrowth = 16
+	indentAnyway    = 1 << 20
 )
 
 // pages are used again: a page's cost is that of copying it.
@@ -28,12 +33,14 @@ type body struct {
 	head, tail []byte
 	objects    []*index.Object
 	size       int // in bytes, before compression
+	indented   bool
+	unfit      bool // to be indented: it would grow too much, or is nested too deeply
 	pooled     *[]*index.Object
 }
 
 // newBody finds what is written. It must be released.
 func newBody(a answer) *body {
-	b := &body{frame: a.snapshot.Frame, pooled: pages.Get().(*[]*index.Object)}
+	b := &body{frame: a.snapshot.Frame, indented: a.indented, pooled: pages.Get().(*[]*index.Object)}
 	page := a.snapshot.Page(a.query, (*b.pooled)[:0])
 	b.objects = page.Objects
 
@@ -50,7 +57,25 @@ func newBody(a answer) *body {
 	b.head = b.frame.AppendHead(nil, meta, n, size)
 	b.tail = b.frame.AppendTail(nil, meta, n)
 	b.size = len(b.head) + size + len(b.tail)
+	if b.indented {
+		b.measureIndented()
+	}
 	return b
+}
+
+// measureIndented finds the size of a body that is indented, if it is fit for that.
+func (b *body) measureIndented() {
+	var in wire.Indenter
+	size := in.Size(b.head)
+	var scratch [16]byte
+	for i, o := range b.objects {
+		size += in.Size(b.frame.AppendItemHead(scratch[:0], i, len(o.Bytes))) + in.Size(o.Bytes)
+	}
+	size += in.Size(b.tail)
+	grows := size > indentAnyway && size/maxIndentGrowth > b.size
+	if b.unfit = grows || in.Deepest > wire.MaxIndentDepth; !b.unfit {
+		b.size = size
+	}
 }
 
 // release lets go of the objects.
@@ -69,9 +94,14 @@ func (h *Handler) writePage(w http.ResponseWriter, r *http.Request, list policy.
 	out := h.writers.get(w, b.size)
 	defer out.release()
 	var err error
-	if compress {
+	switch {
+	case b.indented && compress:
+		err = h.compressIndented(out.Writer, b)
+	case b.indented:
+		err = writeIndented(out.Writer, b)
+	case compress:
 		err = h.Compressor.Write(out.Writer, b.frame, b.head, b.objects, b.tail)
-	} else {
+	default:
 		err = writeList(out.Writer, b)
 	}
 	// An error here is the connection's; there is nobody left to tell.
@@ -96,6 +126,38 @@ func writeList(out *bufio.Writer, b *body) error {
 	}
 	_, err := out.Write(b.tail)
 	return err
+}
+
+// writeIndented is writeList for who gets the list indented.
+func writeIndented(out *bufio.Writer, b *body) error {
+	var in wire.Indenter
+	if err := in.Write(out, b.head); err != nil {
+		return err
+	}
+	var scratch [16]byte
+	for i, o := range b.objects {
+		if err := in.Write(out, b.frame.AppendItemHead(scratch[:0], i, len(o.Bytes))); err != nil {
+			return err
+		}
+		if err := in.Write(out, o.Bytes); err != nil {
+			return err
+		}
+	}
+	return in.Write(out, b.tail)
+}
+
+// compressIndented writes with gzip what writeIndented writes.
+func (h *Handler) compressIndented(out *bufio.Writer, b *body) error {
+	stream := h.Compressor.Stream(out)
+	plain := h.writers.get(stream, b.size)
+	defer plain.release()
+	if err := writeIndented(plain.Writer, b); err != nil {
+		return err
+	}
+	if err := plain.Flush(); err != nil {
+		return err
+	}
+	return stream.Close()
 }
 
 // setListHeaders sets what kube-apiserver sends with a list (list-contract.md, "Bytes").

@@ -71,6 +71,9 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, who caller, list
 	}
 	defer room.Release()
 	defer page.release()
+	if page.unfit {
+		return reason.Pretty
+	}
 	if reason := mayAnswer(a.entry, a.snapshot, h.ground(list, *a)); reason != "" {
 		return reason
 	}

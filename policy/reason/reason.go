@@ -21,7 +21,6 @@ const (
 	MostRecent     Reason = "most-recent"
 	Selector       Reason = "selector"
 	Representation Reason = "representation"
-	Pretty         Reason = "pretty"
 	Impersonation  Reason = "impersonation"
 	Anonymous      Reason = "anonymous"
 	Credentials    Reason = "credentials"
@@ -34,6 +33,7 @@ const (
 	UnknownResource Reason = "unknown-resource"
 	Audit           Reason = "audit"
 	Aggregated      Reason = "aggregated"
+	Pretty          Reason = "pretty"
 
 	Warming      Reason = "warming"
 	NotPermitted Reason = "not-permitted"
@@ -124,12 +124,6 @@ var forwarding = []struct {
 			"kube-apiserver does not have.",
 	},
 	{
-		Pretty,
-		"indented JSON: browsers and curl get it",
-		"It gets indented output, by a parameter, or because its User-Agent is a " +
-			"browser, curl or Wget.",
-	},
-	{
 		Impersonation,
 		"the caller impersonates somebody",
 		"It has Impersonate-* headers.",
@@ -191,6 +185,12 @@ var forwarding = []struct {
 		Aggregated,
 		"another API server answers for it",
 		"Another API server answers for it, which may show each caller something else.",
+	},
+	{
+		Pretty,
+		"indented JSON of objects nested so deeply that it would be many times as long",
+		"Its answer is indented JSON, and the objects are nested so deeply that it would " +
+			"be many times as long as they are.",
 	},
 	{
 		Warming,

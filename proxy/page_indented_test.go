@@ -1,0 +1,203 @@
+package proxy
+
+import (
+	"bytes"
+	stdgzip "compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/wire"
+)
+
+// indented is an answer that is to be indented.
+func indented(a answer) answer {
+	a.indented = true
+	return a
+}
+
+// bodyOf reads an answer, and returns it as it is after decoding.
+func bodyOf(t *testing.T, resp *http.Response) string {
+	t.Helper()
+	defer func() { _ = resp.Body.Close() }()
+	var in io.Reader = resp.Body
+	if resp.Header.Get("Content-Encoding") == "gzip" {
+		z, err := stdgzip.NewReader(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in = z
+	}
+	got, err := io.ReadAll(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(got)
+}
+
+// TestWriteIndented: what is indented is what encoding/json makes of the list, without the line break at its
+// end, and its size is known before.
+func TestWriteIndented(t *testing.T) {
+	for name, a := range map[string]answer{
+		"whole":             listOf(3, 0),
+		"page":              {snapshot: listOf(3, 0).snapshot, query: index.Query{Limit: 2}},
+		"no items":          {snapshot: listOf(3, 0).snapshot, query: index.Query{Scope: index.Scope{Namespace: "other"}}},
+		"above the buffers": listOf(3000, 200),
+	} {
+		for _, gzip := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, gzip), func(t *testing.T) {
+				plain := bodyOf(t, write(t, policy.Request{}, a, http.Header{}))
+				var want bytes.Buffer
+				if err := json.Indent(&want, []byte(strings.TrimSpace(plain)), "", "  "); err != nil {
+					t.Fatal(err)
+				}
+				resp := write(t, policy.Request{Gzip: gzip}, indented(a), http.Header{})
+				if compressed := resp.Header.Get("Content-Encoding") == "gzip"; compressed != (gzip && want.Len() > gzipAbove) {
+					t.Errorf("compressed: %t", compressed)
+				}
+				if got := bodyOf(t, resp); got != want.String() {
+					t.Errorf("got\n%.1000s\nwant\n%.1000s", got, want.String())
+				}
+				b := newBody(indented(a))
+				defer b.release()
+				if b.size != want.Len() || b.unfit {
+					t.Errorf("%d bytes, unfit: %t, want %d", b.size, b.unfit, want.Len())
+				}
+			})
+		}
+	}
+}
+
+// TestIndentedGzipThreshold: it is the indented list that is larger than 128 KiB or not.
+func TestIndentedGzipThreshold(t *testing.T) {
+	empty := newBody(indented(listOf(1, 0)))
+	defer empty.release()
+	unpadded := len(listOf(1, 0).snapshot.Page(index.Query{}, nil).Objects[0].Bytes)
+	for extra, want := range map[int]string{0: "", 1: "gzip"} {
+		a := indented(listOf(1, unpadded+gzipAbove-empty.size+extra))
+		resp := write(t, policy.Request{Gzip: true}, a, http.Header{})
+		if got := resp.Header.Get("Content-Encoding"); got != want {
+			t.Errorf("%d bytes above: %q", extra, got)
+		}
+		if got := len(bodyOf(t, resp)); got != gzipAbove+extra {
+			t.Errorf("%d bytes, want %d", got, gzipAbove+extra)
+		}
+	}
+}
+
+// TestUnfitToBeIndented: what json.Indent refuses is not written, nor what would be many times as long. It is
+// counted as it is kept, so that it need not wait for more room than that.
+func TestUnfitToBeIndented(t *testing.T) {
+	nested := func(depth int, inside string) string {
+		return strings.Repeat("[", depth) + inside + strings.Repeat("]", depth)
+	}
+	pad := `"` + strings.Repeat("x", 16<<20) + `"` // so that the depth alone decides
+	const list = 2                                 // levels around each object
+	for name, tt := range map[string]struct {
+		object string
+		unfit  bool
+	}{
+		"flat":       {`{"a":1}`, false},
+		"deep":       {nested(wire.MaxIndentDepth-list, pad), false},
+		"too deep":   {nested(wire.MaxIndentDepth-list+1, pad), true},
+		"a schema":   {nested(50, `{"description":"what it is","type":"string"}`), false},
+		"grows":      {nested(20, strings.Repeat("1,", 100_000)+"1"), true},
+		"grows less": {nested(10, strings.Repeat("1,", 100_000)+"1"), false},
+		"is short":   {nested(20, strings.Repeat("1,", 1000)+"1"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := answer{snapshot: snapshot.Fixed(7, "ThingList", "v1", []*index.Object{{Key: "a", Revision: 1, Bytes: []byte(tt.object)}})}
+			plain, b := newBody(a), newBody(indented(a))
+			defer plain.release()
+			defer b.release()
+			if b.unfit != tt.unfit {
+				t.Errorf("unfit: %t, %d bytes of %d", b.unfit, b.size, plain.size)
+			}
+			if (b.size == plain.size) != tt.unfit {
+				t.Errorf("counted as %d bytes of %d", b.size, plain.size)
+			}
+		})
+	}
+	if reason.Pretty.Explain() == "" {
+		t.Error("the reason to forward it is not explained")
+	}
+}
+
+// TestIndentingDoesNotAllocate holds for indented pages what TestAPageDoesNotAllocateByItsSize does.
+func TestIndentingDoesNotAllocate(t *testing.T) {
+	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
+	r.Header.Set("Audit-Id", "x")
+	allocations := func(list policy.Request, a answer) float64 {
+		return testing.AllocsPerRun(20, func() { writeAnswer(discard{http.Header{}}, r, list, a) })
+	}
+	for _, gzip := range []bool{false, true} {
+		list := policy.Request{Gzip: gzip}
+		small, large := allocations(list, indented(listOf(10, 100))), allocations(list, indented(listOf(5000, 100)))
+		if large > small+40 { // the pools lose what they hold now and then
+			t.Errorf("gzip %t: %v allocations for 10 objects, %v for 5000", gzip, small, large)
+		}
+	}
+}
+
+// benchPods is an answer with n pods, as they come from a cluster in shape.
+func benchPods(n int) answer {
+	const pod = `{"metadata":{"name":"web-%06d","generateName":"web-","namespace":"team-a","uid":"0b8f6a7e-2f5c-4a53-9a63-8c1d7b7a3f11","resourceVersion":"48211","creationTimestamp":"2026-11-20T08:15:30Z","labels":{"app":"web","pod-template-hash":"7d4b9c6f5"},` +
+		`"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web-7d4b9c6f5","uid":"5a0e7c3b-3f1c-4b1d-8a36-0d8d4f6d2e10","controller":true,"blockOwnerDeletion":true}],` +
+		`"managedFields":[{"manager":"kube-controller-manager","operation":"Update","apiVersion":"v1","time":"2026-11-20T08:15:30Z","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:generateName":{},"f:labels":{".":{},"f:app":{}}},"f:spec":{"f:containers":{"k:{\"name\":\"web\"}":{".":{},"f:image":{},"f:imagePullPolicy":{},"f:name":{},"f:resources":{}}},"f:dnsPolicy":{},"f:restartPolicy":{}}}}]},` +
+		`"spec":{"containers":[{"name":"web","image":"registry.example.com/team-a/web:v1.24.3","ports":[{"containerPort":8080,"protocol":"TCP"}],"env":[{"name":"MODE","value":"production"}],"resources":{"limits":{"cpu":"500m","memory":"512Mi"},"requests":{"cpu":"250m","memory":"256Mi"}},"terminationMessagePath":"/dev/termination-log","imagePullPolicy":"IfNotPresent"}],"restartPolicy":"Always","terminationGracePeriodSeconds":30,"dnsPolicy":"ClusterFirst","nodeName":"node-0042","securityContext":{},"schedulerName":"default-scheduler"},` +
+		`"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True","lastProbeTime":null,"lastTransitionTime":"2026-11-20T08:15:33Z"},{"type":"PodScheduled","status":"True","lastProbeTime":null,"lastTransitionTime":"2026-11-20T08:15:30Z"}],"hostIP":"10.1.0.42","podIP":"10.2.3.4","startTime":"2026-11-20T08:15:30Z","qosClass":"Burstable"}}`
+	objects := make([]*index.Object, n)
+	for i := range objects {
+		text := fmt.Appendf(nil, pod, i)
+		objects[i] = &index.Object{Key: fmt.Sprintf("team-a/web-%06d", i), Revision: 1, Bytes: text}
+	}
+	return answer{semantics: policy.Any, snapshot: snapshot.Fixed(7, "PodList", "v1", objects)}
+}
+
+// BenchmarkWriteForms writes 5,000 pods as they are kept and indented, and has encoding/json indent them. All
+// speeds are in bytes as they are kept.
+func BenchmarkWriteForms(b *testing.B) {
+	a := benchPods(5000)
+	plain := newBody(a)
+	size := int64(plain.size)
+	plain.release()
+	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
+	for _, form := range []struct {
+		name string
+		list policy.Request
+		a    answer
+	}{
+		{"compact", policy.Request{}, a},
+		{"indented", policy.Request{}, indented(a)},
+		{"compact,gzip", policy.Request{Gzip: true}, a},
+		{"indented,gzip", policy.Request{Gzip: true}, indented(a)},
+	} {
+		b.Run(form.name, func(b *testing.B) {
+			b.SetBytes(size)
+			b.ReportAllocs()
+			for b.Loop() {
+				writeAnswer(discard{http.Header{}}, r, form.list, form.a)
+			}
+		})
+	}
+	b.Run("encoding_json", func(b *testing.B) {
+		objects := a.snapshot.Page(index.Query{}, nil).Objects
+		b.SetBytes(size)
+		b.ReportAllocs()
+		var out bytes.Buffer
+		for b.Loop() {
+			for _, o := range objects {
+				out.Reset()
+				_ = json.Indent(&out, o.Bytes, "    ", "  ")
+			}
+		}
+	})
+}

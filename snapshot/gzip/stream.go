@@ -1,0 +1,50 @@
+package gzip
+
+import (
+	"hash/crc32"
+	"io"
+)
+
+// Stream compresses what is written to it. It keeps nothing of that, and holds an encoder, which is
+// large, only within Write: not for as long as a slow client takes. Each Write begins anew, so few
+// large ones are best. It must be closed, and is for one goroutine.
+type Stream struct {
+	by         *Compressor
+	compressed []byte // of the last Write
+	out        joined
+}
+
+// Stream returns a Stream that writes to w, for what is written in a form that is not kept.
+func (c *Compressor) Stream(w io.Writer) *Stream {
+	s := &Stream{by: c, out: joined{w: w}}
+	s.out.write(gzipHeader)
+	return s
+}
+
+// Write implements io.Writer. The error is that of the writer below, once there is one.
+func (s *Stream) Write(p []byte) (int, error) {
+	if s.out.err != nil {
+		return 0, s.out.err
+	}
+	s.compress(p)
+	s.out.crc = crc32.Update(s.out.crc, crc32.IEEETable, p)
+	s.out.length += uint32(len(p)) // #nosec G115 -- modulo 2³² is meant
+	s.by.compressed.Add(int64(len(p)))
+	s.out.write(s.compressed)
+	return len(p), s.out.err
+}
+
+func (s *Stream) compress(p []byte) {
+	e := s.by.encoders.Get().(*encoder)
+	defer s.by.encoders.Put(e)
+	e.out.Reset()
+	e.deflate(p, nil)
+	s.compressed = append(s.compressed[:0], e.out.Bytes()...)
+}
+
+// Close ends what is compressed, and leaves the writer below open.
+func (s *Stream) Close() error {
+	s.out.stored(nil, true)
+	s.out.write(s.out.trailer())
+	return s.out.err
+}

@@ -5,11 +5,13 @@ import "slices"
 // Representation is the form of an answer.
 type Representation string
 
-// The representations; Odd stands for all that are forwarded.
+// The representations; Odd stands for all that are forwarded. JSON comes indented as well.
 const (
 	JSON             Representation = "json"
+	Indented         Representation = "indented"
 	Protobuf         Representation = "protobuf"
 	MetadataJSON     Representation = "metadata-json"
+	MetadataIndented Representation = "metadata-indented"
 	MetadataProtobuf Representation = "metadata-protobuf"
 	OddForm          Representation = "odd"
 )
@@ -18,7 +20,11 @@ const (
 func Representations() []Representation { return slices.Clone(representations) }
 
 // metadata is true if objects come without spec and status.
-func (r Representation) metadata() bool { return r == MetadataJSON || r == MetadataProtobuf }
+func (r Representation) metadata() bool {
+	return r == MetadataJSON || r == MetadataIndented || r == MetadataProtobuf
+}
+
+func (r Representation) indented() bool { return r == Indented || r == MetadataIndented }
 
 // Selector is a kind of selectors.
 type Selector string
@@ -70,7 +76,7 @@ type moment struct {
 
 // What classes are made of.
 var (
-	representations = []Representation{JSON, Protobuf, MetadataJSON, MetadataProtobuf}
+	representations = []Representation{JSON, Indented, Protobuf, MetadataJSON, MetadataIndented, MetadataProtobuf}
 	selectorKinds   = []Selector{None, Labels, Metadata, Fields, Both}
 	scopes          = []Scope{OneNamespace, AllNamespaces, WholeCluster}
 	moments         = []moment{

@@ -45,6 +45,8 @@ func TestQuestions(t *testing.T) {
 		"index, no limit":      {"pods", "", "fieldSelector=spec.nodeName=a", NotOlderThan, Protobuf, NotOlderThan, Fields, false, true},
 		"not of the index":     {"pods", "", "fieldSelector=spec.nodeName!=a&limit=5", NotOlderThan, Protobuf, NotOlderThan, Fields, false, true},
 		"fields, metadata":     {"pods", "", "fieldSelector=spec.nodeName=a", Exact, MetadataJSON, Exact, Fields, false, false},
+		"indented":             {"pods", "", "limit=5&pretty=1", Exact, Indented, Exact, None, false, true},
+		"fields, indented":     {"pods", "", "fieldSelector=spec.nodeName=a", Exact, MetadataIndented, Exact, Fields, false, false},
 		"name, metadata":       {"pods", "", "fieldSelector=metadata.name=a&labelSelector=x", Exact, MetadataProtobuf, Exact, Both, false, true},
 		"labels":               {"secrets", "", "labelSelector=x", Exact, JSON, Exact, Labels, false, false},
 		"the newest":           {"pods", "", "labelSelector=x", MostRecent, JSON, MostRecent, Labels, false, false},

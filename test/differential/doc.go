@@ -20,8 +20,8 @@
 //
 // # What is to come from memory
 //
-// [Question].Answerable, by Question.memory: JSON, protobuf and PartialObjectMetadata in both, of all
-// that is cached; with any label selector, with metadata.name and metadata.namespace, and, but not
+// [Question].Answerable, by Question.memory: JSON, indented or not, protobuf, and PartialObjectMetadata in
+// all three, of all that is cached; with any label selector, with metadata.name and metadata.namespace, and, but not
 // for metadata, with the fields of the type. Not: a page with metadata.namespace= across namespaces,
 // which kube-apiserver reads in that namespace and goes on from in the whole resource, the single
 // key above, and whatever is odd.

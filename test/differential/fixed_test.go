@@ -50,6 +50,8 @@ func TestGzipThreshold(t *testing.T) {
 		"application/json", "application/vnd.kubernetes.protobuf",
 		"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
 		"application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+		"application/json;pretty=1",
+		"application/json;pretty=1;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
 	} {
 		size := threshold / 2
 		for _, target := range []int{threshold - 1, threshold, threshold + 1} {
@@ -97,6 +99,7 @@ func TestIndexEnd(t *testing.T) {
 	}
 	for _, accept := range []string{
 		"application/json", "application/vnd.kubernetes.protobuf", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+		"application/json;pretty=1",
 	} {
 		for _, scope := range []string{namespace, ""} {
 			for _, limit := range []string{"1", "2", "3"} {

@@ -99,8 +99,12 @@ func sameButToken(a, b []byte) bool {
 func onlyTokenMissing(a, b []byte) (string, bool) {
 	ma, errA := listMeta(a)
 	mb, errB := listMeta(b)
+	text := `,"continue":"` + mb.Continue + `"`
+	if bytes.HasPrefix(b, []byte("{\n")) { // indented
+		text = ",\n    \"continue\": \"" + mb.Continue + `"`
+	}
 	ok := errA == nil && errB == nil && ma.Continue == "" && mb.Continue != "" &&
-		sameBut(a, b, ma, mb, nil, []byte(`,"continue":"`+mb.Continue+`"`))
+		sameBut(a, b, ma, mb, nil, []byte(text))
 	return mb.Continue, ok
 }
 

@@ -55,9 +55,9 @@ func (g *Generator) oddForm(q *Question) {
 	case pick < 9:
 		accept(Accepts()...)
 	case pick < 10:
-		q.Header.Set("User-Agent", []string{"curl/8.5.0", "Wget/1.21", "Mozilla/5.0 (X11)"}[g.rng.IntN(3)])
+		q.Header.Set("User-Agent", g.pick([]string{"curl", "Wget/1.21", "Mozilla/5.0 (X11)", "Mozilla/4.0", "Curl/8", ""}))
 	default:
-		q.Query.Set("pretty", []string{"true", "false", "1", ""}[g.rng.IntN(4)])
+		q.Query.Set("pretty", g.pick([]string{"true", "false", "1", "", "yes", "0", "T", " 1", "tRUE"}))
 	}
 }
 
@@ -107,7 +107,7 @@ func (g *Generator) parameter(q *Question) {
 // spelling says the same in another way.
 func (g *Generator) spelling(q *Question) {
 	path := q.Resource.Path(q.Namespace)
-	switch g.rng.IntN(9) {
+	switch g.rng.IntN(10) {
 	case 0:
 		q.Path = path + "/"
 	case 1:
@@ -134,6 +134,9 @@ func (g *Generator) spelling(q *Question) {
 		q.RawQuery = "x=%zz"
 	case 8:
 		q.RawQuery = "&&"
+	case 9:
+		q.Query.Del("pretty")
+		q.RawQuery = g.pick([]string{"pr%65tty=1", "pretty=1&pretty=0", "pr%65tty=1&pretty=0", "Pretty=1"})
 	}
 }
 

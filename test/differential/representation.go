@@ -1,5 +1,7 @@
 package differential
 
+import "strings"
+
 // What clients send to ask for a representation, and for how it may be compressed.
 const (
 	asMetadata = ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -10,7 +12,7 @@ const (
 // accepts returns the Accept headers that ask for a representation of a resource; "" is none.
 func accepts(r Resource, representation Representation) []string {
 	switch representation {
-	case JSON:
+	case JSON, Indented:
 		return []string{
 			"", "", asJSON, asJSON, "*/*", "application/json, */*", "application/json;q=0.5", "application/json , application/yaml",
 		}
@@ -21,7 +23,7 @@ func accepts(r Resource, representation Representation) []string {
 			return both
 		}
 		return append(both, asProtobuf)
-	case MetadataJSON:
+	case MetadataJSON, MetadataIndented:
 		return []string{
 			asJSON + asMetadata, asJSON + ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", asJSON + asMetadata + "," + asJSON,
 		}
@@ -40,7 +42,39 @@ func accepts(r Resource, representation Representation) []string {
 func (g *Generator) represent(q *Question, representation Representation) {
 	q.Representation = representation
 	q.Header.Del("Accept")
+	q.Header.Del("User-Agent")
+	q.Query.Del("pretty")
 	if accept := g.pick(accepts(q.Resource, representation)); accept != "" {
 		q.Header.Set("Accept", accept)
 	}
+	if representation.indented() {
+		g.indent(q)
+	}
 }
+
+// indent asks for indented JSON, in one of the ways in which clients do.
+func (g *Generator) indent(q *Question) {
+	switch accept := q.Header.Get("Accept"); g.rng.IntN(4) {
+	case 0:
+		q.Query.Set("pretty", g.pick([]string{"true", "1", "t", "TRUE"}))
+	case 1:
+		q.Header.Set("User-Agent", g.pick(humans))
+	case 2: // the parameter says nothing
+		q.Header.Set("User-Agent", g.pick(humans))
+		q.Query.Set("pretty", "")
+	case 3:
+		if accept == "" {
+			accept = asJSON
+		}
+		// Of several clauses, the first is chosen.
+		first, rest, more := strings.Cut(accept, ",")
+		first = strings.TrimRight(first, " ") + ";pretty=1"
+		if more {
+			first += "," + rest
+		}
+		q.Header.Set("Accept", first)
+	}
+}
+
+// humans are the User-Agents that get indented JSON.
+var humans = []string{"curl/8.5.0", "Wget/1.21", "Mozilla/5.0 (X11; Linux x86_64)"}

@@ -197,13 +197,15 @@ func (g *Generator) Next(q Question, token string) Question {
 		q.Query.Set("limit", g.limit())
 	}
 	q.HTTP1 = g.one(3)
-	accept := q.Header["Accept"]
+	header := q.Header
 	q.Header = http.Header{}
 	g.header(&q)
-	if len(accept) > 0 {
-		q.Header["Accept"] = accept
+	for _, name := range []string{"Accept", "User-Agent"} {
+		if len(header[name]) > 0 {
+			q.Header[name] = header[name]
+		}
 	}
-	for _, name := range []string{"labelSelector", "fieldSelector"} {
+	for _, name := range []string{"labelSelector", "fieldSelector", "pretty"} {
 		if before.Has(name) {
 			q.Query[name] = before[name]
 		}

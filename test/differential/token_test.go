@@ -2,6 +2,7 @@ package differential
 
 import (
 	"bytes"
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"testing"
@@ -85,10 +86,20 @@ func TestOnlyTokenMissing(t *testing.T) {
 		}
 		return []byte(`{"kind":"L","metadata":{"resourceVersion":"7"` + token + `},"items":[{"x":"` + item + `"}]}`)
 	}
+	indented := func(token, item string) []byte {
+		var out bytes.Buffer
+		if err := json.Indent(&out, list(token, item), "", "  "); err != nil {
+			t.Fatal(err)
+		}
+		return out.Bytes()
+	}
 	for name, test := range map[string]struct {
 		a, b []byte
 		want bool
 	}{
+		"indented":                {indented("", "i"), indented(next, "i"), true},
+		"indented, another item":  {indented("", "i"), indented(next, "j"), false},
+		"indented, one of them":   {list("", "i"), indented(next, "i"), false},
 		"json":                    {list("", "i"), list(next, "i"), true},
 		"json, both":              {list(next, "i"), list(next, "i"), false},
 		"json, none":              {list("", "i"), list("", "i"), false},

@@ -120,12 +120,19 @@ func writeExplanation(w io.Writer, c *policy.Config, r *http.Request, custom boo
 	} else {
 		fmt.Fprintf(out, "from memory\tCache-Status: listproxy; hit; detail=%s\n", decision.Semantics)
 		writeAnswer(out, list, decision, rule)
-		fmt.Fprintf(out, "  representation\t%s, as %s\n", representation, kind)
+		form := string(representation)
+		if list.Indented(custom) {
+			form += ", indented"
+		}
+		fmt.Fprintf(out, "  representation\t%s, as %s\n", form, kind)
 	}
 	fmt.Fprintf(out, "  resource\t%s\n", policy.Target{Group: list.Group, Version: list.Version, Resource: list.Resource})
 	fmt.Fprintf(out, "  rule\t%s: cache %s\n", rule.Source, rule.Cache)
 	if why == "" {
 		writeOpen(out, list, decision, rule)
+		if list.Indented(custom) {
+			fmt.Fprintln(out, "  the objects\tare not nested so deeply that indented JSON of them would be many times as long")
+		}
 	}
 	return writeTable(w, out.String())
 }

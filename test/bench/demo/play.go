@@ -44,11 +44,12 @@ A list that kubectl sends as it is, from memory; and what says so:
   %[2]s get --raw '/api/v1/namespaces/team-a/pods?resourceVersion=0' | head -c 300
   %[2]s get --raw '/api/v1/namespaces/team-a/pods?resourceVersion=0' -v=8 2>&1 | grep -i cache-status
 
-curl shows where an answer came from. (As itself it gets indented JSON, which is forwarded;
-another User-Agent gets what programs get.)
+curl shows where an answer came from. (As itself it gets indented JSON; another User-Agent gets
+what programs get. The newest state is forwarded.)
 
-  curl -K %[3]s -A me -o /dev/null -D - '%[4]s/api/v1/pods?resourceVersion=0'
   curl -K %[3]s -o /dev/null -D - '%[4]s/api/v1/pods?resourceVersion=0'
+  curl -K %[3]s -A me -o /dev/null -D - '%[4]s/api/v1/pods?resourceVersion=0'
+  curl -K %[3]s -o /dev/null -D - '%[4]s/api/v1/pods'
 
 kubectl's own commands work as ever; they ask for tables of the newest state, which are forwarded:
 

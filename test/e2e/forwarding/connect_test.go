@@ -148,6 +148,11 @@ func TestCurl(t *testing.T) {
 		poll.Until(t, patience, "curl gets a list from memory", func() bool {
 			return strings.Contains(d.curl(t, list, "--include"), "listproxy; hit; detail=any")
 		})
+		poll.Until(t, patience, "curl as itself gets it indented from memory", func() bool {
+			got := d.curl(t, list, "--include", "--user-agent", "curl/8.5.0")
+			return strings.Contains(got, "listproxy; hit; detail=any") &&
+				strings.Contains(got, "\n{\n  \"kind\": \"ConfigMapList\",\n  \"apiVersion\": \"v1\",\n")
+		})
 	}
 }
 
@@ -181,8 +186,8 @@ func (d *door) curl(t *testing.T, path string, args ...string) string {
 	if err := os.WriteFile(ca, d.configs(controlplane.Admin).CAData, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	args = append(args, "--silent", "--show-error", "--cacert", ca, "--user-agent", "client", "--noproxy", "",
-		"--write-out", "\n%{http_code} %{http_version}", "--config", "-", d.url+path)
+	args = append([]string{"--silent", "--show-error", "--cacert", ca, "--user-agent", "client", "--noproxy", "",
+		"--write-out", "\n%{http_code} %{http_version}", "--config", "-", d.url + path}, args...)
 	if d.proxy != nil {
 		args = append(args, "--proxy", d.proxy.String(), "--proxytunnel", "--suppress-connect-headers")
 		if d.proxy.Scheme == "https" {

@@ -13,7 +13,7 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/discovery"
 	"github.com/listproxy/listproxy/snapshot"
-	"github.com/listproxy/listproxy/telemetry"
+	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
 // warmupRetry is how long a resource is left alone before it is looked at again.
@@ -112,13 +112,13 @@ func (w *Warmup) note(e policy.EagerCollection, why string) {
 }
 
 // Checks say which of the eager collections are warm.
-func (w *Warmup) Checks() []telemetry.StatusCheck {
+func (w *Warmup) Checks() []statusz.Check {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var checks []telemetry.StatusCheck
+	var checks []statusz.Check
 	for _, e := range w.order {
 		why, waits := w.waiting[e]
-		checks = append(checks, telemetry.StatusCheck{Name: "collection/" + eagerName(e), OK: !waits, Message: why})
+		checks = append(checks, statusz.Check{Name: "collection/" + eagerName(e), OK: !waits, Message: why})
 	}
 	return checks
 }

@@ -1,14 +1,11 @@
 // Package telemetry tells operators what listproxy does: its log, its traces and
-// metrics, and its status page.
+// metrics. The status page is telemetry/statusz.
 //
 // # Design
 //
 // The process makes one [log/slog.Logger] with [NewLogger] and hands it to
 // everything that logs. Nothing in this package is global, and it imports no other
 // package of listproxy.
-//
-// The status page is a [Status], a plain struct that others fill, shown as HTML
-// and JSON by [StatusHandler] and as text by [Status.WriteText].
 //
 // # Invariants
 //

@@ -101,3 +101,11 @@ func (m *maskingWriter) Write(line []byte) (int, error) {
 	}
 	return len(line), nil
 }
+
+// MaskText replaces what looks like a credential in a text, as the log does.
+func MaskText(text string) string {
+	for _, pattern := range sensitiveText {
+		text = pattern.ReplaceAllString(text, "${1}"+Masked)
+	}
+	return string(maskBootstrapTokens([]byte(text)))
+}

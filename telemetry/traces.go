@@ -52,6 +52,9 @@ type Traces struct {
 // Enabled says whether spans go anywhere at all. If not, nothing of a trace is made or changed.
 func (t *Traces) Enabled() bool { return t.shutdown != nil }
 
+// Sampler says in words by which sampler spans are chosen.
+func (t *Traces) Sampler() string { return t.sampler }
+
 // Shutdown sends what is left, within ctx. Nothing is recorded after it.
 func (t *Traces) Shutdown(ctx context.Context) error {
 	if t.shutdown == nil {

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -91,5 +92,30 @@ func TestResource(t *testing.T) {
 	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "no pair")
 	if _, err := NewResource(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "OTEL_RESOURCE_ATTRIBUTES") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestSamplerInWords(t *testing.T) {
+	t.Setenv(envExporter, "otlp")
+	for _, tt := range []struct{ name, arg, want string }{
+		{"", "", "parentbased_always_on"},
+		{"", "0.5", "parentbased_always_on"},
+		{"always_off", "", "always_off"},
+		{"traceidratio", "", "traceidratio 1"},
+		{"parentbased_traceidratio", "0.01", "parentbased_traceidratio 0.01"},
+	} {
+		t.Setenv(envSampler, tt.name)
+		t.Setenv(envSamplerArg, tt.arg)
+		traces, err := NewTraces(t.Context(), resource.Empty())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = traces.Shutdown(context.Background()) })
+		if got := traces.Sampler(); got != tt.want || !traces.Enabled() {
+			t.Errorf("%q %q: %q, want %q", tt.name, tt.arg, got, tt.want)
+		}
+	}
+	if traces := (&Traces{}); traces.Enabled() || traces.Sampler() != "" {
+		t.Errorf("without traces: %q", traces.Sampler())
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy/admin"
 	"github.com/listproxy/listproxy/proxy/upstream"
-	"github.com/listproxy/listproxy/telemetry"
+	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
 // pages makes the admin port's pages for people.
@@ -33,13 +33,13 @@ func (o *options) pages(a *app, endpoints *upstream.Endpoints, observing *observ
 		CompressedBound: o.compressedBound,
 		SelfCheck:       o.selfCheck,
 		Mismatched:      a.collections.Mismatched,
-		Flags:           func() []telemetry.FlagStatus { return flagsInForce(o.flags) },
+		Flags:           func() []statusz.Flag { return flagsInForce(o.flags) },
 		Policy:          o.policyInForce(),
 		Endpoints:       endpoints.Stats,
 		Eager:           eagerInForce(o.eagerly),
-		Traces:          observing.traces.Status(),
+		Traces:          statusz.Traces{Enabled: observing.traces.Enabled(), Sampler: observing.traces.Sampler()},
 	}
-	status, err := telemetry.StatusHandler(source.Read, log)
+	status, err := statusz.Handler(source.Read, log)
 	return admin.Pages{Status: status, Flags: source.Flags, Profiling: o.profiling, Hosts: o.admin.names(a.upstream)}, err
 }
 
@@ -52,17 +52,17 @@ func (o *options) window(gvr schema.GroupVersionResource) time.Duration {
 }
 
 // policyInForce is the policy, with what it leaves to flags.
-func (o *options) policyInForce() telemetry.PolicyStatus {
+func (o *options) policyInForce() statusz.Policy {
 	file := o.policy.File()
-	status := telemetry.PolicyStatus{File: file.Name, SHA256: file.SHA256}
+	status := statusz.Policy{File: file.Name, SHA256: file.SHA256}
 	for _, named := range rulesInForce(o.policy) {
 		status.Rules = append(status.Rules, o.ruleInForce(named))
 	}
 	return status
 }
 
-func (o *options) ruleInForce(r namedRule) telemetry.RuleStatus {
-	status := telemetry.RuleStatus{Resource: r.name, Cache: string(r.Cache), Source: r.Source}
+func (o *options) ruleInForce(r namedRule) statusz.Rule {
+	status := statusz.Rule{Resource: r.name, Cache: string(r.Cache), Source: r.Source}
 	if r.Cache == policy.CacheNever {
 		return status
 	}
@@ -84,10 +84,10 @@ func (o *options) ruleInForce(r namedRule) telemetry.RuleStatus {
 }
 
 // eagerInForce are the collections that are loaded before anybody asks.
-func eagerInForce(eager []policy.EagerCollection) []telemetry.EagerStatus {
-	status := []telemetry.EagerStatus{}
+func eagerInForce(eager []policy.EagerCollection) []statusz.Eager {
+	status := []statusz.Eager{}
 	for _, e := range eager {
-		status = append(status, telemetry.EagerStatus{
+		status = append(status, statusz.Eager{
 			Resource: schema.GroupResource{Group: e.Group, Resource: e.Resource}.String(), Version: e.Version,
 			Representation: string(e.Representation),
 		})
@@ -96,11 +96,11 @@ func eagerInForce(eager []policy.EagerCollection) []telemetry.EagerStatus {
 }
 
 // flagsInForce returns all flags by name. None of them has a secret for a value: they name files.
-func flagsInForce(fs *pflag.FlagSet) []telemetry.FlagStatus {
-	var flags []telemetry.FlagStatus
+func flagsInForce(fs *pflag.FlagSet) []statusz.Flag {
+	var flags []statusz.Flag
 	fs.VisitAll(func(f *pflag.Flag) {
 		if f.Name != "help" && f.Name != "version" {
-			flags = append(flags, telemetry.FlagStatus{Name: f.Name, Value: f.Value.String(), Set: f.Changed})
+			flags = append(flags, statusz.Flag{Name: f.Name, Value: f.Value.String(), Set: f.Changed})
 		}
 	})
 	return flags

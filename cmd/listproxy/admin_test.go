@@ -11,7 +11,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
-	"github.com/listproxy/listproxy/telemetry"
+	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
 // TestPolicyInForce: it is what was read at the start, whatever has become of the file, with what
@@ -46,18 +46,18 @@ resources:
 	for _, r := range media.All() {
 		all = append(all, string(r))
 	}
-	want := telemetry.PolicyStatus{File: path, SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(text))), Rules: []telemetry.RuleStatus{
+	want := statusz.Policy{File: path, SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(text))), Rules: []statusz.Rule{
 		{Resource: "pods.v1", Cache: "eager", Representations: []string{"json"}, History: 300, LimitAtZero: "ignore", Source: path + ":4"},
 		{Resource: "deployments.apps", Cache: "onDemand", Representations: all, History: 180, Idle: 3600, MaxBytes: 64 << 20, LimitAtZero: "ignore", Source: path + ":10"},
-		{Resource: telemetry.EverythingElse, Cache: "onDemand", Representations: all, History: 180, Idle: 1200, LimitAtZero: "ignore", Source: policy.BuiltIn},
-		{Resource: "secrets", Cache: telemetry.CacheNever, Source: policy.BuiltIn},
-		{Resource: "events", Cache: telemetry.CacheNever, Source: policy.BuiltIn},
-		{Resource: "events.events.k8s.io", Cache: telemetry.CacheNever, Source: policy.BuiltIn},
+		{Resource: statusz.EverythingElse, Cache: "onDemand", Representations: all, History: 180, Idle: 1200, LimitAtZero: "ignore", Source: policy.BuiltIn},
+		{Resource: "secrets", Cache: statusz.CacheNever, Source: policy.BuiltIn},
+		{Resource: "events", Cache: statusz.CacheNever, Source: policy.BuiltIn},
+		{Resource: "events.events.k8s.io", Cache: statusz.CacheNever, Source: policy.BuiltIn},
 	}}
 	if diff := cmp.Diff(want, o.policyInForce()); diff != "" {
 		t.Errorf("the policy (-want +got):\n%s", diff)
 	}
-	eager := []telemetry.EagerStatus{
+	eager := []statusz.Eager{
 		{Resource: "pods", Version: "v1", Representation: "json"}, {Resource: "nodes", Version: "v1", Representation: "json"},
 	}
 	if diff := cmp.Diff(eager, eagerInForce(o.eagerly)); diff != "" {
@@ -73,7 +73,7 @@ resources:
 
 // TestWordsOfRules: the page knows these words of policies.
 func TestWordsOfRules(t *testing.T) {
-	if telemetry.CacheNever != string(policy.CacheNever) || telemetry.LimitHonoured != string(policy.LimitHonoured) {
+	if statusz.CacheNever != string(policy.CacheNever) || statusz.LimitHonoured != string(policy.LimitHonoured) {
 		t.Error("they differ")
 	}
 }

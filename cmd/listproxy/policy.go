@@ -14,7 +14,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
-	"github.com/listproxy/listproxy/telemetry"
+	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
 // maxPolicyFile is more than ParseConfig takes, so that it says so.
@@ -110,7 +110,7 @@ func rulesInForce(c *policy.Config) []namedRule {
 	for _, t := range c.Targets() {
 		rules = append(rules, namedRule{t.String(), c.Rule(t)})
 	}
-	rules = append(rules, namedRule{telemetry.EverythingElse, c.Defaults()})
+	rules = append(rules, namedRule{statusz.EverythingElse, c.Defaults()})
 	for _, t := range []policy.Target{{Resource: "secrets"}, {Resource: "events"}, {Group: "events.k8s.io", Resource: "events"}} {
 		if rule := c.For(t.Group, "v1", t.Resource); rule.Source == policy.BuiltIn {
 			rules = append(rules, namedRule{t.String(), rule})

@@ -32,6 +32,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/telemetry"
+	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
 // run serves until ctx ends, and then lets requests finish for a bounded time.
@@ -328,8 +329,8 @@ func (a *app) close() {
 }
 
 // ready says whether clients should come: everything eager is there, and the end has not begun.
-func (a *app) ready() (bool, []telemetry.StatusCheck) {
-	checks := []telemetry.StatusCheck{
+func (a *app) ready() (bool, []statusz.Check) {
+	checks := []statusz.Check{
 		{Name: "serving", OK: !a.draining.Load(), Message: "draining"},
 		{Name: "discovery", OK: a.cluster.Catalog.Ready()},
 		{Name: "schemas", OK: a.cluster.Schemas.Ready()},

@@ -17,7 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/listproxy/listproxy/telemetry"
+	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
 // The forms of listproxy status.
@@ -84,7 +84,7 @@ command line is wrong. In a cluster:
 }
 
 // problems names the checks that are not OK.
-func problems(s telemetry.Status) string {
+func problems(s statusz.Status) string {
 	var names []string
 	for _, c := range s.Checks {
 		if !c.OK {
@@ -115,8 +115,8 @@ func statusURL(address string) (string, error) {
 }
 
 // fetchStatus asks for the status, and returns it as it came, too.
-func fetchStatus(ctx context.Context, where string) ([]byte, telemetry.Status, error) {
-	var status telemetry.Status
+func fetchStatus(ctx context.Context, where string) ([]byte, statusz.Status, error) {
+	var status statusz.Status
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, where+"?format=json", nil)

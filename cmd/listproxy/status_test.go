@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/listproxy/listproxy/telemetry"
+	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
 // execute runs a command line, and returns its exit code.
@@ -42,8 +42,8 @@ func TestStatusCommand(t *testing.T) {
 		return server.URL
 	}
 	status := func(healthy bool) string {
-		body, err := json.Marshal(telemetry.Status{
-			Version: "v1.2.3", Healthy: healthy, Checks: []telemetry.StatusCheck{{Name: "feeds", OK: healthy, Message: "a reason"}},
+		body, err := json.Marshal(statusz.Status{
+			Version: "v1.2.3", Healthy: healthy, Checks: []statusz.Check{{Name: "feeds", OK: healthy, Message: "a reason"}},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -147,11 +147,11 @@ func TestFlagsInForce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := map[string]telemetry.FlagStatus{}
+	got := map[string]statusz.Flag{}
 	for _, f := range flagsInForce(o.flags) {
 		got[f.Name] = f
 	}
-	want := []telemetry.FlagStatus{
+	want := []statusz.Flag{
 		{Name: "secure-port", Value: "1234", Set: true},
 		{Name: "eager", Value: "[pods,nodes]", Set: true},
 		{Name: "history-window", Value: "2m30s"},

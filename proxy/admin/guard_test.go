@@ -9,14 +9,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/listproxy/listproxy/telemetry"
+	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
 // guardedAdmin has all pages, and those of metrics and the status say nothing.
 func guardedAdmin(hosts ...string) http.Handler {
 	said := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writePlain(w, http.StatusOK, "said") })
-	return New(func() (bool, []telemetry.StatusCheck) { return true, nil }, said, Pages{
-		Status: said, Flags: func() []telemetry.FlagStatus { return nil }, Profiling: true, Hosts: hosts,
+	return New(func() (bool, []statusz.Check) { return true, nil }, said, Pages{
+		Status: said, Flags: func() []statusz.Flag { return nil }, Profiling: true, Hosts: hosts,
 	})
 }
 
@@ -122,7 +122,7 @@ func TestAdminPagesAreBounded(t *testing.T) {
 			<-end
 			writePlain(w, http.StatusOK, "said")
 		})
-		admin := New(func() (bool, []telemetry.StatusCheck) { return true, nil }, slow, Pages{Status: slow})
+		admin := New(func() (bool, []statusz.Check) { return true, nil }, slow, Pages{Status: slow})
 		ask := func(path string) int {
 			w := httptest.NewRecorder()
 			admin.ServeHTTP(w, adminRequest(http.MethodGet, path))

@@ -6,15 +6,15 @@ import (
 	"net/http/pprof"
 	"strings"
 
-	"github.com/listproxy/listproxy/telemetry"
+	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
 // Pages are the pages of the admin port for people. What is nil or false is not there.
 type Pages struct {
-	// Status is the page of [telemetry.StatusHandler].
+	// Status is the page of [statusz.Handler].
 	Status http.Handler
 	// Flags returns the flags in force.
-	Flags func() []telemetry.FlagStatus
+	Flags func() []statusz.Flag
 	// Profiling turns on /debug/pprof/.
 	Profiling bool
 	// Hosts are names by which the pages and metrics may be asked for, beside addresses, localhost, names
@@ -28,7 +28,7 @@ type Pages struct {
 // apiserver's feature gates, negotiation and codecs for one page of text.
 
 // flagText lists flags, one a line, in the order given, as name=value.
-func flagText(flags []telemetry.FlagStatus) string {
+func flagText(flags []statusz.Flag) string {
 	var text strings.Builder
 	text.WriteString("listproxy flagz\n\n")
 	for _, f := range flags {

@@ -6,15 +6,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/listproxy/listproxy/telemetry"
+	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
 // TestAdminPages: what was not asked for is not there.
 func TestAdminPages(t *testing.T) {
-	ready := func() (bool, []telemetry.StatusCheck) { return true, nil }
+	ready := func() (bool, []statusz.Check) { return true, nil }
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writePlain(w, http.StatusOK, "a page") })
-	flags := func() []telemetry.FlagStatus {
-		return []telemetry.FlagStatus{{Name: "config", Value: "policy.yaml", Set: true}, {Name: "secure-port", Value: "8443"}}
+	flags := func() []statusz.Flag {
+		return []statusz.Flag{{Name: "config", Value: "policy.yaml", Set: true}, {Name: "secure-port", Value: "8443"}}
 	}
 	for _, tt := range []struct {
 		pages        Pages

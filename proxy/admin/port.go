@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/listproxy/listproxy/telemetry"
+	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
 // New returns the handler of the admin port, for probes and people:
@@ -20,7 +20,7 @@ import (
 // no secrets and need no authentication. All but those for probes are kept from
 // browsers that ask for somebody else, and each is answered to a bounded number of
 // readers at a time. ready must be safe for concurrent use and must not block.
-func New(ready func() (ok bool, details []telemetry.StatusCheck), metrics http.Handler, pages Pages) http.Handler {
+func New(ready func() (ok bool, details []statusz.Check), metrics http.Handler, pages Pages) http.Handler {
 	guarded := newGuard(pages.Hosts)
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", guarded.protect(bounded(pagePlaces, pageWriteTimeout, metrics)))
@@ -63,7 +63,7 @@ func New(ready func() (ok bool, details []telemetry.StatusCheck), metrics http.H
 }
 
 // lineOf is in the form that kube-apiserver's own health pages have.
-func lineOf(c telemetry.StatusCheck) string {
+func lineOf(c statusz.Check) string {
 	sign, message := "[+]", "ok"
 	if !c.OK {
 		sign, message = "[-]", "not ready"

@@ -5,28 +5,28 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"github.com/listproxy/listproxy/telemetry"
+	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
 func TestAdmin(t *testing.T) {
-	good := telemetry.StatusCheck{Name: "upstream", OK: true}
-	told := telemetry.StatusCheck{Name: "reviews", OK: true, Message: "3 a second"}
-	bad := telemetry.StatusCheck{Name: "feeds", Message: "pods is warming"}
-	bare := telemetry.StatusCheck{Name: "clock"}
+	good := statusz.Check{Name: "upstream", OK: true}
+	told := statusz.Check{Name: "reviews", OK: true, Message: "3 a second"}
+	bad := statusz.Check{Name: "feeds", Message: "pods is warming"}
+	bare := statusz.Check{Name: "clock"}
 	tests := map[string]struct {
 		method, target string
 		ok             bool
-		details        []telemetry.StatusCheck
+		details        []statusz.Check
 		code           int
 		body           string
 	}{
 		"alive":                {target: "/livez", code: 200, body: "ok"},
-		"ready":                {target: "/readyz", ok: true, details: []telemetry.StatusCheck{good, told}, code: 200, body: "ok"},
-		"ready, verbose":       {target: "/readyz?verbose", ok: true, details: []telemetry.StatusCheck{good, told}, code: 200, body: "[+]upstream ok\n[+]reviews ok: 3 a second\nok"},
-		"not ready":            {target: "/readyz", details: []telemetry.StatusCheck{good, bad, bare}, code: 503, body: "[-]feeds not ready: pods is warming\n[-]clock not ready\nnot ready"},
-		"not ready, verbose":   {target: "/readyz?verbose=1", details: []telemetry.StatusCheck{good, bad}, code: 503, body: "[+]upstream ok\n[-]feeds not ready: pods is warming\nnot ready"},
+		"ready":                {target: "/readyz", ok: true, details: []statusz.Check{good, told}, code: 200, body: "ok"},
+		"ready, verbose":       {target: "/readyz?verbose", ok: true, details: []statusz.Check{good, told}, code: 200, body: "[+]upstream ok\n[+]reviews ok: 3 a second\nok"},
+		"not ready":            {target: "/readyz", details: []statusz.Check{good, bad, bare}, code: 503, body: "[-]feeds not ready: pods is warming\n[-]clock not ready\nnot ready"},
+		"not ready, verbose":   {target: "/readyz?verbose=1", details: []statusz.Check{good, bad}, code: 503, body: "[+]upstream ok\n[-]feeds not ready: pods is warming\nnot ready"},
 		"no reason given":      {target: "/readyz", code: 503, body: "not ready"},
-		"ready with a blemish": {target: "/readyz", ok: true, details: []telemetry.StatusCheck{bad}, code: 200, body: "ok"},
+		"ready with a blemish": {target: "/readyz", ok: true, details: []statusz.Check{bad}, code: 200, body: "ok"},
 		"metrics":              {target: "/metrics", code: 200, body: "up 1"},
 		"another path":         {target: "/api", code: 404, body: "404 page not found\n"},
 		"another method":       {method: http.MethodPost, target: "/livez", code: 405, body: "Method Not Allowed\n"},
@@ -34,7 +34,7 @@ func TestAdmin(t *testing.T) {
 	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writePlain(w, http.StatusOK, "up 1") })
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			admin := New(func() (bool, []telemetry.StatusCheck) { return test.ok, test.details }, metrics, Pages{})
+			admin := New(func() (bool, []statusz.Check) { return test.ok, test.details }, metrics, Pages{})
 			w := httptest.NewRecorder()
 			admin.ServeHTTP(w, adminRequest(test.method, test.target))
 			if w.Code != test.code || w.Body.String() != test.body {

@@ -15,7 +15,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
-	"github.com/listproxy/listproxy/telemetry"
+	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
 // StatusSource is where the numbers of the status page are read: when somebody asks, and at no
@@ -27,7 +27,7 @@ type StatusSource struct {
 	// Started is when the process began.
 	Started time.Time
 	// Ready is as in package admin.
-	Ready   func() (ok bool, details []telemetry.StatusCheck)
+	Ready   func() (ok bool, details []statusz.Check)
 	Metrics prometheus.Gatherer
 	// Observer knows callers.
 	Observer *observe.Observer
@@ -35,7 +35,7 @@ type StatusSource struct {
 	Window func(schema.GroupVersionResource) time.Duration
 	// CompressedBound bounds what is kept of compressed lists.
 	CompressedBound int64
-	Flags           func() []telemetry.FlagStatus
+	Flags           func() []statusz.Flag
 	// SelfCheck is how often each collection is compared with the upstream; 0 is never. Mismatched is what
 	// was found of those of which something was ever wrong; nil is nothing.
 	SelfCheck  time.Duration
@@ -43,27 +43,27 @@ type StatusSource struct {
 	// Endpoints are the API servers of --upstream; nil or none without it.
 	Endpoints func() []upstream.EndpointStats
 	// Policy, Eager and Traces do not change.
-	Policy telemetry.PolicyStatus
-	Eager  []telemetry.EagerStatus
-	Traces telemetry.TracesStatus
+	Policy statusz.Policy
+	Eager  []statusz.Eager
+	Traces statusz.Traces
 }
 
 // Read returns the status of now.
-func (s *StatusSource) Read() telemetry.Status {
+func (s *StatusSource) Read() statusz.Status {
 	now := time.Now()
-	status := telemetry.Status{
+	status := statusz.Status{
 		Version: s.Version, GoVersion: runtime.Version(), Upstream: s.Upstream,
 		Time: now.UTC(), Uptime: now.Sub(s.Started).Seconds(),
-		Collections: []telemetry.CollectionStatus{}, Callers: s.Observer.Callers(), Flags: s.Flags(),
-		SelfChecks: s.selfChecks(now), Policy: s.Policy, Eager: s.Eager, Traces: s.Traces, Runtime: telemetry.ReadRuntime(),
+		Collections: []statusz.Collection{}, Callers: s.Observer.Callers(), Flags: s.Flags(),
+		SelfChecks: s.selfChecks(now), Policy: s.Policy, Eager: s.Eager, Traces: s.Traces, Runtime: statusz.ReadRuntime(),
 	}
 	_, details := s.Ready()
 	for _, c := range details {
-		status.Checks = append(status.Checks, telemetry.StatusCheck{Name: c.Name, OK: c.OK, Message: checkWords(c)})
+		status.Checks = append(status.Checks, statusz.Check{Name: c.Name, OK: c.OK, Message: checkWords(c)})
 	}
 	counts, err := readCounts(s.Metrics)
 	if err != nil {
-		status.Checks = append(status.Checks, telemetry.StatusCheck{Name: "metrics", Message: "some could not be read: " + err.Error()})
+		status.Checks = append(status.Checks, statusz.Check{Name: "metrics", Message: "some could not be read: " + err.Error()})
 	}
 	if s.Endpoints != nil {
 		status.Endpoints = endpointsStatus(s.Endpoints(), now)
@@ -82,19 +82,19 @@ func (s *StatusSource) Read() telemetry.Status {
 	if s.Compression != nil {
 		status.Memory.Compressed, status.Memory.CompressedBound = s.Compression().Kept, s.CompressedBound
 	}
-	status.Healthy = !slices.ContainsFunc(status.Checks, func(c telemetry.StatusCheck) bool { return !c.OK })
+	status.Healthy = !slices.ContainsFunc(status.Checks, func(c statusz.Check) bool { return !c.OK })
 	status.Sort()
 	return status
 }
 
 // collection says what there is to say of one collection.
-func (s *StatusSource) collection(now time.Time, c snapshot.CollectionStats) telemetry.CollectionStatus {
+func (s *StatusSource) collection(now time.Time, c snapshot.CollectionStats) statusz.Collection {
 	gvr := c.Resource.GroupVersionResource
-	status := telemetry.CollectionStatus{
+	status := statusz.Collection{
 		Resource: gvr.GroupResource().String(), Version: gvr.Version, Representation: string(c.Resource.Representation),
-		State: telemetry.StateLive, Objects: c.Objects, Versions: c.Versions, Bytes: c.Bytes, Revision: c.Revision(),
+		State: statusz.StateLive, Objects: c.Objects, Versions: c.Versions, Bytes: c.Bytes, Revision: c.Revision(),
 		Idle: now.Sub(c.Used).Seconds(), Window: s.Window(gvr).Seconds(),
-		Spans: []telemetry.SpanStatus{}, Restarts: int64(c.Feed.Restarts()), // #nosec G115 -- a count
+		Spans: []statusz.Span{}, Restarts: int64(c.Feed.Restarts()), // #nosec G115 -- a count
 		SelfCheck: s.selfCheck(now, c.Check),
 	}
 	if absence := absenceOf(c, now, s.Staleness); absence != reason.None {
@@ -108,7 +108,7 @@ func (s *StatusSource) collection(now time.Time, c snapshot.CollectionStats) tel
 		status.History = now.Sub(c.Oldest).Seconds()
 	}
 	for _, span := range c.Spans {
-		status.Spans = append(status.Spans, telemetry.SpanStatus{From: span.From, To: span.To})
+		status.Spans = append(status.Spans, statusz.Span{From: span.From, To: span.To})
 	}
 	return status
 }
@@ -124,8 +124,8 @@ func absenceOf(c snapshot.CollectionStats, now time.Time, staleness time.Duratio
 
 // feedsCheck says whether the upstream is heard. A resource that is not kept for another reason is
 // forwarded as it should be.
-func feedsCheck(collections []telemetry.CollectionStatus) telemetry.StatusCheck {
-	check := telemetry.StatusCheck{Name: "feeds", OK: true}
+func feedsCheck(collections []statusz.Collection) statusz.Check {
+	check := statusz.Check{Name: "feeds", OK: true}
 	var silent []string
 	for _, c := range collections {
 		if c.State == string(reason.Stale) {
@@ -152,7 +152,7 @@ func enumerate(names []string) string {
 }
 
 // checkWords is what a check says, and if it says nothing and is not OK, what that means.
-func checkWords(c telemetry.StatusCheck) string {
+func checkWords(c statusz.Check) string {
 	if c.OK || c.Message != "" {
 		return c.Message
 	}
@@ -233,21 +233,21 @@ func (c *counts) addRequests(m *dto.Metric, n int64) {
 }
 
 // lists says what became of lists. Streaming ones are watches in metrics, which count them when they have ended.
-func (c counts) lists(streamingOf map[string]int64, ended int64) telemetry.ListsStatus {
+func (c counts) lists(streamingOf map[string]int64, ended int64) statusz.Lists {
 	var streaming int64
 	for _, n := range streamingOf {
 		streaming += n
 	}
-	lists := telemetry.ListsStatus{
+	lists := statusz.Lists{
 		Answered: c.answered, Refused: c.refused, Streaming: streaming, Other: max(0, c.other-ended), SavedBytes: c.savedBytes,
-		Reasons: []telemetry.ReasonStatus{},
+		Reasons: []statusz.Reason{},
 	}
 	for why, n := range c.forwarded {
 		lists.Forwarded += n
-		lists.Reasons = append(lists.Reasons, telemetry.ReasonStatus{Reason: why, Lists: n, Meaning: reason.Reason(why).Summary()})
+		lists.Reasons = append(lists.Reasons, statusz.Reason{Reason: why, Lists: n, Meaning: reason.Reason(why).Summary()})
 	}
 	if streaming > 0 {
-		lists.Reasons = append(lists.Reasons, telemetry.ReasonStatus{
+		lists.Reasons = append(lists.Reasons, statusz.Reason{
 			Reason: observe.ReasonStreaming, Lists: streaming,
 			Meaning: "streaming lists (sendInitialEvents), with which informers of current client-go begin: watches, in Cache-Status",
 		})
@@ -257,13 +257,13 @@ func (c counts) lists(streamingOf map[string]int64, ended int64) telemetry.Lists
 }
 
 // resourcesOf says what became of the lists of each resource, in no order.
-func (c counts) resourcesOf(streaming map[string]int64) []telemetry.ResourceStatus {
+func (c counts) resourcesOf(streaming map[string]int64) []statusz.Resource {
 	for label := range streaming {
 		c.of(label)
 	}
-	all := make([]telemetry.ResourceStatus, 0, len(c.resources))
+	all := make([]statusz.Resource, 0, len(c.resources))
 	for label, counted := range c.resources {
-		r := telemetry.ResourceStatus{Resource: label, Answered: counted.answered, Streaming: streaming[label]}
+		r := statusz.Resource{Resource: label, Answered: counted.answered, Streaming: streaming[label]}
 		r.Reason, r.ReasonLists = observe.ReasonStreaming, r.Streaming
 		for reason, n := range counted.forwarded {
 			r.Forwarded += n

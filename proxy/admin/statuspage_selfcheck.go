@@ -4,19 +4,19 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/snapshot"
-	"github.com/listproxy/listproxy/telemetry"
+	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
 // selfChecks says what self-checks ever found wrong. That does not make the status unhealthy: what was wrong
 // was dropped, and what is answered now is right as far as anybody knows. Were it so until the process
 // ends, people would end it, and with it what is known of the fault, and no other problem could be seen.
-func (s *StatusSource) selfChecks(now time.Time) telemetry.SelfChecksStatus {
-	status := telemetry.SelfChecksStatus{Interval: s.SelfCheck.Seconds(), Mismatches: []telemetry.MismatchStatus{}}
+func (s *StatusSource) selfChecks(now time.Time) statusz.SelfChecks {
+	status := statusz.SelfChecks{Interval: s.SelfCheck.Seconds(), Mismatches: []statusz.Mismatch{}}
 	if s.Mismatched == nil {
 		return status
 	}
 	for r, found := range s.Mismatched() {
-		status.Mismatches = append(status.Mismatches, telemetry.MismatchStatus{
+		status.Mismatches = append(status.Mismatches, statusz.Mismatch{
 			Resource: r.GroupResource().String(), Version: r.Version, Representation: string(r.Representation),
 			Mismatches: int64(found.Mismatches), Last: found.Mismatched.UTC(), Age: now.Sub(found.Mismatched).Seconds(),
 		})
@@ -25,16 +25,16 @@ func (s *StatusSource) selfChecks(now time.Time) telemetry.SelfChecksStatus {
 }
 
 // selfCheck says what self-checks found of one collection.
-func (s *StatusSource) selfCheck(now time.Time, found snapshot.CheckStats) telemetry.SelfCheckStatus {
-	status := telemetry.SelfCheckStatus{
+func (s *StatusSource) selfCheck(now time.Time, found snapshot.CheckStats) statusz.SelfCheck {
+	status := statusz.SelfCheck{
 		Result: string(found.Result), Mismatches: int64(found.Mismatches),
 		Age: since(found.At, now), MismatchAge: since(found.Mismatched, now),
 	}
 	switch {
 	case s.SelfCheck == 0:
-		status.Result = telemetry.SelfCheckOff
+		status.Result = statusz.SelfCheckOff
 	case found.At.IsZero():
-		status.Result = telemetry.SelfCheckNone
+		status.Result = statusz.SelfCheckNone
 	}
 	return status
 }

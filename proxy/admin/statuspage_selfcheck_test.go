@@ -11,7 +11,7 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/internal/observetest"
 	"github.com/listproxy/listproxy/snapshot"
-	"github.com/listproxy/listproxy/telemetry"
+	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
 // TestStatusSaysWhatSelfChecksFound: of each collection, and of all together what was ever wrong. It stays healthy.
@@ -29,32 +29,32 @@ func TestStatusSaysWhatSelfChecksFound(t *testing.T) {
 	for name, tt := range map[string]struct {
 		interval time.Duration
 		found    snapshot.CheckStats
-		want     telemetry.SelfCheckStatus
+		want     statusz.SelfCheck
 	}{
 		"off": {
-			0, snapshot.CheckStats{}, telemetry.SelfCheckStatus{Result: telemetry.SelfCheckOff},
+			0, snapshot.CheckStats{}, statusz.SelfCheck{Result: statusz.SelfCheckOff},
 		},
 		"not yet": {
-			time.Minute, snapshot.CheckStats{}, telemetry.SelfCheckStatus{Result: telemetry.SelfCheckNone},
+			time.Minute, snapshot.CheckStats{}, statusz.SelfCheck{Result: statusz.SelfCheckNone},
 		},
 		"agrees": {
 			time.Minute,
 			snapshot.CheckStats{At: ago(time.Second), Result: snapshot.CheckAgrees},
-			telemetry.SelfCheckStatus{Result: telemetry.SelfCheckAgrees, Age: age(time.Second)},
+			statusz.SelfCheck{Result: statusz.SelfCheckAgrees, Age: age(time.Second)},
 		},
 		"inconclusive": {
 			time.Minute,
 			snapshot.CheckStats{At: ago(time.Second), Result: snapshot.CheckInconclusive},
-			telemetry.SelfCheckStatus{Result: telemetry.SelfCheckInconclusive, Age: age(time.Second)},
+			statusz.SelfCheck{Result: statusz.SelfCheckInconclusive, Age: age(time.Second)},
 		},
 		"mismatch": {
 			time.Minute,
 			snapshot.CheckStats{At: ago(time.Second), Result: snapshot.CheckMismatch, Mismatches: 1, Mismatched: ago(time.Second)},
-			telemetry.SelfCheckStatus{Result: telemetry.SelfCheckMismatch, Age: age(time.Second), Mismatches: 1, MismatchAge: age(time.Second)},
+			statusz.SelfCheck{Result: statusz.SelfCheckMismatch, Age: age(time.Second), Mismatches: 1, MismatchAge: age(time.Second)},
 		},
 		"agrees again": {
 			time.Minute, wrong,
-			telemetry.SelfCheckStatus{Result: telemetry.SelfCheckAgrees, Age: age(time.Minute), Mismatches: 2, MismatchAge: age(time.Hour)},
+			statusz.SelfCheck{Result: statusz.SelfCheckAgrees, Age: age(time.Minute), Mismatches: 2, MismatchAge: age(time.Hour)},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestStatusSaysWhatSelfChecksFound(t *testing.T) {
 		}
 		got.SelfChecks.Mismatches[i].Age = 0
 	}
-	want := telemetry.SelfChecksStatus{Interval: 300, Mismatches: []telemetry.MismatchStatus{
+	want := statusz.SelfChecks{Interval: 300, Mismatches: []statusz.Mismatch{
 		{Resource: "deployments.apps", Version: "v1", Representation: "protobuf", Mismatches: 1, Last: ago(time.Minute).UTC()},
 		{Resource: "pods", Version: "v1", Representation: "json", Mismatches: 2, Last: ago(time.Hour).UTC()},
 	}}

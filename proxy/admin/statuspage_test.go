@@ -23,7 +23,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/gzip"
-	"github.com/listproxy/listproxy/telemetry"
+	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
 // newStatusSource has two collections, and nothing else to say.
@@ -35,12 +35,12 @@ func newStatusSource(o *observe.Observer, metrics prometheus.Gatherer, collectio
 			Compression: func() gzip.CompressorStats { return gzip.CompressorStats{Kept: 7} },
 		},
 		Version: "v1", Upstream: "https://kubernetes", Started: time.Now(), Metrics: metrics, Observer: o,
-		Ready: func() (bool, []telemetry.StatusCheck) {
-			return true, []telemetry.StatusCheck{{Name: "serving", OK: true}}
+		Ready: func() (bool, []statusz.Check) {
+			return true, []statusz.Check{{Name: "serving", OK: true}}
 		},
 		Window:          func(schema.GroupVersionResource) time.Duration { return 150 * time.Second },
 		CompressedBound: 70,
-		Flags:           func() []telemetry.FlagStatus { return []telemetry.FlagStatus{{Name: "config", Value: "x"}} },
+		Flags:           func() []statusz.Flag { return []statusz.Flag{{Name: "config", Value: "x"}} },
 	}
 }
 
@@ -102,9 +102,9 @@ func TestStatusIsWhatMetricsSay(t *testing.T) {
 	got := newStatusSource(o, metrics.Gatherer(), stats).Read()
 	share, allShare := 6.0/11, 6.0/12
 	words := reason.Reason.Summary
-	want := telemetry.ListsStatus{
+	want := statusz.Lists{
 		Answered: 6, Forwarded: 4, Streaming: 2, Refused: 1, Other: 3, Share: &allShare, SavedBytes: 6000,
-		Reasons: []telemetry.ReasonStatus{
+		Reasons: []statusz.Reason{
 			{Reason: "most-recent", Lists: 2, Meaning: words(reason.MostRecent)},
 			{Reason: "streaming", Lists: 2, Meaning: got.Lists.Reasons[1].Meaning},
 			{Reason: "anonymous", Lists: 1, Meaning: words(reason.Anonymous)},
@@ -114,14 +114,14 @@ func TestStatusIsWhatMetricsSay(t *testing.T) {
 	if diff := cmp.Diff(want, got.Lists); diff != "" {
 		t.Errorf("lists (-want +got):\n%s", diff)
 	}
-	resources := []telemetry.ResourceStatus{
+	resources := []statusz.Resource{
 		{Resource: "pods", Answered: 6, Forwarded: 4, Streaming: 1, Share: &share, Reason: "most-recent", ReasonLists: 2},
 		{Resource: "widgets.x", Streaming: 1, Share: new(float64), Reason: "streaming", ReasonLists: 1},
 	}
 	if diff := cmp.Diff(resources, got.Resources); diff != "" {
 		t.Errorf("resources (-want +got):\n%s", diff)
 	}
-	callers := []telemetry.CallerStatus{
+	callers := []statusz.Caller{
 		{UserAgent: "a/1", Lists: 3, Reason: "most-recent"},
 		{UserAgent: "(none)", Lists: 1, Reason: "streaming"},
 		{UserAgent: "b/1", Lists: 1, Reason: "representation"},
@@ -129,12 +129,12 @@ func TestStatusIsWhatMetricsSay(t *testing.T) {
 	if diff := cmp.Diff(callers, got.Callers); diff != "" {
 		t.Errorf("callers (-want +got):\n%s", diff)
 	}
-	if !got.Healthy || got.Memory != (telemetry.MemoryStatus{Stored: 10, StoredBound: 100, Compressed: 7, CompressedBound: 70}) {
+	if !got.Healthy || got.Memory != (statusz.Memory{Stored: 10, StoredBound: 100, Compressed: 7, CompressedBound: 70}) {
 		t.Errorf("healthy %v, %+v", got.Healthy, got.Memory)
 	}
 	c := got.Collections[0]
-	if c.Restarts != 2 || c.Revision != 9 || c.State != telemetry.StateLive || c.Window != 150 || c.History < 60 ||
-		len(c.Spans) != 2 || c.Spans[1] != (telemetry.SpanStatus{From: 6, To: 9}) || c.Lag == nil || c.Objects != 3 {
+	if c.Restarts != 2 || c.Revision != 9 || c.State != statusz.StateLive || c.Window != 150 || c.History < 60 ||
+		len(c.Spans) != 2 || c.Spans[1] != (statusz.Span{From: 6, To: 9}) || c.Lag == nil || c.Objects != 3 {
 		t.Errorf("the collection is %+v", c)
 	}
 }
@@ -150,7 +150,7 @@ func TestStatusIsHealthy(t *testing.T) {
 	}{
 		"well": {},
 		"not ready": {change: func(s *StatusSource) {
-			s.Ready = func() (bool, []telemetry.StatusCheck) { return false, []telemetry.StatusCheck{{Name: "schemas"}} }
+			s.Ready = func() (bool, []statusz.Check) { return false, []statusz.Check{{Name: "schemas"}} }
 		}, problem: "schemas"},
 		"silent":        {change: func(s *StatusSource) { s.set(collectionStats("pods", time.Hour, reason.None)) }, problem: "feeds", says: "pods/json", state: "stale"},
 		"not permitted": {change: func(s *StatusSource) { s.set(collectionStats("nodes", time.Hour, reason.NotPermitted)) }, state: "not-permitted"},
@@ -193,8 +193,8 @@ func TestStatusNamesFew(t *testing.T) {
 		all = append(all, collectionStats(fmt.Sprintf("r%03d", i), time.Hour, reason.None))
 	}
 	source.set(all...)
-	source.Ready = func() (bool, []telemetry.StatusCheck) {
-		return false, []telemetry.StatusCheck{{Name: "discovery"}, {Name: "x"}}
+	source.Ready = func() (bool, []statusz.Check) {
+		return false, []statusz.Check{{Name: "discovery"}, {Name: "x"}}
 	}
 	said := map[string]string{}
 	for _, c := range source.Read().Checks {
@@ -260,7 +260,7 @@ func TestStatusOfEndpoints(t *testing.T) {
 		}
 		got[i].Seconds = 0
 	}
-	want := []telemetry.EndpointStatus{
+	want := []statusz.Endpoint{
 		{Address: "a:1", State: "up", Meaning: "up", Version: "v1.36.3", Connections: 1},
 		{Address: "b:1", State: "not-ready", Meaning: "not ready", Version: "v1.35.4", Error: "/readyz answered 500"},
 		{Address: "c:1", State: "unknown", Meaning: "not checked yet"},

@@ -10,14 +10,14 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/telemetry"
+	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
 // ReasonStreaming is the reason of streaming lists among callers; they are watches otherwise.
 const ReasonStreaming = "streaming"
 
 // Callers returns the programs whose lists were forwarded most often.
-func (o *Observer) Callers() []telemetry.CallerStatus { return o.callers.Status() }
+func (o *Observer) Callers() []statusz.Caller { return o.callers.Status() }
 
 // Streaming returns how many streaming lists were forwarded and succeeded, by the label of the resource.
 func (o *Observer) Streaming() map[string]int64 { return o.streaming.read() }

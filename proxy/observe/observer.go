@@ -5,14 +5,14 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/listproxy/listproxy/telemetry"
+	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
 // Observer tells what becomes of requests: in metrics, and where traces are wanted, in a span for
 // each. It holds no request up, and nothing of it depends on what a caller makes up: labels and names
 // of spans have few values. No credential, no caller's name, no object's name, no selector and no
 // other query is in either. For the status page it remembers, bounded, what the programs call themselves
-// whose lists are forwarded ([telemetry.Callers]).
+// whose lists are forwarded ([statusz.Callers]).
 //
 // A nil Observer observes nothing. It is safe for concurrent use.
 type Observer struct {
@@ -22,7 +22,7 @@ type Observer struct {
 	feeds    *feedMetrics
 	served   servedResources
 	trails   feedTrails
-	callers  telemetry.Callers
+	callers  statusz.Callers
 	// streaming are streaming lists that were forwarded.
 	streaming streamingLists
 

@@ -13,7 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/listproxy/listproxy/telemetry"
+	"github.com/listproxy/listproxy/telemetry/statusz"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/hop"
@@ -49,18 +49,18 @@ func TestMismatchIsOnThePage(t *testing.T) {
 	p := harness.RunProxy(t, harness.ProxyOptions{
 		Upstream: own, Args: []string{"--eager", "configmaps", "--self-check-interval", "1s"},
 	})
-	collection := func(s telemetry.Status) telemetry.CollectionStatus {
+	collection := func(s statusz.Status) statusz.Collection {
 		for _, c := range s.Collections {
 			if c.Name() == "configmaps/json" {
 				return c
 			}
 		}
-		return telemetry.CollectionStatus{}
+		return statusz.Collection{}
 	}
 	poll.Until(t, patience, "a check agrees", func() bool {
 		s := statusOf(t, p)
 		c := collection(s)
-		return c.State == telemetry.StateLive && c.SelfCheck.Result == telemetry.SelfCheckAgrees && c.SelfCheck.Age != nil && c.SelfCheck.Mismatches == 0
+		return c.State == statusz.StateLive && c.SelfCheck.Result == statusz.SelfCheckAgrees && c.SelfCheck.Age != nil && c.SelfCheck.Mismatches == 0
 	})
 
 	objects, restarts, created := 0, int64(0), time.Time{}
@@ -78,14 +78,14 @@ func TestMismatchIsOnThePage(t *testing.T) {
 		s := statusOf(t, p)
 		c := collection(s)
 		// A mismatch is noted before what it drops is loaded again, and this status read in the other order.
-		if c.State == telemetry.StateLive && (c.Restarts > restarts || time.Since(created) > patience) {
+		if c.State == statusz.StateLive && (c.Restarts > restarts || time.Since(created) > patience) {
 			if s = statusOf(t, p); len(s.SelfChecks.Mismatches) == 0 {
 				falsify()
 				return false
 			}
 			c = collection(s)
 		}
-		return len(s.SelfChecks.Mismatches) > 0 && c.State == telemetry.StateLive && c.SelfCheck.Result == telemetry.SelfCheckAgrees
+		return len(s.SelfChecks.Mismatches) > 0 && c.State == statusz.StateLive && c.SelfCheck.Result == statusz.SelfCheckAgrees
 	})
 	s := statusOf(t, p)
 	c := collection(s)

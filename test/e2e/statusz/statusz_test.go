@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/rest"
 
-	"github.com/listproxy/listproxy/telemetry"
+	"github.com/listproxy/listproxy/telemetry/statusz"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
@@ -70,15 +70,15 @@ func clientOf(t *testing.T, cfg *rest.Config) *http.Client {
 	return client
 }
 
-func status(t *testing.T) telemetry.Status {
+func status(t *testing.T) statusz.Status {
 	t.Helper()
 	return statusOf(t, proxy)
 }
 
-func statusOf(t *testing.T, proxy *harness.Proxy) telemetry.Status {
+func statusOf(t *testing.T, proxy *harness.Proxy) statusz.Status {
 	t.Helper()
 	resp, body := ask(t, http.DefaultClient, proxy.AdminURL()+"/statusz", http.Header{"Accept": {"application/json"}})
-	var s telemetry.Status
+	var s statusz.Status
 	if err := json.Unmarshal([]byte(body), &s); err != nil || resp.StatusCode != http.StatusOK {
 		t.Fatalf("%s: %v: %s", resp.Status, err, body)
 	}
@@ -134,7 +134,7 @@ func TestStatusTellsWhatHappened(t *testing.T) {
 	found := false
 	for _, c := range now.Collections {
 		if c.Name() == "namespaces/json" {
-			found = c.State == telemetry.StateLive && c.Objects >= 4 && len(c.Spans) == 1 && c.Revision > 0 && c.Window == 150 && c.Lag != nil && c.SelfCheck.Mismatches == 0
+			found = c.State == statusz.StateLive && c.Objects >= 4 && len(c.Spans) == 1 && c.Revision > 0 && c.Window == 150 && c.Lag != nil && c.SelfCheck.Mismatches == 0
 		}
 	}
 	if !found {

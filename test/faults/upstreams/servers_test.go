@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/listproxy/listproxy/telemetry"
+	"github.com/listproxy/listproxy/telemetry/statusz"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
@@ -82,7 +82,7 @@ func TestOldStateOfOneOfTwo(t *testing.T) {
 			r.must(s.Pause())
 			r.must(poll.Retry(t.Context(), "it to be given up", func() error { // so that the feeds are at the other one
 				endpoints, err := endpointsOf(t, p.AdminURL())
-				if err == nil && endpoints[i].State != telemetry.EndpointDown {
+				if err == nil && endpoints[i].State != statusz.EndpointDown {
 					err = fmt.Errorf("it is %s", endpoints[i].State)
 				}
 				return err

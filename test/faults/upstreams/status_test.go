@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/listproxy/listproxy/telemetry"
+	"github.com/listproxy/listproxy/telemetry/statusz"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -25,33 +25,33 @@ func TestStatusShowsServers(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if len(endpoints) != 2 || endpoints[0].State != state || endpoints[1].State != telemetry.EndpointUp {
+			if len(endpoints) != 2 || endpoints[0].State != state || endpoints[1].State != statusz.EndpointUp {
 				return fmt.Errorf("the status has %+v", endpoints)
 			}
 			connections := int64(0)
 			for _, e := range endpoints {
 				connections += e.Connections
-				isUp := e.State == telemetry.EndpointUp
+				isUp := e.State == statusz.EndpointUp
 				if isUp != (e.Version != "") || isUp != (e.Error == "") || e.Meaning == "" || e.Seconds < 0 {
 					return fmt.Errorf("of one server the status has %+v", e)
 				}
 			}
-			if connections == 0 || state == telemetry.EndpointDown && endpoints[0].Connections != 0 {
+			if connections == 0 || state == statusz.EndpointDown && endpoints[0].Connections != 0 {
 				return fmt.Errorf("connections are not where they should be: %+v", endpoints)
 			}
 			return nil
 		}))
 	}
-	want(telemetry.EndpointUp)
+	want(statusz.EndpointUp)
 	r.must(one.Pause())
 	defer func() { r.must(one.Resume()) }()
-	want(telemetry.EndpointDown)
+	want(statusz.EndpointDown)
 	r.must(one.Resume())
-	want(telemetry.EndpointUp)
+	want(statusz.EndpointUp)
 }
 
 // endpointsOf reads the API servers from the status page.
-func endpointsOf(t *testing.T, admin string) ([]telemetry.EndpointStatus, error) {
+func endpointsOf(t *testing.T, admin string) ([]statusz.Endpoint, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, admin+"/statusz?format=json", nil)
 	if err != nil {
@@ -62,7 +62,7 @@ func endpointsOf(t *testing.T, admin string) ([]telemetry.EndpointStatus, error)
 		return nil, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	var status telemetry.Status
+	var status statusz.Status
 	err = json.NewDecoder(resp.Body).Decode(&status)
 	return status.Endpoints, err
 }

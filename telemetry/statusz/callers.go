@@ -1,7 +1,9 @@
-package telemetry
+package statusz
 
 import (
 	"sync"
+
+	"github.com/listproxy/listproxy/telemetry"
 )
 
 const (
@@ -17,7 +19,7 @@ const (
 // ready for use. It is safe for concurrent use.
 type Callers struct {
 	mu      sync.Mutex
-	names   map[string]string // what UserAgent made of a header, which costs more than to count
+	names   map[string]string // what telemetry.UserAgent made of a header, which costs more than to count
 	callers map[string]*caller
 }
 
@@ -30,8 +32,8 @@ type caller struct {
 // Count counts a forwarded list of a program, by its User-Agent header. There must be few
 // different reasons.
 func (c *Callers) Count(userAgent, reason string) {
-	if len(userAgent) > maxUserAgent+1 { // one more, so that it is seen to be too long
-		userAgent = userAgent[:maxUserAgent+1]
+	if len(userAgent) > telemetry.MaxUserAgent+1 { // one more, so that it is seen to be too long
+		userAgent = userAgent[:telemetry.MaxUserAgent+1]
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -48,7 +50,7 @@ func (c *Callers) nameLocked(userAgent string) string {
 	if c.names == nil || len(c.names) >= maxCallerNames {
 		c.names = map[string]string{}
 	}
-	name = UserAgent(userAgent)
+	name = telemetry.UserAgent(userAgent)
 	c.names[userAgent] = name
 	return name
 }
@@ -78,12 +80,12 @@ func (c *Callers) ofLocked(name string) *caller {
 }
 
 // Status returns the programs, in no order.
-func (c *Callers) Status() []CallerStatus {
+func (c *Callers) Status() []Caller {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := make([]CallerStatus, 0, len(c.callers))
+	all := make([]Caller, 0, len(c.callers))
 	for name, found := range c.callers {
-		all = append(all, CallerStatus{UserAgent: name, Lists: found.lists, Excess: found.excess, Reason: mostFrequent(found.reasons)})
+		all = append(all, Caller{UserAgent: name, Lists: found.lists, Excess: found.excess, Reason: mostFrequent(found.reasons)})
 	}
 	return all
 }

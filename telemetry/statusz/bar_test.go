@@ -1,4 +1,4 @@
-package telemetry
+package statusz
 
 import (
 	"testing"
@@ -8,32 +8,32 @@ import (
 
 func TestBar(t *testing.T) {
 	for name, tt := range map[string]struct {
-		c    CollectionStatus
+		c    Collection
 		want []barPart
 	}{
-		"nothing": {CollectionStatus{Window: 150}, nil},
+		"nothing": {Collection{Window: 150}, nil},
 		"all of the window": {
-			CollectionStatus{History: 150, Window: 150, Spans: []SpanStatus{{1, 100}}},
+			Collection{History: 150, Window: 150, Spans: []Span{{1, 100}}},
 			[]barPart{{X: 0, Width: 1000, From: 1, To: 100}},
 		},
 		"half of it": {
-			CollectionStatus{History: 75, Window: 150, Spans: []SpanStatus{{7, 7}}},
+			Collection{History: 75, Window: 150, Spans: []Span{{7, 7}}},
 			[]barPart{{X: 500, Width: 500, From: 7, To: 7}},
 		},
 		"more than all": {
-			CollectionStatus{History: 151, Window: 150, Spans: []SpanStatus{{1, 2}}},
+			Collection{History: 151, Window: 150, Spans: []Span{{1, 2}}},
 			[]barPart{{X: 0, Width: 1000, From: 1, To: 2}},
 		},
 		"a moment": {
-			CollectionStatus{History: 0.001, Window: 150, Spans: []SpanStatus{{1, 2}}},
+			Collection{History: 0.001, Window: 150, Spans: []Span{{1, 2}}},
 			[]barPart{{X: 994, Width: 6, From: 1, To: 2}},
 		},
 		"a gap": {
-			CollectionStatus{History: 150, Window: 150, Spans: []SpanStatus{{1, 50}, {76, 100}}},
+			Collection{History: 150, Window: 150, Spans: []Span{{1, 50}, {76, 100}}},
 			[]barPart{{X: 0, Width: 497, From: 1, To: 50}, {X: 497, Width: 251, Gap: true, From: 51, To: 75}, {X: 748, Width: 252, From: 76, To: 100}},
 		},
 		"a gap too small to see": {
-			CollectionStatus{History: 150, Window: 150, Spans: []SpanStatus{{1, 500000}, {500002, 1000000}}},
+			Collection{History: 150, Window: 150, Spans: []Span{{1, 500000}, {500002, 1000000}}},
 			[]barPart{{X: 0, Width: 497, From: 1, To: 500000}, {X: 497, Width: 6, Gap: true, From: 500001, To: 500001}, {X: 503, Width: 497, From: 500002, To: 1000000}},
 		},
 	} {
@@ -47,10 +47,10 @@ func TestBar(t *testing.T) {
 func TestBarIsWhole(t *testing.T) {
 	for _, spans := range []int{1, 2, 3, 10, 83, 84, 85, 1000} {
 		for _, history := range []float64{0, 0.5, 10, 149, 150} {
-			c := CollectionStatus{History: history, Window: 150}
+			c := Collection{History: history, Window: 150}
 			for i := range spans {
 				from := uint64(i*i*1000 + 1)
-				c.Spans = append(c.Spans, SpanStatus{From: from, To: from + uint64(i)})
+				c.Spans = append(c.Spans, Span{From: from, To: from + uint64(i)})
 			}
 			parts := layBar(c)
 			end := parts[0].X
@@ -91,9 +91,9 @@ func TestFormats(t *testing.T) {
 
 // layBar leaves out the oldest spans where there are too many.
 func TestBarKeepsTheNewest(t *testing.T) {
-	c := CollectionStatus{History: 150, Window: 150}
+	c := Collection{History: 150, Window: 150}
 	for i := range 500 {
-		c.Spans = append(c.Spans, SpanStatus{From: uint64(i*10 + 1), To: uint64(i*10 + 5)})
+		c.Spans = append(c.Spans, Span{From: uint64(i*10 + 1), To: uint64(i*10 + 5)})
 	}
 	parts := layBar(c)
 	if last := parts[len(parts)-1]; last.To != 4995 || last.Gap {

@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// maxUserAgent is how much of a User-Agent is looked at, in bytes.
-	maxUserAgent = 256
+	// MaxUserAgent is how much of a User-Agent is looked at, in bytes.
+	MaxUserAgent = 256
 	// maxUserAgentWord is longer than the names of programs with their versions, in bytes.
 	maxUserAgentWord = 64
 	// noUserAgent stands for a User-Agent that says nothing.
@@ -22,9 +22,9 @@ var longRun = regexp.MustCompile(`[A-Za-z0-9_+=]{20,}`)
 // 9110 and slashes, is at most 64 bytes long, and [Masked] if any of the header looks like a
 // credential or it is longer: it errs on the side of hiding.
 func UserAgent(header string) string {
-	cut := len(header) > maxUserAgent
+	cut := len(header) > MaxUserAgent
 	if cut {
-		header = header[:maxUserAgent]
+		header = header[:MaxUserAgent]
 	}
 	word, _, spaced := strings.Cut(strings.TrimSpace(MaskText(header)), " ")
 	switch {
@@ -51,12 +51,4 @@ func looksRandom(word string) bool {
 // isTokenOrSlash reports whether r may be in a token (RFC 9110, 5.6.2), or parts two of them.
 func isTokenOrSlash(r rune) bool {
 	return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("!#$%&'*+-.^_`|~/", r)
-}
-
-// MaskText replaces what looks like a credential in a text, as the log does.
-func MaskText(text string) string {
-	for _, pattern := range sensitiveText {
-		text = pattern.ReplaceAllString(text, "${1}"+Masked)
-	}
-	return string(maskBootstrapTokens([]byte(text)))
 }

@@ -1,4 +1,4 @@
-package telemetry
+package statusz
 
 import (
 	"bytes"
@@ -28,11 +28,11 @@ var statusHTML string
 // same one, however many there are.
 const statusAge = time.Second
 
-// StatusHandler answers with what read returns: as a page for people, or as JSON with
+// Handler answers with what read returns: as a page for people, or as JSON with
 // ?format=json or for an Accept header that prefers it. It asks read once a second at most, and never
 // twice at a time. The page loads nothing from elsewhere, and its Content-Security-Policy says so. It
 // must not be reachable where clients are.
-func StatusHandler(read func() Status, log *slog.Logger) (http.Handler, error) {
+func Handler(read func() Status, log *slog.Logger) (http.Handler, error) {
 	page, err := newStatusPage()
 	if err != nil {
 		return nil, fmt.Errorf("the status page: %w", err)
@@ -187,13 +187,13 @@ const (
 // write writes the page of a status that is sorted.
 func (p *statusPage) write(w io.Writer, s Status) error {
 	byNeed := slices.Clone(s.Collections)
-	slices.SortStableFunc(byNeed, func(a, b CollectionStatus) int { return cmp.Compare(need(a), need(b)) })
+	slices.SortStableFunc(byNeed, func(a, b Collection) int { return cmp.Compare(need(a), need(b)) })
 	view := struct {
 		Status
-		First, More                   []CollectionStatus
-		FirstResources, MoreResources []ResourceStatus
+		First, More                   []Collection
+		FirstResources, MoreResources []Resource
 		States                        []stateCount
-		FirstMismatches               []MismatchStatus
+		FirstMismatches               []Mismatch
 		MoreMismatches                int
 	}{Status: s, States: statesOf(s.Collections)}
 	view.First, view.More = split(byNeed, maxShownCollections)
@@ -204,7 +204,7 @@ func (p *statusPage) write(w io.Writer, s Status) error {
 }
 
 // need is lower for what somebody ought to look at.
-func need(c CollectionStatus) int {
+func need(c Collection) int {
 	switch {
 	case c.SelfCheck.Mismatches > 0:
 		return 0
@@ -227,7 +227,7 @@ type stateCount struct {
 }
 
 // statesOf counts collections by state: live ones first, then by name.
-func statesOf(collections []CollectionStatus) []stateCount {
+func statesOf(collections []Collection) []stateCount {
 	counts := map[string]int{}
 	for _, c := range collections {
 		counts[c.State]++
@@ -237,7 +237,7 @@ func statesOf(collections []CollectionStatus) []stateCount {
 		states = append(states, stateCount{state, counts[state]})
 	}
 	slices.SortStableFunc(states, func(a, b stateCount) int {
-		return cmp.Compare(need(CollectionStatus{State: b.State}), need(CollectionStatus{State: a.State}))
+		return cmp.Compare(need(Collection{State: b.State}), need(Collection{State: a.State}))
 	})
 	return states
 }
@@ -262,7 +262,7 @@ func percentOf(part, all int64) int64 {
 }
 
 // lastCheckOf says how the last check of an API server ended.
-func lastCheckOf(e EndpointStatus) string {
+func lastCheckOf(e Endpoint) string {
 	switch {
 	case e.Error != "":
 		return e.Error
@@ -273,10 +273,10 @@ func lastCheckOf(e EndpointStatus) string {
 }
 
 // gapsOf is how many gaps a history has.
-func gapsOf(c CollectionStatus) int { return max(0, len(c.Spans)-1) }
+func gapsOf(c Collection) int { return max(0, len(c.Spans)-1) }
 
 // barLabel says in words what a history's bar shows.
-func barLabel(c CollectionStatus) string {
+func barLabel(c Collection) string {
 	if len(c.Spans) == 0 {
 		return "nothing is known"
 	}

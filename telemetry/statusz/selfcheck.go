@@ -1,4 +1,4 @@
-package telemetry
+package statusz
 
 import (
 	"cmp"
@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// SelfChecksStatus is what is said of self-checks, which compare collections with the API server.
-type SelfChecksStatus struct {
+// SelfChecks is what is said of self-checks, which compare collections with the API server.
+type SelfChecks struct {
 	// Interval is how often each collection that is live is compared; 0 is never.
 	Interval float64 `json:"intervalSeconds"`
 	// Mismatches are the collections of which a check ever found something wrong since the process began, also
 	// those that are gone, the one with the latest first. Of them something wrong may have been answered.
-	Mismatches []MismatchStatus `json:"mismatches"`
+	Mismatches []Mismatch `json:"mismatches"`
 }
 
-// MismatchStatus is a collection of which a self-check found something wrong.
-type MismatchStatus struct {
+// Mismatch is a collection of which a self-check found something wrong.
+type Mismatch struct {
 	Resource       string `json:"resource"`
 	Version        string `json:"version"`
 	Representation string `json:"representation"`
@@ -28,8 +28,8 @@ type MismatchStatus struct {
 	Age        float64   `json:"ageSeconds"`
 }
 
-// SelfCheckStatus is what self-checks found of a collection.
-type SelfCheckStatus struct {
+// SelfCheck is what self-checks found of a collection.
+type SelfCheck struct {
 	// Result of the last one: [SelfCheckAgrees], [SelfCheckInconclusive], [SelfCheckMismatch], [SelfCheckNone]
 	// or [SelfCheckOff].
 	Result string `json:"result"`
@@ -54,15 +54,15 @@ const (
 	SelfCheckOff = "off"
 )
 
-func (s *SelfChecksStatus) sort() {
-	slices.SortFunc(s.Mismatches, func(a, b MismatchStatus) int {
+func (s *SelfChecks) sort() {
+	slices.SortFunc(s.Mismatches, func(a, b Mismatch) int {
 		return cmp.Or(b.Last.Compare(a.Last), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Version, b.Version),
 			cmp.Compare(a.Representation, b.Representation))
 	})
 }
 
 // formatSelfCheck says in words what the last self-check of a collection found.
-func formatSelfCheck(c SelfCheckStatus) string {
+func formatSelfCheck(c SelfCheck) string {
 	switch {
 	case c.Age != nil:
 		return c.Result + ", " + formatSeconds(*c.Age) + " ago"
@@ -75,7 +75,7 @@ func formatSelfCheck(c SelfCheckStatus) string {
 }
 
 // formatMismatches says in words what was ever wrong with a collection; nothing if nothing was.
-func formatMismatches(c SelfCheckStatus) string {
+func formatMismatches(c SelfCheck) string {
 	if c.Mismatches <= 0 {
 		return ""
 	}
@@ -90,8 +90,8 @@ func formatMismatches(c SelfCheckStatus) string {
 }
 
 // formatMismatch says in words when something was wrong.
-func formatMismatch(m MismatchStatus) string {
-	return fmt.Sprintf("%s (%s)", formatMismatches(SelfCheckStatus{Mismatches: m.Mismatches, MismatchAge: &m.Age}),
+func formatMismatch(m Mismatch) string {
+	return fmt.Sprintf("%s (%s)", formatMismatches(SelfCheck{Mismatches: m.Mismatches, MismatchAge: &m.Age}),
 		m.Last.UTC().Format("2006-01-02 15:04:05 UTC"))
 }
 

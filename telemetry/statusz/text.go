@@ -1,4 +1,4 @@
-package telemetry
+package statusz
 
 import (
 	"fmt"
@@ -184,7 +184,7 @@ func formatLag(lag *float64) string {
 }
 
 // formatLists writes a count that may be too high.
-func formatLists(c CallerStatus) string {
+func formatLists(c Caller) string {
 	if c.Excess > 0 {
 		return "≤ " + formatCount(c.Lists)
 	}

@@ -1,4 +1,4 @@
-package telemetry
+package statusz
 
 import (
 	"bytes"
@@ -13,16 +13,16 @@ import (
 func TestFormatSelfCheck(t *testing.T) {
 	age := 61.0
 	for _, tt := range []struct {
-		c                SelfCheckStatus
+		c                SelfCheck
 		said, mismatches string
 	}{
-		{SelfCheckStatus{Result: SelfCheckOff}, "self-check off", ""},
-		{SelfCheckStatus{Result: SelfCheckNone}, "not checked yet", ""},
-		{SelfCheckStatus{Result: SelfCheckAgrees, Age: &age}, "agrees, 1m01s ago", ""},
-		{SelfCheckStatus{Result: SelfCheckInconclusive, Age: &age}, "inconclusive, 1m01s ago", ""},
-		{SelfCheckStatus{Result: SelfCheckMismatch, Age: &age, Mismatches: 1, MismatchAge: &age}, "mismatch, 1m01s ago", "1 mismatch, last 1m01s ago"},
-		{SelfCheckStatus{Result: SelfCheckAgrees, Age: &age, Mismatches: 1200, MismatchAge: &age}, "agrees, 1m01s ago", "1,200 mismatches, last 1m01s ago"},
-		{SelfCheckStatus{}, "–", ""}, // of an earlier listproxy
+		{SelfCheck{Result: SelfCheckOff}, "self-check off", ""},
+		{SelfCheck{Result: SelfCheckNone}, "not checked yet", ""},
+		{SelfCheck{Result: SelfCheckAgrees, Age: &age}, "agrees, 1m01s ago", ""},
+		{SelfCheck{Result: SelfCheckInconclusive, Age: &age}, "inconclusive, 1m01s ago", ""},
+		{SelfCheck{Result: SelfCheckMismatch, Age: &age, Mismatches: 1, MismatchAge: &age}, "mismatch, 1m01s ago", "1 mismatch, last 1m01s ago"},
+		{SelfCheck{Result: SelfCheckAgrees, Age: &age, Mismatches: 1200, MismatchAge: &age}, "agrees, 1m01s ago", "1,200 mismatches, last 1m01s ago"},
+		{SelfCheck{}, "–", ""}, // of an earlier listproxy
 	} {
 		if got := formatSelfCheck(tt.c); got != tt.said {
 			t.Errorf("%+v: %q, want %q", tt.c, got, tt.said)
@@ -51,7 +51,7 @@ func forms(t *testing.T, s Status) (page []*html.Node, title, text string) {
 
 // TestMismatchCatchesTheEye: on a page that is healthy otherwise, and also if nothing is kept of that resource now.
 func TestMismatchCatchesTheEye(t *testing.T) {
-	s := Status{Healthy: true, SelfChecks: SelfChecksStatus{Interval: 300}}
+	s := Status{Healthy: true, SelfChecks: SelfChecks{Interval: 300}}
 	page, title, text := forms(t, s)
 	for _, n := range page {
 		if attr(n, "id") == "warning" {
@@ -63,7 +63,7 @@ func TestMismatchCatchesTheEye(t *testing.T) {
 	}
 
 	for i := range maxShownMismatches + 2 {
-		s.SelfChecks.Mismatches = append(s.SelfChecks.Mismatches, MismatchStatus{
+		s.SelfChecks.Mismatches = append(s.SelfChecks.Mismatches, Mismatch{
 			Resource: fmt.Sprintf("r%d", i), Version: "v1", Representation: "json", Mismatches: 1,
 			Last: time.Unix(1e9-int64(i), 0), Age: float64(i),
 		})
@@ -93,7 +93,7 @@ func TestMismatchCatchesTheEye(t *testing.T) {
 func TestMismatchedComeFirst(t *testing.T) {
 	var s Status
 	for i := range 100 {
-		c := CollectionStatus{Resource: fmt.Sprintf("r%02d", i), State: "not-permitted"}
+		c := Collection{Resource: fmt.Sprintf("r%02d", i), State: "not-permitted"}
 		if i == 99 {
 			c.State, c.SelfCheck.Mismatches = StateLive, 1
 		}

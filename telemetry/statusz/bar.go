@@ -1,4 +1,4 @@
-package telemetry
+package statusz
 
 const (
 	// barWidth is the width of a history's bar, in units of its own.
@@ -18,7 +18,7 @@ type barPart struct {
 // layBar lays out a history: all of the bar is the window, its right end is the newest revision,
 // and what is known begins as far to the left as the history reaches. Within it, widths go by
 // revisions. There are as many parts as fit with the least width; the oldest are left out.
-func layBar(c CollectionStatus) []barPart {
+func layBar(c Collection) []barPart {
 	if len(c.Spans) == 0 {
 		return nil
 	}

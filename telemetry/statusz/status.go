@@ -1,4 +1,4 @@
-package telemetry
+package statusz
 
 import (
 	"cmp"
@@ -18,40 +18,40 @@ type Status struct {
 	Uptime   float64   `json:"uptimeSeconds"`
 
 	// Healthy is true if all Checks are OK.
-	Healthy bool          `json:"healthy"`
-	Checks  []StatusCheck `json:"checks"`
+	Healthy bool    `json:"healthy"`
+	Checks  []Check `json:"checks"`
 
 	// Endpoints are the API servers that --upstream names, in its order; absent without it.
-	Endpoints []EndpointStatus `json:"endpoints,omitempty"`
+	Endpoints []Endpoint `json:"endpoints,omitempty"`
 
-	Lists ListsStatus `json:"lists"`
+	Lists Lists `json:"lists"`
 	// Resources are those that lists were asked of, the one of most lists first.
-	Resources   []ResourceStatus   `json:"resources"`
-	Collections []CollectionStatus `json:"collections"`
-	SelfChecks  SelfChecksStatus   `json:"selfChecks"`
-	Memory      MemoryStatus       `json:"memory"`
+	Resources   []Resource   `json:"resources"`
+	Collections []Collection `json:"collections"`
+	SelfChecks  SelfChecks   `json:"selfChecks"`
+	Memory      Memory       `json:"memory"`
 	// Callers are those whose lists were forwarded most often, the first one most often.
-	Callers []CallerStatus `json:"callers"`
+	Callers []Caller `json:"callers"`
 	// Policy is the policy in force.
-	Policy PolicyStatus `json:"policy"`
+	Policy Policy `json:"policy"`
 	// Eager are the collections that are loaded before anybody asks, in the order of the policy and then
 	// of the command line.
-	Eager   []EagerStatus `json:"eager"`
-	Runtime RuntimeStatus `json:"runtime"`
-	Traces  TracesStatus  `json:"traces"`
+	Eager   []Eager `json:"eager"`
+	Runtime Runtime `json:"runtime"`
+	Traces  Traces  `json:"traces"`
 	// Flags are all flags, as they are in force.
-	Flags []FlagStatus `json:"flags"`
+	Flags []Flag `json:"flags"`
 }
 
-// StatusCheck is one thing that must be right.
-type StatusCheck struct {
+// Check is one thing that must be right.
+type Check struct {
 	Name    string `json:"name"`
 	OK      bool   `json:"ok"`
 	Message string `json:"message,omitempty"`
 }
 
-// EndpointStatus is an API server.
-type EndpointStatus struct {
+// Endpoint is an API server.
+type Endpoint struct {
 	// Address is its host:port.
 	Address string `json:"address"`
 	// State is [EndpointUp], "not-ready", "slow", [EndpointDown] or [EndpointUnknown], Meaning the same in plain words, and
@@ -76,8 +76,8 @@ const (
 	EndpointUnknown = "unknown"
 )
 
-// ListsStatus is what became of lists.
-type ListsStatus struct {
+// Lists is what became of lists.
+type Lists struct {
 	// Answered from memory.
 	Answered int64 `json:"answered"`
 	// Forwarded are the lists that the API server answered, without streaming lists.
@@ -95,14 +95,14 @@ type ListsStatus struct {
 	// SavedBytes did not have to be encoded by the API server.
 	SavedBytes int64 `json:"savedBytes"`
 	// Reasons why lists were forwarded, the most frequent first.
-	Reasons []ReasonStatus `json:"reasons"`
+	Reasons []Reason `json:"reasons"`
 }
 
 // All is how many lists there were.
-func (l ListsStatus) All() int64 { return l.Answered + l.Forwarded + l.Streaming }
+func (l Lists) All() int64 { return l.Answered + l.Forwarded + l.Streaming }
 
 // SetShare sets Share from the counts.
-func (l *ListsStatus) SetShare() { l.Share = shareOf(l.Answered, l.All()) }
+func (l *Lists) SetShare() { l.Share = shareOf(l.Answered, l.All()) }
 
 // shareOf is a part of all, nil of nothing.
 func shareOf(part, all int64) *float64 {
@@ -113,8 +113,8 @@ func shareOf(part, all int64) *float64 {
 	return &share
 }
 
-// ResourceStatus is what became of the lists of one resource. Its counts are as in [ListsStatus].
-type ResourceStatus struct {
+// Resource is what became of the lists of one resource. Its counts are as in [Lists].
+type Resource struct {
 	// Resource is "deployments.apps", or [OtherResources].
 	Resource  string   `json:"resource"`
 	Answered  int64    `json:"answered"`
@@ -131,21 +131,21 @@ type ResourceStatus struct {
 const OtherResources = "other"
 
 // All is how many lists there were.
-func (r ResourceStatus) All() int64 { return r.Answered + r.Forwarded + r.Streaming }
+func (r Resource) All() int64 { return r.Answered + r.Forwarded + r.Streaming }
 
 // SetShare sets Share from the counts.
-func (r *ResourceStatus) SetShare() { r.Share = shareOf(r.Answered, r.All()) }
+func (r *Resource) SetShare() { r.Share = shareOf(r.Answered, r.All()) }
 
-// ReasonStatus is a reason to forward lists.
-type ReasonStatus struct {
+// Reason is a reason to forward lists.
+type Reason struct {
 	Reason string `json:"reason"`
 	Lists  int64  `json:"lists"`
 	// Meaning is the reason in plain words.
 	Meaning string `json:"meaning"`
 }
 
-// CollectionStatus is one collection.
-type CollectionStatus struct {
+// Collection is one collection.
+type Collection struct {
 	Resource       string `json:"resource"` // "deployments.apps"
 	Version        string `json:"version"`
 	Representation string `json:"representation"`
@@ -165,36 +165,36 @@ type CollectionStatus struct {
 	History float64 `json:"historySeconds"`
 	Window  float64 `json:"windowSeconds"`
 	// Spans, oldest first, are the revisions that are known without a gap.
-	Spans []SpanStatus `json:"spans"`
+	Spans []Span `json:"spans"`
 	// Restarts is how often the state was loaded again after the first time.
 	Restarts int64 `json:"restarts"`
 	// SelfCheck is what self-checks found of it, and of those of its like before.
-	SelfCheck SelfCheckStatus `json:"selfCheck"`
+	SelfCheck SelfCheck `json:"selfCheck"`
 }
 
 // StateLive is the state of a collection that has its newest state.
 const StateLive = "live"
 
 // Name says which collection it is, as people do.
-func (c CollectionStatus) Name() string { return c.Resource + "/" + c.Representation }
+func (c Collection) Name() string { return c.Resource + "/" + c.Representation }
 
-// SpanStatus is an interval of revisions, both ends included.
-type SpanStatus struct {
+// Span is an interval of revisions, both ends included.
+type Span struct {
 	From uint64 `json:"from"`
 	To   uint64 `json:"to"`
 }
 
-// MemoryStatus is what is stored, and the bounds on it; a bound of 0 is none.
-type MemoryStatus struct {
+// Memory is what is stored, and the bounds on it; a bound of 0 is none.
+type Memory struct {
 	Stored          int64 `json:"storedBytes"`
 	StoredBound     int64 `json:"storedLimitBytes"`
 	Compressed      int64 `json:"compressedBytes"`
 	CompressedBound int64 `json:"compressedLimitBytes"`
 }
 
-// CallerStatus is a program whose lists were forwarded.
-type CallerStatus struct {
-	// UserAgent is the beginning of what the program calls itself, see [UserAgent].
+// Caller is a program whose lists were forwarded.
+type Caller struct {
+	// UserAgent is the beginning of what the program calls itself ([telemetry.UserAgent]).
 	UserAgent string `json:"userAgent"`
 	// Lists that were forwarded and succeeded. It may be too high by Excess, since only so many
 	// programs are remembered.
@@ -204,19 +204,19 @@ type CallerStatus struct {
 	Reason string `json:"reason"`
 }
 
-// PolicyStatus is a policy as it is in force: as it was read when the process began, with the defaults of the
+// Policy is a policy as it is in force: as it was read when the process began, with the defaults of the
 // command line filled in.
-type PolicyStatus struct {
+type Policy struct {
 	// File is --config; absent if there is none.
 	File string `json:"file,omitempty"`
 	// SHA256 is the digest of the file as it was read, in hexadecimal.
 	SHA256 string `json:"sha256,omitempty"`
 	// Rules, those of the file first, in its order.
-	Rules []RuleStatus `json:"rules"`
+	Rules []Rule `json:"rules"`
 }
 
-// RuleStatus is what holds for a resource.
-type RuleStatus struct {
+// Rule is what holds for a resource.
+type Rule struct {
 	// Resource is "deployments.apps", "*.apps" for a group, or [EverythingElse].
 	Resource string `json:"resource"`
 	// Cache is "eager", "onDemand" or "never"; with "never" there is no more than Source.
@@ -244,15 +244,15 @@ const (
 	LimitHonoured = "honour"
 )
 
-// EagerStatus is a collection that is loaded before anybody asks.
-type EagerStatus struct {
+// Eager is a collection that is loaded before anybody asks.
+type Eager struct {
 	Resource       string `json:"resource"`
 	Version        string `json:"version"`
 	Representation string `json:"representation"`
 }
 
-// RuntimeStatus is how the Go runtime uses memory.
-type RuntimeStatus struct {
+// Runtime is how the Go runtime uses memory.
+type Runtime struct {
 	// Memory is what counts against MemoryLimit: all that the runtime has of the system, without what
 	// it has given back.
 	Memory int64 `json:"memoryBytes"`
@@ -264,16 +264,16 @@ type RuntimeStatus struct {
 	Processors int `json:"processors"`
 }
 
-// TracesStatus is whether traces are sent, and of which requests.
-type TracesStatus struct {
+// Traces is whether traces are sent, and of which requests.
+type Traces struct {
 	Enabled bool `json:"enabled"`
 	// Sampler is what OTEL_TRACES_SAMPLER names, or the default, with its argument if it takes one; absent if no
 	// traces are sent.
 	Sampler string `json:"sampler,omitempty"`
 }
 
-// FlagStatus is a flag of the command line.
-type FlagStatus struct {
+// Flag is a flag of the command line.
+type Flag struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 	// Set is true if it was given.
@@ -282,17 +282,17 @@ type FlagStatus struct {
 
 // Sort puts lists of s into the order in which they are shown.
 func (s *Status) Sort() {
-	slices.SortFunc(s.Collections, func(a, b CollectionStatus) int {
+	slices.SortFunc(s.Collections, func(a, b Collection) int {
 		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Representation, b.Representation))
 	})
 	s.SelfChecks.sort()
-	slices.SortFunc(s.Lists.Reasons, func(a, b ReasonStatus) int {
+	slices.SortFunc(s.Lists.Reasons, func(a, b Reason) int {
 		return cmp.Or(cmp.Compare(b.Lists, a.Lists), cmp.Compare(a.Reason, b.Reason))
 	})
-	slices.SortFunc(s.Resources, func(a, b ResourceStatus) int {
+	slices.SortFunc(s.Resources, func(a, b Resource) int {
 		return cmp.Or(cmp.Compare(b.All(), a.All()), cmp.Compare(a.Resource, b.Resource))
 	})
-	slices.SortFunc(s.Callers, func(a, b CallerStatus) int {
+	slices.SortFunc(s.Callers, func(a, b Caller) int {
 		return cmp.Or(cmp.Compare(b.Lists, a.Lists), cmp.Compare(a.UserAgent, b.UserAgent))
 	})
 }

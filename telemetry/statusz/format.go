@@ -1,4 +1,4 @@
-package telemetry
+package statusz
 
 import (
 	"fmt"
@@ -72,7 +72,7 @@ func formatBound(n, bound int64) string {
 
 // formatHistory says how much of its window a history reaches. Of a quiet resource it may be more
 // than all, since what did not change is not forgotten.
-func formatHistory(c CollectionStatus) string {
+func formatHistory(c Collection) string {
 	return formatSeconds(min(c.History, max(c.Window, 0))) + " of " + formatSeconds(c.Window)
 }
 
@@ -93,7 +93,7 @@ func formatGCPercent(percent int64) string {
 }
 
 // formatKept says in words how a rule has a resource kept.
-func formatKept(r RuleStatus) string {
+func formatKept(r Rule) string {
 	if r.Cache == CacheNever {
 		return "never"
 	}

@@ -1,4 +1,4 @@
-package telemetry
+package statusz
 
 import (
 	"math"
@@ -15,7 +15,7 @@ const (
 )
 
 // ReadRuntime returns how the Go runtime uses memory now.
-func ReadRuntime() RuntimeStatus {
+func ReadRuntime() Runtime {
 	samples := []metrics.Sample{{Name: goMemoryLimit}, {Name: goGCPercent}, {Name: goMemory}, {Name: goReleased}}
 	metrics.Read(samples)
 	value := func(i int) uint64 {
@@ -24,7 +24,7 @@ func ReadRuntime() RuntimeStatus {
 		}
 		return samples[i].Value.Uint64()
 	}
-	s := RuntimeStatus{Processors: runtime.GOMAXPROCS(0), GCPercent: -1}
+	s := Runtime{Processors: runtime.GOMAXPROCS(0), GCPercent: -1}
 	if limit := value(0); limit < math.MaxInt64 {
 		s.MemoryLimit = int64(limit)
 	}

@@ -1,4 +1,4 @@
-package telemetry
+package statusz
 
 import (
 	"bytes"
@@ -33,57 +33,57 @@ func sample() Status {
 	return Status{
 		Version: "v0.1.0", GoVersion: "go1.26.0", Upstream: "https://10.0.0.1:443",
 		Time: time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC), Uptime: 3725,
-		Checks: []StatusCheck{
+		Checks: []Check{
 			{Name: "serving", OK: true},
 			{Name: "feeds", Message: "the API server is silent (stale): " + hostile},
 		},
-		Endpoints: []EndpointStatus{
+		Endpoints: []Endpoint{
 			{Address: "10.0.0.1:6443", State: EndpointUp, Meaning: "up", Seconds: 3725, Version: "v1.36.3", Connections: 3},
 			{Address: "10.0.0.2:6443", State: "not-ready", Meaning: "not ready", Seconds: 70, Version: "v1.35.4", Connections: 1, Error: "/readyz answered 500"},
 			{Address: "10.0.0.3:6443", State: EndpointDown, Meaning: "down", Seconds: 10, Error: "dial: " + hostile},
 			{Address: "10.0.0.4:6443", State: EndpointUnknown, Meaning: "not checked yet", Seconds: 1},
 		},
-		Lists: ListsStatus{
+		Lists: Lists{
 			Answered: 1500, Forwarded: 400, Streaming: 100, Refused: 2, Other: 12345, Share: &share, SavedBytes: 5 << 30,
-			Reasons: []ReasonStatus{{Reason: "most-recent", Lists: 400, Meaning: "the state at this moment"}},
+			Reasons: []Reason{{Reason: "most-recent", Lists: 400, Meaning: "the state at this moment"}},
 		},
-		Collections: []CollectionStatus{
+		Collections: []Collection{
 			{
 				Resource: "pods", Version: "v1", Representation: "json", State: StateLive, Objects: 3000, Versions: 41, Bytes: 24 << 20,
 				Revision: 1234567, Lag: &lag, Idle: 1, History: 75, Window: 150, Restarts: 1,
-				Spans:     []SpanStatus{{From: 1000000, To: 1100000}, {From: 1200000, To: 1234567}},
-				SelfCheck: SelfCheckStatus{Result: SelfCheckAgrees, Age: &checked, Mismatches: 2, MismatchAge: &wrong},
+				Spans:     []Span{{From: 1000000, To: 1100000}, {From: 1200000, To: 1234567}},
+				SelfCheck: SelfCheck{Result: SelfCheckAgrees, Age: &checked, Mismatches: 2, MismatchAge: &wrong},
 			},
 			{
 				Resource: "deployments.apps", Version: "v1", Representation: "protobuf", State: "warming",
-				Spans: []SpanStatus{}, Window: 150, SelfCheck: SelfCheckStatus{Result: SelfCheckNone},
+				Spans: []Span{}, Window: 150, SelfCheck: SelfCheck{Result: SelfCheckNone},
 			},
 		},
-		SelfChecks: SelfChecksStatus{Interval: 300, Mismatches: []MismatchStatus{
+		SelfChecks: SelfChecks{Interval: 300, Mismatches: []Mismatch{
 			{Resource: hostile, Version: "v1", Representation: "json", Mismatches: 1, Last: time.Date(2026, 5, 6, 6, 8, 9, 0, time.UTC), Age: 3600},
 			{Resource: "pods", Version: "v1", Representation: "json", Mismatches: 2, Last: time.Date(2026, 5, 6, 7, 3, 9, 0, time.UTC), Age: 300},
 		}},
-		Resources: []ResourceStatus{
+		Resources: []Resource{
 			{Resource: "pods", Answered: 1500, Forwarded: 400, Streaming: 99, Share: &share, Reason: "most-recent", ReasonLists: 400},
 			{Resource: OtherResources, Streaming: 1, Share: new(float64), Reason: "streaming", ReasonLists: 1},
 		},
-		Policy: PolicyStatus{File: "/etc/" + hostile, SHA256: "0123abcd", Rules: []RuleStatus{
+		Policy: Policy{File: "/etc/" + hostile, SHA256: "0123abcd", Rules: []Rule{
 			{Resource: "pods", Cache: "eager", Representations: []string{"json", "protobuf"}, History: 300, MaxBytes: 1 << 30, LimitAtZero: LimitHonoured, Source: "policy.yaml:3"},
 			{Resource: EverythingElse, Cache: "onDemand", Representations: []string{"json"}, History: 150, Idle: 900, SameForEveryone: true, Source: "built in"},
 			{Resource: "secrets", Cache: CacheNever, Source: "built in"},
 		}},
-		Eager:   []EagerStatus{{Resource: "pods", Version: "v1", Representation: "json"}},
-		Runtime: RuntimeStatus{Memory: 900 << 20, MemoryLimit: 3 << 30, GCPercent: 50, Processors: 4},
-		Traces:  TracesStatus{Enabled: true, Sampler: "traceidratio 0.1"},
-		Memory:  MemoryStatus{Stored: 512 << 20, StoredBound: 2 << 30, Compressed: 1 << 20},
-		Callers: []CallerStatus{{UserAgent: "kubectl/v1.36.3", Lists: 300, Reason: "most-recent"}, {UserAgent: hostile, Lists: 7, Excess: 6, Reason: "selector"}},
-		Flags:   []FlagStatus{{Name: "config", Value: hostile, Set: true}, {Name: "secure-port", Value: "8443"}},
+		Eager:   []Eager{{Resource: "pods", Version: "v1", Representation: "json"}},
+		Runtime: Runtime{Memory: 900 << 20, MemoryLimit: 3 << 30, GCPercent: 50, Processors: 4},
+		Traces:  Traces{Enabled: true, Sampler: "traceidratio 0.1"},
+		Memory:  Memory{Stored: 512 << 20, StoredBound: 2 << 30, Compressed: 1 << 20},
+		Callers: []Caller{{UserAgent: "kubectl/v1.36.3", Lists: 300, Reason: "most-recent"}, {UserAgent: hostile, Lists: 7, Excess: 6, Reason: "selector"}},
+		Flags:   []Flag{{Name: "config", Value: hostile, Set: true}, {Name: "secure-port", Value: "8443"}},
 	}
 }
 
 func get(t *testing.T, s Status, target, accept string) *httptest.ResponseRecorder {
 	t.Helper()
-	handler, err := StatusHandler(func() Status { return s }, slog.New(slog.DiscardHandler))
+	handler, err := Handler(func() Status { return s }, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -321,7 +321,7 @@ func TestStatusPageIsSafeAndAccessible(t *testing.T) {
 func TestStatusIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads, reading := 0, 0
-		handler, err := StatusHandler(func() Status {
+		handler, err := Handler(func() Status {
 			reads++
 			reading++
 			if reading > 1 {
@@ -369,12 +369,12 @@ func TestStatusPageOfMany(t *testing.T) {
 	s := sample()
 	s.Collections, s.Resources = nil, nil
 	for i := range 500 {
-		c := CollectionStatus{Resource: fmt.Sprintf("r%03d.example.com", i), Version: "v1", Representation: "json", State: StateLive}
+		c := Collection{Resource: fmt.Sprintf("r%03d.example.com", i), Version: "v1", Representation: "json", State: StateLive}
 		if i == 499 {
 			c.State = "not-permitted"
 		}
 		s.Collections = append(s.Collections, c)
-		s.Resources = append(s.Resources, ResourceStatus{Resource: c.Resource, Answered: int64(i)})
+		s.Resources = append(s.Resources, Resource{Resource: c.Resource, Answered: int64(i)})
 	}
 	all := nodes(t, get(t, s, "/statusz", "").Body.String())
 	if got := textOf(byID(t, all, "states")); !strings.HasPrefix(got, "499 live , 1 not-permitted .") {

@@ -43,7 +43,8 @@ const (
 // modelEpochs count what has changed in a modelWorld.
 type modelEpochs struct{ Definition, Servers, Catalog, Checked, Past int }
 
-// modelWorld is a cluster with one custom resource, whose one object says in its bytes under which epochs it was written.
+// modelWorld is a cluster with one custom resource, whose one object says in its bytes under which
+// epochs it was written.
 type modelWorld struct {
 	*proxytest.FakeAPI
 	handler *Handler
@@ -54,12 +55,19 @@ type modelWorld struct {
 	watches  []*io.PipeWriter
 	// loaded is the Past of the newest state that a feed has loaded.
 	loaded int
+	// told counts what was told of definitions, APIServices and Leases.
+	told int
+	// over: the upstream has forgotten what comes after the live span. It is loaded again unless
+	// loads fail.
+	over, failing bool
+	// met is where another past has come to the same state; 0 if a feed has not been told so. What
+	// was before is not known.
+	met int
 	// away: the API server does not answer feeds; since when.
 	away  bool
 	since time.Time
-	// deaf: nothing is told of definitions and APIServices; since when.
-	deaf      bool
-	deafSince time.Time
+	// deaf has since when nothing is told of what is at a path.
+	deaf map[string]time.Time
 	// rights counts what was taken away; reviewed is what it was when a review was last answered.
 	rights, reviewed int
 	reviews          chan struct{}
@@ -75,18 +83,30 @@ func (w *modelWorld) list(items string) string {
 	return fmt.Sprintf(`{"apiVersion":"example.com/v1","items":[%s],"kind":"WidgetList","metadata":{"continue":"","resourceVersion":"%d"}}`+"\n", items, w.revision)
 }
 
-// feed answers a feed. A watch that is to go on where another one broke is told that this is too old.
+func modelEvent(kind, object string) string {
+	return fmt.Sprintf(`{"type":%q,"object":%s}`+"\n", kind, object)
+}
+
+// names is the list's metadata.
+func (w *modelWorld) names() string {
+	return fmt.Sprintf(`{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"%d"},"items":[`+
+		`{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a","namespace":"n","resourceVersion":"%d"}}]}`+"\n", w.revision, w.revision)
+}
+
+// feed answers a feed. A watch that is to go on where another one broke is told that this is too
+// old. What the newest state is compared with is there as long as nothing has happened since.
 func (w *modelWorld) feed(r *http.Request) (*http.Response, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.away {
+	query, accept := r.URL.Query(), r.Header.Get("Accept")
+	watches, exact := query.Get("watch") != "", query.Get("resourceVersionMatch") == "Exact"
+	loads := query.Get("sendInitialEvents") != "" || !watches && !exact && query.Get("fieldSelector") == ""
+	if w.away || w.failing && loads {
 		return nil, io.ErrUnexpectedEOF
 	}
-	query := r.URL.Query()
-	event := func(kind, object string) string { return fmt.Sprintf(`{"type":%q,"object":%s}`+"\n", kind, object) }
-	switch watches := query.Get("watch") != ""; {
+	switch {
 	case query.Get("sendInitialEvents") != "":
-		w.loaded = w.epochs.Past
+		w.loaded, w.over = w.epochs.Past, false
 		bookmark := fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"annotations":{"k8s.io/initial-events-end":"true"},"resourceVersion":"%d"}}`, w.revision)
 		body, in := io.Pipe()
 		w.watches = append(w.watches, in)
@@ -95,12 +115,19 @@ func (w *modelWorld) feed(r *http.Request) (*http.Response, error) {
 		res.Body = struct {
 			io.Reader
 			io.Closer
-		}{io.MultiReader(strings.NewReader(event("ADDED", w.item())+event("BOOKMARK", bookmark)), body), body}
+		}{io.MultiReader(strings.NewReader(modelEvent("ADDED", w.item())+modelEvent("BOOKMARK", bookmark)), body), body}
 		return res, nil
 	case watches && query.Get("fieldSelector") != "":
-		return proxytest.JSONResponse(r, http.StatusOK, event("ADDED", w.item())), nil
-	case watches, query.Get("resourceVersionMatch") == "Exact" && query.Get("resourceVersion") != strconv.Itoa(w.revision):
+		return proxytest.JSONResponse(r, http.StatusOK, modelEvent("ADDED", w.item())), nil
+	case watches, exact && query.Get("resourceVersion") != strconv.Itoa(w.revision):
 		return proxytest.JSONResponse(r, http.StatusGone, `{"kind":"Status","apiVersion":"v1","code":410}`), nil
+	case strings.Contains(accept, "protobuf"):
+		return proxytest.JSONResponse(r, http.StatusNotAcceptable, ""), nil
+	case strings.Contains(accept, "PartialObjectMetadataList"):
+		return proxytest.JSONResponse(r, http.StatusOK, w.names()), nil
+	case exact && query.Get("fieldSelector") != "":
+		w.over, w.met = true, w.revision // the state was recognised, and neither its watch nor its history was
+		return proxytest.JSONResponse(r, http.StatusOK, w.list(w.item())), nil
 	case query.Get("fieldSelector") != "":
 		return proxytest.JSONResponse(r, http.StatusOK, w.list("")), nil
 	}
@@ -122,23 +149,25 @@ func (w *modelWorld) service(remote bool) string {
 		service = `,"service":{"namespace":"n","name":"s","port":443}`
 	}
 	return fmt.Sprintf(`{"kind":"APIService","apiVersion":"apiregistration.k8s.io/v1","metadata":{"name":"v1.example.com","resourceVersion":"%d",`+
-		`"labels":{"kube-aggregator.kubernetes.io/automanaged":"true"}},"spec":{"group":"example.com","version":"v1"%s}}`, w.revision, service)
+		`"labels":{"kube-aggregator.kubernetes.io/automanaged":"true"}},"spec":{"group":"example.com","version":"v1"%s}}`, w.told, service)
 }
 
 func (w *modelWorld) definition() string {
-	return fmt.Sprintf(`{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"widgets.example.com","resourceVersion":"%d"}}`, w.revision)
+	return fmt.Sprintf(`{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"widgets.example.com","resourceVersion":"%d"}}`, w.told)
 }
 
 func (w *modelWorld) lease() string {
 	return fmt.Sprintf(`{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"one","namespace":"kube-system","resourceVersion":"%d"},"spec":{"holderIdentity":"one_%d"}}`,
-		w.revision, w.holder)
+		w.told, w.holder)
 }
 
-// tell makes one change of what path has, and what it means for what is written, known to whoever follows path.
+// tell makes one change of what path has, and what it means for what is written, known to whoever
+// follows path.
 func (w *modelWorld) tell(path string, object func() string, change func()) {
 	w.mu.Lock()
 	change()
 	w.revision++
+	w.told++
 	is := object()
 	w.mu.Unlock()
 	w.Mu.Lock()
@@ -154,7 +183,7 @@ var modelWidgets = snapshot.Resource{
 
 // step makes something happen, and returns what.
 func (w *modelWorld) step() string {
-	if w.deaf { // nothing can be told
+	if len(w.deaf) > 0 {
 		switch rand.IntN(3) {
 		case 0:
 			time.Sleep(modelSilence)
@@ -164,14 +193,14 @@ func (w *modelWorld) step() string {
 			return "heard again"
 		}
 	}
-	switch n := rand.IntN(10); {
-	case n == 0 && !w.deaf:
+	switch n := rand.IntN(16); {
+	case n == 0 && w.deaf[modelDefinitions].IsZero():
 		w.tell(modelDefinitions, w.definition, func() { w.epochs.Definition++ })
 		return "definition"
-	case n == 1 && !w.deaf:
+	case n == 1:
 		w.tell(modelLeases, w.lease, func() { w.holder++; w.epochs.Servers++ })
 		return "servers"
-	case n == 2 && !w.deaf:
+	case n == 2 && w.deaf[modelServices].IsZero():
 		w.tell(modelServices, func() string { return w.service(true) }, func() { w.epochs.Catalog++ })
 		w.tell(modelServices, func() string { return w.service(false) }, func() { w.epochs.Catalog++ })
 		return "catalog, there and back"
@@ -183,14 +212,7 @@ func (w *modelWorld) step() string {
 		w.handler.Collections.Invalidate(snapshot.Invalidation{Ground: snapshot.Past, Extent: snapshot.OfCollection(modelWidgets)})
 		return "self-check"
 	case n == 4:
-		w.mu.Lock()
-		w.epochs.Past++
-		w.revision++
-		for _, watch := range w.watches {
-			_ = watch.CloseWithError(io.ErrUnexpectedEOF)
-		}
-		w.watches = nil
-		w.mu.Unlock()
+		w.putBack(1)
 		time.Sleep(time.Duration(rand.IntN(3)) * time.Second)
 		return "another past"
 	case n == 5:
@@ -198,41 +220,104 @@ func (w *modelWorld) step() string {
 		w.away, w.since = !w.away, time.Now()
 		w.mu.Unlock()
 		return fmt.Sprint("away ", w.away)
-	case n == 6 && !w.deaf:
-		for _, path := range []string{modelServices, modelDefinitions} {
-			w.Silence(path, true)
-			w.Stall(path)
-		}
-		w.deaf, w.deafSince = true, time.Now()
-		return "deaf"
+	case n == 6:
+		w.deafen(modelDefinitions)
+		return "deaf to definitions"
 	case n == 7:
+		w.deafen(modelServices)
+		return "deaf to APIServices"
+	case n == 8:
 		w.mu.Lock()
 		w.rights++
 		w.mu.Unlock()
 		w.handler.Authorizer.Flush()
 		return "rights"
+	case n == 9:
+		w.putBack(-2)
+		time.Sleep(40 * time.Second) // it is loaded again
+		synctest.Wait()
+		w.write(5)
+		return "another past, which has got further"
+	case n == 10:
+		w.cut(func() { w.away, w.failing = false, true })
+		time.Sleep(time.Duration(rand.IntN(10)) * time.Second)
+		return "the span ends"
+	case n == 11:
+		w.mu.Lock()
+		w.away, w.since = true, time.Now()
+		w.mu.Unlock()
+		time.Sleep(modelStaleness + time.Second)
+		return "away for long"
+	case n == 12, n == 13:
+		w.write(5)
+		synctest.Wait()
+		w.cut(func() { w.away = false })
+		time.Sleep(5 * time.Second)
+		return "another past with the same state"
 	}
 	time.Sleep(time.Duration(rand.IntN(100)) * time.Second)
 	return "time"
 }
 
+// cut ends the watches of feeds when something has happened.
+func (w *modelWorld) cut(happened func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	happened()
+	for _, watch := range w.watches {
+		_ = watch.CloseWithError(io.ErrUnexpectedEOF)
+	}
+	w.watches = nil
+}
+
+// putBack replaces the storage by one with another past, whose revision is so much higher. A feed
+// that follows its watch finds out by itself. To one that has lost it only the Leases can tell: API
+// servers are started again for that.
+func (w *modelWorld) putBack(revisions int) {
+	w.mu.Lock()
+	follows := len(w.watches) > 0 && !w.over
+	w.mu.Unlock()
+	w.cut(func() { w.epochs.Past++; w.revision += revisions; w.away, w.met = false, 0 })
+	if !follows {
+		w.tell(modelLeases, w.lease, func() { w.holder++; w.epochs.Servers++ })
+	}
+}
+
+// write changes the object at a revision so much later, and tells feeds.
+func (w *modelWorld) write(later int) {
+	w.mu.Lock()
+	w.revision += later
+	watches, event := w.watches, modelEvent("MODIFIED", w.item())
+	w.mu.Unlock()
+	for _, watch := range watches {
+		_, _ = io.WriteString(watch, event) // or the feed has left it
+	}
+}
+
+// deafen makes nothing be told of what is at a path.
+func (w *modelWorld) deafen(path string) {
+	if w.deaf[path].IsZero() {
+		w.Silence(path, true)
+		w.Stall(path)
+		w.deaf[path] = time.Now()
+	}
+}
+
 // hear ends that nothing is told.
 func (w *modelWorld) hear() {
-	if !w.deaf {
-		return
-	}
-	for _, path := range []string{modelServices, modelDefinitions} {
+	for path := range w.deaf {
 		w.Silence(path, false)
 		w.Flow(path)
 	}
-	w.deaf = false
+	clear(w.deaf)
 	synctest.Wait()
 }
 
-// newModelWorld returns a world, and makes a Handler before it. Every list waits for its review, and for the room of its body.
+// newModelWorld returns a world, and makes a Handler before it. Every list waits for its review,
+// and for the room of its body.
 func newModelWorld(t *testing.T) *modelWorld {
 	t.Helper()
-	w := &modelWorld{FakeAPI: proxytest.NewFakeAPI(), revision: 5, reviews: make(chan struct{})}
+	w := &modelWorld{FakeAPI: proxytest.NewFakeAPI(), revision: 100, reviews: make(chan struct{}), deaf: map[string]time.Time{}}
 	w.Collections[modelServices] = &proxytest.FakeCollection{Kind: "APIServiceList", Objects: []string{w.service(false)}}
 	w.Collections[modelDefinitions] = &proxytest.FakeCollection{Kind: "PartialObjectMetadataList", Objects: []string{w.definition()}}
 	w.Collections[modelLeases] = &proxytest.FakeCollection{Kind: "LeaseList", Objects: []string{w.lease()}}
@@ -332,7 +417,12 @@ func (w *modelWorld) ask(t *testing.T, target string) (why reason.Reason) {
 	some()
 	w.mu.Lock()
 	is, loaded, reviewed := w.epochs, w.loaded, w.reviewed == w.rights
-	silent, deaf := w.away && time.Since(w.since) > modelStaleness, w.deaf && time.Since(w.deafSince) >= modelSilence
+	silent, over, met, deaf := w.away && time.Since(w.since) > modelStaleness, w.over, w.met, ""
+	for path, since := range w.deaf {
+		if time.Since(since) >= modelSilence {
+			deaf = path
+		}
+	}
 	w.mu.Unlock()
 	room.Release() // the last wait is over
 	why = <-done
@@ -351,11 +441,18 @@ func (w *modelWorld) ask(t *testing.T, target string) (why reason.Reason) {
 	if found.Past = is.Past; found != is || !past {
 		t.Errorf("after %q: answered with %s, and by then it was %+v, in a feed %d", happened, said, is, loaded)
 	}
-	if newest := strings.HasSuffix(target, "=0"); newest && silent {
+	newest := strings.HasSuffix(target, "=0")
+	if newest && silent {
 		t.Errorf("after %q: the newest state is older than %v", happened, modelStaleness)
 	}
-	if deaf {
-		t.Errorf("after %q: answered though no change would have been heard of", happened)
+	if newest && over {
+		t.Errorf("after %q: the newest state is of a span that had ended", happened)
+	}
+	if at, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion")); !newest && at < met {
+		t.Errorf("after %q: answered at a revision before %d, where another past met this one", happened, met)
+	}
+	if deaf != "" {
+		t.Errorf("after %q: answered though no change of %s would have been heard of", happened, deaf)
 	}
 	if !reviewed {
 		t.Errorf("after %q: answered by a right from before it was taken away", happened)
@@ -363,9 +460,9 @@ func (w *modelWorld) ask(t *testing.T, target string) (why reason.Reason) {
 	return ""
 }
 
-// TestDecisionModel: definitions, API servers, servers of the group, rights and the past change, self-checks find something wrong,
-// and streams fall silent, at random, before requests and while these wait. Nothing is answered under an epoch that had
-// ended before the last wait was over.
+// TestDecisionModel: definitions, API servers, servers of the group, rights and the past change,
+// self-checks find something wrong, and streams fall silent, at random, before requests and while
+// these wait. Nothing is answered under an epoch that had ended before the last wait was over.
 func TestDecisionModel(t *testing.T) {
 	answered, forwarded := 0, map[reason.Reason]int{}
 	for range 40 {
@@ -374,6 +471,7 @@ func TestDecisionModel(t *testing.T) {
 			for range 40 {
 				w.mu.Lock()
 				w.away = w.away && rand.IntN(3) > 0
+				w.failing = w.failing && rand.IntN(3) > 0
 				w.mu.Unlock()
 				if rand.IntN(3) > 0 {
 					w.hear()

@@ -14,18 +14,19 @@ import (
 type Ground int
 
 const (
-	// Definition is how a resource is defined. After a change the upstream writes its objects in other bytes.
-	// Not all API servers see the change at the same time, and watches from before go on with the old form.
+	// Definition is how a resource is defined. After a change the upstream writes its objects in
+	// other bytes. Not all API servers see the change at the same time, and watches from before go
+	// on with the old form.
 	Definition Ground = iota
-	// Catalog is which server answers for a group and version. Another server has other objects, and
-	// revisions of its own.
+	// Catalog is which server answers for a group and version. Another server has other objects,
+	// and revisions of its own.
 	Catalog
-	// Servers are the API servers behind the upstream, and the version in which they write a resource. Other API
-	// servers may write the same objects in other bytes (new defaults, new fields, another encoding), and no event tells
-	// of it.
+	// Servers are the API servers behind the upstream, and the version in which they write a
+	// resource. Other API servers may write the same objects in other bytes (new defaults, new
+	// fields, another encoding), and no event tells of it.
 	Servers
-	// Sight is whether a change of the API servers would be heard of. Without it one could pass unseen between the
-	// first state of a collection and the first look at the API servers.
+	// Sight is whether a change of the API servers would be heard of. Without it one could pass
+	// unseen between the first state of a collection and the first look at the API servers.
 	Sight
 	// Past is what a collection itself keeps. It moves whenever that is dropped.
 	Past
@@ -49,8 +50,8 @@ var groundOf = [grounds]ground{
 	Past:       {ended: reason.Warming, held: reason.Form, loss: reason.Mismatch},
 }
 
-// Epochs number the ground that a state was learned on. When a part of the ground moves, its number does, and what was
-// learned under the old number is not given any more.
+// Epochs number the ground that a state was learned on. When a part of the ground moves, its number
+// does, and what was learned under the old number is not given any more.
 type Epochs [grounds]uint64
 
 // Extent says which collections an [Invalidation] is about. The zero Extent is all of them.
@@ -90,8 +91,8 @@ func Told() Until { return Until{told: true} }
 // Over ends what is held until Told. It drops nothing.
 func Over() Until { return Until{over: true} }
 
-// Invalidation says that a part of the ground has moved: what is kept of some resources is dropped at once, and nothing is
-// kept of them for a while.
+// Invalidation says that a part of the ground has moved: what is kept of some resources is dropped
+// at once, and nothing is kept of them for a while.
 type Invalidation struct {
 	Ground Ground
 	Extent Extent
@@ -149,8 +150,8 @@ func (h holds) forget(now time.Time) {
 	maps.DeleteFunc(h, func(_ held, is hold) bool { return is.over(now) })
 }
 
-// Invalidate takes in that a part of the ground has moved. When it returns, nothing that was learned before is given any
-// more.
+// Invalidate takes in that a part of the ground has moved. When it returns, nothing that was
+// learned before is given any more.
 func (c *Collections) Invalidate(i Invalidation) {
 	var ended []*running
 	c.mu.Lock()
@@ -177,7 +178,7 @@ func (c *Collections) Invalidate(i Invalidation) {
 func (c *Collection) move(g Ground, epoch uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.epochs[g] = epoch
+	c.epochs[g] = max(c.epochs[g]+1, epoch) // what the feed dropped by itself was counted here, too
 	c.publishLocked(&View{absence: c.view.Load().absence, retired: true})
 }
 
@@ -198,9 +199,9 @@ func (c *Collection) Standing() Standing {
 	return Standing{Epochs: v.epochs, Absence: v.absence, Spans: v.spans, Staleness: c.limits.Staleness}
 }
 
-// Doubt says why a state that was taken from the collection before must not be given at that moment; None if it may be. Its
-// epochs must not have ended and its revision must still be known. A newest state has to be as new as it had to be when it
-// was taken.
+// Doubt says why a state that was taken from the collection before must not be given at that
+// moment; None if it may be. Its epochs must not have ended and its revision must still be known. A
+// newest state has to be as new as it had to be when it was taken.
 func (s Standing) Doubt(found Snapshot, now time.Time) reason.Reason {
 	newest := !found.Heard.IsZero()
 	switch {

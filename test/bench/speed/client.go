@@ -31,6 +31,10 @@ type load struct {
 	HTTP1   bool
 	Clients int // how many ask at a time, each on a connection of its own
 	Each    int // how often each asks
+	// Streams is how many requests each client has under way at a time; 0 is one.
+	Streams int
+	// Sizes allows bodies of several sizes.
+	Sizes bool
 	// Hit: only an answer from memory is right.
 	Hit bool
 	// Refusals allows 429s, which are counted.
@@ -46,6 +50,7 @@ type outcome struct {
 	Times   []time.Duration // of each request, to its last byte, sorted
 	Elapsed time.Duration   // of all
 	Refused int             // were answered with 429
+	Hits    int             // came from memory
 }
 
 func (o outcome) median() time.Duration { return quantile(o.Times, 0.5) }
@@ -118,7 +123,7 @@ func (c *connections) run(ctx context.Context, l load) outcome {
 		if err != nil {
 			return outcome{Error: err.Error()}
 		}
-		all.Go(func() {
+		ask := func() {
 			for range l.Each {
 				one, err := l.once(ctx, client)
 				if l.Refusals && errors.Is(err, errRefused) {
@@ -127,19 +132,22 @@ func (c *connections) run(ctx context.Context, l load) outcome {
 					mu.Unlock()
 					continue
 				}
-				if err == nil && !size.CompareAndSwap(0, one.Size) && size.Load() != one.Size {
+				if err == nil && !l.Sizes && !size.CompareAndSwap(0, one.Size) && size.Load() != one.Size {
 					err = fmt.Errorf("a body of %d bytes, not of %d", one.Size, size.Load())
 				}
 				mu.Lock()
 				failed = errors.Join(failed, err)
 				o.Times = append(o.Times, one.Elapsed)
-				o.Size = one.Size
+				o.Size, o.Hits = one.Size, o.Hits+one.Hits
 				mu.Unlock()
 				if err != nil {
 					return
 				}
 			}
-		})
+		}
+		for range max(1, l.Streams) {
+			all.Go(ask)
+		}
 	}
 	all.Wait()
 	o.Elapsed = time.Since(begun)
@@ -168,6 +176,9 @@ func (l load) once(ctx context.Context, client *http.Client) (outcome, error) {
 	o.Size, err = io.Copy(io.Discard, resp.Body)
 	o.Elapsed = time.Since(begun)
 	status := resp.Header.Get("Cache-Status")
+	if strings.HasPrefix(status, "listproxy; hit") {
+		o.Hits = 1
+	}
 	switch {
 	case err != nil:
 		return o, err

@@ -23,6 +23,7 @@ Measures listproxy beside kube-apiserver and beside a bare Go handler that write
   scale     many pods and many changes, from an upstream that makes them
   forward   what listproxy adds to what it forwards
   start     a start before many pods
+  newest    lists of the newest state (--consistent-lists)
 
 `
 
@@ -48,6 +49,7 @@ type settings struct {
 	rate         int   // changes a second
 	seconds      int
 	herd         int // clients
+	objects      []int
 }
 
 func main() {
@@ -73,7 +75,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, complaints io.Wr
 	case roleClient:
 		return runClient(context.WithoutCancel(ctx), in, out)
 	}
-	measures := map[string]func(context.Context, settings, *report) error{"lists": measureLists, "scale": measureScale, "forward": measureForward, "start": measureStart}
+	measures := map[string]func(context.Context, settings, *report) error{"lists": measureLists, "scale": measureScale, "forward": measureForward, "start": measureStart, "newest": measureNewest}
 	measure, ok := measures[args[0]]
 	if !ok {
 		return fmt.Errorf("nothing is called %q: see bench lists --help", args[0])
@@ -120,6 +122,7 @@ func parse(what string, args []string, complaints io.Writer) (settings, error) {
 	flags.IntVar(&s.rate, "rate", 1000, "scale: changes a second")
 	flags.IntVar(&s.seconds, "seconds", 150, "scale: how long they go on")
 	flags.IntVar(&s.herd, "herd", 1000, "scale: how many clients ask at once")
+	flags.IntSliceVar(&s.objects, "objects", []int{1, 10, 100, 1000, 10_000, 100_000}, "newest: how many objects a list has")
 	flags.BoolVar(&s.write, "write", false, "write docs/benchmarks.md and the plots beside it")
 	flags.StringArrayVar(&s.args, "listproxy", nil, "another `argument` for listproxy, --listproxy=--log-level=debug")
 	if err := flags.Parse(args); err != nil {
@@ -146,6 +149,11 @@ func parse(what string, args []string, complaints io.Writer) (settings, error) {
 	} {
 		if n.value < n.least {
 			return s, fmt.Errorf("%s %d is too few: give at least %d", n.flag, n.value, n.least)
+		}
+	}
+	for _, n := range s.objects {
+		if n < 1 {
+			return s, fmt.Errorf("--objects %d is too few: give at least 1", n)
 		}
 	}
 	for _, n := range s.sizes {

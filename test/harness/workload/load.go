@@ -60,7 +60,10 @@ func Fill(ctx context.Context, cp *controlplane.ControlPlane, pods Pods, n int, 
 		if i%1000 == 0 {
 			progress(i)
 		}
-		group.Go(func() error { return store.put(working, pods.copyOf(patterns[i%len(patterns)], i)) })
+		group.Go(func() error {
+			pod := pods.copyOf(patterns[i%len(patterns)], i)
+			return store.put(working, registry+pod.Namespace+"/"+pod.Name, pod)
+		})
 	}
 	if err := group.Wait(); err != nil {
 		return err
@@ -103,15 +106,15 @@ type etcd struct {
 	client *http.Client
 }
 
-func (e etcd) put(ctx context.Context, pod *corev1.Pod) error {
+func (e etcd) put(ctx context.Context, key string, object runtime.Object) error {
 	encoder := scheme.Codecs.EncoderForVersion(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme), corev1.SchemeGroupVersion)
-	value, err := runtime.Encode(encoder, pod)
+	value, err := runtime.Encode(encoder, object)
 	if err != nil {
-		return fmt.Errorf("encode a pod: %w", err)
+		return fmt.Errorf("encode %s: %w", key, err)
 	}
-	body, err := json.Marshal(map[string][]byte{"key": []byte(registry + pod.Namespace + "/" + pod.Name), "value": value})
+	body, err := json.Marshal(map[string][]byte{"key": []byte(key), "value": value})
 	if err != nil {
-		return fmt.Errorf("encode a pod: %w", err)
+		return fmt.Errorf("encode %s: %w", key, err)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url+"/v3/kv/put", bytes.NewReader(body))
 	if err != nil {
@@ -119,14 +122,14 @@ func (e etcd) put(ctx context.Context, pod *corev1.Pod) error {
 	}
 	resp, err := e.client.Do(req)
 	if err != nil {
-		return fmt.Errorf("write a pod into etcd: %w", err)
+		return fmt.Errorf("write %s into etcd: %w", key, err)
 	}
 	_, err = io.Copy(io.Discard, resp.Body)
 	if err = errors.Join(err, resp.Body.Close()); err != nil {
-		return fmt.Errorf("write a pod into etcd: %w", err)
+		return fmt.Errorf("write %s into etcd: %w", key, err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("write a pod into etcd: HTTP %d", resp.StatusCode)
+		return fmt.Errorf("write %s into etcd: HTTP %d", key, resp.StatusCode)
 	}
 	return nil
 }

@@ -1,0 +1,379 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/workload"
+)
+
+const (
+	// newestData is how many bytes of data a config map has.
+	newestData = 600
+	// newestWrites is how many writes there are a second: of config maps where they are busy, else of others.
+	newestWrites = 47
+	// learning is how many lists of a sort are asked for before any is measured: what a list costs is learned.
+	learning = 3
+	// questionPatience bounds one metrics request.
+	questionPatience = 30 * time.Second
+)
+
+// measureNewest measures lists of the newest state, of few objects and of many, while these change and while others do.
+func measureNewest(ctx context.Context, s settings, r *report) (err error) {
+	sc := &newestScene{}
+	defer func() { err = errors.Join(err, sc.close()) }()
+	if err := sc.open(ctx, s, r.log); err != nil {
+		return err
+	}
+	r.say(newestIntroduction)
+	for _, busy := range []bool{false, true} {
+		t, err := sc.measure(ctx, s, busy, r.log)
+		if err != nil {
+			return err
+		}
+		r.add(t)
+	}
+	t, err := sc.herd(ctx, s, r.log)
+	if err != nil {
+		return err
+	}
+	r.add(t)
+	return nil
+}
+
+const newestIntroduction = `
+## The newest state
+
+Lists of config maps of about 1 kB in one namespace that name no resourceVersion, as JSON without compression, one client.
+kube-apiserver, listproxy with ` + "`--consistent-lists=true`" + ` and listproxy with ` + "`always`" + ` are asked in turn. Meanwhile there are 47 writes a
+second: of other resources (quiet), or of config maps in another namespace (busy). Times are the client's medians. CPU is that
+of both servers for one request, less what they use without any.
+`
+
+// newestScene is a control plane with config maps, and two listproxies before it.
+type newestScene struct {
+	scene
+	always *harness.Proxy
+}
+
+func (s *newestScene) close() error {
+	var err error
+	if s.always != nil {
+		err = s.always.Stop()
+	}
+	return errors.Join(err, s.scene.close())
+}
+
+func (s *newestScene) open(ctx context.Context, set settings, log func(string, ...any)) error {
+	binary, err := buildProxy(ctx)
+	if err != nil {
+		return err
+	}
+	if s.cp, err = controlplane.Start(ctx, controlplane.Options{Log: func(line string) { log("%s", line) }}); err != nil {
+		return err
+	}
+	if s.apiserver, err = s.cp.APIServerPID(); err != nil {
+		return err
+	}
+	cfg := rest.CopyConfig(s.cp.RESTConfig(controlplane.Admin))
+	cfg.QPS, cfg.Burst = -1, -1
+	if s.kube, err = kubernetes.NewForConfig(cfg); err != nil {
+		return err
+	}
+	for _, n := range append([]int{0}, set.objects...) {
+		begun := time.Now()
+		if err := workload.FillConfigMaps(ctx, s.cp, sizeName(n), max(1, n), newestData); err != nil {
+			return err
+		}
+		log("%d config maps written in %v", n, time.Since(begun).Round(time.Millisecond))
+	}
+	if err := s.startProxy(ctx, binary, append([]string{"--eager", "configmaps", "--consistent-lists=true"}, set.args...)); err != nil {
+		return err
+	}
+	s.always, err = harness.StartProxy(ctx, harness.ProxyOptions{
+		Upstream: s.cp.RESTConfig(controlplane.Feed), Binary: binary,
+		Args: append([]string{"--log-level", "info", "--eager", "configmaps", "--consistent-lists=always"}, set.args...),
+	})
+	if err != nil {
+		return err
+	}
+	s.client, err = startChild(roleClient)
+	return err
+}
+
+// sizeName is the namespace with so many config maps; that of 0 is the one whose config maps change.
+func sizeName(n int) string { return "objects-" + strconv.Itoa(n) }
+
+func newestPath(n int) string { return "/api/v1/namespaces/" + sizeName(n) + "/configmaps" }
+
+// newestSide is a server, and whose CPU a request to it costs.
+type newestSide struct {
+	name   string
+	server server
+	pids   []int
+}
+
+func (s *newestScene) sides() []newestSide {
+	direct := s.cp.RESTConfig(controlplane.Admin)
+	always := s.always.RESTConfig(direct)
+	return []newestSide{
+		{nameKube, s.direct, []int{s.apiserver}},
+		{"true", s.proxied, []int{s.apiserver, s.proxy.PID()}},
+		{"always", server{URL: always.Host, CA: always.CAData, Token: always.BearerToken}, []int{s.apiserver, s.always.PID()}},
+	}
+}
+
+// measure asks for each size at each side, round by round.
+func (s *newestScene) measure(ctx context.Context, set settings, busy bool, log func(string, ...any)) (*table, error) {
+	stop := s.write(ctx, busy)
+	defer stop()
+	b := &bench{client: s.client}
+	type sum struct {
+		times []time.Duration
+		cpu   []time.Duration
+		hits  int
+	}
+	sides := s.sides()
+	sums := map[int][]sum{}
+	bytes := map[int]int64{}
+	idle, err := s.idle(ctx, sides)
+	if err != nil {
+		return nil, err
+	}
+	for round := range set.rounds {
+		for _, n := range set.objects {
+			if sums[n] == nil {
+				sums[n] = make([]sum, len(sides))
+			}
+			for turn := range sides {
+				at := (turn + round) % len(sides)
+				l := load{Server: sides[at].server, Path: newestPath(n), Accept: acceptJSON, Clients: 1, Each: learning, Sizes: true}
+				if round == 0 {
+					if _, err := b.ask(l); err != nil {
+						return nil, err
+					}
+				}
+				l.Each = requestsFor(set, n)
+				before, err := cpuTimes(sides[at].pids)
+				if err != nil {
+					return nil, err
+				}
+				o, err := b.ask(l)
+				if err != nil {
+					return nil, err
+				}
+				after, err := cpuTimes(sides[at].pids)
+				if err != nil {
+					return nil, err
+				}
+				of := &sums[n][at]
+				for i := range after {
+					used := after[i] - before[i] - time.Duration(idle[at][i]*float64(o.Elapsed))
+					of.cpu = append(of.cpu, max(0, used)/time.Duration(len(o.Times)))
+				}
+				of.times, of.hits, bytes[n] = append(of.times, o.Times...), of.hits+o.Hits, o.Size
+			}
+		}
+		log("%s, round %d of %d", quietOrBusy(busy), round+1, set.rounds)
+	}
+	t := &table{head: []string{
+		"objects, " + quietOrBusy(busy), "bytes", "kube-apiserver, time", "true", "from memory", "always", "from memory",
+		"kube-apiserver, CPU", "true: kube-apiserver", "listproxy", "always: kube-apiserver", "listproxy",
+	}}
+	for _, n := range set.objects {
+		cells := []string{strconv.Itoa(n), size(bytes[n])}
+		for at := range sides {
+			of := &sums[n][at]
+			slices.Sort(of.times)
+			cells = append(cells, millis(quantile(of.times, 0.5)))
+			if at > 0 {
+				cells = append(cells, fmt.Sprintf("%d%%", 100*of.hits/len(of.times)))
+			}
+		}
+		for at, side := range sides {
+			for i := range side.pids {
+				var of []time.Duration
+				for j := i; j < len(sums[n][at].cpu); j += len(side.pids) {
+					of = append(of, sums[n][at].cpu[j])
+				}
+				cells = append(cells, millis(middle(of)))
+			}
+		}
+		t.add(cells...)
+	}
+	return t, nil
+}
+
+// requestsFor is how many lists of n objects are asked for in a round.
+func requestsFor(set settings, n int) int {
+	return min(set.requests, max(3, set.megabyte*1000/max(1, n)/3))
+}
+
+func quietOrBusy(busy bool) string {
+	if busy {
+		return "busy"
+	}
+	return "quiet"
+}
+
+// idle is the part of a CPU that each process uses while nobody asks.
+func (s *newestScene) idle(ctx context.Context, sides []newestSide) ([][]float64, error) {
+	all := make([][]float64, len(sides))
+	for i, side := range sides {
+		before, err := cpuTimes(side.pids)
+		if err != nil {
+			return nil, err
+		}
+		begun := time.Now()
+		if err := pause(ctx, idleFor); err != nil {
+			return nil, err
+		}
+		after, err := cpuTimes(side.pids)
+		if err != nil {
+			return nil, err
+		}
+		for j := range after {
+			all[i] = append(all[i], (after[j]-before[j]).Seconds()/time.Since(begun).Seconds())
+		}
+	}
+	return all, nil
+}
+
+func cpuTimes(pids []int) ([]time.Duration, error) {
+	times := make([]time.Duration, len(pids))
+	for i, pid := range pids {
+		var err error
+		if times[i], err = cpuTime(pid); err != nil {
+			return nil, err
+		}
+	}
+	return times, nil
+}
+
+// write writes all the time until it is stopped: config maps, or something else.
+func (s *newestScene) write(ctx context.Context, busy bool) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		ticker := time.NewTicker(time.Second / newestWrites)
+		defer ticker.Stop()
+		for n := 0; ; n++ {
+			select {
+			case <-ticker.C:
+			case <-ctx.Done():
+				return
+			}
+			patch := []byte(`{"metadata":{"annotations":{"bench.listproxy.io/n":"` + strconv.Itoa(n) + `"}}}`)
+			var err error
+			if busy {
+				_, err = s.kube.CoreV1().ConfigMaps(sizeName(0)).Patch(ctx, workload.ConfigMapName(0), types.MergePatchType, patch, metav1.PatchOptions{})
+			} else {
+				_, err = s.kube.CoreV1().Namespaces().Patch(ctx, metav1.NamespaceDefault, types.MergePatchType, patch, metav1.PatchOptions{})
+			}
+			if err != nil && ctx.Err() == nil {
+				panic(fmt.Sprintf("a write of the load failed: %v", err))
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// herd has many clients ask at once, and counts the lists that kube-apiserver answers meanwhile.
+func (s *newestScene) herd(ctx context.Context, set settings, log func(string, ...any)) (*table, error) {
+	stop := s.write(ctx, true)
+	defer stop()
+	t := &table{head: []string{
+		fmt.Sprintf("%d clients at once", set.herd), "lists a second", "time, median", "99%", "from memory", "lists that kube-apiserver answered, a second", "kube-apiserver, CPU for a list", "listproxy",
+	}}
+	n := herdObjects(set)
+	b := &bench{client: s.client}
+	for _, side := range s.sides() {
+		l := load{Server: side.server, Path: newestPath(n), Accept: acceptJSON, Clients: min(set.herd, herdConnections), Streams: max(1, set.herd/herdConnections), Each: 1, Sizes: true}
+		if _, err := b.ask(load{Server: side.server, Path: l.Path, Accept: l.Accept, Clients: 1, Each: learning, Sizes: true}); err != nil {
+			return nil, err
+		}
+		lists, err := s.listsAnswered(ctx)
+		if err != nil {
+			return nil, err
+		}
+		before, err := cpuTimes(side.pids)
+		if err != nil {
+			return nil, err
+		}
+		o, err := b.ask(l)
+		if err != nil {
+			return nil, err
+		}
+		after, err := cpuTimes(side.pids)
+		if err != nil {
+			return nil, err
+		}
+		now, err := s.listsAnswered(ctx)
+		if err != nil {
+			return nil, err
+		}
+		cells := []string{
+			side.name, fmt.Sprintf("%.0f", float64(len(o.Times))/o.Elapsed.Seconds()), millis(quantile(o.Times, 0.5)), millis(quantile(o.Times, 0.99)),
+			fmt.Sprintf("%d%%", 100*o.Hits/len(o.Times)), fmt.Sprintf("%.0f", float64(now-lists)/o.Elapsed.Seconds()),
+		}
+		for i := range after {
+			cells = append(cells, millis((after[i]-before[i])/time.Duration(len(o.Times))))
+		}
+		t.add(cells...)
+		log("%d clients at %s", set.herd, side.name)
+	}
+	t.caption = fmt.Sprintf("%d clients ask for %d config maps at once while config maps change:", set.herd, n)
+	return t, nil
+}
+
+// herdConnections is over how many connections a herd asks.
+const herdConnections = 100
+
+// herdObjects is the size that a herd asks for: the largest up to a thousand.
+func herdObjects(set settings) int {
+	n := set.objects[0]
+	for _, o := range set.objects {
+		if o <= 1000 {
+			n = max(n, o)
+		}
+	}
+	return n
+}
+
+// listsAnswered is how many lists of config maps kube-apiserver has answered so far.
+func (s *newestScene) listsAnswered(ctx context.Context) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, questionPatience)
+	defer cancel()
+	body, err := s.kube.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("kube-apiserver's metrics: %w", err)
+	}
+	total := int64(0)
+	for line := range strings.Lines(string(body)) {
+		if !strings.HasPrefix(line, "apiserver_request_total{") || !strings.Contains(line, `resource="configmaps"`) || !strings.Contains(line, `verb="LIST"`) {
+			continue
+		}
+		n, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndex(line, " "):]), 64)
+		if err != nil {
+			return 0, fmt.Errorf("kube-apiserver's metrics: %w", err)
+		}
+		total += int64(n)
+	}
+	return total, nil
+}

@@ -127,7 +127,7 @@ chart-update: ## Write the chart's golden files and the table in its README anew
 	$(GO) test ./test/chart -run 'TestGolden|TestReadme' -update
 
 test-page: tools ## Look at the status page with a real browser, pictures into bin/statusz (CHROMIUM=/path)
-	$(GO) run ./test/e2e/statusz/page --chromium $(CHROMIUM)
+	$(GO) run ./test/e2e/operators/page --chromium $(CHROMIUM)
 
 alerts: ## Test the alert rules and the dashboard with the real promtool
 	$(GO) test -race -timeout $(TEST_TIMEOUT) ./test/chart -run '^Test(Rules|Runbooks|Dashboard|Faults)'

@@ -12,6 +12,8 @@ import (
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 const (
@@ -32,14 +34,14 @@ func BenchmarkFreshness(b *testing.B) {
 	admin := newClient(b, cp.RESTConfig(controlplane.Admin))
 	// The client's own rights are reviewed before anything is measured.
 	user := newClient(b, proxy.RESTConfig(cp.RESTConfig(controlplane.Admin)))
-	if _, err := user.get(b.Context(), configMaps, url.Values{"resourceVersion": {"0"}}); err != nil {
+	if _, err := get(b.Context(), user, configMaps, url.Values{"resourceVersion": {"0"}}); err != nil {
 		b.Fatal(err)
 	}
 
 	for _, pause := range []time.Duration{0, time.Second, 2 * time.Second} {
 		b.Run(fmt.Sprintf("continuation/after=%v", pause), func(b *testing.B) {
 			tries(b, user, admin, pause, func(uint64) (url.Values, error) {
-				page, err := user.get(b.Context(), configMaps, url.Values{"limit": {"10"}})
+				page, err := get(b.Context(), user, configMaps, url.Values{"limit": {"10"}})
 				switch {
 				case err != nil:
 					return nil, err
@@ -62,7 +64,7 @@ func BenchmarkFreshness(b *testing.B) {
 // tries repeats: write elsewhere, learn what to ask for, pause, ask until it comes from memory.
 // The first-answer is the first one's latency, wherever it came from; the until-hit is the time
 // from when the revision was learnt to the end of the first answer from memory.
-func tries(b *testing.B, user, admin *client, pause time.Duration, learn func(elsewhere uint64) (url.Values, error)) {
+func tries(b *testing.B, user, admin *ask.Client, pause time.Duration, learn func(elsewhere uint64) (url.Values, error)) {
 	b.Helper()
 	var first, until sample
 	atOnce, asked := 0, 0
@@ -76,7 +78,7 @@ func tries(b *testing.B, user, admin *client, pause time.Duration, learn func(el
 			b.Fatal(err)
 		}
 		learnt := time.Now()
-		sleep(b.Context(), pause)
+		poll.Pause(b.Context(), pause)
 		firstAnswer, questions, err := untilHit(b.Context(), user, query)
 		if err != nil {
 			b.Fatal(err)
@@ -96,10 +98,10 @@ func tries(b *testing.B, user, admin *client, pause time.Duration, learn func(el
 
 // untilHit asks until the answer comes from memory, and returns how long the first answer took
 // and how many there were.
-func untilHit(ctx context.Context, user *client, query url.Values) (first time.Duration, questions int, err error) {
-	for begun := time.Now(); time.Since(begun) < retryFor; sleep(ctx, retryEvery) {
+func untilHit(ctx context.Context, user *ask.Client, query url.Values) (first time.Duration, questions int, err error) {
+	for begun := time.Now(); time.Since(begun) < retryFor; poll.Pause(ctx, retryEvery) {
 		asked := time.Now()
-		a, err := user.ask(ctx, http.MethodGet, configMaps+"?"+query.Encode(), nil)
+		a, err := question(ctx, user, http.MethodGet, configMaps+"?"+query.Encode(), nil)
 		switch {
 		case err != nil:
 			return 0, 0, err

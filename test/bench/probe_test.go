@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 const configMaps = "/api/v1/configmaps"
@@ -31,7 +33,7 @@ func BenchmarkProbe(b *testing.B) {
 				b.Fatal(err)
 			}
 			// What config maps are at, and a revision beyond it.
-			last, err := feed.get(b.Context(), configMaps, url.Values{"limit": {"1"}})
+			last, err := get(b.Context(), feed, configMaps, url.Values{"limit": {"1"}})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -43,13 +45,13 @@ func BenchmarkProbe(b *testing.B) {
 				b.Run(name, func(b *testing.B) { costs(b, pid, idle, many, atOnce, once) })
 			}
 			list := func(path string, query url.Values) func() (answer, error) {
-				return func() (answer, error) { return feed.get(b.Context(), path, query) }
+				return func() (answer, error) { return get(b.Context(), feed, path, query) }
 			}
 			// CPU time is counted in ticks of 10 ms, so what is cheap is done more often.
 			measure("probe", 50, 1, list("/api/v1/namespaces/default/configmaps", url.Values{"fieldSelector": {"metadata.name=~listproxy-probe"}}))
 			measure("limit=1", 50, 1, list(configMaps, url.Values{"limit": {"1"}}))
 			measure("everything", max(1, 5_000/n), 1, list(configMaps, url.Values{}))
-			measure("watch", 100, 100, func() (answer, error) { return feed.bookmark(b, last.revision) })
+			measure("watch", 100, 100, func() (answer, error) { return bookmark(b, feed, last.revision) })
 		})
 	}
 }
@@ -63,7 +65,7 @@ func idleLoad(b *testing.B, pid int) float64 {
 		b.Fatal(err)
 	}
 	begun := time.Now()
-	sleep(b.Context(), last)
+	poll.Pause(b.Context(), last)
 	after, err := cpuTime(pid)
 	if err != nil {
 		b.Fatal(err)
@@ -121,13 +123,13 @@ func costs(b *testing.B, pid int, idle float64, many, atOnce int, once func() (a
 
 // bookmark opens a watch of three seconds from a revision and reads up to its first bookmark, as
 // the feed does after a probe when somebody waits.
-func (c *client) bookmark(b *testing.B, from uint64) (answer, error) {
+func bookmark(b *testing.B, c *ask.Client, from uint64) (answer, error) {
 	b.Helper()
 	query := url.Values{
 		"watch": {"true"}, "allowWatchBookmarks": {"true"}, "timeoutSeconds": {"3"},
 		"resourceVersion": {strconv.FormatUint(from, 10)},
 	}
-	resp, err := c.do(b.Context(), http.MethodGet, configMaps+"?"+query.Encode(), nil)
+	resp, err := c.Open(b.Context(), http.MethodGet, configMaps+"?"+query.Encode(), nil)
 	if err != nil {
 		return answer{}, err
 	}

@@ -3,14 +3,11 @@ package bench
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -18,6 +15,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/kinds"
 )
 
 // startControlPlane starts a control plane until the benchmark ends.
@@ -31,45 +30,17 @@ func startControlPlane(b *testing.B) *controlplane.ControlPlane {
 	return cp
 }
 
-// client asks one server for JSON.
-type client struct {
-	http *http.Client
-	base string
-}
-
-func newClient(b *testing.B, config *rest.Config) *client {
+func newClient(b *testing.B, config *rest.Config) *ask.Client {
 	b.Helper()
-	transport, err := rest.HTTPClientFor(config)
+	c, err := ask.New(config, 0)
 	if err != nil {
 		b.Fatal(err)
 	}
-	return &client{http: transport, base: config.Host}
+	return c
 }
 
 // object is the body of a request.
 type object = map[string]any
-
-// do sends a request and returns the answer, unread.
-func (c *client) do(ctx context.Context, method, path string, body object) (*http.Response, error) {
-	var payload io.Reader
-	if body != nil {
-		encoded, err := json.Marshal(body)
-		if err != nil {
-			return nil, err
-		}
-		payload = bytes.NewReader(encoded)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, payload)
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Accept", "application/json")
-	req.Header.Set("Content-Type", "application/json")
-	if method == http.MethodPatch {
-		req.Header.Set("Content-Type", "application/merge-patch+json")
-	}
-	return c.http.Do(req)
-}
 
 // answer is what of an answer matters here.
 type answer struct {
@@ -80,38 +51,25 @@ type answer struct {
 	next     string // continue token
 }
 
-// ask sends a request and reads all of the answer.
-func (c *client) ask(ctx context.Context, method, path string, body object) (answer, error) {
-	resp, err := c.do(ctx, method, path, body)
+// question sends a request and reads all of the answer.
+func question(ctx context.Context, c *ask.Client, method, path string, body any) (answer, error) {
+	said, err := c.Send(ctx, method, path, body)
 	if err != nil {
 		return answer{}, err
 	}
-	defer func() { _ = resp.Body.Close() }()
-	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return answer{}, err
-	}
-	a := answer{code: resp.StatusCode, size: len(data)}
-	a.hit = bytes.HasPrefix([]byte(resp.Header.Get("Cache-Status")), []byte("listproxy; hit"))
+	a := answer{code: said.Code, size: len(said.Body), hit: said.FromMemory()}
 	// What lists and objects say about themselves comes first; reading all items would be measured, too.
-	head := data
-	if i := bytes.Index(data, []byte(`"items":[`)); i > 0 {
-		head = append(slices.Clone(data[:i]), `"items":[]}`...)
+	if i := bytes.Index(said.Body, []byte(`"items":[`)); i > 0 {
+		said.Body = append(slices.Clone(said.Body[:i]), `"items":[]}`...)
 	}
-	var said struct {
-		Metadata struct{ ResourceVersion, Continue string }
-	}
-	if err := json.Unmarshal(head, &said); err != nil {
-		return a, err
-	}
-	a.next = said.Metadata.Continue
-	a.revision, _ = strconv.ParseUint(said.Metadata.ResourceVersion, 10, 64)
+	a.next = said.Meta().Continue
+	a.revision, _ = said.Revision()
 	return a, nil
 }
 
 // get must be answered with a 200.
-func (c *client) get(ctx context.Context, path string, query url.Values) (answer, error) {
-	a, err := c.ask(ctx, http.MethodGet, path+"?"+query.Encode(), nil)
+func get(ctx context.Context, c *ask.Client, path string, query url.Values) (answer, error) {
+	a, err := question(ctx, c, http.MethodGet, path+"?"+query.Encode(), nil)
 	if err == nil && a.code != http.StatusOK {
 		err = fmt.Errorf("GET %s: %d", path, a.code)
 	}
@@ -128,13 +86,9 @@ func fill(b *testing.B, cp *controlplane.ControlPlane, n int) {
 	for w := range writers {
 		all.Go(func() {
 			for i := w; i < n; i += writers {
-				a, err := admin.ask(b.Context(), http.MethodPost, "/api/v1/namespaces/team-a/configmaps", object{
+				if _, err := admin.Do(b.Context(), http.MethodPost, "/api/v1/namespaces/team-a/configmaps", object{
 					"metadata": object{"name": fmt.Sprintf("config-%06d", i)}, "data": object{"key": "value"},
-				})
-				if err == nil && a.code != http.StatusCreated {
-					err = fmt.Errorf("creating a config map: %d", a.code)
-				}
-				if err != nil {
+				}); err != nil {
 					failed <- err
 					return
 				}
@@ -149,18 +103,16 @@ func fill(b *testing.B, cp *controlplane.ControlPlane, n int) {
 }
 
 // writeElsewhere changes a lease, so that the revision moves and no config map does.
-func writeElsewhere(ctx context.Context, admin *client) (uint64, error) {
+func writeElsewhere(ctx context.Context, admin *ask.Client) (uint64, error) {
 	const leases = "/apis/coordination.k8s.io/v1/namespaces/team-b/leases"
-	a, err := admin.ask(ctx, http.MethodPatch, leases+"/elsewhere", object{
-		"metadata": object{"annotations": object{"at": time.Now().Format(time.RFC3339Nano)}},
-	})
-	if err == nil && a.code == http.StatusNotFound {
-		a, err = admin.ask(ctx, http.MethodPost, leases, object{"metadata": object{"name": "elsewhere"}})
+	a, err := admin.Do(ctx, http.MethodPatch, leases+"/elsewhere", kinds.Touch(time.Now().Format(time.RFC3339Nano)))
+	if a.Code == http.StatusNotFound {
+		a, err = admin.Do(ctx, http.MethodPost, leases, object{"metadata": object{"name": "elsewhere"}})
 	}
-	if err == nil && a.code/100 != 2 {
-		err = fmt.Errorf("writing a lease: %d", a.code)
+	if err != nil {
+		return 0, err
 	}
-	return a.revision, err
+	return a.Revision()
 }
 
 // sample is a series of measurements.
@@ -176,14 +128,4 @@ func (s sample) report(b *testing.B, what string) {
 	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 	b.ReportMetric(ms(s[len(s)/2]), what+"-median-ms")
 	b.ReportMetric(ms(s[len(s)-1]), what+"-longest-ms")
-}
-
-// sleep waits, unless ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/controlplane/binaries"
 	"github.com/listproxy/listproxy/test/harness"
 )
 
@@ -31,10 +31,10 @@ var (
 
 func TestMain(m *testing.M) {
 	harness.Main(m, harness.Options{SetUp: func(s *harness.Suite) (err error) {
-		if binary, err = controlplane.Helm(s.Context(), harness.Log); err != nil {
+		if binary, err = binaries.Tool(s.Context(), harness.Log, "helm"); err != nil {
 			return err
 		}
-		promtool, err = controlplane.Promtool(s.Context(), harness.Log)
+		promtool, err = binaries.Tool(s.Context(), harness.Log, "promtool")
 		return err
 	}})
 }

@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/listproxy/listproxy/test/controlplane/binaries"
 	"github.com/listproxy/listproxy/test/harness/secrets"
 )
 
@@ -121,7 +122,7 @@ func (cp *ControlPlane) kubectl(ctx context.Context, user string, stdin []byte, 
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		return stdout.String(), fmt.Errorf("kubectl as %s: %w: %s", user, err, tail(stderr.Bytes()))
+		return stdout.String(), fmt.Errorf("kubectl as %s: %w: %s", user, err, binaries.Tail(stderr.Bytes()))
 	}
 	return stdout.String(), nil
 }

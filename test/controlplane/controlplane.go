@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/listproxy/listproxy/test/controlplane/binaries"
 )
 
 // startTimeout bounds how long starting may take where the caller's context has no deadline.
@@ -20,6 +22,10 @@ var (
 	errStopped    = errors.New("controlplane: stopped")
 	errNotRunning = errors.New("not running")
 )
+
+// VersionEnv names the environment variable that chooses the version of kube-apiserver where
+// [Options].Version does not, as in LISTPROXY_TEST_KUBERNETES=1.32.13.
+const VersionEnv = "LISTPROXY_TEST_KUBERNETES"
 
 // Options are the choices of [Start]. The zero value is good.
 type Options struct {
@@ -43,7 +49,7 @@ type Options struct {
 // A ControlPlane is a running etcd and kube-apiserver. All methods may be called concurrently.
 type ControlPlane struct {
 	options     Options
-	paths       Paths
+	paths       binaries.Paths
 	version     string
 	dir         string
 	credentials *credentials
@@ -61,7 +67,7 @@ type ControlPlane struct {
 	stopped         bool
 }
 
-// Start builds what is missing (see [Binaries]) and starts a control plane. When it returns,
+// Start builds what is missing (see package binaries) and starts a control plane. When it returns,
 // the API server is ready, its built-in roles, the namespaces default, team-a and team-b and
 // the rights of all [Users] exist and are in force. ctx ends the start, not what was started:
 // that runs until Stop or until this process ends, however it ends.
@@ -69,7 +75,7 @@ func Start(ctx context.Context, options Options) (*ControlPlane, error) {
 	if options.Log == nil {
 		options.Log = func(string) {}
 	}
-	paths, version, err := binariesOf(ctx, options.Log, cmp.Or(options.Version, os.Getenv(VersionEnv)))
+	paths, version, err := binaries.Of(ctx, options.Log, cmp.Or(options.Version, os.Getenv(VersionEnv)))
 	if err != nil {
 		return nil, fmt.Errorf("control plane: %w", err)
 	}
@@ -161,7 +167,7 @@ func (cp *ControlPlane) Stop() {
 func (cp *ControlPlane) Dir() string { return cp.dir }
 
 // Binaries says where the programs are that this control plane runs.
-func (cp *ControlPlane) Binaries() Paths { return cp.paths }
+func (cp *ControlPlane) Binaries() binaries.Paths { return cp.paths }
 
 // Version is the version of the API server that runs, as "1.36.3".
 func (cp *ControlPlane) Version() string { return cp.version }

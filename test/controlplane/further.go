@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"syscall"
+
+	"github.com/listproxy/listproxy/test/controlplane/binaries"
 )
 
 // An APIServer is one more kube-apiserver on the etcd of a control plane. It has the same certificates,
@@ -61,7 +63,7 @@ func (s *APIServer) Version() string {
 // Use makes the next start run a version, as [Options].Version has it, with args after the usual arguments
 // instead of those of [Options].
 func (s *APIServer) Use(ctx context.Context, version string, args ...string) error {
-	paths, version, err := binariesOf(ctx, s.cp.options.Log, version)
+	paths, version, err := binaries.Of(ctx, s.cp.options.Log, version)
 	if err != nil {
 		return err
 	}

@@ -9,10 +9,11 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+
+	"github.com/listproxy/listproxy/test/controlplane/binaries"
 )
 
 const (
-	jaegerDir = "test/controlplane/jaeger"
 	// tracingConfig makes kube-apiserver record every request
 	// (https://kubernetes.io/docs/reference/config-api/apiserver-config.v1).
 	tracingConfig = `{"apiVersion":"apiserver.config.k8s.io/v1","kind":"TracingConfiguration","endpoint":%q,"samplingRatePerMillion":1000000}`
@@ -27,21 +28,9 @@ type jaeger struct {
 	configFile string // for kube-apiserver
 }
 
-// JaegerBinary makes sure that Jaeger is in bin/ of the repository, as its own nested module pins it,
-// and returns its path. It is built when it is first asked for.
-func JaegerBinary(ctx context.Context, log func(string)) (string, error) {
-	root, err := repoRoot()
-	if err != nil {
-		return "", err
-	}
-	bin := filepath.Join(root, binDir)
-	t := tool{name: "jaeger", pkg: "github.com/jaegertracing/jaeger/cmd/all-in-one", module: "github.com/jaegertracing/jaeger"}
-	return filepath.Join(bin, t.name), provide(ctx, log, filepath.Join(root, filepath.FromSlash(jaegerDir)), bin, []tool{t})
-}
-
 // startJaeger starts Jaeger on free ports of loopback; its files are in dir.
 func startJaeger(ctx context.Context, dir string, log func(string)) (_ *jaeger, err error) {
-	binary, err := JaegerBinary(ctx, log)
+	binary, err := binaries.Tool(ctx, log, "jaeger")
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"github.com/listproxy/listproxy/test/controlplane/filelock"
 )
 
 // Ports come from a range below those that Linux (from 32768) and macOS (from 49152) give to
@@ -21,7 +23,7 @@ const (
 // user until release, or until the process ends.
 type port struct {
 	number int
-	lock   *fileLock
+	lock   *filelock.Lock
 }
 
 // reservePort finds a port that nobody listens on and nobody has reserved.
@@ -33,7 +35,7 @@ func reservePort() (*port, error) {
 	start := rand.IntN(portCount) // #nosec G404 -- only spreads the tries
 	for i := range portCount {
 		number := firstPort + (start+i)%portCount
-		lock, ok, err := tryLock(filepath.Join(dir, strconv.Itoa(number)))
+		lock, ok, err := filelock.Try(filepath.Join(dir, strconv.Itoa(number)))
 		if err != nil {
 			return nil, fmt.Errorf("reserve a port: %w", err)
 		}
@@ -44,13 +46,13 @@ func reservePort() (*port, error) {
 			_ = listener.Close()
 			return &port{number: number, lock: lock}, nil
 		}
-		lock.unlock()
+		lock.Unlock()
 	}
 	return nil, errors.New("no free port on 127.0.0.1 between " + strconv.Itoa(firstPort) +
 		" and " + strconv.Itoa(firstPort+portCount-1))
 }
 
-func (p *port) release() { p.lock.unlock() }
+func (p *port) release() { p.lock.Unlock() }
 
 // address is where a server on the port listens: host and port.
 func (p *port) address() string { return loopback(p.number) }

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/listproxy/listproxy/test/controlplane/binaries"
 )
 
 // launchScript writes its own pid to $1, makes sure that the reaper is not at work yet ($2
@@ -142,5 +144,5 @@ func (p *process) logTail() string {
 	if err != nil {
 		return "(its log cannot be read)"
 	}
-	return tail(b)
+	return binaries.Tail(b)
 }

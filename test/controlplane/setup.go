@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/listproxy/listproxy/test/controlplane/binaries"
 	"github.com/listproxy/listproxy/test/harness/secrets"
 )
 
@@ -55,7 +56,7 @@ type statusError struct {
 }
 
 func (e *statusError) Error() string {
-	return fmt.Sprintf("HTTP %d: %s", e.code, tail(e.body))
+	return fmt.Sprintf("HTTP %d: %s", e.code, binaries.Tail(e.body))
 }
 
 // request sends one request to the API server as a user and returns the body of a 2xx answer.

@@ -28,7 +28,7 @@ var onlyConfigMaps = differential.Options{
 // feedHop is a hop between listproxy and the API server.
 func feedHop(t *testing.T) *hop.Hop {
 	t.Helper()
-	h, err := hop.Start(cluster.Plane.URL(), cluster.Plane.CA())
+	h, err := hop.Start(shared.Plane.URL(), shared.Plane.CA())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func notices(t *testing.T, side *differential.Side, options differential.Options
 		case <-ctx.Done():
 		}
 	}()
-	differential.NewComparator(cluster, side, report, options).Run(ctx, *seed, 3)
+	differential.NewComparator(shared, side, report, options).Run(ctx, *seed, 3)
 	found := report.Kinds()
 	if len(kinds) == 0 && len(found) == 0 || len(kinds) > 0 && !slices.ContainsFunc(kinds, func(kind differential.Kind) bool { return found[kind] > 0 }) {
 		t.Errorf("the comparison did not notice: %v", report)
@@ -62,10 +62,10 @@ func notices(t *testing.T, side *differential.Side, options differential.Options
 func create(t *testing.T, namespace, name string) {
 	t.Helper()
 	r := resource(t, "configmaps")
-	if _, err := cluster.Create(t.Context(), r, namespace, name, map[string]any{"data": map[string]any{"of": name}}); err != nil {
+	if _, err := shared.Create(t.Context(), r, namespace, name, map[string]any{"data": map[string]any{"of": name}}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { cluster.Delete(context.Background(), r, namespace, name, true) })
+	t.Cleanup(func() { shared.Delete(context.Background(), r, namespace, name, true) })
 }
 
 func TestNoticesDroppedEvent(t *testing.T) {
@@ -85,7 +85,7 @@ func TestNoticesDroppedEvent(t *testing.T) {
 			churn(t, 20)
 			create(t, "team-a", name)
 			if kind == "DELETED" {
-				cluster.Delete(t.Context(), resource(t, "configmaps"), "team-a", name, true)
+				shared.Delete(t.Context(), resource(t, "configmaps"), "team-a", name, true)
 			}
 			notices(t, side, onlyConfigMaps, differential.Body)
 		})
@@ -252,7 +252,7 @@ func TestNoticesFrozenFeed(t *testing.T) {
 			h.OnLine(ice.pass)
 			side := startBehind(t, h, "configmaps", test.args...)
 			report := differential.NewReport()
-			before := differential.NewComparator(cluster, side, report, onlyConfigMaps)
+			before := differential.NewComparator(shared, side, report, onlyConfigMaps)
 			configMaps, prefix := resource(t, "configmaps"), "ice-"+name+"-"
 			if err := before.Freshness(t.Context(), configMaps, "team-a", prefix+"before"); err != nil || len(report.Kinds()) > 0 {
 				t.Fatal(err, report)
@@ -261,7 +261,7 @@ func TestNoticesFrozenFeed(t *testing.T) {
 			options := onlyConfigMaps
 			options.Bound = test.bound
 			options.OwnOnly = test.notices // a review that fails is enough for one answer to be the API server's
-			under := differential.NewComparator(cluster, side, report, options)
+			under := differential.NewComparator(shared, side, report, options)
 			if err := under.Freshness(t.Context(), configMaps, "team-a", prefix+"under"); err != nil {
 				t.Fatal(err)
 			}

@@ -1,6 +1,8 @@
 package differential
 
-import "slices"
+import (
+	"slices"
+)
 
 // Representation is the form of an answer.
 type Representation string

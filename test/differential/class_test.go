@@ -5,12 +5,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/listproxy/listproxy/test/differential/cluster"
 )
 
-func named(t *testing.T, name string) Resource {
+func named(t *testing.T, name string) cluster.Resource {
 	t.Helper()
-	all := resources()
-	i := slices.IndexFunc(all, func(r Resource) bool { return r.Resource == name })
+	all := cluster.Resources()
+	i := slices.IndexFunc(all, func(r cluster.Resource) bool { return r.Resource == name })
 	if i < 0 {
 		t.Fatalf("no resource %q", name)
 	}
@@ -19,7 +21,7 @@ func named(t *testing.T, name string) Resource {
 
 // TestQuestions: what the API server does with a field selector, and what is to come from memory.
 func TestQuestions(t *testing.T) {
-	anybody := User{lists: func(Resource, string) bool { return true }}
+	anybody := cluster.User{Lists: func(cluster.Resource, string) bool { return true }}
 	for name, test := range map[string]struct {
 		resource, namespace, query string
 		semantics                  Semantics

@@ -17,6 +17,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/fields"
 
+	"github.com/listproxy/listproxy/test/differential/body"
+	"github.com/listproxy/listproxy/test/differential/cluster"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/oracle"
@@ -50,7 +52,7 @@ type Options struct {
 
 // Comparator asks both sides and compares. Safe for concurrent use.
 type Comparator struct {
-	cluster *Cluster
+	cluster *cluster.Cluster
 	direct  *Side
 	doors   []*Side // of listproxy
 	options Options
@@ -58,9 +60,9 @@ type Comparator struct {
 }
 
 // NewComparator returns a comparator of the cluster's API server with listproxy at a URL.
-func NewComparator(c *Cluster, proxy *Side, report *Report, options Options) *Comparator {
+func NewComparator(c *cluster.Cluster, proxy *Side, report *Report, options Options) *Comparator {
 	return &Comparator{
-		cluster: c, direct: c.Direct(), doors: append([]*Side{proxy}, options.Doors...), options: options, report: report,
+		cluster: c, direct: Direct(c.Plane), doors: append([]*Side{proxy}, options.Doors...), options: options, report: report,
 	}
 }
 
@@ -71,9 +73,9 @@ func (c *Comparator) door() *Side { return c.doors[rand.IntN(len(c.doors))] }
 func (c *Comparator) Run(ctx context.Context, seed uint64, workers int) {
 	var all sync.WaitGroup
 	seeds := rand.New(rand.NewPCG(seed, 3))
-	d := newDeck(split(seeds), c.cluster.Resources, c.options)
+	d := newDeck(cluster.Split(seeds), c.cluster.Resources, c.options)
 	for range workers {
-		g := c.cluster.generator(split(seeds), c.options)
+		g := newGenerator(c.cluster, cluster.Split(seeds), c.options)
 		g.deck = d
 		all.Go(func() { c.work(ctx, g) })
 	}
@@ -191,7 +193,7 @@ func (c *Comparator) compare(ctx context.Context, q Question) (answers pair, ok 
 // differAsAges reports whether nothing in two answers differs but ages, and these no more than the time that
 // both took accounts for. Where the two are never made within one second, asking again does not help.
 func (c *Comparator) differAsAges(ctx context.Context, q Question, answers pair) bool {
-	answers.proxy.Body = withAgesOf(answers.proxy.Body, answers.direct.Body, answers.took)
+	answers.proxy.Body = body.WithAgesOf(answers.proxy.Body, answers.direct.Body, answers.took)
 	return c.judge(ctx, q, answers) == nil
 }
 
@@ -220,14 +222,14 @@ func (c *Comparator) indexEnds(ctx context.Context, q Question, a pair) bool {
 	if !ok || a.proxy.Status != http.StatusOK || a.direct.Status != http.StatusOK {
 		return false
 	}
-	token, ok := onlyTokenMissing(a.proxy.Body, a.direct.Body)
+	token, ok := body.OnlyTokenMissing(a.proxy.Body, a.direct.Body)
 	if !ok {
 		return false
 	}
 	rest, err := c.ask(ctx, c.direct, Question{
 		// Where the selector leaves one namespace of all, the token is relative to that.
 		Resource: q.Resource, Namespace: q.narrowed(), User: q.User, Semantics: Continue,
-		Query: url.Values{"continue": {token}, "fieldSelector": {nodeNameField + "=" + fields.EscapeValue(node)}},
+		Query: url.Values{"continue": {token}, "fieldSelector": {cluster.NodeNameField + "=" + fields.EscapeValue(node)}},
 	})
 	if err != nil || rest.Status != http.StatusOK {
 		return false
@@ -257,11 +259,11 @@ func (c *Comparator) once(ctx context.Context, q Question) (answers pair, _ *Dif
 	}
 	same := q
 	if q.effective().moving() && answers.proxy.Status == http.StatusOK {
-		meta, err := listMeta(answers.proxy.Body)
+		meta, err := body.ListMeta(answers.proxy.Body)
 		if err != nil {
 			return answers, &Difference{Kind: Body, Detail: err.Error()}
 		}
-		revision, err := revisionOf(meta)
+		revision, err := body.RevisionOf(meta)
 		if err != nil {
 			return answers, &Difference{Kind: Body, Detail: err.Error()}
 		}
@@ -312,7 +314,7 @@ func (c *Comparator) shape(ctx context.Context, q Question, header http.Header, 
 	case q.Semantics != Any:
 		return nil // how much follows a page may have changed
 	}
-	meta, err := listMeta(direct.Body)
+	meta, err := body.ListMeta(direct.Body)
 	if err != nil || (meta.Continue != "") != continues {
 		return &Difference{Kind: Body, Detail: fmt.Sprintf("a token: %v, not %v, %v", continues, meta.Continue != "", err)}
 	}
@@ -381,7 +383,7 @@ func (c *Comparator) difference(q Question, got, want Answer) *Difference {
 	if bytes.Equal(got.Body, want.Body) {
 		return nil
 	}
-	if sameButToken(got.Body, want.Body) {
+	if body.SameButToken(got.Body, want.Body) {
 		c.report.count(&c.report.tokens)
 		return nil
 	}

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+
+	"github.com/listproxy/listproxy/test/differential/cluster"
 )
 
 // focus are the resources that are compared in every class that they can be in.
@@ -12,7 +14,7 @@ var focus = []string{"pods", "configmaps", "nodes", "gadgets", "widgets"}
 // card is a class and a resource, to be compared once in each round.
 type card struct {
 	Class
-	Resource Resource
+	Resource cluster.Resource
 	tries    int
 }
 
@@ -32,10 +34,10 @@ type deck struct {
 }
 
 // newDeck returns the deck of the resources in focus.
-func newDeck(rng *rand.Rand, resources []Resource, o Options) *deck {
+func newDeck(rng *rand.Rand, resources []cluster.Resource, o Options) *deck {
 	d := &deck{rng: rng}
 	for _, r := range resources {
-		if !slices.Contains(focus, r.Resource) || r.reader || len(o.Resources) > 0 && !slices.Contains(o.Resources, r.Resource) {
+		if !slices.Contains(focus, r.Resource) || r.Reader || len(o.Resources) > 0 && !slices.Contains(o.Resources, r.Resource) {
 			continue
 		}
 		for _, class := range classes() {

@@ -16,7 +16,7 @@ import (
 func TestDifferential(t *testing.T) {
 	churn(t, 60)
 	report := differential.NewReport()
-	comparator := differential.NewComparator(cluster, side(healthy), report, differential.Options{Bound: bound, Consistent: true})
+	comparator := differential.NewComparator(shared, side(healthy), report, differential.Options{Bound: bound, Consistent: true})
 	warm(t, comparator)
 	// So many are enough on the slowest machine, however long they take there.
 	least := int(10 * duration.Seconds())
@@ -34,7 +34,7 @@ func TestDifferential(t *testing.T) {
 			r := resource(t, []string{"configmaps", "gadgets", "leases", "widgets"}[i%4])
 			namespace := ""
 			if r.Namespaced {
-				namespace = cluster.Namespaces[i%len(cluster.Namespaces)]
+				namespace = shared.Namespaces[i%len(shared.Namespaces)]
 			}
 			if err := comparator.Freshness(ctx, r, namespace, fmt.Sprintf("fresh-%d", i)); err != nil && ctx.Err() == nil {
 				t.Error(err)
@@ -109,5 +109,24 @@ func caughtUp(t *testing.T, c *differential.Comparator) {
 	defer cancel()
 	if err := c.CaughtUp(ctx); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestFirstState: what the other tests compare was loaded by streaming lists where the API server
+// has them, and page by page where it has not.
+func TestFirstState(t *testing.T) {
+	cached := 0
+	for _, r := range shared.Resources {
+		if r.Cached {
+			cached++
+		}
+	}
+	want := cached
+	if *watchList {
+		want = 0
+	}
+	// Loads after a restart of the API server say it again.
+	if got := strings.Count(healthy.Log(), "loaded page by page"); got < want || want == 0 && got > 0 {
+		t.Errorf("%d of %d collections were loaded page by page, want %d", got, cached, want)
 	}
 }

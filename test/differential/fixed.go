@@ -5,11 +5,13 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+
+	"github.com/listproxy/listproxy/test/differential/cluster"
 )
 
 // Compare asks both sides for one list of a resource with a query and headers, as a user, and
 // reports how they differ. The semantics is that of the query.
-func (c *Comparator) Compare(ctx context.Context, r Resource, namespace string, user User, query url.Values, header http.Header) {
+func (c *Comparator) Compare(ctx context.Context, r cluster.Resource, namespace string, user cluster.User, query url.Values, header http.Header) {
 	q := Question{
 		Resource: r, Namespace: namespace, User: user, Query: query, Header: header, Semantics: Exact,
 		Representation: JSON,
@@ -35,12 +37,12 @@ func (c *Comparator) Compare(ctx context.Context, r Resource, namespace string, 
 }
 
 // DirectAnswer asks the API server, and not listproxy.
-func (c *Comparator) DirectAnswer(ctx context.Context, r Resource, namespace string, user User, query url.Values) (Answer, error) {
+func (c *Comparator) DirectAnswer(ctx context.Context, r cluster.Resource, namespace string, user cluster.User, query url.Values) (Answer, error) {
 	return c.direct.Ask(ctx, Question{Resource: r, Namespace: namespace, User: user, Query: query})
 }
 
 // DirectSize is how many bytes the API server's list has in a representation.
-func (c *Comparator) DirectSize(ctx context.Context, r Resource, namespace string, user User, query url.Values, accept string) (int, error) {
+func (c *Comparator) DirectSize(ctx context.Context, r cluster.Resource, namespace string, user cluster.User, query url.Values, accept string) (int, error) {
 	answer, err := c.direct.Ask(ctx, Question{
 		Resource: r, Namespace: namespace, User: user, Query: query, Header: http.Header{"Accept": {accept}},
 	})
@@ -48,12 +50,9 @@ func (c *Comparator) DirectSize(ctx context.Context, r Resource, namespace strin
 }
 
 // ProxyAnswer asks listproxy, and not the API server.
-func (c *Comparator) ProxyAnswer(ctx context.Context, r Resource, namespace string, user User, query url.Values) (Answer, error) {
+func (c *Comparator) ProxyAnswer(ctx context.Context, r cluster.Resource, namespace string, user cluster.User, query url.Values) (Answer, error) {
 	return c.door().Ask(ctx, Question{Resource: r, Namespace: namespace, User: user, Query: query})
 }
-
-// Newest is the highest revision that is known of a resource.
-func (c *Cluster) Newest(r Resource) uint64 { return c.Ledger.Newest(r.GroupResource()) }
 
 // Exactly is the query for a list at a revision.
 func Exactly(revision uint64) url.Values {

@@ -7,18 +7,19 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/test/differential"
+	"github.com/listproxy/listproxy/test/differential/cluster"
 )
 
 // quiet returns a comparator for lists that nothing changes meanwhile.
 func quiet() (*differential.Report, *differential.Comparator) {
 	report := differential.NewReport()
-	return report, differential.NewComparator(cluster, side(healthy), report, differential.Options{Bound: bound})
+	return report, differential.NewComparator(shared, side(healthy), report, differential.Options{Bound: bound})
 }
 
 // touch writes an object of a resource and returns the revision.
-func touch(t *testing.T, r differential.Resource) uint64 {
+func touch(t *testing.T, r cluster.Resource) uint64 {
 	t.Helper()
-	revision, err := cluster.Touch(t.Context(), r)
+	revision, err := shared.Touch(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,9 +33,9 @@ func TestAccept(t *testing.T) {
 		r := resource(t, name)
 		query := differential.Exactly(touch(t, r))
 		for _, accept := range differential.Accepts() {
-			c.Compare(t.Context(), r, "team-b", cluster.Users()[0], query, http.Header{"Accept": {accept}})
+			c.Compare(t.Context(), r, "team-b", shared.Users()[0], query, http.Header{"Accept": {accept}})
 		}
-		c.Compare(t.Context(), r, "team-b", cluster.Users()[0], query, http.Header{"Accept": {"application/json", "application/yaml"}})
+		c.Compare(t.Context(), r, "team-b", shared.Users()[0], query, http.Header{"Accept": {"application/json", "application/yaml"}})
 	}
 	finish(t, report)
 }
@@ -45,7 +46,7 @@ func TestGzipThreshold(t *testing.T) {
 	report, c := quiet()
 	configMaps := resource(t, "configmaps")
 	const namespace, threshold = "team-a-2", 128 << 10
-	admin := cluster.Users()[0]
+	admin := shared.Users()[0]
 	for _, accept := range []string{
 		"application/json", "application/vnd.kubernetes.protobuf",
 		"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
@@ -57,8 +58,8 @@ func TestGzipThreshold(t *testing.T) {
 		for _, target := range []int{threshold - 1, threshold, threshold + 1} {
 			var query url.Values
 			for got := -1; got != target; {
-				cluster.Delete(t.Context(), configMaps, namespace, "filler", true)
-				revision, err := cluster.Create(t.Context(), configMaps, namespace, "filler",
+				shared.Delete(t.Context(), configMaps, namespace, "filler", true)
+				revision, err := shared.Create(t.Context(), configMaps, namespace, "filler",
 					map[string]any{"metadata": map[string]any{"annotations": map[string]any{"fill": strings.Repeat("x", size)}}})
 				if err != nil {
 					t.Fatal(err)
@@ -74,7 +75,7 @@ func TestGzipThreshold(t *testing.T) {
 			}
 		}
 	}
-	cluster.Delete(t.Context(), configMaps, namespace, "filler", true)
+	shared.Delete(t.Context(), configMaps, namespace, "filler", true)
 	finish(t, report)
 }
 
@@ -84,13 +85,13 @@ func TestIndexEnd(t *testing.T) {
 	report, c := quiet()
 	pods := resource(t, "pods")
 	const namespace, node = "index-end", "index-end"
-	if err := cluster.CreateNamespace(t.Context(), namespace); err != nil {
+	if err := shared.CreateNamespace(t.Context(), namespace); err != nil {
 		t.Fatal(err)
 	}
 	var revision uint64
 	for _, pod := range []struct{ name, node string }{{"a", node}, {"b", "other"}, {"c", node}, {"d", "other"}} {
 		var err error
-		revision, err = cluster.Create(t.Context(), pods, namespace, pod.name, map[string]any{"spec": map[string]any{
+		revision, err = shared.Create(t.Context(), pods, namespace, pod.name, map[string]any{"spec": map[string]any{
 			"nodeName": pod.node, "containers": []any{map[string]any{"name": "c", "image": "registry.test/app:1"}},
 		}})
 		if err != nil {
@@ -106,11 +107,11 @@ func TestIndexEnd(t *testing.T) {
 				query := differential.Exactly(revision)
 				query.Set("limit", limit)
 				query.Set("fieldSelector", "spec.nodeName="+node)
-				c.Compare(t.Context(), pods, scope, cluster.Users()[0], query, http.Header{"Accept": {accept}})
+				c.Compare(t.Context(), pods, scope, shared.Users()[0], query, http.Header{"Accept": {accept}})
 				query.Set("resourceVersionMatch", "NotOlderThan")
-				c.Compare(t.Context(), pods, scope, cluster.Users()[0], query, http.Header{"Accept": {accept}})
+				c.Compare(t.Context(), pods, scope, shared.Users()[0], query, http.Header{"Accept": {accept}})
 				query.Set("fieldSelector", "spec.nodeName="+node+",metadata.namespace="+namespace)
-				c.Compare(t.Context(), pods, scope, cluster.Users()[0], query, http.Header{"Accept": {accept}})
+				c.Compare(t.Context(), pods, scope, shared.Users()[0], query, http.Header{"Accept": {accept}})
 			}
 		}
 	}

@@ -9,14 +9,15 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/listproxy/listproxy/test/differential/cluster"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // Freshness writes an object to the API server, deletes it again, and looks for both through
 // listproxy: a NotOlderThan with the revision must show the write at once, and an Any within the
 // bound. That is how a cache that stands still is seen.
-func (c *Comparator) Freshness(ctx context.Context, r Resource, namespace, name string) error {
-	revision, err := c.cluster.Create(ctx, r, namespace, name, object{})
+func (c *Comparator) Freshness(ctx context.Context, r cluster.Resource, namespace, name string) error {
+	revision, err := c.cluster.Create(ctx, r, namespace, name, map[string]any{})
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/differential"
+	"github.com/listproxy/listproxy/test/differential/cluster"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/hop"
 )
@@ -32,9 +33,9 @@ var (
 	watchList = flag.Bool("differential.watchlist", true, "whether the API server has streaming lists; without them states are loaded page by page")
 )
 
-// cluster serves all tests, and healthy is a listproxy in front of it that nothing is wrong with.
+// shared serves all tests, and healthy is a listproxy in front of it that nothing is wrong with.
 var (
-	cluster *differential.Cluster
+	shared  *cluster.Cluster
 	healthy *harness.Proxy
 )
 
@@ -53,27 +54,27 @@ func setUp(s *harness.Suite) error {
 		return err
 	}
 	_, _ = fmt.Printf("kube-apiserver %s -differential.watchlist=%t -differential.seed=%d\n", plane.Version(), *watchList, *seed)
-	if cluster, err = differential.NewCluster(s.Context(), plane, *seed); err != nil {
+	if shared, err = cluster.New(s.Context(), plane, *seed); err != nil {
 		return err
 	}
 	healthy, err = s.Proxy(harness.ProxyOptions{
 		Upstream: plane.RESTConfig(controlplane.Feed),
-		Args:     []string{"--eager", cluster.Eager(), "--client-ca-file", plane.CAPath(), "--staleness-bound", bound.String(), "--consistent-lists=always"},
+		Args:     []string{"--eager", shared.Eager(), "--client-ca-file", plane.CAPath(), "--staleness-bound", bound.String(), "--consistent-lists=always"},
 	})
 	if err != nil {
 		return err
 	}
 	// Revisions from before it started are not its to know.
-	cluster.Ledger.Forget()
+	shared.Ledger.Forget()
 	return introduce(healthy)
 }
 
 // startBehind runs another listproxy behind a hop until the test ends.
 func startBehind(t *testing.T, h *hop.Hop, eager string, args ...string) *differential.Side {
 	t.Helper()
-	upstream := cluster.Plane.RESTConfig(controlplane.Feed)
+	upstream := shared.Plane.RESTConfig(controlplane.Feed)
 	upstream.Host, upstream.CAData = h.URL(), h.CA()
-	p := harness.RunProxy(t, harness.ProxyOptions{Upstream: upstream, Args: append(args, "--eager", eager, "--client-ca-file", cluster.Plane.CAPath())})
+	p := harness.RunProxy(t, harness.ProxyOptions{Upstream: upstream, Args: append(args, "--eager", eager, "--client-ca-file", shared.Plane.CAPath())})
 	if err := introduce(p); err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +84,7 @@ func startBehind(t *testing.T, h *hop.Hop, eager string, args ...string) *differ
 // introduce has all who ask known to a listproxy, as if each had sent something else than a list before.
 func introduce(p *harness.Proxy) error {
 	var all []*rest.Config
-	for _, user := range cluster.Users() {
+	for _, user := range shared.Users() {
 		all = append(all, &rest.Config{BearerToken: user.Token})
 	}
 	return p.Introduce(all...)
@@ -110,7 +111,7 @@ func churn(t *testing.T, perSecond int) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		cluster.Churn(ctx, *seed, 4, perSecond)
+		shared.Churn(ctx, *seed, 4, perSecond)
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -119,13 +120,13 @@ func churn(t *testing.T, perSecond int) {
 }
 
 // resource returns a resource of the cluster.
-func resource(t *testing.T, name string) differential.Resource {
+func resource(t *testing.T, name string) cluster.Resource {
 	t.Helper()
-	for _, r := range cluster.Resources {
+	for _, r := range shared.Resources {
 		if r.Resource == name {
 			return r
 		}
 	}
 	t.Fatalf("no resource %q", name)
-	return differential.Resource{}
+	return cluster.Resource{}
 }

@@ -110,7 +110,7 @@ func TestNewestBehindALag(t *testing.T) {
 	options.Only = func(c differential.Class) bool { return c.Semantics == differential.MostRecent }
 	ctx, cancel := bounded(t.Context(), report, func() bool { return report.Comparisons() >= 100 })
 	defer cancel()
-	differential.NewComparator(cluster, side, report, options).Run(ctx, *seed, 8)
+	differential.NewComparator(shared, side, report, options).Run(ctx, *seed, 8)
 	finish(t, report)
 	if report.Share() == 0 {
 		t.Error("nothing came from memory")

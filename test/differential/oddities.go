@@ -1,6 +1,8 @@
 package differential
 
-import "strconv"
+import (
+	"strconv"
+)
 
 // oddity changes a question into one that listproxy is to forward, or that is odd but plain.
 func (g *Generator) oddity(q *Question) {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/test/differential/cluster"
 )
 
 // TestShare: what listproxy was behind for is neither its merit nor its fault; all else that it did not
@@ -62,9 +64,9 @@ func TestWaited(t *testing.T) {
 // forwarded need not.
 func TestAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}}
-		ledger := new(Ledger)
-		c := &Comparator{cluster: &Cluster{Ledger: ledger}, options: Options{Bound: 10 * time.Second}}
+		r := cluster.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}}
+		ledger := new(cluster.Ledger)
+		c := &Comparator{cluster: &cluster.Cluster{Ledger: ledger}, options: Options{Bound: 10 * time.Second}}
 		ledger.Confirmed(r.GroupResource(), 7)
 		q := Question{Resource: r, Semantics: Any}
 		hit := Answer{Header: http.Header{"Cache-Status": {"listproxy; hit; detail=any"}}}
@@ -92,7 +94,7 @@ func TestAge(t *testing.T) {
 // TestPickBegins: nothing is asked for that was written before the beginning, but it must still be seen.
 func TestPickBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, ledger, rng := schema.GroupResource{Resource: "pods"}, new(Ledger), rand.New(rand.NewPCG(1, 1))
+		r, ledger, rng := schema.GroupResource{Resource: "pods"}, new(cluster.Ledger), rand.New(rand.NewPCG(1, 1))
 		ledger.Confirmed(r, 7)
 		time.Sleep(time.Second)
 		ledger.Begin()

@@ -1,12 +1,14 @@
 package differential
 
 import (
-	"crypto/tls"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
+
+	"github.com/listproxy/listproxy/test/differential/body"
+	"github.com/listproxy/listproxy/test/differential/cluster"
 )
 
 // Semantics says how an answer moves with time.
@@ -25,25 +27,14 @@ const (
 // moving is true if the answer depends on when it is given.
 func (s Semantics) moving() bool { return s == Any || s == NotOlderThan || s == MostRecent }
 
-// User is one who asks.
-type User struct {
-	Name, Token string
-	// Certificate that the user logs in with, if not nil.
-	Certificate *tls.Certificate
-	// As are headers in which the user asks to be another.
-	As http.Header
-	// lists says what the user may list, and is to get from memory.
-	lists func(r Resource, namespace string) bool
-}
-
 // Question is a request for a list.
 type Question struct {
-	Resource  Resource
+	Resource  cluster.Resource
 	Namespace string // "" for the whole resource
 	Path      string // instead of the resource's own, if not empty
 	Query     url.Values
 	RawQuery  string // follows the query as it stands
-	User      User
+	User      cluster.User
 	Header    http.Header
 	HTTP1     bool
 	Semantics Semantics
@@ -101,9 +92,9 @@ func (q Question) at(revision uint64) Question {
 	text := strconv.FormatUint(revision, 10)
 	if token := q.Query.Get("continue"); token != "" {
 		// A token without a revision of its own (-1): the same start at this one.
-		if t, err := decodeToken(token); err == nil {
+		if t, err := body.DecodeToken(token); err == nil {
 			t.Revision = int64(revision)
-			query.Set("continue", t.encode())
+			query.Set("continue", t.Encode())
 		}
 	} else {
 		query.Set("resourceVersion", text)

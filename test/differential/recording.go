@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strconv"
 
+	"github.com/listproxy/listproxy/test/differential/body"
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
@@ -22,7 +23,7 @@ type Recording struct {
 func (c *Comparator) Record(ctx context.Context) ([]Recording, error) {
 	var all []Recording
 	for _, r := range c.cluster.Resources {
-		g := c.cluster.generator(nil, c.options)
+		g := newGenerator(c.cluster, nil, c.options)
 		entries := c.cluster.Ledger.Newest(r.GroupResource())
 		if entries == 0 {
 			continue
@@ -58,7 +59,7 @@ func (c *Comparator) Replay(ctx context.Context, recordings []Recording) (answer
 			continue
 		case answer.Status != http.StatusOK:
 			d.Kind, d.Detail = Status, fmt.Sprintf("%d: %.300s", answer.Status, answer.Body)
-		case !bytes.Equal(answer.Body, recorded.answer.Body) && !sameButToken(answer.Body, recorded.answer.Body):
+		case !bytes.Equal(answer.Body, recorded.answer.Body) && !body.SameButToken(answer.Body, recorded.answer.Body):
 			d.Kind, d.Detail = Body, oracle.Difference(answer.Body, recorded.answer.Body)
 		default:
 			answered++

@@ -1,6 +1,10 @@
 package differential
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/listproxy/listproxy/test/differential/cluster"
+)
 
 // What clients send to ask for a representation, and for how it may be compressed.
 const (
@@ -10,7 +14,7 @@ const (
 )
 
 // accepts returns the Accept headers that ask for a representation of a resource; "" is none.
-func accepts(r Resource, representation Representation) []string {
+func accepts(r cluster.Resource, representation Representation) []string {
 	switch representation {
 	case JSON, Indented:
 		return []string{
@@ -19,7 +23,7 @@ func accepts(r Resource, representation Representation) []string {
 	case Protobuf:
 		// Typed clients; for a custom resource, the next clause applies.
 		both := []string{asProtobuf + "," + asJSON, asProtobuf + ", " + asJSON, asProtobuf + "," + asJSON + ";q=0.9"}
-		if r.Group == group {
+		if r.Group == cluster.Group {
 			return both
 		}
 		return append(both, asProtobuf)

@@ -4,8 +4,12 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
+
+	"github.com/listproxy/listproxy/test/differential/body"
+	"github.com/listproxy/listproxy/test/differential/cluster"
 )
 
 // recent is how old a revision may be that a generator asks for; listproxy keeps 2m30s.
@@ -14,10 +18,10 @@ const recent = 45 * time.Second
 // Generator makes up questions. It is for one goroutine.
 type Generator struct {
 	rng       *rand.Rand
-	resources []Resource
+	resources []cluster.Resource
 	spaces    []string
-	users     []User
-	ledger    *Ledger
+	users     []cluster.User
+	ledger    *cluster.Ledger
 	plain     bool // JSON without selectors
 	everybody bool // asks as often as the admin
 	// consistent: the newest state is to come from memory.
@@ -98,7 +102,7 @@ func (g *Generator) Question() (Question, bool) {
 }
 
 // Dealt makes up a question of a class, or the first of a walk to a page of it.
-func (g *Generator) Dealt(class Class, r Resource) (Question, bool) {
+func (g *Generator) Dealt(class Class, r cluster.Resource) (Question, bool) {
 	q := Question{Resource: r, User: g.users[0], Query: url.Values{}, Header: http.Header{}, HTTP1: g.one(3)}
 	if class.Scope == OneNamespace {
 		q.Namespace = g.pick(g.spaces)
@@ -232,7 +236,7 @@ func (g *Generator) Forged() (Question, bool) {
 	if !ok {
 		return q, false
 	}
-	t := token{Version: "meta.k8s.io/v1", Revision: int64(revision)}
+	t := body.Token{Version: "meta.k8s.io/v1", Revision: int64(revision)}
 	starts := []string{
 		"/a", "/a/", "/a/a\x00", "a/a\x00", "/team-a", "/team-a/a-0\x00", "/team-b/zz", "/zz\x00", "/\x00", "/", "",
 		"/../secrets/team-a/a", "/a/../b", "//a", "/./a", "/~", "/a\u2028<&>", "/\U0010ffff",
@@ -249,7 +253,7 @@ func (g *Generator) Forged() (Question, bool) {
 	case 3:
 		t.Revision, q.Semantics = -2, MostRecent
 	}
-	text := t.encode()
+	text := t.Encode()
 	switch g.rng.IntN(12) {
 	case 0:
 		text += "="
@@ -262,4 +266,18 @@ func (g *Generator) Forged() (Question, bool) {
 	}
 	q.Odd = true // and some are answered
 	return q, true
+}
+
+// newGenerator returns a generator of questions about this cluster.
+func newGenerator(c *cluster.Cluster, rng *rand.Rand, o Options) *Generator {
+	g := &Generator{rng: rng, spaces: c.Namespaces, users: c.Users(), ledger: c.Ledger, plain: o.PlainOnly, everybody: o.Everybody, consistent: o.Consistent}
+	for _, r := range c.Resources {
+		if len(o.Resources) == 0 || slices.Contains(o.Resources, r.Resource) {
+			g.resources = append(g.resources, r)
+		}
+	}
+	if o.AdminOnly {
+		g.users = g.users[:1]
+	}
+	return g
 }

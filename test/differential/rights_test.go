@@ -12,6 +12,7 @@ import (
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/differential"
+	"github.com/listproxy/listproxy/test/differential/cluster"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -21,14 +22,14 @@ import (
 func TestRights(t *testing.T) {
 	harness.Long(t)
 	report, c := quiet()
-	users := cluster.Users()
+	users := shared.Users()
 	var all sync.WaitGroup
-	revisions := make([]string, len(cluster.Resources))
-	for i, r := range cluster.Resources {
+	revisions := make([]string, len(shared.Resources))
+	for i, r := range shared.Resources {
 		revisions[i] = strconv.FormatUint(touch(t, r), 10)
 	}
 	caughtUp(t, c)
-	for i, r := range cluster.Resources {
+	for i, r := range shared.Resources {
 		revision := revisions[i]
 		all.Go(func() {
 			namespaces := []string{""}
@@ -43,7 +44,7 @@ func TestRights(t *testing.T) {
 					{"resourceVersion": {revision}, "limit": {"2"}},
 					{"resourceVersion": {revision}, "resourceVersionMatch": {"Exact"}},
 				} {
-					for _, user := range []differential.User{users[0], users[1], users[2+i%(len(users)-2)]} {
+					for _, user := range []cluster.User{users[0], users[1], users[2+i%(len(users)-2)]} {
 						c.Compare(t.Context(), r, namespace, user, query, http.Header{})
 					}
 				}
@@ -64,10 +65,10 @@ func TestCallers(t *testing.T) {
 	harness.Long(t)
 	churn(t, 30)
 	report := differential.NewReport()
-	comparator := differential.NewComparator(cluster, side(healthy), report, differential.Options{Bound: bound, Everybody: true})
+	comparator := differential.NewComparator(shared, side(healthy), report, differential.Options{Bound: bound, Everybody: true})
 	warm(t, comparator)
 	ctx, cancel := bounded(t.Context(), report, func() bool {
-		return !slices.ContainsFunc(cluster.Users(), func(user differential.User) bool { return report.AskedBy(user.Name) == 0 })
+		return !slices.ContainsFunc(shared.Users(), func(user cluster.User) bool { return report.AskedBy(user.Name) == 0 })
 	})
 	defer cancel()
 	comparator.Run(ctx, *seed, 16)
@@ -76,7 +77,7 @@ func TestCallers(t *testing.T) {
 	if got := report.Share(); got < *share {
 		t.Errorf("%.1f%% of what can be answered came from memory, at least %.1f%% should", 100*got, 100**share)
 	}
-	for _, user := range cluster.Users() {
+	for _, user := range shared.Users() {
 		if report.AskedBy(user.Name) == 0 {
 			t.Errorf("%s did not ask", user.Name)
 		}
@@ -90,13 +91,13 @@ func TestRightsChange(t *testing.T) {
 	const ttl = 10 * time.Second // the default of --review-ttl
 	report, c := quiet()
 	configMaps := resource(t, "configmaps")
-	alice := cluster.Users()[1]
+	alice := shared.Users()[1]
 	touch(t, configMaps)
 	caughtUp(t, c)
-	query := func() url.Values { return differential.Exactly(cluster.Newest(configMaps)) }
+	query := func() url.Values { return differential.Exactly(shared.Newest(configMaps)) }
 	kubectl := func(args ...string) {
 		t.Helper()
-		if _, err := cluster.Plane.Kubectl(t.Context(), controlplane.Admin, append(args, "-n", "team-b")...); err != nil {
+		if _, err := shared.Plane.Kubectl(t.Context(), controlplane.Admin, append(args, "-n", "team-b")...); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -165,21 +166,21 @@ func TestRightsChange(t *testing.T) {
 func TestRightToOneName(t *testing.T) {
 	report, c := quiet()
 	configMaps := resource(t, "configmaps")
-	alice := cluster.Users()[1]
+	alice := shared.Users()[1]
 	touch(t, configMaps)
 	for _, args := range [][]string{
 		{"create", "role", "lists-one", "--verb=list", "--resource=configmaps", "--resource-name=a-0"},
 		{"create", "rolebinding", "alice-lists-one", "--role=lists-one", "--user=alice"},
 	} {
-		if _, err := cluster.Plane.Kubectl(t.Context(), controlplane.Admin, append(args, "-n", "team-b")...); err != nil {
+		if _, err := shared.Plane.Kubectl(t.Context(), controlplane.Admin, append(args, "-n", "team-b")...); err != nil {
 			t.Fatal(err)
 		}
 	}
 	t.Cleanup(func() {
-		_, _ = cluster.Plane.Kubectl(t.Context(), controlplane.Admin, "delete", "rolebinding", "alice-lists-one", "-n", "team-b")
+		_, _ = shared.Plane.Kubectl(t.Context(), controlplane.Admin, "delete", "rolebinding", "alice-lists-one", "-n", "team-b")
 	})
 	query := func(fieldSelector string) url.Values {
-		q := differential.Exactly(cluster.Newest(configMaps))
+		q := differential.Exactly(shared.Newest(configMaps))
 		q.Set("fieldSelector", fieldSelector)
 		return q
 	}
@@ -221,7 +222,7 @@ const exactHit = "listproxy; hit; detail=exact"
 
 // fromMemory asks, and again where a list that is due was forwarded: that is right too, and happens where a
 // review could not be made. It returns the first other answer, or the last one when patience ended.
-func fromMemory(t *testing.T, c *differential.Comparator, r differential.Resource, due int, ask func() (differential.Answer, error)) differential.Answer {
+func fromMemory(t *testing.T, c *differential.Comparator, r cluster.Resource, due int, ask func() (differential.Answer, error)) differential.Answer {
 	t.Helper()
 	for begun := time.Now(); ; {
 		answer, err := ask()

@@ -7,19 +7,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/listproxy/listproxy/test/differential/cluster"
 )
 
 // Field is a field that the API server selects by, with values that some objects have and some that
-// none has.
-type Field struct {
-	Name   string
-	Values []string
-}
-
 const (
 	nameField      = "metadata.name"
 	namespaceField = "metadata.namespace"
-	nodeNameField  = "spec.nodeName"
 )
 
 // labelSelectors of the whole grammar, over the labels that the churn sets (see labels).
@@ -49,7 +44,7 @@ func (g *Generator) pick(of []string) string { return of[g.rng.IntN(len(of))] }
 func (g *Generator) labelSelector() string { return g.pick(labelSelectors) }
 
 // metadataSelector makes up a field selector that every type has.
-func (g *Generator) metadataSelector(r Resource) string {
+func (g *Generator) metadataSelector(r cluster.Resource) string {
 	terms := []string{g.nameTerm(r)}
 	if r.Namespaced {
 		switch g.rng.IntN(4) {
@@ -65,8 +60,8 @@ func (g *Generator) metadataSelector(r Resource) string {
 	return strings.Join(terms, ",")
 }
 
-func (g *Generator) nameTerm(r Resource) string {
-	names := append(r.names(), "none", "")
+func (g *Generator) nameTerm(r cluster.Resource) string {
+	names := append(r.Names(), "none", "")
 	// What leaves many is asked for more often than what leaves one.
 	return nameField + g.pick([]string{"=", "==", "!=", "!=", "!="}) + g.pick(names)
 }
@@ -76,7 +71,7 @@ func (g *Generator) namespaceTerm() string {
 }
 
 // typeSelector makes up a field selector with the type's own fields.
-func (g *Generator) typeSelector(r Resource) string {
+func (g *Generator) typeSelector(r cluster.Resource) string {
 	terms := []string{g.typeTerm(r)}
 	for g.one(3) {
 		terms = append(terms, g.typeTerm(r))
@@ -90,7 +85,7 @@ func (g *Generator) typeSelector(r Resource) string {
 	return strings.Join(terms, ",")
 }
 
-func (g *Generator) typeTerm(r Resource) string {
+func (g *Generator) typeTerm(r cluster.Resource) string {
 	f := r.Fields[g.rng.IntN(len(r.Fields))]
 	return f.Name + g.pick([]string{"=", "==", "!=", "!="}) + fields.EscapeValue(g.pick(f.Values))
 }
@@ -152,7 +147,7 @@ func (q Question) indexed() (node string, ok bool) {
 		return "", false
 	}
 	selector := q.Query.Get("fieldSelector")
-	if node, ok = exactField(selector, nodeNameField); !ok {
+	if node, ok = exactField(selector, cluster.NodeNameField); !ok {
 		node, ok = exactField(selector, "spec.host") // its old name
 	}
 	return node, ok
@@ -162,7 +157,7 @@ func (q Question) indexed() (node string, ok bool) {
 // to answer those for the newest state.
 func (q Question) memory(consistent bool) bool {
 	switch {
-	case !q.Resource.Cached, !q.User.lists(q.Resource, q.Namespace), q.Namespace != "" && !q.Resource.Namespaced:
+	case !q.Resource.Cached, !q.User.Lists(q.Resource, q.Namespace), q.Namespace != "" && !q.Resource.Namespaced:
 		return false
 	case q.effective() == MostRecent && !(consistent && q.Semantics == MostRecent), q.Odd, q.Representation == OddForm:
 		return false

@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+
+	"github.com/listproxy/listproxy/test/controlplane"
 )
 
 // userAgent of the comparators: neither a browser's nor a command line's, which get indented JSON.
@@ -121,4 +123,9 @@ func (s *Side) Ask(ctx context.Context, q Question) (Answer, error) {
 		}
 	}
 	return Answer{Status: resp.StatusCode, Header: resp.Header, Body: body}, nil
+}
+
+// Direct is the API server's side.
+func Direct(plane *controlplane.ControlPlane) *Side {
+	return NewSide("kube-apiserver", plane.URL(), plane.CA())
 }

@@ -17,7 +17,7 @@ func TestFaults(t *testing.T) {
 	harness.Long(t)
 	churn(t, 60)
 	report := differential.NewReport()
-	comparator := differential.NewComparator(cluster, side(healthy), report, differential.Options{Bound: bound, Faults: true})
+	comparator := differential.NewComparator(shared, side(healthy), report, differential.Options{Bound: bound, Faults: true})
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	done := make(chan struct{})
 	go func() {
@@ -49,8 +49,8 @@ func TestFaults(t *testing.T) {
 	}
 	restart := func() {
 		t.Helper()
-		try(cluster.Plane.KillAPIServer())
-		try(cluster.Plane.StartAPIServer(ctx))
+		try(shared.Plane.KillAPIServer())
+		try(shared.Plane.StartAPIServer(ctx))
 		recovered(ctx, t, comparator)
 	}
 
@@ -62,7 +62,7 @@ func TestFaults(t *testing.T) {
 	if n := comparator.Replay(ctx, recorded); n != len(recorded) {
 		t.Errorf("%d of %d recorded lists can be had after a restart", n, len(recorded))
 	}
-	try(cluster.Plane.CompactEtcd(ctx))
+	try(shared.Plane.CompactEtcd(ctx))
 	more("after a compaction")
 	comparator.Replay(ctx, recorded)
 	// Now the API server has no old states in its cache, either.
@@ -73,7 +73,7 @@ func TestFaults(t *testing.T) {
 	cancel()
 	<-done
 	// What was compacted is nobody's to ask for any more.
-	cluster.Ledger.Begin()
+	shared.Ledger.Begin()
 	finish(t, report)
 }
 
@@ -81,14 +81,14 @@ func TestFaults(t *testing.T) {
 func recovered(ctx context.Context, t *testing.T, c *differential.Comparator) {
 	t.Helper()
 	begun := time.Now()
-	for _, r := range cluster.Resources {
+	for _, r := range shared.Resources {
 		last := ""
 		for r.Cached && last != "listproxy; hit; detail=any" {
 			if time.Since(begun) > patience {
 				t.Errorf("%v after a restart of the API server, %s is not answered from memory: %s", patience, r.Resource, last)
 				return
 			}
-			if answer, err := c.ProxyAnswer(ctx, r, "", cluster.Users()[0], url.Values{"resourceVersion": {"0"}}); err == nil {
+			if answer, err := c.ProxyAnswer(ctx, r, "", shared.Users()[0], url.Values{"resourceVersion": {"0"}}); err == nil {
 				last = answer.Header.Get("Cache-Status")
 			}
 			if !poll.Pause(ctx, 20*time.Millisecond) {

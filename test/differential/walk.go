@@ -1,6 +1,10 @@
 package differential
 
-import "context"
+import (
+	"context"
+
+	"github.com/listproxy/listproxy/test/differential/body"
+)
 
 // maxPages ends walks of one object a page.
 const maxPages = 40
@@ -19,7 +23,7 @@ func (c *Comparator) walk(ctx context.Context, g *Generator, q Question, most in
 		if g.one(2) && answers.direct.Status < 300 {
 			from = answers.direct
 		}
-		meta, err := listMeta(from.Body)
+		meta, err := body.ListMeta(from.Body)
 		if err != nil {
 			c.report.differs(Difference{Kind: Body, Question: q.String(), Detail: err.Error()})
 			return pages

@@ -68,7 +68,7 @@ const (
 
 // slowClients ask for many lists, and read little or nothing of them.
 func (s *scene) slowClients() time.Time {
-	s.besideSlow(pods.path(""), s.viaConfig.BearerToken, func() {
+	s.besideSlow(pods.Path(""), s.viaConfig.BearerToken, func() {
 		s.hold()
 		s.calm("beside slow and stuck clients")
 	})

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/oracle"
@@ -40,7 +41,7 @@ func (s *scene) jump(forward bool) {
 func (s *scene) setBack() time.Time {
 	s.silently(func() {
 		s.jump(false)
-		poll.Pause(s.Context(), max(2*bound, bound+oracle.Tolerance+*duration))
+		poll.Pause(s.Context(), max(2*load.Bound, load.Bound+oracle.Tolerance+*duration))
 	})
 	return time.Now()
 }
@@ -54,7 +55,7 @@ func (s *scene) suspended() time.Time {
 	known := map[collection]uint64{}
 	for _, c := range collections() {
 		s.must(poll.Retry(s.Context(), "the newest state from memory", func() error {
-			l, err := s.fromMemory(s.Context(), question{collection: c, query: ask.AnyVersion})
+			l, err := s.fromMemory(s.Context(), question{Collection: c, Query: ask.AnyVersion})
 			known[c] = l.Revision
 			return err
 		}))
@@ -65,7 +66,7 @@ func (s *scene) suspended() time.Time {
 		for c, revision := range known {
 			all.Go(func() {
 				if err := s.awake(c, revision); err != nil {
-					s.tally.wrong("%s of %s after an hour's sleep: %v", c.form.name, c.kind.plural, err)
+					s.Tally.Wrong("%s of %s after an hour's sleep: %v", c.Form.Name, c.Kind.Plural, err)
 				}
 			})
 		}
@@ -79,8 +80,8 @@ func (s *scene) suspended() time.Time {
 // must be the API server's.
 func (s *scene) awake(c collection, revision uint64) error {
 	newest := func() error {
-		q := question{collection: c, query: ask.AnyVersion}
-		switch a, err := s.via.GetAs(s.Context(), q.form.accept, q.target()); {
+		q := question{Collection: c, Query: ask.AnyVersion}
+		switch a, err := s.via.GetAs(s.Context(), q.Form.Accept, q.Target()); {
 		case err != nil:
 			return err
 		case a.FromMemory():
@@ -94,7 +95,7 @@ func (s *scene) awake(c collection, revision uint64) error {
 		if err := newest(); err != nil {
 			return err
 		}
-		_, err := s.fromMemory(s.Context(), question{collection: c, query: ask.Exactly(revision)})
+		_, err := s.fromMemory(s.Context(), question{Collection: c, Query: ask.Exactly(revision)})
 		return err
 	})
 	if err != nil {

@@ -12,14 +12,16 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/hop"
+	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
-var gadgets = kind{"restored.test", "Gadget", "gadgets"}
+var gadgets = kind{APIVersion: "restored.test/v1", Name: "Gadget", Plural: "gadgets", Rest: `{"spec":{}}`}
 
 // gadgetSchema is that of a custom kind. If there is a default, kube-apiserver writes it into objects that
 // have an inner object, and into no others: the newest of them need not show that the definition has changed.
@@ -59,28 +61,22 @@ func TestDefinitionAfterRestore(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			var written struct{ Metadata ask.Identity }
-			if err := json.Unmarshal(a.Body, &written); err != nil {
-				return err
-			}
-			revision, err = strconv.ParseUint(written.Metadata.ResourceVersion, 10, 64)
+			revision, err = a.Revision()
 			return err
 		})
 		return revision
 	}
-	const gadgetDefinition = definitions + "/gadgets.restored.test"
-	path := gadgets.path("default")
-	write(http.MethodPost, definitions, gadgets.definition(gadgetSchema(fieldsOf{"type": "string"})))
+	path := gadgets.Path("default")
+	write(http.MethodPost, kinds.Definitions, gadgets.Definition(kinds.Version(gadgetSchema(fieldsOf{"type": "string"}))))
 	t.Cleanup(func() { // the stage is others' as well
-		if _, err := direct.Do(context.WithoutCancel(t.Context()), http.MethodDelete, gadgetDefinition, nil); err != nil {
+		if _, err := direct.Do(context.WithoutCancel(t.Context()), http.MethodDelete, gadgets.DefinitionPath(), nil); err != nil {
 			t.Error(err)
 		}
 	})
-	gadget := func(name string, spec fieldsOf) fieldsOf {
-		return fieldsOf{"apiVersion": gadgets.apiVersion(), "kind": gadgets.name, "metadata": fieldsOf{"name": name}, "spec": spec}
-	}
-	write(http.MethodPost, path, gadget("has-inner", fieldsOf{"inner": fieldsOf{}}))
-	write(http.MethodPost, path, gadget("newest", fieldsOf{}))
+	hasInner := gadgets
+	hasInner.Rest = `{"spec":{"inner":{}}}`
+	write(http.MethodPost, path, hasInner.Object("has-inner"))
+	write(http.MethodPost, path, gadgets.Object("newest"))
 	snapshot, err := plane.SnapshotEtcd(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +91,7 @@ func TestDefinitionAfterRestore(t *testing.T) {
 	door.Add(strings.TrimPrefix(own.Host, "https://"))
 	own.Host = "https://" + door.Address()
 	listproxy := harness.RunProxy(t, harness.ProxyOptions{Upstream: own, Binary: *binary, Args: []string{
-		"--staleness-bound", bound.String(), "--schema-quarantine", "1s", "--self-check-interval", "0",
+		"--staleness-bound", load.Bound.String(), "--schema-quarantine", "1s", "--self-check-interval", "0",
 	}})
 	via, err := ask.New(listproxy.RESTConfig(plane.RESTConfig(controlplane.Admin)), requestTimeout)
 	if err != nil {
@@ -124,9 +120,9 @@ func TestDefinitionAfterRestore(t *testing.T) {
 		return nil
 	}
 	until("an answer from memory", same)
-	lost := write(http.MethodPatch, gadgetDefinition, fieldsOf{"metadata": fieldsOf{"annotations": fieldsOf{"turn": "0"}}})
+	lost := write(http.MethodPatch, gadgets.DefinitionPath(), kinds.Touch("0"))
 	for turn := 1; turn <= 300; turn++ { // kube-apiserver writes some at its start
-		lost = write(http.MethodPatch, gadgetDefinition, fieldsOf{"metadata": fieldsOf{"annotations": fieldsOf{"turn": strconv.Itoa(turn)}}})
+		lost = write(http.MethodPatch, gadgets.DefinitionPath(), kinds.Touch(strconv.Itoa(turn)))
 	}
 	until("an answer from memory after the definition has changed", same)
 
@@ -138,7 +134,7 @@ func TestDefinitionAfterRestore(t *testing.T) {
 	}
 	until("the port again", door.Listen)
 	until("an answer from memory after etcd was restored", same)
-	changed := write(http.MethodPatch, gadgetDefinition, fieldsOf{"spec": fieldsOf{"versions": versionsUnder(gadgetSchema(fieldsOf{"type": "string", "default": "small"}))}})
+	changed := write(http.MethodPatch, gadgets.DefinitionPath(), fieldsOf{"spec": fieldsOf{"versions": []any{kinds.Version(gadgetSchema(fieldsOf{"type": "string", "default": "small"}))}}})
 	if changed >= lost {
 		t.Fatalf("the definition was changed at %d, which is not below %d", changed, lost)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/oracle"
 )
@@ -167,7 +168,7 @@ func (c faultCase) run(t *testing.T, plane *controlplane.ControlPlane, binary st
 	}
 	s.breaks()
 	over := c.fault(s)
-	if s.broken.to.IsZero() {
+	if s.broken.To.IsZero() {
 		s.mends()
 	}
 	s.mark("the fault is over")
@@ -189,7 +190,7 @@ func (c faultCase) run(t *testing.T, plane *controlplane.ControlPlane, binary st
 	quiet()
 	s.settled()
 	s.mark("followers are there")
-	if err := s.oracle.Drain(t.Context(), patience); err != nil {
+	if err := s.Oracle.Drain(t.Context(), patience); err != nil {
 		t.Error(err)
 	}
 	c.judge(s, over, since(over, recovered))
@@ -198,14 +199,14 @@ func (c faultCase) run(t *testing.T, plane *controlplane.ControlPlane, binary st
 // judge says what was seen, and what of it must not be.
 func (c faultCase) judge(s *scene, over time.Time, recovered *time.Duration) {
 	var changed *time.Time
-	for _, relapse := range s.oracle.relapses() {
-		s.tally.wrong("%s", relapse)
+	for _, relapse := range s.Oracle.Relapses() {
+		s.Tally.Wrong("%s", relapse)
 	}
-	if lost, why := s.tally.lost(); c.answersAll && lost > 0 {
-		s.tally.wrong("%d requests were lost: %v", lost, why)
+	if lost, why := s.Tally.Lost(); c.answersAll && lost > 0 {
+		s.Tally.Wrong("%d requests were lost: %v", lost, why)
 	}
-	if broken := s.tally.brokenOff(); c.answersAll && len(broken) > 0 {
-		s.tally.wrong("%d watches did not end in order: %v", len(broken), errors.Join(broken...))
+	if broken := s.Tally.BrokenOff(); c.answersAll && len(broken) > 0 {
+		s.Tally.Wrong("%d watches did not end in order: %v", len(broken), errors.Join(broken...))
 	}
 	if c.restarts {
 		changed = s.firstTold(serversChanged, s.gone)
@@ -213,34 +214,28 @@ func (c faultCase) judge(s *scene, over time.Time, recovered *time.Duration) {
 		case taken:
 			s.Log("kube-apiserver has taken over the Lease of the one before: it could not delete it when it started")
 		case changed == nil:
-			s.tally.wrong("listproxy does not say that it noticed another kube-apiserver")
+			s.Tally.Wrong("listproxy does not say that it noticed another kube-apiserver")
 		}
 	}
-	r := s.tally.report(c.name, s.broken)
-	r.recovered, r.unserved, r.noticed = recovered, c.unserved, since(over, changed)
+	r := report{name: c.name, recovered: recovered, unserved: c.unserved, noticed: since(over, changed)}
 	if c.replaces {
-		r.noticed = since(s.renewed, s.oracle.lastPast())
-		if last := s.oracle.lastNewestPast().Sub(s.renewed); last > bound+oracle.Tolerance {
-			s.tally.wrong("a state of the lost past was given as the newest %v after etcd was replaced", last)
+		r.noticed = since(s.renewed, s.Oracle.LastPast())
+		if last := s.Oracle.LastNewestPast().Sub(s.renewed); last > load.Bound+oracle.Tolerance {
+			s.Tally.Wrong("a state of the lost past was given as the newest %v after etcd was replaced", last)
 		}
-		if last := s.oracle.lastRecentPast().Sub(s.renewed); last > 0 {
-			s.tally.wrong("a state of the lost past was given as one with all writes %v after etcd was replaced", last)
+		if last := s.Oracle.LastRecentPast().Sub(s.renewed); last > 0 {
+			s.Tally.Wrong("a state of the lost past was given as one with all writes %v after etcd was replaced", last)
 		}
 	}
 	if !c.replaces { // revisions of the lost past may be higher than any new one
-		r.fresh = since(over, s.tally.firstNews(over, s.ledger.BeforeOfAll(over)))
+		r.fresh = since(over, s.Tally.FirstNews(over, s.Ledger.BeforeOfAll(over)))
 	}
+	r.Counts = s.Tally.Counts(s.broken)
 	s.mark("all is compared")
 	s.Logf("%s\n%s", strings.Join(s.phases, ", "), table([]report{r}))
-	for i, mistake := range s.tally.mistakes {
-		if i == 10 {
-			s.Errorf("… and %d more", len(s.tally.mistakes)-i)
-			break
-		}
-		s.Error(mistake)
-	}
-	if c.unserved == "" && r.duringRight == 0 {
-		s.Errorf("of %d answers while the fault lasted none came from memory, and was right", r.during)
+	s.Tally.Judge(s)
+	if c.unserved == "" && r.DuringRight == 0 {
+		s.Errorf("of %d answers while the fault lasted none came from memory, and was right", r.During)
 	}
 	reports.Lock()
 	defer reports.Unlock()

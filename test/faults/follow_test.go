@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -44,7 +45,7 @@ func startFollowers(ctx context.Context, s *scene) ([]follower, error) {
 		return nil, err
 	}
 	for _, k := range []kind{configMaps, widgets} {
-		w := &watcher{of: k, client: s.via, tally: s.tally}
+		w := &watcher{of: k, client: s.via, tally: s.Tally}
 		go w.run(ctx)
 		followers = append(followers, w)
 	}
@@ -89,7 +90,7 @@ func (paginated) IsWatchListSemanticsUnSupported() bool { return true }
 
 func startInformers(ctx context.Context, cfg *rest.Config) ([]follower, error) {
 	binary := rest.CopyConfig(cfg)
-	binary.ContentType, binary.AcceptContentTypes = asProtobuf.accept, asProtobuf.accept+",application/json"
+	binary.ContentType, binary.AcceptContentTypes = load.AsProtobuf.Accept, load.AsProtobuf.Accept+",application/json"
 	typed, err1 := kubernetes.NewForConfig(binary)
 	untyped, err2 := dynamic.NewForConfig(cfg)
 	partial, err3 := metadata.NewForConfig(cfg)
@@ -97,7 +98,7 @@ func startInformers(ctx context.Context, cfg *rest.Config) ([]follower, error) {
 		return nil, err
 	}
 	resource := func(k kind) schema.GroupVersionResource {
-		return schema.GroupVersionResource{Group: k.group, Version: "v1", Resource: k.plural}
+		return schema.GroupVersionResource{Group: k.Group(), Version: "v1", Resource: k.Plural}
 	}
 	core := typed.CoreV1().Pods("")
 	all := []struct {
@@ -124,7 +125,7 @@ func startInformers(ctx context.Context, cfg *rest.Config) ([]follower, error) {
 			return nil, err
 		}
 		go shared.RunWithContext(logr.NewContext(ctx, logr.Discard()))
-		followers = append(followers, &informer{i.what + ", of " + i.of.plural, i.of, shared})
+		followers = append(followers, &informer{i.what + ", of " + i.of.Plural, i.of, shared})
 	}
 	return followers, nil
 }
@@ -143,13 +144,13 @@ func source[L runtime.Object](
 type watcher struct {
 	of     kind
 	client *ask.Client
-	tally  *tally
+	tally  *load.Tally
 
 	mu      sync.Mutex
 	objects map[string]string
 }
 
-func (w *watcher) name() string { return "a pager and watcher, of " + w.of.plural }
+func (w *watcher) name() string { return "a pager and watcher, of " + w.of.Plural }
 func (w *watcher) kind() kind   { return w.of }
 
 func (w *watcher) state() map[string]string {
@@ -163,10 +164,10 @@ func (w *watcher) run(ctx context.Context) {
 		// However a watch ends, there is a new list.
 		err := w.once(ctx)
 		if errors.As(err, new(poll.Wrong)) {
-			w.tally.wrong("%s: %v", w.name(), err)
+			w.tally.Wrong("%s: %v", w.name(), err)
 		}
 		if errors.As(err, new(brokenOff)) && ctx.Err() == nil {
-			w.tally.brokeOff(err)
+			w.tally.BrokeOff(err)
 		}
 		if !poll.Pause(ctx, 10*pollEvery) {
 			return
@@ -184,13 +185,8 @@ func (w *watcher) once(ctx context.Context) error {
 	w.mu.Unlock()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	target := w.of.path("") + "?allowWatchBookmarks=true&resourceVersion=" + strconv.FormatUint(revision, 10) + "&watch=true"
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.client.Base+target, nil)
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Accept", asJSON.accept)
-	resp, err := w.client.HTTP.Do(req)
+	target := w.of.Path("") + "?allowWatchBookmarks=true&resourceVersion=" + strconv.FormatUint(revision, 10) + "&watch=true"
+	resp, err := w.client.Open(ctx, http.MethodGet, target, nil)
 	if err != nil {
 		return err
 	}
@@ -225,16 +221,13 @@ type watched struct {
 
 // list reads all pages. Their first is the newest state, for the others listproxy may know it.
 func (w *watcher) list(ctx context.Context) (objects []ask.Identity, revision uint64, err error) {
-	target := w.of.path("") + "?limit=" + strconv.Itoa(pageSize)
+	target := w.of.Path("") + "?limit=" + strconv.Itoa(pageSize)
 	for {
-		a, err := w.client.GetAs(ctx, asJSON.accept, target)
+		a, err := w.client.Do(ctx, http.MethodGet, target, nil)
 		if err != nil {
 			return nil, 0, err
 		}
-		if a.Code != http.StatusOK {
-			return nil, 0, errors.New(a.String())
-		}
-		l, err := asJSON.read(a.Body)
+		l, err := ask.ReadList(ask.JSON, a.Body)
 		if err != nil {
 			return nil, 0, poll.Wrong(fmt.Sprintf("%v: %s", err, a))
 		}
@@ -245,7 +238,7 @@ func (w *watcher) list(ctx context.Context) (objects []ask.Identity, revision ui
 		if l.Next == "" {
 			return objects, revision, nil
 		}
-		target = w.of.path("") + "?" + ask.NextPage(pageSize, l.Next)
+		target = w.of.Path("") + "?" + ask.NextPage(pageSize, l.Next)
 	}
 }
 

@@ -2,18 +2,34 @@ package faults
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"sync"
 	"time"
 
+	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
-	"github.com/listproxy/listproxy/test/oracle"
 )
+
+type (
+	fieldsOf   = kinds.Fields
+	kind       = kinds.Kind
+	collection = load.Collection
+	question   = load.Question
+)
+
+var (
+	configMaps = load.ConfigMaps
+	pods       = load.Pods
+	widgets    = kind{APIVersion: "faults.test/v1", Name: "Widget", Plural: "widgets", Rest: `{"spec":{"z":1,"a":{"y":[]}}}`}
+
+	changing = []kind{configMaps, pods, widgets}
+)
+
+func collections() []collection { return load.Collections(changing...) }
 
 const (
 	askers     = 2 // beside one that asks for the newest state only
@@ -25,15 +41,13 @@ const (
 	marker = "marker"
 )
 
-func nameOf(i int) string { return fmt.Sprintf("object-%02d", i) }
-
 // load verifies, writes and asks until the functions that it returns are called: quiet ends the writers
 // and askers, and end all of it. Both may be called again.
 func (s *scene) load() (quiet, end func()) {
 	ctx, cancel := context.WithCancel(s.Context())
 	asks, stop := context.WithCancel(ctx)
 	var asking, verifying sync.WaitGroup
-	verifying.Go(func() { s.oracle.Work(ctx, verifiers, s.oracle.verify) })
+	verifying.Go(func() { s.Oracle.Work(ctx) })
 	asking.Go(func() { s.churn(asks) })
 	asking.Go(func() { s.askNewest(asks) })
 	for range askers {
@@ -52,40 +66,26 @@ func (s *scene) load() (quiet, end func()) {
 
 // touch changes an object and returns its revision.
 func (s *scene) touch(ctx context.Context, k kind, namespace, name string) (uint64, error) {
-	return s.write(ctx, k, http.MethodPatch, k.path(namespace)+"/"+name,
-		fieldsOf{"metadata": fieldsOf{"annotations": fieldsOf{"turn": strconv.Itoa(rand.Int())}}})
-}
-
-// write writes, and notes the revision unless the object is gone with it.
-func (s *scene) write(ctx context.Context, k kind, method, path string, object any) (uint64, error) {
-	a, err := s.direct.Do(ctx, method, path, object)
-	if err != nil || method == http.MethodDelete {
+	a, err := s.Touch(ctx, s.direct, k, namespace, name)
+	if err != nil {
 		return 0, err
 	}
-	var written struct{ Metadata ask.Identity }
-	if err := json.Unmarshal(a.Body, &written); err != nil {
-		return 0, err
-	}
-	revision, err := strconv.ParseUint(written.Metadata.ResourceVersion, 10, 64)
-	if err == nil {
-		s.ledger.Confirmed(k, revision)
-	}
-	return revision, err
+	return a.Revision()
 }
 
 // churn writes until ctx ends. What fails, fails: the API server may be away.
 func (s *scene) churn(ctx context.Context) {
 	for turn := 0; poll.Pause(ctx, writeEvery); turn++ {
-		k := kinds[turn%len(kinds)]
-		ns, name := s.namespaces[rand.IntN(len(s.namespaces))], nameOf(rand.IntN(names))
+		k := changing[turn%len(changing)]
+		ns, name := s.namespaces[rand.IntN(len(s.namespaces))], load.NameOf(rand.IntN(names))
 		s.writing.RLock()
 		switch dice := rand.IntN(12); {
 		case dice < 5:
-			_, _ = s.touch(ctx, k, ns, name)
+			_, _ = s.Touch(ctx, s.direct, k, ns, name)
 		case dice < 8:
-			_, _ = s.write(ctx, k, http.MethodPost, k.path(ns), k.object(name, turn))
+			_, _ = s.Write(ctx, s.direct, k, http.MethodPost, k.Path(ns), k.Object(name))
 		default:
-			_, _ = s.write(ctx, k, http.MethodDelete, k.path(ns)+"/"+name+"?gracePeriodSeconds=0", nil)
+			_, _ = s.Write(ctx, s.direct, k, http.MethodDelete, load.Delete(k, ns, name), nil)
 		}
 		s.writing.RUnlock()
 	}
@@ -96,11 +96,11 @@ func (s *scene) churn(ctx context.Context) {
 func (s *scene) askNewest(ctx context.Context) {
 	for poll.Pause(ctx, askEvery) {
 		all := collections()
-		q := question{collection: all[rand.IntN(len(all))], query: ask.AnyVersion}
+		q := question{Collection: all[rand.IntN(len(all))], Query: ask.AnyVersion}
 		if rand.IntN(4) == 0 {
-			q.query = "" // what was written meanwhile is not counted: ask does
+			q.Query = "" // what was written meanwhile is not counted: ask does
 		}
-		s.put(ctx, q, !q.recent(), 0)
+		s.put(ctx, q, !q.Recent(), 0)
 	}
 }
 
@@ -108,25 +108,25 @@ func (s *scene) askNewest(ctx context.Context) {
 func (s *scene) ask(ctx context.Context) {
 	for poll.Pause(ctx, askEvery) {
 		all := collections()
-		q := question{collection: all[rand.IntN(len(all))]}
+		q := question{Collection: all[rand.IntN(len(all))]}
 		if rand.IntN(2) == 0 {
-			q.namespace = s.namespaces[rand.IntN(len(s.namespaces))]
+			q.Namespace = s.namespaces[rand.IntN(len(s.namespaces))]
 		}
 		s.asking.RLock()
-		newest, some := s.ledger.Newest(q.kind), s.ledger.Recent()
+		newest, some := s.Ledger.Newest(q.Kind), s.Ledger.Recent()
 		switch dice := rand.IntN(12); {
 		case dice < 4 || some == 0 || newest == 0:
-			q.query = ask.AnyVersion
+			q.Query = ask.AnyVersion
 			s.put(ctx, q, true, 0)
 		case dice < 6:
-			q.query = ask.NotOlderThan(newest)
+			q.Query = ask.NotOlderThan(newest)
 			s.put(ctx, q, true, newest)
 		case dice < 8:
 			s.put(ctx, q, false, newest)
 		case dice < 10:
-			q.query = ask.Exactly(some)
+			q.Query = ask.Exactly(some)
 			s.put(ctx, q, true, some)
-		case q.form != asProtobuf:
+		case q.Form != load.AsProtobuf:
 			s.walk(ctx, q, some)
 		}
 		s.asking.RUnlock()
@@ -135,20 +135,20 @@ func (s *scene) ask(ctx context.Context) {
 
 // walk reads all pages, at a revision or of the newest state.
 func (s *scene) walk(ctx context.Context, q question, revision uint64) {
-	q.limit = pageSize
-	q.query = ask.FirstPage(pageSize, ask.Exactly(revision))
+	q.Limit = pageSize
+	q.Query = ask.FirstPage(pageSize, ask.Exactly(revision))
 	atLeast := uint64(0)
 	if rand.IntN(2) == 0 {
-		q.query = "limit=" + strconv.Itoa(pageSize)
-		atLeast = s.ledger.Newest(q.kind)
+		q.Query = "limit=" + strconv.Itoa(pageSize)
+		atLeast = s.Ledger.Newest(q.Kind)
 	}
-	page, ok := s.put(ctx, q, !q.recent(), atLeast)
+	page, ok := s.put(ctx, q, !q.Recent(), atLeast)
 	for ok && page.Next != "" && len(page.Objects) > 0 {
 		at := page.Revision
-		q.query, q.after = ask.NextPage(pageSize, page.Next), page.Objects[len(page.Objects)-1]
+		q.Query, q.After = ask.NextPage(pageSize, page.Next), page.Objects[len(page.Objects)-1]
 		page, ok = s.put(ctx, q, true, at)
 		if ok && page.Revision != at {
-			s.tally.wrong("%s: a page of revision %d after one of %d", q, page.Revision, at)
+			s.Tally.Wrong("%s: a page of revision %d after one of %d", q, page.Revision, at)
 		}
 	}
 }
@@ -160,37 +160,6 @@ func (s *scene) put(ctx context.Context, q question, answerable bool, atLeast ui
 
 // putAs is put of another caller.
 func (s *scene) putAs(ctx context.Context, via *ask.Client, q question, answerable bool, atLeast uint64) (ask.List, bool) {
-	asked := time.Now()
-	a, err := via.GetAs(ctx, q.form.accept, q.target())
-	if ctx.Err() != nil {
-		return ask.List{}, false
-	}
-	s.tally.heard(asked, a, err, answerable)
-	if err != nil || a.Code != http.StatusOK {
-		if err == nil && a.FromMemory() {
-			s.tally.wrong("%s: from memory, and not a list: %s", q, a)
-		}
-		return ask.List{}, false
-	}
-	l, err := q.form.read(a.Body)
-	if err != nil {
-		s.tally.wrong("%s: not a list: %v: %s", q, err, a)
-		return ask.List{}, false
-	}
-	if !a.FromMemory() {
-		return l, true
-	}
-	if l.Revision < atLeast {
-		s.tally.wrong("%s: it is of revision %d: %s", q, l.Revision, a.Source())
-	}
-	if q.newest() {
-		behind := s.ledger.Behind(l.Revision, asked)
-		s.tally.lag(behind)
-		s.tally.renewed(asked, l.Revision)
-		if oracle.TooOld(behind, bound) {
-			s.tally.wrong("%s: it is too old: of revision %d, which the API server had left %v before it was asked for", q, l.Revision, behind)
-		}
-	}
-	s.oracle.Add(witness{question: q, answer: a, list: l, asked: asked, answered: time.Now()})
-	return l, true
+	l, _, err := s.Put(ctx, via, q, answerable, atLeast)
+	return l, err == nil
 }

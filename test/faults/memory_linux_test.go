@@ -2,7 +2,6 @@ package faults
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -22,6 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
@@ -49,7 +49,7 @@ const (
 )
 
 // revisions are the kind of large objects. kube-apiserver does not look into them.
-var revisions = kind{"apps", "ControllerRevision", "controllerrevisions"}
+var revisions = kind{APIVersion: "apps/v1", Name: "ControllerRevision", Plural: "controllerrevisions"}
 
 // memoryCases are about a listproxy that may not have more memory than the chart's smallest pod, and ends if it takes more.
 //
@@ -75,7 +75,7 @@ func (s *scene) createLarge() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		for _, ns := range s.namespaces {
-			if _, err := s.direct.Do(ctx, http.MethodDelete, revisions.path(ns), nil); err != nil {
+			if _, err := s.direct.Do(ctx, http.MethodDelete, revisions.Path(ns), nil); err != nil {
 				s.Log(err)
 			}
 		}
@@ -83,9 +83,9 @@ func (s *scene) createLarge() {
 	s.eachLarge(func(ns, name string) error {
 		random := make([]byte, largeSize/2) // of which little can be compressed
 		_, _ = rand.Read(random)
-		return s.writeLarge(http.MethodPost, revisions.path(ns), ask.JSON,
+		return s.writeLarge(http.MethodPost, revisions.Path(ns),
 			fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":%q},"revision":1,"data":{"text":"%x"}}`,
-				revisions.apiVersion(), revisions.name, name, random))
+				revisions.APIVersion, revisions.Name, name, random))
 	})
 }
 
@@ -111,7 +111,7 @@ func (s *scene) eachLarge(do func(ns, name string) error) {
 func (s *scene) rewrite() {
 	s.Helper()
 	s.eachLarge(func(ns, name string) error {
-		return s.writeLarge(http.MethodPatch, revisions.path(ns)+"/"+name, "application/merge-patch+json",
+		return s.writeLarge(http.MethodPatch, revisions.Path(ns)+"/"+name,
 			fmt.Appendf(nil, `{"metadata":{"annotations":{"turn":"%d"}}}`, mathrand.Int()))
 	})
 }
@@ -121,14 +121,14 @@ func (s *scene) largeLists() time.Time {
 	s.Helper()
 	p := s.proxies.All()[0]
 	s.must(boundedBy(p.PID(), memoryLimit))
-	forms := []form{asJSON, asProtobuf}
+	forms := []load.Form{load.AsJSON, load.AsProtobuf}
 	// Both forms need not fit: what does not is forwarded.
 	known := func(when string) {
 		s.must(poll.Retry(s.Context(), "large objects from memory "+when, func() error {
 			var found bool
 			var errs []error
 			for _, f := range forms {
-				q := question{collection: collection{revisions, f}, namespace: s.namespaces[1], query: ask.AnyVersion}
+				q := question{Collection: collection{Kind: revisions, Form: f}, Namespace: s.namespaces[1], Query: ask.AnyVersion}
 				_, err := s.fromMemory(s.Context(), q)
 				found, errs = found || err == nil, append(errs, err)
 				s.put(s.Context(), q, true, 0)
@@ -156,7 +156,7 @@ func (s *scene) largeLists() time.Time {
 					continue
 				}
 				hits.Add(1)
-				if f == asJSON && !compressed {
+				if f == load.AsJSON && !compressed {
 					compared.Add(1)
 					if err := s.same(l); err != nil {
 						return err
@@ -171,7 +171,7 @@ func (s *scene) largeLists() time.Time {
 	s.must(reading.Wait())
 	s.mark("large lists are read")
 	token := s.plane.RESTConfig(controlplane.Feed).BearerToken // another caller, with a share of its own
-	s.besideSlow(revisions.path(""), token, func() {
+	s.besideSlow(revisions.Path(""), token, func() {
 		s.rewrite()
 		s.mark("large objects are rewritten again")
 		known("beside slow and stuck clients")
@@ -192,34 +192,13 @@ func (s *scene) largeLists() time.Time {
 }
 
 // writeLarge writes a large object, of whose answer nothing but metadata is wanted: to read more takes most of the time.
-func (s *scene) writeLarge(method, path, contentType string, body []byte) error {
-	ctx, cancel := context.WithTimeout(s.Context(), requestTimeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, s.direct.Base+path, bytes.NewReader(body))
-	if err != nil {
-		return err
+func (s *scene) writeLarge(method, path string, body []byte) error {
+	direct := s.direct.With("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
+	a, err := s.Write(s.Context(), direct, revisions, method, path, json.RawMessage(body))
+	if a.Code == http.StatusConflict { // it was created before, and the answer came too late
+		return nil
 	}
-	req.Header.Set("Content-Type", contentType)
-	req.Header.Set("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
-	resp, err := s.direct.HTTP.Do(req)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	answer, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode == http.StatusConflict { // it was created before, and the answer came too late
-		return err
-	}
-	var written struct{ Metadata ask.Identity }
-	if err := json.Unmarshal(answer, &written); err != nil {
-		return fmt.Errorf("%s: %w", resp.Status, err)
-	}
-	revision, err := strconv.ParseUint(written.Metadata.ResourceVersion, 10, 64)
-	if err != nil {
-		return fmt.Errorf("%s: %.1000s", resp.Status, answer)
-	}
-	s.ledger.Confirmed(revisions, revision)
-	return nil
+	return err
 }
 
 // largeList is a list of all large objects, of which only this is kept.
@@ -231,17 +210,12 @@ type largeList struct {
 }
 
 // whole reads a list of all large objects.
-func (s *scene) whole(from *ask.Client, query string, f form, compressed bool) (l largeList, err error) {
+func (s *scene) whole(from *ask.Client, query string, f load.Form, compressed bool) (l largeList, err error) {
 	err = poll.Retry(s.Context(), "a large list", func() error {
 		ctx, cancel := context.WithTimeout(s.Context(), patience)
 		defer cancel()
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, from.Base+revisions.path("")+"?"+query, nil)
-		if err != nil {
-			return err
-		}
-		req.Header.Set("Accept", f.accept)
-		req.Header.Set("Accept-Encoding", map[bool]string{false: "identity", true: "gzip"}[compressed])
-		resp, err := from.HTTP.Do(req)
+		reader := from.With("Accept", f.Accept).With("Accept-Encoding", map[bool]string{false: "identity", true: "gzip"}[compressed])
+		resp, err := reader.Open(ctx, http.MethodGet, revisions.Path("")+"?"+query, nil)
 		if err != nil {
 			return err
 		}
@@ -279,9 +253,9 @@ func (s *scene) same(l largeList) error {
 	if err != nil {
 		return err
 	}
-	direct, err := s.whole(s.direct, ask.Exactly(revision), asJSON, false)
+	direct, err := s.whole(s.direct, ask.Exactly(revision), load.AsJSON, false)
 	if err == nil && (direct.sum != l.sum || direct.size != l.size) {
-		s.tally.wrong("a large list of revision %d, from memory: %d bytes, directly %d, and not the same", revision, l.size, direct.size)
+		s.Tally.Wrong("a large list of revision %d, from memory: %d bytes, directly %d, and not the same", revision, l.size, direct.size)
 	}
 	return err
 }

@@ -16,7 +16,10 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/hop"
+	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -32,13 +35,13 @@ const (
 
 // quotas and idlers are written before a case begins, and not while it lasts.
 var (
-	quotas = kind{"", "ResourceQuota", "resourcequotas"}
-	idlers = kind{"idle.test", "Idler", "idlers"}
+	quotas = kind{APIVersion: "v1", Name: "ResourceQuota", Plural: "resourcequotas"}
+	idlers = kind{APIVersion: "idle.test/v1", Name: "Idler", Plural: "idlers"}
 )
 
 // quietCollections are theirs.
 func quietCollections() []collection {
-	return []collection{{quotas, asJSON}, {quotas, asProtobuf}, {quotas, asMetadata}, {idlers, asJSON}, {idlers, asMetadata}}
+	return load.Collections(quotas, idlers)
 }
 
 // overloadCases are those of an API server that has too much to do: it answers nothing that listproxy asks for by
@@ -49,7 +52,7 @@ func overloadCases() []faultCase {
 		overloadCase("slow", slow, late), overloadCase("refusing", refusing, half),
 		// For less long, where quiet collections are of no interest: the soak has these, too.
 		{name: "answered_late", stage: quiet, fault: func(s *scene) time.Time {
-			return s.overloaded(late, func() { poll.Pause(s.Context(), max(answeredLate+bound, *duration)) })
+			return s.overloaded(late, func() { poll.Pause(s.Context(), max(answeredLate+load.Bound, *duration)) })
 		}},
 		{name: "half_refused", stage: quiet, fault: func(s *scene) time.Time { return s.overloaded(half, s.hold) }},
 	}
@@ -63,7 +66,7 @@ func late(_ http.ResponseWriter, r *http.Request) bool {
 
 // half refuses half of all.
 func half(w http.ResponseWriter, _ *http.Request) bool {
-	return rand.IntN(2) == 0 && refuse(w, http.StatusTooManyRequests)
+	return rand.IntN(2) == 0 && hop.Refuse(w, http.StatusTooManyRequests)
 }
 
 // overloaded does something while what listproxy asks for by itself is treated so, and returns when that was over.
@@ -132,10 +135,10 @@ type counts struct {
 func (o *overload) prepare(s *scene, name string) {
 	o.s, o.name, o.known, o.loaded = s, name, map[collection][]uint64{}, map[collection]int{}
 	ctx := s.Context()
-	s.create(ctx, definitions, idlers.definition(fieldsOf{"type": "object"}))
+	s.must(s.create(ctx, kinds.Definitions, idlers.Definition(kinds.Version(fieldsOf{"type": "object"}))))
 	for _, k := range []kind{quotas, idlers} {
 		for i := range names {
-			s.create(ctx, k.path(s.namespaces[0]), k.object(nameOf(i), 0))
+			s.must(s.create(ctx, k.Path(s.namespaces[0]), k.Object(load.NameOf(i))))
 		}
 	}
 	_, err := s.touch(ctx, configMaps, s.namespaces[0], marker) // the newest revision is another one
@@ -143,26 +146,14 @@ func (o *overload) prepare(s *scene, name string) {
 	s.must(s.plane.StopAPIServer())
 	s.must(s.plane.StartAPIServer(ctx))
 	for _, k := range []kind{quotas, idlers} {
-		s.must(poll.Retry(ctx, k.plural+" to be older than what can be told", func() error { return s.untold(ctx, k) }))
+		s.must(poll.Retry(ctx, k.Plural+" to be older than what can be told", func() error { return s.untold(ctx, k) }))
 	}
 	s.hop.OnRequest(o.pass)
 }
 
-// create writes an object that need not be new.
-func (s *scene) create(ctx context.Context, path string, object any) {
-	s.Helper()
-	s.must(poll.Retry(ctx, "creating what the case needs", func() error {
-		a, err := s.direct.Do(ctx, http.MethodPost, path, object)
-		if a.Code == http.StatusConflict {
-			return nil
-		}
-		return err
-	}))
-}
-
 // untold returns an error if the API server can tell the newest change of a kind.
 func (s *scene) untold(ctx context.Context, k kind) error {
-	l, err := read(ctx, s.direct, k.path(""))
+	l, err := load.Read(ctx, s.direct, k.Path(""))
 	if err != nil {
 		return err
 	}
@@ -174,7 +165,7 @@ func (s *scene) untold(ctx context.Context, k kind) error {
 		}
 		newest = max(newest, revision)
 	}
-	a, err := s.direct.Get(ctx, k.path("")+"?timeoutSeconds=1&watch=true&resourceVersion="+strconv.FormatUint(newest-1, 10))
+	a, err := s.direct.Get(ctx, k.Path("")+"?timeoutSeconds=1&watch=true&resourceVersion="+strconv.FormatUint(newest-1, 10))
 	if err == nil && !bytes.Contains(a.Body, []byte(`"code":410`)) {
 		err = fmt.Errorf("a watch from before %d: %s", newest, a)
 	}
@@ -215,7 +206,7 @@ func whole(q url.Values) bool {
 // collectionOf is the collection that a request is about.
 func collectionOf(r *http.Request) (collection, bool) {
 	for _, c := range append(collections(), quietCollections()...) {
-		if r.URL.Path == c.kind.path("") && c.form == formOf(r.Header.Get("Accept")) {
+		if r.URL.Path == c.Kind.Path("") && c.Form == formOf(r.Header.Get("Accept")) {
 			return c, true
 		}
 	}
@@ -229,7 +220,7 @@ func (o *overload) begin() {
 	all := append(collections(), quietCollections()...)
 	for _, c := range all {
 		s.must(poll.Retry(s.Context(), "all that is known, from memory", func() error {
-			l, err := s.fromMemory(s.Context(), question{collection: c, query: ask.AnyVersion})
+			l, err := s.fromMemory(s.Context(), question{Collection: c, Query: ask.AnyVersion})
 			if err != nil {
 				return err
 			}
@@ -251,7 +242,7 @@ func (o *overload) begin() {
 				return nil
 			}
 			// What came before the collection was loaded is not known.
-			return errors.Join(o.notes(c, s.ledger.Recent()), errors.New("not yet"))
+			return errors.Join(o.notes(c, s.Ledger.Recent()), errors.New("not yet"))
 		}))
 	}
 	o.before = o.counted()
@@ -262,7 +253,7 @@ func (o *overload) notes(c collection, revision uint64) error {
 	if slices.Contains(o.known[c], revision) {
 		return nil
 	}
-	_, err := o.s.fromMemory(o.s.Context(), question{collection: c, query: ask.Exactly(revision)})
+	_, err := o.s.fromMemory(o.s.Context(), question{Collection: c, Query: ask.Exactly(revision)})
 	if err == nil {
 		o.known[c] = append(o.known[c], revision)
 	}
@@ -273,9 +264,9 @@ func (o *overload) notes(c collection, revision uint64) error {
 func (s *scene) askQuiet(ctx context.Context) {
 	for poll.Pause(ctx, 2*askEvery) {
 		all := quietCollections()
-		q := question{collection: all[rand.IntN(len(all))], query: ask.AnyVersion}
-		if some := s.ledger.Recent(); some != 0 && rand.IntN(2) == 0 {
-			q.query = ask.Exactly(some)
+		q := question{Collection: all[rand.IntN(len(all))], Query: ask.AnyVersion}
+		if some := s.Ledger.Recent(); some != 0 && rand.IntN(2) == 0 {
+			q.Query = ask.Exactly(some)
 		}
 		s.put(ctx, q, true, 0)
 	}
@@ -298,12 +289,12 @@ func (o *overload) end(s *scene) {
 	s.must(err)
 	for _, c := range quietCollections() {
 		s.must(poll.Retry(s.Context(), "a quiet collection after the fault", func() error {
-			_, err := s.fromMemory(s.Context(), question{collection: c, query: ask.NotOlderThan(now)})
+			_, err := s.fromMemory(s.Context(), question{Collection: c, Query: ask.NotOlderThan(now)})
 			return err
 		}))
 	}
 	o.ending()
-	if n, why := s.tally.lost(); n > 0 {
+	if n, why := s.Tally.Lost(); n > 0 {
 		s.Logf("%d requests were not answered: %v", n, why)
 	}
 	after := o.counted()
@@ -331,18 +322,18 @@ func (o *overload) end(s *scene) {
 // stillKnown asks for a revision that was known, which must come from memory, and be right.
 func (o *overload) stillKnown(c collection, revision uint64) error {
 	s := o.s
-	q := question{collection: c, query: ask.Exactly(revision)}
+	q := question{Collection: c, Query: ask.Exactly(revision)}
 	asked := time.Now()
-	a, err := s.via.GetAs(s.Context(), c.form.accept, q.target())
+	a, err := s.via.GetAs(s.Context(), c.Form.Accept, q.Target())
 	if err != nil {
 		return err
 	}
 	if a.Code != http.StatusOK || !a.FromMemory() {
 		return fmt.Errorf("%d: %s", a.Code, a.Source())
 	}
-	l, err := c.form.read(a.Body)
+	l, err := c.Form.Read(a.Body)
 	if err == nil {
-		s.oracle.Add(witness{question: q, answer: a, list: l, asked: asked, answered: time.Now()})
+		s.Oracle.Add(load.Witness{Question: q, Answer: a, List: l, Asked: asked, Answered: time.Now()})
 	}
 	return err
 }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -16,42 +14,35 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/hop"
+	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
-	"github.com/listproxy/listproxy/test/oracle"
 )
-
-// bound is the --staleness-bound of all cases, the shortest there is.
-const bound = 6 * time.Second
 
 // scene is everything around one case.
 type scene struct {
 	*testing.T
+	*load.Load
 	plane  *controlplane.ControlPlane
 	direct *ask.Client
 
 	hop       *hop.Hop
-	balancer  *hop.Balancer
 	binary    string // of listproxy; "": the usual one
-	certs     string // directory of the serving certificate, the same for all listproxies
 	args      []string
-	proxies   harness.Proxies
+	proxies   *harness.Replicas
 	via       *ask.Client
 	viaConfig *rest.Config
 
 	namespaces []string
-	ledger     oracle.Ledger[kind]
-	oracle     *verifier
-	tally      *tally
 	// since is etcd's revision before the first listproxy started: none knows anything older.
 	since uint64
 	// compacted is the revision at which etcd was last compacted: what was before is recorded.
 	compacted uint64
-	broken    window            // when the last fault lasted
+	broken    load.Window       // when the last fault lasted
 	holders   map[string]string // of API servers' Leases, before one is restarted
 	gone      time.Time         // when the API server had ended last
 	renewed   time.Time         // when the API server was there again after etcd was last replaced
@@ -72,11 +63,11 @@ func (s *scene) mark(what string) {
 
 // newScene prepares a case. Nothing asks yet.
 func newScene(t *testing.T, plane *controlplane.ControlPlane, name, binary string) *scene {
-	s := &scene{T: t, plane: plane, binary: binary, certs: t.TempDir(), tally: &tally{}, began: time.Now()}
+	s := &scene{T: t, plane: plane, binary: binary, began: time.Now()}
 	name = strings.ReplaceAll(name, "_", "-")
 	s.namespaces = []string{name, name + "-b"}
 	s.must(newInto(&s.direct, plane.RESTConfig(controlplane.Admin)))
-	s.oracle = newVerifier(s.direct, s.tally)
+	s.Load = load.New(s.direct)
 	s.must(s.populate(t.Context()))
 	t.Cleanup(s.clear)
 	s.mark("populated")
@@ -85,15 +76,8 @@ func newScene(t *testing.T, plane *controlplane.ControlPlane, name, binary strin
 	s.hop, err = hop.Start(plane.URL(), plane.CA())
 	s.must(err)
 	t.Cleanup(s.hop.Close)
-	s.balancer, err = hop.StartBalancer()
-	s.must(err)
-	t.Cleanup(s.balancer.Close)
-	_, caPath, err := certs.LoadOrCreate("", "", s.certs, nil, time.Now())
-	s.must(err)
-	ca, err := os.ReadFile(caPath)
-	s.must(err)
-	s.viaConfig = plane.RESTConfig(controlplane.Admin)
-	s.viaConfig.Host, s.viaConfig.CAData = "https://"+s.balancer.Address(), ca
+	s.proxies = harness.NewReplicas(t)
+	s.viaConfig = s.proxies.Through(plane.RESTConfig(controlplane.Admin))
 	s.must(newInto(&s.via, s.viaConfig))
 	return s
 }
@@ -115,43 +99,37 @@ func (s *scene) start() {
 	s.Helper()
 	own := s.plane.RESTConfig(controlplane.Feed)
 	own.Host, own.CAData = s.hop.URL(), s.hop.CA()
-	ctx, cancel := context.WithTimeout(s.Context(), patience)
-	defer cancel()
 	if s.since == 0 {
-		now, err := s.plane.EtcdRevision(ctx)
+		now, err := s.plane.EtcdRevision(s.Context())
 		s.must(err)
 		s.since = uint64(now) // #nosec G115 -- a revision
 	}
-	p, err := harness.StartProxy(ctx, harness.ProxyOptions{Upstream: own, Binary: s.binary, Args: append([]string{
-		"--staleness-bound", bound.String(), "--schema-quarantine", "1s", "--consistent-lists=always",
-		"--tls-cert-file", filepath.Join(s.certs, "tls.crt"), "--tls-private-key-file", filepath.Join(s.certs, "tls.key"),
-	}, s.args...)})
+	_, err := s.proxies.Start(s.Context(), harness.ProxyOptions{Upstream: own, Binary: s.binary, Args: append([]string{
+		"--staleness-bound", load.Bound.String(), "--schema-quarantine", "1s", "--consistent-lists=always",
+	}, s.args...)}, s.viaConfig)
 	s.must(err)
-	p.RESTConfig(s.viaConfig) // what it must not emit
-	s.proxies.Add(p)
-	s.balancer.Add(p.Address())
 }
 
 // eager is the --eager for all that changes.
 func eager() string {
 	var names []string
-	for _, k := range kinds {
-		names = append(names, k.eager())
+	for _, k := range changing {
+		names = append(names, k.Eager())
 	}
 	return strings.Join(names, ",")
 }
 
 // forget takes a listproxy out of those that the end of the case stops.
 func (s *scene) forget(p *harness.Proxy) {
-	s.balancer.Remove(p.Address())
+	s.proxies.Balancer.Remove(p.Address())
 	s.proxies.Remove(p)
 }
 
 // ofFeed reports whether a request is one of listproxy's own about what changes: a list, a watch, or the
 // question how far the API server is. Discovery, reviews and what else it watches are others.
 func ofFeed(r *http.Request) bool {
-	return hop.Own(r) && slices.ContainsFunc(kinds, func(k kind) bool {
-		return strings.HasPrefix(r.URL.Path, strings.TrimSuffix(k.path(""), k.plural)) && strings.HasSuffix(r.URL.Path, "/"+k.plural)
+	return hop.Own(r) && slices.ContainsFunc(changing, func(k kind) bool {
+		return strings.HasPrefix(r.URL.Path, strings.TrimSuffix(k.Path(""), k.Plural)) && strings.HasSuffix(r.URL.Path, "/"+k.Plural)
 	})
 }
 
@@ -183,52 +161,39 @@ func (s *scene) silently(do func()) {
 
 // populate creates what a case needs, where it does not exist.
 func (s *scene) populate(ctx context.Context) error {
-	creations := []struct {
-		path   string
-		object any
-	}{{definitions, widgets.definition(fieldsOf{"type": "object", "x-kubernetes-preserve-unknown-fields": true})}}
+	if err := s.create(ctx, kinds.Definitions, widgets.Definition()); err != nil {
+		return err
+	}
 	for _, ns := range s.namespaces {
-		creations = append(creations, struct {
-			path   string
-			object any
-		}{"/api/v1/namespaces", fieldsOf{"apiVersion": "v1", "kind": "Namespace", "metadata": fieldsOf{"name": ns}}})
-	}
-	for _, k := range kinds {
-		for _, ns := range s.namespaces {
-			for i := range names / 2 {
-				creations = append(creations, struct {
-					path   string
-					object any
-				}{k.path(ns), k.object(nameOf(i), 0)})
-			}
-			creations = append(creations, struct {
-				path   string
-				object any
-			}{k.path(ns), k.object(marker, 0)})
+		if err := s.create(ctx, "/api/v1/namespaces", kinds.Namespace(ns)); err != nil {
+			return err
 		}
-	}
-	for _, c := range creations {
-		err := poll.Retry(ctx, "creating what the case needs", func() error {
-			a, err := s.direct.Do(ctx, http.MethodPost, c.path, c.object)
-			if a.Code == http.StatusConflict {
-				return nil
+		for _, k := range changing {
+			if err := s.create(ctx, k.Path(ns), k.Object(marker)); err != nil {
+				return err
 			}
-			return err
-		})
-		if err != nil {
-			return err
+			for i := range names / 2 {
+				if err := s.create(ctx, k.Path(ns), k.Object(load.NameOf(i))); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	return nil
+}
+
+// create creates an object that need not be new.
+func (s *scene) create(ctx context.Context, path string, object any) error {
+	return poll.Retry(ctx, "creating what the case needs", func() error { return s.direct.Ensure(ctx, path, object) })
 }
 
 // clear removes what the case has written, so that others have less to list.
 func (s *scene) clear() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	for _, k := range kinds {
+	for _, k := range changing {
 		for _, ns := range s.namespaces {
-			if _, err := s.direct.Do(ctx, http.MethodDelete, k.path(ns)+"?gracePeriodSeconds=0", nil); err != nil {
+			if _, err := s.direct.Do(ctx, http.MethodDelete, k.Path(ns)+"?gracePeriodSeconds=0", nil); err != nil {
 				s.Log(err)
 			}
 		}
@@ -241,8 +206,8 @@ func (s *scene) hold() {
 	if !poll.Pause(s.Context(), *duration) {
 		return
 	}
-	for most := time.Now().Add(bound); time.Now().Before(most); {
-		if n, hit := s.tally.given(s.broken.from); n >= calmDuring && hit || !poll.Pause(s.Context(), pollEvery) {
+	for most := time.Now().Add(load.Bound); time.Now().Before(most); {
+		if n, hit := s.Tally.Given(s.broken.From); n >= calmDuring && hit || !poll.Pause(s.Context(), pollEvery) {
 			return
 		}
 	}
@@ -251,9 +216,9 @@ func (s *scene) hold() {
 // calm waits until calmAround more answers from memory have been compared.
 func (s *scene) calm(when string) {
 	s.Helper()
-	before := s.tally.comparisons()
+	before := s.Tally.Comparisons()
 	s.must(poll.Retry(s.Context(), "enough answers from memory "+when, func() error {
-		if n := s.tally.comparisons() - before; n < calmAround {
+		if n := s.Tally.Comparisons() - before; n < calmAround {
 			return fmt.Errorf("%d have been compared", n)
 		}
 		return nil
@@ -273,23 +238,20 @@ func (s *scene) still(replaced bool) (resume func()) {
 	s.writing.Lock()
 	s.asking.Lock()   // who asks now chose a revision a while ago, who asks from now on chooses one of the last
 	s.asking.Unlock() //nolint:staticcheck // it is there to wait for askers
-	err := s.oracle.Drain(s.Context(), patience)
+	err := s.Oracle.Drain(s.Context(), patience)
 	if err == nil {
-		var p *past
-		from := max(s.ledger.OldestRecent(), s.compacted)
+		var p *load.Past
+		from := max(s.Ledger.OldestRecent(), s.compacted)
 		if replaced {
 			// Revisions are given a second time, and then asked for: all that is in memory.
 			from = max(s.since, s.compacted)
 		}
-		if p, err = record(s.Context(), s.direct, from, replaced); err == nil {
-			var now int64
-			now, err = s.plane.EtcdRevision(s.Context())
-			p.to = uint64(now) + lateWrites // #nosec G115 -- a revision
-			s.oracle.lose(p)
+		if p, err = load.Record(s.Context(), s.direct, changing, from, replaced, s.plane.EtcdRevision); err == nil {
+			s.Oracle.Lose(p)
 		}
 	}
 	if err == nil && replaced {
-		s.ledger.Forget()
+		s.Ledger.Forget()
 	}
 	if err != nil {
 		s.writing.Unlock()
@@ -301,17 +263,17 @@ func (s *scene) still(replaced bool) (resume func()) {
 // recover waits until every collection answers from memory with what is written now.
 func (s *scene) recover() {
 	s.Helper()
-	for _, k := range kinds {
+	for _, k := range changing {
 		var revision uint64
 		s.must(poll.Retry(s.Context(), "a write", func() (err error) {
 			revision, err = s.touch(s.Context(), k, s.namespaces[0], marker)
 			return err
 		}))
 		for _, c := range collections() {
-			if c.kind != k {
+			if c.Kind != k {
 				continue
 			}
-			q := question{collection: c, query: ask.NotOlderThan(revision)}
+			q := question{Collection: c, Query: ask.NotOlderThan(revision)}
 			s.must(poll.Retry(s.Context(), "an answer from memory with what was written after the fault", func() error {
 				_, err := s.fromMemory(s.Context(), q)
 				return err
@@ -322,23 +284,23 @@ func (s *scene) recover() {
 
 // fromMemory puts a question whose answer must be a list from memory.
 func (s *scene) fromMemory(ctx context.Context, q question) (ask.List, error) {
-	a, err := s.via.GetAs(ctx, q.form.accept, q.target())
+	a, err := s.via.GetAs(ctx, q.Form.Accept, q.Target())
 	if err != nil {
 		return ask.List{}, err
 	}
 	if a.Code != http.StatusOK || !a.FromMemory() {
 		return ask.List{}, errors.New(a.String())
 	}
-	return q.form.read(a.Body)
+	return q.Form.Read(a.Body)
 }
 
 // truth is the state of a kind, as kube-apiserver has it now: versions of objects, by namespace and name.
 func (s *scene) truth(ctx context.Context, k kind) (map[string]string, error) {
-	a, err := s.direct.GetAs(ctx, asJSON.accept, k.path(""))
+	a, err := s.direct.Get(ctx, k.Path(""))
 	if err != nil {
 		return nil, err
 	}
-	l, err := asJSON.read(a.Body)
+	l, err := ask.ReadList(ask.JSON, a.Body)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", a, err)
 	}
@@ -379,10 +341,10 @@ func (s *scene) settled() {
 			return nil
 		})
 		if err != nil {
-			s.tally.wrong("a follower does not come to the true state: %v", err)
+			s.Tally.Wrong("a follower does not come to the true state: %v", err)
 			continue
 		}
-		s.tally.came()
+		s.Tally.Came()
 	}
 }
 

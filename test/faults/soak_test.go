@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/harness/soak"
@@ -88,7 +89,7 @@ func TestSoak(t *testing.T) {
 	wait()
 	quiet()
 	s.settled()
-	if err := s.oracle.Drain(t.Context(), patience); err != nil {
+	if err := s.Oracle.Drain(t.Context(), patience); err != nil {
 		t.Error(err)
 	}
 	s.judgeSoak(m, turnover, faults)
@@ -144,8 +145,8 @@ func (s *scene) breakUntil(end time.Time, rests []time.Time, rest func()) map[st
 
 // judgeSoak says what was seen, and what of it must not be.
 func (s *scene) judgeSoak(m *meter, turned *turnover, faults map[string]int) {
-	for _, relapse := range s.oracle.relapses() {
-		s.tally.wrong("%s", relapse)
+	for _, relapse := range s.Oracle.Relapses() {
+		s.Tally.Wrong("%s", relapse)
 	}
 	samples := m.taken()
 	growths, err := soak.Grown(samples)
@@ -155,15 +156,15 @@ func (s *scene) judgeSoak(m *meter, turned *turnover, faults map[string]int) {
 	}
 	last := samples[len(samples)-1]
 	if last.Mismatches > 0 {
-		s.tally.wrong("%.0f self-checks found something wrong", last.Mismatches)
+		s.Tally.Wrong("%.0f self-checks found something wrong", last.Mismatches)
 	}
 	if last.Agreements <= last.Checks/2 {
 		s.Errorf("of %.0f self-checks only %.0f came to the end that all is as it is kept", last.Checks, last.Agreements)
 	}
-	r := s.tally.report("soak", window{})
+	r := s.Tally.Counts(load.Window{})
 	var report strings.Builder
 	_, _ = fmt.Fprintf(&report, "soak of %v: %d answers compared, %d wrong, %.0f %% from memory, %d requests not answered, %d of %d followers true, %.0f self-checks, of which %.0f agree and the others were not to be told\n",
-		time.Since(m.began).Round(time.Second), r.compared, r.wrong, share(r), r.refused, r.followed, len(s.followers), last.Checks, last.Agreements)
+		time.Since(m.began).Round(time.Second), r.Compared, r.Wrong, r.Share(), r.Refused, r.Followed, len(s.followers), last.Checks, last.Agreements)
 	_, _ = fmt.Fprintf(&report, "  %s\n", turned.judge())
 	total := 0
 	for _, name := range soakFaults() {
@@ -181,19 +182,11 @@ func (s *scene) judgeSoak(m *meter, turned *turnover, faults map[string]int) {
 		}
 	}
 	_, _ = fmt.Fprint(os.Stdout, report.String())
-	for i, mistake := range s.tally.mistakes {
-		if i == 10 {
-			s.Errorf("… and %d more", len(s.tally.mistakes)-i)
-			break
-		}
-		s.Error(mistake)
-	}
-	if r.hits == 0 {
+	s.Tally.Judge(s)
+	if r.Hits == 0 {
 		s.Error("nothing came from memory")
 	}
 }
-
-func share(r report) float64 { return 100 * float64(r.hits) / float64(max(r.answers, 1)) }
 
 // meter measures listproxy beside all that goes on. Safe for concurrent use.
 type meter struct {
@@ -216,7 +209,7 @@ func (m *meter) run(ctx context.Context) {
 		sample, err := soak.Take(ctx, m.scene.proxies.All()[0].AdminURL()+"/metrics")
 		if err != nil {
 			if ctx.Err() == nil {
-				m.scene.tally.wrong("listproxy cannot be measured: %v", err)
+				m.scene.Tally.Wrong("listproxy cannot be measured: %v", err)
 			}
 			continue
 		}
@@ -252,7 +245,7 @@ func (m *meter) takeStacks() {
 	defer m.mu.Unlock()
 	switch {
 	case err != nil:
-		m.scene.tally.wrong("listproxy's goroutines cannot be read: %v", err)
+		m.scene.Tally.Wrong("listproxy's goroutines cannot be read: %v", err)
 	case m.first == nil:
 		m.first = stacks
 	default:
@@ -271,9 +264,9 @@ func (m *meter) inRest() int {
 }
 
 func (m *meter) tell(s soak.Sample) {
-	r := m.scene.tally.report("", window{})
+	r := m.scene.Tally.Counts(load.Window{})
 	harness.Log(fmt.Sprintf("soak: %v: %d compared, %d wrong, %.0f %% from memory, %.0f MiB resident, %.1f MiB of heap, %.0f goroutines, %.0f file descriptors, %.0f connections to the API server",
-		s.At.Sub(m.began).Round(time.Second), r.compared, r.wrong, share(r), s.RSS/(1<<20), s.Heap/(1<<20), s.Goroutines, s.FDs, s.Upstream))
+		s.At.Sub(m.began).Round(time.Second), r.Compared, r.Wrong, r.Share(), s.RSS/(1<<20), s.Heap/(1<<20), s.Goroutines, s.FDs, s.Upstream))
 }
 
 func (m *meter) taken() []soak.Sample {

@@ -1,13 +1,13 @@
 package faults
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness/hop"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -31,7 +31,7 @@ func streamCases() []faultCase {
 		}},
 		{name: "upstream_silent", fault: func(s *scene) time.Time {
 			s.hop.Freeze()
-			poll.Pause(s.Context(), bound+*duration)
+			poll.Pause(s.Context(), load.Bound+*duration)
 			s.hop.Thaw()
 			return time.Now()
 		}},
@@ -41,9 +41,9 @@ func streamCases() []faultCase {
 		{name: "watches_delayed_unevenly", fault: func(s *scene) time.Time {
 			return s.delayed(func(r *http.Request) time.Duration {
 				switch {
-				case strings.HasSuffix(r.URL.Path, "/"+configMaps.plural):
+				case strings.HasSuffix(r.URL.Path, "/"+configMaps.Plural):
 					return 0
-				case strings.HasSuffix(r.URL.Path, "/"+pods.plural):
+				case strings.HasSuffix(r.URL.Path, "/"+pods.Plural):
 					return time.Second
 				}
 				return 3 * time.Second
@@ -54,7 +54,7 @@ func streamCases() []faultCase {
 			// as they are made, and are as old in the end as twice the bound.
 			begun := time.Now()
 			s.hop.OnDelay(func(*http.Request) time.Duration { return time.Since(begun) })
-			poll.Pause(s.Context(), max(4*bound, *duration))
+			poll.Pause(s.Context(), max(4*load.Bound, *duration))
 			s.hop.OnDelay(nil)
 			s.hop.CutAll() // what is still held back would go on as late as it was to
 			return time.Now()
@@ -75,7 +75,7 @@ func streamCases() []faultCase {
 		cases = append(cases, faultCase{name: "watches_told_" + strconv.Itoa(code), fault: func(s *scene) time.Time { return s.told(code) }})
 		cases = append(cases, faultCase{name: "watches_refused_" + strconv.Itoa(code), fault: func(s *scene) time.Time {
 			s.hop.OnRequest(func(w http.ResponseWriter, r *http.Request) bool {
-				return r.URL.Query().Get("watch") != "" && refuse(w, code)
+				return r.URL.Query().Get("watch") != "" && hop.Refuse(w, code)
 			})
 			s.hop.CutAll()
 			s.hold()
@@ -112,20 +112,4 @@ func (s *scene) unwritten(do func()) time.Time {
 	defer s.writing.Unlock()
 	do()
 	return time.Now()
-}
-
-// refuse answers in kube-apiserver's place.
-func refuse(w http.ResponseWriter, code int) bool {
-	w.Header().Set("Content-Type", "application/json")
-	if code == http.StatusTooManyRequests {
-		w.Header().Set("Retry-After", "1")
-	}
-	w.WriteHeader(code)
-	_, _ = fmt.Fprint(w, failure(code))
-	return true
-}
-
-func failure(code int) string {
-	return fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"made up by the test","reason":%q,"code":%d}`,
-		map[int]string{http.StatusGone: "Expired", http.StatusTooManyRequests: "TooManyRequests", http.StatusInternalServerError: "InternalError", http.StatusServiceUnavailable: "ServiceUnavailable"}[code], code)
 }

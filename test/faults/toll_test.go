@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness/soak"
 )
 
@@ -30,7 +31,7 @@ type toll struct {
 
 // wrong says what must not be.
 func (c toll) wrong() (all []string) {
-	what := fmt.Sprintf("%s as %s", c.kind.plural, c.form.name)
+	what := fmt.Sprintf("%s as %s", c.Kind.Plural, c.Form.Name)
 	if c.quiet && c.since > 0 {
 		all = append(all, fmt.Sprintf("%s: nothing has changed, and all was loaded again %d times", what, c.since))
 	}
@@ -77,7 +78,7 @@ func (b *tollBook) table() string {
 			changes = "no"
 		}
 		_, _ = fmt.Fprintf(&t, "| %s | %s, %s | %s | %d | %d | %s | %d of %d |\n",
-			c.name, c.kind.plural, c.form.name, changes, c.atFirst, c.since, causes(c.lost), c.known, c.asked)
+			c.name, c.Kind.Plural, c.Form.Name, changes, c.atFirst, c.since, causes(c.lost), c.known, c.asked)
 	}
 	return t.String()
 }
@@ -113,7 +114,7 @@ func lostUntilNow(s *scene) (map[collection]map[string]int, error) {
 		for _, one := range series {
 			for _, c := range append(collections(), quietCollections()...) {
 				plural, _, _ := strings.Cut(one.Labels["resource"], ".")
-				if plural != c.kind.plural || one.Labels["representation"] != c.form.representation() {
+				if plural != c.Kind.Plural || one.Labels["representation"] != c.Form.Name {
 					continue
 				}
 				if all[c] == nil {
@@ -126,31 +127,23 @@ func lostUntilNow(s *scene) (map[collection]map[string]int, error) {
 	return all, nil
 }
 
-// representation is what metrics call a form.
-func (f form) representation() string {
-	if f == asMetadata {
-		return "metadata-json"
-	}
-	return f.name
-}
-
 // formOf is the form that an Accept header asks for.
-func formOf(accept string) form {
+func formOf(accept string) load.Form {
 	switch partial := strings.Contains(accept, "PartialObjectMetadata"); {
 	case partial && strings.Contains(accept, "protobuf"):
-		return asBinaryMetadata
+		return load.AsBinaryMetadata
 	case partial:
-		return asMetadata
+		return load.AsMetadata
 	case strings.Contains(accept, "protobuf"):
-		return asProtobuf
+		return load.AsProtobuf
 	}
-	return asJSON
+	return load.AsJSON
 }
 
 // TestToll: what must not be is said, and all is in the table.
 func TestToll(t *testing.T) {
-	changed := toll{name: "a", collection: collection{configMaps, asJSON}, since: 1, lost: map[string]int{"expired": 1}, asked: 2, known: 2}
-	quiet := toll{name: "a", collection: collection{quotas, asProtobuf}, quiet: true, atFirst: 1, asked: 2, known: 2}
+	changed := toll{name: "a", collection: collection{Kind: configMaps, Form: load.AsJSON}, since: 1, lost: map[string]int{"expired": 1}, asked: 2, known: 2}
+	quiet := toll{name: "a", collection: collection{Kind: quotas, Form: load.AsProtobuf}, quiet: true, atFirst: 1, asked: 2, known: 2}
 	lost := quiet
 	lost.since, lost.lost, lost.known = 2, map[string]int{"unproven": 1, "other": 3}, 1
 	var got []int

@@ -11,18 +11,14 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 
+	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/harness/soak"
 )
@@ -38,8 +34,6 @@ const (
 	generations     = 3
 	// ofGeneration is how many objects of each kind there are in it.
 	ofGeneration = 3
-	// generationLabel is on all of them, with the name of their namespace.
-	generationLabel = "generation"
 	// idleTimeout is the --idle-timeout of a soak: longer than those wait who ask all the time.
 	idleTimeout = requestTimeout + 5*time.Second
 	// goneFor is how long nobody asks for a collection that was given up.
@@ -49,9 +43,6 @@ const (
 
 	readers = "soak-readers"
 )
-
-// asBinaryMetadata is what nobody asks for but who lets it idle out.
-var asBinaryMetadata = form{"metadata-protobuf", ask.Protobuf + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
 
 // turnover is what comes and goes while a soak runs: callers, each with a token and a connection of its own;
 // namespaces and values of labels; and collections, which idle out and come again. Whatever is kept by
@@ -83,8 +74,8 @@ func (s *scene) turnOver(ctx context.Context) (*turnover, func()) {
 func (t *turnover) permit(ctx context.Context) error {
 	const rbac = "rbac.authorization.k8s.io"
 	var rules []any
-	for _, k := range kinds {
-		rules = append(rules, fieldsOf{"apiGroups": []string{k.group}, "resources": []string{k.plural}, "verbs": []string{"list", "watch"}})
+	for _, k := range changing {
+		rules = append(rules, fieldsOf{"apiGroups": []string{k.Group()}, "resources": []string{k.Plural}, "verbs": []string{"list", "watch"}})
 	}
 	for path, object := range map[string]fieldsOf{
 		"clusterroles": {"kind": "ClusterRole", "rules": rules},
@@ -150,19 +141,15 @@ func (t *turnover) newest() string {
 
 // begin makes a namespace and what is in it.
 func (t *turnover) begin(ctx context.Context, name string) error {
-	if _, err := t.direct.Do(ctx, http.MethodPost, "/api/v1/namespaces", fieldsOf{
-		"apiVersion": "v1", "kind": "Namespace", "metadata": fieldsOf{"name": name},
-	}); err != nil {
+	if _, err := t.direct.Do(ctx, http.MethodPost, "/api/v1/namespaces", kinds.Namespace(name)); err != nil {
 		return err
 	}
-	for _, k := range kinds {
+	for _, k := range changing {
 		for i := range ofGeneration {
-			object := k.object(nameOf(i), i)
-			if m, ok := object["metadata"].(fieldsOf); ok {
-				m["labels"] = fieldsOf{generationLabel: name}
-			}
+			object := k.Object(load.NameOf(i))
+			object["metadata"] = fieldsOf{"name": load.NameOf(i), "labels": fieldsOf{load.GenerationLabel: name}}
 			// One that fails is missing, and that is all.
-			_, _ = t.write(ctx, k, http.MethodPost, k.path(name), object)
+			_, _ = t.Write(ctx, t.direct, k, http.MethodPost, k.Path(name), object)
 		}
 	}
 	return nil
@@ -172,8 +159,8 @@ func (t *turnover) begin(ctx context.Context, name string) error {
 func (t *turnover) end(ctx context.Context, name string) error {
 	path := "/api/v1/namespaces/" + name
 	full := []string{path + "/serviceaccounts"}
-	for _, k := range kinds {
-		full = append(full, k.path(name))
+	for _, k := range changing {
+		full = append(full, k.Path(name))
 	}
 	for _, all := range full {
 		if _, err := t.direct.Do(ctx, http.MethodDelete, all+"?gracePeriodSeconds=0", nil); err != nil {
@@ -218,19 +205,19 @@ func (t *turnover) call(ctx context.Context, namespace string) error {
 	defer t.asking.RUnlock()
 	via, leave, err := t.stranger(token)
 	if err != nil {
-		t.tally.wrong("a caller cannot come: %v", err)
+		t.Tally.Wrong("a caller cannot come: %v", err)
 		return err
 	}
 	defer leave()
 	all := collections()
 	for range asksOf {
 		c := all[rand.IntN(len(all))]
-		t.putAs(ctx, via, question{collection: c, namespace: namespace, query: ask.AnyVersion}, true, 0)
-		newest := t.ledger.Newest(c.kind)
-		t.putAs(ctx, via, question{collection: c, generation: namespace, query: ask.NotOlderThan(newest)}, true, newest)
+		t.putAs(ctx, via, question{Collection: c, Namespace: namespace, Query: ask.AnyVersion}, true, 0)
+		newest := t.Ledger.Newest(c.Kind)
+		t.putAs(ctx, via, question{Collection: c, Generation: namespace, Query: ask.NotOlderThan(newest)}, true, newest)
 	}
 	// What it says is the followers' matter.
-	_, err = via.Get(ctx, pods.path(namespace)+"?timeoutSeconds=1&watch=true")
+	_, err = via.Get(ctx, pods.Path(namespace)+"?timeoutSeconds=1&watch=true")
 	return err
 }
 
@@ -254,14 +241,14 @@ func (t *turnover) stranger(token string) (via *ask.Client, leave func(), err er
 // asks again, until ctx ends.
 func (t *turnover) comeAndGo(ctx context.Context) {
 	for ctx.Err() == nil {
-		for _, k := range kinds {
+		for _, k := range changing {
 			t.asking.RLock()
-			q := question{collection: collection{k, asBinaryMetadata}, generation: t.newest(), query: ask.AnyVersion}
+			q := question{Collection: collection{Kind: k, Form: load.AsBinaryMetadata}, Generation: t.newest(), Query: ask.AnyVersion}
 			if err := poll.Retry(ctx, "an answer from memory in a form that comes and goes", func() error {
 				_, err := t.fromMemory(ctx, q)
 				return err
 			}); err != nil && ctx.Err() == nil {
-				t.tally.wrong("%s: %v", q, err)
+				t.Tally.Wrong("%s: %v", q, err)
 			}
 			t.put(ctx, q, true, 0)
 			t.asking.RUnlock()
@@ -272,7 +259,7 @@ func (t *turnover) comeAndGo(ctx context.Context) {
 			t.returned.Add(1)
 			poll.Pause(ctx, goneFor)
 		case ctx.Err() == nil:
-			t.tally.wrong("after %v: %v", idleTimeout, err)
+			t.Tally.Wrong("after %v: %v", idleTimeout, err)
 		}
 	}
 }
@@ -306,7 +293,7 @@ func (t *turnover) rest(at func(bool)) {
 func (t *turnover) keepUsed() (end func()) {
 	t.Helper()
 	use := func(c collection) error {
-		_, err := t.fromMemory(t.Context(), question{collection: c, query: ask.AnyVersion})
+		_, err := t.fromMemory(t.Context(), question{Collection: c, Query: ask.AnyVersion})
 		return err
 	}
 	for _, c := range collections() {
@@ -338,7 +325,7 @@ func (t *turnover) gone(ctx context.Context) error {
 		return err
 	}
 	for _, c := range sample.Collections {
-		if c.Representation == asBinaryMetadata.name {
+		if c.Representation == load.AsBinaryMetadata.Name {
 			return fmt.Errorf("%s is there", c.Resource)
 		}
 	}
@@ -355,64 +342,9 @@ func (t *turnover) judge() string {
 		}
 	}
 	var idle []string
-	for _, k := range kinds {
-		idle = append(idle, k.plural)
+	for _, k := range changing {
+		idle = append(idle, k.Plural)
 	}
 	return fmt.Sprintf("%d callers came and went, each with a token and a connection of its own; %d namespaces came, with a label of their own, and %d went; %s as %s idled out %d times",
-		t.callers.Load(), t.begun.Load(), t.ended.Load(), strings.Join(idle, ", "), asBinaryMetadata.name, t.returned.Load())
-}
-
-// readBinaryMetadata decodes metadata in protobuf, which client-go knows only of objects.
-func readBinaryMetadata(body []byte) (ask.List, error) {
-	var decoded metav1.PartialObjectMetadataList
-	known := runtime.NewScheme()
-	if err := metav1.AddMetaToScheme(known); err != nil {
-		return ask.List{}, err
-	}
-	if err := runtime.DecodeInto(serializer.NewCodecFactory(known).UniversalDeserializer(), body, &decoded); err != nil {
-		return ask.List{}, err
-	}
-	revision, err := strconv.ParseUint(decoded.ResourceVersion, 10, 64)
-	l := ask.List{Revision: revision, Next: decoded.Continue}
-	for i := range decoded.Items {
-		l.Objects = append(l.Objects, ask.IdentityOf(&decoded.Items[i]))
-	}
-	return l, err
-}
-
-// TestGeneration: by its label, a list has what is in a generation's namespace, in a query as listproxy answers them.
-func TestGeneration(t *testing.T) {
-	q := question{collection: collection{pods, asJSON}, generation: "g-1", query: ask.Exactly(7)}
-	if want := "/api/v1/pods?labelSelector=generation%3Dg-1&resourceVersion=7&resourceVersionMatch=Exact"; q.target() != want {
-		t.Errorf("it asks for %s", q.target())
-	}
-	in := func(namespace, name string) ask.Identity { return ask.Identity{Namespace: namespace, Name: name} }
-	chosen, more := q.choose([]ask.Identity{in("faults", "a"), in("g-1", "a"), in("g-1", "b"), in("g-10", "a")})
-	if diff := cmp.Diff([]ask.Identity{in("g-1", "a"), in("g-1", "b")}, chosen); diff != "" || more {
-		t.Errorf("more: %t, -want +got:\n%s", more, diff)
-	}
-}
-
-// TestBinaryMetadata reads what kube-apiserver would write.
-func TestBinaryMetadata(t *testing.T) {
-	known := runtime.NewScheme()
-	if err := metav1.AddMetaToScheme(known); err != nil {
-		t.Fatal(err)
-	}
-	written := &metav1.PartialObjectMetadataList{
-		ListMeta: metav1.ListMeta{ResourceVersion: "9"},
-		Items:    []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b", UID: "c", ResourceVersion: "8"}}},
-	}
-	body, err := runtime.Encode(serializer.NewCodecFactory(known).EncoderForVersion(protobuf.NewSerializer(known, known), metav1.SchemeGroupVersion), written)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := asBinaryMetadata.read(body)
-	want := ask.List{Revision: 9, Objects: []ask.Identity{{Namespace: "a", Name: "b", UID: "c", ResourceVersion: "8"}}}
-	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Errorf("%v, -want +got:\n%s", err, diff)
-	}
-	if _, err := asBinaryMetadata.read([]byte("k8s\x00nothing")); err == nil {
-		t.Error("it reads what is none")
-	}
+		t.callers.Load(), t.begun.Load(), t.ended.Load(), strings.Join(idle, ", "), load.AsBinaryMetadata.Name, t.returned.Load())
 }

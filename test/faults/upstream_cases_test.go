@@ -79,7 +79,7 @@ func upstreamCases() []faultCase {
 		// The feed is away until revisions have passed those that it knows: nothing goes back for it.
 		restored("etcd_restored_and_written_past", func(s *scene, old int64, restore func()) time.Time {
 			s.hop.OnRequest(func(w http.ResponseWriter, r *http.Request) bool {
-				return hop.Own(r) && refuse(w, http.StatusServiceUnavailable)
+				return hop.Own(r) && hop.Refuse(w, http.StatusServiceUnavailable)
 			})
 			s.hop.CutAll()
 			restore()
@@ -165,7 +165,7 @@ func (s *scene) compact() {
 // renew begins anew after etcd was replaced. The ledger has done so in still.
 func (s *scene) renew(resume func()) {
 	s.Helper()
-	s.oracle.forget()
+	s.Oracle.Forget()
 	s.compacted, s.renewed = 0, time.Now()
 	s.must(s.populate(s.Context()))
 	resume()

@@ -5,7 +5,6 @@ import (
 	stdcmp "cmp"
 	"encoding/json"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,46 +12,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
 
+	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// window is a time in which something was broken.
-type window struct{ from, to time.Time }
-
-func (w window) has(at time.Time) bool { return !at.Before(w.from) && at.Before(w.to) }
-
-// count says how many of these were within the window.
-func (w window) count(all []time.Time) (n int) {
-	for _, at := range all {
-		if w.has(at) {
-			n++
-		}
-	}
-	return n
-}
-
 // breaks notes that the fault begins now. What a case does before that only prepares it.
-func (s *scene) breaks() { s.broken = window{from: time.Now()} }
+func (s *scene) breaks() { s.broken = load.Window{From: time.Now()} }
 
 // mends notes that the fault ends now. What a case does after that only completes it.
-func (s *scene) mends() { s.broken.to = time.Now() }
-
-// news is a newest state from memory: when it was asked for and given, and of which revision.
-type news struct {
-	asked, given time.Time
-	revision     uint64
-}
-
-// firstNews returns when something was given first that was asked for since a time and is newer than a revision, or nil.
-func firstNews(all []news, from time.Time, than uint64) *time.Time {
-	var first *time.Time
-	for _, n := range all {
-		if !n.asked.Before(from) && n.revision > than && (first == nil || n.given.Before(*first)) {
-			first = &n.given
-		}
-	}
-	return first
-}
+func (s *scene) mends() { s.broken.To = time.Now() }
 
 // since is the time from one moment to another, which may have come before it; nil if that never came.
 func since(begin time.Time, at *time.Time) *time.Duration {
@@ -136,27 +104,5 @@ func TestFirstTold(t *testing.T) {
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("from %v s (-want +got):\n%s", tt.from, diff)
 		}
-	}
-}
-
-func TestWindow(t *testing.T) {
-	begin := time.Now()
-	at := func(seconds int) time.Time { return begin.Add(time.Duration(seconds) * time.Second) }
-	w := window{from: at(2), to: at(4)}
-	if n := w.count([]time.Time{at(1), at(2), at(3), at(4)}); n != 2 {
-		t.Errorf("%d were within, want 2", n)
-	}
-	all := []news{{at(4), at(5), 12}, {at(1), at(3), 12}, {at(0), at(1), 10}, {at(1), at(2), 11}}
-	var got []time.Duration
-	for _, tt := range []struct {
-		from int
-		than uint64
-	}{{0, 9}, {0, 10}, {0, 11}, {0, 12}, {1, 9}, {2, 9}, {5, 9}} {
-		if d := since(begin, firstNews(all, at(tt.from), tt.than)); d != nil {
-			got = append(got, *d)
-		}
-	}
-	if want := []time.Duration{time.Second, 2 * time.Second, 3 * time.Second, 2 * time.Second, 5 * time.Second}; !slices.Equal(got, want) {
-		t.Errorf("first news %v, want %v", got, want)
 	}
 }

@@ -1,23 +1,21 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/workload"
 )
 
@@ -64,8 +62,8 @@ func habits() []habit {
 // load is what asks listproxy, and what changes pods behind it.
 type load struct {
 	settings settings
-	proxied  client
-	direct   client
+	proxied  *ask.Client
+	direct   *ask.Client
 	changed  atomic.Int64
 	pods     []metav1.ObjectMeta
 }
@@ -73,17 +71,17 @@ type load struct {
 func newLoad(cp *controlplane.ControlPlane, proxy *harness.Proxy, s settings) (*load, error) {
 	cfg := cp.RESTConfig(controlplane.Admin)
 	cfg.UserAgent, cfg.QPS = "listproxy-dashboard", -1
-	direct, err := newClient(cfg)
+	direct, err := ask.New(cfg, 0)
 	if err != nil {
 		return nil, err
 	}
-	proxied, err := newClient(proxy.RESTConfig(cfg))
+	proxied, err := ask.New(proxy.RESTConfig(cfg), 0)
 	return &load{settings: s, direct: direct, proxied: proxied}, err
 }
 
 // listed learns which pods there are, and returns how many bytes their list has.
 func (l *load) listed(ctx context.Context) (int, error) {
-	body, err := l.direct.get(ctx, allPods+"?resourceVersion=0", jsonType, false)
+	body, err := get(ctx, l.direct, allPods+"?resourceVersion=0", jsonType, false)
 	if err != nil {
 		return 0, err
 	}
@@ -137,7 +135,7 @@ func each(ctx context.Context, every time.Duration, do func(i int)) {
 
 func (l *load) ask(ctx context.Context, h habit, i int) error {
 	if !h.walk {
-		_, err := l.proxied.get(ctx, h.path(i), h.accept, h.gzip)
+		_, err := get(ctx, l.proxied, h.path(i), h.accept, h.gzip)
 		return err
 	}
 	token := ""
@@ -146,7 +144,7 @@ func (l *load) ask(ctx context.Context, h habit, i int) error {
 		if token != "" {
 			q.Set("continue", token)
 		}
-		body, err := l.proxied.get(ctx, h.path(i)+"?"+q.Encode(), h.accept, h.gzip)
+		body, err := get(ctx, l.proxied, h.path(i)+"?"+q.Encode(), h.accept, h.gzip)
 		if err != nil {
 			return err
 		}
@@ -163,56 +161,16 @@ func (l *load) ask(ctx context.Context, h habit, i int) error {
 // change changes the i-th pod, straight at kube-apiserver.
 func (l *load) change(ctx context.Context, i int) error {
 	pod := l.pods[i%len(l.pods)]
-	patch := fmt.Sprintf(`{"metadata":{"annotations":{"example.com/changed":"%08d"}}}`, i)
-	path := "/api/v1/namespaces/" + pod.Namespace + "/pods/" + pod.Name
-	return l.direct.patch(ctx, path, patch)
-}
-
-// client asks one server as one user.
-type client struct {
-	http *http.Client
-	base string
-}
-
-func newClient(cfg *rest.Config) (client, error) {
-	c, err := rest.HTTPClientFor(cfg)
-	if err != nil {
-		return client{}, fmt.Errorf("make a client of %s: %w", cfg.Host, err)
-	}
-	return client{http: c, base: cfg.Host}, nil
-}
-
-func (c client) get(ctx context.Context, path, accept string, gzip bool) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, http.NoBody)
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Accept", accept)
-	if !gzip {
-		req.Header.Set("Accept-Encoding", "identity") // else the transport asks for gzip, and reads it
-	}
-	return c.do(req)
-}
-
-func (c client) patch(ctx context.Context, path, patch string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPatch, c.base+path, bytes.NewReader([]byte(patch)))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", "application/merge-patch+json")
-	_, err = c.do(req)
+	_, err := l.direct.Do(ctx, http.MethodPatch, "/api/v1/namespaces/"+pod.Namespace+"/pods/"+pod.Name, kinds.Touch(fmt.Sprintf("%08d", i)))
 	return err
 }
 
-func (c client) do(req *http.Request) ([]byte, error) {
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return nil, err
+// get asks for a list. Without gzip, plain bytes are asked for: else the transport asks for gzip, and reads it.
+func get(ctx context.Context, c *ask.Client, path, accept string, gzip bool) ([]byte, error) {
+	c = c.With("Accept", accept)
+	if !gzip {
+		c = c.With("Accept-Encoding", "identity")
 	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode/100 != 2 {
-		err = fmt.Errorf("%s %s: HTTP %d: %s", req.Method, strings.TrimPrefix(req.URL.String(), c.base), resp.StatusCode, body[:min(len(body), 300)])
-	}
-	return body, err
+	a, err := c.Do(ctx, http.MethodGet, path, nil)
+	return a.Body, err
 }

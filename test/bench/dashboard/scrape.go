@@ -1,11 +1,8 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"maps"
 	"math"
 	"net/http"
@@ -13,11 +10,9 @@ import (
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
-	"google.golang.org/protobuf/encoding/protodelim"
-)
 
-// delimited is the form of metrics that needs no parser of its own.
-const delimited = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
+	"github.com/listproxy/listproxy/test/harness/soak"
+)
 
 // labels choose series: those that have all of these.
 type labels map[string]string
@@ -45,29 +40,9 @@ func scrape(ctx context.Context, target string) ([]sample, error) {
 }
 
 func scrapeOnce(ctx context.Context, target string) (sample, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, http.NoBody)
-	if err != nil {
-		return sample{}, err
-	}
-	req.Header.Set("Accept", delimited)
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return sample{}, fmt.Errorf("scrape: %w", err)
-	}
-	defer resp.Body.Close()
 	s := sample{at: time.Now(), families: map[string]*dto.MetricFamily{}}
-	reader := bufio.NewReader(resp.Body)
-	for {
-		family := &dto.MetricFamily{}
-		err := protodelim.UnmarshalFrom(reader, family)
-		if errors.Is(err, io.EOF) {
-			return s, nil
-		}
-		if err != nil {
-			return sample{}, fmt.Errorf("scrape: %w", err)
-		}
-		s.families[family.GetName()] = family
-	}
+	err := soak.Families(ctx, http.DefaultClient, target, func(family *dto.MetricFamily) { s.families[family.GetName()] = family })
+	return s, err
 }
 
 // chosen are the series of a metric that have the labels.

@@ -14,6 +14,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 const (
@@ -68,13 +71,13 @@ func (q question) ask(ctx context.Context, c client) (reply, error) {
 		query += "&limit=" + strconv.Itoa(q.limit)
 	}
 	for {
-		a, err := c.getAs(ctx, cmp.Or(q.accept, jsonType), q.path+"?"+query, q.zipped)
+		a, err := c.getAs(ctx, cmp.Or(q.accept, ask.JSON), q.path+"?"+query, q.zipped)
 		if err != nil {
 			return r, err
 		}
 		r.pages = append(r.pages, a)
 		r.took += a.took
-		p, err := readPage(a.body)
+		p, err := readPage(a.Body)
 		if err != nil {
 			return r, fmt.Errorf("GET %s: %w", q.path, err)
 		}
@@ -140,9 +143,9 @@ func (q question) same(ctx context.Context, ours, theirs reply) (bool, error) {
 			return false, err
 		}
 	}
-	contained := q.name == "" || bytes.Contains(ours.pages[0].body, []byte(`"name":"`+q.name+`"`))
+	contained := q.name == "" || bytes.Contains(ours.pages[0].Body, []byte(`"name":"`+q.name+`"`))
 	return contained && slices.EqualFunc(ours.pages, theirs.pages, func(a, b answer) bool {
-		return a.code == b.code && bytes.Equal(a.body, b.body)
+		return a.Code == b.Code && bytes.Equal(a.Body, b.Body)
 	}), nil
 }
 
@@ -157,10 +160,8 @@ func (q question) settle(ctx context.Context) error {
 		if !slices.ContainsFunc(r.statuses(), func(s string) bool { return !isHit(s) }) {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if !poll.Pause(ctx, pollPause) {
 			return ctx.Err()
-		case <-time.After(pollPause):
 		}
 	}
 	return nil
@@ -171,7 +172,7 @@ func isHit(cacheStatus string) bool { return strings.HasPrefix(cacheStatus, "lis
 func (r reply) statuses() []string {
 	var all []string
 	for _, p := range r.pages {
-		all = append(all, p.cacheStatus)
+		all = append(all, p.Source())
 	}
 	return all
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/listproxy/listproxy/test/harness/ask"
 )
 
 // listing is a server of one list, which says that it is at revision.
@@ -24,7 +26,7 @@ func listing(t *testing.T, revision, items, cacheStatus string) client {
 		_, _ = fmt.Fprintf(w, `{"metadata":{"resourceVersion":%q},"items":[%s]}`, at, items)
 	}))
 	t.Cleanup(server.Close)
-	return client{http: server.Client(), base: server.URL}
+	return client{ask.At(server.URL)}
 }
 
 // The demo must be able to fail.

@@ -44,12 +44,12 @@ func (s *scene) state(ctx context.Context) (state, error) {
 	if err := q.settle(ctx); err != nil {
 		return state{}, err
 	}
-	a, err := s.admin.proxied.get(ctx, pods+"?resourceVersion=0")
+	a, err := s.admin.proxied.Get(ctx, pods+"?resourceVersion=0")
 	if err != nil {
 		return state{}, err
 	}
 	var list metav1.PartialObjectMetadataList
-	if err := json.Unmarshal(a.body, &list); err != nil {
+	if err := json.Unmarshal(a.Body, &list); err != nil {
 		return state{}, fmt.Errorf("decode the pods: %w", err)
 	}
 	st := state{revision: list.ResourceVersion}

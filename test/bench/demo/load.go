@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness/kinds"
+	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/harness/workload"
 )
 
@@ -21,7 +23,6 @@ const writers = 8
 const (
 	pods      = "/api/v1/pods"
 	podsPer   = 30 // pods on a node
-	crdPath   = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 	pollPause = 100 * time.Millisecond
 )
 
@@ -36,22 +37,20 @@ func prepare(ctx context.Context, cp *controlplane.ControlPlane) error {
 		return err
 	}
 	for _, name := range workload.Namespaces() {
-		if _, err := admin.post(ctx, "/api/v1/namespaces", namespaceObject(name)); err != nil {
+		if _, err := admin.post(ctx, "/api/v1/namespaces", kinds.Namespace(name)); err != nil {
 			return err
 		}
 	}
-	if _, err := admin.post(ctx, crdPath, databaseDefinition()); err != nil {
+	if _, err := admin.post(ctx, kinds.Definitions, databaseDefinition()); err != nil {
 		return err
 	}
 	for {
-		a, err := admin.get(ctx, databases)
-		if err != nil || a.code == http.StatusOK {
+		a, err := admin.Get(ctx, databases)
+		if err != nil || a.Code == http.StatusOK {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !poll.Pause(ctx, pollPause) {
 			return ctx.Err()
-		case <-time.After(pollPause):
 		}
 	}
 }
@@ -82,11 +81,11 @@ func createPod(ctx context.Context, c client, maker workload.Pods, i int) error 
 		return err
 	}
 	var pod corev1.Pod
-	if err := json.Unmarshal(created.body, &pod); err != nil {
+	if err := json.Unmarshal(created.Body, &pod); err != nil {
 		return fmt.Errorf("decode a pod: %w", err)
 	}
 	pod.Status = maker.Running(i, &pod)
-	_, err = c.send(ctx, http.MethodPut, podsIn(namespace)+"/"+pod.Name+"/status", pod, "application/json")
+	_, err = c.Do(ctx, http.MethodPut, podsIn(namespace)+"/"+pod.Name+"/status", pod)
 	return err
 }
 
@@ -104,10 +103,10 @@ func (s *scene) rewrite(ctx context.Context, all []metav1.ObjectMeta) error {
 		path := podsIn(some[i].Namespace) + "/" + some[i].Name
 		if i%5 == 0 {
 			now := object{"gracePeriodSeconds": 0}
-			_, err := s.admin.direct.send(ctx, http.MethodDelete, path, now, "application/json")
+			_, err := s.admin.direct.Do(ctx, http.MethodDelete, path, now)
 			return err
 		}
-		_, err := s.admin.direct.send(ctx, http.MethodPatch, path, patch, "application/merge-patch+json")
+		_, err := s.admin.direct.Do(ctx, http.MethodPatch, path, patch)
 		return err
 	})
 }

@@ -10,7 +10,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/controlplane/binaries"
 )
 
 const usage = `Usage: demo [--pods N] [--once] [--jaeger]
@@ -93,10 +93,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 // show runs the demo from beginning to end and reports whether all was as promised.
 func show(ctx context.Context, s settings, out io.Writer) (ok bool, err error) {
 	if s.buildOnly {
-		if _, err := controlplane.Binaries(ctx, logTo(out)); err != nil {
+		if _, err := binaries.Build(ctx, logTo(out)); err != nil {
 			return false, err
 		}
-		_, err := controlplane.JaegerBinary(ctx, logTo(out)) // tests need it
+		_, err := binaries.Tool(ctx, logTo(out), "jaeger") // tests need it
 		return true, err
 	}
 	sc, err := open(ctx, s, out)

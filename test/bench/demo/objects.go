@@ -1,6 +1,10 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/listproxy/listproxy/test/harness/kinds"
+)
 
 // The demo's own kind of custom resource.
 const (
@@ -10,31 +14,21 @@ const (
 )
 
 // object is JSON that is only sent, never read.
-type object map[string]any
+type object = kinds.Fields
 
-func namespaceObject(name string) object {
-	return object{"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": name}}
+// databaseKind is that of databases.
+func databaseKind() kinds.Kind {
+	return kinds.Kind{APIVersion: databaseGroup + "/v1", Name: "Database", Plural: "databases"}
 }
 
 // databaseDefinition is the CustomResourceDefinition of databases.
 func databaseDefinition() object {
 	text := object{"type": "string"}
-	schema := object{"type": "object", "properties": object{
+	return databaseKind().Definition(kinds.Version(object{"type": "object", "properties": object{
 		"spec": object{"type": "object", "properties": object{
 			"engine": text, "version": text, "storage": text, "replicas": object{"type": "integer", "default": 1},
 		}},
-	}}
-	return object{
-		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-		"metadata": object{"name": "databases." + databaseGroup},
-		"spec": object{
-			"group": databaseGroup, "scope": "Namespaced",
-			"names": object{"plural": "databases", "singular": "database", "kind": "Database"},
-			"versions": []object{{
-				"name": "v1", "served": true, "storage": true, "schema": object{"openAPIV3Schema": schema},
-			}},
-		},
-	}
+	}}))
 }
 
 // database returns the i-th custom resource.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/controlplane/binaries"
 	"github.com/listproxy/listproxy/test/harness"
 )
 
@@ -26,7 +27,7 @@ type scene struct {
 // open builds and starts everything.
 func open(ctx context.Context, choice settings, out io.Writer) (_ *scene, err error) {
 	s := &scene{out: out}
-	paths, err := controlplane.Binaries(ctx, logTo(out))
+	paths, err := binaries.Build(ctx, logTo(out))
 	if err != nil {
 		return nil, err
 	}

@@ -6,11 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
-	"io"
-	"net/http"
 	"time"
-
-	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
 )
@@ -21,25 +17,18 @@ const tracePatience = time.Minute
 // trace sends a request that is forwarded, under a trace of its own, waits until kube-apiserver's part
 // of it has arrived too, and says where to look at it.
 func (s *scene) trace(ctx context.Context) error {
-	client, err := rest.HTTPClientFor(s.proxy.RESTConfig(s.cp.RESTConfig(controlplane.Admin)))
+	client, err := newClient(s.proxy.RESTConfig(s.cp.RESTConfig(controlplane.Admin)))
 	if err != nil {
 		return fmt.Errorf("a client to trace: %w", err)
 	}
-	defer client.CloseIdleConnections()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.proxy.URL()+"/api/v1/namespaces/team-a/pods?limit=5", http.NoBody)
-	if err != nil {
-		return err
-	}
+	defer client.HTTP.CloseIdleConnections()
 	var id [24]byte
 	_, _ = rand.Read(id[:])
 	traceID := hex.EncodeToString(id[:16])
-	r.Header.Set("Traceparent", "00-"+traceID+"-"+hex.EncodeToString(id[16:])+"-01")
-	res, err := client.Do(r)
-	if err != nil {
+	traced := client.With("Traceparent", "00-"+traceID+"-"+hex.EncodeToString(id[16:])+"-01")
+	if _, err := traced.Get(ctx, "/api/v1/namespaces/team-a/pods?limit=5"); err != nil {
 		return fmt.Errorf("a request to trace: %w", err)
 	}
-	_, _ = io.Copy(io.Discard, res.Body)
-	_ = res.Body.Close()
 	ctx, cancel := context.WithTimeout(ctx, tracePatience)
 	defer cancel()
 	if err := s.cp.AwaitTrace(ctx, traceID, func(trace []byte) bool {

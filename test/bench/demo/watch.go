@@ -59,16 +59,16 @@ func (s *scene) writeAndWatch(ctx context.Context, r *report) (written, error) {
 	}
 
 	var pod corev1.Pod
-	if err := json.Unmarshal(second.body, &pod); err != nil {
+	if err := json.Unmarshal(second.Body, &pod); err != nil {
 		return written{}, fmt.Errorf("decode the pod: %w", err)
 	}
-	stored, err := s.admin.direct.get(ctx, podsIn(namespace)+"/"+pod.Name)
+	stored, err := s.admin.direct.Get(ctx, podsIn(namespace)+"/"+pod.Name)
 	if err != nil {
 		return written{}, err
 	}
 	r.add(row{
 		what: "a pod is created", items: 1, pages: 1, bytes: second.wire, direct: first.took, proxied: second.took,
-		same: bytes.Equal(stored.body, second.body), statuses: []string{second.cacheStatus},
+		same: bytes.Equal(stored.Body, second.Body), statuses: []string{second.Source()},
 	})
 	r.add(row{
 		what: "a watch sees it", items: 1, pages: 1, bytes: len(ours.line), direct: theirs.took, proxied: ours.took,
@@ -79,11 +79,11 @@ func (s *scene) writeAndWatch(ctx context.Context, r *report) (written, error) {
 
 // newest returns the revision of kube-apiserver's newest list of a namespace.
 func (s *scene) newest(ctx context.Context, namespace string) string {
-	a, err := s.admin.direct.get(ctx, podsIn(namespace)+"?limit=1")
+	a, err := s.admin.direct.Get(ctx, podsIn(namespace)+"?limit=1")
 	if err != nil {
 		return "0" // the watch then begins with all there is, and is seen to differ
 	}
-	p, err := readPage(a.body)
+	p, err := readPage(a.Body)
 	if err != nil {
 		return "0" // as above
 	}
@@ -112,7 +112,7 @@ type event struct {
 
 // openWatch returns when the watch has begun. It ends with ctx.
 func openWatch(ctx context.Context, c client, path string) (*watching, error) {
-	resp, err := c.open(ctx, http.MethodGet, path, nil, http.Header{"Accept-Encoding": {"identity"}})
+	resp, err := c.With("Accept-Encoding", "identity").Open(ctx, http.MethodGet, path, nil)
 	if err != nil {
 		return nil, err
 	}

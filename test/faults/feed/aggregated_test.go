@@ -16,6 +16,7 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -126,7 +127,7 @@ func TestAggregatedByUser(t *testing.T) {
 			return nil
 		})
 	}
-	if n := r.count(kind{apiVersion: "users.feed.test/v1", plural: "things"}, anyWatch); n != 0 {
+	if n := r.count(kind{APIVersion: "users.feed.test/v1", Plural: "things"}, anyWatch); n != 0 {
 		t.Errorf("%d watches of an aggregated resource", n)
 	}
 }
@@ -136,11 +137,11 @@ func TestAggregatedByUser(t *testing.T) {
 func TestAggregatedThatIsVouchedFor(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
-	things := kind{"vouched.feed.test/v1", "Thing", "things", true, widgets.rest}
-	others := kind{"vouched.feed.test/v1", "Other", "others", true, widgets.rest}
+	things := clusterScoped("vouched.feed.test/v1", "Thing", "things", widgets.Rest)
+	others := clusterScoped("vouched.feed.test/v1", "Other", "others", widgets.Rest)
 	behind := ownCluster(t)
 	for _, k := range []kind{things, others} {
-		behind.write(t, http.MethodPost, definitions, k.definition())
+		behind.write(t, http.MethodPost, kinds.Definitions, k.Definition())
 	}
 	admin, err := ask.New(behind.RESTConfig(controlplane.Admin), patience)
 	if err != nil {
@@ -168,8 +169,8 @@ resources:
 		FlushInterval: -1,
 	}))
 	for _, k := range []kind{things, others} {
-		r.until(k.plural, func() error {
-			_, err := r.direct.Do(t.Context(), http.MethodPost, k.list(""), k.object("object-0"))
+		r.until(k.Plural, func() error {
+			_, err := r.direct.Do(t.Context(), http.MethodPost, k.Path(""), k.Object("object-0"))
 			return err
 		})
 	}
@@ -178,15 +179,15 @@ resources:
 	}
 
 	// Each answer is held against the one without listproxy, byte for byte.
-	revision := r.await(hitAny, things.list(""), anyVersion()).Meta().ResourceVersion
+	revision := r.await(hitAny, things.Path(""), anyVersion()).Meta().ResourceVersion
 	written := r.touch(t, things, "", "object-3", "soon")
-	r.await(hitNotOlderThan, things.list(""), notOlderThan(written))
-	r.expect(hitExact, things.list(""), exactly(revision))
-	if err := walk(r, things.list(""), written); err != nil {
+	r.await(hitNotOlderThan, things.Path(""), notOlderThan(written))
+	r.expect(hitExact, things.Path(""), exactly(revision))
+	if err := walk(r, things.Path(""), written); err != nil {
 		t.Error(err)
 	}
 	// What nobody vouches for is forwarded, though the same server answers.
-	r.await(fwdAggregated, others.list(""), anyVersion())
+	r.await(fwdAggregated, others.Path(""), anyVersion())
 	if n := r.count(others, anyWatch); n != 0 {
 		t.Errorf("%d watches of an aggregated resource", n)
 	}

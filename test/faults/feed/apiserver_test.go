@@ -16,6 +16,7 @@ import (
 
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -37,7 +38,7 @@ func TestKilledAPIServer(t *testing.T) {
 		for i := range 20 {
 			r.create(t, k, ns, fmt.Sprintf("object-%d", i))
 		}
-		r.await(hitAny, k.list(ns), anyVersion())
+		r.await(hitAny, k.Path(ns), anyVersion())
 	}
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -64,8 +65,8 @@ func TestKilledAPIServer(t *testing.T) {
 	defer cancel()
 	for _, k := range kinds {
 		work.Go(func() { r.churn(ctx, k, ns) })
-		work.Go(func() { r.wander(ctx, k.list(ns), answers) })
-		work.Go(func() { r.wander(ctx, k.list(""), answers) })
+		work.Go(func() { r.wander(ctx, k.Path(ns), answers) })
+		work.Go(func() { r.wander(ctx, k.Path(""), answers) })
 	}
 	for range 2 {
 		if err := r.KillAPIServer(); err != nil {
@@ -78,12 +79,12 @@ func TestKilledAPIServer(t *testing.T) {
 		for _, k := range kinds {
 			revision := ""
 			r.until("a write", func() error {
-				a, err := r.direct.Do(t.Context(), http.MethodPatch, k.list(ns)+"/object-0",
+				a, err := r.direct.Do(t.Context(), http.MethodPatch, k.Path(ns)+"/object-0",
 					fieldsOf{"metadata": fieldsOf{"annotations": fieldsOf{"restarted": "yes"}}})
 				revision = a.Meta().ResourceVersion
 				return err
 			})
-			r.await(hitNotOlderThan, k.list(ns), notOlderThan(revision))
+			r.await(hitNotOlderThan, k.Path(ns), notOlderThan(revision))
 		}
 	}
 	r.until("answers from memory, which show something", func() error {
@@ -97,16 +98,16 @@ func TestKilledAPIServer(t *testing.T) {
 // churn changes, creates and deletes objects, and does not mind a server that is away.
 func (r *rig) churn(ctx context.Context, k kind, ns string) {
 	for i := 0; ctx.Err() == nil; i++ {
-		object := k.list(ns) + "/object-" + strconv.Itoa(i%20)
+		object := k.Path(ns) + "/object-" + strconv.Itoa(i%20)
 		var err error
 		switch i % 5 {
 		case 3:
 			_, err = r.direct.Do(ctx, http.MethodDelete, object, nil)
 		case 4:
-			_, err = r.direct.Do(ctx, http.MethodPost, k.list(ns), k.object("extra-"+strconv.Itoa(i)))
+			_, err = r.direct.Do(ctx, http.MethodPost, k.Path(ns), k.Object("extra-"+strconv.Itoa(i)))
 		default:
 			_, err = r.direct.Do(ctx, http.MethodPatch, object,
-				fieldsOf{"metadata": fieldsOf{"annotations": fieldsOf{"touched": strconv.Itoa(i)}}})
+				kinds.Touch(strconv.Itoa(i)))
 		}
 		if err != nil {
 			poll.Pause(ctx, pollEvery)
@@ -152,7 +153,7 @@ func TestCompactedWalks(t *testing.T) {
 	k := configMaps
 	r := newRig(t, ownCluster(t), rigOptions{})
 	ns := r.namespace(t, "compacted")
-	list := k.list(ns)
+	list := k.Path(ns)
 	for i := range 12 {
 		r.create(t, k, ns, fmt.Sprintf("object-%02d", i))
 	}

@@ -65,10 +65,10 @@ func TestDoubt(t *testing.T) {
 func doubts(t *testing.T, r *rig, k kind, ns string, change func(lines [][]byte) [][]byte) error {
 	t.Helper()
 	r.create(t, k, ns, "old")
-	r.await(hitAny, k.list(""), anyVersion())
+	r.await(hitAny, k.Path(""), anyVersion())
 	before := r.touch(t, k, ns, "old", "once")
-	r.await(hitNotOlderThan, k.list(ns), notOlderThan(before))
-	if err := r.known(k.list(ns), before); err != nil {
+	r.await(hitNotOlderThan, k.Path(ns), notOlderThan(before))
+	if err := r.known(k.Path(ns), before); err != nil {
 		return err
 	}
 
@@ -82,11 +82,11 @@ func doubts(t *testing.T, r *rig, k kind, ns string, change func(lines [][]byte)
 		}
 		return nil
 	})
-	r.await(hitNotOlderThan, k.list(ns), notOlderThan(after))
-	if _, err := r.comes(hitAny, k.list(""), anyVersion()); err != nil {
+	r.await(hitNotOlderThan, k.Path(ns), notOlderThan(after))
+	if _, err := r.comes(hitAny, k.Path(""), anyVersion()); err != nil {
 		return err
 	}
-	if _, err := r.comes(fwdHistory, k.list(ns), exactly(before)); err != nil {
+	if _, err := r.comes(fwdHistory, k.Path(ns), exactly(before)); err != nil {
 		return err
 	}
 	return r.loaded(k, 2)

@@ -42,7 +42,7 @@ func snapshotOf(t *testing.T, c *cluster, kinds ...kind) controlplane.EtcdSnapsh
 // liveOn lets things happen that a restore will undo, and makes listproxy know them.
 func liveOn(t *testing.T, r *rig, k kind) past {
 	t.Helper()
-	p := past{kind: k, list: k.list(restored)}
+	p := past{kind: k, list: k.Path(restored)}
 	r.await(hitAny, p.list, anyVersion())
 	p.revisions = []string{r.create(t, k, restored, "undone"), r.touch(t, k, restored, "changed", "undone")}
 	r.remove(t, k, restored, "removed")
@@ -97,8 +97,8 @@ func (r *rig) exactAgain(k kind, namespace, name string) {
 	r.t.Helper()
 	r.until("an exact list from memory", func() error {
 		revision := r.touch(r.t, k, namespace, name, fmt.Sprint(time.Now()))
-		r.await(hitNotOlderThan, k.list(namespace), notOlderThan(revision))
-		if a := r.ask(k.list(namespace), exactly(revision)); a.Source() != hitExact {
+		r.await(hitNotOlderThan, k.Path(namespace), notOlderThan(revision))
+		if a := r.ask(k.Path(namespace), exactly(revision)); a.Source() != hitExact {
 			return errors.New(a.Source())
 		}
 		return nil

@@ -24,7 +24,7 @@ func TestSilence(t *testing.T) {
 	r := newRig(t, shared, rigOptions{bound: shortestBound})
 	ns := r.namespace(t, "silence")
 	r.unhurried(t, k, ns, func(r *rig, ns string) error {
-		list := k.list(ns)
+		list := k.Path(ns)
 		r.create(t, k, ns, "first")
 		r.await(hitAny, list, anyVersion())
 		known := r.create(t, k, ns, "second")
@@ -52,7 +52,7 @@ func TestSilence(t *testing.T) {
 		}
 		r.expect(fwdStale, list, anyVersion())
 		r.expect(fwdStale, list, notOlderThan(known))
-		r.expect(fwdStale, k.list(""), notOlderThan(missed))
+		r.expect(fwdStale, k.Path(""), notOlderThan(missed))
 		if err := r.known(list, known); err != nil {
 			return err
 		}
@@ -101,13 +101,13 @@ func TestRevokedToken(t *testing.T) {
 	token := feedAccount(t, "revoked-token")
 	r := newRig(t, shared, rigOptions{token: token, bound: shortestBound})
 	ns := r.namespace(t, "revoked")
-	list := k.list(ns)
+	list := k.Path(ns)
 	r.create(t, k, ns, "first")
 	r.await(hitAny, list, anyVersion())
 	known := r.touch(t, k, ns, "first", "once")
 	r.await(hitNotOlderThan, list, notOlderThan(known))
 
-	accounts := kind{apiVersion: "v1", plural: "serviceaccounts"}
+	accounts := kind{APIVersion: "v1", Plural: "serviceaccounts"}
 	r.remove(t, accounts, controlplane.TeamA, "revoked-token")
 	// The API server itself believes a token for ten seconds after it has seen it.
 	var refused time.Time
@@ -145,7 +145,7 @@ func TestRevokedRights(t *testing.T) {
 	k := revisions
 	r := newRig(t, shared, rigOptions{token: feedAccount(t, "revoked-rights"), bound: shortestBound})
 	ns := r.namespace(t, "forbidden")
-	list := k.list(ns)
+	list := k.Path(ns)
 	r.create(t, k, ns, "first")
 	r.await(hitAny, list, anyVersion())
 	known := r.touch(t, k, ns, "first", "once")
@@ -157,7 +157,7 @@ func TestRevokedRights(t *testing.T) {
 	r.expect(fwdNotPermitted, list, exactly(known)) // what may not be read any more is not kept either
 	// Nor is a collection that nobody asked for before.
 	r.create(t, limitRanges, ns, "first")
-	r.await(fwdNotPermitted, limitRanges.list(ns), anyVersion())
+	r.await(fwdNotPermitted, limitRanges.Path(ns), anyVersion())
 }
 
 const bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
@@ -182,7 +182,7 @@ func feedAccount(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	err = poll.Retry(t.Context(), "the account's rights", func() error {
-		a, err := c.Get(t.Context(), pods.list("")+"?limit=1")
+		a, err := c.Get(t.Context(), pods.Path("")+"?limit=1")
 		if err == nil && a.Code != http.StatusOK {
 			err = fmt.Errorf("they do not hold yet: %s", a)
 		}

@@ -1,13 +1,19 @@
 package feed
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/hop"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // Rule 2: the first state comes as a streaming list where the upstream has it.
@@ -31,25 +37,25 @@ func TestPaginatedLoad(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	for _, k := range []kind{configMaps, widgets} {
-		t.Run(k.name, func(t *testing.T) {
+		t.Run(k.Name, func(t *testing.T) {
 			t.Parallel()
 			var pages, expired atomic.Int32
 			r := newRig(t, shared, rigOptions{fault: func(w http.ResponseWriter, req *http.Request) bool {
 				q := req.URL.Query()
 				switch {
 				case q.Has("sendInitialEvents"):
-					return status(w, http.StatusUnprocessableEntity)
+					return hop.Refuse(w, http.StatusUnprocessableEntity)
 				case !of(req, k) || !q.Has("limit") || q.Has("resourceVersion") || learns(q):
 					return false
 				case q.Has("continue") && pages.Add(1) == 2:
 					expired.Add(1)
-					return status(w, http.StatusGone)
+					return hop.Refuse(w, http.StatusGone)
 				}
 				q.Set("limit", "3") // the feed's own pages would hold all there is
 				req.URL.RawQuery = q.Encode()
 				return false
 			}})
-			r.unhurried(t, k, r.namespace(t, "load-"+k.plural), func(r *rig, ns string) error { return loadAndWalk(t, r, k, ns) })
+			r.unhurried(t, k, r.namespace(t, "load-"+k.Plural), func(r *rig, ns string) error { return loadAndWalk(t, r, k, ns) })
 			if pages.Load() < 4 || expired.Load() != 1 {
 				t.Errorf("the load took %d pages and met %d times a 410: this test has shown nothing", pages.Load(), expired.Load())
 			}
@@ -66,16 +72,16 @@ func loadAndWalk(t *testing.T, r *rig, k kind, ns string) error {
 	}
 	r.remove(t, k, ns, "object-5")
 	revision := r.touch(t, k, ns, "object-3", "now")
-	r.await(hitAny, k.list(""), anyVersion())
-	a := r.await(hitNotOlderThan, k.list(ns), notOlderThan(revision))
-	for _, path := range []string{k.list(""), k.list(ns)} {
+	r.await(hitAny, k.Path(""), anyVersion())
+	a := r.await(hitNotOlderThan, k.Path(ns), notOlderThan(revision))
+	for _, path := range []string{k.Path(""), k.Path(ns)} {
 		if err := walk(r, path, a.Meta().ResourceVersion); err != nil {
 			return err
 		}
 	}
 	// And the watch goes on from there.
 	revision = r.create(t, k, ns, "later")
-	r.await(hitNotOlderThan, k.list(ns), notOlderThan(revision))
+	r.await(hitNotOlderThan, k.Path(ns), notOlderThan(revision))
 	return nil
 }
 
@@ -87,4 +93,232 @@ func walk(r *rig, path, revision string) error {
 		a, err = r.comes(hitContinue, path, query("limit=3", "continue="+a.Meta().Continue))
 	}
 	return err
+}
+
+// streamsInitialEvents is true for a streaming list.
+func streamsInitialEvents(q url.Values) bool { return q.Get("sendInitialEvents") == "true" }
+
+// firstPages is true for the first page of a load page by page.
+func firstPages(q url.Values) bool { return fullLoad(q) && !streamsInitialEvents(q) }
+
+// errorOf is an ERROR event of code 500, in the form that a watch wants. From 1.34 on kube-apiserver begins
+// streaming lists with one where etcd cannot be asked for progress (before 3.4.31, and from 3.5.0 to 3.5.12).
+func errorOf(req *http.Request) []byte {
+	return hop.ErrorEvent(http.StatusInternalServerError, strings.Contains(req.Header.Get("Accept"), protobufType))
+}
+
+// TestStreamingListsThatFail: a resource whose streaming lists end with an error is loaded page by page, in every form.
+func TestStreamingListsThatFail(t *testing.T) {
+	harness.Long(t)
+	t.Parallel()
+	forms := []string{"application/json", protobufType, "application/json" + metadataOf, protobufType + metadataOf}
+	tests := []struct {
+		name  string
+		kind  kind
+		fault func(w http.ResponseWriter, req *http.Request) bool
+		line  func(r *rig) func(req *http.Request, line []byte) ([]byte, error)
+	}{
+		{name: "they begin with an ERROR event", kind: limitRanges, fault: func(w http.ResponseWriter, req *http.Request) bool {
+			w.Header().Set("Content-Type", "application/json")
+			if accept := req.Header.Get("Accept"); strings.Contains(accept, protobufType) {
+				w.Header().Set("Content-Type", protobufType+";stream=watch")
+			}
+			w.WriteHeader(http.StatusOK)
+			_, _ = w.Write(errorOf(req))
+			return true
+		}},
+		{name: "they are refused with 500", kind: podTemplates, fault: func(w http.ResponseWriter, _ *http.Request) bool {
+			return hop.Refuse(w, http.StatusInternalServerError)
+		}},
+		{name: "an ERROR event comes after some objects", kind: resourceQuotas, line: func(*rig) func(*http.Request, []byte) ([]byte, error) {
+			var mu sync.Mutex
+			told := map[*http.Request]int{}
+			return func(req *http.Request, line []byte) ([]byte, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if told[req]++; told[req] <= 2 {
+					return line, nil
+				}
+				return errorOf(req), io.EOF
+			}
+		}},
+	}
+	c := ownCluster(t)
+	ns := c.namespace(t, "streams-fail")
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			for i := range 10 {
+				c.create(t, tt.kind, ns, fmt.Sprintf("object-%d", i))
+			}
+			r := newRig(t, c, rigOptions{})
+			var failed atomic.Int32
+			ofList := func(req *http.Request) bool { return of(req, tt.kind) && streamsInitialEvents(req.URL.Query()) }
+			if tt.fault != nil {
+				r.onFault(func(w http.ResponseWriter, req *http.Request) bool {
+					if !ofList(req) {
+						return false
+					}
+					failed.Add(1)
+					return tt.fault(w, req)
+				})
+			}
+			if tt.line != nil {
+				change := tt.line(r)
+				r.changeLines(func(req *http.Request, line []byte) ([]byte, error) {
+					if !ofList(req) {
+						return line, nil
+					}
+					line, err := change(req, line)
+					if err != nil {
+						failed.Add(1)
+					}
+					return line, err
+				})
+			}
+			for _, accept := range forms {
+				err := poll.Retry(t.Context(), "a list from memory, as "+accept, func() error {
+					a, err := r.admin.GetAs(t.Context(), accept, tt.kind.Path("")+"?resourceVersion=0")
+					if err == nil && a.Source() != hitAny {
+						err = fmt.Errorf("after %d streaming lists and %d loads by pages it came from %q",
+							r.count(tt.kind, streamsInitialEvents), r.count(tt.kind, firstPages), a.Source())
+					}
+					return err
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Logf("%d streaming lists, of which %d failed, and %d loads by pages, for %d feeds",
+				r.count(tt.kind, streamsInitialEvents), failed.Load(), r.count(tt.kind, firstPages), len(forms))
+			if n := int(failed.Load()); n < len(forms) {
+				t.Errorf("%d streaming lists failed: this test has shown nothing", n)
+			}
+			// And the watches go on from there.
+			revision := r.touch(t, tt.kind, ns, "object-3", "later")
+			for _, accept := range forms {
+				r.sameIn(t, accept, tt.kind, ns, revision)
+			}
+			if !bytes.Contains(r.ask(tt.kind.Path(ns), exactly(revision)).Body, []byte("later")) {
+				t.Error("the change is not there")
+			}
+		})
+	}
+}
+
+// TestChangesBelowTheLoad: objects that were created and deleted before a state was loaded come again in the watch
+// that begins with the newest change that the state knows. They contradict nothing.
+func TestChangesBelowTheLoad(t *testing.T) {
+	harness.Long(t)
+	t.Parallel()
+	c := ownCluster(t)
+	ns := c.namespace(t, "below")
+	tests := []struct {
+		name string
+		kind kind
+		// older are there before the newest object of the state that is loaded, and gone come and go after it.
+		older []string
+		after func(t *testing.T, k kind)
+	}{
+		{name: "one was created and deleted", kind: limitRanges, after: func(t *testing.T, k kind) {
+			c.create(t, k, ns, "gone")
+			c.remove(t, k, ns, "gone")
+		}},
+		{name: "one was created, changed and deleted", kind: podTemplates, after: func(t *testing.T, k kind) {
+			c.create(t, k, ns, "gone")
+			c.touch(t, k, ns, "gone", "once")
+			c.touch(t, k, ns, "gone", "twice")
+			c.remove(t, k, ns, "gone")
+		}},
+		{name: "an older one was deleted", kind: resourceQuotas, older: []string{"gone", "stays"}, after: func(t *testing.T, k kind) {
+			c.remove(t, k, ns, "gone")
+		}},
+		{name: "an older one was changed and deleted", kind: budgets, older: []string{"gone", "stays"}, after: func(t *testing.T, k kind) {
+			c.touch(t, k, ns, "gone", "once")
+			c.remove(t, k, ns, "gone")
+		}},
+		{name: "one was deleted, created and deleted again", kind: networkPolicies, older: []string{"gone"}, after: func(t *testing.T, k kind) {
+			c.remove(t, k, ns, "gone")
+			c.create(t, k, ns, "gone")
+			c.remove(t, k, ns, "gone")
+		}},
+		{name: "many came and went", kind: revisions, older: []string{"stays"}, after: func(t *testing.T, k kind) {
+			for i := range 10 {
+				c.create(t, k, ns, fmt.Sprint("gone-", i))
+			}
+			for i := range 10 {
+				c.remove(t, k, ns, fmt.Sprint("gone-", i))
+			}
+		}},
+		{name: "a custom one was created and deleted", kind: widgets, after: func(t *testing.T, k kind) {
+			c.create(t, k, ns, "gone")
+			c.remove(t, k, ns, "gone")
+		}},
+	}
+	r := newRig(t, c, rigOptions{})
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := &feeds{rig: r, kind: tt.kind, namespace: ns}
+			for _, name := range tt.older {
+				r.create(t, tt.kind, ns, name)
+			}
+			r.create(t, tt.kind, ns, "newest")
+			tt.after(t, tt.kind)
+			known := f.begin(t, false)
+			loads := r.count(tt.kind, fullLoad)
+			r.hop.CutAll()
+			known = append(known, f.goesOn(t))
+
+			// What comes after the state counts, also where its names have been seen below it.
+			known = append(known, r.create(t, tt.kind, ns, "gone"), r.touch(t, tt.kind, ns, "newest", "later"))
+			r.remove(t, tt.kind, ns, "gone")
+			known = append(known, r.touch(t, tt.kind, ns, "newest", "last"), f.goesOn(t))
+			again := r.count(tt.kind, fullLoad) - loads
+			t.Logf("full lists: %d at the beginning, %d since then, for %d feeds; restarts: %v", loads, again, len(f.accepts()), r.restarts(t, tt.kind))
+			if again != 0 {
+				t.Errorf("loaded %d times again", again)
+			}
+			if lost := r.restarts(t, tt.kind); len(lost) > 0 {
+				t.Errorf("lost: %v", lost)
+			}
+			f.stillKnown(t, known)
+		})
+	}
+}
+
+// Rule 12: a replica is not ready before its eager collections are there.
+func TestWarmBeforeReady(t *testing.T) {
+	t.Parallel()
+	var heldBack atomic.Bool
+	heldBack.Store(true)
+	r := newRig(t, shared, rigOptions{
+		args: []string{"--eager", "pods,deployments.v1.apps"},
+		cold: true,
+		fault: func(w http.ResponseWriter, req *http.Request) bool {
+			return of(req, pods) && heldBack.Load() && hop.Refuse(w, http.StatusServiceUnavailable)
+		},
+	})
+	ns := r.namespace(t, "warm")
+	r.create(t, pods, ns, "first")
+	r.until("one of the two", func() error {
+		ready, text := r.proxy.Ready(t.Context())
+		if ready {
+			return poll.Wrong("ready without the pods")
+		}
+		if !strings.Contains(text, "[-]collection/pods not ready") || !strings.Contains(text, "[+]collection/deployments.apps ok") {
+			return fmt.Errorf("/readyz says: %s", text)
+		}
+		return nil
+	})
+	r.expect(fwdWarming, pods.Path(""), anyVersion())
+	if n := r.count(pods, func(url.Values) bool { return true }); n == 0 {
+		t.Error("the feed has not even asked")
+	}
+
+	heldBack.Store(false)
+	if err := r.proxy.AwaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.expect(hitAny, pods.Path(""), anyVersion())
+	r.expect(hitAny, deployments.Path(""), anyVersion())
 }

@@ -2,7 +2,6 @@ package feed
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"testing"
@@ -10,6 +9,7 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -54,24 +54,34 @@ func startCluster(ctx context.Context, apiServerArgs ...string) (*cluster, error
 
 // defineKinds creates the custom resources and waits until they are served.
 func (c *cluster) defineKinds(ctx context.Context) error {
-	for _, k := range customKinds {
-		if _, err := c.direct.Do(ctx, http.MethodPost, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", k.definition()); err != nil {
-			return fmt.Errorf("define %s: %w", k.plural, err)
+	for k, definition := range definitions() {
+		if _, err := c.direct.Do(ctx, http.MethodPost, kinds.Definitions, definition); err != nil {
+			return fmt.Errorf("define %s: %w", k.Plural, err)
 		}
 	}
-	for _, k := range customKinds {
-		err := poll.Retry(ctx, k.plural+" to be served", func() error {
-			a, err := c.direct.Get(ctx, k.list(""))
-			if err == nil && a.Code != http.StatusOK {
-				err = errors.New(a.String())
-			}
-			return err
-		})
-		if err != nil {
+	for k := range definitions() {
+		if err := c.served(ctx, k); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// served waits until the API server serves a resource.
+func (c *cluster) served(ctx context.Context, k kind) error {
+	return poll.Retry(ctx, k.Plural+" to be served", func() error {
+		_, err := c.direct.Do(ctx, http.MethodGet, k.Path(""), nil)
+		return err
+	})
+}
+
+// define adds a custom resource, and waits until it is served.
+func (c *cluster) define(t *testing.T, k kind, versions ...any) {
+	t.Helper()
+	c.write(t, http.MethodPost, kinds.Definitions, k.Definition(versions...))
+	if err := c.served(t.Context(), k); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // ownCluster starts a control plane for one test, which may do with it what it likes.

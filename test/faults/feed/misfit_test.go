@@ -36,8 +36,8 @@ const (
 func TestMisfit(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
-	plain := kind{"v1", "ConfigMap", "configmaps", false, nil}
-	hidden := kind{"v1", "PodTemplate", "podtemplates", false, fieldsOf{"template": template}}
+	plain := namespaced("v1", "ConfigMap", "configmaps", "")
+	hidden := podTemplates
 	kinds := []kind{plain}
 	if *misfitFor > 0 {
 		kinds = append(kinds, hidden)
@@ -47,7 +47,7 @@ func TestMisfit(t *testing.T) {
 	for i := range misfits {
 		for _, k := range kinds {
 			size := misfitSize
-			if k.plural == hidden.plural && i < sampled {
+			if k.Plural == hidden.Plural && i < sampled {
 				size = 0
 			}
 			c.createSized(t, k, ns, fmt.Sprintf("object-%03d", i), size)
@@ -62,20 +62,20 @@ func TestMisfit(t *testing.T) {
 	})
 	begun := time.Now()
 	for _, k := range kinds {
-		r.until(k.plural+" not to fit", func() error { return r.notKept(t, k) })
+		r.until(k.Plural+" not to fit", func() error { return r.notKept(t, k) })
 	}
 	for poll.Pause(t.Context(), 10*pollEvery) && time.Since(begun) < *misfitFor {
 		for _, k := range kinds {
-			a, err := r.admin.Get(t.Context(), k.list("")+"?limit=1&"+anyVersion().Encode())
+			a, err := r.admin.Get(t.Context(), k.Path("")+"?limit=1&"+anyVersion().Encode())
 			if err == nil && strings.Contains(a.Source(), "hit") {
-				t.Fatalf("%s: %s", k.plural, a)
+				t.Fatalf("%s: %s", k.Plural, a)
 			}
 		}
 	}
 	for _, k := range kinds {
 		at := reads.of(k, fullLoad)
 		t.Logf("%s in %v: %d full lists, at %v; %d looks at the first objects; %.1f MiB in all, of %.1f MiB that there are and %.1f MiB that would fit",
-			k.plural, time.Since(begun).Round(time.Second), len(at), since(begun, at), len(reads.of(k, learns)),
+			k.Plural, time.Since(begun).Round(time.Second), len(at), since(begun, at), len(reads.of(k, learns)),
 			float64(sent(k))/(1<<20), float64(misfits*misfitSize)/(1<<20), float64(misfitBytes)/(1<<20))
 	}
 	if n := len(reads.of(plain, learns)); n == 0 {
@@ -95,7 +95,7 @@ func TestMisfit(t *testing.T) {
 
 // notKept returns an error until a resource is forwarded because it does not fit.
 func (r *rig) notKept(t *testing.T, k kind) error {
-	a, err := r.admin.Get(t.Context(), k.list("")+"?limit=1&"+anyVersion().Encode())
+	a, err := r.admin.Get(t.Context(), k.Path("")+"?limit=1&"+anyVersion().Encode())
 	if err == nil && a.Source() != fwdMemory {
 		err = fmt.Errorf("it came from %q", a.Source())
 	}
@@ -105,12 +105,9 @@ func (r *rig) notKept(t *testing.T, k kind) error {
 // createSized writes an object with an annotation of that size.
 func (c *cluster) createSized(t *testing.T, k kind, namespace, name string, size int) {
 	t.Helper()
-	object, ok := k.object(name).(fieldsOf)
-	if !ok {
-		t.Fatal("it is of another form")
-	}
+	object := k.Object(name)
 	object["metadata"] = fieldsOf{"name": name, "annotations": fieldsOf{"blob": strings.Repeat("x", size)}}
-	c.write(t, http.MethodPost, k.list(namespace), object)
+	c.write(t, http.MethodPost, k.Path(namespace), object)
 }
 
 // reads are requests of feeds, by when they came. Safe for concurrent use.
@@ -135,7 +132,7 @@ func (r *reads) of(k kind, sort func(url.Values) bool) (at []time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, one := range r.all {
-		if one.path == k.list("") && sort(one.query) {
+		if one.path == k.Path("") && sort(one.query) {
 			at = append(at, one.at)
 		}
 	}
@@ -172,6 +169,6 @@ func (r *rig) countBytes() (of func(kind) int) {
 	return func(k kind) int {
 		mu.Lock()
 		defer mu.Unlock()
-		return sent[k.list("")]
+		return sent[k.Path("")]
 	}
 }

@@ -11,12 +11,15 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/hop"
 )
 
 var (
-	horizontalAutoscalers = kind{"autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", false, fieldsOf{"spec": fieldsOf{"maxReplicas": 2, "scaleTargetRef": fieldsOf{"apiVersion": "apps/v1", "kind": "Deployment", "name": "x"}}}}
-	cronJobs              = kind{"batch/v1", "CronJob", "cronjobs", false, fieldsOf{"spec": fieldsOf{"schedule": "@daily", "jobTemplate": fieldsOf{"spec": fieldsOf{"template": fieldsOf{"spec": fieldsOf{"restartPolicy": "Never", "containers": []any{fieldsOf{"name": "main", "image": "example.com/main:1"}}}}}}}}}
-	ingressClasses        = kind{"networking.k8s.io/v1", "IngressClass", "ingressclasses", true, fieldsOf{"spec": fieldsOf{"controller": "example.com/x"}}}
+	horizontalAutoscalers = namespaced("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers",
+		`{"spec":{"maxReplicas":2,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"x"}}}`)
+	cronJobs = namespaced("batch/v1", "CronJob", "cronjobs",
+		`{"spec":{"schedule":"@daily","jobTemplate":{"spec":{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"main","image":"example.com/main:1"}]}}}}}}`)
+	ingressClasses = clusterScoped("networking.k8s.io/v1", "IngressClass", "ingressclasses", `{"spec":{"controller":"example.com/x"}}`)
 )
 
 func anyRequest(url.Values) bool { return true }
@@ -36,7 +39,7 @@ func TestResumePace(t *testing.T) {
 		line []byte
 	}{
 		{"ended at once", horizontalAutoscalers, nil},
-		{"ERROR event with code 500", cronJobs, errorEvent(http.StatusInternalServerError)},
+		{"ERROR event with code 500", cronJobs, hop.ErrorEvent(http.StatusInternalServerError, false)},
 	}
 	r := newRig(t, shared, rigOptions{})
 	ns := r.namespace(t, "pace")
@@ -44,7 +47,7 @@ func TestResumePace(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			k := tt.kind
 			r.unhurried(t, k, ns, func(r *rig, ns string) error {
-				list := k.list(ns)
+				list := k.Path(ns)
 				r.create(t, k, ns, "first")
 				r.await(hitAny, list, anyVersion())
 				known := []string{r.touch(t, k, ns, "first", "before")}
@@ -111,7 +114,7 @@ func TestHeartbeatPace(t *testing.T) {
 	r.unhurried(t, k, r.namespace(t, "pace-busy"), func(r *rig, ns string) error {
 		r.create(t, k, "", "quiet-beside-"+ns)
 		defer r.busy(t, configMaps, ns)()
-		r.await(hitAny, k.list(""), anyVersion())
+		r.await(hitAny, k.Path(""), anyVersion())
 		watched, probes, broken := r.count(k, anyWatch), r.count(k, isProbe), r.broken(k)
 		begun, live := time.Now(), newPulse(bound)
 		r.until("a while of hits", func() error {
@@ -143,7 +146,7 @@ func (r *rig) broken(k kind) int {
 	n := 0
 	for line := range strings.Lines(r.proxy.Log()) {
 		for _, says := range []string{"probe failed, the watch is resumed", "watch not resumed yet"} {
-			if strings.Contains(line, fmt.Sprintf("msg=%q collection=\"%s.", says, k.plural)) {
+			if strings.Contains(line, fmt.Sprintf("msg=%q collection=\"%s.", says, k.Plural)) {
 				n++
 			}
 		}

@@ -41,8 +41,8 @@ resources:
 			t.Errorf("/readyz (%t) does not say %q: %s", ready, check, text)
 		}
 	}
-	r.expect(fwdNotCached, limitRanges.list(ns), anyVersion())
-	a, err := r.admin.GetAs(t.Context(), protobuf+";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", podTemplates.list(ns)+"?resourceVersion=0")
+	r.expect(fwdNotCached, limitRanges.Path(ns), anyVersion())
+	a, err := r.admin.GetAs(t.Context(), protobuf+";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", podTemplates.Path(ns)+"?resourceVersion=0")
 	if err != nil || a.Code != http.StatusOK || a.Source() != fwdNotCached {
 		t.Errorf("a form that is not kept: %s, %v", a, err)
 	}
@@ -52,22 +52,22 @@ resources:
 	r.await(hitAny, "/api/v1/secrets", anyVersion())
 
 	// A page at any revision is the page at its revision, and the walk goes on there.
-	r.await(hitNotOlderThan, podTemplates.list(ns), notOlderThan(last))
-	page, err := r.admin.Get(t.Context(), podTemplates.list(ns)+"?resourceVersion=0&limit=2")
+	r.await(hitNotOlderThan, podTemplates.Path(ns), notOlderThan(last))
+	page, err := r.admin.Get(t.Context(), podTemplates.Path(ns)+"?resourceVersion=0&limit=2")
 	if err != nil || page.Source() != hitAny {
 		t.Fatalf("a page at any revision: %s, %v", page, err)
 	}
 	if page.Meta().Continue == "" {
 		t.Fatalf("the limit is ignored: %s", page)
 	}
-	if err := r.verify(t.Context(), podTemplates.list(ns), firstPage(page.Meta().ResourceVersion), page); err != nil {
+	if err := r.verify(t.Context(), podTemplates.Path(ns), firstPage(page.Meta().ResourceVersion), page); err != nil {
 		t.Error(err)
 	}
-	r.expect(hitContinue, podTemplates.list(ns), query("limit=2", "continue="+page.Meta().Continue))
+	r.expect(hitContinue, podTemplates.Path(ns), query("limit=2", "continue="+page.Meta().Continue))
 	// Elsewhere it is.
-	r.await(hitAny, configMaps.list(""), query("resourceVersion=0"))
-	all := r.expect(hitAny, configMaps.list(""), anyVersion())
-	whole, err := r.admin.Get(t.Context(), configMaps.list("")+"?resourceVersion=0&limit=1")
+	r.await(hitAny, configMaps.Path(""), query("resourceVersion=0"))
+	all := r.expect(hitAny, configMaps.Path(""), anyVersion())
+	whole, err := r.admin.Get(t.Context(), configMaps.Path("")+"?resourceVersion=0&limit=1")
 	if err != nil || whole.Source() != hitAny || whole.Meta().Continue != "" {
 		t.Errorf("a limit at any revision: %s, %v (without it: %s)", whole, err, all)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/hop"
+	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -27,7 +28,7 @@ func TestProbe(t *testing.T) {
 	r.unhurried(t, k, r.namespace(t, "busy"), func(r *rig, ns string) error {
 		var probes watched
 		r.create(t, k, "", "quiet-beside-"+ns)
-		r.await(hitAny, k.list(""), anyVersion())
+		r.await(hitAny, k.Path(""), anyVersion())
 		r.onFault(func(_ http.ResponseWriter, req *http.Request) bool {
 			if of(req, k) && isProbe(req.URL.Query()) {
 				probes.hold(req.Context())
@@ -66,7 +67,7 @@ func TestProbe(t *testing.T) {
 			var others atomic.Int32
 			eightTimes(func() error {
 				return poll.Retry(t.Context(), "an answer", func() error {
-					a, err := r.try(k.list(""), notOlderThan(revision))
+					a, err := r.try(k.Path(""), notOlderThan(revision))
 					if err == nil && a.Source() != fwdAhead {
 						others.Add(1)
 					}
@@ -78,7 +79,7 @@ func TestProbe(t *testing.T) {
 				return fmt.Errorf("%d of 8 lists were not forwarded as ahead of the feed", n)
 			}
 			eightTimes(func() error { return r.reaches(t.Context(), k, revision) })
-			if _, err := r.comes(hitNotOlderThan, k.list(""), notOlderThan(revision)); err != nil {
+			if _, err := r.comes(hitNotOlderThan, k.Path(""), notOlderThan(revision)); err != nil {
 				return err
 			}
 		}
@@ -95,7 +96,7 @@ func TestProbe(t *testing.T) {
 // reaches asks until a revision is reached, or there is a wrong answer.
 func (r *rig) reaches(ctx context.Context, k kind, revision string) error {
 	return poll.Retry(ctx, "revision "+revision, func() error {
-		a, err := r.try(k.list(""), notOlderThan(revision))
+		a, err := r.try(k.Path(""), notOlderThan(revision))
 		if err == nil && a.Source() != hitNotOlderThan {
 			err = fmt.Errorf("revision %s came from %q", revision, a.Source())
 		}
@@ -111,8 +112,8 @@ func (r *rig) busy(t *testing.T, k kind, namespace string) (stop func()) {
 	var writer sync.WaitGroup
 	writer.Go(func() {
 		for i := 0; ctx.Err() == nil; i++ {
-			_, err := r.direct.Do(ctx, http.MethodPatch, k.list(namespace)+"/busy",
-				fieldsOf{"metadata": fieldsOf{"annotations": fieldsOf{"touched": fmt.Sprint(i)}}})
+			_, err := r.direct.Do(ctx, http.MethodPatch, k.Path(namespace)+"/busy",
+				kinds.Touch(fmt.Sprint(i)))
 			if err != nil && ctx.Err() == nil {
 				t.Error(err)
 				return
@@ -166,14 +167,14 @@ func TestHeartbeat(t *testing.T) {
 				k = limitRanges
 			}
 			r := newRig(t, shared, rigOptions{bound: shortestBound})
-			ns := r.namespace(t, "heartbeat-"+k.plural)
+			ns := r.namespace(t, "heartbeat-"+k.Plural)
 			// Other tests make limit ranges, too: the first one ever is not to come later. And without any
 			// object the feed could not resume a watch that a busy machine has broken.
 			r.create(t, k, ns, "first")
 			if busy {
 				defer r.busy(t, configMaps, ns)()
 			}
-			r.await(hitAny, k.list(""), anyVersion())
+			r.await(hitAny, k.Path(""), anyVersion())
 			// A feed asks the same when it learns by what its objects can be selected.
 			probes := r.count(k, isProbe)
 			begun, live := time.Now(), newPulse(shortestBound)
@@ -207,7 +208,7 @@ func newPulse(bound time.Duration) *pulse { return &pulse{bound: bound, last: ti
 func (r *rig) feel(p *pulse, k kind) error {
 	const looks = 5
 	asked := time.Now()
-	a, err := r.try(k.list(""), anyVersion())
+	a, err := r.try(k.Path(""), anyVersion())
 	switch {
 	case err != nil:
 		return err
@@ -233,14 +234,14 @@ func TestNewestPagesAnnounceTheNext(t *testing.T) {
 	for i := range 3 {
 		r.create(t, k, "", fmt.Sprintf("object-%d", i))
 	}
-	r.await(hitAny, k.list(""), anyVersion())
+	r.await(hitAny, k.Path(""), anyVersion())
 	// The feed may hear of a revision by itself, just now; not each time.
 	var first ask.Answer
 	r.until("the feed to ask", func() error {
 		r.create(t, configMaps, ns, fmt.Sprintf("elsewhere-%d", time.Now().UnixNano()))
 		probes, watches := r.count(k, isProbe), r.count(k, anyWatch)
 		var err error
-		if first, err = r.admin.Get(t.Context(), k.list("")+"?limit=1"); err != nil {
+		if first, err = r.admin.Get(t.Context(), k.Path("")+"?limit=1"); err != nil {
 			return err
 		}
 		if first.Source() != "listproxy; fwd=bypass; detail=most-recent" {
@@ -255,7 +256,7 @@ func TestNewestPagesAnnounceTheNext(t *testing.T) {
 			return nil
 		})
 	})
-	r.await(hitContinue, k.list(""), query("limit=1", "continue="+first.Meta().Continue))
+	r.await(hitContinue, k.Path(""), query("limit=1", "continue="+first.Meta().Continue))
 }
 
 // demandPause is the least time between two probes because somebody waits (package snapshot).
@@ -272,11 +273,11 @@ func TestNewestPagesThatFit(t *testing.T) {
 	for i := range 3 {
 		r.create(t, k, ns, fmt.Sprintf("object-%d", i))
 	}
-	r.await(hitAny, k.list(ns), anyVersion())
+	r.await(hitAny, k.Path(ns), anyVersion())
 	newest := func(limit int) ask.Answer {
 		t.Helper()
 		r.create(t, configMaps, ns, fmt.Sprintf("elsewhere-%d", time.Now().UnixNano()))
-		a, err := r.admin.Get(t.Context(), k.list(ns)+"?"+query(fmt.Sprintf("limit=%d", limit)).Encode())
+		a, err := r.admin.Get(t.Context(), k.Path(ns)+"?"+query(fmt.Sprintf("limit=%d", limit)).Encode())
 		if err != nil || a.Source() != "listproxy; fwd=bypass; detail=most-recent" {
 			t.Fatalf("a newest page: %s, %v", a, err)
 		}

@@ -22,7 +22,7 @@ func TestResumeInPlace(t *testing.T) {
 		return func(r *rig, _ string, k kind) {
 			var refused atomic.Int32
 			r.onFault(func(w http.ResponseWriter, req *http.Request) bool {
-				return of(req, k) && (anyWatch(req.URL.Query()) || !watchesOnly) && refused.Add(1) <= 3 && status(w, code)
+				return of(req, k) && (anyWatch(req.URL.Query()) || !watchesOnly) && refused.Add(1) <= 3 && hop.Refuse(w, code)
 			})
 			r.hop.CutAll()
 		}
@@ -42,8 +42,8 @@ func TestResumeInPlace(t *testing.T) {
 		{"cut before the newline", resourceQuotas, line(func(l []byte) ([]byte, error) { return l[:len(l)-1], hop.ErrCut })},
 		{"cut after an event", networkPolicies, line(func(l []byte) ([]byte, error) { return l, hop.ErrCut })},
 		{"an event lost and the stream ended", budgets, line(func([]byte) ([]byte, error) { return nil, io.EOF })},
-		{"ERROR event with code 500", claims, line(func([]byte) ([]byte, error) { return errorEvent(http.StatusInternalServerError), nil })},
-		{"ERROR event with code 429", endpointSlices, line(func([]byte) ([]byte, error) { return errorEvent(http.StatusTooManyRequests), nil })},
+		{"ERROR event with code 500", claims, line(func([]byte) ([]byte, error) { return hop.ErrorEvent(http.StatusInternalServerError, false), nil })},
+		{"ERROR event with code 429", endpointSlices, line(func([]byte) ([]byte, error) { return hop.ErrorEvent(http.StatusTooManyRequests, false), nil })},
 		{"refused with 503", deployments, refuse(http.StatusServiceUnavailable, false)},
 		{"refused with 429", replicaSets, refuse(http.StatusTooManyRequests, false)},
 		{"refused with 500", daemonSets, refuse(http.StatusInternalServerError, false)},
@@ -63,9 +63,9 @@ func TestResumeInPlace(t *testing.T) {
 func resumes(t *testing.T, r *rig, k kind, ns string, harm func()) error {
 	t.Helper()
 	r.create(t, k, ns, "first")
-	r.await(hitAny, k.list(""), anyVersion())
+	r.await(hitAny, k.Path(""), anyVersion())
 	known := []string{r.create(t, k, ns, "a"), r.touch(t, k, ns, "first", "before")}
-	r.await(hitNotOlderThan, k.list(ns), notOlderThan(known[1]))
+	r.await(hitNotOlderThan, k.Path(ns), notOlderThan(known[1]))
 
 	harm()
 	defer r.onFault(nil)
@@ -74,15 +74,11 @@ func resumes(t *testing.T, r *rig, k kind, ns string, harm func()) error {
 	r.remove(t, k, ns, "a")
 	known = append(known, r.touch(t, k, ns, "first", "after"))
 
-	r.await(hitNotOlderThan, k.list(ns), notOlderThan(known[len(known)-1]))
-	if err := r.known(k.list(ns), known...); err != nil {
+	r.await(hitNotOlderThan, k.Path(ns), notOlderThan(known[len(known)-1]))
+	if err := r.known(k.Path(ns), known...); err != nil {
 		return err
 	}
 	return r.loaded(k, 1)
-}
-
-func errorEvent(code int) []byte {
-	return fmt.Appendf(nil, `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"made up by the test","code":%d}}`+"\n", code)
 }
 
 // nextLine changes the next line of the feed's watch about an object in the namespace that has a mark,
@@ -95,4 +91,81 @@ func (r *rig) nextLine(k kind, namespace, mark string, change func(line []byte) 
 		}
 		return change(line)
 	})
+}
+
+// Rules 3 and 4: an ERROR event with code 410 ends the span. Nothing is answered across the gap
+// to the next, and both sides are.
+func TestGap(t *testing.T) {
+	t.Parallel()
+	for _, k := range []kind{configMaps, widgets} {
+		t.Run(k.Name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, shared, rigOptions{})
+			r.unhurried(t, k, r.namespace(t, "gap-"+k.Plural), func(r *rig, ns string) error {
+				list := k.Path(ns)
+				var before []string
+				for i := range 4 {
+					before = append(before, r.create(t, k, ns, fmt.Sprintf("before-%d", i)))
+				}
+				r.await(hitAny, list, anyVersion())
+				before = append(before[:0], r.touch(t, k, ns, "before-0", "again"), r.create(t, k, ns, "before-4"))
+				r.await(hitNotOlderThan, list, notOlderThan(before[1]))
+				page, err := r.comes(hitExact, list, firstPage(before[1]))
+				if err != nil {
+					return err
+				}
+				token := page.Meta().Continue
+
+				// The event that is lost is the first of the gap; the upstream is kept away
+				// until more has happened.
+				var away atomic.Bool
+				r.onFault(func(w http.ResponseWriter, req *http.Request) bool {
+					return of(req, k) && away.Load() && hop.Refuse(w, http.StatusServiceUnavailable)
+				})
+				r.nextLine(k, ns, `"name":"in-the-gap"`, func([]byte) ([]byte, error) {
+					away.Store(true)
+					return hop.ErrorEvent(http.StatusGone, false), nil
+				})
+				gap := []string{
+					r.create(t, k, ns, "in-the-gap"),
+					r.touch(t, k, ns, "before-1", "in the gap"),
+				}
+				r.remove(t, k, ns, "before-2")
+				gap = append(gap, r.touch(t, k, ns, "before-3", "in the gap"))
+				r.await(fwdWarming, list, anyVersion())
+				r.expect(fwdWarming, list, notOlderThan(before[1]))
+				if err := r.known(list, before[1]); err != nil {
+					return err
+				}
+				r.expect(fwdWarming, list, exactly(gap[0])) // nobody knows yet how far it goes
+
+				away.Store(false)
+				r.await(hitAny, list, anyVersion())
+				after := []string{r.create(t, k, ns, "after")}
+				after = append(after, r.touch(t, k, ns, "after", "again"))
+				r.await(hitNotOlderThan, list, notOlderThan(after[1]))
+				for _, revision := range append(before, after...) {
+					if err := r.known(list, revision); err != nil {
+						return err
+					}
+					if _, err := r.comes(hitExact, k.Path(""), firstPage(revision)); err != nil {
+						return err
+					}
+				}
+				for _, revision := range gap[:2] {
+					r.expect(fwdHistory, list, exactly(revision))
+					page := r.expect(fwdHistory, list, firstPage(revision))
+					r.expect(fwdHistory, list, query("limit=2", "continue="+page.Meta().Continue))
+				}
+				// A walk that began before the gap goes on.
+				for token != "" {
+					if page, err = r.comes(hitContinue, list, query("limit=2", "continue="+token)); err != nil {
+						return err
+					}
+					token = page.Meta().Continue
+				}
+				return r.loaded(k, 2)
+			})
+		})
+	}
 }

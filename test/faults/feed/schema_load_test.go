@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -23,32 +24,20 @@ type jars struct {
 	second     bool // v2 is served
 }
 
-func (j jars) definition() any {
-	open := func(properties fieldsOf) fieldsOf {
-		return fieldsOf{"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": properties}
-	}
+func (j jars) versions() []any {
 	properties := fieldsOf{"color": fieldsOf{"type": "string"}}
 	if j.added {
 		properties["added"] = fieldsOf{"type": "string", "default": "by default"}
 	}
 	version := func(name string, served, storage bool) fieldsOf {
-		v := fieldsOf{
-			"name": name, "served": served, "storage": storage,
-			"schema": fieldsOf{"openAPIV3Schema": open(fieldsOf{"spec": open(properties)})},
-		}
+		v := kinds.Version(kinds.Open(fieldsOf{"spec": kinds.Open(properties)}))
+		v["name"], v["served"], v["storage"] = name, served, storage
 		if j.selectable {
 			v["selectableFields"] = []any{fieldsOf{"jsonPath": ".spec.color"}}
 		}
 		return v
 	}
-	return fieldsOf{
-		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-		"metadata": fieldsOf{"name": "jars.jars.feed.test"},
-		"spec": fieldsOf{
-			"group": "jars.feed.test", "scope": "Namespaced", "names": fieldsOf{"plural": "jars", "kind": "Jar"},
-			"versions": []any{version("v1", true, true), version("v2", j.second, false)},
-		},
-	}
+	return []any{version("v1", true, true), version("v2", j.second, false)}
 }
 
 // truth is what answers from memory must be like, and since when, in Unix nanoseconds; 0: not yet.
@@ -79,18 +68,12 @@ func (tr *truth) judge(path string, asked time.Time, body []byte) error {
 func TestSchemaChangesUnderLoad(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
-	first := kind{"jars.feed.test/v1", "Jar", "jars", false, fieldsOf{"spec": fieldsOf{"color": "red"}}}
+	first := namespaced("jars.feed.test/v1", "Jar", "jars", `{"spec":{"color":"red"}}`)
 	second := first
-	second.apiVersion = "jars.feed.test/v2"
+	second.APIVersion = "jars.feed.test/v2"
 	is := jars{selectable: true, second: true}
-	shared.write(t, http.MethodPost, definitions, is.definition())
-	if err := poll.Retry(t.Context(), "the second version", func() error {
-		a, err := shared.direct.Get(t.Context(), second.list(""))
-		if err == nil && a.Code != http.StatusOK {
-			err = fmt.Errorf("%s", a)
-		}
-		return err
-	}); err != nil {
+	shared.define(t, first, is.versions()...)
+	if err := shared.served(t.Context(), second); err != nil {
 		t.Fatal(err)
 	}
 	r := newRig(t, shared, rigOptions{args: []string{"--schema-quarantine", "2s"}})
@@ -106,8 +89,7 @@ func TestSchemaChangesUnderLoad(t *testing.T) {
 	load.Go(func() {
 		for i := 0; ctx.Err() == nil; i++ {
 			// Between two definitions the API server answers nothing for a moment.
-			_, _ = r.direct.Do(ctx, http.MethodPatch, first.list(ns)+fmt.Sprintf("/object-%d", i%5),
-				fieldsOf{"metadata": fieldsOf{"annotations": fieldsOf{"touched": fmt.Sprint(i)}}})
+			_, _ = r.direct.Do(ctx, http.MethodPatch, first.Path(ns)+fmt.Sprintf("/object-%d", i%5), kinds.Touch(fmt.Sprint(i)))
 			poll.Pause(ctx, pollEvery/3)
 		}
 	})
@@ -119,7 +101,7 @@ func TestSchemaChangesUnderLoad(t *testing.T) {
 					if i%2 == 1 {
 						q.Set("fieldSelector", []string{"spec.color=red", "metadata.name!=object-1"}[i/2%2])
 					}
-					path, asked := k.list(ns)+"?"+q.Encode(), time.Now()
+					path, asked := k.Path(ns)+"?"+q.Encode(), time.Now()
 					a, err := r.admin.GetAs(ctx, accept, path)
 					if err != nil || !strings.Contains(a.Source(), "hit") {
 						continue
@@ -146,7 +128,7 @@ func TestSchemaChangesUnderLoad(t *testing.T) {
 	}
 	change := func(at *atomic.Int64) {
 		before := r.endings(first)
-		r.write(t, http.MethodPatch, definitions+"/"+first.definitionName(), fieldsOf{"spec": is.definition().(fieldsOf)["spec"]})
+		r.write(t, http.MethodPatch, first.DefinitionPath(), fieldsOf{"spec": fieldsOf{"versions": is.versions()}})
 		r.hears(first, before, nil)
 		at.Store(time.Now().UnixNano())
 	}

@@ -14,13 +14,14 @@ import (
 
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/hop"
+	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 const (
-	definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-	fwdUnknown  = "listproxy; fwd=bypass; detail=unknown-resource"
-	fwdSchema   = "listproxy; fwd=bypass; detail=schema"
+	fwdUnknown = "listproxy; fwd=bypass; detail=unknown-resource"
+	fwdSchema  = "listproxy; fwd=bypass; detail=schema"
 	// heard is how long after listproxy has heard of a change of a definition what it said before
 	// may still be on its way.
 	heard = time.Second
@@ -30,7 +31,7 @@ const (
 func (r *rig) endings(k kind) int {
 	n := 0
 	for line := range strings.Lines(r.proxy.Log()) {
-		if strings.Contains(line, `msg="collection ended" collection="`+k.plural+".") && strings.Contains(line, "reason=schema") {
+		if strings.Contains(line, `msg="collection ended" collection="`+k.Plural+".") && strings.Contains(line, "reason=schema") {
 			n++
 		}
 	}
@@ -63,9 +64,10 @@ func (r *rig) hears(k kind, before int, ask func() error) {
 }
 
 var (
-	tins  = kind{"tins.feed.test/v1", "Tin", "tins", false, widgets.rest}
-	boxes = kind{"boxes.feed.test/v1", "Box", "boxes", false, widgets.rest}
-	cans  = kind{"cans.feed.test/v1", "Can", "cans", false, widgets.rest}
+	tins  = namespaced("tins.feed.test/v1", "Tin", "tins", widgets.Rest)
+	jugs  = namespaced("jugs.feed.test/v1", "Jug", "jugs", widgets.Rest)
+	boxes = namespaced("boxes.feed.test/v1", "Box", "boxes", widgets.Rest)
+	cans  = namespaced("cans.feed.test/v1", "Can", "cans", widgets.Rest)
 )
 
 // newSchema is what an answer holds once the default that setDefault sets is there.
@@ -74,14 +76,7 @@ var newSchema = []byte(`"added":"by default"`)
 // define adds a custom resource to the shared cluster, and some objects.
 func define(t *testing.T, r *rig, k kind, ns string) {
 	t.Helper()
-	r.write(t, http.MethodPost, definitions, k.definition())
-	r.until("the resource to be served", func() error {
-		a, err := r.direct.Get(t.Context(), k.list(""))
-		if err == nil && a.Code != http.StatusOK {
-			err = errors.New(a.String())
-		}
-		return err
-	})
+	r.define(t, k)
 	r.namespace(t, ns)
 	for i := range 3 {
 		r.create(t, k, ns, fmt.Sprintf("object-%d", i))
@@ -91,20 +86,15 @@ func define(t *testing.T, r *rig, k kind, ns string) {
 // setDefault adds a default to the schema.
 func setDefault(t *testing.T, r *rig, k kind) {
 	t.Helper()
-	open := func(properties fieldsOf) fieldsOf {
-		return fieldsOf{"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": properties}
-	}
 	added := fieldsOf{"type": "string", "default": "by default"}
-	r.write(t, http.MethodPatch, definitions+"/"+k.definitionName(), fieldsOf{"spec": fieldsOf{"versions": []any{fieldsOf{
-		"name": "v1", "served": true, "storage": true,
-		"schema": fieldsOf{"openAPIV3Schema": open(fieldsOf{"spec": open(fieldsOf{"added": added})})},
-	}}}})
+	version := kinds.Version(kinds.Open(fieldsOf{"spec": kinds.Open(fieldsOf{"added": added})}))
+	r.write(t, http.MethodPatch, k.DefinitionPath(), fieldsOf{"spec": fieldsOf{"versions": []any{version}}})
 }
 
 // learned makes listproxy know some revisions of a resource.
 func learned(t *testing.T, r *rig, k kind, ns string) []string {
 	t.Helper()
-	list := k.list(ns)
+	list := k.Path(ns)
 	r.await(hitAny, list, anyVersion())
 	known := []string{r.touch(t, k, ns, "object-0", "once"), r.create(t, k, ns, "last")}
 	r.await(hitNotOlderThan, list, notOlderThan(known[1]))
@@ -152,7 +142,7 @@ func (r *rig) tryNew(list string, q url.Values) (ask.Answer, error) {
 func (r *rig) awaitNew(k kind, ns string, known []string) (quarantined bool) {
 	r.t.Helper()
 	try := func(q url.Values) (ask.Answer, error) {
-		a, err := r.tryNew(k.list(ns), q)
+		a, err := r.tryNew(k.Path(ns), q)
 		quarantined = quarantined || a.Source() == fwdSchema
 		return a, err
 	}
@@ -188,16 +178,13 @@ func TestSchemaChange(t *testing.T) {
 	before, quarantined := r.endings(k), false
 	setDefault(t, r, k)
 	r.hears(k, before, func() error {
-		a, err := r.admin.Get(t.Context(), k.list(ns)+"?"+anyVersion().Encode())
+		a, err := r.admin.Get(t.Context(), k.Path(ns)+"?"+anyVersion().Encode())
 		quarantined = quarantined || a.Source() == fwdSchema
 		return err
 	})
-	if !r.awaitNew(k, ns, known) && !quarantined {
+	if !r.backInNewSchema(t, k, ns, known) && !quarantined {
 		t.Error("nothing was forwarded because of the schema")
 	}
-	later := r.create(t, k, ns, "later")
-	r.await(hitNotOlderThan, k.list(ns), notOlderThan(later))
-	r.expect(hitExact, k.list(ns), exactly(later))
 }
 
 // Rule 9: while nobody would tell of a change, no custom resource is answered from memory; and a
@@ -209,35 +196,92 @@ func TestSchemaChangeUnheard(t *testing.T) {
 	r := newRig(t, shared, rigOptions{args: []string{"--schema-quarantine", "3s"}})
 	define(t, r, k, ns)
 	known := learned(t, r, k, ns)
-	ways := []url.Values{anyVersion(), notOlderThan(known[0]), exactly(known[0]), firstPage(known[1])}
 
 	var away atomic.Bool
 	away.Store(true)
 	r.onFault(func(w http.ResponseWriter, req *http.Request) bool {
-		return away.Load() && req.URL.Path == definitions && status(w, http.StatusServiceUnavailable)
+		return away.Load() && req.URL.Path == kinds.Definitions && hop.Refuse(w, http.StatusServiceUnavailable)
 	})
 	r.hop.CutAll()
-	for _, q := range ways {
-		r.await(fwdSchema, k.list(ns), q)
+	for _, q := range ways(known) {
+		r.await(fwdSchema, k.Path(ns), q)
 	}
 	// The API server ends the watches of the resource itself: it may be loading as well.
 	setDefault(t, r, k)
 	for range 20 {
-		for _, q := range ways {
-			r.until("an answer", func() error {
-				a, err := r.tryNew(k.list(ns), q)
-				if err == nil && a.FromMemory() {
-					err = poll.Wrong(fmt.Sprintf("%s came from %q", q.Encode(), a.Source()))
-				}
-				return err
-			})
-		}
+		r.neverFromMemory(k.Path(ns), ways(known))
 	}
 	away.Store(false)
-	r.awaitNew(k, ns, known)
+	r.backInNewSchema(t, k, ns, known)
+}
+
+// TestSchemaChangeHeldBack: the stream of definitions was cut and opened again, and a change is on its way that was
+// missed meanwhile. The stream's header has come, which says nothing of that: until its list has, no custom resource
+// is answered from memory.
+func TestSchemaChangeHeldBack(t *testing.T) {
+	harness.Long(t)
+	t.Parallel()
+	k, ns := jugs, "schema-held-back"
+	r := newRig(t, shared, rigOptions{args: []string{"--schema-quarantine", "3s"}})
+	define(t, r, k, ns)
+	known := learned(t, r, k, ns)
+
+	var body hop.Gate // of the streams of definitions
+	var opened atomic.Int32
+	body.Shut()
+	t.Cleanup(body.Open)
+	r.changeLines(func(req *http.Request, line []byte) ([]byte, error) {
+		if req.URL.Path == kinds.Definitions {
+			opened.Add(1)
+			if err := body.Pass(req.Context()); err != nil {
+				return nil, err
+			}
+		}
+		return line, nil
+	})
+	r.hop.CutAll()
+	r.until("the stream of definitions again", func() error {
+		if opened.Load() == 0 {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	setDefault(t, r, k)
+	for range 60 { // some seconds, in which a stream that was just opened would have settled
+		r.neverFromMemory(k.Path(ns), ways(known))
+		poll.Pause(t.Context(), 50*time.Millisecond)
+	}
+	body.Open()
+	r.backInNewSchema(t, k, ns, known)
+}
+
+// ways are all in which a list can be asked for at revisions that are known.
+func ways(known []string) []url.Values {
+	return []url.Values{anyVersion(), notOlderThan(known[0]), exactly(known[0]), firstPage(known[1])}
+}
+
+// neverFromMemory asks in these ways after the schema was changed: nothing may come from memory.
+func (r *rig) neverFromMemory(list string, ways []url.Values) {
+	r.t.Helper()
+	for _, q := range ways {
+		r.until("an answer", func() error {
+			a, err := r.tryNew(list, q)
+			if err == nil && a.FromMemory() {
+				err = poll.Wrong(fmt.Sprintf("%s came from %q", q.Encode(), a.Source()))
+			}
+			return err
+		})
+	}
+}
+
+// backInNewSchema waits until what was known comes from memory in the new schema, and so does what is written then.
+func (r *rig) backInNewSchema(t *testing.T, k kind, ns string, known []string) (quarantined bool) {
+	t.Helper()
+	quarantined = r.awaitNew(k, ns, known)
 	later := r.create(t, k, ns, "later")
-	r.await(hitNotOlderThan, k.list(ns), notOlderThan(later))
-	r.expect(hitExact, k.list(ns), exactly(later))
+	r.await(hitNotOlderThan, k.Path(ns), notOlderThan(later))
+	r.expect(hitExact, k.Path(ns), exactly(later))
+	return quarantined
 }
 
 // A definition that comes is found, what goes is not answered any more, and when it comes again it
@@ -247,14 +291,14 @@ func TestDefinitionsComeAndGo(t *testing.T) {
 	t.Parallel()
 	k, ns := boxes, "schema-comes-and-goes"
 	r := newRig(t, shared, rigOptions{args: []string{"--schema-quarantine", "2s"}})
-	r.await(fwdUnknown, k.list(""), anyVersion()) // discovery may take its time
+	r.await(fwdUnknown, k.Path(""), anyVersion()) // discovery may take its time
 	define(t, r, k, ns)
 	known := learned(t, r, k, ns)
 
 	before := r.endings(k)
-	r.write(t, http.MethodDelete, definitions+"/"+k.definitionName(), nil)
+	r.write(t, http.MethodDelete, k.DefinitionPath(), nil)
 	r.until("the API server to forget it", func() error {
-		a, err := r.direct.Get(t.Context(), k.list(""))
+		a, err := r.direct.Get(t.Context(), k.Path(""))
 		if err == nil && a.Code != http.StatusNotFound {
 			err = errors.New(a.String())
 		}
@@ -262,28 +306,21 @@ func TestDefinitionsComeAndGo(t *testing.T) {
 	})
 	// That objects go is told before the definition has gone: it is loaded again, should that take long.
 	r.hears(k, before, func() error {
-		a, err := r.admin.Get(t.Context(), k.list(ns)+"?"+anyVersion().Encode())
+		a, err := r.admin.Get(t.Context(), k.Path(ns)+"?"+anyVersion().Encode())
 		if err == nil && a.FromMemory() {
 			err = errors.New(a.String())
 		}
 		return err
 	})
 	for _, q := range []url.Values{anyVersion(), exactly(known[0]), firstPage(known[1])} {
-		if a := r.ask(k.list(ns), q); a.Code != http.StatusNotFound || strings.Contains(a.Source(), "hit") {
+		if a := r.ask(k.Path(ns), q); a.Code != http.StatusNotFound || strings.Contains(a.Source(), "hit") {
 			t.Errorf("%s of a resource that is gone: %s", q.Encode(), a)
 		}
 	}
 
-	r.write(t, http.MethodPost, definitions, k.definition())
-	r.until("the resource to be served again", func() error {
-		a, err := r.direct.Get(t.Context(), k.list(""))
-		if err == nil && a.Code != http.StatusOK {
-			err = errors.New(a.String())
-		}
-		return err
-	})
+	r.define(t, k)
 	revision := r.create(t, k, ns, "new")
-	a := r.await(hitNotOlderThan, k.list(ns), notOlderThan(revision))
+	a := r.await(hitNotOlderThan, k.Path(ns), notOlderThan(revision))
 	if bytes.Contains(a.Body, []byte(`"object-0"`)) || !bytes.Contains(a.Body, []byte(`"new"`)) {
 		t.Errorf("the resource that came again: %s", a)
 	}

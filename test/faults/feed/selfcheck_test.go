@@ -6,7 +6,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"regexp"
@@ -18,7 +17,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
+	"github.com/listproxy/listproxy/test/harness/soak"
 )
 
 var selfCheckChurn = flag.Duration("feed.selfcheck", 10*time.Second, "for how long collections are checked while they change")
@@ -47,7 +48,7 @@ func selfCheckWhileChanging(t *testing.T, c *cluster) {
 		for _, accept := range []string{
 			"application/json", protobufType + ",application/json", "application/json" + metadataOf, protobufType + metadataOf,
 		} {
-			r.fromMemory(t, accept, k.list("")+"?resourceVersion=0")
+			r.fromMemory(t, accept, k.Path("")+"?resourceVersion=0")
 		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), *selfCheckChurn)
@@ -77,10 +78,10 @@ func (c *cluster) writeRandomly(ctx context.Context, k kind, namespace string, r
 	there := map[string]bool{}
 	for n := 0; ; n++ {
 		name := fmt.Sprintf("churn-%d", random.IntN(40))
-		method, path, object := http.MethodPost, k.list(namespace), k.object(name)
+		method, path, object := http.MethodPost, k.Path(namespace), k.Object(name)
 		if there[name] {
 			method, path = http.MethodPatch, path+"/"+name
-			object = fieldsOf{"metadata": fieldsOf{"annotations": fieldsOf{"touched": strconv.Itoa(n)}}}
+			object = kinds.Touch(strconv.Itoa(n))
 			if random.IntN(4) == 0 {
 				method, path, object = http.MethodDelete, path+"?gracePeriodSeconds=0", nil
 			}
@@ -95,30 +96,16 @@ func (c *cluster) writeRandomly(ctx context.Context, k kind, namespace string, r
 	}
 }
 
-var checkMetric = regexp.MustCompile(`(?m)^listproxy_selfchecks_total\{result="(\w+)"\} (\d+)$`)
-
 // checks says how many self-checks had which result.
 func (r *rig) checks(t *testing.T) map[string]int {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.proxy.AdminURL()+"/metrics", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
+	all, err := soak.Read(t.Context(), http.DefaultClient, r.proxy.AdminURL()+"/metrics", "listproxy_selfchecks_total")
 	if err != nil {
 		t.Fatal(err)
 	}
 	results := map[string]int{}
-	for _, m := range checkMetric.FindAllSubmatch(text, -1) {
-		results[string(m[1])], err = strconv.Atoi(string(m[2]))
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, s := range all {
+		results[s.Labels["result"]] += int(s.Value)
 	}
 	return results
 }
@@ -148,7 +135,7 @@ func falsities(c *cluster) []falsity {
 			// The next revision is there before listproxy hears of it: else it could find out that the API
 			// server is not so far, and would not need a check to see that something is wrong.
 			err := poll.Retry(ctx, "another write", func() error {
-				_, err := c.direct.Do(ctx, http.MethodPost, configMaps.list("default"), fieldsOf{
+				_, err := c.direct.Do(ctx, http.MethodPost, configMaps.Path("default"), fieldsOf{
 					"apiVersion": "v1", "kind": "ConfigMap", "metadata": fieldsOf{"generateName": "next-"},
 				})
 				return err
@@ -178,9 +165,9 @@ func selfCheckWhatIsFalsified(t *testing.T, c *cluster) {
 	for _, tt := range falsities(c) {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t, c, checkOften)
-			ns := r.namespace(t, "falsified-"+tt.kind.plural)
+			ns := r.namespace(t, "falsified-"+tt.kind.Plural)
 			r.create(t, tt.kind, ns, "first")
-			r.await(hitAny, tt.kind.list(""), anyVersion())
+			r.await(hitAny, tt.kind.Path(""), anyVersion())
 			loads, written := 0, 0
 			r.until("a mismatch", func() error {
 				now := r.count(tt.kind, fullLoad) // before the look: a mismatch is followed by another load
@@ -193,7 +180,7 @@ func selfCheckWhatIsFalsified(t *testing.T, c *cluster) {
 					written++
 					r.nextLine(tt.kind, ns, tt.mark, func(line []byte) ([]byte, error) { return tt.falsify(t.Context(), line) })
 					tt.write(t, tt.kind, ns, written)
-					c.namespace(t, fmt.Sprintf("elsewhere-%s-%d", tt.kind.plural, written))
+					c.namespace(t, fmt.Sprintf("elsewhere-%s-%d", tt.kind.Plural, written))
 					r.create(t, tt.kind, ns, fmt.Sprint("after-", written)) // its event is past the falsified one
 				}
 				return errors.New("none")
@@ -202,7 +189,7 @@ func selfCheckWhatIsFalsified(t *testing.T, c *cluster) {
 			if log := r.proxy.Log(); !strings.Contains(log, "self-check: what is kept is not what the upstream says") || !strings.Contains(log, tt.says) {
 				t.Errorf("the log does not say %q", tt.says)
 			}
-			r.await(hitAny, tt.kind.list(""), anyVersion()) // and compares
+			r.await(hitAny, tt.kind.Path(""), anyVersion()) // and compares
 			r.exactAgain(tt.kind, ns, "first")
 		})
 	}

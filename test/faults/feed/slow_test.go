@@ -15,6 +15,7 @@ import (
 
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/hop"
 	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/harness/soak"
 )
@@ -112,12 +113,12 @@ func (c *cluster) forgetChanges(t *testing.T, namespace string, kinds []kind) {
 		t.Fatal(err)
 	}
 	for _, k := range kinds {
-		err := poll.Retry(t.Context(), k.plural+" to be older than what can be told", func() error {
+		err := poll.Retry(t.Context(), k.Plural+" to be older than what can be told", func() error {
 			newest, err := c.newest(t, k)
 			if err != nil {
 				return err
 			}
-			a, err := c.direct.Get(t.Context(), k.list("")+"?timeoutSeconds=1&watch=true&resourceVersion="+before(newest))
+			a, err := c.direct.Get(t.Context(), k.Path("")+"?timeoutSeconds=1&watch=true&resourceVersion="+before(newest))
 			if err == nil && !bytes.Contains(a.Body, []byte(`"code":410`)) {
 				err = fmt.Errorf("a watch from before %d: %s", newest, a)
 			}
@@ -139,7 +140,7 @@ type feeds struct {
 
 // accepts are the forms: custom resources have no protobuf.
 func (f *feeds) accepts() []string {
-	if strings.Contains(f.kind.group(), "feed.test") {
+	if strings.Contains(f.kind.Group(), "feed.test") {
 		return []string{ask.JSON}
 	}
 	return []string{ask.JSON, protobufType}
@@ -157,7 +158,7 @@ func formOf(req *http.Request) string {
 func (f *feeds) begin(t *testing.T, fresh bool) (known []string) {
 	t.Helper()
 	for _, accept := range f.accepts() {
-		f.fromMemory(t, accept, f.kind.list("")+"?resourceVersion=0")
+		f.fromMemory(t, accept, f.kind.Path("")+"?resourceVersion=0")
 	}
 	if fresh {
 		for i := range 3 {
@@ -176,7 +177,7 @@ func (f *feeds) goesOn(t *testing.T) (revision string) {
 	t.Helper()
 	revision = f.elsewhere(t)
 	for _, accept := range f.accepts() {
-		f.fromMemory(t, accept, f.kind.list("")+"?"+notOlderThan(revision).Encode())
+		f.fromMemory(t, accept, f.kind.Path("")+"?"+notOlderThan(revision).Encode())
 	}
 	return revision
 }
@@ -185,7 +186,7 @@ func (f *feeds) goesOn(t *testing.T) (revision string) {
 func (f *feeds) elsewhere(t *testing.T) (revision string) {
 	t.Helper()
 	f.turn++
-	return f.create(t, configMaps, f.namespace, fmt.Sprintf("beside-%s-%d", f.kind.plural, f.turn))
+	return f.create(t, configMaps, f.namespace, fmt.Sprintf("beside-%s-%d", f.kind.Plural, f.turn))
 }
 
 // stillKnown demands answers from memory with the states of these revisions.
@@ -194,7 +195,7 @@ func (f *feeds) stillKnown(t *testing.T, revisions []string) {
 	for _, accept := range f.accepts() {
 		var lost []string
 		for _, revision := range revisions {
-			a, err := f.admin.GetAs(t.Context(), accept, f.kind.list("")+"?"+exactly(revision).Encode())
+			a, err := f.admin.GetAs(t.Context(), accept, f.kind.Path("")+"?"+exactly(revision).Encode())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -202,7 +203,7 @@ func (f *feeds) stillKnown(t *testing.T, revisions []string) {
 				lost = append(lost, revision+": "+a.Source())
 				continue
 			}
-			f.same(t, accept, f.kind.list(""), exactly(revision))
+			f.same(t, accept, f.kind.Path(""), exactly(revision))
 		}
 		if len(lost) > 0 {
 			t.Errorf("of %d revisions that were known %d are lost, as %s: %s", len(revisions), len(lost), accept, strings.Join(lost, ", "))
@@ -257,7 +258,7 @@ func (f *feeds) holdProbes(d time.Duration, code int) {
 			return false
 		}
 		defer over.next(req)
-		return poll.Pause(req.Context(), d) && code != 0 && status(w, code)
+		return poll.Pause(req.Context(), d) && code != 0 && hop.Refuse(w, code)
 	})
 	f.until("a probe of each feed to be over", func() error { return over.seen(f.accepts()...) })
 }
@@ -277,7 +278,7 @@ func (f *feeds) refuseWatches(t *testing.T, code int, shortOnes bool) {
 		if !shortOnes && shorts.seen(formOf(req)) != nil {
 			return false
 		}
-		return refused.next(req) == 0 && status(w, code)
+		return refused.next(req) == 0 && hop.Refuse(w, code)
 	})
 	f.leavesWatches(t, func() error { return refused.seen(f.accepts()...) })
 }
@@ -295,7 +296,7 @@ func (f *feeds) leavesWatches(t *testing.T, done func() error) {
 			revision = f.elsewhere(t)
 		}
 		for _, accept := range f.accepts() {
-			if _, err := f.admin.GetAs(t.Context(), accept, f.kind.list("")+"?"+notOlderThan(revision).Encode()); err != nil {
+			if _, err := f.admin.GetAs(t.Context(), accept, f.kind.Path("")+"?"+notOlderThan(revision).Encode()); err != nil {
 				return err
 			}
 		}
@@ -348,7 +349,7 @@ func (f *feeds) holdLines() {
 // newest is the revision of the newest object of a kind.
 func (c *cluster) newest(t *testing.T, k kind) (uint64, error) {
 	t.Helper()
-	a, err := c.direct.Get(t.Context(), k.list(""))
+	a, err := c.direct.Get(t.Context(), k.Path(""))
 	if err != nil {
 		return 0, err
 	}
@@ -398,6 +399,6 @@ func (r *rig) counted(t *testing.T, k kind, name string) []soak.Series {
 	}
 	return slices.DeleteFunc(all, func(s soak.Series) bool {
 		plural, _, _ := strings.Cut(s.Labels["resource"], ".")
-		return plural != k.plural || s.Value == 0
+		return plural != k.Plural || s.Value == 0
 	})
 }

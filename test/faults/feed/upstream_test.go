@@ -35,7 +35,7 @@ func TestAPIServerRestarted(t *testing.T) {
 		for i := range 3 {
 			r.create(t, k, ns, fmt.Sprintf("object-%d", i))
 		}
-		r.await(hitAny, k.list(ns), anyVersion())
+		r.await(hitAny, k.Path(ns), anyVersion())
 	}
 	loads := r.count(configMaps, fullLoad)
 	if err := r.StopAPIServer(); err != nil {
@@ -48,7 +48,7 @@ func TestAPIServerRestarted(t *testing.T) {
 	// Until listproxy hears of definitions again, that is what it says of a custom resource: it may hear
 	// of them only when all else is over.
 	waiting := map[string][]string{
-		configMaps.list(ns): {fwdUpstream}, limitRanges.list(ns): {fwdUpstream}, widgets.list(ns): {fwdUpstream, fwdSchema},
+		configMaps.Path(ns): {fwdUpstream}, limitRanges.Path(ns): {fwdUpstream}, widgets.Path(ns): {fwdUpstream, fwdSchema},
 	}
 	r.until("lists to be forwarded because of it", func() error {
 		for list, because := range waiting {
@@ -77,7 +77,7 @@ func TestAPIServerRestarted(t *testing.T) {
 	})
 	for _, k := range kinds {
 		tries := 0
-		r.until(k.list(ns)+" to be answered from memory again", func() error {
+		r.until(k.Path(ns)+" to be answered from memory again", func() error {
 			// A new revision each time: it may have been loaded before the restart was heard of, and
 			// dropped with all that was known then.
 			tries++
@@ -86,7 +86,7 @@ func TestAPIServerRestarted(t *testing.T) {
 				source string
 				query  url.Values
 			}{{hitAny, anyVersion()}, {hitNotOlderThan, notOlderThan(later)}, {hitExact, exactly(later)}} {
-				switch a, err := r.try(k.list(ns), wanted.query); {
+				switch a, err := r.try(k.Path(ns), wanted.query); {
 				case err != nil:
 					return err
 				case a.Source() != wanted.source:
@@ -111,7 +111,7 @@ func TestAPIServersComeAndGo(t *testing.T) {
 func comeAndGo(t *testing.T, r *rig, ns string) error {
 	t.Helper()
 	r.create(t, configMaps, ns, "one")
-	list := configMaps.list(ns)
+	list := configMaps.Path(ns)
 	held := func(holder string) fieldsOf {
 		return fieldsOf{
 			"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
@@ -164,7 +164,7 @@ func TestVersionChanges(t *testing.T) {
 	r := newRig(t, shared, settle)
 	ns := r.namespace(t, "version")
 	r.create(t, configMaps, ns, "one")
-	r.await(hitAny, configMaps.list(ns), anyVersion())
+	r.await(hitAny, configMaps.Path(ns), anyVersion())
 	r.onFault(func(w http.ResponseWriter, req *http.Request) bool {
 		if req.URL.Path != "/version" {
 			return false
@@ -173,8 +173,8 @@ func TestVersionChanges(t *testing.T) {
 		_, _ = fmt.Fprint(w, `{"major":"1","minor":"99","gitVersion":"v1.99.0"}`)
 		return true
 	})
-	r.await(fwdUpstream, configMaps.list(ns), anyVersion())
-	r.await(hitAny, configMaps.list(ns), anyVersion())
+	r.await(fwdUpstream, configMaps.Path(ns), anyVersion())
+	r.await(hitAny, configMaps.Path(ns), anyVersion())
 }
 
 // Rule 8: while the API servers do not agree in which version they store a resource, it is
@@ -198,15 +198,15 @@ func storageVersionsMove(t *testing.T, r *rig, ns string) error {
 	r.agree(t, "v1", "v1") // which is no change, unless a look before this one left another
 	for _, k := range []kind{configMaps, widgets} {
 		r.create(t, k, ns, "one")
-		r.await(hitAny, k.list(ns), anyVersion())
+		r.await(hitAny, k.Path(ns), anyVersion())
 	}
-	list := configMaps.list(ns)
+	list := configMaps.Path(ns)
 	loads := func() int { return r.count(configMaps, fullLoad) }
 
 	before := loads()
 	r.agree(t, "v1", "v1beta1")
 	r.await(fwdUpstream, list, anyVersion())
-	r.expect(hitAny, widgets.list(ns), anyVersion())
+	r.expect(hitAny, widgets.Path(ns), anyVersion())
 	for range 20 {
 		r.touch(t, configMaps, ns, "one", "in between")
 		r.expect(fwdUpstream, list, anyVersion())

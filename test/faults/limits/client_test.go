@@ -3,7 +3,6 @@ package limits
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -42,17 +41,12 @@ func (c client) await(ctx context.Context, target string) (body []byte, err erro
 	return body, err
 }
 
-// create creates an object, unless it exists.
-func (c client) create(ctx context.Context, path string, object any) error {
-	a, err := c.Send(ctx, http.MethodPost, path, object)
-	if err == nil && a.Code != http.StatusCreated && a.Code != http.StatusConflict {
-		err = fmt.Errorf("POST %s: %s", path, a)
-	}
-	return err
-}
-
-// patch changes an object.
-func (c client) patch(ctx context.Context, path string, change any) error {
-	_, err := c.Do(ctx, http.MethodPatch, path, change)
-	return err
+// reviewed reads a list, again for as long as the review of what the caller may fails: that says nothing of what is in
+// memory.
+func (c client) reviewed(ctx context.Context, target string) (a ask.Answer, err error) {
+	poll.Reviewed(ctx, patience, func() string {
+		a, err = c.Do(ctx, http.MethodGet, target, nil)
+		return a.Source()
+	})
+	return a, err
 }

@@ -3,7 +3,6 @@ package limits
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -11,20 +10,18 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/client-go/rest"
-
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // from is a client of a user at another address of the loopback, with a new connection for each request.
-func (r *rig) from(host, user string) *http.Client {
+func (r *rig) from(host, user string) client {
 	r.Helper()
 	cfg := r.proxy.RESTConfig(plane.RESTConfig(user))
 	cfg.Dial = (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(host)}}).DialContext
-	client, err := rest.HTTPClientFor(cfg)
+	client, err := newClient(cfg)
 	r.must(err)
-	r.Cleanup(client.CloseIdleConnections)
+	r.Cleanup(client.HTTP.CloseIdleConnections)
 	return client
 }
 
@@ -44,13 +41,9 @@ func TestOneAddressTakesAllConnections(t *testing.T) {
 	served := 0
 	for i := range most / 4 {
 		client := r.from(fmt.Sprintf("127.0.1.%d", i+1), controlplane.Admin)
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.proxy.URL()+"/api/v1/namespaces/team-a/configmaps?resourceVersion=0", http.NoBody)
+		a, err := client.Get(t.Context(), "/api/v1/namespaces/team-a/configmaps?resourceVersion=0")
 		r.must(err)
-		res, err := client.Do(req)
-		r.must(err)
-		_, err = io.Copy(io.Discard, res.Body)
-		r.must(errors.Join(err, res.Body.Close()))
-		if res.StatusCode == http.StatusOK {
+		if a.Code == http.StatusOK {
 			served++
 		}
 	}
@@ -114,9 +107,7 @@ func TestStrangersTakeAllWatches(t *testing.T) {
 		if open%2 == 1 {
 			client = r.from("127.0.0.1", controlplane.Alice) // one caller may have half
 		}
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.proxy.URL()+"/api/v1/namespaces/team-a/pods?watch=true", http.NoBody)
-		r.must(err)
-		res, err := client.Do(req)
+		res, err := client.Open(ctx, http.MethodGet, "/api/v1/namespaces/team-a/pods?watch=true", nil)
 		r.must(err)
 		t.Cleanup(func() { _ = res.Body.Close() })
 		if res.StatusCode != http.StatusOK {

@@ -17,6 +17,7 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -124,7 +125,7 @@ func TestTooManyForCallers(t *testing.T) {
 	bare, err := newClient(cfg)
 	r.must(err)
 	const objects = "/api/v1/namespaces/team-a/configmaps"
-	object := fieldsOf{"apiVersion": "v1", "kind": "ConfigMap", "metadata": fieldsOf{"name": "refused"}}
+	object := configMap("refused", "")
 	requests := []struct {
 		method, target string
 		object         any
@@ -369,8 +370,8 @@ func (f *refusedFeed) look(longer time.Duration) error {
 	}
 	f.same(refusedList, a.Body)
 	if f.written == "" {
-		a, err := f.direct.Do(f.Context(), http.MethodPost, "/api/v1/namespaces/team-a/configmaps", fieldsOf{
-			"apiVersion": "v1", "kind": "ConfigMap", "metadata": fieldsOf{"generateName": "meanwhile-"},
+		a, err := f.direct.Do(f.Context(), http.MethodPost, "/api/v1/namespaces/team-a/configmaps", kinds.Fields{
+			"apiVersion": "v1", "kind": "ConfigMap", "metadata": kinds.Fields{"generateName": "meanwhile-"},
 		})
 		if err != nil {
 			return poll.Wrong(err.Error())

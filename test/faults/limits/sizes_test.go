@@ -2,7 +2,6 @@ package limits
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -13,10 +12,16 @@ import (
 
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-type fieldsOf = map[string]any
+// configMap with a text.
+func configMap(name, text string) kinds.Fields {
+	object := kinds.Kind{APIVersion: "v1", Name: "ConfigMap"}.Object(name)
+	object["data"] = kinds.Fields{"text": text}
+	return object
+}
 
 // inParallel does what kube-apiserver does as well beside each other.
 func inParallel(n int, do func(i int) error) error {
@@ -28,42 +33,29 @@ func inParallel(n int, do func(i int) error) error {
 	return group.Wait()
 }
 
-// definition is a custom resource that holds anything.
-func definition(plural, kind string) any {
-	return fieldsOf{
-		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-		"metadata": fieldsOf{"name": plural + ".limits.test"},
-		"spec": fieldsOf{
-			"group": "limits.test", "scope": "Namespaced",
-			"names": fieldsOf{"plural": plural, "singular": strings.ToLower(kind), "kind": kind},
-			"versions": []any{fieldsOf{
-				"name": "v1", "served": true, "storage": true,
-				"schema": fieldsOf{"openAPIV3Schema": fieldsOf{"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
-			}},
-		},
-	}
+// custom is a kind of objects that hold anything.
+func custom(name string) kinds.Kind {
+	return kinds.Kind{APIVersion: "limits.test/v1", Name: name, Plural: strings.ToLower(name) + "s"}
 }
 
-const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-
-// define creates a definition and waits until its resource is served.
-func (r *rig) define(plural, kind string) {
+// define creates definitions and waits until their resources are served.
+func (r *rig) define(all ...kinds.Kind) {
 	r.Helper()
-	r.must(r.direct.create(r.Context(), definitions, definition(plural, kind)))
-	r.until(plural+" are served", func() bool {
-		_, _, err := r.direct.get(r.Context(), "/apis/limits.test/v1/"+plural+"?limit=1")
-		return err == nil
-	})
+	r.must(inParallel(len(all), func(i int) error { return r.direct.Ensure(r.Context(), kinds.Definitions, all[i].Definition()) }))
+	for _, k := range all {
+		r.until(k.Plural+" are served", func() bool {
+			_, _, err := r.direct.get(r.Context(), k.Path("")+"?limit=1")
+			return err == nil
+		})
+	}
 }
 
 // same holds a list from memory against what kube-apiserver says for its revision.
 func (r *rig) same(path string, fromMemory []byte) {
 	r.Helper()
-	var list struct {
-		Metadata struct{ ResourceVersion string }
-	}
-	r.must(json.Unmarshal(fromMemory, &list))
-	direct, _, err := r.direct.get(r.Context(), path+"?resourceVersion="+list.Metadata.ResourceVersion+"&resourceVersionMatch=Exact")
+	revision, err := ask.Answer{Body: fromMemory}.Revision()
+	r.must(err)
+	direct, _, err := r.direct.get(r.Context(), path+"?"+ask.Exactly(revision))
 	r.must(err)
 	if !bytes.Equal(fromMemory, direct) {
 		r.Errorf("%s: %d bytes, directly %d, and not the same", path, len(fromMemory), len(direct))
@@ -76,13 +68,13 @@ func TestLargeObjects(t *testing.T) {
 	const size = 1_500_000
 	n := scale(40, 8)
 	r := newRig(t, "--schema-quarantine", "1s")
-	r.define("giants", "Giant")
-	const path = "/apis/limits.test/v1/giants"
+	giants := custom("Giant")
+	r.define(giants)
+	path := giants.Path("")
 	r.must(inParallel(n, func(i int) error {
-		return r.direct.create(t.Context(), "/apis/limits.test/v1/namespaces/team-a/giants", fieldsOf{
-			"apiVersion": "limits.test/v1", "kind": "Giant", "metadata": fieldsOf{"name": fmt.Sprintf("giant-%02d", i)},
-			"text": strings.Repeat(fmt.Sprintf("%07d,", i), size/8),
-		})
+		giant := giants.Object(fmt.Sprintf("giant-%02d", i))
+		giant["text"] = strings.Repeat(fmt.Sprintf("%07d,", i), size/8)
+		return r.direct.Ensure(t.Context(), giants.Path("team-a"), giant)
 	}))
 	before := r.sample()
 	begun := time.Now()
@@ -115,15 +107,10 @@ func TestNamespaces(t *testing.T) {
 	r := newRig(t)
 	path := func(i int) string { return fmt.Sprintf("/api/v1/namespaces/limits-%04d/configmaps", i) }
 	r.must(inParallel(n, func(i int) error {
-		err := r.direct.create(t.Context(), "/api/v1/namespaces", fieldsOf{
-			"apiVersion": "v1", "kind": "Namespace", "metadata": fieldsOf{"name": fmt.Sprintf("limits-%04d", i)},
-		})
-		if err != nil {
+		if err := r.direct.Ensure(t.Context(), "/api/v1/namespaces", kinds.Namespace(fmt.Sprintf("limits-%04d", i))); err != nil {
 			return err
 		}
-		return r.direct.create(t.Context(), path(i), fieldsOf{
-			"apiVersion": "v1", "kind": "ConfigMap", "metadata": fieldsOf{"name": "one"}, "data": fieldsOf{"i": fmt.Sprint(i)},
-		})
+		return r.direct.Ensure(t.Context(), path(i), configMap("one", fmt.Sprint(i)))
 	}))
 	_, err := r.via.await(t.Context(), "/api/v1/configmaps?resourceVersion=0")
 	r.must(err)
@@ -153,17 +140,12 @@ func TestCollections(t *testing.T) {
 	harness.Long(t)
 	n := scale(500, 20)
 	r := newRig(t, "--schema-quarantine", "1s")
-	name := func(i int) string { return fmt.Sprintf("k%03ds", i) }
-	path := func(i int) string { return "/apis/limits.test/v1/" + name(i) }
-	r.must(inParallel(n, func(i int) error {
-		return r.direct.create(t.Context(), definitions, definition(name(i), fmt.Sprintf("K%03d", i)))
-	}))
-	for i := range n {
-		r.until(name(i)+" are served", func() bool {
-			_, _, err := r.direct.get(t.Context(), path(i)+"?limit=1")
-			return err == nil
-		})
+	all := make([]kinds.Kind, n)
+	for i := range all {
+		all[i] = custom(fmt.Sprintf("K%03d", i))
 	}
+	r.define(all...)
+	path := func(i int) string { return all[i].Path("") }
 	before := r.sample()
 	begun := time.Now()
 	bodies := make([][]byte, n)
@@ -190,18 +172,14 @@ func TestByteBound(t *testing.T) {
 	r := newRig(t, "--cache-bytes", fmt.Sprint(bound), "--schema-quarantine", "1s")
 	text := strings.Repeat("x", size)
 	r.must(inParallel(objects, func(i int) error {
-		return r.direct.create(t.Context(), "/api/v1/namespaces/team-b/configmaps", fieldsOf{
-			"apiVersion": "v1", "kind": "ConfigMap", "metadata": fieldsOf{"name": fmt.Sprintf("bound-%02d", i)}, "data": fieldsOf{"text": text},
-		})
+		return r.direct.Ensure(t.Context(), "/api/v1/namespaces/team-b/configmaps", configMap(fmt.Sprintf("bound-%02d", i), text))
 	}))
 	const list = "/api/v1/configmaps"
 	first, err := r.via.await(t.Context(), list+"?resourceVersion=0")
 	r.must(err)
-	var began struct {
-		Metadata struct{ ResourceVersion string }
-	}
-	r.must(json.Unmarshal(first, &began))
-	exactly := list + "?resourceVersion=" + began.Metadata.ResourceVersion + "&resourceVersionMatch=Exact"
+	began, err := ask.Answer{Body: first}.Revision()
+	r.must(err)
+	exactly := list + "?" + ask.Exactly(began)
 	r.same(list, first)
 	a, err := r.via.reviewed(t.Context(), exactly)
 	if err != nil || !a.FromMemory() {
@@ -211,8 +189,9 @@ func TestByteBound(t *testing.T) {
 	written, most, served := 0, 0.0, 0
 	for round := range rounds {
 		r.must(inParallel(objects, func(i int) error {
-			return r.direct.patch(t.Context(), fmt.Sprintf("/api/v1/namespaces/team-b/configmaps/bound-%02d", i),
-				fieldsOf{"data": fieldsOf{"round": fmt.Sprint(round)}})
+			_, err := r.direct.Do(t.Context(), http.MethodPatch, fmt.Sprintf("/api/v1/namespaces/team-b/configmaps/bound-%02d", i),
+				kinds.Fields{"data": kinds.Fields{"round": fmt.Sprint(round)}})
+			return err
 		}))
 		written += objects * size
 		body, hit, err := r.via.get(t.Context(), list+"?resourceVersion=0")
@@ -235,12 +214,13 @@ func TestByteBound(t *testing.T) {
 		t.Error("the first state is still in memory")
 	}
 	// What does not fit beside it, in use, is forwarded.
-	r.define("fillers", "Filler")
-	const fillers = "/apis/limits.test/v1/fillers?resourceVersion=0"
+	filler := custom("Filler")
+	r.define(filler)
+	fillers := filler.Path("") + "?resourceVersion=0"
 	r.must(inParallel(3*objects, func(i int) error {
-		return r.direct.create(t.Context(), "/apis/limits.test/v1/namespaces/team-b/fillers", fieldsOf{
-			"apiVersion": "limits.test/v1", "kind": "Filler", "metadata": fieldsOf{"name": fmt.Sprintf("bound-%03d", i)}, "text": text,
-		})
+		object := filler.Object(fmt.Sprintf("bound-%03d", i))
+		object["text"] = text
+		return r.direct.Ensure(t.Context(), filler.Path("team-b"), object)
 	}))
 	var body []byte
 	r.until("what does not fit is forwarded", func() bool {

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/client-go/rest"
-
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
@@ -55,13 +53,11 @@ func TestForwardedWatches(t *testing.T) {
 		cfg := r.proxy.RESTConfig(plane.RESTConfig(controlplane.Admin))
 		// Of its own: client-go shares connections otherwise.
 		cfg.Proxy = http.ProxyFromEnvironment
-		client, err := rest.HTTPClientFor(cfg)
+		client, err := newClient(cfg)
 		r.must(err)
 		for range min(watchesPerClient, n-i) {
-			req, err := http.NewRequestWithContext(ctx, http.MethodGet, cfg.Host+"/api/v1/configmaps?labelSelector=limits&watch=true", http.NoBody)
-			r.must(err)
 			all.Go(func() {
-				resp, err := client.Do(req)
+				resp, err := client.Open(ctx, http.MethodGet, "/api/v1/configmaps?labelSelector=limits&watch=true", nil)
 				if err != nil {
 					if ctx.Err() == nil {
 						t.Error(err)

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
@@ -98,10 +99,7 @@ func (r *rig) beginWatch(p *harness.Proxy, major int, accept string) io.Reader {
 	}
 	client, err := ask.New(cfg, 0)
 	r.must(err)
-	req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, client.Base+r.path("configmaps")+"?watch=true", nil)
-	r.must(err)
-	req.Header.Set("Accept", accept)
-	res, err := client.HTTP.Do(req)
+	res, err := client.With("Accept", accept).Open(r.Context(), http.MethodGet, load.ConfigMaps.Path(r.ns)+"?watch=true", nil)
 	r.must(err)
 	r.Cleanup(func() { _ = res.Body.Close() })
 	if got := res.Header.Get("Content-Type"); res.StatusCode != http.StatusOK || res.ProtoMajor != major || got != accept {
@@ -114,20 +112,17 @@ func (r *rig) beginWatch(p *harness.Proxy, major int, accept string) io.Reader {
 func (r *rig) writeLarge() (written <-chan struct{}, stop func()) {
 	r.Helper()
 	const name = "large"
-	object := r.object("configmaps", name)
+	object := r.object(load.ConfigMaps, name)
 	object["data"] = map[string]any{"text": strings.Repeat("x", largeBytes)}
-	created, err := r.writer.Send(r.Context(), http.MethodPost, r.path("configmaps"), object)
+	_, err := r.writer.Do(r.Context(), http.MethodPost, load.ConfigMaps.Path(r.ns), object)
 	r.must(err)
-	if created.Code != http.StatusCreated {
-		r.Fatal(created)
-	}
 	ctx, cancel := context.WithCancel(r.Context())
 	times, over := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(over)
 		defer close(times)
 		for {
-			if a, err := r.touch(ctx, r.writer, "configmaps", name); ctx.Err() == nil && (err != nil || a.Code != http.StatusOK) {
+			if a, err := r.Touch(ctx, r.writer, load.ConfigMaps, r.ns, name); ctx.Err() == nil && (err != nil || a.Code != http.StatusOK) {
 				r.Errorf("the large object is not written: %v %s", err, a)
 				return
 			}
@@ -203,15 +198,15 @@ type slowWrite struct {
 // beginWrite begins to create a ConfigMap through p, and returns when p has begun to read it.
 func (r *rig) beginWrite(p *harness.Proxy, name string) slowWrite {
 	r.Helper()
-	body, err := json.Marshal(r.object("configmaps", name))
+	body, err := json.Marshal(r.object(load.ConfigMaps, name))
 	r.must(err)
 	cas := x509.NewCertPool()
-	cas.AppendCertsFromPEM(r.ca)
+	cas.AppendCertsFromPEM(r.through().CAData)
 	conn, err := tls.Dial("tcp", p.Address(), &tls.Config{RootCAs: cas, MinVersion: tls.VersionTLS12})
 	r.must(err)
 	r.Cleanup(func() { _ = conn.Close() })
 	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
-		"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n", r.path("configmaps"), p.Address(), r.through().BearerToken, len(body))
+		"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n", load.ConfigMaps.Path(r.ns), p.Address(), r.through().BearerToken, len(body))
 	r.must(err)
 	reader := bufio.NewReader(conn)
 	status, err := reader.ReadString('\n')

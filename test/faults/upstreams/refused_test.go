@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness/ask"
 )
 
@@ -22,12 +23,12 @@ func TestRefused(t *testing.T) {
 		t.Run(http.StatusText(code), func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }))
 			defer server.Close()
-			r := &rig{T: t, oracle: newVerifier()}
-			q := question{collection{"pods", ask.JSON}, ask.NextPage(pageSize, "token"), true}
-			if _, _, err := r.put(t.Context(), &ask.Client{Base: server.URL, HTTP: server.Client()}, q, 0); err == nil {
+			r := &rig{T: t, Load: load.New(), gaps: newGaps()}
+			q := question{Collection: collection{Kind: load.Pods, Form: load.AsJSON}, Query: ask.NextPage(pageSize, "token")}
+			if _, _, err := r.put(t.Context(), ask.At(server.URL), q, 0); err == nil {
 				t.Error("no error")
 			}
-			if got := r.oracle.found(); len(got) != want {
+			if got := r.Tally.Mistakes(); len(got) != want {
 				t.Errorf("mistakes: %q, want %d", got, want)
 			}
 		})

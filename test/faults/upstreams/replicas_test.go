@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
@@ -33,15 +34,15 @@ func TestPagesOfSeveral(t *testing.T) {
 
 	hits := map[*ask.Client]int{}
 	for turn := range 30 {
-		for _, plural := range []string{"configmaps", "pods"} {
-			q := question{collection{plural, ask.JSON}, ask.FirstPage(pageSize, ask.Exactly(r.ledger.NewestOfAll())), true}
+		for _, k := range changing() {
+			q := question{Collection: collection{Kind: k, Form: load.AsJSON}, Query: ask.FirstPage(pageSize, ask.Exactly(r.Ledger.NewestOfAll()))}
 			var items []string
 			var revision uint64
 			for page := 0; ; page++ {
 				side := sides[(turn+page)%len(sides)]
 				var l ask.List
 				r.must(poll.Retry(t.Context(), "a page", func() error {
-					a, err := side.GetAs(t.Context(), q.accept, q.target())
+					a, err := side.Get(t.Context(), q.Target())
 					if err != nil {
 						return err
 					}
@@ -54,7 +55,7 @@ func TestPagesOfSeveral(t *testing.T) {
 					if a.FromMemory() {
 						hits[side]++
 					}
-					l, err = ask.ReadList(q.accept, a.Body)
+					l, err = ask.ReadList(ask.JSON, a.Body)
 					return err
 				}))
 				for _, item := range l.Items {
@@ -67,22 +68,18 @@ func TestPagesOfSeveral(t *testing.T) {
 				if l.Next == "" {
 					break
 				}
-				q.query = ask.NextPage(pageSize, l.Next)
+				q.Query = ask.NextPage(pageSize, l.Next)
 			}
-			whole := question{collection{plural, ask.JSON}, ask.Exactly(revision), true}
 			var want ask.List
 			r.must(poll.Retry(t.Context(), "the whole list", func() error {
-				a, err := r.writer.GetAs(t.Context(), whole.accept, whole.target())
-				if err == nil && a.Code != http.StatusOK {
-					err = errors.New(a.String())
-				}
+				a, err := r.writer.Do(t.Context(), http.MethodGet, k.Path("")+"?"+ask.Exactly(revision), nil)
 				if err == nil {
-					want, err = ask.ReadList(whole.accept, a.Body)
+					want, err = ask.ReadList(ask.JSON, a.Body)
 				}
 				return err
 			}))
 			if !slices.EqualFunc(items, want.Items, func(s string, raw json.RawMessage) bool { return s == string(raw) }) {
-				t.Errorf("%s at %d: the pages hold %d objects, the whole list %d, or others", plural, revision, len(items), len(want.Items))
+				t.Errorf("%s at %d: the pages hold %d objects, the whole list %d, or others", k.Plural, revision, len(items), len(want.Items))
 			}
 		}
 	}
@@ -111,14 +108,14 @@ func TestNeverBackInTime(t *testing.T) {
 	r.part("read after each write", noticedAtOnce, func() {
 		seen := uint64(0)
 		for turn := range 40 {
-			if _, err := r.touch(t.Context(), each, "configmaps", nameOf(0)); err != nil {
+			if a, err := r.Touch(t.Context(), each, load.ConfigMaps, r.ns, load.NameOf(0)); err != nil && a.Code != http.StatusNotFound { // it may be deleted just now
 				t.Fatal(err)
 			}
-			atLeast := max(seen, r.ledger.NewestOfAll())
+			atLeast := max(seen, r.Ledger.NewestOfAll())
 			for i := range replicas {
 				which := (turn + i) % len(replicas)
-				for _, accept := range []string{ask.JSON, ask.Metadata} {
-					q := question{collection: collection{"configmaps", accept}, query: ask.NotOlderThan(atLeast)}
+				for _, form := range []load.Form{load.AsJSON, load.AsMetadata} {
+					q := question{Collection: collection{Kind: load.ConfigMaps, Form: form}, Query: ask.NotOlderThan(atLeast)}
 					r.must(poll.Retry(t.Context(), q.String(), func() error {
 						l, memory, err := r.put(t.Context(), replicas[which], q, atLeast)
 						if memory {
@@ -203,13 +200,14 @@ func TestRolled(t *testing.T) {
 	var writing sync.WaitGroup
 	defer writing.Wait()
 	defer cancel()
-	r.oracle.expect("writes")
+	r.gaps.expect("writes")
 	for _, c := range r.clients {
 		writing.Go(func() {
 			for poll.Pause(ctx, 2*askEvery) {
-				a, err := r.touch(ctx, c, "configmaps", nameOf(1))
-				if ctx.Err() == nil && (err != nil || a.Code != http.StatusNotFound) { // it may be deleted just now
-					r.oracle.heard("writes", a, err)
+				asked := time.Now()
+				a, err := r.Touch(ctx, c, load.ConfigMaps, r.ns, load.NameOf(1))
+				if ctx.Err() == nil && a.Code != http.StatusNotFound { // it may be deleted just now
+					r.heard("writes", asked, a, err)
 				}
 			}
 		})
@@ -227,7 +225,7 @@ func TestRolled(t *testing.T) {
 				return nil
 			}))
 			poll.Pause(ctx, noticed)
-			r.balancer.Remove(p.Address())
+			r.proxies.Balancer.Remove(p.Address())
 			r.must(<-ended)
 		}
 	}).lost

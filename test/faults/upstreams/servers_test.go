@@ -88,7 +88,7 @@ func TestOldStateOfOneOfTwo(t *testing.T) {
 				return err
 			}))
 		})
-		oldest = max(oldest, c.behind)
+		oldest = max(oldest, c.Behind)
 		r.part("resumed", noticedLate, func() { r.must(s.Resume()) })
 	}
 	t.Logf("the oldest state that was given as the newest had been left for %v", oldest)

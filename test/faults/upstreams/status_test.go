@@ -3,11 +3,11 @@ package upstreams
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"testing"
 
 	"github.com/listproxy/listproxy/telemetry/statusz"
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -53,16 +53,11 @@ func TestStatusShowsServers(t *testing.T) {
 // endpointsOf reads the API servers from the status page.
 func endpointsOf(t *testing.T, admin string) ([]statusz.Endpoint, error) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, admin+"/statusz?format=json", nil)
+	a, err := ask.At(admin).Get(t.Context(), "/statusz?format=json")
 	if err != nil {
 		return nil, err
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = resp.Body.Close() }()
 	var status statusz.Status
-	err = json.NewDecoder(resp.Body).Decode(&status)
+	err = json.Unmarshal(a.Body, &status)
 	return status.Endpoints, err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/discovery"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/hop"
@@ -93,9 +94,9 @@ func (u upgrade) forwarded() {
 // kept returns an error if a list comes from memory.
 func (u upgrade) kept() error {
 	for _, c := range collections() {
-		a, err := u.clients[0].GetAs(u.Context(), c.accept, c.path()+"?"+ask.AnyVersion)
+		a, err := u.clients[0].GetAs(u.Context(), c.Form.Accept, c.Kind.Path("")+"?"+ask.AnyVersion)
 		if err == nil && a.FromMemory() {
-			return fmt.Errorf("%v from memory: %s", c, a.Source())
+			return fmt.Errorf("%s as %s from memory: %s", c.Kind.Plural, c.Form.Name, a.Source())
 		}
 	}
 	return nil
@@ -105,10 +106,10 @@ func (u upgrade) kept() error {
 // which has no API server any more but the undisturbed one, they may not come from now on.
 func (u upgrade) upgraded() {
 	u.Helper()
-	u.must(u.oracle.Drain(u.Context(), patience))
-	u.oracle.only(u.writer)
+	u.must(u.Oracle.Drain(u.Context(), patience))
+	u.Oracle.Only(u.writer)
 	u.must(poll.Try(u.Context(), 2*patience, pollEvery, "lists from memory with what only the newer version knows", func() error {
-		a, err := u.clients[0].GetAs(u.Context(), ask.JSON, collection{"pods", ask.JSON}.path()+"?"+ask.AnyVersion)
+		a, err := u.clients[0].Get(u.Context(), load.Pods.Path("")+"?"+ask.AnyVersion)
 		if err == nil && (!a.FromMemory() || !strings.Contains(string(a.Body), "schedulingGroup")) {
 			err = errors.New(a.String())
 		}
@@ -181,9 +182,9 @@ func TestUpgradedBehindOneAddress(t *testing.T) {
 	u.part("connections reset", noticedAtOnce, func() {})
 	u.part("upgraded one by one", noticedAtOnce, func() {
 		replace(u.servers[0])
-		joined, was := time.Now(), u.oracle.comparisons()
+		joined, was := time.Now(), u.Tally.Comparisons()
 		u.mixed(p, "another version")
-		t.Logf("another version was heard of, and all dropped, after %.1f s, in which %d answers came from memory", time.Since(joined).Seconds(), u.oracle.comparisons()-was)
+		t.Logf("another version was heard of, and all dropped, after %.1f s, in which %d answers came from memory", time.Since(joined).Seconds(), u.Tally.Comparisons()-was)
 		both, done := context.WithTimeout(t.Context(), inTurn)
 		defer done()
 		for poll.Pause(both, askEvery) {
@@ -198,10 +199,9 @@ func TestUpgradedBehindOneAddress(t *testing.T) {
 // podsOf returns the pods as one of the undisturbed API servers writes them, without the revision.
 func podsOf(r *rig, which int) string {
 	r.Helper()
-	q := question{collection: collection{"pods", ask.JSON}, query: ask.AnyVersion}
-	a, err := r.oracle.direct[which].GetAs(r.Context(), q.accept, q.target())
+	a, err := r.direct[which].Get(r.Context(), load.Pods.Path("")+"?"+ask.AnyVersion)
 	r.must(err)
-	l, err := ask.ReadList(q.accept, a.Body)
+	l, err := ask.ReadList(ask.JSON, a.Body)
 	r.must(err)
 	var all strings.Builder
 	for _, item := range l.Items {

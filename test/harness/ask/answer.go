@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,4 +51,13 @@ func (a Answer) Meta() Meta {
 	var o struct{ Metadata Meta }
 	_ = json.Unmarshal(a.Body, &o)
 	return o.Metadata
+}
+
+// Revision is that of the list or object in an answer in JSON.
+func (a Answer) Revision() (uint64, error) {
+	revision, err := strconv.ParseUint(a.Meta().ResourceVersion, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("no revision: %s", a)
+	}
+	return revision, nil
 }

@@ -2,7 +2,7 @@
 // ends.
 //
 // It is for what a test looks at byte for byte, and for writes on the way there. Watches and other
-// streams take [Client.HTTP].
+// streams take [Client.Open].
 package ask
 
 import (
@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"time"
 
@@ -25,8 +26,11 @@ type Client struct {
 	Base string
 	// HTTP carries the user's credentials, and trusts the server.
 	HTTP *http.Client
-	// Timeout bounds a request, the reading of its answer included. 0: its context alone does.
+	// Timeout bounds a request, the reading of its answer included. 0: its context alone does. Streams have
+	// no other bound than their contexts.
 	Timeout time.Duration
+	// Header is sent with each request, in place of what would be sent by itself.
+	Header http.Header
 }
 
 // New returns a client of a configuration's server, as its user. It shares its connections with
@@ -39,14 +43,19 @@ func New(cfg *rest.Config, timeout time.Duration) (*Client, error) {
 	return &Client{Base: cfg.Host, HTTP: c, Timeout: timeout}, nil
 }
 
+// At returns a client of a server that nobody logs in to, such as listproxy's admin port. It accepts anything.
+func At(base string) *Client {
+	return &Client{Base: base, HTTP: http.DefaultClient, Header: http.Header{"Accept": nil}}
+}
+
 // Get reads a target, which is a path with its query, in JSON. Answers of any code are no error.
 func (c *Client) Get(ctx context.Context, target string) (Answer, error) {
-	return c.GetAs(ctx, JSON, target)
+	return c.send(ctx, http.MethodGet, target, nil)
 }
 
 // GetAs is Get in the representation that an Accept header asks for.
 func (c *Client) GetAs(ctx context.Context, accept, target string) (Answer, error) {
-	return c.send(ctx, http.MethodGet, accept, target, nil)
+	return c.With("Accept", accept).Get(ctx, target)
 }
 
 // Send sends an object in JSON; as a merge patch, if the method is PATCH. nil: no body. Answers of
@@ -59,7 +68,7 @@ func (c *Client) Send(ctx context.Context, method, target string, object any) (A
 			return Answer{}, err
 		}
 	}
-	return c.send(ctx, method, JSON, target, body)
+	return c.send(ctx, method, target, body)
 }
 
 // Do is Send where an answer other than 2xx is an error. The answer is returned with it.
@@ -71,24 +80,54 @@ func (c *Client) Do(ctx context.Context, method, target string, object any) (Ans
 	return a, err
 }
 
-func (c *Client) send(ctx context.Context, method, accept, target string, body []byte) (Answer, error) {
-	if c.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.Timeout)
-		defer cancel()
+// Ensure creates an object, unless it is there.
+func (c *Client) Ensure(ctx context.Context, target string, object any) error {
+	a, err := c.Do(ctx, http.MethodPost, target, object)
+	if a.Code == http.StatusConflict {
+		return nil
 	}
-	req, err := http.NewRequestWithContext(ctx, method, c.Base+target, bytes.NewReader(body))
+	return err
+}
+
+// With returns a client of the same server and user that sends one more header with each request.
+func (c *Client) With(name, value string) *Client {
+	other := *c
+	if other.Header = c.Header.Clone(); other.Header == nil {
+		other.Header = http.Header{}
+	}
+	other.Header.Set(name, value)
+	return &other
+}
+
+// Open sends a request and returns when the header of its answer is there, for who reads a stream. A body
+// is taken for JSON, as in Send, unless the client's Header says otherwise.
+func (c *Client) Open(ctx context.Context, method, target string, body io.Reader) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.Base+target, body)
 	if err != nil {
-		return Answer{}, err
+		return nil, err
 	}
-	req.Header.Set("Accept", accept)
+	req.Header.Set("Accept", JSON)
 	switch {
 	case method == http.MethodPatch:
 		req.Header.Set("Content-Type", mergeType)
 	case body != nil:
 		req.Header.Set("Content-Type", JSON)
 	}
-	resp, err := c.HTTP.Do(req)
+	maps.Copy(req.Header, c.Header)
+	return c.HTTP.Do(req)
+}
+
+func (c *Client) send(ctx context.Context, method, target string, body []byte) (Answer, error) {
+	if c.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.Timeout)
+		defer cancel()
+	}
+	var payload io.Reader
+	if body != nil {
+		payload = bytes.NewReader(body)
+	}
+	resp, err := c.Open(ctx, method, target, payload)
 	if err != nil {
 		return Answer{}, err
 	}

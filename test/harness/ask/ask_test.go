@@ -33,6 +33,30 @@ func TestRequests(t *testing.T) {
 			func(ctx context.Context, c *ask.Client) (ask.Answer, error) { return c.GetAs(ctx, "x/y", "/api") },
 			heard{Method: "GET", Target: "/api", Accept: "x/y"},
 		},
+		"get with a header": {
+			func(ctx context.Context, c *ask.Client) (ask.Answer, error) {
+				return c.With("Accept", "x/y").Get(ctx, "/api")
+			},
+			heard{Method: "GET", Target: "/api", Accept: "x/y"},
+		},
+		"get in a representation beside another header": {
+			func(ctx context.Context, c *ask.Client) (ask.Answer, error) {
+				return c.With("Accept", "a/b").GetAs(ctx, "x/y", "/api")
+			},
+			heard{Method: "GET", Target: "/api", Accept: "x/y"},
+		},
+		"patch of another type": {
+			func(ctx context.Context, c *ask.Client) (ask.Answer, error) {
+				return c.With("Content-Type", "x/y").Send(ctx, http.MethodPatch, "/api", object)
+			},
+			heard{Method: "PATCH", Target: "/api", Accept: "application/json", ContentType: "x/y", Body: `{"a":1}`},
+		},
+		"get in JSON of a server where anything is accepted": {
+			func(ctx context.Context, c *ask.Client) (ask.Answer, error) {
+				return ask.At(c.Base).GetAs(ctx, ask.JSON, "/api")
+			},
+			heard{Method: "GET", Target: "/api", Accept: "application/json"},
+		},
 		"create": {
 			func(ctx context.Context, c *ask.Client) (ask.Answer, error) {
 				return c.Send(ctx, http.MethodPost, "/api", object)
@@ -82,6 +106,27 @@ func TestDoFails(t *testing.T) {
 	a, err := (&ask.Client{Base: server.URL, HTTP: server.Client()}).Do(t.Context(), http.MethodGet, "/api", nil)
 	if err == nil || !strings.Contains(err.Error(), "GET /api: 404") || a.Code != http.StatusNotFound {
 		t.Errorf("%s, %v", a, err)
+	}
+}
+
+// TestEnsure: that an object is there is no error, anything else is.
+func TestEnsure(t *testing.T) {
+	for code, want := range map[int]bool{http.StatusCreated: true, http.StatusConflict: true, http.StatusForbidden: false} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }))
+		if err := ask.At(server.URL).Ensure(t.Context(), "/api", nil); (err == nil) != want {
+			t.Errorf("%d: %v", code, err)
+		}
+		server.Close()
+	}
+}
+
+// TestRevision is of what has one.
+func TestRevision(t *testing.T) {
+	if n, err := (ask.Answer{Body: []byte(`{"metadata": {"resourceVersion": "7"}}`)}).Revision(); n != 7 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	if n, err := (ask.Answer{Body: []byte(`{"kind": "Status"}`)}).Revision(); err == nil {
+		t.Errorf("a Status has revision %d", n)
 	}
 }
 

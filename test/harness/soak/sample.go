@@ -44,7 +44,7 @@ type Collection struct{ Resource, Representation string }
 // Take reads the metrics at a URL. Rest and Upstream are the caller's to add.
 func Take(ctx context.Context, url string) (Sample, error) {
 	s, found := Sample{At: time.Now()}, 0
-	if err := families(ctx, http.DefaultClient, url, func(family *dto.MetricFamily) { found += s.take(family) }); err != nil {
+	if err := Families(ctx, http.DefaultClient, url, func(family *dto.MetricFamily) { found += s.take(family) }); err != nil {
 		return s, err
 	}
 	if found < 6 {

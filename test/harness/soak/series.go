@@ -22,7 +22,7 @@ type Series struct {
 // none.
 func Read(ctx context.Context, client *http.Client, url, name string) ([]Series, error) {
 	var all []Series
-	err := families(ctx, client, url, func(family *dto.MetricFamily) {
+	err := Families(ctx, client, url, func(family *dto.MetricFamily) {
 		if family.GetName() != name {
 			return
 		}
@@ -37,8 +37,8 @@ func Read(ctx context.Context, client *http.Client, url, name string) ([]Series,
 	return all, err
 }
 
-// families reads the metrics at a URL.
-func families(ctx context.Context, client *http.Client, url string, take func(*dto.MetricFamily)) error {
+// Families reads the metrics at a URL.
+func Families(ctx context.Context, client *http.Client, url string, take func(*dto.MetricFamily)) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/controlplane/binaries"
 )
 
 func main() {
@@ -19,22 +19,16 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	provide := map[string]func(context.Context, func(string)) (string, error){
-		"helm": controlplane.Helm, "promtool": controlplane.Promtool,
-	}
 	if len(args) != 1 {
 		return fmt.Errorf("say which tool: helm, promtool or kube-apiserver-VERSION, not %q", args)
 	}
-	obtain := provide[args[0]]
+	log := func(line string) { _, _ = fmt.Fprintln(os.Stderr, line) }
+	path, err := "", error(nil)
 	if version, is := strings.CutPrefix(args[0], "kube-apiserver-"); is {
-		obtain = func(ctx context.Context, log func(string)) (string, error) {
-			return controlplane.KubeAPIServer(ctx, log, version)
-		}
+		path, err = binaries.KubeAPIServer(ctx, log, version)
+	} else {
+		path, err = binaries.Tool(ctx, log, args[0])
 	}
-	if obtain == nil {
-		return fmt.Errorf("say which tool: helm, promtool or kube-apiserver-VERSION, not %q", args)
-	}
-	path, err := obtain(ctx, func(line string) { _, _ = fmt.Fprintln(os.Stderr, line) })
 	if err == nil {
 		fmt.Println(path)
 	}

@@ -1,0 +1,112 @@
+package binaries
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// progressEvery is the time between two lines about a build that goes on.
+const progressEvery = 5 * time.Second
+
+// build builds one tool into bin. The binary appears in one step, so that a build that is cut
+// short leaves nothing half-written and one that runs is not disturbed.
+func build(ctx context.Context, log func(string), module, bin string, t tool) error {
+	version, err := goCommand(ctx, module, "list", "-m", "-f", "{{.Version}}", t.module)
+	if err != nil {
+		return fmt.Errorf("read the version of %s from %s/go.mod: %w", t.module, module, err)
+	}
+	version = strings.TrimSpace(version)
+	what := fmt.Sprintf("building %s %s", t.name, version)
+
+	stop := progress(what, log)
+	partial := filepath.Join(bin, "."+t.name+".partial")
+	args := append([]string{"build", "-tags", t.tags}, buildFlags(version, partial)...)
+	_, err = goCommand(ctx, module, append(args, t.pkg)...)
+	stop()
+	if err != nil {
+		_ = os.Remove(partial)
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	if err := os.Rename(partial, filepath.Join(bin, t.name)); err != nil {
+		return fmt.Errorf("%s: put the binary in its place: %w", what, err)
+	}
+	return nil
+}
+
+// progress logs what goes on at once and then every few seconds with the time it took so far,
+// until the returned function is called.
+func progress(what string, log func(string)) (stop func()) {
+	start := time.Now()
+	done, ended := make(chan struct{}), make(chan struct{})
+	log(what + " …")
+	go func() {
+		defer close(ended)
+		ticker := time.NewTicker(progressEvery)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-ticker.C:
+				log(fmt.Sprintf("%s … %ds", what, int(time.Since(start).Seconds())))
+			}
+		}
+	}()
+	return func() {
+		close(done)
+		<-ended
+		log(fmt.Sprintf("%s: done in %ds", what, int(time.Since(start).Seconds())))
+	}
+}
+
+// buildFlags are the arguments of go build. The version of Kubernetes is stamped as its own
+// build scripts do it: discovery, /version and compatibility versions are derived from it.
+func buildFlags(version, output string) []string {
+	const pkg = "k8s.io/component-base/version"
+	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	ldflags := strings.Join([]string{
+		"-s", "-w",
+		"-X", pkg + ".gitVersion=" + version,
+		"-X", pkg + ".gitMajor=" + major,
+		"-X", pkg + ".gitMinor=" + minor,
+		"-X", pkg + ".gitTreeState=clean",
+	}, " ")
+	return []string{"-trimpath", "-ldflags", ldflags, "-o", output}
+}
+
+// goCommand runs the go command in the tools module and returns its standard output.
+func goCommand(ctx context.Context, module string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", args...) // #nosec G204 -- arguments from this package
+	cmd.Dir = module
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return "", fmt.Errorf("go %s: %w\n%s", args[0], err, Tail(stderr.Bytes()))
+	}
+	return stdout.String(), nil
+}
+
+// tailBytes bounds how much of a program's output an error carries.
+const tailBytes = 4 << 10
+
+// Tail returns the end of a program's output.
+func Tail(b []byte) string {
+	if len(b) > tailBytes {
+		b = b[len(b)-tailBytes:]
+		if _, after, ok := bytes.Cut(b, []byte("\n")); ok {
+			b = after
+		}
+	}
+	return string(bytes.TrimSpace(b))
+}

@@ -1,0 +1,59 @@
+// Package filelock has locks between processes.
+package filelock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+const lockRetry = 200 * time.Millisecond
+
+// A Lock is an advisory lock between processes. The kernel gives it up when the process
+// ends, however it ends. The file itself stays: removing it would let two holders in.
+type Lock struct{ file *os.File }
+
+// Try takes the lock on path if nobody holds it; ok says whether it did.
+func Try(path string) (l *Lock, ok bool, err error) {
+	f, err := os.OpenFile(filepath.Clean(path), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, false, fmt.Errorf("open lock file: %w", err)
+	}
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if err == nil {
+		return &Lock{file: f}, true, nil
+	}
+	_ = f.Close()
+	if errors.Is(err, syscall.EWOULDBLOCK) || errors.Is(err, syscall.EINTR) {
+		return nil, false, nil
+	}
+	return nil, false, fmt.Errorf("lock %s: %w", path, err)
+}
+
+// Wait takes the lock on path, waiting for its holder until ctx ends. It calls waiting
+// once if it has to wait.
+func Wait(ctx context.Context, path string, waiting func()) (*Lock, error) {
+	ticker := time.NewTicker(lockRetry)
+	defer ticker.Stop()
+	for first := true; ; first = false {
+		l, ok, err := Try(path)
+		if err != nil || ok {
+			return l, err
+		}
+		if first {
+			waiting()
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for lock %s: %w", path, context.Cause(ctx))
+		case <-ticker.C:
+		}
+	}
+}
+
+// Unlock gives the lock up.
+func (l *Lock) Unlock() { _ = l.file.Close() }

@@ -1,0 +1,139 @@
+// Package cluster is a control plane with resources of many shapes, which changes all the time, and users with many
+// sorts of rights.
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/kinds"
+	"github.com/listproxy/listproxy/test/harness/poll"
+	"github.com/listproxy/listproxy/test/oracle"
+)
+
+// Ledger is what was written when, by resource.
+type Ledger = oracle.Ledger[schema.GroupResource]
+
+// Cluster is a control plane with resources of many shapes in it.
+type Cluster struct {
+	Plane      *controlplane.ControlPlane
+	Resources  []Resource
+	Namespaces []string
+	Ledger     *Ledger
+
+	writer *ask.Client
+	users  []User
+}
+
+// New defines custom resources, makes namespaces, and fills them to about a half.
+func New(ctx context.Context, plane *controlplane.ControlPlane, seed uint64) (*Cluster, error) {
+	writer, err := ask.New(plane.RESTConfig(controlplane.Admin), 0)
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{
+		Plane:     plane,
+		Resources: Resources(),
+		// In the order of keys "a-b/x" comes before "a/x".
+		Namespaces: []string{"team-a", "team-b", "a", "a-b", "a0", "team-a-2"},
+		Ledger:     new(Ledger),
+		writer:     writer,
+	}
+	for _, d := range definitions() {
+		if code, _, err := c.send(ctx, http.MethodPost, kinds.Definitions, d); err != nil || code != http.StatusCreated {
+			return nil, fmt.Errorf("defining a custom resource: %d, %w", code, err)
+		}
+	}
+	for _, namespace := range c.Namespaces {
+		if err := c.CreateNamespace(ctx, namespace); err != nil {
+			return nil, err
+		}
+	}
+	for _, r := range c.Resources {
+		if err := c.await(ctx, r); err != nil {
+			return nil, err
+		}
+	}
+	if c.users, err = newUsers(ctx, plane); err != nil {
+		return nil, err
+	}
+	return c, c.fill(ctx, seed)
+}
+
+// CreateNamespace creates a namespace, if it is not there.
+func (c *Cluster) CreateNamespace(ctx context.Context, name string) error {
+	code, _, err := c.send(ctx, http.MethodPost, "/api/v1/namespaces", object{"metadata": object{"name": name}})
+	if err != nil || code != http.StatusCreated && code != http.StatusConflict {
+		return fmt.Errorf("creating namespace %s: %d, %w", name, code, err)
+	}
+	return nil
+}
+
+// await waits until the API server serves a resource.
+func (c *Cluster) await(ctx context.Context, r Resource) error {
+	for {
+		code, _, err := c.send(ctx, http.MethodGet, r.Path("")+"?limit=1", nil)
+		if err == nil && code == http.StatusOK {
+			return nil
+		}
+		if !poll.Pause(ctx, 50*time.Millisecond) {
+			return fmt.Errorf("%s is not served: %d, %w", r.Resource, code, ctx.Err())
+		}
+	}
+}
+
+// fill creates about half of the objects that there can be.
+func (c *Cluster) fill(ctx context.Context, seed uint64) error {
+	var all sync.WaitGroup
+	failed := make(chan error, len(c.Resources))
+	seeds := rand.New(rand.NewPCG(seed, 2))
+	for _, r := range c.writable() {
+		rng := Split(seeds)
+		all.Go(func() {
+			namespaces := c.Namespaces
+			if !r.Namespaced {
+				namespaces = []string{""}
+			}
+			for _, namespace := range namespaces {
+				for i, name := range r.Names() {
+					if i%2 == 0 {
+						continue
+					}
+					if code := c.write(ctx, r, http.MethodPost, namespace, name, "", label(rng, r.build(rng))); code != http.StatusCreated {
+						failed <- fmt.Errorf("creating %s %s/%s: %d", r.Resource, namespace, name, code)
+						return
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+	close(failed)
+	return <-failed
+}
+
+// Eager is the value of --eager for all resources that are kept in memory.
+func (c *Cluster) Eager() string {
+	var names []string
+	for _, r := range c.Resources {
+		if r.Cached {
+			names = append(names, r.Eager())
+		}
+	}
+	return strings.Join(names, ",")
+}
+
+// Newest is the highest revision that is known of a resource.
+func (c *Cluster) Newest(r Resource) uint64 { return c.Ledger.Newest(r.GroupResource()) }
+
+// Users returns who asks, the admin first, and then alice.
+func (c *Cluster) Users() []User { return c.users }

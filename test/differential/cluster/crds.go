@@ -1,0 +1,56 @@
+package cluster
+
+// definitions returns the CustomResourceDefinitions of the custom resources: a namespaced one in
+// two versions, the older of which warns and selects by less, and one for the whole cluster.
+func definitions() []object {
+	schema := func(description string) object {
+		return object{"openAPIV3Schema": schemaOf(description)}
+	}
+	definition := func(plural, kind, scope string, versions ...any) object {
+		return object{
+			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+			"metadata": object{"name": plural + "." + Group},
+			"spec": object{
+				"group": Group, "scope": scope, "versions": versions,
+				"names": object{"plural": plural, "kind": kind, "listKind": kind + "List"},
+			},
+		}
+	}
+	selectable := func(all []Field) []any {
+		var paths []any
+		for _, f := range all {
+			paths = append(paths, object{"jsonPath": "." + f.Name})
+		}
+		return paths
+	}
+	current := object{"name": "v1", "served": true, "storage": true, "schema": schema("now"), "selectableFields": selectable(customFields)}
+	deprecated := object{
+		"name": "v1beta1", "served": true, "storage": false, "schema": schema("once"), // equal ones would be refused
+		"selectableFields": selectable(customFields[:1]),
+		"deprecated":       true, "deprecationWarning": `use v1, "now"`,
+	}
+	return []object{
+		definition("gadgets", "Gadget", "Namespaced", current, deprecated),
+		definition("widgets", "Widget", "Cluster", current),
+	}
+}
+
+// schemaOf has a field of every type.
+func schemaOf(description string) object {
+	return object{
+		"type": "object", "description": description,
+		"properties": object{"spec": object{"type": "object", "properties": object{
+			"color":    object{"type": "string"},
+			"size":     object{"type": "integer", "format": "int64"},
+			"on":       object{"type": "boolean"},
+			"text":     object{"type": "string"},
+			"number":   object{"type": "integer", "format": "int64"},
+			"real":     object{"type": "number"},
+			"anything": object{"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+			"map":      object{"type": "object", "additionalProperties": object{"type": "string"}},
+			"empty":    object{"type": "object"},
+			"maybe":    object{"type": "string", "nullable": true},
+			"default":  object{"type": "string", "default": "<given>"},
+		}}},
+	}
+}

@@ -1,0 +1,154 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+)
+
+// User is one who asks.
+type User struct {
+	Name, Token string
+	// Certificate that the user logs in with, if not nil.
+	Certificate *tls.Certificate
+	// As are headers in which the user asks to be another.
+	As http.Header
+	// Lists says what the user may list, and is to get from memory.
+	Lists func(r Resource, namespace string) bool
+}
+
+// Who else asks, besides the users of package controlplane. The service accounts are in TeamB.
+const (
+	// one may list the config map a-0 of TeamB by its name, and nothing else.
+	one = "one"
+	// constrained may create SelfSubjectAccessReviews as alice, and do nothing else as her
+	// (constrained impersonation, KEP-5284).
+	constrained = "constrained"
+	// impersonator may do everything as anybody.
+	impersonator = "impersonator"
+)
+
+// rights of these users, and of listproxy to state users: those that docs/rbac-impersonation.yaml
+// gives, which are the impersonator's too.
+const rights = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: one-lists, namespace: team-b}
+rules:
+- {apiGroups: [""], resources: [configmaps], resourceNames: [a-0], verbs: [list]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: one-lists, namespace: team-b}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: one-lists}
+subjects:
+- {kind: ServiceAccount, name: one, namespace: team-b}
+- {apiGroup: rbac.authorization.k8s.io, kind: User, name: one}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: reviews-as-alice}
+rules:
+- {apiGroups: [authentication.k8s.io], resources: [users], resourceNames: [alice], verbs: ["impersonate:user-info"]}
+- {apiGroups: [authorization.k8s.io], resources: [selfsubjectaccessreviews], verbs: ["impersonate-on:user-info:create"]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: reviews-as-alice}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: reviews-as-alice}
+subjects:
+- {kind: ServiceAccount, name: constrained, namespace: team-b}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: impersonates}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: ` + controlplane.ImpersonationRole + `}
+subjects:
+- {kind: ServiceAccount, name: impersonator, namespace: team-b}
+- {apiGroup: rbac.authorization.k8s.io, kind: User, name: ` + controlplane.FeedUserName + `}
+`
+
+// newUsers gives rights and credentials to who asks.
+func newUsers(ctx context.Context, plane *controlplane.ControlPlane) ([]User, error) {
+	if err := errors.Join(plane.ApplyDocs(ctx, "rbac-impersonation.yaml"), plane.Apply(ctx, rights)); err != nil {
+		return nil, err
+	}
+	everything := func(Resource, string) bool { return true }
+	nothing := func(Resource, string) bool { return false }
+	podsOfTeamA := func(r Resource, namespace string) bool {
+		return r.Group == "" && r.Resource == "pods" && namespace == controlplane.TeamA
+	}
+	users := []User{{Name: controlplane.Admin, Lists: everything}, {Name: controlplane.Alice, Lists: podsOfTeamA}}
+	for _, name := range []string{controlplane.Carol, controlplane.Nobody, controlplane.Anonymous} {
+		users = append(users, User{Name: name, Lists: nothing})
+	}
+	for i := range users {
+		users[i].Token = plane.Token(users[i].Name)
+	}
+	users = append(users, User{Name: "stranger", Token: "a-token-that-nobody-has", Lists: nothing})
+
+	for _, login := range []struct {
+		name   string
+		groups []string
+		lists  func(Resource, string) bool
+	}{
+		{controlplane.Admin, []string{"system:masters"}, everything},
+		{controlplane.Alice, nil, podsOfTeamA},
+		{controlplane.Carol, []string{"developers"}, nothing},
+		{controlplane.Nobody, []string{"system:unauthenticated"}, nothing},
+		{one, nil, nothing},
+	} {
+		certificate, err := certificateOf(plane, login.name, login.groups...)
+		if err != nil {
+			return nil, err
+		}
+		users = append(users, User{Name: login.name + " by certificate", Certificate: certificate, Lists: login.lists})
+	}
+
+	tokens := map[string]string{}
+	for _, name := range []string{one, constrained, impersonator} {
+		token, err := plane.CreateServiceAccountToken(ctx, controlplane.TeamB, name)
+		if err != nil {
+			return nil, err
+		}
+		tokens[name] = token
+	}
+	as := func(by, token string, pairs ...string) User {
+		u := User{Name: by + " as", Token: token, As: http.Header{}, Lists: nothing}
+		for i := 0; i+1 < len(pairs); i += 2 {
+			u.As.Add(pairs[i], pairs[i+1])
+			u.Name += " " + pairs[i+1]
+		}
+		return u
+	}
+	const user, group = "Impersonate-User", "Impersonate-Group"
+	return append(users,
+		User{Name: one, Token: tokens[one], Lists: nothing},
+		as(impersonator, tokens[impersonator], user, controlplane.Admin, group, "system:masters"),
+		as(impersonator, tokens[impersonator], user, controlplane.Alice),
+		as(impersonator, tokens[impersonator], user, controlplane.Carol),
+		as(impersonator, tokens[impersonator], user, "system:serviceaccount:team-b:"+one),
+		as(impersonator, tokens[impersonator], user, "system:anonymous"),
+		as(impersonator, tokens[impersonator], group, "system:masters"), // refused: as whom?
+		as(constrained, tokens[constrained], user, controlplane.Alice),
+		as(constrained, tokens[constrained], user, controlplane.Admin, group, "system:masters"),
+		as(controlplane.Alice, plane.Token(controlplane.Alice), user, controlplane.Admin),
+		as(controlplane.Anonymous, "", user, controlplane.Admin, group, "system:masters"),
+	), nil
+}
+
+func certificateOf(plane *controlplane.ControlPlane, name string, groups ...string) (*tls.Certificate, error) {
+	cert, key, err := plane.IssueCert(name, groups...)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("the certificate of %s: %w", name, err)
+	}
+	return &pair, nil
+}

@@ -1,0 +1,242 @@
+package operators
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/kinds"
+	"github.com/listproxy/listproxy/test/harness/poll"
+)
+
+// TestSameLines asks the API server and listproxy for the same lists and compares the lines in their
+// logs byte for byte, but for the two times and the annotations, which are looked at apart.
+func TestSameLines(t *testing.T) {
+	upstream, err := ask.New(cp.RESTConfig(controlplane.Anonymous), patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	via := startAudited(t, filepath.Join(t.TempDir(), "audit.log"))
+	for _, q := range questions(t, upstream) {
+		t.Run(q.name, func(t *testing.T) {
+			id := via.hit(t, q)
+			q.ask(t, upstream, id)
+			want, wantEvent := split(t, lineOf(t, upstreamLog, id))
+			got, gotEvent := split(t, lineOf(t, via.log, id))
+			if diff := gocmp.Diff(want, got); diff != "" {
+				t.Errorf("the API server's line and listproxy's: %s", diff)
+			}
+			compareAnnotations(t, wantEvent.Annotations, gotEvent.Annotations)
+			for _, event := range []auditv1.Event{wantEvent, gotEvent} {
+				received, stage := event.RequestReceivedTimestamp, event.StageTimestamp
+				if received.IsZero() || stage.Time.Before(received.Time) {
+					t.Errorf("received at %v, complete at %v", received, stage)
+				}
+			}
+		})
+	}
+}
+
+var (
+	timestamp   = regexp.MustCompile(`"(requestReceivedTimestamp|stageTimestamp)":"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"`)
+	annotations = regexp.MustCompile(`"annotations":\{[^}]*\}`)
+)
+
+// split returns a line without what differs between two answers to one question, and the whole event.
+func split(t *testing.T, line string) (rest string, event auditv1.Event) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(line), &event); err != nil {
+		t.Fatal(err)
+	}
+	return annotations.ReplaceAllString(timestamp.ReplaceAllString(line, `"$1":""`), `"annotations":{}`), event
+}
+
+// compareAnnotations compares those that both have. The API server alone says by which rule the
+// caller was allowed to list; listproxy alone says what it answered from.
+func compareAnnotations(t *testing.T, upstream, ours map[string]string) {
+	t.Helper()
+	upstream, ours = maps.Clone(upstream), maps.Clone(ours)
+	if _, ok := upstream["authorization.k8s.io/reason"]; !ok {
+		t.Error("the API server gives no reason")
+	}
+	delete(upstream, "authorization.k8s.io/reason")
+	for _, name := range []string{"answered-from", "semantics", "revision", "items", "bytes", "representation"} {
+		if ours["listproxy.io/"+name] == "" {
+			t.Errorf("no annotation listproxy.io/%s", name)
+		}
+		delete(ours, "listproxy.io/"+name)
+	}
+	if diff := gocmp.Diff(upstream, ours); diff != "" {
+		t.Errorf("annotations: %s", diff)
+	}
+}
+
+// questions returns lists of every kind, by users of every kind.
+func questions(t *testing.T, upstream *ask.Client) []question {
+	t.Helper()
+	create := func(path string, object any) {
+		t.Helper()
+		if _, err := direct.Do(t.Context(), http.MethodPost, path, object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	widgets := kinds.Kind{APIVersion: "example.com/v1", Name: "Widget", Plural: "widgets"}
+	create(kinds.Definitions, widgets.Definition())
+	configMaps := kinds.Kind{APIVersion: "v1", Name: "ConfigMap", Plural: "configmaps"}
+	for _, name := range []string{"one", "two", "three"} {
+		create(configMaps.Path(controlplane.TeamA), configMaps.Object(name))
+	}
+	served(t, direct, widgets.Path(""))
+	root, alice := cp.Token(controlplane.Admin), cp.Token(controlplane.Alice)
+	const agent = "kubectl/v1.36.3 (linux/amd64) kubernetes/0000000"
+	first := question{
+		name: "first page", token: root, agent: agent,
+		path: "/api/v1/namespaces/team-a/configmaps?limit=2",
+	}
+	page := first.ask(t, upstream, uuid.NewString()).Meta()
+	if page.Continue == "" {
+		t.Fatal("no continue token")
+	}
+	return []question{
+		{name: "cluster-wide", token: root, agent: agent, path: "/api/v1/pods?resourceVersion=0"},
+		{name: "namespaced", token: alice, agent: agent, path: "/api/v1/namespaces/team-a/pods?resourceVersion=0"},
+		{name: "cluster-scoped", token: root, agent: agent, path: "/api/v1/nodes?resourceVersion=0"},
+		{name: "of a group", token: root, agent: agent, path: "/apis/apps/v1/namespaces/team-a/deployments?resourceVersion=0"},
+		{name: "named", token: root, agent: agent, path: "/api/v1/namespaces/team-a/configmaps?fieldSelector=metadata.name%3Done&resourceVersion=0"},
+		{name: "named in any namespace", token: root, agent: agent, path: "/api/v1/configmaps?fieldSelector=metadata.name%3Done&resourceVersion=0"},
+		{name: "named and cluster-scoped", token: root, agent: agent, path: "/api/v1/nodes?fieldSelector=metadata.name%3Done&resourceVersion=0"},
+		{name: "a named namespace", token: root, agent: agent, path: "/api/v1/namespaces?fieldSelector=metadata.name%3Dteam-a&resourceVersion=0"},
+		{name: "field selector", token: root, agent: agent, path: "/api/v1/pods?fieldSelector=spec.nodeName%3Da&resourceVersion=0"},
+		{name: "label selector", token: root, agent: agent, path: "/api/v1/pods?labelSelector=a+in+%28b%2Cc%29&resourceVersion=0"},
+		{name: "first page", token: root, agent: agent, path: first.path + "&resourceVersion=" + page.ResourceVersion},
+		{name: "exact", token: alice, agent: agent, path: "/api/v1/namespaces/team-a/pods?resourceVersion=" + page.ResourceVersion + "&resourceVersionMatch=Exact"},
+		{name: "next page", token: root, agent: agent, path: "/api/v1/namespaces/team-a/configmaps?continue=" + url.QueryEscape(page.Continue) + "&limit=2"},
+		{name: "custom resources", token: root, agent: agent, path: "/apis/example.com/v1/widgets?resourceVersion=0"},
+		{name: "a named custom resource", token: root, agent: agent, path: "/apis/example.com/v1/namespaces/team-a/widgets?fieldSelector=metadata.name%3Dw&resourceVersion=0"},
+		{
+			name: "metadata", token: root, agent: agent, path: "/api/v1/pods?resourceVersion=0",
+			accept: "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+		},
+		{name: "service account", token: serviceAccount(t), agent: agent, path: "/api/v1/namespaces/team-a/pods?resourceVersion=0"},
+		{name: "long user agent", token: root, agent: strings.Repeat("x", 1030), path: "/api/v1/pods?resourceVersion=0"},
+		{name: "odd user agent", token: root, agent: "<\"\\&\xff\xc3\xa9>", path: "/api/v1/pods?resourceVersion=0"},
+	}
+}
+
+// listsPods lets a service account list pods in team-a.
+const listsPods = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: audited, namespace: team-a}
+rules:
+- {apiGroups: [""], resources: [pods], verbs: [list]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: audited, namespace: team-a}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: audited}
+subjects:
+- {kind: ServiceAccount, name: audited, namespace: team-a}
+`
+
+// serviceAccount returns the token of a new service account that may list pods in team-a.
+func serviceAccount(t *testing.T) string {
+	t.Helper()
+	token, err := cp.CreateServiceAccountToken(t.Context(), controlplane.TeamA, "audited")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cp.Apply(t.Context(), listsPods); err != nil {
+		t.Fatal(err)
+	}
+	cfg := cp.RESTConfig(controlplane.Anonymous)
+	cfg.BearerToken = token
+	account, err := ask.New(cfg, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served(t, account, "/api/v1/namespaces/team-a/pods") // the authorizer learns of it by a watch
+	return token
+}
+
+// served waits until a list is answered.
+func served(t *testing.T, client *ask.Client, path string) {
+	t.Helper()
+	err := poll.Retry(t.Context(), path+" to be served", func() error {
+		_, err := client.Do(t.Context(), http.MethodGet, path, nil)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lineOf returns the line of an audit log that has an ID; there must be exactly one, now or soon: an
+// event may be written after the answer has been read.
+func lineOf(t *testing.T, path, id string) string {
+	t.Helper()
+	var found []string
+	poll.Until(t, patience, "a line with ID "+id+" in "+path, func() bool {
+		found = linesOf(t, path, id)
+		return len(found) > 0
+	})
+	if len(found) > 1 {
+		t.Fatalf("%d lines with ID %s", len(found), id)
+	}
+	return found[0]
+}
+
+func linesOf(t *testing.T, path, id string) []string {
+	t.Helper()
+	log, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	var found []string
+	for line := range bytes.Lines(log) {
+		var event struct {
+			AuditID string `json:"auditID"`
+		}
+		// The last line may be half written.
+		if json.Unmarshal(line, &event) == nil && event.AuditID == id {
+			found = append(found, string(line))
+		}
+	}
+	return found
+}
+
+// question is a list that both are asked.
+type question struct {
+	name  string
+	path  string
+	token string
+	agent string
+	// accept is the Accept header, JSON if empty.
+	accept string
+}
+
+// ask sends a question with an ID to a server and returns the answer, which must be a list.
+func (q question) ask(t *testing.T, server *ask.Client, id string) ask.Answer {
+	t.Helper()
+	a, err := server.With("Authorization", "Bearer "+q.token).With("Audit-Id", id).With("User-Agent", q.agent).
+		GetAs(t.Context(), cmp.Or(q.accept, ask.JSON), q.path)
+	if err != nil || a.Code != http.StatusOK {
+		t.Fatalf("%s: %s, %v", q.path, a, err)
+	}
+	return a
+}

@@ -1,0 +1,180 @@
+package operators
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/telemetry/statusz"
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/poll"
+)
+
+// asks returns a client that says nothing of what it accepts.
+func asks(t *testing.T, cfg *rest.Config) *ask.Client {
+	t.Helper()
+	client, err := ask.New(cfg, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client.Header = http.Header{"Accept": nil}
+	return client
+}
+
+// look reads a page of an admin port.
+func look(t *testing.T, p *harness.Proxy, path string) ask.Answer {
+	t.Helper()
+	a, err := ask.At(p.AdminURL()).Get(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func status(t *testing.T, p *harness.Proxy) statusz.Status {
+	t.Helper()
+	a, err := ask.At(p.AdminURL()).GetAs(t.Context(), ask.JSON, "/statusz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s statusz.Status
+	if err := json.Unmarshal(a.Body, &s); err != nil || a.Code != http.StatusOK {
+		t.Fatalf("%v: %s", err, a)
+	}
+	return s
+}
+
+// What is done through listproxy is seen on the page, and the page says the same as metrics.
+func TestStatusTellsWhatHappened(t *testing.T) {
+	client, err := ask.New(paged.RESTConfig(cp.RESTConfig(controlplane.Admin)), patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// list asks as a program of that name.
+	list := func(name, target string) ask.Answer {
+		t.Helper()
+		a, err := client.With("User-Agent", name+" (linux/amd64) kubernetes/abc").Get(t.Context(), target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	before := status(t, paged)
+	const lists = "/api/v1/namespaces"
+	failed := int64(0) // reviews: such lists are forwarded, too
+	for range 3 {
+		got := ""
+		poll.Reviewed(t.Context(), patience, func() string {
+			if got = list("hits/1", lists+"?resourceVersion=0").Source(); got == poll.ReviewFailed {
+				failed++
+			}
+			return got
+		})
+		if got != "listproxy; hit; detail=any" {
+			t.Fatalf("Cache-Status is %q", got)
+		}
+	}
+	for range 2 {
+		list("recent/1", lists)
+	}
+	list("informer/1", lists+"?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1")
+
+	// A request is counted after its answer has ended.
+	poll.Until(t, patience, "every request is counted", func() bool {
+		now := status(t, paged)
+		return now.Lists.Answered-before.Lists.Answered >= 3 && now.Lists.Forwarded-before.Lists.Forwarded >= 2+failed &&
+			now.Lists.Streaming-before.Lists.Streaming >= 1
+	})
+	now := status(t, paged)
+	if !now.Healthy || now.Version == "" || now.Uptime <= 0 || now.Upstream != cp.URL() || now.Lists.Share == nil {
+		t.Errorf("the status is %+v", now)
+	}
+	for name, reason := range map[string]string{"recent/1": "most-recent", "informer/1": "streaming"} {
+		found := false
+		for _, c := range now.Callers {
+			found = found || c.UserAgent == name && c.Reason == reason
+		}
+		if !found {
+			t.Errorf("%s is not among callers for %s: %+v", name, reason, now.Callers)
+		}
+	}
+	found := false
+	for _, c := range now.Collections {
+		if c.Name() == "namespaces/json" {
+			found = c.State == statusz.StateLive && c.Objects >= 4 && len(c.Spans) == 1 && c.Revision > 0 && c.Window == 150 && c.Lag != nil && c.SelfCheck.Mismatches == 0
+		}
+	}
+	if !found {
+		t.Errorf("collections: %+v", now.Collections)
+	}
+	if now.SelfChecks.Interval != 300 || len(now.SelfChecks.Mismatches) != 0 {
+		t.Errorf("self-checks: %+v", now.SelfChecks)
+	}
+	metrics := string(look(t, paged, "/metrics").Body)
+	if want := fmt.Sprintf(`listproxy_saved_lists_total{resource="namespaces"} %d`, now.Lists.Answered); !strings.Contains(metrics, want) {
+		t.Errorf("metrics do not say %s", want)
+	}
+	// The page for people, as the process has it.
+	page := look(t, paged, "/statusz")
+	if !strings.HasPrefix(page.Header.Get("Content-Security-Policy"), "default-src 'none'") || !strings.Contains(string(page.Body), "✓ healthy") {
+		t.Errorf("the page: %v\n%s", page.Header, page.Body)
+	}
+	if line := `level=ACCESS msg=request method=GET target="list namespaces v1"`; !strings.Contains(paged.Log(), line) {
+		t.Errorf("no line has %s", line)
+	}
+}
+
+// The flags in force are those of the process, and there is no secret among them.
+func TestFlagz(t *testing.T) {
+	flags := look(t, paged, "/flagz")
+	for _, line := range []string{"\neager=[namespaces]\n", "\ndebug-pprof=true\n", "\nhistory-window=2m30s\n"} {
+		if !strings.Contains(string(flags.Body), line) {
+			t.Errorf("/flagz does not say %q: %s", line, flags)
+		}
+	}
+}
+
+func TestProfiles(t *testing.T) {
+	a := look(t, paged, "/debug/pprof/goroutine?debug=1")
+	if a.Code != http.StatusOK || !strings.HasPrefix(string(a.Body), "goroutine profile:") {
+		t.Errorf("%d: %.200s", a.Code, a.Body)
+	}
+}
+
+// Where clients are, nothing of this can be reached: the paths are forwarded like any other, and
+// kube-apiserver, which has some of them too, answers to everybody as it does without listproxy.
+func TestPagesAreNotPublic(t *testing.T) {
+	// These differ from one answer to the next: kube-apiserver chooses what parts names and values
+	// at random (k8s.io/component-base, zpages).
+	changes := regexp.MustCompile(`(?m)^(Started|Up).*$|[:= ]+`)
+	for _, user := range []string{controlplane.Admin, controlplane.Alice, controlplane.Anonymous} {
+		upstream, via := asks(t, cp.RESTConfig(user)), asks(t, paged.RESTConfig(cp.RESTConfig(user)))
+		for _, path := range []string{"/statusz", "/statusz?format=json", "/flagz", "/debug/pprof/", "/debug/pprof/cmdline", "/metrics/listproxy"} {
+			want, err1 := upstream.Get(t.Context(), path)
+			got, err2 := via.Get(t.Context(), path)
+			if err := errors.Join(err1, err2); err != nil {
+				t.Fatal(err)
+			}
+			if got.Code != want.Code || got.Header.Get("Content-Type") != want.Header.Get("Content-Type") {
+				t.Errorf("%s gets %s of %d (%s), want %d (%s)", user, path, got.Code, got.Header.Get("Content-Type"), want.Code, want.Header.Get("Content-Type"))
+			}
+			if path != "/debug/pprof/" { // it counts goroutines
+				if diff := cmp.Diff(changes.ReplaceAllString(string(want.Body), ""), changes.ReplaceAllString(string(got.Body), "")); diff != "" {
+					t.Errorf("%s gets %s (-direct +via):\n%s", user, path, diff)
+				}
+			}
+			if got := got.Source(); !strings.HasPrefix(got, "listproxy; fwd=bypass") {
+				t.Errorf("%s %s has Cache-Status %q", user, path, got)
+			}
+		}
+	}
+}

@@ -1,0 +1,277 @@
+package operators
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/poll"
+	"github.com/listproxy/listproxy/test/harness/secrets"
+)
+
+const (
+	// arrival is how long the spans of a request are waited for. What has not come by then is lost.
+	arrival = 20 * time.Second
+	// allArrivals is patience with all the requests of a test.
+	allArrivals = 4 * time.Minute
+)
+
+// span is one of a trace, as Jaeger's query API has it.
+type span struct {
+	TraceID       string      `json:"traceID"`
+	SpanID        string      `json:"spanID"`
+	OperationName string      `json:"operationName"`
+	References    []reference `json:"references"`
+	ProcessID     string      `json:"processID"`
+	Tags          []tag       `json:"tags"`
+	service       string
+}
+
+type reference struct {
+	RefType string `json:"refType"`
+	TraceID string `json:"traceID"`
+	SpanID  string `json:"spanID"`
+}
+
+type tag struct {
+	Key   string `json:"key"`
+	Value any    `json:"value"`
+}
+
+func (s span) tag(key string) string {
+	for _, t := range s.Tags {
+		if t.Key == key {
+			return fmt.Sprint(t.Value)
+		}
+	}
+	return ""
+}
+
+// parent is the span that s is below, in its own trace.
+func (s span) parent() string {
+	for _, r := range s.References {
+		if r.RefType == "CHILD_OF" && r.TraceID == s.TraceID {
+			return r.SpanID
+		}
+	}
+	return ""
+}
+
+// spansOf reads an answer of Jaeger's query API.
+func spansOf(body []byte) []span {
+	var answer struct {
+		Data []struct {
+			Spans     []span `json:"spans"`
+			Processes map[string]struct {
+				ServiceName string `json:"serviceName"`
+			} `json:"processes"`
+		} `json:"data"`
+	}
+	var all []span
+	if json.Unmarshal(body, &answer) != nil {
+		return nil
+	}
+	for _, trace := range answer.Data {
+		for _, s := range trace.Spans {
+			s.service = trace.Processes[s.ProcessID].ServiceName
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// find returns the span of a service with such a name, if it has arrived.
+func find(spans []span, service, name string) (span, bool) {
+	i := slices.IndexFunc(spans, func(s span) bool { return s.service == service && s.OperationName == name })
+	if i < 0 {
+		return span{}, false
+	}
+	return spans[i], true
+}
+
+// askTraced sends a request under a trace of its own, and returns the trace's ID.
+func askTraced(t *testing.T, user, path string) (traceID string, status string) {
+	t.Helper()
+	client, err := ask.New(traced.RESTConfig(cp.RESTConfig(user)), patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.HTTP.CloseIdleConnections()
+	var id [24]byte
+	_, _ = rand.Read(id[:])
+	traceID = hex.EncodeToString(id[:16])
+	a, err := client.With("Traceparent", "00-"+traceID+"-"+hex.EncodeToString(id[16:])+"-01").With("User-Agent", "traces-test").
+		Do(t.Context(), http.MethodGet, path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return traceID, a.Source()
+}
+
+// has tells whether spans of a service have arrived, each by its name. Spans that are sent together are not stored
+// together: who looks at one waits for that one.
+func has(spans []span, service string, names ...string) bool {
+	return !slices.ContainsFunc(names, func(name string) bool {
+		_, there := find(spans, service, name)
+		return !there
+	})
+}
+
+// await returns a trace when done says that all of it is there.
+func await(t *testing.T, id string, done func([]span) bool) ([]span, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), arrival)
+	defer cancel()
+	var spans []span
+	if err := cp.AwaitTrace(ctx, id, func(trace []byte) bool {
+		for _, leak := range secrets.Suite.Search("a trace", string(trace)) {
+			t.Error(leak)
+		}
+		spans = spansOf(trace)
+		return done(spans)
+	}); err != nil {
+		return nil, fmt.Errorf("%w\nit has %v", err, describe(spans))
+	}
+	return spans, nil
+}
+
+// untilWhole puts a request until one has arrived whole, each time under another trace. Spans may be lost on their way,
+// of a request with which nothing is wrong: full queues drop them, and exports have a time-out.
+func untilWhole(t *testing.T, look func() error) {
+	t.Helper()
+	if err := poll.Try(t.Context(), allArrivals, time.Second, "all spans of a request", look); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func describe(spans []span) string {
+	var text strings.Builder
+	for _, s := range spans {
+		_, _ = fmt.Fprintf(&text, "%s %q %s below %s\n", s.service, s.OperationName, s.SpanID, s.parent())
+	}
+	return text.String()
+}
+
+// TestOneTree: a list that is forwarded for an administrator is one tree of both processes' spans.
+func TestOneTree(t *testing.T) {
+	const name = "GET /api/v1/pods"
+	var spans []span
+	untilWhole(t, func() (err error) {
+		id, status := askTraced(t, controlplane.Admin, "/api/v1/pods")
+		if status != "listproxy; fwd=bypass; detail=most-recent" {
+			t.Errorf("Cache-Status: %s", status)
+		}
+		spans, err = await(t, id, func(spans []span) bool {
+			return has(spans, "listproxy", name, "forward") && has(spans, "apiserver", name)
+		})
+		return err
+	})
+	request, _ := find(spans, "listproxy", name)
+	forward, _ := find(spans, "listproxy", "forward")
+	upstream, _ := find(spans, "apiserver", name)
+	if forward.parent() != request.SpanID || upstream.parent() != forward.SpanID {
+		t.Errorf("it is no tree:\n%s", describe(spans))
+	}
+	for key, want := range map[string]string{
+		"listproxy.decision": "forward", "listproxy.reason": "most-recent", "listproxy.semantics": "most-recent",
+		"http.response.status_code": "200", "listproxy.door": "server",
+	} {
+		if got := request.tag(key); got != want {
+			t.Errorf("%s=%s, want %s", key, got, want)
+		}
+	}
+}
+
+// TestFromMemory: a list from memory has its steps, and the review that was asked for it.
+func TestFromMemory(t *testing.T) {
+	const name = "GET /api/v1/namespaces/{namespace}/pods"
+	const review = "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+	steps := []string{"review", "snapshot", "write"}
+	var spans []span
+	namespace, tries := "team-a", 0
+	untilWhole(t, func() (err error) {
+		var id, status string
+		// A review that failed is not remembered.
+		poll.Reviewed(t.Context(), patience, func() string {
+			id, status = askTraced(t, controlplane.Admin, "/api/v1/namespaces/"+namespace+"/pods?resourceVersion=0")
+			return status
+		})
+		if status != "listproxy; hit; detail=any" {
+			t.Fatalf("Cache-Status: %s", status)
+		}
+		tries++
+		namespace = fmt.Sprintf("again-%d", tries) // where nothing was reviewed yet
+		spans, err = await(t, id, func(spans []span) bool {
+			return has(spans, "listproxy", name, "POST") && has(spans, "listproxy", steps...) && has(spans, "apiserver", review)
+		})
+		return err
+	})
+	request, _ := find(spans, "listproxy", name)
+	for _, step := range steps {
+		if s, _ := find(spans, "listproxy", step); s.parent() != request.SpanID {
+			t.Errorf("%s is not below the request:\n%s", step, describe(spans))
+		}
+	}
+	post, _ := find(spans, "listproxy", "POST")
+	reviewed, _ := find(spans, "apiserver", review)
+	ours, _ := find(spans, "listproxy", "review")
+	if post.parent() != ours.SpanID || reviewed.parent() != post.SpanID {
+		t.Errorf("the upstream's review is not below ours:\n%s", describe(spans))
+	}
+	if _, there := find(spans, "apiserver", name); there {
+		t.Error("kube-apiserver was asked for the list")
+	}
+}
+
+// TestAnotherTrace: for an ordinary user kube-apiserver begins a trace of its own, with a link to ours.
+func TestAnotherTrace(t *testing.T) {
+	const name = "GET /api/v1/namespaces/{namespace}/pods"
+	// Names as kube-apiserver has them: with a colon in the placeholder.
+	theirs := strings.ReplaceAll(name, "{namespace}", "{:namespace}")
+	untilWhole(t, func() error {
+		id, _ := askTraced(t, controlplane.Alice, "/api/v1/namespaces/team-a/pods")
+		spans, err := await(t, id, func(spans []span) bool { return has(spans, "listproxy", "forward") })
+		if err != nil {
+			return err
+		}
+		forward, _ := find(spans, "listproxy", "forward")
+		if slices.ContainsFunc(spans, func(s span) bool { return s.service == "apiserver" }) {
+			t.Fatalf("kube-apiserver believes an ordinary user's trace:\n%s", describe(spans))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), arrival)
+		defer cancel()
+		if err := cp.AwaitTraces(ctx, "apiserver", theirs, func(traces []byte) bool {
+			return slices.ContainsFunc(spansOf(traces), func(s span) bool {
+				return slices.ContainsFunc(s.References, func(r reference) bool {
+					return r.RefType == "FOLLOWS_FROM" && strings.TrimLeft(r.TraceID, "0") == strings.TrimLeft(id, "0") && r.SpanID == forward.SpanID
+				})
+			})
+		}); err != nil {
+			return fmt.Errorf("no trace of kube-apiserver is linked with %s: %w", id, err)
+		}
+		return nil
+	})
+}
+
+// TestFeedsAreTraced: feeds have traces of their own, each linked with the one before.
+func TestFeedsAreTraced(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	err := cp.AwaitTraces(ctx, "listproxy", "feed list", func(traces []byte) bool {
+		return slices.ContainsFunc(spansOf(traces), func(s span) bool {
+			return s.tag("listproxy.resource") == "pods" && s.parent() == "" && len(s.References) > 0
+		})
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}

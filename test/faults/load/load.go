@@ -1,0 +1,98 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/kinds"
+	"github.com/listproxy/listproxy/test/oracle"
+)
+
+// Bound is the --staleness-bound of listproxy under load, the shortest there is.
+const Bound = 6 * time.Second
+
+// Load writes and asks, and judges the answers. Safe for concurrent use.
+type Load struct {
+	Ledger oracle.Ledger[kinds.Kind]
+	Tally  *Tally
+	Oracle *Verifier
+}
+
+// New returns a load whose answers are held against what one of these API servers says.
+func New(direct ...*ask.Client) *Load {
+	t := &Tally{}
+	return &Load{Tally: t, Oracle: newVerifier(t, direct...)}
+}
+
+// Write writes, and notes the revision unless the object is gone with it.
+func (l *Load) Write(ctx context.Context, c *ask.Client, k kinds.Kind, method, path string, object any) (ask.Answer, error) {
+	a, err := c.Do(ctx, method, path, object)
+	if err != nil || method == http.MethodDelete {
+		return a, err
+	}
+	revision, err := a.Revision()
+	l.Ledger.Confirmed(k, revision)
+	return a, err
+}
+
+// Touch changes an object.
+func (l *Load) Touch(ctx context.Context, c *ask.Client, k kinds.Kind, namespace, name string) (ask.Answer, error) {
+	return l.Write(ctx, c, k, http.MethodPatch, k.Path(namespace)+"/"+name, kinds.Touch(strconv.Itoa(rand.Int())))
+}
+
+// Delete is the path by which an object goes at once.
+func Delete(k kinds.Kind, namespace, name string) string {
+	return k.Path(namespace) + "/" + name + "?gracePeriodSeconds=0"
+}
+
+// Put puts a question to listproxy: if answerable, one that can be answered from memory. An answer from memory
+// goes to the oracle. It must not be older than atLeast, nor, if it is the newest state, than the bound. The error
+// says why there is no list.
+func (l *Load) Put(ctx context.Context, via *ask.Client, q Question, answerable bool, atLeast uint64) (ask.List, ask.Answer, error) {
+	asked := time.Now()
+	a, err := via.GetAs(ctx, q.Form.Accept, q.Target())
+	if ctx.Err() != nil {
+		return ask.List{}, a, ctx.Err()
+	}
+	l.Tally.Heard(asked, a, err, answerable)
+	if err != nil {
+		return ask.List{}, ask.Answer{}, err
+	}
+	if a.Code != http.StatusOK {
+		if a.FromMemory() {
+			l.Tally.Wrong("%s: from memory, and not a list: %s", q, a)
+		}
+		return ask.List{}, a, errors.New(a.String())
+	}
+	list, err := q.Form.Read(a.Body)
+	if err != nil {
+		l.Tally.Wrong("%s: not a list: %v: %s", q, err, a)
+		return ask.List{}, a, fmt.Errorf("not a list: %w", err)
+	}
+	if a.FromMemory() {
+		l.judge(Witness{Question: q, Answer: a, List: list, Asked: asked, Answered: time.Now()}, atLeast)
+	}
+	return list, a, nil
+}
+
+func (l *Load) judge(w Witness, atLeast uint64) {
+	revision := w.List.Revision
+	if revision < atLeast {
+		l.Tally.Wrong("%s: it is of revision %d: %s", w.Question, revision, w.Answer.Source())
+	}
+	if w.Question.Newest() {
+		behind := l.Ledger.Behind(revision, w.Asked)
+		l.Tally.gaveNewest(w.Asked, revision, behind)
+		if oracle.TooOld(behind, Bound) {
+			l.Tally.Wrong("%s: it is too old: of revision %d, which the API server had left %v before it was asked for",
+				w.Question, revision, behind)
+		}
+	}
+	l.Oracle.Add(w)
+}

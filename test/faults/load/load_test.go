@@ -1,0 +1,136 @@
+package load
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/kinds"
+	"github.com/listproxy/listproxy/test/oracle"
+)
+
+// TestTooOld: a state that comes from memory as the newest one, and is older than the bound, is a mistake; one of a
+// revision that was asked for is none, nor is one that was forwarded.
+func TestTooOld(t *testing.T) {
+	const hit, forwarded = "listproxy; hit; detail=any", "listproxy; fwd=bypass; detail=stale"
+	for name, tt := range map[string]struct {
+		query  string
+		source string
+		later  time.Duration // than a write that the answer lacks
+		want   int           // mistakes
+	}{
+		"the newest":             {ask.AnyVersion, hit, Bound, 0},
+		"within the tolerance":   {ask.AnyVersion, hit, Bound + oracle.Tolerance, 0},
+		"too old":                {ask.AnyVersion, hit, Bound + 2*oracle.Tolerance, 1},
+		"too old, and demanded":  {ask.NotOlderThan(7), hit, time.Hour, 1},
+		"too old, and forwarded": {ask.AnyVersion, forwarded, time.Hour, 0},
+		"exactly that":           {ask.Exactly(7), hit, time.Hour, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := New()
+				l.Ledger.Confirmed(Pods, 7)
+				l.Ledger.Confirmed(Pods, 8)
+				time.Sleep(tt.later)
+				c := &ask.Client{Base: "https://listproxy.test", HTTP: &http.Client{Transport: lists{7, tt.source}}}
+				q := Question{Collection: Collection{Pods, AsJSON}, Query: tt.query}
+				if _, a, err := l.Put(t.Context(), c, q, true, 0); err != nil || a.FromMemory() != (tt.source == hit) {
+					t.Errorf("%s, %v", a, err)
+				}
+				if got := l.Tally.Mistakes(); len(got) != tt.want {
+					t.Errorf("mistakes: %q, want %d", got, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// lists answers all with an empty list.
+type lists struct {
+	revision uint64
+	source   string
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (l lists) RoundTrip(*http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	w.Header().Set("Cache-Status", l.source)
+	_, err := fmt.Fprintf(w, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":[]}`, l.revision)
+	return w.Result(), err
+}
+
+// TestOracle: what was so in a lost past is right only where the API server has lost it.
+func TestOracle(t *testing.T) {
+	const old, fresh = "9", "12"
+	list := func(revision uint64, object string) []byte {
+		return fmt.Appendf(nil, `{"kind":"PodList","metadata":{"resourceVersion":"%d"},"items":[{"metadata":{"name":"a","namespace":"b","uid":"c","resourceVersion":%q}}]}`, revision, object)
+	}
+	present := list(20, fresh)
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(present) }))
+	defer upstream.Close()
+	was, err := AsJSON.Read(list(10, old))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		past                      Past
+		body                      []byte
+		compared, recorded, wrong int
+	}{
+		"what it says now":                               {Past{}, present, 1, 0, 0},
+		"before a compaction, and it knows better":       {Past{to: 30}, list(20, old), 0, 0, 1},
+		"before etcd was replaced":                       {Past{to: 30, replaced: true}, list(20, old), 1, 1, 0},
+		"of a revision that the lost past never had":     {Past{to: 19, replaced: true}, list(20, old), 0, 0, 1},
+		"before etcd was replaced, and not so even then": {Past{to: 30, replaced: true}, list(20, "8"), 0, 0, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := New(ask.At(upstream.URL))
+			tt.past.states = map[kinds.Kind][]state{Pods: {{10, was.Objects}}}
+			l.Oracle.Lose(&tt.past)
+			given, err := AsJSON.Read(tt.body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			header := http.Header{"Content-Type": {"text/plain; charset=utf-8"}} // as net/http sends it
+			l.Oracle.verify(t.Context(), Witness{
+				Question: Question{Collection: Collection{Pods, AsJSON}, Query: ask.AnyVersion},
+				Answer:   ask.Answer{Code: http.StatusOK, Header: header, Body: tt.body}, List: given, Asked: time.Now(),
+			})
+			got := l.Tally.Counts(Window{})
+			if got.Compared != tt.compared || got.Recorded != tt.recorded || got.Wrong != tt.wrong {
+				t.Errorf("%+v, mistakes %v; want %d compared, %d recorded and %d wrong", got, l.Tally.Mistakes(),
+					tt.compared, tt.recorded, tt.wrong)
+			}
+			if newest := !l.Oracle.LastNewestPast().IsZero(); newest != (tt.recorded > 0) {
+				t.Errorf("it is noted as a newest state of a lost past: %t", newest)
+			}
+		})
+	}
+}
+
+func TestWindow(t *testing.T) {
+	begin := time.Now()
+	at := func(seconds int) time.Time { return begin.Add(time.Duration(seconds) * time.Second) }
+	w := Window{at(2), at(4)}
+	if n := w.count([]time.Time{at(1), at(2), at(3), at(4)}); n != 2 {
+		t.Errorf("%d were within, want 2", n)
+	}
+	all := []news{{at(4), at(5), 12}, {at(1), at(3), 12}, {at(0), at(1), 10}, {at(1), at(2), 11}}
+	var got []time.Duration
+	for _, tt := range []struct {
+		from int
+		than uint64
+	}{{0, 9}, {0, 10}, {0, 11}, {0, 12}, {1, 9}, {2, 9}, {5, 9}} {
+		if first := firstNews(all, at(tt.from), tt.than); first != nil {
+			got = append(got, first.Sub(begin))
+		}
+	}
+	if want := []time.Duration{time.Second, 2 * time.Second, 3 * time.Second, 2 * time.Second, 5 * time.Second}; !slices.Equal(got, want) {
+		t.Errorf("first news %v, want %v", got, want)
+	}
+}

@@ -1,0 +1,224 @@
+package load
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/poll"
+	"github.com/listproxy/listproxy/test/oracle"
+)
+
+// verifiers is how many answers are held against the API server at a time.
+const verifiers = 3
+
+// Witness is an answer from memory, to be held against the API server once it can be asked.
+type Witness struct {
+	Question        Question
+	Answer          ask.Answer
+	List            ask.List
+	Asked, Answered time.Time
+}
+
+// Verifier knows what is right. Safe for concurrent use.
+type Verifier struct {
+	oracle.Queue[Witness] // of answers from memory
+	tally                 *Tally
+
+	mu     sync.Mutex
+	direct []*ask.Client
+	known  map[string]map[[sha256.Size]byte]bool // what kube-apiserver said, by question
+	era    int                                   // how often that was forgotten
+	lost   []*Past
+	// Since etcd was replaced: when each collection first was seen in the present, and last in the past.
+	present map[Collection]time.Time
+	absent  map[Collection]time.Time
+	// absentNewest is when such a state was last asked for that was given as the newest, and absentRecent
+	// when one was that was to hold all that was written before.
+	absentNewest, absentRecent time.Time
+}
+
+func newVerifier(t *Tally, direct ...*ask.Client) *Verifier {
+	return &Verifier{
+		tally: t, direct: direct, known: map[string]map[[sha256.Size]byte]bool{},
+		present: map[Collection]time.Time{}, absent: map[Collection]time.Time{},
+	}
+}
+
+// Work holds answers against the API server, and those that come, until ctx ends.
+func (v *Verifier) Work(ctx context.Context) { v.Queue.Work(ctx, verifiers, v.verify) }
+
+// Only makes these API servers the ones that say what is right from now on. They may be of several versions: an
+// answer must be all of what one of them says.
+func (v *Verifier) Only(direct ...*ask.Client) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.direct = direct
+	clear(v.known)
+}
+
+// verify holds one answer against what the API servers say, or against the record of a past.
+func (v *Verifier) verify(ctx context.Context, w Witness) {
+	same := w.Question.At(w.List.Revision)
+	sum := sha256.Sum256(oracle.Plain(w.Answer.Body))
+	recorded := false
+	err := poll.Retry(ctx, "asking kube-apiserver", func() (err error) {
+		direct, era, known := v.what(same, sum)
+		if known {
+			return nil
+		}
+		recorded, err = v.compare(ctx, w, same, direct)
+		if err == nil && !recorded {
+			v.seenPresent(w, same, sum, era)
+		}
+		return err
+	})
+	switch {
+	case err == nil && !w.Question.Uncounted:
+		v.tally.right(w.Asked, recorded)
+	case err != nil && ctx.Err() == nil:
+		v.tally.Wrong("%s asked at %s: revision %d, %s: %v", w.Question, w.Asked.Format(time.StampMilli), w.List.Revision, w.Answer.Source(), err)
+	}
+}
+
+// what is who says what is right, in which era, and whether an answer is known to be right.
+func (v *Verifier) what(same Question, sum [sha256.Size]byte) (direct []*ask.Client, era int, known bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.direct, v.era, v.known[same.String()][sum]
+}
+
+// compare asks the API servers, of which one must say the same; or the answer is of a recorded past.
+func (v *Verifier) compare(ctx context.Context, w Witness, same Question, undisturbed []*ask.Client) (recorded bool, err error) {
+	differences := ""
+	for _, client := range undisturbed {
+		direct, err := client.GetAs(ctx, same.Form.Accept, same.Target())
+		switch {
+		case err != nil:
+			return false, err
+		case direct.Code == http.StatusOK && bytes.Equal(oracle.Plain(direct.Body), oracle.Plain(w.Answer.Body)):
+			if got, want := w.Answer.Header.Get("Content-Type"), direct.Header.Get("Content-Type"); got != want {
+				return false, poll.Wrong(fmt.Sprintf("Content-Type %q, directly %q", got, want))
+			}
+			return false, nil
+		// A list of that revision tells what was so, unless revisions were given a second time.
+		case v.seenPast(w, direct.Code != http.StatusOK):
+			return true, nil
+		case direct.Code != http.StatusOK:
+			return false, errors.New(direct.String())
+		}
+		differences += "\n  " + oracle.Difference(w.Answer.Body, direct.Body)
+	}
+	return false, poll.Wrong("not what kube-apiserver says:" + differences)
+}
+
+// seenPresent notes an answer that is what kube-apiserver said in an era.
+func (v *Verifier) seenPresent(w Witness, same Question, sum [sha256.Size]byte, era int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if era != v.era {
+		return // that was before etcd was replaced
+	}
+	if v.known[same.String()] == nil {
+		v.known[same.String()] = map[[sha256.Size]byte]bool{}
+	}
+	v.known[same.String()][sum] = true
+	if v.isPast(w, true) {
+		return // true in both
+	}
+	c := w.Question.Collection
+	if first := v.present[c]; first.IsZero() || w.Answered.Before(first) {
+		v.present[c] = w.Answered
+	}
+}
+
+// seenPast says whether an answer was true in a past that the API server has lost, and notes that. Of pasts whose
+// revisions still mean the same only if the API server does not know them any more: gone.
+func (v *Verifier) seenPast(w Witness, gone bool) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !v.isPast(w, gone) {
+		return false
+	}
+	if v.replaced() {
+		if c := w.Question.Collection; w.Asked.After(v.absent[c]) {
+			v.absent[c] = w.Asked
+		}
+		if w.Question.Newest() && w.Asked.After(v.absentNewest) {
+			v.absentNewest = w.Asked
+		}
+		if w.Question.Recent() && w.Asked.After(v.absentRecent) {
+			v.absentRecent = w.Asked
+		}
+	}
+	return true
+}
+
+func (v *Verifier) isPast(w Witness, gone bool) bool {
+	return slices.ContainsFunc(v.lost, func(p *Past) bool { return (gone || p.replaced) && p.has(w) })
+}
+
+func (v *Verifier) replaced() bool {
+	return slices.ContainsFunc(v.lost, func(p *Past) bool { return p.replaced })
+}
+
+// Lose tells of a past that is about to be taken away.
+func (v *Verifier) Lose(p *Past) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.lost = append(v.lost, p)
+}
+
+// Forget asks again for what kube-apiserver said before.
+func (v *Verifier) Forget() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.era++
+	clear(v.known)
+	clear(v.present)
+}
+
+// Relapses returns the collections that were seen in the past after they had been seen in the present.
+func (v *Verifier) Relapses() (found []string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for c, last := range v.absent {
+		if first := v.present[c]; !first.IsZero() && last.After(first) {
+			found = append(found, fmt.Sprintf("%s, %s: of a lost past %v after it had been of the present", c.Kind.Plural, c.Form.Name, last.Sub(first)))
+		}
+	}
+	return found
+}
+
+// LastNewestPast returns when a state of a replaced past only was last asked for that was given as the newest.
+func (v *Verifier) LastNewestPast() time.Time {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.absentNewest
+}
+
+// LastRecentPast returns when such a state was last asked for that was to hold all that was written before.
+func (v *Verifier) LastRecentPast() time.Time {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.absentRecent
+}
+
+// LastPast returns when the last answer was asked for that was of a replaced past only, or nil.
+func (v *Verifier) LastPast() (last *time.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, at := range v.absent {
+		if last == nil || at.After(*last) {
+			last = &at
+		}
+	}
+	return last
+}

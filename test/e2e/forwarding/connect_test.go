@@ -186,8 +186,10 @@ func (d *door) curl(t *testing.T, path string, args ...string) string {
 	if err := os.WriteFile(ca, d.configs(controlplane.Admin).CAData, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	args = append([]string{"--silent", "--show-error", "--cacert", ca, "--user-agent", "client", "--noproxy", "",
-		"--write-out", "\n%{http_code} %{http_version}", "--config", "-", d.url + path}, args...)
+	args = append([]string{
+		"--silent", "--show-error", "--cacert", ca, "--user-agent", "client", "--noproxy", "",
+		"--write-out", "\n%{http_code} %{http_version}", "--config", "-", d.url + path,
+	}, args...)
 	if d.proxy != nil {
 		args = append(args, "--proxy", d.proxy.String(), "--proxytunnel", "--suppress-connect-headers")
 		if d.proxy.Scheme == "https" {

@@ -111,6 +111,7 @@ func (s state) rows() []row {
 	goClients := row{accept: acceptProtobuf, gzip: true}
 	requests := []request{
 		{"all", anyVersion(), nil},
+		{"all, indented", selected("pretty", "true"), []row{plain, zipped}},
 		{fmt.Sprintf("first %d", s.page), exactly(s.revision, s.page), nil},
 		{
 			fmt.Sprintf("%d in the middle", s.page),

@@ -68,9 +68,10 @@ func (c *cluster) newRelease(t *testing.T, name, namespace string) *release {
 	return r
 }
 
-// freePorts returns so many ports of loopback that nobody listens on. A pod takes them minutes later, and again after
-// a restart. So they are none that Linux gives to outgoing connections (from 32768), and none that package
-// controlplane gives to its servers (from 20000 to 29999): what is free stays free.
+// freePorts returns so many ports of loopback that nobody listens on. A pod takes them minutes later,
+// and again after a restart. So they are none that Linux gives to outgoing connections (from 32768),
+// and none that package controlplane gives to its servers (from 20000 to 29999): what is free stays
+// free.
 func freePorts(t *testing.T, n int) []int {
 	t.Helper()
 	const first, count = 10000, 10000
@@ -212,8 +213,8 @@ func (r *release) rights(t *testing.T, namespace string) []string {
 	return r.rightsOf(t, r.name, namespace)
 }
 
-// rightsOf are all that RBAC allows an account of the release in a namespace, as "verb group/resource[/name]", sorted,
-// with all that has changed so far.
+// rightsOf are all that RBAC allows an account of the release in a namespace, as "verb
+// group/resource[/name]", sorted, with all that has changed so far.
 func (r *release) rightsOf(t *testing.T, account, namespace string) []string {
 	t.Helper()
 	r.c.settle(t)

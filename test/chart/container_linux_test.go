@@ -51,9 +51,9 @@ type container struct {
 	exit   error
 }
 
-// runToEnd runs a pod whose containers end well by themselves: the init containers one after the other, then
-// all others at the same time, the last one a little earlier, so that nobody can rely on their order. It returns what
-// each has printed, by its name.
+// runToEnd runs a pod whose containers end well by themselves: the init containers one after the other,
+// then all others at the same time, the last one a little earlier, so that nobody can rely on their
+// order. It returns what each has printed, by its name.
 func (k *kubelet) runToEnd(t *testing.T, namespace string, pod corev1.PodSpec, program string) map[string]string {
 	t.Helper()
 	printed := map[string]string{}

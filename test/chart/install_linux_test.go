@@ -74,8 +74,8 @@ var everybodys = []string{
 	"create authorization.k8s.io/selfsubjectrulesreviews",
 }
 
-// checkRestricted: kube-apiserver takes the pods where the strictest of the Pod Security Standards holds, as it does from
-// here on in the namespace.
+// checkRestricted: kube-apiserver takes the pods where the strictest of the Pod Security Standards
+// holds, as it does from here on in the namespace.
 func checkRestricted(t *testing.T, r *release) {
 	enforce := []byte(`{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`)
 	if _, err := r.c.admin.CoreV1().Namespaces().Patch(t.Context(), r.namespace, types.MergePatchType, enforce, metav1.PatchOptions{}); err != nil {
@@ -179,8 +179,8 @@ func reviewed(t *testing.T, cfg *rest.Config, path string) (code int, cacheStatu
 	return code, cacheStatus, body
 }
 
-// checkHelmTest: helm test makes a pod with an account of its own; this test is its kubelet, and runs its containers
-// with the real kubectl, which finds the Service by its name.
+// checkHelmTest: helm test makes a pod with an account of its own; this test is its kubelet, and runs
+// its containers with the real kubectl, which finds the Service by its name.
 func checkHelmTest(t *testing.T, r *release) {
 	cmd := command(t, r.args("test", "--timeout", "2m")...)
 	var out harness.LogBuffer
@@ -290,8 +290,8 @@ func checkUpgrade(t *testing.T, r *release) {
 	}
 }
 
-// checkAutoscaling: as docs/install.md has it, Helm leaves alone how many replicas somebody else has set, when it does not
-// say so any more; and does not take it back unless it is told to.
+// checkAutoscaling: as docs/install.md has it, Helm leaves alone how many replicas somebody else has
+// set, when it does not say so any more; and does not take it back unless it is told to.
 func checkAutoscaling(t *testing.T, r *release) {
 	deployments := r.c.admin.AppsV1().Deployments(r.namespace)
 	scale, err := deployments.GetScale(t.Context(), r.name, metav1.GetOptions{})

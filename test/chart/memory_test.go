@@ -38,8 +38,8 @@ func TestMemory(t *testing.T) {
 			if needs > runtime || runtime > all*9/10 {
 				t.Errorf("%d MiB are needed, of %d for Go and %d in all", needs, runtime, all)
 			}
-			// The most that connections, heads that are not whole and requests in flight take, by test/faults/limits, beside
-			// what is stored, if there is hardly any garbage.
+			// The most that connections, heads that are not whole and requests in flight take, by
+			// test/faults/limits, beside what is stored, if there is hardly any garbage.
 			connections, err := strconv.ParseInt(got["max-connections"], 10, 64)
 			held := mebi(got["cache-bytes"]) + mebi(got["compression-cache-bytes"]) + connections/8 + 128 + 320
 			if err != nil || held > runtime {

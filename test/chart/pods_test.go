@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// TestEnding: a pod that gets SIGTERM answers until others know of it, and is killed only after all that it allows its
-// requests.
+// TestEnding: a pod that gets SIGTERM answers until others know of it, and is killed only after all
+// that it allows its requests.
 func TestEnding(t *testing.T) {
 	pod := one[*appsv1.Deployment](t, objects(t, mustTemplate(t, "{drainSeconds: 7, shutdownSeconds: 40, terminationGracePeriodSeconds: 62}")), nil).Spec.Template.Spec
 	container := pod.Containers[0]
@@ -55,7 +55,8 @@ func TestHelmTestIsLetIn(t *testing.T) {
 	}
 }
 
-// TestHelmTestAsks: for one resource that the policy keeps and a Role can give, and may list that and nothing else.
+// TestHelmTestAsks: for one resource that the policy keeps and a Role can give, and may list that and
+// nothing else.
 func TestHelmTestAsks(t *testing.T) {
 	for name, tt := range map[string]struct{ rules, path, group, resource string }{
 		"default":             {"", "/api/v1/namespaces/proxies/pods?resourceVersion=0&limit=1", "", "pods"},
@@ -72,7 +73,8 @@ func TestHelmTestAsks(t *testing.T) {
 			}
 			all := objects(t, mustTemplate(t, text))
 			pod := one[*corev1.Pod](t, all, nil)
-			// An init container has ended before the others begin, and listproxy knows the account by its answer.
+			// An init container has ended before the others begin, and listproxy knows the account by
+			// its answer.
 			if diff := cmp.Diff([]string{"forwarded asks for /version"}, asks(pod.Spec.InitContainers)); diff != "" {
 				t.Errorf("first (-want +got):\n%s", diff)
 			}
@@ -102,7 +104,8 @@ func asks(containers []corev1.Container) []string {
 	return all
 }
 
-// TestMemoryLimitOfGoIsGivenOnce: who gives it in extraEnv means it; two of one name are refused by kube-apiserver.
+// TestMemoryLimitOfGoIsGivenOnce: who gives it in extraEnv means it; two of one name are refused by
+// kube-apiserver.
 func TestMemoryLimitOfGoIsGivenOnce(t *testing.T) {
 	got := one[*appsv1.Deployment](t, objects(t, mustTemplate(t, "extraEnv: [{name: GOMEMLIMIT, value: 3GiB}]")), nil).Spec.Template.Spec.Containers[0].Env
 	if diff := cmp.Diff([]corev1.EnvVar{{Name: "GOMEMLIMIT", Value: "3GiB"}}, got); diff != "" {

@@ -76,7 +76,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestRefusedWithoutSchema: what would give rights to all is refused where Helm is told to skip the schema, too.
+// TestRefusedWithoutSchema: what would give rights to all is refused where Helm is told to skip the
+// schema, too.
 func TestRefusedWithoutSchema(t *testing.T) {
 	certificates := "clientCertificates: {enabled: true, caConfigMap: {name: ca}}, "
 	for name, tt := range map[string]struct{ values, says string }{

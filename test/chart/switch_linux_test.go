@@ -175,8 +175,9 @@ func (c *cluster) certManager(t *testing.T) dynamic.NamespaceableResourceInterfa
 	return client.Resource(schema.GroupVersionResource{Group: "cert-manager.io", Version: "v1", Resource: "certificates"})
 }
 
-// issue does what cert-manager would: it writes the Secret that the release's Certificate names, over what is there,
-// and says whether there is a Certificate. A Secret stays when its Certificate goes, as with cert-manager's defaults.
+// issue does what cert-manager would: it writes the Secret that the release's Certificate names, over
+// what is there, and says whether there is a Certificate. A Secret stays when its Certificate goes, as
+// with cert-manager's defaults.
 func issue(t *testing.T, r *release, certificates dynamic.NamespaceableResourceInterface, data map[string][]byte) bool {
 	t.Helper()
 	certificate, err := certificates.Namespace(r.namespace).Get(t.Context(), r.name, metav1.GetOptions{})

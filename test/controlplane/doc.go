@@ -31,9 +31,10 @@
 //
 // # Faults
 //
-// The API server can be killed, stopped, paused and started again on the same port; etcd can be
-// killed, compacted, defragmented, emptied, and put back to an earlier state so that revisions go back. Restarts replace every
-// process-local state of the API server (watch caches above all) and keep what is in etcd.
+// The API server can be killed, stopped, paused and started again on the same port; etcd can be killed,
+// compacted, defragmented, emptied, and put back to an earlier state so that revisions go back.
+// Restarts replace every process-local state of the API server (watch caches above all) and keep what
+// is in etcd.
 //
 // # Several API servers
 //

@@ -16,7 +16,8 @@ import (
 	"github.com/listproxy/listproxy/test/differential/body"
 )
 
-// TestDifferAsAges: two Tables may differ in ages, by as long as it took to ask for both, and in nothing else.
+// TestDifferAsAges: two Tables may differ in ages, by as long as it took to ask for both, and in
+// nothing else.
 func TestDifferAsAges(t *testing.T) {
 	table := func(cells, more string) string {
 		return `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"7"},"rows":[{"cells":[` + cells + `],"object":{` + more + `}}]}`

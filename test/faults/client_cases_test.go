@@ -75,7 +75,8 @@ func (s *scene) slowClients() time.Time {
 	return time.Now()
 }
 
-// besideSlow does something while clients, who all have this token, are slow and stuck with lists of any version.
+// besideSlow does something while clients, who all have this token, are slow and stuck with lists of
+// any version.
 func (s *scene) besideSlow(path, token string, do func()) {
 	s.Helper()
 	ctx, cancel := context.WithCancel(s.Context())

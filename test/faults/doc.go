@@ -5,8 +5,8 @@
 //	writers, and the oracle ──────────────────────────────────────────────┘
 //
 // All are processes of their own, but for the balancer (plain TCP) and the hop, which cuts, delays,
-// refuses, falsifies and swallows what passes (package test/harness/hop). The way of writers and of the oracle
-// is never disturbed.
+// refuses, falsifies and swallows what passes (package test/harness/hop). The way of writers and of the
+// oracle is never disturbed.
 //
 // # A case
 //
@@ -18,16 +18,17 @@
 //
 // Each case has a listproxy of its own. It begins when answers come from memory, causes its fault, ends
 // it, waits for listproxy to be back, and then for all clients to know the true state. It reports what
-// was compared, how much came from memory, and how long that took. While the fault lasts, too, something that came
-// from memory has to be compared, unless the case says why nothing comes. Only the end of what must come is
-// bounded by a deadline, a generous one; no case passes because of a time.
+// was compared, how much came from memory, and how long that took. While the fault lasts, too,
+// something that came from memory has to be compared, unless the case says why nothing comes. Only the
+// end of what must come is bounded by a deadline, a generous one; no case passes because of a time.
 //
-// slow and refusing are an API server that has too much to do: what listproxy asks for by itself is answered 20 s
-// late, or half of it is refused with 429, while watches go on; for forty seconds, or for ten minutes with
-// -faults.all (-faults.overload says otherwise). They have a table of their own: how often each collection was asked
-// for as a whole, how often it was lost, and how many of the revisions that were known before are known still. Beside what
-// changes all the time there is what was last written before kube-apiserver was started, of which its watch cache
-// cannot tell (410): that must not be loaded again.
+// slow and refusing are an API server that has too much to do: what listproxy asks for by itself is
+// answered 20 s late, or half of it is refused with 429, while watches go on; for forty seconds, or for
+// ten minutes with -faults.all (-faults.overload says otherwise). They have a table of their own: how
+// often each collection was asked for as a whole, how often it was lost, and how many of the revisions
+// that were known before are known still. Beside what changes all the time there is what was last
+// written before kube-apiserver was started, of which its watch cache cannot tell (410): that must not
+// be loaded again.
 //
 // memory_bounded is a listproxy without the race detector, under a bound of the kernel on its memory.
 //

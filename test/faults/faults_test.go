@@ -39,7 +39,8 @@ type faultCase struct {
 	jumps bool
 	// replaces: etcd's past is another one afterwards.
 	replaces bool
-	// restarts: another kube-apiserver answers after the fault, which listproxy has to notice if its Lease tells.
+	// restarts: another kube-apiserver answers after the fault, which listproxy has to notice if its
+	// Lease tells.
 	restarts bool
 	// mayForward: there need not be answers from memory.
 	mayForward bool

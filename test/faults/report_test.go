@@ -13,8 +13,9 @@ type report struct {
 	name string
 	load.Counts
 	unserved string // why no answer need come from memory, and be right, while the fault lasts
-	// Since the end of the fault; nil where it is not measured: when something new came from memory first, and when
-	// all that is kept was new. noticed: since kube-apiserver was back, of one that was restarted or whose etcd was replaced.
+	// Since the end of the fault; nil where it is not measured: when something new came from memory
+	// first, and when all that is kept was new. noticed: since kube-apiserver was back, of one that was
+	// restarted or whose etcd was replaced.
 	fresh, recovered, noticed *time.Duration
 }
 

@@ -200,8 +200,9 @@ func (s *scene) clear() {
 	}
 }
 
-// hold lets time pass while a fault lasts: on a slow machine more, until there are some answers, of which one that
-// must come from memory has to be there in the end. It does not wait longer than old states are given.
+// hold lets time pass while a fault lasts: on a slow machine more, until there are some answers, of
+// which one that must come from memory has to be there in the end. It does not wait longer than old
+// states are given.
 func (s *scene) hold() {
 	if !poll.Pause(s.Context(), *duration) {
 		return
@@ -225,11 +226,11 @@ func (s *scene) calm(when string) {
 	}))
 }
 
-// still stops the writers until the function that it returns is called, which may be called again and must be
-// whatever happens, or they never end. It waits until all that was asked for before is verified. Then it records the past, which is about to be taken away. If it is to be
-// replaced the ledger forgets it now, while nobody writes: the first answer of the next past may come
-// from memory before the API server's return is known here, and must not be held against revisions
-// of this one.
+// still stops the writers until the function that it returns is called, which may be called again and
+// must be whatever happens, or they never end. It waits until all that was asked for before is
+// verified. Then it records the past, which is about to be taken away. If it is to be replaced the
+// ledger forgets it now, while nobody writes: the first answer of the next past may come from memory
+// before the API server's return is known here, and must not be held against revisions of this one.
 func (s *scene) still(replaced bool) (resume func()) {
 	s.Helper()
 	if replaced {

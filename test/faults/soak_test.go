@@ -95,8 +95,8 @@ func TestSoak(t *testing.T) {
 	s.judgeSoak(m, turnover, faults)
 }
 
-// rests is when a soak rests before its end: first when a third of it is over, by when it has settled, then after
-// each sixth.
+// rests is when a soak rests before its end: first when a third of it is over, by when it has settled,
+// then after each sixth.
 func rests(began time.Time, lasts time.Duration) []time.Time {
 	sixth := lasts / 6
 	at := []time.Time{began.Add(2 * sixth)}
@@ -109,7 +109,8 @@ func rests(began time.Time, lasts time.Duration) []time.Time {
 // due reports whether it is time for the first of them.
 func due(rests []time.Time) bool { return len(rests) > 0 && !time.Now().Before(rests[0]) }
 
-// breakUntil causes faults until it is time to end, with rests between them, and returns how many of each there were.
+// breakUntil causes faults until it is time to end, with rests between them, and returns how many of
+// each there were.
 func (s *scene) breakUntil(end time.Time, rests []time.Time, rest func()) map[string]int {
 	seed := *soakSeed
 	if seed == 0 {

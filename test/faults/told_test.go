@@ -10,8 +10,8 @@ import (
 	"github.com/listproxy/listproxy/test/harness/hop"
 )
 
-// told ends each watch, as soon as it has something to tell, with an ERROR in its place, as kube-apiserver writes
-// it: in JSON and in protobuf. Feeds of both must be told.
+// told ends each watch, as soon as it has something to tell, with an ERROR in its place, as
+// kube-apiserver writes it: in JSON and in protobuf. Feeds of both must be told.
 func (s *scene) told(code int) time.Time {
 	s.Helper()
 	var inJSON, inProtobuf atomic.Int32

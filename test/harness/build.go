@@ -43,8 +43,9 @@ func (o *once) made(path string) bool {
 // anySettle makes a listproxy take an --upstream-settle that is shorter than is safe for operators.
 const anySettle = "-X main.anySettle=yes"
 
-// settleOf is the --upstream-settle of a program, unless its arguments have one. It is short where the program takes that, so that
-// mistakes after a change of API servers show, and do not pass while all is forwarded; else the shortest that there is.
+// settleOf is the --upstream-settle of a program, unless its arguments have one. It is short where the
+// program takes that, so that mistakes after a change of API servers show, and do not pass while all is
+// forwarded; else the shortest that there is.
 func settleOf(program string) time.Duration {
 	if build.made(program) || buildJumping.made(program) {
 		return time.Second

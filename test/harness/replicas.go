@@ -48,8 +48,8 @@ func (r *Replicas) Through(direct *rest.Config) *rest.Config {
 	return cfg
 }
 
-// Start runs one more listproxy, waits until it is ready, introduces clients to it, which is then not to emit their
-// secrets, and lets the balancer use it.
+// Start runs one more listproxy, waits until it is ready, introduces clients to it, which is then not
+// to emit their secrets, and lets the balancer use it.
 func (r *Replicas) Start(ctx context.Context, o ProxyOptions, clients ...*rest.Config) (*Proxy, error) {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestBehind: the age of a state is that of the first confirmation which it lacks, whatever came in which order.
+// TestBehind: the age of a state is that of the first confirmation which it lacks, whatever came in
+// which order.
 func TestBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const bound = 6 * time.Second

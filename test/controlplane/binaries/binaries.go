@@ -1,5 +1,5 @@
-// Package binaries builds what a control plane and its tests run: etcd, kube-apiserver, kubectl, and on demand
-// older kube-apiservers, helm, promtool and Jaeger. Each is pinned by a module of its own.
+// Package binaries builds what a control plane and its tests run: etcd, kube-apiserver, kubectl, and on
+// demand older kube-apiservers, helm, promtool and Jaeger. Each is pinned by a module of its own.
 package binaries
 
 import (
@@ -95,8 +95,8 @@ func KubeAPIServer(ctx context.Context, log func(string), version string) (strin
 	return paths.KubeAPIServer, err
 }
 
-// Tool makes sure that helm, promtool or Jaeger is in bin/, as a module of its own pins it, and returns its path. It
-// builds as [Build] does, and only what is asked for.
+// Tool makes sure that helm, promtool or Jaeger is in bin/, as a module of its own pins it, and returns
+// its path. It builds as [Build] does, and only what is asked for.
 func Tool(ctx context.Context, log func(string), name string) (string, error) {
 	root, err := RepoRoot()
 	if err != nil {

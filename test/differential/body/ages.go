@@ -55,8 +55,8 @@ func ages(table []byte) (all [][]int) {
 	return all
 }
 
-// mayBeOne reports whether two ages can be those of one object, taken within a time. Each is rounded down to a
-// unit that is not greater than the last one that it has.
+// mayBeOne reports whether two ages can be those of one object, taken within a time. Each is rounded
+// down to a unit that is not greater than the last one that it has.
 func mayBeOne(a, b string, within time.Duration) bool {
 	ageA, unitA := ageOf(a)
 	ageB, unitB := ageOf(b)

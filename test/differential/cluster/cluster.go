@@ -1,5 +1,5 @@
-// Package cluster is a control plane with resources of many shapes, which changes all the time, and users with many
-// sorts of rights.
+// Package cluster is a control plane with resources of many shapes, which changes all the time, and
+// users with many sorts of rights.
 package cluster
 
 import (

@@ -158,9 +158,10 @@ const (
 	auditPatience = 5 * time.Minute
 )
 
-// notAtOnce is what a server grants at least to who opens a connection: the least is firstSettingsTimeout of
-// net/http's HTTP/2, all others of kube-apiserver and of listproxy are 10 s and more. Where opening one takes
-// longer, the server may have given it up because this process stood still; what fails sooner is its own fault.
+// notAtOnce is what a server grants at least to who opens a connection: the least is
+// firstSettingsTimeout of net/http's HTTP/2, all others of kube-apiserver and of listproxy are 10 s and
+// more. Where opening one takes longer, the server may have given it up because this process stood
+// still; what fails sooner is its own fault.
 const notAtOnce = 2 * time.Second
 
 // attempts numbers what is sent, for the audit log.
@@ -443,8 +444,8 @@ func (r record) audit(seen map[string]accounts) string {
 	}
 	follower := func(a account) bool { return a.ID == "follower" }
 	if !slices.ContainsFunc(expect, follower) {
-		// Straight the connection can have ended before what came behind the attack; refused as what it is, it tells
-		// nobody anything.
+		// Straight the connection can have ended before what came behind the attack; refused as what it
+		// is, it tells nobody anything.
 		got.completed = slices.DeleteFunc(slices.Clone(got.completed), func(a account) bool {
 			return follower(a) && (a.Code == http.StatusUnauthorized || a.Code == http.StatusForbidden)
 		})

@@ -119,8 +119,9 @@ func (s *side) price(chain tls.Certificate, connections, often int) time.Duratio
 	return (s.used() - before) / time.Duration(connections)
 }
 
-// testChains is for make attacks, since it measures CPU time: to verify a long chain takes this process much, and
-// takes listproxy a small part of that. In make test proxy/chains_test.go counts what is verified.
+// testChains is for make attacks, since it measures CPU time: to verify a long chain takes this process
+// much, and takes listproxy a small part of that. In make test proxy/chains_test.go counts what is
+// verified.
 func testChains(t *testing.T, r *crowdRig, c crowding, chain tls.Certificate, tables *crowdTables) {
 	t.Helper()
 	whole := verifying(t, chain)

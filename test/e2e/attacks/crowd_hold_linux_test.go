@@ -125,8 +125,9 @@ func (b *trickle) Read(p []byte) (int, error) {
 }
 
 // uploads sends so many requests with each of some tokens, from two addresses, over HTTP/1.1. Their
-// bodies do not come: a byte now and then. (Before net/http answers over HTTP/1.1 it reads what is left of a body.)
-// Those that are answered are not sent again. It is ready when all are sent, and none waits for a place.
+// bodies do not come: a byte now and then. (Before net/http answers over HTTP/1.1 it reads what is left
+// of a body.) Those that are answered are not sent again. It is ready when all are sent, and none waits
+// for a place.
 func uploads(each int, every time.Duration, method, target string, tokens func(s *side) []string) crowdAttack {
 	return func(ctx context.Context, s *side, ready func()) pressed {
 		var (
@@ -184,7 +185,8 @@ func uploads(each int, every time.Duration, method, target string, tokens func(s
 	}
 }
 
-// placed waits until all of so many requests were sent or have ended, and none waits for its turn in listproxy.
+// placed waits until all of so many requests were sent or have ended, and none waits for its turn in
+// listproxy.
 func (s *side) placed(sent func() int, all int) {
 	s.Helper()
 	s.eventually("the attack is in place", func() bool {

@@ -36,11 +36,12 @@ type crowding struct {
 	name, what string
 	// args are listproxy's.
 	args []string
-	// slow says whose reviews kube-apiserver does not answer, where nothing is measured: so whether they take others'
-	// places does not depend on how fast the machine is.
+	// slow says whose reviews kube-apiserver does not answer, where nothing is measured: so whether
+	// they take others' places does not depend on how fast the machine is.
 	slow   func(r *crowdRig, token string) bool
 	attack crowdAttack
-	// always: make test-all has it, too. What the others require is held there by unit tests, test/e2e/forwarding and test/faults/limits.
+	// always: make test-all has it, too. What the others require is held there by unit tests,
+	// test/e2e/forwarding and test/faults/limits.
 	always bool
 	// holds requires what else must be true of listproxy.
 	holds func(*testing.T, *side, figures)
@@ -61,7 +62,8 @@ func crowdings() []crowding {
 		often     = stall * 3 / 4
 		strangers = func(s *side) []string { return []string{madeUp(s, 0), madeUp(s, 1)} }
 		greedy    = func(s *side) []string { return s.rig.greedy[:] }
-		// kube-apiserver does not queue the admin's requests: what they hold takes nothing of the other caller's there.
+		// kube-apiserver does not queue the admin's requests: what they hold takes nothing of the other
+		// caller's there.
 		exempt = func(s *side) []string { return []string{s.rig.plane.Token(admin)} }
 	)
 	const (
@@ -130,9 +132,9 @@ func crowdings() []crowding {
 	}
 }
 
-// neverReviewed requires that no made-up token is reviewed. Where reviews are slow those of made-up tokens are
-// counted. Where none is, all that kube-apiserver has had are: about one for each list of the other caller's, of which
-// there are far fewer than of the attack's.
+// neverReviewed requires that no made-up token is reviewed. Where reviews are slow those of made-up
+// tokens are counted. Where none is, all that kube-apiserver has had are: about one for each list of
+// the other caller's, of which there are far fewer than of the attack's.
 func neverReviewed(t *testing.T, s *side, f figures) {
 	t.Helper()
 	if n := s.held.Load(); n > 0 {
@@ -163,8 +165,9 @@ func boundedMemory(each int64) func(*testing.T, *side, figures) {
 	}
 }
 
-// TestCrowding lets one caller try to crowd out another: what the other caller asks for must come, and from memory
-// what listproxy keeps. With -attacks.crowd it measures what that costs, and the same at kube-apiserver itself.
+// TestCrowding lets one caller try to crowd out another: what the other caller asks for must come, and
+// from memory what listproxy keeps. With -attacks.crowd it measures what that costs, and the same at
+// kube-apiserver itself.
 func TestCrowding(t *testing.T) {
 	harness.Long(t)
 	r := newCrowdRig(t)

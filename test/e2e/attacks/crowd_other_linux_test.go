@@ -25,8 +25,8 @@ const (
 	anewEvery = time.Second
 )
 
-// otherPatience is how long the other caller waits for an answer. It is longer where nothing is measured, since nothing
-// may depend on the machine's speed there.
+// otherPatience is how long the other caller waits for an answer. It is longer where nothing is
+// measured, since nothing may depend on the machine's speed there.
 func otherPatience() time.Duration {
 	if *crowdFull {
 		return 15 * time.Second
@@ -223,6 +223,6 @@ func (w work) served(t *testing.T) {
 	}
 }
 
-// leastFromMemory is the part of the other caller's lists that come from memory, whatever others do. A review can
-// fail by itself on a machine that stands still.
+// leastFromMemory is the part of the other caller's lists that come from memory, whatever others do. A
+// review can fail by itself on a machine that stands still.
 const leastFromMemory = 0.98

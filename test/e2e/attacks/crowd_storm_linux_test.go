@@ -126,8 +126,8 @@ func anotherList(_ *side, i int) string {
 	return fmt.Sprintf("/api/v1/namespaces/nowhere-%d/pods?resourceVersion=0&labelSelector=n%%3D%d", i%97, i)
 }
 
-// testPrice is about what made-up tokens cost kube-apiserver, if they wait for their answers: one authentication
-// each, as without listproxy.
+// testPrice is about what made-up tokens cost kube-apiserver, if they wait for their answers: one
+// authentication each, as without listproxy.
 func testPrice(t *testing.T, r *crowdRig, tables *crowdTables) {
 	t.Helper()
 	lists := crowdScale(1000, 100)

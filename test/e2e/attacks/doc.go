@@ -46,16 +46,18 @@
 //
 // # Crowding out
 //
-// TestCrowding (Linux only: it needs all of 127.0.0.0/8, and /proc) has a control plane of its own, and callers who
-// ask for more than their share: made-up tokens, connections, bodies that do not come, answers that nobody reads,
-// long headers, long chains of certificates. Beside each of them another caller does its work, from another address.
-// All that it asks for must come, and its lists from memory. That holds on any machine: nothing depends on how
-// fast something is. make test-all has those that only many callers at the same time can show (the field always of
-// crowding); unit tests, test/e2e/forwarding and test/faults/limits hold the rest.
+// TestCrowding (Linux only: it needs all of 127.0.0.0/8, and /proc) has a control plane of its own, and
+// callers who ask for more than their share: made-up tokens, connections, bodies that do not come,
+// answers that nobody reads, long headers, long chains of certificates. Beside each of them another
+// caller does its work, from another address. All that it asks for must come, and its lists from
+// memory. That holds on any machine: nothing depends on how fast something is. make test-all has those
+// that only many callers at the same time can show (the field always of crowding); unit tests,
+// test/e2e/forwarding and test/faults/limits hold the rest.
 //
 //	make attacks
 //
-// makes all of them, for longer, and with more of each; then does it to kube-apiserver itself; and prints for both how
-// long the other caller's lists took, how many came from memory and how many failed, what CPU time and memory the
-// attack cost, and how often kube-apiserver had to authenticate and to review. An attack is an entry of crowdings.
+// makes all of them, for longer, and with more of each; then does it to kube-apiserver itself; and
+// prints for both how long the other caller's lists took, how many came from memory and how many
+// failed, what CPU time and memory the attack cost, and how often kube-apiserver had to authenticate
+// and to review. An attack is an entry of crowdings.
 package attacks

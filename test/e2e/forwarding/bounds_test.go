@@ -279,8 +279,8 @@ func TestStall(t *testing.T) {
 	for name, configs := range ways(p) {
 		t.Run(name, func(t *testing.T) {
 			d := doorOf(t, configs)
-			// A few of the same resource tell it: were this test to read the big list, and stand still meanwhile, it
-			// would be the client that does not read.
+			// A few of the same resource tell it: were this test to read the big list, and stand still
+			// meanwhile, it would be the client that does not read.
 			poll.Until(t, patience, "the list is in memory", func() bool { return isHit(d.do(t, call{path: small + revision})) })
 			for path, from := range map[string]string{big + "?resourceVersion=0": "hit", big: "fwd=bypass"} {
 				for _, proto := range []string{http1, http2} {
@@ -361,8 +361,8 @@ func TestMaxBodyBytes(t *testing.T) {
 	}
 }
 
-// TestMaxConnections: one too many takes the place of the one that has been without a request for longest, but never of one
-// with a request of a known caller.
+// TestMaxConnections: one too many takes the place of the one that has been without a request for
+// longest, but never of one with a request of a known caller.
 func TestMaxConnections(t *testing.T) {
 	harness.Long(t)
 	p := startProcess(t, harness.ProxyOptions{

@@ -27,8 +27,8 @@ func bearer(token, path string) call {
 	return call{user: controlplane.Anonymous, path: path, header: http.Header{"Authorization": {"Bearer " + token}}}
 }
 
-// TestMadeUpTokensLearnNothing: listproxy tells somebody whom kube-apiserver refuses no more of the cluster, of
-// the policy and of memory than kube-apiserver does.
+// TestMadeUpTokensLearnNothing: listproxy tells somebody whom kube-apiserver refuses no more of the
+// cluster, of the policy and of memory than kube-apiserver does.
 func TestMadeUpTokensLearnNothing(t *testing.T) {
 	for object, path := range map[string]string{
 		aggregation: "/apis/apiregistration.k8s.io/v1/apiservices/v1.elsewhere.example",

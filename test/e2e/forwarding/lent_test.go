@@ -48,9 +48,9 @@ func grantToSubject(t *testing.T, to rbacv1.Subject, rules ...rbacv1.PolicyRule)
 	})
 }
 
-// TestImpersonationForReviewsOnly: listproxy's own account may create reviews as somebody, and not list as them
-// (constrained impersonation). What kube-apiserver would refuse to be forwarded is not answered from memory, though
-// the review says that the caller may list it.
+// TestImpersonationForReviewsOnly: listproxy's own account may create reviews as somebody, and not list
+// as them (constrained impersonation). What kube-apiserver would refuse to be forwarded is not answered
+// from memory, though the review says that the caller may list it.
 func TestImpersonationForReviewsOnly(t *testing.T) {
 	harness.Long(t)
 	const group, own = "lent-team", controlplane.FeedUserName

@@ -107,7 +107,8 @@ func errorOf(req *http.Request) []byte {
 	return hop.ErrorEvent(http.StatusInternalServerError, strings.Contains(req.Header.Get("Accept"), protobufType))
 }
 
-// TestStreamingListsThatFail: a resource whose streaming lists end with an error is loaded page by page, in every form.
+// TestStreamingListsThatFail: a resource whose streaming lists end with an error is loaded page by
+// page, in every form.
 func TestStreamingListsThatFail(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
@@ -206,8 +207,8 @@ func TestStreamingListsThatFail(t *testing.T) {
 	}
 }
 
-// TestChangesBelowTheLoad: objects that were created and deleted before a state was loaded come again in the watch
-// that begins with the newest change that the state knows. They contradict nothing.
+// TestChangesBelowTheLoad: objects that were created and deleted before a state was loaded come again
+// in the watch that begins with the newest change that the state knows. They contradict nothing.
 func TestChangesBelowTheLoad(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
@@ -216,7 +217,8 @@ func TestChangesBelowTheLoad(t *testing.T) {
 	tests := []struct {
 		name string
 		kind kind
-		// older are there before the newest object of the state that is loaded, and gone come and go after it.
+		// older are there before the newest object of the state that is loaded, and gone come and go
+		// after it.
 		older []string
 		after func(t *testing.T, k kind)
 	}{

@@ -262,8 +262,8 @@ func TestNewestPagesAnnounceTheNext(t *testing.T) {
 // demandPause is the least time between two probes because somebody waits (package snapshot).
 const demandPause = 500 * time.Millisecond
 
-// TestNewestPagesThatFit: a newest list with a limit that all objects fit in has no next page, and on a quiet resource
-// it makes the feed ask nothing.
+// TestNewestPagesThatFit: a newest list with a limit that all objects fit in has no next page, and on a
+// quiet resource it makes the feed ask nothing.
 func TestNewestPagesThatFit(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
@@ -285,7 +285,8 @@ func TestNewestPagesThatFit(t *testing.T) {
 	}
 	questions := func() int { return r.count(k, isProbe) + r.count(k, anyWatch) }
 	before := questions()
-	// Who waits may make a feed ask once in each demandPause, so that lists in fewer of them would show nothing.
+	// Who waits may make a feed ask once in each demandPause, so that lists in fewer of them would show
+	// nothing.
 	const pauses = 10
 	for begun, lists := time.Now(), 0; lists < 2*pauses || time.Since(begun) < pauses*demandPause; lists++ {
 		if !poll.Pause(t.Context(), pollEvery) {

@@ -215,9 +215,9 @@ func TestSchemaChangeUnheard(t *testing.T) {
 	r.backInNewSchema(t, k, ns, known)
 }
 
-// TestSchemaChangeHeldBack: the stream of definitions was cut and opened again, and a change is on its way that was
-// missed meanwhile. The stream's header has come, which says nothing of that: until its list has, no custom resource
-// is answered from memory.
+// TestSchemaChangeHeldBack: the stream of definitions was cut and opened again, and a change is on its
+// way that was missed meanwhile. The stream's header has come, which says nothing of that: until its
+// list has, no custom resource is answered from memory.
 func TestSchemaChangeHeldBack(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
@@ -274,7 +274,8 @@ func (r *rig) neverFromMemory(list string, ways []url.Values) {
 	}
 }
 
-// backInNewSchema waits until what was known comes from memory in the new schema, and so does what is written then.
+// backInNewSchema waits until what was known comes from memory in the new schema, and so does what is
+// written then.
 func (r *rig) backInNewSchema(t *testing.T, k kind, ns string, known []string) (quarantined bool) {
 	t.Helper()
 	quarantined = r.awaitNew(k, ns, known)

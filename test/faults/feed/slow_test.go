@@ -28,8 +28,8 @@ type slowness struct {
 	// fresh: the newest change is one that the API server can still tell. Otherwise a watch from before it is
 	// told 410.
 	fresh bool
-	// breaks: the watch is broken, and has to be resumed. Otherwise there is no doubt, and it goes on, or the next one
-	// begins where it has ended.
+	// breaks: the watch is broken, and has to be resumed. Otherwise there is no doubt, and it goes on,
+	// or the next one begins where it has ended.
 	breaks bool
 	harm   func(t *testing.T, f *feeds)
 }
@@ -59,8 +59,9 @@ func slownesses() []slowness {
 	}
 }
 
-// TestSlowIsNotLost: what is known of a resource stays known, and nothing is loaded again, when its API server is
-// slow, or refuses something, once. The objects are older than what the API server can tell in a watch.
+// TestSlowIsNotLost: what is known of a resource stays known, and nothing is loaded again, when its API
+// server is slow, or refuses something, once. The objects are older than what the API server can tell
+// in a watch.
 func TestSlowIsNotLost(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
@@ -101,8 +102,8 @@ func TestSlowIsNotLost(t *testing.T) {
 	}
 }
 
-// forgetChanges makes the API server forget when these kinds were written: it is restarted, and its watch caches
-// begin with what is there then.
+// forgetChanges makes the API server forget when these kinds were written: it is restarted, and its
+// watch caches begin with what is there then.
 func (c *cluster) forgetChanges(t *testing.T, namespace string, kinds []kind) {
 	t.Helper()
 	c.create(t, configMaps, namespace, "later-than-all")
@@ -249,8 +250,8 @@ func (e *each) seen(accepts ...string) error {
 	return nil
 }
 
-// holdProbes holds the next probe of each feed for a time, and lets it pass then or refuses it. It waits until
-// they are answered, or given up.
+// holdProbes holds the next probe of each feed for a time, and lets it pass then or refuses it. It
+// waits until they are answered, or given up.
 func (f *feeds) holdProbes(d time.Duration, code int) {
 	var seen, over each
 	f.onFault(func(w http.ResponseWriter, req *http.Request) bool {
@@ -263,8 +264,8 @@ func (f *feeds) holdProbes(d time.Duration, code int) {
 	f.until("a probe of each feed to be over", func() error { return over.seen(f.accepts()...) })
 }
 
-// refuseWatches refuses, once for each feed, the watch that comes after a short one that has ended in order; or the
-// short one, which comes after a watch that was left.
+// refuseWatches refuses, once for each feed, the watch that comes after a short one that has ended in
+// order; or the short one, which comes after a watch that was left.
 func (f *feeds) refuseWatches(t *testing.T, code int, shortOnes bool) {
 	var shorts, refused each
 	f.onFault(func(w http.ResponseWriter, req *http.Request) bool {
@@ -283,8 +284,8 @@ func (f *feeds) refuseWatches(t *testing.T, code int, shortOnes bool) {
 	f.leavesWatches(t, func() error { return refused.seen(f.accepts()...) })
 }
 
-// leavesWatches writes elsewhere and asks for that, upon which feeds leave their watches for short ones, until
-// there is no error.
+// leavesWatches writes elsewhere and asks for that, upon which feeds leave their watches for short
+// ones, until there is no error.
 func (f *feeds) leavesWatches(t *testing.T, done func() error) {
 	t.Helper()
 	revision := ""
@@ -324,8 +325,8 @@ func (f *feeds) holdWatches(t *testing.T) {
 	f.leavesWatches(t, func() error { return after.seen(f.accepts()...) })
 }
 
-// holdLines cuts all connections, and holds back the first event of each watch that is opened again, after its
-// header has gone on.
+// holdLines cuts all connections, and holds back the first event of each watch that is opened again,
+// after its header has gone on.
 func (f *feeds) holdLines() {
 	var begun, told each
 	var mu sync.Mutex

@@ -41,8 +41,8 @@ func (c client) await(ctx context.Context, target string) (body []byte, err erro
 	return body, err
 }
 
-// reviewed reads a list, again for as long as the review of what the caller may fails: that says nothing of what is in
-// memory.
+// reviewed reads a list, again for as long as the review of what the caller may fails: that says
+// nothing of what is in memory.
 func (c client) reviewed(ctx context.Context, target string) (a ask.Answer, err error) {
 	poll.Reviewed(ctx, patience, func() string {
 		a, err = c.Do(ctx, http.MethodGet, target, nil)

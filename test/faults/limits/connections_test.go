@@ -54,8 +54,9 @@ func TestOneAddressTakesAllConnections(t *testing.T) {
 		most, served, most/4, r.ended("room"), r.ended("full"))
 }
 
-// TestStrangersTakeAllWatches: made-up tokens of several addresses open watches whose bodies come a byte at a time,
-// and kube-apiserver, as behind a load balancer of HTTP/1.1, waits for their end; the watches of known callers open.
+// TestStrangersTakeAllWatches: made-up tokens of several addresses open watches whose bodies come a
+// byte at a time, and kube-apiserver, as behind a load balancer of HTTP/1.1, waits for their end; the
+// watches of known callers open.
 func TestStrangersTakeAllWatches(t *testing.T) {
 	const most, stall = 80, 3 * time.Second
 	r := newRig(t, "--max-long-running-requests", fmt.Sprint(most), "--stall-timeout", stall.String())

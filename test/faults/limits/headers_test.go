@@ -29,19 +29,20 @@ const (
 	headerBound = 64 << 10
 	// perConnection is what listproxy and the chart reckon with for a connection.
 	perConnection = 128 << 10
-	// unfinished is what they reckon with for all that has come without being a request yet: four times the 32 MiB
-	// that are let in.
+	// unfinished is what they reckon with for all that has come without being a request yet: four times
+	// the 32 MiB that are let in.
 	unfinished = 128 << 20
 	// perStream is the same for a request in flight that nobody reads on, in either direction.
 	perStream = 320 << 10
-	// idleSpare is for what the first of them make listproxy take, once. With a hundred connections all together was
-	// 10 MiB.
+	// idleSpare is for what the first of them make listproxy take, once. With a hundred connections all
+	// together was 10 MiB.
 	idleSpare = 8 << 20
 	// still is how often in a row listproxy answers that nothing has moved, before that is believed.
 	still = 25
 )
 
-// holding is what heldMemory has opened, and what that may cost: so much for each, and so much for all together.
+// holding is what heldMemory has opened, and what that may cost: so much for each, and so much for all
+// together.
 type holding struct {
 	n              int
 	what           string
@@ -187,7 +188,8 @@ func TestIdleConnections(t *testing.T) {
 	})
 }
 
-// TestUnfinishedHeaders: without their end, as long as they may be, which are held, and far longer, which are not.
+// TestUnfinishedHeaders: without their end, as long as they may be, which are held, and far longer,
+// which are not.
 func TestUnfinishedHeaders(t *testing.T) {
 	if !*full {
 		return // asked for by make limits: fewer would fit into what is reckoned with, whatever bounds them

@@ -242,13 +242,14 @@ func TestTooManyForLoads(t *testing.T) {
 		after.Seconds(), len(lists), refusedFor.Seconds(), asked, refused, least, most, len(gate.early), compared, back.Seconds())
 }
 
-// believed is how long listproxy goes on at least where it does not hear of APIServices any more (apiServicesGrace in the
-// package proxy, less the minute between two bookmarks). After that any group could be another server's.
+// believed is how long listproxy goes on at least where it does not hear of APIServices any more
+// (apiServicesGrace in the package proxy, less the minute between two bookmarks). After that any group
+// could be another server's.
 const believed = 90 * time.Second
 
-// TestTooManyForFeeds: what is in memory when its feed is refused, probes and watches, is given for no longer than
-// the bound; then lists are forwarded until the feed is let again. Once only the feed is refused, and once all
-// that listproxy asks with its own account.
+// TestTooManyForFeeds: what is in memory when its feed is refused, probes and watches, is given for no
+// longer than the bound; then lists are forwarded until the feed is let again. Once only the feed is
+// refused, and once all that listproxy asks with its own account.
 func TestTooManyForFeeds(t *testing.T) {
 	harness.Long(t)
 	t.Run("of one resource", func(t *testing.T) { refuseFeed(t, false) })
@@ -294,8 +295,8 @@ func refuseFeed(t *testing.T, all bool) {
 // refusedList is what [refusedFeed] is the feed of.
 const refusedList = "/api/v1/configmaps"
 
-// noHit: the newest state, some seconds old when its feed was refused, was too old when it was first asked for. So
-// lists were rightly forwarded, which shows nothing.
+// noHit: the newest state, some seconds old when its feed was refused, was too old when it was first
+// asked for. So lists were rightly forwarded, which shows nothing.
 const noHit = poll.Wrong("lists are forwarded, and none came from memory before")
 
 // refusedFeed is a feed that is refused, with its connections cut, and what callers get meanwhile.

@@ -14,8 +14,8 @@ import (
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
-// TestTooOld: a state that comes from memory as the newest one, and is older than the bound, is a mistake; one of a
-// revision that was asked for is none, nor is one that was forwarded.
+// TestTooOld: a state that comes from memory as the newest one, and is older than the bound, is a
+// mistake; one of a revision that was asked for is none, nor is one that was forwarded.
 func TestTooOld(t *testing.T) {
 	const hit, forwarded = "listproxy; hit; detail=any", "listproxy; fwd=bypass; detail=stale"
 	for name, tt := range map[string]struct {

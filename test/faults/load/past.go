@@ -22,8 +22,8 @@ type Past struct {
 	states map[kinds.Kind][]state // by revision
 }
 
-// lateWrites is how many revisions kube-apiserver may make by itself, of its Lease and the like, from the record
-// of a past to its end.
+// lateWrites is how many revisions kube-apiserver may make by itself, of its Lease and the like, from
+// the record of a past to its end.
 const lateWrites = 20
 
 type state struct {

@@ -158,8 +158,8 @@ func (t *Tally) Comparisons() int {
 	return len(t.compared)
 }
 
-// FirstNews returns when a newest state came from memory first that was asked for since a time and is newer than a
-// revision, or nil.
+// FirstNews returns when a newest state came from memory first that was asked for since a time and is
+// newer than a revision, or nil.
 func (t *Tally) FirstNews(from time.Time, than uint64) *time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()

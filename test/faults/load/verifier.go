@@ -55,8 +55,8 @@ func newVerifier(t *Tally, direct ...*ask.Client) *Verifier {
 // Work holds answers against the API server, and those that come, until ctx ends.
 func (v *Verifier) Work(ctx context.Context) { v.Queue.Work(ctx, verifiers, v.verify) }
 
-// Only makes these API servers the ones that say what is right from now on. They may be of several versions: an
-// answer must be all of what one of them says.
+// Only makes these API servers the ones that say what is right from now on. They may be of several
+// versions: an answer must be all of what one of them says.
 func (v *Verifier) Only(direct ...*ask.Client) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -139,8 +139,8 @@ func (v *Verifier) seenPresent(w Witness, same Question, sum [sha256.Size]byte, 
 	}
 }
 
-// seenPast says whether an answer was true in a past that the API server has lost, and notes that. Of pasts whose
-// revisions still mean the same only if the API server does not know them any more: gone.
+// seenPast says whether an answer was true in a past that the API server has lost, and notes that. Of
+// pasts whose revisions still mean the same only if the API server does not know them any more: gone.
 func (v *Verifier) seenPast(w Witness, gone bool) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -197,7 +197,8 @@ func (v *Verifier) Relapses() (found []string) {
 	return found
 }
 
-// LastNewestPast returns when a state of a replaced past only was last asked for that was given as the newest.
+// LastNewestPast returns when a state of a replaced past only was last asked for that was given as the
+// newest.
 func (v *Verifier) LastNewestPast() time.Time {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -55,7 +55,8 @@ func TestBehindOneAddress(t *testing.T) {
 	r.part("no more", noticedAtOnce, func() {})
 }
 
-// resetting resets a connection through a balancer now and then, until the function that it returns is called.
+// resetting resets a connection through a balancer now and then, until the function that it returns is
+// called.
 func (r *rig) resetting(b *hop.Balancer, every time.Duration) (stop func()) {
 	ctx, cancel := context.WithCancel(r.Context())
 	var running sync.WaitGroup

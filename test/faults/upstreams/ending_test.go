@@ -25,9 +25,10 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// TestEnding: a listproxy that is told to end ends watches at once and in order, in protobuf over HTTP/2 and in JSON over
-// HTTP/1.1, also while large events come, and to clients that have not read those before; a write that takes its time is
-// carried out and answered; and that was all it waited for.
+// TestEnding: a listproxy that is told to end ends watches at once and in order, in protobuf over
+// HTTP/2 and in JSON over HTTP/1.1, also while large events come, and to clients that have not read
+// those before; a write that takes its time is carried out and answered; and that was all it waited
+// for.
 func TestEnding(t *testing.T) {
 	harness.Long(t)
 	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
@@ -85,7 +86,8 @@ func TestEnding(t *testing.T) {
 
 const (
 	largeBytes = 100 << 10
-	// unread events of that size are more than what a client of HTTP/2 lets come before it reads (4 MiB with Go's).
+	// unread events of that size are more than what a client of HTTP/2 lets come before it reads (4 MiB
+	// with Go's).
 	unread = 60
 )
 

@@ -91,8 +91,9 @@ func TestPagesOfSeveral(t *testing.T) {
 	}
 }
 
-// TestNeverBackInTime: a client who demands NotOlderThan of what it saw, of one replica and of the other, gets that; also of what
-// has only just been written. So do those whose requests a balancer spreads.
+// TestNeverBackInTime: a client who demands NotOlderThan of what it saw, of one replica and of the
+// other, gets that; also of what has only just been written. So do those whose requests a balancer
+// spreads.
 func TestNeverBackInTime(t *testing.T) {
 	harness.Long(t)
 	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))

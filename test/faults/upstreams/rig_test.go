@@ -74,7 +74,8 @@ type rig struct {
 	// grouped: pods have a field that only newer API servers know.
 	grouped bool
 
-	// starting is how many API servers are being started: they refuse everybody until they have read their roles.
+	// starting is how many API servers are being started: they refuse everybody until they have read
+	// their roles.
 	starting atomic.Int32
 
 	proxies *harness.Replicas
@@ -229,8 +230,8 @@ func (r *rig) ask(ctx context.Context, c *ask.Client) {
 	}
 }
 
-// askNewest asks for the newest state. It does not wait for what is forwarded in any case, and so is there when an old state would
-// be given.
+// askNewest asks for the newest state. It does not wait for what is forwarded in any case, and so is
+// there when an old state would be given.
 func (r *rig) askNewest(ctx context.Context) {
 	for turn := 0; poll.Pause(ctx, newestEvery); turn++ {
 		all := collections()
@@ -251,8 +252,8 @@ func (r *rig) walk(ctx context.Context, c *ask.Client, q question, revision uint
 	}
 }
 
-// put puts a question to listproxy, and says whether the answer came from memory. The error is a [poll.Wrong],
-// except for [ask.Answer.NotThereYet].
+// put puts a question to listproxy, and says whether the answer came from memory. The error is a
+// [poll.Wrong], except for [ask.Answer.NotThereYet].
 func (r *rig) put(ctx context.Context, c *ask.Client, q question, atLeast uint64) (l ask.List, memory bool, err error) {
 	return r.putOf(ctx, sortList, c, q, atLeast)
 }
@@ -279,8 +280,9 @@ func (r *rig) putOf(ctx context.Context, sort string, c *ask.Client, q question,
 	return l, a.FromMemory(), nil
 }
 
-// refused reports whether an answer says that a request or who sent it is not right, which never is true here: tokens
-// stay valid, those of pages, too, since nothing is compacted. starting: an API server was being started when it was asked for.
+// refused reports whether an answer says that a request or who sent it is not right, which never is
+// true here: tokens stay valid, those of pages, too, since nothing is compacted. starting: an API
+// server was being started when it was asked for.
 func (r *rig) refused(a ask.Answer, starting bool) bool {
 	switch a.Code {
 	case http.StatusForbidden:
@@ -292,8 +294,8 @@ func (r *rig) refused(a ask.Answer, starting bool) bool {
 	}
 }
 
-// forward asks for what is never answered from memory. One request that waits, as at an API server that stands still, does not
-// keep others from being answered.
+// forward asks for what is never answered from memory. One request that waits, as at an API server that
+// stands still, does not keep others from being answered.
 func (r *rig) forward(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -349,7 +351,8 @@ func (r *rig) startAPIServer(s *controlplane.APIServer) {
 }
 
 // part begins a part of a test that is named, does it, waits until enough answers were compared after
-// it, and says what was seen. An outage of more than limit, and of what an undisturbed API server took, is a failure.
+// it, and says what was seen. An outage of more than limit, and of what an undisturbed API server took,
+// is a failure.
 func (r *rig) part(name string, limit time.Duration, do func()) seen {
 	r.Helper()
 	r.must(r.Oracle.Drain(r.Context(), patience))

@@ -145,8 +145,9 @@ const (
 	// seldom is how often a connection through the balancer is reset while API servers are upgraded: watches
 	// come to the other one then, and live for long enough to be believed.
 	seldom = time.Second
-	// joinsLate is how long after it is ready an API server gets connections: longer than --upstream-settle, so that
-	// the news of it, by its Lease, is past by then, and only /version tells.
+	// joinsLate is how long after it is ready an API server gets connections: longer than
+	// --upstream-settle, so that the news of it, by its Lease, is past by then, and only /version
+	// tells.
 	joinsLate = 20 * time.Second
 	// inTurn is for how long both versions answer behind one address: longer than listproxy takes it for
 	// possible that the former still does where it did not hear it again (a minute).

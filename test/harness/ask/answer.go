@@ -34,7 +34,8 @@ func (a Answer) FromMemory() bool { return strings.HasPrefix(a.Source(), "listpr
 // answer, and says nothing of who forwarded it.
 func (a Answer) NotThereYet() bool { return NotThereYet(a.Code, a.Body) }
 
-// NotThereYet is [Answer.NotThereYet] of a status code and a body, in any encoding: the cause is a word in each.
+// NotThereYet is [Answer.NotThereYet] of a status code and a body, in any encoding: the cause is a word
+// in each.
 func NotThereYet(code int, body []byte) bool {
 	return code == http.StatusGatewayTimeout && bytes.Contains(body, []byte(metav1.CauseTypeResourceVersionTooLarge))
 }

@@ -43,7 +43,8 @@ func New(cfg *rest.Config, timeout time.Duration) (*Client, error) {
 	return &Client{Base: cfg.Host, HTTP: c, Timeout: timeout}, nil
 }
 
-// At returns a client of a server that nobody logs in to, such as listproxy's admin port. It accepts anything.
+// At returns a client of a server that nobody logs in to, such as listproxy's admin port. It accepts
+// anything.
 func At(base string) *Client {
 	return &Client{Base: base, HTTP: http.DefaultClient, Header: http.Header{"Accept": nil}}
 }

@@ -92,8 +92,8 @@ func (b *Balancer) Remove(backend string) {
 	b.backends = slices.DeleteFunc(b.backends, func(s string) bool { return s == backend })
 }
 
-// Reset resets one of the connections that pass, a random one, and closes the other half of it. It reports whether there
-// was one.
+// Reset resets one of the connections that pass, a random one, and closes the other half of it. It
+// reports whether there was one.
 func (b *Balancer) Reset() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -121,8 +121,9 @@ func (h *Hop) OnRequest(f func(w http.ResponseWriter, r *http.Request) bool) {
 	h.intercept = f
 }
 
-// OnLine sets what sees each line (with its newline; each frame, of a protobuf watch) of a watch from the upstream, and says what
-// goes on: other bytes, nothing (nil), or an end (ErrCut; any other error ends it cleanly). nil: none.
+// OnLine sets what sees each line (with its newline; each frame, of a protobuf watch) of a watch from
+// the upstream, and says what goes on: other bytes, nothing (nil), or an end (ErrCut; any other error
+// ends it cleanly). nil: none.
 func (h *Hop) OnLine(f func(r *http.Request, line []byte) ([]byte, error)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

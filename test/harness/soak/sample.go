@@ -25,8 +25,8 @@ type Sample struct {
 	Goroutines, FDs float64
 	// Upstream is how many connections the process has to the API server, as that sees it.
 	Upstream float64
-	// Checks are self-checks so far, Agreements those that found all as it is kept, and Mismatches those that found
-	// something wrong.
+	// Checks are self-checks so far, Agreements those that found all as it is kept, and Mismatches
+	// those that found something wrong.
 	Checks, Agreements, Mismatches float64
 	// Collected is when garbage was last collected.
 	Collected time.Time
@@ -101,10 +101,11 @@ func label(series *dto.Metric, name string) string {
 	return ""
 }
 
-// left is what the last collection of garbage left of the heap, by the goal that it set for the next one:
-// that is what it left, and GOGC percent of that and of what stacks and global variables take (gcPercentHeapGoal in
-// runtime/mgcpacer.go). So a part of those is in it, too. What is allocated at a moment has garbage in it, and
-// is anything between this and the goal. It fails where the goal is none that GOGC sets.
+// left is what the last collection of garbage left of the heap, by the goal that it set for the next
+// one: that is what it left, and GOGC percent of that and of what stacks and global variables take
+// (gcPercentHeapGoal in runtime/mgcpacer.go). So a part of those is in it, too. What is allocated at a
+// moment has garbage in it, and is anything between this and the goal. It fails where the goal is none
+// that GOGC sets.
 func left(goal, percent float64) (float64, error) {
 	const most = 1000 // GOGC=off is more than any number that somebody would set
 	if percent <= 0 || percent > most {

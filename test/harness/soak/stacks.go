@@ -12,7 +12,8 @@ import (
 	"strings"
 )
 
-// Stacks counts the goroutines of a process by what they are doing: the functions of their stacks, the innermost first.
+// Stacks counts the goroutines of a process by what they are doing: the functions of their stacks, the
+// innermost first.
 type Stacks map[string]int
 
 // TakeStacks reads the goroutines of a process at the URL of its /debug/pprof/goroutine.
@@ -32,8 +33,8 @@ func TakeStacks(ctx context.Context, url string) (Stacks, error) {
 	return readStacks(resp.Body)
 }
 
-// readStacks reads a profile of goroutines as runtime/pprof writes it with debug=1: blocks that begin with "12 @ 0x…", and
-// go on with a line "#	0x…	function+0x…	file:line" for each function.
+// readStacks reads a profile of goroutines as runtime/pprof writes it with debug=1: blocks that begin
+// with "12 @ 0x…", and go on with a line "#   0x…     function+0x…    file:line" for each function.
 func readStacks(in io.Reader) (Stacks, error) {
 	stacks := Stacks{}
 	n, functions := 0, []string(nil)

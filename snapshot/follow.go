@@ -174,6 +174,7 @@ func (f *feed) drain(ctx context.Context, frame *wire.Frame, s *stream) (_ endin
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	c, fresh := f.collection, &f.fresh
+	defer func() { c.pace.notAsked(fresh.spared) }()
 	fresh.follow(time.Now())
 	for {
 		if told, err = c.accept(s, told); err != nil {
@@ -188,6 +189,7 @@ func (f *feed) drain(ctx context.Context, frame *wire.Frame, s *stream) (_ endin
 		case do.ask:
 			is := c.inquire()
 			fresh.ask(is)
+			c.pace.ask(now)
 			question.start(ctx, func(ctx context.Context) (probed, error) { return f.probe(ctx, is) })
 			continue
 		case do.beside:

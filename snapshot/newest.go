@@ -54,13 +54,16 @@ func (c *Collection) NoFresh(q index.Query, atMost time.Duration, always bool) r
 		return v.absence
 	case Age(v.heard.asked, now) >= c.limits.Staleness:
 		return reason.Stale
-	case always:
-		return reason.None
 	}
 	proof := c.pace.proof(now)
-	list, bytes := v.cost(q)
-	if forwarded, known := c.costs.find(list, now); proof > atMost || !worthProving(proof, bytes, forwarded, known) {
-		return reason.FasterForwarded
+	if !always {
+		list, bytes := v.cost(q)
+		if forwarded, known := c.costs.find(list, now); !worthProving(proof, bytes, forwarded, known) {
+			return reason.FasterForwarded
+		}
+	}
+	if proof > atMost {
+		return reason.NotProven
 	}
 	return reason.None
 }

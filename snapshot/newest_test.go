@@ -292,7 +292,7 @@ func TestNoFresh(t *testing.T) {
 	if got := c.NoFresh(index.Query{}, wait, false); got != reason.FasterForwarded {
 		t.Errorf("a small list: %q", got)
 	}
-	if got := c.NoFresh(index.Query{}, wait, true); got != reason.None {
+	if got := c.NoFresh(index.Query{}, 2*wait, true); got != reason.None {
 		t.Errorf("a small list, always: %q", got)
 	}
 	c.pace.asked(time.Millisecond, true)
@@ -303,9 +303,21 @@ func TestNoFresh(t *testing.T) {
 	if got := c.NoFresh(index.Query{}, wait, false); got != reason.None {
 		t.Errorf("one that takes the upstream long: %q", got)
 	}
-	if got := c.NoFresh(index.Query{}, time.Millisecond, false); got != reason.FasterForwarded {
-		t.Errorf("one for whose proof nobody waits that long: %q", got)
+	for _, always := range []bool{true, false} {
+		if got := c.NoFresh(index.Query{}, time.Millisecond/2, always); got != reason.NotProven {
+			t.Errorf("one for whose proof nobody waits that long: %q", got)
+		}
 	}
+	c.forwarded(index.Query{}, 24*time.Hour)
+	c.pace.ask(time.Now().Add(-time.Minute))
+	if got := c.NoFresh(index.Query{}, wait, true); got != reason.NotProven {
+		t.Errorf("while a question is not answered: %q", got)
+	}
+	c.pace.notAsked(time.Now().Add(time.Minute))
+	if got := c.NoFresh(index.Query{}, wait, true); got != reason.NotProven {
+		t.Errorf("while the upstream wants none: %q", got)
+	}
+	c.pace.notAsked(time.Now())
 	if got := c.NoFresh(index.Query{Limit: 1, Name: "a"}, wait, false); got != reason.FasterForwarded {
 		t.Errorf("another kind of list: %q", got)
 	}

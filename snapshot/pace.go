@@ -50,12 +50,29 @@ type pace struct {
 	atOnce int
 	// told is when the stream last told something.
 	told time.Time
+	// asking is since when a question is under way; zero if none is. spared is until when the upstream wants none.
+	asking, spared time.Time
+}
+
+// ask takes in that a question is sent.
+func (p *pace) ask(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asking = now
+}
+
+// notAsked takes in that a question has not been answered, and that none is sent before a time.
+func (p *pace) notAsked(spared time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asking, p.spared = time.Time{}, spared
 }
 
 // asked takes in how long a question took, and whether the span was there already.
 func (p *pace) asked(took time.Duration, there bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.asking = time.Time{}
 	p.question.add(took)
 	now := 0
 	if there {
@@ -90,7 +107,12 @@ func (p *pace) proof(now time.Time) time.Duration {
 		// A stream that tells nothing for longer than it usually does has become quiet.
 		wait = min(wait, max(p.gap.value, now.Sub(p.told)))
 	}
-	return p.question.or(usualQuestion) + wait*time.Duration(certainly-p.atOnce)/certainly
+	question := p.question.or(usualQuestion) + max(0, p.spared.Sub(now))
+	if !p.asking.IsZero() {
+		// One that takes longer than usual may take as long again: nobody should wait for it in vain.
+		question = max(question, now.Sub(p.asking))
+	}
+	return question + wait*time.Duration(certainly-p.atOnce)/certainly
 }
 
 const (

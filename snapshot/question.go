@@ -62,5 +62,6 @@ func (f *feed) heard(a outcome[probed]) (ending, error) {
 		f.log.Info("probe not answered", "error", a.err)
 		f.fresh.unanswered(now)
 	}
+	f.collection.pace.notAsked(f.fresh.spared)
 	return ended, nil
 }

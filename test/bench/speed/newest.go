@@ -299,12 +299,12 @@ func (s *newestScene) herd(ctx context.Context, set settings, log func(string, .
 	stop := s.write(ctx, true)
 	defer stop()
 	t := &table{head: []string{
-		fmt.Sprintf("%d clients at once", set.herd), "lists a second", "time, median", "99%", "from memory", "lists that kube-apiserver answered, a second", "kube-apiserver, CPU for a list", "listproxy",
+		fmt.Sprintf("%d clients at once", set.herd), "lists a second", "time, median", "99%", "from memory", "refused (429)", "lists that kube-apiserver answered, a second", "kube-apiserver, CPU for a list", "listproxy",
 	}}
 	n := herdObjects(set)
 	b := &bench{client: s.client}
 	for _, side := range s.sides() {
-		l := load{Server: side.server, Path: newestPath(n), Accept: acceptJSON, Clients: min(set.herd, herdConnections), Streams: max(1, set.herd/herdConnections), Each: 1, Sizes: true}
+		l := load{Server: side.server, Path: newestPath(n), Accept: acceptJSON, Clients: min(set.herd, herdConnections), Streams: max(1, set.herd/herdConnections), Each: 1, Sizes: true, Refusals: true}
 		if _, err := b.ask(load{Server: side.server, Path: l.Path, Accept: l.Accept, Clients: 1, Each: learning, Sizes: true}); err != nil {
 			return nil, err
 		}
@@ -330,10 +330,10 @@ func (s *newestScene) herd(ctx context.Context, set settings, log func(string, .
 		}
 		cells := []string{
 			side.name, fmt.Sprintf("%.0f", float64(len(o.Times))/o.Elapsed.Seconds()), millis(quantile(o.Times, 0.5)), millis(quantile(o.Times, 0.99)),
-			fmt.Sprintf("%d%%", 100*o.Hits/len(o.Times)), fmt.Sprintf("%.0f", float64(now-lists)/o.Elapsed.Seconds()),
+			fmt.Sprintf("%d%%", 100*o.Hits/max(1, len(o.Times))), strconv.Itoa(o.Refused), fmt.Sprintf("%.0f", float64(now-lists)/o.Elapsed.Seconds()),
 		}
 		for i := range after {
-			cells = append(cells, millis((after[i]-before[i])/time.Duration(len(o.Times))))
+			cells = append(cells, millis((after[i]-before[i])/time.Duration(max(1, len(o.Times)))))
 		}
 		t.add(cells...)
 		log("%d clients at %s", set.herd, side.name)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 // The words at the head of a policy file.
@@ -42,16 +43,16 @@ const (
 	LimitHonoured LimitAtZero = "honour"
 )
 
-// ConsistentLists says which lists of the newest state, those that name no resourceVersion, are answered from
-// memory.
+// ConsistentLists says which lists of the newest state, those that name no resourceVersion, are
+// answered from memory.
 type ConsistentLists string
 
 // The three ways, as a policy file and --consistent-lists have them.
 const (
 	// ConsistentNever: all are forwarded.
 	ConsistentNever ConsistentLists = "false"
-	// ConsistentFaster: those for which the proof that memory has the newest state is likely to take less time than
-	// kube-apiserver's own answer.
+	// ConsistentFaster: those for which the proof that memory has the newest state is likely to
+	// take less time than kube-apiserver's own answer.
 	ConsistentFaster ConsistentLists = "true"
 	// ConsistentAlways: all, even where kube-apiserver would have answered sooner.
 	ConsistentAlways ConsistentLists = "always"
@@ -80,13 +81,30 @@ type Rule struct {
 	IdleTimeout *time.Duration
 	// LimitAtZero is what a limit means at resourceVersion=0.
 	LimitAtZero LimitAtZero
-	// ConsistentLists says which lists of the newest state are answered from memory; empty is the process's default.
+	// ConsistentLists says which lists of the newest state are answered from memory; empty is the
+	// process's default.
 	ConsistentLists ConsistentLists
 	// SameForEveryone: if an aggregated API server owns the resource, whoever wrote the
 	// rule vouches that it shows the same to all callers who may list it.
 	SameForEveryone bool
 	// Source is where the most specific rule stands ("policy.yaml:12"), or BuiltIn.
 	Source string
+}
+
+// Form says in which representation a list is answered, now that the kind of resource is known, or
+// why it is not: then the representation is empty if the list's Accept header has none.
+func (r Rule) Form(list Request, namespaced, custom bool) (media.Representation, reason.Reason) {
+	if list.Namespace != "" && !namespaced {
+		return "", reason.UnknownResource
+	}
+	representation, why := list.Accept.Representation(custom)
+	switch {
+	case why != "":
+		return "", why
+	case !r.Keeps(representation):
+		return representation, reason.NotCached
+	}
+	return representation, list.CheckSelectors(namespaced, r.LimitAtZero)
 }
 
 // Keeps says whether a representation is kept.

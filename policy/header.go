@@ -54,52 +54,35 @@ func isPlainConnection(values []string) bool {
 type Credentials int
 
 const (
-	// Own: the caller is who its Authorization header says, and the API server judges it.
-	Own Credentials = iota
+	// NoToken: kube-apiserver sees no token, so to it the caller is anonymous.
+	NoToken Credentials = iota
+	// PlainToken: one token, written in the one way that every reader reads alike.
+	PlainToken
+	// UnclearToken: several Authorization headers, or a token in another way of writing.
+	UnclearToken
 	// Stated: the proxy has verified who the caller is, and says so to the API server. An
 	// Authorization header is not read.
 	Stated
 )
 
-// checkIdentity makes sure that the caller is who its only Authorization header says, or whom
-// the proxy states, and nobody else.
-func checkIdentity(h http.Header, by Credentials) reason.Reason {
-	canonical := true
-	for name := range h {
-		if NamesImpersonation(name) {
-			return reason.Impersonation
-		}
-		// net/http's server makes all names canonical. A name that is not was put
-		// there by someone else, and look-ups would miss it.
-		canonical = canonical && textproto.CanonicalMIMEHeaderKey(name) == name
-	}
+// ReadAuthorization reads a request's Authorization headers, once for all who ask what the caller
+// is known by. A token is given only if it is plain: the scheme Bearer, a space, and the token, of
+// visible ASCII. kube-apiserver does not look at what follows after another space, so that one
+// token could be written in any number of ways, each of them somebody else to whoever remembers
+// callers.
+func ReadAuthorization(values []string) (by Credentials, token string) {
 	switch {
-	case !canonical:
-		return reason.NotCanonical
-	case by == Stated:
-		return ""
-	case len(h["Authorization"]) > 1:
-		return reason.Credentials
-	case !BringsToken(h.Get("Authorization")):
-		return reason.Anonymous
+	case len(values) > 1:
+		return UnclearToken, ""
+	case len(values) == 0 || !BringsToken(values[0]):
+		return NoToken, ""
 	}
-	if _, plain := Token(h.Get("Authorization")); !plain {
-		return reason.Credentials
-	}
-	return ""
-}
-
-// Token returns the token in an Authorization header, if it is written in the one way that every
-// reader reads alike: the scheme Bearer, a space, and the token, of visible ASCII. kube-apiserver
-// does not look at what follows after another space, so that one token could be written in any
-// number of ways, each of them somebody else to whoever remembers callers.
-func Token(authorization string) (token string, plain bool) {
-	scheme, token, _ := strings.Cut(authorization, " ")
+	scheme, token, _ := strings.Cut(values[0], " ")
 	invisible := func(r rune) bool { return r <= ' ' || r > '~' }
 	if !strings.EqualFold(scheme, "Bearer") || token == "" || strings.ContainsFunc(token, invisible) {
-		return "", false
+		return UnclearToken, ""
 	}
-	return token, true
+	return PlainToken, token
 }
 
 // BringsToken tells whether kube-apiserver sees a token in an Authorization header
@@ -109,6 +92,31 @@ func BringsToken(authorization string) bool {
 	scheme, rest, _ := strings.Cut(strings.TrimSpace(authorization), " ")
 	token, _, _ := strings.Cut(rest, " ")
 	return strings.EqualFold(scheme, "Bearer") && token != ""
+}
+
+// checkIdentity makes sure that the caller is who its only token says, or whom the proxy states,
+// and nobody else.
+func checkIdentity(h http.Header, by Credentials) reason.Reason {
+	for name := range h {
+		if NamesImpersonation(name) {
+			return reason.Impersonation
+		}
+	}
+	for name := range h {
+		// net/http's server makes all names canonical. A name that is not was put
+		// there by someone else, and look-ups would miss it.
+		if textproto.CanonicalMIMEHeaderKey(name) != name {
+			return reason.NotCanonical
+		}
+	}
+	switch by {
+	case NoToken:
+		return reason.Anonymous
+	case UnclearToken:
+		return reason.Credentials
+	case PlainToken, Stated:
+	}
+	return ""
 }
 
 // has tells whether the header occurs at all, even empty.

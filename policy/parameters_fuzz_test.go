@@ -64,13 +64,13 @@ func FuzzAuthorization(f *testing.F) {
 			return nil, false, nil
 		}))
 		_, _, _ = upstream.AuthenticateRequest(&http.Request{Header: h.Clone()})
-		why := checkIdentity(h, Own)
-		token, plain := Token(value)
+		by, token := ReadAuthorization(h["Authorization"])
+		why := checkIdentity(h, by)
 		want := reason.Reason("")
 		switch {
 		case !asked:
 			want = reason.Anonymous
-		case !plain:
+		case by != PlainToken:
 			want = reason.Credentials // there are more ways to write it
 		case token != seen:
 			t.Errorf("%q: the token is %q, the upstream sees %q", value, token, seen)
@@ -79,10 +79,12 @@ func FuzzAuthorization(f *testing.F) {
 			t.Errorf("%q: the reason is %q, want %q", value, why, want)
 		}
 		h["Impersonate-User"] = []string{"x"}
-		if why := checkIdentity(h, Own); why != reason.Impersonation {
+		if why := checkIdentity(h, by); why != reason.Impersonation {
 			t.Errorf("%q with impersonation: %q", value, why)
 		}
-		if reason := checkIdentity(http.Header{"Authorization": {value, value}}, Own); reason == "" {
+		h = http.Header{"Authorization": {value, value}}
+		by, _ = ReadAuthorization(h["Authorization"])
+		if reason := checkIdentity(h, by); reason == "" {
 			t.Errorf("%q twice is one identity", value)
 		}
 	})

@@ -43,7 +43,8 @@ func parse(r *http.Request) (Request, reason.Reason) {
 			info = read
 		}
 	}
-	return Parse(r, info, Own)
+	by, _ := ReadAuthorization(r.Header["Authorization"])
+	return Parse(r, info, by)
 }
 
 // diff compares two requests. Selectors that were not parsed select everything.

@@ -128,13 +128,9 @@ func (r Request) Single(namespaced bool) (namespace, name string, ok bool) {
 //     value; PodCertificateRequests refuse it though they have namespaces.
 //   - A limit makes a revision exact, but not for a single key, which is then read as
 //     it is now.
-func (r Request) CheckSelectors(namespaced bool) reason.Reason {
-	return r.CheckSelectorsFor(namespaced, LimitIgnored)
-}
-
-// CheckSelectorsFor is CheckSelectors where a rule says what a limit at resourceVersion=0
-// means.
-func (r Request) CheckSelectorsFor(namespaced bool, atZero LimitAtZero) reason.Reason {
+//
+// atZero is what a limit at resourceVersion=0 means.
+func (r Request) CheckSelectors(namespaced bool, atZero LimitAtZero) reason.Reason {
 	if r.selectsNamespace() && (!namespaced || r.refusesNamespace()) {
 		return reason.Selector
 	}

@@ -166,7 +166,7 @@ func TestCheckSelectorsOfHonouredLimits(t *testing.T) {
 			if reason != "" {
 				t.Fatalf("forwarded: %s", reason)
 			}
-			if got := r.CheckSelectorsFor(true, LimitHonoured); got != test.want {
+			if got := r.CheckSelectors(true, LimitHonoured); got != test.want {
 				t.Errorf("reason %q, want %q", got, test.want)
 			}
 		})
@@ -242,7 +242,7 @@ func TestCheckSelectors(t *testing.T) {
 			if single != test.single {
 				t.Errorf("single key %q, want %q", single, test.single)
 			}
-			if got := r.CheckSelectors(test.namespaced); got != test.reason {
+			if got := r.CheckSelectors(test.namespaced, LimitIgnored); got != test.reason {
 				t.Errorf("reason %q, want %q", got, test.reason)
 			}
 			checkScope(t, r, test.namespaced)
@@ -267,7 +267,7 @@ func checkScope(t *testing.T, r Request, namespaced bool) {
 	if ok != single || ok && (gotName != name || namespaced && gotNamespace != namespace) {
 		t.Errorf("%+v: single %t, %q/%q; upstream %t, %q/%q", r, ok, gotNamespace, gotName, single, namespace, name)
 	}
-	if r.CheckSelectors(namespaced) != "" {
+	if r.CheckSelectors(namespaced, LimitIgnored) != "" {
 		return
 	}
 	if !namespaced && namespace != "" {

@@ -105,20 +105,11 @@ type answer struct {
 
 // form says in which representation to answer, now that the kind of resource is known, or why not.
 func (h *Handler) form(list policy.Request, rule policy.Rule, entry discovery.Entry) (media.Representation, reason.Reason) {
-	if list.Namespace != "" && !entry.Namespaced {
-		return "", reason.UnknownResource
+	representation, why := rule.Form(list, entry.Namespaced, entry.Custom)
+	if why == "" { // nor is a feed begun that could not be used
+		why = h.Schemas.Check(schema.GroupResource{Group: list.Group, Resource: list.Resource}, entry)
 	}
-	representation, why := list.Accept.Representation(entry.Custom)
-	switch {
-	case why != "":
-		return "", why
-	case !rule.Keeps(representation):
-		return "", reason.NotCached
-	}
-	if reason := h.Schemas.Check(schema.GroupResource{Group: list.Group, Resource: list.Resource}, entry); reason != "" {
-		return "", reason // nor is a feed begun that could not be used
-	}
-	return representation, list.CheckSelectorsFor(entry.Namespaced, rule.LimitAtZero)
+	return representation, why
 }
 
 // query says what the page is to hold.

@@ -90,17 +90,21 @@ func readRequest(method, target string, headers []string) (*http.Request, error)
 // writeExplanation says what proxy.Handler would do, in its order.
 func writeExplanation(w io.Writer, c *policy.Config, r *http.Request, custom bool) error {
 	out := &strings.Builder{}
-	list, why := policy.Parse(r, kubehttp.Of(r).Info, policy.Own)
+	by, _ := policy.ReadAuthorization(r.Header["Authorization"])
+	list, why := policy.Parse(r, kubehttp.Of(r).Info, by)
 	if why != "" {
 		writeForwarded(out, why, why.Explain())
 		return writeTable(w, out.String())
 	}
 	rule := c.For(list.Group, list.Version, list.Resource)
 	decision := policy.DecideFor(list.Options, rule.LimitAtZero, cmp.Or(rule.ConsistentLists, policy.ConsistentNever))
-	representation, why := list.Accept.Representation(custom)
 	kind := "a built-in resource"
 	if custom {
 		kind = "a custom resource"
+	}
+	representation, why := rule.Form(list, true, custom)
+	if why != "" && list.Namespace == "" {
+		representation, why = rule.Form(list, false, custom) // whether it has namespaces is not known
 	}
 	text := why.Explain()
 	switch {
@@ -108,12 +112,8 @@ func writeExplanation(w io.Writer, c *policy.Config, r *http.Request, custom boo
 		why, text = decision.Reason, decision.Reason.Explain()
 	case rule.Cache == policy.CacheNever:
 		why, text = reason.NotCached, "The policy keeps this resource out of memory."
-	case why == "" && !rule.Keeps(representation):
-		why = reason.NotCached
+	case why == reason.NotCached:
 		text = fmt.Sprintf("The policy keeps it as %s, and the answer would be %s.", representationsOf(rule), representation)
-	case why == "":
-		why = refusesSelectors(list, rule)
-		text = why.Explain()
 	}
 	if why != "" {
 		writeForwarded(out, why, text)
@@ -142,17 +142,9 @@ func writeForwarded(w *strings.Builder, why reason.Reason, text string) {
 	fmt.Fprintf(w, "  why\t%s\n", text)
 }
 
-// refusesSelectors gives the reason if it holds whether the resource has namespaces or not.
-func refusesSelectors(list policy.Request, rule policy.Rule) reason.Reason {
-	namespaced := list.CheckSelectorsFor(true, rule.LimitAtZero)
-	if list.Namespace != "" || namespaced == "" {
-		return namespaced
-	}
-	return list.CheckSelectorsFor(false, rule.LimitAtZero)
-}
-
 // meanings are what the semantics promise.
 var meanings = map[policy.Semantics]string{
+	policy.MostRecent:   "the newest state, once kube-apiserver has told how far it is",
 	policy.Any:          "the newest state that listproxy knows",
 	policy.NotOlderThan: "the newest state that listproxy knows, if it is at revision %d or later",
 	policy.Exact:        "the state at revision %d",
@@ -161,7 +153,7 @@ var meanings = map[policy.Semantics]string{
 
 func writeAnswer(w *strings.Builder, list policy.Request, d policy.Decision, rule policy.Rule) {
 	meaning := meanings[d.Semantics]
-	if d.Semantics != policy.Any {
+	if d.Revision > 0 {
 		meaning = fmt.Sprintf(meaning, d.Revision)
 	}
 	fmt.Fprintf(w, "  state\t%s\n", meaning)
@@ -206,7 +198,7 @@ func writeOpen(w *strings.Builder, list policy.Request, d policy.Decision, rule 
 		return
 	}
 	fmt.Fprintln(w, "  the selector\tnames fields that the resource has")
-	if list.Namespace == "" && list.CheckSelectorsFor(true, rule.LimitAtZero) != list.CheckSelectorsFor(false, rule.LimitAtZero) {
+	if list.Namespace == "" && list.CheckSelectors(true, rule.LimitAtZero) != list.CheckSelectors(false, rule.LimitAtZero) {
 		fmt.Fprintln(w, "  \tand does what it says there: that differs with and without namespaces")
 	}
 }

@@ -46,7 +46,7 @@ type FrontProxy struct {
 //     they would make at kube-apiserver, which tries them before a token too
 //     (k8s.io/kubernetes/pkg/kubeapiserver/authenticator): a token beside them does not count.
 //   - Else, a request with exactly one Authorization header is whoever that says, unless it
-//     writes a token in an odd way ([policy.Token]).
+//     writes a token in an odd way ([policy.ReadAuthorization]).
 //   - Else it is nobody.
 //
 // It is safe for concurrent use.
@@ -194,13 +194,11 @@ func bringsToken(r *http.Request) bool {
 // a token in it that is plain to see or with none.
 func (i *Authenticator) own(r *http.Request) Identity {
 	values := r.Header["Authorization"]
-	if len(values) != 1 || values[0] == "" {
-		return Identity{}
+	by, token := policy.ReadAuthorization(values)
+	if len(values) != 1 || values[0] == "" || by == policy.UnclearToken {
+		return Identity{by: by}
 	}
-	if _, plain := policy.Token(values[0]); !plain && policy.BringsToken(values[0]) {
-		return Identity{}
-	}
-	return i.OfAuthorization(values[0])
+	return i.secret.ofAuthorization(values[0], by, token)
 }
 
 // state is the identity of a user who was verified here.
@@ -236,5 +234,6 @@ func (i *Authenticator) OfUser(u *user.DefaultInfo) Identity { return i.secret.o
 
 // OfAuthorization returns the identity of whoever sends this Authorization value.
 func (i *Authenticator) OfAuthorization(value string) Identity {
-	return i.secret.ofAuthorization(value)
+	by, token := policy.ReadAuthorization([]string{value})
+	return i.secret.ofAuthorization(value, by, token)
 }

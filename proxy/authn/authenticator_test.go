@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
@@ -202,7 +203,7 @@ func TestStatedKeys(t *testing.T) {
 	if _, ok := seen[secret.ofStated(again).key]; !ok {
 		t.Error("the same user has two keys")
 	}
-	if _, ok := seen[secret.ofAuthorization("a").key]; ok {
+	if _, ok := seen[secret.ofAuthorization("a", policy.NoToken, "").key]; ok {
 		t.Error("a token has a user's key")
 	}
 	if diff := cmp.Diff(len(users), len(seen)); diff != "" {

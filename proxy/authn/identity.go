@@ -35,11 +35,14 @@ const hiddenIdentity = "Identity(hidden)"
 //
 // An Identity never prints its credential or its user, whatever the verb. It is immutable.
 type Identity struct {
-	// Both are pointers because fmt calls no methods on the unexported fields of other
-	// structs: printed from there they are addresses.
-	authorization *string
-	stated        *user.DefaultInfo
-	key           Key
+	// These are pointers because fmt calls no methods on the unexported fields of other structs:
+	// printed from there they are addresses. token is a part of authorization, if that is a token
+	// plain to see.
+	authorization, token *string
+	stated               *user.DefaultInfo
+	// by is what the request's Authorization headers were read to be.
+	by  policy.Credentials
+	key Key
 }
 
 // Key is an HMAC of a token, of another credential, or of a stated user.
@@ -78,7 +81,7 @@ func (id Identity) Known() bool { return id.authorization != nil || id.stated !=
 
 // BringsToken says whether the upstream sees a token in what the caller brings.
 func (id Identity) BringsToken() bool {
-	return id.authorization != nil && policy.BringsToken(*id.authorization)
+	return id.authorization != nil && id.by != policy.NoToken
 }
 
 // Credentials says by what the caller is known, for the reading of a request.
@@ -86,7 +89,7 @@ func (id Identity) Credentials() policy.Credentials {
 	if id.stated != nil {
 		return policy.Stated
 	}
-	return policy.Own
+	return id.by
 }
 
 // String implements fmt.Stringer without the credential.
@@ -122,11 +125,13 @@ func newIdentitySecret() (identitySecret, error) {
 	return s, nil
 }
 
-// ofAuthorization returns the identity of whoever sends this Authorization value.
-func (s *identitySecret) ofAuthorization(value string) Identity {
-	id := Identity{authorization: &value}
+// ofAuthorization returns the identity of whoever sends this Authorization value, which was read to
+// be by, with a token if that is plain.
+func (s *identitySecret) ofAuthorization(value string, by policy.Credentials, token string) Identity {
+	id := Identity{authorization: &value, by: by}
 	kind, credential := byte(keyOfAuthorization), value
-	if token, plain := policy.Token(value); plain {
+	if by == policy.PlainToken {
+		id.token = &token
 		kind, credential = keyOfToken, token // however the scheme is written
 	}
 	mac := hmac.New(sha256.New, s[:])

@@ -7,7 +7,6 @@ import (
 
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
-	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy/inflight"
 )
 
@@ -36,11 +35,9 @@ func ShareKey(id Identity, accepted bool, remoteAddr string) inflight.ShareKey {
 	if id.Impersonated() != nil {
 		return shareOf(shareOfUser, id.Impersonated().Name)
 	}
-	if id.authorization != nil {
-		if token, plain := policy.Token(*id.authorization); plain {
-			if issuer, subject, ok := tokenSubject(token); ok {
-				return shareOf(shareOfSubject, issuer, subject)
-			}
+	if id.token != nil {
+		if issuer, subject, ok := tokenSubject(*id.token); ok {
+			return shareOf(shareOfSubject, issuer, subject)
 		}
 	}
 	return inflight.ShareKey(id.Key())

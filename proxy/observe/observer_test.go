@@ -126,7 +126,7 @@ func TestSeriesAreBounded(t *testing.T) {
 		r := httptest.NewRequest(http.MethodGet, path, nil)
 		r.Header.Set("Authorization", "Bearer x")
 		observe(o, r, func(s *Record) {
-			list, reason := policy.Parse(r, kubehttp.Of(r).Info, policy.Own)
+			list, reason := policy.Parse(r, kubehttp.Of(r).Info, policy.PlainToken)
 			s.Decided(list, "", reason)
 			answerWith(s, 300+i%700)
 		})
@@ -173,7 +173,7 @@ func TestResourceIsKnownByItsAnswer(t *testing.T) {
 			r := httptest.NewRequest(tt.method, tt.target, nil)
 			r.Header.Set("Authorization", "Bearer x")
 			seen := o.begin(httptest.NewRecorder(), r)
-			list, _ := policy.Parse(r, kubehttp.Of(r).Info, policy.Own)
+			list, _ := policy.Parse(r, kubehttp.Of(r).Info, policy.PlainToken)
 			seen.Decided(list, "", tt.reason)
 			if tt.code != 0 {
 				answerWith(seen, tt.code)

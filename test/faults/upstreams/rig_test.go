@@ -137,6 +137,7 @@ func (r *rig) start(upstream string, args ...string) *harness.Proxy {
 	own.Host = upstream
 	p, err := r.proxies.Start(r.Context(), harness.ProxyOptions{Upstream: own, Args: append([]string{
 		"--eager", "configmaps,pods", "--upstream-settle", "3s", "--staleness-bound", load.Bound.String(),
+		"--consistent-lists=always",
 	}, args...)}, r.callers...)
 	r.must(err)
 	return p
@@ -210,7 +211,7 @@ func (r *rig) ask(ctx context.Context, c *ask.Client) {
 		all := collections()
 		q := question{Collection: all[rand.IntN(len(all))]}
 		newest, atLeast := r.Ledger.NewestOfAll(), uint64(0)
-		switch dice := rand.IntN(10); {
+		switch dice := rand.IntN(12); {
 		case dice < 4 || newest == 0 || seen[q.Collection] == 0:
 			q.Query = ask.AnyVersion
 		case dice < 6:
@@ -218,6 +219,8 @@ func (r *rig) ask(ctx context.Context, c *ask.Client) {
 		case dice < 8:
 			atLeast = seen[q.Collection]
 			q.Query = ask.NotOlderThan(atLeast)
+		case dice < 10:
+			atLeast = newest // all that was written before, whichever API server is asked
 		case q.Form == load.AsProtobuf:
 			q.Query = ask.Exactly(newest)
 		default:

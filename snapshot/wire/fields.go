@@ -1,7 +1,7 @@
 package wire
 
 import (
-	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -39,124 +39,60 @@ type Field struct {
 // metadata.namespace known for every type: nodes, namespaces, resourceslices and all of
 // certificates.k8s.io refuse it.
 func BuiltinFields(gvr schema.GroupVersionResource) []Field {
-	switch gvr.GroupResource() {
-	case schema.GroupResource{Resource: "pods"}:
-		return only(gvr, podFields, "v1")
-	case schema.GroupResource{Resource: "nodes"}:
-		return only(gvr, nodeFields, "v1")
-	case schema.GroupResource{Resource: "namespaces"}:
-		return only(gvr, namespaceFields, "v1")
-	case schema.GroupResource{Resource: "secrets"}:
-		return only(gvr, secretFields, "v1")
-	case schema.GroupResource{Resource: "services"}:
-		return only(gvr, serviceFields, "v1")
-	case schema.GroupResource{Resource: "replicationcontrollers"}:
-		return only(gvr, replicationControllerFields, "v1")
-	case schema.GroupResource{Group: "batch", Resource: "jobs"}:
-		return only(gvr, jobFields, "v1")
-	case schema.GroupResource{Group: "certificates.k8s.io", Resource: "certificatesigningrequests"}:
-		return only(gvr, certificateSigningRequestFields, "v1")
-	case schema.GroupResource{Group: "certificates.k8s.io", Resource: "clustertrustbundles"}:
-		return only(gvr, clusterTrustBundleFields, "v1beta1", "v1alpha1")
-	case schema.GroupResource{Group: "certificates.k8s.io", Resource: "podcertificaterequests"}:
-		return only(gvr, podCertificateRequestFields, "v1beta1")
-	case schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceslices"}:
-		return only(gvr, resourceSliceFields, "v1", "v1beta2", "v1beta1")
+	switch gvr.Version + " " + gvr.GroupResource().String() {
+	case "v1 pods":
+		nodeName := builtin("spec.nodeName", 2, 10)
+		// The name that clients from before Kubernetes 1.0 knew it by; the same index serves it.
+		host := nodeName
+		host.Name, nodeName.Indexed = "spec.host", true
+		// Kept in the security context upstream, but written here only.
+		hostNetwork := builtin("spec.hostNetwork", 2, 11)
+		hostNetwork.Zero = "false"
+		return []Field{
+			nodeName,
+			host,
+			builtin("spec.restartPolicy", 2, 3),
+			builtin("spec.schedulerName", 2, 19),
+			builtin("spec.serviceAccountName", 2, 8),
+			hostNetwork,
+			builtin("status.phase", 3, 1),
+			// The first of podIPs upstream, and so is what is written as podIP.
+			builtin("status.podIP", 3, 6),
+			builtin("status.nominatedNodeName", 3, 11),
+		}
+	case "v1 nodes":
+		unschedulable := builtin("spec.unschedulable", 2, 4)
+		unschedulable.Zero = "false"
+		return []Field{unschedulable}
+	case "v1 namespaces":
+		return []Field{builtin("status.phase", 3, 1)}
+	case "v1 secrets":
+		return []Field{builtin("type", 3)}
+	case "v1 services":
+		return []Field{builtin("spec.clusterIP", 2, 3), builtin("spec.type", 2, 4)}
+	case "v1 replicationcontrollers":
+		replicas := builtin("status.replicas", 3, 1)
+		replicas.Zero = "0"
+		return []Field{replicas}
+	case "v1 jobs.batch":
+		successful := builtin("status.succeeded", 3, 5)
+		successful.Name, successful.Zero = "status.successful", "0"
+		return []Field{successful}
+	case "v1 certificatesigningrequests.certificates.k8s.io":
+		return []Field{builtin("spec.signerName", 2, 7)}
+	case "v1beta1 clustertrustbundles.certificates.k8s.io", "v1alpha1 clustertrustbundles.certificates.k8s.io":
+		return []Field{builtin("spec.signerName", 2, 1)}
+	case "v1beta1 podcertificaterequests.certificates.k8s.io":
+		return []Field{builtin("spec.signerName", 2, 1), builtin("spec.podName", 2, 2), builtin("spec.nodeName", 2, 6)}
+	case "v1 resourceslices.resource.k8s.io", "v1beta2 resourceslices.resource.k8s.io", "v1beta1 resourceslices.resource.k8s.io":
+		nodeName := builtin("spec.nodeName", 2, 3)
+		nodeName.Indexed = true
+		return []Field{nodeName, builtin("spec.driver", 2, 1)}
 	}
 	return nil
 }
 
-// only returns the fields if the version is one of those that have them.
-func only(gvr schema.GroupVersionResource, fields func() []Field, versions ...string) []Field {
-	if !slices.Contains(versions, gvr.Version) {
-		return nil
-	}
-	return fields()
-}
-
-// numbers is a path in the protobuf form.
-func numbers(path ...protowire.Number) []protowire.Number { return path }
-
-func podFields() []Field {
-	nodeName := Field{Name: "spec.nodeName", JSON: []string{"spec", "nodeName"}, Protobuf: numbers(2, 10), Indexed: true}
-	// The name that clients from before Kubernetes 1.0 knew it by; the same index serves it.
-	host := nodeName
-	host.Name, host.Indexed = "spec.host", false
-	return []Field{
-		nodeName,
-		host,
-		{Name: "spec.restartPolicy", JSON: []string{"spec", "restartPolicy"}, Protobuf: numbers(2, 3)},
-		{Name: "spec.schedulerName", JSON: []string{"spec", "schedulerName"}, Protobuf: numbers(2, 19)},
-		{Name: "spec.serviceAccountName", JSON: []string{"spec", "serviceAccountName"}, Protobuf: numbers(2, 8)},
-		// Kept in the security context upstream, but written here only.
-		{Name: "spec.hostNetwork", JSON: []string{"spec", "hostNetwork"}, Protobuf: numbers(2, 11), Zero: "false"},
-		{Name: "status.phase", JSON: []string{"status", "phase"}, Protobuf: numbers(3, 1)},
-		// The first of podIPs upstream, and so is what is written as podIP.
-		{Name: "status.podIP", JSON: []string{"status", "podIP"}, Protobuf: numbers(3, 6)},
-		{Name: "status.nominatedNodeName", JSON: []string{"status", "nominatedNodeName"}, Protobuf: numbers(3, 11)},
-	}
-}
-
-func nodeFields() []Field {
-	return []Field{
-		{Name: "spec.unschedulable", JSON: []string{"spec", "unschedulable"}, Protobuf: numbers(2, 4), Zero: "false"},
-	}
-}
-
-func namespaceFields() []Field {
-	return []Field{
-		{Name: "status.phase", JSON: []string{"status", "phase"}, Protobuf: numbers(3, 1)},
-	}
-}
-
-func secretFields() []Field {
-	return []Field{
-		{Name: "type", JSON: []string{"type"}, Protobuf: numbers(3)},
-	}
-}
-
-func serviceFields() []Field {
-	return []Field{
-		{Name: "spec.clusterIP", JSON: []string{"spec", "clusterIP"}, Protobuf: numbers(2, 3)},
-		{Name: "spec.type", JSON: []string{"spec", "type"}, Protobuf: numbers(2, 4)},
-	}
-}
-
-func replicationControllerFields() []Field {
-	return []Field{
-		{Name: "status.replicas", JSON: []string{"status", "replicas"}, Protobuf: numbers(3, 1), Zero: "0"},
-	}
-}
-
-func jobFields() []Field {
-	return []Field{
-		{Name: "status.successful", JSON: []string{"status", "succeeded"}, Protobuf: numbers(3, 5), Zero: "0"},
-	}
-}
-
-func certificateSigningRequestFields() []Field {
-	return []Field{
-		{Name: "spec.signerName", JSON: []string{"spec", "signerName"}, Protobuf: numbers(2, 7)},
-	}
-}
-
-func clusterTrustBundleFields() []Field {
-	return []Field{
-		{Name: "spec.signerName", JSON: []string{"spec", "signerName"}, Protobuf: numbers(2, 1)},
-	}
-}
-
-func podCertificateRequestFields() []Field {
-	return []Field{
-		{Name: "spec.signerName", JSON: []string{"spec", "signerName"}, Protobuf: numbers(2, 1)},
-		{Name: "spec.podName", JSON: []string{"spec", "podName"}, Protobuf: numbers(2, 2)},
-		{Name: "spec.nodeName", JSON: []string{"spec", "nodeName"}, Protobuf: numbers(2, 6)},
-	}
-}
-
-func resourceSliceFields() []Field {
-	return []Field{
-		{Name: "spec.nodeName", JSON: []string{"spec", "nodeName"}, Protobuf: numbers(2, 3), Indexed: true},
-		{Name: "spec.driver", JSON: []string{"spec", "driver"}, Protobuf: numbers(2, 1)},
-	}
+// builtin is a field with its path in the protobuf form. Its name is its path in JSON.
+func builtin(name string, protobuf ...protowire.Number) Field {
+	return Field{Name: name, JSON: strings.Split(name, "."), Protobuf: protobuf}
 }

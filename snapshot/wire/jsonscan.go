@@ -16,80 +16,60 @@ var errShape = errors.New("not the JSON that was expected")
 // members calls yield with each member of a JSON object, in the order of the text: its key
 // unquoted, its value as it stands. An error of yield ends the walk and is returned.
 func members(object []byte, yield func(key string, value []byte) error) error {
-	i := space(object, 0)
-	if i >= len(object) || object[i] != '{' {
-		return errShape
-	}
-	i = space(object, i+1)
-	if i < len(object) && object[i] == '}' {
-		return nil
-	}
-	for {
-		start := i
-		i = skip(object, i)
-		if i <= start || i > len(object) || object[start] != '"' {
-			return errShape
-		}
-		key, err := unquote(object[start:i])
-		if err != nil {
-			return err
-		}
-		i = space(object, i)
-		if i >= len(object) || object[i] != ':' {
-			return errShape
-		}
-		start = space(object, i+1)
-		i = skip(object, start)
-		if i <= start || i > len(object) {
-			return errShape
-		}
-		if err := yield(key, object[start:i]); err != nil {
-			return err
-		}
-		i = space(object, i)
-		if i >= len(object) {
-			return errShape
-		}
-		if object[i] == '}' {
-			return nil
-		}
-		if object[i] != ',' {
-			return errShape
-		}
-		i = space(object, i+1)
-	}
+	return entries(object, '{', yield)
 }
 
 // elements calls yield with each element of a JSON array as it stands.
 func elements(array []byte, yield func(value []byte) error) error {
-	i := space(array, 0)
-	if i >= len(array) || array[i] != '[' {
+	return entries(array, '[', func(_ string, value []byte) error { return yield(value) })
+}
+
+// entries walks over an object or an array, as its opening bracket says.
+func entries(b []byte, open byte, yield func(key string, value []byte) error) error {
+	end := open + 2 // the closing bracket
+	i := space(b, 0)
+	if i >= len(b) || b[i] != open {
 		return errShape
 	}
-	i = space(array, i+1)
-	if i < len(array) && array[i] == ']' {
+	i = space(b, i+1)
+	if i < len(b) && b[i] == end {
 		return nil
 	}
 	for {
-		start := i
-		i = skip(array, i)
-		if i <= start || i > len(array) {
+		key, start := "", i
+		if open == '{' {
+			i = skip(b, i)
+			if i <= start || i > len(b) || b[start] != '"' {
+				return errShape
+			}
+			var err error
+			if key, err = unquote(b[start:i]); err != nil {
+				return err
+			}
+			i = space(b, i)
+			if i >= len(b) || b[i] != ':' {
+				return errShape
+			}
+			start = space(b, i+1)
+		}
+		i = skip(b, start)
+		if i <= start || i > len(b) {
 			return errShape
 		}
-		if err := yield(array[start:i]); err != nil {
+		if err := yield(key, b[start:i]); err != nil {
 			return err
 		}
-		i = space(array, i)
-		if i >= len(array) {
+		i = space(b, i)
+		if i >= len(b) {
 			return errShape
 		}
-		if array[i] == ']' {
+		if b[i] == end {
 			return nil
 		}
-		if array[i] != ',' {
+		if b[i] != ',' {
 			return errShape
 		}
-		i = space(array, i+1)
+		i = space(b, i+1)
 	}
 }
 

@@ -87,7 +87,7 @@ type Config struct {
 // It is safe for concurrent use.
 type Authorizer struct {
 	send     SendAs
-	endpoint *url.URL
+	endpoint string
 	ttl      time.Duration
 	timeout  time.Duration
 	log      *slog.Logger
@@ -119,7 +119,7 @@ func NewAuthorizer(send SendAs, base *url.URL, cfg Config, log *slog.Logger) (*A
 	endpoint.User = nil
 	return &Authorizer{
 		send:      send,
-		endpoint:  endpoint,
+		endpoint:  endpoint.String(),
 		ttl:       cfg.TTL,
 		timeout:   cfg.Timeout,
 		log:       log,
@@ -219,37 +219,46 @@ func (r *Authorizer) ask(ctx context.Context, id authn.Identity, share inflight.
 // post makes the request and judges the response.
 func (r *Authorizer) post(ctx context.Context, id authn.Identity, a Attributes) (bool, error) {
 	review := newReview(a)
-	body, err := json.Marshal(review)
-	if err != nil {
-		return false, fmt.Errorf("cannot write the review: %w", err)
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.endpoint.String(), bytes.NewReader(body))
-	if err != nil {
-		return false, fmt.Errorf("cannot make the review's request: %w", err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json")
-	req.Header.Set("User-Agent", "listproxy")
-
-	resp, err := r.send(ctx, id, req)
-	if err != nil {
-		return false, fmt.Errorf("the review did not reach the upstream or was not answered: %w", err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxReviewBody+1))
+	code, answer, err := post(ctx, r.send, id, r.endpoint, review, maxReviewBody)
 	switch {
-	case resp.StatusCode >= http.StatusInternalServerError, resp.StatusCode == http.StatusTooManyRequests:
-		return false, fmt.Errorf("the upstream answered the review with status %d", resp.StatusCode)
-	case resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusCreated:
+	case code >= http.StatusInternalServerError, code == http.StatusTooManyRequests:
+		return false, fmt.Errorf("the upstream answered the review with status %d", code)
+	case code != 0 && code != http.StatusOK && code != http.StatusCreated:
 		return false, nil
 	case err != nil:
-		return false, fmt.Errorf("the upstream's answer to the review broke off: %w", err)
+		return false, fmt.Errorf("the review: %w", err)
 	}
 	allowed, problem := judgeReview(answer, review)
 	if problem != "" {
 		r.log.DebugContext(ctx, "The upstream's answer to a review cannot be used, which counts as a no", "problem", problem)
 	}
 	return allowed, nil
+}
+
+// post sends a question to the upstream as a caller. It returns the status, 0 if there was no answer, and
+// the body, of which it reads one byte more than atMost.
+func post(ctx context.Context, send SendAs, id authn.Identity, endpoint string, question any, atMost int64) (code int, answer []byte, err error) {
+	body, err := json.Marshal(question)
+	if err != nil {
+		return 0, nil, fmt.Errorf("it cannot be written: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, bytes.NewReader(body))
+	if err != nil {
+		return 0, nil, fmt.Errorf("its request cannot be made: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("User-Agent", "listproxy")
+	resp, err := send(ctx, id, req)
+	if err != nil {
+		return 0, nil, fmt.Errorf("it did not reach the upstream or was not answered: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, err = io.ReadAll(io.LimitReader(resp.Body, atMost+1))
+	if err != nil {
+		err = fmt.Errorf("its answer broke off: %w", err)
+	}
+	return resp.StatusCode, answer, err
 }
 
 // newReview returns the review that asks for a.

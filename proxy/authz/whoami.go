@@ -1,12 +1,9 @@
 package authz
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"time"
@@ -141,28 +138,12 @@ func (w *WhoAmI) ask(ctx context.Context, id authn.Identity, share inflight.Shar
 // post makes the request and judges the response.
 func (w *WhoAmI) post(ctx context.Context, id authn.Identity) (*user.DefaultInfo, error) {
 	question := &authenticationv1.SelfSubjectReview{TypeMeta: selfSubjectReviewType()}
-	body, err := json.Marshal(question)
-	if err != nil {
-		return nil, fmt.Errorf("cannot write the question who a caller is: %w", err)
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.endpoint, bytes.NewReader(body))
-	if err != nil {
-		return nil, fmt.Errorf("cannot make the question who a caller is: %w", err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json")
-	req.Header.Set("User-Agent", "listproxy")
-	resp, err := w.send(ctx, id, req)
-	if err != nil {
-		return nil, fmt.Errorf("the question who a caller is did not reach the upstream or was not answered: %w", err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxWhoAmIBody+1))
+	code, answer, err := post(ctx, w.send, id, w.endpoint, question, maxWhoAmIBody)
 	switch {
-	case resp.StatusCode != http.StatusCreated && resp.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("the upstream answered the question who a caller is with status %d", resp.StatusCode)
+	case code != 0 && code != http.StatusCreated && code != http.StatusOK:
+		return nil, fmt.Errorf("the upstream answered the question who a caller is with status %d", code)
 	case err != nil:
-		return nil, fmt.Errorf("the upstream's answer who a caller is broke off: %w", err)
+		return nil, fmt.Errorf("the question who a caller is: %w", err)
 	}
 	return readWhoAmI(answer)
 }

@@ -113,7 +113,7 @@ func NewCatalog(cfg *rest.Config, moved func(schema.GroupVersion), rewritten fun
 func (c *Catalog) Run(ctx context.Context) {
 	follower{
 		name:         "apiservices",
-		listWatch:    objectListWatch(c.apiServices),
+		listWatch:    listWatchOf(c.apiServices),
 		expectedType: &unstructured.Unstructured{},
 		store:        apiServiceStore{c},
 		heard:        &c.heard,

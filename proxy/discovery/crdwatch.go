@@ -62,7 +62,7 @@ func NewSchemas(cfg *rest.Config, changed func(schema.GroupResource), log *slog.
 
 // Run follows the definitions until ctx ends.
 func (s *Schemas) Run(ctx context.Context) {
-	listWatch := metadataListWatch(s.client.Resource(definitions))
+	listWatch := listWatchOf(s.client.Resource(definitions))
 	tellStreams(listWatch, s.follows, s.lost)
 	var refused sync.Once
 	follower{

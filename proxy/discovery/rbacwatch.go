@@ -48,7 +48,7 @@ func WatchRBAC(ctx context.Context, cfg *rest.Config, flush func(), log *slog.Lo
 		gvr := schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: resource}
 		f := follower{
 			name:         resource,
-			listWatch:    metadataListWatch(client.Resource(gvr)),
+			listWatch:    listWatchOf(client.Resource(gvr)),
 			expectedType: &metav1.PartialObjectMetadata{},
 			store:        changes, // which vouches for nothing, so it need not be heard again and again
 			log:          log,

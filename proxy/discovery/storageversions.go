@@ -58,7 +58,7 @@ func NewStorageVersions(cfg *rest.Config, disagree func(schema.GroupResource, bo
 func (s *StorageVersions) Run(ctx context.Context) {
 	follower{
 		name:         "storageversions",
-		listWatch:    objectListWatch(s.objects),
+		listWatch:    listWatchOf(s.objects),
 		expectedType: &unstructured.Unstructured{},
 		store:        s,
 		heard:        &heard{},

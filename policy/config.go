@@ -87,6 +87,9 @@ type Rule struct {
 	// SameForEveryone: if an aggregated API server owns the resource, whoever wrote the
 	// rule vouches that it shows the same to all callers who may list it.
 	SameForEveryone bool
+	// NewestAsAny are callers whose lists of the newest state get what resourceVersion=0 gets: a state as new as
+	// --staleness-bound, which need not hold what was written just now.
+	NewestAsAny []Caller
 	// Source is where the most specific rule stands ("policy.yaml:12"), or BuiltIn.
 	Source string
 }
@@ -233,6 +236,7 @@ type statement struct {
 	limitAtZero     *LimitAtZero
 	consistentLists *ConsistentLists
 	sameForEveryone *bool
+	newestAsAny     []Caller
 	// line is where it stands; lines where its fields do.
 	line  int
 	lines map[string]int
@@ -250,6 +254,9 @@ func (s *statement) over(base Rule, name string) Rule {
 	base.LimitAtZero = said(s.limitAtZero, base.LimitAtZero)
 	base.ConsistentLists = said(s.consistentLists, base.ConsistentLists)
 	base.SameForEveryone = said(s.sameForEveryone, base.SameForEveryone)
+	if s.newestAsAny != nil {
+		base.NewestAsAny = s.newestAsAny
+	}
 	base.Source = fmt.Sprintf("%s:%d", name, s.line)
 	return base
 }

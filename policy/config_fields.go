@@ -106,7 +106,10 @@ func (d *decoder) rule(path string, n *yaml.Node) *statement {
 		{"resource", func(path string, n *yaml.Node) { s.target.Resource = d.resource(path, n) }},
 		{"cache", func(path string, n *yaml.Node) { s.cache = word(d, path, n, CacheEager, CacheOnDemand, CacheNever) }},
 	}, d.settings(s)...)
-	fields = append(fields, field{"sameForEveryone", func(path string, n *yaml.Node) { s.sameForEveryone = d.boolean(path, n) }})
+	fields = append(fields,
+		field{"sameForEveryone", func(path string, n *yaml.Node) { s.sameForEveryone = d.boolean(path, n) }},
+		field{"newestAsAny", func(path string, n *yaml.Node) { s.newestAsAny = d.callers(path, n) }},
+	)
 	lines, ok := d.mapping(path, n, fields)
 	if !ok {
 		return nil
@@ -138,6 +141,9 @@ func (d *decoder) checkRule(path string, s *statement) {
 		}
 		if s.sameForEveryone != nil {
 			d.fault(s.lines["sameForEveryone"], join(path, "sameForEveryone"), "can be vouched for one resource only: name the resource")
+		}
+		if s.newestAsAny != nil {
+			d.fault(s.lines["newestAsAny"], join(path, "newestAsAny"), "is for one resource only, so that it is never given by accident: name the resource")
 		}
 	} else if eager && s.lines["version"] == 0 {
 		d.fault(s.lines["cache"], join(path, "cache"), "what is eager is read before anybody asks, so it has to be known in which version: add version: v1, or whichever the clients ask for")

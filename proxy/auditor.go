@@ -18,10 +18,13 @@ type Auditor struct {
 	Who *authz.WhoAmI
 }
 
-// begin announces that a list is going to be answered from memory. After an error it must not be.
-func (a *Auditor) begin(r *http.Request, who caller, list policy.Request, received time.Time) (*audit.Entry, error) {
-	var known user.Info = who.identity.Impersonated()
-	if who.identity.Impersonated() == nil {
+// begin announces that a list is going to be answered from memory. After an error it must not be. known is who the
+// caller is, nil if nobody has asked yet.
+func (a *Auditor) begin(r *http.Request, who caller, known user.Info, list policy.Request, received time.Time) (*audit.Entry, error) {
+	if stated := who.identity.Impersonated(); stated != nil {
+		known = stated
+	}
+	if known == nil {
 		var err error
 		if known, err = a.Who.User(r.Context(), who.identity, who.share); err != nil {
 			return nil, err

@@ -5,9 +5,21 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
+// newestAsAny is the parameter which says that the newest state was asked for, and that the policy has this
+// caller get any (RFC 9211, 4: a cache may have parameters of its own).
+const newestAsAny = "; newest-as-any"
+
 // hit is the header's value for an answer from memory.
 func hit(semantics policy.Semantics) string {
 	return "listproxy; hit; detail=" + string(semantics)
+}
+
+// cacheStatus is the header's value where the answer comes from memory.
+func (a answer) cacheStatus() string {
+	if a.asAny {
+		return hit(policy.Any) + newestAsAny
+	}
+	return hit(a.semantics)
 }
 
 // forwarded is the header's value for a request that went upstream. RFC 9211 wants one of its

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
@@ -34,6 +35,9 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 	if decision.Reason == reason.MostRecent {
 		found.semantics = policy.MostRecent
 	}
+	if found.user, found.asAny = h.getsAny(r.Context(), who, rule, list, found.semantics); found.asAny {
+		decision = policy.DecideFor(list.Options, rule.LimitAtZero, policy.ConsistentFaster)
+	}
 	if !decision.Serve {
 		return list, found, decision.Reason
 	}
@@ -55,8 +59,11 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 	}
 	resource, asked := collectionOf(list, entry, representation), attributesFor(list)
 	want := wanted{decision, query(list, entry, decision), consistent == policy.ConsistentAlways}
+	if found.asAny {
+		want.Semantics = policy.Any
+	}
 	// What is sooner forwarded is forwarded before anything is asked.
-	if decision.Semantics == policy.MostRecent || !h.Authorizer.Remembers(who.identity, asked) {
+	if want.Semantics == policy.MostRecent || !h.Authorizer.Remembers(who.identity, asked) {
 		if collection, why := h.hopeless(resource, want); why != "" {
 			found.collection, found.unreviewed = collection, true
 			return list, found, why
@@ -89,7 +96,12 @@ type wanted struct {
 
 // answer is what is written for a list that can be answered from memory, and what it stands on.
 type answer struct {
-	semantics      policy.Semantics
+	// semantics are those of the request.
+	semantics policy.Semantics
+	// user is who asks, if that was found out.
+	user user.Info
+	// asAny: the newest state was asked for, and the policy has this caller get any.
+	asAny          bool
 	representation media.Representation
 	indented       bool
 	snapshot       snapshot.Snapshot
@@ -101,6 +113,14 @@ type answer struct {
 	// unreviewed: the list is forwarded for a reason of memory's own, and without a review. The collection
 	// is the one that has given the reason, if it is there.
 	unreviewed bool
+}
+
+// given are the semantics of what is written.
+func (a answer) given() policy.Semantics {
+	if a.asAny {
+		return policy.Any
+	}
+	return a.semantics
 }
 
 // form says in which representation to answer, now that the kind of resource is known, or why not.

@@ -47,6 +47,8 @@ type Handler struct {
 	Catalog    *discovery.Catalog
 	Schemas    *discovery.Schemas
 	Authorizer *authz.Authorizer
+	// WhoAmI says who callers are, where rules of the policy name some; nil if none does.
+	WhoAmI *authz.WhoAmI
 	// Impersonator is nil if no user is stated.
 	Impersonator *authz.Impersonator
 	Collections  *snapshot.Collections

@@ -5,12 +5,30 @@ import (
 	"net/http"
 	"time"
 
+	"k8s.io/apiserver/pkg/authentication/user"
+
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/index"
 )
+
+// getsAny says whether a list asks for the newest state, and the policy has this caller get any instead; and who the
+// caller is, if that was found out. The upstream is asked only where it matters, and only of callers whom it
+// has accepted. If it does not say, the caller gets what it has asked for.
+func (h *Handler) getsAny(ctx context.Context, who caller, rule policy.Rule, list policy.Request, asked policy.Semantics) (user.Info, bool) {
+	// A page of the newest state that follows another one is not any.
+	if len(rule.NewestAsAny) == 0 || asked != policy.MostRecent || list.Options.Continue != "" || !who.accepted {
+		return nil, false
+	}
+	known, err := h.WhoAmI.Recognise(ctx, who.identity, who.share)
+	if err != nil {
+		h.rarely("a caller could not be recognised, for whom the policy may have a rule (newestAsAny)", err)
+		return nil, false
+	}
+	return known, rule.GetsAny(known)
+}
 
 // proven finds the newest state, and waits until it is proven that it holds all that was written before the
 // list came.
@@ -40,7 +58,7 @@ func (h *Handler) learnCost(list policy.Request, asked time.Time, w *timedWriter
 // newest says which collection a list of the newest state is of, and what it asks of it.
 func (h *Handler) newest(list policy.Request) (snapshot.Resource, index.Query, bool) {
 	entry, known := h.Catalog.Known(list.Group, list.Version, list.Resource)
-	if !known {
+	if !known || list.Options.Continue != "" {
 		return snapshot.Resource{}, index.Query{}, false
 	}
 	representation, why := list.Accept.Representation(entry.Custom)

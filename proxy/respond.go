@@ -19,8 +19,10 @@ import (
 func (h *Handler) respond(w http.ResponseWriter, r *http.Request) {
 	record, who := observe.RecordOf(r.Context()), callerOf(r.Context())
 	list, found, why := h.decide(r, who)
-	record.Decided(list, found.semantics, why)
-	if why == "" {
+	if why != "" {
+		record.Decided(list, found.semantics, why)
+	} else {
+		record.Decided(list, found.given(), why)
 		if why = h.serve(w, r, who, list, &found); why == "" {
 			return
 		}
@@ -58,7 +60,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, who caller, list
 	var entry *audit.Entry
 	if h.Auditor != nil {
 		var err error
-		if entry, err = h.Auditor.begin(r, who, list, observe.RecordOf(r.Context()).Begun()); err != nil {
+		if entry, err = h.Auditor.begin(r, who, a.user, list, observe.RecordOf(r.Context()).Begun()); err != nil {
 			h.rarely("an answer from memory could not be audited", err)
 			return reason.Audit
 		}
@@ -82,8 +84,10 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, who caller, list
 	revision := a.snapshot.Revision
 	a.snapshot, a.collection = snapshot.Snapshot{}, nil
 	record := observe.RecordOf(r.Context())
-	record.Serving(observe.Served{Representation: a.representation, Revision: revision, Items: len(page.objects), Bytes: page.size})
-	record.SetCacheStatus(w.Header(), hit(a.semantics))
+	record.Serving(observe.Served{
+		Representation: a.representation, Revision: revision, Items: len(page.objects), Bytes: page.size, NewestAsAny: a.asAny,
+	})
+	record.SetCacheStatus(w.Header(), a.cacheStatus())
 	_, span := record.Step(r.Context(), observe.SpanWrite)
 	defer span.End()
 	if entry == nil {
@@ -93,7 +97,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, who caller, list
 	counted := &observe.CountingWriter{ResponseWriter: w}
 	defer func() {
 		entry.Complete(audit.Answer{
-			ID: w.Header().Get("Audit-Id"), Semantics: a.semantics, Representation: a.representation,
+			ID: w.Header().Get("Audit-Id"), Semantics: a.given(), NewestAsAny: a.asAny, Representation: a.representation,
 			Revision: revision, Items: len(page.objects),
 			Bytes: counted.Bytes, Broken: counted.Broken || r.Context().Err() != nil,
 		})

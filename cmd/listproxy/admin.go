@@ -73,6 +73,8 @@ func (o *options) ruleInForce(r namedRule) statusz.Rule {
 	status.MaxBytes = r.MaxBytes
 	status.LimitAtZero = string(r.LimitAtZero)
 	status.SameForEveryone = r.SameForEveryone
+	status.ConsistentLists = string(cmp.Or(r.ConsistentLists, policy.ConsistentLists(o.consistent)))
+	status.NewestAsAny = len(r.NewestAsAny)
 	switch {
 	case r.Cache == policy.CacheEager: // it stays, whoever asks
 	case r.IdleTimeout != nil:

@@ -47,9 +47,9 @@ resources:
 		all = append(all, string(r))
 	}
 	want := statusz.Policy{File: path, SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(text))), Rules: []statusz.Rule{
-		{Resource: "pods.v1", Cache: "eager", Representations: []string{"json"}, History: 300, LimitAtZero: "ignore", Source: path + ":4"},
-		{Resource: "deployments.apps", Cache: "onDemand", Representations: all, History: 180, Idle: 3600, MaxBytes: 64 << 20, LimitAtZero: "ignore", Source: path + ":10"},
-		{Resource: statusz.EverythingElse, Cache: "onDemand", Representations: all, History: 180, Idle: 1200, LimitAtZero: "ignore", Source: policy.BuiltIn},
+		{Resource: "pods.v1", Cache: "eager", Representations: []string{"json"}, History: 300, LimitAtZero: "ignore", ConsistentLists: "false", Source: path + ":4"},
+		{Resource: "deployments.apps", Cache: "onDemand", Representations: all, History: 180, Idle: 3600, MaxBytes: 64 << 20, LimitAtZero: "ignore", ConsistentLists: "false", Source: path + ":10"},
+		{Resource: statusz.EverythingElse, Cache: "onDemand", Representations: all, History: 180, Idle: 1200, LimitAtZero: "ignore", ConsistentLists: "false", Source: policy.BuiltIn},
 		{Resource: "secrets", Cache: statusz.CacheNever, Source: policy.BuiltIn},
 		{Resource: "events", Cache: statusz.CacheNever, Source: policy.BuiltIn},
 		{Resource: "events.events.k8s.io", Cache: statusz.CacheNever, Source: policy.BuiltIn},

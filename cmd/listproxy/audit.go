@@ -26,18 +26,21 @@ func addAuditFlags(fs *pflag.FlagSet, c *audit.Config) {
 	fs.BoolVar(&c.Compress, "audit-log-compress", c.Compress, "compress rotated files")
 }
 
+// newWhoAmI returns what asks who callers are, or nil if nobody wants to know.
+func (o *options) newWhoAmI(transports *upstream.Transports) (*authz.WhoAmI, error) {
+	if !o.audit.Enabled() && !o.policy.NamesCallers() {
+		return nil, nil //nolint:nilnil // none is no error
+	}
+	return authz.NewWhoAmI(transports.SendAs, transports.URL(), authz.WhoAmIConfig{TTL: o.reviewTTL})
+}
+
 // newAuditor opens the audit log, or returns nil if there is to be none.
-func newAuditor(c audit.Config, transports *upstream.Transports, ttl time.Duration, log *slog.Logger) (*proxy.Auditor, error) {
+func newAuditor(c audit.Config, who *authz.WhoAmI, log *slog.Logger) (*proxy.Auditor, error) {
 	if !c.Enabled() {
 		return nil, nil //nolint:nilnil // none is no error
 	}
-	who, err := authz.NewWhoAmI(transports.SendAs, transports.URL(), authz.WhoAmIConfig{TTL: ttl})
-	if err != nil {
-		return nil, err
-	}
 	events, err := audit.Open(c, log)
 	if err != nil {
-		who.Close()
 		return nil, err
 	}
 	return &proxy.Auditor{Log: events, Who: who}, nil
@@ -53,5 +56,4 @@ func closeAuditor(a *proxy.Auditor, log *slog.Logger) {
 	if err := a.Log.Close(ctx); err != nil {
 		log.Error("The audit log is not complete", "error", err)
 	}
-	a.Who.Close()
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
@@ -20,17 +21,20 @@ import (
 func newPolicyExplainCommand() *cobra.Command {
 	var headers []string
 	var config string
-	var custom bool
+	var assumed assumptions
 	cmd := &cobra.Command{
 		Use:   "explain METHOD URL",
 		Short: "Say what would happen to a request, and why",
 		Long: `Says whether a request would be answered from memory or forwarded, and why, as far as that
 can be said without contacting a cluster. It assumes a bearer token unless an
-Authorization header is given, and a built-in resource unless --custom is given.
+Authorization header is given, a built-in resource unless --custom is given, and a caller whom no rule
+names unless --as or --as-group is given.
 
   listproxy policy explain GET '/api/v1/pods?resourceVersion=0&limit=500'
   listproxy policy explain GET '/apis/example.com/v1/widgets?resourceVersion=0' --custom \
-      --header 'Accept: application/json' --config policy.yaml`,
+      --header 'Accept: application/json' --config policy.yaml
+  listproxy policy explain GET '/api/v1/pods?limit=500' --consistent-lists=true
+  listproxy policy explain GET /api/v1/pods --as system:serviceaccount:ci:builder --config policy.yaml`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := readPolicyFlag(cmd.Flags(), config)
@@ -41,15 +45,30 @@ Authorization header is given, and a built-in resource unless --custom is given.
 			if err != nil {
 				return err
 			}
-			return writeExplanation(cmd.OutOrStdout(), c, r, custom)
+			if !isConsistentLists(assumed.consistent) {
+				return wrongConsistentLists(assumed.consistent)
+			}
+			return writeExplanation(cmd.OutOrStdout(), c, r, assumed)
 		},
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringArrayVar(&headers, "header", nil, "a `header` of the request, 'Name: value'; may be repeated")
 	fs.StringVar(&config, "config", "", "policy `file`; without it, the built-in policy")
-	fs.BoolVar(&custom, "custom", false, "the resource is defined by a CustomResourceDefinition")
+	fs.BoolVar(&assumed.custom, "custom", false, "the resource is defined by a CustomResourceDefinition")
+	assumed.consistent = string(policy.ConsistentNever)
+	addConsistentLists(fs, &assumed.consistent, "what listproxy is started with: true, always or false")
+	fs.StringVar(&assumed.caller.Name, "as", "", "the caller's `user` name, as kubectl auth whoami shows it")
+	fs.StringArrayVar(&assumed.caller.Groups, "as-group", nil, "a `group` of the caller; may be repeated")
 	return cmd
+}
+
+// assumptions are what an explanation takes for granted.
+type assumptions struct {
+	custom bool
+	// consistent is --consistent-lists.
+	consistent string
+	caller     user.DefaultInfo
 }
 
 // readRequest makes of words what the server would make of a request with them.
@@ -88,7 +107,7 @@ func readRequest(method, target string, headers []string) (*http.Request, error)
 }
 
 // writeExplanation says what proxy.Handler would do, in its order.
-func writeExplanation(w io.Writer, c *policy.Config, r *http.Request, custom bool) error {
+func writeExplanation(w io.Writer, c *policy.Config, r *http.Request, assumed assumptions) error {
 	out := &strings.Builder{}
 	by, _ := policy.ReadAuthorization(r.Header["Authorization"])
 	list, why := policy.Parse(r, kubehttp.Of(r).Info, by)
@@ -97,14 +116,22 @@ func writeExplanation(w io.Writer, c *policy.Config, r *http.Request, custom boo
 		return writeTable(w, out.String())
 	}
 	rule := c.For(list.Group, list.Version, list.Resource)
-	decision := policy.DecideFor(list.Options, rule.LimitAtZero, cmp.Or(rule.ConsistentLists, policy.ConsistentNever))
+	consistent := cmp.Or(rule.ConsistentLists, policy.ConsistentLists(assumed.consistent))
+	decision := policy.DecideFor(list.Options, rule.LimitAtZero, consistent)
+	// A page of the newest state that follows another one is no newest state of its own.
+	newest := list.Options.Continue == "" && (decision.Semantics == policy.MostRecent || decision.Reason == reason.MostRecent)
+	asAny := newest && rule.GetsAny(&assumed.caller)
+	if asAny {
+		decision = policy.DecideFor(list.Options, rule.LimitAtZero, policy.ConsistentFaster)
+		decision.Semantics = policy.Any
+	}
 	kind := "a built-in resource"
-	if custom {
+	if assumed.custom {
 		kind = "a custom resource"
 	}
-	representation, why := rule.Form(list, true, custom)
+	representation, why := rule.Form(list, true, assumed.custom)
 	if why != "" && list.Namespace == "" {
-		representation, why = rule.Form(list, false, custom) // whether it has namespaces is not known
+		representation, why = rule.Form(list, false, assumed.custom) // whether it has namespaces is not known
 	}
 	text := why.Explain()
 	switch {
@@ -118,19 +145,27 @@ func writeExplanation(w io.Writer, c *policy.Config, r *http.Request, custom boo
 	if why != "" {
 		writeForwarded(out, why, text)
 	} else {
-		fmt.Fprintf(out, "from memory\tCache-Status: listproxy; hit; detail=%s\n", decision.Semantics)
+		parameter := ""
+		if asAny {
+			parameter = "; newest-as-any"
+		}
+		fmt.Fprintf(out, "from memory\tCache-Status: listproxy; hit; detail=%s%s\n", decision.Semantics, parameter)
 		writeAnswer(out, list, decision, rule)
 		form := string(representation)
-		if list.Indented(custom) {
+		if list.Indented(assumed.custom) {
 			form += ", indented"
 		}
 		fmt.Fprintf(out, "  representation\t%s, as %s\n", form, kind)
 	}
 	fmt.Fprintf(out, "  resource\t%s\n", policy.Target{Group: list.Group, Version: list.Version, Resource: list.Resource})
 	fmt.Fprintf(out, "  rule\t%s: cache %s\n", rule.Source, rule.Cache)
+	if newest && len(rule.NewestAsAny) > 0 {
+		fmt.Fprintf(out, "  newestAsAny\t%s\n", newestAsAnyOf(rule))
+	}
 	if why == "" {
 		writeOpen(out, list, decision, rule)
-		if list.Indented(custom) {
+		writeProof(out, decision, consistent)
+		if list.Indented(assumed.custom) {
 			fmt.Fprintln(out, "  the objects\tare not nested so deeply that indented JSON of them would be many times as long")
 		}
 	}
@@ -144,11 +179,11 @@ func writeForwarded(w *strings.Builder, why reason.Reason, text string) {
 
 // meanings are what the semantics promise.
 var meanings = map[policy.Semantics]string{
-	policy.MostRecent:   "the newest state, once kube-apiserver has told how far it is",
 	policy.Any:          "the newest state that listproxy knows",
 	policy.NotOlderThan: "the newest state that listproxy knows, if it is at revision %d or later",
 	policy.Exact:        "the state at revision %d",
 	policy.Continue:     "the next page of the state at revision %d",
+	policy.MostRecent:   "the newest state, with everything that was written before the list came",
 }
 
 func writeAnswer(w *strings.Builder, list policy.Request, d policy.Decision, rule policy.Rule) {
@@ -178,6 +213,18 @@ func writeAnswer(w *strings.Builder, list policy.Request, d policy.Decision, rul
 			fmt.Fprintf(w, "  %s\t%s\n", s.name, s.value)
 		}
 	}
+}
+
+// writeProof says what else can have a list of the newest state forwarded.
+func writeProof(w *strings.Builder, d policy.Decision, consistent policy.ConsistentLists) {
+	if d.Semantics != policy.MostRecent {
+		return
+	}
+	sooner := ""
+	if consistent == policy.ConsistentFaster {
+		sooner = ", and is likely to come sooner than kube-apiserver's own answer"
+	}
+	fmt.Fprintf(w, "  the proof\tthat it holds everything written comes within --consistent-wait%s\n", sooner)
 }
 
 // writeOpen says what can still have it forwarded.

@@ -141,8 +141,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.history, "history-window", o.history, "how far back a revision can be asked for")
 	fs.DurationVar(&o.staleness, "staleness-bound", o.staleness, "how old the newest state may be: an answer contains everything that the API server had this long ago")
 	fs.DurationVar(&o.wait, "fresh-wait", o.wait, "how long a request waits for a revision that listproxy has not reached, before it is forwarded")
-	fs.StringVar(&o.consistent, "consistent-lists", o.consistent, "answer lists that name no resourceVersion from memory too, once it is proven that memory holds\neverything written before the list came: true where that is faster than kube-apiserver, always, or false;\nthe policy can say otherwise for a resource")
-	fs.Lookup("consistent-lists").NoOptDefVal = string(policy.ConsistentFaster)
+	addConsistentLists(fs, &o.consistent, "answer lists that name no resourceVersion from memory too, once it is proven that memory holds\neverything written before the list came: true where that is faster than kube-apiserver, always, or false;\nthe policy can say otherwise for a resource")
 	fs.DurationVar(&o.consistentWait, "consistent-wait", o.consistentWait, "how long such a list waits for the proof, before it is forwarded; at most 1m")
 	fs.DurationVar(&o.reviewTTL, "review-ttl", o.reviewTTL, "how long the API server's yes to a caller's list is remembered; 0 asks each time")
 	fs.StringSliceVar(&o.eager, "eager", o.eager, "`resources` to load before /readyz says yes: pods,nodes,deployments.v1.apps")
@@ -203,10 +202,8 @@ func (o *options) complete() (err error) {
 			return fmt.Errorf("%s %v is too short: at least %v", d.flag, d.value, d.least)
 		}
 	}
-	switch policy.ConsistentLists(o.consistent) {
-	case policy.ConsistentNever, policy.ConsistentFaster, policy.ConsistentAlways:
-	default:
-		return fmt.Errorf("--consistent-lists %q: choose true, always or false", o.consistent)
+	if !isConsistentLists(o.consistent) {
+		return wrongConsistentLists(o.consistent)
 	}
 	if o.consistentWait > maxConsistentWait {
 		return fmt.Errorf("--consistent-wait %v is too long: at most %v", o.consistentWait, maxConsistentWait)
@@ -253,6 +250,24 @@ func (o *options) complete() (err error) {
 		return fmt.Errorf("--log-format %q: choose text or json", o.logFormat)
 	}
 	return nil
+}
+
+// addConsistentLists adds the flag, which is true where it has no value.
+func addConsistentLists(fs *pflag.FlagSet, value *string, usage string) {
+	fs.StringVar(value, "consistent-lists", *value, usage)
+	fs.Lookup("consistent-lists").NoOptDefVal = string(policy.ConsistentFaster)
+}
+
+func isConsistentLists(value string) bool {
+	switch policy.ConsistentLists(value) {
+	case policy.ConsistentNever, policy.ConsistentFaster, policy.ConsistentAlways:
+		return true
+	}
+	return false
+}
+
+func wrongConsistentLists(value string) error {
+	return fmt.Errorf("--consistent-lists %q: choose true, always or false", value)
 }
 
 // byteFlag is a flag with a quantity of bytes.

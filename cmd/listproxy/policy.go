@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -86,7 +87,7 @@ func newPolicyCheckCommand() *cobra.Command {
 // writeRules writes what holds for each rule of a file, with what it inherits.
 func writeRules(w io.Writer, file string, c *policy.Config) error {
 	table := &strings.Builder{}
-	fmt.Fprintln(table, "RESOURCE\tCACHE\tREPRESENTATIONS\tHISTORY\tBYTES\tIDLE\tLIMIT AT 0\tSAME FOR ALL\tFROM")
+	fmt.Fprintln(table, "RESOURCE\tCACHE\tREPRESENTATIONS\tHISTORY\tBYTES\tIDLE\tLIMIT AT 0\tCONSISTENT\tSAME FOR ALL\tNEWEST AS ANY\tFROM")
 	for _, named := range rulesInForce(c) {
 		rule := named.Rule
 		if line, ok := strings.CutPrefix(rule.Source, file+":"); ok {
@@ -129,9 +130,9 @@ func writeTable(w io.Writer, lines string) error {
 }
 
 func writeRule(w *strings.Builder, name string, r policy.Rule) {
-	cells := []string{name, string(r.Cache), "-", "-", "-", "-", "-", "-", r.Source}
+	cells := []string{name, string(r.Cache), "-", "-", "-", "-", "-", "-", "-", "-", r.Source}
 	if r.Cache != policy.CacheNever {
-		copy(cells[2:], []string{representationsOf(r), historyOf(r), bytesOf(r), idleOf(r), string(r.LimitAtZero), sameOf(r)})
+		copy(cells[2:], []string{representationsOf(r), historyOf(r), bytesOf(r), idleOf(r), string(r.LimitAtZero), consistentOf(r), sameOf(r), newestAsAnyOf(r)})
 	}
 	fmt.Fprintln(w, strings.Join(cells, "\t"))
 }
@@ -159,6 +160,18 @@ func bytesOf(r policy.Rule) string {
 		return "--cache-bytes"
 	}
 	return resource.NewQuantity(r.MaxBytes, resource.BinarySI).String()
+}
+
+func consistentOf(r policy.Rule) string {
+	return cmp.Or(string(r.ConsistentLists), "--consistent-lists")
+}
+
+func newestAsAnyOf(r policy.Rule) string {
+	names := make([]string, len(r.NewestAsAny))
+	for i, caller := range r.NewestAsAny {
+		names[i] = caller.String()
+	}
+	return cmp.Or(strings.Join(names, ", "), "nobody")
 }
 
 func sameOf(r policy.Rule) string {

@@ -103,7 +103,9 @@ func TestPolicyCheckOfDefaults(t *testing.T) {
 }
 
 func TestPolicyExplain(t *testing.T) {
-	config := policyFile(t, "resources:\n- {group: '', resource: pods, representations: [json], limitAtZero: honour, historyWindow: 5m}\n- {group: x.example.com, resource: ys, sameForEveryone: true}\n")
+	config := policyFile(t, "resources:\n- {group: '', resource: pods, representations: [json], limitAtZero: honour, historyWindow: 5m}\n- {group: x.example.com, resource: ys, sameForEveryone: true}\n"+
+		"- {group: apps, resource: deployments, consistentLists: true, newestAsAny: [{user: jane}, {group: pollers}, {serviceAccount: ci/builder}]}\n"+
+		"- {group: apps, resource: daemonsets, consistentLists: false}\n")
 	token := policy.EncodeContinue(4711, "ns/x\x00")
 	for _, test := range []struct {
 		name string
@@ -117,6 +119,14 @@ func TestPolicyExplain(t *testing.T) {
 		{"continue", []string{"GET", "/api/v1/pods?limit=5&continue=" + token}, []string{"detail=continue", "the next page of the state at revision 4711", `"ns/x\x00"`}, ""},
 		{"selectors", []string{"GET", "/api/v1/pods?resourceVersion=0&labelSelector=a%3Db&fieldSelector=metadata.namespace%3Dns"}, []string{"a=b", "metadata.namespace=ns", "names fields that the resource has", "with and without namespaces"}, ""},
 		{"most recent", []string{"GET", "/api/v1/pods"}, []string{"forwarded   most-recent", reason.MostRecent.Explain()}, "Cache-Status"},
+		{"most recent, where it is on", []string{"GET", "/api/v1/pods?limit=5", "--consistent-lists=always"}, []string{"detail=most-recent\n", "everything that was written before the list came", "limit           5\n", "the proof       that it holds everything written comes within --consistent-wait\n"}, "sooner"},
+		{"most recent, in the policy", []string{"GET", "/apis/apps/v1/deployments"}, []string{"detail=most-recent\n", "sooner than kube-apiserver's own answer", "newestAsAny     user jane, group pollers, service account ci/builder"}, "newest-as-any"},
+		{"most recent, but not in the policy", []string{"GET", "/apis/apps/v1/daemonsets", "--consistent-lists"}, []string{"forwarded   most-recent"}, "newestAsAny"},
+		{"any for the newest state", []string{"GET", "/apis/apps/v1/deployments?limit=5", "--as", "system:serviceaccount:ci:builder"}, []string{"detail=any; newest-as-any\n", "the newest state that listproxy knows", "limit           5\n"}, "the proof"},
+		{"by a group", []string{"GET", "/apis/apps/v1/deployments", "--as", "x", "--as-group", "y", "--as-group", "pollers"}, []string{"detail=any; newest-as-any\n"}, "the proof"},
+		{"not for the caller", []string{"GET", "/apis/apps/v1/deployments", "--as", "joe"}, []string{"detail=most-recent\n"}, "newest-as-any"},
+		{"not with a revision", []string{"GET", "/apis/apps/v1/deployments?resourceVersion=7", "--as", "jane"}, []string{"detail=not-older-than\n"}, "newestAsAny"},
+		{"not with a token", []string{"GET", "/apis/apps/v1/deployments?limit=5&continue=" + token, "--as", "jane"}, []string{"detail=continue\n"}, "newestAsAny"},
 		{"a form that is not kept", []string{"GET", "/api/v1/pods?resourceVersion=0", "--header", "Accept: application/vnd.kubernetes.protobuf"}, []string{"not-cached", "keeps it as json, and the answer would be protobuf"}, ""},
 		{"protobuf of a custom resource", []string{"GET", "/apis/example.com/v1/widgets?resourceVersion=0", "--custom", "--header", "Accept: application/vnd.kubernetes.protobuf"}, []string{"forwarded   representation"}, ""},
 		{"a selector that cannot be paged", []string{"GET", "/api/v1/pods?resourceVersion=0&limit=5&fieldSelector=metadata.namespace%3Dns"}, []string{"forwarded   selector"}, ""},
@@ -155,6 +165,7 @@ func TestPolicyExplainOfNoRequest(t *testing.T) {
 		{[]string{"GET", "/api/v1/pods", "--header", "Accept"}, "Name: value"},
 		{[]string{"GET", "/api/v1/pods", "--header", "A: b\r\nC: d"}, "Name: value"},
 		{[]string{"GET", "/api/v1/pods", "--config", "/nowhere/policy.yaml"}, "--config"},
+		{[]string{"GET", "/api/v1/pods", "--consistent-lists=maybe"}, `--consistent-lists "maybe": choose true, always or false`},
 		{[]string{"GET"}, "accepts 2 arg"},
 	} {
 		out, err := listproxy(append([]string{"policy", "explain"}, test.args...)...)

@@ -154,6 +154,7 @@ type app struct {
 	warmup       *proxy.Warmup
 	watchRBAC    func(context.Context) error
 	clientCAs    []*certs.ClientCA
+	whoAmI       *authz.WhoAmI  // nil: nobody wants to know who callers are
 	auditor      *proxy.Auditor // nil: no audit log
 	compressor   *gzip.Compressor
 	metrics      http.Handler
@@ -207,7 +208,10 @@ func (o *options) assemble(cfg *rest.Config, endpoints *upstream.Endpoints, obse
 	if err != nil {
 		return nil, err
 	}
-	if a.auditor, err = newAuditor(o.audit, transports, o.reviewTTL, log); err != nil {
+	if a.whoAmI, err = o.newWhoAmI(transports); err != nil {
+		return nil, err
+	}
+	if a.auditor, err = newAuditor(o.audit, a.whoAmI, log); err != nil {
 		return nil, err
 	}
 	a.forward = forward.New(transports, log)
@@ -229,6 +233,7 @@ func (o *options) assemble(cfg *rest.Config, endpoints *upstream.Endpoints, obse
 		Impersonator:    a.impersonator,
 		Collections:     a.collections,
 		Compressor:      a.compressor,
+		WhoAmI:          a.whoAmI,
 		Auditor:         a.auditor,
 		Observer:        observing.Observer,
 		Log:             log,
@@ -326,6 +331,9 @@ func (a *app) close() {
 		a.compressor.Close()
 	}
 	closeAuditor(a.auditor, a.log)
+	if a.whoAmI != nil {
+		a.whoAmI.Close()
+	}
 }
 
 // ready says whether clients should come: everything eager is there, and the end has not begun.

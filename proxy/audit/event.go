@@ -32,6 +32,9 @@ const (
 	auditItems          = "listproxy.io/items"
 	auditBytes          = "listproxy.io/bytes"
 	auditRepresentation = "listproxy.io/representation"
+	// auditNewestAsAny is there, and "true", only if the newest state was asked for, and the policy has this
+	// user get any.
+	auditNewestAsAny = "listproxy.io/newest-as-any"
 	// auditBroken is there, and "true", only if the client cannot have got the whole answer.
 	auditBroken = "listproxy.io/broken-off"
 )
@@ -48,6 +51,7 @@ type Answer struct {
 	// ID is the value of the answer's Audit-Id header.
 	ID             string
 	Semantics      policy.Semantics
+	NewestAsAny    bool
 	Representation media.Representation
 	// Revision is that of the list, Items is the number of objects in it.
 	Revision uint64
@@ -97,6 +101,9 @@ func completeEvent(e *auditv1.Event, a Answer, now time.Time) {
 		auditItems:          strconv.Itoa(a.Items),
 		auditBytes:          strconv.FormatInt(a.Bytes, 10),
 		auditRepresentation: string(a.Representation),
+	}
+	if a.NewestAsAny {
+		e.Annotations[auditNewestAsAny] = "true"
 	}
 	if a.Broken {
 		e.Annotations[auditBroken] = "true"

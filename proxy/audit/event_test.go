@@ -62,7 +62,7 @@ func TestAuditEvent(t *testing.T) {
 		auditedRequest("/api/v1/namespaces/team-a/pods?fieldSelector=metadata.name%3Dweb&resourceVersion=1234"),
 		auditedPods(), auditedAlice(), auditReceived)
 	broken := auditedPage()
-	broken.Broken = true
+	broken.Broken, broken.NewestAsAny = true, true
 	completeEvent(event, broken, auditCompleted)
 	line, err := encodeEvent(event)
 	if err != nil {
@@ -78,7 +78,7 @@ func TestAuditEvent(t *testing.T) {
 		`"responseStatus":{"metadata":{},"code":200},` +
 		`"requestReceivedTimestamp":"2025-03-04T05:06:07.008009Z","stageTimestamp":"2025-03-04T05:06:07.009009Z",` +
 		`"annotations":{"authorization.k8s.io/decision":"allow","listproxy.io/answered-from":"memory",` +
-		`"listproxy.io/broken-off":"true","listproxy.io/bytes":"567","listproxy.io/items":"1",` +
+		`"listproxy.io/broken-off":"true","listproxy.io/bytes":"567","listproxy.io/items":"1","listproxy.io/newest-as-any":"true",` +
 		`"listproxy.io/representation":"metadata-json","listproxy.io/revision":"1234","listproxy.io/semantics":"exact"}}` + "\n"
 	if diff := cmp.Diff(want, string(line)); diff != "" {
 		t.Error(diff)
@@ -130,7 +130,7 @@ func FuzzAuditEvent(f *testing.F) {
 		size := sizeOf(event, who, len(id))
 		completeEvent(event, Answer{
 			ID: id, Semantics: policy.NotOlderThan, Representation: media.MetadataProtobuf,
-			Revision: 1<<64 - 1, Items: 1<<63 - 1, Bytes: 1<<63 - 1, Broken: true,
+			Revision: 1<<64 - 1, Items: 1<<63 - 1, Bytes: 1<<63 - 1, Broken: true, NewestAsAny: true,
 		}, auditCompleted)
 		line, err := encodeEvent(event)
 		if err != nil {

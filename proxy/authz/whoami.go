@@ -43,8 +43,8 @@ type WhoAmIConfig struct {
 	MaxEntries int64
 }
 
-// WhoAmI learns who callers are, for the audit log and for nothing else: what a caller may see is
-// the Authorizer's to say. For a token only the upstream knows, so it is asked with a
+// WhoAmI learns who callers are, for the audit log and for rules of the policy that name callers: what a
+// caller may see is the Authorizer's to say. For a token only the upstream knows, so it is asked with a
 // SelfSubjectReview (authentication.k8s.io/v1, since Kubernetes 1.28) sent as the caller. Everyone
 // who is authenticated may create such reviews (the ClusterRole system:basic-user).
 //
@@ -57,7 +57,9 @@ type WhoAmI struct {
 	timeout  time.Duration
 
 	// The users are shared and must not be changed.
-	users     *expiringCache[*user.DefaultInfo]
+	users *expiringCache[*user.DefaultInfo]
+	// failures are why the upstream did not say who somebody is.
+	failures  *expiringCache[error]
 	questions shared[*user.DefaultInfo]
 	turns     *inflight.Limiter[inflight.ShareKey]
 }
@@ -75,8 +77,15 @@ func NewWhoAmI(send SendAs, base *url.URL, cfg WhoAmIConfig) (*WhoAmI, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot remember who callers are: %w", err)
 	}
+	failures, err := newExpiringCache[error](cfg.MaxEntries)
+	if err != nil {
+		users.close()
+		return nil, fmt.Errorf("cannot remember whom nobody knows: %w", err)
+	}
 	turns, err := newTurns(cfg.Timeout)
 	if err != nil {
+		users.close()
+		failures.close()
 		return nil, err
 	}
 	endpoint := base.JoinPath(whoAmIPath)
@@ -87,6 +96,7 @@ func NewWhoAmI(send SendAs, base *url.URL, cfg WhoAmIConfig) (*WhoAmI, error) {
 		ttl:       cfg.TTL,
 		timeout:   cfg.Timeout,
 		users:     users,
+		failures:  failures,
 		questions: shared[*user.DefaultInfo]{ttl: cfg.TTL, epoch: func() uint64 { return 0 }}, // a token stays its user's
 		turns:     turns,
 	}, nil
@@ -125,8 +135,11 @@ func (w *WhoAmI) User(ctx context.Context, id authn.Identity, share inflight.Sha
 	return learned.value, nil
 }
 
-// Close ends the cache of users. A WhoAmI that is closed still answers, from the upstream only.
-func (w *WhoAmI) Close() { w.users.close() }
+// Close ends the caches. A WhoAmI that is closed still answers, from the upstream only.
+func (w *WhoAmI) Close() {
+	w.users.close()
+	w.failures.close()
+}
 
 // ask sends one question when its turn comes and waits for the answer.
 func (w *WhoAmI) ask(ctx context.Context, id authn.Identity, share inflight.ShareKey) (dated[*user.DefaultInfo], error) {

@@ -47,6 +47,8 @@ type Served struct {
 	Revision       uint64
 	Items          int
 	Bytes          int // before compression
+	// NewestAsAny: the newest state was asked for, and the policy has this caller get any.
+	NewestAsAny bool
 }
 
 type recordKey struct{}

@@ -32,6 +32,7 @@ var (
 	attrRepresentation = attribute.Key("listproxy.representation")
 	attrDoor           = attribute.Key("listproxy.door")
 	attrCause          = attribute.Key("listproxy.cause")
+	attrNewestAsAny    = attribute.Key("listproxy.newest_as_any")
 	attrQueued         = attribute.Key("listproxy.proof.queued_ms")
 	attrQuestion       = attribute.Key("listproxy.proof.question_ms")
 )
@@ -106,6 +107,9 @@ func (s *Record) endSpan() {
 		attributes = append(attributes,
 			attrRevision.Int64(int64(s.served.Revision)), // #nosec G115 -- etcd's revisions are int64
 			attrItems.Int(s.served.Items))
+		if s.served.NewestAsAny {
+			attributes = append(attributes, attrNewestAsAny.Bool(true))
+		}
 	}
 	if path := route(s.request, s.serves); path != "" {
 		add(semconv.HTTPRouteKey, path)

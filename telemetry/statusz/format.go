@@ -110,5 +110,15 @@ func formatKept(r Rule) string {
 	if r.SameForEveryone {
 		words = append(words, "same for everyone")
 	}
+	switch r.ConsistentLists {
+	case "", ConsistentNever:
+	case ConsistentFaster:
+		words = append(words, "the newest state where faster")
+	default:
+		words = append(words, "the newest state")
+	}
+	if r.NewestAsAny > 0 {
+		words = append(words, "any for "+formatCount(r.NewestAsAny)+" named")
+	}
 	return strings.Join(words, ", ")
 }

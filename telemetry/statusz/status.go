@@ -230,6 +230,10 @@ type Rule struct {
 	// LimitAtZero is "ignore" or "honour": what a limit means at resourceVersion=0.
 	LimitAtZero     string `json:"limitAtZero,omitempty"`
 	SameForEveryone bool   `json:"sameForEveryone,omitempty"`
+	// ConsistentLists is "false", "true" or "always": which lists of the newest state are answered from memory.
+	ConsistentLists string `json:"consistentLists,omitempty"`
+	// NewestAsAny is how many callers get any state for the newest.
+	NewestAsAny int `json:"newestAsAny,omitempty"`
 	// Source is where the rule stands, "policy.yaml:12", or "built in".
 	Source string `json:"source"`
 }
@@ -242,6 +246,8 @@ const (
 	CacheNever = "never"
 	// LimitHonoured is the LimitAtZero that kube-apiserver's cache does not have.
 	LimitHonoured = "honour"
+	// ConsistentNever and ConsistentFaster are values of ConsistentLists.
+	ConsistentNever, ConsistentFaster = "false", "true"
 )
 
 // Eager is a collection that is loaded before anybody asks.

@@ -98,6 +98,10 @@ func TestRightsAreThePolicys(t *testing.T) {
 			values: "policy: {defaults: {cache: onDemand}, resources: [{group: '', resource: secrets, historyWindow: 60s}]}",
 			want:   []string{},
 		},
+		"callers named": {
+			values: "policy: {resources: [{group: '', resource: pods, cache: onDemand, consistentLists: always, newestAsAny: [{user: jane}, {group: 'system:serviceaccounts:ci'}, {serviceAccount: monitoring/exporter.v2}]}]}",
+			want:   []string{"/pods"},
+		},
 		"Secrets named": {
 			values: "policy: {resources: [{group: '', resource: secrets, cache: onDemand}]}",
 			want:   []string{"/secrets"},

@@ -39,6 +39,16 @@ func TestRefused(t *testing.T) {
 		"a subresource":                      {"policy: {resources: [{group: '', resource: pods/log}]}", []string{"/policy/resources/0/resource"}},
 		"a version that is none":             {"policy: {resources: [{group: '', resource: pods, version: '*'}]}", []string{"/policy/resources/0/version"}},
 
+		"lists that may be consistent": {"consistentLists: maybe", []string{"/consistentLists", "always"}},
+		"a wait without a unit":        {"consistentWait: 2", []string{"/consistentWait", "string"}},
+		"a wait that is negative":      {"consistentWait: -1s", []string{"/consistentWait"}},
+		"consistent in words":          {"policy: {resources: [{group: '', resource: pods, consistentLists: 'yes'}]}", []string{"/policy/resources/0/consistentLists", "always"}},
+		"any for everybody":            {"policy: {resources: [{group: '', resource: pods, newestAsAny: [{group: 'system:authenticated'}]}]}", []string{"/policy/resources/0/newestAsAny/0/group"}},
+		"any for all who match":        {"policy: {resources: [{group: '', resource: pods, newestAsAny: [{user: 'ci-*'}]}]}", []string{"/policy/resources/0/newestAsAny/0/user"}},
+		"any for no service account":   {"policy: {resources: [{group: '', resource: pods, newestAsAny: [{serviceAccount: builder}]}]}", []string{"/policy/resources/0/newestAsAny/0/serviceAccount"}},
+		"any for two at once":          {"policy: {resources: [{group: '', resource: pods, newestAsAny: [{user: a, group: b}]}]}", []string{"/policy/resources/0/newestAsAny/0"}},
+		"any by default":               {"policy: {defaults: {newestAsAny: [{user: a}]}}", []string{"/policy/defaults", "newestAsAny"}},
+
 		"a label that pods are selected by": {"podLabels: {app.kubernetes.io/name: other}", []string{"/podLabels/app.kubernetes.io"}},
 		"a volume in place of the chart's":  {"extraVolumes: [{name: policy}]", []string{"/extraVolumes/0/name"}},
 		"a mount over the chart's":          {"extraVolumeMounts: [{name: x, mountPath: /etc/listproxy/tls}]", []string{"/extraVolumeMounts/0/mountPath"}},

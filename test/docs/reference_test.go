@@ -165,7 +165,7 @@ func fieldsOf(t *testing.T, text string) []string {
 func takes(t *testing.T, where, name string) string {
 	t.Helper()
 	wrong := `"?"`
-	if name == "representations" {
+	if name == "representations" || name == "newestAsAny" {
 		wrong = `["?"]`
 	}
 	says := refusal(t, where, name, wrong)
@@ -196,6 +196,7 @@ func reference(t *testing.T) string {
 		"cache": code(string(builtIn.Cache)), "representations": "all", "historyWindow": "`--history-window`",
 		"maxBytes": "none", "idleTimeout": "`--idle-timeout`", "limitAtZero": code(string(builtIn.LimitAtZero)),
 		"consistentLists": "`--consistent-lists`",
+		"newestAsAny":     "nobody",
 		"sameForEveryone": code(strconv.FormatBool(builtIn.SameForEveryone)),
 	}
 	if !slices.Equal(builtIn.Representations, media.All()) || builtIn.HistoryWindow != 0 || builtIn.MaxBytes != 0 || builtIn.IdleTimeout != nil {

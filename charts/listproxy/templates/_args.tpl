@@ -9,6 +9,12 @@
 {{- range .Values.upstreams }}
 - {{ printf "--upstream=%s" . | quote }}
 {{- end }}
+{{- if .Values.consistentLists }}
+- --consistent-lists={{ .Values.consistentLists }}
+{{- end }}
+{{- with .Values.consistentWait }}
+- --consistent-wait={{ . }}
+{{- end }}
 - --shutdown-delay-duration={{ .Values.drainSeconds }}s
 {{- if .Values.connect.enabled }}
 - --connect-port={{ .Values.ports.connect }}

@@ -1,0 +1,63 @@
+package policy
+
+import (
+	"slices"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// callers reads a list of callers.
+func (d *decoder) callers(path string, n *yaml.Node) []Caller {
+	var found []Caller
+	ok := d.sequence(path, n, func(path string, n *yaml.Node) {
+		c, ok := d.caller(path, n)
+		switch {
+		case !ok:
+		case slices.Contains(found, c):
+			d.fault(n.Line, path, "%s is in the list already: leave it out", c)
+		default:
+			found = append(found, c)
+		}
+	})
+	if ok && len(n.Content) == 0 {
+		d.fault(n.Line, path, "the list is empty: name a caller, or leave the field out")
+	}
+	return found
+}
+
+// caller reads one of them.
+func (d *decoder) caller(path string, n *yaml.Node) (Caller, bool) {
+	var c Caller
+	faults := len(d.faults)
+	name := func(value *string, wrong func(string) string) func(string, *yaml.Node) {
+		return func(path string, n *yaml.Node) {
+			text, ok := d.text(path, n)
+			if !ok {
+				return
+			}
+			if why := wrong(text); why != "" {
+				d.fault(n.Line, path, "%s %s", describe(n), why)
+				return
+			}
+			*value = text
+		}
+	}
+	lines, ok := d.mapping(path, n, []field{
+		{"user", name(&c.User, wrongUser)},
+		{"group", name(&c.Group, wrongGroup)},
+		{"serviceAccount", name(&c.ServiceAccount, wrongServiceAccount)},
+	})
+	if ok && len(d.faults) == faults && len(lines) != 1 {
+		d.fault(n.Line, path, "this names %d callers: write one of user, group and serviceAccount here, and each of several by itself", len(lines))
+	}
+	return c, ok && len(d.faults) == faults
+}
+
+// checkNewestAsAny: what is never in memory is given to nobody.
+func (d *decoder) checkNewestAsAny(c *Config, statements []*statement) {
+	for _, s := range statements {
+		if s.newestAsAny != nil && c.Rule(s.target).Cache == CacheNever {
+			d.fault(s.lines["newestAsAny"], "resources", "the rule for %s has newestAsAny, but the resource is never kept in memory: leave it out, or have it kept (cache: onDemand)", s.target)
+		}
+	}
+}

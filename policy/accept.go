@@ -33,8 +33,8 @@ type negotiated struct {
 // would write another form, or none (406), or it is not certain which;
 // reason.NotCanonical if the header has several readings.
 //
-// It depends on whether the resource is a custom one: these have no protobuf (but
-// for their metadata), and no routes of their own in the server's router.
+// It depends on whether the resource is a custom one: these have no protobuf
+// (except of their metadata), and no routes of their own in the server's router.
 func (a Accept) Representation(custom bool) (media.Representation, reason.Reason) {
 	result := a.of(custom)
 	if result == (negotiated{}) {
@@ -88,8 +88,8 @@ func everywhere(result negotiated) Accept { return Accept{builtin: result, custo
 // such routes, get JSON.
 //
 // A list's route has the types of its serializer (k8s.io/apiserver,
-// endpoints/installer.go). Those of streams are in it too, but with a parameter, which
-// no clause keeps. application/cbor depends on a feature gate, so it does not count.
+// endpoints/installer.go). It has the types of streams too, but with a parameter, and
+// clauses are compared without theirs. application/cbor depends on a feature gate, so it does not count.
 func routed(accept string) bool {
 	for clause := range strings.SplitSeq(accept, ",") {
 		mediaType, _, _ := strings.Cut(clause, ";")

@@ -163,7 +163,7 @@ type File struct {
 // File returns where the policy is from.
 func (c *Config) File() File { return c.file }
 
-// DefaultConfig is the policy without a file: everything on demand, but for Secrets and
+// DefaultConfig is the policy without a file: everything on demand, except Secrets and
 // Events, which are never kept.
 func DefaultConfig() *Config {
 	return &Config{rest: builtIn()}

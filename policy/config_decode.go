@@ -147,8 +147,8 @@ type field struct {
 	read func(path string, value *yaml.Node)
 }
 
-// mapping reads the fields of a mapping, and returns the line of each. Not ok is what is
-// none.
+// mapping reads the fields of a mapping, and returns the line of each. ok is false if
+// the node is no mapping.
 func (d *decoder) mapping(path string, n *yaml.Node, fields []field) (lines map[string]int, ok bool) {
 	if n.Kind != yaml.MappingNode {
 		d.fault(n.Line, path, "this is %s: write fields here (%s)", describe(n), fieldNames(fields))
@@ -188,7 +188,7 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// sequence reads the elements of a list. Not ok is what is none.
+// sequence reads the elements of a list, and reports whether the node is one.
 func (d *decoder) sequence(path string, n *yaml.Node, read func(path string, element *yaml.Node)) bool {
 	if n.Kind != yaml.SequenceNode {
 		d.fault(n.Line, path, "this is %s: write a list here", describe(n))

@@ -67,7 +67,7 @@ func (d *decoder) policy(root *yaml.Node) (defaults *statement, statements []*st
 	return defaults, statements
 }
 
-// settings are the fields that defaults and rules have in common, but for cache.
+// settings are the fields that defaults and rules have in common, except cache.
 func (d *decoder) settings(s *statement) []field {
 	return []field{
 		{"representations", func(path string, n *yaml.Node) { s.representations = d.representations(path, n) }},

@@ -13,8 +13,8 @@ func (r Request) Indented(custom bool) bool {
 }
 
 // readPretty reads the parameter as the API server does (k8s.io/apiserver,
-// endpoints/handlers/negotiation, isPrettyPrint): the empty string is an unset parameter, what is no
-// boolean is a no.
+// endpoints/handlers/negotiation, isPrettyPrint): the empty string is an unset parameter, what is
+// no boolean is a no.
 func readPretty(value string, unset bool) bool {
 	if value == "" {
 		return unset

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 )
 
-// TestIndented: the parameter, if it says anything, counts more than the User-Agent; the clause of the
-// Accept header that is chosen counts beside both.
+// TestIndented: the parameter, if it says anything, counts more than the User-Agent; the clause of
+// the Accept header that is chosen counts beside both.
 func TestIndented(t *testing.T) {
 	const (
 		curl     = "User-Agent: curl/8.5.0\r\n"

@@ -67,8 +67,8 @@ type Decision struct {
 // as etcd's revisions do.
 func Decide(o ListOptions) Decision { return DecideFor(o, LimitIgnored, ConsistentNever) }
 
-// DecideFor is Decide where a rule says what a limit at resourceVersion=0 means, and which lists of the newest
-// state may be answered from memory.
+// DecideFor is Decide where a rule says what a limit at resourceVersion=0 means, and which lists of
+// the newest state may be answered from memory.
 func DecideFor(o ListOptions, atZero LimitAtZero, consistent ConsistentLists) Decision {
 	var (
 		match, rv      = o.ResourceVersionMatch, o.ResourceVersion

@@ -160,7 +160,7 @@ func (h *Handler) compressIndented(out *bufio.Writer, b *body) error {
 	return stream.Close()
 }
 
-// setListHeaders sets what kube-apiserver sends with a list (list-contract.md, "Bytes").
+// setListHeaders sets what kube-apiserver sends with a list.
 func setListHeaders(h http.Header, r *http.Request, frame *wire.Frame, compressed bool) {
 	auditID := r.Header.Get("Audit-Id")
 	if auditID == "" {

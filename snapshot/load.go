@@ -32,11 +32,10 @@ type loaded struct {
 }
 
 const (
-	// misfit is how many times larger than all that there could be room for a state must seem to be
-	// for it not to be read at all.
+	// A state is not read at all if it seems to be misfit times as large as the room for it.
 	misfit = 2
-	// likelySize is how large an object is believed to be, at most, by the first few that there
-	// are: whoever may write large ones that come first in the order must not keep all others out.
+	// likelySize is the largest mean size of objects that is believed after a look at the first
+	// few: large ones that come first in the order must not keep the resource out.
 	likelySize = 16 << 10
 )
 

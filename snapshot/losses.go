@@ -45,7 +45,7 @@ type FeedStats struct {
 	Loads uint64
 	// Resumes are watches that broke and were resumed in place: their span went on.
 	Resumes uint64
-	// Losses are live spans that ended. What nobody asked for any more is none.
+	// Losses are live spans that ended, except those that nobody asked for any more.
 	Losses map[reason.Reason]uint64
 }
 

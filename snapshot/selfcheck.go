@@ -147,7 +147,7 @@ func (c *Collections) selfCheck(every time.Duration) {
 }
 
 // longestUnchecked returns the live collection whose last check is the longest ago; nil if none is
-// live. It forgets what is known of resources that are not there any more, but for mismatches.
+// live. It forgets the results for resources that are gone, unless one was a mismatch.
 func (c *Collections) longestUnchecked() (found *running) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

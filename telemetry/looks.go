@@ -7,20 +7,21 @@ import (
 )
 
 const (
-	// randomLength is the least length, in bytes, of a run that changes often between letters and digits
-	// and is taken for a random one. Tokens are longer, names rarely change so often.
+	// randomLength is the least length, in bytes, of a run that changes often between letters and
+	// digits and is taken for a random one. Tokens are longer, names rarely change so often.
 	randomLength = 12
 	// randomChanges is how often it does.
 	randomChanges = 4
-	// hexLength is the least length of a run of hexadecimal digits, letters and decimals, that no name has.
+	// hexLength is the least length of a run of hexadecimal digits, letters and decimals, that no
+	// name has.
 	hexLength = 16
 )
 
 var (
 	// uuidText finds UUIDs anywhere in a word.
 	uuidText = regexp.MustCompile(`[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}`)
-	// bootstrapToken finds what may be a bootstrap token (k8s.io/cluster-bootstrap, token/api), with
-	// what is before it.
+	// bootstrapToken finds what may be a bootstrap token (k8s.io/cluster-bootstrap, token/api),
+	// with what is before it.
 	bootstrapToken = regexp.MustCompile(`(^|[^0-9A-Za-z._-])([0-9a-z]{6}\.[0-9a-z]{16})\b`)
 	// alphanumeric finds runs without any mark.
 	alphanumeric = regexp.MustCompile(`[0-9A-Za-z]+`)
@@ -31,10 +32,11 @@ const (
 	hexAlso  = "abcdefABCDEF"
 )
 
-// LooksSecret says whether a word that a client wrote may be a credential, by its looks: a bootstrap
-// token, a JSON web token, a UUID, or what somebody drew at random. It is for words that say what kind of
-// thing they name: programs, resources, namespaces. Names with a random end, as those of pods and
-// ReplicaSets, pass, since the end is short. It cannot know a password that is a word.
+// LooksSecret says whether a word that a client wrote may be a credential, by its looks: a
+// bootstrap token, a JSON web token, a UUID, or what somebody drew at random. It is for words that
+// say what kind of thing they name: programs, resources, namespaces. Names with a random end, as
+// those of pods and ReplicaSets, pass, since the end is short. It cannot know a password that is a
+// word.
 func LooksSecret(word string) bool {
 	if strings.HasPrefix(word, "eyJ") || uuidText.MatchString(word) || hasBootstrapToken(word) {
 		return true
@@ -59,8 +61,9 @@ func looksDrawn(run string) bool {
 	return changes >= randomChanges
 }
 
-// hasBootstrapToken says whether there is a bootstrap token in text. One without any digit, or without
-// any letter, is taken for something else: of those that kubeadm makes that is one in a thousand.
+// hasBootstrapToken says whether there is a bootstrap token in text. One without any digit, or
+// without any letter, is taken for something else: of those that kubeadm makes that is one in a
+// thousand.
 func hasBootstrapToken(text string) bool {
 	for _, match := range bootstrapToken.FindAllStringSubmatch(text, -1) {
 		if mixed(match[2]) {

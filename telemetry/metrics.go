@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// maxSeries is how many series one metric may have, whatever its labels do: what is more goes
-	// into one series with the label otel_metric_overflow.
+	// maxSeries is how many series one metric may have, whatever its labels do: all further
+	// ones count in one series with the label otel_metric_overflow.
 	maxSeries = 10000
 	// maxScrapes is how many scrapes are answered at a time.
 	maxScrapes = 4

@@ -35,7 +35,8 @@ type samplerKind struct {
 	ratio bool
 }
 
-// samplerKinds are those of the specification that the SDK has, by their values of OTEL_TRACES_SAMPLER.
+// samplerKinds are those of the specification that the SDK has, by their values of
+// OTEL_TRACES_SAMPLER.
 func samplerKinds() map[string]samplerKind {
 	on := func(float64) sdktrace.Sampler { return sdktrace.AlwaysSample() }
 	off := func(float64) sdktrace.Sampler { return sdktrace.NeverSample() }
@@ -49,8 +50,8 @@ func samplerKinds() map[string]samplerKind {
 	}
 }
 
-// newSampler makes a sampler of what the environment says; nothing is parentbased_always_on. What the SDK would
-// only complain of, and then sample everything, is an error that names the variable.
+// newSampler makes a sampler of what the environment says; nothing is parentbased_always_on. What
+// the SDK would only complain of, and then sample everything, is an error that names the variable.
 func newSampler(name, arg string) (*boundedSampler, error) {
 	if name == "" {
 		name = defaultSampler
@@ -78,14 +79,15 @@ func newSampler(name, arg string) (*boundedSampler, error) {
 	}, nil
 }
 
-// boundedSampler is a sampler of the specification, with a bound on what callers decide: anybody can write a
-// traceparent that is sampled.
+// boundedSampler is a sampler of the specification, with a bound on what callers decide: anybody
+// can write a traceparent that is sampled.
 //
 //   - Below a span of our own: as that one.
 //   - Without a traceparent: as the root sampler says.
-//   - With one, if the sampler is parentbased_: not sampled stays so; sampled is sampled, at most forcedPerSecond
-//     times a second, and if the caller is to be believed ([DistrustParent]).
-//   - Else as the root sampler says, and not by the ID of the trace, which is the caller's choice, too.
+//   - With one, if the sampler is parentbased_: not sampled stays so; sampled is sampled, at most
+//     forcedPerSecond times a second, and if the caller is to be believed ([DistrustParent]).
+//   - Else as the root sampler says, and not by the ID of the trace, which is the caller's choice,
+//     too.
 //
 // It is safe for concurrent use.
 type boundedSampler struct {
@@ -136,8 +138,8 @@ func drawnID() (id trace.TraceID) {
 
 type distrustKey struct{}
 
-// DistrustParent returns a context in which what the caller's traceparent says about sampling does not count. A
-// span that begins in it is still a part of the caller's trace.
+// DistrustParent returns a context in which what the caller's traceparent says about sampling does
+// not count. A span that begins in it is still a part of the caller's trace.
 func DistrustParent(ctx context.Context) context.Context {
 	return context.WithValue(ctx, distrustKey{}, true)
 }

@@ -37,8 +37,8 @@ func UserAgent(header string) string {
 	return word
 }
 
-// looksRandom says whether a word has a long run of both letters and digits. Programs' names have none,
-// so it is stricter than [LooksSecret].
+// looksRandom says whether a word has a long run of both letters and digits. Programs' names have
+// none, so it is stricter than [LooksSecret].
 func looksRandom(word string) bool {
 	for _, run := range longRun.FindAllString(word, -1) {
 		if strings.ContainsAny(run, "0123456789") && strings.Trim(run, "0123456789") != "" {

@@ -55,7 +55,8 @@ type options struct {
 	history   time.Duration
 	staleness time.Duration
 	wait      time.Duration
-	// consistent: lists of the newest state are answered from memory, and consistentWait is how long for they wait.
+	// consistent: lists of the newest state are answered from memory, and consistentWait is how
+	// long for they wait.
 	consistent     string
 	consistentWait time.Duration
 	reviewTTL      time.Duration
@@ -328,9 +329,9 @@ func mergeEager(c *policy.Config, names []string) ([]policy.EagerCollection, err
 	return eager, nil
 }
 
-// defaultCertDir is where a made certificate and its CA outlive the process, for a person. In a
-// container without a home there is none: a directory that others can write to is no place for a
-// CA.
+// defaultCertDir is where listproxy keeps the certificate and the CA that it makes, if a person
+// starts it. In a container without a home there is no such directory: one that others can write to
+// is no place for a CA.
 func defaultCertDir() string {
 	dir, err := os.UserCacheDir()
 	if err != nil {

@@ -32,7 +32,7 @@ func (o *options) tuneMemory(log *slog.Logger) {
 }
 
 // memoryLimit is a limit for the process that leaves room for the garbage of what may be stored.
-// Without a bound on that there is none.
+// If what may be stored has no bound, the process has none either.
 func memoryLimit(stored, compressed int64) int64 {
 	if stored <= 0 || stored > math.MaxInt64/4 || compressed > math.MaxInt64/4 {
 		return math.MaxInt64

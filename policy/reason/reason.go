@@ -10,8 +10,9 @@ type Reason string
 // None is the zero Reason: nothing stands in the way.
 const None Reason = ""
 
-// Why a request is forwarded. The table below explains each: the first group is found in the request
-// itself, the second on the way to an answer, the third is what a collection says of its state.
+// Why a request is forwarded. The table below explains each: the first group is found in the
+// request itself, the second on the way to an answer, the third is what a collection says of its
+// state.
 const (
 	NotList        Reason = "not-list"
 	Watch          Reason = "watch"
@@ -289,7 +290,8 @@ func (r Reason) Explain() string {
 	return ""
 }
 
-// Summary says in a few words why lists are forwarded for this reason. It is empty where Explain is.
+// Summary says in a few words why lists are forwarded for this reason. It is empty where Explain
+// is.
 func (r Reason) Summary() string {
 	for _, row := range forwarding {
 		if row.reason == r {

@@ -21,7 +21,8 @@ const (
 	// gzipLevel is kube-apiserver's (endpoints/handlers/responsewriters).
 	gzipLevel = 1
 	// segmentTarget is how many bytes a segment holds on average, before compression. Each costs a
-	// look into the cache when it is written, and nothing of its beginning refers to what is before.
+	// look into the cache when it is written, and nothing of its beginning refers to what is
+	// before.
 	segmentTarget = 128 << 10
 	// segmentMost is where a segment ends in any case, for want of an end in what it holds.
 	segmentMost = 4 * segmentTarget
@@ -57,8 +58,8 @@ type Compressor struct {
 	segments *ristretto.Cache[uint64, *packed] // nil when nothing is kept
 }
 
-// NewCompressor returns a Compressor that keeps about size bytes of segments at most; with 0 it keeps
-// none.
+// NewCompressor returns a Compressor that keeps about size bytes of segments at most; with 0 it
+// keeps none.
 func NewCompressor(size int64) (*Compressor, error) {
 	c := &Compressor{encoders: sync.Pool{New: func() any { return newEncoder() }}}
 	if size <= 0 {

@@ -31,8 +31,8 @@ const (
 // packed is a segment: a run of neighbours, compressed. It is immutable.
 //
 // It consists of pieces, each of which refers to what it holds itself and to the piece before it.
-// So a piece stays as it is for as long as these two hold what they hold, in the same place if that is
-// the beginning of a list, and a changed object costs the compression of two pieces.
+// So a piece stays as it is for as long as these two hold what they hold, in the same place if that
+// is the beginning of a list, and a changed object costs the compression of two pieces.
 type packed struct {
 	// numbers of the objects that it holds, and whether a list begins with it.
 	numbers []uint64

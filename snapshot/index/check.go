@@ -5,8 +5,8 @@ import "fmt"
 // MaxDifferences is how many differing objects a check names.
 const MaxDifferences = 5
 
-// Check names objects from a key on, of so many at most, that the indexes of t do not have as they are, and counts
-// that are wrong. It returns where to go on.
+// Check names objects from a key on, of so many at most, that the indexes of t do not have as they
+// are, and counts that are wrong. It returns where to go on.
 func (t Tree) Check(from string, atMost int) (next string, found []string) {
 	total := t.Len()
 	// What stands in an index and is no object (any more) shows in their number.

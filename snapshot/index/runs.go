@@ -12,8 +12,8 @@ import (
 // when one of them comes or goes, large enough for a scan to read memory in order.
 const maxRun = 64
 
-// run are the labels of the objects from its first key up to the next run's first key, in columns. It
-// is immutable.
+// run are the labels of the objects from its first key up to the next run's first key, in columns.
+// It is immutable.
 type run struct {
 	first      string
 	keys       []string
@@ -25,8 +25,8 @@ type run struct {
 }
 
 // labelRuns are the labels of all objects in the order of their keys. What looks for labels reads
-// these, and no object but those that it chooses. A new version of an object with the same labels, as
-// most are, leaves them as they are. The run that starts at "" is always there.
+// these, and no object but those that it chooses. A new version of an object with the same labels,
+// as most are, leaves them as they are. The run that starts at "" is always there.
 type labelRuns struct {
 	runs *btree.BTreeG[*run]
 }
@@ -117,7 +117,8 @@ func newRun(first string, keys []string, labels []wire.Labels, signatures []sign
 }
 
 // scan appends to buf, for each run in turn, the keys with from <= key < end that the matcher
-// chooses, and calls yield with them if there are any. An empty end is none. Yield says no to end it.
+// chooses, and calls yield with them if there are any. An empty end is none. Yield says no to end
+// it.
 func (l labelRuns) scan(from, end string, m *matcher, yield func(chosen []string, of int) bool) {
 	start, _ := l.upTo(from, false)
 	var buf [maxRun]string

@@ -102,8 +102,8 @@ func checkRuns(t *testing.T, state Tree, model map[string]wire.Labels, rnd *rand
 	}
 }
 
-// TestRunsSkip is what makes a scan cheap: of neighbours with the same labels none is looked at on its
-// own, and a load in order leaves full runs.
+// TestRunsSkip is what makes a scan cheap: of neighbours with the same labels none is looked at on
+// its own, and a load in order leaves full runs.
 func TestRunsSkip(t *testing.T) {
 	const n = 10_000
 	state := NewTree(false)

@@ -11,10 +11,10 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// signature is a set of labels in 128 bits (a Bloom filter): each label sets some, and what lacks one
-// of a label's bits does not have that label. A scan finds by it what need not be looked at. With
-// eight labels a quarter of the bits are set, and one set in two hundred passes for a label that it
-// does not have.
+// signature is a set of labels in 128 bits (a Bloom filter): each label sets some, and what lacks
+// one of a label's bits does not have that label. A scan finds by it what need not be looked at.
+// With eight labels a quarter of the bits are set, and one set in two hundred passes for a label
+// that it does not have.
 type signature [2]uint64
 
 // everything has all bits, and so never says that a label is not there.

@@ -137,8 +137,8 @@ func (t Tree) ascendLabels(from, end string, m *matcher, yield func(*Object) boo
 // walkFrom is what part of a run's objects must be chosen to walk over all of them: one in so many.
 const walkFrom = 8
 
-// ascendChosen calls yield for the objects of the chosen keys, of which from has the first, and says
-// whether it always said yes.
+// ascendChosen calls yield for the objects of the chosen keys, of which from has the first, and
+// says whether it always said yes.
 func (t Tree) ascendChosen(from *Object, chosen []string, yield func(*Object) bool) (more bool) {
 	more = true
 	t.objects.AscendGreaterOrEqual(from, func(o *Object) bool {

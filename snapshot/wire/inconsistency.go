@@ -2,8 +2,8 @@ package wire
 
 import "fmt"
 
-// InconsistencyError says that what the upstream sent cannot be true, or has no form that is known. What was
-// learned from it is not to be trusted any more.
+// InconsistencyError says that what the upstream sent cannot be true, or has no form that is known.
+// What was learned from it is not to be trusted any more.
 type InconsistencyError struct{ what string }
 
 func (e InconsistencyError) Error() string { return "the feed contradicts itself: " + e.what }

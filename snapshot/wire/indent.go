@@ -23,7 +23,8 @@ var lineBreak = []byte("\n" + strings.Repeat(" ", indentStep*lineBreakDepth))
 // zero value is at the beginning of a text. Space around the text is left out, as kube-apiserver
 // does: what it indents has no line break at its end.
 //
-// It is for JSON that is known to be valid. Of anything else it makes something, never out of bounds.
+// It is for JSON that is known to be valid. Of anything else it makes something, never out of
+// bounds.
 type Indenter struct {
 	// Deepest is how deep what came so far is nested.
 	Deepest int

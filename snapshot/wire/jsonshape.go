@@ -2,7 +2,7 @@ package wire
 
 import "strconv"
 
-// The API server has two ways to write JSON (list-contract.md, "Bytes"). Built-in types keep the
+// The API server has two ways to write JSON. Built-in types keep the
 // order of their Go structs, and their items carry no kind and apiVersion: structShape. Custom
 // resources have all keys sorted, always a "continue", and items that keep both: sortedShape.
 type (

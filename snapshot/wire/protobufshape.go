@@ -9,7 +9,7 @@ import (
 // protobufShape is how lists are written in protobuf: an envelope (runtime.Unknown) around the
 // list's metadata in field 1 and its items in field 2, each with its length before it. The API
 // server writes the empty selfLink and continue of metadata, and the empty contentEncoding and
-// contentType of the envelope (list-contract.md, "Bytes").
+// contentType of the envelope.
 type protobufShape struct{}
 
 // shapes implements encoding.

@@ -24,14 +24,14 @@ import (
 //go:embed statusz.html
 var statusHTML string
 
-// statusAge is for how long a status that was made is shown. Whoever asks for it is answered from the
-// same one, however many there are.
+// statusAge is for how long a status that was made is shown. Whoever asks for it is answered from
+// the same one, however many there are.
 const statusAge = time.Second
 
-// Handler answers with what read returns: as a page for people, or as JSON with
-// ?format=json or for an Accept header that prefers it. It asks read once a second at most, and never
-// twice at a time. The page loads nothing from elsewhere, and its Content-Security-Policy says so. It
-// must not be reachable where clients are.
+// Handler answers with what read returns: as a page for people, or as JSON with ?format=json or for
+// an Accept header that prefers it. It asks read once a second at most, and never twice at a time.
+// The page loads nothing from elsewhere, and its Content-Security-Policy says so. It must not be
+// reachable where clients are.
 func Handler(read func() Status, log *slog.Logger) (http.Handler, error) {
 	page, err := newStatusPage()
 	if err != nil {
@@ -68,8 +68,8 @@ func Handler(read func() Status, log *slog.Logger) (http.Handler, error) {
 	}), nil
 }
 
-// statusForms makes the forms of a status, and keeps them for [statusAge]. It is safe for concurrent
-// use; who comes while one is made waits for it.
+// statusForms makes the forms of a status, and keeps them for [statusAge]. It is safe for
+// concurrent use; who comes while one is made waits for it.
 type statusForms struct {
 	read func() Status
 	page *statusPage
@@ -78,8 +78,8 @@ type statusForms struct {
 	turn   chan struct{}
 	since  time.Time // when status was read; zero: never
 	status Status
-	// asJSON and asHTML are made of status when somebody asks for them; nil before that. They are shared,
-	// and not written to.
+	// asJSON and asHTML are made of status when somebody asks for them; nil before that. They are
+	// shared, and not written to.
 	asJSON, asHTML []byte
 }
 

@@ -6,7 +6,8 @@ import (
 	"runtime/metrics"
 )
 
-// Names of runtime/metrics. They are read there, since debug.SetGCPercent can only be asked by setting it.
+// Names of runtime/metrics. They are read there, since debug.SetGCPercent can only be asked by
+// setting it.
 const (
 	goMemoryLimit = "/gc/gomemlimit:bytes"
 	goGCPercent   = "/gc/gogc:percent"

@@ -11,8 +11,9 @@ import (
 type SelfChecks struct {
 	// Interval is how often each collection that is live is compared; 0 is never.
 	Interval float64 `json:"intervalSeconds"`
-	// Mismatches are the collections of which a check ever found something wrong since the process began, also
-	// those that are gone, the one with the latest first. Of them something wrong may have been answered.
+	// Mismatches are the collections of which a check ever found something wrong since the process
+	// began, also those that are gone, the one with the latest first. Of them something wrong may
+	// have been answered.
 	Mismatches []Mismatch `json:"mismatches"`
 }
 
@@ -21,8 +22,8 @@ type Mismatch struct {
 	Resource       string `json:"resource"`
 	Version        string `json:"version"`
 	Representation string `json:"representation"`
-	// Mismatches is how many checks did, Last when the last one did, as the log has it, and Age how long ago
-	// that is.
+	// Mismatches is how many checks did, Last when the last one did, as the log has it, and Age how
+	// long ago that is.
 	Mismatches int64     `json:"mismatches"`
 	Last       time.Time `json:"last"`
 	Age        float64   `json:"ageSeconds"`
@@ -30,13 +31,13 @@ type Mismatch struct {
 
 // SelfCheck is what self-checks found of a collection.
 type SelfCheck struct {
-	// Result of the last one: [SelfCheckAgrees], [SelfCheckInconclusive], [SelfCheckMismatch], [SelfCheckNone]
-	// or [SelfCheckOff].
+	// Result of the last one: [SelfCheckAgrees], [SelfCheckInconclusive], [SelfCheckMismatch],
+	// [SelfCheckNone] or [SelfCheckOff].
 	Result string `json:"result"`
 	// Age is how long ago the last one ended; absent if there was none.
 	Age *float64 `json:"ageSeconds,omitempty"`
-	// Mismatches is how many found something wrong since the process began, and MismatchAge how long ago the
-	// last of these is; absent if none did.
+	// Mismatches is how many found something wrong since the process began, and MismatchAge how
+	// long ago the last of these is; absent if none did.
 	Mismatches  int64    `json:"mismatches"`
 	MismatchAge *float64 `json:"mismatchAgeSeconds,omitempty"`
 }

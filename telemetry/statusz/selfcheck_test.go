@@ -49,7 +49,8 @@ func forms(t *testing.T, s Status) (page []*html.Node, title, text string) {
 	return page, title, out.String()
 }
 
-// TestMismatchCatchesTheEye: on a page that is healthy otherwise, and also if nothing is kept of that resource now.
+// TestMismatchCatchesTheEye: on a page that is healthy otherwise, and also if nothing is kept of
+// that resource now.
 func TestMismatchCatchesTheEye(t *testing.T) {
 	s := Status{Healthy: true, SelfChecks: SelfChecks{Interval: 300}}
 	page, title, text := forms(t, s)
@@ -88,8 +89,8 @@ func TestMismatchCatchesTheEye(t *testing.T) {
 	}
 }
 
-// TestMismatchedComeFirst: of many collections the one that something was wrong with is seen at once, though it is live
-// again.
+// TestMismatchedComeFirst: of many collections the one that something was wrong with is seen at
+// once, though it is live again.
 func TestMismatchedComeFirst(t *testing.T) {
 	var s Status
 	for i := range 100 {

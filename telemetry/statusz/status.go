@@ -34,8 +34,8 @@ type Status struct {
 	Callers []Caller `json:"callers"`
 	// Policy is the policy in force.
 	Policy Policy `json:"policy"`
-	// Eager are the collections that are loaded before anybody asks, in the order of the policy and then
-	// of the command line.
+	// Eager are the collections that are loaded before anybody asks, in the order of the policy and
+	// then of the command line.
 	Eager   []Eager `json:"eager"`
 	Runtime Runtime `json:"runtime"`
 	Traces  Traces  `json:"traces"`
@@ -54,8 +54,8 @@ type Check struct {
 type Endpoint struct {
 	// Address is its host:port.
 	Address string `json:"address"`
-	// State is [EndpointUp], "not-ready", "slow", [EndpointDown] or [EndpointUnknown], Meaning the same in plain words, and
-	// Seconds for how long it has been so.
+	// State is [EndpointUp], "not-ready", "slow", [EndpointDown] or [EndpointUnknown], Meaning the
+	// same in plain words, and Seconds for how long it has been so.
 	State   string  `json:"state"`
 	Meaning string  `json:"meaning"`
 	Seconds float64 `json:"stateSeconds"`
@@ -121,8 +121,8 @@ type Resource struct {
 	Forwarded int64    `json:"forwarded"`
 	Streaming int64    `json:"streaming"`
 	Share     *float64 `json:"share,omitempty"`
-	// Reason is the most frequent one of those that were not answered from memory, and ReasonLists how
-	// many it was; absent if all were.
+	// Reason is the most frequent one of those that were not answered from memory, and ReasonLists
+	// how many it was; absent if all were.
 	Reason      string `json:"reason,omitempty"`
 	ReasonLists int64  `json:"reasonLists,omitempty"`
 }
@@ -156,8 +156,8 @@ type Collection struct {
 	Bytes    int64  `json:"bytes"`
 	// Revision is the newest that is known; 0 if none is.
 	Revision uint64 `json:"revision"`
-	// Lag is how old the newest state may be: the time since the API server was asked for the revision
-	// that it has come to; absent if there was none.
+	// Lag is how old the newest state may be: the time since the API server was asked for the
+	// revision that it has come to; absent if there was none.
 	Lag *float64 `json:"lagSeconds,omitempty"`
 	// Idle is the time since a request last asked for the collection.
 	Idle float64 `json:"idleSeconds"`
@@ -184,7 +184,7 @@ type Span struct {
 	To   uint64 `json:"to"`
 }
 
-// Memory is what is stored, and the bounds on it; a bound of 0 is none.
+// Memory is what is stored, and the bounds on it; 0 is no bound.
 type Memory struct {
 	Stored          int64 `json:"storedBytes"`
 	StoredBound     int64 `json:"storedLimitBytes"`
@@ -204,8 +204,8 @@ type Caller struct {
 	Reason string `json:"reason"`
 }
 
-// Policy is a policy as it is in force: as it was read when the process began, with the defaults of the
-// command line filled in.
+// Policy is a policy as it is in force: as it was read when the process began, with the defaults of
+// the command line filled in.
 type Policy struct {
 	// File is --config; absent if there is none.
 	File string `json:"file,omitempty"`
@@ -259,8 +259,8 @@ type Eager struct {
 
 // Runtime is how the Go runtime uses memory.
 type Runtime struct {
-	// Memory is what counts against MemoryLimit: all that the runtime has of the system, without what
-	// it has given back.
+	// Memory is what counts against MemoryLimit: all that the runtime has of the system, without
+	// what it has given back.
 	Memory int64 `json:"memoryBytes"`
 	// MemoryLimit is GOMEMLIMIT in force; 0 is none.
 	MemoryLimit int64 `json:"memoryLimitBytes"`
@@ -273,8 +273,8 @@ type Runtime struct {
 // Traces is whether traces are sent, and of which requests.
 type Traces struct {
 	Enabled bool `json:"enabled"`
-	// Sampler is what OTEL_TRACES_SAMPLER names, or the default, with its argument if it takes one; absent if no
-	// traces are sent.
+	// Sampler is what OTEL_TRACES_SAMPLER names, or the default, with its argument if it takes one;
+	// absent if no traces are sent.
 	Sampler string `json:"sampler,omitempty"`
 }
 

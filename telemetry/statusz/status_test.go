@@ -364,7 +364,8 @@ func TestStatusIsShared(t *testing.T) {
 	})
 }
 
-// Of many collections those that somebody ought to look at come first, and the others are a click away.
+// Of many collections those that somebody ought to look at come first, and the others are a click
+// away.
 func TestStatusPageOfMany(t *testing.T) {
 	s := sample()
 	s.Collections, s.Resources = nil, nil

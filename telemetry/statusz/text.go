@@ -142,12 +142,12 @@ func (s Status) WriteText(w io.Writer) error {
 	return err
 }
 
-// maxCell is how long a cell may be, in characters, so that one does not push all others off the screen. Meanings,
-// which are last in their line, are shorter.
+// maxCell is how long a cell may be, in characters, so that one does not push all others off the
+// screen. Meanings, which are last in their line, are shorter.
 const maxCell = 120
 
-// cell makes a text one of a table: without what commands a terminal, ends a line or a cell, or turns the
-// direction of what follows.
+// cell makes a text one of a table: without what commands a terminal, ends a line or a cell, or
+// turns the direction of what follows.
 func cell(text string) string {
 	text = strings.Map(func(r rune) rune {
 		switch {

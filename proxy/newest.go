@@ -48,8 +48,11 @@ func (h *Handler) proven(ctx context.Context, resource snapshot.Resource) (*snap
 }
 
 // learnCost tells the collection how long kube-apiserver took to answer a list of the newest state, from when on it was
-// asked. The time that the client took to read the answer does not count.
+// asked. The time that the client took to read the answer does not count, nor do indented lists, which cost more.
 func (h *Handler) learnCost(list policy.Request, asked time.Time, w *timedWriter) {
+	if list.Indented(true) || list.Indented(false) {
+		return
+	}
 	if resource, q, known := h.newest(list); known {
 		h.Collections.Forwarded(resource, q, time.Since(asked)-w.writing)
 	}

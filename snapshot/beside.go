@@ -60,15 +60,12 @@ func (f *feed) attest(ctx context.Context, from uint64) (attested, error) {
 // stream.
 func (f *feed) besideTold(a outcome[attested]) (attested, error) {
 	now := time.Now()
-	var contradiction wire.InconsistencyError
-	switch {
-	case errors.As(a.err, &contradiction):
+	if _, contradiction := errors.AsType[wire.InconsistencyError](a.err); contradiction {
 		return attested{}, a.err
-	case a.err != nil:
-		f.log.Debug("a watch beside the stream failed", "error", a.err)
-		f.fresh.besideOver(now, false, true)
-		return attested{}, nil
-	case f.fresh.inDoubt(now): // it may be of another past than the stream, which is soon to be left
+	}
+	// In doubt, it may be of another past than the stream, which is soon to be left.
+	if a.err != nil || f.fresh.inDoubt(now) {
+		f.log.Debug("a watch beside the stream proves nothing", "error", a.err)
 		f.fresh.besideOver(now, false, true)
 		return attested{}, nil
 	}

@@ -16,7 +16,7 @@ func freshnessAt(now time.Time) *freshness {
 // TestFreshness: what is done next, and when, after what has happened.
 func TestFreshness(t *testing.T) {
 	start := time.Now()
-	at := func(d time.Duration) time.Time { return start.Add(d) }
+	at := start.Add
 	for name, tt := range map[string]struct {
 		happens func(f *freshness)
 		now     time.Duration

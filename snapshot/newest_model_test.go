@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -203,14 +204,14 @@ func (w *barrierWorld) feed() (err error) {
 		w.fresh.follow(w.now)
 	case do.ask:
 		if w.question != nil {
-			return fmt.Errorf("two questions at a time")
+			return errors.New("two questions at a time")
 		}
 		is := w.c.at(w.now)
 		w.fresh.ask(is)
 		w.question = &probed{w.revision, is}
 	case do.beside:
 		if w.beside != nil {
-			return fmt.Errorf("two watches beside the stream")
+			return errors.New("two watches beside the stream")
 		}
 		w.fresh.besideOpened()
 		w.beside = &attested{from: v.to()}

@@ -159,7 +159,7 @@ func (q Question) memory(consistent bool) bool {
 	switch {
 	case !q.Resource.Cached, !q.User.Lists(q.Resource, q.Namespace), q.Namespace != "" && !q.Resource.Namespaced:
 		return false
-	case q.effective() == MostRecent && !(consistent && q.Semantics == MostRecent), q.Odd, q.Representation == OddForm:
+	case q.effective() == MostRecent && (!consistent || q.Semantics != MostRecent), q.Odd, q.Representation == OddForm:
 		return false
 	}
 	if q.Representation.metadata() && q.typeFields() {

@@ -64,9 +64,9 @@ func (s *scene) load() (quiet, end func()) {
 	}
 }
 
-// touch changes an object and returns its revision.
-func (s *scene) touch(ctx context.Context, k kind, namespace, name string) (uint64, error) {
-	a, err := s.Touch(ctx, s.direct, k, namespace, name)
+// touch changes the marker of a kind in a namespace and returns its revision.
+func (s *scene) touch(ctx context.Context, k kind, namespace string) (uint64, error) {
+	a, err := s.Touch(ctx, s.direct, k, namespace, marker)
 	if err != nil {
 		return 0, err
 	}

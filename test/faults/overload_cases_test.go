@@ -142,7 +142,7 @@ func (o *overload) prepare(s *scene, name string) {
 			s.must(s.create(ctx, k.Path(s.namespaces[0]), k.Object(load.NameOf(i))))
 		}
 	}
-	_, err := s.touch(ctx, configMaps, s.namespaces[0], marker) // the newest revision is another one
+	_, err := s.touch(ctx, configMaps, s.namespaces[0]) // the newest revision is another one
 	s.must(err)
 	s.must(s.plane.StopAPIServer())
 	s.must(s.plane.StartAPIServer(ctx))
@@ -287,7 +287,7 @@ func (o *overload) counted() counts {
 // end says what the fault has cost.
 func (o *overload) end(s *scene) {
 	s.Helper()
-	now, err := s.touch(s.Context(), configMaps, s.namespaces[0], marker)
+	now, err := s.touch(s.Context(), configMaps, s.namespaces[0])
 	s.must(err)
 	for _, c := range quietCollections() {
 		s.must(poll.Retry(s.Context(), "a quiet collection after the fault", func() error {

@@ -267,7 +267,7 @@ func (s *scene) recover() {
 	for _, k := range changing {
 		var revision uint64
 		s.must(poll.Retry(s.Context(), "a write", func() (err error) {
-			revision, err = s.touch(s.Context(), k, s.namespaces[0], marker)
+			revision, err = s.touch(s.Context(), k, s.namespaces[0])
 			return err
 		}))
 		for _, c := range collections() {

@@ -89,7 +89,7 @@ func upstreamCases() []faultCase {
 					if err != nil || now > old {
 						return err
 					}
-					if _, err := s.touch(s.Context(), configMaps, s.namespaces[0], marker); err != nil {
+					if _, err := s.touch(s.Context(), configMaps, s.namespaces[0]); err != nil {
 						return err
 					}
 				}

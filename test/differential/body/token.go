@@ -16,6 +16,7 @@ type Token struct {
 	Start    string `json:"start"`
 }
 
+// DecodeToken reads a token as kube-apiserver writes it.
 func DecodeToken(text string) (Token, error) {
 	var t Token
 	data, err := base64.RawURLEncoding.DecodeString(text)
@@ -28,6 +29,7 @@ func DecodeToken(text string) (Token, error) {
 	return t, nil
 }
 
+// Encode writes the token as kube-apiserver does.
 func (t Token) Encode() string {
 	data, err := json.Marshal(t)
 	if err != nil {

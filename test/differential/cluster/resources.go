@@ -12,7 +12,7 @@ import (
 // object is JSON as it is sent; numbers that Go would write differently are json.RawMessage.
 type object = map[string]any
 
-// none has.
+// Field is one that a field selector may name, and what it may be compared with.
 type Field struct {
 	Name   string
 	Values []string

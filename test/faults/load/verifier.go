@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -97,7 +98,7 @@ func (v *Verifier) what(same Question, sum [sha256.Size]byte) (direct []*ask.Cli
 
 // compare asks the API servers, of which one must say the same; or the answer is of a recorded past.
 func (v *Verifier) compare(ctx context.Context, w Witness, same Question, undisturbed []*ask.Client) (recorded bool, err error) {
-	differences := ""
+	var differences strings.Builder
 	for _, client := range undisturbed {
 		direct, err := client.GetAs(ctx, same.Form.Accept, same.Target())
 		switch {
@@ -114,9 +115,9 @@ func (v *Verifier) compare(ctx context.Context, w Witness, same Question, undist
 		case direct.Code != http.StatusOK:
 			return false, errors.New(direct.String())
 		}
-		differences += "\n  " + oracle.Difference(w.Answer.Body, direct.Body)
+		differences.WriteString("\n  " + oracle.Difference(w.Answer.Body, direct.Body))
 	}
-	return false, poll.Wrong("not what kube-apiserver says:" + differences)
+	return false, poll.Wrong("not what kube-apiserver says:" + differences.String())
 }
 
 // seenPresent notes an answer that is what kube-apiserver said in an era.

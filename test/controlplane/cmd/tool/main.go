@@ -23,7 +23,8 @@ func run(ctx context.Context, args []string) error {
 		return fmt.Errorf("say which tool: helm, promtool or kube-apiserver-VERSION, not %q", args)
 	}
 	log := func(line string) { _, _ = fmt.Fprintln(os.Stderr, line) }
-	path, err := "", error(nil)
+	var path string
+	var err error
 	if version, is := strings.CutPrefix(args[0], "kube-apiserver-"); is {
 		path, err = binaries.KubeAPIServer(ctx, log, version)
 	} else {

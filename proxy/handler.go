@@ -69,10 +69,10 @@ type Handler struct {
 func (h *Handler) Chain() http.Handler {
 	return through(http.HandlerFunc(h.respond),
 		kubehttp.WithRequestInfo, // what the request asks for, read once for all
-		h.withLettingGo,          // while the process ends, each answer lets its connection go
+		h.withConnectionClose,    // while the process ends, each answer gives up its connection
 		h.withStallGuard,         // clients that do not read or send are cut off
 		h.withRecord,             // metrics, the trace and the access log
-		h.withFront,              // only a path, and only for this API server
+		h.withOnlyPaths,          // only a path, and only for this API server
 		h.withBodyLimit,          // no body is too long
 		h.withAuthentication,     // who calls
 		h.withInflight,           // the request's turn: bounded, and shared between callers
@@ -90,8 +90,8 @@ func through(end http.Handler, filters ...filter) http.Handler {
 	return end
 }
 
-func (h *Handler) withLettingGo(next http.Handler) http.Handler {
-	return server.LetGo(next, h.Draining)
+func (h *Handler) withConnectionClose(next http.Handler) http.Handler {
+	return server.CloseWhileDraining(next, h.Draining)
 }
 
 func (h *Handler) withStallGuard(next http.Handler) http.Handler {
@@ -100,7 +100,7 @@ func (h *Handler) withStallGuard(next http.Handler) http.Handler {
 
 func (h *Handler) withRecord(next http.Handler) http.Handler { return h.Observer.Observe(next, h.Log) }
 
-func (h *Handler) withFront(next http.Handler) http.Handler { return server.NewFront(next, h.Log) }
+func (h *Handler) withOnlyPaths(next http.Handler) http.Handler { return server.OnlyPaths(next, h.Log) }
 
 func (h *Handler) withBodyLimit(next http.Handler) http.Handler {
 	return server.LimitBodies(next, h.MaxBodyBytes)

@@ -41,7 +41,7 @@ type Right struct {
 	allowed bool
 	// epoch is the one in which it counts (decisionCache).
 	epoch  uint64
-	counts term
+	counts validity
 }
 
 // Allowed says whether the answer was a yes.
@@ -154,11 +154,11 @@ func (r *Authorizer) Review(ctx context.Context, id authn.Identity, share inflig
 	review, epoch, err := r.reviews.get(ctx, key+string(share[:]), func(ctx context.Context, epoch uint64) (dated[bool], error) {
 		review, err := r.ask(ctx, id, share, a)
 		if err == nil && review.value {
-			r.decisions.add(key, epoch, term{review.asked, r.ttl}, time.Now())
+			r.decisions.add(key, epoch, validity{review.asked, r.ttl}, time.Now())
 		}
 		return review, err
 	})
-	return Right{review.value, epoch, r.term(review.asked, began)}, err
+	return Right{review.value, epoch, r.validity(review.asked, began)}, err
 }
 
 // reviewNow is Review where nothing is remembered or shared. A yes that was overtaken by a flush is
@@ -171,17 +171,17 @@ func (r *Authorizer) reviewNow(ctx context.Context, id authn.Identity, share inf
 			return Right{}, err
 		}
 		if epoch == r.decisions.epoch.Load() {
-			return Right{true, epoch, term{time.Now(), ownReviewCounts}}, nil
+			return Right{true, epoch, validity{time.Now(), ownReviewCounts}}, nil
 		}
 	}
 	return Right{}, errOvertaken
 }
 
-// term is for how long a yes counts, which has just come and was sent for at asked, for a request
+// validity is for how long a yes counts, which has just come and was sent for at asked, for a request
 // that began to wait for it at began.
-func (r *Authorizer) term(asked, began time.Time) term {
+func (r *Authorizer) validity(asked, began time.Time) validity {
 	now := time.Now()
-	counts, atLeast := term{asked, r.ttl}, term{now, ownReviewCounts}
+	counts, atLeast := validity{asked, r.ttl}, validity{now, ownReviewCounts}
 	if own := !asked.Before(began); own && counts.left(now) < atLeast.left(now) {
 		return atLeast
 	}

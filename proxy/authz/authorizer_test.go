@@ -926,7 +926,7 @@ func TestDecisionsOfEqualHashes(t *testing.T) {
 	c := &decisionCache{epochs: epochs}
 	defer c.close()
 	now := time.Now()
-	c.add("mine", 0, term{now, time.Hour}, now)
+	c.add("mine", 0, validity{now, time.Hour}, now)
 	c.epochs.settle()
 	if d, ok := epochs.entries.Get("yours"); !ok || d.key != "mine" {
 		t.Fatalf("the hashes do not collide: got %v, %v", d, ok)
@@ -937,7 +937,7 @@ func TestDecisionsOfEqualHashes(t *testing.T) {
 	if c.has("yours", now) {
 		t.Error("another key's decision was used")
 	}
-	c.add("yours", 0, term{now, time.Hour}, now)
+	c.add("yours", 0, validity{now, time.Hour}, now)
 	c.epochs.settle()
 	if c.has("mine", now) || !c.has("yours", now) {
 		t.Error("the newer decision did not take the place")
@@ -955,7 +955,7 @@ func TestDecisionsExpire(t *testing.T) {
 	now := time.Now()
 	const key = "key"
 	// For ever, as ristretto sees it.
-	_ = c.epochs.entries.Set(key, remembered[uint64]{key: key, term: term{now, time.Second}}, 1)
+	_ = c.epochs.entries.Set(key, remembered[uint64]{key: key, validity: validity{now, time.Second}}, 1)
 	c.epochs.settle()
 	for _, test := range []struct {
 		name string
@@ -978,15 +978,15 @@ func TestDecisionsExpire(t *testing.T) {
 	if c.has(key, now) {
 		t.Error("used after a flush")
 	}
-	c.add(key, 0, term{now, time.Hour}, now)
-	c.add("expired", 1, term{now, 0}, now)
+	c.add(key, 0, validity{now, time.Hour}, now)
+	c.add("expired", 1, validity{now, 0}, now)
 	c.epochs.settle()
 	if c.has(key, now) || c.has("expired", now.Add(-time.Hour)) {
 		t.Error("added with an old epoch, or when it had expired")
 	}
-	c.add(key, 1, term{now, time.Hour}, now)
+	c.add(key, 1, validity{now, time.Hour}, now)
 	c.epochs.settle()
-	c.add(key, 0, term{now, time.Hour}, now) // a late one
+	c.add(key, 0, validity{now, time.Hour}, now) // a late one
 	c.epochs.settle()
 	if !c.has(key, now) {
 		t.Error("a decision of before the flush took the place of one of after it")
@@ -1003,7 +1003,7 @@ func TestDecisionsAreBounded(t *testing.T) {
 	defer c.close()
 	now := time.Now()
 	for n := range 100 * size {
-		c.add(fmt.Sprint(long, n), 0, term{now, time.Hour}, now)
+		c.add(fmt.Sprint(long, n), 0, validity{now, time.Hour}, now)
 		if n%size == 0 {
 			c.epochs.settle()
 		}

@@ -15,7 +15,7 @@ const entryBytes = 512
 // decisionCache remembers decisions for yes, within a bound.
 //
 // Invariants: a decision is found only under the whole key it was added with,
-// within the term from when its review was sent, and in the epoch in which its review began. Losing one
+// within its validity, which begins when its review was sent, and in the epoch in which its review began. Losing one
 // is always allowed.
 type decisionCache struct {
 	// epoch is counted up by every flush.
@@ -39,12 +39,12 @@ func (c *decisionCache) find(key string, now time.Time) (Right, bool) {
 	if !ok || r.value != c.epoch.Load() {
 		return Right{}, false
 	}
-	return Right{allowed: true, epoch: r.value, counts: r.term}, true
+	return Right{allowed: true, epoch: r.value, counts: r.validity}, true
 }
 
-// add remembers a yes for key for a term, unless there was a flush since
+// add remembers a yes for key for as long as it counts, unless there was a flush since
 // epoch, in which its review began. It may come to nothing.
-func (c *decisionCache) add(key string, epoch uint64, counts term, now time.Time) {
+func (c *decisionCache) add(key string, epoch uint64, counts validity, now time.Time) {
 	if epoch == c.epoch.Load() {
 		c.epochs.add(key, epoch, 1+int64(len(key)/entryBytes), counts, now)
 	}

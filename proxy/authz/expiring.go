@@ -13,15 +13,15 @@ import (
 // remembered is a value in an expiringCache. Ristretto finds it by two hashes of its key, so it says
 // itself what it belongs to and how long it holds.
 type remembered[V any] struct {
-	key   string
-	term  term
-	value V
+	key      string
+	validity validity
+	value    V
 }
 
 // expiringCache remembers values until they expire, within a bound, on top of ristretto.
 //
-// Invariants: a value is found only under the whole key it was added with, and before its term
-// ends, which is looked at when it is read ([snapshot.Age]).
+// Invariants: a value is found only under the whole key it was added with, and before its validity
+// ends, which is checked when it is read ([snapshot.Age]).
 // Losing one is always allowed; ristretto drops what it has no room or time for, and lets go of what
 // has expired some seconds later.
 //
@@ -47,7 +47,7 @@ func newExpiringCache[V any](size int64) (*expiringCache[V], error) {
 func newHashedExpiringCache[V any](size int64, hash func(string) (uint64, uint64)) (*expiringCache[V], error) {
 	c := &expiringCache[V]{}
 	evict := func(i *ristretto.Item[remembered[V]]) {
-		if i.Value.term.holds(time.Now()) {
+		if i.Value.validity.holds(time.Now()) {
 			c.evicted.Add(1)
 		}
 	}
@@ -84,7 +84,7 @@ func (c *expiringCache[V]) get(key string, now time.Time) (V, bool) {
 	return r.value, ok
 }
 
-// find is get, with the term for which the value holds.
+// find is get, and also returns how long the value holds.
 func (c *expiringCache[V]) find(key string, now time.Time) (remembered[V], bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -92,14 +92,14 @@ func (c *expiringCache[V]) find(key string, now time.Time) (remembered[V], bool)
 		return remembered[V]{}, false
 	}
 	r, ok := c.entries.Get(key)
-	if !ok || r.key != key || !r.term.holds(now) {
+	if !ok || r.key != key || !r.validity.holds(now) {
 		return remembered[V]{}, false
 	}
 	return r, true
 }
 
-// add remembers a value, of so many units, for a term. It may come to nothing.
-func (c *expiringCache[V]) add(key string, value V, cost int64, counts term, now time.Time) {
+// add remembers a value, of so many units, for as long as counts says. It may be dropped at once.
+func (c *expiringCache[V]) add(key string, value V, cost int64, counts validity, now time.Time) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	left := counts.left(now)
@@ -107,7 +107,7 @@ func (c *expiringCache[V]) add(key string, value V, cost int64, counts term, now
 		return
 	}
 	// The cache's own expiry, by a clock that may stand still, only makes room; get looks at the value's.
-	_ = c.entries.SetWithTTL(key, remembered[V]{key: key, term: counts, value: value}, cost, left)
+	_ = c.entries.SetWithTTL(key, remembered[V]{key: key, validity: counts, value: value}, cost, left)
 }
 
 // close lets go of everything and stops ristretto's goroutines. Afterwards the cache is empty and

@@ -15,7 +15,7 @@ func TestEvictionsAreCounted(t *testing.T) {
 	defer c.close()
 	now := time.Now()
 	for i := range all {
-		c.add(string(rune('a'+i)), i, 1, term{now, time.Hour}, now)
+		c.add(string(rune('a'+i)), i, 1, validity{now, time.Hour}, now)
 		c.entries.Wait()
 	}
 	if used, evicted := c.stats(); used != size || evicted != all-size {

@@ -92,7 +92,7 @@ func (s *shared[V]) get(ctx context.Context, key string, ask func(ctx context.Co
 				return none, 0, result.Err
 			}
 			got, ok := result.Val.(dated[V])
-			fresh := !got.asked.Before(began) || term{got.asked, s.ttl}.holds(time.Now())
+			fresh := !got.asked.Before(began) || validity{got.asked, s.ttl}.holds(time.Now())
 			if ok && fresh && epoch == s.epoch() {
 				return got, epoch, nil
 			}

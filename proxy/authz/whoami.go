@@ -125,7 +125,7 @@ func (w *WhoAmI) User(ctx context.Context, id authn.Identity, share inflight.Sha
 		learned, err := w.ask(ctx, id, share)
 		if err == nil {
 			size := kubehttp.UserSize(learned.value)
-			w.users.add(key, learned.value, 1+int64(size/userUnit), term{learned.asked, w.ttl}, time.Now())
+			w.users.add(key, learned.value, 1+int64(size/userUnit), validity{learned.asked, w.ttl}, time.Now())
 		}
 		return learned, err
 	})

@@ -342,7 +342,7 @@ func TestExpiringCacheComparesKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	c.add("alice", "a", 1, term{now, time.Hour}, now)
+	c.add("alice", "a", 1, validity{now, time.Hour}, now)
 	c.settle()
 	if got, ok := c.get("alice", now); !ok || got != "a" {
 		t.Errorf("alice: %q, %v", got, ok)
@@ -351,7 +351,7 @@ func TestExpiringCacheComparesKeys(t *testing.T) {
 		t.Errorf("bob: %q", got)
 	}
 	c.close()
-	c.add("alice", "a", 1, term{now, time.Hour}, now)
+	c.add("alice", "a", 1, validity{now, time.Hour}, now)
 	if _, ok := c.get("alice", now); ok {
 		t.Error("found in a closed cache")
 	}
@@ -368,7 +368,7 @@ func TestExpiringCacheCloses(t *testing.T) {
 		users.Go(func() {
 			for n := range 1000 {
 				now := time.Now()
-				c.add(fmt.Sprint(i, n), n, 1, term{now, time.Hour}, now)
+				c.add(fmt.Sprint(i, n), n, 1, validity{now, time.Hour}, now)
 				_, _ = c.get(fmt.Sprint(i, n), now)
 			}
 		})

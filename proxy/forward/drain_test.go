@@ -34,7 +34,7 @@ func startDraining(t *testing.T, forward known, http2 bool) (_ *httptest.Server,
 	log := slog.New(slog.DiscardHandler)
 	ending = make(chan time.Duration, 1)
 	front := httptest.NewUnstartedServer(nil)
-	front.Config = server.New(server.NewStallGuard(time.Minute, log).Wrap(server.NewFront(forward, log)), nil, log)
+	front.Config = server.New(server.NewStallGuard(time.Minute, log).Wrap(server.OnlyPaths(forward, log)), nil, log)
 	drain := server.NewDrain(front.Config, func(within time.Duration) {
 		forward.EndWatches(within)
 		ending <- within

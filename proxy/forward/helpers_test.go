@@ -42,12 +42,12 @@ func newLoggedForwarder(t *testing.T, config *rest.Config, log *slog.Logger) kno
 	return known{New(up, log), caller, up}
 }
 
-// startProxy serves handler as the command does: behind the front, with the
+// startProxy serves handler as the command does: behind [server.OnlyPaths], with the
 // server's own limits. The returned server's client speaks the same protocol.
 func startProxy(t *testing.T, handler http.Handler, http2 bool) *httptest.Server {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	return proxytest.Serve(t, server.New(server.NewFront(handler, log), nil, log), http2)
+	return proxytest.Serve(t, server.New(server.OnlyPaths(handler, log), nil, log), http2)
 }
 
 // overAllProtocols runs test for HTTP/1.1 and HTTP/2 on either side.

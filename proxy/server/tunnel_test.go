@@ -63,7 +63,7 @@ func openDoors(t *testing.T, handler http.Handler, plain bool) *doors {
 
 	shared := TLS{}
 	d.tunnels = NewTunnels(targets, shared.Config(certificate.Get))
-	d.server = New(NewFront(handler, log), shared.Config(serving.Get), log)
+	d.server = New(OnlyPaths(handler, log), shared.Config(serving.Get), log)
 	d.drain = NewDrain(d.server, func(time.Duration) {})
 	d.connect = NewConnect(d.tunnels, shared.ConnectConfig(serving.Get), nil, log)
 	mainListener, connectListener := proxytest.Listen(t), proxytest.Listen(t)
@@ -210,7 +210,7 @@ func TestConnectElsewhere(t *testing.T) {
 		proxytest.AssertNotContains(t, text, "password")
 	}
 	if n := stop(); n != 0 {
-		t.Errorf("the front made %d connections", n)
+		t.Errorf("listproxy made %d connections", n)
 	}
 }
 
@@ -282,7 +282,7 @@ func TestInsideATunnel(t *testing.T) {
 		})
 	}
 	if n := stop(); n != 0 {
-		t.Errorf("the front made %d connections", n)
+		t.Errorf("listproxy made %d connections", n)
 	}
 }
 
@@ -373,7 +373,7 @@ func TestIdleTunnelEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		tunnels := NewTunnels(targets, TLS{}.Config(certificate.Get))
-		server := New(NewFront(http.NotFoundHandler(), slog.New(slog.DiscardHandler)), TLS{}.Config(certificate.Get), slog.New(slog.DiscardHandler))
+		server := New(OnlyPaths(http.NotFoundHandler(), slog.New(slog.DiscardHandler)), TLS{}.Config(certificate.Get), slog.New(slog.DiscardHandler))
 		connect := NewConnect(tunnels, nil, nil, slog.New(slog.DiscardHandler))
 		port := proxytest.NewPipeListener()
 		go func() { _ = server.Serve(tunnels) }()
@@ -499,7 +499,7 @@ func TestNobodyIsHeldByARefusal(t *testing.T) {
 		handler http.Handler
 		request string
 	}{
-		"CONNECT at the main port": {NewFront(nil, log), "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n"},
+		"CONNECT at the main port": {OnlyPaths(nil, log), "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n"},
 		"a CONNECT elsewhere":      {newConnectHandler(NewTunnels(targets, nil), log), "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n"},
 		"a granted CONNECT":        {newConnectHandler(NewTunnels(targets, nil), log), "CONNECT " + upstreamName + " HTTP/1.1\r\nHost: " + upstreamName + "\r\n\r\n"},
 	} {

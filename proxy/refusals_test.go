@@ -78,7 +78,7 @@ func TestRefusalsAreSeen(t *testing.T) {
 			})
 			bounded := server.LimitBodies(handler, 10)
 			front := httptest.NewUnstartedServer(nil)
-			front.Config = server.New(o.Observe(server.NewFront(bounded, log), log), nil, slog.New(slog.DiscardHandler))
+			front.Config = server.New(o.Observe(server.OnlyPaths(bounded, log), log), nil, slog.New(slog.DiscardHandler))
 			if tt.connect {
 				front.Config = server.NewConnect(server.NewTunnels(targets, &tls.Config{MinVersion: tls.VersionTLS12}), nil, o, log)
 			}
@@ -140,7 +140,7 @@ func TestRefusalsAreSeen(t *testing.T) {
 func TestMisdirectedIsSeen(t *testing.T) {
 	o, metrics := observetest.New(t, nil)
 	log := slog.New(slog.DiscardHandler)
-	front := o.Observe(server.NewFront(http.NotFoundHandler(), log), log)
+	front := o.Observe(server.OnlyPaths(http.NotFoundHandler(), log), log)
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
 	r.Host = "elsewhere.example"
 	ctx := kubehttp.WithTunnel(t.Context(), tunnelTargets(t).AllowHost)

@@ -10,12 +10,12 @@ import (
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
-// TestLetGo: while draining each connection is used once more, over both versions of HTTP.
-func TestLetGo(t *testing.T) {
+// TestCloseWhileDraining: while draining each connection is used once more, over both versions of HTTP.
+func TestCloseWhileDraining(t *testing.T) {
 	for name, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
 		t.Run(name, func(t *testing.T) {
 			var draining atomic.Bool
-			server := httptest.NewUnstartedServer(LetGo(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			server := httptest.NewUnstartedServer(CloseWhileDraining(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				_, _ = io.WriteString(w, r.RemoteAddr)
 			}), draining.Load))
 			server.EnableHTTP2 = http2

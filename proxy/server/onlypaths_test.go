@@ -7,22 +7,21 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
 func TestProxyRequestsAreRefused(t *testing.T) {
 	target, stop := proxytest.StartTarget(t)
-	// Neither may the environment send the front anywhere.
+	// Neither may the environment send listproxy anywhere.
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "https_proxy"} {
 		t.Setenv(name, "http://"+target)
 	}
 	var records proxytest.Recorder
-	server := proxytest.Serve(t, New(NewFront(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	server := proxytest.Serve(t, New(OnlyPaths(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		t.Error("a proxy request came through")
 	}), slog.New(&records)), nil, slog.New(slog.DiscardHandler)), false)
 
@@ -50,7 +49,7 @@ func TestProxyRequestsAreRefused(t *testing.T) {
 		proxytest.AssertNotContains(t, text, "aHVudGVyMg")
 	}
 	if n := stop(); n != 0 {
-		t.Errorf("the front made %d connections", n)
+		t.Errorf("listproxy made %d connections", n)
 	}
 }
 
@@ -73,14 +72,14 @@ func TestProxyRequestsAreRefusedOverHTTP2(t *testing.T) {
 	r = httptest.NewRequest(http.MethodGet, "http://"+target+"/x", nil)
 	r.ProtoMajor, r.ProtoMinor, r.Proto = 2, 0, "HTTP/2.0"
 	w := httptest.NewRecorder()
-	NewFront(inner, slog.New(slog.DiscardHandler)).ServeHTTP(w, r)
+	OnlyPaths(inner, slog.New(slog.DiscardHandler)).ServeHTTP(w, r)
 	proxytest.AssertStatus(t, w.Result(), 400, metav1.StatusReasonBadRequest)
 	if n := stop(); n != 0 {
-		t.Errorf("the front made %d connections", n)
+		t.Errorf("listproxy made %d connections", n)
 	}
 }
 
-// TestPathsReachTheHandler also shows that the front hands the ResponseWriter on
+// TestPathsReachTheHandler also shows that the filter hands the ResponseWriter on
 // with all that it can do.
 func TestPathsReachTheHandler(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
@@ -120,42 +119,4 @@ func TestPathsReachTheHandler(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestServerBoundsHeaders at a length of its own: that the bound is what is documented.
-func TestServerBoundsHeaders(t *testing.T) {
-	const most = 64 << 10
-	server := startProxy(t, http.NotFoundHandler(), false)
-	res, _, _ := proxytest.SendRaw(t, server, "GET / HTTP/1.1\r\nHost: x\r\nX-Large: "+strings.Repeat("x", most+8<<10)+"\r\n\r\n")
-	if res.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
-		t.Errorf("status %s, want 431", res.Status)
-	}
-}
-
-func TestServerHasNoTimeLimitOnAnswers(t *testing.T) {
-	server := New(http.NotFoundHandler(), nil, slog.New(slog.DiscardHandler))
-	if server.WriteTimeout != 0 || server.ReadTimeout != 0 {
-		t.Error("watches and uploads would be cut off")
-	}
-	if server.ReadHeaderTimeout == 0 || server.IdleTimeout == 0 || server.HTTP2.MaxConcurrentStreams == 0 {
-		t.Error("an idle or greedy client would be kept for ever")
-	}
-}
-
-func TestServerErrorLog(t *testing.T) {
-	var records proxytest.Recorder
-	log := serverErrorLog(slog.New(&records))
-	log.Print("http: TLS handshake error from 127.0.0.1:1: EOF")
-	log.Print("http: superfluous response.WriteHeader call")
-	want := []string{"server message=http: superfluous response.WriteHeader call"}
-	if diff := cmp.Diff(want, records.Above(slog.LevelDebug)); diff != "" {
-		t.Errorf("above debug (-want +got):\n%s", diff)
-	}
-}
-
-// startProxy serves handler as the command does: behind the front, with the server's own limits.
-func startProxy(t *testing.T, handler http.Handler, http2 bool) *httptest.Server {
-	t.Helper()
-	log := slog.New(slog.DiscardHandler)
-	return proxytest.Serve(t, New(NewFront(handler, log), nil, log), http2)
 }

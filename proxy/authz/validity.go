@@ -1,0 +1,19 @@
+package authz
+
+import (
+	"time"
+
+	"github.com/listproxy/listproxy/snapshot"
+)
+
+// validity is for how long something counts: from when it was asked for.
+type validity struct {
+	from time.Time
+	ttl  time.Duration
+}
+
+// left is how much of it is left; zero or less: nothing.
+func (v validity) left(now time.Time) time.Duration { return v.ttl - snapshot.Age(v.from, now) }
+
+// holds says whether it has not ended.
+func (v validity) holds(now time.Time) bool { return v.left(now) > 0 }

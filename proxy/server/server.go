@@ -1,0 +1,88 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/listproxy/listproxy/proxy/certs"
+	"github.com/listproxy/listproxy/proxy/inflight"
+)
+
+const (
+	readHeaderTimeout = 32 * time.Second // kube-apiserver's
+	idleTimeout       = 90 * time.Second
+	// maxHeaderBytes bounds the head of a request. Other proxies do the same; kube-apiserver takes 1 MiB.
+	maxHeaderBytes = 64 << 10
+	// maxStreams bounds the requests at a time on one HTTP/2 connection.
+	maxStreams = 250
+	// writeByteTimeout ends an HTTP/2 connection to which no byte could be written for this long.
+	writeByteTimeout = 2 * time.Minute
+	// A client's HTTP/2 connection without a frame for sendPingTimeout is sent a ping, and ends
+	// after pingTimeout without an answer. The upstream's connections have the same times.
+	sendPingTimeout = 30 * time.Second
+	pingTimeout     = 15 * time.Second
+	// uploadBufferPerStream and uploadBufferPerConnection bound the memory of uploads that the
+	// upstream does not read. One such upload must not stop the others on its connection, so the
+	// connection has room for sixteen of them.
+	uploadBufferPerStream     = 128 << 10
+	uploadBufferPerConnection = 2 << 20
+)
+
+// New returns the HTTPS server for clients, with HTTP/1.1 and HTTP/2. It bounds headers, idle
+// connections, streams and their buffers. It does not bound how long a request or an answer takes:
+// watches and uploads take long. Serve clients with ServeTLS(listener, "", ""), since tlsConfig has
+// the certificate, and tunnels with Serve([Tunnels]).
+func New(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           handler,
+		TLSConfig:         tlsConfig,
+		ConnContext:       connectionContext,
+		ConnState:         inflight.NoteState,
+		ReadHeaderTimeout: readHeaderTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams:          maxStreams,
+			MaxReceiveBufferPerStream:     uploadBufferPerStream,
+			MaxReceiveBufferPerConnection: uploadBufferPerConnection,
+			// Without pings, a client that vanished silently would keep its watches open upstream.
+			SendPingTimeout: sendPingTimeout,
+			PingTimeout:     pingTimeout,
+			// [StallGuard] cannot end a stream whose whole connection is stuck.
+			WriteByteTimeout: writeByteTimeout,
+		},
+		ErrorLog: serverErrorLog(log),
+	}
+}
+
+// connectionContext is the ConnContext of [New]. It notes the connection, for the bounds on
+// connections and for client certificates, and the tunnel that the connection runs in.
+func connectionContext(ctx context.Context, conn net.Conn) context.Context {
+	return certs.WithConnection(inflight.WithConnection(withTunnel(ctx, conn), conn))
+}
+
+// serverErrorLog logs net/http's own messages: at debug level those about failed handshakes, which
+// every port scan and TCP health check causes, and all others as warnings.
+func serverErrorLog(logger *slog.Logger) *log.Logger {
+	return log.New(lineFunc(func(line string) {
+		level := slog.LevelWarn
+		if strings.HasPrefix(line, "http: TLS handshake error") {
+			level = slog.LevelDebug
+		}
+		logger.Log(context.Background(), level, "server", "message", line)
+	}), "", 0)
+}
+
+// lineFunc is an [io.Writer] for a [log.Logger], which writes a whole line at a time.
+type lineFunc func(line string)
+
+func (f lineFunc) Write(line []byte) (int, error) {
+	f(strings.TrimSpace(string(line)))
+	return len(line), nil
+}

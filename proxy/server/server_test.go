@@ -1,0 +1,51 @@
+package server
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+)
+
+// TestServerBoundsHeaders at a length of its own: that the bound is what is documented.
+func TestServerBoundsHeaders(t *testing.T) {
+	const most = 64 << 10
+	server := startProxy(t, http.NotFoundHandler(), false)
+	res, _, _ := proxytest.SendRaw(t, server, "GET / HTTP/1.1\r\nHost: x\r\nX-Large: "+strings.Repeat("x", most+8<<10)+"\r\n\r\n")
+	if res.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("status %s, want 431", res.Status)
+	}
+}
+
+func TestServerHasNoTimeLimitOnAnswers(t *testing.T) {
+	server := New(http.NotFoundHandler(), nil, slog.New(slog.DiscardHandler))
+	if server.WriteTimeout != 0 || server.ReadTimeout != 0 {
+		t.Error("watches and uploads would be cut off")
+	}
+	if server.ReadHeaderTimeout == 0 || server.IdleTimeout == 0 || server.HTTP2.MaxConcurrentStreams == 0 {
+		t.Error("an idle or greedy client would be kept for ever")
+	}
+}
+
+func TestServerErrorLog(t *testing.T) {
+	var records proxytest.Recorder
+	log := serverErrorLog(slog.New(&records))
+	log.Print("http: TLS handshake error from 127.0.0.1:1: EOF")
+	log.Print("http: superfluous response.WriteHeader call")
+	want := []string{"server message=http: superfluous response.WriteHeader call"}
+	if diff := cmp.Diff(want, records.Above(slog.LevelDebug)); diff != "" {
+		t.Errorf("above debug (-want +got):\n%s", diff)
+	}
+}
+
+// startProxy serves handler as the command does: behind OnlyPaths, with the server's own limits.
+func startProxy(t *testing.T, handler http.Handler, http2 bool) *httptest.Server {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	return proxytest.Serve(t, New(OnlyPaths(handler, log), nil, log), http2)
+}

@@ -60,9 +60,9 @@ const (
 	PlainToken
 	// UnclearToken: several Authorization headers, or a token in another way of writing.
 	UnclearToken
-	// Stated: the proxy has verified who the caller is, and says so to the API server. An
+	// Impersonated: listproxy has verified who the caller is, and says so to the API server. An
 	// Authorization header is not read.
-	Stated
+	Impersonated
 )
 
 // ReadAuthorization reads a request's Authorization headers, once for all who ask what the caller
@@ -94,8 +94,8 @@ func BringsToken(authorization string) bool {
 	return strings.EqualFold(scheme, "Bearer") && token != ""
 }
 
-// checkIdentity makes sure that the caller is who its only token says, or whom the proxy states,
-// and nobody else.
+// checkIdentity makes sure that the caller is who its only token says, or whom listproxy
+// impersonates, and nobody else.
 func checkIdentity(h http.Header, by Credentials) reason.Reason {
 	for name := range h {
 		if NamesImpersonation(name) {
@@ -114,7 +114,7 @@ func checkIdentity(h http.Header, by Credentials) reason.Reason {
 		return reason.Anonymous
 	case UnclearToken:
 		return reason.Credentials
-	case PlainToken, Stated:
+	case PlainToken, Impersonated:
 	}
 	return ""
 }

@@ -18,8 +18,8 @@ type Auditor struct {
 	Who *authz.WhoAmI
 }
 
-// begin announces that a list is going to be answered from memory. After an error it must not be. known is who the
-// caller is, nil if nobody has asked yet.
+// begin announces that a list is going to be answered from memory. After an error it must not be.
+// known is who the caller is, nil if nobody has asked yet.
 func (a *Auditor) begin(r *http.Request, who caller, known user.Info, list policy.Request, received time.Time) (*audit.Entry, error) {
 	if stated := who.identity.Impersonated(); stated != nil {
 		known = stated

@@ -5,8 +5,8 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// newestAsAny is the parameter which says that the newest state was asked for, and that the policy has this
-// caller get any (RFC 9211, 4: a cache may have parameters of its own).
+// newestAsAny is the parameter which says that the newest state was asked for, and that the policy
+// has this caller get any (RFC 9211, 4: a cache may have parameters of its own).
 const newestAsAny = "; newest-as-any"
 
 // hit is the header's value for an answer from memory.

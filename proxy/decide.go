@@ -21,8 +21,9 @@ import (
 )
 
 // decide decides about one request, stage by stage, and gives the reason if it is to be forwarded.
-// Of the answer there are then only the semantics, as far as they are known, and whether the caller was
-// reviewed. What one stage has found may end while a later one waits, so [mayAnswer] has the last word.
+// Of the answer there are then only the semantics, as far as they are known, and whether the caller
+// was reviewed. What one stage has found may end while a later one waits, so [mayAnswer] has the
+// last word.
 func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, reason.Reason) {
 	list, why := policy.Parse(r, kubehttp.Of(r).Info, who.identity.Credentials())
 	if why != "" {
@@ -41,8 +42,8 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 	if !decision.Serve {
 		return list, found, decision.Reason
 	}
-	// The reasons up to here are the request's own, whatever the rule says. Those that follow tell of the
-	// cluster, of the policy and of memory.
+	// The reasons up to here are the request's own, whatever the rule says. Those that follow tell
+	// of the cluster, of the policy and of memory.
 	if !who.accepted {
 		return list, found, reason.UnknownCaller
 	}
@@ -110,8 +111,8 @@ type answer struct {
 	entry      discovery.Entry
 	collection *snapshot.Collection
 	rights     rights
-	// unreviewed: the list is forwarded for a reason of memory's own, and without a review. The collection
-	// is the one that has given the reason, if it is there.
+	// unreviewed: the list is forwarded for a reason of memory's own, and without a review. The
+	// collection is the one that has given the reason, if it is there.
 	unreviewed bool
 }
 
@@ -188,8 +189,8 @@ func (h *Handler) review(ctx context.Context, who caller, asked authz.Attributes
 	return rights{yes, lent}, reason
 }
 
-// hopeless gives the reason if memory could not answer whatever a review said: then there is no need
-// for one. It starts no collection, which is for callers who have a right to it.
+// hopeless gives the reason if memory could not answer whatever a review said: then there is no
+// need for one. It starts no collection, which is for callers who have a right to it.
 func (h *Handler) hopeless(resource snapshot.Resource, want wanted) (*snapshot.Collection, reason.Reason) {
 	collection, absence := h.Collections.Peek(resource)
 	switch {
@@ -225,8 +226,8 @@ func (h *Handler) snapshot(ctx context.Context, resource snapshot.Resource, want
 	return collection, snap, absence
 }
 
-// rights are what an answer from memory needs: the caller's right to list and, for a user whom listproxy
-// has verified itself, its own account's right to send the request as this user.
+// rights are what an answer from memory needs: the caller's right to list and, for a user whom
+// listproxy has verified itself, its own account's right to send the request as this user.
 type rights struct {
 	callers authz.Right
 	lent    *authz.Right // nil: the caller brings its own credentials

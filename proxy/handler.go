@@ -26,14 +26,14 @@ import (
 type Handler struct {
 	// Draining says whether the process is about to end.
 	Draining func() bool
-	// StallTimeout is how long a client may read nothing of its answer, or send nothing of its body;
-	// 0 is for ever.
+	// StallTimeout is how long a client may read nothing of its answer, or send nothing of its
+	// body; 0 is for ever.
 	StallTimeout time.Duration
 	// MaxBodyBytes bounds the body of a request; 0 is no bound.
 	MaxBodyBytes int64
 
-	// ConsistentLists says which lists of the newest state are answered from memory, where the policy does not; empty is
-	// none.
+	// ConsistentLists says which lists of the newest state are answered from memory, where the
+	// policy does not; empty is none.
 	ConsistentLists policy.ConsistentLists
 	// ConsistentWait is how long such a list may wait for the proof.
 	ConsistentWait time.Duration
@@ -49,7 +49,7 @@ type Handler struct {
 	Authorizer *authz.Authorizer
 	// WhoAmI says who callers are, where rules of the policy name some; nil if none does.
 	WhoAmI *authz.WhoAmI
-	// Impersonator is nil if no user is stated.
+	// Impersonator is nil if no user is impersonated.
 	Impersonator *authz.Impersonator
 	Collections  *snapshot.Collections
 	Compressor   *gzip.Compressor
@@ -65,7 +65,8 @@ type Handler struct {
 }
 
 // Chain returns the way of every request, by whichever listener it comes. It goes through these
-// filters, from the first to the last, and ends in respond. A filter that refuses a request ends it.
+// filters, from the first to the last, and ends in respond. A filter that refuses a request ends
+// it.
 func (h *Handler) Chain() http.Handler {
 	return through(http.HandlerFunc(h.respond),
 		kubehttp.WithRequestInfo, // what the request asks for, read once for all
@@ -131,8 +132,8 @@ type caller struct {
 	// accepted: kube-apiserver is known to know the caller ([upstream.Transports.Caller]).
 	accepted bool
 	share    inflight.ShareKey
-	// onAcceptance is called when the answer to a forwarded request shows that kube-apiserver has accepted the
-	// caller; nil if it is known to know the caller.
+	// onAcceptance is called when the answer to a forwarded request shows that kube-apiserver has
+	// accepted the caller; nil if it is known to know the caller.
 	onAcceptance func()
 }
 
@@ -142,7 +143,8 @@ func withCaller(r *http.Request, who *caller) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), callerContextKey{}, who))
 }
 
-// callerOf returns the caller whose request ctx belongs to. Before [Handler.withAuthentication] nobody is known.
+// callerOf returns the caller whose request ctx belongs to. Before [Handler.withAuthentication]
+// nobody is known.
 func callerOf(ctx context.Context) caller {
 	if who, ok := ctx.Value(callerContextKey{}).(*caller); ok {
 		return *who
@@ -150,9 +152,10 @@ func callerOf(ctx context.Context) caller {
 	return caller{}
 }
 
-// withInflight lets a request go on when its turn comes, and says too many requests if the turn does not
-// come. A caller whom kube-apiserver has not accepted yet has a place among those of its address. When the answer
-// shows that the caller was accepted, it gets a place, a connection and an upload of its own.
+// withInflight lets a request go on when its turn comes, and says too many requests if the turn
+// does not come. A caller whom kube-apiserver has not accepted yet has a place among those of its
+// address. When the answer shows that the caller was accepted, it gets a place, a connection and an
+// upload of its own.
 func (h *Handler) withInflight(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		long, who := kubehttp.Of(r).LongRunning, callerOf(r.Context())

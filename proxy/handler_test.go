@@ -44,8 +44,8 @@ func TestThrough(t *testing.T) {
 	}
 }
 
-// TestNoAnswerToWhoLeft: a caller who has shut down its half of the connection, and reads on, must not
-// get the empty 200 that net/http makes of a handler that writes nothing.
+// TestNoAnswerToWhoLeft: a caller who has shut down its half of the connection, and reads on, must
+// not get the empty 200 that net/http makes of a handler that writes nothing.
 func TestNoAnswerToWhoLeft(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	leave()

@@ -22,8 +22,8 @@ type ground struct {
 	allowed bool
 }
 
-// mayAnswer says whether a state that was found for a resource of this entry may be written on this ground, or why not. It
-// is asked once and last, after everything that was waited for.
+// mayAnswer says whether a state that was found for a resource of this entry may be written on this
+// ground, or why not. It is asked once and last, after everything that was waited for.
 func mayAnswer(entry discovery.Entry, state snapshot.Snapshot, on ground) reason.Reason {
 	switch {
 	case on.schema != "":

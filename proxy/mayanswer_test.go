@@ -113,8 +113,8 @@ func decider(t *testing.T, bodies int64) *Handler {
 	}
 }
 
-// TestLastWordAfterEveryWait: what ends while an answer waits for room has it forwarded: nothing was
-// written, nothing is held, and the audit log does not say that it was answered.
+// TestLastWordAfterEveryWait: what ends while an answer waits for room has it forwarded: nothing
+// was written, nothing is held, and the audit log does not say that it was answered.
 func TestLastWordAfterEveryWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := &auditSink{}

@@ -14,9 +14,10 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// getsAny says whether a list asks for the newest state, and the policy has this caller get any instead; and who the
-// caller is, if that was found out. The upstream is asked only where it matters, and only of callers whom it
-// has accepted. If it does not say, the caller gets what it has asked for.
+// getsAny says whether a list asks for the newest state, and the policy has this caller get any
+// instead; and who the caller is, if that was found out. The upstream is asked only where it
+// matters, and only of callers whom it has accepted. If it does not say, the caller gets what it
+// has asked for.
 func (h *Handler) getsAny(ctx context.Context, who caller, rule policy.Rule, list policy.Request, asked policy.Semantics) (user.Info, bool) {
 	// A page of the newest state that follows another one is not any.
 	if len(rule.NewestAsAny) == 0 || asked != policy.MostRecent || list.Options.Continue != "" || !who.accepted {
@@ -30,8 +31,8 @@ func (h *Handler) getsAny(ctx context.Context, who caller, rule policy.Rule, lis
 	return known, rule.GetsAny(known)
 }
 
-// proven finds the newest state, and waits until it is proven that it holds all that was written before the
-// list came.
+// proven finds the newest state, and waits until it is proven that it holds all that was written
+// before the list came.
 func (h *Handler) proven(ctx context.Context, resource snapshot.Resource) (*snapshot.Collection, snapshot.Snapshot, reason.Reason) {
 	ctx, span := observe.RecordOf(ctx).Step(ctx, observe.SpanProof)
 	defer span.End()
@@ -47,8 +48,9 @@ func (h *Handler) proven(ctx context.Context, resource snapshot.Resource) (*snap
 	return collection, snap, absence
 }
 
-// learnCost tells the collection how long kube-apiserver took to answer a list of the newest state, from when on it was
-// asked. The time that the client took to read the answer does not count, nor do indented lists, which cost more.
+// learnCost tells the collection how long kube-apiserver took to answer a list of the newest state,
+// from when on it was asked. The time that the client took to read the answer does not count, nor
+// do indented lists, which cost more.
 func (h *Handler) learnCost(list policy.Request, asked time.Time, w *timedWriter) {
 	if list.Indented(true) || list.Indented(false) {
 		return
@@ -72,9 +74,9 @@ func (h *Handler) newest(list policy.Request) (snapshot.Resource, index.Query, b
 	return collectionOf(list, entry, representation), q, true
 }
 
-// expectNext prepares for the page after one that the upstream has served just now, if there is one: it is of
-// the state as it is now, and on a quiet resource the feed may not know yet that it has reached
-// that. It does not wait for anything: the end of that answer is still to be sent.
+// expectNext prepares for the page after one that the upstream has served just now, if there is
+// one: it is of the state as it is now, and on a quiet resource the feed may not know yet that it
+// has reached that. It does not wait for anything: the end of that answer is still to be sent.
 func (h *Handler) expectNext(list policy.Request) {
 	if resource, q, known := h.newest(list); known {
 		h.Collections.WantNext(resource, q)

@@ -23,7 +23,8 @@ import (
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
-// namers answers who somebody is: "Bearer NAME" is NAME, and nobody can be asked while it is broken.
+// namers answers who somebody is: "Bearer NAME" is NAME, and nobody can be asked while it is
+// broken.
 type namers struct {
 	mu     sync.Mutex
 	asked  []string
@@ -50,8 +51,9 @@ func (n *namers) took() string {
 	return strings.Join(n.asked, " ")
 }
 
-// TestNewestAsAny: whom the policy names gets any for the newest state, and is told so; all others get what they ask for.
-// The upstream is asked who they are once for a caller and TTL, whatever becomes of it, and only where it matters.
+// TestNewestAsAny: whom the policy names gets any for the newest state, and is told so; all others
+// get what they ask for. The upstream is asked who they are once for a caller and TTL, whatever
+// becomes of it, and only where it matters.
 func TestNewestAsAny(t *testing.T) {
 	for _, consistent := range []policy.ConsistentLists{policy.ConsistentNever, policy.ConsistentFaster} {
 		synctest.Test(t, func(t *testing.T) { testNewestAsAny(t, consistent) })

@@ -17,9 +17,9 @@ const (
 	// gzipAbove is the size of a body above which kube-apiserver compresses it
 	// (endpoints/handlers/responsewriters, defaultGzipThresholdBytes).
 	gzipAbove = 128 * 1024
-	// maxIndentGrowth is how many times as long as it is kept a list may become when it is indented, if that
-	// is more than indentAnyway: pods become twice as long. Only objects that are made for it become so long
-	// that one of 1 MiB takes gigabytes.
+	// maxIndentGrowth is how many times as long as it is kept a list may become when it is
+	// indented, if that is more than indentAnyway: pods become twice as long. Only objects that are
+	// made for it become so long that one of 1 MiB takes gigabytes.
 	maxIndentGrowth = 16
 	indentAnyway    = 1 << 20
 )

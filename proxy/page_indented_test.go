@@ -43,8 +43,8 @@ func bodyOf(t *testing.T, resp *http.Response) string {
 	return string(got)
 }
 
-// TestWriteIndented: what is indented is what encoding/json makes of the list, without the line break at its
-// end, and its size is known before.
+// TestWriteIndented: what is indented is what encoding/json makes of the list, without the line
+// break at its end, and its size is known before.
 func TestWriteIndented(t *testing.T) {
 	for name, a := range map[string]answer{
 		"whole":             listOf(3, 0),
@@ -93,8 +93,8 @@ func TestIndentedGzipThreshold(t *testing.T) {
 	}
 }
 
-// TestUnfitToBeIndented: what json.Indent refuses is not written, nor what would be many times as long. It is
-// counted as it is kept, so that it need not wait for more room than that.
+// TestUnfitToBeIndented: what json.Indent refuses is not written, nor what would be many times as
+// long. It is counted as it is kept, so that it need not wait for more room than that.
 func TestUnfitToBeIndented(t *testing.T) {
 	nested := func(depth int, inside string) string {
 		return strings.Repeat("[", depth) + inside + strings.Repeat("]", depth)
@@ -131,7 +131,8 @@ func TestUnfitToBeIndented(t *testing.T) {
 	}
 }
 
-// TestIndentingDoesNotAllocate holds for indented pages what TestAPageDoesNotAllocateByItsSize does.
+// TestIndentingDoesNotAllocate holds for indented pages what TestAPageDoesNotAllocateByItsSize
+// does.
 func TestIndentingDoesNotAllocate(t *testing.T) {
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
 	r.Header.Set("Audit-Id", "x")
@@ -162,8 +163,8 @@ func benchPods(n int) answer {
 	return answer{semantics: policy.Any, snapshot: snapshot.Fixed(7, "PodList", "v1", objects)}
 }
 
-// BenchmarkWriteForms writes 5,000 pods as they are kept and indented, and has encoding/json indent them. All
-// speeds are in bytes as they are kept.
+// BenchmarkWriteForms writes 5,000 pods as they are kept and indented, and has encoding/json indent
+// them. All speeds are in bytes as they are kept.
 func BenchmarkWriteForms(b *testing.B) {
 	a := benchPods(5000)
 	plain := newBody(a)

@@ -29,8 +29,8 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// TestRefusalsAreSeen: whatever listproxy refuses for itself is counted, has its line in the access log, and no
-// Cache-Status, since it was neither in the cache nor asked of the upstream.
+// TestRefusalsAreSeen: whatever listproxy refuses for itself is counted, has its line in the access
+// log, and no Cache-Status, since it was neither in the cache nor asked of the upstream.
 func TestRefusalsAreSeen(t *testing.T) {
 	api := proxytest.StartUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
 	beside := api.Config()

@@ -79,8 +79,8 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, who caller, list
 	if reason := mayAnswer(a.entry, a.snapshot, h.ground(list, *a)); reason != "" {
 		return reason
 	}
-	// What is written may take its client minutes. Until then it holds its objects, which are counted, and
-	// not the rest of the state that they are from.
+	// What is written may take its client minutes. Until then it holds its objects, which are
+	// counted, and not the rest of the state that they are from.
 	revision := a.snapshot.Revision
 	a.snapshot, a.collection = snapshot.Snapshot{}, nil
 	record := observe.RecordOf(r.Context())
@@ -119,8 +119,8 @@ func (h *Handler) ground(list policy.Request, a answer) ground {
 	return on
 }
 
-// admitBody makes the body of an answer, when there is room for it. While it waits for that it holds nothing
-// of it: the same snapshot gives the same body again.
+// admitBody makes the body of an answer, when there is room for it. While it waits for that it
+// holds nothing of it: the same snapshot gives the same body again.
 func (h *Handler) admitBody(ctx context.Context, share inflight.ShareKey, a answer) (*body, inflight.Grant[inflight.ShareKey], error) {
 	page := newBody(a)
 	if room, ok := h.Inflight.TryAdmitBody(share, page.size); ok {

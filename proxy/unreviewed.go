@@ -8,11 +8,11 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 )
 
-// reasonTold is the reason that is told for a list that was forwarded without a review, since memory could
-// not have answered it whatever the review had said. What memory knows is only for callers who may
-// list the resource, and whether this one may shows in kube-apiserver's answer: it refuses before it
-// looks for the objects. So this caller is told what a review would have had it told: review-failed, if
-// that answer does not show it.
+// reasonTold is the reason that is told for a list that was forwarded without a review, since
+// memory could not have answered it whatever the review had said. What memory knows is only for
+// callers who may list the resource, and whether this one may shows in kube-apiserver's answer: it
+// refuses before it looks for the objects. So this caller is told what a review would have had it
+// told: review-failed, if that answer does not show it.
 func reasonTold(memorys reason.Reason, code int) reason.Reason {
 	switch {
 	case code == http.StatusOK, code == http.StatusGone:
@@ -25,8 +25,9 @@ func reasonTold(memorys reason.Reason, code int) reason.Reason {
 	return reason.ReviewFailed
 }
 
-// unreviewedWriter is the ResponseWriter of a list that was forwarded without a review. When the answer
-// begins, it puts the reason that is told into Cache-Status, the last of whose values is listproxy's.
+// unreviewedWriter is the ResponseWriter of a list that was forwarded without a review. When the
+// answer begins, it puts the reason that is told into Cache-Status, the last of whose values is
+// listproxy's.
 //
 // Metrics and traces are not the caller's. They keep memory's reason where the caller is told of a
 // review that failed: none was sent, so operators must not look for what is wrong with reviews.

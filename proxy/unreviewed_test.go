@@ -47,8 +47,9 @@ func TestReasonTold(t *testing.T) {
 	}
 }
 
-// TestReasonIsToldInAllPlaces: in the header, beside what other caches say, in the log, and in metrics. Only these have
-// memory's reason where the caller may not be told, and no review that failed where none was sent.
+// TestReasonIsToldInAllPlaces: in the header, beside what other caches say, in the log, and in
+// metrics. Only these have memory's reason where the caller may not be told, and no review that
+// failed where none was sent.
 func TestReasonIsToldInAllPlaces(t *testing.T) {
 	for code, want := range map[int]struct{ told, counted string }{
 		http.StatusOK:              {"history", "history"},
@@ -77,8 +78,8 @@ func TestReasonIsToldInAllPlaces(t *testing.T) {
 	}
 }
 
-// TestNoReviewInVain: what memory lacks is known before a review is sent; a collection is started only for
-// who has a right to it, and what such a one has just been told is told again.
+// TestNoReviewInVain: what memory lacks is known before a review is sent; a collection is started
+// only for who has a right to it, and what such a one has just been told is told again.
 func TestNoReviewInVain(t *testing.T) { synctest.Test(t, testNoReviewInVain) }
 
 func testNoReviewInVain(t *testing.T) {

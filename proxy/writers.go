@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// writeSize is how much of an answer is handed to the connection at once, if it is a small one or
-	// many are being written.
+	// writeSize is how much of an answer is handed to the connection at once, if it is a small one
+	// or many are being written.
 	writeSize = 64 << 10
 	// largeWriteSize is how much of a large answer is: over HTTP/1.1 net/http puts the beginning of
 	// each write into a TLS record of its own, of 4 KiB, and the rest into whole ones.

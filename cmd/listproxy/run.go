@@ -148,7 +148,7 @@ type app struct {
 	forward     *forward.Forwarder
 	cluster     *discovery.Cluster
 	authorizer  *authz.Authorizer
-	// impersonator is nil where nobody is stated.
+	// impersonator is nil if no user is impersonated.
 	impersonator *authz.Impersonator
 	collections  *snapshot.Collections
 	warmup       *proxy.Warmup

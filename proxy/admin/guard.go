@@ -11,11 +11,12 @@ import (
 )
 
 const (
-	// pagePlaces is how many requests for one page are served at a time, and profilePlaces for profiles, which
-	// cost much and are asked for by one person at a time.
+	// pagePlaces is how many requests for one page are served at a time, and profilePlaces for
+	// profiles, which cost much and are asked for by one person at a time.
 	pagePlaces    = 16
 	profilePlaces = 2
-	// pageWriteTimeout is how long a reader may take for a page, so that slow ones do not hold places.
+	// pageWriteTimeout is how long a reader may take for a page, so that slow ones do not hold
+	// places.
 	pageWriteTimeout = 10 * time.Second
 )
 
@@ -72,9 +73,9 @@ func (g guard) refusal(r *http.Request) string {
 
 // knows says whether the port may be asked by a Host. Whoever rebinds a name owns it, in the public
 // DNS, so these are left: addresses, as probes and Prometheus have them; localhost, as kubectl
-// port-forward has it (RFC 6761); names of one label, as machines and the Services of a namespace have
-// them; those of Services in full, as nobody can register them; and what the operator has named. A
-// request without a Host is of HTTP/1.0, which no browser speaks.
+// port-forward has it (RFC 6761); names of one label, as machines and the Services of a namespace
+// have them; those of Services in full, as nobody can register them; and what the operator has
+// named. A request without a Host is of HTTP/1.0, which no browser speaks.
 func (g guard) knows(host string) bool {
 	name := hostName(host)
 	if name == "" || !strings.Contains(name, ".") {
@@ -91,7 +92,8 @@ func (g guard) knows(host string) bool {
 	return slices.Contains(g.hosts, name)
 }
 
-// hostName is the name, or the address, of a Host: in lower case, without a port, brackets or the root's dot.
+// hostName is the name, or the address, of a Host: in lower case, without a port, brackets or the
+// root's dot.
 func hostName(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -99,8 +101,8 @@ func hostName(host string) string {
 	return strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
 }
 
-// bounded answers only so many requests at a time, and others with 429. A reader who takes too long for
-// what is written loses the connection; with a patience of 0 nobody does.
+// bounded answers only so many requests at a time, and others with 429. A reader who takes too long
+// for what is written loses the connection; with a patience of 0 nobody does.
 func bounded(places int, patience time.Duration, page http.Handler) http.Handler {
 	taken := make(chan struct{}, places)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -113,8 +115,8 @@ func bounded(places int, patience time.Duration, page http.Handler) http.Handler
 			return
 		}
 		if patience > 0 {
-			// It holds for the connection, whose next request may be a probe. An error means that the
-			// writer has no deadlines, and then nobody is cut off.
+			// It holds for the connection, whose next request may be a probe. An error means that
+			// the writer has no deadlines, and then nobody is cut off.
 			control := http.NewResponseController(w)
 			_ = control.SetWriteDeadline(time.Now().Add(patience))
 			defer func() { _ = control.SetWriteDeadline(time.Time{}) }()
@@ -123,8 +125,8 @@ func bounded(places int, patience time.Duration, page http.Handler) http.Handler
 	})
 }
 
-// hardened adds to all answers what keeps browsers from using them otherwise than to look at them. A page may
-// set a policy of its own.
+// hardened adds to all answers what keeps browsers from using them otherwise than to look at them.
+// A page may set a policy of its own.
 func hardened(pages http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()

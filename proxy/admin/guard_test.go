@@ -23,8 +23,8 @@ func guardedAdmin(hosts ...string) http.Handler {
 // guardedPaths are those that tell something.
 var guardedPaths = []string{"/statusz", "/statusz?format=json", "/flagz", "/metrics", "/debug/pprof/", "/debug/pprof/cmdline"}
 
-// TestAdminIsNotRebound: whoever owns a name in the DNS cannot read the admin port by letting it lead
-// here, and all who may be meant to can.
+// TestAdminIsNotRebound: whoever owns a name in the DNS cannot read the admin port by letting it
+// lead here, and all who may be meant to can.
 func TestAdminIsNotRebound(t *testing.T) {
 	admin := guardedAdmin("Listproxy.example.com", "10-0-0-1.pods.corp.test")
 	for host, want := range map[string]int{
@@ -113,8 +113,8 @@ func TestAdminHeaders(t *testing.T) {
 	}
 }
 
-// TestAdminPagesAreBounded: more readers than there are places get 429 at once, probes are answered, and
-// places come back.
+// TestAdminPagesAreBounded: more readers than there are places get 429 at once, probes are
+// answered, and places come back.
 func TestAdminPagesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := make(chan struct{})
@@ -161,7 +161,8 @@ func (d *deadlines) SetWriteDeadline(deadline time.Time) error {
 	return nil
 }
 
-// TestSlowReadersLoseTheirPlace: a page has a deadline, and the next request of the connection does not.
+// TestSlowReadersLoseTheirPlace: a page has a deadline, and the next request of the connection does
+// not.
 func TestSlowReadersLoseTheirPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &deadlines{ResponseRecorder: httptest.NewRecorder()}

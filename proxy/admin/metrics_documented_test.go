@@ -90,8 +90,8 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 	return proxytest.Gather(t, metrics)
 }
 
-// TestDocumentedMetrics: docs/observability.md has a row for every metric, with its labels and what it
-// says of itself, and for nothing else.
+// TestDocumentedMetrics: docs/observability.md has a row for every metric, with its labels and what
+// it says of itself, and for nothing else.
 func TestDocumentedMetrics(t *testing.T) {
 	text, err := os.ReadFile("../../docs/observability.md")
 	if err != nil {

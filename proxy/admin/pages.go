@@ -17,15 +17,15 @@ type Pages struct {
 	Flags func() []statusz.Flag
 	// Profiling turns on /debug/pprof/.
 	Profiling bool
-	// Hosts are names by which the pages and metrics may be asked for, beside addresses, localhost, names
-	// of one label and those of Services.
+	// Hosts are names by which the pages and metrics may be asked for, beside addresses, localhost,
+	// names of one label and those of Services.
 	Hosts []string
 }
 
-// Why /flagz is not Kubernetes' own (k8s.io/apiserver/pkg/server/flagz in 1.36; component-base has none any
-// more): its text has a warning on top, and between name and value one of four separators at random, so
-// that nobody parses it. listproxy's /flagz is documented as name=value. Its package would also bring in
-// apiserver's feature gates, negotiation and codecs for one page of text.
+// Why /flagz is not Kubernetes' own (k8s.io/apiserver/pkg/server/flagz in 1.36; component-base has
+// none any more): its text has a warning on top, and between name and value one of four separators
+// at random, so that nobody parses it. listproxy's /flagz is documented as name=value. Its package
+// would also bring in apiserver's feature gates, negotiation and codecs for one page of text.
 
 // flagText lists flags, one a line, in the order given, as name=value.
 func flagText(flags []statusz.Flag) string {

@@ -36,8 +36,8 @@ type StatusSource struct {
 	// CompressedBound bounds what is kept of compressed lists.
 	CompressedBound int64
 	Flags           func() []statusz.Flag
-	// SelfCheck is how often each collection is compared with the upstream; 0 is never. Mismatched is what
-	// was found of those of which something was ever wrong; nil is nothing.
+	// SelfCheck is how often each collection is compared with the upstream; 0 is never. Mismatched
+	// is what was found of those of which something was ever wrong; nil is nothing.
 	SelfCheck  time.Duration
 	Mismatched func() map[snapshot.Resource]snapshot.CheckStats
 	// Endpoints are the API servers of --upstream; nil or none without it.
@@ -113,8 +113,8 @@ func (s *StatusSource) collection(now time.Time, c snapshot.CollectionStats) sta
 	return status
 }
 
-// absenceOf says why a collection cannot answer lists of the newest state now: a state that is too old is not
-// given as that.
+// absenceOf says why a collection cannot answer lists of the newest state now: a state that is too
+// old is not given as that.
 func absenceOf(c snapshot.CollectionStats, now time.Time, staleness time.Duration) reason.Reason {
 	if c.Absence == reason.None && staleness > 0 && snapshot.Age(c.Heard, now) >= staleness {
 		return reason.Stale
@@ -232,7 +232,8 @@ func (c *counts) addRequests(m *dto.Metric, n int64) {
 	}
 }
 
-// lists says what became of lists. Streaming ones are watches in metrics, which count them when they have ended.
+// lists says what became of lists. Streaming ones are watches in metrics, which count them when
+// they have ended.
 func (c counts) lists(streamingOf map[string]int64, ended int64) statusz.Lists {
 	var streaming int64
 	for _, n := range streamingOf {

@@ -14,7 +14,8 @@ import (
 	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
-// TestStatusSaysWhatSelfChecksFound: of each collection, and of all together what was ever wrong. It stays healthy.
+// TestStatusSaysWhatSelfChecksFound: of each collection, and of all together what was ever wrong.
+// It stays healthy.
 func TestStatusSaysWhatSelfChecksFound(t *testing.T) {
 	o, metrics := observetest.New(t, nil)
 	now := time.Now()

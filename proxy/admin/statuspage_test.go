@@ -183,8 +183,8 @@ func (s *StatusSource) set(collections ...snapshot.CollectionStats) {
 	s.Collections = func() []snapshot.CollectionStats { return collections }
 }
 
-// TestStatusNamesFew: with the upstream away and many collections a line stays one that can be read, and says what
-// to look at.
+// TestStatusNamesFew: with the upstream away and many collections a line stays one that can be
+// read, and says what to look at.
 func TestStatusNamesFew(t *testing.T) {
 	o, metrics := observetest.New(t, nil)
 	source := newStatusSource(o, metrics.Gatherer())
@@ -270,7 +270,8 @@ func TestStatusOfEndpoints(t *testing.T) {
 	}
 }
 
-// TestOpenStreamsAreNotOthers: a streaming list counts when it begins, and among other requests never.
+// TestOpenStreamsAreNotOthers: a streaming list counts when it begins, and among other requests
+// never.
 func TestOpenStreamsAreNotOthers(t *testing.T) {
 	o, metrics := observetest.New(t, nil)
 	pods := policy.Request{Version: "v1", Resource: "pods"}

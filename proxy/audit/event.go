@@ -22,7 +22,8 @@ import (
 
 // Annotations of an audit event.
 const (
-	// auditDecision is kube-apiserver's (k8s.io/apiserver/pkg/endpoints/filters, WithAuthorization).
+	// auditDecision is kube-apiserver's (k8s.io/apiserver/pkg/endpoints/filters,
+	// WithAuthorization).
 	auditDecision = "authorization.k8s.io/decision"
 
 	// auditAnsweredFrom is what tells our events from kube-apiserver's.
@@ -32,8 +33,8 @@ const (
 	auditItems          = "listproxy.io/items"
 	auditBytes          = "listproxy.io/bytes"
 	auditRepresentation = "listproxy.io/representation"
-	// auditNewestAsAny is there, and "true", only if the newest state was asked for, and the policy has this
-	// user get any.
+	// auditNewestAsAny is there, and "true", only if the newest state was asked for, and the policy
+	// has this user get any.
 	auditNewestAsAny = "listproxy.io/newest-as-any"
 	// auditBroken is there, and "true", only if the client cannot have got the whole answer.
 	auditBroken = "listproxy.io/broken-off"

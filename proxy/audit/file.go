@@ -25,8 +25,8 @@ type rotatingFile interface {
 
 // logFile writes lines to a file that lumberjack rotates.
 //
-//   - What is written is in the file that the path names. When that has been removed or replaced, it
-//     is made or opened again, where lumberjack would go on with the file that nobody sees.
+//   - What is written is in the file that the path names. When that has been removed or replaced,
+//     it is made or opened again, where lumberjack would go on with the file that nobody sees.
 //   - A write is whole or not at all: what a full disk has left of a line is taken away again.
 //   - Only its owner can read the files it makes.
 //

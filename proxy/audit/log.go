@@ -41,8 +41,8 @@ var (
 
 // Log writes an event of audit.k8s.io/v1, a line of JSON, for every list answered from memory.
 //
-// Nothing is answered unseen. A list is begun ([Log.Begin]) before it is answered, which is
-// refused while the log cannot be written, and completed afterwards, which waits for its event to be
+// Nothing is answered unseen. A list is begun ([Log.Begin]) before it is answered, which is refused
+// while the log cannot be written, and completed afterwards, which waits for its event to be
 // written:
 //
 //	writable ──a write fails, or takes a second──► not writable: Begin refuses, lists are forwarded
@@ -53,8 +53,8 @@ var (
 // tried; none is dropped, unless the process ends first. Their memory is set aside by Begin, so it
 // has a bound (maxHeld).
 //
-// One goroutine writes. An answer waits for it at most a second, so a reader of standard output that
-// does not read on holds up the answers under way by that, and no others.
+// One goroutine writes. An answer waits for it at most a second, so a reader of standard output
+// that does not read on holds up the answers under way by that, and no others.
 //
 // It is safe for concurrent use.
 type Log struct {
@@ -235,7 +235,7 @@ func (l *Log) run() {
 			}
 		}
 		err := l.write(line)
-		l.settle(line, err)
+		l.written(line, err)
 		if err == nil {
 			continue
 		}
@@ -245,7 +245,7 @@ func (l *Log) run() {
 			if err := l.write(line); err != nil {
 				return
 			}
-			l.settle(line, nil)
+			l.written(line, nil)
 		}
 	}
 }
@@ -281,8 +281,8 @@ func (l *Log) write(line *queuedLine) error {
 	return err
 }
 
-// settle draws the conclusions from an attempt to write the oldest line.
-func (l *Log) settle(line *queuedLine, err error) {
+// written takes note of how an attempt to write the oldest line has ended.
+func (l *Log) written(line *queuedLine, err error) {
 	l.mu.Lock()
 	was := l.broken
 	l.broken = err
@@ -309,9 +309,9 @@ func (l *Log) settle(line *queuedLine, err error) {
 	}
 }
 
-// Close writes what is still to be written and closes the log. It is to be called when no request is
-// being answered any more. The error says how many events are lost; with the end of ctx the log is
-// given up.
+// Close writes what is still to be written and closes the log. It is to be called when no request
+// is being answered any more. The error says how many events are lost; with the end of ctx the log
+// is given up.
 func (l *Log) Close(ctx context.Context) error {
 	l.mu.Lock()
 	if l.closed {

@@ -108,7 +108,7 @@ func (f *Refusal) Write(w http.ResponseWriter, r *http.Request) {
 const (
 	unverifiedMessage = "The client certificate is not one that listproxy accepts: it must be valid now, be for client authentication, " +
 		"and be signed by a CA in listproxy's --client-ca-file, and no more than ten may be shown. Use such a certificate, or a token."
-	statedAsMessage = "A caller whom listproxy knows by a client certificate, or by a proxy's word, cannot impersonate others through listproxy: " +
+	impersonateMessage = "A caller whom listproxy knows by a client certificate, or by a proxy's word, cannot impersonate others through listproxy: " +
 		"the API server would ask for listproxy's right to do so, and not for yours. " +
 		"Use a token with listproxy, or impersonate (--as) at the API server itself."
 	unstatableMessage = "The user of this client certificate cannot be passed on: its name, uid, groups and extra must be neither empty nor hold " +
@@ -133,8 +133,8 @@ func (i *Authenticator) Authenticate(r *http.Request) (Identity, *Refusal) {
 	return i.own(r), nil
 }
 
-// verified returns the user whom a certificate names, or a front proxy; nil if none does. An error is of a
-// certificate that was shown in vain.
+// verified returns the user whom a certificate names, or a front proxy; nil if none does. An error
+// is of a certificate that was shown in vain.
 func (i *Authenticator) verified(r *http.Request) (user.Info, error) {
 	byFront, frontErr := i.byFront(r)
 	if byFront != nil {
@@ -204,13 +204,13 @@ func (i *Authenticator) own(r *http.Request) Identity {
 // state is the identity of a user who was verified here.
 func (i *Authenticator) state(r *http.Request, info user.Info) (Identity, *Refusal) {
 	if asksToImpersonate(r.Header) {
-		return Identity{}, &Refusal{http.StatusForbidden, metav1.StatusReasonForbidden, statedAsMessage}
+		return Identity{}, &Refusal{http.StatusForbidden, metav1.StatusReasonForbidden, impersonateMessage}
 	}
-	stated, ok := statable(info)
+	impersonated, ok := impersonable(info)
 	if !ok {
 		return Identity{}, &Refusal{http.StatusForbidden, metav1.StatusReasonForbidden, unstatableMessage}
 	}
-	return i.OfUser(stated), nil
+	return i.OfUser(impersonated), nil
 }
 
 // removeFrontHeaders removes what only a front proxy may say.
@@ -230,7 +230,7 @@ func (i *Authenticator) removeFrontHeaders(h http.Header) {
 }
 
 // OfUser returns the identity of a verified user.
-func (i *Authenticator) OfUser(u *user.DefaultInfo) Identity { return i.secret.ofStated(u) }
+func (i *Authenticator) OfUser(u *user.DefaultInfo) Identity { return i.secret.ofImpersonated(u) }
 
 // OfAuthorization returns the identity of whoever sends this Authorization value.
 func (i *Authenticator) OfAuthorization(value string) Identity {

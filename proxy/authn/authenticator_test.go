@@ -22,7 +22,7 @@ import (
 
 // TestIdentify: who a caller is, by certificate, by a front proxy's word, by token.
 func TestIdentify(t *testing.T) {
-	clients, fronts, strangers := proxytest.NewCA(t), proxytest.NewCA(t), proxytest.NewCA(t)
+	clients, fronts, others := proxytest.NewCA(t), proxytest.NewCA(t), proxytest.NewCA(t)
 	alice := clients.Issue(t, pkix.Name{CommonName: "alice", Organization: []string{"team-a", "team-b"}}, nil)
 	front := fronts.Issue(t, pkix.Name{CommonName: "front"}, nil)
 	identifier, err := New(Config{
@@ -46,7 +46,7 @@ func TestIdentify(t *testing.T) {
 	for name, test := range map[string]struct {
 		certificate *x509.Certificate
 		header      http.Header
-		user        string // who is stated: name, groups; or ""
+		user        string // who is impersonated: name, groups; or ""
 		token       bool   // the caller is its Authorization header
 		code        int    // of the refusal, or 0
 	}{
@@ -61,10 +61,10 @@ func TestIdentify(t *testing.T) {
 		"a certificate and a name to come":          {certificate: alice, header: says("Impersonate-Tomorrow", "x"), code: 403},
 		"a token and --as":                          {header: says("Authorization", "Bearer t", "Impersonate-User", "root"), token: true},
 		"a certificate that says who it is not":     {certificate: alice, header: says("X-Remote-User", "root"), user: "alice [team-a team-b system:authenticated]"},
-		"another CA's":                              {certificate: strangers.Issue(t, pkix.Name{CommonName: "alice"}, nil), code: 401},
-		"another CA's and a token":                  {certificate: strangers.Issue(t, pkix.Name{CommonName: "alice"}, nil), header: says("Authorization", "Bearer t"), token: true},
-		"another CA's and no bearer":                {certificate: strangers.Issue(t, pkix.Name{CommonName: "alice"}, nil), header: says("Authorization", "Basic eA=="), code: 401},
-		"another CA's and an empty token":           {certificate: strangers.Issue(t, pkix.Name{CommonName: "alice"}, nil), header: says("Authorization", "Bearer "), code: 401},
+		"another CA's":                              {certificate: others.Issue(t, pkix.Name{CommonName: "alice"}, nil), code: 401},
+		"another CA's and a token":                  {certificate: others.Issue(t, pkix.Name{CommonName: "alice"}, nil), header: says("Authorization", "Bearer t"), token: true},
+		"another CA's and no bearer":                {certificate: others.Issue(t, pkix.Name{CommonName: "alice"}, nil), header: says("Authorization", "Basic eA=="), code: 401},
+		"another CA's and an empty token":           {certificate: others.Issue(t, pkix.Name{CommonName: "alice"}, nil), header: says("Authorization", "Bearer "), code: 401},
 		"expired":                                   {certificate: clients.Issue(t, pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }), code: 401},
 		"for servers":                               {certificate: clients.Issue(t, pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }), code: 401},
 		"no name":                                   {certificate: clients.Issue(t, pkix.Name{Organization: []string{"x"}}, nil), code: 401}, // it is no front proxy's either
@@ -80,7 +80,7 @@ func TestIdentify(t *testing.T) {
 		"the front proxy for itself":                {certificate: front, code: 401},
 		"the front proxy with a caller's token":     {certificate: front, header: says("Authorization", "Bearer t"), token: true},
 		"a name that is not allowed":                {certificate: fronts.Issue(t, pkix.Name{CommonName: "other"}, nil), header: says("X-Remote-User", "bob"), code: 401},
-		"the front proxy's name by another CA":      {certificate: strangers.Issue(t, pkix.Name{CommonName: "front"}, nil), header: says("X-Remote-User", "bob"), code: 401},
+		"the front proxy's name by another CA":      {certificate: others.Issue(t, pkix.Name{CommonName: "front"}, nil), header: says("X-Remote-User", "bob"), code: 401},
 		"the front proxy's name by the clients' CA": {certificate: clients.Issue(t, pkix.Name{CommonName: "front"}, nil), header: says("X-Remote-User", "bob"), user: "front [system:authenticated]"},
 		"headers without a certificate":             {header: says("X-Remote-User", "bob", "x-remote-extra-a", "b")},
 		"headers and a token":                       {header: says("X-Remote-User", "bob", "Authorization", "Bearer t"), token: true},
@@ -101,12 +101,12 @@ func TestIdentify(t *testing.T) {
 			if code != test.code {
 				t.Fatalf("refused with %d, not %d", code, test.code)
 			}
-			stated := ""
+			impersonated := ""
 			if id.Impersonated() != nil {
-				stated = id.Impersonated().Name + " [" + strings.Join(id.Impersonated().Groups, " ") + "]"
+				impersonated = id.Impersonated().Name + " [" + strings.Join(id.Impersonated().Groups, " ") + "]"
 			}
-			if stated != test.user {
-				t.Errorf("stated is %q, not %q", stated, test.user)
+			if impersonated != test.user {
+				t.Errorf("impersonated is %q, not %q", impersonated, test.user)
 			}
 			if got := id.authorization != nil; got != test.token {
 				t.Errorf("known by its own header: %t", got)
@@ -171,8 +171,8 @@ func TestFrontProxyNeedsNames(t *testing.T) {
 	}
 }
 
-// TestStatedKeys: no two users share a key, nor a user and a token.
-func TestStatedKeys(t *testing.T) {
+// TestImpersonatedKeys: no two users share a key, nor a user and a token.
+func TestImpersonatedKeys(t *testing.T) {
 	secret, err := newIdentitySecret()
 	if err != nil {
 		t.Fatal(err)
@@ -193,14 +193,14 @@ func TestStatedKeys(t *testing.T) {
 		{Name: "a", Extra: map[string][]string{"b": {"c"}, "d": {}}},
 	}
 	for i, u := range users {
-		key := secret.ofStated(u).key
+		key := secret.ofImpersonated(u).key
 		if other, ok := seen[key]; ok {
 			t.Errorf("%+v has the key of %+v", u, users[other])
 		}
 		seen[key] = i
 	}
 	again := &user.DefaultInfo{Name: "a", Extra: map[string][]string{"d": {}, "b": {"c"}}}
-	if _, ok := seen[secret.ofStated(again).key]; !ok {
+	if _, ok := seen[secret.ofImpersonated(again).key]; !ok {
 		t.Error("the same user has two keys")
 	}
 	if _, ok := seen[secret.ofAuthorization("a", policy.NoToken, "").key]; ok {

@@ -25,7 +25,7 @@ const hiddenIdentity = "Identity(hidden)"
 //
 //   - the value of the request's own Authorization header, which is sent on with a
 //     review, and which a forwarded request has anyway;
-//   - a user whom the proxy has verified and states to the upstream ([Stated]), with the
+//   - a user whom listproxy has verified and impersonates towards the upstream, with the
 //     proxy's credentials and Impersonate-* headers;
 //   - nobody, the zero Identity: an Authorizer never says yes to it, and what it asks is
 //     forwarded as it came.
@@ -39,20 +39,20 @@ type Identity struct {
 	// printed from there they are addresses. token is a part of authorization, if that is a token
 	// plain to see.
 	authorization, token *string
-	stated               *user.DefaultInfo
+	impersonated         *user.DefaultInfo
 	// by is what the request's Authorization headers were read to be.
 	by  policy.Credentials
 	key Key
 }
 
-// Key is an HMAC of a token, of another credential, or of a stated user.
+// Key is an HMAC of a token, of another credential, or of an impersonated user.
 type Key [sha256.Size]byte
 
 // The first byte of what a key is made of: a token is never taken for a user.
 const (
 	keyOfAuthorization = 'a'
 	keyOfToken         = 't'
-	keyOfStated        = 's'
+	keyOfImpersonated  = 's'
 )
 
 // Key stands for the caller wherever something is remembered.
@@ -60,24 +60,24 @@ func (id Identity) Key() Key { return id.key }
 
 // Impersonated is the user as whom listproxy sends requests with its own credentials, or nil: then
 // the caller's credentials are sent.
-func (id Identity) Impersonated() *user.DefaultInfo { return id.stated }
+func (id Identity) Impersonated() *user.DefaultInfo { return id.impersonated }
 
 // Present makes h say to the upstream who the caller is. For nobody h stays as it is.
 func (id Identity) Present(h http.Header) {
 	if id.authorization != nil {
 		h.Set("Authorization", *id.authorization)
 	}
-	if id.stated != nil {
-		state(h, id.stated)
+	if id.impersonated != nil {
+		setImpersonation(h, id.impersonated)
 	}
 }
 
 // As returns the identity of a user for a request of listproxy's own. It has no key, so nothing
 // can be remembered for it.
-func As(u *user.DefaultInfo) Identity { return Identity{stated: u} }
+func As(u *user.DefaultInfo) Identity { return Identity{impersonated: u} }
 
 // Known says whether there is a caller to ask about at all.
-func (id Identity) Known() bool { return id.authorization != nil || id.stated != nil }
+func (id Identity) Known() bool { return id.authorization != nil || id.impersonated != nil }
 
 // BringsToken says whether the upstream sees a token in what the caller brings.
 func (id Identity) BringsToken() bool {
@@ -86,8 +86,8 @@ func (id Identity) BringsToken() bool {
 
 // Credentials says by what the caller is known, for the reading of a request.
 func (id Identity) Credentials() policy.Credentials {
-	if id.stated != nil {
-		return policy.Stated
+	if id.impersonated != nil {
+		return policy.Impersonated
 	}
 	return id.by
 }
@@ -141,11 +141,11 @@ func (s *identitySecret) ofAuthorization(value string, by policy.Credentials, to
 	return id
 }
 
-// ofStated returns the identity of a verified user.
-func (s *identitySecret) ofStated(u *user.DefaultInfo) Identity {
-	id := Identity{stated: u}
+// ofImpersonated returns the identity of a verified user.
+func (s *identitySecret) ofImpersonated(u *user.DefaultInfo) Identity {
+	id := Identity{impersonated: u}
 	mac := hmac.New(sha256.New, s[:])
-	_, _ = mac.Write([]byte{keyOfStated})
+	_, _ = mac.Write([]byte{keyOfImpersonated})
 	writeStrings(mac, u.Name, u.UID)
 	writeStrings(mac, u.Groups...)
 	for _, name := range slices.Sorted(maps.Keys(u.Extra)) {

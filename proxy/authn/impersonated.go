@@ -22,7 +22,7 @@ func asksToImpersonate(h http.Header) bool {
 	return false
 }
 
-// statable returns the user that the upstream has to see for info, and whether Impersonate-*
+// impersonable returns the user that the upstream has to see for info, and whether Impersonate-*
 // headers can say so: each value must arrive as it is.
 //
 // Impersonating is no wider than the certificate would be at the upstream:
@@ -30,42 +30,42 @@ func asksToImpersonate(h http.Header) bool {
 //   - The groups always hold the one that every authenticated user gets there. Without any
 //     group the upstream would make up those of a service account for a user of that name
 //     (k8s.io/apiserver/pkg/endpoints/filters/impersonation).
-//   - system:anonymous would get the group of the unauthenticated, so nobody is stated as
+//   - system:anonymous would get the group of the unauthenticated, so nobody is impersonated as
 //     that.
-func statable(info user.Info) (*user.DefaultInfo, bool) {
-	stated := &user.DefaultInfo{Name: info.GetName(), UID: info.GetUID(), Groups: slices.Clone(info.GetGroups()), Extra: info.GetExtra()}
-	if stated.Name == user.Anonymous || !canBeStated(stated.Name) || stated.UID != "" && !canBeStated(stated.UID) {
+func impersonable(info user.Info) (*user.DefaultInfo, bool) {
+	impersonated := &user.DefaultInfo{Name: info.GetName(), UID: info.GetUID(), Groups: slices.Clone(info.GetGroups()), Extra: info.GetExtra()}
+	if impersonated.Name == user.Anonymous || !arrivesAsSent(impersonated.Name) || impersonated.UID != "" && !arrivesAsSent(impersonated.UID) {
 		return nil, false
 	}
-	for _, group := range stated.Groups {
-		if !canBeStated(group) {
+	for _, group := range impersonated.Groups {
+		if !arrivesAsSent(group) {
 			return nil, false
 		}
 	}
-	for name, values := range stated.Extra {
+	for name, values := range impersonated.Extra {
 		// The upstream reads these names in lower case.
-		if name == "" || name != strings.ToLower(name) || !allCanBeStated(values) {
+		if name == "" || name != strings.ToLower(name) || !allArriveAsSent(values) {
 			return nil, false
 		}
 	}
-	if !slices.Contains(stated.Groups, user.AllAuthenticated) && !slices.Contains(stated.Groups, user.AllUnauthenticated) {
-		stated.Groups = append(stated.Groups, user.AllAuthenticated)
+	if !slices.Contains(impersonated.Groups, user.AllAuthenticated) && !slices.Contains(impersonated.Groups, user.AllUnauthenticated) {
+		impersonated.Groups = append(impersonated.Groups, user.AllAuthenticated)
 	}
-	return stated, true
+	return impersonated, true
 }
 
-func allCanBeStated(values []string) bool {
-	return !slices.ContainsFunc(values, func(v string) bool { return !canBeStated(v) })
+func allArriveAsSent(values []string) bool {
+	return !slices.ContainsFunc(values, func(v string) bool { return !arrivesAsSent(v) })
 }
 
-// canBeStated says whether a header's value arrives as it was sent.
-func canBeStated(value string) bool {
+// arrivesAsSent says whether a header's value arrives as it was sent.
+func arrivesAsSent(value string) bool {
 	return value != "" && strings.TrimSpace(value) == value && httpguts.ValidHeaderFieldValue(value)
 }
 
-// state makes h say, to an upstream that believes the proxy, who the caller is. Whatever h
-// said about that before is removed, in any spelling.
-func state(h http.Header, u *user.DefaultInfo) {
+// setImpersonation makes h say, to an upstream that believes the proxy, who the caller is. Whatever
+// h said about that before is removed, in any spelling.
+func setImpersonation(h http.Header, u *user.DefaultInfo) {
 	for name := range h {
 		if strings.EqualFold(name, "Authorization") || policy.NamesImpersonation(name) {
 			delete(h, name)

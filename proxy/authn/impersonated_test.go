@@ -47,9 +47,9 @@ func impersonated(t testing.TB, h http.Header) user.Info {
 	return seen
 }
 
-// TestStatedIsTheCertificatesUser: kube-apiserver sees the same user, stated by the proxy, as it
-// would by the certificate itself. Both readings are its own code.
-func TestStatedIsTheCertificatesUser(t *testing.T) {
+// TestImpersonatedIsTheCertificatesUser: kube-apiserver sees the same user, impersonated by the
+// proxy, as it would by the certificate itself. Both readings are its own code.
+func TestImpersonatedIsTheCertificatesUser(t *testing.T) {
 	ca := proxytest.NewCA(t)
 	direct := group.NewAuthenticatedGroupAdder(x509request.NewDynamic(ca.Options, x509request.CommonNameUserConversion))
 	identifier, err := New(Config{ClientCA: ca.Options})
@@ -79,7 +79,7 @@ func TestStatedIsTheCertificatesUser(t *testing.T) {
 				t.Fatal(refusal)
 			}
 			h := http.Header{"Authorization": {"Bearer x"}, "Impersonate-User": {"root"}, "Impersonate-Extra-Scopes": {"all"}, "Accept": {"a"}}
-			state(h, id.Impersonated())
+			setImpersonation(h, id.Impersonated())
 			if diff := cmp.Diff(describeUser(want.User), describeUser(impersonated(t, h))); diff != "" {
 				t.Error(diff)
 			}
@@ -102,20 +102,20 @@ func describeUser(u user.Info) map[string][]string {
 	return all
 }
 
-// FuzzState: what can be stated at all, kube-apiserver reads as it was said.
-func FuzzState(f *testing.F) {
+// FuzzImpersonate: what can be impersonated at all, kube-apiserver reads as it was said.
+func FuzzImpersonate(f *testing.F) {
 	f.Add("alice", "uid", "g", "h", "key", "value")
 	f.Add("system:serviceaccount:a:b", "", "system:masters", "", "authentication.kubernetes.io/credential-id", "X509SHA256=00")
 	f.Add("a", "", "b", "c", "100%/ä\x00", "v")
 	f.Add("a\nb", " ", "", "c", "K", "\x7f")
 	f.Fuzz(func(t *testing.T, name, uid, first, second, key, value string) {
 		given := &user.DefaultInfo{Name: name, UID: uid, Groups: []string{first, second}, Extra: map[string][]string{key: {value, "2"}}}
-		stated, ok := statable(given)
+		sent, ok := impersonable(given)
 		if !ok {
 			return
 		}
 		h := http.Header{}
-		state(h, stated)
+		setImpersonation(h, sent)
 		want := describeUser(given)
 		if !slices.Contains(given.Groups, user.AllAuthenticated) && !slices.Contains(given.Groups, user.AllUnauthenticated) {
 			want["groups"] = append(slices.Clone(given.Groups), user.AllAuthenticated)

@@ -22,9 +22,10 @@ const (
 
 // ShareKey is the key of a caller's share.
 //
-// A share belongs to a user, not to a token: somebody with many tokens must not get many shares. For
-// a user who was verified here it is the user's name, and for a JSON web token its issuer and subject. These are
-// believed because kube-apiserver has accepted the token. Any other token has a share of its own.
+// A share belongs to a user, not to a token: somebody with many tokens must not get many shares.
+// For a user who was verified here it is the user's name, and for a JSON web token its issuer and
+// subject. These are believed because kube-apiserver has accepted the token. Any other token has a
+// share of its own.
 //
 // Whoever kube-apiserver has not accepted shares with all of the same address, or of the same
 // network of IPv6: made-up tokens cost nothing, and must not get a share each.
@@ -58,8 +59,9 @@ func shareOf(of ...string) (key inflight.ShareKey) {
 	return key
 }
 
-// tokenSubject reads issuer and subject of a JSON web token (RFC 7519). It verifies nothing: it is for
-// tokens that kube-apiserver has accepted, and for nothing but to find out which of them belong together.
+// tokenSubject reads issuer and subject of a JSON web token (RFC 7519). It verifies nothing: it is
+// for tokens that kube-apiserver has accepted, and for nothing but to find out which of them belong
+// together.
 func tokenSubject(token string) (issuer, subject string, ok bool) {
 	if len(token) > maxReadToken || strings.Count(token, ".") != 2 {
 		return "", "", false

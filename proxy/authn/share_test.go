@@ -16,7 +16,7 @@ func TestShareKey(t *testing.T) {
 	const issued = `{"iss":"https://issuer","sub":"system:serviceaccount:a:b","jti":"1"}`
 	token := identifyBy(identifier, proxytest.WebToken(issued, "c2ln"))
 	claims := func(c string) Identity { return identifyBy(identifier, proxytest.WebToken(c, "c2ln")) }
-	stated := func(name string, groups ...string) Identity {
+	verified := func(name string, groups ...string) Identity {
 		return identifier.OfUser(&user.DefaultInfo{Name: name, Groups: groups})
 	}
 	type peer struct {
@@ -32,8 +32,8 @@ func TestShareKey(t *testing.T) {
 	}{
 		{"a known caller everywhere", peer{alice, true, "192.0.2.1:1"}, peer{alice, true, "192.0.2.2:1"}, true},
 		{"two known callers", peer{alice, true, "192.0.2.1:1"}, peer{bob, true, "192.0.2.1:1"}, false},
-		{"a known one and a stranger", peer{alice, true, "192.0.2.1:1"}, peer{bob, false, "192.0.2.1:1"}, false},
-		{"strangers of one address", peer{alice, false, "192.0.2.1:1"}, peer{bob, false, "192.0.2.1:2"}, true},
+		{"an accepted one and another", peer{alice, true, "192.0.2.1:1"}, peer{bob, false, "192.0.2.1:1"}, false},
+		{"two who are not accepted, of one address", peer{alice, false, "192.0.2.1:1"}, peer{bob, false, "192.0.2.1:2"}, true},
 		{"nobody of one address", peer{Identity{}, false, "192.0.2.1:1"}, peer{bob, false, "192.0.2.1:2"}, true},
 		{"two addresses", peer{alice, false, "192.0.2.1:1"}, peer{alice, false, "192.0.2.2:1"}, false},
 		{"one network of IPv6", peer{alice, false, "[2001:db8::1]:1"}, peer{bob, false, "[2001:db8::ffff:0:0:1]:1"}, true},
@@ -55,9 +55,9 @@ func TestShareKey(t *testing.T) {
 			peer{claims(`{"iss":"a","sub":"b"}`), false, "192.0.2.1:2"},
 			true,
 		},
-		{"a stranger with another's subject", known(token), peer{token, false, "192.0.2.1:1"}, false},
-		{"a verified user, whatever the groups", known(stated("jane", "a")), known(stated("jane", "b")), true},
-		{"two verified users", known(stated("jane")), known(stated("john")), false},
+		{"one who is not accepted, with another's subject", known(token), peer{token, false, "192.0.2.1:1"}, false},
+		{"a verified user, whatever the groups", known(verified("jane", "a")), known(verified("jane", "b")), true},
+		{"two verified users", known(verified("jane")), known(verified("john")), false},
 	} {
 		a := ShareKey(test.a.id, test.a.accepted, test.a.address)
 		b := ShareKey(test.b.id, test.b.accepted, test.b.address)

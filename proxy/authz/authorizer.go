@@ -24,9 +24,9 @@ const (
 	defaultReviewTimeout = 10 * time.Second
 	defaultReviewEntries = 16384
 
-	// ownReviewCounts is for how long a yes counts for the request that asked for it, from when the yes
-	// came, even if it is older than the TTL by then: else a TTL of 0, or a slow upstream, would leave no
-	// time to answer in.
+	// ownReviewCounts is for how long a yes counts for the request that asked for it, from when the
+	// yes came, even if it is older than the TTL by then: else a TTL of 0, or a slow upstream,
+	// would leave no time to answer in.
 	ownReviewCounts = time.Second
 
 	// maxReviewBody bounds the answer to a review, in bytes. What was asked
@@ -47,8 +47,8 @@ type Right struct {
 // Allowed says whether the answer was a yes.
 func (r Right) Allowed() bool { return r.allowed }
 
-// Attributes are what is asked about: a request as the API server would authorize it. All of them come
-// from one parsed request. The selectors are written as the query parameters had them.
+// Attributes are what is asked about: a request as the API server would authorize it. All of them
+// come from one parsed request. The selectors are written as the query parameters had them.
 type Attributes struct {
 	Verb          string
 	Group         string // empty for the core group
@@ -74,12 +74,12 @@ type Config struct {
 	MaxEntries int64
 }
 
-// Authorizer asks the upstream whether a caller may do something, as the caller:
-// it sends a SelfSubjectAccessReview with the caller's own Authorization
-// header, or as the user whom the proxy states. kube-apiserver authenticates that request as it would authenticate
-// the caller's own, and answers by the same authorizer that its filters ask.
-// Everyone who is authenticated may create such reviews (the ClusterRole
-// system:basic-user); where someone may not, the answer is a no.
+// Authorizer asks the upstream whether a caller may do something, as the caller: it sends a
+// SelfSubjectAccessReview with the caller's own Authorization header, or as the user whom listproxy
+// impersonates. kube-apiserver authenticates that request as it would authenticate the caller's
+// own, and answers by the same authorizer that its filters ask. Everyone who is authenticated may
+// create such reviews (the ClusterRole system:basic-user); where someone may not, the answer is a
+// no.
 //
 // Only a yes counts, only a yes is remembered, and no longer than the TTL. A
 // right can therefore outlive its revocation by the TTL; Flush ends it sooner.
@@ -129,11 +129,11 @@ func NewAuthorizer(send SendAs, base *url.URL, cfg Config, log *slog.Logger) (*A
 	}, nil
 }
 
-// Review returns what the upstream says about whether the caller id may do what a describes. A review
-// that has to be sent counts to the caller's share until it has ended.
-// Everything but a plain yes is a no. An error means that the upstream could
-// not be asked or gave no answer (transport trouble, a 5xx, a 429, ctx ended);
-// it comes with a no and holds nothing of the credential.
+// Review returns what the upstream says about whether the caller id may do what a describes. A
+// review that has to be sent counts to the caller's share until it has ended. Everything but a
+// plain yes is a no. An error means that the upstream could not be asked or gave no answer
+// (transport trouble, a 5xx, a 429, ctx ended); it comes with a no and holds nothing of the
+// credential.
 func (r *Authorizer) Review(ctx context.Context, id authn.Identity, share inflight.ShareKey, a Attributes) (Right, error) {
 	// In a review, unlike in a request, an empty version means all versions.
 	if !id.Known() || a.Verb == "" || a.Version == "" || a.Resource == "" {
@@ -150,7 +150,8 @@ func (r *Authorizer) Review(ctx context.Context, id authn.Identity, share inflig
 		return yes, nil
 	}
 	r.counts.misses.Add(1)
-	// Only callers of one share wait for one review: it waits for the turn of the share that asked first.
+	// Only callers of one share wait for one review: it waits for the turn of the share that asked
+	// first.
 	review, epoch, err := r.reviews.get(ctx, key+string(share[:]), func(ctx context.Context, epoch uint64) (dated[bool], error) {
 		review, err := r.ask(ctx, id, share, a)
 		if err == nil && review.value {
@@ -177,8 +178,8 @@ func (r *Authorizer) reviewNow(ctx context.Context, id authn.Identity, share inf
 	return Right{}, errOvertaken
 }
 
-// validity is for how long a yes counts, which has just come and was sent for at asked, for a request
-// that began to wait for it at began.
+// validity is for how long a yes counts, which has just come and was sent for at asked, for a
+// request that began to wait for it at began.
 func (r *Authorizer) validity(asked, began time.Time) validity {
 	now := time.Now()
 	counts, atLeast := validity{asked, r.ttl}, validity{now, ownReviewCounts}
@@ -235,8 +236,8 @@ func (r *Authorizer) post(ctx context.Context, id authn.Identity, a Attributes) 
 	return allowed, nil
 }
 
-// post sends a question to the upstream as a caller. It returns the status, 0 if there was no answer, and
-// the body, of which it reads one byte more than atMost.
+// post sends a question to the upstream as a caller. It returns the status, 0 if there was no
+// answer, and the body, of which it reads one byte more than atMost.
 func post(ctx context.Context, send SendAs, id authn.Identity, endpoint string, question any, atMost int64) (code int, answer []byte, err error) {
 	body, err := json.Marshal(question)
 	if err != nil {
@@ -308,7 +309,7 @@ func judgeReview(answer []byte, asked *authorizationv1.SelfSubjectAccessReview) 
 	return review.Status.Allowed && !review.Status.Denied, ""
 }
 
-// SendAs sends a request of listproxy's own making as the caller id, and returns the answer. r has no
-// credentials yet: it gets the caller's, or listproxy's with headers that impersonate exactly this
-// caller. It follows no redirects. Errors hold nothing of any credential.
+// SendAs sends a request of listproxy's own making as the caller id, and returns the answer. r has
+// no credentials yet: it gets the caller's, or listproxy's with headers that impersonate exactly
+// this caller. It follows no redirects. Errors hold nothing of any credential.
 type SendAs func(ctx context.Context, id authn.Identity, r *http.Request) (*http.Response, error)

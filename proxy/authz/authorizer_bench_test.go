@@ -31,7 +31,7 @@ func BenchmarkAllowedHit(b *testing.B) {
 	if allowed, err := r.Allowed(b.Context(), id, a); !allowed || err != nil {
 		b.Fatal(allowed, err)
 	}
-	r.settle()
+	r.awaitAdded()
 	b.Run("alone", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {

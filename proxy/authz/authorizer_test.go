@@ -215,7 +215,7 @@ func TestReviewAnswers(t *testing.T) {
 					if got != test.want || (err != nil) != test.fails {
 						t.Errorf("got %v, %v; want %v, error %v", got, err, test.want, test.fails)
 					}
-					r.settle()
+					r.awaitAdded()
 				}
 				want := int32(2)
 				if test.want && ttl > 0 {
@@ -229,8 +229,8 @@ func TestReviewAnswers(t *testing.T) {
 	}
 }
 
-// settle waits until what was added to the cache can be found.
-func (r *Authorizer) settle() { r.decisions.epochs.settle() }
+// awaitAdded waits until what was added to the cache can be found.
+func (r *Authorizer) awaitAdded() { r.decisions.epochs.awaitAdded() }
 
 // A real client that gets a redirect would repeat the request, credentials and
 // all, wherever it says.
@@ -380,7 +380,7 @@ func expectReview(t *testing.T, r *Authorizer, id authn.Identity, a Attributes, 
 	if got != want {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	r.settle()
+	r.awaitAdded()
 }
 
 func TestReviewTTL(t *testing.T) {
@@ -626,8 +626,8 @@ func TestReviewsAreBounded(t *testing.T) {
 	})
 }
 
-// TestReviewsAreShared: one caller, however many tokens, reviews and connections it has, has half of the
-// places and an eighth of the queue; who comes next does not wait.
+// TestReviewsAreShared: one caller, however many tokens, reviews and connections it has, has half
+// of the places and an eighth of the queue; who comes next does not wait.
 func TestReviewsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &fakeAuthorizer{takes: time.Second}
@@ -660,8 +660,9 @@ func TestReviewsAreShared(t *testing.T) {
 	})
 }
 
-// TestReviewOfAnotherShare: whoever asks the same as somebody whose share is used up does not wait for that one's
-// turn. So it is with what listproxy's own account is asked for, for all users alike ([Impersonator]).
+// TestReviewOfAnotherShare: whoever asks the same as somebody whose share is used up does not wait
+// for that one's turn. So it is with what listproxy's own account is asked for, for all users alike
+// ([Impersonator]).
 func TestReviewOfAnotherShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &fakeAuthorizer{takes: time.Second}
@@ -736,7 +737,7 @@ func TestRightEnds(t *testing.T) {
 				if !r.Holds(yes, now) || !r.Holds(yes, now.Add(tt.counts-1)) || r.Holds(yes, now.Add(tt.counts)) {
 					t.Errorf("it does not count for %v: %+v", tt.counts, yes)
 				}
-				r.settle()
+				r.awaitAdded()
 				if remembered, _ := r.Review(t.Context(), id, inflight.ShareKey{}, listPods()); tt.takes == 0 && remembered != yes {
 					t.Errorf("remembered as %+v, it was %+v", remembered, yes)
 				}
@@ -927,7 +928,7 @@ func TestDecisionsOfEqualHashes(t *testing.T) {
 	defer c.close()
 	now := time.Now()
 	c.add("mine", 0, validity{now, time.Hour}, now)
-	c.epochs.settle()
+	c.epochs.awaitAdded()
 	if d, ok := epochs.entries.Get("yours"); !ok || d.key != "mine" {
 		t.Fatalf("the hashes do not collide: got %v, %v", d, ok)
 	}
@@ -938,7 +939,7 @@ func TestDecisionsOfEqualHashes(t *testing.T) {
 		t.Error("another key's decision was used")
 	}
 	c.add("yours", 0, validity{now, time.Hour}, now)
-	c.epochs.settle()
+	c.epochs.awaitAdded()
 	if c.has("mine", now) || !c.has("yours", now) {
 		t.Error("the newer decision did not take the place")
 	}
@@ -956,7 +957,7 @@ func TestDecisionsExpire(t *testing.T) {
 	const key = "key"
 	// For ever, as ristretto sees it.
 	_ = c.epochs.entries.Set(key, remembered[uint64]{key: key, validity: validity{now, time.Second}}, 1)
-	c.epochs.settle()
+	c.epochs.awaitAdded()
 	for _, test := range []struct {
 		name string
 		at   time.Time
@@ -980,14 +981,14 @@ func TestDecisionsExpire(t *testing.T) {
 	}
 	c.add(key, 0, validity{now, time.Hour}, now)
 	c.add("expired", 1, validity{now, 0}, now)
-	c.epochs.settle()
+	c.epochs.awaitAdded()
 	if c.has(key, now) || c.has("expired", now.Add(-time.Hour)) {
 		t.Error("added with an old epoch, or when it had expired")
 	}
 	c.add(key, 1, validity{now, time.Hour}, now)
-	c.epochs.settle()
+	c.epochs.awaitAdded()
 	c.add(key, 0, validity{now, time.Hour}, now) // a late one
-	c.epochs.settle()
+	c.epochs.awaitAdded()
 	if !c.has(key, now) {
 		t.Error("a decision of before the flush took the place of one of after it")
 	}
@@ -1005,10 +1006,10 @@ func TestDecisionsAreBounded(t *testing.T) {
 	for n := range 100 * size {
 		c.add(fmt.Sprint(long, n), 0, validity{now, time.Hour}, now)
 		if n%size == 0 {
-			c.epochs.settle()
+			c.epochs.awaitAdded()
 		}
 	}
-	c.epochs.settle()
+	c.epochs.awaitAdded()
 	held := 0
 	c.epochs.entries.IterValues(func(remembered[uint64]) bool { held++; return false })
 	if held == 0 || held > size/4 {

@@ -14,9 +14,9 @@ const entryBytes = 512
 
 // decisionCache remembers decisions for yes, within a bound.
 //
-// Invariants: a decision is found only under the whole key it was added with,
-// within its validity, which begins when its review was sent, and in the epoch in which its review began. Losing one
-// is always allowed.
+// Invariants: a decision is found only under the whole key it was added with, within its validity,
+// which begins when its review was sent, and in the epoch in which its review began. Losing one is
+// always allowed.
 type decisionCache struct {
 	// epoch is counted up by every flush.
 	epoch atomic.Uint64

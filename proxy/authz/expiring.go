@@ -10,8 +10,8 @@ import (
 	"github.com/dgraph-io/ristretto/v2"
 )
 
-// remembered is a value in an expiringCache. Ristretto finds it by two hashes of its key, so it says
-// itself what it belongs to and how long it holds.
+// remembered is a value in an expiringCache. Ristretto finds it by two hashes of its key, so it
+// says itself what it belongs to and how long it holds.
 type remembered[V any] struct {
 	key      string
 	validity validity
@@ -21,14 +21,13 @@ type remembered[V any] struct {
 // expiringCache remembers values until they expire, within a bound, on top of ristretto.
 //
 // Invariants: a value is found only under the whole key it was added with, and before its validity
-// ends, which is checked when it is read ([snapshot.Age]).
-// Losing one is always allowed; ristretto drops what it has no room or time for, and lets go of what
-// has expired some seconds later.
+// ends, which is checked when it is read ([snapshot.Age]). Losing one is always allowed; ristretto
+// drops what it has no room or time for, and lets go of what has expired some seconds later.
 //
 // It is safe for concurrent use.
 type expiringCache[V any] struct {
-	// mu is held for reading around every use of entries and for writing around its end: ristretto's
-	// Close races with its Get and Set.
+	// mu is held for reading around every use of entries and for writing around its end:
+	// ristretto's Close races with its Get and Set.
 	mu      sync.RWMutex
 	entries *ristretto.Cache[string, remembered[V]] // nil when closed
 	// evicted are what had to go before it expired.
@@ -67,8 +66,8 @@ func newHashedExpiringCache[V any](size int64, hash func(string) (uint64, uint64
 	return c, nil
 }
 
-// stats returns how many units are in use, and how many values had to go, or could not come in, before they
-// expired.
+// stats returns how many units are in use, and how many values had to go, or could not come in,
+// before they expired.
 func (c *expiringCache[V]) stats() (used int64, evicted uint64) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -106,7 +105,8 @@ func (c *expiringCache[V]) add(key string, value V, cost int64, counts validity,
 	if c.entries == nil || left <= 0 {
 		return
 	}
-	// The cache's own expiry, by a clock that may stand still, only makes room; get looks at the value's.
+	// The cache's own expiry, by a clock that may stand still, only makes room; get looks at the
+	// value's.
 	_ = c.entries.SetWithTTL(key, remembered[V]{key: key, validity: counts, value: value}, cost, left)
 }
 

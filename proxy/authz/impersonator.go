@@ -17,24 +17,26 @@ import (
 	"github.com/listproxy/listproxy/proxy/upstream"
 )
 
-// Impersonator says whether the upstream would let listproxy's own account send a request as a user whom listproxy
-// has verified. A review as that user does not say so: with constrained impersonation (KEP-5284) an account may be
-// allowed to create reviews as jane, and not to list as her. What the upstream would refuse to be forwarded is not
-// answered from memory.
+// Impersonator says whether the upstream would let listproxy's own account send a request as a user
+// whom listproxy has verified. A review as that user does not say so: with constrained
+// impersonation (KEP-5284) an account may be allowed to create reviews as jane, and not to list as
+// her. What the upstream would refuse to be forwarded is not answered from memory.
 //
-// The upstream lets the account do something as a user (k8s.io/apiserver/pkg/endpoints/filters/impersonation) if
+// The upstream lets the account do something as a user
+// (k8s.io/apiserver/pkg/endpoints/filters/impersonation) if
 //
 //   - it may "impersonate" the user, each group, the uid and each extra; or
 //   - it may "impersonate:user-info" all of them, and "impersonate-on:user-info:VERB" what is done.
 //
-// (There are two more modes, for users without groups. Listproxy always states groups.) The review of the caller's right
-// came through one of these ways, so one question is left of the second: may the account list on behalf of others?
+// (There are two more modes, for users without groups. Listproxy always states groups.) The review
+// of the caller's right came through one of these ways, so one question is left of the second: may
+// the account list on behalf of others?
 //
 // The answers count for as long as those of a [Authorizer], and are flushed with them.
 type Impersonator struct{ rights *Authorizer }
 
-// NewImpersonator returns an Impersonator that asks with the credentials of cfg, which are listproxy's own. What it
-// sends goes through observe.
+// NewImpersonator returns an Impersonator that asks with the credentials of cfg, which are
+// listproxy's own. What it sends goes through observe.
 func NewImpersonator(cfg *rest.Config, observe func(SendAs) SendAs, reviews Config, log *slog.Logger) (*Impersonator, error) {
 	base, err := upstream.Base(cfg)
 	if err != nil {
@@ -67,16 +69,17 @@ func (i *Impersonator) Close() { i.rights.Close() }
 // ownIdentity stands for listproxy's own account, as the only one whom an Impersonator asks about.
 var ownIdentity = authn.As(&user.DefaultInfo{})
 
-// Lends says whether the upstream would let listproxy do what a describes as the caller, who was verified here and whose
-// review has said yes; nil for a caller with credentials of its own, who needs none of listproxy's. The questions count
-// to the caller's share.
+// Lends says whether the upstream would let listproxy do what a describes as the caller, who was
+// verified here and whose review has said yes; nil for a caller with credentials of its own, who
+// needs none of listproxy's. The questions count to the caller's share.
 func (i *Impersonator) Lends(ctx context.Context, caller authn.Identity, share inflight.ShareKey, a Attributes) (*Right, error) {
 	if i == nil || caller.Impersonated() == nil {
 		return nil, nil
 	}
 	onBehalf := a
 	onBehalf.Verb = "impersonate-on:user-info:" + a.Verb
-	// Only a yes is remembered: what the first way denies each time is not asked where the second is known.
+	// Only a yes is remembered: what the first way denies each time is not asked where the second
+	// is known.
 	if !i.rights.Remembers(ownIdentity, onBehalf) {
 		if lent, err := i.legacy(ctx, caller.Impersonated(), share); err != nil || lent.allowed {
 			return &lent, err
@@ -86,8 +89,8 @@ func (i *Impersonator) Lends(ctx context.Context, caller authn.Identity, share i
 	return &lent, err
 }
 
-// legacy says whether the account may impersonate all that a user is, for whatever is done. That counts for as long as
-// the first of the answers.
+// legacy says whether the account may impersonate all that a user is, for whatever is done. That
+// counts for as long as the first of the answers.
 func (i *Impersonator) legacy(ctx context.Context, u *user.DefaultInfo, share inflight.ShareKey) (all Right, err error) {
 	now := time.Now()
 	for n, part := range partsOf(u) {

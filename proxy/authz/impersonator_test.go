@@ -20,7 +20,8 @@ import (
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
-// TestImpersonatorLends goes through what listproxy's own account may hold: the rules of kube-apiserver's filter.
+// TestImpersonatorLends goes through what listproxy's own account may hold: the rules of
+// kube-apiserver's filter.
 func TestImpersonatorLends(t *testing.T) {
 	jane := &user.DefaultInfo{Name: "jane", UID: "7", Groups: []string{"team", user.AllAuthenticated}, Extra: map[string][]string{"example.com/key": {"a", "b"}}}
 	robot := &user.DefaultInfo{Name: "system:serviceaccount:ns:robot", Groups: []string{user.AllAuthenticated}}

@@ -14,7 +14,8 @@ import (
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
 )
 
-// TestRecogniseAsksOnce: once for a caller and TTL, whatever becomes of it, and never for whom listproxy knows.
+// TestRecogniseAsksOnce: once for a caller and TTL, whatever becomes of it, and never for whom
+// listproxy knows.
 func TestRecogniseAsksOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = 10 * time.Second

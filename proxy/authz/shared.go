@@ -23,9 +23,9 @@ const (
 	maxQuestionsWaiting = 1024
 )
 
-// newTurns returns the places for questions to the upstream. A question is not tied to the requests that wait
-// for its answer, so it has a place of its own, which counts to its caller's share from when it is
-// sent until its answer is there: callers who come and go cannot pile questions up.
+// newTurns returns the places for questions to the upstream. A question is not tied to the requests
+// that wait for its answer, so it has a place of its own, which counts to its caller's share from
+// when it is sent until its answer is there: callers who come and go cannot pile questions up.
 func newTurns(timeout time.Duration) (*inflight.Limiter[inflight.ShareKey], error) {
 	return inflight.NewLimiter[inflight.ShareKey](inflight.Queueing(maxQuestionsAtOnce, maxQuestionsWaiting, timeout))
 }
@@ -73,9 +73,9 @@ type dated[V any] struct {
 }
 
 // get returns the answer to the question that key stands for, which ask puts to the upstream unless
-// somebody else just does, and the epoch in which it counts. The context of ask does not end with ctx;
-// its epoch is the one in which its answer counts, to be remembered with it. An error is that of ask,
-// or of ctx, or errOvertaken.
+// somebody else just does, and the epoch in which it counts. The context of ask does not end with
+// ctx; its epoch is the one in which its answer counts, to be remembered with it. An error is that
+// of ask, or of ctx, or errOvertaken.
 func (s *shared[V]) get(ctx context.Context, key string, ask func(ctx context.Context, epoch uint64) (dated[V], error)) (dated[V], uint64, error) {
 	var none dated[V]
 	began := time.Now()

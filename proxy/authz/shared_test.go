@@ -52,8 +52,8 @@ func TestSharedIsAskedOnce(t *testing.T) {
 	})
 }
 
-// TestSharedAge: who joined gets an answer of the past as long as the ttl has it, whoever asked gets
-// it in any case.
+// TestSharedAge: who joined gets an answer of the past as long as the ttl has it, whoever asked
+// gets it in any case.
 func TestSharedAge(t *testing.T) {
 	for name, tt := range map[string]struct {
 		ttl    time.Duration

@@ -21,7 +21,8 @@ import (
 const (
 	whoAmIPath = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
-	// maxWhoAmIBody bounds the answer to the question who a caller is, in bytes: thousands of groups.
+	// maxWhoAmIBody bounds the answer to the question who a caller is, in bytes: thousands of
+	// groups.
 	maxWhoAmIBody = 256 << 10
 	// userUnit is how many bytes of a user one unit of the cache's bound pays for.
 	userUnit = 1024
@@ -43,13 +44,14 @@ type WhoAmIConfig struct {
 	MaxEntries int64
 }
 
-// WhoAmI learns who callers are, for the audit log and for rules of the policy that name callers: what a
-// caller may see is the Authorizer's to say. For a token only the upstream knows, so it is asked with a
-// SelfSubjectReview (authentication.k8s.io/v1, since Kubernetes 1.28) sent as the caller. Everyone
-// who is authenticated may create such reviews (the ClusterRole system:basic-user).
+// WhoAmI learns who callers are, for the audit log and for rules of the policy that name callers:
+// what a caller may see is the Authorizer's to say. For a token only the upstream knows, so it is
+// asked with a SelfSubjectReview (authentication.k8s.io/v1, since Kubernetes 1.28) sent as the
+// caller. Everyone who is authenticated may create such reviews (the ClusterRole
+// system:basic-user).
 //
-// Answers are remembered by the key of the caller's identity, never by a credential, and used within
-// the TTL only. It is safe for concurrent use.
+// Answers are remembered by the key of the caller's identity, never by a credential, and used
+// within the TTL only. It is safe for concurrent use.
 type WhoAmI struct {
 	send     SendAs
 	endpoint string
@@ -102,9 +104,9 @@ func NewWhoAmI(send SendAs, base *url.URL, cfg WhoAmIConfig) (*WhoAmI, error) {
 	}, nil
 }
 
-// User returns the user that the upstream takes the caller id for; a question counts to its share. The
-// caller of User must not change the user. An error means that the upstream could not be asked or did not say; it holds nothing of the
-// credential and nothing of the user.
+// User returns the user that the upstream takes the caller id for; a question counts to its share.
+// The caller of User must not change the user. An error means that the upstream could not be asked
+// or did not say; it holds nothing of the credential and nothing of the user.
 func (w *WhoAmI) User(ctx context.Context, id authn.Identity, share inflight.ShareKey) (user.Info, error) {
 	if !id.Known() {
 		return nil, errNoIdentity

@@ -185,7 +185,7 @@ func TestWhoAmIUnusable(t *testing.T) {
 				if strings.Contains(err.Error(), secret) {
 					t.Errorf("the error says too much: %v", err)
 				}
-				w.users.settle()
+				w.users.awaitAdded()
 			}
 			if u.asked != 2 {
 				t.Errorf("asked %d times", u.asked)
@@ -199,8 +199,8 @@ type brokenReader struct{}
 
 func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-// settle waits until what was added can be found.
-func (c *expiringCache[V]) settle() { c.entries.Wait() }
+// awaitAdded waits until what was added can be found.
+func (c *expiringCache[V]) awaitAdded() { c.entries.Wait() }
 
 func TestWhoAmIRemembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -211,7 +211,7 @@ func TestWhoAmIRemembers(t *testing.T) {
 		for range 3 {
 			wantUser(t, w, alice, "alice")
 			wantUser(t, w, bob, "bob")
-			w.users.settle()
+			w.users.awaitAdded()
 		}
 		if u.asked != 2 {
 			t.Errorf("asked %d times about two callers", u.asked)
@@ -245,7 +245,7 @@ func TestWhoAmICountsFromTheQuestion(t *testing.T) {
 		w := newWhoAmI(t, u, WhoAmIConfig{TTL: time.Second})
 		id := authntest.Identify(authntest.New(t), "alice")
 		wantUser(t, w, id, "alice")
-		w.users.settle()
+		w.users.awaitAdded()
 		wantUser(t, w, id, "alice")
 		if u.asked != 2 {
 			t.Errorf("asked %d times", u.asked)
@@ -343,7 +343,7 @@ func TestExpiringCacheComparesKeys(t *testing.T) {
 	}
 	now := time.Now()
 	c.add("alice", "a", 1, validity{now, time.Hour}, now)
-	c.settle()
+	c.awaitAdded()
 	if got, ok := c.get("alice", now); !ok || got != "a" {
 		t.Errorf("alice: %q, %v", got, ok)
 	}

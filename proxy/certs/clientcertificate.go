@@ -11,22 +11,25 @@ import (
 	"time"
 )
 
-// maxChain is how many certificates a client may show: its own, and those up to a CA. kube-apiserver has no
-// such bound.
+// maxChain is how many certificates a client may show: its own, and those up to a CA.
+// kube-apiserver has no such bound.
 const maxChain = 10
 
-// maxUnsigned is how many of the certificates between a client's own and a CA may name an issuer that is trusted
-// and not be verified as its; those after them are not used. There may be some, of another CA of the same name,
-// but each costs a check of a signature. kube-apiserver has no such bound.
+// maxUnsigned is how many of the certificates between a client's own and a CA may name an issuer
+// that is trusted and not be verified as its; those after them are not used. There may be some, of
+// another CA of the same name, but each costs a check of a signature. kube-apiserver has no such
+// bound.
 const maxUnsigned = 3
 
-// maxRefusal is how long a refusal is remembered for a connection: the clock may be set, or a CA become valid.
+// maxRefusal is how long a refusal is remembered for a connection: the clock may be set, or a CA
+// become valid.
 const maxRefusal = time.Minute
 
 var errLongChain = errors.New("the client shows more certificates than there are in any chain")
 
-// ChainVerifier verifies the certificates of clients against one set of CAs, as kube-apiserver does, and
-// remembers for a connection what it has found: a connection's certificates do not change.
+// ChainVerifier verifies the certificates of clients against one set of CAs, as kube-apiserver
+// does, and remembers for a connection what it has found: a connection's certificates do not
+// change.
 type ChainVerifier struct {
 	options VerifyOptions
 	// verify is [verifyChain], but for tests.
@@ -53,8 +56,8 @@ func WithConnection(ctx context.Context) context.Context {
 	return context.WithValue(ctx, connectionKey{}, &verifiedChains{})
 }
 
-// verifiedChain is what was found against roots, and holds until a certificate of a good chain ends, or what was
-// refused may be good.
+// verifiedChain is what was found against roots, and holds until a certificate of a good chain
+// ends, or what was refused may be good.
 type verifiedChain struct {
 	roots *x509.CertPool
 	chain []*x509.Certificate
@@ -62,8 +65,8 @@ type verifiedChain struct {
 	until time.Time
 }
 
-// Chain returns the chain from the client's certificate to a CA; nil without an error if there is nothing
-// to verify.
+// Chain returns the chain from the client's certificate to a CA; nil without an error if there is
+// nothing to verify.
 func (v *ChainVerifier) Chain(r *http.Request) ([]*x509.Certificate, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, nil
@@ -99,7 +102,8 @@ func (v *ChainVerifier) Chain(r *http.Request) ([]*x509.Certificate, error) {
 	return found.chain, found.err
 }
 
-// firstStart is up to when certificates that are refused now stay so: the first of them may begin to be valid.
+// firstStart is up to when certificates that are refused now stay so: the first of them may begin
+// to be valid.
 func firstStart(refused []*x509.Certificate, now time.Time) time.Time {
 	until := now.Add(maxRefusal)
 	for _, c := range refused {
@@ -110,10 +114,10 @@ func firstStart(refused []*x509.Certificate, now time.Time) time.Time {
 	return until
 }
 
-// verifyChain verifies the first certificate with the help of those others that lead to a CA. Signatures are
-// checked from the CA downwards, so a stranger's own certificates are never used to check others. (x509 would
-// check up to a hundred signatures of certificates that sign each other.) Of certificates that only name a CA as their
-// issuer few are checked ([maxUnsigned]).
+// verifyChain verifies the first certificate with the help of those others that lead to a CA.
+// Signatures are checked from the CA downwards, so certificates that a client made up are never
+// used to check others. (x509 would check up to a hundred signatures of certificates that sign each
+// other.) Of certificates that only name a CA as their issuer few are checked ([maxUnsigned]).
 func verifyChain(certificates []*x509.Certificate, options x509.VerifyOptions) ([]*x509.Certificate, error) {
 	if options.Intermediates == nil {
 		options.Intermediates = x509.NewCertPool()

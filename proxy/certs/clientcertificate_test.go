@@ -85,8 +85,8 @@ func TestChainIsVerifiedOnce(t *testing.T) {
 	})
 }
 
-// TestRefusedChainIsRemembered as long as it cannot be right: each verification checks signatures before anybody is
-// admitted.
+// TestRefusedChainIsRemembered as long as it cannot be right: each verification checks signatures
+// before anybody is admitted.
 func TestRefusedChainIsRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChained(t)

@@ -8,15 +8,17 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// Expiry says when what is in use as a certificate ends: where there are several, a chain or a file with
-// CAs, the first of them.
+// Expiry says when what is in use as a certificate ends: where there are several, a chain or a file
+// with CAs, the first of them.
 type Expiry struct {
-	// Name is "serving", "tunnel", or that of the flag for CAs: "client-ca", "requestheader-client-ca".
+	// Name is "serving", "tunnel", or that of the flag for CAs: "client-ca",
+	// "requestheader-client-ca".
 	Name     string
 	NotAfter time.Time
 }
 
-// Expiry says when the certificate that clients are shown now ends, or one above it that is shown with it.
+// Expiry says when the certificate that clients are shown now ends, or one above it that is shown
+// with it.
 func (c *Certificate) Expiry() Expiry {
 	return Expiry{c.purpose, firstEnd(chainOf(c.current.Load()))}
 }

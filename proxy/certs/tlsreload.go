@@ -24,9 +24,10 @@ const (
 // A Certificate is what clients are shown, and changes while it is in use: connections that are
 // there keep what they were shown. It is safe for concurrent use.
 //
-// Client CAs are followed by k8s.io/apiserver's dynamiccertificates ([ClientCA]). It is not used here because it
-// follows files only. A serving pair may also be made and renewed here, and the pair for tunnels is signed by a CA
-// that may change. One ticker serves all of these. With the library for the first there would be two mechanisms.
+// Client CAs are followed by k8s.io/apiserver's dynamiccertificates ([ClientCA]). It is not used
+// here because it follows files only. A serving pair may also be made and renewed here, and the
+// pair for tunnels is signed by a CA that may change. One ticker serves all of these. With the
+// library for the first there would be two mechanisms.
 type Certificate struct {
 	purpose string
 	every   time.Duration

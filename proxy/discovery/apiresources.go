@@ -22,7 +22,8 @@ const (
 	// unless the first was refused: then it is discoveryRefusedRetry.
 	discoveryRetry        = 5 * time.Second
 	discoveryRefusedRetry = 30 * time.Second
-	// discoveryTimeout bounds one read: an API server may be slow, and what it says is for the next five minutes.
+	// discoveryTimeout bounds one read: an API server may be slow, and what it says is for the next
+	// five minutes.
 	discoveryTimeout = 30 * time.Second
 	// maxGroupVersions bounds the answers of discovery that are remembered.
 	maxGroupVersions = 1024

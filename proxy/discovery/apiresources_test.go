@@ -198,8 +198,8 @@ func TestCatalogSingleFlight(t *testing.T) {
 	})
 }
 
-// A discovery that stalls ends by itself, and nobody waits for all of that. One that is only slow is waited for
-// by those who come later.
+// A discovery that stalls ends by itself, and nobody waits for all of that. One that is only slow
+// is waited for by those who come later.
 func TestCatalogWhenDiscoveryStalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// apiServicesGrace is how long the last known APIServices are believed after their stream last told
-	// something. There is a bookmark every minute, so what is known outlives the stream by a minute and a half at
-	// least, in which it can be opened again.
+	// apiServicesGrace is how long the last known APIServices are believed after their stream last
+	// told something. There is a bookmark every minute, so what is known outlives the stream by a
+	// minute and a half at least, in which it can be opened again.
 	apiServicesGrace = time.Minute + streamSilence
-	// automanaged is the label of the APIServices that the API server makes for what it serves itself:
-	// "onstart" for what is built in, "true" for what follows CustomResourceDefinitions (kube-aggregator,
-	// autoregister.AutoRegisterManagedLabel).
+	// automanaged is the label of the APIServices that the API server makes for what it serves
+	// itself: "onstart" for what is built in, "true" for what follows CustomResourceDefinitions
+	// (kube-aggregator, autoregister.AutoRegisterManagedLabel).
 	automanaged = "kube-aggregator.kubernetes.io/automanaged"
 )
 

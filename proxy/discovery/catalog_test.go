@@ -187,7 +187,8 @@ func TestCatalogOfAnUnreadableAPIService(t *testing.T) {
 	})
 }
 
-// What is vouched for is found like the API server's own, if another server is known to answer for it.
+// What is vouched for is found like the API server's own, if another server is known to answer for
+// it.
 func TestCatalogOfWhatIsVouchedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
@@ -308,7 +309,8 @@ func TestCatalogWithoutItsStream(t *testing.T) {
 	})
 }
 
-// TestCatalogOfASilentStream: that the stream is open, or was opened again, is no sign that its changes are heard.
+// TestCatalogOfASilentStream: that the stream is open, or was opened again, is no sign that its
+// changes are heard.
 func TestCatalogOfASilentStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
@@ -328,8 +330,8 @@ func TestCatalogOfASilentStream(t *testing.T) {
 	})
 }
 
-// While nobody can be reached the Reflector tries to open the stream for ever, without an end: the APIServices are not
-// believed for longer for that. It goes on where it was soon after.
+// While nobody can be reached the Reflector tries to open the stream for ever, without an end: the
+// APIServices are not believed for longer for that. It goes on where it was soon after.
 func TestCatalogOutOfReach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)

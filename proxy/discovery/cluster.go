@@ -25,11 +25,11 @@ type Cluster struct {
 
 // Config configures a Cluster.
 type Config struct {
-	// Invalidate is told of every change. It is called from several goroutines. When it returns, nothing that was learned
-	// before is given any more.
+	// Invalidate is told of every change. It is called from several goroutines. When it returns,
+	// nothing that was learned before is given any more.
 	Invalidate func(snapshot.Invalidation)
-	// Settle is how long nothing is kept after the API servers of the upstream changed, or the server of a group
-	// and version.
+	// Settle is how long nothing is kept after the API servers of the upstream changed, or the
+	// server of a group and version.
 	Settle time.Duration
 	// Quarantine is how long nothing is kept of a resource whose definition changed.
 	Quarantine time.Duration
@@ -40,8 +40,8 @@ type Config struct {
 	Log       *slog.Logger
 }
 
-// New returns a Cluster that knows nothing until Run runs. Until then nothing may be kept, which it says at once. cfg
-// has the proxy's own credentials.
+// New returns a Cluster that knows nothing until Run runs. Until then nothing may be kept, which it
+// says at once. cfg has the proxy's own credentials.
 func New(cfg *rest.Config, config Config) (*Cluster, error) {
 	c := &Cluster{config: config}
 	var err error
@@ -90,8 +90,9 @@ func (c *Cluster) Fields(ctx context.Context, gvr schema.GroupVersionResource) (
 
 // What follows is every way in which the ground can move, and what each invalidates for how long.
 
-// moved: another server, or none, answers for a group and version from now on. Each API server hears of it by itself, and
-// one that has not yet still asks the server of before: for the objects, and for discovery.
+// moved: another server, or none, answers for a group and version from now on. Each API server
+// hears of it by itself, and one that has not yet still asks the server of before: for the objects,
+// and for discovery.
 func (c *Cluster) moved(gv schema.GroupVersion) {
 	c.config.Invalidate(snapshot.Invalidation{
 		Ground: snapshot.Catalog, Extent: snapshot.OfVersion(gv), Until: snapshot.After(c.config.Settle),
@@ -126,7 +127,8 @@ func (c *Cluster) disagree(gr schema.GroupResource, disagree bool) {
 	c.config.Invalidate(snapshot.Invalidation{Ground: snapshot.Servers, Extent: snapshot.OfResource(gr), Until: until})
 }
 
-// rewritten: the API servers write a resource in another version than before. It may be loaded again at once.
+// rewritten: the API servers write a resource in another version than before. It may be loaded
+// again at once.
 func (c *Cluster) rewritten(gr schema.GroupResource) {
 	c.config.Invalidate(snapshot.Invalidation{Ground: snapshot.Servers, Extent: snapshot.OfResource(gr)})
 }

@@ -95,8 +95,8 @@ func (s *Schemas) Ready() bool {
 	return s.known != nil || s.refused
 }
 
-// Vouch says whether a change of a definition would be heard of now: there is a stream, which began with a list, and
-// it was heard lately.
+// Vouch says whether a change of a definition would be heard of now: there is a stream, which began
+// with a list, and it was heard lately.
 func (s *Schemas) Vouch() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -76,7 +76,8 @@ func definitionObject(name string, revision int) string {
 	return fmt.Sprintf(`{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":%q,"resourceVersion":"%d"}}`, name, revision)
 }
 
-// runSchemas runs Schemas in the bubble, on an API server with one definition. changes is how many it has told of.
+// runSchemas runs Schemas in the bubble, on an API server with one definition. changes is how many
+// it has told of.
 func runSchemas(t *testing.T, f *proxytest.FakeAPI) (s *Schemas, changes func() int) {
 	t.Helper()
 	f.Collections[definitionsPath] = &proxytest.FakeCollection{
@@ -91,8 +92,8 @@ func runSchemas(t *testing.T, f *proxytest.FakeAPI) (s *Schemas, changes func() 
 	return s, func() int { return int(changed.Load()) }
 }
 
-// TestSchemasVouch: custom resources are answered only while a change would be heard of. That a stream was opened is
-// no sign of that, nor that one stays open which tells nothing.
+// TestSchemasVouch: custom resources are answered only while a change would be heard of. That a
+// stream was opened is no sign of that, nor that one stays open which tells nothing.
 func TestSchemasVouch(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -156,8 +157,8 @@ func TestSchemasVouch(t *testing.T) {
 	}
 }
 
-// TestSchemasListAtEachTimeout: the watch that came to its timeout is followed by a list, since the header of another
-// watch would not say that nothing is pending.
+// TestSchemasListAtEachTimeout: the watch that came to its timeout is followed by a list, since the
+// header of another watch would not say that nothing is pending.
 func TestSchemasListAtEachTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := proxytest.NewFakeAPI()
@@ -177,7 +178,8 @@ func TestSchemasListAtEachTimeout(t *testing.T) {
 	})
 }
 
-// TestSchemasRefused: where definitions may not be read, nobody waits for them, and nothing is vouched for.
+// TestSchemasRefused: where definitions may not be read, nobody waits for them, and nothing is
+// vouched for.
 func TestSchemasRefused(t *testing.T) {
 	s := &Schemas{}
 	s.ended(apierrors.NewForbidden(schema.GroupResource{}, "", nil))
@@ -186,15 +188,17 @@ func TestSchemasRefused(t *testing.T) {
 	}
 }
 
-// suspended is a reading of the clock from before the machine stood still for some whole seconds, which the wall clock has
-// counted and the monotonic one has not. Nothing in package time makes one: it holds the seconds of the wall clock
-// above 30 bits of nanoseconds, beside the monotonic reading.
+// suspended is a reading of the clock from before the machine stood still for some whole seconds,
+// which the wall clock has counted and the monotonic one has not. Nothing in package time makes
+// one: it holds the seconds of the wall clock above 30 bits of nanoseconds, beside the monotonic
+// reading.
 func suspended(at time.Time, seconds uint64) time.Time {
 	*(*uint64)(unsafe.Pointer(&at)) -= seconds << 30 // #nosec G103 -- the first field
 	return at
 }
 
-// TestHeardBeforeASuspension: what was heard before the machine stood still is as old as the wall clock says.
+// TestHeardBeforeASuspension: what was heard before the machine stood still is as old as the wall
+// clock says.
 func TestHeardBeforeASuspension(t *testing.T) {
 	s := &Schemas{up: true, known: map[string]definition{}}
 	if s.Vouch() {

@@ -1,7 +1,8 @@
 // Package discovery knows what the cluster serves, and tells when that changes.
 //
-// [Catalog] says which resources there are and who serves them. [Schemas] follows the definitions of custom resources.
-// [Servers] follows the API servers behind the upstream and their versions, [StorageVersions] whether they agree on how
-// they store a resource. [WatchRBAC] tells when rights may have changed. [Cluster] joins them, and makes an
-// [snapshot.Invalidation] of every change that ends what memory knows.
+// [Catalog] says which resources there are and who serves them. [Schemas] follows the definitions
+// of custom resources. [Servers] follows the API servers behind the upstream and their versions,
+// [StorageVersions] whether they agree on how they store a resource. [WatchRBAC] tells when rights
+// may have changed. [Cluster] joins them, and makes an [snapshot.Invalidation] of every change that
+// ends what memory knows.
 package discovery

@@ -22,8 +22,8 @@ const (
 	// refusedRetry is how long a stream that goes on being refused waits for
 	// someone to grant it.
 	refusedRetry = 5 * time.Minute
-	// soonest bounds the time between two attempts to open a stream that must be back soon while the upstream
-	// is away, but for half as much again.
+	// soonest bounds the time between two attempts to open a stream that must be back soon while
+	// the upstream is away, but for half as much again.
 	soonest = 2 * time.Second
 )
 
@@ -33,15 +33,16 @@ type follower struct {
 	listWatch    *cache.ListWatch
 	expectedType runtime.Object
 	store        cache.ReflectorStore
-	// ended is told why the stream ended, nil if it was merely too old, or broke and is listed again.
+	// ended is told why the stream ended, nil if it was merely too old, or broke and is listed
+	// again.
 	ended func(error)
-	// soon: the stream must be back as soon as the upstream is. Otherwise there is up to a minute between two
-	// attempts.
+	// soon: the stream must be back as soon as the upstream is. Otherwise there is up to a minute
+	// between two attempts.
 	soon bool
 	// lists: each stream begins with a list, also after a watch that came to its timeout.
 	lists bool
-	// heard, if it is not nil, is told what the store has taken; and a stream that is silent for too long is given up,
-	// and begins again with a list.
+	// heard, if it is not nil, is told what the store has taken; and a stream that is silent for
+	// too long is given up, and begins again with a list.
 	heard *heard
 	log   *slog.Logger
 }
@@ -147,10 +148,10 @@ func listWatchOf[L runtime.Object](objects interface {
 	}
 }
 
-// tellStreams makes a source tell when a watch has begun that follows a list or another watch, and when there is no
-// stream: the Reflector tries for as long as the upstream is away, and does not come to its end for that. A
-// streaming list that has begun has told nothing yet; the store's Replace is its beginning. There is one stream at a time;
-// lost may be called again.
+// tellStreams makes a source tell when a watch has begun that follows a list or another watch, and
+// when there is no stream: the Reflector tries for as long as the upstream is away, and does not
+// come to its end for that. A streaming list that has begun has told nothing yet; the store's
+// Replace is its beginning. There is one stream at a time; lost may be called again.
 func tellStreams(source *cache.ListWatch, follows, lost func()) {
 	open := source.WatchFuncWithContext
 	var mu sync.Mutex

@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// TestTellStreams: there is a stream from its beginning to its end, or to the next attempt, if that comes first;
-// an end that is heard later says nothing about the stream after it.
+// TestTellStreams: there is a stream from its beginning to its end, or to the next attempt, if that
+// comes first; an end that is heard later says nothing about the stream after it.
 func TestTellStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var next watch.Interface

@@ -11,16 +11,18 @@ import (
 )
 
 const (
-	// streamSilence is for how long a stream that tells nothing still counts as alive. kube-apiserver sends a
-	// bookmark every minute where nothing changes; one that comes later by half of that is late, or cut off.
+	// streamSilence is for how long a stream that tells nothing still counts as alive.
+	// kube-apiserver sends a bookmark every minute where nothing changes; one that comes later by
+	// half of that is late, or cut off.
 	streamSilence = 90 * time.Second
 	// silenceLook is the time between two looks at whether a stream has been silent for longer.
 	silenceLook = 2 * time.Second
 )
 
-// heard is when a follower last heard something: a list, an event or a bookmark that its store has taken. That a stream
-// was opened, and stays open, tells nothing: the header may have come, and the rest be on its way for as
-// long as the network likes. The zero value has heard nothing. It is safe for concurrent use.
+// heard is when a follower last heard something: a list, an event or a bookmark that its store has
+// taken. That a stream was opened, and stays open, tells nothing: the header may have come, and the
+// rest be on its way for as long as the network likes. The zero value has heard nothing. It is safe
+// for concurrent use.
 type heard struct {
 	mu sync.Mutex
 	at time.Time
@@ -33,15 +35,16 @@ func (h *heard) note() {
 	h.at = time.Now()
 }
 
-// within says whether something was heard no longer ago than that, by the wall clock too: after a machine
-// has been suspended its connections may be dead, and nobody tells what has changed since.
+// within says whether something was heard no longer ago than that, by the wall clock too: after a
+// machine has been suspended its connections may be dead, and nobody tells what has changed since.
 func (h *heard) within(age time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return snapshot.Age(h.at, time.Now()) <= age
 }
 
-// untilSilent returns a context that ends with ctx, or when nothing was heard for streamSilence from now on.
+// untilSilent returns a context that ends with ctx, or when nothing was heard for streamSilence
+// from now on.
 func (h *heard) untilSilent(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	began := time.Now()

@@ -17,12 +17,13 @@ import (
 // errListAgain ends a Reflector's attempt: it lists before it watches again.
 var errListAgain = errors.New("what was missed since the stream broke is listed")
 
-// listAfterBreaks makes a Reflector list again unless a watch follows at once upon a list, or upon a watch that
-// came to its timeout. By itself it goes on from the revision it knows when its connection was cut or refused, as
-// it is when API servers are restarted. If the storage was put back to an earlier state meanwhile, that is a
-// revision of the future: kube-apiserver answers such a watch, and is silent until the revision comes; or it has
-// come already, in another past, and what was before it is never told. A list from there is refused, and the
-// Reflector then lists what there is. With always, it lists again after a watch's timeout, too.
+// listAfterBreaks makes a Reflector list again unless a watch follows at once upon a list, or upon
+// a watch that came to its timeout. By itself it goes on from the revision it knows when its
+// connection was cut or refused, as it is when API servers are restarted. If the storage was put
+// back to an earlier state meanwhile, that is a revision of the future: kube-apiserver answers such
+// a watch, and is silent until the revision comes; or it has come already, in another past, and
+// what was before it is never told. A list from there is refused, and the Reflector then lists what
+// there is. With always, it lists again after a watch's timeout, too.
 func listAfterBreaks(source *cache.ListWatch, always bool) *cache.ListWatch {
 	var c continuity
 	return &cache.ListWatch{
@@ -61,8 +62,8 @@ func listAfterBreaks(source *cache.ListWatch, always bool) *cache.ListWatch {
 	}
 }
 
-// broken says whether a stream that was over at a time, or never if that is zero, is one after which a watch
-// cannot go on.
+// broken says whether a stream that was over at a time, or never if that is zero, is one after
+// which a watch cannot go on.
 func broken(over time.Time) bool {
 	return over.IsZero() || snapshot.InDoubt(over, time.Now())
 }

@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// TestListAfterBreaks: a watch goes on from the revision that is known only where no other past can have come in
-// between.
+// TestListAfterBreaks: a watch goes on from the revision that is known only where no other past can
+// have come in between.
 func TestListAfterBreaks(t *testing.T) {
 	type answer struct {
 		after time.Duration // since it was asked for

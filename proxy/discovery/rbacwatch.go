@@ -29,7 +29,7 @@ var rbacResources = [...]string{"roles", "rolebindings", "clusterroles", "cluste
 // It makes revocations count sooner, nothing more: what it misses (while it is
 // cut off, where it is not permitted, where authorizers other than RBAC decide)
 // is bounded by the TTL of the decisions. So where the proxy may not watch
-// these objects, it says so once and goes on trying, seldom.
+// these objects, it says so once, and tries again every few minutes.
 //
 // flush is called from several goroutines.
 func WatchRBAC(ctx context.Context, cfg *rest.Config, flush func(), log *slog.Logger) error {

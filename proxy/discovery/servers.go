@@ -22,8 +22,8 @@ import (
 
 // Endpoints are API servers that are asked one by one, so that each is heard of.
 type Endpoints interface {
-	// Run checks them until ctx ends. After each check it calls heard with the versions of all that are not known to be
-	// unreachable.
+	// Run checks them until ctx ends. After each check it calls heard with the versions of all that
+	// are not known to be unreachable.
 	Run(ctx context.Context, heard func([]version.Info))
 	// Checked says whether each of them has been checked.
 	Checked() bool
@@ -43,10 +43,10 @@ type Endpoints interface {
 // and does not come back leaves its Lease to be collected when it has expired, an hour later:
 // that is a change as well, and costs what a restart costs.
 //
-// What is there at the first look is no change. If that is in the middle of a rolling upgrade,
-// the servers that are still to be replaced will each be one. To lose the stream of the Leases
-// is no change either: what was missed shows when it is opened again. While it cannot be,
-// and /version cannot be read, nothing special happens, since feeds ask by themselves how far the upstream is.
+// What is there at the first look is no change. If that is in the middle of a rolling upgrade, the
+// servers that are still to be replaced will each be one. To lose the stream of the Leases is no
+// change either: what was missed shows when it is opened again. While it cannot be, and /version
+// cannot be read, nothing special happens, since feeds ask by themselves how far the upstream is.
 //
 // It is safe for concurrent use.
 type Servers struct {

@@ -90,8 +90,8 @@ func TestServersReadyWaits(t *testing.T) {
 	})
 }
 
-// TestServersComeBackSoon: however long the upstream was away, the stream of its Leases is open again
-// soon after it is back.
+// TestServersComeBackSoon: however long the upstream was away, the stream of its Leases is open
+// again soon after it is back.
 func TestServersComeBackSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServers()

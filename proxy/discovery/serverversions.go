@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// versionEvery is the time between two looks at /version, and up to a fifth more; versionAgain while they
-	// tell of more than one, or may soon.
+	// versionEvery is the time between two looks at /version, and up to a fifth more; versionAgain
+	// while they tell of more than one, or may soon.
 	versionEvery = 10 * time.Second
 	versionAgain = 2 * time.Second
 	// versionTimeout bounds one look.
 	versionTimeout = 5 * time.Second
-	// versionMemory is for how long a version counts that one of the API servers had, when it was heard in turn with
-	// another. One that was heard before another, and not again, counts for versionParting: it may have been replaced, or
-	// whoever has it is not reached by every look.
+	// versionMemory is for how long a version counts that one of the API servers had, when it was
+	// heard in turn with another. One that was heard before another, and not again, counts for
+	// versionParting: it may have been replaced, or whoever has it is not reached by every look.
 	versionMemory  = 2 * time.Minute
 	versionParting = time.Minute
 )
@@ -58,8 +58,9 @@ func (v *versions) hear(said version.Info, now time.Time) (changed bool) {
 	return changed
 }
 
-// unsettled reports whether API servers of more than one version may answer now: they did, as far as was heard
-// lately. Then to load anew after each change would only add load: one of the other kind will come.
+// unsettled reports whether API servers of more than one version may answer now: they did, as far
+// as was heard lately. Then to load anew after each change would only add load: one of the other
+// kind will come.
 func (v *versions) unsettled(now time.Time) bool {
 	if !v.mixed.IsZero() && now.Sub(v.mixed) <= versionMemory {
 		return true
@@ -83,8 +84,8 @@ func (v *versions) pause(now time.Time) time.Duration {
 // fleet is which versions there are among API servers that are asked one by one.
 type fleet struct{ versions map[version.Info]struct{} }
 
-// hear takes the versions that there are now. changed: before there were others. mixed: there is more
-// than one. To hear of none says nothing.
+// hear takes the versions that there are now. changed: before there were others. mixed: there is
+// more than one. To hear of none says nothing.
 func (f *fleet) hear(said []version.Info) (changed, mixed bool) {
 	if len(said) == 0 {
 		return false, len(f.versions) > 1
@@ -98,8 +99,9 @@ func (f *fleet) hear(said []version.Info) (changed, mixed bool) {
 	return changed, len(now) > 1
 }
 
-// hearAll takes the versions of all endpoints that are not known to be unreachable. While they are not
-// one, nothing is kept: a feed may be at one kind of API server now, and at the other in a moment.
+// hearAll takes the versions of all endpoints that are not known to be unreachable. While they are
+// not one, nothing is kept: a feed may be at one kind of API server now, and at the other in a
+// moment.
 func (s *Servers) hearAll(said []version.Info) {
 	changed, mixed := s.all.hear(said)
 	switch {
@@ -150,8 +152,8 @@ func (s *Servers) pollVersion(ctx context.Context) {
 	}
 }
 
-// untilVersion is how long to wait before the next look: one that has just started may be of another version, and get
-// connections only later.
+// untilVersion is how long to wait before the next look: one that has just started may be of
+// another version, and get connections only later.
 func (s *Servers) untilVersion(now time.Time) time.Duration {
 	s.mu.Lock()
 	started := s.started

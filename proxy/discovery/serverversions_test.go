@@ -87,8 +87,9 @@ func TestVersionsThatAreHeard(t *testing.T) {
 	}
 }
 
-// TestServersOnceUpgraded: when a version was heard for the first time another may answer yet, until the
-// former was not heard for a while: each look tells so, the faster for it, and one in vain, too.
+// TestServersOnceUpgraded: when a version was heard for the first time another may answer yet,
+// until the former was not heard for a while: each look tells so, the faster for it, and one in
+// vain, too.
 func TestServersOnceUpgraded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServers()

@@ -29,9 +29,9 @@ func (a asThemselves) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.ServeAs(w, r, caller, nil)
 }
 
-// TestStrangersHaveConnectionsOfTheirOwn: the connection that all share, and that the API server
+// TestUnacceptedHaveConnectionsOfTheirOwn: the connection that all share, and that the API server
 // closes after a 401, is for callers whom it has accepted.
-func TestStrangersHaveConnectionsOfTheirOwn(t *testing.T) {
+func TestUnacceptedHaveConnectionsOfTheirOwn(t *testing.T) {
 	api := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Query().Get("timeout") == "malformed":
@@ -73,7 +73,7 @@ func TestStrangersHaveConnectionsOfTheirOwn(t *testing.T) {
 		{"no token", "Basic eA==", "/", own},
 		{"no token again", "Basic eA==", "/", own},
 		{"no longer accepted", "Bearer a", "/expired", shared},
-		{"a stranger again", "Bearer a", "/", own},
+		{"not accepted again", "Bearer a", "/", own},
 	} {
 		method, path, other := strings.Cut(step.path, " ")
 		if !other {
@@ -156,8 +156,8 @@ func TestUnknownCallersKeepNoHTTP2Connection(t *testing.T) {
 	}
 }
 
-// TestShareOfTheAccepted: two tokens of one subject have a share of their own address before, and one
-// of both after they were accepted; whoever is refused loses it.
+// TestShareOfTheAccepted: two tokens of one subject have a share of their own address before, and
+// one of both after they were accepted; whoever is refused loses it.
 func TestShareOfTheAccepted(t *testing.T) {
 	refuse := false
 	api := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, _ *http.Request) {
@@ -188,7 +188,7 @@ func TestShareOfTheAccepted(t *testing.T) {
 		name   string
 		refuse bool
 		same   bool
-	}{{"strangers", false, false}, {"accepted", true, true}, {"refused", true, false}} {
+	}{{"not accepted yet", false, false}, {"accepted", true, true}, {"refused", true, false}} {
 		refuse = step.refuse
 		if got := shares(); (got[0] == got[1]) != step.same {
 			t.Errorf("%s: the same share %t", step.name, got[0] == got[1])
@@ -196,8 +196,8 @@ func TestShareOfTheAccepted(t *testing.T) {
 	}
 }
 
-// TestReviewsHaveAConnectionOfTheirOwn: not that of callers' requests, which is kept although nothing comes on
-// it for long.
+// TestReviewsHaveAConnectionOfTheirOwn: not that of callers' requests, which is kept although
+// nothing comes on it for long.
 func TestReviewsHaveAConnectionOfTheirOwn(t *testing.T) {
 	api := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, r *http.Request) { _, _ = fmt.Fprint(w, r.RemoteAddr) })
 	up, err := upstream.New(api.Config())
@@ -231,7 +231,7 @@ func TestReviewsHaveAConnectionOfTheirOwn(t *testing.T) {
 		}
 		return string(body)
 	}
-	first := ask() // a stranger as yet
+	first := ask() // not accepted yet
 	forwarded, review := forward(), ask()
 	if forward() != forwarded || ask() != review {
 		t.Error("a connection is not used again")

@@ -27,8 +27,8 @@ func endOf(d *server.Drain, timeout time.Duration) drained {
 	return drained{cut, clean}
 }
 
-// startDraining serves as startProxy does, with a Drain; ending gets within what time the watches are to end, when that
-// has begun.
+// startDraining serves as startProxy does, with a Drain; ending gets within what time the watches
+// are to end, when that has begun.
 func startDraining(t *testing.T, forward known, http2 bool) (_ *httptest.Server, _ *server.Drain, ending chan time.Duration) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -46,7 +46,8 @@ func startDraining(t *testing.T, forward known, http2 bool) (_ *httptest.Server,
 	return front, drain, ending
 }
 
-// TestDrain: watches end at once and in order, also one that has no answer yet; what takes its time goes on to its end.
+// TestDrain: watches end at once and in order, also one that has no answer yet; what takes its time
+// goes on to its end.
 func TestDrain(t *testing.T) {
 	for _, up := range []bool{false, true} {
 		for _, down := range []bool{false, true} {
@@ -183,7 +184,8 @@ func TestDrainWaitsForUpgraded(t *testing.T) {
 	}
 }
 
-// TestDrainCuts: when the time is over, what still goes on is cut, and counted: an upgraded connection, and a request.
+// TestDrainCuts: when the time is over, what still goes on is cut, and counted: an upgraded
+// connection, and a request.
 func TestDrainCuts(t *testing.T) {
 	gone := make(chan struct{}, 2)
 	upgrade := proxytest.SwitchTo(t, func(rw *bufio.ReadWriter) {
@@ -216,11 +218,12 @@ func TestDrainCuts(t *testing.T) {
 	}
 }
 
-// TestDrainCutsConnections: where no handler runs, a request that is still coming in is cut, too. No request was; but the
-// end was not clean.
+// TestDrainCutsConnections: where no handler runs, a request that is still coming in is cut, too.
+// No request was; but the end was not clean.
 func TestDrainCutsConnections(t *testing.T) {
-	// net/http takes a connection for idle when it has no request after so long (closeIdleConns). On a machine that is
-	// busy elsewhere that may be over before the end begins: then there was nothing to cut.
+	// net/http takes a connection for idle when it has no request after so long (closeIdleConns).
+	// On a machine that is busy elsewhere that may be over before the end begins: then there was
+	// nothing to cut.
 	const idle, tries = 5 * time.Second, 5
 	for range tries {
 		upstream := proxytest.StartUpstream(t, false, func(http.ResponseWriter, *http.Request) {})
@@ -246,7 +249,8 @@ func TestDrainCutsConnections(t *testing.T) {
 	t.Errorf("%d connections were idle before they could be cut", tries)
 }
 
-// TestWatchSpread: the ends of watches are spread over a quarter of the time there is, over five seconds at most.
+// TestWatchSpread: the ends of watches are spread over a quarter of the time there is, over five
+// seconds at most.
 func TestWatchSpread(t *testing.T) {
 	for timeout, want := range map[time.Duration]time.Duration{
 		4 * time.Second: time.Second,

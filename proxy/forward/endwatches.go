@@ -18,8 +18,8 @@ const (
 	watchEndsPerSecond = 200
 	// lateWatch bounds how long a watch lives that begins while the others are being ended.
 	lateWatch = time.Second
-	// quiet: if nothing comes for this long, a watch whose events cannot be told apart is taken to be
-	// between two events.
+	// quiet: if nothing comes for this long, a watch whose events cannot be told apart is taken to
+	// be between two events.
 	quiet = 200 * time.Millisecond
 )
 
@@ -27,20 +27,20 @@ var errWatchEnded = errors.New("the watch was ended, because listproxy ends")
 
 // EndWatches ends the forwarded watches, and soon also those that begin from now on. Each ends as
 // kube-apiserver ends its own at a shutdown (WatchServer.HandleHTTP in
-// k8s.io/apiserver/pkg/endpoints/handlers): in order, with the end of the body, and between two events.
-// The clients open them again elsewhere, from the last event.
+// k8s.io/apiserver/pkg/endpoints/handlers): in order, with the end of the body, and between two
+// events. The clients open them again elsewhere, from the last event.
 //
 // The ends are spread in time, in no order, so that the clients do not all come back at once: 200 a
-// second, or more if that would take longer than within. EndWatches does not wait for them. A second
-// call does nothing.
+// second, or more if that would take longer than within. EndWatches does not wait for them. A
+// second call does nothing.
 //
-// A watch in the middle of an event ends after that event. In a compressed answer, and in media types
-// other than JSON and protobuf, listproxy cannot tell where an event ends. Such a watch is cut when all
-// that came was passed on and nothing more has come for 200 ms. If an event comes with such a pause in
-// it, the cut can be within the event.
+// A watch in the middle of an event ends after that event. In a compressed answer, and in media
+// types other than JSON and protobuf, listproxy cannot tell where an event ends. Such a watch is
+// cut when all that came was passed on and nothing more has come for 200 ms. If an event comes with
+// such a pause in it, the cut can be within the event.
 //
-// A watch without an answer yet gets a 503 with Retry-After, as kube-apiserver gives to a watch that
-// begins while it ends.
+// A watch without an answer yet gets a 503 with Retry-After, as kube-apiserver gives to a watch
+// that begins while it ends.
 func (f *Forwarder) EndWatches(within time.Duration) { f.watches.end(within) }
 
 // openWatches are the forwarded watches that are open. The zero value is ready for use.
@@ -121,8 +121,8 @@ func (w *openWatch) end() {
 	}
 }
 
-// endIfQuietLocked ends a watch whose events cannot be told apart, if the Read under way gets nothing for
-// a while. Since there is a Read, all that came before was passed on.
+// endIfQuietLocked ends a watch whose events cannot be told apart, if the Read under way gets
+// nothing for a while. Since there is a Read, all that came before was passed on.
 func (w *openWatch) endIfQuietLocked() {
 	if w.events.Known() || !w.reading {
 		return
@@ -149,8 +149,8 @@ func (w *openWatch) ended() bool {
 	return w.over
 }
 
-// answered takes over the body of an answer that is a stream of events. Any other answer is a refusal,
-// and ends by itself.
+// answered takes over the body of an answer that is a stream of events. Any other answer is a
+// refusal, and ends by itself.
 func (w *openWatch) answered(res *http.Response) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -12,7 +12,8 @@ import (
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
-// TestWatchEndsAreSpread: over no more time than there is, and no longer than it takes at 200 a second.
+// TestWatchEndsAreSpread: over no more time than there is, and no longer than it takes at 200 a
+// second.
 func TestWatchEndsAreSpread(t *testing.T) {
 	for name, tt := range map[string]struct {
 		watches int
@@ -52,7 +53,8 @@ func TestWatchEndsAreSpread(t *testing.T) {
 	}
 }
 
-// TestLateWatches: those that begin while the others are being ended, end too, and not in one instant.
+// TestLateWatches: those that begin while the others are being ended, end too, and not in one
+// instant.
 func TestLateWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s openWatches
@@ -144,8 +146,9 @@ func TestWatchEndsWithAnEvent(t *testing.T) {
 	}
 }
 
-// TestWatchOfSlowClient: its client takes the first half of an event when the end comes, and the second half long
-// after. The end is behind the whole event, where that can be told, and where it cannot, too.
+// TestWatchOfSlowClient: its client takes the first half of an event when the end comes, and the
+// second half long after. The end is behind the whole event, where that can be told, and where it
+// cannot, too.
 func TestWatchOfSlowClient(t *testing.T) {
 	text := strings.Repeat("x", 8)
 	for name, tt := range map[string]struct {

@@ -20,8 +20,8 @@ const unreachableMessage = "listproxy could not get an answer from the Kubernete
 	"The cause is in listproxy's log; check that the API server is up and that listproxy's " +
 	"client configuration has its address and CA."
 
-// exchange is one request on its way. Its methods are the hooks of one [httputil.ReverseProxy], and run
-// in that one's goroutine, except Write.
+// exchange is one request on its way. Its methods are the hooks of one [httputil.ReverseProxy], and
+// run in that one's goroutine, except Write.
 type exchange struct {
 	forwarder *Forwarder
 	w         http.ResponseWriter
@@ -53,8 +53,8 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	x.sent = true
 	pr.Out.URL = x.forwarder.target(pr.In.RequestURI)
 	pr.Out.Host = x.forwarder.base.Host
-	// net/http fills this very map when the body has been read. The copy that ReverseProxy made would
-	// stay empty.
+	// net/http fills this very map when the body has been read. The copy that ReverseProxy made
+	// would stay empty.
 	pr.Out.Trailer = pr.In.Trailer
 	if x.caller.Impersonated() != nil {
 		pr.Out.Trailer = nil // nothing that was not checked goes with listproxy's credentials
@@ -78,8 +78,8 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 			return fmt.Errorf("it switched to protocol %q when %q was asked for", got, x.upgrade)
 		}
 		x.switched = true
-		// If res.Write knew that this answers a POST, it would add a Content-Length, which a 101 must
-		// not have (RFC 9110, 8.6).
+		// If res.Write knew that this answers a POST, it would add a Content-Length, which a 101
+		// must not have (RFC 9110, 8.6).
 		res.Request = nil
 	case x.upgrade != "":
 		// The client may already be speaking the other protocol. Neither side may take that for a
@@ -90,12 +90,13 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 		x.accepted()
 	}
 	if x.request.ProtoMajor == 2 && !kubehttp.Of(x.request).LongRunning && (res.StatusCode == http.StatusUnauthorized || x.caller.Impersonated() == nil && !x.caller.BringsToken()) {
-		// As kube-apiserver does (UnauthenticatedHTTP2DOSMitigation): a caller who is not known gets a
-		// single request on an HTTP/2 connection, which costs much.
+		// As kube-apiserver does (UnauthenticatedHTTP2DOSMitigation): a caller who is not known
+		// gets a single request on an HTTP/2 connection, which costs much.
 		res.Header.Set("Connection", "close")
 	}
 	if len(res.Trailer) > 0 && x.request.ProtoMajor == 1 && x.request.Method != http.MethodHead {
-		// HTTP/2 allows a length and trailers together, HTTP/1.1 has trailers in chunked bodies only.
+		// HTTP/2 allows a length and trailers together, HTTP/1.1 has trailers in chunked bodies
+		// only.
 		res.Header.Del("Content-Length")
 	}
 	if x.watch != nil {

@@ -22,16 +22,16 @@ import (
 type Upstream interface {
 	// URL returns the API server's base URL. Its path has no slash at the end.
 	URL() *url.URL
-	// RoundTripper returns the transport for a request of a caller. upgrade says whether the request
-	// asks for another protocol on its connection.
+	// RoundTripper returns the transport for a request of a caller. upgrade says whether the
+	// request asks for another protocol on its connection.
 	RoundTripper(id authn.Identity, upgrade bool) http.RoundTripper
 	// Answered takes note of the status with which such a request was answered, and says whether it
 	// shows that the API server has accepted the caller.
 	Answered(id authn.Identity, upgrade bool, method string, status int) (accepted bool)
 }
 
-// Forwarder passes requests to the API server and its answers back, both unchanged, and each part as
-// soon as it comes. It is safe for concurrent use.
+// Forwarder passes requests to the API server and its answers back, both unchanged, and each part
+// as soon as it comes. It is safe for concurrent use.
 //
 // The request that arrives at the API server differs from the caller's only in
 //
@@ -43,15 +43,15 @@ type Upstream interface {
 // It carries the caller's credentials and no others. The request of an impersonated user carries
 // listproxy's, and names the user in Impersonate-* headers.
 //
-// Headers that are set on the ResponseWriter already are added to the final answer. If the API server
-// gave values to the same header, ours follow them: RFC 9211 wants the cache that is nearest to the user
-// last. Nothing else is added to an answer.
+// Headers that are set on the ResponseWriter already are added to the final answer. If the API
+// server gave values to the same header, ours follow them: RFC 9211 wants the cache that is nearest
+// to the user last. Nothing else is added to an answer.
 //
-// If the API server does not answer, the caller gets a 503 with a metav1.Status. It has no Retry-After,
-// since clients would take that as leave to repeat a write. If either side breaks off later, the other
-// side's connection or stream is broken off too, by a panic with [http.ErrAbortHandler]; handlers around
-// this one must let that panic pass. So an answer never just ends early, except a watch, which may end
-// between any two events ([Forwarder.EndWatches]).
+// If the API server does not answer, the caller gets a 503 with a metav1.Status. It has no
+// Retry-After, since clients would take that as leave to repeat a write. If either side breaks off
+// later, the other side's connection or stream is broken off too, by a panic with
+// [http.ErrAbortHandler]; handlers around this one must let that panic pass. So an answer never
+// just ends early, except a watch, which may end between any two events ([Forwarder.EndWatches]).
 type Forwarder struct {
 	upstream Upstream
 	base     *url.URL // of the API server
@@ -62,15 +62,15 @@ type Forwarder struct {
 	seldom telemetry.Seldom
 }
 
-// New returns a Forwarder to up. What the API server does wrong is logged as a warning, and callers that
-// go away at debug level.
+// New returns a Forwarder to up. What the API server does wrong is logged as a warning, and callers
+// that go away at debug level.
 func New(up Upstream, log *slog.Logger) *Forwarder {
 	return &Forwarder{upstream: up, base: up.URL(), log: log}
 }
 
 // ServeAs forwards r as a request of id. It returns the status of the API server's answer, or 0 if
-// there was no answer that could be used. If accepted is not nil, it is called before the answer is passed
-// on, if that shows that the API server has accepted the caller.
+// there was no answer that could be used. If accepted is not nil, it is called before the answer is
+// passed on, if that shows that the API server has accepted the caller.
 func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id authn.Identity, accepted func()) (code int) {
 	if reason, message := f.malformed(r, id); reason != "" {
 		refuse(w, r, reason, message)

@@ -92,8 +92,8 @@ func removed(name string, listed []string) bool {
 		}, lower) || slices.Contains(listed, lower)
 }
 
-// FuzzForward: what arrives upstream has the caller's target byte for byte and all its headers, with
-// its credentials, but none in which it claims something about itself; and it is one request.
+// FuzzForward: what arrives upstream has the caller's target byte for byte and all its headers,
+// with its credentials, but none in which it claims something about itself; and it is one request.
 func FuzzForward(f *testing.F) {
 	for _, text := range []string{
 		"GET /api/v1/pods?limit=5 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b\r\n",

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// target returns the API server's URL for the target of a request, byte for byte. What looks odd to a
-// proxy (double slashes, %2f, semicolons, stray per cent signs) is for the API server to judge.
+// target returns the API server's URL for the target of a request, byte for byte. What looks odd to
+// a proxy (double slashes, %2f, semicolons, stray per cent signs) is for the API server to judge.
 //
-// Only a space is escaped, and means the same then: HTTP/2 allows it in a path, but it would end the
-// target of HTTP/1.1.
+// Only a space is escaped, and means the same then: HTTP/2 allows it in a path, but it would end
+// the target of HTTP/1.1.
 func (f *Forwarder) target(requestURI string) *url.URL {
 	base := f.base
 	path, query, hasQuery := strings.Cut(strings.ReplaceAll(requestURI, " ", "%20"), "?")
@@ -22,8 +22,8 @@ func (f *Forwarder) target(requestURI string) *url.URL {
 	if target.Path, err = url.PathUnescape(raw); err == nil && target.EscapedPath() == raw {
 		return target
 	}
-	// There are bytes that net/url would escape. It sends Opaque as it is, except that two slashes at
-	// its beginning would begin a host.
+	// There are bytes that net/url would escape. It sends Opaque as it is, except that two slashes
+	// at its beginning would begin a host.
 	target.Opaque = raw
 	if strings.HasPrefix(raw, "//") {
 		target.Opaque = "//" + base.Host + raw
@@ -31,10 +31,10 @@ func (f *Forwarder) target(requestURI string) *url.URL {
 	return target
 }
 
-// mayLeavePrefix says whether a server that resolves dot segments may take requestURI for a path outside
-// the API server's base URL. For a request with the caller's own credentials the server may judge that.
-// listproxy's own credentials must reach only the API server that they are for: another server beside it
-// might not know impersonation.
+// mayLeavePrefix says whether a server that resolves dot segments may take requestURI for a path
+// outside the API server's base URL. For a request with the caller's own credentials the server may
+// judge that. listproxy's own credentials must reach only the API server that they are for: another
+// server beside it might not know impersonation.
 func mayLeavePrefix(requestURI string) bool {
 	raw, _, _ := strings.Cut(requestURI, "?")
 	path, err := url.PathUnescape(raw)

@@ -84,9 +84,9 @@ func TestPathPrefixIsPrepended(t *testing.T) {
 	}
 }
 
-// TestStatedUsersStayUnderThePrefix: the proxy's credentials are for the API server at its URL, which
-// may be one of several behind one address.
-func TestStatedUsersStayUnderThePrefix(t *testing.T) {
+// TestImpersonatedUsersStayUnderThePrefix: the proxy's credentials are for the API server at its
+// URL, which may be one of several behind one address.
+func TestImpersonatedUsersStayUnderThePrefix(t *testing.T) {
 	var seen []string
 	upstream := proxytest.StartUpstream(t, false, func(_ http.ResponseWriter, r *http.Request) { seen = append(seen, r.RequestURI) })
 	config := upstream.Config()
@@ -97,7 +97,7 @@ func TestStatedUsersStayUnderThePrefix(t *testing.T) {
 	if err := forwarder.up.Impersonate(own); err != nil {
 		t.Fatal(err)
 	}
-	stated := authntest.New(t).OfUser(&user.DefaultInfo{Name: "alice", Groups: []string{user.AllAuthenticated}})
+	impersonated := authntest.New(t).OfUser(&user.DefaultInfo{Name: "alice", Groups: []string{user.AllAuthenticated}})
 	if !mayLeavePrefix("/%zz") {
 		t.Error("what cannot be read may be anything")
 	}
@@ -117,7 +117,7 @@ func TestStatedUsersStayUnderThePrefix(t *testing.T) {
 		"/..;x/b":                 true,
 		"//../b":                  true,
 	} {
-		for _, id := range []authn.Identity{stated, forwarder.caller} {
+		for _, id := range []authn.Identity{impersonated, forwarder.caller} {
 			seen = nil
 			w := httptest.NewRecorder()
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
@@ -125,7 +125,7 @@ func TestStatedUsersStayUnderThePrefix(t *testing.T) {
 			forwarder.ServeAs(w, r, id, nil)
 			refused := len(seen) == 0 && w.Code == http.StatusBadRequest
 			if want := leaves && id.Impersonated() != nil; refused != want {
-				t.Errorf("%s, stated %t: refused %t (%d), want %t; the upstream saw %q", target, id.Impersonated() != nil, refused, w.Code, want, seen)
+				t.Errorf("%s, impersonated %t: refused %t (%d), want %t; the upstream saw %q", target, id.Impersonated() != nil, refused, w.Code, want, seen)
 			}
 		}
 	}

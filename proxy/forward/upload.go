@@ -23,18 +23,19 @@ var (
 // upload is the body of a caller's request on its way to the API server. Requests share connections
 // there. Two things can happen to them that a body which is read directly would not survive:
 //
-//   - The API server says that it closes the connection (GOAWAY, as after every 401) and has not looked
-//     at the request. Then the transport sends the request again elsewhere, and needs the body from its
-//     beginning. The first uploadKept bytes are kept for that.
-//   - The API server answers before it has read the body. Then the transport gives up reading, but a
-//     Read that waits for the caller would delay the end of the answer.
+//   - The API server says that it closes the connection (GOAWAY, as after every 401) and has not
+//     looked at the request. Then the transport sends the request again elsewhere, and needs the
+//     body from its beginning. The first uploadKept bytes are kept for that.
+//   - The API server answers before it has read the body. Then the transport gives up reading, but
+//     a Read that waits for the caller would delay the end of the answer.
 //
-// So the body is read in a goroutine of its own, one chunk at a time and only when asked for, and its
-// readers can be closed while they wait.
+// So the body is read in a goroutine of its own, one chunk at a time and only when asked for, and
+// its readers can be closed while they wait.
 type upload struct {
 	body   io.Reader
 	failed atomic.Bool // reading the caller's body failed, other than by its end
-	// exceeded is the bound that the body exceeds ([http.MaxBytesError]), or 0. It is set before failed.
+	// exceeded is the bound that the body exceeds ([http.MaxBytesError]), or 0. It is set before
+	// failed.
 	exceeded atomic.Int64
 
 	mu      sync.Mutex

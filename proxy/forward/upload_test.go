@@ -113,8 +113,8 @@ func TestUploadFailure(t *testing.T) {
 	}
 }
 
-// TestStuckUploadHoldsNothing: a request ends, whoever is asked to wait for its body, so that nothing
-// is held for it.
+// TestStuckUploadHoldsNothing: a request ends, whoever is asked to wait for its body, so that
+// nothing is held for it.
 func TestStuckUploadHoldsNothing(t *testing.T) {
 	for name, http2 := range map[string]bool{"upstream HTTP/1.1": false, "upstream HTTP/2": true} {
 		t.Run(name, func(t *testing.T) {
@@ -131,8 +131,8 @@ func TestStuckUploadHoldsNothing(t *testing.T) {
 			if _, err := io.WriteString(conn, proxytest.StuckUpload); err != nil {
 				t.Fatal(err)
 			}
-			// With an answer or, since net/http reads the body before it gives one over HTTP/1.1, with
-			// the connection.
+			// With an answer or, since net/http reads the body before it gives one over HTTP/1.1,
+			// with the connection.
 			if res, err := http.ReadResponse(bufio.NewReader(conn), nil); err == nil {
 				_ = res.Body.Close()
 			}

@@ -25,23 +25,24 @@ const (
 	callersQueue = 8
 	// waitingBodies bounds the answers that wait to be written.
 	waitingBodies = 4096
-	// strangersPart is the part of the long-running requests that callers may have together whom the upstream has
-	// not accepted. They are accepted with its first answer; anonymous callers never are.
-	strangersPart = 8
+	// unacceptedPart: callers whom kube-apiserver has not accepted may together have this part of
+	// the long-running requests. They are accepted with its first answer; anonymous callers never
+	// are.
+	unacceptedPart = 8
 )
 
 // Bounds bounds what is in flight, and shares it fairly between callers. It is safe for
 // concurrent use.
 type Bounds struct {
 	short, long *Limiter[ShareKey]
-	strangers   *Limiter[ShareKey] // who have one of long as well
+	unaccepted  *Limiter[ShareKey] // those who hold one of long as well
 	bodies      *Limiter[ShareKey]
 }
 
 // New returns Bounds with nothing in flight.
 func New(cfg Config) (*Bounds, error) {
 	a := &Bounds{}
-	strangers := (cfg.LongRunning + strangersPart - 1) / strangersPart
+	unaccepted := (cfg.LongRunning + unacceptedPart - 1) / unacceptedPart
 	for _, l := range []struct {
 		limiter **Limiter[ShareKey]
 		config  LimiterConfig
@@ -49,8 +50,8 @@ func New(cfg Config) (*Bounds, error) {
 		{&a.short, Queueing(int64(cfg.Requests), cfg.Requests*waitingPerPlace, cfg.Wait)},
 		// Nobody knows when one of these ends, so nobody waits for it.
 		{&a.long, LimiterConfig{Capacity: int64(cfg.LongRunning), PerCaller: mostOfOne(int64(cfg.LongRunning))}},
-		// But hardly any stranger stays one: it is accepted, or its request ends.
-		{&a.strangers, Queueing(int64(strangers), strangers, cfg.Wait)},
+		// But callers do not stay unaccepted for long: they are accepted, or their requests end.
+		{&a.unaccepted, Queueing(int64(unaccepted), unaccepted, cfg.Wait)},
 		{&a.bodies, Queueing(cfg.Bytes, waitingBodies, cfg.Wait)},
 	} {
 		limiter, err := NewLimiter[ShareKey](l.config)
@@ -74,25 +75,25 @@ func Queueing(capacity int64, waiting int, wait time.Duration) LimiterConfig {
 // finds room, however slow the first one is.
 func mostOfOne(capacity int64) int64 { return (capacity + 1) / 2 }
 
-// Place is what a request that was let in holds. It must not be copied once Release may be called, nor be
-// used by several goroutines at once.
-type Place struct{ own, stranger Grant[ShareKey] }
+// Place is what a request that was let in holds. It must not be copied once Release may be called,
+// nor be used by several goroutines at once.
+type Place struct{ own, unaccepted Grant[ShareKey] }
 
 // Release gives the place back. Only the first call does anything.
 func (p *Place) Release() {
 	p.own.Release()
-	p.stranger.Release()
+	p.unaccepted.Release()
 }
 
-// Admit lets a request in, when its turn comes. Accepted says whether the upstream knows the caller. The
-// error is an [Overload], or ctx's.
+// Admit lets a request in, when its turn comes. Accepted says whether the upstream knows the
+// caller. The error is an [Overload], or ctx's.
 func (a *Bounds) Admit(ctx context.Context, caller ShareKey, accepted, long bool) (p Place, err error) {
 	if !long {
 		p.own, err = a.short.Acquire(ctx, caller, 1)
 		return p, err
 	}
 	if !accepted {
-		if p.stranger, err = a.strangers.Acquire(ctx, caller, 1); err != nil {
+		if p.unaccepted, err = a.unaccepted.Acquire(ctx, caller, 1); err != nil {
 			return p, err
 		}
 	}
@@ -102,11 +103,12 @@ func (a *Bounds) Admit(ctx context.Context, caller ShareKey, accepted, long bool
 	return p, err
 }
 
-// Accept makes the place of a long-running request that of a caller, now that the upstream has accepted
-// it. If the caller has as many already as it may have, the place stays that of its address, and one of the
-// strangers': with a new token for each request one caller could else have its own half and its address's.
+// Accept makes the place of a long-running request that of a caller, now that the upstream has
+// accepted it. If the caller has as many already as it may have, the place stays that of its
+// address, and one of that address's eighth: with a new token for each request one caller could
+// else have its own half and its address's.
 func (a *Bounds) Accept(p *Place, caller ShareKey) {
-	if p.stranger.limiter == nil {
+	if p.unaccepted.limiter == nil {
 		return
 	}
 	if own, ok := a.long.TryAcquire(caller, 1); ok {

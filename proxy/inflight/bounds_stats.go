@@ -10,9 +10,9 @@ type Stats struct {
 // Stats returns the state of now. The three are not of one moment.
 func (a *Bounds) Stats() Stats {
 	long := a.long.Stats()
-	strangers := a.strangers.Stats()
-	long.Waiting += strangers.Waiting
-	for why, n := range strangers.Refused {
+	unaccepted := a.unaccepted.Stats()
+	long.Waiting += unaccepted.Waiting
+	for why, n := range unaccepted.Refused {
 		long.Refused[why] += n
 	}
 	return Stats{Short: a.short.Stats(), LongRunning: long, Bytes: a.bodies.Stats()}

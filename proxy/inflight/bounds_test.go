@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestStrangersPart: callers whom the upstream has not accepted have an eighth of the long-running requests, and
-// one address half of that; a place of theirs is a caller's own when it is accepted.
-func TestStrangersPart(t *testing.T) {
+// TestUnacceptedPart: callers whom the upstream has not accepted have an eighth of the long-running
+// requests, and one address half of that; a place of theirs is a caller's own when it is accepted.
+func TestUnacceptedPart(t *testing.T) {
 	const most = 80
 	a, err := New(Config{LongRunning: most})
 	if err != nil {
@@ -18,24 +18,24 @@ func TestStrangersPart(t *testing.T) {
 		place, err := a.Admit(t.Context(), key(caller), accepted, true)
 		return &place, err
 	}
-	var strangers []*Place
+	var unaccepted []*Place
 	for i := range most {
 		place, err := admit(i%2, false)
 		if err == nil {
-			strangers = append(strangers, place)
+			unaccepted = append(unaccepted, place)
 		} else if overload, is := errors.AsType[Overload](err); !is || overload == "" {
 			t.Fatal(err)
 		}
 	}
-	if len(strangers) != most/strangersPart {
-		t.Errorf("%d of %d for strangers", len(strangers), most)
+	if len(unaccepted) != most/unacceptedPart {
+		t.Errorf("%d of %d for callers who are not accepted", len(unaccepted), most)
 	}
-	if stats := a.Stats().LongRunning; stats.InUse != most/strangersPart || stats.Refused[OverloadCallerQueueFull]+stats.Refused[OverloadTimeOut] != uint64(most-len(strangers)) {
+	if stats := a.Stats().LongRunning; stats.InUse != most/unacceptedPart || stats.Refused[OverloadCallerQueueFull]+stats.Refused[OverloadTimeOut] != uint64(most-len(unaccepted)) {
 		t.Errorf("%+v", stats)
 	}
-	a.Accept(strangers[0], key(7))
+	a.Accept(unaccepted[0], key(7))
 	if _, err := admit(0, false); err != nil {
-		t.Error("who was accepted has a stranger's place still")
+		t.Error("who was accepted has a place among the others still")
 	}
 	known := 0
 	for i := range most {
@@ -43,14 +43,14 @@ func TestStrangersPart(t *testing.T) {
 			known++
 		}
 	}
-	if want := most - most/strangersPart - 1; known != want {
+	if want := most - most/unacceptedPart - 1; known != want {
 		t.Errorf("%d known callers came in, want %d", known, want)
 	}
-	for _, place := range strangers {
+	for _, place := range unaccepted {
 		place.Release()
 		place.Release()
 	}
-	if stats := a.strangers.Stats(); stats.InUse != 1 || stats.Waiting != 0 {
+	if stats := a.unaccepted.Stats(); stats.InUse != 1 || stats.Waiting != 0 {
 		t.Errorf("%+v", stats)
 	}
 	// What is short is nobody's but an address's.
@@ -65,7 +65,8 @@ func TestStrangersPart(t *testing.T) {
 	}
 }
 
-// TestNewTokensOfOneCaller: who has a new token for each watch has half, and is a stranger beyond that.
+// TestNewTokensOfOneCaller: who has a new token for each watch has half, and beyond that counts as
+// not accepted.
 func TestNewTokensOfOneCaller(t *testing.T) {
 	const most = 64
 	a, err := New(Config{LongRunning: most})
@@ -82,7 +83,7 @@ func TestNewTokensOfOneCaller(t *testing.T) {
 		a.Accept(&place, subject)
 		places = append(places, &place)
 	}
-	if want := most/2 + most/strangersPart/2; len(places) != want {
+	if want := most/2 + most/unacceptedPart/2; len(places) != want {
 		t.Errorf("one caller has %d of %d, want %d", len(places), most, want)
 	}
 	if _, err := a.Admit(t.Context(), other, true, true); err != nil {
@@ -91,12 +92,12 @@ func TestNewTokensOfOneCaller(t *testing.T) {
 	for _, place := range places {
 		place.Release()
 	}
-	if long, strangers := a.long.Stats(), a.strangers.Stats(); long.InUse != 1 || strangers.InUse != 0 {
-		t.Errorf("when all have ended: %+v, %+v", long, strangers)
+	if long, unaccepted := a.long.Stats(), a.unaccepted.Stats(); long.InUse != 1 || unaccepted.InUse != 0 {
+		t.Errorf("when all have ended: %+v, %+v", long, unaccepted)
 	}
 }
 
-// TestNoPartWithoutABound: 0 is any number, for strangers as well.
+// TestNoPartWithoutABound: 0 is any number, also of callers who are not accepted.
 func TestNoPartWithoutABound(t *testing.T) {
 	a, err := New(Config{})
 	if err != nil {

@@ -12,19 +12,21 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// Connections bounds how many connections one or several ports have at a time, so that nobody can take all
-// of them.
+// Connections bounds how many connections one or several ports have at a time, so that nobody can
+// take all of them.
 //
-// It does not give each address a part. Behind a load balancer, or a node that translates addresses, everybody
-// has the same one, and that one must be able to have all connections; while two attackers have two
-// addresses. Instead, who has the least comes in first (max-min fairness): where there is no room, a new
-// connection takes the place of one of the network that has the most, if that has more than its own, or of
-// one of its own network. Closed is the connection that has been without a request for longest.
+// It does not give each address a part. Behind a load balancer, or a node that translates
+// addresses, everybody has the same one, and that one must be able to have all connections; while
+// two attackers have two addresses. Instead, who has the least comes in first (max-min fairness):
+// where there is no room, a new connection takes the place of one of the network that has the most,
+// if that has more than its own, or of one of its own network. Closed is the connection that has
+// been without a request for longest.
 //
-// Never closed is one with a request of a caller whom the upstream knows, as long as these are no more than half
-// of all for one caller: with watches, one each, it could else keep all of them. A request of anybody else holds
-// no place: who makes up tokens could else keep one for each of them. If there is nothing to close, the new
-// connection is closed. It does not wait, since it would hold up those behind it, for which there may be room.
+// Never closed is one with a request of a caller whom the upstream knows, as long as these are no
+// more than half of all for one caller: with watches, one each, it could else keep all of them. A
+// request of anybody else holds no place: who makes up tokens could else keep one for each of them.
+// If there is nothing to close, the new connection is closed. It does not wait, since it would hold
+// up those behind it, for which there may be room.
 //
 // A Connections is safe for concurrent use.
 type Connections struct {
@@ -39,7 +41,8 @@ type Connections struct {
 	peers map[Network]*peer
 	// kept is how many connections each caller keeps from being closed.
 	kept map[ShareKey]int
-	// giving are the peers of which a connection could be closed, that with the most connections last.
+	// giving are the peers of which a connection could be closed, that with the most connections
+	// last.
 	giving *btree.BTreeG[*peer]
 	ended  map[connectionEnd]uint64
 }
@@ -60,7 +63,8 @@ func connectionEnds() []connectionEnd {
 	return []connectionEnd{endedRoom, endedFull, endedUnfinished}
 }
 
-// ConnectionEnds returns every reason for which listproxy ends a connection, for documentation and tests.
+// ConnectionEnds returns every reason for which listproxy ends a connection, for documentation and
+// tests.
 func ConnectionEnds() []string {
 	var reasons []string
 	for _, why := range connectionEnds() {
@@ -168,7 +172,8 @@ func (c *Connections) place(bound *boundConn) (instead *boundConn, ok bool) {
 	return instead, true
 }
 
-// giverFor says who is to lose a connection for a new one of own, which is nil if it has none, or nil if nobody is.
+// giverFor says who is to lose a connection for a new one of own, which is nil if it has none, or
+// nil if nobody is.
 func giverFor(own *peer, giving *btree.BTreeG[*peer]) *peer {
 	held := 0
 	if own != nil {
@@ -272,8 +277,8 @@ func (c *Connections) endUnfinished(b *boundConn) {
 	})
 }
 
-// use keeps the connection open while a request of a known caller is served, unless that caller keeps half of
-// all already. The end must be called once.
+// use keeps the connection open while a request of a known caller is served, unless that caller
+// keeps half of all already. The end must be called once.
 func (b *boundConn) use(caller ShareKey) (end func()) {
 	if b.connections.most == 0 {
 		return func() {} // none is closed for another

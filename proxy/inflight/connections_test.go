@@ -80,8 +80,8 @@ func (c *crowd) has(host string) (n int) {
 	return n
 }
 
-// TestConnectionsOfOthersComeIn: whoever has all connections gives some up for those who have less, and
-// nobody has to for who has most.
+// TestConnectionsOfOthersComeIn: whoever has all connections gives some up for those who have less,
+// and nobody has to for who has most.
 func TestConnectionsOfOthersComeIn(t *testing.T) {
 	c := &crowd{T: t, connections: newConnections(t, 50)}
 	if in := c.open(80, "192.0.2.1"); in != 80 || c.has("192.0.2.1") != 50 {
@@ -120,7 +120,8 @@ func TestConnectionsOfOthersComeIn(t *testing.T) {
 	}
 }
 
-// TestConnectionInUse: one with a request of a known caller stays, and who finds only such is turned away.
+// TestConnectionInUse: one with a request of a known caller stays, and who finds only such is
+// turned away.
 func TestConnectionInUse(t *testing.T) {
 	c := &crowd{T: t, connections: newConnections(t, 3)}
 	c.open(3, "192.0.2.1")
@@ -231,8 +232,8 @@ func TestNoBoundOnConnections(t *testing.T) {
 	}
 }
 
-// TestUnfinishedHeads: what has come without a request is bounded over all connections, a network has half, and a
-// request gives it back.
+// TestUnfinishedHeads: what has come without a request is bounded over all connections, a network
+// has half, and a request gives it back.
 func TestUnfinishedHeads(t *testing.T) {
 	c := &crowd{T: t, connections: newConnections(t, 0)}
 	const each = headBudget / headUnit
@@ -351,15 +352,15 @@ func TestServedConnectionInUse(t *testing.T) {
 			return conn
 		}
 		known := open("192.0.2.1:1", "/known")
-		stranger := open("192.0.2.1:1", "/")
-		if known == nil || stranger == nil {
+		unknown := open("192.0.2.1:1", "/")
+		if known == nil || unknown == nil {
 			t.Fatal("not open")
 		}
 		if open("192.0.2.2:1", "/known") == nil {
 			t.Fatal("another network finds no place")
 		}
-		if _, err := stranger.Read(make([]byte, 1)); err == nil {
-			t.Error("the stranger's connection is open")
+		if _, err := unknown.Read(make([]byte, 1)); err == nil {
+			t.Error("the unknown caller's connection is open")
 		}
 		if open("192.0.2.2:1", "/") != nil {
 			t.Error("there was a place where all were in use")

@@ -5,12 +5,12 @@ import (
 	"net/netip"
 )
 
-// networkBits is how much of an IPv6 address tells one network from another: whoever has one address
-// has all the addresses in it (RFC 4291, 2.5.4).
+// networkBits is how much of an IPv6 address tells one network from another: whoever has one
+// address has all the addresses in it (RFC 4291, 2.5.4).
 const networkBits = 64
 
-// Network is what connections and strangers are counted by: an address of IPv4, or a network of IPv6. What is
-// no address of TCP is the zero network.
+// Network is what connections, and callers who are not accepted, are counted by: an address of
+// IPv4, or a network of IPv6. What is no address of TCP is the zero network.
 type Network struct{ netip.Addr }
 
 // NetworkOf returns the network of an address with a port.

@@ -11,15 +11,15 @@ import (
 type framing int
 
 const (
-	// unframed: nobody can, without decoding. That is what is compressed, and every media type except the
-	// two below. kube-apiserver compresses no watch; what stands before it may, and so may an aggregated
-	// API server.
+	// unframed: nobody can, without decoding. That is what is compressed, and every media type
+	// except the two below. kube-apiserver compresses no watch; what stands before it may, and so
+	// may an aggregated API server.
 	unframed framing = iota
-	// framedByLine: JSON, each event with a newline at its end and none inside (k8s.io/apimachinery,
-	// pkg/runtime/serializer/json).
+	// framedByLine: JSON, each event with a newline at its end and none inside
+	// (k8s.io/apimachinery, pkg/runtime/serializer/json).
 	framedByLine
-	// framedByLength: protobuf, each event behind its length (LengthDelimitedFramer in k8s.io/apimachinery,
-	// pkg/runtime/serializer/protobuf).
+	// framedByLength: protobuf, each event behind its length (LengthDelimitedFramer in
+	// k8s.io/apimachinery, pkg/runtime/serializer/protobuf).
 	framedByLength
 )
 
@@ -56,8 +56,8 @@ func (f *EventFraming) Known() bool { return f.by != unframed }
 // Between says whether the stream is known to be between two events.
 func (f *EventFraming) Between() bool { return f.Known() && !f.inside && f.known == 0 }
 
-// Next takes bytes of p, which is not empty, up to the end of the event under way. It returns how many,
-// and whether the event is known to be whole with them.
+// Next takes bytes of p, which is not empty, up to the end of the event under way. It returns how
+// many, and whether the event is known to be whole with them.
 func (f *EventFraming) Next(p []byte) (n int, whole bool) {
 	switch f.by {
 	case framedByLine:

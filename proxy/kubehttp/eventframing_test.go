@@ -10,7 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 )
 
-// TestEventFraming splits streams at every two places: an event ends where it does, wherever parts of it end.
+// TestEventFraming splits streams at every two places: an event ends where it does, wherever parts
+// of it end.
 func TestEventFraming(t *testing.T) {
 	lines := []string{`{"type":"ADDED"}` + "\n", "\n", `{"a":1}` + "\n"}
 	var lengths []string

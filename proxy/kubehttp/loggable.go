@@ -26,9 +26,9 @@ func Target(r *http.Request) string {
 	return target
 }
 
-// TargetAndNamespace is [Target], with the namespace, which is empty if there is none: an operator needs it
-// to find who asks, and there are few. The names of objects are many, and some are another's
-// secret; kube-apiserver's audit log has them, for those who may read it.
+// TargetAndNamespace is [Target], with the namespace, which is empty if there is none: an operator
+// needs it to find who asks, and there are few. The names of objects are many, and some are
+// another's secret; kube-apiserver's audit log has them, for those who may read it.
 func TargetAndNamespace(r *http.Request) (target, namespace string) {
 	if r.URL == nil {
 		return "other", ""

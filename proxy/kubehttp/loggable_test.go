@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestLoggable: what is of use in a line is in it, and what may be a credential is not, wherever in a
-// path somebody has put it.
+// TestLoggable: what is of use in a line is in it, and what may be a credential is not, wherever in
+// a path somebody has put it.
 func TestLoggable(t *testing.T) {
 	const (
 		bootstrap = "abcdef.0123456789abcdef"

@@ -52,8 +52,8 @@ func writeStatusBody(w http.ResponseWriter, r *http.Request, code int, body []by
 	_, _ = w.Write(body)
 }
 
-// SetAuditID gives the answer to r the Audit-Id that r has, or one of its own, as kube-apiserver does
-// with whatever it answers, a 401 and a 429 included (k8s.io/apiserver, WithAuditInit). What
+// SetAuditID gives the answer to r the Audit-Id that r has, or one of its own, as kube-apiserver
+// does with whatever it answers, a 401 and a 429 included (k8s.io/apiserver, WithAuditInit). What
 // listproxy answers for itself is in no audit log of kube-apiserver's.
 func SetAuditID(h http.Header, r *http.Request) {
 	id := r.Header.Get(auditv1.HeaderAuditID)

@@ -9,8 +9,9 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// log writes the one line that a request has in the log. It holds the namespace (see [kubehttp.TargetAndNamespace]),
-// and neither the query nor names of objects or callers nor credentials.
+// log writes the one line that a request has in the log. It holds the namespace (see
+// [kubehttp.TargetAndNamespace]), and neither the query nor names of objects or callers nor
+// credentials.
 func (s *Record) log(log *slog.Logger) {
 	if s.ignored {
 		return

@@ -19,14 +19,15 @@ const ReasonStreaming = "streaming"
 // Callers returns the programs whose lists were forwarded most often.
 func (o *Observer) Callers() []statusz.Caller { return o.callers.Status() }
 
-// Streaming returns how many streaming lists were forwarded and succeeded, by the label of the resource.
+// Streaming returns how many streaming lists were forwarded and succeeded, by the label of the
+// resource.
 func (o *Observer) Streaming() map[string]int64 { return o.streaming.read() }
 
 // StreamingEnded returns how many of them have ended: metrics count requests when they do.
 func (o *Observer) StreamingEnded() int64 { return o.streaming.ended.Load() }
 
-// streamingLists counts streaming lists by the label of their resource. The zero value has counted none.
-// It is safe for concurrent use.
+// streamingLists counts streaming lists by the label of their resource. The zero value has counted
+// none. It is safe for concurrent use.
 type streamingLists struct {
 	mu     sync.Mutex
 	counts map[string]int64

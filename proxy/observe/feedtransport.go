@@ -80,9 +80,9 @@ func newFeedMetrics(meter metric.Meter) (*feedMetrics, error) {
 	return m, errors.Join(errs[:]...)
 }
 
-// FeedTransport observes the requests by which feeds read the upstream at base; next sends them. Each
-// has a trace of its own, since no caller waits for it, linked with that of the feed's request before.
-// A span lasts until the end of the answer: that of a watch for minutes.
+// FeedTransport observes the requests by which feeds read the upstream at base; next sends them.
+// Each has a trace of its own, since no caller waits for it, linked with that of the feed's request
+// before. A span lasts until the end of the answer: that of a watch for minutes.
 func (o *Observer) FeedTransport(next http.RoundTripper, base *url.URL) http.RoundTripper {
 	if o == nil {
 		return next
@@ -96,7 +96,8 @@ type feedTransport struct {
 	prefix   string
 }
 
-// feedTrails are the last spans of feeds, with which the next are linked. The zero value is ready for use.
+// feedTrails are the last spans of feeds, with which the next are linked. The zero value is ready
+// for use.
 type feedTrails struct {
 	mu   sync.Mutex
 	last map[feedName]trace.SpanContext
@@ -119,8 +120,8 @@ func (f *feedTrails) begin(ctx context.Context, tracer trace.Tracer, of feedName
 	return ctx, span
 }
 
-// Reopened makes a span of the time in which a feed had no state, once it has one again ([snapshot.Config]). It is
-// linked with that of the feed's last request.
+// Reopened makes a span of the time in which a feed had no state, once it has one again
+// ([snapshot.Config]). It is linked with that of the feed's last request.
 func (o *Observer) Reopened(r snapshot.Resource, gap time.Duration, cause reason.Reason) {
 	if o == nil || o.tracer == nil {
 		return

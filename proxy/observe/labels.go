@@ -30,10 +30,11 @@ const (
 	labelUse = time.Minute
 )
 
-// servedResources are resources that the upstream is known to serve, and their values in metrics, "pods" or
-// "deployments.apps". Whatever callers make up has none. There are at most maxResourceLabels: where there is no
-// room, a newcomer takes the place of the one that nobody has asked for the longest, if that is labelRest ago.
-// The zero value has none at all. It is safe for concurrent use; reading takes no lock.
+// servedResources are resources that the upstream is known to serve, and their values in metrics,
+// "pods" or "deployments.apps". Whatever callers make up has none. There are at most
+// maxResourceLabels: where there is no room, a newcomer takes the place of the one that nobody has
+// asked for the longest, if that is labelRest ago. The zero value has none at all. It is safe for
+// concurrent use; reading takes no lock.
 type servedResources struct {
 	mu    sync.Mutex
 	known atomic.Pointer[map[schema.GroupVersionResource]*servedResource]
@@ -100,9 +101,10 @@ func longestUnused(known map[schema.GroupVersionResource]*servedResource) schema
 	return longest
 }
 
-// resource says which resource a request is of, where the upstream serves it: that is so if the catalog knows
-// it, and if the upstream has just answered a GET for it with a 2xx. Some aggregated API servers have as many
-// resources as they have metrics, so what looks unlike a resource of Kubernetes has no label all the same.
+// resource says which resource a request is of, where the upstream serves it: that is so if the
+// catalog knows it, and if the upstream has just answered a GET for it with a 2xx. Some aggregated
+// API servers have as many resources as they have metrics, so what looks unlike a resource of
+// Kubernetes has no label all the same.
 func (s *Record) resource(code int, now time.Time) string {
 	gvr := s.named()
 	if gvr.Resource == "" {
@@ -123,8 +125,8 @@ func (o *Observer) serves(gvr schema.GroupVersionResource) bool {
 	return o.Serves != nil && o.Serves(gvr.Group, gvr.Version, gvr.Resource)
 }
 
-// named is the resource that the path of a request names, if it was not refused; whether there is such a
-// resource is not said.
+// named is the resource that the path of a request names, if it was not refused; whether there is
+// such a resource is not said.
 func (s *Record) named() schema.GroupVersionResource {
 	switch {
 	case s.labels.decision != DecisionServe && s.labels.decision != DecisionForward:

@@ -129,12 +129,13 @@ func OrNone(value string) string {
 	return value
 }
 
-// maxRequestSeries is after how many different labels of requests a new one has no resource any more.
-// Who may list many resources can ask for each in every way that there is. What is left without the
-// resource are a few hundred.
+// maxRequestSeries is after how many different labels of requests a new one has no resource any
+// more. Who may list many resources can ask for each in every way that there is. What is left
+// without the resource are a few hundred.
 const maxRequestSeries = 4000
 
-// count counts a request that has ended. Saved is the size of a list from memory, before compression.
+// count counts a request that has ended. Saved is the size of a list from memory, before
+// compression.
 func (m *requestMetrics) count(ctx context.Context, l requestLabels, took time.Duration, long bool, sent, saved int64) {
 	l.code = definedCode(l.code)
 	if m.series.len() >= maxRequestSeries && !m.series.has(l) {
@@ -196,8 +197,8 @@ func (m *upstreamMetrics) reviewed(ctx context.Context, took time.Duration, code
 	m.reviews.Record(ctx, took.Seconds(), m.byCode.of(definedCode(code))...)
 }
 
-// seriesOf keeps what was made of labels. Reading takes no lock and allocates nothing. There must be
-// few different labels, since none is ever forgotten.
+// seriesOf keeps what was made of labels. Reading takes no lock and allocates nothing. There must
+// be few different labels, since none is ever forgotten.
 type seriesOf[K comparable, V any] struct {
 	make func(K) V
 

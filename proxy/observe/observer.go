@@ -9,10 +9,10 @@ import (
 )
 
 // Observer tells what becomes of requests: in metrics, and where traces are wanted, in a span for
-// each. It holds no request up, and nothing of it depends on what a caller makes up: labels and names
-// of spans have few values. No credential, no caller's name, no object's name, no selector and no
-// other query is in either. For the status page it remembers, bounded, what the programs call themselves
-// whose lists are forwarded ([statusz.Callers]).
+// each. It holds no request up, and nothing of it depends on what a caller makes up: labels and
+// names of spans have few values. No credential, no caller's name, no object's name, no selector
+// and no other query is in either. For the status page it remembers, bounded, what the programs
+// call themselves whose lists are forwarded ([statusz.Callers]).
 //
 // A nil Observer observes nothing. It is safe for concurrent use.
 type Observer struct {
@@ -26,8 +26,8 @@ type Observer struct {
 	// streaming are streaming lists that were forwarded.
 	streaming streamingLists
 
-	// Serves says, without asking anyone, whether the upstream is known to have a resource. It is set before
-	// the first request; nil knows none.
+	// Serves says, without asking anyone, whether the upstream is known to have a resource. It is
+	// set before the first request; nil knows none.
 	Serves func(group, version, resource string) bool
 }
 

@@ -148,7 +148,8 @@ func TestSeriesAreBounded(t *testing.T) {
 	}
 }
 
-// TestResourceIsKnownByItsAnswer: what is only forwarded has its name, from the first request that succeeds on.
+// TestResourceIsKnownByItsAnswer: what is only forwarded has its name, from the first request that
+// succeeds on.
 func TestResourceIsKnownByItsAnswer(t *testing.T) {
 	for _, tt := range []struct {
 		name, method, target string

@@ -109,7 +109,8 @@ func (s *Record) Begun() time.Time {
 	return s.begun
 }
 
-// LongRunning notes whether the request may take as long as its client likes. Its duration is not counted then.
+// LongRunning notes whether the request may take as long as its client likes. Its duration is not
+// counted then.
 func (s *Record) LongRunning(long bool) {
 	if s != nil {
 		s.long = long
@@ -123,9 +124,9 @@ func (s *Record) Ignore() {
 	}
 }
 
-// Refused notes that listproxy says no to the request, whatever was decided before. h is the header of
-// the answer. It loses its Cache-Status: an answer that an intermediary makes by itself should have
-// none (RFC 9211, 2).
+// Refused notes that listproxy says no to the request, whatever was decided before. h is the header
+// of the answer. It loses its Cache-Status: an answer that an intermediary makes by itself should
+// have none (RFC 9211, 2).
 func (s *Record) Refused(h http.Header, reason string) {
 	h.Del(kubehttp.CacheStatusHeader)
 	if s == nil {
@@ -154,7 +155,8 @@ func (s *Record) Serving(answer Served) {
 	}
 }
 
-// SetCacheStatus says in h, the header of the answer, and in the access log where the answer comes from.
+// SetCacheStatus says in h, the header of the answer, and in the access log where the answer comes
+// from.
 func (s *Record) SetCacheStatus(h http.Header, value string) {
 	h.Set(kubehttp.CacheStatusHeader, value)
 	if s != nil {
@@ -162,8 +164,8 @@ func (s *Record) SetCacheStatus(h http.Header, value string) {
 	}
 }
 
-// Told notes that the caller is told another reason for a forward than was noted. Metrics and traces
-// keep theirs where none of the caller's own could be found out (review-failed).
+// Told notes that the caller is told another reason for a forward than was noted. Metrics and
+// traces keep theirs where none of the caller's own could be found out (review-failed).
 func (s *Record) Told(why reason.Reason, cacheStatus string) {
 	if s == nil {
 		return
@@ -174,8 +176,8 @@ func (s *Record) Told(why reason.Reason, cacheStatus string) {
 	}
 }
 
-// Answered notes that the upstream has begun to answer a request that was forwarded. The writer does
-// not hear of the 101 of a connection that is taken over.
+// Answered notes that the upstream has begun to answer a request that was forwarded. The writer
+// does not hear of the 101 of a connection that is taken over.
 func (s *Record) Answered(code int) {
 	if s == nil {
 		return

@@ -1,13 +1,14 @@
 package observe
 
-// The reasons for which listproxy refuses what is malformed or not for it, in metrics, traces and the access log.
-// The others are RefusedIdentity and every [Overload].
+// The reasons for which listproxy refuses what is malformed or not for it, in metrics, traces and
+// the access log. The others are RefusedIdentity and every [Overload].
 const (
 	// RefusedTarget: the target is no path (400).
 	RefusedTarget = "target"
 	// RefusedMisdirected: it came by a tunnel, and is for another server than the tunnel (421).
 	RefusedMisdirected = "misdirected"
-	// RefusedConnect: a CONNECT where none is taken (405), to elsewhere (403), or with a body (400).
+	// RefusedConnect: a CONNECT where none is taken (405), to elsewhere (403), or with a body
+	// (400).
 	RefusedConnect = "connect"
 	// RefusedNoConnect: something else than CONNECT at the port for that (400).
 	RefusedNoConnect = "no-connect"
@@ -21,7 +22,8 @@ const (
 	RefusedMalformed = "malformed"
 )
 
-// RefusalReasons returns every reason for which listproxy itself refuses a request, for documentation and tests.
+// RefusalReasons returns every reason for which listproxy itself refuses a request, for
+// documentation and tests.
 func RefusalReasons() []string {
 	return []string{
 		RefusedIdentity, RefusedTarget, RefusedMisdirected, RefusedConnect, RefusedNoConnect, RefusedBody,

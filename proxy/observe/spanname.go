@@ -16,10 +16,10 @@ import (
 var routeSubresources = sets.New("", "approval", "attach", "binding", "ephemeralcontainers", "eviction", "exec",
 	"finalize", "log", "portforward", "proxy", "resize", "scale", "status", "token")
 
-// route is the http.route of a request (OpenTelemetry's semantic conventions for HTTP): its path with
-// placeholders for what callers name, as kube-apiserver names its own spans. What is no resource that
-// the upstream is known to have is a placeholder as well, so that there are few routes whatever is
-// asked for. A path of no resource has no route, and "" is returned.
+// route is the http.route of a request (OpenTelemetry's semantic conventions for HTTP): its path
+// with placeholders for what callers name, as kube-apiserver names its own spans. What is no
+// resource that the upstream is known to have is a placeholder as well, so that there are few
+// routes whatever is asked for. A path of no resource has no route, and "" is returned.
 func route(r *http.Request, known func(schema.GroupVersionResource) bool) string {
 	info := kubehttp.Of(r).Info
 	if !info.IsResourceRequest {

@@ -18,8 +18,8 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// The attributes of a request's span, beside those of OpenTelemetry's semantic conventions for HTTP:
-// the words of metrics, of Cache-Status and of the documentation.
+// The attributes of a request's span, beside those of OpenTelemetry's semantic conventions for
+// HTTP: the words of metrics, of Cache-Status and of the documentation.
 var (
 	attrResource       = attribute.Key("listproxy.resource")
 	attrScope          = attribute.Key("listproxy.scope")
@@ -30,7 +30,7 @@ var (
 	attrItems          = attribute.Key("listproxy.items")
 	attrBytes          = attribute.Key("listproxy.bytes")
 	attrRepresentation = attribute.Key("listproxy.representation")
-	attrDoor           = attribute.Key("listproxy.door")
+	attrListener       = attribute.Key("listproxy.door")
 	attrCause          = attribute.Key("listproxy.cause")
 	attrNewestAsAny    = attribute.Key("listproxy.newest_as_any")
 	attrQueued         = attribute.Key("listproxy.proof.queued_ms")
@@ -57,9 +57,9 @@ const (
 const SpanGap = "gap"
 
 // Trace begins the request's span, if traces are wanted, below the caller's if it has sent a
-// traceparent, and returns r with the span. It does nothing a second time. Whether the span records is
-// the sampler's to say. What the caller says about that counts if the upstream is known to accept the
-// caller: nobody else makes spans by sending a header.
+// traceparent, and returns r with the span. It does nothing a second time. Whether the span records
+// is the sampler's to say. What the caller says about that counts if the upstream is known to
+// accept the caller: nobody else makes spans by sending a header.
 func (s *Record) Trace(r *http.Request, accepted bool) *http.Request {
 	if s == nil || s.observer == nil || s.observer.tracer == nil || s.span != nil || s.unsampled.IsValid() {
 		return r
@@ -85,7 +85,7 @@ func (s *Record) endSpan() {
 	attributes := []attribute.KeyValue{
 		semconv.URLScheme("https"),
 		semconv.NetworkProtocolVersion(protocolVersion(s.request)),
-		attrDoor.String(string(kubehttp.ListenerOf(s.request.Context()))),
+		attrListener.String(string(kubehttp.ListenerOf(s.request.Context()))),
 		attrBytes.Int64(s.answer.Bytes),
 	}
 	add := func(key attribute.Key, value string) {
@@ -133,8 +133,8 @@ func (s *Record) endSpan() {
 	s.span.End()
 }
 
-// serves says whether the upstream is known to have a resource, from the catalog or from what it has
-// answered. The catalog counts for what was decided about.
+// serves says whether the upstream is known to have a resource, from the catalog or from what it
+// has answered. The catalog counts for what was decided about.
 func (s *Record) serves(gvr schema.GroupVersionResource) bool {
 	_, served := s.observer.served.of(gvr, s.begun)
 	return served || s.decided && s.observer.serves(gvr)
@@ -159,8 +159,8 @@ func scopeOf(namespace, name string) string {
 }
 
 // Step begins a child of the request's span; ctx is the request's, and the one that is returned is
-// for what is done in that step. Where nothing is recorded, it costs nothing, except for a review, which
-// may be sent: it tells the upstream that nothing is sampled.
+// for what is done in that step. Where nothing is recorded, it costs nothing, except for a review,
+// which may be sent: it tells the upstream that nothing is sampled.
 func (s *Record) Step(ctx context.Context, name string) (context.Context, trace.Span) {
 	switch {
 	case s == nil:
@@ -172,17 +172,18 @@ func (s *Record) Step(ctx context.Context, name string) (context.Context, trace.
 	return ctx, noop.Span{}
 }
 
-// Proof are the attributes of a proof of the newest state: how long the list waited for a question to begin, and
-// how long the upstream took to answer it. The rest of the span is the wait for the feed to get there.
+// Proof are the attributes of a proof of the newest state: how long the list waited for a question
+// to begin, and how long the upstream took to answer it. The rest of the span is the wait for the
+// feed to get there.
 func Proof(queued, question time.Duration) []attribute.KeyValue {
 	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 	return []attribute.KeyValue{attrQueued.Float64(ms(queued)), attrQuestion.Float64(ms(question))}
 }
 
-// Forwarding begins the span of the request's way to the upstream, and returns r as it is to be sent
-// on: the upstream's own spans come below that span. end is to be called when the answer is over. Where
-// no traces are wanted r stays as it came. Of a request that is not sampled the upstream is told so:
-// else it would sample by itself the rest of what is no trace.
+// Forwarding begins the span of the request's way to the upstream, and returns r as it is to be
+// sent on: the upstream's own spans come below that span. end is to be called when the answer is
+// over. Where no traces are wanted r stays as it came. Of a request that is not sampled the
+// upstream is told so: else it would sample by itself the rest of what is no trace.
 func (s *Record) Forwarding(r *http.Request) (out *http.Request, end func()) {
 	if s == nil || s.observer == nil || s.observer.tracer == nil {
 		return r, func() {}
@@ -214,9 +215,9 @@ func inject(ctx context.Context, h http.Header) {
 	propagator.Inject(ctx, propagation.HeaderCarrier(h))
 }
 
-// Reviews returns send, observed: it sends reviews of what a caller may do. Each is counted, and has a
-// span below that of the first request that asked for it. Where that is not sampled, the upstream is
-// told so too.
+// Reviews returns send, observed: it sends reviews of what a caller may do. Each is counted, and
+// has a span below that of the first request that asked for it. Where that is not sampled, the
+// upstream is told so too.
 func Reviews[Caller any](
 	o *Observer, send func(context.Context, Caller, *http.Request) (*http.Response, error),
 ) func(context.Context, Caller, *http.Request) (*http.Response, error) {

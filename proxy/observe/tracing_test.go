@@ -106,8 +106,8 @@ func TestReviewIsTraced(t *testing.T) {
 	}
 }
 
-// TestReviewTellsThatNothingIsSampled: the standard is to hand on the context of what is not sampled, too
-// (https://www.w3.org/TR/trace-context), lest the upstream begins a trace of its own.
+// TestReviewTellsThatNothingIsSampled: the standard is to hand on the context of what is not
+// sampled, too (https://www.w3.org/TR/trace-context), lest the upstream begins a trace of its own.
 func TestReviewTellsThatNothingIsSampled(t *testing.T) {
 	for name, tt := range map[string]struct {
 		sampler sdktrace.Sampler // nil: no traces

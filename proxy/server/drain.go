@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// The ends of watches are spread over maxWatchSpread, or over a quarter of the whole time if that
-	// is less.
+	// The ends of watches are spread over maxWatchSpread, or over a quarter of the whole time if
+	// that is less.
 	maxWatchSpread = 5 * time.Second
 	// lastFlush is the default of [Drain.LastFlush].
 	lastFlush = 250 * time.Millisecond
-	// cutTime is how long requests that were cut have to return, so that metrics and logs say how they
-	// ended.
+	// cutTime is how long requests that were cut have to return, so that metrics and logs say how
+	// they ended.
 	cutTime = time.Second
 )
 
@@ -25,8 +25,9 @@ const (
 //
 // It is safe for concurrent use.
 type Drain struct {
-	// LastFlush is how long the server has to send the last frames after all handlers have returned:
-	// net/http takes an HTTP/2 connection for idle, and may close it, shortly before it sends them.
+	// LastFlush is how long the server has to send the last frames after all handlers have
+	// returned: net/http takes an HTTP/2 connection for idle, and may close it, shortly before it
+	// sends them.
 	LastFlush time.Duration
 
 	server     *http.Server
@@ -65,8 +66,8 @@ func (d *Drain) counted(next http.Handler) http.Handler {
 
 // End ends the server. It stops accepting connections and begins to end watches at once. When all
 // requests have ended, or after timeout, it closes all connections. It returns how many requests it
-// cut. The end was clean if it cut no request, and no connection on which a request was still coming
-// in or an answer going out.
+// cut. The end was clean if it cut no request, and no connection on which a request was still
+// coming in or an answer going out.
 func (d *Drain) End(timeout time.Duration) (cut int64, clean bool) {
 	defer d.cut()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)

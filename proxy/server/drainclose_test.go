@@ -10,7 +10,8 @@ import (
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
-// TestCloseWhileDraining: while draining each connection is used once more, over both versions of HTTP.
+// TestCloseWhileDraining: while draining each connection is used once more, over both versions of
+// HTTP.
 func TestCloseWhileDraining(t *testing.T) {
 	for name, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
 		t.Run(name, func(t *testing.T) {

@@ -23,8 +23,8 @@ var errNoDialing = errors.New("listproxy does not connect to other hosts")
 // OnlyPaths returns a handler that passes requests for a path on to inner, with the same
 // ResponseWriter, and refuses everything else that a client can ask of an HTTP proxy: CONNECT with
 // 405 ([NewConnect] has a port of its own), and a whole URL, or *, in place of a path with 400. A
-// request in a tunnel whose Host is not the tunnel's API server is refused with 421. The handler never
-// opens a connection, so nobody can reach other hosts through it.
+// request in a tunnel whose Host is not the tunnel's API server is refused with 421. The handler
+// never opens a connection, so nobody can reach other hosts through it.
 func OnlyPaths(inner http.Handler, log *slog.Logger) http.Handler {
 	proxy := newGoproxy(log)
 	proxy.NonproxyHandler = forThisServer(inner)
@@ -58,8 +58,8 @@ func newGoproxy(log *slog.Logger) *goproxy.ProxyHttpServer {
 	return p
 }
 
-// forThisServer refuses the asterisk as request target, which goproxy lets through, and requests in a
-// tunnel that are for another host than the tunnel's API server.
+// forThisServer refuses the asterisk as request target, which goproxy lets through, and requests in
+// a tunnel that are for another host than the tunnel's API server.
 func forThisServer(inner http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasPrefix(r.RequestURI, "/") {

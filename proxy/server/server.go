@@ -17,7 +17,8 @@ import (
 const (
 	readHeaderTimeout = 32 * time.Second // kube-apiserver's
 	idleTimeout       = 90 * time.Second
-	// maxHeaderBytes bounds the head of a request. Other proxies do the same; kube-apiserver takes 1 MiB.
+	// maxHeaderBytes bounds the head of a request. Other proxies do the same; kube-apiserver takes
+	// 1 MiB.
 	maxHeaderBytes = 64 << 10
 	// maxStreams bounds the requests at a time on one HTTP/2 connection.
 	maxStreams = 250

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// stallChunk is how much must get on its way within a [StallGuard]'s limit. Pages are written in pieces
-// of at most this size, so that their writes are not split.
+// stallChunk is how much must get on its way within a [StallGuard]'s limit. Pages are written in
+// pieces of at most this size, so that their writes are not split.
 const stallChunk = 256 << 10
 
 // ErrStalled is what writing an answer ends with when its client does not read.

@@ -10,13 +10,14 @@ import (
 
 // stallBody is a request's body of which something must come within limit whenever it is read. A
 // request is in flight until it is answered, and not every answer comes before the body: whom
-// kube-apiserver does not know it tells so at once over HTTP/2, but over HTTP/1.1, which is all that
-// a load balancer before it may speak, only when it has the rest. So a caller without any rights
-// could else keep a request in flight for ever.
+// kube-apiserver does not know it tells so at once over HTTP/2, but over HTTP/1.1, which is all
+// that a load balancer before it may speak, only when it has the rest. So a caller without any
+// rights could else keep a request in flight for ever.
 //
-// Of a caller whom the upstream has not accepted, the whole body must come within limit: else a byte now and
-// then would keep the request for ever. kube-apiserver gives its own short requests a minute, too. How much comes
-// in that time is bounded by [LimitBodies]; more bytes hold nothing for longer.
+// Of a caller whom the upstream has not accepted, the whole body must come within limit: else a
+// byte now and then would keep the request for ever. kube-apiserver gives its own short requests a
+// minute, too. How much comes in that time is bounded by [LimitBodies]; more bytes hold nothing for
+// longer.
 //
 // It is read by one goroutine at a time, which may be one that outlives the handler.
 type stallBody struct {
@@ -31,8 +32,9 @@ type stallBody struct {
 
 type stallBodyKey struct{}
 
-// guardUpload bounds how long the body of r may take, if it has one. It returns the request to go on
-// with, whose context has the bound ([CallerKnown]). The handler must call end before it returns.
+// guardUpload bounds how long the body of r may take, if it has one. It returns the request to go
+// on with, whose context has the bound ([CallerKnown]). The handler must call end before it
+// returns.
 func guardUpload(w http.ResponseWriter, r *http.Request, limit time.Duration) (guarded *http.Request, end func()) {
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
 		return r, func() {}
@@ -47,9 +49,9 @@ func guardUpload(w http.ResponseWriter, r *http.Request, limit time.Duration) (g
 	}
 }
 
-// CallerKnown lifts the bound of the body of ctx's request, since its sender is known: as a whole the
-// body may take as long as it likes, and if the request is a long-running one, a stream, it may stall
-// as well. It may be called while the body is read.
+// CallerKnown lifts the bound of the body of ctx's request, since its sender is known: as a whole
+// the body may take as long as it likes, and if the request is a long-running one, a stream, it may
+// stall as well. It may be called while the body is read.
 func CallerKnown(ctx context.Context, long bool) {
 	b, ok := ctx.Value(stallBodyKey{}).(*stallBody)
 	if !ok {

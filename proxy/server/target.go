@@ -32,8 +32,8 @@ func (t Target) String() string {
 // errNoTarget says only what a target looks like. Callers add the text that was to be one.
 var errNoTarget = errors.New("not a host:port with a DNS name, an IPv4 address or an IPv6 address in brackets")
 
-// ParseConnectTarget reads the target of a CONNECT request (RFC 9110, 9.3.6): exactly host:port. The
-// case of letters and the notation of IPv6 addresses do not matter. Names with a trailing dot,
+// ParseConnectTarget reads the target of a CONNECT request (RFC 9110, 9.3.6): exactly host:port.
+// The case of letters and the notation of IPv6 addresses do not matter. Names with a trailing dot,
 // addresses with zones, a user before the host, and ports with a sign or leading zeros are refused.
 // What some resolvers take for an IPv4 address (octal, hexadecimal, one number) is a name here.
 func ParseConnectTarget(s string) (Target, error) {
@@ -44,8 +44,8 @@ func ParseConnectTarget(s string) (Target, error) {
 	return newTarget(host, port)
 }
 
-// ParseTarget is [ParseConnectTarget] for the Host of a request (RFC 9112, 3.2) and for flags, where
-// a missing port means 443.
+// ParseTarget is [ParseConnectTarget] for the Host of a request (RFC 9112, 3.2) and for flags,
+// where a missing port means 443.
 func ParseTarget(s string) (Target, error) {
 	host, port, err := splitTarget(s)
 	if err != nil {
@@ -99,8 +99,8 @@ func newTarget(host, port string) (Target, error) {
 // Targets are the names under which clients know the one API server. It is immutable.
 type Targets struct{ list []Target }
 
-// NewTargets returns the target of upstream, the API server's URL, and those of more, each a host or
-// a host:port. A missing port means 443.
+// NewTargets returns the target of upstream, the API server's URL, and those of more, each a host
+// or a host:port. A missing port means 443.
 func NewTargets(upstream *url.URL, more []string) (Targets, error) {
 	first, err := ParseTarget(upstream.Host)
 	if err != nil {

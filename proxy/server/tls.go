@@ -18,9 +18,10 @@ type TLS struct {
 	// CipherSuites are those of TLS 1.2; crypto/tls chooses if there are none.
 	CipherSuites []uint16
 	// ClientCAs returns the CAs that the server names when it asks clients for a certificate. It is
-	// called for every connection, concurrently. If the function is nil, or returns nil, clients are
-	// not asked. A client may answer without a certificate, and **no certificate is verified here**:
-	// the authenticator verifies it at every request, so that a connection does not outlive its CA.
+	// called for every connection, concurrently. If the function is nil, or returns nil, clients
+	// are not asked. A client may answer without a certificate, and **no certificate is verified
+	// here**: the authenticator verifies it at every request, so that a connection does not outlive
+	// its CA.
 	ClientCAs func() *x509.CertPool
 }
 

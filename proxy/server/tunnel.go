@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// connectTimeout bounds each step of opening a tunnel: the head of the CONNECT, the TLS handshake
-	// of its connection, the answer.
+	// connectTimeout bounds each step of opening a tunnel: the head of the CONNECT, the TLS
+	// handshake of its connection, the answer.
 	connectTimeout = 10 * time.Second
 	// connectHeaderBytes bounds the head of a CONNECT, with room for a large Proxy-Authorization.
 	connectHeaderBytes = 64 << 10
@@ -70,8 +70,8 @@ func NewTunnels(targets Targets, config *tls.Config) *Tunnels {
 
 var _ net.Listener = (*Tunnels)(nil)
 
-// Accept implements net.Listener. It returns a *tls.Conn before its handshake, which the http.Server
-// does, with a timeout, as on its own port.
+// Accept implements net.Listener. It returns a *tls.Conn before its handshake, which the
+// http.Server does, with a timeout, as on its own port.
 func (t *Tunnels) Accept() (net.Conn, error) {
 	select {
 	case <-t.closed:
@@ -113,7 +113,8 @@ type tunnelAddr struct{}
 func (tunnelAddr) Network() string { return "tunnel" }
 func (tunnelAddr) String() string  { return "tunnel" }
 
-// offer hands conn over to be accepted, and closes it if there is no room or the Tunnels are closed.
+// offer hands conn over to be accepted, and closes it if there is no room or the Tunnels are
+// closed.
 func (t *Tunnels) offer(conn *tunnelConn) {
 	select {
 	case <-t.closed:

@@ -27,8 +27,8 @@ import (
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
-// doors are both ways in, as the command builds them, before one handler.
-type doors struct {
+// ports are both ports, as the command builds them, before one handler.
+type ports struct {
 	server, connect *http.Server
 	drain           *Drain
 	tunnels         *Tunnels
@@ -40,10 +40,10 @@ type doors struct {
 
 const upstreamName = "api.example:6443"
 
-// openDoors serves handler by both doors; the port for CONNECT without TLS if plain.
-func openDoors(t *testing.T, handler http.Handler, plain bool) *doors {
+// openPorts serves handler at both ports; the port for CONNECT without TLS if plain.
+func openPorts(t *testing.T, handler http.Handler, plain bool) *ports {
 	t.Helper()
-	d := &doors{records: &proxytest.Recorder{}, ca: x509.NewCertPool()}
+	d := &ports{records: &proxytest.Recorder{}, ca: x509.NewCertPool()}
 	log := slog.New(d.records)
 	dir := t.TempDir()
 	serving, _, err := certs.ServingFromDir(dir, nil, log)
@@ -83,7 +83,7 @@ func openDoors(t *testing.T, handler http.Handler, plain bool) *doors {
 }
 
 // transport is of a client with the port for CONNECT as its proxy.
-func (d *doors) transport(t *testing.T, scheme string, http2 bool) *http.Transport {
+func (d *ports) transport(t *testing.T, scheme string, http2 bool) *http.Transport {
 	t.Helper()
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(!http2)
@@ -105,9 +105,9 @@ func tell(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprintf(w, "%s %s %s %s by %s", r.Proto, r.Method, r.Host, r.RequestURI, kubehttp.ListenerOf(r.Context()))
 }
 
-func TestBothDoors(t *testing.T) {
+func TestBothPorts(t *testing.T) {
 	for _, scheme := range []string{"http", "https"} {
-		d := openDoors(t, http.HandlerFunc(tell), scheme == "http")
+		d := openPorts(t, http.HandlerFunc(tell), scheme == "http")
 		for _, http2 := range []bool{false, true} {
 			proto := map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"}[http2]
 			client := &http.Client{Transport: d.transport(t, scheme, http2)}
@@ -123,7 +123,7 @@ func TestBothDoors(t *testing.T) {
 				return direct
 			}()}, "https://"+d.main+"/api")
 			if got, want := proxytest.ReadAll(t, res.Body), proto+" GET "+d.main+" /api by server"; got != want {
-				t.Errorf("by the server door: %q, want %q", got, want)
+				t.Errorf("at the server port: %q, want %q", got, want)
 			}
 		}
 	}
@@ -137,7 +137,7 @@ func TestConnectElsewhere(t *testing.T) {
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "https_proxy"} {
 		t.Setenv(name, "http://"+target)
 	}
-	d := openDoors(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	d := openPorts(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		t.Error("a request came through")
 	}), true)
 	const forbidden, bad = metav1.StatusReasonForbidden, metav1.StatusReasonBadRequest
@@ -215,7 +215,7 @@ func TestConnectElsewhere(t *testing.T) {
 }
 
 // connect opens a tunnel over a connection to the plain port and begins no TLS.
-func (d *doors) dial(t *testing.T, target, early string) net.Conn {
+func (d *ports) dial(t *testing.T, target, early string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", d.tunnel)
 	if err != nil {
@@ -234,7 +234,7 @@ func (d *doors) dial(t *testing.T, target, early string) net.Conn {
 }
 
 // inside is an HTTP/1.1 conversation inside a tunnel.
-func (d *doors) inside(t *testing.T, conn net.Conn, request string) *http.Response {
+func (d *ports) inside(t *testing.T, conn net.Conn, request string) *http.Response {
 	t.Helper()
 	inner := tls.Client(conn, &tls.Config{RootCAs: d.ca, ServerName: "api.example", MinVersion: tls.VersionTLS12})
 	if _, err := io.WriteString(inner, request+"\r\n\r\n"); err != nil {
@@ -250,7 +250,7 @@ func (d *doors) inside(t *testing.T, conn net.Conn, request string) *http.Respon
 
 func TestInsideATunnel(t *testing.T) {
 	target, stop := proxytest.StartTarget(t)
-	d := openDoors(t, http.HandlerFunc(tell), true)
+	d := openPorts(t, http.HandlerFunc(tell), true)
 	for _, tt := range []struct {
 		name, request string
 		code          int
@@ -288,7 +288,7 @@ func TestInsideATunnel(t *testing.T) {
 
 // TestMisdirectedHTTP2: :authority is judged as Host is.
 func TestMisdirectedHTTP2(t *testing.T) {
-	d := openDoors(t, http.HandlerFunc(tell), false)
+	d := openPorts(t, http.HandlerFunc(tell), false)
 	client := &http.Client{Transport: d.transport(t, "https", true)}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+upstreamName+"/api", nil)
 	if err != nil {
@@ -304,7 +304,7 @@ func TestMisdirectedHTTP2(t *testing.T) {
 
 // TestEarlyBytes: a client may begin its TLS before it has read the answer to its CONNECT.
 func TestEarlyBytes(t *testing.T) {
-	d := openDoors(t, http.HandlerFunc(tell), true)
+	d := openPorts(t, http.HandlerFunc(tell), true)
 	for _, size := range []int{1, 5, 100, -1} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			held := &holdBack{size: size, dial: func(early string) net.Conn { return d.dial(t, upstreamName, early) }}
@@ -348,7 +348,7 @@ func (h *holdBack) SetDeadline(t time.Time) error { return h.SetWriteDeadline(t)
 
 // TestNoTLSInATunnel: what is no TLS ends the connection, however early it came.
 func TestNoTLSInATunnel(t *testing.T) {
-	d := openDoors(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	d := openPorts(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		t.Error("a request came through")
 	}), true)
 	for _, early := range []string{"", "GET /api HTTP/1.1\r\nHost: " + upstreamName + "\r\n\r\n"} {
@@ -407,7 +407,7 @@ func TestIdleTunnelEnds(t *testing.T) {
 // TestShutdownDrainsTunnels: what is under way in a tunnel may end, and no tunnel begins any more.
 func TestShutdownDrainsTunnels(t *testing.T) {
 	begun, end := make(chan struct{}), make(chan struct{})
-	d := openDoors(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	d := openPorts(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		close(begun)
 		<-end
 		tell(w, r)
@@ -450,7 +450,7 @@ func TestShutdownDrainsTunnels(t *testing.T) {
 	}
 }
 
-func (d *doors) dialTLS(t *testing.T) net.Conn {
+func (d *ports) dialTLS(t *testing.T) net.Conn {
 	t.Helper()
 	conn, err := tls.Dial("tcp", d.tunnel, &tls.Config{RootCAs: d.ca, MinVersion: tls.VersionTLS12})
 	if err != nil {
@@ -553,7 +553,7 @@ func TestConnectPortWaitsForNoBody(t *testing.T) {
 // TestDrainOfTunnels: idle connections in tunnels keep nothing.
 func TestDrainOfTunnels(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
-		d := openDoors(t, http.HandlerFunc(tell), false)
+		d := openPorts(t, http.HandlerFunc(tell), false)
 		client := &http.Client{Transport: d.transport(t, "https", http2)}
 		proxytest.ReadAll(t, proxytest.Get(t, client, "https://"+upstreamName+"/api").Body)
 		_ = d.connect.Shutdown(t.Context())

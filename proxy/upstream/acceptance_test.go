@@ -9,8 +9,8 @@ import (
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
-// TestAnswered: an answer that can only be had by somebody shows that the caller was accepted. The token
-// is remembered if it is what the answer was for.
+// TestAnswered: an answer that can only be had by somebody shows that the caller was accepted. The
+// token is remembered if it is what the answer was for.
 func TestAnswered(t *testing.T) {
 	identifier := authntest.New(t)
 	token := authntest.Identify(identifier, "Bearer a")

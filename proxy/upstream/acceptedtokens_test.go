@@ -50,8 +50,8 @@ func TestAcceptedTokens(t *testing.T) {
 	}
 }
 
-// TestTokensOfOneShare: an account that makes tokens does not make those of others be forgotten, and has room again
-// when some of its own are refused.
+// TestTokensOfOneShare: an account that makes tokens does not make those of others be forgotten,
+// and has room again when some of its own are refused.
 func TestTokensOfOneShare(t *testing.T) {
 	var s acceptedTokens
 	token := func(of byte, i int) authn.Key {

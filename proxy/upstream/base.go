@@ -9,8 +9,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Base returns the address of the API server that cfg points to. It refuses an address with which callers' tokens would
-// not be safe, or which holds more than where the API server is.
+// Base returns the address of the API server that cfg points to. It refuses an address with which
+// callers' tokens would not be safe, or which holds more than where the API server is.
 func Base(cfg *rest.Config) (*url.URL, error) {
 	base, _, err := rest.DefaultServerUrlFor(cfg)
 	if err != nil {

@@ -48,13 +48,15 @@ const (
 // connection is made, and nothing else: requests, credentials, and the name that the API servers'
 // certificates must have stay those of the client configuration.
 //
-//   - Each endpoint is asked for /readyz and /version every few seconds, over a connection of its own.
-//   - New connections go to one that is up, a random one, and to the next if that cannot be reached.
-//     Where none is up, all are tried.
+//   - Each endpoint is asked for /readyz and /version every few seconds, over a connection of its
+//     own.
+//   - New connections go to one that is up, a random one, and to the next if that cannot be
+//     reached. Where none is up, all are tried.
 //   - One that is not ready gets no new connections. Those that there are stay for some minutes:
-//     kube-apiserver ends them in order when it shuts down. When there are none any more, its version does not count.
-//   - Nor does one that answers no check in time. Its connections stay for half a minute while something still
-//     comes on them: it may have too much to do.
+//     kube-apiserver ends them in order when it shuts down. When there are none any more, its
+//     version does not count.
+//   - Nor does one that answers no check in time. Its connections stay for half a minute while
+//     something still comes on them: it may have too much to do.
 //   - The connections of one that is unreachable are closed, provided that another one is up. So
 //     what waits for an answer fails, and watches are opened elsewhere, before HTTP/2 notices.
 //   - What an API server said of its version is told before it is up: whoever has to prepare for

@@ -29,9 +29,10 @@ func (r checkResult) version() string {
 	return r.said.GitVersion
 }
 
-// checkClient returns a client that connects to one endpoint only, which is where dial leads. It verifies what cfg verifies: the
-// name is that of the API server in cfg. It speaks HTTP/1.1, so that a connection can be closed
-// after a check: over an old one an API server may answer that accepts no new ones.
+// checkClient returns a client that connects to one endpoint only, which is where dial leads. It
+// verifies what cfg verifies: the name is that of the API server in cfg. It speaks HTTP/1.1, so
+// that a connection can be closed after a check: over an old one an API server may answer that
+// accepts no new ones.
 func checkClient(cfg *rest.Config, dial dialFunc) (*http.Client, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = endpointTimeout
@@ -45,7 +46,8 @@ func checkClient(cfg *rest.Config, dial dialFunc) (*http.Client, error) {
 	return client, nil
 }
 
-// check asks an endpoint whether it is ready, and then, over the same connection, which version it is.
+// check asks an endpoint whether it is ready, and then, over the same connection, which version it
+// is.
 func (ep *endpoint) check(ctx context.Context) checkResult {
 	began := time.Now()
 	result := ep.look(ctx)

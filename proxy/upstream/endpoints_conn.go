@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// endpointTraffic is what happens on the connections to an endpoint, without those of checks, where a
-// handshake says nothing of whether requests are answered. It is safe for concurrent use, and a
+// endpointTraffic is what happens on the connections to an endpoint, without those of checks, where
+// a handshake says nothing of whether requests are answered. It is safe for concurrent use, and a
 // Read takes no lock.
 type endpointTraffic struct {
 	began time.Time

@@ -68,7 +68,8 @@ func (b *busyServer) watch(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// dial connects to b. While b stands still, what its operating system accepts is answered by nobody.
+// dial connects to b. While b stands still, what its operating system accepts is answered by
+// nobody.
 func (b *busyServer) dial(ctx context.Context) (net.Conn, error) {
 	if b.gone.Load() {
 		return nil, errors.New("connection refused")
@@ -150,7 +151,8 @@ func (r *busyRig) want(t *testing.T, when, state string, connections int64, prob
 	}
 }
 
-// Times after which checks have said so, whenever they began: by the longest pauses, and a bit more.
+// Times after which checks have said so, whenever they began: by the longest pauses, and a bit
+// more.
 const (
 	longestPause = endpointEvery + endpointEvery/5
 	// Of one that is up, two have failed.
@@ -217,9 +219,9 @@ func TestEndpointThatStandsStill(t *testing.T) {
 	})
 }
 
-// TestTheOtherHasJustComeBack: of two API servers that are restarted one after the other the second may go before the
-// next check has found the first. Whoever connects meanwhile waits for that check, and not for long where nobody has
-// come back.
+// TestTheOtherHasJustComeBack: of two API servers that are restarted one after the other the second
+// may go before the next check has found the first. Whoever connects meanwhile waits for that
+// check, and not for long where nobody has come back.
 func TestTheOtherHasJustComeBack(t *testing.T) {
 	for _, comes := range []bool{true, false} {
 		t.Run(fmt.Sprint(comes), func(t *testing.T) {

@@ -9,15 +9,16 @@ import (
 // EndpointStats is what is known of one endpoint.
 type EndpointStats struct {
 	Address string
-	// State is "unknown" before the first check, then "up", "not-ready", "slow" or "unreachable", and Since the
-	// time at which it began.
+	// State is "unknown" before the first check, then "up", "not-ready", "slow" or "unreachable",
+	// and Since the time at which it began.
 	State string
 	Since time.Time
 	// Version is what it says of itself; empty: not heard.
 	Version string
 	// Connections are those that are open, without those of checks.
 	Connections int64
-	// Problem is why the last check did not find it up, without what looks like a credential; empty: it did.
+	// Problem is why the last check did not find it up, without what looks like a credential;
+	// empty: it did.
 	Problem string
 }
 

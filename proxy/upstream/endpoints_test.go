@@ -79,8 +79,8 @@ func listening(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// deaf returns the address of somebody who does not: of the near end of a connection, so that nobody else is
-// given the port.
+// deaf returns the address of somebody who does not: of the near end of a connection, so that
+// nobody else is given the port.
 func deaf(t *testing.T) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", listening(t))
@@ -222,8 +222,8 @@ func TestEndpointsTake(t *testing.T) {
 	}
 }
 
-// TestEndpointLeftOut: an API server of another version that stays not ready makes no two versions any more, once
-// there is no connection to it.
+// TestEndpointLeftOut: an API server of another version that stays not ready makes no two versions
+// any more, once there is no connection to it.
 func TestEndpointLeftOut(t *testing.T) {
 	var ca []byte
 	start := func(version string) (address string, unready *atomic.Bool, server *httptest.Server) {
@@ -297,7 +297,8 @@ func TestEndpointLeftOut(t *testing.T) {
 	_ = connect(old).Close()
 }
 
-// TestEndpointChosenIsNotLeftOut: while a connection is being made to an API server its version counts.
+// TestEndpointChosenIsNotLeftOut: while a connection is being made to an API server its version
+// counts.
 func TestEndpointChosenIsNotLeftOut(t *testing.T) {
 	old, fresh := &version.Info{GitVersion: "v1.35.4"}, &version.Info{GitVersion: "v1.36.3"}
 	begun, goOn := make(chan struct{}), make(chan struct{})
@@ -397,7 +398,8 @@ func TestEndpointCheck(t *testing.T) {
 				defer mu.Unlock()
 				return len(ports), false
 			}
-			// Where the machine is busy elsewhere, an answer may be late, or a connection not be kept within a check.
+			// Where the machine is busy elsewhere, an answer may be late, or a connection not be
+			// kept within a check.
 			for range proxytest.KeepingTries {
 				connections, late := checkTwice()
 				if !late && connections < 2 {
@@ -412,8 +414,8 @@ func TestEndpointCheck(t *testing.T) {
 	}
 }
 
-// TestSlowestCheck: while two versions serve, both are heard of again within SlowestCheck, also where answers are late or do not
-// come; and that is not much longer than it takes.
+// TestSlowestCheck: while two versions serve, both are heard of again within SlowestCheck, also
+// where answers are late or do not come; and that is not much longer than it takes.
 func TestSlowestCheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEndpoints(t, "a:1", "b:1")

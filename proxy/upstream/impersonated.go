@@ -9,7 +9,8 @@ import (
 	"k8s.io/client-go/transport"
 )
 
-// errNotImpersonated is a defect of listproxy, noticed before anything is sent with its credentials.
+// errNotImpersonated is a defect of listproxy, noticed before anything is sent with its
+// credentials.
 var errNotImpersonated = errors.New("a request with listproxy's own credentials does not state whose it is")
 
 // impersonatedWay is the way to the API server with the proxy's own credentials, for requests that
@@ -62,8 +63,8 @@ func impersonating(cfg *transport.Config, next http.RoundTripper) (http.RoundTri
 	return impersonatedOnly{with}, nil
 }
 
-// impersonatedOnly lets only requests pass that state a user. client-go adds credentials where there
-// are none, so without this a mistake elsewhere would lend the proxy's rights to a caller.
+// impersonatedOnly lets only requests pass that state a user. client-go adds credentials where
+// there are none, so without this a mistake elsewhere would lend the proxy's rights to a caller.
 type impersonatedOnly struct{ next http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].

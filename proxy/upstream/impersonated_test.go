@@ -9,8 +9,8 @@ import (
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
-// TestStatedOnly: the proxy's credentials are sent with nothing that does not state a user.
-func TestStatedOnly(t *testing.T) {
+// TestImpersonatedOnly: the proxy's credentials are sent with nothing that does not state a user.
+func TestImpersonatedOnly(t *testing.T) {
 	sent := 0
 	way := impersonatedOnly{proxytest.Transport(func(r *http.Request) (*http.Response, error) {
 		sent++

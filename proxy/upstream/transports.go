@@ -26,22 +26,21 @@ const (
 	// watches on it end, so that clients notice a vanished API server.
 	sendPingTimeout = 30 * time.Second
 	pingTimeout     = 15 * time.Second
-	// ownPingTimeout takes the place of both for requests that listproxy makes itself. These are short,
-	// and answers from memory wait for them: they should not wait long on a dead connection.
+	// ownPingTimeout takes the place of both for requests that listproxy makes itself. These are
+	// short, and answers from memory wait for them: they should not wait long on a dead connection.
 	ownPingTimeout = 5 * time.Second
-	// maxIdleConns bounds idle connections. More than a few are only needed if the API server does not
-	// speak HTTP/2, or refuses many upgrades.
+	// maxIdleConns bounds idle connections. More than a few are only needed if the API server does
+	// not speak HTTP/2, or refuses many upgrades.
 	maxIdleConns = 256
-	// streamReceiveBuffer bounds what one response may hold in memory while its client does not read.
-	// It also bounds what is on the way at a time: 125 MB a second from an API server that is a
-	// millisecond away.
+	// streamReceiveBuffer bounds what one response may hold in memory while its client does not
+	// read. It also bounds what is on the way at a time: 125 MB a second from an API server that is
+	// a millisecond away.
 	streamReceiveBuffer = 128 << 10
 )
 
-// Transports is the way to the API server for other people's requests: its
-// address, the means to verify that it is the right one, and no credentials at
-// all, but for requests of users whom the proxy states ([Upstream.Impersonate]).
-// It is safe for concurrent use.
+// Transports is the way to the API server for callers' requests: its address, and what verifies
+// that it is the right server. It holds no credentials, except those for requests of users whom
+// listproxy impersonates ([Transports.Impersonate]). It is safe for concurrent use.
 type Transports struct {
 	base     *url.URL // path prefix without a trailing slash
 	requests *http.Transport
@@ -50,8 +49,8 @@ type Transports struct {
 
 	// unauthenticated makes a connection for each request of a caller who brings no token, or whose
 	// token the API server has not accepted yet. After every 401 and every anonymous request
-	// kube-apiserver closes the HTTP/2 connection (UnauthenticatedHTTP2DOSMitigation), and the one in
-	// requests is shared by all callers.
+	// kube-apiserver closes the HTTP/2 connection (UnauthenticatedHTTP2DOSMitigation), and the one
+	// in requests is shared by all callers.
 	unauthenticated *http.Transport
 	// accepted remembers the tokens that the API server has accepted, each with its caller's share.
 	accepted acceptedTokens
@@ -101,9 +100,9 @@ func (u *Transports) URL() *url.URL {
 	return &base
 }
 
-// Impersonate makes it possible to send requests of users whom listproxy has verified itself, with the
-// credentials of cfg. These must have the right to impersonate the users. It must be called before the
-// first request.
+// Impersonate makes it possible to send requests of users whom listproxy has verified itself, with
+// the credentials of cfg. These must have the right to impersonate the users. It must be called
+// before the first request.
 func (u *Transports) Impersonate(cfg *rest.Config) error {
 	way, err := newImpersonatedWay(cfg)
 	if err != nil {
@@ -113,11 +112,11 @@ func (u *Transports) Impersonate(cfg *rest.Config) error {
 	return nil
 }
 
-// SendAs sends a request of listproxy's own making as the caller id, and returns the answer. r has no
-// credentials yet: it gets the caller's, or listproxy's with headers that impersonate exactly this
-// caller. SendAs follows no redirects, and its errors hold nothing of any credential. It uses
-// connections of its own, which are given up sooner than those of callers: a watch may be silent for
-// long.
+// SendAs sends a request of listproxy's own making as the caller id, and returns the answer. r has
+// no credentials yet: it gets the caller's, or listproxy's with headers that impersonate exactly
+// this caller. SendAs follows no redirects, and its errors hold nothing of any credential. It uses
+// connections of its own, which are given up sooner than those of callers: a watch may be silent
+// for long.
 func (u *Transports) SendAs(ctx context.Context, id authn.Identity, r *http.Request) (*http.Response, error) {
 	id.Present(r.Header)
 	res, err := u.ownRoundTripper(id).RoundTrip(r.WithContext(ctx))
@@ -134,10 +133,11 @@ func (u *Transports) CloseIdleConnections() {
 	}
 }
 
-// RoundTripper returns the transport for requests of a caller. It uses HTTP/1.1 for requests that ask to
-// take the connection over (upgrade), and HTTP/2 for others if the API server speaks it. Callers whom
-// the API server has accepted share one connection. The transport follows no redirects, decompresses
-// nothing, and changes no headers, except that it adds listproxy's credentials for an impersonated user.
+// RoundTripper returns the transport for requests of a caller. It uses HTTP/1.1 for requests that
+// ask to take the connection over (upgrade), and HTTP/2 for others if the API server speaks it.
+// Callers whom the API server has accepted share one connection. The transport follows no
+// redirects, decompresses nothing, and changes no headers, except that it adds listproxy's
+// credentials for an impersonated user.
 func (u *Transports) RoundTripper(id authn.Identity, upgrade bool) http.RoundTripper {
 	switch {
 	case id.Impersonated() != nil && u.impersonated == nil:
@@ -231,9 +231,9 @@ func dialer(cfg *rest.Config) func(ctx context.Context, network, address string)
 	}
 }
 
-// verifyAnonymous checks that the transports for callers' requests hold no credentials. It looks at what
-// was built, not at the configuration: if a change in client-go or here lets a credential in, listproxy
-// does not start.
+// verifyAnonymous checks that the transports for callers' requests hold no credentials. It looks at
+// what was built, not at the configuration: if a change in client-go or here lets a credential in,
+// listproxy does not start.
 func (u *Transports) verifyAnonymous() error {
 	if u.base.User != nil {
 		return errors.New("its URL holds a user")

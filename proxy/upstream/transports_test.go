@@ -67,7 +67,8 @@ func TestVerifyAnonymousNoticesCredentials(t *testing.T) {
 	}
 }
 
-// TestBodiesAreOnlySentWhenWanted: who sends Expect: 100-continue has the API server's answer waited for.
+// TestBodiesAreOnlySentWhenWanted: who sends Expect: 100-continue has the API server's answer
+// waited for.
 func TestBodiesAreOnlySentWhenWanted(t *testing.T) {
 	upstream := proxytest.StartUpstream(t, true, func(http.ResponseWriter, *http.Request) {})
 	up, err := New(upstream.Config())

@@ -108,7 +108,8 @@ func (f *FakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 	return JSONResponse(r, http.StatusNotFound, statusBody(http.StatusNotFound)), nil
 }
 
-// watch answers with a stream that lasts until the request or cut ends it, with a bookmark every minute.
+// watch answers with a stream that lasts until the request or cut ends it, with a bookmark every
+// minute.
 func (c *FakeCollection) watch(r *http.Request, initial bool, silent func() bool) *http.Response {
 	body, events := io.Pipe()
 	context.AfterFunc(r.Context(), func() { _ = events.CloseWithError(r.Context().Err()) })

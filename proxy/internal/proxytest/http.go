@@ -171,12 +171,13 @@ func SendRaw(t *testing.T, to *httptest.Server, request string) (*http.Response,
 	return res, conn, reader
 }
 
-// KeepingTries is how often a client of net/http is to be seen keeping a connection that it may keep. By
-// itself it lets one go whose answer comes long before its request counts as sent, which happens where the
-// machine is busy elsewhere.
+// KeepingTries is how often a client of net/http is to be seen keeping a connection that it may
+// keep. By itself it lets one go whose answer comes long before its request counts as sent, which
+// happens where the machine is busy elsewhere.
 const KeepingTries = 20
 
-// WebToken returns the Authorization value of a JSON web token with these claims. Nobody has signed it.
+// WebToken returns the Authorization value of a JSON web token with these claims. Nobody has signed
+// it.
 func WebToken(claims, signature string) string {
 	return "Bearer e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + "." + signature
 }
@@ -239,7 +240,8 @@ func DialTLS(t *testing.T, server *httptest.Server) *tls.Conn {
 }
 
 // Serve runs server, with a certificate that the client of what it returns trusts, until the test
-// ends. The client speaks HTTP/2 only if http2 is set, follows no redirects and decompresses nothing.
+// ends. The client speaks HTTP/2 only if http2 is set, follows no redirects and decompresses
+// nothing.
 func Serve(t *testing.T, server *http.Server, http2 bool) *httptest.Server {
 	t.Helper()
 	front := httptest.NewUnstartedServer(nil)

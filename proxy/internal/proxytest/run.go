@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 )
 
-// RunInBubble runs run in the test's bubble of synctest, and returns when nothing moves any more. When the
-// test ends, it ends run's context and waits for run to return.
+// RunInBubble runs run in the test's bubble of synctest, and returns when nothing moves any more.
+// When the test ends, it ends run's context and waits for run to return.
 func RunInBubble(t *testing.T, run func(ctx context.Context)) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())

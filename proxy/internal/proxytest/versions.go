@@ -12,8 +12,8 @@ import (
 // VersionOf is what /version says of an API server.
 func VersionOf(gitVersion string) string { return fmt.Sprintf(`{"gitVersion":%q}`, gitVersion) }
 
-// BusyVersions is an API server, or several behind one address, that say in turn which versions they are. Now and then no answer
-// comes, and the next one so late that it is almost given up.
+// BusyVersions is an API server, or several behind one address, that say in turn which versions
+// they are. Now and then no answer comes, and the next one so late that it is almost given up.
 type BusyVersions struct {
 	Versions []string
 	LateAt   string        // a path

@@ -81,8 +81,6 @@ type noWay struct{}
 
 // RoundTrip implements [http.RoundTripper].
 func (noWay) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Body != nil {
-		_ = r.Body.Close()
-	}
+	closeBody(r)
 	return nil, errNotImpersonated
 }

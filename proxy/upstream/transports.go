@@ -51,7 +51,7 @@ type Transports struct {
 	// token the API server has not accepted yet. After every 401 and every anonymous request
 	// kube-apiserver closes the HTTP/2 connection (UnauthenticatedHTTP2DOSMitigation), and the one
 	// in requests is shared by all callers.
-	unauthenticated *http.Transport
+	unauthenticated singleUse
 	// accepted remembers the tokens that the API server has accepted, each with its caller's share.
 	accepted acceptedTokens
 
@@ -84,9 +84,10 @@ func New(cfg *rest.Config) (*Transports, error) {
 	upgrades := newTransport(cfg, tlsConfig.Clone())
 	unauthenticated := newTransport(cfg, tlsConfig.Clone())
 	enableHTTP2(unauthenticated)
-	unauthenticated.DisableKeepAlives = true
 
-	up := &Transports{base: base, requests: requests, upgrades: upgrades, own: own, unauthenticated: unauthenticated}
+	up := &Transports{
+		base: base, requests: requests, upgrades: upgrades, own: own, unauthenticated: newSingleUse(unauthenticated),
+	}
 	if err := up.verifyAnonymous(); err != nil {
 		return nil, fmt.Errorf("the transport for callers' requests is not anonymous, this is a defect of listproxy: %w", err)
 	}
@@ -128,7 +129,7 @@ func (u *Transports) SendAs(ctx context.Context, id authn.Identity, r *http.Requ
 
 // CloseIdleConnections closes the connections that no request uses.
 func (u *Transports) CloseIdleConnections() {
-	for _, transport := range []*http.Transport{u.requests, u.upgrades, u.own, u.unauthenticated} {
+	for _, transport := range []*http.Transport{u.requests, u.upgrades, u.own, u.unauthenticated.Transport} {
 		transport.CloseIdleConnections()
 	}
 }
@@ -238,7 +239,7 @@ func (u *Transports) verifyAnonymous() error {
 	if u.base.User != nil {
 		return errors.New("its URL holds a user")
 	}
-	for _, transport := range []*http.Transport{u.requests, u.upgrades, u.own, u.unauthenticated} {
+	for _, transport := range []*http.Transport{u.requests, u.upgrades, u.own, u.unauthenticated.Transport} {
 		switch tlsConfig := transport.TLSClientConfig; {
 		case tlsConfig == nil:
 			return errors.New("it has no TLS configuration of its own")

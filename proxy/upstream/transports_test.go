@@ -75,7 +75,7 @@ func TestBodiesAreOnlySentWhenWanted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, transport := range []*http.Transport{up.requests, up.upgrades, up.unauthenticated} {
+	for _, transport := range []*http.Transport{up.requests, up.upgrades, up.unauthenticated.Transport} {
 		if transport.ExpectContinueTimeout <= 0 {
 			t.Error("the upstream's word is not waited for")
 		}

@@ -1,0 +1,76 @@
+package upstream
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// unprovenPing takes the place of sendPingTimeout on connections for one request. net/http (Go 1.26) keeps
+// the memory of an HTTP/2 connection that has ended until its next ping would have been due, and whoever
+// makes up tokens ends hundreds of them a second. What is silent is given up as soon as elsewhere.
+const unprovenPing = 2 * time.Second
+
+// singleUse sends each request on a connection of its own, which is opened for it and ends with it.
+//
+// An [http.Transport] without keep-alives is not enough: it goes on with the handshake of a request that was
+// given up, and lets one request take the HTTP/2 connection that was opened for another, which then opens a
+// second one.
+type singleUse struct{ *http.Transport }
+
+// newSingleUse makes t open a connection for each request. t speaks HTTP/2 already.
+func newSingleUse(t *http.Transport) singleUse {
+	t.DisableKeepAlives = true
+	t.IdleConnTimeout = unprovenPing // net/http keeps what has ended for a part of this too
+	t.HTTP2.SendPingTimeout = unprovenPing
+	t.HTTP2.PingTimeout = sendPingTimeout + pingTimeout - unprovenPing
+	return singleUse{t}
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (s singleUse) RoundTrip(r *http.Request) (*http.Response, error) {
+	conn, err := s.open(r.Context(), r.URL)
+	if err != nil {
+		closeBody(r)
+		return nil, err
+	}
+	res, err := conn.RoundTrip(r)
+	if err != nil {
+		closeBody(r)
+		_ = conn.Close()
+		return nil, err
+	}
+	res.Body = &singleUseBody{res.Body, conn}
+	return res, nil
+}
+
+// open opens a connection, unless ctx ends before.
+func (s singleUse) open(ctx context.Context, to *url.URL) (*http.ClientConn, error) {
+	port := to.Port()
+	if port == "" {
+		port = "443"
+	}
+	return s.NewClientConn(ctx, to.Scheme, net.JoinHostPort(to.Hostname(), port))
+}
+
+func closeBody(r *http.Request) {
+	if r.Body != nil {
+		_ = r.Body.Close()
+	}
+}
+
+// singleUseBody is the body of an answer, with the connection that it comes on.
+type singleUseBody struct {
+	io.ReadCloser
+	conn *http.ClientConn
+}
+
+// Close ends both.
+func (b *singleUseBody) Close() error {
+	err := b.ReadCloser.Close()
+	_ = b.conn.Close()
+	return err
+}

@@ -75,7 +75,8 @@ func (f *feed) recognise(ctx context.Context, frame *wire.Frame) (*stream, error
 }
 
 // compareAll compares the state at the live span's end with the upstream's, and forgets what was
-// before it unless the API servers are the same. Few feeds do so at the same time.
+// before it unless the API servers are the same, before the comparison and after it: its turn may take
+// minutes to come. Few feeds do so at the same time.
 func (f *feed) compareAll(ctx context.Context) error {
 	same, err := f.same(ctx)
 	if err != nil {
@@ -103,6 +104,9 @@ func (f *feed) compareAll(ctx context.Context) error {
 		// etcd was compacted since. (The bound on history may be longer than that takes.)
 		rev, o = v.witness(seam{})
 		err = c.object(ctx, rev, o)
+	}
+	if err == nil && same {
+		same, err = f.same(ctx)
 	}
 	if err != nil {
 		return err

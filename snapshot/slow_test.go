@@ -204,6 +204,7 @@ func TestHistoryStaysWithTheSameServers(t *testing.T) {
 	}{
 		"the same":            {func(int) (bool, error) { return true, nil }, true},
 		"others":              {func(int) (bool, error) { return false, nil }, false},
+		"others meanwhile":    {func(tries int) (bool, error) { return tries == 1, nil }, false},
 		"nobody can be asked": {func(tries int) (bool, error) { return true, map[bool]error{true: errors.New("busy")}[tries < 3] }, true},
 	} {
 		t.Run(name, func(t *testing.T) {

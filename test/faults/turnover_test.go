@@ -3,7 +3,6 @@ package faults
 import (
 	"context"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 
+	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/kinds"
@@ -42,8 +42,6 @@ const (
 	goneFor = 5 * time.Second
 	// restFor is how long a rest is, once all is gone that goes.
 	restFor = 10 * time.Second
-
-	readers = "soak-readers"
 )
 
 // turnover is what comes and goes while a soak runs: callers, each with a token and a connection of its own;
@@ -74,25 +72,11 @@ func (s *scene) turnOver(ctx context.Context) (*turnover, func()) {
 
 // permit lets every service account list and watch what there is.
 func (t *turnover) permit(ctx context.Context) error {
-	const rbac = "rbac.authorization.k8s.io"
-	var rules []any
+	everybody := controlplane.Grant{To: []string{"group:system:serviceaccounts"}}
 	for _, k := range changing {
-		rules = append(rules, fieldsOf{"apiGroups": []string{k.Group()}, "resources": []string{k.Plural}, "verbs": []string{"list", "watch"}})
+		everybody.Rules = append(everybody.Rules, controlplane.Rule("list,watch", k.Group(), k.Plural))
 	}
-	for path, object := range map[string]fieldsOf{
-		"clusterroles": {"kind": "ClusterRole", "rules": rules},
-		"clusterrolebindings": {
-			"kind":     "ClusterRoleBinding",
-			"roleRef":  fieldsOf{"apiGroup": rbac, "kind": "ClusterRole", "name": readers},
-			"subjects": []any{fieldsOf{"apiGroup": rbac, "kind": "Group", "name": "system:serviceaccounts"}},
-		},
-	} {
-		maps.Copy(object, fieldsOf{"apiVersion": rbac + "/v1", "metadata": fieldsOf{"name": readers}})
-		if _, err := t.direct.Do(ctx, http.MethodPost, "/apis/"+rbac+"/v1/"+path, object); err != nil {
-			return err
-		}
-	}
-	return nil
+	return t.plane.GrantAll(ctx, everybody)
 }
 
 // generate makes namespaces, with objects in them, and ends the oldest, until ctx ends. What fails is tried

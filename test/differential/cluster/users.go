@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 
+	rbacv1 "k8s.io/api/rbac/v1"
+
 	"github.com/listproxy/listproxy/test/controlplane"
 )
 
@@ -34,47 +36,19 @@ const (
 
 // rights of these users, and of listproxy to state users: those that docs/rbac-impersonation.yaml
 // gives, which are the impersonator's too.
-const rights = `
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: one-lists, namespace: team-b}
-rules:
-- {apiGroups: [""], resources: [configmaps], resourceNames: [a-0], verbs: [list]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: one-lists, namespace: team-b}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: one-lists}
-subjects:
-- {kind: ServiceAccount, name: one, namespace: team-b}
-- {apiGroup: rbac.authorization.k8s.io, kind: User, name: one}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: reviews-as-alice}
-rules:
-- {apiGroups: [authentication.k8s.io], resources: [users], resourceNames: [alice], verbs: ["impersonate:user-info"]}
-- {apiGroups: [authorization.k8s.io], resources: [selfsubjectaccessreviews], verbs: ["impersonate-on:user-info:create"]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: reviews-as-alice}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: reviews-as-alice}
-subjects:
-- {kind: ServiceAccount, name: constrained, namespace: team-b}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: impersonates}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: ` + controlplane.ImpersonationRole + `}
-subjects:
-- {kind: ServiceAccount, name: impersonator, namespace: team-b}
-- {apiGroup: rbac.authorization.k8s.io, kind: User, name: ` + controlplane.FeedUserName + `}
-`
+func rights() []controlplane.Grant {
+	return []controlplane.Grant{
+		{To: []string{controlplane.TeamB + "/" + one, one}, Namespace: controlplane.TeamB, Rules: []rbacv1.PolicyRule{
+			controlplane.Rule("list", "", "configmaps", "a-0"),
+		}},
+		{To: []string{controlplane.TeamB + "/" + constrained}, Rules: controlplane.ReviewsAs(controlplane.Alice)},
+		{To: []string{controlplane.TeamB + "/" + impersonator, controlplane.FeedUserName}, Role: controlplane.ImpersonationRole},
+	}
+}
 
 // newUsers gives rights and credentials to who asks.
 func newUsers(ctx context.Context, plane *controlplane.ControlPlane) ([]User, error) {
-	if err := errors.Join(plane.ApplyDocs(ctx, "rbac-impersonation.yaml"), plane.Apply(ctx, rights)); err != nil {
+	if err := errors.Join(plane.ApplyDocs(ctx, "rbac-impersonation.yaml"), plane.GrantAll(ctx, rights()...)); err != nil {
 		return nil, err
 	}
 	everything := func(Resource, string) bool { return true }

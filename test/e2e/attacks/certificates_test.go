@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/asn1"
 
 	"github.com/listproxy/listproxy/test/controlplane"
@@ -57,56 +58,26 @@ const (
 	certificateUID = "uid of a certificate"
 )
 
-// rights of who is known by certificate, of who may only review, and of listproxy to state users: those
-// that docs/rbac-impersonation.yaml gives, and what it says to add for uids and for a front proxy's extras.
-const certificateRights = `
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: groups-read-pods, namespace: team-a}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: pod-reader}
-subjects:
-- {apiGroup: rbac.authorization.k8s.io, kind: Group, name: developers}
-- {apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:serviceaccounts:team-b"}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: reviews-as-alice}
-rules:
-- {apiGroups: [authentication.k8s.io], resources: [users], resourceNames: [alice], verbs: ["impersonate:user-info"]}
-- {apiGroups: [authorization.k8s.io], resources: [selfsubjectaccessreviews], verbs: ["impersonate-on:user-info:create"]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: reviews-as-alice}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: reviews-as-alice}
-subjects:
-- {kind: ServiceAccount, name: reviewer, namespace: team-a}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: states-more}
-rules:
-- {apiGroups: [authentication.k8s.io], resources: [uids], resourceNames: ["` + certificateUID + `", u], verbs: [impersonate]}
-- {apiGroups: [authentication.k8s.io], resources: [userextras/scopes, userextras/example.org/role], verbs: [impersonate]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: states-more}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: states-more}
-subjects:
-- {apiGroup: rbac.authorization.k8s.io, kind: User, name: ` + controlplane.FeedUserName + `}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: states}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: ` + controlplane.ImpersonationRole + `}
-subjects:
-- {apiGroup: rbac.authorization.k8s.io, kind: User, name: ` + controlplane.FeedUserName + `}
-`
+// certificateRights are those of who is known by certificate, of who may only review, and of listproxy to state
+// users: what docs/rbac-impersonation.yaml gives, and what it says to add for uids and for a front proxy's extras.
+func certificateRights() []controlplane.Grant {
+	const authentication = "authentication.k8s.io"
+	return []controlplane.Grant{
+		{To: []string{"group:developers", "group:system:serviceaccounts:team-b"}, Namespace: controlplane.TeamA, Rules: []rbacv1.PolicyRule{
+			controlplane.Rule("get,list,watch", "", "pods"),
+		}},
+		{To: []string{controlplane.TeamA + "/" + reviewer}, Rules: controlplane.ReviewsAs(reader)},
+		{To: []string{controlplane.FeedUserName}, Role: controlplane.ImpersonationRole},
+		{To: []string{controlplane.FeedUserName}, Rules: []rbacv1.PolicyRule{
+			controlplane.Rule("impersonate", authentication, "uids", certificateUID, "u"),
+			controlplane.Rule("impersonate", authentication, "userextras/scopes,userextras/example.org/role"),
+		}},
+	}
+}
 
 // furnishCertificates makes the users who show certificates. front is the CA of front proxies.
 func furnishCertificates(ctx context.Context, front *controlplane.Authority) error {
-	if err := errors.Join(cp.ApplyDocs(ctx, "rbac-impersonation.yaml"), cp.Apply(ctx, certificateRights)); err != nil {
+	if err := errors.Join(cp.ApplyDocs(ctx, "rbac-impersonation.yaml"), cp.GrantAll(ctx, certificateRights()...)); err != nil {
 		return err
 	}
 	secrets.Suite.AddIdentity("the name of "+developerCert, dora)

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
+
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/hop"
@@ -29,36 +31,6 @@ const (
 	accompliceAddress = "127.0.0.21"
 )
 
-// crowdRights are those of the callers of TestCrowding: one works, one has no rights, one is greedy.
-const crowdRights = `
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: crowd-reads}
-rules:
-- {apiGroups: [""], resources: [pods], verbs: [get, list, watch]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: crowd-reads}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: crowd-reads}
-subjects:
-- {kind: ServiceAccount, name: worker, namespace: team-a}
-- {kind: ServiceAccount, name: greedy, namespace: team-a}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: crowd-writes, namespace: team-a}
-rules:
-- {apiGroups: [""], resources: [configmaps], verbs: [create]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: crowd-writes, namespace: team-a}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: crowd-writes}
-subjects:
-- {kind: ServiceAccount, name: greedy, namespace: team-a}
-`
-
 // crowdPods are what is listed.
 var crowdPods = workload.Pods{Nodes: 50}
 
@@ -67,7 +39,7 @@ type crowdRig struct {
 	plane  *controlplane.ControlPlane
 	binary string // listproxy without the race detector, where memory and CPU are measured; else "", which is with it
 
-	worker string    // the other caller's token
+	worker string    // the other caller's token, who works
 	bare   string    // of an account without rights
 	greedy [2]string // of one account
 }
@@ -98,7 +70,11 @@ func newCrowdRig(t *testing.T) *crowdRig {
 			t.Fatal(err)
 		}
 	}
-	if err := r.plane.Apply(ctx, crowdRights); err != nil {
+	if err := r.plane.GrantAll(
+		ctx,
+		controlplane.Grant{To: []string{"team-a/worker", "team-a/greedy"}, Rules: []rbacv1.PolicyRule{controlplane.Rule("get,list,watch", "", "pods")}},
+		controlplane.Grant{To: []string{"team-a/greedy"}, Namespace: controlplane.TeamA, Rules: []rbacv1.PolicyRule{controlplane.Rule("create", "", "configmaps")}},
+	); err != nil {
 		t.Fatal(err)
 	}
 	return r

@@ -12,8 +12,8 @@ func http2Attacks() map[string][]attack {
 	return map[string][]attack{"pseudo": pseudoAttacks(), "fields": fieldAttacks(), "frames": frameAttacks()}
 }
 
-// ask sends fields as a whole request.
-func ask(fields ...field) func(*wire) {
+// whole sends fields as a whole request.
+func whole(fields ...field) func(*wire) {
 	return func(w *wire) { w.headers(attackStream, true, fields...) }
 }
 
@@ -39,58 +39,58 @@ func ahead(fields ...field) []field { return append(fields, request(podsOfA)...)
 // pseudoAttacks say method, path or host twice, not at all, or out of order.
 func pseudoAttacks() []attack {
 	return by([]string{reader},
-		attack{name: "plain", frames: ask(request(podsOfA)...), hit: []string{reader}},
-		attack{name: "two paths", frames: ask(ahead(field{":path", pods})...)},
-		attack{name: "two paths, the same", frames: ask(ahead(field{":path", podsOfA})...)},
-		attack{name: "two methods", frames: ask(ahead(field{":method", "DELETE"})...)},
-		attack{name: "two authorities", frames: ask(ahead(field{":authority", "example.com"})...)},
-		attack{name: "two schemes", frames: ask(ahead(field{":scheme", "http"})...)},
-		attack{name: "path behind", frames: ask(request(podsOfA, field{":path", pods})...)},
-		attack{name: "only path, behind", frames: ask(append(without(":path"), field{":path", pods})...)},
-		attack{name: "no path", frames: ask(without(":path")...)},
-		attack{name: "no method", frames: ask(without(":method")...)},
-		attack{name: "no scheme", frames: ask(without(":scheme")...)},
-		attack{name: "no authority", frames: ask(without(":authority")...), elsewhere: true},
-		attack{name: "no authority but a host", frames: ask(append(without(":authority"), field{"host", "{host}"})...)},
-		attack{name: "empty path", frames: ask(replaced(":path", "")...)},
-		attack{name: "empty method", frames: ask(replaced(":method", "")...)},
-		attack{name: "empty authority", frames: ask(replaced(":authority", "")...), elsewhere: true},
-		attack{name: "path without a slash", frames: ask(replaced(":path", "api/v1/pods")...)},
-		attack{name: "path a whole URL", frames: ask(replaced(":path", "https://{host}"+podsOfA)...), want: refused},
-		attack{name: "path a URL elsewhere", frames: ask(replaced(":path", "https://example.com/")...), want: refused},
-		attack{name: "path two slashes and a host", frames: ask(replaced(":path", "//example.com"+podsOfA)...)},
-		attack{name: "path an asterisk", frames: ask(replaced(":path", "*")...), want: refused},
-		attack{name: "path with a space", frames: ask(replaced(":path", podsOfA+" HTTP/1.1")...)},
-		attack{name: "path with a request", frames: ask(replaced(":path", podsOfA+" HTTP/1.1\r\nImpersonate-User: admin\r\n\r\n")...)},
-		attack{name: "path with a NUL", frames: ask(replaced(":path", "/api/v1/pods\x00")...)},
-		attack{name: "path with a fragment", frames: ask(replaced(":path", podsOfA+"#x")...)},
-		attack{name: "method with a space", frames: ask(replaced(":method", "GET /api/v1/pods HTTP/1.1")...)},
-		attack{name: "method with a line", frames: ask(replaced(":method", "GET\r\nX: y")...)},
-		attack{name: "authority elsewhere", frames: ask(replaced(":authority", "example.com")...), elsewhere: true},
-		attack{name: "authority with a user", frames: ask(replaced(":authority", "admin@{host}")...)},
-		attack{name: "authority with a path", frames: ask(replaced(":authority", "{host}/api/v1/pods")...), elsewhere: true},
-		attack{name: "authority with a line", frames: ask(replaced(":authority", "{host}\r\nImpersonate-User: admin")...)},
-		attack{name: "authority against host", frames: ask(request(podsOfA, field{"host", "example.com"})...)},
-		attack{name: "hosts", frames: ask(request(podsOfA, field{"host", "a"}, field{"host", "b"})...)},
-		attack{name: "scheme http", frames: ask(replaced(":scheme", "http")...)},
-		attack{name: "scheme odd", frames: ask(replaced(":scheme", "https://example.com/?")...)},
-		attack{name: "unknown pseudo", frames: ask(ahead(field{":user", "admin"})...)},
-		attack{name: "a status", frames: ask(ahead(field{":status", "200"})...)},
-		attack{name: "an identity as pseudo", frames: ask(ahead(field{":impersonate-user", "admin"})...)},
-		attack{name: "protocol of a GET", frames: ask(ahead(field{":protocol", "websocket"})...)},
-		attack{name: "extended CONNECT", frames: ask(append(replaced(":method", "CONNECT"), field{"x", "y"})...)},
-		attack{name: "extended CONNECT with a protocol", frames: ask(append([]field{{":protocol", "websocket"}}, replaced(":method", "CONNECT")...)...)},
-		attack{name: "CONNECT", frames: ask(field{":method", "CONNECT"}, field{":authority", "{host}"}, field{"audit-id", "{id}.1"}), want: refused},
-		attack{name: "CONNECT elsewhere", frames: ask(field{":method", "CONNECT"}, field{":authority", "169.254.169.254:80"}, field{"audit-id", "{id}.1"}), want: refused},
-		attack{name: "nothing at all", frames: ask()},
+		attack{name: "plain", frames: whole(request(podsOfA)...), hit: []string{reader}},
+		attack{name: "two paths", frames: whole(ahead(field{":path", pods})...)},
+		attack{name: "two paths, the same", frames: whole(ahead(field{":path", podsOfA})...)},
+		attack{name: "two methods", frames: whole(ahead(field{":method", "DELETE"})...)},
+		attack{name: "two authorities", frames: whole(ahead(field{":authority", "example.com"})...)},
+		attack{name: "two schemes", frames: whole(ahead(field{":scheme", "http"})...)},
+		attack{name: "path behind", frames: whole(request(podsOfA, field{":path", pods})...)},
+		attack{name: "only path, behind", frames: whole(append(without(":path"), field{":path", pods})...)},
+		attack{name: "no path", frames: whole(without(":path")...)},
+		attack{name: "no method", frames: whole(without(":method")...)},
+		attack{name: "no scheme", frames: whole(without(":scheme")...)},
+		attack{name: "no authority", frames: whole(without(":authority")...), elsewhere: true},
+		attack{name: "no authority but a host", frames: whole(append(without(":authority"), field{"host", "{host}"})...)},
+		attack{name: "empty path", frames: whole(replaced(":path", "")...)},
+		attack{name: "empty method", frames: whole(replaced(":method", "")...)},
+		attack{name: "empty authority", frames: whole(replaced(":authority", "")...), elsewhere: true},
+		attack{name: "path without a slash", frames: whole(replaced(":path", "api/v1/pods")...)},
+		attack{name: "path a whole URL", frames: whole(replaced(":path", "https://{host}"+podsOfA)...), want: refused},
+		attack{name: "path a URL elsewhere", frames: whole(replaced(":path", "https://example.com/")...), want: refused},
+		attack{name: "path two slashes and a host", frames: whole(replaced(":path", "//example.com"+podsOfA)...)},
+		attack{name: "path an asterisk", frames: whole(replaced(":path", "*")...), want: refused},
+		attack{name: "path with a space", frames: whole(replaced(":path", podsOfA+" HTTP/1.1")...)},
+		attack{name: "path with a request", frames: whole(replaced(":path", podsOfA+" HTTP/1.1\r\nImpersonate-User: admin\r\n\r\n")...)},
+		attack{name: "path with a NUL", frames: whole(replaced(":path", "/api/v1/pods\x00")...)},
+		attack{name: "path with a fragment", frames: whole(replaced(":path", podsOfA+"#x")...)},
+		attack{name: "method with a space", frames: whole(replaced(":method", "GET /api/v1/pods HTTP/1.1")...)},
+		attack{name: "method with a line", frames: whole(replaced(":method", "GET\r\nX: y")...)},
+		attack{name: "authority elsewhere", frames: whole(replaced(":authority", "example.com")...), elsewhere: true},
+		attack{name: "authority with a user", frames: whole(replaced(":authority", "admin@{host}")...)},
+		attack{name: "authority with a path", frames: whole(replaced(":authority", "{host}/api/v1/pods")...), elsewhere: true},
+		attack{name: "authority with a line", frames: whole(replaced(":authority", "{host}\r\nImpersonate-User: admin")...)},
+		attack{name: "authority against host", frames: whole(request(podsOfA, field{"host", "example.com"})...)},
+		attack{name: "hosts", frames: whole(request(podsOfA, field{"host", "a"}, field{"host", "b"})...)},
+		attack{name: "scheme http", frames: whole(replaced(":scheme", "http")...)},
+		attack{name: "scheme odd", frames: whole(replaced(":scheme", "https://example.com/?")...)},
+		attack{name: "unknown pseudo", frames: whole(ahead(field{":user", "admin"})...)},
+		attack{name: "a status", frames: whole(ahead(field{":status", "200"})...)},
+		attack{name: "an identity as pseudo", frames: whole(ahead(field{":impersonate-user", "admin"})...)},
+		attack{name: "protocol of a GET", frames: whole(ahead(field{":protocol", "websocket"})...)},
+		attack{name: "extended CONNECT", frames: whole(append(replaced(":method", "CONNECT"), field{"x", "y"})...)},
+		attack{name: "extended CONNECT with a protocol", frames: whole(append([]field{{":protocol", "websocket"}}, replaced(":method", "CONNECT")...)...)},
+		attack{name: "CONNECT", frames: whole(field{":method", "CONNECT"}, field{":authority", "{host}"}, field{"audit-id", "{id}.1"}), want: refused},
+		attack{name: "CONNECT elsewhere", frames: whole(field{":method", "CONNECT"}, field{":authority", "169.254.169.254:80"}, field{"audit-id", "{id}.1"}), want: refused},
+		attack{name: "nothing at all", frames: whole()},
 	)
 }
 
 // fieldAttacks have fields that HTTP/2 forbids, or that say who somebody is.
 func fieldAttacks() []attack {
 	out := by([]string{reader},
-		attack{name: "authorization twice", frames: ask(request(pods, field{"authorization", "Bearer x"})...)},
-		attack{name: "cookies in parts", frames: ask(request(podsOfA, field{"cookie", "a=b"}, field{"cookie", "c=d"})...)},
+		attack{name: "authorization twice", frames: whole(request(pods, field{"authorization", "Bearer x"})...)},
+		attack{name: "cookies in parts", frames: whole(request(podsOfA, field{"cookie", "a=b"}, field{"cookie", "c=d"})...)},
 	)
 	for _, f := range []field{
 		{"Impersonate-User", "admin"},
@@ -140,7 +140,7 @@ func fieldAttacks() []attack {
 		{"http2-settings", "AAMAAABkAARAAAAAAAIAAAAA"},
 	} {
 		name := strings.ToValidUTF8(f[0]+"="+f[1][:min(len(f[1]), 40)], "?")
-		a := attack{name: name, as: []string{reader}, frames: ask(request(podsOfA, f)...)}
+		a := attack{name: name, as: []string{reader}, frames: whole(request(podsOfA, f)...)}
 		if f[0] == "x-huge" {
 			a.want = refused
 		}

@@ -169,31 +169,15 @@ func furnish(ctx context.Context) error {
 	}
 	var errs []error
 	keep := func(_ any, err error) { errs = append(errs, err) }
-	account := func(name string) []rbacv1.Subject {
-		return []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: controlplane.TeamA, Name: name}}
-	}
-	keep(client.RbacV1().Roles(controlplane.TeamA).Create(ctx, &rbacv1.Role{
-		ObjectMeta: metav1.ObjectMeta{Name: named},
-		Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"open"}, Verbs: []string{"get", "list", "watch"},
+	keep(nil, cp.GrantAll(
+		ctx,
+		controlplane.Grant{To: []string{controlplane.TeamA + "/" + named}, Namespace: controlplane.TeamA, Rules: []rbacv1.PolicyRule{
+			controlplane.Rule("get,list,watch", "", "configmaps", "open"),
 		}},
-	}, metav1.CreateOptions{}))
-	keep(client.RbacV1().RoleBindings(controlplane.TeamA).Create(ctx, &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: named},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: named},
-		Subjects:   account(named),
-	}, metav1.CreateOptions{}))
-	keep(client.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: deputy},
-		Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{""}, Resources: []string{"users"}, ResourceNames: []string{reader}, Verbs: []string{"impersonate"},
+		controlplane.Grant{To: []string{controlplane.TeamA + "/" + deputy}, Rules: []rbacv1.PolicyRule{
+			controlplane.Rule("impersonate", "", "users", reader),
 		}},
-	}, metav1.CreateOptions{}))
-	keep(client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: deputy},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: deputy},
-		Subjects:   account(deputy),
-	}, metav1.CreateOptions{}))
+	))
 	configMap := func(namespace, name, content string) {
 		keep(client.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"content": content},

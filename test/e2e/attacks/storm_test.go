@@ -15,40 +15,13 @@ import (
 
 	h2 "golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	rbacv1 "k8s.io/api/rbac/v1"
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/kinds"
 )
-
-// stormRights lets alice create, and listproxy state her.
-const stormRights = `
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: creates, namespace: team-a}
-rules:
-- {apiGroups: [""], resources: [configmaps], verbs: [create]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: creates, namespace: team-a}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: creates}
-subjects:
-- {apiGroup: rbac.authorization.k8s.io, kind: User, name: alice}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: states}
-rules:
-- {apiGroups: [""], resources: [users, groups], verbs: [impersonate]}
-- {apiGroups: [authentication.k8s.io], resources: ["userextras/authentication.kubernetes.io/credential-id"], verbs: [impersonate]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: states}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: states}
-subjects:
-- {apiGroup: rbac.authorization.k8s.io, kind: User, name: ` + controlplane.FeedUserName + `}
-`
 
 // TestUnauthenticatedHTTP2 is about kube-apiserver as it is by default, with
 // UnauthenticatedHTTP2DOSMitigation, which the table's is without: it ends an HTTP/2 connection after
@@ -62,7 +35,16 @@ func TestUnauthenticatedHTTP2(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(plane.Stop)
-	if err := plane.Apply(ctx, stormRights); err != nil {
+	if err := plane.GrantAll(
+		ctx,
+		controlplane.Grant{To: []string{controlplane.Alice}, Namespace: controlplane.TeamA, Rules: []rbacv1.PolicyRule{
+			controlplane.Rule("create", "", "configmaps"),
+		}},
+		controlplane.Grant{To: []string{controlplane.FeedUserName}, Rules: []rbacv1.PolicyRule{
+			controlplane.Rule("impersonate", "", "users,groups"),
+			controlplane.Rule("impersonate", "authentication.k8s.io", "userextras/authentication.kubernetes.io/credential-id"),
+		}},
+	); err != nil {
 		t.Fatal(err)
 	}
 	running := harness.RunProxy(t, harness.ProxyOptions{
@@ -145,31 +127,18 @@ func testStorm(t *testing.T, plane *controlplane.ControlPlane, running *harness.
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := func(certificates ...tls.Certificate) *http.Client {
+	client := func(certificates ...tls.Certificate) *ask.Client {
 		roots := x509.NewCertPool()
 		roots.AppendCertsFromPEM(running.CA())
 		transport := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: certificates, MinVersion: tls.VersionTLS12}}
 		t.Cleanup(transport.CloseIdleConnections)
-		return &http.Client{Transport: transport}
+		return &ask.Client{Base: running.URL(), HTTP: &http.Client{Transport: transport}}
 	}
-	send := func(c *http.Client, method, target, token, body string) (int, error) {
-		req, err := http.NewRequestWithContext(t.Context(), method, running.URL()+target, strings.NewReader(body))
-		if err != nil {
-			return 0, err
+	as := func(c *ask.Client, token string) *ask.Client {
+		if token == "" {
+			return c
 		}
-		if token != "" {
-			req.Header.Set("Authorization", "Bearer "+token)
-		}
-		if body != "" {
-			req.Header.Set("Content-Type", "application/json")
-		}
-		res, err := c.Do(req)
-		if err != nil {
-			return 0, err
-		}
-		defer func() { _ = res.Body.Close() }()
-		_, err = io.Copy(io.Discard, res.Body)
-		return res.StatusCode, err
+		return c.With("Authorization", "Bearer "+token)
 	}
 	byToken, byCertificate, strangers := client(), client(pair), client()
 	ballast := strings.Repeat(rand.Text(), 400)
@@ -177,15 +146,17 @@ func testStorm(t *testing.T, plane *controlplane.ControlPlane, running *harness.
 	var mu sync.Mutex
 	turnedAway := 0
 	for i := range each {
-		for j, c := range []*http.Client{byToken, byCertificate} {
+		for j, c := range []*ask.Client{byToken, byCertificate} {
 			all.Go(func() {
 				token := ""
 				if c == byToken {
 					token = plane.Token(controlplane.Alice)
 				}
-				body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"storm-%d-%d"},"data":{"x":%q}}`, i, j, ballast)
-				if status, err := send(c, http.MethodPost, "/api/v1/namespaces/team-a/configmaps", token, body); err != nil || status != http.StatusCreated {
-					t.Errorf("create %d, %d: status %d, %v", i, j, status, err)
+				object := kinds.Kind{APIVersion: "v1", Name: "ConfigMap"}.Object(fmt.Sprintf("storm-%d-%d", i, j))
+				object["data"] = kinds.Fields{"x": ballast}
+				a, err := as(c, token).Send(t.Context(), http.MethodPost, "/api/v1/namespaces/team-a/configmaps", object)
+				if err != nil || a.Code != http.StatusCreated {
+					t.Errorf("create %d, %d: status %d, %v", i, j, a.Code, err)
 				}
 			})
 		}
@@ -193,7 +164,7 @@ func testStorm(t *testing.T, plane *controlplane.ControlPlane, running *harness.
 			all.Go(func() {
 				// Their own connection is closed under them, which is as it should be.
 				target := []string{podsOfA, podOfA}[(i+j)%2]
-				if status, err := send(strangers, http.MethodGet, target, token, ""); err == nil && status/100 == 4 {
+				if a, err := as(strangers, token).Get(t.Context(), target); err == nil && a.Code/100 == 4 {
 					mu.Lock()
 					defer mu.Unlock()
 					turnedAway++

@@ -131,10 +131,9 @@ func TestSharesAreUsers(t *testing.T) {
 		Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{"--max-long-running-requests", "4"},
 	})
 	ns := newNamespace(t)
-	err := cp.Apply(t.Context(), `{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "all", "namespace": "`+ns+`"},
-		"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-		"subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:serviceaccounts:`+ns+`"}]}`)
-	if err != nil {
+	if err := cp.GrantAll(t.Context(), controlplane.Grant{
+		To: []string{"group:system:serviceaccounts:" + ns}, Namespace: ns, Role: "cluster-admin",
+	}); err != nil {
 		t.Fatal(err)
 	}
 	tokens := map[string]string{}

@@ -51,9 +51,9 @@ func impersonator(t *testing.T) *rest.Config {
 	config := cp.RESTConfig(controlplane.Anonymous)
 	config.BearerToken = token
 	// The manifest leaves uids out, which some certificates here have.
-	grantToSubject(t, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "listproxy", Name: "listproxy"}, rbacv1.PolicyRule{
-		Verbs: []string{"impersonate"}, APIGroups: []string{authenticationv1.GroupName}, Resources: []string{"uids"},
-	})
+	grant(t, controlplane.Grant{To: []string{"listproxy/listproxy"}, Rules: []rbacv1.PolicyRule{
+		controlplane.Rule("impersonate", authenticationv1.GroupName, "uids"),
+	}})
 	// The API server's authorizer hears of it by a watch.
 	poll.Until(t, patience, "the account may impersonate", func() bool {
 		return accountMay(t, "userextras", credentialID) && accountMay(t, "uids", "")
@@ -146,14 +146,7 @@ func ways(p *harness.Proxy) map[string]func(user string) *rest.Config {
 // edit.)
 func mayEdit(t *testing.T, namespace, group string) {
 	t.Helper()
-	_, err := admin.RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "edit"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group}},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	grant(t, controlplane.Grant{To: []string{"group:" + group}, Namespace: namespace, Role: "cluster-admin"})
 }
 
 // TestKubectlByCertificate plays the same commands straight and through both doors, as somebody who

@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/listproxy/listproxy/test/controlplane"
@@ -293,32 +292,7 @@ func TestImpersonation(t *testing.T) {
 // TestConstrainedImpersonation lets carol create SelfSubjectAccessReviews as alice and nothing else:
 // a review that she makes as alice says that alice may list, and she must not see the list.
 func TestConstrainedImpersonation(t *testing.T) {
-	role := &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "reviews-as-alice-"},
-		Rules: []rbacv1.PolicyRule{
-			{
-				Verbs: []string{"impersonate:user-info"}, APIGroups: []string{"authentication.k8s.io"},
-				Resources: []string{"users"}, ResourceNames: []string{controlplane.Alice},
-			},
-			{
-				Verbs: []string{"impersonate-on:user-info:create"}, APIGroups: []string{"authorization.k8s.io"},
-				Resources: []string{"selfsubjectaccessreviews"},
-			},
-		},
-	}
-	role, err := admin.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = admin.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: controlplane.Carol}},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-
+	grant(t, controlplane.Grant{To: []string{controlplane.Carol}, Rules: controlplane.ReviewsAs(controlplane.Alice)})
 	asAlice := http.Header{"Impersonate-User": {controlplane.Alice}, "Content-Type": {"application/json"}}
 	review := call{
 		method: http.MethodPost, path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",

@@ -4,48 +4,30 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// grantTo gives rules to a user for the time of the test.
-func grantTo(t *testing.T, user string, rules ...rbacv1.PolicyRule) {
+// grant gives rights for the time of the test, or until revoke is called.
+func grant(t *testing.T, g controlplane.Grant) (revoke func()) {
 	t.Helper()
-	grantToSubject(t, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}, rules...)
-}
-
-// grantToSubject gives rules to somebody for the time of the test.
-func grantToSubject(t *testing.T, to rbacv1.Subject, rules ...rbacv1.PolicyRule) {
-	t.Helper()
-	role, err := admin.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "lent-"}, Rules: rules,
-	}, metav1.CreateOptions{})
+	end, err := cp.Grant(t.Context(), g)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = admin.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
-		Subjects:   []rbacv1.Subject{to},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx := context.WithoutCancel(t.Context())
-		if err := admin.RbacV1().ClusterRoleBindings().Delete(ctx, role.Name, metav1.DeleteOptions{}); err != nil {
-			t.Error(err)
-		}
-		if err := admin.RbacV1().ClusterRoles().Delete(ctx, role.Name, metav1.DeleteOptions{}); err != nil {
+	revoke = sync.OnceFunc(func() {
+		if err := end(context.WithoutCancel(t.Context())); err != nil {
 			t.Error(err)
 		}
 	})
+	t.Cleanup(revoke)
+	return revoke
 }
 
 // TestImpersonationForReviewsOnly: listproxy's own account may create reviews as somebody, and not list
@@ -58,25 +40,11 @@ func TestImpersonationForReviewsOnly(t *testing.T) {
 	ns := newNamespace(t)
 	newConfigMap(t, ns, "kept", nil)
 	mayEdit(t, ns, group)
-	grantTo(
-		t, own,
-		rbacv1.PolicyRule{
-			Verbs: []string{"impersonate:user-info"}, APIGroups: []string{"authentication.k8s.io"},
-			Resources: []string{"users"}, ResourceNames: []string{"jane-of-constraints"},
-		},
-		rbacv1.PolicyRule{
-			Verbs: []string{"impersonate:user-info"}, APIGroups: []string{"authentication.k8s.io"},
-			Resources: []string{"groups"}, ResourceNames: []string{group, "system:authenticated"},
-		},
-		rbacv1.PolicyRule{
-			Verbs: []string{"impersonate:user-info"}, APIGroups: []string{"authentication.k8s.io"},
-			Resources: []string{"userextras/" + credentialID},
-		},
-		rbacv1.PolicyRule{
-			Verbs: []string{"impersonate-on:user-info:create"}, APIGroups: []string{"authorization.k8s.io"},
-			Resources: []string{"selfsubjectaccessreviews"},
-		},
-	)
+	grant(t, controlplane.Grant{To: []string{own}, Rules: append(
+		controlplane.ReviewsAs("jane-of-constraints"),
+		controlplane.Rule("impersonate:user-info", "authentication.k8s.io", "groups", group, "system:authenticated"),
+		controlplane.Rule("impersonate:user-info", "authentication.k8s.io", "userextras/"+credentialID),
+	)})
 	p := startProcess(t, harness.ProxyOptions{
 		Upstream: cp.RESTConfig(controlplane.Feed), Connect: true, Args: []string{"--client-ca-file", cp.CAPath(), "--eager", "configmaps"},
 	})
@@ -95,9 +63,9 @@ func TestImpersonationForReviewsOnly(t *testing.T) {
 			wantRefused(t, r, http.StatusForbidden, "not-lent")
 		}
 	}
-	grantTo(t, own, rbacv1.PolicyRule{
-		Verbs: []string{"impersonate-on:user-info:list"}, APIGroups: []string{""}, Resources: []string{"configmaps"},
-	})
+	grant(t, controlplane.Grant{To: []string{own}, Rules: []rbacv1.PolicyRule{
+		controlplane.Rule("impersonate-on:user-info:list", "", "configmaps"),
+	}})
 	for name, configs := range ways(p) {
 		d := certDoor(t, name, configs, jane)
 		poll.Until(t, patience, "from memory, since the account may list as jane", func() bool {

@@ -15,30 +15,10 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// grant lets carol list the pods of a namespace and returns what takes the right away again.
-func grant(t *testing.T, ns string) (revoke func()) {
+// carolMay lets carol list pods in a namespace until revoke is called.
+func carolMay(t *testing.T, ns string) (revoke func()) {
 	t.Helper()
-	ctx, rbac := t.Context(), admin.RbacV1()
-	meta := metav1.ObjectMeta{Name: "carol-lists-pods", Namespace: ns}
-	_, err := rbac.Roles(ns).Create(ctx, &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
-		{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"pods"}},
-	}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = rbac.RoleBindings(ns).Create(ctx, &rbacv1.RoleBinding{
-		ObjectMeta: meta,
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: controlplane.Carol}},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return func() {
-		if err := rbac.RoleBindings(ns).Delete(ctx, meta.Name, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	return grant(t, controlplane.Grant{To: []string{controlplane.Carol}, Namespace: ns, Rules: []rbacv1.PolicyRule{controlplane.Rule("list", "", "pods")}})
 }
 
 func carolLists(ns string) call {
@@ -58,7 +38,7 @@ func TestRightsFollowRBAC(t *testing.T) {
 	ns := newNamespace(t)
 	list := carolLists(ns)
 	wantRefused(t, via.do(t, list), http.StatusForbidden, "not-allowed")
-	revoke := grant(t, ns)
+	revoke := carolMay(t, ns)
 	poll.Until(t, patience, "carol's list comes from memory", func() bool { return isHit(via.do(t, list)) })
 
 	revoke()
@@ -86,7 +66,7 @@ func TestRightsEndWithTheTTL(t *testing.T) {
 	})
 	ns := newNamespace(t)
 	list := carolLists(ns)
-	revoke := grant(t, ns)
+	revoke := carolMay(t, ns)
 	poll.Until(t, patience, "carol's list comes from memory", func() bool { return isHit(d.do(t, list)) })
 
 	revoke()
@@ -115,7 +95,7 @@ func TestRevokedIsNotRememberedWithoutTTL(t *testing.T) {
 	for range 3 {
 		ns := newNamespace(t)
 		list := carolLists(ns)
-		revoke := grant(t, ns)
+		revoke := carolMay(t, ns)
 		awaitDirect(t, list, http.StatusOK)
 		if r := d.do(t, list); !isHit(r) {
 			t.Errorf("status %d, %s", r.Status, r.cacheStatus)

@@ -16,6 +16,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+	rbacv1 "k8s.io/api/rbac/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/listproxy/listproxy/test/controlplane"
@@ -138,22 +139,6 @@ func questions(t *testing.T, upstream *ask.Client) []question {
 	}
 }
 
-// listsPods lets a service account list pods in team-a.
-const listsPods = `
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: audited, namespace: team-a}
-rules:
-- {apiGroups: [""], resources: [pods], verbs: [list]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: audited, namespace: team-a}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: audited}
-subjects:
-- {kind: ServiceAccount, name: audited, namespace: team-a}
-`
-
 // serviceAccount returns the token of a new service account that may list pods in team-a.
 func serviceAccount(t *testing.T) string {
 	t.Helper()
@@ -161,7 +146,9 @@ func serviceAccount(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cp.Apply(t.Context(), listsPods); err != nil {
+	if err := cp.GrantAll(t.Context(), controlplane.Grant{
+		To: []string{"team-a/audited"}, Namespace: controlplane.TeamA, Rules: []rbacv1.PolicyRule{controlplane.Rule("list", "", "pods")},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	cfg := cp.RESTConfig(controlplane.Anonymous)

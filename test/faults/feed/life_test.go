@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"testing"
@@ -98,7 +99,7 @@ func TestRevokedToken(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	k := podTemplates
-	token := feedAccount(t, "revoked-token")
+	token, _ := feedAccount(t, "revoked-token")
 	r := newRig(t, shared, rigOptions{token: token, bound: shortestBound})
 	ns := r.namespace(t, "revoked")
 	list := k.Path(ns)
@@ -143,7 +144,8 @@ func TestRevokedRights(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	k := revisions
-	r := newRig(t, shared, rigOptions{token: feedAccount(t, "revoked-rights"), bound: shortestBound})
+	token, revoke := feedAccount(t, "revoked-rights")
+	r := newRig(t, shared, rigOptions{token: token, bound: shortestBound})
 	ns := r.namespace(t, "forbidden")
 	list := k.Path(ns)
 	r.create(t, k, ns, "first")
@@ -151,7 +153,9 @@ func TestRevokedRights(t *testing.T) {
 	known := r.touch(t, k, ns, "first", "once")
 	r.await(hitNotOlderThan, list, notOlderThan(known))
 
-	r.write(t, http.MethodDelete, bindings+"/revoked-rights", nil)
+	if err := revoke(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	r.await(fwdNotPermitted, list, anyVersion())
 	r.expect(fwdNotPermitted, list, notOlderThan(known))
 	r.expect(fwdNotPermitted, list, exactly(known)) // what may not be read any more is not kept either
@@ -160,21 +164,18 @@ func TestRevokedRights(t *testing.T) {
 	r.await(fwdNotPermitted, limitRanges.Path(ns), anyVersion())
 }
 
-const bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
-
-// feedAccount makes a service account with the feed's rights and returns a token for it.
-func feedAccount(t *testing.T, name string) string {
+// feedAccount makes a service account with the feed's rights, and returns a token for it and what takes its rights
+// away.
+func feedAccount(t *testing.T, name string) (token string, revoke func(context.Context) error) {
 	t.Helper()
 	token, err := shared.CreateServiceAccountToken(t.Context(), controlplane.TeamA, name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	shared.write(t, http.MethodPost, bindings, fieldsOf{
-		"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-		"metadata": fieldsOf{"name": name},
-		"roleRef":  fieldsOf{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "listproxy-feed"},
-		"subjects": []any{fieldsOf{"kind": "ServiceAccount", "name": name, "namespace": controlplane.TeamA}},
-	})
+	revoke, err = shared.Grant(t.Context(), controlplane.Grant{To: []string{controlplane.TeamA + "/" + name}, Role: "listproxy-feed"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	cfg := shared.RESTConfig(controlplane.Feed)
 	cfg.BearerToken = token
 	c, err := ask.New(cfg, patience)
@@ -191,5 +192,5 @@ func feedAccount(t *testing.T, name string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return token
+	return token, revoke
 }

@@ -98,9 +98,7 @@ func newRig(t *testing.T, plane *controlplane.ControlPlane, direct ...*rest.Conf
 
 	account, err := plane.CreateServiceAccountToken(t.Context(), controlplane.TeamA, "lister")
 	r.must(err)
-	r.must(plane.Apply(t.Context(), `{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-		"metadata": {"name": "lister"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-		"subjects": [{"kind": "ServiceAccount", "name": "lister", "namespace": "`+controlplane.TeamA+`"}]}`))
+	r.must(plane.GrantAll(t.Context(), controlplane.Grant{To: []string{controlplane.TeamA + "/lister"}, Role: "cluster-admin"}))
 	for _, token := range []string{plane.Token(controlplane.Admin), account} {
 		cfg := r.through()
 		cfg.BearerToken = token

@@ -69,41 +69,28 @@ func pods(options ListOptions) Request {
 	return Request{Version: "v1", Resource: "pods", Accept: everywhere(negotiated{representation: media.JSON}), Options: options}
 }
 
+// inJSON is the list of a resource, in a namespace if there is one.
+func inJSON(group, version, resource, namespace string) Request {
+	return Request{
+		Group: group, Version: version, Resource: resource, Namespace: namespace,
+		Accept: everywhere(negotiated{representation: media.JSON}),
+	}
+}
+
 func TestParseAccepts(t *testing.T) {
 	for name, test := range map[string]struct {
 		text string
 		want Request
 	}{
-		"whole core resource": {get("/api/v1/pods", alice), pods(ListOptions{})},
-		"one namespace": {
-			get("/api/v1/namespaces/a-b/pods", alice),
-			Request{Version: "v1", Resource: "pods", Namespace: "a-b", Accept: everywhere(negotiated{representation: media.JSON})},
-		},
-		"a namespace of digits": {
-			get("/api/v1/namespaces/123/pods", alice),
-			Request{Version: "v1", Resource: "pods", Namespace: "123", Accept: everywhere(negotiated{representation: media.JSON})},
-		},
-		"a namespace called like a subresource": {
-			get("/api/v1/namespaces/status/pods", alice),
-			Request{Version: "v1", Resource: "pods", Namespace: "status", Accept: everywhere(negotiated{representation: media.JSON})},
-		},
-		"group": {
-			get("/apis/apps/v1/deployments", alice),
-			Request{Group: "apps", Version: "v1", Resource: "deployments", Accept: everywhere(negotiated{representation: media.JSON})},
-		},
-		"group and namespace": {
-			get("/apis/stable.example.com/v1beta1/namespaces/ns/crontabs", alice),
-			Request{Group: "stable.example.com", Version: "v1beta1", Resource: "crontabs", Namespace: "ns", Accept: everywhere(negotiated{representation: media.JSON})},
-		},
-		"namespaces": {
-			get("/api/v1/namespaces", alice),
-			Request{Version: "v1", Resource: "namespaces", Accept: everywhere(negotiated{representation: media.JSON})},
-		},
-		"a resource called proxy, in a namespace": {
-			get("/apis/example.com/v1/namespaces/ns/proxy", alice),
-			Request{Group: "example.com", Version: "v1", Resource: "proxy", Namespace: "ns", Accept: everywhere(negotiated{representation: media.JSON})},
-		},
-		"empty query": {get("/api/v1/pods?", alice), pods(ListOptions{})},
+		"whole core resource":                     {get("/api/v1/pods", alice), pods(ListOptions{})},
+		"one namespace":                           {get("/api/v1/namespaces/a-b/pods", alice), inJSON("", "v1", "pods", "a-b")},
+		"a namespace of digits":                   {get("/api/v1/namespaces/123/pods", alice), inJSON("", "v1", "pods", "123")},
+		"a namespace called like a subresource":   {get("/api/v1/namespaces/status/pods", alice), inJSON("", "v1", "pods", "status")},
+		"group":                                   {get("/apis/apps/v1/deployments", alice), inJSON("apps", "v1", "deployments", "")},
+		"group and namespace":                     {get("/apis/stable.example.com/v1beta1/namespaces/ns/crontabs", alice), inJSON("stable.example.com", "v1beta1", "crontabs", "ns")},
+		"namespaces":                              {get("/api/v1/namespaces", alice), inJSON("", "v1", "namespaces", "")},
+		"a resource called proxy, in a namespace": {get("/apis/example.com/v1/namespaces/ns/proxy", alice), inJSON("example.com", "v1", "proxy", "ns")},
+		"empty query":                             {get("/api/v1/pods?", alice), pods(ListOptions{})},
 		"options": {
 			get("/api/v1/pods?resourceVersion=5&resourceVersionMatch=Exact&limit=500&continue=abc", alice),
 			pods(ListOptions{ResourceVersion: "5", ResourceVersionMatch: "Exact", Limit: 500, Continue: "abc"}),

@@ -115,15 +115,21 @@ func TestWrongOptions(t *testing.T) {
 	} {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
 			_, err := parse(tt.args...)
-			if err == nil {
-				t.Fatal("accepted")
-			}
-			for _, word := range tt.says {
-				if !strings.Contains(err.Error(), word) {
-					t.Errorf("%q does not say %q", err, word)
-				}
-			}
+			saysOf(t, err, tt.says...)
 		})
+	}
+}
+
+// saysOf demands an error that says all these words.
+func saysOf(t *testing.T, err error, words ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, word := range words {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("%q does not say %q", err, word)
+		}
 	}
 }
 
@@ -190,14 +196,7 @@ func TestWrongIdentityLimitAndAuditOptions(t *testing.T) {
 	} {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
 			_, err := parse(tt.args...)
-			if err == nil {
-				t.Fatal("accepted")
-			}
-			for _, word := range tt.says {
-				if !strings.Contains(err.Error(), word) {
-					t.Errorf("%q does not say %q", err, word)
-				}
-			}
+			saysOf(t, err, tt.says...)
 		})
 	}
 }

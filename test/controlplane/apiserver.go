@@ -58,14 +58,7 @@ func (cp *ControlPlane) startAPIServer(ctx context.Context) error {
 // StartAPIServer starts the API server again after it was stopped or killed, on the same port,
 // and returns when it is ready. Where it runs already, it only waits for that.
 func (cp *ControlPlane) StartAPIServer(ctx context.Context) error {
-	cp.mu.Lock()
-	defer cp.mu.Unlock()
-	if cp.stopped {
-		return errStopped
-	}
-	ctx, cancel := withStartTimeout(ctx)
-	defer cancel()
-	return cp.startAPIServer(ctx)
+	return cp.starting(ctx, cp.startAPIServer)
 }
 
 // StopAPIServer asks the API server to end (SIGTERM) and waits until it is gone. It is killed

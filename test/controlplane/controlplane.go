@@ -134,6 +134,18 @@ func (cp *ControlPlane) start(ctx context.Context) error {
 	return nil
 }
 
+// starting does what starts something, for as long as that may take, unless the control plane has been stopped.
+func (cp *ControlPlane) starting(ctx context.Context, start func(context.Context) error) error {
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	if cp.stopped {
+		return errStopped
+	}
+	ctx, cancel := withStartTimeout(ctx)
+	defer cancel()
+	return start(ctx)
+}
+
 // Stop ends both processes and removes the directory. It may be called more than once.
 func (cp *ControlPlane) Stop() {
 	cp.mu.Lock()

@@ -25,19 +25,14 @@ func (cp *ControlPlane) KillEtcd() error {
 // StartEtcd starts etcd again on its data after it was killed, and returns when it and the API
 // server are ready. Where etcd runs already, it only waits for that.
 func (cp *ControlPlane) StartEtcd(ctx context.Context) error {
-	cp.mu.Lock()
-	defer cp.mu.Unlock()
-	if cp.stopped {
-		return errStopped
-	}
-	ctx, cancel := withStartTimeout(ctx)
-	defer cancel()
-	if !cp.etcd.alive() {
-		if err := cp.startEtcd(ctx); err != nil {
-			return err
+	return cp.starting(ctx, func(ctx context.Context) error {
+		if !cp.etcd.alive() {
+			if err := cp.startEtcd(ctx); err != nil {
+				return err
+			}
 		}
-	}
-	return cp.startAPIServer(ctx)
+		return cp.startAPIServer(ctx)
+	})
 }
 
 // DefragmentEtcd makes etcd write its database anew without the room that compactions left in it.
@@ -53,20 +48,15 @@ func (cp *ControlPlane) DefragmentEtcd(ctx context.Context) error {
 // EmptyEtcd ends the API server at once and etcd, removes etcd's data, and starts both again: revisions
 // begin anew, and nothing exists but what [Start] creates. Tokens stay valid.
 func (cp *ControlPlane) EmptyEtcd(ctx context.Context) error {
-	cp.mu.Lock()
-	defer cp.mu.Unlock()
-	if cp.stopped {
-		return errStopped
-	}
-	ctx, cancel := withStartTimeout(ctx)
-	defer cancel()
-	cp.apiserver.kill()
-	cp.etcd.kill()
-	if err := os.RemoveAll(cp.etcdData()); err != nil {
-		return fmt.Errorf("remove etcd's data: %w", err)
-	}
-	if err := cp.startBoth(ctx); err != nil {
-		return err
-	}
-	return cp.setUp(ctx)
+	return cp.starting(ctx, func(ctx context.Context) error {
+		cp.apiserver.kill()
+		cp.etcd.kill()
+		if err := os.RemoveAll(cp.etcdData()); err != nil {
+			return fmt.Errorf("remove etcd's data: %w", err)
+		}
+		if err := cp.startBoth(ctx); err != nil {
+			return err
+		}
+		return cp.setUp(ctx)
+	})
 }

@@ -64,7 +64,7 @@ test-versions: ## Run the differential test against older kube-apiservers too (V
 bench: tools bin/bench ## Measure beside kube-apiserver and a bare handler (PODS=3000 PAGE=500 ROUNDS=3 REQUESTS=200; WRITE=1 into docs)
 	bin/bench lists --pods $(PODS) --page $(PAGE) --rounds $(ROUNDS) --requests $(REQUESTS) $(if $(WRITE),--write)
 	bin/bench forward --rounds $(ROUNDS) --requests $(REQUESTS) $(if $(WRITE),--write)
-	bin/bench newest --rounds $(ROUNDS) --requests $(REQUESTS) $(if $(WRITE),--write)
+	bin/bench newest --rounds $(ROUNDS) --requests 20 $(if $(WRITE),--write)
 
 bench-scale: tools bin/bench ## Measure many pods and changes, from a replaying upstream (SCALE="--sizes=10000,1000000 --rate=1000" START=20000)
 	bin/bench scale $(SCALE) $(if $(WRITE),--write)

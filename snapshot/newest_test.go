@@ -283,6 +283,9 @@ func TestCosts(t *testing.T) {
 	if len(c.of) > maxKinds {
 		t.Errorf("%d kinds", len(c.of))
 	}
+	if c.add(page, 2, now.Add(2*costKept)); len(c.of) != 1 {
+		t.Errorf("%d kinds, though all but one were measured long ago", len(c.of))
+	}
 }
 
 // TestNoFresh: small lists are forwarded, unless all are to be proven, and what has no state is.

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"maps"
 	"math/bits"
 	"sync"
 	"time"
@@ -147,6 +148,9 @@ type cost struct {
 func (c *costs) add(kind listKind, took time.Duration, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if len(c.of) >= maxKinds {
+		maps.DeleteFunc(c.of, func(_ listKind, is *cost) bool { return now.Sub(is.at) >= costKept })
+	}
 	is := c.of[kind]
 	switch {
 	case is != nil && now.Sub(is.at) < costKept:

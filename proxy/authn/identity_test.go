@@ -1,4 +1,4 @@
-package authn
+package authn_test
 
 import (
 	"bytes"
@@ -8,10 +8,16 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/internal/authntest"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
 func TestIdentifyNeedsExactlyOneCredential(t *testing.T) {
-	i := newAuthenticatorOf(t)
+	i := authntest.New(t)
 	for _, test := range []struct {
 		name          string
 		authorization []string
@@ -29,7 +35,7 @@ func TestIdentifyNeedsExactlyOneCredential(t *testing.T) {
 		{"a space that Unicode has", []string{"Bearer a\u00a0"}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := identifyBy(i, test.authorization...).Known(); got != test.want {
+			if got := authntest.Identify(i, test.authorization...).Known(); got != test.want {
 				t.Errorf("known: got %v, want %v", got, test.want)
 			}
 		})
@@ -37,24 +43,24 @@ func TestIdentifyNeedsExactlyOneCredential(t *testing.T) {
 }
 
 func TestIdentityKeys(t *testing.T) {
-	i := newAuthenticatorOf(t)
-	a := identifyBy(i, "Bearer a")
-	if again := identifyBy(i, "Bearer a"); again.key != a.key {
+	i := authntest.New(t)
+	a := authntest.Identify(i, "Bearer a")
+	if again := authntest.Identify(i, "Bearer a"); again.Key() != a.Key() {
 		t.Error("the same credential has two keys")
 	}
-	if again := identifyBy(i, "bEARER a"); again.key != a.key {
+	if again := authntest.Identify(i, "bEARER a"); again.Key() != a.Key() {
 		t.Error("the same token has two keys")
 	}
-	if none := identifyBy(i, "a"); none.key == a.key {
+	if none := authntest.Identify(i, "a"); none.Key() == a.Key() {
 		t.Error("a token and what is none have one key")
 	}
-	if b := identifyBy(i, "Bearer b"); b.key == a.key {
+	if b := authntest.Identify(i, "Bearer b"); b.Key() == a.Key() {
 		t.Error("two credentials have one key")
 	}
-	if other := identifyBy(newAuthenticatorOf(t), "Bearer a"); other.key == a.key {
+	if other := authntest.Identify(authntest.New(t), "Bearer a"); other.Key() == a.Key() {
 		t.Error("the key does not depend on the process's secret")
 	}
-	if (a.key == Key{}) {
+	if (a.Key() == authn.Key{}) {
 		t.Error("a credential has the key of nobody")
 	}
 }
@@ -63,26 +69,28 @@ func TestIdentityKeys(t *testing.T) {
 // headers, which the forwarder edits, does not change whom a review is for.
 func TestIdentityDoesNotShareTheRequestsHeader(t *testing.T) {
 	r := &http.Request{Header: http.Header{"Authorization": {"Bearer a"}}}
-	id, _ := newAuthenticatorOf(t).Authenticate(r)
+	id, _ := authntest.New(t).Authenticate(r)
 	r.Header["Authorization"][0] = "Bearer b"
-	if got := *id.authorization; got != "Bearer a" {
+	sent := http.Header{}
+	id.Present(sent)
+	if got := sent.Get("Authorization"); got != "Bearer a" {
 		t.Errorf("got %q", got)
 	}
 }
 
 func TestIdentityNeverPrintsItsCredential(t *testing.T) {
 	const secret = "eyJhbGciOiJSUzI1NiJ9.s3cr3t"
-	id := identifyBy(newAuthenticatorOf(t), "Bearer "+secret)
+	id := authntest.Identify(authntest.New(t), "Bearer "+secret)
 	type holder struct {
-		Public  Identity
-		private Identity
-		pointer *Identity
+		Public  authn.Identity
+		private authn.Identity
+		pointer *authn.Identity
 	}
 	values := map[string]any{
 		"value":   id,
 		"pointer": &id,
-		"slice":   []Identity{id},
-		"map":     map[string]Identity{"id": id},
+		"slice":   []authn.Identity{id},
+		"map":     map[string]authn.Identity{"id": id},
 		"struct":  holder{Public: id, private: id, pointer: &id},
 		"struct*": &holder{Public: id, private: id, pointer: &id},
 	}
@@ -103,7 +111,7 @@ func TestIdentityNeverPrintsItsCredential(t *testing.T) {
 		}
 	}
 	for _, got := range []string{id.String(), id.GoString(), id.LogValue().String()} {
-		if got != hiddenIdentity {
+		if got != "Identity(hidden)" {
 			t.Errorf("got %q", got)
 		}
 	}
@@ -111,11 +119,11 @@ func TestIdentityNeverPrintsItsCredential(t *testing.T) {
 
 // TestBringsToken: it is asked about every request, so it makes nothing.
 func TestBringsToken(t *testing.T) {
-	i := newAuthenticatorOf(t)
+	i := authntest.New(t)
 	for authorization, want := range map[string]bool{
 		"Bearer a": true, "bearer a": true, "Basic eA==": false, "Bearer": false, "Bearer ": false, "a": false, "": false,
 	} {
-		id := identifyBy(i, authorization)
+		id := authntest.Identify(i, authorization)
 		if got := id.BringsToken(); got != want {
 			t.Errorf("%q: %t, want %t", authorization, got, want)
 		}
@@ -123,7 +131,78 @@ func TestBringsToken(t *testing.T) {
 			t.Errorf("%q: %v allocations", authorization, n)
 		}
 	}
-	if (Identity{}).BringsToken() {
+	if (authn.Identity{}).BringsToken() {
 		t.Error("nobody brings a token")
+	}
+}
+
+// TestShareKey: a share is a known user's, or else that of an address.
+func TestShareKey(t *testing.T) {
+	identifier := authntest.New(t)
+	alice, bob := authntest.Identify(identifier, "Bearer a"), authntest.Identify(identifier, "Bearer b")
+	const issued = `{"iss":"https://issuer","sub":"system:serviceaccount:a:b","jti":"1"}`
+	token := authntest.Identify(identifier, proxytest.WebToken(issued, "c2ln"))
+	claims := func(c string) authn.Identity { return authntest.Identify(identifier, proxytest.WebToken(c, "c2ln")) }
+	verified := func(name string, groups ...string) authn.Identity {
+		return identifier.OfUser(&user.DefaultInfo{Name: name, Groups: groups})
+	}
+	type peer struct {
+		id       authn.Identity
+		accepted bool
+		address  string
+	}
+	known := func(id authn.Identity) peer { return peer{id, true, "192.0.2.1:1"} }
+	for _, test := range []struct {
+		name   string
+		a, b   peer
+		shared bool
+	}{
+		{"a known caller everywhere", peer{alice, true, "192.0.2.1:1"}, peer{alice, true, "192.0.2.2:1"}, true},
+		{"two known callers", peer{alice, true, "192.0.2.1:1"}, peer{bob, true, "192.0.2.1:1"}, false},
+		{"an accepted one and another", peer{alice, true, "192.0.2.1:1"}, peer{bob, false, "192.0.2.1:1"}, false},
+		{"two who are not accepted, of one address", peer{alice, false, "192.0.2.1:1"}, peer{bob, false, "192.0.2.1:2"}, true},
+		{"nobody of one address", peer{authn.Identity{}, false, "192.0.2.1:1"}, peer{bob, false, "192.0.2.1:2"}, true},
+		{"two addresses", peer{alice, false, "192.0.2.1:1"}, peer{alice, false, "192.0.2.2:1"}, false},
+		{"one network of IPv6", peer{alice, false, "[2001:db8::1]:1"}, peer{bob, false, "[2001:db8::ffff:0:0:1]:1"}, true},
+		{"two networks of IPv6", peer{alice, false, "[2001:db8::1]:1"}, peer{alice, false, "[2001:db8:0:1::1]:1"}, false},
+		{"zones", peer{alice, false, "[fe80::1%eth0]:1"}, peer{alice, false, "[fe80::1%eth1]:1"}, true},
+		{"IPv4 in IPv6", peer{alice, false, "[::ffff:192.0.2.1]:1"}, peer{alice, false, "192.0.2.1:1"}, true},
+		{"two of IPv4 in IPv6", peer{alice, false, "[::ffff:192.0.2.1]:1"}, peer{alice, false, "[::ffff:192.0.2.2]:1"}, false},
+
+		{"two tokens of one subject", known(token), known(claims(strings.Replace(issued, `"1"`, `"2"`, 1))), true},
+		{"one token in two spellings", known(token), known(authntest.Identify(identifier, proxytest.WebToken(issued, "c2lo"))), true},
+		{"two subjects", known(token), known(claims(strings.Replace(issued, "a:b", "a:c", 1))), false},
+		{"two issuers", known(token), known(claims(strings.Replace(issued, "issuer", "other", 1))), false},
+		{"issuer and subject that meet elsewhere", known(claims(`{"iss":"ab","sub":"c"}`)), known(claims(`{"iss":"a","sub":"bc"}`)), false},
+		{"tokens without a subject", known(claims(`{"iss":"a","jti":"1"}`)), known(claims(`{"iss":"a","jti":"2"}`)), false},
+		{"a name in other letters is another", known(claims(`{"iss":"a","sub":"b"}`)), known(claims(`{"iss":"a","sub":"c","Sub":"b"}`)), false},
+		{
+			"who is not accepted is not believed",
+			peer{token, false, "192.0.2.1:1"},
+			peer{claims(`{"iss":"a","sub":"b"}`), false, "192.0.2.1:2"},
+			true,
+		},
+		{"one who is not accepted, with another's subject", known(token), peer{token, false, "192.0.2.1:1"}, false},
+		{"a verified user, whatever the groups", known(verified("jane", "a")), known(verified("jane", "b")), true},
+		{"two verified users", known(verified("jane")), known(verified("john")), false},
+	} {
+		a := authn.ShareKey(test.a.id, test.a.accepted, test.a.address)
+		b := authn.ShareKey(test.b.id, test.b.accepted, test.b.address)
+		if (a == b) != test.shared {
+			t.Errorf("%s: shared %t, want %t", test.name, a == b, test.shared)
+		}
+	}
+}
+
+// BenchmarkShareKey is what a request of an accepted service account costs.
+func BenchmarkShareKey(b *testing.B) {
+	id := authntest.Identify(authntest.New(b), proxytest.WebToken(`{"aud":["https://kubernetes.default.svc.cluster.local"],"exp":1790000000,"iat":1780000000,`+
+		`"iss":"https://kubernetes.default.svc.cluster.local","jti":"7d5d3d3c-7d1e-4e5e-9b1c-0d4e7d4a3b2c","kubernetes.io":{"namespace":"kube-system",`+
+		`"node":{"name":"node-1","uid":"7d5d3d3c-7d1e-4e5e-9b1c-0d4e7d4a3b2c"},"pod":{"name":"a-7d5d3d3c","uid":"7d5d3d3c-7d1e-4e5e-9b1c-0d4e7d4a3b2c"},`+
+		`"serviceaccount":{"name":"a","uid":"7d5d3d3c-7d1e-4e5e-9b1c-0d4e7d4a3b2c"},"warnafter":1780003607},"nbf":1780000000,`+
+		`"sub":"system:serviceaccount:kube-system:a"}`, strings.Repeat("x", 342)))
+	b.ReportAllocs()
+	for b.Loop() {
+		authn.ShareKey(id, true, "192.0.2.1:1")
 	}
 }

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -82,4 +83,11 @@ func (r *Request) setParameter(name, value string) bool {
 // and "false" in any case.
 func isTrue(value string) bool {
 	return value != "0" && !strings.EqualFold(value, "false")
+}
+
+// parseDecimal reads a number in its one canonical spelling: decimal digits, no
+// sign, no leading zeros, no larger than the largest int64.
+func parseDecimal(s string) (uint64, bool) {
+	n, err := strconv.ParseUint(s, 10, 63)
+	return n, err == nil && (s == "0" || s[0] != '0')
 }

@@ -246,8 +246,10 @@ const (
 	CacheNever = "never"
 	// LimitHonoured is the LimitAtZero that kube-apiserver's cache does not have.
 	LimitHonoured = "honour"
-	// ConsistentNever and ConsistentFaster are values of ConsistentLists.
-	ConsistentNever, ConsistentFaster = "false", "true"
+	// ConsistentNever is the ConsistentLists of what is always forwarded.
+	ConsistentNever = "false"
+	// ConsistentFaster is the ConsistentLists of what memory may answer sooner.
+	ConsistentFaster = "true"
 )
 
 // Eager is a collection that is loaded before anybody asks.

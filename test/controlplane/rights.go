@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/listproxy/listproxy/test/controlplane/binaries"
 )
 
 // A Grant is rights that somebody is to have.
@@ -92,4 +95,19 @@ func subject(of string) rbacv1.Subject {
 		return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}
 	}
 	return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: of}
+}
+
+// ImpersonationRole is the ClusterRole of docs/rbac-impersonation.yaml: what an account needs that
+// states the users of client certificates.
+const ImpersonationRole = "listproxy-impersonation"
+
+// ApplyDocs creates what a manifest in docs/ of the repository says, as [Admin], so that tests run
+// with what an operator is told to install.
+func (cp *ControlPlane) ApplyDocs(ctx context.Context, name string) error {
+	root, err := binaries.RepoRoot()
+	if err != nil {
+		return err
+	}
+	_, err = cp.kubectl(ctx, Admin, nil, "apply", "-f", filepath.Join(root, "docs", name))
+	return err
 }

@@ -57,6 +57,8 @@ type Collection struct {
 	highest uint64
 	// goals are where the upstream is known to have been and the live span is not yet, in order.
 	goals []goal
+	// closed is when the last span was closed.
+	closed time.Time
 	// opened is the revision of the state that opened the live span.
 	opened uint64
 	// last is the newest change of the live span; zero if there was none.

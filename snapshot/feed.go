@@ -160,6 +160,7 @@ func (f *feed) session(ctx context.Context) error {
 		loaded.discard(f.collection.budget)
 		return err
 	}
+	f.doubtPast(ctx, loaded.asked)
 	f.collection.open(loaded.state, loaded.size, loaded.revision, frame, loaded.inquiry)
 	if gap, cause := f.collection.life.opened(time.Now()); cause != "" && f.reopened != nil {
 		f.reopened(f.source.resource, gap, cause)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"time"
 
 	"k8s.io/apimachinery/pkg/fields"
 
@@ -126,6 +127,20 @@ func (f *feed) same(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	return f.sameServers(ctx)
+}
+
+// doubtPast drops what is kept of closed spans, if the storage may have been put back to another past since then:
+// a state was asked for too late after, and nobody knows that the API servers are the ones from before. Where
+// every object was changed since, the new state would not show it.
+func (f *feed) doubtPast(ctx context.Context, asked time.Time) {
+	closed := f.collection.closedSince()
+	if closed.IsZero() || !InDoubt(closed, asked) {
+		return
+	}
+	if same, err := f.same(ctx); err != nil || !same {
+		f.log.Info("the history is dropped: nobody knows whether the API servers are the ones from before", "error", err)
+		f.collection.drop(reason.Warming)
+	}
 }
 
 // witness is the object that shows best whether a past is the same, and the revision at which it

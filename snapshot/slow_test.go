@@ -16,6 +16,7 @@ import (
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 // meddled is an upstream before which somebody delays or replaces some answers.
@@ -242,6 +243,42 @@ func TestHistoryStaysWithTheSameServers(t *testing.T) {
 				}
 				if _, absence := c.Latest(t.Context(), 0); absence != reason.None {
 					t.Errorf("the newest: %q", absence)
+				}
+			})
+		})
+	}
+}
+
+// TestClosedSpansInDoubt: what is known of the past before a gap stays if the gap was short, or the API servers are
+// the ones from before. The new state alone shows nothing, if every object has changed since.
+func TestClosedSpansInDoubt(t *testing.T) {
+	for name, tt := range map[string]struct {
+		gap  time.Duration
+		same func(context.Context) (bool, error)
+		want reason.Reason
+	}{
+		"a short gap":                     {gap: orderly / 2},
+		"a long gap, the same servers":    {gap: 2 * orderly, same: func(context.Context) (bool, error) { return true, nil }},
+		"a long gap, others":              {gap: 2 * orderly, same: func(context.Context) (bool, error) { return false, nil }, want: reason.History},
+		"a long gap, nobody knows":        {gap: 2 * orderly, want: reason.History},
+		"a long gap, who cannot be asked": {gap: 2 * orderly, same: func(context.Context) (bool, error) { return true, errors.New("busy") }, want: reason.History},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
+				f := &feed{collection: c, sameServers: tt.same, log: slog.New(slog.DiscardHandler)}
+				f.doubtPast(t.Context(), time.Now().Add(time.Hour)) // a live span is not in doubt here
+				c.close()
+				time.Sleep(tt.gap)
+				f.doubtPast(t.Context(), time.Now())
+				state := index.NewTree(false)
+				state.Set(&index.Object{Key: "ns/a", Revision: 20})
+				c.open(state, 0, 20, &wire.Frame{}, c.inquire())
+				if _, got := c.Exact(t.Context(), 10); got != tt.want {
+					t.Errorf("a revision from before: %q, want %q", got, tt.want)
+				}
+				if _, got := c.Latest(t.Context(), 0); got != reason.None {
+					t.Errorf("the newest state: %q", got)
 				}
 			})
 		})

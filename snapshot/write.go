@@ -275,9 +275,20 @@ func (c *Collection) close() {
 	}
 	v := c.view.Load()
 	if v.absence == reason.None {
-		c.marks = append(c.marks, mark{at: time.Now(), revision: v.to()})
+		c.closed = time.Now()
+		c.marks = append(c.marks, mark{at: c.closed, revision: v.to()})
 	}
 	c.publishLocked(&View{absence: reason.Warming, spans: v.spans, heard: v.heard, frame: v.frame})
+}
+
+// closedSince is when the span before was closed of a collection that has no live one; zero if none is kept.
+func (c *Collection) closedSince() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if v := c.view.Load(); v.absence == reason.None || len(v.spans) == 0 {
+		return time.Time{}
+	}
+	return c.closed
 }
 
 // drop forgets everything, and says why nothing is known.

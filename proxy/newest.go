@@ -42,6 +42,7 @@ func (h *Handler) proven(ctx context.Context, resource snapshot.Resource) (*snap
 	}
 	begun := time.Now()
 	snap, absence := collection.Fresh(ctx, h.ConsistentWait)
+	h.Observer.Proof(ctx, begun, absence)
 	if absence == reason.None {
 		span.SetAttributes(observe.Proof(snap.Heard.Sub(begun), snap.Answered.Sub(snap.Heard))...)
 	}
@@ -58,6 +59,26 @@ func (h *Handler) learnCost(list policy.Request, asked time.Time, w *timedWriter
 	if resource, q, known := h.newest(list); known {
 		h.Collections.Forwarded(resource, q, time.Since(asked)-w.writing)
 	}
+}
+
+// estimate counts what --consistent-lists would have done with a list of the newest state that was forwarded because it is
+// off. kube-apiserver has answered it, so the caller may list the resource; nobody but operators is told.
+func (h *Handler) estimate(list policy.Request) {
+	resource, q, known := h.newest(list)
+	switch {
+	case !known:
+		return
+	case !h.Policy.For(list.Group, list.Version, list.Resource).Keeps(resource.Representation):
+		h.Observer.Estimate(reason.NotCached)
+		return
+	}
+	why := reason.Warming // it would have been begun
+	if collection, absence := h.Collections.Peek(resource); collection != nil {
+		why = collection.NoFresh(q, h.ConsistentWait, false)
+	} else if absence != reason.None {
+		why = absence
+	}
+	h.Observer.Estimate(why)
 }
 
 // newest says which collection a list of the newest state is of, and what it asks of it.

@@ -50,6 +50,9 @@ func (h *Handler) respond(w http.ResponseWriter, r *http.Request) {
 	if newest {
 		h.learnCost(list, asked, timed)
 	}
+	if why == reason.MostRecent {
+		h.estimate(list)
+	}
 	if newest && list.Options.Limit > 0 {
 		h.expectNext(list)
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
@@ -12,6 +14,11 @@ import (
 
 // besideTimeout bounds a short watch, with the time until it is answered.
 const besideTimeout = 15 * time.Second
+
+// IsBeside reports whether a feed's watch, by its parameters, is a short one beside its stream.
+func IsBeside(watch url.Values) bool {
+	return watch.Get("timeoutSeconds") == strconv.Itoa(int(shortWatch/time.Second)) && watch.Get("fieldSelector") == ""
+}
 
 // attested is what a short watch beside the stream has told: all changes after from, up to revision.
 type attested struct {

@@ -40,6 +40,8 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 			s.Decided(policy.Request{Version: "v1", Resource: "pods"}, "", why)
 		})
 	}
+	o.Proof(t.Context(), time.Now(), reason.NotProven)
+	o.Estimate(reason.None)
 	answer := func(*http.Request) (*http.Response, error) {
 		return &http.Response{
 			StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader("{}\n")),

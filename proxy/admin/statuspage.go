@@ -11,6 +11,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/upstream"
@@ -171,6 +172,7 @@ func checkWords(c statusz.Check) string {
 type counts struct {
 	answered, refused, other, savedBytes int64
 	forwarded                            map[string]int64 // lists, by reason
+	newest                               statusz.Newest
 	resources                            map[string]*resourceCounts
 }
 
@@ -194,6 +196,7 @@ func (c *counts) of(label string) *resourceCounts {
 const (
 	requestsTotal   = "listproxy_requests_total"
 	savedBytesTotal = "listproxy_saved_bytes_total"
+	estimatesTotal  = "listproxy_newest_estimate_total"
 )
 
 // readCounts reads what can be read, also if there is an error.
@@ -208,6 +211,11 @@ func readCounts(from prometheus.Gatherer) (counts, error) {
 				c.addRequests(m, n)
 			case savedBytesTotal:
 				c.savedBytes += n
+			case estimatesTotal:
+				c.newest.Estimated += n
+				if labelOf(m, string(observe.LabelReason)) == observe.OrNone("") {
+					c.newest.WouldAnswer += n
+				}
 			}
 		}
 	}
@@ -216,14 +224,21 @@ func readCounts(from prometheus.Gatherer) (counts, error) {
 
 func (c *counts) addRequests(m *dto.Metric, n int64) {
 	reason, resource := labelOf(m, string(observe.LabelReason)), labelOf(m, string(observe.LabelResource))
+	newest := labelOf(m, string(observe.LabelSemantics)) == string(policy.MostRecent)
 	switch labelOf(m, string(observe.LabelDecision)) {
 	case observe.DecisionServe:
 		c.answered += n
 		c.of(resource).answered += n
+		if newest {
+			c.newest.Proven += n
+		}
 	case observe.DecisionRefuse:
 		c.refused += n
 	case observe.DecisionForward:
 		if observe.OfLists(reason) {
+			if newest {
+				c.newest.Forwarded += n
+			}
 			c.forwarded[reason] += n
 			c.of(resource).forwarded[reason] += n
 		} else {
@@ -241,7 +256,7 @@ func (c counts) lists(streamingOf map[string]int64, ended int64) statusz.Lists {
 	}
 	lists := statusz.Lists{
 		Answered: c.answered, Refused: c.refused, Streaming: streaming, Other: max(0, c.other-ended), SavedBytes: c.savedBytes,
-		Reasons: []statusz.Reason{},
+		Reasons: []statusz.Reason{}, Newest: c.newest,
 	}
 	for why, n := range c.forwarded {
 		lists.Forwarded += n

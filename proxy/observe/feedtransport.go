@@ -27,11 +27,12 @@ import (
 
 // What a feed asks the upstream for.
 const (
-	feedList  = "list"  // a page: to learn the form, to load, or to compare what was loaded
-	feedLoad  = "load"  // a streaming list, which goes on as a watch
-	feedWatch = "watch" // going on from a revision
-	feedProbe = "probe" // how far the upstream is
-	feedLearn = "learn" // a watch of one object, to see its form there
+	feedList   = "list"   // a page: to learn the form, to load, or to compare what was loaded
+	feedLoad   = "load"   // a streaming list, which goes on as a watch
+	feedWatch  = "watch"  // going on from a revision
+	feedProbe  = "probe"  // how far the upstream is
+	feedBeside = "beside" // a short watch beside the feed's own, for a bookmark
+	feedLearn  = "learn"  // a watch of one object, to see its form there
 )
 
 // feedMetrics count what feeds ask for and get.
@@ -65,7 +66,7 @@ func newFeedMetrics(meter metric.Meter) (*feedMetrics, error) {
 	m := &feedMetrics{}
 	var errs [3]error
 	m.requests, errs[0] = meter.Int64Counter("listproxy.feed.requests", metric.WithUnit("{request}"),
-		metric.WithDescription("Requests of feeds to the API server: list, load (a streaming list), watch, probe, learn (a watch of one object)."))
+		metric.WithDescription("Requests of feeds to the API server: list, load (a streaming list), watch, probe (how far the API server is), beside (a short watch beside the feed's own, to learn that sooner), learn (a watch of one object)."))
 	m.events, errs[1] = meter.Int64Counter("listproxy.feed.events", metric.WithUnit("{event}"),
 		metric.WithDescription("Events received by watches and streaming lists, bookmarks and initial ones included."))
 	m.received, errs[2] = meter.Int64Counter("listproxy.feed.received", metric.WithUnit("By"),
@@ -202,6 +203,8 @@ func feedRequest(u *url.URL) string {
 		return feedLoad
 	case query.Get("watch") != "" && query.Get("fieldSelector") != "":
 		return feedLearn
+	case query.Get("watch") != "" && snapshot.IsBeside(query):
+		return feedBeside
 	case query.Get("watch") != "":
 		return feedWatch
 	case query.Get("fieldSelector") != "":

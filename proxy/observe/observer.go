@@ -20,6 +20,7 @@ type Observer struct {
 	requests *requestMetrics
 	upstream *upstreamMetrics
 	feeds    *feedMetrics
+	newest   *newestMetrics
 	served   servedResources
 	trails   feedTrails
 	callers  statusz.Callers
@@ -51,7 +52,11 @@ func New(traces trace.TracerProvider, meters metric.MeterProvider) (*Observer, e
 	if err != nil {
 		return nil, err
 	}
-	o := &Observer{requests: requests, upstream: upstream, feeds: feeds}
+	newest, err := newNewestMetrics(meter)
+	if err != nil {
+		return nil, err
+	}
+	o := &Observer{requests: requests, upstream: upstream, feeds: feeds, newest: newest}
 	if traces != nil {
 		o.tracer = traces.Tracer(Instrumentation)
 	}

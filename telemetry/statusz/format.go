@@ -92,6 +92,15 @@ func formatGCPercent(percent int64) string {
 	return strconv.FormatInt(percent, 10)
 }
 
+// formatNewest says what became of lists of the newest state, and what the switch would change.
+func formatNewest(n Newest) string {
+	text := formatCount(n.Proven) + " proven and answered from memory, " + formatCount(n.Forwarded) + " forwarded"
+	if n.Estimated > 0 {
+		text += "; with --consistent-lists " + formatCount(n.WouldAnswer) + " of " + formatCount(n.Estimated) + " more from memory"
+	}
+	return text
+}
+
 // formatKept says in words how a rule has a resource kept.
 func formatKept(r Rule) string {
 	if r.Cache == CacheNever {

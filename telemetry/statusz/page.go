@@ -151,7 +151,7 @@ type statusPage struct {
 func newStatusPage() (*statusPage, error) {
 	parsed, err := template.New("statusz").Funcs(template.FuncMap{
 		"bytes": formatBytes, "count": formatCount[int64], "seconds": formatSeconds, "share": formatShare,
-		"bound": formatBound, "lag": formatLag, "lists": formatLists, "bar": layBar, "percent": percentOf,
+		"bound": formatBound, "lag": formatLag, "lists": formatLists, "newest": formatNewest, "bar": layBar, "percent": percentOf,
 		"objects": formatCount[int], "barLabel": barLabel, "gaps": gapsOf, "history": formatHistory,
 		"selfCheck": formatSelfCheck, "mismatches": formatMismatches, "mismatch": formatMismatch,
 		"kept": formatKept, "join": strings.Join, "percentage": formatGCPercent, "lastCheck": lastCheckOf, "limit": formatLimit,

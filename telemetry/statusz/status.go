@@ -96,6 +96,20 @@ type Lists struct {
 	SavedBytes int64 `json:"savedBytes"`
 	// Reasons why lists were forwarded, the most frequent first.
 	Reasons []Reason `json:"reasons"`
+	// Newest is what became of those that asked for the newest state.
+	Newest Newest `json:"newest"`
+}
+
+// Newest is what became of lists of the newest state, those that name no resourceVersion.
+type Newest struct {
+	// Proven were answered from memory, once it was proven that it has that state.
+	Proven int64 `json:"proven"`
+	// Forwarded are all others.
+	Forwarded int64 `json:"forwarded"`
+	// Estimated are those of them that were forwarded because --consistent-lists is off, and of which it is known what it
+	// would have done; WouldAnswer those that it would have had answered from memory.
+	Estimated   int64 `json:"estimated"`
+	WouldAnswer int64 `json:"wouldAnswer"`
 }
 
 // All is how many lists there were.

@@ -70,6 +70,9 @@ func (s Status) WriteText(w io.Writer) error {
 	row("forwarded\t%s", formatCount(s.Lists.Forwarded))
 	row("streaming, forwarded\t%s", formatCount(s.Lists.Streaming))
 	row("saved the API server\t%s", formatBytes(s.Lists.SavedBytes))
+	if newest := s.Lists.Newest; newest != (Newest{}) {
+		row("of the newest state\t%s", formatNewest(newest))
+	}
 
 	section("COLLECTIONS")
 	if len(s.Collections) == 0 {

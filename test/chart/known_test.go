@@ -15,6 +15,7 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/proxy/inflight"
+	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
@@ -38,13 +39,13 @@ func everything(t *testing.T) knowledge {
 	k := knowledge{metrics: map[string]map[string]bool{"up": {}}, words: map[string][]string{
 		"decision":  {"serve", "forward", "refuse", "none"},
 		"purpose":   {"forward", "review", "feed"},
-		"result":    {"hit", "miss", "agrees", "mismatch", "inconclusive"},
+		"result":    append([]string{"hit", "miss", "agrees", "mismatch", "inconclusive"}, observe.ProofResults()...),
 		"semantics": {string(policy.MostRecent), string(policy.Any), string(policy.NotOlderThan), string(policy.Exact), string(policy.Continue), "none"},
 	}}
 	for _, reason := range reason.Forwarding() {
 		k.words["reason"] = append(k.words["reason"], string(reason))
 	}
-	k.words["reason"] = slices.Concat(k.words["reason"], proxy.RefusalReasons(), inflight.ConnectionEnds())
+	k.words["reason"] = slices.Concat(k.words["reason"], []string{"none"}, proxy.RefusalReasons(), inflight.ConnectionEnds())
 	for _, cause := range reason.Losses() {
 		k.words["cause"] = append(k.words["cause"], string(cause))
 	}

@@ -46,7 +46,7 @@ func sample() Status {
 		Lists: Lists{
 			Answered: 1500, Forwarded: 400, Streaming: 100, Refused: 2, Other: 12345, Share: &share, SavedBytes: 5 << 30,
 			Reasons: []Reason{{Reason: "most-recent", Lists: 400, Meaning: "the state at this moment"}},
-			Newest: Newest{Proven: 1200, Forwarded: 400, Estimated: 350, WouldAnswer: 300},
+			Newest:  Newest{Proven: 1200, Forwarded: 400, Estimated: 350, WouldAnswer: 300},
 		},
 		Collections: []Collection{
 			{

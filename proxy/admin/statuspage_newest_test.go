@@ -1,0 +1,56 @@
+package admin
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/internal/observetest"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/proxy/observe"
+	"github.com/listproxy/listproxy/telemetry/statusz"
+)
+
+// TestStatusOfTheNewestState: lists of the newest state are counted by what became of them, and apart from all others; so is
+// what the switch would have done with them. A client that leaves has not been failed.
+func TestStatusOfTheNewestState(t *testing.T) {
+	o, metrics := observetest.New(t, nil)
+	for _, list := range []struct {
+		semantics policy.Semantics
+		why       reason.Reason
+	}{
+		{policy.MostRecent, reason.None},
+		{policy.MostRecent, reason.None},
+		{policy.MostRecent, reason.MostRecent},
+		{policy.MostRecent, reason.FasterForwarded},
+		{policy.MostRecent, reason.NotProven},
+		{policy.Any, reason.None},
+		{policy.Exact, reason.History},
+	} {
+		observetest.Request(o, httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil), func(s *observe.Record, w http.ResponseWriter) {
+			s.Decided(policy.Request{Version: "v1", Resource: "pods"}, list.semantics, list.why)
+			answerWith(s, w, http.StatusOK)
+		})
+	}
+	for _, why := range []reason.Reason{reason.None, reason.None, reason.FasterForwarded, reason.Warming} {
+		o.Estimate(why)
+	}
+	want := statusz.Newest{Proven: 2, Forwarded: 3, Estimated: 4, WouldAnswer: 2}
+	if got := newStatusSource(o, metrics.Gatherer()).Read().Lists.Newest; got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+
+	ctx, leave := context.WithCancel(t.Context())
+	o.Proof(ctx, time.Now(), reason.None)
+	o.Proof(ctx, time.Now(), reason.NotProven)
+	leave()
+	o.Proof(ctx, time.Now(), reason.NotProven)
+	series := proxytest.Series(proxytest.Gather(t, metrics)["listproxy_proof_duration_seconds"])
+	if len(series) != 3 || series[0] != "result=gone 1" || series[1] != "result=not-proven 1" || series[2] != "result=proven 1" {
+		t.Errorf("proofs are counted as %q", series)
+	}
+}

@@ -71,7 +71,7 @@ func (f *feed) besideTold(a outcome[attested]) (attested, error) {
 		return attested{}, a.err
 	}
 	// In doubt, it may be of another past than the stream, which is soon to be left.
-	if a.err != nil || f.fresh.inDoubt(now) {
+	if proves := a.err == nil && !f.fresh.inDoubt(now); !proves {
 		f.log.Debug("a watch beside the stream proves nothing", "error", a.err)
 		f.fresh.besideOver(now, false, true)
 		return attested{}, nil

@@ -79,7 +79,7 @@ func (s *scene) churn(ctx context.Context) {
 		k := changing[turn%len(changing)]
 		ns, name := s.namespaces[rand.IntN(len(s.namespaces))], load.NameOf(rand.IntN(names))
 		s.writing.RLock()
-		switch dice := rand.IntN(12); {
+		switch dice := rand.IntN(10); {
 		case dice < 5:
 			_, _ = s.Touch(ctx, s.direct, k, ns, name)
 		case dice < 8:

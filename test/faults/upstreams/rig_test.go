@@ -174,6 +174,7 @@ func (r *rig) load() (quiet func()) {
 		asking.Go(func() { r.ask(asks, c) })
 	}
 	asking.Go(func() { r.askNewest(asks) })
+	asking.Go(func() { r.askRecent(asks) })
 	asking.Go(func() { r.forward(asks) })
 	asking.Go(func() { r.askDirect(asks) })
 	return sync.OnceFunc(func() {
@@ -209,7 +210,7 @@ func (r *rig) ask(ctx context.Context, c *ask.Client) {
 		all := collections()
 		q := question{Collection: all[rand.IntN(len(all))]}
 		newest, atLeast := r.Ledger.NewestOfAll(), uint64(0)
-		switch dice := rand.IntN(12); {
+		switch dice := rand.IntN(10); {
 		case dice < 4 || newest == 0 || seen[q.Collection] == 0:
 			q.Query = ask.AnyVersion
 		case dice < 6:
@@ -217,8 +218,6 @@ func (r *rig) ask(ctx context.Context, c *ask.Client) {
 		case dice < 8:
 			atLeast = seen[q.Collection]
 			q.Query = ask.NotOlderThan(atLeast)
-		case dice < 10:
-			atLeast = newest // all that was written before, whichever API server is asked
 		case q.Form == load.AsProtobuf:
 			q.Query = ask.Exactly(newest)
 		default:
@@ -238,6 +237,16 @@ func (r *rig) askNewest(ctx context.Context) {
 		all := collections()
 		q := question{Collection: all[rand.IntN(len(all))], Query: ask.AnyVersion, Uncounted: true}
 		_, _, _ = r.putOf(ctx, sortNewest, r.clients[turn%len(r.clients)], q, 0)
+	}
+}
+
+// askRecent asks for lists that hold all that was written before, whichever API server is asked. What is
+// not proven is forwarded, and may wait for one that stands still: it does not count as an outage.
+func (r *rig) askRecent(ctx context.Context) {
+	for turn := 0; poll.Pause(ctx, askEvery); turn++ {
+		all := collections()
+		q := question{Collection: all[rand.IntN(len(all))]}
+		_, _, _ = r.Put(ctx, r.clients[turn%len(r.clients)], q, false, r.Ledger.NewestOfAll())
 	}
 }
 

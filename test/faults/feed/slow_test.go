@@ -45,16 +45,14 @@ func slownesses() []slowness {
 		}},
 		// The stream stays; if it has told nothing since, the watch after it must show the past.
 		{name: "a probe is never answered", kind: resourceQuotas, breaks: true, harm: func(_ *testing.T, f *feeds) { f.holdProbes(patience, 0) }},
-		{name: "the watch after one that ended is told 429", kind: claims, harm: func(t *testing.T, f *feeds) {
-			f.refuseWatches(t, http.StatusTooManyRequests, false)
+		{name: "the watch beside the stream is told 429", kind: claims, harm: func(t *testing.T, f *feeds) {
+			f.refuseWatches(t, http.StatusTooManyRequests)
 		}},
-		{name: "the watch after one that ended is told 503", kind: networkPolicies, harm: func(t *testing.T, f *feeds) {
-			f.refuseWatches(t, http.StatusServiceUnavailable, false)
+		{name: "the watch beside the stream is told 503", kind: networkPolicies, harm: func(t *testing.T, f *feeds) {
+			f.refuseWatches(t, http.StatusServiceUnavailable)
 		}},
-		{name: "the short watch after one that was left is told 429", kind: revisions, harm: func(t *testing.T, f *feeds) {
-			f.refuseWatches(t, http.StatusTooManyRequests, true)
-		}},
-		{name: "watches are answered after 6 s", kind: endpointSlices, harm: func(t *testing.T, f *feeds) { f.holdWatches(t) }},
+		{name: "the watch beside the stream is not answered", kind: revisions, harm: func(t *testing.T, f *feeds) { f.holdWatches(t, time.Minute) }},
+		{name: "the watch beside the stream is answered after 6 s", kind: endpointSlices, harm: func(t *testing.T, f *feeds) { f.holdWatches(t, 6*time.Second) }},
 		{name: "a resumed watch begins 7 s after its header", kind: deployments, fresh: true, breaks: true, harm: func(_ *testing.T, f *feeds) { f.holdLines() }},
 	}
 }
@@ -264,32 +262,21 @@ func (f *feeds) holdProbes(d time.Duration, code int) {
 	f.until("a probe of each feed to be over", func() error { return over.seen(f.accepts()...) })
 }
 
-// refuseWatches refuses, once for each feed, the watch that comes after a short one that has ended in
-// order; or the short one, which comes after a watch that was left.
-func (f *feeds) refuseWatches(t *testing.T, code int, shortOnes bool) {
-	var shorts, refused each
+// refuseWatches refuses, once for each feed, the short watch that is opened beside its stream.
+func (f *feeds) refuseWatches(t *testing.T, code int) {
+	var refused each
 	f.onFault(func(w http.ResponseWriter, req *http.Request) bool {
-		if !f.follows(req) {
-			return false
-		}
-		if short(req.URL.Query()) != shortOnes {
-			shorts.next(req)
-			return false
-		}
-		if !shortOnes && shorts.seen(formOf(req)) != nil {
-			return false
-		}
-		return refused.next(req) == 0 && hop.Refuse(w, code)
+		return f.follows(req) && short(req.URL.Query()) && refused.next(req) == 0 && hop.Refuse(w, code)
 	})
-	f.leavesWatches(t, func() error { return refused.seen(f.accepts()...) })
+	f.opensWatches(t, func() error { return refused.seen(f.accepts()...) })
 }
 
-// leavesWatches writes elsewhere and asks for that, upon which feeds leave their watches for short
-// ones, until there is no error.
-func (f *feeds) leavesWatches(t *testing.T, done func() error) {
+// opensWatches writes elsewhere and asks for that, upon which feeds open short watches beside their streams,
+// until there is no error.
+func (f *feeds) opensWatches(t *testing.T, done func() error) {
 	t.Helper()
 	revision := ""
-	f.until("watches to be left", func() error {
+	f.until("watches beside the streams", func() error {
 		if err := done(); err == nil {
 			return nil
 		}
@@ -307,22 +294,17 @@ func (f *feeds) leavesWatches(t *testing.T, done func() error) {
 	})
 }
 
-// holdWatches answers each watch 6 s late, until each feed has opened one after a short one.
-func (f *feeds) holdWatches(t *testing.T) {
-	var shorts, after each
+// holdWatches answers the first short watch of each feed so much later, or not at all if the feed does not wait for so long.
+func (f *feeds) holdWatches(t *testing.T, by time.Duration) {
+	var seen, over each
 	f.onFault(func(_ http.ResponseWriter, req *http.Request) bool {
-		if !f.follows(req) {
-			return false
-		}
-		poll.Pause(req.Context(), 6*time.Second)
-		if short(req.URL.Query()) {
-			shorts.next(req)
-		} else if shorts.seen(formOf(req)) == nil {
-			after.next(req)
+		if f.follows(req) && short(req.URL.Query()) && seen.next(req) == 0 {
+			poll.Pause(req.Context(), by)
+			over.next(req)
 		}
 		return false
 	})
-	f.leavesWatches(t, func() error { return after.seen(f.accepts()...) })
+	f.opensWatches(t, func() error { return over.seen(f.accepts()...) })
 }
 
 // holdLines cuts all connections, and holds back the first event of each watch that is opened again,

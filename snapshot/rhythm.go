@@ -7,7 +7,7 @@ type rhythm struct {
 	// every is the time from one probe to the next, and again that from one for which the stream was to be
 	// left.
 	every, again time.Duration
-	// leave is the age of the state at which the stream is left for a short watch.
+	// leave is the age of the state at which a short watch is opened beside the stream.
 	leave time.Duration
 }
 

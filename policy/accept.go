@@ -87,9 +87,9 @@ func everywhere(result negotiated) Accept { return Accept{builtin: result, custo
 // "application/*" and "*" alone get a 406, where custom resources, which have no
 // such routes, get JSON.
 //
-// A list's route has the types of its serializer (k8s.io/apiserver,
-// endpoints/installer.go). It has the types of streams too, but with a parameter, and
-// clauses are compared without theirs. application/cbor depends on a feature gate, so it does not count.
+// A list's route has the types of its serializer (k8s.io/apiserver, endpoints/installer.go). It has
+// the types of streams too, but with a parameter, and clauses are compared without theirs.
+// application/cbor depends on a feature gate, so it does not count.
 func routed(accept string) bool {
 	for clause := range strings.SplitSeq(accept, ",") {
 		mediaType, _, _ := strings.Cut(clause, ";")

@@ -38,7 +38,8 @@ func (c Caller) String() string {
 	return "user " + c.User
 }
 
-// GetsAny reports whether the rule has lists of the newest state, asked for by this user, answered as any.
+// GetsAny reports whether the rule has lists of the newest state, asked for by this user, answered
+// as any.
 func (r Rule) GetsAny(u user.Info) bool {
 	return slices.ContainsFunc(r.NewestAsAny, func(c Caller) bool { return c.Is(u) })
 }
@@ -53,7 +54,8 @@ func (c *Config) NamesCallers() bool {
 	return false
 }
 
-// wrongUser says why no caller of listproxy can be the user of this name, and what to write; empty if one can.
+// wrongUser says why no caller of listproxy can be the user of this name, and what to write; empty
+// if one can.
 func wrongUser(name string) string {
 	switch {
 	case name == user.Anonymous:
@@ -68,7 +70,8 @@ func wrongUser(name string) string {
 	return "is a service account: write \"serviceAccount: " + namespace + "/" + account + "\""
 }
 
-// wrongGroup says why the group is nobody's or everybody's, and what to write; empty if it is neither.
+// wrongGroup says why the group is nobody's or everybody's, and what to write; empty if it is
+// neither.
 func wrongGroup(name string) string {
 	switch name {
 	case user.AllAuthenticated:

@@ -8,7 +8,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// TestCallers: a rule is for whom it names, by all that kube-apiserver says of them, and for nobody else.
+// TestCallers: a rule is for whom it names, by all that kube-apiserver says of them, and for nobody
+// else.
 func TestCallers(t *testing.T) {
 	c := parsed(t, `resources:
 - group: ''
@@ -59,7 +60,8 @@ func TestCallers(t *testing.T) {
 	}
 }
 
-// TestWrongCallers: whom nobody can be, and everybody, is refused, with the place and what to write.
+// TestWrongCallers: whom nobody can be, and everybody, is refused, with the place and what to
+// write.
 func TestWrongCallers(t *testing.T) {
 	for entry, want := range map[string]string{
 		"jane":                        `newestAsAny[0]: this is "jane": write fields here (user, group, serviceAccount)`,

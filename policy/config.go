@@ -87,8 +87,8 @@ type Rule struct {
 	// SameForEveryone: if an aggregated API server owns the resource, whoever wrote the
 	// rule vouches that it shows the same to all callers who may list it.
 	SameForEveryone bool
-	// NewestAsAny are callers whose lists of the newest state get what resourceVersion=0 gets: a state as new as
-	// --staleness-bound, which need not hold what was written just now.
+	// NewestAsAny are callers whose lists of the newest state get what resourceVersion=0 gets: a
+	// state as new as --staleness-bound, which need not hold what was written just now.
 	NewestAsAny []Caller
 	// Source is where the most specific rule stands ("policy.yaml:12"), or BuiltIn.
 	Source string

@@ -15,7 +15,8 @@ import (
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
-// TestEstimate: while --consistent-lists is off it is counted what it would have done. Nothing is asked or begun for that.
+// TestEstimate: while --consistent-lists is off it is counted what it would have done. Nothing is
+// asked or begun for that.
 func TestEstimate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newModelWorld(t)

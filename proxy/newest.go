@@ -61,8 +61,9 @@ func (h *Handler) learnCost(list policy.Request, asked time.Time, w *timedWriter
 	}
 }
 
-// estimate counts what --consistent-lists would have done with a list of the newest state that was forwarded because it is
-// off. kube-apiserver has answered it, so the caller may list the resource; nobody but operators is told.
+// estimate counts what --consistent-lists would have done with a list of the newest state that was
+// forwarded because it is off. kube-apiserver has answered it, so the caller may list the resource;
+// nobody but operators is told.
 func (h *Handler) estimate(list policy.Request) {
 	resource, q, known := h.newest(list)
 	switch {

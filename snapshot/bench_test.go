@@ -169,8 +169,8 @@ func BenchmarkHistory(b *testing.B) {
 
 // BenchmarkHistoryForms compares keeping a tree of each version, as a collection does, with keeping
 // one of so many and the changes between them: what a version costs in memory, and what it takes to
-// find the tree of a version, half-way between two that are kept. (The newest tree has to be a clone
-// for each event in either case: it is read while the next event is applied.)
+// find the tree of a version, half-way between two that are kept. (The newest tree has to be a
+// clone for each event in either case: it is read while the next event is applied.)
 func BenchmarkHistoryForms(b *testing.B) {
 	const n, events = 100_000, 30_000
 	for _, every := range []int{1, 16, 64, 512} {

@@ -20,7 +20,8 @@ func IsBeside(watch url.Values) bool {
 	return watch.Get("timeoutSeconds") == strconv.Itoa(int(shortWatch/time.Second)) && watch.Get("fieldSelector") == ""
 }
 
-// attested is what a short watch beside the stream has told: all changes after from, up to revision.
+// attested is what a short watch beside the stream has told: all changes after from, up to
+// revision.
 type attested struct {
 	opened         time.Time
 	from, revision uint64
@@ -63,8 +64,8 @@ func (f *feed) attest(ctx context.Context, from uint64) (attested, error) {
 	return a, fmt.Errorf("%w: %w", errNoBookmark, s.err)
 }
 
-// besideTold takes in the outcome of a short watch, and returns what it has told. A watch that fails says nothing about the
-// stream.
+// besideTold takes in the outcome of a short watch, and returns what it has told. A watch that
+// fails says nothing about the stream.
 func (f *feed) besideTold(a outcome[attested]) (attested, error) {
 	now := time.Now()
 	if _, contradiction := errors.AsType[wire.InconsistencyError](a.err); contradiction {
@@ -81,8 +82,8 @@ func (f *feed) besideTold(a outcome[attested]) (attested, error) {
 	return a.value, nil
 }
 
-// accept advances the live span to where a short watch has come, once the span has all changes that the watch
-// has told of. It returns what is still to be waited for.
+// accept advances the live span to where a short watch has come, once the span has all changes that
+// the watch has told of. It returns what is still to be waited for.
 func (c *Collection) accept(s *stream, a attested) (attested, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

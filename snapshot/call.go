@@ -2,8 +2,8 @@ package snapshot
 
 import "context"
 
-// call is a question to the upstream that is under way beside the reading of a stream, at most one at a
-// time. The feed alone uses it.
+// call is a question to the upstream that is under way beside the reading of a stream, at most one
+// at a time. The feed alone uses it.
 type call[T any] struct {
 	outcome chan outcome[T] // nil while none is under way
 	cancel  context.CancelFunc

@@ -6,7 +6,8 @@ import (
 	"testing/synctest"
 )
 
-// TestCallLeavesNothing: a call's context ends with it, and one that is stopped does not speak any more.
+// TestCallLeavesNothing: a call's context ends with it, and one that is stopped does not speak any
+// more.
 func TestCallLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended := false

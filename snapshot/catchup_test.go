@@ -17,14 +17,14 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// What a stream tells may have happened long ago, whether it was broken, silent, or only ever slower: a
-// state is as new as the last probe that it has come to, and no event makes it newer.
+// What a stream tells may have happened long ago, whether it was broken, silent, or only ever
+// slower: a state is as new as the last probe that it has come to, and no event makes it newer.
 func TestOnlyProbesSayHowNewAStateIs(t *testing.T) {
 	const bound = 8 * time.Second
 	type step struct {
 		after time.Duration
-		// tell is a revision that the stream tells of, by an event or by a bookmark; probe one that a
-		// read of the upstream gave.
+		// tell is a revision that the stream tells of, by an event or by a bookmark; probe one that
+		// a read of the upstream gave.
 		tell, mark, probe uint64
 		want              reason.Reason
 	}
@@ -82,7 +82,8 @@ func TestOnlyProbesSayHowNewAStateIs(t *testing.T) {
 	}
 }
 
-// A probe that was asked for before a silence and answered after it says how new the state was then.
+// A probe that was asked for before a silence and answered after it says how new the state was
+// then.
 func TestAProbeIsOfWhenItWasAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
@@ -97,8 +98,8 @@ func TestAProbeIsOfWhenItWasAsked(t *testing.T) {
 	})
 }
 
-// However long a stream lags, and however often is asked, few goals are kept; and those that are make the
-// state as new as they can.
+// However long a stream lags, and however often is asked, few goals are kept; and those that are
+// make the state as new as they can.
 func TestGoalsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const bound = time.Minute
@@ -172,8 +173,8 @@ func (s slowPages) RoundTrip(r *http.Request) (*http.Response, error) {
 	return s.upstream.RoundTrip(r)
 }
 
-// A state is as new as the moment at which it was asked for. If to load it took longer than the bound,
-// it is not given before its watch has come to where the upstream was when that began.
+// A state is as new as the moment at which it was asked for. If to load it took longer than the
+// bound, it is not given before its watch has come to where the upstream was when that began.
 func TestALongLoadIsNotNew(t *testing.T) {
 	for _, tt := range []struct {
 		takes time.Duration
@@ -211,8 +212,8 @@ func TestALongLoadIsNotNew(t *testing.T) {
 	}
 }
 
-// slowLoad is an upstream whose streaming list takes a time, and which tells a moment after it what has
-// happened meanwhile. It has no history for another watch.
+// slowLoad is an upstream whose streaming list takes a time, and which tells a moment after it what
+// has happened meanwhile. It has no history for another watch.
 type slowLoad struct {
 	*upstream
 	takes time.Duration
@@ -256,8 +257,8 @@ func (s slowLoad) RoundTrip(r *http.Request) (*http.Response, error) {
 	return s.upstream.RoundTrip(r)
 }
 
-// A state that took longer to load than it may be old does not lose its watch for that, before that has told
-// what is on its way.
+// A state that took longer to load than it may be old does not lose its watch for that, before that
+// has told what is on its way.
 func TestALongLoadKeepsItsWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &upstream{revision: 9, watch: func(uint64) []string { return nil }}

@@ -35,8 +35,8 @@ type Collection struct {
 	life *spanLife
 	// demand tells the feed that somebody waits for a revision it has not reached.
 	demand chan struct{}
-	// inquiries counts those that were sent. wished is the number of the one that somebody waits for who wants the newest
-	// state, and wishes tells the feed that it has changed.
+	// inquiries counts those that were sent. wished is the number of the one that somebody waits
+	// for who wants the newest state, and wishes tells the feed that it has changed.
 	inquiries, wished atomic.Uint64
 	wishes            chan struct{}
 	// pace and costs say whether it is worth to wait for that.
@@ -133,8 +133,8 @@ func (c *Collection) NoExact(rev uint64) reason.Reason {
 	return v.unlessNear(absence, rev)
 }
 
-// await asks the view and, while the answer is notYet, those that follow, at most for a time. changes is what is closed
-// when another view may have another answer.
+// await asks the view and, while the answer is notYet, those that follow, at most for a time.
+// changes is what is closed when another view may have another answer.
 func (c *Collection) await(ctx context.Context, atMost time.Duration, notYet reason.Reason,
 	changes func(*View) <-chan struct{}, ask func(*View) (Snapshot, reason.Reason),
 ) (snap Snapshot, why reason.Reason, timedOut bool) {
@@ -165,15 +165,16 @@ func (v *View) replaced() <-chan struct{} { return v.next }
 // outdated is closed when there is a view that was heard later, or that has no state.
 func (v *View) outdated() <-chan struct{} { return v.newer }
 
-// continues says whether a page follows the one that q asks for of the newest state, by the last that is known of it:
-// however old that is, it is wrong at the margin only.
+// continues says whether a page follows the one that q asks for of the newest state, by the last
+// that is known of it: however old that is, it is wrong at the margin only.
 func (c *Collection) continues(q index.Query) bool {
 	v := c.view.Load()
 	if v.absence != reason.None || !v.frame.Selects(q.Fields) {
 		return false
 	}
 	newest := Snapshot{Revision: v.to(), Frame: v.frame, tree: v.newest}
-	// What needs no selector is counted, and looked at only if there is more than one page can hold.
+	// What needs no selector is counted, and looked at only if there is more than one page can
+	// hold.
 	if q.Limit <= 0 || newest.tree.Count(q.Scope.Prefix()+q.Start, q.Scope.End()) <= q.Limit {
 		return false
 	}

@@ -193,8 +193,8 @@ func (c *Collections) WantNext(r Resource, q index.Query) {
 	}
 }
 
-// Forwarded says that the upstream took so long to answer q with its newest state. A collection that is not there is not
-// started.
+// Forwarded says that the upstream took so long to answer q with its newest state. A collection
+// that is not there is not started.
 func (c *Collections) Forwarded(r Resource, q index.Query, took time.Duration) {
 	c.mu.RLock()
 	found := c.all[r]

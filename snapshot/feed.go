@@ -30,16 +30,19 @@ type feed struct {
 	collection *Collection
 	// fields are those that a selector may name, if the upstream accepts them.
 	fields func(context.Context) ([]wire.Field, error)
-	// loads is how many feeds may load at the same time, and comparisons how many may compare all they have.
+	// loads is how many feeds may load at the same time, and comparisons how many may compare all
+	// they have.
 	loads, comparisons chan struct{}
 	// sameServers is Config.SameServers.
 	sameServers func(context.Context) (bool, error)
 	// reopened is Config.Reopened.
 	reopened func(Resource, time.Duration, reason.Reason)
 	log      *slog.Logger
-	// refusals is how long to wait after the next 403, misfits after the next state that does not fit.
+	// refusals is how long to wait after the next 403, misfits after the next state that does not
+	// fit.
 	refusals, misfits wait.Backoff
-	// measured is how many bytes an object had on average in the last state that did not fit; 0 if none was read.
+	// measured is how many bytes an object had on average in the last state that did not fit; 0 if
+	// none was read.
 	measured int64
 	// firstObject is when an object last appeared in an empty collection.
 	firstObject time.Time
@@ -75,7 +78,8 @@ func refusalBackoff() wait.Backoff {
 	return wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 10, Cap: seldom}
 }
 
-// misfitBackoff grows, since to find out that a state does not fit may have cost the upstream much of a whole list.
+// misfitBackoff grows, since to find out that a state does not fit may have cost the upstream much
+// of a whole list.
 func misfitBackoff() wait.Backoff {
 	return wait.Backoff{Duration: seldom, Factor: 2, Jitter: 0.5, Steps: 10, Cap: longestMisfit}
 }
@@ -136,7 +140,8 @@ func (f *feed) settle(err error, backoff *wait.Backoff) time.Duration {
 		c.drop(reason.Memory)
 		return f.misfits.Step()
 	case answered(err, http.StatusForbidden):
-		// Not only closed: the right may have gone with the storage, in a restore, and be given again in another past.
+		// Not only closed: the right may have gone with the storage, in a restore, and be given
+		// again in another past.
 		c.drop(reason.NotPermitted)
 		return f.refusals.Step()
 	default:

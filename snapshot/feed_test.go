@@ -25,8 +25,8 @@ import (
 // upstream is an API server in memory with two config maps, for what a real one cannot be made
 // to do in a bubble of fake time. Its watches are the test's.
 type upstream struct {
-	// watch answers a watch that goes on from a state, that of a load too: lines, and then nothing until
-	// its timeout, unless the last says that it is cut, or is no whole line.
+	// watch answers a watch that goes on from a state, that of a load too: lines, and then nothing
+	// until its timeout, unless the last says that it is cut, or is no whole line.
 	watch func(from uint64) []string
 	// overstays is for how long after their timeout watches go on that last.
 	overstays time.Duration
@@ -34,11 +34,12 @@ type upstream struct {
 	hot bool
 	// tells is what watches that last tell every second.
 	tells string
-	// exactly are the objects that a list at exactly a revision has; nil: what there is at first. compared
-	// counts those lists of metadata.
+	// exactly are the objects that a list at exactly a revision has; nil: what there is at first.
+	// compared counts those lists of metadata.
 	exactly  func(revision string) []string
 	compared int
-	// refuses, if it is not 0, is what probes are answered with, to be asked again in 20 s; refusal is the body.
+	// refuses, if it is not 0, is what probes are answered with, to be asked again in 20 s; refusal
+	// is the body.
 	refuses int
 	refusal string
 
@@ -57,7 +58,8 @@ const (
 // aStatus is an error of an API server.
 const aStatus = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"etcdserver: leader changed","code":500}`
 
-// cut, as the last line of a watch, ends it there: without an error, as a server does that is shut down.
+// cut, as the last line of a watch, ends it there: without an error, as a server does that is shut
+// down.
 const cut = "<cut>"
 
 // inEvent is an item as a watch sends it.
@@ -130,7 +132,8 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// compare answers what is asked to compare the past: all names and revisions, and the newest object.
+// compare answers what is asked to compare the past: all names and revisions, and the newest
+// object.
 func (u *upstream) compare(r *http.Request) *http.Response {
 	accept, rev, items := r.Header.Get("Accept"), r.URL.Query().Get("resourceVersion"), []string{itemA, itemB}
 	if u.exactly != nil {
@@ -159,8 +162,8 @@ func (u *upstream) compare(r *http.Request) *http.Response {
 	return answer
 }
 
-// untilTimeout is a body that says something and then the same every second, until the timeout of the watch
-// or some time later.
+// untilTimeout is a body that says something and then the same every second, until the timeout of
+// the watch or some time later.
 func untilTimeout(r *http.Request, said, every string, later time.Duration) io.ReadCloser {
 	seconds, err := strconv.Atoi(r.URL.Query().Get("timeoutSeconds"))
 	if err != nil {
@@ -314,13 +317,14 @@ func TestAWatchThatEndsAtItsTimeout(t *testing.T) {
 	})
 }
 
-// TestAWatchThatIsOpenedLate: where there was no watch for long, the next must begin with the newest object,
-// however well the last one ended.
+// TestAWatchThatIsOpenedLate: where there was no watch for long, the next must begin with the
+// newest object, however well the last one ended.
 func TestAWatchThatIsOpenedLate(t *testing.T) {
 	changed := strings.Replace(itemB, `"resourceVersion"`, `"uid":"1","resourceVersion"`, 1)
 	for _, tt := range []struct {
 		name string
-		// opens is how long a watch waits for its answer; overstays, how long after its timeout its end is heard.
+		// opens is how long a watch waits for its answer; overstays, how long after its timeout its
+		// end is heard.
 		opens, overstays time.Duration
 		newest           string
 		doubt            bool
@@ -357,8 +361,8 @@ func TestAWatchThatIsOpenedLate(t *testing.T) {
 	}
 }
 
-// slowToOpen is an upstream that answers watches late that go on from the end of another. (Those that begin
-// with the newest object it answers at once: what is tried ends there.)
+// slowToOpen is an upstream that answers watches late that go on from the end of another. (Those
+// that begin with the newest object it answers at once: what is tried ends there.)
 type slowToOpen struct {
 	*upstream
 	by time.Duration
@@ -372,8 +376,9 @@ func (u slowToOpen) RoundTrip(r *http.Request) (*http.Response, error) {
 	return u.upstream.RoundTrip(r)
 }
 
-// TestProbesWhateverTheStreamTells: a stream that tells something all the time is probed all the same. Where
-// the upstream is too busy for a probe, or cannot answer it, the watch stays, and the state grows old.
+// TestProbesWhateverTheStreamTells: a stream that tells something all the time is probed all the
+// same. Where the upstream is too busy for a probe, or cannot answer it, the watch stays, and the
+// state grows old.
 func TestProbesWhateverTheStreamTells(t *testing.T) {
 	for code, refusal := range map[int]string{
 		http.StatusTooManyRequests:     "Too many requests, please try again later.",
@@ -414,7 +419,8 @@ func TestProbesWhateverTheStreamTells(t *testing.T) {
 	}
 }
 
-// TestSomebodyElseRefuses: a balancer, or an aggregator, whose API server may be another one by now.
+// TestSomebodyElseRefuses: a balancer, or an aggregator, whose API server may be another one by
+// now.
 func TestSomebodyElseRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &upstream{revision: 9, tells: bookmark(9, ""), refusal: "no server is available"}

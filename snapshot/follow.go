@@ -107,18 +107,18 @@ func lost(err error) bool {
 		answered(err, http.StatusGone, http.StatusNotFound)
 }
 
-// troubled reports whether the upstream answered that it has too much to do, or cannot do it now: it
-// lives, and its watches may be well. An error that is not a Status is not the API server's own: what is
-// before it may have lost it, and still hold its watches open.
+// troubled reports whether the upstream answered that it has too much to do, or cannot do it now:
+// it lives, and its watches may be well. An error that is not a Status is not the API server's own:
+// what is before it may have lost it, and still hold its watches open.
 func troubled(err error) bool {
 	answer, ok := errors.AsType[*wire.AnswerError](err)
 	return ok && (answer.Code == http.StatusTooManyRequests || answer.Code >= http.StatusInternalServerError && answer.Message != "")
 }
 
-// reopen opens a watch that goes on from the live span. If the last one ended in order, the next must be
-// answered soon after that. Otherwise it is in doubt whether the upstream still has the past
-// that is known here. Then the upstream is first asked how far it is, since a watch from a revision of
-// the future is silent and tells nothing; and it must show that it has the same past.
+// reopen opens a watch that goes on from the live span. If the last one ended in order, the next
+// must be answered soon after that. Otherwise it is in doubt whether the upstream still has the
+// past that is known here. Then the upstream is first asked how far it is, since a watch from a
+// revision of the future is silent and tells nothing; and it must show that it has the same past.
 func (f *feed) reopen(ctx context.Context, frame *wire.Frame, how ending, over time.Time) (*stream, error) {
 	if !sleep(ctx, time.Until(f.fresh.spared)) {
 		return nil, ctx.Err()

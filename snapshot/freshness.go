@@ -6,19 +6,20 @@ const (
 	// demandPause is the least time between two questions because requests wait for a revision that
 	// the upstream may not have reached.
 	demandPause = 500 * time.Millisecond
-	// besideDelay is how long a stream has to tell what the upstream has said, before a short watch is
-	// opened beside it.
+	// besideDelay is how long a stream has to tell what the upstream has said, before a short watch
+	// is opened beside it.
 	besideDelay = 100 * time.Millisecond
-	// besidePause is the least time between two short watches if the last one failed or came too late.
+	// besidePause is the least time between two short watches if the last one failed or came too
+	// late.
 	besidePause = time.Second
-	// besideKept is for how long after the last request for the newest state a short watch follows the one
-	// before, so that bookmarks keep coming.
+	// besideKept is for how long after the last request for the newest state a short watch follows
+	// the one before, so that bookmarks keep coming.
 	besideKept = 3 * time.Second
 )
 
-// freshness decides, while a feed reads a stream, when to ask the upstream how far it is, and when to
-// open a short watch beside the stream. It reads no clock and does nothing by itself: its methods take
-// in what has happened, and next says what is to be done.
+// freshness decides, while a feed reads a stream, when to ask the upstream how far it is, and when
+// to open a short watch beside the stream. It reads no clock and does nothing by itself: its
+// methods take in what has happened, and next says what is to be done.
 //
 //	           due, or somebody waits             the upstream is further
 //	in touch ────────────────────────► asking ────────────────────────► behind
@@ -27,15 +28,15 @@ const (
 //	   ├───────────────── the stream has told it ─────────────────────────┘  ▼
 //	   └───────────────── a bookmark has told it ◄─────────────────── a watch beside
 //
-// How new the state is only a question can say, whether the stream tells something or not. On a quiet
-// resource it does more: it makes the upstream's watch cache ask etcd how far it is, so that the next of
-// its bookmarks says so. If the stream's own bookmark would come too late, a short watch brings one within
-// about a second.
+// How new the state is only a question can say, whether the stream tells something or not. On a
+// quiet resource it does more: it makes the upstream's watch cache ask etcd how far it is, so that
+// the next of its bookmarks says so. If the stream's own bookmark would come too late, a short
+// watch brings one within about a second.
 //
-// A question without an answer says nothing about the stream, which stays: if its connection is dead, the
-// connection's own pings end it. But whoever answers later may be somebody else. So before a watch beside
-// is believed, the stream must have told something since. Otherwise it is left, and the next one must
-// show that the past is the same.
+// A question without an answer says nothing about the stream, which stays: if its connection is
+// dead, the connection's own pings end it. But whoever answers later may be somebody else. So
+// before a watch beside is believed, the stream must have told something since. Otherwise it is
+// left, and the next one must show that the past is the same.
 type freshness struct {
 	rhythm rhythm
 	// sent is the last question that was sent, which is under way while asking.
@@ -44,8 +45,8 @@ type freshness struct {
 	// spared is until when the upstream wants no question.
 	spared time.Time
 
-	// wished is the number of the inquiry that requests for the newest state wait for, and wishedAt is when the last of
-	// them came.
+	// wished is the number of the inquiry that requests for the newest state wait for, and wishedAt
+	// is when the last of them came.
 	wished   uint64
 	wishedAt time.Time
 	// demanded: a request waits for a revision, and no question was sent since.
@@ -53,16 +54,17 @@ type freshness struct {
 	// awaited: somebody waits for what the question under way says.
 	awaited bool
 
-	// told is when the stream last told something, silent when a question last went without an answer.
+	// told is when the stream last told something, silent when a question last went without an
+	// answer.
 	told, silent time.Time
-	// first and last are what the upstream has said and the span has not reached, and when it was said. What
-	// is between the two is forgotten.
+	// first and last are what the upstream has said and the span has not reached, and when it was
+	// said. What is between the two is forgotten.
 	first, last mark
 	// urgent: somebody waits for it.
 	urgent bool
 
-	// beside: a short watch is open. rested is when the next may be, and useful that the last one told what
-	// the stream had not.
+	// beside: a short watch is open. rested is when the next may be, and useful that the last one
+	// told what the stream had not.
 	beside bool
 	rested time.Time
 	useful bool
@@ -139,7 +141,8 @@ func (f *freshness) inDoubt(now time.Time) bool {
 	return f.silent.After(f.told) || Age(f.told, now) > bookmarkEvery
 }
 
-// wish takes in that requests for the newest state wait for an inquiry of that number, or a later one.
+// wish takes in that requests for the newest state wait for an inquiry of that number, or a later
+// one.
 func (f *freshness) wish(now time.Time, number uint64) {
 	if number > f.wished {
 		f.wished, f.wishedAt = number, now
@@ -195,8 +198,8 @@ func (f *freshness) reached(to uint64) {
 // besideOpened takes in that a short watch is opened.
 func (f *freshness) besideOpened() { f.beside = true }
 
-// besideOver takes in that the short watch has ended. useful: it told what the stream had not. failed: it told
-// nothing.
+// besideOver takes in that the short watch has ended. useful: it told what the stream had not.
+// failed: it told nothing.
 func (f *freshness) besideOver(now time.Time, useful, failed bool) {
 	f.beside, f.useful = false, useful
 	if failed {

@@ -153,8 +153,9 @@ func behind(f *freshness, now time.Time, awaited bool) {
 	f.answered(now, 30, false)
 }
 
-// TestFreshnessKeepsItsRules: whatever happens, one question and one watch beside are under way at most, none while the upstream wants
-// to be spared, and what somebody waits for is asked for at once.
+// TestFreshnessKeepsItsRules: whatever happens, one question and one watch beside are under way at
+// most, none while the upstream wants to be spared, and what somebody waits for is asked for at
+// once.
 func TestFreshnessKeepsItsRules(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))

@@ -299,8 +299,8 @@ func (l *life) load(s step) {
 	l.open(asked)
 }
 
-// contradict tells what must not come. The collection refuses it, shows nothing of it, and is dropped
-// as its feed would do.
+// contradict tells what must not come. The collection refuses it, shows nothing of it, and is
+// dropped as its feed would do.
 func (l *life) contradict(s step) error {
 	if !l.live {
 		return nil
@@ -436,9 +436,9 @@ func story(steps []step) string {
 	return fmt.Sprintf("%d steps, as bytes %s:\n%s", len(steps), hex.EncodeToString(writeSteps(steps)), &b)
 }
 
-// TestHistories lives through random histories (changes, bookmarks, gaps, duplicates, contradictions,
-// other pasts, other bytes, loads, time, memory) and asks at each step for states at revisions,
-// pages and counts. -snapshot.histories says through how many.
+// TestHistories lives through random histories (changes, bookmarks, gaps, duplicates,
+// contradictions, other pasts, other bytes, loads, time, memory) and asks at each step for states
+// at revisions, pages and counts. -snapshot.histories says through how many.
 func TestHistories(t *testing.T) {
 	workers := runtime.GOMAXPROCS(0)
 	for w := range workers {

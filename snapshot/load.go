@@ -22,8 +22,8 @@ const loadSilence = 30 * time.Second
 type loaded struct {
 	state    index.Tree
 	revision uint64
-	// inquiry is the one that asked the upstream for it. It says how new it is: with a list or a streaming
-	// list of the newest state, kube-apiserver answers with what etcd has then, or later.
+	// inquiry is the one that asked the upstream for it. It says how new it is: with a list or a
+	// streaming list of the newest state, kube-apiserver answers with what etcd has then, or later.
 	inquiry
 	size int64
 	// reserved is what was put on the budget's account before the first object came.

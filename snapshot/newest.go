@@ -8,9 +8,10 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// Fresh returns the newest state once it is proven that it holds everything that was written before Fresh was called:
-// the feed has asked the upstream after that how far it is, and its own stream, or a watch beside it, has
-// told everything up to there. It waits for the proof, at most for a time.
+// Fresh returns the newest state once it is proven that it holds everything that was written before
+// Fresh was called: the feed has asked the upstream after that how far it is, and its own stream,
+// or a watch beside it, has told everything up to there. It waits for the proof, at most for a
+// time.
 func (c *Collection) Fresh(ctx context.Context, atMost time.Duration) (Snapshot, reason.Reason) {
 	c.Touch()
 	after := c.inquiries.Load()
@@ -21,7 +22,8 @@ func (c *Collection) Fresh(ctx context.Context, atMost time.Duration) (Snapshot,
 	return snap, why
 }
 
-// fresh returns the newest state if it holds everything that had been written before the inquiry after that one was sent.
+// fresh returns the newest state if it holds everything that had been written before the inquiry
+// after that one was sent.
 func (v *View) fresh(after uint64) (Snapshot, reason.Reason) {
 	switch {
 	case v.absence != reason.None:
@@ -45,8 +47,8 @@ func (c *Collection) wish(number uint64) {
 	}
 }
 
-// NoFresh says why Fresh would come to nothing, or would take longer than to forward q, if that counts; None if it
-// is worth waiting for. It does not wait, and is no use of the collection.
+// NoFresh says why Fresh would come to nothing, or would take longer than to forward q, if that
+// counts; None if it is worth waiting for. It does not wait, and is no use of the collection.
 func (c *Collection) NoFresh(q index.Query, atMost time.Duration, always bool) reason.Reason {
 	v, now := c.view.Load(), time.Now()
 	switch {
@@ -86,8 +88,8 @@ const (
 	encoding = 10 * time.Nanosecond
 )
 
-// worthProving says whether to prove the newest state is sooner than to forward a list of so many bytes, which took
-// the upstream so long before, if that is known.
+// worthProving says whether to prove the newest state is sooner than to forward a list of so many
+// bytes, which took the upstream so long before, if that is known.
 func worthProving(proof time.Duration, bytes int64, forwarded time.Duration, known bool) bool {
 	if !known {
 		forwarded = time.Duration(bytes) * encoding

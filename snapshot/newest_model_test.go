@@ -12,15 +12,16 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// barrierWorld is an upstream, a feed of one resource and requests for its newest state, step by step, in random order.
-// Nothing in it waits, and time is a number.
+// barrierWorld is an upstream, a feed of one resource and requests for its newest state, step by
+// step, in random order. Nothing in it waits, and time is a number.
 type barrierWorld struct {
 	*rand.Rand
 	c     *Collection
 	fresh freshness
 	now   time.Time
 
-	// revision is the upstream's, for all resources; ours are the revisions at which this one changed.
+	// revision is the upstream's, for all resources; ours are the revisions at which this one
+	// changed.
 	revision uint64
 	ours     []ourWrite
 	s        *stream
@@ -222,7 +223,8 @@ func (w *barrierWorld) feed() (err error) {
 	return nil
 }
 
-// check lets go of the requests that can be answered, and reports one whose answer lacks a write that was acknowledged before it came.
+// check lets go of the requests that can be answered, and reports one whose answer lacks a write
+// that was acknowledged before it came.
 func (w *barrierWorld) check() error {
 	var wrong error
 	w.requests = slices.DeleteFunc(w.requests, func(came arrival) bool {
@@ -249,8 +251,9 @@ func (w *barrierWorld) check() error {
 	return wrong
 }
 
-// TestAnsweredImpliesProven: whatever happens in whatever order, what is answered as the newest state holds every write that was
-// acknowledged before the request came. A barrier that is broken on purpose is found.
+// TestAnsweredImpliesProven: whatever happens in whatever order, what is answered as the newest
+// state holds every write that was acknowledged before the request came. A barrier that is broken
+// on purpose is found.
 func TestAnsweredImpliesProven(t *testing.T) {
 	for _, broken := range []sabotage{sound, tooEarly, eventsProve, othersRevision, besideAlone, goalsForgotten, timeProves, anotherBookmarks} {
 		t.Run(string(broken), func(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// quietResource is an upstream in which other resources are written: its revision moves, and the stream of this one tells
-// nothing of it.
+// quietResource is an upstream in which other resources are written: its revision moves, and the
+// stream of this one tells nothing of it.
 type quietResource struct {
 	*upstream
 	// beside is what a short watch tells after a second, by where it begins; nil: nothing.
@@ -81,7 +81,8 @@ func (e *quietResource) write(revision uint64) {
 	e.revision = revision
 }
 
-// TestNewestOfAQuietResource: the bookmark of a watch beside the stream proves it, and nothing else does.
+// TestNewestOfAQuietResource: the bookmark of a watch beside the stream proves it, and nothing else
+// does.
 func TestNewestOfAQuietResource(t *testing.T) {
 	for name, tt := range map[string]struct {
 		beside func(string) string
@@ -138,7 +139,8 @@ func TestNewestWhereNothingHappens(t *testing.T) {
 	})
 }
 
-// TestNewestIsAskedForTogether: a question serves all who came before it was sent. Those who came after wait for the next.
+// TestNewestIsAskedForTogether: a question serves all who came before it was sent. Those who came
+// after wait for the next.
 func TestNewestIsAskedForTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const takes, clients = 100 * time.Millisecond, 1000
@@ -163,8 +165,8 @@ func TestNewestIsAskedForTogether(t *testing.T) {
 	})
 }
 
-// TestNewestIsNotProven where the upstream does not say how far it is. Nobody waits longer than they want to, and the
-// upstream is left alone for as long as it says.
+// TestNewestIsNotProven where the upstream does not say how far it is. Nobody waits longer than
+// they want to, and the upstream is left alone for as long as it says.
 func TestNewestIsNotProven(t *testing.T) {
 	for name, question := range map[string]func(r *http.Request) (time.Duration, *http.Response){
 		"429": func(r *http.Request) (time.Duration, *http.Response) {
@@ -226,7 +228,8 @@ func TestWorthProving(t *testing.T) {
 	}
 }
 
-// TestPace: a proof takes a question, and what comes first of the stream's next word and a watch beside it.
+// TestPace: a proof takes a question, and what comes first of the stream's next word and a watch
+// beside it.
 func TestPace(t *testing.T) {
 	now := time.Now()
 	var p pace
@@ -330,7 +333,8 @@ func TestNoFresh(t *testing.T) {
 	}
 }
 
-// TestAccept: the span goes where a watch beside the stream has come only if it has all that the watch has told of.
+// TestAccept: the span goes where a watch beside the stream has come only if it has all that the
+// watch has told of.
 func TestAccept(t *testing.T) {
 	tell := func(c *Collection, revision uint64) {
 		t.Helper()

@@ -33,8 +33,8 @@ func (a average) or(d time.Duration) time.Duration {
 }
 
 const (
-	// usualQuestion and usualBeside are how long a question takes, and a watch beside the stream, where that was not
-	// measured yet.
+	// usualQuestion and usualBeside are how long a question takes, and a watch beside the stream,
+	// where that was not measured yet.
 	usualQuestion = 5 * time.Millisecond
 	usualBeside   = time.Second
 	// certainly is in thousandths.
@@ -44,14 +44,15 @@ const (
 // pace is how fast a feed learns how far the upstream is. Safe for concurrent use.
 type pace struct {
 	mu sync.Mutex
-	// question is how long a question takes, gap the time from one thing that a stream tells to the next, and beside how
-	// long a watch beside it takes until its bookmark.
+	// question is how long a question takes, gap the time from one thing that a stream tells to the
+	// next, and beside how long a watch beside it takes until its bookmark.
 	question, gap, beside average
 	// atOnce is how many of a thousand questions found the span where the upstream is.
 	atOnce int
 	// told is when the stream last told something.
 	told time.Time
-	// asking is since when a question is under way; zero if none is. spared is until when the upstream wants none.
+	// asking is since when a question is under way; zero if none is. spared is until when the
+	// upstream wants none.
 	asking, spared time.Time
 }
 
@@ -110,7 +111,8 @@ func (p *pace) proof(now time.Time) time.Duration {
 	}
 	question := p.question.or(usualQuestion) + max(0, p.spared.Sub(now))
 	if !p.asking.IsZero() {
-		// One that takes longer than usual may take as long again: nobody should wait for it in vain.
+		// One that takes longer than usual may take as long again: nobody should wait for it in
+		// vain.
 		question = max(question, now.Sub(p.asking))
 	}
 	return question + wait*time.Duration(certainly-p.atOnce)/certainly
@@ -123,9 +125,11 @@ const (
 	maxKinds = 256
 )
 
-// listKind is what is like enough in two lists of a collection for them to cost the upstream about the same.
+// listKind is what is like enough in two lists of a collection for them to cost the upstream about
+// the same.
 type listKind struct {
-	// objects is the magnitude of how many objects the upstream looks at, limit of how many a page holds; 0 is all.
+	// objects is the magnitude of how many objects the upstream looks at, limit of how many a page
+	// holds; 0 is all.
 	objects, limit int
 	selects        bool
 }

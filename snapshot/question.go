@@ -12,7 +12,8 @@ const probeTimeout = 30 * time.Second
 
 // inquiry is a question to the upstream how far it is, or for its newest state.
 type inquiry struct {
-	// number counts a collection's inquiries. It says which requests came before one, whatever clocks do.
+	// number counts a collection's inquiries. It says which requests came before one, whatever
+	// clocks do.
 	number uint64
 	// asked is when it was sent.
 	asked time.Time

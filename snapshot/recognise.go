@@ -76,8 +76,8 @@ func (f *feed) recognise(ctx context.Context, frame *wire.Frame) (*stream, error
 }
 
 // compareAll compares the state at the live span's end with the upstream's, and forgets what was
-// before it unless the API servers are the same, before the comparison and after it: its turn may take
-// minutes to come. Few feeds do so at the same time.
+// before it unless the API servers are the same, before the comparison and after it: its turn may
+// take minutes to come. Few feeds do so at the same time.
 func (f *feed) compareAll(ctx context.Context) error {
 	same, err := f.same(ctx)
 	if err != nil {
@@ -129,9 +129,9 @@ func (f *feed) same(ctx context.Context) (bool, error) {
 	return f.sameServers(ctx)
 }
 
-// doubtPast drops what is kept of closed spans, if the storage may have been put back to another past since then:
-// a state was asked for too late after, and nobody knows that the API servers are the ones from before. Where
-// every object was changed since, the new state would not show it.
+// doubtPast drops what is kept of closed spans, if the storage may have been put back to another
+// past since then: a state was asked for too late after, and nobody knows that the API servers are
+// the ones from before. Where every object was changed since, the new state would not show it.
 func (f *feed) doubtPast(ctx context.Context, asked time.Time) {
 	closed := f.collection.closedSince()
 	if closed.IsZero() || !InDoubt(closed, asked) {

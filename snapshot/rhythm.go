@@ -4,27 +4,28 @@ import "time"
 
 // rhythm is how often a feed asks its upstream how far it is.
 type rhythm struct {
-	// every is the time from one probe to the next, and again that from one for which the stream was to be
-	// left.
+	// every is the time from one probe to the next, and again that from one for which the stream
+	// was to be left.
 	every, again time.Duration
 	// leave is the age of the state at which a short watch is opened beside the stream.
 	leave time.Duration
 }
 
-// rhythmOf is the rhythm that keeps a state younger than bound. Feeds whose variety, from 0 to 1, is not
-// the same do not ask at the same time for long.
+// rhythmOf is the rhythm that keeps a state younger than bound. Feeds whose variety, from 0 to 1,
+// is not the same do not ask at the same time for long.
 func rhythmOf(bound time.Duration, variety float64) rhythm {
 	vary := func(d time.Duration) time.Duration { return d - time.Duration(variety*float64(d/5)) }
 	r := rhythm{every: vary(bound / 5), again: vary(bound / 10), leave: bound / 2}
-	// Where the stream's own bookmark comes in time, no short watch is needed. It proves what was so
-	// when the last probe before it was asked.
+	// Where the stream's own bookmark comes in time, no short watch is needed. It proves what was
+	// so when the last probe before it was asked.
 	if patient := bound - 2*shortWatch; patient > bookmarkEvery+r.every {
 		r.leave = patient
 	}
 	return r
 }
 
-// next is how long to wait for the next probe, if the last began at asked and the state is as new as heard.
+// next is how long to wait for the next probe, if the last began at asked and the state is as new
+// as heard.
 func (r rhythm) next(now, asked, heard time.Time) time.Duration {
 	at, old := asked.Add(r.every), heard.Add(r.leave)
 	if !asked.Before(old) {

@@ -278,8 +278,8 @@ func TestSelfCheckFindsWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestAMismatchIsNotForgotten: after checks that agree, and when the collection is long gone, it is known how many
-// there were, and when the last was. What was never wrong is not told of.
+// TestAMismatchIsNotForgotten: after checks that agree, and when the collection is long gone, it is
+// known how many there were, and when the last was. What was never wrong is not told of.
 func TestAMismatchIsNotForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChecked(t, newLibrary(10))
@@ -393,8 +393,8 @@ func TestSelfCheckRaisesNoFalseAlarm(t *testing.T) {
 	}
 }
 
-// TestWhatIsNeverAnsweredHidesNothing: a page that the upstream does not give keeps no other from being
-// looked at.
+// TestWhatIsNeverAnsweredHidesNothing: a page that the upstream does not give keeps no other from
+// being looked at.
 func TestWhatIsNeverAnsweredHidesNothing(t *testing.T) {
 	second := "1210:n/0999\x00"
 	for name, unanswered := range map[string]func(metadata bool, page string) bool{
@@ -452,8 +452,8 @@ func TestAMismatchIsConfirmedWhereItIs(t *testing.T) {
 	})
 }
 
-// TestWhatNeverAgreesIsNotKept: where the upstream writes an object in other bytes each time, to load
-// it again does not help.
+// TestWhatNeverAgreesIsNotKept: where the upstream writes an object in other bytes each time, to
+// load it again does not help.
 func TestWhatNeverAgreesIsNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChecked(t, newLibrary(10))

@@ -22,8 +22,8 @@ import (
 // meddled is an upstream before which somebody delays or replaces some answers.
 type meddled struct {
 	*upstream
-	// meddle returns how long an answer is held back, and another in its place if it is not nil. It is called
-	// without the upstream's lock.
+	// meddle returns how long an answer is held back, and another in its place if it is not nil. It
+	// is called without the upstream's lock.
 	meddle func(*http.Request) (hold time.Duration, instead *http.Response)
 }
 
@@ -61,8 +61,8 @@ func kindOf(r *http.Request) string {
 
 const expired = `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version: 6 (8)","reason":"Expired","code":410}}` + "\n"
 
-// TestDoubtIsNotLoss: an API server that is slow, or refuses some requests, on a quiet resource whose newest
-// change it has forgotten, costs no second load, and nothing of the history.
+// TestDoubtIsNotLoss: an API server that is slow, or refuses some requests, on a quiet resource
+// whose newest change it has forgotten, costs no second load, and nothing of the history.
 func TestDoubtIsNotLoss(t *testing.T) {
 	for name, tt := range map[string]struct {
 		meddle func(r *http.Request, kind string, n int, since time.Duration) (time.Duration, *http.Response)
@@ -157,8 +157,8 @@ func TestDoubtIsNotLoss(t *testing.T) {
 	}
 }
 
-// TestAnotherPastIsRecognised where the newest change is forgotten: by its names, its revisions, or the bytes of the
-// newest object. Then all is dropped and loaded again.
+// TestAnotherPastIsRecognised where the newest change is forgotten: by its names, its revisions, or
+// the bytes of the newest object. Then all is dropped and loaded again.
 func TestAnotherPastIsRecognised(t *testing.T) {
 	for name, tt := range map[string]struct {
 		exactly []string
@@ -195,8 +195,8 @@ func TestAnotherPastIsRecognised(t *testing.T) {
 	}
 }
 
-// TestHistoryStaysWithTheSameServers: where names and revisions had to be compared, what was before the state that
-// was compared is believed only if no API server was started again.
+// TestHistoryStaysWithTheSameServers: where names and revisions had to be compared, what was before
+// the state that was compared is believed only if no API server was started again.
 func TestHistoryStaysWithTheSameServers(t *testing.T) {
 	changed := strings.Replace(itemA, `"5"`, `"12"`, 1)
 	for name, tt := range map[string]struct {
@@ -249,8 +249,9 @@ func TestHistoryStaysWithTheSameServers(t *testing.T) {
 	}
 }
 
-// TestClosedSpansInDoubt: what is known of the past before a gap stays if the gap was short, or the API servers are
-// the ones from before. The new state alone shows nothing, if every object has changed since.
+// TestClosedSpansInDoubt: what is known of the past before a gap stays if the gap was short, or the
+// API servers are the ones from before. The new state alone shows nothing, if every object has
+// changed since.
 func TestClosedSpansInDoubt(t *testing.T) {
 	for name, tt := range map[string]struct {
 		gap  time.Duration
@@ -285,8 +286,8 @@ func TestClosedSpansInDoubt(t *testing.T) {
 	}
 }
 
-// TestForgottenChanges: where kube-apiserver knows the span's end, but not what came after it, another state is loaded, and
-// what was known stays.
+// TestForgottenChanges: where kube-apiserver knows the span's end, but not what came after it,
+// another state is loaded, and what was known stays.
 func TestForgottenChanges(t *testing.T) {
 	for name, refuses := range map[string]bool{"in the stream": false, "in place of it": true} {
 		t.Run(name, func(t *testing.T) {
@@ -413,8 +414,8 @@ func (b breaksOnce) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// TestASilentWatchProvesNothing: what a resumed watch has to tell may come late. A bookmark in its place says that
-// there is another past (TestAfterDoubtTheUpstreamMustKnowThePast).
+// TestASilentWatchProvesNothing: what a resumed watch has to tell may come late. A bookmark in its
+// place says that there is another past (TestAfterDoubtTheUpstreamMustKnowThePast).
 func TestASilentWatchProvesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &upstream{revision: 9}
@@ -438,7 +439,8 @@ func TestASilentWatchProvesNothing(t *testing.T) {
 	})
 }
 
-// lateBody is an upstream whose watches from before the load tell nothing for a time after their header.
+// lateBody is an upstream whose watches from before the load tell nothing for a time after their
+// header.
 type lateBody struct {
 	*upstream
 	by time.Duration
@@ -467,8 +469,8 @@ func (l lateBody) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// TestAStreamThatIsLeftInDoubt: whoever answers the watch after a stream that a failed probe, or a long silence,
-// has put in doubt must show the same past.
+// TestAStreamThatIsLeftInDoubt: whoever answers the watch after a stream that a failed probe, or a
+// long silence, has put in doubt must show the same past.
 func TestAStreamThatIsLeftInDoubt(t *testing.T) {
 	for name, tt := range map[string]struct {
 		tells   string
@@ -515,8 +517,8 @@ func TestAStreamThatIsLeftInDoubt(t *testing.T) {
 	}
 }
 
-// TestWhatWasGoneBeforeTheLoad: a watch from the newest change of the state that was loaded also tells what was created and
-// deleted between the two.
+// TestWhatWasGoneBeforeTheLoad: a watch from the newest change of the state that was loaded also
+// tells what was created and deleted between the two.
 func TestWhatWasGoneBeforeTheLoad(t *testing.T) {
 	gone := strings.NewReplacer(`"b"`, `"gone"`, `"7"`, `"8"`).Replace(itemB)
 	goneAgain := strings.Replace(gone, `"8"`, `"9"`, 1)
@@ -555,7 +557,8 @@ func TestWhatWasGoneBeforeTheLoad(t *testing.T) {
 	}
 }
 
-// TestAPastThatWasReplaced: a state of before it must not be given, though its revision is known again.
+// TestAPastThatWasReplaced: a state of before it must not be given, though its revision is known
+// again.
 func TestAPastThatWasReplaced(t *testing.T) {
 	c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
 	before, absence := c.Latest(t.Context(), 0)
@@ -603,7 +606,8 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-// earlierByTheWallClock moves the wall clock's part of a time with both ([time.Time] has the seconds in the upper bits).
+// earlierByTheWallClock moves the wall clock's part of a time with both ([time.Time] has the
+// seconds in the upper bits).
 func earlierByTheWallClock(at time.Time, by time.Duration) time.Time {
 	*(*uint64)(unsafe.Pointer(&at)) -= uint64(by/time.Second) << 30 // #nosec G103 -- the first field
 	return at

@@ -16,8 +16,9 @@ type Snapshot struct {
 	Frame *wire.Frame
 	// Epochs are those under which it was learned.
 	Epochs Epochs
-	// Heard is how new a newest state is: all that had been written by then is in it. It is zero for a state at an
-	// exact revision. It is when the upstream was asked how far it is, and Answered is when it has said so.
+	// Heard is how new a newest state is: all that had been written by then is in it. It is zero
+	// for a state at an exact revision. It is when the upstream was asked how far it is, and
+	// Answered is when it has said so.
 	Heard, Answered time.Time
 
 	tree index.Tree

@@ -29,14 +29,16 @@ type View struct {
 	// spans, oldest first. While absence is Known the last one is live.
 	spans []Span
 	// heard is how new the newest state is: all that had been written by then is in it. It is when
-	// the upstream was asked how far it is, by the last read whose answer the live span has reached.
+	// the upstream was asked how far it is, by the last read whose answer the live span has
+	// reached.
 	heard hearing
 	// versions of all spans, by revision.
 	versions index.History
 	// newest is the state at the live span's To.
 	newest index.Tree
 	frame  *wire.Frame
-	// next is closed when there is another view, newer when there is one that was heard later, or that has no state.
+	// next is closed when there is another view, newer when there is one that was heard later, or
+	// that has no state.
 	next, newer chan struct{}
 }
 
@@ -82,7 +84,8 @@ func (v *View) state() Snapshot {
 	return Snapshot{Revision: v.to(), Frame: v.frame, Epochs: v.epochs, tree: v.newest, Heard: v.heard.asked, Answered: v.heard.answered}
 }
 
-// farAhead is more revisions than an etcd writes in any time for which a feed may be behind: minutes.
+// farAhead is more revisions than an etcd writes in any time for which a feed may be behind:
+// minutes.
 const farAhead = 1 << 22
 
 // unlessNear returns an absence, but not Ahead of a revision that the feed may reach soon.
@@ -101,8 +104,8 @@ func (v *View) exact(rev uint64) (Snapshot, reason.Reason) {
 	return v.stateAt(rev), reason.None
 }
 
-// knows says why the state at a revision is not known, where these spans are, and there is no newest state because
-// of newest; None if it is.
+// knows says why the state at a revision is not known, where these spans are, and there is no
+// newest state because of newest; None if it is.
 func knows(spans []Span, newest reason.Reason, rev uint64) reason.Reason {
 	switch {
 	case rev > endOf(spans):

@@ -107,9 +107,10 @@ func agrees(before index.Tree, to uint64, state index.Tree) bool {
 	return ok
 }
 
-// precedes reports whether a change happened before the state was loaded that opened the live span, to an object that was
-// gone by then: a watch that begins with the newest change of that state tells such changes too. The stream notes what is
-// still to be deleted. (A change of an object that is there is newer than the newest one, and so contradicts it.)
+// precedes reports whether a change happened before the state was loaded that opened the live span,
+// to an object that was gone by then: a watch that begins with the newest change of that state
+// tells such changes too. The stream notes what is still to be deleted. (A change of an object that
+// is there is newer than the newest one, and so contradicts it.)
 func (c *Collection) precedes(s *stream, ch change) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,8 +132,8 @@ func (c *Collection) precedes(s *stream, ch change) bool {
 	return true
 }
 
-// passes refuses what a stream tells from the loaded state's own revision on, if an object that was there before has not
-// been deleted, and is not in that state: the upstream has another past.
+// passes refuses what a stream tells from the loaded state's own revision on, if an object that was
+// there before has not been deleted, and is not in that state: the upstream has another past.
 func (c *Collection) passes(s *stream, rev uint64) error {
 	if len(s.gone) == 0 {
 		return nil
@@ -197,10 +198,10 @@ func (c *Collection) progress(rev uint64) error {
 	return nil
 }
 
-// advanceLocked publishes that the live span reaches rev with this state, and is as new as the last of
-// the goals that it has come to. Nothing else says how new it is: an event or a bookmark may have been
-// on its way for any time (in an upstream that lags, in a connection that stood still, or before this
-// process, if it did).
+// advanceLocked publishes that the live span reaches rev with this state, and is as new as the last
+// of the goals that it has come to. Nothing else says how new it is: an event or a bookmark may
+// have been on its way for any time (in an upstream that lags, in a connection that stood still, or
+// before this process, if it did).
 func (c *Collection) advanceLocked(v *View, rev uint64, state index.Tree) {
 	c.highest = max(c.highest, rev)
 	c.markLocked(time.Now(), rev)
@@ -236,13 +237,13 @@ func (c *Collection) observe(rev, floor uint64) error {
 	return nil
 }
 
-// maxGoals is how many goals are kept at most. With more, the last two become one: the state is as new as
-// the second when it comes there.
+// maxGoals is how many goals are kept at most. With more, the last two become one: the state is as
+// new as the second when it comes there.
 const maxGoals = 256
 
-// expect takes in where the upstream was when it was asked, or later, and reports whether the live span is
-// there already. If not, the span is as new as that moment when it comes there. The caller follows a stream
-// that it knows to belong to the span.
+// expect takes in where the upstream was when it was asked, or later, and reports whether the live
+// span is there already. If not, the span is as new as that moment when it comes there. The caller
+// follows a stream that it knows to belong to the span.
 func (c *Collection) expect(p probed) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -265,8 +266,8 @@ func (c *Collection) expect(p probed) bool {
 	return false
 }
 
-// close ends the live span, if there is one: the newest state is to be loaded again. What is known of the
-// past stays for as long as the history lasts.
+// close ends the live span, if there is one: the newest state is to be loaded again. What is known
+// of the past stays for as long as the history lasts.
 func (c *Collection) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -281,7 +282,8 @@ func (c *Collection) close() {
 	c.publishLocked(&View{absence: reason.Warming, spans: v.spans, heard: v.heard, frame: v.frame})
 }
 
-// closedSince is when the span before was closed of a collection that has no live one; zero if none is kept.
+// closedSince is when the span before was closed of a collection that has no live one; zero if none
+// is kept.
 func (c *Collection) closedSince() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

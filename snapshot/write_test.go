@@ -202,7 +202,8 @@ func TestByteBound(t *testing.T) {
 	})
 }
 
-// TestRetired: what was looked up in a collection before it was given up can be told from what holds.
+// TestRetired: what was looked up in a collection before it was given up can be told from what
+// holds.
 func TestRetired(t *testing.T) {
 	c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
 	if why := c.Retired(); why != reason.None {
@@ -222,7 +223,8 @@ func TestRetired(t *testing.T) {
 	}
 }
 
-// TestDoubt: what was taken from a collection, and is still to be written, must be what it would give now.
+// TestDoubt: what was taken from a collection, and is still to be written, must be what it would
+// give now.
 func TestDoubt(t *testing.T) {
 	at := func(c *Collection, exact bool) Snapshot {
 		t.Helper()

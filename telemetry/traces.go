@@ -64,10 +64,11 @@ func (t *Traces) Shutdown(ctx context.Context) error {
 }
 
 // NewTraces makes of the environment what OpenTelemetry's specification says
-// (https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables), with
-// one other default: without OTEL_TRACES_EXPORTER=otlp and without an endpoint nothing is sent. The
-// specification's default would look for a collector on localhost that nobody has set up. The protocol is grpc by
-// default. An error names the variable and never its value's secrets: headers are not in it.
+// (https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables), with one
+// other default: without OTEL_TRACES_EXPORTER=otlp and without an endpoint nothing is sent. The
+// specification's default would look for a collector on localhost that nobody has set up. The
+// protocol is grpc by default. An error names the variable and never its value's secrets: headers
+// are not in it.
 func NewTraces(ctx context.Context, res *resource.Resource) (*Traces, error) {
 	wanted, err := tracesWanted()
 	if err != nil || !wanted {

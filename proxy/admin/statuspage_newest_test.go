@@ -15,8 +15,9 @@ import (
 	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
-// TestStatusOfTheNewestState: lists of the newest state are counted by what became of them, and apart from all others; so is
-// what the switch would have done with them. A client that leaves has not been failed.
+// TestStatusOfTheNewestState: lists of the newest state are counted by what became of them, and
+// apart from all others; so is what the switch would have done with them. A client that leaves has
+// not been failed.
 func TestStatusOfTheNewestState(t *testing.T) {
 	o, metrics := observetest.New(t, nil)
 	for _, list := range []struct {

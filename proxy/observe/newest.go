@@ -52,8 +52,8 @@ func newNewestMetrics(meter metric.Meter) (*newestMetrics, error) {
 	return m, errors.Join(errs[:]...)
 }
 
-// Proof counts the wait of a list for the proof that memory has the newest state, from when it began. why says what
-// came of it, and ctx is the request's.
+// Proof counts the wait of a list for the proof that memory has the newest state, from when it
+// began. why says what came of it, and ctx is the request's.
 func (o *Observer) Proof(ctx context.Context, begun time.Time, why reason.Reason) {
 	if o == nil {
 		return
@@ -68,8 +68,8 @@ func (o *Observer) Proof(ctx context.Context, begun time.Time, why reason.Reason
 	o.newest.proof.Record(context.Background(), time.Since(begun).Seconds(), o.newest.byResult.of(result)...)
 }
 
-// Estimate counts a list of the newest state that was forwarded because --consistent-lists is off; why is the reason to
-// forward it if it were on.
+// Estimate counts a list of the newest state that was forwarded because --consistent-lists is off;
+// why is the reason to forward it if it were on.
 func (o *Observer) Estimate(why reason.Reason) {
 	if o != nil {
 		o.newest.estimate.Add(context.Background(), 1, o.newest.byReason.of(why)...)

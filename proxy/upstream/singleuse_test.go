@@ -131,8 +131,8 @@ func askUnknown(ctx context.Context, t *testing.T, up *Transports) error {
 
 const unknownRequests = 30
 
-// TestUnknownCallersConnections: what is sent at once for callers whom the upstream has not accepted goes over one
-// connection each, which ends with it.
+// TestUnknownCallersConnections: what is sent at once for callers whom the upstream has not
+// accepted goes over one connection each, which ends with it.
 func TestUnknownCallersConnections(t *testing.T) {
 	for name, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
 		t.Run(name, func(t *testing.T) {
@@ -150,7 +150,8 @@ func TestUnknownCallersConnections(t *testing.T) {
 	}
 }
 
-// TestEndedConnectionsAreForgotten: a few seconds after they have ended, such connections take no memory.
+// TestEndedConnectionsAreForgotten: a few seconds after they have ended, such connections take no
+// memory.
 func TestEndedConnectionsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var conns dialed

@@ -106,8 +106,9 @@ type Newest struct {
 	Proven int64 `json:"proven"`
 	// Forwarded are all others.
 	Forwarded int64 `json:"forwarded"`
-	// Estimated are those of them that were forwarded because --consistent-lists is off, and of which it is known what it
-	// would have done; WouldAnswer those that it would have had answered from memory.
+	// Estimated are those of them that were forwarded because --consistent-lists is off, and of
+	// which it is known what it would have done; WouldAnswer those that it would have had answered
+	// from memory.
 	Estimated   int64 `json:"estimated"`
 	WouldAnswer int64 `json:"wouldAnswer"`
 }
@@ -244,7 +245,8 @@ type Rule struct {
 	// LimitAtZero is "ignore" or "honour": what a limit means at resourceVersion=0.
 	LimitAtZero     string `json:"limitAtZero,omitempty"`
 	SameForEveryone bool   `json:"sameForEveryone,omitempty"`
-	// ConsistentLists is "false", "true" or "always": which lists of the newest state are answered from memory.
+	// ConsistentLists is "false", "true" or "always": which lists of the newest state are answered
+	// from memory.
 	ConsistentLists string `json:"consistentLists,omitempty"`
 	// NewestAsAny is how many callers get any state for the newest.
 	NewestAsAny int `json:"newestAsAny,omitempty"`

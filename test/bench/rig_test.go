@@ -58,7 +58,8 @@ func question(ctx context.Context, c *ask.Client, method, path string, body any)
 		return answer{}, err
 	}
 	a := answer{code: said.Code, size: len(said.Body), hit: said.FromMemory()}
-	// What lists and objects say about themselves comes first; reading all items would be measured, too.
+	// What lists and objects say about themselves comes first; reading all items would be measured,
+	// too.
 	if i := bytes.Index(said.Body, []byte(`"items":[`)); i > 0 {
 		said.Body = append(slices.Clone(said.Body[:i]), `"items":[]}`...)
 	}

@@ -57,7 +57,8 @@ type release struct {
 	base            string
 }
 
-// newRelease chooses free ports, since all pods are on this machine, and none that others can reach.
+// newRelease chooses free ports, since all pods are on this machine, and none that others can
+// reach.
 func (c *cluster) newRelease(t *testing.T, name, namespace string) *release {
 	t.Helper()
 	ports := freePorts(t, 3)
@@ -68,10 +69,10 @@ func (c *cluster) newRelease(t *testing.T, name, namespace string) *release {
 	return r
 }
 
-// freePorts returns so many ports of loopback that nobody listens on. A pod takes them minutes later,
-// and again after a restart. So they are none that Linux gives to outgoing connections (from 32768),
-// and none that package controlplane gives to its servers (from 20000 to 29999): what is free stays
-// free.
+// freePorts returns so many ports of loopback that nobody listens on. A pod takes them minutes
+// later, and again after a restart. So they are none that Linux gives to outgoing connections (from
+// 32768), and none that package controlplane gives to its servers (from 20000 to 29999): what is
+// free stays free.
 func freePorts(t *testing.T, n int) []int {
 	t.Helper()
 	const first, count = 10000, 10000

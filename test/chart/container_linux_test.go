@@ -31,8 +31,8 @@ import (
 // accountDir is where client-go looks for a pod's credentials.
 const accountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// kubelet starts the containers of pods, as far as one needs it for programs without images: each gets a
-// root directory of its own, with the program and what is mounted.
+// kubelet starts the containers of pods, as far as one needs it for programs without images: each
+// gets a root directory of its own, with the program and what is mounted.
 type kubelet struct {
 	cp     *controlplane.ControlPlane
 	client kubernetes.Interface
@@ -51,9 +51,9 @@ type container struct {
 	exit   error
 }
 
-// runToEnd runs a pod whose containers end well by themselves: the init containers one after the other,
-// then all others at the same time, the last one a little earlier, so that nobody can rely on their
-// order. It returns what each has printed, by its name.
+// runToEnd runs a pod whose containers end well by themselves: the init containers one after the
+// other, then all others at the same time, the last one a little earlier, so that nobody can rely
+// on their order. It returns what each has printed, by its name.
 func (k *kubelet) runToEnd(t *testing.T, namespace string, pod corev1.PodSpec, program string) map[string]string {
 	t.Helper()
 	printed := map[string]string{}
@@ -129,8 +129,8 @@ func (k *kubelet) start(t *testing.T, namespace string, pod corev1.PodSpec, name
 	return c
 }
 
-// confined makes a process see its root only, as the pod's user. Who is not root is in a namespace where
-// that user is this one.
+// confined makes a process see its root only, as the pod's user. Who is not root is in a namespace
+// where that user is this one.
 func confined(root string, as *corev1.PodSecurityContext) *syscall.SysProcAttr {
 	uid, gid := int(*as.RunAsUser), int(*as.RunAsGroup)
 	attributes := &syscall.SysProcAttr{Chroot: root, Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -145,7 +145,8 @@ func confined(root string, as *corev1.PodSecurityContext) *syscall.SysProcAttr {
 	return attributes
 }
 
-// rootOf makes a root directory with the program, what the container mounts, and the account's token.
+// rootOf makes a root directory with the program, what the container mounts, and the account's
+// token.
 func (k *kubelet) rootOf(t *testing.T, namespace string, pod corev1.PodSpec, spec corev1.Container, program string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -313,7 +314,8 @@ func (c *container) awaitReady(t *testing.T, spec corev1.Container) {
 	})
 }
 
-// stop ends the container as a kubelet does, and expects it to end well and to have written nothing.
+// stop ends the container as a kubelet does, and expects it to end well and to have written
+// nothing.
 func (c *container) stop(t *testing.T) {
 	t.Helper()
 	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {

@@ -118,8 +118,8 @@ func checkRights(t *testing.T, r *release) {
 	}
 }
 
-// checkLists: what is eager is answered from memory at once, what else the policy keeps soon, and only to
-// those who may see it.
+// checkLists: what is eager is answered from memory at once, what else the policy keeps soon, and
+// only to those who may see it.
 func checkLists(t *testing.T, r *release) {
 	admin := r.client(t, r.c.cp.RESTConfig(controlplane.Admin))
 	alice := r.client(t, r.c.cp.RESTConfig(controlplane.Alice))
@@ -179,8 +179,8 @@ func reviewed(t *testing.T, cfg *rest.Config, path string) (code int, cacheStatu
 	return code, cacheStatus, body
 }
 
-// checkHelmTest: helm test makes a pod with an account of its own; this test is its kubelet, and runs
-// its containers with the real kubectl, which finds the Service by its name.
+// checkHelmTest: helm test makes a pod with an account of its own; this test is its kubelet, and
+// runs its containers with the real kubectl, which finds the Service by its name.
 func checkHelmTest(t *testing.T, r *release) {
 	cmd := command(t, r.args("test", "--timeout", "2m")...)
 	var out harness.LogBuffer
@@ -290,8 +290,8 @@ func checkUpgrade(t *testing.T, r *release) {
 	}
 }
 
-// checkAutoscaling: as docs/install.md has it, Helm leaves alone how many replicas somebody else has
-// set, when it does not say so any more; and does not take it back unless it is told to.
+// checkAutoscaling: as docs/install.md has it, Helm leaves alone how many replicas somebody else
+// has set, when it does not say so any more; and does not take it back unless it is told to.
 func checkAutoscaling(t *testing.T, r *release) {
 	deployments := r.c.admin.AppsV1().Deployments(r.namespace)
 	scale, err := deployments.GetScale(t.Context(), r.name, metav1.GetOptions{})
@@ -315,8 +315,8 @@ func checkAutoscaling(t *testing.T, r *release) {
 	}
 }
 
-// TestInstallWithCertificatesAndTunnels: users of client certificates are themselves, and only those who are
-// named; and the other door opens with the one CA.
+// TestInstallWithCertificatesAndTunnels: users of client certificates are themselves, and only
+// those who are named; and the other door opens with the one CA.
 func TestInstallWithCertificatesAndTunnels(t *testing.T) {
 	c := newCluster(t)
 	r := c.newRelease(t, "lists-listproxy", "edge")

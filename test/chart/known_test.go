@@ -28,8 +28,8 @@ type knowledge struct {
 // ofTargets are labels that Prometheus adds.
 func ofTargets() []string { return []string{"namespace", "job", "instance"} }
 
-// everything is what listproxy has, by docs/observability.md, which another test holds to the code, and
-// by what a process says of itself.
+// everything is what listproxy has, by docs/observability.md, which another test holds to the code,
+// and by what a process says of itself.
 func everything(t *testing.T) knowledge {
 	t.Helper()
 	text, err := os.ReadFile(docsFile)

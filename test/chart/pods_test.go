@@ -55,8 +55,8 @@ func TestHelmTestIsLetIn(t *testing.T) {
 	}
 }
 
-// TestHelmTestAsks: for one resource that the policy keeps and a Role can give, and may list that and
-// nothing else.
+// TestHelmTestAsks: for one resource that the policy keeps and a Role can give, and may list that
+// and nothing else.
 func TestHelmTestAsks(t *testing.T) {
 	for name, tt := range map[string]struct{ rules, path, group, resource string }{
 		"default":             {"", "/api/v1/namespaces/proxies/pods?resourceVersion=0&limit=1", "", "pods"},
@@ -73,8 +73,8 @@ func TestHelmTestAsks(t *testing.T) {
 			}
 			all := objects(t, mustTemplate(t, text))
 			pod := one[*corev1.Pod](t, all, nil)
-			// An init container has ended before the others begin, and listproxy knows the account by
-			// its answer.
+			// An init container has ended before the others begin, and listproxy knows the account
+			// by its answer.
 			if diff := cmp.Diff([]string{"forwarded asks for /version"}, asks(pod.Spec.InitContainers)); diff != "" {
 				t.Errorf("first (-want +got):\n%s", diff)
 			}

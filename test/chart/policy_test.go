@@ -65,8 +65,8 @@ func granted(t *testing.T, rules []rbacv1.PolicyRule) []string {
 	return names
 }
 
-// TestRightsAreThePolicys: what may be read is what the policy keeps, as listproxy itself understands it, and
-// what it needs in any case.
+// TestRightsAreThePolicys: what may be read is what the policy keeps, as listproxy itself
+// understands it, and what it needs in any case.
 func TestRightsAreThePolicys(t *testing.T) {
 	for name, tt := range map[string]struct {
 		values string
@@ -130,7 +130,8 @@ func TestRightsAreThePolicys(t *testing.T) {
 	}
 }
 
-// TestDefaultsReadNoSecrets: nobody who installs the chart as it is gives away Secrets, or a wildcard.
+// TestDefaultsReadNoSecrets: nobody who installs the chart as it is gives away Secrets, or a
+// wildcard.
 func TestDefaultsReadNoSecrets(t *testing.T) {
 	for _, name := range granted(t, one[*rbacv1.ClusterRole](t, objects(t, mustTemplate(t, "{}")), nil).Rules) {
 		if strings.Contains(name, "*") || name == "/secrets" {

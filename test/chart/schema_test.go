@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestRefused: values that cannot be meant stop the installation, and the message says where they are.
+// TestRefused: values that cannot be meant stop the installation, and the message says where they
+// are.
 func TestRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
 		values string
@@ -128,7 +129,8 @@ func TestUids(t *testing.T) {
 	}
 }
 
-// TestOldCluster: a cluster whose API server is older than what listproxy is compared with is refused.
+// TestOldCluster: a cluster whose API server is older than what listproxy is compared with is
+// refused.
 func TestOldCluster(t *testing.T) {
 	_, err := helm(t, "template", "listproxy", chart, "--kube-version", "1.31.9")
 	if err == nil || !strings.Contains(err.Error(), "1.32") {

@@ -12,11 +12,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ofItself is what kube-apiserver makes by itself only after it says that it is ready, as everything
-// has it: by the hooks bootstrap-controller, start-system-namespaces-controller,
+// ofItself is what kube-apiserver makes by itself only after it says that it is ready, as
+// everything has it: by the hooks bootstrap-controller, start-system-namespaces-controller,
 // start-legacy-token-tracking-controller and start-cluster-authentication-info-controller
-// (k8s.io/kubernetes/pkg/controlplane), of which the first tries again after ten seconds, the second
-// after a minute.
+// (k8s.io/kubernetes/pkg/controlplane), of which the first tries again after ten seconds, the
+// second after a minute.
 var ofItself = []string{
 	"/configmaps/kube-system/extension-apiserver-authentication",
 	"/configmaps/kube-system/kube-apiserver-legacy-service-account-token-tracking",
@@ -27,8 +27,8 @@ var ofItself = []string{
 	"/services/default/kubernetes", // later than its IPAddress
 }
 
-// untouched are all objects of a cluster that nothing has been installed in, when kube-apiserver has
-// made its own.
+// untouched are all objects of a cluster that nothing has been installed in, when kube-apiserver
+// has made its own.
 func (c *cluster) untouched(t *testing.T) []string {
 	t.Helper()
 	eventually(t, "all that kube-apiserver makes by itself", func() bool {
@@ -38,10 +38,10 @@ func (c *cluster) untouched(t *testing.T) []string {
 	return c.everything(t)
 }
 
-// settle returns when kube-apiserver's authorizer has heard of all changes of rights so far. It hears
-// of objects of one kind in their order, and of each of the four kinds apart
-// (k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac). So when one more of each counts, all before them
-// do.
+// settle returns when kube-apiserver's authorizer has heard of all changes of rights so far. It
+// hears of objects of one kind in their order, and of each of the four kinds apart
+// (k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac). So when one more of each counts, all before
+// them do.
 func (c *cluster) settle(t *testing.T) {
 	t.Helper()
 	const namespace, group, far, near = "default", "settled.example.com", "far", "near"

@@ -24,8 +24,9 @@ const (
 	ownSecret          = "our-own"
 )
 
-// TestSwitchCertificates: from each tls.mode to each other, and back by rollback. Helm neither stumbles over
-// a Secret that is not its own nor takes it away, and pods always mount one that is there.
+// TestSwitchCertificates: from each tls.mode to each other, and back by rollback. Helm neither
+// stumbles over a Secret that is not its own nor takes it away, and pods always mount one that is
+// there.
 func TestSwitchCertificates(t *testing.T) {
 	c := newCluster(t)
 	certificates := c.certManager(t)
@@ -117,7 +118,8 @@ func (r *release) checkMounted(t *testing.T, secret string) {
 	}
 }
 
-// secrets are the names of the Secrets in the release's namespace, but for Helm's own records, sorted.
+// secrets are the names of the Secrets in the release's namespace, but for Helm's own records,
+// sorted.
 func (r *release) secrets(t *testing.T) []string {
 	t.Helper()
 	list, err := r.c.admin.CoreV1().Secrets(r.namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "owner!=helm"})
@@ -175,9 +177,9 @@ func (c *cluster) certManager(t *testing.T) dynamic.NamespaceableResourceInterfa
 	return client.Resource(schema.GroupVersionResource{Group: "cert-manager.io", Version: "v1", Resource: "certificates"})
 }
 
-// issue does what cert-manager would: it writes the Secret that the release's Certificate names, over
-// what is there, and says whether there is a Certificate. A Secret stays when its Certificate goes, as
-// with cert-manager's defaults.
+// issue does what cert-manager would: it writes the Secret that the release's Certificate names,
+// over what is there, and says whether there is a Certificate. A Secret stays when its Certificate
+// goes, as with cert-manager's defaults.
 func issue(t *testing.T, r *release, certificates dynamic.NamespaceableResourceInterface, data map[string][]byte) bool {
 	t.Helper()
 	certificate, err := certificates.Namespace(r.namespace).Get(t.Context(), r.name, metav1.GetOptions{})

@@ -134,7 +134,8 @@ func (cp *ControlPlane) start(ctx context.Context) error {
 	return nil
 }
 
-// starting does what starts something, for as long as that may take, unless the control plane has been stopped.
+// starting does what starts something, for as long as that may take, unless the control plane has
+// been stopped.
 func (cp *ControlPlane) starting(ctx context.Context, start func(context.Context) error) error {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()

@@ -17,8 +17,8 @@
 // test packages wait for one build.
 //
 // Modules named tools-1.NN pin an older kube-apiserver, which [Options].Version or the environment
-// variable [VersionEnv] chooses. It is built only when it is asked for. So is helm ([binaries.Tool]), which
-// tools-helm pins.
+// variable [VersionEnv] chooses. It is built only when it is asked for. So is helm
+// ([binaries.Tool]), which tools-helm pins.
 //
 // Jaeger ([Options].Jaeger) has a module of its own, jaeger/, and comes without its pages: what it
 // knows is asked by [ControlPlane.AwaitTrace].
@@ -31,15 +31,15 @@
 //
 // # Faults
 //
-// The API server can be killed, stopped, paused and started again on the same port; etcd can be killed,
-// compacted, defragmented, emptied, and put back to an earlier state so that revisions go back.
-// Restarts replace every process-local state of the API server (watch caches above all) and keep what
-// is in etcd.
+// The API server can be killed, stopped, paused and started again on the same port; etcd can be
+// killed, compacted, defragmented, emptied, and put back to an earlier state so that revisions go
+// back. Restarts replace every process-local state of the API server (watch caches above all) and
+// keep what is in etcd.
 //
 // # Several API servers
 //
-// [ControlPlane.AddAPIServer] starts more of them on the same etcd, with the same keys, of the same or of
-// another version. (On one machine they share a Lease, whose name is made of the host's.)
+// [ControlPlane.AddAPIServer] starts more of them on the same etcd, with the same keys, of the same
+// or of another version. (On one machine they share a Lease, whose name is made of the host's.)
 //
 // # Invariants
 //

@@ -45,8 +45,8 @@ func (cp *ControlPlane) DefragmentEtcd(ctx context.Context) error {
 	return nil
 }
 
-// EmptyEtcd ends the API server at once and etcd, removes etcd's data, and starts both again: revisions
-// begin anew, and nothing exists but what [Start] creates. Tokens stay valid.
+// EmptyEtcd ends the API server at once and etcd, removes etcd's data, and starts both again:
+// revisions begin anew, and nothing exists but what [Start] creates. Tokens stay valid.
 func (cp *ControlPlane) EmptyEtcd(ctx context.Context) error {
 	return cp.starting(ctx, func(ctx context.Context) error {
 		cp.apiserver.kill()

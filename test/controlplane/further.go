@@ -9,9 +9,9 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane/binaries"
 )
 
-// An APIServer is one more kube-apiserver on the etcd of a control plane. It has the same certificates,
-// tokens and keys as the first one, and a port of its own, which stays the same over restarts. All
-// methods may be called concurrently.
+// An APIServer is one more kube-apiserver on the etcd of a control plane. It has the same
+// certificates, tokens and keys as the first one, and a port of its own, which stays the same over
+// restarts. All methods may be called concurrently.
 type APIServer struct {
 	cp   *ControlPlane
 	name string
@@ -25,8 +25,8 @@ type APIServer struct {
 	stopped bool
 }
 
-// AddAPIServer starts one more API server and returns when it is ready. Without a version it is like the
-// first one; else see [APIServer.Use]. It ends with the control plane.
+// AddAPIServer starts one more API server and returns when it is ready. Without a version it is
+// like the first one; else see [APIServer.Use]. It ends with the control plane.
 func (cp *ControlPlane) AddAPIServer(ctx context.Context, version string) (*APIServer, error) {
 	own, err := reservePort()
 	if err != nil {
@@ -60,8 +60,8 @@ func (s *APIServer) Version() string {
 	return s.version
 }
 
-// Use makes the next start run a version, as [Options].Version has it, with args after the usual arguments
-// instead of those of [Options].
+// Use makes the next start run a version, as [Options].Version has it, with args after the usual
+// arguments instead of those of [Options].
 func (s *APIServer) Use(ctx context.Context, version string, args ...string) error {
 	paths, version, err := binaries.Of(ctx, s.cp.options.Log, version)
 	if err != nil {

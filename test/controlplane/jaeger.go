@@ -40,7 +40,8 @@ func startJaeger(ctx context.Context, dir string, log func(string)) (_ *jaeger, 
 			j.stop()
 		}
 	}()
-	// Each of its doors gets a port, those as well that nobody uses: the usual numbers may be taken.
+	// Each of its doors gets a port, those as well that nobody uses: the usual numbers may be
+	// taken.
 	doors := []string{
 		"query.http-server.host-port", "collector.otlp.grpc.host-port", "collector.otlp.http.host-port",
 		"query.grpc-server.host-port", "admin.http.host-port", "collector.http-server.host-port",
@@ -89,8 +90,8 @@ func (cp *ControlPlane) JaegerURL() string {
 	return "http://" + cp.jaeger.query
 }
 
-// OTLPEndpoint is where a process can send its spans by OTLP over gRPC: what OTEL_EXPORTER_OTLP_ENDPOINT
-// takes. It is empty without [Options].Jaeger.
+// OTLPEndpoint is where a process can send its spans by OTLP over gRPC: what
+// OTEL_EXPORTER_OTLP_ENDPOINT takes. It is empty without [Options].Jaeger.
 func (cp *ControlPlane) OTLPEndpoint() string {
 	if cp.jaeger == nil {
 		return ""
@@ -98,13 +99,14 @@ func (cp *ControlPlane) OTLPEndpoint() string {
 	return "http://" + cp.jaeger.otlp
 }
 
-// AwaitTrace asks Jaeger for a trace until done says so of it. The trace is as the query API has it;
-// Jaeger gets spans some seconds after they have ended.
+// AwaitTrace asks Jaeger for a trace until done says so of it. The trace is as the query API has
+// it; Jaeger gets spans some seconds after they have ended.
 func (cp *ControlPlane) AwaitTrace(ctx context.Context, id string, done func(trace []byte) bool) error {
 	return cp.awaitJaeger(ctx, "/api/traces/"+id, done)
 }
 
-// AwaitTraces is [ControlPlane.AwaitTrace] for the latest traces with a span of a service and a name.
+// AwaitTraces is [ControlPlane.AwaitTrace] for the latest traces with a span of a service and a
+// name.
 func (cp *ControlPlane) AwaitTraces(ctx context.Context, service, name string, done func(traces []byte) bool) error {
 	query := url.Values{"service": {service}, "operation": {name}, "limit": {"100"}, "lookback": {"1h"}}
 	return cp.awaitJaeger(ctx, "/api/traces?"+query.Encode(), done)

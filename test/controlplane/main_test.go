@@ -38,8 +38,8 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// long leaves a test to make test-all: go test -short skips it. (harness.Long does the same for whoever may
-// import harness, which starts control planes itself.)
+// long leaves a test to make test-all: go test -short skips it. (harness.Long does the same for
+// whoever may import harness, which starts control planes itself.)
 func long(t *testing.T) {
 	t.Helper()
 	if testing.Short() {

@@ -26,15 +26,16 @@ type Grant struct {
 	Rules []rbacv1.PolicyRule
 }
 
-// Rule allows verbs for resources of a group, both separated by commas; if there are names, for these only.
+// Rule allows verbs for resources of a group, both separated by commas; if there are names, for
+// these only.
 func Rule(verbs, group, resources string, names ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{
 		Verbs: strings.Split(verbs, ","), APIGroups: []string{group}, Resources: strings.Split(resources, ","), ResourceNames: names,
 	}
 }
 
-// ReviewsAs are rights to create SelfSubjectAccessReviews as a user, and to do nothing else as that user
-// (constrained impersonation, KEP-5284).
+// ReviewsAs are rights to create SelfSubjectAccessReviews as a user, and to do nothing else as that
+// user (constrained impersonation, KEP-5284).
 func ReviewsAs(user string) []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		Rule("impersonate:user-info", "authentication.k8s.io", "users", user),
@@ -42,8 +43,8 @@ func ReviewsAs(user string) []rbacv1.PolicyRule {
 	}
 }
 
-// Grant gives rights, as [Admin]. The API server's authorizer hears of them a moment later, and so it does
-// of their end, which is revoke.
+// Grant gives rights, as [Admin]. The API server's authorizer hears of them a moment later, and so
+// it does of their end, which is revoke.
 func (cp *ControlPlane) Grant(ctx context.Context, g Grant) (revoke func(context.Context) error, err error) {
 	path, role, binding, kind := "/apis/"+rbacv1.GroupName+"/v1/", "clusterroles", "clusterrolebindings", "ClusterRole"
 	if g.Namespace != "" {

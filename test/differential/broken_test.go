@@ -187,8 +187,8 @@ func TestNoticesRepresentation(t *testing.T) {
 	}
 }
 
-// noticesFront puts a hop in front of listproxy that changes requests, and demands that a comparison
-// of some classes notices, by whatever it sees first.
+// noticesFront puts a hop in front of listproxy that changes requests, and demands that a
+// comparison of some classes notices, by whatever it sees first.
 func noticesFront(t *testing.T, resources []string, only func(differential.Class) bool, change func(*http.Request)) {
 	t.Helper()
 	front, err := hop.Start(healthy.URL(), healthy.CA())

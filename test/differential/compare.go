@@ -140,9 +140,10 @@ type pair struct {
 	took          time.Duration // from before the first was asked until after the second had answered
 }
 
-// waited reports whether one side, and not the other, had kube-apiserver wait in vain until its cache
-// of the resource came as far as what was asked for: asked at two moments, it may say both (storage/cacher,
-// waitUntilFreshAndBlock, which gives up after three seconds; an exact revision is read from that cache too).
+// waited reports whether one side, and not the other, had kube-apiserver wait in vain until its
+// cache of the resource came as far as what was asked for: asked at two moments, it may say both
+// (storage/cacher, waitUntilFreshAndBlock, which gives up after three seconds; an exact revision is
+// read from that cache too).
 func (a pair) waited() bool {
 	return ask.NotThereYet(a.proxy.Status, a.proxy.Body) != ask.NotThereYet(a.direct.Status, a.direct.Body)
 }
@@ -190,8 +191,9 @@ func (c *Comparator) compare(ctx context.Context, q Question) (answers pair, ok 
 	return answers, false
 }
 
-// differAsAges reports whether nothing in two answers differs but ages, and these no more than the time that
-// both took accounts for. Where the two are never made within one second, asking again does not help.
+// differAsAges reports whether nothing in two answers differs but ages, and these no more than the
+// time that both took accounts for. Where the two are never made within one second, asking again
+// does not help.
 func (c *Comparator) differAsAges(ctx context.Context, q Question, answers pair) bool {
 	answers.proxy.Body = body.WithAgesOf(answers.proxy.Body, answers.direct.Body, answers.took)
 	return c.judge(ctx, q, answers) == nil
@@ -324,8 +326,8 @@ func (c *Comparator) shape(ctx context.Context, q Question, header http.Header, 
 // forwarded reports whether listproxy says of an answer that it is the API server's.
 func forwarded(a Answer) bool { return strings.Contains(a.Header.Get("Cache-Status"), "fwd=") }
 
-// age checks the revision of an answer that may move. An Any that was forwarded may be of any age: it
-// is as old as kube-apiserver's own cache.
+// age checks the revision of an answer that may move. An Any that was forwarded may be of any age:
+// it is as old as kube-apiserver's own cache.
 func (c *Comparator) age(q Question, answer Answer, revision uint64, asked time.Time) *Difference {
 	switch q.effective() {
 	case NotOlderThan:

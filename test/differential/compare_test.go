@@ -58,7 +58,8 @@ func TestDifferAsAges(t *testing.T) {
 	}
 }
 
-// TestCompareTables: of two Tables that are never of the same second only what cannot be is a difference.
+// TestCompareTables: of two Tables that are never of the same second only what cannot be is a
+// difference.
 func TestCompareTables(t *testing.T) {
 	for name, test := range map[string]struct {
 		clocked bool

@@ -62,8 +62,8 @@ func TestDifferential(t *testing.T) {
 	caughtUp(t, comparator)
 }
 
-// unexpired demands that nothing could not be compared: as long as nobody compacts etcd, the API server
-// has all that may be asked for.
+// unexpired demands that nothing could not be compared: as long as nobody compacts etcd, the API
+// server has all that may be asked for.
 func unexpired(t *testing.T, report *differential.Report) {
 	t.Helper()
 	if n := report.Expired(); n > 0 {
@@ -71,8 +71,8 @@ func unexpired(t *testing.T, report *differential.Report) {
 	}
 }
 
-// bounded returns the context of a comparison of the length that the flags say. One that is to take a
-// time takes longer if there has not been enough by then.
+// bounded returns the context of a comparison of the length that the flags say. One that is to take
+// a time takes longer if there has not been enough by then.
 func bounded(parent context.Context, report *differential.Report, enough func() bool) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(parent)
 	if *comparisons > 0 {

@@ -45,9 +45,10 @@ func (c *Comparator) Freshness(ctx context.Context, r cluster.Resource, namespac
 // ends what fails.
 const giveUp = 5 * time.Minute
 
-// within asks for Any until it shows that the object is there, or that it is not. What was asked for
-// later than the bound and comes from memory must show it. What is forwarded may not: it is as old
-// as kube-apiserver's own cache, of which nothing is promised. With [Options].OwnOnly it decides nothing.
+// within asks for Any until it shows that the object is there, or that it is not. What was asked
+// for later than the bound and comes from memory must show it. What is forwarded may not: it is as
+// old as kube-apiserver's own cache, of which nothing is promised. With [Options].OwnOnly it
+// decides nothing.
 func (c *Comparator) within(ctx context.Context, q Question, since time.Time, want bool, here []byte) {
 	q.Semantics, q.Revision = Any, 0
 	q.Query = url.Values{"resourceVersion": {"0"}}
@@ -103,9 +104,9 @@ func (c *Comparator) Warm(ctx context.Context, all ...Representation) error {
 	return nil
 }
 
-// CaughtUp asks for every resource that is kept in memory until the revision of the last write to any of
-// them comes from there, and an Any too: what listproxy is late for, it only is for a while. There must
-// have been a write a moment ago: old revisions are not kept.
+// CaughtUp asks for every resource that is kept in memory until the revision of the last write to
+// any of them comes from there, and an Any too: what listproxy is late for, it only is for a while.
+// There must have been a write a moment ago: old revisions are not kept.
 func (c *Comparator) CaughtUp(ctx context.Context) error {
 	revision := c.cluster.Ledger.NewestOfAll()
 	for _, r := range c.cluster.Resources {

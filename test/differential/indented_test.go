@@ -10,8 +10,8 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// TestIndentedNested: a list that becomes many times as long when it is indented is kube-apiserver's to write;
-// others are not.
+// TestIndentedNested: a list that becomes many times as long when it is indented is
+// kube-apiserver's to write; others are not.
 func TestIndentedNested(t *testing.T) {
 	report, c := quiet()
 	gadgets, admin := resource(t, "gadgets"), shared.Users()[0]

@@ -81,7 +81,8 @@ func startBehind(t *testing.T, h *hop.Hop, eager string, args ...string) *differ
 	return side(p)
 }
 
-// introduce has all who ask known to a listproxy, as if each had sent something else than a list before.
+// introduce has all who ask known to a listproxy, as if each had sent something else than a list
+// before.
 func introduce(p *harness.Proxy) error {
 	var all []*rest.Config
 	for _, user := range shared.Users() {

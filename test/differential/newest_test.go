@@ -34,9 +34,9 @@ func isQuestion(r *http.Request) bool {
 	return hop.Own(r) && strings.Contains(r.URL.Query().Get("fieldSelector"), "~listproxy-probe")
 }
 
-// TestNoticesBrokenBarrier: where the upstream's word on how far it is tells nothing, answers of the
-// newest state lack writes that were acknowledged before, and the comparison notices that within
-// seconds.
+// TestNoticesBrokenBarrier: where the upstream's word on how far it is tells nothing, answers of
+// the newest state lack writes that were acknowledged before, and the comparison notices that
+// within seconds.
 func TestNoticesBrokenBarrier(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()

@@ -12,8 +12,8 @@ import (
 	"github.com/listproxy/listproxy/test/differential/cluster"
 )
 
-// TestShare: what listproxy was behind for is neither its merit nor its fault; all else that it did not
-// answer is.
+// TestShare: what listproxy was behind for is neither its merit nor its fault; all else that it did
+// not answer is.
 func TestShare(t *testing.T) {
 	for name, test := range map[string]struct {
 		said []string
@@ -37,7 +37,8 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestWaited: only where one side alone says that the revision is still to come, both are asked again.
+// TestWaited: only where one side alone says that the revision is still to come, both are asked
+// again.
 func TestWaited(t *testing.T) {
 	late := Answer{Status: http.StatusGatewayTimeout, Body: []byte(`{"details":{"causes":[{"reason":"ResourceVersionTooLarge"}]},"code":504}`)}
 	list, gone := Answer{Status: http.StatusOK}, Answer{Status: http.StatusGone}
@@ -60,8 +61,8 @@ func TestWaited(t *testing.T) {
 	}
 }
 
-// TestAge: an Any from memory has what had been written the bound before it was asked for; one that was
-// forwarded need not.
+// TestAge: an Any from memory has what had been written the bound before it was asked for; one that
+// was forwarded need not.
 func TestAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := cluster.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}}
@@ -91,7 +92,8 @@ func TestAge(t *testing.T) {
 	})
 }
 
-// TestPickBegins: nothing is asked for that was written before the beginning, but it must still be seen.
+// TestPickBegins: nothing is asked for that was written before the beginning, but it must still be
+// seen.
 func TestPickBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, ledger, rng := schema.GroupResource{Resource: "pods"}, new(cluster.Ledger), rand.New(rand.NewPCG(1, 1))

@@ -171,9 +171,10 @@ func (r *Report) FromMemory() int {
 	return r.fromMemory
 }
 
-// Share is the part of the answerable questions that listproxy answered itself, from 0 to 1. Those that
-// it was behind for, by a revision or by the bound on age, do not count: how many these are says how late
-// kube-apiserver's watches are, and nothing of listproxy. That it catches up is [Comparator.CaughtUp].
+// Share is the part of the answerable questions that listproxy answered itself, from 0 to 1. Those
+// that it was behind for, by a revision or by the bound on age, do not count: how many these are
+// says how late kube-apiserver's watches are, and nothing of listproxy. That it catches up is
+// [Comparator.CaughtUp].
 func (r *Report) Share() float64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

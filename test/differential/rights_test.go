@@ -101,8 +101,8 @@ func TestRightsChange(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// await waits until one side answers alice with a status, and returns how long after its beginning
-	// she asked for the last list that she was given until then.
+	// await waits until one side answers alice with a status, and returns how long after its
+	// beginning she asked for the last list that she was given until then.
 	await := func(ask func() (differential.Answer, error), status int) (last time.Duration, ok bool) {
 		t.Helper()
 		for begun := time.Now(); time.Since(begun) < patience; {
@@ -220,8 +220,9 @@ func TestRightToOneName(t *testing.T) {
 // exactHit is the Cache-Status of an exact list from memory.
 const exactHit = "listproxy; hit; detail=exact"
 
-// fromMemory asks, and again where a list that is due was forwarded: that is right too, and happens where a
-// review could not be made. It returns the first other answer, or the last one when patience ended.
+// fromMemory asks, and again where a list that is due was forwarded: that is right too, and happens
+// where a review could not be made. It returns the first other answer, or the last one when
+// patience ended.
 func fromMemory(t *testing.T, c *differential.Comparator, r cluster.Resource, due int, ask func() (differential.Answer, error)) differential.Answer {
 	t.Helper()
 	for begun := time.Now(); ; {

@@ -153,8 +153,8 @@ func (q Question) indexed() (node string, ok bool) {
 	return node, ok
 }
 
-// memory reports whether listproxy is to answer a question that is not odd from memory. consistent says
-// whether it is to answer those for the newest state.
+// memory reports whether listproxy is to answer a question that is not odd from memory. consistent
+// says whether it is to answer those for the newest state.
 func (q Question) memory(consistent bool) bool {
 	switch {
 	case !q.Resource.Cached, !q.User.Lists(q.Resource, q.Namespace), q.Namespace != "" && !q.Resource.Namespaced:

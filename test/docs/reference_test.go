@@ -17,8 +17,8 @@ import (
 
 const source = "../../policy"
 
-// comments are what package policy says of its types: of a field of Rule by its name, and of a constant
-// by its value, each under the type's name.
+// comments are what package policy says of its types: of a field of Rule by its name, and of a
+// constant by its value, each under the type's name.
 type comments struct {
 	fields map[string]field
 	words  map[string][]word // by type, in the order of declaration
@@ -91,8 +91,8 @@ func kindOf(expression ast.Expr) string {
 	return ""
 }
 
-// sentence is a comment for readers of the page: without the name that it begins with, and without what
-// in brackets speaks of Go.
+// sentence is a comment for readers of the page: without the name that it begins with, and without
+// what in brackets speaks of Go.
 func sentence(name string, doc *ast.CommentGroup) string {
 	text := strings.Join(strings.Fields(doc.Text()), " ")
 	for _, head := range []string{name + ": ", name + " is ", name + " are ", name + " bounds ", name + " says ", name + " "} {
@@ -108,8 +108,8 @@ func sentence(name string, doc *ast.CommentGroup) string {
 	return strings.ReplaceAll(text, "|", `\|`)
 }
 
-// goOnly finds what a comment says of Go: names of constants, and zero values that stand for what the file
-// leaves out.
+// goOnly finds what a comment says of Go: names of constants, and zero values that stand for what
+// the file leaves out.
 func goOnly() *regexp.Regexp {
 	return regexp.MustCompile(` \(reason\.\w+\)|[;:] (?:0|nil) is the process's default(?:, 0 for ever)?`)
 }

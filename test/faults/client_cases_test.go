@@ -31,7 +31,8 @@ func clientCases() []faultCase {
 			for _, old := range s.proxies.All() {
 				s.start()
 				s.forget(old)
-				// As endpoints and --shutdown-delay-duration do it: those who dial now already go elsewhere.
+				// As endpoints and --shutdown-delay-duration do it: those who dial now already go
+				// elsewhere.
 				poll.Pause(s.Context(), max(dialled, *duration))
 				s.must(old.Stop())
 			}
@@ -75,8 +76,8 @@ func (s *scene) slowClients() time.Time {
 	return time.Now()
 }
 
-// besideSlow does something while clients, who all have this token, are slow and stuck with lists of
-// any version.
+// besideSlow does something while clients, who all have this token, are slow and stuck with lists
+// of any version.
 func (s *scene) besideSlow(path, token string, do func()) {
 	s.Helper()
 	ctx, cancel := context.WithCancel(s.Context())

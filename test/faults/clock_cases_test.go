@@ -23,8 +23,8 @@ func clockCases() []faultCase {
 			return at
 		}},
 		{name: "clock_back", stage: quiet, jumps: true, fault: (*scene).setBack},
-		// By the wall clock nobody has asked for anything in an hour of sleep: what is not --eager would go,
-		// if it happened to be looked at before the next list is asked for.
+		// By the wall clock nobody has asked for anything in an hour of sleep: what is not --eager
+		// would go, if it happened to be looked at before the next list is asked for.
 		{name: "machine_suspended", stage: quiet, jumps: true, args: []string{"--idle-timeout", "0"}, fault: (*scene).suspended},
 	}
 }
@@ -35,9 +35,10 @@ func (s *scene) jump(forward bool) {
 	s.must(s.proxies.All()[0].JumpClock(s.Context(), forward))
 }
 
-// setBack sets the wall clock back while feeds hear nothing. They hear nothing from before the jump on, since
-// one answer after it would give the state a time of the new clock; and for so long afterwards that
-// askers would get what is too old, if its age were taken from that clock: it is less than nothing.
+// setBack sets the wall clock back while feeds hear nothing. They hear nothing from before the jump
+// on, since one answer after it would give the state a time of the new clock; and for so long
+// afterwards that askers would get what is too old, if its age were taken from that clock: it is
+// less than nothing.
 func (s *scene) setBack() time.Time {
 	s.silently(func() {
 		s.jump(false)
@@ -46,11 +47,11 @@ func (s *scene) setBack() time.Time {
 	return time.Now()
 }
 
-// suspended is what a process sees on a machine that slept for an hour: its monotonic clock has stood
-// still, the wall clock has not, and its feeds have heard nothing yet. Whatever was the newest
-// state before is an hour old now, and must not be given as the newest one; an old state is as true as
-// it was. Discovery and reviews of callers' rights are answered, which are an hour old, too: without them
-// every list would be forwarded, whatever is thought of the state.
+// suspended is what a process sees on a machine that slept for an hour: its monotonic clock has
+// stood still, the wall clock has not, and its feeds have heard nothing yet. Whatever was the
+// newest state before is an hour old now, and must not be given as the newest one; an old state is
+// as true as it was. Discovery and reviews of callers' rights are answered, which are an hour old,
+// too: without them every list would be forwarded, whatever is thought of the state.
 func (s *scene) suspended() time.Time {
 	known := map[collection]uint64{}
 	for _, c := range collections() {
@@ -75,9 +76,9 @@ func (s *scene) suspended() time.Time {
 	return time.Now()
 }
 
-// awake waits until a collection answers from memory with the state at a revision that it knows, while its
-// feed hears nothing. Until then, and when all is known that such an answer needs, the newest state
-// must be the API server's.
+// awake waits until a collection answers from memory with the state at a revision that it knows,
+// while its feed hears nothing. Until then, and when all is known that such an answer needs, the
+// newest state must be the API server's.
 func (s *scene) awake(c collection, revision uint64) error {
 	newest := func() error {
 		q := question{Collection: c, Query: ask.AnyVersion}

@@ -23,8 +23,9 @@ import (
 
 var gadgets = kind{APIVersion: "restored.test/v1", Name: "Gadget", Plural: "gadgets", Rest: `{"spec":{}}`}
 
-// gadgetSchema is that of a custom kind. If there is a default, kube-apiserver writes it into objects that
-// have an inner object, and into no others: the newest of them need not show that the definition has changed.
+// gadgetSchema is that of a custom kind. If there is a default, kube-apiserver writes it into
+// objects that have an inner object, and into no others: the newest of them need not show that the
+// definition has changed.
 func gadgetSchema(size fieldsOf) fieldsOf {
 	inner := fieldsOf{"type": "object", "properties": fieldsOf{"size": size}}
 	return fieldsOf{"type": "object", "properties": fieldsOf{
@@ -32,9 +33,9 @@ func gadgetSchema(size fieldsOf) fieldsOf {
 	}}
 }
 
-// TestDefinitionAfterRestore changes the definition of custom resources after etcd was restored, at a
-// revision below those that listproxy has seen of it. Until kube-apiserver is ready connections are
-// refused, upon which client-go's own watches go on at the revision of the lost past.
+// TestDefinitionAfterRestore changes the definition of custom resources after etcd was restored, at
+// a revision below those that listproxy has seen of it. Until kube-apiserver is ready connections
+// are refused, upon which client-go's own watches go on at the revision of the lost past.
 func TestDefinitionAfterRestore(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
@@ -97,8 +98,8 @@ func TestDefinitionAfterRestore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// same asks for the newest state: it must come from memory and be what kube-apiserver says of that
-	// revision.
+	// same asks for the newest state: it must come from memory and be what kube-apiserver says of
+	// that revision.
 	same := func() error {
 		a, err := via.Get(t.Context(), path+"?"+ask.AnyVersion)
 		if err != nil {

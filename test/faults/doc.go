@@ -5,37 +5,39 @@
 //	writers, and the oracle ──────────────────────────────────────────────┘
 //
 // All are processes of their own, but for the balancer (plain TCP) and the hop, which cuts, delays,
-// refuses, falsifies and swallows what passes (package test/harness/hop). The way of writers and of the
-// oracle is never disturbed.
+// refuses, falsifies and swallows what passes (package test/harness/hop). The way of writers and of
+// the oracle is never disturbed.
 //
 // # A case
 //
 //	go test ./test/faults -faults.all -run TestFaults/apiserver_killed -v
 //
-// Without -faults.all only one of each kind runs. With it also those of clocks, whose listproxy has a
-// package time of its own (harness.BuildJumpingProxy): it is built when the first of them needs it, which
-// takes minutes.
+// Without -faults.all only one of each kind runs. With it also those of clocks, whose listproxy has
+// a package time of its own (harness.BuildJumpingProxy): it is built when the first of them needs
+// it, which takes minutes.
 //
-// Each case has a listproxy of its own. It begins when answers come from memory, causes its fault, ends
-// it, waits for listproxy to be back, and then for all clients to know the true state. It reports what
-// was compared, how much came from memory, and how long that took. While the fault lasts, too,
-// something that came from memory has to be compared, unless the case says why nothing comes. Only the
-// end of what must come is bounded by a deadline, a generous one; no case passes because of a time.
+// Each case has a listproxy of its own. It begins when answers come from memory, causes its fault,
+// ends it, waits for listproxy to be back, and then for all clients to know the true state. It
+// reports what was compared, how much came from memory, and how long that took. While the fault
+// lasts, too, something that came from memory has to be compared, unless the case says why nothing
+// comes. Only the end of what must come is bounded by a deadline, a generous one; no case passes
+// because of a time.
 //
 // slow and refusing are an API server that has too much to do: what listproxy asks for by itself is
-// answered 20 s late, or half of it is refused with 429, while watches go on; for forty seconds, or for
-// ten minutes with -faults.all (-faults.overload says otherwise). They have a table of their own: how
-// often each collection was asked for as a whole, how often it was lost, and how many of the revisions
-// that were known before are known still. Beside what changes all the time there is what was last
-// written before kube-apiserver was started, of which its watch cache cannot tell (410): that must not
-// be loaded again.
+// answered 20 s late, or half of it is refused with 429, while watches go on; for forty seconds, or
+// for ten minutes with -faults.all (-faults.overload says otherwise). They have a table of their
+// own: how often each collection was asked for as a whole, how often it was lost, and how many of
+// the revisions that were known before are known still. Beside what changes all the time there is
+// what was last written before kube-apiserver was started, of which its watch cache cannot tell
+// (410): that must not be loaded again.
 //
-// memory_bounded is a listproxy without the race detector, under a bound of the kernel on its memory.
+// memory_bounded is a listproxy without the race detector, under a bound of the kernel on its
+// memory.
 //
 // # What is right
 //
-// Askers want the newest state, one not older than the newest write, and old ones exactly; whole, of
-// one namespace, or page by page; in JSON, protobuf and as metadata. An answer from memory is
+// Askers want the newest state, one not older than the newest write, and old ones exactly; whole,
+// of one namespace, or page by page; in JSON, protobuf and as metadata. An answer from memory is
 //
 //   - compared, byte for byte, with what kube-apiserver says for the revision that it names;
 //   - held against a record of the past where kube-apiserver has lost that revision (compacted, or
@@ -48,8 +50,8 @@
 //   - no longer of the past once another answer of the same collection was of the present. (Between the
 //     return of a replaced etcd and the moment when a feed hears of it, nobody can know.)
 //
-// Followers, which list and then watch through listproxy, must end with the true state: informers of
-// client-go, streaming and paginated, and a watcher of this package's own, which also demands that
-// events fit to its list and to each other. Where etcd was replaced, only those that start after that
-// are asked for: a watch at a revision of the future is silent at kube-apiserver itself.
+// Followers, which list and then watch through listproxy, must end with the true state: informers
+// of client-go, streaming and paginated, and a watcher of this package's own, which also demands
+// that events fit to its list and to each other. Where etcd was replaced, only those that start
+// after that are asked for: a watch at a revision of the future is silent at kube-apiserver itself.
 package faults

@@ -39,12 +39,13 @@ type faultCase struct {
 	jumps bool
 	// replaces: etcd's past is another one afterwards.
 	replaces bool
-	// restarts: another kube-apiserver answers after the fault, which listproxy has to notice if its
-	// Lease tells.
+	// restarts: another kube-apiserver answers after the fault, which listproxy has to notice if
+	// its Lease tells.
 	restarts bool
 	// mayForward: there need not be answers from memory.
 	mayForward bool
-	// unserved says why no answer has to come from memory while the fault lasts. If it is "", one must.
+	// unserved says why no answer has to come from memory while the fault lasts. If it is "", one
+	// must.
 	unserved string
 	// answersAll: no request may be lost, and watches end in order.
 	answersAll bool
@@ -53,8 +54,8 @@ type faultCase struct {
 // all is for every case; without it only those run that everyTime names.
 var all = flag.Bool("faults.all", false, "run every case, not only those of make test-all")
 
-// everyTime are the cases of make test-all: those that break most, one of each kind. All of them take
-// more than twice as long. make test has the two that are short.
+// everyTime are the cases of make test-all: those that break most, one of each kind. All of them
+// take more than twice as long. make test has the two that are short.
 func everyTime() []string {
 	if testing.Short() {
 		return []string{"apiserver_killed", "connections_cut"}

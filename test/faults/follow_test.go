@@ -38,7 +38,8 @@ type follower interface {
 	state() map[string]string
 }
 
-// startFollowers starts followers of every sort, until ctx ends, and waits until each has its first state.
+// startFollowers starts followers of every sort, until ctx ends, and waits until each has its first
+// state.
 func startFollowers(ctx context.Context, s *scene) ([]follower, error) {
 	followers, err := startInformers(ctx, s.viaConfig)
 	if err != nil {
@@ -140,7 +141,8 @@ func source[L runtime.Object](
 	}
 }
 
-// watcher reads pages and then watches from their revision. It believes nothing: an event has to fit.
+// watcher reads pages and then watches from their revision. It believes nothing: an event has to
+// fit.
 type watcher struct {
 	of     kind
 	client *ask.Client
@@ -207,7 +209,8 @@ func (w *watcher) once(ctx context.Context) error {
 	}
 }
 
-// brokenOff is how a watch ended that did not end in order: behind an event, with the end of the body.
+// brokenOff is how a watch ended that did not end in order: behind an event, with the end of the
+// body.
 type brokenOff struct{ error }
 
 // watched is an event.

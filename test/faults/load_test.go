@@ -41,8 +41,8 @@ const (
 	marker = "marker"
 )
 
-// load verifies, writes and asks until the functions that it returns are called: quiet ends the writers
-// and askers, and end all of it. Both may be called again.
+// load verifies, writes and asks until the functions that it returns are called: quiet ends the
+// writers and askers, and end all of it. Both may be called again.
 func (s *scene) load() (quiet, end func()) {
 	ctx, cancel := context.WithCancel(s.Context())
 	asks, stop := context.WithCancel(ctx)
@@ -101,8 +101,9 @@ func (s *scene) askNewest(ctx context.Context) {
 	}
 }
 
-// askRecent asks for lists that hold all that was written before, until ctx ends. What is not proven is
-// forwarded, and waits for an API server that stands still: nobody else is kept waiting by that.
+// askRecent asks for lists that hold all that was written before, until ctx ends. What is not
+// proven is forwarded, and waits for an API server that stands still: nobody else is kept waiting
+// by that.
 func (s *scene) askRecent(ctx context.Context) {
 	for poll.Pause(ctx, askEvery) {
 		all := collections()

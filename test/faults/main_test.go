@@ -24,7 +24,8 @@ const (
 	pollEvery      = 20 * time.Millisecond
 )
 
-// atOnce is how many tests go test lets run at the same time: cases wait for each other by themselves.
+// atOnce is how many tests go test lets run at the same time: cases wait for each other by
+// themselves.
 const atOnce = 100
 
 // stage is a control plane, started when the first case needs it, and places for cases on it.

@@ -27,8 +27,8 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// The smallest memory limit that the chart accepts in round units, and what it makes of it (TestMemory
-// of test/chart).
+// The smallest memory limit that the chart accepts in round units, and what it makes of it
+// (TestMemory of test/chart).
 const (
 	memoryLimit   = 1 << 30
 	memorySoft    = "921MiB"
@@ -38,12 +38,12 @@ const (
 )
 
 const (
-	// So many objects of that size are 60 MiB, in JSON and in protobuf each, and each of two rounds of
-	// changes adds as much to both: more than may be stored.
+	// So many objects of that size are 60 MiB, in JSON and in protobuf each, and each of two rounds
+	// of changes adds as much to both: more than may be stored.
 	largeObjects = 240
 	largeSize    = 256 << 10
-	// fewLarge of them are in the second namespace, whose lists are small enough to be compared again
-	// and again.
+	// fewLarge of them are in the second namespace, whose lists are small enough to be compared
+	// again and again.
 	fewLarge = 4
 	// atATime readers read whole lists, as fast as they can, so often each.
 	atATime  = 4
@@ -53,13 +53,13 @@ const (
 // revisions are the kind of large objects. kube-apiserver does not look into them.
 var revisions = kind{APIVersion: "apps/v1", Name: "ControllerRevision", Plural: "controllerrevisions"}
 
-// memoryCases are about a listproxy that may not have more memory than the chart's smallest pod, and
-// ends if it takes more.
+// memoryCases are about a listproxy that may not have more memory than the chart's smallest pod,
+// and ends if it takes more.
 //
 // The bound is that of the kernel on what a process has of memory that it can write (RLIMIT_DATA:
 // private, writable mappings since Linux 4.7, used or not), which takes no privileges. Beyond it Go
-// ends with "out of memory". Resident memory, in which the program's own text is counted as well, is
-// looked at in the end.
+// ends with "out of memory". Resident memory, in which the program's own text is counted as well,
+// is looked at in the end.
 func memoryCases() []faultCase {
 	return []faultCase{{
 		name: "memory_bounded", plain: true,
@@ -120,8 +120,8 @@ func (s *scene) rewrite() {
 	})
 }
 
-// largeLists lets many ask for whole large lists, at first fast, then slowly or not at all, while all
-// of it is rewritten.
+// largeLists lets many ask for whole large lists, at first fast, then slowly or not at all, while
+// all of it is rewritten.
 func (s *scene) largeLists() time.Time {
 	s.Helper()
 	p := s.proxies.All()[0]
@@ -196,8 +196,8 @@ func (s *scene) largeLists() time.Time {
 	return time.Now()
 }
 
-// writeLarge writes a large object, of whose answer nothing but metadata is wanted: to read more takes
-// most of the time.
+// writeLarge writes a large object, of whose answer nothing but metadata is wanted: to read more
+// takes most of the time.
 func (s *scene) writeLarge(method, path string, body []byte) error {
 	direct := s.direct.With("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
 	a, err := s.Write(s.Context(), direct, revisions, method, path, json.RawMessage(body))

@@ -29,7 +29,8 @@ var overloadFor = flag.Duration("faults.overload", 0,
 const (
 	// answeredLate is how late an API server with too much to do answers.
 	answeredLate = 20 * time.Second
-	// knownBefore is how many revisions of each collection are asked for before the fault and after it.
+	// knownBefore is how many revisions of each collection are asked for before the fault and after
+	// it.
 	knownBefore = 20
 )
 
@@ -44,9 +45,9 @@ func quietCollections() []collection {
 	return load.Collections(quotas, idlers)
 }
 
-// overloadCases are those of an API server that has too much to do: it answers nothing that listproxy
-// asks for by itself as it should. Watches that have been answered go on. What has not changed must not
-// be loaded again for that, and no revision may be lost.
+// overloadCases are those of an API server that has too much to do: it answers nothing that
+// listproxy asks for by itself as it should. Watches that have been answered go on. What has not
+// changed must not be loaded again for that, and no revision may be lost.
 func overloadCases() []faultCase {
 	return []faultCase{
 		overloadCase("slow", slow, late), overloadCase("refusing", refusing, half),
@@ -78,8 +79,8 @@ func (s *scene) overloaded(treat func(http.ResponseWriter, *http.Request) bool, 
 	return time.Now()
 }
 
-// byItself reports whether listproxy asks for something with its own credentials, and for no caller.
-// (It asks as the caller what the caller may.)
+// byItself reports whether listproxy asks for something with its own credentials, and for no
+// caller. (It asks as the caller what the caller may.)
 func (s *scene) byItself(r *http.Request) bool {
 	return r.Header.Get("Authorization") == "Bearer "+s.plane.Token(controlplane.Feed)
 }
@@ -173,8 +174,8 @@ func (s *scene) untold(ctx context.Context, k kind) error {
 	return err
 }
 
-// pass counts whole lists that listproxy asks for by itself, and treats all that it asks for by itself
-// as the fault has it.
+// pass counts whole lists that listproxy asks for by itself, and treats all that it asks for by
+// itself as the fault has it.
 func (o *overload) pass(w http.ResponseWriter, r *http.Request) bool {
 	if !o.s.byItself(r) {
 		return false
@@ -194,9 +195,9 @@ func (o *overload) treat(how func(http.ResponseWriter, *http.Request) bool) {
 	o.how = how
 }
 
-// whole reports whether a list is of all objects as they are now: a streaming one, or its first page.
-// Self-checks ask for the state at a revision, and a feed for some first objects, or one by its name,
-// to learn or to probe.
+// whole reports whether a list is of all objects as they are now: a streaming one, or its first
+// page. Self-checks ask for the state at a revision, and a feed for some first objects, or one by
+// its name, to learn or to probe.
 func whole(q url.Values) bool {
 	if q.Get("sendInitialEvents") == "true" {
 		return true
@@ -215,7 +216,8 @@ func collectionOf(r *http.Request) (collection, bool) {
 	return collection{}, false
 }
 
-// begin waits until all is loaded, asks for what is quiet from then on, and notes which revisions are known.
+// begin waits until all is loaded, asks for what is quiet from then on, and notes which revisions
+// are known.
 func (o *overload) begin() {
 	s := o.s
 	s.Helper()

@@ -14,8 +14,8 @@ type report struct {
 	load.Counts
 	unserved string // why no answer need come from memory, and be right, while the fault lasts
 	// Since the end of the fault; nil where it is not measured: when something new came from memory
-	// first, and when all that is kept was new. noticed: since kube-apiserver was back, of one that was
-	// restarted or whose etcd was replaced.
+	// first, and when all that is kept was new. noticed: since kube-apiserver was back, of one that
+	// was restarted or whose etcd was replaced.
 	fresh, recovered, noticed *time.Duration
 }
 

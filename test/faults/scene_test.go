@@ -125,16 +125,17 @@ func (s *scene) forget(p *harness.Proxy) {
 	s.proxies.Remove(p)
 }
 
-// ofFeed reports whether a request is one of listproxy's own about what changes: a list, a watch, or the
-// question how far the API server is. Discovery, reviews and what else it watches are others.
+// ofFeed reports whether a request is one of listproxy's own about what changes: a list, a watch,
+// or the question how far the API server is. Discovery, reviews and what else it watches are
+// others.
 func ofFeed(r *http.Request) bool {
 	return hop.Own(r) && slices.ContainsFunc(changing, func(k kind) bool {
 		return strings.HasPrefix(r.URL.Path, strings.TrimSuffix(k.Path(""), k.Plural)) && strings.HasSuffix(r.URL.Path, "/"+k.Plural)
 	})
 }
 
-// silently does something while feeds hear nothing: what they ask is held back, and so is what their
-// watches tell. Afterwards it goes on. All else passes.
+// silently does something while feeds hear nothing: what they ask is held back, and so is what
+// their watches tell. Afterwards it goes on. All else passes.
 func (s *scene) silently(do func()) {
 	s.Helper()
 	var gate hop.Gate
@@ -226,11 +227,12 @@ func (s *scene) calm(when string) {
 	}))
 }
 
-// still stops the writers until the function that it returns is called, which may be called again and
-// must be whatever happens, or they never end. It waits until all that was asked for before is
+// still stops the writers until the function that it returns is called, which may be called again
+// and must be whatever happens, or they never end. It waits until all that was asked for before is
 // verified. Then it records the past, which is about to be taken away. If it is to be replaced the
-// ledger forgets it now, while nobody writes: the first answer of the next past may come from memory
-// before the API server's return is known here, and must not be held against revisions of this one.
+// ledger forgets it now, while nobody writes: the first answer of the next past may come from
+// memory before the API server's return is known here, and must not be held against revisions of
+// this one.
 func (s *scene) still(replaced bool) (resume func()) {
 	s.Helper()
 	if replaced {
@@ -295,7 +297,8 @@ func (s *scene) fromMemory(ctx context.Context, q question) (ask.List, error) {
 	return q.Form.Read(a.Body)
 }
 
-// truth is the state of a kind, as kube-apiserver has it now: versions of objects, by namespace and name.
+// truth is the state of a kind, as kube-apiserver has it now: versions of objects, by namespace and
+// name.
 func (s *scene) truth(ctx context.Context, k kind) (map[string]string, error) {
 	a, err := s.direct.Get(ctx, k.Path(""))
 	if err != nil {

@@ -26,8 +26,8 @@ var (
 	binary   = flag.String("faults.listproxy", "", "a listproxy to test instead of one with the race detector")
 )
 
-// soakFaults are the cases that TestSoak chooses from: those that leave the past as it is, and listproxy
-// alive, since it is measured.
+// soakFaults are the cases that TestSoak chooses from: those that leave the past as it is, and
+// listproxy alive, since it is measured.
 func soakFaults() []string {
 	return []string{
 		"apiserver_killed", "apiserver_restarted", "apiserver_paused", "etcd_killed", "etcd_compacted", "etcd_defragmented",
@@ -46,10 +46,10 @@ const (
 	soakHistory = 20 * time.Second
 )
 
-// TestSoak lets everything run together for a long time: writers, askers, pagers, followers, the oracle,
-// callers, namespaces and collections that come and go (turnover), and one fault after the other. In the
-// end there must be no wrong answer, all followers must know the true state, and listproxy must take no
-// more of the machine than before. make soak runs it.
+// TestSoak lets everything run together for a long time: writers, askers, pagers, followers, the
+// oracle, callers, namespaces and collections that come and go (turnover), and one fault after the
+// other. In the end there must be no wrong answer, all followers must know the true state, and
+// listproxy must take no more of the machine than before. make soak runs it.
 func TestSoak(t *testing.T) {
 	if *soakFor == 0 {
 		return // asked for by make soak
@@ -95,8 +95,8 @@ func TestSoak(t *testing.T) {
 	s.judgeSoak(m, turnover, faults)
 }
 
-// rests is when a soak rests before its end: first when a third of it is over, by when it has settled,
-// then after each sixth.
+// rests is when a soak rests before its end: first when a third of it is over, by when it has
+// settled, then after each sixth.
 func rests(began time.Time, lasts time.Duration) []time.Time {
 	sixth := lasts / 6
 	at := []time.Time{began.Add(2 * sixth)}
@@ -109,8 +109,8 @@ func rests(began time.Time, lasts time.Duration) []time.Time {
 // due reports whether it is time for the first of them.
 func due(rests []time.Time) bool { return len(rests) > 0 && !time.Now().Before(rests[0]) }
 
-// breakUntil causes faults until it is time to end, with rests between them, and returns how many of
-// each there were.
+// breakUntil causes faults until it is time to end, with rests between them, and returns how many
+// of each there were.
 func (s *scene) breakUntil(end time.Time, rests []time.Time, rest func()) map[string]int {
 	seed := *soakSeed
 	if seed == 0 {

@@ -24,7 +24,8 @@ func streamCases() []faultCase {
 			return time.Now()
 		}},
 		{name: "connections_half_open", fault: func(s *scene) time.Time {
-			// It never ends by itself: over is when it began, and it lasts until listproxy has noticed.
+			// It never ends by itself: over is when it began, and it lasts until listproxy has
+			// noticed.
 			at := s.unwritten(s.hop.SwallowAll)
 			s.hold()
 			return at
@@ -50,8 +51,8 @@ func streamCases() []faultCase {
 			})
 		}},
 		{name: "watches_delayed_ever_more", fault: func(s *scene) time.Time {
-			// What comes after a time goes on after twice that: events flow without a gap, half as fast
-			// as they are made, and are as old in the end as twice the bound.
+			// What comes after a time goes on after twice that: events flow without a gap, half as
+			// fast as they are made, and are as old in the end as twice the bound.
 			begun := time.Now()
 			s.hop.OnDelay(func(*http.Request) time.Duration { return time.Since(begun) })
 			poll.Pause(s.Context(), max(4*load.Bound, *duration))
@@ -105,8 +106,8 @@ func (s *scene) changed(line func(*http.Request, []byte) ([]byte, error)) time.T
 	return time.Now()
 }
 
-// unwritten does something while nobody writes, and returns when it was done: what was confirmed before
-// has been written before.
+// unwritten does something while nobody writes, and returns when it was done: what was confirmed
+// before has been written before.
 func (s *scene) unwritten(do func()) time.Time {
 	s.writing.Lock()
 	defer s.writing.Unlock()

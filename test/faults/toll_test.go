@@ -24,8 +24,8 @@ type toll struct {
 	// Whole lists that the API server was asked for: until the fault, and since it began.
 	atFirst, since int
 	lost           map[string]int // how often the state was lost since then, by cause
-	// Revisions that were known before the fault and were asked for again: how many, and how many are
-	// known still.
+	// Revisions that were known before the fault and were asked for again: how many, and how many
+	// are known still.
 	asked, known int
 	gone         error // why the first of the others is not
 }

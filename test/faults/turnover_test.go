@@ -24,14 +24,14 @@ import (
 )
 
 const (
-	// lanes is how many callers are there at a time, at most, and callerEvery how long after one the
-	// next comes.
+	// lanes is how many callers are there at a time, at most, and callerEvery how long after one
+	// the next comes.
 	lanes       = 3
 	callerEvery = time.Second
 	// asksOf is how many collections each asks for.
 	asksOf = 2
-	// generationEvery is how often a namespace comes and another goes, of which there are generations
-	// at a time.
+	// generationEvery is how often a namespace comes and another goes, of which there are
+	// generations at a time.
 	generationEvery = 10 * time.Second
 	generations     = 3
 	// ofGeneration is how many objects of each kind there are in it.
@@ -44,9 +44,9 @@ const (
 	restFor = 10 * time.Second
 )
 
-// turnover is what comes and goes while a soak runs: callers, each with a token and a connection of its own;
-// namespaces and values of labels; and collections, which idle out and come again. Whatever is kept by
-// one of these, and never let go, grows. Safe for concurrent use.
+// turnover is what comes and goes while a soak runs: callers, each with a token and a connection of
+// its own; namespaces and values of labels; and collections, which idle out and come again.
+// Whatever is kept by one of these, and never let go, grows. Safe for concurrent use.
 type turnover struct {
 	*scene
 
@@ -79,8 +79,8 @@ func (t *turnover) permit(ctx context.Context) error {
 	return t.plane.GrantAll(ctx, everybody)
 }
 
-// generate makes namespaces, with objects in them, and ends the oldest, until ctx ends. What fails is tried
-// again later: the API server may be away.
+// generate makes namespaces, with objects in them, and ends the oldest, until ctx ends. What fails
+// is tried again later: the API server may be away.
 func (t *turnover) generate(ctx context.Context) {
 	for n := 0; ; n++ {
 		name := "soak-generation-" + strconv.Itoa(n)
@@ -207,7 +207,8 @@ func (t *turnover) call(ctx context.Context, namespace string) error {
 	return err
 }
 
-// stranger is a client whose connections nobody else uses, and end with leave. Every other one speaks HTTP/2.
+// stranger is a client whose connections nobody else uses, and end with leave. Every other one
+// speaks HTTP/2.
 func (t *turnover) stranger(token string) (via *ask.Client, leave func(), err error) {
 	secure, err := rest.TLSConfigFor(rest.AnonymousClientConfig(t.viaConfig))
 	if err != nil {
@@ -223,8 +224,8 @@ func (t *turnover) stranger(token string) (via *ask.Client, leave func(), err er
 	}, connections.CloseIdleConnections, nil
 }
 
-// comeAndGo asks for collections that nobody else asks for, leaves them until listproxy has given them
-// up, and asks again, until ctx ends.
+// comeAndGo asks for collections that nobody else asks for, leaves them until listproxy has given
+// them up, and asks again, until ctx ends.
 func (t *turnover) comeAndGo(ctx context.Context) {
 	for ctx.Err() == nil {
 		for _, k := range changing {
@@ -250,9 +251,9 @@ func (t *turnover) comeAndGo(ctx context.Context) {
 	}
 }
 
-// rest lets nobody write, and nobody ask but for the newest state and for what is always asked for, and
-// says so when all that comes and goes is gone: callers, what they were allowed, collections, and
-// history; and what is garbage then. It stays so for some samples.
+// rest lets nobody write, and nobody ask but for the newest state and for what is always asked for,
+// and says so when all that comes and goes is gone: callers, what they were allowed, collections,
+// and history; and what is garbage then. It stays so for some samples.
 func (t *turnover) rest(at func(bool)) {
 	t.Helper()
 	t.writing.Lock()
@@ -275,9 +276,9 @@ func (t *turnover) rest(at func(bool)) {
 	at(false)
 }
 
-// keepUsed asks for every collection that is asked for all the time, and goes on until end is called:
-// so each rest has the same collections, of which some would else have idled out in one rest and not
-// yet in another.
+// keepUsed asks for every collection that is asked for all the time, and goes on until end is
+// called: so each rest has the same collections, of which some would else have idled out in one
+// rest and not yet in another.
 func (t *turnover) keepUsed() (end func()) {
 	t.Helper()
 	use := func(c collection) error {

@@ -76,7 +76,8 @@ func upstreamCases() []faultCase {
 			restore()
 			return s.renewed
 		}),
-		// The feed is away until revisions have passed those that it knows: nothing goes back for it.
+		// The feed is away until revisions have passed those that it knows: nothing goes back for
+		// it.
 		restored("etcd_restored_and_written_past", func(s *scene, old int64, restore func()) time.Time {
 			s.hop.OnRequest(func(w http.ResponseWriter, r *http.Request) bool {
 				return hop.Own(r) && hop.Refuse(w, http.StatusServiceUnavailable)
@@ -112,8 +113,8 @@ func upstreamCases() []faultCase {
 	return cases
 }
 
-// restored is a case in which etcd is put back to what it was before listproxy started. fault is told
-// etcd's revision before that, and decides when.
+// restored is a case in which etcd is put back to what it was before listproxy started. fault is
+// told etcd's revision before that, and decides when.
 func restored(name string, fault func(s *scene, old int64, restore func()) time.Time) faultCase {
 	var restore func(s *scene) error
 	return faultCase{

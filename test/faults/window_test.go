@@ -22,7 +22,8 @@ func (s *scene) breaks() { s.broken = load.Window{From: time.Now()} }
 // mends notes that the fault ends now. What a case does after that only completes it.
 func (s *scene) mends() { s.broken.To = time.Now() }
 
-// since is the time from one moment to another, which may have come before it; nil if that never came.
+// since is the time from one moment to another, which may have come before it; nil if that never
+// came.
 func since(begin time.Time, at *time.Time) *time.Duration {
 	if at == nil {
 		return nil
@@ -31,7 +32,8 @@ func since(begin time.Time, at *time.Time) *time.Duration {
 	return &d
 }
 
-// firstTold returns when listproxy first logged a message from a time on, or nil. Its clock is ours.
+// firstTold returns when listproxy first logged a message from a time on, or nil. Its clock is
+// ours.
 func firstTold(log, message string, from time.Time) *time.Time {
 	for lines := bufio.NewScanner(strings.NewReader(log)); lines.Scan(); {
 		stamp, rest, _ := strings.Cut(strings.TrimPrefix(lines.Text(), "time="), " ")

@@ -43,9 +43,9 @@ func (o *once) made(path string) bool {
 // anySettle makes a listproxy take an --upstream-settle that is shorter than is safe for operators.
 const anySettle = "-X main.anySettle=yes"
 
-// settleOf is the --upstream-settle of a program, unless its arguments have one. It is short where the
-// program takes that, so that mistakes after a change of API servers show, and do not pass while all is
-// forwarded; else the shortest that there is.
+// settleOf is the --upstream-settle of a program, unless its arguments have one. It is short where
+// the program takes that, so that mistakes after a change of API servers show, and do not pass
+// while all is forwarded; else the shortest that there is.
 func settleOf(program string) time.Duration {
 	if build.made(program) || buildJumping.made(program) {
 		return time.Second
@@ -55,8 +55,8 @@ func settleOf(program string) time.Duration {
 
 var build once
 
-// BuildProxy compiles the command with the race detector, once in a process, and returns its path in
-// bin/. The go command's cache makes further builds cheap.
+// BuildProxy compiles the command with the race detector, once in a process, and returns its path
+// in bin/. The go command's cache makes further builds cheap.
 func BuildProxy(ctx context.Context) (string, error) {
 	return build.do(func() (string, error) {
 		root, err := ModuleDir(ctx)

@@ -1,10 +1,10 @@
-// Package harness is what tests share that run listproxy before a real kube-apiserver. [Main] is the
-// TestMain of their folders. [StartProxy] builds listproxy (with the race detector) and runs it as a
-// process, as an operator would: flags in, HTTPS out.
+// Package harness is what tests share that run listproxy before a real kube-apiserver. [Main] is
+// the TestMain of their folders. [StartProxy] builds listproxy (with the race detector) and runs it
+// as a process, as an operator would: flags in, HTTPS out.
 //
 // What is below: ask puts questions and reads answers, kinds are the objects that tests write, hop
-// stands between two and breaks what passes, poll waits for what must come, secrets finds those that
-// were emitted, soak measures what a process takes, and workload makes pods like a cluster's.
+// stands between two and breaks what passes, poll waits for what must come, secrets finds those
+// that were emitted, soak measures what a process takes, and workload makes pods like a cluster's.
 package harness
 
 import (
@@ -219,8 +219,8 @@ func (p *Proxy) TunnelConfig(direct *rest.Config) *rest.Config {
 	return cfg
 }
 
-// RESTConfig returns a client's configuration, pointed at the proxy, and introduces the client. From
-// then on the proxy must not emit the client's secrets.
+// RESTConfig returns a client's configuration, pointed at the proxy, and introduces the client.
+// From then on the proxy must not emit the client's secrets.
 func (p *Proxy) RESTConfig(direct *rest.Config) *rest.Config {
 	p.introduced(direct)
 	cfg := rest.CopyConfig(direct)

@@ -13,7 +13,8 @@ import (
 	"github.com/listproxy/listproxy/test/harness/hop"
 )
 
-// Replicas are listproxies behind a balancer, with one serving certificate: clients see one address.
+// Replicas are listproxies behind a balancer, with one serving certificate: clients see one
+// address.
 type Replicas struct {
 	Proxies
 	Balancer *hop.Balancer
@@ -48,8 +49,8 @@ func (r *Replicas) Through(direct *rest.Config) *rest.Config {
 	return cfg
 }
 
-// Start runs one more listproxy, waits until it is ready, introduces clients to it, which is then not
-// to emit their secrets, and lets the balancer use it.
+// Start runs one more listproxy, waits until it is ready, introduces clients to it, which is then
+// not to emit their secrets, and lets the balancer use it.
 func (r *Replicas) Start(ctx context.Context, o ProxyOptions, clients ...*rest.Config) (*Proxy, error) {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()

@@ -8,8 +8,8 @@ import (
 	"github.com/listproxy/listproxy/proxy/discovery"
 )
 
-// TestShortSettle: only what this package builds is given an --upstream-settle that is shorter than is
-// safe, and takes it. (That others do not, TestSettle in cmd/listproxy tells.)
+// TestShortSettle: only what this package builds is given an --upstream-settle that is shorter than
+// is safe, and takes it. (That others do not, TestSettle in cmd/listproxy tells.)
 func TestShortSettle(t *testing.T) {
 	program, err := BuildProxy(t.Context())
 	if err != nil {

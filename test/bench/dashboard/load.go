@@ -165,8 +165,8 @@ func (l *load) change(ctx context.Context, i int) error {
 	return err
 }
 
-// get asks for a list. Without gzip, plain bytes are asked for: else the transport asks for gzip, and
-// reads it.
+// get asks for a list. Without gzip, plain bytes are asked for: else the transport asks for gzip,
+// and reads it.
 func get(ctx context.Context, c *ask.Client, path, accept string, gzip bool) ([]byte, error) {
 	c = c.With("Accept", accept)
 	if !gzip {

@@ -23,7 +23,8 @@ type sample struct {
 	families map[string]*dto.MetricFamily
 }
 
-// scrape reads all metrics every so often until ctx ends. A scrape that the end cuts off does not count.
+// scrape reads all metrics every so often until ctx ends. A scrape that the end cuts off does not
+// count.
 func scrape(ctx context.Context, target string) ([]sample, error) {
 	var samples []sample
 	var failed error
@@ -112,8 +113,8 @@ func infinite(m *dto.Metric) float64 {
 	return 0
 }
 
-// quantile is histogram_quantile: within a bucket, observations are taken to be spread evenly. NaN where
-// there were none.
+// quantile is histogram_quantile: within a bucket, observations are taken to be spread evenly. NaN
+// where there were none.
 func quantile(q float64, cumulative map[float64]float64) float64 {
 	bounds := slices.Sorted(maps.Keys(cumulative))
 	if len(bounds) < 2 || cumulative[bounds[len(bounds)-1]] <= 0 {

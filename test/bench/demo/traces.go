@@ -11,11 +11,12 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane"
 )
 
-// tracePatience is how long a trace may take to arrive: both processes send theirs every few seconds.
+// tracePatience is how long a trace may take to arrive: both processes send theirs every few
+// seconds.
 const tracePatience = time.Minute
 
-// trace sends a request that is forwarded, under a trace of its own, waits until kube-apiserver's part
-// of it has arrived too, and says where to look at it.
+// trace sends a request that is forwarded, under a trace of its own, waits until kube-apiserver's
+// part of it has arrived too, and says where to look at it.
 func (s *scene) trace(ctx context.Context) error {
 	client, err := newClient(s.proxy.RESTConfig(s.cp.RESTConfig(controlplane.Admin)))
 	if err != nil {
@@ -41,8 +42,8 @@ func (s *scene) trace(ctx context.Context) error {
 	return nil
 }
 
-// traceInstructions are for the Jaeger of this repository, which is built from its Go module: that has
-// the query API, and not the pages.
+// traceInstructions are for the Jaeger of this repository, which is built from its Go module: that
+// has the query API, and not the pages.
 const traceInstructions = `
 Traces, in Jaeger: what was asked of listproxy, and one list that went on to kube-apiserver.
 

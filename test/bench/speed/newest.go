@@ -24,15 +24,15 @@ const (
 	newestData = 600
 	// newestWrites is how many writes of a resource there are a second.
 	newestWrites = 47
-	// learning is how many lists of a sort are asked for before any is measured: what a list costs is
-	// learned.
+	// learning is how many lists of a sort are asked for before any is measured: what a list costs
+	// is learned.
 	learning = 3
 	// questionPatience bounds one metrics request.
 	questionPatience = 30 * time.Second
 )
 
-// measureNewest measures lists of the newest state, of few objects and of many, while these change and
-// while others do.
+// measureNewest measures lists of the newest state, of few objects and of many, while these change
+// and while others do.
 func measureNewest(ctx context.Context, s settings, r *report) (err error) {
 	sc := &newestScene{}
 	defer func() { err = errors.Join(err, sc.close()) }()
@@ -115,7 +115,8 @@ func (s *newestScene) open(ctx context.Context, set settings, log func(string, .
 	return err
 }
 
-// sizeName is the namespace with so many config maps; that of 0 is the one whose config maps change.
+// sizeName is the namespace with so many config maps; that of 0 is the one whose config maps
+// change.
 func sizeName(n int) string { return "objects-" + strconv.Itoa(n) }
 
 func newestPath(n int) string { return "/api/v1/namespaces/" + sizeName(n) + "/configmaps" }

@@ -1,5 +1,6 @@
-// Package binaries builds what a control plane and its tests run: etcd, kube-apiserver, kubectl, and on
-// demand older kube-apiservers, helm, promtool and Jaeger. Each is pinned by a module of its own.
+// Package binaries builds what a control plane and its tests run: etcd, kube-apiserver, kubectl,
+// and on demand older kube-apiservers, helm, promtool and Jaeger. Each is pinned by a module of its
+// own.
 package binaries
 
 import (
@@ -88,15 +89,15 @@ func Of(ctx context.Context, log func(string), version string) (Paths, string, e
 	return paths, version, provide(ctx, log, module, bin, []tool{older})
 }
 
-// KubeAPIServer makes sure that the kube-apiserver of a version that a module beside tools/ pins is in
-// bin/, as [Build] does, and returns its path.
+// KubeAPIServer makes sure that the kube-apiserver of a version that a module beside tools/ pins is
+// in bin/, as [Build] does, and returns its path.
 func KubeAPIServer(ctx context.Context, log func(string), version string) (string, error) {
 	paths, _, err := Of(ctx, log, version)
 	return paths.KubeAPIServer, err
 }
 
-// Tool makes sure that helm, promtool or Jaeger is in bin/, as a module of its own pins it, and returns
-// its path. It builds as [Build] does, and only what is asked for.
+// Tool makes sure that helm, promtool or Jaeger is in bin/, as a module of its own pins it, and
+// returns its path. It builds as [Build] does, and only what is asked for.
 func Tool(ctx context.Context, log func(string), name string) (string, error) {
 	root, err := RepoRoot()
 	if err != nil {

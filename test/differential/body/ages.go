@@ -10,8 +10,9 @@ import (
 var (
 	// cells of a row of a Table, up to a bracket in one of them.
 	cells = regexp.MustCompile(`"cells":\[[^\]]*\]`)
-	// age is a cell with an age and nothing else, as k8s.io/apimachinery/pkg/util/duration.HumanDuration
-	// writes it, and agePart one of its numbers.
+	// age is a cell with an age and nothing else, as
+	// k8s.io/apimachinery/pkg/util/duration.HumanDuration writes it, and agePart one of its
+	// numbers.
 	age     = regexp.MustCompile(`"(\d+[smhdy])+"`)
 	agePart = regexp.MustCompile(`(\d+)([smhdy])`)
 )
@@ -20,8 +21,9 @@ var ageUnits = map[string]time.Duration{
 	"s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour, "y": 365 * 24 * time.Hour,
 }
 
-// WithAgesOf returns a Table with each age as another one of the same rows has it, where both can be right of
-// two answers that were made within a time. All else stays, and so do all ages of what is no such Table.
+// WithAgesOf returns a Table with each age as another one of the same rows has it, where both can
+// be right of two answers that were made within a time. All else stays, and so do all ages of what
+// is no such Table.
 func WithAgesOf(table, other []byte, within time.Duration) []byte {
 	from, to := ages(table), ages(other)
 	if len(from) != len(to) {
@@ -55,8 +57,8 @@ func ages(table []byte) (all [][]int) {
 	return all
 }
 
-// mayBeOne reports whether two ages can be those of one object, taken within a time. Each is rounded
-// down to a unit that is not greater than the last one that it has.
+// mayBeOne reports whether two ages can be those of one object, taken within a time. Each is
+// rounded down to a unit that is not greater than the last one that it has.
 func mayBeOne(a, b string, within time.Duration) bool {
 	ageA, unitA := ageOf(a)
 	ageB, unitB := ageOf(b)

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// TestMayBeOne: whatever the age of an object, and however it is written, two of its ages may be one
-// object's if there is time between them, and not if one is much older.
+// TestMayBeOne: whatever the age of an object, and however it is written, two of its ages may be
+// one object's if there is time between them, and not if one is much older.
 func TestMayBeOne(t *testing.T) {
 	for old := time.Duration(0); old < 20*365*24*time.Hour; old += old/50 + 777*time.Millisecond {
 		for _, later := range []time.Duration{0, time.Millisecond, time.Second, 3 * time.Second, time.Minute} {

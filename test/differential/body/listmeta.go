@@ -46,8 +46,8 @@ func ListMeta(body []byte) (metav1.ListMeta, error) {
 	return list.Metadata, nil
 }
 
-// cutListMeta takes the ListMeta off the protobuf of a list. It is the first field of every list but
-// those of meta.k8s.io/v1beta1, where it is the second.
+// cutListMeta takes the ListMeta off the protobuf of a list. It is the first field of every list
+// but those of meta.k8s.io/v1beta1, where it is the second.
 func cutListMeta(envelope runtime.Unknown) (meta metav1.ListMeta, rest []byte, err error) {
 	const lengthDelimited = 2
 	own := uint64(1)
@@ -110,7 +110,8 @@ func OnlyTokenMissing(a, b []byte) (string, bool) {
 
 func quoted(s string) []byte { return []byte(`"` + s + `"`) }
 
-// sameBut compares two lists without their tokens: in JSON, these are the texts that stand for them.
+// sameBut compares two lists without their tokens: in JSON, these are the texts that stand for
+// them.
 func sameBut(a, b []byte, ma, mb metav1.ListMeta, textA, textB []byte) bool {
 	if !bytes.HasPrefix(a, protobufMagic) {
 		return bytes.Equal(a, bytes.Replace(b, textB, textA, 1))

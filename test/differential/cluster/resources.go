@@ -306,7 +306,8 @@ func buildDeployment(r *rand.Rand) object {
 	}}
 }
 
-// customFields are the selectable fields of the custom resources; the old version has only the first.
+// customFields are the selectable fields of the custom resources; the old version has only the
+// first.
 var customFields = []Field{
 	{"spec.color", []string{"red", "blue", "", `a,b=c\`, "none"}},
 	{"spec.size", []string{"0", "1", "9223372036854775807", "-1", "", "01"}},

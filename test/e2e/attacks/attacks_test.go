@@ -31,15 +31,15 @@ const (
 	answeredAsUpstream verdict = iota
 	// refused: a 4xx or a closed connection, and the API server has not seen it.
 	refused
-	// refusedAlike: the status that the API server gives to the same bytes, in words of listproxy's, and
-	// the API server has not seen it.
+	// refusedAlike: the status that the API server gives to the same bytes, in words of
+	// listproxy's, and the API server has not seen it.
 	refusedAlike
 )
 
 // An attack is a request that is not as it should be. It is either said for both protocols (target
-// and what else), or is bytes of HTTP/1.1, or frames of HTTP/2. In all of them {token}, {token:USER},
-// {bearer:USER} (the same token, as a protocol of WebSocket has it), {host} and {id} stand for what
-// changes from user to user and from run to run.
+// and what else), or is bytes of HTTP/1.1, or frames of HTTP/2. In all of them {token},
+// {token:USER}, {bearer:USER} (the same token, as a protocol of WebSocket has it), {host} and {id}
+// stand for what changes from user to user and from run to run.
 type attack struct {
 	name string
 
@@ -58,19 +58,20 @@ type attack struct {
 	want verdict
 	// status is that of the answer, where it is refused; 0 is any, or none.
 	status int
-	// elsewhere says that the attack names another host than the API server: in a tunnel, which leads
-	// there only, that is refused with 421.
+	// elsewhere says that the attack names another host than the API server: in a tunnel, which
+	// leads there only, that is refused with 421.
 	elsewhere bool
 	// hit names users whose answer must come from memory.
 	hit []string
-	// unread says that the body is malformed, which the API server may not notice before it answers.
-	// listproxy, that has to pass the body on, may: then it answers 400 and ends the connection or the
-	// stream. Or net/http notices before the upstream has answered, and ends the stream with what it is.
+	// unread says that the body is malformed, which the API server may not notice before it
+	// answers. listproxy, that has to pass the body on, may: then it answers 400 and ends the
+	// connection or the stream. Or net/http notices before the upstream has answered, and ends the
+	// stream with what it is.
 	unread bool
 	// closes allows listproxy to close the connection behind the answer.
 	closes bool
-	// unanswered says that the API server waits for a body that never comes, and answers nothing while
-	// it does. That is all there is to compare, so nobody is given much time.
+	// unanswered says that the API server waits for a body that never comes, and answers nothing
+	// while it does. That is all there is to compare, so nobody is given much time.
 	unanswered bool
 }
 
@@ -153,15 +154,15 @@ const bearerProtocol = "base64url.bearer.authorization.k8s.io."
 const (
 	// auditEvery is how often the whole audit log is read until it is complete.
 	auditEvery = 500 * time.Millisecond
-	// auditPatience is longer than patience: to read all of it once takes some seconds, and many where much
-	// else runs. It only ends what fails.
+	// auditPatience is longer than patience: to read all of it once takes some seconds, and many
+	// where much else runs. It only ends what fails.
 	auditPatience = 5 * time.Minute
 )
 
 // notAtOnce is what a server grants at least to who opens a connection: the least is
-// firstSettingsTimeout of net/http's HTTP/2, all others of kube-apiserver and of listproxy are 10 s and
-// more. Where opening one takes longer, the server may have given it up because this process stood
-// still; what fails sooner is its own fault.
+// firstSettingsTimeout of net/http's HTTP/2, all others of kube-apiserver and of listproxy are 10 s
+// and more. Where opening one takes longer, the server may have given it up because this process
+// stood still; what fails sooner is its own fault.
 const notAtOnce = 2 * time.Second
 
 // attempts numbers what is sent, for the audit log.
@@ -229,8 +230,8 @@ func groups() map[string]map[string][]attack {
 	return map[string]map[string][]attack{http1: one, http2: two}
 }
 
-// TestAttacks runs the table through all doors, and then asks the API server, and the way to it, what
-// they saw.
+// TestAttacks runs the table through all doors, and then asks the API server, and the way to it,
+// what they saw.
 func TestAttacks(t *testing.T) {
 	for _, d := range doors {
 		warm(t, d)
@@ -296,7 +297,8 @@ type try struct {
 	got outcome
 }
 
-// runAt makes one attack through a door, and straight unless it was made before. It returns the latter.
+// runAt makes one attack through a door, and straight unless it was made before. It returns the
+// latter.
 func runAt(t *testing.T, d door, protocol string, a attack, user string, straight *try) *try {
 	t.Helper()
 	const tries = 3 // what the API server itself says may change in between
@@ -444,8 +446,8 @@ func (r record) audit(seen map[string]accounts) string {
 	}
 	follower := func(a account) bool { return a.ID == "follower" }
 	if !slices.ContainsFunc(expect, follower) {
-		// Straight the connection can have ended before what came behind the attack; refused as what it
-		// is, it tells nobody anything.
+		// Straight the connection can have ended before what came behind the attack; refused as
+		// what it is, it tells nobody anything.
 		got.completed = slices.DeleteFunc(slices.Clone(got.completed), func(a account) bool {
 			return follower(a) && (a.Code == http.StatusUnauthorized || a.Code == http.StatusForbidden)
 		})

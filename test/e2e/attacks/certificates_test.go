@@ -58,8 +58,9 @@ const (
 	certificateUID = "uid of a certificate"
 )
 
-// certificateRights are those of who is known by certificate, of who may only review, and of listproxy to state
-// users: what docs/rbac-impersonation.yaml gives, and what it says to add for uids and for a front proxy's extras.
+// certificateRights are those of who is known by certificate, of who may only review, and of
+// listproxy to state users: what docs/rbac-impersonation.yaml gives, and what it says to add for
+// uids and for a front proxy's extras.
 func certificateRights() []controlplane.Grant {
 	const authentication = "authentication.k8s.io"
 	return []controlplane.Grant{

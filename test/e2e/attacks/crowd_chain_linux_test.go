@@ -19,13 +19,15 @@ import (
 	"time"
 )
 
-// chainLength is how many certificates a client shows: crypto/x509 gives up after a hundred signatures.
+// chainLength is how many certificates a client shows: crypto/x509 gives up after a hundred
+// signatures.
 const chainLength = 99
 
 // mostVerified is how many certificates listproxy looks at.
 const mostVerified = 10
 
-// newChain makes a chain of certificates, each signed by the next one, of which nobody knows the last.
+// newChain makes a chain of certificates, each signed by the next one, of which nobody knows the
+// last.
 func newChain(t *testing.T, length int) tls.Certificate {
 	t.Helper()
 	var chain tls.Certificate
@@ -119,9 +121,9 @@ func (s *side) price(chain tls.Certificate, connections, often int) time.Duratio
 	return (s.used() - before) / time.Duration(connections)
 }
 
-// testChains is for make attacks, since it measures CPU time: to verify a long chain takes this process
-// much, and takes listproxy a small part of that. In make test proxy/chains_test.go counts what is
-// verified.
+// testChains is for make attacks, since it measures CPU time: to verify a long chain takes this
+// process much, and takes listproxy a small part of that. In make test proxy/chains_test.go counts
+// what is verified.
 func testChains(t *testing.T, r *crowdRig, c crowding, chain tls.Certificate, tables *crowdTables) {
 	t.Helper()
 	whole := verifying(t, chain)

@@ -19,8 +19,8 @@ import (
 // holdPatience is how long an attacker tries to get a connection.
 const holdPatience = 5 * time.Second
 
-// holdAll opens so many connections from one address, a few at a time. take says what came of one: it is
-// held if it returns what keeps it until the attack ends.
+// holdAll opens so many connections from one address, a few at a time. take says what came of one:
+// it is held if it returns what keeps it until the attack ends.
 func (s *side) holdAll(ctx context.Context, connections, atOnce int, ready func(), take func(conn net.Conn) (said string, keep func())) pressed {
 	var (
 		counts        tally
@@ -125,9 +125,9 @@ func (b *trickle) Read(p []byte) (int, error) {
 }
 
 // uploads sends so many requests with each of some tokens, from two addresses, over HTTP/1.1. Their
-// bodies do not come: a byte now and then. (Before net/http answers over HTTP/1.1 it reads what is left
-// of a body.) Those that are answered are not sent again. It is ready when all are sent, and none waits
-// for a place.
+// bodies do not come: a byte now and then. (Before net/http answers over HTTP/1.1 it reads what is
+// left of a body.) Those that are answered are not sent again. It is ready when all are sent, and
+// none waits for a place.
 func uploads(each int, every time.Duration, method, target string, tokens func(s *side) []string) crowdAttack {
 	return func(ctx context.Context, s *side, ready func()) pressed {
 		var (
@@ -185,8 +185,8 @@ func uploads(each int, every time.Duration, method, target string, tokens func(s
 	}
 }
 
-// placed waits until all of so many requests were sent or have ended, and none waits for its turn in
-// listproxy.
+// placed waits until all of so many requests were sent or have ended, and none waits for its turn
+// in listproxy.
 func (s *side) placed(sent func() int, all int) {
 	s.Helper()
 	s.eventually("the attack is in place", func() bool {
@@ -194,8 +194,8 @@ func (s *side) placed(sent func() int, all int) {
 	})
 }
 
-// stalled opens so many streams with each token, a hundred on a connection, whose answers are not read: the
-// window of each is 0. It is ready when each has a header or was turned away.
+// stalled opens so many streams with each token, a hundred on a connection, whose answers are not
+// read: the window of each is 0. It is ready when each has a header or was turned away.
 func stalled(each int, target func(s *side) string, tokens func(s *side) []string) crowdAttack {
 	return func(ctx context.Context, s *side, ready func()) pressed {
 		const onOne = 100 // kube-apiserver's bound
@@ -279,7 +279,8 @@ func (s *side) stalledConnection(ctx context.Context, counts *tally, streams int
 	}
 }
 
-// unfinished keeps connections whose headers do not end. Each of these is nearly as long as headers may be.
+// unfinished keeps connections whose headers do not end. Each of these is nearly as long as headers
+// may be.
 func unfinished(connections int) crowdAttack {
 	return func(ctx context.Context, s *side, ready func()) pressed {
 		size := s.longestHeader(ctx)

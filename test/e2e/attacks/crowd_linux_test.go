@@ -62,8 +62,8 @@ func crowdings() []crowding {
 		often     = stall * 3 / 4
 		strangers = func(s *side) []string { return []string{madeUp(s, 0), madeUp(s, 1)} }
 		greedy    = func(s *side) []string { return s.rig.greedy[:] }
-		// kube-apiserver does not queue the admin's requests: what they hold takes nothing of the other
-		// caller's there.
+		// kube-apiserver does not queue the admin's requests: what they hold takes nothing of the
+		// other caller's there.
 		exempt = func(s *side) []string { return []string{s.rig.plane.Token(admin)} }
 	)
 	const (
@@ -133,8 +133,8 @@ func crowdings() []crowding {
 }
 
 // neverReviewed requires that no made-up token is reviewed. Where reviews are slow those of made-up
-// tokens are counted. Where none is, all that kube-apiserver has had are: about one for each list of
-// the other caller's, of which there are far fewer than of the attack's.
+// tokens are counted. Where none is, all that kube-apiserver has had are: about one for each list
+// of the other caller's, of which there are far fewer than of the attack's.
 func neverReviewed(t *testing.T, s *side, f figures) {
 	t.Helper()
 	if n := s.held.Load(); n > 0 {
@@ -165,9 +165,9 @@ func boundedMemory(each int64) func(*testing.T, *side, figures) {
 	}
 }
 
-// TestCrowding lets one caller try to crowd out another: what the other caller asks for must come, and
-// from memory what listproxy keeps. With -attacks.crowd it measures what that costs, and the same at
-// kube-apiserver itself.
+// TestCrowding lets one caller try to crowd out another: what the other caller asks for must come,
+// and from memory what listproxy keeps. With -attacks.crowd it measures what that costs, and the
+// same at kube-apiserver itself.
 func TestCrowding(t *testing.T) {
 	harness.Long(t)
 	r := newCrowdRig(t)

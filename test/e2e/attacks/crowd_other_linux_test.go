@@ -57,8 +57,8 @@ func newOtherCaller(s *side) *otherCaller {
 	return o
 }
 
-// target is a list of few pods, under a selector of its own: so each needs a review of its own, as those of a
-// caller who begins to work do.
+// target is a list of few pods, under a selector of its own: so each needs a review of its own, as
+// those of a caller who begins to work do.
 func (o *otherCaller) target() string {
 	n := o.counts.Add(1)
 	var hundredths []string // about seven pods
@@ -216,13 +216,14 @@ func (w work) served(t *testing.T) {
 			t.Errorf("the other caller: %d of %d %s failed: %s", n, len(answers), what, reasons(answers))
 		}
 	}
-	// Together, since there are too few new connections in a few seconds for a part of them to be told.
+	// Together, since there are too few new connections in a few seconds for a part of them to be
+	// told.
 	lists := slices.Concat(w.lists, w.connections)
 	if share := fromMemory(lists); share < leastFromMemory {
 		t.Errorf("the other caller: %.2f of the lists came from memory: %s", share, reasons(lists))
 	}
 }
 
-// leastFromMemory is the part of the other caller's lists that come from memory, whatever others do. A
-// review can fail by itself on a machine that stands still.
+// leastFromMemory is the part of the other caller's lists that come from memory, whatever others
+// do. A review can fail by itself on a machine that stands still.
 const leastFromMemory = 0.98

@@ -34,7 +34,8 @@ const (
 // crowdPods are what is listed.
 var crowdPods = workload.Pods{Nodes: 50}
 
-// crowdRig is what all cases of TestCrowding share: a control plane of their own, as it is by default.
+// crowdRig is what all cases of TestCrowding share: a control plane of their own, as it is by
+// default.
 type crowdRig struct {
 	plane  *controlplane.ControlPlane
 	binary string // listproxy without the race detector, where memory and CPU are measured; else "", which is with it
@@ -128,7 +129,8 @@ func (r *crowdRig) through(t *testing.T, c crowding) *side {
 	}
 	proxy := harness.RunProxy(t, harness.ProxyOptions{
 		Upstream: upstream, Binary: r.binary,
-		// Without the log of requests, which is kept in memory here. The self-check asks on its own account.
+		// Without the log of requests, which is kept in memory here. The self-check asks on its own
+		// account.
 		Args: append([]string{"--log-level", "info", "--eager", "pods", "--self-check-interval", "0"}, c.args...),
 	})
 	s.proxy, s.url, s.ca, s.pid = proxy, proxy.URL(), proxy.CA(), proxy.PID()
@@ -164,7 +166,8 @@ func dialerFrom(address string) *net.Dialer {
 	return &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
 }
 
-// client has connections of its own, from an address, over HTTP/2. What shows a certificate has it in change.
+// client has connections of its own, from an address, over HTTP/2. What shows a certificate has it
+// in change.
 func (s *side) client(address string, change func(*tls.Config)) *http.Client {
 	config := s.tls(http2, http1)
 	if change != nil {

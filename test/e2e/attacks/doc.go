@@ -33,31 +33,33 @@
 //
 // # Where to add
 //
-// An attack that can be said over both protocols is an attack of tables_test.go; bytes that are only
-// HTTP/1.1's go to http1_table_test.go, frames to http2_table_test.go. Names become test names:
+// An attack that can be said over both protocols is an attack of tables_test.go; bytes that are
+// only HTTP/1.1's go to http1_table_test.go, frames to http2_table_test.go. Names become test
+// names:
 //
 //	go test -run 'TestAttacks/by/http1/identity' -v ./test/e2e/attacks
 //
-// A door is a way to open a TLS connection to the handler; see [doors]. There are two: listproxy as a
-// server, and a tunnel through its port for CONNECT. What names another host is 421 in the latter.
+// A door is a way to open a TLS connection to the handler; see [doors]. There are two: listproxy as
+// a server, and a tunnel through its port for CONNECT. What names another host is 421 in the
+// latter.
 //
-// Users who show certificates are in certificates_test.go. Between listproxy and the API server is a
-// [wiretap], which sees headers that neither the answers nor the audit log would show.
+// Users who show certificates are in certificates_test.go. Between listproxy and the API server is
+// a [wiretap], which sees headers that neither the answers nor the audit log would show.
 //
 // # Crowding out
 //
-// TestCrowding (Linux only: it needs all of 127.0.0.0/8, and /proc) has a control plane of its own, and
-// callers who ask for more than their share: made-up tokens, connections, bodies that do not come,
-// answers that nobody reads, long headers, long chains of certificates. Beside each of them another
-// caller does its work, from another address. All that it asks for must come, and its lists from
-// memory. That holds on any machine: nothing depends on how fast something is. make test-all has those
-// that only many callers at the same time can show (the field always of crowding); unit tests,
-// test/e2e/forwarding and test/faults/limits hold the rest.
+// TestCrowding (Linux only: it needs all of 127.0.0.0/8, and /proc) has a control plane of its own,
+// and callers who ask for more than their share: made-up tokens, connections, bodies that do not
+// come, answers that nobody reads, long headers, long chains of certificates. Beside each of them
+// another caller does its work, from another address. All that it asks for must come, and its lists
+// from memory. That holds on any machine: nothing depends on how fast something is. make test-all
+// has those that only many callers at the same time can show (the field always of crowding); unit
+// tests, test/e2e/forwarding and test/faults/limits hold the rest.
 //
 //	make attacks
 //
 // makes all of them, for longer, and with more of each; then does it to kube-apiserver itself; and
 // prints for both how long the other caller's lists took, how many came from memory and how many
-// failed, what CPU time and memory the attack cost, and how often kube-apiserver had to authenticate
-// and to review. An attack is an entry of crowdings.
+// failed, what CPU time and memory the attack cost, and how often kube-apiserver had to
+// authenticate and to review. An attack is an entry of crowdings.
 package attacks

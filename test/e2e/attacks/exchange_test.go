@@ -76,8 +76,8 @@ var (
 	currentRevision = regexp.MustCompile(`, current: [0-9]+"`)
 	// madeNow is when a review was made.
 	madeNow = regexp.MustCompile(`("creationTimestamp"|"time"):"[^"]*"`)
-	// ownIdentifier is what a request was given to be found in the audit log, or the random one that
-	// the API server gives a request without.
+	// ownIdentifier is what a request was given to be found in the audit log, or the random one
+	// that the API server gives a request without.
 	ownIdentifier = regexp.MustCompile(`^(a[0-9]{5}\.|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$)`)
 )
 

@@ -150,7 +150,8 @@ func fieldAttacks() []attack {
 }
 
 // frameAttacks lie about lengths and order. Frames for a stream that may have been answered already
-// are left out: whether they end the stream or the connection is a matter of moments, in both servers.
+// are left out: whether they end the stream or the connection is a matter of moments, in both
+// servers.
 func frameAttacks() []attack {
 	list := func(more ...field) []field { return request(podsOfA, more...) }
 	posted := func(more ...field) []field {

@@ -65,8 +65,8 @@ func setUp(s *harness.Suite) error {
 	cp, err = s.ControlPlane(controlplane.Options{
 		Dir: filepath.Join(dir, "controlplane"),
 		APIServerArgs: append(append(audit.flags(), front.flags()...),
-			// It would end a connection over which somebody without credentials asked something, at a
-			// moment that is not the same twice.
+			// It would end a connection over which somebody without credentials asked something, at
+			// a moment that is not the same twice.
 			"--feature-gates=UnauthenticatedHTTP2DOSMitigation=false",
 		),
 	})

@@ -24,8 +24,8 @@ import (
 )
 
 // TestUnauthenticatedHTTP2 is about kube-apiserver as it is by default, with
-// UnauthenticatedHTTP2DOSMitigation, which the table's is without: it ends an HTTP/2 connection after
-// a request of nobody's.
+// UnauthenticatedHTTP2DOSMitigation, which the table's is without: it ends an HTTP/2 connection
+// after a request of nobody's.
 func TestUnauthenticatedHTTP2(t *testing.T) {
 	harness.Long(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -116,7 +116,8 @@ func testClosed(t *testing.T, d door, host, token string) {
 	}
 }
 
-// testStorm creates objects while many ask whom the API server does not know: not one create is lost.
+// testStorm creates objects while many ask whom the API server does not know: not one create is
+// lost.
 func testStorm(t *testing.T, plane *controlplane.ControlPlane, running *harness.Proxy) {
 	const each = 100 // by a token, by a certificate, and of two kinds of strangers
 	cert, key, err := plane.IssueCert(controlplane.Alice)

@@ -163,8 +163,8 @@ func touch(t *testing.T, r schema.GroupVersionResource) uint64 {
 	return revisionOf(t, o)
 }
 
-// TestKubectlWatches has kubectl watch, straight and through listproxy, while objects are created. Nothing
-// else runs beside it: at the end of TestClients nothing may be written.
+// TestKubectlWatches has kubectl watch, straight and through listproxy, while objects are created.
+// Nothing else runs beside it: at the end of TestClients nothing may be written.
 func TestKubectlWatches(t *testing.T) {
 	const count = 20
 	client := direct.dynamic.Resource(configMaps).Namespace(watched)
@@ -204,7 +204,8 @@ func TestKubectlWatches(t *testing.T) {
 		}
 	}
 	told("ADDED", count)
-	// What follows is the end: whatever was told before is there, and nothing may be that is too much.
+	// What follows is the end: whatever was told before is there, and nothing may be that is too
+	// much.
 	if err := client.Delete(ctx, "watched-00", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -65,8 +65,8 @@ func (h *held) upstream() *rest.Config {
 	return config
 }
 
-// fill sends requests that are held back, each by a user of its own if there are several, and returns
-// when they have arrived. The function returned lets them go and waits for their answers.
+// fill sends requests that are held back, each by a user of its own if there are several, and
+// returns when they have arrived. The function returned lets them go and waits for their answers.
 func (h *held) fill(t *testing.T, d *door, users ...string) (release func()) {
 	t.Helper()
 	var answers sync.WaitGroup
@@ -97,8 +97,8 @@ func wantTooMany(t *testing.T, r reply) {
 	}
 }
 
-// TestMaxRequestsInflight: what is too much gets a 429 that client-go understands, and repeats until
-// there is room.
+// TestMaxRequestsInflight: what is too much gets a 429 that client-go understands, and repeats
+// until there is room.
 func TestMaxRequestsInflight(t *testing.T) {
 	harness.Long(t)
 	h := startHeld(t)
@@ -245,8 +245,8 @@ func TestMaxLongRunning(t *testing.T) {
 	}
 }
 
-// bigList makes config maps of so many megabytes that no buffer between two processes holds them, and
-// returns their list, and a revision that has them all.
+// bigList makes config maps of so many megabytes that no buffer between two processes holds them,
+// and returns their list, and a revision that has them all.
 func bigList(t *testing.T) (list, revision string) {
 	t.Helper()
 	ns := newNamespace(t)
@@ -267,8 +267,8 @@ func bigList(t *testing.T) (list, revision string) {
 // bigObjects are in a bigList: some 24 MB.
 const bigObjects = 30
 
-// TestStall: an answer whose client stops reading is ended, from memory or forwarded, and others go on,
-// on the same connection too.
+// TestStall: an answer whose client stops reading is ended, from memory or forwarded, and others go
+// on, on the same connection too.
 func TestStall(t *testing.T) {
 	harness.Long(t)
 	p := startProcess(t, harness.ProxyOptions{
@@ -279,8 +279,8 @@ func TestStall(t *testing.T) {
 	for name, configs := range ways(p) {
 		t.Run(name, func(t *testing.T) {
 			d := doorOf(t, configs)
-			// A few of the same resource tell it: were this test to read the big list, and stand still
-			// meanwhile, it would be the client that does not read.
+			// A few of the same resource tell it: were this test to read the big list, and stand
+			// still meanwhile, it would be the client that does not read.
 			poll.Until(t, patience, "the list is in memory", func() bool { return isHit(d.do(t, call{path: small + revision})) })
 			for path, from := range map[string]string{big + "?resourceVersion=0": "hit", big: "fwd=bypass"} {
 				for _, proto := range []string{http1, http2} {
@@ -308,8 +308,8 @@ func TestStall(t *testing.T) {
 
 var digits = regexp.MustCompile(`[0-9]+`)
 
-// TestMaxBodyBytes: a body that is too long gets the 413 that kube-apiserver would give it at its own
-// limit of 3 MiB.
+// TestMaxBodyBytes: a body that is too long gets the 413 that kube-apiserver would give it at its
+// own limit of 3 MiB.
 func TestMaxBodyBytes(t *testing.T) {
 	harness.Long(t)
 	p := startProcess(t, harness.ProxyOptions{
@@ -437,7 +437,8 @@ func TestFairness(t *testing.T) {
 			ends <- errors.Join(err, res.Body.Close())
 		}()
 	}
-	// Where all stands still for longer than --overload-wait, one may be turned away before they begin.
+	// Where all stands still for longer than --overload-wait, one may be turned away before they
+	// begin.
 	codes, told := map[int]int{}, 0
 	for codes[http.StatusOK] < 2 {
 		if told == lists {

@@ -105,8 +105,8 @@ func TestAcceptedCallers(t *testing.T) {
 	})
 }
 
-// TestMemoryIsForTheAllowed: why memory has no answer is told to who may list, without a review, and
-// nobody else.
+// TestMemoryIsForTheAllowed: why memory has no answer is told to who may list, without a review,
+// and nobody else.
 func TestMemoryIsForTheAllowed(t *testing.T) {
 	harness.Long(t)
 	// From before listproxy's first list, and not compacted.
@@ -123,8 +123,8 @@ func TestMemoryIsForTheAllowed(t *testing.T) {
 	wantRefused(t, d.do(t, call{path: path, user: controlplane.Carol}), http.StatusForbidden, "not-allowed")
 }
 
-// TestSharesAreUsers: two tokens of one service account have one share of the places for watches, and
-// another account has its own.
+// TestSharesAreUsers: two tokens of one service account have one share of the places for watches,
+// and another account has its own.
 func TestSharesAreUsers(t *testing.T) {
 	harness.Long(t)
 	d := startProxy(t, harness.ProxyOptions{

@@ -82,7 +82,8 @@ const credentialID = "authentication.kubernetes.io/credential-id"
 // login is a client certificate and its key, PEM.
 type login struct{ cert, key []byte }
 
-// newLogin issues a certificate that the API server knows a user by. listproxy must not log the name.
+// newLogin issues a certificate that the API server knows a user by. listproxy must not log the
+// name.
 func newLogin(t *testing.T, user string, groups ...string) login {
 	t.Helper()
 	cert, key, err := cp.IssueCert(user, groups...)
@@ -142,8 +143,8 @@ func ways(p *harness.Proxy) map[string]func(user string) *rest.Config {
 	return map[string]func(user string) *rest.Config{"server": throughProxy(p), "proxy-url": throughTunnel(p)}
 }
 
-// mayEdit lets a group do everything in a namespace. (There is no controller that fills the roles admin and
-// edit.)
+// mayEdit lets a group do everything in a namespace. (There is no controller that fills the roles
+// admin and edit.)
 func mayEdit(t *testing.T, namespace, group string) {
 	t.Helper()
 	grant(t, controlplane.Grant{To: []string{"group:" + group}, Namespace: namespace, Role: "cluster-admin"})
@@ -292,8 +293,8 @@ func TestMayNotImpersonate(t *testing.T) {
 	}
 }
 
-// TestCertificateAndToken: a certificate that is verified counts before a token, as at the API server;
-// one that is not leaves the token to count.
+// TestCertificateAndToken: a certificate that is verified counts before a token, as at the API
+// server; one that is not leaves the token to count.
 func TestCertificateAndToken(t *testing.T) {
 	harness.Long(t)
 	p := startProcess(t, harness.ProxyOptions{

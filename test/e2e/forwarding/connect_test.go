@@ -156,8 +156,8 @@ func TestCurl(t *testing.T) {
 	}
 }
 
-// sameByCurl requires that curl gets the same list straight and through a door. As same does, it asks
-// straight before and after, since any write makes another list of it.
+// sameByCurl requires that curl gets the same list straight and through a door. As same does, it
+// asks straight before and after, since any write makes another list of it.
 func sameByCurl(t *testing.T, d *door, path string) {
 	t.Helper()
 	for range 50 {

@@ -26,9 +26,9 @@ var everybody = []string{
 
 func isHit(r reply) bool { return strings.HasPrefix(r.cacheStatus, "listproxy; hit") }
 
-// agree asks as same does, but for a list that may come from memory: then the flow control's headers
-// are not there, and a list that is not exact may have another revision, since other resources'
-// changes move it.
+// agree asks as same does, but for a list that may come from memory: then the flow control's
+// headers are not there, and a list that is not exact may have another revision, since other
+// resources' changes move it.
 func agree(t *testing.T, ask func(*door) reply) reply {
 	t.Helper()
 	listRevision := regexp.MustCompile(`"metadata":\{"resourceVersion":"[0-9]+"`)
@@ -289,8 +289,8 @@ func TestImpersonation(t *testing.T) {
 	}
 }
 
-// TestConstrainedImpersonation lets carol create SelfSubjectAccessReviews as alice and nothing else:
-// a review that she makes as alice says that alice may list, and she must not see the list.
+// TestConstrainedImpersonation lets carol create SelfSubjectAccessReviews as alice and nothing
+// else: a review that she makes as alice says that alice may list, and she must not see the list.
 func TestConstrainedImpersonation(t *testing.T) {
 	grant(t, controlplane.Grant{To: []string{controlplane.Carol}, Rules: controlplane.ReviewsAs(controlplane.Alice)})
 	asAlice := http.Header{"Impersonate-User": {controlplane.Alice}, "Content-Type": {"application/json"}}

@@ -30,9 +30,9 @@ func grant(t *testing.T, g controlplane.Grant) (revoke func()) {
 	return revoke
 }
 
-// TestImpersonationForReviewsOnly: listproxy's own account may create reviews as somebody, and not list
-// as them (constrained impersonation). What kube-apiserver would refuse to be forwarded is not answered
-// from memory, though the review says that the caller may list it.
+// TestImpersonationForReviewsOnly: listproxy's own account may create reviews as somebody, and not
+// list as them (constrained impersonation). What kube-apiserver would refuse to be forwarded is not
+// answered from memory, though the review says that the caller may list it.
 func TestImpersonationForReviewsOnly(t *testing.T) {
 	harness.Long(t)
 	const group, own = "lent-team", controlplane.FeedUserName

@@ -31,8 +31,8 @@ func awaitDirect(t *testing.T, c call, status int) {
 	poll.Until(t, patience, "the API server follows the change of rights", func() bool { return direct.do(t, c).Status == status })
 }
 
-// TestRightsFollowRBAC gives carol a right and takes it away. The shared listproxy would believe its
-// review for longer than this waits, so it is the watch of RBAC objects that ends it.
+// TestRightsFollowRBAC gives carol a right and takes it away. The shared listproxy would believe
+// its review for longer than this waits, so it is the watch of RBAC objects that ends it.
 func TestRightsFollowRBAC(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -54,9 +54,9 @@ func TestRightsFollowRBAC(t *testing.T) {
 	t.Logf("the revoked right ended %v after its revocation upstream and %v after it here", upstream, time.Since(began))
 }
 
-// TestRightsEndWithTheTTL does the same where listproxy may not watch RBAC objects. A review that said
-// yes was sent before the API server's own no was seen, so no list that was asked for later than the
-// TTL after that may come from memory.
+// TestRightsEndWithTheTTL does the same where listproxy may not watch RBAC objects. A review that
+// said yes was sent before the API server's own no was seen, so no list that was asked for later
+// than the TTL after that may come from memory.
 func TestRightsEndWithTheTTL(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()

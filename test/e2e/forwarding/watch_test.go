@@ -156,8 +156,8 @@ func TestStreamingList(t *testing.T) {
 	}
 }
 
-// TestWatchEndedByTheAPIServer lets watches run into their own timeout, two seconds before which the
-// API server sends a bookmark, if it is not too busy.
+// TestWatchEndedByTheAPIServer lets watches run into their own timeout, two seconds before which
+// the API server sends a bookmark, if it is not too busy.
 func TestWatchEndedByTheAPIServer(t *testing.T) {
 	for _, proto := range []string{http1, http2} {
 		t.Run(proto, func(t *testing.T) {

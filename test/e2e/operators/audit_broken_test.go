@@ -49,7 +49,8 @@ func (a *audited) hit(t *testing.T, q question) (id string) {
 	return id
 }
 
-// until asks until an answer's Cache-Status begins so, and tells the ID with which it was asked for.
+// until asks until an answer's Cache-Status begins so, and tells the ID with which it was asked
+// for.
 func (a *audited) until(t *testing.T, q question, cacheStatus string, tell func(id string)) {
 	t.Helper()
 	poll.Until(t, patience, q.name+": "+cacheStatus, func() bool {
@@ -62,8 +63,9 @@ func (a *audited) until(t *testing.T, q question, cacheStatus string, tell func(
 	})
 }
 
-// TestLogThatCannotBeWritten takes the log's folder away and gives it back, and fills the disk: lists
-// are forwarded meanwhile, are in the API server's log, and come from memory again afterwards.
+// TestLogThatCannotBeWritten takes the log's folder away and gives it back, and fills the disk:
+// lists are forwarded meanwhile, are in the API server's log, and come from memory again
+// afterwards.
 func TestLogThatCannotBeWritten(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "logs")
 	a := startAudited(t, filepath.Join(folder, "audit.log"))

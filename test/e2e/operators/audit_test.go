@@ -25,8 +25,8 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// TestSameLines asks the API server and listproxy for the same lists and compares the lines in their
-// logs byte for byte, but for the two times and the annotations, which are looked at apart.
+// TestSameLines asks the API server and listproxy for the same lists and compares the lines in
+// their logs byte for byte, but for the two times and the annotations, which are looked at apart.
 func TestSameLines(t *testing.T) {
 	upstream, err := ask.New(cp.RESTConfig(controlplane.Anonymous), patience)
 	if err != nil {
@@ -58,7 +58,8 @@ var (
 	annotations = regexp.MustCompile(`"annotations":\{[^}]*\}`)
 )
 
-// split returns a line without what differs between two answers to one question, and the whole event.
+// split returns a line without what differs between two answers to one question, and the whole
+// event.
 func split(t *testing.T, line string) (rest string, event auditv1.Event) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(line), &event); err != nil {
@@ -173,8 +174,8 @@ func served(t *testing.T, client *ask.Client, path string) {
 	}
 }
 
-// lineOf returns the line of an audit log that has an ID; there must be exactly one, now or soon: an
-// event may be written after the answer has been read.
+// lineOf returns the line of an audit log that has an ID; there must be exactly one, now or soon:
+// an event may be written after the answer has been read.
 func lineOf(t *testing.T, path, id string) string {
 	t.Helper()
 	var found []string

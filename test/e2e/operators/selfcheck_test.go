@@ -21,8 +21,8 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// TestMismatchIsOnThePage: an object is falsified on its way to listproxy, a self-check finds it, and
-// the page, its JSON and listproxy status say so, also when all is well again.
+// TestMismatchIsOnThePage: an object is falsified on its way to listproxy, a self-check finds it,
+// and the page, its JSON and listproxy status say so, also when all is well again.
 func TestMismatchIsOnThePage(t *testing.T) {
 	h, err := hop.Start(cp.URL(), cp.CA())
 	if err != nil {
@@ -76,13 +76,14 @@ func TestMismatchIsOnThePage(t *testing.T) {
 		}
 	}
 	falsify()
-	// It is looked at again after twenty seconds, before it counts. Where the watch breaks meanwhile,
-	// what is wrong goes as what contradicts the seam, and no check has found it: then another object
-	// is falsified.
+	// It is looked at again after twenty seconds, before it counts. Where the watch breaks
+	// meanwhile, what is wrong goes as what contradicts the seam, and no check has found it: then
+	// another object is falsified.
 	poll.Until(t, 5*patience, "a mismatch was found, and what was loaded again agrees", func() bool {
 		s := status(t, p)
 		c := collection(s)
-		// A mismatch is noted before what it drops is loaded again, and this status read in the other order.
+		// A mismatch is noted before what it drops is loaded again, and this status read in the
+		// other order.
 		if c.State == statusz.StateLive && (c.Restarts > restarts || time.Since(created) > patience) {
 			if s = status(t, p); len(s.SelfChecks.Mismatches) == 0 {
 				falsify()

@@ -117,8 +117,8 @@ func askTraced(t *testing.T, user, path string) (traceID string, status string) 
 	return traceID, a.Source()
 }
 
-// has tells whether spans of a service have arrived, each by its name. Spans that are sent together are
-// not stored together: who looks at one waits for that one.
+// has tells whether spans of a service have arrived, each by its name. Spans that are sent together
+// are not stored together: who looks at one waits for that one.
 func has(spans []span, service string, names ...string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool {
 		_, there := find(spans, service, name)
@@ -144,9 +144,9 @@ func await(t *testing.T, id string, done func([]span) bool) ([]span, error) {
 	return spans, nil
 }
 
-// untilWhole puts a request until one has arrived whole, each time under another trace. Spans may be
-// lost on their way, of a request with which nothing is wrong: full queues drop them, and exports have
-// a time-out.
+// untilWhole puts a request until one has arrived whole, each time under another trace. Spans may
+// be lost on their way, of a request with which nothing is wrong: full queues drop them, and
+// exports have a time-out.
 func untilWhole(t *testing.T, look func() error) {
 	t.Helper()
 	if err := poll.Try(t.Context(), allArrivals, time.Second, "all spans of a request", look); err != nil {
@@ -233,7 +233,8 @@ func TestFromMemory(t *testing.T) {
 	}
 }
 
-// TestAnotherTrace: for an ordinary user kube-apiserver begins a trace of its own, with a link to ours.
+// TestAnotherTrace: for an ordinary user kube-apiserver begins a trace of its own, with a link to
+// ours.
 func TestAnotherTrace(t *testing.T) {
 	const name = "GET /api/v1/namespaces/{namespace}/pods"
 	// Names as kube-apiserver has them: with a colon in the placeholder.

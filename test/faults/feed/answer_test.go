@@ -40,8 +40,8 @@ func exactly(revision string) url.Values {
 func firstPage(revision string) url.Values { return query("resourceVersion="+revision, "limit=2") }
 
 // verify holds an answer of listproxy against the API server's. Of one that is no list, and was not
-// forwarded, the code is compared. An error that is not poll.Wrong is of an API server that gives no
-// list to compare with just now.
+// forwarded, the code is compared. An error that is not poll.Wrong is of an API server that gives
+// no list to compare with just now.
 func (c *cluster) verify(ctx context.Context, path string, q url.Values, a ask.Answer) error {
 	switch {
 	case a.Code == http.StatusOK && !q.Has("limit") && !q.Has("continue"):
@@ -67,8 +67,8 @@ func (c *cluster) verify(ctx context.Context, path string, q url.Values, a ask.A
 	return nil
 }
 
-// directly asks the API server for a list. That it cannot give one now is an error: it has too much to do,
-// or is starting and has not all its paths yet.
+// directly asks the API server for a list. That it cannot give one now is an error: it has too much
+// to do, or is starting and has not all its paths yet.
 func (c *cluster) directly(ctx context.Context, target string) (ask.Answer, error) {
 	a, err := c.direct.Get(ctx, target)
 	if err != nil {

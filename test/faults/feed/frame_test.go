@@ -59,7 +59,8 @@ func TestListsOfAnotherForm(t *testing.T) {
 			r.expect(fwdForm, tt.kind.Path(ns), notOlderThan(revision))
 			r.expect(fwdForm, tt.kind.Path(""), exactly(revision))
 			r.expect(fwdForm, tt.kind.Path(ns), firstPage(revision))
-			// That and only that: one to load, where the form was learned, and none that goes on from there.
+			// That and only that: one to load, where the form was learned, and none that goes on
+			// from there.
 			follows := func(q url.Values) bool { return anyWatch(q) && !q.Has("fieldSelector") }
 			if n, late := r.count(tt.kind, follows), len(r.gaveUp(tt.kind)); n > 1+late {
 				t.Errorf("the feed opened %d watches of a resource that it cannot keep, and was late %d times", n, late)

@@ -56,9 +56,9 @@ var (
 	blanks  = clusterScoped("feed.test/v1", "Blank", "blanks", "")
 )
 
-// definitions are those that every control plane has. Gadgets are deprecated. What a test defines for
-// itself, or changes, has a group of its own: at any change in a group listproxy forgets what discovery
-// said about it, and who asks just then is forwarded.
+// definitions are those that every control plane has. Gadgets are deprecated. What a test defines
+// for itself, or changes, has a group of its own: at any change in a group listproxy forgets what
+// discovery said about it, and who asks just then is forwarded.
 func definitions() map[kind]fieldsOf {
 	deprecated := kinds.Version(kinds.Open(nil))
 	deprecated["deprecated"] = true

@@ -31,7 +31,8 @@ func TestSilence(t *testing.T) {
 		known := r.create(t, k, ns, "second")
 		r.await(hitNotOlderThan, list, notOlderThan(known))
 
-		// The state may be nearly as old as the bound when the feed falls silent. Then it is to be again.
+		// The state may be nearly as old as the bound when the feed falls silent. Then it is to be
+		// again.
 		var frozen time.Time
 		missed, tries := "", 0
 		r.until("an answer from memory while the feed is silent", func() error {
@@ -164,8 +165,8 @@ func TestRevokedRights(t *testing.T) {
 	r.await(fwdNotPermitted, limitRanges.Path(ns), anyVersion())
 }
 
-// feedAccount makes a service account with the feed's rights, and returns a token for it and what takes its rights
-// away.
+// feedAccount makes a service account with the feed's rights, and returns a token for it and what
+// takes its rights away.
 func feedAccount(t *testing.T, name string) (token string, revoke func(context.Context) error) {
 	t.Helper()
 	token, err := shared.CreateServiceAccountToken(t.Context(), controlplane.TeamA, name)

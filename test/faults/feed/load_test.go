@@ -85,7 +85,8 @@ func loadAndWalk(t *testing.T, r *rig, k kind, ns string) error {
 	return nil
 }
 
-// walk reads all pages of a list at a revision. It returns an error if they do not all come from memory.
+// walk reads all pages of a list at a revision. It returns an error if they do not all come from
+// memory.
 func walk(r *rig, path, revision string) error {
 	r.t.Helper()
 	a, err := r.comes(hitExact, path, firstPage(revision))
@@ -101,8 +102,9 @@ func streamsInitialEvents(q url.Values) bool { return q.Get("sendInitialEvents")
 // firstPages is true for the first page of a load page by page.
 func firstPages(q url.Values) bool { return fullLoad(q) && !streamsInitialEvents(q) }
 
-// errorOf is an ERROR event of code 500, in the form that a watch wants. From 1.34 on kube-apiserver begins
-// streaming lists with one where etcd cannot be asked for progress (before 3.4.31, and from 3.5.0 to 3.5.12).
+// errorOf is an ERROR event of code 500, in the form that a watch wants. From 1.34 on
+// kube-apiserver begins streaming lists with one where etcd cannot be asked for progress (before
+// 3.4.31, and from 3.5.0 to 3.5.12).
 func errorOf(req *http.Request) []byte {
 	return hop.ErrorEvent(http.StatusInternalServerError, strings.Contains(req.Header.Get("Accept"), protobufType))
 }
@@ -207,8 +209,9 @@ func TestStreamingListsThatFail(t *testing.T) {
 	}
 }
 
-// TestChangesBelowTheLoad: objects that were created and deleted before a state was loaded come again
-// in the watch that begins with the newest change that the state knows. They contradict nothing.
+// TestChangesBelowTheLoad: objects that were created and deleted before a state was loaded come
+// again in the watch that begins with the newest change that the state knows. They contradict
+// nothing.
 func TestChangesBelowTheLoad(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
@@ -217,8 +220,8 @@ func TestChangesBelowTheLoad(t *testing.T) {
 	tests := []struct {
 		name string
 		kind kind
-		// older are there before the newest object of the state that is loaded, and gone come and go
-		// after it.
+		// older are there before the newest object of the state that is loaded, and gone come and
+		// go after it.
 		older []string
 		after func(t *testing.T, k kind)
 	}{

@@ -27,13 +27,13 @@ const (
 	sampled = 30
 )
 
-// TestMisfit: a collection that is far larger than the byte bound is not read to find that out, if its
-// first objects tell.
+// TestMisfit: a collection that is far larger than the byte bound is not read to find that out, if
+// its first objects tell.
 //
 // With -feed.misfit 10m there is one whose first objects do not tell, too, which is read again ever
-// less often: the shortest pause is two minutes. It counts what the API server has to send for both.
-// (That the pauses grow is held without waiting for them by TestWhatCannotFitIsAskedForEverLessOften of
-// package snapshot.)
+// less often: the shortest pause is two minutes. It counts what the API server has to send for
+// both. (That the pauses grow is held without waiting for them by
+// TestWhatCannotFitIsAskedForEverLessOften of package snapshot.)
 func TestMisfit(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()

@@ -140,8 +140,8 @@ func TestHeartbeatPace(t *testing.T) {
 	})
 }
 
-// broken is how often listproxy has had to open a watch of a resource because the upstream did not answer a
-// probe, or refused a watch.
+// broken is how often listproxy has had to open a watch of a resource because the upstream did not
+// answer a probe, or refused a watch.
 func (r *rig) broken(k kind) int {
 	n := 0
 	for line := range strings.Lines(r.proxy.Log()) {

@@ -176,10 +176,10 @@ func (c *cluster) writePast(t *testing.T, old int64) string {
 	}
 }
 
-// Rule 7, where both pasts have the same objects, of the same revisions, in the end: what was created
-// and deleted in one of them only was never there in the other. The API server cannot tell it (410),
-// since it was started again after etcd was restored and written to, nor does it say that it is another
-// one: no state in between may be believed.
+// Rule 7, where both pasts have the same objects, of the same revisions, in the end: what was
+// created and deleted in one of them only was never there in the other. The API server cannot tell
+// it (410), since it was started again after etcd was restored and written to, nor does it say that
+// it is another one: no state in between may be believed.
 func TestRestoreToTheSameObjects(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
@@ -224,7 +224,8 @@ func TestRestoreToTheSameObjects(t *testing.T) {
 	if err := c.RestoreEtcd(t.Context(), snapshot); err != nil {
 		t.Fatal(err)
 	}
-	// Of the other kind one comes and goes now, at revisions of which the feed knows that there was none.
+	// Of the other kind one comes and goes now, at revisions of which the feed knows that there was
+	// none.
 	now, _ := r.busyFor(t, 1)
 	for below(t, now, first) {
 		now, _ = r.busyFor(t, 1)

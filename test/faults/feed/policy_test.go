@@ -14,7 +14,8 @@ const (
 	protobuf     = "application/vnd.kubernetes.protobuf"
 )
 
-// What the policy file says is done: what is kept, in which form, what is ready, what a limit means.
+// What the policy file says is done: what is kept, in which form, what is ready, what a limit
+// means.
 func TestPolicyFile(t *testing.T) {
 	t.Parallel()
 	config := filepath.Join(t.TempDir(), "policy.yaml")

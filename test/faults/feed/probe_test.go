@@ -168,8 +168,8 @@ func TestHeartbeat(t *testing.T) {
 			}
 			r := newRig(t, shared, rigOptions{bound: shortestBound})
 			ns := r.namespace(t, "heartbeat-"+k.Plural)
-			// Other tests make limit ranges, too: the first one ever is not to come later. And without any
-			// object the feed could not resume a watch that a busy machine has broken.
+			// Other tests make limit ranges, too: the first one ever is not to come later. And
+			// without any object the feed could not resume a watch that a busy machine has broken.
 			r.create(t, k, ns, "first")
 			if busy {
 				defer r.busy(t, configMaps, ns)()
@@ -203,8 +203,9 @@ type pulse struct {
 
 func newPulse(bound time.Duration) *pulse { return &pulse{bound: bound, last: time.Now()} }
 
-// feel asks for the newest state. Now and then it may be forwarded, where the machine is busy elsewhere
-// and a heartbeat late. It is wrong if that goes on for longer than the bound, whenever one looks.
+// feel asks for the newest state. Now and then it may be forwarded, where the machine is busy
+// elsewhere and a heartbeat late. It is wrong if that goes on for longer than the bound, whenever
+// one looks.
 func (r *rig) feel(p *pulse, k kind) error {
 	const looks = 5
 	asked := time.Now()
@@ -262,8 +263,8 @@ func TestNewestPagesAnnounceTheNext(t *testing.T) {
 // demandPause is the least time between two probes because somebody waits (package snapshot).
 const demandPause = 500 * time.Millisecond
 
-// TestNewestPagesThatFit: a newest list with a limit that all objects fit in has no next page, and on a
-// quiet resource it makes the feed ask nothing.
+// TestNewestPagesThatFit: a newest list with a limit that all objects fit in has no next page, and
+// on a quiet resource it makes the feed ask nothing.
 func TestNewestPagesThatFit(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
@@ -285,8 +286,8 @@ func TestNewestPagesThatFit(t *testing.T) {
 	}
 	questions := func() int { return r.count(k, isProbe) + r.count(k, anyWatch) }
 	before := questions()
-	// Who waits may make a feed ask once in each demandPause, so that lists in fewer of them would show
-	// nothing.
+	// Who waits may make a feed ask once in each demandPause, so that lists in fewer of them would
+	// show nothing.
 	const pauses = 10
 	for begun, lists := time.Now(), 0; lists < 2*pauses || time.Since(begun) < pauses*demandPause; lists++ {
 		if !poll.Pause(t.Context(), pollEvery) {

@@ -81,8 +81,9 @@ func resumes(t *testing.T, r *rig, k kind, ns string, harm func()) error {
 	return r.loaded(k, 1)
 }
 
-// nextLine changes the next line of the feed's watch about an object in the namespace that has a mark,
-// once. Without the mark it could be the change before, with which a watch begins that was resumed.
+// nextLine changes the next line of the feed's watch about an object in the namespace that has a
+// mark, once. Without the mark it could be the change before, with which a watch begins that was
+// resumed.
 func (r *rig) nextLine(k kind, namespace, mark string, change func(line []byte) ([]byte, error)) {
 	var done atomic.Bool
 	r.changeLines(func(req *http.Request, line []byte) ([]byte, error) {

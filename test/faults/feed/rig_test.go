@@ -23,8 +23,8 @@ const (
 	// usualBound is the --staleness-bound of all tests but those about staleness: no machine is so
 	// slow that a state which is asked for once has grown old by then.
 	usualBound = time.Minute
-	// longWindow is the --history-window of all tests: longer than any of them waits between hearing of a
-	// revision and asking for it.
+	// longWindow is the --history-window of all tests: longer than any of them waits between
+	// hearing of a revision and asking for it.
 	longWindow = "15m"
 	// shortestBound is the shortest there is, for tests about staleness.
 	shortestBound = 6 * time.Second
@@ -297,8 +297,8 @@ const (
 	fwdAggregated   = "listproxy; fwd=bypass; detail=aggregated"
 )
 
-// gaveUp returns what the rig's listproxy says of having given up a collection because the upstream took
-// too long for an answer. It has to: what it cannot prove in time it drops, and loads again.
+// gaveUp returns what the rig's listproxy says of having given up a collection because the upstream
+// took too long for an answer. It has to: what it cannot prove in time it drops, and loads again.
 func (r *rig) gaveUp(k kind) []string {
 	var lines []string
 	for line := range strings.Lines(r.proxy.Log()) {
@@ -319,10 +319,10 @@ func (r *rig) gaveUp(k kind) []string {
 	return lines
 }
 
-// unhurried fails with the error of look, which is that the feed loaded more often than it had to, or
-// lost what it knew. If listproxy has given the collection up because all took too long here, look has
-// seen nothing of what it is for, and is run once more, with a rig and a namespace of its own. A listproxy
-// that gives up each time fails.
+// unhurried fails with the error of look, which is that the feed loaded more often than it had to,
+// or lost what it knew. If listproxy has given the collection up because all took too long here,
+// look has seen nothing of what it is for, and is run once more, with a rig and a namespace of its
+// own. A listproxy that gives up each time fails.
 func (r *rig) unhurried(t *testing.T, k kind, namespace string, look func(r *rig, namespace string) error) {
 	t.Helper()
 	err := look(r, namespace)

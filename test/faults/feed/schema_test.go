@@ -38,9 +38,10 @@ func (r *rig) endings(k kind) int {
 	return n
 }
 
-// hears waits until listproxy has heard of a change of a definition, and for a moment more. How long
-// the news is on its way is not listproxy's doing: before it comes, listproxy cannot know better.
-// before are the endings before the change. ask is called again and again meanwhile; it may be nil.
+// hears waits until listproxy has heard of a change of a definition, and for a moment more. How
+// long the news is on its way is not listproxy's doing: before it comes, listproxy cannot know
+// better. before are the endings before the change. ask is called again and again meanwhile; it may
+// be nil.
 func (r *rig) hears(k kind, before int, ask func() error) {
 	r.t.Helper()
 	var since time.Time
@@ -215,9 +216,9 @@ func TestSchemaChangeUnheard(t *testing.T) {
 	r.backInNewSchema(t, k, ns, known)
 }
 
-// TestSchemaChangeHeldBack: the stream of definitions was cut and opened again, and a change is on its
-// way that was missed meanwhile. The stream's header has come, which says nothing of that: until its
-// list has, no custom resource is answered from memory.
+// TestSchemaChangeHeldBack: the stream of definitions was cut and opened again, and a change is on
+// its way that was missed meanwhile. The stream's header has come, which says nothing of that:
+// until its list has, no custom resource is answered from memory.
 func TestSchemaChangeHeldBack(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
@@ -274,8 +275,8 @@ func (r *rig) neverFromMemory(list string, ways []url.Values) {
 	}
 }
 
-// backInNewSchema waits until what was known comes from memory in the new schema, and so does what is
-// written then.
+// backInNewSchema waits until what was known comes from memory in the new schema, and so does what
+// is written then.
 func (r *rig) backInNewSchema(t *testing.T, k kind, ns string, known []string) (quarantined bool) {
 	t.Helper()
 	quarantined = r.awaitNew(k, ns, known)
@@ -305,7 +306,8 @@ func TestDefinitionsComeAndGo(t *testing.T) {
 		}
 		return err
 	})
-	// That objects go is told before the definition has gone: it is loaded again, should that take long.
+	// That objects go is told before the definition has gone: it is loaded again, should that take
+	// long.
 	r.hears(k, before, func() error {
 		a, err := r.admin.Get(t.Context(), k.Path(ns)+"?"+anyVersion().Encode())
 		if err == nil && a.FromMemory() {

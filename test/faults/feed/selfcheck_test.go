@@ -132,8 +132,9 @@ func falsities(c *cluster) []falsity {
 			return bytes.Replace(line, []byte(`"touched":"true-`), []byte(`"touched":"trUe-`), 1), nil
 		}, "has other bytes"},
 		{"a revision", widgets, touch, `"touched":"true-`, func(ctx context.Context, line []byte) ([]byte, error) {
-			// The next revision is there before listproxy hears of it: else it could find out that the API
-			// server is not so far, and would not need a check to see that something is wrong.
+			// The next revision is there before listproxy hears of it: else it could find out that
+			// the API server is not so far, and would not need a check to see that something is
+			// wrong.
 			err := poll.Retry(ctx, "another write", func() error {
 				_, err := c.direct.Do(ctx, http.MethodPost, configMaps.Path("default"), fieldsOf{
 					"apiVersion": "v1", "kind": "ConfigMap", "metadata": fieldsOf{"generateName": "next-"},

@@ -20,16 +20,16 @@ import (
 	"github.com/listproxy/listproxy/test/harness/soak"
 )
 
-// slowness is something that an API server with too much to do does to a feed, once. Nothing is wrong with
-// what the feed knows.
+// slowness is something that an API server with too much to do does to a feed, once. Nothing is
+// wrong with what the feed knows.
 type slowness struct {
 	name string
 	kind kind
-	// fresh: the newest change is one that the API server can still tell. Otherwise a watch from before it is
-	// told 410.
+	// fresh: the newest change is one that the API server can still tell. Otherwise a watch from
+	// before it is told 410.
 	fresh bool
-	// breaks: the watch is broken, and has to be resumed. Otherwise there is no doubt, and it goes on,
-	// or the next one begins where it has ended.
+	// breaks: the watch is broken, and has to be resumed. Otherwise there is no doubt, and it goes
+	// on, or the next one begins where it has ended.
 	breaks bool
 	harm   func(t *testing.T, f *feeds)
 }
@@ -57,9 +57,9 @@ func slownesses() []slowness {
 	}
 }
 
-// TestSlowIsNotLost: what is known of a resource stays known, and nothing is loaded again, when its API
-// server is slow, or refuses something, once. The objects are older than what the API server can tell
-// in a watch.
+// TestSlowIsNotLost: what is known of a resource stays known, and nothing is loaded again, when its
+// API server is slow, or refuses something, once. The objects are older than what the API server
+// can tell in a watch.
 func TestSlowIsNotLost(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
@@ -271,8 +271,8 @@ func (f *feeds) refuseWatches(t *testing.T, code int) {
 	f.opensWatches(t, func() error { return refused.seen(f.accepts()...) })
 }
 
-// opensWatches writes elsewhere and asks for that, upon which feeds open short watches beside their streams,
-// until there is no error.
+// opensWatches writes elsewhere and asks for that, upon which feeds open short watches beside their
+// streams, until there is no error.
 func (f *feeds) opensWatches(t *testing.T, done func() error) {
 	t.Helper()
 	revision := ""
@@ -294,7 +294,8 @@ func (f *feeds) opensWatches(t *testing.T, done func() error) {
 	})
 }
 
-// holdWatches answers the first short watch of each feed so much later, or not at all if the feed does not wait for so long.
+// holdWatches answers the first short watch of each feed so much later, or not at all if the feed
+// does not wait for so long.
 func (f *feeds) holdWatches(t *testing.T, by time.Duration) {
 	var seen, over each
 	f.onFault(func(_ http.ResponseWriter, req *http.Request) bool {
@@ -307,8 +308,8 @@ func (f *feeds) holdWatches(t *testing.T, by time.Duration) {
 	f.opensWatches(t, func() error { return over.seen(f.accepts()...) })
 }
 
-// holdLines cuts all connections, and holds back the first event of each watch that is opened again,
-// after its header has gone on.
+// holdLines cuts all connections, and holds back the first event of each watch that is opened
+// again, after its header has gone on.
 func (f *feeds) holdLines() {
 	var begun, told each
 	var mu sync.Mutex

@@ -41,18 +41,19 @@ func TestAPIServerRestarted(t *testing.T) {
 	if err := r.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	// It announces itself before it is ready, and on a slow machine long before: who looked only then
-	// could find all loaded again.
+	// It announces itself before it is ready, and on a slow machine long before: who looked only
+	// then could find all loaded again.
 	started := make(chan error, 1)
 	go func() { started <- r.StartAPIServer(t.Context()) }()
-	// Until listproxy hears of definitions again, that is what it says of a custom resource: it may hear
-	// of them only when all else is over.
+	// Until listproxy hears of definitions again, that is what it says of a custom resource: it may
+	// hear of them only when all else is over.
 	waiting := map[string][]string{
 		configMaps.Path(ns): {fwdUpstream}, limitRanges.Path(ns): {fwdUpstream}, widgets.Path(ns): {fwdUpstream, fwdSchema},
 	}
 	r.until("lists to be forwarded because of it", func() error {
 		for list, because := range waiting {
-			// What listproxy answers until it has heard of it is held against the API server as well.
+			// What listproxy answers until it has heard of it is held against the API server as
+			// well.
 			a, err := r.try(list, anyVersion())
 			if errors.As(err, new(poll.Wrong)) {
 				return err
@@ -78,8 +79,8 @@ func TestAPIServerRestarted(t *testing.T) {
 	for _, k := range kinds {
 		tries := 0
 		r.until(k.Path(ns)+" to be answered from memory again", func() error {
-			// A new revision each time: it may have been loaded before the restart was heard of, and
-			// dropped with all that was known then.
+			// A new revision each time: it may have been loaded before the restart was heard of,
+			// and dropped with all that was known then.
 			tries++
 			later := r.touch(t, k, ns, "object-0", fmt.Sprint("later-", tries))
 			for _, wanted := range []struct {

@@ -14,7 +14,8 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// from is a client of a user at another address of the loopback, with a new connection for each request.
+// from is a client of a user at another address of the loopback, with a new connection for each
+// request.
 func (r *rig) from(host, user string) client {
 	r.Helper()
 	cfg := r.proxy.RESTConfig(plane.RESTConfig(user))
@@ -55,8 +56,8 @@ func TestOneAddressTakesAllConnections(t *testing.T) {
 }
 
 // TestStrangersTakeAllWatches: made-up tokens of several addresses open watches whose bodies come a
-// byte at a time, and kube-apiserver, as behind a load balancer of HTTP/1.1, waits for their end; the
-// watches of known callers open.
+// byte at a time, and kube-apiserver, as behind a load balancer of HTTP/1.1, waits for their end;
+// the watches of known callers open.
 func TestStrangersTakeAllWatches(t *testing.T) {
 	const most, stall = 80, 3 * time.Second
 	r := newRig(t, "--max-long-running-requests", fmt.Sprint(most), "--stall-timeout", stall.String())

@@ -29,20 +29,21 @@ const (
 	headerBound = 64 << 10
 	// perConnection is what listproxy and the chart reckon with for a connection.
 	perConnection = 128 << 10
-	// unfinished is what they reckon with for all that has come without being a request yet: four times
-	// the 32 MiB that are let in.
+	// unfinished is what they reckon with for all that has come without being a request yet: four
+	// times the 32 MiB that are let in.
 	unfinished = 128 << 20
 	// perStream is the same for a request in flight that nobody reads on, in either direction.
 	perStream = 320 << 10
-	// idleSpare is for what the first of them make listproxy take, once. With a hundred connections all
-	// together was 10 MiB.
+	// idleSpare is for what the first of them make listproxy take, once. With a hundred connections
+	// all together was 10 MiB.
 	idleSpare = 8 << 20
-	// still is how often in a row listproxy answers that nothing has moved, before that is believed.
+	// still is how often in a row listproxy answers that nothing has moved, before that is
+	// believed.
 	still = 25
 )
 
-// holding is what heldMemory has opened, and what that may cost: so much for each, and so much for all
-// together.
+// holding is what heldMemory has opened, and what that may cost: so much for each, and so much for
+// all together.
 type holding struct {
 	n              int
 	what           string
@@ -54,7 +55,8 @@ type holding struct {
 	moved func() int64
 }
 
-// heldMemory holds them, and says how much of memory they cost, and whether that is what is reckoned with.
+// heldMemory holds them, and says how much of memory they cost, and whether that is what is
+// reckoned with.
 func heldMemory(r *rig, h holding) {
 	r.Helper()
 	r.must(warm(r))
@@ -96,7 +98,8 @@ func (r *rig) ended(reason string) (n float64) {
 	return r.metric("listproxy_connections_ended_total", map[string]string{"port": "clients", "reason": reason})
 }
 
-// metric adds up the series of one of listproxy's metrics that have these labels. There must be one.
+// metric adds up the series of one of listproxy's metrics that have these labels. There must be
+// one.
 func (r *rig) metric(name string, labels map[string]string) (n float64) {
 	r.Helper()
 	all, err := soak.Read(r.Context(), http.DefaultClient, r.proxy.AdminURL()+"/metrics", name)
@@ -141,7 +144,8 @@ func (r *rig) encrypted(i int, protocol string) (net.Conn, error) {
 	return client, client.HandshakeContext(r.Context())
 }
 
-// TestUnfinishedHandshakes: of the largest first message that crypto/tls takes, without its last byte.
+// TestUnfinishedHandshakes: of the largest first message that crypto/tls takes, without its last
+// byte.
 func TestUnfinishedHandshakes(t *testing.T) {
 	if !*full {
 		return // asked for by make limits: fewer would fit into what is reckoned with, whatever bounds them
@@ -394,7 +398,8 @@ func TestUnreadUploads(t *testing.T) {
 				StreamID:      stream,
 				BlockFragment: requestBlock(http.MethodPost, "/api/v1/namespaces/team-a/pods", fmt.Sprint("made-up-", i)), EndHeaders: true,
 			})
-			// More than a stream's window, which nobody checks before it is written here, ends the stream.
+			// More than a stream's window, which nobody checks before it is written here, ends the
+			// stream.
 			for range 4 {
 				err = errors.Join(err, w.WriteData(stream, false, make([]byte, 16<<10-1)))
 			}

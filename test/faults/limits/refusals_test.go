@@ -28,14 +28,15 @@ const (
 	fwdStale   = "listproxy; fwd=stale; detail=stale"
 )
 
-// tooMany answers as kube-apiserver does when too much is asked of it: not with a Status (tooManyRequests
-// in k8s.io/apiserver/pkg/server/filters).
+// tooMany answers as kube-apiserver does when too much is asked of it: not with a Status
+// (tooManyRequests in k8s.io/apiserver/pkg/server/filters).
 func tooMany(w http.ResponseWriter, after time.Duration) {
 	w.Header().Set("Retry-After", strconv.Itoa(int(after/time.Second)))
 	http.Error(w, "Too many requests, please try again later.", http.StatusTooManyRequests)
 }
 
-// tooManyStatus answers as kube-apiserver does where a handler of its refuses: an eviction, for one.
+// tooManyStatus answers as kube-apiserver does where a handler of its refuses: an eviction, for
+// one.
 func tooManyStatus(w http.ResponseWriter, after time.Duration) {
 	seconds := int(after / time.Second)
 	w.Header().Set("Content-Type", "application/json")
@@ -84,8 +85,8 @@ func (t *turnstile) pass(w http.ResponseWriter, r *http.Request) (answered bool)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.asked[plural]++
-	// The request comes later than it was made, and the one before was answered after it was noted: what
-	// looks early is.
+	// The request comes later than it was made, and the one before was answered after it was noted:
+	// what looks early is.
 	if last, ok := t.last[plural]; ok && time.Since(last) < t.after {
 		t.early = append(t.early, fmt.Sprintf("%s, %v after it was refused", r.URL, time.Since(last)))
 	}
@@ -98,8 +99,8 @@ func (t *turnstile) pass(w http.ResponseWriter, r *http.Request) (answered bool)
 	return true
 }
 
-// counts returns how often a feed was refused at least and at most, and how often all were refused and
-// asked.
+// counts returns how often a feed was refused at least and at most, and how often all were refused
+// and asked.
 func (t *turnstile) counts() (least, most, refused, asked int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -116,8 +117,8 @@ func (t *turnstile) counts() (least, most, refused, asked int) {
 	return least, most, refused, asked
 }
 
-// TestTooManyForCallers: a caller who is turned away by kube-apiserver hears it as kube-apiserver said it,
-// and listproxy does not ask again in its place.
+// TestTooManyForCallers: a caller who is turned away by kube-apiserver hears it as kube-apiserver
+// said it, and listproxy does not ask again in its place.
 func TestTooManyForCallers(t *testing.T) {
 	r := newRig(t)
 	cfg := plane.RESTConfig(controlplane.Admin)
@@ -181,8 +182,8 @@ func said(a ask.Answer) ask.Answer {
 	return a
 }
 
-// TestTooManyForLoads: a feed that is refused, at its first question or at its load, comes again when it is
-// told to and not before, however often callers ask; and has loaded when it is let.
+// TestTooManyForLoads: a feed that is refused, at its first question or at its load, comes again
+// when it is told to and not before, however often callers ask; and has loaded when it is let.
 func TestTooManyForLoads(t *testing.T) {
 	harness.Long(t)
 	after := time.Duration(scale(5, 2)) * time.Second
@@ -243,13 +244,13 @@ func TestTooManyForLoads(t *testing.T) {
 }
 
 // believed is how long listproxy goes on at least where it does not hear of APIServices any more
-// (apiServicesGrace in the package proxy, less the minute between two bookmarks). After that any group
-// could be another server's.
+// (apiServicesGrace in the package proxy, less the minute between two bookmarks). After that any
+// group could be another server's.
 const believed = 90 * time.Second
 
-// TestTooManyForFeeds: what is in memory when its feed is refused, probes and watches, is given for no
-// longer than the bound; then lists are forwarded until the feed is let again. Once only the feed is
-// refused, and once all that listproxy asks with its own account.
+// TestTooManyForFeeds: what is in memory when its feed is refused, probes and watches, is given for
+// no longer than the bound; then lists are forwarded until the feed is let again. Once only the
+// feed is refused, and once all that listproxy asks with its own account.
 func TestTooManyForFeeds(t *testing.T) {
 	harness.Long(t)
 	t.Run("of one resource", func(t *testing.T) { refuseFeed(t, false) })
@@ -295,8 +296,8 @@ func refuseFeed(t *testing.T, all bool) {
 // refusedList is what [refusedFeed] is the feed of.
 const refusedList = "/api/v1/configmaps"
 
-// noHit: the newest state, some seconds old when its feed was refused, was too old when it was first
-// asked for. So lists were rightly forwarded, which shows nothing.
+// noHit: the newest state, some seconds old when its feed was refused, was too old when it was
+// first asked for. So lists were rightly forwarded, which shows nothing.
 const noHit = poll.Wrong("lists are forwarded, and none came from memory before")
 
 // refusedFeed is a feed that is refused, with its connections cut, and what callers get meanwhile.
@@ -306,7 +307,8 @@ type refusedFeed struct {
 	bound   time.Duration
 	gate    *turnstile
 	exactly string // asks for a state that was in memory before
-	// begun is when it began. No state is newer: the last question of a feed that is answered was put before.
+	// begun is when it began. No state is newer: the last question of a feed that is answered was
+	// put before.
 	begun   time.Time
 	written string // an object of which the feed did not hear
 
@@ -346,7 +348,8 @@ func (f *refusedFeed) look(longer time.Duration) error {
 	a, err := f.via.Do(f.Context(), http.MethodGet, refusedList+"?resourceVersion=0", nil)
 	came := time.Since(f.begun)
 	switch {
-	// The first of all, and the review of its caller's rights, may have been on connections that were cut.
+	// The first of all, and the review of its caller's rights, may have been on connections that
+	// were cut.
 	case err != nil && f.hits == 0:
 		return err
 	case err != nil:

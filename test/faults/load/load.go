@@ -51,9 +51,9 @@ func Delete(k kinds.Kind, namespace, name string) string {
 	return k.Path(namespace) + "/" + name + "?gracePeriodSeconds=0"
 }
 
-// Put puts a question to listproxy: if answerable, one that can be answered from memory. An answer from
-// memory goes to the oracle. It must not be older than atLeast, nor, if it is the newest state, than
-// the bound. The error says why there is no list.
+// Put puts a question to listproxy: if answerable, one that can be answered from memory. An answer
+// from memory goes to the oracle. It must not be older than atLeast, nor, if it is the newest
+// state, than the bound. The error says why there is no list.
 func (l *Load) Put(ctx context.Context, via *ask.Client, q Question, answerable bool, atLeast uint64) (ask.List, ask.Answer, error) {
 	asked := time.Now()
 	a, err := via.GetAs(ctx, q.Form.Accept, q.Target())

@@ -13,7 +13,8 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// Past is a record of all states from one revision on, as kube-apiserver told them before it lost them.
+// Past is a record of all states from one revision on, as kube-apiserver told them before it lost
+// them.
 type Past struct {
 	// replaced is true where etcd was: revisions have meant other states since.
 	replaced bool
@@ -22,8 +23,8 @@ type Past struct {
 	states map[kinds.Kind][]state // by revision
 }
 
-// lateWrites is how many revisions kube-apiserver may make by itself, of its Lease and the like, from
-// the record of a past to its end.
+// lateWrites is how many revisions kube-apiserver may make by itself, of its Lease and the like,
+// from the record of a past to its end.
 const lateWrites = 20
 
 type state struct {
@@ -66,7 +67,8 @@ func Record(
 	return p, err
 }
 
-// Read asks kube-apiserver for a list. It may be slow: only a revision that is gone is an answer, too.
+// Read asks kube-apiserver for a list. It may be slow: only a revision that is gone is an answer,
+// too.
 func Read(ctx context.Context, direct *ask.Client, target string) (l ask.List, err error) {
 	err = poll.Retry(ctx, target, func() error {
 		a, err := direct.Do(ctx, http.MethodGet, target, nil)

@@ -42,8 +42,8 @@ const GenerationLabel = "generation"
 type Question struct {
 	Collection
 	Namespace string
-	// Generation selects objects by their label, which is their namespace's name and never changes; "": all.
-	// There is none of pages.
+	// Generation selects objects by their label, which is their namespace's name and never changes;
+	// "": all. There is none of pages.
 	Generation string
 	Query      string // in canonical form
 	Limit      int    // 0: none
@@ -64,8 +64,8 @@ func (q Question) Target() string {
 
 func (q Question) String() string { return "GET " + q.Target() + " (" + q.Form.Name + ")" }
 
-// Newest reports whether the list is the newest that its server knows, whatever else it demands: these
-// have an age.
+// Newest reports whether the list is the newest that its server knows, whatever else it demands:
+// these have an age.
 func (q Question) Newest() bool {
 	return !strings.Contains(q.Query, "resourceVersionMatch=Exact") && !strings.Contains(q.Query, "continue=")
 }
@@ -94,8 +94,8 @@ func (q Question) choose(all []ask.Identity) (chosen []ask.Identity, more bool) 
 		switch {
 		case q.Namespace != "" && o.Namespace != q.Namespace:
 		case q.Generation != "" && o.Namespace != q.Generation:
-		// Until listproxy has heard of a replaced past, a walk that began in the new one may go on in
-		// the old one (docs/reliability.md): a token says after which key.
+		// Until listproxy has heard of a replaced past, a walk that began in the new one may go on
+		// in the old one (docs/reliability.md): a token says after which key.
 		case !first && key(o) <= key(q.After):
 		case q.Limit > 0 && len(chosen) == q.Limit:
 			return chosen, true

@@ -43,8 +43,8 @@ func TestNewest(t *testing.T) {
 	}
 }
 
-// TestGeneration: by its label, a list has what is in a generation's namespace, in a query as listproxy
-// answers them.
+// TestGeneration: by its label, a list has what is in a generation's namespace, in a query as
+// listproxy answers them.
 func TestGeneration(t *testing.T) {
 	q := Question{Collection: Collection{Pods, AsJSON}, Generation: "g-1", Query: ask.Exactly(7)}
 	if want := "/api/v1/pods?labelSelector=generation%3Dg-1&resourceVersion=7&resourceVersionMatch=Exact"; q.Target() != want {

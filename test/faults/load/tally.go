@@ -144,7 +144,8 @@ func (t *Tally) Came() {
 	t.followed++
 }
 
-// Given returns how many answers were given to what was asked since a time, and whether any came from memory.
+// Given returns how many answers were given to what was asked since a time, and whether any came
+// from memory.
 func (t *Tally) Given(from time.Time) (answers int, hit bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -158,8 +159,8 @@ func (t *Tally) Comparisons() int {
 	return len(t.compared)
 }
 
-// FirstNews returns when a newest state came from memory first that was asked for since a time and is
-// newer than a revision, or nil.
+// FirstNews returns when a newest state came from memory first that was asked for since a time and
+// is newer than a revision, or nil.
 func (t *Tally) FirstNews(from time.Time, than uint64) *time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -187,7 +188,8 @@ func (t *Tally) Lost() (int, map[string]int) {
 type Counts struct {
 	Compared, Recorded, Wrong, Answers, Hits, Refused, Followed int
 	Behind                                                      time.Duration
-	// During are answers of listproxy in a window, and DuringRight those that came from memory and are right.
+	// During are answers of listproxy in a window, and DuringRight those that came from memory and
+	// are right.
 	During, DuringRight int
 }
 

@@ -38,11 +38,12 @@ type Verifier struct {
 	known  map[string]map[[sha256.Size]byte]bool // what kube-apiserver said, by question
 	era    int                                   // how often that was forgotten
 	lost   []*Past
-	// Since etcd was replaced: when each collection first was seen in the present, and last in the past.
+	// Since etcd was replaced: when each collection first was seen in the present, and last in the
+	// past.
 	present map[Collection]time.Time
 	absent  map[Collection]time.Time
-	// absentNewest is when such a state was last asked for that was given as the newest, and absentRecent
-	// when one was that was to hold all that was written before.
+	// absentNewest is when such a state was last asked for that was given as the newest, and
+	// absentRecent when one was that was to hold all that was written before.
 	absentNewest, absentRecent time.Time
 }
 
@@ -96,7 +97,8 @@ func (v *Verifier) what(same Question, sum [sha256.Size]byte) (direct []*ask.Cli
 	return v.direct, v.era, v.known[same.String()][sum]
 }
 
-// compare asks the API servers, of which one must say the same; or the answer is of a recorded past.
+// compare asks the API servers, of which one must say the same; or the answer is of a recorded
+// past.
 func (v *Verifier) compare(ctx context.Context, w Witness, same Question, undisturbed []*ask.Client) (recorded bool, err error) {
 	var differences strings.Builder
 	for _, client := range undisturbed {
@@ -140,8 +142,9 @@ func (v *Verifier) seenPresent(w Witness, same Question, sum [sha256.Size]byte, 
 	}
 }
 
-// seenPast says whether an answer was true in a past that the API server has lost, and notes that. Of
-// pasts whose revisions still mean the same only if the API server does not know them any more: gone.
+// seenPast says whether an answer was true in a past that the API server has lost, and notes that.
+// Of pasts whose revisions still mean the same only if the API server does not know them any more:
+// gone.
 func (v *Verifier) seenPast(w Witness, gone bool) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -186,7 +189,8 @@ func (v *Verifier) Forget() {
 	clear(v.present)
 }
 
-// Relapses returns the collections that were seen in the past after they had been seen in the present.
+// Relapses returns the collections that were seen in the past after they had been seen in the
+// present.
 func (v *Verifier) Relapses() (found []string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -198,15 +202,16 @@ func (v *Verifier) Relapses() (found []string) {
 	return found
 }
 
-// LastNewestPast returns when a state of a replaced past only was last asked for that was given as the
-// newest.
+// LastNewestPast returns when a state of a replaced past only was last asked for that was given as
+// the newest.
 func (v *Verifier) LastNewestPast() time.Time {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.absentNewest
 }
 
-// LastRecentPast returns when such a state was last asked for that was to hold all that was written before.
+// LastRecentPast returns when such a state was last asked for that was to hold all that was written
+// before.
 func (v *Verifier) LastRecentPast() time.Time {
 	v.mu.Lock()
 	defer v.mu.Unlock()

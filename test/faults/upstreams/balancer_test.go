@@ -17,8 +17,8 @@ import (
 // resetEvery is how often a connection through the balancer is reset, on average.
 const resetEvery = 300 * time.Millisecond
 
-// TestBehindOneAddress: a balancer before both API servers spreads connections, and resets them now and
-// then. listproxy knows its address only.
+// TestBehindOneAddress: a balancer before both API servers spreads connections, and resets them now
+// and then. listproxy knows its address only.
 func TestBehindOneAddress(t *testing.T) {
 	harness.Long(t)
 	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
@@ -55,8 +55,8 @@ func TestBehindOneAddress(t *testing.T) {
 	r.part("no more", noticedAtOnce, func() {})
 }
 
-// resetting resets a connection through a balancer now and then, until the function that it returns is
-// called.
+// resetting resets a connection through a balancer now and then, until the function that it returns
+// is called.
 func (r *rig) resetting(b *hop.Balancer, every time.Duration) (stop func()) {
 	ctx, cancel := context.WithCancel(r.Context())
 	var running sync.WaitGroup

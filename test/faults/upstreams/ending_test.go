@@ -86,8 +86,8 @@ func TestEnding(t *testing.T) {
 
 const (
 	largeBytes = 100 << 10
-	// unread events of that size are more than what a client of HTTP/2 lets come before it reads (4 MiB
-	// with Go's).
+	// unread events of that size are more than what a client of HTTP/2 lets come before it reads (4
+	// MiB with Go's).
 	unread = 60
 )
 
@@ -110,7 +110,8 @@ func (r *rig) beginWatch(p *harness.Proxy, major int, accept string) io.Reader {
 	return res.Body
 }
 
-// writeLarge changes a large object again and again until stop is called, and tells written of each time.
+// writeLarge changes a large object again and again until stop is called, and tells written of each
+// time.
 func (r *rig) writeLarge() (written <-chan struct{}, stop func()) {
 	r.Helper()
 	const name = "large"

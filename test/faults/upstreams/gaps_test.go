@@ -21,12 +21,12 @@ type seen struct {
 	lost int
 }
 
-// longest is for how long there was no answer in a part, of each sort of request that is asked all the
-// time. The part's first and last moment count as answers.
+// longest is for how long there was no answer in a part, of each sort of request that is asked all
+// the time. The part's first and last moment count as answers.
 type longest map[string]time.Duration
 
-// outages are the sorts of requests to listproxy that went without an answer for longer than limit, and
-// than an undisturbed API server did beyond that.
+// outages are the sorts of requests to listproxy that went without an answer for longer than limit,
+// and than an undisturbed API server did beyond that.
 func (l longest) outages(limit time.Duration) (sorts []string) {
 	for sort, gap := range l {
 		if sort != sortDirect && gap > limit+l[sortDirect] {
@@ -86,7 +86,8 @@ func (g *gaps) answered(sort string) {
 	g.last[sort] = now
 }
 
-// TestOutages: that nobody was answered is seen wherever in a part it was, and also if it was all of it.
+// TestOutages: that nobody was answered is seen wherever in a part it was, and also if it was all
+// of it.
 func TestOutages(t *testing.T) {
 	const limit = 10 * time.Second
 	gone := errors.New("connection refused")

@@ -9,8 +9,8 @@ import (
 	"github.com/listproxy/listproxy/test/harness/ask"
 )
 
-// TestRefused: a token of a page that is refused is a mistake, whoever says so, and one of a user; that
-// the API server is gone, or not there yet, is none.
+// TestRefused: a token of a page that is refused is a mistake, whoever says so, and one of a user;
+// that the API server is gone, or not there yet, is none.
 func TestRefused(t *testing.T) {
 	for code, want := range map[int]int{
 		http.StatusBadRequest:         1,

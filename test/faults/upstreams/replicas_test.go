@@ -175,9 +175,10 @@ const (
 	delay = 15 * time.Second
 )
 
-// TestRolled: all replicas are replaced under load, one by one. SIGTERM comes first, and the balancer,
-// which looks at /readyz, hears of it late. No request is lost: of clients that keep their connections,
-// with HTTP/2 and HTTP/1.1, and of one that makes one for each request; reads and writes.
+// TestRolled: all replicas are replaced under load, one by one. SIGTERM comes first, and the
+// balancer, which looks at /readyz, hears of it late. No request is lost: of clients that keep
+// their connections, with HTTP/2 and HTTP/1.1, and of one that makes one for each request; reads
+// and writes.
 func TestRolled(t *testing.T) {
 	harness.Long(t)
 	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))

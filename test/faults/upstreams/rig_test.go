@@ -54,8 +54,8 @@ const (
 	sortForward = "forwards"
 	sortDirect  = "questions to an undisturbed API server"
 
-	// For how long there may be no answer at all, of either sort. What is measured is far below: these find
-	// an outage, also on a slow machine.
+	// For how long there may be no answer at all, of either sort. What is measured is far below:
+	// these find an outage, also on a slow machine.
 	noticedAtOnce = 15 * time.Second // where a connection breaks
 	noticedLate   = 30 * time.Second // where nothing is heard any more
 )
@@ -74,15 +74,15 @@ type rig struct {
 	// grouped: pods have a field that only newer API servers know.
 	grouped bool
 
-	// starting is how many API servers are being started: they refuse everybody until they have read
-	// their roles.
+	// starting is how many API servers are being started: they refuse everybody until they have
+	// read their roles.
 	starting atomic.Int32
 
 	proxies *harness.Replicas
 }
 
-// newRig makes everything but listproxies. Answers are compared with those of the API server direct, to
-// which all is written, and where there are more of them may be what those say.
+// newRig makes everything but listproxies. Answers are compared with those of the API server
+// direct, to which all is written, and where there are more of them may be what those say.
 func newRig(t *testing.T, plane *controlplane.ControlPlane, direct ...*rest.Config) *rig {
 	t.Helper()
 	r := &rig{
@@ -162,7 +162,8 @@ func (r *rig) populate() {
 	}
 }
 
-// load asks and writes until the function that it returns is called, which then waits until all is compared.
+// load asks and writes until the function that it returns is called, which then waits until all is
+// compared.
 func (r *rig) load() (quiet func()) {
 	ctx, cancel := context.WithCancel(r.Context())
 	asks, stop := context.WithCancel(ctx)
@@ -230,8 +231,8 @@ func (r *rig) ask(ctx context.Context, c *ask.Client) {
 	}
 }
 
-// askNewest asks for the newest state. It does not wait for what is forwarded in any case, and so is
-// there when an old state would be given.
+// askNewest asks for the newest state. It does not wait for what is forwarded in any case, and so
+// is there when an old state would be given.
 func (r *rig) askNewest(ctx context.Context) {
 	for turn := 0; poll.Pause(ctx, newestEvery); turn++ {
 		all := collections()
@@ -240,8 +241,9 @@ func (r *rig) askNewest(ctx context.Context) {
 	}
 }
 
-// askRecent asks for lists that hold all that was written before, whichever API server is asked. What is
-// not proven is forwarded, and may wait for one that stands still: it does not count as an outage.
+// askRecent asks for lists that hold all that was written before, whichever API server is asked.
+// What is not proven is forwarded, and may wait for one that stands still: it does not count as an
+// outage.
 func (r *rig) askRecent(ctx context.Context) {
 	for turn := 0; poll.Pause(ctx, askEvery); turn++ {
 		all := collections()
@@ -304,8 +306,8 @@ func (r *rig) refused(a ask.Answer, starting bool) bool {
 	}
 }
 
-// forward asks for what is never answered from memory. One request that waits, as at an API server that
-// stands still, does not keep others from being answered.
+// forward asks for what is never answered from memory. One request that waits, as at an API server
+// that stands still, does not keep others from being answered.
 func (r *rig) forward(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -341,7 +343,8 @@ func (r *rig) heard(sort string, asked time.Time, a ask.Answer, err error) {
 	r.gaps.heard(sort, err)
 }
 
-// askDirect asks an API server that nothing happens to: while it does not answer, the machine is to blame.
+// askDirect asks an API server that nothing happens to: while it does not answer, the machine is to
+// blame.
 func (r *rig) askDirect(ctx context.Context) {
 	for poll.Pause(ctx, askEvery) {
 		_, err := r.writer.Do(ctx, http.MethodGet, "/api/v1/namespaces/"+r.ns, nil)
@@ -360,9 +363,9 @@ func (r *rig) startAPIServer(s *controlplane.APIServer) {
 	r.must(s.Start(r.Context()))
 }
 
-// part begins a part of a test that is named, does it, waits until enough answers were compared after
-// it, and says what was seen. An outage of more than limit, and of what an undisturbed API server took,
-// is a failure.
+// part begins a part of a test that is named, does it, waits until enough answers were compared
+// after it, and says what was seen. An outage of more than limit, and of what an undisturbed API
+// server took, is a failure.
 func (r *rig) part(name string, limit time.Duration, do func()) seen {
 	r.Helper()
 	r.must(r.Oracle.Drain(r.Context(), patience))

@@ -64,10 +64,10 @@ func TestOneOfTwoFails(t *testing.T) {
 	})
 }
 
-// TestOldStateOfOneOfTwo: one API server after the other stands still, so that the feeds are at one of
-// them, and go on hearing nothing. What they have is not given as the newest state for longer than the
-// bound. Callers' rights are not asked for again meanwhile, which would wait there as well: then nobody
-// would be given anything.
+// TestOldStateOfOneOfTwo: one API server after the other stands still, so that the feeds are at one
+// of them, and go on hearing nothing. What they have is not given as the newest state for longer
+// than the bound. Callers' rights are not asked for again meanwhile, which would wait there as
+// well: then nobody would be given anything.
 func TestOldStateOfOneOfTwo(t *testing.T) {
 	harness.Long(t)
 	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))

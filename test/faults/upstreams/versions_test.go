@@ -26,9 +26,9 @@ func newerArgs() []string {
 	return []string{"--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1alpha2=true"}
 }
 
-// An upgrade is of two API servers, one by one. An undisturbed one of each version says what is right, and
-// an answer must be all of what one of them says. Pods have a field that only the newer one knows,
-// spec.schedulingGroup: after the upgrade it is in lists, without any event.
+// An upgrade is of two API servers, one by one. An undisturbed one of each version says what is
+// right, and an answer must be all of what one of them says. Pods have a field that only the newer
+// one knows, spec.schedulingGroup: after the upgrade it is in lists, without any event.
 type upgrade struct {
 	*rig
 	plane   *controlplane.ControlPlane
@@ -71,8 +71,8 @@ func (u upgrade) replace(s *controlplane.APIServer) {
 	u.startAPIServer(s)
 }
 
-// mixed waits until listproxy has told in its log of other versions than before, and what it kept is dropped,
-// which comes a moment after the line.
+// mixed waits until listproxy has told in its log of other versions than before, and what it kept
+// is dropped, which comes a moment after the line.
 func (u upgrade) mixed(p *harness.Proxy, change string) {
 	u.Helper()
 	u.must(poll.Retry(u.Context(), "listproxy to hear of two versions", func() error {
@@ -102,8 +102,8 @@ func (u upgrade) kept() error {
 	return nil
 }
 
-// upgraded waits until lists come from memory as the newer version writes them. As the older one does,
-// which has no API server any more but the undisturbed one, they may not come from now on.
+// upgraded waits until lists come from memory as the newer version writes them. As the older one
+// does, which has no API server any more but the undisturbed one, they may not come from now on.
 func (u upgrade) upgraded() {
 	u.Helper()
 	u.must(u.Oracle.Drain(u.Context(), patience))
@@ -142,20 +142,20 @@ func TestUpgraded(t *testing.T) {
 }
 
 const (
-	// seldom is how often a connection through the balancer is reset while API servers are upgraded: watches
-	// come to the other one then, and live for long enough to be believed.
+	// seldom is how often a connection through the balancer is reset while API servers are
+	// upgraded: watches come to the other one then, and live for long enough to be believed.
 	seldom = time.Second
 	// joinsLate is how long after it is ready an API server gets connections: longer than
 	// --upstream-settle, so that the news of it, by its Lease, is past by then, and only /version
 	// tells.
 	joinsLate = 20 * time.Second
-	// inTurn is for how long both versions answer behind one address: longer than listproxy takes it for
-	// possible that the former still does where it did not hear it again (a minute).
+	// inTurn is for how long both versions answer behind one address: longer than listproxy takes
+	// it for possible that the former still does where it did not hear it again (a minute).
 	inTurn = 75 * time.Second
 )
 
-// TestUpgradedBehindOneAddress: the same behind a balancer that spreads connections, and resets them now and
-// then. listproxy knows its address only, and has each default.
+// TestUpgradedBehindOneAddress: the same behind a balancer that spreads connections, and resets
+// them now and then. listproxy knows its address only, and has each default.
 func TestUpgradedBehindOneAddress(t *testing.T) {
 	if !*all {
 		return // part of make faults

@@ -29,13 +29,13 @@ func (a Answer) Source() string { return a.Header.Get("Cache-Status") }
 // FromMemory reports whether listproxy answered by itself.
 func (a Answer) FromMemory() bool { return strings.HasPrefix(a.Source(), "listproxy; hit") }
 
-// NotThereYet reports whether kube-apiserver said that its watch cache did not come to the demanded revision
-// within the 3 seconds for which it waits (blockTimeout in k8s.io/apiserver/pkg/storage/cacher). That is an
-// answer, and says nothing of who forwarded it.
+// NotThereYet reports whether kube-apiserver said that its watch cache did not come to the demanded
+// revision within the 3 seconds for which it waits (blockTimeout in
+// k8s.io/apiserver/pkg/storage/cacher). That is an answer, and says nothing of who forwarded it.
 func (a Answer) NotThereYet() bool { return NotThereYet(a.Code, a.Body) }
 
-// NotThereYet is [Answer.NotThereYet] of a status code and a body, in any encoding: the cause is a word
-// in each.
+// NotThereYet is [Answer.NotThereYet] of a status code and a body, in any encoding: the cause is a
+// word in each.
 func NotThereYet(code int, body []byte) bool {
 	return code == http.StatusGatewayTimeout && bytes.Contains(body, []byte(metav1.CauseTypeResourceVersionTooLarge))
 }

@@ -1,5 +1,5 @@
-// Package ask puts requests to kube-apiserver or to listproxy in tests, and reads the answers to their
-// ends.
+// Package ask puts requests to kube-apiserver or to listproxy in tests, and reads the answers to
+// their ends.
 //
 // It is for what a test looks at byte for byte, and for writes on the way there. Watches and other
 // streams take [Client.Open].
@@ -26,8 +26,8 @@ type Client struct {
 	Base string
 	// HTTP carries the user's credentials, and trusts the server.
 	HTTP *http.Client
-	// Timeout bounds a request, the reading of its answer included. 0: its context alone does. Streams have
-	// no other bound than their contexts.
+	// Timeout bounds a request, the reading of its answer included. 0: its context alone does.
+	// Streams have no other bound than their contexts.
 	Timeout time.Duration
 	// Header is sent with each request, in place of what would be sent by itself.
 	Header http.Header
@@ -43,8 +43,8 @@ func New(cfg *rest.Config, timeout time.Duration) (*Client, error) {
 	return &Client{Base: cfg.Host, HTTP: c, Timeout: timeout}, nil
 }
 
-// At returns a client of a server that nobody logs in to, such as listproxy's admin port. It accepts
-// anything.
+// At returns a client of a server that nobody logs in to, such as listproxy's admin port. It
+// accepts anything.
 func At(base string) *Client {
 	return &Client{Base: base, HTTP: http.DefaultClient, Header: http.Header{"Accept": nil}}
 }
@@ -100,8 +100,8 @@ func (c *Client) With(name, value string) *Client {
 	return &other
 }
 
-// Open sends a request and returns when the header of its answer is there, for who reads a stream. A body
-// is taken for JSON, as in Send, unless the client's Header says otherwise.
+// Open sends a request and returns when the header of its answer is there, for who reads a stream.
+// A body is taken for JSON, as in Send, unless the client's Header says otherwise.
 func (c *Client) Open(ctx context.Context, method, target string, body io.Reader) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.Base+target, body)
 	if err != nil {

@@ -36,7 +36,8 @@ func StartBalancer() (*Balancer, error) {
 // Address is where clients go: host and port.
 func (b *Balancer) Address() string { return b.address }
 
-// Refuse closes the port: new connections are refused, until Listen opens it again. Nobody else gets it.
+// Refuse closes the port: new connections are refused, until Listen opens it again. Nobody else
+// gets it.
 func (b *Balancer) Refuse() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -121,9 +121,9 @@ func (h *Hop) OnRequest(f func(w http.ResponseWriter, r *http.Request) bool) {
 	h.intercept = f
 }
 
-// OnLine sets what sees each line (with its newline; each frame, of a protobuf watch) of a watch from
-// the upstream, and says what goes on: other bytes, nothing (nil), or an end (ErrCut; any other error
-// ends it cleanly). nil: none.
+// OnLine sets what sees each line (with its newline; each frame, of a protobuf watch) of a watch
+// from the upstream, and says what goes on: other bytes, nothing (nil), or an end (ErrCut; any
+// other error ends it cleanly). nil: none.
 func (h *Hop) OnLine(f func(r *http.Request, line []byte) ([]byte, error)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -187,8 +187,8 @@ func (h *Hop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.forward.ServeHTTP(w, r)
 }
 
-// keepBody makes the body of a request one that can be sent again, unless it is long. kube-apiserver
-// closes the connection (GOAWAY) after each 401, and all that pass the hop share it.
+// keepBody makes the body of a request one that can be sent again, unless it is long.
+// kube-apiserver closes the connection (GOAWAY) after each 401, and all that pass the hop share it.
 func keepBody(r *http.Request) error {
 	const most = 1 << 20
 	if r.ContentLength <= 0 || r.ContentLength > most {

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 )
 
-// Refuse answers in kube-apiserver's place with a Status. It returns true, as [Hop.OnRequest] wants it
-// of what has answered.
+// Refuse answers in kube-apiserver's place with a Status. It returns true, as [Hop.OnRequest] wants
+// it of what has answered.
 func Refuse(w http.ResponseWriter, code int) bool {
 	w.Header().Set("Content-Type", "application/json")
 	if code == http.StatusTooManyRequests {
@@ -25,7 +25,8 @@ func Refuse(w http.ResponseWriter, code int) bool {
 	return true
 }
 
-// ErrorEvent is an ERROR of a watch with a Status, as kube-apiserver writes it: in JSON, or else in protobuf.
+// ErrorEvent is an ERROR of a watch with a Status, as kube-apiserver writes it: in JSON, or else in
+// protobuf.
 func ErrorEvent(code int, inProtobuf bool) []byte {
 	if inProtobuf {
 		return protobufError(code)
@@ -33,8 +34,8 @@ func ErrorEvent(code int, inProtobuf bool) []byte {
 	return fmt.Appendf(nil, `{"type":"ERROR","object":%s}`+"\n", inJSON(code))
 }
 
-// protobufError is its length (k8s.io/apimachinery, util/framer), and a WatchEvent with the Status in the
-// envelope that every object has.
+// protobufError is its length (k8s.io/apimachinery, util/framer), and a WatchEvent with the Status
+// in the envelope that every object has.
 func protobufError(code int) []byte {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})

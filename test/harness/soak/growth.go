@@ -24,8 +24,8 @@ type Measure struct {
 func Measures() []Measure {
 	const mib = 1 << 20
 	return []Measure{
-		// Beside the heap it is the program's own pages, read when they are first needed, and what the
-		// runtime has not given back yet.
+		// Beside the heap it is the program's own pages, read when they are first needed, and what
+		// the runtime has not given back yet.
 		{Name: "resident memory", Of: func(s Sample) float64 { return s.RSS }, Slack: 4 * mib, Unit: mib, Label: " MiB"},
 		{Name: "heap", Of: func(s Sample) float64 { return s.Heap }, Slack: mib, Unit: mib, Label: " MiB"},
 		{Name: "goroutines", Of: func(s Sample) float64 { return s.Goroutines }, Slack: 3, Unit: 1},
@@ -35,9 +35,9 @@ func Measures() []Measure {
 }
 
 const (
-	// enough is how long a run must be for its slack to be as narrow as that: ten minutes are, wherever
-	// in a second the first sample and the last were taken. In less than that nothing has settled when
-	// it begins to count.
+	// enough is how long a run must be for its slack to be as narrow as that: ten minutes are,
+	// wherever in a second the first sample and the last were taken. In less than that nothing has
+	// settled when it begins to count.
 	enough = 9 * time.Minute
 	// short is by how much the slack is wider where a run is shorter.
 	short = 4
@@ -48,9 +48,9 @@ type Growth struct {
 	Measure
 	// Floors are the least of every rest, in order.
 	Floors []float64
-	// Before and After are the means of the floors of the first half of the rests, and of the last; one
-	// in the middle counts in neither. A leak raises all of them, and chance some. Most is the most
-	// that there was since the first rest, at rest or not.
+	// Before and After are the means of the floors of the first half of the rests, and of the last;
+	// one in the middle counts in neither. A leak raises all of them, and chance some. Most is the
+	// most that there was since the first rest, at rest or not.
 	Before, After, Most float64
 	// Span is how long the run was.
 	Span time.Duration

@@ -16,10 +16,11 @@ const delimited = "application/vnd.google.protobuf;proto=io.prometheus.client.Me
 // Sample is what a process takes at one moment.
 type Sample struct {
 	At time.Time
-	// Rest is in which rest of the run it was taken, from 1 on, and 0 if in none: a time in which nothing is
-	// broken, and all that is to be given back has been. It is for the caller to say.
+	// Rest is in which rest of the run it was taken, from 1 on, and 0 if in none: a time in which
+	// nothing is broken, and all that is to be given back has been. It is for the caller to say.
 	Rest int
-	// RSS is the resident memory, and Heap what the last collection of garbage left of the heap, in bytes.
+	// RSS is the resident memory, and Heap what the last collection of garbage left of the heap, in
+	// bytes.
 	RSS, Heap float64
 	// Goroutines and FDs (open file descriptors) are numbers.
 	Goroutines, FDs float64
@@ -101,11 +102,11 @@ func label(series *dto.Metric, name string) string {
 	return ""
 }
 
-// left is what the last collection of garbage left of the heap, by the goal that it set for the next
-// one: that is what it left, and GOGC percent of that and of what stacks and global variables take
-// (gcPercentHeapGoal in runtime/mgcpacer.go). So a part of those is in it, too. What is allocated at a
-// moment has garbage in it, and is anything between this and the goal. It fails where the goal is none
-// that GOGC sets.
+// left is what the last collection of garbage left of the heap, by the goal that it set for the
+// next one: that is what it left, and GOGC percent of that and of what stacks and global variables
+// take (gcPercentHeapGoal in runtime/mgcpacer.go). So a part of those is in it, too. What is
+// allocated at a moment has garbage in it, and is anything between this and the goal. It fails
+// where the goal is none that GOGC sets.
 func left(goal, percent float64) (float64, error) {
 	const most = 1000 // GOGC=off is more than any number that somebody would set
 	if percent <= 0 || percent > most {

@@ -18,8 +18,8 @@ type Series struct {
 	Value  float64
 }
 
-// Read reads the series of a counter or a gauge from the metrics at a URL. One that nothing has been
-// counted of has none.
+// Read reads the series of a counter or a gauge from the metrics at a URL. One that nothing has
+// been counted of has none.
 func Read(ctx context.Context, client *http.Client, url, name string) ([]Series, error) {
 	var all []Series
 	err := Families(ctx, client, url, func(family *dto.MetricFamily) {

@@ -17,8 +17,8 @@ import (
 
 const mib = 1 << 20
 
-// usual is what a process takes that is at work, and rests for five seconds at the end of each sixth of
-// the time, from the second on. Even then garbage is collected and requests come and go.
+// usual is what a process takes that is at work, and rests for five seconds at the end of each
+// sixth of the time, from the second on. Even then garbage is collected and requests come and go.
 func usual(i, sixth int) Sample {
 	s := Sample{
 		RSS: 60*mib + float64(i%7)*2*mib, Heap: 12*mib + float64(i%11)*mib/2,

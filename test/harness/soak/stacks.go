@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// Stacks counts the goroutines of a process by what they are doing: the functions of their stacks, the
-// innermost first.
+// Stacks counts the goroutines of a process by what they are doing: the functions of their stacks,
+// the innermost first.
 type Stacks map[string]int
 
 // TakeStacks reads the goroutines of a process at the URL of its /debug/pprof/goroutine.

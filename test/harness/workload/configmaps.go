@@ -18,8 +18,8 @@ import (
 // ConfigMapName is the name of the i-th config map of [FillConfigMaps].
 func ConfigMapName(i int) string { return fmt.Sprintf("config-%06d", i) }
 
-// FillConfigMaps creates a namespace with n config maps that have so many bytes of data: the first by
-// the API, the others as copies straight into etcd.
+// FillConfigMaps creates a namespace with n config maps that have so many bytes of data: the first
+// by the API, the others as copies straight into etcd.
 func FillConfigMaps(ctx context.Context, cp *controlplane.ControlPlane, namespace string, n, data int) error {
 	client, err := kubernetes.NewForConfig(cp.RESTConfig(controlplane.Admin))
 	if err != nil {

@@ -1,6 +1,6 @@
-// Command archive packs files into one archive, a .zip or a .tar.gz by its name, that is the same to
-// the last byte wherever it is made: of the files it has the names, the bytes and whether they can be
-// executed, in the order given; the time is that of the release, and owners are nobody.
+// Command archive packs files into one archive, a .zip or a .tar.gz by its name, that is the same
+// to the last byte wherever it is made: of the files it has the names, the bytes and whether they
+// can be executed, in the order given; the time is that of the release, and owners are nobody.
 package main
 
 import (

@@ -1,6 +1,6 @@
-// Command stamp gives an SBOM (CycloneDX, JSON) the time of a release, in place of that of the moment
-// at which it was made, for which what makes it has no option. It reads standard input and writes
-// standard output.
+// Command stamp gives an SBOM (CycloneDX, JSON) the time of a release, in place of that of the
+// moment at which it was made, for which what makes it has no option. It reads standard input and
+// writes standard output.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command tool makes sure that a tool which tests use is in bin/, and prints its path: helm, promtool,
-// or an older kube-apiserver, as kube-apiserver-1.35.4.
+// Command tool makes sure that a tool which tests use is in bin/, and prints its path: helm,
+// promtool, or an older kube-apiserver, as kube-apiserver-1.35.4.
 package main
 
 import (

@@ -15,8 +15,8 @@ import (
 // hostile is what somebody may try to write into the page, without a place to break it.
 var hostile = "<img src=x onerror=console.error(1)>\u202e" + strings.Repeat("W", 300)
 
-// lookAtExtremes looks at pages that no demo has: before the first list, with very many collections,
-// and with the API server away and words that are meant to do harm.
+// lookAtExtremes looks at pages that no demo has: before the first list, with very many
+// collections, and with the API server away and words that are meant to do harm.
 func lookAtExtremes(ctx context.Context, b *browser, dir string) error {
 	var errs []error
 	for _, extreme := range []struct {

@@ -35,7 +35,10 @@ func TestEstimate(t *testing.T) {
 		const widgets = "/apis/example.com/v1/widgets"
 		estimated := func(target string, want ...string) {
 			t.Helper()
-			w.handler.estimate(read(target))
+			list := read(target)
+			if resource, q, known := w.handler.newest(list); known {
+				w.handler.estimate(list, resource, q)
+			}
 			got := proxytest.Series(proxytest.Gather(t, metrics)["listproxy_newest_estimate_total"])
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", target, diff)

@@ -49,27 +49,33 @@ func (h *Handler) proven(ctx context.Context, resource snapshot.Resource) (*snap
 	return collection, snap, absence
 }
 
-// learnCost tells the collection how long kube-apiserver took to answer a list of the newest state,
-// from when on it was asked. The time that the client took to read the answer does not count, nor
-// do indented lists, which cost more.
-func (h *Handler) learnCost(list policy.Request, asked time.Time, w *timedWriter) {
-	if list.Indented(true) || list.Indented(false) {
+// forwardedNewest takes in that kube-apiserver has answered a list of the newest state, which was
+// forwarded for a reason, and how long that took. It waits for nothing: the end of that answer is
+// still to be sent.
+func (h *Handler) forwardedNewest(list policy.Request, why reason.Reason, took time.Duration) {
+	resource, q, known := h.newest(list)
+	if !known {
 		return
 	}
-	if resource, q, known := h.newest(list); known {
-		h.Collections.Forwarded(resource, q, time.Since(asked)-w.writing)
+	// Indented lists cost more, and do not tell what others do.
+	if !list.Indented(true) && !list.Indented(false) {
+		h.Collections.Forwarded(resource, q, took)
+	}
+	if why == reason.MostRecent {
+		h.estimate(list, resource, q)
+	}
+	if list.Options.Limit > 0 {
+		// The next page is of the state as it is now, and on a quiet resource the feed may not know
+		// yet that it has reached that.
+		h.Collections.WantNext(resource, q)
 	}
 }
 
 // estimate counts what --consistent-lists would have done with a list of the newest state that was
 // forwarded because it is off. kube-apiserver has answered it, so the caller may list the resource;
 // nobody but operators is told.
-func (h *Handler) estimate(list policy.Request) {
-	resource, q, known := h.newest(list)
-	switch {
-	case !known:
-		return
-	case !h.Policy.For(list.Group, list.Version, list.Resource).Keeps(resource.Representation):
+func (h *Handler) estimate(list policy.Request, resource snapshot.Resource, q index.Query) {
+	if !h.Policy.For(list.Group, list.Version, list.Resource).Keeps(resource.Representation) {
 		h.Observer.Estimate(reason.NotCached)
 		return
 	}
@@ -94,15 +100,6 @@ func (h *Handler) newest(list policy.Request) (snapshot.Resource, index.Query, b
 	}
 	q := query(list, entry, policy.Decision{Semantics: policy.MostRecent, Limit: list.Options.Limit})
 	return collectionOf(list, entry, representation), q, true
-}
-
-// expectNext prepares for the page after one that the upstream has served just now, if there is
-// one: it is of the state as it is now, and on a quiet resource the feed may not know yet that it
-// has reached that. It does not wait for anything: the end of that answer is still to be sent.
-func (h *Handler) expectNext(list policy.Request) {
-	if resource, q, known := h.newest(list); known {
-		h.Collections.WantNext(resource, q)
-	}
 }
 
 // timedWriter measures how long it takes to write an answer.

@@ -33,9 +33,9 @@ func (h *Handler) respond(w http.ResponseWriter, r *http.Request) {
 	if found.unreviewed {
 		w = &unreviewedWriter{ResponseWriter: w, record: record, reason: why}
 	}
-	newest := found.semantics == policy.MostRecent
-	timed := &timedWriter{ResponseWriter: w}
-	if newest {
+	var timed *timedWriter
+	if found.semantics == policy.MostRecent {
+		timed = &timedWriter{ResponseWriter: w}
 		w = timed
 	}
 	out, end := record.Forwarding(r)
@@ -47,14 +47,9 @@ func (h *Handler) respond(w http.ResponseWriter, r *http.Request) {
 	if found.unreviewed && found.collection != nil {
 		found.collection.Touch() // the caller may list it, so it is in use
 	}
-	if newest {
-		h.learnCost(list, asked, timed)
-	}
-	if why == reason.MostRecent {
-		h.estimate(list)
-	}
-	if newest && list.Options.Limit > 0 {
-		h.expectNext(list)
+	if timed != nil {
+		// The time that the client took to read does not count.
+		h.forwardedNewest(list, why, time.Since(asked)-timed.writing)
 	}
 }
 

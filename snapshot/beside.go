@@ -37,9 +37,6 @@ func (a attested) last() uint64 {
 	return a.from
 }
 
-// errNoBookmark is a short watch that ended without a bookmark.
-var errNoBookmark = errors.New("a short watch ended without a bookmark")
-
 // attest opens a short watch from a revision on, and reads it up to its first bookmark.
 func (f *feed) attest(ctx context.Context, from uint64) (attested, error) {
 	ctx, cancel := context.WithTimeout(ctx, besideTimeout)
@@ -61,7 +58,7 @@ func (f *feed) attest(ctx context.Context, from uint64) (attested, error) {
 			a.changes = append(a.changes, rev)
 		}
 	}
-	return a, fmt.Errorf("%w: %w", errNoBookmark, s.err)
+	return a, fmt.Errorf("a short watch ended without a bookmark: %w", s.err)
 }
 
 // besideTold takes in the outcome of a short watch, and returns what it has told. A watch that

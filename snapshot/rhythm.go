@@ -4,8 +4,8 @@ import "time"
 
 // rhythm is how often a feed asks its upstream how far it is.
 type rhythm struct {
-	// every is the time from one probe to the next, and again that from one for which the stream
-	// was to be left.
+	// every is the time from one probe to the next, and again that from one for which the state was
+	// too old already.
 	every, again time.Duration
 	// leave is the age of the state at which a short watch is opened beside the stream.
 	leave time.Duration

@@ -27,6 +27,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/server"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/telemetry"
+	"github.com/listproxy/listproxy/test/harness/logbuffer"
 )
 
 // TestRefusalsAreSeen: whatever listproxy refuses for itself is counted, has its line in the access
@@ -57,7 +58,7 @@ func TestRefusalsAreSeen(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o, metrics := observetest.New(t, nil)
-			lines := &proxytest.LogBuffer{}
+			lines := &logbuffer.Buffer{}
 			log := telemetry.NewLogger(lines, telemetry.FormatJSON, telemetry.LevelAccess)
 			config, caller := api.Config(), authntest.Identify(authntest.New(t), "Bearer known")
 			if tt.impersonated {

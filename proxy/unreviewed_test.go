@@ -22,6 +22,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/telemetry"
+	"github.com/listproxy/listproxy/test/harness/logbuffer"
 )
 
 // TestReasonTold: what memory knows is only for who may list the resource.
@@ -57,7 +58,7 @@ func TestReasonIsToldInAllPlaces(t *testing.T) {
 		http.StatusTooManyRequests: {"review-failed", "history"},
 	} {
 		o, metrics := observetest.New(t, nil)
-		w, log := httptest.NewRecorder(), &proxytest.LogBuffer{}
+		w, log := httptest.NewRecorder(), &logbuffer.Buffer{}
 		o.Observe(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			record := observe.RecordOf(r.Context())
 			record.Decided(policy.Request{}, "", reason.History)

@@ -26,6 +26,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/harness/logbuffer"
 )
 
 func answerYes(r *http.Request) (*http.Response, error) {
@@ -291,7 +292,7 @@ func TestReviewKeepsTheSecret(t *testing.T) {
 	const secret = "s3cr3t"
 	for _, test := range reviewAnswers() {
 		t.Run(test.name, func(t *testing.T) {
-			var logged proxytest.LogBuffer
+			var logged logbuffer.Buffer
 			log := slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
 			noUser := proxytest.Transport(func(r *http.Request) (*http.Response, error) {
 				if r.URL.User != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/harness/logbuffer"
 )
 
 const apiServicesPath = "/apis/apiregistration.k8s.io/v1/apiservices"
@@ -227,7 +228,7 @@ func TestCatalogWithoutAPIServices(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFakeCluster(t)
 				f.Answer(status, "list "+apiServicesPath, "watch "+apiServicesPath)
-				var logged proxytest.LogBuffer
+				var logged logbuffer.Buffer
 				c := runCatalog(t, f, slog.New(slog.NewTextHandler(&logged, nil)))
 				if !c.Ready() {
 					t.Error("waits for what nobody may grant")

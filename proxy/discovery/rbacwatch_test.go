@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/harness/logbuffer"
 )
 
 const rbacPath = "/apis/rbac.authorization.k8s.io/v1/"
@@ -172,7 +174,7 @@ func TestRBACNotPermitted(t *testing.T) {
 		for _, resource := range rbacResources {
 			f.Answer(http.StatusForbidden, "watch "+rbacPath+resource, "list "+rbacPath+resource)
 		}
-		var logged proxytest.LogBuffer
+		var logged logbuffer.Buffer
 		flushes := watchRBAC(t, f, slog.New(slog.NewTextHandler(&logged, nil)))
 		time.Sleep(time.Hour)
 		if got := strings.Count(logged.String(), "\n"); got != 1 || !strings.Contains(logged.String(), "level=INFO") {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/harness/logbuffer"
 )
 
 // TestServersTellOfVersions: also where Leases may not be read.
@@ -20,7 +21,7 @@ func TestServersTellOfVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServers()
 		f.Answer(http.StatusForbidden, "list "+serverLeases, "watch "+serverLeases)
-		var logged proxytest.LogBuffer
+		var logged logbuffer.Buffer
 		s, heard := runServers(t, f, slog.New(slog.NewTextHandler(&logged, nil)))
 		if !s.Ready() {
 			t.Error("not ready")

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/harness/logbuffer"
 )
 
 const storageVersionsPath = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
@@ -136,7 +137,7 @@ func TestStorageVersionsNotServed(t *testing.T) {
 			f := proxytest.NewFakeAPI()
 			f.Collections[storageVersionsPath] = &proxytest.FakeCollection{Kind: "StorageVersionList"}
 			f.Answer(status, "list "+storageVersionsPath, "watch "+storageVersionsPath)
-			var logged proxytest.LogBuffer
+			var logged logbuffer.Buffer
 			heard := runStorageVersions(t, f, slog.New(slog.NewTextHandler(&logged, nil)))
 			time.Sleep(time.Hour)
 			heard.expect(t, "not there")

@@ -24,7 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/listproxy/listproxy/test/controlplane"
-	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/logbuffer"
 	"github.com/listproxy/listproxy/test/harness/secrets"
 )
 
@@ -46,7 +46,7 @@ type container struct {
 	root   string
 	before []string // the files, when it started
 	cmd    *exec.Cmd
-	log    *harness.LogBuffer
+	log    *logbuffer.Buffer
 	exited chan struct{}
 	exit   error
 }
@@ -86,7 +86,7 @@ func (k *kubelet) start(t *testing.T, namespace string, pod corev1.PodSpec, name
 		t.Fatalf("the pod has no container %s", name)
 	}
 	spec := all[i]
-	c := &container{root: k.rootOf(t, namespace, pod, spec, program), log: &harness.LogBuffer{}, exited: make(chan struct{})}
+	c := &container{root: k.rootOf(t, namespace, pod, spec, program), log: &logbuffer.Buffer{}, exited: make(chan struct{})}
 	c.before = c.files(t)
 
 	api := strings.TrimPrefix(k.cp.URL(), "https://")

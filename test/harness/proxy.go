@@ -29,6 +29,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/listproxy/listproxy/test/harness/logbuffer"
 	"github.com/listproxy/listproxy/test/harness/secrets"
 )
 
@@ -48,7 +49,7 @@ type ProxyOptions struct {
 type Proxy struct {
 	dir    string
 	cmd    *exec.Cmd
-	log    *LogBuffer
+	log    *logbuffer.Buffer
 	exited chan struct{}
 	exit   error
 	ending atomic.Bool // it is to end
@@ -105,7 +106,7 @@ func LaunchProxy(ctx context.Context, o ProxyOptions) (_ *Proxy, err error) {
 	if o.Connect {
 		args = append(args, "--connect-port", "0")
 	}
-	p := &Proxy{dir: dir, log: &LogBuffer{}, exited: make(chan struct{})}
+	p := &Proxy{dir: dir, log: &logbuffer.Buffer{}, exited: make(chan struct{})}
 	p.cmd = exec.Command(o.Binary, args...) // #nosec G204 -- the program under test
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	p.cmd.Env = append(os.Environ(), "GORACE=halt_on_error=1")

@@ -3,7 +3,6 @@ package proxytest
 import (
 	"context"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 )
@@ -50,23 +49,3 @@ func (r *Recorder) Above(level slog.Level) (texts []string) {
 
 // DiscardLog returns a log for tests that do not look at it.
 func DiscardLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
-
-// LogBuffer is a buffer for logs of several goroutines.
-type LogBuffer struct {
-	mu  sync.Mutex
-	buf strings.Builder
-}
-
-// Write appends p.
-func (b *LogBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-// String returns what has been written.
-func (b *LogBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/logbuffer"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -172,9 +172,9 @@ func TestKubectlWatches(t *testing.T) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer cancel()
-	outs := make([]*harness.LogBuffer, 2)
+	outs := make([]*logbuffer.Buffer, 2)
 	for i, s := range []*side{direct, via} {
-		outs[i] = &harness.LogBuffer{}
+		outs[i] = &logbuffer.Buffer{}
 		command := newKubectl(t, s).command(ctx, outs[i], "get", "configmaps", "-n", watched, "--watch", "-l", "tier", "--output-watch-events",
 			"-o", `jsonpath={.type} {.object.metadata.name} {.object.metadata.resourceVersion}{"\n"}`)
 		all.Go(func() {
@@ -188,7 +188,7 @@ func TestKubectlWatches(t *testing.T) {
 		t.Helper()
 		line := regexp.MustCompile(`(?m)^` + what + ` .*\n`)
 		if !poll.Came(t, patience, func() bool {
-			return !slices.ContainsFunc(outs, func(s *harness.LogBuffer) bool { return len(line.FindAllString(s.String(), -1)) < often })
+			return !slices.ContainsFunc(outs, func(s *logbuffer.Buffer) bool { return len(line.FindAllString(s.String(), -1)) < often })
 		}) {
 			t.Fatalf("not %d times %s:\n%s\n%s", often, what, outs[0], outs[1])
 		}

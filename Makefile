@@ -8,6 +8,7 @@ REQUESTS     ?= 200
 WRITE        ?=
 SCALE        ?=
 START        ?= 20000
+WATCHES      ?=
 FAULTS       ?=
 ATTACKS      ?=
 ONCE         ?=
@@ -48,23 +49,26 @@ test-tools: tools
 	@$(GO) run ./test/controlplane/cmd/tool promtool >/dev/null
 
 # Each version twice: the second time states are loaded page by page.
-test-versions: ## Run the differential test against older kube-apiservers too (VERSIONS, DURATION=60s)
+test-versions: ## Run the differential tests against older kube-apiservers too (VERSIONS, DURATION=60s)
 	@mkdir -p bin; summary=; failed=0; \
 	for version in $(VERSIONS); do for lists in true false; do \
 		log=bin/test-versions-$$version-watchlist-$$lists.log; \
 		echo "kube-apiserver $$version, WatchList=$$lists (in full: $$log)"; \
 		if LISTPROXY_TEST_KUBERNETES=$$version $(GO) test -count 1 -timeout $(TEST_TIMEOUT) -v ./test/differential \
-			-differential.duration $(or $(DURATION),60s) -differential.watchlist=$$lists >$$log 2>&1; \
+			-differential.duration $(or $(DURATION),60s) -differential.watchlist=$$lists >$$log 2>&1 && \
+			LISTPROXY_TEST_KUBERNETES=$$version $(GO) test -count 1 -timeout $(TEST_TIMEOUT) -v ./test/differential/watches \
+			-watches.duration $(or $(DURATION),60s) -watches.watchlist=$$lists >>$$log 2>&1; \
 		then result=passed; else result=FAILED; failed=1; fi; \
-		grep -A1 'differential_test.go:' $$log | sed 's/; the others.*//; s/^ */  /'; \
+		grep -A1 -E '(differential|watches)_test.go:' $$log | sed 's/; the others.*//; s/^ */  /'; \
 		grep -E '^ *--- FAIL|^panic:|differences: map.[^]]' $$log; \
 		summary="$$summary  $$version WatchList=$$lists $$result\n"; \
 	done; done; printf "\nkube-apiserver\n$$summary"; exit $$failed
 
-bench: tools bin/bench ## Measure beside kube-apiserver and a bare handler (PODS=3000 PAGE=500 ROUNDS=3 REQUESTS=200; WRITE=1 into docs)
+bench: tools bin/bench ## Measure beside kube-apiserver and a bare handler (PODS=3000 PAGE=500 ROUNDS=3 REQUESTS=200 WATCHES="--informers=100"; WRITE=1 into docs)
 	bin/bench lists --pods $(PODS) --page $(PAGE) --rounds $(ROUNDS) --requests $(REQUESTS) $(if $(WRITE),--write)
 	bin/bench forward --rounds $(ROUNDS) --requests $(REQUESTS) $(if $(WRITE),--write)
 	bin/bench newest --rounds $(ROUNDS) --requests 20 $(if $(WRITE),--write)
+	bin/bench watches --pods 5000 $(WATCHES) $(if $(WRITE),--write)
 
 bench-scale: tools bin/bench ## Measure many pods and changes, from a replaying upstream (SCALE="--sizes=10000,1000000 --rate=1000" START=20000)
 	bin/bench scale $(SCALE) $(if $(WRITE),--write)

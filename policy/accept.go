@@ -59,8 +59,8 @@ func (a Accept) refused() reason.Reason {
 	return reason
 }
 
-// parseAccept reads the values of the Accept header.
-func parseAccept(values []string) Accept {
+// parseAccept reads the values of the Accept header of a list or a watch.
+func parseAccept(values []string, watch bool) Accept {
 	switch {
 	case len(values) > 1:
 		// The API server reads only the first line.
@@ -71,9 +71,9 @@ func parseAccept(values []string) Accept {
 		return everywhere(negotiated{reason: reason.NotCanonical})
 	}
 	clauses := goautoneg.ParseAccept(values[0])
-	accept := Accept{custom: negotiate(clauses, true)}
+	accept := Accept{custom: negotiate(clauses, true, watch)}
 	if routed(values[0]) {
-		accept.builtin = negotiate(clauses, false)
+		accept.builtin = negotiate(clauses, false, watch)
 	}
 	return accept
 }
@@ -107,9 +107,9 @@ func routed(accept string) bool {
 //
 // A clause is passed over only if no API server answers it. Any other clause that
 // is not ours ends the search, since the upstream may know more than we.
-func negotiate(clauses []goautoneg.Accept, custom bool) negotiated {
+func negotiate(clauses []goautoneg.Accept, custom, watch bool) negotiated {
 	for _, clause := range clauses {
-		result := represent(clause)
+		result := represent(clause, watch)
 		if custom && result.representation == media.Protobuf {
 			continue
 		}
@@ -118,8 +118,9 @@ func negotiate(clauses []goautoneg.Accept, custom bool) negotiated {
 	return negotiated{reason: reason.Representation}
 }
 
-// represent maps one clause of an Accept header to the representation it asks for.
-func represent(clause goautoneg.Accept) negotiated {
+// represent maps one clause of an Accept header to the representation it asks for. The events of a
+// watch hold single objects, and its clients may say that they can read a stream.
+func represent(clause goautoneg.Accept, watch bool) negotiated {
 	plain, metadata := media.JSON, media.MetadataJSON
 	switch clause.Type + "/" + clause.SubType {
 	case "application/json", "application/*", "*/*":
@@ -134,10 +135,17 @@ func represent(clause goautoneg.Accept) negotiated {
 	if result.pretty {
 		params--
 	}
+	kind := "PartialObjectMetadataList"
+	if watch {
+		kind = "PartialObjectMetadata"
+		if clause.Params["stream"] == "watch" {
+			params--
+		}
+	}
 	if params == 0 {
 		return result
 	}
-	if params == 3 && clause.Params["as"] == "PartialObjectMetadataList" &&
+	if params == 3 && clause.Params["as"] == kind &&
 		clause.Params["g"] == "meta.k8s.io" && clause.Params["v"] == "v1" {
 		result.representation = metadata
 		return result

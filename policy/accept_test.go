@@ -145,7 +145,7 @@ func TestAccept(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			accept := parseAccept(test.accept)
+			accept := parseAccept(test.accept, false)
 			for custom, want := range map[bool]acceptWant{false: test.builtin, true: test.custom} {
 				representation, reason := accept.Representation(custom)
 				indented := Request{Accept: accept}.Indented(custom)
@@ -247,7 +247,7 @@ func checkAccept(t *testing.T, accept []string) (answered int) {
 		header = accept[0]
 	}
 	for _, custom := range []bool{false, true} {
-		request := Request{Accept: parseAccept(accept)}
+		request := Request{Accept: parseAccept(accept, false)}
 		representation, why := request.Accept.Representation(custom)
 		if why != "" {
 			if representation != "" || !slices.Contains(reason.Forwarding(), why) {

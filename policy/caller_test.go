@@ -23,6 +23,14 @@ func TestCallers(t *testing.T) {
   resource: pods
   version: v2
   newestAsAny: [{user: eve}]
+- group: ''
+  resource: pods
+  version: v3
+  newestAsAny: []
+- group: ''
+  resource: pods
+  version: v4
+  limitAtZero: honour
 `)
 	want := []Caller{{User: "jane"}, {Group: "pollers"}, {Group: "system:serviceaccounts:inventory"}, {ServiceAccount: "ci/builder"}}
 	if diff := cmp.Diff(want, c.For("", "v1", "pods").NewestAsAny); diff != "" {
@@ -46,6 +54,8 @@ func TestCallers(t *testing.T) {
 		{"v1", "pods", user.DefaultInfo{Name: "system:serviceaccount:cib:uilder"}, false},
 		{"v2", "pods", user.DefaultInfo{Name: "eve"}, true},
 		{"v2", "pods", user.DefaultInfo{Name: "jane"}, false},
+		{"v3", "pods", user.DefaultInfo{Name: "jane"}, false},
+		{"v4", "pods", user.DefaultInfo{Name: "jane"}, true},
 		{"v1", "nodes", user.DefaultInfo{Name: "jane"}, false},
 	} {
 		if got := c.For("", tt.version, tt.resource).GetsAny(&tt.who); got != tt.want {
@@ -92,7 +102,6 @@ func TestWrongCallers(t *testing.T) {
 		"{serviceAccount: CI/builder}":          `newestAsAny[0].serviceAccount: "CI/builder" is no service account's name`,
 		"{serviceAccount: ci/builder/x}":        `newestAsAny[0].serviceAccount: "ci/builder/x" is no service account's name`,
 		"{user: jane}, {user: jane}":            "newestAsAny[1]: user jane is in the list already",
-		"":                                      "newestAsAny: the list is empty: name a caller",
 	} {
 		_, err := ParseConfig("p", []byte(head+"resources: [{group: '', resource: pods, newestAsAny: ["+entry+"]}]\n"))
 		if err == nil || !strings.HasPrefix(err.Error(), "p:3: resources[0].newestAsAny") || !strings.Contains(err.Error(), want) ||
@@ -106,6 +115,8 @@ func TestWrongCallers(t *testing.T) {
 		"resources: [{group: '', resource: events, newestAsAny: [{user: jane}]}]\n":                      "p:3: resources: the rule for events has newestAsAny, but the resource is never kept",
 		"resources: [{group: '', resource: secrets, newestAsAny: [{user: jane}]}]\n":                     "p:3: resources: the rule for secrets has newestAsAny, but",
 		"defaults: {cache: never}\nresources: [{group: '', resource: pods, newestAsAny: [{user: a}]}]\n": "p:4: resources: the rule for pods has newestAsAny, but",
+		"resources: [{group: '', resource: pods, newestAsAny: []}]\n":                                    "p:3: resources: newestAsAny of the rule for pods is empty, and there is no rule for all versions that names callers",
+		"resources: [{group: '', version: v1, resource: pods, newestAsAny: []}]\n":                       "p:3: resources: newestAsAny of the rule for pods.v1 is empty, and",
 		"resources: [{group: '', resource: pods, newestAsAny: jane}]\n":                                  `p:3: resources[0].newestAsAny: this is "jane": write a list here`,
 		"resources: [{group: '', resource: pods, consistentLists: yes-please}]\n":                        `p:3: resources[0].consistentLists: this is "yes-please": write true, false or always`,
 	} {

@@ -84,6 +84,8 @@ type Rule struct {
 	// ConsistentLists says which lists of the newest state are answered from memory; empty is the
 	// process's default.
 	ConsistentLists ConsistentLists
+	// Watches says whether watches are answered from memory; nil is the process's default.
+	Watches *bool
 	// SameForEveryone: if an aggregated API server owns the resource, whoever wrote the
 	// rule vouches that it shows the same to all callers who may list it.
 	SameForEveryone bool
@@ -114,6 +116,10 @@ func (r Rule) Form(list Request, namespaced, custom bool) (media.Representation,
 func (r Rule) Keeps(representation media.Representation) bool {
 	return r.Cache != CacheNever && slices.Contains(r.Representations, representation)
 }
+
+// AnswersWatches says whether watches are answered from memory, where the process's default is
+// known.
+func (r Rule) AnswersWatches(byDefault bool) bool { return *cmp.Or(r.Watches, &byDefault) }
 
 // Target is what a rule is for. Version is empty in one for all versions, Resource is
 // AllResources in one for a whole group.
@@ -235,6 +241,7 @@ type statement struct {
 	idleTimeout     *time.Duration
 	limitAtZero     *LimitAtZero
 	consistentLists *ConsistentLists
+	watches         *bool
 	sameForEveryone *bool
 	newestAsAny     []Caller
 	// line is where it stands; lines where its fields do.
@@ -254,6 +261,7 @@ func (s *statement) over(base Rule, name string) Rule {
 	base.LimitAtZero = said(s.limitAtZero, base.LimitAtZero)
 	base.ConsistentLists = said(s.consistentLists, base.ConsistentLists)
 	base.SameForEveryone = said(s.sameForEveryone, base.SameForEveryone)
+	base.Watches = cmp.Or(s.watches, base.Watches)
 	if s.newestAsAny != nil {
 		base.NewestAsAny = s.newestAsAny
 	}

@@ -6,10 +6,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// callers reads a list of callers.
+// callers reads a list of callers; an empty one is not nil.
 func (d *decoder) callers(path string, n *yaml.Node) []Caller {
-	var found []Caller
-	ok := d.sequence(path, n, func(path string, n *yaml.Node) {
+	found := []Caller{}
+	d.sequence(path, n, func(path string, n *yaml.Node) {
 		c, ok := d.caller(path, n)
 		switch {
 		case !ok:
@@ -19,9 +19,6 @@ func (d *decoder) callers(path string, n *yaml.Node) []Caller {
 			found = append(found, c)
 		}
 	})
-	if ok && len(n.Content) == 0 {
-		d.fault(n.Line, path, "the list is empty: name a caller, or leave the field out")
-	}
 	return found
 }
 
@@ -53,11 +50,20 @@ func (d *decoder) caller(path string, n *yaml.Node) (Caller, bool) {
 	return c, ok && len(d.faults) == faults
 }
 
-// checkNewestAsAny: what is never in memory is given to nobody.
+// checkNewestAsAny: what is never in memory is given to nobody. A rule that gives it to nobody takes
+// back what the rule for all versions gives.
 func (d *decoder) checkNewestAsAny(c *Config, statements []*statement) {
 	for _, s := range statements {
-		if s.newestAsAny != nil && c.Rule(s.target).Cache == CacheNever {
-			d.fault(s.lines["newestAsAny"], "resources", "the rule for %s has newestAsAny, but the resource is never kept in memory: leave it out, or have it kept (cache: onDemand)", s.target)
+		t := s.target
+		allVersions := c.Rule(Target{Group: t.Group, Resource: t.Resource})
+		switch {
+		case s.newestAsAny == nil:
+		case len(s.newestAsAny) == 0:
+			if t.Version == "" || len(allVersions.NewestAsAny) == 0 {
+				d.fault(s.lines["newestAsAny"], "resources", "newestAsAny of the rule for %s is empty, and there is no rule for all versions that names callers, which it could take back: name a caller, or leave the field out", t)
+			}
+		case c.Rule(t).Cache == CacheNever:
+			d.fault(s.lines["newestAsAny"], "resources", "the rule for %s has newestAsAny, but the resource is never kept in memory: leave it out, or have it kept (cache: onDemand)", t)
 		}
 	}
 }

@@ -76,6 +76,7 @@ func (d *decoder) settings(s *statement) []field {
 		{"idleTimeout", func(path string, n *yaml.Node) { s.idleTimeout = d.idleTimeout(path, n) }},
 		{"limitAtZero", func(path string, n *yaml.Node) { s.limitAtZero = word(d, path, n, LimitIgnored, LimitHonoured) }},
 		{"consistentLists", func(path string, n *yaml.Node) { s.consistentLists = d.consistentLists(path, n) }},
+		{"watches", func(path string, n *yaml.Node) { s.watches = d.boolean(path, n) }},
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// parseQuery reads the query of a list, and sets what it says in req. If it
-// returns a Reason, req is not changed.
+// parseQuery reads the query of a list or a watch, and sets what it says in req. If it
+// returns a Reason, only Watch is set.
 //
 // It is stricter than the API server, which takes the first of several values,
 // ignores parameters it does not know and drops what it cannot unescape.
@@ -20,12 +20,18 @@ func parseQuery(raw string, req *Request) reason.Reason {
 		return reason.Parameter
 	}
 	// Before all others: a watch has parameters that a list does not know.
-	if watch, ok := values["watch"]; ok && isTrue(watch[0]) {
+	watch, usual := asksToWatch(values)
+	req.Watch = watch
+	if !usual {
 		return reason.Watch
 	}
 	parsed := *req
+	set := parsed.setParameter
+	if watch {
+		set = parsed.setWatchParameter
+	}
 	for name, value := range values {
-		if len(value) != 1 || !parsed.setParameter(name, value[0]) {
+		if len(value) != 1 || !set(name, value[0]) {
 			return reason.Parameter
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// Request is a list, completely understood. Everything that is done for a request
+// Request is a list or a watch, completely understood. Everything that is done for a request
 // (the review, the lookup, the answer) is done from this one value.
 type Request struct {
 	// Group is empty for the core group.
@@ -23,6 +23,9 @@ type Request struct {
 	// Accept says in which representation to answer, once the kind of resource is known.
 	Accept  Accept
 	Options ListOptions
+	// Watch: it is a watch, and WatchOptions are those that a list does not have.
+	Watch        bool
+	WatchOptions WatchOptions
 	// LabelSelector and FieldSelector are as the client wrote them, which is how the
 	// review has to carry them.
 	LabelSelector, FieldSelector string
@@ -38,8 +41,16 @@ type Request struct {
 	Pretty bool
 }
 
+// Verb is what the request is called in authorization and in audit events.
+func (r Request) Verb() string {
+	if r.Watch {
+		return "watch"
+	}
+	return "list"
+}
+
 // Parse reads a request as an API server does; info is what [RequestInfo] made of its method and
-// path alone. The empty Reason means that the request is a list in canonical form, by a caller who
+// path alone. The empty Reason means that the request is a list or a watch in canonical form, by a caller who
 // is known, which we understand completely; only then may it be answered from memory.
 //
 // With any other Reason the Request holds what was understood until then and is
@@ -67,7 +78,7 @@ func Parse(r *http.Request, info *request.RequestInfo, by Credentials) (Request,
 	}
 
 	req.Gzip = acceptsGzip(r.Header.Get("Accept-Encoding"))
-	req.Accept = parseAccept(r.Header["Accept"])
+	req.Accept = parseAccept(r.Header["Accept"], req.Watch)
 	if reason := parseSelectors(&req); reason != "" {
 		return req, reason
 	}

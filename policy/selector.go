@@ -134,6 +134,9 @@ func (r Request) CheckSelectors(namespaced bool, atZero LimitAtZero) reason.Reas
 	if r.selectsNamespace() && (!namespaced || r.refusesNamespace()) {
 		return reason.Selector
 	}
+	if r.Watch {
+		return "" // its events are all held against the selectors
+	}
 	o := r.Options
 	atAny := o.ResourceVersion == "0"
 	// There a limit is ignored, or makes a page, but never a revision exact.

@@ -54,6 +54,8 @@ type Decision struct {
 	// request and without a leading slash. It comes from the client: it may name
 	// any key of the scope, existing or not, and must never lead out of it.
 	Start string
+	// Initial is true for a watch that begins with the state.
+	Initial bool
 	// Reason says why the list is forwarded.
 	Reason reason.Reason
 }

@@ -32,3 +32,11 @@ func (a *Auditor) begin(r *http.Request, who caller, known user.Info, list polic
 	}
 	return a.Log.Begin(r, list, known, received)
 }
+
+// concludeAudit writes that a watch has ended which was answered from memory. If the log cannot be
+// written now, only its beginning is there.
+func (h *Handler) concludeAudit(r *http.Request, who caller, list policy.Request, a *answer, said audit.Answer) {
+	if entry, why := h.announce(r, who, list, a); why == "" {
+		entry.Complete(said)
+	}
+}

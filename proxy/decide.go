@@ -26,13 +26,19 @@ import (
 // last word.
 func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, reason.Reason) {
 	list, why := policy.Parse(r, kubehttp.Of(r).Info, who.identity.Credentials())
+	if list.Watch && !h.watches(list) {
+		why = reason.Watch
+	}
 	if why != "" {
 		return list, answer{}, why
 	}
 	rule := h.Policy.For(list.Group, list.Version, list.Resource)
 	consistent := cmp.Or(rule.ConsistentLists, h.ConsistentLists, policy.ConsistentNever)
 	decision := policy.DecideFor(list.Options, rule.LimitAtZero, consistent)
-	found := answer{semantics: decision.Semantics}
+	if list.Watch {
+		decision = policy.DecideWatch(list.Options, list.WatchOptions)
+	}
+	found := answer{semantics: decision.Semantics, watch: list.Watch, initial: decision.Initial}
 	if decision.Reason == reason.MostRecent {
 		found.semantics = policy.MostRecent
 	}
@@ -59,7 +65,7 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 		return list, found, why
 	}
 	resource, asked := collectionOf(list, entry, representation), attributesFor(list)
-	want := wanted{decision, query(list, entry, decision), consistent == policy.ConsistentAlways}
+	want := wanted{decision, query(list, entry, decision), list.Watch, consistent == policy.ConsistentAlways}
 	if found.asAny {
 		want.Semantics = policy.Any
 	}
@@ -83,6 +89,9 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 	}
 	found.representation, found.indented = representation, list.Indented(entry.Custom)
 	found.snapshot, found.query = snap, want.query
+	if found.after = snap.Revision; want.Semantics == policy.After {
+		found.after = want.Revision
+	}
 	found.entry, found.collection, found.rights = entry, collection, may
 	return list, found, ""
 }
@@ -91,6 +100,7 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 type wanted struct {
 	policy.Decision
 	query index.Query
+	watch bool
 	// always: the newest state is proven even where the list would be forwarded sooner.
 	always bool
 }
@@ -105,6 +115,9 @@ type answer struct {
 	asAny          bool
 	representation media.Representation
 	indented       bool
+	// watch: it is a watch, of what happens after a revision, and initial: it begins with the state.
+	watch, initial bool
+	after          uint64
 	snapshot       snapshot.Snapshot
 	query          index.Query
 
@@ -162,7 +175,7 @@ func collectionOf(list policy.Request, entry discovery.Entry, representation med
 // attributesFor is what a list is reviewed for.
 func attributesFor(list policy.Request) authz.Attributes {
 	return authz.Attributes{
-		Verb:          "list",
+		Verb:          list.Verb(),
 		Group:         list.Group,
 		Version:       list.Version,
 		Resource:      list.Resource,
@@ -196,7 +209,9 @@ func (h *Handler) hopeless(resource snapshot.Resource, want wanted) (*snapshot.C
 	switch {
 	case collection == nil:
 	case want.Semantics == policy.MostRecent:
-		absence = collection.NoFresh(want.query, h.ConsistentWait, want.always)
+		absence = collection.NoFresh(want.query, h.proofWait(want), want.always || want.watch)
+	case want.watch:
+		absence = collection.NoFollow(want.Revision, want.Semantics == policy.After)
 	case want.Semantics == policy.Any, want.Semantics == policy.NotOlderThan:
 		absence = collection.NoLatest(want.Revision)
 	default:
@@ -208,7 +223,7 @@ func (h *Handler) hopeless(resource snapshot.Resource, want wanted) (*snapshot.C
 // snapshot finds the state that the request asks for.
 func (h *Handler) snapshot(ctx context.Context, resource snapshot.Resource, want wanted) (*snapshot.Collection, snapshot.Snapshot, reason.Reason) {
 	if want.Semantics == policy.MostRecent {
-		return h.proven(ctx, resource)
+		return h.proven(ctx, resource, want)
 	}
 	ctx, span := observe.RecordOf(ctx).Step(ctx, observe.SpanSnapshot)
 	defer span.End()
@@ -217,8 +232,10 @@ func (h *Handler) snapshot(ctx context.Context, resource snapshot.Resource, want
 		return nil, snapshot.Snapshot{}, absence
 	}
 	var snap snapshot.Snapshot
-	switch want.Semantics {
-	case policy.Any, policy.NotOlderThan:
+	switch {
+	case want.watch:
+		snap, absence = collection.Follow(ctx, want.Revision, want.Semantics == policy.After, watchWait)
+	case want.Semantics == policy.Any, want.Semantics == policy.NotOlderThan:
 		snap, absence = collection.Latest(ctx, want.Revision)
 	default:
 		snap, absence = collection.Exact(ctx, want.Revision)

@@ -48,6 +48,8 @@ type modelEpochs struct{ Definition, Servers, Catalog, Checked, Past int }
 type modelWorld struct {
 	*proxytest.FakeAPI
 	handler *Handler
+	// questionTakes is how long a question of a feed takes, how far the API server is.
+	questionTakes time.Duration
 
 	mu       sync.Mutex
 	epochs   modelEpochs
@@ -96,18 +98,23 @@ func (w *modelWorld) names() string {
 // feed answers a feed. A watch that is to go on where another one broke is told that this is too
 // old. What the newest state is compared with is there as long as nothing has happened since.
 func (w *modelWorld) feed(r *http.Request) (*http.Response, error) {
+	if strings.Contains(r.URL.Query().Get("fieldSelector"), "~") {
+		time.Sleep(w.questionTakes)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	query, accept := r.URL.Query(), r.Header.Get("Accept")
 	watches, exact := query.Get("watch") != "", query.Get("resourceVersionMatch") == "Exact"
-	loads := query.Get("sendInitialEvents") != "" || !watches && !exact && query.Get("fieldSelector") == ""
+	loads := query.Get("sendInitialEvents") != "" && query.Get("fieldSelector") == "" || !watches && !exact && query.Get("fieldSelector") == ""
 	if w.away || w.failing && loads {
 		return nil, io.ErrUnexpectedEOF
 	}
+	bookmark := fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"annotations":{"k8s.io/initial-events-end":"true"},"resourceVersion":"%d"}}`, w.revision)
 	switch {
+	case query.Get("sendInitialEvents") != "" && query.Get("fieldSelector") != "":
+		return proxytest.JSONResponse(r, http.StatusOK, modelEvent("BOOKMARK", bookmark)), nil
 	case query.Get("sendInitialEvents") != "":
 		w.loaded, w.over = w.epochs.Past, false
-		bookmark := fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"annotations":{"k8s.io/initial-events-end":"true"},"resourceVersion":"%d"}}`, w.revision)
 		body, in := io.Pipe()
 		w.watches = append(w.watches, in)
 		context.AfterFunc(r.Context(), func() { _ = in.CloseWithError(r.Context().Err()) })
@@ -332,7 +339,8 @@ func newModelWorld(t *testing.T) *modelWorld {
 		Fields: func(ctx context.Context, gvr schema.GroupVersionResource) ([]wire.Field, error) {
 			return cluster.Fields(ctx, gvr)
 		},
-		Log: proxytest.DiscardLog(),
+		Settings: func(schema.GroupVersionResource) snapshot.Settings { return snapshot.Settings{Watches: true} },
+		Log:      proxytest.DiscardLog(),
 	})
 	cluster, err := discovery.New(w.Config(), discovery.Config{
 		Invalidate: collections.Invalidate, Settle: 15 * time.Second, Quarantine: time.Minute, Log: proxytest.DiscardLog(),
@@ -352,6 +360,7 @@ func newModelWorld(t *testing.T) *modelWorld {
 	t.Cleanup(reviews.Close)
 	w.handler = &Handler{
 		Policy:      policy.DefaultConfig(),
+		Watches:     true,
 		Catalog:     cluster.Catalog,
 		Schemas:     cluster.Schemas,
 		Authorizer:  reviews,
@@ -372,7 +381,7 @@ func newModelWorld(t *testing.T) *modelWorld {
 	return w
 }
 
-// ask sends a list, while which things happen, and returns whether it was answered from memory.
+// ask sends a list or a streaming list, while which things happen, and returns whether it was answered from memory.
 func (w *modelWorld) ask(t *testing.T, target string) (why reason.Reason) {
 	var happened []string
 	some := func() {
@@ -397,7 +406,11 @@ func (w *modelWorld) ask(t *testing.T, target string) (why reason.Reason) {
 	done := make(chan reason.Reason, 1)
 	go func() {
 		list, found, why := w.handler.decide(r, who)
-		if why == "" {
+		switch {
+		case why != "":
+		case list.Watch:
+			why = w.handler.serveWatch(out, r, who, list, &found)
+		default:
 			why = w.handler.serve(out, r, who, list, &found)
 		}
 		done <- why
@@ -441,7 +454,7 @@ func (w *modelWorld) ask(t *testing.T, target string) (why reason.Reason) {
 	if found.Past = is.Past; found != is || !past {
 		t.Errorf("after %q: answered with %s, and by then it was %+v, in a feed %d", happened, said, is, loaded)
 	}
-	newest := strings.HasSuffix(target, "=0")
+	newest := strings.Contains(target, "resourceVersion=0")
 	if newest && silent {
 		t.Errorf("after %q: the newest state is older than %v", happened, modelStaleness)
 	}
@@ -464,7 +477,7 @@ func (w *modelWorld) ask(t *testing.T, target string) (why reason.Reason) {
 // self-checks find something wrong, and streams fall silent, at random, before requests and while
 // these wait. Nothing is answered under an epoch that had ended before the last wait was over.
 func TestDecisionModel(t *testing.T) {
-	answered, forwarded := 0, map[reason.Reason]int{}
+	answered, streamed, forwarded := 0, 0, map[reason.Reason]int{}
 	for range 40 {
 		synctest.Test(t, func(t *testing.T) {
 			w := newModelWorld(t)
@@ -481,8 +494,15 @@ func TestDecisionModel(t *testing.T) {
 				if at := w.handler.Collections.Stats(); rand.IntN(2) == 0 && len(at) > 0 && at[0].Revision() > 0 {
 					target = fmt.Sprintf("/apis/example.com/v1/widgets?resourceVersionMatch=Exact&resourceVersion=%d", at[0].Revision())
 				}
+				watches := rand.IntN(3) == 0
+				if watches {
+					target = "/apis/example.com/v1/widgets?watch=true&resourceVersion=0&timeoutSeconds=1"
+				}
 				if why := w.ask(t, target); why == "" {
 					answered++
+					if watches {
+						streamed++
+					}
 				} else {
 					forwarded[why]++
 				}
@@ -495,8 +515,8 @@ func TestDecisionModel(t *testing.T) {
 			return
 		}
 	}
-	t.Logf("%d were answered; forwarded: %v", answered, forwarded)
-	if answered < 40 {
-		t.Errorf("only %d were answered; forwarded: %v", answered, forwarded)
+	t.Logf("%d were answered, %d of them with a streaming list; forwarded: %v", answered, streamed, forwarded)
+	if answered < 40 || streamed < 10 {
+		t.Errorf("only %d were answered, %d of them with a streaming list; forwarded: %v", answered, streamed, forwarded)
 	}
 }

@@ -20,6 +20,7 @@ import (
 func TestEstimate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newModelWorld(t)
+		w.questionTakes = 5 * time.Millisecond
 		close(w.reviews)
 		o, metrics := observetest.New(t, nil)
 		w.handler.Observer, w.handler.ConsistentWait = o, 1500*time.Millisecond
@@ -62,7 +63,7 @@ func TestEstimate(t *testing.T) {
 		if !known {
 			t.Fatal("the resource is not known")
 		}
-		w.handler.Collections.Forwarded(resource, q, time.Hour)
+		w.handler.Collections.Forward(resource, q)(time.Hour)
 		estimated(widgets, "reason=faster-forwarded 1", "reason=none 1", "reason=warming 1")
 	})
 }

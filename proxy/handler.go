@@ -38,6 +38,9 @@ type Handler struct {
 	// ConsistentWait is how long such a list may wait for the proof.
 	ConsistentWait time.Duration
 
+	// Watches: watches are answered from memory, where the policy does not say.
+	Watches bool
+
 	Authenticator *authn.Authenticator
 	Inflight      *inflight.Bounds
 	Upstream      *upstream.Transports

@@ -20,7 +20,7 @@ import (
 // has asked for.
 func (h *Handler) getsAny(ctx context.Context, who caller, rule policy.Rule, list policy.Request, asked policy.Semantics) (user.Info, bool) {
 	// A page of the newest state that follows another one is not any.
-	if len(rule.NewestAsAny) == 0 || asked != policy.MostRecent || list.Options.Continue != "" || !who.accepted {
+	if len(rule.NewestAsAny) == 0 || asked != policy.MostRecent || list.Watch || list.Options.Continue != "" || !who.accepted {
 		return nil, false
 	}
 	known, err := h.WhoAmI.Recognise(ctx, who.identity, who.share)
@@ -33,41 +33,89 @@ func (h *Handler) getsAny(ctx context.Context, who caller, rule policy.Rule, lis
 
 // proven finds the newest state, and waits until it is proven that it holds all that was written
 // before the list came.
-func (h *Handler) proven(ctx context.Context, resource snapshot.Resource) (*snapshot.Collection, snapshot.Snapshot, reason.Reason) {
+func (h *Handler) proven(ctx context.Context, resource snapshot.Resource, want wanted) (*snapshot.Collection, snapshot.Snapshot, reason.Reason) {
 	ctx, span := observe.RecordOf(ctx).Step(ctx, observe.SpanProof)
 	defer span.End()
 	collection, absence := h.Collections.Use(resource)
 	if absence != reason.None {
 		return nil, snapshot.Snapshot{}, absence
 	}
-	begun := time.Now()
-	snap, absence := collection.Fresh(ctx, h.ConsistentWait)
-	h.Observer.Proof(ctx, begun, absence)
+	begun, over := time.Now(), h.Observer.Proving(ctx)
+	snap, absence := collection.Fresh(ctx, h.proofWait(want))
+	over(absence)
 	if absence == reason.None {
 		span.SetAttributes(observe.Proof(snap.Heard.Sub(begun), snap.Answered.Sub(snap.Heard))...)
 	}
 	return collection, snap, absence
 }
 
-// forwardedNewest takes in that kube-apiserver has answered a list of the newest state, which was
-// forwarded for a reason, and how long that took. It waits for nothing: the end of that answer is
-// still to be sent.
-func (h *Handler) forwardedNewest(list policy.Request, why reason.Reason, took time.Duration) {
-	resource, q, known := h.newest(list)
-	if !known {
+// proofWait is how long the proof is waited for. A watch that is forwarded costs the upstream for as
+// long as it lasts, so there the proof always pays.
+func (h *Handler) proofWait(want wanted) time.Duration {
+	if want.watch {
+		return watchWait
+	}
+	return h.ConsistentWait
+}
+
+// forwardedNewest is a list of the newest state that is forwarded, and the answer to it.
+type forwardedNewest struct {
+	http.ResponseWriter
+	list policy.Request
+	why  reason.Reason
+	h    *Handler
+
+	// resource and q are what memory would be asked; known is false if it could not be.
+	resource snapshot.Resource
+	q        index.Query
+	known    bool
+
+	begun   time.Time
+	writing time.Duration
+	// learn takes in how long kube-apiserver took.
+	learn func(time.Duration)
+}
+
+// forwardNewest begins to forward a list of the newest state, for a reason.
+func (h *Handler) forwardNewest(w http.ResponseWriter, list policy.Request, why reason.Reason) *forwardedNewest {
+	f := &forwardedNewest{ResponseWriter: w, list: list, why: why, h: h, begun: time.Now()}
+	if f.resource, f.q, f.known = h.newest(list); f.known {
+		f.learn = h.Collections.Forward(f.resource, f.q)
+	}
+	return f
+}
+
+// Write implements [http.ResponseWriter], and measures how long it takes.
+func (f *forwardedNewest) Write(p []byte) (int, error) {
+	begun := time.Now()
+	defer func() { f.writing += time.Since(begun) }()
+	return f.ResponseWriter.Write(p)
+}
+
+// Unwrap lets [http.ResponseController] find what else the writer can do.
+func (f *forwardedNewest) Unwrap() http.ResponseWriter { return f.ResponseWriter }
+
+// over takes in that kube-apiserver has answered with the list, or that nothing came of it. It waits
+// for nothing: the end of the answer is still to be sent.
+func (f *forwardedNewest) over(answered bool) {
+	if !f.known {
 		return
 	}
-	// Indented lists cost more, and do not tell what others do.
-	if !list.Indented(true) && !list.Indented(false) {
-		h.Collections.Forwarded(resource, q, took)
+	took := time.Since(f.begun) - f.writing
+	if !answered || f.list.Indented(true) || f.list.Indented(false) {
+		took = 0 // indented lists cost more, and do not tell what others do
 	}
-	if why == reason.MostRecent {
-		h.estimate(list, resource, q)
+	f.learn(took)
+	if !answered {
+		return
 	}
-	if list.Options.Limit > 0 {
+	if f.why == reason.MostRecent {
+		f.h.estimate(f.list, f.resource, f.q)
+	}
+	if f.list.Options.Limit > 0 {
 		// The next page is of the state as it is now, and on a quiet resource the feed may not know
 		// yet that it has reached that.
-		h.Collections.WantNext(resource, q)
+		f.h.Collections.WantNext(f.resource, f.q)
 	}
 }
 
@@ -101,19 +149,3 @@ func (h *Handler) newest(list policy.Request) (snapshot.Resource, index.Query, b
 	q := query(list, entry, policy.Decision{Semantics: policy.MostRecent, Limit: list.Options.Limit})
 	return collectionOf(list, entry, representation), q, true
 }
-
-// timedWriter measures how long it takes to write an answer.
-type timedWriter struct {
-	http.ResponseWriter
-	writing time.Duration
-}
-
-// Write implements [http.ResponseWriter].
-func (w *timedWriter) Write(p []byte) (int, error) {
-	begun := time.Now()
-	defer func() { w.writing += time.Since(begun) }()
-	return w.ResponseWriter.Write(p)
-}
-
-// Unwrap lets [http.ResponseController] find what else the writer can do.
-func (w *timedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -40,6 +40,9 @@ type body struct {
 
 // newBody finds what is written. It must be released.
 func newBody(a answer) *body {
+	if a.watch {
+		return newInitialEvents(a)
+	}
 	b := &body{frame: a.snapshot.Frame, indented: a.indented, pooled: pages.Get().(*[]*index.Object)}
 	page := a.snapshot.Page(a.query, (*b.pooled)[:0])
 	b.objects = page.Objects
@@ -59,6 +62,22 @@ func newBody(a answer) *body {
 	b.size = len(b.head) + size + len(b.tail)
 	if b.indented {
 		b.measureIndented()
+	}
+	return b
+}
+
+// eventOverhead is about what an event has beside its object.
+const eventOverhead = 64
+
+// newInitialEvents finds the objects that a watch begins with. Its size is an estimate.
+func newInitialEvents(a answer) *body {
+	b := &body{frame: a.snapshot.Frame, pooled: pages.Get().(*[]*index.Object)}
+	b.objects = (*b.pooled)[:0]
+	if a.initial {
+		b.objects = a.snapshot.Page(a.query, b.objects).Objects
+	}
+	for _, o := range b.objects {
+		b.size += len(o.Bytes) + eventOverhead
 	}
 	return b
 }
@@ -88,7 +107,11 @@ func (b *body) release() {
 // writePage writes the answer to r.
 func (h *Handler) writePage(w http.ResponseWriter, r *http.Request, list policy.Request, b *body) {
 	compress := list.Gzip && b.size > gzipAbove
-	setListHeaders(w.Header(), r, b.frame, compress)
+	setHeaders(w.Header(), r, b.frame, b.frame.ContentType)
+	if compress {
+		w.Header().Set("Content-Encoding", "gzip")
+		w.Header().Set("Vary", "Accept-Encoding")
+	}
 	w.WriteHeader(http.StatusOK)
 
 	out := h.writers.get(w, b.size)
@@ -160,8 +183,8 @@ func (h *Handler) compressIndented(out *bufio.Writer, b *body) error {
 	return stream.Close()
 }
 
-// setListHeaders sets what kube-apiserver sends with a list.
-func setListHeaders(h http.Header, r *http.Request, frame *wire.Frame, compressed bool) {
+// setHeaders sets what kube-apiserver sends with a list or a watch.
+func setHeaders(h http.Header, r *http.Request, frame *wire.Frame, contentType string) {
 	auditID := r.Header.Get("Audit-Id")
 	if auditID == "" {
 		auditID = uuid.NewString()
@@ -174,12 +197,8 @@ func setListHeaders(h http.Header, r *http.Request, frame *wire.Frame, compresse
 	if len(frame.CacheControl) > 1 {
 		h["Cache-Control"] = slices.Clone(frame.CacheControl)
 	}
-	h.Set("Content-Type", frame.ContentType)
+	h.Set("Content-Type", contentType)
 	for _, warning := range frame.Warnings {
 		h.Add("Warning", warning)
-	}
-	if compressed {
-		h.Set("Content-Encoding", "gzip")
-		h.Set("Vary", "Accept-Encoding")
 	}
 }

@@ -23,7 +23,11 @@ func (h *Handler) respond(w http.ResponseWriter, r *http.Request) {
 		record.Decided(list, found.semantics, why)
 	} else {
 		record.Decided(list, found.given(), why)
-		if why = h.serve(w, r, who, list, &found); why == "" {
+		serve := h.serve
+		if list.Watch {
+			serve = h.serveWatch
+		}
+		if why = serve(w, r, who, list, &found); why == "" {
 			return
 		}
 		found = answer{semantics: found.semantics}
@@ -33,37 +37,27 @@ func (h *Handler) respond(w http.ResponseWriter, r *http.Request) {
 	if found.unreviewed {
 		w = &unreviewedWriter{ResponseWriter: w, record: record, reason: why}
 	}
-	var timed *timedWriter
-	if found.semantics == policy.MostRecent {
-		timed = &timedWriter{ResponseWriter: w}
-		w = timed
+	code := 0
+	if found.semantics == policy.MostRecent && !list.Watch {
+		newest := h.forwardNewest(w, list, why)
+		defer func() { newest.over(code == http.StatusOK) }()
+		w = newest
 	}
 	out, end := record.Forwarding(r)
 	defer end()
-	asked := time.Now()
-	if code := h.Forward.ServeAs(w, out, who.identity, who.onAcceptance); code != http.StatusOK {
-		return
-	}
-	if found.unreviewed && found.collection != nil {
+	code = h.Forward.ServeAs(w, out, who.identity, who.onAcceptance)
+	if code == http.StatusOK && found.unreviewed && found.collection != nil {
 		found.collection.Touch() // the caller may list it, so it is in use
-	}
-	if timed != nil {
-		// The time that the client took to read does not count.
-		h.forwardedNewest(list, why, time.Since(asked)-timed.writing)
 	}
 }
 
 // serve answers from memory. With a reason it has not, and nothing was written.
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request, who caller, list policy.Request, a *answer) reason.Reason {
-	var entry *audit.Entry
-	if h.Auditor != nil {
-		var err error
-		if entry, err = h.Auditor.begin(r, who, a.user, list, observe.RecordOf(r.Context()).Begun()); err != nil {
-			h.rarely("an answer from memory could not be audited", err)
-			return reason.Audit
-		}
-		defer entry.Abandon()
+	entry, why := h.announce(r, who, list, a)
+	if why != "" {
+		return why
 	}
+	defer entry.Abandon()
 	page, room, err := h.admitBody(r.Context(), who.share, *a)
 	if err != nil {
 		h.refuse(w, r, err)
@@ -102,6 +96,19 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, who caller, list
 	}()
 	h.writePage(counted, r, list, page)
 	return ""
+}
+
+// announce tells the audit log, if there is one, that an answer comes from memory.
+func (h *Handler) announce(r *http.Request, who caller, list policy.Request, a *answer) (*audit.Entry, reason.Reason) {
+	if h.Auditor == nil {
+		return nil, ""
+	}
+	entry, err := h.Auditor.begin(r, who, a.user, list, observe.RecordOf(r.Context()).Begun())
+	if err != nil {
+		h.rarely("an answer from memory could not be audited", err)
+		return nil, reason.Audit
+	}
+	return entry, ""
 }
 
 // ground is what an answer stands on now. It waits for nothing.

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -105,7 +106,12 @@ func (w *Warmup) note(e policy.EagerCollection, why string) {
 		delete(w.waiting, e)
 		return
 	}
-	if w.waiting[e] != why {
+	switch {
+	case w.waiting[e] == why:
+	case why == string(reason.UnknownResource):
+		w.log.Warn("an eager resource is not one that kube-apiserver serves, so this replica does not get ready: correct its name or version in the policy or in --eager",
+			"resource", eagerName(e), "version", e.Version, "meant", cmp.Or(w.catalog.Similar(e.Group, e.Version, e.Resource), "unknown"))
+	default:
 		w.log.Info("an eager collection is not warm", "resource", eagerName(e), "reason", why)
 	}
 	w.waiting[e] = why

@@ -23,7 +23,6 @@ func IsBeside(watch url.Values) bool {
 // attested is what a short watch beside the stream has told: all changes after from, up to
 // revision.
 type attested struct {
-	opened         time.Time
 	from, revision uint64
 	// changes are the revisions of the changes between the two, in order.
 	changes []uint64
@@ -41,7 +40,7 @@ func (a attested) last() uint64 {
 func (f *feed) attest(ctx context.Context, from uint64) (attested, error) {
 	ctx, cancel := context.WithTimeout(ctx, besideTimeout)
 	defer cancel()
-	a := attested{opened: time.Now(), from: from}
+	a := attested{from: from}
 	s, err := f.goOn(ctx, from, shortWatch)
 	if err != nil {
 		return a, err
@@ -51,7 +50,8 @@ func (f *feed) attest(ctx context.Context, from uint64) (attested, error) {
 		switch rev := ev.Meta.Revision; {
 		case rev < a.last():
 			return a, wire.Inconsistent("a watch from revision %d tells of revision %d after %d", from, rev, a.last())
-		case ev.Kind == "BOOKMARK":
+		case ev.Kind == wire.Bookmarked:
+			f.hold(ev)
 			a.revision = rev
 			return a, nil
 		default:
@@ -74,7 +74,6 @@ func (f *feed) besideTold(a outcome[attested]) (attested, error) {
 		f.fresh.besideOver(now, false, true)
 		return attested{}, nil
 	}
-	f.collection.pace.besideTook(now.Sub(a.value.opened))
 	f.fresh.besideOver(now, a.value.revision > f.collection.view.Load().to(), false)
 	return a.value, nil
 }

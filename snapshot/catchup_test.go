@@ -133,7 +133,7 @@ func TestLoadedStatesAreNew(t *testing.T) {
 	c.expect(probed{1000, c.at(time.Now())})
 	c.close()
 	state := index.NewTree(false)
-	c.open(state, 0, 2000, &wire.Frame{}, c.inquire())
+	c.open(state, 0, 2000, &wire.Frame{}, nil, c.inquire())
 	if len(c.goals) > 0 {
 		t.Errorf("still to be caught up with: %v", c.goals)
 	}

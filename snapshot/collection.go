@@ -39,9 +39,10 @@ type Collection struct {
 	// for who wants the newest state, and wishes tells the feed that it has changed.
 	inquiries, wished atomic.Uint64
 	wishes            chan struct{}
-	// pace and costs say whether it is worth to wait for that.
-	pace  pace
-	costs costs
+	// outlook is a copy of the feed's, and costs what lists cost where they are forwarded: they say
+	// whether it is worth to wait for that.
+	outlook atomic.Pointer[freshness]
+	costs   costs
 
 	// objects is the number of the newest object, beginning with a number that is this
 	// collection's alone. It is the feed's.
@@ -81,6 +82,7 @@ func newCollection(r Resource, limits Limits, b *budget) *Collection {
 		wishes:   make(chan struct{}, 1),
 	}
 	c.Touch()
+	c.publish(freshness{})
 	c.view.Store(&View{absence: reason.Warming, next: make(chan struct{}), newer: make(chan struct{})})
 	return c
 }

@@ -67,6 +67,8 @@ type Settings struct {
 	Bytes int64
 	// Idle is how long they are kept when nobody asks for them: nil is as for all, 0 for ever.
 	Idle *time.Duration
+	// Watches: clients may follow its collections.
+	Watches bool
 }
 
 const (
@@ -118,6 +120,8 @@ type running struct {
 	stop context.CancelFunc
 	// keep is how long it stays when nobody asks for it; 0 is for ever.
 	keep time.Duration
+	// watches: clients may follow it.
+	watches bool
 }
 
 // NewCollections returns an empty set. Close ends it.
@@ -193,15 +197,17 @@ func (c *Collections) WantNext(r Resource, q index.Query) {
 	}
 }
 
-// Forwarded says that the upstream took so long to answer q with its newest state. A collection
-// that is not there is not started.
-func (c *Collections) Forwarded(r Resource, q index.Query, took time.Duration) {
+// Forward says that q is sent to the upstream for its newest state. What it returns is to be called
+// when that is over, with how long the upstream took to answer; 0 if it did not, or if that tells
+// nothing of other lists. A collection that is not there is not started.
+func (c *Collections) Forward(r Resource, q index.Query) (over func(took time.Duration)) {
 	c.mu.RLock()
 	found := c.all[r]
 	c.mu.RUnlock()
-	if found != nil {
-		found.forwarded(q, took)
+	if found == nil {
+		return func(time.Duration) {}
 	}
+	return found.forward(q)
 }
 
 // Keep starts a collection that stays, whether it is asked for or not.
@@ -244,6 +250,7 @@ func (c *Collections) start(r Resource, delay time.Duration) (*Collection, reaso
 		loads:       c.loads,
 		comparisons: c.comparisons,
 		sameServers: c.config.SameServers,
+		watches:     entry.watches,
 		reopened:    c.config.Reopened,
 		log:         c.config.Log.With("collection", r.String()),
 	}
@@ -295,7 +302,7 @@ func (c *Collections) newRunningLocked(r Resource, stop context.CancelFunc) *run
 	collection.stand(c.epoch)
 	c.made++
 	collection.objects = c.made << index.ObjectNumberBits
-	return &running{Collection: collection, stop: stop, keep: keep}
+	return &running{Collection: collection, stop: stop, keep: keep, watches: settings.Watches}
 }
 
 // tidy cuts history, ends idle collections, and makes room at the byte bound.
@@ -309,6 +316,7 @@ func (c *Collections) tidy() {
 		case now := <-ticker.C:
 			for _, r := range c.list() {
 				r.trim(now)
+				r.tendWatches(now)
 			}
 			c.mu.Lock()
 			c.holds.forget(now)

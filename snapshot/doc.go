@@ -35,6 +35,12 @@
 //
 // If a state is not known, a [reason.Reason] says why; the request is forwarded for that reason.
 //
+// # Watches
+//
+// Clients that follow a live span are in the [watch.Hub] that its views have; it is told of each
+// view that is published, and ended when the span is. How events and bookmarks are written is
+// learned before a state is loaded (learnwatch.go), and held against each event that comes.
+//
 // # Bytes
 //
 // An object's bytes are stored once, in the form in which a list holds them, cut out of what

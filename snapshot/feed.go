@@ -35,6 +35,8 @@ type feed struct {
 	loads, comparisons chan struct{}
 	// sameServers is Config.SameServers.
 	sameServers func(context.Context) (bool, error)
+	// watches is Settings.Watches.
+	watches bool
 	// reopened is Config.Reopened.
 	reopened func(Resource, time.Duration, reason.Reason)
 	log      *slog.Logger
@@ -157,6 +159,10 @@ func (f *feed) session(ctx context.Context) error {
 		return err
 	}
 	frame := is.frame
+	form, err := f.learnWatch(ctx, is)
+	if err != nil {
+		return err
+	}
 	loaded, err := f.load(ctx, is)
 	if err != nil {
 		return err
@@ -166,7 +172,7 @@ func (f *feed) session(ctx context.Context) error {
 		return err
 	}
 	f.doubtPast(ctx, loaded.asked)
-	f.collection.open(loaded.state, loaded.size, loaded.revision, frame, loaded.inquiry)
+	f.collection.open(loaded.state, loaded.size, loaded.revision, frame, form, loaded.inquiry)
 	if gap, cause := f.collection.life.opened(time.Now()); cause != "" && f.reopened != nil {
 		f.reopened(f.source.resource, gap, cause)
 	}
@@ -190,13 +196,17 @@ func (f *feed) change(frame *wire.Frame, ev wire.Event) (change, error) {
 		return change{}, err
 	}
 	ch := change{key: key, revision: m.Revision}
-	switch ev.Kind {
-	case "DELETED":
+	if ev.Kind == wire.Deleted {
 		ch.kind = deleted
-		return ch, nil
-	case "ADDED":
+		if f.watches {
+			ch.gone, err = f.gone(form, key, ev)
+		}
+		return ch, err
+	}
+	switch ev.Kind {
+	case wire.Added:
 		ch.kind = added
-	case "MODIFIED":
+	case wire.Modified:
 		ch.kind = modified
 	}
 	bytes, err := f.source.encoding().Cut(form, ev.Object)

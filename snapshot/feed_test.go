@@ -201,13 +201,20 @@ func fed(t *testing.T, u http.RoundTripper, d time.Duration) *Collection {
 // fedBy is fed, where somebody knows whether API servers are the same.
 func fedBy(t *testing.T, u http.RoundTripper, d time.Duration, same func(context.Context) (bool, error)) *Collection {
 	t.Helper()
+	return fedWith(t, u, d, same, Settings{})
+}
+
+// fedWith is fedBy, with settings.
+func fedWith(t *testing.T, u http.RoundTripper, d time.Duration, same func(context.Context) (bool, error), settings Settings) *Collection {
+	t.Helper()
 	collections := NewCollections(Config{
 		SameServers: same,
 
-		Client: &http.Client{Transport: u},
-		Base:   &url.URL{Scheme: "https", Host: "upstream"},
-		Limits: Limits{History: time.Hour, Staleness: 90 * time.Second, Wait: 100 * time.Millisecond},
-		Log:    slog.New(slog.DiscardHandler),
+		Client:   &http.Client{Transport: u},
+		Base:     &url.URL{Scheme: "https", Host: "upstream"},
+		Limits:   Limits{History: time.Hour, Staleness: 90 * time.Second, Wait: 100 * time.Millisecond},
+		Settings: func(schema.GroupVersionResource) Settings { return settings },
+		Log:      slog.New(slog.DiscardHandler),
 	})
 	c, absence := collections.Use(Resource{
 		GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},

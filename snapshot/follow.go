@@ -174,7 +174,10 @@ func (f *feed) drain(ctx context.Context, frame *wire.Frame, s *stream) (_ endin
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	c, fresh := f.collection, &f.fresh
-	defer func() { c.pace.notAsked(fresh.spared) }()
+	defer func() {
+		fresh.stop()
+		c.publish(*fresh)
+	}()
 	fresh.follow(time.Now())
 	for {
 		if told, err = c.accept(s, told); err != nil {
@@ -189,11 +192,10 @@ func (f *feed) drain(ctx context.Context, frame *wire.Frame, s *stream) (_ endin
 		case do.ask:
 			is := c.inquire()
 			fresh.ask(is)
-			c.pace.ask(now)
 			question.start(ctx, func(ctx context.Context) (probed, error) { return f.probe(ctx, is) })
 			continue
 		case do.beside:
-			fresh.besideOpened()
+			fresh.besideOpened(now)
 			from := v.to()
 			beside.start(ctx, func(ctx context.Context) (attested, error) { return f.attest(ctx, from) })
 			continue
@@ -202,6 +204,7 @@ func (f *feed) drain(ctx context.Context, frame *wire.Frame, s *stream) (_ endin
 		default:
 			timer.Reset(do.again.Sub(now))
 		}
+		c.publish(*fresh)
 		select {
 		case ev, ok := <-s.events:
 			if !ok {
@@ -211,7 +214,6 @@ func (f *feed) drain(ctx context.Context, frame *wire.Frame, s *stream) (_ endin
 				return broken, err
 			}
 			fresh.streamTold(ev.Came)
-			c.pace.streamTold(ev.Came)
 		case <-c.wishes:
 		case <-c.demand:
 			fresh.demand()
@@ -246,7 +248,8 @@ func (f *feed) endOf(s *stream) (ending, error) {
 
 // take applies one event.
 func (f *feed) take(frame *wire.Frame, s *stream, ev wire.Event) error {
-	if ev.Kind == "BOOKMARK" {
+	f.hold(ev)
+	if ev.Kind == wire.Bookmarked {
 		if err := f.collection.passes(s, ev.Meta.Revision); err != nil {
 			return err
 		}

@@ -39,6 +39,7 @@ const (
 // left, and the next one must show that the past is the same.
 type freshness struct {
 	rhythm rhythm
+	pace   pace
 	// sent is the last question that was sent, which is under way while asking.
 	sent   inquiry
 	asking bool
@@ -63,9 +64,10 @@ type freshness struct {
 	// urgent: somebody waits for it.
 	urgent bool
 
-	// beside: a short watch is open. rested is when the next may be, and useful that the last one
+	// beside: a short watch is open, since opened. rested is when the next may be, and useful that the last one
 	// told what the stream had not.
 	beside bool
+	opened time.Time
 	rested time.Time
 	useful bool
 }
@@ -84,8 +86,11 @@ type action struct {
 
 // follow begins with another stream.
 func (f *freshness) follow(now time.Time) {
-	*f = freshness{rhythm: f.rhythm, sent: f.sent, spared: f.spared, wished: f.wished, wishedAt: f.wishedAt, told: now}
+	*f = freshness{rhythm: f.rhythm, pace: f.pace, sent: f.sent, spared: f.spared, wished: f.wished, wishedAt: f.wishedAt, told: now}
 }
+
+// stop takes in that the stream is not read any more: a question that was under way is given up.
+func (f *freshness) stop() { f.asking = false }
 
 // next says what is to be done now, where the state is as new as heard.
 func (f *freshness) next(now, heard time.Time) action {
@@ -161,6 +166,7 @@ func (f *freshness) ask(is inquiry) {
 // answered takes in how far the upstream is, and whether the span is there.
 func (f *freshness) answered(now time.Time, revision uint64, there bool) {
 	f.asking = false
+	f.pace.answered(now.Sub(f.sent.asked), there)
 	if there {
 		return
 	}
@@ -182,7 +188,10 @@ func (f *freshness) unanswered(now time.Time) {
 }
 
 // streamTold takes in that the stream has told something.
-func (f *freshness) streamTold(at time.Time) { f.told = at }
+func (f *freshness) streamTold(at time.Time) {
+	f.pace.gap.add(max(0, at.Sub(f.told)))
+	f.told = at
+}
 
 // reached takes in how far the span is.
 func (f *freshness) reached(to uint64) {
@@ -196,7 +205,7 @@ func (f *freshness) reached(to uint64) {
 }
 
 // besideOpened takes in that a short watch is opened.
-func (f *freshness) besideOpened() { f.beside = true }
+func (f *freshness) besideOpened(now time.Time) { f.beside, f.opened = true, now }
 
 // besideOver takes in that the short watch has ended. useful: it told what the stream had not.
 // failed: it told nothing.
@@ -204,7 +213,20 @@ func (f *freshness) besideOver(now time.Time, useful, failed bool) {
 	f.beside, f.useful = false, useful
 	if failed {
 		f.rested = now.Add(besidePause)
+		return
 	}
+	f.pace.beside.add(now.Sub(f.opened))
+}
+
+// proof is how long it is likely to take to prove the newest state, for who asks for it now.
+func (f *freshness) proof(now time.Time) time.Duration {
+	question := f.pace.question.or(usualQuestion) + max(0, f.spared.Sub(now))
+	if f.asking {
+		// One that takes longer than usual may take as long again: nobody should wait for it in
+		// vain.
+		question = max(question, now.Sub(f.sent.asked))
+	}
+	return question + f.pace.wait(now.Sub(f.told))
 }
 
 func earlier(a, b time.Time) time.Time {

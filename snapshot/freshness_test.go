@@ -89,20 +89,20 @@ func TestFreshness(t *testing.T) {
 			now:     84 * time.Second, want: action{beside: true},
 		},
 		"a watch beside is open": {
-			happens: func(f *freshness) { behind(f, start, true); f.besideOpened() },
+			happens: func(f *freshness) { behind(f, start, true); f.besideOpened(start) },
 			now:     besideDelay, want: action{again: at(18 * time.Second)},
 		},
 		"the watch beside has failed": {
 			happens: func(f *freshness) {
 				behind(f, start, true)
-				f.besideOpened()
+				f.besideOpened(start)
 				f.besideOver(start, false, true)
 			}, now: besideDelay, want: action{again: at(besidePause)},
 		},
 		"the watch beside told what the stream had not, and lists keep coming": {
 			happens: func(f *freshness) {
 				behind(f, start, true)
-				f.besideOpened()
+				f.besideOpened(start)
 				f.besideOver(start, true, false)
 				f.reached(30)
 			}, want: action{beside: true},
@@ -110,7 +110,7 @@ func TestFreshness(t *testing.T) {
 		"and they have ended": {
 			happens: func(f *freshness) {
 				behind(f, start, true)
-				f.besideOpened()
+				f.besideOpened(start)
 				f.besideOver(start, true, false)
 				f.reached(30)
 			}, now: besideKept, want: action{again: at(18 * time.Second)},
@@ -210,7 +210,7 @@ func TestFreshnessKeepsItsRules(t *testing.T) {
 						t.Fatalf("seed %d: a watch beside, while another is %v, in doubt %v", seed, beside, f.inDoubt(now))
 					}
 					beside = true
-					f.besideOpened()
+					f.besideOpened(now)
 					continue
 				case do.ask:
 					if f.asking || now.Before(f.spared) {

@@ -25,6 +25,8 @@ type learned struct {
 	// count is how many objects there are, mean how many bytes one has, as far as the first few
 	// tell.
 	count, mean int64
+	// framed: the event of the first object is written as listproxy would write it.
+	framed bool
 }
 
 // pageSize is how many objects a page of an initial load has, so that it has some 32 MiB: what a
@@ -65,7 +67,8 @@ func (f *feed) learn(ctx context.Context) (learned, error) {
 			continue
 		}
 		frame.Item, err = wire.LearnItem(e, l.Items[0], ev)
-		return learned{frame: frame, count: n + l.Meta.Remaining, mean: int64(len(l.body))/n + index.ObjectOverhead}, err
+		mean := int64(len(l.body))/n + index.ObjectOverhead
+		return learned{frame: frame, count: n + l.Meta.Remaining, mean: mean, framed: ev.Framed}, err
 	}
 	return learned{}, errors.New("the first object changes too often to be seen in a list and in a watch at the same revision")
 }
@@ -156,7 +159,7 @@ func (f *feed) seenFrom(ctx context.Context, m wire.ObjectMeta, from uint64) (wi
 	defer s.stop()
 	for ev := range s.events {
 		switch {
-		case ev.Meta.Revision == m.Revision && (ev.Kind == "ADDED" || ev.Kind == "MODIFIED"):
+		case ev.Meta.Revision == m.Revision && (ev.Kind == wire.Added || ev.Kind == wire.Modified):
 			return ev, nil
 		case ev.Meta.Revision >= m.Revision:
 			return wire.Event{}, nil

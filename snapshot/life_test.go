@@ -295,7 +295,7 @@ func (l *life) load(s step) {
 		time.Sleep(time.Duration(s.b) * time.Second)
 	}
 	l.b.add(size)
-	l.c.open(state, size, l.head, l.frame, l.c.at(asked))
+	l.c.open(state, size, l.head, l.frame, nil, l.c.at(asked))
 	l.open(asked)
 }
 

@@ -163,7 +163,7 @@ func (f *feed) loadStream(ctx context.Context, is learned) (_ *loaded, err error
 				return nil, s.err
 			}
 			silence.Reset(loadSilence)
-			if ev.Kind == "BOOKMARK" {
+			if ev.Kind == wire.Bookmarked {
 				if !ev.Meta.EndsInitial {
 					continue
 				}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
@@ -64,6 +65,8 @@ type spanCounts struct {
 	loads   uint64
 	resumes uint64
 	losses  map[reason.Reason]uint64
+	// watches are the clients that have followed the spans.
+	watches watch.Counts
 	// lost is when a span was lost after which none was opened yet, and cause why; zero if there is
 	// none such.
 	lost  time.Time

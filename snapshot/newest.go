@@ -49,6 +49,10 @@ func (c *Collection) wish(number uint64) {
 
 // NoFresh says why Fresh would come to nothing, or would take longer than to forward q, if that
 // counts; None if it is worth waiting for. It does not wait, and is no use of the collection.
+//
+// What is compared is the time until the answer is there, without the time to write it, which the
+// client takes to read it either way: the next proof, which serves all who wait for one, and the
+// upstream's answer beside those that it has to give already.
 func (c *Collection) NoFresh(q index.Query, atMost time.Duration, always bool) reason.Reason {
 	v, now := c.view.Load(), time.Now()
 	switch {
@@ -57,10 +61,9 @@ func (c *Collection) NoFresh(q index.Query, atMost time.Duration, always bool) r
 	case Age(v.heard.asked, now) >= c.limits.Staleness:
 		return reason.Stale
 	}
-	proof := c.pace.proof(now)
+	proof := c.outlook.Load().proof(now)
 	if !always {
-		list, bytes := v.cost(q)
-		if forwarded, known := c.costs.find(list, now); !worthProving(proof, bytes, forwarded, known) {
+		if kind, bytes := v.kindOf(q); proof >= c.costs.now(kind, bytes, now) {
 			return reason.FasterForwarded
 		}
 	}
@@ -70,51 +73,16 @@ func (c *Collection) NoFresh(q index.Query, atMost time.Duration, always bool) r
 	return reason.None
 }
 
-// forwarded takes in how long the upstream took to answer q with its newest state.
-func (c *Collection) forwarded(q index.Query, took time.Duration) {
+// publish lets those who ask for the newest state know what the feed expects.
+func (c *Collection) publish(f freshness) { c.outlook.Store(&f) }
+
+// forward takes in that q is sent to the upstream for its newest state. What it returns is to be
+// called when that is over, with how long the upstream took to answer; 0 if it did not.
+func (c *Collection) forward(q index.Query) (over func(took time.Duration)) {
 	v := c.view.Load()
 	if v.absence != reason.None {
-		return
+		return func(time.Duration) {}
 	}
-	list, _ := v.cost(q)
-	c.costs.add(list, took, time.Now())
-}
-
-const (
-	// writing is how long listproxy takes to write a byte: the client waits for that too.
-	writing = time.Nanosecond
-	// encoding is what a byte of a list costs kube-apiserver at least, where it was not measured.
-	// (kube-apiserver 1.36.3, measured: 20 ns.)
-	encoding = 10 * time.Nanosecond
-)
-
-// worthProving says whether to prove the newest state is sooner than to forward a list of so many
-// bytes, which took the upstream so long before, if that is known.
-func worthProving(proof time.Duration, bytes int64, forwarded time.Duration, known bool) bool {
-	if !known {
-		forwarded = time.Duration(bytes) * encoding
-	}
-	return proof+time.Duration(bytes)*writing < forwarded
-}
-
-// sampled is how many objects tell how large those of a list are.
-const sampled = 16
-
-// cost says which kind of list q is, and about how many bytes it has; 0 if that cannot be told.
-func (v *View) cost(q index.Query) (listKind, int64) {
-	from, end := q.Scope.Prefix()+q.Start, q.Scope.End()
-	count := v.newest.Count(from, end)
-	kind := listKind{objects: magnitude(count), selects: q.Name != "" || q.Labels != nil || q.Fields != nil}
-	if q.Limit > 0 && q.Limit < count {
-		kind.limit, count = magnitude(q.Limit), q.Limit
-	}
-	if kind.selects {
-		return kind, 0
-	}
-	n, bytes := int64(0), int64(0)
-	v.newest.Ascend(from, end, func(o *index.Object) bool {
-		n, bytes = n+1, bytes+int64(len(o.Bytes))
-		return n < sampled
-	})
-	return kind, bytes * count / max(n, 1)
+	kind, _ := v.kindOf(q)
+	return c.costs.begin(kind)
 }

@@ -214,7 +214,7 @@ func (w *barrierWorld) feed() (err error) {
 		if w.beside != nil {
 			return errors.New("two watches beside the stream")
 		}
-		w.fresh.besideOpened()
+		w.fresh.besideOpened(w.now)
 		w.beside = &attested{from: v.to()}
 	}
 	if w.broken == timeProves && w.IntN(50) == 0 {

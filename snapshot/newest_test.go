@@ -202,128 +202,88 @@ func TestNewestIsNotProven(t *testing.T) {
 	}
 }
 
-// TestWorthProving: what is proven sooner than it is forwarded.
-func TestWorthProving(t *testing.T) {
-	const ms = time.Millisecond
-	for _, tt := range []struct {
-		proof     time.Duration
-		bytes     int64
-		forwarded time.Duration
-		known     bool
-		want      bool
-	}{
-		{proof: 10 * ms, bytes: 1 << 20, forwarded: 27 * ms, known: true, want: true},
-		{proof: 30 * ms, bytes: 1 << 20, forwarded: 27 * ms, known: true},
-		{proof: 3 * ms, bytes: 500, forwarded: 2 * ms, known: true},
-		{proof: 3 * ms, bytes: 500},
-		{proof: 10 * ms, bytes: 4 << 20, want: true},
-		{proof: time.Second, bytes: 4 << 20},
-		{proof: time.Second, bytes: 200 << 20, want: true},
-		{proof: 10 * ms, bytes: 0, forwarded: 11 * ms, known: true, want: true},
-		{proof: 10 * ms, bytes: 0},
-	} {
-		if got := worthProving(tt.proof, tt.bytes, tt.forwarded, tt.known); got != tt.want {
-			t.Errorf("%+v: %v", tt, got)
+// TestProof: a proof takes a question, and what comes first of the stream's next word and a watch
+// beside it.
+func TestProof(t *testing.T) {
+	now := time.Now()
+	f := freshnessAt(now)
+	asks := func(took time.Duration, there bool) {
+		f.ask(inquiry{f.sent.number + 1, now})
+		now = now.Add(took)
+		f.answered(now, 30, there)
+	}
+	expect := func(what string, now time.Time, want time.Duration) {
+		t.Helper()
+		if got := f.proof(now); got != want {
+			t.Errorf("%s: %v, want %v", what, got, want)
 		}
 	}
-}
-
-// TestPace: a proof takes a question, and what comes first of the stream's next word and a watch
-// beside it.
-func TestPace(t *testing.T) {
-	now := time.Now()
-	var p pace
-	if got, want := p.proof(now), usualQuestion+besideDelay+usualBeside; got != want {
-		t.Errorf("nothing is known: %v, want %v", got, want)
-	}
+	expect("nothing is known", now, usualQuestion+besideDelay+usualBeside)
 	for range 100 {
-		p.asked(3*time.Millisecond, false)
-		now = now.Add(20 * time.Millisecond)
-		p.streamTold(now)
+		asks(3*time.Millisecond, false)
+		now = now.Add(17 * time.Millisecond)
+		f.streamTold(now)
 	}
-	if got, want := p.proof(now), 23*time.Millisecond; got != want {
-		t.Errorf("busy: %v, want %v", got, want)
+	expect("busy", now, 23*time.Millisecond)
+	expect("it has become quiet", now.Add(500*time.Millisecond), 503*time.Millisecond)
+	f.besideOpened(now)
+	f.besideOver(now.Add(time.Millisecond), false, true)
+	expect("a watch beside has failed", now.Add(time.Hour), 3*time.Millisecond+besideDelay+usualBeside)
+	f.besideOpened(now)
+	f.besideOver(now.Add(700*time.Millisecond), true, false)
+	expect("quiet", now.Add(time.Hour), 803*time.Millisecond)
+	f.ask(inquiry{f.sent.number + 1, now})
+	expect("the upstream does not answer", now.Add(time.Hour), time.Hour+800*time.Millisecond)
+	f.refused(now, time.Minute)
+	expect("the upstream wants to be spared", now.Add(20*time.Second), 40*time.Second+803*time.Millisecond)
+	f.follow(now)
+	expect("another stream", now, 60*time.Second+23*time.Millisecond)
+	now = now.Add(time.Minute)
+	for range 400 {
+		asks(3*time.Millisecond, true)
 	}
-	if got, want := p.proof(now.Add(500*time.Millisecond)), 503*time.Millisecond; got != want {
-		t.Errorf("it has become quiet: %v, want %v", got, want)
-	}
-	p.besideTook(700 * time.Millisecond)
-	if got, want := p.proof(now.Add(time.Hour)), 803*time.Millisecond; got != want {
-		t.Errorf("quiet: %v, want %v", got, want)
-	}
-	for range 100 {
-		p.asked(3*time.Millisecond, true)
-	}
-	if got := p.proof(now.Add(time.Hour)); got > 13*time.Millisecond {
-		t.Errorf("where nothing happens: %v", got)
-	}
+	expect("where nothing happens", now.Add(time.Hour), 3*time.Millisecond)
 }
 
-// TestCosts: what kinds of lists cost is told apart, forgotten after a time, and bounded.
-func TestCosts(t *testing.T) {
-	now := time.Now()
-	var c costs
-	whole, page := listKind{objects: 10}, listKind{objects: 10, limit: 3}
-	c.add(whole, 80*time.Millisecond, now)
-	c.add(whole, 160*time.Millisecond, now)
-	c.add(page, time.Millisecond, now)
-	if got, known := c.find(whole, now); !known || got != 90*time.Millisecond {
-		t.Errorf("whole: %v, %v", got, known)
-	}
-	if got, known := c.find(page, now.Add(costKept-1)); !known || got != time.Millisecond {
-		t.Errorf("a page: %v, %v", got, known)
-	}
-	if _, known := c.find(page, now.Add(costKept)); known {
-		t.Error("what was measured long ago is believed")
-	}
-	c.add(whole, time.Second, now.Add(costKept))
-	if got, _ := c.find(whole, now.Add(costKept)); got != time.Second {
-		t.Errorf("after a time it begins anew: %v", got)
-	}
-	for i := range 2 * maxKinds {
-		c.add(listKind{objects: i}, 1, now)
-	}
-	if len(c.of) > maxKinds {
-		t.Errorf("%d kinds", len(c.of))
-	}
-	if c.add(page, 2, now.Add(2*costKept)); len(c.of) != 1 {
-		t.Errorf("%d kinds, though all but one were measured long ago", len(c.of))
-	}
-}
-
-// TestNoFresh: small lists are forwarded, unless all are to be proven, and what has no state is.
+// TestNoFresh: what the upstream answers sooner is forwarded, unless all are to be proven, and so is
+// what has no state.
 func TestNoFresh(t *testing.T) {
 	c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
 	const wait = time.Second
+	proofTakes := func(question time.Duration, there bool) {
+		var f freshness
+		f.follow(time.Now())
+		f.pace.answered(question, there)
+		c.publish(f)
+	}
 	if got := c.NoFresh(index.Query{}, wait, false); got != reason.FasterForwarded {
 		t.Errorf("a small list: %q", got)
 	}
 	if got := c.NoFresh(index.Query{}, 2*wait, true); got != reason.None {
 		t.Errorf("a small list, always: %q", got)
 	}
-	c.pace.asked(time.Millisecond, true)
-	for range 100 {
-		c.pace.asked(time.Millisecond, true)
-	}
-	c.forwarded(index.Query{}, time.Minute)
+	proofTakes(10*time.Millisecond, true)
+	c.forward(index.Query{})(20 * time.Millisecond)
 	if got := c.NoFresh(index.Query{}, wait, false); got != reason.None {
-		t.Errorf("one that takes the upstream long: %q", got)
+		t.Errorf("one that takes the upstream longer: %q", got)
 	}
 	for _, always := range []bool{true, false} {
-		if got := c.NoFresh(index.Query{}, time.Millisecond/2, always); got != reason.NotProven {
+		if got := c.NoFresh(index.Query{}, time.Millisecond, always); got != reason.NotProven {
 			t.Errorf("one for whose proof nobody waits that long: %q", got)
 		}
 	}
-	c.forwarded(index.Query{}, 24*time.Hour)
-	c.pace.ask(time.Now().Add(-time.Minute))
-	if got := c.NoFresh(index.Query{}, wait, true); got != reason.NotProven {
-		t.Errorf("while a question is not answered: %q", got)
+	proofTakes(30*time.Millisecond, true)
+	if got := c.NoFresh(index.Query{}, wait, false); got != reason.FasterForwarded {
+		t.Errorf("one that takes the upstream less time: %q", got)
 	}
-	c.pace.notAsked(time.Now().Add(time.Minute))
-	if got := c.NoFresh(index.Query{}, wait, true); got != reason.NotProven {
-		t.Errorf("while the upstream wants none: %q", got)
+	over := c.forward(index.Query{})
+	if got := c.NoFresh(index.Query{}, wait, false); got != reason.None {
+		t.Errorf("while another one is forwarded: %q", got)
 	}
-	c.pace.notAsked(time.Now())
+	over(0)
+	if got := c.NoFresh(index.Query{}, wait, false); got != reason.FasterForwarded {
+		t.Errorf("when that is over: %q", got)
+	}
 	if got := c.NoFresh(index.Query{Limit: 1, Name: "a"}, wait, false); got != reason.FasterForwarded {
 		t.Errorf("another kind of list: %q", got)
 	}

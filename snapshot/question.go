@@ -44,9 +44,7 @@ func (f *feed) probe(ctx context.Context, is inquiry) (probed, error) {
 func (f *feed) heard(a outcome[probed]) (ending, error) {
 	now := time.Now()
 	if a.err == nil {
-		there := f.collection.expect(a.value)
-		f.collection.pace.asked(now.Sub(a.value.asked), there)
-		f.fresh.answered(now, a.value.revision, there)
+		f.fresh.answered(now, a.value.revision, f.collection.expect(a.value))
 		return ended, nil
 	}
 	switch {
@@ -63,6 +61,5 @@ func (f *feed) heard(a outcome[probed]) (ending, error) {
 		f.log.Info("probe not answered", "error", a.err)
 		f.fresh.unanswered(now)
 	}
-	f.collection.pace.notAsked(f.fresh.spared)
 	return ended, nil
 }

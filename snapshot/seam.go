@@ -63,7 +63,7 @@ func (f *feed) meet(ctx context.Context, frame *wire.Frame, s *stream, want seam
 			return s.err
 		}
 		other := wire.Inconsistent("a resumed watch does not begin with the change at revision %d: the upstream has another past", want.revision)
-		if ev.Kind == "BOOKMARK" {
+		if ev.Kind == wire.Bookmarked {
 			return other
 		}
 		got, err := f.change(frame, ev)

@@ -274,7 +274,7 @@ func TestClosedSpansInDoubt(t *testing.T) {
 				f.doubtPast(t.Context(), time.Now())
 				state := index.NewTree(false)
 				state.Set(&index.Object{Key: "ns/a", Revision: 20})
-				c.open(state, 0, 20, &wire.Frame{}, c.inquire())
+				c.open(state, 0, 20, &wire.Frame{}, nil, c.inquire())
 				if _, got := c.Exact(t.Context(), 10); got != tt.want {
 					t.Errorf("a revision from before: %q, want %q", got, tt.want)
 				}
@@ -566,7 +566,7 @@ func TestAPastThatWasReplaced(t *testing.T) {
 		t.Fatal(absence)
 	}
 	c.drop(reason.Warming)
-	c.open(index.NewTree(false), 0, before.Revision-1, before.Frame, c.inquire())
+	c.open(index.NewTree(false), 0, before.Revision-1, before.Frame, nil, c.inquire())
 	if err := c.progress(before.Revision); err != nil {
 		t.Fatal(err)
 	}
@@ -660,16 +660,21 @@ func TestStreamingListsThatFail(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				u := &upstream{revision: 9, watch: func(uint64) []string { return nil }}
-				c := fed(t, meddled{u, func(r *http.Request) (time.Duration, *http.Response) {
+				c := fedWith(t, meddled{u, func(r *http.Request) (time.Duration, *http.Response) {
 					if kindOf(r) != "load" {
 						return 0, nil
 					}
 					return 0, &http.Response{
 						StatusCode: tt.code, Header: http.Header{"Content-Type": {media.JSONType}}, Body: io.NopCloser(strings.NewReader(tt.body)), Request: r,
 					}
-				}}, time.Minute)
-				if _, absence := c.Latest(t.Context(), 0); (absence == reason.None) != tt.pages {
+				}}, time.Minute, nil, Settings{Watches: true})
+				snap, absence := c.Latest(t.Context(), 0)
+				if (absence == reason.None) != tt.pages {
 					t.Errorf("the state is %q", absence)
+				}
+				// Watches from a revision can be followed, and streaming lists are the upstream's.
+				if form := snap.WatchForm(); tt.pages && (form == nil || form.InitialEnd != nil) {
+					t.Errorf("watches have the form %+v", form)
 				}
 			})
 		})

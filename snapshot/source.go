@@ -207,5 +207,7 @@ func (s *source) watch(ctx context.Context, namespace string, query url.Values, 
 		cancel()
 		return nil, err
 	}
-	return newStream(ctx, cancel, s.encoding(), resp.Body, Lifetime{Asked: asked, Answered: time.Now(), Timeout: timeout}), nil
+	stream := newStream(ctx, cancel, s.encoding(), resp.Body, Lifetime{Asked: asked, Answered: time.Now(), Timeout: timeout})
+	stream.contentType = resp.Header.Get("Content-Type")
+	return stream, nil
 }

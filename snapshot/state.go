@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
@@ -22,6 +23,8 @@ type Snapshot struct {
 	Heard, Answered time.Time
 
 	tree index.Tree
+	// watches are those of the live span that a newest state is from; nil if there are none.
+	watches *watch.Hub
 }
 
 // Page returns what q asks for, with the objects appended to buf. Its cost is that of the objects

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/watch"
 )
 
 // CollectionStats is what a collection holds at one moment, for metrics and for people.
@@ -28,6 +29,8 @@ type CollectionStats struct {
 	Used time.Time
 	// Feed is what became of its spans, and of those of its like before.
 	Feed FeedStats
+	// Watches are the clients that follow it, and what became of those before.
+	Watches watch.Stats
 	// Check is what self-checks found of it, and of those of its like before.
 	Check CheckStats
 }
@@ -50,6 +53,7 @@ func (c *Collections) Stats() []CollectionStats {
 	for _, r := range running {
 		s := r.stats()
 		s.Feed = r.life.counts.stats()
+		s.Watches = r.watchStats()
 		s.Check = c.checks.get(r.resource).CheckStats
 		all = append(all, s)
 	}

@@ -99,7 +99,7 @@ func (c *Collection) cutLocked(rev uint64) {
 		changed = true
 	}
 	if changed {
-		c.publishLocked(&View{absence: v.absence, spans: spans, heard: v.heard, newest: v.newest, frame: v.frame})
+		c.publishLocked(&View{absence: v.absence, spans: spans, heard: v.heard, newest: v.newest, frame: v.frame, watches: v.watches})
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
@@ -37,6 +38,8 @@ type View struct {
 	// newest is the state at the live span's To.
 	newest index.Tree
 	frame  *wire.Frame
+	// watches are the clients that follow the live span; nil if none may.
+	watches *watch.Hub
 	// next is closed when there is another view, newer when there is one that was heard later, or
 	// that has no state.
 	next, newer chan struct{}
@@ -81,7 +84,10 @@ func (v *View) latest(now time.Time, bound time.Duration, atLeast uint64) (Snaps
 
 // state is the newest state.
 func (v *View) state() Snapshot {
-	return Snapshot{Revision: v.to(), Frame: v.frame, Epochs: v.epochs, tree: v.newest, Heard: v.heard.asked, Answered: v.heard.answered}
+	return Snapshot{
+		Revision: v.to(), Frame: v.frame, Epochs: v.epochs, tree: v.newest, watches: v.watches,
+		Heard: v.heard.asked, Answered: v.heard.answered,
+	}
 }
 
 // farAhead is more revisions than an etcd writes in any time for which a feed may be behind:

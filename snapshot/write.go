@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
@@ -18,6 +20,8 @@ type change struct {
 	key      string
 	revision uint64
 	object   *index.Object // nil for a deletion
+	// gone is the object of a deletion as the event tells it, if watches are served.
+	gone *index.Object
 }
 
 type changeKind byte
@@ -58,8 +62,9 @@ func (ch change) apply(state index.Tree) (*index.Object, error) {
 
 // open begins a new span with a complete state at rev, whose size is on the budget's account
 // already, and which is as new as the moment it was asked for: to read it may have taken minutes.
-// Earlier spans stay if the new state agrees with them.
-func (c *Collection) open(state index.Tree, size int64, rev uint64, frame *wire.Frame, is inquiry) {
+// Earlier spans stay if the new state agrees with them. Form is how events are written, nil if no
+// watches are served.
+func (c *Collection) open(state index.Tree, size int64, rev uint64, frame *wire.Frame, form *watch.Form, is inquiry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.retired {
@@ -83,10 +88,11 @@ func (c *Collection) open(state index.Tree, size int64, rev uint64, frame *wire.
 	c.marks = append(c.marks, mark{at: now, revision: rev})
 	c.accounts = append(c.accounts, size)
 	c.publishLocked(&View{
-		spans:  append(slices.Clone(old.spans), Span{From: rev, To: rev}),
-		heard:  hearing{is, now},
-		newest: state,
-		frame:  frame,
+		spans:   append(slices.Clone(old.spans), Span{From: rev, To: rev}),
+		heard:   hearing{is, now},
+		newest:  state,
+		frame:   frame,
+		watches: c.newWatches(form, rev),
 	})
 }
 
@@ -170,6 +176,13 @@ func (c *Collection) apply(ch change) error {
 	if ch.object != nil {
 		size += ch.object.Size()
 	}
+	if ch.gone != nil {
+		size += ch.gone.Size()
+		next.Superseded += ch.gone.Size()
+	}
+	if v.watches != nil {
+		next.Change = index.Change{Before: old, After: cmp.Or(ch.object, ch.gone), Deleted: ch.kind == deleted}
+	}
 	c.versions.Append(next)
 	c.accountLocked(len(c.accounts)-1, size)
 	c.last = seam{revision: ch.revision, key: ch.key, object: ch.object}
@@ -215,7 +228,7 @@ func (c *Collection) advanceLocked(v *View, rev uint64, state index.Tree) {
 		reached++
 	}
 	c.goals = slices.Delete(c.goals, 0, reached)
-	c.publishLocked(&View{spans: spans, heard: heard, newest: state, frame: v.frame})
+	c.publishLocked(&View{spans: spans, heard: heard, newest: state, frame: v.frame, watches: v.watches})
 }
 
 // floor is the revision below which no read of the upstream may fall that begins now.
@@ -336,6 +349,7 @@ func (c *Collection) forgetLocked() {
 func (c *Collection) publishLocked(v *View) {
 	old := c.view.Load()
 	v.versions, v.epochs = c.versions, c.epochs
+	v.tellWatches(old)
 	v.next, v.newer = make(chan struct{}), old.newer
 	newer := v.heard != old.heard || v.absence != old.absence
 	if newer {

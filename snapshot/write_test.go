@@ -17,7 +17,7 @@ func liveCollection(limits Limits) *Collection {
 	c := newCollection(Resource{}, limits, &budget{})
 	state := index.NewTree(false)
 	state.Set(&index.Object{Key: "ns/a", Revision: 10})
-	c.open(state, 0, 10, &wire.Frame{}, c.inquire())
+	c.open(state, 0, 10, &wire.Frame{}, nil, c.inquire())
 	return c
 }
 
@@ -98,7 +98,7 @@ func TestAnotherPast(t *testing.T) {
 			c.close()
 			state := index.NewTree(false)
 			state.Set(tt.object)
-			c.open(state, 0, 20, &wire.Frame{}, c.inquire())
+			c.open(state, 0, 20, &wire.Frame{}, nil, c.inquire())
 			if _, absence := c.view.Load().exact(10); (absence == reason.None) != tt.keeps {
 				t.Errorf("the old span: %q, want kept %v", absence, tt.keeps)
 			}
@@ -178,7 +178,7 @@ func TestByteBound(t *testing.T) {
 		o := &index.Object{Key: "ns/a", Revision: 1, Bytes: make([]byte, 1000)}
 		state.Set(o)
 		c.budget.add(o.Size())
-		c.open(state, o.Size(), 1, &wire.Frame{}, c.inquire())
+		c.open(state, o.Size(), 1, &wire.Frame{}, nil, c.inquire())
 		for rev := uint64(2); rev < 500; rev++ {
 			time.Sleep(time.Minute)
 			err := c.apply(change{kind: modified, key: "ns/a", revision: rev, object: &index.Object{Key: "ns/a", Revision: rev, Bytes: make([]byte, 1000)}})
@@ -216,7 +216,7 @@ func TestRetired(t *testing.T) {
 	}
 	c.retire(reason.Schema)
 	c.retire(reason.Stopped)
-	c.open(index.NewTree(false), 0, 99, &wire.Frame{}, c.inquire())
+	c.open(index.NewTree(false), 0, 99, &wire.Frame{}, nil, c.inquire())
 	c.drop(reason.Warming)
 	if why := c.Retired(); why != reason.Schema {
 		t.Errorf("one that was given up: %q, want %q", why, reason.Schema)
@@ -251,7 +251,7 @@ func TestDoubt(t *testing.T) {
 		"it is given up":     {func(c *Collection) { c.retire(reason.Schema) }, reason.Schema, reason.Schema},
 		"dropped, and read anew": {func(c *Collection) {
 			c.drop(reason.Warming)
-			c.open(index.NewTree(false), 0, 99, &wire.Frame{}, c.inquire())
+			c.open(index.NewTree(false), 0, 99, &wire.Frame{}, nil, c.inquire())
 		}, reason.History, reason.History},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -39,6 +39,7 @@ func (o *options) pages(a *app, endpoints *upstream.Endpoints, observing *observ
 		Eager:           eagerInForce(o.eagerly),
 		Traces:          statusz.Traces{Enabled: observing.traces.Enabled(), Sampler: observing.traces.Sampler()},
 	}
+	a.status = source
 	status, err := statusz.Handler(source.Read, log)
 	return admin.Pages{Status: status, Flags: source.Flags, Profiling: o.profiling, Hosts: o.admin.names(a.upstream)}, err
 }

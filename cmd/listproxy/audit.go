@@ -27,11 +27,11 @@ func addAuditFlags(fs *pflag.FlagSet, c *audit.Config) {
 }
 
 // newWhoAmI returns what asks who callers are, or nil if nobody wants to know.
-func (o *options) newWhoAmI(transports *upstream.Transports) (*authz.WhoAmI, error) {
+func (o *options) newWhoAmI(transports *upstream.Transports, observing *observing) (*authz.WhoAmI, error) {
 	if !o.audit.Enabled() && !o.policy.NamesCallers() {
 		return nil, nil //nolint:nilnil // none is no error
 	}
-	return authz.NewWhoAmI(transports.SendAs, transports.URL(), authz.WhoAmIConfig{TTL: o.reviewTTL})
+	return authz.NewWhoAmI(observing.whoAmI(transports.SendAs), transports.URL(), authz.WhoAmIConfig{TTL: o.reviewTTL})
 }
 
 // newAuditor opens the audit log, or returns nil if there is to be none.

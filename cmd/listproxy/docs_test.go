@@ -77,7 +77,7 @@ func TestMentionedFlags(t *testing.T) {
 	mention := regexp.MustCompile("`--([a-z][a-z-]*[a-z])")
 	for _, file := range []string{
 		"../../README.md", "../../docs/operations.md", "../../docs/security.md", "../../docs/architecture.md",
-		"../../docs/audit.md", "../../docs/policy.md", "../../docs/rbac.yaml",
+		"../../docs/audit.md", "../../docs/policy.md", "../../docs/rbac.yaml", "../../docs/analyze.md",
 	} {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -120,5 +120,70 @@ func TestNamedTests(t *testing.T) {
 		if !known[string(m[1])] {
 			t.Errorf("docs/security.md names %s, which is no test", m[1])
 		}
+	}
+}
+
+// TestCommandsInPages: each command line of listproxy in the pages is one that listproxy takes,
+// and each make has a target. (TestReadmeWalk in test/e2e/operators runs those of the README's trial.)
+func TestCommandsInPages(t *testing.T) {
+	makefile, err := os.ReadFile("../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages = append(pages, "../../README.md", "../../CONTRIBUTING.md", "../../charts/listproxy/README.md", "../../charts/listproxy/templates/NOTES.txt")
+	command := regexp.MustCompile(`(?m)^ *(?:\$ )?\(?(?:umask 077; *)?(?:[^|\n]*\| *)?(?:bin/)?(listproxy|make) +([a-z-][^\n]*)$`)
+	blocks := regexp.MustCompile("(?s)\n```[a-z]*\n(.*?)\n```")
+	word, value := regexp.MustCompile(`'[^']*'|\S+`), regexp.MustCompile(`\{\{.*?\}\}`)
+	found := map[string]int{}
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		code := string(text)
+		if filepath.Ext(page) == ".md" {
+			code = ""
+			for _, block := range blocks.FindAllStringSubmatch(string(text), -1) {
+				code += block[1] + "\n"
+			}
+		}
+		for _, m := range command.FindAllStringSubmatch(strings.ReplaceAll(code, "\\\n", " "), -1) {
+			line, _, _ := strings.Cut(m[2], " #")
+			line, _, _ = strings.Cut(line, " > ")
+			line, _, _ = strings.Cut(line, " | ")
+			line = strings.TrimRight(line, ")& ")
+			words := word.FindAllString(value.ReplaceAllString(line, "x"), -1)
+			for i := range words {
+				words[i] = strings.Trim(words[i], "'")
+			}
+			if strings.HasPrefix(m[1], "make") {
+				if !strings.Contains(string(makefile), "\n"+words[0]+":") {
+					t.Errorf("%s: make %s: there is no such target", page, words[0])
+				}
+				found["make"]++
+				continue
+			}
+			if page == "../../charts/listproxy/templates/NOTES.txt" && words[0] == "is" {
+				continue // its first sentence
+			}
+			cmd, args, err := newCommand().Find(words)
+			if err == nil {
+				err = cmd.ParseFlags(args)
+			}
+			if err == nil {
+				err = cmd.ValidateArgs(cmd.Flags().Args())
+			}
+			if err != nil {
+				t.Errorf("%s: listproxy %s: %v", page, line, err)
+			}
+			found["listproxy"]++
+		}
+	}
+	if found["listproxy"] < 10 || found["make"] < 10 {
+		t.Errorf("hardly any commands were found: %v", found)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -22,6 +23,7 @@ func newPolicyExplainCommand() *cobra.Command {
 	var headers []string
 	var config string
 	var assumed assumptions
+	var running running
 	cmd := &cobra.Command{
 		Use:   "explain METHOD URL",
 		Short: "Say what would happen to a request, and why",
@@ -34,14 +36,26 @@ names unless --as or --as-group is given.
   listproxy policy explain GET '/apis/example.com/v1/widgets?resourceVersion=0' --custom \
       --header 'Accept: application/json' --config policy.yaml
   listproxy policy explain GET '/api/v1/pods?limit=500' --consistent-lists=true
-  listproxy policy explain GET /api/v1/pods --as system:serviceaccount:ci:builder --config policy.yaml`,
-		Args: cobra.ExactArgs(2),
+  listproxy policy explain GET /api/v1/pods --as system:serviceaccount:ci:builder --config policy.yaml
+
+With --address it assumes nothing, and asks a running listproxy: would this request of mine be answered
+from memory now, and if not, why. A list or a watch is sent once, with the credentials of --kubeconfig,
+and only the head of the answer is read; anything else is not sent.
+
+  listproxy policy explain GET '/api/v1/pods?resourceVersion=0' --address https://127.0.0.1:8443`,
+		Args: wholeArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := readPolicyFlag(cmd.Flags(), config)
+			if err := running.check(); err != nil {
+				return usageError{err}
+			}
+			r, err := readRequest(args[0], args[1], headers)
 			if err != nil {
 				return err
 			}
-			r, err := readRequest(args[0], args[1], headers)
+			if running.address != "" {
+				return running.explain(cmd.Context(), cmd.OutOrStdout(), r, hasAuthorization(headers))
+			}
+			c, err := readPolicyFlag(cmd.Flags(), config)
 			if err != nil {
 				return err
 			}
@@ -58,16 +72,19 @@ names unless --as or --as-group is given.
 	fs.BoolVar(&assumed.custom, "custom", false, "the resource is defined by a CustomResourceDefinition")
 	assumed.consistent = string(policy.ConsistentNever)
 	addConsistentLists(fs, &assumed.consistent, "what listproxy is started with: true, always or false")
+	fs.BoolVar(&assumed.watches, "watches", false, "listproxy is started with --watches")
 	fs.StringVar(&assumed.caller.Name, "as", "", "the caller's `user` name, as kubectl auth whoami shows it")
 	fs.StringArrayVar(&assumed.caller.Groups, "as-group", nil, "a `group` of the caller; may be repeated")
+	running.addFlags(fs)
 	return cmd
 }
 
 // assumptions are what an explanation takes for granted.
 type assumptions struct {
 	custom bool
-	// consistent is --consistent-lists.
+	// consistent is --consistent-lists, and watches --watches.
 	consistent string
+	watches    bool
 	caller     user.DefaultInfo
 }
 
@@ -84,19 +101,17 @@ func readRequest(method, target string, headers []string) (*http.Request, error)
 		return nil, errors.New("the method and the URL have no spaces: write %20 or + in a query")
 	}
 	lines := []string{strings.ToUpper(method) + " " + target + " HTTP/1.1", "Host: listproxy"}
-	authorized := false
 	for _, header := range headers {
 		name, value, found := strings.Cut(header, ":")
 		if !found || name == "" || strings.ContainsAny(name, " \t") || strings.ContainsAny(header, "\r\n") {
 			return nil, errors.New("--header: write a header as 'Name: value'") // it may hold a token
 		}
-		authorized = authorized || strings.EqualFold(name, "Authorization")
 		if strings.EqualFold(name, "Host") {
 			continue // it decides nothing
 		}
 		lines = append(lines, name+": "+strings.TrimSpace(value))
 	}
-	if !authorized {
+	if !hasAuthorization(headers) {
 		lines = append(lines, "Authorization: Bearer assumed")
 	}
 	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(strings.Join(lines, "\r\n") + "\r\n\r\n")))
@@ -106,11 +121,22 @@ func readRequest(method, target string, headers []string) (*http.Request, error)
 	return r, nil
 }
 
+// hasAuthorization says whether headers say who the caller is.
+func hasAuthorization(headers []string) bool {
+	return slices.ContainsFunc(headers, func(header string) bool {
+		name, _, _ := strings.Cut(header, ":")
+		return strings.EqualFold(name, "Authorization")
+	})
+}
+
 // writeExplanation says what proxy.Handler would do, in its order.
 func writeExplanation(w io.Writer, c *policy.Config, r *http.Request, assumed assumptions) error {
 	out := &strings.Builder{}
 	by, _ := policy.ReadAuthorization(r.Header["Authorization"])
 	list, why := policy.Parse(r, kubehttp.Of(r).Info, by)
+	if list.Watch && !c.For(list.Group, list.Version, list.Resource).AnswersWatches(assumed.watches) {
+		why = reason.Watch
+	}
 	if why != "" {
 		writeForwarded(out, why, why.Explain())
 		return writeTable(w, out.String())
@@ -118,8 +144,11 @@ func writeExplanation(w io.Writer, c *policy.Config, r *http.Request, assumed as
 	rule := c.For(list.Group, list.Version, list.Resource)
 	consistent := cmp.Or(rule.ConsistentLists, policy.ConsistentLists(assumed.consistent))
 	decision := policy.DecideFor(list.Options, rule.LimitAtZero, consistent)
+	if list.Watch {
+		decision = policy.DecideWatch(list.Options, list.WatchOptions)
+	}
 	// A page of the newest state that follows another one is no newest state of its own.
-	newest := list.Options.Continue == "" && (decision.Semantics == policy.MostRecent || decision.Reason == reason.MostRecent)
+	newest := !list.Watch && list.Options.Continue == "" && (decision.Semantics == policy.MostRecent || decision.Reason == reason.MostRecent)
 	asAny := newest && rule.GetsAny(&assumed.caller)
 	if asAny {
 		decision = policy.DecideFor(list.Options, rule.LimitAtZero, policy.ConsistentFaster)
@@ -134,7 +163,10 @@ func writeExplanation(w io.Writer, c *policy.Config, r *http.Request, assumed as
 		representation, why = rule.Form(list, false, assumed.custom) // whether it has namespaces is not known
 	}
 	text := why.Explain()
+	meant := meantInstead(list.Group, list.Resource)
 	switch {
+	case meant != "":
+		why, text = reason.UnknownResource, fmt.Sprintf("Kubernetes has no %q here: did you mean %q? What kube-apiserver answers is passed on.", list.Resource, meant)
 	case !decision.Serve:
 		why, text = decision.Reason, decision.Reason.Explain()
 	case rule.Cache == policy.CacheNever:
@@ -184,6 +216,7 @@ var meanings = map[policy.Semantics]string{
 	policy.Exact:        "the state at revision %d",
 	policy.Continue:     "the next page of the state at revision %d",
 	policy.MostRecent:   "the newest state, with everything that was written before the list came",
+	policy.After:        "what happens after revision %d",
 }
 
 func writeAnswer(w *strings.Builder, list policy.Request, d policy.Decision, rule policy.Rule) {
@@ -196,6 +229,9 @@ func writeAnswer(w *strings.Builder, list policy.Request, d policy.Decision, rul
 		fmt.Fprintf(w, "  start\t%q\n", d.Start)
 	}
 	switch {
+	case d.Initial:
+		fmt.Fprintln(w, "  then\twhat happens after it, as a watch")
+	case list.Watch:
 	case d.Limit > 0:
 		fmt.Fprintf(w, "  limit\t%d\n", d.Limit)
 	case list.Options.Limit > 0:
@@ -224,7 +260,11 @@ func writeProof(w *strings.Builder, d policy.Decision, consistent policy.Consist
 	if consistent == policy.ConsistentFaster {
 		sooner = ", and is likely to come sooner than kube-apiserver's own answer"
 	}
-	fmt.Fprintf(w, "  the proof\tthat it holds everything written comes within --consistent-wait%s\n", sooner)
+	within := "--consistent-wait" + sooner
+	if d.Initial {
+		within = "3s"
+	}
+	fmt.Fprintf(w, "  the proof\tthat it holds everything written comes within %s\n", within)
 }
 
 // writeOpen says what can still have it forwarded.
@@ -235,7 +275,7 @@ func writeOpen(w *strings.Builder, list policy.Request, d policy.Decision, rule 
 	}
 	fmt.Fprintln(w, "if, when it comes,")
 	fmt.Fprintf(w, "  discovery\thas it, with list and watch; %s\n", aggregated)
-	fmt.Fprintln(w, "  the caller\twas accepted by kube-apiserver before, and may list it, says its review")
+	fmt.Fprintf(w, "  the caller\twas accepted by kube-apiserver before, and may %s it, says its review\n", list.Verb())
 	state := "is loaded and up to date"
 	if d.Revision > 0 {
 		state += fmt.Sprintf(", and knows revision %d (history: %s)", d.Revision, historyOf(rule))

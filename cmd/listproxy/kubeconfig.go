@@ -45,8 +45,11 @@ credentials stay in it: the proxy has none to lend. There are two ways:
                    listproxy must run with --connect-port, and must know the name in that URL:
                    from its own --kubeconfig or from --connect-hosts
 
-  listproxy kubeconfig > proxy.kubeconfig
-  kubectl --kubeconfig proxy.kubeconfig get pods`,
+It holds your credentials, so keep it from others:
+
+  (umask 077; listproxy kubeconfig > proxy.kubeconfig)
+  listproxy try --kubeconfig proxy.kubeconfig
+  kubectl --kubeconfig proxy.kubeconfig get --raw '/api/v1/namespaces?resourceVersion=0'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for flag, via := range map[string]string{"server": viaServer, "proxy-url": viaProxyURL} {
@@ -54,12 +57,15 @@ credentials stay in it: the proxy has none to lend. There are two ways:
 					return fmt.Errorf("--%s goes with --via=%s", flag, via)
 				}
 			}
+			rules := clientcmd.NewDefaultClientConfigLoadingRules()
+			rules.ExplicitPath = kubeconfig
+			if err := checkKubeconfigs(kubeconfig, rules.Precedence); err != nil {
+				return err
+			}
 			var err error
 			if to.ca, err = readCAs(caPaths); err != nil {
 				return err
 			}
-			rules := clientcmd.NewDefaultClientConfigLoadingRules()
-			rules.ExplicitPath = kubeconfig
 			cfg, err := rules.Load()
 			if err != nil {
 				return fmt.Errorf("the kubeconfig to take the context from (--kubeconfig): %w", err)
@@ -87,6 +93,25 @@ credentials stay in it: the proxy has none to lend. There are two ways:
 	fs.StringArrayVar(&caPaths, "certificate-authority", []string{filepath.Join(defaultCertDir(), "ca.crt")},
 		"`file` with the CA of the proxy's certificate; with --via=proxy-url also of the one inside tunnels:\nrepeat it if they are not the same")
 	return cmd
+}
+
+// checkKubeconfigs says which file is missing that the context is to be taken from: client-go takes
+// one that is not there for an empty one. explicit is --kubeconfig; else one of the files must be
+// there.
+func checkKubeconfigs(explicit string, files []string) error {
+	if explicit != "" {
+		return nil // it is an error by itself
+	}
+	for _, file := range files {
+		if _, err := os.Stat(file); err == nil {
+			return nil
+		}
+	}
+	where := "there is no ~/.kube/config, and KUBECONFIG is not set"
+	if set := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); set != "" {
+		where = fmt.Sprintf("KUBECONFIG is %q, and no such file can be read", set)
+	}
+	return fmt.Errorf("there is no kubeconfig to take the context from: %s: correct that, or give --kubeconfig", where)
 }
 
 // readCAs returns what is in the files, one after the other.

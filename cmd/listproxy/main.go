@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -31,15 +32,17 @@ func newCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "listproxy",
 		Short: "Answers LISTs in front of kube-apiserver, from memory, byte for byte",
-		Long: `listproxy stands in front of kube-apiserver. It answers LISTs (any version,
-NotOlderThan, Exact, paginated) from memory, byte for byte as the API server would,
-and forwards everything else untouched. The response header Cache-Status says which.
+		Long: `listproxy stands in front of kube-apiserver. It answers lists from memory, byte for byte as
+kube-apiserver would, and forwards everything else untouched. The response header
+Cache-Status says which.
 
-Point it at a cluster, and clients at it:
+Try it on your machine, with a kubeconfig of an account that may read (README.md says how to
+make one), and in another terminal:
 
-  listproxy --kubeconfig ~/.kube/config
-  listproxy kubeconfig > proxy.kubeconfig
-  kubectl --kubeconfig proxy.kubeconfig get --raw '/api/v1/pods?resourceVersion=0'`,
+  listproxy --kubeconfig listproxy.kubeconfig --bind-address 127.0.0.1
+
+  (umask 077; listproxy kubeconfig > proxy.kubeconfig)
+  listproxy try --kubeconfig proxy.kubeconfig`,
 		Args:          usageArgs(cobra.NoArgs),
 		Version:       version(),
 		SilenceUsage:  true,
@@ -54,11 +57,12 @@ Point it at a cluster, and clients at it:
 	cmd.SetVersionTemplate("listproxy {{.Version}}\n")
 	cmd.Flags().SortFlags = false
 	o.addFlags(cmd.Flags())
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	cmd.AddCommand(newKubeconfigCommand(), newPolicyCommand(), newStatusCommand())
+	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usageError{suggestFlag(c.Flags(), err)} })
+	cmd.AddCommand(newKubeconfigCommand(), newPolicyCommand(), newStatusCommand(), newTryCommand(), newAnalyzeCommand())
 	for _, c := range append(cmd.Commands(), cmd) {
 		addCompletion(c)
 	}
+	showSections(cmd)
 	return cmd
 }
 
@@ -89,6 +93,16 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// wholeArgs wants so many arguments. Whoever gives none is shown how the command is used.
+func wholeArgs(n int) cobra.PositionalArgs {
+	return usageArgs(func(cmd *cobra.Command, args []string) error {
+		if len(args) == n {
+			return nil
+		}
+		return fmt.Errorf("%s takes %d arguments, and there are %d\n\n%s", cmd.CommandPath(), n, len(args), strings.TrimSpace(cmd.UsageString()))
+	})
 }
 
 // release is set by the linker in released builds: -ldflags "-X main.release=v1.2.3".

@@ -62,3 +62,8 @@ func (o *observing) close(log *slog.Logger) {
 func (o *observing) reviews(send authz.SendAs) authz.SendAs {
 	return observe.Reviews(o.Observer, send) //nolint:bodyclose // a function is returned, and no response
 }
+
+// whoAmI returns send, observed.
+func (o *observing) whoAmI(send authz.SendAs) authz.SendAs {
+	return observe.WhoAmI(o.Observer, send) //nolint:bodyclose // a function is returned, and no response
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -59,8 +60,10 @@ type options struct {
 	// long for they wait.
 	consistent     string
 	consistentWait time.Duration
-	reviewTTL      time.Duration
-	idle           time.Duration
+	// watches: watches and streaming lists are answered from memory.
+	watches   bool
+	reviewTTL time.Duration
+	idle      time.Duration
 
 	quarantine time.Duration
 	settle     time.Duration
@@ -143,6 +146,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.staleness, "staleness-bound", o.staleness, "how old the newest state may be: an answer contains everything that the API server had this long ago")
 	fs.DurationVar(&o.wait, "fresh-wait", o.wait, "how long a request waits for a revision that listproxy has not reached, before it is forwarded")
 	addConsistentLists(fs, &o.consistent, "answer lists that name no resourceVersion from memory too, once it is proven that memory holds\neverything written before the list came: true where that is faster than kube-apiserver, always, or false;\nthe policy can say otherwise for a resource")
+	fs.BoolVar(&o.watches, "watches", o.watches, "answer watches and streaming lists from memory too: one watch of kube-apiserver for any number of clients;\nthe policy can say otherwise for a resource")
 	fs.DurationVar(&o.consistentWait, "consistent-wait", o.consistentWait, "how long such a list waits for the proof, before it is forwarded; at most 1m")
 	fs.DurationVar(&o.reviewTTL, "review-ttl", o.reviewTTL, "how long the API server's yes to a caller's list is remembered; 0 asks each time")
 	fs.StringSliceVar(&o.eager, "eager", o.eager, "`resources` to load before /readyz says yes: pods,nodes,deployments.v1.apps")
@@ -177,8 +181,8 @@ func (o *options) complete() (err error) {
 	if err := o.checkConnect(); err != nil {
 		return err
 	}
-	if net.ParseIP(o.bindAddress) == nil {
-		return fmt.Errorf("--bind-address %q is not an IP address", o.bindAddress)
+	if err := checkBindAddress(o.bindAddress); err != nil {
+		return err
 	}
 	if _, _, err := net.SplitHostPort(o.adminBindAddress); err != nil {
 		return fmt.Errorf("--admin-bind-address %q: %w: give address:port", o.adminBindAddress, err)
@@ -253,6 +257,17 @@ func (o *options) complete() (err error) {
 	return nil
 }
 
+// checkBindAddress says what is wrong with an address to serve clients on.
+func checkBindAddress(address string) error {
+	if net.ParseIP(address) != nil {
+		return nil
+	}
+	if host, port, err := net.SplitHostPort(address); err == nil && net.ParseIP(host) != nil {
+		return fmt.Errorf("--bind-address %q has a port: give --bind-address %s --secure-port %s", address, host, port)
+	}
+	return fmt.Errorf("--bind-address %q is not an IP address: give one of this machine's, or 0.0.0.0 for all; the port goes to --secure-port", address)
+}
+
 // addConsistentLists adds the flag, which is true where it has no value.
 func addConsistentLists(fs *pflag.FlagSet, value *string, usage string) {
 	fs.StringVar(value, "consistent-lists", *value, usage)
@@ -277,12 +292,22 @@ type byteFlag struct {
 	value      *int64
 }
 
+// leastBytes is less than any bound that somebody wants.
+const leastBytes = 64 << 10
+
 func (f byteFlag) parse() error {
 	quantity, err := resource.ParseQuantity(f.text)
 	if err != nil || quantity.Sign() < 0 {
 		return fmt.Errorf("%s %q is not a quantity of bytes: write 512Mi or 2Gi, or 0 for no bound", f.flag, f.text)
 	}
 	*f.value = quantity.Value()
+	if *f.value > 0 && *f.value < leastBytes {
+		meant := ""
+		if strings.Trim(f.text, "0123456789") == "" {
+			meant = ": did you mean " + f.text + "Mi?"
+		}
+		return fmt.Errorf("%s %q is %d bytes, less than any list needs%s Give at least 64Ki, or 0 for no bound", f.flag, f.text, *f.value, cmp.Or(meant, "."))
+	}
 	return nil
 }
 
@@ -301,6 +326,9 @@ func parseEager(names []string) ([]schema.GroupVersionResource, error) {
 		}
 		if gvr.Resource == "" {
 			return nil, fmt.Errorf("%q names no resource", name)
+		}
+		if meant := meantInstead(gvr.Group, gvr.Resource); meant != "" {
+			return nil, fmt.Errorf("%q: Kubernetes has no %q here: did you mean %q? Resources have their plural names", name, gvr.Resource, meant)
 		}
 		resources = append(resources, gvr)
 	}

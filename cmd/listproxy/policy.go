@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -48,7 +49,11 @@ func readPolicy(path string) (*policy.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return policy.ParseConfig(path, data)
+	c, err := policy.ParseConfig(path, data)
+	if err != nil {
+		return nil, err
+	}
+	return c, checkNames(c)
 }
 
 // newPolicyCommand makes the commands that say what a policy file means. They ask nobody.
@@ -67,7 +72,7 @@ func newPolicyCheckCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check FILE",
 		Short: "Say what is wrong with a policy file, or which rules it has",
-		Args:  cobra.ExactArgs(1),
+		Args:  wholeArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if args[0] == "" {
 				return errors.New("the name of the policy file is empty")
@@ -87,7 +92,7 @@ func newPolicyCheckCommand() *cobra.Command {
 // writeRules writes what holds for each rule of a file, with what it inherits.
 func writeRules(w io.Writer, file string, c *policy.Config) error {
 	table := &strings.Builder{}
-	fmt.Fprintln(table, "RESOURCE\tCACHE\tREPRESENTATIONS\tHISTORY\tBYTES\tIDLE\tLIMIT AT 0\tCONSISTENT\tSAME FOR ALL\tNEWEST AS ANY\tFROM")
+	fmt.Fprintln(table, "RESOURCE\tCACHE\tREPRESENTATIONS\tHISTORY\tBYTES\tIDLE\tLIMIT AT 0\tCONSISTENT\tWATCHES\tSAME FOR ALL\tNEWEST AS ANY\tFROM")
 	for _, named := range rulesInForce(c) {
 		rule := named.Rule
 		if line, ok := strings.CutPrefix(rule.Source, file+":"); ok {
@@ -130,9 +135,9 @@ func writeTable(w io.Writer, lines string) error {
 }
 
 func writeRule(w *strings.Builder, name string, r policy.Rule) {
-	cells := []string{name, string(r.Cache), "-", "-", "-", "-", "-", "-", "-", "-", r.Source}
+	cells := []string{name, string(r.Cache), "-", "-", "-", "-", "-", "-", "-", "-", "-", r.Source}
 	if r.Cache != policy.CacheNever {
-		copy(cells[2:], []string{representationsOf(r), historyOf(r), bytesOf(r), idleOf(r), string(r.LimitAtZero), consistentOf(r), sameOf(r), newestAsAnyOf(r)})
+		copy(cells[2:], []string{representationsOf(r), historyOf(r), bytesOf(r), idleOf(r), string(r.LimitAtZero), consistentOf(r), watchesOf(r), sameOf(r), newestAsAnyOf(r)})
 	}
 	fmt.Fprintln(w, strings.Join(cells, "\t"))
 }
@@ -160,6 +165,13 @@ func bytesOf(r policy.Rule) string {
 		return "--cache-bytes"
 	}
 	return resource.NewQuantity(r.MaxBytes, resource.BinarySI).String()
+}
+
+func watchesOf(r policy.Rule) string {
+	if r.Watches == nil {
+		return "--watches"
+	}
+	return strconv.FormatBool(*r.Watches)
 }
 
 func consistentOf(r policy.Rule) string {

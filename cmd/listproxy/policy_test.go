@@ -120,6 +120,9 @@ func TestPolicyExplain(t *testing.T) {
 		{"selectors", []string{"GET", "/api/v1/pods?resourceVersion=0&labelSelector=a%3Db&fieldSelector=metadata.namespace%3Dns"}, []string{"a=b", "metadata.namespace=ns", "names fields that the resource has", "with and without namespaces"}, ""},
 		{"most recent", []string{"GET", "/api/v1/pods"}, []string{"forwarded   most-recent", reason.MostRecent.Explain()}, "Cache-Status"},
 		{"most recent, where it is on", []string{"GET", "/api/v1/pods?limit=5", "--consistent-lists=always"}, []string{"detail=most-recent\n", "everything that was written before the list came", "limit           5\n", "the proof       that it holds everything written comes within --consistent-wait\n"}, "sooner"},
+		{"a watch", []string{"GET", "/api/v1/pods?watch=true&resourceVersion=5"}, []string{"forwarded  watch"}, "from memory"},
+		{"a watch, where it is on", []string{"GET", "/api/v1/pods?watch=true&resourceVersion=5", "--watches"}, []string{"detail=after\n", "what happens after revision 5", "may watch it"}, "limit"},
+		{"a streaming list", []string{"GET", "/api/v1/pods?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "--watches"}, []string{"detail=most-recent\n", "then            what happens after it, as a watch", "comes within 3s"}, "limit"},
 		{"most recent, in the policy", []string{"GET", "/apis/apps/v1/deployments"}, []string{"detail=most-recent\n", "sooner than kube-apiserver's own answer", "newestAsAny     user jane, group pollers, service account ci/builder"}, "newest-as-any"},
 		{"most recent, but not in the policy", []string{"GET", "/apis/apps/v1/daemonsets", "--consistent-lists"}, []string{"forwarded   most-recent"}, "newestAsAny"},
 		{"any for the newest state", []string{"GET", "/apis/apps/v1/deployments?limit=5", "--as", "system:serviceaccount:ci:builder"}, []string{"detail=any; newest-as-any\n", "the newest state that listproxy knows", "limit           5\n"}, "the proof"},
@@ -166,7 +169,7 @@ func TestPolicyExplainOfNoRequest(t *testing.T) {
 		{[]string{"GET", "/api/v1/pods", "--header", "A: b\r\nC: d"}, "Name: value"},
 		{[]string{"GET", "/api/v1/pods", "--config", "/nowhere/policy.yaml"}, "--config"},
 		{[]string{"GET", "/api/v1/pods", "--consistent-lists=maybe"}, `--consistent-lists "maybe": choose true, always or false`},
-		{[]string{"GET"}, "accepts 2 arg"},
+		{[]string{"GET"}, "takes 2 arguments"},
 	} {
 		out, err := listproxy(append([]string{"policy", "explain"}, test.args...)...)
 		if err == nil {

@@ -39,8 +39,9 @@ import (
 func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	log := telemetry.NewLogger(stderr, telemetry.Format(o.logFormat), o.level)
 	o.tuneMemory(log)
-	// What Kubernetes' libraries have to say goes the same way: in the same format, and masked.
-	klog.SetSlogLogger(log)
+	// What Kubernetes' libraries have to say goes the same way: in the same format, masked, and
+	// for those who debug it.
+	klog.SetSlogLogger(telemetry.Libraries(log))
 
 	if err := setOwnPings(); err != nil {
 		return err
@@ -93,7 +94,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 		app.connect.listener = ports.clients.Listen(app.connect.listener)
 		defer func() { _ = app.connect.listener.Close() }()
 	}
-	if err := admin.RegisterState(observing.metrics, admin.State{Certificates: app.expiries, Connections: ports.stats}); err != nil {
+	if err := admin.RegisterState(observing.metrics, admin.State{Connections: ports.stats}); err != nil {
 		return err
 	}
 	log.Info("serving", "address", listener.Addr().String(), "admin", operators.Addr().String(),
@@ -109,6 +110,9 @@ func upstreamConfig(kubeconfig string) (*rest.Config, error) {
 			return nil, fmt.Errorf("no --kubeconfig is given, and this is not a pod of a cluster: %w", err)
 		}
 		return identified(cfg), nil
+	}
+	if err := checkLogin(kubeconfig); err != nil {
+		return nil, err
 	}
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -150,6 +154,7 @@ type app struct {
 	authorizer  *authz.Authorizer
 	// impersonator is nil if no user is impersonated.
 	impersonator *authz.Impersonator
+	health       *upstream.Health
 	collections  *snapshot.Collections
 	warmup       *proxy.Warmup
 	watchRBAC    func(context.Context) error
@@ -159,6 +164,7 @@ type app struct {
 	compressor   *gzip.Compressor
 	metrics      http.Handler
 	pages        admin.Pages
+	status       *admin.StatusSource
 	draining     atomic.Bool
 }
 
@@ -175,12 +181,20 @@ func (o *options) assemble(cfg *rest.Config, endpoints *upstream.Endpoints, obse
 		return nil, err
 	}
 	a.upstream = transports.URL()
+	if a.health, err = upstream.NewHealth(cfg, upstream.HealthConfig{
+		Needs:    func() []schema.GroupVersionResource { return a.needs(o.eagerly) },
+		Versions: func() []string { return a.cluster.Servers.Versions() },
+		Log:      log,
+	}); err != nil {
+		return nil, err
+	}
+	quiet := a.health.Quiet(log) // for all others who ask the upstream
 	reviews := authz.Config{TTL: o.reviewTTL}
 	if len(a.clientCAs) > 0 {
 		if err := transports.Impersonate(cfg); err != nil {
 			return nil, err
 		}
-		if a.impersonator, err = authz.NewImpersonator(cfg, observing.reviews, reviews, log); err != nil {
+		if a.impersonator, err = authz.NewImpersonator(cfg, observing.reviews, reviews, quiet); err != nil {
 			return nil, err
 		}
 	}
@@ -188,15 +202,15 @@ func (o *options) assemble(cfg *rest.Config, endpoints *upstream.Endpoints, obse
 	if err != nil {
 		return nil, err
 	}
-	a.authorizer, err = authz.NewAuthorizer(observing.reviews(transports.SendAs), transports.URL(), reviews, log)
+	a.authorizer, err = authz.NewAuthorizer(observing.reviews(transports.SendAs), transports.URL(), reviews, quiet)
 	if err != nil {
 		return nil, err
 	}
-	a.watchRBAC = func(ctx context.Context) error { return discovery.WatchRBAC(ctx, cfg, a.flushRights, log) }
+	a.watchRBAC = func(ctx context.Context) error { return discovery.WatchRBAC(ctx, cfg, a.flushRights, quiet) }
 	if a.compressor, err = gzip.NewCompressor(o.compressedBound); err != nil {
 		return nil, err
 	}
-	if err := o.assembleFeeds(a, cfg, endpoints, observing, log); err != nil {
+	if err := o.assembleFeeds(a, cfg, endpoints, observing, quiet); err != nil {
 		return nil, err
 	}
 	if endpoints != nil {
@@ -208,13 +222,13 @@ func (o *options) assemble(cfg *rest.Config, endpoints *upstream.Endpoints, obse
 	if err != nil {
 		return nil, err
 	}
-	if a.whoAmI, err = o.newWhoAmI(transports); err != nil {
+	if a.whoAmI, err = o.newWhoAmI(transports, observing); err != nil {
 		return nil, err
 	}
 	if a.auditor, err = newAuditor(o.audit, a.whoAmI, log); err != nil {
 		return nil, err
 	}
-	a.forward = forward.New(transports, log)
+	a.forward = forward.New(transports, quiet)
 	observing.Serves = a.cluster.Catalog.Serves
 	handler := &proxy.Handler{
 		Draining:        a.draining.Load,
@@ -222,6 +236,7 @@ func (o *options) assemble(cfg *rest.Config, endpoints *upstream.Endpoints, obse
 		MaxBodyBytes:    o.limits.bodyBytes,
 		ConsistentLists: policy.ConsistentLists(o.consistent),
 		ConsistentWait:  o.consistentWait,
+		Watches:         o.watches,
 		Authenticator:   authenticator,
 		Inflight:        bounds,
 		Upstream:        transports,
@@ -236,7 +251,7 @@ func (o *options) assemble(cfg *rest.Config, endpoints *upstream.Endpoints, obse
 		WhoAmI:          a.whoAmI,
 		Auditor:         a.auditor,
 		Observer:        observing.Observer,
-		Log:             log,
+		Log:             quiet,
 	}
 	state := admin.State{
 		Collections: a.collections.Stats,
@@ -246,6 +261,9 @@ func (o *options) assemble(cfg *rest.Config, endpoints *upstream.Endpoints, obse
 		SelfChecks:  a.collections.SelfChecks,
 		Reviews:     a.authorizer.Stats,
 		Inflight:    bounds.Stats,
+		Health:      a.health.Stats,
+		// They are there before anybody reads them.
+		Certificates: a.expiries,
 	}
 	if err := admin.RegisterState(observing.metrics, state); err != nil {
 		return nil, err
@@ -276,7 +294,10 @@ func (o *options) assembleFeeds(a *app, cfg *rest.Config, endpoints *upstream.En
 
 		Settings: func(gvr schema.GroupVersionResource) snapshot.Settings {
 			rule := o.policy.For(gvr.Group, gvr.Version, gvr.Resource)
-			return snapshot.Settings{History: rule.HistoryWindow, Bytes: rule.MaxBytes, Idle: rule.IdleTimeout}
+			return snapshot.Settings{
+				History: rule.HistoryWindow, Bytes: rule.MaxBytes, Idle: rule.IdleTimeout,
+				Watches: rule.AnswersWatches(o.watches),
+			}
 		},
 		Fields: func(ctx context.Context, gvr schema.GroupVersionResource) ([]wire.Field, error) {
 			return a.cluster.Fields(ctx, gvr)
@@ -336,7 +357,20 @@ func (a *app) close() {
 	}
 }
 
-// ready says whether clients should come: everything eager is there, and the end has not begun.
+// needs are the resources that listproxy is to keep, or keeps.
+func (a *app) needs(eager []policy.EagerCollection) []schema.GroupVersionResource {
+	var needed []schema.GroupVersionResource
+	for _, e := range eager {
+		needed = append(needed, schema.GroupVersionResource{Group: e.Group, Version: e.Version, Resource: e.Resource})
+	}
+	for _, c := range a.collections.Stats() {
+		needed = append(needed, c.Resource.GroupVersionResource)
+	}
+	return needed
+}
+
+// ready says whether clients should come: everything eager is there, the end has not begun, and what
+// is wrong with the upstream, if anything is, is not this replica's own fault (docs/reliability.md).
 func (a *app) ready() (bool, []statusz.Check) {
 	checks := []statusz.Check{
 		{Name: "serving", OK: !a.draining.Load(), Message: "draining"},
@@ -347,6 +381,7 @@ func (a *app) ready() (bool, []statusz.Check) {
 	if checks[0].OK {
 		checks[0].Message = ""
 	}
+	checks = append(checks, upstreamReady(a.health.Stats()))
 	checks = append(checks, a.warmup.Checks()...)
 	for _, c := range checks {
 		if !c.OK {
@@ -354,6 +389,18 @@ func (a *app) ready() (bool, []statusz.Check) {
 		}
 	}
 	return true, checks
+}
+
+// upstreamReady says whether clients should come, as far as the upstream goes: not if this replica's
+// own account is refused or its own way leads nowhere, since other replicas may have what it has not.
+// What all of them share is no reason: if all were taken out, clients would reach nobody, and not
+// even be told why.
+func upstreamReady(s upstream.HealthStats) statusz.Check {
+	check := statusz.Check{Name: admin.UpstreamCheck, OK: !s.Own}
+	if s.Condition != upstream.ConditionOK {
+		check.Message = admin.UpstreamWords(s)
+	}
+	return check
 }
 
 // ending is how long the parts of an end in order take: to go on as before while others learn of
@@ -378,7 +425,10 @@ func (a *app) serve(ctx context.Context, clients, operators net.Listener, end en
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	mainServer := server.New(a.front, a.tls.Config(a.certificate.Get), a.log)
-	drain := server.NewDrain(mainServer, a.forward.EndWatches)
+	drain := server.NewDrain(mainServer, func(within time.Duration) {
+		a.forward.EndWatches(within)
+		a.collections.EndWatches(within)
+	})
 	health := server.New(admin.New(a.ready, a.metrics, a.pages), nil, a.log)
 
 	var parts sync.WaitGroup
@@ -393,6 +443,8 @@ func (a *app) serve(ctx context.Context, clients, operators net.Listener, end en
 	for _, ca := range a.clientCAs {
 		parts.Go(func() { ca.Run(life) })
 	}
+	parts.Go(func() { a.health.Run(life) })
+	parts.Go(func() { a.status.Run(life) })
 	parts.Go(func() { a.cluster.Run(life) })
 	parts.Go(func() { a.warmup.Run(life) })
 	run("watching RBAC", func() error { return a.watchRBAC(life) })

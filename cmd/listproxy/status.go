@@ -66,7 +66,7 @@ command line is wrong. In a cluster:
 				// JSON allows are in strings only.
 				_, err = io.WriteString(cmd.OutOrStdout(), strings.Map(withoutControl, string(raw)))
 			} else {
-				err = status.WriteText(cmd.OutOrStdout())
+				err = writeStatus(cmd.OutOrStdout(), status)
 			}
 			if err == nil && !status.Healthy {
 				err = errors.New("it is not healthy: " + problems(status))
@@ -81,6 +81,19 @@ command line is wrong. In a cluster:
 	// An error would mean that there is no such flag.
 	_ = cmd.RegisterFlagCompletionFunc("address", cobra.NoFileCompletions)
 	return cmd
+}
+
+// writeStatus writes a status for people.
+func writeStatus(w io.Writer, status statusz.Status) error {
+	if !wantsColour(w) {
+		return status.WriteText(w)
+	}
+	var text strings.Builder
+	if err := status.WriteText(&text); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, inColour(text.String()))
+	return err
 }
 
 // problems names the checks that are not OK.

@@ -87,8 +87,9 @@ var forwarding = []struct {
 	},
 	{
 		Watch,
-		"watches, streaming lists among them",
-		"It is a watch.",
+		"watches, streaming lists among them, where --watches is not on",
+		"It is a watch, and --watches is not on for this resource, or kube-apiserver has no " +
+			"streaming lists.",
 	},
 	{
 		NotCanonical,

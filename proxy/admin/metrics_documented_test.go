@@ -29,6 +29,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/gzip"
+	"github.com/listproxy/listproxy/snapshot/watch"
 )
 
 // everything lets every metric have a series.
@@ -40,7 +41,7 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 			s.Decided(policy.Request{Version: "v1", Resource: "pods"}, "", why)
 		})
 	}
-	o.Proof(t.Context(), time.Now(), reason.NotProven)
+	o.Proving(t.Context())(reason.NotProven)
 	o.Estimate(reason.None)
 	answer := func(*http.Request) (*http.Response, error) {
 		return &http.Response{
@@ -69,7 +70,8 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 			return []snapshot.CollectionStats{{
 				Resource: snapshot.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Representation: media.JSON},
 				Spans:    []snapshot.Span{{From: 1, To: 2}, {From: 4, To: 5}}, Oldest: now, Heard: now,
-				Feed: snapshot.FeedStats{Loads: 2, Losses: map[reason.Reason]uint64{reason.Expired: 1}},
+				Watches: watch.Stats{Open: 1, Ended: map[watch.Ending]uint64{watch.EndTimeout: 1}},
+				Feed:    snapshot.FeedStats{Loads: 2, Losses: map[reason.Reason]uint64{reason.Expired: 1}},
 			}}
 		},
 		Stored:      func() (int64, int64) { return 1, 2 },
@@ -81,6 +83,9 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 		Inflight: func() inflight.Stats { return inflight.Stats{} },
 		Connections: func() map[string]inflight.ConnectionStats {
 			return map[string]inflight.ConnectionStats{"clients": connections.Stats()}
+		},
+		Health: func() upstream.HealthStats {
+			return upstream.HealthStats{Condition: upstream.ConditionSlow, Answered: now, Logins: []upstream.Login{{Kind: upstream.LoginToken, From: now, Until: now}}}
 		},
 		Certificates: func() []certs.Expiry { return []certs.Expiry{{Name: "serving", NotAfter: now}, {Name: "unknown"}} },
 	}); err != nil {

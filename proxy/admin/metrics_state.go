@@ -14,6 +14,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/observe"
+	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 )
@@ -35,6 +36,8 @@ type State struct {
 	Connections func() map[string]inflight.ConnectionStats
 	// Certificates says when those in use end.
 	Certificates func() []certs.Expiry
+	// Health says how the API server is.
+	Health func() upstream.HealthStats
 }
 
 // RegisterState makes metrics of s.
@@ -42,7 +45,7 @@ func RegisterState(meters metric.MeterProvider, s State) error {
 	meter := meters.Meter(observe.Instrumentation)
 	var errs []error
 	if s.Collections != nil {
-		errs = append(errs, registerCollections(meter, s.Collections, s.Staleness))
+		errs = append(errs, registerCollections(meter, s.Collections, s.Staleness), registerWatches(meter, s.Collections))
 	}
 	if s.Stored != nil {
 		errs = append(errs, registerStored(meter, s.Stored))
@@ -64,6 +67,9 @@ func RegisterState(meters metric.MeterProvider, s State) error {
 	}
 	if s.Certificates != nil {
 		errs = append(errs, registerCertificates(meter, s.Certificates))
+	}
+	if s.Health != nil {
+		errs = append(errs, registerUpstream(meter, s.Health))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("metrics: %w", err)

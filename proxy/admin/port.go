@@ -14,6 +14,7 @@ import (
 //   - /readyz says whether it should get traffic, as ready says: 200, or 503
 //     with a line for everything that is not;
 //   - /metrics is answered by metrics, for Prometheus;
+//   - / leads to /statusz;
 //   - /statusz, /flagz and /debug/pprof/ are the pages that there are.
 //
 // With ?verbose /readyz has a line for each check either way. The answers hold
@@ -25,6 +26,7 @@ func New(ready func() (ok bool, details []statusz.Check), metrics http.Handler, 
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", guarded.protect(bounded(pagePlaces, pageWriteTimeout, metrics)))
 	if pages.Status != nil {
+		mux.Handle("GET /{$}", guarded.protect(http.RedirectHandler("statusz", http.StatusFound)))
 		mux.Handle("GET /statusz", guarded.protect(bounded(pagePlaces, pageWriteTimeout, pages.Status)))
 	}
 	if pages.Flags != nil {

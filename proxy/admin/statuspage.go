@@ -13,6 +13,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
@@ -47,19 +48,30 @@ type StatusSource struct {
 	Policy statusz.Policy
 	Eager  []statusz.Eager
 	Traces statusz.Traces
+
+	samples samples
 }
 
 // Read returns the status of now.
 func (s *StatusSource) Read() statusz.Status {
 	now := time.Now()
+	var logins []upstream.Login
 	status := statusz.Status{
 		Version: s.Version, GoVersion: runtime.Version(), Upstream: s.Upstream,
 		Time: now.UTC(), Uptime: now.Sub(s.Started).Seconds(),
 		Collections: []statusz.Collection{}, Callers: s.Observer.Callers(), Flags: s.Flags(),
 		SelfChecks: s.selfChecks(now), Policy: s.Policy, Eager: s.Eager, Traces: s.Traces, Runtime: statusz.ReadRuntime(),
 	}
+	if s.Health != nil {
+		health := s.Health()
+		status.UpstreamState, logins = upstreamState(health, now), health.Logins
+		status.Checks = append(status.Checks, upstreamCheck(health))
+	}
 	_, details := s.Ready()
 	for _, c := range details {
+		if s.Health != nil && c.Name == UpstreamCheck {
+			continue // it is there already, and says more
+		}
 		status.Checks = append(status.Checks, statusz.Check{Name: c.Name, OK: c.OK, Message: checkWords(c)})
 	}
 	counts, err := readCounts(s.Metrics)
@@ -71,12 +83,23 @@ func (s *StatusSource) Read() statusz.Status {
 	}
 	streaming := s.Observer.Streaming()
 	status.Lists, status.Resources = counts.lists(streaming, s.Observer.StreamingEnded()), counts.resourcesOf(streaming)
+	traffic, before := s.trafficCounts(counts), s.samples.before(now, s.Started)
+	status.Recent = traffic.since(before.counts, now.Sub(before.at))
+	status.Total = traffic.since(trafficCounts{}, now.Sub(s.Started))
+	if s.Inflight != nil {
+		status.Inflight = inflightStatus(s.Inflight())
+	}
 	if s.Collections != nil {
 		for _, c := range s.Collections() {
 			status.Collections = append(status.Collections, s.collection(now, c))
 		}
 		status.Checks = append(status.Checks, feedsCheck(status.Collections))
 	}
+	var certificates []certs.Expiry
+	if s.Certificates != nil {
+		certificates = s.Certificates()
+	}
+	status.Ends = endsOf(certificates, logins, now)
 	if s.Stored != nil {
 		status.Memory.Stored, status.Memory.StoredBound = s.Stored()
 	}
@@ -94,8 +117,10 @@ func (s *StatusSource) collection(now time.Time, c snapshot.CollectionStats) sta
 	status := statusz.Collection{
 		Resource: gvr.GroupResource().String(), Version: gvr.Version, Representation: string(c.Resource.Representation),
 		State: statusz.StateLive, Objects: c.Objects, Versions: c.Versions, Bytes: c.Bytes, Revision: c.Revision(),
-		Idle: now.Sub(c.Used).Seconds(), Window: s.Window(gvr).Seconds(),
+		Bound: s.Staleness.Seconds(),
+		Idle:  now.Sub(c.Used).Seconds(), Window: s.Window(gvr).Seconds(),
 		Spans: []statusz.Span{}, Restarts: int64(c.Feed.Restarts()), // #nosec G115 -- a count
+		Watches:   c.Watches.Open,
 		SelfCheck: s.selfCheck(now, c.Check),
 	}
 	if absence := absenceOf(c, now, s.Staleness); absence != reason.None {
@@ -136,7 +161,7 @@ func feedsCheck(collections []statusz.Collection) statusz.Check {
 	if len(silent) > 0 {
 		slices.Sort(silent)
 		check.OK = false
-		check.Message = "the API server is silent (stale): " + enumerate(silent)
+		check.Message = "nothing new was heard of these for longer than --staleness-bound, so lists of their newest state are forwarded (stale): " + enumerate(silent)
 	}
 	return check
 }
@@ -174,6 +199,7 @@ type counts struct {
 	forwarded                            map[string]int64 // lists, by reason
 	newest                               statusz.Newest
 	resources                            map[string]*resourceCounts
+	traffic                              trafficCounts
 }
 
 // resourceCounts are those of one resource.
@@ -204,6 +230,7 @@ func readCounts(from prometheus.Gatherer) (counts, error) {
 	c := counts{forwarded: map[string]int64{}, resources: map[string]*resourceCounts{}}
 	families, err := from.Gather()
 	for _, family := range families {
+		c.traffic.addHistograms(family)
 		for _, m := range family.GetMetric() {
 			n := int64(m.GetCounter().GetValue())
 			switch family.GetName() {
@@ -224,9 +251,16 @@ func readCounts(from prometheus.Gatherer) (counts, error) {
 
 func (c *counts) addRequests(m *dto.Metric, n int64) {
 	reason, resource := labelOf(m, string(observe.LabelReason)), labelOf(m, string(observe.LabelResource))
-	newest := labelOf(m, string(observe.LabelSemantics)) == string(policy.MostRecent)
+	semantics := labelOf(m, string(observe.LabelSemantics))
+	newest, watch := semantics == string(policy.MostRecent), semantics == string(policy.After)
+	if labelOf(m, string(observe.LabelDecision)) == observe.DecisionForward && labelOf(m, string(observe.LabelCode)) == "429" {
+		c.traffic.upstreamTooMany += n
+	}
 	switch labelOf(m, string(observe.LabelDecision)) {
 	case observe.DecisionServe:
+		if watch {
+			return // it is no list; collections tell of their watches
+		}
 		c.answered += n
 		c.of(resource).answered += n
 		if newest {
@@ -235,7 +269,7 @@ func (c *counts) addRequests(m *dto.Metric, n int64) {
 	case observe.DecisionRefuse:
 		c.refused += n
 	case observe.DecisionForward:
-		if observe.OfLists(reason) {
+		if observe.OfLists(reason) && !watch {
 			if newest {
 				c.newest.Forwarded += n
 			}

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"time"
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
@@ -31,6 +30,8 @@ func TestStatusOfTheNewestState(t *testing.T) {
 		{policy.MostRecent, reason.NotProven},
 		{policy.Any, reason.None},
 		{policy.Exact, reason.History},
+		{policy.After, reason.None}, // watches are no lists
+		{policy.After, reason.History},
 	} {
 		observetest.Request(o, httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil), func(s *observe.Record, w http.ResponseWriter) {
 			s.Decided(policy.Request{Version: "v1", Resource: "pods"}, list.semantics, list.why)
@@ -41,15 +42,19 @@ func TestStatusOfTheNewestState(t *testing.T) {
 		o.Estimate(why)
 	}
 	want := statusz.Newest{Proven: 2, Forwarded: 3, Estimated: 4, WouldAnswer: 2}
-	if got := newStatusSource(o, metrics.Gatherer()).Read().Lists.Newest; got != want {
+	lists := newStatusSource(o, metrics.Gatherer()).Read().Lists
+	if got := lists.Newest; got != want {
 		t.Errorf("%+v, want %+v", got, want)
+	}
+	if lists.Answered != 3 || lists.Forwarded != 4 {
+		t.Errorf("%d lists answered, %d forwarded, want 3 and 4", lists.Answered, lists.Forwarded)
 	}
 
 	ctx, leave := context.WithCancel(t.Context())
-	o.Proof(ctx, time.Now(), reason.None)
-	o.Proof(ctx, time.Now(), reason.NotProven)
+	o.Proving(ctx)(reason.None)
+	o.Proving(ctx)(reason.NotProven)
 	leave()
-	o.Proof(ctx, time.Now(), reason.NotProven)
+	o.Proving(ctx)(reason.NotProven)
 	series := proxytest.Series(proxytest.Gather(t, metrics)["listproxy_proof_duration_seconds"])
 	if len(series) != 3 || series[0] != "result=gone 1" || series[1] != "result=not-proven 1" || series[2] != "result=proven 1" {
 		t.Errorf("proofs are counted as %q", series)

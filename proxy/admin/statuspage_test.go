@@ -200,7 +200,7 @@ func TestStatusNamesFew(t *testing.T) {
 	for _, c := range source.Read().Checks {
 		said[c.Name] = c.Message
 	}
-	if got, want := said["feeds"], "the API server is silent (stale): r000/json, r001/json, r002/json, r003/json, r004/json and 495 more"; got != want {
+	if got, want := said["feeds"], "nothing new was heard of these for longer than --staleness-bound, so lists of their newest state are forwarded (stale): r000/json, r001/json, r002/json, r003/json, r004/json and 495 more"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if !strings.Contains(said["discovery"], "log") || said["x"] != "" {

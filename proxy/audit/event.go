@@ -59,6 +59,9 @@ type Answer struct {
 	Items    int
 	// Bytes of the body, in its content encoding, that were given to the connection.
 	Bytes int64
+	// Started says that the answer is a watch which has only begun: another event follows at its
+	// end.
+	Started bool
 	// Broken says that writing ended early, since the client had gone.
 	Broken bool
 }
@@ -74,7 +77,7 @@ func newEvent(r *http.Request, list policy.Request, who user.Info, received time
 		Level:      auditv1.LevelMetadata,
 		Stage:      auditv1.StageResponseComplete,
 		RequestURI: r.URL.RequestURI(),
-		Verb:       "list",
+		Verb:       list.Verb(),
 		User:       userOf(who),
 		SourceIPs:  peerAddress(r),
 		UserAgent:  shortenUserAgent(r.UserAgent()),
@@ -102,6 +105,9 @@ func completeEvent(e *auditv1.Event, a Answer, now time.Time) {
 		auditItems:          strconv.Itoa(a.Items),
 		auditBytes:          strconv.FormatInt(a.Bytes, 10),
 		auditRepresentation: string(a.Representation),
+	}
+	if a.Started {
+		e.Stage = auditv1.StageResponseStarted
 	}
 	if a.NewestAsAny {
 		e.Annotations[auditNewestAsAny] = "true"

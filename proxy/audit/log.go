@@ -147,7 +147,7 @@ func (l *Log) Begin(r *http.Request, list policy.Request, who user.Info, receive
 // Abandon says that the list was not answered from memory after all: there will be no event. After
 // Complete it does nothing.
 func (e *Entry) Abandon() {
-	if e.event == nil {
+	if e == nil || e.event == nil {
 		return
 	}
 	e.event = nil
@@ -158,7 +158,7 @@ func (e *Entry) Abandon() {
 // written, or cannot be written for now, or after a second; in the last two cases no list can be
 // begun until it is written.
 func (e *Entry) Complete(a Answer) {
-	if e.event == nil {
+	if e == nil || e.event == nil {
 		return
 	}
 	event := e.event

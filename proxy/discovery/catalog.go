@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot"
 )
@@ -172,6 +175,18 @@ func (c *Catalog) Known(group, version, resource string) (Entry, bool) {
 func (c *Catalog) Serves(group, version, resource string) bool {
 	_, known := c.Known(group, version, resource)
 	return known
+}
+
+// Similar returns the resource of a group/version that was probably meant by a name that is none of
+// its resources; empty if nothing is like it, or nothing is known of the group/version.
+func (c *Catalog) Similar(group, version, resource string) string {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	g := c.known[schema.GroupVersion{Group: group, Version: version}]
+	if g == nil {
+		return ""
+	}
+	return policy.Similar(resource, slices.Sorted(maps.Keys(g.resources)))
 }
 
 // Forget drops what discovery said about a group, to be read again when asked

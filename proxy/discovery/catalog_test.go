@@ -148,6 +148,22 @@ func TestCatalogLookup(t *testing.T) {
 	}
 }
 
+// TestCatalogSimilar: of a name that is not served the catalog says which one may be meant.
+func TestCatalogSimilar(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := runCatalog(t, newFakeCluster(t), proxytest.DiscardLog())
+		expectLookup(t, c, "example.com", "v1", "widget", forwardedAs(reason.UnknownResource))
+		for name, want := range map[string]string{"widget": "widgets", "Widgets": "widgets", "gadgets": ""} {
+			if got := c.Similar("example.com", "v1", name); got != want {
+				t.Errorf("%s: %q, want %q", name, got, want)
+			}
+		}
+		if got := c.Similar("apps", "v1", "deployment"); got != "" {
+			t.Errorf("of what was not read yet: %q", got)
+		}
+	})
+}
+
 func TestCatalogBeforeItKnows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)

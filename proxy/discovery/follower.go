@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/listproxy/listproxy/telemetry"
 )
 
 const (
@@ -52,7 +54,7 @@ type follower struct {
 // not be allowed for as long as nobody grants it. After a stream that broke the
 // resource is listed again.
 func (f follower) follow(ctx context.Context) {
-	logger := logr.FromSlogHandler(f.log.Handler())
+	logger := logr.FromSlogHandler(telemetry.Libraries(f.log).Handler())
 	ctx = logr.NewContext(ctx, logger)
 	options := cache.ReflectorOptions{Logger: &logger, Name: f.name}
 	if f.soon {

@@ -70,6 +70,8 @@ type Servers struct {
 	started time.Time
 	// asked: /version was asked for, with whatever result.
 	asked bool
+	// serving are the versions that may answer now, as far as is heard.
+	serving []string
 	// said is what /version said, and all what it said at each endpoint. Only who asks uses it.
 	said versions
 	all  fleet
@@ -148,6 +150,14 @@ func (s *Servers) Ready() bool {
 		return false
 	}
 	return s.holders != nil || s.refused && s.asked
+}
+
+// Versions returns the versions of the API servers that may answer now, in order: more than one
+// during an upgrade, none where they are not known.
+func (s *Servers) Versions() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.serving
 }
 
 // look calls known when it is time to.

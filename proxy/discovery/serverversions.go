@@ -3,9 +3,11 @@ package discovery
 import (
 	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -73,6 +75,27 @@ func (v *versions) unsettled(now time.Time) bool {
 	return false
 }
 
+// serving are the versions that may answer now, each once and in order.
+func (v *versions) serving(now time.Time) []string {
+	if !v.unsettled(now) {
+		if v.latest.GitVersion == "" {
+			return nil
+		}
+		return []string{v.latest.GitVersion}
+	}
+	return namesOf(maps.Keys(v.heard))
+}
+
+// namesOf returns the names of versions, each once and in order.
+func namesOf(versions iter.Seq[version.Info]) []string {
+	var names []string
+	for v := range versions {
+		names = append(names, v.GitVersion)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 // pause is how long to wait before the next look.
 func (v *versions) pause(now time.Time) time.Duration {
 	if v.unsettled(now) {
@@ -104,6 +127,7 @@ func (f *fleet) hear(said []version.Info) (changed, mixed bool) {
 // moment.
 func (s *Servers) hearAll(said []version.Info) {
 	changed, mixed := s.all.hear(said)
+	s.serve(namesOf(maps.Keys(s.all.versions)))
 	switch {
 	case changed:
 		var names []string
@@ -177,7 +201,7 @@ func (s *Servers) lookAtVersion(ctx context.Context) {
 	s.asked = true
 	s.mu.Unlock()
 	if err != nil {
-		if status == http.StatusForbidden || status == http.StatusUnauthorized {
+		if status == http.StatusForbidden {
 			s.versionOnce.Do(func() {
 				s.log.WarnContext(ctx, "The API server's /version may not be read: only Leases and discovery tell that API servers changed",
 					"grant", "get on the non-resource URL /version", "error", err)
@@ -194,7 +218,15 @@ func (s *Servers) lookAtVersion(ctx context.Context) {
 		// Also where nobody answered, as while one of them is being replaced.
 		s.changed()
 	}
+	s.serve(s.said.serving(now))
 	s.look()
+}
+
+// serve takes in which versions may answer now.
+func (s *Servers) serve(serving []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.serving = serving
 }
 
 const (

@@ -104,9 +104,6 @@ func WriteShuttingDown(w http.ResponseWriter, r *http.Request) {
 	WriteStatus(w, r, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "listproxy is shutting down")
 }
 
-// CacheStatusHeader says where an answer came from (RFC 9211).
-const CacheStatusHeader = "Cache-Status"
-
 // WriteBodyTooLarge answers as kube-apiserver does (k8s.io/apiserver,
 // pkg/endpoints/handlers, limitedReadBody).
 func WriteBodyTooLarge(w http.ResponseWriter, r *http.Request, limit int64) {

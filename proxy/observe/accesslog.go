@@ -30,6 +30,9 @@ func (s *Record) log(log *slog.Logger) {
 	if namespace != "" {
 		attrs = append(attrs, slog.String("namespace", namespace))
 	}
+	if kubehttp.Of(r).Watch {
+		attrs = append(attrs, slog.Bool("watch", true)) // its target says list, unless its path says watch
+	}
 	switch {
 	case s.labels.decision == DecisionRefuse:
 		attrs = append(attrs, slog.String("refused", s.labels.reason))

@@ -32,6 +32,7 @@ const RefusedIdentity = "identity"
 const (
 	purposeForward = "forward"
 	purposeReview  = "review"
+	purposeWhoAmI  = "whoami"
 	purposeFeed    = "feed"
 )
 
@@ -134,9 +135,8 @@ func OrNone(value string) string {
 // without the resource are a few hundred.
 const maxRequestSeries = 4000
 
-// count counts a request that has ended. Saved is the size of a list from memory, before
-// compression.
-func (m *requestMetrics) count(ctx context.Context, l requestLabels, took time.Duration, long bool, sent, saved int64) {
+// count counts a request that has ended.
+func (m *requestMetrics) count(ctx context.Context, l requestLabels, took time.Duration, long bool, sent int64, served Served) {
 	l.code = definedCode(l.code)
 	if m.series.len() >= maxRequestSeries && !m.series.has(l) {
 		l.resource = OtherLabel
@@ -149,8 +149,10 @@ func (m *requestMetrics) count(ctx context.Context, l requestLabels, took time.D
 	}
 	switch l.decision {
 	case DecisionServe:
-		m.savedLists.Add(ctx, 1, s.saved...)
-		m.savedBytes.Add(ctx, saved, s.saved...)
+		if !served.Watch {
+			m.savedLists.Add(ctx, 1, s.saved...)
+		}
+		m.savedBytes.Add(ctx, int64(served.Bytes), s.saved...)
 	case DecisionForward:
 		m.upstream.requests.Add(ctx, 1, s.upstream...)
 	}
@@ -173,7 +175,7 @@ func newUpstreamMetrics(meter metric.Meter) (*upstreamMetrics, error) {
 	m := &upstreamMetrics{}
 	var errs [2]error
 	m.requests, errs[0] = meter.Int64Counter("listproxy.upstream.requests", metric.WithUnit("{request}"),
-		metric.WithDescription("Requests to the API server: forwarded ones, reviews of callers' rights, and those of feeds."))
+		metric.WithDescription("Requests to the API server: forwarded ones, reviews of callers' rights, questions who a caller is (whoami), and those of feeds."))
 	m.reviews, errs[1] = meter.Float64Histogram("listproxy.review.duration", metric.WithUnit("s"),
 		metric.WithDescription("How long the API server took to begin its answer to a review."),
 		metric.WithExplicitBucketBoundaries(durations...))

@@ -29,6 +29,7 @@ func ProofResults() []string {
 // newestMetrics count what becomes of lists of the newest state.
 type newestMetrics struct {
 	proof    metric.Float64Histogram
+	waiting  metric.Int64UpDownCounter
 	estimate metric.Int64Counter
 
 	byResult seriesOf[string, []metric.RecordOption]
@@ -37,10 +38,12 @@ type newestMetrics struct {
 
 func newNewestMetrics(meter metric.Meter) (*newestMetrics, error) {
 	m := &newestMetrics{}
-	var errs [2]error
+	var errs [3]error
 	m.proof, errs[0] = meter.Float64Histogram("listproxy.proof.duration", metric.WithUnit("s"),
 		metric.WithDescription("How long lists of the newest state waited for the proof that memory has it, by what came of it: proven, the reason why they were forwarded, or gone (the client had left)."),
 		metric.WithExplicitBucketBoundaries(durations...))
+	m.waiting, errs[2] = meter.Int64UpDownCounter("listproxy.proof.waiting", metric.WithUnit("{list}"),
+		metric.WithDescription("Lists of the newest state that wait for the proof that memory has it."))
 	m.estimate, errs[1] = meter.Int64Counter("listproxy.newest.estimate", metric.WithUnit("{list}"),
 		metric.WithDescription("Lists of the newest state that were forwarded because --consistent-lists is off, and succeeded, by what it would have done: answered from memory (none), or the reason why they would have been forwarded all the same."))
 	m.byResult.make = func(result string) []metric.RecordOption {
@@ -52,20 +55,25 @@ func newNewestMetrics(meter metric.Meter) (*newestMetrics, error) {
 	return m, errors.Join(errs[:]...)
 }
 
-// Proof counts the wait of a list for the proof that memory has the newest state, from when it
-// began. why says what came of it, and ctx is the request's.
-func (o *Observer) Proof(ctx context.Context, begun time.Time, why reason.Reason) {
+// Proving counts a list that begins to wait for the proof that memory has the newest state; ctx is
+// the request's. What it returns is to be called when the wait is over: why says what came of it.
+func (o *Observer) Proving(ctx context.Context) (over func(why reason.Reason)) {
 	if o == nil {
-		return
+		return func(reason.Reason) {}
 	}
-	result := string(why)
-	switch {
-	case why == reason.None:
-		result = proofProven
-	case ctx.Err() != nil:
-		result = proofGone
+	begun := time.Now()
+	o.newest.waiting.Add(context.Background(), 1)
+	return func(why reason.Reason) {
+		o.newest.waiting.Add(context.Background(), -1)
+		result := string(why)
+		switch {
+		case why == reason.None:
+			result = proofProven
+		case ctx.Err() != nil:
+			result = proofGone
+		}
+		o.newest.proof.Record(context.Background(), time.Since(begun).Seconds(), o.newest.byResult.of(result)...)
 	}
-	o.newest.proof.Record(context.Background(), time.Since(begun).Seconds(), o.newest.byResult.of(result)...)
 }
 
 // Estimate counts a list of the newest state that was forwarded because --consistent-lists is off;

@@ -49,6 +49,8 @@ type Served struct {
 	Bytes          int // before compression
 	// NewestAsAny: the newest state was asked for, and the policy has this caller get any.
 	NewestAsAny bool
+	// Watch: it is a watch that does not begin with the state.
+	Watch bool
 }
 
 type recordKey struct{}
@@ -213,7 +215,7 @@ func (s *Record) end() {
 	if s.streams {
 		s.observer.streaming.ended.Add(1)
 	}
-	s.observer.requests.count(ctx, s.labels, now.Sub(s.begun), s.long, s.answer.Bytes, int64(s.served.Bytes))
+	s.observer.requests.count(ctx, s.labels, now.Sub(s.begun), s.long, s.answer.Bytes, s.served)
 	if s.span != nil {
 		s.endSpan()
 	}

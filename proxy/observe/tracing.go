@@ -34,6 +34,8 @@ var (
 	attrCause          = attribute.Key("listproxy.cause")
 	attrNewestAsAny    = attribute.Key("listproxy.newest_as_any")
 	attrQueued         = attribute.Key("listproxy.proof.queued_ms")
+	attrEvents         = attribute.Key("listproxy.watch.events")
+	attrWatchEnd       = attribute.Key("listproxy.watch.end")
 	attrQuestion       = attribute.Key("listproxy.proof.question_ms")
 )
 
@@ -50,8 +52,15 @@ const (
 	SpanSnapshot = "snapshot"
 	SpanProof    = "proof"
 	SpanWrite    = "write"
+	SpanWatch    = "watch"
 	SpanForward  = "forward"
 )
+
+// WatchEnd is what the span of a watch says at its end: how many events were written, and why it
+// has ended.
+func WatchEnd(events int, why string) []attribute.KeyValue {
+	return []attribute.KeyValue{attrEvents.Int(events), attrWatchEnd.String(why)}
+}
 
 // SpanGap is the time in which a feed had no state.
 const SpanGap = "gap"
@@ -221,6 +230,21 @@ func inject(ctx context.Context, h http.Header) {
 func Reviews[Caller any](
 	o *Observer, send func(context.Context, Caller, *http.Request) (*http.Response, error),
 ) func(context.Context, Caller, *http.Request) (*http.Response, error) {
+	count := func(ctx context.Context, took time.Duration, code int) { o.upstream.reviewed(ctx, took, code) }
+	return observed(o, send, count) //nolint:bodyclose // a function is returned, and no response
+}
+
+// WhoAmI is Reviews for questions who a caller is.
+func WhoAmI[Caller any](
+	o *Observer, send func(context.Context, Caller, *http.Request) (*http.Response, error),
+) func(context.Context, Caller, *http.Request) (*http.Response, error) {
+	count := func(ctx context.Context, _ time.Duration, code int) { o.upstream.asked(ctx, purposeWhoAmI, code) }
+	return observed(o, send, count) //nolint:bodyclose // a function is returned, and no response
+}
+
+func observed[Caller any](
+	o *Observer, send func(context.Context, Caller, *http.Request) (*http.Response, error), count func(ctx context.Context, took time.Duration, code int),
+) func(context.Context, Caller, *http.Request) (*http.Response, error) {
 	if o == nil {
 		return send
 	}
@@ -243,7 +267,7 @@ func Reviews[Caller any](
 		} else {
 			span.SetStatus(codes.Error, "no answer") // the error's text may be about anything
 		}
-		o.upstream.reviewed(ctx, time.Since(begun), code)
+		count(ctx, time.Since(begun), code)
 		return res, err
 	}
 }

@@ -9,9 +9,20 @@ const chunkLen = 128
 type Version struct {
 	Revision uint64
 	Tree     Tree
+	// Change is what made this version of the one before it; the zero Change for a state that was
+	// loaded as a whole.
+	Change Change
 	// Superseded is what is freed when the version before this one is forgotten: the object
 	// that this one replaced or removed, and the path of the trees.
 	Superseded int64
+}
+
+// Change is what happened to one object.
+type Change struct {
+	// Before is the object until then, nil if it was created. After is what it became; for one that
+	// was deleted, the object as it was at last, at the revision of the deletion.
+	Before, After *Object
+	Deleted       bool
 }
 
 // History is the versions of a collection by revision. Its one writer appends at the end and

@@ -18,7 +18,7 @@ const (
 type matcher struct {
 	labels labels.Selector // nil: all
 	sieve  sieve
-	known  map[wire.Labels]bool
+	known  map[wire.Labels]bool // nil: nothing is remembered but the last
 	// last is what came out last: neighbours mostly have the same labels.
 	last struct {
 		labels  wire.Labels
@@ -105,7 +105,7 @@ func (m *matcher) chooses(set wire.Labels) bool {
 	matches, known := m.known[set]
 	if !known {
 		matches = m.labels.Matches(set)
-		if len(m.known) < knownSets {
+		if m.known != nil && len(m.known) < knownSets {
 			m.known[set] = matches
 		}
 	}

@@ -3,7 +3,6 @@ package index
 import (
 	"math/bits"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
@@ -22,16 +21,9 @@ var everything = signature{^uint64(0), ^uint64(0)}
 
 // signatureOf the labels of a set.
 func signatureOf(s wire.Labels) signature {
-	pairs, ok := s.Pairs()
-	if !ok {
-		return everything
-	}
 	var all signature
-	for rest := pairs; rest != ""; {
-		var key, value string
-		key, rest, _ = strings.Cut(rest, "\x00")
-		value, rest, _ = strings.Cut(rest, "\x00")
-		all = all.with(keySignature(key)).with(pairSignature(key, value))
+	if !s.Each(func(key, value string) { all = all.with(keySignature(key)).with(pairSignature(key, value)) }) {
+		return everything
 	}
 	return all
 }

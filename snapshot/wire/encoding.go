@@ -26,8 +26,12 @@ type Encoding interface {
 	Item(item []byte) (ObjectMeta, error)
 	// Cut returns the list form of an object from an event, in the event's memory.
 	Cut(form ItemForm, inEvent []byte) ([]byte, error)
+	// AtRevision returns a list's item with another resourceVersion, in memory of its own.
+	AtRevision(item []byte, revision uint64) ([]byte, error)
 	// Values reads fields of a list's item.
 	Values(paths *FieldPaths, item []byte) ([]string, error)
+	// appendEvent appends an event with a list's item, whose form in events is known.
+	appendEvent(dst []byte, kind string, form ItemForm, item []byte) []byte
 	// shapes are the ways to write a list.
 	shapes() []shape
 }
@@ -38,6 +42,8 @@ type Event struct {
 	Meta   ObjectMeta
 	Object []byte // as received
 	Came   time.Time
+	// Framed is true if all that is around the object is written as [Frame.AppendEvent] does.
+	Framed bool
 }
 
 // ObjectMeta is what a feed reads of an object.
@@ -74,7 +80,7 @@ type ListMeta struct {
 // check holds an event against what every event has.
 func (ev Event) check() error {
 	switch ev.Kind {
-	case "ADDED", "MODIFIED", "DELETED", "BOOKMARK":
+	case Added, Modified, Deleted, Bookmarked:
 	default:
 		return Inconsistent("an event of type %q", ev.Kind)
 	}

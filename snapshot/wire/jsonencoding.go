@@ -120,6 +120,7 @@ func (jsonEncoding) Event(line []byte) (Event, error) {
 		}
 		return Event{}, ev.Meta.asError()
 	}
+	ev.Framed = jsonEncoding{}.framed(line, ev)
 	// The line's memory is used again for the next.
 	ev.Object = bytes.Clone(ev.Object)
 	return ev, ev.check()

@@ -111,6 +111,18 @@ func (s Labels) Pairs() (text string, ok bool) {
 	return s.handle.Value(), true
 }
 
+// Each calls yield with each label. It returns false for a large set, of which it visits none.
+func (s Labels) Each(yield func(key, value string)) bool {
+	rest, ok := s.Pairs()
+	for rest != "" {
+		var key, value string
+		key, rest, _ = strings.Cut(rest, "\x00")
+		value, rest, _ = strings.Cut(rest, "\x00")
+		yield(key, value)
+	}
+	return ok
+}
+
 // Equal compares also large sets, which == does not.
 func (s Labels) Equal(t Labels) bool {
 	if s.large == nil || t.large == nil {

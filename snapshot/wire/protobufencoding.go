@@ -195,6 +195,7 @@ func (protobufEncoding) Event(record []byte) (Event, error) {
 	if ev.Kind == "ERROR" {
 		return Event{}, ev.Meta.asError()
 	}
+	ev.Framed = protobufEncoding{}.framed(record, ev)
 	// The record's memory is used again for the next.
 	ev.Object = bytes.Clone(ev.Object)
 	return ev, ev.check()

@@ -21,15 +21,25 @@ type Status struct {
 	Healthy bool    `json:"healthy"`
 	Checks  []Check `json:"checks"`
 
+	// UpstreamState is how the API server is; absent if nobody asks.
+	UpstreamState *UpstreamState `json:"upstreamState,omitempty"`
+
 	// Endpoints are the API servers that --upstream names, in its order; absent without it.
 	Endpoints []Endpoint `json:"endpoints,omitempty"`
 
 	Lists Lists `json:"lists"`
+	// Recent is what became of requests in the last five minutes, or since the process began if that
+	// is less, and Total since it began; Inflight is what is in flight now.
+	Recent   Traffic  `json:"recent"`
+	Total    Traffic  `json:"total"`
+	Inflight Inflight `json:"inflight"`
 	// Resources are those that lists were asked of, the one of most lists first.
 	Resources   []Resource   `json:"resources"`
 	Collections []Collection `json:"collections"`
 	SelfChecks  SelfChecks   `json:"selfChecks"`
 	Memory      Memory       `json:"memory"`
+	// Ends are when certificates and listproxy's own token end, the first of them first.
+	Ends []End `json:"ends"`
 	// Callers are those whose lists were forwarded most often, the first one most often.
 	Callers []Caller `json:"callers"`
 	// Policy is the policy in force.
@@ -174,6 +184,8 @@ type Collection struct {
 	// Lag is how old the newest state may be: the time since the API server was asked for the
 	// revision that it has come to; absent if there was none.
 	Lag *float64 `json:"lagSeconds,omitempty"`
+	// Bound is the lag from which on the newest state is not given any more.
+	Bound float64 `json:"boundSeconds"`
 	// Idle is the time since a request last asked for the collection.
 	Idle float64 `json:"idleSeconds"`
 	// History is how far back a revision can be asked for, and Window how far it is to reach.
@@ -183,6 +195,8 @@ type Collection struct {
 	Spans []Span `json:"spans"`
 	// Restarts is how often the state was loaded again after the first time.
 	Restarts int64 `json:"restarts"`
+	// Watches is how many watches of it are answered from memory now.
+	Watches int64 `json:"watches"`
 	// SelfCheck is what self-checks found of it, and of those of its like before.
 	SelfCheck SelfCheck `json:"selfCheck"`
 }

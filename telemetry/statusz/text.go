@@ -33,11 +33,28 @@ func (s Status) WriteText(w io.Writer) error {
 		health += ", with a warning"
 	}
 	row("listproxy %s\t%s", s.Version, health)
-	row("upstream\t%s", s.Upstream)
+	if u := s.UpstreamState; u == nil {
+		row("upstream\t%s", s.Upstream)
+	} else {
+		row("upstream\t%s: %s", s.Upstream, u.Meaning+" "+formatUpstream(*u))
+		if u.Error != "" {
+			row("  because\t%s", u.Error)
+		}
+		if u.Advice != "" {
+			row("  what to do\t%s", u.Advice)
+		}
+	}
 	row("up for\t%s", formatSeconds(s.Uptime))
 	row("stored\t%s", formatBound(s.Memory.Stored, s.Memory.StoredBound))
 	row("compressed\t%s", formatBound(s.Memory.Compressed, s.Memory.CompressedBound))
 	row("memory\t%s, GOMEMLIMIT %s, GOGC %s", formatBytes(s.Runtime.Memory), formatLimit(s.Runtime.MemoryLimit), formatGCPercent(s.Runtime.GCPercent))
+	for _, e := range s.Ends {
+		mark := ""
+		if e.Soon {
+			mark = "SOON: "
+		}
+		row("ends\t%s", mark+e.Name+" "+formatEnd(e))
+	}
 	row("traces\t%s", orWord(s.Traces.Sampler, "not sent"))
 	if s.Policy.File == "" {
 		row("policy\tthe default")
@@ -61,29 +78,28 @@ func (s Status) WriteText(w io.Writer) error {
 		row("\t(%d more with -o json)", len(more))
 	}
 
-	section("LISTS")
-	if s.Lists.Share != nil {
-		row("from memory\t%s\t%s", formatCount(s.Lists.Answered), formatShare(*s.Lists.Share))
-	} else {
-		row("from memory\t%s", formatCount(s.Lists.Answered))
+	section("REQUESTS")
+	row("\tLAST %s\tSINCE THE START (%s)", strings.ToUpper(formatSpan(s.Recent.Seconds)), strings.ToUpper(formatSpan(s.Total.Seconds)))
+	for _, r := range trafficRows(s.Recent, s.Total) {
+		row("%s\t%s\t%s", r.Name, r.Recent, r.Total)
 	}
-	row("forwarded\t%s", formatCount(s.Lists.Forwarded))
-	row("streaming, forwarded\t%s", formatCount(s.Lists.Streaming))
+	_ = t.Flush() // what follows is longer than a column
+	row("in flight\t%s", formatInflight(s.Inflight))
 	row("saved the API server\t%s", formatBytes(s.Lists.SavedBytes))
 	if newest := s.Lists.Newest; newest != (Newest{}) {
-		row("of the newest state\t%s", formatNewest(newest))
+		row("lists of the newest state\t%s", formatNewest(newest))
 	}
 
 	section("COLLECTIONS")
 	if len(s.Collections) == 0 {
 		row("none: nobody has asked for a list yet")
 	} else {
-		row("RESOURCE\tVERSION\tFORM\tSTATE\tOBJECTS\tBYTES\tREVISION\tLAG\tHISTORY\tGAPS\tRESTARTS\tSELF-CHECK")
+		row("RESOURCE\tVERSION\tFORM\tSTATE\tOBJECTS\tBYTES\tREVISION\tNEWEST STATE\tHISTORY\tGAPS\tRESTARTS\tWATCHES\tSELF-CHECK")
 	}
 	for _, c := range s.Collections {
-		row("%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%d\t%d\t%s", c.Resource, c.Version, c.Representation, c.State,
-			formatCount(c.Objects), formatBytes(c.Bytes), c.Revision, formatLag(c.Lag),
-			formatHistory(c), gapsOf(c), c.Restarts, joinWords("; ", formatSelfCheck(c.SelfCheck), formatMismatches(c.SelfCheck)))
+		row("%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%d\t%d\t%d\t%s", c.Resource, c.Version, c.Representation, c.State,
+			formatCount(c.Objects), formatBytes(c.Bytes), c.Revision, formatVerified(c),
+			formatHistory(c), gapsOf(c), c.Restarts, c.Watches, joinWords("; ", formatSelfCheck(c.SelfCheck), formatMismatches(c.SelfCheck)))
 	}
 
 	if len(s.Endpoints) > 0 {
@@ -177,13 +193,6 @@ func orWord(text, word string) string {
 		return word
 	}
 	return text
-}
-
-func formatLag(lag *float64) string {
-	if lag == nil {
-		return "-"
-	}
-	return formatSeconds(*lag)
 }
 
 // formatLists writes a count that may be too high.

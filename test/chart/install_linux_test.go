@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -34,8 +35,7 @@ func TestInstall(t *testing.T) {
 		for _, command := range []string{
 			"kubectl -n proxies rollout status deployment/listproxy",
 			"listproxy kubeconfig --certificate-authority listproxy-ca.crt --server https://localhost:8443",
-			"kubectl --kubeconfig listproxy.kubeconfig -v 8 get --raw /version ",
-			"kubectl --kubeconfig listproxy.kubeconfig -v 8 get --raw '/api/v1/pods?resourceVersion=0&limit=1' ",
+			"listproxy try --kubeconfig proxy.kubeconfig '/api/v1/namespaces?resourceVersion=0'",
 			"helm -n proxies test listproxy",
 		} {
 			_, after, ok := strings.Cut(rest, command)
@@ -180,7 +180,7 @@ func reviewed(t *testing.T, cfg *rest.Config, path string) (code int, cacheStatu
 }
 
 // checkHelmTest: helm test makes a pod with an account of its own; this test is its kubelet, and
-// runs its containers with the real kubectl, which finds the Service by its name.
+// runs its container with the real listproxy, which finds the Service by its name.
 func checkHelmTest(t *testing.T, r *release) {
 	cmd := command(t, r.args("test", "--timeout", "2m")...)
 	var out logbuffer.Buffer
@@ -207,21 +207,10 @@ func checkHelmTest(t *testing.T, r *release) {
 			t.Errorf("rights of helm test in %s (-want +got):\n%s", namespace, diff)
 		}
 	}
-	// Its own pod may be the first, which listproxy loads pods anew for.
-	admin := r.client(t, r.c.cp.RESTConfig(controlplane.Admin))
-	eventually(t, "the test's pod in memory", func() bool {
-		_, from, body := get(t, admin, "/api/v1/namespaces/"+r.namespace+"/pods?resourceVersion=0")
-		return strings.Contains(from, "; hit") && strings.Contains(body, pod.Name)
-	})
-	// Not that the caller is unknown: the pod asks so that it is known.
-	var printed map[string]string
-	eventually(t, "the test's right to list is reviewed", func() bool {
-		printed = r.c.runToEnd(t, r.namespace, pod.Spec, r.c.cp.Binaries().Kubectl)
-		return !strings.Contains(printed["list"], poll.ReviewFailed)
-	})
+	// The first list of a caller is forwarded, and then it asks again.
+	printed := r.c.runToEnd(t, r.namespace, pod.Spec, buildImage(t, runtime.GOARCH, imageVersion))
 	want := map[string][]string{
-		"forwarded": {`"gitVersion": "v` + r.c.cp.Version() + `"`, "Cache-Status: listproxy; fwd=bypass"},
-		"list":      {`"kind":"PodList"`, "Cache-Status: listproxy; hit"},
+		"list": {"forwarded: unknown-caller", "from memory", "Cache-Status: listproxy; hit; detail=any"},
 	}
 	for name, text := range printed {
 		for _, words := range want[name] {

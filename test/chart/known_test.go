@@ -16,6 +16,7 @@ import (
 	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/observe"
+	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
@@ -46,6 +47,9 @@ func everything(t *testing.T) knowledge {
 		k.words["reason"] = append(k.words["reason"], string(reason))
 	}
 	k.words["reason"] = slices.Concat(k.words["reason"], []string{"none"}, proxy.RefusalReasons(), inflight.ConnectionEnds())
+	for _, ending := range watch.Endings() {
+		k.words["reason"] = append(k.words["reason"], string(ending))
+	}
 	for _, cause := range reason.Losses() {
 		k.words["cause"] = append(k.words["cause"], string(cause))
 	}

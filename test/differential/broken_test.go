@@ -15,6 +15,7 @@ import (
 	"github.com/listproxy/listproxy/test/differential"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/hop"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // The tests in this file break listproxy on purpose, in ways that it cannot notice itself, and
@@ -43,16 +44,17 @@ func notices(t *testing.T, side *differential.Side, options differential.Options
 	report := differential.NewReport()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
+	noticed := func() bool {
+		found := report.Kinds()
+		return len(kinds) == 0 && len(found) > 0 || slices.ContainsFunc(kinds, func(kind differential.Kind) bool { return found[kind] > 0 })
+	}
 	go func() {
-		select {
-		case <-report.Found():
-			cancel()
-		case <-ctx.Done():
+		defer cancel()
+		for !noticed() && poll.Pause(ctx, 50*time.Millisecond) {
 		}
 	}()
 	differential.NewComparator(shared, side, report, options).Run(ctx, *seed, 3)
-	found := report.Kinds()
-	if len(kinds) == 0 && len(found) == 0 || len(kinds) > 0 && !slices.ContainsFunc(kinds, func(kind differential.Kind) bool { return found[kind] > 0 }) {
+	if !noticed() {
 		t.Errorf("the comparison did not notice: %v", report)
 	}
 	t.Logf("noticed after %d comparisons", report.Comparisons())

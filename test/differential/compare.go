@@ -46,6 +46,9 @@ type Options struct {
 	OwnOnly bool
 	// Consistent: listproxy is to answer lists of the newest state from memory.
 	Consistent bool
+	// AsAny is the name of the user to whom listproxy's policy gives any state for the newest;
+	// nobody if it is empty.
+	AsAny string
 	// Only chooses classes; all if nil. With it, nothing is asked but these.
 	Only func(Class) bool
 }
@@ -75,7 +78,7 @@ func (c *Comparator) Run(ctx context.Context, seed uint64, workers int) {
 	seeds := rand.New(rand.NewPCG(seed, 3))
 	d := newDeck(cluster.Split(seeds), c.cluster.Resources, c.options)
 	for range workers {
-		g := newGenerator(c.cluster, cluster.Split(seeds), c.options)
+		g := NewGenerator(c.cluster, cluster.Split(seeds), c.options)
 		g.deck = d
 		all.Go(func() { c.work(ctx, g) })
 	}
@@ -329,7 +332,14 @@ func forwarded(a Answer) bool { return strings.Contains(a.Header.Get("Cache-Stat
 // age checks the revision of an answer that may move. An Any that was forwarded may be of any age:
 // it is as old as kube-apiserver's own cache.
 func (c *Comparator) age(q Question, answer Answer, revision uint64, asked time.Time) *Difference {
-	switch q.effective() {
+	semantics := q.effective()
+	if strings.HasSuffix(answer.Header.Get("Cache-Status"), "; newest-as-any") {
+		if semantics != MostRecent || q.User.Name != c.options.AsAny {
+			return &Difference{Kind: TooOld, Detail: "any state was given for the newest, to somebody who is to get the newest"}
+		}
+		semantics = Any
+	}
+	switch semantics {
 	case NotOlderThan:
 		if revision < q.Revision {
 			return &Difference{Kind: TooOld, Detail: fmt.Sprintf("at revision %d", revision)}
@@ -379,7 +389,7 @@ func (c *Comparator) difference(q Question, got, want Answer) *Difference {
 	if got.Status != want.Status {
 		return &Difference{Kind: Status, Detail: fmt.Sprintf("%d, not %d:\n  %.300s\n  %.300s", got.Status, want.Status, got.Body, want.Body)}
 	}
-	if d := headerDifference(q, got.Header, want.Header); d != nil {
+	if d := HeaderDifference(q, got.Header, want.Header); d != nil {
 		return d
 	}
 	if bytes.Equal(got.Body, want.Body) {
@@ -398,8 +408,8 @@ func (c *Comparator) difference(q Question, got, want Answer) *Difference {
 // current is how far the API server was when it refused a revision of the future.
 var current = regexp.MustCompile(`current: \d+`)
 
-// headerDifference compares all headers, but those that doc.go names.
-func headerDifference(q Question, got, want http.Header) *Difference {
+// HeaderDifference compares all headers, but those that doc.go names.
+func HeaderDifference(q Question, got, want http.Header) *Difference {
 	strip := func(h http.Header) http.Header {
 		h = h.Clone()
 		for name := range h {

@@ -113,7 +113,7 @@ func TestHeaderDifference(t *testing.T) {
 			if test.sent != "" {
 				q.Header.Set("Audit-Id", test.sent)
 			}
-			if d := headerDifference(q, got, base()); (d != nil) != test.differ {
+			if d := HeaderDifference(q, got, base()); (d != nil) != test.differ {
 				t.Errorf("got %v, want a difference: %v", d, test.differ)
 			}
 		})

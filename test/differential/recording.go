@@ -23,7 +23,7 @@ type Recording struct {
 func (c *Comparator) Record(ctx context.Context) ([]Recording, error) {
 	var all []Recording
 	for _, r := range c.cluster.Resources {
-		g := newGenerator(c.cluster, nil, c.options)
+		g := NewGenerator(c.cluster, nil, c.options)
 		entries := c.cluster.Ledger.Newest(r.GroupResource())
 		if entries == 0 {
 			continue

@@ -63,7 +63,6 @@ type Report struct {
 	lag         []time.Duration
 	differences []Difference
 	kinds       map[Kind]int
-	found       chan struct{} // closed at the first difference
 }
 
 // tally counts the comparisons of a class: all, those that listproxy is to answer from memory, and
@@ -87,12 +86,9 @@ func (t tally) share() float64 { return float64(t.hits) / float64(max(1, t.answe
 // NewReport returns an empty report.
 func NewReport() *Report {
 	return &Report{
-		begun: time.Now(), origins: map[string]int{}, missed: map[string]int{}, kinds: map[Kind]int{}, classes: map[Class]tally{}, callers: map[string]tally{}, found: make(chan struct{}),
+		begun: time.Now(), origins: map[string]int{}, missed: map[string]int{}, kinds: map[Kind]int{}, classes: map[Class]tally{}, callers: map[string]tally{},
 	}
 }
-
-// Found is closed when the first difference has been reported.
-func (r *Report) Found() <-chan struct{} { return r.found }
 
 // compared counts a comparison that came to its end.
 func (r *Report) compared(q Question, answer Answer) {
@@ -136,9 +132,6 @@ func (r *Report) classify(q Question, status int, hit bool) {
 func (r *Report) differs(d Difference) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.kinds) == 0 {
-		close(r.found)
-	}
 	r.kinds[d.Kind]++
 	if len(r.differences) < maxDifferences {
 		r.differences = append(r.differences, d)

@@ -36,8 +36,24 @@ func (g *Generator) limit() string {
 
 func (g *Generator) one(n int) bool { return g.rng.IntN(n) == 0 }
 
-// scope chooses what is listed, and by whom.
+// scope chooses what is listed, by whom, and in which form.
 func (g *Generator) scope() Question {
+	q := g.subject()
+	g.form(&q)
+	return q
+}
+
+// Subject makes up who asks for what, with selectors of a kind, in no representation yet and of no
+// state.
+func (g *Generator) Subject(kind Selector) Question {
+	q := g.subject()
+	g.header(&q)
+	g.selectBy(&q, kind)
+	return q
+}
+
+// subject chooses what is listed, and by whom.
+func (g *Generator) subject() Question {
 	q := Question{
 		Resource: g.resources[g.rng.IntN(len(g.resources))],
 		Query:    url.Values{},
@@ -58,7 +74,6 @@ func (g *Generator) scope() Question {
 	if g.everybody || g.one(3) {
 		q.User = g.users[g.rng.IntN(len(g.users))]
 	}
-	g.form(&q)
 	return q
 }
 
@@ -268,8 +283,8 @@ func (g *Generator) Forged() (Question, bool) {
 	return q, true
 }
 
-// newGenerator returns a generator of questions about this cluster.
-func newGenerator(c *cluster.Cluster, rng *rand.Rand, o Options) *Generator {
+// NewGenerator returns a generator of questions about this cluster.
+func NewGenerator(c *cluster.Cluster, rng *rand.Rand, o Options) *Generator {
 	g := &Generator{rng: rng, spaces: c.Namespaces, users: c.Users(), ledger: c.Ledger, plain: o.PlainOnly, everybody: o.Everybody, consistent: o.Consistent}
 	for _, r := range c.Resources {
 		if len(o.Resources) == 0 || slices.Contains(o.Resources, r.Resource) {

@@ -178,6 +178,10 @@ func (q Question) memory(consistent bool) bool {
 	return true
 }
 
+// Memory reports whether listproxy is to answer a question that is not odd from memory, if it is to
+// answer those for the newest state.
+func (q Question) Memory() bool { return q.memory(true) }
+
 // typeFields reports whether the type's own fields are selected by.
 func (q Question) typeFields() bool {
 	parsed, err := fields.ParseSelector(q.Query.Get("fieldSelector"))

@@ -90,11 +90,11 @@ type Answer struct {
 	Body []byte
 }
 
-// Ask puts a question. Bodies that break off are an error.
-func (s *Side) Ask(ctx context.Context, q Question) (Answer, error) {
+// Open puts a question, and returns when the header of the answer is there, for who reads a stream.
+func (s *Side) Open(ctx context.Context, q Question) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.base+q.target(), nil)
 	if err != nil {
-		return Answer{}, err
+		return nil, err
 	}
 	maps.Copy(req.Header, q.Header)
 	if _, ok := req.Header["User-Agent"]; !ok {
@@ -106,7 +106,16 @@ func (s *Side) Ask(ctx context.Context, q Question) (Answer, error) {
 	maps.Copy(req.Header, q.User.As)
 	resp, err := s.client(clientKey{http2: !q.HTTP1, certificate: q.User.Certificate}).Do(req)
 	if err != nil {
-		return Answer{}, fmt.Errorf("%s: %w", s.name, err)
+		return nil, fmt.Errorf("%s: %w", s.name, err)
+	}
+	return resp, nil
+}
+
+// Ask puts a question. Bodies that break off are an error.
+func (s *Side) Ask(ctx context.Context, q Question) (Answer, error) {
+	resp, err := s.Open(ctx, q)
+	if err != nil {
+		return Answer{}, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)

@@ -196,6 +196,7 @@ func reference(t *testing.T) string {
 		"cache": code(string(builtIn.Cache)), "representations": "all", "historyWindow": "`--history-window`",
 		"maxBytes": "none", "idleTimeout": "`--idle-timeout`", "limitAtZero": code(string(builtIn.LimitAtZero)),
 		"consistentLists": "`--consistent-lists`",
+		"watches":         "`--watches`",
 		"newestAsAny":     "nobody",
 		"sameForEveryone": code(strconv.FormatBool(builtIn.SameForEveryone)),
 	}

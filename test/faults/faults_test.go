@@ -239,6 +239,9 @@ func (c faultCase) judge(s *scene, over time.Time, recovered *time.Duration) {
 	if c.unserved == "" && r.DuringRight == 0 {
 		s.Errorf("of %d answers while the fault lasted none came from memory, and was right", r.During)
 	}
+	if c.unserved == "" && s.watchHits() == 0 {
+		s.Error("no watch came from memory")
+	}
 	reports.Lock()
 	defer reports.Unlock()
 	reports.all = append(reports.all, r)

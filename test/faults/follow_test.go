@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/go-logr/logr"
@@ -46,9 +47,11 @@ func startFollowers(ctx context.Context, s *scene) ([]follower, error) {
 		return nil, err
 	}
 	for _, k := range []kind{configMaps, widgets} {
-		w := &watcher{of: k, client: s.via, tally: s.Tally}
-		go w.run(ctx)
-		followers = append(followers, w)
+		for _, streams := range []bool{false, true} {
+			w := &watcher{of: k, client: s.via, tally: s.Tally, streams: streams}
+			go w.run(ctx)
+			followers = append(followers, w)
+		}
 	}
 	for _, f := range followers {
 		if err := poll.Retry(ctx, f.name(), func() error {
@@ -141,19 +144,34 @@ func source[L runtime.Object](
 	}
 }
 
-// watcher reads pages and then watches from their revision. It believes nothing: an event has to
-// fit.
+// watchesFor is after how many seconds a watcher's watch ends, so that it begins many.
+const watchesFor = 15
+
+// watcher comes to know a state and then watches from its revision. It believes nothing: an event has
+// to fit.
 type watcher struct {
 	of     kind
 	client *ask.Client
 	tally  *load.Tally
+	// streams: the state comes as the initial events of a watch, which goes on, and whose successors
+	// resume where it ended, as kube-rs does it; else page by page, before each watch.
+	streams bool
 
 	mu      sync.Mutex
 	objects map[string]string
+	hits    int // watches from memory
+
+	last uint64 // the revision to resume at; 0: none
 }
 
-func (w *watcher) name() string { return "a pager and watcher, of " + w.of.Plural }
-func (w *watcher) kind() kind   { return w.of }
+func (w *watcher) name() string {
+	if w.streams {
+		return "a streaming watcher, of " + w.of.Plural
+	}
+	return "a pager and watcher, of " + w.of.Plural
+}
+
+func (w *watcher) kind() kind { return w.of }
 
 func (w *watcher) state() map[string]string {
 	w.mu.Lock()
@@ -177,7 +195,11 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
+// once begins one watch, and reads it to its end.
 func (w *watcher) once(ctx context.Context) error {
+	if w.streams {
+		return w.stream(ctx)
+	}
 	objects, revision, err := w.list(ctx)
 	if err != nil {
 		return err
@@ -185,26 +207,66 @@ func (w *watcher) once(ctx context.Context) error {
 	w.mu.Lock()
 	w.objects = versions(objects)
 	w.mu.Unlock()
+	_, err = w.watch(ctx, revision, "", w.take)
+	return err
+}
+
+// stream resumes, or begins with a streaming list.
+func (w *watcher) stream(ctx context.Context) (err error) {
+	if w.last > 0 {
+		w.last, err = w.watch(ctx, w.last, "", w.take)
+	} else {
+		initial := map[string]string{} // nil, once it is complete
+		w.last, err = w.watch(ctx, 0, "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", func(e watched, last uint64) (uint64, error) {
+			if initial == nil || e.Type == string(watch.Error) {
+				return w.take(e, last)
+			}
+			if e.Object.Metadata.Annotations[metav1.InitialEventsAnnotationKey] == "true" {
+				w.mu.Lock()
+				w.objects, initial = initial, nil
+				w.mu.Unlock()
+				return w.take(e, 0)
+			}
+			if e.Type != string(watch.Added) {
+				return 0, poll.Wrong(e.Type + " among the initial events")
+			}
+			maps.Copy(initial, versions([]ask.Identity{e.Object.Metadata.Identity}))
+			return 0, nil
+		})
+	}
+	if errors.As(err, new(refusal)) {
+		w.last = 0
+	}
+	return err
+}
+
+// watch reads a watch from a revision to its end, and returns the last revision that take returned.
+func (w *watcher) watch(ctx context.Context, revision uint64, more string, take func(watched, uint64) (uint64, error)) (uint64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	target := w.of.Path("") + "?allowWatchBookmarks=true&resourceVersion=" + strconv.FormatUint(revision, 10) + "&watch=true"
+	target := fmt.Sprintf("%s?allowWatchBookmarks=true&resourceVersion=%d&watch=true&timeoutSeconds=%d%s", w.of.Path(""), revision, watchesFor, more)
 	resp, err := w.client.Open(ctx, http.MethodGet, target, nil)
 	if err != nil {
-		return err
+		return revision, err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return errors.New(resp.Status)
+		return revision, errors.New(resp.Status)
+	}
+	if strings.HasPrefix(resp.Header.Get("Cache-Status"), "listproxy; hit") {
+		w.mu.Lock()
+		w.hits++
+		w.mu.Unlock()
 	}
 	for events := json.NewDecoder(resp.Body); ; {
 		var e watched
 		if err := events.Decode(&e); errors.Is(err, io.EOF) {
-			return nil
+			return revision, nil
 		} else if err != nil {
-			return brokenOff{err}
+			return revision, brokenOff{err}
 		}
-		if revision, err = w.take(e, revision); err != nil {
-			return err
+		if revision, err = take(e, revision); err != nil {
+			return revision, err
 		}
 	}
 }
@@ -217,10 +279,16 @@ type brokenOff struct{ error }
 type watched struct {
 	Type   string
 	Object struct {
-		Metadata ask.Identity
-		Message  string
+		Metadata struct {
+			ask.Identity
+			Annotations map[string]string
+		}
+		Message string
 	}
 }
+
+// refusal is an ERROR in place of an event.
+type refusal struct{ error }
 
 // list reads all pages. Their first is the newest state, for the others listproxy may know it.
 func (w *watcher) list(ctx context.Context) (objects []ask.Identity, revision uint64, err error) {
@@ -248,9 +316,9 @@ func (w *watcher) list(ctx context.Context) (objects []ask.Identity, revision ui
 // take changes the state by an event, which must fit to it, and returns the event's revision.
 func (w *watcher) take(e watched, last uint64) (uint64, error) {
 	if e.Type == string(watch.Error) {
-		return last, errors.New(e.Object.Message)
+		return last, refusal{errors.New(e.Object.Message)}
 	}
-	o := e.Object.Metadata
+	o := e.Object.Metadata.Identity
 	revision, err := strconv.ParseUint(o.ResourceVersion, 10, 64)
 	if err != nil {
 		return last, err

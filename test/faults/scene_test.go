@@ -105,7 +105,7 @@ func (s *scene) start() {
 		s.since = uint64(now) // #nosec G115 -- a revision
 	}
 	_, err := s.proxies.Start(s.Context(), harness.ProxyOptions{Upstream: own, Binary: s.binary, Args: append([]string{
-		"--staleness-bound", load.Bound.String(), "--schema-quarantine", "1s", "--consistent-lists=always",
+		"--staleness-bound", load.Bound.String(), "--schema-quarantine", "1s", "--consistent-lists=always", "--watches",
 	}, s.args...)}, s.viaConfig)
 	s.must(err)
 }
@@ -350,6 +350,19 @@ func (s *scene) settled() {
 		}
 		s.Tally.Came()
 	}
+}
+
+// watchHits is how many watches of strict watchers came from memory.
+func (s *scene) watchHits() int {
+	hits := 0
+	for _, f := range s.followers {
+		if w, ok := f.(*watcher); ok {
+			w.mu.Lock()
+			hits += w.hits
+			w.mu.Unlock()
+		}
+	}
+	return hits
 }
 
 func firstDifference(got, want map[string]string) string {

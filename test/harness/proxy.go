@@ -233,6 +233,9 @@ func (p *Proxy) RESTConfig(direct *rest.Config) *rest.Config {
 // Log is what the process has written.
 func (p *Proxy) Log() string { return p.log.String() }
 
+// Binary is the program that runs.
+func (p *Proxy) Binary() string { return p.cmd.Path }
+
 // PID of the process.
 func (p *Proxy) PID() int { return p.cmd.Process.Pid }
 

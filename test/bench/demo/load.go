@@ -113,7 +113,7 @@ func (s *scene) rewrite(ctx context.Context, all []metav1.ObjectMeta) error {
 
 // each calls do for 0 to n-1, several at a time, and shows how far it has come.
 func (s *scene) each(ctx context.Context, what string, n int, do func(context.Context, int) error) error {
-	b := newBar(s.out, what, n)
+	b := newBar(s.out, what, n, nil)
 	defer b.finish()
 	group, working := errgroup.WithContext(ctx)
 	group.SetLimit(writers)

@@ -18,15 +18,17 @@ type bar struct {
 	what  string
 	total int
 	done  atomic.Int64
+	note  func() string // what else to show; nil: nothing
 	begun time.Time
 	quit  chan struct{}
 	ended chan struct{}
 }
 
-// newBar shows a bar until finish is called. Its step may be called by many at once.
-func newBar(out io.Writer, what string, total int) *bar {
+// newBar shows a bar until finish is called, and a note beside it if there is one. Its step may be
+// called by many at once.
+func newBar(out io.Writer, what string, total int, note func() string) *bar {
 	b := &bar{
-		out: out, what: what, total: total, begun: time.Now(),
+		out: out, what: what, total: total, note: note, begun: time.Now(),
 		quit: make(chan struct{}), ended: make(chan struct{}),
 	}
 	every := 5 * time.Second
@@ -63,6 +65,9 @@ func (b *bar) finish() {
 
 func (b *bar) draw(suffix string) {
 	done := int(b.done.Load())
+	if b.note != nil {
+		suffix += b.note()
+	}
 	if !isTerminal(b.out) {
 		say(b.out, "%s %d/%d%s\n", b.what, done, b.total, suffix)
 		return

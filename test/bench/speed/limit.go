@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,12 +22,14 @@ import (
 type bare struct {
 	mu     sync.RWMutex
 	bodies map[string]stored
+	watch  broadcast
 }
 
-// stored is an answer.
+// stored is an answer. With a server, it is each frame of its watch of that path.
 type stored struct {
 	Path, Type, Encoding string
 	Body                 []byte
+	Watch                *server
 }
 
 // bareAddress is what the limit answers to its first order, which is empty.
@@ -42,6 +45,10 @@ func (b *bare) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	b.mu.RUnlock()
 	if !ok {
 		http.NotFound(w, r)
+		return
+	}
+	if s.Watch != nil {
+		b.watch.ServeHTTP(w, r)
 		return
 	}
 	w.Header().Set("Content-Type", s.Type)
@@ -78,7 +85,13 @@ func runLimit(ctx context.Context, in io.Reader, out io.Writer) error {
 	ended := make(chan error, 1)
 	go func() { ended <- web.ServeTLS(listener, "", "") }()
 	address := bareAddress{Server: server{URL: "https://" + listener.Addr().String(), CA: certPEM}}
-	err = obey(ctx, in, out, func(_ context.Context, s stored) bareAddress {
+	err = obey(ctx, in, out, func(ctx context.Context, s stored) bareAddress {
+		if s.Watch != nil {
+			if err := b.watch.follow(ctx, *s.Watch, s.Path); err != nil {
+				return bareAddress{Error: err.Error()}
+			}
+			s.Path, _, _ = strings.Cut(s.Path, "?")
+		}
 		if s.Path != "" {
 			b.mu.Lock()
 			b.bodies[s.Path] = s

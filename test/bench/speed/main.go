@@ -24,6 +24,7 @@ Measures listproxy beside kube-apiserver and beside a bare Go handler that write
   forward   what listproxy adds to what it forwards
   start     a start before many pods
   newest    lists of the newest state (--consistent-lists)
+  watches   streaming lists, events and node agents (--watches)
 
 `
 
@@ -50,6 +51,9 @@ type settings struct {
 	seconds      int
 	herd         int // clients
 	objects      []int
+
+	informers, watchers, agents int // clients
+	span                        int // seconds
 }
 
 func main() {
@@ -74,8 +78,10 @@ func run(ctx context.Context, args []string, in io.Reader, out, complaints io.Wr
 		return runLimit(context.WithoutCancel(ctx), in, out)
 	case roleClient:
 		return runClient(context.WithoutCancel(ctx), in, out)
+	case roleWatchers:
+		return runWatchers(context.WithoutCancel(ctx), in, out)
 	}
-	measures := map[string]func(context.Context, settings, *report) error{"lists": measureLists, "scale": measureScale, "forward": measureForward, "start": measureStart, "newest": measureNewest}
+	measures := map[string]func(context.Context, settings, *report) error{"lists": measureLists, "scale": measureScale, "forward": measureForward, "start": measureStart, "newest": measureNewest, "watches": measureWatches}
 	measure, ok := measures[args[0]]
 	if !ok {
 		return fmt.Errorf("nothing is called %q: see bench lists --help", args[0])
@@ -123,6 +129,10 @@ func parse(what string, args []string, complaints io.Writer) (settings, error) {
 	flags.IntVar(&s.seconds, "seconds", 150, "scale: how long they go on")
 	flags.IntVar(&s.herd, "herd", 1000, "scale: how many clients ask at once")
 	flags.IntSliceVar(&s.objects, "objects", []int{1, 10, 100, 1000, 10_000, 100_000}, "newest: how many objects a list has")
+	flags.IntVar(&s.informers, "informers", 1000, "watches: how many start at once")
+	flags.IntVar(&s.watchers, "watchers", 1000, "watches: how many are told of the same changes")
+	flags.IntVar(&s.agents, "agents", 5000, "watches: how many nodes there are, with an agent each")
+	flags.IntVar(&s.span, "span", 10, "watches: for how many seconds there are changes")
 	flags.BoolVar(&s.write, "write", false, "write docs/benchmarks.md and the plots beside it")
 	flags.StringArrayVar(&s.args, "listproxy", nil, "another `argument` for listproxy, --listproxy=--log-level=debug")
 	if err := flags.Parse(args); err != nil {
@@ -146,6 +156,10 @@ func parse(what string, args []string, complaints io.Writer) (settings, error) {
 		{"--rate", s.rate, 1},
 		{"--seconds", s.seconds, 1},
 		{"--herd", s.herd, 1},
+		{"--informers", s.informers, 1},
+		{"--watchers", s.watchers, 1},
+		{"--agents", s.agents, 1},
+		{"--span", s.span, 2},
 	} {
 		if n.value < n.least {
 			return s, fmt.Errorf("%s %d is too few: give at least %d", n.flag, n.value, n.least)

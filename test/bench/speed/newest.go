@@ -27,6 +27,9 @@ const (
 	// learning is how many lists of a sort are asked for before any is measured: what a list costs
 	// is learned.
 	learning = 3
+	// settling is for how long listproxy may believe what lists cost before, while other things
+	// changed: 500 times as long as a list of one object took.
+	settling = 40 * time.Second
 	// questionPatience bounds one metrics request.
 	questionPatience = 30 * time.Second
 )
@@ -47,11 +50,13 @@ func measureNewest(ctx context.Context, s settings, r *report) (err error) {
 		}
 		r.add(t)
 	}
-	t, err := sc.herd(ctx, s, r.log)
-	if err != nil {
-		return err
+	for _, busy := range []bool{true, false} {
+		t, err := sc.herd(ctx, s, busy, r.log)
+		if err != nil {
+			return err
+		}
+		r.add(t)
 	}
-	r.add(t)
 	return nil
 }
 
@@ -126,15 +131,16 @@ type newestSide struct {
 	name   string
 	server server
 	pids   []int
+	query  string
 }
 
 func (s *newestScene) sides() []newestSide {
 	direct := s.cp.RESTConfig(controlplane.Admin)
 	always := s.always.RESTConfig(direct)
 	return []newestSide{
-		{nameKube, s.direct, []int{s.apiserver}},
-		{"true", s.proxied, []int{s.apiserver, s.proxy.PID()}},
-		{"always", server{URL: always.Host, CA: always.CAData, Token: always.BearerToken}, []int{s.apiserver, s.always.PID()}},
+		{name: nameKube, server: s.direct, pids: []int{s.apiserver}},
+		{name: "true", server: s.proxied, pids: []int{s.apiserver, s.proxy.PID()}},
+		{name: "always", server: server{URL: always.Host, CA: always.CAData, Token: always.BearerToken}, pids: []int{s.apiserver, s.always.PID()}},
 	}
 }
 
@@ -154,6 +160,11 @@ func (s *newestScene) measure(ctx context.Context, set settings, busy bool, log 
 	idle, err := s.idle(ctx, sides)
 	if err != nil {
 		return nil, err
+	}
+	if busy {
+		if err := pause(ctx, settling); err != nil {
+			return nil, err
+		}
 	}
 	for round := range set.rounds {
 		for _, n := range set.objects {
@@ -295,17 +306,25 @@ func (s *newestScene) write(ctx context.Context, busy bool) (stop func()) {
 	}
 }
 
-// herd has many clients ask at once, and counts the lists that kube-apiserver answers meanwhile.
-func (s *newestScene) herd(ctx context.Context, set settings, log func(string, ...any)) (*table, error) {
-	stop := s.write(ctx, true)
+// herd has many clients ask at once, for more objects while these change, and for fewer while others
+// do, and counts the lists that kube-apiserver answers meanwhile. The last of the sides asks for any
+// state: no proof can be sooner.
+func (s *newestScene) herd(ctx context.Context, set settings, busy bool, log func(string, ...any)) (*table, error) {
+	stop := s.write(ctx, busy)
 	defer stop()
+	n := herdObjects(set, 100)
+	if busy {
+		n = herdObjects(set, 1000)
+	}
 	t := &table{head: []string{
 		fmt.Sprintf("%d clients at once", set.herd), "lists a second", "time, median", "99%", "from memory", "refused (429)", "lists that kube-apiserver answered, a second", "kube-apiserver, CPU for a list", "listproxy",
 	}}
-	n := herdObjects(set)
 	b := &bench{client: s.client}
-	for _, side := range s.sides() {
-		l := load{Server: side.server, Path: newestPath(n), Accept: acceptJSON, Clients: min(set.herd, herdConnections), Streams: max(1, set.herd/herdConnections), Each: 1, Sizes: true, Refusals: true}
+	sides := s.sides()
+	anyState := sides[1]
+	anyState.name, anyState.query = "(any state)", "?resourceVersion=0"
+	for _, side := range append(sides, anyState) {
+		l := load{Server: side.server, Path: newestPath(n) + side.query, Accept: acceptJSON, Clients: min(set.herd, herdConnections), Streams: max(1, set.herd/herdConnections), Each: 1, Sizes: true, Refusals: true}
 		if _, err := b.ask(load{Server: side.server, Path: l.Path, Accept: l.Accept, Clients: 1, Each: learning, Sizes: true}); err != nil {
 			return nil, err
 		}
@@ -339,18 +358,22 @@ func (s *newestScene) herd(ctx context.Context, set settings, log func(string, .
 		t.add(cells...)
 		log("%d clients at %s", set.herd, side.name)
 	}
-	t.caption = fmt.Sprintf("%d clients ask for %d config maps at once while config maps change:", set.herd, n)
+	what := "other things"
+	if busy {
+		what = "config maps"
+	}
+	t.caption = fmt.Sprintf("%d clients ask for %d config maps at once while %s change:", set.herd, n, what)
 	return t, nil
 }
 
 // herdConnections is over how many connections a herd asks.
 const herdConnections = 100
 
-// herdObjects is the size that a herd asks for: the largest up to a thousand.
-func herdObjects(set settings) int {
+// herdObjects is the largest size up to a bound.
+func herdObjects(set settings, most int) int {
 	n := set.objects[0]
 	for _, o := range set.objects {
-		if o <= 1000 {
+		if o <= most {
 			n = max(n, o)
 		}
 	}

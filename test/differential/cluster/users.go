@@ -25,7 +25,7 @@ type User struct {
 
 // Who else asks, besides the users of package controlplane. The service accounts are in TeamB.
 const (
-	// one may list the config map a-0 of TeamB by its name, and nothing else.
+	// one may list and watch the config map a-0 of TeamB by its name, and nothing else.
 	one = "one"
 	// constrained may create SelfSubjectAccessReviews as alice, and do nothing else as her
 	// (constrained impersonation, KEP-5284).
@@ -39,7 +39,7 @@ const (
 func rights() []controlplane.Grant {
 	return []controlplane.Grant{
 		{To: []string{controlplane.TeamB + "/" + one, one}, Namespace: controlplane.TeamB, Rules: []rbacv1.PolicyRule{
-			controlplane.Rule("list", "", "configmaps", "a-0"),
+			controlplane.Rule("list,watch", "", "configmaps", "a-0"),
 		}},
 		{To: []string{controlplane.TeamB + "/" + constrained}, Rules: controlplane.ReviewsAs(controlplane.Alice)},
 		{To: []string{controlplane.TeamB + "/" + impersonator, controlplane.FeedUserName}, Role: controlplane.ImpersonationRole},

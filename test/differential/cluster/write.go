@@ -110,11 +110,15 @@ func (c *Cluster) Delete(ctx context.Context, r Resource, namespace, name string
 		return
 	}
 	if r.Resource == "namespaces" && now {
-		// There is no controller that would empty it and let it go.
-		_, _, _ = c.send(ctx, http.MethodPut, path+"/finalize", object{
-			"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": name}, "spec": object{"finalizers": []string{}},
-		})
+		c.finalize(ctx, name)
 	}
+}
+
+// finalize lets a namespace go that is being deleted: there is no controller that would empty it and do so.
+func (c *Cluster) finalize(ctx context.Context, namespace string) {
+	_, _, _ = c.send(ctx, http.MethodPut, "/api/v1/namespaces/"+namespace+"/finalize", object{
+		"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": namespace}, "spec": object{"finalizers": []string{}},
+	})
 }
 
 // Remove deletes an object at once, and tries until the API server says that it is not there.

@@ -218,7 +218,7 @@ var records struct {
 func groups() map[string]map[string][]attack {
 	both := map[string][]attack{
 		"identity": identityAttacks(), "credentials": credentialAttacks(), "paths": pathAttacks(),
-		"methods": methodAttacks(), "headers": headerAttacks(),
+		"methods": methodAttacks(), "headers": headerAttacks(), "watches": watchAttacks(),
 		"certificates": certificateAttacks(), "front proxy": frontProxyAttacks(), "impersonation": constrainedAttacks(),
 	}
 	one, two := http1Attacks(), http2Attacks()

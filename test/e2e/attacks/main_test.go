@@ -95,7 +95,7 @@ func setUp(s *harness.Suite) error {
 	})
 	running, err = s.Proxy(harness.ProxyOptions{
 		Upstream: upstream,
-		Args: append(front.flags(), "--eager", "pods,configmaps", "--client-ca-file", cp.CAPath(),
+		Args: append(front.flags(), "--watches", "--eager", "pods,configmaps", "--client-ca-file", cp.CAPath(),
 			"--connect-hosts", host),
 		Connect: true,
 	})

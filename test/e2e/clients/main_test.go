@@ -126,7 +126,7 @@ func setUp(s *harness.Suite) (err error) {
 		eager = append(eager, strings.TrimSuffix(r.Resource+"."+r.Version+"."+r.Group, ".v1."))
 	}
 	running, err = s.Proxy(harness.ProxyOptions{
-		Upstream: plane.RESTConfig(controlplane.Feed), Args: []string{"--eager", strings.Join(eager, ","), "--consistent-lists=always"},
+		Upstream: plane.RESTConfig(controlplane.Feed), Args: []string{"--eager", strings.Join(eager, ","), "--consistent-lists=always", "--watches"},
 	})
 	if err != nil {
 		return err

@@ -98,6 +98,14 @@ func TestStatusTellsWhatHappened(t *testing.T) {
 	if !now.Healthy || now.Version == "" || now.Uptime <= 0 || now.Upstream != cp.URL() || now.Lists.Share == nil {
 		t.Errorf("the status is %+v", now)
 	}
+	// The process has run for less than five minutes, mostly, and then all is recent.
+	if r := now.Recent; r.Seconds <= 0 || r.Seconds > 322 || r.Answered < 3 || r.Memory.Requests < 3 || r.Memory.Median <= 0 || r.Memory.P99 < r.Memory.Median ||
+		r.Reviews.Requests == 0 || now.Total.Answered != now.Lists.Answered || now.Total.Forwarded != now.Lists.Forwarded || now.Total.Seconds < r.Seconds {
+		t.Errorf("recently %+v, in all %+v", r, now.Total)
+	}
+	if u := now.UpstreamState; u == nil || u.State != statusz.UpstreamOK || u.User != controlplane.FeedUserName || len(now.Ends) == 0 {
+		t.Errorf("the upstream is %+v, and what ends is %+v", u, now.Ends)
+	}
 	for name, reason := range map[string]string{"recent/1": "most-recent", "informer/1": "streaming"} {
 		found := false
 		for _, c := range now.Callers {
@@ -123,8 +131,13 @@ func TestStatusTellsWhatHappened(t *testing.T) {
 	if want := fmt.Sprintf(`listproxy_saved_lists_total{resource="namespaces"} %d`, now.Lists.Answered); !strings.Contains(metrics, want) {
 		t.Errorf("metrics do not say %s", want)
 	}
-	// The page for people, as the process has it.
-	page := look(t, paged, "/statusz")
+	// The page for people, as the process has it. / leads to it, and its links lead somewhere.
+	page := look(t, paged, "/")
+	for _, link := range regexp.MustCompile(`<a href="([^"]*)"`).FindAllStringSubmatch(string(page.Body), -1) {
+		if a := look(t, paged, "/"+link[1]); a.Code != http.StatusOK {
+			t.Errorf("the link to %s: %s", link[1], a)
+		}
+	}
 	if !strings.HasPrefix(page.Header.Get("Content-Security-Policy"), "default-src 'none'") || !strings.Contains(string(page.Body), "✓ healthy") {
 		t.Errorf("the page: %v\n%s", page.Header, page.Body)
 	}

@@ -135,7 +135,7 @@ func (r *rig) start(upstream string, args ...string) *harness.Proxy {
 	own.Host = upstream
 	p, err := r.proxies.Start(r.Context(), harness.ProxyOptions{Upstream: own, Args: append([]string{
 		"--eager", "configmaps,pods", "--upstream-settle", "3s", "--staleness-bound", load.Bound.String(),
-		"--consistent-lists=always",
+		"--consistent-lists=always", "--watches",
 	}, args...)}, r.callers...)
 	r.must(err)
 	return p

@@ -52,8 +52,8 @@ func Fill(ctx context.Context, cp *controlplane.ControlPlane, pods Pods, n int, 
 			return fmt.Errorf("create a pod: %w", err)
 		}
 	}
-	store := etcd{url: cp.EtcdURL(), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: etcdWriters}}}
-	defer store.client.CloseIdleConnections()
+	store := NewStore(cp)
+	defer store.Close()
 	group, working := errgroup.WithContext(ctx)
 	group.SetLimit(etcdWriters)
 	for i := len(patterns); i < n && working.Err() == nil; i++ {
@@ -62,7 +62,7 @@ func Fill(ctx context.Context, cp *controlplane.ControlPlane, pods Pods, n int, 
 		}
 		group.Go(func() error {
 			pod := pods.copyOf(patterns[i%len(patterns)], i)
-			return store.put(working, registry+pod.Namespace+"/"+pod.Name, pod)
+			return store.Put(working, pod)
 		})
 	}
 	if err := group.Wait(); err != nil {
@@ -99,6 +99,23 @@ func (m Pods) copyOf(pattern *corev1.Pod, i int) *corev1.Pod {
 	made.Status.QOSClass = pattern.Status.QOSClass
 	return made
 }
+
+// Store writes pods straight into etcd, which costs kube-apiserver no more than hearing of them. It is safe
+// for concurrent use.
+type Store struct{ etcd etcd }
+
+// NewStore returns the store of a control plane.
+func NewStore(cp *controlplane.ControlPlane) *Store {
+	return &Store{etcd{url: cp.EtcdURL(), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: etcdWriters}}}}
+}
+
+// Put writes a pod as kube-apiserver would. Its resourceVersion must be empty, as it is in etcd.
+func (s *Store) Put(ctx context.Context, pod *corev1.Pod) error {
+	return s.etcd.put(ctx, registry+pod.Namespace+"/"+pod.Name, pod)
+}
+
+// Close ends its connections.
+func (s *Store) Close() { s.etcd.client.CloseIdleConnections() }
 
 // etcd writes into it by its JSON gateway, where bytes travel as base64, as encoding/json has them.
 type etcd struct {

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/listproxy/listproxy/cmd/listproxy/analyze"
+)
+
+// The forms of listproxy analyze, besides outputJSON.
+const (
+	outputText = "text"
+	outputHTML = "html"
+)
+
+func newAnalyzeCommand() *cobra.Command {
+	var config, output string
+	var top int
+	cmd := &cobra.Command{
+		Use:   "analyze FILE...",
+		Short: "Say what listproxy would answer of what a log has",
+		Long: `Reads logs of requests, and says for each client and resource how many lists and watches
+there were, in which form, how many of them listproxy would answer from memory with which
+switches, and what to change to get the rest.
+
+It reads kube-apiserver's audit log (JSON lines) and listproxy's own logs: the audit log, and
+the access log (--log-level=access). A file can be compressed with gzip; - is standard input.
+It contacts no cluster, and listproxy need not be installed anywhere:
+
+  listproxy analyze audit.log audit-*.log.gz
+  listproxy analyze --output html audit.log > report.html
+  kubectl -n listproxy logs deployment/listproxy | listproxy analyze -
+
+The exit code is 1 if a file could not be read to its end, or has no line of such a log.`,
+		Args: usageArgs(cobra.MinimumNArgs(1)),
+		RunE: func(cmd *cobra.Command, files []string) error {
+			if output != outputText && output != outputJSON && output != outputHTML {
+				return usageError{fmt.Errorf("--output %q: choose %s, %s or %s", output, outputText, outputJSON, outputHTML)}
+			}
+			if top < 0 {
+				return usageError{fmt.Errorf("--top %d: give how many rows to show, or 0 for all", top)}
+			}
+			policy, err := readPolicyFlag(cmd.Flags(), config)
+			if err != nil {
+				return err
+			}
+			a := analyze.New(policy)
+			problem := readLogs(a, files, cmd.InOrStdin(), cmd.ErrOrStderr())
+			report := a.Report()
+			if err := writeReport(cmd.OutOrStdout(), report, output, top); err != nil {
+				return err
+			}
+			if problem == nil && report.Totals.Lists.Count+report.Totals.Watches.Count == 0 {
+				problem = errors.New("there is no list and no watch in it: is it an audit log of kube-apiserver (audit.k8s.io/v1, JSON lines, " +
+					"with the stage ResponseComplete), or a log of listproxy with --log-level=access?")
+			}
+			return problem
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVarP(&output, "output", "o", outputText, "`form`: text, json or html (one file, with plots)")
+	fs.StringVar(&config, "config", "", "policy `file` that listproxy would have; without it, the built-in policy")
+	fs.IntVar(&top, "top", 20, "how `many` rows of clients and resources the text has; 0 all")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{outputText, outputJSON, outputHTML}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// readLogs reads all the files, also if one of them cannot be read, and returns what was wrong.
+func readLogs(a *analyze.Analyzer, files []string, stdin io.Reader, progress io.Writer) error {
+	bar := newProgress(progress, totalSize(files))
+	defer bar.clear()
+	var problems []error
+	for _, file := range files {
+		if err := readLog(a, file, stdin, bar); err != nil {
+			problems = append(problems, fmt.Errorf("%s: %w", file, err))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+func readLog(a *analyze.Analyzer, file string, stdin io.Reader, bar *progress) error {
+	if file == "-" {
+		return a.Read("standard input", bar.reader(stdin))
+	}
+	log, err := os.Open(file)
+	if err != nil {
+		if pathError, ok := errors.AsType[*os.PathError](err); ok {
+			err = pathError.Err // the caller names the file
+		}
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	return a.Read(file, bar.reader(log))
+}
+
+// totalSize is how large the files are together; 0 if that is not known.
+func totalSize(files []string) int64 {
+	var total int64
+	for _, file := range files {
+		info, err := os.Stat(file)
+		if err != nil || !info.Mode().IsRegular() {
+			return 0
+		}
+		total += info.Size()
+	}
+	return total
+}
+
+func writeReport(w io.Writer, report analyze.Report, output string, top int) error {
+	switch output {
+	case outputHTML:
+		return report.WriteHTML(w)
+	case outputJSON:
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(report)
+	}
+	return report.WriteText(w, top)
+}

@@ -1,0 +1,349 @@
+package analyze
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/gzip"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
+	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/telemetry"
+)
+
+// token is kube-apiserver's own for the pages after the first.
+var token = policy.EncodeContinue(1234, "team-a/pod-1\x00")
+
+// event is a line of kube-apiserver's audit log, of alice's program.
+func event(uri string, change func(*auditv1.Event)) string {
+	at := metav1.NewMicroTime(time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC))
+	e := auditv1.Event{
+		TypeMeta: metav1.TypeMeta{Kind: "Event", APIVersion: "audit.k8s.io/v1"}, Level: auditv1.LevelMetadata, AuditID: "1",
+		Stage: auditv1.StageResponseComplete, RequestURI: uri, Verb: "list", UserAgent: "tool/v1 (linux/amd64)",
+		User:                     authenticationv1.UserInfo{Username: "alice", Groups: []string{"system:authenticated"}},
+		ObjectRef:                &auditv1.ObjectReference{Resource: "pods", APIVersion: "v1"},
+		ResponseStatus:           &metav1.Status{Code: http.StatusOK},
+		RequestReceivedTimestamp: at, StageTimestamp: metav1.NewMicroTime(at.Add(250 * time.Millisecond)),
+	}
+	if strings.Contains(uri, "watch") {
+		e.Verb = "watch"
+	}
+	if change != nil {
+		change(&e)
+	}
+	line, err := json.Marshal(e)
+	if err != nil {
+		panic(err)
+	}
+	return string(line) + "\n"
+}
+
+func analyzed(t *testing.T, p *policy.Config, log string) Report {
+	t.Helper()
+	a := New(p)
+	if err := a.Read("log", strings.NewReader(log)); err != nil {
+		t.Fatal(err)
+	}
+	return a.Report()
+}
+
+// TestForecast: what is said of one request of an audit log.
+func TestForecast(t *testing.T) {
+	for _, test := range []struct {
+		uri    string
+		change func(*auditv1.Event)
+		want   string // form, who answers, and the reason
+	}{
+		{"/api/v1/pods?resourceVersion=0", nil, "any memory"},
+		{"/api/v1/pods?resourceVersion=0&limit=500", nil, "any memory"},
+		{"/api/v1/namespaces/a/pods?labelSelector=a%3Db&resourceVersion=12&resourceVersionMatch=NotOlderThan", nil, "not-older-than memory"},
+		{"/api/v1/pods?resourceVersion=12&limit=5", nil, "exact memory"},
+		{"/api/v1/pods?limit=5&continue=" + token, nil, "continue memory"},
+		{"/api/v1/pods?limit=500", nil, "most-recent consistent-lists"},
+		{"/api/v1/pods", nil, "most-recent consistent-lists"},
+		{"/api/v1/secrets?resourceVersion=0", nil, "any kube-apiserver not-cached"},
+		{"/api/v1/secrets", nil, "most-recent kube-apiserver not-cached"},
+		{"/api/v1/events", nil, "most-recent kube-apiserver not-cached"},
+		{"/apis/metrics.k8s.io/v1beta1/pods?resourceVersion=0", nil, "any kube-apiserver aggregated"},
+		{"/api/v1/pods?resourceVersion=0&unheard=of", nil, "unknown kube-apiserver parameter"},
+		{"/api/v1/pods?resourceVersion=0&resourceVersionMatch=Exact", nil, "unknown kube-apiserver invalid"},
+		{"/api/v1/Pods?resourceVersion=0", nil, "unknown kube-apiserver not-canonical"},
+		{"http://[", nil, "unknown kube-apiserver not-canonical"},
+		{"/api/v1/pods?watch=true&resourceVersion=12", nil, "watch watches"},
+		{"/api/v1/pods?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", nil, "streaming-list watches"},
+		{"/api/v1/pods?watch=true", nil, "streaming-list watches"},
+		{"/api/v1/pods?watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan", nil, "watch watches"},
+		{"/api/v1/events?watch=true&resourceVersion=12", nil, "watch kube-apiserver not-cached"},
+		{"/api/v1/watch/pods", nil, "unknown kube-apiserver watch"},
+		{"/api/v1/pods?watch=true&resourceVersion=12&sendInitialEvents=true", nil, "unknown kube-apiserver invalid"},
+		{"/api/v1/pods?watch=yes&resourceVersion=12", nil, "unknown kube-apiserver watch"},
+		{"/api/v1/pods?resourceVersion=0", func(e *auditv1.Event) { e.ResponseStatus.Code = 403 }, "any kube-apiserver refused"},
+		{"/api/v1/pods?resourceVersion=0", func(e *auditv1.Event) { e.User.Username = "system:anonymous" }, "any kube-apiserver anonymous"},
+		{"/api/v1/pods?resourceVersion=0", func(e *auditv1.Event) { e.ImpersonatedUser = &authenticationv1.UserInfo{Username: "bob"} }, "any kube-apiserver impersonation"},
+		{"/api/v1/pods?watch=true", func(e *auditv1.Event) { e.User.Username = "system:anonymous" }, "streaming-list kube-apiserver anonymous"},
+		{"/api/v1/pods?watch=true", func(e *auditv1.Event) { e.ImpersonatedUser = &authenticationv1.UserInfo{Username: "bob"} }, "streaming-list kube-apiserver impersonation"},
+		{"/api/v1/pods?limit=500", func(e *auditv1.Event) { e.UserAgent = "kubectl/v1.36.3" }, "most-recent kube-apiserver representation"},
+		{"/api/v1/pods?resourceVersion=0", func(e *auditv1.Event) { e.UserAgent = "kubectl/v1.36.3" }, "any memory"},
+	} {
+		t.Run(test.uri, func(t *testing.T) {
+			r := analyzed(t, policy.DefaultConfig(), event(test.uri, test.change))
+			if len(r.Rows) != 1 || len(r.Rows[0].Forms) != 1 {
+				t.Fatalf("%+v", r)
+			}
+			f := r.Rows[0].Forms[0]
+			if got := strings.TrimSpace(fmt.Sprint(f.Form, " ", f.AnsweredBy, " ", f.Reason)); got != test.want {
+				t.Errorf("%s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+// TestPolicy: a rule of the policy counts before the switches.
+func TestPolicy(t *testing.T) {
+	p, err := policy.ParseConfig("p", []byte(`apiVersion: listproxy.io/v1alpha1
+kind: Policy
+resources:
+- {group: "", resource: secrets, cache: onDemand}
+- {group: "", resource: pods, consistentLists: true}
+- {group: "", resource: nodes, consistentLists: false}
+- {group: "", resource: configmaps, newestAsAny: [{user: alice}]}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := analyzed(t, p, event("/api/v1/secrets?resourceVersion=0", nil)+event("/api/v1/pods", nil)+
+		event("/api/v1/configmaps", nil)+event("/api/v1/nodes", nil))
+	if diff := cmp.Diff(Answers{Count: 4, FromMemory: 3, Forwarded: 1}, r.Totals.Lists); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestStages: each list is counted once, and each watch once, whichever stages the log has of it.
+func TestStages(t *testing.T) {
+	staged := func(stage auditv1.Stage) func(*auditv1.Event) { return func(e *auditv1.Event) { e.Stage = stage } }
+	const list, watch = "/api/v1/pods?resourceVersion=0", "/api/v1/pods?watch=true&resourceVersion=12"
+	log := event(list, staged("RequestReceived")) + event(list, nil)
+	for range 3 {
+		log += event(watch, staged("RequestReceived")) + event(watch, staged("ResponseStarted"))
+	}
+	log += event(watch, nil) // two go on
+	r := analyzed(t, policy.DefaultConfig(), log)
+	if r.Totals.Lists.Count != 1 || r.Totals.Watches.Count != 3 {
+		t.Errorf("%+v", r.Totals)
+	}
+	if r = analyzed(t, policy.DefaultConfig(), event(watch, nil)+event(watch, nil)); r.Totals.Watches.Count != 2 {
+		t.Errorf("only ends: %+v", r.Totals)
+	}
+	if r.Totals.Seconds != 0 {
+		t.Errorf("watches took %v s", r.Totals.Seconds)
+	}
+}
+
+// TestOwn: what kube-apiserver asks itself, and listproxy for itself, is not counted.
+func TestOwn(t *testing.T) {
+	const list = "/api/v1/pods?resourceVersion=0"
+	log := event(list, func(e *auditv1.Event) { e.User.Username = "system:apiserver" }) +
+		event(list, func(e *auditv1.Event) { e.UserAgent = "listproxy/v1.0.0" }) + event(list, nil)
+	if r := analyzed(t, policy.DefaultConfig(), log); r.Totals.Lists.Count != 1 || r.Files[0].Others != 2 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestBytes: an event of level RequestResponse holds the answer, and says whether it is a table.
+func TestBytes(t *testing.T) {
+	list := `{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"name":"` + strings.Repeat("x", 2*lineBuffer) + `"}}]}`
+	with := func(object string) string {
+		line := event("/api/v1/pods?resourceVersion=0", nil)
+		return strings.Replace(line, `"requestReceivedTimestamp"`, `"responseObject":`+object+`,"requestReceivedTimestamp"`, 1)
+	}
+	log := with(list) + with(`{"kind":"Table","apiVersion":"meta.k8s.io/v1"}`) + event("/api/v1/pods?resourceVersion=0", nil)
+	r := analyzed(t, policy.DefaultConfig(), log)
+	want := Answers{Count: 3, FromMemory: 2, Forwarded: 1}
+	if diff := cmp.Diff(want, r.Totals.Lists); diff != "" {
+		t.Error(diff)
+	}
+	if r.Totals.Sized != 2 || r.Totals.Bytes < int64(len(list)) || r.Totals.Seconds != 0.75 {
+		t.Errorf("%+v", r.Totals)
+	}
+}
+
+// TestAccessLog reads what listproxy's own log handlers write.
+func TestAccessLog(t *testing.T) {
+	for _, format := range []telemetry.Format{telemetry.FormatText, telemetry.FormatJSON} {
+		t.Run(string(format), func(t *testing.T) {
+			var log bytes.Buffer
+			logger := telemetry.NewLogger(&log, format, telemetry.LevelAccess)
+			watch := func(cacheStatus string) {
+				logger.Log(t.Context(), telemetry.LevelAccess, "request", "target", "list pods v1", "code", 200, "bytes", 1000,
+					"userAgent", "tool/v1", "watch", true, "cacheStatus", cacheStatus)
+			}
+			line := func(target, cacheStatus string, code int) {
+				logger.Log(t.Context(), telemetry.LevelAccess, "request", "method", "GET", "target", target, "door", "server",
+					"code", code, "bytes", 1000, "duration", 250*time.Millisecond, "userAgent", "tool/v1", "namespace", "a b",
+					"cacheStatus", cacheStatus)
+			}
+			logger.Info("serving", "address", "127.0.0.1:8443")
+			line("list pods v1", "listproxy; hit; detail=any", 200)
+			line("list deployments v1 apps", "listproxy; fwd=bypass; detail=most-recent", 200)
+			line("list pods v1", "listproxy; hit; detail=most-recent", 200)
+			line("list pods v1", "listproxy; hit; detail=any; newest-as-any", 200)
+			watch("listproxy; fwd=bypass; detail=watch")
+			watch("listproxy; hit; detail=any")
+			watch("listproxy; hit; detail=after")
+			watch("listproxy; fwd=miss; detail=history")
+			line("list pods v1", "listproxy; fwd=bypass; detail=not-allowed", 403)
+			line("list pods v1", "listproxy; fwd=miss; detail=warming", 200)
+			line("get pods v1", "listproxy; fwd=bypass; detail=not-list", 200)
+			r := analyzed(t, policy.DefaultConfig(), log.String())
+			want := Counts{
+				Lists:   Answers{Count: 6, FromMemory: 2, WithConsistentLists: 2, Forwarded: 2},
+				Watches: Answers{Count: 4, WithWatches: 3, Forwarded: 1}, Seconds: 1.5, Bytes: 10000, Sized: 10,
+			}
+			if diff := cmp.Diff(want, r.Totals); diff != "" {
+				t.Error(diff)
+			}
+			if f := r.Files[0]; f.Lines != 12 || f.Others != 2 || f.Bad != 0 {
+				t.Errorf("%+v", f)
+			}
+		})
+	}
+}
+
+// TestBadLines: what cannot be read is counted, and what comes after it is read.
+func TestBadLines(t *testing.T) {
+	good := event("/api/v1/pods?resourceVersion=0", nil)
+	log := "no log\n" + good[:50] + "\n\n" + `{"kind":"Pod"}` + "\n" + `{"kind":7}` + "\n[]\n" + good
+	r := analyzed(t, policy.DefaultConfig(), log+strings.TrimSuffix(good, "\n"))
+	if f := r.Files[0]; f.Bad != 5 || f.Lines != 7 || r.Totals.Lists.Count != 2 {
+		t.Errorf("%+v, %d lists", f, r.Totals.Lists.Count)
+	}
+}
+
+// TestLongLines: one that is too long is counted, and the next is read.
+func TestLongLines(t *testing.T) {
+	good := event("/api/v1/pods?resourceVersion=0", nil)
+	log := io.MultiReader(strings.NewReader(good), strings.NewReader(strings.Repeat("x", maxLine+lineBuffer)), strings.NewReader("\n"+good))
+	a := New(policy.DefaultConfig())
+	if err := a.Read("log", log); err != nil {
+		t.Fatal(err)
+	}
+	if r := a.Report(); r.Files[0].TooLong != 1 || r.Files[0].Lines != 3 || r.Totals.Lists.Count != 2 {
+		t.Errorf("%+v, %d lists", r.Files[0], r.Totals.Lists.Count)
+	}
+}
+
+// TestGzip: compressed logs are read, also several in one file, and what there is of one that ends
+// early.
+func TestGzip(t *testing.T) {
+	var zipped bytes.Buffer
+	for range 2 {
+		w := gzip.NewWriter(&zipped)
+		_, _ = io.WriteString(w, strings.Repeat(event("/api/v1/pods?resourceVersion=0", nil), 100))
+		_ = w.Close()
+	}
+	whole := zipped.Bytes()
+	a := New(policy.DefaultConfig())
+	if err := a.Read("whole", bytes.NewReader(whole)); err != nil {
+		t.Fatal(err)
+	}
+	if r := a.Report(); r.Totals.Lists.Count != 200 {
+		t.Errorf("%+v", r.Totals)
+	}
+	if err := a.Read("cut", bytes.NewReader(whole[:len(whole)-8])); err == nil {
+		t.Error("no error for a file that ends early")
+	}
+	if r := a.Report(); r.Totals.Lists.Count < 300 || r.Files[1].Problem == "" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestBounded: whatever the names, few are kept; and all requests are counted.
+func TestBounded(t *testing.T) {
+	tally := newTally()
+	const requests = 2 * maxRows
+	for i := range requests {
+		tally.add(request{
+			client:   client{agent: "tool", user: fmt.Sprint("user-", i%(maxClients*2))},
+			resource: fmt.Sprint("r", i), at: time.Unix(int64(i)*3600, 0), verdict: verdict{kind: kindList, by: byMemory},
+		})
+	}
+	if len(tally.clients) > maxClients+1 || len(tally.rows) > maxRows+1 || len(tally.moments.counts) > maxMoments {
+		t.Errorf("%d clients, %d rows, %d moments", len(tally.clients), len(tally.rows), len(tally.moments.counts))
+	}
+	var counted, moments int64
+	for _, row := range tally.rows {
+		counted += row.count()
+	}
+	for _, m := range tally.moments.list() {
+		moments += m.Lists.FromMemory
+	}
+	if counted != requests || moments != requests {
+		t.Errorf("%d and %d counted of %d", counted, moments, requests)
+	}
+}
+
+// TestNames: what clients call themselves cannot harm a terminal or a page, nor hold a credential.
+func TestNames(t *testing.T) {
+	const secret = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9.c2lnbmF0dXJl"
+	log := event("/api/v1/pods?resourceVersion=0", func(e *auditv1.Event) {
+		e.UserAgent, e.User.Username = secret, "\x1b[31m<script>"+strings.Repeat("x", 500)
+	})
+	log += event("/api/v1/pods?resourceVersion=0", func(e *auditv1.Event) { e.User.Username = "system:node:n1" })
+	log += event("/api/v1/pods?resourceVersion=0", func(e *auditv1.Event) { e.User.Username = "system:node:n2" })
+	r := analyzed(t, policy.DefaultConfig(), log)
+	if len(r.Rows) != 2 {
+		t.Errorf("nodes are told apart: %+v", r.Rows)
+	}
+	var page, text bytes.Buffer
+	if err := r.WriteHTML(&page); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.WriteText(&text, 0); err != nil {
+		t.Fatal(err)
+	}
+	for what, got := range map[string]string{"page": page.String(), "text": text.String()} {
+		if strings.Contains(got, secret) || strings.Contains(got, "\x1b") || strings.Contains(got, strings.Repeat("x", maxName+1)) {
+			t.Errorf("the %s has what it should not have:\n%s", what, got)
+		}
+	}
+	if strings.Contains(page.String(), "<script") {
+		t.Error("the page has a script")
+	}
+}
+
+// TestAdvice: every reason to forward has words, and the most frequent comes first.
+func TestAdvice(t *testing.T) {
+	log := strings.Repeat(event("/api/v1/pods", nil), 3) + strings.Repeat(event("/api/v1/pods?watch=1&resourceVersion=1", nil), 2) +
+		event("/api/v1/secrets", nil)
+	r := analyzed(t, policy.DefaultConfig(), log)
+	var what []string
+	for _, a := range r.Advice {
+		what = append(what, a.What)
+		if a.Do == "" || a.Why == "" || len(a.Most) == 0 {
+			t.Errorf("nothing is said: %+v", a)
+		}
+	}
+	if diff := cmp.Diff([]string{"--consistent-lists", "--watches", "not-cached"}, what); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func BenchmarkRead(b *testing.B) {
+	log := strings.Repeat(event("/api/v1/pods?resourceVersion=0", nil)+event("/api/v1/namespaces/a/pods/b", func(e *auditv1.Event) { e.Verb = "get" })+
+		event("/api/v1/pods?watch=true&resourceVersion=12", nil), 1000)
+	b.SetBytes(int64(len(log)))
+	for b.Loop() {
+		if err := New(policy.DefaultConfig()).Read("log", strings.NewReader(log)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

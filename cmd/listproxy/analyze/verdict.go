@@ -1,0 +1,131 @@
+package analyze
+
+import (
+	"strings"
+
+	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
+)
+
+// kind is what somebody asks for.
+type kind string
+
+const (
+	kindList  kind = "list"
+	kindWatch kind = "watch"
+)
+
+// Forms of requests besides [policy.Semantics].
+const (
+	// formWatch is a watch that goes on from a revision, or a watch whose query is not known.
+	formWatch = "watch"
+	// formStreaming is a watch that begins with the state: a streaming list.
+	formStreaming = "streaming-list"
+	// formUnknown is a request whose options cannot be read, or are not in the log.
+	formUnknown = "unknown"
+)
+
+// answerer is who answers.
+type answerer string
+
+const (
+	// byMemory: listproxy, as it comes.
+	byMemory answerer = "memory"
+	// withConsistentLists: listproxy with --consistent-lists.
+	withConsistentLists answerer = "consistent-lists"
+	// withWatches: listproxy with --watches.
+	withWatches answerer = "watches"
+	// byAPIServer: kube-apiserver, as without listproxy.
+	byAPIServer answerer = "kube-apiserver"
+)
+
+// whyRefused, besides those of package reason: kube-apiserver did not answer with what was asked
+// for.
+const whyRefused reason.Reason = "refused"
+
+// verdict is what listproxy would do with a request.
+type verdict struct {
+	kind kind
+	form string
+	by   answerer
+	why  reason.Reason // with byAPIServer
+}
+
+// judge says what listproxy would do under a policy.
+type judge struct{ policy *policy.Config }
+
+// verdict is what listproxy would do with the request of an audit event.
+func (j *judge) verdict(e *auditEvent) verdict {
+	v := verdict{kind: kind(e.Verb), form: formUnknown, by: byAPIServer, why: reason.NotCanonical}
+	r, ok := e.httpRequest()
+	if !ok {
+		return v
+	}
+	by := policy.PlainToken
+	if e.anonymous() {
+		by = policy.NoToken
+	}
+	parsed := kubehttp.Parse(r)
+	list, why := policy.Parse(r, parsed.Info, by)
+	v.form = formOf(list, why)
+	v.by, v.why = j.answerer(list, why, e)
+	switch {
+	case !succeeded(e.ResponseStatus.Code):
+		v.by, v.why = byAPIServer, whyRefused
+	case v.by != byAPIServer && j.aggregated(list):
+		v.by, v.why = byAPIServer, reason.Aggregated
+	}
+	return v
+}
+
+// answerer says who answers a list or watch, which policy.Parse has read and may have a reason to
+// forward.
+func (j *judge) answerer(list policy.Request, why reason.Reason, e *auditEvent) (answerer, reason.Reason) {
+	if why != "" {
+		return byAPIServer, why
+	}
+	// What a rule of the policy says comes before the switches.
+	if j.policy.Forecast(list, policy.Switches{Consistent: policy.ConsistentNever}, false, e.caller()).Why == "" {
+		return byMemory, ""
+	}
+	f := j.policy.Forecast(list, policy.Switches{Consistent: policy.ConsistentAlways, Watches: true}, false, e.caller())
+	switch {
+	case f.Why != "":
+		return byAPIServer, f.Why
+	case list.Watch:
+		return withWatches, ""
+	}
+	return withConsistentLists, ""
+}
+
+// formOf says what a list or watch asks for, as far as policy.Parse has read it before it came to a
+// reason to forward it.
+func formOf(list policy.Request, why reason.Reason) string {
+	switch why {
+	case reason.NotList, reason.Watch, reason.NotCanonical, reason.Parameter:
+		return formUnknown // the query was not read
+	}
+	decision := policy.DecideFor(list.Options, policy.LimitIgnored, policy.ConsistentAlways)
+	if list.Watch {
+		decision = policy.DecideWatch(list.Options, list.WatchOptions)
+	}
+	switch {
+	case !decision.Serve && decision.Reason == reason.MostRecent:
+		return string(policy.MostRecent)
+	case !decision.Serve:
+		return formUnknown
+	case list.Watch && decision.Initial:
+		return formStreaming
+	case list.Watch:
+		return formWatch
+	}
+	return string(decision.Semantics)
+}
+
+// aggregated says whether another API server answers for a resource, which a log does not tell: the
+// metrics APIs are never kube-apiserver's own.
+func (j *judge) aggregated(list policy.Request) bool {
+	return (list.Group == "metrics.k8s.io" || strings.HasSuffix(list.Group, ".metrics.k8s.io")) &&
+		!j.policy.For(list.Group, list.Version, list.Resource).SameForEveryone
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/listproxy/listproxy/cmd/listproxy/analyze"
+)
+
+// auditLine is a line of kube-apiserver's audit log.
+const auditLine = `{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","stage":"ResponseComplete","requestURI":"/api/v1/pods?resourceVersion=0",` +
+	`"verb":"list","user":{"username":"alice"},"userAgent":"tool/v1","objectRef":{"resource":"pods","apiVersion":"v1"},"responseStatus":{"code":200},` +
+	`"requestReceivedTimestamp":"2026-11-20T10:00:00.000000Z","stageTimestamp":"2026-11-20T10:00:01.000000Z"}` + "\n"
+
+// TestAnalyzeCommand: the forms of the report, and what is said of files that are no logs.
+func TestAnalyzeCommand(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	log, empty := file("audit.log", auditLine+auditLine+"bad\n"), file("empty.log", "")
+	cut := file("cut.log.gz", "\x1f\x8b\x08\x00")
+	for _, test := range []struct {
+		name string
+		args []string
+		code int
+		want []string // in what is said, the error included
+	}{
+		{"text", []string{log}, 0, []string{"2 lists and 0 watches", "could not be read: 1", "tool/v1 alice", "100%"}},
+		{"several", []string{log, log}, 0, []string{"4 lists"}},
+		{"html", []string{"-o", "html", log}, 0, []string{"<!DOCTYPE html>", "<svg", "tool/v1 alice"}},
+		{"json", []string{"-o", "json", log}, 0, []string{`"userAgent": "tool/v1"`}},
+		{"nothing in it", []string{empty}, exitFailed, []string{"no list and no watch", "ResponseComplete"}},
+		{"one is missing", []string{log, filepath.Join(dir, "none.log")}, exitFailed, []string{"2 lists", "none.log: no such file"}},
+		{"ends early", []string{log, cut}, exitFailed, []string{"2 lists", "cut.log.gz was not read to its end", "unexpected EOF"}},
+		{"no file", nil, exitUsage, []string{"requires at least 1 arg"}},
+		{"unknown form", []string{"-o", "xml", log}, exitUsage, []string{`--output "xml": choose text, json or html`}},
+		{"too few rows", []string{"--top", "-1", log}, exitUsage, []string{"--top -1"}},
+		{"no such policy", []string{"--config", filepath.Join(dir, "p.yaml"), log}, exitFailed, []string{"--config", "p.yaml"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			code, out, err := execute(t, append([]string{"analyze"}, test.args...)...)
+			if err != nil {
+				out += err.Error()
+			}
+			if code != test.code {
+				t.Errorf("exit code %d, want %d: %s", code, test.code, out)
+			}
+			for _, want := range test.want {
+				if !strings.Contains(out, want) {
+					t.Errorf("it does not say %q:\n%s", want, out)
+				}
+			}
+		})
+	}
+	_, out, _ := execute(t, "analyze", "--output", "json", log)
+	var report analyze.Report
+	if err := json.Unmarshal([]byte(out), &report); err != nil || report.Totals.Lists.FromMemory != 2 {
+		t.Errorf("%v: %s", err, out)
+	}
+	// It loads nothing from elsewhere.
+	_, out, _ = execute(t, "analyze", "--output", "html", log)
+	if found := regexp.MustCompile(`(?i)https?://|<script|src=|@import|url\(`).FindString(out); found != "" {
+		t.Errorf("the page has %q", found)
+	}
+}
+
+// TestProgress: what the bar says, and that it says nothing where there is no terminal.
+func TestProgress(t *testing.T) {
+	p := &progress{total: 4 << 20, done: 1 << 20}
+	if got, want := p.line(3*time.Second), "[#######.......................]  25%, 1.0 MiB, 9s left"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	p.total = 0
+	if got := p.line(time.Second); got != "read 1.0 MiB" {
+		t.Errorf("of unknown length: %q", got)
+	}
+	var out bytes.Buffer
+	quiet := newProgress(&out, 10)
+	quiet.add(5)
+	quiet.clear()
+	if out.Len() > 0 {
+		t.Errorf("written to what is no terminal: %q", &out)
+	}
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+)
+
+// TestFlagSections: every flag has its place in help, and docs/operations.md has the same sections
+// with the same flags in the same order.
+func TestFlagSections(t *testing.T) {
+	var all []string
+	for _, section := range flagSections {
+		all = append(all, section.flags...)
+	}
+	seen := map[string]bool{}
+	for _, name := range all {
+		if seen[name] {
+			t.Errorf("--%s is in two sections, or twice in one", name)
+		}
+		seen[name] = true
+		if newCommand().Flags().Lookup(name) == nil {
+			t.Errorf("--%s is no flag", name)
+		}
+	}
+	newCommand().Flags().VisitAll(func(flag *pflag.Flag) {
+		if !seen[flag.Name] {
+			t.Errorf("--%s has no section: name it in flagSections", flag.Name)
+		}
+	})
+
+	text, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, flags, _ := strings.Cut(string(text), "\n## Flags\n")
+	flags, _, _ = strings.Cut(flags, "\n## ")
+	var documented []string
+	for _, row := range regexp.MustCompile("(?m)^\\| `--([a-z-]+)` ").FindAllStringSubmatch(flags, -1) {
+		documented = append(documented, row[1])
+	}
+	if diff := cmp.Diff(all, documented); diff != "" {
+		t.Errorf("in help, and in docs/operations.md (-help +docs):\n%s", diff)
+	}
+}
+
+// TestHelp: listproxy --help has sections with lines that fit, and the commands below it have their
+// own flags only.
+func TestHelp(t *testing.T) {
+	code, out, err := execute(t, "--help")
+	if code != 0 || err != nil {
+		t.Fatalf("%d, %v", code, err)
+	}
+	at := 0
+	for _, want := range []string{"Usage:", "Commands:", "analyze ", "Main flags:", "--kubeconfig file", "Serving flags:", "--bind-address", "Auditing flags:"} {
+		next := strings.Index(out[at:], want)
+		if next < 0 {
+			t.Fatalf("no %q, or not after those before it:\n%s", want, out)
+		}
+		at += next
+	}
+	for line := range strings.Lines(out) {
+		if len(strings.TrimRight(line, "\n")) > helpWidth {
+			t.Errorf("%d columns: %s", len(line), line)
+		}
+		if strings.TrimRight(line, " \n")+"\n" != line {
+			t.Errorf("ends with spaces: %q", line)
+		}
+	}
+	for _, command := range [][]string{{"status"}, {"policy", "explain"}, {"policy"}} {
+		_, out, _ = execute(t, append(command, "--help")...)
+		if !strings.Contains(out, "listproxy "+strings.Join(command, " ")) || strings.Contains(out, "--bind-address") {
+			t.Errorf("%v --help says\n%s", command, out)
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/listproxy/listproxy/policy"
+)
+
+// builtinNames are the resources of an API group that Kubernetes has by itself; none of a group that
+// it does not have.
+func builtinNames(group string) []string {
+	var names []string
+	for _, version := range scheme.Scheme.PrioritizedVersionsForGroup(group) {
+		kinds := scheme.Scheme.KnownTypes(version)
+		for kind := range kinds {
+			if _, listed := kinds[kind+"List"]; listed {
+				plural, _ := meta.UnsafeGuessKindToResource(version.WithKind(kind))
+				names = append(names, plural.Resource)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// meantInstead says what a resource was probably meant to be that Kubernetes does not have: "pods" for
+// "pod". It is empty for what Kubernetes has, for other API groups, and where nothing is like it: a
+// later version of Kubernetes may have what this one has not.
+func meantInstead(group, resource string) string {
+	names := builtinNames(group)
+	if resource == policy.AllResources || slices.Contains(names, resource) {
+		return ""
+	}
+	return policy.Similar(resource, names)
+}
+
+// checkNames refuses a policy that names a resource of Kubernetes' own wrongly: it would never be
+// loaded.
+func checkNames(c *policy.Config) error {
+	var errs []error
+	for _, t := range c.Targets() {
+		if meant := meantInstead(t.Group, t.Resource); meant != "" {
+			errs = append(errs, fmt.Errorf("%s: resource: Kubernetes has no %q here: did you mean %q? Resources have their plural names", c.Rule(t).Source, t.Resource, meant))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// suggestFlag adds to the error about an unknown flag which one was probably meant.
+func suggestFlag(fs *pflag.FlagSet, err error) error {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok {
+		return err
+	}
+	var names []string
+	fs.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	if meant := policy.Similar(strings.TrimLeft(unknown.GetSpecifiedName(), "-"), names); meant != "" {
+		return fmt.Errorf("%w: did you mean --%s?", err, meant)
+	}
+	return fmt.Errorf("%w: --help lists them", err)
+}

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
+)
+
+const (
+	// tryPath is a list that nearly everybody may see, and that is never large.
+	tryPath = "/api/v1/namespaces?resourceVersion=0"
+	// tryPause is how long to wait before a list is asked for again.
+	tryPause = 500 * time.Millisecond
+)
+
+// passing are reasons to forward that pass by themselves.
+var passing = []reason.Reason{
+	reason.UnknownCaller, reason.Warming, reason.ReviewFailed, reason.Stale, reason.Ahead, reason.Schema, reason.Upstream,
+	reason.Stopped, reason.NotProven, reason.Aggregated, reason.UnknownResource,
+}
+
+// newTryCommand makes the command that asks for a list as a client does.
+func newTryCommand() *cobra.Command {
+	var kubeconfig, contextName string
+	var wait time.Duration
+	var allowForwarded bool
+	cmd := &cobra.Command{
+		Use:   "try [PATH]",
+		Short: "Ask for a list, and say where the answer came from",
+		Long: `Asks for a list as the client that a kubeconfig describes, and says where the answer came
+from: from memory, or from kube-apiserver and why. While the reason is one that passes by
+itself (the resource is being loaded, the caller is new), it asks again, for --wait at most.
+The exit code is 0 only if the list came from memory.
+
+  (umask 077; listproxy kubeconfig > proxy.kubeconfig)
+  listproxy try --kubeconfig proxy.kubeconfig
+  listproxy try --kubeconfig proxy.kubeconfig '/api/v1/namespaces/default/pods?resourceVersion=0'`,
+		Args:              usageArgs(cobra.MaximumNArgs(1)),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path := tryPath
+			if len(args) > 0 {
+				path = args[0]
+			}
+			if u, err := url.ParseRequestURI(path); err != nil || !strings.HasPrefix(path, "/") || u.Host != "" {
+				return usageError{fmt.Errorf("%q is not a path like %s", path, tryPath)}
+			}
+			if wait < 0 {
+				return usageError{fmt.Errorf("--wait %v: give how long to ask again, or 0 to ask once", wait)}
+			}
+			rules := clientcmd.NewDefaultClientConfigLoadingRules()
+			rules.ExplicitPath = kubeconfig
+			cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: contextName}).ClientConfig()
+			if err != nil {
+				return fmt.Errorf("the kubeconfig of the client (--kubeconfig): %w", err)
+			}
+			cfg.UserAgent = "listproxy-try/" + version()
+			client, err := rest.HTTPClientFor(cfg)
+			if err != nil {
+				return err
+			}
+			t := trial{client: client, target: strings.TrimSuffix(cfg.Host, "/") + path, out: cmd.OutOrStdout()}
+			err = t.run(cmd.Context(), wait)
+			if _, forwarded := errors.AsType[forwardedError](err); forwarded && allowForwarded {
+				return nil
+			}
+			return err
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&kubeconfig, "kubeconfig", "", "`file` of the client, which leads to listproxy; without it, $KUBECONFIG or ~/.kube/config")
+	fs.StringVar(&contextName, "context", "", "`name` of the context; without it, the current one")
+	fs.DurationVar(&wait, "wait", 30*time.Second, "how long to ask again while the list is forwarded for a reason that passes by itself; 0 asks once")
+	fs.BoolVar(&allowForwarded, "allow-forwarded", false, "exit with 0, too, if the list was forwarded")
+	return cmd
+}
+
+// forwardedError says that a list did not come from memory.
+type forwardedError struct{ error }
+
+// trial asks for a list.
+type trial struct {
+	client *http.Client
+	target string
+	out    io.Writer
+	said   string // what was said last
+}
+
+// attempt is an answer.
+type attempt struct {
+	code   int
+	source string // Cache-Status
+	bytes  int64
+	took   time.Duration
+}
+
+// run asks until the list comes from memory, or there is no hope of it, or the time is over.
+func (t *trial) run(ctx context.Context, wait time.Duration) error {
+	over := time.Now().Add(wait)
+	for {
+		a, err := t.ask(ctx)
+		if err != nil {
+			return err
+		}
+		why, again, err := a.judge()
+		if err != nil {
+			return err
+		}
+		t.say(a, why)
+		switch {
+		case why == "":
+			return nil
+		case !again:
+			return forwardedError{errors.New("the list did not come from memory: " + string(why))}
+		case time.Now().Add(tryPause).After(over):
+			return forwardedError{fmt.Errorf("the list did not come from memory within %v: %s", wait, why)}
+		}
+		select {
+		case <-time.After(tryPause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// judge says why an answer was not from memory, and whether to ask again. An error is an answer
+// that is no list, or not through listproxy.
+func (a attempt) judge() (why reason.Reason, again bool, err error) {
+	hit, detail := kubehttp.ReadCacheStatus(a.source)
+	switch {
+	case a.source == "" && a.code >= http.StatusBadRequest:
+		return "", false, fmt.Errorf("the answer is %d %s, not a list", a.code, http.StatusText(a.code))
+	case a.source == "":
+		return "", false, errors.New("the answer has no Cache-Status: the kubeconfig does not lead to a listproxy (listproxy kubeconfig makes one that does)")
+	case hit:
+		return "", false, nil
+	case a.code == http.StatusUnauthorized || a.code == http.StatusForbidden:
+		return "", false, fmt.Errorf("kube-apiserver answers %d: the kubeconfig's user may not list this", a.code)
+	}
+	why = reason.Reason(detail)
+	return why, slices.Contains(passing, why), nil
+}
+
+// say says what came, unless it is what came before.
+func (t *trial) say(a attempt, why reason.Reason) {
+	text := "forwarded: " + string(why) + ". " + why.Explain()
+	if why == "" {
+		text = fmt.Sprintf("from memory: %s in %v", humanize.IBytes(uint64(a.bytes)), a.took.Round(100*time.Microsecond)) // #nosec G115 -- a size
+	}
+	if text == t.said {
+		return
+	}
+	t.said = text
+	// An error means that nobody reads it.
+	_, _ = fmt.Fprintf(t.out, "%s\n  Cache-Status: %s\n", text, strings.Map(withoutControl, a.source))
+}
+
+func (t *trial) ask(ctx context.Context) (attempt, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.target, nil)
+	if err != nil {
+		return attempt{}, err
+	}
+	req.Header.Set("Accept", "application/json")
+	begun := time.Now()
+	resp, err := t.client.Do(req)
+	if err != nil {
+		return attempt{}, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	bytes, err := io.Copy(io.Discard, resp.Body)
+	if err != nil {
+		return attempt{}, err
+	}
+	return attempt{resp.StatusCode, resp.Header.Get(kubehttp.CacheStatusHeader), bytes, time.Since(begun)}, nil
+}

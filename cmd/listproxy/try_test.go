@@ -1,0 +1,78 @@
+package main
+
+import (
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+)
+
+// TestTryCommand: what is said of where a list came from, and when it is asked for again.
+func TestTryCommand(t *testing.T) {
+	const hit, warming = "listproxy; hit; detail=any", "listproxy; fwd=miss; detail=warming"
+	for _, test := range []struct {
+		name    string
+		code    int
+		sources []string // of one answer after the other; the last one goes on
+		args    []string
+		exit    int
+		want    []string
+	}{
+		{"from memory", 200, []string{hit}, nil, 0, []string{"from memory: 4 B", "Cache-Status: " + hit}},
+		{"soon from memory", 200, []string{warming, hit}, nil, 0, []string{"forwarded: warming", "from memory"}},
+		{"not soon enough", 200, []string{warming}, []string{"--wait", "0"}, exitFailed, []string{"did not come from memory within 0s: warming"}},
+		{"never", 200, []string{"listproxy; fwd=bypass; detail=not-cached"}, nil, exitFailed, []string{"forwarded: not-cached. The policy", "did not come from memory: not-cached"}},
+		{"forwarded is enough", 200, []string{"listproxy; fwd=bypass; detail=not-cached"}, []string{"--allow-forwarded"}, 0, []string{"forwarded: not-cached"}},
+		{"no right", 403, []string{"listproxy; fwd=bypass; detail=not-allowed"}, nil, exitFailed, []string{"answers 403: the kubeconfig's user may not list this"}},
+		{"no listproxy", 200, []string{""}, nil, exitFailed, []string{"does not lead to a listproxy"}},
+		{"overloaded", 429, []string{""}, nil, exitFailed, []string{"429 Too Many Requests"}},
+		{"no path", 200, []string{hit}, []string{"pods"}, exitUsage, []string{`"pods" is not a path`}},
+		{"negative", 200, []string{hit}, []string{"--wait", "-1s"}, exitUsage, []string{"--wait -1s"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			asked := 0
+			server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.String() != tryPath || r.Header.Get("Authorization") != "Bearer secret" {
+					t.Errorf("asked for %s", r.URL)
+				}
+				if source := test.sources[min(asked, len(test.sources)-1)]; source != "" {
+					w.Header().Set("Cache-Status", source)
+				}
+				asked++
+				w.WriteHeader(test.code)
+				_, _ = w.Write([]byte("list"))
+			}))
+			defer server.Close()
+			ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+			kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+			if err := clientcmd.WriteToFile(api.Config{
+				CurrentContext: "it",
+				Contexts:       map[string]*api.Context{"it": {Cluster: "it", AuthInfo: "me"}},
+				Clusters:       map[string]*api.Cluster{"it": {Server: server.URL, CertificateAuthorityData: ca}},
+				AuthInfos:      map[string]*api.AuthInfo{"me": {Token: "secret"}},
+			}, kubeconfig); err != nil {
+				t.Fatal(err)
+			}
+			code, out, err := execute(t, append([]string{"try", "--kubeconfig", kubeconfig}, test.args...)...)
+			if err != nil {
+				out += err.Error()
+			}
+			if code != test.exit {
+				t.Errorf("exit code %d, want %d: %s", code, test.exit, out)
+			}
+			for _, want := range test.want {
+				if !strings.Contains(out, want) {
+					t.Errorf("it does not say %q:\n%s", want, out)
+				}
+			}
+			if strings.Contains(out, "secret") {
+				t.Errorf("it tells the token: %s", out)
+			}
+		})
+	}
+}

@@ -1,0 +1,67 @@
+package policy
+
+import (
+	"cmp"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/policy/reason"
+)
+
+// Switches are what a process is started with: which lists of the newest state are answered from
+// memory, and whether watches are, where no rule says otherwise.
+type Switches struct {
+	Consistent ConsistentLists
+	Watches    bool
+}
+
+// Forecast is what can be said of a list or watch without a cluster: whether it itself and the policy
+// let it be answered from memory. Whether memory has the state, and whether the caller may list, is
+// another matter.
+type Forecast struct {
+	// Decision is by the list's options; its Reason may be one that Why is before.
+	Decision Decision
+	// Representation is the form of the answer; empty if there is none of ours.
+	Representation media.Representation
+	// AsAny: the newest state is asked for, and the policy has this caller get any.
+	AsAny bool
+	// Consistent is what holds for lists of the newest state.
+	Consistent ConsistentLists
+	// Rule is the one for the resource.
+	Rule Rule
+	// Why it is forwarded; empty if it may be answered from memory.
+	Why reason.Reason
+}
+
+// Forecast says what becomes of a list or watch that [Parse] has understood. Whether the resource is
+// a custom one is to be said; whether it has namespaces is assumed to be so if that lets it be
+// answered.
+func (c *Config) Forecast(list Request, switches Switches, custom bool, caller user.Info) Forecast {
+	rule := c.For(list.Group, list.Version, list.Resource)
+	f := Forecast{Rule: rule, Consistent: cmp.Or(rule.ConsistentLists, switches.Consistent)}
+	f.Decision = DecideFor(list.Options, rule.LimitAtZero, f.Consistent)
+	if list.Watch {
+		f.Decision = DecideWatch(list.Options, list.WatchOptions)
+	}
+	// A page of the newest state that follows another one is no newest state of its own, and what
+	// callers get for the newest state is about lists.
+	newest := !list.Watch && list.Options.Continue == "" && (f.Decision.Semantics == MostRecent || f.Decision.Reason == reason.MostRecent)
+	if f.AsAny = newest && rule.GetsAny(caller); f.AsAny {
+		f.Decision = DecideFor(list.Options, rule.LimitAtZero, ConsistentFaster)
+		f.Decision.Semantics = Any
+	}
+	f.Representation, f.Why = rule.Form(list, true, custom)
+	if f.Why != "" && list.Namespace == "" {
+		f.Representation, f.Why = rule.Form(list, false, custom)
+	}
+	switch {
+	case list.Watch && !rule.AnswersWatches(switches.Watches):
+		f.Why = reason.Watch
+	case !f.Decision.Serve:
+		f.Why = f.Decision.Reason
+	case rule.Cache == CacheNever:
+		f.Why = reason.NotCached
+	}
+	return f
+}

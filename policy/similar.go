@@ -1,0 +1,44 @@
+package policy
+
+import "strings"
+
+// Similar returns the one of names that was probably meant by a name that is none of them: the plural
+// of it, the same in other letters' cases, or one that differs in a letter or two. It is empty if
+// nothing is like it.
+func Similar(name string, names []string) string {
+	lower := strings.ToLower(name)
+	best, least := "", max(1, min(2, len(name)/4))+1
+	for _, candidate := range names {
+		switch candidate {
+		case lower, lower + "s", lower + "es", strings.TrimSuffix(lower, "y") + "ies":
+			return candidate
+		}
+		to := strings.ToLower(candidate)
+		if d := min(distance(lower, to), distance(lower+"s", to)); d < least {
+			best, least = candidate, d
+		}
+	}
+	return best
+}
+
+// distance is how many letters have to be put in, left out or changed to make one word of another
+// (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := before
+			if a[i] != b[j] {
+				change++
+			}
+			before = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,79 @@
+package policy
+
+import (
+	"net/url"
+	"time"
+
+	"github.com/listproxy/listproxy/policy/reason"
+)
+
+// After is what a watch from a revision asks for: everything that happened after it.
+const After Semantics = "after"
+
+// WatchOptions are the parameters of a watch that a list does not have.
+type WatchOptions struct {
+	// SendInitialEvents is true, false, or empty where the client did not say. With true the watch
+	// begins with the state: it is a streaming list.
+	SendInitialEvents string
+	// Bookmarks: the client wants them.
+	Bookmarks bool
+	// Timeout is how long the watch is to last; 0 is the server's choice.
+	Timeout time.Duration
+}
+
+// maxWatchTimeout is the longest timeout of a watch that is answered from memory.
+const maxWatchTimeout = 24 * time.Hour
+
+// asksToWatch reads the watch parameter: whether the request is a watch, and whether that is
+// written in a usual way.
+func asksToWatch(values url.Values) (watch, usual bool) {
+	value, ok := values["watch"]
+	if !ok || !isTrue(value[0]) {
+		return false, true
+	}
+	return true, len(value) == 1 && (value[0] == "true" || value[0] == "1")
+}
+
+// setWatchParameter is setParameter for a watch.
+func (r *Request) setWatchParameter(name, value string) bool {
+	switch name {
+	case "watch":
+		return true
+	case "allowWatchBookmarks":
+		r.WatchOptions.Bookmarks = value == "true"
+		return value == "true" || value == "false"
+	case "sendInitialEvents":
+		r.WatchOptions.SendInitialEvents = value
+		return value == "true" || value == "false"
+	case "timeoutSeconds":
+		seconds, ok := parseDecimal(value)
+		r.WatchOptions.Timeout = time.Duration(min(seconds, 1<<32)) * time.Second // #nosec G115 -- bounded
+		return ok && r.WatchOptions.Timeout <= maxWatchTimeout
+	case "continue":
+		return false // with other parameters kube-apiserver refuses it, or not
+	}
+	return r.setParameter(name, value)
+}
+
+// DecideWatch maps the options of a watch to semantics as kube-apiserver does, where it has
+// streaming lists (k8s.io/apiserver: storage/cacher, and apimachinery's internalversion defaults
+// and validation). What it does not understand is forwarded.
+//
+// Without sendInitialEvents, a watch of the newest state or of any is taken for a streaming list.
+func DecideWatch(o ListOptions, w WatchOptions) Decision {
+	revision, isRevision := parseDecimal(o.ResourceVersion)
+	said := w.SendInitialEvents != ""
+	switch {
+	case said != (o.ResourceVersionMatch == matchNotOlderThan), !said && o.ResourceVersionMatch != "":
+		return forward(reason.Invalid)
+	case o.ResourceVersion == "":
+		return Decision{Serve: true, Semantics: MostRecent, Initial: w.SendInitialEvents != "false"}
+	case o.ResourceVersion == "0":
+		return Decision{Serve: true, Semantics: Any, Initial: w.SendInitialEvents != "false"}
+	case !isRevision:
+		return forward(reason.Parameter)
+	case w.SendInitialEvents == "true":
+		return Decision{Serve: true, Semantics: NotOlderThan, Revision: revision, Initial: true}
+	}
+	return Decision{Serve: true, Semantics: After, Revision: revision}
+}

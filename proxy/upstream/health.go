@@ -1,0 +1,204 @@
+package upstream
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/telemetry"
+)
+
+// HealthConfig configures a [Health]. Its functions are called once a check, and must not block.
+type HealthConfig struct {
+	// Needs are the resources that listproxy is to keep, or keeps.
+	Needs func() []schema.GroupVersionResource
+	// Versions are those of the API servers that may answer now.
+	Versions func() []string
+	Log      *slog.Logger
+}
+
+// Health knows how the upstream is: it asks every two seconds, with listproxy's own credentials and
+// over a new connection, whatever feeds and callers do meanwhile. Feeds hear of some troubles late or
+// not at all: client-go tries again in silence, and a watch that is open stays so when its account is
+// deleted. The log has one line for each change of the [Condition].
+//
+// A trouble counts when it was found twice and for some seconds, and within ten seconds; the first
+// good answer ends it. It is safe for concurrent use.
+type Health struct {
+	HealthConfig
+	base   *url.URL
+	client *http.Client
+	logins *Logins
+
+	// Only Run uses these.
+	allowed schema.GroupVersionResource // what may be listed, as far as is known
+	trouble trouble
+	warned  time.Time // the end of the login that was warned of
+
+	mu    sync.Mutex
+	stats HealthStats
+}
+
+// HealthStats is how the upstream is.
+type HealthStats struct {
+	Condition Condition
+	Since     time.Time
+	// Answered is when an answer to a check last came, of whatever kind; zero: never.
+	Answered time.Time
+	// User is whom the upstream takes listproxy for; empty: it has not said.
+	User string
+	// Problem is why it is not ok, without what looks like a credential, and Advice what to do.
+	Problem, Advice string
+	// Own: the fault is this replica's own, so that others may be well.
+	Own bool
+	// Logins are what listproxy logs in with and is known to end.
+	Logins []Login
+}
+
+// NewHealth returns a Health of the API server that cfg names, with its credentials. It knows nothing
+// until Run runs.
+func NewHealth(cfg *rest.Config, config HealthConfig) (*Health, error) {
+	base, err := Base(cfg)
+	if err != nil {
+		return nil, err
+	}
+	client, err := healthClient(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &Health{
+		HealthConfig: config, base: base, client: client, logins: NewLogins(cfg),
+		stats: HealthStats{Condition: ConditionUnknown, Since: time.Now()},
+	}, nil
+}
+
+// needs are the resources that are needed, each once.
+func (h *Health) needs() []schema.GroupVersionResource {
+	var needed []schema.GroupVersionResource
+	if h.Needs != nil {
+		for _, gvr := range h.Needs() {
+			if !slices.Contains(needed, gvr) {
+				needed = append(needed, gvr)
+			}
+		}
+	}
+	return needed
+}
+
+// Stats returns how the upstream is.
+func (h *Health) Stats() HealthStats {
+	h.mu.Lock()
+	stats := h.stats
+	h.mu.Unlock()
+	stats.Logins = h.logins.Read()
+	return stats
+}
+
+// Run checks until ctx ends.
+func (h *Health) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		result := h.check(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		h.note(result, time.Now())
+		h.warnOfEnd(time.Now())
+		pause := wait.Jitter(healthEvery, 0.2)
+		if h.trouble.checks > 0 && h.trouble.condition != h.Stats().Condition {
+			pause = healthAgain
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+// note takes in what a check found.
+func (h *Health) note(result healthResult, now time.Time) {
+	if result.condition == ConditionOK && h.Versions != nil {
+		if versions := h.Versions(); len(versions) > 1 {
+			result.condition, result.err = ConditionTwoVersions, versionsError(versions)
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	before := h.stats
+	if !result.answered.IsZero() {
+		h.stats.Answered = result.answered
+	}
+	if result.user != "" {
+		h.stats.User = result.user
+	}
+	if result.condition == ConditionOK {
+		h.trouble = trouble{}
+	} else {
+		h.trouble = h.trouble.after(before.Condition, result.condition, result.began)
+		// What the API servers' versions say was considered long enough.
+		if result.condition != ConditionTwoVersions && !h.trouble.counts(now) {
+			return
+		}
+	}
+	h.stats.Condition, h.stats.Own = result.condition, ownFault(result.condition, result.err)
+	h.stats.Problem, h.stats.Advice = "", advice(result.condition, h.stats.Own)
+	if result.err != nil {
+		h.stats.Problem = telemetry.MaskText(result.err.Error())
+	}
+	if before.Condition != result.condition {
+		h.stats.Since = now
+		h.tellLocked(before, now)
+	}
+}
+
+// tellLocked writes the one line about a change.
+func (h *Health) tellLocked(before HealthStats, now time.Time) {
+	after := h.stats
+	switch {
+	case after.Condition != ConditionOK:
+		h.Log.Warn("kube-apiserver is "+wordsOf(after.Condition), "state", string(after.Condition),
+			"before", string(before.Condition), "error", after.Problem, "do", after.Advice)
+	case before.Condition == ConditionUnknown:
+		h.Log.Info("kube-apiserver answers", "state", string(after.Condition), "as", after.User)
+	default:
+		h.Log.Info("kube-apiserver is as it should be again", "state", string(after.Condition),
+			"before", string(before.Condition), "after", now.Sub(before.Since).Round(100*time.Millisecond), "as", after.User)
+	}
+}
+
+// wordsOf says a condition so that a sentence can end with it.
+func wordsOf(c Condition) string {
+	switch c {
+	case ConditionUnauthorized, ConditionForbidden:
+		return "of no use: it " + c.Meaning()
+	case ConditionNotReady:
+		return "not ready"
+	case ConditionUnknown, ConditionOK, ConditionUnreachable, ConditionSlow, ConditionTwoVersions:
+	}
+	return c.Meaning()
+}
+
+// versionsError names versions.
+type versionsError []string
+
+// Error implements error.
+func (e versionsError) Error() string { return strings.Join(e, ", ") }
+
+// warnOfEnd says once of each login that it ends soon.
+func (h *Health) warnOfEnd(now time.Time) {
+	for _, login := range h.logins.Read() {
+		if login.EndsSoon(now) && !login.Until.Equal(h.warned) {
+			h.warned = login.Until
+			h.Log.Warn("what listproxy logs in with at kube-apiserver ends soon: renew it", "kind", login.Kind,
+				"end", login.Until.UTC().Format(time.RFC3339), "left", login.Until.Sub(now).Round(time.Second))
+		}
+	}
+}

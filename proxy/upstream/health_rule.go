@@ -1,0 +1,171 @@
+package upstream
+
+import (
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+)
+
+// Condition is how the upstream is, as listproxy's own account finds it.
+type Condition string
+
+// The conditions.
+const (
+	// ConditionUnknown: it was not asked yet, or not long enough in vain.
+	ConditionUnknown Condition = "unknown"
+	// ConditionOK: it answers, and listproxy may do its work there.
+	ConditionOK Condition = "ok"
+	// ConditionUnreachable: no answer came, or from somebody else than it should be.
+	ConditionUnreachable Condition = "unreachable"
+	// ConditionUnauthorized: it refuses listproxy's credentials (401).
+	ConditionUnauthorized Condition = "unauthorized"
+	// ConditionForbidden: it knows the account, and refuses all that the account asks for (403).
+	ConditionForbidden Condition = "forbidden"
+	// ConditionNotReady: it answers that it cannot work (5xx).
+	ConditionNotReady Condition = "not-ready"
+	// ConditionSlow: it answers, but late, or says that it has too much to do (429).
+	ConditionSlow Condition = "slow"
+	// ConditionTwoVersions: API servers of more than one version answer, or may.
+	ConditionTwoVersions Condition = "two-versions"
+)
+
+// Conditions are all of them.
+func Conditions() []Condition {
+	return []Condition{
+		ConditionUnknown, ConditionOK, ConditionUnreachable, ConditionUnauthorized, ConditionForbidden,
+		ConditionNotReady, ConditionSlow, ConditionTwoVersions,
+	}
+}
+
+// Meaning says in plain words what a condition is.
+func (c Condition) Meaning() string {
+	switch c {
+	case ConditionUnknown:
+		return "not known yet"
+	case ConditionOK:
+		return "ok"
+	case ConditionUnreachable:
+		return "not reachable"
+	case ConditionUnauthorized:
+		return "refuses listproxy's credentials (401)"
+	case ConditionForbidden:
+		return "refuses listproxy's account all it asks for (403)"
+	case ConditionNotReady:
+		return "answers, but is not ready"
+	case ConditionSlow:
+		return "slow"
+	case ConditionTwoVersions:
+		return "in two versions"
+	}
+	return ""
+}
+
+// advice says what to do about a condition; nothing if it is ok. own is as in [HealthStats].
+func advice(c Condition, own bool) string {
+	switch c {
+	case ConditionUnknown, ConditionOK:
+		return ""
+	case ConditionUnreachable:
+		if own {
+			return "correct listproxy's way to it: the address and the CA in the kubeconfig, name resolution, routes, the network proxy"
+		}
+		return "see whether it runs, and whether a firewall or a NetworkPolicy is between"
+	case ConditionUnauthorized:
+		return "give listproxy a valid token or certificate: this one may have expired, or its account may have been deleted"
+	case ConditionForbidden:
+		return "grant listproxy's account to list and watch what is to be kept (docs/rbac.yaml, or the chart's ClusterRole)"
+	case ConditionNotReady:
+		return "look at it: kubectl get --raw '/readyz?verbose', and its log; its etcd may be away"
+	case ConditionSlow:
+		return "see how busy it is, and the network between: reviews of callers' rights wait for it"
+	case ConditionTwoVersions:
+		return "wait for the end of the upgrade: nothing is kept in memory until all API servers have one version"
+	}
+	return ""
+}
+
+const (
+	// healthFailures is how many checks must fail, one after the other, before they count.
+	healthFailures = 2
+	// healthLasting is for how long they must have failed, so that what is over in a moment, like a
+	// balancer's change of API servers, is no change of condition.
+	healthLasting = 3 * time.Second
+	// forbiddenLasting is the same for refused rights: an API server that has just started refuses
+	// everybody until it has read the roles.
+	forbiddenLasting = 5 * time.Second
+)
+
+// trouble is a row of checks that found the upstream in a condition other than ok.
+type trouble struct {
+	condition Condition // what the last one found
+	checks    int
+	since     time.Time // when the first one began
+}
+
+// after adds a check that found a condition, and began at a time. Of an upstream that is known to be
+// in trouble, a condition counts only after it was found for long enough itself.
+func (t trouble) after(known, found Condition, began time.Time) trouble {
+	if t.checks == 0 || t.condition != found && known != ConditionOK && known != ConditionUnknown {
+		return trouble{found, 1, began}
+	}
+	return trouble{found, t.checks + 1, t.since}
+}
+
+// counts says whether it is the upstream's condition at a time.
+func (t trouble) counts(now time.Time) bool {
+	lasting := healthLasting
+	if t.condition == ConditionForbidden {
+		lasting = forbiddenLasting
+	}
+	return t.checks >= healthFailures && now.Sub(t.since) >= lasting
+}
+
+// conditionOf says what an answer tells of the upstream.
+func conditionOf(status int, took time.Duration) Condition {
+	switch {
+	case status == http.StatusUnauthorized:
+		return ConditionUnauthorized
+	case status == http.StatusForbidden:
+		return ConditionForbidden
+	case status == http.StatusTooManyRequests:
+		return ConditionSlow
+	case status >= http.StatusInternalServerError:
+		return ConditionNotReady
+	case took > slowAfter:
+		return ConditionSlow
+	}
+	return ConditionOK
+}
+
+// ownFault says whether a condition is mostly this replica's own: its account, or its way to the
+// upstream. Other replicas may be well then. An upstream that refuses connections, does not answer,
+// or is not ready, is so for all.
+func ownFault(c Condition, err error) bool {
+	switch c {
+	case ConditionUnauthorized, ConditionForbidden:
+		return true
+	case ConditionUnreachable:
+		return ownWay(err)
+	case ConditionUnknown, ConditionOK, ConditionNotReady, ConditionSlow, ConditionTwoVersions:
+	}
+	return false
+}
+
+// ownWay says whether nobody was reached for a reason on this side: a CA that does not fit, a name
+// that is not resolved, no route, a network proxy.
+func ownWay(err error) bool {
+	var unknown x509.UnknownAuthorityError
+	var name x509.HostnameError
+	var dns *net.DNSError
+	var op *net.OpError
+	switch {
+	case errors.As(err, &unknown), errors.As(err, &name), errors.As(err, &dns):
+		return true
+	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETDOWN):
+		return true
+	}
+	return errors.As(err, &op) && op.Op == "proxyconnect"
+}

@@ -1,0 +1,323 @@
+package upstream
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/test/harness/logbuffer"
+)
+
+// answerer answers in place of an API server: path by path, as it is told.
+type answerer struct {
+	how atomic.Pointer[func(r *http.Request) (int, string, error)]
+}
+
+func (a *answerer) set(how func(r *http.Request) (int, string, error)) { a.how.Store(&how) }
+
+func (a *answerer) RoundTrip(r *http.Request) (*http.Response, error) {
+	code, body, err := (*a.how.Load())(r)
+	if err != nil {
+		return nil, err
+	}
+	return &http.Response{StatusCode: code, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
+}
+
+func well(r *http.Request) (int, string, error) {
+	switch {
+	case strings.HasSuffix(r.URL.Path, "selfsubjectreviews"):
+		return http.StatusCreated, `{"status":{"userInfo":{"username":"listproxy"}}}`, nil
+	case strings.HasSuffix(r.URL.Path, "selfsubjectaccessreviews"):
+		return http.StatusCreated, `{"status":{"allowed":true}}`, nil
+	}
+	return http.StatusOK, "ok", nil
+}
+
+func refusing(code int, message string) func(*http.Request) (int, string, error) {
+	return func(*http.Request) (int, string, error) {
+		return code, fmt.Sprintf(`{"kind":"Status","message":%q}`, message), nil
+	}
+}
+
+func frozen(r *http.Request) (int, string, error) {
+	<-r.Context().Done()
+	return 0, "", r.Context().Err()
+}
+
+// forbidding knows who asks, and allows nothing.
+func forbidding(r *http.Request) (int, string, error) {
+	if strings.HasSuffix(r.URL.Path, "selfsubjectaccessreviews") {
+		return http.StatusCreated, `{"status":{"allowed":false}}`, nil
+	}
+	return well(r)
+}
+
+// unready answers all, and says that it is not ready.
+func unready(r *http.Request) (int, string, error) {
+	if r.URL.Path == "/readyz" {
+		return http.StatusInternalServerError, "[+]ping ok\n[-]etcd failed: reason withheld\n[-]etcd-readiness failed\nreadyz check failed", nil
+	}
+	return well(r)
+}
+
+func slowly(r *http.Request) (int, string, error) {
+	select {
+	case <-time.After(slowAfter + 100*time.Millisecond):
+	case <-r.Context().Done():
+		return 0, "", r.Context().Err()
+	}
+	return well(r)
+}
+
+func failing(err error) func(*http.Request) (int, string, error) {
+	return func(*http.Request) (int, string, error) { return 0, "", err }
+}
+
+type healthRig struct {
+	*Health
+	api      *answerer
+	log      *logbuffer.Buffer
+	versions atomic.Pointer[[]string]
+	cancel   context.CancelFunc
+	done     chan struct{}
+}
+
+func startHealth(ctx context.Context) *healthRig {
+	rig := &healthRig{api: &answerer{}, log: &logbuffer.Buffer{}, done: make(chan struct{})}
+	rig.api.set(well)
+	rig.versions.Store(&[]string{"v1.36.0"})
+	rig.Health = &Health{
+		HealthConfig: HealthConfig{
+			Needs: func() []schema.GroupVersionResource {
+				return []schema.GroupVersionResource{{Version: "v1", Resource: "pods"}}
+			},
+			Versions: func() []string { return *rig.versions.Load() },
+			Log:      slog.New(slog.NewTextHandler(rig.log, nil)),
+		},
+		base: &url.URL{Scheme: "https", Host: "api"}, client: &http.Client{Transport: rig.api},
+		logins: NewLogins(&rest.Config{}), stats: HealthStats{Condition: ConditionUnknown, Since: time.Now()},
+	}
+	ctx, rig.cancel = context.WithCancel(ctx)
+	go func() {
+		defer close(rig.done)
+		rig.Run(ctx)
+	}()
+	return rig
+}
+
+func (r *healthRig) stop() {
+	r.cancel()
+	<-r.done
+}
+
+// await waits until the upstream is found in a condition, and returns how long that took.
+func (r *healthRig) await(t *testing.T, c Condition) time.Duration {
+	t.Helper()
+	begun := time.Now()
+	for r.Stats().Condition != c {
+		if time.Since(begun) > time.Minute {
+			t.Fatalf("it is %s, not %s, after a minute: %s", r.Stats().Condition, c, r.log)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return time.Since(begun)
+}
+
+// TestHealthTellsEachTroubleOnce: whatever happens is known within ten seconds, the log has one line
+// for it however long it lasts, and one for its end; only what is this replica's own fault takes it
+// out of its balancer.
+func TestHealthTellsEachTroubleOnce(t *testing.T) {
+	for name, test := range map[string]struct {
+		how     func(*http.Request) (int, string, error)
+		want    Condition
+		own     bool
+		problem string
+	}{
+		"ended":          {failing(&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}), ConditionUnreachable, false, "connection refused"},
+		"frozen":         {frozen, ConditionUnreachable, false, "no answer within 3s"},
+		"another CA":     {failing(x509.UnknownAuthorityError{}), ConditionUnreachable, true, "unknown authority"},
+		"no name":        {failing(&net.DNSError{Err: "no such host", Name: "api", IsNotFound: true}), ConditionUnreachable, true, "no such host"},
+		"no route":       {failing(os.NewSyscallError("connect", syscall.EHOSTUNREACH)), ConditionUnreachable, true, "no route"},
+		"expired login":  {refusing(http.StatusUnauthorized, "Unauthorized"), ConditionUnauthorized, true, "401 Unauthorized: Unauthorized"},
+		"nothing at all": {refusing(http.StatusForbidden, `User "x" cannot create`), ConditionForbidden, true, `User "x" cannot create`},
+		"no rights":      {forbidding, ConditionForbidden, true, "may list none"},
+		"no etcd":        {unready, ConditionNotReady, false, "/readyz answers 500: etcd, etcd-readiness"},
+		"overloaded":     {refusing(http.StatusTooManyRequests, "too many"), ConditionSlow, false, "429"},
+		"slow":           {slowly, ConditionSlow, false, "an answer took 1.6s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rig := startHealth(t.Context())
+				defer rig.stop()
+				rig.await(t, ConditionOK)
+				time.Sleep(17 * time.Second)
+				rig.api.set(test.how)
+				if took := rig.await(t, test.want); took > 10*time.Second {
+					t.Errorf("it took %v", took)
+				}
+				time.Sleep(10 * time.Minute)
+				s := rig.Stats()
+				if s.Condition != test.want || s.Own != test.own || !strings.Contains(s.Problem, test.problem) || s.Advice == "" {
+					t.Errorf("it is %+v", s)
+				}
+				rig.api.set(well)
+				if took := rig.await(t, ConditionOK); took > 10*time.Second {
+					t.Errorf("its end took %v", took)
+				}
+				if s := rig.Stats(); s.Own || s.Problem != "" || s.Advice != "" || s.User != "listproxy" {
+					t.Errorf("in the end it is %+v", s)
+				}
+				lines := strings.Split(strings.TrimSpace(rig.log.String()), "\n")
+				if len(lines) != 3 || !strings.Contains(lines[0], `level=INFO msg="kube-apiserver answers" state=ok as=listproxy`) ||
+					!strings.Contains(lines[1], "level=WARN") || !strings.Contains(lines[1], " do=") || !strings.Contains(lines[1], "state="+string(test.want)) ||
+					!strings.Contains(lines[2], "level=INFO") {
+					t.Errorf("the log has\n%s", rig.log)
+				}
+			})
+		})
+	}
+}
+
+// TestHealthFromTheStart: that nobody answers is told, also if nobody ever did.
+func TestHealthFromTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rig := startHealth(t.Context())
+		defer rig.stop()
+		rig.api.set(failing(io.EOF))
+		if took := rig.await(t, ConditionUnreachable); took > 10*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if s := rig.Stats(); !s.Answered.IsZero() {
+			t.Errorf("it is %+v", s)
+		}
+		if n := strings.Count(rig.log.String(), "\n"); n != 1 {
+			t.Errorf("the log has\n%s", rig.log)
+		}
+	})
+}
+
+// TestHealthOfAMoment: what is over in a moment, as while a balancer changes API servers, or while one
+// that has just started does not know anybody's rights, is no trouble.
+func TestHealthOfAMoment(t *testing.T) {
+	for _, moment := range []struct {
+		how     func(*http.Request) (int, string, error)
+		lasting time.Duration
+	}{{failing(io.EOF), 2900 * time.Millisecond}, {refusing(http.StatusForbidden, ""), 4900 * time.Millisecond}} {
+		synctest.Test(t, func(t *testing.T) {
+			rig := startHealth(t.Context())
+			defer rig.stop()
+			rig.await(t, ConditionOK)
+			for range 100 {
+				rig.api.set(moment.how)
+				time.Sleep(moment.lasting)
+				if c := rig.Stats().Condition; c != ConditionOK {
+					t.Fatalf("it is %s", c)
+				}
+				rig.api.set(well)
+				time.Sleep(2 * healthEvery)
+			}
+		})
+	}
+}
+
+// TestHealthOfTwoVersions: an upgrade is told when it begins and ends.
+func TestHealthOfTwoVersions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rig := startHealth(t.Context())
+		defer rig.stop()
+		rig.await(t, ConditionOK)
+		rig.versions.Store(&[]string{"v1.36.0", "v1.37.0"})
+		rig.await(t, ConditionTwoVersions)
+		if s := rig.Stats(); s.Own || s.Problem != "v1.36.0, v1.37.0" {
+			t.Errorf("it is %+v", s)
+		}
+		rig.versions.Store(&[]string{"v1.37.0"})
+		rig.await(t, ConditionOK)
+	})
+}
+
+// TestQuiet: while the upstream is in trouble others say it at the level debug only, and what is an
+// error of a connection always; what else is wrong, and each request's line, stays.
+func TestQuiet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rig := startHealth(t.Context())
+		defer rig.stop()
+		rig.await(t, ConditionOK)
+		var out logbuffer.Buffer
+		log := rig.Quiet(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelInfo - 2})))
+		log.Warn("ended", "error", fmt.Errorf("watch: %w", io.ErrUnexpectedEOF))
+		log.Warn("odd", "error", errors.New("bytes"))
+		rig.api.set(refusing(http.StatusUnauthorized, ""))
+		rig.await(t, ConditionUnauthorized)
+		log.With("a", 1).Warn("again", "error", errors.New("401"))
+		log.Log(t.Context(), slog.LevelInfo-2, "request")
+		log.Error("defect")
+		for word, want := range map[string]bool{"ended": false, "odd": true, "again": false, "request": true, "defect": true} {
+			if strings.Contains(out.String(), "msg="+word) != want {
+				t.Errorf("%s is said: %t\n%s", word, !want, out.String())
+			}
+		}
+	})
+}
+
+// TestLogins: when a token and a certificate end is read where they stand, and again when they are
+// renewed. It is told once, when a tenth of the time is left.
+func TestLogins(t *testing.T) {
+	token := func(issued, expires time.Time) string {
+		claims := fmt.Sprintf(`{"iat":%d,"exp":%d,"sub":"x"}`, issued.Unix(), expires.Unix())
+		return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2ln"
+	}
+	now := time.Now().Truncate(time.Second)
+	file := filepath.Join(t.TempDir(), "token")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(token(now, now.Add(time.Hour)))
+	logins := NewLogins(&rest.Config{BearerToken: "opaque", BearerTokenFile: file})
+	got := logins.Read()
+	if len(got) != 1 || got[0] != (Login{LoginToken, now, now.Add(time.Hour)}) {
+		t.Fatalf("read %+v", got)
+	}
+	for after, soon := range map[time.Duration]bool{0: false, 50 * time.Minute: false, 55 * time.Minute: true, 2 * time.Hour: true} {
+		if got[0].EndsSoon(now.Add(after)) != soon {
+			t.Errorf("after %v it ends soon: %t", after, !soon)
+		}
+	}
+	write(token(now, now.Add(2*time.Hour)))
+	if got := logins.Read(); len(got) != 1 || !got[0].Until.Equal(now.Add(2*time.Hour)) {
+		t.Errorf("read again %+v", got)
+	}
+	for _, other := range []string{"", "opaque", "a.b.c", "e30.e30.e30", "e30.eyJleHAiOiJ4In0.x"} {
+		if got := NewLogins(&rest.Config{BearerToken: other}).Read(); len(got) != 0 {
+			t.Errorf("%q ends: %+v", other, got)
+		}
+	}
+	var log logbuffer.Buffer
+	h := &Health{HealthConfig: HealthConfig{Log: slog.New(slog.NewTextHandler(&log, nil))}, logins: logins}
+	h.warnOfEnd(now)
+	h.warnOfEnd(now.Add(110 * time.Minute))
+	h.warnOfEnd(now.Add(111 * time.Minute))
+	if said := log.String(); strings.Count(said, "\n") != 1 || !strings.Contains(said, "left=10m0s") {
+		t.Errorf("the log has %s", said)
+	}
+}

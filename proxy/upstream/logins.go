@@ -1,0 +1,93 @@
+package upstream
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"os"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
+)
+
+// Login is what listproxy logs in with at the API server, and when that ends.
+type Login struct {
+	// Kind is [LoginToken] or [LoginCertificate].
+	Kind string
+	// From and Until are when it was issued and when it ends. From may be zero.
+	From, Until time.Time
+}
+
+// The kinds of a [Login].
+const (
+	LoginToken       = "token" // #nosec G101 -- no credential
+	LoginCertificate = "client certificate"
+)
+
+// soonShare is the part of a login's time that is left when it ends soon. The kubelet renews the
+// tokens of pods when a fifth is left, so that none that is renewed in time ever ends soon.
+const soonShare = 10
+
+// EndsSoon says whether less than a tenth of its time is left, or none.
+func (l Login) EndsSoon(now time.Time) bool {
+	left := l.Until.Sub(now)
+	return left <= 0 || !l.From.IsZero() && left < l.Until.Sub(l.From)/soonShare
+}
+
+// Logins reads the logins of a client configuration.
+type Logins struct{ cfg *rest.Config }
+
+// NewLogins returns the logins of cfg. Those of plugins are not known.
+func NewLogins(cfg *rest.Config) *Logins { return &Logins{cfg} }
+
+// Read returns the logins whose end is known. Files are read again: others may renew them.
+func (l *Logins) Read() []Login {
+	var logins []Login
+	token := l.cfg.BearerToken
+	if l.cfg.BearerTokenFile != "" {
+		if read, err := os.ReadFile(l.cfg.BearerTokenFile); err == nil {
+			token = strings.TrimSpace(string(read))
+		}
+	}
+	if login, ok := tokenLogin(token); ok {
+		logins = append(logins, login)
+	}
+	pem := l.cfg.CertData
+	if len(pem) == 0 && l.cfg.CertFile != "" {
+		if read, err := os.ReadFile(l.cfg.CertFile); err == nil {
+			pem = read
+		}
+	}
+	if len(pem) > 0 {
+		if chain, err := cert.ParseCertsPEM(pem); err == nil && len(chain) > 0 {
+			logins = append(logins, Login{LoginCertificate, chain[0].NotBefore, chain[0].NotAfter})
+		}
+	}
+	return logins
+}
+
+// tokenLogin reads when a JSON web token ends (RFC 7519), which it says itself. Who issued it does
+// not matter here: the API server judges it.
+func tokenLogin(token string) (Login, bool) {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return Login{}, false
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return Login{}, false
+	}
+	var claims struct {
+		Issued  float64 `json:"iat"`
+		Expires float64 `json:"exp"`
+	}
+	if err := json.Unmarshal(payload, &claims); err != nil || claims.Expires <= 0 {
+		return Login{}, false
+	}
+	login := Login{Kind: LoginToken, Until: time.Unix(int64(claims.Expires), 0)}
+	if claims.Issued > 0 {
+		login.From = time.Unix(int64(claims.Issued), 0)
+	}
+	return login, true
+}

@@ -1,0 +1,73 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// Quiet returns log for those who ask the upstream and say when that fails. While the upstream is
+// known to be in trouble, or is asked in vain, what they say goes to the level debug, and so does
+// that a connection failed, or the
+// credentials were refused: the one line of Health says it once for all of them.
+func (h *Health) Quiet(log *slog.Logger) *slog.Logger {
+	return slog.New(quietHandler{log.Handler(), h.troubled})
+}
+
+// troubled says whether the upstream is in trouble, as far as is known.
+func (h *Health) troubled() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch h.stats.Condition {
+	case ConditionUnknown, ConditionOK:
+		return h.trouble.checks > 0
+	case ConditionTwoVersions:
+		return false
+	case ConditionUnreachable, ConditionUnauthorized, ConditionForbidden, ConditionNotReady, ConditionSlow:
+	}
+	return true
+}
+
+// quietHandler lowers information and warnings to debug. The access log stays as it is.
+type quietHandler struct {
+	slog.Handler
+	troubled func() bool
+}
+
+// Handle implements [slog.Handler].
+func (h quietHandler) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level >= slog.LevelInfo && r.Level < slog.LevelError && (h.troubled() || ofConnection(r)) {
+		if !h.Enabled(ctx, slog.LevelDebug) {
+			return nil
+		}
+		r.Level = slog.LevelDebug
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+// WithAttrs implements [slog.Handler].
+func (h quietHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return quietHandler{h.Handler.WithAttrs(attrs), h.troubled}
+}
+
+// WithGroup implements [slog.Handler].
+func (h quietHandler) WithGroup(name string) slog.Handler {
+	return quietHandler{h.Handler.WithGroup(name), h.troubled}
+}
+
+// ofConnection says whether a record is about an error of a connection.
+func ofConnection(r slog.Record) (found bool) {
+	r.Attrs(func(a slog.Attr) bool {
+		if err, ok := a.Value.Any().(error); ok {
+			var network net.Error
+			found = found || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+				apierrors.IsUnauthorized(err)
+		}
+		return !found
+	})
+	return found
+}

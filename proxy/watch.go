@@ -1,0 +1,248 @@
+package proxy
+
+import (
+	"cmp"
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/audit"
+	"github.com/listproxy/listproxy/proxy/observe"
+	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/watch"
+)
+
+const (
+	// leastTimeout is how long a watch lasts at least whose client does not say, and up to twice as
+	// long: kube-apiserver's --min-request-timeout by default.
+	leastTimeout = 30 * time.Minute
+	// watchWait is how long a watch waits until memory has what it asks for. kube-apiserver's own
+	// cache waits as long (storage/cacher, blockTimeout).
+	watchWait = 3 * time.Second
+	// doubtFor is how long events wait while it is not certain that their resource is served and
+	// defined as it was, and doubtPause how long until that is looked at again. Then the watch ends,
+	// at some moment within doubtEnds: not all at once.
+	doubtFor   = 3 * time.Second
+	doubtPause = 100 * time.Millisecond
+	doubtEnds  = 5 * time.Second
+	// eventsAtOnce is how many bytes of initial events are written at once, and one event more.
+	eventsAtOnce = 32 << 10
+	// largestKept is the largest buffer that is kept to be used again.
+	largestKept = 4 * eventsAtOnce
+)
+
+// eventBuffers are used again: a watch has one only while it writes.
+var eventBuffers sync.Pool
+
+// withBuffer calls write with an empty buffer, and keeps what comes back of it.
+func withBuffer(write func(buf []byte) []byte) {
+	kept, ok := eventBuffers.Get().(*[]byte)
+	if !ok {
+		kept = new([]byte)
+	}
+	if *kept = write((*kept)[:0]); cap(*kept) <= largestKept {
+		eventBuffers.Put(kept)
+	}
+}
+
+// watches says whether watches of this resource are answered from memory.
+func (h *Handler) watches(list policy.Request) bool {
+	return h.Policy.For(list.Group, list.Version, list.Resource).AnswersWatches(h.Watches)
+}
+
+// serveWatch answers a watch from memory until it ends. With a reason it has not, and nothing was
+// written.
+func (h *Handler) serveWatch(w http.ResponseWriter, r *http.Request, who caller, list policy.Request, a *answer) reason.Reason {
+	form := a.snapshot.WatchForm()
+	switch {
+	case form == nil:
+		return reason.Form
+	case form.InitialEnd == nil && (a.semantics != policy.After || list.WatchOptions.SendInitialEvents != ""):
+		return reason.Watch // kube-apiserver has no streaming lists
+	case h.Draining != nil && h.Draining():
+		return reason.Stopped
+	}
+	entry, why := h.announce(r, who, list, a)
+	if why != "" {
+		return why
+	}
+	defer entry.Abandon()
+	page, room, err := h.admitBody(r.Context(), who.share, *a)
+	if err != nil {
+		h.refuse(w, r, err)
+		return ""
+	}
+	s := &watchStream{ResponseWriter: w, control: http.NewResponseController(w), form: form, page: page, end: watch.EndGone}
+	defer func() { s.release(); room.Release() }()
+	s.cursor = a.snapshot.Watch(a.query, watch.Options{
+		After:     a.after,
+		Bookmarks: list.WatchOptions.Bookmarks,
+		Timeout:   cmp.Or(list.WatchOptions.Timeout, leastTimeout+rand.N(leastTimeout)), // #nosec G404 -- no secret
+	})
+	if s.cursor == nil {
+		return reason.Warming // the span was lost meanwhile
+	}
+	defer func() { s.cursor.Close(s.end) }()
+	if why := mayAnswer(a.entry, a.snapshot, h.ground(list, *a)); why != "" {
+		s.end = watch.EndLost
+		return why
+	}
+	record, revision, initial := observe.RecordOf(r.Context()), a.snapshot.Revision, a.initial
+	status := a.cacheStatus()
+	a.snapshot, a.collection = snapshot.Snapshot{}, nil
+	record.SetCacheStatus(w.Header(), status)
+	told := observe.Served{Representation: a.representation, Revision: revision, Items: len(page.objects), Watch: !initial}
+	record.Serving(told)
+	setHeaders(w.Header(), r, form.Frame, form.ContentType)
+	said := audit.Answer{
+		ID: w.Header().Get("Audit-Id"), Semantics: a.semantics, Representation: a.representation, Revision: revision,
+		Items: len(page.objects), Started: true,
+	}
+	entry.Complete(said)
+	_, span := record.Step(r.Context(), observe.SpanWatch)
+	defer span.End()
+	w.WriteHeader(http.StatusOK)
+	s.flush() // the header, before any event
+	if initial {
+		s.writeInitial(list.WatchOptions.Bookmarks, revision)
+	}
+	// The objects of the state are needed no more.
+	s.release()
+	room.Release()
+	s.follow(r, func() bool { return h.stands(r.Context(), list, a) })
+
+	told.Items, told.Bytes = s.events, s.bytes
+	record.Serving(told)
+	span.SetAttributes(observe.WatchEnd(s.events, string(s.end))...)
+	if h.Auditor != nil {
+		said.Started, said.Items, said.Bytes, said.Broken = false, s.events, int64(s.bytes), s.err != nil || r.Context().Err() != nil
+		h.concludeAudit(r, who, list, a, said)
+	}
+	return ""
+}
+
+// stands says whether the resource is served and defined as it was when the watch began. What
+// discovery said too long ago is asked for again.
+func (h *Handler) stands(ctx context.Context, list policy.Request, a *answer) bool {
+	entry, why := h.Catalog.Lookup(ctx, list.Group, list.Version, list.Resource)
+	return why == "" && entry == a.entry &&
+		h.Schemas.Check(schema.GroupResource{Group: list.Group, Resource: list.Resource}, a.entry) == ""
+}
+
+// watchStream is the answer to one watch.
+type watchStream struct {
+	http.ResponseWriter
+	control *http.ResponseController
+	form    *watch.Form
+	page    *body // nil once it was written
+	cursor  *watch.Cursor
+
+	events, bytes int // written
+	err           error
+	end           watch.Ending
+}
+
+// release lets go of the objects of the state.
+func (s *watchStream) release() {
+	if s.page != nil {
+		s.page.release()
+		s.page = nil
+	}
+}
+
+// writeInitial writes the state, and the bookmark that ends it if the client wants bookmarks.
+func (s *watchStream) writeInitial(bookmark bool, revision uint64) {
+	withBuffer(func(buf []byte) []byte {
+		events := 0
+		for _, o := range s.page.objects {
+			buf = s.form.AppendInitial(buf, o)
+			if events++; len(buf) >= eventsAtOnce {
+				s.write(buf, events)
+				buf, events = buf[:0], 0
+			}
+			if s.err != nil {
+				return buf
+			}
+		}
+		if bookmark {
+			buf = s.form.InitialEnd.AppendTo(buf, revision)
+			events++
+		}
+		s.write(buf, events)
+		return buf
+	})
+	s.flush()
+}
+
+// follow writes what happens until the watch ends. What the client is told must stand.
+func (s *watchStream) follow(r *http.Request, stands func() bool) {
+	ctx := r.Context()
+	for s.err == nil {
+		var events int
+		var end watch.Ending
+		withBuffer(func(buf []byte) []byte {
+			if buf, events, end = s.cursor.Take(ctx, buf); events == 0 {
+				return buf
+			}
+			if !certain(ctx, stands) {
+				pause(ctx, rand.N(doubtEnds)) // #nosec G404 -- no secret
+				end = watch.EndLost
+				return buf
+			}
+			s.write(buf, events)
+			s.flush()
+			return buf
+		})
+		switch {
+		case end != "":
+			s.end = end
+			return
+		case events == 0:
+			s.cursor.Wait(ctx)
+		}
+	}
+}
+
+// certain waits until something stands, at most for a time.
+func certain(ctx context.Context, stands func() bool) bool {
+	for begun := time.Now(); !stands(); pause(ctx, doubtPause) {
+		if time.Since(begun) >= doubtFor || ctx.Err() != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// pause waits for a time, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// write writes events, unless the client is gone.
+func (s *watchStream) write(buf []byte, events int) {
+	if s.err != nil || events == 0 {
+		return
+	}
+	var n int
+	n, s.err = s.Write(buf)
+	s.bytes += n
+	s.events += events
+}
+
+// flush sends what was written.
+func (s *watchStream) flush() {
+	if s.err == nil {
+		s.err = s.control.Flush()
+	}
+}

@@ -1,0 +1,144 @@
+package index
+
+import (
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+
+	"github.com/listproxy/listproxy/snapshot/wire"
+)
+
+// Filter says which objects a watch is about. It is for one goroutine, and small: there may be
+// thousands.
+type Filter struct {
+	prefix string
+	key    string // of the only object, if not empty
+	m      *matcher
+}
+
+// NewFilter returns the filter of the scope and the selectors of q. Frame.Selects must have said
+// yes to the fields.
+func NewFilter(f *wire.Frame, q Query) Filter {
+	filter := Filter{prefix: q.Scope.Prefix(), m: newMatcher(f, q.Labels, q.Fields)}
+	if q.Name != "" {
+		filter.key = filter.prefix + q.Name
+	}
+	if filter.m != nil {
+		filter.m.known = nil
+	}
+	return filter
+}
+
+// Matches says whether an object is chosen. It reads none of the object's bytes.
+func (f *Filter) Matches(o *Object) bool {
+	switch {
+	case f.key != "" && o.Key != f.key:
+		return false
+	case len(o.Key) < len(f.prefix) || o.Key[:len(f.prefix)] != f.prefix:
+		return false
+	}
+	return f.m == nil || f.m.matches(o)
+}
+
+// Event says what the change is to a watch with this filter: the type of the event and its object,
+// or none. An object that leaves the selection is told as it was before, at the revision of the
+// change; then object is not at that revision yet.
+func (f *Filter) Event(c Change) (kind string, object *Object) {
+	was := c.Before != nil && f.Matches(c.Before)
+	is := c.After != nil && !c.Deleted && f.Matches(c.After)
+	switch {
+	case is && was:
+		return wire.Modified, c.After
+	case is:
+		return wire.Added, c.After
+	case was && c.Deleted:
+		return wire.Deleted, c.After
+	case was:
+		return wire.Deleted, c.Before
+	}
+	return "", nil
+}
+
+// BucketKind is by what objects are put into buckets.
+type BucketKind uint8
+
+// The kinds of buckets, from the widest to the narrowest.
+const (
+	OfAll BucketKind = iota
+	OfNamespace
+	OfLabel
+	OfNode
+	OfKey
+	BucketKinds // how many there are
+)
+
+// Bucket is a set of objects: those of one namespace, with one label, of one node. Whatever changes
+// outside of the bucket of a filter is nothing to it.
+type Bucket struct {
+	Kind BucketKind
+	// Name is the label's key, or what all have in common; Value is the label's.
+	Name, Value string
+}
+
+// Bucket is the narrowest bucket that has all objects of the filter in it.
+func (f *Filter) Bucket() Bucket {
+	if f.key != "" {
+		return Bucket{Kind: OfKey, Name: f.key}
+	}
+	namespace := ""
+	if f.prefix != "" {
+		namespace = f.prefix[:len(f.prefix)-1]
+	}
+	if f.m != nil {
+		if f.m.hasNode {
+			return Bucket{Kind: OfNode, Name: f.m.node}
+		}
+		if key, value, ok := demandedLabel(f.m.labels); ok {
+			return Bucket{Kind: OfLabel, Name: key, Value: value}
+		}
+		if namespace == "" {
+			namespace = f.m.namespace
+		}
+	}
+	if namespace != "" {
+		return Bucket{Kind: OfNamespace, Name: namespace}
+	}
+	return Bucket{}
+}
+
+// demandedLabel is a label that all objects have which a selector chooses.
+func demandedLabel(s labels.Selector) (key, value string, ok bool) {
+	if s == nil {
+		return "", "", false
+	}
+	requirements, _ := s.Requirements()
+	for _, r := range requirements {
+		switch r.Operator() {
+		case selection.Equals, selection.DoubleEquals, selection.In:
+			if values := r.Values(); values.Len() == 1 {
+				return r.Key(), values.UnsortedList()[0], true
+			}
+		}
+	}
+	return "", "", false
+}
+
+// EachBucket calls yield with the buckets that the object is in, of the kinds that are wanted. With
+// a set of labels that is too large to be walked over, it returns false: then it may be in any
+// bucket of labels.
+func (o *Object) EachBucket(wanted *[BucketKinds]int, yield func(Bucket)) (all bool) {
+	yield(Bucket{})
+	if wanted[OfKey] > 0 {
+		yield(Bucket{Kind: OfKey, Name: o.Key})
+	}
+	if wanted[OfNamespace] > 0 {
+		namespace, _ := SplitKey(o.Key)
+		yield(Bucket{Kind: OfNamespace, Name: namespace})
+	}
+	if wanted[OfNode] > 0 && len(o.Fields) > 0 {
+		yield(Bucket{Kind: OfNode, Name: o.Fields[0]})
+	}
+	if wanted[OfLabel] == 0 {
+		return true
+	}
+	return o.Labels.Each(func(key, value string) { yield(Bucket{Kind: OfLabel, Name: key, Value: value}) })
+}

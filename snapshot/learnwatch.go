@@ -1,0 +1,105 @@
+package snapshot
+
+import (
+	"context"
+	"net/url"
+	"time"
+
+	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/watch"
+	"github.com/listproxy/listproxy/snapshot/wire"
+)
+
+// learnWatch learns how the upstream answers a watch, and writes the bookmark that ends the initial
+// events, from a streaming list of a name that cannot exist. It returns nil if no watches are
+// served. An upstream without streaming lists answers with an error: then only watches from a
+// revision on are served.
+func (f *feed) learnWatch(ctx context.Context, is learned) (*watch.Form, error) {
+	if !f.watches || is.frame.Item.Known && !is.framed {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	namespace := ""
+	if f.source.resource.Namespaced {
+		namespace = probeNamespace
+	}
+	nothing := url.Values{
+		"fieldSelector":        {wire.NameField + "=" + probeName},
+		"allowWatchBookmarks":  {"true"},
+		"sendInitialEvents":    {"true"},
+		"resourceVersionMatch": {"NotOlderThan"},
+	}
+	form := &watch.Form{Encoding: f.source.encoding(), Frame: is.frame}
+	s, err := f.source.watch(ctx, namespace, nothing, learnTimeout)
+	if err == nil {
+		defer s.stop()
+		form.ContentType = s.contentType
+		if form.InitialEnd, err = f.initialEnd(ctx, s); err == nil {
+			return form, nil
+		}
+	}
+	if !isAnswer(err) || refuses(err) {
+		return nil, err
+	}
+	f.log.Info("the upstream gives no streaming list, so those of clients are forwarded", "error", err)
+	nothing.Del("sendInitialEvents")
+	nothing.Del("resourceVersionMatch")
+	nothing.Set("resourceVersion", "0")
+	if s, err = f.source.watch(ctx, namespace, nothing, shortWatch); err != nil {
+		return nil, err
+	}
+	defer s.stop()
+	form.ContentType = s.contentType
+	return form, nil
+}
+
+// learnTimeout is longer than kube-apiserver waits for its watch cache before it begins to answer.
+const learnTimeout = 10 * time.Second
+
+// initialEnd reads the bookmark that ends the initial events of a streaming list of nothing. It is
+// nil if its form is unknown: what is not known to the last byte is not served.
+func (f *feed) initialEnd(ctx context.Context, s *stream) (*wire.Bookmark, error) {
+	select {
+	case ev, ok := <-s.events:
+		if !ok {
+			return nil, s.err
+		}
+		b, err := wire.LearnBookmark(f.source.encoding(), ev)
+		if known := err == nil && ev.Meta.EndsInitial; !known {
+			return nil, nil
+		}
+		return b, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// hold takes in how an event of the live span is written. If we would not write it so, nobody is
+// told it, nor what follows.
+func (f *feed) hold(ev wire.Event) {
+	hub := f.collection.view.Load().watches
+	if hub == nil {
+		return
+	}
+	known := ev.Framed
+	if ev.Kind == wire.Bookmarked && hub.Form().Plain == nil && known {
+		plain, err := wire.LearnBookmark(f.source.encoding(), ev)
+		if known = err == nil; known {
+			hub.Learn(plain)
+		}
+	}
+	if !known {
+		f.log.Warn("an event is written in an unknown form, so watches are forwarded", "revision", ev.Meta.Revision)
+		f.collection.endWatches(hub, nil)
+	}
+}
+
+// gone is the object of a deletion, as the event tells it.
+func (f *feed) gone(form wire.ItemForm, key string, ev wire.Event) (*index.Object, error) {
+	bytes, err := f.source.encoding().Cut(form, ev.Object)
+	if err != nil {
+		return nil, err
+	}
+	return index.NewObject(0, key, ev.Meta.Revision, bytes), nil
+}

@@ -1,0 +1,61 @@
+package watch
+
+import (
+	"maps"
+	"sync"
+	"sync/atomic"
+)
+
+// Counts is what became of the cursors of some hubs. It is safe for concurrent use; the zero value
+// has counted nothing.
+type Counts struct {
+	open      atomic.Int64
+	delivered atomic.Uint64
+
+	mu    sync.Mutex
+	ended map[Ending]uint64
+}
+
+func (c *Counts) end(why Ending) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended == nil {
+		c.ended = map[Ending]uint64{}
+	}
+	c.ended[why]++
+}
+
+// Stats is what Counts has counted.
+type Stats struct {
+	// Open is how many clients follow now.
+	Open int64
+	// Delivered is how many events were written to clients, each counted for every client.
+	Delivered uint64
+	// Ended is how many clients have ended, by reason.
+	Ended map[Ending]uint64
+	// Behind is the most changes that any client has still to be told, or passed over.
+	Behind int
+}
+
+// Stats returns what was counted.
+func (c *Counts) Stats() Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Stats{Open: c.open.Load(), Delivered: c.delivered.Load(), Ended: maps.Clone(c.ended)}
+}
+
+// Behind is the most changes that any cursor has still to look at.
+func (h *Hub) Behind() int {
+	span := h.span.Load()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	most := 0
+	for _, bucket := range h.buckets {
+		for _, c := range bucket {
+			if due := c.due.Load(); due != 0 {
+				most = max(most, span.Versions.Len()-span.Versions.FirstAfter(due-1))
+			}
+		}
+	}
+	return most
+}

@@ -1,0 +1,281 @@
+package watch
+
+import (
+	"cmp"
+	"context"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/wire"
+)
+
+const (
+	// bookmarkEvery is how often a watch gets a bookmark that asks for them, and bookmarkJitter how
+	// much later at most; one comes beforeDeadline before the watch's timeout
+	// (k8s.io/apiserver, storage/cacher).
+	bookmarkEvery  = time.Minute
+	bookmarkJitter = 1300 * time.Millisecond
+	beforeDeadline = 2 * time.Second
+
+	// lastWords is for how long a cursor whose time is over is told what is left.
+	lastWords = 10 * time.Second
+
+	// batch is how many bytes of events are given at once, and one event more.
+	batch = 32 << 10
+)
+
+// Ending is why a cursor has ended.
+type Ending string
+
+// Why cursors end. Each ends in order, between two events.
+const (
+	// EndTimeout: the timeout that the client had asked for.
+	EndTimeout Ending = "timeout"
+	// EndLost: the feed has lost the span, or what it knows is in doubt.
+	EndLost Ending = "lost"
+	// EndBehind: the history has forgotten what the client was to be told next.
+	EndBehind Ending = "behind"
+	// EndShutdown: the process ends.
+	EndShutdown Ending = "shutdown"
+	// EndGone: the client has gone, or cannot be written to.
+	EndGone Ending = "gone"
+)
+
+// Endings returns all of them.
+func Endings() []Ending { return []Ending{EndTimeout, EndLost, EndBehind, EndShutdown, EndGone} }
+
+// Options say what a client asks for.
+type Options struct {
+	// After is the revision after which it is told what happens.
+	After uint64
+	// Filter is what it is told about.
+	Filter index.Filter
+	// Bookmarks: it gets bookmarks.
+	Bookmarks bool
+	// Timeout is when its watch ends.
+	Timeout time.Duration
+}
+
+// Cursor is where one client is in the log. Take, Wait and Close are for one goroutine.
+type Cursor struct {
+	hub    *Hub
+	filter index.Filter
+	after  uint64
+	// told is the revision up to which the client was told everything.
+	told uint64
+	// ended is set when it has been told the last that it is told.
+	ended Ending
+
+	// due is the revision of the first change that the client may not have been told of; 0 if there
+	// is none. It is never above such a change.
+	due atomic.Uint64
+	// over and bookmarkDue are set when the cursor's time has come; last is set when there is no
+	// more time for what is left.
+	over, last, bookmarkDue atomic.Bool
+	wake                    chan struct{}
+
+	// What follows is the hub's, and its mu guards it.
+	bucket    index.Bucket
+	place     int // in the bucket
+	begun     time.Time
+	deadline  time.Time
+	ending    Ending // why it ends at the deadline
+	bookmark  time.Time
+	at        time.Time // when it is due
+	heapIndex int
+	inHeap    bool
+}
+
+// Watch returns a cursor into the hub's span, or nil if the hub has ended or the span does not have
+// what comes after the revision. It must be closed.
+func (h *Hub) Watch(o Options) *Cursor {
+	now := time.Now()
+	c := &Cursor{
+		hub: h, filter: o.Filter, after: o.After, told: o.After, wake: make(chan struct{}, 1),
+		bucket: o.Filter.Bucket(), begun: now, deadline: now.Add(o.Timeout), ending: EndTimeout,
+	}
+	if o.Bookmarks {
+		c.bookmark = nextBookmark(now, c.deadline)
+	}
+	c.due.Store(o.After + 1)
+	if span := h.span.Load(); o.After < span.From || o.After > span.To || !h.add(c) {
+		return nil
+	}
+	return c
+}
+
+// nextBookmark is when a watch with a deadline gets its next bookmark; zero if it gets none.
+func nextBookmark(now, deadline time.Time) time.Time {
+	at := now.Add(bookmarkEvery + rand.N(bookmarkJitter)) // #nosec G404 -- no secret
+	if last := deadline.Add(-beforeDeadline); last.Before(at) {
+		if at = last; !at.After(now) {
+			return time.Time{}
+		}
+	}
+	return at
+}
+
+// nextTime is when the cursor is due.
+func (c *Cursor) nextTime() time.Time {
+	if !c.bookmark.IsZero() && c.bookmark.Before(c.deadline) {
+		return c.bookmark
+	}
+	return c.deadline
+}
+
+// ring does what is due, and returns when the cursor is due again.
+func (c *Cursor) ring(now time.Time) time.Time {
+	if !now.Before(c.deadline) {
+		c.last.Store(c.over.Load())
+		c.over.Store(true)
+		c.rouse()
+		return now.Add(lastWords)
+	}
+	c.bookmarkDue.Store(true)
+	c.rouse()
+	c.bookmark = nextBookmark(now, c.deadline)
+	return c.nextTime()
+}
+
+// look tells the cursor that something happened at a revision that may be for it.
+func (c *Cursor) look(revision uint64) {
+	if c.due.CompareAndSwap(0, revision) { // else it looks at all that follows an earlier one
+		c.rouse()
+	}
+}
+
+func (c *Cursor) rouse() {
+	select {
+	case c.wake <- struct{}{}:
+	default: // it is awake, or about to be
+	}
+}
+
+// Wait waits until there may be something to tell, or ctx ends.
+func (c *Cursor) Wait(ctx context.Context) {
+	select {
+	case <-c.wake:
+	case <-ctx.Done():
+	}
+}
+
+// Take appends the events to buf that the client is to be told now: a few, so that they may be
+// written at once. If it returns neither events nor an ending, there is nothing to tell before
+// [Cursor.Wait] returns. After an ending nothing more is told. If ctx has ended, it is [EndGone].
+func (c *Cursor) Take(ctx context.Context, buf []byte) (out []byte, events int, end Ending) {
+	if end := cmp.Or(c.ended, c.timedOut(ctx)); end != "" {
+		return buf, 0, end
+	}
+	over := c.over.Load()
+	// Of all that was dispatched by now, what is for this cursor is noted in due.
+	dispatched := c.hub.dispatched.Load()
+	muted := c.hub.muted.Load()
+	more := false
+	if due := c.due.Swap(0); due != 0 && !muted {
+		if buf, events, more, end = c.replay(buf, due); end != "" {
+			return buf, 0, end
+		}
+	}
+	switch {
+	case more:
+	case over:
+		c.ended = c.why()
+	case c.bookmarkDue.Swap(false) && !muted:
+		if plain, at := c.hub.Form().Plain, max(c.told, dispatched); plain != nil && at > c.after {
+			buf = plain.AppendTo(buf, at)
+			events++
+		}
+	}
+	c.hub.counts.delivered.Add(uint64(events)) // #nosec G115 -- a count
+	if events == 0 {
+		end = c.ended
+	}
+	return buf, events, end
+}
+
+// timedOut is the ending of a cursor whose client has gone, or whose time has passed, to which
+// nothing more is told. At a timeout kube-apiserver does not tell either what is left.
+func (c *Cursor) timedOut(ctx context.Context) Ending {
+	switch {
+	case ctx.Err() != nil:
+		return EndGone
+	case !c.over.Load():
+		return ""
+	}
+	if why := c.why(); why == EndTimeout || c.last.Load() {
+		return why
+	}
+	return ""
+}
+
+// why is why the cursor ends when its time is over.
+func (c *Cursor) why() Ending {
+	c.hub.mu.Lock()
+	defer c.hub.mu.Unlock()
+	return c.ending
+}
+
+// replay appends the changes from a revision on that the cursor has not told, as many as fit a
+// batch. More says that some are left. With an ending they cannot be told: the history has forgotten
+// some, or one cannot be written.
+func (c *Cursor) replay(buf []byte, from uint64) (out []byte, events int, more bool, end Ending) {
+	span, form := c.hub.span.Load(), c.hub.Form()
+	versions := &span.Versions
+	after := max(c.told, from-1)
+	if after < span.kept() {
+		return buf, 0, false, EndBehind
+	}
+	begun := len(buf)
+	for i := versions.FirstAfter(after); i < versions.Len(); i++ {
+		v := versions.At(i)
+		if len(buf)-begun >= batch {
+			c.stillDue(v.Revision)
+			return buf, events, true, ""
+		}
+		if kind, o := c.filter.Event(v.Change); o != nil {
+			var err error
+			if buf, err = form.append(buf, kind, o, v.Revision); err != nil {
+				return buf, 0, false, EndLost
+			}
+			events++
+		}
+		c.told = v.Revision
+	}
+	c.told = max(c.told, span.To)
+	return buf, events, false, ""
+}
+
+// stillDue notes that a change was left for the next time.
+func (c *Cursor) stillDue(revision uint64) {
+	for {
+		is := c.due.Load()
+		if is != 0 && is <= revision || c.due.CompareAndSwap(is, revision) {
+			return
+		}
+	}
+}
+
+// append appends an event about an object at a revision.
+func (f *Form) append(buf []byte, kind string, o *index.Object, revision uint64) ([]byte, error) {
+	item := o.Bytes
+	if o.Revision != revision { // it has left the selection
+		var err error
+		if item, err = f.Encoding.AtRevision(item, revision); err != nil {
+			return buf, err
+		}
+	}
+	return f.Frame.AppendEvent(buf, f.Encoding, kind, item), nil
+}
+
+// AppendInitial appends an object of the state with which a streaming list begins.
+func (f *Form) AppendInitial(buf []byte, o *index.Object) []byte {
+	return f.Frame.AppendEvent(buf, f.Encoding, wire.Added, o.Bytes)
+}
+
+// Close ends the cursor, for a reason that is counted.
+func (c *Cursor) Close(why Ending) {
+	c.hub.remove(c)
+	c.hub.counts.end(why)
+}

@@ -1,0 +1,265 @@
+package watch
+
+import (
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/wire"
+)
+
+// Span is what is known of a live span at one moment: all changes in (From, To].
+type Span struct {
+	Versions index.History
+	From, To uint64
+}
+
+// kept is the revision after which all changes are still there. It may be before From, whose own
+// change is kept.
+func (s *Span) kept() uint64 {
+	i := s.Versions.FirstAfter(s.From) - 1
+	if i < 0 {
+		return s.From
+	}
+	if v := s.Versions.At(i); v.Change.After != nil {
+		return v.Revision - 1
+	}
+	return s.From
+}
+
+// Form is how the upstream writes the events of a collection. It is immutable.
+type Form struct {
+	Encoding wire.Encoding
+	Frame    *wire.Frame
+	// ContentType is that of the upstream's watches.
+	ContentType string
+	// InitialEnd is the bookmark that ends the initial events; nil if the upstream has none, or it
+	// was not learned. Plain is any other bookmark; nil until one was learned.
+	InitialEnd, Plain *wire.Bookmark
+}
+
+// Hub wakes the cursors into one live span when there is something to tell them. All methods are
+// safe for concurrent use; only one goroutine may publish.
+type Hub struct {
+	form   atomic.Pointer[Form]
+	span   atomic.Pointer[Span]
+	counts *Counts
+	// signal tells run that there is something to do.
+	signal chan struct{}
+	// dispatched is the revision up to which changes were looked at, and the cursors woken that they
+	// may be for.
+	dispatched atomic.Uint64
+	// muted: what is known is in doubt, and nothing more is told.
+	muted atomic.Bool
+
+	mu      sync.Mutex
+	running bool
+	ended   bool // no cursor may begin
+	cursors int
+	wanted  [index.BucketKinds]int
+	buckets map[index.Bucket][]*Cursor
+	times   schedule
+}
+
+// NewHub returns the hub of a span. It counts what becomes of its cursors in counts.
+func NewHub(form Form, span Span, counts *Counts) *Hub {
+	h := &Hub{counts: counts, signal: make(chan struct{}, 1), buckets: map[index.Bucket][]*Cursor{}}
+	h.form.Store(&form)
+	h.span.Store(&span)
+	return h
+}
+
+// Form returns how events are written.
+func (h *Hub) Form() *Form { return h.form.Load() }
+
+// Learn takes in how the upstream writes bookmarks that are no end of initial events.
+func (h *Hub) Learn(plain *wire.Bookmark) {
+	form := *h.form.Load()
+	form.Plain = plain
+	h.form.Store(&form)
+}
+
+// Publish makes a longer span the current one, or one from which the oldest changes were forgotten.
+func (h *Hub) Publish(span Span) {
+	h.span.Store(&span)
+	h.nudge()
+}
+
+func (h *Hub) nudge() {
+	select {
+	case h.signal <- struct{}{}:
+	default: // it is told already
+	}
+}
+
+const (
+	// atLeast is how long a cursor lives at least if it is ended by the hub: client-go relists
+	// after a watch that ended within a second without an event.
+	atLeast = time.Second
+	// endsPerSecond is how many cursors end in a second when the span is lost, and longestEnd the
+	// time in which all have ended, so that their clients do not all come back at once.
+	endsPerSecond = 200
+	longestEnd    = 10 * time.Second
+)
+
+// End ends all cursors, each at a moment of its own within the next seconds, and lets none begin.
+// They are told what is left in the span first, for a few seconds more at most; or, if that is in
+// doubt, nothing.
+func (h *Hub) End(doubt bool) {
+	if doubt {
+		h.muted.Store(true)
+	}
+	h.EndWithin(longestEnd, EndLost)
+}
+
+// EndWithin ends all cursors within a time, for a reason, and lets none begin. What comes meanwhile
+// is told.
+func (h *Hub) EndWithin(longest time.Duration, why Ending) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ended && why == EndLost {
+		return // each has its moment
+	}
+	h.ended = true
+	now := time.Now()
+	within := min(longest, max(atLeast, time.Duration(h.cursors)*time.Second/endsPerSecond))
+	for _, bucket := range h.buckets {
+		for _, c := range bucket {
+			at := now
+			if born := c.begun.Add(atLeast); longest >= atLeast && born.After(at) {
+				at = born
+			}
+			at = at.Add(rand.N(max(within, 1))) // #nosec G404 -- no secret
+			if at.Before(c.deadline) {
+				c.deadline, c.ending = at, why
+			}
+			h.times.set(c, c.nextTime())
+		}
+	}
+	h.nudge()
+}
+
+// add lets a cursor begin, unless the hub has ended.
+func (h *Hub) add(c *Cursor) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ended {
+		return false
+	}
+	c.place = len(h.buckets[c.bucket])
+	h.buckets[c.bucket] = append(h.buckets[c.bucket], c)
+	h.wanted[c.bucket.Kind]++
+	h.cursors++
+	h.times.set(c, c.nextTime())
+	if !h.running {
+		h.running = true
+		// Cursors look by themselves at what is there when they begin.
+		h.dispatched.Store(h.span.Load().To)
+		go h.run()
+	} else {
+		h.nudge()
+	}
+	h.counts.open.Add(1)
+	return true
+}
+
+// remove forgets a cursor.
+func (h *Hub) remove(c *Cursor) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	bucket := h.buckets[c.bucket]
+	last := len(bucket) - 1
+	bucket[c.place] = bucket[last]
+	bucket[c.place].place = c.place
+	bucket[last] = nil
+	if last == 0 {
+		delete(h.buckets, c.bucket)
+	} else {
+		h.buckets[c.bucket] = bucket[:last]
+	}
+	h.wanted[c.bucket.Kind]--
+	h.cursors--
+	h.times.remove(c)
+	if h.cursors == 0 {
+		h.nudge() // run ends
+	}
+	h.counts.open.Add(-1)
+}
+
+// Cursors is how many there are.
+func (h *Hub) Cursors() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.cursors
+}
+
+// run wakes cursors until there is none.
+func (h *Hub) run() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for h.turn(timer) {
+		select {
+		case <-h.signal:
+		case <-timer.C:
+		}
+	}
+}
+
+// turn wakes the cursors that have something to do, and sets the timer for the next one that will.
+// It says whether there are any left.
+func (h *Hub) turn(timer *time.Timer) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.cursors == 0 {
+		h.running = false
+		return false
+	}
+	h.dispatchLocked()
+	now := time.Now()
+	for c := h.times.first(); c != nil && !c.at.After(now); c = h.times.first() {
+		h.times.set(c, c.ring(now))
+	}
+	if c := h.times.first(); c != nil {
+		timer.Reset(c.at.Sub(now))
+	}
+	return true
+}
+
+// dispatchLocked wakes the cursors whose buckets were touched by what came since the last time.
+func (h *Hub) dispatchLocked() {
+	span := h.span.Load()
+	versions := &span.Versions
+	dispatched := h.dispatched.Load()
+	if dispatched < span.From {
+		// The history was cut before all of it was looked at: nobody knows whom that was for.
+		h.wakeLocked(dispatched+1, func(index.Bucket) bool { return true })
+	}
+	for i := versions.FirstAfter(dispatched); i < versions.Len(); i++ {
+		v := versions.At(i)
+		wake := func(b index.Bucket) {
+			for _, c := range h.buckets[b] {
+				c.look(v.Revision)
+			}
+		}
+		for _, o := range []*index.Object{v.Change.Before, v.Change.After} {
+			if o != nil && !o.EachBucket(&h.wanted, wake) {
+				h.wakeLocked(v.Revision, func(b index.Bucket) bool { return b.Kind == index.OfLabel })
+			}
+		}
+	}
+	h.dispatched.Store(span.To)
+}
+
+// wakeLocked wakes all cursors of some buckets.
+func (h *Hub) wakeLocked(revision uint64, of func(index.Bucket) bool) {
+	for b, cursors := range h.buckets {
+		if !of(b) {
+			continue
+		}
+		for _, c := range cursors {
+			c.look(revision)
+		}
+	}
+}

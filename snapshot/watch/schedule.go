@@ -1,0 +1,60 @@
+package watch
+
+import (
+	"container/heap"
+	"time"
+)
+
+// schedule says which cursor is due next. The zero value is empty.
+type schedule struct{ heap cursorHeap }
+
+// set puts a cursor in, or moves it.
+func (s *schedule) set(c *Cursor, at time.Time) {
+	c.at = at
+	if c.inHeap {
+		heap.Fix(&s.heap, c.heapIndex)
+		return
+	}
+	heap.Push(&s.heap, c)
+}
+
+// remove takes a cursor out, if it is there.
+func (s *schedule) remove(c *Cursor) {
+	if c.inHeap {
+		heap.Remove(&s.heap, c.heapIndex)
+	}
+}
+
+// first is the cursor that is due next; nil if there is none.
+func (s *schedule) first() *Cursor {
+	if len(s.heap) == 0 {
+		return nil
+	}
+	return s.heap[0]
+}
+
+// cursorHeap implements heap.Interface.
+type cursorHeap []*Cursor
+
+func (h cursorHeap) Len() int           { return len(h) }
+func (h cursorHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+
+func (h cursorHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].heapIndex, h[j].heapIndex = i, j
+}
+
+func (h *cursorHeap) Push(x any) {
+	c := x.(*Cursor) //nolint:forcetypeassert // heap.Push is called above only
+	c.heapIndex, c.inHeap = len(*h), true
+	*h = append(*h, c)
+}
+
+func (h *cursorHeap) Pop() any {
+	last := len(*h) - 1
+	c := (*h)[last]
+	c.inHeap = false
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return c
+}

@@ -1,0 +1,573 @@
+package watch
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/wire"
+)
+
+var encoding = wire.EncodingOf(media.JSON)
+
+// testForm has a bookmark of each kind.
+func testForm(t testing.TB) Form {
+	t.Helper()
+	frame := wire.FixedFrame("PodList", "v1", wire.Field{Name: "spec.nodeName", JSON: []string{"spec", "nodeName"}, Indexed: true})
+	frame.Namespaces = true
+	form := Form{Encoding: encoding, Frame: frame}
+	for line, b := range map[string]**wire.Bookmark{
+		`{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"1"}}}`:                                                    &form.Plain,
+		`{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"1","annotations":{"k8s.io/initial-events-end":"true"}}}}`: &form.InitialEnd,
+	} {
+		ev, err := encoding.Event([]byte(line + "\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if *b, err = wire.LearnBookmark(encoding, ev); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return form
+}
+
+// cluster writes objects, and publishes each write to a hub.
+type cluster struct {
+	t     testing.TB
+	rnd   *rand.Rand
+	span  Span
+	state index.Tree
+	// log is every change, in order.
+	log []logged
+	hub *Hub
+}
+
+type logged struct {
+	revision uint64
+	index.Change
+}
+
+func newCluster(t testing.TB, seed uint64) *cluster {
+	c := &cluster{t: t, rnd: rand.New(rand.NewPCG(seed, 0)), span: Span{From: 10, To: 10}, state: index.NewTree(true)}
+	c.span.Versions.Append(index.Version{Revision: 10, Tree: c.state.Clone()})
+	c.hub = NewHub(testForm(t), c.span, &Counts{})
+	return c
+}
+
+// object makes one at a revision.
+func (c *cluster) object(namespace, name, app, node string, revision uint64) *index.Object {
+	text := fmt.Sprintf(`{"metadata":{"name":%q,"namespace":%q,"resourceVersion":"%d","labels":{"app":%q}},"spec":{"nodeName":%q}}`,
+		name, namespace, revision, app, node)
+	o := index.NewObject(0, index.JoinKey(namespace, name), revision, []byte(text))
+	o.Labels, o.Fields = wire.MustLabels("app", app), []string{node}
+	return o
+}
+
+// write changes one object at random, or moves the revision without a change.
+func (c *cluster) write() {
+	revision := c.span.To + 1 + c.rnd.Uint64N(3)
+	namespace, name := fmt.Sprint("n", c.rnd.IntN(3)), fmt.Sprint("p", c.rnd.IntN(4))
+	o := c.object(namespace, name, fmt.Sprint(c.rnd.IntN(3)), fmt.Sprint("node", c.rnd.IntN(3)), revision)
+	switch before, found := c.state.Get(o.Key); {
+	case c.rnd.IntN(10) == 0:
+		c.span.To = revision
+		c.hub.Publish(c.span)
+	case found && c.rnd.IntN(3) == 0:
+		bytes, err := encoding.AtRevision(before.Bytes, revision)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		c.state.Remove(o.Key)
+		c.change(revision, index.Change{Before: before, After: index.NewObject(0, o.Key, revision, bytes), Deleted: true})
+	default:
+		c.state.Set(o)
+		c.change(revision, index.Change{Before: before, After: o})
+	}
+}
+
+func (c *cluster) change(revision uint64, change index.Change) {
+	c.log = append(c.log, logged{revision, change})
+	c.span.Versions.Append(index.Version{Revision: revision, Tree: c.state.Clone(), Change: change})
+	c.span.To = revision
+	c.hub.Publish(c.span)
+}
+
+// trim forgets all but the last changes.
+func (c *cluster) trim(keep int) {
+	if n := c.span.Versions.Len(); n > keep {
+		c.span.From = c.span.Versions.At(n - keep).Revision
+		c.span.Versions.Forget(n - keep)
+		c.hub.Publish(c.span)
+	}
+}
+
+// queries are the kinds of watches.
+func queries(t testing.TB) map[string]index.Query {
+	t.Helper()
+	selector := func(text string) labels.Selector {
+		s, err := labels.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	return map[string]index.Query{
+		"all":                   {},
+		"a namespace":           {Scope: index.Scope{Namespace: "n1"}},
+		"an object":             {Scope: index.Scope{Namespace: "n1"}, Name: "p2", Fields: fields.OneTermEqualSelector("metadata.name", "p2")},
+		"a name":                {Fields: fields.OneTermEqualSelector("metadata.name", "p2")},
+		"a label":               {Labels: selector("app=1")},
+		"a label and namespace": {Scope: index.Scope{Namespace: "n2"}, Labels: selector("app in (1)")},
+		"not a label":           {Labels: selector("app!=1")},
+		"a node":                {Fields: fields.OneTermEqualSelector("spec.nodeName", "node1")},
+		"not a node":            {Fields: fields.OneTermNotEqualSelector("spec.nodeName", "node1")},
+		"a namespace's field":   {Fields: fields.OneTermEqualSelector("metadata.namespace", "n0")},
+	}
+}
+
+// expected is what a watch from a revision is told, by another way of thinking: two sets are
+// compared, of what it saw before each change and after.
+func (c *cluster) expected(q index.Query, after uint64) []string {
+	var events []string
+	chosen := func(o *index.Object, deleted bool) bool {
+		if o == nil || deleted {
+			return false
+		}
+		namespace, name := index.SplitKey(o.Key)
+		return (q.Scope.Namespace == "" || q.Scope.Namespace == namespace) && (q.Name == "" || q.Name == name) &&
+			(q.Labels == nil || q.Labels.Matches(o.Labels)) &&
+			(q.Fields == nil || q.Fields.Matches(fields.Set{"metadata.name": name, "metadata.namespace": namespace, "spec.nodeName": o.Fields[0]}))
+	}
+	for _, l := range c.log {
+		if l.revision <= after {
+			continue
+		}
+		was, is := chosen(l.Before, false), chosen(l.After, l.Deleted)
+		tell := func(kind string, o *index.Object) {
+			text := strings.Replace(string(o.Bytes), fmt.Sprintf(`"resourceVersion":"%d"`, o.Revision), fmt.Sprintf(`"resourceVersion":"%d"`, l.revision), 1)
+			events = append(events, fmt.Sprintf("%s %s", kind, text))
+		}
+		switch {
+		case is && was:
+			tell("MODIFIED", l.After)
+		case is:
+			tell("ADDED", l.After)
+		case was:
+			tell("DELETED", l.Before)
+		}
+	}
+	return events
+}
+
+// client reads what a cursor tells.
+type client struct {
+	*Cursor
+	query     index.Query
+	after     uint64
+	events    []string
+	bookmarks []uint64
+	end       Ending
+}
+
+func (c *cluster) watch(q index.Query, o Options) *client {
+	c.t.Helper()
+	o.Filter = index.NewFilter(c.hub.Form().Frame, q)
+	if o.Timeout == 0 {
+		o.Timeout = time.Hour
+	}
+	cursor := c.hub.Watch(o)
+	if cursor == nil {
+		c.t.Fatal("no cursor")
+	}
+	return &client{Cursor: cursor, query: q, after: o.After}
+}
+
+// take reads what is there, and says whether there was anything.
+func (w *client) take(ctx context.Context) bool {
+	buf, n, end := w.Take(ctx, nil)
+	in, read := bufio.NewReader(bytes.NewReader(buf)), 0
+	for {
+		record, err := encoding.Record(in, nil)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		ev, err := encoding.Event(record)
+		if err != nil {
+			panic(err)
+		}
+		if read++; ev.Kind == wire.Bookmarked {
+			w.bookmarks = append(w.bookmarks, ev.Meta.Revision)
+			continue
+		}
+		w.events = append(w.events, ev.Kind+" "+string(ev.Object))
+	}
+	if read != n {
+		panic(fmt.Sprintf("%d events are said to be %d", read, n))
+	}
+	w.end = end
+	return n > 0
+}
+
+// TestCursorsAgainstTheLog: clients of all kinds follow from all revisions while objects change, and
+// each is told just what another way of thinking makes of the log.
+func TestCursorsAgainstTheLog(t *testing.T) {
+	for seed := range uint64(3) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, seed)
+			var clients []*client
+			var reading sync.WaitGroup
+			for range 150 {
+				for range c.rnd.IntN(4) {
+					c.write()
+				}
+				if c.rnd.IntN(4) > 0 {
+					continue
+				}
+				for _, q := range queries(t) {
+					after := c.span.From + c.rnd.Uint64N(c.span.To-c.span.From+1)
+					w := c.watch(q, Options{After: after})
+					clients = append(clients, w)
+					reading.Go(func() {
+						for w.end == "" {
+							if !w.take(t.Context()) && w.end == "" {
+								w.Wait(t.Context())
+							}
+						}
+						w.Close(w.end)
+					})
+				}
+			}
+			c.hub.EndWithin(0, EndShutdown)
+			reading.Wait()
+			for _, w := range clients {
+				if diff := cmp.Diff(c.expected(w.query, w.after), w.events); diff != "" {
+					t.Fatalf("a watch of %+v after %d (-want +got):\n%s", w.query, w.after, diff)
+				}
+			}
+			if n := c.hub.Cursors(); n != 0 {
+				t.Errorf("%d cursors are left", n)
+			}
+			if stats := c.hub.counts.Stats(); stats.Open != 0 || stats.Ended[EndShutdown] != uint64(len(clients)) {
+				t.Errorf("counted %+v of %d", stats, len(clients))
+			}
+		})
+	}
+}
+
+// TestBehind: a client that does not read until the history has forgotten what it was to be told
+// has an unbroken beginning, and its end. Another that is not concerned goes on.
+func TestBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1)
+		o := c.object("n1", "x", "1", "node1", 11)
+		c.change(11, index.Change{After: o})
+		all, other := c.watch(queries(t)["all"], Options{After: 10}), c.watch(index.Query{Scope: index.Scope{Namespace: "elsewhere"}}, Options{After: 10})
+		all.take(t.Context())
+		other.take(t.Context())
+		for i := range uint64(20) {
+			next := c.object("n1", "x", "1", "node1", 12+i)
+			c.change(12+i, index.Change{Before: o, After: next})
+			o = next
+		}
+		synctest.Wait()
+		if got := c.hub.Behind(); got != 20 {
+			t.Errorf("the furthest is %d behind, not 20", got)
+		}
+		c.trim(5)
+		synctest.Wait()
+		if all.take(t.Context()) || all.end != EndBehind {
+			t.Errorf("told %q, ended with %q", all.events, all.end)
+		}
+		if diff := cmp.Diff(c.expected(all.query, 10)[:1], all.events); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+		c.change(40, index.Change{After: c.object("elsewhere", "y", "1", "", 40)})
+		synctest.Wait()
+		other.take(t.Context())
+		if other.end != "" || len(other.events) != 1 {
+			t.Errorf("a client that was not concerned was told %q, and ended with %q", other.events, other.end)
+		}
+		all.Close(all.end)
+		other.Close(EndGone)
+	})
+}
+
+// TestNothingBeforeTheSpan: what cannot be told without a gap is not begun.
+func TestNothingBeforeTheSpan(t *testing.T) {
+	c := newCluster(t, 1)
+	for range 50 {
+		c.write()
+	}
+	c.trim(10)
+	filter := index.NewFilter(c.hub.Form().Frame, index.Query{})
+	for _, after := range []uint64{0, c.span.From - 1, c.span.To + 1} {
+		if c.hub.Watch(Options{After: after, Filter: filter, Timeout: time.Hour}) != nil {
+			t.Errorf("a watch after %d began in [%d, %d]", after, c.span.From, c.span.To)
+		}
+	}
+	c.hub.End(false)
+	if c.hub.Watch(Options{After: c.span.To, Filter: filter, Timeout: time.Hour}) != nil {
+		t.Error("a watch began in a span that is lost")
+	}
+}
+
+// TestBookmarks: one a minute, and one before the timeout; each at the newest revision, after all
+// events up to it, and never at the watch's own.
+func TestBookmarks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1)
+		quiet := c.watch(queries(t)["all"], Options{After: 10, Bookmarks: true, Timeout: 150 * time.Second})
+		never := c.watch(queries(t)["all"], Options{After: 10, Timeout: 150 * time.Second})
+		read := func() {
+			synctest.Wait()
+			for quiet.take(t.Context()) {
+			}
+			for never.take(t.Context()) {
+			}
+		}
+		read()
+		time.Sleep(62 * time.Second)
+		read()
+		if len(quiet.bookmarks) > 0 {
+			t.Errorf("bookmarks %d where nothing has happened", quiet.bookmarks)
+		}
+		c.span.To = 17
+		c.hub.Publish(c.span)
+		time.Sleep(62 * time.Second)
+		read()
+		if diff := cmp.Diff([]uint64{17}, quiet.bookmarks); diff != "" {
+			t.Errorf("after two minutes (-want +got):\n%s", diff)
+		}
+		c.change(20, index.Change{After: c.object("n1", "x", "1", "node1", 20)})
+		time.Sleep(24*time.Second + 500*time.Millisecond) // until 1.5 s before the timeout
+		read()
+		if diff := cmp.Diff([]uint64{17, 20}, quiet.bookmarks); diff != "" || quiet.end != "" {
+			t.Errorf("before the timeout, ended: %q (-want +got):\n%s", quiet.end, diff)
+		}
+		time.Sleep(2 * time.Second)
+		read()
+		if quiet.end != EndTimeout || never.end != EndTimeout {
+			t.Errorf("ended with %q and %q", quiet.end, never.end)
+		}
+		if len(never.bookmarks) > 0 || len(never.events) != 1 || len(quiet.events) != 1 {
+			t.Errorf("without bookmarks: %d, events %q and %q", never.bookmarks, never.events, quiet.events)
+		}
+		quiet.Close(quiet.end)
+		never.Close(never.end)
+	})
+}
+
+// TestLostSpan: all end within seconds and not at once, none in its first second, with all events
+// that were proven, or with none that is in doubt.
+func TestLostSpan(t *testing.T) {
+	for _, doubt := range []bool{false, true} {
+		t.Run(fmt.Sprintf("doubt=%t", doubt), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, 1)
+				begun := time.Now()
+				ends := make(chan time.Duration, 1000)
+				told := make(chan int, 1000)
+				for range 1000 {
+					w := c.watch(queries(t)["all"], Options{After: 10})
+					go func() {
+						for w.end == "" {
+							w.Wait(t.Context())
+							w.take(t.Context())
+							for w.end == "" && w.take(t.Context()) {
+							}
+						}
+						told <- len(w.events)
+						ends <- time.Since(begun)
+						w.Close(w.end)
+					}()
+				}
+				synctest.Wait()
+				if doubt {
+					c.hub.End(true)
+					c.change(11, index.Change{After: c.object("n1", "x", "1", "node1", 11)})
+				} else {
+					c.change(11, index.Change{After: c.object("n1", "x", "1", "node1", 11)})
+					c.hub.End(false)
+				}
+				want := 1
+				if doubt {
+					want = 0
+				}
+				var at []time.Duration
+				for range 1000 {
+					if got := <-told; got != want {
+						t.Fatalf("told %d events, not %d", got, want)
+					}
+					at = append(at, <-ends)
+				}
+				if first, last := slices.Min(at), slices.Max(at); first < atLeast || last < 3*time.Second || last > atLeast+longestEnd {
+					t.Errorf("ended between %v and %v", first, last)
+				}
+				synctest.Wait()
+				if n := c.hub.Cursors(); n != 0 {
+					t.Errorf("%d cursors are left", n)
+				}
+			})
+		})
+	}
+}
+
+// TestWhoWakes: only those wake whose bucket a change touches.
+func TestWhoWakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1)
+		names := map[*client]string{}
+		for name, q := range queries(t) {
+			w := c.watch(q, Options{After: 10})
+			w.take(t.Context())
+			names[w] = name
+		}
+		before := c.object("n1", "p1", "0", "node0", 11)
+		c.change(11, index.Change{After: before})
+		woken := func() []string {
+			synctest.Wait()
+			var woken []string
+			for w, name := range names {
+				if w.due.Load() != 0 {
+					woken = append(woken, name)
+				}
+				for w.take(t.Context()) {
+				}
+			}
+			slices.Sort(woken)
+			return woken
+		}
+		// A name over all namespaces, and what is not wanted, have no bucket of their own.
+		always := []string{"a name", "all", "not a label", "not a node"}
+		for _, tt := range []struct {
+			change index.Change
+			want   []string
+		}{
+			{index.Change{}, []string{"a namespace"}},
+			{index.Change{Before: before, After: c.object("n1", "p1", "1", "node0", 12)}, []string{"a namespace", "a label", "a label and namespace"}},
+			{index.Change{Before: c.object("n0", "p2", "0", "node1", 1), After: c.object("n0", "p2", "0", "node2", 13)}, []string{"a namespace's field", "a node"}},
+			{index.Change{After: c.object("n1", "p2", "2", "", 14)}, []string{"a namespace", "an object"}},
+			{index.Change{Before: c.object("n2", "p", "1", "", 14), After: c.object("n2", "p", "1", "", 15), Deleted: true}, []string{"a label", "a label and namespace"}},
+		} {
+			if tt.change.After != nil {
+				c.change(tt.change.After.Revision, tt.change)
+			}
+			want := append(slices.Clone(always), tt.want...)
+			slices.Sort(want)
+			if diff := cmp.Diff(want, woken()); diff != "" {
+				t.Errorf("%+v (-want +got):\n%s", tt.change.After, diff)
+			}
+		}
+		for w := range names {
+			w.Close(EndGone)
+		}
+	})
+}
+
+// TestLargeLabels: a set of labels that is not walked over wakes all who look for a label.
+func TestLargeLabels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1)
+		w := c.watch(queries(t)["a label"], Options{After: 10})
+		w.take(t.Context())
+		pairs := []string{"app", "1"}
+		for i := range wire.ManyLabels {
+			pairs = append(pairs, fmt.Sprint("l", i), "x")
+		}
+		o := c.object("n1", "x", "1", "", 11)
+		o.Labels = wire.MustLabels(pairs...)
+		c.change(11, index.Change{After: o})
+		synctest.Wait()
+		if !w.take(t.Context()) {
+			t.Error("it was not told")
+		}
+		w.Close(EndGone)
+	})
+}
+
+// TestCutBeforeItWasLookedAt: the history forgets a change that the hub has not looked at. Whoever
+// it may have been for ends. The change at which the history now begins is still told.
+func TestCutBeforeItWasLookedAt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1)
+		forgotten, kept := c.watch(queries(t)["a namespace"], Options{After: 10}), c.watch(index.Query{Scope: index.Scope{Namespace: "n2"}}, Options{After: 10})
+		for _, w := range []*client{forgotten, kept} {
+			w.take(t.Context())
+		}
+		first, second := c.object("n1", "x", "1", "", 11), c.object("n2", "y", "1", "", 12)
+		c.span.Versions.Append(index.Version{Revision: 11, Tree: c.state.Clone(), Change: index.Change{After: first}})
+		c.span.Versions.Append(index.Version{Revision: 12, Tree: c.state.Clone(), Change: index.Change{After: second}})
+		c.span.Versions.Forget(2)
+		c.span.From, c.span.To = 12, 12
+		c.hub.Publish(c.span)
+		synctest.Wait()
+		for _, w := range []*client{forgotten, kept} {
+			if w.take(t.Context()) || w.end != EndBehind {
+				t.Errorf("told %q and %d, ended with %q: a change before was not looked at", w.events, w.bookmarks, w.end)
+			}
+			w.Close(w.end)
+		}
+	})
+}
+
+// TestTheFirstThatIsKept: the history begins at the very change that a client is to be told.
+func TestTheFirstThatIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1)
+		w := c.watch(index.Query{Scope: index.Scope{Namespace: "n2"}}, Options{After: 10})
+		w.take(t.Context())
+		c.change(11, index.Change{After: c.object("n1", "x", "1", "", 11)})
+		c.change(12, index.Change{After: c.object("n2", "y", "1", "", 12)})
+		synctest.Wait() // it is due at 12
+		c.trim(1)
+		synctest.Wait()
+		if w.take(t.Context()); w.end != "" || len(w.events) != 1 {
+			t.Errorf("told %q, ended with %q", w.events, w.end)
+		}
+		w.Close(EndGone)
+	})
+}
+
+// TestLastWords: a client that reads slowly is told what is left of a lost span for some seconds,
+// and no longer.
+func TestLastWords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1)
+		w := c.watch(queries(t)["all"], Options{After: 10})
+		for i := range uint64(100) {
+			o := c.object("n1", strings.Repeat("x", 20_000), "1", "", 11+i)
+			c.change(11+i, index.Change{After: o})
+		}
+		c.hub.End(false)
+		time.Sleep(atLeast + time.Second) // the end of one client comes within a second
+		begun := time.Now()
+		for w.end == "" {
+			w.take(t.Context())
+			time.Sleep(2 * time.Second)
+		}
+		if took := time.Since(begun); took > lastWords+4*time.Second || w.end != EndLost {
+			t.Errorf("ended with %q after %v", w.end, took)
+		}
+		if n := len(w.events); n == 0 || n == 100 {
+			t.Errorf("told %d of 100 events", n)
+		}
+		w.Close(w.end)
+	})
+}

@@ -1,0 +1,131 @@
+package snapshot
+
+import (
+	"context"
+	"time"
+
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/watch"
+)
+
+// Follow returns the newest state, at a revision or later, for a client that is going to follow it.
+// With gapless it must be known what came after that revision: a watch asks for that. It waits for
+// the feed to get there, at most for a time: what is answered here is not watched upstream for long.
+func (c *Collection) Follow(ctx context.Context, rev uint64, gapless bool, atMost time.Duration) (Snapshot, reason.Reason) {
+	c.Touch()
+	ask := func(v *View) (Snapshot, reason.Reason) { return v.follow(time.Now(), c.limits.Staleness, rev, gapless) }
+	v := c.view.Load()
+	if snap, why := ask(v); why != reason.Ahead || v.unlessNear(why, rev) == reason.Ahead {
+		return snap, why // or so far ahead that nobody can know it
+	}
+	c.want()
+	snap, why, _ := c.await(ctx, atMost, reason.Ahead, (*View).replaced, ask)
+	return snap, why
+}
+
+// NoFollow is NoLatest for Follow.
+func (c *Collection) NoFollow(rev uint64, gapless bool) reason.Reason {
+	v := c.view.Load()
+	_, absence := v.follow(time.Now(), c.limits.Staleness, rev, gapless)
+	return v.unlessNear(absence, rev)
+}
+
+// follow returns the newest state, if it is at rev or later, and if the live span has what came
+// after that where it must.
+func (v *View) follow(now time.Time, bound time.Duration, rev uint64, gapless bool) (Snapshot, reason.Reason) {
+	snap, absence := v.latest(now, bound, rev)
+	if absence == reason.None && gapless && v.spans[len(v.spans)-1].From > rev {
+		return Snapshot{}, reason.History
+	}
+	return snap, absence
+}
+
+// WatchForm returns how the upstream writes the events of a newest state's collection; nil if no
+// client may follow it.
+func (s Snapshot) WatchForm() *watch.Form {
+	if s.watches == nil {
+		return nil
+	}
+	return s.watches.Form()
+}
+
+// Watch follows the span of a newest state, from o.After on. The filter is that of q. It returns
+// nil if that is not possible any more. The cursor must be closed.
+func (s Snapshot) Watch(q index.Query, o watch.Options) *watch.Cursor {
+	if s.watches == nil {
+		return nil
+	}
+	o.Filter = index.NewFilter(s.Frame, q)
+	return s.watches.Watch(o)
+}
+
+// newWatches returns the clients that follow a span which begins with a revision: none yet; nil if
+// none may.
+func (c *Collection) newWatches(form *watch.Form, rev uint64) *watch.Hub {
+	if form == nil {
+		return nil
+	}
+	return watch.NewHub(*form, watch.Span{From: rev, To: rev}, &c.life.counts.watches)
+}
+
+// tellWatches tells those who follow the live span that there is more of it, or that it is lost.
+// Where nothing is known any more, what they were not told yet is in doubt too.
+func (v *View) tellWatches(old *View) {
+	if old.watches != nil && old.watches != v.watches {
+		old.watches.End(len(v.spans) == 0)
+	}
+	if v.watches != nil {
+		live := v.spans[len(v.spans)-1]
+		v.watches.Publish(watch.Span{Versions: v.versions, From: live.From, To: live.To})
+	}
+}
+
+// tendWatches ends those who follow a state that is too old to be given: elsewhere they may be told
+// more. While there are any, the collection is in use.
+func (c *Collection) tendWatches(now time.Time) {
+	v := c.view.Load()
+	if v.watches == nil || v.watches.Cursors() == 0 {
+		return
+	}
+	c.Touch()
+	if Age(v.heard.asked, now) >= c.limits.Staleness {
+		c.endWatches(v.watches, v.watches.Form())
+	}
+}
+
+// endWatches ends those who follow the live span, if they are still these. Others may begin, if form
+// is not nil; else what was not told yet is in doubt.
+func (c *Collection) endWatches(these *watch.Hub, form *watch.Form) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := c.view.Load()
+	if v.watches != these {
+		return
+	}
+	these.End(form == nil)
+	c.publishLocked(&View{
+		absence: v.absence, spans: v.spans, heard: v.heard, newest: v.newest, frame: v.frame,
+		watches: c.newWatches(form, v.to()),
+	})
+}
+
+// EndWatches ends all clients that follow a collection, in order, within a time, since the process
+// ends.
+func (c *Collections) EndWatches(within time.Duration) {
+	for _, r := range c.list() {
+		if v := r.view.Load(); v.watches != nil {
+			v.watches.EndWithin(within, watch.EndShutdown)
+		}
+	}
+}
+
+// watchStats are those of the clients that follow the collection, and of all that have followed one
+// of the same resource.
+func (c *Collection) watchStats() watch.Stats {
+	stats := c.life.counts.watches.Stats()
+	if v := c.view.Load(); v.watches != nil {
+		stats.Behind = v.watches.Behind()
+	}
+	return stats
+}

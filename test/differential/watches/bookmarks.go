@@ -1,0 +1,72 @@
+package watches
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/listproxy/listproxy/test/differential"
+)
+
+// templates are the bytes of the bookmarks that the API server has sent, but for the revisions. The zero
+// templates are none. They are safe for concurrent use.
+type templates struct {
+	mu   sync.Mutex
+	seen map[template]string
+}
+
+// template is what the bytes of a bookmark depend on; digits is the length of its revision, which
+// lengths in protobuf count.
+type template struct {
+	resource       string
+	representation differential.Representation
+	end            bool
+	digits         int
+}
+
+func templateOf(f form, e event) (template, string) {
+	revision := strconv.FormatUint(e.revision, 10)
+	masked := bytes.ReplaceAll(e.object, []byte(revision), []byte(strings.Repeat("#", len(revision))))
+	representation := f.told()
+	if f.representation == table {
+		representation = table
+	}
+	return template{f.Resource.GroupVersionResource.String(), representation, e.end, len(revision)}, string(masked)
+}
+
+// learn notes the bookmarks among what the API server said.
+func (t *templates) learn(f form, said []event) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.seen == nil {
+		t.seen = map[template]string{}
+	}
+	for _, e := range said {
+		if e.kind == bookmark {
+			key, masked := templateOf(f, e)
+			t.seen[key] = masked
+		}
+	}
+}
+
+// wrong returns the bookmark that is not as the API server's are, and what these are like; known is
+// false if there was one of which nothing is known yet.
+func (t *templates) wrong(f form, said []event) (got event, want string, known bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	known = true
+	for _, e := range said {
+		if e.kind != bookmark {
+			continue
+		}
+		key, masked := templateOf(f, e)
+		switch want, ok := t.seen[key]; {
+		case !ok:
+			known = false
+		case want != masked:
+			return e, want, true
+		}
+	}
+	return event{}, "", known
+}

@@ -1,0 +1,56 @@
+package watches
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/listproxy/listproxy/test/differential"
+)
+
+// TestWatches compares watches under churn. A client must not be able to tell the two apart.
+func TestWatches(t *testing.T) {
+	churn(t, 60)
+	report := NewReport()
+	c := comparator(side(), report, Options{})
+	warm(t)
+	ctx, cancel := context.WithTimeout(t.Context(), *duration)
+	defer cancel()
+	var all sync.WaitGroup
+	all.Go(func() { c.Run(ctx, *seed, 40) })
+	all.Go(func() { c.Follow(ctx, *seed, 16) })
+	all.Wait()
+	t.Log(report)
+	if len(report.Kinds()) > 0 {
+		t.Error("there are differences")
+	}
+	if report.Comparisons() < 20 {
+		t.Errorf("only %d watches were compared", report.Comparisons())
+	}
+	if got := report.Share(); got < *share {
+		t.Errorf("%.1f%% of the watches that can be answered came from memory, at least %.1f%% should", 100*got, 100**share)
+	}
+}
+
+// comparator compares with shared.
+func comparator(proxy *differential.Side, report *Report, o Options) *Comparator {
+	o.WatchList, o.Begun = *watchList, begun
+	if o.Bound == 0 {
+		o.Bound = bound
+	}
+	if o.Patience == 0 {
+		o.Patience = patience
+	}
+	return NewComparator(shared, proxy, report, o)
+}
+
+// warm waits until listproxy keeps all that it may keep.
+func warm(t *testing.T) {
+	t.Helper()
+	lists := differential.NewComparator(shared, side(), differential.NewReport(), differential.Options{Bound: bound, Consistent: true})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := lists.Warm(ctx, differential.Representations()...); err != nil {
+		t.Fatal(err)
+	}
+}

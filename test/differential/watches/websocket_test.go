@@ -1,0 +1,66 @@
+package watches
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/websocket"
+)
+
+// TestWebSocket: a watch that asks for a WebSocket has one, with each event in a message.
+func TestWebSocket(t *testing.T) {
+	c := comparator(side(), NewReport(), Options{})
+	before, err := c.now(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := shared.Resources[1] // config maps
+	const n = 3
+	for i := range n {
+		name := "told-over-a-websocket-" + strconv.Itoa(i)
+		if _, err := shared.Create(t.Context(), r, "team-a", name, map[string]any{"data": map[string]any{"n": name}}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = shared.Remove(t.Context(), r, "team-a", name) })
+	}
+	target := r.Path("team-a") + "?watch=true&resourceVersion=" + strconv.FormatUint(before, 10)
+	said := map[string][]event{}
+	for _, side := range []struct {
+		name, url string
+		ca        []byte
+	}{{"kube-apiserver", shared.Plane.URL(), shared.Plane.CA()}, {"listproxy", healthy.URL(), healthy.CA()}} {
+		roots := x509.NewCertPool()
+		roots.AppendCertsFromPEM(side.ca)
+		config, err := websocket.NewConfig(strings.Replace(side.url, "https", "wss", 1)+target, side.url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.TlsConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+		config.Header = http.Header{"Authorization": {"Bearer " + shared.Users()[0].Token}}
+		conn, err := config.DialContext(t.Context())
+		if err != nil {
+			t.Fatalf("%s: %v", side.name, err)
+		}
+		for len(said[side.name]) < n {
+			var message []byte
+			if err := websocket.Message.Receive(conn, &message); err != nil {
+				t.Fatalf("%s: %v", side.name, err)
+			}
+			e, err := decodeJSON(bufio.NewReader(bytes.NewReader(message)))
+			if err != nil {
+				t.Fatalf("%s: %v", side.name, err)
+			}
+			said[side.name] = append(said[side.name], e)
+		}
+		_ = conn.Close()
+	}
+	if err := sameEvents(said["listproxy"], said["kube-apiserver"]); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,221 @@
+package operators
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/cmd/listproxy/analyze"
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/kinds"
+	"github.com/listproxy/listproxy/test/harness/poll"
+)
+
+const (
+	// lastPath is what clients ask for last, repeats times: when the log has it, it has all.
+	lastPath = "/api/v1/events"
+	repeats  = 3
+)
+
+// TestForecast: what listproxy analyze says of the log that kube-apiserver wrote of real clients is
+// what listproxy then does when the same clients ask it. The two may differ in what passes by
+// itself: the first lists of a caller and of a resource.
+func TestForecast(t *testing.T) {
+	configMaps := kinds.Kind{APIVersion: "v1", Name: "ConfigMap", Plural: "configmaps"}
+	for _, name := range []string{"f-one", "f-two", "f-three"} {
+		if err := direct.Ensure(t.Context(), configMaps.Path(controlplane.TeamB), configMaps.Object(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	own := cp.RESTConfig(controlplane.Admin)
+	dir := t.TempDir()
+
+	before, err := os.ReadFile(upstreamLog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clients(t, own, cp.KubeconfigPath(controlplane.Admin))
+	var log []byte
+	poll.Until(t, patience, "the last lists in kube-apiserver's log", func() bool {
+		log, err = os.ReadFile(upstreamLog)
+		return err == nil && bytes.Count(log[len(before):], []byte(`"requestURI":"`+lastPath+`"`)) == repeats
+	})
+	audit := filepath.Join(dir, "audit.log")
+	if err := os.WriteFile(audit, log[len(before):], 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	p := harness.RunProxy(t, harness.ProxyOptions{
+		Upstream: cp.RESTConfig(controlplane.Feed),
+		Args:     []string{"--consistent-lists=always", "--consistent-wait", "30s", "--log-level", "access"},
+	})
+	through := p.RESTConfig(own)
+	clients(t, through, kubeconfigOf(t, p, dir))
+	poll.Until(t, patience, "the last lists in listproxy's log", func() bool {
+		return strings.Count(p.Log(), `target="list events v1"`) == repeats
+	})
+	access := filepath.Join(dir, "access.log")
+	if err := os.WriteFile(access, []byte(p.Log()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	forecast, came := analyzed(t, p, audit), analyzed(t, p, access)
+	t.Logf("forecast: %+v", forecast.Totals)
+	t.Logf("came:     %+v", came.Totals)
+	passing := int64(0)
+	for _, a := range came.Advice {
+		switch reason.Reason(a.What) {
+		case reason.UnknownCaller, reason.Warming, reason.Ahead, reason.NotProven, reason.History, reason.Stale:
+			passing += a.Lists
+		}
+		t.Logf("forwarded: %s: %d lists, %d watches", a.What, a.Lists, a.Watches)
+	}
+	lists, cameLists := forecast.Totals.Lists, came.Totals.Lists
+	if lists.FromMemory == 0 || lists.WithConsistentLists == 0 || lists.Forwarded == 0 || forecast.Totals.Watches.WithWatches == 0 {
+		t.Errorf("not everything was asked: %+v", forecast.Totals)
+	}
+	said := lists.FromMemory + lists.WithConsistentLists
+	did := cameLists.FromMemory + cameLists.WithConsistentLists
+	if said != did+passing {
+		t.Errorf("%d lists were to be answered from memory; %d were, and %d not yet", said, did, passing)
+	}
+	if lists.Count != cameLists.Count {
+		t.Errorf("kube-apiserver's log has %d lists, listproxy's %d", lists.Count, cameLists.Count)
+	}
+	t.Logf("of %d lists %d were to be answered from memory, %d were, %d were the first of their kind", lists.Count, said, did, passing)
+}
+
+// clients are programs as clusters have them. They all do the same each time.
+func clients(t *testing.T, cfg *rest.Config, kubeconfig string) {
+	t.Helper()
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	named := func(name string) *rest.Config {
+		c := rest.CopyConfig(cfg)
+		c.UserAgent = name + "/v1"
+		return c
+	}
+
+	for _, args := range [][]string{
+		{"get", "configmaps", "-A"},
+		{"get", "--raw", "/api/v1/configmaps?resourceVersion=0"},
+		{"get", "--raw", "/api/v1/namespaces"},
+	} {
+		cmd := exec.CommandContext(ctx, cp.Binaries().Kubectl, append([]string{"--kubeconfig", kubeconfig}, args...)...) // #nosec G204 -- the tests' own words
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, out)
+		}
+	}
+
+	typed, err := kubernetes.NewForConfig(named("informers"))
+	check(err)
+	factory := informers.NewSharedInformerFactory(typed, 0)
+	pods, maps := factory.Core().V1().Pods().Informer(), factory.Core().V1().ConfigMaps().Informer()
+	stop := make(chan struct{})
+	factory.Start(stop)
+	for !pods.HasSynced() || !maps.HasSynced() {
+		select {
+		case <-ctx.Done():
+			t.Fatal("the informers do not begin")
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	close(stop)
+	factory.Shutdown()
+
+	untyped, err := dynamic.NewForConfig(named("inventory"))
+	check(err)
+	partial, err := metadata.NewForConfig(named("collector"))
+	check(err)
+	resource := corev1.SchemeGroupVersion.WithResource("configmaps")
+	for range 5 {
+		_, err = untyped.Resource(resource).List(ctx, metav1.ListOptions{})
+		check(err)
+		_, err = partial.Resource(resource).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+		check(err)
+		page, err := typed.CoreV1().ConfigMaps(controlplane.TeamB).List(ctx, metav1.ListOptions{Limit: 2})
+		check(err)
+		for page.Continue != "" {
+			page, err = typed.CoreV1().ConfigMaps(controlplane.TeamB).List(ctx, metav1.ListOptions{Limit: 2, Continue: page.Continue})
+			check(err)
+		}
+		_, err = typed.CoreV1().Secrets("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+		check(err)
+	}
+
+	raw, err := ask.New(named("script"), patience)
+	check(err)
+	for _, path := range []string{
+		"/api/v1/configmaps?resourceVersion=0", "/api/v1/configmaps?resourceVersion=1&resourceVersionMatch=NotOlderThan",
+		"/api/v1/configmaps?resourceVersion=0&labelSelector=" + url.QueryEscape("a in (b)"),
+		"/api/v1/configmaps?resourceVersion=0&unheard=of", "/apis/apps/v1/deployments", lastPath,
+	} {
+		for range repeats {
+			answer, err := raw.Get(ctx, path)
+			check(err)
+			if answer.Code != http.StatusOK {
+				t.Fatalf("%s: %s", path, answer)
+			}
+		}
+	}
+}
+
+// kubeconfigOf writes a kubeconfig of the admin that leads to listproxy.
+func kubeconfigOf(t *testing.T, p *harness.Proxy, dir string) string {
+	t.Helper()
+	ca, path := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "kubeconfig")
+	if err := os.WriteFile(ca, p.CA(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), p.Binary(), "kubeconfig", "--kubeconfig", cp.KubeconfigPath(controlplane.Admin),
+		"--server", p.URL(), "--certificate-authority", ca).Output() // #nosec G204 -- the tests' own words
+	if err == nil {
+		err = os.WriteFile(path, out, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// analyzed is what listproxy analyze says of a log.
+func analyzed(t *testing.T, p *harness.Proxy, log string) analyze.Report {
+	t.Helper()
+	var problems bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), p.Binary(), "analyze", "--output", "json", log) // #nosec G204 -- the tests' own words
+	cmd.Stderr = &problems
+	out, err := cmd.Output()
+	if err != nil || strings.TrimSpace(problems.String()) != "" {
+		t.Fatalf("%v: %s", err, &problems)
+	}
+	var report analyze.Report
+	if err := json.Unmarshal(out, &report); err != nil {
+		t.Fatal(err)
+	}
+	return report
+}

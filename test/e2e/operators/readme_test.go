@@ -1,0 +1,192 @@
+package operators
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/logbuffer"
+	"github.com/listproxy/listproxy/test/harness/poll"
+)
+
+// TestReadmeWalk does what the README tells to do to try listproxy, in the same words, in a shell
+// whose files anybody may read. Only the ports are others, and listproxy is built already.
+func TestReadmeWalk(t *testing.T) {
+	w := newWalk(t)
+	blocks := blocksOf(t, "Try it on your cluster in ten minutes")
+	if len(blocks) != 5 {
+		t.Fatalf("the README has %d blocks of commands, and this test knows five", len(blocks))
+	}
+	build, account, run, client, remove := blocks[0], blocks[1], blocks[2], blocks[3], blocks[4]
+	if !strings.Contains(build, "make build") {
+		t.Errorf("the first block does not build: %s", build)
+	}
+	w.run(t, account)
+	w.start(t, run)
+	out := w.run(t, client)
+	for _, want := range []string{"from memory", "Cache-Status: listproxy; hit; detail=any", `"kind":"NamespaceList"`} {
+		if !strings.Contains(out, want) {
+			t.Errorf("it does not say %q:\n%s", want, out)
+		}
+	}
+	for _, name := range []string{"listproxy.kubeconfig", "proxy.kubeconfig"} {
+		info, err := os.Stat(filepath.Join(w.dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode().Perm() != 0o600 {
+			t.Errorf("%s, with a token, has mode %v", name, info.Mode().Perm())
+		}
+	}
+	w.stop(t)
+	w.run(t, remove)
+	left, err := os.ReadDir(w.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range left {
+		if name := entry.Name(); name != "bin" && name != "docs" && name != "home" {
+			t.Errorf("%s is left", name)
+		}
+	}
+}
+
+// walk is a folder in which somebody follows the README.
+type walk struct {
+	dir         string
+	env         []string
+	port, admin int
+
+	proxy *exec.Cmd
+	log   logbuffer.Buffer
+}
+
+func newWalk(t *testing.T) *walk {
+	t.Helper()
+	w := &walk{dir: t.TempDir(), port: freePort(t), admin: freePort(t)}
+	program, err := harness.BuildProxy(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := harness.ModuleDir(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	home := filepath.Join(w.dir, "home")
+	for _, dir := range []string{filepath.Join(w.dir, "bin"), home} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, target := range map[string]string{"bin/listproxy": program, "docs": filepath.Join(root, "docs")} {
+		if err := os.Symlink(target, filepath.Join(w.dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	own, err := os.ReadFile(cp.KubeconfigPath(controlplane.Admin))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig := filepath.Join(home, "config")
+	if err := os.WriteFile(kubeconfig, own, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kubectl := filepath.Dir(cp.Binaries().Kubectl)
+	w.env = []string{"HOME=" + home, "KUBECONFIG=" + kubeconfig, "PATH=" + kubectl + ":/usr/bin:/bin"}
+	return w
+}
+
+// blocksOf are the blocks of commands in a section of the README. Where there is a prompt, only
+// what stands after one is a command.
+func blocksOf(t *testing.T, section string) []string {
+	t.Helper()
+	text, err := os.ReadFile("../../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, ok := strings.Cut(string(text), "\n## "+section+"\n")
+	if !ok {
+		t.Fatalf("the README has no section %q", section)
+	}
+	rest, _, _ = strings.Cut(rest, "\n## ")
+	var blocks []string
+	for _, m := range regexp.MustCompile("(?s)\n```\n(.*?)\n```\n").FindAllStringSubmatch(rest, -1) {
+		block := m[1]
+		if strings.HasPrefix(block, "$ ") {
+			var commands []string
+			for line := range strings.Lines(block) {
+				if command, ok := strings.CutPrefix(line, "$ "); ok {
+					commands = append(commands, command)
+				}
+			}
+			block = strings.Join(commands, "")
+		}
+		blocks = append(blocks, block)
+	}
+	return blocks
+}
+
+// shell is bash with commands of the README, at ports of this test.
+func (w *walk) shell(t *testing.T, commands string) *exec.Cmd {
+	t.Helper()
+	for from, to := range map[string]string{
+		"--bind-address 127.0.0.1": fmt.Sprintf("--bind-address 127.0.0.1 --secure-port %d --admin-bind-address 127.0.0.1:%d", w.port, w.admin),
+		"bin/listproxy kubeconfig": fmt.Sprintf("bin/listproxy kubeconfig --server https://127.0.0.1:%d", w.port),
+		// Namespaces do not end without a controller manager.
+		"kubectl delete -f": "kubectl delete --wait=false -f",
+	} {
+		commands = strings.ReplaceAll(commands, from, to)
+	}
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", "set -e -o pipefail\numask 022\n"+commands) // #nosec G204 -- the README's words
+	cmd.Dir, cmd.Env = w.dir, w.env
+	return cmd
+}
+
+func (w *walk) run(t *testing.T, commands string) string {
+	t.Helper()
+	out, err := w.shell(t, commands).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s\n%s%s", err, commands, out, w.log.String())
+	}
+	return string(out)
+}
+
+func (w *walk) start(t *testing.T, command string) {
+	t.Helper()
+	w.proxy = w.shell(t, "exec "+command)
+	w.proxy.Stdout, w.proxy.Stderr = &w.log, &w.log
+	if err := w.proxy.Start(); err != nil {
+		t.Fatal(err)
+	}
+	poll.Until(t, patience, "listproxy to serve", func() bool { return strings.Contains(w.log.String(), "msg=serving ") })
+}
+
+// stop is Ctrl-C.
+func (w *walk) stop(t *testing.T) {
+	t.Helper()
+	if err := w.proxy.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.proxy.Wait(); err != nil {
+		t.Errorf("listproxy ended badly: %v\n%s", err, w.log.String())
+	}
+}
+
+// freePort is a port that nobody had a moment ago.
+func freePort(t *testing.T) int {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	return listener.Addr().(*net.TCPAddr).Port
+}

@@ -1,0 +1,260 @@
+package upstreams
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/proxy/upstream"
+	"github.com/listproxy/listproxy/telemetry/statusz"
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/hop"
+	"github.com/listproxy/listproxy/test/harness/poll"
+)
+
+type rule = rbacv1.PolicyRule
+
+// patient is a listproxy whose upstream is broken in many ways.
+type patient struct {
+	*testing.T
+	*harness.Proxy
+	client *ask.Client
+	// told is the conditions that the upstream has been in.
+	told []upstream.Condition
+}
+
+// launch runs a listproxy with an account, ready or not.
+func launch(t *testing.T, own *rest.Config) *patient {
+	t.Helper()
+	p, err := harness.LaunchProxy(t.Context(), harness.ProxyOptions{Upstream: own, Args: []string{"--eager", "configmaps,pods"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	running := &harness.Proxies{}
+	running.Add(p)
+	t.Cleanup(func() { running.Stop(t) })
+	client, err := ask.New(p.RESTConfig(plane.RESTConfig(controlplane.Admin)), requestTimeout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &patient{T: t, Proxy: p, client: client}
+}
+
+func (p *patient) must(err error) {
+	p.Helper()
+	if err != nil {
+		p.Fatal(err)
+	}
+}
+
+func (p *patient) status() (s statusz.Status) {
+	p.Helper()
+	a, err := ask.At(p.AdminURL()).GetAs(p.Context(), ask.JSON, "/statusz")
+	p.must(err)
+	p.must(json.Unmarshal(a.Body, &s))
+	return s
+}
+
+// await waits until the upstream is told to be in a condition, in whatever way it is told: healthy,
+// the check, metrics, and /readyz, which says no where another replica may be well.
+func (p *patient) await(want upstream.Condition, ready bool) statusz.Status {
+	p.Helper()
+	var s statusz.Status
+	begun := time.Now()
+	p.must(poll.Retry(p.Context(), "the upstream is told to be "+string(want), func() error {
+		s = p.status()
+		healthy := want == upstream.ConditionOK
+		if u := s.UpstreamState; u == nil || u.State != string(want) || s.Healthy != healthy || u.Meaning != want.Meaning() ||
+			(u.Error == "") != healthy || (u.Advice == "") != healthy {
+			return fmt.Errorf("healthy is %t, the upstream %+v, checks %+v", s.Healthy, s.UpstreamState, s.Checks)
+		}
+		if is, said := p.Ready(p.Context()); is != ready {
+			return errors.New(said)
+		}
+		metrics, err := ask.At(p.AdminURL()).Get(p.Context(), "/metrics")
+		p.must(err)
+		value := map[bool]int{true: 1}[healthy]
+		if line := fmt.Sprintf("\nlistproxy_upstream_ok{state=%q} %d\n", want, value); !strings.Contains(string(metrics.Body), line) {
+			return fmt.Errorf("metrics do not have %s", line)
+		}
+		return nil
+	}))
+	p.Logf("| %s | told after %.1f s: %s", want, time.Since(begun).Seconds(), s.UpstreamState.Error)
+	p.told = append(p.told, want)
+	return s
+}
+
+// lines returns what the log has told since listproxy listens, without requests and what is for those
+// who debug it.
+func (p *patient) lines() []string {
+	_, log, _ := strings.Cut(p.Log(), "msg=serving address")
+	var told []string
+	for line := range strings.Lines(log) {
+		if regexp.MustCompile(`^time=\S+ level=(INFO|WARN|ERROR)`).MatchString(line) {
+			told = append(told, strings.TrimSpace(line))
+		}
+	}
+	return told
+}
+
+// judge looks at the log: each change has one line, and while there was trouble there was no other.
+func (p *patient) judge() {
+	p.Helper()
+	state := regexp.MustCompile(`msg="kube-apiserver .* state=(\S+)`)
+	var changes []upstream.Condition
+	trouble := false
+	for _, line := range p.lines() {
+		if m := state.FindStringSubmatch(line); m != nil {
+			changes = append(changes, upstream.Condition(m[1]))
+			if (m[1] != string(upstream.ConditionOK)) != (strings.Contains(line, "level=WARN") && strings.Contains(line, " do=")) {
+				p.Errorf("a change is told as %s", line)
+			}
+			// Two versions answer, so that there is more to tell.
+			trouble = m[1] != string(upstream.ConditionOK) && m[1] != string(upstream.ConditionTwoVersions)
+		} else if trouble {
+			p.Errorf("while the upstream was in trouble the log told, too: %s", line)
+		}
+	}
+	if !slices.Equal(changes, p.told) {
+		p.Errorf("the log tells of %v, and there was %v\n%s", changes, p.told, strings.Join(p.lines(), "\n"))
+	}
+}
+
+// TestHealthOfUpstream: an API server that is away, ends, stands still, takes rights away or does not
+// know the account any more is told as what it is, everywhere, with one line in the log; and so is
+// that it is well again. /readyz says no where it is the account, and otherwise callers get a 503.
+func TestHealthOfUpstream(t *testing.T) {
+	token, err := plane.CreateServiceAccountToken(t.Context(), controlplane.TeamB, "patient")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Rights that every account of docs/rbac.yaml has.
+	grant := controlplane.Grant{To: []string{controlplane.TeamB + "/patient"}, Rules: slices.Concat(
+		readable("", "configmaps", "pods"), readable("apiregistration.k8s.io", "apiservices"),
+		readable("apiextensions.k8s.io", "customresourcedefinitions"), readable("coordination.k8s.io", "leases"),
+		readable("internal.apiserver.k8s.io", "storageversions"),
+		readable("rbac.authorization.k8s.io", "clusterroles", "clusterrolebindings", "roles", "rolebindings"),
+	)}
+	revoke, err := plane.Grant(t.Context(), grant)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := plane.RESTConfig(controlplane.Admin)
+	own.Host, own.BearerToken = one.URL(), token
+	if err := one.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = one.Start(t.Context()) })
+
+	p := launch(t, own)
+	defer p.judge()
+	p.await(upstream.ConditionUnreachable, false) // since nothing is loaded yet
+	p.must(one.Start(t.Context()))
+	s := p.await(upstream.ConditionOK, true)
+	if s.UpstreamState.User != "system:serviceaccount:team-b:patient" || s.UpstreamState.Answered == nil {
+		t.Errorf("the status has %+v", s.UpstreamState)
+	}
+	if !slices.ContainsFunc(s.Ends, func(e statusz.End) bool {
+		return strings.HasPrefix(e.Name, "token") && e.Left > 0 && e.Left <= 3700 && !e.Soon
+	}) {
+		t.Errorf("the status does not say when the token ends: %+v", s.Ends)
+	}
+
+	p.must(one.Kill())
+	p.await(upstream.ConditionUnreachable, true)
+	if a, err := p.client.Get(t.Context(), "/api/v1/namespaces/default"); err != nil || a.Code != http.StatusServiceUnavailable ||
+		!strings.Contains(string(a.Body), "listproxy could not get an answer from the Kubernetes API server") {
+		t.Errorf("while it is away, %v: %s", err, a)
+	}
+	p.must(one.Start(t.Context()))
+	p.await(upstream.ConditionOK, true)
+
+	p.must(one.Pause())
+	p.await(upstream.ConditionUnreachable, true)
+	p.must(one.Resume())
+	p.await(upstream.ConditionOK, true)
+
+	p.must(revoke(t.Context()))
+	p.await(upstream.ConditionForbidden, false)
+	_, err = plane.Grant(t.Context(), grant)
+	p.must(err)
+	p.await(upstream.ConditionOK, true)
+
+	admin, err := ask.New(plane.RESTConfig(controlplane.Admin), requestTimeout)
+	p.must(err)
+	_, err = admin.Do(t.Context(), http.MethodDelete, "/api/v1/namespaces/"+controlplane.TeamB+"/serviceaccounts/patient", nil)
+	p.must(err)
+	p.await(upstream.ConditionUnauthorized, false)
+	// Nothing but that is asked for: callers' own requests go on.
+	if a, err := p.client.Get(t.Context(), "/api/v1/namespaces/default"); err != nil || a.Code != http.StatusOK {
+		t.Errorf("a caller's own request, %v: %s", err, a)
+	}
+}
+
+// readable are the rights to follow resources.
+func readable(group string, resources ...string) []rule {
+	return []rule{controlplane.Rule("list,watch", group, strings.Join(resources, ","))}
+}
+
+// TestHealthOfTheWay: an API server that is slow, in two versions, or not ready is told as that, and
+// so is a CA that is not its own; only that is the replica's own fault.
+func TestHealthOfTheWay(t *testing.T) {
+	h, err := hop.Start(one.URL(), plane.CA())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.Close)
+	own := plane.RESTConfig(controlplane.Feed)
+	own.Host, own.CAData = h.URL(), h.CA()
+	p := launch(t, own)
+	defer p.judge()
+	p.await(upstream.ConditionOK, true)
+
+	h.OnRequest(func(_ http.ResponseWriter, r *http.Request) bool {
+		if strings.HasSuffix(r.URL.Path, "/selfsubjectreviews") {
+			time.Sleep(2 * time.Second)
+		}
+		return false
+	})
+	p.await(upstream.ConditionSlow, true)
+	h.OnRequest(nil)
+	p.await(upstream.ConditionOK, true)
+
+	h.OnRequest(func(w http.ResponseWriter, r *http.Request) bool {
+		return r.URL.Path == "/readyz" && hop.Refuse(w, http.StatusInternalServerError)
+	})
+	p.await(upstream.ConditionNotReady, true)
+	h.OnRequest(nil)
+	p.await(upstream.ConditionOK, true)
+
+	asked := 0
+	h.OnBody(func(r *http.Request, body []byte) []byte {
+		if r.URL.Path != "/version" {
+			return body
+		}
+		if asked++; asked%2 == 0 {
+			return body
+		}
+		return regexp.MustCompile(`"gitVersion": "[^"]*"`).ReplaceAll(body, []byte(`"gitVersion": "v1.99.0"`))
+	})
+	p.await(upstream.ConditionTwoVersions, true)
+
+	own.CAData = plane.CA() // not the hop's
+	other := launch(t, own)
+	s := other.await(upstream.ConditionUnreachable, false)
+	if _, said := other.Ready(t.Context()); !strings.Contains(said, "[-]upstream") || !strings.Contains(s.UpstreamState.Error, "x509") {
+		t.Errorf("of a CA that is not its own: %s\n%+v", said, s.UpstreamState)
+	}
+	other.judge()
+}

@@ -12,6 +12,9 @@
 {{- if .Values.consistentLists }}
 - --consistent-lists={{ .Values.consistentLists }}
 {{- end }}
+{{- if .Values.watches }}
+- --watches
+{{- end }}
 {{- with .Values.consistentWait }}
 - --consistent-wait={{ . }}
 {{- end }}

@@ -6,10 +6,33 @@ kind: Policy
 defaults:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.policy.resources }}
+{{- with include "listproxy.rules" . | fromYamlArray }}
 resources:
 {{ toYaml . }}
 {{- end }}
+{{- end -}}
+
+{{/*
+The rules, as a YAML list: policy.resources without those that an extra one replaces, and then policy.extraResources.
+*/}}
+{{- define "listproxy.rules" -}}
+{{- $replaced := dict -}}
+{{- range .Values.policy.extraResources -}}
+  {{- $_ := set $replaced (printf "%s/%s/%s" .group .resource (.version | default "")) true -}}
+{{- end -}}
+{{- $rules := list -}}
+{{- range .Values.policy.resources -}}
+  {{- if not (hasKey $replaced (printf "%s/%s/%s" .group .resource (.version | default ""))) -}}
+    {{- $rules = append $rules . -}}
+  {{- end -}}
+{{- end -}}
+{{- $rules = concat $rules .Values.policy.extraResources -}}
+{{- range $rules -}}
+  {{- if and (eq (.cache | default "") "eager") (not .version) -}}
+    {{- fail (printf "policy: the rule for %s is eager, and has no version: what is eager is read before anybody asks, so add version: v1, or whichever version the clients ask for" (printf "%s.%s" .resource .group | trimSuffix ".")) -}}
+  {{- end -}}
+{{- end -}}
+{{- $rules | toYaml -}}
 {{- end -}}
 
 {{/*
@@ -18,14 +41,15 @@ for the same resource in all versions, from that for "*" of the group, from defa
 has it; Secrets need one of their own rules, Events are never kept.
 */}}
 {{- define "listproxy.kept" -}}
+{{- $rules := include "listproxy.rules" . | fromYamlArray -}}
 {{- $caches := dict -}}
-{{- range .Values.policy.resources -}}
+{{- range $rules -}}
   {{- if and .cache (not .version) -}}
     {{- $_ := set $caches (printf "%s/%s" .group .resource) .cache -}}
   {{- end -}}
 {{- end -}}
 {{- $kept := dict -}}
-{{- range $i, $rule := .Values.policy.resources -}}
+{{- range $i, $rule := $rules -}}
   {{- /* RBAC would read more into these. The schema has the same rule, and can be skipped. */ -}}
   {{- if contains "*" .group -}}
     {{- fail (printf "policy.resources[%d]: group %q is not an API group. RBAC would read it as all groups. Write one group, or \"\" for the core group." $i .group) -}}

@@ -76,7 +76,7 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 			return list, found, why
 		}
 	}
-	may, why := h.review(r.Context(), who, asked)
+	may, why := h.review(r.Context(), who, asked, list.Watch)
 	if why != "" {
 		return list, found, why
 	}
@@ -186,10 +186,19 @@ func attributesFor(list policy.Request) authz.Attributes {
 	}
 }
 
-// review asks whether the caller may do what is asked for, and whether it could be forwarded.
-func (h *Handler) review(ctx context.Context, who caller, asked authz.Attributes) (rights, reason.Reason) {
+// review asks whether the caller may do what is asked for, and whether it could be forwarded. A
+// watch waits for its turn to be reviewed.
+func (h *Handler) review(ctx context.Context, who caller, asked authz.Attributes, watch bool) (rights, reason.Reason) {
 	ctx, span := observe.RecordOf(ctx).Step(ctx, observe.SpanReview)
 	defer span.End()
+	if watch && !h.Authorizer.Remembers(who.identity, asked) {
+		turn, err := h.Authorizer.WatchTurn(ctx, who.share)
+		if err != nil {
+			h.rarely("a caller's right could not be reviewed", err)
+			return rights{}, reason.ReviewFailed
+		}
+		defer turn.Release()
+	}
 	yes, err := h.Authorizer.Review(ctx, who.identity, who.share, asked)
 	switch {
 	case err != nil:

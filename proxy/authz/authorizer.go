@@ -95,6 +95,7 @@ type Authorizer struct {
 	decisions *decisionCache
 	reviews   shared[bool]
 	turns     *inflight.Limiter[inflight.ShareKey]
+	watches   *inflight.Limiter[inflight.ShareKey]
 	counts    reviewCounts
 }
 
@@ -115,6 +116,10 @@ func NewAuthorizer(send SendAs, base *url.URL, cfg Config, log *slog.Logger) (*A
 	if err != nil {
 		return nil, err
 	}
+	watches, err := newWatchTurns(cfg.Timeout)
+	if err != nil {
+		return nil, err
+	}
 	endpoint := base.JoinPath(reviewPath)
 	endpoint.User = nil
 	return &Authorizer{
@@ -126,6 +131,7 @@ func NewAuthorizer(send SendAs, base *url.URL, cfg Config, log *slog.Logger) (*A
 		decisions: decisions,
 		reviews:   shared[bool]{ttl: cfg.TTL, epoch: decisions.epoch.Load},
 		turns:     turns,
+		watches:   watches,
 	}, nil
 }
 
@@ -160,6 +166,17 @@ func (r *Authorizer) Review(ctx context.Context, id authn.Identity, share inflig
 		return review, err
 	})
 	return Right{review.value, epoch, r.validity(review.asked, began)}, err
+}
+
+// WatchTurn waits until the reviews of a watch may begin, for as long as a review may take. To
+// forward a watch would cost the upstream more than to review it, for as long as it lasts; so where
+// thousands begin at once, they are reviewed one after the other, a few of each caller at a time.
+func (r *Authorizer) WatchTurn(ctx context.Context, share inflight.ShareKey) (inflight.Grant[inflight.ShareKey], error) {
+	turn, err := r.watches.Acquire(ctx, share, 1)
+	if err != nil {
+		return turn, fmt.Errorf("the watch's turn to be reviewed did not come: %w", err)
+	}
+	return turn, nil
 }
 
 // reviewNow is Review where nothing is remembered or shared. A yes that was overtaken by a flush is

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -28,6 +29,15 @@ const (
 // when it is sent until its answer is there: callers who come and go cannot pile questions up.
 func newTurns(timeout time.Duration) (*inflight.Limiter[inflight.ShareKey], error) {
 	return inflight.NewLimiter[inflight.ShareKey](inflight.Queueing(maxQuestionsAtOnce, maxQuestionsWaiting, timeout))
+}
+
+// newWatchTurns returns the places for watches that need reviews. As many may wait as come: each has
+// been let in as a long-running request, of which there is a bounded number, and leaves the queue
+// with its client.
+func newWatchTurns(timeout time.Duration) (*inflight.Limiter[inflight.ShareKey], error) {
+	places := inflight.Queueing(maxQuestionsAtOnce, math.MaxInt, timeout)
+	places.MaxWaitingPerCaller = math.MaxInt
+	return inflight.NewLimiter[inflight.ShareKey](places)
 }
 
 // inTurn asks when the turn of the caller's share comes, and keeps the place until ask returns. The

@@ -1,0 +1,84 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/inflight"
+	"github.com/listproxy/listproxy/proxy/internal/authntest"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+)
+
+// TestManyWatchesAreReviewed: where thousands of watches of one caller begin at once, each with a
+// selector of its own, all are reviewed. Another caller's does not wait behind them, and who has
+// gone is not reviewed at all.
+func TestManyWatchesAreReviewed(t *testing.T) { synctest.Test(t, testManyWatchesAreReviewed) }
+
+func testManyWatchesAreReviewed(t *testing.T) {
+	const (
+		stay, leave = 3000, 1000
+		takes       = 50 * time.Millisecond
+	)
+	h := decider(t, 0)
+	h.Policy, h.Watches = policy.DefaultConfig(), true
+	var mu sync.Mutex
+	reviews, underWay, most := 0, 0, 0
+	h.Authorizer = authorizerOf(t, func(r *http.Request) (*http.Response, error) {
+		mu.Lock()
+		reviews++
+		underWay++
+		most = max(most, underWay)
+		mu.Unlock()
+		time.Sleep(takes)
+		mu.Lock()
+		underWay--
+		mu.Unlock()
+		return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{})
+	})
+	identity := authntest.Identify(authntest.New(t), "Bearer a")
+	said := map[reason.Reason]int{}
+	watch := func(ctx context.Context, share byte, node int) {
+		target := fmt.Sprintf("/api/v1/pods?watch=true&resourceVersion=1&fieldSelector=spec.nodeName%%3Dnode-%d", node)
+		r := httptest.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+		r.Header.Set("Authorization", "Bearer a")
+		r.Header.Set("Accept", "application/json")
+		_, _, why := h.decide(r, caller{identity: identity, accepted: true, share: inflight.ShareKey{share}})
+		mu.Lock()
+		said[why]++
+		mu.Unlock()
+	}
+	var all sync.WaitGroup
+	for node := range stay {
+		all.Go(func() { watch(t.Context(), 1, node) })
+	}
+	synctest.Wait()
+	gone, goes := context.WithCancel(t.Context())
+	for node := range leave {
+		all.Go(func() { watch(gone, 1, stay+node) })
+	}
+	synctest.Wait()
+	goes()
+	begun := time.Now()
+	watch(t.Context(), 2, stay+leave)
+	if waited := time.Since(begun); waited != takes {
+		t.Errorf("another caller's watch was reviewed after %v, alone it is after %v", waited, takes)
+	}
+	all.Wait()
+	if diff := cmp.Diff(map[reason.Reason]int{reason.NotAllowed: stay + 1, reason.ReviewFailed: leave}, said); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if reviews != stay+1 || most > 128 {
+		t.Errorf("%d reviews, %d at once", reviews, most)
+	}
+}

@@ -16,15 +16,17 @@ type Switches struct {
 	Watches    bool
 }
 
-// Forecast is what can be said of a list or watch without a cluster: whether it itself and the policy
-// let it be answered from memory. Whether memory has the state, and whether the caller may list, is
-// another matter.
+// Forecast is what can be said of a list or watch without a cluster: whether the policy and the
+// request itself let it be answered from memory. Whether memory has the state, and whether the caller
+// may list, is known only when the request comes.
 type Forecast struct {
-	// Decision is by the list's options; its Reason may be one that Why is before.
+	// Decision follows from the options. Its Reason may differ from Why, which is found first.
 	Decision Decision
-	// Representation is the form of the answer; empty if there is none of ours.
+	// Representation is the form of the answer; empty if listproxy has none of that form.
 	Representation media.Representation
-	// AsAny: the newest state is asked for, and the policy has this caller get any.
+	// Newest: the newest state is asked for, with a list's first page.
+	Newest bool
+	// AsAny: Newest, and the policy has this caller get any.
 	AsAny bool
 	// Consistent is what holds for lists of the newest state.
 	Consistent ConsistentLists
@@ -34,9 +36,9 @@ type Forecast struct {
 	Why reason.Reason
 }
 
-// Forecast says what becomes of a list or watch that [Parse] has understood. Whether the resource is
-// a custom one is to be said; whether it has namespaces is assumed to be so if that lets it be
-// answered.
+// Forecast says what becomes of a list or watch that [Parse] has understood. The caller of Forecast
+// says whether the resource is a custom one. Whether it has namespaces is not known: if either answer
+// lets the list be answered from memory, it counts as answered.
 func (c *Config) Forecast(list Request, switches Switches, custom bool, caller user.Info) Forecast {
 	rule := c.For(list.Group, list.Version, list.Resource)
 	f := Forecast{Rule: rule, Consistent: cmp.Or(rule.ConsistentLists, switches.Consistent)}
@@ -44,10 +46,10 @@ func (c *Config) Forecast(list Request, switches Switches, custom bool, caller u
 	if list.Watch {
 		f.Decision = DecideWatch(list.Options, list.WatchOptions)
 	}
-	// A page of the newest state that follows another one is no newest state of its own, and what
-	// callers get for the newest state is about lists.
-	newest := !list.Watch && list.Options.Continue == "" && (f.Decision.Semantics == MostRecent || f.Decision.Reason == reason.MostRecent)
-	if f.AsAny = newest && rule.GetsAny(caller); f.AsAny {
+	// newestAsAny is about lists, and not about the pages that follow a first one.
+	f.Newest = !list.Watch && list.Options.Continue == "" &&
+		(f.Decision.Semantics == MostRecent || f.Decision.Reason == reason.MostRecent)
+	if f.AsAny = f.Newest && rule.GetsAny(caller); f.AsAny {
 		f.Decision = DecideFor(list.Options, rule.LimitAtZero, ConsistentFaster)
 		f.Decision.Semantics = Any
 	}

@@ -76,7 +76,7 @@ func checkParse(t *testing.T, r *http.Request) {
 
 	checkAccept(t, r.Header["Accept"])
 	checkPretty(t, r, got)
-	checkWithUpstream(t, got.Options, Decide(got.Options))
+	checkWithUpstream(t, got.Options, decide(got.Options))
 }
 
 func FuzzParse(f *testing.F) {

@@ -273,7 +273,7 @@ func checkScope(t *testing.T, r Request, namespaced bool) {
 	if !namespaced && namespace != "" {
 		t.Errorf("%+v: a resource without namespaces is selected by one", r)
 	}
-	decision := Decide(r.Options)
+	decision := decide(r.Options)
 	if !decision.Serve {
 		return
 	}

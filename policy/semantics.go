@@ -60,17 +60,13 @@ type Decision struct {
 	Reason reason.Reason
 }
 
-// Decide maps list options to semantics as kube-apiserver 1.36 does
-// (k8s.io/apiserver: storage/cacher/delegator, storage.ValidateListOptions, and
-// apimachinery's internalversion validation). It never fails: what it does not
-// understand is forwarded.
+// DecideFor maps list options to semantics as kube-apiserver 1.36 does (k8s.io/apiserver:
+// storage/cacher/delegator, storage.ValidateListOptions, and apimachinery's internalversion
+// validation). A rule says what a limit at resourceVersion=0 means, and which lists of the newest
+// state may be answered from memory. It never fails: what it does not understand is forwarded.
 //
-// A revision has to be a decimal without sign or leading zeros that fits int64,
-// as etcd's revisions do.
-func Decide(o ListOptions) Decision { return DecideFor(o, LimitIgnored, ConsistentNever) }
-
-// DecideFor is Decide where a rule says what a limit at resourceVersion=0 means, and which lists of
-// the newest state may be answered from memory.
+// A revision has to be a decimal without sign or leading zeros that fits int64, as etcd's revisions
+// do.
 func DecideFor(o ListOptions, atZero LimitAtZero, consistent ConsistentLists) Decision {
 	var (
 		match, rv      = o.ResourceVersionMatch, o.ResourceVersion

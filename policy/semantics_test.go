@@ -81,6 +81,9 @@ var table = map[string]map[string][2]Decision{
 	},
 }
 
+// decide decides as without a rule.
+func decide(o ListOptions) Decision { return DecideFor(o, LimitIgnored, ConsistentNever) }
+
 // continuations are the only rows with a token that are not refused: without
 // match, and resourceVersion unset or 0; first by resourceVersion, then by token.
 var continuations = map[string]map[string][2]Decision{
@@ -112,9 +115,9 @@ func TestDecideTable(t *testing.T) {
 						want = rows[name][i]
 					}
 					t.Run(fmt.Sprintf("rv=%s,match=%s,limit=%d,continue=%s", version, match, limit, name), func(t *testing.T) {
-						got := Decide(options)
+						got := decide(options)
 						if diff := cmp.Diff(want, got); diff != "" {
-							t.Errorf("Decide (-want +got):\n%s", diff)
+							t.Errorf("DecideFor (-want +got):\n%s", diff)
 						}
 						checkWithUpstream(t, options, got)
 					})
@@ -211,8 +214,8 @@ func TestDecideEdges(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, Decide(test.options)); diff != "" {
-				t.Errorf("Decide (-want +got):\n%s", diff)
+			if diff := cmp.Diff(test.want, decide(test.options)); diff != "" {
+				t.Errorf("DecideFor (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -225,7 +228,7 @@ func TestHonouredLimit(t *testing.T) {
 			for name, token := range tokens(t) {
 				for _, limit := range limits {
 					options := ListOptions{ResourceVersion: version, ResourceVersionMatch: match, Continue: token, Limit: limit}
-					want := Decide(options)
+					want := decide(options)
 					if want.Semantics == Any {
 						want.Limit = limit
 					}
@@ -238,7 +241,7 @@ func TestHonouredLimit(t *testing.T) {
 	}
 }
 
-func BenchmarkDecide(b *testing.B) {
+func BenchmarkDecideFor(b *testing.B) {
 	for name, options := range map[string]ListOptions{
 		"any":      {ResourceVersion: "0", Limit: 500},
 		"exact":    {ResourceVersion: "123456789", ResourceVersionMatch: "Exact"},
@@ -247,7 +250,7 @@ func BenchmarkDecide(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				Decide(options)
+				decide(options)
 			}
 		})
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
@@ -191,7 +192,10 @@ func (s *watchStream) follow(r *http.Request, stands func() bool) {
 				return buf
 			}
 			if !certain(ctx, stands) {
-				pause(ctx, rand.N(doubtEnds)) // #nosec G404 -- no secret
+				select {
+				case <-time.After(rand.N(doubtEnds)): // #nosec G404 -- no secret
+				case <-ctx.Done():
+				}
 				end = watch.EndLost
 				return buf
 			}
@@ -211,22 +215,12 @@ func (s *watchStream) follow(r *http.Request, stands func() bool) {
 
 // certain waits until something stands, at most for a time.
 func certain(ctx context.Context, stands func() bool) bool {
-	for begun := time.Now(); !stands(); pause(ctx, doubtPause) {
-		if time.Since(begun) >= doubtFor || ctx.Err() != nil {
-			return false
-		}
+	if stands() {
+		return true
 	}
-	return true
-}
-
-// pause waits for a time, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
+	return wait.PollUntilContextTimeout(ctx, doubtPause, doubtFor, false, func(context.Context) (bool, error) {
+		return stands(), nil
+	}) == nil
 }
 
 // write writes events, unless the client is gone.

@@ -183,15 +183,6 @@ func (c *Collection) continues(q index.Query) bool {
 	return newest.Page(q, nil).Next != ""
 }
 
-// Retired says why the collection was given up; None if it was not. What was looked up in it
-// before may be of a time that is over.
-func (c *Collection) Retired() reason.Reason {
-	if v := c.view.Load(); v.retired {
-		return v.absence
-	}
-	return reason.None
-}
-
 // want tells the feed that somebody waits for a newer revision, or is about to.
 func (c *Collection) want() {
 	select {

@@ -162,7 +162,7 @@ func TestMovedIsHeldForAWhile(t *testing.T) {
 			t.Fatal(absence)
 		}
 		c.Invalidate(Invalidation{Ground: Catalog, Extent: OfVersion(configMaps.GroupVersion()), Until: After(15 * time.Second)})
-		if why := before.Retired(); why == reason.None {
+		if why := before.whyRetired(); why == reason.None {
 			t.Error("what was the other server's is still there")
 		}
 		if _, absence := c.Use(configMaps); absence != reason.Upstream {

@@ -246,7 +246,7 @@ func TestSelfCheckFindsWhatIsWrong(t *testing.T) {
 				if stats.Mismatches != 1 {
 					t.Fatalf("got %+v; log:\n%s", stats, c.log)
 				}
-				if why := wrong.Retired(); why != reason.Warming {
+				if why := wrong.whyRetired(); why != reason.Warming {
 					t.Errorf("what was wrong is retired: %q", why)
 				}
 				if log := c.log.String(); !strings.Contains(log, tt.says) || strings.Contains(log, "valu") {

@@ -202,23 +202,31 @@ func TestByteBound(t *testing.T) {
 	})
 }
 
+// whyRetired says why the collection was given up; None if it was not.
+func (c *Collection) whyRetired() reason.Reason {
+	if v := c.view.Load(); v.retired {
+		return v.absence
+	}
+	return reason.None
+}
+
 // TestRetired: what was looked up in a collection before it was given up can be told from what
 // holds.
 func TestRetired(t *testing.T) {
 	c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
-	if why := c.Retired(); why != reason.None {
+	if why := c.whyRetired(); why != reason.None {
 		t.Errorf("a live one: %q", why)
 	}
 	c.close()
 	c.drop(reason.Warming)
-	if why := c.Retired(); why != reason.None {
+	if why := c.whyRetired(); why != reason.None {
 		t.Errorf("one that lost its state: %q", why)
 	}
 	c.retire(reason.Schema)
 	c.retire(reason.Stopped)
 	c.open(index.NewTree(false), 0, 99, &wire.Frame{}, nil, c.inquire())
 	c.drop(reason.Warming)
-	if why := c.Retired(); why != reason.Schema {
+	if why := c.whyRetired(); why != reason.Schema {
 		t.Errorf("one that was given up: %q, want %q", why, reason.Schema)
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -141,62 +140,46 @@ func writeExplanation(w io.Writer, c *policy.Config, r *http.Request, assumed as
 		writeForwarded(out, why, why.Explain())
 		return writeTable(w, out.String())
 	}
-	rule := c.For(list.Group, list.Version, list.Resource)
-	consistent := cmp.Or(rule.ConsistentLists, policy.ConsistentLists(assumed.consistent))
-	decision := policy.DecideFor(list.Options, rule.LimitAtZero, consistent)
-	if list.Watch {
-		decision = policy.DecideWatch(list.Options, list.WatchOptions)
-	}
-	// A page of the newest state that follows another one is no newest state of its own.
-	newest := !list.Watch && list.Options.Continue == "" && (decision.Semantics == policy.MostRecent || decision.Reason == reason.MostRecent)
-	asAny := newest && rule.GetsAny(&assumed.caller)
-	if asAny {
-		decision = policy.DecideFor(list.Options, rule.LimitAtZero, policy.ConsistentFaster)
-		decision.Semantics = policy.Any
-	}
-	kind := "a built-in resource"
-	if assumed.custom {
-		kind = "a custom resource"
-	}
-	representation, why := rule.Form(list, true, assumed.custom)
-	if why != "" && list.Namespace == "" {
-		representation, why = rule.Form(list, false, assumed.custom) // whether it has namespaces is not known
-	}
+	f := c.Forecast(list, policy.Switches{Consistent: policy.ConsistentLists(assumed.consistent), Watches: assumed.watches},
+		assumed.custom, &assumed.caller)
+	why = f.Why
 	text := why.Explain()
 	meant := meantInstead(list.Group, list.Resource)
 	switch {
 	case meant != "":
-		why, text = reason.UnknownResource, fmt.Sprintf("Kubernetes has no %q here: did you mean %q? What kube-apiserver answers is passed on.", list.Resource, meant)
-	case !decision.Serve:
-		why, text = decision.Reason, decision.Reason.Explain()
-	case rule.Cache == policy.CacheNever:
-		why, text = reason.NotCached, "The policy keeps this resource out of memory."
+		why = reason.UnknownResource
+		text = fmt.Sprintf("Kubernetes has no %q here: did you mean %q? What kube-apiserver answers is passed on.", list.Resource, meant)
+	case why == reason.NotCached && f.Rule.Cache == policy.CacheNever:
+		text = "The policy keeps this resource out of memory."
 	case why == reason.NotCached:
-		text = fmt.Sprintf("The policy keeps it as %s, and the answer would be %s.", representationsOf(rule), representation)
+		text = fmt.Sprintf("The policy keeps it as %s, and the answer would be %s.", representationsOf(f.Rule), f.Representation)
 	}
 	if why != "" {
 		writeForwarded(out, why, text)
 	} else {
 		parameter := ""
-		if asAny {
+		if f.AsAny {
 			parameter = "; newest-as-any"
 		}
-		fmt.Fprintf(out, "from memory\tCache-Status: listproxy; hit; detail=%s%s\n", decision.Semantics, parameter)
-		writeAnswer(out, list, decision, rule)
-		form := string(representation)
+		fmt.Fprintf(out, "from memory\tCache-Status: listproxy; hit; detail=%s%s\n", f.Decision.Semantics, parameter)
+		writeAnswer(out, list, f.Decision, f.Rule)
+		form, kind := string(f.Representation), "a built-in resource"
 		if list.Indented(assumed.custom) {
 			form += ", indented"
+		}
+		if assumed.custom {
+			kind = "a custom resource"
 		}
 		fmt.Fprintf(out, "  representation\t%s, as %s\n", form, kind)
 	}
 	fmt.Fprintf(out, "  resource\t%s\n", policy.Target{Group: list.Group, Version: list.Version, Resource: list.Resource})
-	fmt.Fprintf(out, "  rule\t%s: cache %s\n", rule.Source, rule.Cache)
-	if newest && len(rule.NewestAsAny) > 0 {
-		fmt.Fprintf(out, "  newestAsAny\t%s\n", newestAsAnyOf(rule))
+	fmt.Fprintf(out, "  rule\t%s: cache %s\n", f.Rule.Source, f.Rule.Cache)
+	if f.Newest && len(f.Rule.NewestAsAny) > 0 {
+		fmt.Fprintf(out, "  newestAsAny\t%s\n", newestAsAnyOf(f.Rule))
 	}
 	if why == "" {
-		writeOpen(out, list, decision, rule)
-		writeProof(out, decision, consistent)
+		writeOpen(out, list, f.Decision, f.Rule)
+		writeProof(out, f.Decision, f.Consistent)
 		if list.Indented(assumed.custom) {
 			fmt.Fprintln(out, "  the objects\tare not nested so deeply that indented JSON of them would be many times as long")
 		}

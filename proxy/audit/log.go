@@ -342,10 +342,3 @@ func (l *Log) waiting() int {
 	defer l.mu.Unlock()
 	return len(l.queue)
 }
-
-// Held returns how many bytes are set aside for events that are not written yet.
-func (l *Log) Held() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.held
-}

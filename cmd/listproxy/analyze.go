@@ -37,8 +37,10 @@ It contacts no cluster, and listproxy need not be installed anywhere:
   kubectl -n listproxy logs deployment/listproxy | listproxy analyze -
 
 The exit code is 1 if a file could not be read to its end, or has no line of such a log.`,
-		Args: usageArgs(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, files []string) error {
+			if len(files) == 0 {
+				return usageError{errors.New("name the logs to read: listproxy analyze FILE..., and - for standard input")}
+			}
 			if output != outputText && output != outputJSON && output != outputHTML {
 				return usageError{fmt.Errorf("--output %q: choose %s, %s or %s", output, outputText, outputJSON, outputHTML)}
 			}
@@ -52,6 +54,9 @@ The exit code is 1 if a file could not be read to its end, or has no line of suc
 			a := analyze.New(policy)
 			problem := readLogs(a, files, cmd.InOrStdin(), cmd.ErrOrStderr())
 			report := a.Report()
+			if problem != nil && len(report.Files) == 0 {
+				return problem // there is nothing to report of
+			}
 			if err := writeReport(cmd.OutOrStdout(), report, output, top); err != nil {
 				return err
 			}

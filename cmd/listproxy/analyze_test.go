@@ -43,7 +43,7 @@ func TestAnalyzeCommand(t *testing.T) {
 		{"nothing in it", []string{empty}, exitFailed, []string{"no list and no watch", "ResponseComplete"}},
 		{"one is missing", []string{log, filepath.Join(dir, "none.log")}, exitFailed, []string{"2 lists", "none.log: no such file"}},
 		{"ends early", []string{log, cut}, exitFailed, []string{"2 lists", "cut.log.gz was not read to its end", "unexpected EOF"}},
-		{"no file", nil, exitUsage, []string{"requires at least 1 arg"}},
+		{"no file", nil, exitUsage, []string{"name the logs to read"}},
 		{"unknown form", []string{"-o", "xml", log}, exitUsage, []string{`--output "xml": choose text, json or html`}},
 		{"too few rows", []string{"--top", "-1", log}, exitUsage, []string{"--top -1"}},
 		{"no such policy", []string{"--config", filepath.Join(dir, "p.yaml"), log}, exitFailed, []string{"--config", "p.yaml"}},

@@ -43,7 +43,7 @@ make one), and in another terminal:
 
   (umask 077; listproxy kubeconfig > proxy.kubeconfig)
   listproxy try --kubeconfig proxy.kubeconfig`,
-		Args:          usageArgs(cobra.NoArgs),
+		Args:          noSuchCommand,
 		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -62,6 +62,7 @@ make one), and in another terminal:
 	for _, c := range append(cmd.Commands(), cmd) {
 		addCompletion(c)
 	}
+	cmd.SuggestionsMinimumDistance = 2
 	showSections(cmd)
 	return cmd
 }
@@ -101,9 +102,23 @@ func wholeArgs(n int) cobra.PositionalArgs {
 		if len(args) == n {
 			return nil
 		}
-		return fmt.Errorf("%s takes %d arguments, and there are %d\n\n%s", cmd.CommandPath(), n, len(args), strings.TrimSpace(cmd.UsageString()))
+		return fmt.Errorf("%s takes %d arguments, not %d\n\n%s", cmd.CommandPath(), n, len(args), strings.TrimSpace(cmd.UsageString()))
 	})
 }
+
+// noSuchCommand refuses what is no command, and says which one was probably meant.
+func noSuchCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if meant := cmd.SuggestionsFor(args[0]); len(meant) > 0 {
+		return usageError{fmt.Errorf("there is no command %q: did you mean %s?", args[0], meant[0])}
+	}
+	return usageError{fmt.Errorf("there is no command %q: --help lists them", args[0])}
+}
+
+// userAgent is how one of our programs calls itself: a product and a version as in RFC 9110.
+func userAgent(product string) string { return product + "/" + strings.Trim(version(), "()") }
 
 // release is set by the linker in released builds: -ldflags "-X main.release=v1.2.3".
 var release string

@@ -169,7 +169,7 @@ func TestPolicyExplainOfNoRequest(t *testing.T) {
 		{[]string{"GET", "/api/v1/pods", "--header", "A: b\r\nC: d"}, "Name: value"},
 		{[]string{"GET", "/api/v1/pods", "--config", "/nowhere/policy.yaml"}, "--config"},
 		{[]string{"GET", "/api/v1/pods", "--consistent-lists=maybe"}, `--consistent-lists "maybe": choose true, always or false`},
-		{[]string{"GET"}, "takes 2 arguments"},
+		{[]string{"GET"}, "takes 2 arguments, not 1"},
 	} {
 		out, err := listproxy(append([]string{"policy", "explain"}, test.args...)...)
 		if err == nil {

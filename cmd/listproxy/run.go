@@ -106,8 +106,12 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 func upstreamConfig(kubeconfig string) (*rest.Config, error) {
 	if kubeconfig == "" {
 		cfg, err := rest.InClusterConfig()
+		if errors.Is(err, rest.ErrNotInCluster) {
+			return nil, errors.New("no --kubeconfig is given, and this is not a pod of a cluster: give listproxy a kubeconfig with an account " +
+				"of its own ($KUBECONFIG is yours, and is not used)")
+		}
 		if err != nil {
-			return nil, fmt.Errorf("no --kubeconfig is given, and this is not a pod of a cluster: %w", err)
+			return nil, fmt.Errorf("the account of this pod: %w", err)
 		}
 		return identified(cfg), nil
 	}
@@ -137,7 +141,7 @@ func (o *options) endpoints(cfg *rest.Config, log *slog.Logger) (*upstream.Endpo
 }
 
 func identified(cfg *rest.Config) *rest.Config {
-	cfg.UserAgent = "listproxy/" + version()
+	cfg.UserAgent = userAgent("listproxy")
 	return cfg
 }
 
@@ -370,7 +374,7 @@ func (a *app) needs(eager []policy.EagerCollection) []schema.GroupVersionResourc
 }
 
 // ready says whether clients should come: everything eager is there, the end has not begun, and what
-// is wrong with the upstream, if anything is, is not this replica's own fault (docs/reliability.md).
+// is wrong with the upstream, if anything is, is not this replica's own fault (docs/operations.md).
 func (a *app) ready() (bool, []statusz.Check) {
 	checks := []statusz.Check{
 		{Name: "serving", OK: !a.draining.Load(), Message: "draining"},
@@ -391,10 +395,10 @@ func (a *app) ready() (bool, []statusz.Check) {
 	return true, checks
 }
 
-// upstreamReady says whether clients should come, as far as the upstream goes: not if this replica's
-// own account is refused or its own way leads nowhere, since other replicas may have what it has not.
-// What all of them share is no reason: if all were taken out, clients would reach nobody, and not
-// even be told why.
+// upstreamReady says whether clients should come, as far as the upstream goes: not if the fault is this
+// replica's own, since other replicas may have what it has not. What all of them share, as an account
+// that was deleted, is no reason: if all were taken out, clients would reach nobody, and not even be
+// told why.
 func upstreamReady(s upstream.HealthStats) statusz.Check {
 	check := statusz.Check{Name: admin.UpstreamCheck, OK: !s.Own}
 	if s.Condition != upstream.ConditionOK {

@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/listproxy/listproxy/telemetry"
 )
 
 // TestMistakesAreMet: what people write by mistake is refused, with what they probably meant.
@@ -31,7 +33,11 @@ func TestMistakesAreMet(t *testing.T) {
 		"--nothing-like-it x":            "--help lists them",
 		"status --addrss x":              "did you mean --address?",
 		"policy explain":                 "listproxy policy explain METHOD URL",
-		"policy explain GET":             "takes 2 arguments, and there are 1",
+		"policy explain GET":             "takes 2 arguments, not 1",
+		"stauts":                         "did you mean status?",
+		"serve":                          `there is no command "serve": --help lists them`,
+		"analyze":                        "listproxy analyze FILE...",
+		"analyze /nope":                  "/nope: no such file",
 		"policy check":                   "listproxy policy check FILE",
 		"policy check " + wrong:          `did you mean "pods"?`,
 		"policy explain --heder x GET /": "did you mean --header?",
@@ -40,6 +46,15 @@ func TestMistakesAreMet(t *testing.T) {
 		if err == nil || code == 0 || out != "" || !strings.Contains(err.Error(), words) {
 			t.Errorf("%s: %d, %q, %v, want %q", args, code, out, err, words)
 		}
+	}
+	t.Setenv("KUBECONFIG", "/nope")
+	for _, command := range []string{"try", "kubeconfig", "policy explain GET /api/v1/pods --address https://127.0.0.1:1"} {
+		if _, _, err := execute(t, strings.Fields(command)...); err == nil || !strings.Contains(err.Error(), `KUBECONFIG is "/nope"`) {
+			t.Errorf("%s: %v", command, err)
+		}
+	}
+	if got := telemetry.UserAgent(userAgent("listproxy-try")); got == telemetry.Masked {
+		t.Error("the status page hides who listproxy try is")
 	}
 	out, err := listproxy("policy", "explain", "GET", "/api/v1/pod?resourceVersion=0")
 	if err != nil || !strings.Contains(out, "unknown-resource") || !strings.Contains(out, `did you mean "pods"?`) {

@@ -64,11 +64,14 @@ The exit code is 0 only if the list came from memory.
 			}
 			rules := clientcmd.NewDefaultClientConfigLoadingRules()
 			rules.ExplicitPath = kubeconfig
+			if err := checkKubeconfigs(kubeconfig, rules.Precedence); err != nil {
+				return err
+			}
 			cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: contextName}).ClientConfig()
 			if err != nil {
 				return fmt.Errorf("the kubeconfig of the client (--kubeconfig): %w", err)
 			}
-			cfg.UserAgent = "listproxy-try/" + version()
+			cfg.UserAgent = userAgent("listproxy-try")
 			client, err := rest.HTTPClientFor(cfg)
 			if err != nil {
 				return err

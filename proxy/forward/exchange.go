@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -70,9 +71,19 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	kubehttp.SetForwardedFor(pr.Out.Header, pr.In.RemoteAddr)
 }
 
+// errAccountRefused: the 401 to a request that listproxy sent as somebody else is about listproxy's own
+// credentials. (Or an aggregated API server refuses kube-apiserver; the caller can do as little about it.)
+var errAccountRefused = errors.New("kube-apiserver refuses listproxy's own account (401)")
+
+const accountRefusedMessage = "The Kubernetes API server refuses listproxy's own account (401), with which listproxy " +
+	"sends requests of callers who log in with a client certificate. Nothing was carried out. " +
+	"The cause is in listproxy's log."
+
 // modifyResponse runs before the final answer's header is sent, 101 included.
 func (x *exchange) modifyResponse(res *http.Response) error {
 	switch {
+	case res.StatusCode == http.StatusUnauthorized && x.caller.Impersonated() != nil:
+		return errAccountRefused
 	case res.StatusCode == http.StatusSwitchingProtocols:
 		if got := kubehttp.UpgradeProtocol(res.Header); x.upgrade == "" || !strings.EqualFold(got, x.upgrade) {
 			return fmt.Errorf("it switched to protocol %q when %q was asked for", got, x.upgrade)
@@ -145,7 +156,11 @@ func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 		return
 	}
 	x.report(false, err.Error())
-	kubehttp.WriteStatus(w, r, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, unreachableMessage)
+	message := unreachableMessage
+	if errors.Is(err, errAccountRefused) {
+		message = accountRefusedMessage
+	}
+	kubehttp.WriteStatus(w, r, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, message)
 }
 
 // Write takes what ReverseProxy logs: that an answer broke off.

@@ -84,6 +84,26 @@ func TestPathPrefixIsPrepended(t *testing.T) {
 	}
 }
 
+// TestRefusedAccountIsNotTheCallers: a 401 about listproxy's own credentials is not told to those whom
+// it impersonates, as if it were theirs. A caller with a token gets the answer as it is.
+func TestRefusedAccountIsNotTheCallers(t *testing.T) {
+	upstream := proxytest.StartUpstream(t, false, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
+	forwarder := newForwarder(t, upstream.Config())
+	own := upstream.Config()
+	own.BearerToken = "listproxy"
+	if err := forwarder.up.Impersonate(own); err != nil {
+		t.Fatal(err)
+	}
+	impersonated := authntest.New(t).OfUser(&user.DefaultInfo{Name: "alice", Groups: []string{user.AllAuthenticated}})
+	for want, id := range map[int]authn.Identity{http.StatusServiceUnavailable: impersonated, http.StatusUnauthorized: forwarder.caller} {
+		w := httptest.NewRecorder()
+		forwarder.ServeAs(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api", nil), id, nil)
+		if w.Code != want || strings.Contains(w.Body.String(), accountRefusedMessage) != (want == http.StatusServiceUnavailable) {
+			t.Errorf("impersonated %t: %d %s", id.Impersonated() != nil, w.Code, w.Body)
+		}
+	}
+}
+
 // TestImpersonatedUsersStayUnderThePrefix: the proxy's credentials are for the API server at its
 // URL, which may be one of several behind one address.
 func TestImpersonatedUsersStayUnderThePrefix(t *testing.T) {

@@ -43,6 +43,7 @@ type Health struct {
 	allowed schema.GroupVersionResource // what may be listed, as far as is known
 	trouble trouble
 	warned  time.Time // the end of the login that was warned of
+	worked  bool      // the upstream was ok once
 
 	mu    sync.Mutex
 	stats HealthStats
@@ -140,7 +141,7 @@ func (h *Health) note(result healthResult, now time.Time) {
 		h.stats.User = result.user
 	}
 	if result.condition == ConditionOK {
-		h.trouble = trouble{}
+		h.trouble, h.worked = trouble{}, true
 	} else {
 		h.trouble = h.trouble.after(before.Condition, result.condition, result.began)
 		// What the API servers' versions say was considered long enough.
@@ -148,7 +149,8 @@ func (h *Health) note(result healthResult, now time.Time) {
 			return
 		}
 	}
-	h.stats.Condition, h.stats.Own = result.condition, ownFault(result.condition, result.err)
+	h.stats.Condition = result.condition
+	h.stats.Own = ownFault(result.condition, result.err, h.worked, h.logins.ownTokenEnded(now))
 	h.stats.Problem, h.stats.Advice = "", advice(result.condition, h.stats.Own)
 	if result.err != nil {
 		h.stats.Problem = telemetry.MaskText(result.err.Error())

@@ -140,13 +140,16 @@ func conditionOf(status int, took time.Duration) Condition {
 	return ConditionOK
 }
 
-// ownFault says whether a condition is mostly this replica's own: its account, or its way to the
-// upstream. Other replicas may be well then. An upstream that refuses connections, does not answer,
-// or is not ready, is so for all.
-func ownFault(c Condition, err error) bool {
+// ownFault says whether a condition is mostly this replica's own, so that others may be well: its way
+// to the upstream, a token that only it has and that was not renewed, or an account with which it
+// never did any work. An account that was deleted or has lost its rights is lost for all replicas that
+// share it; and an upstream that refuses connections, does not answer, or is not ready, is so for all.
+func ownFault(c Condition, err error, worked, ownTokenEnded bool) bool {
 	switch c {
-	case ConditionUnauthorized, ConditionForbidden:
-		return true
+	case ConditionUnauthorized:
+		return !worked || ownTokenEnded
+	case ConditionForbidden:
+		return !worked
 	case ConditionUnreachable:
 		return ownWay(err)
 	case ConditionUnknown, ConditionOK, ConditionNotReady, ConditionSlow, ConditionTwoVersions:

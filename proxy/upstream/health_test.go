@@ -101,6 +101,12 @@ type healthRig struct {
 }
 
 func startHealth(ctx context.Context) *healthRig {
+	rig := newHealthRig()
+	rig.start(ctx)
+	return rig
+}
+
+func newHealthRig() *healthRig {
 	rig := &healthRig{api: &answerer{}, log: &logbuffer.Buffer{}, done: make(chan struct{})}
 	rig.api.set(well)
 	rig.versions.Store(&[]string{"v1.36.0"})
@@ -115,12 +121,20 @@ func startHealth(ctx context.Context) *healthRig {
 		base: &url.URL{Scheme: "https", Host: "api"}, client: &http.Client{Transport: rig.api},
 		logins: NewLogins(&rest.Config{}), stats: HealthStats{Condition: ConditionUnknown, Since: time.Now()},
 	}
-	ctx, rig.cancel = context.WithCancel(ctx)
-	go func() {
-		defer close(rig.done)
-		rig.Run(ctx)
-	}()
 	return rig
+}
+
+func (r *healthRig) start(ctx context.Context) {
+	ctx, r.cancel = context.WithCancel(ctx)
+	go func() {
+		defer close(r.done)
+		r.Run(ctx)
+	}()
+}
+
+// jwt is a token with these claims.
+func jwt(claims string) string {
+	return "e30." + base64.RawURLEncoding.EncodeToString([]byte("{"+claims+"}")) + ".c2ln"
 }
 
 func (r *healthRig) stop() {
@@ -156,9 +170,9 @@ func TestHealthTellsEachTroubleOnce(t *testing.T) {
 		"another CA":     {failing(x509.UnknownAuthorityError{}), ConditionUnreachable, true, "unknown authority"},
 		"no name":        {failing(&net.DNSError{Err: "no such host", Name: "api", IsNotFound: true}), ConditionUnreachable, true, "no such host"},
 		"no route":       {failing(os.NewSyscallError("connect", syscall.EHOSTUNREACH)), ConditionUnreachable, true, "no route"},
-		"expired login":  {refusing(http.StatusUnauthorized, "Unauthorized"), ConditionUnauthorized, true, "401 Unauthorized: Unauthorized"},
-		"nothing at all": {refusing(http.StatusForbidden, `User "x" cannot create`), ConditionForbidden, true, `User "x" cannot create`},
-		"no rights":      {forbidding, ConditionForbidden, true, "may list none"},
+		"no account":     {refusing(http.StatusUnauthorized, "Unauthorized"), ConditionUnauthorized, false, "401 Unauthorized: Unauthorized"},
+		"nothing at all": {refusing(http.StatusForbidden, `User "x" cannot create`), ConditionForbidden, false, `User "x" cannot create`},
+		"no rights":      {forbidding, ConditionForbidden, false, "may list none"},
 		"no etcd":        {unready, ConditionNotReady, false, "/readyz answers 500: etcd, etcd-readiness"},
 		"overloaded":     {refusing(http.StatusTooManyRequests, "too many"), ConditionSlow, false, "429"},
 		"slow":           {slowly, ConditionSlow, false, "an answer took 1.6s"},
@@ -212,6 +226,52 @@ func TestHealthFromTheStart(t *testing.T) {
 			t.Errorf("the log has\n%s", rig.log)
 		}
 	})
+}
+
+// TestWhoseFaultARefusalIs: an account that is refused is all replicas' fault, which is no reason to
+// take them all out of their balancer. It is this replica's own if the account never did any work
+// here, or if a token has ended that only this pod has.
+func TestWhoseFaultARefusalIs(t *testing.T) {
+	ends := func(in time.Duration, more string) string {
+		return jwt(fmt.Sprintf(`"exp":%d%s`, time.Now().Add(in).Unix(), more))
+	}
+	const pod = `,"kubernetes.io":{"pod":{"name":"listproxy-0"}}`
+	for name, test := range map[string]struct {
+		how   func(*http.Request) (int, string, error)
+		token func() string
+		first bool
+		own   bool
+	}{
+		"deleted":                       {how: refusing(http.StatusUnauthorized, ""), token: func() string { return ends(time.Hour, pod) }},
+		"without rights":                {how: forbidding, token: func() string { return ends(time.Hour, pod) }},
+		"a token of many that ended":    {how: refusing(http.StatusUnauthorized, ""), token: func() string { return ends(time.Second, "") }},
+		"the pod's token ended":         {how: refusing(http.StatusUnauthorized, ""), token: func() string { return ends(time.Second, pod) }, own: true},
+		"refused from the start":        {how: refusing(http.StatusUnauthorized, ""), token: func() string { return "opaque" }, first: true, own: true},
+		"without rights from the start": {how: forbidding, token: func() string { return "opaque" }, first: true, own: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rig := newHealthRig()
+				rig.logins = NewLogins(&rest.Config{BearerToken: test.token()})
+				if test.first {
+					rig.api.set(test.how)
+				}
+				rig.start(t.Context())
+				defer rig.stop()
+				if !test.first {
+					rig.await(t, ConditionOK)
+					time.Sleep(2 * time.Second)
+					rig.api.set(test.how)
+				}
+				for rig.Stats().Problem == "" {
+					time.Sleep(10 * time.Millisecond)
+				}
+				if s := rig.Stats(); s.Own != test.own {
+					t.Errorf("it is %+v", s)
+				}
+			})
+		})
+	}
 }
 
 // TestHealthOfAMoment: what is over in a moment, as while a balancer changes API servers, or while one
@@ -282,8 +342,7 @@ func TestQuiet(t *testing.T) {
 // renewed. It is told once, when a tenth of the time is left.
 func TestLogins(t *testing.T) {
 	token := func(issued, expires time.Time) string {
-		claims := fmt.Sprintf(`{"iat":%d,"exp":%d,"sub":"x"}`, issued.Unix(), expires.Unix())
-		return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2ln"
+		return jwt(fmt.Sprintf(`"iat":%d,"exp":%d,"sub":"x"`, issued.Unix(), expires.Unix()))
 	}
 	now := time.Now().Truncate(time.Second)
 	file := filepath.Join(t.TempDir(), "token")
@@ -295,7 +354,7 @@ func TestLogins(t *testing.T) {
 	write(token(now, now.Add(time.Hour)))
 	logins := NewLogins(&rest.Config{BearerToken: "opaque", BearerTokenFile: file})
 	got := logins.Read()
-	if len(got) != 1 || got[0] != (Login{LoginToken, now, now.Add(time.Hour)}) {
+	if len(got) != 1 || got[0] != (Login{Kind: LoginToken, From: now, Until: now.Add(time.Hour)}) {
 		t.Fatalf("read %+v", got)
 	}
 	for after, soon := range map[time.Duration]bool{0: false, 50 * time.Minute: false, 55 * time.Minute: true, 2 * time.Hour: true} {

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +18,8 @@ type Login struct {
 	Kind string
 	// From and Until are when it was issued and when it ends. From may be zero.
 	From, Until time.Time
+	// Pod: the token is for one pod only, so that no other replica has it.
+	Pod bool
 }
 
 // The kinds of a [Login].
@@ -61,10 +64,15 @@ func (l *Logins) Read() []Login {
 	}
 	if len(pem) > 0 {
 		if chain, err := cert.ParseCertsPEM(pem); err == nil && len(chain) > 0 {
-			logins = append(logins, Login{LoginCertificate, chain[0].NotBefore, chain[0].NotAfter})
+			logins = append(logins, Login{Kind: LoginCertificate, From: chain[0].NotBefore, Until: chain[0].NotAfter})
 		}
 	}
 	return logins
+}
+
+// ownTokenEnded says whether a token has ended that only this replica has: the kubelet did not renew it.
+func (l *Logins) ownTokenEnded(now time.Time) bool {
+	return slices.ContainsFunc(l.Read(), func(login Login) bool { return login.Pod && !login.Until.After(now) })
 }
 
 // tokenLogin reads when a JSON web token ends (RFC 7519), which it says itself. Who issued it does
@@ -81,11 +89,17 @@ func tokenLogin(token string) (Login, bool) {
 	var claims struct {
 		Issued  float64 `json:"iat"`
 		Expires float64 `json:"exp"`
+		// Of a service account's token: what it is bound to.
+		Kubernetes struct {
+			Pod struct {
+				Name string `json:"name"`
+			} `json:"pod"`
+		} `json:"kubernetes.io"`
 	}
 	if err := json.Unmarshal(payload, &claims); err != nil || claims.Expires <= 0 {
 		return Login{}, false
 	}
-	login := Login{Kind: LoginToken, Until: time.Unix(int64(claims.Expires), 0)}
+	login := Login{Kind: LoginToken, Until: time.Unix(int64(claims.Expires), 0), Pod: claims.Kubernetes.Pod.Name != ""}
 	if claims.Issued > 0 {
 		login.From = time.Unix(int64(claims.Issued), 0)
 	}

@@ -133,7 +133,8 @@ func (p *patient) judge() {
 
 // TestHealthOfUpstream: an API server that is away, ends, stands still, takes rights away or does not
 // know the account any more is told as what it is, everywhere, with one line in the log; and so is
-// that it is well again. /readyz says no where it is the account, and otherwise callers get a 503.
+// that it is well again. /readyz says yes, since other replicas would be no better: callers get a 503 where
+// nobody answers. It says no to a new replica whose account is refused.
 func TestHealthOfUpstream(t *testing.T) {
 	token, err := plane.CreateServiceAccountToken(t.Context(), controlplane.TeamB, "patient")
 	if err != nil {
@@ -186,7 +187,7 @@ func TestHealthOfUpstream(t *testing.T) {
 	p.await(upstream.ConditionOK, true)
 
 	p.must(revoke(t.Context()))
-	p.await(upstream.ConditionForbidden, false)
+	p.await(upstream.ConditionForbidden, true)
 	_, err = plane.Grant(t.Context(), grant)
 	p.must(err)
 	p.await(upstream.ConditionOK, true)
@@ -195,11 +196,17 @@ func TestHealthOfUpstream(t *testing.T) {
 	p.must(err)
 	_, err = admin.Do(t.Context(), http.MethodDelete, "/api/v1/namespaces/"+controlplane.TeamB+"/serviceaccounts/patient", nil)
 	p.must(err)
-	p.await(upstream.ConditionUnauthorized, false)
-	// Nothing but that is asked for: callers' own requests go on.
+	// All replicas would have lost it: so this one stays in its balancer, and callers' own requests go on.
+	p.await(upstream.ConditionUnauthorized, true)
 	if a, err := p.client.Get(t.Context(), "/api/v1/namespaces/default"); err != nil || a.Code != http.StatusOK {
 		t.Errorf("a caller's own request, %v: %s", err, a)
 	}
+	other := launch(t, own)
+	other.await(upstream.ConditionUnauthorized, false)
+	if _, said := other.Ready(t.Context()); !strings.Contains(said, "[-]upstream") {
+		t.Errorf("of a new replica: %s", said)
+	}
+	other.judge()
 }
 
 // readable are the rights to follow resources.

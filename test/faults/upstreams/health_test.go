@@ -229,10 +229,11 @@ func TestHealthOfTheWay(t *testing.T) {
 	p.await(upstream.ConditionOK, true)
 
 	h.OnRequest(func(_ http.ResponseWriter, r *http.Request) bool {
-		if strings.HasSuffix(r.URL.Path, "/selfsubjectreviews") {
-			time.Sleep(2 * time.Second)
+		if !strings.HasSuffix(r.URL.Path, "/selfsubjectaccessreviews") {
+			return false
 		}
-		return false
+		<-r.Context().Done() // listproxy waits no longer
+		return true
 	})
 	p.await(upstream.ConditionSlow, true)
 	h.OnRequest(nil)

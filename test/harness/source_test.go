@@ -1,10 +1,12 @@
 package harness
 
 import (
+	"bytes"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -122,4 +124,54 @@ func selected(e ast.Expr) string {
 		return ""
 	}
 	return x.Name + "." + s.Sel.Name
+}
+
+// The bounds on packages of production code, with what may exceed them for now and why.
+const (
+	linesOfPackage = 2500
+	filesOfFolder  = 25
+)
+
+var largePackages = map[string]struct{ lines, files int }{
+	// A collection's feed, spans and state change together, under one lock.
+	"snapshot": {lines: 5200, files: 34},
+	// Flags, their help and the wiring: one file for each command and group of flags.
+	"cmd/listproxy": {lines: 3800, files: filesOfFolder},
+}
+
+// TestPackagesStaySmall: a package that one person can keep in mind has one job.
+func TestPackagesStaySmall(t *testing.T) {
+	lines, files := map[string]int{}, map[string]int{}
+	for _, dir := range []string{"cmd", "policy", "proxy", "snapshot", "telemetry"} {
+		for name := range parse(t, dir, false) {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			folder, err := filepath.Rel(root, filepath.Dir(name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines[folder] += bytes.Count(text, []byte("\n"))
+			files[folder]++
+		}
+	}
+	for folder := range files {
+		most, ok := largePackages[folder]
+		if !ok {
+			most.lines, most.files = linesOfPackage, filesOfFolder
+		}
+		if lines[folder] > most.lines || files[folder] > most.files {
+			t.Errorf("%s has %d lines in %d files, and may have %d in %d: move what is a job of its own to its own package",
+				folder, lines[folder], files[folder], most.lines, most.files)
+		}
+		if ok && lines[folder] <= linesOfPackage && files[folder] <= filesOfFolder {
+			t.Errorf("%s is no exception any more: remove it from largePackages", folder)
+		}
+	}
+	for folder := range largePackages {
+		if files[folder] == 0 {
+			t.Errorf("%s is in largePackages, and is no package", folder)
+		}
+	}
 }

@@ -38,13 +38,21 @@ type state struct {
 	pods     []metav1.ObjectMeta
 }
 
-// state waits until listproxy answers for all pods from memory, and returns what it says.
+// state waits until listproxy answers from memory with all pods that there are, and returns what it says.
 func (s *scene) state(ctx context.Context) (state, error) {
-	q := question{who: s.admin, path: pods, query: "resourceVersion=0", memory: true}
+	newest, err := s.admin.direct.Get(ctx, pods+"?limit=1")
+	if err != nil {
+		return state{}, err
+	}
+	var page metav1.PartialObjectMetadataList
+	if err := json.Unmarshal(newest.Body, &page); err != nil {
+		return state{}, fmt.Errorf("decode a page of pods: %w", err)
+	}
+	q := question{who: s.admin, path: pods, query: "resourceVersionMatch=NotOlderThan&resourceVersion=" + page.ResourceVersion, memory: true}
 	if err := q.settle(ctx); err != nil {
 		return state{}, err
 	}
-	a, err := s.admin.proxied.Get(ctx, pods+"?resourceVersion=0")
+	a, err := s.admin.proxied.Get(ctx, pods+"?"+q.query)
 	if err != nil {
 		return state{}, err
 	}

@@ -2,13 +2,10 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"net/http"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/listproxy/listproxy/test/controlplane"
@@ -28,18 +25,12 @@ const (
 
 func podsIn(namespace string) string { return "/api/v1/namespaces/" + namespace + "/pods" }
 
-// prepare creates what objects need to be created: namespaces, and the definition of the custom
-// resource, which it waits for. It does so before listproxy starts, which lets resources rest
-// whose definition is new.
+// prepare creates the definition of the custom resource, and waits for it. It does so before listproxy
+// starts, which lets resources rest whose definition is new.
 func prepare(ctx context.Context, cp *controlplane.ControlPlane) error {
 	admin, err := newClient(cp.RESTConfig(controlplane.Admin))
 	if err != nil {
 		return err
-	}
-	for _, name := range workload.Namespaces() {
-		if _, err := admin.post(ctx, "/api/v1/namespaces", kinds.Namespace(name)); err != nil {
-			return err
-		}
 	}
 	if _, err := admin.post(ctx, kinds.Definitions, databaseDefinition()); err != nil {
 		return err
@@ -55,14 +46,13 @@ func prepare(ctx context.Context, cp *controlplane.ControlPlane) error {
 	}
 }
 
-// load writes pods and custom resources straight to kube-apiserver: listproxy has to hear of
-// them from there.
+// load writes pods and custom resources past listproxy, which has to hear of them from kube-apiserver.
+// Most pods are copies put into etcd, which is faster.
 func (s *scene) load(ctx context.Context, count int) error {
 	admin := s.admin.direct
-	maker := workload.Pods{Nodes: count/podsPer + 1}
-	err := s.each(ctx, "loading pods", count, func(ctx context.Context, i int) error {
-		return createPod(ctx, admin, maker, i)
-	})
+	b := newBar(s.out, "loading pods", count, nil)
+	err := workload.Fill(ctx, s.cp, workload.Pods{Nodes: count/podsPer + 1}, count, func(n int) { b.done.Store(int64(n)) })
+	b.finish()
 	if err != nil {
 		return err
 	}
@@ -71,22 +61,6 @@ func (s *scene) load(ctx context.Context, count int) error {
 		_, err := admin.post(ctx, path, database(i))
 		return err
 	})
-}
-
-// createPod creates the i-th pod, and reports it running as a kubelet would.
-func createPod(ctx context.Context, c client, maker workload.Pods, i int) error {
-	namespace := workload.NamespaceOf(i)
-	created, err := c.post(ctx, podsIn(namespace), maker.Pod(i, namespace))
-	if err != nil {
-		return err
-	}
-	var pod corev1.Pod
-	if err := json.Unmarshal(created.Body, &pod); err != nil {
-		return fmt.Errorf("decode a pod: %w", err)
-	}
-	pod.Status = maker.Running(i, &pod)
-	_, err = c.Do(ctx, http.MethodPut, podsIn(namespace)+"/"+pod.Name+"/status", pod)
-	return err
 }
 
 // rewrite changes every twentieth pod and deletes every hundredth, straight at kube-apiserver.

@@ -57,7 +57,7 @@ func (b *bar) step() { b.done.Add(1) }
 func (b *bar) finish() {
 	close(b.quit)
 	<-b.ended
-	b.draw(fmt.Sprintf(" in %.1fs", time.Since(b.begun).Seconds()))
+	b.draw(fmt.Sprintf(" in %.1f s", time.Since(b.begun).Seconds()))
 	if isTerminal(b.out) {
 		say(b.out, "\n")
 	}

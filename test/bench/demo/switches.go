@@ -20,9 +20,9 @@ import (
 
 const (
 	// informersAtOnce is how many programs begin at the same time, as after a rollout.
-	informersAtOnce = 20
+	informersAtOnce = 10
 	// newestLists is how often somebody asks for the newest state, one list after the other.
-	newestLists = 20
+	newestLists = 10
 	// changePause is how long nothing changes between two changes of pods.
 	changePause = 50 * time.Millisecond
 	// streamingList is what an informer of client-go begins with.
@@ -138,7 +138,7 @@ func (s *scene) measure(ctx context.Context, load loadOf, at string, c client, p
 		if err != nil {
 			return ""
 		}
-		return fmt.Sprintf(" CPU: kube-apiserver %.1f s, listproxy %.1f s", (nowAPI - apiserver).Seconds(), (nowOwn - own).Seconds())
+		return fmt.Sprintf(", CPU so far: kube-apiserver %.1f s, listproxy %.1f s", (nowAPI - apiserver).Seconds(), (nowOwn - own).Seconds())
 	})
 	begun := time.Now()
 	var fromMemory atomic.Int64

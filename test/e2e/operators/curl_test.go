@@ -1,0 +1,65 @@
+package operators
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+)
+
+// TestCurlInPages runs every curl that the pages tell, in the same words. Only the ports and the API
+// server are others.
+func TestCurlInPages(t *testing.T) {
+	// What each of them is to show.
+	shows := map[string]string{"/readyz?verbose": "[+]upstream ok\n", "/api/v1/namespaces?resourceVersion=0": `"kind":"NamespaceList"`}
+	pages, err := filepath.Glob("../../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, page := range append(pages, "../../../README.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^ *(?:\$ )?(curl .*)$`).FindAllStringSubmatch(strings.ReplaceAll(string(text), "\\\n", ""), -1) {
+			lines = append(lines, m[1])
+		}
+	}
+	w := newWalk(t)
+	own, err := os.ReadFile(cp.KubeconfigPath(controlplane.Feed))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(w.dir, "listproxy.kubeconfig"), own, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.env = append(w.env, "TOKEN="+cp.Token(controlplane.Admin))
+	connect := freePort(t)
+	w.start(t, fmt.Sprintf("bin/listproxy --kubeconfig listproxy.kubeconfig --bind-address 127.0.0.1 --connect-port %d", connect))
+	defer w.stop(t)
+	here := strings.NewReplacer("curl ", "curl -fsS ", "127.0.0.1:8444", fmt.Sprintf("127.0.0.1:%d", connect),
+		"127.0.0.1:8081", fmt.Sprintf("127.0.0.1:%d", w.admin), "https://your-api-server:6443", cp.URL())
+	for _, line := range lines {
+		out := w.run(t, "for i in $(seq 100); do "+here.Replace(line)+" && exit; sleep .1; done; exit 1") // it may not be ready yet
+		known := false
+		for path, want := range shows {
+			if strings.Contains(line, path) {
+				known = true
+				if !strings.Contains(out, want) {
+					t.Errorf("%s\ndoes not show %q:\n%s", line, want, out)
+				}
+			}
+		}
+		if !known {
+			t.Errorf("this test does not know what is to be shown by %s", line)
+		}
+	}
+	if len(lines) < len(shows) {
+		t.Errorf("the pages tell %q", lines)
+	}
+}

@@ -53,7 +53,7 @@ var switches = map[string]struct{ what, why, do string }{
 var remedies = map[reason.Reason]string{
 	reason.Representation: "Only kube-apiserver writes tables and YAML. Let programs ask for JSON or protobuf. (Audit logs do not name the form: " +
 		"for kubectl with limit=500 a table is assumed, since kubectl get asks for one; kubectl get -o json looks the same.)",
-	reason.NotCached:     "The policy keeps it out of memory: Secrets unless a rule names them, and Events always. A client can ask for less, or less often.",
+	reason.NotCached:     "Secrets are kept only if a rule names them, Events never. A client can ask for less, or less often.",
 	reason.Watch:         "A rule of the policy says watches: false; or they are written in an old form (paths with /watch/, watch=yes). Let the client write watch=true.",
 	reason.Parameter:     "Let the client leave out what is not a list's, or write each parameter once.",
 	reason.NotCanonical:  "Let the client ask by the plain path, such as /api/v1/namespaces/NAME/pods, without old forms such as /watch/, and without resourceVersion beside continue.",

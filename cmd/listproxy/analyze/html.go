@@ -17,13 +17,13 @@ const plotted = 20
 func (r Report) WriteHTML(w io.Writer) error {
 	page, err := template.New("report").Funcs(template.FuncMap{
 		"count": count, "share": share, "seconds": seconds, "name": name,
-		"read":   Report.read,
-		"size":   func(r Row) string { return r.size() },
-		"forms":  Row.forms,
-		"about":  Advice.about,
-		"most":   Advice.most,
-		"bars":   Report.bars,
-		"times":  Report.times,
+		"read":  Report.read,
+		"size":  func(r Row) string { return r.size() },
+		"forms": Row.forms,
+		"about": Advice.about,
+		"most":  Advice.most,
+		"bars":  Report.bars,
+		"times": Report.times, "highest": Report.highest,
 		"limits": func() string { return limits },
 	}).Parse(reportHTML)
 	if err != nil {
@@ -97,6 +97,20 @@ type column struct {
 	Parts    []part
 }
 
+// mostLists is how many lists came in the moment that had most.
+func (r Report) mostLists() int64 {
+	most := int64(1)
+	for _, m := range r.Moments {
+		most = max(most, m.Lists.Count)
+	}
+	return most
+}
+
+// highest says what the highest column of the plot of lists over time stands for.
+func (r Report) highest() string {
+	return fmt.Sprintf("the highest column is %s lists in %s", count(r.mostLists()), seconds(r.MomentSeconds))
+}
+
 // times are the plot of lists over time.
 func (r Report) times() []column {
 	if len(r.Moments) < 2 {
@@ -104,10 +118,7 @@ func (r Report) times() []column {
 	}
 	first, last := r.Moments[0].From, r.Moments[len(r.Moments)-1].From
 	steps := last.Sub(first).Seconds()/r.MomentSeconds + 1
-	most := int64(1)
-	for _, m := range r.Moments {
-		most = max(most, m.Lists.Count)
-	}
+	most := r.mostLists()
 	columns := make([]column, len(r.Moments))
 	for i, m := range r.Moments {
 		x := m.From.Sub(first).Seconds() / r.MomentSeconds

@@ -13,8 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -37,8 +39,8 @@ const (
 )
 
 // TestForecast: what listproxy analyze says of the log that kube-apiserver wrote of real clients is
-// what listproxy then does when the same clients ask it. The two may differ in what passes by
-// itself: the first lists of a caller and of a resource.
+// what listproxy then does when the same clients ask it, of lists and of watches. The two may differ in
+// what passes by itself: the first ones of a caller and of a resource, and reviews that take too long.
 func TestForecast(t *testing.T) {
 	configMaps := kinds.Kind{APIVersion: "v1", Name: "ConfigMap", Plural: "configmaps"}
 	for _, name := range []string{"f-one", "f-two", "f-three"} {
@@ -66,7 +68,7 @@ func TestForecast(t *testing.T) {
 
 	p := harness.RunProxy(t, harness.ProxyOptions{
 		Upstream: cp.RESTConfig(controlplane.Feed),
-		Args:     []string{"--consistent-lists=always", "--consistent-wait", "30s", "--log-level", "access"},
+		Args:     []string{"--consistent-lists=always", "--consistent-wait", "30s", "--watches", "--log-level", "access"},
 	})
 	through := p.RESTConfig(own)
 	clients(t, through, kubeconfigOf(t, p, dir))
@@ -81,11 +83,12 @@ func TestForecast(t *testing.T) {
 	forecast, came := analyzed(t, p, audit), analyzed(t, p, access)
 	t.Logf("forecast: %+v", forecast.Totals)
 	t.Logf("came:     %+v", came.Totals)
-	passing := int64(0)
+	passing, passingWatches := int64(0), int64(0)
 	for _, a := range came.Advice {
 		switch reason.Reason(a.What) {
-		case reason.UnknownCaller, reason.Warming, reason.Ahead, reason.NotProven, reason.History, reason.Stale:
+		case reason.UnknownCaller, reason.Warming, reason.Ahead, reason.NotProven, reason.History, reason.Stale, reason.ReviewFailed:
 			passing += a.Lists
+			passingWatches += a.Watches
 		}
 		t.Logf("forwarded: %s: %d lists, %d watches", a.What, a.Lists, a.Watches)
 	}
@@ -101,6 +104,15 @@ func TestForecast(t *testing.T) {
 	if lists.Count != cameLists.Count {
 		t.Errorf("kube-apiserver's log has %d lists, listproxy's %d", lists.Count, cameLists.Count)
 	}
+	watches, cameWatches := forecast.Totals.Watches, came.Totals.Watches
+	saidWatches, didWatches := watches.WithWatches, cameWatches.FromMemory+cameWatches.WithWatches
+	if saidWatches != didWatches+passingWatches || didWatches == 0 || watches.Forwarded == 0 {
+		t.Errorf("%d watches were to be answered from memory; %d were, and %d not yet; %d were to be forwarded", saidWatches, didWatches, passingWatches, watches.Forwarded)
+	}
+	if watches.Count != cameWatches.Count {
+		t.Errorf("kube-apiserver's log has %d watches, listproxy's %d", watches.Count, cameWatches.Count)
+	}
+	t.Logf("of %d watches %d were to be answered from memory, %d were, %d were the first of their kind", watches.Count, saidWatches, didWatches, passingWatches)
 	t.Logf("of %d lists %d were to be answered from memory, %d were, %d were the first of their kind", lists.Count, said, did, passing)
 }
 
@@ -170,6 +182,19 @@ func clients(t *testing.T, cfg *rest.Config, kubeconfig string) {
 
 	raw, err := ask.New(named("script"), patience)
 	check(err)
+	for range repeats {
+		list, err := untyped.Resource(resource).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+		check(err)
+		check(watchAll(ctx, list.GetResourceVersion(), typed.CoreV1().ConfigMaps(controlplane.TeamB).Watch,
+			untyped.Resource(resource).Watch, partial.Resource(resource).Watch, typed.CoreV1().Secrets("").Watch))
+		for _, query := range []string{"", "&resourceVersion=0", "&fieldSelector=metadata.name%3Df-one&resourceVersion=" + list.GetResourceVersion()} {
+			answer, err := raw.Get(ctx, "/api/v1/configmaps?watch=true&timeoutSeconds=1"+query)
+			check(err)
+			if answer.Code != http.StatusOK {
+				t.Fatalf("a watch: %s", answer)
+			}
+		}
+	}
 	for _, path := range []string{
 		"/api/v1/configmaps?resourceVersion=0", "/api/v1/configmaps?resourceVersion=1&resourceVersionMatch=NotOlderThan",
 		"/api/v1/configmaps?resourceVersion=0&labelSelector=" + url.QueryEscape("a in (b)"),
@@ -183,6 +208,24 @@ func clients(t *testing.T, cfg *rest.Config, kubeconfig string) {
 			}
 		}
 	}
+}
+
+// watchAll watches from a revision, all at the same time, until the server ends each of them.
+func watchAll(ctx context.Context, revision string, begin ...func(context.Context, metav1.ListOptions) (watch.Interface, error)) error {
+	var group errgroup.Group
+	for _, begin := range begin {
+		group.Go(func() error {
+			timeout := int64(1)
+			w, err := begin(ctx, metav1.ListOptions{ResourceVersion: revision, TimeoutSeconds: &timeout, AllowWatchBookmarks: true})
+			if err != nil {
+				return err
+			}
+			for range w.ResultChan() { // it is told of nothing
+			}
+			return nil
+		})
+	}
+	return group.Wait()
 }
 
 // kubeconfigOf writes a kubeconfig of the admin that leads to listproxy.

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/snapshot/budget"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -21,7 +22,7 @@ func benchCollection(n int) *Collection { return benchCollectionOf(n, false) }
 
 // benchCollectionOf has an index of nodes or none.
 func benchCollectionOf(n int, indexed bool) *Collection {
-	c := newCollection(Resource{}, Limits{History: time.Minute, Staleness: time.Hour}, &budget{})
+	c := newCollection(Resource{}, Limits{History: time.Minute, Staleness: time.Hour}, &budget.Bound{})
 	state := index.NewTree(indexed)
 	body := []byte(strings.Repeat("x", 6600))
 	for i := range n {

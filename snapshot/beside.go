@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
@@ -17,7 +18,7 @@ const besideTimeout = 15 * time.Second
 
 // IsBeside reports whether a feed's watch, by its parameters, is a short one beside its stream.
 func IsBeside(watch url.Values) bool {
-	return watch.Get("timeoutSeconds") == strconv.Itoa(int(shortWatch/time.Second)) && watch.Get("fieldSelector") == ""
+	return watch.Get("timeoutSeconds") == strconv.Itoa(int(freshness.ShortWatch/time.Second)) && watch.Get("fieldSelector") == ""
 }
 
 // attested is what a short watch beside the stream has told: all changes after from, up to
@@ -41,7 +42,7 @@ func (f *feed) attest(ctx context.Context, from uint64) (attested, error) {
 	ctx, cancel := context.WithTimeout(ctx, besideTimeout)
 	defer cancel()
 	a := attested{from: from}
-	s, err := f.goOn(ctx, from, shortWatch)
+	s, err := f.goOn(ctx, from, freshness.ShortWatch)
 	if err != nil {
 		return a, err
 	}
@@ -69,12 +70,12 @@ func (f *feed) besideTold(a outcome[attested]) (attested, error) {
 		return attested{}, a.err
 	}
 	// In doubt, it may be of another past than the stream, which is soon to be left.
-	if proves := a.err == nil && !f.fresh.inDoubt(now); !proves {
+	if proves := a.err == nil && !f.fresh.InDoubt(now); !proves {
 		f.log.Debug("a watch beside the stream proves nothing", "error", a.err)
-		f.fresh.besideOver(now, false, true)
+		f.fresh.BesideOver(now, false, true)
 		return attested{}, nil
 	}
-	f.fresh.besideOver(now, a.value.revision > f.collection.view.Load().to(), false)
+	f.fresh.BesideOver(now, a.value.revision > f.collection.view.Load().to(), false)
 	return a.value, nil
 }
 

@@ -117,7 +117,7 @@ func TestGoalsAreBounded(t *testing.T) {
 		if len(c.goals) > 1 {
 			t.Errorf("goals that were reached are left: %v", c.goals)
 		}
-		if old := time.Since(c.view.Load().heard.asked); old > bound/20 {
+		if old := time.Since(c.view.Load().heard.Asked); old > bound/20 {
 			t.Errorf("the state is %v old", old)
 		}
 		c.drop(reason.Warming)
@@ -199,10 +199,10 @@ func TestALongLoadIsNotNew(t *testing.T) {
 					t.Fatalf("the span has come to %d, the watch told %d", v.to(), tt.told)
 				}
 				if _, got := v.latest(time.Now(), c.limits.Staleness, 0); got != tt.want {
-					t.Errorf("revision %d of 30, heard of %v ago: %q, want %q", tt.told, time.Since(v.heard.asked), got, tt.want)
+					t.Errorf("revision %d of 30, heard of %v ago: %q, want %q", tt.told, time.Since(v.heard.Asked), got, tt.want)
 				}
-				if old := time.Since(v.heard.asked) > 2*tt.takes; old != (tt.told < 30) {
-					t.Errorf("revision %d of 30 was heard of %v ago, the list was asked for %v ago", tt.told, time.Since(v.heard.asked), 2*tt.takes+time.Second)
+				if old := time.Since(v.heard.Asked) > 2*tt.takes; old != (tt.told < 30) {
+					t.Errorf("revision %d of 30 was heard of %v ago, the list was asked for %v ago", tt.told, time.Since(v.heard.Asked), 2*tt.takes+time.Second)
 				}
 				if _, got := v.exact(9); got != reason.None {
 					t.Errorf("exactly what was loaded: %q", got)

@@ -7,7 +7,10 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/budget"
+	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/pace"
 )
 
 // Limits bound what a collection keeps and believes.
@@ -26,7 +29,7 @@ type Limits struct {
 type Collection struct {
 	resource Resource
 	limits   Limits
-	budget   *budget
+	budget   *budget.Bound
 
 	view atomic.Pointer[View]
 	// lastUse is when a request last asked, in Unix nanoseconds.
@@ -41,8 +44,8 @@ type Collection struct {
 	wishes            chan struct{}
 	// outlook is a copy of the feed's, and costs what lists cost where they are forwarded: they say
 	// whether it is worth to wait for that.
-	outlook atomic.Pointer[freshness]
-	costs   costs
+	outlook atomic.Pointer[freshness.Machine]
+	costs   pace.Costs
 
 	// objects is the number of the newest object, beginning with a number that is this
 	// collection's alone. It is the feed's.
@@ -72,7 +75,7 @@ type Collection struct {
 	marks []mark
 }
 
-func newCollection(r Resource, limits Limits, b *budget) *Collection {
+func newCollection(r Resource, limits Limits, b *budget.Bound) *Collection {
 	c := &Collection{
 		resource: r,
 		limits:   limits,
@@ -82,7 +85,7 @@ func newCollection(r Resource, limits Limits, b *budget) *Collection {
 		wishes:   make(chan struct{}, 1),
 	}
 	c.Touch()
-	c.publish(freshness{})
+	c.publish(freshness.Machine{})
 	c.view.Store(&View{absence: reason.Warming, next: make(chan struct{}), newer: make(chan struct{})})
 	return c
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/budget"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
@@ -89,7 +90,7 @@ const (
 // Collections are all that is held of one upstream. Safe for concurrent use.
 type Collections struct {
 	config Config
-	budget *budget
+	budget *budget.Bound
 	// loads and comparisons bound how many feeds load, or compare all they have, at the same time.
 	loads, comparisons chan struct{}
 	starts             *rate.Limiter
@@ -104,7 +105,7 @@ type Collections struct {
 	// counts has what became of the spans of every resource that had some.
 	counts map[Resource]*spanCounts
 	// budgets are those of resources with a bound of their own.
-	budgets map[schema.GroupVersionResource]*budget
+	budgets map[schema.GroupVersionResource]*budget.Bound
 	// kept are the resources that are eager, also after a collection of theirs was dropped.
 	kept map[Resource]struct{}
 	// holds say of what nothing is kept now, and epoch counts what was invalidated.
@@ -129,7 +130,7 @@ func NewCollections(config Config) *Collections {
 	ctx, stop := context.WithCancel(context.Background())
 	c := &Collections{
 		config: config,
-		budget: &budget{limit: config.Bytes},
+		budget: &budget.Bound{Limit: config.Bytes},
 		loads:  make(chan struct{}, maxLoads),
 
 		comparisons: make(chan struct{}, maxLoads),
@@ -139,7 +140,7 @@ func NewCollections(config Config) *Collections {
 		all:         map[Resource]*running{},
 		counts:      map[Resource]*spanCounts{},
 
-		budgets: map[schema.GroupVersionResource]*budget{},
+		budgets: map[schema.GroupVersionResource]*budget.Bound{},
 		kept:    map[Resource]struct{}{},
 		holds:   holds{},
 		checks: selfChecks{
@@ -271,7 +272,7 @@ func (c *Collections) refusesLocked(r Resource) reason.Reason {
 	if why := c.holds.why(r, time.Now()); why != reason.None {
 		return why
 	}
-	if len(c.all) >= maxCollections || c.budget.crowded() {
+	if len(c.all) >= maxCollections || c.budget.Crowded() {
 		return reason.Memory
 	}
 	return reason.None
@@ -293,7 +294,7 @@ func (c *Collections) newRunningLocked(r Resource, stop context.CancelFunc) *run
 	if settings.Bytes > 0 {
 		gvr := r.GroupVersionResource
 		if c.budgets[gvr] == nil {
-			c.budgets[gvr] = &budget{limit: settings.Bytes, parent: c.budget}
+			c.budgets[gvr] = &budget.Bound{Limit: settings.Bytes, Parent: c.budget}
 		}
 		bytes = c.budgets[gvr]
 	}
@@ -357,12 +358,12 @@ func (c *Collections) endIdle(now time.Time) {
 // collection goes that was not asked for the longest. What still does not fit is refused where it
 // comes in.
 func (c *Collections) makeRoom(now time.Time) {
-	all := slices.DeleteFunc(c.list(), func(r *running) bool { return !r.budget.crowded() })
+	all := slices.DeleteFunc(c.list(), func(r *running) bool { return !r.budget.Crowded() })
 	for _, r := range all {
 		r.shorten()
 	}
 	all = slices.DeleteFunc(all, func(r *running) bool {
-		return !r.budget.crowded() || c.isKept(r) || r.idle(now) < rested
+		return !r.budget.Crowded() || c.isKept(r) || r.idle(now) < rested
 	})
 	if len(all) > 0 {
 		c.end(slices.MaxFunc(all, func(a, b *running) int { return cmp.Compare(a.idle(now), b.idle(now)) }), reason.Memory, reason.Memory)

@@ -14,6 +14,8 @@ import (
 
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/budget"
+	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -122,15 +124,15 @@ func TestSettingsOfAResource(t *testing.T) {
 		if twin := use("short", media.Protobuf); twin.budget != short.budget {
 			t.Error("two representations of a resource do not share its bound")
 		}
-		short.budget.add(950)
-		if !short.budget.crowded() || short.budget.full() || other.budget.crowded() || c.budget.used.Load() != 950 {
-			t.Errorf("950 of 1000 bytes: crowded %v, full %v; others crowded %v", short.budget.crowded(), short.budget.full(), other.budget.crowded())
+		short.budget.Add(950)
+		if !short.budget.Crowded() || short.budget.Full() || other.budget.Crowded() || c.budget.Used.Load() != 950 {
+			t.Errorf("950 of 1000 bytes: crowded %v, full %v; others crowded %v", short.budget.Crowded(), short.budget.Full(), other.budget.Crowded())
 		}
-		short.budget.add(51)
-		if !short.budget.full() || other.budget.full() {
+		short.budget.Add(51)
+		if !short.budget.Full() || other.budget.Full() {
 			t.Error("the bound of one resource is not its own")
 		}
-		short.budget.add(-1001)
+		short.budget.Add(-1001)
 
 		time.Sleep(2 * time.Minute)
 		if got := use("short", media.JSON); got == short {
@@ -148,12 +150,12 @@ func TestSettingsOfAResource(t *testing.T) {
 
 // TestWhatCannotFit is known by the first objects, but for large ones, or by what was read of it.
 func TestWhatCannotFit(t *testing.T) {
-	all := &budget{limit: 1000 << 20}
-	own := &budget{limit: 100 << 20, parent: all}
+	all := &budget.Bound{Limit: 1000 << 20}
+	own := &budget.Bound{Limit: 100 << 20, Parent: all}
 	for _, tt := range []struct {
 		is       learned
 		measured int64
-		b        *budget
+		b        *budget.Bound
 		want     bool
 	}{
 		{learned{count: misfit * 900, mean: 1 << 20}, 0, all, true},
@@ -165,7 +167,7 @@ func TestWhatCannotFit(t *testing.T) {
 		{learned{count: 4000, mean: 1 << 20}, 200 << 10, all, true},
 		{learned{count: 5000, mean: 1 << 10}, 200 << 10, all, false},
 		{learned{}, 0, all, true},
-		{learned{count: 1 << 40, mean: 1 << 10}, 0, &budget{}, true},
+		{learned{count: 1 << 40, mean: 1 << 10}, 0, &budget.Bound{}, true},
 	} {
 		if got := tt.is.fits(tt.b, tt.measured); got != tt.want {
 			t.Errorf("%+v, measured %d: %v", tt.is, tt.measured, got)
@@ -175,40 +177,40 @@ func TestWhatCannotFit(t *testing.T) {
 
 // TestALoadIsCountedBeforeItBegins: where little is left, nothing is read.
 func TestALoadIsCountedBeforeItBegins(t *testing.T) {
-	b := &budget{limit: 1000}
-	if l, err := newLoaded(&wire.Frame{}, misfit*900, b, inquiry{}); err != nil || b.used.Load() != 450 || b.crowded() {
-		t.Errorf("what seems not to fit: %v, with %d bytes on the account", err, b.used.Load())
+	b := &budget.Bound{Limit: 1000}
+	if l, err := newLoaded(&wire.Frame{}, misfit*900, b, freshness.Inquiry{}); err != nil || b.Used.Load() != 450 || b.Crowded() {
+		t.Errorf("what seems not to fit: %v, with %d bytes on the account", err, b.Used.Load())
 	} else {
 		l.discard(b)
 	}
-	b.add(950)
-	if _, err := newLoaded(&wire.Frame{}, 10, b, inquiry{}); !errors.Is(err, errFull) || b.used.Load() != 950 {
-		t.Errorf("where nothing fits: %v, with %d bytes on the account", err, b.used.Load())
+	b.Add(950)
+	if _, err := newLoaded(&wire.Frame{}, 10, b, freshness.Inquiry{}); !errors.Is(err, errFull) || b.Used.Load() != 950 {
+		t.Errorf("where nothing fits: %v, with %d bytes on the account", err, b.Used.Load())
 	}
-	b.add(-950)
-	l, err := newLoaded(&wire.Frame{}, 400, b, inquiry{})
-	if err != nil || b.used.Load() != 400 {
-		t.Fatalf("what fits: %v, with %d bytes on the account", err, b.used.Load())
+	b.Add(-950)
+	l, err := newLoaded(&wire.Frame{}, 400, b, freshness.Inquiry{})
+	if err != nil || b.Used.Load() != 400 {
+		t.Fatalf("what fits: %v, with %d bytes on the account", err, b.Used.Load())
 	}
 	o := &index.Object{Key: "a", Bytes: make([]byte, 100)}
-	if err := l.add(o, nil, b); err != nil || b.used.Load() != 400 {
-		t.Errorf("the first object: %v, with %d bytes on the account", err, b.used.Load())
+	if err := l.add(o, nil, b); err != nil || b.Used.Load() != 400 {
+		t.Errorf("the first object: %v, with %d bytes on the account", err, b.Used.Load())
 	}
 	l.complete(b)
-	if b.used.Load() != o.Size() {
-		t.Errorf("%d bytes on the account of a state of %d", b.used.Load(), o.Size())
+	if b.Used.Load() != o.Size() {
+		t.Errorf("%d bytes on the account of a state of %d", b.Used.Load(), o.Size())
 	}
-	if l.discard(b); b.used.Load() != 0 {
-		t.Errorf("%d bytes on the account of nothing", b.used.Load())
+	if l.discard(b); b.Used.Load() != 0 {
+		t.Errorf("%d bytes on the account of nothing", b.Used.Load())
 	}
 
-	if l, err = newLoaded(&wire.Frame{}, 100, b, inquiry{}); err != nil {
+	if l, err = newLoaded(&wire.Frame{}, 100, b, freshness.Inquiry{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.add(&index.Object{Key: "b", Bytes: make([]byte, 900)}, nil, b); !errors.Is(err, errFull) {
 		t.Errorf("more than was thought: %v, want %v", err, errFull)
 	}
-	if l.discard(b); b.used.Load() != 0 {
-		t.Errorf("%d bytes on the account of nothing", b.used.Load())
+	if l.discard(b); b.Used.Load() != 0 {
+		t.Errorf("%d bytes on the account of nothing", b.Used.Load())
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/clock"
+	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -49,16 +51,13 @@ type feed struct {
 	// firstObject is when an object last appeared in an empty collection.
 	firstObject time.Time
 	// fresh says when to ask the upstream how far it is.
-	fresh freshness
+	fresh freshness.Machine
 }
 
 const (
 	// watchTimeout is the shortest life of a watch; feeds add up to as much again, so that they
 	// do not come back all at once.
 	watchTimeout = 5 * time.Minute
-	// shortWatch is the life of a watch that is there for the bookmark that the upstream sends
-	// two seconds before the end. (kube-apiserver 1.36.3, measured: it comes after 0.7 to 1.1 s.)
-	shortWatch = 3 * time.Second
 	// seldom is how long a feed waits that failed for a reason that a retry does not cure.
 	seldom = 2 * time.Minute
 	// longestMisfit is the longest pause after a state that did not fit.
@@ -93,12 +92,12 @@ func sessionBackoff() wait.Backoff {
 // run feeds the collection until ctx ends. It waits for delay first.
 func (f *feed) run(ctx context.Context, delay time.Duration) {
 	defer f.collection.retire(reason.Stopped)
-	if !sleep(ctx, delay) {
+	if !clock.Sleep(ctx, delay) {
 		return
 	}
 	backoff := sessionBackoff()
 	f.refusals, f.misfits = refusalBackoff(), misfitBackoff()
-	f.fresh.rhythm = rhythmOf(f.collection.limits.Staleness, rand.Float64()) // #nosec G404 -- no secret
+	f.fresh = freshness.New(f.collection.limits.Staleness, rand.Float64()) // #nosec G404 -- no secret
 	for ctx.Err() == nil {
 		begun := time.Now()
 		err := f.session(ctx)
@@ -114,7 +113,7 @@ func (f *feed) run(ctx context.Context, delay time.Duration) {
 		f.collection.life.ended(lossOf(err), time.Now())
 		pause := wanted(f.settle(err, &backoff), err)
 		f.log.Warn("collection cannot be followed", "error", err, "retry", pause.Round(time.Millisecond))
-		sleep(ctx, pause)
+		clock.Sleep(ctx, pause)
 	}
 }
 
@@ -171,8 +170,8 @@ func (f *feed) session(ctx context.Context) error {
 		loaded.discard(f.collection.budget)
 		return err
 	}
-	f.doubtPast(ctx, loaded.asked)
-	f.collection.open(loaded.state, loaded.size, loaded.revision, frame, form, loaded.inquiry)
+	f.doubtPast(ctx, loaded.Asked)
+	f.collection.open(loaded.state, loaded.size, loaded.revision, frame, form, loaded.Inquiry)
 	if gap, cause := f.collection.life.opened(time.Now()); cause != "" && f.reopened != nil {
 		f.reopened(f.source.resource, gap, cause)
 	}
@@ -241,19 +240,4 @@ func (f *feed) key(m wire.ObjectMeta) (string, error) {
 		return "", fmt.Errorf("%w: an object's name is not UTF-8", wire.ErrForm)
 	}
 	return index.JoinKey(m.Namespace, m.Name), nil
-}
-
-// sleep waits, and reports whether ctx still lives.
-func sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
@@ -172,7 +173,7 @@ func untilTimeout(r *http.Request, said, every string, later time.Duration) io.R
 	in, out := io.Pipe()
 	go func() {
 		for range seconds + int(later/time.Second) {
-			if !sleep(r.Context(), time.Second) {
+			if !clock.Sleep(r.Context(), time.Second) {
 				_ = out.CloseWithError(r.Context().Err())
 				return
 			}
@@ -337,11 +338,11 @@ func TestAWatchThatIsOpenedLate(t *testing.T) {
 		doubt            bool
 		loads            int
 	}{
-		{"in time", orderly / 2, 0, itemB, false, 1},
-		{"slow to open, the same past", 4 * orderly, 0, itemB, true, 1},
-		{"slow to open, another past", 4 * orderly, 0, changed, true, 2},
-		{"its end heard late, the same past", 0, 4 * orderly, itemB, true, 1},
-		{"its end heard late, another past", 0, 4 * orderly, changed, true, 2},
+		{"in time", clock.Orderly / 2, 0, itemB, false, 1},
+		{"slow to open, the same past", 4 * clock.Orderly, 0, itemB, true, 1},
+		{"slow to open, another past", 4 * clock.Orderly, 0, changed, true, 2},
+		{"its end heard late, the same past", 0, 4 * clock.Orderly, itemB, true, 1},
+		{"its end heard late, another past", 0, 4 * clock.Orderly, changed, true, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -354,7 +355,7 @@ func TestAWatchThatIsOpenedLate(t *testing.T) {
 					doubted = true
 					return []string{inEvent("MODIFIED", tt.newest)}
 				}
-				c := fed(t, slowToOpen{u, tt.opens}, 2*watchTimeout+8*orderly)
+				c := fed(t, slowToOpen{u, tt.opens}, 2*watchTimeout+8*clock.Orderly)
 				u.mu.Lock()
 				defer u.mu.Unlock()
 				if doubted != tt.doubt || u.loads != tt.loads {
@@ -377,7 +378,7 @@ type slowToOpen struct {
 
 // RoundTrip implements http.RoundTripper.
 func (u slowToOpen) RoundTrip(r *http.Request) (*http.Response, error) {
-	if q := r.URL.Query(); q.Get("watch") != "" && q.Get("resourceVersion") == "9" && !sleep(r.Context(), u.by) {
+	if q := r.URL.Query(); q.Get("watch") != "" && q.Get("resourceVersion") == "9" && !clock.Sleep(r.Context(), u.by) {
 		return nil, r.Context().Err()
 	}
 	return u.upstream.RoundTrip(r)

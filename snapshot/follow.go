@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
@@ -19,12 +20,9 @@ const (
 	// aMoment is how long a stream lasts that was worth opening. One that ends sooner is not
 	// opened again without a pause.
 	aMoment = time.Second
-	// bookmarkEvery is the time in which kube-apiserver sends a bookmark on every watch whose
-	// revision has moved (storage/cacher: once a minute, and some jitter).
-	bookmarkEvery = 65 * time.Second
 )
 
-var errLate = fmt.Errorf("the next watch was not open %v after the end of the last", orderly)
+var errLate = fmt.Errorf("the next watch was not open %v after the end of the last", clock.Orderly)
 
 // ending is how the reading of a stream came to its end.
 type ending int
@@ -52,7 +50,7 @@ func (f *feed) follow(ctx context.Context, frame *wire.Frame, s *stream) (err er
 		}
 		if time.Since(begun) >= aMoment {
 			retry = resumeBackoff()
-		} else if !sleep(ctx, retry.Step()) {
+		} else if !clock.Sleep(ctx, retry.Step()) {
 			return ctx.Err()
 		}
 		over := time.Now()
@@ -91,7 +89,7 @@ func (f *feed) resume(ctx context.Context, frame *wire.Frame, how ending, over t
 		}
 		pause := wanted(retry.Step(), err)
 		f.log.Info("watch not resumed yet", "error", err, "retry", pause.Round(time.Millisecond))
-		if !sleep(ctx, pause) {
+		if !clock.Sleep(ctx, pause) {
 			return nil, ctx.Err()
 		}
 	}
@@ -120,14 +118,14 @@ func troubled(err error) bool {
 // past that is known here. Then the upstream is first asked how far it is, since a watch from a
 // revision of the future is silent and tells nothing; and it must show that it has the same past.
 func (f *feed) reopen(ctx context.Context, frame *wire.Frame, how ending, over time.Time) (*stream, error) {
-	if !sleep(ctx, time.Until(f.fresh.spared)) {
+	if !clock.Sleep(ctx, time.Until(f.fresh.SparedUntil())) {
 		return nil, ctx.Err()
 	}
 	if how == broken {
 		is := f.collection.inquire()
-		f.fresh.ask(is)
+		f.fresh.Ask(is)
 		now, err := f.probe(ctx, is)
-		f.fresh.asking = false
+		f.fresh.Stop()
 		if err != nil {
 			return nil, err
 		}
@@ -138,7 +136,7 @@ func (f *feed) reopen(ctx context.Context, frame *wire.Frame, how ending, over t
 		f.collection.expect(now)
 		return s, nil
 	}
-	late := func() bool { return InDoubt(over, time.Now()) }
+	late := func() bool { return clock.InDoubt(over, time.Now()) }
 	if late() {
 		return nil, errLate
 	}
@@ -164,7 +162,7 @@ func (f *feed) goOn(ctx context.Context, from uint64, timeout time.Duration) (*s
 }
 
 // drain applies what the stream delivers, until it ends or has to be left. The error is not nil
-// only if the span is lost. What is asked meanwhile, and when, [freshness] decides.
+// only if the span is lost. What is asked meanwhile, and when, [freshness.Machine] decides.
 func (f *feed) drain(ctx context.Context, frame *wire.Frame, s *stream) (_ ending, err error) {
 	var question call[probed]
 	var beside call[attested]
@@ -175,34 +173,34 @@ func (f *feed) drain(ctx context.Context, frame *wire.Frame, s *stream) (_ endin
 	defer timer.Stop()
 	c, fresh := f.collection, &f.fresh
 	defer func() {
-		fresh.stop()
+		fresh.Stop()
 		c.publish(*fresh)
 	}()
-	fresh.follow(time.Now())
+	fresh.Follow(time.Now())
 	for {
 		if told, err = c.accept(s, told); err != nil {
 			return broken, err
 		}
 		now, v := time.Now(), c.view.Load()
-		fresh.reached(v.to())
-		fresh.wish(now, c.wished.Load())
-		switch do := fresh.next(now, v.heard.asked); {
-		case do.leave:
+		fresh.Reached(v.to())
+		fresh.Wish(now, c.wished.Load())
+		switch do := fresh.Next(now, v.heard.Asked); {
+		case do.Leave:
 			return broken, nil
-		case do.ask:
+		case do.Ask:
 			is := c.inquire()
-			fresh.ask(is)
+			fresh.Ask(is)
 			question.start(ctx, func(ctx context.Context) (probed, error) { return f.probe(ctx, is) })
 			continue
-		case do.beside:
-			fresh.besideOpened(now)
+		case do.Beside:
+			fresh.BesideOpened(now)
 			from := v.to()
 			beside.start(ctx, func(ctx context.Context) (attested, error) { return f.attest(ctx, from) })
 			continue
-		case do.again.IsZero():
+		case do.Again.IsZero():
 			timer.Stop()
 		default:
-			timer.Reset(do.again.Sub(now))
+			timer.Reset(do.Again.Sub(now))
 		}
 		c.publish(*fresh)
 		select {
@@ -213,10 +211,10 @@ func (f *feed) drain(ctx context.Context, frame *wire.Frame, s *stream) (_ endin
 			if err := f.take(frame, s, ev); err != nil {
 				return broken, err
 			}
-			fresh.streamTold(ev.Came)
+			fresh.StreamTold(ev.Came)
 		case <-c.wishes:
 		case <-c.demand:
-			fresh.demand()
+			fresh.Demand()
 		case a := <-question.outcome:
 			question.over()
 			if how, err := f.heard(a); how != ended {

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
 // Ground is a part of what an answer from memory stands on. Each has a row in grounds.
@@ -207,7 +208,7 @@ func (s Standing) Doubt(found Snapshot, now time.Time) reason.Reason {
 	switch {
 	case newest && s.Absence != reason.None:
 		return s.Absence
-	case newest && Age(found.Heard, now) >= s.Staleness:
+	case newest && clock.Age(found.Heard, now) >= s.Staleness:
 		return reason.Stale
 	}
 	if absence := knows(s.Spans, s.Absence, found.Revision); absence != reason.None {

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strconv"
 
+	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -149,7 +150,7 @@ func (f *feed) seenFrom(ctx context.Context, m wire.ObjectMeta, from uint64) (wi
 	s, err := f.source.watch(ctx, m.Namespace, url.Values{
 		"resourceVersion": {strconv.FormatUint(from, 10)},
 		"fieldSelector":   {"metadata.name=" + m.Name},
-	}, shortWatch)
+	}, freshness.ShortWatch)
 	if answered(err, http.StatusGone) {
 		return wire.Event{}, nil
 	}

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
@@ -46,7 +47,7 @@ func (f *feed) learnWatch(ctx context.Context, is learned) (*watch.Form, error) 
 	nothing.Del("sendInitialEvents")
 	nothing.Del("resourceVersionMatch")
 	nothing.Set("resourceVersion", "0")
-	if s, err = f.source.watch(ctx, namespace, nothing, shortWatch); err != nil {
+	if s, err = f.source.watch(ctx, namespace, nothing, freshness.ShortWatch); err != nil {
 		return nil, err
 	}
 	defer s.stop()

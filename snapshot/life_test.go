@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/budget"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -78,7 +79,7 @@ func (s step) String() string { return fmt.Sprintf("%s(%d,%d)", stepNames[s.kind
 type life struct {
 	model
 	c      *Collection
-	b      *budget
+	b      *budget.Bound
 	frame  *wire.Frame
 	labels [3]wire.Labels
 	// dice draws what is asked after a step.
@@ -86,7 +87,7 @@ type life struct {
 }
 
 func newLife() *life {
-	l := &life{b: &budget{}, frame: wire.FixedFrame("PodList", "v1", wire.Field{Name: "spec.nodeName", Indexed: true})}
+	l := &life{b: &budget.Bound{}, frame: wire.FixedFrame("PodList", "v1", wire.Field{Name: "spec.nodeName", Indexed: true})}
 	l.c = newCollection(Resource{}, Limits{History: modelHistory, Staleness: modelStaleness}, l.b)
 	l.trimmed = time.Now()
 	l.move(modelStart)
@@ -162,9 +163,9 @@ func (l *life) do(s step) error {
 			l.cut++ // what has ended may go as a whole
 		}
 	case boundMemory:
-		l.b.limit = 0
+		l.b.Limit = 0
 		if s.a%2 == 0 {
-			l.b.limit = max(1, l.b.used.Load()+int64(s.b)*64)
+			l.b.Limit = max(1, l.b.Used.Load()+int64(s.b)*64)
 		}
 	case writeAnew:
 		l.lose()
@@ -247,16 +248,16 @@ func (l *life) tellNow(ch change) error {
 	}
 	err := l.c.apply(ch)
 	l.reach(ch.revision)
-	if l.b.limit > 0 {
+	if l.b.Limit > 0 {
 		l.cut = l.to() // it may have been shortened
 	}
 	if !errors.Is(err, errFull) {
-		if err == nil && l.b.full() {
+		if err == nil && l.b.Full() {
 			return errors.New("the byte bound is exceeded")
 		}
 		return err
 	}
-	if !l.b.full() {
+	if !l.b.Full() {
 		return errors.New("a change is refused for want of memory that is there")
 	}
 	l.drop(reason.Memory)
@@ -294,7 +295,7 @@ func (l *life) load(s step) {
 	if s.a%4 == 0 {
 		time.Sleep(time.Duration(s.b) * time.Second)
 	}
-	l.b.add(size)
+	l.b.Add(size)
 	l.c.open(state, size, l.head, l.frame, nil, l.c.at(asked))
 	l.open(asked)
 }

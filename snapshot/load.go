@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/listproxy/listproxy/snapshot/budget"
+	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -24,7 +26,7 @@ type loaded struct {
 	revision uint64
 	// inquiry is the one that asked the upstream for it. It says how new it is: with a list or a
 	// streaming list of the newest state, kube-apiserver answers with what etcd has then, or later.
-	inquiry
+	freshness.Inquiry
 	size int64
 	// reserved is what was put on the budget's account before the first object came.
 	reserved int64
@@ -41,41 +43,41 @@ const (
 
 // fits reports whether there may be room for a state, by how many objects it has. What was measured
 // of one that did not fit is better than a guess.
-func (l learned) fits(b *budget, measured int64) bool {
+func (l learned) fits(b *budget.Bound, measured int64) bool {
 	if measured > 0 {
-		return l.count*measured <= b.most()
+		return l.count*measured <= b.Most()
 	}
-	return l.count*min(l.mean, likelySize)/misfit <= b.most()
+	return l.count*min(l.mean, likelySize)/misfit <= b.Most()
 }
 
 // newLoaded returns an empty state for about size bytes, which go on the budget's account before
 // they come. The size is a guess from a few objects, which must not shut the others out: at most
 // half of what is free is reserved.
-func newLoaded(frame *wire.Frame, size int64, b *budget, is inquiry) (*loaded, error) {
-	if b.crowded() { // what is there already must not be the one to go
+func newLoaded(frame *wire.Frame, size int64, b *budget.Bound, is freshness.Inquiry) (*loaded, error) {
+	if b.Crowded() { // what is there already must not be the one to go
 		return nil, errFull
 	}
-	size = min(size, b.free()/2)
-	b.add(size)
-	return &loaded{state: index.NewTree(frame.Paths.Indexed()), inquiry: is, reserved: size}, nil
+	size = min(size, b.Free()/2)
+	b.Add(size)
+	return &loaded{state: index.NewTree(frame.Paths.Indexed()), Inquiry: is, reserved: size}, nil
 }
 
 // complete leaves on the budget's account what came.
-func (l *loaded) complete(b *budget) {
-	b.add(l.size - max(l.size, l.reserved))
+func (l *loaded) complete(b *budget.Bound) {
+	b.Add(l.size - max(l.size, l.reserved))
 	l.reserved = 0
 }
 
 // discard gives back what a state that is not used has on the budget's account.
-func (l *loaded) discard(b *budget) {
-	b.add(-max(l.size, l.reserved))
+func (l *loaded) discard(b *budget.Bound) {
+	b.Add(-max(l.size, l.reserved))
 	if l.stream != nil {
 		l.stream.stop()
 	}
 }
 
 // add counts an object that came into the state, and what it replaced.
-func (l *loaded) add(o, old *index.Object, b *budget) error {
+func (l *loaded) add(o, old *index.Object, b *budget.Bound) error {
 	size := int64(0)
 	if o != nil {
 		size += o.Size()
@@ -86,8 +88,8 @@ func (l *loaded) add(o, old *index.Object, b *budget) error {
 	before := max(l.size, l.reserved)
 	l.size += size
 	more := max(l.size, l.reserved) - before
-	b.add(more)
-	if more > 0 && b.crowded() {
+	b.Add(more)
+	if more > 0 && b.Crowded() {
 		return errFull
 	}
 	return nil

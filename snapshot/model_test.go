@@ -214,7 +214,7 @@ func (l *life) check(revs []uint64) error {
 			return fmt.Errorf("a state newer than the newest: %q", absence)
 		}
 	}
-	if want, got := l.size(v), l.b.used.Load(); want != got {
+	if want, got := l.size(v), l.b.Used.Load(); want != got {
 		return fmt.Errorf("%d bytes are on the account, not %d", got, want)
 	}
 	return nil

@@ -5,7 +5,10 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/clock"
+	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/pace"
 )
 
 // Fresh returns the newest state once it is proven that it holds everything that was written before
@@ -28,7 +31,7 @@ func (v *View) fresh(after uint64) (Snapshot, reason.Reason) {
 	switch {
 	case v.absence != reason.None:
 		return Snapshot{}, v.absence
-	case v.heard.number <= after:
+	case v.heard.Number <= after:
 		return Snapshot{}, reason.NotProven
 	}
 	return v.state(), reason.None
@@ -58,12 +61,12 @@ func (c *Collection) NoFresh(q index.Query, atMost time.Duration, always bool) r
 	switch {
 	case v.absence != reason.None:
 		return v.absence
-	case Age(v.heard.asked, now) >= c.limits.Staleness:
+	case clock.Age(v.heard.Asked, now) >= c.limits.Staleness:
 		return reason.Stale
 	}
-	proof := c.outlook.Load().proof(now)
+	proof := c.outlook.Load().Proof(now)
 	if !always {
-		if kind, bytes := v.kindOf(q); proof >= c.costs.now(kind, bytes, now) {
+		if kind, bytes := pace.KindOf(v.newest, q); proof >= c.costs.Now(kind, bytes, now) {
 			return reason.FasterForwarded
 		}
 	}
@@ -74,7 +77,7 @@ func (c *Collection) NoFresh(q index.Query, atMost time.Duration, always bool) r
 }
 
 // publish lets those who ask for the newest state know what the feed expects.
-func (c *Collection) publish(f freshness) { c.outlook.Store(&f) }
+func (c *Collection) publish(f freshness.Machine) { c.outlook.Store(&f) }
 
 // forward takes in that q is sent to the upstream for its newest state. What it returns is to be
 // called when that is over, with how long the upstream took to answer; 0 if it did not.
@@ -83,6 +86,6 @@ func (c *Collection) forward(q index.Query) (over func(took time.Duration)) {
 	if v.absence != reason.None {
 		return func(time.Duration) {}
 	}
-	kind, _ := v.kindOf(q)
-	return c.costs.begin(kind)
+	kind, _ := pace.KindOf(v.newest, q)
+	return c.costs.Begin(kind)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
@@ -17,7 +18,7 @@ import (
 type barrierWorld struct {
 	*rand.Rand
 	c     *Collection
-	fresh freshness
+	fresh freshness.Machine
 	now   time.Time
 
 	// revision is the upstream's, for all resources; ours are the revisions at which this one
@@ -68,8 +69,9 @@ func newBarrierWorld(seed uint64, broken sabotage) *barrierWorld {
 		revision: 10, s: &stream{from: 10}, broken: broken,
 	}
 	w.ours = []ourWrite{{10, w.now}}
-	w.fresh = freshness{rhythm: rhythmOf(time.Hour, 0), sent: inquiry{0, w.now}}
-	w.fresh.follow(w.now)
+	w.fresh = freshness.New(time.Hour, 0)
+	w.fresh.Ask(freshness.Inquiry{Number: 0, Asked: w.now})
+	w.fresh.Follow(w.now)
 	return w
 }
 
@@ -104,7 +106,7 @@ func (w *barrierWorld) step() error {
 		}
 	case 8:
 		if w.IntN(20) == 0 { // the stream breaks, and is resumed
-			w.fresh.follow(w.now)
+			w.fresh.Follow(w.now)
 			w.question, w.beside, w.told = nil, nil, attested{}
 		}
 	}
@@ -129,7 +131,7 @@ func (w *barrierWorld) tell() error {
 	if !some {
 		return nil
 	}
-	w.fresh.streamTold(w.now)
+	w.fresh.StreamTold(w.now)
 	err := w.c.apply(change{kind: modified, key: "ns/a", revision: rev, object: &index.Object{Key: "ns/a", Revision: rev}})
 	if w.broken == eventsProve {
 		w.prove()
@@ -149,7 +151,7 @@ func (w *barrierWorld) bookmark(atMost uint64) {
 	if w.broken == anotherBookmarks {
 		atMost = w.revision
 	}
-	w.fresh.streamTold(w.now)
+	w.fresh.StreamTold(w.now)
 	if err := w.c.progress(to + w.Uint64N(atMost-to+1)); err != nil {
 		panic(err)
 	}
@@ -160,7 +162,7 @@ func (w *barrierWorld) answer() {
 	w.question = nil
 	switch w.broken {
 	case tooEarly:
-		p.number = w.c.inquiries.Load() + 1
+		p.Number = w.c.inquiries.Load() + 1
 	case othersRevision:
 		p.revision -= w.Uint64N(p.revision / 2)
 	}
@@ -168,7 +170,7 @@ func (w *barrierWorld) answer() {
 	if w.broken == goalsForgotten {
 		w.prove()
 	}
-	w.fresh.answered(w.now, p.revision, there)
+	w.fresh.Answered(w.now, p.revision, there)
 }
 
 // prove publishes that everything is known up to now.
@@ -176,7 +178,7 @@ func (w *barrierWorld) prove() {
 	w.c.mu.Lock()
 	defer w.c.mu.Unlock()
 	v := w.c.view.Load()
-	w.c.publishLocked(&View{spans: v.spans, heard: hearing{inquiry{w.c.inquiries.Load() + 1, w.now}, w.now}, newest: v.newest, frame: v.frame})
+	w.c.publishLocked(&View{spans: v.spans, heard: hearing{freshness.Inquiry{Number: w.c.inquiries.Load() + 1, Asked: w.now}, w.now}, newest: v.newest, frame: v.frame})
 }
 
 func (w *barrierWorld) attest() {
@@ -188,7 +190,7 @@ func (w *barrierWorld) attest() {
 			a.changes = append(a.changes, o.revision)
 		}
 	}
-	w.fresh.besideOver(w.now, a.revision > w.c.view.Load().to(), false)
+	w.fresh.BesideOver(w.now, a.revision > w.c.view.Load().to(), false)
 	w.told = a
 }
 
@@ -198,23 +200,23 @@ func (w *barrierWorld) feed() (err error) {
 		return err
 	}
 	v := w.c.view.Load()
-	w.fresh.reached(v.to())
-	w.fresh.wish(w.now, w.c.wished.Load())
-	switch do := w.fresh.next(w.now, v.heard.asked); {
-	case do.leave:
-		w.fresh.follow(w.now)
-	case do.ask:
+	w.fresh.Reached(v.to())
+	w.fresh.Wish(w.now, w.c.wished.Load())
+	switch do := w.fresh.Next(w.now, v.heard.Asked); {
+	case do.Leave:
+		w.fresh.Follow(w.now)
+	case do.Ask:
 		if w.question != nil {
 			return errors.New("two questions at a time")
 		}
 		is := w.c.at(w.now)
-		w.fresh.ask(is)
+		w.fresh.Ask(is)
 		w.question = &probed{w.revision, is}
-	case do.beside:
+	case do.Beside:
 		if w.beside != nil {
 			return errors.New("two watches beside the stream")
 		}
-		w.fresh.besideOpened(w.now)
+		w.fresh.BesideOpened(w.now)
 		w.beside = &attested{from: v.to()}
 	}
 	if w.broken == timeProves && w.IntN(50) == 0 {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/clock"
+	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
@@ -51,7 +53,7 @@ func (e *quietResource) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch {
 	case kindOf(r) == "probe" && question != nil:
 		after, answer := question(r)
-		if !sleep(r.Context(), after) {
+		if !clock.Sleep(r.Context(), after) {
 			return nil, r.Context().Err()
 		}
 		if answer != nil {
@@ -63,10 +65,10 @@ func (e *quietResource) RoundTrip(r *http.Request) (*http.Response, error) {
 		e.mu.Unlock()
 		in, out := io.Pipe()
 		go func() {
-			if sleep(r.Context(), time.Second) && e.beside != nil {
+			if clock.Sleep(r.Context(), time.Second) && e.beside != nil {
 				_, _ = io.WriteString(out, e.beside(q.Get("resourceVersion")))
 			}
-			sleep(r.Context(), 2*time.Second)
+			clock.Sleep(r.Context(), 2*time.Second)
 			_ = out.CloseWithError(r.Context().Err())
 		}()
 		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {media.JSONType}}, Body: in, Request: r}, nil
@@ -202,58 +204,17 @@ func TestNewestIsNotProven(t *testing.T) {
 	}
 }
 
-// TestProof: a proof takes a question, and what comes first of the stream's next word and a watch
-// beside it.
-func TestProof(t *testing.T) {
-	now := time.Now()
-	f := freshnessAt(now)
-	asks := func(took time.Duration, there bool) {
-		f.ask(inquiry{f.sent.number + 1, now})
-		now = now.Add(took)
-		f.answered(now, 30, there)
-	}
-	expect := func(what string, now time.Time, want time.Duration) {
-		t.Helper()
-		if got := f.proof(now); got != want {
-			t.Errorf("%s: %v, want %v", what, got, want)
-		}
-	}
-	expect("nothing is known", now, usualQuestion+besideDelay+usualBeside)
-	for range 100 {
-		asks(3*time.Millisecond, false)
-		now = now.Add(17 * time.Millisecond)
-		f.streamTold(now)
-	}
-	expect("busy", now, 23*time.Millisecond)
-	expect("it has become quiet", now.Add(500*time.Millisecond), 503*time.Millisecond)
-	f.besideOpened(now)
-	f.besideOver(now.Add(time.Millisecond), false, true)
-	expect("a watch beside has failed", now.Add(time.Hour), 3*time.Millisecond+besideDelay+usualBeside)
-	f.besideOpened(now)
-	f.besideOver(now.Add(700*time.Millisecond), true, false)
-	expect("quiet", now.Add(time.Hour), 803*time.Millisecond)
-	f.ask(inquiry{f.sent.number + 1, now})
-	expect("the upstream does not answer", now.Add(time.Hour), time.Hour+800*time.Millisecond)
-	f.refused(now, time.Minute)
-	expect("the upstream wants to be spared", now.Add(20*time.Second), 40*time.Second+803*time.Millisecond)
-	f.follow(now)
-	expect("another stream", now, 60*time.Second+23*time.Millisecond)
-	now = now.Add(time.Minute)
-	for range 400 {
-		asks(3*time.Millisecond, true)
-	}
-	expect("where nothing happens", now.Add(time.Hour), 3*time.Millisecond)
-}
-
 // TestNoFresh: what the upstream answers sooner is forwarded, unless all are to be proven, and so is
 // what has no state.
 func TestNoFresh(t *testing.T) {
 	c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
 	const wait = time.Second
 	proofTakes := func(question time.Duration, there bool) {
-		var f freshness
-		f.follow(time.Now())
-		f.pace.answered(question, there)
+		var f freshness.Machine
+		now := time.Now()
+		f.Follow(now)
+		f.Ask(freshness.Inquiry{Number: 1, Asked: now})
+		f.Answered(now.Add(question), 0, there)
 		c.publish(f)
 	}
 	if got := c.NoFresh(index.Query{}, wait, false); got != reason.FasterForwarded {

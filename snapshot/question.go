@@ -3,6 +3,8 @@ package snapshot
 import (
 	"context"
 	"time"
+
+	"github.com/listproxy/listproxy/snapshot/freshness"
 )
 
 // probeTimeout bounds a probe. It is longer than kube-apiserver lets a request wait in a queue of
@@ -10,26 +12,19 @@ import (
 // is rejected there is seen as the 429 that it is.
 const probeTimeout = 30 * time.Second
 
-// inquiry is a question to the upstream how far it is, or for its newest state.
-type inquiry struct {
-	// number counts a collection's inquiries. It says which requests came before one, whatever
-	// clocks do.
-	number uint64
-	// asked is when it was sent.
-	asked time.Time
-}
-
 // inquire numbers an inquiry that is sent afterwards.
-func (c *Collection) inquire() inquiry { return inquiry{c.inquiries.Add(1), time.Now()} }
+func (c *Collection) inquire() freshness.Inquiry {
+	return freshness.Inquiry{Number: c.inquiries.Add(1), Asked: time.Now()}
+}
 
 // probed is the revision that the upstream had when it was asked for it, or later.
 type probed struct {
 	revision uint64
-	inquiry
+	freshness.Inquiry
 }
 
 // probe reads the upstream's current revision and holds it against the floor.
-func (f *feed) probe(ctx context.Context, is inquiry) (probed, error) {
+func (f *feed) probe(ctx context.Context, is freshness.Inquiry) (probed, error) {
 	floor := f.collection.floor()
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -44,7 +39,7 @@ func (f *feed) probe(ctx context.Context, is inquiry) (probed, error) {
 func (f *feed) heard(a outcome[probed]) (ending, error) {
 	now := time.Now()
 	if a.err == nil {
-		f.fresh.answered(now, a.value.revision, f.collection.expect(a.value))
+		f.fresh.Answered(now, a.value.revision, f.collection.expect(a.value))
 		return ended, nil
 	}
 	switch {
@@ -53,13 +48,50 @@ func (f *feed) heard(a outcome[probed]) (ending, error) {
 	case troubled(a.err):
 		// To open watches again would not help it. The state grows old meanwhile, as it should.
 		f.log.Info("probe refused", "error", a.err)
-		f.fresh.refused(now, wanted(f.fresh.rhythm.again, a.err))
+		f.fresh.Refused(now, wanted(f.fresh.Pause(), a.err))
 	case isAnswer(a.err):
 		f.log.Info("probe refused, the watch is resumed", "error", a.err)
 		return broken, nil // the watch would not be permitted either, or somebody else answers
 	default:
 		f.log.Info("probe not answered", "error", a.err)
-		f.fresh.unanswered(now)
+		f.fresh.Unanswered(now)
 	}
 	return ended, nil
+}
+
+// call is a question to the upstream that is under way beside the reading of a stream, at most one
+// at a time. The feed alone uses it.
+type call[T any] struct {
+	outcome chan outcome[T] // nil while none is under way
+	cancel  context.CancelFunc
+}
+
+// outcome is what came of a call.
+type outcome[T any] struct {
+	value T
+	err   error
+}
+
+// start begins one. None is under way.
+func (c *call[T]) start(ctx context.Context, ask func(context.Context) (T, error)) {
+	ctx, cancel := context.WithCancel(ctx)
+	out := make(chan outcome[T], 1)
+	c.outcome, c.cancel = out, cancel
+	go func() {
+		defer cancel()
+		value, err := ask(ctx)
+		out <- outcome[T]{value, err}
+	}()
+}
+
+// over takes in that the outcome was received.
+func (c *call[T]) over() { c.outcome = nil }
+
+// stop waits for the one under way, so that none speaks for a time that is over.
+func (c *call[T]) stop() {
+	if c.outcome != nil {
+		c.cancel()
+		<-c.outcome
+		c.over()
+	}
 }

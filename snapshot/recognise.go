@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -134,7 +135,7 @@ func (f *feed) same(ctx context.Context) (bool, error) {
 // the ones from before. Where every object was changed since, the new state would not show it.
 func (f *feed) doubtPast(ctx context.Context, asked time.Time) {
 	closed := f.collection.closedSince()
-	if closed.IsZero() || !InDoubt(closed, asked) {
+	if closed.IsZero() || !clock.InDoubt(closed, asked) {
 		return
 	}
 	if same, err := f.same(ctx); err != nil || !same {

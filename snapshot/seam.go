@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -24,7 +25,7 @@ type seam struct {
 
 // seamSilence is how long a resumed watch may be silent before it is given up and opened again. An
 // upstream that has the seam tells it, or, if it has another past, a bookmark in its place.
-const seamSilence = 2 * bookmarkEvery
+const seamSilence = 2 * freshness.BookmarkEvery
 
 // errUnproven ends a span that cannot show that the upstream still has the same past. All that
 // was known goes with it.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -137,7 +138,7 @@ func (c *Collections) Mismatched() map[Resource]CheckStats {
 func (c *Collections) selfCheck(every time.Duration) {
 	for {
 		pause := every / time.Duration(max(1, len(c.list())))
-		if !sleep(c.ctx, pause/2+rand.N(pause)) { // replicas are not to ask at the same time
+		if !clock.Sleep(c.ctx, pause/2+rand.N(pause)) { // replicas are not to ask at the same time
 			return
 		}
 		if r := c.longestUnchecked(); r != nil {
@@ -218,7 +219,7 @@ func (c *Collections) compare(ctx context.Context, r *running, at checkPlace) (r
 		if wrong, is := errors.AsType[*mismatchError](err); is {
 			next, err = at, c.confirm(ctx, r, s, wrong)
 		}
-		if try == checkTries || !answered(err, http.StatusGone, http.StatusGatewayTimeout) || !sleep(ctx, checkRetry) {
+		if try == checkTries || !answered(err, http.StatusGone, http.StatusGatewayTimeout) || !clock.Sleep(ctx, checkRetry) {
 			return rev, next, err
 		}
 	}
@@ -239,7 +240,7 @@ func (c *Collections) compareAt(ctx context.Context, cmp *comparison, s Snapshot
 		if isMismatch(err) {
 			return at, err
 		}
-		if !sleep(ctx, max(leastRest, restFactor*time.Since(asked))) || err != nil {
+		if !clock.Sleep(ctx, max(leastRest, restFactor*time.Since(asked))) || err != nil {
 			break
 		}
 		if next.names == "" || end != "" && next.names >= end {
@@ -282,7 +283,7 @@ func (c *comparison) checkObjects(frame *wire.Frame, objects []*index.Object) (f
 // reason. What is wrong in memory alone is so at once.
 func (c *Collections) confirm(ctx context.Context, r *running, s Snapshot, wrong *mismatchError) error {
 	if wrong.again != nil {
-		if !sleep(ctx, c.config.HeardWithin+confirmMargin) {
+		if !clock.Sleep(ctx, c.config.HeardWithin+confirmMargin) {
 			return ctx.Err()
 		}
 		err := wrong.again(ctx)

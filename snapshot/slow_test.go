@@ -11,10 +11,10 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-	"unsafe"
 
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -30,7 +30,7 @@ type meddled struct {
 // RoundTrip implements http.RoundTripper.
 func (m meddled) RoundTrip(r *http.Request) (*http.Response, error) {
 	hold, instead := m.meddle(r)
-	if !sleep(r.Context(), hold) {
+	if !clock.Sleep(r.Context(), hold) {
 		return nil, r.Context().Err()
 	}
 	if instead != nil {
@@ -258,11 +258,11 @@ func TestClosedSpansInDoubt(t *testing.T) {
 		same func(context.Context) (bool, error)
 		want reason.Reason
 	}{
-		"a short gap":                     {gap: orderly / 2},
-		"a long gap, the same servers":    {gap: 2 * orderly, same: func(context.Context) (bool, error) { return true, nil }},
-		"a long gap, others":              {gap: 2 * orderly, same: func(context.Context) (bool, error) { return false, nil }, want: reason.History},
-		"a long gap, nobody knows":        {gap: 2 * orderly, want: reason.History},
-		"a long gap, who cannot be asked": {gap: 2 * orderly, same: func(context.Context) (bool, error) { return true, errors.New("busy") }, want: reason.History},
+		"a short gap":                     {gap: clock.Orderly / 2},
+		"a long gap, the same servers":    {gap: 2 * clock.Orderly, same: func(context.Context) (bool, error) { return true, nil }},
+		"a long gap, others":              {gap: 2 * clock.Orderly, same: func(context.Context) (bool, error) { return false, nil }, want: reason.History},
+		"a long gap, nobody knows":        {gap: 2 * clock.Orderly, want: reason.History},
+		"a long gap, who cannot be asked": {gap: 2 * clock.Orderly, same: func(context.Context) (bool, error) { return true, errors.New("busy") }, want: reason.History},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -457,7 +457,7 @@ func (l lateBody) RoundTrip(r *http.Request) (*http.Response, error) {
 	stop := context.AfterFunc(r.Context(), func() { _ = out.CloseWithError(r.Context().Err()) })
 	go func() {
 		defer stop()
-		if sleep(r.Context(), l.by) {
+		if clock.Sleep(r.Context(), l.by) {
 			_, err := io.Copy(out, told)
 			_ = out.CloseWithError(err)
 		}
@@ -576,41 +576,6 @@ func TestAPastThatWasReplaced(t *testing.T) {
 	if got := c.Standing().Doubt(before, time.Now()); got != reason.Warming {
 		t.Errorf("a state of a past that was dropped: %q", got)
 	}
-}
-
-// TestEnded: a watch was over at its timeout at the latest, by either clock.
-func TestEnded(t *testing.T) {
-	asked := time.Now()
-	life := Lifetime{Asked: asked, Answered: asked.Add(20 * time.Second), Timeout: time.Minute}
-	due := asked.Add(80 * time.Second)
-	for _, tt := range []struct {
-		now     time.Time
-		at      time.Time
-		inOrder bool
-	}{
-		{asked.Add(58 * time.Second), asked.Add(58 * time.Second), false},
-		{asked.Add(59 * time.Second), asked.Add(59 * time.Second), true},
-		{asked.Add(79 * time.Second), asked.Add(79 * time.Second), true},
-		{asked.Add(90 * time.Second), due, true},
-		{asked.Add(time.Hour), due, true},
-	} {
-		if at, inOrder := life.Ended(tt.now); !at.Equal(tt.at) || inOrder != tt.inOrder {
-			t.Errorf("after %v: %v, %v", tt.now.Sub(asked), at.Sub(asked), inOrder)
-		}
-	}
-	// The machine was suspended for an hour of which the monotonic clock knows nothing.
-	life.Answered = earlierByTheWallClock(life.Answered, time.Hour)
-	now := asked.Add(70 * time.Second)
-	if at, _ := life.Ended(now); Age(at, now) < time.Hour-time.Minute {
-		t.Errorf("a watch that ended an hour ago is over since %v", Age(at, now))
-	}
-}
-
-// earlierByTheWallClock moves the wall clock's part of a time with both ([time.Time] has the
-// seconds in the upper bits).
-func earlierByTheWallClock(at time.Time, by time.Duration) time.Time {
-	*(*uint64)(unsafe.Pointer(&at)) -= uint64(by/time.Second) << 30 // #nosec G103 -- the first field
-	return at
 }
 
 // TestEventsAfterTheEnd: a collection may be given up while its stream still tells something.

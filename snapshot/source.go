@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
@@ -160,7 +161,7 @@ func (s *source) insist(ctx context.Context, namespace string, query url.Values)
 	pause := resumeBackoff()
 	for try := 1; ; try++ {
 		l, err := s.list(ctx, namespace, query)
-		if try == insistences || !troubled(err) || !sleep(ctx, wanted(pause.Step(), err)) {
+		if try == insistences || !troubled(err) || !clock.Sleep(ctx, wanted(pause.Step(), err)) {
 			return l, err
 		}
 	}
@@ -207,7 +208,7 @@ func (s *source) watch(ctx context.Context, namespace string, query url.Values, 
 		cancel()
 		return nil, err
 	}
-	stream := newStream(ctx, cancel, s.encoding(), resp.Body, Lifetime{Asked: asked, Answered: time.Now(), Timeout: timeout})
+	stream := newStream(ctx, cancel, s.encoding(), resp.Body, clock.Lifetime{Asked: asked, Answered: time.Now(), Timeout: timeout})
 	stream.contentType = resp.Header.Get("Content-Type")
 	return stream, nil
 }

@@ -62,7 +62,7 @@ func (c *Collections) Stats() []CollectionStats {
 
 // Stored is how many bytes are on the account of all collections, and the bound; 0 is none.
 func (c *Collections) Stored() (bytes, bound int64) {
-	return c.budget.used.Load(), c.budget.limit
+	return c.budget.Used.Load(), c.budget.Limit
 }
 
 func (c *Collection) stats() CollectionStats {
@@ -74,7 +74,7 @@ func (c *Collection) stats() CollectionStats {
 		Absence:  v.absence,
 		Versions: v.versions.Len(),
 		Spans:    v.spans, // never written again
-		Heard:    v.heard.asked,
+		Heard:    v.heard.Asked,
 		Used:     time.Unix(0, c.lastUse.Load()),
 	}
 	if v.absence == reason.None {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
@@ -21,7 +22,7 @@ type stream struct {
 	events chan wire.Event
 	err    error
 	cancel context.CancelFunc
-	Lifetime
+	clock.Lifetime
 	// from is the revision that the stream begins after.
 	from uint64
 	// contentType is that of the answer.
@@ -31,25 +32,7 @@ type stream struct {
 	gone map[string]struct{}
 }
 
-// Lifetime is how long the upstream was asked to keep a watch.
-type Lifetime struct {
-	// Asked is when the request was sent, Answered when its header came. The upstream begins to count
-	// between the two: a request may wait in a queue of the upstream before that.
-	Asked, Answered time.Time
-	Timeout         time.Duration
-}
-
-// Ended says whether a watch that has ended may have done so at its timeout, and when that was at the latest: not when
-// it was noticed, if this process or the machine stood still (which the wall clock tells, see [Age]).
-func (l Lifetime) Ended(now time.Time) (at time.Time, inOrder bool) {
-	const early = time.Second // two clocks
-	if at = l.Answered.Add(l.Timeout); now.Before(at) && now.Round(0).Before(at.Round(0)) {
-		at = now
-	}
-	return at, now.Sub(l.Asked) >= l.Timeout-early
-}
-
-func newStream(ctx context.Context, cancel context.CancelFunc, e wire.Encoding, body io.ReadCloser, l Lifetime) *stream {
+func newStream(ctx context.Context, cancel context.CancelFunc, e wire.Encoding, body io.ReadCloser, l clock.Lifetime) *stream {
 	s := &stream{events: make(chan wire.Event, eventsAhead), cancel: cancel, Lifetime: l}
 	go func() {
 		defer close(s.events)

@@ -1,9 +1,7 @@
 package snapshot
 
 import (
-	"math"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
@@ -106,56 +104,5 @@ func (c *Collection) cutLocked(rev uint64) {
 // accountLocked adds bytes to what a span has on the budget's account.
 func (c *Collection) accountLocked(span int, bytes int64) {
 	c.accounts[span] += bytes
-	c.budget.add(bytes)
-}
-
-// budget is the byte bound over all collections. It counts what is stored (objects, their
-// versions and an estimate of the trees), not what the Go runtime makes of it.
-//
-// A resource can have a bound of its own within the one for all.
-type budget struct {
-	limit  int64   // 0: none
-	parent *budget // nil: none
-	used   atomic.Int64
-}
-
-func (b *budget) add(bytes int64) {
-	b.used.Add(bytes)
-	if b.parent != nil {
-		b.parent.add(bytes)
-	}
-}
-
-// most is how many bytes there is room for before it is crowded, if nothing else is there.
-func (b *budget) most() int64 {
-	most := int64(math.MaxInt64)
-	if b.limit > 0 {
-		most = b.limit / 10 * 9
-	}
-	if b.parent != nil {
-		most = min(most, b.parent.most())
-	}
-	return most
-}
-
-// free is how many bytes are left before it is crowded.
-func (b *budget) free() int64 {
-	free := int64(math.MaxInt64)
-	if b.limit > 0 {
-		free = max(0, b.limit/10*9-b.used.Load())
-	}
-	if b.parent != nil {
-		free = min(free, b.parent.free())
-	}
-	return free
-}
-
-// full reports whether the bound is exceeded.
-func (b *budget) full() bool {
-	return b.limit > 0 && b.used.Load() > b.limit || b.parent != nil && b.parent.full()
-}
-
-// crowded reports whether less than a tenth of the bound is free.
-func (b *budget) crowded() bool {
-	return b.limit > 0 && b.used.Load() > b.limit/10*9 || b.parent != nil && b.parent.crowded()
+	c.budget.Add(bytes)
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/clock"
+	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
@@ -47,7 +49,7 @@ type View struct {
 
 // hearing is when the upstream was asked how far it is, and when it has answered.
 type hearing struct {
-	inquiry
+	freshness.Inquiry
 	answered time.Time
 }
 
@@ -73,7 +75,7 @@ func (v *View) latest(now time.Time, bound time.Duration, atLeast uint64) (Snaps
 	switch {
 	case v.absence != reason.None:
 		return Snapshot{}, v.absence
-	case Age(v.heard.asked, now) >= bound:
+	case clock.Age(v.heard.Asked, now) >= bound:
 		return Snapshot{}, reason.Stale
 	}
 	if v.to() < atLeast {
@@ -86,7 +88,7 @@ func (v *View) latest(now time.Time, bound time.Duration, atLeast uint64) (Snaps
 func (v *View) state() Snapshot {
 	return Snapshot{
 		Revision: v.to(), Frame: v.frame, Epochs: v.epochs, tree: v.newest, watches: v.watches,
-		Heard: v.heard.asked, Answered: v.heard.answered,
+		Heard: v.heard.Asked, Answered: v.heard.answered,
 	}
 }
 

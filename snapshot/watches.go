@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/watch"
 )
@@ -89,7 +90,7 @@ func (c *Collection) tendWatches(now time.Time) {
 		return
 	}
 	c.Touch()
-	if Age(v.heard.asked, now) >= c.limits.Staleness {
+	if clock.Age(v.heard.Asked, now) >= c.limits.Staleness {
 		c.endWatches(v.watches, v.watches.Form())
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
@@ -64,11 +65,11 @@ func (ch change) apply(state index.Tree) (*index.Object, error) {
 // already, and which is as new as the moment it was asked for: to read it may have taken minutes.
 // Earlier spans stay if the new state agrees with them. Form is how events are written, nil if no
 // watches are served.
-func (c *Collection) open(state index.Tree, size int64, rev uint64, frame *wire.Frame, form *watch.Form, is inquiry) {
+func (c *Collection) open(state index.Tree, size int64, rev uint64, frame *wire.Frame, form *watch.Form, is freshness.Inquiry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.retired {
-		c.budget.add(-size)
+		c.budget.Add(-size)
 		return
 	}
 	old := c.view.Load()
@@ -187,9 +188,9 @@ func (c *Collection) apply(ch change) error {
 	c.accountLocked(len(c.accounts)-1, size)
 	c.last = seam{revision: ch.revision, key: ch.key, object: ch.object}
 	c.advanceLocked(v, ch.revision, state)
-	if c.budget.full() {
+	if c.budget.Full() {
 		c.shortenLocked()
-		if c.budget.full() {
+		if c.budget.Full() {
 			return errFull
 		}
 	}
@@ -222,7 +223,7 @@ func (c *Collection) advanceLocked(v *View, rev uint64, state index.Tree) {
 	spans[len(spans)-1].To = rev
 	heard, reached := v.heard, 0
 	for reached < len(c.goals) && c.goals[reached].revision <= rev {
-		if goal := c.goals[reached]; goal.number > heard.number {
+		if goal := c.goals[reached]; goal.Number > heard.Number {
 			heard = goal.hearing
 		}
 		reached++
@@ -264,7 +265,7 @@ func (c *Collection) expect(p probed) bool {
 	if v.absence != reason.None {
 		return false
 	}
-	next := goal{hearing{p.inquiry, time.Now()}, p.revision}
+	next := goal{hearing{p.Inquiry, time.Now()}, p.revision}
 	if v.to() >= p.revision {
 		c.goals = append(c.goals[:0], next) // those before it are lower
 		c.advanceLocked(v, v.to(), v.newest)
@@ -274,7 +275,7 @@ func (c *Collection) expect(p probed) bool {
 		c.goals = c.goals[:n-1]
 	}
 	// What is older than the bound would not make the state any newer.
-	c.goals = slices.DeleteFunc(c.goals, func(g goal) bool { return p.asked.Sub(g.asked) >= c.limits.Staleness })
+	c.goals = slices.DeleteFunc(c.goals, func(g goal) bool { return p.Asked.Sub(g.Asked) >= c.limits.Staleness })
 	c.goals = append(c.goals, next)
 	return false
 }

@@ -8,13 +8,15 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/budget"
+	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 // liveCollection is a collection with one object, ns/a, at revision 10.
 func liveCollection(limits Limits) *Collection {
-	c := newCollection(Resource{}, limits, &budget{})
+	c := newCollection(Resource{}, limits, &budget.Bound{})
 	state := index.NewTree(false)
 	state.Set(&index.Object{Key: "ns/a", Revision: 10})
 	c.open(state, 0, 10, &wire.Frame{}, nil, c.inquire())
@@ -22,7 +24,9 @@ func liveCollection(limits Limits) *Collection {
 }
 
 // at is an inquiry that was sent at a time.
-func (c *Collection) at(asked time.Time) inquiry { return inquiry{c.inquiries.Add(1), asked} }
+func (c *Collection) at(asked time.Time) freshness.Inquiry {
+	return freshness.Inquiry{Number: c.inquiries.Add(1), Asked: asked}
+}
 
 func TestContradictionsArePoison(t *testing.T) {
 	a := &index.Object{Key: "ns/a", Revision: 11}
@@ -173,11 +177,11 @@ func TestWaitIsBoundedAndTellsTheFeed(t *testing.T) {
 
 func TestByteBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCollection(Resource{}, Limits{History: time.Hour, Staleness: time.Hour}, &budget{limit: 100_000})
+		c := newCollection(Resource{}, Limits{History: time.Hour, Staleness: time.Hour}, &budget.Bound{Limit: 100_000})
 		state := index.NewTree(false)
 		o := &index.Object{Key: "ns/a", Revision: 1, Bytes: make([]byte, 1000)}
 		state.Set(o)
-		c.budget.add(o.Size())
+		c.budget.Add(o.Size())
 		c.open(state, o.Size(), 1, &wire.Frame{}, nil, c.inquire())
 		for rev := uint64(2); rev < 500; rev++ {
 			time.Sleep(time.Minute)
@@ -185,8 +189,8 @@ func TestByteBound(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if c.budget.full() {
-				t.Fatalf("revision %d: %d bytes are stored, the bound is %d", rev, c.budget.used.Load(), c.budget.limit)
+			if c.budget.Full() {
+				t.Fatalf("revision %d: %d bytes are stored, the bound is %d", rev, c.budget.Used.Load(), c.budget.Limit)
 			}
 			if _, absence := c.view.Load().exact(rev); absence != reason.None {
 				t.Fatalf("revision %d: %s", rev, absence)

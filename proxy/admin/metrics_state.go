@@ -16,6 +16,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 )
 
@@ -160,7 +161,7 @@ func registerCollections(meter metric.Meter, read func() []snapshot.CollectionSt
 				o.ObserveFloat64(history, now.Sub(s.Oldest).Seconds(), set)
 			}
 			if !s.Heard.IsZero() {
-				o.ObserveFloat64(lag, snapshot.Age(s.Heard, now).Seconds(), set)
+				o.ObserveFloat64(lag, clock.Age(s.Heard, now).Seconds(), set)
 			}
 			if revisionNow := s.Revision(); revisionNow > 0 {
 				o.ObserveInt64(revision, int64(revisionNow), set) // #nosec G115 -- etcd's revisions are int64

@@ -17,6 +17,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
@@ -127,7 +128,7 @@ func (s *StatusSource) collection(now time.Time, c snapshot.CollectionStats) sta
 		status.State = string(absence)
 	}
 	if !c.Heard.IsZero() {
-		lag := snapshot.Age(c.Heard, now).Seconds()
+		lag := clock.Age(c.Heard, now).Seconds()
 		status.Lag = &lag
 	}
 	if !c.Oldest.IsZero() {
@@ -142,7 +143,7 @@ func (s *StatusSource) collection(now time.Time, c snapshot.CollectionStats) sta
 // absenceOf says why a collection cannot answer lists of the newest state now: a state that is too
 // old is not given as that.
 func absenceOf(c snapshot.CollectionStats, now time.Time, staleness time.Duration) reason.Reason {
-	if c.Absence == reason.None && staleness > 0 && snapshot.Age(c.Heard, now) >= staleness {
+	if c.Absence == reason.None && staleness > 0 && clock.Age(c.Heard, now) >= staleness {
 		return reason.Stale
 	}
 	return c.Absence

@@ -21,7 +21,7 @@ type remembered[V any] struct {
 // expiringCache remembers values until they expire, within a bound, on top of ristretto.
 //
 // Invariants: a value is found only under the whole key it was added with, and before its validity
-// ends, which is checked when it is read ([snapshot.Age]). Losing one is always allowed; ristretto
+// ends, which is checked when it is read ([clock.Age]). Losing one is always allowed; ristretto
 // drops what it has no room or time for, and lets go of what has expired some seconds later.
 //
 // It is safe for concurrent use.

@@ -3,7 +3,7 @@ package authz
 import (
 	"time"
 
-	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
 // validity is for how long something counts: from when it was asked for.
@@ -13,7 +13,7 @@ type validity struct {
 }
 
 // left is how much of it is left; zero or less: nothing.
-func (v validity) left(now time.Time) time.Duration { return v.ttl - snapshot.Age(v.from, now) }
+func (v validity) left(now time.Time) time.Duration { return v.ttl - clock.Age(v.from, now) }
 
 // holds says whether it has not ended.
 func (v validity) holds(now time.Time) bool { return v.left(now) > 0 }

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
 const (
@@ -90,7 +90,7 @@ func (c *Catalog) place(gv schema.GroupVersion, now time.Time) *discovered {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if g := c.known[gv]; g != nil {
-		if snapshot.Age(g.read, now) < discoveryForget {
+		if clock.Age(g.read, now) < discoveryForget {
 			g.rest = now.Add(discoveryRetry)
 		}
 		return g

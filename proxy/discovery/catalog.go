@@ -18,7 +18,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
 // lookupWait is how long a request waits for a read.
@@ -223,7 +223,7 @@ func (c *Catalog) look(gv schema.GroupVersion, resource string) (Entry, reason.R
 		return Entry{}, reason.Warming, readNow
 	}
 	resting := now.Before(g.rest)
-	age := snapshot.Age(g.read, now)
+	age := clock.Age(g.read, now)
 	entry, found := g.resources[resource]
 	answers := c.servers[gv]
 	entry.Custom, entry.Aggregated = answers.custom && !answers.aggregated, answers.aggregated

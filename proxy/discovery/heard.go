@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
 const (
@@ -40,7 +40,7 @@ func (h *heard) note() {
 func (h *heard) within(age time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return snapshot.Age(h.at, time.Now()) <= age
+	return clock.Age(h.at, time.Now()) <= age
 }
 
 // untilSilent returns a context that ends with ctx, or when nothing was heard for streamSilence
@@ -51,7 +51,7 @@ func (h *heard) untilSilent(ctx context.Context) (context.Context, context.Cance
 	go func() {
 		look := time.NewTicker(silenceLook)
 		defer look.Stop()
-		for h.within(streamSilence) || snapshot.Age(began, time.Now()) <= streamSilence {
+		for h.within(streamSilence) || clock.Age(began, time.Now()) <= streamSilence {
 			select {
 			case <-ctx.Done():
 				return

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
 // errListAgain ends a Reflector's attempt: it lists before it watches again.
@@ -49,7 +49,7 @@ func listAfterBreaks(source *cache.ListWatch, always bool) *cache.ListWatch {
 				stream.Stop()
 				return nil, errListAgain
 			}
-			life := snapshot.Lifetime{Asked: asked, Answered: time.Now()}
+			life := clock.Lifetime{Asked: asked, Answered: time.Now()}
 			if options.TimeoutSeconds != nil {
 				life.Timeout = time.Duration(*options.TimeoutSeconds) * time.Second
 			}
@@ -65,7 +65,7 @@ func listAfterBreaks(source *cache.ListWatch, always bool) *cache.ListWatch {
 // broken says whether a stream that was over at a time, or never if that is zero, is one after
 // which a watch cannot go on.
 func broken(over time.Time) bool {
-	return over.IsZero() || snapshot.InDoubt(over, time.Now())
+	return over.IsZero() || clock.InDoubt(over, time.Now())
 }
 
 // continuity knows when the newest list or watch was over, if it was in order.

@@ -134,7 +134,7 @@ const (
 
 var largePackages = map[string]struct{ lines, files int }{
 	// A collection's feed, spans and state change together, under one lock.
-	"snapshot": {lines: 5200, files: 34},
+	"snapshot": {lines: 4400, files: filesOfFolder},
 	// Flags, their help and the wiring: one file for each command and group of flags.
 	"cmd/listproxy": {lines: 3800, files: filesOfFolder},
 }

@@ -1,4 +1,4 @@
-package snapshot
+package freshness
 
 import (
 	"testing"
@@ -12,11 +12,11 @@ func TestRhythm(t *testing.T) {
 		bound, bookmarks time.Duration
 		leaves           bool
 	}{
-		{90 * time.Second, bookmarkEvery, false},
+		{90 * time.Second, BookmarkEvery, false},
 		{90 * time.Second, time.Hour, true},
-		{5 * time.Minute, bookmarkEvery, false},
-		{60 * time.Second, bookmarkEvery, true},
-		{6 * time.Second, bookmarkEvery, true},
+		{5 * time.Minute, BookmarkEvery, false},
+		{60 * time.Second, BookmarkEvery, true},
+		{6 * time.Second, BookmarkEvery, true},
 		{6 * time.Second, time.Second, false},
 	} {
 		for _, variety := range []float64{0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1} {

@@ -1,4 +1,4 @@
-package snapshot
+package pace
 
 import (
 	"testing"
@@ -9,30 +9,30 @@ import (
 func TestCosts(t *testing.T) {
 	const unknown = leastCost
 	now := time.Now()
-	var c costs
-	whole, page := listKind{objects: 10}, listKind{objects: 10, limit: 3}
+	var c Costs
+	whole, page := Kind{objects: 10}, Kind{objects: 10, limit: 3}
 	c.add(whole, 80*time.Millisecond, now)
 	c.add(whole, 160*time.Millisecond, now)
 	c.add(page, 2*time.Millisecond, now)
-	if got := c.now(whole, 0, now); got != 90*time.Millisecond {
+	if got := c.Now(whole, 0, now); got != 90*time.Millisecond {
 		t.Errorf("whole: %v", got)
 	}
-	if got := c.now(page, 0, now.Add(believed*2*time.Millisecond-1)); got != 2*time.Millisecond {
+	if got := c.Now(page, 0, now.Add(believed*2*time.Millisecond-1)); got != 2*time.Millisecond {
 		t.Errorf("a page: %v", got)
 	}
-	if got := c.now(page, 0, now.Add(believed*2*time.Millisecond)); got != unknown {
+	if got := c.Now(page, 0, now.Add(believed*2*time.Millisecond)); got != unknown {
 		t.Errorf("what was measured long ago is believed: %v", got)
 	}
 	c.add(whole, time.Hour, now)
-	if got := c.now(whole, 0, now.Add(costKept)); got != unknown {
+	if got := c.Now(whole, 0, now.Add(costKept)); got != unknown {
 		t.Errorf("what was measured too long ago is believed: %v", got)
 	}
 	c.add(whole, time.Second, now.Add(costKept))
-	if got := c.now(whole, 0, now.Add(costKept)); got != time.Second {
+	if got := c.Now(whole, 0, now.Add(costKept)); got != time.Second {
 		t.Errorf("after a time it begins anew: %v", got)
 	}
 	for i := range 2 * maxKinds {
-		c.add(listKind{objects: i}, time.Second, now)
+		c.add(Kind{objects: i}, time.Second, now)
 	}
 	if len(c.of) > maxKinds {
 		t.Errorf("%d kinds", len(c.of))
@@ -46,7 +46,7 @@ func TestCosts(t *testing.T) {
 // was measured, twice as many make it twice as long.
 func TestCostBesideOthers(t *testing.T) {
 	const ms = time.Millisecond
-	kind := listKind{objects: 10}
+	kind := Kind{objects: 10}
 	for name, tt := range map[string]struct {
 		measured map[int64]time.Duration // beside how many others
 		bytes    int64
@@ -65,7 +65,7 @@ func TestCostBesideOthers(t *testing.T) {
 		"a large one, and three others":      {bytes: 1_000_000, beside: 3, want: 40 * ms},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var c costs
+			var c Costs
 			now := time.Now()
 			for beside, took := range tt.measured {
 				is := kind
@@ -73,9 +73,9 @@ func TestCostBesideOthers(t *testing.T) {
 				c.add(is, took, now)
 			}
 			for range tt.beside {
-				c.begin(kind)
+				c.Begin(kind)
 			}
-			if got := c.now(kind, tt.bytes, now); got != tt.want {
+			if got := c.Now(kind, tt.bytes, now); got != tt.want {
 				t.Errorf("%v, want %v", got, tt.want)
 			}
 		})
@@ -85,9 +85,9 @@ func TestCostBesideOthers(t *testing.T) {
 // TestCostIsOfTheCompany: what a list took counts for as many others as there were at its begin or
 // its end, whichever were more.
 func TestCostIsOfTheCompany(t *testing.T) {
-	var c costs
-	kind := listKind{objects: 10}
-	first, second, third := c.begin(kind), c.begin(kind), c.begin(kind)
+	var c Costs
+	kind := Kind{objects: 10}
+	first, second, third := c.Begin(kind), c.Begin(kind), c.Begin(kind)
 	first(300 * time.Millisecond)
 	second(0) // not answered
 	third(400 * time.Millisecond)

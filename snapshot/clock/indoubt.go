@@ -1,11 +1,11 @@
-package snapshot
+package clock
 
 import "time"
 
-// orderly is how long after the end of a watch the next one must have been answered for nothing to be in
+// Orderly is how long after the end of a watch the next one must have been answered for nothing to be in
 // doubt. No storage is stopped, put back to another past and started again in less.
-const orderly = 10 * time.Second
+const Orderly = 10 * time.Second
 
 // InDoubt reports whether whoever answers a watch now may have another past than whoever answered the list or the watch
 // before it, which was over at that time: in order, at its own end.
-func InDoubt(over, now time.Time) bool { return Age(over, now) > orderly }
+func InDoubt(over, now time.Time) bool { return Age(over, now) > Orderly }

@@ -1,4 +1,4 @@
-package snapshot
+package freshness
 
 import "time"
 
@@ -18,7 +18,7 @@ func rhythmOf(bound time.Duration, variety float64) rhythm {
 	r := rhythm{every: vary(bound / 5), again: vary(bound / 10), leave: bound / 2}
 	// Where the stream's own bookmark comes in time, no short watch is needed. It proves what was
 	// so when the last probe before it was asked.
-	if patient := bound - 2*shortWatch; patient > bookmarkEvery+r.every {
+	if patient := bound - 2*ShortWatch; patient > BookmarkEvery+r.every {
 		r.leave = patient
 	}
 	return r

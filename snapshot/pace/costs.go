@@ -1,4 +1,4 @@
-package snapshot
+package pace
 
 import (
 	"maps"
@@ -24,9 +24,9 @@ const (
 	maxKinds = 512
 )
 
-// listKind is what is like enough in two lists of a collection for them to cost the upstream about
+// Kind is what is like enough in two lists of a collection for them to cost the upstream about
 // the same.
-type listKind struct {
+type Kind struct {
 	// objects is the magnitude of how many objects the upstream looks at, limit of how many a page
 	// holds; 0 is all.
 	objects, limit int
@@ -42,12 +42,12 @@ func magnitude(n int64) int { return bits.Len64(uint64(max(0, n))) }
 // sampled is how many objects tell how large those of a list are.
 const sampled = 16
 
-// kindOf says which kind of list q is where no other is forwarded, and about how many bytes it has;
+// KindOf says which kind of list q is, of a newest state, where no other is forwarded, and about how many bytes it has;
 // 0 if that cannot be told.
-func (v *View) kindOf(q index.Query) (listKind, int64) {
+func KindOf(newest index.Tree, q index.Query) (Kind, int64) {
 	from, end := q.Scope.Prefix()+q.Start, q.Scope.End()
-	count := v.newest.Count(from, end)
-	kind := listKind{objects: magnitude(count), selects: q.Name != "" || q.Labels != nil || q.Fields != nil}
+	count := newest.Count(from, end)
+	kind := Kind{objects: magnitude(count), selects: q.Name != "" || q.Labels != nil || q.Fields != nil}
 	if q.Limit > 0 && q.Limit < count {
 		kind.limit, count = magnitude(q.Limit), q.Limit
 	}
@@ -55,18 +55,18 @@ func (v *View) kindOf(q index.Query) (listKind, int64) {
 		return kind, 0
 	}
 	n, bytes := int64(0), int64(0)
-	v.newest.Ascend(from, end, func(o *index.Object) bool {
+	newest.Ascend(from, end, func(o *index.Object) bool {
 		n, bytes = n+1, bytes+int64(len(o.Bytes))
 		return n < sampled
 	})
 	return kind, bytes * count / max(n, 1)
 }
 
-// costs are how long the upstream takes to answer lists of each kind. Safe for concurrent use.
-type costs struct {
+// Costs are how long the upstream takes to answer lists of each kind. Safe for concurrent use.
+type Costs struct {
 	underWay atomic.Int64
 	mu       sync.Mutex
-	of       map[listKind]*cost
+	of       map[Kind]*cost
 }
 
 type cost struct {
@@ -79,9 +79,9 @@ func (c *cost) holds(now time.Time) bool {
 	return c != nil && now.Sub(c.at) < min(believed*c.value, costKept)
 }
 
-// begin takes in that a list of a kind is forwarded. What it returns is to be called when it has
+// Begin takes in that a list of a kind is forwarded. What it returns is to be called when it has
 // ended, with how long the upstream took; 0 if that is not known.
-func (c *costs) begin(kind listKind) (end func(took time.Duration)) {
+func (c *Costs) Begin(kind Kind) (end func(took time.Duration)) {
 	others := c.underWay.Add(1) - 1
 	return func(took time.Duration) {
 		others = max(others, c.underWay.Add(-1))
@@ -93,11 +93,11 @@ func (c *costs) begin(kind listKind) (end func(took time.Duration)) {
 }
 
 // add takes in how long a list took.
-func (c *costs) add(kind listKind, took time.Duration, now time.Time) {
+func (c *Costs) add(kind Kind, took time.Duration, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.of) >= maxKinds {
-		maps.DeleteFunc(c.of, func(_ listKind, is *cost) bool { return !is.holds(now) })
+		maps.DeleteFunc(c.of, func(_ Kind, is *cost) bool { return !is.holds(now) })
 	}
 	is := c.of[kind]
 	switch {
@@ -107,18 +107,18 @@ func (c *costs) add(kind listKind, took time.Duration, now time.Time) {
 	default:
 		is = &cost{}
 		if c.of == nil {
-			c.of = map[listKind]*cost{}
+			c.of = map[Kind]*cost{}
 		}
 		c.of[kind] = is
 	}
-	is.add(took)
+	is.Add(took)
 	is.at = now
 }
 
-// now is how long a list of a kind, of so many bytes, is likely to take the upstream beside those
+// Now is how long a list of a kind, of so many bytes, is likely to take the upstream beside those
 // that are forwarded at this moment. Where it was not measured beside so many, it is taken to have
 // all hands full: beside twice as many a list takes twice as long.
-func (c *costs) now(kind listKind, bytes int64, now time.Time) time.Duration {
+func (c *Costs) Now(kind Kind, bytes int64, now time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	beside := magnitude(c.underWay.Load())

@@ -1,0 +1,21 @@
+package clock
+
+import "time"
+
+// Lifetime is how long the upstream was asked to keep a watch.
+type Lifetime struct {
+	// Asked is when the request was sent, Answered when its header came. The upstream begins to count
+	// between the two: a request may wait in a queue of the upstream before that.
+	Asked, Answered time.Time
+	Timeout         time.Duration
+}
+
+// Ended says whether a watch that has ended may have done so at its timeout, and when that was at the latest: not when
+// it was noticed, if this process or the machine stood still (which the wall clock tells, see [Age]).
+func (l Lifetime) Ended(now time.Time) (at time.Time, inOrder bool) {
+	const early = time.Second // two clocks
+	if at = l.Answered.Add(l.Timeout); now.Before(at) && now.Round(0).Before(at.Round(0)) {
+		at = now
+	}
+	return at, now.Sub(l.Asked) >= l.Timeout-early
+}

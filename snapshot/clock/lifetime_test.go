@@ -1,0 +1,42 @@
+package clock
+
+import (
+	"testing"
+	"time"
+	"unsafe"
+)
+
+// TestEnded: a watch was over at its timeout at the latest, by either clock.
+func TestEnded(t *testing.T) {
+	asked := time.Now()
+	life := Lifetime{Asked: asked, Answered: asked.Add(20 * time.Second), Timeout: time.Minute}
+	due := asked.Add(80 * time.Second)
+	for _, tt := range []struct {
+		now     time.Time
+		at      time.Time
+		inOrder bool
+	}{
+		{asked.Add(58 * time.Second), asked.Add(58 * time.Second), false},
+		{asked.Add(59 * time.Second), asked.Add(59 * time.Second), true},
+		{asked.Add(79 * time.Second), asked.Add(79 * time.Second), true},
+		{asked.Add(90 * time.Second), due, true},
+		{asked.Add(time.Hour), due, true},
+	} {
+		if at, inOrder := life.Ended(tt.now); !at.Equal(tt.at) || inOrder != tt.inOrder {
+			t.Errorf("after %v: %v, %v", tt.now.Sub(asked), at.Sub(asked), inOrder)
+		}
+	}
+	// The machine was suspended for an hour of which the monotonic clock knows nothing.
+	life.Answered = earlierByTheWallClock(life.Answered, time.Hour)
+	now := asked.Add(70 * time.Second)
+	if at, _ := life.Ended(now); Age(at, now) < time.Hour-time.Minute {
+		t.Errorf("a watch that ended an hour ago is over since %v", Age(at, now))
+	}
+}
+
+// earlierByTheWallClock moves the wall clock's part of a time with both ([time.Time] has the
+// seconds in the upper bits).
+func earlierByTheWallClock(at time.Time, by time.Duration) time.Time {
+	*(*uint64)(unsafe.Pointer(&at)) -= uint64(by/time.Second) << 30 // #nosec G103 -- the first field
+	return at
+}

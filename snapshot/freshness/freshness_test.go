@@ -1,0 +1,235 @@
+package freshness
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// freshnessAt is a feed in touch with its upstream, which asked it for the last time at a moment.
+func freshnessAt(now time.Time) *Machine {
+	f := &Machine{rhythm: rhythmOf(90*time.Second, 0), sent: Inquiry{Number: 7, Asked: now}}
+	f.Follow(now)
+	return f
+}
+
+// TestFreshness: what is done next, and when, after what has happened.
+func TestFreshness(t *testing.T) {
+	start := time.Now()
+	at := start.Add
+	for name, tt := range map[string]struct {
+		happens func(f *Machine)
+		now     time.Duration
+		heard   time.Duration
+		want    Action
+	}{
+		"nothing: the next question is due by the rhythm": {
+			happens: func(*Machine) {}, want: Action{Again: at(18 * time.Second)},
+		},
+		"due": {
+			happens: func(*Machine) {}, now: 18 * time.Second, want: Action{Ask: true},
+		},
+		"a question is under way": {
+			happens: func(f *Machine) { f.Ask(Inquiry{8, start}) }, now: time.Hour, want: Action{},
+		},
+		"somebody waits for the newest state": {
+			happens: func(f *Machine) { f.Wish(start, 8) }, want: Action{Ask: true},
+		},
+		"for what is under way": {
+			happens: func(f *Machine) { f.Wish(start, 8); f.Ask(Inquiry{8, start}) }, want: Action{},
+		},
+		"for more than is under way": {
+			happens: func(f *Machine) {
+				f.Ask(Inquiry{8, start})
+				f.Wish(start, 9)
+				f.Answered(start, 30, true)
+			}, want: Action{Ask: true},
+		},
+		"for what was answered": {
+			happens: func(f *Machine) {
+				f.Wish(start, 8)
+				f.Ask(Inquiry{8, start})
+				f.Answered(start, 30, true)
+			}, want: Action{Again: at(18 * time.Second)},
+		},
+		"somebody waits for a revision": {
+			happens: func(f *Machine) { f.Demand() }, want: Action{Again: at(demandPause)},
+		},
+		"the upstream wants to be spared": {
+			happens: func(f *Machine) {
+				f.Ask(Inquiry{8, start})
+				f.Refused(start, 5*time.Second)
+				f.Wish(start, 9)
+			}, now: time.Second, want: Action{Again: at(5 * time.Second)},
+		},
+		"no answer: not at once again": {
+			happens: func(f *Machine) {
+				f.Ask(Inquiry{8, start})
+				f.Unanswered(start)
+				f.Wish(start, 9)
+			}, want: Action{Again: at(demandPause)},
+		},
+		"behind, and somebody waits: the stream has a moment to tell": {
+			happens: func(f *Machine) { behind(f, start, true) }, want: Action{Again: at(besideDelay)},
+		},
+		"behind, and somebody waits": {
+			happens: func(f *Machine) { behind(f, start, true) }, now: besideDelay, want: Action{Beside: true},
+		},
+		"the stream has told it": {
+			happens: func(f *Machine) { behind(f, start, true); f.Reached(30) }, now: besideDelay, want: Action{Again: at(18 * time.Second)},
+		},
+		"the stream has told a part": {
+			happens: func(f *Machine) { behind(f, start, true); f.Reached(29) }, now: besideDelay, want: Action{Beside: true},
+		},
+		"behind, and nobody waits: not before the state is old": {
+			happens: func(f *Machine) { behind(f, start, false) }, now: besideDelay, want: Action{Again: at(18 * time.Second)},
+		},
+		"behind, nobody waits, and the state is old": {
+			happens: func(f *Machine) { behind(f, start, false); f.StreamTold(at(80 * time.Second)) },
+			now:     84 * time.Second, want: Action{Beside: true},
+		},
+		"a watch beside is open": {
+			happens: func(f *Machine) { behind(f, start, true); f.BesideOpened(start) },
+			now:     besideDelay, want: Action{Again: at(18 * time.Second)},
+		},
+		"the watch beside has failed": {
+			happens: func(f *Machine) {
+				behind(f, start, true)
+				f.BesideOpened(start)
+				f.BesideOver(start, false, true)
+			}, now: besideDelay, want: Action{Again: at(besidePause)},
+		},
+		"the watch beside told what the stream had not, and lists keep coming": {
+			happens: func(f *Machine) {
+				behind(f, start, true)
+				f.BesideOpened(start)
+				f.BesideOver(start, true, false)
+				f.Reached(30)
+			}, want: Action{Beside: true},
+		},
+		"and they have ended": {
+			happens: func(f *Machine) {
+				behind(f, start, true)
+				f.BesideOpened(start)
+				f.BesideOver(start, true, false)
+				f.Reached(30)
+			}, now: besideKept, want: Action{Again: at(18 * time.Second)},
+		},
+		"a question went without an answer since the stream told something": {
+			happens: func(f *Machine) {
+				f.Ask(Inquiry{8, start})
+				f.Unanswered(at(1))
+				behind(f, start, true)
+			}, now: time.Second, want: Action{Leave: true},
+		},
+		"and it has told something": {
+			happens: func(f *Machine) {
+				f.Ask(Inquiry{8, start})
+				f.Unanswered(at(1))
+				f.StreamTold(at(2))
+				behind(f, start, true)
+			}, now: time.Second, want: Action{Beside: true},
+		},
+		"the stream was silent for longer than bookmarks take": {
+			happens: func(f *Machine) { behind(f, at(70*time.Second), true) }, now: 71 * time.Second, want: Action{Leave: true},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := freshnessAt(start)
+			tt.happens(f)
+			if got := f.Next(at(tt.now), at(tt.heard)); got != tt.want {
+				t.Errorf("got %+v, want %+v", got, tt.want)
+			}
+		})
+	}
+}
+
+// behind lets the feed learn that the upstream is at revision 30, which the span has not reached.
+func behind(f *Machine, now time.Time, awaited bool) {
+	if awaited {
+		f.Wish(now, f.sent.Number+1)
+	}
+	f.Ask(Inquiry{f.sent.Number + 1, now})
+	f.Answered(now, 30, false)
+}
+
+// TestFreshnessKeepsItsRules: whatever happens, one question and one watch beside are under way at
+// most, none while the upstream wants to be spared, and what somebody waits for is asked for at
+// once.
+func TestFreshnessKeepsItsRules(t *testing.T) {
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		now := time.Now()
+		f := freshnessAt(now)
+		heard, to, beside := now, uint64(10), false
+		for range 500 {
+			now = now.Add(time.Duration(rng.IntN(2000)) * time.Millisecond)
+			switch rng.IntN(10) {
+			case 0:
+				f.Wish(now, f.sent.Number+1+uint64(rng.IntN(2)))
+			case 1:
+				f.Demand()
+			case 2:
+				f.StreamTold(now)
+				to += uint64(rng.IntN(3))
+				f.Reached(to)
+			case 3, 4, 5:
+				if f.asking {
+					switch rng.IntN(5) {
+					case 0:
+						f.Refused(now, time.Duration(rng.IntN(10))*time.Second)
+					case 1:
+						f.Unanswered(now)
+					case 2:
+						f.Answered(now, to, true)
+						heard = f.sent.Asked
+					default:
+						f.Answered(now, to+uint64(1+rng.IntN(5)), false)
+					}
+				}
+			case 6:
+				if beside {
+					beside = false
+					f.BesideOver(now, rng.IntN(2) == 0, rng.IntN(2) == 0)
+				}
+			case 7:
+				if rng.IntN(20) == 0 {
+					f.Follow(now)
+					beside = false
+				}
+			}
+			for range 4 { // at most leave, beside and ask come one after the other
+				do := f.Next(now, heard)
+				switch {
+				case do.Leave:
+					f.Follow(now)
+					beside = false
+					continue
+				case do.Beside:
+					if beside || f.InDoubt(now) {
+						t.Fatalf("seed %d: a watch beside, while another is %v, in doubt %v", seed, beside, f.InDoubt(now))
+					}
+					beside = true
+					f.BesideOpened(now)
+					continue
+				case do.Ask:
+					if f.asking || now.Before(f.spared) {
+						t.Fatalf("seed %d: a question, while another is %v, spared for %v", seed, f.asking, f.spared.Sub(now))
+					}
+					f.Ask(Inquiry{f.sent.Number + 1, now})
+					continue
+				}
+				if !f.asking && f.wished > f.sent.Number && !now.Before(f.spared) {
+					t.Fatalf("seed %d: somebody waits, and nothing is asked", seed)
+				}
+				if !f.asking && do.Again.IsZero() {
+					t.Fatalf("seed %d: nothing is to be done ever again", seed)
+				}
+				if !do.Again.IsZero() && !do.Again.After(now) {
+					t.Fatalf("seed %d: to be looked at again at once: %+v", seed, do)
+				}
+				break
+			}
+		}
+	}
+}

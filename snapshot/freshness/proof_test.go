@@ -1,0 +1,51 @@
+package freshness
+
+import (
+	"testing"
+	"time"
+
+	"github.com/listproxy/listproxy/snapshot/pace"
+)
+
+// TestProof: a proof takes a question, and what comes first of the stream's next word and a watch
+// beside it.
+func TestProof(t *testing.T) {
+	now := time.Now()
+	f := freshnessAt(now)
+	asks := func(took time.Duration, there bool) {
+		f.Ask(Inquiry{f.sent.Number + 1, now})
+		now = now.Add(took)
+		f.Answered(now, 30, there)
+	}
+	expect := func(what string, now time.Time, want time.Duration) {
+		t.Helper()
+		if got := f.Proof(now); got != want {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+	}
+	expect("nothing is known", now, pace.UsualQuestion+besideDelay+pace.UsualBeside)
+	for range 100 {
+		asks(3*time.Millisecond, false)
+		now = now.Add(17 * time.Millisecond)
+		f.StreamTold(now)
+	}
+	expect("busy", now, 23*time.Millisecond)
+	expect("it has become quiet", now.Add(500*time.Millisecond), 503*time.Millisecond)
+	f.BesideOpened(now)
+	f.BesideOver(now.Add(time.Millisecond), false, true)
+	expect("a watch beside has failed", now.Add(time.Hour), 3*time.Millisecond+besideDelay+pace.UsualBeside)
+	f.BesideOpened(now)
+	f.BesideOver(now.Add(700*time.Millisecond), true, false)
+	expect("quiet", now.Add(time.Hour), 803*time.Millisecond)
+	f.Ask(Inquiry{f.sent.Number + 1, now})
+	expect("the upstream does not answer", now.Add(time.Hour), time.Hour+800*time.Millisecond)
+	f.Refused(now, time.Minute)
+	expect("the upstream wants to be spared", now.Add(20*time.Second), 40*time.Second+803*time.Millisecond)
+	f.Follow(now)
+	expect("another stream", now, 60*time.Second+23*time.Millisecond)
+	now = now.Add(time.Minute)
+	for range 400 {
+		asks(3*time.Millisecond, true)
+	}
+	expect("where nothing happens", now.Add(time.Hour), 3*time.Millisecond)
+}

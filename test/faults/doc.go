@@ -4,7 +4,7 @@
 //	askers, informers, watchers ──► balancer ──► listproxy ──► hop ──► kube-apiserver ──► etcd
 //	writers, and the oracle ──────────────────────────────────────────────┘
 //
-// All are processes of their own, but for the balancer (plain TCP) and the hop, which cuts, delays,
+// All are processes of their own, except the balancer (plain TCP) and the hop, which cuts, delays,
 // refuses, falsifies and swallows what passes (package test/harness/hop). The way of writers and of
 // the oracle is never disturbed.
 //

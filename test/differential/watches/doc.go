@@ -11,10 +11,10 @@
 // written when it was looked at. kube-apiserver's own answer is judged in the same way; if it fails, then
 // this package demands something wrong ([Reference]).
 //
-// Bookmarks must have the bytes that kube-apiserver's have but for the revision, come only if asked for,
+// Bookmarks must have the bytes that kube-apiserver's have, except the revision, come only if asked for,
 // never be below what was asked for, and never be above an event that is told after them.
 //
-// What is refused in the stream (ERROR) must be refused by both with the same bytes, but for how far the API
+// What is refused in the stream (ERROR) must be refused by both with the same bytes, except how far the API
 // server is. What is odd ([form].odd) must be answered with the same status and headers, and end or not.
 // A Table is compared as the metadata of the object in its row, since its cells age.
 //

@@ -4,7 +4,7 @@
 //	askers ──► (balancer) ──► listproxy, listproxy ──► --upstream ──► kube-apiserver 2, kube-apiserver 3 ──► etcd
 //	writers, and the oracle ──► kube-apiserver 1, which nothing happens to ────────────────────────────────┘
 //
-// All are processes of their own, but for the balancer (package test/harness/hop), which is plain
+// All are processes of their own, except the balancer (package test/harness/hop), which is plain
 // TCP.
 //
 // Askers want any state, one not older than the newest write and than what they saw, one exactly,

@@ -4,10 +4,10 @@
 //
 // # Why not k8s.io/apiserver's audit package and log backend
 //
-// Its log backend (plugin/pkg/audit/log) says only that an event could not be written, not how much
-// of it was, so what a full disk has left of a line could not be told from a line; it also puts the
-// whole event into the process's log then. Its LogRequestMetadata believes a client's
-// X-Forwarded-For, which is removed here. What is left of it is one call of the JSON encoder. The
-// types of an event are its own, and the tests compare each line, byte for byte, with what its
-// backend writes.
+// Its log backend (plugin/pkg/audit/log) says that an event could not be written, but not how much
+// of it was. So half a line, which a full disk has left, could not be told from a whole one. It
+// then also puts the whole event into the process's log. Its LogRequestMetadata believes a client's
+// X-Forwarded-For, which is removed here. Without these two, only one call of the JSON encoder
+// would be left to use. The types of an event are those of apiserver's audit package, and the tests
+// compare each line, byte for byte, with what its backend writes.
 package audit

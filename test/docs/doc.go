@@ -1,4 +1,5 @@
-// Package docs makes the reference in docs/policy.md of package policy: which fields there are and what
-// they take is what its parser says about wrong ones, what they mean is what its types' comments say, and the
-// defaults are those of its DefaultConfig. Its test holds the page to that, and writes it with -update.
+// Package docs makes the reference in docs/policy.md from package policy. Which fields there are,
+// and which values they take, it learns from what the parser says about wrong ones; what they mean,
+// from the comments of the types; the defaults, from DefaultConfig. Its test checks that the page
+// says this, and writes it with -update.
 package docs

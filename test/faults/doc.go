@@ -23,13 +23,13 @@
 // comes. Only the end of what must come is bounded by a deadline, a generous one; no case passes
 // because of a time.
 //
-// slow and refusing are an API server that has too much to do: what listproxy asks for by itself is
-// answered 20 s late, or half of it is refused with 429, while watches go on; for forty seconds, or
-// for ten minutes with -faults.all (-faults.overload says otherwise). They have a table of their
-// own: how often each collection was asked for as a whole, how often it was lost, and how many of
-// the revisions that were known before are known still. Beside what changes all the time there is
-// what was last written before kube-apiserver was started, of which its watch cache cannot tell
-// (410): that must not be loaded again.
+// In the cases slow and refusing, the API server has too much to do. What listproxy asks for by
+// itself is answered 20 s late, or half of it is refused with 429, while watches go on. That lasts
+// forty seconds, or ten minutes with -faults.all (-faults.overload says otherwise). These cases
+// have a table of their own: how often each collection was asked for as a whole, how often it was
+// lost, and how many of the revisions known before are still known. Some collections change all the
+// time. Another was last written before kube-apiserver was started, so its watch cache cannot tell
+// that change (410): this collection must not be loaded again.
 //
 // memory_bounded is a listproxy without the race detector, under a bound of the kernel on its
 // memory.
@@ -42,16 +42,18 @@
 //   - compared, byte for byte, with what kube-apiserver says for the revision that it names;
 //   - held against a record of the past where kube-apiserver has lost that revision (compacted, or
 //     etcd replaced): the objects in it, by UID and revision, in their order. The record is made of
-//     lists at every revision, read directly while the writers pause, just before the past is taken away;
+//     lists at every revision, read directly while the writers pause, just before the past is taken
+//     away;
 //   - not older than it was asked to be; and one of the newest state, which is every list that asks for
-//     neither one revision nor the next page, not of a revision that the API server had left longer than
-//     the --staleness-bound, and a second, before the request was sent: the ledger knows which revisions
-//     were written when;
+//     neither one revision nor the next page, not too old: when the request was sent, the API server had
+//     left its revision at most the --staleness-bound and a second before. The ledger knows which
+//     revisions were written when;
 //   - no longer of the past once another answer of the same collection was of the present. (Between the
 //     return of a replaced etcd and the moment when a feed hears of it, nobody can know.)
 //
 // Followers, which list and then watch through listproxy, must end with the true state: informers
 // of client-go, streaming and paginated, and a watcher of this package's own, which also demands
-// that events fit to its list and to each other. Where etcd was replaced, only those that start
-// after that are asked for: a watch at a revision of the future is silent at kube-apiserver itself.
+// that events fit to its list and to each other. Where etcd was replaced, this is asked only of
+// those that start after that: a watch at a revision of the future is silent at kube-apiserver
+// itself.
 package faults

@@ -1,7 +1,7 @@
-// Package soak says whether a process that lives long grows: what it takes of the machine is read
-// from its own metrics now and then, and what it comes down to in the last rests is held against
-// what it came down to in the first: a leak raises the floor, whatever goes up and down above it.
+// Package soak says whether a process that lives long grows. It reads from the process's own
+// metrics what the process uses, and compares the lowest use in the last rests with that in the
+// first: a leak raises this floor, whatever goes up and down above it.
 //
-// make soak runs TestSoak of package faults, where all that asks, writes, breaks and compares is:
-// this package measures beside it.
+// make soak runs TestSoak of package faults, which has everything that asks, writes, breaks and
+// compares. This package only measures.
 package soak

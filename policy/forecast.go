@@ -17,8 +17,8 @@ type Switches struct {
 }
 
 // Forecast is what can be said of a list or watch without a cluster: whether the policy and the
-// request itself let it be answered from memory. Whether memory has the state, and whether the caller
-// may list, is known only when the request comes.
+// request itself let it be answered from memory. Whether memory has the state, and whether the
+// caller may list, is known only when the request comes.
 type Forecast struct {
 	// Decision follows from the options. Its Reason may differ from Why, which is found first.
 	Decision Decision
@@ -37,8 +37,8 @@ type Forecast struct {
 }
 
 // Forecast says what becomes of a list or watch that [Parse] has understood. The caller of Forecast
-// says whether the resource is a custom one. Whether it has namespaces is not known: if either answer
-// lets the list be answered from memory, it counts as answered.
+// says whether the resource is a custom one. Whether it has namespaces is not known: if either
+// answer lets the list be answered from memory, it counts as answered.
 func (c *Config) Forecast(list Request, switches Switches, custom bool, caller user.Info) Forecast {
 	rule := c.For(list.Group, list.Version, list.Resource)
 	f := Forecast{Rule: rule, Consistent: cmp.Or(rule.ConsistentLists, switches.Consistent)}

@@ -50,8 +50,8 @@ func (r Request) Verb() string {
 }
 
 // Parse reads a request as an API server does; info is what [RequestInfo] made of its method and
-// path alone. The empty Reason means that the request is a list or a watch in canonical form, by a caller who
-// is known, which we understand completely; only then may it be answered from memory.
+// path alone. The empty Reason means that the request is a list or a watch in canonical form, by a
+// caller who is known, which we understand completely; only then may it be answered from memory.
 //
 // With any other Reason the Request holds what was understood until then and is
 // good for logs only.

@@ -49,8 +49,8 @@ func (h *Handler) proven(ctx context.Context, resource snapshot.Resource, want w
 	return collection, snap, absence
 }
 
-// proofWait is how long the proof is waited for. A watch that is forwarded costs the upstream for as
-// long as it lasts, so there the proof always pays.
+// proofWait is how long the proof is waited for. A watch that is forwarded costs the upstream for
+// as long as it lasts, so there the proof always pays.
 func (h *Handler) proofWait(want wanted) time.Duration {
 	if want.watch {
 		return watchWait
@@ -95,8 +95,8 @@ func (f *forwardedNewest) Write(p []byte) (int, error) {
 // Unwrap lets [http.ResponseController] find what else the writer can do.
 func (f *forwardedNewest) Unwrap() http.ResponseWriter { return f.ResponseWriter }
 
-// over takes in that kube-apiserver has answered with the list, or that nothing came of it. It waits
-// for nothing: the end of the answer is still to be sent.
+// over takes in that kube-apiserver has answered with the list, or that nothing came of it. It
+// waits for nothing: the end of the answer is still to be sent.
 func (f *forwardedNewest) over(answered bool) {
 	if !f.known {
 		return

@@ -5,8 +5,9 @@ import (
 	"log/slog"
 )
 
-// Libraries returns log for libraries that speak to programmers: what they say to operators is at the
-// level debug, and what is less stays less. What operators must know of it, listproxy finds out and says itself.
+// Libraries returns log for libraries that speak to programmers: what they say to operators is at
+// the level debug, and what is less stays less. What operators must know of it, listproxy finds out
+// and says itself.
 func Libraries(log *slog.Logger) *slog.Logger { return slog.New(debugHandler{log.Handler()}) }
 
 // debugHandler lowers records to the level debug.

@@ -123,8 +123,8 @@ func TestNamedTests(t *testing.T) {
 	}
 }
 
-// TestCommandsInPages: each command line of listproxy in the pages is one that listproxy takes,
-// and each make has a target. (TestReadmeWalk in test/e2e/operators runs those of the README's trial.)
+// TestCommandsInPages: each command line of listproxy in the pages is one that listproxy takes, and
+// each make has a target. (TestReadmeWalk in test/e2e/operators runs those of the README's trial.)
 func TestCommandsInPages(t *testing.T) {
 	makefile, err := os.ReadFile("../../Makefile")
 	if err != nil {

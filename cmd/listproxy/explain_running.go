@@ -29,9 +29,9 @@ const explainTimeout = time.Minute
 
 // running is a listproxy that is asked what it would do with a request, and as whom.
 //
-// It is asked as any client asks: the request is sent as the caller, and of the answer only its head
-// is read, which says where it comes from. So it tells nothing that the caller may not know, and
-// needs no way in of its own.
+// It is asked as any client asks: the request is sent as the caller, and of the answer only its
+// head is read, which says where it comes from. So it tells nothing that the caller may not know,
+// and needs no way in of its own.
 type running struct {
 	flags       *pflag.FlagSet
 	address     string
@@ -114,8 +114,8 @@ func (o *running) config() (*rest.Config, string, error) {
 	return cfg, who, nil
 }
 
-// explain asks what becomes of r, which is as a server would read it, and writes that. authorized: r
-// has credentials of its own.
+// explain asks what becomes of r, which is as a server would read it, and writes that. authorized:
+// r has credentials of its own.
 func (o *running) explain(ctx context.Context, w io.Writer, r *http.Request, authorized bool) error {
 	if !asksForObjects(r) {
 		out := &strings.Builder{}

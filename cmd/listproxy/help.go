@@ -16,8 +16,8 @@ import (
 // helpWidth is how wide help is where there is no terminal, and at most, in columns.
 const helpWidth = 110
 
-// flagSections are the flags of listproxy, the few that matter first, as help and docs/operations.md
-// have them.
+// flagSections are the flags of listproxy, the few that matter first, as help and
+// docs/operations.md have them.
 var flagSections = []struct {
 	name  string
 	flags []string

@@ -7,9 +7,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// checkLogin refuses a kubeconfig whose current user has nothing to log in with: the API server would
-// take listproxy for system:anonymous, and refuse it everything. What else may be wrong with the
-// file is for others to say.
+// checkLogin refuses a kubeconfig whose current user has nothing to log in with: the API server
+// would take listproxy for system:anonymous, and refuse it everything. What else may be wrong with
+// the file is for others to say.
 func checkLogin(kubeconfig string) error {
 	config, err := clientcmd.LoadFromFile(kubeconfig)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/listproxy/listproxy/policy"
 )
 
-// builtinNames are the resources of an API group that Kubernetes has by itself; none of a group that
-// it does not have.
+// builtinNames are the resources of an API group that Kubernetes has by itself; none of a group
+// that it does not have.
 func builtinNames(group string) []string {
 	var names []string
 	for _, version := range scheme.Scheme.PrioritizedVersionsForGroup(group) {
@@ -30,9 +30,9 @@ func builtinNames(group string) []string {
 	return slices.Compact(names)
 }
 
-// meantInstead says what a resource was probably meant to be that Kubernetes does not have: "pods" for
-// "pod". It is empty for what Kubernetes has, for other API groups, and where nothing is like it: a
-// later version of Kubernetes may have what this one has not.
+// meantInstead says what a resource was probably meant to be that Kubernetes does not have: "pods"
+// for "pod". It is empty for what Kubernetes has, for other API groups, and where nothing is like
+// it: a later version of Kubernetes may have what this one has not.
 func meantInstead(group, resource string) string {
 	names := builtinNames(group)
 	if resource == policy.AllResources || slices.Contains(names, resource) {

@@ -25,8 +25,8 @@ func upstreamState(s upstream.HealthStats, now time.Time) *statusz.UpstreamState
 	return state
 }
 
-// upstreamCheck says whether all is well with the API server. It is stricter than readiness, which is
-// only lost by what other replicas may do better.
+// upstreamCheck says whether all is well with the API server. It is stricter than readiness, which
+// is only lost by what other replicas may do better.
 func upstreamCheck(s upstream.HealthStats) statusz.Check {
 	check := statusz.Check{Name: UpstreamCheck, OK: s.Condition == upstream.ConditionOK}
 	if !check.OK {

@@ -107,8 +107,8 @@ func (b buckets) since(before buckets) buckets {
 	return buckets{b.bounds, counts, b.all - before.all}
 }
 
-// quantile estimates below which value a share of all is, as Prometheus' histogram_quantile does. Of
-// what is above the last bound it says that bound.
+// quantile estimates below which value a share of all is, as Prometheus' histogram_quantile does.
+// Of what is above the last bound it says that bound.
 func (b buckets) quantile(share float64) float64 {
 	rank, below, from := share*b.all, 0.0, 0.0
 	for i, bound := range b.bounds {

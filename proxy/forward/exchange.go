@@ -71,8 +71,9 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	kubehttp.SetForwardedFor(pr.Out.Header, pr.In.RemoteAddr)
 }
 
-// errAccountRefused: the 401 to a request that listproxy sent as somebody else is about listproxy's own
-// credentials. (Or an aggregated API server refuses kube-apiserver; the caller can do as little about it.)
+// errAccountRefused: the 401 to a request that listproxy sent as somebody else is about listproxy's
+// own credentials. (Or an aggregated API server refuses kube-apiserver; the caller can do as little
+// about it.)
 var errAccountRefused = errors.New("kube-apiserver refuses listproxy's own account (401)")
 
 const accountRefusedMessage = "The Kubernetes API server refuses listproxy's own account (401), with which listproxy " +

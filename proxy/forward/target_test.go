@@ -84,8 +84,8 @@ func TestPathPrefixIsPrepended(t *testing.T) {
 	}
 }
 
-// TestRefusedAccountIsNotTheCallers: a 401 about listproxy's own credentials is not told to those whom
-// it impersonates, as if it were theirs. A caller with a token gets the answer as it is.
+// TestRefusedAccountIsNotTheCallers: a 401 about listproxy's own credentials is not told to those
+// whom it impersonates, as if it were theirs. A caller with a token gets the answer as it is.
 func TestRefusedAccountIsNotTheCallers(t *testing.T) {
 	upstream := proxytest.StartUpstream(t, false, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
 	forwarder := newForwarder(t, upstream.Config())

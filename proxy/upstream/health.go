@@ -27,9 +27,9 @@ type HealthConfig struct {
 }
 
 // Health knows how the upstream is: it asks every two seconds, with listproxy's own credentials and
-// over a new connection, whatever feeds and callers do meanwhile. Feeds hear of some troubles late or
-// not at all: client-go tries again in silence, and a watch that is open stays so when its account is
-// deleted. The log has one line for each change of the [Condition].
+// over a new connection, whatever feeds and callers do meanwhile. Feeds hear of some troubles late
+// or not at all: client-go tries again in silence, and a watch that is open stays so when its
+// account is deleted. The log has one line for each change of the [Condition].
 //
 // A trouble counts when it was found twice and for some seconds, and within ten seconds; the first
 // good answer ends it. It is safe for concurrent use.
@@ -65,8 +65,8 @@ type HealthStats struct {
 	Logins []Login
 }
 
-// NewHealth returns a Health of the API server that cfg names, with its credentials. It knows nothing
-// until Run runs.
+// NewHealth returns a Health of the API server that cfg names, with its credentials. It knows
+// nothing until Run runs.
 func NewHealth(cfg *rest.Config, config HealthConfig) (*Health, error) {
 	base, err := Base(cfg)
 	if err != nil {

@@ -102,8 +102,8 @@ func definitions() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 }
 
-// mayListAny asks whether listproxy may list one of the resources that it needs, of which that comes
-// first that it might list the last time: mostly one question. If it needs none, it need not.
+// mayListAny asks whether listproxy may list one of the resources that it needs, of which that
+// comes first that it might list the last time: mostly one question. If it needs none, it need not.
 func (h *Health) mayListAny(ctx context.Context) (allowed bool, status int, said string, err error) {
 	if !h.allowed.Empty() {
 		if allowed, status, said, err = h.mayList(ctx, h.allowed); allowed || err != nil || status != http.StatusCreated {

@@ -105,8 +105,8 @@ type trouble struct {
 	since     time.Time // when the first one began
 }
 
-// after adds a check that found a condition, and began at a time. Of an upstream that is known to be
-// in trouble, a condition counts only after it was found for long enough itself.
+// after adds a check that found a condition, and began at a time. Of an upstream that is known to
+// be in trouble, a condition counts only after it was found for long enough itself.
 func (t trouble) after(known, found Condition, began time.Time) trouble {
 	if t.checks == 0 || t.condition != found && known != ConditionOK && known != ConditionUnknown {
 		return trouble{found, 1, began}
@@ -140,10 +140,11 @@ func conditionOf(status int, took time.Duration) Condition {
 	return ConditionOK
 }
 
-// ownFault says whether a condition is mostly this replica's own, so that others may be well: its way
-// to the upstream, a token that only it has and that was not renewed, or an account with which it
-// never did any work. An account that was deleted or has lost its rights is lost for all replicas that
-// share it; and an upstream that refuses connections, does not answer, or is not ready, is so for all.
+// ownFault says whether a condition is mostly this replica's own, so that others may be well: its
+// way to the upstream, a token that only it has and that was not renewed, or an account with which
+// it never did any work. An account that was deleted or has lost its rights is lost for all
+// replicas that share it; and an upstream that refuses connections, does not answer, or is not
+// ready, is so for all.
 func ownFault(c Condition, err error, worked, ownTokenEnded bool) bool {
 	switch c {
 	case ConditionUnauthorized:

@@ -155,9 +155,9 @@ func (r *healthRig) await(t *testing.T, c Condition) time.Duration {
 	return time.Since(begun)
 }
 
-// TestHealthTellsEachTroubleOnce: whatever happens is known within ten seconds, the log has one line
-// for it however long it lasts, and one for its end; only what is this replica's own fault takes it
-// out of its balancer.
+// TestHealthTellsEachTroubleOnce: whatever happens is known within ten seconds, the log has one
+// line for it however long it lasts, and one for its end; only what is this replica's own fault
+// takes it out of its balancer.
 func TestHealthTellsEachTroubleOnce(t *testing.T) {
 	for name, test := range map[string]struct {
 		how     func(*http.Request) (int, string, error)
@@ -228,9 +228,9 @@ func TestHealthFromTheStart(t *testing.T) {
 	})
 }
 
-// TestWhoseFaultARefusalIs: an account that is refused is all replicas' fault, which is no reason to
-// take them all out of their balancer. It is this replica's own if the account never did any work
-// here, or if a token has ended that only this pod has.
+// TestWhoseFaultARefusalIs: an account that is refused is all replicas' fault, which is no reason
+// to take them all out of their balancer. It is this replica's own if the account never did any
+// work here, or if a token has ended that only this pod has.
 func TestWhoseFaultARefusalIs(t *testing.T) {
 	ends := func(in time.Duration, more string) string {
 		return jwt(fmt.Sprintf(`"exp":%d%s`, time.Now().Add(in).Unix(), more))
@@ -274,8 +274,8 @@ func TestWhoseFaultARefusalIs(t *testing.T) {
 	}
 }
 
-// TestHealthOfAMoment: what is over in a moment, as while a balancer changes API servers, or while one
-// that has just started does not know anybody's rights, is no trouble.
+// TestHealthOfAMoment: what is over in a moment, as while a balancer changes API servers, or while
+// one that has just started does not know anybody's rights, is no trouble.
 func TestHealthOfAMoment(t *testing.T) {
 	for _, moment := range []struct {
 		how     func(*http.Request) (int, string, error)

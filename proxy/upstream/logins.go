@@ -70,7 +70,8 @@ func (l *Logins) Read() []Login {
 	return logins
 }
 
-// ownTokenEnded says whether a token has ended that only this replica has: the kubelet did not renew it.
+// ownTokenEnded says whether a token has ended that only this replica has: the kubelet did not
+// renew it.
 func (l *Logins) ownTokenEnded(now time.Time) bool {
 	return slices.ContainsFunc(l.Read(), func(login Login) bool { return login.Pod && !login.Until.After(now) })
 }

@@ -133,8 +133,8 @@ func formatInflight(i Inflight) string {
 	return text
 }
 
-// formatVerified says how long ago it was proven that a collection was as new as the API server, and
-// how long ago it may be.
+// formatVerified says how long ago it was proven that a collection was as new as the API server,
+// and how long ago it may be.
 func formatVerified(c Collection) string {
 	switch {
 	case c.Lag == nil:
@@ -145,8 +145,8 @@ func formatVerified(c Collection) string {
 	return "verified " + formatSeconds(*c.Lag) + " ago (bound " + formatSeconds(c.Bound) + ")"
 }
 
-// verifiedClass is the class of that on the page: it is in colour only past half of the bound, since
-// on a quiet resource it is verified every fifth of it.
+// verifiedClass is the class of that on the page: it is in colour only past half of the bound,
+// since on a quiet resource it is verified every fifth of it.
 func verifiedClass(c Collection) string {
 	switch {
 	case c.Lag == nil, c.Bound <= 0, *c.Lag <= c.Bound/2:

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestSameWords: what the text of listproxy status calls something, the page calls it too, and with the
-// same value.
+// TestSameWords: what the text of listproxy status calls something, the page calls it too, and with
+// the same value.
 func TestSameWords(t *testing.T) {
 	s := sample()
 	var text strings.Builder
@@ -40,8 +40,8 @@ func TestSameWords(t *testing.T) {
 	}
 }
 
-// TestVerified: that a quiet resource was not heard of for a while is in colour only past half of the
-// bound.
+// TestVerified: that a quiet resource was not heard of for a while is in colour only past half of
+// the bound.
 func TestVerified(t *testing.T) {
 	for lag, want := range map[float64]string{0.4: "", 33: "", 45: "", 46: "warn", 89: "warn", 90: "bad", 500: "bad"} {
 		c := Collection{Lag: &lag, Bound: 90}

@@ -11,8 +11,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// commandsOf are the lines of the pages' blocks that begin with a command, each once, and those of what
-// Helm prints after an installation.
+// commandsOf are the lines of the pages' blocks that begin with a command, each once, and those of
+// what Helm prints after an installation.
 func commandsOf(t *testing.T, command string) []string {
 	t.Helper()
 	pages, err := filepath.Glob(repository + "/docs/*.md")
@@ -40,8 +40,9 @@ func commandsOf(t *testing.T, command string) []string {
 	return found
 }
 
-// TestHelmInPages: Helm takes the commands that the pages tell, with the values that they show. What needs
-// a cluster is only read here (TestInstall runs it), and what is installed is not sent anywhere.
+// TestHelmInPages: Helm takes the commands that the pages tell, with the values that they show.
+// What needs a cluster is only read here (TestInstall runs it), and what is installed is not sent
+// anywhere.
 func TestHelmInPages(t *testing.T) {
 	text, err := os.ReadFile(repository + "/docs/install.md")
 	if err != nil {
@@ -89,8 +90,8 @@ func TestHelmInPages(t *testing.T) {
 	}
 }
 
-// TestDockerInPages: what the pages tell to build is what the Dockerfile takes, and what the chart then looks
-// for.
+// TestDockerInPages: what the pages tell to build is what the Dockerfile takes, and what the chart
+// then looks for.
 func TestDockerInPages(t *testing.T) {
 	var about struct {
 		AppVersion string `yaml:"appVersion"`

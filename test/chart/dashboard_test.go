@@ -58,7 +58,8 @@ func read(t *testing.T) map[string][]panel {
 	return all
 }
 
-// TestDashboardPanels: each panel has a number of its own, a title, a unit and a place that no other has.
+// TestDashboardPanels: each panel has a number of its own, a title, a unit and a place that no
+// other has.
 func TestDashboardPanels(t *testing.T) {
 	for file, panels := range read(t) {
 		numbers := map[int]bool{}

@@ -10,7 +10,8 @@
 // program of the Dockerfile with its arguments and environment, as its user, in a root directory
 // with nothing in it but what is mounted.
 //
-// promtool checks all rules, runs the unit tests in testdata/rules against some of them, and reads the
-// queries of the dashboard. What promtool cannot know is checked here: every metric, label and word
-// in a query is one that listproxy has, and docs/observability.md says what to do about each alert.
+// promtool checks all rules, runs the unit tests in testdata/rules against some of them, and reads
+// the queries of the dashboard. What promtool cannot know is checked here: every metric, label and
+// word in a query is one that listproxy has, and docs/observability.md says what to do about each
+// alert.
 package chart

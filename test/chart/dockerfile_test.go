@@ -35,7 +35,8 @@ const (
 	runStage
 )
 
-// readDockerfile reads the instructions of the Dockerfile, part by part. It knows what that file uses.
+// readDockerfile reads the instructions of the Dockerfile, part by part. It knows what that file
+// uses.
 func readDockerfile(t *testing.T) [][]instruction {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(repository, "Dockerfile"))
@@ -80,8 +81,8 @@ var images struct {
 	paths map[string]string
 }
 
-// buildImage runs the Dockerfile's own command to build the program, for a platform and with a version, and
-// returns where it is.
+// buildImage runs the Dockerfile's own command to build the program, for a platform and with a
+// version, and returns where it is.
 func buildImage(t *testing.T, arch, version string) string {
 	t.Helper()
 	harness.Long(t)
@@ -119,8 +120,8 @@ func buildImage(t *testing.T, arch, version string) string {
 	return out
 }
 
-// TestImageIsStatic: the program needs no other file, since there is none in the image; and it says the
-// version that it was built with.
+// TestImageIsStatic: the program needs no other file, since there is none in the image; and it says
+// the version that it was built with.
 func TestImageIsStatic(t *testing.T) {
 	path := buildImage(t, runtime.GOARCH, imageVersion)
 	program, err := elf.Open(path)
@@ -178,8 +179,8 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// TestImageHasItsSource: every folder of this repository that the program is made of is copied, .dockerignore
-// lets it through, and no other comes with it.
+// TestImageHasItsSource: every folder of this repository that the program is made of is copied,
+// .dockerignore lets it through, and no other comes with it.
 func TestImageHasItsSource(t *testing.T) {
 	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{with .Module}}{{if .Main}}{{$.ImportPath}}{{end}}{{end}}", "./cmd/listproxy")
 	list.Dir = repository

@@ -13,8 +13,8 @@ import (
 // foreign are kinds of others, which are only read as they stand.
 var foreign = map[string]bool{"Certificate": true, "ServiceMonitor": true, "PrometheusRule": true}
 
-// objects reads what Helm rendered as Kubernetes does where it is strict: a field that is not there, or is
-// given twice, fails the test.
+// objects reads what Helm rendered as Kubernetes does where it is strict: a field that is not
+// there, or is given twice, fails the test.
 func objects(t *testing.T, rendered string) []runtime.Object {
 	t.Helper()
 	strict := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme.Scheme, scheme.Scheme, json.SerializerOptions{Yaml: true, Strict: true})

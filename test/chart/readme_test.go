@@ -17,8 +17,8 @@ const (
 	tableEnd   = "<!-- end of values -->\n"
 )
 
-// TestReadme: the table of values in the chart's README is what values.yaml and its comments say, and every
-// value has a comment.
+// TestReadme: the table of values in the chart's README is what values.yaml and its comments say,
+// and every value has a comment.
 func TestReadme(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(chart, "values.yaml"))
 	if err != nil {
@@ -52,8 +52,8 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// rows are those of a mapping. What has a comment that begins with -- is a value, even if it is a mapping
-// itself; the other mappings are looked into.
+// rows are those of a mapping. What has a comment that begins with -- is a value, even if it is a
+// mapping itself; the other mappings are looked into.
 func rows(t *testing.T, path string, mapping *yaml.Node) []string {
 	t.Helper()
 	var all []string

@@ -45,8 +45,8 @@ func TestRulesAsk(t *testing.T) {
 	}
 }
 
-// TestRunbooks: each alert says how bad it is and what it is about, and leads to a section that says what to
-// do. There is a section for nothing else.
+// TestRunbooks: each alert says how bad it is and what it is about, and leads to a section that
+// says what to do. There is a section for nothing else.
 func TestRunbooks(t *testing.T) {
 	text, err := os.ReadFile(docsFile)
 	if err != nil {

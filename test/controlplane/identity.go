@@ -20,14 +20,15 @@ const (
 	identityLeases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases?labelSelector=apiserver.kubernetes.io/identity"
 	// identityPrefix begins the names of those that API servers made, and no test.
 	identityPrefix = "apiserver-"
-	// identityTimeout is how long an API server may take to announce itself: it tries again after up to 7
-	// seconds (k8s.io/component-helpers/apimachinery/lease). One that cannot, for whatever is done to it,
-	// is ready all the same.
+	// identityTimeout is how long an API server may take to announce itself: it tries again after up
+	// to 7 seconds (k8s.io/component-helpers/apimachinery/lease). One that cannot, for whatever is
+	// done to it, is ready all the same.
 	identityTimeout = 30 * time.Second
 )
 
-// awaitAPIServer waits until an API server is ready and has announced itself. The latter comes later, in a
-// new cluster by seconds: who looks in between sees an API server come that has been there before.
+// awaitAPIServer waits until an API server is ready and has announced itself. The latter comes
+// later, in a new cluster by seconds: who looks in between sees an API server come that has been
+// there before.
 func (cp *ControlPlane) awaitAPIServer(ctx context.Context, p *process, url string) error {
 	client, err := rest.HTTPClientFor(cp.RESTConfig(Admin))
 	if err != nil {
@@ -57,8 +58,8 @@ func (cp *ControlPlane) awaitAPIServer(ctx context.Context, p *process, url stri
 	return err
 }
 
-// announcedSince says whether, by a list of Leases, an API server has made or renewed its own since it was
-// started. (The older versions leave the holder of before in it. Their clock is ours.)
+// announcedSince says whether, by a list of Leases, an API server has made or renewed its own since
+// it was started. (The older versions leave the holder of before in it. Their clock is ours.)
 func announcedSince(leases []byte, started time.Time) bool {
 	var list struct {
 		Items []struct {

@@ -147,8 +147,8 @@ func source[L runtime.Object](
 // watchesFor is after how many seconds a watcher's watch ends, so that it begins many.
 const watchesFor = 15
 
-// watcher comes to know a state and then watches from its revision. It believes nothing: an event has
-// to fit.
+// watcher comes to know a state and then watches from its revision. It believes nothing: an event
+// has to fit.
 type watcher struct {
 	of     kind
 	client *ask.Client

@@ -28,10 +28,10 @@ var (
 
 var buildJumping once
 
-// BuildJumpingProxy compiles a listproxy, with the race detector, whose wall clock can be made to jump, once
-// in a process, and returns its path in bin/. It has a package time of its own: the standard one, with
-// an offset added to the wall clock, and only to that; timers and the monotonic clock go on. So the
-// whole program is compiled, which takes minutes the first time.
+// BuildJumpingProxy compiles a listproxy, with the race detector, whose wall clock can be made to
+// jump, once in a process, and returns its path in bin/. It has a package time of its own: the
+// standard one, with an offset added to the wall clock, and only to that; timers and the monotonic
+// clock go on. So the whole program is compiled, which takes minutes the first time.
 func BuildJumpingProxy(ctx context.Context) (string, error) {
 	return buildJumping.do(func() (string, error) {
 		root, err := ModuleDir(ctx)
@@ -50,8 +50,8 @@ func BuildJumpingProxy(ctx context.Context) (string, error) {
 	})
 }
 
-// writeOverlay writes the sources that are other than those on disk into dir, and returns the file that
-// says so to go build.
+// writeOverlay writes the sources that are other than those on disk into dir, and returns the file
+// that says so to go build.
 func writeOverlay(dir, root, goroot string) (string, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return "", err
@@ -88,8 +88,8 @@ func writeOverlay(dir, root, goroot string) (string, error) {
 	return path, os.WriteFile(path, overlay, 0o600)
 }
 
-// jumpingNow returns the source of package time's time.go with the offset in Now, the one place where
-// that package asks for the wall clock (but for which of a zone's rules is the present one).
+// jumpingNow returns the source of package time's time.go with the offset in Now, the one place
+// where that package asks for the wall clock (but for which of a zone's rules is the present one).
 func jumpingNow(standard []byte) ([]byte, error) {
 	const (
 		now   = "\nfunc Now() Time {\n"
@@ -102,8 +102,8 @@ func jumpingNow(standard []byte) ([]byte, error) {
 	return bytes.Replace(standard, []byte(now+reads), []byte(now+reads+"\tsec += wallOffset.Load()\n"), 1), nil
 }
 
-// JumpClock makes the wall clock of a listproxy of [BuildJumpingProxy] jump by an hour, forward or back, and
-// returns when it has.
+// JumpClock makes the wall clock of a listproxy of [BuildJumpingProxy] jump by an hour, forward or
+// back, and returns when it has.
 func (p *Proxy) JumpClock(ctx context.Context, forward bool) error {
 	sig, by := syscall.SIGUSR1, -jump
 	if forward {

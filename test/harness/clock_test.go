@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestJumpingNow: this version of Go reads the wall clock where the offset is put, and a version that
-// does not is noticed.
+// TestJumpingNow: this version of Go reads the wall clock where the offset is put, and a version
+// that does not is noticed.
 func TestJumpingNow(t *testing.T) {
 	goroot, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
 	if err != nil {

@@ -38,9 +38,9 @@ var processes struct {
 	found   []error
 }
 
-// Verdict is for the end of every program that runs listproxy: os.Exit(harness.Verdict(code)); [Main]
-// does that for tests. It ends what was left running, and makes the code 1 if that was so, or if any
-// process ever emitted a secret.
+// Verdict is for the end of every program that runs listproxy: os.Exit(harness.Verdict(code));
+// [Main] does that for tests. It ends what was left running, and makes the code 1 if that was so,
+// or if any process ever emitted a secret.
 func Verdict(code int) int { return verdict(code, os.Stderr) }
 
 func verdict(code int, out io.Writer) int {

@@ -14,13 +14,13 @@ import (
 // introducePatience bounds an introduction: kube-apiserver may be away.
 const introducePatience = 5 * time.Second
 
-// Introduce has callers do what real clients begin with, a request that is no list, so that listproxy
-// knows whom kube-apiserver accepts: it forwards lists of all others (unknown-caller). Whoever has no
-// token needs none. An answer of any code is no error: callers whom kube-apiserver does not accept,
-// or cannot say so of now, stay unknown.
+// Introduce has callers do what real clients begin with, a request that is no list, so that
+// listproxy knows whom kube-apiserver accepts: it forwards lists of all others (unknown-caller).
+// Whoever has no token needs none. An answer of any code is no error: callers whom kube-apiserver
+// does not accept, or cannot say so of now, stay unknown.
 //
-// RESTConfig and TunnelConfig introduce their callers. Introduce is for those whose tokens a test puts
-// into requests by itself.
+// RESTConfig and TunnelConfig introduce their callers. Introduce is for those whose tokens a test
+// puts into requests by itself.
 func (p *Proxy) Introduce(callers ...*rest.Config) error {
 	client := &http.Client{Timeout: introducePatience, Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -50,8 +50,8 @@ func introduce(client *http.Client, url, token string) error {
 	return resp.Body.Close()
 }
 
-// introduced adds what the process must not emit of a client, and introduces the client. In vain while
-// nobody answers: that is told, for a test that then wonders about unknown-caller.
+// introduced adds what the process must not emit of a client, and introduces the client. In vain
+// while nobody answers: that is told, for a test that then wonders about unknown-caller.
 func (p *Proxy) introduced(client *rest.Config) {
 	addClient("a client's", client)
 	if err := p.Introduce(client); err != nil {

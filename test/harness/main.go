@@ -20,7 +20,8 @@ const setUpTimeout = 15 * time.Minute
 type Options struct {
 	// SetUp starts what the tests share. Without it they share nothing.
 	SetUp func(s *Suite) error
-	// Parallel is how many tests run at the same time, unless -parallel says; 0: as many as go test lets.
+	// Parallel is how many tests run at the same time, unless -parallel says; 0: as many as go test
+	// lets.
 	Parallel int
 }
 
@@ -127,7 +128,8 @@ func (s *Suite) Proxy(o ProxyOptions) (*Proxy, error) {
 	return p, err
 }
 
-// startPatience ends the start of a listproxy that does not become ready, on however slow a machine.
+// startPatience ends the start of a listproxy that does not become ready, on however slow a
+// machine.
 const startPatience = 5 * time.Minute
 
 // RunProxy runs a listproxy until the test ends, of which it tells the log if the test fails. The

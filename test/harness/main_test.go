@@ -36,7 +36,8 @@ func TestMain(m *testing.M) {
 	os.Exit(Verdict(runApart(m)))
 }
 
-// runApart runs all tests with a folder for what they leave: logs of stand-ins that fail are meant to.
+// runApart runs all tests with a folder for what they leave: logs of stand-ins that fail are meant
+// to.
 func runApart(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "harness-")
 	if err != nil {

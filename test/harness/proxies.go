@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Proxies is the listproxies that a test has running. The zero Proxies is empty. It is for any number of
-// goroutines.
+// Proxies is the listproxies that a test has running. The zero Proxies is empty. It is for any
+// number of goroutines.
 type Proxies struct {
 	mu      sync.Mutex
 	running []*Proxy
@@ -34,8 +34,8 @@ func (g *Proxies) All() []*Proxy {
 	return slices.Clone(g.running)
 }
 
-// Stop stops all of them at the end of a test. What was wrong with one of them, a data race or a panic,
-// is an error of the test; if there was one before, their logs are told.
+// Stop stops all of them at the end of a test. What was wrong with one of them, a data race or a
+// panic, is an error of the test; if there was one before, their logs are told.
 func (g *Proxies) Stop(t testing.TB) {
 	t.Helper()
 	g.mu.Lock()

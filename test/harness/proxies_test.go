@@ -17,7 +17,8 @@ func (n *noting) Failed() bool        { return n.errors > 0 }
 func (n *noting) Error(...any)        { n.errors++ }
 func (n *noting) Logf(string, ...any) { n.logs++ }
 
-// TestGroup: the end of a test stops those that are in the group, and hears of what was wrong with one.
+// TestGroup: the end of a test stops those that are in the group, and hears of what was wrong with
+// one.
 func TestGroup(t *testing.T) {
 	t.Setenv(printsEnv, "nothing")
 	var g Proxies

@@ -8,15 +8,17 @@ import (
 )
 
 const (
-	// toldLines is how many lines of a log a failure tells. It is few, because whoever reads of a failure
-	// on another machine may see no more than the end of what was printed, and needs the reason.
+	// toldLines is how many lines of a log a failure tells. It is few, because whoever reads of a
+	// failure on another machine may see no more than the end of what was printed, and needs the
+	// reason.
 	toldLines = 20
 	// reportLines are for a data race or a panic, which is a reason by itself.
 	reportLines = 80
 )
 
-// Told is what a failure tells of the log, with secrets masked: the report of a data race or a panic, or
-// else the last lines that are not about requests, and the name of a file that has the whole log.
+// Told is what a failure tells of the log, with secrets masked: the report of a data race or a
+// panic, or else the last lines that are not about requests, and the name of a file that has the
+// whole log.
 func (p *Proxy) Told() string {
 	log := secrets.Suite.Masked(p.Log())
 	told := lastOf(log)

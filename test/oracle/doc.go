@@ -1,6 +1,6 @@
 // Package oracle tells tests what is right.
 //
-// A [Ledger] knows which revision was written when: what may be asked for, what must be seen, and how
-// old a state is that was given as the newest. [Plain] and [Difference] say whether two lists are the
-// same. A [Queue] lets answers be compared later, while others are asked for.
+// A [Ledger] knows which revision was written when: what may be asked for, what must be seen, and
+// how old a state is that was given as the newest. [Plain] and [Difference] say whether two lists
+// are the same. A [Queue] lets answers be compared later, while others are asked for.
 package oracle

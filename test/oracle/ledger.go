@@ -9,9 +9,10 @@ import (
 )
 
 const (
-	// Tolerance is how much more than the bound a state may be behind. Nothing is needed for listproxy:
-	// it counts from before it asked the API server how far it was, until it answers; a write is noted
-	// after it was confirmed; and behind is what a state was before the request was sent.
+	// Tolerance is how much more than the bound a state may be behind. Nothing is needed for
+	// listproxy: it counts from before it asked the API server how far it was, until it answers; a
+	// write is noted after it was confirmed; and behind is what a state was before the request was
+	// sent.
 	Tolerance = time.Second
 
 	// kept is how many writes are remembered at least, of each kind and of all.
@@ -20,12 +21,12 @@ const (
 	recent = 150
 )
 
-// TooOld reports whether a state may not be given as the newest one, with a --staleness-bound, that the
-// API server had left so long before the request was sent.
+// TooOld reports whether a state may not be given as the newest one, with a --staleness-bound, that
+// the API server had left so long before the request was sent.
 func TooOld(behind, bound time.Duration) bool { return behind > bound+Tolerance }
 
-// Ledger is what was written when, of which kind, in one past of etcd: the revisions that may be asked
-// for, and those that must be seen. The zero Ledger is empty. Safe for concurrent use.
+// Ledger is what was written when, of which kind, in one past of etcd: the revisions that may be
+// asked for, and those that must be seen. The zero Ledger is empty. Safe for concurrent use.
 type Ledger[Kind comparable] struct {
 	mu  sync.Mutex
 	all []write
@@ -36,7 +37,8 @@ type Ledger[Kind comparable] struct {
 	since time.Time
 }
 
-// write is one that the API server had confirmed by then. Revisions of other writes may overtake it.
+// write is one that the API server had confirmed by then. Revisions of other writes may overtake
+// it.
 type write struct {
 	revision uint64
 	at       time.Time
@@ -126,8 +128,9 @@ func (l *Ledger[Kind]) Begin() {
 	l.since = time.Now()
 }
 
-// Pick returns the revision of some write not older than age, or than Begin: of the kind, or now and
-// then of any (between two writes of a kind there are revisions, too). Recent ones are likelier.
+// Pick returns the revision of some write not older than age, or than Begin: of the kind, or now
+// and then of any (between two writes of a kind there are revisions, too). Recent ones are
+// likelier.
 func (l *Ledger[Kind]) Pick(rng *rand.Rand, kind Kind, age time.Duration) (uint64, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -161,7 +164,8 @@ func (l *Ledger[Kind]) Recent() uint64 {
 	return last[rand.IntN(len(last))].revision
 }
 
-// OldestRecent is the lowest revision that somebody may ask for who called Recent some time ago, or 0.
+// OldestRecent is the lowest revision that somebody may ask for who called Recent some time ago, or
+// 0.
 func (l *Ledger[Kind]) OldestRecent() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -172,8 +176,8 @@ func (l *Ledger[Kind]) OldestRecent() uint64 {
 	return slices.MinFunc(last, func(a, b write) int { return int(a.revision) - int(b.revision) }).revision
 }
 
-// Behind says for how long the API server had been past a revision at a time: since a write of a higher
-// one, of any kind, was confirmed. 0 if there was none.
+// Behind says for how long the API server had been past a revision at a time: since a write of a
+// higher one, of any kind, was confirmed. 0 if there was none.
 func (l *Ledger[Kind]) Behind(revision uint64, asked time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

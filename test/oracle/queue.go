@@ -13,8 +13,8 @@ import (
 // pollEvery is the time between two looks at a queue.
 const pollEvery = 20 * time.Millisecond
 
-// Queue is what is to be done later, by workers, in order: such as comparing answers while others are
-// asked for. The zero Queue is empty. It is for any number of goroutines.
+// Queue is what is to be done later, by workers, in order: such as comparing answers while others
+// are asked for. The zero Queue is empty. It is for any number of goroutines.
 type Queue[T any] struct {
 	mu      sync.Mutex
 	added   int   // how many ever were; each has the number that was added before it
@@ -48,8 +48,8 @@ func (q *Queue[T]) Work(ctx context.Context, workers int, do func(context.Contex
 	all.Wait()
 }
 
-// Drain waits until all that had been added before is done, while others may go on adding; an error, if
-// that takes longer than patience.
+// Drain waits until all that had been added before is done, while others may go on adding; an
+// error, if that takes longer than patience.
 func (q *Queue[T]) Drain(ctx context.Context, patience time.Duration) error {
 	q.mu.Lock()
 	before := q.added

@@ -83,8 +83,8 @@ func TestQueueIsNotDrained(t *testing.T) {
 	})
 }
 
-// TestDrainWhileOthersAdd: what comes later is not waited for, though there never is a moment without; what
-// came before is, also by a worker who is slower than the others.
+// TestDrainWhileOthersAdd: what comes later is not waited for, though there never is a moment
+// without; what came before is, also by a worker who is slower than the others.
 func TestDrainWhileOthersAdd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const slow, before = 2, 5 // the number of one, and of all

@@ -1,10 +1,10 @@
 // Command dashboard draws docs/dashboard.svg: the main panels of the Grafana dashboard of the
-// chart, from what a real listproxy before a real kube-apiserver said at /metrics under a mixed load.
-// There is neither a Prometheus nor a Grafana in it: it scrapes, computes rates as PromQL's would be,
-// and draws.
+// chart, from what a real listproxy before a real kube-apiserver said at /metrics under a mixed
+// load. There is neither a Prometheus nor a Grafana in it: it scrapes, computes rates as PromQL's
+// would be, and draws.
 //
-// At its end it prints what was stored and what memory that took, by which docs/operations.md checks
-// how much to give listproxy.
+// At its end it prints what was stored and what memory that took, by which docs/operations.md
+// checks how much to give listproxy.
 package main
 
 import (

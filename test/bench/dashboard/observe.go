@@ -19,8 +19,8 @@ const (
 	scrapeEvery = 2 * time.Second
 )
 
-// observe runs everything for as long as s says, and returns what was scraped and how many changes were
-// made.
+// observe runs everything for as long as s says, and returns what was scraped and how many changes
+// were made.
 func observe(ctx context.Context, s settings, root string) (_ []sample, changes int64, err error) {
 	binary, err := harness.BuildPlainProxy(ctx, filepath.Join(root, "bin"))
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 // ticks is how many of its units of CPU time Linux shows processes a second (proc(5), USER_HZ).
 const ticks = 100
 
-// cpuTime is how long a process has computed so far: from /proc, or where there is none (macOS) from
-// ps.
+// cpuTime is how long a process has computed so far: from /proc, or where there is none (macOS)
+// from ps.
 func cpuTime(ctx context.Context, pid int) (time.Duration, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err == nil {

@@ -38,7 +38,8 @@ type state struct {
 	pods     []metav1.ObjectMeta
 }
 
-// state waits until listproxy answers from memory with all pods that there are, and returns what it says.
+// state waits until listproxy answers from memory with all pods that there are, and returns what it
+// says.
 func (s *scene) state(ctx context.Context) (state, error) {
 	newest, err := s.admin.direct.Get(ctx, pods+"?limit=1")
 	if err != nil {

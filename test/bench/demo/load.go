@@ -25,8 +25,8 @@ const (
 
 func podsIn(namespace string) string { return "/api/v1/namespaces/" + namespace + "/pods" }
 
-// prepare creates the definition of the custom resource, and waits for it. It does so before listproxy
-// starts, which lets resources rest whose definition is new.
+// prepare creates the definition of the custom resource, and waits for it. It does so before
+// listproxy starts, which lets resources rest whose definition is new.
 func prepare(ctx context.Context, cp *controlplane.ControlPlane) error {
 	admin, err := newClient(cp.RESTConfig(controlplane.Admin))
 	if err != nil {
@@ -46,8 +46,8 @@ func prepare(ctx context.Context, cp *controlplane.ControlPlane) error {
 	}
 }
 
-// load writes pods and custom resources past listproxy, which has to hear of them from kube-apiserver.
-// Most pods are copies put into etcd, which is faster.
+// load writes pods and custom resources past listproxy, which has to hear of them from
+// kube-apiserver. Most pods are copies put into etcd, which is faster.
 func (s *scene) load(ctx context.Context, count int) error {
 	admin := s.admin.direct
 	b := newBar(s.out, "loading pods", count, nil)

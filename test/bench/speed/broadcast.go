@@ -9,8 +9,9 @@ import (
 	"sync"
 )
 
-// broadcast is the limit of watches: the least that a Go HTTP/2 server can do to tell each of its clients
-// each frame of one watch of its own. All write the same bytes; a client is a place in the log.
+// broadcast is the limit of watches: the least that a Go HTTP/2 server can do to tell each of its
+// clients each frame of one watch of its own. All write the same bytes; a client is a place in the
+// log.
 type broadcast struct {
 	mu     sync.Mutex
 	frames [][]byte

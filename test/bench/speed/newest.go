@@ -306,9 +306,9 @@ func (s *newestScene) write(ctx context.Context, busy bool) (stop func()) {
 	}
 }
 
-// herd has many clients ask at once, for more objects while these change, and for fewer while others
-// do, and counts the lists that kube-apiserver answers meanwhile. The last of the sides asks for any
-// state: no proof can be sooner.
+// herd has many clients ask at once, for more objects while these change, and for fewer while
+// others do, and counts the lists that kube-apiserver answers meanwhile. The last of the sides asks
+// for any state: no proof can be sooner.
 func (s *newestScene) herd(ctx context.Context, set settings, busy bool, log func(string, ...any)) (*table, error) {
 	stop := s.write(ctx, busy)
 	defer stop()

@@ -20,10 +20,11 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// watchOrder is one for the watchers: a process that has watches, and keeps them from one order to the next.
+// watchOrder is one for the watchers: a process that has watches, and keeps them from one order to
+// the next.
 type watchOrder struct {
-	// Open has one watch begun for each path, so many on a connection, and returns when all have been told
-	// all that there is at first.
+	// Open has one watch begun for each path, so many on a connection, and returns when all have been
+	// told all that there is at first.
 	Open          []string
 	Server        server
 	PerConnection int
@@ -256,8 +257,8 @@ func (w *watchers) follow(client *http.Client, l load, begun func(status string)
 	}
 }
 
-// nextFrame reads one event of a protobuf watch with the four bytes of its length, into the memory of the
-// last one.
+// nextFrame reads one event of a protobuf watch with the four bytes of its length, into the memory
+// of the last one.
 func nextFrame(in *bufio.Reader, into []byte) ([]byte, error) {
 	head, err := in.Peek(4)
 	if err != nil {

@@ -146,7 +146,8 @@ func (s *watchScene) sides() []newestSide {
 	}
 }
 
-// watching is the path of a watch of pods from the state that a server gives now, as to who lists them first.
+// watching is the path of a watch of pods from the state that a server gives now, as to who lists
+// them first.
 func (s *watchScene) watching(ctx context.Context, of server, namespace string) (string, error) {
 	path := "/api/v1/pods"
 	if namespace != "" {
@@ -163,7 +164,8 @@ func (s *watchScene) watching(ctx context.Context, of server, namespace string) 
 	return path + "?watch=true&allowWatchBookmarks=true&timeoutSeconds=3000&resourceVersion=" + none.ResourceVersion, nil
 }
 
-// write changes pods for a time, so many a second, those that it is given, in turn. It does so in etcd.
+// write changes pods for a time, so many a second, those that it is given, in turn. It does so in
+// etcd.
 func (s *watchScene) write(ctx context.Context, pods []*corev1.Pod, perSecond, seconds int) error {
 	store := workload.NewStore(s.cp)
 	defer store.Close()

@@ -14,8 +14,8 @@ import (
 	"github.com/listproxy/listproxy/test/harness/workload"
 )
 
-// mix measures what the servers compute for clients of all sorts: those that are told of changes, those
-// that start, and those that ask again and again.
+// mix measures what the servers compute for clients of all sorts: those that are told of changes,
+// those that start, and those that ask again and again.
 func (s *watchScene) mix(ctx context.Context, set settings) (*table, error) {
 	pods, err := s.some(ctx, controlplane.TeamA, 200)
 	if err != nil {

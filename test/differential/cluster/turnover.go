@@ -11,8 +11,8 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// Turnover makes objects end as [Cluster.Churn] does not, until ctx ends: with a finalizer, which keeps
-// them until it is taken away, and with their namespace.
+// Turnover makes objects end as [Cluster.Churn] does not, until ctx ends: with a finalizer, which
+// keeps them until it is taken away, and with their namespace.
 func (c *Cluster) Turnover(ctx context.Context, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 4))
 	for i := 0; poll.Pause(ctx, 200*time.Millisecond); i++ {
@@ -48,8 +48,8 @@ func (c *Cluster) endFinalized(ctx context.Context, rng *rand.Rand, name string)
 	_, _, _ = c.send(ctx, http.MethodPatch, r.Path(namespace)+"/"+name, object{"metadata": finalizers()})
 }
 
-// endNamespace creates a namespace with objects in it, and deletes it as its controller would, which
-// there is none of.
+// endNamespace creates a namespace with objects in it, and deletes it as its controller would,
+// which there is none of.
 func (c *Cluster) endNamespace(ctx context.Context, rng *rand.Rand, namespace string) {
 	if c.CreateNamespace(ctx, namespace) != nil {
 		return

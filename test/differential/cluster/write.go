@@ -114,7 +114,8 @@ func (c *Cluster) Delete(ctx context.Context, r Resource, namespace, name string
 	}
 }
 
-// finalize lets a namespace go that is being deleted: there is no controller that would empty it and do so.
+// finalize lets a namespace go that is being deleted: there is no controller that would empty it
+// and do so.
 func (c *Cluster) finalize(ctx context.Context, namespace string) {
 	_, _, _ = c.send(ctx, http.MethodPut, "/api/v1/namespaces/"+namespace+"/finalize", object{
 		"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": namespace}, "spec": object{"finalizers": []string{}},

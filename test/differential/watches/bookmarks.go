@@ -9,8 +9,8 @@ import (
 	"github.com/listproxy/listproxy/test/differential"
 )
 
-// templates are the bytes of the bookmarks that the API server has sent, but for the revisions. The zero
-// templates are none. They are safe for concurrent use.
+// templates are the bytes of the bookmarks that the API server has sent, but for the revisions. The
+// zero templates are none. They are safe for concurrent use.
 type templates struct {
 	mu   sync.Mutex
 	seen map[template]string

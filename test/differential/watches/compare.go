@@ -33,8 +33,8 @@ type Options struct {
 	only func(*form) // changes what is made up, and leaves out what is odd; nil: nothing
 }
 
-// Comparator puts the same watch to kube-apiserver and to listproxy, and compares what they say. It is
-// safe for concurrent use.
+// Comparator puts the same watch to kube-apiserver and to listproxy, and compares what they say. It
+// is safe for concurrent use.
 type Comparator struct {
 	cluster       *cluster.Cluster
 	direct, proxy *differential.Side
@@ -82,8 +82,8 @@ func (c *Comparator) now(ctx context.Context) (uint64, error) {
 	return ask.Answer{Code: a.Status, Body: a.Body}.Revision()
 }
 
-// past is a revision that no state of a resource may be from before. kube-apiserver's own cache of a
-// resource that nobody writes is of the last write.
+// past is a revision that no state of a resource may be from before. kube-apiserver's own cache of
+// a resource that nobody writes is of the last write.
 func (c *Comparator) past(r cluster.Resource) uint64 {
 	kind := r.GroupResource()
 	return max(c.options.Begun[kind], c.cluster.Ledger.Before(kind, time.Now().Add(-c.options.Bound)))

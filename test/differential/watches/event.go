@@ -86,8 +86,8 @@ func decodeJSON(in *bufio.Reader) (event, error) {
 	return e.of(&o.ObjectMeta)
 }
 
-// withoutTable returns the object of a Table's one row, in place of the Table, whose cells age. What is
-// no Table is returned as it is.
+// withoutTable returns the object of a Table's one row, in place of the Table, whose cells age.
+// What is no Table is returned as it is.
 func withoutTable(object []byte) []byte {
 	if !bytes.HasPrefix(object, []byte(`{"kind":"Table"`)) {
 		return object

@@ -14,9 +14,10 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// Follow has followers of listproxy until ctx ends: each begins with a streaming list, goes away in the
-// middle of it all, and resumes at the last revision that it has heard of, again and again. What each
-// has heard in the end is held against what is true, and against the writes in the ledger.
+// Follow has followers of listproxy until ctx ends: each begins with a streaming list, goes away in
+// the middle of it all, and resumes at the last revision that it has heard of, again and again.
+// What each has heard in the end is held against what is true, and against the writes in the
+// ledger.
 func (c *Comparator) Follow(ctx context.Context, seed uint64, followers int) {
 	var all sync.WaitGroup
 	seeds := rand.New(rand.NewPCG(seed, 6))

@@ -20,7 +20,8 @@ type demand struct {
 	revision uint64
 	// The state, or now, is not older than least and not newer than most.
 	least, most uint64
-	// upTo is the revision up to which all must have been told; 0, if the watch may have ended anywhere.
+	// upTo is the revision up to which all must have been told; 0, if the watch may have ended
+	// anywhere.
 	upTo uint64
 
 	from   uint64

@@ -16,8 +16,8 @@ func is(kind, key string, revision uint64) event {
 func ends(revision uint64) event { return event{kind: bookmark, revision: revision, end: true} }
 func mark(revision uint64) event { return event{kind: bookmark, revision: revision} }
 
-// truth has a state at 10, and what came then. A selection leaves nothing but a DELETED with the object that
-// was before it.
+// truth has a state at 10, and what came then. A selection leaves nothing but a DELETED with the
+// object that was before it.
 func truth() demand {
 	return demand{
 		bookmarks: true, least: 10, most: 14, upTo: 20, from: 10,

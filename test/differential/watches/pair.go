@@ -87,8 +87,8 @@ func (p *pair) likeServed() (d *differential.Difference, known bool) {
 	return d, known
 }
 
-// learn has kube-apiserver send the bookmarks of this form, if listproxy has sent one of which nothing is
-// known yet.
+// learn has kube-apiserver send the bookmarks of this form, if listproxy has sent one of which
+// nothing is known yet.
 func (p *pair) learn(ctx context.Context) (*differential.Difference, error) {
 	d, known := p.likeServed()
 	if d != nil || known {
@@ -186,7 +186,8 @@ func (p *pair) headers() (d *differential.Difference, done bool) {
 	return nil, true
 }
 
-// settle waits until both sides have said what is due, and returns what is wrong if that does not come.
+// settle waits until both sides have said what is due, and returns what is wrong if that does not
+// come.
 func (p *pair) settle(ctx context.Context) (*differential.Difference, error) {
 	for begun := time.Now(); ; {
 		d, err := p.look()
@@ -246,8 +247,8 @@ func (d demand) ofStream(said []event, ended bool) error {
 // numbers in refusals are how far the API server is.
 var numbers = regexp.MustCompile(`current: \d+|\(\d+\)`)
 
-// refusals compares what is said in place of events. It is done, if there was a refusal, or nothing but
-// its absence at one side.
+// refusals compares what is said in place of events. It is done, if there was a refusal, or nothing
+// but its absence at one side.
 func (p *pair) refusals(served, proxied []event) (d *differential.Difference, done bool, err error) {
 	refused := func(said []event) bool { return len(said) > 0 && said[len(said)-1].kind == failed }
 	switch {

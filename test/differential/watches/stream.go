@@ -30,8 +30,8 @@ type stream struct {
 	err    error // nil, where it ended between two events
 }
 
-// open puts a question, and reads on until close. It returns when the header is there, which may not wait
-// for an event.
+// open puts a question, and reads on until close. It returns when the header is there, which may
+// not wait for an event.
 func open(ctx context.Context, side *differential.Side, q differential.Question, patience time.Duration) (*stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	late := time.AfterFunc(patience, cancel)
@@ -97,7 +97,8 @@ func (s *stream) close() {
 	<-s.read
 }
 
-// members reads a body of which each flush is a gzip member of its own, without waiting for the next one.
+// members reads a body of which each flush is a gzip member of its own, without waiting for the
+// next one.
 type members struct {
 	from *bufio.Reader
 	zip  *gzip.Reader

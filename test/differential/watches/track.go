@@ -17,8 +17,8 @@ import (
 	"github.com/listproxy/listproxy/test/differential"
 )
 
-// track is what is true of a selection of objects: its state at a revision, and each event after it,
-// as kube-apiserver tells both: the one by an exact list, the others by a watch from there.
+// track is what is true of a selection of objects: its state at a revision, and each event after
+// it, as kube-apiserver tells both: the one by an exact list, the others by a watch from there.
 type track struct {
 	from   uint64
 	state  map[string][]byte // objects as in events
@@ -26,7 +26,8 @@ type track struct {
 	given  []event
 }
 
-// openTrack asks for a track of what a form selects. It is nil if that revision is too old for the API server.
+// openTrack asks for a track of what a form selects. It is nil if that revision is too old for the
+// API server.
 func openTrack(ctx context.Context, direct *differential.Side, f form, from uint64, patience time.Duration) (*track, error) {
 	list := f.list(from)
 	a, err := direct.Ask(ctx, list)

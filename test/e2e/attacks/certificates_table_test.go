@@ -283,8 +283,8 @@ func frontProxyAttacks() []attack {
 	return out
 }
 
-// constrainedAttacks are of one who may create SelfSubjectAccessReviews as alice, and may nothing else
-// as her: what a review says is not what this one may list.
+// constrainedAttacks are of one who may create SelfSubjectAccessReviews as alice, and may nothing
+// else as her: what a review says is not what this one may list.
 func constrainedAttacks() []attack {
 	var out []attack
 	for name, lines := range map[string][]string{

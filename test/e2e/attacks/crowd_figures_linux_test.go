@@ -33,7 +33,8 @@ type figures struct {
 	authentications, reviews float64
 }
 
-// measure lets the other caller work beside an attack, which has begun before and ends after. nil: no attack.
+// measure lets the other caller work beside an attack, which has begun before and ends after. nil:
+// no attack.
 func (s *side) measure(attack crowdAttack, length time.Duration) (f figures) {
 	s.Helper()
 	other := newOtherCaller(s)

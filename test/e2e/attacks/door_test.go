@@ -43,8 +43,8 @@ func newDoor(name, url string, ca []byte) door {
 	}}
 }
 
-// newTunnel goes to target by CONNECT to an HTTP proxy, whose URL says if that speaks TLS; ca is the
-// authority of the proxy, and of what is found inside.
+// newTunnel goes to target by CONNECT to an HTTP proxy, whose URL says if that speaks TLS; ca is
+// the authority of the proxy, and of what is found inside.
 func newTunnel(name string, proxy *url.URL, target string, ca []byte) door {
 	return door{name: name, tunnel: true, dial: func(ctx context.Context, protocol string, certificate *tls.Certificate) (*tls.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", proxy.Host)

@@ -27,8 +27,8 @@ import (
 )
 
 // A wiretap is between listproxy and the API server: it ends the TLS of both, passes on every byte,
-// and reads the headers of the requests. The API server's audit log does not have these, and what is
-// wrong in them may do no harm today, since listproxy shows the API server no certificate.
+// and reads the headers of the requests. The API server's audit log does not have these, and what
+// is wrong in them may do no harm today, since listproxy shows the API server no certificate.
 type wiretap struct {
 	listener net.Listener
 	upstream string // host:port

@@ -259,8 +259,8 @@ func testKubectlWatch(t *testing.T, via *door) {
 	k.want("configmap/third")
 }
 
-// TestKubectlLogsFollow lets a log grow by turns with kubectl's lines; it ends by the end of the log,
-// and when the reader goes away.
+// TestKubectlLogsFollow lets a log grow by turns with kubectl's lines; it ends by the end of the
+// log, and when the reader goes away.
 func TestKubectlLogsFollow(t *testing.T) { eachDoor(t, testKubectlLogsFollow) }
 
 func testKubectlLogsFollow(t *testing.T, via *door) {

@@ -26,7 +26,8 @@ const (
 	// that only what flushes decisions can make a revocation count.
 	longTTL = "10m"
 
-	// longWindow is how far back the shared proxy can be asked: longer than any test holds on to a revision.
+	// longWindow is how far back the shared proxy can be asked: longer than any test holds on to a
+	// revision.
 	longWindow = "15m"
 
 	nodeName = "stand-in"
@@ -169,7 +170,8 @@ func startProcess(t *testing.T, o harness.ProxyOptions) *harness.Proxy {
 	return running
 }
 
-// introduce has every user known to a listproxy, as if each had sent something else than a list before.
+// introduce has every user known to a listproxy, as if each had sent something else than a list
+// before.
 func introduce(p *harness.Proxy) error {
 	var all []*rest.Config
 	for _, user := range controlplane.Users() {

@@ -49,8 +49,8 @@ func serveMetrics(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprintln(w, body)
 }
 
-// TestKubectlTop: with a metrics server, which is an aggregated API. (Without one, TestKubectl has the
-// same error straight and through listproxy.)
+// TestKubectlTop: with a metrics server, which is an aggregated API. (Without one, TestKubectl has
+// the same error straight and through listproxy.)
 func TestKubectlTop(t *testing.T) {
 	ns := newNamespace(t)
 	newPod(t, ns, "web-0")

@@ -11,8 +11,8 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane"
 )
 
-// TestCurlInPages runs every curl that the pages tell, in the same words. Only the ports and the API
-// server are others.
+// TestCurlInPages runs every curl that the pages tell, in the same words. Only the ports and the
+// API server are others.
 func TestCurlInPages(t *testing.T) {
 	// What each of them is to show.
 	shows := map[string]string{"/readyz?verbose": "[+]upstream ok\n", "/api/v1/namespaces?resourceVersion=0": `"kind":"NamespaceList"`}

@@ -26,9 +26,9 @@ func explained(t *testing.T, p *harness.Proxy, user string, args ...string) (str
 	return string(out), err
 }
 
-// TestExplainAsksARunningListproxy: listproxy policy explain --address says what becomes of a request
-// now; of what memory has it tells nothing to whom kube-apiserver refuses the list; and it sends
-// nothing that changes anything.
+// TestExplainAsksARunningListproxy: listproxy policy explain --address says what becomes of a
+// request now; of what memory has it tells nothing to whom kube-apiserver refuses the list; and it
+// sends nothing that changes anything.
 func TestExplainAsksARunningListproxy(t *testing.T) {
 	p := harness.RunProxy(t, harness.ProxyOptions{Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{"--eager", "namespaces", "--log-level", "access"}})
 	says := func(user string, words []string, args ...string) string {

@@ -95,8 +95,8 @@ func (p *patient) await(want upstream.Condition, ready bool) statusz.Status {
 	return s
 }
 
-// lines returns what the log has told since listproxy listens, without requests and what is for those
-// who debug it.
+// lines returns what the log has told since listproxy listens, without requests and what is for
+// those who debug it.
 func (p *patient) lines() []string {
 	_, log, _ := strings.Cut(p.Log(), "msg=serving address")
 	var told []string
@@ -131,10 +131,10 @@ func (p *patient) judge() {
 	}
 }
 
-// TestHealthOfUpstream: an API server that is away, ends, stands still, takes rights away or does not
-// know the account any more is told as what it is, everywhere, with one line in the log; and so is
-// that it is well again. /readyz says yes, since other replicas would be no better: callers get a 503 where
-// nobody answers. It says no to a new replica whose account is refused.
+// TestHealthOfUpstream: an API server that is away, ends, stands still, takes rights away or does
+// not know the account any more is told as what it is, everywhere, with one line in the log; and so
+// is that it is well again. /readyz says yes, since other replicas would be no better: callers get
+// a 503 where nobody answers. It says no to a new replica whose account is refused.
 func TestHealthOfUpstream(t *testing.T) {
 	token, err := plane.CreateServiceAccountToken(t.Context(), controlplane.TeamB, "patient")
 	if err != nil {
@@ -196,7 +196,8 @@ func TestHealthOfUpstream(t *testing.T) {
 	p.must(err)
 	_, err = admin.Do(t.Context(), http.MethodDelete, "/api/v1/namespaces/"+controlplane.TeamB+"/serviceaccounts/patient", nil)
 	p.must(err)
-	// All replicas would have lost it: so this one stays in its balancer, and callers' own requests go on.
+	// All replicas would have lost it: so this one stays in its balancer, and callers' own requests go
+	// on.
 	p.await(upstream.ConditionUnauthorized, true)
 	if a, err := p.client.Get(t.Context(), "/api/v1/namespaces/default"); err != nil || a.Code != http.StatusOK {
 		t.Errorf("a caller's own request, %v: %s", err, a)
@@ -214,8 +215,8 @@ func readable(group string, resources ...string) []rule {
 	return []rule{controlplane.Rule("list,watch", group, strings.Join(resources, ","))}
 }
 
-// TestHealthOfTheWay: an API server that is slow, in two versions, or not ready is told as that, and
-// so is a CA that is not its own; only that is the replica's own fault.
+// TestHealthOfTheWay: an API server that is slow, in two versions, or not ready is told as that,
+// and so is a CA that is not its own; only that is the replica's own fault.
 func TestHealthOfTheWay(t *testing.T) {
 	h, err := hop.Start(one.URL(), plane.CA())
 	if err != nil {

@@ -13,8 +13,8 @@ const older = "1.35.4" // of kube-apiserver, to be upgraded
 var (
 	// Without it, what breaks one thing of each kind: that is make test-all.
 	all = flag.Bool("upstreams.all", false, "run every case, also the upgrade of API servers from "+older+", which is built first and takes minutes")
-	// plane is the control plane of all tests but that of versions, and one and two are the API servers
-	// that they break. Its own is left alone.
+	// plane is the control plane of all tests but that of versions, and one and two are the API
+	// servers that they break. Its own is left alone.
 	plane    *controlplane.ControlPlane
 	one, two *controlplane.APIServer
 )

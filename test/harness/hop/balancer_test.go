@@ -11,7 +11,8 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// TestReset: a connection that is reset ends with an error, whichever half was chosen, and a new one works.
+// TestReset: a connection that is reset ends with an error, whichever half was chosen, and a new
+// one works.
 func TestReset(t *testing.T) {
 	server, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

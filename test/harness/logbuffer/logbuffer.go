@@ -1,4 +1,5 @@
-// Package logbuffer keeps what processes and loggers write, for unit tests and for those with a control plane.
+// Package logbuffer keeps what processes and loggers write, for unit tests and for those with a
+// control plane.
 package logbuffer
 
 import (

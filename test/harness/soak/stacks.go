@@ -33,8 +33,9 @@ func TakeStacks(ctx context.Context, url string) (Stacks, error) {
 	return readStacks(resp.Body)
 }
 
-// readStacks reads a profile of goroutines as runtime/pprof writes it with debug=1: blocks that begin
-// with "12 @ 0x…", and go on with a line "#   0x…     function+0x…    file:line" for each function.
+// readStacks reads a profile of goroutines as runtime/pprof writes it with debug=1: blocks that
+// begin with "12 @ 0x…", and go on with a line "#   0x…     function+0x…    file:line" for each
+// function.
 func readStacks(in io.Reader) (Stacks, error) {
 	stacks := Stacks{}
 	n, functions := 0, []string(nil)

@@ -100,8 +100,8 @@ func (m Pods) copyOf(pattern *corev1.Pod, i int) *corev1.Pod {
 	return made
 }
 
-// Store writes pods straight into etcd, which costs kube-apiserver no more than hearing of them. It is safe
-// for concurrent use.
+// Store writes pods straight into etcd, which costs kube-apiserver no more than hearing of them. It
+// is safe for concurrent use.
 type Store struct{ etcd etcd }
 
 // NewStore returns the store of a control plane.

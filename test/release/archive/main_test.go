@@ -29,7 +29,8 @@ var want = []entry{
 	{"listproxy-v1-linux-arm64/LICENSE", "Apache", "-rw-r--r--", time.Date(2026, 11, 1, 10, 20, 30, 0, time.UTC)},
 }
 
-// pack makes an archive of two files that somebody else made otherwise: at another time, with another umask.
+// pack makes an archive of two files that somebody else made otherwise: at another time, with
+// another umask.
 func pack(t *testing.T, suffix string, program, text os.FileMode) []byte {
 	t.Helper()
 	dir := t.TempDir()

@@ -2,9 +2,9 @@ package policy
 
 import "strings"
 
-// Similar returns the one of names that was probably meant by a name that is none of them: the
-// plural of it, the same in other letters' cases, or one that differs in a letter or two. It is
-// empty if nothing is like it.
+// Similar returns the one of names that was probably meant by a name that is none of them: the plural
+// of it, the same in other letters' cases, or one that differs in a letter or two, or in the order of
+// two. It is empty if nothing is like it.
 func Similar(name string, names []string) string {
 	lower := strings.ToLower(name)
 	best, least := "", max(1, min(2, len(name)/4))+1
@@ -21,24 +21,28 @@ func Similar(name string, names []string) string {
 	return best
 }
 
-// distance is how many letters have to be put in, left out or changed to make one word of another
-// (Levenshtein).
+// distance is how many letters have to be put in, left out, changed or swapped with their neighbour
+// to make one word of another (Damerau, Levenshtein).
 func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
+	var last []int // two rows up
+	before := make([]int, len(b)+1)
+	for j := range before {
+		before[j] = j
 	}
 	for i := range len(a) {
-		before := row[0]
+		row := make([]int, len(b)+1)
 		row[0] = i + 1
 		for j := range len(b) {
-			change := before
+			change := before[j]
 			if a[i] != b[j] {
 				change++
 			}
-			before = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+			row[j+1] = min(change, row[j]+1, before[j+1]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], last[j-1]+1)
+			}
 		}
+		last, before = before, row
 	}
-	return row[len(b)]
+	return before[len(b)]
 }

@@ -6,7 +6,7 @@ func TestSimilar(t *testing.T) {
 	names := []string{"pods", "podtemplates", "services", "networkpolicies", "ingresses", "endpoints", "nodes", "deployments", "csinodes"}
 	for name, want := range map[string]string{
 		"pod": "pods", "Pod": "pods", "PODS": "pods", "networkpolicy": "networkpolicies", "ingress": "ingresses", "node": "nodes",
-		"deploymnets": "deployments", "deploymnet": "deployments", "deployment": "deployments", "servces": "services",
+		"deploymnets": "deployments", "deploymnet": "deployments", "deployment": "deployments", "servces": "services", "ndoes": "nodes",
 		"widgets": "", "p": "", "po": "pods", "": "", "secrets": "",
 	} {
 		if got := Similar(name, names); got != want {

@@ -29,6 +29,7 @@ func TestMistakesAreMet(t *testing.T) {
 	}
 	for args, words := range map[string]string{
 		"--kubeconfg x":                  "unknown flag: --kubeconfg: did you mean --kubeconfig?",
+		"--eagre pods":                   "did you mean --eager?",
 		"--eagr pods":                    "did you mean --eager?",
 		"--nothing-like-it x":            "--help lists them",
 		"status --addrss x":              "did you mean --address?",

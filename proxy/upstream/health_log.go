@@ -12,8 +12,8 @@ import (
 
 // Quiet returns log for those who ask the upstream and say when that fails. While the upstream is
 // known to be in trouble, or is asked in vain, what they say goes to the level debug, and so does
-// that a connection failed, or the
-// credentials were refused: the one line of Health says it once for all of them.
+// that a connection failed, or the credentials were refused: the one line of Health says it once for
+// all of them.
 func (h *Health) Quiet(log *slog.Logger) *slog.Logger {
 	return slog.New(quietHandler{log.Handler(), h.troubled})
 }

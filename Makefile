@@ -16,10 +16,11 @@ JAEGER       ?=
 FUZZTIME     ?= 60s
 TEST_TIMEOUT ?= 20m
 BENCH        ?= .
-VERSIONS     ?= 1.32.13 1.34.4 1.36.3
+VERSIONS     ?= 1.32.13 1.34.4 1.36.3 1.37.2
 DURATION     ?=
 SEED         ?= 0
 CHROMIUM     ?= chromium
+PROGRAMS     ?=
 
 GO            := go
 # Where the test files are that have a match for $(1): a package that moves is found again.
@@ -27,7 +28,7 @@ packages_with  = git grep -lE --untracked '$(1)' -- '*_test.go' ':!test' | xargs
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help build test test-all test-tools test-versions bench bench-scale bench-go bench-upstream demo lint fuzz controlplane faults limits attacks chart chart-update test-page alerts policy-docs dashboard soak release release-check tools fmt clean FORCE
+.PHONY: help build test test-all test-tools test-versions bench bench-scale bench-go bench-upstream demo lint fuzz controlplane faults limits attacks programs chart chart-update test-page alerts policy-docs dashboard soak release release-check tools fmt clean FORCE
 
 help: ## Say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,7 +50,7 @@ test-tools: tools
 	@$(GO) run ./test/controlplane/cmd/tool promtool >/dev/null
 
 # Each version twice: the second time states are loaded page by page.
-test-versions: ## Run the differential tests against older kube-apiservers too (VERSIONS, DURATION=60s)
+test-versions: ## Run the differential tests against other kube-apiservers too (VERSIONS, DURATION=60s)
 	@mkdir -p bin; summary=; failed=0; \
 	for version in $(VERSIONS); do for lists in true false; do \
 		log=bin/test-versions-$$version-watchlist-$$lists.log; \
@@ -123,6 +124,9 @@ limits: tools ## Go to the limits that docs/reliability.md states, and print the
 # Without the race detector: CPU and memory are measured. Linux only, for its loopback addresses and /proc.
 attacks: tools ## Let callers crowd out others, and print what that costs, with listproxy and without, a quarter of an hour (ATTACKS="-run TestCrowding/headers")
 	$(GO) test -count 1 -v -timeout 60m ./test/e2e/attacks $(or $(ATTACKS),-run '^TestCrowding$$') -attacks.crowd
+
+programs: tools ## Run controller-runtime's and Kubernetes' own tests straight and through listproxy, about 45 minutes (PROGRAMS="-run TestControllerRuntime/client")
+	$(GO) test -count 1 -v -timeout 120m ./test/e2e/programs -programs $(PROGRAMS)
 
 chart: ## Test the Helm chart with the real Helm, and the Dockerfile
 	$(GO) test -race -timeout $(TEST_TIMEOUT) ./test/chart

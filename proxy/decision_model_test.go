@@ -74,6 +74,8 @@ type modelWorld struct {
 	rights, reviewed int
 	reviews          chan struct{}
 	holder           int
+	// compresses: streaming lists come with gzip.
+	compresses bool
 }
 
 func (w *modelWorld) item() string {
@@ -112,7 +114,9 @@ func (w *modelWorld) feed(r *http.Request) (*http.Response, error) {
 	bookmark := fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"annotations":{"k8s.io/initial-events-end":"true"},"resourceVersion":"%d"}}`, w.revision)
 	switch {
 	case query.Get("sendInitialEvents") != "" && query.Get("fieldSelector") != "":
-		return proxytest.JSONResponse(r, http.StatusOK, modelEvent("BOOKMARK", bookmark)), nil
+		res := proxytest.JSONResponse(r, http.StatusOK, modelEvent("BOOKMARK", bookmark))
+		res.Uncompressed = w.compresses // net/http has read it
+		return res, nil
 	case query.Get("sendInitialEvents") != "":
 		w.loaded, w.over = w.epochs.Past, false
 		body, in := io.Pipe()

@@ -109,8 +109,7 @@ func (h *Handler) writePage(w http.ResponseWriter, r *http.Request, list policy.
 	compress := list.Gzip && b.size > gzipAbove
 	setHeaders(w.Header(), r, b.frame, b.frame.ContentType)
 	if compress {
-		w.Header().Set("Content-Encoding", "gzip")
-		w.Header().Set("Vary", "Accept-Encoding")
+		setCompressed(w.Header())
 	}
 	w.WriteHeader(http.StatusOK)
 
@@ -181,6 +180,12 @@ func (h *Handler) compressIndented(out *bufio.Writer, b *body) error {
 		return err
 	}
 	return stream.Close()
+}
+
+// setCompressed sets what kube-apiserver sends with an answer in gzip.
+func setCompressed(h http.Header) {
+	h.Set("Content-Encoding", "gzip")
+	h.Set("Vary", "Accept-Encoding")
 }
 
 // setHeaders sets what kube-apiserver sends with a list or a watch.

@@ -16,6 +16,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/audit"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/watch"
 )
 
@@ -80,6 +81,8 @@ func (h *Handler) serveWatch(w http.ResponseWriter, r *http.Request, who caller,
 		return ""
 	}
 	s := &watchStream{ResponseWriter: w, control: http.NewResponseController(w), form: form, page: page, end: watch.EndGone}
+	// The upstream compresses what begins with the state and its bookmark, to the end.
+	s.compressed = form.Compressed && list.Gzip && a.initial && list.WatchOptions.Bookmarks
 	defer func() { s.release(); room.Release() }()
 	s.cursor = a.snapshot.Watch(a.query, watch.Options{
 		After:     a.after,
@@ -101,6 +104,9 @@ func (h *Handler) serveWatch(w http.ResponseWriter, r *http.Request, who caller,
 	told := observe.Served{Representation: a.representation, Revision: revision, Items: len(page.objects), Watch: !initial}
 	record.Serving(told)
 	setHeaders(w.Header(), r, form.Frame, form.ContentType)
+	if s.compressed {
+		setCompressed(w.Header())
+	}
 	said := audit.Answer{
 		ID: w.Header().Get("Audit-Id"), Semantics: a.semantics, Representation: a.representation, Revision: revision,
 		Items: len(page.objects), Started: true,
@@ -110,7 +116,10 @@ func (h *Handler) serveWatch(w http.ResponseWriter, r *http.Request, who caller,
 	defer span.End()
 	w.WriteHeader(http.StatusOK)
 	s.flush() // the header, before any event
-	if initial {
+	switch {
+	case s.compressed:
+		s.compressInitial(h, revision)
+	case initial:
 		s.writeInitial(list.WatchOptions.Bookmarks, revision)
 	}
 	// The objects of the state are needed no more.
@@ -122,7 +131,7 @@ func (h *Handler) serveWatch(w http.ResponseWriter, r *http.Request, who caller,
 	record.Serving(told)
 	span.SetAttributes(observe.WatchEnd(s.events, string(s.end))...)
 	if h.Auditor != nil {
-		said.Started, said.Items, said.Bytes, said.Broken = false, s.events, int64(s.bytes), s.err != nil || r.Context().Err() != nil
+		said.Started, said.Items, said.Bytes, said.Broken = false, s.events, s.sent, s.err != nil || r.Context().Err() != nil
 		h.concludeAudit(r, who, list, a, said)
 	}
 	return ""
@@ -144,7 +153,9 @@ type watchStream struct {
 	page    *body // nil once it was written
 	cursor  *watch.Cursor
 
-	events, bytes int // written
+	compressed    bool
+	events, bytes int   // written, before compression
+	sent          int64 // bytes
 	err           error
 	end           watch.Ending
 }
@@ -178,6 +189,19 @@ func (s *watchStream) writeInitial(bookmark bool, revision uint64) {
 		s.write(buf, events)
 		return buf
 	})
+	s.flush()
+}
+
+// compressInitial is writeInitial with gzip. Those who get the same objects share what is compressed.
+func (s *watchStream) compressInitial(h *Handler, revision uint64) {
+	counted := &observe.CountingWriter{ResponseWriter: s.ResponseWriter}
+	out := h.writers.get(counted, s.page.size)
+	defer out.release()
+	end := s.form.InitialEnd.AppendTo(nil, revision)
+	if s.err = h.Compressor.WriteEvents(out.Writer, s.form.Frame, s.form.Encoding, s.page.objects, end); s.err == nil {
+		s.err = out.Flush()
+	}
+	s.events, s.bytes, s.sent = len(s.page.objects)+1, s.page.size+len(end), counted.Bytes
 	s.flush()
 }
 
@@ -228,10 +252,24 @@ func (s *watchStream) write(buf []byte, events int) {
 	if s.err != nil || events == 0 {
 		return
 	}
+	s.bytes += len(buf)
+	s.events += events
+	if !s.compressed {
+		s.send(buf)
+		return
+	}
+	// Compressing anew for each client what a few bytes tell would cost more than it saves.
+	withBuffer(func(member []byte) []byte {
+		member = gzip.AppendStored(member, buf)
+		s.send(member)
+		return member
+	})
+}
+
+func (s *watchStream) send(buf []byte) {
 	var n int
 	n, s.err = s.Write(buf)
-	s.bytes += n
-	s.events += events
+	s.sent += int64(n)
 }
 
 // flush sends what was written.

@@ -35,7 +35,7 @@ func (f *feed) learnWatch(ctx context.Context, is learned) (*watch.Form, error) 
 	s, err := f.source.watch(ctx, namespace, nothing, learnTimeout)
 	if err == nil {
 		defer s.stop()
-		form.ContentType = s.contentType
+		form.ContentType, form.Compressed = s.contentType, s.compressed
 		if form.InitialEnd, err = f.initialEnd(ctx, s); err == nil {
 			return form, nil
 		}

@@ -209,6 +209,6 @@ func (s *source) watch(ctx context.Context, namespace string, query url.Values, 
 		return nil, err
 	}
 	stream := newStream(ctx, cancel, s.encoding(), resp.Body, clock.Lifetime{Asked: asked, Answered: time.Now(), Timeout: timeout})
-	stream.contentType = resp.Header.Get("Content-Type")
+	stream.contentType, stream.compressed = resp.Header.Get("Content-Type"), resp.Uncompressed
 	return stream, nil
 }

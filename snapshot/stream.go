@@ -25,8 +25,9 @@ type stream struct {
 	clock.Lifetime
 	// from is the revision that the stream begins after.
 	from uint64
-	// contentType is that of the answer.
+	// contentType is that of the answer, and compressed whether it came with gzip.
 	contentType string
+	compressed  bool
 	// gone are objects that the stream has told of and the state that opened the span does not have. It was loaded after
 	// that, so the stream must tell of their deletion before it tells of anything later. The feed uses it.
 	gone map[string]struct{}

@@ -12,8 +12,8 @@ type framing int
 
 const (
 	// unframed: nobody can, without decoding. That is what is compressed, and every media type
-	// except the two below. kube-apiserver compresses no watch; what stands before it may, and so
-	// may an aggregated API server.
+	// except the two below. kube-apiserver compresses streaming lists from 1.37 on, each flush to a
+	// gzip member of its own.
 	unframed framing = iota
 	// framedByLine: JSON, each event with a newline at its end and none inside
 	// (k8s.io/apimachinery, pkg/runtime/serializer/json).

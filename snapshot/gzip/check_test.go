@@ -18,11 +18,11 @@ func TestCompressedIsChecked(t *testing.T) {
 	}{
 		{"nothing", func(*Compressor, *wire.Frame, []*index.Object) {}, ""},
 		{"a segment is damaged", func(c *Compressor, frame *wire.Frame, objects []*index.Object) {
-			s := c.segment(frame, objects[:segmentLength(objects)], true)
+			s := c.segment(writing{frame: frame}, objects[:segmentLength(objects)], beginsList)
 			s.deflated[len(s.deflated)/2] ^= 0x10
 		}, "after its compression"},
 		{"a checksum", func(c *Compressor, frame *wire.Frame, objects []*index.Object) {
-			c.segment(frame, objects[:segmentLength(objects)], true).crc++
+			c.segment(writing{frame: frame}, objects[:segmentLength(objects)], beginsList).crc++
 		}, "cannot be read after its compression: gzip: invalid checksum"},
 		{"a segment has the version before", func(_ *Compressor, _ *wire.Frame, objects []*index.Object) {
 			o := *objects[3]

@@ -91,12 +91,21 @@ func (c *Compressor) Close() {
 // Write writes a list: the head, the objects with what the frame puts before each, the tail. It
 // ends at the first error of w.
 func (c *Compressor) Write(w io.Writer, frame *wire.Frame, head []byte, objects []*index.Object, tail []byte) error {
+	return c.write(w, writing{frame: frame}, head, objects, tail)
+}
+
+// WriteEvents writes what a watch begins with: the objects as events, and the tail.
+func (c *Compressor) WriteEvents(w io.Writer, frame *wire.Frame, e wire.Encoding, objects []*index.Object, tail []byte) error {
+	return c.write(w, writing{frame: frame, events: e}, nil, objects, tail)
+}
+
+func (c *Compressor) write(w io.Writer, as writing, head []byte, objects []*index.Object, tail []byte) error {
 	s := joined{w: w}
 	s.write(gzipHeader)
 	s.stored(head, false)
 	for first := true; len(objects) > 0 && s.err == nil; first = false {
 		n := segmentLength(objects)
-		s.segment(c.segment(frame, objects[:n], first))
+		s.segment(c.segment(as, objects[:n], as.role(first)))
 		objects = objects[n:]
 	}
 	s.stored(tail, true)
@@ -123,37 +132,34 @@ func endsSegment(o *index.Object) bool {
 }
 
 // segment returns the objects compressed, from the cache as far as they are there.
-func (c *Compressor) segment(frame *wire.Frame, objects []*index.Object, first bool) *packed {
+func (c *Compressor) segment(as writing, objects []*index.Object, is role) *packed {
 	if slices.ContainsFunc(objects, func(o *index.Object) bool { return o.Number == 0 }) {
-		return c.compress(frame, objects, first, nil)
+		return c.compress(as, objects, is, nil)
 	}
-	place := placeOf(objects, first)
+	place := placeOf(objects, is)
 	before := c.find(place)
-	if before != nil && before.holds(objects, first) {
+	if before != nil && before.holds(objects, is) {
 		c.found.Add(1)
 		return before
 	}
 	flight := strconv.FormatUint(place, 36) + strconv.FormatUint(contentOf(objects), 36)
 	made, _, _ := c.flights.Do(flight, func() (any, error) {
-		s := c.compress(frame, objects, first, before)
+		s := c.compress(as, objects, is, before)
 		c.keep(place, s)
 		return s, nil
 	})
-	if s, ok := made.(*packed); ok && s.holds(objects, first) {
+	if s, ok := made.(*packed); ok && s.holds(objects, is) {
 		return s
 	}
-	return c.compress(frame, objects, first, before) // another one of the same name was on its way
+	return c.compress(as, objects, is, before) // another one of the same name was on its way
 }
 
-// placeOf is where a segment is kept: by the keys that it begins and ends with, and the collection.
-// Two may share a place, so what is found has to be compared.
-func placeOf(objects []*index.Object, first bool) uint64 {
+// placeOf is where a segment is kept: by the keys that it begins and ends with, the collection, and
+// its role. Two may share a place, so what is found has to be compared.
+func placeOf(objects []*index.Object, is role) uint64 {
 	begin, end := objects[0], objects[len(objects)-1]
 	place := index.Mix(uint64(begin.Mark)<<32|uint64(end.Mark), begin.Number>>index.ObjectNumberBits)
-	if first {
-		return ^place
-	}
-	return place
+	return index.Mix(place, uint64(is))
 }
 
 // contentOf is made of what a segment holds. Two may have the same.
@@ -236,18 +242,39 @@ func (j *joined) stored(p []byte, last bool) {
 	for {
 		block := p[:min(len(p), maxStored)]
 		p = p[len(block):]
-		head := [5]byte{}
-		if last && len(p) == 0 {
-			head[0] = 1
-		}
-		binary.LittleEndian.PutUint16(head[1:], uint16(len(block)))  // #nosec G115 -- at most maxStored
-		binary.LittleEndian.PutUint16(head[3:], ^uint16(len(block))) // #nosec G115 -- as above
+		head := storedHead(len(block), last && len(p) == 0)
 		j.write(head[:])
 		j.write(block)
 		if len(p) == 0 {
 			return
 		}
 	}
+}
+
+// storedHead is what comes before a stored block of n bytes.
+func storedHead(n int, last bool) (head [5]byte) {
+	if last {
+		head[0] = 1
+	}
+	binary.LittleEndian.PutUint16(head[1:], uint16(n))  // #nosec G115 -- at most maxStored
+	binary.LittleEndian.PutUint16(head[3:], ^uint16(n)) // #nosec G115 -- as above
+	return head
+}
+
+// AppendStored appends a gzip member that holds p, which is not compressed: for what is written once.
+func AppendStored(dst, p []byte) []byte {
+	dst = append(dst, gzipHeader...)
+	for rest := p; ; {
+		block := rest[:min(len(rest), maxStored)]
+		rest = rest[len(block):]
+		head := storedHead(len(block), len(rest) == 0)
+		dst = append(append(dst, head[:]...), block...)
+		if len(rest) == 0 {
+			break
+		}
+	}
+	dst = binary.LittleEndian.AppendUint32(dst, crc32.ChecksumIEEE(p))
+	return binary.LittleEndian.AppendUint32(dst, uint32(len(p))) // #nosec G115 -- modulo 2³² is meant
 }
 
 func (j *joined) trailer() []byte {

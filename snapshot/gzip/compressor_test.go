@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -118,6 +119,7 @@ func TestCompressedOnce(t *testing.T) {
 	}
 	made := func(change func([]*index.Object) []*index.Object) int64 {
 		compressed(t, c, objects) // what was changed before lies where it was
+		c.segments.Wait()
 		before := c.compressed.Load()
 		compressed(t, c, change(append([]*index.Object(nil), objects...)))
 		return c.compressed.Load() - before
@@ -252,8 +254,8 @@ func TestCompressorIsBounded(t *testing.T) {
 func TestSegmentsOfOnePlace(t *testing.T) {
 	c := newTestCompressor(t, 1<<20)
 	mine, yours := someObjects(1, 3, 50_000), someObjects(1001, 3, 50_000)
-	place := placeOf(mine, true)
-	c.keep(place, c.compress(wire.FixedFrame("PodList", "v1"), yours, true, nil))
+	place := placeOf(mine, beginsList)
+	c.keep(place, c.compress(writing{frame: wire.FixedFrame("PodList", "v1")}, yours, beginsList, nil))
 	c.segments.Wait()
 	if c.find(place) == nil {
 		t.Fatal("nothing is kept")
@@ -262,21 +264,28 @@ func TestSegmentsOfOnePlace(t *testing.T) {
 }
 
 // TestPiecesBehindTheFirst: the first object of a list lacks a comma that it has elsewhere, and the
-// piece behind it may refer to that.
+// piece behind it may refer to that. Events have something else before each.
 func TestPiecesBehindTheFirst(t *testing.T) {
 	c := newTestCompressor(t, 0)
 	frame := wire.FixedFrame("PodList", "v1")
 	for _, size := range []int{300, 3000, 20_000} {
 		objects := someObjects(1, 100_000/size, size)
-		for _, first := range []bool{true, false} {
-			whole := c.compress(frame, objects, first, nil)
+		roles := map[role]writing{
+			beginsList: {frame: frame}, inList: {frame: frame}, inWatch: {frame: frame, events: wire.EncodingOf(media.JSON)},
+		}
+		for was, of := range roles {
+			whole := c.compress(of, objects, was, nil)
 			for from := range objects[:min(len(objects), 40)] {
-				for _, begins := range []bool{true, false} {
-					part := c.compress(frame, objects[from:], begins, whole)
+				for is, as := range roles {
+					part := c.compress(as, objects[from:], is, whole)
 					var plain bytes.Buffer
 					for i, o := range objects[from:] {
 						at := i
-						if !begins {
+						switch is {
+						case inWatch:
+							fmt.Fprintf(&plain, "{\"type\":\"ADDED\",\"object\":%s}\n", o.Bytes)
+							continue
+						case inList:
 							at++
 						}
 						plain.Write(frame.AppendItemHead(nil, at, len(o.Bytes)))
@@ -284,10 +293,42 @@ func TestPiecesBehindTheFirst(t *testing.T) {
 					}
 					got, _ := io.ReadAll(flate.NewReader(bytes.NewReader(part.deflated))) // which has no end
 					if !bytes.Equal(got, plain.Bytes()) || part.crc != crc32.ChecksumIEEE(plain.Bytes()) {
-						t.Fatalf("objects of %d bytes from %d on, beginning a list: %t, made of one that did: %t: other bytes come out", size, from, begins, first)
+						t.Fatalf("objects of %d bytes from %d on, role %d, made of role %d: other bytes come out", size, from, is, was)
 					}
 				}
 			}
+		}
+	}
+}
+
+// TestEvents: the initial events of a watch, and members that are joined to them, whatever was kept of
+// the same objects in a list.
+func TestEvents(t *testing.T) {
+	c := newTestCompressor(t, 64<<20)
+	frame, encoding := wire.FixedFrame("PodList", "v1"), wire.EncodingOf(media.JSON)
+	for _, objects := range [][]*index.Object{nil, someObjects(1, 1, 10), someObjects(1_000, 500, 6600), someObjects(20_000, 3, maxStored)} {
+		for range 3 {
+			compressed(t, c, objects)
+			c.segments.Wait()
+			var out, want bytes.Buffer
+			if err := c.WriteEvents(&out, frame, encoding, objects, []byte("the end\n")); err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range objects {
+				want.Write(frame.AppendEvent(nil, encoding, wire.Added, o.Bytes))
+			}
+			want.WriteString("the end\n")
+			for _, later := range [][]byte{[]byte("one"), bytes.Repeat([]byte("many"), maxStored), {}, bytes.Repeat([]byte("x"), maxStored)} {
+				out.Write(AppendStored(nil, later))
+				want.Write(later)
+			}
+			if got, err := unpack(&out); err != nil || !bytes.Equal(got, want.Bytes()) {
+				t.Fatalf("%d objects: %d bytes came out, not %d: %v", len(objects), len(got), want.Len(), err)
+			}
+			c.segments.Wait()
+		}
+		if made := c.made.Load(); len(objects) == 1 && made != 2 {
+			t.Errorf("%d segments were made, not one for the list and one for the events", made)
 		}
 	}
 }

@@ -28,15 +28,49 @@ const (
 	pieceOverhead   = 16
 )
 
+// role is what the objects of a segment are where they are written.
+type role byte
+
+const (
+	inList     role = iota
+	beginsList      // the first of them lacks the comma that it has elsewhere
+	inWatch         // initial events
+)
+
+// writing is how objects are written: as the items of a list or, with an encoding, as initial events.
+type writing struct {
+	frame  *wire.Frame
+	events wire.Encoding
+}
+
+// role is that of the next objects, which may be the first.
+func (w writing) role(first bool) role {
+	switch {
+	case w.events != nil:
+		return inWatch
+	case first:
+		return beginsList
+	}
+	return inList
+}
+
+// append appends an object, with what is before it.
+func (w writing) append(dst []byte, i int, o *index.Object) []byte {
+	if w.events != nil {
+		return w.frame.AppendEvent(dst, w.events, wire.Added, o.Bytes)
+	}
+	return append(w.frame.AppendItemHead(dst, i, len(o.Bytes)), o.Bytes...)
+}
+
 // packed is a segment: a run of neighbours, compressed. It is immutable.
 //
 // It consists of pieces, each of which refers to what it holds itself and to the piece before it.
 // So a piece stays as it is for as long as these two hold what they hold, in the same place if that
 // is the beginning of a list, and a changed object costs the compression of two pieces.
 type packed struct {
-	// numbers of the objects that it holds, and whether a list begins with it.
+	// numbers of the objects that it holds, and what they are there.
 	numbers []uint64
-	first   bool
+	role    role
 	pieces  []piece
 	// deflated ends on a byte, and is not the end of its stream.
 	deflated []byte
@@ -53,8 +87,8 @@ type piece struct {
 	length  uint32
 }
 
-func (s *packed) holds(objects []*index.Object, first bool) bool {
-	return s.first == first && sameNumbers(s.numbers, objects)
+func (s *packed) holds(objects []*index.Object, is role) bool {
+	return s.role == is && sameNumbers(s.numbers, objects)
 }
 
 // size is what it costs to keep it.
@@ -101,13 +135,14 @@ func endsPiece(o *index.Object) bool {
 }
 
 // compress makes a segment. What before, which may be nil, has of it is not compressed again.
-func (c *Compressor) compress(frame *wire.Frame, objects []*index.Object, first bool, before *packed) *packed {
+func (c *Compressor) compress(as writing, objects []*index.Object, is role, before *packed) *packed {
 	e := c.encoders.Get().(*encoder)
 	defer c.encoders.Put(e)
-	if before != nil && before.first != first {
+	if before != nil && before.role != is {
 		before = nil
 	}
-	s := &packed{first: first, numbers: make([]uint64, 0, len(objects)), crc: 0, shift: crcOne}
+	first := is == beginsList
+	s := &packed{role: is, numbers: make([]uint64, 0, len(objects)), crc: 0, shift: crcOne}
 	e.out.Reset()
 	length, compressed := int64(0), int64(0)
 	var previous []*index.Object
@@ -120,8 +155,8 @@ func (c *Compressor) compress(frame *wire.Frame, objects []*index.Object, first 
 			p, old = before.pieces[at], at+1
 			e.out.Write(before.bytesOf(at))
 		} else {
-			reference := e.render(&e.reference, frame, previous, second)
-			plain := e.render(&e.plain, frame, own, first && len(s.numbers) == 0)
+			reference := e.render(&e.reference, as, previous, second)
+			plain := e.render(&e.plain, as, own, first && len(s.numbers) == 0)
 			e.deflate(plain, reference)
 			p.crc, p.length = crc32.ChecksumIEEE(plain), uint32(len(plain)) // #nosec G115 -- modulo 2³² is meant
 			compressed += int64(len(plain))
@@ -157,7 +192,7 @@ func (s *packed) find(from int, before, own []*index.Object, second bool) (at in
 		if at == 0 {
 			return at, len(before) == 0
 		}
-		return at, sameNumbers(s.numbersOf(at-1), before) && second == (s.first && at == 1)
+		return at, sameNumbers(s.numbersOf(at-1), before) && second == (s.role == beginsList && at == 1)
 	}
 	return 0, false
 }
@@ -179,16 +214,15 @@ func newEncoder() *encoder {
 	return e
 }
 
-// render writes objects as a list has them into a buffer of the encoder's.
-func (e *encoder) render(buf *[]byte, frame *wire.Frame, objects []*index.Object, first bool) []byte {
+// render writes objects into a buffer of the encoder's.
+func (e *encoder) render(buf *[]byte, as writing, objects []*index.Object, first bool) []byte {
 	out := (*buf)[:0]
 	for i, o := range objects {
 		at := i
 		if !first {
 			at++ // not the first of the list
 		}
-		out = frame.AppendItemHead(out, at, len(o.Bytes))
-		out = append(out, o.Bytes...)
+		out = as.append(out, at, o)
 	}
 	*buf = out
 	return out

@@ -35,6 +35,8 @@ type Form struct {
 	Frame    *wire.Frame
 	// ContentType is that of the upstream's watches.
 	ContentType string
+	// Compressed: the upstream compresses a streaming list with bookmarks, if its client takes gzip.
+	Compressed bool
 	// InitialEnd is the bookmark that ends the initial events; nil if the upstream has none, or it
 	// was not learned. Plain is any other bookmark; nil until one was learned.
 	InitialEnd, Plain *wire.Bookmark

@@ -16,7 +16,7 @@
 // that module's go.mod or go.sum, or the way of building, changed. A file lock makes parallel
 // test packages wait for one build.
 //
-// Modules named tools-1.NN pin an older kube-apiserver, which [Options].Version or the environment
+// Modules named tools-1.NN pin another kube-apiserver, which [Options].Version or the environment
 // variable [VersionEnv] chooses. It is built only when it is asked for. So is helm
 // ([binaries.Tool]), which tools-helm pins.
 //

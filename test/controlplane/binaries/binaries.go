@@ -1,6 +1,6 @@
 // Package binaries builds what a control plane and its tests run: etcd, kube-apiserver, kubectl,
-// and on demand older kube-apiservers, helm, promtool and Jaeger. Each is pinned by a module of its
-// own.
+// and on demand other kube-apiservers, helm, promtool, Jaeger, and the tests of other projects. Each
+// is pinned by a module of its own.
 package binaries
 
 import (
@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/listproxy/listproxy/test/controlplane/filelock"
@@ -21,7 +22,7 @@ const (
 	modulePath = "github.com/listproxy/listproxy"
 	toolsDir   = "test/controlplane/tools"
 	binDir     = "bin"
-	// olderTools are the modules beside toolsDir that pin only an older kube-apiserver.
+	// olderTools are the modules beside toolsDir that pin only a kube-apiserver of another version.
 	olderTools = toolsDir + "-[0-9]*"
 	kubernetes = "k8s.io/kubernetes"
 )
@@ -33,9 +34,12 @@ type Paths struct {
 	Kubectl       string
 }
 
-// A tool is a binary to build: the package that is its main, the module that its version is read
-// from, and build tags if it needs some.
-type tool struct{ name, pkg, module, tags string }
+// A tool is a binary to build: the package that is its main, or that it has the tests of; the module
+// that its version is read from; and build tags if it needs some.
+type tool struct {
+	name, pkg, module, tags string
+	test                    bool
+}
 
 func tools() []tool {
 	return []tool{
@@ -96,27 +100,53 @@ func KubeAPIServer(ctx context.Context, log func(string), version string) (strin
 	return paths.KubeAPIServer, err
 }
 
-// Tool makes sure that helm, promtool or Jaeger is in bin/, as a module of its own pins it, and
-// returns its path. It builds as [Build] does, and only what is asked for.
+// Tests of other projects, for [Tool], and where the modules are that pin them.
+const (
+	KubernetesTests        = "kubernetes.test"
+	controllerRuntimeTests = "controller-runtime-%s.test"
+
+	KubernetesModule        = "test/e2e/programs/kubernetes"
+	ControllerRuntimeModule = "test/e2e/programs/controller-runtime"
+
+	controllerRuntime = "sigs.k8s.io/controller-runtime"
+)
+
+// ControllerRuntimeTests returns the name of the tests of a package of controller-runtime, as
+// "client", and its path.
+func ControllerRuntimeTests(of string) (name, pkg string) {
+	return fmt.Sprintf(controllerRuntimeTests, of), controllerRuntime + "/pkg/" + of
+}
+
+// Tool makes sure that helm, promtool, Jaeger or another project's tests are in bin/, as a module of
+// its own pins it, and returns its path. It builds as [Build] does, and only what is asked for.
 func Tool(ctx context.Context, log func(string), name string) (string, error) {
 	root, err := RepoRoot()
 	if err != nil {
 		return "", err
 	}
-	for dir, t := range map[string]tool{
-		toolsDir + "-helm": {name: "helm", pkg: "helm.sh/helm/v4/cmd/helm", module: "helm.sh/helm/v4"},
+	for dir, tools := range map[string][]tool{
+		toolsDir + "-helm": {{name: "helm", pkg: "helm.sh/helm/v4/cmd/helm", module: "helm.sh/helm/v4"}},
 		// Without what discovers targets in clouds, which would be most of the program.
-		toolsDir + "-promtool": {
+		toolsDir + "-promtool": {{
 			name: "promtool", pkg: "github.com/prometheus/prometheus/cmd/promtool", module: "github.com/prometheus/prometheus", tags: "remove_all_sd",
+		}},
+		"test/controlplane/jaeger": {{name: "jaeger", pkg: "github.com/jaegertracing/jaeger/cmd/all-in-one", module: "github.com/jaegertracing/jaeger"}},
+		KubernetesModule:           {{name: KubernetesTests, pkg: ".", module: kubernetes, test: true}},
+		ControllerRuntimeModule: {
+			testsOf("client"), testsOf("cache"), testsOf("manager"),
 		},
-		"test/controlplane/jaeger": {name: "jaeger", pkg: "github.com/jaegertracing/jaeger/cmd/all-in-one", module: "github.com/jaegertracing/jaeger"},
 	} {
-		if t.name == name {
+		if i := slices.IndexFunc(tools, func(t tool) bool { return t.name == name }); i >= 0 {
 			bin := filepath.Join(root, binDir)
-			return filepath.Join(bin, name), provide(ctx, log, filepath.Join(root, filepath.FromSlash(dir)), bin, []tool{t})
+			return filepath.Join(bin, name), provide(ctx, log, filepath.Join(root, filepath.FromSlash(dir)), bin, tools[i:i+1])
 		}
 	}
 	return "", fmt.Errorf("no module pins a tool %q", name)
+}
+
+func testsOf(of string) tool {
+	name, pkg := ControllerRuntimeTests(of)
+	return tool{name: name, pkg: pkg, module: controllerRuntime, test: true}
 }
 
 // choose returns the module that pins a version of Kubernetes: newest, which is also what no
@@ -229,12 +259,16 @@ func stampFile(bin string, t tool) string { return filepath.Join(bin, "."+t.name
 // recipeHash identifies all that decides what is built: the pinned modules and the flags.
 func recipeHash(module string) (string, error) {
 	h := sha256.New()
-	for _, name := range []string{"go.mod", "go.sum"} {
-		b, err := os.ReadFile(filepath.Join(module, name)) // #nosec G304 -- a fixed name in the repository
+	sources, err := filepath.Glob(filepath.Join(module, "*.go"))
+	if err != nil {
+		return "", fmt.Errorf("look for the tools module's own sources: %w", err)
+	}
+	for _, path := range append([]string{filepath.Join(module, "go.mod"), filepath.Join(module, "go.sum")}, sources...) {
+		b, err := os.ReadFile(path) // #nosec G304 -- a file of the repository
 		if err != nil {
 			return "", fmt.Errorf("read the tools module: %w", err)
 		}
-		_, _ = fmt.Fprintf(h, "%s %d\n%s", name, len(b), b)
+		_, _ = fmt.Fprintf(h, "%s %d\n%s", filepath.Base(path), len(b), b)
 	}
 	_, _ = fmt.Fprintf(h, "%q", buildFlags("v0.0.0", ""))
 	return hex.EncodeToString(h.Sum(nil)), nil

@@ -26,7 +26,11 @@ func build(ctx context.Context, log func(string), module, bin string, t tool) er
 
 	stop := progress(what, log)
 	partial := filepath.Join(bin, "."+t.name+".partial")
-	args := append([]string{"build", "-tags", t.tags}, buildFlags(version, partial)...)
+	args := []string{"build"}
+	if t.test {
+		args = []string{"test", "-c"}
+	}
+	args = append(append(args, "-tags", t.tags), buildFlags(version, partial)...)
 	_, err = goCommand(ctx, module, append(args, t.pkg)...)
 	stop()
 	if err != nil {

@@ -83,6 +83,7 @@ func listing(f *form)  { f.start, f.initial, f.bookmarks = zero, yes, true }
 // TestNoticesLies: each falsehood that a stream can tell is seen.
 func TestNoticesLies(t *testing.T) {
 	harness.Long(t)
+	needsStreamingLists(t)
 	churn(t, 60)
 	warm(t)
 	t.Run("all", func(t *testing.T) {
@@ -142,6 +143,7 @@ func TestNoticesLies(t *testing.T) {
 // TestNoticesOtherQuestions: a front that asks for something else than it was asked for.
 func TestNoticesOtherQuestions(t *testing.T) {
 	harness.Long(t)
+	needsStreamingLists(t)
 	churn(t, 60)
 	warm(t)
 	selecting := func(f *form) { resuming(f) }
@@ -190,10 +192,18 @@ func TestNoticesOtherQuestions(t *testing.T) {
 					test.change(r)
 					return false
 				})
-				notices(t, front, test.form, test.follow, Events, Bookmarks)
+				notices(t, front, test.form, test.follow, Events, Bookmarks, differential.Header)
 			})
 		}
 	})
+}
+
+// needsStreamingLists skips a test of lies that are told in a streaming list.
+func needsStreamingLists(t *testing.T) {
+	t.Helper()
+	if !*watchList {
+		t.Skip("kube-apiserver has no streaming lists")
+	}
 }
 
 // front is a hop in front of healthy, which tells lies.

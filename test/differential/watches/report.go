@@ -25,6 +25,7 @@ type Report struct {
 	answerable  int
 	hits        int            // of the answerable ones
 	fromMemory  int            // of all
+	compressed  int            // of those from memory
 	missed      map[string]int // answerable, but forwarded: by reason
 	origins     map[string]int
 	classes     map[string]int
@@ -74,6 +75,9 @@ func (r *Report) compared(f form, p *pair) {
 	r.origins[origin]++
 	if hit {
 		r.fromMemory++
+		if p.proxied.header.Get("Content-Encoding") != "" {
+			r.compressed++
+		}
 	}
 	r.classes[fmt.Sprintf("%-17s %s", f.representation, f.selector)]++
 	r.classes[fmt.Sprintf("rv=%s sie=%s", f.start, f.initial)]++
@@ -140,8 +144,8 @@ func (r *Report) String() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d watches compared in %.1fs with %d events and %d bookmarks, %d from memory; followers resumed %d times, with %d streams from memory\n",
-		r.comparisons, time.Since(r.begun).Seconds(), r.events, r.bookmarks, r.fromMemory, r.resumes, r.followed)
+	fmt.Fprintf(&b, "%d watches compared in %.1fs with %d events and %d bookmarks, %d from memory (%d of these compressed); followers resumed %d times, with %d streams from memory\n",
+		r.comparisons, time.Since(r.begun).Seconds(), r.events, r.bookmarks, r.fromMemory, r.compressed, r.resumes, r.followed)
 	fmt.Fprintf(&b, "to be answered: %d, of these from memory: %d (%.1f%%); the others: %v\n", r.answerable, r.hits, 100*r.share(), r.missed)
 	fmt.Fprintf(&b, "asked again: %d, in vain: %d; expired upstream: %d; refused by both: %d; bookmarks of a sort not seen before: %d\n",
 		r.again, r.elsewhere, r.expired, r.refused, r.unknown)

@@ -5,6 +5,7 @@ package hop
 import (
 	"bufio"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -215,7 +216,12 @@ func (h *Hop) modify(resp *http.Response) error {
 		if !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
 			read = readFrame
 		}
-		go h.pass(r, from, pw, read)
+		var in io.Reader = from
+		var out io.Writer = pw
+		if resp.Header.Get("Content-Encoding") == "gzip" {
+			in, out = &unzipping{from: from}, zipping{pw}
+		}
+		go h.pass(r, in, pw, out, read)
 		resp.Body = struct {
 			io.Reader
 			io.Closer
@@ -289,8 +295,8 @@ func (h *Hop) read(r *http.Request, from io.Reader, read func(*bufio.Reader) ([]
 	return events
 }
 
-// pass hands on a watch, event by event.
-func (h *Hop) pass(r *http.Request, from io.Reader, to *io.PipeWriter, read func(*bufio.Reader) ([]byte, error)) {
+// pass hands on a watch, event by event, to out, which leads to the pipe.
+func (h *Hop) pass(r *http.Request, from io.Reader, to *io.PipeWriter, out io.Writer, read func(*bufio.Reader) ([]byte, error)) {
 	for e := range h.read(r, from, read) {
 		line, err := e.line, e.err
 		if err == nil {
@@ -311,16 +317,47 @@ func (h *Hop) pass(r *http.Request, from io.Reader, to *io.PipeWriter, read func
 				if !errors.Is(err, ErrCut) {
 					err = io.EOF
 				}
-				_, _ = to.Write(line)
+				_, _ = out.Write(line)
 				_ = to.CloseWithError(err)
 				return
 			}
 		}
-		if _, err := to.Write(line); err != nil {
+		if _, err := out.Write(line); err != nil {
 			return
 		}
 	}
 	_ = to.CloseWithError(context.Cause(r.Context()))
+}
+
+// unzipping reads what comes with gzip. It waits for nothing before it is read.
+type unzipping struct {
+	from io.Reader
+	zip  *gzip.Reader
+}
+
+// Read implements io.Reader.
+func (u *unzipping) Read(p []byte) (int, error) {
+	if u.zip == nil {
+		var err error
+		if u.zip, err = gzip.NewReader(u.from); err != nil {
+			return 0, err
+		}
+	}
+	return u.zip.Read(p)
+}
+
+// zipping writes each part as a gzip member, as kube-apiserver does.
+type zipping struct{ to io.Writer }
+
+// Write implements io.Writer.
+func (z zipping) Write(p []byte) (int, error) {
+	var member bytes.Buffer
+	zip := gzip.NewWriter(&member)
+	_, _ = zip.Write(p) // none of these fails, into memory
+	_ = zip.Flush()
+	_ = zip.Close()
+	_, err := z.to.Write(member.Bytes())
+	return len(p), err
 }
 
 // await waits until a time.

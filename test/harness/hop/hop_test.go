@@ -173,3 +173,52 @@ func TestRefusalsDisturbNobody(t *testing.T) {
 		}
 	}
 }
+
+// TestCompressedWatch: the events of a watch with gzip go on at once, and can be changed.
+func TestCompressedWatch(t *testing.T) {
+	next := make(chan struct{})
+	upstream := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Encoding", "gzip")
+		for _, line := range []string{"one\n", "two\nthree\n"} {
+			_, _ = zipping{w}.Write([]byte(line))
+			_ = http.NewResponseController(w).Flush()
+			<-next
+		}
+	}))
+	defer upstream.Close()
+	h, err := Start(upstream.URL, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: upstream.Certificate().Raw}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	h.OnLine(func(_ *http.Request, line []byte) ([]byte, error) {
+		if string(line) == "two\n" {
+			return []byte("2\n"), nil
+		}
+		return line, nil
+	})
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(h.CA())
+	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}}
+	resp, err := client.Get(h.URL() + "/?watch=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if !resp.Uncompressed {
+		t.Error("it came without gzip")
+	}
+	in := bufio.NewReader(resp.Body)
+	for _, want := range []string{"one\n", "2\n", "three\n"} {
+		if got, err := in.ReadString('\n'); got != want || err != nil {
+			t.Errorf("got %q, %v, want %q", got, err, want)
+		}
+		if want != "2\n" {
+			next <- struct{}{}
+		}
+	}
+	if rest, err := io.ReadAll(in); len(rest) > 0 || err != nil {
+		t.Errorf("then came %q, %v", rest, err)
+	}
+}

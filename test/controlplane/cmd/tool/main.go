@@ -1,5 +1,5 @@
 // Command tool makes sure that a tool which tests use is in bin/, and prints its path: helm,
-// promtool, or an older kube-apiserver, as kube-apiserver-1.35.4.
+// promtool, other projects' tests, or another kube-apiserver, as kube-apiserver-1.35.4.
 package main
 
 import (
@@ -20,7 +20,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) != 1 {
-		return fmt.Errorf("say which tool: helm, promtool or kube-apiserver-VERSION, not %q", args)
+		return fmt.Errorf("say which tool: helm, promtool, kubernetes.test, controller-runtime-PACKAGE.test or kube-apiserver-VERSION, not %q", args)
 	}
 	log := func(line string) { _, _ = fmt.Fprintln(os.Stderr, line) }
 	var path string

@@ -1,0 +1,127 @@
+package proxy
+
+import (
+	stdgzip "compress/gzip"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/internal/authntest"
+	"github.com/listproxy/listproxy/snapshot/gzip"
+)
+
+// now stands for the newest revision in a query.
+const now = "NOW"
+
+// watch sends a watch, changes the object while it lasts, and returns what was answered.
+func (w *modelWorld) watch(t *testing.T, query string, header http.Header) (*httptest.ResponseRecorder, reason.Reason) {
+	t.Helper()
+	identity := authntest.Identify(authntest.New(t), "Bearer a")
+	who := caller{identity: identity, accepted: true, share: authn.ShareKey(identity, true, "")}
+	query = strings.Replace(query, now, strconv.Itoa(w.revision), 1)
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/apis/example.com/v1/widgets?"+query, nil)
+	r.Header = header.Clone()
+	r.Header.Set("Authorization", "Bearer a")
+	r.Header.Set("Accept", "application/json")
+	out, done := httptest.NewRecorder(), make(chan reason.Reason, 1)
+	go func() {
+		list, found, why := w.handler.decide(r, who)
+		if why == "" {
+			why = w.handler.serveWatch(out, r, who, list, &found)
+		}
+		done <- why
+	}()
+	synctest.Wait()
+	w.write(1)
+	return out, <-done
+}
+
+// TestCompressedWatch: a watch comes with gzip exactly if the upstream would send it so: it compresses
+// streaming lists, the client takes gzip, and wants the state and bookmarks.
+func TestCompressedWatch(t *testing.T) {
+	const streaming = "watch=true&timeoutSeconds=2&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0"
+	for name, tt := range map[string]struct {
+		upstream bool
+		encoding string
+		query    string
+		want     bool
+	}{
+		"streaming":            {true, "gzip", streaming + "&allowWatchBookmarks=true", true},
+		"taken for streaming":  {true, "br, gzip", "watch=true&timeoutSeconds=2&resourceVersion=0&allowWatchBookmarks=true", true},
+		"by an older upstream": {false, "gzip", streaming + "&allowWatchBookmarks=true", false},
+		"without bookmarks":    {true, "gzip", streaming, false},
+		"not the state":        {true, "gzip", "watch=true&timeoutSeconds=2&resourceVersion=" + now + "&allowWatchBookmarks=true", false},
+		"no gzip":              {true, "identity", streaming + "&allowWatchBookmarks=true", false},
+		"another spelling":     {true, "gzip;q=1", streaming + "&allowWatchBookmarks=true", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newModelWorld(t)
+				w.compresses = tt.upstream
+				compressor, err := gzip.NewCompressor(0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.handler.Compressor = compressor
+				end := make(chan struct{})
+				defer close(end)
+				go func() {
+					for {
+						select {
+						case w.reviews <- struct{}{}:
+						case <-end:
+							return
+						}
+					}
+				}()
+				plain, why := w.watch(t, tt.query, http.Header{})
+				for range 20 { // it is loaded meanwhile
+					if why == "" {
+						break
+					}
+					time.Sleep(20 * time.Second)
+					plain, why = w.watch(t, tt.query, http.Header{})
+				}
+				if why != "" {
+					t.Fatalf("forwarded: %s", why)
+				}
+				got, why := w.watch(t, tt.query, http.Header{"Accept-Encoding": {tt.encoding}})
+				if why != "" {
+					t.Fatalf("forwarded: %s", why)
+				}
+				body := io.Reader(got.Body)
+				header := [2]string{got.Header().Get("Content-Encoding"), got.Header().Get("Vary")}
+				wantHeader := [2]string{}
+				if tt.want {
+					wantHeader = [2]string{"gzip", "Accept-Encoding"}
+					if body, err = stdgzip.NewReader(got.Body); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if diff := cmp.Diff(wantHeader, header); diff != "" {
+					t.Errorf("the header (-want +got):\n%s", diff)
+				}
+				read, err := io.ReadAll(body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				// Each watch has seen one change.
+				revision := regexp.MustCompile(`"resourceVersion":"\d+"`)
+				want := revision.ReplaceAllString(plain.Body.String(), "")
+				if diff := cmp.Diff(want, revision.ReplaceAllString(string(read), "")); diff != "" || len(read) == 0 {
+					t.Errorf("(-plain +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,93 @@
+package bench
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"testing"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/workload"
+)
+
+// BenchmarkLoad measures what the streaming list by which a feed loads pods costs kube-apiserver and
+// the network, with gzip and without. Only 1.37 and later compress it:
+// LISTPROXY_TEST_KUBERNETES=1.37.2.
+func BenchmarkLoad(b *testing.B) {
+	const n = 3000
+	cp := startControlPlane(b)
+	if err := workload.Fill(b.Context(), cp, workload.Pods{Nodes: 100}, n, func(int) {}); err != nil {
+		b.Fatal(err)
+	}
+	pid, err := cp.APIServerPID()
+	if err != nil {
+		b.Fatal(err)
+	}
+	idle := idleLoad(b, pid)
+	feed := newClient(b, cp.RESTConfig(controlplane.Feed))
+	for name, accept := range map[string]string{"JSON": "application/json", "protobuf": "application/vnd.kubernetes.protobuf"} {
+		for _, encoding := range []string{"identity", "gzip"} {
+			b.Run(name+"/"+encoding, func(b *testing.B) {
+				client := feed.With("Accept", accept).With("Accept-Encoding", encoding)
+				compressed := encoding == "gzip"
+				if _, err := load(b, client, compressed); errors.Is(err, errEncoding) && compressed {
+					b.Skip("kube-apiserver " + cp.Version() + " compresses no streaming list")
+				}
+				costs(b, pid, idle, 2, 1, func() (answer, error) { return load(b, client, compressed) })
+			})
+		}
+	}
+}
+
+var errEncoding = errors.New("the answer has another Content-Encoding")
+
+// load opens a streaming list of pods and reads it to the bookmark at its end. The size is that on the wire.
+func load(b *testing.B, c *ask.Client, compressed bool) (answer, error) {
+	b.Helper()
+	query := url.Values{
+		"watch": {"true"}, "sendInitialEvents": {"true"}, "resourceVersionMatch": {"NotOlderThan"}, "allowWatchBookmarks": {"true"},
+	}
+	resp, err := c.Open(b.Context(), http.MethodGet, "/api/v1/pods?"+query.Encode(), nil)
+	if err != nil {
+		return answer{}, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if is := resp.Header.Get("Content-Encoding") == "gzip"; is != compressed {
+		return answer{}, errEncoding
+	}
+	wire := &counting{from: resp.Body}
+	plain := io.Reader(wire)
+	if compressed {
+		if plain, err = gzip.NewReader(wire); err != nil {
+			return answer{}, err
+		}
+	}
+	end, buf, kept := []byte("k8s.io/initial-events-end"), make([]byte, 64<<10), 0
+	for {
+		n, err := plain.Read(buf[kept:])
+		if bytes.Contains(buf[:kept+n], end) {
+			return answer{size: wire.bytes}, nil
+		}
+		if err != nil {
+			return answer{}, err
+		}
+		kept = copy(buf, buf[max(0, kept+n-len(end)):kept+n])
+	}
+}
+
+// counting counts what is read.
+type counting struct {
+	from  io.Reader
+	bytes int
+}
+
+// Read implements io.Reader.
+func (c *counting) Read(p []byte) (int, error) {
+	n, err := c.from.Read(p)
+	c.bytes += n
+	return n, err
+}

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"net/http"
-	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -18,23 +17,20 @@ type Auditor struct {
 	Who *authz.WhoAmI
 }
 
-// begin announces that a list is going to be answered from memory. After an error it must not be.
-// known is who the caller is, nil if nobody has asked yet.
-func (a *Auditor) begin(r *http.Request, who caller, known user.Info, list policy.Request, received time.Time) (*audit.Entry, error) {
+// user is whom the log says a caller is. known is who the caller is, nil if nobody has asked yet.
+func (a *Auditor) user(r *http.Request, who caller, known user.Info) (user.Info, error) {
 	if stated := who.identity.Impersonated(); stated != nil {
-		known = stated
+		return stated, nil
 	}
-	if known == nil {
-		var err error
-		if known, err = a.Who.User(r.Context(), who.identity, who.share); err != nil {
-			return nil, err
-		}
+	if known != nil {
+		return known, nil
 	}
-	return a.Log.Begin(r, list, known, received)
+	return a.Who.User(r.Context(), who.identity, who.share)
 }
 
 // concludeAudit writes that a watch has ended which was answered from memory. If the log cannot be
-// written now, only its beginning is there.
+// written now, only its beginning is there. Nobody is asked who the caller is: the answer knows
+// since [Handler.announce], and the client may have gone.
 func (h *Handler) concludeAudit(r *http.Request, who caller, list policy.Request, a *answer, said audit.Answer) {
 	if entry, why := h.announce(r, who, list, a); why == "" {
 		entry.Complete(said)

@@ -191,7 +191,7 @@ func attributesFor(list policy.Request) authz.Attributes {
 func (h *Handler) review(ctx context.Context, who caller, asked authz.Attributes, watch bool) (rights, reason.Reason) {
 	ctx, span := observe.RecordOf(ctx).Step(ctx, observe.SpanReview)
 	defer span.End()
-	if watch && !h.Authorizer.Remembers(who.identity, asked) {
+	if watch {
 		turn, err := h.Authorizer.WatchTurn(ctx, who.share)
 		if err != nil {
 			h.rarely("a caller's right could not be reviewed", err)

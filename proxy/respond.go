@@ -98,12 +98,18 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, who caller, list
 	return ""
 }
 
-// announce tells the audit log, if there is one, that an answer comes from memory.
+// announce tells the audit log, if there is one, that an answer comes from memory. After a reason it
+// must not come from there. The answer keeps who the caller is.
 func (h *Handler) announce(r *http.Request, who caller, list policy.Request, a *answer) (*audit.Entry, reason.Reason) {
 	if h.Auditor == nil {
 		return nil, ""
 	}
-	entry, err := h.Auditor.begin(r, who, a.user, list, observe.RecordOf(r.Context()).Begun())
+	user, err := h.Auditor.user(r, who, a.user)
+	var entry *audit.Entry
+	if err == nil {
+		a.user = user
+		entry, err = h.Auditor.Log.Begin(r, list, user, observe.RecordOf(r.Context()).Begun())
+	}
 	if err != nil {
 		h.rarely("an answer from memory could not be audited", err)
 		return nil, reason.Audit

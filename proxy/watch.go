@@ -3,6 +3,8 @@ package proxy
 import (
 	"cmp"
 	"context"
+	"errors"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"sync"
@@ -116,16 +118,22 @@ func (h *Handler) serveWatch(w http.ResponseWriter, r *http.Request, who caller,
 	defer span.End()
 	w.WriteHeader(http.StatusOK)
 	s.flush() // the header, before any event
+	stands := func() bool { return h.stands(r.Context(), list, a) }
+	var ended watch.Ending
 	switch {
 	case s.compressed:
-		s.compressInitial(h, revision)
+		ended = s.compressInitial(r.Context(), h, revision, stands)
 	case initial:
-		s.writeInitial(list.WatchOptions.Bookmarks, revision)
+		ended = s.writeInitial(r.Context(), list.WatchOptions.Bookmarks, revision, stands)
 	}
 	// The objects of the state are needed no more.
 	s.release()
 	room.Release()
-	s.follow(r, func() bool { return h.stands(r.Context(), list, a) })
+	if ended == "" {
+		s.follow(r, stands)
+	} else {
+		s.end = ended
+	}
 
 	told.Items, told.Bytes = s.events, s.bytes
 	record.Serving(told)
@@ -168,19 +176,27 @@ func (s *watchStream) release() {
 	}
 }
 
-// writeInitial writes the state, and the bookmark that ends it if the client wants bookmarks.
-func (s *watchStream) writeInitial(bookmark bool, revision uint64) {
+// writeInitial writes the state, and the bookmark that ends it if the client wants bookmarks. If the
+// watch ends before, it says why: the client may read as slowly as it likes, and what it is told
+// must stand all the while.
+func (s *watchStream) writeInitial(
+	ctx context.Context, bookmark bool, revision uint64, stands func() bool,
+) (end watch.Ending) {
 	withBuffer(func(buf []byte) []byte {
 		events := 0
 		for _, o := range s.page.objects {
 			buf = s.form.AppendInitial(buf, o)
-			if events++; len(buf) >= eventsAtOnce {
-				s.write(buf, events)
-				buf, events = buf[:0], 0
+			if events++; len(buf) < eventsAtOnce {
+				continue
 			}
-			if s.err != nil {
+			if end = s.interrupted(ctx, stands); end != "" {
 				return buf
 			}
+			s.write(buf, events)
+			buf, events = buf[:0], 0
+		}
+		if end = s.interrupted(ctx, stands); end != "" {
+			return buf
 		}
 		if bookmark {
 			buf = s.form.InitialEnd.AppendTo(buf, revision)
@@ -190,19 +206,47 @@ func (s *watchStream) writeInitial(bookmark bool, revision uint64) {
 		return buf
 	})
 	s.flush()
+	return end
 }
 
 // compressInitial is writeInitial with gzip. Those who get the same objects share what is compressed.
-func (s *watchStream) compressInitial(h *Handler, revision uint64) {
+// If the watch ends before all is written, the client gets no end of the gzip member either.
+func (s *watchStream) compressInitial(ctx context.Context, h *Handler, revision uint64, stands func() bool) (end watch.Ending) {
 	counted := &observe.CountingWriter{ResponseWriter: s.ResponseWriter}
-	out := h.writers.get(counted, s.page.size)
+	out := h.writers.get(interruptible{counted, func() error {
+		if end = s.interrupted(ctx, stands); end != "" {
+			return errInterrupted
+		}
+		return nil
+	}}, s.page.size)
 	defer out.release()
-	end := s.form.InitialEnd.AppendTo(nil, revision)
-	if s.err = h.Compressor.WriteEvents(out.Writer, s.form.Frame, s.form.Encoding, s.page.objects, end); s.err == nil {
+	bookmark := s.form.InitialEnd.AppendTo(nil, revision)
+	if s.err = h.Compressor.WriteEvents(out.Writer, s.form.Frame, s.form.Encoding, s.page.objects, bookmark); s.err == nil {
 		s.err = out.Flush()
 	}
-	s.events, s.bytes, s.sent = len(s.page.objects)+1, s.page.size+len(end), counted.Bytes
+	s.sent = counted.Bytes
+	if s.err == nil {
+		s.events, s.bytes = len(s.page.objects)+1, s.page.size+len(bookmark)
+	}
 	s.flush()
+	return end
+}
+
+// errInterrupted ends the compression of a state that is told no further.
+var errInterrupted = errors.New("the watch has ended")
+
+// interruptible is a writer that asks before each write whether it may.
+type interruptible struct {
+	io.Writer
+	may func() error
+}
+
+// Write implements io.Writer.
+func (w interruptible) Write(p []byte) (int, error) {
+	if err := w.may(); err != nil {
+		return 0, err
+	}
+	return w.Writer.Write(p)
 }
 
 // follow writes what happens until the watch ends. What the client is told must stand.
@@ -235,6 +279,19 @@ func (s *watchStream) follow(r *http.Request, stands func() bool) {
 			s.cursor.Wait(ctx)
 		}
 	}
+}
+
+// interrupted is why the initial events are told no further; "" if they are.
+func (s *watchStream) interrupted(ctx context.Context, stands func() bool) watch.Ending {
+	switch end := s.cursor.Interrupted(ctx); {
+	case s.err != nil:
+		return watch.EndGone
+	case end != "":
+		return end
+	case !certain(ctx, stands):
+		return watch.EndLost
+	}
+	return ""
 }
 
 // certain waits until something stands, at most for a time.

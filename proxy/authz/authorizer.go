@@ -137,7 +137,8 @@ func NewAuthorizer(send SendAs, base *url.URL, cfg Config, log *slog.Logger) (*A
 
 // Review returns what the upstream says about whether the caller id may do what a describes. A
 // review that has to be sent counts to the caller's share until it has ended. Everything but a
-// plain yes is a no. An error means that the upstream could not be asked or gave no answer
+// plain yes is a no. A yes to a watch is not remembered: the watch may last for a day, and every
+// one is asked about when it begins, as at kube-apiserver. An error means that the upstream could not be asked or gave no answer
 // (transport trouble, a 5xx, a 429, ctx ended); it comes with a no and holds nothing of the
 // credential.
 func (r *Authorizer) Review(ctx context.Context, id authn.Identity, share inflight.ShareKey, a Attributes) (Right, error) {
@@ -160,7 +161,7 @@ func (r *Authorizer) Review(ctx context.Context, id authn.Identity, share inflig
 	// first.
 	review, epoch, err := r.reviews.get(ctx, key+string(share[:]), func(ctx context.Context, epoch uint64) (dated[bool], error) {
 		review, err := r.ask(ctx, id, share, a)
-		if err == nil && review.value {
+		if err == nil && review.value && a.Verb != "watch" {
 			r.decisions.add(key, epoch, validity{review.asked, r.ttl}, time.Now())
 		}
 		return review, err

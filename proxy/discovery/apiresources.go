@@ -91,7 +91,7 @@ func (c *Catalog) place(gv schema.GroupVersion, now time.Time) *discovered {
 	defer c.mu.Unlock()
 	if g := c.known[gv]; g != nil {
 		if clock.Age(g.read, now) < discoveryForget {
-			g.rest = now.Add(discoveryRetry)
+			g.rest = now.Add(discoveryTimeout) // the read that begins says when there may be another
 		}
 		return g
 	}

@@ -42,8 +42,8 @@ type Health struct {
 	// Only Run uses these.
 	allowed schema.GroupVersionResource // what may be listed, as far as is known
 	trouble trouble
-	warned  time.Time // the end of the login that was warned of
-	worked  bool      // the upstream was ok once
+	warned  map[string]time.Time // the ends of logins that were warned of, by kind
+	worked  bool                 // the upstream was ok once
 
 	mu    sync.Mutex
 	stats HealthStats
@@ -197,8 +197,11 @@ func (e versionsError) Error() string { return strings.Join(e, ", ") }
 // warnOfEnd says once of each login that it ends soon.
 func (h *Health) warnOfEnd(now time.Time) {
 	for _, login := range h.logins.Read() {
-		if login.EndsSoon(now) && !login.Until.Equal(h.warned) {
-			h.warned = login.Until
+		if login.EndsSoon(now) && !login.Until.Equal(h.warned[login.Kind]) {
+			if h.warned == nil {
+				h.warned = map[string]time.Time{}
+			}
+			h.warned[login.Kind] = login.Until
 			h.Log.Warn("what listproxy logs in with at kube-apiserver ends soon: renew it", "kind", login.Kind,
 				"end", login.Until.UTC().Format(time.RFC3339), "left", login.Until.Sub(now).Round(time.Second))
 		}

@@ -75,15 +75,19 @@ func (h *History) FirstAfter(rev uint64) int {
 	return low
 }
 
-// Forget removes the n oldest versions. Their memory is let go of when the whole chunk is
-// forgotten, and no copy is left that has it.
+// Forget removes the n oldest versions. Their memory is let go of when no copy is left that has
+// them.
 func (h *History) Forget(n int) {
 	h.skip, h.n = h.skip+n, h.n-n
-	if chunks := h.skip / chunkLen; chunks > 0 {
-		// A new slice, since copies share the one there is.
-		h.chunks, h.skip = slices.Clone(h.chunks[chunks:]), h.skip%chunkLen
-	}
 	if h.n == 0 {
 		*h = History{}
+		return
+	}
+	// New slices, since copies share those there are.
+	h.chunks, h.skip = slices.Clone(h.chunks[h.skip/chunkLen:]), h.skip%chunkLen
+	if n > 0 && h.skip > 0 {
+		first := new([chunkLen]Version)
+		copy(first[h.skip:], h.chunks[0][h.skip:])
+		h.chunks[0] = first
 	}
 }

@@ -210,6 +210,16 @@ func (c *Cursor) timedOut(ctx context.Context) Ending {
 	return ""
 }
 
+// Interrupted is why a client may be told nothing more of the state that its watch begins with; ""
+// if it may.
+func (c *Cursor) Interrupted(ctx context.Context) Ending {
+	end := c.timedOut(ctx)
+	if end == "" && c.hub.muted.Load() {
+		end = EndLost
+	}
+	return end
+}
+
 // why is why the cursor ends when its time is over.
 func (c *Cursor) why() Ending {
 	c.hub.mu.Lock()

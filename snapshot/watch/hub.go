@@ -114,6 +114,10 @@ func (h *Hub) End(doubt bool) {
 		h.muted.Store(true)
 	}
 	h.EndWithin(longestEnd, EndLost)
+	if doubt { // nobody is told what is in the span, so its memory is let go of
+		to := h.span.Load().To
+		h.span.Store(&Span{From: to, To: to})
+	}
 }
 
 // EndWithin ends all cursors within a time, for a reason, and lets none begin. What comes meanwhile

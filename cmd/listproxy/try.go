@@ -76,8 +76,12 @@ The exit code is 0 only if the list came from memory.
 			if err != nil {
 				return err
 			}
+			// The token is for this server only.
+			client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+			ctx, cancel := context.WithTimeout(cmd.Context(), wait+explainTimeout)
+			defer cancel()
 			t := trial{client: client, target: strings.TrimSuffix(cfg.Host, "/") + path, out: cmd.OutOrStdout()}
-			err = t.run(cmd.Context(), wait)
+			err = t.run(ctx, wait)
 			if _, forwarded := errors.AsType[forwardedError](err); forwarded && allowForwarded {
 				return nil
 			}

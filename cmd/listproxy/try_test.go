@@ -30,6 +30,7 @@ func TestTryCommand(t *testing.T) {
 		{"forwarded is enough", 200, []string{"listproxy; fwd=bypass; detail=not-cached"}, []string{"--allow-forwarded"}, 0, []string{"forwarded: not-cached"}},
 		{"no right", 403, []string{"listproxy; fwd=bypass; detail=not-allowed"}, nil, exitFailed, []string{"answers 403: the kubeconfig's user may not list this"}},
 		{"no listproxy", 200, []string{""}, nil, exitFailed, []string{"does not lead to a listproxy"}},
+		{"sent elsewhere", 302, []string{""}, nil, exitFailed, []string{"does not lead to a listproxy"}},
 		{"overloaded", 429, []string{""}, nil, exitFailed, []string{"429 Too Many Requests"}},
 		{"no path", 200, []string{hit}, []string{"pods"}, exitUsage, []string{`"pods" is not a path`}},
 		{"negative", 200, []string{hit}, []string{"--wait", "-1s"}, exitUsage, []string{"--wait -1s"}},
@@ -44,6 +45,9 @@ func TestTryCommand(t *testing.T) {
 					w.Header().Set("Cache-Status", source)
 				}
 				asked++
+				if test.code == http.StatusFound {
+					w.Header().Set("Location", "/elsewhere")
+				}
 				w.WriteHeader(test.code)
 				_, _ = w.Write([]byte("list"))
 			}))

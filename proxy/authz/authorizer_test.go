@@ -773,6 +773,20 @@ func TestRemembers(t *testing.T) {
 	}
 }
 
+// TestWatchesAreReviewedAnew: a yes to a watch opens no other one, which may last for a day.
+func TestWatchesAreReviewedAnew(t *testing.T) {
+	u := &fakeAuthorizer{}
+	r := newAuthorizer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", Config{TTL: time.Hour}, proxytest.DiscardLog())
+	id, asked := authntest.Identify(authntest.New(t), "Bearer token"), listPods()
+	asked.Verb = "watch"
+	for n := range int64(3) {
+		expectReview(t, r, id, asked, true)
+		if got := u.requests.Load(); int64(got) != n+1 || r.Remembers(id, asked) {
+			t.Errorf("%d reviews for %d watches, remembered: %t", got, n+1, r.Remembers(id, asked))
+		}
+	}
+}
+
 // wantNoTurns wants all places for questions to be free.
 func wantNoTurns(t *testing.T, turns *inflight.Limiter[inflight.ShareKey]) {
 	t.Helper()

@@ -61,3 +61,24 @@ func TestHistoryAgainstAModel(t *testing.T) {
 	h.Forget(h.n)
 	check(h, nil)
 }
+
+// TestForgottenVersionsAreLetGo: nothing of what was forgotten is held any more, and a copy that was
+// made before still has it.
+func TestForgottenVersionsAreLetGo(t *testing.T) {
+	var h History
+	for rev := range uint64(3 * chunkLen / 2) {
+		h.Append(Version{Revision: rev + 1, Change: Change{After: &Object{}}})
+	}
+	for range 3 {
+		before := h
+		h.Forget(chunkLen / 4)
+		if before.At(0).Change.After == nil || h.At(0).Revision != before.At(chunkLen/4).Revision {
+			t.Fatalf("a copy has lost what was forgotten, or the first is %d", h.At(0).Revision)
+		}
+		for i := range h.skip {
+			if v := h.chunks[0][i]; v.Change.After != nil {
+				t.Fatalf("version %d is held", v.Revision)
+			}
+		}
+	}
+}

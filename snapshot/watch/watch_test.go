@@ -376,6 +376,30 @@ func TestBookmarks(t *testing.T) {
 
 // TestLostSpan: all end within seconds and not at once, none in its first second, with all events
 // that were proven, or with none that is in doubt.
+// TestALostSpanIsLetGo: where nothing more is told, the history is held by no cursor that has still
+// to end.
+func TestALostSpanIsLetGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1)
+		w := c.watch(queries(t)["all"], Options{After: 10})
+		for range 100 {
+			c.write()
+		}
+		c.hub.End(true)
+		if span := c.hub.span.Load(); span.Versions.Len() != 0 || span.To != c.span.To {
+			t.Errorf("%d versions are held, up to %d", span.Versions.Len(), span.To)
+		}
+		for w.end == "" {
+			w.Wait(t.Context())
+			w.take(t.Context())
+		}
+		if w.end != EndLost || len(w.events) != 0 || w.Interrupted(t.Context()) != EndLost {
+			t.Errorf("it ended as %s after %d events", w.end, len(w.events))
+		}
+		w.Close(w.end)
+	})
+}
+
 func TestLostSpan(t *testing.T) {
 	for _, doubt := range []bool{false, true} {
 		t.Run(fmt.Sprintf("doubt=%t", doubt), func(t *testing.T) {

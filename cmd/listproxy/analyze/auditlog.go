@@ -84,7 +84,7 @@ func (e *auditEvent) request(judge *judge) request {
 		bytes:    -1,
 	}
 	r.verdict = judge.verdict(e)
-	if r.verdict.kind == kindList {
+	if r.verdict.kind == kindList && !e.Received.IsZero() {
 		r.took = max(0, e.At.Sub(e.Received))
 	}
 	if e.ResponseObject != nil {

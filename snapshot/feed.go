@@ -98,21 +98,21 @@ func (f *feed) run(ctx context.Context, delay time.Duration) {
 	backoff := sessionBackoff()
 	f.refusals, f.misfits = refusalBackoff(), misfitBackoff()
 	f.fresh = freshness.New(f.collection.limits.Staleness, rand.Float64()) // #nosec G404 -- no secret
-	for ctx.Err() == nil {
+	for attempt := 1; ctx.Err() == nil; attempt++ {
 		begun := time.Now()
 		err := f.session(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		if time.Since(begun) > time.Minute {
-			backoff = sessionBackoff()
+			backoff, attempt = sessionBackoff(), 1
 		}
 		if time.Since(begun) > longestMisfit { // it did fit
 			f.misfits = misfitBackoff()
 		}
 		f.collection.life.ended(lossOf(err), time.Now())
 		pause := wanted(f.settle(err, &backoff), err)
-		f.log.Warn("collection cannot be followed", "error", err, "retry", pause.Round(time.Millisecond))
+		f.log.Warn("collection cannot be followed", "error", err, "attempt", attempt, "retry", pause.Round(time.Millisecond))
 		clock.Sleep(ctx, pause)
 	}
 }

@@ -30,6 +30,9 @@ const (
 	healthTimeout = 3 * time.Second
 	// slowAfter is how long the answer to who listproxy is may take before the upstream is slow.
 	slowAfter = 1500 * time.Millisecond
+	// manyDenied is after how many resources that may not be listed the time for a check may end:
+	// the account has lost its rights, and the answers were not slow but many.
+	manyDenied = 8
 )
 
 // healthResult is what one check found.
@@ -114,8 +117,12 @@ func (h *Health) mayListAny(ctx context.Context) (allowed bool, status int, said
 	if len(needed) == 0 {
 		return true, http.StatusCreated, "", nil
 	}
-	for _, gvr := range append(needed, definitions()) {
-		if allowed, status, said, err = h.mayList(ctx, gvr); allowed || err != nil || status != http.StatusCreated {
+	for denied, gvr := range append(needed, definitions()) {
+		allowed, status, said, err = h.mayList(ctx, gvr)
+		if denied >= manyDenied && tooLate(err) {
+			return false, http.StatusCreated, "", nil
+		}
+		if allowed || err != nil || status != http.StatusCreated {
 			h.allowed = gvr
 			break
 		}

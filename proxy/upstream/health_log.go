@@ -13,7 +13,7 @@ import (
 // Quiet returns log for those who ask the upstream and say when that fails. While the upstream is
 // known to be in trouble, or is asked in vain, what they say goes to the level debug, and so does
 // that a connection failed, or the credentials were refused: the one line of Health says it once for
-// all of them.
+// all of them. What failed often in a row, while Health finds nothing, is another matter, and said.
 func (h *Health) Quiet(log *slog.Logger) *slog.Logger {
 	return slog.New(quietHandler{log.Handler(), h.troubled})
 }
@@ -59,15 +59,20 @@ func (h quietHandler) WithGroup(name string) slog.Handler {
 	return quietHandler{h.Handler.WithGroup(name), h.troubled}
 }
 
-// ofConnection says whether a record is about an error of a connection.
+// oftenFailed is at which attempt a failure is no matter of a moment: by then Health would know.
+const oftenFailed = 4
+
+// ofConnection says whether a record is about an error of a connection, which may be over in a moment.
 func ofConnection(r slog.Record) (found bool) {
+	often := false
 	r.Attrs(func(a slog.Attr) bool {
+		often = often || a.Key == "attempt" && a.Value.Kind() == slog.KindInt64 && a.Value.Int64() >= oftenFailed
 		if err, ok := a.Value.Any().(error); ok {
 			var network net.Error
 			found = found || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 				apierrors.IsUnauthorized(err)
 		}
-		return !found
+		return true
 	})
-	return found
+	return found && !often
 }

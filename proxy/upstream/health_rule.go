@@ -123,7 +123,7 @@ func (t trouble) counts(now time.Time) bool {
 	return t.checks >= healthFailures && now.Sub(t.since) >= lasting
 }
 
-// conditionOf says what an answer tells of the upstream.
+// conditionOf says what an answer to a review tells of the upstream.
 func conditionOf(status int, took time.Duration) Condition {
 	switch {
 	case status == http.StatusUnauthorized:
@@ -133,6 +133,8 @@ func conditionOf(status int, took time.Duration) Condition {
 	case status == http.StatusTooManyRequests:
 		return ConditionSlow
 	case status >= http.StatusInternalServerError:
+		return ConditionNotReady
+	case status != http.StatusCreated: // a login page, a balancer's own page, another path
 		return ConditionNotReady
 	case took > slowAfter:
 		return ConditionSlow

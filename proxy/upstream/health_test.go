@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -55,6 +56,11 @@ func refusing(code int, message string) func(*http.Request) (int, string, error)
 	return func(*http.Request) (int, string, error) {
 		return code, fmt.Sprintf(`{"kind":"Status","message":%q}`, message), nil
 	}
+}
+
+// page is what answers in place of an API server.
+func page(code int) func(*http.Request) (int, string, error) {
+	return func(*http.Request) (int, string, error) { return code, "<html></html>", nil }
 }
 
 func frozen(r *http.Request) (int, string, error) {
@@ -174,6 +180,9 @@ func TestHealthTellsEachTroubleOnce(t *testing.T) {
 		"nothing at all": {refusing(http.StatusForbidden, `User "x" cannot create`), ConditionForbidden, false, `User "x" cannot create`},
 		"no rights":      {forbidding, ConditionForbidden, false, "may list none"},
 		"no etcd":        {unready, ConditionNotReady, false, "/readyz answers 500: etcd, etcd-readiness"},
+		"a login page":   {page(http.StatusOK), ConditionNotReady, false, "200 OK"},
+		"sent elsewhere": {page(http.StatusFound), ConditionNotReady, false, "302 Found"},
+		"another path":   {page(http.StatusNotFound), ConditionNotReady, false, "404 Not Found"},
 		"overloaded":     {refusing(http.StatusTooManyRequests, "too many"), ConditionSlow, false, "429"},
 		"slow":           {slowly, ConditionSlow, false, "an answer took 1.6s"},
 	} {
@@ -208,6 +217,27 @@ func TestHealthTellsEachTroubleOnce(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestHealthWithoutRightsToMany: rights that were lost are told as such, even if to ask for all of
+// them takes longer than a check.
+func TestHealthWithoutRightsToMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rig := newHealthRig()
+		rig.Needs = func() []schema.GroupVersionResource {
+			return slices.Repeat([]schema.GroupVersionResource{{Version: "v1", Resource: "pods"}}, 60)
+		}
+		rig.start(t.Context())
+		defer rig.stop()
+		rig.await(t, ConditionOK)
+		rig.api.set(func(r *http.Request) (int, string, error) {
+			time.Sleep(60 * time.Millisecond)
+			return forbidding(r)
+		})
+		if took := rig.await(t, ConditionForbidden); took > 12*time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
 }
 
 // TestHealthFromTheStart: that nobody answers is told, also if nobody ever did.
@@ -325,12 +355,14 @@ func TestQuiet(t *testing.T) {
 		log := rig.Quiet(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelInfo - 2})))
 		log.Warn("ended", "error", fmt.Errorf("watch: %w", io.ErrUnexpectedEOF))
 		log.Warn("odd", "error", errors.New("bytes"))
+		log.Warn("third", "error", io.ErrUnexpectedEOF, "attempt", oftenFailed-1)
+		log.Warn("lasting", "error", io.ErrUnexpectedEOF, "attempt", oftenFailed)
 		rig.api.set(refusing(http.StatusUnauthorized, ""))
 		rig.await(t, ConditionUnauthorized)
 		log.With("a", 1).Warn("again", "error", errors.New("401"))
 		log.Log(t.Context(), slog.LevelInfo-2, "request")
 		log.Error("defect")
-		for word, want := range map[string]bool{"ended": false, "odd": true, "again": false, "request": true, "defect": true} {
+		for word, want := range map[string]bool{"ended": false, "odd": true, "third": false, "lasting": true, "again": false, "request": true, "defect": true} {
 			if strings.Contains(out.String(), "msg="+word) != want {
 				t.Errorf("%s is said: %t\n%s", word, !want, out.String())
 			}

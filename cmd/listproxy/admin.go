@@ -75,6 +75,7 @@ func (o *options) ruleInForce(r namedRule) statusz.Rule {
 	status.LimitAtZero = string(r.LimitAtZero)
 	status.SameForEveryone = r.SameForEveryone
 	status.ConsistentLists = string(cmp.Or(r.ConsistentLists, policy.ConsistentLists(o.consistent)))
+	status.Watches = r.AnswersWatches(o.watches)
 	status.NewestAsAny = len(r.NewestAsAny)
 	switch {
 	case r.Cache == policy.CacheEager: // it stays, whoever asks

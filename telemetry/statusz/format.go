@@ -126,6 +126,9 @@ func formatKept(r Rule) string {
 	default:
 		words = append(words, "the newest state")
 	}
+	if r.Watches {
+		words = append(words, "watches")
+	}
 	if r.NewestAsAny > 0 {
 		words = append(words, "any for "+formatCount(r.NewestAsAny)+" named")
 	}

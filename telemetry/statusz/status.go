@@ -262,6 +262,8 @@ type Rule struct {
 	// ConsistentLists is "false", "true" or "always": which lists of the newest state are answered
 	// from memory.
 	ConsistentLists string `json:"consistentLists,omitempty"`
+	// Watches are answered from memory.
+	Watches bool `json:"watches,omitempty"`
 	// NewestAsAny is how many callers get any state for the newest.
 	NewestAsAny int `json:"newestAsAny,omitempty"`
 	// Source is where the rule stands, "policy.yaml:12", or "built in".

@@ -87,7 +87,7 @@ func sample() Status {
 		},
 		Policy: Policy{File: "/etc/" + hostile, SHA256: "0123abcd", Rules: []Rule{
 			{Resource: "pods", Cache: "eager", Representations: []string{"json", "protobuf"}, History: 300, MaxBytes: 1 << 30, LimitAtZero: LimitHonoured, ConsistentLists: "always", Source: "policy.yaml:3"},
-			{Resource: EverythingElse, Cache: "onDemand", Representations: []string{"json"}, History: 150, Idle: 900, SameForEveryone: true, ConsistentLists: ConsistentFaster, NewestAsAny: 3, Source: "built in"},
+			{Resource: EverythingElse, Cache: "onDemand", Representations: []string{"json"}, History: 150, Idle: 900, SameForEveryone: true, ConsistentLists: ConsistentFaster, Watches: true, NewestAsAny: 3, Source: "built in"},
 			{Resource: "secrets", Cache: CacheNever, Source: "built in"},
 		}},
 		Eager:   []Eager{{Resource: "pods", Version: "v1", Representation: "json"}},
@@ -261,7 +261,7 @@ func TestStatusPageSays(t *testing.T) {
 		"resources": {"pods 75.0 % 1,500 of 1,999 most-recent 400", "all others 0.0 % 0 of 1 streaming 1"},
 		"policy": {
 			"pods eager, json protobuf, history 5m00s, at most 1.0 GiB, limit honoured at resourceVersion=0, the newest state policy.yaml:3",
-			"everything else onDemand, json, history 2m30s, given up after 15m00s, same for everyone, the newest state where faster, any for 3 named built in", "secrets never built in",
+			"everything else onDemand, json, history 2m30s, given up after 15m00s, same for everyone, the newest state where faster, watches, any for 3 named built in", "secrets never built in",
 		},
 		"policy-digest": {"0123abcd"},
 		"eager":         {"pods v1, json"},

@@ -68,6 +68,7 @@ func TestPlatforms(t *testing.T) {
 podSecurityContext: {runAsUser: null, runAsGroup: null, fsGroup: null}
 securityContext: {capabilities: null}
 extraLabels: {team: platform}
+podLabels: {team: platform, part: proxy}
 dnsPolicy: Default
 dnsConfig: {options: [{name: ndots, value: "1"}]}
 `))
@@ -84,7 +85,7 @@ dnsConfig: {options: [{name: ndots, value: "1"}]}
 	if spec.DNSPolicy != corev1.DNSDefault || spec.DNSConfig.Options[0].Name != "ndots" {
 		t.Errorf("names are found by %s, %+v", spec.DNSPolicy, spec.DNSConfig)
 	}
-	if deployment.Spec.Template.Labels["team"] != "platform" || deployment.Spec.Selector.MatchLabels["team"] != "" {
+	if deployment.Spec.Template.Labels["team"] != "platform" || deployment.Spec.Template.Labels["part"] != "proxy" || deployment.Spec.Selector.MatchLabels["team"] != "" {
 		t.Errorf("labels of pods %v, selected by %v", deployment.Spec.Template.Labels, deployment.Spec.Selector.MatchLabels)
 	}
 	for _, object := range all {

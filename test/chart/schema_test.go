@@ -59,6 +59,11 @@ func TestRefused(t *testing.T) {
 		"a mount over the chart's":          {"extraVolumeMounts: [{name: x, mountPath: /etc/listproxy/tls}]", []string{"/extraVolumeMounts/0/mountPath"}},
 		"more to keep than fits":            {"{resources: {limits: {memory: 4Gi}}, cache: {bytes: 8Gi}}", []string{"cache.bytes", "8427 MiB together", "may use 3686 MiB"}},
 
+		"memory without a bound":        {"cache: {bytes: 0}", []string{"cache.bytes 0", "1Mi or more"}},
+		"bytes without a unit":          {"cache: {inflightBytes: 512}", []string{"cache.inflightBytes 512", "1Mi or more"}},
+		"one port twice":                {"ports: {https: 8081}", []string{"ports has one port twice"}},
+		"one port of the Service twice": {"{connect: {enabled: true}, service: {port: 8444}}", []string{"service.port and service.connectPort"}},
+
 		"all of a group kept":          {"policy: {resources: [{group: apps, resource: '*', cache: onDemand}]}", []string{"policy.resources[0]", "rbac.allowGroupWildcards=true"}},
 		"all of the core group kept":   {"{rbac: {allowGroupWildcards: true}, policy: {resources: [{group: '', resource: '*', cache: onDemand}]}}", []string{"policy.resources[0]", "Secrets"}},
 		"certificates of nobody":       {"clientCertificates: {enabled: true, caConfigMap: {name: ca}}", []string{"impersonation.users", "allowAnyUser=true"}},

@@ -57,6 +57,11 @@
 {{- end }}
 {{- if $memory }}
 {{- $kept := 0 }}
+{{- range $name, $bound := dict "bytes" .Values.cache.bytes "inflightBytes" .Values.cache.inflightBytes }}
+{{- if and (ne (toString $bound) "") (eq (include "listproxy.mebibytes" $bound | int64) 0) }}
+{{- fail (printf "cache.%s %v: with resources.limits.memory it must be 1Mi or more, since 0 is no bound; leave it empty for what fits the limit" $name $bound) }}
+{{- end }}
+{{- end }}
 {{- range $bound := list (list .Values.cache.bytes "stored") (list .Values.cache.compressionBytes "compressed") }}
 {{- if ne (toString (first $bound)) "" }}
 {{- $kept = add $kept (include "listproxy.mebibytes" (first $bound) | int64) }}

@@ -40,6 +40,11 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: test
 {{- end -}}
 
+{{/* The labels of an object that has some of its own, which replace others: (list . its own). */}}
+{{- define "listproxy.labelsWith" -}}
+{{- toYaml (merge (deepCopy (last .)) (include "listproxy.labels" (first .) | fromYaml)) -}}
+{{- end -}}
+
 {{- define "listproxy.labels" -}}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 app.kubernetes.io/name: {{ .Chart.Name }}

@@ -1,6 +1,7 @@
 package analyze
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -102,7 +103,10 @@ func (a accessLine) request() (request, bool) {
 // verdict says what was decided: the line has it as the client was told.
 func (a accessLine) verdict() verdict {
 	hit, word := kubehttp.ReadCacheStatus(a.CacheStatus)
-	why := reason.Reason(bounded(word))
+	if word = knownWord(hit, word); word == formUnknown {
+		hit = false
+	}
+	why := reason.Reason(word)
 	if !hit && !succeeded(a.Code) {
 		why = whyRefused
 	}
@@ -114,10 +118,24 @@ func (a accessLine) verdict() verdict {
 	case newest:
 		return verdict{kind: kindList, form: word, by: withConsistentLists}
 	case hit:
-		return verdict{kind: kindList, form: bounded(word), by: byMemory}
+		return verdict{kind: kindList, form: word, by: byMemory}
 	}
 	// The query is not in the log, and so neither is what was asked for.
 	return verdict{kind: kindList, form: formUnknown, by: byAPIServer, why: why}
+}
+
+// knownWord is a word of listproxy's Cache-Status, or formUnknown for any other: there are few of them,
+// whatever a file has.
+func knownWord(hit bool, word string) string {
+	known := reason.Reason(word).Explain() != ""
+	if hit {
+		forms := []policy.Semantics{policy.Any, policy.NotOlderThan, policy.Exact, policy.Continue, policy.MostRecent, policy.After}
+		known = slices.Contains(forms, policy.Semantics(word))
+	}
+	if !known {
+		return formUnknown
+	}
+	return word
 }
 
 // watchVerdict says what was decided about a watch; detail is of an answer from memory, or the

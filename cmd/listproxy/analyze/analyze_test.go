@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -155,6 +156,23 @@ func TestOwn(t *testing.T) {
 		event(list, func(e *auditv1.Event) { e.UserAgent = "listproxy/v1.0.0" }) + event(list, nil)
 	if r := analyzed(t, policy.DefaultConfig(), log); r.Totals.Lists.Count != 1 || r.Files[0].Others != 2 {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestOddTimes: a request of which nobody knows when it came took no time, and the report can be
+// written.
+func TestOddTimes(t *testing.T) {
+	received := regexp.MustCompile(`("requestReceivedTimestamp":)"[^"]*"`)
+	var log string
+	for _, odd := range []string{"null", `"9999-12-31T23:59:59-23:00"`} {
+		log += received.ReplaceAllString(event("/api/v1/pods", nil), "${1}"+odd)
+	}
+	r := analyzed(t, policy.DefaultConfig(), log)
+	if r.Totals.Lists.Count != 2 || r.Totals.Seconds != 0 {
+		t.Errorf("%+v", r.Totals)
+	}
+	if _, err := json.Marshal(r); err != nil {
+		t.Error(err)
 	}
 }
 

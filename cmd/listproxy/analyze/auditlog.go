@@ -76,6 +76,9 @@ func (e *auditEvent) counts() bool {
 
 // request is the list or watch of an event that counts.
 func (e *auditEvent) request(judge *judge) request {
+	if year := e.Received.UTC().Year(); year < 1970 || year > 2200 { // nothing is known of it
+		e.Received = time.Time{}
+	}
 	r := request{
 		client:   clientOf(e.UserAgent, e.User.Username),
 		resource: resourceName(e.ObjectRef.Group, e.ObjectRef.Resource),

@@ -48,8 +48,8 @@ func TestMemory(t *testing.T) {
 		})
 	}
 	t.Run("given", func(t *testing.T) {
-		got := memoryOf(t, "{resources: {limits: {memory: 1Gi}}, cache: {bytes: 0, compressionBytes: 1Mi, inflightBytes: 2Mi}, maxConnections: 0}")
-		want := map[string]string{"GOMEMLIMIT": "921MiB", "cache-bytes": "0", "compression-cache-bytes": "1Mi", "max-inflight-bytes": "2Mi", "max-connections": "0"}
+		got := memoryOf(t, "{resources: {limits: {memory: 1Gi}}, cache: {bytes: 64Mi, compressionBytes: 1Mi, inflightBytes: 2Mi}, maxConnections: 0}")
+		want := map[string]string{"GOMEMLIMIT": "921MiB", "cache-bytes": "64Mi", "compression-cache-bytes": "1Mi", "max-inflight-bytes": "2Mi", "max-connections": "0"}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}

@@ -84,14 +84,8 @@ func (s *newestScene) close() error {
 }
 
 func (s *newestScene) open(ctx context.Context, set settings, log func(string, ...any)) error {
-	binary, err := buildProxy(ctx)
+	binary, err := s.startPlane(ctx, log)
 	if err != nil {
-		return err
-	}
-	if s.cp, err = controlplane.Start(ctx, controlplane.Options{Log: func(line string) { log("%s", line) }}); err != nil {
-		return err
-	}
-	if s.apiserver, err = s.cp.APIServerPID(); err != nil {
 		return err
 	}
 	cfg := rest.CopyConfig(s.cp.RESTConfig(controlplane.Admin))

@@ -57,18 +57,23 @@ func buildProxy(ctx context.Context) (string, error) {
 	return harness.BuildPlainProxy(ctx, filepath.Join(root, "bin"))
 }
 
+// startPlane builds listproxy, starts a control plane, and finds the process of its API server.
+func (s *scene) startPlane(ctx context.Context, log func(string, ...any)) (binary string, err error) {
+	if binary, err = buildProxy(ctx); err != nil {
+		return "", err
+	}
+	if s.cp, err = controlplane.Start(ctx, controlplane.Options{Log: func(line string) { log("%s", line) }}); err != nil {
+		return "", err
+	}
+	s.apiserver, err = s.cp.APIServerPID()
+	return binary, err
+}
+
 // openScene starts everything with so many pods. It must be closed, also after an error.
 func openScene(ctx context.Context, pods int, args []string, log func(string, ...any)) (_ *scene, err error) {
 	s := &scene{}
-	binary, err := buildProxy(ctx)
+	binary, err := s.startPlane(ctx, log)
 	if err != nil {
-		return s, err
-	}
-	s.cp, err = controlplane.Start(ctx, controlplane.Options{Log: func(line string) { log("%s", line) }})
-	if err != nil {
-		return s, err
-	}
-	if s.apiserver, err = s.cp.APIServerPID(); err != nil {
 		return s, err
 	}
 	if s.kube, err = kubernetes.NewForConfig(s.cp.RESTConfig(controlplane.Admin)); err != nil {

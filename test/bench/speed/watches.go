@@ -83,14 +83,8 @@ func (s *watchScene) close() error {
 
 func (s *watchScene) open(ctx context.Context, set settings, log func(string, ...any)) error {
 	s.log = log
-	binary, err := buildProxy(ctx)
+	binary, err := s.startPlane(ctx, log)
 	if err != nil {
-		return err
-	}
-	if s.cp, err = controlplane.Start(ctx, controlplane.Options{Log: func(line string) { log("%s", line) }}); err != nil {
-		return err
-	}
-	if s.apiserver, err = s.cp.APIServerPID(); err != nil {
 		return err
 	}
 	if s.kube, err = kubernetes.NewForConfig(s.cp.RESTConfig(controlplane.Admin)); err != nil {

@@ -114,6 +114,15 @@ func (o *running) config() (*rest.Config, string, error) {
 	return cfg, who, nil
 }
 
+// clientFor returns a client that follows no redirect: its credentials are for one server only.
+func clientFor(cfg *rest.Config) (*http.Client, error) {
+	client, err := rest.HTTPClientFor(cfg)
+	if err == nil {
+		client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	}
+	return client, err
+}
+
 // explain asks what becomes of r, which is as a server would read it, and writes that. authorized:
 // r has credentials of its own.
 func (o *running) explain(ctx context.Context, w io.Writer, r *http.Request, authorized bool) error {
@@ -131,11 +140,10 @@ func (o *running) explain(ctx context.Context, w io.Writer, r *http.Request, aut
 		cfg = rest.AnonymousClientConfig(cfg)
 		who = "of --header"
 	}
-	client, err := rest.HTTPClientFor(cfg)
+	client, err := clientFor(cfg)
 	if err != nil {
 		return err
 	}
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
 	defer cancel()
 	var first reason.Reason

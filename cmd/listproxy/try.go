@@ -13,7 +13,6 @@ import (
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/listproxy/listproxy/policy/reason"
@@ -72,12 +71,10 @@ The exit code is 0 only if the list came from memory.
 				return fmt.Errorf("the kubeconfig of the client (--kubeconfig): %w", err)
 			}
 			cfg.UserAgent = userAgent("listproxy-try")
-			client, err := rest.HTTPClientFor(cfg)
+			client, err := clientFor(cfg)
 			if err != nil {
 				return err
 			}
-			// The token is for this server only.
-			client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 			ctx, cancel := context.WithTimeout(cmd.Context(), wait+explainTimeout)
 			defer cancel()
 			t := trial{client: client, target: strings.TrimSuffix(cfg.Host, "/") + path, out: cmd.OutOrStdout()}

@@ -1,5 +1,5 @@
-// Package reason holds the words with which listproxy says why: why a request is forwarded instead
-// of being answered from memory, and why a state in memory was lost. They are one closed set. The
+// Package reason has the words with which listproxy says why a request is forwarded instead of
+// being answered from memory, and why a state in memory was lost. There are no other reasons. The
 // same words appear in the Cache-Status header, in metrics, in traces, in logs and in the
 // documentation.
 package reason
@@ -87,15 +87,15 @@ var forwarding = []struct {
 	},
 	{
 		Watch,
-		"watches, streaming lists among them, where --watches is not on",
+		"watches and streaming lists, where --watches is not on",
 		"It is a watch, and --watches is not on for this resource, or kube-apiserver has no " +
 			"streaming lists.",
 	},
 	{
 		NotCanonical,
-		"written in a form that might be read differently elsewhere",
+		"written in a form that kube-apiserver might read differently",
 		"Its path, query, headers or continue token are not in the one form that " +
-			"listproxy takes, so they might be read differently elsewhere.",
+			"listproxy takes, so kube-apiserver might read them differently.",
 	},
 	{
 		Parameter,
@@ -104,8 +104,8 @@ var forwarding = []struct {
 	},
 	{
 		Invalid,
-		"parameters that do not go together: kube-apiserver refuses them",
-		"Its parameters do not go together; kube-apiserver refuses it.",
+		"parameters that contradict each other: kube-apiserver refuses them",
+		"Its parameters contradict each other; kube-apiserver refuses it.",
 	},
 	{
 		MostRecent,
@@ -115,9 +115,9 @@ var forwarding = []struct {
 	},
 	{
 		Selector,
-		"a selector that is not known to be understood as kube-apiserver does",
-		"It has a selector that does not parse, is too large, or does something else at " +
-			"kube-apiserver than to select.",
+		"a selector that listproxy might read differently from kube-apiserver",
+		"Its selector does not parse, is too large, or is one that kube-apiserver reads in an " +
+			"unusual way.",
 	},
 	{
 		Representation,
@@ -132,13 +132,14 @@ var forwarding = []struct {
 	},
 	{
 		Anonymous,
-		"no bearer token, nor a certificate that counts here",
-		"It has no Authorization header with a bearer token.",
+		"no bearer token, and no certificate that listproxy accepts",
+		"It has neither an Authorization header with a bearer token, nor a certificate that " +
+			"listproxy accepts.",
 	},
 	{
 		Credentials,
-		"several credentials, or oddly written ones",
-		"It has several Authorization headers, so it is not certain who asks.",
+		"several credentials, or some that are written in an unusual way",
+		"It has several Authorization headers, or a token that is written in an unusual way.",
 	},
 	{
 		UnknownCaller,
@@ -149,7 +150,7 @@ var forwarding = []struct {
 	},
 	{
 		NotAllowed,
-		"kube-apiserver did not say that the caller may",
+		"kube-apiserver did not say that the caller may list it",
 		"kube-apiserver did not say that this caller may list this.",
 	},
 	{
@@ -160,12 +161,12 @@ var forwarding = []struct {
 	},
 	{
 		ReviewFailed,
-		"kube-apiserver could not be asked whether the caller may, or its answer came " +
-			"too late, or said neither",
+		"kube-apiserver could not be asked whether the caller may list it, or its answer " +
+			"came too late or said neither yes nor no",
 		"kube-apiserver could not be asked whether this caller may list this, or there " +
 			"was no room for the question; or its answer expired before the list could be " +
-			"written; or memory had no answer, and kube-apiserver's own does not show " +
-			"whether the caller may.",
+			"written; or memory had no answer, and kube-apiserver's own answer does not show " +
+			"whether the caller may list this.",
 	},
 	{
 		NotCached,
@@ -174,7 +175,7 @@ var forwarding = []struct {
 	},
 	{
 		UnknownResource,
-		"not known as a resource of kube-apiserver's own that can be listed and watched",
+		"not a resource that kube-apiserver itself is known to list and watch",
 		"Discovery has no such resource that can be listed and watched.",
 	},
 	{
@@ -190,9 +191,9 @@ var forwarding = []struct {
 	},
 	{
 		Pretty,
-		"indented JSON of objects nested so deeply that it would be many times as long",
-		"Its answer is indented JSON, and the objects are nested so deeply that it would " +
-			"be many times as long as they are.",
+		"indented JSON of objects nested so deeply that the answer would be many times as long",
+		"Its answer is indented JSON, and the objects are nested so deeply that the answer " +
+			"would be many times as long as they are.",
 	},
 	{
 		Warming,
@@ -212,30 +213,30 @@ var forwarding = []struct {
 	},
 	{
 		Stale,
-		"kube-apiserver had been silent for too long",
-		"Nothing was heard from kube-apiserver for too long.",
+		"the newest known state was older than --staleness-bound",
+		"The newest state that listproxy knows is older than --staleness-bound.",
 	},
 	{
 		Ahead,
-		"a revision newer than what was heard of",
-		"The revision is newer than what listproxy has heard of.",
+		"a revision newer than any that listproxy knows",
+		"The revision is newer than any that listproxy knows.",
 	},
 	{
 		History,
-		"a revision older than the history, or in a gap of it",
+		"a revision older than the history, or in a gap in it",
 		"The revision is older than the history that is kept, or from a time that " +
 			"listproxy missed.",
 	},
 	{
 		Memory,
-		"the bound on memory left no room",
-		"The bound on memory leaves no room.",
+		"--cache-bytes, or the policy's maxBytes, left no room",
+		"--cache-bytes, or the policy's maxBytes, leaves no room.",
 	},
 	{
 		Schema,
 		"the definition of the custom resource had just changed",
-		"The definition of the custom resource changed a moment ago, or listproxy would " +
-			"not hear of a change now.",
+		"The definition of the custom resource changed a moment ago, or listproxy cannot " +
+			"watch the definitions now.",
 	},
 	{
 		Upstream,
@@ -245,13 +246,13 @@ var forwarding = []struct {
 	},
 	{
 		Stopped,
-		"the collection was given up at that moment",
-		"The resource was given up at this moment: idle for too long, or listproxy is " +
-			"ending.",
+		"the resource was just being dropped from memory",
+		"The resource is just being dropped from memory: it was idle for too long, or " +
+			"listproxy is ending.",
 	},
 	{
 		FasterForwarded,
-		"the state at this moment, which kube-apiserver tells sooner than it could be proven",
+		"the state at this moment, which kube-apiserver sends before listproxy could prove it",
 		"It asks for the state at this moment, and kube-apiserver answers it sooner than " +
 			"listproxy could prove that it has that state.",
 	},

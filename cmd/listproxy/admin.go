@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/listproxy/listproxy/cmd/listproxy/policyfile"
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy/admin"
 	"github.com/listproxy/listproxy/proxy/upstream"
@@ -56,14 +57,14 @@ func (o *options) window(gvr schema.GroupVersionResource) time.Duration {
 func (o *options) policyInForce() statusz.Policy {
 	file := o.policy.File()
 	status := statusz.Policy{File: file.Name, SHA256: file.SHA256}
-	for _, named := range rulesInForce(o.policy) {
+	for _, named := range policyfile.InForce(o.policy) {
 		status.Rules = append(status.Rules, o.ruleInForce(named))
 	}
 	return status
 }
 
-func (o *options) ruleInForce(r namedRule) statusz.Rule {
-	status := statusz.Rule{Resource: r.name, Cache: string(r.Cache), Source: r.Source}
+func (o *options) ruleInForce(r policyfile.NamedRule) statusz.Rule {
+	status := statusz.Rule{Resource: r.Name, Cache: string(r.Cache), Source: r.Source}
 	if r.Cache == policy.CacheNever {
 		return status
 	}

@@ -77,3 +77,25 @@ func TestWordsOfRules(t *testing.T) {
 		t.Error("they differ")
 	}
 }
+
+func TestFlagsInForce(t *testing.T) {
+	o, err := parse("--secure-port", "1234", "--eager", "pods,nodes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]statusz.Flag{}
+	for _, f := range flagsInForce(o.flags) {
+		got[f.Name] = f
+	}
+	want := []statusz.Flag{
+		{Name: "secure-port", Value: "1234", Set: true},
+		{Name: "eager", Value: "[pods,nodes]", Set: true},
+		{Name: "history-window", Value: "2m30s"},
+		{Name: "debug-pprof", Value: "false"},
+	}
+	for _, f := range want {
+		if diff := cmp.Diff(f, got[f.Name]); diff != "" {
+			t.Errorf("--%s (-want +got):\n%s", f.Name, diff)
+		}
+	}
+}

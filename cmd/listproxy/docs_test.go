@@ -187,3 +187,33 @@ func TestCommandsInPages(t *testing.T) {
 		t.Errorf("hardly any commands were found: %v", found)
 	}
 }
+
+// TestDocumentedCommands runs what docs/policy.md shows, and compares.
+func TestDocumentedCommands(t *testing.T) {
+	t.Chdir("../..")
+	text, err := os.ReadFile("docs/policy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?ms)^```console\n\\$ listproxy ([^\n]*)\n(.*?)^```$").FindAllSubmatch(text, -1)
+	if len(blocks) < 5 {
+		t.Fatalf("only %d commands", len(blocks))
+	}
+	word := regexp.MustCompile(`'[^']*'|\S+`)
+	for _, block := range blocks {
+		line, want := string(block[1]), string(block[2])
+		t.Run(line, func(t *testing.T) {
+			args := word.FindAllString(line, -1)
+			for i := range args {
+				args[i] = strings.Trim(args[i], "'")
+			}
+			_, got, err := execute(t, args...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("documented otherwise (-documented +got):\n%s", diff)
+			}
+		})
+	}
+}

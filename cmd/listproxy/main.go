@@ -3,7 +3,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -12,6 +11,14 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/listproxy/listproxy/cmd/listproxy/analyze"
+	"github.com/listproxy/listproxy/cmd/listproxy/cli"
+	"github.com/listproxy/listproxy/cmd/listproxy/explain"
+	"github.com/listproxy/listproxy/cmd/listproxy/kubeconfig"
+	"github.com/listproxy/listproxy/cmd/listproxy/policyfile"
+	"github.com/listproxy/listproxy/cmd/listproxy/status"
+	"github.com/listproxy/listproxy/cmd/listproxy/try"
 )
 
 func main() {
@@ -23,13 +30,13 @@ func main() {
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "listproxy:", err)
-		os.Exit(exitCode(err))
+		os.Exit(cli.ExitCode(err))
 	}
 }
 
 func newCommand() *cobra.Command {
 	o := defaultOptions()
-	cmd := &cobra.Command{
+	cmd := cli.Root(&cobra.Command{
 		Use:   "listproxy",
 		Short: "Answers LISTs in front of kube-apiserver, from memory, byte for byte",
 		Long: `listproxy stands in front of kube-apiserver. It answers lists from memory, byte for byte as
@@ -43,78 +50,34 @@ make one), and in another terminal:
 
   (umask 077; listproxy kubeconfig > proxy.kubeconfig)
   listproxy try --kubeconfig proxy.kubeconfig`,
-		Args:          noSuchCommand,
-		Version:       version(),
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		Args:    cli.NoSuchCommand,
+		Version: version(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.complete(); err != nil {
-				return usageError{err}
+				return cli.UsageError{Err: err}
 			}
 			return o.run(cmd.Context(), cmd.ErrOrStderr())
 		},
-	}
+	})
 	cmd.SetVersionTemplate("listproxy {{.Version}}\n")
 	cmd.Flags().SortFlags = false
 	o.addFlags(cmd.Flags())
-	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usageError{suggestFlag(c.Flags(), err)} })
-	cmd.AddCommand(newKubeconfigCommand(), newPolicyCommand(), newStatusCommand(), newTryCommand(), newAnalyzeCommand())
-	for _, c := range append(cmd.Commands(), cmd) {
-		addCompletion(c)
-	}
-	cmd.SuggestionsMinimumDistance = 2
+	cmd.AddCommand(kubeconfig.NewCommand(), policyCommand(), status.NewCommand(), try.NewCommand(userAgent("listproxy-try")), analyze.NewCommand())
+	complete(cmd)
 	showSections(cmd)
 	return cmd
 }
 
-// The exit codes.
-const (
-	exitFailed = 1 // what was to be done was not, or not well
-	exitUsage  = 2 // the command line cannot be understood
-)
-
-// usageError is a command line that cannot be understood.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
-// exitCode is the process's exit code after an error.
-func exitCode(err error) int {
-	if _, ok := errors.AsType[usageError](err); ok {
-		return exitUsage
+// policyCommand has the commands about policy files.
+func policyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "policy",
+		Short: "Check a policy file, and explain what happens to a request",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	return exitFailed
-}
-
-// usageArgs makes a mistake in arguments one of the command line.
-func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return usageError{err}
-		}
-		return nil
-	}
-}
-
-// wholeArgs wants so many arguments. Whoever gives none is shown how the command is used.
-func wholeArgs(n int) cobra.PositionalArgs {
-	return usageArgs(func(cmd *cobra.Command, args []string) error {
-		if len(args) == n {
-			return nil
-		}
-		return fmt.Errorf("%s takes %d arguments, not %d\n\n%s", cmd.CommandPath(), n, len(args), strings.TrimSpace(cmd.UsageString()))
-	})
-}
-
-// noSuchCommand refuses what is no command, and says which one was probably meant.
-func noSuchCommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	if meant := cmd.SuggestionsFor(args[0]); len(meant) > 0 {
-		return usageError{fmt.Errorf("there is no command %q: did you mean %s?", args[0], meant[0])}
-	}
-	return usageError{fmt.Errorf("there is no command %q: --help lists them", args[0])}
+	cmd.AddCommand(policyfile.NewCheckCommand(), explain.NewCommand(userAgent("listproxy-explain")))
+	return cmd
 }
 
 // userAgent is how one of our programs calls itself: a product and a version as in RFC 9110.

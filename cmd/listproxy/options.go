@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -16,9 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/listproxy/listproxy/cmd/listproxy/cli"
+	"github.com/listproxy/listproxy/cmd/listproxy/policyfile"
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/proxy/audit"
+	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/discovery"
 	"github.com/listproxy/listproxy/proxy/server"
 	"github.com/listproxy/listproxy/proxy/upstream"
@@ -94,7 +95,7 @@ func defaultOptions() *options {
 	return &options{
 		bindAddress:      "0.0.0.0",
 		securePort:       8443,
-		certDir:          defaultCertDir(),
+		certDir:          certs.DefaultDir(),
 		tlsMinVersion:    "VersionTLS12",
 		connectPort:      -1,
 		adminBindAddress: "127.0.0.1:8081",
@@ -145,7 +146,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.history, "history-window", o.history, "how far back a revision can be asked for")
 	fs.DurationVar(&o.staleness, "staleness-bound", o.staleness, "how old the newest state may be: an answer contains everything that the API server had this long ago")
 	fs.DurationVar(&o.wait, "fresh-wait", o.wait, "how long a request waits for a revision that listproxy has not reached, before it is forwarded")
-	addConsistentLists(fs, &o.consistent, "answer lists that name no resourceVersion from memory too, once it is proven that memory holds\neverything written before the list came: true where that is faster than kube-apiserver, always, or false;\nthe policy can say otherwise for a resource")
+	cli.AddConsistentLists(fs, &o.consistent, "answer lists that name no resourceVersion from memory too, once it is proven that memory holds\neverything written before the list came: true where that is faster than kube-apiserver, always, or false;\nthe policy can say otherwise for a resource")
 	fs.BoolVar(&o.watches, "watches", o.watches, "answer watches and streaming lists from memory too: one watch of kube-apiserver for any number of clients;\nthe policy can say otherwise for a resource")
 	fs.DurationVar(&o.consistentWait, "consistent-wait", o.consistentWait, "how long such a list waits for the proof, before it is forwarded; at most 1m")
 	fs.DurationVar(&o.reviewTTL, "review-ttl", o.reviewTTL, "how long the API server's yes to a caller's list is remembered; 0 asks each time")
@@ -207,8 +208,8 @@ func (o *options) complete() (err error) {
 			return fmt.Errorf("%s %v is too short: at least %v", d.flag, d.value, d.least)
 		}
 	}
-	if !isConsistentLists(o.consistent) {
-		return wrongConsistentLists(o.consistent)
+	if err := cli.CheckConsistentLists(o.consistent); err != nil {
+		return err
 	}
 	if o.consistentWait > maxConsistentWait {
 		return fmt.Errorf("--consistent-wait %v is too long: at most %v", o.consistentWait, maxConsistentWait)
@@ -242,7 +243,7 @@ func (o *options) complete() (err error) {
 	if err := o.audit.Validate(); err != nil {
 		return err
 	}
-	if o.policy, err = readPolicyFlag(o.flags, o.config); err != nil {
+	if o.policy, err = policyfile.ReadFlag(o.flags, o.config); err != nil {
 		return err
 	}
 	if o.eagerly, err = mergeEager(o.policy, o.eager); err != nil {
@@ -266,24 +267,6 @@ func checkBindAddress(address string) error {
 		return fmt.Errorf("--bind-address %q has a port: give --bind-address %s --secure-port %s", address, host, port)
 	}
 	return fmt.Errorf("--bind-address %q is not an IP address: give one of this machine's, or 0.0.0.0 for all; the port goes to --secure-port", address)
-}
-
-// addConsistentLists adds the flag, which is true where it has no value.
-func addConsistentLists(fs *pflag.FlagSet, value *string, usage string) {
-	fs.StringVar(value, "consistent-lists", *value, usage)
-	fs.Lookup("consistent-lists").NoOptDefVal = string(policy.ConsistentFaster)
-}
-
-func isConsistentLists(value string) bool {
-	switch policy.ConsistentLists(value) {
-	case policy.ConsistentNever, policy.ConsistentFaster, policy.ConsistentAlways:
-		return true
-	}
-	return false
-}
-
-func wrongConsistentLists(value string) error {
-	return fmt.Errorf("--consistent-lists %q: choose true, always or false", value)
 }
 
 // byteFlag is a flag with a quantity of bytes.
@@ -327,7 +310,7 @@ func parseEager(names []string) ([]schema.GroupVersionResource, error) {
 		if gvr.Resource == "" {
 			return nil, fmt.Errorf("%q names no resource", name)
 		}
-		if meant := meantInstead(gvr.Group, gvr.Resource); meant != "" {
+		if meant := policyfile.Meant(gvr.Group, gvr.Resource); meant != "" {
 			return nil, fmt.Errorf("%q: Kubernetes has no %q here: did you mean %q? Resources have their plural names", name, gvr.Resource, meant)
 		}
 		resources = append(resources, gvr)
@@ -355,17 +338,6 @@ func mergeEager(c *policy.Config, names []string) ([]policy.EagerCollection, err
 		}
 	}
 	return eager, nil
-}
-
-// defaultCertDir is where listproxy keeps the certificate and the CA that it makes, if a person
-// starts it. In a container without a home there is no such directory: one that others can write to
-// is no place for a CA.
-func defaultCertDir() string {
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		return ""
-	}
-	return filepath.Join(dir, "listproxy")
 }
 
 // defaultSettle is the --upstream-settle where none is given.

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 
+	"github.com/listproxy/listproxy/cmd/listproxy/cli/clitest"
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/proxy/certs"
@@ -115,21 +116,8 @@ func TestWrongOptions(t *testing.T) {
 	} {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
 			_, err := parse(tt.args...)
-			saysOf(t, err, tt.says...)
+			clitest.Refused(t, err, tt.says...)
 		})
-	}
-}
-
-// saysOf demands an error that says all these words.
-func saysOf(t *testing.T, err error, words ...string) {
-	t.Helper()
-	if err == nil {
-		t.Fatal("accepted")
-	}
-	for _, word := range words {
-		if !strings.Contains(err.Error(), word) {
-			t.Errorf("%q does not say %q", err, word)
-		}
 	}
 }
 
@@ -196,7 +184,7 @@ func TestWrongIdentityLimitAndAuditOptions(t *testing.T) {
 	} {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
 			_, err := parse(tt.args...)
-			saysOf(t, err, tt.says...)
+			clitest.Refused(t, err, tt.says...)
 		})
 	}
 }
@@ -310,5 +298,42 @@ func TestAdminHosts(t *testing.T) {
 		if !slices.Contains(names, want) {
 			t.Errorf("%s is not among %q", want, names)
 		}
+	}
+}
+
+// TestConfigAndEager: what both name is loaded once, and what the policy leaves out is an error.
+func TestConfigAndEager(t *testing.T) {
+	config := clitest.PolicyFile(t, `resources:
+- {group: '', resource: pods, version: v1, cache: eager, representations: [protobuf, json]}
+- {group: '', resource: nodes, cache: never}
+- {group: '', resource: services, representations: [protobuf]}
+`)
+	o, err := parse("--config", config, "--eager", "pods,configmaps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []policy.EagerCollection{
+		{Version: "v1", Resource: "pods", Representation: media.Protobuf},
+		{Version: "v1", Resource: "pods", Representation: media.JSON},
+		{Version: "v1", Resource: "configmaps", Representation: media.JSON},
+	}
+	if diff := cmp.Diff(want, o.eagerly); diff != "" {
+		t.Errorf("eager (-want +got):\n%s", diff)
+	}
+	for _, test := range []struct {
+		args []string
+		says []string
+	}{
+		{[]string{"--config", config, "--eager", "nodes"}, []string{"--eager", `"nodes" is never kept`, config + ":5"}},
+		{[]string{"--config", config, "--eager", "services"}, []string{"--eager", `"services" is not kept as JSON`, config + ":6"}},
+		{[]string{"--config", config + ".not"}, []string{"--config", "no such file"}},
+		{[]string{"--config", clitest.PolicyFile(t, "x: y\n")}, []string{"--config", `policy.yaml:3: unknown field "x"`}},
+	} {
+		_, err := parse(test.args...)
+		if err == nil {
+			t.Errorf("%q: accepted", test.args)
+			continue
+		}
+		clitest.Says(t, err.Error(), test.says...)
 	}
 }

@@ -292,6 +292,15 @@ func (r Reason) Explain() string {
 	return ""
 }
 
+// Passes says whether this reason to forward is gone soon by itself, so that it pays to ask again.
+func (r Reason) Passes() bool {
+	switch r {
+	case UnknownCaller, Warming, ReviewFailed, Stale, Ahead, Schema, Upstream, Stopped, NotProven, Aggregated, UnknownResource:
+		return true
+	}
+	return false
+}
+
 // Summary says in a few words why lists are forwarded for this reason. It is empty where Explain
 // is.
 func (r Reason) Summary() string {

@@ -42,11 +42,10 @@ func NewImpersonator(cfg *rest.Config, observe func(SendAs) SendAs, reviews Conf
 	if err != nil {
 		return nil, err
 	}
-	client, err := rest.HTTPClientFor(cfg)
+	client, err := upstream.Client(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("cannot ask for listproxy's own rights: %w", err)
 	}
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	send := func(_ context.Context, _ authn.Identity, r *http.Request) (*http.Response, error) {
 		return client.Do(r)
 	}

@@ -178,3 +178,14 @@ func validHost(host string) bool {
 
 // ValidName says whether host can be a name in a certificate.
 func ValidName(host string) bool { return len(host) <= 253 && hostPattern.MatchString(host) }
+
+// DefaultDir is where listproxy keeps the certificate and the CA that it makes, if a person starts
+// it. In a container without a home it is empty: a directory that others can write to is no place
+// for a CA.
+func DefaultDir() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "listproxy")
+}

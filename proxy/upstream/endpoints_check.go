@@ -38,12 +38,7 @@ func checkClient(cfg *rest.Config, dial dialFunc) (*http.Client, error) {
 	cfg.Timeout = endpointTimeout
 	cfg.NextProtos = []string{"http/1.1"}
 	cfg.Dial = dial
-	client, err := rest.HTTPClientFor(cfg)
-	if err != nil {
-		return nil, err
-	}
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return client, nil
+	return Client(cfg)
 }
 
 // check asks an endpoint whether it is ready, and then, over the same connection, which version it

@@ -51,11 +51,10 @@ func healthClient(cfg *rest.Config) (*http.Client, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = 0 // a check has one for all its requests
 	cfg.NextProtos = []string{"http/1.1"}
-	client, err := rest.HTTPClientFor(cfg)
+	client, err := Client(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("cannot check the API server: %w", err)
 	}
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return client, nil
 }
 

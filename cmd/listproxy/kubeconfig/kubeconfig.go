@@ -1,4 +1,4 @@
-package main
+package kubeconfig
 
 import (
 	"crypto/x509"
@@ -7,12 +7,13 @@ import (
 	"io"
 	"net/url"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/listproxy/listproxy/cmd/listproxy/cli"
 )
 
 // The ways to point a client at the proxy.
@@ -29,8 +30,8 @@ type pointing struct {
 	ca       []byte // what signed what the proxy shows, PEM
 }
 
-// newKubeconfigCommand makes the command that points a client at the proxy.
-func newKubeconfigCommand() *cobra.Command {
+// NewCommand makes the command that points a client at the proxy.
+func NewCommand() *cobra.Command {
 	var kubeconfig, contextName string
 	var caPaths []string
 	var to pointing
@@ -57,20 +58,18 @@ It holds your credentials, so keep it from others:
 					return fmt.Errorf("--%s goes with --via=%s", flag, via)
 				}
 			}
-			rules := clientcmd.NewDefaultClientConfigLoadingRules()
-			rules.ExplicitPath = kubeconfig
-			if err := checkKubeconfigs(kubeconfig, rules.Precedence); err != nil {
+			loaded, err := Load(kubeconfig, "")
+			if err != nil {
 				return err
 			}
-			var err error
 			if to.ca, err = readCAs(caPaths); err != nil {
 				return err
 			}
-			cfg, err := rules.Load()
+			cfg, err := loaded.RawConfig()
 			if err != nil {
 				return fmt.Errorf("the kubeconfig to take the context from (--kubeconfig): %w", err)
 			}
-			pointed, err := pointAt(cfg, contextName, to)
+			pointed, err := pointAt(&cfg, contextName, to)
 			if err != nil {
 				return err
 			}
@@ -90,28 +89,10 @@ It holds your credentials, so keep it from others:
 	fs.StringVar(&to.via, "via", viaServer, "`way` to the proxy: server or proxy-url")
 	fs.StringVar(&to.server, "server", "https://127.0.0.1:8443", "`URL` of the proxy, with --via=server")
 	fs.StringVar(&to.proxyURL, "proxy-url", "https://127.0.0.1:8444", "`URL` of the proxy's --connect-port, with --via=proxy-url; http:// for one with --connect-plain-http")
-	fs.StringArrayVar(&caPaths, "certificate-authority", []string{filepath.Join(defaultCertDir(), "ca.crt")},
+	fs.StringArrayVar(&caPaths, "certificate-authority", []string{DefaultCA()},
 		"`file` with the CA of the proxy's certificate; with --via=proxy-url also of the one inside tunnels:\nrepeat it if they are not the same")
+	cli.Complete(cmd, "via", viaServer, viaProxyURL)
 	return cmd
-}
-
-// checkKubeconfigs says which file is missing that the context is to be taken from: client-go takes
-// one that is not there for an empty one. explicit is --kubeconfig; else one of the files must be
-// there.
-func checkKubeconfigs(explicit string, files []string) error {
-	if explicit != "" {
-		return nil // it is an error by itself
-	}
-	for _, file := range files {
-		if _, err := os.Stat(file); err == nil {
-			return nil
-		}
-	}
-	where := "there is no ~/.kube/config, and KUBECONFIG is not set"
-	if set := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); set != "" {
-		where = fmt.Sprintf("KUBECONFIG is %q, and no such file can be read", set)
-	}
-	return fmt.Errorf("there is no kubeconfig to take the context from: %s: correct that, or give --kubeconfig", where)
 }
 
 // readCAs returns what is in the files, one after the other.

@@ -1,4 +1,4 @@
-package main
+package status
 
 import (
 	"cmp"
@@ -13,10 +13,11 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
+	"github.com/listproxy/listproxy/cmd/listproxy/cli"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
@@ -35,8 +36,8 @@ const (
 	statusTimeout = 10 * time.Second
 )
 
-// newStatusCommand makes the command that shows the status page in a terminal.
-func newStatusCommand() *cobra.Command {
+// NewCommand makes the command that shows the status page in a terminal.
+func NewCommand() *cobra.Command {
 	var address, output string
 	cmd := &cobra.Command{
 		Use:   "status",
@@ -47,15 +48,15 @@ command line is wrong. In a cluster:
 
   kubectl -n listproxy port-forward deployment/listproxy 8081
   listproxy status`,
-		Args:              usageArgs(cobra.NoArgs),
+		Args:              cli.UsageArgs(cobra.NoArgs),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			where, err := statusURL(address)
 			if err != nil {
-				return usageError{err}
+				return cli.UsageError{Err: err}
 			}
 			if output != outputTable && output != outputJSON {
-				return usageError{fmt.Errorf("--output %q: choose %s or %s", output, outputTable, outputJSON)}
+				return cli.UsageError{Err: fmt.Errorf("--output %q: choose %s or %s", output, outputTable, outputJSON)}
 			}
 			raw, status, err := fetchStatus(cmd.Context(), where)
 			if err != nil {
@@ -64,7 +65,7 @@ command line is wrong. In a cluster:
 			if output == outputJSON {
 				// As it came, so that members of later versions are there; control characters that
 				// JSON allows are in strings only.
-				_, err = io.WriteString(cmd.OutOrStdout(), strings.Map(withoutControl, string(raw)))
+				_, err = io.WriteString(cmd.OutOrStdout(), strings.Map(cli.WithoutControl, string(raw)))
 			} else {
 				err = writeStatus(cmd.OutOrStdout(), status)
 			}
@@ -78,8 +79,8 @@ command line is wrong. In a cluster:
 	fs.SortFlags = false
 	fs.StringVar(&address, "address", "http://127.0.0.1:8081", "`URL` of the listproxy to ask, at its --admin-bind-address")
 	fs.StringVarP(&output, "output", "o", outputTable, "`form`: table or json")
-	// An error would mean that there is no such flag.
-	_ = cmd.RegisterFlagCompletionFunc("address", cobra.NoFileCompletions)
+	cli.Complete(cmd, "address")
+	cli.Complete(cmd, "output", outputTable, outputJSON)
 	return cmd
 }
 
@@ -101,18 +102,10 @@ func problems(s statusz.Status) string {
 	var names []string
 	for _, c := range s.Checks {
 		if !c.OK {
-			names = append(names, strings.Map(withoutControl, c.Name))
+			names = append(names, strings.Map(cli.WithoutControl, c.Name))
 		}
 	}
 	return cmp.Or(strings.Join(names, ", "), "it does not say why; look at its log")
-}
-
-// withoutControl drops what could command a terminal.
-func withoutControl(r rune) rune {
-	if r != '\n' && unicode.IsControl(r) {
-		return -1
-	}
-	return r
 }
 
 // statusURL is where the status is, below an address: a URL, or only host:port.
@@ -139,7 +132,7 @@ func fetchStatus(ctx context.Context, where string) ([]byte, statusz.Status, err
 	client := http.Client{
 		Transport: http.DefaultTransport,
 		// A listproxy sends nobody elsewhere.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		CheckRedirect: kubehttp.NoRedirect,
 	}
 	resp, err := client.Do(req)
 	if err != nil {
@@ -166,7 +159,7 @@ func fetchStatus(ctx context.Context, where string) ([]byte, statusz.Status, err
 // refusalText is the beginning of an answer, in one line.
 func refusalText(raw []byte) string {
 	text := strings.Join(strings.Fields(strings.ToValidUTF8(string(raw[:min(len(raw), maxRefusal)]), "")), " ")
-	return strings.Map(withoutControl, text)
+	return strings.Map(cli.WithoutControl, text)
 }
 
 // unreachable says what to do where nobody answers.

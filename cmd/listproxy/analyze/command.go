@@ -1,4 +1,4 @@
-package main
+package analyze
 
 import (
 	"encoding/json"
@@ -9,16 +9,19 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/listproxy/listproxy/cmd/listproxy/analyze"
+	"github.com/listproxy/listproxy/cmd/listproxy/cli"
+	"github.com/listproxy/listproxy/cmd/listproxy/policyfile"
 )
 
-// The forms of listproxy analyze, besides outputJSON.
+// The forms of the report.
 const (
 	outputText = "text"
 	outputHTML = "html"
+	outputJSON = "json"
 )
 
-func newAnalyzeCommand() *cobra.Command {
+// NewCommand makes the command that reads logs.
+func NewCommand() *cobra.Command {
 	var config, output string
 	var top int
 	cmd := &cobra.Command{
@@ -39,19 +42,19 @@ It contacts no cluster, and listproxy need not be installed anywhere:
 The exit code is 1 if a file could not be read to its end, or has no line of such a log.`,
 		RunE: func(cmd *cobra.Command, files []string) error {
 			if len(files) == 0 {
-				return usageError{errors.New("name the logs to read: listproxy analyze FILE..., and - for standard input")}
+				return cli.UsageError{Err: errors.New("name the logs to read: listproxy analyze FILE..., and - for standard input")}
 			}
 			if output != outputText && output != outputJSON && output != outputHTML {
-				return usageError{fmt.Errorf("--output %q: choose %s, %s or %s", output, outputText, outputJSON, outputHTML)}
+				return cli.UsageError{Err: fmt.Errorf("--output %q: choose %s, %s or %s", output, outputText, outputJSON, outputHTML)}
 			}
 			if top < 0 {
-				return usageError{fmt.Errorf("--top %d: give how many rows to show, or 0 for all", top)}
+				return cli.UsageError{Err: fmt.Errorf("--top %d: give how many rows to show, or 0 for all", top)}
 			}
-			policy, err := readPolicyFlag(cmd.Flags(), config)
+			policy, err := policyfile.ReadFlag(cmd.Flags(), config)
 			if err != nil {
 				return err
 			}
-			a := analyze.New(policy)
+			a := New(policy)
 			problem := readLogs(a, files, cmd.InOrStdin(), cmd.ErrOrStderr())
 			report := a.Report()
 			if problem != nil && len(report.Files) == 0 {
@@ -72,12 +75,12 @@ The exit code is 1 if a file could not be read to its end, or has no line of suc
 	fs.StringVarP(&output, "output", "o", outputText, "`form`: text, json or html (one file, with plots)")
 	fs.StringVar(&config, "config", "", "policy `file` that listproxy would have; without it, the built-in policy")
 	fs.IntVar(&top, "top", 20, "how `many` rows of clients and resources the text has; 0 all")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{outputText, outputJSON, outputHTML}, cobra.ShellCompDirectiveNoFileComp))
+	cli.Complete(cmd, "output", outputText, outputJSON, outputHTML)
 	return cmd
 }
 
 // readLogs reads all the files, also if one of them cannot be read, and returns what was wrong.
-func readLogs(a *analyze.Analyzer, files []string, stdin io.Reader, progress io.Writer) error {
+func readLogs(a *Analyzer, files []string, stdin io.Reader, progress io.Writer) error {
 	bar := newProgress(progress, totalSize(files))
 	defer bar.clear()
 	var problems []error
@@ -89,7 +92,7 @@ func readLogs(a *analyze.Analyzer, files []string, stdin io.Reader, progress io.
 	return errors.Join(problems...)
 }
 
-func readLog(a *analyze.Analyzer, file string, stdin io.Reader, bar *progress) error {
+func readLog(a *Analyzer, file string, stdin io.Reader, bar *progress) error {
 	if file == "-" {
 		return a.Read("standard input", bar.reader(stdin))
 	}
@@ -117,7 +120,7 @@ func totalSize(files []string) int64 {
 	return total
 }
 
-func writeReport(w io.Writer, report analyze.Report, output string, top int) error {
+func writeReport(w io.Writer, report Report, output string, top int) error {
 	switch output {
 	case outputHTML:
 		return report.WriteHTML(w)

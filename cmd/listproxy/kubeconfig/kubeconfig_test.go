@@ -1,4 +1,4 @@
-package main
+package kubeconfig
 
 import (
 	"path/filepath"
@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/listproxy/listproxy/cmd/listproxy/cli/clitest"
 	"github.com/listproxy/listproxy/proxy/certs"
 )
 
@@ -108,7 +109,7 @@ func TestKubeconfigCommand(t *testing.T) {
 	}
 	run := func(args ...string) (out, errs string, err error) {
 		var o, e strings.Builder
-		cmd := newKubeconfigCommand()
+		cmd := NewCommand()
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
 		cmd.SetOut(&o)
 		cmd.SetErr(&e)
@@ -141,5 +142,18 @@ func TestKubeconfigCommand(t *testing.T) {
 		if out, _, err := run(args...); err == nil || !strings.Contains(err.Error(), says) || out != "" {
 			t.Errorf("%v: %q, %v", args, out, err)
 		}
+	}
+}
+
+// TestKubeconfigThatIsNotThere: listproxy kubeconfig names the file that is missing.
+func TestKubeconfigThatIsNotThere(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "none")
+	t.Setenv("KUBECONFIG", none)
+	_, _, err := clitest.Execute(t, NewCommand())
+	clitest.Refused(t, err, "no kubeconfig", "KUBECONFIG is", none)
+	t.Setenv("KUBECONFIG", "")
+	t.Setenv("HOME", t.TempDir())
+	if _, _, err := clitest.Execute(t, NewCommand()); err == nil {
+		t.Error("accepted")
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package try
 
 import (
 	"context"
@@ -7,34 +7,29 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/listproxy/listproxy/cmd/listproxy/cli"
+	"github.com/listproxy/listproxy/cmd/listproxy/kubeconfig"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
+	"github.com/listproxy/listproxy/proxy/upstream"
 )
 
 const (
-	// tryPath is a list that nearly everybody may see, and that is never large.
-	tryPath = "/api/v1/namespaces?resourceVersion=0"
-	// tryPause is how long to wait before a list is asked for again.
-	tryPause = 500 * time.Millisecond
+	// defaultPath is a list that nearly everybody may see, and that is never large.
+	defaultPath = "/api/v1/namespaces?resourceVersion=0"
+	// pause is how long to wait before a list is asked for again.
+	pause = 500 * time.Millisecond
 )
 
-// passing are reasons to forward that pass by themselves.
-var passing = []reason.Reason{
-	reason.UnknownCaller, reason.Warming, reason.ReviewFailed, reason.Stale, reason.Ahead, reason.Schema, reason.Upstream,
-	reason.Stopped, reason.NotProven, reason.Aggregated, reason.UnknownResource,
-}
-
-// newTryCommand makes the command that asks for a list as a client does.
-func newTryCommand() *cobra.Command {
-	var kubeconfig, contextName string
+// NewCommand makes the command that asks for a list as a client does, under the name of userAgent.
+func NewCommand(userAgent string) *cobra.Command {
+	var file, contextName string
 	var wait time.Duration
 	var allowForwarded bool
 	cmd := &cobra.Command{
@@ -48,34 +43,33 @@ The exit code is 0 only if the list came from memory.
   (umask 077; listproxy kubeconfig > proxy.kubeconfig)
   listproxy try --kubeconfig proxy.kubeconfig
   listproxy try --kubeconfig proxy.kubeconfig '/api/v1/namespaces/default/pods?resourceVersion=0'`,
-		Args:              usageArgs(cobra.MaximumNArgs(1)),
+		Args:              cli.UsageArgs(cobra.MaximumNArgs(1)),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			path := tryPath
+			path := defaultPath
 			if len(args) > 0 {
 				path = args[0]
 			}
 			if u, err := url.ParseRequestURI(path); err != nil || !strings.HasPrefix(path, "/") || u.Host != "" {
-				return usageError{fmt.Errorf("%q is not a path like %s", path, tryPath)}
+				return cli.UsageError{Err: fmt.Errorf("%q is not a path like %s", path, defaultPath)}
 			}
 			if wait < 0 {
-				return usageError{fmt.Errorf("--wait %v: give how long to ask again, or 0 to ask once", wait)}
+				return cli.UsageError{Err: fmt.Errorf("--wait %v: give how long to ask again, or 0 to ask once", wait)}
 			}
-			rules := clientcmd.NewDefaultClientConfigLoadingRules()
-			rules.ExplicitPath = kubeconfig
-			if err := checkKubeconfigs(kubeconfig, rules.Precedence); err != nil {
+			loaded, err := kubeconfig.Load(file, contextName)
+			if err != nil {
 				return err
 			}
-			cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: contextName}).ClientConfig()
+			cfg, err := loaded.ClientConfig()
 			if err != nil {
 				return fmt.Errorf("the kubeconfig of the client (--kubeconfig): %w", err)
 			}
-			cfg.UserAgent = userAgent("listproxy-try")
-			client, err := clientFor(cfg)
+			cfg.UserAgent = userAgent
+			client, err := upstream.Client(cfg)
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), wait+explainTimeout)
+			ctx, cancel := context.WithTimeout(cmd.Context(), wait+kubeconfig.AnswerTimeout)
 			defer cancel()
 			t := trial{client: client, target: strings.TrimSuffix(cfg.Host, "/") + path, out: cmd.OutOrStdout()}
 			err = t.run(ctx, wait)
@@ -87,7 +81,7 @@ The exit code is 0 only if the list came from memory.
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&kubeconfig, "kubeconfig", "", "`file` of the client, which leads to listproxy; without it, $KUBECONFIG or ~/.kube/config")
+	fs.StringVar(&file, "kubeconfig", "", "`file` of the client, which leads to listproxy; without it, $KUBECONFIG or ~/.kube/config")
 	fs.StringVar(&contextName, "context", "", "`name` of the context; without it, the current one")
 	fs.DurationVar(&wait, "wait", 30*time.Second, "how long to ask again while the list is forwarded for a reason that passes by itself; 0 asks once")
 	fs.BoolVar(&allowForwarded, "allow-forwarded", false, "exit with 0, too, if the list was forwarded")
@@ -131,11 +125,11 @@ func (t *trial) run(ctx context.Context, wait time.Duration) error {
 			return nil
 		case !again:
 			return forwardedError{errors.New("the list did not come from memory: " + string(why))}
-		case time.Now().Add(tryPause).After(over):
+		case time.Now().Add(pause).After(over):
 			return forwardedError{fmt.Errorf("the list did not come from memory within %v: %s", wait, why)}
 		}
 		select {
-		case <-time.After(tryPause):
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -157,7 +151,7 @@ func (a attempt) judge() (why reason.Reason, again bool, err error) {
 		return "", false, fmt.Errorf("kube-apiserver answers %d: the kubeconfig's user may not list this", a.code)
 	}
 	why = reason.Reason(detail)
-	return why, slices.Contains(passing, why), nil
+	return why, why.Passes(), nil
 }
 
 // say says what came, unless it is what came before.
@@ -171,7 +165,7 @@ func (t *trial) say(a attempt, why reason.Reason) {
 	}
 	t.said = text
 	// An error means that nobody reads it.
-	_, _ = fmt.Fprintf(t.out, "%s\n  Cache-Status: %s\n", text, strings.Map(withoutControl, a.source))
+	_, _ = fmt.Fprintf(t.out, "%s\n  Cache-Status: %s\n", text, strings.Map(cli.WithoutControl, a.source))
 }
 
 func (t *trial) ask(ctx context.Context) (attempt, error) {

@@ -1,16 +1,16 @@
 package main
 
 import (
-	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/listproxy/listproxy/cmd/listproxy/cli/clitest"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
 // TestMistakesAreMet: what people write by mistake is refused, with what they probably meant.
 func TestMistakesAreMet(t *testing.T) {
-	wrong := policyFile(t, "resources:\n- {group: '', resource: pod, version: v1, cache: eager}\n- {group: apps, resource: deploymnet, cache: never}\n")
+	wrong := clitest.PolicyFile(t, "resources:\n- {group: '', resource: pod, version: v1, cache: eager}\n- {group: apps, resource: deploymnet, cache: never}\n")
 	for _, tt := range []struct {
 		args []string
 		says []string
@@ -25,7 +25,7 @@ func TestMistakesAreMet(t *testing.T) {
 		{[]string{"--bind-address", "localhost"}, []string{"not an IP address", "--secure-port"}},
 	} {
 		_, err := parse(tt.args...)
-		saysOf(t, err, tt.says...)
+		clitest.Refused(t, err, tt.says...)
 	}
 	for args, words := range map[string]string{
 		"--kubeconfg x":                  "unknown flag: --kubeconfg: did you mean --kubeconfig?",
@@ -57,7 +57,7 @@ func TestMistakesAreMet(t *testing.T) {
 	if got := telemetry.UserAgent(userAgent("listproxy-try")); got == telemetry.Masked {
 		t.Error("the status page hides who listproxy try is")
 	}
-	out, err := listproxy("policy", "explain", "GET", "/api/v1/pod?resourceVersion=0")
+	_, out, err := execute(t, "policy", "explain", "GET", "/api/v1/pod?resourceVersion=0")
 	if err != nil || !strings.Contains(out, "unknown-resource") || !strings.Contains(out, `did you mean "pods"?`) {
 		t.Errorf("%v: %s", err, out)
 	}
@@ -73,18 +73,5 @@ func TestNamesThatAreRight(t *testing.T) {
 		if _, err := parse("--eager", name); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-	}
-}
-
-// TestKubeconfigThatIsNotThere: listproxy kubeconfig names the file that is missing.
-func TestKubeconfigThatIsNotThere(t *testing.T) {
-	none := filepath.Join(t.TempDir(), "none")
-	t.Setenv("KUBECONFIG", none)
-	_, err := listproxy("kubeconfig")
-	saysOf(t, err, "no kubeconfig", "KUBECONFIG is", none)
-	t.Setenv("KUBECONFIG", "")
-	t.Setenv("HOME", t.TempDir())
-	if _, err := listproxy("kubeconfig"); err == nil {
-		t.Error("accepted")
 	}
 }

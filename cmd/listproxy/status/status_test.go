@@ -1,7 +1,6 @@
-package main
+package status
 
 import (
-	"bytes"
 	"encoding/json"
 	"net"
 	"net/http"
@@ -9,24 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/listproxy/listproxy/cmd/listproxy/cli/clitest"
 	"github.com/listproxy/listproxy/telemetry/statusz"
 )
-
-// execute runs a command line, and returns its exit code.
-func execute(t *testing.T, args ...string) (code int, out string, err error) {
-	t.Helper()
-	var text bytes.Buffer
-	cmd := newCommand()
-	cmd.SetArgs(args)
-	cmd.SetOut(&text)
-	cmd.SetErr(&text)
-	if err = cmd.ExecuteContext(t.Context()); err != nil {
-		code = exitCode(err)
-	}
-	return code, text.String(), err
-}
 
 func TestStatusCommand(t *testing.T) {
 	answer := func(kind string, code int, body string) string {
@@ -83,7 +67,7 @@ func TestStatusCommand(t *testing.T) {
 		"an argument":          {args: []string{"x"}, code: 2, err: []string{"x"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			code, out, err := execute(t, append([]string{"status"}, tt.args...)...)
+			code, out, err := clitest.Execute(t, NewCommand(), tt.args...)
 			if code != tt.code || (err != nil) != (tt.err != nil) {
 				t.Errorf("exit code %d: %v", code, err)
 			}
@@ -110,7 +94,7 @@ func TestStatusCommandsNoTerminal(t *testing.T) {
 	}))
 	defer server.Close()
 	for _, form := range []string{outputTable, outputJSON} {
-		code, out, err := execute(t, "status", "--address", server.URL, "-o", form)
+		code, out, err := clitest.Execute(t, NewCommand(), "--address", server.URL, "-o", form)
 		if code != 0 || strings.ContainsAny(out, "\u009b\x7f\x1b") || !strings.Contains(out, "v12J") {
 			t.Errorf("%s: exit code %d, %v: %q", form, code, err, out)
 		}
@@ -123,43 +107,8 @@ func TestStatusCommandsNoTerminal(t *testing.T) {
 // TestStatusAddressKeepsSecrets: what was typed by mistake is not said again.
 func TestStatusAddressKeepsSecrets(t *testing.T) {
 	for _, address := range []string{"http://alice:s3cr3t@127.0.0.1", "http://127.0.0.1?token=s3cr3t"} {
-		if code, out, err := execute(t, "status", "--address", address); code != 2 || strings.Contains(out+err.Error(), "s3cr3t") {
+		if code, out, err := clitest.Execute(t, NewCommand(), "--address", address); code != 2 || strings.Contains(out+err.Error(), "s3cr3t") {
 			t.Errorf("exit code %d: %v", code, err)
-		}
-	}
-}
-
-func TestUsageErrors(t *testing.T) {
-	for _, args := range [][]string{
-		{"--no-such-flag"}, {"no-such-command"}, {"--log-level", "loud"}, {"kubeconfig", "--no-such-flag"}, {"policy", "check", "--no-such-flag"},
-	} {
-		if code, _, err := execute(t, args...); code != exitUsage {
-			t.Errorf("%q: exit code %d: %v", args, code, err)
-		}
-	}
-	if code, _, err := execute(t, "policy", "check", "no-such-file"); code != exitFailed {
-		t.Errorf("a file that is not there: exit code %d: %v", code, err)
-	}
-}
-
-func TestFlagsInForce(t *testing.T) {
-	o, err := parse("--secure-port", "1234", "--eager", "pods,nodes")
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := map[string]statusz.Flag{}
-	for _, f := range flagsInForce(o.flags) {
-		got[f.Name] = f
-	}
-	want := []statusz.Flag{
-		{Name: "secure-port", Value: "1234", Set: true},
-		{Name: "eager", Value: "[pods,nodes]", Set: true},
-		{Name: "history-window", Value: "2m30s"},
-		{Name: "debug-pprof", Value: "false"},
-	}
-	for _, f := range want {
-		if diff := cmp.Diff(f, got[f.Name]); diff != "" {
-			t.Errorf("--%s (-want +got):\n%s", f.Name, diff)
 		}
 	}
 }

@@ -1,12 +1,10 @@
-package main
+package policyfile
 
 import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
-	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/kubernetes/scheme"
 
@@ -30,10 +28,10 @@ func builtinNames(group string) []string {
 	return slices.Compact(names)
 }
 
-// meantInstead says what a resource was probably meant to be that Kubernetes does not have: "pods"
+// Meant says what a resource was probably meant to be that Kubernetes does not have: "pods"
 // for "pod". It is empty for what Kubernetes has, for other API groups, and where nothing is like
 // it: a later version of Kubernetes may have what this one has not.
-func meantInstead(group, resource string) string {
+func Meant(group, resource string) string {
 	names := builtinNames(group)
 	if resource == policy.AllResources || slices.Contains(names, resource) {
 		return ""
@@ -46,23 +44,9 @@ func meantInstead(group, resource string) string {
 func checkNames(c *policy.Config) error {
 	var errs []error
 	for _, t := range c.Targets() {
-		if meant := meantInstead(t.Group, t.Resource); meant != "" {
+		if meant := Meant(t.Group, t.Resource); meant != "" {
 			errs = append(errs, fmt.Errorf("%s: resource: Kubernetes has no %q here: did you mean %q? Resources have their plural names", c.Rule(t).Source, t.Resource, meant))
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// suggestFlag adds to the error about an unknown flag which one was probably meant.
-func suggestFlag(fs *pflag.FlagSet, err error) error {
-	unknown, ok := errors.AsType[*pflag.NotExistError](err)
-	if !ok {
-		return err
-	}
-	var names []string
-	fs.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	if meant := policy.Similar(strings.TrimLeft(unknown.GetSpecifiedName(), "-"), names); meant != "" {
-		return fmt.Errorf("%w: did you mean --%s?", err, meant)
-	}
-	return fmt.Errorf("%w: --help lists them", err)
 }

@@ -1,4 +1,4 @@
-package main
+package explain
 
 import (
 	"bufio"
@@ -13,16 +13,20 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/listproxy/listproxy/cmd/listproxy/cli"
+	"github.com/listproxy/listproxy/cmd/listproxy/policyfile"
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
-func newPolicyExplainCommand() *cobra.Command {
+// NewCommand makes the command that says what becomes of a request. userAgent is what it calls
+// itself where it asks a running listproxy, and the request has no name of its own.
+func NewCommand(userAgent string) *cobra.Command {
 	var headers []string
 	var config string
 	var assumed assumptions
-	var running running
+	running := running{userAgent: userAgent}
 	cmd := &cobra.Command{
 		Use:   "explain METHOD URL",
 		Short: "Say what would happen to a request, and why",
@@ -42,10 +46,10 @@ from memory now, and if not, why. A list or a watch is sent once, with the crede
 and only the head of the answer is read; anything else is not sent.
 
   listproxy policy explain GET '/api/v1/pods?resourceVersion=0' --address https://127.0.0.1:8443`,
-		Args: wholeArgs(2),
+		Args: cli.WholeArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := running.check(); err != nil {
-				return usageError{err}
+				return cli.UsageError{Err: err}
 			}
 			r, err := readRequest(args[0], args[1], headers)
 			if err != nil {
@@ -54,12 +58,12 @@ and only the head of the answer is read; anything else is not sent.
 			if running.address != "" {
 				return running.explain(cmd.Context(), cmd.OutOrStdout(), r, hasAuthorization(headers))
 			}
-			c, err := readPolicyFlag(cmd.Flags(), config)
+			c, err := policyfile.ReadFlag(cmd.Flags(), config)
 			if err != nil {
 				return err
 			}
-			if !isConsistentLists(assumed.consistent) {
-				return wrongConsistentLists(assumed.consistent)
+			if err := cli.CheckConsistentLists(assumed.consistent); err != nil {
+				return err
 			}
 			return writeExplanation(cmd.OutOrStdout(), c, r, assumed)
 		},
@@ -70,7 +74,7 @@ and only the head of the answer is read; anything else is not sent.
 	fs.StringVar(&config, "config", "", "policy `file`; without it, the built-in policy")
 	fs.BoolVar(&assumed.custom, "custom", false, "the resource is defined by a CustomResourceDefinition")
 	assumed.consistent = string(policy.ConsistentNever)
-	addConsistentLists(fs, &assumed.consistent, "what listproxy is started with: true, always or false")
+	cli.AddConsistentLists(fs, &assumed.consistent, "what listproxy is started with: true, always or false")
 	fs.BoolVar(&assumed.watches, "watches", false, "listproxy is started with --watches")
 	fs.StringVar(&assumed.caller.Name, "as", "", "the caller's `user` name, as kubectl auth whoami shows it")
 	fs.StringArrayVar(&assumed.caller.Groups, "as-group", nil, "a `group` of the caller; may be repeated")
@@ -138,13 +142,13 @@ func writeExplanation(w io.Writer, c *policy.Config, r *http.Request, assumed as
 	}
 	if why != "" {
 		writeForwarded(out, why, why.Explain())
-		return writeTable(w, out.String())
+		return cli.WriteTable(w, out.String())
 	}
 	f := c.Forecast(list, policy.Switches{Consistent: policy.ConsistentLists(assumed.consistent), Watches: assumed.watches},
 		assumed.custom, &assumed.caller)
 	why = f.Why
 	text := why.Explain()
-	meant := meantInstead(list.Group, list.Resource)
+	meant := policyfile.Meant(list.Group, list.Resource)
 	switch {
 	case meant != "":
 		why = reason.UnknownResource
@@ -152,7 +156,7 @@ func writeExplanation(w io.Writer, c *policy.Config, r *http.Request, assumed as
 	case why == reason.NotCached && f.Rule.Cache == policy.CacheNever:
 		text = "The policy keeps this resource out of memory."
 	case why == reason.NotCached:
-		text = fmt.Sprintf("The policy keeps it as %s, and the answer would be %s.", representationsOf(f.Rule), f.Representation)
+		text = fmt.Sprintf("The policy keeps it as %s, and the answer would be %s.", policyfile.RepresentationsOf(f.Rule), f.Representation)
 	}
 	if why != "" {
 		writeForwarded(out, why, text)
@@ -175,7 +179,7 @@ func writeExplanation(w io.Writer, c *policy.Config, r *http.Request, assumed as
 	fmt.Fprintf(out, "  resource\t%s\n", policy.Target{Group: list.Group, Version: list.Version, Resource: list.Resource})
 	fmt.Fprintf(out, "  rule\t%s: cache %s\n", f.Rule.Source, f.Rule.Cache)
 	if f.Newest && len(f.Rule.NewestAsAny) > 0 {
-		fmt.Fprintf(out, "  newestAsAny\t%s\n", newestAsAnyOf(f.Rule))
+		fmt.Fprintf(out, "  newestAsAny\t%s\n", policyfile.NewestAsAnyOf(f.Rule))
 	}
 	if why == "" {
 		writeOpen(out, list, f.Decision, f.Rule)
@@ -184,7 +188,7 @@ func writeExplanation(w io.Writer, c *policy.Config, r *http.Request, assumed as
 			fmt.Fprintln(out, "  the objects\tare not nested so deeply that indented JSON of them would be many times as long")
 		}
 	}
-	return writeTable(w, out.String())
+	return cli.WriteTable(w, out.String())
 }
 
 func writeForwarded(w *strings.Builder, why reason.Reason, text string) {
@@ -261,7 +265,7 @@ func writeOpen(w *strings.Builder, list policy.Request, d policy.Decision, rule 
 	fmt.Fprintf(w, "  the caller\twas accepted by kube-apiserver before, and may %s it, says its review\n", list.Verb())
 	state := "is loaded and up to date"
 	if d.Revision > 0 {
-		state += fmt.Sprintf(", and knows revision %d (history: %s)", d.Revision, historyOf(rule))
+		state += fmt.Sprintf(", and knows revision %d (history: %s)", d.Revision, policyfile.HistoryOf(rule))
 	}
 	fmt.Fprintf(w, "  the collection\t%s\n", state)
 	if list.FieldSelector == "" {

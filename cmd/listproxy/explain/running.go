@@ -1,4 +1,4 @@
-package main
+package explain
 
 import (
 	"context"
@@ -9,23 +9,19 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/listproxy/listproxy/cmd/listproxy/cli"
+	"github.com/listproxy/listproxy/cmd/listproxy/kubeconfig"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
+	"github.com/listproxy/listproxy/proxy/upstream"
 )
-
-// explainTimeout is how long a listproxy may take to begin its answer, of which it may have to wait
-// for kube-apiserver.
-const explainTimeout = time.Minute
 
 // running is a listproxy that is asked what it would do with a request, and as whom.
 //
@@ -38,6 +34,7 @@ type running struct {
 	kubeconfig  string
 	contextName string
 	ca          string
+	userAgent   string
 }
 
 func (o *running) addFlags(fs *pflag.FlagSet) {
@@ -45,7 +42,7 @@ func (o *running) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.address, "address", "", "`URL` of a running listproxy, where clients go (https://127.0.0.1:8443): send it the request,\nif that is a list or a watch, and say what became of it")
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "with --address: `file` with the credentials to ask with; without it, $KUBECONFIG or ~/.kube/config")
 	fs.StringVar(&o.contextName, "context", "", "with --address: `name` of the context; without it, the current one")
-	fs.StringVar(&o.ca, "certificate-authority", filepath.Join(defaultCertDir(), "ca.crt"), "with --address: `file` with the CA of listproxy's certificate; not needed if the kubeconfig leads to listproxy")
+	fs.StringVar(&o.ca, "certificate-authority", kubeconfig.DefaultCA(), "with --address: `file` with the CA of listproxy's certificate; not needed if the kubeconfig leads to listproxy")
 }
 
 // check says whether flags are given that are for --address alone, or for what nobody is asked.
@@ -75,12 +72,10 @@ func (o *running) check() error {
 
 // config is how to ask, and the name of the kubeconfig's user.
 func (o *running) config() (*rest.Config, string, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = o.kubeconfig
-	if err := checkKubeconfigs(o.kubeconfig, rules.Precedence); err != nil {
+	loaded, err := kubeconfig.Load(o.kubeconfig, o.contextName)
+	if err != nil {
 		return nil, "", err
 	}
-	loaded := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.contextName})
 	cfg, err := loaded.ClientConfig()
 	if err != nil {
 		return nil, "", fmt.Errorf("the credentials to ask with (--kubeconfig): %w", err)
@@ -114,15 +109,6 @@ func (o *running) config() (*rest.Config, string, error) {
 	return cfg, who, nil
 }
 
-// clientFor returns a client that follows no redirect: its credentials are for one server only.
-func clientFor(cfg *rest.Config) (*http.Client, error) {
-	client, err := rest.HTTPClientFor(cfg)
-	if err == nil {
-		client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	}
-	return client, err
-}
-
 // explain asks what becomes of r, which is as a server would read it, and writes that. authorized:
 // r has credentials of its own.
 func (o *running) explain(ctx context.Context, w io.Writer, r *http.Request, authorized bool) error {
@@ -130,7 +116,7 @@ func (o *running) explain(ctx context.Context, w io.Writer, r *http.Request, aut
 		out := &strings.Builder{}
 		writeForwarded(out, reason.NotList, reason.NotList.Explain())
 		fmt.Fprintln(out, "  asked\tnobody: only lists and watches are sent, which change nothing")
-		return writeTable(w, out.String())
+		return cli.WriteTable(w, out.String())
 	}
 	cfg, who, err := o.config()
 	if err != nil {
@@ -140,15 +126,15 @@ func (o *running) explain(ctx context.Context, w io.Writer, r *http.Request, aut
 		cfg = rest.AnonymousClientConfig(cfg)
 		who = "of --header"
 	}
-	client, err := clientFor(cfg)
+	client, err := upstream.Client(cfg)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
+	ctx, cancel := context.WithTimeout(ctx, kubeconfig.AnswerTimeout)
 	defer cancel()
 	var first reason.Reason
 	for {
-		a, err := askHead(ctx, client, cfg.Host, r, authorized)
+		a, err := o.askHead(ctx, client, cfg.Host, r, authorized)
 		if err != nil {
 			return fmt.Errorf("%s does not answer: %w", o.address, err)
 		}
@@ -178,7 +164,7 @@ type head struct {
 const maxSaid = 64 << 10
 
 // askHead sends a request, and reads no more than the head of its answer, and what an error says.
-func askHead(ctx context.Context, client *http.Client, host string, r *http.Request, authorized bool) (head, error) {
+func (o *running) askHead(ctx context.Context, client *http.Client, host string, r *http.Request, authorized bool) (head, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // the rest is not sent
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, host+r.URL.RequestURI(), nil)
@@ -187,7 +173,7 @@ func askHead(ctx context.Context, client *http.Client, host string, r *http.Requ
 	}
 	req.Header = r.Header.Clone()
 	if req.Header.Get("User-Agent") == "" {
-		req.Header.Set("User-Agent", "listproxy-explain/"+version())
+		req.Header.Set("User-Agent", o.userAgent)
 	}
 	if !authorized {
 		req.Header.Del("Authorization") // the assumed one
@@ -230,7 +216,7 @@ func (h head) write(w io.Writer, address, who string, first reason.Reason) error
 	default:
 		fmt.Fprintf(out, "forwarded now\t%s\n", why)
 		fmt.Fprintf(out, "  why\t%s\n", why.Explain())
-		if slices.Contains(passing, why) {
+		if why.Passes() {
 			fmt.Fprintln(out, "  what to do\tnothing: this passes by itself. Ask again in a moment")
 		} else if h.code != http.StatusForbidden && h.code != http.StatusUnauthorized {
 			fmt.Fprintf(out, "  what to do\tsee %q in docs/operations.md, Reasons\n", why)
@@ -248,7 +234,7 @@ func (h head) write(w io.Writer, address, who string, first reason.Reason) error
 	}
 	fmt.Fprintf(out, "  answer\t%s\n", answer)
 	fmt.Fprintf(out, "  asked\t%s, as the user %s\n", address, who)
-	return writeTable(w, strings.Map(withoutControlButTabs, out.String()))
+	return cli.WriteTable(w, strings.Map(withoutControlButTabs, out.String()))
 }
 
 // withoutControlButTabs drops what could command a terminal, and keeps the cells of a table.
@@ -256,5 +242,5 @@ func withoutControlButTabs(r rune) rune {
 	if r == '\t' {
 		return r
 	}
-	return withoutControl(r)
+	return cli.WithoutControl(r)
 }

@@ -1,9 +1,11 @@
-package main
+package status
 
 import (
 	"io"
 	"os"
 	"regexp"
+
+	"github.com/listproxy/listproxy/cmd/listproxy/cli"
 )
 
 // The colours of a terminal (ECMA-48).
@@ -35,4 +37,4 @@ func inColour(text string) string {
 
 // wantsColour says whether what is written is shown in colour: on a terminal, unless the user does
 // not want that (https://no-color.org).
-func wantsColour(w io.Writer) bool { return isTerminal(w) && os.Getenv("NO_COLOR") == "" }
+func wantsColour(w io.Writer) bool { return cli.IsTerminal(w) && os.Getenv("NO_COLOR") == "" }

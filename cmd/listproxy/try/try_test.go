@@ -1,4 +1,4 @@
-package main
+package try
 
 import (
 	"encoding/pem"
@@ -10,6 +10,9 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/listproxy/listproxy/cmd/listproxy/cli"
+	"github.com/listproxy/listproxy/cmd/listproxy/cli/clitest"
 )
 
 // TestTryCommand: what is said of where a list came from, and when it is asked for again.
@@ -25,20 +28,20 @@ func TestTryCommand(t *testing.T) {
 	}{
 		{"from memory", 200, []string{hit}, nil, 0, []string{"from memory: 4 B", "Cache-Status: " + hit}},
 		{"soon from memory", 200, []string{warming, hit}, nil, 0, []string{"forwarded: warming", "from memory"}},
-		{"not soon enough", 200, []string{warming}, []string{"--wait", "0"}, exitFailed, []string{"did not come from memory within 0s: warming"}},
-		{"never", 200, []string{"listproxy; fwd=bypass; detail=not-cached"}, nil, exitFailed, []string{"forwarded: not-cached. The policy", "did not come from memory: not-cached"}},
+		{"not soon enough", 200, []string{warming}, []string{"--wait", "0"}, cli.ExitFailed, []string{"did not come from memory within 0s: warming"}},
+		{"never", 200, []string{"listproxy; fwd=bypass; detail=not-cached"}, nil, cli.ExitFailed, []string{"forwarded: not-cached. The policy", "did not come from memory: not-cached"}},
 		{"forwarded is enough", 200, []string{"listproxy; fwd=bypass; detail=not-cached"}, []string{"--allow-forwarded"}, 0, []string{"forwarded: not-cached"}},
-		{"no right", 403, []string{"listproxy; fwd=bypass; detail=not-allowed"}, nil, exitFailed, []string{"answers 403: the kubeconfig's user may not list this"}},
-		{"no listproxy", 200, []string{""}, nil, exitFailed, []string{"does not lead to a listproxy"}},
-		{"sent elsewhere", 302, []string{""}, nil, exitFailed, []string{"does not lead to a listproxy"}},
-		{"overloaded", 429, []string{""}, nil, exitFailed, []string{"429 Too Many Requests"}},
-		{"no path", 200, []string{hit}, []string{"pods"}, exitUsage, []string{`"pods" is not a path`}},
-		{"negative", 200, []string{hit}, []string{"--wait", "-1s"}, exitUsage, []string{"--wait -1s"}},
+		{"no right", 403, []string{"listproxy; fwd=bypass; detail=not-allowed"}, nil, cli.ExitFailed, []string{"answers 403: the kubeconfig's user may not list this"}},
+		{"no listproxy", 200, []string{""}, nil, cli.ExitFailed, []string{"does not lead to a listproxy"}},
+		{"sent elsewhere", 302, []string{""}, nil, cli.ExitFailed, []string{"does not lead to a listproxy"}},
+		{"overloaded", 429, []string{""}, nil, cli.ExitFailed, []string{"429 Too Many Requests"}},
+		{"no path", 200, []string{hit}, []string{"pods"}, cli.ExitUsage, []string{`"pods" is not a path`}},
+		{"negative", 200, []string{hit}, []string{"--wait", "-1s"}, cli.ExitUsage, []string{"--wait -1s"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			asked := 0
 			server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.URL.String() != tryPath || r.Header.Get("Authorization") != "Bearer secret" {
+				if r.URL.String() != defaultPath || r.Header.Get("Authorization") != "Bearer secret" {
 					t.Errorf("asked for %s", r.URL)
 				}
 				if source := test.sources[min(asked, len(test.sources)-1)]; source != "" {
@@ -62,7 +65,7 @@ func TestTryCommand(t *testing.T) {
 			}, kubeconfig); err != nil {
 				t.Fatal(err)
 			}
-			code, out, err := execute(t, append([]string{"try", "--kubeconfig", kubeconfig}, test.args...)...)
+			code, out, err := clitest.Execute(t, NewCommand("listproxy-try/v1"), append([]string{"--kubeconfig", kubeconfig}, test.args...)...)
 			if err != nil {
 				out += err.Error()
 			}

@@ -1,109 +1,16 @@
-package main
+package explain
 
 import (
-	"bytes"
-	"os"
-	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/listproxy/listproxy/cmd/listproxy/cli/clitest"
 	"github.com/listproxy/listproxy/policy"
-	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// listproxy runs the command and returns what it writes.
-func listproxy(args ...string) (string, error) {
-	var out bytes.Buffer
-	cmd := newCommand()
-	cmd.SetArgs(args)
-	cmd.SetOut(&out)
-	cmd.SetErr(&out)
-	err := cmd.Execute()
-	return out.String(), err
-}
-
-// policyFile writes a policy file, whose body begins in line 3.
-func policyFile(t *testing.T, body string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "policy.yaml")
-	text := "apiVersion: listproxy.io/v1alpha1\nkind: Policy\n" + body
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-func expectWords(t *testing.T, text string, words ...string) {
-	t.Helper()
-	for _, word := range words {
-		if !strings.Contains(text, word) {
-			t.Errorf("%q is missing in:\n%s", word, text)
-		}
-	}
-}
-
-// TestDocumentedCommands runs what docs/policy.md shows, and compares.
-func TestDocumentedCommands(t *testing.T) {
-	t.Chdir("../..")
-	text, err := os.ReadFile("docs/policy.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := regexp.MustCompile("(?ms)^```console\n\\$ listproxy ([^\n]*)\n(.*?)^```$").FindAllSubmatch(text, -1)
-	if len(blocks) < 5 {
-		t.Fatalf("only %d commands", len(blocks))
-	}
-	word := regexp.MustCompile(`'[^']*'|\S+`)
-	for _, block := range blocks {
-		line, want := string(block[1]), string(block[2])
-		t.Run(line, func(t *testing.T) {
-			args := word.FindAllString(line, -1)
-			for i := range args {
-				args[i] = strings.Trim(args[i], "'")
-			}
-			got, err := listproxy(args...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("documented otherwise (-documented +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-func TestPolicyCheckOfAWrongFile(t *testing.T) {
-	path := policyFile(t, "defaults:\n  cache: eager\nresources:\n- {group: '', resource: pods, idleTimeout: 1}\n")
-	out, err := listproxy("policy", "check", path)
-	if err == nil {
-		t.Fatalf("accepted: %s", out)
-	}
-	if out != "" {
-		t.Errorf("an error, and output: %s", out)
-	}
-	expectWords(t, err.Error(), path+":4: defaults.cache", path+":6: resources[0].idleTimeout")
-	if _, err := listproxy("policy", "check", path+".not"); err == nil {
-		t.Error("a file that is not there is accepted")
-	}
-	if _, err := listproxy("policy", "check"); err == nil {
-		t.Error("no file is accepted")
-	}
-}
-
-func TestPolicyCheckOfDefaults(t *testing.T) {
-	out, err := listproxy("policy", "check", policyFile(t, ""))
-	if err != nil {
-		t.Fatal(err)
-	}
-	expectWords(t, out, ": ok\n", "everything else       onDemand  all", "--history-window  --cache-bytes  --idle-timeout  ignore", "secrets", "built-in default")
-}
-
 func TestPolicyExplain(t *testing.T) {
-	config := policyFile(t, "resources:\n- {group: '', resource: pods, representations: [json], limitAtZero: honour, historyWindow: 5m}\n- {group: x.example.com, resource: ys, sameForEveryone: true}\n"+
+	config := clitest.PolicyFile(t, "resources:\n- {group: '', resource: pods, representations: [json], limitAtZero: honour, historyWindow: 5m}\n- {group: x.example.com, resource: ys, sameForEveryone: true}\n"+
 		"- {group: apps, resource: deployments, consistentLists: true, newestAsAny: [{user: jane}, {group: pollers}, {serviceAccount: ci/builder}]}\n"+
 		"- {group: apps, resource: daemonsets, consistentLists: false}\n")
 	token := policy.EncodeContinue(4711, "ns/x\x00")
@@ -144,11 +51,11 @@ func TestPolicyExplain(t *testing.T) {
 		{"another spelling", []string{"GET", "/api/v1/p%6fds?resourceVersion=0"}, []string{"forwarded  not-canonical"}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			out, err := listproxy(append([]string{"policy", "explain", "--config", config}, test.args...)...)
+			_, out, err := clitest.Execute(t, NewCommand("listproxy-explain/v1"), append([]string{"--config", config}, test.args...)...)
 			if err != nil {
 				t.Fatal(err)
 			}
-			expectWords(t, out, test.says...)
+			clitest.Says(t, out, test.says...)
 			if test.not != "" && strings.Contains(out, test.not) {
 				t.Errorf("%q is in:\n%s", test.not, out)
 			}
@@ -171,48 +78,11 @@ func TestPolicyExplainOfNoRequest(t *testing.T) {
 		{[]string{"GET", "/api/v1/pods", "--consistent-lists=maybe"}, `--consistent-lists "maybe": choose true, always or false`},
 		{[]string{"GET"}, "takes 2 arguments, not 1"},
 	} {
-		out, err := listproxy(append([]string{"policy", "explain"}, test.args...)...)
+		_, out, err := clitest.Execute(t, NewCommand("listproxy-explain/v1"), test.args...)
 		if err == nil {
 			t.Errorf("%q: accepted as %s", test.args, out)
 			continue
 		}
-		expectWords(t, err.Error(), test.says)
-	}
-}
-
-// TestConfigAndEager: what both name is loaded once, and what the policy leaves out is an error.
-func TestConfigAndEager(t *testing.T) {
-	config := policyFile(t, `resources:
-- {group: '', resource: pods, version: v1, cache: eager, representations: [protobuf, json]}
-- {group: '', resource: nodes, cache: never}
-- {group: '', resource: services, representations: [protobuf]}
-`)
-	o, err := parse("--config", config, "--eager", "pods,configmaps")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []policy.EagerCollection{
-		{Version: "v1", Resource: "pods", Representation: media.Protobuf},
-		{Version: "v1", Resource: "pods", Representation: media.JSON},
-		{Version: "v1", Resource: "configmaps", Representation: media.JSON},
-	}
-	if diff := cmp.Diff(want, o.eagerly); diff != "" {
-		t.Errorf("eager (-want +got):\n%s", diff)
-	}
-	for _, test := range []struct {
-		args []string
-		says []string
-	}{
-		{[]string{"--config", config, "--eager", "nodes"}, []string{"--eager", `"nodes" is never kept`, config + ":5"}},
-		{[]string{"--config", config, "--eager", "services"}, []string{"--eager", `"services" is not kept as JSON`, config + ":6"}},
-		{[]string{"--config", config + ".not"}, []string{"--config", "no such file"}},
-		{[]string{"--config", policyFile(t, "x: y\n")}, []string{"--config", `policy.yaml:3: unknown field "x"`}},
-	} {
-		_, err := parse(test.args...)
-		if err == nil {
-			t.Errorf("%q: accepted", test.args)
-			continue
-		}
-		expectWords(t, err.Error(), test.says...)
+		clitest.Says(t, err.Error(), test.says)
 	}
 }

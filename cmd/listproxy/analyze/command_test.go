@@ -1,16 +1,15 @@
-package main
+package analyze
 
 import (
-	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/listproxy/listproxy/cmd/listproxy/analyze"
+	"github.com/listproxy/listproxy/cmd/listproxy/cli"
+	"github.com/listproxy/listproxy/cmd/listproxy/cli/clitest"
 )
 
 // auditLine is a line of kube-apiserver's audit log.
@@ -40,16 +39,16 @@ func TestAnalyzeCommand(t *testing.T) {
 		{"several", []string{log, log}, 0, []string{"4 lists"}},
 		{"html", []string{"-o", "html", log}, 0, []string{"<!DOCTYPE html>", "<svg", "tool/v1 alice"}},
 		{"json", []string{"-o", "json", log}, 0, []string{`"userAgent": "tool/v1"`}},
-		{"nothing in it", []string{empty}, exitFailed, []string{"no list and no watch", "ResponseComplete"}},
-		{"one is missing", []string{log, filepath.Join(dir, "none.log")}, exitFailed, []string{"2 lists", "none.log: no such file"}},
-		{"ends early", []string{log, cut}, exitFailed, []string{"2 lists", "cut.log.gz was not read to its end", "unexpected EOF"}},
-		{"no file", nil, exitUsage, []string{"name the logs to read"}},
-		{"unknown form", []string{"-o", "xml", log}, exitUsage, []string{`--output "xml": choose text, json or html`}},
-		{"too few rows", []string{"--top", "-1", log}, exitUsage, []string{"--top -1"}},
-		{"no such policy", []string{"--config", filepath.Join(dir, "p.yaml"), log}, exitFailed, []string{"--config", "p.yaml"}},
+		{"nothing in it", []string{empty}, cli.ExitFailed, []string{"no list and no watch", "ResponseComplete"}},
+		{"one is missing", []string{log, filepath.Join(dir, "none.log")}, cli.ExitFailed, []string{"2 lists", "none.log: no such file"}},
+		{"ends early", []string{log, cut}, cli.ExitFailed, []string{"2 lists", "cut.log.gz was not read to its end", "unexpected EOF"}},
+		{"no file", nil, cli.ExitUsage, []string{"name the logs to read"}},
+		{"unknown form", []string{"-o", "xml", log}, cli.ExitUsage, []string{`--output "xml": choose text, json or html`}},
+		{"too few rows", []string{"--top", "-1", log}, cli.ExitUsage, []string{"--top -1"}},
+		{"no such policy", []string{"--config", filepath.Join(dir, "p.yaml"), log}, cli.ExitFailed, []string{"--config", "p.yaml"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			code, out, err := execute(t, append([]string{"analyze"}, test.args...)...)
+			code, out, err := clitest.Execute(t, NewCommand(), test.args...)
 			if err != nil {
 				out += err.Error()
 			}
@@ -63,33 +62,14 @@ func TestAnalyzeCommand(t *testing.T) {
 			}
 		})
 	}
-	_, out, _ := execute(t, "analyze", "--output", "json", log)
-	var report analyze.Report
+	_, out, _ := clitest.Execute(t, NewCommand(), "--output", "json", log)
+	var report Report
 	if err := json.Unmarshal([]byte(out), &report); err != nil || report.Totals.Lists.FromMemory != 2 {
 		t.Errorf("%v: %s", err, out)
 	}
 	// It loads nothing from elsewhere.
-	_, out, _ = execute(t, "analyze", "--output", "html", log)
+	_, out, _ = clitest.Execute(t, NewCommand(), "--output", "html", log)
 	if found := regexp.MustCompile(`(?i)https?://|<script|src=|@import|url\(`).FindString(out); found != "" {
 		t.Errorf("the page has %q", found)
-	}
-}
-
-// TestProgress: what the bar says, and that it says nothing where there is no terminal.
-func TestProgress(t *testing.T) {
-	p := &progress{total: 4 << 20, done: 1 << 20}
-	if got, want := p.line(3*time.Second), "[#######.......................]  25%, 1.0 MiB, 9s left"; got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
-	p.total = 0
-	if got := p.line(time.Second); got != "read 1.0 MiB" {
-		t.Errorf("of unknown length: %q", got)
-	}
-	var out bytes.Buffer
-	quiet := newProgress(&out, 10)
-	quiet.add(5)
-	quiet.clear()
-	if out.Len() > 0 {
-		t.Errorf("written to what is no terminal: %q", &out)
 	}
 }

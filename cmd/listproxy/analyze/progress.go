@@ -1,14 +1,14 @@
-package main
+package analyze
 
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
-	"golang.org/x/term"
+
+	"github.com/listproxy/listproxy/cmd/listproxy/cli"
 )
 
 const (
@@ -28,16 +28,10 @@ type progress struct {
 }
 
 func newProgress(out io.Writer, total int64) *progress {
-	if !isTerminal(out) {
+	if !cli.IsTerminal(out) {
 		out = nil
 	}
 	return &progress{out: out, total: total, begun: time.Now()}
-}
-
-// isTerminal says whether what is written is shown on a terminal that can redraw a line.
-func isTerminal(w io.Writer) bool {
-	file, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(file.Fd())) && os.Getenv("TERM") != "dumb" // #nosec G115 -- a descriptor
 }
 
 // reader returns what is read of r, and counts it.

@@ -1,0 +1,66 @@
+// Package clitest runs commands of listproxy in tests.
+package clitest
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/listproxy/listproxy/cmd/listproxy/cli"
+)
+
+// Execute runs one command as listproxy would, with its arguments, and returns the exit code, what
+// it wrote, and its error.
+func Execute(t *testing.T, cmd *cobra.Command, args ...string) (code int, out string, err error) {
+	t.Helper()
+	root := cli.Root(&cobra.Command{Use: "listproxy"})
+	root.AddCommand(cmd)
+	return ExecuteRoot(t, root, append([]string{cmd.Name()}, args...)...)
+}
+
+// ExecuteRoot is [Execute] for a command line of listproxy itself.
+func ExecuteRoot(t *testing.T, root *cobra.Command, args ...string) (code int, out string, err error) {
+	t.Helper()
+	var text bytes.Buffer
+	root.SetArgs(args)
+	root.SetOut(&text)
+	root.SetErr(&text)
+	if err = root.ExecuteContext(t.Context()); err != nil {
+		code = cli.ExitCode(err)
+	}
+	return code, text.String(), err
+}
+
+// PolicyFile writes a policy file, whose body begins in line 3.
+func PolicyFile(t *testing.T, body string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "policy.yaml")
+	text := "apiVersion: listproxy.io/v1alpha1\nkind: Policy\n" + body
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Says demands that a text has all these words.
+func Says(t *testing.T, text string, words ...string) {
+	t.Helper()
+	for _, word := range words {
+		if !strings.Contains(text, word) {
+			t.Errorf("%q is missing in:\n%s", word, text)
+		}
+	}
+}
+
+// Refused demands an error that says all these words.
+func Refused(t *testing.T, err error, words ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	Says(t, err.Error(), words...)
+}

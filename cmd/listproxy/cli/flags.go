@@ -1,0 +1,31 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/listproxy/listproxy/policy"
+)
+
+// AddConsistentLists adds the flag, which is true where it has no value.
+func AddConsistentLists(fs *pflag.FlagSet, value *string, usage string) {
+	fs.StringVar(value, "consistent-lists", *value, usage)
+	fs.Lookup("consistent-lists").NoOptDefVal = string(policy.ConsistentFaster)
+}
+
+// CheckConsistentLists says what is wrong with a value of the flag.
+func CheckConsistentLists(value string) error {
+	switch policy.ConsistentLists(value) {
+	case policy.ConsistentNever, policy.ConsistentFaster, policy.ConsistentAlways:
+		return nil
+	}
+	return fmt.Errorf("--consistent-lists %q: choose true, always or false", value)
+}
+
+// Complete tells shells what a flag of a command takes: one of the choices, or none of them a file.
+func Complete(cmd *cobra.Command, flag string, choices ...string) {
+	// An error would mean that there is no such flag, or that it was said twice.
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp))
+}

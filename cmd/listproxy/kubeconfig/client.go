@@ -1,0 +1,49 @@
+package kubeconfig
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/listproxy/listproxy/proxy/certs"
+)
+
+// AnswerTimeout is how long a listproxy may take to begin its answer, of which it may have to wait
+// for kube-apiserver.
+const AnswerTimeout = time.Minute
+
+// DefaultCA is the file with the CA that listproxy makes if a person starts it.
+func DefaultCA() string { return filepath.Join(certs.DefaultDir(), "ca.crt") }
+
+// Load reads the kubeconfig that a command is given, or $KUBECONFIG or ~/.kube/config if path is
+// empty, for one of its contexts, or for the current one.
+func Load(path, contextName string) (clientcmd.ClientConfig, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = path
+	if err := checkThere(path, rules.Precedence); err != nil {
+		return nil, err
+	}
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: contextName}), nil
+}
+
+// checkThere says which file is missing that the context is to be taken from: client-go takes
+// one that is not there for an empty one. explicit is --kubeconfig; else one of the files must be
+// there.
+func checkThere(explicit string, files []string) error {
+	if explicit != "" {
+		return nil // it is an error by itself
+	}
+	for _, file := range files {
+		if _, err := os.Stat(file); err == nil {
+			return nil
+		}
+	}
+	where := "there is no ~/.kube/config, and KUBECONFIG is not set"
+	if set := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); set != "" {
+		where = fmt.Sprintf("KUBECONFIG is %q, and no such file can be read", set)
+	}
+	return fmt.Errorf("there is no kubeconfig to take the context from: %s: correct that, or give --kubeconfig", where)
+}

@@ -1,0 +1,33 @@
+package policyfile
+
+import (
+	"testing"
+
+	"github.com/listproxy/listproxy/cmd/listproxy/cli/clitest"
+)
+
+func TestPolicyCheckOfAWrongFile(t *testing.T) {
+	path := clitest.PolicyFile(t, "defaults:\n  cache: eager\nresources:\n- {group: '', resource: pods, idleTimeout: 1}\n")
+	_, out, err := clitest.Execute(t, NewCheckCommand(), path)
+	if err == nil {
+		t.Fatalf("accepted: %s", out)
+	}
+	if out != "" {
+		t.Errorf("an error, and output: %s", out)
+	}
+	clitest.Says(t, err.Error(), path+":4: defaults.cache", path+":6: resources[0].idleTimeout")
+	if _, _, err := clitest.Execute(t, NewCheckCommand(), path+".not"); err == nil {
+		t.Error("a file that is not there is accepted")
+	}
+	if _, _, err := clitest.Execute(t, NewCheckCommand()); err == nil {
+		t.Error("no file is accepted")
+	}
+}
+
+func TestPolicyCheckOfDefaults(t *testing.T) {
+	_, out, err := clitest.Execute(t, NewCheckCommand(), clitest.PolicyFile(t, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	clitest.Says(t, out, ": ok\n", "everything else       onDemand  all", "--history-window  --cache-bytes  --idle-timeout  ignore", "secrets", "built-in default")
+}

@@ -9,7 +9,7 @@
 //   - [Accept.Representation], [Request.Indented] and [Request.CheckSelectors] decide
 //     what depends on the kind of the resource: the form of the answer, and whether the
 //     API server reads the selectors as written.
-//   - [DecideFor] applies the API server's own table of list semantics to the list
+//   - [Request.Decide] applies the API server's own table of list semantics to the list
 //     options of the [Request].
 //
 // A [Config] says what the operator wants: which resources are kept, and how.

@@ -42,15 +42,12 @@ type Forecast struct {
 func (c *Config) Forecast(list Request, switches Switches, custom bool, caller user.Info) Forecast {
 	rule := c.For(list.Group, list.Version, list.Resource)
 	f := Forecast{Rule: rule, Consistent: cmp.Or(rule.ConsistentLists, switches.Consistent)}
-	f.Decision = DecideFor(list.Options, rule.LimitAtZero, f.Consistent)
-	if list.Watch {
-		f.Decision = DecideWatch(list.Options, list.WatchOptions)
-	}
+	f.Decision = list.Decide(rule.LimitAtZero, f.Consistent)
 	// newestAsAny is about lists, and not about the pages that follow a first one.
 	f.Newest = !list.Watch && list.Options.Continue == "" &&
 		(f.Decision.Semantics == MostRecent || f.Decision.Reason == reason.MostRecent)
 	if f.AsAny = f.Newest && rule.GetsAny(caller); f.AsAny {
-		f.Decision = DecideFor(list.Options, rule.LimitAtZero, ConsistentFaster)
+		f.Decision = list.Decide(rule.LimitAtZero, ConsistentFaster)
 		f.Decision.Semantics = Any
 	}
 	f.Representation, f.Why = rule.Form(list, true, custom)

@@ -95,7 +95,7 @@ func TestParseAccepts(t *testing.T) {
 			get("/api/v1/pods?resourceVersion=5&resourceVersionMatch=Exact&limit=500&continue=abc", alice),
 			pods(ListOptions{ResourceVersion: "5", ResourceVersionMatch: "Exact", Limit: 500, Continue: "abc"}),
 		},
-		"options that DecideFor judges": {
+		"options that Decide judges": {
 			get("/api/v1/pods?resourceVersion=-1&resourceVersionMatch=Bogus", alice),
 			pods(ListOptions{ResourceVersion: "-1", ResourceVersionMatch: "Bogus"}),
 		},

@@ -60,14 +60,22 @@ type Decision struct {
 	Reason reason.Reason
 }
 
-// DecideFor maps list options to semantics as kube-apiserver 1.36 does (k8s.io/apiserver:
+// Decide says what to do with a list or watch: as a rule has it, a limit at resourceVersion=0 means
+// one thing or another, and lists of the newest state may be answered from memory or not.
+func (r Request) Decide(atZero LimitAtZero, consistent ConsistentLists) Decision {
+	if r.Watch {
+		return decideWatch(r.Options, r.WatchOptions)
+	}
+	return decideList(r.Options, atZero, consistent)
+}
+
+// decideList maps list options to semantics as kube-apiserver 1.36 does (k8s.io/apiserver:
 // storage/cacher/delegator, storage.ValidateListOptions, and apimachinery's internalversion
-// validation). A rule says what a limit at resourceVersion=0 means, and which lists of the newest
-// state may be answered from memory. It never fails: what it does not understand is forwarded.
+// validation). It never fails: what it does not understand is forwarded.
 //
 // A revision has to be a decimal without sign or leading zeros that fits int64, as etcd's revisions
 // do.
-func DecideFor(o ListOptions, atZero LimitAtZero, consistent ConsistentLists) Decision {
+func decideList(o ListOptions, atZero LimitAtZero, consistent ConsistentLists) Decision {
 	var (
 		match, rv      = o.ResourceVersionMatch, o.ResourceVersion
 		revision, isRV = parseDecimal(rv)

@@ -82,7 +82,7 @@ var table = map[string]map[string][2]Decision{
 }
 
 // decide decides as without a rule.
-func decide(o ListOptions) Decision { return DecideFor(o, LimitIgnored, ConsistentNever) }
+func decide(o ListOptions) Decision { return decideList(o, LimitIgnored, ConsistentNever) }
 
 // continuations are the only rows with a token that are not refused: without
 // match, and resourceVersion unset or 0; first by resourceVersion, then by token.
@@ -117,7 +117,7 @@ func TestDecideTable(t *testing.T) {
 					t.Run(fmt.Sprintf("rv=%s,match=%s,limit=%d,continue=%s", version, match, limit, name), func(t *testing.T) {
 						got := decide(options)
 						if diff := cmp.Diff(want, got); diff != "" {
-							t.Errorf("DecideFor (-want +got):\n%s", diff)
+							t.Errorf("decideList (-want +got):\n%s", diff)
 						}
 						checkWithUpstream(t, options, got)
 					})
@@ -215,7 +215,7 @@ func TestDecideEdges(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(test.want, decide(test.options)); diff != "" {
-				t.Errorf("DecideFor (-want +got):\n%s", diff)
+				t.Errorf("decideList (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -232,7 +232,7 @@ func TestHonouredLimit(t *testing.T) {
 					if want.Semantics == Any {
 						want.Limit = limit
 					}
-					if diff := cmp.Diff(want, DecideFor(options, LimitHonoured, ConsistentNever)); diff != "" {
+					if diff := cmp.Diff(want, decideList(options, LimitHonoured, ConsistentNever)); diff != "" {
 						t.Errorf("rv=%s,match=%s,limit=%d,continue=%s (-want +got):\n%s", version, match, limit, name, diff)
 					}
 				}
@@ -241,7 +241,7 @@ func TestHonouredLimit(t *testing.T) {
 	}
 }
 
-func BenchmarkDecideFor(b *testing.B) {
+func BenchmarkDecideList(b *testing.B) {
 	for name, options := range map[string]ListOptions{
 		"any":      {ResourceVersion: "0", Limit: 500},
 		"exact":    {ResourceVersion: "123456789", ResourceVersionMatch: "Exact"},

@@ -55,12 +55,12 @@ func (r *Request) setWatchParameter(name, value string) bool {
 	return r.setParameter(name, value)
 }
 
-// DecideWatch maps the options of a watch to semantics as kube-apiserver does, where it has
+// decideWatch maps the options of a watch to semantics as kube-apiserver does, where it has
 // streaming lists (k8s.io/apiserver: storage/cacher, and apimachinery's internalversion defaults
 // and validation). What it does not understand is forwarded.
 //
 // Without sendInitialEvents, a watch of the newest state or of any is taken for a streaming list.
-func DecideWatch(o ListOptions, w WatchOptions) Decision {
+func decideWatch(o ListOptions, w WatchOptions) Decision {
 	revision, isRevision := parseDecimal(o.ResourceVersion)
 	said := w.SendInitialEvents != ""
 	switch {

@@ -76,13 +76,13 @@ func TestWatchAccept(t *testing.T) {
 	}
 }
 
-// TestDecideWatchLikeTheUpstream: every combination of the parameters is served only if
+// TestWatchOptionsLikeTheUpstream: every combination of the parameters is served only if
 // kube-apiserver takes it, with what its defaults make of it.
-func TestDecideWatchLikeTheUpstream(t *testing.T) {
+func TestWatchOptionsLikeTheUpstream(t *testing.T) {
 	for _, rv := range versions {
 		for _, match := range matches {
 			for _, initial := range []string{"", "true", "false"} {
-				got := DecideWatch(ListOptions{ResourceVersion: rv, ResourceVersionMatch: match}, WatchOptions{SendInitialEvents: initial})
+				got := decideWatch(ListOptions{ResourceVersion: rv, ResourceVersionMatch: match}, WatchOptions{SendInitialEvents: initial})
 				o := internalversion.ListOptions{Watch: true, ResourceVersion: rv, ResourceVersionMatch: metav1.ResourceVersionMatch(match)}
 				if initial != "" {
 					o.SendInitialEvents = new(initial == "true")

@@ -34,16 +34,13 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 	}
 	rule := h.Policy.For(list.Group, list.Version, list.Resource)
 	consistent := cmp.Or(rule.ConsistentLists, h.ConsistentLists, policy.ConsistentNever)
-	decision := policy.DecideFor(list.Options, rule.LimitAtZero, consistent)
-	if list.Watch {
-		decision = policy.DecideWatch(list.Options, list.WatchOptions)
-	}
+	decision := list.Decide(rule.LimitAtZero, consistent)
 	found := answer{semantics: decision.Semantics, watch: list.Watch, initial: decision.Initial}
 	if decision.Reason == reason.MostRecent {
 		found.semantics = policy.MostRecent
 	}
 	if found.user, found.asAny = h.getsAny(r.Context(), who, rule, list, found.semantics); found.asAny {
-		decision = policy.DecideFor(list.Options, rule.LimitAtZero, policy.ConsistentFaster)
+		decision = list.Decide(rule.LimitAtZero, policy.ConsistentFaster)
 	}
 	if !decision.Serve {
 		return list, found, decision.Reason

@@ -106,10 +106,7 @@ func formOf(list policy.Request, why reason.Reason) string {
 	case reason.NotList, reason.Watch, reason.NotCanonical, reason.Parameter:
 		return formUnknown // the query was not read
 	}
-	decision := policy.DecideFor(list.Options, policy.LimitIgnored, policy.ConsistentAlways)
-	if list.Watch {
-		decision = policy.DecideWatch(list.Options, list.WatchOptions)
-	}
+	decision := list.Decide(policy.LimitIgnored, policy.ConsistentAlways)
 	switch {
 	case !decision.Serve && decision.Reason == reason.MostRecent:
 		return string(policy.MostRecent)

@@ -16,7 +16,7 @@
 //   - to advances only by what a stream that was started at or before to has delivered
 //     (an event, a bookmark), or by a read at the upstream that says nothing happened.
 //   - After a stream broke, the span goes on only if the upstream shows the same past
-//     (recognise.go): it tells the newest change again, to the last byte; or it has the same names
+//     (samepast.go): it tells the newest change again, to the last byte; or it has the same names
 //     and revisions, and the same newest object, at exactly the span's end. In the second case the
 //     history before that goes, unless the API servers are the same ones. If it cannot, everything
 //     is dropped.

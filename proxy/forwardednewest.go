@@ -1,62 +1,14 @@
 package proxy
 
 import (
-	"context"
 	"net/http"
 	"time"
 
-	"k8s.io/apiserver/pkg/authentication/user"
-
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/index"
 )
-
-// getsAny says whether a list asks for the newest state, and the policy has this caller get any
-// instead; and who the caller is, if that was found out. The upstream is asked only where it
-// matters, and only of callers whom it has accepted. If it does not say, the caller gets what it
-// has asked for.
-func (h *Handler) getsAny(ctx context.Context, who caller, rule policy.Rule, list policy.Request, asked policy.Semantics) (user.Info, bool) {
-	// A page of the newest state that follows another one is not any.
-	if len(rule.NewestAsAny) == 0 || asked != policy.MostRecent || list.Watch || list.Options.Continue != "" || !who.accepted {
-		return nil, false
-	}
-	known, err := h.WhoAmI.Recognise(ctx, who.identity, who.share)
-	if err != nil {
-		h.rarely("a caller could not be recognised, for whom the policy may have a rule (newestAsAny)", err)
-		return nil, false
-	}
-	return known, rule.GetsAny(known)
-}
-
-// proven finds the newest state, and waits until it is proven that it holds all that was written
-// before the list came.
-func (h *Handler) proven(ctx context.Context, resource snapshot.Resource, want wanted) (*snapshot.Collection, snapshot.Snapshot, reason.Reason) {
-	ctx, span := observe.RecordOf(ctx).Step(ctx, observe.SpanProof)
-	defer span.End()
-	collection, absence := h.Collections.Use(resource)
-	if absence != reason.None {
-		return nil, snapshot.Snapshot{}, absence
-	}
-	begun, over := time.Now(), h.Observer.Proving(ctx)
-	snap, absence := collection.Fresh(ctx, h.proofWait(want))
-	over(absence)
-	if absence == reason.None {
-		span.SetAttributes(observe.Proof(snap.Heard.Sub(begun), snap.Answered.Sub(snap.Heard))...)
-	}
-	return collection, snap, absence
-}
-
-// proofWait is how long the proof is waited for. A watch that is forwarded costs the upstream for
-// as long as it lasts, so there the proof always pays.
-func (h *Handler) proofWait(want wanted) time.Duration {
-	if want.watch {
-		return watchWait
-	}
-	return h.ConsistentWait
-}
 
 // forwardedNewest is a list of the newest state that is forwarded, and the answer to it.
 type forwardedNewest struct {

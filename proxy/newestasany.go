@@ -1,0 +1,26 @@
+package proxy
+
+import (
+	"context"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/listproxy/listproxy/policy"
+)
+
+// getsAny says whether a list asks for the newest state, and the policy has this caller get any
+// instead; and who the caller is, if that was found out. The upstream is asked only where it
+// matters, and only of callers whom it has accepted. If it does not say, the caller gets what it
+// has asked for.
+func (h *Handler) getsAny(ctx context.Context, who caller, rule policy.Rule, list policy.Request, asked policy.Semantics) (user.Info, bool) {
+	// A page of the newest state that follows another one is not any.
+	if len(rule.NewestAsAny) == 0 || asked != policy.MostRecent || list.Watch || list.Options.Continue != "" || !who.accepted {
+		return nil, false
+	}
+	known, err := h.WhoAmI.Recognise(ctx, who.identity, who.share)
+	if err != nil {
+		h.rarely("a caller could not be recognised, for whom the policy may have a rule (newestAsAny)", err)
+		return nil, false
+	}
+	return known, rule.GetsAny(known)
+}

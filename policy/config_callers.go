@@ -45,7 +45,8 @@ func (d *decoder) caller(path string, n *yaml.Node) (Caller, bool) {
 		{"serviceAccount", name(&c.ServiceAccount, wrongServiceAccount)},
 	})
 	if ok && len(d.faults) == faults && len(lines) != 1 {
-		d.fault(n.Line, path, "this names %d callers: write one of user, group and serviceAccount here, and each of several by itself", len(lines))
+		d.fault(n.Line, path, "this names %d callers: write one of user, group and serviceAccount here, and each of several by itself",
+			len(lines))
 	}
 	return c, ok && len(d.faults) == faults
 }
@@ -60,10 +61,12 @@ func (d *decoder) checkNewestAsAny(c *Config, statements []*statement) {
 		case s.newestAsAny == nil:
 		case len(s.newestAsAny) == 0:
 			if t.Version == "" || len(allVersions.NewestAsAny) == 0 {
-				d.fault(s.lines["newestAsAny"], "resources", "newestAsAny of the rule for %s is empty, and there is no rule for all versions that names callers, which it could take back: name a caller, or leave the field out", t)
+				d.fault(s.lines["newestAsAny"], "resources", "newestAsAny of the rule for %s is empty, and there is no rule for all versions that "+
+					"names callers, which it could take back: name a caller, or leave the field out", t)
 			}
 		case c.Rule(t).Cache == CacheNever:
-			d.fault(s.lines["newestAsAny"], "resources", "the rule for %s has newestAsAny, but the resource is never kept in memory: leave it out, or have it kept (cache: onDemand)", t)
+			d.fault(s.lines["newestAsAny"], "resources",
+				"the rule for %s has newestAsAny, but the resource is never kept in memory: leave it out, or have it kept (cache: onDemand)", t)
 		}
 	}
 }

@@ -135,22 +135,27 @@ func (d *decoder) checkRule(path string, s *statement) {
 	eager := s.cache != nil && *s.cache == CacheEager
 	if t.Resource == AllResources {
 		if t.Version != "" {
-			d.fault(s.lines["version"], join(path, "version"), "a rule for all resources of a group is for all versions: leave it out, or name the resource")
+			d.fault(s.lines["version"], join(path, "version"),
+				"a rule for all resources of a group is for all versions: leave it out, or name the resource")
 		}
 		if eager {
-			d.fault(s.lines["cache"], join(path, "cache"), "only a rule with a resource and a version can be eager: name them, or choose onDemand or never")
+			d.fault(s.lines["cache"], join(path, "cache"),
+				"only a rule with a resource and a version can be eager: name them, or choose onDemand or never")
 		}
 		if s.sameForEveryone != nil {
 			d.fault(s.lines["sameForEveryone"], join(path, "sameForEveryone"), "can be vouched for one resource only: name the resource")
 		}
 		if s.newestAsAny != nil {
-			d.fault(s.lines["newestAsAny"], join(path, "newestAsAny"), "is for one resource only, so that it is never given by accident: name the resource")
+			d.fault(s.lines["newestAsAny"], join(path, "newestAsAny"),
+				"is for one resource only, so that it is never given by accident: name the resource")
 		}
 	} else if eager && s.lines["version"] == 0 {
-		d.fault(s.lines["cache"], join(path, "cache"), "what is eager is read before anybody asks, so it has to be known in which version: add version: v1, or whichever the clients ask for")
+		d.fault(s.lines["cache"], join(path, "cache"),
+			"what is eager is read before anybody asks, so it has to be known in which version: add version: v1, or whichever the clients ask for")
 	}
 	if isEvents(t.Group, t.Resource) && s.cache != nil && *s.cache != CacheNever {
-		d.fault(s.lines["cache"], join(path, "cache"), "events cannot be kept: their watches get no bookmarks, so nobody could say how far they are known, and several of them can change in one revision: write never, or leave it out")
+		d.fault(s.lines["cache"], join(path, "cache"), "events cannot be kept: their watches get no bookmarks, so nobody could say how far "+
+			"they are known, and several of them can change in one revision: write never, or leave it out")
 	}
 }
 
@@ -182,7 +187,8 @@ func (d *decoder) checkDuplicates(statements []*statement) {
 func (d *decoder) checkEager(c *Config, statements []*statement) {
 	for _, s := range statements {
 		if s.cache != nil && *s.cache == CacheEager && !c.Rule(s.target).Keeps(media.JSON) && s.representations == nil {
-			d.fault(s.lines["cache"], "resources", "the rule for %s is eager and lists no representations, which means json, but inherits that json is not kept: list its representations", s.target)
+			d.fault(s.lines["cache"], "resources", "the rule for %s is eager and lists no representations, which means json, but inherits that "+
+				"json is not kept: list its representations", s.target)
 		}
 	}
 }
@@ -250,7 +256,8 @@ func (d *decoder) historyWindow(path string, n *yaml.Node) *time.Duration {
 func (d *decoder) idleTimeout(path string, n *yaml.Node) *time.Duration {
 	idle := d.duration(path, n, "10m, or 0 for ever")
 	if idle != nil && *idle > 0 && *idle < minIdleTimeout {
-		d.fault(n.Line, path, "%s is too short, it would be loaded again and again: write at least %v, or 0 for ever", describe(n), minIdleTimeout)
+		d.fault(n.Line, path, "%s is too short, it would be loaded again and again: write at least %v, or 0 for ever", describe(n),
+			minIdleTimeout)
 		return nil
 	}
 	return idle

@@ -227,7 +227,9 @@ func (h *Handler) hopeless(resource snapshot.Resource, want wanted) (*snapshot.C
 }
 
 // snapshot finds the state that the request asks for.
-func (h *Handler) snapshot(ctx context.Context, resource snapshot.Resource, want wanted) (*snapshot.Collection, snapshot.Snapshot, reason.Reason) {
+func (h *Handler) snapshot(
+	ctx context.Context, resource snapshot.Resource, want wanted,
+) (*snapshot.Collection, snapshot.Snapshot, reason.Reason) {
 	if want.Semantics == policy.MostRecent {
 		return h.proven(ctx, resource, want)
 	}

@@ -12,7 +12,9 @@ import (
 // instead; and who the caller is, if that was found out. The upstream is asked only where it
 // matters, and only of callers whom it has accepted. If it does not say, the caller gets what it
 // has asked for.
-func (h *Handler) getsAny(ctx context.Context, who caller, rule policy.Rule, list policy.Request, asked policy.Semantics) (user.Info, bool) {
+func (h *Handler) getsAny(
+	ctx context.Context, who caller, rule policy.Rule, list policy.Request, asked policy.Semantics,
+) (user.Info, bool) {
 	// A page of the newest state that follows another one is not any.
 	if len(rule.NewestAsAny) == 0 || asked != policy.MostRecent || list.Watch || list.Options.Continue != "" || !who.accepted {
 		return nil, false

@@ -11,7 +11,9 @@ import (
 
 // proven finds the newest state, and waits until it is proven that it holds all that was written
 // before the list came.
-func (h *Handler) proven(ctx context.Context, resource snapshot.Resource, want wanted) (*snapshot.Collection, snapshot.Snapshot, reason.Reason) {
+func (h *Handler) proven(
+	ctx context.Context, resource snapshot.Resource, want wanted,
+) (*snapshot.Collection, snapshot.Snapshot, reason.Reason) {
 	ctx, span := observe.RecordOf(ctx).Step(ctx, observe.SpanProof)
 	defer span.End()
 	collection, absence := h.Collections.Use(resource)

@@ -36,7 +36,10 @@ type Warmup struct {
 }
 
 // NewWarmup returns a Warmup of the eager collections, each of which is named once. Run does it.
-func NewWarmup(eager []policy.EagerCollection, catalog *discovery.Catalog, schemas *discovery.Schemas, collections *snapshot.Collections, log *slog.Logger) *Warmup {
+func NewWarmup(
+	eager []policy.EagerCollection, catalog *discovery.Catalog, schemas *discovery.Schemas, collections *snapshot.Collections,
+	log *slog.Logger,
+) *Warmup {
 	w := &Warmup{
 		catalog:     catalog,
 		schemas:     schemas,
@@ -109,7 +112,8 @@ func (w *Warmup) note(e policy.EagerCollection, why string) {
 	switch {
 	case w.waiting[e] == why:
 	case why == string(reason.UnknownResource):
-		w.log.Warn("an eager resource is not one that kube-apiserver serves, so this replica does not get ready: correct its name or version in the policy or in --eager",
+		w.log.Warn("an eager resource is not one that kube-apiserver serves, so this replica does not get ready: correct its name or "+
+			"version in the policy or in --eager",
 			"resource", eagerName(e), "version", e.Version, "meant", cmp.Or(w.catalog.Similar(e.Group, e.Version, e.Resource), "unknown"))
 	default:
 		w.log.Info("an eager collection is not warm", "resource", eagerName(e), "reason", why)

@@ -148,7 +148,8 @@ func (c *Collection) passes(s *stream, rev uint64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if rev >= c.opened {
-		return wire.Inconsistent("%d objects that the watch tells of were there before revision %d, and are not in the state at it", len(s.gone), c.opened)
+		return wire.Inconsistent("%d objects that the watch tells of were there before revision %d, and are not in the state at it", len(s.gone),
+			c.opened)
 	}
 	return nil
 }

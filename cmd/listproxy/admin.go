@@ -21,7 +21,9 @@ import (
 )
 
 // pages makes the admin port's pages for people.
-func (o *options) pages(a *app, endpoints *upstream.Endpoints, observing *observing, state admin.State, log *slog.Logger) (admin.Pages, error) {
+func (o *options) pages(
+	a *app, endpoints *upstream.Endpoints, observing *observing, state admin.State, log *slog.Logger,
+) (admin.Pages, error) {
 	source := &admin.StatusSource{
 		State:           state,
 		Version:         version(),
@@ -118,14 +120,17 @@ type adminOptions struct {
 }
 
 func (o *adminOptions) addFlags(fs *pflag.FlagSet) {
-	fs.StringSliceVar(&o.hosts, "admin-hosts", o.hosts, "more host `names` that clients of --admin-bind-address may use, besides IP addresses,\nlocalhost, the machine's name, the API server's, and those of Services")
+	fs.StringSliceVar(&o.hosts, "admin-hosts", o.hosts,
+		"more host `names` that clients of --admin-bind-address may use, besides IP addresses,\n"+
+			"localhost, the machine's name, the API server's, and those of Services")
 }
 
 // complete checks the options. An error names the flag.
 func (o *adminOptions) complete() error {
 	for _, host := range o.hosts {
 		if len(validation.IsDNS1123Subdomain(strings.ToLower(host))) > 0 {
-			return fmt.Errorf("--admin-hosts %q is not a name of a host: write it as in the DNS, listproxy.example.com, without a scheme, a port or a wildcard", host)
+			return fmt.Errorf("--admin-hosts %q is not a name of a host: write it as in the DNS, listproxy.example.com, without "+
+				"a scheme, a port or a wildcard", host)
 		}
 	}
 	return nil

@@ -40,13 +40,18 @@ func defaultIdentityOptions() identityOptions {
 
 func (o *identityOptions) addFlags(fs *pflag.FlagSet) {
 	o.flags = fs
-	fs.StringVar(&o.clientCAFile, "client-ca-file", o.clientCAFile, "`file` with CAs, PEM: a caller with a certificate from one of them is the user that the certificate names;\nlistproxy impersonates that user at the API server")
-	fs.StringVar(&o.frontCAFile, "requestheader-client-ca-file", o.frontCAFile, "`file` with CAs, PEM, of an authenticating proxy in front of listproxy")
+	fs.StringVar(&o.clientCAFile, "client-ca-file", o.clientCAFile,
+		"`file` with CAs, PEM: a caller with a certificate from one of them is the user that the certificate names;\n"+
+			"listproxy impersonates that user at the API server")
+	fs.StringVar(&o.frontCAFile, "requestheader-client-ca-file", o.frontCAFile,
+		"`file` with CAs, PEM, of an authenticating proxy in front of listproxy")
 	fs.StringSliceVar(&o.frontAllowedNames, "requestheader-allowed-names", o.frontAllowedNames, "common `names` in that proxy's certificates")
-	fs.StringSliceVar(&o.frontUsername, "requestheader-username-headers", o.frontUsername, "`headers` in which that proxy says who the caller is")
+	fs.StringSliceVar(&o.frontUsername, "requestheader-username-headers", o.frontUsername,
+		"`headers` in which that proxy says who the caller is")
 	fs.StringSliceVar(&o.frontUID, "requestheader-uid-headers", o.frontUID, "`headers` with the user's uid")
 	fs.StringSliceVar(&o.frontGroup, "requestheader-group-headers", o.frontGroup, "`headers` with the user's groups")
-	fs.StringSliceVar(&o.frontExtraPrefixes, "requestheader-extra-headers-prefix", o.frontExtraPrefixes, "`prefixes` of headers with the user's extras")
+	fs.StringSliceVar(&o.frontExtraPrefixes, "requestheader-extra-headers-prefix", o.frontExtraPrefixes,
+		"`prefixes` of headers with the user's extras")
 }
 
 // load reads the files. An error names the flag.

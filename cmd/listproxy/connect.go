@@ -59,7 +59,9 @@ type connectListener struct {
 }
 
 // openConnect opens the port for CONNECT, or returns nil if there is to be none.
-func (o *options) openConnect(upstream *url.URL, serving *certs.Certificate, observer *observe.Observer, log *slog.Logger) (*connectListener, error) {
+func (o *options) openConnect(
+	upstream *url.URL, serving *certs.Certificate, observer *observe.Observer, log *slog.Logger,
+) (*connectListener, error) {
 	if o.connectPort < 0 {
 		return nil, nil //nolint:nilnil // no listener is no error
 	}

@@ -38,13 +38,22 @@ func defaultLimitOptions() limitOptions {
 }
 
 func (o *limitOptions) addFlags(fs *pflag.FlagSet) {
-	fs.IntVar(&o.requests, "max-requests-inflight", o.requests, "how many requests are served at a time, shared fairly between callers; 0 any number")
-	fs.IntVar(&o.longRunning, "max-long-running-requests", o.longRunning, "how many watches, logs, execs and the like are open at a time; 0 any number")
-	fs.StringVar(&o.answers, "max-inflight-bytes", o.answers, "how many bytes of answers from memory are being written at a time (`quantity`), shared fairly between callers;\n0 any number")
-	fs.DurationVar(&o.wait, "overload-wait", o.wait, "how long a request waits for its turn before it gets 429 Too Many Requests; 0 not at all")
-	fs.IntVar(&o.connections, "max-connections", o.connections, "how many connections --secure-port and --connect-port have at a time, tunnels included; at the limit,\na new one replaces an unused one from the network with the most connections; 0 any number")
-	fs.StringVar(&o.body, "max-body-bytes", o.body, "how long a request's body may be (`quantity`), except for execs, uploads by proxy and the like;\n0 leaves that to the API server")
-	fs.DurationVar(&o.stall, "stall-timeout", o.stall, "if a client reads nothing of an answer, or sends nothing of an upload, for this long, it is cut off;\nfor a caller whom kube-apiserver has not accepted yet, the whole upload must be done in this time; 0 never")
+	fs.IntVar(&o.requests, "max-requests-inflight", o.requests,
+		"how many requests are served at a time, shared fairly between callers; 0 any number")
+	fs.IntVar(&o.longRunning, "max-long-running-requests", o.longRunning,
+		"how many watches, logs, execs and the like are open at a time; 0 any number")
+	fs.StringVar(&o.answers, "max-inflight-bytes", o.answers,
+		"how many bytes of answers from memory are being written at a time (`quantity`), shared fairly between callers;\n0 any number")
+	fs.DurationVar(&o.wait, "overload-wait", o.wait,
+		"how long a request waits for its turn before it gets 429 Too Many Requests; 0 not at all")
+	fs.IntVar(&o.connections, "max-connections", o.connections,
+		"how many connections --secure-port and --connect-port have at a time, tunnels included; at the limit,\n"+
+			"a new one replaces an unused one from the network with the most connections; 0 any number")
+	fs.StringVar(&o.body, "max-body-bytes", o.body,
+		"how long a request's body may be (`quantity`), except for execs, uploads by proxy and the like;\n0 leaves that to the API server")
+	fs.DurationVar(&o.stall, "stall-timeout", o.stall,
+		"if a client reads nothing of an answer, or sends nothing of an upload, for this long, it is cut off;\n"+
+			"for a caller whom kube-apiserver has not accepted yet, the whole upload must be done in this time; 0 never")
 }
 
 // complete checks the options. An error names the flag.

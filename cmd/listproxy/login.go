@@ -15,20 +15,24 @@ func checkLogin(kubeconfig string) error {
 	if err != nil {
 		return fmt.Errorf("--kubeconfig %s: %w", kubeconfig, err)
 	}
-	const what = "give listproxy an account of its own, as docs/rbac.yaml has it: kubectl config set-credentials NAME --token=…, and set-context --current --user NAME"
+	const what = "give listproxy an account of its own, as docs/rbac.yaml has it: kubectl config set-credentials NAME --token=…, and " +
+		"set-context --current --user NAME"
 	current, found := config.Contexts[config.CurrentContext]
 	if !found {
-		return fmt.Errorf("--kubeconfig %s: the current context %q is not in the file: kubectl config use-context says which one to use", kubeconfig, config.CurrentContext)
+		return fmt.Errorf("--kubeconfig %s: the current context %q is not in the file: kubectl config use-context says which one to use",
+			kubeconfig, config.CurrentContext)
 	}
 	if current.AuthInfo == "" {
 		return fmt.Errorf("--kubeconfig %s: the context %q names no user: %s", kubeconfig, config.CurrentContext, what)
 	}
 	login, found := config.AuthInfos[current.AuthInfo]
 	if !found {
-		return fmt.Errorf("--kubeconfig %s: the user %q of the context %q is not in the file: %s", kubeconfig, current.AuthInfo, config.CurrentContext, what)
+		return fmt.Errorf("--kubeconfig %s: the user %q of the context %q is not in the file: %s", kubeconfig, current.AuthInfo,
+			config.CurrentContext, what)
 	}
 	if !hasLogin(login) {
-		return fmt.Errorf("--kubeconfig %s: the user %q of the context %q has no credentials (no token, client certificate, password or plugin): %s",
+		return fmt.Errorf("--kubeconfig %s: the user %q of the context %q has no credentials (no token, client "+
+			"certificate, password or plugin): %s",
 			kubeconfig, current.AuthInfo, config.CurrentContext, what)
 	}
 	return nil

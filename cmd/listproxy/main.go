@@ -62,7 +62,8 @@ make one), and in another terminal:
 	cmd.SetVersionTemplate("listproxy {{.Version}}\n")
 	cmd.Flags().SortFlags = false
 	o.addFlags(cmd.Flags())
-	cmd.AddCommand(kubeconfig.NewCommand(), policyCommand(), status.NewCommand(), try.NewCommand(userAgent("listproxy-try")), analyze.NewCommand())
+	cmd.AddCommand(kubeconfig.NewCommand(), policyCommand(), status.NewCommand(), try.NewCommand(userAgent("listproxy-try")),
+		analyze.NewCommand())
 	complete(cmd)
 	showSections(cmd)
 	return cmd

@@ -122,44 +122,67 @@ func defaultOptions() *options {
 
 func (o *options) addFlags(fs *pflag.FlagSet) {
 	o.flags = fs
-	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "`file` with the API server's address and listproxy's own credentials;\nwithout it, the in-cluster configuration")
-	fs.StringSliceVar(&o.upstreams, "upstream", o.upstreams, "`URLs` of the cluster's API servers, https://host:port, used instead of the one address in --kubeconfig;\nthe path, the credentials, and the name that their certificates must be good for still come from there")
+	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig,
+		"`file` with the API server's address and listproxy's own credentials;\nwithout it, the in-cluster configuration")
+	fs.StringSliceVar(&o.upstreams, "upstream", o.upstreams,
+		"`URLs` of the cluster's API servers, https://host:port, used instead of the one address in --kubeconfig;\n"+
+			"the path, the credentials, and the name that their certificates must be good for still come from there")
 	fs.StringVar(&o.config, "config", o.config, "policy `file`: which resources are kept in memory, and how (listproxy policy check FILE)")
 	fs.StringVar(&o.bindAddress, "bind-address", o.bindAddress, "`address` to serve clients on")
 	fs.IntVar(&o.securePort, "secure-port", o.securePort, "`port` to serve clients on, over TLS")
 	fs.StringVar(&o.certFile, "tls-cert-file", o.certFile, "`file` with the serving certificate, PEM; made in --cert-dir if not given")
 	fs.StringVar(&o.keyFile, "tls-private-key-file", o.keyFile, "`file` with its key, PEM")
-	fs.StringVar(&o.certDir, "cert-dir", o.certDir, "`directory` for the certificate that listproxy makes if none is given, and its CA (ca.crt)")
+	fs.StringVar(&o.certDir, "cert-dir", o.certDir,
+		"`directory` for the certificate that listproxy makes if none is given, and its CA (ca.crt)")
 	fs.StringSliceVar(&o.certHosts, "cert-hosts", o.certHosts, "more `names` or addresses for the certificate that listproxy makes")
 	fs.StringVar(&o.tlsMinVersion, "tls-min-version", o.tlsMinVersion, "lowest `version` of TLS: "+strings.Join(tlsVersions(), " or "))
-	fs.StringSliceVar(&o.tlsCipherSuites, "tls-cipher-suites", o.tlsCipherSuites, "cipher `suites` of TLS 1.2, with the names that kube-apiserver uses; without it, Go's own choice")
-	fs.IntVar(&o.connectPort, "connect-port", o.connectPort, "`port` for clients that have listproxy as their proxy-url (CONNECT); 0 any free one, -1 none")
-	fs.BoolVar(&o.connectPlain, "connect-plain-http", o.connectPlain, "serve --connect-port without TLS; the connection inside the tunnel always has TLS")
-	fs.StringSliceVar(&o.connectHosts, "connect-hosts", o.connectHosts, "more `names` under which clients know the API server: host, for port 443, or host:port;\nthe name in --kubeconfig is always known")
-	fs.StringVar(&o.connectCAFile, "connect-ca-file", o.connectCAFile, "`file` with the CA, PEM, that signs the certificate inside tunnels; made in --cert-dir if not given")
+	fs.StringSliceVar(&o.tlsCipherSuites, "tls-cipher-suites", o.tlsCipherSuites,
+		"cipher `suites` of TLS 1.2, with the names that kube-apiserver uses; without it, Go's own choice")
+	fs.IntVar(&o.connectPort, "connect-port", o.connectPort,
+		"`port` for clients that have listproxy as their proxy-url (CONNECT); 0 any free one, -1 none")
+	fs.BoolVar(&o.connectPlain, "connect-plain-http", o.connectPlain,
+		"serve --connect-port without TLS; the connection inside the tunnel always has TLS")
+	fs.StringSliceVar(&o.connectHosts, "connect-hosts", o.connectHosts,
+		"more `names` under which clients know the API server: host, for port 443, or host:port;\nthe name in --kubeconfig is always known")
+	fs.StringVar(&o.connectCAFile, "connect-ca-file", o.connectCAFile,
+		"`file` with the CA, PEM, that signs the certificate inside tunnels; made in --cert-dir if not given")
 	fs.StringVar(&o.connectCAKeyFile, "connect-ca-key-file", o.connectCAKeyFile, "`file` with its key, PEM")
 	o.identity.addFlags(fs)
 	o.limits.addFlags(fs)
 	addAuditFlags(fs, &o.audit)
-	fs.StringVar(&o.adminBindAddress, "admin-bind-address", o.adminBindAddress, "`address` of health checks (/livez, /readyz), metrics (/metrics) and\nthe status page (/statusz, /flagz), plain HTTP")
+	fs.StringVar(&o.adminBindAddress, "admin-bind-address", o.adminBindAddress,
+		"`address` of health checks (/livez, /readyz), metrics (/metrics) and\nthe status page (/statusz, /flagz), plain HTTP")
 	o.admin.addFlags(fs)
 	fs.DurationVar(&o.history, "history-window", o.history, "how far back a revision can be asked for")
-	fs.DurationVar(&o.staleness, "staleness-bound", o.staleness, "how old the newest state may be: an answer contains everything that the API server had this long ago")
-	fs.DurationVar(&o.wait, "fresh-wait", o.wait, "how long a request waits for a revision that listproxy has not reached, before it is forwarded")
-	cli.AddConsistentLists(fs, &o.consistent, "answer lists that name no resourceVersion from memory too, once it is proven that memory holds\neverything written before the list came: true where that is faster than kube-apiserver, always, or false;\nthe policy can say otherwise for a resource")
-	fs.BoolVar(&o.watches, "watches", o.watches, "answer watches and streaming lists from memory too: one watch of kube-apiserver for any number of clients;\nthe policy can say otherwise for a resource")
-	fs.DurationVar(&o.consistentWait, "consistent-wait", o.consistentWait, "how long such a list waits for the proof, before it is forwarded; at most 1m")
+	fs.DurationVar(&o.staleness, "staleness-bound", o.staleness,
+		"how old the newest state may be: an answer contains everything that the API server had this long ago")
+	fs.DurationVar(&o.wait, "fresh-wait", o.wait,
+		"how long a request waits for a revision that listproxy has not reached, before it is forwarded")
+	cli.AddConsistentLists(fs, &o.consistent, "answer lists that name no resourceVersion from memory too, once it is proven that memory "+
+		"holds\neverything written before the list came: true where that is faster than kube-apiserver, always, or false;\n"+
+		"the policy can say otherwise for a resource")
+	fs.BoolVar(&o.watches, "watches", o.watches, "answer watches and streaming lists from memory too: one watch of kube-apiserver for any "+
+		"number of clients;\nthe policy can say otherwise for a resource")
+	fs.DurationVar(&o.consistentWait, "consistent-wait", o.consistentWait,
+		"how long such a list waits for the proof, before it is forwarded; at most 1m")
 	fs.DurationVar(&o.reviewTTL, "review-ttl", o.reviewTTL, "how long the API server's yes to a caller's list is remembered; 0 asks each time")
 	fs.StringSliceVar(&o.eager, "eager", o.eager, "`resources` to load before /readyz says yes: pods,nodes,deployments.v1.apps")
 	fs.DurationVar(&o.jitter, "eager-jitter", o.jitter, "eager resources begin to load at random moments within this time")
 	fs.DurationVar(&o.idle, "idle-timeout", o.idle, "a resource that nobody asked for in this time is dropped from memory; 0 never")
-	fs.DurationVar(&o.quarantine, "schema-quarantine", o.quarantine, "how long a custom resource's lists are forwarded after its definition changed")
-	fs.DurationVar(&o.settle, "upstream-settle", o.settle, "how long all lists are forwarded after the API servers behind the upstream changed;\n"+leastSettleUsage())
-	fs.DurationVar(&o.selfCheck, "self-check-interval", o.selfCheck, "how often each resource in memory is compared with the API server; 0 never")
-	fs.StringVar(&o.bytes, "cache-bytes", o.bytes, "bound on what is stored (`quantity`, 512Mi or 2Gi; 0 for none): at the bound,\nhistory is shortened, then idle resources are dropped, then lists are forwarded")
-	fs.StringVar(&o.compressed, "compression-cache-bytes", o.compressed, "bound on the compressed lists that are kept (`quantity`); 0 compresses every list anew")
-	fs.DurationVar(&o.delay, "shutdown-delay-duration", o.delay, "how long to go on as before after SIGTERM, with only /readyz saying no, so that balancers notice")
-	fs.DurationVar(&o.drain, "shutdown-timeout", o.drain, "how long requests may take to end after SIGTERM and --shutdown-delay-duration; watches are ended at once")
+	fs.DurationVar(&o.quarantine, "schema-quarantine", o.quarantine,
+		"how long a custom resource's lists are forwarded after its definition changed")
+	fs.DurationVar(&o.settle, "upstream-settle", o.settle,
+		"how long all lists are forwarded after the API servers behind the upstream changed;\n"+leastSettleUsage())
+	fs.DurationVar(&o.selfCheck, "self-check-interval", o.selfCheck,
+		"how often each resource in memory is compared with the API server; 0 never")
+	fs.StringVar(&o.bytes, "cache-bytes", o.bytes, "bound on what is stored (`quantity`, 512Mi or 2Gi; 0 for none): at the bound,\n"+
+		"history is shortened, then idle resources are dropped, then lists are forwarded")
+	fs.StringVar(&o.compressed, "compression-cache-bytes", o.compressed,
+		"bound on the compressed lists that are kept (`quantity`); 0 compresses every list anew")
+	fs.DurationVar(&o.delay, "shutdown-delay-duration", o.delay,
+		"how long to go on as before after SIGTERM, with only /readyz saying no, so that balancers notice")
+	fs.DurationVar(&o.drain, "shutdown-timeout", o.drain,
+		"how long requests may take to end after SIGTERM and --shutdown-delay-duration; watches are ended at once")
 	fs.StringVar(&o.logFormat, "log-format", o.logFormat, "`text` or json")
 	fs.StringVar(&o.logLevel, "log-level", o.logLevel, "`level`: debug, access (a line for every request), info, warn or error")
 	fs.BoolVar(&o.profiling, "debug-pprof", o.profiling, "serve profiles of the process (/debug/pprof/) on --admin-bind-address")
@@ -171,7 +194,8 @@ func (o *options) complete() (err error) {
 		return errors.New("--tls-cert-file and --tls-private-key-file go together: give both or none")
 	}
 	if o.certDir == "" && (o.certFile == "" || o.connectPort >= 0 && o.connectCAFile == "") {
-		return errors.New("--cert-dir is not given, and there is no home directory for it: give a directory of listproxy's own, or the certificates")
+		return errors.New("--cert-dir is not given, and there is no home directory for it: give a directory of " +
+			"listproxy's own, or the certificates")
 	}
 	if o.securePort < 0 || o.securePort > 65535 {
 		return fmt.Errorf("--secure-port %d: a port is a number from 0 (any free one) to 65535", o.securePort)
@@ -266,7 +290,8 @@ func checkBindAddress(address string) error {
 	if host, port, err := net.SplitHostPort(address); err == nil && net.ParseIP(host) != nil {
 		return fmt.Errorf("--bind-address %q has a port: give --bind-address %s --secure-port %s", address, host, port)
 	}
-	return fmt.Errorf("--bind-address %q is not an IP address: give one of this machine's, or 0.0.0.0 for all; the port goes to --secure-port", address)
+	return fmt.Errorf("--bind-address %q is not an IP address: give one of this machine's, or 0.0.0.0 for all; "+
+		"the port goes to --secure-port", address)
 }
 
 // byteFlag is a flag with a quantity of bytes.
@@ -289,7 +314,8 @@ func (f byteFlag) parse() error {
 		if strings.Trim(f.text, "0123456789") == "" {
 			meant = ": did you mean " + f.text + "Mi?"
 		}
-		return fmt.Errorf("%s %q is %d bytes, less than any list needs%s Give at least 64Ki, or 0 for no bound", f.flag, f.text, *f.value, cmp.Or(meant, "."))
+		return fmt.Errorf("%s %q is %d bytes, less than any list needs%s Give at least 64Ki, or 0 for no bound", f.flag, f.text, *f.value,
+			cmp.Or(meant, "."))
 	}
 	return nil
 }
@@ -328,9 +354,11 @@ func mergeEager(c *policy.Config, names []string) ([]policy.EagerCollection, err
 	for i, gvr := range resources {
 		switch rule := c.For(gvr.Group, gvr.Version, gvr.Resource); {
 		case rule.Cache == policy.CacheNever:
-			return nil, fmt.Errorf("%q is never kept in memory, says the policy (%s): leave it out here, or have it kept there", names[i], rule.Source)
+			return nil, fmt.Errorf("%q is never kept in memory, says the policy (%s): leave it out here, or have it kept there", names[i],
+				rule.Source)
 		case !rule.Keeps(media.JSON):
-			return nil, fmt.Errorf("%q is not kept as JSON, says the policy (%s): leave it out here, and write cache: eager there", names[i], rule.Source)
+			return nil, fmt.Errorf("%q is not kept as JSON, says the policy (%s): leave it out here, and write cache: eager there", names[i],
+				rule.Source)
 		}
 		e := policy.EagerCollection{Group: gvr.Group, Version: gvr.Version, Resource: gvr.Resource, Representation: media.JSON}
 		if !slices.Contains(eager, e) {
@@ -378,7 +406,8 @@ func (o *options) checkSettle() error {
 		least = 0
 	}
 	if o.settle < least {
-		return fmt.Errorf("--upstream-settle %v is too short: lists could come from memory between two looks at API servers of different versions, "+
+		return fmt.Errorf("--upstream-settle %v is too short: lists could come from memory between two looks at API servers of "+
+			"different versions, "+
 			"and mix what they write: give at least %v (%s), or leave it out (%v)", o.settle, least, where, defaultSettle)
 	}
 	return nil

@@ -39,7 +39,8 @@ func (o *options) completeTLS() error {
 	if version < tls.VersionTLS13 &&
 		!slices.Contains(o.tls.CipherSuites, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256) &&
 		!slices.Contains(o.tls.CipherSuites, tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256) {
-		return errors.New("--tls-cipher-suites has none that HTTP/2 needs: add TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 or TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, or set --tls-min-version VersionTLS13")
+		return errors.New("--tls-cipher-suites has none that HTTP/2 needs: add TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 or " +
+			"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, or set --tls-min-version VersionTLS13")
 	}
 	return nil
 }
@@ -77,7 +78,8 @@ func (o *options) serving(log *slog.Logger) (*certs.Certificate, error) {
 // mounted Secret is like that unless its volume has a defaultMode, in a container of one user.
 func warnOfKey(log *slog.Logger, flag, path string) {
 	if certs.KeyReadableByOthers(path) {
-		log.Warn("a private key is readable by everybody on this machine: take that away (chmod o-r, defaultMode of a Secret's volume)", "flag", flag, "file", path)
+		log.Warn("a private key is readable by everybody on this machine: take that away (chmod o-r, defaultMode of a Secret's volume)",
+			"flag", flag, "file", path)
 	}
 }
 

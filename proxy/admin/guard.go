@@ -66,7 +66,8 @@ func (g guard) refusal(r *http.Request) string {
 		}
 	}
 	if !g.knows(r.Host) {
-		return "listproxy's admin port is not known by the name in this address: use an IP address or localhost, or start listproxy with --admin-hosts and the name."
+		return "listproxy's admin port is not known by the name in this address: use an IP address or localhost, or start listproxy " +
+			"with --admin-hosts and the name."
 	}
 	return ""
 }

@@ -10,7 +10,8 @@ import (
 
 func registerCertificates(meter metric.Meter, read func() []certs.Expiry) error {
 	i := &instruments{meter: meter}
-	ends := i.seconds("listproxy.certificate.not_after.timestamp", "When a certificate in use ends, in Unix time: the first of a chain, or of a file with CAs.")
+	ends := i.seconds("listproxy.certificate.not_after.timestamp",
+		"When a certificate in use ends, in Unix time: the first of a chain, or of a file with CAs.")
 	return i.read(func(o metric.Observer) {
 		for _, c := range read() {
 			if !c.NotAfter.IsZero() {

@@ -16,7 +16,9 @@ func registerConnections(meter metric.Meter, read func() map[string]inflight.Con
 	open := i.gauge("listproxy.connections", "{connection}", "Open connections: of clients, tunnels included, and of the admin port.")
 	limit := i.gauge("listproxy.connections.limit", "{connection}", "The bound on listproxy_connections (--max-connections); 0 is no bound.")
 	networks := i.gauge("listproxy.connections.networks", "{network}", "Networks with open connections: IPv4 addresses, and /64s of IPv6.")
-	ended := i.counter("listproxy.connections.ended", "{connection}", "Connections that listproxy closed to keep a bound: one without a request, whose place a new one needed (room); a new one (full); one with an unfinished request that was too large (unfinished).")
+	ended := i.counter("listproxy.connections.ended", "{connection}",
+		"Connections that listproxy closed to keep a bound: one without a request, whose place a new one needed (room); a new one (full); "+
+			"one with an unfinished request that was too large (unfinished).")
 	return i.read(func(o metric.Observer) {
 		for name, s := range read() {
 			port := labelPort.String(name)

@@ -16,7 +16,8 @@ const labelEndpoint = attribute.Key("endpoint")
 // RegisterEndpoints makes metrics of what read returns.
 func RegisterEndpoints(meters metric.MeterProvider, read func() []upstream.EndpointStats) error {
 	i := &instruments{meter: meters.Meter(observe.Instrumentation)}
-	up := i.gauge("listproxy.upstream.endpoint.up", "{endpoint}", "1 if new connections go to this API server (--upstream), else 0: it is not ready, too slow, or cannot be reached.")
+	up := i.gauge("listproxy.upstream.endpoint.up", "{endpoint}",
+		"1 if new connections go to this API server (--upstream), else 0: it is not ready, too slow, or cannot be reached.")
 	err := i.read(func(o metric.Observer) {
 		for _, s := range read() {
 			value := int64(0)

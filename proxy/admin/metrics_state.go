@@ -128,10 +128,13 @@ func registerCollections(meter metric.Meter, read func() []snapshot.CollectionSt
 	history := i.seconds("listproxy.collection.history", "How far back a revision can be asked for.")
 	gaps := i.gauge("listproxy.collection.gaps", "{gap}", "Gaps: intervals of the history in which the state is not known.")
 	revision := i.gauge("listproxy.feed.revision", "{revision}", "The newest revision that is known.")
-	lag := i.seconds("listproxy.feed.lag", "How old the newest state is at most: the time since the API server was asked for the revision that the state has reached. It grows between two probes, and on a quiet resource between two bookmarks.")
+	lag := i.seconds("listproxy.feed.lag", "How old the newest state is at most: the time since the API server was asked for the revision "+
+		"that the state has reached. It grows between two probes, and on a quiet resource between two bookmarks.")
 	loads := i.counter("listproxy.feed.loads", "{load}", "Complete states that were loaded, the first included.")
-	resumes := i.counter("listproxy.feed.resumes", "{resume}", "Watches that broke and were resumed in place: the newest state was kept. After a comparison its history may be gone.")
-	restarts := i.counter("listproxy.feed.restarts", "{restart}", "How often a state was lost and had to be loaded again, and why (cause). Each time leaves a gap.")
+	resumes := i.counter("listproxy.feed.resumes", "{resume}",
+		"Watches that broke and were resumed in place: the newest state was kept. After a comparison its history may be gone.")
+	restarts := i.counter("listproxy.feed.restarts", "{restart}",
+		"How often a state was lost and had to be loaded again, and why (cause). Each time leaves a gap.")
 	return i.read(func(o metric.Observer) {
 		now := time.Now()
 		for _, s := range read() {
@@ -146,7 +149,8 @@ func registerCollections(meter metric.Meter, read func() []snapshot.CollectionSt
 			if absence == reason.None {
 				up = 1
 			}
-			o.ObserveInt64(live, up, metric.WithAttributeSet(attribute.NewSet(append(which, observe.LabelReason.String(observe.OrNone(string(absence))))...)))
+			o.ObserveInt64(live, up,
+				metric.WithAttributeSet(attribute.NewSet(append(which, observe.LabelReason.String(observe.OrNone(string(absence))))...)))
 			o.ObserveInt64(objects, int64(s.Objects), set)
 			o.ObserveInt64(bytes, s.Bytes, set)
 			o.ObserveInt64(versions, int64(s.Versions), set)
@@ -194,8 +198,10 @@ func observeLookups(o metric.Observer, c metric.Int64Observable, hits, misses ui
 
 func registerCompression(meter metric.Meter, read func() gzip.CompressorStats) error {
 	i := &instruments{meter: meter}
-	lookups := i.counter("listproxy.compression.lookups", "{segment}", "Segments of lists that were compressed already (hit), or had to be compressed (miss).")
-	compressed := i.counter("listproxy.compressed", "By", "Bytes that were compressed, before compression; without segments that were compressed already.")
+	lookups := i.counter("listproxy.compression.lookups", "{segment}",
+		"Segments of lists that were compressed already (hit), or had to be compressed (miss).")
+	compressed := i.counter("listproxy.compressed", "By",
+		"Bytes that were compressed, before compression; without segments that were compressed already.")
 	size := i.gauge("listproxy.compression.size", "By", "Bytes kept of compressed segments.")
 	return i.read(func(o metric.Observer) {
 		s := read()
@@ -207,8 +213,10 @@ func registerCompression(meter metric.Meter, read func() gzip.CompressorStats) e
 
 func registerReviews(meter metric.Meter, read func() authz.Stats) error {
 	i := &instruments{meter: meter}
-	lookups := i.counter("listproxy.review.lookups", "{lookup}", "Callers' rights that were remembered (hit), or had to be reviewed by the API server (miss).")
-	entries := i.gauge("listproxy.review.entries", "{entry}", "Callers' rights that are remembered. A right with long selectors counts as several, as it does for the bound.")
+	lookups := i.counter("listproxy.review.lookups", "{lookup}",
+		"Callers' rights that were remembered (hit), or had to be reviewed by the API server (miss).")
+	entries := i.gauge("listproxy.review.entries", "{entry}",
+		"Callers' rights that are remembered. A right with long selectors counts as several, as it does for the bound.")
 	evictions := i.counter("listproxy.review.evictions", "{entry}", "Callers' rights that were forgotten early, since there was no room.")
 	return i.read(func(o metric.Observer) {
 		s := read()
@@ -220,11 +228,13 @@ func registerReviews(meter metric.Meter, read func() authz.Stats) error {
 
 func registerInflight(meter metric.Meter, read func() inflight.Stats) error {
 	i := &instruments{meter: meter}
-	requests := i.gauge("listproxy.inflight.requests", "{request}", "Requests in flight: short ones, and those that run for long (watches, logs, execs and the like).")
+	requests := i.gauge("listproxy.inflight.requests", "{request}",
+		"Requests in flight: short ones, and those that run for long (watches, logs, execs and the like).")
 	bytes := i.gauge("listproxy.inflight", "By", "Bytes of lists from memory that are being written, before compression.")
 	waiting := i.gauge("listproxy.inflight.waiting", "{request}", "Requests that wait for their turn.")
 	callers := i.gauge("listproxy.inflight.callers", "{caller}", "Callers with requests in flight or waiting.")
-	refusals := i.counter("listproxy.inflight.refusals", "{request}", "Requests that were answered with 429, by the bound that was reached (kind) and why.")
+	refusals := i.counter("listproxy.inflight.refusals", "{request}",
+		"Requests that were answered with 429, by the bound that was reached (kind) and why.")
 	return i.read(func(o metric.Observer) {
 		s := read()
 		o.ObserveInt64(bytes, s.Bytes.InUse)

@@ -16,7 +16,8 @@ const (
 
 func registerUpstream(meter metric.Meter, read func() upstream.HealthStats) error {
 	i := &instruments{meter: meter}
-	ok := i.gauge("listproxy.upstream.ok", "{upstream}", "1 if the API server answers listproxy's own account as it should, else 0 and how it is (state).")
+	ok := i.gauge("listproxy.upstream.ok", "{upstream}",
+		"1 if the API server answers listproxy's own account as it should, else 0 and how it is (state).")
 	answered := i.seconds("listproxy.upstream.answered.timestamp", "When the API server last answered a check, in whatever way, in Unix time.")
 	from := i.seconds("listproxy.login.not_before.timestamp", "When what listproxy logs in with at the API server was issued, in Unix time.")
 	until := i.seconds("listproxy.login.not_after.timestamp", "When what listproxy logs in with at the API server ends, in Unix time.")

@@ -14,7 +14,8 @@ import (
 func registerWatches(meter metric.Meter, read func() []snapshot.CollectionStats) error {
 	i := &instruments{meter: meter}
 	open := i.gauge("listproxy.watches", "{watch}", "Watches that are answered from memory now, streaming lists among them.")
-	events := i.counter("listproxy.watch.events", "{event}", "Events of watches from memory, bookmarks included and initial ones not, each counted for every client that was told it.")
+	events := i.counter("listproxy.watch.events", "{event}",
+		"Events of watches from memory, bookmarks included and initial ones not, each counted for every client that was told it.")
 	ended := i.counter("listproxy.watch.ends", "{watch}", "Watches from memory that have ended, and why (reason).")
 	behind := i.gauge("listproxy.watch.behind", "{change}", "The most changes that any client has still to be told, or to pass over.")
 	return i.read(func(o metric.Observer) {

@@ -162,7 +162,8 @@ func feedsCheck(collections []statusz.Collection) statusz.Check {
 	if len(silent) > 0 {
 		slices.Sort(silent)
 		check.OK = false
-		check.Message = "nothing new was heard of these for longer than --staleness-bound, so lists of their newest state are forwarded (stale): " + enumerate(silent)
+		check.Message = "nothing new was heard of these for longer than --staleness-bound, so lists of their newest " +
+			"state are forwarded (stale): " + enumerate(silent)
 	}
 	return check
 }

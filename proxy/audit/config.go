@@ -42,11 +42,13 @@ func (c Config) Validate() error {
 		case f.value < 0:
 			problems = append(problems, fmt.Errorf("%s=%d is negative: use 0 %s, or a positive number", f.flag, f.value, f.zero))
 		case f.value > 0 && !c.Enabled():
-			problems = append(problems, fmt.Errorf("%s=%d says how an audit log is kept, but there is none: set --audit-log-path too, or remove it", f.flag, f.value))
+			problems = append(problems, fmt.Errorf("%s=%d says how an audit log is kept, but there is none: set "+
+				"--audit-log-path too, or remove it", f.flag, f.value))
 		}
 	}
 	if c.Compress && !c.Enabled() {
-		problems = append(problems, errors.New("--audit-log-compress says how an audit log is kept, but there is none: set --audit-log-path too, or remove it"))
+		problems = append(problems, errors.New("--audit-log-compress says how an audit log is kept, but there is none: set "+
+			"--audit-log-path too, or remove it"))
 	}
 	return errors.Join(problems...)
 }

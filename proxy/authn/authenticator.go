@@ -108,11 +108,11 @@ func (f *Refusal) Write(w http.ResponseWriter, r *http.Request) {
 const (
 	unverifiedMessage = "The client certificate is not one that listproxy accepts: it must be valid now, be for client authentication, " +
 		"and be signed by a CA in listproxy's --client-ca-file, and no more than ten may be shown. Use such a certificate, or a token."
-	impersonateMessage = "A caller whom listproxy knows by a client certificate, or by a proxy's word, cannot impersonate others through listproxy: " +
-		"the API server would ask for listproxy's right to do so, and not for yours. " +
+	impersonateMessage = "A caller whom listproxy knows by a client certificate, or by a proxy's word, cannot " +
+		"impersonate others through listproxy: the API server would ask for listproxy's right to do so, and not for yours. " +
 		"Use a token with listproxy, or impersonate (--as) at the API server itself."
-	unstatableMessage = "The user of this client certificate cannot be passed on: its name, uid, groups and extra must be neither empty nor hold " +
-		"control characters or outer spaces, and it must not be system:anonymous. Use another certificate, or a token."
+	unstatableMessage = "The user of this client certificate cannot be passed on: its name, uid, groups and extra must be neither " +
+		"empty nor hold control characters or outer spaces, and it must not be system:anonymous. Use another certificate, or a token."
 )
 
 // Authenticate returns the identity that r brings with it, or the refusal that it must get. It
@@ -182,11 +182,11 @@ func bringsToken(r *http.Request) bool {
 		return true
 	}
 	seen := false
-	protocols := websocket.NewProtocolAuthenticator(authenticator.TokenFunc(func(context.Context, string) (*authenticator.Response, bool, error) {
+	look := func(context.Context, string) (*authenticator.Response, bool, error) {
 		seen = true
 		return nil, false, nil // which leaves the request as it is
-	}))
-	_, _, _ = protocols.AuthenticateRequest(r)
+	}
+	_, _, _ = websocket.NewProtocolAuthenticator(authenticator.TokenFunc(look)).AuthenticateRequest(r)
 	return seen
 }
 

@@ -256,7 +256,9 @@ func (r *Authorizer) post(ctx context.Context, id authn.Identity, a Attributes) 
 
 // post sends a question to the upstream as a caller. It returns the status, 0 if there was no
 // answer, and the body, of which it reads one byte more than atMost.
-func post(ctx context.Context, send SendAs, id authn.Identity, endpoint string, question any, atMost int64) (code int, answer []byte, err error) {
+func post(
+	ctx context.Context, send SendAs, id authn.Identity, endpoint string, question any, atMost int64,
+) (code int, answer []byte, err error) {
 	body, err := json.Marshal(question)
 	if err != nil {
 		return 0, nil, fmt.Errorf("it cannot be written: %w", err)

@@ -43,7 +43,8 @@ func newWatchTurns(timeout time.Duration) (*inflight.Limiter[inflight.ShareKey],
 // inTurn asks when the turn of the caller's share comes, and keeps the place until ask returns. The
 // timeout bounds both together.
 func inTurn[V any](
-	ctx context.Context, turns *inflight.Limiter[inflight.ShareKey], share inflight.ShareKey, timeout time.Duration, ask func(context.Context) (V, error),
+	ctx context.Context, turns *inflight.Limiter[inflight.ShareKey], share inflight.ShareKey, timeout time.Duration,
+	ask func(context.Context) (V, error),
 ) (dated[V], error) {
 	deadline := time.Now().Add(timeout)
 	turn, err := turns.Acquire(ctx, share, 1)
@@ -86,7 +87,9 @@ type dated[V any] struct {
 // somebody else just does, and the epoch in which it counts. The context of ask does not end with
 // ctx; its epoch is the one in which its answer counts, to be remembered with it. An error is that
 // of ask, or of ctx, or errOvertaken.
-func (s *shared[V]) get(ctx context.Context, key string, ask func(ctx context.Context, epoch uint64) (dated[V], error)) (dated[V], uint64, error) {
+func (s *shared[V]) get(
+	ctx context.Context, key string, ask func(ctx context.Context, epoch uint64) (dated[V], error),
+) (dated[V], uint64, error) {
 	var none dated[V]
 	began := time.Now()
 	for range maxRounds {

@@ -90,7 +90,8 @@ func loadPair(certPath, keyPath string) (tls.Certificate, error) {
 	}
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("the TLS certificate in %s and the private key in %s cannot be used together: %w", certPath, keyPath, err)
+		return tls.Certificate{}, fmt.Errorf("the TLS certificate in %s and the private key in %s cannot be used together: %w",
+			certPath, keyPath, err)
 	}
 	return pair, nil
 }

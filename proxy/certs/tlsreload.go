@@ -39,7 +39,9 @@ type Certificate struct {
 }
 
 // newCertificate gets the first pair, whose error is the caller's.
-func newCertificate(purpose string, every time.Duration, next func(time.Time) (*tls.Certificate, error), log *slog.Logger) (*Certificate, error) {
+func newCertificate(
+	purpose string, every time.Duration, next func(time.Time) (*tls.Certificate, error), log *slog.Logger,
+) (*Certificate, error) {
 	pair, err := next(time.Now())
 	if err != nil {
 		return nil, err
@@ -124,7 +126,9 @@ func TunnelFromFiles(certPath, keyPath string, hosts []string, log *slog.Logger)
 }
 
 // tunnelCertificate signs with the CA that load returns, or with the last one that it returned.
-func tunnelCertificate(every time.Duration, hosts []string, log *slog.Logger, load func(time.Time) (*Authority, error)) (*Certificate, error) {
+func tunnelCertificate(
+	every time.Duration, hosts []string, log *slog.Logger, load func(time.Time) (*Authority, error),
+) (*Certificate, error) {
 	var ca *Authority
 	var pair *tls.Certificate
 	return newCertificate("tunnel", every, func(now time.Time) (*tls.Certificate, error) {

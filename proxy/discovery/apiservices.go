@@ -65,7 +65,8 @@ func (c *Catalog) streamEnded(err error) {
 	defer c.mu.Unlock()
 	c.refused = true
 	c.refusedOnce.Do(func() {
-		c.log.Warn("APIServices may not be read, so it is not known which API groups another server answers: only lists of the core group are answered from memory",
+		c.log.Warn("APIServices may not be read, so it is not known which API groups another server answers: only lists of the core "+
+			"group are answered from memory",
 			"grant", "list and watch on apiservices.apiregistration.k8s.io", "error", err)
 	})
 }

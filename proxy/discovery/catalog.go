@@ -86,7 +86,9 @@ type Catalog struct {
 // when another server, or none, answers for a group/version from now on;
 // rewritten when discovery says that a resource is stored in another version
 // than it said before. Both are called from the Catalog's own goroutines.
-func NewCatalog(cfg *rest.Config, moved func(schema.GroupVersion), rewritten func(schema.GroupResource), log *slog.Logger) (*Catalog, error) {
+func NewCatalog(
+	cfg *rest.Config, moved func(schema.GroupVersion), rewritten func(schema.GroupResource), log *slog.Logger,
+) (*Catalog, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = 0 // it would end the watch
 	watcher, err := dynamic.NewForConfig(cfg)

@@ -43,7 +43,9 @@ type StorageVersions struct {
 
 // NewStorageVersions returns StorageVersions, which do nothing until Run runs. disagree and
 // rewritten are called from there. cfg has the proxy's own credentials.
-func NewStorageVersions(cfg *rest.Config, disagree func(schema.GroupResource, bool), rewritten func(schema.GroupResource), log *slog.Logger) (*StorageVersions, error) {
+func NewStorageVersions(
+	cfg *rest.Config, disagree func(schema.GroupResource, bool), rewritten func(schema.GroupResource), log *slog.Logger,
+) (*StorageVersions, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = 0 // it would end the watch
 	client, err := dynamic.NewForConfig(cfg)
@@ -142,7 +144,8 @@ func (s *StorageVersions) set(resource schema.GroupResource, version string) {
 	switch {
 	case found && was == version:
 	case version == "":
-		s.log.Info("The API servers do not agree in which version they write a resource: it is forwarded until they do", "resource", resource.String())
+		s.log.Info("The API servers do not agree in which version they write a resource: it is forwarded until they do",
+			"resource", resource.String())
 		s.disagree(resource, true)
 	case found && was == "":
 		s.log.Info("The API servers agree again in which version they write a resource", "resource", resource.String(), "version", version)

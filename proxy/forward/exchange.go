@@ -101,7 +101,8 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 	if x.forwarder.upstream.Answered(x.caller, x.upgrade != "", x.request.Method, res.StatusCode) && x.accepted != nil {
 		x.accepted()
 	}
-	if x.request.ProtoMajor == 2 && !kubehttp.Of(x.request).LongRunning && (res.StatusCode == http.StatusUnauthorized || x.caller.Impersonated() == nil && !x.caller.BringsToken()) {
+	if x.request.ProtoMajor == 2 && !kubehttp.Of(x.request).LongRunning &&
+		(res.StatusCode == http.StatusUnauthorized || x.caller.Impersonated() == nil && !x.caller.BringsToken()) {
 		// As kube-apiserver does (UnauthenticatedHTTP2DOSMitigation): a caller who is not known
 		// gets a single request on an HTTP/2 connection, which costs much.
 		res.Header.Set("Connection", "close")

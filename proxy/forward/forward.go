@@ -109,7 +109,8 @@ func (f *Forwarder) malformed(r *http.Request, id authn.Identity) (reason, messa
 		return observe.RefusedConnection, fmt.Sprintf("The Connection header must not list %s, which is meant for the API server.", name)
 	}
 	if id.Impersonated() != nil && f.base.Path != "" && mayLeavePrefix(r.RequestURI) {
-		return observe.RefusedSegments, "The path must not hold .. segments: listproxy's own credentials are for one API server only. Use a path without them, or a token."
+		return observe.RefusedSegments,
+			"The path must not hold .. segments: listproxy's own credentials are for one API server only. Use a path without them, or a token."
 	}
 	return "", ""
 }

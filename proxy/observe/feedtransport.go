@@ -66,7 +66,8 @@ func newFeedMetrics(meter metric.Meter) (*feedMetrics, error) {
 	m := &feedMetrics{}
 	var errs [3]error
 	m.requests, errs[0] = meter.Int64Counter("listproxy.feed.requests", metric.WithUnit("{request}"),
-		metric.WithDescription("Requests of feeds to the API server: list, load (a streaming list), watch, probe (how far the API server is), beside (a short watch beside the feed's own, to learn that sooner), learn (a watch of one object)."))
+		metric.WithDescription("Requests of feeds to the API server: list, load (a streaming list), watch, probe (how far the API server "+
+			"is), beside (a short watch beside the feed's own, to learn that sooner), learn (a watch of one object)."))
 	m.events, errs[1] = meter.Int64Counter("listproxy.feed.events", metric.WithUnit("{event}"),
 		metric.WithDescription("Events received by watches and streaming lists, bookmarks and initial ones included."))
 	m.received, errs[2] = meter.Int64Counter("listproxy.feed.received", metric.WithUnit("By"),
@@ -105,7 +106,9 @@ type feedTrails struct {
 }
 
 // begin begins a span of a feed, in a trace of its own.
-func (f *feedTrails) begin(ctx context.Context, tracer trace.Tracer, of feedName, name string, more ...trace.SpanStartOption) (context.Context, trace.Span) {
+func (f *feedTrails) begin(
+	ctx context.Context, tracer trace.Tracer, of feedName, name string, more ...trace.SpanStartOption,
+) (context.Context, trace.Span) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	options := append([]trace.SpanStartOption{trace.WithNewRoot(), trace.WithAttributes(

@@ -243,7 +243,8 @@ func WhoAmI[Caller any](
 }
 
 func observed[Caller any](
-	o *Observer, send func(context.Context, Caller, *http.Request) (*http.Response, error), count func(ctx context.Context, took time.Duration, code int),
+	o *Observer, send func(context.Context, Caller, *http.Request) (*http.Response, error),
+	count func(ctx context.Context, took time.Duration, code int),
 ) func(context.Context, Caller, *http.Request) (*http.Response, error) {
 	if o == nil {
 		return send

@@ -224,7 +224,8 @@ func NewConnect(tunnels *Tunnels, tlsConfig *tls.Config, observer *observe.Obser
 }
 
 func newConnectHandler(tunnels *Tunnels, log *slog.Logger) http.Handler {
-	const onlyConnect = "This port of listproxy is for CONNECT only, as proxy-url in a kubeconfig. To use listproxy as the server, take its other port."
+	const onlyConnect = "This port of listproxy is for CONNECT only, as proxy-url in a kubeconfig. To use listproxy as " +
+		"the server, take its other port."
 	front := newGoproxy(log)
 	front.NonproxyHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		observe.RecordOf(r.Context()).Refused(w.Header(), observe.RefusedNoConnect)

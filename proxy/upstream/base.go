@@ -19,7 +19,8 @@ func Base(cfg *rest.Config) (*url.URL, error) {
 	}
 	switch {
 	case base.User != nil:
-		return nil, fmt.Errorf("the API server's URL %s holds a user or password: callers' requests must not carry it, remove it", base.Redacted())
+		return nil, fmt.Errorf("the API server's URL %s holds a user or password: callers' requests must not carry it, remove it",
+			base.Redacted())
 	case base.Scheme != "https":
 		return nil, fmt.Errorf("the API server's URL %s is not https: callers' tokens would be readable on the way, use https", base.Redacted())
 	case base.RawQuery != "" || base.Fragment != "":

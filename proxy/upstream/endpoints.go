@@ -442,7 +442,8 @@ func (e *Endpoints) judgeLocked(result checkResult) checkResult {
 	switch {
 	case result.state != endpointUp:
 	case result.refused && e.ready:
-		result.state, result.err = endpointNotReady, errors.New("/readyz may not be read, though it could be before: it may not know all rights yet")
+		result.state, result.err = endpointNotReady, errors.New("/readyz may not be read, though it could be before: "+
+			"it may not know all rights yet")
 	case result.said == nil && e.versions:
 		result.state, result.err = endpointNotReady, errors.New("/version cannot be read, though it could be before")
 	}
@@ -508,9 +509,11 @@ func (e *Endpoints) tell(address string, before endpointState, result checkResul
 	case endpointNotReady:
 		log.Warn("an API server is not ready: no new connections go there", "error", result.err)
 	case endpointSlow:
-		log.Warn("an API server answers checks too late, but connections to it are alive: they stay for a while, and no new ones go there", "error", result.err)
+		log.Warn("an API server answers checks too late, but connections to it are alive: they stay for a while, and no new ones go there",
+			"error", result.err)
 	case endpointUnreachable:
-		log.Warn("an API server cannot be reached: no connections go there, and those that were there are closed if another one is up", "error", result.err)
+		log.Warn("an API server cannot be reached: no connections go there, and those that were there are closed if another one is up",
+			"error", result.err)
 	case endpointUnknown: // never again
 	}
 }

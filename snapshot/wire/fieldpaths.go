@@ -88,7 +88,8 @@ func (p *FieldPaths) len() int {
 }
 
 func (f Field) equal(g Field) bool {
-	return f.Name == g.Name && f.Zero == g.Zero && f.Indexed == g.Indexed && slices.Equal(f.JSON, g.JSON) && slices.Equal(f.Protobuf, g.Protobuf)
+	return f.Name == g.Name && f.Zero == g.Zero && f.Indexed == g.Indexed && slices.Equal(f.JSON, g.JSON) &&
+		slices.Equal(f.Protobuf, g.Protobuf)
 }
 
 // zeros are the values of an object that has none of the fields.

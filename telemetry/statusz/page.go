@@ -151,10 +151,12 @@ type statusPage struct {
 func newStatusPage() (*statusPage, error) {
 	parsed, err := template.New("statusz").Funcs(template.FuncMap{
 		"bytes": formatBytes, "count": formatCount[int64], "seconds": formatSeconds, "share": formatShare,
-		"bound": formatBound, "verified": formatVerified, "verifiedClass": verifiedClass, "span": formatSpan, "traffic": trafficRows, "inflight": formatInflight, "lists": formatLists, "newest": formatNewest, "bar": layBar, "percent": percentOf,
+		"bound": formatBound, "verified": formatVerified, "verifiedClass": verifiedClass, "span": formatSpan, "traffic": trafficRows,
+		"inflight": formatInflight, "lists": formatLists, "newest": formatNewest, "bar": layBar, "percent": percentOf,
 		"objects": formatCount[int], "barLabel": barLabel, "gaps": gapsOf, "history": formatHistory,
 		"selfCheck": formatSelfCheck, "mismatches": formatMismatches, "mismatch": formatMismatch,
-		"kept": formatKept, "join": strings.Join, "percentage": formatGCPercent, "upstream": formatUpstream, "ends": formatEnd, "lastCheck": lastCheckOf, "limit": formatLimit,
+		"kept": formatKept, "join": strings.Join, "percentage": formatGCPercent, "upstream": formatUpstream,
+		"ends": formatEnd, "lastCheck": lastCheckOf, "limit": formatLimit,
 	}).Parse(statusHTML)
 	if err != nil {
 		return nil, err

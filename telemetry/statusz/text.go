@@ -47,7 +47,8 @@ func (s Status) WriteText(w io.Writer) error {
 	row("up for\t%s", formatSeconds(s.Uptime))
 	row("stored\t%s", formatBound(s.Memory.Stored, s.Memory.StoredBound))
 	row("compressed\t%s", formatBound(s.Memory.Compressed, s.Memory.CompressedBound))
-	row("memory\t%s, GOMEMLIMIT %s, GOGC %s", formatBytes(s.Runtime.Memory), formatLimit(s.Runtime.MemoryLimit), formatGCPercent(s.Runtime.GCPercent))
+	row("memory\t%s, GOMEMLIMIT %s, GOGC %s", formatBytes(s.Runtime.Memory), formatLimit(s.Runtime.MemoryLimit),
+		formatGCPercent(s.Runtime.GCPercent))
 	for _, e := range s.Ends {
 		mark := ""
 		if e.Soon {
@@ -107,7 +108,8 @@ func (s Status) WriteText(w io.Writer) error {
 		row("ADDRESS\tSTATE\tFOR\tVERSION\tCONNECTIONS\tLAST CHECK")
 	}
 	for _, e := range s.Endpoints {
-		row("%s\t%s\t%s\t%s\t%s\t%s", e.Address, e.Meaning, formatSeconds(e.Seconds), orWord(e.Version, "unheard"), formatCount(e.Connections), lastCheckOf(e))
+		row("%s\t%s\t%s\t%s\t%s\t%s", e.Address, e.Meaning, formatSeconds(e.Seconds), orWord(e.Version, "unheard"), formatCount(e.Connections),
+			lastCheckOf(e))
 	}
 
 	if len(s.Resources) > 0 {

@@ -126,7 +126,8 @@ func formatMilliseconds(s float64) string {
 
 // formatInflight writes what is in flight.
 func formatInflight(i Inflight) string {
-	text := fmt.Sprintf("%s requests, %s watches and the like, %s of lists from memory", formatCount(i.Requests), formatCount(i.LongRunning), formatBytes(i.Bytes))
+	text := fmt.Sprintf("%s requests, %s watches and the like, %s of lists from memory", formatCount(i.Requests), formatCount(i.LongRunning),
+		formatBytes(i.Bytes))
 	if i.Waiting > 0 {
 		text += ", " + formatCount(i.Waiting) + " waiting"
 	}

@@ -51,20 +51,25 @@ var switches = map[string]struct{ what, why, do string }{
 
 // remedies say what to change for requests that are forwarded for a reason.
 var remedies = map[reason.Reason]string{
-	reason.Representation: "Only kube-apiserver writes tables and YAML. Let programs ask for JSON or protobuf. (Audit logs do not name the form: " +
-		"for kubectl with limit=500 a table is assumed, since kubectl get asks for one; kubectl get -o json looks the same.)",
-	reason.NotCached:     "Secrets are kept only if a rule names them, Events never. A client can ask for less, or less often.",
-	reason.Watch:         "A rule of the policy says watches: false; or they are written in an old form (paths with /watch/, watch=yes). Let the client write watch=true.",
-	reason.Parameter:     "Let the client leave out what is not a list's, or write each parameter once.",
-	reason.NotCanonical:  "Let the client ask by the plain path, such as /api/v1/namespaces/NAME/pods, without old forms such as /watch/, and without resourceVersion beside continue.",
-	reason.Invalid:       "kube-apiserver refuses these. Mend the client.",
-	reason.MostRecent:    "A rule of the policy says consistentLists: false. Or they are continued at the newest state, since their token has expired: let the client read its pages sooner.",
+	reason.Representation: "Only kube-apiserver writes tables and YAML. Let programs ask for JSON or protobuf. (Audit logs do not " +
+		"name the form: for kubectl with limit=500 a table is assumed, since kubectl get asks for one; kubectl get -o json looks the same.)",
+	reason.NotCached: "Secrets are kept only if a rule names them, Events never. A client can ask for less, or less often.",
+	reason.Watch: "A rule of the policy says watches: false; or they are written in an old form (paths with /watch/, watch=yes). " +
+		"Let the client write watch=true.",
+	reason.Parameter: "Let the client leave out what is not a list's, or write each parameter once.",
+	reason.NotCanonical: "Let the client ask by the plain path, such as /api/v1/namespaces/NAME/pods, without old forms such as /watch/, " +
+		"and without resourceVersion beside continue.",
+	reason.Invalid: "kube-apiserver refuses these. Mend the client.",
+	reason.MostRecent: "A rule of the policy says consistentLists: false. Or they are continued at the newest state, since their token " +
+		"has expired: let the client read its pages sooner.",
 	reason.Selector:      "Look at the selectors: docs/operations.md says which are forwarded.",
 	reason.Impersonation: "Let the client use credentials of its own instead of Impersonate-* headers.",
 	reason.Anonymous:     "Let the client log in with a token or a certificate.",
 	reason.Credentials:   "Let the client send one Authorization header.",
-	reason.Aggregated:    "Another API server answers for it, which may show each caller something else. If it shows the same to all, say so in the policy (sameForEveryone).",
-	whyRefused:           "kube-apiserver refuses these too: the right is missing (403), the token is wrong (401), the revision has expired (410), or it is too busy (429). Mend the client.",
+	reason.Aggregated: "Another API server answers for it, which may show each caller something else. If it shows the same to all, say " +
+		"so in the policy (sameForEveryone).",
+	whyRefused: "kube-apiserver refuses these too: the right is missing (403), the token is wrong (401), the revision has " +
+		"expired (410), or it is too busy (429). Mend the client.",
 }
 
 // advise says what brings more, and for how many requests.

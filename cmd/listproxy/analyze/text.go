@@ -49,7 +49,8 @@ func (r Report) writeTotals(out *strings.Builder) {
 		{"more with --watches", l.WithWatches, w.WithWatches},
 		{"forwarded in any case", l.Forwarded, w.Forwarded},
 	} {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", line.what, count(line.lists), share(line.lists, l.Count), count(line.watches), share(line.watches, w.Count))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", line.what, count(line.lists), share(line.lists, l.Count), count(line.watches),
+			share(line.watches, w.Count))
 	}
 	align(out, t.String())
 }

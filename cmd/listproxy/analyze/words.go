@@ -99,7 +99,8 @@ func (r Report) read() string {
 		humanize.Comma(r.Totals.Lists.Count), humanize.Comma(r.Totals.Watches.Count))
 	if r.From != nil {
 		const form = "2006-01-02 15:04:05"
-		text += fmt.Sprintf(", from %s to %s UTC (%v)", r.From.Format(form), r.To.Format(form), cmp.Or(r.To.Sub(*r.From).Round(time.Second), time.Second))
+		text += fmt.Sprintf(", from %s to %s UTC (%v)", r.From.Format(form), r.To.Format(form),
+			cmp.Or(r.To.Sub(*r.From).Round(time.Second), time.Second))
 	}
 	if bad > 0 {
 		text += fmt.Sprintf(". Lines that could not be read: %s", humanize.Comma(bad))

@@ -39,10 +39,13 @@ type running struct {
 
 func (o *running) addFlags(fs *pflag.FlagSet) {
 	o.flags = fs
-	fs.StringVar(&o.address, "address", "", "`URL` of a running listproxy, where clients go (https://127.0.0.1:8443): send it the request,\nif that is a list or a watch, and say what became of it")
-	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "with --address: `file` with the credentials to ask with; without it, $KUBECONFIG or ~/.kube/config")
+	fs.StringVar(&o.address, "address", "", "`URL` of a running listproxy, where clients go (https://127.0.0.1:8443): send it the "+
+		"request,\nif that is a list or a watch, and say what became of it")
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "",
+		"with --address: `file` with the credentials to ask with; without it, $KUBECONFIG or ~/.kube/config")
 	fs.StringVar(&o.contextName, "context", "", "with --address: `name` of the context; without it, the current one")
-	fs.StringVar(&o.ca, "certificate-authority", kubeconfig.DefaultCA(), "with --address: `file` with the CA of listproxy's certificate; not needed if the kubeconfig leads to listproxy")
+	fs.StringVar(&o.ca, "certificate-authority", kubeconfig.DefaultCA(),
+		"with --address: `file` with the CA of listproxy's certificate; not needed if the kubeconfig leads to listproxy")
 }
 
 // check says whether flags are given that are for --address alone, or for what nobody is asked.
@@ -149,7 +152,8 @@ func (o *running) explain(ctx context.Context, w io.Writer, r *http.Request, aut
 // asksForObjects says whether a request is a list or a watch, which change nothing.
 func asksForObjects(r *http.Request) bool {
 	info := kubehttp.Of(r).Info
-	return r.Method == http.MethodGet && info.IsResourceRequest && info.Subresource == "" && slices.Contains([]string{"list", "watch"}, info.Verb) &&
+	return r.Method == http.MethodGet && info.IsResourceRequest && info.Subresource == "" &&
+		slices.Contains([]string{"list", "watch"}, info.Verb) &&
 		r.Header.Get("Upgrade") == "" && r.Header.Get("Connection") == ""
 }
 

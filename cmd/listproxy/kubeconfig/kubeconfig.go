@@ -88,7 +88,8 @@ It holds your credentials, so keep it from others:
 	fs.StringVar(&contextName, "context", "", "`name` of the context; without it, the current one")
 	fs.StringVar(&to.via, "via", viaServer, "`way` to the proxy: server or proxy-url")
 	fs.StringVar(&to.server, "server", "https://127.0.0.1:8443", "`URL` of the proxy, with --via=server")
-	fs.StringVar(&to.proxyURL, "proxy-url", "https://127.0.0.1:8444", "`URL` of the proxy's --connect-port, with --via=proxy-url; http:// for one with --connect-plain-http")
+	fs.StringVar(&to.proxyURL, "proxy-url", "https://127.0.0.1:8444",
+		"`URL` of the proxy's --connect-port, with --via=proxy-url; http:// for one with --connect-plain-http")
 	fs.StringArrayVar(&caPaths, "certificate-authority", []string{DefaultCA()},
 		"`file` with the CA of the proxy's certificate; with --via=proxy-url also of the one inside tunnels:\nrepeat it if they are not the same")
 	cli.Complete(cmd, "via", viaServer, viaProxyURL)
@@ -168,6 +169,7 @@ func checkURL(what, s string, schemes ...string) error {
 func hintAtCertificate(w io.Writer, cfg *api.Config) {
 	name := cfg.Contexts[cfg.CurrentContext].AuthInfo
 	if user := cfg.AuthInfos[name]; user != nil && len(user.ClientCertificateData) > 0 {
-		_, _ = fmt.Fprintf(w, "listproxy: the user %q has a client certificate, which listproxy takes only with --client-ca-file. Without it such a user is anonymous.\n", name)
+		_, _ = fmt.Fprintf(w, "listproxy: the user %q has a client certificate, which listproxy takes only with --client-ca-file. Without "+
+			"it such a user is anonymous.\n", name)
 	}
 }

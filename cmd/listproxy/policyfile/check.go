@@ -37,7 +37,8 @@ func NewCheckCommand() *cobra.Command {
 // writeRules writes what holds for each rule of a file, with what it inherits.
 func writeRules(w io.Writer, file string, c *policy.Config) error {
 	table := &strings.Builder{}
-	fmt.Fprintln(table, "RESOURCE\tCACHE\tREPRESENTATIONS\tHISTORY\tBYTES\tIDLE\tLIMIT AT 0\tCONSISTENT\tWATCHES\tSAME FOR ALL\tNEWEST AS ANY\tFROM")
+	fmt.Fprintln(table,
+		"RESOURCE\tCACHE\tREPRESENTATIONS\tHISTORY\tBYTES\tIDLE\tLIMIT AT 0\tCONSISTENT\tWATCHES\tSAME FOR ALL\tNEWEST AS ANY\tFROM")
 	for _, named := range InForce(c) {
 		rule := named.Rule
 		if line, ok := strings.CutPrefix(rule.Source, file+":"); ok {
@@ -51,7 +52,10 @@ func writeRules(w io.Writer, file string, c *policy.Config) error {
 func writeRule(w *strings.Builder, name string, r policy.Rule) {
 	cells := []string{name, string(r.Cache), "-", "-", "-", "-", "-", "-", "-", "-", "-", r.Source}
 	if r.Cache != policy.CacheNever {
-		copy(cells[2:], []string{RepresentationsOf(r), HistoryOf(r), bytesOf(r), idleOf(r), string(r.LimitAtZero), consistentOf(r), watchesOf(r), sameOf(r), NewestAsAnyOf(r)})
+		copy(cells[2:], []string{
+			RepresentationsOf(r), HistoryOf(r), bytesOf(r), idleOf(r), string(r.LimitAtZero), consistentOf(r), watchesOf(r), sameOf(r),
+			NewestAsAnyOf(r),
+		})
 	}
 	fmt.Fprintln(w, strings.Join(cells, "\t"))
 }

@@ -148,7 +148,8 @@ func fetchStatus(ctx context.Context, where string) ([]byte, statusz.Status, err
 		return nil, status, fmt.Errorf("%s answers %s: %s", where, resp.Status, refusalText(raw))
 	}
 	if kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";"); resp.StatusCode != http.StatusOK || kind != "application/json" {
-		return nil, status, fmt.Errorf("%s answers %s: is it the --admin-bind-address of a listproxy, of this version or a later one?", where, resp.Status)
+		return nil, status, fmt.Errorf("%s answers %s: is it the --admin-bind-address of a listproxy, of this version or a later one?", where,
+			resp.Status)
 	}
 	if err := json.Unmarshal(raw, &status); err != nil || status.Version == "" {
 		return nil, status, fmt.Errorf("%s does not answer as a listproxy does: give its --admin-bind-address as --address", where)
@@ -166,7 +167,8 @@ func refusalText(raw []byte) string {
 func unreachable(err error) error {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("%w: nobody listens there: start listproxy, or give its --admin-bind-address as --address (of a pod: kubectl port-forward first)", err)
+		return fmt.Errorf("%w: nobody listens there: start listproxy, or give its --admin-bind-address as --address (of a "+
+			"pod: kubectl port-forward first)", err)
 	case os.IsTimeout(err):
 		return fmt.Errorf("%w: it does not answer in %v: look at its log", err, statusTimeout)
 	}

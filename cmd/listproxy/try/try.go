@@ -83,7 +83,8 @@ The exit code is 0 only if the list came from memory.
 	fs.SortFlags = false
 	fs.StringVar(&file, "kubeconfig", "", "`file` of the client, which leads to listproxy; without it, $KUBECONFIG or ~/.kube/config")
 	fs.StringVar(&contextName, "context", "", "`name` of the context; without it, the current one")
-	fs.DurationVar(&wait, "wait", 30*time.Second, "how long to ask again while the list is forwarded for a reason that passes by itself; 0 asks once")
+	fs.DurationVar(&wait, "wait", 30*time.Second,
+		"how long to ask again while the list is forwarded for a reason that passes by itself; 0 asks once")
 	fs.BoolVar(&allowForwarded, "allow-forwarded", false, "exit with 0, too, if the list was forwarded")
 	return cmd
 }
@@ -144,7 +145,8 @@ func (a attempt) judge() (why reason.Reason, again bool, err error) {
 	case a.source == "" && a.code >= http.StatusBadRequest:
 		return "", false, fmt.Errorf("the answer is %d %s, not a list", a.code, http.StatusText(a.code))
 	case a.source == "":
-		return "", false, errors.New("the answer has no Cache-Status: the kubeconfig does not lead to a listproxy (listproxy kubeconfig makes one that does)")
+		return "", false, errors.New("the answer has no Cache-Status: the kubeconfig does not lead to a listproxy (listproxy " +
+			"kubeconfig makes one that does)")
 	case hit:
 		return "", false, nil
 	case a.code == http.StatusUnauthorized || a.code == http.StatusForbidden:

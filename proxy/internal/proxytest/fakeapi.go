@@ -117,8 +117,9 @@ func (c *FakeCollection) watch(r *http.Request, initial bool, silent func() bool
 	resp := JSONResponse(r, http.StatusOK, "")
 	resp.Body = body
 	bookmark := func(annotations string) error {
-		_, err := io.WriteString(events, watchEvent("BOOKMARK", fmt.Sprintf(`{"kind":%q,"apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1"%s}}`,
-			strings.TrimSuffix(c.Kind, "List"), annotations)))
+		_, err := io.WriteString(events,
+			watchEvent("BOOKMARK", fmt.Sprintf(`{"kind":%q,"apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1"%s}}`,
+				strings.TrimSuffix(c.Kind, "List"), annotations)))
 		return err
 	}
 	stalls := c.stalls

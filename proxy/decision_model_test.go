@@ -385,7 +385,8 @@ func newModelWorld(t *testing.T) *modelWorld {
 	return w
 }
 
-// ask sends a list or a streaming list, while which things happen, and returns whether it was answered from memory.
+// ask sends a list or a streaming list, while which things happen, and returns whether it was
+// answered from memory.
 func (w *modelWorld) ask(t *testing.T, target string) (why reason.Reason) {
 	var happened []string
 	some := func() {

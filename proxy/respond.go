@@ -98,8 +98,8 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, who caller, list
 	return ""
 }
 
-// announce tells the audit log, if there is one, that an answer comes from memory. After a reason it
-// must not come from there. The answer keeps who the caller is.
+// announce tells the audit log, if there is one, that an answer comes from memory. After a reason
+// it must not come from there. The answer keeps who the caller is.
 func (h *Handler) announce(r *http.Request, who caller, list policy.Request, a *answer) (*audit.Entry, reason.Reason) {
 	if h.Auditor == nil {
 		return nil, ""

@@ -176,9 +176,9 @@ func (s *watchStream) release() {
 	}
 }
 
-// writeInitial writes the state, and the bookmark that ends it if the client wants bookmarks. If the
-// watch ends before, it says why: the client may read as slowly as it likes, and what it is told
-// must stand all the while.
+// writeInitial writes the state, and the bookmark that ends it if the client wants bookmarks. If
+// the watch ends before, it says why: the client may read as slowly as it likes, and what it is
+// told must stand all the while.
 func (s *watchStream) writeInitial(
 	ctx context.Context, bookmark bool, revision uint64, stands func() bool,
 ) (end watch.Ending) {
@@ -209,8 +209,9 @@ func (s *watchStream) writeInitial(
 	return end
 }
 
-// compressInitial is writeInitial with gzip. Those who get the same objects share what is compressed.
-// If the watch ends before all is written, the client gets no end of the gzip member either.
+// compressInitial is writeInitial with gzip. Those who get the same objects share what is
+// compressed. If the watch ends before all is written, the client gets no end of the gzip member
+// either.
 func (s *watchStream) compressInitial(ctx context.Context, h *Handler, revision uint64, stands func() bool) (end watch.Ending) {
 	counted := &observe.CountingWriter{ResponseWriter: s.ResponseWriter}
 	out := h.writers.get(interruptible{counted, func() error {

@@ -46,8 +46,8 @@ func (w *modelWorld) watch(t *testing.T, query string, header http.Header) (*htt
 	return out, <-done
 }
 
-// TestCompressedWatch: a watch comes with gzip exactly if the upstream would send it so: it compresses
-// streaming lists, the client takes gzip, and wants the state and bookmarks.
+// TestCompressedWatch: a watch comes with gzip exactly if the upstream would send it so: it
+// compresses streaming lists, the client takes gzip, and wants the state and bookmarks.
 func TestCompressedWatch(t *testing.T) {
 	const streaming = "watch=true&timeoutSeconds=2&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0"
 	for name, tt := range map[string]struct {

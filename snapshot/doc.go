@@ -23,9 +23,9 @@
 //   - Losing the stream without resuming it closes the span for ever. Between two spans
 //     nothing is known, and nothing is answered.
 //   - An event that cannot be decoded, comes out of order or does not fit the state (an object
-//     added twice, an unknown one modified) drops everything that the collection holds. Events at or
-//     below the revision at which the state was loaded, about keys that it does not hold, are passed
-//     over.
+//     added twice, an unknown one modified) drops everything that the collection holds. Events at
+//     or below the revision at which the state was loaded, about keys that it does not hold, are
+//     passed over.
 //   - A revision below the highest one seen means that the upstream's storage is another one:
 //     everything is dropped.
 //   - The newest state (for Any and NotOlderThan) is given only while the span is live and

@@ -204,8 +204,8 @@ func TestNewestIsNotProven(t *testing.T) {
 	}
 }
 
-// TestNoFresh: what the upstream answers sooner is forwarded, unless all are to be proven, and so is
-// what has no state.
+// TestNoFresh: what the upstream answers sooner is forwarded, unless all are to be proven, and so
+// is what has no state.
 func TestNoFresh(t *testing.T) {
 	c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
 	const wait = time.Second

@@ -22,7 +22,8 @@ type gap struct {
 	cause reason.Reason
 }
 
-// TestLossesAreCounted where they happen, and once: neither the watches that were resumed nor the loads that failed.
+// TestLossesAreCounted where they happen, and once: neither the watches that were resumed nor the
+// loads that failed.
 func TestLossesAreCounted(t *testing.T) {
 	gone := `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","code":410}}` + "\n"
 	const broken = `{"type":`
@@ -89,8 +90,8 @@ func TestLossesAreCounted(t *testing.T) {
 	}
 }
 
-// outage is an upstream that answers nothing for a while, after the first state was loaded and a probe answered; its watch tells
-// something then.
+// outage is an upstream that answers nothing for a while, after the first state was loaded and a
+// probe answered; its watch tells something then.
 type outage struct {
 	*upstream
 	answers int
@@ -114,8 +115,9 @@ func (o *outage) RoundTrip(r *http.Request) (*http.Response, error) {
 	return o.upstream.RoundTrip(r)
 }
 
-// TestLossesFromOutside: a collection that is given up for a reason loses its state, once, and what its feed still
-// says of it is not counted; one that nobody asks for loses nothing. The counts outlive the collection.
+// TestLossesFromOutside: a collection that is given up for a reason loses its state, once, and what
+// its feed still says of it is not counted; one that nobody asks for loses nothing. The counts
+// outlive the collection.
 func TestLossesFromOutside(t *testing.T) {
 	for _, tt := range []struct {
 		name string

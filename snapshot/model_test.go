@@ -244,7 +244,8 @@ func (l *life) checkExact(v *View, rev uint64) error {
 	return nil
 }
 
-// size is what the account must say: the objects at the beginning of each span, and what came since.
+// size is what the account must say: the objects at the beginning of each span, and what came
+// since.
 func (l *life) size(v *View) int64 {
 	size := int64(0)
 	for _, span := range v.spans {

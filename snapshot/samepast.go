@@ -33,10 +33,10 @@ const (
 //     start, and of a busy resource only the last ones.
 //   - Where it has forgotten the change (410), or where nothing ever changed, the names and
 //     revisions of all objects at exactly the span's end are the same, and so are the bytes of the
-//     object that changed last (if that was deleted: its bytes at the revision before). This
-//     proves the state, but not its history: another past may have created and deleted objects
-//     without a trace. So the history stays only if none of the API servers was started again, since
-//     nobody puts the storage back under API servers that run.
+//     object that changed last (if that was deleted: its bytes at the revision before). This proves
+//     the state, but not its history: another past may have created and deleted objects without a
+//     trace. So the history stays only if none of the API servers was started again, since nobody
+//     puts the storage back under API servers that run.
 //
 // errUnproven says that the upstream has another past, or has forgotten this one.
 func (f *feed) recognise(ctx context.Context, frame *wire.Frame) (*stream, error) {

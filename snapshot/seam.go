@@ -53,8 +53,8 @@ func (c *Collection) seam() seam {
 	return c.last
 }
 
-// meet waits for the first event of a resumed stream, which must be the seam to the last byte. Silence
-// proves nothing, and costs nothing but time.
+// meet waits for the first event of a resumed stream, which must be the seam to the last byte.
+// Silence proves nothing, and costs nothing but time.
 func (f *feed) meet(ctx context.Context, frame *wire.Frame, s *stream, want seam) error {
 	timer := time.NewTimer(seamSilence)
 	defer timer.Stop()

@@ -13,9 +13,9 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// TestSettle: what is known of the past stays only where a later state can be held against it. After a
-// refusal the storage may be another one, which knows nothing of an object that the past had, and whose
-// state contradicts it in nothing.
+// TestSettle: what is known of the past stays only where a later state can be held against it.
+// After a refusal the storage may be another one, which knows nothing of an object that the past
+// had, and whose state contradicts it in nothing.
 func TestSettle(t *testing.T) {
 	for name, tt := range map[string]struct {
 		err   error

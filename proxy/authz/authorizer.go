@@ -138,9 +138,9 @@ func NewAuthorizer(send SendAs, base *url.URL, cfg Config, log *slog.Logger) (*A
 // Review returns what the upstream says about whether the caller id may do what a describes. A
 // review that has to be sent counts to the caller's share until it has ended. Everything but a
 // plain yes is a no. A yes to a watch is not remembered: the watch may last for a day, and every
-// one is asked about when it begins, as at kube-apiserver. An error means that the upstream could not be asked or gave no answer
-// (transport trouble, a 5xx, a 429, ctx ended); it comes with a no and holds nothing of the
-// credential.
+// one is asked about when it begins, as at kube-apiserver. An error means that the upstream could
+// not be asked or gave no answer (transport trouble, a 5xx, a 429, ctx ended); it comes with a no
+// and holds nothing of the credential.
 func (r *Authorizer) Review(ctx context.Context, id authn.Identity, share inflight.ShareKey, a Attributes) (Right, error) {
 	// In a review, unlike in a request, an empty version means all versions.
 	if !id.Known() || a.Verb == "" || a.Version == "" || a.Resource == "" {

@@ -31,9 +31,9 @@ func newTurns(timeout time.Duration) (*inflight.Limiter[inflight.ShareKey], erro
 	return inflight.NewLimiter[inflight.ShareKey](inflight.Queueing(maxQuestionsAtOnce, maxQuestionsWaiting, timeout))
 }
 
-// newWatchTurns returns the places for watches that need reviews. As many may wait as come: each has
-// been let in as a long-running request, of which there is a bounded number, and leaves the queue
-// with its client.
+// newWatchTurns returns the places for watches that need reviews. As many may wait as come: each
+// has been let in as a long-running request, of which there is a bounded number, and leaves the
+// queue with its client.
 func newWatchTurns(timeout time.Duration) (*inflight.Limiter[inflight.ShareKey], error) {
 	places := inflight.Queueing(maxQuestionsAtOnce, math.MaxInt, timeout)
 	places.MaxWaitingPerCaller = math.MaxInt

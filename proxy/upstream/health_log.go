@@ -12,8 +12,9 @@ import (
 
 // Quiet returns log for those who ask the upstream and say when that fails. While the upstream is
 // known to be in trouble, or is asked in vain, what they say goes to the level debug, and so does
-// that a connection failed, or the credentials were refused: the one line of Health says it once for
-// all of them. What failed often in a row, while Health finds nothing, is another matter, and said.
+// that a connection failed, or the credentials were refused: the one line of Health says it once
+// for all of them. What failed often in a row, while Health finds nothing, is another matter, and
+// said.
 func (h *Health) Quiet(log *slog.Logger) *slog.Logger {
 	return slog.New(quietHandler{log.Handler(), h.troubled})
 }
@@ -62,7 +63,8 @@ func (h quietHandler) WithGroup(name string) slog.Handler {
 // oftenFailed is at which attempt a failure is no matter of a moment: by then Health would know.
 const oftenFailed = 4
 
-// ofConnection says whether a record is about an error of a connection, which may be over in a moment.
+// ofConnection says whether a record is about an error of a connection, which may be over in a
+// moment.
 func ofConnection(r slog.Record) (found bool) {
 	often := false
 	r.Attrs(func(a slog.Attr) bool {

@@ -10,8 +10,9 @@ type Lifetime struct {
 	Timeout         time.Duration
 }
 
-// Ended says whether a watch that has ended may have done so at its timeout, and when that was at the latest: not when
-// it was noticed, if this process or the machine stood still (which the wall clock tells, see [Age]).
+// Ended says whether a watch that has ended may have done so at its timeout, and when that was at
+// the latest: not when it was noticed, if this process or the machine stood still (which the wall
+// clock tells, see [Age]).
 func (l Lifetime) Ended(now time.Time) (at time.Time, inOrder bool) {
 	const early = time.Second // two clocks
 	if at = l.Answered.Add(l.Timeout); now.Before(at) && now.Round(0).Before(at.Round(0)) {

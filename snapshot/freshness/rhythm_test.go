@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestRhythm: a feed whose probes are answered at once, on a resource of which only the bookmarks of a stream tell,
-// asks often enough, and leaves no stream whose bookmark comes in time.
+// TestRhythm: a feed whose probes are answered at once, on a resource of which only the bookmarks
+// of a stream tell, asks often enough, and leaves no stream whose bookmark comes in time.
 func TestRhythm(t *testing.T) {
 	for _, tt := range []struct {
 		bound, bookmarks time.Duration

@@ -261,7 +261,8 @@ func storedHead(n int, last bool) (head [5]byte) {
 	return head
 }
 
-// AppendStored appends a gzip member that holds p, which is not compressed: for what is written once.
+// AppendStored appends a gzip member that holds p, which is not compressed: for what is written
+// once.
 func AppendStored(dst, p []byte) []byte {
 	dst = append(dst, gzipHeader...)
 	for rest := p; ; {

@@ -301,8 +301,8 @@ func TestPiecesBehindTheFirst(t *testing.T) {
 	}
 }
 
-// TestEvents: the initial events of a watch, and members that are joined to them, whatever was kept of
-// the same objects in a list.
+// TestEvents: the initial events of a watch, and members that are joined to them, whatever was kept
+// of the same objects in a list.
 func TestEvents(t *testing.T) {
 	c := newTestCompressor(t, 64<<20)
 	frame, encoding := wire.FixedFrame("PodList", "v1"), wire.EncodingOf(media.JSON)

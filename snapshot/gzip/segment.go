@@ -37,7 +37,8 @@ const (
 	inWatch         // initial events
 )
 
-// writing is how objects are written: as the items of a list or, with an encoding, as initial events.
+// writing is how objects are written: as the items of a list or, with an encoding, as initial
+// events.
 type writing struct {
 	frame  *wire.Frame
 	events wire.Encoding

@@ -62,8 +62,8 @@ func TestHistoryAgainstAModel(t *testing.T) {
 	check(h, nil)
 }
 
-// TestForgottenVersionsAreLetGo: nothing of what was forgotten is held any more, and a copy that was
-// made before still has it.
+// TestForgottenVersionsAreLetGo: nothing of what was forgotten is held any more, and a copy that
+// was made before still has it.
 func TestForgottenVersionsAreLetGo(t *testing.T) {
 	var h History
 	for rev := range uint64(3 * chunkLen / 2) {

@@ -42,8 +42,8 @@ func magnitude(n int64) int { return bits.Len64(uint64(max(0, n))) }
 // sampled is how many objects tell how large those of a list are.
 const sampled = 16
 
-// KindOf says which kind of list q is, of a newest state, where no other is forwarded, and about how many bytes it has;
-// 0 if that cannot be told.
+// KindOf says which kind of list q is, of a newest state, where no other is forwarded, and about
+// how many bytes it has; 0 if that cannot be told.
 func KindOf(newest index.Tree, q index.Query) (Kind, int64) {
 	from, end := q.Scope.Prefix()+q.Start, q.Scope.End()
 	count := newest.Count(from, end)

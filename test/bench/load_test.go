@@ -14,8 +14,8 @@ import (
 	"github.com/listproxy/listproxy/test/harness/workload"
 )
 
-// BenchmarkLoad measures what the streaming list by which a feed loads pods costs kube-apiserver and
-// the network, with gzip and without. Only 1.37 and later compress it:
+// BenchmarkLoad measures what the streaming list by which a feed loads pods costs kube-apiserver
+// and the network, with gzip and without. Only 1.37 and later compress it:
 // LISTPROXY_TEST_KUBERNETES=1.37.2.
 func BenchmarkLoad(b *testing.B) {
 	const n = 3000
@@ -45,7 +45,8 @@ func BenchmarkLoad(b *testing.B) {
 
 var errEncoding = errors.New("the answer has another Content-Encoding")
 
-// load opens a streaming list of pods and reads it to the bookmark at its end. The size is that on the wire.
+// load opens a streaming list of pods and reads it to the bookmark at its end. The size is that on
+// the wire.
 func load(b *testing.B, c *ask.Client, compressed bool) (answer, error) {
 	b.Helper()
 	query := url.Values{

@@ -32,12 +32,12 @@
 //
 //   - The continue token of a page that one side took from etcd and the other from a cache: only
 //     the first lacks the slash in front of its start key. Both are decoded, and counted.
-//   - Date, Content-Length (how a body is framed depends on the hops it passed), X-Kubernetes-Pf-* and
-//     Cache-Status; and Audit-Id where the client sent none.
-//   - That a revision is still to come, where one side's answer is from before kube-apiserver's own cache of
-//     the resource came that far, and the other's is not: both are asked again.
-//   - The ages in a Table, which go by the clock: both sides are asked again. Ages that differ each time may
-//     be apart by as long as it took to ask both, and no longer.
+//   - Date, Content-Length (how a body is framed depends on the hops it passed), X-Kubernetes-Pf-*
+//     and Cache-Status; and Audit-Id where the client sent none.
+//   - That a revision is still to come, where one side's answer is from before kube-apiserver's own
+//     cache of the resource came that far, and the other's is not: both are asked again.
+//   - The ages in a Table, which go by the clock: both sides are asked again. Ages that differ each
+//     time may be apart by as long as it took to ask both, and no longer.
 //   - An exact revision that the API server has lost to compaction may still be answered; such
 //     answers are counted apart ([Report].Expired).
 //

@@ -44,12 +44,12 @@
 //     etcd replaced): the objects in it, by UID and revision, in their order. The record is made of
 //     lists at every revision, read directly while the writers pause, just before the past is taken
 //     away;
-//   - not older than it was asked to be; and one of the newest state, which is every list that asks for
-//     neither one revision nor the next page, not too old: when the request was sent, the API server had
-//     left its revision at most the --staleness-bound and a second before. The ledger knows which
-//     revisions were written when;
-//   - no longer of the past once another answer of the same collection was of the present. (Between the
-//     return of a replaced etcd and the moment when a feed hears of it, nobody can know.)
+//   - not older than it was asked to be; and one of the newest state, which is every list that asks
+//     for neither one revision nor the next page, not too old: when the request was sent, the API
+//     server had left its revision at most the --staleness-bound and a second before. The ledger
+//     knows which revisions were written when;
+//   - no longer of the past once another answer of the same collection was of the present. (Between
+//     the return of a replaced etcd and the moment when a feed hears of it, nobody can know.)
 //
 // Followers, which list and then watch through listproxy, must end with the true state: informers
 // of client-go, streaming and paginated, and a watcher of this package's own, which also demands

@@ -124,8 +124,8 @@ func (a accessLine) verdict() verdict {
 	return verdict{kind: kindList, form: formUnknown, by: byAPIServer, why: why}
 }
 
-// knownWord is a word of listproxy's Cache-Status, or formUnknown for any other: there are few of them,
-// whatever a file has.
+// knownWord is a word of listproxy's Cache-Status, or formUnknown for any other: there are few of
+// them, whatever a file has.
 func knownWord(hit bool, word string) string {
 	known := reason.Reason(word).Explain() != ""
 	if hit {

@@ -12,8 +12,8 @@
 //
 // # Invariants
 //
-//   - What an audit event asks for is read by package policy, as the proxy reads a request; there is
-//     no second reading. An access log says already what was decided.
+//   - What an audit event asks for is read by package policy, as the proxy reads a request; there
+//     is no second reading. An access log says already what was decided.
 //   - Memory is bounded, whatever the log: lines, names, and the number of clients and rows.
 //   - A line that cannot be read is counted, and is no error.
 //   - What a client chose to call itself is bounded and masked before it is kept.

@@ -1,2 +1,3 @@
-// Package status is listproxy status: it shows the status page of a running listproxy in a terminal.
+// Package status is listproxy status: it shows the status page of a running listproxy in a
+// terminal.
 package status

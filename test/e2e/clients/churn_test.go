@@ -31,8 +31,9 @@ func create(ctx context.Context, r dynamic.ResourceInterface, o *unstructured.Un
 	return err
 }
 
-// churn writes until ctx ends, and counts what was done. What fails, fails: another writer was faster. A
-// write that has begun is waited for: one that is given up may still be done, after churn has ended.
+// churn writes until ctx ends, and counts what was done. What fails, fails: another writer was
+// faster. A write that has begun is waited for: one that is given up may still be done, after churn
+// has ended.
 func churn(ctx context.Context, done *atomic.Int64) {
 	var all sync.WaitGroup
 	for i := range writers {

@@ -187,8 +187,8 @@ func start(ctx context.Context, t *testing.T, all map[string]followed) {
 	}
 }
 
-// check demands that an informer comes to know what the API server has, and knows it the same way as
-// a fresh list tells it.
+// check demands that an informer comes to know what the API server has, and knows it the same way
+// as a fresh list tells it.
 func (f followed) check(t *testing.T, side string, fresh *side) map[string]runtime.Object {
 	t.Helper()
 	var list runtime.Object

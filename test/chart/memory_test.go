@@ -33,7 +33,7 @@ func TestMemory(t *testing.T) {
 				return q.Value() >> 20
 			}
 			all, runtime := mebi(limit), mebi(got["GOMEMLIMIT"])
-			// cmd/listproxy/process.go
+			// cmd/listproxy/memory.go
 			needs := (mebi(got["cache-bytes"])+mebi(got["compression-cache-bytes"]))*3/2 + 512
 			if needs > runtime || runtime > all*9/10 {
 				t.Errorf("%d MiB are needed, of %d for Go and %d in all", needs, runtime, all)

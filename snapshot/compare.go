@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -53,12 +52,12 @@ func isMismatch(err error) bool {
 // has atMost objects, or objects of about atMostBytes. It returns where the next page begins, also
 // if the upstream does not give this one.
 func (c *comparison) names(ctx context.Context, s Snapshot, from string, atMost, atMostBytes int64) (next string, err error) {
-	limit := max(leastNames, pageLimit(s.tree, from, atMost, atMostBytes))
+	limit := max(leastNames, s.tree.PageLimit(from, atMost, atMostBytes))
 	theirs, next, err := c.readNames(ctx, c.source.pageAt(s.Revision, from, limit), s.Revision)
 	if err != nil {
 		return s.Page(index.Query{Start: from, Limit: limit}, nil).Next, err
 	}
-	if found := differ(s.tree, from, next, theirs); len(found) > 0 {
+	if found := s.tree.Differences(from, next, theirs); len(found) > 0 {
 		return from, &mismatchError{found, func(ctx context.Context) error {
 			_, err := c.names(ctx, s, from, atMost, atMostBytes)
 			return err
@@ -105,24 +104,6 @@ func (c *comparison) readNames(ctx context.Context, query url.Values, revision u
 	return found, last + "\x00", nil
 }
 
-// differ names objects with from <= key < end that t has in another way than the upstream, whose
-// revisions are given by key.
-func differ(t index.Tree, from, end string, theirs map[string]uint64) (found []string) {
-	t.Ascend(from, end, func(o *index.Object) bool {
-		if revision, there := theirs[o.Key]; !there {
-			found = append(found, o.Key+" is not there upstream")
-		} else if revision != o.Revision {
-			found = append(found, fmt.Sprintf("%s is of revision %d, upstream of %d", o.Key, o.Revision, revision))
-		}
-		delete(theirs, o.Key)
-		return len(found) < index.MaxDifferences
-	})
-	for _, key := range slices.Sorted(maps.Keys(theirs)) {
-		found = append(found, key+" is missing")
-	}
-	return found[:min(len(found), index.MaxDifferences)]
-}
-
 // page compares a page with the bytes that the upstream writes: the objects, the frame, the count
 // and the headers.
 func (c *comparison) page(ctx context.Context, s Snapshot, from string, limit int64) error {
@@ -134,25 +115,9 @@ func (c *comparison) page(ctx context.Context, s Snapshot, from string, limit in
 	if s.writes(ours, theirs) {
 		return nil
 	}
-	return &mismatchError{differInBytes(ours.Objects, theirs.Items), func(ctx context.Context) error {
+	return &mismatchError{index.DifferentBytes(ours.Objects, theirs.Items), func(ctx context.Context) error {
 		return c.page(ctx, s, from, limit)
 	}}
-}
-
-// differInBytes names objects of a page that are not as in the upstream's.
-func differInBytes(ours []*index.Object, theirs [][]byte) (found []string) {
-	if len(ours) != len(theirs) {
-		return []string{fmt.Sprintf("a page of %d objects has %d upstream", len(ours), len(theirs))}
-	}
-	for i, o := range ours {
-		if !bytes.Equal(o.Bytes, theirs[i]) {
-			found = append(found, o.Key+" has other bytes")
-		}
-	}
-	if len(found) == 0 {
-		return []string{"a list is written in another way"}
-	}
-	return found[:min(len(found), index.MaxDifferences)]
 }
 
 // read reads a list that the upstream has to answer at exactly a revision.
@@ -199,22 +164,4 @@ func exactly(revision uint64) url.Values {
 		"resourceVersion":      {strconv.FormatUint(revision, 10)},
 		"resourceVersionMatch": {"Exact"},
 	}
-}
-
-// pageLimit is a limit for a page from a key on: atMost objects, or as many as have about atMost
-// bytes, and one at least.
-func pageLimit(t index.Tree, from string, atMost, atMostBytes int64) int64 {
-	n, size := int64(0), int64(0)
-	t.Ascend(from, "", func(o *index.Object) bool {
-		size += int64(len(o.Bytes))
-		if n > 0 && size > atMostBytes {
-			return false
-		}
-		n++
-		return n < atMost
-	})
-	if size <= atMostBytes {
-		return atMost // also if there are fewer: the upstream may have more
-	}
-	return n
 }

@@ -252,7 +252,7 @@ func (c *Collections) compareAt(ctx context.Context, cmp *comparison, s Snapshot
 	if !s.tree.Any(from, "") {
 		from = "" // the last check had the last page
 	}
-	limit := pageLimit(s.tree, from, bytesPage, pageBytes)
+	limit := s.tree.PageLimit(from, bytesPage, pageBytes)
 	page := s.Page(index.Query{Start: from, Limit: limit}, nil)
 	if wrong = cmp.checkObjects(s.Frame, page.Objects); len(wrong) == 0 && c.config.Compressor != nil {
 		wrong = c.config.Compressor.Check(s.Frame, page.Objects)

@@ -488,27 +488,3 @@ func TestWhatNeverAgreesIsNotKept(t *testing.T) {
 		}
 	})
 }
-
-func TestPageLimit(t *testing.T) {
-	state := index.NewTree(false)
-	for i := range 10 {
-		state.Set(index.NewObject(0, strconv.Itoa(i), 1, make([]byte, 100)))
-	}
-	for _, tt := range []struct {
-		from       string
-		n, bytes   int64
-		want       int64
-		whatItSays string
-	}{
-		{"", 5, 10_000, 5, "as many as there may be"},
-		{"", 500, 10_000, 500, "also if there are fewer"},
-		{"", 500, 350, 3, "as many as fit"},
-		{"8", 500, 350, 500, "all of the rest"},
-		{"", 500, 10, 1, "one at least"},
-		{"x", 500, 10, 500, "after the last"},
-	} {
-		if got := pageLimit(state, tt.from, tt.n, tt.bytes); got != tt.want {
-			t.Errorf("%s: %d, want %d", tt.whatItSays, got, tt.want)
-		}
-	}
-}

@@ -53,7 +53,7 @@ func notices(t *testing.T, side *differential.Side, options differential.Options
 		for !noticed() && poll.Pause(ctx, 50*time.Millisecond) {
 		}
 	}()
-	differential.NewComparator(shared, side, report, options).Run(ctx, *seed, 3)
+	differential.NewComparator(shared.Cluster, side, report, options).Run(ctx, *shared.Seed, 3)
 	if !noticed() {
 		t.Errorf("the comparison did not notice: %v", report)
 	}
@@ -84,7 +84,7 @@ func TestNoticesDroppedEvent(t *testing.T) {
 				return line, nil
 			})
 			side := startBehind(t, h, "configmaps")
-			churn(t, 20)
+			shared.ChangeUntilEnd(t, 20)
 			create(t, "team-a", name)
 			if kind == "DELETED" {
 				shared.Delete(t.Context(), resource(t, "configmaps"), "team-a", name, true)
@@ -103,7 +103,7 @@ func TestNoticesSwappedKeys(t *testing.T) {
 		return []byte(swap.Replace(string(line))), nil
 	})
 	side := startBehind(t, h, "configmaps")
-	churn(t, 20)
+	shared.ChangeUntilEnd(t, 20)
 	create(t, "team-b", "left-one")
 	create(t, "team-b", "right-on")
 	notices(t, side, onlyConfigMaps, differential.Body)
@@ -112,7 +112,7 @@ func TestNoticesSwappedKeys(t *testing.T) {
 func TestNoticesOtherNamespace(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
-	front, err := hop.Start(healthy.URL(), healthy.CA())
+	front, err := hop.Start(shared.Healthy.URL(), shared.Healthy.CA())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestNoticesOtherNamespace(t *testing.T) {
 		r.URL.Path = strings.Replace(r.URL.Path, "/namespaces/team-a/", "/namespaces/team-b/", 1)
 		return false
 	})
-	churn(t, 20)
+	shared.ChangeUntilEnd(t, 20)
 	notices(t, differential.NewSide("listproxy", front.URL(), front.CA()), onlyConfigMaps)
 }
 
@@ -129,7 +129,7 @@ func TestNoticesOtherNamespace(t *testing.T) {
 func TestNoticesSelectors(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
-	churn(t, 20)
+	shared.ChangeUntilEnd(t, 20)
 	swapped := strings.NewReplacer("web", "db", "db", "web")
 	without := func(name string) func(url.Values) {
 		return func(query url.Values) { query.Del(name) }
@@ -170,7 +170,7 @@ func TestNoticesSelectors(t *testing.T) {
 func TestNoticesRepresentation(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
-	churn(t, 20)
+	shared.ChangeUntilEnd(t, 20)
 	for name, test := range map[string]struct {
 		asked differential.Representation
 		given string
@@ -193,7 +193,7 @@ func TestNoticesRepresentation(t *testing.T) {
 // comparison of some classes notices, by whatever it sees first.
 func noticesFront(t *testing.T, resources []string, only func(differential.Class) bool, change func(*http.Request)) {
 	t.Helper()
-	front, err := hop.Start(healthy.URL(), healthy.CA())
+	front, err := hop.Start(shared.Healthy.URL(), shared.Healthy.CA())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +254,7 @@ func TestNoticesFrozenFeed(t *testing.T) {
 			h.OnLine(ice.pass)
 			side := startBehind(t, h, "configmaps", test.args...)
 			report := differential.NewReport()
-			before := differential.NewComparator(shared, side, report, onlyConfigMaps)
+			before := differential.NewComparator(shared.Cluster, side, report, onlyConfigMaps)
 			configMaps, prefix := resource(t, "configmaps"), "ice-"+name+"-"
 			if err := before.Freshness(t.Context(), configMaps, "team-a", prefix+"before"); err != nil || len(report.Kinds()) > 0 {
 				t.Fatal(err, report)
@@ -263,7 +263,7 @@ func TestNoticesFrozenFeed(t *testing.T) {
 			options := onlyConfigMaps
 			options.Bound = test.bound
 			options.OwnOnly = test.notices // a review that fails is enough for one answer to be the API server's
-			under := differential.NewComparator(shared, side, report, options)
+			under := differential.NewComparator(shared.Cluster, side, report, options)
 			if err := under.Freshness(t.Context(), configMaps, "team-a", prefix+"under"); err != nil {
 				t.Fatal(err)
 			}

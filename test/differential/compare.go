@@ -190,7 +190,7 @@ func (c *Comparator) compare(ctx context.Context, q Question) (answers pair, ok 
 	}
 	found.Question = q.String()
 	found.CacheStatus = answers.proxy.Header.Get("Cache-Status")
-	c.report.differs(*found)
+	c.report.Differs(*found)
 	return answers, false
 }
 
@@ -462,7 +462,7 @@ func (c *Comparator) walk(ctx context.Context, g *Generator, q Question, most in
 		}
 		meta, err := body.ListMeta(from.Body)
 		if err != nil {
-			c.report.differs(Difference{Kind: Body, Question: q.String(), Detail: err.Error()})
+			c.report.Differs(Difference{Kind: Body, Question: q.String(), Detail: err.Error()})
 			return pages
 		}
 		if meta.Continue == "" {

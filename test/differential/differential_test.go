@@ -14,18 +14,18 @@ import (
 
 // TestDifferential compares under churn. A client must not be able to tell the two apart.
 func TestDifferential(t *testing.T) {
-	churn(t, 60)
+	shared.ChangeUntilEnd(t, 60)
 	report := differential.NewReport()
-	comparator := differential.NewComparator(shared, side(healthy), report, differential.Options{Bound: bound, Consistent: true})
+	comparator := differential.NewComparator(shared.Cluster, differential.SideOf(shared.Healthy), report, differential.Options{Bound: differential.HealthyBound, Consistent: true})
 	warm(t, comparator)
 	// So many are enough on the slowest machine, however long they take there.
-	least := int(10 * duration.Seconds())
+	least := int(10 * shared.Duration.Seconds())
 	enough := func() bool { return report.Comparisons() >= least }
 
 	ctx, cancel := bounded(t.Context(), report, enough)
 	defer cancel()
 	var all sync.WaitGroup
-	all.Go(func() { comparator.Run(ctx, *seed, 24) })
+	all.Go(func() { comparator.Run(ctx, *shared.Seed, 24) })
 	all.Go(func() {
 		ticker := time.NewTicker(100 * time.Millisecond)
 		defer ticker.Stop()
@@ -44,14 +44,14 @@ func TestDifferential(t *testing.T) {
 	})
 	all.Wait()
 	finish(t, report)
-	for line := range strings.Lines(healthy.Log()) {
+	for line := range strings.Lines(shared.Healthy.Log()) {
 		if strings.Contains(line, "level=WARN") {
 			t.Log(line)
 		}
 	}
 	unexpired(t, report)
-	if got := report.Share(); got < *share {
-		t.Errorf("%.1f%% of what can be answered came from memory, at least %.1f%% should", 100*got, 100**share)
+	if got := report.Share(); got < *shared.Share {
+		t.Errorf("%.1f%% of what can be answered came from memory, at least %.1f%% should", 100*got, 100**shared.Share)
 	}
 	if *comparisons == 0 && !enough() {
 		t.Errorf("%d comparisons, at least %d should be made", report.Comparisons(), least)
@@ -85,7 +85,7 @@ func bounded(parent context.Context, report *differential.Report, enough func() 
 	}
 	go func() {
 		defer cancel()
-		poll.Pause(ctx, *duration)
+		poll.Pause(ctx, *shared.Duration)
 		for begun := time.Now(); !enough() && time.Since(begun) < patience && poll.Pause(ctx, 50*time.Millisecond); {
 		}
 	}()
@@ -122,11 +122,11 @@ func TestFirstState(t *testing.T) {
 		}
 	}
 	want := cached
-	if *watchList {
+	if *shared.WatchList {
 		want = 0
 	}
 	// Loads after a restart of the API server say it again.
-	if got := strings.Count(healthy.Log(), "loaded page by page"); got < want || want == 0 && got > 0 {
+	if got := strings.Count(shared.Healthy.Log(), "loaded page by page"); got < want || want == 0 && got > 0 {
 		t.Errorf("%d of %d collections were loaded page by page, want %d", got, cached, want)
 	}
 }

@@ -13,7 +13,7 @@ import (
 // quiet returns a comparator for lists that nothing changes meanwhile.
 func quiet() (*differential.Report, *differential.Comparator) {
 	report := differential.NewReport()
-	return report, differential.NewComparator(shared, side(healthy), report, differential.Options{Bound: bound})
+	return report, differential.NewComparator(shared.Cluster, differential.SideOf(shared.Healthy), report, differential.Options{Bound: differential.HealthyBound})
 }
 
 // touch writes an object of a resource and returns the revision.

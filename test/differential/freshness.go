@@ -73,7 +73,7 @@ func (c *Comparator) within(ctx context.Context, q Question, since time.Time, wa
 }
 
 func (c *Comparator) missing(q Question, a Answer, kind Kind, detail string) {
-	c.report.differs(Difference{Kind: kind, Question: q.String(), CacheStatus: a.Header.Get("Cache-Status"), Detail: detail})
+	c.report.Differs(Difference{Kind: kind, Question: q.String(), CacheStatus: a.Header.Get("Cache-Status"), Detail: detail})
 }
 
 // Warm asks for every resource that is kept in memory, in some representations, until it comes from

@@ -91,7 +91,7 @@ func TestNoticesBrokenBarrier(t *testing.T) {
 				})
 			})
 			side := startBehind(t, h, "configmaps", "--consistent-lists=always", "--self-check-interval", "0")
-			churn(t, 40)
+			shared.ChangeUntilEnd(t, 40)
 			notices(t, side, onlyNewest, differential.TooOld)
 		})
 	}
@@ -105,14 +105,14 @@ func TestNewestBehindALag(t *testing.T) {
 	h := feedHop(t)
 	h.OnDelay(func(*http.Request) time.Duration { return lagging })
 	side := startBehind(t, h, "configmaps,pods", "--consistent-lists=always")
-	churn(t, 40)
+	shared.ChangeUntilEnd(t, 40)
 	report := differential.NewReport()
 	options := onlyNewest
 	options.Resources = []string{"configmaps", "pods"}
 	options.Only = func(c differential.Class) bool { return c.Semantics == differential.MostRecent }
 	ctx, cancel := bounded(t.Context(), report, func() bool { return report.Comparisons() >= 100 })
 	defer cancel()
-	differential.NewComparator(shared, side, report, options).Run(ctx, *seed, 8)
+	differential.NewComparator(shared.Cluster, side, report, options).Run(ctx, *shared.Seed, 8)
 	finish(t, report)
 	if report.Share() == 0 {
 		t.Error("nothing came from memory")

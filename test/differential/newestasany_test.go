@@ -29,8 +29,8 @@ func TestNewestAsAny(t *testing.T) {
 	h := feedHop(t)
 	h.OnDelay(func(*http.Request) time.Duration { return lagging })
 	report := differential.NewReport()
-	c := differential.NewComparator(shared, startBehind(t, h, "pods", "--config", config), report,
-		differential.Options{Bound: bound, AsAny: poller})
+	c := differential.NewComparator(shared.Cluster, startBehind(t, h, "pods", "--config", config), report,
+		differential.Options{Bound: differential.HealthyBound, AsAny: poller})
 	pods, namespace := resource(t, "pods"), shared.Namespaces[0]
 	for _, user := range shared.Users() {
 		if !user.Lists(pods, namespace) {

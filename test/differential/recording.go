@@ -65,7 +65,7 @@ func (c *Comparator) Replay(ctx context.Context, recordings []Recording) (answer
 			answered++
 			continue
 		}
-		c.report.differs(*d)
+		c.report.Differs(*d)
 	}
 	return answered
 }

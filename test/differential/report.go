@@ -10,59 +10,19 @@ import (
 	"time"
 )
 
-// Kind of a difference.
-type Kind string
-
-// The kinds of differences.
-const (
-	Status   Kind = "status"
-	Header   Kind = "header"
-	Body     Kind = "body"
-	TooOld   Kind = "too-old" // a NotOlderThan that is older
-	Frozen   Kind = "frozen"  // an Any that misses what was written long ago
-	Missing  Kind = "missing" // a NotOlderThan without what had been written by then
-	Silent   Kind = "no-answer"
-	Unmarked Kind = "unmarked" // an answer that does not say where it came from
-)
-
-// maxDifferences is how many differences are kept in full.
-const maxDifferences = 20
-
-// Difference is something that a client could have seen.
-type Difference struct {
-	Kind     Kind
-	Question string
-	// CacheStatus of listproxy's answer.
-	CacheStatus string
-	Detail      string
-}
-
-func (d Difference) String() string {
-	return fmt.Sprintf("%s: %s\n  Cache-Status: %s\n  %s", d.Kind, d.Question, d.CacheStatus, d.Detail)
-}
-
 // Report counts what was compared. Safe for concurrent use.
 type Report struct {
-	mu          sync.Mutex
-	begun       time.Time
-	comparisons int
-	fromMemory  int
-	answerable  int
-	hits        int // of the answerable ones
-	behind      int // of the answerable ones, forwarded because the feed was late
-	origins     map[string]int
-	missed      map[string]int // answerable, but forwarded: by reason
-	classes     map[Class]tally
-	callers     map[string]tally
-	tokens      int
-	indexEnds   int
-	ages        int // compared but for ages
-	expired     int
-	again       int
-	walks       int
-	lag         []time.Duration
-	differences []Difference
-	kinds       map[Kind]int
+	*Outcome
+	mu        sync.Mutex
+	classes   map[Class]tally
+	callers   map[string]tally
+	tokens    int
+	indexEnds int
+	ages      int // compared but for ages
+	expired   int
+	again     int
+	walks     int
+	lag       []time.Duration
 }
 
 // tally counts the comparisons of a class: all, those that listproxy is to answer from memory, and
@@ -85,16 +45,11 @@ func (t tally) share() float64 { return float64(t.hits) / float64(max(1, t.answe
 
 // NewReport returns an empty report.
 func NewReport() *Report {
-	return &Report{
-		begun: time.Now(), origins: map[string]int{}, missed: map[string]int{}, kinds: map[Kind]int{}, classes: map[Class]tally{}, callers: map[string]tally{},
-	}
+	return &Report{Outcome: NewOutcome(), classes: map[Class]tally{}, callers: map[string]tally{}}
 }
 
 // compared counts a comparison that came to its end.
 func (r *Report) compared(q Question, answer Answer) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.comparisons++
 	origin := strings.TrimPrefix(answer.Header.Get("Cache-Status"), "listproxy; ")
 	if i := strings.Index(origin, "detail="); i >= 0 && !strings.HasPrefix(origin, "hit") {
 		origin = origin[i+len("detail="):]
@@ -102,22 +57,18 @@ func (r *Report) compared(q Question, answer Answer) {
 	hit := strings.HasPrefix(origin, "hit")
 	if hit {
 		origin = "hit"
-		r.fromMemory++
 	}
-	r.origins[fmt.Sprintf("%-15s %s", q.Semantics, origin)]++
+	r.Compared(Comparison{
+		Origin:     fmt.Sprintf("%-15s %s", q.Semantics, origin),
+		FromMemory: hit,
+		Answerable: q.Answerable,
+		Missed:     origin + " " + q.Resource.Resource,
+		Behind:     origin == "ahead" || origin == "stale" || origin == "not-proven",
+	})
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.classify(q, answer.Status, hit)
 	r.callers[q.User.Name] = r.callers[q.User.Name].add(q, hit)
-	if q.Answerable {
-		r.answerable++
-		if hit {
-			r.hits++
-		} else {
-			if origin == "ahead" || origin == "stale" || origin == "not-proven" {
-				r.behind++
-			}
-			r.missed[origin+" "+q.Resource.Resource]++
-		}
-	}
 }
 
 // classify counts a list in its class.
@@ -127,15 +78,6 @@ func (r *Report) classify(q Question, status int, hit bool) {
 		return
 	}
 	r.classes[class] = r.classes[class].add(q, hit)
-}
-
-func (r *Report) differs(d Difference) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.kinds[d.Kind]++
-	if len(r.differences) < maxDifferences {
-		r.differences = append(r.differences, d)
-	}
 }
 
 func (r *Report) count(what *int) {
@@ -149,32 +91,6 @@ func (r *Report) lagged(d time.Duration) {
 	defer r.mu.Unlock()
 	r.lag = append(r.lag, d)
 }
-
-// Comparisons is how many answers were compared.
-func (r *Report) Comparisons() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.comparisons
-}
-
-// FromMemory is how many of them listproxy answered itself.
-func (r *Report) FromMemory() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.fromMemory
-}
-
-// Share is the part of the answerable questions that listproxy answered itself, from 0 to 1. Those
-// that it was behind for, by a revision or by the bound on age, do not count: how many these are
-// says how late kube-apiserver's watches are, and nothing of listproxy. That it catches up is
-// [Comparator.CaughtUp].
-func (r *Report) Share() float64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.share()
-}
-
-func (r *Report) share() float64 { return float64(r.hits) / float64(max(1, r.answerable-r.behind)) }
 
 // AskedBy is how many of them a user asked for.
 func (r *Report) AskedBy(user string) int {
@@ -190,30 +106,12 @@ func (r *Report) Expired() int {
 	return r.expired
 }
 
-// Kinds returns how many differences there were of each kind.
-func (r *Report) Kinds() map[Kind]int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return maps.Clone(r.kinds)
-}
-
-// Differences returns the first differences.
-func (r *Report) Differences() []Difference {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.differences)
-}
-
 // String is the report for people.
 func (r *Report) String() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var b strings.Builder
-	took := time.Since(r.begun)
-	fmt.Fprintf(&b, "%d comparisons in %.1fs (%.0f a minute), %d from memory; %d walks\n",
-		r.comparisons, took.Seconds(), float64(r.comparisons)/took.Minutes(), r.fromMemory, r.walks)
-	fmt.Fprintf(&b, "answerable: %d, of these from memory: %d (%.1f%% without the %d that it was behind for); the others: %v\n",
-		r.answerable, r.hits, 100*r.share(), r.behind, r.missed)
+	b.WriteString(r.Summary(fmt.Sprintf("%d walks", r.walks)))
 	fmt.Fprintf(&b, "tokens that differed in the slash: %d; pages that ended with the index: %d; tables that differed in ages: %d; expired upstream: %d; asked again: %d\n",
 		r.tokens, r.indexEnds, r.ages, r.expired, r.again)
 	if len(r.lag) > 0 {
@@ -221,18 +119,13 @@ func (r *Report) String() string {
 		fmt.Fprintf(&b, "from a write to an Any with it: median %v, longest %v, of %d\n",
 			r.lag[len(r.lag)/2].Round(time.Millisecond), r.lag[len(r.lag)-1].Round(time.Millisecond), len(r.lag))
 	}
-	for _, origin := range slices.Sorted(maps.Keys(r.origins)) {
-		fmt.Fprintf(&b, "  %-34s %d\n", origin, r.origins[origin])
-	}
+	b.WriteString(r.Origins())
 	for _, caller := range slices.Sorted(maps.Keys(r.callers)) {
 		t := r.callers[caller]
 		fmt.Fprintf(&b, "  %-60s %6d, %d of %d from memory\n", caller, t.all, t.hits, t.answerable)
 	}
 	b.WriteString(table(r.classes))
-	fmt.Fprintf(&b, "differences: %v\n", r.kinds)
-	for _, d := range r.differences {
-		fmt.Fprintln(&b, d)
-	}
+	b.WriteString(r.Differing())
 	return b.String()
 }
 

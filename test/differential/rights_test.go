@@ -55,7 +55,7 @@ func TestRights(t *testing.T) {
 	finish(t, report)
 	unexpired(t, report)
 	if share := report.Share(); share < 0.9 {
-		t.Errorf("only %.0f%% of what can be answered came from memory", 100*share)
+		t.Errorf("only %.0f%% of what can be answered came from memory", 100**shared.Share)
 	}
 }
 
@@ -63,19 +63,19 @@ func TestRights(t *testing.T) {
 // gets what kube-apiserver gives them, and not a byte more.
 func TestCallers(t *testing.T) {
 	harness.Long(t)
-	churn(t, 30)
+	shared.ChangeUntilEnd(t, 30)
 	report := differential.NewReport()
-	comparator := differential.NewComparator(shared, side(healthy), report, differential.Options{Bound: bound, Everybody: true})
+	comparator := differential.NewComparator(shared.Cluster, differential.SideOf(shared.Healthy), report, differential.Options{Bound: differential.HealthyBound, Everybody: true})
 	warm(t, comparator)
 	ctx, cancel := bounded(t.Context(), report, func() bool {
 		return !slices.ContainsFunc(shared.Users(), func(user cluster.User) bool { return report.AskedBy(user.Name) == 0 })
 	})
 	defer cancel()
-	comparator.Run(ctx, *seed, 16)
+	comparator.Run(ctx, *shared.Seed, 16)
 	finish(t, report)
 	unexpired(t, report)
-	if got := report.Share(); got < *share {
-		t.Errorf("%.1f%% of what can be answered came from memory, at least %.1f%% should", 100*got, 100**share)
+	if got := report.Share(); got < *shared.Share {
+		t.Errorf("%.1f%% of what can be answered came from memory, at least %.1f%% should", 100*got, 100**shared.Share)
 	}
 	for _, user := range shared.Users() {
 		if report.AskedBy(user.Name) == 0 {

@@ -15,14 +15,14 @@ import (
 // answers may be missing, never wrong.
 func TestFaults(t *testing.T) {
 	harness.Long(t)
-	churn(t, 60)
+	shared.ChangeUntilEnd(t, 60)
 	report := differential.NewReport()
-	comparator := differential.NewComparator(shared, side(healthy), report, differential.Options{Bound: bound, Faults: true})
+	comparator := differential.NewComparator(shared.Cluster, differential.SideOf(shared.Healthy), report, differential.Options{Bound: differential.HealthyBound, Faults: true})
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		comparator.Run(ctx, *seed, 4)
+		comparator.Run(ctx, *shared.Seed, 4)
 	}()
 	defer func() {
 		cancel()

@@ -119,7 +119,7 @@ func (c *Comparator) compare(ctx context.Context, g *generator, f form) {
 		if p.proxied != nil {
 			d.CacheStatus = p.proxied.header.Get("Cache-Status")
 		}
-		c.report.differs(*d)
+		c.report.Differs(*d)
 		return
 	}
 }

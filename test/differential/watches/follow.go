@@ -50,7 +50,7 @@ func (c *Comparator) follow(ctx context.Context, g *generator, plain bool) {
 	truth, err := openTrack(after, c.direct, fl.f, begun, c.options.Patience)
 	if err != nil || truth == nil {
 		if ctx.Err() == nil {
-			c.report.differs(differential.Difference{Kind: Reference, Question: fl.f.String(), Detail: fmt.Sprint("no truth: ", err)})
+			c.report.Differs(differential.Difference{Kind: Reference, Question: fl.f.String(), Detail: fmt.Sprint("no truth: ", err)})
 		}
 		return
 	}
@@ -91,7 +91,7 @@ func followed(g *generator, plain bool) form {
 }
 
 func (fl *follower) differs(err error) {
-	fl.c.report.differs(differential.Difference{
+	fl.c.report.Differs(differential.Difference{
 		Kind: Events, Question: "followed: " + fl.f.String(), CacheStatus: fl.from,
 		Detail: fmt.Sprintf("resumed %d times: %v", fl.resuming, err),
 	})

@@ -201,15 +201,15 @@ func TestNoticesOtherQuestions(t *testing.T) {
 // needsStreamingLists skips a test of lies that are told in a streaming list.
 func needsStreamingLists(t *testing.T) {
 	t.Helper()
-	if !*watchList {
+	if !*shared.WatchList {
 		t.Skip("kube-apiserver has no streaming lists")
 	}
 }
 
-// front is a hop in front of healthy, which tells lies.
+// front is a hop in front of shared.Healthy, which tells lies.
 func front(t *testing.T) *hop.Hop {
 	t.Helper()
-	h, err := hop.Start(healthy.URL(), healthy.CA())
+	h, err := hop.Start(shared.Healthy.URL(), shared.Healthy.CA())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,11 +240,11 @@ func notices(t *testing.T, front *hop.Hop, forms func(*form), follow bool, kinds
 	if follow {
 		for round := uint64(0); ctx.Err() == nil; round++ {
 			some, end := context.WithTimeout(ctx, 8*time.Second)
-			c.Follow(some, *seed+round, 3)
+			c.Follow(some, *shared.Seed+round, 3)
 			end()
 		}
 	} else {
-		c.Run(ctx, *seed, 4)
+		c.Run(ctx, *shared.Seed, 4)
 	}
 	found := report.Kinds()
 	seen := 0

@@ -12,13 +12,13 @@ import (
 func TestWatches(t *testing.T) {
 	churn(t, 60)
 	report := NewReport()
-	c := comparator(side(), report, Options{})
+	c := comparator(differential.SideOf(shared.Healthy), report, Options{})
 	warm(t)
-	ctx, cancel := context.WithTimeout(t.Context(), *duration)
+	ctx, cancel := context.WithTimeout(t.Context(), *shared.Duration)
 	defer cancel()
 	var all sync.WaitGroup
-	all.Go(func() { c.Run(ctx, *seed, 40) })
-	all.Go(func() { c.Follow(ctx, *seed, 16) })
+	all.Go(func() { c.Run(ctx, *shared.Seed, 40) })
+	all.Go(func() { c.Follow(ctx, *shared.Seed, 16) })
 	all.Wait()
 	t.Log(report)
 	if len(report.Kinds()) > 0 {
@@ -27,27 +27,27 @@ func TestWatches(t *testing.T) {
 	if report.Comparisons() < 20 {
 		t.Errorf("only %d watches were compared", report.Comparisons())
 	}
-	if got := report.Share(); got < *share {
-		t.Errorf("%.1f%% of the watches that can be answered came from memory, at least %.1f%% should", 100*got, 100**share)
+	if got := report.Share(); got < *shared.Share {
+		t.Errorf("%.1f%% of the watches that can be answered came from memory, at least %.1f%% should", 100*got, 100**shared.Share)
 	}
 }
 
 // comparator compares with shared.
 func comparator(proxy *differential.Side, report *Report, o Options) *Comparator {
-	o.WatchList, o.Begun = *watchList, begun
+	o.WatchList, o.Begun = *shared.WatchList, shared.Begun
 	if o.Bound == 0 {
-		o.Bound = bound
+		o.Bound = differential.HealthyBound
 	}
 	if o.Patience == 0 {
 		o.Patience = patience
 	}
-	return NewComparator(shared, proxy, report, o)
+	return NewComparator(shared.Cluster, proxy, report, o)
 }
 
 // warm waits until listproxy keeps all that it may keep.
 func warm(t *testing.T) {
 	t.Helper()
-	lists := differential.NewComparator(shared, side(), differential.NewReport(), differential.Options{Bound: bound, Consistent: true})
+	lists := differential.NewComparator(shared.Cluster, differential.SideOf(shared.Healthy), differential.NewReport(), differential.Options{Bound: differential.HealthyBound, Consistent: true})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := lists.Warm(ctx, differential.Representations()...); err != nil {

@@ -11,11 +11,13 @@ import (
 	"testing"
 
 	"golang.org/x/net/websocket"
+
+	"github.com/listproxy/listproxy/test/differential"
 )
 
 // TestWebSocket: a watch that asks for a WebSocket has one, with each event in a message.
 func TestWebSocket(t *testing.T) {
-	c := comparator(side(), NewReport(), Options{})
+	c := comparator(differential.SideOf(shared.Healthy), NewReport(), Options{})
 	before, err := c.now(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +36,7 @@ func TestWebSocket(t *testing.T) {
 	for _, side := range []struct {
 		name, url string
 		ca        []byte
-	}{{"kube-apiserver", shared.Plane.URL(), shared.Plane.CA()}, {"listproxy", healthy.URL(), healthy.CA()}} {
+	}{{"kube-apiserver", shared.Plane.URL(), shared.Plane.CA()}, {"listproxy", shared.Healthy.URL(), shared.Healthy.CA()}} {
 		roots := x509.NewCertPool()
 		roots.AppendCertsFromPEM(side.ca)
 		config, err := websocket.NewConfig(strings.Replace(side.url, "https", "wss", 1)+target, side.url)

@@ -143,10 +143,6 @@ func NewCollections(config Config) *Collections {
 		budgets: map[schema.GroupVersionResource]*budget.Bound{},
 		kept:    map[Resource]struct{}{},
 		holds:   holds{},
-		checks: selfChecks{
-			of:      map[Resource]checkRecord{},
-			results: map[CheckResult]uint64{CheckAgrees: 0, CheckMismatch: 0, CheckInconclusive: 0},
-		},
 	}
 	c.feeds.Go(c.tidy)
 	if config.SelfCheck > 0 {

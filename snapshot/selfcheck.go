@@ -4,44 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/checks"
 	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
-
-// CheckResult is what a self-check found.
-type CheckResult string
-
-const (
-	// CheckAgrees: what was compared is what the upstream says, to the last byte.
-	CheckAgrees CheckResult = "agrees"
-	// CheckMismatch: it is not, twice. The collection was dropped and is loaded again.
-	CheckMismatch CheckResult = "mismatch"
-	// CheckInconclusive: the upstream did not give the states to compare with.
-	CheckInconclusive CheckResult = "inconclusive"
-)
-
-// CheckStats are what self-checks found of one resource in one representation, in the life of the
-// process: also of collections that are gone.
-type CheckStats struct {
-	// At is when the last check ended; zero if there was none.
-	At time.Time
-	// Result of the last check, at Revision.
-	Result   CheckResult
-	Revision uint64
-	// Mismatches is how many checks found something wrong, and Mismatched when one last did; zero
-	// if none did.
-	Mismatches int
-	Mismatched time.Time
-}
 
 const (
 	// A check compares the names and revisions of namesAtOnce objects, in pages of namesPage, for
@@ -64,74 +37,17 @@ const (
 	// confirmMargin is how long a difference is left alone after a change of the upstream would
 	// have been heard of ([Config].HeardWithin), until it is looked at again.
 	confirmMargin = 3 * time.Second
-	// mismatchMemory is how long a mismatch counts when there is another.
-	mismatchMemory = time.Hour
 )
 
 // selfChecks are the results of all checks.
-type selfChecks struct {
-	mu      sync.Mutex
-	of      map[Resource]checkRecord
-	results map[CheckResult]uint64
-}
-
-// checkRecord is what is known from checks of a resource in one representation.
-type checkRecord struct {
-	CheckStats
-	next checkPlace
-	// held is for how long nothing was kept after the last mismatch.
-	held time.Duration
-}
-
-// checkPlace is where a check begins: a key for each part of it. The zero value is the beginning.
-type checkPlace struct{ names, bytes string }
-
-func (s *selfChecks) get(r Resource) checkRecord {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.of[r]
-}
-
-// note takes in the result of a check. It returns how long nothing is to be kept of the resource:
-// after a second mismatch in a short time the upstream may be writing the objects in other bytes
-// each time.
-func (s *selfChecks) note(r Resource, result CheckResult, rev uint64, next checkPlace) (hold time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	rec, now := s.of[r], time.Now()
-	if result == CheckMismatch {
-		if now.Sub(rec.Mismatched) <= mismatchMemory {
-			hold = min(mismatchMemory, max(seldom, 2*rec.held))
-		}
-		rec.Mismatches++
-		rec.Mismatched, rec.held = now, hold
-	}
-	rec.At, rec.Result, rec.Revision, rec.next = now, result, rev, next
-	s.of[r] = rec
-	s.results[result]++
-	return hold
-}
+type selfChecks = checks.Memory[Resource]
 
 // SelfChecks says how many checks had which result.
-func (c *Collections) SelfChecks() map[CheckResult]uint64 {
-	c.checks.mu.Lock()
-	defer c.checks.mu.Unlock()
-	return maps.Clone(c.checks.results)
-}
+func (c *Collections) SelfChecks() map[checks.Result]uint64 { return c.checks.Totals() }
 
 // Mismatched returns what self-checks found of each resource of which one ever found something
 // wrong in the life of the process, also if nothing is kept of it now.
-func (c *Collections) Mismatched() map[Resource]CheckStats {
-	c.checks.mu.Lock()
-	defer c.checks.mu.Unlock()
-	found := map[Resource]CheckStats{}
-	for r, rec := range c.checks.of {
-		if rec.Mismatches > 0 {
-			found[r] = rec.CheckStats
-		}
-	}
-	return found
-}
+func (c *Collections) Mismatched() map[Resource]checks.Stats { return c.checks.Mismatched() }
 
 // selfCheck checks the live collections one after the other, so that each has its turn about once
 // in every: the one that was left alone for the longest comes next.
@@ -152,12 +68,10 @@ func (c *Collections) selfCheck(every time.Duration) {
 func (c *Collections) longestUnchecked() (found *running) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	c.checks.mu.Lock()
-	defer c.checks.mu.Unlock()
-	maps.DeleteFunc(c.checks.of, func(r Resource, rec checkRecord) bool { return c.all[r] == nil && rec.Mismatches == 0 })
+	c.checks.Forget(func(r Resource) bool { return c.all[r] == nil })
 	for r, running := range c.all {
 		if _, absence := running.newest(); absence == reason.None &&
-			(found == nil || c.checks.of[r].At.Before(c.checks.of[found.resource].At)) {
+			(found == nil || c.checks.Stats(r).At.Before(c.checks.Stats(found.resource).At)) {
 			found = running
 		}
 	}
@@ -176,21 +90,24 @@ func (c *Collection) newest() (Snapshot, reason.Reason) {
 func (c *Collections) check(r *running) {
 	ctx, cancel := context.WithTimeout(c.ctx, checkTimeout)
 	defer cancel()
-	rev, next, err := c.compare(ctx, r, c.checks.get(r.resource).next)
+	rev, next, err := c.compare(ctx, r, c.checks.Next(r.resource))
 	if c.ctx.Err() != nil {
 		return
 	}
 	log := c.config.Log.With("collection", r.resource.String(), "revision", rev)
+	note := func(result checks.Result) (hold time.Duration) {
+		return c.checks.Note(r.resource, result, rev, next, time.Now(), seldom)
+	}
 	switch {
 	case err == nil:
-		c.checks.note(r.resource, CheckAgrees, rev, next)
+		note(checks.Agrees)
 		log.Debug("self-check: agrees")
 	case isMismatch(err):
-		hold := c.checks.note(r.resource, CheckMismatch, rev, next)
+		hold := note(checks.Mismatch)
 		log.Error("self-check: what is kept is not what the upstream says, it is dropped", "error", err)
 		c.restart(r, hold)
 	default:
-		c.checks.note(r.resource, CheckInconclusive, rev, next)
+		note(checks.Inconclusive)
 		log.Info("self-check: no verdict", "error", err)
 	}
 }
@@ -207,7 +124,7 @@ func (c *Collections) restart(r *running, hold time.Duration) {
 // compare compares the newest state with the upstream's, at a later revision if the upstream does
 // not have that one. It returns the revision, and where the next check begins. The error is a
 // mismatchError only if the difference was confirmed; any other means that there is no verdict.
-func (c *Collections) compare(ctx context.Context, r *running, at checkPlace) (rev uint64, next checkPlace, err error) {
+func (c *Collections) compare(ctx context.Context, r *running, at checks.Place) (rev uint64, next checks.Place, err error) {
 	cmp := &comparison{source: c.source(r.resource)}
 	for try := 1; ; try++ {
 		s, absence := r.newest()
@@ -228,27 +145,27 @@ func (c *Collections) compare(ctx context.Context, r *running, at checkPlace) (r
 // compareAt compares a part of s by name and revision, a page of it byte by byte, and what is made
 // of it in memory. It returns where to go on: also past what the upstream does not answer, so that
 // one page it never answers does not keep all others from being looked at.
-func (c *Collections) compareAt(ctx context.Context, cmp *comparison, s Snapshot, at checkPlace) (next checkPlace, err error) {
+func (c *Collections) compareAt(ctx context.Context, cmp *comparison, s Snapshot, at checks.Place) (next checks.Place, err error) {
 	next = at
-	end, wrong := s.tree.Check(at.names, namesAtOnce)
+	end, wrong := s.tree.Check(at.Names, namesAtOnce)
 	if len(wrong) > 0 {
 		return at, &mismatchError{differences: wrong}
 	}
 	for begun := time.Now(); time.Since(begun) < namesFor; {
 		asked := time.Now()
-		next.names, err = cmp.names(ctx, s, next.names, namesPage, pageBytes)
+		next.Names, err = cmp.names(ctx, s, next.Names, namesPage, pageBytes)
 		if isMismatch(err) {
 			return at, err
 		}
 		if !clock.Sleep(ctx, max(leastRest, restFactor*time.Since(asked))) || err != nil {
 			break
 		}
-		if next.names == "" || end != "" && next.names >= end {
-			next.names = end
+		if next.Names == "" || end != "" && next.Names >= end {
+			next.Names = end
 			break
 		}
 	}
-	from := at.bytes
+	from := at.Bytes
 	if !s.tree.Any(from, "") {
 		from = "" // the last check had the last page
 	}
@@ -260,7 +177,7 @@ func (c *Collections) compareAt(ctx context.Context, cmp *comparison, s Snapshot
 	if len(wrong) > 0 {
 		return at, &mismatchError{differences: wrong}
 	}
-	next.bytes = page.Next
+	next.Bytes = page.Next
 	return next, errors.Join(err, cmp.page(ctx, s, from, limit))
 }
 

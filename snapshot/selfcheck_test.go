@@ -21,6 +21,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/checks"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -174,14 +175,14 @@ func (c *checked) use(t *testing.T) *Collection {
 }
 
 // await lets time pass until so many checks have ended.
-func (c *checked) await(checks int) CheckStats {
+func (c *checked) await(number int) checks.Stats {
 	for {
 		total := uint64(0)
 		for _, n := range c.collections.SelfChecks() {
 			total += n
 		}
-		if total >= uint64(checks) { // #nosec G115 -- a count
-			return c.collections.checks.get(c.resource).CheckStats
+		if total >= uint64(number) { // #nosec G115 -- a count
+			return c.collections.checks.Stats(c.resource)
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -238,7 +239,7 @@ func TestSelfCheckFindsWhatIsWrong(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newChecked(t, newLibrary(1200))
 				wrong := c.use(t)
-				if stats := c.await(1); stats.Result != CheckAgrees || stats.Revision != c.revision {
+				if stats := c.await(1); stats.Result != checks.Agrees || stats.Revision != c.revision {
 					t.Fatalf("before: %+v", stats)
 				}
 				corrupt(wrong, tt.change)
@@ -293,7 +294,7 @@ func TestAMismatchIsNotForgotten(t *testing.T) {
 			t.Fatalf("no mismatch; log:\n%s", c.log)
 		}
 		c.use(t)
-		if stats := c.await(3); stats.Result != CheckAgrees || stats.Mismatches != 1 || !stats.Mismatched.Equal(at) || !stats.At.After(at) {
+		if stats := c.await(3); stats.Result != checks.Agrees || stats.Mismatches != 1 || !stats.Mismatched.Equal(at) || !stats.At.After(at) {
 			t.Errorf("loaded again: %+v", stats)
 		}
 		c.collections.Invalidate(c.definitionChanged())
@@ -349,15 +350,15 @@ func TestSelfCheckRaisesNoFalseAlarm(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		instead func(*checked) func(*http.Request) (int, string)
-		want    CheckResult
+		want    checks.Result
 	}{
-		{"gone, then there", times(1, http.StatusGone, ""), CheckAgrees},
-		{"not there yet, then there", times(2, http.StatusGatewayTimeout, ""), CheckAgrees},
-		{"gone for long", times(2*checkTries, http.StatusGone, ""), CheckInconclusive},
-		{"too many requests", times(1, http.StatusTooManyRequests, ""), CheckInconclusive},
-		{"an error", times(1, http.StatusInternalServerError, ""), CheckInconclusive},
-		{"garbage", times(1, http.StatusOK, "{"), CheckInconclusive},
-		{"another revision", times(1, http.StatusOK, strings.Replace(other, "20", "21", 1)), CheckInconclusive},
+		{"gone, then there", times(1, http.StatusGone, ""), checks.Agrees},
+		{"not there yet, then there", times(2, http.StatusGatewayTimeout, ""), checks.Agrees},
+		{"gone for long", times(2*checkTries, http.StatusGone, ""), checks.Inconclusive},
+		{"too many requests", times(1, http.StatusTooManyRequests, ""), checks.Inconclusive},
+		{"an error", times(1, http.StatusInternalServerError, ""), checks.Inconclusive},
+		{"garbage", times(1, http.StatusOK, "{"), checks.Inconclusive},
+		{"another revision", times(1, http.StatusOK, strings.Replace(other, "20", "21", 1)), checks.Inconclusive},
 		// Asked for as protobuf it cannot be read, so that JSON is refused first.
 		{"another state, once", func(*checked) func(*http.Request) (int, string) {
 			n := 0
@@ -370,7 +371,7 @@ func TestSelfCheckRaisesNoFalseAlarm(t *testing.T) {
 				}
 				return http.StatusOK, other
 			}
-		}, CheckInconclusive},
+		}, checks.Inconclusive},
 		{"another state, because the definition changed", func(c *checked) func(*http.Request) (int, string) {
 			return func(r *http.Request) (int, string) {
 				if strings.Contains(r.Header.Get("Accept"), "protobuf") {
@@ -379,7 +380,7 @@ func TestSelfCheckRaisesNoFalseAlarm(t *testing.T) {
 				go c.collections.Invalidate(c.definitionChanged())
 				return http.StatusOK, other
 			}
-		}, CheckInconclusive},
+		}, checks.Inconclusive},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/checks"
 	"github.com/listproxy/listproxy/snapshot/watch"
 )
 
@@ -32,7 +33,7 @@ type CollectionStats struct {
 	// Watches are the clients that follow it, and what became of those before.
 	Watches watch.Stats
 	// Check is what self-checks found of it, and of those of its like before.
-	Check CheckStats
+	Check checks.Stats
 }
 
 // Revision is the newest that is known, 0 if none is.
@@ -54,7 +55,7 @@ func (c *Collections) Stats() []CollectionStats {
 		s := r.stats()
 		s.Feed = r.life.counts.stats()
 		s.Watches = r.watchStats()
-		s.Check = c.checks.get(r.resource).CheckStats
+		s.Check = c.checks.Stats(r.resource)
 		all = append(all, s)
 	}
 	return all

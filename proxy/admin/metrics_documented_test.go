@@ -28,6 +28,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/checks"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/watch"
 )
@@ -76,8 +77,8 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 		},
 		Stored:      func() (int64, int64) { return 1, 2 },
 		Compression: func() gzip.CompressorStats { return gzip.CompressorStats{Found: 1} },
-		SelfChecks: func() map[snapshot.CheckResult]uint64 {
-			return map[snapshot.CheckResult]uint64{snapshot.CheckAgrees: 1}
+		SelfChecks: func() map[checks.Result]uint64 {
+			return map[checks.Result]uint64{checks.Agrees: 1}
 		},
 		Reviews:  func() authz.Stats { return authz.Stats{Hits: 1} },
 		Inflight: func() inflight.Stats { return inflight.Stats{} },

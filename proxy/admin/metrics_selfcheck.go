@@ -5,10 +5,10 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/listproxy/listproxy/proxy/observe"
-	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/checks"
 )
 
-func registerSelfChecks(meter metric.Meter, read func() map[snapshot.CheckResult]uint64) error {
+func registerSelfChecks(meter metric.Meter, read func() map[checks.Result]uint64) error {
 	i := &instruments{meter: meter}
 	checks := i.counter("listproxy.selfchecks", "{check}",
 		"Comparisons of memory with the API server: it agrees, or differs (mismatch: it was dropped), or there was no verdict (inconclusive).")

@@ -17,6 +17,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/checks"
 	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/telemetry/statusz"
 )
@@ -42,7 +43,7 @@ type StatusSource struct {
 	// SelfCheck is how often each collection is compared with the upstream; 0 is never. Mismatched
 	// is what was found of those of which something was ever wrong; nil is nothing.
 	SelfCheck  time.Duration
-	Mismatched func() map[snapshot.Resource]snapshot.CheckStats
+	Mismatched func() map[snapshot.Resource]checks.Stats
 	// Endpoints are the API servers of --upstream; nil or none without it.
 	Endpoints func() []upstream.EndpointStats
 	// Policy, Eager and Traces do not change.

@@ -3,7 +3,7 @@ package admin
 import (
 	"time"
 
-	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/checks"
 	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
@@ -26,7 +26,7 @@ func (s *StatusSource) selfChecks(now time.Time) statusz.SelfChecks {
 }
 
 // selfCheck says what self-checks found of one collection.
-func (s *StatusSource) selfCheck(now time.Time, found snapshot.CheckStats) statusz.SelfCheck {
+func (s *StatusSource) selfCheck(now time.Time, found checks.Stats) statusz.SelfCheck {
 	status := statusz.SelfCheck{
 		Result: string(found.Result), Mismatches: int64(found.Mismatches),
 		Age: since(found.At, now), MismatchAge: since(found.Mismatched, now),

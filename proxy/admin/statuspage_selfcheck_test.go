@@ -11,6 +11,7 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/internal/observetest"
 	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/checks"
 	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
@@ -20,8 +21,8 @@ func TestStatusSaysWhatSelfChecksFound(t *testing.T) {
 	o, metrics := observetest.New(t, nil)
 	now := time.Now()
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
-	wrong := snapshot.CheckStats{At: ago(time.Minute), Result: snapshot.CheckAgrees, Mismatches: 2, Mismatched: ago(time.Hour)}
-	stats := func(resource string, found snapshot.CheckStats) snapshot.CollectionStats {
+	wrong := checks.Stats{At: ago(time.Minute), Result: checks.Agrees, Mismatches: 2, Mismatched: ago(time.Hour)}
+	stats := func(resource string, found checks.Stats) snapshot.CollectionStats {
 		c := collectionStats(resource, 0, reason.None)
 		c.Check = found
 		return c
@@ -29,28 +30,28 @@ func TestStatusSaysWhatSelfChecksFound(t *testing.T) {
 	age := func(d time.Duration) *float64 { return new(d.Seconds()) }
 	for name, tt := range map[string]struct {
 		interval time.Duration
-		found    snapshot.CheckStats
+		found    checks.Stats
 		want     statusz.SelfCheck
 	}{
 		"off": {
-			0, snapshot.CheckStats{}, statusz.SelfCheck{Result: statusz.SelfCheckOff},
+			0, checks.Stats{}, statusz.SelfCheck{Result: statusz.SelfCheckOff},
 		},
 		"not yet": {
-			time.Minute, snapshot.CheckStats{}, statusz.SelfCheck{Result: statusz.SelfCheckNone},
+			time.Minute, checks.Stats{}, statusz.SelfCheck{Result: statusz.SelfCheckNone},
 		},
 		"agrees": {
 			time.Minute,
-			snapshot.CheckStats{At: ago(time.Second), Result: snapshot.CheckAgrees},
+			checks.Stats{At: ago(time.Second), Result: checks.Agrees},
 			statusz.SelfCheck{Result: statusz.SelfCheckAgrees, Age: age(time.Second)},
 		},
 		"inconclusive": {
 			time.Minute,
-			snapshot.CheckStats{At: ago(time.Second), Result: snapshot.CheckInconclusive},
+			checks.Stats{At: ago(time.Second), Result: checks.Inconclusive},
 			statusz.SelfCheck{Result: statusz.SelfCheckInconclusive, Age: age(time.Second)},
 		},
 		"mismatch": {
 			time.Minute,
-			snapshot.CheckStats{At: ago(time.Second), Result: snapshot.CheckMismatch, Mismatches: 1, Mismatched: ago(time.Second)},
+			checks.Stats{At: ago(time.Second), Result: checks.Mismatch, Mismatches: 1, Mismatched: ago(time.Second)},
 			statusz.SelfCheck{Result: statusz.SelfCheckMismatch, Age: age(time.Second), Mismatches: 1, MismatchAge: age(time.Second)},
 		},
 		"agrees again": {
@@ -72,10 +73,10 @@ func TestStatusSaysWhatSelfChecksFound(t *testing.T) {
 	gone := snapshot.Resource{
 		GroupVersionResource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Representation: media.Protobuf,
 	}
-	source.Mismatched = func() map[snapshot.Resource]snapshot.CheckStats {
-		return map[snapshot.Resource]snapshot.CheckStats{
+	source.Mismatched = func() map[snapshot.Resource]checks.Stats {
+		return map[snapshot.Resource]checks.Stats{
 			collectionStats("pods", 0, reason.None).Resource: wrong,
-			gone: {At: ago(time.Minute), Result: snapshot.CheckMismatch, Mismatches: 1, Mismatched: ago(time.Minute)},
+			gone: {At: ago(time.Minute), Result: checks.Mismatch, Mismatches: 1, Mismatched: ago(time.Minute)},
 		}
 	}
 	got := source.Read()

@@ -74,9 +74,14 @@ func (r *Request) setParameter(name, value string) bool {
 		// Of watches; lists ignore it, but refuse what is not a number.
 		_, ok := parseDecimal(value)
 		return ok
+	case "watch":
+		// The Java client says in its lists that they are none.
+		yes, usual := parseBool(value)
+		return usual && !yes
 	case "allowWatchBookmarks":
 		// Of watches; lists ignore it.
-		return value == "true" || value == "false"
+		_, usual := parseBool(value)
+		return usual
 	case "pretty":
 		r.Pretty = readPretty(value, r.Pretty)
 	default:
@@ -85,10 +90,17 @@ func (r *Request) setParameter(name, value string) bool {
 	return true
 }
 
-// isTrue reads a boolean parameter as the API server does: all is true but "0"
-// and "false" in any case.
-func isTrue(value string) bool {
-	return value != "0" && !strings.EqualFold(value, "false")
+// parseBool reads a boolean parameter: what the API server takes it for, and whether it is written as
+// clients write it. The Python client begins with a capital letter. To the API server all is true but
+// "0" and "false" in any case.
+func parseBool(value string) (yes, usual bool) {
+	switch value {
+	case "true", "True", "TRUE", "1":
+		return true, true
+	case "false", "False", "FALSE", "0":
+		return false, true
+	}
+	return !strings.EqualFold(value, "false"), false
 }
 
 // parseDecimal reads a number in its one canonical spelling: decimal digits, no

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
@@ -28,10 +29,11 @@ const maxWatchTimeout = 24 * time.Hour
 // written in a usual way.
 func asksToWatch(values url.Values) (watch, usual bool) {
 	value, ok := values["watch"]
-	if !ok || !isTrue(value[0]) {
+	if !ok {
 		return false, true
 	}
-	return true, len(value) == 1 && (value[0] == "true" || value[0] == "1")
+	yes, usual := parseBool(value[0])
+	return yes, !yes || usual && len(value) == 1
 }
 
 // setWatchParameter is setParameter for a watch.
@@ -40,11 +42,13 @@ func (r *Request) setWatchParameter(name, value string) bool {
 	case "watch":
 		return true
 	case "allowWatchBookmarks":
-		r.WatchOptions.Bookmarks = value == "true"
-		return value == "true" || value == "false"
+		yes, usual := parseBool(value)
+		r.WatchOptions.Bookmarks = yes
+		return usual
 	case "sendInitialEvents":
-		r.WatchOptions.SendInitialEvents = value
-		return value == "true" || value == "false"
+		yes, usual := parseBool(value)
+		r.WatchOptions.SendInitialEvents = strconv.FormatBool(yes)
+		return usual
 	case "timeoutSeconds":
 		seconds, ok := parseDecimal(value)
 		r.WatchOptions.Timeout = time.Duration(min(seconds, 1<<32)) * time.Second // #nosec G115 -- bounded

@@ -18,6 +18,9 @@ func TestParseWatch(t *testing.T) {
 	for query, want := range map[string]WatchOptions{
 		"watch=true": {},
 		"watch=1":    {},
+		"watch=TRUE": {},
+		"resourceVersion=5&watch=True&allowWatchBookmarks=True&timeoutSeconds=5":   {Bookmarks: true, Timeout: 5 * time.Second}, // Python
+		"watch=True&sendInitialEvents=False&allowWatchBookmarks=False":             {SendInitialEvents: "false"},
 		"watch=true&limit=5&pretty=true&timeout=7s":                                {},
 		streaming + "&allowWatchBookmarks=true":                                    {SendInitialEvents: "true", Bookmarks: true},
 		"watch=1&allowWatchBookmarks=false":                                        {},
@@ -36,7 +39,7 @@ func TestParseWatch(t *testing.T) {
 	}
 	for _, query := range []string{
 		"watch=true&continue=x", "watch=true&timeoutSeconds=", "watch=true&timeoutSeconds=-1", "watch=true&timeoutSeconds=86401",
-		"watch=true&timeoutSeconds=99999999999999", "watch=true&allowWatchBookmarks=1", "watch=true&sendInitialEvents=1",
+		"watch=true&timeoutSeconds=99999999999999", "watch=true&allowWatchBookmarks=yes", "watch=true&sendInitialEvents=no",
 		"watch=true&sendInitialEvents=", "watch=true&limit=x", "watch=true&timeout=abc", "watch=true&shardSelector=x",
 		"watch=true&timeoutSeconds=5&timeoutSeconds=5",
 	} {

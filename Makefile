@@ -125,7 +125,7 @@ limits: tools ## Go to the limits that docs/reliability.md states, and print the
 attacks: tools ## Let callers crowd out others, and print what that costs, with listproxy and without, a quarter of an hour (ATTACKS="-run TestCrowding/headers")
 	$(GO) test -count 1 -v -timeout 60m ./test/e2e/attacks $(or $(ATTACKS),-run '^TestCrowding$$') -attacks.crowd
 
-programs: tools ## Run controller-runtime's and Kubernetes' own tests straight and through listproxy, about 45 minutes (PROGRAMS="-run TestControllerRuntime/client")
+programs: tools ## Run controller-runtime's and Kubernetes' own tests, and what Argo CD and Prometheus follow a cluster with, straight and through listproxy, about 45 minutes (PROGRAMS="-run TestControllerRuntime/client")
 	$(GO) test -count 1 -v -timeout 120m ./test/e2e/programs -programs $(PROGRAMS)
 
 chart: ## Test the Helm chart with the real Helm, and the Dockerfile

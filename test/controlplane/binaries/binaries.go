@@ -100,15 +100,21 @@ func KubeAPIServer(ctx context.Context, log func(string), version string) (strin
 	return paths.KubeAPIServer, err
 }
 
-// Tests of other projects, for [Tool], and where the modules are that pin them.
+// Tests and programs of other projects, for [Tool], and where the modules are that pin them.
 const (
 	KubernetesTests        = "kubernetes.test"
+	ClusterCache           = "argo-cd-cluster-cache"
+	Discovery              = "prometheus-discovery"
 	controllerRuntimeTests = "controller-runtime-%s.test"
 
 	KubernetesModule        = "test/e2e/programs/kubernetes"
 	ControllerRuntimeModule = "test/e2e/programs/controller-runtime"
 
+	clusterCacheModule = "test/e2e/programs/clustercache"
+	discoveryModule    = "test/e2e/programs/discovery"
+
 	controllerRuntime = "sigs.k8s.io/controller-runtime"
+	prometheus        = "github.com/prometheus/prometheus"
 )
 
 // ControllerRuntimeTests returns the name of the tests of a package of controller-runtime, as
@@ -117,7 +123,7 @@ func ControllerRuntimeTests(of string) (name, pkg string) {
 	return fmt.Sprintf(controllerRuntimeTests, of), controllerRuntime + "/pkg/" + of
 }
 
-// Tool makes sure that helm, promtool, Jaeger or another project's tests are in bin/, as a module of
+// Tool makes sure that helm, promtool, Jaeger or another project's tests or programs are in bin/, as a module of
 // its own pins it, and returns its path. It builds as [Build] does, and only what is asked for.
 func Tool(ctx context.Context, log func(string), name string) (string, error) {
 	root, err := RepoRoot()
@@ -128,10 +134,12 @@ func Tool(ctx context.Context, log func(string), name string) (string, error) {
 		toolsDir + "-helm": {{name: "helm", pkg: "helm.sh/helm/v4/cmd/helm", module: "helm.sh/helm/v4"}},
 		// Without what discovers targets in clouds, which would be most of the program.
 		toolsDir + "-promtool": {{
-			name: "promtool", pkg: "github.com/prometheus/prometheus/cmd/promtool", module: "github.com/prometheus/prometheus", tags: "remove_all_sd",
+			name: "promtool", pkg: prometheus + "/cmd/promtool", module: prometheus, tags: "remove_all_sd",
 		}},
 		"test/controlplane/jaeger": {{name: "jaeger", pkg: "github.com/jaegertracing/jaeger/cmd/all-in-one", module: "github.com/jaegertracing/jaeger"}},
 		KubernetesModule:           {{name: KubernetesTests, pkg: ".", module: kubernetes, test: true}},
+		clusterCacheModule:         {{name: ClusterCache, pkg: ".", module: "github.com/argoproj/argo-cd/gitops-engine"}},
+		discoveryModule:            {{name: Discovery, pkg: ".", module: prometheus}},
 		ControllerRuntimeModule: {
 			testsOf("client"), testsOf("cache"), testsOf("manager"),
 		},

@@ -96,11 +96,12 @@ func (g *generator) spelled(f *form, c choice) string {
 	if !g.one(12) {
 		return string(c)
 	}
-	f.unusual = true
+	spelled := pick(g, "0", "False")
 	if c == yes {
-		return pick(g, "1", "yes", "TRUE")
+		spelled = pick(g, "1", "yes", "TRUE", "True")
 	}
-	return pick(g, "0", "False")
+	f.unusual = f.unusual || spelled == "yes"
+	return spelled
 }
 
 // path asks for a watch: by the parameter, or by an old path.

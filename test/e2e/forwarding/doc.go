@@ -11,6 +11,9 @@
 //     the test instead of passing late.
 //   - There is no kubelet. A stand-in of the test (kubelet_test.go) is what the API server finds
 //     under a Node object; it runs commands on this machine, for the API server only.
+//   - What clients of several languages send (shapes_test.go), and kubectl's commands, are also
+//     tried with the switches for the newest state and for watches on: whoever answers, the answer
+//     is the same.
 //   - Nothing is measured against a clock. A wait is for something that must come and is ended by
 //     patience; the one bound in time that is tested, how long a revoked right may be used, is
 //     tested as an order of events.

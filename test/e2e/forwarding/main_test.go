@@ -123,15 +123,24 @@ func newNamespace(t *testing.T) string {
 // newPod makes a pod that runs on the stand-in's node.
 func newPod(t *testing.T, namespace, name string) {
 	t.Helper()
+	newPodOn(t, namespace, name, nodeName)
+}
+
+// newPodOn makes a pod that runs on a node, or nowhere. Its labels say which it is.
+func newPodOn(t *testing.T, namespace, name, node string) {
+	t.Helper()
 	pod, err := admin.CoreV1().Pods(namespace).Create(t.Context(), &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"of": namespace, "at": name}},
 		Spec: corev1.PodSpec{
-			NodeName:   nodeName,
+			NodeName:   node,
 			Containers: []corev1.Container{{Name: "main", Image: "example.com/main", Stdin: true}},
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if node == "" {
+		return
 	}
 	pod.Status.Phase = corev1.PodRunning
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{

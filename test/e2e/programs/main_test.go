@@ -46,8 +46,8 @@ type suite struct {
 // passed are names of tests: whether they have.
 type passed map[string]bool
 
-// compare runs a suite straight and through listproxy. It demands so many tests that pass straight, and
-// that listproxy has answered lists and watches of them from memory.
+// compare runs a suite straight and through listproxy. It demands so many tests that pass straight,
+// and that listproxy has answered lists and watches of them from memory.
 func compare(t *testing.T, s suite, atLeast int) {
 	if !*wanted {
 		t.Skip("make programs runs it")
@@ -101,27 +101,14 @@ func (p passed) count() (n int) {
 func (s suite) run(t *testing.T, binary string, cluster *rest.Config) passed {
 	t.Helper()
 	home := t.TempDir()
-	kubeconfig, report := filepath.Join(home, "kubeconfig"), filepath.Join(home, "report.json")
-	if err := clientcmd.WriteToFile(api.Config{
-		CurrentContext: "it",
-		Contexts:       map[string]*api.Context{"it": {Cluster: "it", AuthInfo: "admin"}},
-		Clusters:       map[string]*api.Cluster{"it": {Server: cluster.Host, CertificateAuthorityData: cluster.CAData}},
-		AuthInfos:      map[string]*api.AuthInfo{"admin": {Token: cluster.BearerToken}},
-	}, kubeconfig); err != nil {
-		t.Fatal(err)
-	}
+	report := filepath.Join(home, "report.json")
 	args := append([]string{
 		"-test.timeout=0", "-ginkgo.timeout=30m", "-ginkgo.flake-attempts=2", "-ginkgo.no-color", "-ginkgo.json-report=" + report,
-		"-kubeconfig=" + kubeconfig,
+		"-kubeconfig=" + kubeconfigIn(home),
 	}, s.args...)
 	cmd := exec.CommandContext(t.Context(), binary, args...) // #nosec G204 -- the tests' own words
 	cmd.Dir, cmd.WaitDelay = s.dir, time.Second
-	for _, kv := range os.Environ() {
-		if !strings.HasPrefix(kv, "KUBE") && !strings.HasPrefix(kv, "HOME=") {
-			cmd.Env = append(cmd.Env, kv)
-		}
-	}
-	cmd.Env = append(append(cmd.Env, "KUBECONFIG="+kubeconfig, "HOME="+home), s.env...)
+	cmd.Env = append(environment(t, cluster, home), s.env...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run() // fails where a test does
@@ -135,7 +122,32 @@ func (s suite) run(t *testing.T, binary string, cluster *rest.Config) passed {
 	return results
 }
 
-// read reads a report of Ginkgo's: what of the tests that ran has passed, and why the others have not.
+// kubeconfigIn is where a program finds its kubeconfig.
+func kubeconfigIn(home string) string { return filepath.Join(home, "kubeconfig") }
+
+// environment writes a kubeconfig, and is what a program needs to find it, and nothing else of
+// Kubernetes.
+func environment(t *testing.T, cluster *rest.Config, home string) []string {
+	t.Helper()
+	if err := clientcmd.WriteToFile(api.Config{
+		CurrentContext: "it",
+		Contexts:       map[string]*api.Context{"it": {Cluster: "it", AuthInfo: "admin"}},
+		Clusters:       map[string]*api.Cluster{"it": {Server: cluster.Host, CertificateAuthorityData: cluster.CAData}},
+		AuthInfos:      map[string]*api.AuthInfo{"admin": {Token: cluster.BearerToken}},
+	}, kubeconfigIn(home)); err != nil {
+		t.Fatal(err)
+	}
+	var env []string
+	for _, kv := range os.Environ() {
+		if !strings.HasPrefix(kv, "KUBE") && !strings.HasPrefix(kv, "HOME=") {
+			env = append(env, kv)
+		}
+	}
+	return append(env, "KUBECONFIG="+kubeconfigIn(home), "HOME="+home)
+}
+
+// read reads a report of Ginkgo's: what of the tests that ran has passed, and why the others have
+// not.
 func read(path string) (passed, map[string]string, error) {
 	text, err := os.ReadFile(path) // #nosec G304 -- the test's own file
 	if err != nil {

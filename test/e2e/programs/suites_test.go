@@ -29,9 +29,10 @@ func TestControllerRuntime(t *testing.T) {
 	}
 }
 
-// TestKubernetes runs those of Kubernetes' end-to-end tests that are about lists, watches, definitions
-// and what else the API server does alone. That of selectable fields needs a webhook in a pod, and those
-// of garbage collection need a controller manager. One waits until a continue token is too old.
+// TestKubernetes runs those of Kubernetes' end-to-end tests that are about lists, watches,
+// definitions and what else the API server does alone. That of selectable fields needs a webhook in
+// a pod, and those of garbage collection need a controller manager. One waits until a continue
+// token is too old.
 func TestKubernetes(t *testing.T) {
 	compare(t, suite{name: binaries.KubernetesTests, server: []string{"--etcd-compaction-interval=20s"}, proxy: []string{"--history-window=30s"}, args: []string{
 		// There is nobody who makes service accounts, or empties namespaces.

@@ -1,0 +1,344 @@
+package forwarding
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/poll"
+)
+
+// shape is how a client of some language writes a request. docs/compatibility.md says of which
+// version.
+type shape struct {
+	client string
+	proto  string
+	header http.Header
+	// queries of lists and watches, with {rv} and {token} for a revision and a continue token, and
+	// what becomes of each: a reason to forward it, or hit. The first is without switches, the
+	// second with both.
+	queries map[string][2]string
+}
+
+const (
+	hit = "hit"
+	// shapeMaps is how many objects there are: enough for gzip.
+	shapeMaps = 24
+	shapePage = 10
+)
+
+// What becomes of a request.
+var (
+	always  = [2]string{hit, hit}
+	newest  = [2]string{"most-recent", hit}
+	watches = [2]string{"watch", hit}
+	never   = [2]string{"representation", "representation"}
+)
+
+// shapes are those of clients of today. What the Python and JavaScript clients send was recorded,
+// the others' is from their sources.
+func shapes() []shape {
+	const pageOf = "limit=10&continue={token}"
+	metadata := func(kind string) string { return "application/json;as=" + kind + ";g=meta.k8s.io;v=v1" }
+	return []shape{
+		{
+			client: "Python", proto: http1,
+			header: http.Header{
+				"Accept": {"application/json"}, "Accept-Encoding": {"identity"}, "Content-Type": {"application/json"},
+				"User-Agent": {"OpenAPI-Generator/22.6.0/python"},
+			},
+			queries: map[string][2]string{
+				"": newest, "?limit=10": newest, "?resourceVersion=0": always, "?continue={token}&limit=10": always,
+				"?watch=True": watches, "?resourceVersion={rv}&watch=True": watches,
+				"?resourceVersion={rv}&timeoutSeconds=60&watch=True":        watches,
+				"?allowWatchBookmarks=True&resourceVersion={rv}&watch=True": watches,
+				"?allowWatchBookmarks=False&resourceVersion=0&watch=False":  always,
+				"?allowWatchBookmarks=True&sendInitialEvents=True&watch=True" +
+					"&resourceVersionMatch=NotOlderThan": watches,
+			},
+		},
+		{
+			client: "JavaScript", proto: http1,
+			header: http.Header{
+				"Accept": {"application/json, */*;q=0.8"}, "Accept-Encoding": {"gzip,deflate"}, "Connection": {"close"},
+				"User-Agent": {"node-fetch/1.0 (+https://github.com/bitinn/node-fetch)"},
+			},
+			queries: map[string][2]string{
+				"": newest, "?limit=10": newest, "?resourceVersion=0": always,
+			},
+		},
+		{
+			client: "JavaScript, watches", proto: http1,
+			header: http.Header{"Accept": {"*/*"}, "Accept-Encoding": {"gzip,deflate"}, "Connection": {"close"}},
+			queries: map[string][2]string{
+				"?watch=true&resourceVersion={rv}": watches, "?watch=true": watches,
+			},
+		},
+		{
+			client: "kube-rs", proto: http1,
+			header: http.Header{"Accept-Encoding": {"gzip"}},
+			queries: map[string][2]string{
+				"?": newest, "?&limit=10": newest, "?&" + pageOf: always, "?&resourceVersion=0": always,
+				"?&resourceVersion={rv}&resourceVersionMatch=NotOlderThan":                      always,
+				"?&watch=true&timeoutSeconds=290&allowWatchBookmarks=true&resourceVersion={rv}": watches,
+				"?&watch=true&timeoutSeconds=290&allowWatchBookmarks=true&resourceVersion=0":    watches,
+				"?&watch=true&timeoutSeconds=290&allowWatchBookmarks=true&sendInitialEvents=true" +
+					"&resourceVersionMatch=NotOlderThan&resourceVersion=0": watches,
+			},
+		},
+		{
+			client: "kube-rs, lists of metadata", proto: http1,
+			header:  http.Header{"Accept": {metadata("PartialObjectMetadataList")}, "Content-Type": {"application/json"}},
+			queries: map[string][2]string{"?&limit=10": newest, "?&resourceVersion=0": always},
+		},
+		{
+			client: "kube-rs, watches of metadata", proto: http1,
+			header: http.Header{"Accept": {metadata("PartialObjectMetadata")}, "Content-Type": {"application/json"}},
+			queries: map[string][2]string{
+				"?&watch=true&timeoutSeconds=290&allowWatchBookmarks=true&resourceVersion={rv}": watches,
+			},
+		},
+		{
+			client: "fabric8", proto: http2,
+			header: http.Header{"Accept-Encoding": {"gzip"}, "User-Agent": {"fabric8-kubernetes-client/7.4.0"}},
+			queries: map[string][2]string{
+				"": newest, "?resourceVersion=0": always, "?limit=10": newest, "?limit=10&resourceVersion=0": always, "?" + pageOf: always,
+				"?allowWatchBookmarks=true&resourceVersion={rv}&timeoutSeconds=600&watch=true": watches,
+				"?allowWatchBookmarks=true&watch=true":                                         watches,
+			},
+		},
+		{
+			client: "Java", proto: http2,
+			header: http.Header{
+				"Accept": {"application/json"}, "Accept-Encoding": {"gzip"}, "Content-Type": {"application/json"},
+				"User-Agent": {"Kubernetes Java Client/26.0.0"},
+			},
+			queries: map[string][2]string{
+				"": newest, "?resourceVersion=0&watch=false": always, "?resourceVersion={rv}&watch=false": always,
+				"?resourceVersion=&watch=false": newest, "?limit=10&watch=false": newest,
+				"?resourceVersion={rv}&timeoutSeconds=412&watch=true": watches,
+			},
+		},
+		{
+			client: "C#", proto: http2, header: http.Header{},
+			queries: map[string][2]string{
+				"": newest, "?limit=10": newest, "?resourceVersion=0": always, "?continue={token}&limit=10": always,
+				"?watch=true": watches, "?resourceVersion={rv}&watch=true": watches,
+			},
+		},
+		{
+			client: "client-go", proto: http2,
+			header: http.Header{"Accept": {"application/json"}, "Accept-Encoding": {"gzip"}},
+			queries: map[string][2]string{
+				"": newest, "?limit=10": newest, "?" + pageOf: always,
+				"?limit=500&resourceVersion=0": always, "?resourceVersion={rv}": always,
+				"?allowWatchBookmarks=true&resourceVersion={rv}&timeoutSeconds=375&watch=true":                                     watches,
+				"?allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&sendInitialEvents=true&timeoutSeconds=375&watch=true": watches,
+				"?allowWatchBookmarks=true&resourceVersion={rv}&resourceVersionMatch=NotOlderThan&sendInitialEvents=true" +
+					"&timeoutSeconds=375&watch=true": watches,
+			},
+		},
+		{
+			client: "kubectl", proto: http2,
+			header: http.Header{
+				"Accept": {"application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"},
+			},
+			queries: map[string][2]string{"?limit=500": never, "?resourceVersion={rv}&watch=true": {"watch", "representation"}},
+		},
+	}
+}
+
+// TestShapes sends what clients of several languages send, through both doors, with the switches
+// for the newest state and for watches and without. Whoever answers, the answer is the API server's
+// own.
+func TestShapes(t *testing.T) {
+	on := startProcess(t, harness.ProxyOptions{
+		Upstream: cp.RESTConfig(controlplane.Feed), Connect: true,
+		Args: []string{"--consistent-lists=always", "--watches", "--history-window", longWindow, "--eager", "configmaps"},
+	})
+	ns := newNamespace(t)
+	path := "/api/v1/namespaces/" + ns + "/configmaps"
+	for _, d := range []*door{via, doorOf(t, throughProxy(on))} {
+		for _, s := range shapes() {
+			poll.Until(t, patience, "what is watched from a revision is known from then on", func() bool {
+				r := d.do(t, call{path: path + "?resourceVersion=0", header: s.header})
+				return !strings.Contains(r.cacheStatus, "fwd=miss")
+			})
+		}
+	}
+	for i := range shapeMaps {
+		newConfigMap(t, ns, fmt.Sprintf("map-%02d", i), map[string]string{"text": strings.Repeat("0123456789", 1000)})
+	}
+	// Two events happen after this revision.
+	revision := newConfigMap(t, ns, "map-x", nil)
+	newConfigMap(t, ns, "map-y", nil)
+	newConfigMap(t, ns, "map-z", nil)
+	for name, d := range map[string]struct {
+		door     *door
+		switches int
+	}{
+		"server": {via, 0}, "tunnel": {tunnel, 0},
+		"server, with switches": {doorOf(t, throughProxy(on)), 1}, "tunnel, with switches": {doorOf(t, throughTunnel(on)), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, s := range shapes() {
+				for query, becomes := range s.queries {
+					t.Run(s.client+" "+query, func(t *testing.T) {
+						list, err := ask.ReadList(ask.JSON, []byte(direct.do(t, call{path: fmt.Sprint(path, "?limit=", shapePage)}).Body))
+						if err != nil {
+							t.Fatal(err)
+						}
+						c := call{
+							proto: s.proto, header: s.header,
+							path: path + strings.NewReplacer("{rv}", revision, "{token}", list.Next).Replace(query),
+						}
+						same := sameList
+						if strings.EqualFold(asked(t, c).Get("watch"), "true") {
+							same = sameWatch
+						}
+						want := "listproxy; fwd=bypass; detail=" + becomes[d.switches]
+						if becomes[d.switches] == hit {
+							want = "listproxy; hit"
+						}
+						// What is not there yet, or on a busy machine not in time, soon is.
+						var from string
+						poll.Came(t, patience, func() bool {
+							from = same(t, d.door, c)
+							return !slices.ContainsFunc([]string{"warming", "ahead", "review-failed", "not-proven"}, func(soon string) bool {
+								return strings.HasSuffix(from, "="+soon)
+							})
+						})
+						if !strings.HasPrefix(from, want) {
+							t.Errorf("Cache-Status is %q, want %q", from, want)
+						}
+					})
+				}
+			}
+			if d.door.proxy != nil {
+				return
+			}
+			t.Run("fabric8 watches over a WebSocket first", func(t *testing.T) {
+				target := path + "?allowWatchBookmarks=true&resourceVersion=" + revision + "&timeoutSeconds=600&watch=true"
+				_, want := openWebSocket(t, direct, target)
+				header, got := openWebSocket(t, d.door, target)
+				wantForwarded(t, reply{cacheStatus: header.Get(cacheStatus)}, [2]string{"watch", "not-canonical"}[d.switches])
+				for i := range 2 {
+					if d := cmp.Diff(nextMessage(t, want), nextMessage(t, got)); d != "" {
+						t.Errorf("event %d (-direct +via):\n%s", i, d)
+					}
+				}
+			})
+		})
+	}
+}
+
+// ownRevision is the revision of a list or of a bookmark, which moves with everything in the
+// cluster.
+var ownRevision = regexp.MustCompile(`("kind":"[A-Za-z]+List",.{0,50}"metadata":\{|"BOOKMARK".*)"resourceVersion":"[0-9]+"`)
+
+// sameList compares a list with the API server's own, and returns where it came from. Where the
+// client may get a newer revision than it says, that is not compared.
+func sameList(t *testing.T, via *door, c call) string {
+	t.Helper()
+	asks := asked(t, c)
+	read := func(d *door) (answer, from string) {
+		r := d.do(t, c)
+		body := plain(t, r)
+		if asks.Get("resourceVersion") != "" {
+			body = ownRevision.ReplaceAllString(body, "$1~")
+		}
+		return fmt.Sprint(r.Status, " ", r.Header.Get("Content-Type"), " ", r.Header.Get("Content-Encoding"), " ", body), r.cacheStatus
+	}
+	for range 50 {
+		before, _ := read(direct)
+		got, from := read(via)
+		if after, _ := read(direct); after != before {
+			continue // something was written meanwhile
+		}
+		if d := cmp.Diff(before, got); d != "" {
+			t.Errorf("%s (-direct +via):\n%s", c.path, d)
+		}
+		return from
+	}
+	t.Fatalf("%s: the API server's own answers keep changing", c.path)
+	return ""
+}
+
+// asked is what a request asks for.
+func asked(t *testing.T, c call) url.Values {
+	t.Helper()
+	_, query, _ := strings.Cut(c.path, "?")
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return values
+}
+
+// plain is the body of an answer without its content encoding.
+func plain(t *testing.T, r reply) string {
+	t.Helper()
+	if r.Header.Get("Content-Encoding") != "gzip" {
+		return r.Body
+	}
+	in, err := gzip.NewReader(strings.NewReader(r.Body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
+
+// sameWatch compares the first events of a watch with the API server's own, and returns where it
+// came from: those after a revision, or all objects, and the bookmark after them if the client
+// takes any.
+func sameWatch(t *testing.T, via *door, c call) string {
+	t.Helper()
+	events, asks := 2, asked(t, c)
+	if revision := asks.Get("resourceVersion"); revision == "" || revision == "0" || asks.Has("sendInitialEvents") {
+		events = shapeMaps + 3
+		if strings.EqualFold(asks.Get("allowWatchBookmarks"), "true") {
+			events++
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	read := func(d *door) (string, string) {
+		res := d.send(ctx, t, c)
+		defer func() { _ = res.Body.Close() }()
+		said := &bytes.Buffer{}
+		_, _ = fmt.Fprintln(said, res.Status, res.Header.Get("Content-Type"), res.Header.Get("Content-Encoding"))
+		in := bufio.NewReader(res.Body)
+		for i := range events {
+			line, err := in.ReadString('\n')
+			if err != nil {
+				t.Fatalf("%s, %s, event %d: %v", d.name, c.path, i, err)
+			}
+			_, _ = said.WriteString(ownRevision.ReplaceAllString(line, "$1~"))
+		}
+		return said.String(), res.Header.Get(cacheStatus)
+	}
+	want, _ := read(direct)
+	got, from := read(via)
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("%s (-direct +via):\n%s", c.path, d)
+	}
+	return from
+}

@@ -68,10 +68,38 @@ func (k *knower) known(t *testing.T) (facts []string) {
 	return facts
 }
 
+// agrees waits until a program knows what another one does.
+func (k *knower) agrees(t *testing.T, with *knower) {
+	t.Helper()
+	var diff string
+	if !poll.Came(t, patience, func() bool {
+		diff = cmp.Diff(with.known(t), k.known(t))
+		return diff == ""
+	}) {
+		t.Fatalf("-%s +%s:\n%s", with.name, k.name, diff)
+	}
+}
+
+// finder finds what should be known of some objects and is not, and what is known too much.
+type finder func(objects []unstructured.Unstructured, facts []string) string
+
+// knows waits until a program knows some objects, and returns how many facts it knows.
+func (k *knower) knows(t *testing.T, objects []unstructured.Unstructured, missing finder) (facts int) {
+	t.Helper()
+	var lacks string
+	if !poll.Came(t, patience, func() bool {
+		known := k.known(t)
+		facts, lacks = len(known), missing(objects, known)
+		return lacks == ""
+	}) {
+		t.Fatalf("%s: not known: %s", k.name, lacks)
+	}
+	return facts
+}
+
 // follow lets a program follow a cluster that changes, straight and through listproxy with both
-// switches off and on, and compares what it knows. missing finds what it should know by now, and
-// does not.
-func follow(t *testing.T, tool string, missing func(objects []unstructured.Unstructured, facts []string) string) {
+// switches off and on, and compares what it knows.
+func follow(t *testing.T, tool string, missing finder) {
 	if !*wanted {
 		t.Skip("make programs runs it")
 	}
@@ -88,34 +116,25 @@ func follow(t *testing.T, tool string, missing func(objects []unstructured.Unstr
 		Upstream: plane.RESTConfig(controlplane.Feed), Args: []string{"--consistent-lists=always", "--watches"},
 	})
 	straight := newKnower(t, "straight", binary, admin)
-	through := []*knower{
-		newKnower(t, "through listproxy", binary, off.RESTConfig(admin)),
-		newKnower(t, "with both switches", binary, on.RESTConfig(admin)),
+	// Whoever comes first finds memory still empty. Compared is who comes next.
+	var through []*knower
+	for name, p := range map[string]*harness.Proxy{"through listproxy": off, "with both switches": on} {
+		first := newKnower(t, name, binary, p.RESTConfig(admin))
+		straight.knows(t, load.list(t), missing)
+		first.agrees(t, straight)
+		first.stop()
+		through = append(through, newKnower(t, name, binary, p.RESTConfig(admin)))
 	}
 	for turn := range turns {
 		if turn > 0 {
 			load.change(t, turn)
 		}
 		objects := load.list(t)
-		var want []string
-		var lacks string
-		if !poll.Came(t, patience, func() bool {
-			want = straight.known(t)
-			lacks = missing(objects, want)
-			return lacks == ""
-		}) {
-			t.Fatalf("turn %d, straight: not known: %s", turn, lacks)
-		}
+		facts := straight.knows(t, objects, missing)
 		for _, k := range through {
-			var diff string
-			if !poll.Came(t, patience, func() bool {
-				diff = cmp.Diff(straight.known(t), k.known(t))
-				return diff == ""
-			}) {
-				t.Fatalf("turn %d, -straight +%s:\n%s", turn, k.name, diff)
-			}
+			k.agrees(t, straight)
 		}
-		t.Logf("turn %d: %d objects, %d facts, the same on all sides", turn, len(objects), len(want))
+		t.Logf("turn %d: %d objects, %d facts, the same on all sides", turn, len(objects), facts)
 	}
 	for _, k := range append(through, straight) {
 		k.stop()

@@ -156,8 +156,8 @@ func (a *app) serve(ctx context.Context, clients, operators net.Listener, end en
 	defer stop()
 	mainServer := server.New(a.front, a.tls.Config(a.certificate.Get), a.log)
 	drain := server.NewDrain(mainServer, func(within time.Duration) {
-		a.forward.EndWatches(within)
-		a.collections.EndWatches(within)
+		a.forward.EndWatches(within)     // those that are forwarded
+		a.collections.EndWatches(within) // those from memory
 	})
 	health := server.New(admin.New(a.ready, a.metrics, a.pages), nil, a.log)
 

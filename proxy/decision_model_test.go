@@ -399,11 +399,7 @@ func (w *modelWorld) ask(t *testing.T, target string) (why reason.Reason) {
 	w.handler.Authorizer.Flush() // each request has a review of its own
 	identity := authntest.Identify(authntest.New(t), "Bearer a")
 	who := caller{identity: identity, accepted: true, share: authn.ShareKey(identity, true, "")}
-	var other inflight.ShareKey
-	room, ok := w.handler.Inflight.TryAdmitBody(other, 10_000)
-	if !ok {
-		t.Fatal("no room for another's body")
-	}
+	release := takeRoom(t, w.handler.Inflight, 10_000)
 	out := httptest.NewRecorder()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
 	r.Header.Set("Authorization", "Bearer a")
@@ -442,7 +438,7 @@ func (w *modelWorld) ask(t *testing.T, target string) (why reason.Reason) {
 		}
 	}
 	w.mu.Unlock()
-	room.Release() // the last wait is over
+	release() // the last wait is over
 	why = <-done
 	close(end)
 	reviewing.Wait()

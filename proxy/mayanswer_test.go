@@ -136,18 +136,14 @@ func TestLastWordAfterEveryWait(t *testing.T) {
 		}
 		found.rights.callers = yes
 
-		var other inflight.ShareKey
-		room, ok := h.Inflight.TryAdmitBody(other, 10_000)
-		if !ok {
-			t.Fatal("no room for another's body")
-		}
+		release := takeRoom(t, h.Inflight, 10_000)
 		w := httptest.NewRecorder()
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/pods?resourceVersion=0", nil)
 		done := make(chan reason.Reason)
 		go func() { done <- h.serve(w, r, who, list, &found) }()
 		synctest.Wait() // it waits for room
 		h.Catalog.Forget("")
-		room.Release()
+		release()
 		if got := <-done; got != reason.Warming {
 			t.Errorf("it was answered, or not for this reason: %q", got)
 		}
@@ -165,6 +161,25 @@ func TestLastWordAfterEveryWait(t *testing.T) {
 			t.Errorf("audited: %q, %v", sink.String(), err)
 		}
 	})
+}
+
+// takeRoom takes all of so many bytes, for two others.
+func takeRoom(t *testing.T, bounds *inflight.Bounds, bytes int) (release func()) {
+	t.Helper()
+	var taken []inflight.Grant[inflight.ShareKey]
+	for _, name := range []string{"one", "two"} {
+		id := authntest.New(t).OfUser(&user.DefaultInfo{Name: name})
+		room, ok := bounds.TryAdmitBody(authn.ShareKey(id, true, ""), bytes/2)
+		if !ok {
+			t.Fatal("no room for another's body")
+		}
+		taken = append(taken, room)
+	}
+	return func() {
+		for i := range taken {
+			taken[i].Release()
+		}
+	}
 }
 
 // roomFor is how many events of a list an audit log takes before it is full.

@@ -134,6 +134,9 @@ func (h *Handler) ground(list policy.Request, a answer) ground {
 // holds nothing of it: the same snapshot gives the same body again.
 func (h *Handler) admitBody(ctx context.Context, share inflight.ShareKey, a answer) (*body, inflight.Grant[inflight.ShareKey], error) {
 	page := newBody(a)
+	if page.size == 0 { // a watch that begins with no state
+		return page, inflight.Grant[inflight.ShareKey]{}, nil
+	}
 	if room, ok := h.Inflight.TryAdmitBody(share, page.size); ok {
 		return page, room, nil
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 )
@@ -123,5 +124,25 @@ func TestCompressedWatch(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestWatchWithoutState: a watch that begins with no state needs no room among the bytes that are
+// being written, whoever holds all of it.
+func TestWatchWithoutState(t *testing.T) {
+	bounds, err := inflight.New(inflight.Config{Bytes: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer takeRoom(t, bounds, 10)()
+	h := &Handler{Inflight: bounds}
+	page, room, err := h.admitBody(t.Context(), inflight.ShareKey{}, answer{watch: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	page.release()
+	room.Release()
+	if _, _, err := h.admitBody(t.Context(), inflight.ShareKey{}, listOf(1, 1)); err == nil {
+		t.Error("there was room for a list")
 	}
 }

@@ -17,9 +17,9 @@ import (
 type LimiterConfig struct {
 	// Capacity is how many units can be held at a time. 0: any number.
 	Capacity int64
-	// PerCaller is how many units one caller can hold, 0 any number. A single request that costs
-	// more is granted nevertheless, if its caller holds nothing else: it is there so that what is
-	// never given back, by readers that are slow, is not all there is.
+	// PerCaller is how many units one caller can hold, 0 any number. A single request that costs more
+	// costs as much: so it is granted, and what is never given back, by readers that are slow, is not
+	// all there is.
 	PerCaller int64
 	// MaxWaiting bounds how many requests wait, of all callers together.
 	MaxWaiting int
@@ -89,8 +89,8 @@ type LimiterStats struct {
 // A caller that holds as much as one may (PerCaller) waits for its own to be given back, and holds
 // up nobody meanwhile.
 //
-// A request that costs more than the whole capacity costs the whole capacity:
-// it runs alone, rather than never.
+// A request that costs more than the whole capacity, or than one caller may hold, costs that much:
+// its caller has nothing else then, rather than never that.
 //
 // A Limiter is safe for concurrent use. A caller that neither holds nor waits
 // for anything costs no memory.
@@ -190,7 +190,7 @@ func (l *Limiter[K]) Acquire(ctx context.Context, caller K, cost int64) (Grant[K
 	if err := ctx.Err(); err != nil {
 		return Grant[K]{}, err
 	}
-	cost = min(max(cost, 1), l.config.Capacity)
+	cost = min(max(cost, 1), l.config.Capacity, l.config.PerCaller)
 
 	l.mu.Lock()
 	s := l.shareLocked(caller)
@@ -210,7 +210,7 @@ func (l *Limiter[K]) Acquire(ctx context.Context, caller K, cost int64) (Grant[K
 
 // TryAcquire takes cost units (one at least) for the caller if it need not wait for them.
 func (l *Limiter[K]) TryAcquire(caller K, cost int64) (Grant[K], bool) {
-	cost = min(max(cost, 1), l.config.Capacity)
+	cost = min(max(cost, 1), l.config.Capacity, l.config.PerCaller)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.shareLocked(caller)
@@ -225,7 +225,7 @@ func (l *Limiter[K]) TryAcquire(caller K, cost int64) (Grant[K], bool) {
 
 // mayHold says whether a caller may hold so much more.
 func (l *Limiter[K]) mayHold(s *share[K], cost int64) bool {
-	return s.held == 0 || cost <= l.config.PerCaller-s.held
+	return cost <= l.config.PerCaller-s.held
 }
 
 // Stats returns the state of now.

@@ -54,23 +54,31 @@ func TestOneCallerDoesNotHoldEverything(t *testing.T) {
 	})
 }
 
-// TestLargeRequestOfOneCaller: what costs more than one may hold is granted, alone.
+// TestLargeRequestOfOneCaller: what costs more than one may hold, or than there is, is granted to a
+// caller who holds nothing else, and leaves room for others.
 func TestLargeRequestOfOneCaller(t *testing.T) {
-	l, err := NewLimiter[string](LimiterConfig{Capacity: 10, PerCaller: 5})
-	if err != nil {
-		t.Fatal(err)
+	for _, cost := range []int64{9, 1000} {
+		l, err := NewLimiter[string](LimiterConfig{Capacity: 10, PerCaller: 5})
+		if err != nil {
+			t.Fatal(err)
+		}
+		large, err := l.Acquire(t.Context(), "a", cost)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Acquire(t.Context(), "a", 1); err == nil {
+			t.Errorf("one more beside %d", cost)
+		}
+		if g, err := l.Acquire(t.Context(), "b", cost); err != nil {
+			t.Errorf("another caller's beside %d: %v", cost, err)
+		} else {
+			g.Release()
+		}
+		if g, ok := l.TryAcquire("b", 5); !ok {
+			t.Errorf("nothing is left beside %d", cost)
+		} else {
+			g.Release()
+		}
+		large.Release()
 	}
-	large, err := l.Acquire(t.Context(), "a", 9)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := l.Acquire(t.Context(), "a", 1); err == nil {
-		t.Error("one more beside it")
-	}
-	if g, err := l.Acquire(t.Context(), "b", 1); err != nil {
-		t.Error(err)
-	} else {
-		g.Release()
-	}
-	large.Release()
 }

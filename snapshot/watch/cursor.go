@@ -60,9 +60,10 @@ type Options struct {
 
 // Cursor is where one client is in the log. Take, Wait and Close are for one goroutine.
 type Cursor struct {
-	hub    *Hub
-	filter index.Filter
-	after  uint64
+	hub       *Hub
+	filter    index.Filter
+	after     uint64
+	bookmarks bool // the client wants them
 	// told is the revision up to which the client was told everything.
 	told uint64
 	// ended is set when it has been told the last that it is told.
@@ -93,7 +94,7 @@ type Cursor struct {
 func (h *Hub) Watch(o Options) *Cursor {
 	now := time.Now()
 	c := &Cursor{
-		hub: h, filter: o.Filter, after: o.After, told: o.After, wake: make(chan struct{}, 1),
+		hub: h, filter: o.Filter, after: o.After, bookmarks: o.Bookmarks, told: o.After, wake: make(chan struct{}, 1),
 		bucket: o.Filter.Bucket(), begun: now, deadline: now.Add(o.Timeout), ending: EndTimeout,
 	}
 	if o.Bookmarks {
@@ -178,11 +179,11 @@ func (c *Cursor) Take(ctx context.Context, buf []byte) (out []byte, events int, 
 			return buf, 0, end
 		}
 	}
-	switch {
-	case more:
-	case over:
+	if over && !more {
 		c.ended = c.why()
-	case c.bookmarkDue.Swap(false) && !muted:
+	}
+	// A last bookmark lets the client resume at what is newest, which others have in memory too.
+	if !more && (over && c.bookmarks || c.bookmarkDue.Swap(false)) && !muted {
 		if plain, at := c.hub.Form().Plain, max(c.told, dispatched); plain != nil && at > c.after {
 			buf = plain.AppendTo(buf, at)
 			events++

@@ -595,3 +595,44 @@ func TestLastWords(t *testing.T) {
 		w.Close(w.end)
 	})
 }
+
+// TestLastBookmark: a client that wants bookmarks gets one when it is ended, at all that is known, so
+// that it resumes there and not where something last happened that was for it. In doubt it gets none.
+func TestLastBookmark(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		end  func(*Hub)
+		want []uint64
+	}{
+		{"shutdown", func(h *Hub) { h.EndWithin(longestEnd, EndShutdown) }, []uint64{25}},
+		{"lost", func(h *Hub) { h.End(false) }, []uint64{25}},
+		{"doubt", func(h *Hub) { h.End(true) }, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, 1)
+				quiet := c.watch(queries(t)["a label"], Options{After: 10, Bookmarks: true})
+				never := c.watch(queries(t)["a label"], Options{After: 10})
+				c.change(20, index.Change{After: c.object("n1", "x", "2", "node1", 20)})
+				c.span.To = 25
+				c.hub.Publish(c.span)
+				synctest.Wait()
+				tt.end(c.hub)
+				for _, w := range []*client{quiet, never} {
+					for w.end == "" {
+						w.Wait(t.Context())
+						for w.take(t.Context()) {
+						}
+					}
+					w.Close(w.end)
+				}
+				if diff := cmp.Diff(tt.want, quiet.bookmarks); diff != "" {
+					t.Errorf("bookmarks (-want +got):\n%s", diff)
+				}
+				if len(never.bookmarks) > 0 || len(never.events)+len(quiet.events) > 0 {
+					t.Errorf("without bookmarks: %d, and events %q, %q", never.bookmarks, never.events, quiet.events)
+				}
+			})
+		})
+	}
+}

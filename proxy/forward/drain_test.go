@@ -2,11 +2,14 @@ package forward
 
 import (
 	"bufio"
+	"bytes"
+	"compress/gzip"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,10 +34,16 @@ func endOf(d *server.Drain, timeout time.Duration) drained {
 // are to end, when that has begun.
 func startDraining(t *testing.T, forward known, http2 bool) (_ *httptest.Server, _ *server.Drain, ending chan time.Duration) {
 	t.Helper()
+	return startGuarded(t, forward, http2, time.Minute)
+}
+
+// startGuarded is startDraining with a limit for clients that do not read.
+func startGuarded(t *testing.T, forward known, http2 bool, stall time.Duration) (_ *httptest.Server, _ *server.Drain, ending chan time.Duration) {
+	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	ending = make(chan time.Duration, 1)
 	front := httptest.NewUnstartedServer(nil)
-	front.Config = server.New(server.NewStallGuard(time.Minute, log).Wrap(server.OnlyPaths(forward, log)), nil, log)
+	front.Config = server.New(server.NewStallGuard(stall, log).Wrap(server.OnlyPaths(forward, log)), nil, log)
 	drain := server.NewDrain(front.Config, func(within time.Duration) {
 		forward.EndWatches(within)
 		ending <- within
@@ -147,6 +156,77 @@ func testDrain(t *testing.T, up, down bool) {
 	if res, err := front.Client().Get(front.URL); err == nil {
 		_ = res.Body.Close()
 		t.Errorf("new connections are accepted: %s", res.Status)
+	}
+}
+
+// TestCompressedStreamingList: what kube-apiserver 1.37 sends to who takes gzip (many events in one
+// member, and then one in each) comes through as it was, also after pauses that are longer than a
+// client may take to read. At the end the watch ends behind a member, though events keep coming.
+func TestCompressedStreamingList(t *testing.T) {
+	const stall = 100 * time.Millisecond
+	for _, up := range []bool{false, true} {
+		for _, down := range []bool{false, true} {
+			t.Run(fmt.Sprintf("client http2=%t upstream http2=%t", down, up), func(t *testing.T) {
+				var sent bytes.Buffer // which the handler has, and after it the test
+				busy, over := make(chan struct{}), make(chan struct{})
+				upstream := proxytest.StartUpstream(t, up, func(w http.ResponseWriter, r *http.Request) {
+					defer close(over)
+					w.Header().Set("Content-Type", "application/json")
+					w.Header().Set("Content-Encoding", "gzip")
+					w.Header().Set("Vary", "Accept-Encoding")
+					send := func(events string) {
+						member := gzipMember(events)
+						sent.Write(member)
+						_, _ = w.Write(member)
+						_ = http.NewResponseController(w).Flush()
+					}
+					send(strings.Repeat(`{"type":"ADDED"}`+"\n", 10_000))
+					send(`{"type":"BOOKMARK"}` + "\n")
+					time.Sleep(2 * stall)
+					for i := 0; r.Context().Err() == nil; i++ {
+						send(fmt.Sprintf(`{"type":"MODIFIED","object":%d}`+"\n", i))
+						if i == 5 {
+							close(busy)
+						}
+						time.Sleep(quiet / 20)
+					}
+				})
+				front, drain, _ := startGuarded(t, newForwarder(t, upstream.Config()), down, stall)
+				request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, front.URL+aWatch+"&sendInitialEvents=true&allowWatchBookmarks=true", http.NoBody)
+				if err != nil {
+					t.Fatal(err)
+				}
+				request.Header.Set("Accept-Encoding", "gzip") // so the client leaves it as it is
+				res, err := front.Client().Do(request)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = res.Body.Close() }()
+				if got := res.Header; got.Get("Content-Encoding") != "gzip" || got.Get("Vary") != "Accept-Encoding" {
+					t.Errorf("the header is %v", got)
+				}
+				end := make(chan drained, 1)
+				go func() {
+					<-busy
+					end <- endOf(drain, time.Minute)
+				}()
+				got := proxytest.ReadAll(t, res.Body)
+				if got := <-end; got != (drained{0, true}) {
+					t.Errorf("it ended with %+v", got)
+				}
+				<-over
+				if !bytes.HasPrefix(sent.Bytes(), []byte(got)) {
+					t.Errorf("%d bytes, which are not those that were sent", len(got))
+				}
+				zip, err := gzip.NewReader(strings.NewReader(got))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if events := proxytest.ReadAll(t, zip); strings.Count(events, "MODIFIED") < 5 || !strings.HasSuffix(events, "\n") {
+					t.Errorf("%d bytes of events", len(events))
+				}
+			})
+		}
 	}
 }
 

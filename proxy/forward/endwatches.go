@@ -34,11 +34,11 @@ var errWatchEnded = errors.New("the watch was ended, because listproxy ends")
 // second, or more if that would take longer than within. EndWatches does not wait for them. A
 // second call does nothing.
 //
-// A watch in the middle of an event ends after that event. In a compressed answer, and in media
-// types other than JSON and protobuf, listproxy cannot tell where an event ends. Such a watch is
-// cut when all that came was passed on and nothing more has come for 200 ms. kube-apiserver sends
-// compressed events in whole gzip members, so the cut is behind one. If an event comes with such a
-// pause in it, the cut can be within the event.
+// A watch in the middle of an event ends after that event, and a compressed one after a gzip member:
+// kube-apiserver sends its events in whole members. In media types other than JSON and protobuf, and
+// in what others compress, listproxy cannot tell where an event ends. Such a watch is cut when all
+// that came was passed on and nothing more has come for 200 ms. If an event comes with such a pause
+// in it, the cut can be within the event.
 //
 // A watch without an answer yet gets a 503 with Retry-After, as kube-apiserver gives to a watch
 // that begins while it ends.

@@ -1,10 +1,13 @@
 package forward
 
 import (
+	"compress/gzip"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -218,6 +221,54 @@ func TestUnframedWatchEndsWhenQuiet(t *testing.T) {
 			t.Errorf("it ended %v after the last part", after)
 		}
 	})
+}
+
+// TestBusyCompressedWatch: one that is never quiet ends behind a gzip member, wherever the parts of it
+// end that come.
+func TestBusyCompressedWatch(t *testing.T) {
+	for _, size := range []int{1, 7, 1 << 10} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				w := &openWatch{cancel: cancel}
+				reader, writer := io.Pipe()
+				context.AfterFunc(ctx, func() { _ = reader.CloseWithError(ctx.Err()) })
+				res := &http.Response{
+					StatusCode: http.StatusOK, ContentLength: -1, Body: reader,
+					Header: http.Header{"Content-Type": {"application/json"}, "Content-Encoding": {"gzip"}},
+				}
+				if err := w.answered(res); err != nil {
+					t.Fatal(err)
+				}
+				var writing sync.WaitGroup
+				defer writing.Wait()
+				writing.Go(func() {
+					for i := 0; ctx.Err() == nil; i++ {
+						for member := gzipMember(fmt.Sprintf("event %d\n", i)); len(member) > 0; {
+							n := min(size, len(member))
+							if _, err := writer.Write(member[:n]); err != nil {
+								return
+							}
+							member = member[n:]
+							time.Sleep(time.Millisecond) // the bubble's clock
+						}
+					}
+				})
+				got := make(chan string, 1)
+				go func() { got <- proxytest.ReadAll(t, w) }()
+				time.Sleep(time.Second + time.Millisecond/2)
+				w.end()
+				zip, err := gzip.NewReader(strings.NewReader(<-got))
+				if err != nil {
+					t.Fatal(err)
+				}
+				// An error is one of a member that is not whole.
+				if events := proxytest.ReadAll(t, zip); !strings.HasPrefix(events, "event 0\n") {
+					t.Errorf("got %.30q", events)
+				}
+			})
+		})
+	}
 }
 
 // TestRefusedWatchIsLeftAlone: an answer that is no stream ends by itself.

@@ -11,9 +11,7 @@ import (
 type framing int
 
 const (
-	// unframed: nobody can, without decoding. That is what is compressed, and every media type
-	// except the two below. kube-apiserver compresses streaming lists from 1.37 on, each flush to a
-	// gzip member of its own.
+	// unframed: nobody can, without decoding. That is every media type except the two below.
 	unframed framing = iota
 	// framedByLine: JSON, each event with a newline at its end and none inside
 	// (k8s.io/apimachinery, pkg/runtime/serializer/json).
@@ -21,6 +19,19 @@ const (
 	// framedByLength: protobuf, each event behind its length (LengthDelimitedFramer in
 	// k8s.io/apimachinery, pkg/runtime/serializer/protobuf).
 	framedByLength
+	// framedByMember: gzip. From 1.37 on, kube-apiserver compresses streaming lists, and each flush,
+	// which is behind an event, to a gzip member of its own (perFlushGzipWriter in k8s.io/apiserver,
+	// pkg/endpoints/handlers). Where one ends can be seen; where others end than kube-apiserver's, or
+	// an event inside one, cannot.
+	framedByMember
+)
+
+// memberEnd is the empty block with which compress/flate ends. The checksum and the length follow,
+// and then the member is over. (Compressed bytes are like this by chance once in a terabyte. A
+// watch that is cut there ends as one whose connection breaks.)
+const (
+	memberEnd     = "\x01\x00\x00\xff\xff"
+	memberTrailer = 8
 )
 
 // EventFraming follows a stream of watch events to know where each ends. The zero value is at the
@@ -28,9 +39,10 @@ const (
 type EventFraming struct {
 	by framing
 
-	inside bool // framedByLine: an event has begun
+	inside bool // framedByLine: an event has begun; framedByMember: a member has
 
 	// framedByLength: what there is of the length, and what the event still lacks.
+	// framedByMember: how much of memberEnd there is, and what the trailer still lacks.
 	length [4]byte
 	known  int
 	left   uint32
@@ -39,8 +51,11 @@ type EventFraming struct {
 // FramingOf returns the framing of a watch's answer with that header, at its beginning.
 func FramingOf(h http.Header) EventFraming {
 	mediaType, _, err := mime.ParseMediaType(h.Get("Content-Type"))
+	encoding := h.Get("Content-Encoding")
 	switch {
-	case err != nil || h.Get("Content-Encoding") != "":
+	case encoding == "gzip":
+		return EventFraming{by: framedByMember}
+	case err != nil || encoding != "":
 		return EventFraming{}
 	case mediaType == "application/json":
 		return EventFraming{by: framedByLine}
@@ -50,14 +65,14 @@ func FramingOf(h http.Header) EventFraming {
 	return EventFraming{}
 }
 
-// Known says whether one can tell where an event ends.
-func (f *EventFraming) Known() bool { return f.by != unframed }
+// Known says whether one can tell where every event ends.
+func (f *EventFraming) Known() bool { return f.by == framedByLine || f.by == framedByLength }
 
 // Between says whether the stream is known to be between two events.
-func (f *EventFraming) Between() bool { return f.Known() && !f.inside && f.known == 0 }
+func (f *EventFraming) Between() bool { return f.by != unframed && !f.inside && f.known == 0 }
 
-// Next takes bytes of p, which is not empty, up to the end of the event under way. It returns how
-// many, and whether the event is known to be whole with them.
+// Next takes bytes of p, which is not empty, up to the end of the event under way, or of the gzip
+// member. It returns how many, and whether the event or the member is known to be whole with them.
 func (f *EventFraming) Next(p []byte) (n int, whole bool) {
 	switch f.by {
 	case framedByLine:
@@ -69,6 +84,10 @@ func (f *EventFraming) Next(p []byte) (n int, whole bool) {
 		return end + 1, true
 	case framedByLength:
 		return f.nextByLength(p)
+	case framedByMember:
+		n, whole = f.nextByMember(p)
+		f.inside = !whole
+		return n, whole
 	default:
 		return len(p), false
 	}
@@ -91,4 +110,26 @@ func (f *EventFraming) nextByLength(p []byte) (n int, whole bool) {
 	n += int(f.left)
 	f.known, f.left = 0, 0
 	return n, true
+}
+
+func (f *EventFraming) nextByMember(p []byte) (n int, whole bool) {
+	for i, b := range p {
+		switch {
+		case f.left > 1:
+			f.left--
+		case f.left == 1:
+			f.left = 0
+			return i + 1, true
+		case b != memberEnd[f.known]:
+			f.known = 0
+			if b == memberEnd[0] {
+				f.known = 1
+			}
+		case f.known == len(memberEnd)-1:
+			f.known, f.left = 0, memberTrailer
+		default:
+			f.known++
+		}
+	}
+	return len(p), false
 }

@@ -70,16 +70,23 @@ func TestNoticesBrokenBarrier(t *testing.T) {
 				}
 				return 0
 			})
-			h.OnLine(func(r *http.Request, line []byte) ([]byte, error) {
-				if found := resourceVersion.FindSubmatch(line); found != nil && strings.HasSuffix(r.URL.Path, "/configmaps") {
+			tell := func(r *http.Request, text []byte) {
+				if found := resourceVersion.FindSubmatch(text); found != nil && strings.HasSuffix(r.URL.Path, "/configmaps") {
 					revision, err := strconv.ParseUint(string(found[1]), 10, 64)
 					for was := told.Load(); err == nil && revision > was && !told.CompareAndSwap(was, revision); was = told.Load() {
 					}
 				}
+			}
+			h.OnLine(func(r *http.Request, line []byte) ([]byte, error) {
+				tell(r, line)
 				return line, nil
 			})
 			h.OnBody(func(r *http.Request, body []byte) []byte {
-				if !isQuestion(r) || told.Load() == 0 {
+				if !isQuestion(r) {
+					tell(r, body) // a state that is loaded page by page
+					return body
+				}
+				if told.Load() == 0 {
 					return body
 				}
 				return resourceVersion.ReplaceAllFunc(body, func(field []byte) []byte {

@@ -57,6 +57,7 @@ func TestReads(t *testing.T) {
 		"a list, protobuf":          {path: maps, header: accept(asProtobuf), reason: "most-recent"},
 		"a list, metadata":          {path: maps, header: accept(asMetadata), reason: "most-recent"},
 		"a list, gzip":              {path: maps, header: http.Header{"Accept-Encoding": {"gzip"}}, reason: "most-recent"},
+		"a list, fields dropped":    {path: maps + "?resourceVersion=0", header: accept("application/json;drop=metadata.managedFields"), reason: "representation"},
 		"a list, pretty":            {path: maps + "?pretty=1", reason: "most-recent"},
 		"a list, pretty, escaped":   {path: maps + "?resourceVersion=0&pr%65tty=1", reason: "parameter"},
 		"a list for curl":           {path: maps + "?limit=500", header: http.Header{"User-Agent": {"curl/8"}}, reason: "most-recent"},

@@ -62,6 +62,7 @@ func TestWatch(t *testing.T) {
 		"legacy path": {framing: lines, path: "/api/v1/watch/namespaces/%s/configmaps?a=b"},
 		"Table":       {framing: lines, header: accept(asTable)},
 		"metadata":    {framing: lines, header: accept("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")},
+		"dropping":    {framing: lines, header: accept("application/json;drop=metadata.managedFields")},
 		"protobuf":    {framing: lengths, header: accept(asProtobuf)},
 		"metadata in protobuf": {
 			framing: lengths,

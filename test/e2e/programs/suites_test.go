@@ -40,7 +40,8 @@ func TestKubernetes(t *testing.T) {
 		"-ginkgo.focus=" + strings.Join([]string{
 			"API chunking", "Table transformation", "Watchers", "API Streaming", "WatchList", "CustomResourceDefinition Watch",
 			"CustomResourceDefinition resources", "ServerSideApply", "Discovery", "FieldValidation", "Generated clientset.*cronjobs",
-			"server version", "client-go should negotiate",
+			"server version", "client-go should negotiate", "CustomResourceValidationRules", "OpenAPI V3 for (all|Custom)", "Server request timeout",
+			"health handlers", "should support .* API operations", "manage the lifecycle of a ResourceQuota",
 		}, "|"),
-	}}, 40)
+	}}, 60)
 }

@@ -1,0 +1,119 @@
+package clients
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/differential/body"
+	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/kinds"
+	"github.com/listproxy/listproxy/test/harness/poll"
+)
+
+// TestTokensOfTheQuiet: of a resource that has not changed since etcd was compacted, kube-apiserver
+// reads the pages of an exact revision from etcd. The tokens of these lack the slash that listproxy's
+// have, and each goes on with the other's.
+func TestTokensOfTheQuiet(t *testing.T) {
+	harness.Long(t)
+	quiet, err := controlplane.Start(t.Context(), controlplane.Options{Log: harness.Log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(quiet.Stop)
+	const maps = "/api/v1/namespaces/" + controlplane.TeamA + "/configmaps"
+	admin := quiet.RESTConfig(controlplane.Admin)
+	server, err := ask.New(admin, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		object := map[string]any{"metadata": map[string]any{"name": fmt.Sprint("map-", i)}}
+		if _, err := server.Do(t.Context(), http.MethodPost, maps, object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := harness.RunProxy(t, harness.ProxyOptions{
+		Upstream: quiet.RESTConfig(controlplane.Feed), Args: []string{"--eager", "configmaps", "--consistent-lists=always"},
+	})
+	proxy, err := ask.New(p.RESTConfig(admin), patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := func(name string) ask.Answer {
+		written, err := server.Do(t.Context(), http.MethodPost, "/api/v1/namespaces", kinds.Namespace(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return written
+	}
+	elsewhere("before") // so that what is compacted is newer than the last of the resource
+	if err := quiet.CompactEtcd(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// A revision that is above the compacted one, and of which the resource knows nothing.
+	written := elsewhere("behind")
+	page := fmt.Sprintf("%s?limit=2&resourceVersionMatch=Exact&resourceVersion=%s", maps, written.Meta().ResourceVersion)
+	read := func(c *ask.Client, target string) ask.Answer {
+		answer, err := c.Get(t.Context(), target)
+		if err != nil || answer.Code != http.StatusOK {
+			t.Fatalf("%s: %s, %v", target, answer, err)
+		}
+		return answer
+	}
+	// kube-apiserver looks now and then how far etcd was compacted.
+	var slow ask.Answer
+	poll.Until(t, patience, "a token without the slash", func() bool {
+		slow = read(server, page)
+		return !slashed(t, slow)
+	})
+	var fast ask.Answer
+	poll.Until(t, patience, "a page from memory", func() bool {
+		fast = read(proxy, page)
+		return fast.FromMemory()
+	})
+	if !slashed(t, fast) {
+		t.Error("listproxy's token has no slash")
+	}
+	theirs, ours := slow.Meta().Continue, fast.Meta().Continue
+	if !body.SameToken(theirs, ours) || strings.ReplaceAll(string(slow.Body), theirs, ours) != string(fast.Body) {
+		t.Errorf("the pages differ in more than the slash:\n%s\n%s", slow, fast)
+	}
+	want := namesOn(t, read(server, maps+"?limit=2&continue="+theirs))
+	for name, answer := range map[string]ask.Answer{
+		"listproxy's token at kube-apiserver": read(server, maps+"?limit=2&continue="+ours),
+		"listproxy's own":                     read(proxy, maps+"?limit=2&continue="+ours),
+		"kube-apiserver's at listproxy":       read(proxy, maps+"?limit=2&continue="+theirs),
+	} {
+		if got := namesOn(t, answer); got != want {
+			t.Errorf("%s: %s, not %s", name, got, want)
+		}
+	}
+}
+
+// slashed reports whether the token of a page begins its place with a slash.
+func slashed(t *testing.T, page ask.Answer) bool {
+	t.Helper()
+	token, err := body.DecodeToken(page.Meta().Continue)
+	if err != nil {
+		t.Fatalf("%s: %v", page, err)
+	}
+	return strings.HasPrefix(token.Start, "/")
+}
+
+func namesOn(t *testing.T, page ask.Answer) string {
+	t.Helper()
+	var list struct{ Items []struct{ Metadata ask.Meta } }
+	if err := json.Unmarshal(page.Body, &list); err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, item := range list.Items {
+		all = append(all, item.Metadata.Name)
+	}
+	return strings.Join(all, " ")
+}

@@ -1,0 +1,198 @@
+package forwarding
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/hop"
+)
+
+// isSince reports whether the API server is of a version, as "1.37", or newer.
+func isSince(wanted string) bool {
+	return version.MustParseGeneric(cp.Version()).AtLeast(version.MustParseGeneric(wanted))
+}
+
+// TestCompressedStreamingList follows a streaming list that takes gzip, with objects being made all
+// the time, until listproxy ends. What came are bytes that the API server has sent, and the end is
+// between two of its events. The API server compresses such lists from 1.37 on.
+func TestCompressedStreamingList(t *testing.T) {
+	harness.Long(t)
+	encoding := ""
+	if isSince("1.37") {
+		encoding = "gzip"
+	}
+	for name, test := range map[string]struct {
+		proto, accept string
+		framing
+	}{
+		"JSON over HTTP/1.1":   {http1, "application/json", lines},
+		"protobuf over HTTP/2": {http2, asProtobuf, lengths},
+	} {
+		t.Run(name, func(t *testing.T) {
+			recorder := startRecorder(t, func(r *http.Request) bool { return r.URL.Query().Has("recorded") })
+			upstream := cp.RESTConfig(controlplane.Feed)
+			upstream.Host, upstream.CAData = recorder.hop.URL(), recorder.hop.CA()
+			p := startProcess(t, harness.ProxyOptions{Upstream: upstream})
+			d := doorOf(t, throughProxy(p))
+
+			ns := newNamespace(t)
+			for i := range 30 {
+				newConfigMap(t, ns, fmt.Sprint("old-", i), map[string]string{"long": strings.Repeat("kubernetes ", 100*i)})
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			path := "/api/v1/namespaces/" + ns + "/configmaps?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+			header := accept(test.accept)
+			header.Set("Accept-Encoding", "gzip")
+			straight := direct.send(ctx, t, call{proto: test.proto, path: path, header: header})
+			if got := straight.Header.Get("Content-Encoding"); got != encoding {
+				t.Fatalf("kube-apiserver %s encodes with %q", cp.Version(), got)
+			}
+			res := d.send(ctx, t, call{proto: test.proto, path: path + "&recorded=1", header: header})
+			for _, name := range []string{"Content-Encoding", "Content-Type", "Vary"} {
+				if got, want := res.Header.Get(name), straight.Header.Get(name); got != want {
+					t.Errorf("%s is %q, not %q", name, got, want)
+				}
+			}
+			_ = straight.Body.Close()
+
+			made, over := make(chan struct{}), make(chan struct{})
+			var all sync.WaitGroup
+			all.Go(func() {
+				for i := 0; ; i++ {
+					newConfigMap(t, ns, fmt.Sprint("new-", i), nil)
+					if i == 20 {
+						close(made)
+					}
+					select {
+					case <-over:
+						return
+					default:
+					}
+				}
+			})
+			all.Go(func() {
+				defer close(over)
+				await(t, "objects were made", made)
+				if err := p.Stop(); err != nil {
+					t.Error(err)
+				}
+			})
+			got, err := io.ReadAll(res.Body)
+			all.Wait()
+			if err != nil {
+				t.Errorf("the watch did not end in order: %v", err)
+			}
+			if !bytes.HasPrefix(recorder.sent(), got) {
+				t.Errorf("%d bytes came that are not those that were sent", len(got))
+			}
+			wantEvents(t, encoding, test.framing, got)
+		})
+	}
+}
+
+// wantEvents requires that a streaming list has its bookmark and events behind it, and is whole.
+func wantEvents(t *testing.T, encoding string, f framing, body []byte) {
+	t.Helper()
+	var from io.Reader = bytes.NewReader(body)
+	if encoding == "gzip" {
+		zip, err := gzip.NewReader(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		from = zip
+	}
+	in := bufio.NewReader(from)
+	events, initial := 0, -1
+	for {
+		event, err := f(in)
+		if errors.Is(err, io.EOF) && event == "" {
+			break
+		}
+		if err != nil {
+			t.Fatalf("behind %d events: %q, %v", events, event, err)
+		}
+		events++
+		if strings.Contains(event, metav1.InitialEventsAnnotationKey) {
+			initial = events
+		}
+	}
+	if initial < 0 || events < initial+10 {
+		t.Errorf("%d events, the bookmark is number %d", events, initial)
+	}
+}
+
+// recorder is a hop that keeps the bytes of an answer of the API server.
+type recorder struct {
+	hop *hop.Hop
+
+	mu   sync.Mutex
+	body bytes.Buffer
+}
+
+// startRecorder starts one that keeps the answers to some requests.
+func startRecorder(t *testing.T, is func(*http.Request) bool) *recorder {
+	t.Helper()
+	h, err := hop.Start(cp.URL(), cp.CA())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.Close)
+	base, err := url.Parse(cp.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &recorder{hop: h}
+	untouched := &httputil.ReverseProxy{
+		Rewrite:       func(pr *httputil.ProxyRequest) { pr.SetURL(base) },
+		Transport:     direct.clients[http2].Transport,
+		FlushInterval: -1,
+	}
+	h.OnRequest(func(w http.ResponseWriter, request *http.Request) bool {
+		if !is(request) {
+			return false
+		}
+		untouched.ServeHTTP(recorded{w, r}, request)
+		return true
+	})
+	return r
+}
+
+// sent is what has come so far.
+func (r *recorder) sent() []byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return bytes.Clone(r.body.Bytes())
+}
+
+// recorded keeps what is written to it.
+type recorded struct {
+	http.ResponseWriter
+	by *recorder
+}
+
+func (w recorded) Write(p []byte) (int, error) {
+	w.by.mu.Lock()
+	w.by.body.Write(p)
+	w.by.mu.Unlock()
+	return w.ResponseWriter.Write(p)
+}
+
+// Unwrap lets http.ResponseController flush.
+func (w recorded) Unwrap() http.ResponseWriter { return w.ResponseWriter }

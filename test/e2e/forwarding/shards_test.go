@@ -1,0 +1,193 @@
+package forwarding
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/kinds"
+	"github.com/listproxy/listproxy/test/harness/poll"
+)
+
+// TestShards asks for halves of a resource, by the hash of the UID, where the API server knows such
+// lists (ShardedListAndWatch, alpha since 1.36): all are forwarded, and come as the API server sends
+// them, with metadata.shardInfo. What listproxy answers of the whole stays what it was.
+func TestShards(t *testing.T) {
+	harness.Long(t)
+	if !isSince("1.36") {
+		t.Skip("the API server has no sharded lists")
+	}
+	const maps, objects = "/api/v1/namespaces/" + controlplane.TeamA + "/configmaps", 20
+	b := startBeside(t, "--feature-gates=ShardedListAndWatch=true", func(b beside) {
+		for i := range objects {
+			b.create(t, maps, kinds.Kind{APIVersion: "v1", Name: "ConfigMap"}.Object(fmt.Sprint("map-", i)))
+		}
+	}, "--eager", "configmaps", "--consistent-lists=always", "--watches")
+	revision := b.whole(t, maps, objects)
+
+	told := map[string]int{}
+	for _, half := range []string{"'0x0000000000000000','0x8000000000000000'", "'0x8000000000000000','0x10000000000000000'"} {
+		sharded := maps + "?" + url.Values{"shardSelector": {"shardRange(object.metadata.uid," + half + ")"}}.Encode()
+		for _, form := range []string{
+			"", "&resourceVersion=0", "&limit=3", "&" + ask.Exactly(revision), "&" + ask.NotOlderThan(revision), "&labelSelector=a%21%3Db",
+		} {
+			for _, as := range []string{ask.JSON, asProtobuf, asMetadata} { // of which the last has no shardInfo
+				got := b.forwarded(t, as, sharded+form)
+				if as == ask.JSON && !strings.Contains(string(got.Body), `"shardInfo":{`) {
+					t.Errorf("%s: no shardInfo: %s", form, got)
+				}
+			}
+		}
+		page := b.forwarded(t, ask.JSON, sharded+"&limit=3")
+		if b.forwarded(t, ask.JSON, sharded+"&limit=3&continue="+page.Meta().Continue).Code != http.StatusOK {
+			t.Error("there is no second page")
+		}
+		list, err := ask.ReadList(ask.JSON, b.forwarded(t, ask.JSON, sharded).Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, object := range list.Objects {
+			told[object.Name]++
+		}
+		b.followShard(t, sharded, len(list.Objects))
+	}
+	for name, times := range told {
+		if times != 1 {
+			t.Errorf("%s is in %d halves", name, times)
+		}
+	}
+	if len(told) < objects {
+		t.Errorf("only %d are in one of the halves", len(told))
+	}
+	b.forwarded(t, ask.JSON, maps+"?shardSelector=x") // which is malformed
+	b.whole(t, maps, objects)
+}
+
+// followShard compares a streaming list of a half, with so many objects, up to its end.
+func (b beside) followShard(t *testing.T, sharded string, objects int) {
+	t.Helper()
+	watch := sharded + "&watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+	want, _ := b.initialEvents(t, b.server, watch)
+	got, from := b.initialEvents(t, b.proxy, watch)
+	wantForwarded(t, reply{cacheStatus: from}, "parameter")
+	if d := cmp.Diff(want, got); d != "" || len(got) != objects+1 {
+		t.Errorf("%d events (-direct +via):\n%s", len(got), d)
+	}
+}
+
+// beside is an API server of a test's own, and a listproxy in front of it.
+type beside struct{ server, proxy *ask.Client }
+
+// startBeside starts both. What is written by prepare is there when listproxy starts.
+func startBeside(t *testing.T, serverArg string, prepare func(beside), proxyArgs ...string) (b beside) {
+	t.Helper()
+	plane, err := controlplane.Start(t.Context(), controlplane.Options{Log: harness.Log, APIServerArgs: []string{serverArg}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(plane.Stop)
+	admin := plane.RESTConfig(controlplane.Admin)
+	if b.server, err = ask.New(admin, patience); err != nil {
+		t.Fatal(err)
+	}
+	prepare(b)
+	p := harness.RunProxy(t, harness.ProxyOptions{Upstream: plane.RESTConfig(controlplane.Feed), Args: proxyArgs})
+	if err := p.Introduce(admin); err != nil {
+		t.Fatal(err)
+	}
+	if b.proxy, err = ask.New(p.RESTConfig(admin), patience); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// create makes an object, straight at the API server.
+func (b beside) create(t *testing.T, target string, object any) {
+	t.Helper()
+	if _, err := b.server.Do(t.Context(), http.MethodPost, target, object); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (b beside) get(t *testing.T, from *ask.Client, as, target string) ask.Answer {
+	t.Helper()
+	answer, err := from.GetAs(t.Context(), as, target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer
+}
+
+// forwarded requires that a list with a parameter that listproxy does not know is answered as the API
+// server itself does. What that says of the newest state may change from one list to the next.
+func (b beside) forwarded(t *testing.T, as, target string) (got ask.Answer) {
+	t.Helper()
+	poll.Until(t, patience, "two answers of the API server alike", func() bool {
+		before := b.get(t, b.server, as, target)
+		got = b.get(t, b.proxy, as, target)
+		after := b.get(t, b.server, as, target)
+		if !bytes.Equal(before.Body, after.Body) {
+			return false
+		}
+		wantForwarded(t, reply{cacheStatus: got.Source()}, "parameter")
+		if d := cmp.Diff(string(before.Body), string(got.Body)); d != "" || got.Code != before.Code {
+			t.Errorf("%s: %d, not %d (-direct +via):\n%s", target, got.Code, before.Code, d)
+		}
+		return true
+	})
+	return got
+}
+
+// whole requires that a list comes from memory, with so many objects, and with the API server's bytes.
+// It returns its revision.
+func (b beside) whole(t *testing.T, target string, objects int) uint64 {
+	t.Helper()
+	var got ask.Answer
+	poll.Until(t, patience, "the whole from memory", func() bool {
+		got = b.get(t, b.proxy, ask.JSON, target)
+		return got.FromMemory() && bytes.Count(got.Body, []byte(`"uid"`)) >= objects
+	})
+	revision, err := got.Revision()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := b.get(t, b.server, ask.JSON, target+"?"+ask.Exactly(revision))
+	if d := cmp.Diff(string(want.Body), string(got.Body)); d != "" {
+		t.Errorf("the whole (-direct +via):\n%s", d)
+	}
+	return revision
+}
+
+// initialEvents reads a streaming list up to the bookmark at its end, whose revision is that of the
+// moment, and says from where it came.
+func (b beside) initialEvents(t *testing.T, from *ask.Client, target string) (events []string, source string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	res, err := from.Open(ctx, http.MethodGet, target, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	for in := bufio.NewReader(res.Body); ; {
+		event, err := lines(in)
+		if err != nil {
+			t.Fatalf("%s: %q, %v", res.Status, event, err)
+		}
+		if strings.Contains(event, metav1.InitialEventsAnnotationKey) {
+			return append(events, reply{Body: event}.impersonal().Body), res.Header.Get(cacheStatus)
+		}
+		events = append(events, event)
+	}
+}

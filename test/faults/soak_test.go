@@ -23,7 +23,9 @@ import (
 var (
 	soakFor  = flag.Duration("faults.soak", 0, "for how long TestSoak runs; 0: not at all")
 	soakSeed = flag.Uint64("faults.seed", 0, "which faults TestSoak chooses, in which order; 0: of the clock")
-	binary   = flag.String("faults.listproxy", "", "a listproxy to test instead of one with the race detector")
+	// soakWatchers: two thousand of them are a load that two cores bear beside the faults.
+	soakWatchers = flag.Int("faults.watchers", 2000, "how many watchers TestSoak has at a time")
+	binary       = flag.String("faults.listproxy", "", "a listproxy to test instead of one with the race detector")
 )
 
 // soakFaults are the cases that TestSoak chooses from: those that leave the past as it is, and
@@ -72,6 +74,7 @@ func TestSoak(t *testing.T) {
 	turnover, wait := s.turnOver(turning)
 	defer wait()
 	defer turned()
+	defer func() { turnover.leave() }()
 	m := &meter{scene: s, began: time.Now()}
 	ctx, cancel := context.WithCancel(t.Context())
 	var measuring sync.WaitGroup
@@ -85,6 +88,7 @@ func TestSoak(t *testing.T) {
 
 	cancel()
 	measuring.Wait()
+	turnover.leave()
 	turned()
 	wait()
 	quiet()
@@ -166,7 +170,12 @@ func (s *scene) judgeSoak(m *meter, turned *turnover, faults map[string]int) {
 	var report strings.Builder
 	_, _ = fmt.Fprintf(&report, "soak of %v: %d answers compared, %d wrong, %.0f %% from memory, %d requests not answered, %d of %d followers true, %.0f self-checks, of which %.0f agree and the others were not to be told\n",
 		time.Since(m.began).Round(time.Second), r.Compared, r.Wrong, r.Share(), r.Refused, r.Followed, len(s.followers), last.Checks, last.Agreements)
+	_, _ = fmt.Fprintf(&report, "  %d lists from memory named no revision, and had to hold all that was written before\n", r.Recent)
 	_, _ = fmt.Fprintf(&report, "  %s\n", turned.judge())
+	_, _ = fmt.Fprintf(&report, "  %v\n  forwarded, or not answered: %s\n", turned.crowd, turned.crowd.Why())
+	if err := turned.crowd.Judge(); err != nil {
+		s.Error(err)
+	}
 	total := 0
 	for _, name := range soakFaults() {
 		total += faults[name]
@@ -184,8 +193,8 @@ func (s *scene) judgeSoak(m *meter, turned *turnover, faults map[string]int) {
 	}
 	_, _ = fmt.Fprint(os.Stdout, report.String())
 	s.Tally.Judge(s)
-	if r.Hits == 0 {
-		s.Error("nothing came from memory")
+	if r.Hits == 0 || r.Recent == 0 {
+		s.Errorf("from memory came %d lists, and %d newest ones", r.Hits, r.Recent)
 	}
 }
 

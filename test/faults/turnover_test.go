@@ -12,10 +12,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/faults/crowd"
 	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/kinds"
@@ -40,15 +42,24 @@ const (
 	idleTimeout = requestTimeout + 5*time.Second
 	// goneFor is how long nobody asks for a collection that was given up.
 	goneFor = 5 * time.Second
+	// watchersUsers is how many users the crowd of watchers has.
+	watchersUsers = 8
 	// restFor is how long a rest is, once all is gone that goes.
 	restFor = 10 * time.Second
 )
 
+// idling returns the kinds of collections that come and go, as metadata in protobuf: those of config
+// maps an informer may have all the time.
+func idling() []kind { return []kind{pods, widgets} }
+
 // turnover is what comes and goes while a soak runs: callers, each with a token and a connection of
 // its own; namespaces and values of labels; and collections, which idle out and come again.
+// Beside them is a crowd of watchers.
 // Whatever is kept by one of these, and never let go, grows. Safe for concurrent use.
 type turnover struct {
 	*scene
+	crowd *crowd.Crowd
+	leave func() // ends the crowd
 
 	mu   sync.Mutex
 	live []string // namespaces, the newest last
@@ -61,13 +72,45 @@ func (s *scene) turnOver(ctx context.Context) (*turnover, func()) {
 	s.Helper()
 	t := &turnover{scene: s}
 	s.must(t.permit(ctx))
+	t.crowd = &crowd.Crowd{Options: crowd.Options{
+		Watchers: *soakWatchers, Kinds: changing, Pods: pods,
+		Collections: append(collections(), collection{Kind: configMaps, Form: load.AsBinaryMetadata}),
+		Namespaces:  s.namespaces, Names: names,
+		Direct: s.direct, Load: s.Load, Writing: s.writing.RLocker(), Connect: t.watcher,
+	}}
 	var all sync.WaitGroup
+	all.Go(func() {
+		if err := t.crowd.History.Follow(ctx, s.plane.EtcdURL(), changing...); err != nil {
+			s.Tally.Wrong("etcd's history is not known: %v", err)
+		}
+	})
+	all.Go(func() { t.crowd.Change(ctx) })
+	t.come()
 	all.Go(func() { t.generate(ctx) })
 	for range lanes {
 		all.Go(func() { t.callAll(ctx) })
 	}
 	all.Go(func() { t.comeAndGo(ctx) })
 	return t, all.Wait
+}
+
+// come lets the crowd of watchers come.
+func (t *turnover) come() {
+	t.Helper()
+	leave, err := t.crowd.Start(t.Context())
+	t.must(err)
+	t.leave = leave
+}
+
+// watcher is a client of one of the crowd's connections, with a token of its own.
+func (t *turnover) watcher(connections *http.Transport) (via *ask.Client, leave func(), err error) {
+	ctx, cancel := context.WithTimeout(t.Context(), requestTimeout)
+	defer cancel()
+	token, err := t.plane.CreateServiceAccountToken(ctx, t.namespaces[0], "watcher-"+strconv.Itoa(rand.IntN(watchersUsers)))
+	if err != nil {
+		return nil, nil, err
+	}
+	return t.stranger(token, connections)
 }
 
 // permit lets every service account list and watch what there is.
@@ -189,7 +232,8 @@ func (t *turnover) call(ctx context.Context, namespace string) error {
 	}
 	t.asking.RLock()
 	defer t.asking.RUnlock()
-	via, leave, err := t.stranger(token)
+	// Every other one speaks HTTP/2.
+	via, leave, err := t.stranger(token, &http.Transport{ForceAttemptHTTP2: t.callers.Load()%2 == 0})
 	if err != nil {
 		t.Tally.Wrong("a caller cannot come: %v", err)
 		return err
@@ -207,19 +251,14 @@ func (t *turnover) call(ctx context.Context, namespace string) error {
 	return err
 }
 
-// stranger is a client whose connections nobody else uses, and end with leave. Every other one
-// speaks HTTP/2.
-func (t *turnover) stranger(token string) (via *ask.Client, leave func(), err error) {
-	secure, err := rest.TLSConfigFor(rest.AnonymousClientConfig(t.viaConfig))
-	if err != nil {
+// stranger is a client whose connections nobody else uses, and end with leave.
+func (s *scene) stranger(token string, connections *http.Transport) (via *ask.Client, leave func(), err error) {
+	if connections.TLSClientConfig, err = rest.TLSConfigFor(rest.AnonymousClientConfig(s.viaConfig)); err != nil {
 		return nil, nil, err
 	}
-	connections := &http.Transport{
-		TLSClientConfig: secure, ForceAttemptHTTP2: t.callers.Load()%2 == 0,
-		IdleConnTimeout: goneFor, // of one that a request that was given up leaves behind
-	}
+	connections.IdleConnTimeout = goneFor // of one that a request that was given up leaves behind
 	return &ask.Client{
-		Base: t.viaConfig.Host, Timeout: requestTimeout,
+		Base: s.viaConfig.Host, Timeout: requestTimeout,
 		HTTP: &http.Client{Transport: transport.NewBearerAuthRoundTripper(token, connections)},
 	}, connections.CloseIdleConnections, nil
 }
@@ -228,7 +267,7 @@ func (t *turnover) stranger(token string) (via *ask.Client, leave func(), err er
 // them up, and asks again, until ctx ends.
 func (t *turnover) comeAndGo(ctx context.Context) {
 	for ctx.Err() == nil {
-		for _, k := range changing {
+		for _, k := range idling() {
 			t.asking.RLock()
 			q := question{Collection: collection{Kind: k, Form: load.AsBinaryMetadata}, Generation: t.newest(), Query: ask.AnyVersion}
 			if err := poll.Retry(ctx, "an answer from memory in a form that comes and goes", func() error {
@@ -260,6 +299,11 @@ func (t *turnover) rest(at func(bool)) {
 	defer t.writing.Unlock()
 	t.asking.Lock()
 	defer t.asking.Unlock()
+	if err := t.crowd.Settle(t.Context()); err != nil {
+		t.Tally.Wrong("a watcher waits for what was written: %v", err)
+	}
+	t.leave()
+	defer t.come()
 	poll.Pause(t.Context(), soakHistory+time.Second)
 	t.must(poll.Retry(t.Context(), "the end of collections that nobody asks for", func() error { return t.gone(t.Context()) }))
 	defer t.keepUsed()()
@@ -285,14 +329,14 @@ func (t *turnover) keepUsed() (end func()) {
 		_, err := t.fromMemory(t.Context(), question{Collection: c, Query: ask.AnyVersion})
 		return err
 	}
-	for _, c := range collections() {
+	for _, c := range t.crowd.Collections {
 		t.must(poll.Retry(t.Context(), "an answer from memory", func() error { return use(c) }))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var using sync.WaitGroup
 	using.Go(func() {
 		for poll.Pause(ctx, idleTimeout/3) {
-			for _, c := range collections() {
+			for _, c := range t.crowd.Collections {
 				_ = use(c) // the next one will do
 			}
 		}
@@ -314,7 +358,10 @@ func (t *turnover) gone(ctx context.Context) error {
 		return err
 	}
 	for _, c := range sample.Collections {
-		if c.Representation == load.AsBinaryMetadata.Name {
+		idles := slices.ContainsFunc(idling(), func(k kind) bool {
+			return c.Resource == schema.GroupResource{Group: k.Group(), Resource: k.Plural}.String()
+		})
+		if idles && c.Representation == load.AsBinaryMetadata.Name {
 			return fmt.Errorf("%s is there", c.Resource)
 		}
 	}
@@ -331,7 +378,7 @@ func (t *turnover) judge() string {
 		}
 	}
 	var idle []string
-	for _, k := range changing {
+	for _, k := range idling() {
 		idle = append(idle, k.Plural)
 	}
 	return fmt.Sprintf("%d callers came and went, each with a token and a connection of its own; %d namespaces came, with a label of their own, and %d went; %s as %s idled out %d times",

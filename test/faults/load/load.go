@@ -86,6 +86,9 @@ func (l *Load) judge(w Witness, atLeast uint64) {
 	if revision < atLeast {
 		l.Tally.Wrong("%s: it is of revision %d: %s", w.Question, revision, w.Answer.Source())
 	}
+	if w.Question.Recent() {
+		l.Tally.gaveRecent()
+	}
 	if w.Question.Newest() {
 		behind := l.Ledger.Behind(revision, w.Asked)
 		l.Tally.gaveNewest(w.Asked, revision, behind)

@@ -33,6 +33,7 @@ type seen struct {
 	failed   int         // no answer at all
 	refusals map[string]int
 	behind   time.Duration // of an answer of the newest state, at most
+	recent   int           // from memory, with all that was written before
 }
 
 // news is a newest state from memory: when it was asked for and given, and of which revision.
@@ -137,6 +138,13 @@ func (t *Tally) gaveNewest(asked time.Time, revision uint64, behind time.Duratio
 	t.newest = append(t.newest, news{asked, time.Now(), revision})
 }
 
+// gaveRecent notes a list from memory that is to hold all that was written before it was asked for.
+func (t *Tally) gaveRecent() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.recent++
+}
+
 // Came notes a follower that has come to the true state.
 func (t *Tally) Came() {
 	t.mu.Lock()
@@ -188,6 +196,8 @@ func (t *Tally) Lost() (int, map[string]int) {
 type Counts struct {
 	Compared, Recorded, Wrong, Answers, Hits, Refused, Followed int
 	Behind                                                      time.Duration
+	// Recent are lists from memory that name no revision, and so hold all that was written before.
+	Recent int
 	// During are answers of listproxy in a window, and DuringRight those that came from memory and
 	// are right.
 	During, DuringRight int
@@ -200,7 +210,7 @@ func (t *Tally) Counts(during Window) Counts {
 	return Counts{
 		Compared: len(t.compared), Recorded: t.recorded, Wrong: len(t.mistakes),
 		During: during.count(t.answers), DuringRight: during.count(t.compared),
-		Answers: len(t.answers), Hits: t.hits, Refused: t.refused + t.failed, Followed: t.followed, Behind: t.behind,
+		Answers: len(t.answers), Hits: t.hits, Refused: t.refused + t.failed, Followed: t.followed, Behind: t.behind, Recent: t.recent,
 	}
 }
 

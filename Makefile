@@ -30,7 +30,7 @@ packages_with  = git grep -lE --untracked '$(1)' -- '*_test.go' ':!test' | xargs
 .DELETE_ON_ERROR:
 .PHONY: help build test test-all test-tools test-versions bench bench-scale bench-go bench-upstream demo lint fuzz controlplane faults limits attacks programs chart chart-update test-page alerts policy-docs dashboard soak release release-check tools fmt clean FORCE
 
-help: ## Say what there is to make
+help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: bin/listproxy ## Build bin/listproxy
@@ -42,7 +42,7 @@ test: test-tools ## Vet, and run unit tests, the differential and short cases of
 	$(GO) test -race -short -p 3 -timeout $(TEST_TIMEOUT) ./...
 
 # Unit tests are in make test already.
-test-all: test-tools ## Run the suites in full, what make test leaves out too, about 20 minutes
+test-all: test-tools ## Run the suites in full, with the cases that make test leaves out, about 20 minutes
 	$(GO) test -race -timeout $(TEST_TIMEOUT) ./test/...
 
 test-tools: tools
@@ -98,7 +98,7 @@ bench-upstream: tools ## Measure probes and freshness with a real kube-apiserver
 demo: bin/demo ## See it work on a real kube-apiserver (PODS=3000; ONCE=1 ends by itself; JAEGER=1 with traces)
 	@exec bin/demo --pods $(PODS) $(if $(ONCE),--once) $(if $(JAEGER),--jaeger)
 
-lint: bin/golangci-lint ## Check form: golangci-lint, gofmt, go mod tidy
+lint: bin/golangci-lint ## Check style: golangci-lint, gofmt, go mod tidy
 	bin/golangci-lint run ./...
 	@unformatted=$$(git ls-files --cached --others --exclude-standard '*.go' | xargs gofmt -l) || exit 1; \
 	if [ -n "$$unformatted" ]; then printf 'not as gofmt has it (make fmt):\n%s\n' "$$unformatted"; exit 1; fi
@@ -119,7 +119,7 @@ controlplane: bin/controlplane ## Run etcd and kube-apiserver to play with, unti
 	@exec bin/controlplane
 
 # The last needs an older kube-apiserver. What is built before it does not count in its time limit.
-faults: tools ## Run every fault case, and print what came of each, about 30 minutes (FAULTS="-faults.duration 1m"), and an upgrade of API servers; the first time more, for what is built
+faults: tools ## Run every fault case, and print the result of each, about 30 minutes (FAULTS="-faults.duration 1m"), and an upgrade of API servers; longer the first time, while tools are built
 	$(GO) test -race -count 1 -timeout 60m -v ./test/faults -faults.all $(FAULTS)
 	$(GO) test -race -count 1 -timeout 60m -v ./test/faults/feed -feed.misfit 10m \
 		-run '^(TestSlowIsNotLost|TestStreamingListsThatFail|TestChangesBelowTheLoad|TestMisfit|TestRestoreToTheSameObjects)$$'
@@ -127,15 +127,15 @@ faults: tools ## Run every fault case, and print what came of each, about 30 min
 	$(GO) test -race -count 1 -timeout 60m -v ./test/faults/upstreams -upstreams.all
 
 # Without the race detector, whose own memory grows.
-soak: tools build ## Let all run together for long, faults too: nothing wrong, nothing grows (DURATION=2m SEED=)
+soak: tools build ## Run everything together for a long time, faults too: no wrong answer, no growth (DURATION=2m SEED=)
 	$(GO) test -count 1 -v -timeout 0 ./test/faults -run '^TestSoak$$' -faults.soak $(or $(DURATION),2m) \
 		-faults.seed $(SEED) -faults.listproxy $(CURDIR)/bin/listproxy
 
-limits: tools ## Go to the limits that docs/reliability.md states, and print the figures
+limits: tools ## Drive listproxy to the limits that docs/reliability.md states, and print the figures
 	$(GO) test -count 1 -v -timeout 60m ./test/faults/limits -limits.full
 
 # Without the race detector: CPU and memory are measured. Linux only, for its loopback addresses and /proc.
-attacks: tools ## Let callers crowd out others, and print what that costs, with listproxy and without, a quarter of an hour (ATTACKS="-run TestCrowding/headers")
+attacks: tools ## Let callers crowd out others, and print what that costs with listproxy and without, a quarter of an hour (ATTACKS="-run TestCrowding/headers")
 	$(GO) test -count 1 -v -timeout 60m ./test/e2e/attacks $(or $(ATTACKS),-run '^TestCrowding$$') -attacks.crowd
 
 programs: tools ## Run controller-runtime's and Kubernetes' own tests, and what Argo CD and Prometheus follow a cluster with, straight and through listproxy, about 45 minutes (PROGRAMS="-run TestControllerRuntime/client")
@@ -144,7 +144,7 @@ programs: tools ## Run controller-runtime's and Kubernetes' own tests, and what 
 chart: ## Test the Helm chart with the real Helm, and the Dockerfile
 	$(GO) test -race -timeout $(TEST_TIMEOUT) ./test/chart
 
-chart-update: ## Write the chart's golden files and the table in its README anew
+chart-update: ## Write the chart's golden files and the table in its README
 	$(GO) test ./test/chart -run 'TestGolden|TestReadme' -update
 
 test-page: tools ## Look at the status page with a real browser, pictures into bin/statusz (CHROMIUM=/path)
@@ -153,7 +153,7 @@ test-page: tools ## Look at the status page with a real browser, pictures into b
 alerts: ## Test the alert rules and the dashboard with the real promtool
 	$(GO) test -race -timeout $(TEST_TIMEOUT) ./test/chart -run '^Test(Rules|Runbooks|Dashboard|Faults)'
 
-policy-docs: ## Write the tables in docs/policy.md anew, from the types
+policy-docs: ## Write the tables in docs/policy.md from the types
 	$(GO) test ./test/docs -update
 
 dashboard: tools ## Draw docs/dashboard.svg from a real listproxy under load (PODS=3000), about 6 minutes

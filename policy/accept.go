@@ -14,8 +14,8 @@ import (
 // on the algorithm; up to 12 elements Go's sort is an insertion sort.
 const maxAcceptClauses = 12
 
-// Accept is what a client accepts, read once from its Accept header. It is a value
-// that never changes; the zero value accepts nothing that we have.
+// Accept is what a client accepts, read once from its Accept header. It is a value that never
+// changes; the zero value accepts no representation that is kept.
 type Accept struct {
 	builtin, custom negotiated
 }
@@ -50,7 +50,7 @@ func (a Accept) of(custom bool) negotiated {
 	return a.builtin
 }
 
-// refused returns the reason if the list is to be forwarded whatever the resource.
+// refused returns the reason if the list must be forwarded for every kind of resource.
 func (a Accept) refused() reason.Reason {
 	if _, reason := a.Representation(true); reason == "" {
 		return ""
@@ -105,8 +105,8 @@ func routed(accept string) bool {
 // answer. Clauses of quality 0 count like others, as they do there. No clause that it
 // can answer is a 406.
 //
-// A clause is passed over only if no API server answers it. Any other clause that
-// is not ours ends the search, since the upstream may know more than we.
+// A clause is skipped only if no API server answers it. Any other clause that listproxy does not
+// know ends the search, since the upstream may know it.
 func negotiate(clauses []goautoneg.Accept, custom, watch bool) negotiated {
 	for _, clause := range clauses {
 		result := represent(clause, watch)
@@ -150,8 +150,7 @@ func represent(clause goautoneg.Accept, watch bool) negotiated {
 		result.representation = metadata
 		return result
 	}
-	// Another transformation (a list as PartialObjectMetadata gets a 406), or a
-	// parameter that we do not know.
+	// Another transformation (a list as PartialObjectMetadata gets a 406), or an unknown parameter.
 	return negotiated{reason: reason.Representation}
 }
 

@@ -9,14 +9,15 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// Caller says whom a rule means, by what kube-apiserver calls its users. One of its fields is set.
+// Caller names the users that a rule is about, as kube-apiserver calls them. Exactly one of its
+// fields is set.
 type Caller struct {
 	User, Group string
 	// ServiceAccount is namespace/name.
 	ServiceAccount string
 }
 
-// Is reports whether a user is meant.
+// Is reports whether c names the user.
 func (c Caller) Is(u user.Info) bool {
 	switch namespace, name, _ := strings.Cut(c.ServiceAccount, "/"); {
 	case c.ServiceAccount != "":
@@ -38,8 +39,7 @@ func (c Caller) String() string {
 	return "user " + c.User
 }
 
-// GetsAny reports whether the rule has lists of the newest state, asked for by this user, answered
-// as any.
+// GetsAny reports whether this user's lists of the newest state are answered with any state.
 func (r Rule) GetsAny(u user.Info) bool {
 	return slices.ContainsFunc(r.NewestAsAny, func(c Caller) bool { return c.Is(u) })
 }
@@ -54,8 +54,8 @@ func (c *Config) NamesCallers() bool {
 	return false
 }
 
-// wrongUser says why no caller of listproxy can be the user of this name, and what to write; empty
-// if one can.
+// wrongUser says why no caller can be the user of this name, and what to write instead; empty if
+// one can.
 func wrongUser(name string) string {
 	switch {
 	case name == user.Anonymous:
@@ -70,8 +70,8 @@ func wrongUser(name string) string {
 	return "is a service account: write \"serviceAccount: " + namespace + "/" + account + "\""
 }
 
-// wrongGroup says why the group is nobody's or everybody's, and what to write; empty if it is
-// neither.
+// wrongGroup says why the group has no members, or everybody, and what to write instead; empty if
+// neither is so.
 func wrongGroup(name string) string {
 	switch name {
 	case user.AllAuthenticated:

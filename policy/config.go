@@ -23,7 +23,7 @@ type CacheMode string
 
 // The modes, as a policy file has them.
 const (
-	// CacheOnDemand: read when somebody asks for it, given up when nobody does.
+	// CacheOnDemand: read when somebody asks for it, dropped when nobody has for a while.
 	CacheOnDemand CacheMode = "onDemand"
 	// CacheEager: read before the process says that it is ready, and kept.
 	CacheEager CacheMode = "eager"
@@ -31,7 +31,7 @@ const (
 	CacheNever CacheMode = "never"
 )
 
-// LimitAtZero says what the limit of a list at resourceVersion=0 is worth.
+// LimitAtZero says what limit means in a list at resourceVersion=0.
 type LimitAtZero string
 
 // The two ways, as a policy file has them.
@@ -58,26 +58,26 @@ const (
 	ConsistentAlways ConsistentLists = "always"
 )
 
-// BuiltIn is the Source of what no file says.
+// BuiltIn is the Source of a rule that is not from a file.
 const BuiltIn = "built-in default"
 
 // AllResources is the resource of a rule for all resources of its group.
 const AllResources = "*"
 
-// Rule is what holds for a resource. Its slices and pointers are shared and must not be
-// written to.
+// Rule has the settings of a resource. Its slices and pointers are shared and must not be written
+// to.
 type Rule struct {
 	Cache CacheMode
-	// Representations are those that are kept. A request for another one is forwarded
+	// Representations are the ones that are kept. A request for another one is forwarded
 	// (reason.NotCached).
 	Representations []media.Representation
 	// HistoryWindow is how far back states are kept; 0 is the process's default.
 	HistoryWindow time.Duration
-	// MaxBytes bounds what the collections of this resource store together; 0 is no
-	// bound but the one for all.
+	// MaxBytes bounds what the collections of this resource store together; 0 is no bound except
+	// --cache-bytes.
 	MaxBytes int64
-	// IdleTimeout is how long a collection is kept that nobody asks for: nil is the
-	// process's default, 0 for ever.
+	// IdleTimeout is how long a collection that nobody asks for is kept: nil is the process's default,
+	// 0 for ever.
 	IdleTimeout *time.Duration
 	// LimitAtZero is what a limit means at resourceVersion=0.
 	LimitAtZero LimitAtZero
@@ -89,15 +89,16 @@ type Rule struct {
 	// SameForEveryone: if an aggregated API server owns the resource, whoever wrote the
 	// rule vouches that it shows the same to all callers who may list it.
 	SameForEveryone bool
-	// NewestAsAny are callers whose lists of the newest state get what resourceVersion=0 gets: a
-	// state as new as --staleness-bound, which need not hold what was written just now.
+	// NewestAsAny are callers whose lists of the newest state get what resourceVersion=0 gets: a state
+	// that is at most --staleness-bound old, and may lack what was written just now.
 	NewestAsAny []Caller
-	// Source is where the most specific rule stands ("policy.yaml:12"), or BuiltIn.
+	// Source is the file and line of the most specific rule ("policy.yaml:12"), or BuiltIn.
 	Source string
 }
 
-// Form says in which representation a list is answered, now that the kind of resource is known, or
-// why it is not: then the representation is empty if the list's Accept header has none.
+// Form returns the representation in which a list is answered, which depends on the kind of
+// resource, or the reason why it is not. With a reason, the representation is empty if the list's
+// Accept header has none.
 func (r Rule) Form(list Request, namespaced, custom bool) (media.Representation, reason.Reason) {
 	if list.Namespace != "" && !namespaced {
 		return "", reason.UnknownResource
@@ -117,12 +118,11 @@ func (r Rule) Keeps(representation media.Representation) bool {
 	return r.Cache != CacheNever && slices.Contains(r.Representations, representation)
 }
 
-// AnswersWatches says whether watches are answered from memory, where the process's default is
-// known.
+// AnswersWatches says whether watches are answered from memory; byDefault is the process's default.
 func (r Rule) AnswersWatches(byDefault bool) bool { return *cmp.Or(r.Watches, &byDefault) }
 
-// Target is what a rule is for. Version is empty in one for all versions, Resource is
-// AllResources in one for a whole group.
+// Target says which resources a rule is for. An empty Version means all versions; the Resource
+// AllResources means all resources of the group.
 type Target struct {
 	Group, Version, Resource string
 }
@@ -148,7 +148,7 @@ type EagerCollection struct {
 // Config is a policy: what is kept in memory, and how. It does not change, so it is
 // safe for concurrent use. DefaultConfig and ParseConfig make one.
 type Config struct {
-	// rest is for every resource without a rule of its own.
+	// rest has the settings of every resource without a rule of its own.
 	rest Rule
 	// rules are complete: what they inherit is filled in.
 	rules map[Target]Rule
@@ -160,7 +160,7 @@ type Config struct {
 
 // File is the file of a policy, as it was read.
 type File struct {
-	// Name is what ParseConfig was told; empty for the default policy.
+	// Name is the name that ParseConfig got; empty for the default policy.
 	Name string
 	// SHA256 is the digest of what was read, in hexadecimal, as sha256sum has it.
 	SHA256 string
@@ -184,8 +184,7 @@ func builtIn() Rule {
 	}
 }
 
-// For returns what holds for a resource; group is empty for the core group. It does not
-// allocate.
+// For returns the settings of a resource; group is empty for the core group. It does not allocate.
 func (c *Config) For(group, version, resource string) Rule {
 	if rule, ok := c.rules[Target{group, version, resource}]; ok {
 		return rule
@@ -203,7 +202,7 @@ func (c *Config) For(group, version, resource string) Rule {
 	return rule
 }
 
-// Defaults returns what holds for resources without a rule of their own.
+// Defaults returns the settings of resources without a rule of their own.
 func (c *Config) Defaults() Rule { return c.rest }
 
 // Targets returns what the rules of the file are for, in its order.
@@ -218,15 +217,14 @@ func (c *Config) Eager() []EagerCollection { return slices.Clone(c.eager) }
 
 // reluctant tells whether a resource is kept only if a rule names it.
 //
-// Secrets are left out because holding them makes the proxy's memory as precious as
-// etcd's.
+// Secrets are left out because with them listproxy's memory needs as much protection as etcd.
 func reluctant(group, resource string) bool {
 	return group == "" && resource == "secrets" || isEvents(group, resource)
 }
 
 // isEvents names the resources that are never kept, whatever the file says. They have no
-// watch cache upstream: their watches get no bookmarks, so a quiet feed cannot prove how
-// far it knows, and several of them can change in one revision.
+// watch cache upstream: their watches get no bookmarks, so a quiet feed cannot prove up to which
+// revision it has seen them, and several of them can change in one revision.
 func isEvents(group, resource string) bool {
 	return (group == "" || group == "events.k8s.io") && resource == "events"
 }
@@ -249,7 +247,7 @@ type statement struct {
 	lines map[string]int
 }
 
-// over returns what holds where s is said and, for what s does not say, base.
+// over returns the settings of s and, for those that s does not have, those of base.
 func (s *statement) over(base Rule, name string) Rule {
 	base.Cache = said(s.cache, base.Cache)
 	if s.representations != nil {

@@ -51,8 +51,8 @@ func (d *decoder) caller(path string, n *yaml.Node) (Caller, bool) {
 	return c, ok && len(d.faults) == faults
 }
 
-// checkNewestAsAny: what is never in memory is given to nobody. A rule that gives it to nobody
-// takes back what the rule for all versions gives.
+// checkNewestAsAny: newestAsAny is an error for a resource that is never in memory. An empty list
+// is allowed: it removes the callers of the rule for all versions.
 func (d *decoder) checkNewestAsAny(c *Config, statements []*statement) {
 	for _, s := range statements {
 		t := s.target

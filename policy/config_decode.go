@@ -19,9 +19,9 @@ import (
 const maxConfigSize = 1 << 20
 
 // ParseConfig reads a policy file, YAML or JSON. Name is what errors and Rule.Source call
-// it. It is strict: whatever is not known, or said twice, is an error. All errors are
-// returned at once (errors.Join), in the order of their lines, each as
-// "name:line: field: what is wrong: what to write instead".
+// it. It is strict: an unknown field, or one that is given twice, is an error. All errors are
+// returned at once (errors.Join), in the order of their lines, each as "name:line: field: what is
+// wrong: what to write instead".
 func ParseConfig(name string, data []byte) (*Config, error) {
 	d := &decoder{name: name}
 	root := d.document(data)
@@ -120,7 +120,8 @@ func (d *decoder) syntax(err error) {
 // maxDepth is more than a policy needs.
 const maxDepth = 16
 
-// refuse finds what YAML can do and a policy must not: say somewhere else what holds here.
+// refuse finds features of YAML that a policy must not use, with which a setting can be written in
+// another place: anchors, aliases, merge keys and tags.
 func (d *decoder) refuse(n *yaml.Node, depth int) {
 	switch {
 	case depth > maxDepth:

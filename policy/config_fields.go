@@ -57,7 +57,7 @@ func (d *decoder) policy(root *yaml.Node) (defaults *statement, statements []*st
 		}
 	}
 	if !known {
-		// What another version means by its fields is not ours to judge.
+		// Fields of another version of the file may have another meaning, so they are not checked.
 		d.faults = slices.DeleteFunc(d.faults, func(f fault) bool {
 			return !strings.HasPrefix(f.text, "apiVersion: ") && !strings.HasPrefix(f.text, "kind: ")
 		})
@@ -129,7 +129,7 @@ func (d *decoder) rule(path string, n *yaml.Node) *statement {
 	return s
 }
 
-// checkRule finds what does not go together.
+// checkRule finds settings that contradict each other.
 func (d *decoder) checkRule(path string, s *statement) {
 	t := s.target
 	eager := s.cache != nil && *s.cache == CacheEager
@@ -183,7 +183,7 @@ func (d *decoder) checkDuplicates(statements []*statement) {
 	}
 }
 
-// checkEager: what is loaded must be what is kept.
+// checkEager: what is loaded at the start must be kept.
 func (d *decoder) checkEager(c *Config, statements []*statement) {
 	for _, s := range statements {
 		if s.cache != nil && *s.cache == CacheEager && !c.Rule(s.target).Keeps(media.JSON) && s.representations == nil {
@@ -274,8 +274,8 @@ func (d *decoder) duration(path string, n *yaml.Node, instead string) *time.Dura
 	return nil
 }
 
-// bytesForm is that of quantities of bytes; the others of Kubernetes (100m, 1e3) are
-// nobody's way to write one.
+// bytesForm is the form of quantities of bytes. Kubernetes has others (100m, 1e3), in which nobody
+// writes bytes.
 var bytesForm = regexp.MustCompile(`^(0|[1-9][0-9]{0,14})(\.[0-9]{1,3})?([KMGT]i|[kMGT])?$`)
 
 func (d *decoder) quantity(path string, n *yaml.Node) *int64 {

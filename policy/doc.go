@@ -3,9 +3,9 @@
 //
 // It has three steps, all pure functions without clock, network, locks or state:
 //
-//   - [Parse] reads a request once. It yields a [Request] value, from which
-//     authorization, lookup and answer all proceed; or the [reason.Reason] why the
-//     request is not a list that listproxy understands completely.
+//   - [Parse] reads a request once. It returns a [Request], which authorization, lookup and answer
+//     all use; or the [reason.Reason] why the request is not a list that listproxy understands
+//     completely.
 //   - [Accept.Representation], [Request.Indented] and [Request.CheckSelectors] decide
 //     what depends on the kind of the resource: the form of the answer, and whether the
 //     API server reads the selectors as written.
@@ -16,9 +16,8 @@
 //
 // # Invariants
 //
-// Forwarding is always right, so every doubt is a [reason.Reason], never an error.
-// Requests that the API server would refuse (400, 422, 406) are forwarded, and it
-// refuses them.
+// Forwarding is always right, so in doubt the result is a [reason.Reason], never an error. Requests
+// that the API server would refuse (400, 422, 406) are forwarded, and it refuses them.
 //
 // A request can be read in one way only. [Parse] accepts only the exact canonical
 // form of a list's URL: the path must equal the one rebuilt from its parts, and

@@ -9,26 +9,26 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// Switches are what a process is started with: which lists of the newest state are answered from
-// memory, and whether watches are, where no rule says otherwise.
+// Switches are flags of a process: which lists of the newest state are answered from memory, and
+// whether watches are, for resources whose rule does not say it.
 type Switches struct {
 	Consistent ConsistentLists
 	Watches    bool
 }
 
-// Forecast is what can be said of a list or watch without a cluster: whether the policy and the
-// request itself let it be answered from memory. Whether memory has the state, and whether the
-// caller may list, is known only when the request comes.
+// Forecast is what can be said about a list or watch without a cluster: whether the policy and the
+// request itself allow an answer from memory. Whether memory has the state, and whether the caller
+// may list, is known only when the request comes.
 type Forecast struct {
 	// Decision follows from the options. Its Reason may differ from Why, which is found first.
 	Decision Decision
-	// Representation is the form of the answer; empty if listproxy has none of that form.
+	// Representation is the form of the answer; empty if listproxy does not have that form.
 	Representation media.Representation
 	// Newest: the newest state is asked for, with a list's first page.
 	Newest bool
-	// AsAny: Newest, and the policy has this caller get any.
+	// AsAny: Newest, but the policy gives this caller any state.
 	AsAny bool
-	// Consistent is what holds for lists of the newest state.
+	// Consistent is the setting for lists of the newest state.
 	Consistent ConsistentLists
 	// Rule is the one for the resource.
 	Rule Rule
@@ -36,9 +36,9 @@ type Forecast struct {
 	Why reason.Reason
 }
 
-// Forecast says what becomes of a list or watch that [Parse] has understood. The caller of Forecast
-// says whether the resource is a custom one. Whether it has namespaces is not known: if either
-// answer lets the list be answered from memory, it counts as answered.
+// Forecast says what happens to a list or watch that [Parse] has understood. custom says whether
+// the resource is a custom one. Whether it has namespaces is not known: if the list can be answered
+// from memory in either case, it counts as answered.
 func (c *Config) Forecast(list Request, switches Switches, custom bool, caller user.Info) Forecast {
 	rule := c.For(list.Group, list.Version, list.Resource)
 	f := Forecast{Rule: rule, Consistent: cmp.Or(rule.ConsistentLists, switches.Consistent)}

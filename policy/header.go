@@ -9,8 +9,8 @@ import (
 )
 
 // impersonatePrefix begins the name of every header that asks to act as another.
-// Kubernetes adds new ones (Impersonate-Uid was), and an HTTP server may read an
-// underscore as a dash, so all that begins so is taken for one.
+// Kubernetes adds new ones (Impersonate-Uid was one), and an HTTP server may read an underscore as
+// a dash, so every name that begins like this counts.
 const impersonatePrefix = "impersonate"
 
 // NamesImpersonation says whether a header of this name asks to act as another.
@@ -18,9 +18,9 @@ func NamesImpersonation(name string) bool {
 	return len(name) >= len(impersonatePrefix) && strings.EqualFold(name[:len(impersonatePrefix)], impersonatePrefix)
 }
 
-// checkFraming makes sure that the request is nothing but its line and its
-// headers, for one reading of each header. Headers that the API server ignores on
-// lists (Range, If-None-Match and their like) are ignored.
+// checkFraming makes sure that the request consists only of its line and its headers, and that each
+// header can be read in one way only. Headers that the API server ignores on lists (Range,
+// If-None-Match and their like) are ignored.
 func checkFraming(r *http.Request) reason.Reason {
 	// A ContentLength of -1 is a body of unknown length.
 	if r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
@@ -36,8 +36,8 @@ func checkFraming(r *http.Request) reason.Reason {
 	return ""
 }
 
-// isPlainConnection is false if a Connection header names anything but the fate
-// of the connection: a name there makes the next proxy drop the header it names.
+// isPlainConnection is false if a Connection header has anything except keep-alive or close:
+// another name makes the next proxy drop the header of that name.
 func isPlainConnection(values []string) bool {
 	for _, value := range values {
 		for option := range strings.SplitSeq(value, ",") {
@@ -50,26 +50,25 @@ func isPlainConnection(values []string) bool {
 	return true
 }
 
-// Credentials says what a caller is known by.
+// Credentials is the kind of a caller's credentials.
 type Credentials int
 
 const (
 	// NoToken: kube-apiserver sees no token, so to it the caller is anonymous.
 	NoToken Credentials = iota
-	// PlainToken: one token, written in the one way that every reader reads alike.
+	// PlainToken: one token, written in the one way that cannot be read differently.
 	PlainToken
-	// UnclearToken: several Authorization headers, or a token in another way of writing.
+	// UnclearToken: several Authorization headers, or a token that is written in another way.
 	UnclearToken
 	// Impersonated: listproxy has verified who the caller is, and says so to the API server. An
 	// Authorization header is not read.
 	Impersonated
 )
 
-// ReadAuthorization reads a request's Authorization headers, once for all who ask what the caller
-// is known by. A token is given only if it is plain: the scheme Bearer, a space, and the token, of
-// visible ASCII. kube-apiserver does not look at what follows after another space, so that one
-// token could be written in any number of ways, each of them somebody else to whoever remembers
-// callers.
+// ReadAuthorization reads a request's Authorization headers. It returns a token only if it is
+// plain: the scheme Bearer, a space, and the token, in visible ASCII. kube-apiserver ignores what
+// follows after another space. So one token could be written in any number of ways, and each would
+// seem to be another caller.
 func ReadAuthorization(values []string) (by Credentials, token string) {
 	switch {
 	case len(values) > 1:
@@ -86,16 +85,16 @@ func ReadAuthorization(values []string) (by Credentials, token string) {
 }
 
 // BringsToken tells whether kube-apiserver sees a token in an Authorization header
-// (k8s.io/apiserver, authentication/request/bearertoken), of several in the first. To it, whoever
-// sends anything else there is anonymous.
+// (k8s.io/apiserver, authentication/request/bearertoken); it reads the first of several. A caller
+// who sends anything else there is anonymous to it.
 func BringsToken(authorization string) bool {
 	scheme, rest, _ := strings.Cut(strings.TrimSpace(authorization), " ")
 	token, _, _ := strings.Cut(rest, " ")
 	return strings.EqualFold(scheme, "Bearer") && token != ""
 }
 
-// checkIdentity makes sure that the caller is who its only token says, or whom listproxy
-// impersonates, and nobody else.
+// checkIdentity makes sure that the request identifies exactly one caller: by its only token, or as
+// the user whom listproxy impersonates.
 func checkIdentity(h http.Header, by Credentials) reason.Reason {
 	for name := range h {
 		if NamesImpersonation(name) {

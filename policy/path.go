@@ -30,7 +30,7 @@ func parsePath(r *http.Request, info *request.RequestInfo, req *Request) reason.
 	if r.URL.Path != path || r.URL.EscapedPath() != path {
 		return reason.NotCanonical
 	}
-	// A proxy's absolute form ("GET http://host/path") is not ours to interpret.
+	// The absolute form, which proxies get ("GET http://host/path"), is not interpreted here.
 	if r.RequestURI != "" && r.RequestURI != r.URL.RequestURI() {
 		return reason.NotCanonical
 	}

@@ -5,16 +5,17 @@ import (
 	"strings"
 )
 
-// Indented tells whether the API server would indent the answer, which it does with JSON only: the
-// Accept header's clause that it chooses says so, or the request does otherwise (Pretty).
+// Indented tells whether the API server would indent the answer, which it does with JSON only: if
+// the clause that it chooses from the Accept header asks for it, or the request does so in another
+// way (Pretty).
 func (r Request) Indented(custom bool) bool {
 	result := r.Accept.of(custom)
 	return (r.Pretty || result.pretty) && result.representation != "" && !result.representation.IsProtobuf()
 }
 
 // readPretty reads the parameter as the API server does (k8s.io/apiserver,
-// endpoints/handlers/negotiation, isPrettyPrint): the empty string is an unset parameter, what is
-// no boolean is a no.
+// endpoints/handlers/negotiation, isPrettyPrint): the empty string is an unset parameter; a value
+// that is not a boolean means no.
 func readPretty(value string, unset bool) bool {
 	if value == "" {
 		return unset

@@ -66,8 +66,8 @@ func (r *Request) setParameter(name, value string) bool {
 		}
 		r.Options.Limit = int64(limit) // #nosec G115 -- parseDecimal gives nothing above MaxInt64
 	case "timeout":
-		// The request's deadline upstream; zero is the server's default. One that is about
-		// to pass is the upstream's to keep.
+		// The request's deadline upstream; zero is the server's default. If it is very short, the request
+		// is forwarded.
 		timeout, err := time.ParseDuration(value)
 		return err == nil && (timeout == 0 || timeout >= time.Second)
 	case "timeoutSeconds":

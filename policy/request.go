@@ -10,8 +10,8 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// Request is a list or a watch, completely understood. Everything that is done for a request
-// (the review, the lookup, the answer) is done from this one value.
+// Request is a list or a watch that was completely understood. The review, the lookup and the
+// answer all use this one value.
 type Request struct {
 	// Group is empty for the core group.
 	Group, Version, Resource string
@@ -41,7 +41,7 @@ type Request struct {
 	Pretty bool
 }
 
-// Verb is what the request is called in authorization and in audit events.
+// Verb is the request's verb in authorization and in audit events.
 func (r Request) Verb() string {
 	if r.Watch {
 		return "watch"
@@ -56,7 +56,7 @@ func (r Request) Verb() string {
 // With any other Reason the Request holds what was understood until then and is
 // good for logs only.
 //
-// What cannot be said before the resource is known is still to be asked:
+// Some answers depend on the resource, and must be asked for when it is known:
 // [Accept.Representation], [Request.Indented] and [Request.CheckSelectors].
 //
 // The headers are expected as net/http's server leaves them. Parse does not

@@ -16,12 +16,12 @@ var requestInfos = request.RequestInfoFactory{
 }
 
 // RequestInfo reads a request's method and URL by kube-apiserver's own code (k8s.io/apiserver,
-// RequestInfoFactory). It is the one place where that is done, so that whatever is decided about a
-// request is decided about the same one.
+// RequestInfoFactory). It is the only place that does so, so that all decisions are about the same
+// reading of a request.
 //
-// RequestInfoFactory also looks into the query, for watch and fieldSelector: more laxly than this
-// package does, and it logs what it cannot decode. Give it a URL with just what it is to see. The
-// URL must not be nil.
+// RequestInfoFactory also reads watch and fieldSelector from the query, less strictly than this
+// package does, and it logs what it cannot decode. Give it a URL with only the parts that it should
+// see. The URL must not be nil.
 func RequestInfo(method string, u *url.URL) (*request.RequestInfo, error) {
 	return requestInfos.NewRequestInfo(&http.Request{Method: method, URL: u})
 }

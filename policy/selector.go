@@ -38,8 +38,8 @@ func parseSelectors(req *Request) reason.Reason {
 		return reason.Selector
 	}
 	if name, ok := parsed.Fields.RequiresExactMatch(nameField); ok {
-		// An object with another name cannot exist, but the API server then authorizes
-		// the list without a name and looks at the whole range in vain.
+		// An object with such a name cannot exist, but the API server then authorizes the list without a
+		// name, and reads the whole range for nothing.
 		if name == "" || len(content.IsPathSegmentName(name)) > 0 {
 			return reason.Selector
 		}
@@ -49,7 +49,7 @@ func parseSelectors(req *Request) reason.Reason {
 	return ""
 }
 
-// parseLabels parses a label selector; not ok is one that is not ours.
+// parseLabels parses a label selector; not ok means that the list must be forwarded.
 func parseLabels(raw string) (labels.Selector, bool) {
 	if raw == "" {
 		return labels.Everything(), true
@@ -58,8 +58,8 @@ func parseLabels(raw string) (labels.Selector, bool) {
 		return nil, false
 	}
 	selector, err := labels.Parse(raw)
-	// One that is written but selects everything (" ") is nobody's intention. A review
-	// of it might come out differently.
+	// A selector that is given but selects everything (" ") is probably a mistake, and a review of it
+	// might have another result.
 	if err != nil || selector.Empty() {
 		return nil, false
 	}
@@ -67,7 +67,7 @@ func parseLabels(raw string) (labels.Selector, bool) {
 	return selector, len(requirements) <= maxRequirements
 }
 
-// parseFields parses a field selector; not ok is one that is not ours.
+// parseFields parses a field selector; not ok means that the list must be forwarded.
 func parseFields(raw string) (fields.Selector, bool) {
 	if raw == "" {
 		return fields.Everything(), true
@@ -114,13 +114,12 @@ func (r Request) Single(namespaced bool) (namespace, name string, ok bool) {
 	return namespace, r.Name, true
 }
 
-// CheckSelectors says whether the selectors do what they say for a resource, with
-// namespaces or without: the objects of the request's scope are read, one or all (see
-// [Request.Single]), and those that match are the answer. If not, the request has to be
-// forwarded. Whether the resource has the other fields that the selector names is not
-// looked at.
+// CheckSelectors says whether kube-apiserver reads the selectors in the usual way for a resource
+// with namespaces, or without: it reads the objects of the request's scope, one or all (see
+// [Request.Single]), and answers with those that match. If not, the request must be forwarded.
+// CheckSelectors does not check whether the resource has the other fields in the selector.
 //
-// What is odd (k8s.io/apiserver, registry.Store.ListPredicate and storage/etcd3):
+// The unusual cases (k8s.io/apiserver, registry.Store.ListPredicate and storage/etcd3):
 //
 //   - metadata.namespace=x over all namespaces makes the namespace the scope of the
 //     first page, but not of the ones after it. So do not page.
@@ -139,7 +138,7 @@ func (r Request) CheckSelectors(namespaced bool, atZero LimitAtZero) reason.Reas
 	}
 	o := r.Options
 	atAny := o.ResourceVersion == "0"
-	// There a limit is ignored, or makes a page, but never a revision exact.
+	// At resourceVersion=0, a limit is ignored or makes a page, but never makes the revision exact.
 	limited := o.Limit > 0 && (!atAny || atZero == LimitHonoured)
 	if _, _, single := r.Single(namespaced); single {
 		if limited && !atAny && o.ResourceVersion != "" && o.ResourceVersionMatch == "" {

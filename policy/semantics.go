@@ -4,14 +4,14 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// Semantics names what a list promises about the state it shows, in the words of
-// the Kubernetes API concepts page.
+// Semantics says what a list promises about the state that it shows, in the words of the Kubernetes
+// API concepts page.
 type Semantics string
 
 const (
 	// MostRecent is the state of the storage at the time of the request.
 	MostRecent Semantics = "most-recent"
-	// Any is some state that the server has seen, of whatever age.
+	// Any is some state that the server has seen, of any age.
 	Any Semantics = "any"
 	// NotOlderThan is any state at or after a revision.
 	NotOlderThan Semantics = "not-older-than"
@@ -46,9 +46,8 @@ type Decision struct {
 	Semantics Semantics
 	// Revision is the one the semantics refers to; 0 for Any.
 	Revision uint64
-	// Limit is the number of objects the page may hold; 0 is no limit. It is 0
-	// for Any, where kube-apiserver ignores the client's limit, unless that is to
-	// be honoured.
+	// Limit is the number of objects the page may hold; 0 is no limit. For Any it is 0, since
+	// kube-apiserver ignores the client's limit there, unless the rule has LimitHonoured.
 	Limit int64
 	// Start is the first key of a continuation, relative to the scope of the
 	// request and without a leading slash. It comes from the client: it may name
@@ -94,9 +93,9 @@ func decideList(o ListOptions, atZero LimitAtZero, consistent ConsistentLists) D
 	case o.Limit < 0:
 		return forward(reason.Parameter)
 
-	// A continuation is an exact read, unless its token says otherwise. Beside
-	// resourceVersion=0 it is valid, but kube-apiserver's cache and its storage
-	// disagree on the limit.
+	// A continuation is an exact read, unless its token says otherwise. Together with
+	// resourceVersion=0 it is valid, but kube-apiserver's cache and its storage disagree about the
+	// limit.
 	case token && rv == "0":
 		return forward(reason.NotCanonical)
 	case token:
@@ -109,8 +108,8 @@ func decideList(o ListOptions, atZero LimitAtZero, consistent ConsistentLists) D
 	case rv == "0" && atZero == LimitHonoured:
 		return Decision{Serve: true, Semantics: Any, Limit: o.Limit}
 	case rv == "0":
-		// The limit is ignored: a client that never learned to continue here
-		// would lose objects without a word.
+		// The limit is ignored, as at kube-apiserver: a client that does not ask for the next page would
+		// miss objects without noticing.
 		return Decision{Serve: true, Semantics: Any}
 	case !isRV:
 		return forward(reason.Parameter)

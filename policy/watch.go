@@ -13,12 +13,12 @@ const After Semantics = "after"
 
 // WatchOptions are the parameters of a watch that a list does not have.
 type WatchOptions struct {
-	// SendInitialEvents is true, false, or empty where the client did not say. With true the watch
-	// begins with the state: it is a streaming list.
+	// SendInitialEvents is true, false, or empty if the client did not say. With true the watch begins
+	// with the state: it is a streaming list.
 	SendInitialEvents string
 	// Bookmarks: the client wants them.
 	Bookmarks bool
-	// Timeout is how long the watch is to last; 0 is the server's choice.
+	// Timeout is how long the watch should last; with 0 the server chooses.
 	Timeout time.Duration
 }
 
@@ -63,7 +63,8 @@ func (r *Request) setWatchParameter(name, value string) bool {
 // streaming lists (k8s.io/apiserver: storage/cacher, and apimachinery's internalversion defaults
 // and validation). What it does not understand is forwarded.
 //
-// Without sendInitialEvents, a watch of the newest state or of any is taken for a streaming list.
+// Without sendInitialEvents, a watch of the newest state or of any state counts as a streaming
+// list.
 func decideWatch(o ListOptions, w WatchOptions) Decision {
 	revision, isRevision := parseDecimal(o.ResourceVersion)
 	said := w.SendInitialEvents != ""

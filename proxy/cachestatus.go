@@ -22,8 +22,8 @@ func (a answer) cacheStatus() string {
 	return hit(a.semantics)
 }
 
-// forwarded is the header's value for a request that went upstream. RFC 9211 wants one of its
-// own words for why, ours are the detail.
+// forwarded is the header's value for a request that went upstream. RFC 9211 demands one of its own
+// words for the reason (fwd); listproxy's own word is the detail.
 func forwarded(why reason.Reason) string {
 	fwd := "bypass"
 	switch why {

@@ -20,10 +20,10 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// decide decides about one request, stage by stage, and gives the reason if it is to be forwarded.
-// Of the answer there are then only the semantics, as far as they are known, and whether the caller
-// was reviewed. What one stage has found may end while a later one waits, so [mayAnswer] has the
-// last word.
+// decide decides about one request, stage by stage. If the request must be forwarded, decide
+// returns the reason; the answer then has only the semantics, as far as they are known, and whether
+// the caller was reviewed. While a later stage waits, the result of an earlier one may become
+// wrong, so [mayAnswer] checks everything last.
 func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, reason.Reason) {
 	list, why := policy.Parse(r, kubehttp.Of(r).Info, who.identity.Credentials())
 	if list.Watch && !h.watches(list) {
@@ -45,8 +45,8 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 	if !decision.Serve {
 		return list, found, decision.Reason
 	}
-	// The reasons up to here are the request's own, whatever the rule says. Those that follow tell
-	// of the cluster, of the policy and of memory.
+	// The reasons up to here follow from the request and the rule's switches. Those below reveal
+	// something about the cluster, the policy or memory.
 	if !who.accepted {
 		return list, found, reason.UnknownCaller
 	}
@@ -66,7 +66,7 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 	if found.asAny {
 		want.Semantics = policy.Any
 	}
-	// What is sooner forwarded is forwarded before anything is asked.
+	// A request that is answered sooner when it is forwarded is forwarded before a review is sent.
 	if want.Semantics == policy.MostRecent || !h.Authorizer.Remembers(who.identity, asked) {
 		if collection, why := h.hopeless(resource, want); why != "" {
 			found.collection, found.unreviewed = collection, true
@@ -102,17 +102,18 @@ type wanted struct {
 	always bool
 }
 
-// answer is what is written for a list that can be answered from memory, and what it stands on.
+// answer is what is written for a list that can be answered from memory, and everything that must
+// still be true then.
 type answer struct {
 	// semantics are those of the request.
 	semantics policy.Semantics
-	// user is who asks, if that was found out.
+	// user is who asks; nil if nobody had to find out.
 	user user.Info
-	// asAny: the newest state was asked for, and the policy has this caller get any.
+	// asAny: the newest state was asked for, but the policy gives this caller any state (newestAsAny).
 	asAny          bool
 	representation media.Representation
 	indented       bool
-	// watch: it is a watch, of what happens after a revision, and initial: it begins with the state.
+	// watch: it is a watch, of the changes after a revision. initial: the watch begins with the state.
 	watch, initial bool
 	after          uint64
 	snapshot       snapshot.Snapshot
@@ -121,12 +122,12 @@ type answer struct {
 	entry      discovery.Entry
 	collection *snapshot.Collection
 	rights     rights
-	// unreviewed: the list is forwarded for a reason of memory's own, and without a review. The
-	// collection is the one that has given the reason, if it is there.
+	// unreviewed: the list is forwarded without a review, because memory could not answer it.
+	// collection is then the one that gave the reason; nil if there is none.
 	unreviewed bool
 }
 
-// given are the semantics of what is written.
+// given returns the semantics of the answer, which asAny changes.
 func (a answer) given() policy.Semantics {
 	if a.asAny {
 		return policy.Any
@@ -134,7 +135,8 @@ func (a answer) given() policy.Semantics {
 	return a.semantics
 }
 
-// form says in which representation to answer, now that the kind of resource is known, or why not.
+// form returns the representation to answer in, which depends on the kind of resource, or the
+// reason why there is none.
 func (h *Handler) form(list policy.Request, rule policy.Rule, entry discovery.Entry) (media.Representation, reason.Reason) {
 	representation, why := rule.Form(list, entry.Namespaced, entry.Custom)
 	if why == "" { // nor is a feed begun that could not be used
@@ -151,7 +153,7 @@ func query(list policy.Request, entry discovery.Entry, d policy.Decision) index.
 		Limit:  d.Limit,
 		Labels: list.Labels,
 		Fields: list.Fields,
-		// A page at resourceVersion=0 is as it would be at that very revision.
+		// A page at resourceVersion=0 looks like a page at exactly the state's revision.
 		Newest: d.Semantics == policy.NotOlderThan || d.Semantics == policy.MostRecent,
 	}
 	if namespace, name, single := list.Single(entry.Namespaced); single {
@@ -160,7 +162,7 @@ func query(list policy.Request, entry discovery.Entry, d policy.Decision) index.
 	return q
 }
 
-// collectionOf names the collection that a list is of.
+// collectionOf names the collection that has the objects of a list.
 func collectionOf(list policy.Request, entry discovery.Entry, representation media.Representation) snapshot.Resource {
 	return snapshot.Resource{
 		GroupVersionResource: schema.GroupVersionResource{Group: list.Group, Version: list.Version, Resource: list.Resource},
@@ -169,7 +171,7 @@ func collectionOf(list policy.Request, entry discovery.Entry, representation med
 	}
 }
 
-// attributesFor is what a list is reviewed for.
+// attributesFor returns what a review must ask about a list.
 func attributesFor(list policy.Request) authz.Attributes {
 	return authz.Attributes{
 		Verb:          list.Verb(),
@@ -183,8 +185,9 @@ func attributesFor(list policy.Request) authz.Attributes {
 	}
 }
 
-// review asks whether the caller may do what is asked for, and whether it could be forwarded. A
-// watch waits for its turn to be reviewed.
+// review asks kube-apiserver whether the caller may make this request and, for a user who is
+// impersonated, whether listproxy may forward it. A watch first waits for its turn
+// ([authz.Authorizer.WatchTurn]).
 func (h *Handler) review(ctx context.Context, who caller, asked authz.Attributes, watch bool) (rights, reason.Reason) {
 	ctx, span := observe.RecordOf(ctx).Step(ctx, observe.SpanReview)
 	defer span.End()
@@ -208,8 +211,9 @@ func (h *Handler) review(ctx context.Context, who caller, asked authz.Attributes
 	return rights{yes, lent}, reason
 }
 
-// hopeless gives the reason if memory could not answer whatever a review said: then there is no
-// need for one. It starts no collection, which is for callers who have a right to it.
+// hopeless returns the reason if memory could not answer even after a review that says yes: then no
+// review is needed. It starts no collection, since only callers with a right to a resource may
+// cause that.
 func (h *Handler) hopeless(resource snapshot.Resource, want wanted) (*snapshot.Collection, reason.Reason) {
 	collection, absence := h.Collections.Peek(resource)
 	switch {
@@ -251,19 +255,21 @@ func (h *Handler) snapshot(
 	return collection, snap, absence
 }
 
-// rights are what an answer from memory needs: the caller's right to list and, for a user whom
-// listproxy has verified itself, its own account's right to send the request as this user.
+// rights are needed for an answer from memory: the caller's right to list and, for a user whom
+// listproxy has verified itself, the right of listproxy's own account to send the request as this
+// user.
 type rights struct {
 	callers authz.Right
 	lent    *authz.Right // nil: the caller brings its own credentials
 }
 
-// holds says whether rights still count.
+// holds says whether the rights are still valid.
 func (h *Handler) holds(r rights, now time.Time) bool {
 	return h.Authorizer.Holds(r.callers, now) && (r.lent == nil || h.Impersonator.Holds(*r.lent, now))
 }
 
-// lends asks whether a request that a review has allowed would be let through if it were forwarded.
+// lends asks whether listproxy's account could forward this request as the caller; the caller's own
+// review has allowed it already.
 func (h *Handler) lends(ctx context.Context, who caller, a authz.Attributes) (*authz.Right, reason.Reason) {
 	lent, err := h.Impersonator.Lends(ctx, who.identity, who.share, a)
 	switch {

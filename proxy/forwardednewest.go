@@ -24,7 +24,7 @@ type forwardedNewest struct {
 
 	begun   time.Time
 	writing time.Duration
-	// learn takes in how long kube-apiserver took.
+	// learn is told how long kube-apiserver took.
 	learn func(time.Duration)
 }
 
@@ -47,8 +47,8 @@ func (f *forwardedNewest) Write(p []byte) (int, error) {
 // Unwrap lets [http.ResponseController] find what else the writer can do.
 func (f *forwardedNewest) Unwrap() http.ResponseWriter { return f.ResponseWriter }
 
-// over takes in that kube-apiserver has answered with the list, or that nothing came of it. It
-// waits for nothing: the end of the answer is still to be sent.
+// over is called when kube-apiserver has answered with the list (answered), or has failed to. It
+// must not wait: the end of the answer has still to be sent.
 func (f *forwardedNewest) over(answered bool) {
 	if !f.known {
 		return
@@ -65,15 +65,15 @@ func (f *forwardedNewest) over(answered bool) {
 		f.h.estimate(f.list, f.resource, f.q)
 	}
 	if f.list.Options.Limit > 0 {
-		// The next page is of the state as it is now, and on a quiet resource the feed may not know
-		// yet that it has reached that.
+		// The client will ask for the next page at the revision of now. On a quiet resource, the feed may
+		// not know yet that its state has reached that revision.
 		f.h.Collections.WantNext(f.resource, f.q)
 	}
 }
 
 // estimate counts what --consistent-lists would have done with a list of the newest state that was
-// forwarded because it is off. kube-apiserver has answered it, so the caller may list the resource;
-// nobody but operators is told.
+// forwarded because the switch is off. kube-apiserver has answered the list, so the caller may list
+// the resource. Only operators see the count.
 func (h *Handler) estimate(list policy.Request, resource snapshot.Resource, q index.Query) {
 	if !h.Policy.For(list.Group, list.Version, list.Resource).Keeps(resource.Representation) {
 		h.Observer.Estimate(reason.NotCached)
@@ -88,7 +88,7 @@ func (h *Handler) estimate(list policy.Request, resource snapshot.Resource, q in
 	h.Observer.Estimate(why)
 }
 
-// newest says which collection a list of the newest state is of, and what it asks of it.
+// newest returns the collection that a list of the newest state needs, and the query for it.
 func (h *Handler) newest(list policy.Request) (snapshot.Resource, index.Query, bool) {
 	entry, known := h.Catalog.Known(list.Group, list.Version, list.Resource)
 	if !known || list.Options.Continue != "" {

@@ -22,23 +22,23 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// Handler has the parts that a request's way leads through. [Handler.Chain] is the way.
+// Handler has the parts that handle a request. [Handler.Chain] has their order.
 type Handler struct {
 	// Draining says whether the process is about to end.
 	Draining func() bool
-	// StallTimeout is how long a client may read nothing of its answer, or send nothing of its
-	// body; 0 is for ever.
+	// StallTimeout is how long a client may read nothing of its answer, or send nothing of its body,
+	// before it is cut off; 0 is never.
 	StallTimeout time.Duration
 	// MaxBodyBytes bounds the body of a request; 0 is no bound.
 	MaxBodyBytes int64
 
-	// ConsistentLists says which lists of the newest state are answered from memory, where the
-	// policy does not; empty is none.
+	// ConsistentLists says which lists of the newest state are answered from memory, for resources
+	// whose rule does not say it; empty is none.
 	ConsistentLists policy.ConsistentLists
 	// ConsistentWait is how long such a list may wait for the proof.
 	ConsistentWait time.Duration
 
-	// Watches: watches are answered from memory, where the policy does not say.
+	// Watches says whether watches are answered from memory, for resources whose rule does not say it.
 	Watches bool
 
 	Authenticator *authn.Authenticator
@@ -50,7 +50,7 @@ type Handler struct {
 	Catalog    *discovery.Catalog
 	Schemas    *discovery.Schemas
 	Authorizer *authz.Authorizer
-	// WhoAmI says who callers are, where rules of the policy name some; nil if none does.
+	// WhoAmI says who callers are; nil if no rule of the policy names callers.
 	WhoAmI *authz.WhoAmI
 	// Impersonator is nil if no user is impersonated.
 	Impersonator *authz.Impersonator
@@ -58,18 +58,17 @@ type Handler struct {
 	Compressor   *gzip.Compressor
 	// Auditor is nil if there is no audit log.
 	Auditor *Auditor
-	// Observer is nil if nobody wants to know.
+	// Observer is nil if requests are not observed.
 	Observer *observe.Observer
 	Log      *slog.Logger
 
-	// seldom is for what callers can make the log say.
+	// seldom limits the log lines that callers can cause.
 	seldom  telemetry.Seldom
 	writers writerPool
 }
 
-// Chain returns the way of every request, by whichever listener it comes. It goes through these
-// filters, from the first to the last, and ends in respond. A filter that refuses a request ends
-// it.
+// Chain returns the handler of all requests, from all listeners. A request passes these filters,
+// from the first to the last, and then respond. A filter that refuses a request answers it.
 func (h *Handler) Chain() http.Handler {
 	return through(http.HandlerFunc(h.respond),
 		kubehttp.WithRequestInfo, // what the request asks for, read once for all
@@ -83,10 +82,10 @@ func (h *Handler) Chain() http.Handler {
 	)
 }
 
-// filter is one part of a request's way. It returns what goes on to next.
+// filter wraps next: the handler that it returns calls next, or refuses the request.
 type filter func(next http.Handler) http.Handler
 
-// through returns end behind the filters, of which a request meets the first one first.
+// through puts the filters in front of end; a request passes the first one first.
 func through(end http.Handler, filters ...filter) http.Handler {
 	for _, f := range slices.Backward(filters) {
 		end = f(end)
@@ -132,11 +131,11 @@ func (h *Handler) withAuthentication(next http.Handler) http.Handler {
 // caller is who sends a request.
 type caller struct {
 	identity authn.Identity
-	// accepted: kube-apiserver is known to know the caller ([upstream.Transports.Caller]).
+	// accepted: kube-apiserver has accepted the caller before ([upstream.Transports.Caller]).
 	accepted bool
 	share    inflight.ShareKey
 	// onAcceptance is called when the answer to a forwarded request shows that kube-apiserver has
-	// accepted the caller; nil if it is known to know the caller.
+	// accepted the caller; nil if it has done so before.
 	onAcceptance func()
 }
 
@@ -146,8 +145,8 @@ func withCaller(r *http.Request, who *caller) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), callerContextKey{}, who))
 }
 
-// callerOf returns the caller whose request ctx belongs to. Before [Handler.withAuthentication]
-// nobody is known.
+// callerOf returns the caller of the request that ctx belongs to: the zero caller before
+// [Handler.withAuthentication].
 func callerOf(ctx context.Context) caller {
 	if who, ok := ctx.Value(callerContextKey{}).(*caller); ok {
 		return *who
@@ -155,10 +154,10 @@ func callerOf(ctx context.Context) caller {
 	return caller{}
 }
 
-// withInflight lets a request go on when its turn comes, and says too many requests if the turn
-// does not come. A caller whom kube-apiserver has not accepted yet has a place among those of its
-// address. When the answer shows that the caller was accepted, it gets a place, a connection and an
-// upload of its own.
+// withInflight passes a request on when its turn comes, and answers 429 if the turn does not come.
+// A caller whom kube-apiserver has not accepted yet uses the share of its address. When the answer
+// shows that the caller was accepted, the request's place, connection and upload count to the
+// caller's own share.
 func (h *Handler) withInflight(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		long, who := kubehttp.Of(r).LongRunning, callerOf(r.Context())
@@ -189,11 +188,11 @@ func (h *Handler) withInflight(next http.Handler) http.Handler {
 	})
 }
 
-// refuse answers what could not be let in.
+// refuse answers a request whose turn did not come.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
-		// The caller has gone, or has only ended its half of the connection: then it would read an
-		// empty 200 where nothing is written.
+		// The caller has gone. Or it has only closed its half of the connection: without the panic it
+		// would read an empty 200.
 		panic(http.ErrAbortHandler)
 	}
 	h.rarely("too much is in flight", err)
@@ -201,7 +200,7 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	kubehttp.WriteTooManyRequests(w, r)
 }
 
-// rarely logs what callers can cause.
+// rarely logs an error that callers can cause, at a limited rate.
 func (h *Handler) rarely(message string, err error) {
 	h.seldom.Do(func() { h.Log.Info(message, "error", err) })
 }

@@ -8,22 +8,23 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 )
 
-// ground is what an answer from memory stands on, as it is at one moment.
+// ground is everything that an answer from memory depends on, as it is at one moment.
 type ground struct {
 	at time.Time
-	// entry is what the catalog knows of the resource, if it is known.
+	// entry is what the catalog knows about the resource, if it knows the resource.
 	entry discovery.Entry
 	known bool
 	// schema is why definitions forbid an answer, or empty.
 	schema reason.Reason
-	// memory is what the collection stands on, with its epochs.
+	// memory is what the collection depends on, with its epochs.
 	memory snapshot.Standing
 	// allowed: the review's yes counts.
 	allowed bool
 }
 
-// mayAnswer says whether a state that was found for a resource of this entry may be written on this
-// ground, or why not. It is asked once and last, after everything that was waited for.
+// mayAnswer says whether a state that was found may still be written: entry is the resource as it
+// was when the state was looked up, on is the ground now. If not, it returns the reason. It is
+// called once, after the last wait.
 func mayAnswer(entry discovery.Entry, state snapshot.Snapshot, on ground) reason.Reason {
 	switch {
 	case on.schema != "":

@@ -8,14 +8,14 @@ import (
 	"github.com/listproxy/listproxy/policy"
 )
 
-// getsAny says whether a list asks for the newest state, and the policy has this caller get any
-// instead; and who the caller is, if that was found out. The upstream is asked only where it
-// matters, and only of callers whom it has accepted. If it does not say, the caller gets what it
-// has asked for.
+// getsAny says whether a list asks for the newest state, but the policy gives this caller any state
+// instead; and who the caller is, if that was found out. The upstream is asked who the caller is
+// only if the rule names callers, and only for callers whom it has accepted. If it does not say,
+// the caller gets the newest state.
 func (h *Handler) getsAny(
 	ctx context.Context, who caller, rule policy.Rule, list policy.Request, asked policy.Semantics,
 ) (user.Info, bool) {
-	// A page of the newest state that follows another one is not any.
+	// A page that continues a list of the newest state must not be of any other state.
 	if len(rule.NewestAsAny) == 0 || asked != policy.MostRecent || list.Watch || list.Options.Continue != "" || !who.accepted {
 		return nil, false
 	}

@@ -17,14 +17,14 @@ const (
 	// gzipAbove is the size of a body above which kube-apiserver compresses it
 	// (endpoints/handlers/responsewriters, defaultGzipThresholdBytes).
 	gzipAbove = 128 * 1024
-	// maxIndentGrowth is how many times as long as it is kept a list may become when it is
-	// indented, if that is more than indentAnyway: pods become twice as long. Only objects that are
-	// made for it become so long that one of 1 MiB takes gigabytes.
+	// maxIndentGrowth is how many times longer a list may become when it is indented, if the result is
+	// longer than indentAnyway. Pods become twice as long. Only objects made for this purpose grow so
+	// much that one of 1 MiB takes gigabytes.
 	maxIndentGrowth = 16
 	indentAnyway    = 1 << 20
 )
 
-// pages are used again: a page's cost is that of copying it.
+// pages are reused: filling a page costs only the copying.
 var pages = sync.Pool{New: func() any { return new([]*index.Object) }}
 
 // body is the list that kube-apiserver would have written, ready to be written.
@@ -38,7 +38,7 @@ type body struct {
 	pooled     *[]*index.Object
 }
 
-// newBody finds what is written. It must be released.
+// newBody finds the objects that are written. The body must be released.
 func newBody(a answer) *body {
 	if a.watch {
 		return newInitialEvents(a)
@@ -66,10 +66,10 @@ func newBody(a answer) *body {
 	return b
 }
 
-// eventOverhead is about what an event has beside its object.
+// eventOverhead is about how many bytes an event has in addition to its object.
 const eventOverhead = 64
 
-// newInitialEvents finds the objects that a watch begins with. Its size is an estimate.
+// newInitialEvents finds the objects that a watch begins with. The body's size is an estimate.
 func newInitialEvents(a answer) *body {
 	b := &body{frame: a.snapshot.Frame, pooled: pages.Get().(*[]*index.Object)}
 	b.objects = (*b.pooled)[:0]
@@ -82,7 +82,7 @@ func newInitialEvents(a answer) *body {
 	return b
 }
 
-// measureIndented finds the size of a body that is indented, if it is fit for that.
+// measureIndented sets the size that the body has when it is indented, or unfit.
 func (b *body) measureIndented() {
 	var in wire.Indenter
 	size := in.Size(b.head)
@@ -126,7 +126,7 @@ func (h *Handler) writePage(w http.ResponseWriter, r *http.Request, list policy.
 	default:
 		err = writeList(out.Writer, b)
 	}
-	// An error here is the connection's; there is nobody left to tell.
+	// An error here is one of the connection: no client is left that could get it.
 	if err == nil {
 		_ = out.Flush()
 	}
@@ -150,7 +150,7 @@ func writeList(out *bufio.Writer, b *body) error {
 	return err
 }
 
-// writeIndented is writeList for who gets the list indented.
+// writeIndented is writeList for clients that get indented JSON.
 func writeIndented(out *bufio.Writer, b *body) error {
 	var in wire.Indenter
 	if err := in.Write(out, b.head); err != nil {
@@ -168,7 +168,7 @@ func writeIndented(out *bufio.Writer, b *body) error {
 	return in.Write(out, b.tail)
 }
 
-// compressIndented writes with gzip what writeIndented writes.
+// compressIndented writes the same as writeIndented, compressed with gzip.
 func (h *Handler) compressIndented(out *bufio.Writer, b *body) error {
 	stream := h.Compressor.Stream(out)
 	plain := h.writers.get(stream, b.size)

@@ -9,8 +9,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 )
 
-// proven finds the newest state, and waits until it is proven that it holds all that was written
-// before the list came.
+// proven finds the newest state, and waits for the proof that this state holds everything that was
+// written before the list came.
 func (h *Handler) proven(
 	ctx context.Context, resource snapshot.Resource, want wanted,
 ) (*snapshot.Collection, snapshot.Snapshot, reason.Reason) {
@@ -29,8 +29,8 @@ func (h *Handler) proven(
 	return collection, snap, absence
 }
 
-// proofWait is how long the proof is waited for. A watch that is forwarded costs the upstream for
-// as long as it lasts, so there the proof always pays.
+// proofWait is how long a request waits for the proof. A forwarded watch costs the upstream as long
+// as it lasts, so for watches the proof always pays.
 func (h *Handler) proofWait(want wanted) time.Duration {
 	if want.watch {
 		return watchWait

@@ -15,7 +15,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 )
 
-// respond is the end of the way: it decides, and answers from memory or forwards.
+// respond is the last handler of the chain: it decides, and answers from memory or forwards.
 func (h *Handler) respond(w http.ResponseWriter, r *http.Request) {
 	record, who := observe.RecordOf(r.Context()), callerOf(r.Context())
 	list, found, why := h.decide(r, who)
@@ -51,7 +51,7 @@ func (h *Handler) respond(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serve answers from memory. With a reason it has not, and nothing was written.
+// serve answers from memory. If it returns a reason, it has not answered and has written nothing.
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request, who caller, list policy.Request, a *answer) reason.Reason {
 	entry, why := h.announce(r, who, list, a)
 	if why != "" {
@@ -71,8 +71,8 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, who caller, list
 	if reason := mayAnswer(a.entry, a.snapshot, h.ground(list, *a)); reason != "" {
 		return reason
 	}
-	// What is written may take its client minutes. Until then it holds its objects, which are
-	// counted, and not the rest of the state that they are from.
+	// The client may take minutes to read the answer. Meanwhile the body keeps its own objects in
+	// memory, which are counted, but not the rest of the state that they come from.
 	revision := a.snapshot.Revision
 	a.snapshot, a.collection = snapshot.Snapshot{}, nil
 	record := observe.RecordOf(r.Context())
@@ -98,8 +98,8 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, who caller, list
 	return ""
 }
 
-// announce tells the audit log, if there is one, that an answer comes from memory. After a reason
-// it must not come from there. The answer keeps who the caller is.
+// announce tells the audit log, if there is one, that an answer is going to come from memory. If it
+// returns a reason, the answer must not come from memory. It sets the caller's user in a.
 func (h *Handler) announce(r *http.Request, who caller, list policy.Request, a *answer) (*audit.Entry, reason.Reason) {
 	if h.Auditor == nil {
 		return nil, ""
@@ -117,7 +117,7 @@ func (h *Handler) announce(r *http.Request, who caller, list policy.Request, a *
 	return entry, ""
 }
 
-// ground is what an answer stands on now. It waits for nothing.
+// ground returns what an answer depends on, as it is now. It waits for nothing.
 func (h *Handler) ground(list policy.Request, a answer) ground {
 	now := time.Now()
 	on := ground{
@@ -130,8 +130,8 @@ func (h *Handler) ground(list policy.Request, a answer) ground {
 	return on
 }
 
-// admitBody makes the body of an answer, when there is room for it. While it waits for that it
-// holds nothing of it: the same snapshot gives the same body again.
+// admitBody makes the body of an answer as soon as there is room for its bytes. While it waits, it
+// keeps no body in memory: the same snapshot gives the same body again.
 func (h *Handler) admitBody(ctx context.Context, share inflight.ShareKey, a answer) (*body, inflight.Grant[inflight.ShareKey], error) {
 	page := newBody(a)
 	if page.size == 0 { // a watch that begins with no state

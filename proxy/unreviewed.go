@@ -8,11 +8,11 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 )
 
-// reasonTold is the reason that is told for a list that was forwarded without a review, since
-// memory could not have answered it whatever the review had said. What memory knows is only for
-// callers who may list the resource, and whether this one may shows in kube-apiserver's answer: it
-// refuses before it looks for the objects. So this caller is told what a review would have had it
-// told: review-failed, if that answer does not show it.
+// reasonTold returns the reason in Cache-Status for a list that was forwarded without a review,
+// because memory could not have answered it. Only callers who may list the resource may learn what
+// memory lacks. kube-apiserver's answer shows whether this caller may, since kube-apiserver checks
+// the right before it looks for objects. So the caller gets the same reason as after a review; and
+// review-failed, if the answer does not show whether it may list.
 func reasonTold(memorys reason.Reason, code int) reason.Reason {
 	switch {
 	case code == http.StatusOK, code == http.StatusGone:
@@ -26,18 +26,18 @@ func reasonTold(memorys reason.Reason, code int) reason.Reason {
 }
 
 // unreviewedWriter is the ResponseWriter of a list that was forwarded without a review. When the
-// answer begins, it puts the reason that is told into Cache-Status, the last of whose values is
+// answer begins, it sets the reason (reasonTold) in the last value of Cache-Status, which is
 // listproxy's.
 //
-// Metrics and traces are not the caller's. They keep memory's reason where the caller is told of a
-// review that failed: none was sent, so operators must not look for what is wrong with reviews.
+// Metrics and traces keep memory's reason even if the caller gets review-failed: the caller does
+// not see them, and no review was sent, so operators must not search for a fault in reviews.
 type unreviewedWriter struct {
 	http.ResponseWriter
 	record *observe.Record
 	reason reason.Reason // memory's; empty once another was told
 }
 
-// WriteHeader implements [http.ResponseWriter]. Whoever forwards calls it before Write.
+// WriteHeader implements [http.ResponseWriter]. The forwarder calls it before Write.
 func (w *unreviewedWriter) WriteHeader(code int) {
 	if code >= http.StatusOK && w.reason != "" {
 		told := reasonTold(w.reason, code)

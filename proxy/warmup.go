@@ -17,13 +17,13 @@ import (
 	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
-// warmupRetry is how long a resource is left alone before it is looked at again.
+// warmupRetry is the pause between two attempts to start or check a collection.
 const warmupRetry = 2 * time.Second
 
-// Warmup starts the collections that are to be there before the first request, and says when
-// they are: a replica that got traffic before would send all of it upstream at once. Once warm
-// it stays so, since a collection that is lost later is a matter of forwarding; it is started
-// again as soon as it may be, without waiting for a request.
+// Warmup loads the eager collections before the first request, and says when they are loaded: a
+// replica that got traffic earlier would send all of it upstream at once. Once all are loaded, it
+// stays ready: if a collection is lost later, its lists are forwarded, and Warmup starts it again
+// as soon as possible, without waiting for a request.
 type Warmup struct {
 	catalog     *discovery.Catalog
 	schemas     *discovery.Schemas
@@ -35,7 +35,8 @@ type Warmup struct {
 	order   []policy.EagerCollection
 }
 
-// NewWarmup returns a Warmup of the eager collections, each of which is named once. Run does it.
+// NewWarmup returns a Warmup of the eager collections. eager must name each of them once. Call Run
+// to start it.
 func NewWarmup(
 	eager []policy.EagerCollection, catalog *discovery.Catalog, schemas *discovery.Schemas, collections *snapshot.Collections,
 	log *slog.Logger,
@@ -78,8 +79,8 @@ func (w *Warmup) warm(ctx context.Context, e policy.EagerCollection) {
 	}
 }
 
-// start makes sure that the collection runs and waits for its first state. It returns why there
-// is none.
+// start makes sure that the collection runs, and waits for its first state. If there is none, it
+// returns why.
 func (w *Warmup) start(ctx context.Context, e policy.EagerCollection) string {
 	entry, why := w.catalog.Lookup(ctx, e.Group, e.Version, e.Resource)
 	if why == "" && entry.Custom && e.Representation == media.Protobuf {
@@ -133,7 +134,7 @@ func (w *Warmup) Checks() []statusz.Check {
 	return checks
 }
 
-// eagerName names a collection as people do, who think of JSON.
+// eagerName names a collection: the resource, followed by the representation unless it is JSON.
 func eagerName(e policy.EagerCollection) string {
 	name := schema.GroupResource{Group: e.Group, Resource: e.Resource}.String()
 	if e.Representation != media.JSON {

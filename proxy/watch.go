@@ -23,28 +23,30 @@ import (
 )
 
 const (
-	// leastTimeout is how long a watch lasts at least whose client does not say, and up to twice as
-	// long: kube-apiserver's --min-request-timeout by default.
+	// leastTimeout is how long a watch lasts at least if its client does not say; it lasts up to twice
+	// as long. It is the default of kube-apiserver's --min-request-timeout.
 	leastTimeout = 30 * time.Minute
 	// watchWait is how long a watch waits until memory has what it asks for. kube-apiserver's own
 	// cache waits as long (storage/cacher, blockTimeout).
 	watchWait = 3 * time.Second
-	// doubtFor is how long events wait while it is not certain that their resource is served and
-	// defined as it was, and doubtPause how long until that is looked at again. Then the watch ends,
-	// at some moment within doubtEnds: not all at once.
+	// doubtFor is how long events wait while it is not certain that their resource is still served and
+	// defined as before; every doubtPause that is checked again. After doubtFor the watch ends, at a
+	// random moment within doubtEnds, so that watches do not all end at once.
 	doubtFor   = 3 * time.Second
 	doubtPause = 100 * time.Millisecond
 	doubtEnds  = 5 * time.Second
-	// eventsAtOnce is how many bytes of initial events are written at once, and one event more.
+	// eventsAtOnce is how many bytes of initial events are written at once; the last event may exceed
+	// it.
 	eventsAtOnce = 32 << 10
 	// largestKept is the largest buffer that is kept to be used again.
 	largestKept = 4 * eventsAtOnce
 )
 
-// eventBuffers are used again: a watch has one only while it writes.
+// eventBuffers are reused: a watch has one only while it writes.
 var eventBuffers sync.Pool
 
-// withBuffer calls write with an empty buffer, and keeps what comes back of it.
+// withBuffer calls write with an empty buffer, and keeps the buffer that write returns for the next
+// call.
 func withBuffer(write func(buf []byte) []byte) {
 	kept, ok := eventBuffers.Get().(*[]byte)
 	if !ok {
@@ -60,8 +62,8 @@ func (h *Handler) watches(list policy.Request) bool {
 	return h.Policy.For(list.Group, list.Version, list.Resource).AnswersWatches(h.Watches)
 }
 
-// serveWatch answers a watch from memory until it ends. With a reason it has not, and nothing was
-// written.
+// serveWatch answers a watch from memory until it ends. If it returns a reason, it has not answered
+// and has written nothing.
 func (h *Handler) serveWatch(w http.ResponseWriter, r *http.Request, who caller, list policy.Request, a *answer) reason.Reason {
 	form := a.snapshot.WatchForm()
 	switch {
@@ -83,7 +85,8 @@ func (h *Handler) serveWatch(w http.ResponseWriter, r *http.Request, who caller,
 		return ""
 	}
 	s := &watchStream{ResponseWriter: w, control: http.NewResponseController(w), form: form, page: page, end: watch.EndGone}
-	// The upstream compresses what begins with the state and its bookmark, to the end.
+	// The upstream compresses a watch that begins with the state and its bookmark, up to the watch's
+	// end.
 	s.compressed = form.Compressed && list.Gzip && a.initial && list.WatchOptions.Bookmarks
 	defer func() { s.release(); room.Release() }()
 	s.cursor = a.snapshot.Watch(a.query, watch.Options{
@@ -126,7 +129,7 @@ func (h *Handler) serveWatch(w http.ResponseWriter, r *http.Request, who caller,
 	case initial:
 		ended = s.writeInitial(r.Context(), list.WatchOptions.Bookmarks, revision, stands)
 	}
-	// The objects of the state are needed no more.
+	// The objects of the state are no longer needed.
 	s.release()
 	room.Release()
 	if ended == "" {
@@ -145,8 +148,8 @@ func (h *Handler) serveWatch(w http.ResponseWriter, r *http.Request, who caller,
 	return ""
 }
 
-// stands says whether the resource is served and defined as it was when the watch began. What
-// discovery said too long ago is asked for again.
+// stands says whether the resource is still served and defined as it was when the watch began. If
+// discovery's answer is too old, it is asked for again.
 func (h *Handler) stands(ctx context.Context, list policy.Request, a *answer) bool {
 	entry, why := h.Catalog.Lookup(ctx, list.Group, list.Version, list.Resource)
 	return why == "" && entry == a.entry &&
@@ -177,8 +180,8 @@ func (s *watchStream) release() {
 }
 
 // writeInitial writes the state, and the bookmark that ends it if the client wants bookmarks. If
-// the watch ends before, it says why: the client may read as slowly as it likes, and what it is
-// told must stand all the while.
+// the watch must end before, it returns why: a client may read slowly, and the state must be valid
+// all that time.
 func (s *watchStream) writeInitial(
 	ctx context.Context, bookmark bool, revision uint64, stands func() bool,
 ) (end watch.Ending) {
@@ -209,9 +212,8 @@ func (s *watchStream) writeInitial(
 	return end
 }
 
-// compressInitial is writeInitial with gzip. Those who get the same objects share what is
-// compressed. If the watch ends before all is written, the client gets no end of the gzip member
-// either.
+// compressInitial is writeInitial with gzip. Clients that get the same objects share the compressed
+// segments. If the watch ends before everything is written, the gzip member has no end either.
 func (s *watchStream) compressInitial(ctx context.Context, h *Handler, revision uint64, stands func() bool) (end watch.Ending) {
 	counted := &observe.CountingWriter{ResponseWriter: s.ResponseWriter}
 	out := h.writers.get(interruptible{counted, func() error {
@@ -233,10 +235,10 @@ func (s *watchStream) compressInitial(ctx context.Context, h *Handler, revision 
 	return end
 }
 
-// errInterrupted ends the compression of a state that is told no further.
+// errInterrupted ends the compression of a state when its watch must end.
 var errInterrupted = errors.New("the watch has ended")
 
-// interruptible is a writer that asks before each write whether it may.
+// interruptible is a writer that checks before each write whether it may go on.
 type interruptible struct {
 	io.Writer
 	may func() error
@@ -250,7 +252,7 @@ func (w interruptible) Write(p []byte) (int, error) {
 	return w.Writer.Write(p)
 }
 
-// follow writes what happens until the watch ends. What the client is told must stand.
+// follow writes events until the watch ends. Before each write, stands must be true.
 func (s *watchStream) follow(r *http.Request, stands func() bool) {
 	ctx := r.Context()
 	for s.err == nil {
@@ -282,7 +284,7 @@ func (s *watchStream) follow(r *http.Request, stands func() bool) {
 	}
 }
 
-// interrupted is why the initial events are told no further; "" if they are.
+// interrupted returns why no more initial events may be written; "" if they may.
 func (s *watchStream) interrupted(ctx context.Context, stands func() bool) watch.Ending {
 	switch end := s.cursor.Interrupted(ctx); {
 	case s.err != nil:
@@ -295,7 +297,8 @@ func (s *watchStream) interrupted(ctx context.Context, stands func() bool) watch
 	return ""
 }
 
-// certain waits until something stands, at most for a time.
+// certain waits until stands returns true, at most for doubtFor; if it does not, certain returns
+// false.
 func certain(ctx context.Context, stands func() bool) bool {
 	if stands() {
 		return true
@@ -316,7 +319,7 @@ func (s *watchStream) write(buf []byte, events int) {
 		s.send(buf)
 		return
 	}
-	// Compressing anew for each client what a few bytes tell would cost more than it saves.
+	// Compressing a few bytes again for each client would cost more than it saves.
 	withBuffer(func(member []byte) []byte {
 		member = gzip.AppendStored(member, buf)
 		s.send(member)

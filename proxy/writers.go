@@ -8,17 +8,18 @@ import (
 )
 
 const (
-	// writeSize is how much of an answer is handed to the connection at once, if it is a small one
-	// or many are being written.
+	// writeSize is how many bytes of an answer are handed to the connection at once, if the answer is
+	// small or many answers are being written.
 	writeSize = 64 << 10
-	// largeWriteSize is how much of a large answer is: over HTTP/1.1 net/http puts the beginning of
-	// each write into a TLS record of its own, of 4 KiB, and the rest into whole ones.
+	// largeWriteSize is the same for a large answer: over HTTP/1.1, net/http puts the beginning of
+	// each write into a TLS record of its own, of 4 KiB, and the rest into full records.
 	largeWriteSize = 256 << 10
-	// largeWriters is how many large answers are written so at a time, lest they take 256 KiB each.
+	// largeWriters is how many answers may use largeWriteSize at a time, since each then takes 256
+	// KiB.
 	largeWriters = 64
 )
 
-// writerPool keeps writers to be used again. It is safe for concurrent use.
+// writerPool keeps writers for reuse. It is safe for concurrent use.
 type writerPool struct {
 	small, large sync.Pool
 	inUse        atomic.Int64 // of the large ones

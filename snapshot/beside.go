@@ -21,7 +21,7 @@ func IsBeside(watch url.Values) bool {
 	return watch.Get("timeoutSeconds") == strconv.Itoa(int(freshness.ShortWatch/time.Second)) && watch.Get("fieldSelector") == ""
 }
 
-// attested is what a short watch beside the stream has told: all changes after from, up to
+// attested is what a short watch beside the stream has shown: all changes after from, up to
 // revision.
 type attested struct {
 	from, revision uint64
@@ -62,14 +62,14 @@ func (f *feed) attest(ctx context.Context, from uint64) (attested, error) {
 	return a, fmt.Errorf("a short watch ended without a bookmark: %w", s.err)
 }
 
-// besideTold takes in the outcome of a short watch, and returns what it has told. A watch that
+// besideTold handles the outcome of a short watch, and returns what it has shown. A watch that
 // fails says nothing about the stream.
 func (f *feed) besideTold(a outcome[attested]) (attested, error) {
 	now := time.Now()
 	if _, contradiction := errors.AsType[wire.InconsistencyError](a.err); contradiction {
 		return attested{}, a.err
 	}
-	// In doubt, it may be of another past than the stream, which is soon to be left.
+	// In doubt, the watch may be of another past than the stream, which is then about to be closed.
 	if proves := a.err == nil && !f.fresh.InDoubt(now); !proves {
 		f.log.Debug("a watch beside the stream proves nothing", "error", a.err)
 		f.fresh.BesideOver(now, false, true)
@@ -79,8 +79,8 @@ func (f *feed) besideTold(a outcome[attested]) (attested, error) {
 	return a.value, nil
 }
 
-// accept advances the live span to where a short watch has come, once the span has all changes that
-// the watch has told of. It returns what is still to be waited for.
+// accept advances the live span to the revision that a short watch has shown, once the span has all
+// changes that the watch has shown. Otherwise it returns a, to be accepted later.
 func (c *Collection) accept(s *stream, a attested) (attested, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

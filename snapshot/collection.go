@@ -13,18 +13,18 @@ import (
 	"github.com/listproxy/listproxy/snapshot/pace"
 )
 
-// Limits bound what a collection keeps and believes.
+// Limits bound what a collection keeps and answers.
 type Limits struct {
 	// History is how far back states are kept.
 	History time.Duration
-	// Staleness is the age from which on the newest state is not given any more: whatever is given
-	// holds all that the upstream had that long before.
+	// Staleness is the age from which on the newest state is no longer given: a state that is given
+	// has everything that the upstream had that long ago.
 	Staleness time.Duration
 	// Wait is how long a request waits for the feed to reach its revision.
 	Wait time.Duration
 }
 
-// Collection is one resource in one representation, and what is known of it. Its methods are
+// Collection is one resource in one representation, and what is known about it. Its methods are
 // safe for concurrent use; reading takes no lock.
 type Collection struct {
 	resource Resource
@@ -36,30 +36,30 @@ type Collection struct {
 	lastUse atomic.Int64
 	// life counts what becomes of the span.
 	life *spanLife
-	// demand tells the feed that somebody waits for a revision it has not reached.
+	// demand gets a value when somebody waits for a revision that the feed has not reached.
 	demand chan struct{}
-	// inquiries counts those that were sent. wished is the number of the one that somebody waits
-	// for who wants the newest state, and wishes tells the feed that it has changed.
+	// inquiries counts the inquiries that were sent. wished is the highest number of an inquiry that a
+	// request for the newest state waits for; wishes gets a value when it has changed.
 	inquiries, wished atomic.Uint64
 	wishes            chan struct{}
-	// outlook is a copy of the feed's, and costs what lists cost where they are forwarded: they say
-	// whether it is worth to wait for that.
+	// outlook is a copy of the feed's state machine, and costs has the times of forwarded lists:
+	// together they say whether it pays to wait for the newest state.
 	outlook atomic.Pointer[freshness.Machine]
 	costs   pace.Costs
 
-	// objects is the number of the newest object, beginning with a number that is this
-	// collection's alone. It is the feed's.
+	// objects is the number of the newest object. The numbers begin with one that no other collection
+	// has. Only the feed uses it.
 	objects uint64
 
 	// mu is held by the writers of what follows: the feed and the janitor.
 	mu sync.Mutex
-	// retired is set for ever when the collection is not to know anything any more.
+	// retired is set, for ever, when the collection must not know anything any more.
 	retired bool
 	// epochs are those of what the collection knows.
 	epochs Epochs
 	// highest is the highest revision ever heard of from this storage.
 	highest uint64
-	// goals are where the upstream is known to have been and the live span is not yet, in order.
+	// goals are revisions that the upstream had and that the live span has not reached yet, in order.
 	goals []goal
 	// closed is when the last span was closed.
 	closed time.Time
@@ -71,7 +71,7 @@ type Collection struct {
 	versions index.History
 	// accounts are the bytes of each span of the current view.
 	accounts []int64
-	// marks remember which revision was reached when, so that history can be cut by time.
+	// marks record which revision was reached when, so that history can be cut by time.
 	marks []mark
 }
 
@@ -90,7 +90,7 @@ func newCollection(r Resource, limits Limits, b *budget.Bound) *Collection {
 	return c
 }
 
-// stand makes the collection begin on the ground as it is after so many invalidations.
+// stand sets the epoch of a new collection: how many invalidations there were before.
 func (c *Collection) stand(epoch uint64) {
 	for g := range c.epochs {
 		c.epochs[g] = epoch
@@ -123,8 +123,8 @@ func (c *Collection) reach(ctx context.Context, ask func(*View) (Snapshot, reaso
 	return snap, absence
 }
 
-// NoLatest says why Latest would come to nothing, even after its wait; None if it may come to
-// something. It does not wait, and is no use of the collection.
+// NoLatest says why Latest could not answer, even after its wait; None if it might. It does not
+// wait, and does not count as a use of the collection.
 func (c *Collection) NoLatest(atLeast uint64) reason.Reason {
 	v := c.view.Load()
 	_, absence := v.latest(time.Now(), c.limits.Staleness, atLeast)
@@ -138,8 +138,9 @@ func (c *Collection) NoExact(rev uint64) reason.Reason {
 	return v.unlessNear(absence, rev)
 }
 
-// await asks the view and, while the answer is notYet, those that follow, at most for a time.
-// changes is what is closed when another view may have another answer.
+// await calls ask with the view and, while the answer is notYet, with the views that follow, at
+// most for atMost. changes returns a channel that is closed when another view may have another
+// answer.
 func (c *Collection) await(ctx context.Context, atMost time.Duration, notYet reason.Reason,
 	changes func(*View) <-chan struct{}, ask func(*View) (Snapshot, reason.Reason),
 ) (snap Snapshot, why reason.Reason, timedOut bool) {
@@ -167,19 +168,20 @@ func (c *Collection) await(ctx context.Context, atMost time.Duration, notYet rea
 // replaced is closed when there is another view.
 func (v *View) replaced() <-chan struct{} { return v.next }
 
-// outdated is closed when there is a view that was heard later, or that has no state.
+// outdated is closed when there is a view whose state is newer by the upstream's word (heard), or
+// that has no state.
 func (v *View) outdated() <-chan struct{} { return v.newer }
 
-// continues says whether a page follows the one that q asks for of the newest state, by the last
-// that is known of it: however old that is, it is wrong at the margin only.
+// continues says whether another page follows the page of the newest state that q asks for. It uses
+// the last known state; even if that is old, it is rarely wrong.
 func (c *Collection) continues(q index.Query) bool {
 	v := c.view.Load()
 	if v.absence != reason.None || !v.frame.Selects(q.Fields) {
 		return false
 	}
 	newest := Snapshot{Revision: v.to(), Frame: v.frame, tree: v.newest}
-	// What needs no selector is counted, and looked at only if there is more than one page can
-	// hold.
+	// Objects are first counted without selectors, and looked at only if there are more than one page
+	// can hold.
 	if q.Limit <= 0 || newest.tree.Count(q.Scope.Prefix()+q.Start, q.Scope.End()) <= q.Limit {
 		return false
 	}
@@ -194,7 +196,7 @@ func (c *Collection) want() {
 	}
 }
 
-// Touch notes a use of the collection.
+// Touch records a use of the collection.
 func (c *Collection) Touch() { c.lastUse.Store(time.Now().UnixNano()) }
 
 // idle is how long no request has asked for the collection.
@@ -202,7 +204,7 @@ func (c *Collection) idle(now time.Time) time.Duration {
 	return now.Sub(time.Unix(0, c.lastUse.Load()))
 }
 
-// AwaitFirst waits for a newest state, at most for a time, and returns why there is none.
+// AwaitFirst waits for a newest state, at most for atMost, and returns why there is none.
 func (c *Collection) AwaitFirst(ctx context.Context, atMost time.Duration) reason.Reason {
 	timer := time.NewTimer(atMost)
 	defer timer.Stop()

@@ -29,9 +29,9 @@ type Config struct {
 	Limits Limits
 	// Bytes bounds what all collections store together; 0 is no bound.
 	Bytes int64
-	// Idle is how long a collection is kept that nobody asks for; 0 is for ever.
+	// Idle is how long a collection that nobody asks for is kept; 0 is for ever.
 	Idle time.Duration
-	// Settings are what is different for a resource; nil is nothing.
+	// Settings returns the settings of a resource that differ from these; nil means that none do.
 	Settings func(schema.GroupVersionResource) Settings
 	// Fields returns the fields of a resource that a field selector may name, beside
 	// metadata.name and metadata.namespace; nil is none. What the upstream does not accept is
@@ -40,27 +40,27 @@ type Config struct {
 	// Jitter spreads the start of eager collections, so that replicas that start together do
 	// not load together.
 	Jitter time.Duration
-	// SameServers reports whether the API servers are the ones from before, as the upstream says
-	// when it is asked. An error means that it could not be asked now. nil: nobody knows.
+	// SameServers asks the upstream, and reports whether the API servers are still the same as before.
+	// An error means that it could not be asked now. nil: this cannot be known.
 	SameServers func(context.Context) (bool, error)
 	// SelfCheck is how often each live collection is compared with the upstream; 0 is never.
 	SelfCheck time.Duration
-	// HeardWithin is how long, at most, nothing may be heard of a change of the API servers. What a
-	// self-check finds is compared again after that, since such a change can be the reason.
+	// HeardWithin is how long, at most, a change of the API servers goes unnoticed. A difference that
+	// a self-check finds is compared again after that time, since such a change can be the reason.
 	HeardWithin time.Duration
 	// ContinueToken makes the upstream's token for a page at a revision, from a key on. Comparisons
 	// need it.
 	ContinueToken func(revision uint64, start string) string
-	// Reopened, if it is not nil, is told that a resource has a state again, how long it had none,
-	// and why it had lost the one before. It must be quick.
+	// Reopened, if it is not nil, is called when a resource has a state again, with how long it had
+	// none and why it had lost the one before. It must be quick.
 	Reopened func(r Resource, gap time.Duration, cause reason.Reason)
-	// Compressor, if there is one, writes lists of the collections; SelfCheck looks at what it
+	// Compressor, if there is one, writes lists of the collections; self-checks compare what it
 	// writes.
 	Compressor *gzip.Compressor
 	Log        *slog.Logger
 }
 
-// Settings are what is different for the collections of one resource.
+// Settings are the settings for the collections of one resource.
 type Settings struct {
 	// History is how far back states are kept; 0 is as for all.
 	History time.Duration
@@ -73,15 +73,16 @@ type Settings struct {
 }
 
 const (
-	// startsPerSecond and startsAtOnce bound how fast callers can cause collections: someone with
-	// the rights to one namespace can ask for every resource in every representation.
+	// startsPerSecond and startsAtOnce bound how fast callers can start collections: a caller with
+	// rights in only one namespace can ask for every resource in every representation.
 	startsPerSecond = 5
 	startsAtOnce    = 32
 	// maxCollections bounds how many collections callers can cause.
 	maxCollections = 1000
 	// maxLoads is how many collections load their first state at the same time.
 	maxLoads = 4
-	// rested is how long a collection must not have been asked for to be given up for memory.
+	// rested is how long a collection must not have been asked for before it may be dropped to free
+	// memory.
 	rested = time.Minute
 	// tidyEvery is how often history is cut.
 	tidyEvery = time.Second
@@ -100,15 +101,15 @@ type Collections struct {
 
 	mu  sync.RWMutex
 	all map[Resource]*running
-	// made counts the collections that there ever were.
+	// made counts all collections since the start.
 	made uint64
-	// counts has what became of the spans of every resource that had some.
+	// counts has the counters of every resource that ever had a span.
 	counts map[Resource]*spanCounts
 	// budgets are those of resources with a bound of their own.
 	budgets map[schema.GroupVersionResource]*budget.Bound
 	// kept are the resources that are eager, also after a collection of theirs was dropped.
 	kept map[Resource]struct{}
-	// holds say of what nothing is kept now, and epoch counts what was invalidated.
+	// holds says which collections must not be kept now; epoch counts the invalidations.
 	holds holds
 	epoch uint64
 
@@ -157,8 +158,8 @@ func (c *Collections) Close() {
 	c.feeds.Wait()
 }
 
-// Use returns the collection of a resource, and starts it if it is not there yet. Few are started
-// in a short time: then it says Warming, and one of the next requests starts it.
+// Use returns the collection of a resource, and starts it if it is not there yet. Only a few may
+// start in a short time: otherwise it returns Warming, and one of the next requests starts it.
 func (c *Collections) Use(r Resource) (*Collection, reason.Reason) {
 	c.mu.RLock()
 	found := c.all[r]
@@ -169,9 +170,9 @@ func (c *Collections) Use(r Resource) (*Collection, reason.Reason) {
 	return c.start(r, 0)
 }
 
-// Peek returns the collection of a resource if it is there, and otherwise why it would not be
-// started now; nothing and None if it would. It starts nothing, and is no use of the collection: it
-// is for requests whose caller may have no right to it.
+// Peek returns the collection of a resource if it is there; otherwise nil and the reason why it
+// would not be started now, or None if it would. It starts nothing, and does not count as a use of
+// the collection: it is for requests whose caller may have no right to it.
 func (c *Collections) Peek(r Resource) (*Collection, reason.Reason) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -181,10 +182,10 @@ func (c *Collections) Peek(r Resource) (*Collection, reason.Reason) {
 	return nil, c.refusesLocked(r)
 }
 
-// WantNext says that the upstream has answered q just now with its newest state: if another page
-// follows that, it will be asked for at a revision of now. On a quiet resource the feed then finds
-// out that nothing has happened since, instead of when the upstream happens to say so. A collection
-// that is not there is not started.
+// WantNext says that the upstream has just answered q with its newest state. If another page
+// follows, it will be asked for at a revision of now. So on a quiet resource the feed asks at once
+// whether anything has happened, instead of waiting for the next bookmark. WantNext starts no
+// collection.
 func (c *Collections) WantNext(r Resource, q index.Query) {
 	c.mu.RLock()
 	found := c.all[r]
@@ -194,9 +195,9 @@ func (c *Collections) WantNext(r Resource, q index.Query) {
 	}
 }
 
-// Forward says that q is sent to the upstream for its newest state. What it returns is to be called
-// when that is over, with how long the upstream took to answer; 0 if it did not, or if that tells
-// nothing of other lists. A collection that is not there is not started.
+// Forward says that q is sent to the upstream for its newest state. The returned function must be
+// called when that is over, with how long the upstream took to answer; with 0 if it did not, or if
+// the time says nothing about other lists. Forward starts no collection.
 func (c *Collections) Forward(r Resource, q index.Query) (over func(took time.Duration)) {
 	c.mu.RLock()
 	found := c.all[r]
@@ -350,9 +351,9 @@ func (c *Collections) endIdle(now time.Time) {
 	}
 }
 
-// makeRoom keeps a tenth of every bound free: first the histories are shortened, then the
-// collection goes that was not asked for the longest. What still does not fit is refused where it
-// comes in.
+// makeRoom keeps a tenth of every bound free: first it shortens histories, then it drops the
+// collection that was not asked for longest. Objects that still do not fit are refused when they
+// come in.
 func (c *Collections) makeRoom(now time.Time) {
 	all := slices.DeleteFunc(c.list(), func(r *running) bool { return !r.budget.Crowded() })
 	for _, r := range all {
@@ -366,7 +367,7 @@ func (c *Collections) makeRoom(now time.Time) {
 	}
 }
 
-// end gives up a collection that nobody wants, or that there is no room for.
+// end drops a collection that nobody wants, or for which there is no room.
 func (c *Collections) end(r *running, why, loss reason.Reason) {
 	c.mu.Lock()
 	if c.all[r.resource] == r {

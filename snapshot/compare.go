@@ -16,9 +16,9 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// leastNames is the least number of objects whose names are asked for at once, however large the
-// objects are: metadata is a small part of a large object, and kube-apiserver 1.36 walks all that
-// remains behind every page.
+// leastNames is the least number of objects whose names are asked for at once, even if the objects
+// are large: metadata is a small part of a large object, and for every page kube-apiserver 1.36
+// walks all objects that come after it.
 const leastNames = 20
 
 // comparison compares states with the upstream's at the same revision. A state that was just
@@ -120,7 +120,7 @@ func (c *comparison) page(ctx context.Context, s Snapshot, from string, limit in
 	}}
 }
 
-// read reads a list that the upstream has to answer at exactly a revision.
+// read reads a list that the upstream must answer at exactly the given revision.
 func (c *comparison) read(ctx context.Context, src source, namespace string, revision uint64, query url.Values) (answeredList, error) {
 	read := src.list
 	if c.insists {
@@ -137,7 +137,8 @@ func (c *comparison) read(ctx context.Context, src source, namespace string, rev
 func (s Snapshot) writes(page index.Page, theirs answeredList) bool {
 	meta := wire.ListMeta{Revision: s.Revision, Remaining: page.Remaining, HasRemaining: page.Counted}
 	if page.Next != "" {
-		// How tokens are made is not this package's business, and upstreams have two ways.
+		// Continue tokens are not compared: upstreams write them in two ways, which this package does not
+		// know.
 		meta.Continue = theirs.Meta.Continue
 	}
 	var items [][]byte

@@ -20,9 +20,9 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// feed keeps one collection true. It is a small loop of its own instead of client-go's
-// Reflector, which relists on every failed re-watch and goes on over events that its store
-// refused; a history bears neither.
+// feed keeps one collection up to date. It is a loop of its own instead of client-go's Reflector,
+// which lists again after every failed watch, and continues after events that its store refused;
+// with either, the history would have gaps.
 //
 //	run ──► session: learn the frame ► load a state ► prove it ► follow the watch
 //	  ▲                                                            │    ▲
@@ -42,15 +42,15 @@ type feed struct {
 	// reopened is Config.Reopened.
 	reopened func(Resource, time.Duration, reason.Reason)
 	log      *slog.Logger
-	// refusals is how long to wait after the next 403, misfits after the next state that does not
-	// fit.
+	// refusals gives the pause after the next 403, misfits the pause after the next state that does
+	// not fit.
 	refusals, misfits wait.Backoff
 	// measured is how many bytes an object had on average in the last state that did not fit; 0 if
 	// none was read.
 	measured int64
 	// firstObject is when an object last appeared in an empty collection.
 	firstObject time.Time
-	// fresh says when to ask the upstream how far it is.
+	// fresh says when to ask the upstream for its current revision.
 	fresh freshness.Machine
 }
 
@@ -58,7 +58,7 @@ const (
 	// watchTimeout is the shortest life of a watch; feeds add up to as much again, so that they
 	// do not come back all at once.
 	watchTimeout = 5 * time.Minute
-	// seldom is how long a feed waits that failed for a reason that a retry does not cure.
+	// seldom is how long a feed waits after a failure that a retry is unlikely to cure.
 	seldom = 2 * time.Minute
 	// longestMisfit is the longest pause after a state that did not fit.
 	longestMisfit = 20 * time.Minute
@@ -79,8 +79,8 @@ func refusalBackoff() wait.Backoff {
 	return wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 10, Cap: seldom}
 }
 
-// misfitBackoff grows, since to find out that a state does not fit may have cost the upstream much
-// of a whole list.
+// misfitBackoff grows, because finding out that a state does not fit may cost the upstream most of
+// a whole list.
 func misfitBackoff() wait.Backoff {
 	return wait.Backoff{Duration: seldom, Factor: 2, Jitter: 0.5, Steps: 10, Cap: longestMisfit}
 }
@@ -117,8 +117,8 @@ func (f *feed) run(ctx context.Context, delay time.Duration) {
 	}
 }
 
-// settle makes the collection say what the end of a session means, and returns how long to
-// wait before the next.
+// settle sets why the collection has no state after the end of a session, and returns how long to
+// wait before the next session.
 func (f *feed) settle(err error, backoff *wait.Backoff) time.Duration {
 	c := f.collection
 	var contradiction wire.InconsistencyError
@@ -141,7 +141,7 @@ func (f *feed) settle(err error, backoff *wait.Backoff) time.Duration {
 		c.drop(reason.Memory)
 		return f.misfits.Step()
 	case answered(err, http.StatusForbidden):
-		// Not only closed: the right may have gone with the storage, in a restore, and be given
+		// Dropped, not only closed: the right may have been lost when etcd was restored, and be given
 		// again in another past.
 		c.drop(reason.NotPermitted)
 		return f.refusals.Step()
@@ -180,7 +180,7 @@ func (f *feed) session(ctx context.Context) error {
 	return f.follow(ctx, frame, loaded.stream)
 }
 
-// change makes what the collection takes of an event.
+// change converts an event into a change of the collection.
 func (f *feed) change(frame *wire.Frame, ev wire.Event) (change, error) {
 	form := frame.Item
 	if !form.Known {
@@ -216,11 +216,11 @@ func (f *feed) change(frame *wire.Frame, ev wire.Event) (change, error) {
 	return ch, err
 }
 
-// object makes an object of an item of a list, whose memory becomes its own.
+// object makes an object from an item of a list. The object owns the item's memory afterwards.
 func (f *feed) object(frame *wire.Frame, key string, m wire.ObjectMeta, item []byte) (*index.Object, error) {
 	values, err := f.source.encoding().Values(frame.Paths, item)
 	if err != nil {
-		// Left from another schema: what the upstream makes of such a value is not known.
+		// The value is left from another schema: it is not known how the upstream reads it.
 		return nil, fmt.Errorf("%w: the fields of an object cannot be read: %w", wire.ErrForm, err)
 	}
 	f.collection.objects++

@@ -17,14 +17,13 @@ import (
 )
 
 const (
-	// aMoment is how long a stream lasts that was worth opening. One that ends sooner is not
-	// opened again without a pause.
+	// aMoment: if a stream ends sooner than this, the next one is opened only after a pause.
 	aMoment = time.Second
 )
 
 var errLate = fmt.Errorf("the next watch was not open %v after the end of the last", clock.Orderly)
 
-// ending is how the reading of a stream came to its end.
+// ending is how a stream ended.
 type ending int
 
 const (
@@ -64,8 +63,8 @@ func (f *feed) follow(ctx context.Context, frame *wire.Frame, s *stream) (err er
 }
 
 // resume opens a watch that goes on from the live span, and tries until it has one or the span
-// is lost. over is when the last one ended. An API server that answers that it is busy
-// is the one from before: that alone puts nothing in doubt.
+// is lost. over is when the last one ended. An answer that the API server is busy shows that it is
+// still the same one, so it puts nothing in doubt.
 func (f *feed) resume(ctx context.Context, frame *wire.Frame, how ending, over time.Time, retry *wait.Backoff) (*stream, error) {
 	var refused time.Time // since when the upstream has said 403
 	for {
@@ -105,18 +104,18 @@ func lost(err error) bool {
 		answered(err, http.StatusGone, http.StatusNotFound)
 }
 
-// troubled reports whether the upstream answered that it has too much to do, or cannot do it now:
-// it lives, and its watches may be well. An error that is not a Status is not the API server's own:
-// what is before it may have lost it, and still hold its watches open.
+// troubled reports whether the API server itself answered that it is overloaded or cannot answer
+// now: it is alive, and its watches may work. An error that is not a Status is not the API server's
+// own: a load balancer may have lost the API server, and still hold its watches open.
 func troubled(err error) bool {
 	answer, ok := errors.AsType[*wire.AnswerError](err)
 	return ok && (answer.Code == http.StatusTooManyRequests || answer.Code >= http.StatusInternalServerError && answer.Message != "")
 }
 
-// reopen opens a watch that goes on from the live span. If the last one ended in order, the next
-// must be answered soon after that. Otherwise it is in doubt whether the upstream still has the
-// past that is known here. Then the upstream is first asked how far it is, since a watch from a
-// revision of the future is silent and tells nothing; and it must show that it has the same past.
+// reopen opens a watch that goes on from the live span. If the last one ended at its timeout, and
+// the next is answered soon after that, nothing is in doubt. Otherwise the upstream may have
+// another past than the one known here. Then it is first asked for its current revision, since a
+// watch from a revision in the future stays silent; and it must show that it has the same past.
 func (f *feed) reopen(ctx context.Context, frame *wire.Frame, how ending, over time.Time) (*stream, error) {
 	if !clock.Sleep(ctx, time.Until(f.fresh.SparedUntil())) {
 		return nil, ctx.Err()
@@ -161,14 +160,14 @@ func (f *feed) goOn(ctx context.Context, from uint64, timeout time.Duration) (*s
 	return s, nil
 }
 
-// drain applies what the stream delivers, until it ends or has to be left. The error is not nil
-// only if the span is lost. What is asked meanwhile, and when, [freshness.Machine] decides.
+// drain applies the events of the stream, until it ends or must be closed. The error is not nil
+// only if the span is lost. [freshness.Machine] decides what the feed asks meanwhile, and when.
 func (f *feed) drain(ctx context.Context, frame *wire.Frame, s *stream) (_ ending, err error) {
 	var question call[probed]
 	var beside call[attested]
 	defer question.stop()
 	defer beside.stop()
-	var told attested // by a watch beside the stream, and not by the stream yet
+	var told attested // shown by a watch beside the stream, and not by the stream yet
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	c, fresh := f.collection, &f.fresh

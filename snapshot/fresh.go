@@ -12,9 +12,9 @@ import (
 )
 
 // Fresh returns the newest state once it is proven that it holds everything that was written before
-// Fresh was called: the feed has asked the upstream after that how far it is, and its own stream,
-// or a watch beside it, has told everything up to there. It waits for the proof, at most for a
-// time.
+// Fresh was called: after the call, the feed has asked the upstream for its current revision, and
+// its own stream, or a watch beside it, has sent everything up to that revision. Fresh waits for
+// the proof, at most for atMost.
 func (c *Collection) Fresh(ctx context.Context, atMost time.Duration) (Snapshot, reason.Reason) {
 	c.Touch()
 	after := c.inquiries.Load()
@@ -25,8 +25,8 @@ func (c *Collection) Fresh(ctx context.Context, atMost time.Duration) (Snapshot,
 	return snap, why
 }
 
-// fresh returns the newest state if it holds everything that had been written before the inquiry
-// after that one was sent.
+// fresh returns the newest state if it holds everything that was written before an inquiry with a
+// number higher than after was sent.
 func (v *View) fresh(after uint64) (Snapshot, reason.Reason) {
 	switch {
 	case v.absence != reason.None:
@@ -50,12 +50,13 @@ func (c *Collection) wish(number uint64) {
 	}
 }
 
-// NoFresh says why Fresh would come to nothing, or would take longer than to forward q, if that
-// counts; None if it is worth waiting for. It does not wait, and is no use of the collection.
+// NoFresh says why Fresh could not answer or, unless always is set, that it would take longer than
+// forwarding q; None if it pays to wait. It does not wait, and does not count as a use of the
+// collection.
 //
-// What is compared is the time until the answer is there, without the time to write it, which the
-// client takes to read it either way: the next proof, which serves all who wait for one, and the
-// upstream's answer beside those that it has to give already.
+// It compares the time until the next proof, which serves all who wait, with the time until the
+// upstream's answer, considering how many it has to give already. The time to write the answer does
+// not count, since the client needs it to read the answer in both cases.
 func (c *Collection) NoFresh(q index.Query, atMost time.Duration, always bool) reason.Reason {
 	v, now := c.view.Load(), time.Now()
 	switch {
@@ -76,11 +77,11 @@ func (c *Collection) NoFresh(q index.Query, atMost time.Duration, always bool) r
 	return reason.None
 }
 
-// publish lets those who ask for the newest state know what the feed expects.
+// publish makes a copy of the feed's state machine available to requests for the newest state.
 func (c *Collection) publish(f freshness.Machine) { c.outlook.Store(&f) }
 
-// forward takes in that q is sent to the upstream for its newest state. What it returns is to be
-// called when that is over, with how long the upstream took to answer; 0 if it did not.
+// forward records that q is sent to the upstream for its newest state. The returned function must
+// be called when that is over, with how long the upstream took to answer; with 0 if it did not.
 func (c *Collection) forward(q index.Query) (over func(took time.Duration)) {
 	v := c.view.Load()
 	if v.absence != reason.None {

@@ -11,7 +11,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
-// Ground is a part of what an answer from memory stands on. Each has a row in grounds.
+// Ground is one of the things that an answer from memory depends on. Each has a row in grounds.
 type Ground int
 
 const (
@@ -26,19 +26,19 @@ const (
 	// resource. Other API servers may write the same objects in other bytes (new defaults, new
 	// fields, another encoding), and no event tells of it.
 	Servers
-	// Sight is whether a change of the API servers would be heard of. Without it one could pass
-	// unseen between the first state of a collection and the first look at the API servers.
+	// Sight is whether a change of the API servers would be noticed. Without it, a change between the
+	// first state of a collection and the first look at the API servers could go unnoticed.
 	Sight
-	// Past is what a collection itself keeps. It moves whenever that is dropped.
+	// Past is the state and history of a collection. It moves whenever these are dropped.
 	Past
 	grounds
 )
 
 // ground says what it means that a Ground moved.
 type ground struct {
-	// ended is what requests are told that had found a state before.
+	// ended is the reason for requests that had already found a state.
 	ended reason.Reason
-	// held is what requests are told for as long as nothing is kept.
+	// held is the reason for requests while nothing is kept.
 	held reason.Reason
 	loss reason.Reason
 }
@@ -51,8 +51,8 @@ var groundOf = [grounds]ground{
 	Past:       {ended: reason.Warming, held: reason.Form, loss: reason.Mismatch},
 }
 
-// Epochs number the ground that a state was learned on. When a part of the ground moves, its number
-// does, and what was learned under the old number is not given any more.
+// Epochs has a number for each Ground under which a state was learned. When a Ground moves, its
+// number grows, and states that were learned under the old number are no longer given.
 type Epochs [grounds]uint64
 
 // Extent says which collections an [Invalidation] is about. The zero Extent is all of them.
@@ -86,7 +86,7 @@ type Until struct {
 // After is the Until of a time in which the same is not invalidated again.
 func After(d time.Duration) Until { return Until{after: d} }
 
-// Told is the Until of an Invalidation that lasts until the same is Over.
+// Told is the Until of an Invalidation that lasts until an Invalidation of the same with Over.
 func Told() Until { return Until{told: true} }
 
 // Over ends what is held until Told. It drops nothing.
@@ -100,7 +100,7 @@ type Invalidation struct {
 	Until  Until
 }
 
-// holds say of what nothing is kept. Collections.mu guards them.
+// holds says which collections must not be kept. Collections.mu guards it.
 type holds map[held]hold
 
 type held struct {
@@ -115,7 +115,7 @@ type hold struct {
 
 func (h hold) over(now time.Time) bool { return !h.told && !now.Before(h.until) }
 
-// take takes in what an invalidation says.
+// take applies an invalidation.
 func (h holds) take(i Invalidation, now time.Time) {
 	key := held{i.Ground, i.Extent}
 	is := h[key]
@@ -151,8 +151,7 @@ func (h holds) forget(now time.Time) {
 	maps.DeleteFunc(h, func(_ held, is hold) bool { return is.over(now) })
 }
 
-// Invalidate takes in that a part of the ground has moved. When it returns, nothing that was
-// learned before is given any more.
+// Invalidate drops what i says. When it returns, nothing that was learned before is given any more.
 func (c *Collections) Invalidate(i Invalidation) {
 	var ended []*running
 	c.mu.Lock()
@@ -175,7 +174,7 @@ func (c *Collections) Invalidate(i Invalidation) {
 	}
 }
 
-// move notes that a part of the ground has moved of a collection that is retired.
+// move sets the epoch of a Ground that has moved, in a collection that is retired.
 func (c *Collection) move(g Ground, epoch uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -183,7 +182,7 @@ func (c *Collection) move(g Ground, epoch uint64) {
 	c.publishLocked(&View{absence: c.view.Load().absence, retired: true})
 }
 
-// Standing is what a collection stands on at one moment.
+// Standing is what the answers of a collection depend on, at one moment.
 type Standing struct {
 	Epochs Epochs
 	// Absence is why there is no newest state; None if there is one.
@@ -200,9 +199,9 @@ func (c *Collection) Standing() Standing {
 	return Standing{Epochs: v.epochs, Absence: v.absence, Spans: v.spans, Staleness: c.limits.Staleness}
 }
 
-// Doubt says why a state that was taken from the collection before must not be given at that
-// moment; None if it may be. Its epochs must not have ended and its revision must still be known. A
-// newest state has to be as new as it had to be when it was taken.
+// Doubt says why a state that was taken from the collection before must not be given at now; None
+// if it may be. Its epochs must not have ended, its revision must still be known, and a newest
+// state must not have become too old.
 func (s Standing) Doubt(found Snapshot, now time.Time) reason.Reason {
 	newest := !found.Heard.IsZero()
 	switch {

@@ -13,25 +13,25 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// sample is how many objects tell about how large all are.
+// sample is how many objects are read to estimate the size of all.
 const sample = 20
 
-// learnTries is how often an object that changes all the time is looked at in a list and in a
-// watch before the feed gives up for now.
+// learnTries is how often the feed reads an object that changes all the time, in a list and in a
+// watch, before it gives up for now.
 const learnTries = 5
 
 // learned is what a feed knows before it loads.
 type learned struct {
 	frame *wire.Frame
-	// count is how many objects there are, mean how many bytes one has, as far as the first few
-	// tell.
+	// count is how many objects there are, mean how many bytes one has; both are estimated from the
+	// first few.
 	count, mean int64
 	// framed: the event of the first object is written as listproxy would write it.
 	framed bool
 }
 
-// pageSize is how many objects a page of an initial load has, so that it has some 32 MiB: what a
-// page holds is not counted before it is read.
+// pageSize is how many objects a page of an initial load has, so that a page has about 32 MiB: its
+// bytes are counted only after it was read.
 func (l learned) pageSize() int64 {
 	const bytes, least = 32 << 20, 50
 	return max(least, min(initialLimit, bytes/max(1, l.mean)))
@@ -75,7 +75,7 @@ func (f *feed) learn(ctx context.Context) (learned, error) {
 }
 
 // learnFields finds out which fields the upstream accepts in a selector: an older one knows
-// fewer. It returns the frame of the empty list that comes of asking.
+// fewer. It returns the frame of the empty list with which the upstream answers.
 func (f *feed) learnFields(ctx context.Context) (*wire.Frame, error) {
 	var all []wire.Field
 	if f.fields != nil && !f.source.resource.Representation.IsMetadata() {
@@ -90,7 +90,7 @@ func (f *feed) learnFields(ctx context.Context) (*wire.Frame, error) {
 	}
 	empty, _, err := f.source.probe(ctx, names...)
 	if answered(err, http.StatusBadRequest) {
-		// One of them is not known. Few are, so each is asked for by itself.
+		// The upstream does not know one of them. There are few, so each is asked for by itself.
 		var accepted []wire.Field
 		namespaces := false
 		for i, name := range names {
@@ -133,8 +133,9 @@ func (f *feed) sameInWatch(ctx context.Context, item []byte) (wire.Event, error)
 	if m.Revision == 0 {
 		return wire.Event{}, fmt.Errorf("%w: an object without resourceVersion", wire.ErrForm)
 	}
-	// From 0 on the upstream begins with the object as it is. If that is newer already, the event
-	// that made it what the list shows is not old, and can be had.
+	// From 0, the upstream begins with the object as it is now. If that is already newer than in the
+	// list, the event that made the listed version is recent, and the watch from just before it can
+	// still send it.
 	for _, from := range []uint64{0, m.Revision - 1} {
 		ev, err := f.seenFrom(ctx, m, from)
 		if err != nil || ev.Object != nil {

@@ -59,7 +59,7 @@ func (f *feed) learnWatch(ctx context.Context, is learned) (*watch.Form, error) 
 const learnTimeout = 10 * time.Second
 
 // initialEnd reads the bookmark that ends the initial events of a streaming list of nothing. It is
-// nil if its form is unknown: what is not known to the last byte is not served.
+// nil if its form is unknown: bookmarks that cannot be written with the same bytes are not sent.
 func (f *feed) initialEnd(ctx context.Context, s *stream) (*wire.Bookmark, error) {
 	select {
 	case ev, ok := <-s.events:
@@ -76,8 +76,8 @@ func (f *feed) initialEnd(ctx context.Context, s *stream) (*wire.Bookmark, error
 	}
 }
 
-// hold takes in how an event of the live span is written. If we would not write it so, nobody is
-// told it, nor what follows.
+// hold compares an event of the live span with how listproxy would write it. If the bytes differ,
+// neither this event nor later ones are sent to clients.
 func (f *feed) hold(ev wire.Event) {
 	hub := f.collection.view.Load().watches
 	if hub == nil {
@@ -96,7 +96,7 @@ func (f *feed) hold(ev wire.Event) {
 	}
 }
 
-// gone is the object of a deletion, as the event tells it.
+// gone returns the object of a deletion, as the event has it.
 func (f *feed) gone(form wire.ItemForm, key string, ev wire.Event) (*index.Object, error) {
 	bytes, err := f.source.encoding().Cut(form, ev.Object)
 	if err != nil {

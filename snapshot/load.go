@@ -24,11 +24,11 @@ const loadSilence = 30 * time.Second
 type loaded struct {
 	state    index.Tree
 	revision uint64
-	// inquiry is the one that asked the upstream for it. It says how new it is: with a list or a
-	// streaming list of the newest state, kube-apiserver answers with what etcd has then, or later.
+	// Inquiry is the request for the state, which says how new the state is: kube-apiserver answers a
+	// list or a streaming list of the newest state with what etcd has at that time, or later.
 	freshness.Inquiry
 	size int64
-	// reserved is what was put on the budget's account before the first object came.
+	// reserved is how many bytes of the budget were reserved before the first object came.
 	reserved int64
 	stream   *stream
 }
@@ -36,13 +36,13 @@ type loaded struct {
 const (
 	// A state is not read at all if it seems to be misfit times as large as the room for it.
 	misfit = 2
-	// likelySize is the largest mean size of objects that is believed after a look at the first
-	// few: large ones that come first in the order must not keep the resource out.
+	// likelySize is the largest mean size, in bytes, that is assumed from the first few objects: a few
+	// large ones at the beginning must not keep the resource out of memory.
 	likelySize = 16 << 10
 )
 
-// fits reports whether there may be room for a state, by how many objects it has. What was measured
-// of one that did not fit is better than a guess.
+// fits reports whether there may be room for a state, by the number of its objects. measured is the
+// mean size in the last state that did not fit, which is better than a guess; 0 if there was none.
 func (l learned) fits(b *budget.Bound, measured int64) bool {
 	if measured > 0 {
 		return l.count*measured <= b.Most()
@@ -50,9 +50,9 @@ func (l learned) fits(b *budget.Bound, measured int64) bool {
 	return l.count*min(l.mean, likelySize)/misfit <= b.Most()
 }
 
-// newLoaded returns an empty state for about size bytes, which go on the budget's account before
-// they come. The size is a guess from a few objects, which must not shut the others out: at most
-// half of what is free is reserved.
+// newLoaded returns an empty state, and reserves about size bytes of the budget for it. The size is
+// a guess from a few objects, which must not keep out other resources: at most half of the free
+// budget is reserved.
 func newLoaded(frame *wire.Frame, size int64, b *budget.Bound, is freshness.Inquiry) (*loaded, error) {
 	if b.Crowded() { // what is there already must not be the one to go
 		return nil, errFull
@@ -62,13 +62,13 @@ func newLoaded(frame *wire.Frame, size int64, b *budget.Bound, is freshness.Inqu
 	return &loaded{state: index.NewTree(frame.Paths.Indexed()), Inquiry: is, reserved: size}, nil
 }
 
-// complete leaves on the budget's account what came.
+// complete replaces the reservation by the bytes that have come.
 func (l *loaded) complete(b *budget.Bound) {
 	b.Add(l.size - max(l.size, l.reserved))
 	l.reserved = 0
 }
 
-// discard gives back what a state that is not used has on the budget's account.
+// discard gives back the budget of a state that is not used.
 func (l *loaded) discard(b *budget.Bound) {
 	b.Add(-max(l.size, l.reserved))
 	if l.stream != nil {
@@ -95,8 +95,8 @@ func (l *loaded) add(o, old *index.Object, b *budget.Bound) error {
 	return nil
 }
 
-// refuses reports whether the upstream would give the pages of a list no more than a streaming
-// list.
+// refuses reports whether the upstream would refuse the pages of a list, too, and not only the
+// streaming list.
 func refuses(err error) bool {
 	return answered(err, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,
 		http.StatusNotAcceptable, http.StatusTooManyRequests)
@@ -127,7 +127,7 @@ func (f *feed) load(ctx context.Context, is learned) (*loaded, error) {
 	return l, err
 }
 
-// measure remembers how large the objects of a state were that did not fit.
+// measure remembers the mean size of the objects of a state that did not fit.
 func (f *feed) measure(l *loaded, err error) {
 	if n := int64(l.state.Len()); errors.Is(err, errFull) && n > 0 {
 		f.measured = l.size / n

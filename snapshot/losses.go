@@ -12,7 +12,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// lossOf says what an error means that ends a feed's session.
+// lossOf returns the reason for an error that ends a feed's session.
 func lossOf(err error) reason.Reason {
 	var contradiction wire.InconsistencyError
 	var back wentBackError
@@ -39,14 +39,15 @@ func lossOf(err error) reason.Reason {
 	return reason.Other
 }
 
-// FeedStats is what became of the spans of a resource in one representation, in all collections
-// that there were of it since Collections was made (or since there were too many others).
+// FeedStats counts what happened to the spans of a resource in one representation, in all its
+// collections since Collections was made. (If there are too many resources, those without a
+// collection are forgotten.)
 type FeedStats struct {
 	// Loads are the states that were loaded, each of which opened a span.
 	Loads uint64
 	// Resumes are watches that broke and were resumed in place: their span went on.
 	Resumes uint64
-	// Losses are live spans that ended, except those that nobody asked for any more.
+	// Losses counts live spans that ended, except those of collections that nobody asked for any more.
 	Losses map[reason.Reason]uint64
 }
 
@@ -67,8 +68,7 @@ type spanCounts struct {
 	losses  map[reason.Reason]uint64
 	// watches are the clients that have followed the spans.
 	watches watch.Counts
-	// lost is when a span was lost after which none was opened yet, and cause why; zero if there is
-	// none such.
+	// lost is when the last span was lost, if none was opened since, and cause why; else zero.
 	lost  time.Time
 	cause reason.Reason
 }
@@ -79,12 +79,12 @@ func (c *spanCounts) stats() FeedStats {
 	return FeedStats{Loads: c.loads, Resumes: c.resumes, Losses: maps.Clone(c.losses)}
 }
 
-// spanLife is whether one collection has a live span. A collection may be ended while its feed
-// finds out by itself that the span cannot go on: whoever says so first is counted.
+// spanLife says whether one collection has a live span. A collection may be ended at the same time
+// as its feed finds out that the span cannot go on: only the first of both is counted.
 type spanLife struct {
 	counts *spanCounts
-	// counts.mu guards what follows. over: the collection is given up, and has no span any more,
-	// whatever its feed still brings.
+	// counts.mu guards these. over: the collection was dropped, and has no span any more, even if its
+	// feed still reports one.
 	live, over bool
 }
 
@@ -138,8 +138,8 @@ func (l *spanLife) endLocked(why reason.Reason, now time.Time) {
 	l.counts.lost, l.counts.cause = now, why
 }
 
-// left notes that the collection is given up because nobody wants it, so that nothing is lost with
-// it.
+// left records that the collection was dropped because nobody wants it, which does not count as a
+// loss.
 func (l *spanLife) left() {
 	l.counts.mu.Lock()
 	defer l.counts.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 // is rejected there is seen as the 429 that it is.
 const probeTimeout = 30 * time.Second
 
-// inquire numbers an inquiry that is sent afterwards.
+// inquire returns the number and time of an inquiry that is about to be sent.
 func (c *Collection) inquire() freshness.Inquiry {
 	return freshness.Inquiry{Number: c.inquiries.Add(1), Asked: time.Now()}
 }
@@ -23,7 +23,8 @@ type probed struct {
 	freshness.Inquiry
 }
 
-// probe reads the upstream's current revision and holds it against the floor.
+// probe reads the upstream's current revision, and checks that it is not below the highest one
+// seen.
 func (f *feed) probe(ctx context.Context, is freshness.Inquiry) (probed, error) {
 	floor := f.collection.floor()
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -35,7 +36,7 @@ func (f *feed) probe(ctx context.Context, is freshness.Inquiry) (probed, error) 
 	return probed{rev, is}, f.collection.observe(rev, floor)
 }
 
-// heard takes in the outcome of a question. The stream goes on if it returns ended.
+// heard handles the outcome of a question. The stream goes on if it returns ended.
 func (f *feed) heard(a outcome[probed]) (ending, error) {
 	now := time.Now()
 	if a.err == nil {
@@ -46,7 +47,8 @@ func (f *feed) heard(a outcome[probed]) (ending, error) {
 	case lost(a.err):
 		return broken, a.err
 	case troubled(a.err):
-		// To open watches again would not help it. The state grows old meanwhile, as it should.
+		// Opening watches again would not help the upstream. The state gets older meanwhile, as it
+		// should.
 		f.log.Info("probe refused", "error", a.err)
 		f.fresh.Refused(now, wanted(f.fresh.Pause(), a.err))
 	case isAnswer(a.err):
@@ -59,14 +61,14 @@ func (f *feed) heard(a outcome[probed]) (ending, error) {
 	return ended, nil
 }
 
-// call is a question to the upstream that is under way beside the reading of a stream, at most one
-// at a time. The feed alone uses it.
+// call is a question to the upstream that is asked while a stream is being read, at most one at a
+// time. Only the feed uses it.
 type call[T any] struct {
 	outcome chan outcome[T] // nil while none is under way
 	cancel  context.CancelFunc
 }
 
-// outcome is what came of a call.
+// outcome is the result of a call.
 type outcome[T any] struct {
 	value T
 	err   error
@@ -84,10 +86,10 @@ func (c *call[T]) start(ctx context.Context, ask func(context.Context) (T, error
 	}()
 }
 
-// over takes in that the outcome was received.
+// over must be called when the outcome was received.
 func (c *call[T]) over() { c.outcome = nil }
 
-// stop waits for the one under way, so that none speaks for a time that is over.
+// stop waits until the call in progress has ended, so that its outcome is not used later.
 func (c *call[T]) stop() {
 	if c.outcome != nil {
 		c.cancel()

@@ -19,8 +19,8 @@ import (
 
 const (
 	// wholePage is how many objects a page of a whole comparison has at most, and wholePageBytes
-	// about how many bytes: their metadata is a part of that. kube-apiserver 1.36 walks all that
-	// remains behind every page.
+	// about how many bytes: their metadata is a part of that. For every page, kube-apiserver 1.36
+	// walks all objects that come after it.
 	wholePage      = 5000
 	wholePageBytes = 32 << 20
 )
@@ -28,15 +28,15 @@ const (
 // recognise opens a watch that goes on from the live span, and returns it once the upstream has
 // shown that it has the past that is known here. There are two ways to show that:
 //
-//   - A watch from one revision before the newest change begins with that change, to the last byte
-//     (seam.go). It costs next to nothing, but kube-apiserver remembers only the changes since its
-//     start, and of a busy resource only the last ones.
+//   - A watch from one revision before the newest change begins with that change, with the same
+//     bytes (seam.go). It costs next to nothing, but kube-apiserver remembers only changes since
+//     its start, and of a busy resource only the last ones.
 //   - Where it has forgotten the change (410), or where nothing ever changed, the names and
 //     revisions of all objects at exactly the span's end are the same, and so are the bytes of the
 //     object that changed last (if that was deleted: its bytes at the revision before). This proves
 //     the state, but not its history: another past may have created and deleted objects without a
-//     trace. So the history stays only if none of the API servers was started again, since nobody
-//     puts the storage back under API servers that run.
+//     trace. So the history stays only if none of the API servers was restarted, since Kubernetes'
+//     procedure for restoring etcd stops all API servers first.
 //
 // errUnproven says that the upstream has another past, or has forgotten this one.
 func (f *feed) recognise(ctx context.Context, frame *wire.Frame) (*stream, error) {
@@ -69,16 +69,16 @@ func (f *feed) recognise(ctx context.Context, frame *wire.Frame) (*stream, error
 	}
 	switch {
 	case err == nil:
-		return nil, gone // what came after the span is forgotten, and not what the span knows
+		return nil, gone // only the changes after the span are forgotten: the span itself is still true
 	case answered(err, http.StatusGone), isMismatch(err), errors.Is(err, wire.ErrForm):
 		return nil, fmt.Errorf("%w: %w", errUnproven, err)
 	}
 	return nil, err
 }
 
-// compareAll compares the state at the live span's end with the upstream's, and forgets what was
-// before it unless the API servers are the same, before the comparison and after it: its turn may
-// take minutes to come. Few feeds do so at the same time.
+// compareAll compares the state at the live span's end with the upstream's. It forgets the history
+// before that, unless the API servers are the same as before, both before the comparison and after
+// it (its turn may take minutes to come). Only a few feeds compare at the same time.
 func (f *feed) compareAll(ctx context.Context) error {
 	same, err := f.same(ctx)
 	if err != nil {
@@ -130,9 +130,9 @@ func (f *feed) same(ctx context.Context) (bool, error) {
 	return f.sameServers(ctx)
 }
 
-// doubtPast drops what is kept of closed spans, if the storage may have been put back to another
-// past since then: a state was asked for too late after, and nobody knows that the API servers are
-// the ones from before. Where every object was changed since, the new state would not show it.
+// doubtPast drops closed spans if etcd may have been restored since they were closed: the new state
+// was asked for too late after that, and it is not known that the API servers are still the same.
+// If every object was changed since, the new state itself would not show a restore.
 func (f *feed) doubtPast(ctx context.Context, asked time.Time) {
 	closed := f.collection.closedSince()
 	if closed.IsZero() || !clock.InDoubt(closed, asked) {
@@ -144,9 +144,9 @@ func (f *feed) doubtPast(ctx context.Context, asked time.Time) {
 	}
 }
 
-// witness is the object that shows best whether a past is the same, and the revision at which it
-// was there: that of the newest change. Where that was a deletion of before the history, or there
-// was none, it is the newest object that is left, or nil.
+// witness returns the object that shows best whether a past is the same, and the revision at which
+// it existed: the object of the newest change. If that was a deletion older than the history, or if
+// there was none, it is the newest object in the state, or nil.
 func (v *View) witness(last seam) (uint64, *index.Object) {
 	if last.object == nil && last.revision > 0 {
 		if before, absence := v.exact(last.revision - 1); absence == reason.None {
@@ -161,7 +161,7 @@ func (v *View) witness(last seam) (uint64, *index.Object) {
 	return v.to(), last.object
 }
 
-// object compares one object at a revision, byte by byte, if there is one.
+// object compares one object at a revision, byte by byte; a nil object counts as equal.
 func (c *comparison) object(ctx context.Context, rev uint64, o *index.Object) error {
 	if o == nil {
 		return nil

@@ -13,10 +13,10 @@ import (
 )
 
 // seam is the newest change that the live span knows: the last event, or else the newest object
-// of the state that opened it. After the connection was in doubt, the watch that goes on from
-// the span is opened one revision before it, so that the upstream must begin by telling it
-// again: that proves that both have the same past. A watch from the span's end proves nothing,
-// if etcd was restored from an older state and written to until its revision had passed ours.
+// of the state that opened it. If it is in doubt whether the upstream is still the same, the next
+// watch is opened one revision before the seam, so that the upstream must begin by sending it
+// again: that proves that both have the same past. A watch from the span's end proves nothing, if
+// etcd was restored from an older state and written to until its revision had passed ours.
 type seam struct {
 	revision uint64
 	key      string
@@ -24,11 +24,11 @@ type seam struct {
 }
 
 // seamSilence is how long a resumed watch may be silent before it is given up and opened again. An
-// upstream that has the seam tells it, or, if it has another past, a bookmark in its place.
+// upstream that has the seam sends it; one that has another past sends a bookmark instead.
 const seamSilence = 2 * freshness.BookmarkEvery
 
-// errUnproven ends a span that cannot show that the upstream still has the same past. All that
-// was known goes with it.
+// errUnproven ends a span if the upstream cannot show that it still has the same past. Everything
+// that is known is then dropped.
 var errUnproven = errors.New("the upstream's past could not be recognised")
 
 // seamOf is the seam of a state that was loaded as a whole; the zero seam if it is empty.
@@ -53,8 +53,8 @@ func (c *Collection) seam() seam {
 	return c.last
 }
 
-// meet waits for the first event of a resumed stream, which must be the seam to the last byte.
-// Silence proves nothing, and costs nothing but time.
+// meet waits for the first event of a resumed stream, which must be the seam, with the same bytes.
+// That nothing comes proves nothing, and costs only time.
 func (f *feed) meet(ctx context.Context, frame *wire.Frame, s *stream, want seam) error {
 	timer := time.NewTimer(seamSilence)
 	defer timer.Stop()

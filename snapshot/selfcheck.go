@@ -25,17 +25,17 @@ const (
 	namesFor    = 30 * time.Second
 	bytesPage   = 500
 	pageBytes   = 4 << 20
-	// After a page of names the upstream rests so many times longer than it worked.
+	// After a page of names, the next request waits this many times as long as the upstream worked.
 	restFactor = 4
 	leastRest  = 50 * time.Millisecond
-	// checkTries is at how many revisions the upstream is asked if it does not have one (any more,
-	// or yet), and checkRetry the time between two.
+	// checkTries is at how many revisions the upstream is asked, if it does not have one of them (any
+	// more, or yet); checkRetry is the time between two.
 	checkTries = 3
 	checkRetry = 2 * time.Second
 	// checkTimeout bounds one check.
 	checkTimeout = 2 * time.Minute
-	// confirmMargin is how long a difference is left alone after a change of the upstream would
-	// have been heard of ([Config].HeardWithin), until it is looked at again.
+	// confirmMargin: a difference is compared again this long after a change of the upstream would
+	// have been noticed ([Config].HeardWithin).
 	confirmMargin = 3 * time.Second
 )
 
@@ -45,12 +45,12 @@ type selfChecks = checks.Memory[Resource]
 // SelfChecks says how many checks had which result.
 func (c *Collections) SelfChecks() map[checks.Result]uint64 { return c.checks.Totals() }
 
-// Mismatched returns what self-checks found of each resource of which one ever found something
-// wrong in the life of the process, also if nothing is kept of it now.
+// Mismatched returns the results for each resource in which a self-check has found a difference
+// since the process started, even if nothing is kept of it now.
 func (c *Collections) Mismatched() map[Resource]checks.Stats { return c.checks.Mismatched() }
 
-// selfCheck checks the live collections one after the other, so that each has its turn about once
-// in every: the one that was left alone for the longest comes next.
+// selfCheck checks the live collections one after the other, each about once in the interval every.
+// The one whose last check is the longest ago comes next.
 func (c *Collections) selfCheck(every time.Duration) {
 	for {
 		pause := every / time.Duration(max(1, len(c.list())))
@@ -78,15 +78,15 @@ func (c *Collections) longestUnchecked() (found *running) {
 	return found
 }
 
-// newest is the newest state if it is given to callers now, as one of the history. To ask is not to
-// use the collection.
+// newest returns the newest state, as a state of the history, if it may be given to callers now. It
+// does not count as a use of the collection.
 func (c *Collection) newest() (Snapshot, reason.Reason) {
 	s, absence := c.view.Load().latest(time.Now(), c.limits.Staleness, 0)
 	s.Heard = time.Time{}
 	return s, absence
 }
 
-// check checks a collection, and drops it if it has something else than the upstream.
+// check checks a collection, and drops it if it differs from the upstream.
 func (c *Collections) check(r *running) {
 	ctx, cancel := context.WithTimeout(c.ctx, checkTimeout)
 	defer cancel()
@@ -143,8 +143,8 @@ func (c *Collections) compare(ctx context.Context, r *running, at checks.Place) 
 }
 
 // compareAt compares a part of s by name and revision, a page of it byte by byte, and what is made
-// of it in memory. It returns where to go on: also past what the upstream does not answer, so that
-// one page it never answers does not keep all others from being looked at.
+// of it in memory. It returns where to go on. A part that the upstream does not answer is skipped,
+// so that one page that it never answers does not keep all others from being checked.
 func (c *Collections) compareAt(ctx context.Context, cmp *comparison, s Snapshot, at checks.Place) (next checks.Place, err error) {
 	next = at
 	end, wrong := s.tree.Check(at.Names, namesAtOnce)
@@ -181,7 +181,8 @@ func (c *Collections) compareAt(ctx context.Context, cmp *comparison, s Snapshot
 	return next, errors.Join(err, cmp.page(ctx, s, from, limit))
 }
 
-// checkObjects names objects whose bytes say something else than what is kept beside them.
+// checkObjects names objects whose bytes differ from the labels and fields that are kept beside
+// them.
 func (c *comparison) checkObjects(frame *wire.Frame, objects []*index.Object) (found []string) {
 	e := c.source.encoding()
 	for _, o := range objects {
@@ -195,9 +196,9 @@ func (c *comparison) checkObjects(frame *wire.Frame, objects []*index.Object) (f
 	return found[:min(len(found), index.MaxDifferences)]
 }
 
-// confirm looks at a difference again, after a time: if the upstream is what changed (a definition,
-// an API server, the server of a group), that is heard of by then, and the state dropped for that
-// reason. What is wrong in memory alone is so at once.
+// confirm compares again after a time. If something changed at the upstream (a definition, an API
+// server, the server of a group), listproxy has noticed it by then, and has dropped the state for
+// that reason. A difference within memory needs no confirmation.
 func (c *Collections) confirm(ctx context.Context, r *running, s Snapshot, wrong *mismatchError) error {
 	if wrong.again != nil {
 		if !clock.Sleep(ctx, c.config.HeardWithin+confirmMargin) {

@@ -20,7 +20,7 @@ import (
 )
 
 // Resource names a collection: a resource as the upstream serves it, in one representation.
-// All of it is the key; two collections never share bytes.
+// All fields together are the key; two collections never share bytes.
 type Resource struct {
 	schema.GroupVersionResource
 	Namespaced     bool
@@ -57,8 +57,8 @@ const (
 	answerTimeout = 60 * time.Second
 	// maxList bounds the body of one page.
 	maxList = 1 << 30
-	// initialLimit is the page size of a paginated initial load. kube-apiserver 1.36 walks all
-	// that remains behind every page, so small pages are dear.
+	// initialLimit is the page size of a paginated initial load. For every page, kube-apiserver 1.36
+	// walks all objects that come after it, so small pages are expensive.
 	initialLimit = 2000
 	// probeNamespace and probeName address one key that cannot exist: no name may hold a '~'.
 	probeNamespace = "default"
@@ -79,7 +79,7 @@ func isAnswer(err error) bool {
 	return is
 }
 
-// longestRetry bounds what an upstream can make a feed wait by its word.
+// longestRetry is the longest time for which a Retry-After makes a feed wait.
 const longestRetry = time.Minute
 
 // retryAfter is what a Retry-After header says, in seconds as kube-apiserver writes it.
@@ -91,7 +91,7 @@ func retryAfter(h http.Header) time.Duration {
 	return min(longestRetry, time.Duration(seconds)*time.Second)
 }
 
-// wanted is the pause after an error: not shorter than what the upstream asks for.
+// wanted returns the pause after an error: at least as long as the upstream asks for.
 func wanted(pause time.Duration, err error) time.Duration {
 	if answer, ok := errors.AsType[*wire.AnswerError](err); ok {
 		return max(pause, answer.RetryAfter)
@@ -152,11 +152,11 @@ func (s *source) list(ctx context.Context, namespace string, query url.Values) (
 	return l, nil
 }
 
-// insistences is how often a list that must not fail is asked for while the upstream is busy.
+// insistences is how often a list is tried while the upstream is busy, if it must not fail.
 const insistences = 6
 
-// insist is list, asked again after a pause where the upstream answers that it is too busy: for
-// what would cost it more if it failed.
+// insist is list, tried again after a pause if the upstream answers that it is too busy. It is for
+// lists whose failure would cost the upstream more than a repetition.
 func (s *source) insist(ctx context.Context, namespace string, query url.Values) (answeredList, error) {
 	pause := resumeBackoff()
 	for try := 1; ; try++ {
@@ -167,10 +167,10 @@ func (s *source) insist(ctx context.Context, namespace string, query url.Values)
 	}
 }
 
-// probe reads a single name that cannot exist, with MostRecent. It costs the upstream one key,
-// and makes its watch cache ask etcd how far it is; the answer carries the current revision.
-// (A limit=1 list would not do: kube-apiserver 1.36 walks all that remains behind a page.)
-// It fails with a 400 if the upstream does not know one of the fields.
+// probe reads a single name that cannot exist, with MostRecent. It costs the upstream the lookup of
+// one key, and makes its watch cache ask etcd for the current revision, which the answer has. (A
+// list with limit=1 would cost more: for every page, kube-apiserver 1.36 walks all objects that
+// come after it.) It fails with a 400 if the upstream does not know one of the fields.
 func (s *source) probe(ctx context.Context, fieldNames ...string) (body []byte, revision uint64, err error) {
 	namespace := ""
 	if s.resource.Namespaced {
@@ -194,7 +194,7 @@ func (s *source) probe(ctx context.Context, fieldNames ...string) (body []byte, 
 // watch begins a watch. Reading it goes on until ctx ends or the upstream ends it.
 func (s *source) watch(ctx context.Context, namespace string, query url.Values, timeout time.Duration) (*stream, error) {
 	query.Set("watch", "true")
-	// Always said: a watch without it lives for a time of the upstream's choice.
+	// The timeout is always sent: without it, the upstream chooses how long a watch lasts.
 	timeout = timeout.Truncate(time.Second)
 	query.Set("timeoutSeconds", strconv.Itoa(int(timeout/time.Second)))
 	ctx, cancel := context.WithCancel(ctx)

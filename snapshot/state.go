@@ -17,9 +17,9 @@ type Snapshot struct {
 	Frame *wire.Frame
 	// Epochs are those under which it was learned.
 	Epochs Epochs
-	// Heard is how new a newest state is: all that had been written by then is in it. It is zero
-	// for a state at an exact revision. It is when the upstream was asked how far it is, and
-	// Answered is when it has said so.
+	// Heard is how new a newest state is: it has everything that was written by then. It is the time
+	// when the upstream was asked for its current revision, and Answered the time when it answered.
+	// Both are zero for a state at an exact revision.
 	Heard, Answered time.Time
 
 	tree index.Tree
@@ -27,9 +27,9 @@ type Snapshot struct {
 	watches *watch.Hub
 }
 
-// Page returns what q asks for, with the objects appended to buf. Its cost is that of the objects
-// it returns, and of a count that does not visit the rest; with selectors, also of the objects it
-// looks at, of which it reads no bytes.
+// Page returns what q asks for, with the objects appended to buf. Its cost grows with the number of
+// objects that it returns; the remaining ones are counted without visiting them. With selectors, it
+// also looks at objects that it does not return, but reads none of their bytes.
 func (s Snapshot) Page(q index.Query, buf []*index.Object) index.Page {
 	return s.tree.Page(s.Frame, q, buf)
 }

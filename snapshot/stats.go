@@ -17,22 +17,22 @@ type CollectionStats struct {
 	Objects int
 	// Versions is how many states are kept, the newest included.
 	Versions int
-	// Bytes is what is on the account of the byte bound for it.
+	// Bytes is how many bytes of the byte bound it uses.
 	Bytes int64
 	// Spans, oldest first. Between two of them there is a gap.
 	Spans []Span
 	// Oldest is when the beginning of the history was the newest state; zero if there is none.
 	Oldest time.Time
-	// Heard is how new the newest state is: all that the upstream had then is in it; zero if there
-	// was none.
+	// Heard is how new the newest state is: it has everything that the upstream had at that time; zero
+	// if there was none.
 	Heard time.Time
 	// Used is when a request last asked for it.
 	Used time.Time
-	// Feed is what became of its spans, and of those of its like before.
+	// Feed counts its spans, and those of earlier collections of the same Resource.
 	Feed FeedStats
-	// Watches are the clients that follow it, and what became of those before.
+	// Watches counts the clients that follow it, and how earlier ones ended.
 	Watches watch.Stats
-	// Check is what self-checks found of it, and of those of its like before.
+	// Check is the result of self-checks of it, and of earlier collections of the same Resource.
 	Check checks.Stats
 }
 
@@ -61,7 +61,7 @@ func (c *Collections) Stats() []CollectionStats {
 	return all
 }
 
-// Stored is how many bytes are on the account of all collections, and the bound; 0 is none.
+// Stored returns how many bytes all collections use, and the bound; 0 is none.
 func (c *Collections) Stored() (bytes, bound int64) {
 	return c.budget.Used.Load(), c.budget.Limit
 }

@@ -28,9 +28,9 @@ type stream struct {
 	// contentType is that of the answer, and compressed whether it came with gzip.
 	contentType string
 	compressed  bool
-	// gone are objects that the stream has told of and the state that opened the span does not have.
-	// It was loaded after that, so the stream must tell of their deletion before it tells of anything
-	// later. The feed uses it.
+	// gone has objects that the stream has sent, but that the state which opened the span does not
+	// have. That state was loaded later, so the stream must send their deletion before it sends
+	// anything later. Only the feed uses it.
 	gone map[string]struct{}
 }
 
@@ -44,9 +44,9 @@ func newStream(ctx context.Context, cancel context.CancelFunc, e wire.Encoding, 
 	return s
 }
 
-// inOrder reports whether a stream that has ended did so at its timeout, and not before. One that
-// is ended sooner, however well, ended for a reason of the upstream's: it may have restarted, or be
-// another one now.
+// inOrder reports whether a stream that has ended did so at its timeout, and not before. If it
+// ended sooner, even without an error, the upstream had a reason: it may have restarted, or been
+// replaced.
 func (s *stream) inOrder(now time.Time) bool {
 	_, inOrder := s.Ended(now)
 	return inOrder && errors.Is(s.err, wire.ErrEnded) && errors.Is(s.err, io.EOF)

@@ -7,11 +7,11 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// versionOverhead is what one version costs beside the objects it holds: the path that it
-// copied in the trees. Measured with BenchmarkHistory.
+// versionOverhead is how many bytes one version needs in addition to its objects: the paths that it
+// copied in the trees. It was measured with BenchmarkHistory.
 const versionOverhead = 1650
 
-// marksPerHistory is how finely the time of revisions is remembered.
+// marksPerHistory is how many marks are kept for the history's time.
 const marksPerHistory = 256
 
 // mark says that a revision had been reached at a time.
@@ -43,7 +43,7 @@ func (c *Collection) trim(now time.Time) {
 	c.marks = slices.Delete(c.marks, 0, cut-1)
 }
 
-// shortenLocked gives back memory: the older half of the history's time goes.
+// shortenLocked frees memory: it drops the older half of the history, by time.
 func (c *Collection) shortenLocked() {
 	if len(c.marks) == 0 {
 		return
@@ -72,8 +72,8 @@ func (c *Collection) forgetBefore(rev uint64) {
 	c.marks = slices.DeleteFunc(c.marks, func(m mark) bool { return m.revision < rev })
 }
 
-// cutLocked forgets what was before rev. A span that ended at or before it goes as a whole; the
-// live one keeps its state at rev.
+// cutLocked forgets what was before rev. A span that ended at or before rev is dropped as a whole;
+// the live one keeps its state at rev.
 func (c *Collection) cutLocked(rev uint64) {
 	v := c.view.Load()
 	spans := slices.Clone(v.spans)
@@ -101,7 +101,7 @@ func (c *Collection) cutLocked(rev uint64) {
 	}
 }
 
-// accountLocked adds bytes to what a span has on the budget's account.
+// accountLocked adds bytes to the part of the budget that a span uses.
 func (c *Collection) accountLocked(span int, bytes int64) {
 	c.accounts[span] += bytes
 	c.budget.Add(bytes)

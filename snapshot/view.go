@@ -31,8 +31,8 @@ type View struct {
 	epochs Epochs
 	// spans, oldest first. While absence is Known the last one is live.
 	spans []Span
-	// heard is how new the newest state is: all that had been written by then is in it. It is when
-	// the upstream was asked how far it is, by the last read whose answer the live span has
+	// heard is how new the newest state is: it has everything that was written by then. It is the time
+	// when the upstream was asked for its current revision, for the last answer that the live span has
 	// reached.
 	heard hearing
 	// versions of all spans, by revision.
@@ -42,18 +42,18 @@ type View struct {
 	frame  *wire.Frame
 	// watches are the clients that follow the live span; nil if none may.
 	watches *watch.Hub
-	// next is closed when there is another view, newer when there is one that was heard later, or
-	// that has no state.
+	// next is closed when there is another view; newer is closed when there is one with a later heard,
+	// or without a state.
 	next, newer chan struct{}
 }
 
-// hearing is when the upstream was asked how far it is, and when it has answered.
+// hearing is when the upstream was asked for its current revision, and when it answered.
 type hearing struct {
 	freshness.Inquiry
 	answered time.Time
 }
 
-// goal is where the upstream was when it was asked, or later.
+// goal is a revision that the upstream had when it was asked, or later.
 type goal struct {
 	hearing
 	revision uint64

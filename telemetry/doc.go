@@ -18,6 +18,6 @@
 //     do not mix.
 //   - The names that clients give themselves ([UserAgent]) are bounded in length,
 //     characters and number before anything keeps them.
-//   - When in doubt, text is masked: a word too many may be masked, but a
-//     credential in a known form never passes.
+//   - When in doubt, text is masked: harmless words may be masked, but a credential in a known form
+//     never passes.
 package telemetry

@@ -5,9 +5,9 @@ import (
 	"log/slog"
 )
 
-// Libraries returns log for libraries that speak to programmers: what they say to operators is at
-// the level debug, and what is less stays less. What operators must know of it, listproxy finds out
-// and says itself.
+// Libraries returns a logger for libraries whose messages are for programmers: it lowers their
+// messages to the level debug, except those that are lower already. What operators must know,
+// listproxy finds out and logs itself.
 func Libraries(log *slog.Logger) *slog.Logger { return slog.New(debugHandler{log.Handler()}) }
 
 // debugHandler lowers records to the level debug.

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// LevelAccess is the level of the one line that each request has. It is between slog's Info and
-// Debug, and is written ACCESS.
+// LevelAccess is the level of the access log, which has one line for each request. It is between
+// slog's Info and Debug, and is written as ACCESS.
 const LevelAccess = slog.LevelInfo - 2
 
-// Levels are the names of levels, the one that says most first.
+// Levels returns the names of all levels; the most verbose comes first.
 func Levels() []string { return []string{"debug", "access", "info", "warn", "error"} }
 
 // ParseLevel reads the name of a level.
@@ -55,7 +55,7 @@ func NewLogger(w io.Writer, format Format, level slog.Leveler) *slog.Logger {
 	return slog.New(slog.NewTextHandler(masked, options))
 }
 
-// replaceAttr names our own level, and masks what is to be masked.
+// replaceAttr writes LevelAccess as ACCESS, and masks credentials.
 func replaceAttr(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) == 0 && a.Key == slog.LevelKey {
 		if level, ok := a.Value.Any().(slog.Level); ok && level == LevelAccess {

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// randomLength is the least length, in bytes, of a run that changes often between letters and
-	// digits and is taken for a random one. Tokens are longer, names rarely change so often.
+	// randomLength is the least length, in bytes, of a run that counts as random because it often
+	// changes between letters and digits. Tokens are longer; names rarely change so often.
 	randomLength = 12
 	// randomChanges is how often it does.
 	randomChanges = 4
@@ -32,11 +32,10 @@ const (
 	hexAlso  = "abcdefABCDEF"
 )
 
-// LooksSecret says whether a word that a client wrote may be a credential, by its looks: a
-// bootstrap token, a JSON web token, a UUID, or what somebody drew at random. It is for words that
-// say what kind of thing they name: programs, resources, namespaces. Names with a random end, as
-// those of pods and ReplicaSets, pass, since the end is short. It cannot know a password that is a
-// word.
+// LooksSecret says whether a word that a client wrote looks like a credential: a bootstrap token, a
+// JSON web token, a UUID, or a random string. It is for names of kinds of things: programs,
+// resources, namespaces. Names with a random end, like those of pods and ReplicaSets, pass, since
+// the end is short. It cannot recognise a password that is a word.
 func LooksSecret(word string) bool {
 	if strings.HasPrefix(word, "eyJ") || uuidText.MatchString(word) || hasBootstrapToken(word) {
 		return true
@@ -61,9 +60,8 @@ func looksDrawn(run string) bool {
 	return changes >= randomChanges
 }
 
-// hasBootstrapToken says whether there is a bootstrap token in text. One without any digit, or
-// without any letter, is taken for something else: of those that kubeadm makes that is one in a
-// thousand.
+// hasBootstrapToken says whether there is a bootstrap token in text. Text without any digit, or
+// without any letter, does not count: only one in a thousand of kubeadm's tokens is like that.
 func hasBootstrapToken(text string) bool {
 	for _, match := range bootstrapToken.FindAllStringSubmatch(text, -1) {
 		if mixed(match[2]) {

@@ -12,9 +12,8 @@ import (
 // Masked stands in the log where a credential stood.
 const Masked = "MASKED"
 
-// sensitiveWords make an attribute's key, or a header's name, speak of a
-// credential. They are compared with the key in lower case and without hyphens
-// and underscores.
+// sensitiveWords: an attribute's key, or a header's name, that contains one of these words names a
+// credential. They are compared with the key in lower case and without hyphens and underscores.
 var sensitiveWords = []string{
 	"authorization", "bearer", "token", "cookie", "password", "passwd",
 	"secret", "credential", "apikey", "privatekey", "keydata",

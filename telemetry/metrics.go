@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// maxSeries is how many series one metric may have, whatever its labels do: all further
-	// ones count in one series with the label otel_metric_overflow.
+	// maxSeries is how many series one metric may have. All further ones count in one series with the
+	// label otel_metric_overflow.
 	maxSeries = 10000
 	// maxScrapes is how many scrapes are answered at a time.
 	maxScrapes = 4
 )
 
-// Metrics is where instruments count, and what Prometheus reads.
+// Metrics collects the values of all instruments, and Prometheus reads them from it.
 type Metrics struct {
 	metric.MeterProvider
 	registry *prometheus.Registry
@@ -56,7 +56,7 @@ func NewMetrics(res *resource.Resource) (*Metrics, error) {
 // Gatherer reads all metrics, as Prometheus sees them.
 func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
 
-// Handler answers scrapes of Prometheus. What cannot be read is left out, and log says so.
+// Handler answers scrapes of Prometheus. Metrics that cannot be read are left out and logged.
 func (m *Metrics) Handler(log *slog.Logger) http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		ErrorLog: scrapeLog{log}, ErrorHandling: promhttp.ContinueOnError,

@@ -9,12 +9,12 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.39.0"
 )
 
-// serviceName is what traces and metrics are filed under, unless OTEL_SERVICE_NAME or
-// OTEL_RESOURCE_ATTRIBUTES say otherwise.
+// serviceName is the service's name in traces and metrics, unless OTEL_SERVICE_NAME or
+// OTEL_RESOURCE_ATTRIBUTES give another.
 const serviceName = "listproxy"
 
 // NewResource says which process traces and metrics come from: its name, its version, and an ID of
-// its own. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES add to that, and count before it.
+// its own. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES add to these, and take precedence.
 func NewResource(ctx context.Context, version string) (*resource.Resource, error) {
 	res, err := resource.New(ctx,
 		resource.WithTelemetrySDK(),

@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// forcedPerSecond bounds how many traces callers make by asking for them in their traceparent.
+	// forcedPerSecond is how many traces a second callers can cause by asking for them in their
+	// traceparent.
 	forcedPerSecond = 10
 	// defaultSampler is that of the specification.
 	defaultSampler = "parentbased_always_on"
@@ -50,8 +51,9 @@ func samplerKinds() map[string]samplerKind {
 	}
 }
 
-// newSampler makes a sampler of what the environment says; nothing is parentbased_always_on. What
-// the SDK would only complain of, and then sample everything, is an error that names the variable.
+// newSampler makes a sampler from the environment's values; empty is parentbased_always_on. For a
+// wrong value, the SDK would only log a message and then sample everything; here it is an error
+// that names the variable.
 func newSampler(name, arg string) (*boundedSampler, error) {
 	if name == "" {
 		name = defaultSampler
@@ -79,15 +81,15 @@ func newSampler(name, arg string) (*boundedSampler, error) {
 	}, nil
 }
 
-// boundedSampler is a sampler of the specification, with a bound on what callers decide: anybody
-// can write a traceparent that is sampled.
+// boundedSampler is a sampler of the specification, with a limit on what callers decide, since
+// anybody can write a traceparent that asks for sampling.
 //
-//   - Below a span of our own: as that one.
+//   - Below a span of listproxy's own: like that span.
 //   - Without a traceparent: as the root sampler says.
-//   - With one, if the sampler is parentbased_: not sampled stays so; sampled is sampled, at most
-//     forcedPerSecond times a second, and if the caller is to be believed ([DistrustParent]).
-//   - Else as the root sampler says, and not by the ID of the trace, which is the caller's choice,
-//     too.
+//   - With one, if the sampler is parentbased_: "not sampled" is followed. "sampled" is followed at
+//     most forcedPerSecond times a second, and only if the caller is trusted ([DistrustParent]).
+//   - Else as the root sampler says, but not by the ID of the trace, which the caller can choose as
+//     well.
 //
 // It is safe for concurrent use.
 type boundedSampler struct {
@@ -129,7 +131,7 @@ func sampledAs(sampled bool, p sdktrace.SamplingParameters) sdktrace.SamplingRes
 	return sdktrace.NeverSample().ShouldSample(p)
 }
 
-// drawnID is an ID to sample by. It has to be even, not secret.
+// drawnID returns a random ID to sample by. It must be evenly distributed, but need not be secret.
 func drawnID() (id trace.TraceID) {
 	binary.BigEndian.PutUint64(id[:8], rand.Uint64()) // #nosec G404 -- see above
 	binary.BigEndian.PutUint64(id[8:], rand.Uint64()) // #nosec G404 -- see above

@@ -241,7 +241,7 @@ func (a *app) close() {
 	}
 }
 
-// needs are the resources that listproxy is to keep, or keeps.
+// needs returns the resources that listproxy keeps, or should keep.
 func (a *app) needs(eager []policy.EagerCollection) []schema.GroupVersionResource {
 	var needed []schema.GroupVersionResource
 	for _, e := range eager {

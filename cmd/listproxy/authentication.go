@@ -45,7 +45,8 @@ func (o *identityOptions) addFlags(fs *pflag.FlagSet) {
 			"listproxy impersonates that user at the API server")
 	fs.StringVar(&o.frontCAFile, "requestheader-client-ca-file", o.frontCAFile,
 		"`file` with CAs, PEM, of an authenticating proxy in front of listproxy")
-	fs.StringSliceVar(&o.frontAllowedNames, "requestheader-allowed-names", o.frontAllowedNames, "common `names` in that proxy's certificates")
+	fs.StringSliceVar(&o.frontAllowedNames, "requestheader-allowed-names", o.frontAllowedNames,
+		"common `names` in the certificates of the proxy of --requestheader-client-ca-file")
 	fs.StringSliceVar(&o.frontUsername, "requestheader-username-headers", o.frontUsername,
 		"`headers` in which that proxy says who the caller is")
 	fs.StringSliceVar(&o.frontUID, "requestheader-uid-headers", o.frontUID, "`headers` with the user's uid")

@@ -52,8 +52,8 @@ func (o *limitOptions) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.body, "max-body-bytes", o.body,
 		"how long a request's body may be (`quantity`), except for execs, uploads by proxy and the like;\n0 leaves that to the API server")
 	fs.DurationVar(&o.stall, "stall-timeout", o.stall,
-		"if a client reads nothing of an answer, or sends nothing of an upload, for this long, it is cut off;\n"+
-			"for a caller whom kube-apiserver has not accepted yet, the whole upload must be done in this time; 0 never")
+		"a client that reads nothing of an answer, or sends nothing of an upload, for this long is cut off;\n"+
+			"a caller whom kube-apiserver has not accepted yet must finish the whole upload in this time; 0 never")
 }
 
 // complete checks the options. An error names the flag.
@@ -68,7 +68,7 @@ func (o *limitOptions) complete() error {
 			return fmt.Errorf("%s %d is negative: give a number, or 0 for no bound", n.flag, n.value)
 		}
 		if n.value > math.MaxInt32 {
-			return fmt.Errorf("%s %d is more than any machine serves: give a smaller number, or 0 for no bound", n.flag, n.value)
+			return fmt.Errorf("%s %d is more than any machine can serve: give a smaller number, or 0 for no bound", n.flag, n.value)
 		}
 	}
 	if o.wait < 0 {

@@ -23,8 +23,8 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The first signal begins an end in order. A second one ends the process at once, as it does
-	// without handlers.
+	// The first signal begins a graceful shutdown. A second one ends the process at once, as without a
+	// handler.
 	context.AfterFunc(ctx, stop)
 	err := newCommand().ExecuteContext(ctx)
 	stop()

@@ -30,8 +30,8 @@ func (o *options) tuneMemory(log *slog.Logger) {
 	log.Debug("memory", "limit", debug.SetMemoryLimit(-1), "gcPercent", percent)
 }
 
-// memoryLimit is a limit for the process that leaves room for the garbage of what may be stored.
-// If what may be stored has no bound, the process has none either.
+// memoryLimit returns a limit for the process that leaves room for the garbage of what may be
+// stored. If storage has no bound, the process has none either.
 func memoryLimit(stored, compressed int64) int64 {
 	if stored <= 0 || stored > math.MaxInt64/4 || compressed > math.MaxInt64/4 {
 		return math.MaxInt64

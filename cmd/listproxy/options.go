@@ -125,8 +125,8 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig,
 		"`file` with the API server's address and listproxy's own credentials;\nwithout it, the in-cluster configuration")
 	fs.StringSliceVar(&o.upstreams, "upstream", o.upstreams,
-		"`URLs` of the cluster's API servers, https://host:port, used instead of the one address in --kubeconfig;\n"+
-			"the path, the credentials, and the name that their certificates must be good for still come from there")
+		"`URLs` of the cluster's API servers, https://host:port, used instead of the address in --kubeconfig;\n"+
+			"the path, the credentials, and the name for which their certificates must be valid still come from there")
 	fs.StringVar(&o.config, "config", o.config, "policy `file`: which resources are kept in memory, and how (listproxy policy check FILE)")
 	fs.StringVar(&o.bindAddress, "bind-address", o.bindAddress, "`address` to serve clients on")
 	fs.IntVar(&o.securePort, "secure-port", o.securePort, "`port` to serve clients on, over TLS")
@@ -164,7 +164,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.watches, "watches", o.watches, "answer watches and streaming lists from memory too: one watch of kube-apiserver for any "+
 		"number of clients;\nthe policy can say otherwise for a resource")
 	fs.DurationVar(&o.consistentWait, "consistent-wait", o.consistentWait,
-		"how long such a list waits for the proof, before it is forwarded; at most 1m")
+		"how long a list of the newest state waits for the proof (--consistent-lists), before it is forwarded; at most 1m")
 	fs.DurationVar(&o.reviewTTL, "review-ttl", o.reviewTTL, "how long the API server's yes to a caller's list is remembered; 0 asks each time")
 	fs.StringSliceVar(&o.eager, "eager", o.eager, "`resources` to load before /readyz says yes: pods,nodes,deployments.v1.apps")
 	fs.DurationVar(&o.jitter, "eager-jitter", o.jitter, "eager resources begin to load at random moments within this time")
@@ -178,9 +178,9 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.bytes, "cache-bytes", o.bytes, "bound on what is stored (`quantity`, 512Mi or 2Gi; 0 for none): at the bound,\n"+
 		"history is shortened, then idle resources are dropped, then lists are forwarded")
 	fs.StringVar(&o.compressed, "compression-cache-bytes", o.compressed,
-		"bound on the compressed lists that are kept (`quantity`); 0 compresses every list anew")
+		"bound on the compressed lists that are kept (`quantity`); 0 compresses every list again")
 	fs.DurationVar(&o.delay, "shutdown-delay-duration", o.delay,
-		"how long to go on as before after SIGTERM, with only /readyz saying no, so that balancers notice")
+		"how long listproxy serves as before after SIGTERM, while /readyz already fails, so that load balancers notice")
 	fs.DurationVar(&o.drain, "shutdown-timeout", o.drain,
 		"how long requests may take to end after SIGTERM and --shutdown-delay-duration; watches are ended at once")
 	fs.StringVar(&o.logFormat, "log-format", o.logFormat, "`text` or json")
@@ -372,9 +372,9 @@ func mergeEager(c *policy.Config, names []string) ([]policy.EagerCollection, err
 const defaultSettle = 15 * time.Second
 
 // anySettle lets --upstream-settle be shorter than is safe, if it is not empty. The linker sets it
-// in what tests run (package test/harness), which look at what comes after a change of API servers:
-// -ldflags "-X main.anySettle=yes". No flag and no variable of the environment does, so no
-// listproxy that is released can be made to.
+// in the binaries that tests run (package test/harness), so that they need not wait for long after
+// a change of API servers: -ldflags "-X main.anySettle=yes". No flag and no environment variable
+// sets it, so a released listproxy always checks.
 var anySettle string
 
 // leastSettle is the shortest --upstream-settle that is safe. each: the API servers are asked one
@@ -386,7 +386,7 @@ func leastSettle(each bool) time.Duration {
 	return discovery.LeastSettle(discovery.SlowestLook)
 }
 
-// heardWithin is how long, at most, nothing is heard of a change of the API servers.
+// heardWithin is how long, at most, a change of the API servers goes unnoticed.
 func (o *options) heardWithin() time.Duration {
 	if len(o.upstreams) > 0 {
 		return upstream.SlowestNews
@@ -406,7 +406,7 @@ func (o *options) checkSettle() error {
 		least = 0
 	}
 	if o.settle < least {
-		return fmt.Errorf("--upstream-settle %v is too short: lists could come from memory between two looks at API servers of "+
+		return fmt.Errorf("--upstream-settle %v is too short: lists could come from memory between two checks of API servers of "+
 			"different versions, "+
 			"and mix what they write: give at least %v (%s), or leave it out (%v)", o.settle, least, where, defaultSettle)
 	}

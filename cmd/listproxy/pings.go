@@ -5,15 +5,14 @@ import (
 	"os"
 )
 
-// ownPings say when a connection of listproxy's own (feeds, discovery, watches of definitions and
-// of RBAC) is given up on which nothing comes, in seconds: after so many without a frame the API
-// server is asked whether it is there, and has so many to answer. Until then a feed on a half-open
-// connection can only forward, and a changed definition or a revoked right is not heard of. Where
-// something comes, nothing is asked.
+// ownPings returns how long a connection of listproxy's own (feeds, discovery, watches of
+// definitions and of RBAC) may be silent before it is closed, in seconds: the time without a frame
+// after which a ping is sent, and the time for its answer. Until then lists of a feed on a
+// half-open connection are forwarded, and a changed definition or a revoked right goes unnoticed.
+// While frames come, no ping is sent.
 //
-// These variables are the way that k8s.io/apimachinery/pkg/util/net has for it, and the only one;
-// its defaults are 30 and 15. Callers' requests have connections and times of their own (package
-// proxy).
+// k8s.io/apimachinery/pkg/util/net takes these times only from environment variables; its defaults
+// are 30 and 15. Callers' requests have connections and times of their own (package proxy).
 func ownPings() map[string]string {
 	return map[string]string{
 		"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "5",

@@ -6,9 +6,8 @@ import (
 	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
-// ready says whether clients should come: everything eager is there, the end has not begun, and
-// what is wrong with the upstream, if anything is, is not this replica's own fault
-// (docs/operations.md).
+// ready says whether clients should come: everything eager is loaded, shutdown has not begun, and
+// nothing is wrong with the upstream that only this replica has (docs/operations.md).
 func (a *app) ready() (bool, []statusz.Check) {
 	checks := []statusz.Check{
 		{Name: "serving", OK: !a.draining.Load(), Message: "draining"},
@@ -29,10 +28,10 @@ func (a *app) ready() (bool, []statusz.Check) {
 	return true, checks
 }
 
-// upstreamReady says whether clients should come, as far as the upstream goes: not if the fault is
-// this replica's own, since other replicas may have what it has not. What all of them share, as an
-// account that was deleted, is no reason: if all were taken out, clients would reach nobody, and
-// not even be told why.
+// upstreamReady says whether clients should come, by the state of the upstream: not if only this
+// replica has the trouble, since other replicas may work. A trouble that all replicas share, like
+// an account that was deleted, does not count: if all replicas were taken out, clients could not
+// even connect, and would not be told why.
 func upstreamReady(s upstream.HealthStats) statusz.Check {
 	check := statusz.Check{Name: admin.UpstreamCheck, OK: !s.Own}
 	if s.Condition != upstream.ConditionOK {

@@ -27,8 +27,8 @@ import (
 func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	log := telemetry.NewLogger(stderr, telemetry.Format(o.logFormat), o.level)
 	o.tuneMemory(log)
-	// What Kubernetes' libraries have to say goes the same way: in the same format, masked, and
-	// for those who debug it.
+	// Messages of Kubernetes' libraries go to the same log: in the same format, masked, and at the
+	// level debug.
 	klog.SetSlogLogger(telemetry.Libraries(log))
 
 	if err := setOwnPings(); err != nil {
@@ -133,12 +133,12 @@ func identified(cfg *rest.Config) *rest.Config {
 	return cfg
 }
 
-// ending is how long the parts of an end in order take: to go on as before while others learn of
-// it, and, at most, to let requests end.
+// ending has the times of a graceful shutdown: how long listproxy serves as before while others
+// notice, and how long requests may take to end, at most.
 type ending struct{ delay, drain time.Duration }
 
-// maxBrokenDrain is how long requests may take to end, at most, in a process of which a part has
-// failed: it may not do its work any more, and another one waits to be started in its place.
+// maxBrokenDrain is how long requests may take to end, at most, if a part of the process has
+// failed: the process may no longer work, and another waits to replace it.
 const maxBrokenDrain = 10 * time.Second
 
 // timeout returns how long requests may take to end, at most; err is how a part has failed, or nil.
@@ -151,7 +151,7 @@ func (e ending) timeout(err error) time.Duration {
 
 // serve runs all parts until ctx ends or one of them fails.
 func (a *app) serve(ctx context.Context, clients, operators net.Listener, end ending) error {
-	// The parts outlive ctx: what they watch for must be heard of until the last answer.
+	// The parts outlive ctx: changes must be noticed until the last answer.
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	mainServer := server.New(a.front, a.tls.Config(a.certificate.Get), a.log)

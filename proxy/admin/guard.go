@@ -20,13 +20,13 @@ const (
 	pageWriteTimeout = 10 * time.Second
 )
 
-// guard keeps browsers from reading the admin port for somebody else: it needs no credentials, so
-// whatever page a person has open could ask for its own through that person's network (cross-site
-// requests; or from a name that is made to lead here, DNS rebinding). What is no browser's is not
-// held up, whether it says the right name or an address.
+// guard keeps other sites from reading the admin port through somebody's browser. The port needs no
+// credentials, so any page that a person has open could read it through that person's network: with
+// cross-site requests, or from a name that is made to point here (DNS rebinding). Requests of other
+// programs pass if they use a known name or an address.
 type guard struct {
-	// hosts are the names, in lower case and without a port, that the port may be asked by, beside
-	// those that nobody elsewhere can own.
+	// hosts are further names that requests may use, in lower case and without a port, in addition to
+	// those that nobody outside can own.
 	hosts []string
 }
 
@@ -39,7 +39,7 @@ func newGuard(hosts []string) guard {
 	return g
 }
 
-// protect lets a page answer only those whom refusal lets pass.
+// protect returns page for the requests that refusal does not refuse.
 func (g guard) protect(page http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if why := g.refusal(r); why != "" {
@@ -50,7 +50,7 @@ func (g guard) protect(page http.Handler) http.Handler {
 	})
 }
 
-// refusal says why a request is not answered, and what to do; empty if it is.
+// refusal says why a request is refused, and what to do; empty if it is not.
 func (g guard) refusal(r *http.Request) string {
 	const elsewhere = "This was asked for by a page from elsewhere: open the address yourself, not by a link."
 	// Browsers say so to https, and to localhost (https://www.w3.org/TR/fetch-metadata).
@@ -72,11 +72,12 @@ func (g guard) refusal(r *http.Request) string {
 	return ""
 }
 
-// knows says whether the port may be asked by a Host. Whoever rebinds a name owns it, in the public
-// DNS, so these are left: addresses, as probes and Prometheus have them; localhost, as kubectl
-// port-forward has it (RFC 6761); names of one label, as machines and the Services of a namespace
-// have them; those of Services in full, as nobody can register them; and what the operator has
-// named. A request without a Host is of HTTP/1.0, which no browser speaks.
+// knows says whether a request may have this Host. An attacker who rebinds a name owns it in the
+// public DNS. So names that nobody can own there are known: addresses, which probes and Prometheus
+// use; localhost, which kubectl port-forward uses (RFC 6761); names without a dot, like those of
+// machines and of the Services of a namespace; full names of Services, which nobody can register.
+// The names that the operator has given are known, too. A request without a Host is HTTP/1.0, which
+// no browser speaks.
 func (g guard) knows(host string) bool {
 	name := hostName(host)
 	if name == "" || !strings.Contains(name, ".") {
@@ -102,8 +103,8 @@ func hostName(host string) string {
 	return strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
 }
 
-// bounded answers only so many requests at a time, and others with 429. A reader who takes too long
-// for what is written loses the connection; with a patience of 0 nobody does.
+// bounded answers at most places requests at a time, and others with 429. A reader who takes longer
+// than patience to read the page loses the connection; a patience of 0 is no limit.
 func bounded(places int, patience time.Duration, page http.Handler) http.Handler {
 	taken := make(chan struct{}, places)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -116,8 +117,8 @@ func bounded(places int, patience time.Duration, page http.Handler) http.Handler
 			return
 		}
 		if patience > 0 {
-			// It holds for the connection, whose next request may be a probe. An error means that
-			// the writer has no deadlines, and then nobody is cut off.
+			// The deadline belongs to the connection, whose next request may be a probe. An error means that
+			// the writer has no deadlines: then nobody is cut off.
 			control := http.NewResponseController(w)
 			_ = control.SetWriteDeadline(time.Now().Add(patience))
 			defer func() { _ = control.SetWriteDeadline(time.Time{}) }()
@@ -126,7 +127,7 @@ func bounded(places int, patience time.Duration, page http.Handler) http.Handler
 	})
 }
 
-// hardened adds to all answers what keeps browsers from using them otherwise than to look at them.
+// hardened adds headers to all answers that keep browsers from storing, framing or embedding them.
 // A page may set a policy of its own.
 func hardened(pages http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

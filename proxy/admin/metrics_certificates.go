@@ -11,7 +11,7 @@ import (
 func registerCertificates(meter metric.Meter, read func() []certs.Expiry) error {
 	i := &instruments{meter: meter}
 	ends := i.seconds("listproxy.certificate.not_after.timestamp",
-		"When a certificate in use ends, in Unix time: the first of a chain, or of a file with CAs.")
+		"When a certificate in use ends, in Unix time; for a chain or a file with several CAs, the first to end.")
 	return i.read(func(o metric.Observer) {
 		for _, c := range read() {
 			if !c.NotAfter.IsZero() {

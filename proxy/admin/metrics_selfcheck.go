@@ -11,7 +11,8 @@ import (
 func registerSelfChecks(meter metric.Meter, read func() map[checks.Result]uint64) error {
 	i := &instruments{meter: meter}
 	checks := i.counter("listproxy.selfchecks", "{check}",
-		"Comparisons of memory with the API server: it agrees, or differs (mismatch: it was dropped), or there was no verdict (inconclusive).")
+		"Comparisons of memory with the API server: both agree, or they differ and memory was dropped (mismatch), "+
+			"or there was no verdict (inconclusive).")
 	return i.read(func(o metric.Observer) {
 		for result, n := range read() {
 			o.ObserveInt64(checks, int64(n), // #nosec G115 -- a count

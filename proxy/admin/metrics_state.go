@@ -21,11 +21,11 @@ import (
 	"github.com/listproxy/listproxy/snapshot/gzip"
 )
 
-// State is what is read when somebody scrapes: it costs nothing in between. A field that is nil has
-// no metrics.
+// State has what is read when somebody scrapes; between two scrapes it costs nothing. A nil field
+// has no metrics.
 type State struct {
 	Collections func() []snapshot.CollectionStats
-	// Staleness is the age from which on a newest state is not given any more.
+	// Staleness is the age from which on a newest state is no longer given.
 	Staleness time.Duration
 	// Stored is how many bytes all collections have together, and the bound, 0 if there is none.
 	Stored      func() (bytes, bound int64)
@@ -133,7 +133,8 @@ func registerCollections(meter metric.Meter, read func() []snapshot.CollectionSt
 		"that the state has reached. It grows between two probes, and on a quiet resource between two bookmarks.")
 	loads := i.counter("listproxy.feed.loads", "{load}", "Complete states that were loaded, the first included.")
 	resumes := i.counter("listproxy.feed.resumes", "{resume}",
-		"Watches that broke and were resumed in place: the newest state was kept. After a comparison its history may be gone.")
+		"Watches that broke and were resumed without loading the state again. "+
+			"Its history may be gone if it had to be compared with the API server's.")
 	restarts := i.counter("listproxy.feed.restarts", "{restart}",
 		"How often a state was lost and had to be loaded again, and why (cause). Each time leaves a gap.")
 	return i.read(func(o metric.Observer) {
@@ -202,7 +203,7 @@ func registerCompression(meter metric.Meter, read func() gzip.CompressorStats) e
 	lookups := i.counter("listproxy.compression.lookups", "{segment}",
 		"Segments of lists that were compressed already (hit), or had to be compressed (miss).")
 	compressed := i.counter("listproxy.compressed", "By",
-		"Bytes that were compressed, before compression; without segments that were compressed already.")
+		"Bytes that had to be compressed, counted before compression; segments that were kept compressed do not count.")
 	size := i.gauge("listproxy.compression.size", "By", "Bytes kept of compressed segments.")
 	return i.read(func(o metric.Observer) {
 		s := read()

@@ -17,10 +17,13 @@ const (
 func registerUpstream(meter metric.Meter, read func() upstream.HealthStats) error {
 	i := &instruments{meter: meter}
 	ok := i.gauge("listproxy.upstream.ok", "{upstream}",
-		"1 if the API server answers listproxy's own account as it should, else 0 and how it is (state).")
-	answered := i.seconds("listproxy.upstream.answered.timestamp", "When the API server last answered a check, in whatever way, in Unix time.")
-	from := i.seconds("listproxy.login.not_before.timestamp", "When what listproxy logs in with at the API server was issued, in Unix time.")
-	until := i.seconds("listproxy.login.not_after.timestamp", "When what listproxy logs in with at the API server ends, in Unix time.")
+		"1 if the API server answers listproxy's own account as it should, else 0 and what is wrong (state).")
+	answered := i.seconds("listproxy.upstream.answered.timestamp",
+		"When the API server last answered a check, even with an error, in Unix time.")
+	from := i.seconds("listproxy.login.not_before.timestamp",
+		"When the token or client certificate with which listproxy logs in at the API server was issued, in Unix time.")
+	until := i.seconds("listproxy.login.not_after.timestamp",
+		"When the token or client certificate with which listproxy logs in at the API server ends, in Unix time.")
 	return i.read(func(o metric.Observer) {
 		s := read()
 		value := int64(0)

@@ -15,9 +15,9 @@ func registerWatches(meter metric.Meter, read func() []snapshot.CollectionStats)
 	i := &instruments{meter: meter}
 	open := i.gauge("listproxy.watches", "{watch}", "Watches that are answered from memory now, streaming lists among them.")
 	events := i.counter("listproxy.watch.events", "{event}",
-		"Events of watches from memory, bookmarks included and initial ones not, each counted for every client that was told it.")
+		"Events of watches from memory, bookmarks included and initial events not, each counted for every client that got it.")
 	ended := i.counter("listproxy.watch.ends", "{watch}", "Watches from memory that have ended, and why (reason).")
-	behind := i.gauge("listproxy.watch.behind", "{change}", "The most changes that any client has still to be told, or to pass over.")
+	behind := i.gauge("listproxy.watch.behind", "{change}", "How many changes the slowest client has yet to get or to skip.")
 	return i.read(func(o metric.Observer) {
 		for _, s := range read() {
 			which := []attribute.KeyValue{

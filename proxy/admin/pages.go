@@ -9,7 +9,7 @@ import (
 	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
-// Pages are the pages of the admin port for people. What is nil or false is not there.
+// Pages are the pages of the admin port for people. A page whose field is nil or false is absent.
 type Pages struct {
 	// Status is the page of [statusz.Handler].
 	Status http.Handler
@@ -17,8 +17,8 @@ type Pages struct {
 	Flags func() []statusz.Flag
 	// Profiling turns on /debug/pprof/.
 	Profiling bool
-	// Hosts are names by which the pages and metrics may be asked for, beside addresses, localhost,
-	// names of one label and those of Services.
+	// Hosts are the host names that requests for pages and metrics may use, in addition to addresses,
+	// localhost, names without a dot and those of Services.
 	Hosts []string
 }
 

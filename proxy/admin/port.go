@@ -17,10 +17,10 @@ import (
 //   - / leads to /statusz;
 //   - /statusz, /flagz and /debug/pprof/ are the pages that there are.
 //
-// With ?verbose /readyz has a line for each check either way. The answers hold
-// no secrets and need no authentication. All but those for probes are kept from
-// browsers that ask for somebody else, and each is answered to a bounded number of
-// readers at a time. ready must be safe for concurrent use and must not block.
+// With ?verbose, /readyz has a line for each check in any case. The answers hold no secrets and
+// need no authentication. Except for the probes, requests that another site causes in a browser are
+// refused, and each page is served to a bounded number of readers at a time. ready must be safe for
+// concurrent use and must not block.
 func New(ready func() (ok bool, details []statusz.Check), metrics http.Handler, pages Pages) http.Handler {
 	guarded := newGuard(pages.Hosts)
 	mux := http.NewServeMux()

@@ -22,9 +22,9 @@ import (
 	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
-// StatusSource is where the numbers of the status page are read: when somebody asks, and at no
-// other time. What metrics count is read from them, so that both say the same. Its fields are safe
-// for concurrent use, and so is Read. Those of State that are nil are left out.
+// StatusSource is where the numbers of the status page are read, when somebody asks for the page.
+// Numbers that metrics count are read from the metrics, so that both agree. Its fields are safe for
+// concurrent use, and so is Read. Nil fields of State are left out.
 type StatusSource struct {
 	State
 	Version, Upstream string
@@ -41,7 +41,7 @@ type StatusSource struct {
 	CompressedBound int64
 	Flags           func() []statusz.Flag
 	// SelfCheck is how often each collection is compared with the upstream; 0 is never. Mismatched
-	// is what was found of those of which something was ever wrong; nil is nothing.
+	// returns the collections in which a difference was ever found; nil means none.
 	SelfCheck  time.Duration
 	Mismatched func() map[snapshot.Resource]checks.Stats
 	// Endpoints are the API servers of --upstream; nil or none without it.
@@ -141,8 +141,8 @@ func (s *StatusSource) collection(now time.Time, c snapshot.CollectionStats) sta
 	return status
 }
 
-// absenceOf says why a collection cannot answer lists of the newest state now: a state that is too
-// old is not given as that.
+// absenceOf says why a collection cannot answer lists of the newest state now: its state may be too
+// old for that.
 func absenceOf(c snapshot.CollectionStats, now time.Time, staleness time.Duration) reason.Reason {
 	if c.Absence == reason.None && staleness > 0 && clock.Age(c.Heard, now) >= staleness {
 		return reason.Stale
@@ -150,8 +150,8 @@ func absenceOf(c snapshot.CollectionStats, now time.Time, staleness time.Duratio
 	return c.Absence
 }
 
-// feedsCheck says whether the upstream is heard. A resource that is not kept for another reason is
-// forwarded as it should be.
+// feedsCheck says whether all feeds hear from the upstream. A resource that is not kept for another
+// reason is rightly forwarded.
 func feedsCheck(collections []statusz.Collection) statusz.Check {
 	check := statusz.Check{Name: "feeds", OK: true}
 	var silent []string
@@ -169,7 +169,7 @@ func feedsCheck(collections []statusz.Collection) statusz.Check {
 	return check
 }
 
-// maxNamed is how many names of many are said.
+// maxNamed is how many names are listed if there are many.
 const maxNamed = 5
 
 // enumerate names the first few of many.
@@ -180,7 +180,8 @@ func enumerate(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// checkWords is what a check says, and if it says nothing and is not OK, what that means.
+// checkWords returns the message of a check; if it has none and is not OK, it returns words for
+// that.
 func checkWords(c statusz.Check) string {
 	if c.OK || c.Message != "" {
 		return c.Message
@@ -228,7 +229,7 @@ const (
 	estimatesTotal  = "listproxy_newest_estimate_total"
 )
 
-// readCounts reads what can be read, also if there is an error.
+// readCounts reads what can be read, even if there is an error.
 func readCounts(from prometheus.Gatherer) (counts, error) {
 	c := counts{forwarded: map[string]int64{}, resources: map[string]*resourceCounts{}}
 	families, err := from.Gather()
@@ -284,8 +285,8 @@ func (c *counts) addRequests(m *dto.Metric, n int64) {
 	}
 }
 
-// lists says what became of lists. Streaming ones are watches in metrics, which count them when
-// they have ended.
+// lists returns how lists were answered. Streaming lists are watches in metrics, which count them
+// when they have ended.
 func (c counts) lists(streamingOf map[string]int64, ended int64) statusz.Lists {
 	var streaming int64
 	for _, n := range streamingOf {

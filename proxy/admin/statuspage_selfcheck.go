@@ -7,10 +7,10 @@ import (
 	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
-// selfChecks says what self-checks ever found wrong. That does not make the status unhealthy: what
-// was wrong was dropped, and what is answered now is right as far as anybody knows. Were it so
-// until the process ends, people would end it, and with it what is known of the fault, and no other
-// problem could be seen.
+// selfChecks returns what self-checks ever found wrong. That does not make the status unhealthy:
+// the wrong data was dropped, and answers are now right as far as anybody knows. If the status
+// stayed unhealthy until the process ends, people would restart it and lose what is known about the
+// fault; and other problems could not be seen.
 func (s *StatusSource) selfChecks(now time.Time) statusz.SelfChecks {
 	status := statusz.SelfChecks{Interval: s.SelfCheck.Seconds(), Mismatches: []statusz.Mismatch{}}
 	if s.Mismatched == nil {

@@ -26,7 +26,7 @@ func upstreamState(s upstream.HealthStats, now time.Time) *statusz.UpstreamState
 }
 
 // upstreamCheck says whether all is well with the API server. It is stricter than readiness, which
-// is only lost by what other replicas may do better.
+// is lost only for troubles that other replicas may not have.
 func upstreamCheck(s upstream.HealthStats) statusz.Check {
 	check := statusz.Check{Name: UpstreamCheck, OK: s.Condition == upstream.ConditionOK}
 	if !check.OK {
@@ -35,7 +35,7 @@ func upstreamCheck(s upstream.HealthStats) statusz.Check {
 	return check
 }
 
-// UpstreamWords says in one line how the API server is, why, and what to do.
+// UpstreamWords says in one line what the state of the API server is, why, and what to do.
 func UpstreamWords(s upstream.HealthStats) string {
 	words := "kube-apiserver: " + s.Condition.Meaning()
 	if s.Problem != "" {
@@ -51,7 +51,7 @@ func UpstreamWords(s upstream.HealthStats) string {
 // alerts.
 const certificateSoon = 14 * 24 * time.Hour
 
-// endsOf says when what listproxy uses ends, what ends first before the others.
+// endsOf says when certificates and logins end; the first to end comes first.
 func endsOf(certificates []certs.Expiry, logins []upstream.Login, now time.Time) []statusz.End {
 	ends := []statusz.End{}
 	for _, c := range certificates {

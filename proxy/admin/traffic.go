@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// recentTime is what is recent on the status page.
+	// recentTime is the time that the status page calls recent.
 	recentTime = 5 * time.Minute
 	// sampleEvery is how often the counters are kept for that.
 	sampleEvery = 15 * time.Second
@@ -107,8 +107,8 @@ func (b buckets) since(before buckets) buckets {
 	return buckets{b.bounds, counts, b.all - before.all}
 }
 
-// quantile estimates below which value a share of all is, as Prometheus' histogram_quantile does.
-// Of what is above the last bound it says that bound.
+// quantile estimates the value below which the given share of all values lies, like Prometheus'
+// histogram_quantile. If that is above the last bound, it returns the last bound.
 func (b buckets) quantile(share float64) float64 {
 	rank, below, from := share*b.all, 0.0, 0.0
 	for i, bound := range b.bounds {
@@ -175,8 +175,8 @@ func (t *samples) keep(s sample) {
 	}
 }
 
-// before returns the sample to compare the counters of now with: the last that is five minutes old,
-// or that of the start, when all counters were 0.
+// before returns the sample with which the present counters are compared: the last that is at least
+// five minutes old, or that of the start, when all counters were 0.
 func (t *samples) before(now, started time.Time) sample {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -53,9 +53,8 @@ func (c Config) Validate() error {
 	return errors.Join(problems...)
 }
 
-// Open opens the audit log that c describes, which must be valid and enabled. A file that
-// does not exist is created, readable by its owner only; one that exists keeps its mode and what
-// it holds.
+// Open opens the audit log that c describes; c must be valid and enabled. A file that does not
+// exist is created, readable by its owner only; an existing file keeps its mode and content.
 //
 // The log must be closed in the end.
 func Open(c Config, log *slog.Logger) (*Log, error) {

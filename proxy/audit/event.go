@@ -26,17 +26,17 @@ const (
 	// WithAuthorization).
 	auditDecision = "authorization.k8s.io/decision"
 
-	// auditAnsweredFrom is what tells our events from kube-apiserver's.
+	// auditAnsweredFrom distinguishes listproxy's events from kube-apiserver's.
 	auditAnsweredFrom   = "listproxy.io/answered-from"
 	auditSemantics      = "listproxy.io/semantics"
 	auditRevision       = "listproxy.io/revision"
 	auditItems          = "listproxy.io/items"
 	auditBytes          = "listproxy.io/bytes"
 	auditRepresentation = "listproxy.io/representation"
-	// auditNewestAsAny is there, and "true", only if the newest state was asked for, and the policy
-	// has this user get any.
+	// auditNewestAsAny is "true" if the newest state was asked for, but the policy gives this user any
+	// state; else it is absent.
 	auditNewestAsAny = "listproxy.io/newest-as-any"
-	// auditBroken is there, and "true", only if the client cannot have got the whole answer.
+	// auditBroken is "true" if the client cannot have got the whole answer; else it is absent.
 	auditBroken = "listproxy.io/broken-off"
 )
 
@@ -68,9 +68,10 @@ type Answer struct {
 
 // newEvent returns what is known about a list before it is answered.
 //
-// It says what kube-apiserver says (k8s.io/apiserver/pkg/audit, LogRequestMetadata), but for the
-// address: there it is the client's claims in X-Forwarded-For and X-Real-Ip and the connection's
-// peer, here it is the peer alone, as in what listproxy forwards.
+// It has the same content as kube-apiserver's (k8s.io/apiserver/pkg/audit, LogRequestMetadata),
+// except for the addresses: kube-apiserver takes the client's claims in X-Forwarded-For and
+// X-Real-Ip, and the connection's peer. Here it is the peer alone, as in requests that listproxy
+// forwards.
 func newEvent(r *http.Request, list policy.Request, who user.Info, received time.Time) *auditv1.Event {
 	return &auditv1.Event{
 		TypeMeta:   metav1.TypeMeta{Kind: "Event", APIVersion: auditv1.SchemeGroupVersion.String()},
@@ -117,9 +118,9 @@ func completeEvent(e *auditv1.Event, a Answer, now time.Time) {
 	}
 }
 
-// encodeEvent returns the line that kube-apiserver's log backend writes for an event: its
-// codec comes down to these types and this encoder, which the tests compare with it. Whatever bytes
-// a client sent, the line is JSON: what is not UTF-8 becomes U+FFFD.
+// encodeEvent returns the line that kube-apiserver's log backend writes for an event: its codec
+// uses these types and this encoder in the end, and the tests compare both. Whatever bytes a client
+// sent, the line is valid JSON: bytes that are not UTF-8 become U+FFFD.
 func encodeEvent(e *auditv1.Event) ([]byte, error) {
 	var line bytes.Buffer
 	if err := json.NewEncoder(&line).Encode(e); err != nil {
@@ -163,12 +164,11 @@ func shortenUserAgent(agent string) string {
 const (
 	// maxJSONByte is how many bytes of JSON a byte of a string becomes at most: \u003c, \ufffd.
 	maxJSONByte = 6
-	// frameSize is more than an event has beside the strings that sizeOf counts.
+	// frameSize is more than an event needs in addition to the strings that sizeOf counts.
 	frameSize = 2048
 )
 
-// sizeOf returns a bound in bytes of the line that e will become, once it has an ID of the given
-// length.
+// sizeOf returns an upper bound, in bytes, of e's line once it has an ID of the given length.
 func sizeOf(e *auditv1.Event, who user.Info, id int) int {
 	strings := len(e.RequestURI) + len(e.UserAgent) + id +
 		len(e.ObjectRef.Namespace) + len(e.ObjectRef.Name) + len(e.ObjectRef.Resource) +

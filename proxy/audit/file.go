@@ -25,9 +25,9 @@ type rotatingFile interface {
 
 // logFile writes lines to a file that lumberjack rotates.
 //
-//   - What is written is in the file that the path names. When that has been removed or replaced,
-//     it is made or opened again, where lumberjack would go on with the file that nobody sees.
-//   - A write is whole or not at all: what a full disk has left of a line is taken away again.
+//   - Lines go into the file that the path names. If that was removed or replaced, it is made or
+//     opened again; lumberjack alone would go on writing to the old file, which nobody sees.
+//   - A line is written as a whole or not at all: a part of a line on a full disk is removed again.
 //   - Only its owner can read the files it makes.
 //
 // No other process may write to the same file. It is not safe for concurrent use.
@@ -56,8 +56,8 @@ func openFile(c Config) (*logFile, error) {
 	return f, nil
 }
 
-// create makes the file, and the folder, unless they are there. It is then for lumberjack to open
-// it, which appends to what it finds, but not to what it makes.
+// create makes the file, and its folder, if they are missing. Then lumberjack opens an existing
+// file, and appends to it; it does not append to a file that it makes itself.
 func (f *logFile) create() error {
 	if err := os.MkdirAll(filepath.Dir(f.path), folderMode); err != nil {
 		return fmt.Errorf("make the folder of the audit log: %w", err)
@@ -69,8 +69,8 @@ func (f *logFile) create() error {
 	return file.Close()
 }
 
-// Write implements io.Writer. The count is that of the bytes which are in the file: all of them, or
-// none, or, if the disk gives an error upon an error, the first few.
+// Write implements io.Writer. It returns how many bytes are in the file: all, or none, or the first
+// few if the disk gives a second error while these are removed.
 func (f *logFile) Write(line []byte) (int, error) {
 	before, err := f.current()
 	if err != nil {
@@ -93,7 +93,7 @@ func (f *logFile) Write(line []byte) (int, error) {
 	return n, fmt.Errorf("write to the audit log: %w", err)
 }
 
-// current returns the file that the path names. It is the one that is open, or none is open.
+// current returns the file that the path names. Afterwards either this file is open, or none.
 func (f *logFile) current() (os.FileInfo, error) {
 	info, err := os.Stat(f.path)
 	if err == nil && f.open != nil && os.SameFile(info, f.open) {
@@ -119,7 +119,7 @@ func (f *logFile) rotate() (os.FileInfo, error) {
 	return f.current()
 }
 
-// close closes the file. What an error would mean has been told by the writes before.
+// close closes the file. Its error is ignored: the writes before have reported theirs.
 func (f *logFile) close() {
 	_ = f.file.Close()
 	f.open = nil

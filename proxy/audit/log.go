@@ -19,14 +19,14 @@ import (
 const (
 	// retryAfter is the time between two attempts to write to a log that could not be written.
 	retryAfter = time.Second
-	// stallAfter is how long a write may take before the log counts as one that cannot be written,
-	// and how long an answer waits for its event.
+	// stallAfter is how long a write may take before the log counts as not writable, and how long an
+	// answer waits for its event.
 	stallAfter = time.Second
-	// maxLine bounds one event, in bytes: several fit in the smallest file there is, a megabyte,
-	// and no caller can make one that never fits.
+	// maxLine bounds one event, in bytes. Several events fit into the smallest possible file, a
+	// megabyte, so no caller can make an event that never fits.
 	maxLine = 256 << 10
-	// maxHeld bounds the memory, in bytes, for events of lists that are being answered and for
-	// those that are not written yet. With usual requests that is four thousand of them.
+	// maxHeld bounds the memory, in bytes, for events of lists that are being answered and for events
+	// that are not written yet: about four thousand events of usual requests.
 	maxHeld = 16 << 20
 )
 
@@ -41,20 +41,20 @@ var (
 
 // Log writes an event of audit.k8s.io/v1, a line of JSON, for every list answered from memory.
 //
-// Nothing is answered unseen. A list is begun ([Log.Begin]) before it is answered, which is refused
-// while the log cannot be written, and completed afterwards, which waits for its event to be
-// written:
+// No list is answered without an event. [Log.Begin] is called before a list is answered, and
+// refuses while the log cannot be written. [Entry.Complete] is called afterwards, and waits until
+// the event is written:
 //
 //	writable ──a write fails, or takes a second──► not writable: Begin refuses, lists are forwarded
 //	   ▲                                                 │
 //	   └──the same event is written after all────────────┘ tried every second
 //
-// The events of the answers under way when a write fails are kept, in their order, and are what is
-// tried; none is dropped, unless the process ends first. Their memory is set aside by Begin, so it
-// has a bound (maxHeld).
+// When a write fails, the events of the answers in progress are kept, in their order, and tried
+// again; none is dropped, unless the process ends first. Begin reserves their memory, so it has a
+// bound (maxHeld).
 //
-// One goroutine writes. An answer waits for it at most a second, so a reader of standard output
-// that does not read on holds up the answers under way by that, and no others.
+// One goroutine writes. An answer waits for it at most a second. So a reader of standard output
+// that stops reading delays the answers in progress by a second, and no others.
 //
 // It is safe for concurrent use.
 type Log struct {
@@ -123,9 +123,9 @@ type Entry struct {
 	size  int
 }
 
-// Begin announces that a list of who's is going to be answered from memory; r is the request and
-// list what it was read as, received the time when it came. An error says why it must not be
-// answered, and the entry is then nil. Otherwise the entry has to be completed or abandoned.
+// Begin announces that a list is going to be answered from memory: who is the caller, r the
+// request, list the parsed request, and received the time when it came. An error says why the list
+// must not be answered; the entry is then nil. Otherwise the entry must be completed or abandoned.
 func (l *Log) Begin(r *http.Request, list policy.Request, who user.Info, received time.Time) (*Entry, error) {
 	event := newEvent(r, list, who, received)
 	size := sizeOf(event, who, len(r.Header.Get(auditv1.HeaderAuditID)))
@@ -154,9 +154,9 @@ func (e *Entry) Abandon() {
 	e.log.release(e.size)
 }
 
-// Complete writes the event of the list, which was answered as a says. It returns when the event is
-// written, or cannot be written for now, or after a second; in the last two cases no list can be
-// begun until it is written.
+// Complete writes the event of the list; a describes the answer. It returns when the event is
+// written, or cannot be written now, or after a second. In the last two cases Begin refuses lists
+// until the event is written.
 func (e *Entry) Complete(a Answer) {
 	if e == nil || e.event == nil {
 		return
@@ -227,7 +227,7 @@ func (l *Log) run() {
 			case <-l.kick:
 				continue
 			case <-l.closing:
-				// What was handed over before is seen now.
+				// Lines that were handed over before are seen now.
 				if l.oldest() == nil {
 					return
 				}
@@ -281,7 +281,7 @@ func (l *Log) write(line *queuedLine) error {
 	return err
 }
 
-// written takes note of how an attempt to write the oldest line has ended.
+// written records the result of an attempt to write the oldest line.
 func (l *Log) written(line *queuedLine, err error) {
 	l.mu.Lock()
 	was := l.broken
@@ -309,9 +309,9 @@ func (l *Log) written(line *queuedLine, err error) {
 	}
 }
 
-// Close writes what is still to be written and closes the log. It is to be called when no request
-// is being answered any more. The error says how many events are lost; with the end of ctx the log
-// is given up.
+// Close writes the events that are still to be written, and closes the log. Call it when no request
+// is being answered any more. If ctx ends first, the remaining events are lost; the error says how
+// many.
 func (l *Log) Close(ctx context.Context) error {
 	l.mu.Lock()
 	if l.closed {

@@ -4,5 +4,5 @@ package audit
 
 import "os"
 
-// duplicate returns f: only on Unix is writing to a closed standard output more than an error.
+// duplicate returns f: only on Unix can writing to a closed standard output end the process.
 func duplicate(f *os.File) (*os.File, error) { return f, nil }

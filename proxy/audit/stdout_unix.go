@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// duplicate returns another descriptor of an open file. With standard output's own, a reader that
-// goes away would be the end of the process: Go raises SIGPIPE for descriptors 1 and 2, and returns
-// an error for all others (os/signal, "SIGPIPE").
+// duplicate returns another descriptor of an open file. With standard output's own descriptor, the
+// process would end when its reader goes away: Go raises SIGPIPE for descriptors 1 and 2, and
+// returns an error for all others (os/signal, "SIGPIPE").
 func duplicate(f *os.File) (*os.File, error) {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()

@@ -20,17 +20,17 @@ import (
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
-// Config says by what, besides its own Authorization header, a caller is known.
+// Config says how a caller is recognised, besides its own Authorization header.
 type Config struct {
-	// ClientCA verifies the certificates of clients, as kube-apiserver does with
-	// --client-ca-file. Nil: no certificate makes a user.
+	// ClientCA verifies the certificates of clients, as kube-apiserver does with --client-ca-file. If
+	// nil, certificates are not accepted.
 	ClientCA certs.VerifyOptions
-	// FrontProxy, if not nil, is an authenticating proxy before this one.
+	// FrontProxy, if not nil, is an authenticating proxy in front of listproxy.
 	FrontProxy *FrontProxy
 }
 
-// FrontProxy is an authenticating proxy before this one, as kube-apiserver knows it by its
-// --requestheader-* flags: whoever shows a certificate of CA with one of the names may say in
+// FrontProxy is an authenticating proxy in front of listproxy, as in kube-apiserver's
+// --requestheader-* flags: a client with a certificate from CA and one of the names may say in
 // headers who the caller is.
 type FrontProxy struct {
 	CA certs.VerifyOptions
@@ -42,12 +42,12 @@ type FrontProxy struct {
 
 // Authenticator says who sends a request.
 //
-//   - A certificate that ClientCA verifies, or headers by a FrontProxy, make the user that
-//     they would make at kube-apiserver, which tries them before a token too
-//     (k8s.io/kubernetes/pkg/kubeapiserver/authenticator): a token beside them does not count.
-//   - Else, a request with exactly one Authorization header is whoever that says, unless it
-//     writes a token in an odd way ([policy.ReadAuthorization]).
-//   - Else it is nobody.
+//   - A certificate that ClientCA verifies, or headers from a FrontProxy, give the same user as at
+//     kube-apiserver. A token in the same request does not count, since kube-apiserver also tries
+//     certificates and headers first (k8s.io/kubernetes/pkg/kubeapiserver/authenticator).
+//   - Else, if a request has exactly one Authorization header, that identifies the caller, unless
+//     its token is written in an unusual way ([policy.ReadAuthorization]).
+//   - Else the caller is unknown.
 //
 // It is safe for concurrent use.
 type Authenticator struct {
@@ -59,7 +59,8 @@ type Authenticator struct {
 	frontHeaders authenticator.Request
 }
 
-// New returns an Authenticator whose keys are of use to this process only.
+// New returns an Authenticator. Its keys are random, so identities are comparable only within this
+// process.
 func New(cfg Config) (*Authenticator, error) {
 	secret, err := newIdentitySecret()
 	if err != nil {
@@ -82,7 +83,7 @@ func New(cfg Config) (*Authenticator, error) {
 	return i, nil
 }
 
-// Refusal is what a caller is told who cannot be let in under the name that it brings.
+// Refusal is the answer to a caller whose identity cannot be used.
 type Refusal struct {
 	Code    int
 	Reason  metav1.StatusReason
@@ -91,8 +92,8 @@ type Refusal struct {
 
 // Write answers r.
 //
-// What client-go discovers APIs by it reads without decoding a Status: its user would be told
-// "unknown". A text it hands on, so the message is one there.
+// client-go does not decode a Status in answers to its discovery requests: its user would read
+// "unknown". It passes on plain text, so for discovery the message is plain text.
 func (f *Refusal) Write(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 2 && f.Code == http.StatusUnauthorized {
 		w.Header().Set("Connection", "close") // as with the API server's own (Forwarder)
@@ -115,8 +116,8 @@ const (
 		"empty nor hold control characters or outer spaces, and it must not be system:anonymous. Use another certificate, or a token."
 )
 
-// Authenticate returns the identity that r brings with it, or the refusal that it must get. It
-// removes the headers of a front proxy from r, believed or not: they go no further.
+// Authenticate returns the identity of r's caller, or the refusal to answer. It removes the headers
+// of a front proxy from r, whether they were believed or not, so that they are not forwarded.
 func (i *Authenticator) Authenticate(r *http.Request) (Identity, *Refusal) {
 	if i.clientChains == nil && i.frontChains == nil {
 		return i.own(r), nil
@@ -127,14 +128,14 @@ func (i *Authenticator) Authenticate(r *http.Request) (Identity, *Refusal) {
 	case verified != nil:
 		return i.state(r, verified)
 	case err != nil && !bringsToken(r):
-		// As at kube-apiserver, which takes nobody for anonymous whose certificate is wrong.
+		// As at kube-apiserver: a caller with a wrong certificate is not anonymous.
 		return Identity{}, &Refusal{http.StatusUnauthorized, metav1.StatusReasonUnauthorized, unverifiedMessage}
 	}
 	return i.own(r), nil
 }
 
-// verified returns the user whom a certificate names, or a front proxy; nil if none does. An error
-// is of a certificate that was shown in vain.
+// verified returns the user whom a certificate or a front proxy names; nil if none does. An error
+// means that the client showed a certificate that could not be verified.
 func (i *Authenticator) verified(r *http.Request) (user.Info, error) {
 	byFront, frontErr := i.byFront(r)
 	if byFront != nil {
@@ -175,8 +176,8 @@ func (i *Authenticator) byFront(r *http.Request) (user.Info, error) {
 
 // bringsToken says whether kube-apiserver sees a token in r: as a rule in Authorization, else among
 // the protocols of a WebSocket, as browsers send it. It reads the latter with kube-apiserver's own
-// code; what looks like a token to only one of the two would make nobody of whoever has shown a
-// wrong certificate.
+// code: if only one of the two saw a token, a caller with a wrong certificate would be treated
+// differently.
 func bringsToken(r *http.Request) bool {
 	if policy.BringsToken(r.Header.Get("Authorization")) {
 		return true
@@ -190,8 +191,8 @@ func bringsToken(r *http.Request) bool {
 	return seen
 }
 
-// own is the identity of a request without a word of the proxy's: its one Authorization value, with
-// a token in it that is plain to see or with none.
+// own is the identity of a request by its own header: its one Authorization value, which has a
+// token in the usual form, or no token at all.
 func (i *Authenticator) own(r *http.Request) Identity {
 	values := r.Header["Authorization"]
 	by, token := policy.ReadAuthorization(values)

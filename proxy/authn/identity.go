@@ -21,17 +21,17 @@ import (
 // hiddenIdentity is all that an Identity ever prints.
 const hiddenIdentity = "Identity(hidden)"
 
-// Identity is what makes the upstream see a caller as that caller. It is one of
+// Identity is what shows the upstream who the caller is. It is one of
 //
 //   - the value of the request's own Authorization header, which is sent on with a
 //     review, and which a forwarded request has anyway;
 //   - a user whom listproxy has verified and impersonates towards the upstream, with the
 //     proxy's credentials and Impersonate-* headers;
-//   - nobody, the zero Identity: an Authorizer never says yes to it, and what it asks is
-//     forwarded as it came.
+//   - nobody, the zero Identity: an Authorizer never says yes to it, and its requests are forwarded
+//     as they came.
 //
-// It has a key that stands for it wherever something is remembered, so that no credential
-// is kept beyond its request.
+// Wherever something is remembered for an Identity, its key stands for it, so that no credential is
+// kept longer than its request.
 //
 // An Identity never prints its credential or its user, whatever the verb. It is immutable.
 type Identity struct {
@@ -40,7 +40,7 @@ type Identity struct {
 	// plain to see.
 	authorization, token *string
 	impersonated         *user.DefaultInfo
-	// by is what the request's Authorization headers were read to be.
+	// by is the kind of credentials in the request's Authorization headers.
 	by  policy.Credentials
 	key Key
 }
@@ -48,7 +48,7 @@ type Identity struct {
 // Key is an HMAC of a token, of another credential, or of an impersonated user.
 type Key [sha256.Size]byte
 
-// The first byte of what a key is made of: a token is never taken for a user.
+// The first byte of the HMAC's input distinguishes tokens, other credentials and users.
 const (
 	keyOfAuthorization = 'a'
 	keyOfToken         = 't'
@@ -62,7 +62,8 @@ func (id Identity) Key() Key { return id.key }
 // the caller's credentials are sent.
 func (id Identity) Impersonated() *user.DefaultInfo { return id.impersonated }
 
-// Present makes h say to the upstream who the caller is. For nobody h stays as it is.
+// Present sets the headers in h that show the upstream who the caller is. For nobody it changes
+// nothing.
 func (id Identity) Present(h http.Header) {
 	if id.authorization != nil {
 		h.Set("Authorization", *id.authorization)
@@ -76,7 +77,7 @@ func (id Identity) Present(h http.Header) {
 // can be remembered for it.
 func As(u *user.DefaultInfo) Identity { return Identity{impersonated: u} }
 
-// Known says whether there is a caller to ask about at all.
+// Known says whether the identity is not nobody.
 func (id Identity) Known() bool { return id.authorization != nil || id.impersonated != nil }
 
 // BringsToken says whether the upstream sees a token in what the caller brings.
@@ -84,7 +85,7 @@ func (id Identity) BringsToken() bool {
 	return id.authorization != nil && id.by != policy.NoToken
 }
 
-// Credentials says by what the caller is known, for the reading of a request.
+// Credentials returns the kind of the caller's credentials, for policy.Parse.
 func (id Identity) Credentials() policy.Credentials {
 	if id.impersonated != nil {
 		return policy.Impersonated
@@ -125,8 +126,8 @@ func newIdentitySecret() (identitySecret, error) {
 	return s, nil
 }
 
-// ofAuthorization returns the identity of whoever sends this Authorization value, which was read to
-// be by, with a token if that is plain.
+// ofAuthorization returns the identity of a caller who sends this Authorization value. by is the
+// kind of credentials that it was read as, token the token in it, if it has one in the usual form.
 func (s *identitySecret) ofAuthorization(value string, by policy.Credentials, token string) Identity {
 	id := Identity{authorization: &value, by: by}
 	kind, credential := byte(keyOfAuthorization), value

@@ -12,7 +12,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 )
 
-// asksToImpersonate says whether h has a header that asks to act as another.
+// asksToImpersonate says whether h has a header that asks to act as another user.
 func asksToImpersonate(h http.Header) bool {
 	for name := range h {
 		if policy.NamesImpersonation(name) {
@@ -22,16 +22,16 @@ func asksToImpersonate(h http.Header) bool {
 	return false
 }
 
-// impersonable returns the user that the upstream has to see for info, and whether Impersonate-*
-// headers can say so: each value must arrive as it is.
+// impersonable returns the user to impersonate for info, and whether Impersonate-* headers can name
+// that user exactly: each value must arrive as it was sent.
 //
-// Impersonating is no wider than the certificate would be at the upstream:
+// Impersonating gives no more rights than the certificate would at the upstream:
 //
-//   - The groups always hold the one that every authenticated user gets there. Without any
-//     group the upstream would make up those of a service account for a user of that name
+//   - The groups always hold the one that every authenticated user gets there. Without any group
+//     the upstream would add the groups of a service account for a user with such a name
 //     (k8s.io/apiserver/pkg/endpoints/filters/impersonation).
-//   - system:anonymous would get the group of the unauthenticated, so nobody is impersonated as
-//     that.
+//   - system:anonymous would get the group system:unauthenticated, so this user is never
+//     impersonated.
 func impersonable(info user.Info) (*user.DefaultInfo, bool) {
 	impersonated := &user.DefaultInfo{Name: info.GetName(), UID: info.GetUID(), Groups: slices.Clone(info.GetGroups()), Extra: info.GetExtra()}
 	if impersonated.Name == user.Anonymous || !arrivesAsSent(impersonated.Name) || impersonated.UID != "" && !arrivesAsSent(impersonated.UID) {
@@ -63,8 +63,8 @@ func arrivesAsSent(value string) bool {
 	return value != "" && strings.TrimSpace(value) == value && httpguts.ValidHeaderFieldValue(value)
 }
 
-// setImpersonation makes h say, to an upstream that believes the proxy, who the caller is. Whatever
-// h said about that before is removed, in any spelling.
+// setImpersonation sets the Impersonate-* headers that name the caller. All such headers that h had
+// before are removed, in any spelling.
 func setImpersonation(h http.Header, u *user.DefaultInfo) {
 	for name := range h {
 		if strings.EqualFold(name, "Authorization") || policy.NamesImpersonation(name) {

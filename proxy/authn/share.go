@@ -10,10 +10,11 @@ import (
 	"github.com/listproxy/listproxy/proxy/inflight"
 )
 
-// maxReadToken bounds the tokens that are looked into. A longer one has a share of its own.
+// maxReadToken is the length of the longest token, in bytes, whose subject is read. A longer one
+// has a share of its own.
 const maxReadToken = 64 << 10
 
-// The first string of what a share's key is made of: no user is taken for an address.
+// The first string of a share's key distinguishes users, token subjects and addresses.
 const (
 	shareOfUser    = "user"
 	shareOfSubject = "subject"
@@ -27,8 +28,8 @@ const (
 // subject. These are believed because kube-apiserver has accepted the token. Any other token has a
 // share of its own.
 //
-// Whoever kube-apiserver has not accepted shares with all of the same address, or of the same
-// network of IPv6: made-up tokens cost nothing, and must not get a share each.
+// All callers whom kube-apiserver has not accepted have one share for each IPv4 address or IPv6
+// network: made-up tokens cost their sender nothing, so they must not get a share each.
 func ShareKey(id Identity, accepted bool, remoteAddr string) inflight.ShareKey {
 	if !accepted {
 		return addressShare(remoteAddr)
@@ -59,9 +60,9 @@ func shareOf(of ...string) (key inflight.ShareKey) {
 	return key
 }
 
-// tokenSubject reads issuer and subject of a JSON web token (RFC 7519). It verifies nothing: it is
-// for tokens that kube-apiserver has accepted, and for nothing but to find out which of them belong
-// together.
+// tokenSubject reads issuer and subject of a JSON web token (RFC 7519). It verifies nothing: use it
+// only for tokens that kube-apiserver has accepted, and only to find out which of them belong to
+// the same user.
 func tokenSubject(token string) (issuer, subject string, ok bool) {
 	if len(token) > maxReadToken || strings.Count(token, ".") != 2 {
 		return "", "", false
@@ -76,7 +77,7 @@ func tokenSubject(token string) (issuer, subject string, ok bool) {
 		Issuer  string `json:"iss"`
 		Subject string `json:"sub"`
 	}
-	// It tells upper from lower case in names, as those do who verify tokens.
+	// Names are case-sensitive here, as in the programs that verify tokens.
 	if err := utiljson.Unmarshal(claims, &who); err != nil {
 		return "", "", false
 	}

@@ -24,9 +24,9 @@ const (
 	defaultReviewTimeout = 10 * time.Second
 	defaultReviewEntries = 16384
 
-	// ownReviewCounts is for how long a yes counts for the request that asked for it, from when the
-	// yes came, even if it is older than the TTL by then: else a TTL of 0, or a slow upstream,
-	// would leave no time to answer in.
+	// ownReviewCounts is how long a yes is valid for the request that asked for it, from when the yes
+	// came, even if it is older than the TTL by then: otherwise a TTL of 0, or a slow upstream, would
+	// leave no time to answer.
 	ownReviewCounts = time.Second
 
 	// maxReviewBody bounds the answer to a review, in bytes. What was asked
@@ -36,10 +36,10 @@ const (
 	reviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 )
 
-// Right is what a review said, and how long that counts.
+// Right is the result of a review, and how long it is valid.
 type Right struct {
 	allowed bool
-	// epoch is the one in which it counts (decisionCache).
+	// epoch is the one in which the right is valid (decisionCache).
 	epoch  uint64
 	counts validity
 }
@@ -47,8 +47,8 @@ type Right struct {
 // Allowed says whether the answer was a yes.
 func (r Right) Allowed() bool { return r.allowed }
 
-// Attributes are what is asked about: a request as the API server would authorize it. All of them
-// come from one parsed request. The selectors are written as the query parameters had them.
+// Attributes describe what a review asks about: a request as the API server would authorize it. All
+// of them come from one parsed request. The selectors are written as in the query parameters.
 type Attributes struct {
 	Verb          string
 	Group         string // empty for the core group
@@ -77,9 +77,8 @@ type Config struct {
 // Authorizer asks the upstream whether a caller may do something, as the caller: it sends a
 // SelfSubjectAccessReview with the caller's own Authorization header, or as the user whom listproxy
 // impersonates. kube-apiserver authenticates that request as it would authenticate the caller's
-// own, and answers by the same authorizer that its filters ask. Everyone who is authenticated may
-// create such reviews (the ClusterRole system:basic-user); where someone may not, the answer is a
-// no.
+// own, and answers by the same authorizer that its filters ask. Every authenticated user may create
+// such reviews (the ClusterRole system:basic-user); for a user who may not, the answer is a no.
 //
 // Only a yes counts, only a yes is remembered, and no longer than the TTL. A
 // right can therefore outlive its revocation by the TTL; Flush ends it sooner.
@@ -136,11 +135,11 @@ func NewAuthorizer(send SendAs, base *url.URL, cfg Config, log *slog.Logger) (*A
 }
 
 // Review returns what the upstream says about whether the caller id may do what a describes. A
-// review that has to be sent counts to the caller's share until it has ended. Everything but a
-// plain yes is a no. A yes to a watch is not remembered: the watch may last for a day, and every
-// one is asked about when it begins, as at kube-apiserver. An error means that the upstream could
-// not be asked or gave no answer (transport trouble, a 5xx, a 429, ctx ended); it comes with a no
-// and holds nothing of the credential.
+// review that has to be sent counts to the caller's share until it has ended. Everything except a
+// plain yes is a no. A yes to a watch is not remembered: a watch may last for a day, and each is
+// reviewed when it begins, as at kube-apiserver. An error means that the upstream could not be
+// asked or gave no answer (a transport error, a 5xx, a 429, ctx ended); it comes with a no and does
+// not contain the credential.
 func (r *Authorizer) Review(ctx context.Context, id authn.Identity, share inflight.ShareKey, a Attributes) (Right, error) {
 	// In a review, unlike in a request, an empty version means all versions.
 	if !id.Known() || a.Verb == "" || a.Version == "" || a.Resource == "" {
@@ -169,8 +168,8 @@ func (r *Authorizer) Review(ctx context.Context, id authn.Identity, share inflig
 	return Right{review.value, epoch, r.validity(review.asked, began)}, err
 }
 
-// WatchTurn waits until the reviews of a watch may begin, for as long as a review may take. To
-// forward a watch would cost the upstream more than to review it, for as long as it lasts; so where
+// WatchTurn waits until the reviews of a watch may begin, at most for as long as a review may take.
+// A forwarded watch costs the upstream more than a review, as long as the watch lasts. So if
 // thousands begin at once, they are reviewed one after the other, a few of each caller at a time.
 func (r *Authorizer) WatchTurn(ctx context.Context, share inflight.ShareKey) (inflight.Grant[inflight.ShareKey], error) {
 	turn, err := r.watches.Acquire(ctx, share, 1)
@@ -180,8 +179,8 @@ func (r *Authorizer) WatchTurn(ctx context.Context, share inflight.ShareKey) (in
 	return turn, nil
 }
 
-// reviewNow is Review where nothing is remembered or shared. A yes that was overtaken by a flush is
-// asked for again.
+// reviewNow is Review without remembered or shared answers. If a flush happens before the yes
+// comes, it asks again.
 func (r *Authorizer) reviewNow(ctx context.Context, id authn.Identity, share inflight.ShareKey, a Attributes) (Right, error) {
 	for range maxRounds {
 		epoch := r.decisions.epoch.Load()
@@ -196,8 +195,8 @@ func (r *Authorizer) reviewNow(ctx context.Context, id authn.Identity, share inf
 	return Right{}, errOvertaken
 }
 
-// validity is for how long a yes counts, which has just come and was sent for at asked, for a
-// request that began to wait for it at began.
+// validity returns how long a yes is valid that has just come: its review was sent at asked, and
+// the request began to wait for it at began.
 func (r *Authorizer) validity(asked, began time.Time) validity {
 	now := time.Now()
 	counts, atLeast := validity{asked, r.ttl}, validity{now, ownReviewCounts}
@@ -216,18 +215,17 @@ func (r *Authorizer) Remembers(id authn.Identity, a Attributes) bool {
 	return ok
 }
 
-// Holds says whether a yes still counts: its time is not over, and nothing was forgotten since.
+// Holds says whether a yes is still valid: its time is not over, and there was no Flush since.
 func (r *Authorizer) Holds(yes Right, now time.Time) bool {
 	return yes.allowed && yes.epoch == r.decisions.epoch.Load() && yes.counts.holds(now)
 }
 
-// Flush forgets every decision, those included that the upstream is making for
-// several callers now: a yes that was sent for before Flush was called is used
-// for no request after it.
+// Flush forgets every decision, including those that the upstream is making now: no request uses a
+// yes whose review was sent before Flush was called.
 func (r *Authorizer) Flush() { r.decisions.flush() }
 
-// Close ends the cache of decisions. An Authorizer that is closed still answers,
-// from the upstream only.
+// Close ends the cache of decisions. A closed Authorizer still answers, but asks the upstream each
+// time.
 func (r *Authorizer) Close() { r.decisions.close() }
 
 // ask sends one review when its turn comes and waits for the answer.
@@ -308,10 +306,9 @@ func newReview(a Attributes) *authorizationv1.SelfSubjectAccessReview {
 	}
 }
 
-// judgeReview says whether answer is a yes to asked, and if it is no answer at all,
-// why. What the upstream reviewed must be what was asked: an upstream that
-// does not know a selector drops it, and bytes that are not UTF-8 come back
-// as others.
+// judgeReview says whether answer is a yes to asked. An error says why it is not an answer. The
+// review in the answer must equal asked: an upstream that does not know a selector drops it, and
+// bytes that are not UTF-8 come back changed.
 func judgeReview(answer []byte, asked *authorizationv1.SelfSubjectAccessReview) (allowed bool, problem string) {
 	if len(answer) > maxReviewBody {
 		return false, "too long"
@@ -331,5 +328,5 @@ func judgeReview(answer []byte, asked *authorizationv1.SelfSubjectAccessReview) 
 
 // SendAs sends a request of listproxy's own making as the caller id, and returns the answer. r has
 // no credentials yet: it gets the caller's, or listproxy's with headers that impersonate exactly
-// this caller. It follows no redirects. Errors hold nothing of any credential.
+// this caller. It follows no redirects. Its errors contain no credential.
 type SendAs func(ctx context.Context, id authn.Identity, r *http.Request) (*http.Response, error)

@@ -12,13 +12,13 @@ import (
 // pays for.
 const entryBytes = 512
 
-// decisionCache remembers decisions for yes, within a bound.
+// decisionCache remembers reviews that said yes, up to a bound.
 //
 // Invariants: a decision is found only under the whole key it was added with, within its validity,
 // which begins when its review was sent, and in the epoch in which its review began. Losing one is
 // always allowed.
 type decisionCache struct {
-	// epoch is counted up by every flush.
+	// epoch grows by one with every flush.
 	epoch atomic.Uint64
 	// epochs of the reviews that said yes, by the keys of decisions.
 	epochs *expiringCache[uint64]
@@ -42,16 +42,15 @@ func (c *decisionCache) find(key string, now time.Time) (Right, bool) {
 	return Right{allowed: true, epoch: r.value, counts: r.validity}, true
 }
 
-// add remembers a yes for key for as long as it counts, unless there was a flush since
-// epoch, in which its review began. It may come to nothing.
+// add remembers a yes for key as long as it is valid, unless there was a flush since epoch, in
+// which its review began. The cache may drop it at once.
 func (c *decisionCache) add(key string, epoch uint64, counts validity, now time.Time) {
 	if epoch == c.epoch.Load() {
 		c.epochs.add(key, epoch, 1+int64(len(key)/entryBytes), counts, now)
 	}
 }
 
-// flush makes all that was decided so far unusable. It is let go of when it
-// expires.
+// flush makes all decisions so far unusable. Their memory is freed when they expire.
 func (c *decisionCache) flush() { c.epoch.Add(1) }
 
 // close lets go of everything. Afterwards the cache is empty and stays so.

@@ -10,8 +10,8 @@ import (
 	"github.com/dgraph-io/ristretto/v2"
 )
 
-// remembered is a value in an expiringCache. Ristretto finds it by two hashes of its key, so it
-// says itself what it belongs to and how long it holds.
+// remembered is a value in an expiringCache. Ristretto finds it by two hashes of its key, so the
+// value has the whole key and its own validity.
 type remembered[V any] struct {
 	key      string
 	validity validity
@@ -22,7 +22,7 @@ type remembered[V any] struct {
 //
 // Invariants: a value is found only under the whole key it was added with, and before its validity
 // ends, which is checked when it is read ([clock.Age]). Losing one is always allowed; ristretto
-// drops what it has no room or time for, and lets go of what has expired some seconds later.
+// drops values that it has no room or time for, and frees expired ones some seconds later.
 //
 // It is safe for concurrent use.
 type expiringCache[V any] struct {
@@ -30,7 +30,7 @@ type expiringCache[V any] struct {
 	// ristretto's Close races with its Get and Set.
 	mu      sync.RWMutex
 	entries *ristretto.Cache[string, remembered[V]] // nil when closed
-	// evicted are what had to go before it expired.
+	// evicted counts the values that were dropped before they expired.
 	evicted atomic.Uint64
 }
 
@@ -105,8 +105,8 @@ func (c *expiringCache[V]) add(key string, value V, cost int64, counts validity,
 	if c.entries == nil || left <= 0 {
 		return
 	}
-	// The cache's own expiry, by a clock that may stand still, only makes room; get looks at the
-	// value's.
+	// The cache's own expiry uses a clock that may stand still, and only makes room; get checks the
+	// value's validity.
 	_ = c.entries.SetWithTTL(key, remembered[V]{key: key, validity: counts, value: value}, cost, left)
 }
 

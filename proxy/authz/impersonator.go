@@ -20,7 +20,7 @@ import (
 // Impersonator says whether the upstream would let listproxy's own account send a request as a user
 // whom listproxy has verified. A review as that user does not say so: with constrained
 // impersonation (KEP-5284) an account may be allowed to create reviews as jane, and not to list as
-// her. What the upstream would refuse to be forwarded is not answered from memory.
+// her. A request that the upstream would refuse if it were forwarded is not answered from memory.
 //
 // The upstream lets the account do something as a user
 // (k8s.io/apiserver/pkg/endpoints/filters/impersonation) if
@@ -29,8 +29,8 @@ import (
 //   - it may "impersonate:user-info" all of them, and "impersonate-on:user-info:VERB" what is done.
 //
 // (There are two more modes, for users without groups. Listproxy always states groups.) The review
-// of the caller's right came through one of these ways, so one question is left of the second: may
-// the account list on behalf of others?
+// of the caller's right was sent in one of these ways, so for the second only one question is left:
+// may the account list on behalf of others?
 //
 // The answers count for as long as those of a [Authorizer], and are flushed with them.
 type Impersonator struct{ rights *Authorizer }
@@ -65,20 +65,21 @@ func (i *Impersonator) Flush() { i.rights.Flush() }
 // Close ends the cache of answers.
 func (i *Impersonator) Close() { i.rights.Close() }
 
-// ownIdentity stands for listproxy's own account, as the only one whom an Impersonator asks about.
+// ownIdentity stands for listproxy's own account, the only one that an Impersonator asks about.
 var ownIdentity = authn.As(&user.DefaultInfo{})
 
-// Lends says whether the upstream would let listproxy do what a describes as the caller, who was
-// verified here and whose review has said yes; nil for a caller with credentials of its own, who
-// needs none of listproxy's. The questions count to the caller's share.
+// Lends says whether the upstream would let listproxy's account do what a describes as the caller.
+// The caller was verified here, and its own review has said yes. For a caller with credentials of
+// its own it returns nil, since that caller does not use listproxy's. The questions count to the
+// caller's share.
 func (i *Impersonator) Lends(ctx context.Context, caller authn.Identity, share inflight.ShareKey, a Attributes) (*Right, error) {
 	if i == nil || caller.Impersonated() == nil {
 		return nil, nil
 	}
 	onBehalf := a
 	onBehalf.Verb = "impersonate-on:user-info:" + a.Verb
-	// Only a yes is remembered: what the first way denies each time is not asked where the second
-	// is known.
+	// Only a yes is remembered. So if the second way is known to be allowed, the first, which would
+	// deny each time, is not asked.
 	if !i.rights.Remembers(ownIdentity, onBehalf) {
 		if lent, err := i.legacy(ctx, caller.Impersonated(), share); err != nil || lent.allowed {
 			return &lent, err
@@ -88,8 +89,8 @@ func (i *Impersonator) Lends(ctx context.Context, caller authn.Identity, share i
 	return &lent, err
 }
 
-// legacy says whether the account may impersonate all that a user is, for whatever is done. That
-// counts for as long as the first of the answers.
+// legacy says whether the account may impersonate the user's name, groups, uid and extras, for any
+// request. The answer is valid as long as all its parts are.
 func (i *Impersonator) legacy(ctx context.Context, u *user.DefaultInfo, share inflight.ShareKey) (all Right, err error) {
 	now := time.Now()
 	for n, part := range partsOf(u) {

@@ -195,10 +195,10 @@ func readWhoAmI(answer []byte) (*user.DefaultInfo, error) {
 	return u, nil
 }
 
-// Recognise is User for those who can do without: where the upstream does not say who the caller
-// is, it says so too, and for the TTL the upstream is not asked again. So there is at most one
-// question for a caller and TTL, whatever becomes of it. Whom listproxy has verified itself it
-// knows without asking.
+// Recognise is User for requests that can do without the answer: if the upstream does not say who
+// the caller is, this is remembered too, and the upstream is not asked again for the TTL. So there
+// is at most one question for each caller and TTL, even if it fails. Users whom listproxy has
+// verified itself are known without asking.
 func (w *WhoAmI) Recognise(ctx context.Context, id authn.Identity, share inflight.ShareKey) (user.Info, error) {
 	if u := id.Impersonated(); u != nil {
 		return u, nil

@@ -32,19 +32,21 @@ const (
 	clockSkew = time.Hour
 )
 
-// An Authority is a CA that signs what listproxy shows to clients. Whoever has its key can stand
-// between its clients and their API server; nothing here prints or logs it. It is immutable.
+// An Authority is a CA that signs the certificates that listproxy shows to clients. Whoever has its
+// key can pretend to be the API server to these clients; nothing here prints or logs the key. It is
+// immutable.
 type Authority struct {
 	certificate *x509.Certificate
 	key         crypto.Signer
-	// chain is what a client that knows only the root needs besides the leaf, in order.
+	// chain has the certificates between the leaf and the root, in order, for clients that know only
+	// the root.
 	chain [][]byte
 	pem   []byte
 }
 
-// LoadAuthority reads a CA that somebody gives: certPath with its certificate, and perhaps those
-// between it and the root after it, keyPath with its private key, both PEM. It returns an error,
-// which names the file, if they do not belong together or cannot sign now.
+// LoadAuthority reads a CA from files, both PEM: certPath has its certificate, followed by those up
+// to the root if it is an intermediate CA; keyPath has its private key. If they do not belong
+// together or cannot sign now, it returns an error that names the file.
 func LoadAuthority(certPath, keyPath string, now time.Time) (*Authority, error) {
 	certPEM, err := os.ReadFile(certPath)
 	if err != nil {
@@ -86,9 +88,9 @@ func parseAuthority(certPEM, keyPEM []byte, now time.Time) (*Authority, error) {
 	return a, nil
 }
 
-// Issue signs a new pair for hosts, DNS names and IP addresses, which ends when the CA does at the
-// latest. It returns an error if clients who trust the CA would not take it for one of the hosts
-// (the CA's own constraints can say so).
+// Issue signs a new pair for hosts (DNS names and IP addresses). The pair does not outlive the CA.
+// It returns an error if clients that trust the CA would not accept the pair for one of the hosts
+// (for example, because of the CA's own name constraints).
 func (a *Authority) Issue(hosts []string, lifetime time.Duration, now time.Time) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -125,7 +127,7 @@ func (a *Authority) Issue(hosts []string, lifetime time.Duration, now time.Time)
 	}, nil
 }
 
-// verify is what a client does that trusts the CA; no host stands for any.
+// verify checks a leaf like a client that trusts the CA. An empty host matches any.
 func (a *Authority) verify(leaf *x509.Certificate, host string, now time.Time) error {
 	if net.ParseIP(host) != nil {
 		host = "[" + host + "]" // how crypto/x509 wants addresses
@@ -137,8 +139,8 @@ func (a *Authority) verify(leaf *x509.Certificate, host string, now time.Time) e
 }
 
 // storedAuthority returns the CA in dir if it can be used.
-// Not ok means that there is none, or none of use. An error means that nobody knows: a CA that
-// cannot be read now must not be replaced, since clients trust it.
+// Not ok means that there is none, or that it cannot be used. An error means that it could not be
+// read: such a CA must not be replaced, since clients trust it.
 func storedAuthority(dir string, now time.Time) (a *Authority, ok bool, err error) {
 	a, err = LoadAuthority(filepath.Join(dir, caFile), filepath.Join(dir, caKeyFile), now)
 	if unread := (*fs.PathError)(nil); errors.As(err, &unread) && !errors.Is(err, fs.ErrNotExist) {
@@ -170,7 +172,8 @@ func createAuthority(dir string, now time.Time) (*Authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The key first: a CA that clients were given and whose key is lost is worse than none.
+	// The key is written first: a CA that clients already trust, but whose key is lost, is worse than
+	// none.
 	if err := writeFileAtomically(filepath.Join(dir, caKeyFile), keyPEM, 0o600); err != nil {
 		return nil, err
 	}
@@ -202,8 +205,8 @@ func loadOrCreateAuthorityLocked(dir string, now time.Time) (*Authority, error) 
 	return createAuthority(dir, now)
 }
 
-// withDirLock does what changes the files in dir, which is made if it is not there. Meanwhile no
-// other process does.
+// withDirLock calls do, which changes the files in dir, while no other process does so. dir is made
+// if it is missing.
 func withDirLock(dir string, do func() error) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // ca.crt is for every client to read
 		return err
@@ -228,8 +231,8 @@ func encodePair(chain [][]byte, key crypto.Signer) (certPEM, keyPEM []byte, err 
 	return certPEM, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), nil
 }
 
-// KeyReadableByOthers says whether anybody on the machine may read the file at path. What its
-// group may read is not counted: that is how Kubernetes gives a mounted Secret to a process that
+// KeyReadableByOthers says whether anybody on the machine may read the file at path. That its group
+// may read the file does not count: in this way Kubernetes gives a mounted Secret to a process that
 // is not root.
 func KeyReadableByOthers(path string) bool {
 	info, err := os.Stat(path)

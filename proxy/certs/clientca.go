@@ -11,9 +11,9 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 )
 
-// ClientCA is a file with the CAs of client certificates. It is read again when it changes,
-// while Run runs; what cannot be used is logged and leaves what was there before. It is safe
-// for concurrent use.
+// ClientCA is a file with the CAs of client certificates. While Run runs, the file is read again
+// when it changes. Content that cannot be used is logged, and the previous content stays in use. It
+// is safe for concurrent use.
 type ClientCA struct {
 	name    string // of the flag, without what all have
 	content *dynamiccertificates.DynamicFileCAContent
@@ -36,8 +36,8 @@ func (c *ClientCA) VerifyOptions() (x509.VerifyOptions, bool) { return c.content
 func (c *ClientCA) Run(ctx context.Context) { c.content.Run(ctx, 1) }
 
 // ClientCAs returns a function that names all CAs of several files, as they are now, to clients
-// who have to choose among their certificates. It does not verify anything. It is safe for
-// concurrent use, and nil without any CA: then nobody is asked for a certificate.
+// who have to choose among their certificates. It does not verify anything. The function is safe
+// for concurrent use. Without any CA it is nil: then clients are not asked for a certificate.
 func ClientCAs(cas ...*ClientCA) func() *x509.CertPool {
 	if len(cas) == 0 {
 		return nil

@@ -15,10 +15,9 @@ import (
 // kube-apiserver has no such bound.
 const maxChain = 10
 
-// maxUnsigned is how many of the certificates between a client's own and a CA may name an issuer
-// that is trusted and not be verified as its; those after them are not used. There may be some, of
-// another CA of the same name, but each costs a check of a signature. kube-apiserver has no such
-// bound.
+// maxUnsigned is how many of the certificates between a client's own and a CA may name a trusted
+// issuer that has not signed them; further ones are not used. A few can come from another CA of the
+// same name, but each costs the check of a signature. kube-apiserver has no such bound.
 const maxUnsigned = 3
 
 // maxRefusal is how long a refusal is remembered for a connection: the clock may be set, or a CA
@@ -41,7 +40,8 @@ func NewChainVerifier(options VerifyOptions) *ChainVerifier {
 	return &ChainVerifier{options, verifyChain}
 }
 
-// verifiedChains are those of one connection. The zero value is ready for use, by many at a time.
+// verifiedChains are the results of one connection. The zero value is ready for use, and safe for
+// concurrent use.
 type verifiedChains struct {
 	mu sync.Mutex
 	of map[*ChainVerifier]verifiedChain
@@ -56,8 +56,8 @@ func WithConnection(ctx context.Context) context.Context {
 	return context.WithValue(ctx, connectionKey{}, &verifiedChains{})
 }
 
-// verifiedChain is what was found against roots, and holds until a certificate of a good chain
-// ends, or what was refused may be good.
+// verifiedChain is the result of a check against roots. It is valid until the first certificate of
+// a good chain ends or, for a refusal, until a certificate may have become valid.
 type verifiedChain struct {
 	roots *x509.CertPool
 	chain []*x509.Certificate
@@ -102,8 +102,8 @@ func (v *ChainVerifier) Chain(r *http.Request) ([]*x509.Certificate, error) {
 	return found.chain, found.err
 }
 
-// firstStart is up to when certificates that are refused now stay so: the first of them may begin
-// to be valid.
+// firstStart returns until when a refusal is valid: until the first of the certificates that are
+// not valid yet begins to be, at most for maxRefusal.
 func firstStart(refused []*x509.Certificate, now time.Time) time.Time {
 	until := now.Add(maxRefusal)
 	for _, c := range refused {
@@ -117,7 +117,8 @@ func firstStart(refused []*x509.Certificate, now time.Time) time.Time {
 // verifyChain verifies the first certificate with the help of those others that lead to a CA.
 // Signatures are checked from the CA downwards, so certificates that a client made up are never
 // used to check others. (x509 would check up to a hundred signatures of certificates that sign each
-// other.) Of certificates that only name a CA as their issuer few are checked ([maxUnsigned]).
+// other.) Of certificates that name a CA as their issuer without being signed by it, only a few are
+// checked ([maxUnsigned]).
 func verifyChain(certificates []*x509.Certificate, options x509.VerifyOptions) ([]*x509.Certificate, error) {
 	if options.Intermediates == nil {
 		options.Intermediates = x509.NewCertPool()
@@ -150,6 +151,6 @@ func verifyChain(certificates []*x509.Certificate, options x509.VerifyOptions) (
 	return chains[0], nil
 }
 
-// VerifyOptions says how client certificates are verified now. Not ok means that none is
-// believed. It must be safe for concurrent use.
+// VerifyOptions returns how client certificates are verified now. Not ok means that no certificate
+// is accepted. It must be safe for concurrent use.
 type VerifyOptions func() (options x509.VerifyOptions, ok bool)

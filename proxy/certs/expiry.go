@@ -8,8 +8,8 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// Expiry says when what is in use as a certificate ends: where there are several, a chain or a file
-// with CAs, the first of them.
+// Expiry says when a certificate in use ends; for a chain, or a file with several CAs, when the
+// first of them ends.
 type Expiry struct {
 	// Name is "serving", "tunnel", or that of the flag for CAs: "client-ca",
 	// "requestheader-client-ca".
@@ -23,7 +23,7 @@ func (c *Certificate) Expiry() Expiry {
 	return Expiry{c.purpose, firstEnd(chainOf(c.current.Load()))}
 }
 
-// chainOf parses what was parsed when it was loaded: what cannot be is left out.
+// chainOf parses the chain again. It was parsed when it was loaded, so errors are left out.
 func chainOf(pair *tls.Certificate) []*x509.Certificate {
 	chain := make([]*x509.Certificate, 0, len(pair.Certificate))
 	for _, der := range pair.Certificate {

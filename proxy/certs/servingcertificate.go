@@ -96,8 +96,8 @@ func loadPair(certPath, keyPath string) (tls.Certificate, error) {
 	return pair, nil
 }
 
-// storedPair returns the pair in dir if it can be served. Whatever is wrong with
-// it, and be it that a crash has left only a part, a new one is the remedy.
+// storedPair returns the pair in dir if it can be served. If anything is wrong with it, even after
+// a crash in the middle of writing, the caller makes a new one.
 func storedPair(dir string, hosts []string, now time.Time) (tls.Certificate, bool) {
 	ca, ok, err := storedAuthority(dir, now)
 	if !ok || err != nil {
@@ -144,8 +144,8 @@ func createPair(dir string, hosts []string, now time.Time) (tls.Certificate, err
 	return *pair, writeFileAtomically(filepath.Join(dir, certFile), certPEM, 0o600)
 }
 
-// writeFileAtomically replaces path, so that a reader sees the old content or
-// the new and nothing between.
+// writeFileAtomically replaces the file at path. A reader sees either the old content or the new,
+// never a mixture.
 func writeFileAtomically(path string, data []byte, mode os.FileMode) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
 	if err != nil {

@@ -12,27 +12,28 @@ import (
 
 const (
 	// filesEvery is how often files that somebody else writes are read again. They are small, and
-	// reading them finds every way of replacing them: kubelet's symlinks, cert-manager, an editor.
+	// reading them notices every way of replacing them: the kubelet's symlinks, cert-manager, an
+	// editor.
 	filesEvery = 5 * time.Second
-	// madeEvery is how often a certificate made here is looked at: often against the month before
-	// its end in which it is renewed, so that a machine that slept does not matter.
+	// madeEvery is how often a certificate made here is checked. It is renewed a month before its end,
+	// so it does not matter if the machine slept for some hours.
 	madeEvery = time.Hour
 	// tunnelLifetime is that of the certificate for the API server's names, which is never stored.
 	tunnelLifetime = 90 * 24 * time.Hour
 )
 
-// A Certificate is what clients are shown, and changes while it is in use: connections that are
-// there keep what they were shown. It is safe for concurrent use.
+// A Certificate is the certificate that clients are shown. It can change while it is in use; open
+// connections keep the one that they were shown. It is safe for concurrent use.
 //
 // Client CAs are followed by k8s.io/apiserver's dynamiccertificates ([ClientCA]). It is not used
 // here because it follows files only. A serving pair may also be made and renewed here, and the
-// pair for tunnels is signed by a CA that may change. One ticker serves all of these. With the
-// library for the first there would be two mechanisms.
+// pair for tunnels is signed by a CA that may change. One ticker serves all of these. Using the
+// library for the files would mean two mechanisms.
 type Certificate struct {
 	purpose string
 	every   time.Duration
-	// next returns the pair to use from now on. With an error it may return one too: the best
-	// there is.
+	// next returns the pair to use from now on. It may return a pair together with an error: the best
+	// that there is.
 	next    func(now time.Time) (*tls.Certificate, error)
 	current atomic.Pointer[tls.Certificate]
 	log     *slog.Logger
@@ -56,8 +57,8 @@ func (c *Certificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c.current.Load(), nil
 }
 
-// Run looks for a new certificate until ctx ends. What cannot be used is logged once, with the
-// names of its files, and changes nothing. Only one Run at a time.
+// Run looks for a new certificate until ctx ends. One that cannot be used is logged once, with the
+// names of its files, and changes nothing. Only one Run may run at a time.
 func (c *Certificate) Run(ctx context.Context) {
 	ticker := time.NewTicker(c.every)
 	defer ticker.Stop()
@@ -149,8 +150,8 @@ func tunnelCertificate(
 	}, log)
 }
 
-// due says whether a pair is in the last third of its life: however short the CA makes that, it is
-// not made anew all the time.
+// due says whether a pair is in the last third of its lifetime. So even if the CA allows only a
+// short lifetime, a pair is not made again all the time.
 func due(pair *tls.Certificate, now time.Time) bool {
 	life := pair.Leaf.NotAfter.Sub(pair.Leaf.NotBefore)
 	return now.After(pair.Leaf.NotAfter.Add(-life / 3))

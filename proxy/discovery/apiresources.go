@@ -29,9 +29,8 @@ const (
 	maxGroupVersions = 1024
 )
 
-// discovered is what discovery said about a group/version. When it no longer
-// holds, another takes its place in the map, so that a read that was under way
-// then fills what nobody looks at.
+// discovered is what discovery said about a group/version. When it is no longer valid, a new one
+// replaces it in the map, so that a read in progress fills the old one, which nobody uses.
 type discovered struct {
 	resources map[string]Entry
 	read      time.Time     // when resources was asked for; zero: never
@@ -39,8 +38,8 @@ type discovered struct {
 	failure   reason.Reason // why the last read failed; empty: it did not
 }
 
-// startRead reads gv from discovery, unless that is being done already. The
-// channel yields when it is done; nobody has to wait for it.
+// startRead reads gv from discovery, unless a read is in progress. The channel yields when the read
+// is done; nobody has to wait for it.
 func (c *Catalog) startRead(gv schema.GroupVersion) <-chan singleflight.Result {
 	return c.flights.DoChan(gv.String(), func() (any, error) {
 		c.read(gv)
@@ -68,8 +67,8 @@ func (c *Catalog) read(gv schema.GroupVersion) {
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// If the place was dropped meanwhile, because this answer may be from before
-	// a change, it is nobody's any more.
+	// If g was replaced meanwhile, because this answer may be from before a change, nobody uses it any
+	// more.
 	g.rest = time.Now().Add(discoveryRetry)
 	switch {
 	case err == nil:
@@ -84,8 +83,8 @@ func (c *Catalog) read(gv schema.GroupVersion) {
 	}
 }
 
-// place returns where gv's answer goes, and makes room for it. What is known
-// already answers while it is read again; otherwise the callers wait.
+// place returns the entry for gv's answer, and makes room for it. While it is read again, lookups
+// use the old answer; if there is none, they wait.
 func (c *Catalog) place(gv schema.GroupVersion, now time.Time) *discovered {
 	c.mu.Lock()
 	defer c.mu.Unlock()

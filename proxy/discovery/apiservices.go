@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// apiServicesGrace is how long the last known APIServices are believed after their stream last
-	// told something. There is a bookmark every minute, so what is known outlives the stream by a
-	// minute and a half at least, in which it can be opened again.
+	// apiServicesGrace is how long the last known APIServices are valid after their stream last sent
+	// something. A bookmark comes every minute, so they are valid for at least a minute and a half
+	// after the stream breaks. In that time it can be opened again.
 	apiServicesGrace = time.Minute + streamSilence
 	// automanaged is the label of the APIServices that the API server makes for what it serves
 	// itself: "onstart" for what is built in, "true" for what follows CustomResourceDefinitions
@@ -30,8 +30,9 @@ type server struct {
 	service    string // the Service of another one
 }
 
-// ownLocked returns an empty reason if gv is the API server's own, or another server's
-// whose resource is vouched for. Where it is not known which of both, nothing is vouched.
+// ownLocked returns an empty reason if gv is the API server's own, or another server's whose
+// resource the operator vouches for. If it is not known which of the two it is, the operator's word
+// does not count.
 func (c *Catalog) ownLocked(gv schema.GroupVersion, resource string) reason.Reason {
 	switch {
 	case c.refused && gv == coreV1:

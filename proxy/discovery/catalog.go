@@ -45,12 +45,11 @@ type Entry struct {
 // It fails closed. A group/version counts as the API server's own only if its
 // APIService is known and names no service; kube-apiserver registers one for
 // everything it serves itself, custom resources included (and except for the
-// group of the APIServices, which is therefore forwarded). What has none is
-// unknown, so whatever callers make up is answered without asking anyone and
-// without remembering it. Where the APIServices may not be read, only the core
-// group is believed to be local. (It too could be redirected by an APIService,
-// but only by someone who may do everything already, since all Secrets and
-// ServiceAccounts would go there.)
+// group of the APIServices, which is therefore forwarded). A group/version without an APIService is
+// unknown, so for made-up ones nobody is asked and nothing is remembered. If the APIServices may
+// not be read, only the core group counts as local. (An APIService could redirect the core group,
+// too, but whoever may do that may already do everything, since all Secrets and ServiceAccounts
+// would go there.)
 //
 // It is safe for concurrent use. Lookups of what is known take a read lock and
 // do no I/O.
@@ -76,8 +75,8 @@ type Catalog struct {
 	refused bool
 	// known has what was read of local group/versions.
 	known map[schema.GroupVersion]*discovered
-	// hashes has the storage version hash of each resource that was read. It outlives what is
-	// known, to hold the next answer against.
+	// hashes has the storage version hash of each resource that was read. It is kept longer than
+	// known, to be compared with the next answer.
 	hashes map[schema.GroupVersion]map[string]string
 }
 
@@ -167,7 +166,7 @@ func (c *Catalog) Lookup(ctx context.Context, group, version, resource string) (
 	return entry, reason
 }
 
-// Known is Lookup for those who cannot wait: of what is not known it says no.
+// Known is Lookup without waiting: if the resource is not known now, it returns false.
 func (c *Catalog) Known(group, version, resource string) (Entry, bool) {
 	entry, reason, _ := c.look(schema.GroupVersion{Group: group, Version: version}, resource)
 	return entry, reason == ""
@@ -179,8 +178,9 @@ func (c *Catalog) Serves(group, version, resource string) bool {
 	return known
 }
 
-// Similar returns the resource of a group/version that was probably meant by a name that is none of
-// its resources; empty if nothing is like it, or nothing is known of the group/version.
+// Similar returns the resource of a group/version whose name is most like an unknown one, which is
+// probably a typing mistake. It is empty if no name is similar, or if nothing is known about the
+// group/version.
 func (c *Catalog) Similar(group, version, resource string) string {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -191,8 +191,8 @@ func (c *Catalog) Similar(group, version, resource string) string {
 	return policy.Similar(resource, slices.Sorted(maps.Keys(g.resources)))
 }
 
-// Forget drops what discovery said about a group, to be read again when asked
-// for: for those who see that a CustomResourceDefinition of it changed.
+// Forget drops what discovery said about a group; it is read again when somebody asks. Call it when
+// a CustomResourceDefinition of the group changed.
 func (c *Catalog) Forget(group string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -25,8 +25,8 @@ type Cluster struct {
 
 // Config configures a Cluster.
 type Config struct {
-	// Invalidate is told of every change. It is called from several goroutines. When it returns,
-	// nothing that was learned before is given any more.
+	// Invalidate is called for every change, from several goroutines. When it returns, no answer may
+	// use what was learned before the change.
 	Invalidate func(snapshot.Invalidation)
 	// Settle is how long nothing is kept after the API servers of the upstream changed, or the
 	// server of a group and version.
@@ -40,8 +40,8 @@ type Config struct {
 	Log       *slog.Logger
 }
 
-// New returns a Cluster that knows nothing until Run runs. Until then nothing may be kept, which it
-// says at once. cfg has the proxy's own credentials.
+// New returns a Cluster that knows nothing until Run runs. It calls Invalidate at once, since until
+// then nothing may be kept. cfg has listproxy's own credentials.
 func New(cfg *rest.Config, config Config) (*Cluster, error) {
 	c := &Cluster{config: config}
 	var err error
@@ -72,8 +72,8 @@ func (c *Cluster) Run(ctx context.Context) {
 	parts.Wait()
 }
 
-// Fields returns the fields of a resource that a field selector may name, beside
-// metadata.name and metadata.namespace. It fails where that cannot be known now.
+// Fields returns the fields of a resource that a field selector may name, in addition to
+// metadata.name and metadata.namespace. It returns an error if they cannot be known now.
 func (c *Cluster) Fields(ctx context.Context, gvr schema.GroupVersionResource) ([]wire.Field, error) {
 	entry, reason := c.Catalog.Lookup(ctx, gvr.Group, gvr.Version, gvr.Resource)
 	switch {
@@ -88,11 +88,12 @@ func (c *Cluster) Fields(ctx context.Context, gvr schema.GroupVersionResource) (
 	return wire.BuiltinFields(gvr), nil
 }
 
-// What follows is every way in which the ground can move, and what each invalidates for how long.
+// The methods below are all changes that end what is known, and say what each invalidates for how
+// long.
 
 // moved: another server, or none, answers for a group and version from now on. Each API server
-// hears of it by itself, and one that has not yet still asks the server of before: for the objects,
-// and for discovery.
+// learns of that by itself; until then it still passes requests, for objects and for discovery, to
+// the former server.
 func (c *Cluster) moved(gv schema.GroupVersion) {
 	c.config.Invalidate(snapshot.Invalidation{
 		Ground: snapshot.Catalog, Extent: snapshot.OfVersion(gv), Until: snapshot.After(c.config.Settle),
@@ -108,7 +109,7 @@ func (c *Cluster) redefined(gr schema.GroupResource) {
 	})
 }
 
-// seen: a change of the API servers would be heard of from now on.
+// seen: from now on a change of the API servers would be noticed.
 func (c *Cluster) seen() {
 	c.config.Invalidate(snapshot.Invalidation{Ground: snapshot.Sight, Until: snapshot.Over()})
 }

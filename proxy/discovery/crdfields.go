@@ -13,14 +13,13 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// simplePath is a selectable field's path whose steps are nothing but names. The API server
-// allows more; such fields are left to it.
+// simplePath is the path of a selectable field that consists of names only. The API server allows
+// more; requests with such fields are forwarded.
 var simplePath = regexp.MustCompile(`^(\.[A-Za-z_][A-Za-z0-9_-]*)+$`)
 
 // Fields returns the fields of a custom resource that a field selector may name, as its
-// definition says (spec.versions[].selectableFields, Kubernetes 1.30 and later). The definition
-// is read when asked for, and must be the one that is known: of a newer one Schemas is about to
-// hear.
+// definition says (spec.versions[].selectableFields, Kubernetes 1.30 and later). The definition is
+// read for each call, and must be the one that Schemas knows: a newer one is about to arrive there.
 func (s *Schemas) Fields(ctx context.Context, gvr schema.GroupVersionResource) ([]wire.Field, error) {
 	name := gvr.GroupResource().String()
 	// A list of one: the account may list definitions already, since it follows them.
@@ -45,8 +44,8 @@ func (s *Schemas) Fields(ctx context.Context, gvr schema.GroupVersionResource) (
 	return selectableFields(definition, gvr.Version), nil
 }
 
-// selectableFields reads them from a definition. What has not the expected form is left out: a
-// field that is not known is the upstream's to judge.
+// selectableFields reads the fields from a definition. It leaves out what does not have the
+// expected form: requests with unknown fields are forwarded.
 func selectableFields(definition *unstructured.Unstructured, version string) []wire.Field {
 	var found []wire.Field
 	spec, _ := definition.Object["spec"].(map[string]any)

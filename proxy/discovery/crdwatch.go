@@ -25,7 +25,7 @@ var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Ver
 // the same objects in other bytes, without any event about them; and for a moment its old
 // watches go on with the old schema. So custom resources are answered from memory only while the
 // stream of their definitions is up. It follows metadata only: a change of a
-// CustomResourceDefinition shows as another resourceVersion. Safe for concurrent use.
+// CustomResourceDefinition shows as another resourceVersion. It is safe for concurrent use.
 type Schemas struct {
 	client metadata.Interface
 	// definitions reads whole ones, one at a time.
@@ -87,26 +87,26 @@ func (s *Schemas) Run(ctx context.Context) {
 	}.follow(ctx)
 }
 
-// Ready says whether the definitions are known, or cannot be: before that a change could pass
-// unseen between them and a collection.
+// Ready says whether the definitions are known, or cannot be known: before that a change could go
+// unnoticed.
 func (s *Schemas) Ready() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.known != nil || s.refused
 }
 
-// Vouch says whether a change of a definition would be heard of now: there is a stream, which began
-// with a list, and it was heard lately.
+// Vouch says whether a change of a definition would be noticed now: there is a stream that began
+// with a list, and it has sent something lately.
 func (s *Schemas) Vouch() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.known != nil && s.up && s.heard.within(streamSilence)
 }
 
-// Check says why a resource cannot be answered from memory now, if it is because of definitions:
-// they are not known yet, a change would not be heard of, or they say something else about the
-// kind of resource, on which turns how it is written, than the APIService does (it was made anew,
-// or before the definition).
+// Check returns the reason if the definitions forbid to answer a resource from memory now: they are
+// not known yet, or a change would not be noticed. Or they and the APIService disagree whether it
+// is a custom resource, which is written differently (the APIService was made again, or before the
+// definition).
 func (s *Schemas) Check(gr schema.GroupResource, entry Entry) reason.Reason {
 	switch {
 	case !s.Ready():
@@ -126,7 +126,7 @@ func (s *Schemas) Agree(gr schema.GroupResource, custom bool) bool {
 	return s.known == nil || defined == custom
 }
 
-// follows notes a watch that was opened from the list just taken.
+// follows records that a watch was opened from the list just read.
 func (s *Schemas) follows() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,8 +147,8 @@ func (s *Schemas) ended(err error) {
 	s.refused = isRefused(err)
 }
 
-// definition is the identity of all that a CustomResourceDefinition says. Its generation would be
-// that of the spec, and it matters also which names it was given, which is in the status.
+// definition identifies one version of a CustomResourceDefinition, by uid and resourceVersion. The
+// generation would not do: it counts changes of the spec, but the names in the status matter, too.
 type definition struct {
 	uid      types.UID
 	revision string
@@ -190,8 +190,8 @@ func (s *Schemas) Delete(obj any) error {
 	return nil
 }
 
-// Replace implements cache.ReflectorStore. The first list only tells what there is; a later one
-// comes after a gap, and is held against what there was.
+// Replace implements cache.ReflectorStore. The first list only shows what there is; a later one
+// comes after a gap, and is compared with what there was.
 func (s *Schemas) Replace(objs []any, _ string) error {
 	listed := make(map[string]definition, len(objs))
 	for _, obj := range objs {

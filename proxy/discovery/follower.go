@@ -19,13 +19,12 @@ import (
 )
 
 const (
-	// followHealthy is how long a stream lasts that was not a failure.
+	// followHealthy is how long a stream must last so that it does not count as a failure.
 	followHealthy = time.Minute
-	// refusedRetry is how long a stream that goes on being refused waits for
-	// someone to grant it.
+	// refusedRetry is the longest pause after a stream was refused, until somebody grants the right.
 	refusedRetry = 5 * time.Minute
-	// soonest bounds the time between two attempts to open a stream that must be back soon while
-	// the upstream is away, but for half as much again.
+	// soonest is the longest pause between two attempts to open a stream that must be back soon, plus
+	// up to half of it.
 	soonest = 2 * time.Second
 )
 
@@ -35,24 +34,23 @@ type follower struct {
 	listWatch    *cache.ListWatch
 	expectedType runtime.Object
 	store        cache.ReflectorStore
-	// ended is told why the stream ended, nil if it was merely too old, or broke and is listed
-	// again.
+	// ended is called with the error that ended the stream; with nil if the revision was too old, or
+	// if the stream broke and the resource is listed again.
 	ended func(error)
 	// soon: the stream must be back as soon as the upstream is. Otherwise there is up to a minute
 	// between two attempts.
 	soon bool
 	// lists: each stream begins with a list, also after a watch that came to its timeout.
 	lists bool
-	// heard, if it is not nil, is told what the store has taken; and a stream that is silent for
-	// too long is given up, and begins again with a list.
+	// heard, if it is not nil, records when the store last took something; and a stream that is silent
+	// for too long is closed, and begins again with a list.
 	heard *heard
 	log   *slog.Logger
 }
 
-// follow runs a client-go Reflector until ctx ends. The loop around it is ours
-// because the Reflector's own retries at least every minute, also what it will
-// not be allowed for as long as nobody grants it. After a stream that broke the
-// resource is listed again.
+// follow runs a client-go Reflector until ctx ends. It has a loop of its own around the Reflector,
+// whose own loop retries at least every minute, even if the right is missing. After a stream that
+// broke the resource is listed again.
 func (f follower) follow(ctx context.Context) {
 	logger := logr.FromSlogHandler(telemetry.Libraries(f.log).Handler())
 	ctx = logr.NewContext(ctx, logger)
@@ -101,7 +99,7 @@ func (f follower) follow(ctx context.Context) {
 	}
 }
 
-// stream lists and watches until that ends, or is silent for too long.
+// stream lists and watches until the watch ends or is silent for too long.
 func (f follower) stream(ctx context.Context, reflector *cache.Reflector) error {
 	if f.heard == nil {
 		return reflector.ListAndWatchWithContext(ctx)
@@ -150,10 +148,10 @@ func listWatchOf[L runtime.Object](objects interface {
 	}
 }
 
-// tellStreams makes a source tell when a watch has begun that follows a list or another watch, and
-// when there is no stream: the Reflector tries for as long as the upstream is away, and does not
-// come to its end for that. A streaming list that has begun has told nothing yet; the store's
-// Replace is its beginning. There is one stream at a time; lost may be called again.
+// tellStreams makes source call follows when a watch begins after a list or another watch, and lost
+// when there is no stream: while the upstream is away the Reflector goes on trying, and does not
+// end. A streaming list that has begun has sent nothing yet; it counts from the store's Replace on.
+// There is one stream at a time; lost may be called again.
 func tellStreams(source *cache.ListWatch, follows, lost func()) {
 	open := source.WatchFuncWithContext
 	var mu sync.Mutex
@@ -162,7 +160,7 @@ func tellStreams(source *cache.ListWatch, follows, lost func()) {
 		mu.Lock()
 		streams++
 		this := streams
-		lost() // the end of the one before may not have been heard yet
+		lost() // the end of the one before may not have been noticed yet
 		mu.Unlock()
 		stream, err := open(ctx, options)
 		if err != nil {
@@ -181,7 +179,7 @@ func tellStreams(source *cache.ListWatch, follows, lost func()) {
 	}
 }
 
-// endTeller is a watch that tells when it has ended.
+// endTeller is a watch that reports when it has ended.
 type endTeller struct {
 	watch.Interface
 	events  chan watch.Event

@@ -11,40 +11,39 @@ import (
 )
 
 const (
-	// streamSilence is for how long a stream that tells nothing still counts as alive.
-	// kube-apiserver sends a bookmark every minute where nothing changes; one that comes later by
-	// half of that is late, or cut off.
+	// streamSilence is how long a silent stream still counts as alive. kube-apiserver sends a bookmark
+	// every minute if nothing changes; after a minute and a half the stream is late, or cut off.
 	streamSilence = 90 * time.Second
 	// silenceLook is the time between two looks at whether a stream has been silent for longer.
 	silenceLook = 2 * time.Second
 )
 
-// heard is when a follower last heard something: a list, an event or a bookmark that its store has
-// taken. That a stream was opened, and stays open, tells nothing: the header may have come, and the
-// rest be on its way for as long as the network likes. The zero value has heard nothing. It is safe
-// for concurrent use.
+// heard records when a follower last got something: a list, an event or a bookmark that its store
+// has taken. That a stream was opened, and stays open, proves nothing: the header may have come,
+// while the network delays the rest for any time. The zero value has heard nothing. It is safe for
+// concurrent use.
 type heard struct {
 	mu sync.Mutex
 	at time.Time
 }
 
-// note notes that something was heard.
+// note records that something has come now.
 func (h *heard) note() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.at = time.Now()
 }
 
-// within says whether something was heard no longer ago than that, by the wall clock too: after a
-// machine has been suspended its connections may be dead, and nobody tells what has changed since.
+// within says whether something has come within the given time, by both clocks: after a machine was
+// suspended its connections may be dead, so that changes since then have not come.
 func (h *heard) within(age time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return clock.Age(h.at, time.Now()) <= age
 }
 
-// untilSilent returns a context that ends with ctx, or when nothing was heard for streamSilence
-// from now on.
+// untilSilent returns a context that ends with ctx, or when nothing has come for streamSilence,
+// counted from now on.
 func (h *heard) untilSilent(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	began := time.Now()

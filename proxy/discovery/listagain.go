@@ -17,13 +17,15 @@ import (
 // errListAgain ends a Reflector's attempt: it lists before it watches again.
 var errListAgain = errors.New("what was missed since the stream broke is listed")
 
-// listAfterBreaks makes a Reflector list again unless a watch follows at once upon a list, or upon
-// a watch that came to its timeout. By itself it goes on from the revision it knows when its
-// connection was cut or refused, as it is when API servers are restarted. If the storage was put
-// back to an earlier state meanwhile, that is a revision of the future: kube-apiserver answers such
-// a watch, and is silent until the revision comes; or it has come already, in another past, and
-// what was before it is never told. A list from there is refused, and the Reflector then lists what
-// there is. With always, it lists again after a watch's timeout, too.
+// listAfterBreaks makes a Reflector list again, unless a watch directly follows a list, or a watch
+// that ended at its timeout. A Reflector by itself goes on from the revision that it knows when its
+// connection was cut or refused, as happens when API servers are restarted. If etcd was restored to
+// an earlier state meanwhile, that revision may lie in the future: kube-apiserver accepts such a
+// watch, but sends nothing until the revision is reached. Or the revision was reached again in
+// another past, and the changes before it are never sent. So the Reflector must list first. (It
+// asks for a list not older than the revision that it knows. If kube-apiserver refuses that,
+// because the revision lies in the future, the Reflector lists the newest state.) With always, it
+// lists again after a watch's timeout, too.
 func listAfterBreaks(source *cache.ListWatch, always bool) *cache.ListWatch {
 	var c continuity
 	return &cache.ListWatch{
@@ -62,13 +64,13 @@ func listAfterBreaks(source *cache.ListWatch, always bool) *cache.ListWatch {
 	}
 }
 
-// broken says whether a stream that was over at a time, or never if that is zero, is one after
-// which a watch cannot go on.
+// broken says whether no watch may follow a stream that ended at the given time without a list:
+// because it did not end normally (over is zero), or because too much time has passed since.
 func broken(over time.Time) bool {
 	return over.IsZero() || clock.InDoubt(over, time.Now())
 }
 
-// continuity knows when the newest list or watch was over, if it was in order.
+// continuity knows when the newest list or watch was over, if it ended normally.
 type continuity struct {
 	mu     sync.Mutex
 	newest int
@@ -84,7 +86,7 @@ func (c *continuity) begin() int {
 	return c.newest
 }
 
-// end notes when one was over, in order.
+// end records when one ended normally.
 func (c *continuity) end(number int, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

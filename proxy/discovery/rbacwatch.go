@@ -14,9 +14,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// authorizerLag is how long after a change of an RBAC object the API server may
-// still decide by what was before: its authorizer reads through informers of
-// its own, and other API servers have theirs.
+// authorizerLag is how long after a change of an RBAC object the API servers may still decide by
+// the old state: their authorizers read through informers of their own.
 const authorizerLag = time.Second
 
 // rbacResources are the objects that kube-apiserver's RBAC authorizer reads.
@@ -26,10 +25,10 @@ var rbacResources = [...]string{"roles", "rolebindings", "clusterroles", "cluste
 // the API server's own authorizer must have seen it too. It holds no objects,
 // asks for their metadata only, and runs until ctx ends; the error is about cfg.
 //
-// It makes revocations count sooner, nothing more: what it misses (while it is
-// cut off, where it is not permitted, where authorizers other than RBAC decide)
-// is bounded by the TTL of the decisions. So where the proxy may not watch
-// these objects, it says so once, and tries again every few minutes.
+// It only makes revocations take effect sooner. If it misses one (while it is cut off, if it is not
+// permitted, or if other authorizers than RBAC decide), the TTL of the decisions bounds the delay.
+// So if listproxy may not watch these objects, it logs that once, and tries again every few
+// minutes.
 //
 // flush is called from several goroutines.
 func WatchRBAC(ctx context.Context, cfg *rest.Config, flush func(), log *slog.Logger) error {
@@ -69,8 +68,8 @@ func WatchRBAC(ctx context.Context, cfg *rest.Config, flush func(), log *slog.Lo
 
 // changeStore is a reflector's store that keeps nothing: every mutation, a
 // whole list being one, calls changed at once and again authorizerLag after
-// the last of them. (While changes keep coming, each one's call does for those
-// before it what the second call would have done.)
+// the last of them. (While changes keep coming, the call for each one also serves as the second
+// call for those before it.)
 type changeStore struct {
 	changed func()
 	again   *time.Timer

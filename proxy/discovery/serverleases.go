@@ -98,9 +98,9 @@ func readServerLease(obj any) (name, holder string, err error) {
 }
 
 // Same reports whether the API servers are still those that were known before, and none of them was
-// started again: their Leases are read now, and say the same. It is false where nobody knows,
-// because the Leases may not be read or there are none. The storage of API servers that run is not
-// put back to an earlier state.
+// restarted: it reads their Leases now and compares them. It is false if that cannot be known,
+// because the Leases may not be read or there are none. (Kubernetes' procedure stops all API
+// servers before etcd is restored, so with the same servers it was not.)
 func (s *Servers) Same(ctx context.Context) (bool, error) {
 	s.mu.Lock()
 	known, refused := maps.Clone(s.holders), s.refused

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Endpoints are API servers that are asked one by one, so that each is heard of.
+// Endpoints are API servers that are asked one by one, so that the version of each is known.
 type Endpoints interface {
 	// Run checks them until ctx ends. After each check it calls heard with the versions of all that
 	// are not known to be unreachable.
@@ -35,18 +35,19 @@ type Endpoints interface {
 // that changes, the same objects may be written in other bytes from now on, without any event
 // about them: other defaults, new fields, another encoding.
 //
-// Each API server holds a Lease. Its name is made of the host's name, and its holder is another
-// one after every start: kube-apiserver deletes the Lease when it ends in order and when it
-// starts, and makes a new one. Older versions take over the Lease of the same host and leave the
-// holder as it is; /version has to tell there. So a restart is seen as a change, twice within
-// a second: all is dropped once and loaded again when it has settled. A server that was killed
-// and does not come back leaves its Lease to be collected when it has expired, an hour later:
-// that is a change as well, and costs what a restart costs.
+// Each API server holds a Lease. Its name is made from the host's name, and its holder changes with
+// every start: kube-apiserver deletes the Lease when it shuts down and when it starts, and makes a
+// new one. Older versions use the Lease of the same host again and leave the holder as it is; then
+// only /version shows a change. So a restart is seen as a change, twice within a second: all is
+// dropped once and loaded again when it has settled. A server that was killed and does not come
+// back leaves its Lease to be collected when it has expired, an hour later: that is a change as
+// well, and costs as much as a restart.
 //
-// What is there at the first look is no change. If that is in the middle of a rolling upgrade, the
-// servers that are still to be replaced will each be one. To lose the stream of the Leases is no
-// change either: what was missed shows when it is opened again. While it cannot be, and /version
-// cannot be read, nothing special happens, since feeds ask by themselves how far the upstream is.
+// The servers that are found first are not a change. If that is in the middle of a rolling upgrade,
+// each server that is still to be replaced will be one. To lose the stream of the Leases is not a
+// change either: what was missed shows when it is opened again. While neither the stream can be
+// opened nor /version be read, nothing is dropped, since feeds themselves ask for the upstream's
+// revision.
 //
 // It is safe for concurrent use.
 type Servers struct {
@@ -58,7 +59,7 @@ type Servers struct {
 	log     *slog.Logger
 	// endpoints, if there are any, are asked for their versions one by one, in place of base.
 	endpoints Endpoints
-	// reopened tells that there is a new stream of Leases.
+	// reopened gets a value when there is a new stream of Leases.
 	reopened chan struct{}
 
 	mu sync.Mutex
@@ -66,21 +67,22 @@ type Servers struct {
 	holders map[string]string
 	// refused: the Leases may not be read.
 	refused bool
-	// started is when a Lease last told of another API server.
+	// started is when a Lease last showed another API server.
 	started time.Time
 	// asked: /version was asked for, with whatever result.
 	asked bool
-	// serving are the versions that may answer now, as far as is heard.
+	// serving are the versions that may answer now, as far as is known.
 	serving []string
-	// said is what /version said, and all what it said at each endpoint. Only who asks uses it.
+	// said is what /version said at base, and all what it said at each endpoint. Only the goroutine
+	// that asks uses them.
 	said versions
 	all  fleet
 
 	knownOnce, leasesOnce, versionOnce sync.Once
 }
 
-// NewServers returns Servers that call known once, when they would hear of a change, and changed
-// at each one. They do nothing until Run runs. cfg has the proxy's own credentials.
+// NewServers returns Servers that call known once, as soon as they would notice a change, and
+// changed at each change. They do nothing until Run runs. cfg has listproxy's own credentials.
 func NewServers(cfg *rest.Config, known, changed func(), log *slog.Logger) (*Servers, error) {
 	client, base, err := versionClient(cfg)
 	if err != nil {
@@ -141,8 +143,8 @@ func (s *Servers) Run(ctx context.Context) {
 	}.follow(ctx)
 }
 
-// Ready says whether a change would be heard of: the Leases are known, or cannot be and /version
-// was asked. Where endpoints are asked, each was.
+// Ready says whether a change would be noticed: the Leases are known; or they cannot be read, but
+// /version was asked. If endpoints are asked, each must have been.
 func (s *Servers) Ready() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,7 +162,7 @@ func (s *Servers) Versions() []string {
 	return s.serving
 }
 
-// look calls known when it is time to.
+// look calls known as soon as Ready is true.
 func (s *Servers) look() {
 	if s.Ready() {
 		s.knownOnce.Do(s.known)
@@ -201,7 +203,7 @@ func (s *Servers) serverStarted() {
 	s.askAgain()
 }
 
-// report tells of a change.
+// report logs a change, and calls changed.
 func (s *Servers) report(what string, args ...any) {
 	s.log.Info("The API servers behind the upstream changed: what is known is dropped, and loaded again when they have settled",
 		append([]any{"change", what}, args...)...)

@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	// versionEvery is the time between two looks at /version, and up to a fifth more; versionAgain
-	// while they tell of more than one, or may soon.
+	// versionEvery is the time between two reads of /version, and up to a fifth more; versionAgain is
+	// the time while there is more than one version, or may soon be.
 	versionEvery = 10 * time.Second
 	versionAgain = 2 * time.Second
-	// versionTimeout bounds one look.
+	// versionTimeout bounds one read.
 	versionTimeout = 5 * time.Second
-	// versionMemory is for how long a version counts that one of the API servers had, when it was
-	// heard in turn with another. One that was heard before another, and not again, counts for
-	// versionParting: it may have been replaced, or whoever has it is not reached by every look.
+	// versionMemory is how long a version counts as present after it was last read, if it was read in
+	// turn with another. A version that was read before another, and not again, counts for
+	// versionParting: its server may have been replaced, or not every read may reach it.
 	versionMemory  = 2 * time.Minute
 	versionParting = time.Minute
 )
@@ -35,13 +35,13 @@ const (
 // versions is what the API servers behind one address said of their version.
 type versions struct {
 	latest version.Info
-	// heard is when each was said last.
+	// heard is when each version was last read.
 	heard map[version.Info]time.Time
-	// mixed is when one was heard again after another.
+	// mixed is when a version was last read again after another.
 	mixed time.Time
 }
 
-// hear takes what one API server said, and reports whether the one before said something else.
+// hear records the version that was read, and reports whether it differs from the one before.
 func (v *versions) hear(said version.Info, now time.Time) (changed bool) {
 	changed = len(v.heard) > 0 && said != v.latest
 	if v.heard == nil {
@@ -60,9 +60,9 @@ func (v *versions) hear(said version.Info, now time.Time) (changed bool) {
 	return changed
 }
 
-// unsettled reports whether API servers of more than one version may answer now: they did, as far
-// as was heard lately. Then to load anew after each change would only add load: one of the other
-// kind will come.
+// unsettled reports whether API servers of more than one version may answer now, because they did
+// lately. Then loading again after each change would only add load, since the other version will
+// answer again.
 func (v *versions) unsettled(now time.Time) bool {
 	if !v.mixed.IsZero() && now.Sub(v.mixed) <= versionMemory {
 		return true
@@ -104,11 +104,11 @@ func (v *versions) pause(now time.Time) time.Duration {
 	return versionEvery
 }
 
-// fleet is which versions there are among API servers that are asked one by one.
+// fleet has the versions of API servers that are asked one by one.
 type fleet struct{ versions map[version.Info]struct{} }
 
-// hear takes the versions that there are now. changed: before there were others. mixed: there is
-// more than one. To hear of none says nothing.
+// hear records the versions that there are now. changed: before there were others. mixed: there is
+// more than one. An empty list says nothing.
 func (f *fleet) hear(said []version.Info) (changed, mixed bool) {
 	if len(said) == 0 {
 		return false, len(f.versions) > 1
@@ -122,9 +122,9 @@ func (f *fleet) hear(said []version.Info) (changed, mixed bool) {
 	return changed, len(now) > 1
 }
 
-// hearAll takes the versions of all endpoints that are not known to be unreachable. While they are
-// not one, nothing is kept: a feed may be at one kind of API server now, and at the other in a
-// moment.
+// hearAll records the versions of all endpoints that are not known to be unreachable. While there
+// is more than one, nothing is kept: a feed may be connected to one version now, and to the other
+// in a moment.
 func (s *Servers) hearAll(said []version.Info) {
 	changed, mixed := s.all.hear(said)
 	s.serve(namesOf(maps.Keys(s.all.versions)))
@@ -176,8 +176,8 @@ func (s *Servers) pollVersion(ctx context.Context) {
 	}
 }
 
-// untilVersion is how long to wait before the next look: one that has just started may be of
-// another version, and get connections only later.
+// untilVersion is how long to wait before the next read: an API server that has just started may
+// have another version, and get connections only later.
 func (s *Servers) untilVersion(now time.Time) time.Duration {
 	s.mu.Lock()
 	started := s.started
@@ -188,7 +188,7 @@ func (s *Servers) untilVersion(now time.Time) time.Duration {
 	return s.said.pause(now)
 }
 
-// lookAtVersion asks once. That there is no answer says nothing about the version.
+// lookAtVersion reads /version once. If there is no answer, that says nothing about the version.
 func (s *Servers) lookAtVersion(ctx context.Context) {
 	said, status, err := upstream.AskVersion(ctx, s.client, s.base)
 	if err == nil && status != http.StatusOK {
@@ -215,7 +215,7 @@ func (s *Servers) lookAtVersion(ctx context.Context) {
 	case err == nil && s.said.hear(said, now):
 		s.report("another version", "from", before.GitVersion, "to", said.GitVersion)
 	case s.said.unsettled(now):
-		// Also where nobody answered, as while one of them is being replaced.
+		// Also if nobody answered, for example while an API server is being replaced.
 		s.changed()
 	}
 	s.serve(s.said.serving(now))
@@ -230,22 +230,22 @@ func (s *Servers) serve(serving []string) {
 }
 
 const (
-	// SlowestNews is how long, at most, the API servers behind one address can be of another
-	// version before that is heard of, while they answer: the answer that is on its way may be from
-	// before.
+	// SlowestNews is how long, at most, the API servers behind one address can have another version
+	// before listproxy notices, while they answer: an answer that is on its way may be from before the
+	// change.
 	SlowestNews = versionTimeout + versionEvery + versionEvery/5 + versionTimeout
-	// SlowestLook is the longest time between two looks at /version of API servers behind one
-	// address, while they tell of more than one version.
+	// SlowestLook is the longest time between two reads of /version of API servers behind one address,
+	// while there is more than one version.
 	SlowestLook = versionAgain + versionAgain/5 + versionTimeout
 )
 
 // LeastSettle is the shortest time for which all has to be forwarded after the API servers behind
 // the upstream changed ([Config].Settle), in whole seconds.
 //
-// While two versions serve, that time begins anew with every look at them. It may not be over
-// before the next look has told, else something is loaded from one version, and goes on at the
-// other. So it is the longest time between two looks that tell, which depends on who looks
-// ([SlowestLook]), and a second for the process to get to it.
+// While two versions serve, that time begins again with every read. It must not be over before the
+// next read has shown a version; otherwise something could be loaded from one version and followed
+// at the other. So it is the longest time between two reads, which depends on who reads
+// ([SlowestLook]), plus a second for the process to act.
 func LeastSettle(slowest time.Duration) time.Duration {
 	return (slowest + 2*time.Second - 1).Truncate(time.Second)
 }

@@ -17,14 +17,14 @@ import (
 
 // StorageVersions follows the StorageVersion objects where the upstream has them (feature gate
 // StorageVersionAPI, off by default). There each API server says in which version it writes a
-// resource. While they do not say the same, or nothing yet, nothing is kept of the resource; when
-// they agree on another version than before, it is loaded anew. That they agree proves nothing:
-// the same version can be written in other bytes by another release.
+// resource. While they disagree, or have said nothing yet, nothing is kept of the resource; when
+// they agree on another version than before, it is loaded again. That they agree does not prove
+// that the bytes are the same: another release can write the same version in other bytes.
 //
-// When the stream breaks, what was held back stays so until the next list. When the objects may
-// not be read any more it stays so as well; an API server that has just started refuses
-// everybody. Only where they are not served any more, or one is deleted, is that the end of a
-// disagreement.
+// When the stream breaks, a resource that was not kept stays so until the next list. The same holds
+// if the objects may no longer be read, since an API server that has just started refuses
+// everybody. A disagreement ends when the API servers agree, when the object is deleted, or when
+// StorageVersions are no longer served.
 //
 // Resources that are stored together under several groups have one object, for one of these
 // groups; kube-apiserver 1.36 has only Events of that kind, which are never kept.
@@ -156,7 +156,7 @@ func (s *StorageVersions) set(resource schema.GroupResource, version string) {
 	}
 }
 
-// forget lets a resource go of which nobody says anything any more.
+// forget removes a resource about which no API server says anything any more.
 func (s *StorageVersions) forget(resource schema.GroupResource) {
 	was, found := s.agreed[resource]
 	delete(s.agreed, resource)
@@ -182,7 +182,7 @@ func readStorageVersion(obj any) (schema.GroupResource, string, error) {
 	if resource.Group == "core" {
 		resource.Group = ""
 	}
-	// What cannot be read is no agreement.
+	// A version that cannot be read is not an agreement.
 	version, _, _ := unstructured.NestedString(u.Object, "status", "commonEncodingVersion")
 	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 	for _, c := range conditions {

@@ -21,8 +21,8 @@ const unreachableMessage = "listproxy could not get an answer from the Kubernete
 	"The cause is in listproxy's log; check that the API server is up and that listproxy's " +
 	"client configuration has its address and CA."
 
-// exchange is one request on its way. Its methods are the hooks of one [httputil.ReverseProxy], and
-// run in that one's goroutine, except Write.
+// exchange forwards one request. Its methods are the hooks of one [httputil.ReverseProxy], and run
+// in the goroutine of the proxy, except Write.
 type exchange struct {
 	forwarder *Forwarder
 	w         http.ResponseWriter
@@ -72,8 +72,8 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 }
 
 // errAccountRefused: the 401 to a request that listproxy sent as somebody else is about listproxy's
-// own credentials. (Or an aggregated API server refuses kube-apiserver; the caller can do as little
-// about it.)
+// own credentials. (Or an aggregated API server refuses kube-apiserver; the caller cannot do
+// anything about that either.)
 var errAccountRefused = errors.New("kube-apiserver refuses listproxy's own account (401)")
 
 const accountRefusedMessage = "The Kubernetes API server refuses listproxy's own account (401), with which listproxy " +
@@ -136,7 +136,7 @@ func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	r := x.request
 	gone := r.Context().Err() != nil
 	if gone || x.switched {
-		// There is nobody to answer, or the connection is no longer HTTP's.
+		// The client has gone, or the connection no longer speaks HTTP.
 		x.report(gone, err.Error())
 		panic(http.ErrAbortHandler)
 	}

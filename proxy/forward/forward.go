@@ -25,8 +25,8 @@ type Upstream interface {
 	// RoundTripper returns the transport for a request of a caller. upgrade says whether the
 	// request asks for another protocol on its connection.
 	RoundTripper(id authn.Identity, upgrade bool) http.RoundTripper
-	// Answered takes note of the status with which such a request was answered, and says whether it
-	// shows that the API server has accepted the caller.
+	// Answered records the status of the answer to such a request, and says whether it shows that the
+	// API server has accepted the caller.
 	Answered(id authn.Identity, upgrade bool, method string, status int) (accepted bool)
 }
 
@@ -43,22 +43,22 @@ type Upstream interface {
 // It carries the caller's credentials and no others. The request of an impersonated user carries
 // listproxy's, and names the user in Impersonate-* headers.
 //
-// Headers that are set on the ResponseWriter already are added to the final answer. If the API
-// server gave values to the same header, ours follow them: RFC 9211 wants the cache that is nearest
+// Headers that are already set on the ResponseWriter are added to the final answer. If the API
+// server has set the same header, its values come first: RFC 9211 wants the cache that is nearest
 // to the user last. Nothing else is added to an answer.
 //
 // If the API server does not answer, the caller gets a 503 with a metav1.Status. It has no
-// Retry-After, since clients would take that as leave to repeat a write. If either side breaks off
-// later, the other side's connection or stream is broken off too, by a panic with
-// [http.ErrAbortHandler]; handlers around this one must let that panic pass. So an answer never
-// just ends early, except a watch, which may end between any two events ([Forwarder.EndWatches]).
+// Retry-After, since clients would then repeat writes. If either side breaks off later, the other
+// side's connection or stream is broken off too, by a panic with [http.ErrAbortHandler]; handlers
+// around this one must let that panic pass. So an answer never just ends early, except a watch,
+// which may end between any two events ([Forwarder.EndWatches]).
 type Forwarder struct {
 	upstream Upstream
 	base     *url.URL // of the API server
 	log      *slog.Logger
 	buffers  copyBuffers
 	watches  openWatches
-	// seldom keeps what callers and backends cause from flooding the log.
+	// seldom limits the log lines that callers and backends can cause.
 	seldom telemetry.Seldom
 }
 
@@ -100,7 +100,8 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id authn.Ide
 	return x.code
 }
 
-// malformed says why a request cannot be forwarded, and what its sender is told.
+// malformed says why a request cannot be forwarded, and returns the message for its sender. An
+// empty reason means that it can.
 func (f *Forwarder) malformed(r *http.Request, id authn.Identity) (reason, message string) {
 	if !strings.HasPrefix(r.RequestURI, "/") {
 		return observe.RefusedTarget, "The request target must be a path: listproxy forwards to one API server only."

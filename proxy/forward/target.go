@@ -5,11 +5,12 @@ import (
 	"strings"
 )
 
-// target returns the API server's URL for the target of a request, byte for byte. What looks odd to
-// a proxy (double slashes, %2f, semicolons, stray per cent signs) is for the API server to judge.
+// target returns the API server's URL for the target of a request, byte for byte. Unusual targets
+// (double slashes, %2f, semicolons, stray per cent signs) are passed on for the API server to
+// judge.
 //
-// Only a space is escaped, and means the same then: HTTP/2 allows it in a path, but it would end
-// the target of HTTP/1.1.
+// Only a space is escaped, which does not change the meaning: HTTP/2 allows a space in a path, but
+// in HTTP/1.1 it would end the target.
 func (f *Forwarder) target(requestURI string) *url.URL {
 	base := f.base
 	path, query, hasQuery := strings.Cut(strings.ReplaceAll(requestURI, " ", "%20"), "?")

@@ -21,7 +21,7 @@ var (
 )
 
 // upload is the body of a caller's request on its way to the API server. Requests share connections
-// there. Two things can happen to them that a body which is read directly would not survive:
+// there. Two things can happen on such a connection for which the body must not be read directly:
 //
 //   - The API server says that it closes the connection (GOAWAY, as after every 401) and has not
 //     looked at the request. Then the transport sends the request again elsewhere, and needs the

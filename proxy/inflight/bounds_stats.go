@@ -7,7 +7,7 @@ type Stats struct {
 	Short, LongRunning, Bytes LimiterStats
 }
 
-// Stats returns the state of now. The three are not of one moment.
+// Stats returns the present state. Its three parts are read one after the other.
 func (a *Bounds) Stats() Stats {
 	long := a.long.Stats()
 	unaccepted := a.unaccepted.Stats()

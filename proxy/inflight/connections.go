@@ -15,25 +15,25 @@ import (
 // Connections bounds how many connections one or several ports have at a time, so that nobody can
 // take all of them.
 //
-// It does not give each address a part. Behind a load balancer, or a node that translates
-// addresses, everybody has the same one, and that one must be able to have all connections; while
-// two attackers have two addresses. Instead, who has the least comes in first (max-min fairness):
-// where there is no room, a new connection takes the place of one of the network that has the most,
-// if that has more than its own, or of one of its own network. Closed is the connection that has
-// been without a request for longest.
+// It does not give each address a fixed part: behind a load balancer, or a node that translates
+// addresses, all clients have the same address, which must be able to have all connections; and two
+// attackers have two addresses. Instead, the network with the fewest connections comes first
+// (max-min fairness). If there is no room, a new connection replaces one of the network that has
+// the most, if that has more than the new connection's own network; else one of its own network.
+// The connection that has been without a request for longest is closed.
 //
-// Never closed is one with a request of a caller whom the upstream knows, as long as these are no
-// more than half of all for one caller: with watches, one each, it could else keep all of them. A
-// request of anybody else holds no place: who makes up tokens could else keep one for each of them.
-// If there is nothing to close, the new connection is closed. It does not wait, since it would hold
-// up those behind it, for which there may be room.
+// A connection with a request of a caller whom the upstream knows is never closed. One caller
+// protects at most half of all connections in this way; otherwise it could keep all of them, with
+// one watch on each. Requests of other callers do not protect a connection; otherwise made-up
+// tokens could. If no connection may be closed, the new one is closed. It does not wait, since it
+// would delay those behind it, for which there may be room.
 //
 // A Connections is safe for concurrent use.
 type Connections struct {
 	most  int // 0: any number
 	heads *Limiter[Network]
 	log   *slog.Logger
-	// seldom is for what callers can make the log say.
+	// seldom limits the log lines that callers can cause.
 	seldom telemetry.Seldom
 
 	mu    sync.Mutex
@@ -41,13 +41,13 @@ type Connections struct {
 	peers map[Network]*peer
 	// kept is how many connections each caller keeps from being closed.
 	kept map[ShareKey]int
-	// giving are the peers of which a connection could be closed, that with the most connections
-	// last.
+	// giving has the peers with a connection that may be closed; the peer with the most connections is
+	// the last.
 	giving *btree.BTreeG[*peer]
 	ended  map[connectionEnd]uint64
 }
 
-// connectionEnd is why a connection was ended that its client had not ended.
+// connectionEnd is why listproxy closed a connection.
 type connectionEnd string
 
 const (
@@ -55,7 +55,8 @@ const (
 	endedRoom connectionEnd = "room"
 	// endedFull: it was new, and there was nothing to close in its place.
 	endedFull connectionEnd = "full"
-	// endedUnfinished: too much has come on all connections that is no request yet ([headBudget]).
+	// endedUnfinished: too many bytes of unfinished requests have come on all connections together
+	// ([headBudget]).
 	endedUnfinished connectionEnd = "unfinished"
 )
 
@@ -77,7 +78,8 @@ func ConnectionEnds() []string {
 type peer struct {
 	network Network
 	held    int
-	// free are the connections that no caller keeps, that which none has kept for longest first.
+	// free has the connections that no caller protects. The one that has been unprotected for longest
+	// is the first.
 	free list.List
 }
 
@@ -144,7 +146,8 @@ func (c *Connections) admit(conn net.Conn) (*boundConn, bool) {
 	return bound, ok
 }
 
-// place enters a new connection, and takes out the one that is to be closed in its place.
+// place enters a new connection. If another must be closed for it, place removes that one and
+// returns it (instead).
 func (c *Connections) place(bound *boundConn) (instead *boundConn, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -172,8 +175,8 @@ func (c *Connections) place(bound *boundConn) (instead *boundConn, ok bool) {
 	return instead, true
 }
 
-// giverFor says who is to lose a connection for a new one of own, which is nil if it has none, or
-// nil if nobody is.
+// giverFor returns the peer that must lose a connection for a new one of own; nil if there is none.
+// own is nil if it has no connection yet.
 func giverFor(own *peer, giving *btree.BTreeG[*peer]) *peer {
 	held := 0
 	if own != nil {
@@ -188,7 +191,8 @@ func giverFor(own *peer, giving *btree.BTreeG[*peer]) *peer {
 	return nil
 }
 
-// changeLocked lets do change a peer, which is out of its order meanwhile.
+// changeLocked calls do, which may change p. Meanwhile p is not in the tree, whose order depends on
+// it.
 func (c *Connections) changeLocked(p *peer, do func()) {
 	if p.free.Len() > 0 {
 		c.giving.Delete(p)
@@ -202,7 +206,7 @@ func (c *Connections) changeLocked(p *peer, do func()) {
 	}
 }
 
-// removeLocked takes a connection out that ends, once.
+// removeLocked removes a connection that ends. Further calls do nothing.
 func (c *Connections) removeLocked(b *boundConn) {
 	if b.gone {
 		return
@@ -266,7 +270,7 @@ func (c *Connections) remove(b *boundConn) {
 	c.removeLocked(b)
 }
 
-// endUnfinished ends a connection of which too much came that is no request.
+// endUnfinished closes a connection on which too many bytes of an unfinished request have come.
 func (c *Connections) endUnfinished(b *boundConn) {
 	c.mu.Lock()
 	c.ended[endedUnfinished]++
@@ -277,8 +281,8 @@ func (c *Connections) endUnfinished(b *boundConn) {
 	})
 }
 
-// use keeps the connection open while a request of a known caller is served, unless that caller
-// keeps half of all already. The end must be called once.
+// use protects the connection while a request of a known caller is served, unless that caller
+// already protects half of all connections. end must be called once.
 func (b *boundConn) use(caller ShareKey) (end func()) {
 	if b.connections.most == 0 {
 		return func() {} // none is closed for another
@@ -287,7 +291,7 @@ func (b *boundConn) use(caller ShareKey) (end func()) {
 	return func() { b.change(caller, -1) }
 }
 
-// change notes that so many requests of a caller have begun.
+// change adds by to the number of the caller's requests on this connection.
 func (b *boundConn) change(caller ShareKey, by int) {
 	c := b.connections
 	c.mu.Lock()
@@ -333,7 +337,7 @@ func addTo(counts map[ShareKey]int, of ShareKey, by int) {
 
 // ConnectionStats is what a [Connections] has, and what it has ended.
 type ConnectionStats struct {
-	// Open are all connections, Networks those that have one.
+	// Open is the number of connections, Networks the number of networks that have one.
 	Open, Networks int
 	// Limit is the bound, 0 if there is none.
 	Limit int

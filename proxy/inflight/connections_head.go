@@ -6,10 +6,10 @@ import (
 )
 
 const (
-	// headFree is what may come on any connection before there is a request: a handshake and the
-	// head of a request, as they mostly are.
+	// headFree is how many bytes may come on any connection before there is a whole request: enough
+	// for a usual handshake and a usual request header.
 	headFree = 16 << 10
-	// headUnit is in what pieces more than that is granted.
+	// headUnit is the size of the pieces in which more than headFree is granted.
 	headUnit = 64 << 10
 	// headBudget bounds these pieces, of all connections. Memory holds up to four times as much:
 	// what has come is kept in buffers that double, and those before are garbage. A network may
@@ -19,9 +19,10 @@ const (
 
 var errUnfinished = errors.New("too much has come on the connections that is no whole request yet")
 
-// head counts what has come on a connection that has no request: parts of a handshake, or of the
-// head of a request. net/http and crypto/tls bound what one of them takes, but a thousand
-// connections can have the most of that at a time. What belongs to a request is bounded elsewhere.
+// head counts the bytes that have come on a connection without a request: parts of a handshake, or
+// of a request header. net/http and crypto/tls bound these bytes for one connection, but a thousand
+// connections can reach that bound at the same time. The bytes of a request's body are bounded
+// elsewhere.
 type head struct {
 	limiter *Limiter[Network]
 	network Network
@@ -50,7 +51,7 @@ func (h *head) more(n int) bool {
 	return true
 }
 
-// reset begins to count anew, unless there is a request now.
+// reset starts the count again at zero; if active, there is a request now and nothing is counted.
 func (h *head) reset(active bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

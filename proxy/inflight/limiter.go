@@ -18,8 +18,8 @@ type LimiterConfig struct {
 	// Capacity is how many units can be held at a time. 0: any number.
 	Capacity int64
 	// PerCaller is how many units one caller can hold, 0 any number. A single request that costs more
-	// costs as much: so it is granted, and what is never given back, by readers that are slow, is not
-	// all there is.
+	// is counted as costing this much, so it is granted, and one caller's slow readers cannot hold
+	// all capacity.
 	PerCaller int64
 	// MaxWaiting bounds how many requests wait, of all callers together.
 	MaxWaiting int
@@ -65,29 +65,25 @@ type LimiterStats struct {
 	Refused map[Overload]uint64
 }
 
-// Limiter bounds what is in flight, and shares it fairly between callers of
-// whom K is the identity.
+// Limiter bounds what is in flight, and shares it fairly between callers. K identifies a caller.
 //
-// What is free is granted at once, all that one may hold to one caller if nobody else asks.
-// Where that is not enough, requests wait, and what becomes free goes to the
-// caller in need: of those who wait, the one that holds the least (max-min
-// fairness). Between callers who hold equally much it is whose oldest request
-// came first, and a caller's own requests are granted in the order in which
-// they came. So a caller that holds much gets no more while one that holds less
-// is waiting, however many requests it sends.
+// Free units are granted at once; if nobody else asks, one caller can get all that it may hold
+// (PerCaller). If there are too few, requests wait. Units that become free go to the waiting caller
+// that holds the fewest (max-min fairness); between callers that hold the same, to the one whose
+// oldest request came first. A caller's own requests are granted in the order in which they came.
+// So a caller that holds much gets no more while one that holds less is waiting, however many
+// requests it sends.
 //
-// A request that is next and does not fit holds up those that come after it,
-// for else small requests could keep a large one waiting for ever. But it does
-// not do so at once, for else one large request would leave capacity unused
-// until slow readers of other answers are done: smaller ones may overtake it
-// until together they have cost as much as it costs itself. That is no more
-// than a fair share beside it. Nobody starves: while a caller waits it gets
-// nothing else, so what it holds shrinks to nothing as its other requests end;
-// then only requests that came earlier go before it, and what may overtake it
-// is bounded.
+// A request that is next but does not fit blocks those that come after it; otherwise small requests
+// could keep a large one waiting for ever. But it does not block them at once; otherwise one large
+// request would leave capacity unused until slow readers of other answers are done. Smaller
+// requests may overtake it until together they have cost as much as it costs itself. Nobody
+// starves: a caller that waits gets nothing else, so it holds less and less as its other requests
+// end. When it holds nothing, only requests that came earlier go before it, and the requests that
+// may overtake it are bounded.
 //
-// A caller that holds as much as one may (PerCaller) waits for its own to be given back, and holds
-// up nobody meanwhile.
+// A caller that holds as much as one may (PerCaller) waits until it gives back some of that, and
+// blocks nobody meanwhile.
 //
 // A request that costs more than the whole capacity, or than one caller may hold, costs that much:
 // its caller has nothing else then, rather than never that.
@@ -103,9 +99,9 @@ type Limiter[K comparable] struct {
 	arrived uint64 // counts requests that had to queue
 	refused map[Overload]uint64
 	callers map[K]*share[K]
-	// inNeed are the callers that wait, in the order in which they are granted
-	// something. A share's held and the head of its queue are its key: it is
-	// taken out before either changes.
+	// inNeed has the callers that wait, in the order in which their requests are granted. Its keys are
+	// made of a share's held and the first request of its queue: a share is taken out before one of
+	// these changes.
 	inNeed *btree.BTreeG[*share[K]]
 	// overtaken is used by nextLocked only, and kept for its memory.
 	overtaken []*claim[K]
@@ -223,7 +219,7 @@ func (l *Limiter[K]) TryAcquire(caller K, cost int64) (Grant[K], bool) {
 	return Grant[K]{l, s, cost}, true
 }
 
-// mayHold says whether a caller may hold so much more.
+// mayHold says whether a caller may hold cost more units.
 func (l *Limiter[K]) mayHold(s *share[K], cost int64) bool {
 	return cost <= l.config.PerCaller-s.held
 }
@@ -348,11 +344,11 @@ func (l *Limiter[K]) grantLocked() {
 	}
 }
 
-// nextLocked returns the caller whose oldest request is to be granted now, or
-// nil, and leaves in overtaken those that it overtakes.
+// nextLocked returns the caller whose oldest request is granted next, or nil. It leaves in
+// overtaken the requests that this one overtakes.
 func (l *Limiter[K]) nextLocked() (next *share[K]) {
 	l.overtaken = l.overtaken[:0]
-	// May be granted: what is free, and what everyone before lets pass.
+	// The cost that may be granted: at most what is free, and what every request before lets pass.
 	allowed := l.config.Capacity - l.inUse
 	if allowed == 0 {
 		return nil
@@ -408,7 +404,7 @@ func (l *Limiter[K]) shareLocked(caller K) *share[K] {
 	return s
 }
 
-// forgetLocked lets go of a share that is empty.
+// forgetLocked removes a share that is empty.
 func (l *Limiter[K]) forgetLocked(s *share[K]) {
 	if s.held > 0 || len(s.queue) > 0 {
 		return

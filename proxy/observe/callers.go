@@ -34,7 +34,7 @@ type streamingLists struct {
 	ended  atomic.Int64
 }
 
-// add counts one. Labels are few (resourceLabels), and so are counts, whatever becomes of labels.
+// add counts one. There are few labels (resourceLabels), and so few counts.
 func (l *streamingLists) add(label string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,7 +54,8 @@ func (l *streamingLists) read() map[string]int64 {
 }
 
 // countCaller counts, when an answer begins, the program that sent a list which was forwarded and
-// succeeded. What the upstream refuses costs it little, and anybody could send it under any name.
+// succeeded. Refused lists do not count: they cost the upstream little, and anybody could send them
+// under any name.
 func (s *Record) countCaller(code int) {
 	if s.observer == nil || s.labels.decision != DecisionForward || code != http.StatusOK {
 		return

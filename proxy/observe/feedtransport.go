@@ -66,8 +66,8 @@ func newFeedMetrics(meter metric.Meter) (*feedMetrics, error) {
 	m := &feedMetrics{}
 	var errs [3]error
 	m.requests, errs[0] = meter.Int64Counter("listproxy.feed.requests", metric.WithUnit("{request}"),
-		metric.WithDescription("Requests of feeds to the API server: list, load (a streaming list), watch, probe (how far the API server "+
-			"is), beside (a short watch beside the feed's own, to learn that sooner), learn (a watch of one object)."))
+		metric.WithDescription("Requests of feeds to the API server: list, load (a streaming list), watch, probe (for its current "+
+			"revision), beside (a short watch beside the feed's own, which reaches that revision sooner), learn (a watch of one object)."))
 	m.events, errs[1] = meter.Int64Counter("listproxy.feed.events", metric.WithUnit("{event}"),
 		metric.WithDescription("Events received by watches and streaming lists, bookmarks and initial ones included."))
 	m.received, errs[2] = meter.Int64Counter("listproxy.feed.received", metric.WithUnit("By"),

@@ -17,24 +17,23 @@ import (
 )
 
 const (
-	// OtherLabel is the value of a label for all that has none of its own.
+	// OtherLabel is the label's value for everything that has no value of its own.
 	OtherLabel = "other"
 	// noneLabel is the value of a label where it does not apply. Prometheus takes an empty value
 	// for a label that is not there.
 	noneLabel = "none"
 	// maxResourceLabels bounds the resources that have a label of their own at a time.
 	maxResourceLabels = 512
-	// labelRest is how long nobody must have asked for a resource before another takes its label.
+	// labelRest is how long a resource must not have been asked for before another may take its label.
 	labelRest = time.Hour
-	// labelUse is how exactly it is known when somebody last asked.
+	// labelUse is the precision of the time at which somebody last asked for a resource.
 	labelUse = time.Minute
 )
 
 // servedResources are resources that the upstream is known to serve, and their values in metrics,
-// "pods" or "deployments.apps". Whatever callers make up has none. There are at most
-// maxResourceLabels: where there is no room, a newcomer takes the place of the one that nobody has
-// asked for the longest, if that is labelRest ago. The zero value has none at all. It is safe for
-// concurrent use; reading takes no lock.
+// "pods" or "deployments.apps". Made-up resources have none. There are at most maxResourceLabels:
+// if there is no room, a new one replaces the one that was not asked for longest, if that is
+// labelRest ago. The zero value is empty. It is safe for concurrent use; reading takes no lock.
 type servedResources struct {
 	mu    sync.Mutex
 	known atomic.Pointer[map[schema.GroupVersionResource]*servedResource]

@@ -40,14 +40,14 @@ func newNewestMetrics(meter metric.Meter) (*newestMetrics, error) {
 	m := &newestMetrics{}
 	var errs [3]error
 	m.proof, errs[0] = meter.Float64Histogram("listproxy.proof.duration", metric.WithUnit("s"),
-		metric.WithDescription("How long lists of the newest state waited for the proof that memory has it, by what came of it: proven, the "+
+		metric.WithDescription("How long lists of the newest state waited for the proof that memory has it, by result: proven, the "+
 			"reason why they were forwarded, or gone (the client had left)."),
 		metric.WithExplicitBucketBoundaries(durations...))
 	m.waiting, errs[2] = meter.Int64UpDownCounter("listproxy.proof.waiting", metric.WithUnit("{list}"),
 		metric.WithDescription("Lists of the newest state that wait for the proof that memory has it."))
 	m.estimate, errs[1] = meter.Int64Counter("listproxy.newest.estimate", metric.WithUnit("{list}"),
 		metric.WithDescription("Lists of the newest state that were forwarded because --consistent-lists is off, and succeeded, by what it "+
-			"would have done: answered from memory (none), or the reason why they would have been forwarded all the same."))
+			"would have done with them: answered from memory (none), or the reason why it would have forwarded them too."))
 	m.byResult.make = func(result string) []metric.RecordOption {
 		return []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(LabelResult.String(result)))}
 	}

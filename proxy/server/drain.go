@@ -19,15 +19,15 @@ const (
 	cutTime = time.Second
 )
 
-// Drain ends a server of [New] in order. net/http's Shutdown does not know which requests never end
-// by themselves, and does not wait for upgraded connections. A Drain ends the watches first, gives
-// all other requests time, exec and port-forward included, and then cuts those that are left.
+// Drain shuts down a server of [New] gracefully. net/http's Shutdown does not know which requests
+// never end by themselves, and does not wait for upgraded connections. A Drain ends the watches
+// first, gives all other requests time, exec and port-forward included, and then cuts those that
+// are left.
 //
 // It is safe for concurrent use.
 type Drain struct {
-	// LastFlush is how long the server has to send the last frames after all handlers have
-	// returned: net/http takes an HTTP/2 connection for idle, and may close it, shortly before it
-	// sends them.
+	// LastFlush is how long the server has to send the last frames after all handlers have returned:
+	// to net/http an HTTP/2 connection is idle, and may be closed, shortly before these are sent.
 	LastFlush time.Duration
 
 	server     *http.Server

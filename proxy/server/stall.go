@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// stallChunk is how much must get on its way within a [StallGuard]'s limit. Pages are written in
+// stallChunk is how many bytes must be written within a [StallGuard]'s limit. Pages are written in
 // pieces of at most this size, so that their writes are not split.
 const stallChunk = 256 << 10
 
@@ -22,22 +22,20 @@ var ErrStalled = errors.New("the client does not read the answer")
 // longAgo is a write deadline that has passed.
 var longAgo = time.Unix(1, 0)
 
-// StallGuard ends answers whose clients do not read them, so that no slow client
-// keeps for long what an answer holds: memory, a goroutine, a [Grant].
+// StallGuard ends answers that their clients do not read, so that no slow client holds an answer's
+// memory, goroutine and [Grant] for long.
 //
-// It measures each write and each flush on its own, large writes in pieces of 256
-// KiB: as long as these get on their way, an answer may take as long as it
-// likes. Between writes no time is measured, so watches may be idle. What the
-// server sends after the handler has returned is limited as well.
+// It limits the time of each write and each flush, and splits large writes into pieces of 256 KiB.
+// As long as each is done in time, an answer may take any time. Between writes no time is measured,
+// so watches may be idle. What the server sends after the handler has returned is limited as well.
 //
-// How much a client must read in that time is the kernel's affair, too: Linux
-// wakes a writer only when a third of its send buffer is free (sk_stream_is_writeable),
-// which over a good connection is a megabyte or more. Give a limit of half a
-// minute or more.
+// How much a client must read in that time also depends on the kernel: Linux wakes a writer only
+// when a third of its send buffer is free (sk_stream_is_writeable), which over a good connection is
+// a megabyte or more. So the limit should be half a minute or more.
 //
-// The end is that of the connection for HTTP/1.1, and of the stream for HTTP/2,
-// where other streams go on. If the connection itself is stuck, the end of a
-// stream cannot be sent either: [http.HTTP2Config]'s WriteByteTimeout is for that.
+// To end an answer, the connection is closed over HTTP/1.1. Over HTTP/2 only the stream ends, and
+// other streams go on. If the connection itself is stuck, the end of a stream cannot be sent
+// either: [http.HTTP2Config]'s WriteByteTimeout is for that.
 //
 // Upgraded connections are not watched. A StallGuard is safe for concurrent use.
 type StallGuard struct {
@@ -72,8 +70,8 @@ func (g *StallGuard) Wrap(next http.Handler) http.Handler {
 	})
 }
 
-// stallWriter is the ResponseWriter of one answer. Like any other it is used by
-// one goroutine at a time; that of its timer is the exception.
+// stallWriter is the ResponseWriter of one answer. Like others it is used by one goroutine at a
+// time, except that its timer has a goroutine of its own.
 //
 // It has no ReadFrom, so everything that is copied to it comes by Write.
 type stallWriter struct {
@@ -227,8 +225,7 @@ func (s *stallWriter) finish() {
 }
 
 func (s *stallWriter) setDeadline(t time.Time) {
-	// It cannot fail for a server's ResponseWriter, but for one whose connection
-	// is gone already.
+	// For a server's ResponseWriter it fails only if the connection is already gone.
 	_ = http.NewResponseController(s.inner).SetWriteDeadline(t)
 }
 

@@ -8,16 +8,15 @@ import (
 	"time"
 )
 
-// stallBody is a request's body of which something must come within limit whenever it is read. A
-// request is in flight until it is answered, and not every answer comes before the body: whom
-// kube-apiserver does not know it tells so at once over HTTP/2, but over HTTP/1.1, which is all
-// that a load balancer before it may speak, only when it has the rest. So a caller without any
-// rights could else keep a request in flight for ever.
+// stallBody is the body of a request. Whenever it is read, something must come within limit.
+// Otherwise a caller without any rights could keep a request in flight for ever: a request is in
+// flight until it is answered, and the answer can wait for the body. Over HTTP/2 kube-apiserver
+// refuses an unknown caller at once, but over HTTP/1.1 (a load balancer in front of it may speak
+// nothing else) only when it has the whole body.
 //
-// Of a caller whom the upstream has not accepted, the whole body must come within limit: else a
-// byte now and then would keep the request for ever. kube-apiserver gives its own short requests a
-// minute, too. How much comes in that time is bounded by [LimitBodies]; more bytes hold nothing for
-// longer.
+// If the upstream has not accepted the caller, the whole body must come within limit; otherwise a
+// byte now and then would keep the request in flight for ever. kube-apiserver gives its own short
+// requests a minute, too. [LimitBodies] bounds how much can come in that time.
 //
 // It is read by one goroutine at a time, which may be one that outlives the handler.
 type stallBody struct {
@@ -32,8 +31,8 @@ type stallBody struct {
 
 type stallBodyKey struct{}
 
-// guardUpload bounds how long the body of r may take, if it has one. It returns the request to go
-// on with, whose context has the bound ([CallerKnown]). The handler must call end before it
+// guardUpload bounds how long the body of r may take, if it has one. It returns the request to use
+// from then on; [CallerKnown] finds the bound in its context. The handler must call end before it
 // returns.
 func guardUpload(w http.ResponseWriter, r *http.Request, limit time.Duration) (guarded *http.Request, end func()) {
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
@@ -70,7 +69,7 @@ func CallerKnown(ctx context.Context, long bool) {
 	b.setDeadlineLocked(deadline)
 }
 
-// deadlineLocked is by when something must come; zero is whenever.
+// deadlineLocked returns the time by which something must come; zero is no deadline.
 func (b *stallBody) deadlineLocked() time.Time {
 	if b.limit == 0 {
 		return time.Time{}
@@ -82,8 +81,8 @@ func (b *stallBody) deadlineLocked() time.Time {
 	return at
 }
 
-// setDeadlineLocked bounds the reads of the connection or stream, unless they are the server's own
-// again. It cannot fail for a server's ResponseWriter, but for one whose connection is gone.
+// setDeadlineLocked bounds the reads of the connection or stream, unless the server itself reads
+// from it again. For a server's ResponseWriter it fails only if the connection is gone.
 func (b *stallBody) setDeadlineLocked(at time.Time) {
 	if b.control != nil {
 		_ = b.control.SetReadDeadline(at)

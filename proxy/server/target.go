@@ -29,13 +29,14 @@ func (t Target) String() string {
 	return net.JoinHostPort(t.Host, strconv.Itoa(int(t.Port)))
 }
 
-// errNoTarget says only what a target looks like. Callers add the text that was to be one.
+// errNoTarget says what a target must look like. Callers add the text that is not one.
 var errNoTarget = errors.New("not a host:port with a DNS name, an IPv4 address or an IPv6 address in brackets")
 
 // ParseConnectTarget reads the target of a CONNECT request (RFC 9110, 9.3.6): exactly host:port.
 // The case of letters and the notation of IPv6 addresses do not matter. Names with a trailing dot,
 // addresses with zones, a user before the host, and ports with a sign or leading zeros are refused.
-// What some resolvers take for an IPv4 address (octal, hexadecimal, one number) is a name here.
+// Forms that some resolvers read as an IPv4 address (octal, hexadecimal, one number) are names
+// here.
 func ParseConnectTarget(s string) (Target, error) {
 	host, port, err := splitTarget(s)
 	if err != nil || port == "" {

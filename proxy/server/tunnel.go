@@ -253,7 +253,7 @@ func newConnectHandler(tunnels *Tunnels, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodConnect {
 			if r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
-				// What one reader takes for the body, another takes for bytes in the tunnel.
+				// One reader may read these bytes as the body, another as bytes in the tunnel.
 				w.Header().Set("Connection", "close")
 				observe.RecordOf(r.Context()).Refused(w.Header(), observe.RefusedConnect)
 				kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, "A CONNECT has no body.")

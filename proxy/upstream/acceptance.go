@@ -7,9 +7,9 @@ import (
 	"github.com/listproxy/listproxy/proxy/inflight"
 )
 
-// Caller says whether the caller is known, and to whose share its requests count. Known is whom
-// listproxy impersonates, and whom the API server has accepted not long ago. Whoever is not shares
-// with all others of its address that are not.
+// Caller says whether the caller is known, and whose share its requests use. A caller is known if
+// listproxy impersonates it, or if the API server has accepted it not long ago. Unknown callers
+// with the same address have one share.
 func (u *Transports) Caller(id authn.Identity, remoteAddr string) (share inflight.ShareKey, accepted bool) {
 	if share, accepted = u.acceptedShare(id); accepted {
 		return share, true
@@ -32,14 +32,14 @@ func (u *Transports) accepts(id authn.Identity) bool {
 	return accepted
 }
 
-// Answered takes note of the status with which the API server answered a request of the caller. It
-// says whether the answer shows that the API server has accepted the caller, and remembers or
-// forgets the caller's token accordingly.
+// Answered records the status with which the API server answered a request of the caller. It says
+// whether the answer shows that the API server has accepted the caller, and remembers or forgets
+// the caller's token accordingly.
 //
-// Nothing is remembered of a request for an upgrade: its token may be in a WebSocket header, and
-// then the answer says nothing of what is in Authorization. But if the API server switches
-// protocols (101), the caller counts as accepted, whatever it brings: it does so for execs, watches
-// and the like, which anonymous callers may not send by default.
+// After a request for an upgrade nothing is remembered: its token may be in a WebSocket header, and
+// then the answer says nothing about the token in Authorization. But if the API server switches
+// protocols (101), the caller counts as accepted for this request: kube-apiserver switches for
+// execs, watches and the like, which anonymous callers may not send by default.
 func (u *Transports) Answered(id authn.Identity, upgrade bool, method string, status int) (accepted bool) {
 	accepted = id.BringsToken() && provesAuthentication(method, status)
 	switch {
@@ -59,7 +59,7 @@ func (u *Transports) Accept(id authn.Identity) {
 }
 
 // provesAuthentication says whether kube-apiserver gives such an answer only to callers whom it has
-// authenticated. It gives some answers before it looks at a token (DefaultBuildHandlerChain in
+// authenticated. It gives some answers before it checks a token (DefaultBuildHandlerChain in
 // k8s.io/apiserver/pkg/server): 400 to a malformed timeout, an answer to the preflights of CORS,
 // 429 and 5xx when it is overloaded or shuts down. Callers with made-up tokens get these too.
 func provesAuthentication(method string, status int) bool {

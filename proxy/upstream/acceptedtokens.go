@@ -10,15 +10,15 @@ import (
 const (
 	// acceptedKept is how many tokens each of the two generations of [acceptedTokens] holds.
 	acceptedKept = 32768
-	// acceptedOfShare is how many of a generation can be those of one share.
+	// acceptedOfShare is how many tokens of a generation one share can have.
 	acceptedOfShare = acceptedKept / 2
 )
 
 // acceptedTokens remembers the tokens that kube-apiserver has accepted, with the share of each, in
-// bounded memory. It forgets the tokens that were accepted longest ago: the last acceptedKept are
-// there, and at most twice as many. A share with acceptedOfShare of them gets no more, so no
-// account can make those of others be forgotten by making tokens. The zero value is empty and ready
-// for use. It is safe for concurrent use.
+// bounded memory. It forgets the tokens that were accepted longest ago: it has at least the last
+// acceptedKept, and at most twice as many. A share with acceptedOfShare of them gets no more, so an
+// account that makes many tokens does not cause those of others to be forgotten. The zero value is
+// empty and ready for use. It is safe for concurrent use.
 type acceptedTokens struct {
 	mu       sync.Mutex
 	young    map[authn.Key]inflight.ShareKey
@@ -41,8 +41,8 @@ func (s *acceptedTokens) getLocked(token authn.Key) (inflight.ShareKey, bool) {
 	return share, ok
 }
 
-// add makes token one of the last that were accepted, if there is room for its share. The share is
-// found out if the token is not there.
+// add makes token one of the last that were accepted, if its share has room. find, which returns
+// the share, is called only if the token is not remembered yet.
 func (s *acceptedTokens) add(token authn.Key, find func() inflight.ShareKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

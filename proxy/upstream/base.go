@@ -10,7 +10,7 @@ import (
 )
 
 // Base returns the address of the API server that cfg points to. It refuses an address with which
-// callers' tokens would not be safe, or which holds more than where the API server is.
+// callers' tokens would not be safe, or which has other parts than the API server's location.
 func Base(cfg *rest.Config) (*url.URL, error) {
 	base, _, err := rest.DefaultServerUrlFor(cfg)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package upstream is the way to the API server: where it is, the connections on which callers'
-// requests and listproxy's own go there, which of its addresses are up (--upstream), and which
-// callers it has accepted.
+// Package upstream has what is needed to reach the API server: its address, the connections for
+// callers' requests and for listproxy's own, which of the addresses in --upstream are up, and which
+// callers the API server has accepted.
 package upstream

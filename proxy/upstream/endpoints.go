@@ -31,16 +31,15 @@ const (
 	endpointAgain = 500 * time.Millisecond
 	// endpointDialTimeout bounds the attempt to connect to one endpoint, before the next is tried.
 	endpointDialTimeout = 5 * time.Second
-	// endpointReturn is for how long a connection waits for checks to find that an endpoint has
-	// come back, when those that were up have gone. They come within endpointAgain, and mostly take
+	// endpointReturn is how long a new connection waits for a check to find that an endpoint has come
+	// back, when those that were up have gone. Such checks begin within endpointAgain, and mostly take
 	// milliseconds.
 	endpointReturn = 3 * time.Second
-	// SlowestCheck is the longest time between two checks of an endpoint that tell its version,
-	// while it can be reached. One that fails for the first time tells nothing, and is repeated
-	// soon.
+	// SlowestCheck is the longest time between two checks that return an endpoint's version, while the
+	// endpoint can be reached. The first check that fails counts for nothing, and is repeated soon.
 	SlowestCheck = endpointEvery + endpointEvery/5 + endpointTimeout + endpointAgain + endpointTimeout
-	// SlowestNews is how long, at most, an endpoint that can be reached can be of another version
-	// before that is heard of: the answer that is on its way may be from before.
+	// SlowestNews is how long, at most, a reachable endpoint can have another version before listproxy
+	// notices: an answer that is on its way may be from before the change.
 	SlowestNews = endpointTimeout + SlowestCheck
 )
 
@@ -50,17 +49,18 @@ const (
 //
 //   - Each endpoint is asked for /readyz and /version every few seconds, over a connection of its
 //     own.
-//   - New connections go to one that is up, a random one, and to the next if that cannot be
-//     reached. Where none is up, all are tried.
-//   - One that is not ready gets no new connections. Those that there are stay for some minutes:
-//     kube-apiserver ends them in order when it shuts down. When there are none any more, its
-//     version does not count.
-//   - Nor does one that answers no check in time. Its connections stay for half a minute while
-//     something still comes on them: it may have too much to do.
-//   - The connections of one that is unreachable are closed, provided that another one is up. So
-//     what waits for an answer fails, and watches are opened elsewhere, before HTTP/2 notices.
-//   - What an API server said of its version is told before it is up: whoever has to prepare for
-//     another version has done so when the first connection is made.
+//   - New connections go to a random one of those that are up, and to the next if that one cannot
+//     be reached. If none is up, all are tried.
+//   - An endpoint that is not ready gets no new connections. Its open ones stay for some minutes:
+//     kube-apiserver ends them itself when it shuts down. When there are none left, its version
+//     does not count.
+//   - An endpoint that answers no check in time gets no new connections either. Its open ones stay
+//     for half a minute while something still comes on them: it may only have too much to do.
+//   - The connections of an unreachable endpoint are closed, provided that another one is up. So
+//     requests that wait for an answer fail, and watches are opened elsewhere, before HTTP/2
+//     notices.
+//   - An API server's version is reported before it counts as up. So everything that must happen
+//     for another version is done when the first connection is made.
 //
 // An HTTP/2 connection stays with its API server for all requests on it, as behind a balancer.
 // It is safe for concurrent use.
@@ -73,22 +73,23 @@ type Endpoints struct {
 	// checked is closed, and replaced, when a check has been noted. mu guards it.
 	checked chan struct{}
 
-	// telling is held while the versions are told, so that they are told in their order.
+	// telling is held while versions are reported, so that they are reported in order.
 	telling sync.Mutex
 	mu      sync.Mutex // guards what the endpoints say
-	// ready and versions say whether any of them has let its /readyz and its /version be read.
-	// Before it has read who has which rights, kube-apiserver refuses both (403), and all else.
+	// ready and versions say whether /readyz and /version of any endpoint could be read before. A
+	// kube-apiserver that has just started and has not read the RBAC objects yet refuses everything
+	// (403).
 	ready, versions bool
 }
 
-// endpoint is one API server, or a balancer before some.
+// endpoint is one API server, or a load balancer in front of some.
 type endpoint struct {
 	address string   // host:port
 	base    *url.URL // of the client configuration
 	client  *http.Client
 	conns   *connrotation.ConnectionTracker
 	traffic *endpointTraffic
-	// suspected tells that a connection could not be made.
+	// suspected gets a value when a connection could not be made.
 	suspected chan struct{}
 
 	// Endpoints.mu guards these.
@@ -158,8 +159,8 @@ func newDialedEndpoints(cfg *rest.Config, addresses []string, dial dialFunc, log
 	return e, nil
 }
 
-// reachedDirectly says if the API server is reached through a network proxy: then it is the proxy
-// that connects, and no endpoint could be chosen here.
+// reachedDirectly returns an error if the API server is reached through a network proxy: then the
+// proxy makes the connections, and listproxy cannot choose an endpoint.
 func reachedDirectly(cfg *rest.Config, base *url.URL) error {
 	find, where := cfg.Proxy, "the kubeconfig's proxy-url"
 	if find == nil {
@@ -227,8 +228,8 @@ func (e *Endpoints) DialContext(ctx context.Context, network, address string) (n
 				break
 			}
 		}
-		// In the middle of a rolling restart, what is up by the last check may have gone just after
-		// another one came back, whose version has to be heard first.
+		// In the middle of a rolling restart, the endpoints that were up at the last check may have gone,
+		// just after another one came back whose version is not known yet.
 		left := endpointReturn - time.Since(begun)
 		if more {
 			e.CheckNow()
@@ -302,8 +303,8 @@ func (ep *endpoint) suspect() {
 	}
 }
 
-// rest waits for the next check. Whoever cannot connect asks for one often: then it comes soon, and
-// not at once.
+// rest waits for the next check. If a connection could not be made, the check comes sooner, but not
+// at once, since that can happen often.
 func (ep *endpoint) rest(ctx context.Context, pause time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, pause)
 	defer cancel()
@@ -353,7 +354,8 @@ func (e *Endpoints) Run(ctx context.Context, heard func([]version.Info)) {
 	checking.Wait()
 }
 
-// take notes what a check said, and reports whether it has to be repeated before it counts.
+// take records the result of a check, and reports whether the check has to be repeated before it
+// counts.
 func (e *Endpoints) take(ep *endpoint, result checkResult, heard func([]version.Info)) (again bool) {
 	e.telling.Lock()
 	defer e.telling.Unlock()
@@ -419,8 +421,8 @@ func (ep *endpoint) failLocked(result checkResult) failedChecks {
 	return failed
 }
 
-// enterLocked notes the state, and when it began. An endpoint that is slow for a while is no more
-// ready than before.
+// enterLocked sets the state, and when it began. An endpoint that was not ready and becomes slow
+// still counts as not ready since then.
 func (ep *endpoint) enterLocked(state endpointState) {
 	now := time.Now()
 	if ep.state != state {
@@ -434,8 +436,8 @@ func (ep *endpoint) enterLocked(state endpointState) {
 	}
 }
 
-// judgeLocked holds what a check said against what could be read before, here or at another
-// endpoint: who refuses what was readable is not ready.
+// judgeLocked compares a result with what could be read before, from this endpoint or another: an
+// endpoint that refuses something that was readable is not ready.
 func (e *Endpoints) judgeLocked(result checkResult) checkResult {
 	e.ready = e.ready || result.state == endpointUp && !result.refused
 	e.versions = e.versions || result.said != nil
@@ -450,7 +452,7 @@ func (e *Endpoints) judgeLocked(result checkResult) checkResult {
 	return result
 }
 
-// stateLocked returns the state of an endpoint, where ep is in another one than is noted.
+// stateLocked returns the state of other, assuming that ep is in the given state.
 func stateLocked(other, ep *endpoint, state endpointState) endpointState {
 	if other == ep {
 		return state
@@ -458,14 +460,14 @@ func stateLocked(other, ep *endpoint, state endpointState) endpointState {
 	return other.state
 }
 
-// anyUpLocked says whether an endpoint is up, where ep is in a state.
+// anyUpLocked says whether an endpoint is up, assuming that ep is in the given state.
 func (e *Endpoints) anyUpLocked(ep *endpoint, state endpointState) bool {
 	return slices.ContainsFunc(e.all, func(other *endpoint) bool { return stateLocked(other, ep, state) == endpointUp })
 }
 
-// leaveOutLocked returns those whose versions do not count, where ep is in a state, and lets no
-// connection be made to them any more: nothing is answered by them, until their versions count
-// again and that was told.
+// leaveOutLocked returns the endpoints whose versions do not count, assuming that ep is in the
+// given state. From then on no connection is made to them, so none of them answers anything until
+// its version counts again and was reported.
 func (e *Endpoints) leaveOutLocked(ep *endpoint, state endpointState) (out []*endpoint) {
 	up := e.anyUpLocked(ep, state)
 	for _, other := range e.all {
@@ -477,9 +479,9 @@ func (e *Endpoints) leaveOutLocked(ep *endpoint, state endpointState) (out []*en
 	return out
 }
 
-// versionsLocked returns the versions of all that are not unreachable, nor out, where ep is in a
-// state. If none is up, connections are tried to all of them, and may get through before a check
-// does: then the last that was known of the others, too.
+// versionsLocked returns the versions of all endpoints that are neither unreachable nor in out,
+// assuming that ep is in the given state. If none is up, connections to all of them are tried, and
+// may succeed before a check does: then the last known versions of the others are returned, too.
 func (e *Endpoints) versionsLocked(ep *endpoint, state endpointState, out []*endpoint) []version.Info {
 	up := e.anyUpLocked(ep, state)
 	var said []version.Info

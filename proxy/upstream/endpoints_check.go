@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// checkResult is what one check of an endpoint said.
+// checkResult is the result of one check of an endpoint.
 type checkResult struct {
 	state   endpointState
 	began   time.Time
@@ -31,8 +31,8 @@ func (r checkResult) version() string {
 
 // checkClient returns a client that connects to one endpoint only, which is where dial leads. It
 // verifies what cfg verifies: the name is that of the API server in cfg. It speaks HTTP/1.1, so
-// that a connection can be closed after a check: over an old one an API server may answer that
-// accepts no new ones.
+// that the connection can be closed after each check: an API server that accepts no new connections
+// may still answer on old ones.
 func checkClient(cfg *rest.Config, dial dialFunc) (*http.Client, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = endpointTimeout
@@ -50,7 +50,7 @@ func (ep *endpoint) check(ctx context.Context) checkResult {
 	return result
 }
 
-// tooLate says whether an error is that nothing came in time.
+// tooLate says whether an error means that no answer came in time.
 func tooLate(err error) bool {
 	var timed interface{ Timeout() bool }
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timed) && timed.Timeout()
@@ -68,7 +68,7 @@ func (ep *endpoint) look(ctx context.Context) checkResult {
 	case err != nil:
 		return checkResult{state: endpointUnreachable, err: err}
 	case status == http.StatusForbidden:
-		// It is there and knows the proxy, and that may be all that may be known.
+		// The endpoint answers and knows listproxy's account; more may not be allowed.
 		refused = true
 	case status != http.StatusOK:
 		state, reason = endpointNotReady, fmt.Errorf("/readyz answered %d", status)

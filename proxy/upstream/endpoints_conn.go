@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// endpointTraffic is what happens on the connections to an endpoint, without those of checks, where
-// a handshake says nothing of whether requests are answered. It is safe for concurrent use, and a
-// Read takes no lock.
+// endpointTraffic records what happens on the connections to an endpoint. It does not count the
+// connections of checks: their handshakes do not show that requests are answered. It is safe for
+// concurrent use, and a Read takes no lock.
 type endpointTraffic struct {
 	began time.Time
 	// last is when something was read last, in nanoseconds since began; 0: never.
@@ -20,13 +20,13 @@ type endpointTraffic struct {
 
 func newEndpointTraffic() *endpointTraffic { return &endpointTraffic{began: time.Now()} }
 
-// heardSince says whether something was read at a time or after it.
+// heardSince says whether something was read at the given time or later.
 func (t *endpointTraffic) heardSince(at time.Time) bool {
 	last := t.last.Load()
 	return last > 0 && last >= int64(at.Sub(t.began))
 }
 
-// count returns conn, whose reads are noted, and which is counted until it is closed.
+// count returns conn wrapped: its reads are recorded, and it counts as open until it is closed.
 func (t *endpointTraffic) count(conn net.Conn) net.Conn {
 	t.open.Add(1)
 	return &endpointConn{Conn: conn, traffic: t, ended: sync.OnceFunc(func() { t.open.Add(-1) })}

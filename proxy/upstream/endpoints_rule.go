@@ -6,20 +6,20 @@ const (
 	// endpointFailures is how many checks have to fail, one after the other, before they count for
 	// an endpoint that was not unreachable before.
 	endpointFailures = 2
-	// endpointPatience is for how long an endpoint that answers no check in time keeps its
-	// connections because something still comes on them. It is as long as client-go lets a
-	// connection be silent before it doubts it (HTTP/2's read idle timeout,
-	// k8s.io/apimachinery/pkg/util/net). An API server that is only busy has answered some check by
-	// then; at one that has not, callers wait in vain for most answers.
+	// endpointPatience is how long an endpoint that answers no check in time keeps its connections
+	// because something still comes on them. client-go waits as long on a silent connection before it
+	// sends a ping (HTTP/2's read idle timeout, k8s.io/apimachinery/pkg/util/net). An API server that
+	// is only busy has answered a check by then; one that has not would leave most callers without an
+	// answer.
 	endpointPatience = 30 * time.Second
 	// endpointLinger is for how long an endpoint that is not ready keeps the connections that it
-	// has. kube-apiserver needs as long to shut down (--shutdown-delay-duration, and what is in
-	// flight); what is not ready for longer does not shut down, but cannot do its work: it has lost
-	// its etcd, say.
+	// has. kube-apiserver may need that long to shut down (--shutdown-delay-duration, and then
+	// requests in flight). A server that is not ready for longer is not shutting down, but cannot do
+	// its work: it may have lost its etcd.
 	endpointLinger = 3 * time.Minute
 )
 
-// endpointState is what the last checks of an endpoint said.
+// endpointState is the state of an endpoint by its last checks.
 type endpointState string
 
 const (
@@ -33,8 +33,8 @@ const (
 // failedChecks are checks of an endpoint that failed, one after the other, the last one just now.
 type failedChecks struct {
 	count int
-	// late: the last one failed because its answer did not come in time. Else something came that
-	// is none: a refusal or a reset of the connection, or the certificate of somebody else.
+	// late: the last one failed because its answer did not come in time. If not late, something else
+	// came: a refusal or a reset of the connection, or a wrong certificate.
 	late bool
 	// heard: something was read on a connection to the endpoint since the check before the last one
 	// began, or since the only one did: an answer, an event, the pong of a connection that was
@@ -44,9 +44,10 @@ type failedChecks struct {
 	lasting time.Duration
 }
 
-// afterFailure returns what an endpoint is whose checks failed, and was something else before, and
-// whether it has to be checked once more before they count. That checks are late is no evidence of
-// death: to an API server that has too much to do, clients who all come again are the last straw.
+// afterFailure returns the state of an endpoint after checks that failed, given the state before,
+// and whether it has to be checked once more before they count. That checks are late does not prove
+// that the endpoint is dead: if it only has too much to do, reconnecting all clients would make
+// that worse.
 func afterFailure(before endpointState, f failedChecks) (state endpointState, again bool) {
 	switch {
 	case before == endpointUnreachable: // until it has answered
@@ -59,8 +60,8 @@ func afterFailure(before endpointState, f failedChecks) (state endpointState, ag
 	return endpointUnreachable, false
 }
 
-// toLeave says whether the connections of an endpoint, which has been not ready for so long if it
-// is that, are closed. Elsewhere: another endpoint is up.
+// toLeave says whether the connections of an endpoint are closed. unready is how long it has been
+// not ready, if it is; elsewhere says that another endpoint is up.
 func toLeave(state endpointState, unready time.Duration, elsewhere bool) bool {
 	switch state {
 	case endpointUnreachable:
@@ -72,9 +73,9 @@ func toLeave(state endpointState, unready time.Duration, elsewhere bool) bool {
 	return false
 }
 
-// toLeaveOut says whether the version of an endpoint does not count: nothing can be asked there,
-// since it is not ready, another one is up (elsewhere), and no connection to it is open or being
-// made. One that never becomes ready would else be another version for ever.
+// toLeaveOut says whether the version of an endpoint is ignored: no request can reach it, since it
+// is not ready, another one is up (elsewhere), and no connection to it is open or being made.
+// Otherwise an endpoint that never becomes ready would count as another version for ever.
 func toLeaveOut(state endpointState, connections int64, elsewhere bool) bool {
 	return state == endpointNotReady && connections == 0 && elsewhere
 }

@@ -19,20 +19,20 @@ import (
 
 // HealthConfig configures a [Health]. Its functions are called once a check, and must not block.
 type HealthConfig struct {
-	// Needs are the resources that listproxy is to keep, or keeps.
+	// Needs returns the resources that listproxy keeps, or should keep.
 	Needs func() []schema.GroupVersionResource
 	// Versions are those of the API servers that may answer now.
 	Versions func() []string
 	Log      *slog.Logger
 }
 
-// Health knows how the upstream is: it asks every two seconds, with listproxy's own credentials and
-// over a new connection, whatever feeds and callers do meanwhile. Feeds hear of some troubles late
-// or not at all: client-go tries again in silence, and a watch that is open stays so when its
-// account is deleted. The log has one line for each change of the [Condition].
+// Health knows the state of the upstream: it asks every two seconds, with listproxy's own
+// credentials and over a new connection, independently of feeds and callers. Feeds notice some
+// troubles late or not at all: client-go tries again without a word, and an open watch stays open
+// when its account is deleted. The log has one line for each change of the [Condition].
 //
-// A trouble counts when it was found twice and for some seconds, and within ten seconds; the first
-// good answer ends it. It is safe for concurrent use.
+// A trouble counts when two checks have found it and it has lasted for some seconds, in all within
+// ten seconds; the first good answer ends it. It is safe for concurrent use.
 type Health struct {
 	HealthConfig
 	base   *url.URL
@@ -49,19 +49,20 @@ type Health struct {
 	stats HealthStats
 }
 
-// HealthStats is how the upstream is.
+// HealthStats describes the state of the upstream.
 type HealthStats struct {
 	Condition Condition
 	Since     time.Time
-	// Answered is when an answer to a check last came, of whatever kind; zero: never.
+	// Answered is when an answer to a check last came, even an error; zero: never.
 	Answered time.Time
-	// User is whom the upstream takes listproxy for; empty: it has not said.
+	// User is the user that listproxy is for the upstream; empty: not known.
 	User string
 	// Problem is why it is not ok, without what looks like a credential, and Advice what to do.
 	Problem, Advice string
-	// Own: the fault is this replica's own, so that others may be well.
+	// Own: the fault is only this replica's, so others may work.
 	Own bool
-	// Logins are what listproxy logs in with and is known to end.
+	// Logins are the tokens and certificates with which listproxy logs in, as far as their ends are
+	// known.
 	Logins []Login
 }
 
@@ -95,7 +96,7 @@ func (h *Health) needs() []schema.GroupVersionResource {
 	return needed
 }
 
-// Stats returns how the upstream is.
+// Stats returns the state of the upstream.
 func (h *Health) Stats() HealthStats {
 	h.mu.Lock()
 	stats := h.stats
@@ -124,7 +125,7 @@ func (h *Health) Run(ctx context.Context) {
 	}
 }
 
-// note takes in what a check found.
+// note records the result of a check.
 func (h *Health) note(result healthResult, now time.Time) {
 	if result.condition == ConditionOK && h.Versions != nil {
 		if versions := h.Versions(); len(versions) > 1 {
@@ -161,7 +162,7 @@ func (h *Health) note(result healthResult, now time.Time) {
 	}
 }
 
-// tellLocked writes the one line about a change.
+// tellLocked logs the one line about a change.
 func (h *Health) tellLocked(before HealthStats, now time.Time) {
 	after := h.stats
 	switch {
@@ -176,7 +177,7 @@ func (h *Health) tellLocked(before HealthStats, now time.Time) {
 	}
 }
 
-// wordsOf says a condition so that a sentence can end with it.
+// wordsOf returns words for a condition with which a sentence can end.
 func wordsOf(c Condition) string {
 	switch c {
 	case ConditionUnauthorized, ConditionForbidden:

@@ -21,17 +21,18 @@ import (
 )
 
 const (
-	// healthEvery is the time between two checks, and up to a fifth more; healthAgain while they
-	// fail and that does not count yet.
+	// healthEvery is the time between two checks, and up to a fifth more; healthAgain is the time
+	// while checks fail but do not count yet.
 	healthEvery = 2 * time.Second
 	healthAgain = 500 * time.Millisecond
-	// healthTimeout bounds one check. With the times above and those of [trouble.counts], whatever
-	// happens is known within ten seconds: 2.4 s, a check in vain, 0.5 s and another one.
+	// healthTimeout bounds one check. With the times above and those of [trouble.counts], any trouble
+	// is known within ten seconds: 2.4 s, a check that fails, 0.5 s and another check.
 	healthTimeout = 3 * time.Second
-	// slowAfter is how long the answer to who listproxy is may take before the upstream is slow.
+	// slowAfter is how long the answer to the SelfSubjectReview may take before the upstream counts as
+	// slow.
 	slowAfter = 1500 * time.Millisecond
-	// manyDenied is after how many resources that may not be listed the time for a check may end:
-	// the account has lost its rights, and the answers were not slow but many.
+	// manyDenied is a number of denied resources. If that many were denied before the time for a check
+	// ended, the account has lost its rights: the answers were not slow, but many.
 	manyDenied = 8
 )
 
@@ -58,8 +59,8 @@ func healthClient(cfg *rest.Config) (*http.Client, error) {
 	return client, nil
 }
 
-// check asks the upstream, over one new connection: whom do you take me for, may I list any of what
-// I need, and are you ready?
+// check asks the upstream three questions, over one new connection: Who am I? May I list one of the
+// resources that I need? Are you ready?
 func (h *Health) check(ctx context.Context) healthResult {
 	defer utilnet.CloseIdleConnectionsFor(h.client.Transport)
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
@@ -104,8 +105,9 @@ func definitions() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 }
 
-// mayListAny asks whether listproxy may list one of the resources that it needs, of which that
-// comes first that it might list the last time: mostly one question. If it needs none, it need not.
+// mayListAny asks whether listproxy may list one of the resources that it needs. It asks first
+// about the one that was allowed the last time, so one question is usually enough. If listproxy
+// needs none, it asks nothing.
 func (h *Health) mayListAny(ctx context.Context) (allowed bool, status int, said string, err error) {
 	if !h.allowed.Empty() {
 		if allowed, status, said, err = h.mayList(ctx, h.allowed); allowed || err != nil || status != http.StatusCreated {
@@ -169,7 +171,8 @@ func (h *Health) post(ctx context.Context, path string, object any) (status int,
 	return res.StatusCode, refusal.Message, nil
 }
 
-// conditionOfError says what it tells that no answer came after others had come.
+// conditionOfError returns the condition if no answer came, although earlier ones of the same check
+// had come.
 func conditionOfError(err error) Condition {
 	if tooLate(err) {
 		return ConditionSlow
@@ -177,7 +180,8 @@ func conditionOfError(err error) Condition {
 	return ConditionUnreachable
 }
 
-// reachError is why nobody was reached, without the URL, which is always the same.
+// reachError returns err, why the upstream was not reached, without the URL, which is always the
+// same.
 func reachError(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("no answer within %v", healthTimeout)

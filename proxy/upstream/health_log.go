@@ -10,16 +10,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Quiet returns log for those who ask the upstream and say when that fails. While the upstream is
-// known to be in trouble, or is asked in vain, what they say goes to the level debug, and so does
-// that a connection failed, or the credentials were refused: the one line of Health says it once
-// for all of them. What failed often in a row, while Health finds nothing, is another matter, and
-// said.
+// Quiet returns a logger for code that asks the upstream and logs failures. While the upstream is
+// in trouble or its checks fail, all its lines go to the level debug. So do lines about failed
+// connections and refused credentials: the one line of Health says it once for all. Only what has
+// failed often in a row, while Health finds no trouble, is logged as it is.
 func (h *Health) Quiet(log *slog.Logger) *slog.Logger {
 	return slog.New(quietHandler{log.Handler(), h.troubled})
 }
 
-// troubled says whether the upstream is in trouble, as far as is known.
+// troubled says whether the upstream is known to be in trouble.
 func (h *Health) troubled() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -60,7 +59,8 @@ func (h quietHandler) WithGroup(name string) slog.Handler {
 	return quietHandler{h.Handler.WithGroup(name), h.troubled}
 }
 
-// oftenFailed is at which attempt a failure is no matter of a moment: by then Health would know.
+// oftenFailed is the attempt from which on a failure is not just momentary: by then Health would
+// have noticed trouble.
 const oftenFailed = 4
 
 // ofConnection says whether a record is about an error of a connection, which may be over in a

@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// Condition is how the upstream is, as listproxy's own account finds it.
+// Condition is the state of the upstream, as listproxy's own account finds it.
 type Condition string
 
 // The conditions.
 const (
-	// ConditionUnknown: it was not asked yet, or not long enough in vain.
+	// ConditionUnknown: it was not asked yet, or has not failed for long enough.
 	ConditionUnknown Condition = "unknown"
 	// ConditionOK: it answers, and listproxy may do its work there.
 	ConditionOK Condition = "ok"
-	// ConditionUnreachable: no answer came, or from somebody else than it should be.
+	// ConditionUnreachable: no answer came, or it came from a wrong server.
 	ConditionUnreachable Condition = "unreachable"
 	// ConditionUnauthorized: it refuses listproxy's credentials (401).
 	ConditionUnauthorized Condition = "unauthorized"
@@ -90,8 +90,8 @@ func advice(c Condition, own bool) string {
 const (
 	// healthFailures is how many checks must fail, one after the other, before they count.
 	healthFailures = 2
-	// healthLasting is for how long they must have failed, so that what is over in a moment, like a
-	// balancer's change of API servers, is no change of condition.
+	// healthLasting is how long they must have failed. So a momentary failure, like a load balancer's
+	// change of API servers, does not change the condition.
 	healthLasting = 3 * time.Second
 	// forbiddenLasting is the same for refused rights: an API server that has just started refuses
 	// everybody until it has read the roles.
@@ -105,8 +105,8 @@ type trouble struct {
 	since     time.Time // when the first one began
 }
 
-// after adds a check that found a condition, and began at a time. Of an upstream that is known to
-// be in trouble, a condition counts only after it was found for long enough itself.
+// after adds a check that found a condition and began at began. If the upstream is known to be in
+// another trouble, the condition counts only after it was found for long enough itself.
 func (t trouble) after(known, found Condition, began time.Time) trouble {
 	if t.checks == 0 || t.condition != found && known != ConditionOK && known != ConditionUnknown {
 		return trouble{found, 1, began}
@@ -114,7 +114,7 @@ func (t trouble) after(known, found Condition, began time.Time) trouble {
 	return trouble{found, t.checks + 1, t.since}
 }
 
-// counts says whether it is the upstream's condition at a time.
+// counts says whether the trouble has become the upstream's condition by now.
 func (t trouble) counts(now time.Time) bool {
 	lasting := healthLasting
 	if t.condition == ConditionForbidden {
@@ -123,7 +123,7 @@ func (t trouble) counts(now time.Time) bool {
 	return t.checks >= healthFailures && now.Sub(t.since) >= lasting
 }
 
-// conditionOf says what an answer to a review tells of the upstream.
+// conditionOf returns the condition that the answer to a review shows.
 func conditionOf(status int, took time.Duration) Condition {
 	switch {
 	case status == http.StatusUnauthorized:
@@ -142,11 +142,11 @@ func conditionOf(status int, took time.Duration) Condition {
 	return ConditionOK
 }
 
-// ownFault says whether a condition is mostly this replica's own, so that others may be well: its
-// way to the upstream, a token that only it has and that was not renewed, or an account with which
-// it never did any work. An account that was deleted or has lost its rights is lost for all
-// replicas that share it; and an upstream that refuses connections, does not answer, or is not
-// ready, is so for all.
+// ownFault says whether probably only this replica has a condition, so that others may work: its
+// own network path fails, a token that only it has was not renewed, or its account has never
+// worked. In contrast, an account that was deleted or has lost its rights fails for all replicas
+// that share it; and an upstream that refuses connections, does not answer, or is not ready, fails
+// for all replicas.
 func ownFault(c Condition, err error, worked, ownTokenEnded bool) bool {
 	switch c {
 	case ConditionUnauthorized:
@@ -160,7 +160,7 @@ func ownFault(c Condition, err error, worked, ownTokenEnded bool) bool {
 	return false
 }
 
-// ownWay says whether nobody was reached for a reason on this side: a CA that does not fit, a name
+// ownWay says whether the upstream was not reached for a reason on this side: a wrong CA, a name
 // that is not resolved, no route, a network proxy.
 func ownWay(err error) bool {
 	var unknown x509.UnknownAuthorityError

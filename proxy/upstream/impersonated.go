@@ -9,12 +9,12 @@ import (
 	"k8s.io/client-go/transport"
 )
 
-// errNotImpersonated is a defect of listproxy, noticed before anything is sent with its
+// errNotImpersonated means a bug in listproxy, noticed before anything is sent with its
 // credentials.
 var errNotImpersonated = errors.New("a request with listproxy's own credentials does not state whose it is")
 
-// impersonatedWay is the way to the API server with the proxy's own credentials, for requests that
-// state a user with Impersonate-* headers, and for no others.
+// impersonatedWay sends requests to the API server with listproxy's own credentials. It sends only
+// requests that name a user in Impersonate-* headers.
 type impersonatedWay struct{ requests, upgrades, own http.RoundTripper }
 
 // newImpersonatedWay returns the way that cfg describes.
@@ -54,7 +54,7 @@ func newImpersonatedWay(cfg *rest.Config) (*impersonatedWay, error) {
 	return way, nil
 }
 
-// impersonating adds the credentials of cfg to what is sent by next.
+// impersonating adds the credentials of cfg to the requests that next sends.
 func impersonating(cfg *transport.Config, next http.RoundTripper) (http.RoundTripper, error) {
 	with, err := transport.HTTPWrappersForConfig(cfg, next)
 	if err != nil {
@@ -63,8 +63,9 @@ func impersonating(cfg *transport.Config, next http.RoundTripper) (http.RoundTri
 	return impersonatedOnly{with}, nil
 }
 
-// impersonatedOnly lets only requests pass that state a user. client-go adds credentials where
-// there are none, so without this a mistake elsewhere would lend the proxy's rights to a caller.
+// impersonatedOnly passes only requests that name a user in Impersonate-* headers. client-go adds
+// credentials to requests that have none, so without this check a mistake elsewhere would give a
+// caller listproxy's own rights.
 type impersonatedOnly struct{ next http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].

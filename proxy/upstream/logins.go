@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// Login is what listproxy logs in with at the API server, and when that ends.
+// Login is a token or client certificate with which listproxy logs in at the API server.
 type Login struct {
 	// Kind is [LoginToken] or [LoginCertificate].
 	Kind string
@@ -28,11 +28,11 @@ const (
 	LoginCertificate = "client certificate"
 )
 
-// soonShare is the part of a login's time that is left when it ends soon. The kubelet renews the
-// tokens of pods when a fifth is left, so that none that is renewed in time ever ends soon.
+// soonShare: a login ends soon if less than this part of its lifetime is left. The kubelet renews
+// the tokens of pods when a fifth is left, so a token that is renewed in time never ends soon.
 const soonShare = 10
 
-// EndsSoon says whether less than a tenth of its time is left, or none.
+// EndsSoon says whether less than a tenth of the login's lifetime is left.
 func (l Login) EndsSoon(now time.Time) bool {
 	left := l.Until.Sub(now)
 	return left <= 0 || !l.From.IsZero() && left < l.Until.Sub(l.From)/soonShare
@@ -76,8 +76,8 @@ func (l *Logins) ownTokenEnded(now time.Time) bool {
 	return slices.ContainsFunc(l.Read(), func(login Login) bool { return login.Pod && !login.Until.After(now) })
 }
 
-// tokenLogin reads when a JSON web token ends (RFC 7519), which it says itself. Who issued it does
-// not matter here: the API server judges it.
+// tokenLogin reads from a JSON web token when it ends (RFC 7519). It verifies nothing: the API
+// server does.
 func tokenLogin(token string) (Login, bool) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {

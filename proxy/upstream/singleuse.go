@@ -9,17 +9,16 @@ import (
 	"time"
 )
 
-// unprovenPing takes the place of sendPingTimeout on connections for one request. net/http (Go
-// 1.26) keeps the memory of an HTTP/2 connection that has ended until its next ping would have been
-// due, and whoever makes up tokens ends hundreds of them a second. What is silent is given up as
-// soon as elsewhere.
+// unprovenPing replaces sendPingTimeout on connections for one request. net/http (Go 1.26) keeps
+// the memory of an ended HTTP/2 connection until its next ping would have been due, and a caller
+// with made-up tokens ends hundreds of connections a second.
 const unprovenPing = 2 * time.Second
 
 // singleUse sends each request on a connection of its own, which is opened for it and ends with it.
 //
-// An [http.Transport] without keep-alives is not enough: it goes on with the handshake of a request
-// that was given up, and lets one request take the HTTP/2 connection that was opened for another,
-// which then opens a second one.
+// An [http.Transport] without keep-alives is not enough: it continues the handshake for a request
+// whose client has gone, and lets one request use the HTTP/2 connection that was opened for
+// another, which then opens a second one.
 type singleUse struct{ *http.Transport }
 
 // newSingleUse makes t open a connection for each request. t speaks HTTP/2 already.

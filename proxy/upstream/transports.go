@@ -21,25 +21,25 @@ const (
 	tlsHandshakeTimeout   = 10 * time.Second
 	expectContinueTimeout = time.Second
 	idleConnTimeout       = 90 * time.Second
-	// After sendPingTimeout without a frame the upstream is asked whether it is
-	// still there; after pingTimeout without an answer the connection and all
-	// watches on it end, so that clients notice a vanished API server.
+	// After sendPingTimeout without a frame, the upstream gets a ping. If no answer comes within
+	// pingTimeout, the connection and all watches on it end, so that clients notice that the API
+	// server is gone.
 	sendPingTimeout = 30 * time.Second
 	pingTimeout     = 15 * time.Second
-	// ownPingTimeout takes the place of both for requests that listproxy makes itself. These are
-	// short, and answers from memory wait for them: they should not wait long on a dead connection.
+	// ownPingTimeout replaces both for listproxy's own requests. These are short, and answers from
+	// memory wait for them, so they should not wait long on a dead connection.
 	ownPingTimeout = 5 * time.Second
 	// maxIdleConns bounds idle connections. More than a few are only needed if the API server does
 	// not speak HTTP/2, or refuses many upgrades.
 	maxIdleConns = 256
-	// streamReceiveBuffer bounds what one response may hold in memory while its client does not
-	// read. It also bounds what is on the way at a time: 125 MB a second from an API server that is
+	// streamReceiveBuffer bounds the memory, in bytes, of one response whose client does not read. It
+	// also bounds how many bytes are on the way at a time: 125 MB a second from an API server that is
 	// a millisecond away.
 	streamReceiveBuffer = 128 << 10
 )
 
-// Transports is the way to the API server for callers' requests: its address, and what verifies
-// that it is the right server. It holds no credentials, except those for requests of users whom
+// Transports sends callers' requests to the API server: it knows the server's address and how to
+// verify its certificate. It holds no credentials, except those for requests of users whom
 // listproxy impersonates ([Transports.Impersonate]). It is safe for concurrent use.
 type Transports struct {
 	base     *url.URL // path prefix without a trailing slash
@@ -58,10 +58,10 @@ type Transports struct {
 	impersonated *impersonatedWay // nil unless users may be impersonated
 }
 
-// New returns the way to the API server that cfg names. Of cfg it uses
-// the host, with a path prefix if it has one, the CA, the server name, whether
-// to verify at all, the network proxy and the dialer. It uses none of the
-// credentials, and fails rather than return an Upstream that holds one.
+// New returns the Transports to the API server that cfg names. It uses from cfg the host, with a
+// path prefix if it has one, the CA, the server name, whether to verify at all, the network proxy
+// and the dialer. It uses none of the credentials, and returns an error if the result would hold
+// one.
 //
 // The host must be reached over TLS: callers' tokens pass here.
 func New(cfg *rest.Config) (*Transports, error) {
@@ -115,9 +115,9 @@ func (u *Transports) Impersonate(cfg *rest.Config) error {
 
 // SendAs sends a request of listproxy's own making as the caller id, and returns the answer. r has
 // no credentials yet: it gets the caller's, or listproxy's with headers that impersonate exactly
-// this caller. SendAs follows no redirects, and its errors hold nothing of any credential. It uses
-// connections of its own, which are given up sooner than those of callers: a watch may be silent
-// for long.
+// this caller. SendAs follows no redirects, and its errors contain no credential. It uses
+// connections of its own. A silent one is closed sooner than those of callers, on which a watch may
+// be silent for long.
 func (u *Transports) SendAs(ctx context.Context, id authn.Identity, r *http.Request) (*http.Response, error) {
 	id.Present(r.Header)
 	res, err := u.ownRoundTripper(id).RoundTrip(r.WithContext(ctx))
@@ -177,7 +177,7 @@ func enableHTTP2(t *http.Transport) {
 	}
 }
 
-// giveUpSoon makes a connection on which nothing comes end after twice ownPingTimeout.
+// giveUpSoon makes t close a silent connection after twice ownPingTimeout.
 func giveUpSoon(t *http.Transport) {
 	t.HTTP2.SendPingTimeout, t.HTTP2.PingTimeout = ownPingTimeout, ownPingTimeout
 }

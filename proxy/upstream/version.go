@@ -11,11 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 )
 
-// maxAnswer bounds what is read of an answer of [Ask].
+// maxAnswer is how many bytes of an answer [Ask] reads.
 const maxAnswer = 64 << 10
 
-// Ask reads what an API server says at a path that is no resource's. last: the connection is closed
-// after it, so that the next question may reach another API server.
+// Ask reads an API server's answer at a path that is not a resource's. last: the connection is
+// closed afterwards, so that the next question may reach another API server.
 func Ask(ctx context.Context, client *http.Client, at *url.URL, last bool) (status int, body []byte, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
 	if err != nil {
@@ -31,8 +31,8 @@ func Ask(ctx context.Context, client *http.Client, at *url.URL, last bool) (stat
 	return res.StatusCode, body, err
 }
 
-// AskVersion reads /version of the API server at base, and closes the connection. Without an error,
-// and with another status than 200, the version is not known.
+// AskVersion reads /version of the API server at base, and closes the connection. If the status is
+// not 200, there is no error, but the version is not known.
 func AskVersion(ctx context.Context, client *http.Client, base *url.URL) (said version.Info, status int, err error) {
 	status, body, err := Ask(ctx, client, base.JoinPath("version"), true)
 	if err != nil || status != http.StatusOK {

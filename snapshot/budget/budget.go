@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// Bound is the byte bound over all collections. It counts what is stored (objects, their
-// versions and an estimate of the trees), not what the Go runtime makes of it.
+// Bound is the byte bound over all collections. It counts bytes that are stored (objects, their
+// versions and an estimate of the trees), not the memory that the Go runtime takes for them.
 //
 // A resource can have a bound of its own within the one for all.
 type Bound struct {
@@ -16,7 +16,7 @@ type Bound struct {
 	Used atomic.Int64
 }
 
-// Add counts bytes that are stored, or, if it is negative, are not any more.
+// Add counts bytes that are stored or, if negative, that are no longer stored.
 func (b *Bound) Add(bytes int64) {
 	b.Used.Add(bytes)
 	if b.Parent != nil {

@@ -35,7 +35,7 @@ type Stats struct {
 // Place is where a check begins: a key for each part of it. The zero value is the beginning.
 type Place struct{ Names, Bytes string }
 
-// mismatchMemory is how long a mismatch counts when there is another.
+// mismatchMemory: two mismatches within this time make the collection be forwarded for a while.
 const mismatchMemory = time.Hour
 
 // Memory has what was found, by what was checked. The zero value is ready for use. It is safe for
@@ -49,7 +49,7 @@ type Memory[R comparable] struct {
 type record struct {
 	Stats
 	next Place
-	// held is for how long nothing was kept after the last mismatch.
+	// held is how long nothing was kept after the last mismatch.
 	held time.Duration
 }
 

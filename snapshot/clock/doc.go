@@ -1,3 +1,3 @@
-// Package clock says how old something is, whatever the machine and its clocks did meanwhile, and
-// when the upstream may have become another one since.
+// Package clock says how old something is, even if the machine was suspended or its clock was set
+// meanwhile, and whether so much time has passed that the upstream may have been replaced.
 package clock

@@ -10,9 +10,9 @@ type Lifetime struct {
 	Timeout         time.Duration
 }
 
-// Ended says whether a watch that has ended may have done so at its timeout, and when that was at
-// the latest: not when it was noticed, if this process or the machine stood still (which the wall
-// clock tells, see [Age]).
+// Ended says whether a watch that has ended may have ended at its timeout (inOrder), and at what
+// time at the latest. That can be earlier than now, if this process or the machine stood still
+// (which the wall clock shows, see [Age]).
 func (l Lifetime) Ended(now time.Time) (at time.Time, inOrder bool) {
 	const early = time.Second // two clocks
 	if at = l.Answered.Add(l.Timeout); now.Before(at) && now.Round(0).Before(at.Round(0)) {

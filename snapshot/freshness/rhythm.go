@@ -2,22 +2,22 @@ package freshness
 
 import "time"
 
-// rhythm is how often a feed asks its upstream how far it is.
+// rhythm is how often a feed asks the upstream for its current revision.
 type rhythm struct {
-	// every is the time from one probe to the next, and again that from one for which the state was
-	// too old already.
+	// every is the time from one probe to the next; again is the same if the state was already too old
+	// when the probe was sent.
 	every, again time.Duration
 	// leave is the age of the state at which a short watch is opened beside the stream.
 	leave time.Duration
 }
 
-// rhythmOf is the rhythm that keeps a state younger than bound. Feeds whose variety, from 0 to 1,
-// is not the same do not ask at the same time for long.
+// rhythmOf returns the rhythm that keeps a state younger than bound. variety, from 0 to 1, shifts
+// the times: feeds with different values soon ask at different times.
 func rhythmOf(bound time.Duration, variety float64) rhythm {
 	vary := func(d time.Duration) time.Duration { return d - time.Duration(variety*float64(d/5)) }
 	r := rhythm{every: vary(bound / 5), again: vary(bound / 10), leave: bound / 2}
-	// Where the stream's own bookmark comes in time, no short watch is needed. It proves what was
-	// so when the last probe before it was asked.
+	// If the stream's own bookmark comes in time, no short watch is needed. The bookmark proves that
+	// the state has everything from before the last probe.
 	if patient := bound - 2*ShortWatch; patient > BookmarkEvery+r.every {
 		r.leave = patient
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// Check writes a list as those get it who accept gzip, and says whether it is another one when it
-// is read.
+// Check writes a list as clients get it that accept gzip, decompresses it, and says whether the
+// result differs.
 func (c *Compressor) Check(frame *wire.Frame, objects []*index.Object) (found []string) {
 	var compressed bytes.Buffer
 	_ = c.Write(&compressed, frame, nil, objects, nil) // which does not fail, into memory
@@ -34,8 +34,8 @@ func (c *Compressor) Check(frame *wire.Frame, objects []*index.Object) (found []
 	return nil
 }
 
-// unpack is what any client does. The standard library's reader has nothing in common with the
-// writer.
+// unpack decompresses like any client, with the standard library's reader, which shares no code
+// with the writer.
 func unpack(compressed io.Reader) ([]byte, error) {
 	in, err := gzip.NewReader(compressed)
 	if err != nil {

@@ -21,13 +21,12 @@ const (
 	// gzipLevel is kube-apiserver's (endpoints/handlers/responsewriters).
 	gzipLevel = 1
 	// segmentTarget is how many bytes a segment holds on average, before compression. Each costs a
-	// look into the cache when it is written, and nothing of its beginning refers to what is
-	// before.
+	// lookup in the cache when it is written, and its beginning cannot refer to the bytes before it.
 	segmentTarget = 128 << 10
-	// segmentMost is where a segment ends in any case, for want of an end in what it holds.
+	// segmentMost is the size at which a segment ends even if no object in it ends it.
 	segmentMost = 4 * segmentTarget
-	// segmentExpected is the usual size of a compressed segment, from which the number of the
-	// cache's counters is made.
+	// segmentExpected is the usual size of a compressed segment. The number of the cache's counters is
+	// computed from it.
 	segmentExpected = 16 << 10
 )
 
@@ -37,13 +36,13 @@ const (
 // changed. Deflate streams that end on a byte can be joined, and CRC-32s be combined, so that a
 // list is put together from what is there.
 //
-// Where a segment ends is decided by the objects in it (see endsSegment), so that one that comes,
-// goes or changes leaves all other segments as they are. The cache has one version of a segment,
-// found by where it begins and ends. What it holds is compared by the numbers of its objects, of
-// which no two versions of an object, and no two objects, have the same.
+// Only the objects in a segment decide where it ends (see endsSegment). So when an object comes,
+// goes or changes, all other segments stay as they are. The cache has one version of a segment,
+// found by where it begins and ends. Its content is compared by the numbers of its objects: each
+// version of each object has a number of its own.
 //
-// It is safe for concurrent use. Those who want the same segment at the same time wait for one who
-// compresses it.
+// It is safe for concurrent use. If several requests need the same segment at the same time, one
+// compresses it and the others wait.
 type Compressor struct {
 	flights  singleflight.Group
 	encoders sync.Pool
@@ -185,7 +184,7 @@ func (c *Compressor) keep(place uint64, s *packed) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if c.segments != nil {
-		// It may come to nothing: the cache has room for what is asked for often.
+		// The cache may drop it at once: it keeps what is asked for often.
 		_ = c.segments.Set(place, s, s.size())
 	}
 }
@@ -200,7 +199,7 @@ type CompressorStats struct {
 	Kept int64
 }
 
-// Stats is for those who watch. Each number is true for itself.
+// Stats returns the counters. They are read one after the other.
 func (c *Compressor) Stats() CompressorStats {
 	s := CompressorStats{Found: c.found.Load(), Made: c.made.Load(), Compressed: c.compressed.Load()}
 	c.mu.RLock()
@@ -261,7 +260,7 @@ func storedHead(n int, last bool) (head [5]byte) {
 	return head
 }
 
-// AppendStored appends a gzip member that holds p, which is not compressed: for what is written
+// AppendStored appends a gzip member that holds p uncompressed, for bytes that are written only
 // once.
 func AppendStored(dst, p []byte) []byte {
 	dst = append(dst, gzipHeader...)

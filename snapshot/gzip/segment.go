@@ -13,13 +13,13 @@ import (
 
 const (
 	// pieceTarget is how many bytes a piece holds on average, before compression; an object of more
-	// is a piece of its own. Each begins with tables of its own and has to read what it refers to:
-	// with 8 KiB, compressing a list for the first time takes half as much again, and with 32 KiB a
-	// changed object twice as much.
+	// is a piece of its own. Each piece begins with tables of its own, and must read the bytes that it
+	// refers to: with 8 KiB, compressing a list for the first time takes 1.5 times as long, and with
+	// 32 KiB, a changed object takes twice as long.
 	pieceTarget = 16 << 10
 	// pieceReference is how much of the piece before it a piece refers to. Neighbours are mostly
-	// alike, so that this is as good as deflate's whole window of 32 KiB, and for pods better: what
-	// is near costs less to name.
+	// alike, so this compresses as well as deflate's whole window of 32 KiB, and pods better, since
+	// references to near bytes are shorter.
 	pieceReference = 8 << 10
 
 	// segmentOverhead and pieceOverhead are what a segment and a piece cost in the cache beside
@@ -66,8 +66,8 @@ func (w writing) append(dst []byte, i int, o *index.Object) []byte {
 // packed is a segment: a run of neighbours, compressed. It is immutable.
 //
 // It consists of pieces, each of which refers to what it holds itself and to the piece before it.
-// So a piece stays as it is for as long as these two hold what they hold, in the same place if that
-// is the beginning of a list, and a changed object costs the compression of two pieces.
+// So a piece stays valid as long as the content of these two does not change (and they stay at the
+// beginning of the list, if they are there). For a changed object, two pieces are compressed again.
 type packed struct {
 	// numbers of the objects that it holds, and what they are there.
 	numbers []uint64
@@ -135,7 +135,8 @@ func endsPiece(o *index.Object) bool {
 	return uint64(o.Mark)*pieceTarget < uint64(len(o.Bytes))<<32
 }
 
-// compress makes a segment. What before, which may be nil, has of it is not compressed again.
+// compress makes a segment. Pieces that before already has are not compressed again; before may be
+// nil.
 func (c *Compressor) compress(as writing, objects []*index.Object, is role, before *packed) *packed {
 	e := c.encoders.Get().(*encoder)
 	defer c.encoders.Put(e)

@@ -5,9 +5,10 @@ import (
 	"io"
 )
 
-// Stream compresses what is written to it. It keeps nothing of that, and holds an encoder, which is
-// large, only within Write: not for as long as a slow client takes. Each Write begins anew, so few
-// large ones are best. It must be closed, and is for one goroutine.
+// Stream compresses what is written to it. It keeps none of these bytes, and holds an encoder,
+// which is large, only within Write, so that slow clients do not hold encoders. Each Write is
+// compressed independently, so few large ones are best. A Stream must be closed, and is for one
+// goroutine.
 type Stream struct {
 	by         *Compressor
 	compressed []byte // of the last Write

@@ -5,11 +5,11 @@ import "fmt"
 // MaxDifferences is how many differing objects a check names.
 const MaxDifferences = 5
 
-// Check names objects from a key on, of so many at most, that the indexes of t do not have as they
-// are, and counts that are wrong. It returns where to go on.
+// Check compares at most atMost objects, from a key on, with the indexes of t, and checks the
+// counts. It names what differs, and returns where to go on.
 func (t Tree) Check(from string, atMost int) (next string, found []string) {
 	total := t.Len()
-	// What stands in an index and is no object (any more) shows in their number.
+	// An entry of an index that is not an object (any more) shows in the number of entries.
 	if n := t.labels.len(); n != total {
 		found = append(found, fmt.Sprintf("%d objects have %d entries in the index of labels", total, n))
 	}

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Differences names objects with from <= key < end that the tree has in another way than
-// theirs, which gives revisions by key.
+// Differences names the objects with from <= key < end whose revision in the tree differs from
+// theirs, the upstream's revisions by key.
 func (t Tree) Differences(from, end string, theirs map[string]uint64) (found []string) {
 	t.Ascend(from, end, func(o *Object) bool {
 		if revision, there := theirs[o.Key]; !there {
@@ -25,7 +25,7 @@ func (t Tree) Differences(from, end string, theirs map[string]uint64) (found []s
 	return found[:min(len(found), MaxDifferences)]
 }
 
-// DifferentBytes names objects of a page that are not as in the upstream's.
+// DifferentBytes names the objects of a page whose bytes differ from the upstream's.
 func DifferentBytes(ours []*Object, theirs [][]byte) (found []string) {
 	if len(ours) != len(theirs) {
 		return []string{fmt.Sprintf("a page of %d objects has %d upstream", len(ours), len(theirs))}

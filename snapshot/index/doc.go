@@ -1,8 +1,9 @@
 // Package index keeps the objects of a collection in order, version by version.
 //
 // A [Tree] is one state: the objects by key, counts of them, their labels side by side, and an
-// index of one field. Clones share what they have in common, so a version costs what it changes. A
-// [History] is the versions of a collection by revision. A [Query] is answered with a [Page].
+// index of one field. Clones share what they have in common, so a version costs only the memory of
+// its changes. A [History] has the versions of a collection by revision. A [Query] is answered with
+// a [Page].
 //
 // Object, Query and Page belong here and not to package snapshot because they are what the trees
 // hold, take and give.

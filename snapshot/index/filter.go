@@ -39,9 +39,9 @@ func (f *Filter) Matches(o *Object) bool {
 	return f.m == nil || f.m.matches(o)
 }
 
-// Event says what the change is to a watch with this filter: the type of the event and its object,
-// or none. An object that leaves the selection is told as it was before, at the revision of the
-// change; then object is not at that revision yet.
+// Event returns the event that a watch with this filter gets for a change: its type and object, or
+// none. If the object no longer matches, it is the object from before the change, which must be
+// sent with the revision of the change.
 func (f *Filter) Event(c Change) (kind string, object *Object) {
 	was := c.Before != nil && f.Matches(c.Before)
 	is := c.After != nil && !c.Deleted && f.Matches(c.After)
@@ -71,15 +71,15 @@ const (
 	BucketKinds // how many there are
 )
 
-// Bucket is a set of objects: those of one namespace, with one label, of one node. Whatever changes
-// outside of the bucket of a filter is nothing to it.
+// Bucket is a set of objects: those of one namespace, with one label, or of one node. Changes
+// outside the bucket of a filter do not concern the filter.
 type Bucket struct {
 	Kind BucketKind
 	// Name is the label's key, or what all have in common; Value is the label's.
 	Name, Value string
 }
 
-// Bucket is the narrowest bucket that has all objects of the filter in it.
+// Bucket returns the narrowest bucket that contains all objects of the filter.
 func (f *Filter) Bucket() Bucket {
 	if f.key != "" {
 		return Bucket{Kind: OfKey, Name: f.key}
@@ -105,7 +105,7 @@ func (f *Filter) Bucket() Bucket {
 	return Bucket{}
 }
 
-// demandedLabel is a label that all objects have which a selector chooses.
+// demandedLabel returns a label that every object has that the selector chooses.
 func demandedLabel(s labels.Selector) (key, value string, ok bool) {
 	if s == nil {
 		return "", "", false
@@ -122,8 +122,8 @@ func demandedLabel(s labels.Selector) (key, value string, ok bool) {
 	return "", "", false
 }
 
-// EachBucket calls yield with the buckets that the object is in, of the kinds that are wanted. With
-// a set of labels that is too large to be walked over, it returns false: then it may be in any
+// EachBucket calls yield with the buckets that the object is in, of the kinds that are wanted. It
+// returns false if the set of labels is too large to be walked over: then the object may be in any
 // bucket of labels.
 func (o *Object) EachBucket(wanted *[BucketKinds]int, yield func(Bucket)) (all bool) {
 	yield(Bucket{})

@@ -26,9 +26,9 @@ type Change struct {
 }
 
 // History is the versions of a collection by revision. Its one writer appends at the end and
-// forgets at the beginning; a copy of the value is a view of it that stays as it is, and may be
-// read by many while the writer goes on: what a copy can see is never written again. Appending
-// costs the version, however long the history is.
+// forgets at the beginning; a copy of the value is a view that does not change, and may be read by
+// many goroutines while the writer goes on: memory that a copy can see is never written again. The
+// cost of appending does not depend on the history's length.
 type History struct {
 	chunks []*[chunkLen]Version
 	// skip is how many versions at the beginning are forgotten, n how many there are after them.
@@ -75,8 +75,7 @@ func (h *History) FirstAfter(rev uint64) int {
 	return low
 }
 
-// Forget removes the n oldest versions. Their memory is let go of when no copy is left that has
-// them.
+// Forget removes the n oldest versions. Their memory is freed when no copy has them any more.
 func (h *History) Forget(n int) {
 	h.skip, h.n = h.skip+n, h.n-n
 	if h.n == 0 {

@@ -17,12 +17,13 @@ type Object struct {
 	// Bytes is the object as a list holds it.
 	Bytes []byte
 
-	// Number is of this version of this object only, in the life of the process; 0 if it has none.
+	// Number identifies this version of this object within the process; 0 if it has none.
 	Number uint64
 	// Mark is a hash of the key, by which lists are cut into segments.
 	Mark uint32
 
-	// What selectors look at: the values of fields are those of Frame.paths.
+	// Labels and Fields are what selectors look at. Fields has the values of the fields of
+	// Frame.Paths, in their order.
 	Labels wire.Labels
 	Fields []string
 }
@@ -36,7 +37,8 @@ func NewObject(number uint64, key string, revision uint64, bytes []byte) *Object
 	return &Object{Key: key, Revision: revision, Bytes: bytes, Number: number, Mark: markOf(key)}
 }
 
-// marks are of one process: who could know them could choose names by which lists are cut badly.
+// marks differ between processes: a caller who knew them could choose names for which lists are cut
+// badly.
 var marks = maphash.MakeSeed()
 
 func markOf(key string) uint32 { return uint32(maphash.String(marks, key)) } // #nosec G115 -- half of it is enough

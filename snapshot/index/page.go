@@ -10,8 +10,8 @@ import (
 // Query says what a page is to hold.
 type Query struct {
 	Scope Scope
-	// Name is set where the upstream reads the one key of that name instead of a range: of the
-	// scope's namespace, or of a cluster-scoped resource.
+	// Name is set if the upstream reads one key of that name instead of a range: in the scope's
+	// namespace, or of a cluster-scoped resource.
 	Name string
 	// Start is where the page begins, relative to the scope; "" for its beginning.
 	Start string
@@ -34,14 +34,15 @@ type Page struct {
 	Objects []*Object
 	// Next is where the following page starts, relative to the scope; "" if this is the last.
 	Next string
-	// Remaining is how many objects follow this page, if Counted: with selectors nobody counts.
+	// Remaining is how many objects follow this page, if Counted is true: with selectors they are not
+	// counted.
 	Remaining int64
 	Counted   bool
 }
 
-// Page returns what q asks for, with the objects appended to buf. Its cost is that of the objects
-// it returns, and of a count that does not visit the rest; with selectors, also of the objects it
-// looks at, of which it reads no bytes.
+// Page returns what q asks for, with the objects appended to buf. Its cost grows with the number of
+// objects that it returns; the remaining ones are counted without visiting them. With selectors, it
+// also looks at objects that it does not return, but reads none of their bytes.
 func (t Tree) Page(frame *wire.Frame, q Query, buf []*Object) Page {
 	page := Page{Objects: buf}
 	m := newMatcher(frame, q.Labels, q.Fields)

@@ -8,25 +8,26 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// maxRun is of how many neighbouring objects the labels lie side by side. Small enough to be copied
-// when one of them comes or goes, large enough for a scan to read memory in order.
+// maxRun is how many neighbouring objects have their labels side by side in one run. It is small
+// enough that a run can be copied when an object comes or goes, and large enough for a scan to read
+// memory in order.
 const maxRun = 64
 
-// run are the labels of the objects from its first key up to the next run's first key, in columns.
+// run has the labels of the objects from its first key up to the next run's first key, in columns.
 // It is immutable.
 type run struct {
 	first      string
 	keys       []string
 	labels     []wire.Labels
 	signatures []signature
-	// all has the bits of all signatures: neighbours mostly have the same labels, and what does not
-	// pass here need not be looked at one by one.
+	// all has the bits of all signatures. Neighbours mostly have the same labels, so if all cannot
+	// match, the objects need not be checked one by one.
 	all signature
 }
 
-// labelRuns are the labels of all objects in the order of their keys. What looks for labels reads
-// these, and no object but those that it chooses. A new version of an object with the same labels,
-// as most are, leaves them as they are. The run that starts at "" is always there.
+// labelRuns has the labels of all objects in the order of their keys. A search for labels reads
+// these, and only the objects that match. A new version of an object mostly has the same labels;
+// then the runs do not change. The run that starts at "" is always there.
 type labelRuns struct {
 	runs *btree.BTreeG[*run]
 }
@@ -96,7 +97,7 @@ func (l labelRuns) len() int {
 	return n
 }
 
-// hold says whether a key is there with these labels, and passes where they pass.
+// hold says whether a key is there with these labels, and with signatures that let them pass.
 func (l labelRuns) hold(key string, labels wire.Labels) bool {
 	r, _ := l.upTo(key, false)
 	i, found := slices.BinarySearch(r.keys, key)

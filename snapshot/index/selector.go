@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// knownSets is for how many sets of labels a matcher remembers what came out. Most objects
-	// share theirs with others of the same owner.
+	// knownSets is how many sets of labels a matcher remembers results for. Most objects share their
+	// labels with others of the same owner.
 	knownSets = 512
 )
 
@@ -19,7 +19,7 @@ type matcher struct {
 	labels labels.Selector // nil: all
 	sieve  sieve
 	known  map[wire.Labels]bool // nil: nothing is remembered but the last
-	// last is what came out last: neighbours mostly have the same labels.
+	// last is the last result: neighbours mostly have the same labels.
 	last struct {
 		labels  wire.Labels
 		matches bool

@@ -10,10 +10,10 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// signature is a set of labels in 128 bits (a Bloom filter): each label sets some, and what lacks
-// one of a label's bits does not have that label. A scan finds by it what need not be looked at.
-// With eight labels a quarter of the bits are set, and one set in two hundred passes for a label
-// that it does not have.
+// signature is a set of labels in 128 bits (a Bloom filter): each label sets some bits, and a set
+// that lacks one of a label's bits does not have that label. With it a scan can skip sets without
+// reading them. With eight labels a quarter of the bits are set, and one set in two hundred passes
+// for a label that it does not have.
 type signature [2]uint64
 
 // everything has all bits, and so never says that a label is not there.
@@ -50,7 +50,7 @@ func (s signature) with(t signature) signature { return signature{s[0] | t[0], s
 // holds says whether s has all bits of t.
 func (s signature) holds(t signature) bool { return s[0]&t[0] == t[0] && s[1]&t[1] == t[1] }
 
-// sieve tells by signatures what a selector does not choose.
+// sieve finds, by signatures alone, sets that a selector cannot choose.
 type sieve struct {
 	// all are bits that must be there.
 	all signature

@@ -11,21 +11,21 @@ import (
 )
 
 const (
-	// leastCost is what a list costs the upstream at least, and encoding what each of its bytes
-	// does, where it was not measured. (kube-apiserver 1.36.3, measured: 2 ms and 20 ns.)
+	// leastCost and encoding estimate the time of a list that was not measured: leastCost is the least
+	// time, encoding the time for each byte. (kube-apiserver 1.36.3, measured: 2 ms and 20 ns.)
 	leastCost = time.Millisecond
 	encoding  = 10 * time.Nanosecond
-	// A measured cost is believed for so many times as long as it is, and at most for so long. Then
-	// a list of its kind may be forwarded only to learn it anew: that takes less than 1/believed of
-	// the upstream's time.
+	// A measured time is valid for believed times its own length, and at most for the second limit.
+	// After that a list of its kind may be forwarded only to measure it again, which takes less than
+	// 1/believed of the upstream's time.
 	believed = 500
 	costKept = 5 * time.Minute
 	// maxKinds is how many kinds of lists are told apart.
 	maxKinds = 512
 )
 
-// Kind is what is like enough in two lists of a collection for them to cost the upstream about
-// the same.
+// Kind has the properties of a list that decide about its cost: lists of a collection with the same
+// Kind cost the upstream about the same.
 type Kind struct {
 	// objects is the magnitude of how many objects the upstream looks at, limit of how many a page
 	// holds; 0 is all.
@@ -42,8 +42,8 @@ func magnitude(n int64) int { return bits.Len64(uint64(max(0, n))) }
 // sampled is how many objects tell how large those of a list are.
 const sampled = 16
 
-// KindOf says which kind of list q is, of a newest state, where no other is forwarded, and about
-// how many bytes it has; 0 if that cannot be told.
+// KindOf returns the kind of the list q of the newest state, if no other list is being forwarded,
+// and about how many bytes it has; 0 if that is not known.
 func KindOf(newest index.Tree, q index.Query) (Kind, int64) {
 	from, end := q.Scope.Prefix()+q.Start, q.Scope.End()
 	count := newest.Count(from, end)
@@ -74,13 +74,13 @@ type cost struct {
 	at time.Time
 }
 
-// holds says whether a cost is still believed.
+// holds says whether a cost is still valid.
 func (c *cost) holds(now time.Time) bool {
 	return c != nil && now.Sub(c.at) < min(believed*c.value, costKept)
 }
 
-// Begin takes in that a list of a kind is forwarded. What it returns is to be called when it has
-// ended, with how long the upstream took; 0 if that is not known.
+// Begin records that a list of a kind is forwarded. The returned function must be called when the
+// list has ended, with how long the upstream took; with 0 if that is not known.
 func (c *Costs) Begin(kind Kind) (end func(took time.Duration)) {
 	others := c.underWay.Add(1) - 1
 	return func(took time.Duration) {
@@ -92,7 +92,7 @@ func (c *Costs) Begin(kind Kind) (end func(took time.Duration)) {
 	}
 }
 
-// add takes in how long a list took.
+// add records how long a list took.
 func (c *Costs) add(kind Kind, took time.Duration, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,9 +115,9 @@ func (c *Costs) add(kind Kind, took time.Duration, now time.Time) {
 	is.at = now
 }
 
-// Now is how long a list of a kind, of so many bytes, is likely to take the upstream beside those
-// that are forwarded at this moment. Where it was not measured beside so many, it is taken to have
-// all hands full: beside twice as many a list takes twice as long.
+// Now returns how long a list of a kind, with so many bytes, is likely to take the upstream, while
+// the present number of lists is being forwarded. If it was not measured with so many others, the
+// upstream is assumed to be at its limit: with twice as many, a list takes twice as long.
 func (c *Costs) Now(kind Kind, bytes int64, now time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

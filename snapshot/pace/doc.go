@@ -1,4 +1,4 @@
-// Package pace measures how long the upstream takes: [Feed] is how fast a feed learns how far the
-// upstream is, [Costs] what a list costs the upstream if it is forwarded. Together they say whether
-// it is worth to wait for a proof of the newest state.
+// Package pace measures how long the upstream takes: [Feed] measures how fast a feed learns the
+// upstream's current revision, [Costs] how long a forwarded list takes. Together they say whether
+// it pays to wait for a proof of the newest state.
 package pace

@@ -28,23 +28,23 @@ func (a average[T]) Or(v T) T {
 	return v
 }
 
-// UsualQuestion and UsualBeside are how long a question takes, and a watch beside the stream, where
-// that was not measured yet.
+// UsualQuestion and UsualBeside are how long a question, and a watch beside the stream, are assumed
+// to take before that was measured.
 const (
 	UsualQuestion = 5 * time.Millisecond
 	UsualBeside   = time.Second
 )
 
-// Feed is how fast a feed learns how far the upstream is, on average.
+// Feed has the average times in which a feed learns the upstream's current revision.
 type Feed struct {
-	// Question is how long a question takes, Gap the time from one thing that the stream tells to
-	// the next, and Beside how long a watch beside it takes until its bookmark.
+	// Question is how long a question takes, Gap the time from one event or bookmark of the stream to
+	// the next, and Beside how long a watch beside the stream takes until its bookmark.
 	Question, Gap, Beside average[time.Duration]
-	// behind is how many of the questions found the span behind the upstream, from 0 to 1.
+	// behind is the share of questions that found the span behind the upstream, from 0 to 1.
 	behind average[float64]
 }
 
-// Answered takes in how long a question took, and whether the span was there already.
+// Answered records how long a question took, and whether the span had already reached the answer.
 func (p *Feed) Answered(took time.Duration, there bool) {
 	p.Question.Add(took)
 	if there {
@@ -54,12 +54,13 @@ func (p *Feed) Answered(took time.Duration, there bool) {
 	}
 }
 
-// Wait is how long it takes from the answer to a question until the span is there, if the stream
-// has been silent for so long. A watch beside it is opened after a delay.
+// Wait returns how long it takes, on average, from the answer to a question until the span has
+// reached it. silent is how long the stream has been silent; after delay, a watch beside it is
+// opened.
 func (p *Feed) Wait(silent, delay time.Duration) time.Duration {
 	d := delay + p.Beside.Or(UsualBeside)
 	if p.Gap.known {
-		// A stream that tells nothing for longer than it usually does has become quiet.
+		// A stream that is silent for longer than usual has become quiet.
 		d = min(d, max(p.Gap.value, silent))
 	}
 	return time.Duration(float64(d) * p.behind.Or(1))

@@ -1,20 +1,21 @@
 // Package watch lets any number of clients follow the history of one collection.
 //
-// The history is the log. A [Hub] has the part of it that belongs to one live span, and a client is
-// a [Cursor] into it: a revision up to which it was told everything, and a [index.Filter]. There
-// are no queues and no copies of events. What a client that reads slowly costs is its cursor.
+// The history is the log. A [Hub] has the part of the log that belongs to one live span. A client
+// is a [Cursor] into the log: the revision up to which it has got everything, and an
+// [index.Filter]. There are no queues and no copies of events, so a client that reads slowly costs
+// no more than its cursor.
 //
 //	feed ──Publish──► Hub ──wakes the cursors of the buckets that a change touches──► Cursor.Take
 //	                   └─ one goroutine and one timer, however many cursors
 //
 // Invariants, which the tests attack:
 //
-//   - A cursor is told every change after its beginning that its filter chooses, once, in the order
-//     of revisions, and nothing else.
-//   - A bookmark's revision is at or below what the hub knows, and all changes up to it that the
-//     filter chooses were told before.
+//   - A cursor gets every change after its beginning that its filter chooses, once, in the order of
+//     revisions, and nothing else.
+//   - A bookmark's revision is at most the newest that the hub knows, and the cursor has got all
+//     changes up to that revision that its filter chooses.
 //   - A cursor never goes from one span to another. When the span is lost, all cursors of its hub
 //     end, spread over some seconds.
-//   - A cursor whose next change the history has forgotten ends. It is never told what comes after
-//     a hole.
+//   - If the history has forgotten the next change of a cursor, the cursor ends. It never skips a
+//     change.
 package watch

@@ -10,17 +10,18 @@ import (
 // few times longer than what is stored.
 const MaxEvent = 64 << 20
 
-// ErrEnded is a stream that ended as streams do: at its timeout, or cut.
+// ErrEnded means that a stream ended at its timeout, or was cut.
 var ErrEnded = errors.New("the watch ended")
 
-// Encoding takes apart what the upstream writes: its bytes are kept, never decoded and encoded
-// again. Both encodings refuse with errShape, or poison, what they do not know to the last byte.
+// Encoding splits what the upstream writes into its parts: the bytes are kept, never decoded and
+// encoded again. Both encodings refuse bytes that they do not completely understand, with errShape
+// or an [InconsistencyError].
 type Encoding interface {
 	// List takes a whole list apart. The items are parts of body.
 	List(body []byte) (List, error)
-	// Record reads the next event of a watch, as it stands, using buf's memory.
+	// Record reads the bytes of the next event of a watch, using buf's memory.
 	Record(in *bufio.Reader, buf []byte) ([]byte, error)
-	// Event takes a record apart. What it returns is not in the record's memory.
+	// Event parses a record. The result does not use the record's memory.
 	Event(record []byte) (Event, error)
 	// Item reads the metadata of a list's item.
 	Item(item []byte) (ObjectMeta, error)
@@ -42,7 +43,7 @@ type Event struct {
 	Meta   ObjectMeta
 	Object []byte // as received
 	Came   time.Time
-	// Framed is true if all that is around the object is written as [Frame.AppendEvent] does.
+	// Framed is true if everything around the object has the bytes that [Frame.AppendEvent] writes.
 	Framed bool
 }
 
@@ -77,7 +78,7 @@ type ListMeta struct {
 	HasRemaining bool
 }
 
-// check holds an event against what every event has.
+// check checks what every event must have.
 func (ev Event) check() error {
 	switch ev.Kind {
 	case Added, Modified, Deleted, Bookmarked:

@@ -31,8 +31,8 @@ type Bookmark struct {
 	item     []byte
 }
 
-// LearnBookmark takes the form of a bookmark from one that the upstream has sent. It is refused if
-// it could not be written again with the same bytes.
+// LearnBookmark learns the form of a bookmark from one that the upstream has sent. It returns an
+// error if the bookmark could not be written again with the same bytes.
 func LearnBookmark(e Encoding, ev Event) (*Bookmark, error) {
 	b := &Bookmark{encoding: e, form: ItemForm{APIVersion: ev.Meta.APIVersion, Kind: ev.Meta.Kind}}
 	var err error

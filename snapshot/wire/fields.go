@@ -35,9 +35,8 @@ type Field struct {
 // which has no value upstream, status.replicas of replicasets and spec.leaseName of
 // leasecandidates, which are not let through, and everything of events, which are never kept.
 //
-// What is not listed may still be known to another version of the upstream. Neither is
-// metadata.namespace known for every type: nodes, namespaces, resourceslices and all of
-// certificates.k8s.io refuse it.
+// Another version of the upstream may know fields that are not listed. And not every type has
+// metadata.namespace: nodes, namespaces, resourceslices and all of certificates.k8s.io refuse it.
 func BuiltinFields(gvr schema.GroupVersionResource) []Field {
 	switch gvr.Version + " " + gvr.GroupResource().String() {
 	case "v1 pods":

@@ -17,7 +17,7 @@ const (
 	NamespaceField = "metadata.namespace"
 )
 
-// Frame is how the upstream writes a list of one collection: all that is not an object. It is
+// Frame is how the upstream writes a list of one collection: everything except the objects. It is
 // immutable.
 type Frame struct {
 	// ContentType of the upstream's lists.

@@ -23,8 +23,8 @@ var lineBreak = []byte("\n" + strings.Repeat(" ", indentStep*lineBreakDepth))
 // zero value is at the beginning of a text. Space around the text is left out, as kube-apiserver
 // does: what it indents has no line break at its end.
 //
-// It is for JSON that is known to be valid. Of anything else it makes something, never out of
-// bounds.
+// It is for JSON that is known to be valid. For other input the output is undefined, but it never
+// reads or writes out of bounds.
 type Indenter struct {
 	// Deepest is how deep what came so far is nested.
 	Deepest int
@@ -139,8 +139,8 @@ func (in *Indenter) lineBreakSize() int { return 1 + indentStep*in.depth }
 
 func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
 
-// indented writes through the buffer of a bufio.Writer, which costs less than many small writes to
-// it.
+// indented writes directly into the buffer of a bufio.Writer, which costs less than many small
+// writes.
 type indented struct {
 	out *bufio.Writer
 	buf []byte // the part of out's buffer that is free, and what was put there

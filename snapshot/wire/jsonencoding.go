@@ -80,7 +80,7 @@ func (jsonEncoding) Record(in *bufio.Reader, buf []byte) ([]byte, error) {
 			if err == io.EOF && len(buf) > 0 {
 				err = io.ErrUnexpectedEOF
 			}
-			// What came of a line that was cut is no event, and no garbage either.
+			// A line that was cut is not an event, but not an inconsistency either.
 			return buf, fmt.Errorf("%w: %w", ErrEnded, err)
 		}
 		if len(buf) > MaxEvent {
@@ -89,8 +89,8 @@ func (jsonEncoding) Record(in *bufio.Reader, buf []byte) ([]byte, error) {
 	}
 }
 
-// Event implements encoding. A complete line that is no event is poison; an ERROR event becomes
-// an answerError.
+// Event implements encoding. A complete line that is not an event is an [InconsistencyError]; an
+// ERROR event becomes an [AnswerError].
 func (jsonEncoding) Event(line []byte) (Event, error) {
 	if !validJSON(line) {
 		return Event{}, Inconsistent("an event is not valid JSON")
@@ -151,8 +151,8 @@ func (jsonEncoding) Cut(form ItemForm, inEvent []byte) ([]byte, error) {
 	return inEvent, nil
 }
 
-// jsonMeta reads an object's metadata. A member that appears twice is refused: nobody could say
-// which one counts.
+// jsonMeta reads an object's metadata. A member that appears twice is refused, since it is not
+// clear which one counts.
 func jsonMeta(object []byte) (ObjectMeta, error) {
 	var m ObjectMeta
 	var seen seenOnce

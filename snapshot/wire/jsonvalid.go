@@ -10,8 +10,8 @@ func validJSON(b []byte) bool {
 	return v.value() && v.end()
 }
 
-// jsonValidator walks over one JSON text. Its methods say whether what they were to find is there,
-// and leave at behind it.
+// jsonValidator walks over one JSON text. Its methods say whether the element that they look for is
+// there, and set at to the position after it.
 type jsonValidator struct {
 	text []byte
 	at   int

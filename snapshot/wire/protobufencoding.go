@@ -155,7 +155,7 @@ func (protobufEncoding) Record(in *bufio.Reader, buf []byte) ([]byte, error) {
 	if size > MaxEvent {
 		return buf, Inconsistent("an event of more than %d bytes", MaxEvent)
 	}
-	// The length is the upstream's word; memory is taken as its bytes arrive.
+	// The length is only what the upstream claims, so memory is allocated as bytes arrive.
 	out := bytes.NewBuffer(buf)
 	if _, err := io.CopyN(out, in, int64(size)); err != nil {
 		if errors.Is(err, io.EOF) {
@@ -229,7 +229,7 @@ func protobufStatus(e envelope) (ObjectMeta, error) {
 	return m, err
 }
 
-// Item implements encoding. A field that appears twice is refused: nobody could say which one
+// Item implements encoding. A field that appears twice is refused, since it is not clear which one
 // counts.
 func (protobufEncoding) Item(item []byte) (ObjectMeta, error) {
 	var m ObjectMeta

@@ -55,7 +55,8 @@ func (c *Callers) nameLocked(userAgent string) string {
 	return name
 }
 
-// ofLocked returns the caller of a name. A new one takes the place, and the count, of the least.
+// ofLocked returns the caller of a name. If there is no room, a new one replaces the one with the
+// lowest count, and takes over that count.
 func (c *Callers) ofLocked(name string) *caller {
 	if found, ok := c.callers[name]; ok {
 		return found

@@ -49,8 +49,8 @@ func formatSeconds(s float64) string {
 	return fmt.Sprintf("%dd%dh", int(d.Hours())/24, int(d.Hours())%24)
 }
 
-// formatShare writes a share from 0 to 1 as a percentage, and never as all of it or nothing if it
-// is not.
+// formatShare writes a share from 0 to 1 as a percentage. It writes 0% and 100% only if the share
+// is exactly that.
 func formatShare(share float64) string {
 	switch percent := share * 100; {
 	case share > 0 && percent < 0.1:
@@ -70,8 +70,8 @@ func formatBound(n, bound int64) string {
 	return formatBytes(n) + " of " + formatBytes(bound)
 }
 
-// formatHistory says how much of its window a history reaches. Of a quiet resource it may be more
-// than all, since what did not change is not forgotten.
+// formatHistory says how much of its window a history covers. For a quiet resource it may be more
+// than the window, since a state that did not change is not forgotten.
 func formatHistory(c Collection) string {
 	return formatSeconds(min(c.History, max(c.Window, 0))) + " of " + formatSeconds(c.Window)
 }
@@ -92,7 +92,8 @@ func formatGCPercent(percent int64) string {
 	return strconv.FormatInt(percent, 10)
 }
 
-// formatNewest says what became of lists of the newest state, and what the switch would change.
+// formatNewest says how lists of the newest state were answered, and what --consistent-lists would
+// change.
 func formatNewest(n Newest) string {
 	text := formatCount(n.Proven) + " proven and answered from memory, " + formatCount(n.Forwarded) + " forwarded"
 	if n.Estimated > 0 {
@@ -101,7 +102,7 @@ func formatNewest(n Newest) string {
 	return text
 }
 
-// formatKept says in words how a rule has a resource kept.
+// formatKept says in words how a rule keeps a resource.
 func formatKept(r Rule) string {
 	if r.Cache == CacheNever {
 		return "never"

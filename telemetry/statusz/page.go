@@ -24,14 +24,14 @@ import (
 //go:embed statusz.html
 var statusHTML string
 
-// statusAge is for how long a status that was made is shown. Whoever asks for it is answered from
-// the same one, however many there are.
+// statusAge is how long a status is shown before it is made again. All readers in that time get the
+// same one.
 const statusAge = time.Second
 
 // Handler answers with what read returns: as a page for people, or as JSON with ?format=json or for
 // an Accept header that prefers it. It asks read once a second at most, and never twice at a time.
-// The page loads nothing from elsewhere, and its Content-Security-Policy says so. It must not be
-// reachable where clients are.
+// The page loads nothing from elsewhere, and its Content-Security-Policy says so. Clients must not
+// be able to reach it.
 func Handler(read func() Status, log *slog.Logger) (http.Handler, error) {
 	page, err := newStatusPage()
 	if err != nil {
@@ -69,12 +69,12 @@ func Handler(read func() Status, log *slog.Logger) (http.Handler, error) {
 }
 
 // statusForms makes the forms of a status, and keeps them for [statusAge]. It is safe for
-// concurrent use; who comes while one is made waits for it.
+// concurrent use; a reader who comes while one is being made waits for it.
 type statusForms struct {
 	read func() Status
 	page *statusPage
 
-	// turn holds one who reads or changes what follows.
+	// turn is held by the one goroutine that may read or change the fields below.
 	turn   chan struct{}
 	since  time.Time // when status was read; zero: never
 	status Status
@@ -124,7 +124,7 @@ func (f *statusForms) renewLocked() {
 	}
 	status := f.read()
 	status.Sort()
-	// From now, and not from before: whoever has waited while it was read need not read it again.
+	// The time after reading, and not before: a reader who waited meanwhile need not read it again.
 	f.since, f.status, f.asJSON, f.asHTML = time.Now(), status, nil, nil
 }
 
@@ -205,7 +205,7 @@ func (p *statusPage) write(w io.Writer, s Status) error {
 	return p.template.Execute(w, view)
 }
 
-// need is lower for what somebody ought to look at.
+// need orders collections: those that somebody should look at have a lower value.
 func need(c Collection) int {
 	switch {
 	case c.SelfCheck.Mismatches > 0:

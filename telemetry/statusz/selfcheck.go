@@ -7,29 +7,29 @@ import (
 	"time"
 )
 
-// SelfChecks is what is said of self-checks, which compare collections with the API server.
+// SelfChecks has the results of self-checks, which compare collections with the API server.
 type SelfChecks struct {
 	// Interval is how often each collection that is live is compared; 0 is never.
 	Interval float64 `json:"intervalSeconds"`
-	// Mismatches are the collections of which a check ever found something wrong since the process
-	// began, also those that are gone, the one with the latest first. Of them something wrong may
-	// have been answered.
+	// Mismatches are the collections in which a check found a difference since the process began,
+	// including those that are gone; the one with the latest difference comes first. Wrong answers may
+	// have been given from them.
 	Mismatches []Mismatch `json:"mismatches"`
 }
 
-// Mismatch is a collection of which a self-check found something wrong.
+// Mismatch is a collection in which a self-check found a difference.
 type Mismatch struct {
 	Resource       string `json:"resource"`
 	Version        string `json:"version"`
 	Representation string `json:"representation"`
-	// Mismatches is how many checks did, Last when the last one did, as the log has it, and Age how
+	// Mismatches is how many checks found one, Last the time of the last, as in the log, and Age how
 	// long ago that is.
 	Mismatches int64     `json:"mismatches"`
 	Last       time.Time `json:"last"`
 	Age        float64   `json:"ageSeconds"`
 }
 
-// SelfCheck is what self-checks found of a collection.
+// SelfCheck has the results of self-checks of one collection.
 type SelfCheck struct {
 	// Result of the last one: [SelfCheckAgrees], [SelfCheckInconclusive], [SelfCheckMismatch],
 	// [SelfCheckNone] or [SelfCheckOff].
@@ -43,9 +43,9 @@ type SelfCheck struct {
 }
 
 const (
-	// SelfCheckAgrees is the result if what was compared is what the API server says.
+	// SelfCheckAgrees is the result if everything that was compared is equal to the API server's.
 	SelfCheckAgrees = "agrees"
-	// SelfCheckMismatch is the result if it is not. The collection was dropped.
+	// SelfCheckMismatch is the result if something differs. The collection was dropped.
 	SelfCheckMismatch = "mismatch"
 	// SelfCheckInconclusive is the result if the API server did not give the state to compare with.
 	SelfCheckInconclusive = "inconclusive"

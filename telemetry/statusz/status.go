@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Status is what the status page says, and what it is as JSON. Names and meanings of its members
-// stay; there may be more of them. Numbers of requests are since the process began. Times are in
-// seconds, sizes in bytes.
+// Status is the content of the status page, and its form as JSON. Names and meanings of members
+// stay the same in later versions; members may be added. Numbers of requests count since the
+// process began. Times are in seconds, sizes in bytes.
 type Status struct {
 	Version   string `json:"version"`
 	GoVersion string `json:"goVersion"`
@@ -21,26 +21,26 @@ type Status struct {
 	Healthy bool    `json:"healthy"`
 	Checks  []Check `json:"checks"`
 
-	// UpstreamState is how the API server is; absent if nobody asks.
+	// UpstreamState is the state of the API server; absent if it is not checked.
 	UpstreamState *UpstreamState `json:"upstreamState,omitempty"`
 
 	// Endpoints are the API servers that --upstream names, in its order; absent without it.
 	Endpoints []Endpoint `json:"endpoints,omitempty"`
 
 	Lists Lists `json:"lists"`
-	// Recent is what became of requests in the last five minutes, or since the process began if that
-	// is less, and Total since it began; Inflight is what is in flight now.
+	// Recent counts how requests were answered in the last five minutes (or since the process began,
+	// if that is less), Total since it began; Inflight is what is in flight now.
 	Recent   Traffic  `json:"recent"`
 	Total    Traffic  `json:"total"`
 	Inflight Inflight `json:"inflight"`
-	// Resources are those that lists were asked of, the one of most lists first.
+	// Resources are those that were listed; the one with the most lists comes first.
 	Resources   []Resource   `json:"resources"`
 	Collections []Collection `json:"collections"`
 	SelfChecks  SelfChecks   `json:"selfChecks"`
 	Memory      Memory       `json:"memory"`
-	// Ends are when certificates and listproxy's own token end, the first of them first.
+	// Ends says when certificates and listproxy's own token end; the first to end comes first.
 	Ends []End `json:"ends"`
-	// Callers are those whose lists were forwarded most often, the first one most often.
+	// Callers are the programs whose lists were forwarded most often, in this order.
 	Callers []Caller `json:"callers"`
 	// Policy is the policy in force.
 	Policy Policy `json:"policy"`

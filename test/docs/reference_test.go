@@ -224,7 +224,7 @@ func reference(t *testing.T) string {
 		}
 		meaning := f.comment
 		if meaning == "" {
-			meaning = "whom the rule is for"
+			meaning = "which resources the rule is for"
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", code(name), where, what, defaults[name], meaning)
 	}

@@ -26,7 +26,7 @@ func NewCommand() *cobra.Command {
 	var top int
 	cmd := &cobra.Command{
 		Use:   "analyze FILE...",
-		Short: "Say what listproxy would answer of what a log has",
+		Short: "Say what listproxy would answer from memory, by the requests in a log",
 		Long: `Reads logs of requests, and says for each client and resource how many lists and watches
 there were, in which form, how many of them listproxy would answer from memory with which
 switches, and what to change to get the rest.

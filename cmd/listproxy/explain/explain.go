@@ -31,9 +31,9 @@ func NewCommand(userAgent string) *cobra.Command {
 		Use:   "explain METHOD URL",
 		Short: "Say what would happen to a request, and why",
 		Long: `Says whether a request would be answered from memory or forwarded, and why, as far as that
-can be said without contacting a cluster. It assumes a bearer token unless an
-Authorization header is given, a built-in resource unless --custom is given, and a caller whom no rule
-names unless --as or --as-group is given.
+can be said without contacting a cluster. Unless you say otherwise, it assumes a request with a
+bearer token (give another with an Authorization header), for a built-in resource (--custom), from
+a caller whom no newestAsAny names (--as, --as-group).
 
   listproxy policy explain GET '/api/v1/pods?resourceVersion=0&limit=500'
   listproxy policy explain GET '/apis/example.com/v1/widgets?resourceVersion=0' --custom \
@@ -41,7 +41,7 @@ names unless --as or --as-group is given.
   listproxy policy explain GET '/api/v1/pods?limit=500' --consistent-lists=true
   listproxy policy explain GET /api/v1/pods --as system:serviceaccount:ci:builder --config policy.yaml
 
-With --address it assumes nothing, and asks a running listproxy: would this request of mine be answered
+With --address it assumes nothing, and asks a running listproxy whether this request is answered
 from memory now, and if not, why. A list or a watch is sent once, with the credentials of --kubeconfig,
 and only the head of the answer is read; anything else is not sent.
 
@@ -260,9 +260,9 @@ func writeOpen(w *strings.Builder, list policy.Request, d policy.Decision, rule 
 	if rule.SameForEveryone {
 		aggregated = "(an aggregated API server may own it: sameForEveryone)"
 	}
-	fmt.Fprintln(w, "if, when it comes,")
+	fmt.Fprintln(w, "if, when the request comes,")
 	fmt.Fprintf(w, "  discovery\thas it, with list and watch; %s\n", aggregated)
-	fmt.Fprintf(w, "  the caller\twas accepted by kube-apiserver before, and may %s it, says its review\n", list.Verb())
+	fmt.Fprintf(w, "  the caller\twas accepted by kube-apiserver before, and its review says that it may %s this\n", list.Verb())
 	state := "is loaded and up to date"
 	if d.Revision > 0 {
 		state += fmt.Sprintf(", and knows revision %d (history: %s)", d.Revision, policyfile.HistoryOf(rule))

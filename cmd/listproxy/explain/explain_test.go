@@ -28,7 +28,7 @@ func TestPolicyExplain(t *testing.T) {
 		{"most recent", []string{"GET", "/api/v1/pods"}, []string{"forwarded   most-recent", reason.MostRecent.Explain()}, "Cache-Status"},
 		{"most recent, where it is on", []string{"GET", "/api/v1/pods?limit=5", "--consistent-lists=always"}, []string{"detail=most-recent\n", "everything that was written before the list came", "limit           5\n", "the proof       that it holds everything written comes within --consistent-wait\n"}, "sooner"},
 		{"a watch", []string{"GET", "/api/v1/pods?watch=true&resourceVersion=5"}, []string{"forwarded  watch"}, "from memory"},
-		{"a watch, where it is on", []string{"GET", "/api/v1/pods?watch=true&resourceVersion=5", "--watches"}, []string{"detail=after\n", "what happens after revision 5", "may watch it"}, "limit"},
+		{"a watch, where it is on", []string{"GET", "/api/v1/pods?watch=true&resourceVersion=5", "--watches"}, []string{"detail=after\n", "what happens after revision 5", "may watch this"}, "limit"},
 		{"a streaming list", []string{"GET", "/api/v1/pods?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "--watches"}, []string{"detail=most-recent\n", "then            what happens after it, as a watch", "comes within 3s"}, "limit"},
 		{"most recent, in the policy", []string{"GET", "/apis/apps/v1/deployments"}, []string{"detail=most-recent\n", "sooner than kube-apiserver's own answer", "newestAsAny     user jane, group pollers, service account ci/builder"}, "newest-as-any"},
 		{"most recent, but not in the policy", []string{"GET", "/apis/apps/v1/daemonsets", "--consistent-lists"}, []string{"forwarded   most-recent"}, "newestAsAny"},

@@ -40,7 +40,7 @@ type running struct {
 func (o *running) addFlags(fs *pflag.FlagSet) {
 	o.flags = fs
 	fs.StringVar(&o.address, "address", "", "`URL` of a running listproxy, where clients go (https://127.0.0.1:8443): send it the "+
-		"request,\nif that is a list or a watch, and say what became of it")
+		"request,\nif that is a list or a watch, and say how it was answered")
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "",
 		"with --address: `file` with the credentials to ask with; without it, $KUBECONFIG or ~/.kube/config")
 	fs.StringVar(&o.contextName, "context", "", "with --address: `name` of the context; without it, the current one")
@@ -63,7 +63,7 @@ func (o *running) check() error {
 	}
 	for _, name := range []string{"config", "custom", "consistent-lists", "watches", "as", "as-group"} {
 		if o.flags.Changed(name) {
-			return fmt.Errorf("--%s says what is to be assumed, and with --address nothing is: leave one of them out", name)
+			return fmt.Errorf("--%s says what to assume, but with --address nothing is assumed: leave one of them out", name)
 		}
 	}
 	u, err := url.Parse(o.address)
@@ -212,7 +212,7 @@ func (h head) write(w io.Writer, address, who string, first reason.Reason) error
 	why := h.why()
 	switch {
 	case h.source == "" && h.code < http.StatusBadRequest:
-		return fmt.Errorf("%s answers without Cache-Status: it is no listproxy", address)
+		return fmt.Errorf("%s answers without Cache-Status: it is not a listproxy", address)
 	case h.source == "":
 		fmt.Fprintln(out, "refused\tby listproxy itself, or by what is in front of it")
 	case hit:

@@ -39,7 +39,7 @@ func NewCommand() *cobra.Command {
 		Use:   "kubeconfig",
 		Short: "Print a kubeconfig for the current context that points at the proxy",
 		Long: `Prints a kubeconfig like the current context's that leads to the proxy. The user's own
-credentials stay in it: the proxy has none to lend. There are two ways:
+credentials stay in it. There are two ways:
 
   --via=server     the proxy is the server, instead of the API server
   --via=proxy-url  the server stays the API server's own URL, and the proxy is its proxy-url.

@@ -16,7 +16,7 @@ import (
 func NewCheckCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check FILE",
-		Short: "Say what is wrong with a policy file, or which rules it has",
+		Short: "Say what is wrong with a policy file, or print its rules",
 		Args:  cli.WholeArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if args[0] == "" {

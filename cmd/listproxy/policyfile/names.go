@@ -28,9 +28,9 @@ func builtinNames(group string) []string {
 	return slices.Compact(names)
 }
 
-// Meant says what a resource was probably meant to be that Kubernetes does not have: "pods"
-// for "pod". It is empty for what Kubernetes has, for other API groups, and where nothing is like
-// it: a later version of Kubernetes may have what this one has not.
+// Meant returns the resource that was probably meant by a name that Kubernetes does not have:
+// "pods" for "pod". It is empty for resources that Kubernetes has, for other API groups, and if
+// nothing is similar: a later version of Kubernetes may have such a resource.
 func Meant(group, resource string) string {
 	names := builtinNames(group)
 	if resource == policy.AllResources || slices.Contains(names, resource) {

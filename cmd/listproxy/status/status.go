@@ -41,9 +41,9 @@ func NewCommand() *cobra.Command {
 	var address, output string
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show how a running listproxy is, as its status page does",
+		Short: "Show the state of a running listproxy, like its status page",
 		Long: `Shows what the status page (/statusz on --admin-bind-address) of a running listproxy says.
-The exit code is 0 if it is healthy, 1 if it is not or does not answer, and 2 if the
+The exit code is 0 if it is healthy, 1 if it is unhealthy or does not answer, and 2 if the
 command line is wrong. In a cluster:
 
   kubectl -n listproxy port-forward deployment/listproxy 8081

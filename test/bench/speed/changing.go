@@ -39,7 +39,7 @@ func (s *scene) measureChanging(ctx context.Context, b *bench, st state, set set
 		}
 		lines = append(lines, l)
 	}
-	r.add(comparison("One list after so many pods have changed that are spread over all, beside the bytes from before.", lines))
+	r.add(comparison("One list after some pods have changed, spread over all pods, compared with the bytes from before.", lines))
 
 	lines = nil
 	for _, at := range []struct{ name, revision string }{{"before the changes", before}, {"newest", st.revision}} {

@@ -31,7 +31,7 @@ func measureForward(ctx context.Context, s settings, r *report) (err error) {
 	if err != nil {
 		return err
 	}
-	r.say("## Forwarding\n\nA small GET and an event of a watch, straight and through listproxy, in turn.")
+	r.say("## Forwarding\n\nA small GET and an event of a watch, sent in turn directly to kube-apiserver (straight) and through listproxy.")
 	if err := sc.gets(s, r); err != nil {
 		return err
 	}

@@ -63,12 +63,12 @@ func measureLists(ctx context.Context, s settings, r *report) (err error) {
 const listsIntroduction = `
 ## Lists, beside kube-apiserver and a bare handler
 
-%d pods, pages of %d. CPU is user and kernel time of the server's process for one request, times are
-the client's; medians of rounds in which each request went to all three in turn. The limit is a bare
-Go HTTPS handler that writes the bytes that kube-apiserver sent, from memory with one Write; with
-gzip these are compressed already. A page is asked for at an exact revision, all else at
-resourceVersion=0 if nothing else is said. The size of listproxy's gzip is held against
-kube-apiserver's, which is gzip -1 of the whole. Compare ratios; what was measured with less than a
+%d pods, pages of %d. CPU is user and kernel time of the server's process for one request; times are
+the client's. Both are medians of rounds in which each request went to all three servers in turn. The
+limit is a bare Go HTTPS handler that writes the bytes that kube-apiserver sent, from memory with one
+Write; for gzip it has them compressed already. Pages are asked for at an exact revision, and
+everything else at resourceVersion=0 unless the row says otherwise. The size of listproxy's gzip is
+compared with kube-apiserver's, which is gzip -1 of the whole. Compare ratios: a time of less than a
 millisecond is mostly connection and headers.
 `
 

@@ -42,7 +42,7 @@ func measureScale(ctx context.Context, s settings, r *report) error {
 	}
 	defer client.stop()
 	r.say(scaleIntroduction)
-	growth := &table{caption: "Growth: the same requests, of ever more pods of " + size(int64(s.small)) + ".", head: []string{
+	growth := &table{caption: "Growth: the same requests, for more and more pods of " + size(int64(s.small)) + ".", head: []string{
 		"pods", "until ready", "CPU until ready", "memory", "memory/pods' bytes", "500 in the middle, CPU", "100 by label", "30 by node",
 	}}
 	var groups []group
@@ -76,8 +76,8 @@ func measureScale(ctx context.Context, s settings, r *report) error {
 const scaleIntroduction = `
 ## Many pods and many changes
 
-Pods come from an upstream that makes them when they are asked for, since a kube-apiserver and its
-etcd would fill the machine. All else, reviews above all, is a real kube-apiserver's.
+Pods come from an upstream that makes them when they are asked for, since a real kube-apiserver and
+its etcd would fill the machine. Everything else, above all reviews, comes from a real kube-apiserver.
 `
 
 // withVast runs listproxy before a replay while do runs.
@@ -153,7 +153,7 @@ func (v *vast) growth(t *table, n int, s settings) (costs []float64, err error) 
 
 // herd lets many clients ask for everything at the same time.
 func (v *vast) herd(ctx context.Context, s settings, r *report) error {
-	t := &table{caption: fmt.Sprintf("%d clients ask for the same at once, of %d pods of %s. Who waits longer than --overload-wait is told to come again (429).", s.herd, s.pods, size(int64(s.large))), head: []string{
+	t := &table{caption: fmt.Sprintf("%d clients ask for the same at once, from %d pods of %s. A client that waits longer than --overload-wait gets a 429, which asks it to come again.", s.herd, s.pods, size(int64(s.large))), head: []string{
 		"asked for", "each", "answered", "memory before", "at most", "CPU, all", "CPU, each", "time, median", "longest",
 	}}
 	page := exactly(strconv.FormatUint(v.replay.revision(), 10), 500)
@@ -242,7 +242,7 @@ func (v *vast) history(ctx context.Context, s settings, r *report) error {
 	slices.SortFunc(delays, cmp.Compare)
 	events := v.replay.revision() - before
 	known := int64(s.large) * (int64(s.pods) + int64(events))
-	t := &table{caption: fmt.Sprintf("%d pods of %s, %d changes a second for %d s. What must be known is the pods and all changed versions.",
+	t := &table{caption: fmt.Sprintf("%d pods of %s, %d changes a second for %d s. listproxy must know the pods and all changed versions.",
 		s.pods, size(int64(s.large)), s.rate, s.seconds), head: []string{
 		"changes", "a second", "CPU for each", "known after, median", "99%", "later than --fresh-wait", "memory", "at most", "must be known", "memory/known",
 	}}
@@ -252,7 +252,7 @@ func (v *vast) history(ctx context.Context, s settings, r *report) error {
 	r.add(t)
 
 	// While changes go on: pages of now, and of the beginning of what is remembered.
-	pages := &table{caption: "A page of 500 of an exact revision, while that goes on.", head: []string{"revision", "CPU", "time"}}
+	pages := &table{caption: "A page of 500 at an exact revision, during these changes.", head: []string{"revision", "CPU", "time"}}
 	head := v.replay.revision()
 	window := uint64(s.rate * max(1, min(s.seconds, 120)-20))
 	for _, at := range []struct {
@@ -288,7 +288,7 @@ func (v *vast) flood(ctx context.Context, s settings, r *report) error {
 	if err != nil {
 		return err
 	}
-	t := &table{caption: "As many changes at once as are sent in " + strconv.Itoa(floodSeconds) + " s above. The upstream, which makes them, and TLS count in the time.", head: []string{
+	t := &table{caption: "All changes at once that were sent in " + strconv.Itoa(floodSeconds) + " s above. The time includes the upstream, which makes them, and TLS.", head: []string{
 		"changes", "known after", "a second", "CPU for each",
 	}}
 	t.add(strconv.Itoa(n), millis(elapsed), fmt.Sprintf("%.0f", float64(n)/elapsed.Seconds()), millis((after-before)/time.Duration(n)))

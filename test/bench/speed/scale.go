@@ -153,7 +153,8 @@ func (v *vast) growth(t *table, n int, s settings) (costs []float64, err error) 
 
 // herd lets many clients ask for everything at the same time.
 func (v *vast) herd(ctx context.Context, s settings, r *report) error {
-	t := &table{caption: fmt.Sprintf("%d clients ask for the same at once, from %d pods of %s. A client that waits longer than --overload-wait gets a 429, which asks it to come again.", s.herd, s.pods, size(int64(s.large))), head: []string{
+	t := &table{caption: fmt.Sprintf("%d clients ask for the same at once, from %d pods of %s. "+
+		"A client that waits longer than --overload-wait gets a 429, which asks it to come again.", s.herd, s.pods, size(int64(s.large))), head: []string{
 		"asked for", "each", "answered", "memory before", "at most", "CPU, all", "CPU, each", "time, median", "longest",
 	}}
 	page := exactly(strconv.FormatUint(v.replay.revision(), 10), 500)
@@ -288,7 +289,8 @@ func (v *vast) flood(ctx context.Context, s settings, r *report) error {
 	if err != nil {
 		return err
 	}
-	t := &table{caption: "All changes at once that were sent in " + strconv.Itoa(floodSeconds) + " s above. The time includes the upstream, which makes them, and TLS.", head: []string{
+	t := &table{caption: "All changes at once that were sent in " + strconv.Itoa(floodSeconds) +
+		" s above. The time includes the upstream, which makes them, and TLS.", head: []string{
 		"changes", "known after", "a second", "CPU for each",
 	}}
 	t.add(strconv.Itoa(n), millis(elapsed), fmt.Sprintf("%.0f", float64(n)/elapsed.Seconds()), millis((after-before)/time.Duration(n)))

@@ -18,7 +18,8 @@ func measureStart(ctx context.Context, s settings, r *report) (err error) {
 	if err != nil {
 		return err
 	}
-	r.say(fmt.Sprintf("## A start\n\nlistproxy starts in front of a real kube-apiserver with %d pods, and loads them, as JSON, with one streaming list before it is ready.", s.pods))
+	r.say(fmt.Sprintf("## A start\n\nlistproxy starts in front of a real kube-apiserver with %d pods, "+
+		"and loads them, as JSON, with one streaming list before it is ready.", s.pods))
 	t := &table{head: []string{"pods", "until ready", "listproxy, CPU", "kube-apiserver, CPU", "listproxy, memory", "at most"}}
 	t.add(strconv.Itoa(s.pods), millis(sc.start.ready), millis(sc.start.proxy), millis(sc.start.kube), size(resident), size(peak))
 	r.add(t)

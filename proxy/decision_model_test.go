@@ -76,11 +76,14 @@ type modelWorld struct {
 	holder           int
 	// compresses: streaming lists come with gzip.
 	compresses bool
+	// bulk makes the object long; it has nothing to escape.
+	bulk string
 }
 
 func (w *modelWorld) item() string {
-	return fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a","namespace":"n","resourceVersion":"%d"},"spec":"%+v"}`,
-		w.revision, w.epochs)
+	return fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget",`+
+		`"metadata":{"name":"a","namespace":"n","resourceVersion":"%d"},"spec":"%+v%s"}`,
+		w.revision, w.epochs, w.bulk)
 }
 
 func (w *modelWorld) list(items string) string {

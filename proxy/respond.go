@@ -60,8 +60,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, who caller, list
 	defer entry.Abandon()
 	page, room, err := h.admitBody(r.Context(), who.share, *a)
 	if err != nil {
-		h.refuse(w, r, err)
-		return ""
+		return h.noRoom(w, r, err)
 	}
 	defer room.Release()
 	defer page.release()
@@ -128,6 +127,17 @@ func (h *Handler) ground(list policy.Request, a answer) ground {
 	}
 	on.entry, on.known = h.Catalog.Known(list.Group, list.Version, list.Resource)
 	return on
+}
+
+// noRoom says why an answer is forwarded for whose bytes no room came in time, which costs listproxy
+// next to none; or the request is refused.
+func (h *Handler) noRoom(w http.ResponseWriter, r *http.Request, err error) reason.Reason {
+	if h.Inflight.Spill(err) {
+		h.rarely("an answer from memory had to be forwarded: there was no room for its bytes", err)
+		return reason.NoRoom
+	}
+	h.refuse(w, r, err)
+	return ""
 }
 
 // admitBody makes the body of an answer as soon as there is room for its bytes. While it waits, it

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -11,13 +12,13 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/audit"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/watch"
 )
@@ -29,12 +30,13 @@ const (
 	// watchWait is how long a watch waits until memory has what it asks for. kube-apiserver's own
 	// cache waits as long (storage/cacher, blockTimeout).
 	watchWait = 3 * time.Second
-	// doubtFor is how long events wait while it is not certain that their resource is still served and
-	// defined as before; every doubtPause that is checked again. After doubtFor the watch ends, at a
-	// random moment within doubtEnds, so that watches do not all end at once.
-	doubtFor   = 3 * time.Second
-	doubtPause = 100 * time.Millisecond
-	doubtEnds  = 5 * time.Second
+	// doubtFor is how long events wait while it is not certain that their resource is served and
+	// defined as it was, before the watch ends: longer than a request is queued at an API server with
+	// too much to do, for that is who must be asked. Initial events, whose bytes take room, wait for
+	// initialDoubt. doubtPause is how long until it is looked at again.
+	doubtFor     = 30 * time.Second
+	initialDoubt = 3 * time.Second
+	doubtPause   = 100 * time.Millisecond
 	// eventsAtOnce is how many bytes of initial events are written at once; the last event may exceed
 	// it.
 	eventsAtOnce = 32 << 10
@@ -81,8 +83,7 @@ func (h *Handler) serveWatch(w http.ResponseWriter, r *http.Request, who caller,
 	defer entry.Abandon()
 	page, room, err := h.admitBody(r.Context(), who.share, *a)
 	if err != nil {
-		h.refuse(w, r, err)
-		return ""
+		return h.noRoom(w, r, err)
 	}
 	s := &watchStream{ResponseWriter: w, control: http.NewResponseController(w), form: form, page: page, end: watch.EndGone}
 	// The upstream compresses a watch that begins with the state and its bookmark, up to the watch's
@@ -258,22 +259,22 @@ func (s *watchStream) follow(r *http.Request, stands func() bool) {
 	for s.err == nil {
 		var events int
 		var end watch.Ending
+		var doubted []byte // which is no more than the events, and not the whole buffer
 		withBuffer(func(buf []byte) []byte {
-			if buf, events, end = s.cursor.Take(ctx, buf); events == 0 {
-				return buf
+			switch buf, events, end = s.cursor.Take(ctx, buf); {
+			case events == 0:
+			case stands():
+				s.tell(buf, events)
+			default:
+				doubted = bytes.Clone(buf)
 			}
-			if !certain(ctx, stands) {
-				select {
-				case <-time.After(rand.N(doubtEnds)): // #nosec G404 -- no secret
-				case <-ctx.Done():
-				}
-				end = watch.EndLost
-				return buf
-			}
-			s.write(buf, events)
-			s.flush()
 			return buf
 		})
+		if doubted != nil {
+			if end = s.doubt(ctx, stands, doubtFor); end == "" && !s.cursor.Muted() {
+				s.tell(doubted, events)
+			}
+		}
 		switch {
 		case end != "":
 			s.end = end
@@ -286,26 +287,35 @@ func (s *watchStream) follow(r *http.Request, stands func() bool) {
 
 // interrupted returns why no more initial events may be written; "" if they may.
 func (s *watchStream) interrupted(ctx context.Context, stands func() bool) watch.Ending {
-	switch end := s.cursor.Interrupted(ctx); {
-	case s.err != nil:
+	if s.err != nil {
 		return watch.EndGone
-	case end != "":
-		return end
-	case !certain(ctx, stands):
-		return watch.EndLost
+	}
+	return cmp.Or(s.doubt(ctx, stands, initialDoubt), s.cursor.Interrupted(ctx))
+}
+
+// doubt waits until what the watch is told of stands, at most for a time. Then the watch ends, when
+// it is its turn; or sooner, if its time is over.
+func (s *watchStream) doubt(ctx context.Context, stands func() bool, patience time.Duration) watch.Ending {
+	var turn time.Time
+	for begun := time.Now(); !stands(); clock.Sleep(ctx, doubtPause) {
+		if end := s.cursor.Over(ctx); end != "" {
+			return end
+		}
+		switch now := time.Now(); {
+		case now.Sub(begun) < patience:
+		case turn.IsZero():
+			turn = now.Add(s.cursor.Turn())
+		case !now.Before(turn):
+			return watch.EndLost
+		}
 	}
 	return ""
 }
 
-// certain waits until stands returns true, at most for doubtFor; if it does not, certain returns
-// false.
-func certain(ctx context.Context, stands func() bool) bool {
-	if stands() {
-		return true
-	}
-	return wait.PollUntilContextTimeout(ctx, doubtPause, doubtFor, false, func(context.Context) (bool, error) {
-		return stands(), nil
-	}) == nil
+// tell writes events and sends them.
+func (s *watchStream) tell(buf []byte, events int) {
+	s.write(buf, events)
+	s.flush()
 }
 
 // write writes events, unless the client is gone.

@@ -2,30 +2,191 @@ package proxy
 
 import (
 	"context"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/internal/authntest"
+	"github.com/listproxy/listproxy/snapshot/watch"
 )
 
-// TestCertain: events wait while what they stand on is in doubt, but neither for long nor for a
-// client that is gone.
-func TestCertain(t *testing.T) {
+// openWatch is a watch that is being answered from memory.
+type openWatch struct {
+	http.ResponseWriter
+	world *modelWorld
+	begun time.Time
+	// leave is what its client does who goes.
+	leave context.CancelFunc
+	// done gives when it ended, since begun, and why it was not answered from memory if it was not.
+	done  chan time.Duration
+	why   reason.Reason
+	ended time.Duration
+}
+
+// load makes the resource be in memory, and every review be answered at once.
+func (w *modelWorld) load(t *testing.T) {
+	t.Helper()
+	go func() {
+		for {
+			select {
+			case w.reviews <- struct{}{}:
+			case <-t.Context().Done():
+				return
+			}
+		}
+	}()
+	if _, why := w.handler.Collections.Use(modelWidgets); why != reason.None {
+		t.Fatal(why)
+	}
+	time.Sleep(20 * time.Second)
+}
+
+// open begins a request of a client that accepts an encoding. What is answered is written to out.
+func (w *modelWorld) open(t *testing.T, out http.ResponseWriter, query, encoding string) *openWatch {
+	t.Helper()
+	ctx, leave := context.WithCancel(t.Context())
+	o := &openWatch{ResponseWriter: out, world: w, begun: time.Now(), leave: leave, done: make(chan time.Duration, 1)}
+	target := "/apis/example.com/v1/widgets?" + strings.Replace(query, now, strconv.Itoa(w.revision), 1)
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	r.Header.Set("Authorization", "Bearer a")
+	r.Header.Set("Accept", "application/json")
+	r.Header.Set("Accept-Encoding", encoding)
+	identity := authntest.Identify(authntest.New(t), "Bearer a")
+	who := caller{identity: identity, accepted: true, share: authn.ShareKey(identity, true, "")}
+	go func() {
+		list, found, why := w.handler.decide(r, who)
+		serve := w.handler.serve
+		if list.Watch {
+			serve = w.handler.serveWatch
+		}
+		if o.why = why; why == "" {
+			o.why = serve(out, r, who, list, &found)
+		}
+		o.done <- time.Since(o.begun)
+	}()
+	synctest.Wait()
+	return o
+}
+
+// end waits for the end, at most until then after the beginning, and returns why it came, by what is
+// counted; "" if it has not come.
+func (o *openWatch) end(t *testing.T, until time.Duration) watch.Ending {
+	t.Helper()
+	select {
+	case o.ended = <-o.done:
+	case <-time.After(until - time.Since(o.begun)):
+		return ""
+	}
+	if o.why != "" {
+		t.Fatalf("not from memory: %s", o.why)
+	}
+	for range 10 { // it may have to be loaded again first
+		if _, why := o.world.handler.Collections.Use(modelWidgets); why == reason.None {
+			break
+		}
+		time.Sleep(20 * time.Second)
+	}
+	for _, c := range o.world.handler.Collections.Stats() {
+		for why := range c.Watches.Ended {
+			return why
+		}
+	}
+	t.Fatal("it is not counted that it has ended")
+	return ""
+}
+
+// TestWatchesOutliveReopenings: while the stream of definitions is opened again, which takes an API
+// server with too much to do a while, events wait and watches go on. They end if it takes too long,
+// one by one, and if the definition was changed meanwhile: nothing that was in doubt is told then.
+func TestWatchesOutliveReopenings(t *testing.T) {
+	type world = modelWorld
+	flow := func(w *world, _ *openWatch) { w.Flow(modelDefinitions) }
 	for name, tt := range map[string]struct {
-		doubt, patience time.Duration
-		want            bool
+		breaks func(*world)
+		after  time.Duration
+		then   func(*world, *openWatch)
+		told   int
+		end    watch.Ending // "": it goes on
+		// first and last are when it ends, since the event.
+		first, last time.Duration
 	}{
-		"at once":       {0, time.Hour, true},
-		"after a while": {doubtFor / 2, time.Hour, true},
-		"never":         {time.Hour, time.Hour, false},
-		"gone before":   {doubtFor / 2, doubtFor / 4, false},
+		"ended, listed late": {
+			breaks: func(w *world) { w.Stall(modelDefinitions); w.End(modelDefinitions) }, after: 20 * time.Second, then: flow, told: 1,
+		},
+		"cut, listed late": {
+			breaks: func(w *world) { w.Stall(modelDefinitions); w.Cut(modelDefinitions) }, after: 20 * time.Second, then: flow, told: 1,
+		},
+		"too many requests": {
+			breaks: func(w *world) {
+				w.Answer(http.StatusTooManyRequests, "watch "+modelDefinitions, "list "+modelDefinitions)
+				w.End(modelDefinitions)
+			},
+			after: 15 * time.Second, told: 1,
+			then: func(w *world, _ *openWatch) { w.Answer(0, "watch "+modelDefinitions, "list "+modelDefinitions) },
+		},
+		"never": {
+			breaks: func(w *world) { w.Stall(modelDefinitions); w.End(modelDefinitions) }, after: 5 * time.Minute, then: flow,
+			end: watch.EndLost, first: doubtFor, last: doubtFor + 10*time.Second,
+		},
+		"changed meanwhile": {
+			breaks: func(w *world) { w.Stall(modelDefinitions); w.End(modelDefinitions) }, after: 10 * time.Second,
+			then: func(w *world, _ *openWatch) {
+				w.mu.Lock()
+				w.told++
+				changed := w.definition()
+				w.mu.Unlock()
+				w.Mu.Lock()
+				w.Collections[modelDefinitions].Objects = []string{changed}
+				w.Mu.Unlock()
+				w.Flow(modelDefinitions)
+			},
+			end: watch.EndLost, first: 10 * time.Second, last: 20 * time.Second,
+		},
+		"the client leaves": {
+			breaks: func(w *world) { w.Stall(modelDefinitions); w.End(modelDefinitions) }, after: 10 * time.Second,
+			then: func(w *world, o *openWatch) { o.leave(); w.Flow(modelDefinitions) },
+			end:  watch.EndGone, first: 10 * time.Second, last: 10*time.Second + doubtPause,
+		},
+		"listproxy ends": {
+			breaks: func(w *world) { w.Stall(modelDefinitions); w.End(modelDefinitions) }, after: 10 * time.Second,
+			then: func(w *world, _ *openWatch) { w.handler.Collections.EndWatches(0) },
+			end:  watch.EndShutdown, first: 10 * time.Second, last: 10*time.Second + 2*doubtPause,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), tt.patience)
-				defer cancel()
-				begun := time.Now()
-				if got := certain(ctx, func() bool { return time.Since(begun) >= tt.doubt }); got != tt.want {
-					t.Errorf("got %t, want %t", got, tt.want)
+				w := newModelWorld(t)
+				w.load(t)
+				out := httptest.NewRecorder()
+				o := w.open(t, out, "watch=true&timeoutSeconds=3600&resourceVersion="+now, "")
+				defer o.leave()
+				tt.breaks(w)
+				synctest.Wait()
+				written := time.Since(o.begun)
+				w.write(1)
+				time.AfterFunc(tt.after, func() { tt.then(w, o) })
+				time.Sleep(tt.after - time.Second)
+				synctest.Wait()
+				if n := out.Body.Len(); n > 0 {
+					t.Errorf("told while it was in doubt: %s", out.Body)
+				}
+				end := o.end(t, 6*time.Minute)
+				if diff := cmp.Diff(tt.end, end); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+				if after := o.ended - written; end != "" && (after < tt.first || after > tt.last) {
+					t.Errorf("it ended %v after the event", after)
+				}
+				if n := strings.Count(out.Body.String(), "\n"); n != tt.told {
+					t.Errorf("told %q", out.Body)
 				}
 			})
 		})

@@ -22,7 +22,7 @@ func benchCollection(n int) *Collection { return benchCollectionOf(n, false) }
 
 // benchCollectionOf has an index of nodes or none.
 func benchCollectionOf(n int, indexed bool) *Collection {
-	c := newCollection(Resource{}, Limits{History: time.Minute, Staleness: time.Hour}, &budget.Bound{})
+	c := newCollection(Resource{}, Limits{History: time.Minute, Staleness: time.Hour}, &budget.Bound{}, nil)
 	state := index.NewTree(indexed)
 	body := []byte(strings.Repeat("x", 6600))
 	for i := range n {

@@ -11,6 +11,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/pace"
+	"github.com/listproxy/listproxy/snapshot/watch"
 )
 
 // Limits bound what a collection keeps and answers.
@@ -46,6 +47,8 @@ type Collection struct {
 	// together they say whether it pays to wait for the newest state.
 	outlook atomic.Pointer[freshness.Machine]
 	costs   pace.Costs
+	// pacer spreads the ends of watches, of this collection and all others.
+	pacer *watch.Pacer
 
 	// objects is the number of the newest object. The numbers begin with one that no other collection
 	// has. Only the feed uses it.
@@ -75,11 +78,12 @@ type Collection struct {
 	marks []mark
 }
 
-func newCollection(r Resource, limits Limits, b *budget.Bound) *Collection {
+func newCollection(r Resource, limits Limits, b *budget.Bound, pacer *watch.Pacer) *Collection {
 	c := &Collection{
 		resource: r,
 		limits:   limits,
 		budget:   b,
+		pacer:    pacer,
 		life:     &spanLife{counts: &spanCounts{}},
 		demand:   make(chan struct{}, 1),
 		wishes:   make(chan struct{}, 1),

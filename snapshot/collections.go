@@ -18,6 +18,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/budget"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
@@ -114,6 +115,8 @@ type Collections struct {
 	epoch uint64
 
 	checks selfChecks
+	// pacer spreads the ends of the watches of all.
+	pacer watch.Pacer
 }
 
 // running is a collection and the feed that keeps it.
@@ -249,6 +252,7 @@ func (c *Collections) start(r Resource, delay time.Duration) (*Collection, reaso
 		comparisons: c.comparisons,
 		sameServers: c.config.SameServers,
 		watches:     entry.watches,
+		makeRoom:    func() bool { return c.makeRoomFor(entry) },
 		reopened:    c.config.Reopened,
 		log:         c.config.Log.With("collection", r.String()),
 	}
@@ -295,7 +299,7 @@ func (c *Collections) newRunningLocked(r Resource, stop context.CancelFunc) *run
 		}
 		bytes = c.budgets[gvr]
 	}
-	collection := newCollection(r, limits, bytes)
+	collection := newCollection(r, limits, bytes, &c.pacer)
 	collection.life.counts = c.countsLocked(r)
 	collection.stand(c.epoch)
 	c.made++
@@ -353,8 +357,8 @@ func (c *Collections) endIdle(now time.Time) {
 
 // makeRoom keeps a tenth of every bound free: first it shortens histories, then it drops the
 // collection that was not asked for longest. Objects that still do not fit are refused when they
-// come in.
-func (c *Collections) makeRoom(now time.Time) {
+// come in. It reports whether it has dropped one.
+func (c *Collections) makeRoom(now time.Time) bool {
 	all := slices.DeleteFunc(c.list(), func(r *running) bool { return !r.budget.Crowded() })
 	for _, r := range all {
 		r.shorten()
@@ -362,9 +366,19 @@ func (c *Collections) makeRoom(now time.Time) {
 	all = slices.DeleteFunc(all, func(r *running) bool {
 		return !r.budget.Crowded() || c.isKept(r) || r.idle(now) < rested
 	})
-	if len(all) > 0 {
-		c.end(slices.MaxFunc(all, func(a, b *running) int { return cmp.Compare(a.idle(now), b.idle(now)) }), reason.Memory, reason.Memory)
+	if len(all) == 0 {
+		return false
 	}
+	c.end(slices.MaxFunc(all, func(a, b *running) int { return cmp.Compare(a.idle(now), b.idle(now)) }), reason.Memory, reason.Memory)
+	return true
+}
+
+// makeRoomFor makes room for what came to a collection that is in use, and reports whether it fits.
+func (c *Collections) makeRoomFor(r *running) bool {
+	now := time.Now()
+	for r.budget.Full() && r.idle(now) < rested && c.makeRoom(now) {
+	}
+	return !r.budget.Full()
 }
 
 // end drops a collection that nobody wants, or for which there is no room.

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"path"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -213,4 +215,57 @@ func TestALoadIsCountedBeforeItBegins(t *testing.T) {
 	if l.discard(b); b.Used.Load() != 0 {
 		t.Errorf("%d bytes on the account of nothing", b.Used.Load())
 	}
+}
+
+// TestWhoGoesForAChange: a change that does not fit has a collection go that nobody asks for, and not
+// the one that it came to, as long as that is in use.
+func TestWhoGoesForAChange(t *testing.T) {
+	for name, tt := range map[string]struct {
+		idle, used time.Duration // since each was asked for
+		goes       string
+	}{
+		"the other is idle": {idle: rested, goes: "idle"},
+		"both are used":     {goes: "used"},
+		"both are idle":     {idle: rested, used: rested, goes: "used"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const later = 2*time.Minute + 500*time.Millisecond // between two looks for what is idle
+				another := strings.NewReplacer(`"a"`, `"c"`, `"5"`, `"12"`).Replace(itemA)
+				nothing := func(uint64) []string { return nil }
+				used := &upstream{revision: 9, watch: nothing, tells: inEvent("ADDED", another), pauses: later}
+				idle := &upstream{revision: 9, watch: nothing}
+				const bound = 1 << 20
+				all := newTestCollections(t, func(c *Config) {
+					c.Bytes = bound
+					c.Limits = Limits{History: time.Hour, Staleness: time.Hour}
+					c.Client = &http.Client{Transport: byName{"used": used, "idle": idle}}
+				})
+				found := map[string]*Collection{}
+				for name := range map[string]time.Duration{"used": tt.used, "idle": tt.idle} {
+					found[name], _ = all.Use(resourceNamed(name))
+				}
+				time.Sleep(later - 200*time.Millisecond)
+				for name, since := range map[string]time.Duration{"used": tt.used, "idle": tt.idle} {
+					found[name].lastUse.Store(time.Now().Add(-since).UnixNano())
+				}
+				all.budget.Add(bound - all.budget.Used.Load() - 1)
+				time.Sleep(300 * time.Millisecond)
+				synctest.Wait()
+				for name, c := range found {
+					if absence := c.NoLatest(0); (absence == reason.Memory) != (name == tt.goes) {
+						t.Errorf("the one that is %s: %q", name, absence)
+					}
+				}
+			})
+		})
+	}
+}
+
+// byName are upstreams of one resource each.
+type byName map[string]*upstream
+
+// RoundTrip implements http.RoundTripper.
+func (u byName) RoundTrip(r *http.Request) (*http.Response, error) {
+	return u[path.Base(r.URL.Path)].RoundTrip(r)
 }

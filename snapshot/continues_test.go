@@ -45,7 +45,7 @@ func TestWantNext(t *testing.T) {
 			if tt.view == nil {
 				tt.view = &View{spans: []Span{{1, 7}}, frame: known.Frame, newest: known.tree}
 			}
-			found := newCollection(r, Limits{}, nil)
+			found := newCollection(r, Limits{}, nil, nil)
 			found.view.Store(tt.view)
 			c := &Collections{all: map[Resource]*running{r: {Collection: found}}}
 			c.WantNext(r, tt.q)

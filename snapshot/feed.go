@@ -39,6 +39,8 @@ type feed struct {
 	sameServers func(context.Context) (bool, error)
 	// watches is Settings.Watches.
 	watches bool
+	// makeRoom has others go for what came to the collection, and reports whether there is room then.
+	makeRoom func() bool
 	// reopened is Config.Reopened.
 	reopened func(Resource, time.Duration, reason.Reason)
 	log      *slog.Logger

@@ -33,8 +33,9 @@ type upstream struct {
 	overstays time.Duration
 	// hot: the first object has changed again whenever it is looked at.
 	hot bool
-	// tells is what watches that last tell every second.
-	tells string
+	// tells is what watches that last tell every second, or after each of these pauses.
+	tells  string
+	pauses time.Duration
 	// exactly are the objects that a list at exactly a revision has; nil: what there is at first.
 	// compared counts those lists of metadata.
 	exactly  func(revision string) []string
@@ -128,7 +129,7 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	resp.ContentLength = int64(len(body)) // what it says first
 	if lasts {
-		resp.Body = untilTimeout(r, body, u.tells, u.overstays)
+		resp.Body = untilTimeout(r, body, u.tells, max(time.Second, u.pauses), u.overstays)
 	}
 	return resp, nil
 }
@@ -163,17 +164,18 @@ func (u *upstream) compare(r *http.Request) *http.Response {
 	return answer
 }
 
-// untilTimeout is a body that says something and then the same every second, until the timeout of
+// untilTimeout is a body that says something and then the same after each pause, until the timeout of
 // the watch or some time later.
-func untilTimeout(r *http.Request, said, every string, later time.Duration) io.ReadCloser {
+func untilTimeout(r *http.Request, said, every string, pause, later time.Duration) io.ReadCloser {
 	seconds, err := strconv.Atoi(r.URL.Query().Get("timeoutSeconds"))
 	if err != nil {
 		panic(err)
 	}
 	in, out := io.Pipe()
 	go func() {
-		for range seconds + int(later/time.Second) {
-			if !clock.Sleep(r.Context(), time.Second) {
+		over := time.Now().Add(time.Duration(seconds)*time.Second + later)
+		for time.Now().Before(over) {
+			if !clock.Sleep(r.Context(), min(pause, time.Until(over))) {
 				_ = out.CloseWithError(r.Context().Err())
 				return
 			}

@@ -16,10 +16,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-const (
-	// aMoment: if a stream ends sooner than this, the next one is opened only after a pause.
-	aMoment = time.Second
-)
+// aMoment: if a stream ends sooner than this, the next one is opened only after a pause.
+const aMoment = time.Second
 
 var errLate = fmt.Errorf("the next watch was not open %v after the end of the last", clock.Orderly)
 
@@ -265,5 +263,8 @@ func (f *feed) take(frame *wire.Frame, s *stream, ev wire.Event) error {
 	if err := f.collection.passes(s, ch.revision); err != nil {
 		return err
 	}
-	return f.collection.apply(ch)
+	if err = f.collection.apply(ch); errors.Is(err, errFull) && f.makeRoom() {
+		return nil // what nobody asks for has gone instead
+	}
+	return err
 }

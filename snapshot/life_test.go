@@ -88,7 +88,7 @@ type life struct {
 
 func newLife() *life {
 	l := &life{b: &budget.Bound{}, frame: wire.FixedFrame("PodList", "v1", wire.Field{Name: "spec.nodeName", Indexed: true})}
-	l.c = newCollection(Resource{}, Limits{History: modelHistory, Staleness: modelStaleness}, l.b)
+	l.c = newCollection(Resource{}, Limits{History: modelHistory, Staleness: modelStaleness}, l.b, nil)
 	l.trimmed = time.Now()
 	l.move(modelStart)
 	for i, parity := range []string{"odd", "even"} {

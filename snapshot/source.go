@@ -79,18 +79,6 @@ func isAnswer(err error) bool {
 	return is
 }
 
-// longestRetry is the longest time for which a Retry-After makes a feed wait.
-const longestRetry = time.Minute
-
-// retryAfter is what a Retry-After header says, in seconds as kube-apiserver writes it.
-func retryAfter(h http.Header) time.Duration {
-	seconds, err := strconv.ParseUint(h.Get("Retry-After"), 10, 31)
-	if err != nil {
-		return 0
-	}
-	return min(longestRetry, time.Duration(seconds)*time.Second)
-}
-
 // wanted returns the pause after an error: at least as long as the upstream asks for.
 func wanted(pause time.Duration, err error) time.Duration {
 	if answer, ok := errors.AsType[*wire.AnswerError](err); ok {
@@ -116,11 +104,7 @@ func (s *source) get(ctx context.Context, namespace, accept string, query url.Va
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	answer := &wire.AnswerError{Code: resp.StatusCode, RetryAfter: retryAfter(resp.Header)}
-	if body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10)); err == nil {
-		answer.Message = wire.StatusMessage(body)
-	}
-	return nil, answer
+	return nil, wire.ReadAnswerError(resp)
 }
 
 // answeredList is a list of the upstream, as it came and taken apart.

@@ -11,10 +11,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-const (
-	// eventsAhead is how many decoded events may wait for the feed.
-	eventsAhead = 64
-)
+// eventsAhead is how many decoded events may wait for the feed.
+const eventsAhead = 64
 
 // stream is a watch that is being read.
 type stream struct {

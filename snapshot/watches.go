@@ -6,6 +6,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/clock"
+	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/watch"
 )
@@ -67,7 +68,7 @@ func (c *Collection) newWatches(form *watch.Form, rev uint64) *watch.Hub {
 	if form == nil {
 		return nil
 	}
-	return watch.NewHub(*form, watch.Span{From: rev, To: rev}, &c.life.counts.watches)
+	return watch.NewHub(*form, watch.Span{From: rev, To: rev}, &c.life.counts.watches, c.pacer)
 }
 
 // tellWatches tells those who follow the live span that there is more of it, or that it is lost.
@@ -82,15 +83,19 @@ func (v *View) tellWatches(old *View) {
 	}
 }
 
-// tendWatches ends those who follow a state that is too old to be given: elsewhere they may be told
-// more. While there are any, the collection is in use.
+// tendWatches ends those who follow a stream that may be dead, half-open or of an API server that
+// stands still: it told nothing for the staleness bound, nor for as long as a bookmark may take, and
+// no question has shown that there was nothing to tell. Elsewhere they may be told more. That the
+// state is old is no reason: no watch is promised to be up to date, and to an upstream that is too
+// busy for questions each that ends here is one more. While there are any, the collection is in use.
 func (c *Collection) tendWatches(now time.Time) {
 	v := c.view.Load()
 	if v.watches == nil || v.watches.Cursors() == 0 {
 		return
 	}
 	c.Touch()
-	if clock.Age(v.heard.Asked, now) >= c.limits.Staleness {
+	silent := clock.Age(c.outlook.Load().Told(), now) >= max(c.limits.Staleness, freshness.BookmarkEvery)
+	if silent && clock.Age(v.heard.Asked, now) >= c.limits.Staleness {
 		c.endWatches(v.watches, v.watches.Form())
 	}
 }

@@ -154,7 +154,7 @@ func (c *Collection) passes(s *stream, rev uint64) error {
 	return nil
 }
 
-// apply advances the live span by one change.
+// apply advances the live span by one change. After errFull it has, but all does not fit.
 func (c *Collection) apply(ch change) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

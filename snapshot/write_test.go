@@ -16,7 +16,7 @@ import (
 
 // liveCollection is a collection with one object, ns/a, at revision 10.
 func liveCollection(limits Limits) *Collection {
-	c := newCollection(Resource{}, limits, &budget.Bound{})
+	c := newCollection(Resource{}, limits, &budget.Bound{}, nil)
 	state := index.NewTree(false)
 	state.Set(&index.Object{Key: "ns/a", Revision: 10})
 	c.open(state, 0, 10, &wire.Frame{}, nil, c.inquire())
@@ -177,7 +177,7 @@ func TestWaitIsBoundedAndTellsTheFeed(t *testing.T) {
 
 func TestByteBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCollection(Resource{}, Limits{History: time.Hour, Staleness: time.Hour}, &budget.Bound{Limit: 100_000})
+		c := newCollection(Resource{}, Limits{History: time.Hour, Staleness: time.Hour}, &budget.Bound{Limit: 100_000}, nil)
 		state := index.NewTree(false)
 		o := &index.Object{Key: "ns/a", Revision: 1, Bytes: make([]byte, 1000)}
 		state.Set(o)

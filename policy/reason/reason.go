@@ -49,6 +49,7 @@ const (
 
 	FasterForwarded Reason = "faster-forwarded"
 	NotProven       Reason = "not-proven"
+	NoRoom          Reason = "no-room"
 )
 
 // Why a state was lost, besides [Form], [Memory], [NotPermitted], [Schema] and [Upstream].
@@ -261,6 +262,12 @@ var forwarding = []struct {
 		"the state at this moment, which could not be proven in time",
 		"It asks for the state at this moment, and listproxy could not prove within " +
 			"--consistent-wait that it has that state.",
+	},
+	{
+		NoRoom,
+		"other answers are being written, and left no room in time (--max-inflight-bytes)",
+		"Its answer was ready, but those that were being written left no room for its bytes " +
+			"within --overload-wait (--max-inflight-bytes).",
 	},
 }
 

@@ -236,7 +236,7 @@ func registerInflight(meter metric.Meter, read func() inflight.Stats) error {
 	waiting := i.gauge("listproxy.inflight.waiting", "{request}", "Requests that wait for their turn.")
 	callers := i.gauge("listproxy.inflight.callers", "{caller}", "Callers with requests in flight or waiting.")
 	refusals := i.counter("listproxy.inflight.refusals", "{request}",
-		"Requests that were answered with 429, by the bound that was reached (kind) and why.")
+		"Requests for which there was no room, by the bound that was reached (kind) and why.")
 	return i.read(func(o metric.Observer) {
 		s := read()
 		o.ObserveInt64(bytes, s.Bytes.InUse)

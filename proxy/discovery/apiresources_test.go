@@ -77,6 +77,29 @@ func TestCatalogIsBounded(t *testing.T) {
 	})
 }
 
+// While what is known is read again, however slowly, nobody else has it read: whoever did would be
+// held until that is over.
+func TestCatalogReadsAgainOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeCluster(t)
+		c := runCatalog(t, f, proxytest.DiscardLog())
+		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
+		time.Sleep(discoveryRefresh)
+		f.Takes = discoveryTimeout - time.Second
+		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments) // has it read again
+		for range 5 {
+			time.Sleep(f.Takes / 6)
+			if entry, why, need := c.look(schema.GroupVersion{Group: "apps", Version: "v1"}, "deployments"); why != "" || need != readNothing {
+				t.Errorf("%+v (%q), and another read is wanted: %v", entry, why, need)
+			}
+		}
+		time.Sleep(f.Takes)
+		if got := f.Asked("get /apis/apps/v1"); got != 2 {
+			t.Errorf("read %d times, want 2", got)
+		}
+	})
+}
+
 // Nothing is believed for ever, and what is read again is answered meanwhile.
 func TestCatalogReadsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -2,8 +2,11 @@ package inflight
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // Config bounds what is in flight. A bound of 0 is none.
@@ -29,6 +32,11 @@ const (
 	// the long-running requests. They are accepted with its first answer; anonymous callers never
 	// are.
 	unacceptedPart = 8
+	// spillsAtOnce and spillsPerSecond bound for how many answers kube-apiserver is asked because
+	// there is no room for their bytes here. A whole herd of those who start anew would be too many
+	// for it as well.
+	spillsAtOnce    = 20
+	spillsPerSecond = 2
 )
 
 // Bounds bounds what is in flight, and shares it fairly between callers. It is safe for
@@ -37,11 +45,12 @@ type Bounds struct {
 	short, long *Limiter[ShareKey]
 	unaccepted  *Limiter[ShareKey] // those who hold one of long as well
 	bodies      *Limiter[ShareKey]
+	spills      *rate.Limiter
 }
 
 // New returns Bounds with nothing in flight.
 func New(cfg Config) (*Bounds, error) {
-	a := &Bounds{}
+	a := &Bounds{spills: rate.NewLimiter(spillsPerSecond, spillsAtOnce)}
 	unaccepted := (cfg.LongRunning + unacceptedPart - 1) / unacceptedPart
 	for _, l := range []struct {
 		limiter **Limiter[ShareKey]
@@ -123,6 +132,10 @@ func (a *Bounds) Accept(p *Place, caller ShareKey) {
 func (a *Bounds) AdmitBody(ctx context.Context, caller ShareKey, bytes int) (Grant[ShareKey], error) {
 	return a.bodies.Acquire(ctx, caller, int64(bytes))
 }
+
+// Spill says whether a request that [Bounds.AdmitBody] has refused with this error may be forwarded
+// instead: it has waited, and few others are forwarded so.
+func (a *Bounds) Spill(err error) bool { return errors.Is(err, OverloadTimeOut) && a.spills.Allow() }
 
 // TryAdmitBody is AdmitBody for who need not wait.
 func (a *Bounds) TryAdmitBody(caller ShareKey, bytes int) (Grant[ShareKey], bool) {

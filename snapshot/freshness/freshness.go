@@ -98,6 +98,9 @@ func New(bound time.Duration, variety float64) Machine {
 // SparedUntil returns the time until which the upstream wants no question.
 func (f *Machine) SparedUntil() time.Time { return f.spared }
 
+// Told is when the stream last told something, or was opened.
+func (f *Machine) Told() time.Time { return f.told }
+
 // Pause is how long to wait at least after a question that was refused.
 func (f *Machine) Pause() time.Duration { return f.rhythm.again }
 

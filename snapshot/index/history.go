@@ -33,6 +33,8 @@ type History struct {
 	chunks []*[chunkLen]Version
 	// skip is how many versions at the beginning are forgotten, n how many there are after them.
 	skip, n int
+	// forgotten is the revision of the newest that was forgotten.
+	forgotten uint64
 }
 
 // At returns a version, counted from the oldest that is kept.
@@ -49,6 +51,9 @@ func (h *History) Append(v Version) {
 	h.n++
 	*h.At(h.n - 1) = v
 }
+
+// Forgotten is the revision of the newest version that was forgotten; 0 if none was.
+func (h *History) Forgotten() uint64 { return h.forgotten }
 
 // Len is how many versions there are.
 func (h *History) Len() int { return h.n }
@@ -77,9 +82,12 @@ func (h *History) FirstAfter(rev uint64) int {
 
 // Forget removes the n oldest versions. Their memory is freed when no copy has them any more.
 func (h *History) Forget(n int) {
+	if n > 0 {
+		h.forgotten = h.At(n - 1).Revision
+	}
 	h.skip, h.n = h.skip+n, h.n-n
 	if h.n == 0 {
-		*h = History{}
+		*h = History{forgotten: h.forgotten}
 		return
 	}
 	// New slices, since copies share those there are.

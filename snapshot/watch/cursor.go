@@ -172,7 +172,7 @@ func (c *Cursor) Take(ctx context.Context, buf []byte) (out []byte, events int, 
 	over := c.over.Load()
 	// Of all that was dispatched by now, what is for this cursor is noted in due.
 	dispatched := c.hub.dispatched.Load()
-	muted := c.hub.muted.Load()
+	muted := c.Muted()
 	more := false
 	if due := c.due.Swap(0); due != 0 && !muted {
 		if buf, events, more, end = c.replay(buf, due); end != "" {
@@ -196,17 +196,25 @@ func (c *Cursor) Take(ctx context.Context, buf []byte) (out []byte, events int, 
 	return buf, events, end
 }
 
-// timedOut is the ending of a cursor whose client has gone, or whose time has passed, to which
-// nothing more is told. At a timeout kube-apiserver does not tell either what is left.
-func (c *Cursor) timedOut(ctx context.Context) Ending {
+// Over is why the cursor's time is over, though there may be something left to tell; "" if it is not.
+func (c *Cursor) Over(ctx context.Context) Ending {
 	switch {
 	case ctx.Err() != nil:
 		return EndGone
-	case !c.over.Load():
-		return ""
+	case c.over.Load():
+		return c.why()
 	}
-	if why := c.why(); why == EndTimeout || c.last.Load() {
-		return why
+	return ""
+}
+
+// Muted says that what the cursor was told last may be wrong, and is not to be told.
+func (c *Cursor) Muted() bool { return c.hub.muted.Load() }
+
+// timedOut is the ending of a cursor whose client has gone, or whose time has passed, to which
+// nothing more is told. At a timeout kube-apiserver does not tell either what is left.
+func (c *Cursor) timedOut(ctx context.Context) Ending {
+	if end := c.Over(ctx); end == EndGone || end == EndTimeout || c.last.Load() {
+		return end
 	}
 	return ""
 }
@@ -215,7 +223,7 @@ func (c *Cursor) timedOut(ctx context.Context) Ending {
 // if it may.
 func (c *Cursor) Interrupted(ctx context.Context) Ending {
 	end := c.timedOut(ctx)
-	if end == "" && c.hub.muted.Load() {
+	if end == "" && c.Muted() {
 		end = EndLost
 	}
 	return end

@@ -15,7 +15,7 @@
 //   - A bookmark's revision is at most the newest that the hub knows, and the cursor has got all
 //     changes up to that revision that its filter chooses.
 //   - A cursor never goes from one span to another. When the span is lost, all cursors of its hub
-//     end, spread over some seconds.
+//     end, spread over some seconds, with those of all hubs that have the same [Pacer].
 //   - If the history has forgotten the next change of a cursor, the cursor ends. It never skips a
 //     change.
 package watch

@@ -17,16 +17,16 @@ type Span struct {
 }
 
 // kept is the revision after which all changes are still there. It may be before From, whose own
-// change is kept.
+// change is kept: then it is that of the change before, which is forgotten.
 func (s *Span) kept() uint64 {
 	i := s.Versions.FirstAfter(s.From) - 1
-	if i < 0 {
+	switch {
+	case i < 0 || s.Versions.At(i).Change.After == nil:
 		return s.From
+	case i == 0:
+		return s.Versions.Forgotten()
 	}
-	if v := s.Versions.At(i); v.Change.After != nil {
-		return v.Revision - 1
-	}
-	return s.From
+	return s.Versions.At(i - 1).Revision
 }
 
 // Form is how the upstream writes the events of a collection. It is immutable.
@@ -48,6 +48,7 @@ type Hub struct {
 	form   atomic.Pointer[Form]
 	span   atomic.Pointer[Span]
 	counts *Counts
+	pacer  *Pacer
 	// signal tells run that there is something to do.
 	signal chan struct{}
 	// dispatched is the revision up to which changes were looked at, and the cursors woken that they
@@ -65,9 +66,10 @@ type Hub struct {
 	times   schedule
 }
 
-// NewHub returns the hub of a span. It counts what becomes of its cursors in counts.
-func NewHub(form Form, span Span, counts *Counts) *Hub {
-	h := &Hub{counts: counts, signal: make(chan struct{}, 1), buckets: map[index.Bucket][]*Cursor{}}
+// NewHub returns the hub of a span. It counts what becomes of its cursors in counts, and spreads
+// their ends with those of all hubs that have the same pacer.
+func NewHub(form Form, span Span, counts *Counts, pacer *Pacer) *Hub {
+	h := &Hub{counts: counts, pacer: pacer, signal: make(chan struct{}, 1), buckets: map[index.Bucket][]*Cursor{}}
 	h.form.Store(&form)
 	h.span.Store(&span)
 	return h
@@ -85,6 +87,13 @@ func (h *Hub) Learn(plain *wire.Bookmark) {
 
 // Publish makes a longer span the current one, or one from which the oldest changes were forgotten.
 func (h *Hub) Publish(span Span) {
+	if h.dispatched.Load() < span.kept() { // where memory is tight, history is cut behind each change
+		h.mu.Lock()
+		if h.running {
+			h.dispatchLocked()
+		}
+		h.mu.Unlock()
+	}
 	h.span.Store(&span)
 	h.nudge()
 }
@@ -95,16 +104,6 @@ func (h *Hub) nudge() {
 	default: // it is told already
 	}
 }
-
-const (
-	// atLeast is how long a cursor lives at least if it is ended by the hub: client-go relists
-	// after a watch that ended within a second without an event.
-	atLeast = time.Second
-	// endsPerSecond is how many cursors end in a second when the span is lost, and longestEnd the
-	// time in which all have ended, so that their clients do not all come back at once.
-	endsPerSecond = 200
-	longestEnd    = 10 * time.Second
-)
 
 // End ends all cursors, each at a moment of its own within the next seconds, and lets none begin.
 // They are told what is left in the span first, for a few seconds more at most; or, if that is in
@@ -130,14 +129,14 @@ func (h *Hub) EndWithin(longest time.Duration, why Ending) {
 	}
 	h.ended = true
 	now := time.Now()
-	within := min(longest, max(atLeast, time.Duration(h.cursors)*time.Second/endsPerSecond))
+	after, within := h.pacer.plan(now, h.cursors, longest)
 	for _, bucket := range h.buckets {
 		for _, c := range bucket {
-			at := now
+			at := now.Add(after)
 			if born := c.begun.Add(atLeast); longest >= atLeast && born.After(at) {
 				at = born
 			}
-			at = at.Add(rand.N(max(within, 1))) // #nosec G404 -- no secret
+			at = at.Add(rand.N(within)) // #nosec G404 -- no secret
 			if at.Before(c.deadline) {
 				c.deadline, c.ending = at, why
 			}
@@ -238,7 +237,7 @@ func (h *Hub) dispatchLocked() {
 	span := h.span.Load()
 	versions := &span.Versions
 	dispatched := h.dispatched.Load()
-	if dispatched < span.From {
+	if dispatched < span.kept() {
 		// The history was cut before all of it was looked at: nobody knows whom that was for.
 		h.wakeLocked(dispatched+1, func(index.Bucket) bool { return true })
 	}

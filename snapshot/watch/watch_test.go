@@ -66,7 +66,7 @@ type logged struct {
 func newCluster(t testing.TB, seed uint64) *cluster {
 	c := &cluster{t: t, rnd: rand.New(rand.NewPCG(seed, 0)), span: Span{From: 10, To: 10}, state: index.NewTree(true)}
 	c.span.Versions.Append(index.Version{Revision: 10, Tree: c.state.Clone()})
-	c.hub = NewHub(testForm(t), c.span, &Counts{})
+	c.hub = NewHub(testForm(t), c.span, &Counts{}, &Pacer{})
 	return c
 }
 
@@ -374,8 +374,6 @@ func TestBookmarks(t *testing.T) {
 	})
 }
 
-// TestLostSpan: all end within seconds and not at once, none in its first second, with all events
-// that were proven, or with none that is in doubt.
 // TestALostSpanIsLetGo: where nothing more is told, the history is held by no cursor that has still
 // to end.
 func TestALostSpanIsLetGo(t *testing.T) {
@@ -400,6 +398,8 @@ func TestALostSpanIsLetGo(t *testing.T) {
 	})
 }
 
+// TestLostSpan: all end within seconds and not at once, none in its first second, with all events
+// that were proven, or with none that is in doubt.
 func TestLostSpan(t *testing.T) {
 	for _, doubt := range []bool{false, true} {
 		t.Run(fmt.Sprintf("doubt=%t", doubt), func(t *testing.T) {
@@ -447,6 +447,63 @@ func TestLostSpan(t *testing.T) {
 				synctest.Wait()
 				if n := c.hub.Cursors(); n != 0 {
 					t.Errorf("%d cursors are left", n)
+				}
+			})
+		})
+	}
+}
+
+// TestManyLostSpans: the ends of all hubs with one pacer are spread together, and where it matters
+// more when all have ended, within that time.
+func TestManyLostSpans(t *testing.T) {
+	const hubs, each = 20, 90
+	for name, tt := range map[string]struct {
+		end  func(*Hub)
+		last time.Duration
+		most int // in any second
+	}{
+		"lost":             {func(h *Hub) { h.End(false) }, longestEnd, endsPerSecond * 3 / 2},
+		"shutdown":         {func(h *Hub) { h.EndWithin(3*time.Second, EndShutdown) }, 3 * time.Second, hubs * each / 2},
+		"lost, then ended": {func(h *Hub) { h.End(false); h.EndWithin(3*time.Second, EndShutdown) }, 3 * time.Second, hubs * each / 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var pacer Pacer
+				var all []*Hub
+				ends := make(chan time.Time, hubs*each)
+				for range hubs {
+					c := newCluster(t, 1)
+					c.hub = NewHub(testForm(t), c.span, &Counts{}, &pacer)
+					all = append(all, c.hub)
+					for range each {
+						w := c.watch(queries(t)["all"], Options{After: 10})
+						go func() {
+							for w.end == "" {
+								w.Wait(t.Context())
+								w.take(t.Context())
+							}
+							ends <- time.Now()
+							w.Close(w.end)
+						}()
+					}
+				}
+				time.Sleep(atLeast)
+				begun := time.Now()
+				for _, h := range all {
+					tt.end(h)
+				}
+				in := map[time.Duration]int{}
+				for range hubs * each {
+					after := (<-ends).Sub(begun)
+					in[after.Truncate(time.Second)]++
+					if after > tt.last {
+						t.Errorf("one ends after %v", after)
+					}
+				}
+				for second, n := range in {
+					if n > tt.most {
+						t.Errorf("%d end in the second after %v", n, second)
+					}
 				}
 			})
 		})
@@ -545,6 +602,42 @@ func TestCutBeforeItWasLookedAt(t *testing.T) {
 		for _, w := range []*client{forgotten, kept} {
 			if w.take(t.Context()) || w.end != EndBehind {
 				t.Errorf("told %q and %d, ended with %q: a change before was not looked at", w.events, w.bookmarks, w.end)
+			}
+			w.Close(w.end)
+		}
+	})
+}
+
+// TestTightMemory: the history is cut behind each change, before anybody has looked at it. Who is told
+// of the last change goes on, and so does everybody who was to be told nothing. Revisions in between
+// are those of other resources.
+func TestTightMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1)
+		in := func(namespace string) *client {
+			w := c.watch(index.Query{Scope: index.Scope{Namespace: namespace}}, Options{After: 10})
+			w.take(t.Context())
+			return w
+		}
+		first, second, none := in("n1"), in("n2"), in("n3")
+		write := func(namespace string, revision uint64) {
+			c.change(revision, index.Change{After: c.object(namespace, "x", "1", "", revision)})
+			c.trim(1)
+		}
+		all := map[*client]string{first: "the first", second: "the second", none: "neither"}
+		write("n1", 20)
+		synctest.Wait()
+		for w, of := range all {
+			if w.take(t.Context()); w.end != "" || (len(w.events) == 1) != (w == first) {
+				t.Errorf("of %s: told %q, ended with %q", of, w.events, w.end)
+			}
+		}
+		write("n1", 30)
+		write("n2", 40)
+		synctest.Wait()
+		for w, of := range all {
+			if w.take(t.Context()); (w.end == EndBehind) != (w == first) || (len(w.events) == 1) != (w != none) {
+				t.Errorf("of %s: told %q, ended with %q", of, w.events, w.end)
 			}
 			w.Close(w.end)
 		}

@@ -3,7 +3,9 @@ package wire
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
+	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,8 +23,29 @@ func (e *AnswerError) Error() string {
 	return fmt.Sprintf("the upstream answered %d %s: %s", e.Code, http.StatusText(e.Code), e.Message)
 }
 
-// StatusMessage is the message of a Status in either encoding, or "".
-func StatusMessage(body []byte) string {
+// ReadAnswerError makes one of an answer, and reads its body as far as that may matter.
+func ReadAnswerError(resp *http.Response) *AnswerError {
+	e := &AnswerError{Code: resp.StatusCode, RetryAfter: retryAfter(resp.Header)}
+	if body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10)); err == nil {
+		e.Message = statusMessage(body)
+	}
+	return e
+}
+
+// longestRetry bounds what an upstream can make a feed wait by its word.
+const longestRetry = time.Minute
+
+// retryAfter is what a Retry-After header says, in seconds as kube-apiserver writes it.
+func retryAfter(h http.Header) time.Duration {
+	seconds, err := strconv.ParseUint(h.Get("Retry-After"), 10, 31)
+	if err != nil {
+		return 0
+	}
+	return min(longestRetry, time.Duration(seconds)*time.Second)
+}
+
+// statusMessage is the message of a Status in either encoding, or "".
+func statusMessage(body []byte) string {
 	if e, err := openEnvelope(body); err == nil {
 		status, _ := protobufStatus(e) // without a message it is as good as none
 		return status.message

@@ -135,7 +135,7 @@ func TestProtobufEvents(t *testing.T) {
 	if _, err := (protobufEncoding{}).Event(eventOf(t, "ERROR", status)); !errors.As(err, &gone) || gone.Code != 410 || gone.Message != "too old" {
 		t.Errorf("an ERROR event: %v", err)
 	}
-	if got := StatusMessage(status); got != "too old" {
+	if got := statusMessage(status); got != "too old" {
 		t.Errorf("the message of a status is %q", got)
 	}
 

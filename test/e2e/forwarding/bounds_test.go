@@ -405,7 +405,8 @@ func TestMaxConnections(t *testing.T) {
 }
 
 // TestFairness: a client with 50 big lists at a time, which it does not even read, leaves room for
-// another's small ones: not one of them is turned away.
+// another's small ones: not one of them is turned away or forwarded. Of its own, those for whose bytes
+// no room comes are forwarded or turned away.
 func TestFairness(t *testing.T) {
 	harness.Long(t)
 	p := startProcess(t, harness.ProxyOptions{
@@ -437,8 +438,6 @@ func TestFairness(t *testing.T) {
 			ends <- errors.Join(err, res.Body.Close())
 		}()
 	}
-	// Where all stands still for longer than --overload-wait, one may be turned away before they
-	// begin.
 	codes, told := map[int]int{}, 0
 	for codes[http.StatusOK] < 2 {
 		if told == lists {

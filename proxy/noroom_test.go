@@ -1,0 +1,95 @@
+package proxy
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/inflight"
+)
+
+// TestNoRoom: what could be answered from memory, but for the bytes of other answers, is forwarded
+// when it has waited in vain, and nothing was written. If many are, or too many wait already, it is
+// refused. A watch that does not begin with the state needs no room.
+func TestNoRoom(t *testing.T) {
+	const streaming = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0"
+	timeOut := func(*testing.T, *inflight.Bounds) {}
+	spilled := func(_ *testing.T, b *inflight.Bounds) {
+		for b.Spill(inflight.OverloadTimeOut) {
+		}
+		time.AfterFunc(4*time.Second+600*time.Millisecond, func() {
+			for b.Spill(inflight.OverloadTimeOut) { // shortly before the end of the wait
+			}
+		})
+	}
+	full := func(t *testing.T, b *inflight.Bounds) {
+		for i := range byte(200) {
+			for range 200 { // as many of one caller as may wait, or more
+				go func() { _, _ = b.AdmitBody(t.Context(), inflight.ShareKey{i}, 1) }()
+			}
+		}
+		synctest.Wait()
+	}
+	for name, tt := range map[string]struct {
+		query   string
+		happens func(*testing.T, *inflight.Bounds)
+		want    reason.Reason // "": it is refused
+	}{
+		"a list":                           {"resourceVersion=0", timeOut, reason.NoRoom},
+		"a streaming list":                 {streaming, timeOut, reason.NoRoom},
+		"a list after many":                {"resourceVersion=0", spilled, ""},
+		"a streaming list after many":      {streaming, spilled, ""},
+		"a list where many wait":           {"resourceVersion=0", full, ""},
+		"a streaming list where many wait": {streaming, full, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, bounds, out := newCrowdedWorld(t)
+				tt.happens(t, bounds)
+				o := w.open(t, out, tt.query, "")
+				<-o.done
+				refused := out.Code == http.StatusTooManyRequests && strings.Contains(out.Body.String(), "TooManyRequests")
+				written := len(out.Result().Header) > 0 || out.Body.Len() > 0
+				if o.why != tt.want || refused != (tt.want == "") || written != refused {
+					t.Errorf("%q, %d: %s", o.why, out.Code, out.Body)
+				}
+			})
+		})
+	}
+	t.Run("a watch", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w, _, out := newCrowdedWorld(t)
+			o := w.open(t, out, "watch=true&timeoutSeconds=60&resourceVersion="+now, "")
+			defer o.leave()
+			w.write(1)
+			synctest.Wait()
+			if events := strings.Count(out.Body.String(), "\n"); events != 1 {
+				t.Errorf("%d events: %q, %d: %s", events, o.why, out.Code, out.Body)
+			}
+		})
+	})
+}
+
+// newCrowdedWorld returns a world with a resource in memory where others' bodies take all the room.
+func newCrowdedWorld(t *testing.T) (*modelWorld, *inflight.Bounds, *httptest.ResponseRecorder) {
+	t.Helper()
+	w := newModelWorld(t)
+	bounds, err := inflight.New(inflight.Config{Requests: 10, Bytes: 10_000, Wait: 4800 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.handler.Inflight = bounds
+	w.load(t)
+	for other := range byte(2) { // one may have half
+		room, ok := bounds.TryAdmitBody(inflight.ShareKey{other}, 5_000)
+		if !ok {
+			t.Fatal("no room for another's body")
+		}
+		t.Cleanup(room.Release)
+	}
+	return w, bounds, httptest.NewRecorder()
+}

@@ -1,0 +1,191 @@
+package proxy
+
+import (
+	stdgzip "compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
+	"github.com/listproxy/listproxy/proxy/audit"
+	"github.com/listproxy/listproxy/proxy/authz"
+	"github.com/listproxy/listproxy/proxy/internal/authntest"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/gzip"
+	"github.com/listproxy/listproxy/snapshot/watch"
+)
+
+// slowReader is a client that takes its time for the first bytes that it gets.
+type slowReader struct {
+	*httptest.ResponseRecorder
+	takes time.Duration
+}
+
+// Write implements http.ResponseWriter.
+func (s *slowReader) Write(p []byte) (int, error) {
+	time.Sleep(s.takes)
+	s.takes = 0
+	return s.ResponseRecorder.Write(p)
+}
+
+// TestInterruptedStates: a client reads the state slowly with which its watch begins. What happens
+// meanwhile that ends the watch ends the state, too: nothing more of it is written.
+func TestInterruptedStates(t *testing.T) {
+	const reads = 25 * time.Second // longer than what is left of a lost span is told
+	for name, tt := range map[string]struct {
+		timeout int // in seconds
+		// happens after five seconds.
+		happens func(*modelWorld, *openWatch)
+		end     watch.Ending // "": it goes on
+	}{
+		"nothing":     {timeout: 3600, happens: func(*modelWorld, *openWatch) {}},
+		"the timeout": {timeout: 10, happens: func(*modelWorld, *openWatch) {}, end: watch.EndTimeout},
+		"a shutdown": {timeout: 3600, end: watch.EndShutdown, happens: func(w *modelWorld, _ *openWatch) {
+			w.handler.Collections.EndWatches(0)
+		}},
+		"the client leaves": {timeout: 3600, end: watch.EndGone, happens: func(_ *modelWorld, o *openWatch) { o.leave() }},
+		"the span is lost": {timeout: 3600, end: watch.EndLost, happens: func(w *modelWorld, _ *openWatch) {
+			w.cut(func() { w.over = true; w.revision++ })
+		}},
+		"the state is dropped": {timeout: 3600, end: watch.EndLost, happens: func(w *modelWorld, _ *openWatch) {
+			w.handler.Collections.Invalidate(snapshot.Invalidation{Ground: snapshot.Past, Extent: snapshot.OfCollection(modelWidgets)})
+		}},
+		"the definition changed": {timeout: 3600, end: watch.EndLost, happens: func(w *modelWorld, _ *openWatch) {
+			w.tell(modelDefinitions, w.definition, func() { w.epochs.Definition++ })
+		}},
+	} {
+		for _, encoding := range []string{"identity", "gzip"} {
+			t.Run(name+", "+encoding, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newModelWorld(t)
+					w.compresses, w.bulk = true, randomText(600<<10) // more than is written at once
+					compressor, err := gzip.NewCompressor(0)
+					if err != nil {
+						t.Fatal(err)
+					}
+					w.handler.Compressor = compressor
+					w.load(t)
+					out := &slowReader{httptest.NewRecorder(), reads}
+					o := w.open(t, out, fmt.Sprintf("watch=true&timeoutSeconds=%d&allowWatchBookmarks=true&"+
+						"sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0", tt.timeout), encoding)
+					defer o.leave()
+					time.AfterFunc(5*time.Second, func() { tt.happens(w, o) })
+					end := o.end(t, reads+time.Second)
+					if diff := cmp.Diff(tt.end, end); diff != "" {
+						t.Errorf("(-want +got):\n%s", diff)
+					}
+					whole := strings.Contains(plain(t, out.ResponseRecorder), "initial-events-end")
+					if whole != (tt.end == "") {
+						t.Errorf("%d bytes are written, with the end of the state: %t", out.Body.Len(), whole)
+					}
+				})
+			})
+		}
+	}
+}
+
+// randomText is what gzip cannot make much shorter.
+func randomText(n int) string {
+	text := make([]byte, n)
+	for i := range text {
+		text[i] = byte('a' + rand.IntN(26))
+	}
+	return string(text)
+}
+
+// plain is what was written, as far as it goes.
+func plain(t *testing.T, out *httptest.ResponseRecorder) string {
+	t.Helper()
+	if out.Header().Get("Content-Encoding") != "gzip" {
+		return out.Body.String()
+	}
+	read, err := stdgzip.NewReader(out.Body)
+	if errors.Is(err, io.EOF) {
+		return ""
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _ := io.ReadAll(read) // it may end anywhere
+	return string(text)
+}
+
+// auditLines is an audit log, in memory.
+type auditLines struct {
+	mu    sync.Mutex
+	lines strings.Builder
+}
+
+// Write implements io.Writer.
+func (a *auditLines) Write(p []byte) (int, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.lines.Write(p)
+}
+
+// Close implements io.Closer.
+func (*auditLines) Close() error { return nil }
+
+// TestAuditOfAClientThatHasGone: the log has the end of a watch whose client has gone, and who that
+// was: that is known from its beginning, and cannot be asked any more.
+func TestAuditOfAClientThatHasGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newModelWorld(t)
+		asked := 0
+		who, err := authz.NewWhoAmI(authntest.SendAs(func(r *http.Request) (*http.Response, error) {
+			asked++
+			if err := r.Context().Err(); err != nil {
+				return nil, err
+			}
+			body, err := json.Marshal(authenticationv1.SelfSubjectReview{
+				TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "SelfSubjectReview"},
+				Status:   authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: "alice"}},
+			})
+			return proxytest.JSONResponse(r, http.StatusCreated, string(body)), err
+		}), &url.URL{Scheme: "https", Host: "upstream.example"}, authz.WhoAmIConfig{}) // it remembers nobody
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer who.Close()
+		lines := &auditLines{}
+		w.handler.Auditor = &Auditor{Log: audit.NewLog(lines, proxytest.DiscardLog()), Who: who}
+		w.load(t)
+		o := w.open(t, httptest.NewRecorder(), "watch=true&timeoutSeconds=3600&resourceVersion="+now, "")
+		o.leave()
+		if end := o.end(t, time.Minute); end != watch.EndGone {
+			t.Fatalf("it ended as %q", end)
+		}
+		if err := w.handler.Auditor.Log.Close(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		var told []string
+		for line := range strings.Lines(lines.lines.String()) {
+			var event auditv1.Event
+			if err := json.Unmarshal([]byte(line), &event); err != nil {
+				t.Fatal(err)
+			}
+			told = append(told, fmt.Sprint(event.Stage, " ", event.Verb, " ", event.User.Username))
+		}
+		slices.Sort(told)
+		if diff := cmp.Diff([]string{"ResponseComplete watch alice", "ResponseStarted watch alice"}, told); diff != "" || asked != 1 {
+			t.Errorf("asked %d times who it is (-want +got):\n%s", asked, diff)
+		}
+	})
+}

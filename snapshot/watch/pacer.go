@@ -1,0 +1,49 @@
+package watch
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+const (
+	// atLeast is how long a cursor lives at least if it is ended by the hub: client-go relists
+	// after a watch that ended within a second without an event.
+	atLeast = time.Second
+	// endsPerSecond is how many cursors end in a second when spans are lost, and longestEnd the
+	// time in which all have ended, so that their clients do not all come back at once.
+	endsPerSecond = 200
+	longestEnd    = 10 * time.Second
+)
+
+// Pacer spreads the ends of the cursors of several hubs: what makes one of them lose its span often
+// makes all. It is safe for concurrent use; the zero value has planned nothing.
+type Pacer struct {
+	mu sync.Mutex
+	// planned is until when there are endsPerSecond ends already.
+	planned time.Time
+}
+
+// plan says after which time so many cursors begin to end, and within which time then: behind those
+// that are planned, [endsPerSecond] of them. If all would take longer than longest, they end within
+// that time, beside the others.
+func (p *Pacer) plan(now time.Time, cursors int, longest time.Duration) (after, within time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	after = max(0, p.planned.Sub(now))
+	takes := time.Duration(cursors) * time.Second / endsPerSecond
+	if within = max(takes, atLeast); after+within > longest {
+		after, within, takes = 0, longest, longest
+	}
+	if end := now.Add(after + takes); end.After(p.planned) {
+		p.planned = end
+	}
+	return after, max(within, 1)
+}
+
+// Turn is after which time the cursor may end, if it has to and its hub goes on: not at the same
+// moment as others.
+func (c *Cursor) Turn() time.Duration {
+	after, within := c.hub.pacer.plan(time.Now(), 1, longestEnd)
+	return after + rand.N(within) // #nosec G404 -- no secret
+}

@@ -31,6 +31,33 @@ type figures struct {
 	// rss and peak are the resident memory of the side that was attacked, before and at most.
 	rss, peak                int64
 	authentications, reviews float64
+	// held is what that side held before, and most beside the attack.
+	held, most held
+}
+
+// held is what a process holds.
+type held struct{ goroutines, descriptors float64 }
+
+// holds asks the side what it holds.
+func (s *side) holds() (h held) {
+	s.Helper()
+	url, client := s.url, s.observer()
+	defer client.CloseIdleConnections()
+	if s.proxy != nil {
+		url = s.proxy.AdminURL()
+	}
+	return held{
+		goroutines:  s.sum(s.Context(), client, url+"/metrics", "go_goroutines", nil),
+		descriptors: s.sum(s.Context(), client, url+"/metrics", "process_open_fds", nil),
+	}
+}
+
+// observer may ask kube-apiserver what it counts.
+func (s *side) observer() *http.Client {
+	s.Helper()
+	client, err := rest.HTTPClientFor(s.rig.plane.RESTConfig(controlplane.Admin))
+	s.must(err)
+	return client
 }
 
 // measure lets the other caller work beside an attack, which has begun before and ends after. nil:
@@ -51,6 +78,7 @@ func (s *side) measure(attack crowdAttack, length time.Duration) (f figures) {
 	defer stop()
 	ended := make(chan pressed, 1)
 	counted0 := s.counted()
+	f.held = s.holds()
 	upstream0, own0 := upstream.used(), s.used()
 	begun := time.Now()
 	if attack != nil {
@@ -73,6 +101,7 @@ func (s *side) measure(attack crowdAttack, length time.Duration) (f figures) {
 	if after, err := readProcess(s.pid); err == nil {
 		f.rss, f.peak = before.rss, after.peak
 	}
+	f.most = s.holds()
 	stop()
 	if attack != nil {
 		f.attack = <-ended
@@ -98,8 +127,7 @@ func (s *side) used() time.Duration {
 // counted is what kube-apiserver has counted.
 func (s *side) counted() map[string]float64 {
 	s.Helper()
-	client, err := rest.HTTPClientFor(s.rig.plane.RESTConfig(controlplane.Admin))
-	s.must(err)
+	client := s.observer()
 	defer client.CloseIdleConnections()
 	at := s.rig.plane.URL() + "/metrics"
 	return map[string]float64{

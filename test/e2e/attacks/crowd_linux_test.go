@@ -76,7 +76,7 @@ func crowdings() []crowding {
 		{
 			name:   "made-up tokens",
 			what:   fmt.Sprintf("%d lists/s with made-up tokens, each reset after %v", madeUpLists, givenUp),
-			attack: storm(crowdScale(madeUpLists, fewer), givenUp, madeUp, anyList),
+			attack: storm(crowdScale(madeUpLists, fewer), madeUp, anyList),
 			slow:   func(_ *crowdRig, token string) bool { return strings.HasPrefix(token, madeUpPrefix) },
 			holds:  neverReviewed,
 			always: true,
@@ -84,7 +84,7 @@ func crowdings() []crowding {
 		{
 			name:   "no rights",
 			what:   fmt.Sprintf("%d lists/s of an account without rights, each another one, reset after %v", strangeLists, givenUp),
-			attack: storm(crowdScale(strangeLists, fewer), givenUp, withoutRights, anotherList),
+			attack: storm(crowdScale(strangeLists, fewer), withoutRights, anotherList),
 			slow:   func(r *crowdRig, token string) bool { return token == r.bare },
 			always: true,
 		},
@@ -178,6 +178,7 @@ func TestCrowding(t *testing.T) {
 		}
 		t.Run(c.name, func(t *testing.T) { testCrowding(t, r, c, &tables) })
 	}
+	t.Run("watches", func(t *testing.T) { testWatchCrowdings(t, r, &tables) })
 	t.Run("price", func(t *testing.T) { testPrice(t, r, &tables) })
 	if !*crowdFull {
 		return

@@ -49,6 +49,7 @@ type otherCaller struct {
 // work is what came of what the other caller did.
 type work struct {
 	lists, connections, watches []crowdAnswer
+	events                      []crowdAnswer // of what was followed
 }
 
 func newOtherCaller(s *side) *otherCaller {
@@ -91,7 +92,12 @@ func (o *otherCaller) work(ctx context.Context) work {
 			o.note(&o.figures.connections, o.list(client))
 		})
 	})
-	loops.Go(func() { every(anewEvery, func() { o.note(&o.figures.watches, o.watch()) }) })
+	watches := anewEvery
+	if o.side.follows {
+		watches = watchEvery
+		loops.Go(func() { o.figures.events = o.follow(ctx) })
+	}
+	loops.Go(func() { every(watches, func() { o.note(&o.figures.watches, o.watch()) }) })
 	loops.Wait()
 	o.all.Wait()
 	o.mu.Lock()

@@ -91,6 +91,8 @@ type side struct {
 	pid   int
 	// held are the reviews that were held up.
 	held atomic.Int64
+	// follows: the other caller follows a pod, and begins more watches.
+	follows bool
 }
 
 // directly is kube-apiserver's own side.

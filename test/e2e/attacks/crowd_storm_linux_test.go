@@ -69,8 +69,8 @@ const (
 	stormAtOnce = 100
 )
 
-// storm sends so many lists a second. Each is reset after some time.
-func storm(lists int, after time.Duration, token, target func(*side, int) string) crowdAttack {
+// storm sends so many lists or watches a second. Each is reset after givenUp.
+func storm(lists int, token, target func(*side, int) string) crowdAttack {
 	return func(ctx context.Context, s *side, ready func()) pressed {
 		clients := make([]*http.Client, stormConnections)
 		for i := range clients {
@@ -83,14 +83,14 @@ func storm(lists int, after time.Duration, token, target func(*side, int) string
 			pace   = rate.NewLimiter(rate.Limit(lists), 10)
 			places = make(chan struct{}, stormAtOnce)
 		)
-		s.get(ctx, clients[0], token(s, 0), target(s, 0)) // so that the token is accepted, if it can be
+		s.get(ctx, clients[0], token(s, 0), anyList(s, 0)) // so that the token is accepted, if it can be
 		ready()
 		for i := 0; pace.Wait(ctx) == nil; i++ {
 			places <- struct{}{}
 			counts.begin()
 			all.Go(func() {
 				defer func() { <-places }()
-				one, cancel := context.WithTimeout(ctx, after)
+				one, cancel := context.WithTimeout(ctx, givenUp)
 				defer cancel()
 				res, err := s.open(one, clients[i%len(clients)], token(s, i), target(s, i))
 				if err != nil {

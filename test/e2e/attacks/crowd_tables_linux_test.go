@@ -9,7 +9,7 @@ import (
 )
 
 // crowdTables are what TestCrowding prints for the documentation, in Markdown.
-type crowdTables struct{ crowdings, prices, chains []string }
+type crowdTables struct{ crowdings, watches, prices, chains []string }
 
 func (c *crowdTables) print() {
 	for _, table := range [][]string{
@@ -20,6 +20,13 @@ func (c *crowdTables) print() {
 				" | resident, of what is attacked | what came of the attack |",
 			"|---|---|---|---|---|---|---|---|---|---|---|",
 		}, c.crowdings...),
+		append([]string{
+			"| attack on watches | the other caller's lists: p50 | p99 | its watches, to the first event: p50 | p99" +
+				" | its events, from the write on: p50 | p99 | from memory: lists, watches" +
+				" | failed: lists, new connections, watches, events | CPU of kube-apiserver | of listproxy" +
+				" | resident, of what is attacked | goroutines | descriptors | what came of the attack |",
+			"|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+		}, c.watches...),
 		append([]string{
 			"| made-up tokens at | lists | answers | authentications | CPU time of kube-apiserver |",
 			"|---|---|---|---|---|",
@@ -65,6 +72,34 @@ func (c *crowdTables) crowding(what string, via, direct figures) {
 		both(func(f figures) string { return fmt.Sprintf("%d → %d MiB", f.rss>>20, f.peak>>20) }),
 		both(func(f figures) string { return f.attack.String() }),
 	))
+}
+
+// watch has what was measured beside an attack on watches.
+func (c *crowdTables) watch(what string, via, direct figures) {
+	both := func(of func(figures) string) string { return of(via) + " / " + of(direct) }
+	cells := []string{what}
+	for _, of := range []func(figures) []crowdAnswer{
+		func(f figures) []crowdAnswer { return f.work.lists },
+		func(f figures) []crowdAnswer { return f.work.watches },
+		func(f figures) []crowdAnswer { return f.work.events },
+	} {
+		for _, p := range []float64{0.5, 0.99} {
+			cells = append(cells, both(func(f figures) string { return milliseconds(percentile(of(f), p)) }))
+		}
+	}
+	c.watches = append(c.watches, cellsOf(append(cells,
+		fmt.Sprintf("%.1f%%, %.1f%%", 100*fromMemory(via.work.lists), 100*fromMemory(via.work.watches)),
+		both(func(f figures) string {
+			w := f.work
+			return strings.Join([]string{part(w.lists), part(w.connections), part(w.watches), part(w.events)}, ", ")
+		}),
+		both(func(f figures) string { return aSecond(f.upstream, f.took) }),
+		aSecond(via.proxy, via.took),
+		both(func(f figures) string { return fmt.Sprintf("%d → %d MiB", f.rss>>20, f.peak>>20) }),
+		both(func(f figures) string { return fmt.Sprintf("%.0f → %.0f", f.held.goroutines, f.most.goroutines) }),
+		both(func(f figures) string { return fmt.Sprintf("%.0f → %.0f", f.held.descriptors, f.most.descriptors) }),
+		both(func(f figures) string { return f.attack.String() }),
+	)...))
 }
 
 func cellsOf(cells ...string) string { return "| " + strings.Join(cells, " | ") + " |" }

@@ -62,4 +62,8 @@
 // prints for both how long the other caller's lists took, how many came from memory and how many
 // failed, what CPU time and memory the attack cost, and how often kube-apiserver had to
 // authenticate and to review. An attack is an entry of crowdings.
+//
+// Attacks on watches from memory are entries of watchCrowdings. Beside these the other caller also
+// follows a pod that changes all the time, and begins more watches: all must come from memory, with
+// every event. What an attack took (goroutines, descriptors) must come back.
 package attacks

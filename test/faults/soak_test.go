@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/listproxy/listproxy/test/faults/crowd"
 	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
@@ -75,7 +76,7 @@ func TestSoak(t *testing.T) {
 	defer wait()
 	defer turned()
 	defer func() { turnover.leave() }()
-	m := &meter{scene: s, began: time.Now()}
+	m := &meter{scene: s, crowd: turnover.crowd, began: time.Now()}
 	ctx, cancel := context.WithCancel(t.Context())
 	var measuring sync.WaitGroup
 	measuring.Go(func() { m.run(ctx) })
@@ -201,6 +202,7 @@ func (s *scene) judgeSoak(m *meter, turned *turnover, faults map[string]int) {
 // meter measures listproxy beside all that goes on. Safe for concurrent use.
 type meter struct {
 	scene *scene
+	crowd *crowd.Crowd
 	began time.Time
 
 	mu      sync.Mutex
@@ -275,8 +277,9 @@ func (m *meter) inRest() int {
 
 func (m *meter) tell(s soak.Sample) {
 	r := m.scene.Tally.Counts(load.Window{})
-	harness.Log(fmt.Sprintf("soak: %v: %d compared, %d wrong, %.0f %% from memory, %.0f MiB resident, %.1f MiB of heap, %.0f goroutines, %.0f file descriptors, %.0f connections to the API server",
-		s.At.Sub(m.began).Round(time.Second), r.Compared, r.Wrong, r.Share(), s.RSS/(1<<20), s.Heap/(1<<20), s.Goroutines, s.FDs, s.Upstream))
+	w := m.crowd.Counts()
+	harness.Log(fmt.Sprintf("soak: %v: %d compared, %d wrong, %.0f %% from memory, %d watches (%.0f %%; %d strict), %.0f MiB resident, %.1f MiB of heap, %.0f goroutines, %.0f file descriptors, %.0f connections to the API server",
+		s.At.Sub(m.began).Round(time.Second), r.Compared, r.Wrong, r.Share(), w.Begun, w.Share(), w.Judged, s.RSS/(1<<20), s.Heap/(1<<20), s.Goroutines, s.FDs, s.Upstream))
 }
 
 func (m *meter) taken() []soak.Sample {

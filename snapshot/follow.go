@@ -208,7 +208,7 @@ func (f *feed) drain(ctx context.Context, frame *wire.Frame, s *stream) (_ endin
 			if err := f.take(frame, s, ev); err != nil {
 				return broken, err
 			}
-			fresh.StreamTold(ev.Came)
+			fresh.StreamTold(ev.Came, c.view.Load().to())
 		case <-c.wishes:
 		case <-c.demand:
 			fresh.Demand()

@@ -131,8 +131,8 @@ func (w *barrierWorld) tell() error {
 	if !some {
 		return nil
 	}
-	w.fresh.StreamTold(w.now)
 	err := w.c.apply(change{kind: modified, key: "ns/a", revision: rev, object: &index.Object{Key: "ns/a", Revision: rev}})
+	w.fresh.StreamTold(w.now, w.c.view.Load().to())
 	if w.broken == eventsProve {
 		w.prove()
 	}
@@ -151,10 +151,10 @@ func (w *barrierWorld) bookmark(atMost uint64) {
 	if w.broken == anotherBookmarks {
 		atMost = w.revision
 	}
-	w.fresh.StreamTold(w.now)
 	if err := w.c.progress(to + w.Uint64N(atMost-to+1)); err != nil {
 		panic(err)
 	}
+	w.fresh.StreamTold(w.now, w.c.view.Load().to())
 }
 
 func (w *barrierWorld) answer() {

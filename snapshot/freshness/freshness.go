@@ -219,10 +219,13 @@ func (f *Machine) Unanswered(now time.Time) {
 	f.asking, f.silent, f.spared = false, now, later(f.spared, now.Add(demandPause))
 }
 
-// StreamTold says that the stream has sent something.
-func (f *Machine) StreamTold(at time.Time) {
+// StreamTold says that the stream has sent something, and the revision that the span has reached.
+func (f *Machine) StreamTold(at time.Time, to uint64) {
 	f.pace.Gap.Add(max(0, at.Sub(f.told)))
 	f.told = at
+	if f.first.revision > 0 && f.first.revision <= to {
+		f.pace.CaughtUp(max(0, at.Sub(f.first.at)), besideDelay)
+	}
 }
 
 // Reached is told the revision that the span has reached.

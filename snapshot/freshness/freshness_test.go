@@ -85,7 +85,7 @@ func TestFreshness(t *testing.T) {
 			happens: func(f *Machine) { behind(f, start, false) }, now: besideDelay, want: Action{Again: at(18 * time.Second)},
 		},
 		"behind, nobody waits, and the state is old": {
-			happens: func(f *Machine) { behind(f, start, false); f.StreamTold(at(80 * time.Second)) },
+			happens: func(f *Machine) { behind(f, start, false); f.StreamTold(at(80*time.Second), 0) },
 			now:     84 * time.Second, want: Action{Beside: true},
 		},
 		"a watch beside is open": {
@@ -126,7 +126,7 @@ func TestFreshness(t *testing.T) {
 			happens: func(f *Machine) {
 				f.Ask(Inquiry{8, start})
 				f.Unanswered(at(1))
-				f.StreamTold(at(2))
+				f.StreamTold(at(2), 0)
 				behind(f, start, true)
 			}, now: time.Second, want: Action{Beside: true},
 		},
@@ -170,8 +170,8 @@ func TestFreshnessKeepsItsRules(t *testing.T) {
 			case 1:
 				f.Demand()
 			case 2:
-				f.StreamTold(now)
 				to += uint64(rng.IntN(3))
+				f.StreamTold(now, to)
 				f.Reached(to)
 			case 3, 4, 5:
 				if f.asking {

@@ -19,7 +19,7 @@ func TestProof(t *testing.T) {
 	}
 	expect := func(what string, now time.Time, want time.Duration) {
 		t.Helper()
-		if got := f.Proof(now); got != want {
+		if got := f.Proof(now).Round(time.Microsecond); got != want {
 			t.Errorf("%s: %v, want %v", what, got, want)
 		}
 	}
@@ -27,7 +27,7 @@ func TestProof(t *testing.T) {
 	for range 100 {
 		asks(3*time.Millisecond, false)
 		now = now.Add(17 * time.Millisecond)
-		f.StreamTold(now)
+		f.StreamTold(now, 29)
 	}
 	expect("busy", now, 23*time.Millisecond)
 	expect("it has become quiet", now.Add(500*time.Millisecond), 503*time.Millisecond)
@@ -44,6 +44,15 @@ func TestProof(t *testing.T) {
 	f.Follow(now)
 	expect("another stream", now, 60*time.Second+23*time.Millisecond)
 	now = now.Add(time.Minute)
+	for range 400 {
+		asks(3*time.Millisecond, false)
+		now = now.Add(time.Millisecond)
+		f.StreamTold(now, 30)
+		f.Reached(30)
+		now = now.Add(16 * time.Millisecond)
+	}
+	expect("the stream soon tells what was said", now, 4*time.Millisecond)
+	expect("and has become quiet", now.Add(30*time.Millisecond), 49*time.Millisecond)
 	for range 400 {
 		asks(3*time.Millisecond, true)
 	}

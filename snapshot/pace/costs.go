@@ -4,7 +4,6 @@ import (
 	"maps"
 	"math/bits"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/listproxy/listproxy/snapshot/index"
@@ -15,11 +14,13 @@ const (
 	// time, encoding the time for each byte. (kube-apiserver 1.36.3, measured: 2 ms and 20 ns.)
 	leastCost = time.Millisecond
 	encoding  = 10 * time.Nanosecond
-	// A measured time is valid for believed times its own length, and at most for the second limit.
-	// After that a list of its kind may be forwarded only to measure it again, which takes less than
-	// 1/believed of the upstream's time.
+	// A measured time is valid for believed times as long as the list took, and at most for the
+	// second limit. After that a list of its kind may be forwarded only to measure it again, which
+	// takes less than 1/believed of the upstream's time.
 	believed = 500
 	costKept = 5 * time.Minute
+	// many is how many values count of how fast lists end: they end in bursts.
+	many = 64
 	// maxKinds is how many kinds of lists are told apart.
 	maxKinds = 512
 )
@@ -31,9 +32,6 @@ type Kind struct {
 	// holds; 0 is all.
 	objects, limit int
 	selects        bool
-	// beside is the magnitude of how many other lists of the collection the upstream answers at the
-	// same time.
-	beside int
 }
 
 // magnitude is how many binary digits n has.
@@ -42,12 +40,12 @@ func magnitude(n int64) int { return bits.Len64(uint64(max(0, n))) }
 // sampled is how many objects tell how large those of a list are.
 const sampled = 16
 
-// KindOf returns the kind of the list q of the newest state, if no other list is being forwarded,
-// and about how many bytes it has; 0 if that is not known.
+// KindOf returns the kind of the list q of the newest state, and about how many bytes it has; 0 if
+// that is not known.
 func KindOf(newest index.Tree, q index.Query) (Kind, int64) {
 	from, end := q.Scope.Prefix()+q.Start, q.Scope.End()
 	count := newest.Count(from, end)
-	kind := Kind{objects: magnitude(count), selects: q.Name != "" || q.Labels != nil || q.Fields != nil}
+	kind := Kind{objects: magnitude(count), selects: selects(q)}
 	if q.Limit > 0 && q.Limit < count {
 		kind.limit, count = magnitude(q.Limit), q.Limit
 	}
@@ -62,70 +60,110 @@ func KindOf(newest index.Tree, q index.Query) (Kind, int64) {
 	return kind, bytes * count / max(n, 1)
 }
 
+// selects says whether not all objects of its scope are asked for. A selector may choose them all.
+func selects(q index.Query) bool {
+	return q.Name != "" || q.Labels != nil && !q.Labels.Empty() || q.Fields != nil && !q.Fields.Empty()
+}
+
 // Costs are how long the upstream takes to answer lists of each kind. Safe for concurrent use.
 type Costs struct {
-	underWay atomic.Int64
-	mu       sync.Mutex
+	mu sync.Mutex
+	// underWay is how many lists are forwarded now, and ended when the last one ended.
+	underWay int
+	ended    time.Time
 	of       map[Kind]*cost
 }
 
+// cost is what was measured of a kind.
 type cost struct {
-	average[time.Duration]
-	at time.Time
+	// alone is how long a list takes beside which no other is forwarded.
+	alone measured
+	// each is how much longer one of many takes for each of the others: the time from the end of one
+	// to the end of the next, while the upstream has lists to answer all the time.
+	each measured
 }
 
-// holds says whether a cost is still valid.
-func (c *cost) holds(now time.Time) bool {
-	return c != nil && now.Sub(c.at) < min(believed*c.value, costKept)
+// measured is an average that is valid for a time.
+type measured struct {
+	average[time.Duration]
+	until time.Time
 }
+
+// take adds a value, measured of a list that took so long, where so many count.
+func (m *measured) take(v, took time.Duration, now time.Time, count int) {
+	if !m.holds(now) {
+		m.average = average[time.Duration]{}
+	}
+	m.add(v, count)
+	m.until = now.Add(min(believed*took, costKept))
+}
+
+// holds says whether it is still valid.
+func (m *measured) holds(now time.Time) bool { return m.n > 0 && now.Before(m.until) }
 
 // Begin records that a list of a kind is forwarded. The returned function must be called when the
 // list has ended, with how long the upstream took; with 0 if that is not known.
 func (c *Costs) Begin(kind Kind) (end func(took time.Duration)) {
-	others := c.underWay.Add(1) - 1
-	return func(took time.Duration) {
-		others = max(others, c.underWay.Add(-1))
-		if took > 0 {
-			kind.beside = magnitude(others)
-			c.add(kind, took, time.Now())
-		}
+	begun := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	alone := c.underWay == 0
+	c.underWay++
+	return func(took time.Duration) { c.end(kind, alone, begun, time.Now(), took) }
+}
+
+// end records that a list has ended. alone: it began when no other was under way.
+func (c *Costs) end(kind Kind, alone bool, begun, now time.Time, took time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.underWay--
+	last := c.ended
+	c.ended = now
+	busy := last.After(begun)
+	if alone = alone && c.underWay == 0 && !busy; took <= 0 || !alone && !busy {
+		return
+	}
+	is := c.kind(kind, now)
+	switch {
+	case is == nil:
+	case alone:
+		is.alone.take(took, took, now, usual)
+	default:
+		is.each.take(max(0, min(took, now.Sub(last))), took, now, many)
 	}
 }
 
-// add records how long a list took.
-func (c *Costs) add(kind Kind, took time.Duration, now time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.of) >= maxKinds {
-		maps.DeleteFunc(c.of, func(_ Kind, is *cost) bool { return !is.holds(now) })
-	}
-	is := c.of[kind]
-	switch {
-	case is.holds(now):
-	case is == nil && len(c.of) >= maxKinds:
-		return
-	default:
-		is = &cost{}
+// kind is where the cost of a kind is kept; nil if there are too many.
+func (c *Costs) kind(kind Kind, now time.Time) *cost {
+	if c.of[kind] == nil {
+		if len(c.of) >= maxKinds {
+			maps.DeleteFunc(c.of, func(_ Kind, is *cost) bool { return !is.alone.holds(now) && !is.each.holds(now) })
+		}
+		if len(c.of) >= maxKinds {
+			return nil
+		}
 		if c.of == nil {
 			c.of = map[Kind]*cost{}
 		}
-		c.of[kind] = is
+		c.of[kind] = &cost{}
 	}
-	is.Add(took)
-	is.at = now
+	return c.of[kind]
 }
 
-// Now returns how long a list of a kind, with so many bytes, is likely to take the upstream, while
-// the present number of lists is being forwarded. If it was not measured with so many others, the
-// upstream is assumed to be at its limit: with twice as many, a list takes twice as long.
+// Now is how long a list of a kind, of so many bytes, is likely to take the upstream after those
+// that are forwarded at this moment.
 func (c *Costs) Now(kind Kind, bytes int64, now time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	beside := magnitude(c.underWay.Load())
-	for kind.beside = beside; kind.beside >= 0; kind.beside-- {
-		if is := c.of[kind]; is.holds(now) {
-			return is.value << (beside - kind.beside)
+	alone := max(leastCost, time.Duration(bytes)*encoding)
+	each := alone
+	if is := c.of[kind]; is != nil {
+		if is.alone.holds(now) {
+			alone = is.alone.value
+		}
+		if is.each.holds(now) && is.each.n >= usual {
+			each = is.each.value
 		}
 	}
-	return max(leastCost, time.Duration(bytes)*encoding) << beside
+	return max(alone, each*time.Duration(c.underWay+1))
 }

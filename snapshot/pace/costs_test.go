@@ -5,98 +5,115 @@ import (
 	"time"
 )
 
+const ms = time.Millisecond
+
 // TestCosts: what kinds of lists cost is told apart, forgotten after a time, and bounded.
 func TestCosts(t *testing.T) {
 	const unknown = leastCost
 	now := time.Now()
 	var c Costs
+	alone := func(kind Kind, took time.Duration, now time.Time) {
+		c.underWay++
+		c.end(kind, true, now, now, took)
+	}
 	whole, page := Kind{objects: 10}, Kind{objects: 10, limit: 3}
-	c.add(whole, 80*time.Millisecond, now)
-	c.add(whole, 160*time.Millisecond, now)
-	c.add(page, 2*time.Millisecond, now)
-	if got := c.Now(whole, 0, now); got != 90*time.Millisecond {
+	alone(whole, 80*ms, now)
+	alone(page, 2*ms, now.Add(2*ms))
+	alone(whole, 160*ms, now.Add(162*ms))
+	if got := c.Now(whole, 0, now); got != 120*ms {
 		t.Errorf("whole: %v", got)
 	}
-	if got := c.Now(page, 0, now.Add(believed*2*time.Millisecond-1)); got != 2*time.Millisecond {
+	now = now.Add(2 * ms)
+	if got := c.Now(page, 0, now.Add(believed*2*ms-1)); got != 2*ms {
 		t.Errorf("a page: %v", got)
 	}
-	if got := c.Now(page, 0, now.Add(believed*2*time.Millisecond)); got != unknown {
+	if got := c.Now(page, 0, now.Add(believed*2*ms)); got != unknown {
 		t.Errorf("what was measured long ago is believed: %v", got)
 	}
-	c.add(whole, time.Hour, now)
+	now = now.Add(2 * time.Hour)
+	alone(whole, time.Hour, now)
 	if got := c.Now(whole, 0, now.Add(costKept)); got != unknown {
 		t.Errorf("what was measured too long ago is believed: %v", got)
 	}
-	c.add(whole, time.Second, now.Add(costKept))
-	if got := c.Now(whole, 0, now.Add(costKept)); got != time.Second {
+	now = now.Add(costKept)
+	alone(whole, time.Second, now)
+	if got := c.Now(whole, 0, now); got != time.Second {
 		t.Errorf("after a time it begins anew: %v", got)
 	}
 	for i := range 2 * maxKinds {
-		c.add(Kind{objects: i}, time.Second, now)
+		alone(Kind{objects: i}, time.Second, now)
 	}
 	if len(c.of) > maxKinds {
 		t.Errorf("%d kinds", len(c.of))
 	}
-	if c.add(page, 2, now.Add(2*costKept)); len(c.of) != 1 {
+	if alone(page, 2*ms, now.Add(2*costKept)); len(c.of) != 1 {
 		t.Errorf("%d kinds, though all but one were measured long ago", len(c.of))
 	}
 }
 
-// TestCostBesideOthers: a list takes as long as was measured beside as many others. Where nothing
-// was measured, twice as many make it twice as long.
-func TestCostBesideOthers(t *testing.T) {
-	const ms = time.Millisecond
+// TestCostOfOneOfMany: those that are forwarded already are answered before, as fast as the
+// upstream was seen to answer one after the other, or as their bytes say.
+func TestCostOfOneOfMany(t *testing.T) {
 	kind := Kind{objects: 10}
+	// list is one that was forwarded at a moment, and ended later.
+	type list struct{ begun, ended, took time.Duration }
+	oneByOne := func(each time.Duration) (lists []list) {
+		for i := range many + 1 {
+			at := time.Duration(i) * each
+			lists = append(lists, list{0, at, max(each, at)})
+		}
+		return lists
+	}
 	for name, tt := range map[string]struct {
-		measured map[int64]time.Duration // beside how many others
-		bytes    int64
-		beside   int64
-		want     time.Duration
+		lists  []list // in the order of their ends
+		bytes  int64
+		beside int
+		want   time.Duration
 	}{
-		"alone":                              {measured: map[int64]time.Duration{0: 20 * ms}, want: 20 * ms},
-		"one other":                          {measured: map[int64]time.Duration{0: 20 * ms}, beside: 1, want: 40 * ms},
-		"two or three":                       {measured: map[int64]time.Duration{0: 20 * ms}, beside: 3, want: 80 * ms},
-		"a thousand":                         {measured: map[int64]time.Duration{0: 20 * ms}, beside: 1000, want: 20 * 1024 * ms},
-		"as many as were measured":           {measured: map[int64]time.Duration{0: 20 * ms, 4: 30 * ms}, beside: 7, want: 30 * ms},
-		"twice as many as were measured":     {measured: map[int64]time.Duration{0: 20 * ms, 4: 30 * ms}, beside: 8, want: 60 * ms},
-		"fewer than were measured":           {measured: map[int64]time.Duration{4: 30 * ms}, want: ms},
+		"alone":                              {lists: []list{{0, 20 * ms, 20 * ms}}, want: 20 * ms},
+		"a few others, as many as can be":    {lists: []list{{0, 20 * ms, 20 * ms}}, beside: 19, want: 20 * ms},
+		"more":                               {lists: []list{{0, 20 * ms, 20 * ms}}, beside: 39, want: 40 * ms},
+		"more large ones":                    {lists: []list{{0, 20 * ms, 20 * ms}}, bytes: 500_000, beside: 39, want: 200 * ms},
+		"many were answered":                 {lists: oneByOne(3 * ms), beside: 999, want: 3000 * ms},
+		"some were answered":                 {lists: oneByOne(3 * ms)[:usual], beside: 999, want: 1000 * ms},
+		"they end in bursts":                 {lists: append(oneByOne(3*ms), oneByOne(3 * ms)[64]), beside: 999, want: 2953125 * time.Microsecond},
+		"one after the other":                {lists: []list{{0, 20 * ms, 20 * ms}, {30 * ms, 50 * ms, 20 * ms}}, beside: 99, want: 100 * ms},
+		"a slow reader":                      {lists: append(oneByOne(4*ms), list{0, time.Second, 4 * ms}), beside: 99, want: 400 * ms},
+		"how long it took is not known":      {lists: []list{{0, 20 * ms, 0}, {0, 40 * ms, 0}}, want: ms},
 		"a small list that was not measured": {bytes: 1000, want: ms},
 		"a large one":                        {bytes: 1_000_000, want: 10 * ms},
 		"a large one, and three others":      {bytes: 1_000_000, beside: 3, want: 40 * ms},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var c Costs
-			now := time.Now()
-			for beside, took := range tt.measured {
-				is := kind
-				is.beside = magnitude(beside)
-				c.add(is, took, now)
+			start := time.Now()
+			for _, l := range tt.lists {
+				c.underWay++
+				c.end(kind, true, start.Add(l.begun), start.Add(l.ended), l.took)
 			}
 			for range tt.beside {
 				c.Begin(kind)
 			}
-			if got := c.Now(kind, tt.bytes, now); got != tt.want {
+			if got := c.Now(kind, tt.bytes, start.Add(50*ms)); got != tt.want {
 				t.Errorf("%v, want %v", got, tt.want)
 			}
 		})
 	}
 }
 
-// TestCostIsOfTheCompany: what a list took counts for as many others as there were at its begin or
-// its end, whichever were more.
-func TestCostIsOfTheCompany(t *testing.T) {
+// TestCostIsOfOneThatWasAlone: what a list took that was not alone from its begin to its end says
+// nothing of one that is.
+func TestCostIsOfOneThatWasAlone(t *testing.T) {
 	var c Costs
 	kind := Kind{objects: 10}
-	first, second, third := c.Begin(kind), c.Begin(kind), c.Begin(kind)
-	first(300 * time.Millisecond)
+	first, second := c.Begin(kind), c.Begin(kind)
+	first(300 * ms)
 	second(0) // not answered
-	third(400 * time.Millisecond)
-	is := kind
-	is.beside = magnitude(2)
-	if got := c.of[is]; len(c.of) != 1 || got == nil || got.value != 312500*time.Microsecond {
-		t.Errorf("learned %v", c.of)
+	if got := c.Now(kind, 0, time.Now()); got != leastCost {
+		t.Errorf("alone %v", got)
 	}
-	if n := c.underWay.Load(); n != 0 {
-		t.Errorf("%d are under way", n)
+	c.Begin(kind)(200 * ms)
+	if got := c.Now(kind, 0, time.Now()); got != 200*ms {
+		t.Errorf("alone %v", got)
 	}
 }

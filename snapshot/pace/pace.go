@@ -5,24 +5,24 @@ import "time"
 // average is an average in which the newest values weigh most. The zero average has none.
 type average[T time.Duration | float64] struct {
 	value T
-	known bool
+	n     int // how many values there were, up to those that count
 }
 
-// weight is the part of a new value in an average: 1/weight.
-const weight = 8
+// usual is how many values count in an average.
+const usual = 8
 
 // Add takes in a value.
-func (a *average[T]) Add(v T) {
-	if !a.known {
-		a.value, a.known = v, true
-		return
-	}
-	a.value += (v - a.value) / weight
+func (a *average[T]) Add(v T) { a.add(v, usual) }
+
+// add takes in a value, where so many count.
+func (a *average[T]) add(v T, count int) {
+	a.n = min(a.n+1, count)
+	a.value += (v - a.value) / T(a.n)
 }
 
 // Or returns the average, or v if there is none yet.
 func (a average[T]) Or(v T) T {
-	if a.known {
+	if a.n > 0 {
 		return a.value
 	}
 	return v
@@ -42,6 +42,8 @@ type Feed struct {
 	Question, Gap, Beside average[time.Duration]
 	// behind is the share of questions that found the span behind the upstream, from 0 to 1.
 	behind average[float64]
+	// part is how long these then waited for the stream, as a part of the longest that is likely.
+	part average[float64]
 }
 
 // Answered records how long a question took, and whether the span had already reached the answer.
@@ -54,14 +56,25 @@ func (p *Feed) Answered(took time.Duration, there bool) {
 	}
 }
 
-// Wait returns how long it takes, on average, from the answer to a question until the span has
-// reached it. silent is how long the stream has been silent; after delay, a watch beside it is
-// opened.
+// CaughtUp takes in how long the stream took to tell what a question had found it behind. A watch
+// beside it is opened after a delay.
+func (p *Feed) CaughtUp(took, delay time.Duration) {
+	p.part.Add(min(1, float64(took)/float64(max(1, p.longest(delay)))))
+}
+
+// longest is how long the span may be behind: until the stream tells something, or a watch beside
+// it that is opened after a delay.
+func (p *Feed) longest(delay time.Duration) time.Duration {
+	beside := delay + p.Beside.Or(UsualBeside)
+	return min(beside, p.Gap.Or(beside))
+}
+
+// Wait is how long it takes from the answer to a question until the span is there, if the stream
+// has been silent for so long.
 func (p *Feed) Wait(silent, delay time.Duration) time.Duration {
-	d := delay + p.Beside.Or(UsualBeside)
-	if p.Gap.known {
-		// A stream that is silent for longer than usual has become quiet.
-		d = min(d, max(p.Gap.value, silent))
+	d := time.Duration(float64(p.longest(delay)) * p.part.Or(1))
+	if silent > p.Gap.Or(silent) {
+		d = min(silent, delay+p.Beside.Or(UsualBeside)) // it has become quiet
 	}
 	return time.Duration(float64(d) * p.behind.Or(1))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,6 +31,8 @@ const (
 	// settling is for how long listproxy may believe what lists cost before, while other things
 	// changed: 500 times as long as a list of one object took.
 	settling = 40 * time.Second
+	// inTurn is how many lists one side is asked for before the next is.
+	inTurn = 5
 	// questionPatience bounds one metrics request.
 	questionPatience = 30 * time.Second
 )
@@ -64,21 +67,23 @@ const newestIntroduction = `
 ## The newest state
 
 Lists of config maps of about 1 kB in one namespace that name no resourceVersion, as JSON without compression, one client.
-kube-apiserver, listproxy with ` + "`--consistent-lists=true`" + ` and listproxy with ` + "`always`" + ` are asked in turn. Meanwhile another
-resource is written 47 times a second (quiet), and config maps in another namespace as often (busy). Times are the client's medians. CPU is that
-of both servers for one request, less what they use without any.
+kube-apiserver, and listproxy without ` + "`--consistent-lists`" + ` (which forwards all of them), with ` + "`true`" + ` and with ` + "`always`" + `, are asked in turn, a
+few lists each. Meanwhile another resource is written 47 times a second (quiet), and config maps in another namespace as often (busy).
+Times are the client's medians. CPU is that of both servers for one request, less what they use without any.
 `
 
-// newestScene is a control plane with config maps, and two listproxies before it.
+// newestScene is a control plane with config maps, and three listproxies before it.
 type newestScene struct {
 	scene
-	always *harness.Proxy
+	off, always *harness.Proxy
 }
 
 func (s *newestScene) close() error {
 	var err error
-	if s.always != nil {
-		err = s.always.Stop()
+	for _, p := range []*harness.Proxy{s.off, s.always} {
+		if p != nil {
+			err = errors.Join(err, p.Stop())
+		}
 	}
 	return errors.Join(err, s.scene.close())
 }
@@ -103,12 +108,17 @@ func (s *newestScene) open(ctx context.Context, set settings, log func(string, .
 	if err := s.startProxy(ctx, binary, append([]string{"--eager", "configmaps", "--consistent-lists=true"}, set.args...)); err != nil {
 		return err
 	}
-	s.always, err = harness.StartProxy(ctx, harness.ProxyOptions{
-		Upstream: s.cp.RESTConfig(controlplane.Feed), Binary: binary,
-		Args: append([]string{"--log-level", "info", "--eager", "configmaps", "--consistent-lists=always"}, set.args...),
-	})
-	if err != nil {
-		return err
+	for _, other := range []struct {
+		proxy **harness.Proxy
+		mode  string
+	}{{&s.off, "false"}, {&s.always, "always"}} {
+		*other.proxy, err = harness.StartProxy(ctx, harness.ProxyOptions{
+			Upstream: s.cp.RESTConfig(controlplane.Feed), Binary: binary,
+			Args: append([]string{"--log-level", "info", "--eager", "configmaps", "--consistent-lists=" + other.mode}, set.args...),
+		})
+		if err != nil {
+			return err
+		}
 	}
 	s.client, err = startChild(roleClient)
 	return err
@@ -120,6 +130,13 @@ func sizeName(n int) string { return "objects-" + strconv.Itoa(n) }
 
 func newestPath(n int) string { return "/api/v1/namespaces/" + sizeName(n) + "/configmaps" }
 
+// The sides of listproxy, by what --consistent-lists says.
+const (
+	sideOff    = "off"
+	sideTrue   = "true"
+	sideAlways = "always"
+)
+
 // newestSide is a server, and whose CPU a request to it costs.
 type newestSide struct {
 	name   string
@@ -129,27 +146,31 @@ type newestSide struct {
 }
 
 func (s *newestScene) sides() []newestSide {
-	direct := s.cp.RESTConfig(controlplane.Admin)
-	always := s.always.RESTConfig(direct)
+	through := func(name string, p *harness.Proxy) newestSide {
+		cfg := p.RESTConfig(s.cp.RESTConfig(controlplane.Admin))
+		at := server{URL: cfg.Host, CA: cfg.CAData, Token: cfg.BearerToken}
+		return newestSide{name: name, server: at, pids: []int{s.apiserver, p.PID()}}
+	}
 	return []newestSide{
 		{name: nameKube, server: s.direct, pids: []int{s.apiserver}},
-		{name: "true", server: s.proxied, pids: []int{s.apiserver, s.proxy.PID()}},
-		{name: "always", server: server{URL: always.Host, CA: always.CAData, Token: always.BearerToken}, pids: []int{s.apiserver, s.always.PID()}},
+		through(sideOff, s.off), through(sideTrue, s.proxy), through(sideAlways, s.always),
 	}
 }
 
-// measure asks for each size at each side, round by round.
+// asked is what came of the lists of a size at a side.
+type asked struct {
+	times []time.Duration
+	hits  int
+	cpu   []time.Duration // of each process, for all lists
+}
+
+// measure asks for each size, round by round, at all sides in turn.
 func (s *newestScene) measure(ctx context.Context, set settings, busy bool, log func(string, ...any)) (*table, error) {
 	stop := s.write(ctx, busy)
 	defer stop()
-	b := &bench{client: s.client}
-	type sum struct {
-		times []time.Duration
-		cpu   []time.Duration
-		hits  int
-	}
 	sides := s.sides()
-	sums := map[int][]sum{}
+	order := rand.New(rand.NewPCG(1, 1)) // none comes always after the same one
+	sums := map[int][]asked{}
 	bytes := map[int]int64{}
 	idle, err := s.idle(ctx, sides)
 	if err != nil {
@@ -163,65 +184,72 @@ func (s *newestScene) measure(ctx context.Context, set settings, busy bool, log 
 	for round := range set.rounds {
 		for _, n := range set.objects {
 			if sums[n] == nil {
-				sums[n] = make([]sum, len(sides))
-			}
-			for turn := range sides {
-				at := (turn + round) % len(sides)
-				l := load{Server: sides[at].server, Path: newestPath(n), Accept: acceptJSON, Clients: 1, Each: learning, Sizes: true}
-				if round == 0 {
-					if _, err := b.ask(l); err != nil {
+				sums[n] = make([]asked, len(sides))
+				for _, side := range sides {
+					if _, err := s.ask(side, n, learning, nil, &asked{}); err != nil {
 						return nil, err
 					}
 				}
-				l.Each = requestsFor(set, n)
-				before, err := cpuTimes(sides[at].pids)
-				if err != nil {
-					return nil, err
+			}
+			all := requestsFor(set, n)
+			for first := 0; first < all; first += inTurn {
+				for _, at := range order.Perm(len(sides)) {
+					lists := min(inTurn, all-first)
+					if !busy && sides[at].name == sideAlways {
+						lists = 1 // takes a second
+					}
+					if bytes[n], err = s.ask(sides[at], n, lists, idle[at], &sums[n][at]); err != nil {
+						return nil, err
+					}
 				}
-				o, err := b.ask(l)
-				if err != nil {
-					return nil, err
-				}
-				after, err := cpuTimes(sides[at].pids)
-				if err != nil {
-					return nil, err
-				}
-				of := &sums[n][at]
-				for i := range after {
-					used := after[i] - before[i] - time.Duration(idle[at][i]*float64(o.Elapsed))
-					of.cpu = append(of.cpu, max(0, used)/time.Duration(len(o.Times)))
-				}
-				of.times, of.hits, bytes[n] = append(of.times, o.Times...), of.hits+o.Hits, o.Size
 			}
 		}
 		log("%s, round %d of %d", quietOrBusy(busy), round+1, set.rounds)
 	}
 	t := &table{head: []string{
-		"objects, " + quietOrBusy(busy), "bytes", "kube-apiserver, time", "true", "from memory", "always", "from memory",
-		"kube-apiserver, CPU", "true: kube-apiserver", "listproxy", "always: kube-apiserver", "listproxy",
+		"objects, " + quietOrBusy(busy), "bytes", "kube-apiserver, time", "off", "true", "from memory", "always", "from memory",
+		"kube-apiserver, CPU", "off: kube-apiserver", "listproxy", "true: kube-apiserver", "listproxy", "always: kube-apiserver", "listproxy",
 	}}
 	for _, n := range set.objects {
 		cells := []string{strconv.Itoa(n), size(bytes[n])}
-		for at := range sides {
+		for at, side := range sides {
 			of := &sums[n][at]
 			slices.Sort(of.times)
 			cells = append(cells, millis(quantile(of.times, 0.5)))
-			if at > 0 {
+			if side.name == sideTrue || side.name == sideAlways {
 				cells = append(cells, fmt.Sprintf("%d%%", 100*of.hits/len(of.times)))
 			}
 		}
-		for at, side := range sides {
-			for i := range side.pids {
-				var of []time.Duration
-				for j := i; j < len(sums[n][at].cpu); j += len(side.pids) {
-					of = append(of, sums[n][at].cpu[j])
-				}
-				cells = append(cells, millis(middle(of)))
+		for _, of := range sums[n] {
+			for _, used := range of.cpu {
+				cells = append(cells, millis(max(0, used)/time.Duration(len(of.times))))
 			}
 		}
 		t.add(cells...)
 	}
 	return t, nil
+}
+
+// ask asks a side for lists of n objects, one after the other, and adds what came of it. It returns
+// how many bytes one has. idle is what each process uses while nobody asks.
+func (s *newestScene) ask(side newestSide, n, lists int, idle []float64, of *asked) (int64, error) {
+	var o outcome
+	took, err := used(side.pids, func() (err error) {
+		b := &bench{client: s.client}
+		o, err = b.ask(load{Server: side.server, Path: newestPath(n), Accept: acceptJSON, Clients: 1, Each: lists, Sizes: true})
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	if of.cpu == nil {
+		of.cpu = make([]time.Duration, len(took))
+	}
+	for i, usually := range idle {
+		of.cpu[i] += took[i] - time.Duration(usually*float64(o.Elapsed))
+	}
+	of.times, of.hits = append(of.times, o.Times...), of.hits+o.Hits
+	return o.Size, nil
 }
 
 // requestsFor is how many lists of n objects are asked for in a round.
@@ -315,7 +343,7 @@ func (s *newestScene) herd(ctx context.Context, set settings, busy bool, log fun
 	}}
 	b := &bench{client: s.client}
 	sides := s.sides()
-	anyState := sides[1]
+	anyState := sides[slices.IndexFunc(sides, func(s newestSide) bool { return s.name == sideTrue })]
 	anyState.name, anyState.query = "(any state)", "?resourceVersion=0"
 	for _, side := range append(sides, anyState) {
 		l := load{Server: side.server, Path: newestPath(n) + side.query, Accept: acceptJSON, Clients: min(set.herd, herdConnections), Streams: max(1, set.herd/herdConnections), Each: 1, Sizes: true, Refusals: true}

@@ -30,6 +30,8 @@ type job struct {
 	Paths  []string // in turn
 	Accept string
 	Times  int
+	// PerSecond is how often it is asked for in a mix.
+	PerSecond float64
 	// Walk: from page to page. Stream: a streaming list, read to its end. Patch: not a GET.
 	Walk, Stream, Patch bool
 }

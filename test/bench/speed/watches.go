@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
@@ -47,7 +48,7 @@ func measureWatches(ctx context.Context, s settings, r *report) (err error) {
 	for _, measure := range []struct {
 		name string
 		do   func(context.Context, settings) (*table, error)
-	}{{"the mix", sc.mix}, {"streaming lists", sc.storm}, {"events", sc.fanOut}, {"node agents", sc.nodeAgents}, {"idle watches", sc.idleWatches}} {
+	}{{"the mix", sc.mix}, {"its requests", sc.costs}, {"streaming lists", sc.storm}, {"events", sc.fanOut}, {"node agents", sc.nodeAgents}, {"idle watches", sc.idleWatches}} {
 		t, err := measure.do(ctx, s)
 		if err != nil {
 			return fmt.Errorf("%s: %w", measure.name, err)
@@ -87,7 +88,9 @@ func (s *watchScene) open(ctx context.Context, set settings, log func(string, ..
 	if err != nil {
 		return err
 	}
-	if s.kube, err = kubernetes.NewForConfig(s.cp.RESTConfig(controlplane.Admin)); err != nil {
+	cfg := rest.CopyConfig(s.cp.RESTConfig(controlplane.Admin))
+	cfg.QPS, cfg.Burst = -1, -1
+	if s.kube, err = kubernetes.NewForConfig(cfg); err != nil {
 		return err
 	}
 	if err := workload.Fill(ctx, s.cp, workload.Pods{Nodes: set.agents}, set.pods, func(int) {}); err != nil {

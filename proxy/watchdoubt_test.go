@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,6 +30,26 @@ type openWatch struct {
 	done  chan time.Duration
 	why   reason.Reason
 	ended time.Duration
+}
+
+// told is what a client was told, to be read while it is told more.
+type told struct {
+	*httptest.ResponseRecorder
+	mu sync.Mutex
+}
+
+// Write implements io.Writer.
+func (o *told) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.ResponseRecorder.Write(p)
+}
+
+// String returns it.
+func (o *told) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.Body.String()
 }
 
 // load makes the resource be in memory, and every review be answered at once.
@@ -83,6 +104,7 @@ func (o *openWatch) end(t *testing.T, until time.Duration) watch.Ending {
 	select {
 	case o.ended = <-o.done:
 	case <-time.After(until - time.Since(o.begun)):
+		synctest.Wait() // what was written may be read now
 		return ""
 	}
 	if o.why != "" {
@@ -165,7 +187,7 @@ func TestWatchesOutliveReopenings(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newModelWorld(t)
 				w.load(t)
-				out := httptest.NewRecorder()
+				out := &told{ResponseRecorder: httptest.NewRecorder()}
 				o := w.open(t, out, "watch=true&timeoutSeconds=3600&resourceVersion="+now, "")
 				defer o.leave()
 				tt.breaks(w)
@@ -175,8 +197,8 @@ func TestWatchesOutliveReopenings(t *testing.T) {
 				time.AfterFunc(tt.after, func() { tt.then(w, o) })
 				time.Sleep(tt.after - time.Second)
 				synctest.Wait()
-				if n := out.Body.Len(); n > 0 {
-					t.Errorf("told while it was in doubt: %s", out.Body)
+				if early := out.String(); early != "" {
+					t.Errorf("told while it was in doubt: %s", early)
 				}
 				end := o.end(t, 6*time.Minute)
 				if diff := cmp.Diff(tt.end, end); diff != "" {
@@ -185,8 +207,8 @@ func TestWatchesOutliveReopenings(t *testing.T) {
 				if after := o.ended - written; end != "" && (after < tt.first || after > tt.last) {
 					t.Errorf("it ended %v after the event", after)
 				}
-				if n := strings.Count(out.Body.String(), "\n"); n != tt.told {
-					t.Errorf("told %q", out.Body)
+				if all := out.String(); strings.Count(all, "\n") != tt.told {
+					t.Errorf("told %q", all)
 				}
 			})
 		})

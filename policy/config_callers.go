@@ -52,7 +52,7 @@ func (d *decoder) caller(path string, n *yaml.Node) (Caller, bool) {
 }
 
 // checkNewestAsAny: newestAsAny is an error for a resource that is never in memory. An empty list
-// is allowed: it removes the callers of the rule for all versions.
+// is allowed only where it removes callers: those of the rule for all versions.
 func (d *decoder) checkNewestAsAny(c *Config, statements []*statement) {
 	for _, s := range statements {
 		t := s.target

@@ -302,7 +302,7 @@ func (r Reason) Explain() string {
 // Passes says whether this reason to forward is gone soon by itself, so that it pays to ask again.
 func (r Reason) Passes() bool {
 	switch r {
-	case UnknownCaller, Warming, ReviewFailed, Stale, Ahead, Schema, Upstream, Stopped, NotProven, Aggregated, UnknownResource:
+	case UnknownCaller, Warming, ReviewFailed, Stale, Ahead, Schema, Upstream, Stopped, NotProven, NoRoom, Aggregated, UnknownResource:
 		return true
 	}
 	return false

@@ -77,7 +77,7 @@ func (id Identity) Present(h http.Header) {
 // can be remembered for it.
 func As(u *user.DefaultInfo) Identity { return Identity{impersonated: u} }
 
-// Known says whether the identity is not nobody.
+// Known says whether there is a caller: it is false for nobody, the zero Identity.
 func (id Identity) Known() bool { return id.authorization != nil || id.impersonated != nil }
 
 // BringsToken says whether the upstream sees a token in what the caller brings.

@@ -32,7 +32,7 @@ func NewCommand(userAgent string) *cobra.Command {
 		Short: "Say what would happen to a request, and why",
 		Long: `Says whether a request would be answered from memory or forwarded, and why, as far as that
 can be said without contacting a cluster. Unless you say otherwise, it assumes a request with a
-bearer token (give another with an Authorization header), for a built-in resource (--custom), from
+bearer token (--header 'Authorization: …' for another), for a built-in resource (--custom), from
 a caller whom no newestAsAny names (--as, --as-group).
 
   listproxy policy explain GET '/api/v1/pods?resourceVersion=0&limit=500'
@@ -42,8 +42,9 @@ a caller whom no newestAsAny names (--as, --as-group).
   listproxy policy explain GET /api/v1/pods --as system:serviceaccount:ci:builder --config policy.yaml
 
 With --address it assumes nothing, and asks a running listproxy whether this request is answered
-from memory now, and if not, why. A list or a watch is sent once, with the credentials of --kubeconfig,
-and only the head of the answer is read; anything else is not sent.
+from memory now, and if not, why. A list or a watch is sent, with the credentials of --kubeconfig,
+and only the head of the answer is read; if listproxy does not know the caller yet, it is sent once
+more. Anything else is not sent.
 
   listproxy policy explain GET '/api/v1/pods?resourceVersion=0' --address https://127.0.0.1:8443`,
 		Args: cli.WholeArgs(2),

@@ -289,8 +289,8 @@ func (v *vast) flood(ctx context.Context, s settings, r *report) error {
 	if err != nil {
 		return err
 	}
-	t := &table{caption: "All changes at once that were sent in " + strconv.Itoa(floodSeconds) +
-		" s above. The time includes the upstream, which makes them, and TLS.", head: []string{
+	t := &table{caption: "As many changes as are sent in " + strconv.Itoa(floodSeconds) +
+		" s above, all at once. The time includes the upstream, which makes them, and TLS.", head: []string{
 		"changes", "known after", "a second", "CPU for each",
 	}}
 	t.add(strconv.Itoa(n), millis(elapsed), fmt.Sprintf("%.0f", float64(n)/elapsed.Seconds()), millis((after-before)/time.Duration(n)))

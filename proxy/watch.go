@@ -263,7 +263,7 @@ func (s *watchStream) follow(r *http.Request, stands func() bool) {
 		withBuffer(func(buf []byte) []byte {
 			switch buf, events, end = s.cursor.Take(ctx, buf); {
 			case events == 0:
-			case stands():
+			case stands() && !s.cursor.Muted(): // in this order: stands may wait
 				s.tell(buf, events)
 			default:
 				doubted = bytes.Clone(buf)
@@ -271,7 +271,7 @@ func (s *watchStream) follow(r *http.Request, stands func() bool) {
 			return buf
 		})
 		if doubted != nil {
-			if end = s.doubt(ctx, stands, doubtFor); end == "" && !s.cursor.Muted() {
+			if end = s.doubt(ctx, stands, doubtFor, s.cursor.Turn); end == "" && !s.cursor.Muted() {
 				s.tell(doubted, events)
 			}
 		}
@@ -290,22 +290,26 @@ func (s *watchStream) interrupted(ctx context.Context, stands func() bool) watch
 	if s.err != nil {
 		return watch.EndGone
 	}
-	return cmp.Or(s.doubt(ctx, stands, initialDoubt), s.cursor.Interrupted(ctx))
+	atOnce := func() time.Duration { return 0 } // so that the room for the events' bytes is free again
+	return cmp.Or(s.doubt(ctx, stands, initialDoubt, atOnce), s.cursor.Interrupted(ctx))
 }
 
-// doubt waits until what the watch is told of stands, at most for a time. Then the watch ends, when
-// it is its turn; or sooner, if its time is over.
-func (s *watchStream) doubt(ctx context.Context, stands func() bool, patience time.Duration) watch.Ending {
+// doubt waits until what the watch is told of stands, at most for a time. Then the watch ends, after
+// what is left until its turn; or sooner, if its time is over.
+func (s *watchStream) doubt(ctx context.Context, stands func() bool, patience time.Duration, left func() time.Duration) watch.Ending {
 	var turn time.Time
 	for begun := time.Now(); !stands(); clock.Sleep(ctx, doubtPause) {
 		if end := s.cursor.Over(ctx); end != "" {
 			return end
 		}
-		switch now := time.Now(); {
-		case now.Sub(begun) < patience:
-		case turn.IsZero():
-			turn = now.Add(s.cursor.Turn())
-		case !now.Before(turn):
+		now := time.Now()
+		if now.Sub(begun) < patience {
+			continue
+		}
+		if turn.IsZero() {
+			turn = now.Add(left())
+		}
+		if !now.Before(turn) {
 			return watch.EndLost
 		}
 	}

@@ -16,6 +16,8 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
+	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/watch"
 )
 
@@ -213,4 +215,35 @@ func TestWatchesOutliveReopenings(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestNothingIsToldOfALostState: what is told may be lost while it is asked whether the resource is
+// served as before, which can take a while.
+func TestNothingIsToldOfALostState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newModelWorld(t)
+		w.load(t)
+		collection, why := w.handler.Collections.Use(modelWidgets)
+		if why != reason.None {
+			t.Fatal(why)
+		}
+		state, why := collection.Follow(t.Context(), 0, false, time.Second)
+		if why != reason.None {
+			t.Fatal(why)
+		}
+		out := httptest.NewRecorder()
+		s := &watchStream{ResponseWriter: out, control: http.NewResponseController(out), form: state.WatchForm()}
+		s.cursor = state.Watch(index.Query{}, watch.Options{After: state.Revision, Timeout: time.Hour})
+		w.write(1)
+		asked := 0
+		s.follow(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), func() bool {
+			asked++
+			w.handler.Collections.Invalidate(snapshot.Invalidation{Ground: snapshot.Past, Extent: snapshot.OfCollection(modelWidgets)})
+			return true
+		})
+		s.cursor.Close(s.end)
+		if s.end != watch.EndLost || asked == 0 || out.Body.Len() > 0 {
+			t.Errorf("asked %d times, ended as %q, told %q", asked, s.end, out.Body)
+		}
+	})
 }

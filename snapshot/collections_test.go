@@ -222,11 +222,13 @@ func TestALoadIsCountedBeforeItBegins(t *testing.T) {
 func TestWhoGoesForAChange(t *testing.T) {
 	for name, tt := range map[string]struct {
 		idle, used time.Duration // since each was asked for
+		own        bool          // what is full is the bound of the one that is used
 		goes       string
 	}{
 		"the other is idle": {idle: rested, goes: "idle"},
 		"both are used":     {goes: "used"},
 		"both are idle":     {idle: rested, used: rested, goes: "used"},
+		"its own bound":     {idle: rested, own: true, goes: "used"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -240,6 +242,12 @@ func TestWhoGoesForAChange(t *testing.T) {
 					c.Bytes = bound
 					c.Limits = Limits{History: time.Hour, Staleness: time.Hour}
 					c.Client = &http.Client{Transport: byName{"used": used, "idle": idle}}
+					c.Settings = func(gvr schema.GroupVersionResource) Settings {
+						if tt.own && gvr.Resource == "used" {
+							return Settings{Bytes: bound / 2}
+						}
+						return Settings{}
+					}
 				})
 				found := map[string]*Collection{}
 				for name := range map[string]time.Duration{"used": tt.used, "idle": tt.idle} {
@@ -249,7 +257,13 @@ func TestWhoGoesForAChange(t *testing.T) {
 				for name, since := range map[string]time.Duration{"used": tt.used, "idle": tt.idle} {
 					found[name].lastUse.Store(time.Now().Add(-since).UnixNano())
 				}
-				all.budget.Add(bound - all.budget.Used.Load() - 1)
+				if tt.own {
+					own := all.budgets[resourceNamed("used").GroupVersionResource]
+					own.Add(own.Limit - own.Used.Load() - 1)
+					all.budget.Add(bound*19/20 - all.budget.Used.Load())
+				} else {
+					all.budget.Add(bound - all.budget.Used.Load() - 1)
+				}
 				time.Sleep(300 * time.Millisecond)
 				synctest.Wait()
 				for name, c := range found {

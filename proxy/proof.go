@@ -29,11 +29,15 @@ func (h *Handler) proven(
 	return collection, snap, absence
 }
 
-// proofWait is how long a request waits for the proof. A forwarded watch costs the upstream as long
-// as it lasts, so for watches the proof always pays.
+// watchProofWait is how long a watch that begins with the newest state waits for the proof. Where
+// thousands begin at the same moment, the question and the feed's stream wait for CPU behind them;
+// and forwarded, each would cost the upstream the encoding of the whole state.
+const watchProofWait = 10 * time.Second
+
+// proofWait is how long a request waits for the proof.
 func (h *Handler) proofWait(want wanted) time.Duration {
 	if want.watch {
-		return watchWait
+		return watchProofWait
 	}
 	return h.ConsistentWait
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/inflight"
@@ -144,5 +145,29 @@ func TestWatchWithoutState(t *testing.T) {
 	room.Release()
 	if _, _, err := h.admitBody(t.Context(), inflight.ShareKey{}, listOf(1, 1)); err == nil {
 		t.Error("there was room for a list")
+	}
+}
+
+// TestStreamingListWaitsForTheProof, longer than a list: forwarded, it would cost the upstream more.
+func TestStreamingListWaitsForTheProof(t *testing.T) {
+	for query, want := range map[string]reason.Reason{
+		"watch=true&timeoutSeconds=20&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true": "",
+		"": reason.NotProven,
+	} {
+		t.Run(query, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newModelWorld(t)
+				w.handler.ConsistentLists, w.handler.ConsistentWait = policy.ConsistentAlways, 1500*time.Millisecond
+				w.questionTakes = 6 * time.Second
+				w.load(t)
+				o := w.open(t, httptest.NewRecorder(), query, "")
+				defer o.leave()
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if diff := cmp.Diff(want, o.why); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+			})
+		})
 	}
 }

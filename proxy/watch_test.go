@@ -148,7 +148,8 @@ func TestWatchWithoutState(t *testing.T) {
 	}
 }
 
-// TestStreamingListWaitsForTheProof, longer than a list: forwarded, it would cost the upstream more.
+// TestStreamingListWaitsForTheProof: a streaming list waits longer for the proof than a list does.
+// Forwarding it would cost the upstream more.
 func TestStreamingListWaitsForTheProof(t *testing.T) {
 	for query, want := range map[string]reason.Reason{
 		"watch=true&timeoutSeconds=20&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true": "",

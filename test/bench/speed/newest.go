@@ -268,20 +268,13 @@ func quietOrBusy(busy bool) string {
 func (s *newestScene) idle(ctx context.Context, sides []newestSide) ([][]float64, error) {
 	all := make([][]float64, len(sides))
 	for i, side := range sides {
-		before, err := cpuTimes(side.pids)
-		if err != nil {
-			return nil, err
-		}
 		begun := time.Now()
-		if err := pause(ctx, idleFor); err != nil {
-			return nil, err
-		}
-		after, err := cpuTimes(side.pids)
+		took, err := used(side.pids, func() error { return pause(ctx, idleFor) })
 		if err != nil {
 			return nil, err
 		}
-		for j := range after {
-			all[i] = append(all[i], (after[j]-before[j]).Seconds()/time.Since(begun).Seconds())
+		for _, d := range took {
+			all[i] = append(all[i], d.Seconds()/time.Since(begun).Seconds())
 		}
 	}
 	return all, nil
@@ -328,64 +321,96 @@ func (s *newestScene) write(ctx context.Context, busy bool) (stop func()) {
 	}
 }
 
-// herd has many clients ask at once, for more objects while these change, and for fewer while
-// others do, and counts the lists that kube-apiserver answers meanwhile. The last of the sides asks
-// for any state: no proof can be sooner.
+// herd has many clients ask at once, round by round at all sides in turn, for more objects while
+// these change, and for fewer while others do, and counts the lists that kube-apiserver answers
+// meanwhile. One of the sides asks for any state: no proof can be sooner.
 func (s *newestScene) herd(ctx context.Context, set settings, busy bool, log func(string, ...any)) (*table, error) {
 	stop := s.write(ctx, busy)
 	defer stop()
-	n := herdObjects(set, 100)
+	n, what := herdObjects(set, 100), "other things"
 	if busy {
-		n = herdObjects(set, 1000)
+		n, what = herdObjects(set, 1000), "config maps"
 	}
-	t := &table{head: []string{
-		fmt.Sprintf("%d clients at once", set.herd), "lists a second", "time, median", "99%", "from memory", "refused (429)", "lists that kube-apiserver answered, a second", "kube-apiserver, CPU for a list", "listproxy",
-	}}
-	b := &bench{client: s.client}
+	t := &table{
+		caption: fmt.Sprintf("%d clients ask for %d config maps at once while %s change, %d times:", set.herd, n, what, set.rounds),
+		head: []string{
+			fmt.Sprintf("%d clients at once", set.herd), "lists a second", "time, median", "99%", "from memory", "refused (429)",
+			"lists that kube-apiserver answered, a second", "kube-apiserver, CPU for a list", "listproxy",
+		},
+	}
 	sides := s.sides()
 	anyState := sides[slices.IndexFunc(sides, func(s newestSide) bool { return s.name == sideTrue })]
 	anyState.name, anyState.query = "(any state)", "?resourceVersion=0"
-	for _, side := range append(sides, anyState) {
-		l := load{Server: side.server, Path: newestPath(n) + side.query, Accept: acceptJSON, Clients: min(set.herd, herdConnections), Streams: max(1, set.herd/herdConnections), Each: 1, Sizes: true, Refusals: true}
-		if _, err := b.ask(load{Server: side.server, Path: l.Path, Accept: l.Accept, Clients: 1, Each: learning, Sizes: true}); err != nil {
-			return nil, err
+	sides = append(sides, anyState)
+	sums := make([]herded, len(sides))
+	order := rand.New(rand.NewPCG(1, 1))
+	for round := range set.rounds {
+		for _, at := range order.Perm(len(sides)) {
+			if err := s.stampede(ctx, set, n, sides[at], &sums[at]); err != nil {
+				return nil, fmt.Errorf("%d clients at %s: %w", set.herd, sides[at].name, err)
+			}
 		}
-		lists, err := s.listsAnswered(ctx)
-		if err != nil {
-			return nil, err
-		}
-		before, err := cpuTimes(side.pids)
-		if err != nil {
-			return nil, err
-		}
-		o, err := b.ask(l)
-		if err != nil {
-			return nil, err
-		}
-		after, err := cpuTimes(side.pids)
-		if err != nil {
-			return nil, err
-		}
-		now, err := s.listsAnswered(ctx)
-		if err != nil {
-			return nil, err
-		}
+		log("%d clients at once, %s, round %d of %d", set.herd, quietOrBusy(busy), round+1, set.rounds)
+	}
+	for at, side := range sides {
+		of := &sums[at]
+		slices.Sort(of.times)
+		lists, seconds := len(of.times), of.elapsed.Seconds()
 		cells := []string{
-			side.name, fmt.Sprintf("%.0f", float64(len(o.Times))/o.Elapsed.Seconds()), millis(quantile(o.Times, 0.5)), millis(quantile(o.Times, 0.99)),
-			fmt.Sprintf("%d%%", 100*o.Hits/max(1, len(o.Times))), strconv.Itoa(o.Refused), fmt.Sprintf("%.0f", float64(now-lists)/o.Elapsed.Seconds()),
+			side.name, fmt.Sprintf("%.0f", float64(lists)/seconds), millis(quantile(of.times, 0.5)), millis(quantile(of.times, 0.99)),
+			fmt.Sprintf("%d%%", 100*of.hits/max(1, lists)), strconv.Itoa(of.refused), fmt.Sprintf("%.0f", float64(of.answered)/seconds),
 		}
-		for i := range after {
-			cells = append(cells, millis((after[i]-before[i])/time.Duration(max(1, len(o.Times)))))
+		for _, used := range of.cpu {
+			cells = append(cells, millis(used/time.Duration(max(1, lists))))
 		}
 		t.add(cells...)
-		log("%d clients at %s", set.herd, side.name)
 	}
-	what := "other things"
-	if busy {
-		what = "config maps"
-	}
-	t.caption = fmt.Sprintf("%d clients ask for %d config maps at once while %s change:", set.herd, n, what)
 	return t, nil
+}
+
+// herded is what came of the lists of many clients at a side, in all rounds.
+type herded struct {
+	asked
+	refused  int
+	answered int64 // by kube-apiserver
+	elapsed  time.Duration
+}
+
+// stampede has many clients ask a side at once for n objects.
+func (s *newestScene) stampede(ctx context.Context, set settings, n int, side newestSide, of *herded) error {
+	b := &bench{client: s.client}
+	l := load{
+		Server: side.server, Path: newestPath(n) + side.query, Accept: acceptJSON, Each: 1, Sizes: true, Refusals: true,
+		Clients: min(set.herd, herdConnections), Streams: max(1, set.herd/herdConnections),
+	}
+	if _, err := b.ask(load{Server: side.server, Path: l.Path, Accept: l.Accept, Clients: 1, Each: learning, Sizes: true}); err != nil {
+		return err
+	}
+	before, err := s.listsAnswered(ctx)
+	if err != nil {
+		return err
+	}
+	var o outcome
+	took, err := used(side.pids, func() (err error) {
+		o, err = b.ask(l)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	after, err := s.listsAnswered(ctx)
+	if err != nil {
+		return err
+	}
+	if of.cpu == nil {
+		of.cpu = make([]time.Duration, len(took))
+	}
+	for i := range took {
+		of.cpu[i] += took[i]
+	}
+	of.times, of.hits = append(of.times, o.Times...), of.hits+o.Hits
+	of.refused, of.answered, of.elapsed = of.refused+o.Refused, of.answered+after-before, of.elapsed+o.Elapsed
+	return nil
 }
 
 // herdConnections is over how many connections a herd asks.

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/internal/observetest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
@@ -24,19 +25,9 @@ func TestEstimate(t *testing.T) {
 		close(w.reviews)
 		o, metrics := observetest.New(t, nil)
 		w.handler.Observer, w.handler.ConsistentWait = o, 1500*time.Millisecond
-		read := func(target string) policy.Request {
-			r := httptest.NewRequest(http.MethodGet, target, nil)
-			r.Header.Set("Accept", "application/json")
-			list, why := policy.Parse(r, kubehttp.Of(r).Info, policy.PlainToken)
-			if why != "" {
-				t.Fatal(why)
-			}
-			return list
-		}
-		const widgets = "/apis/example.com/v1/widgets"
 		estimated := func(target string, want ...string) {
 			t.Helper()
-			list := read(target)
+			list := parsed(t, target)
 			if resource, q, known := w.handler.newest(list); known {
 				w.handler.estimate(list, resource, q)
 			}
@@ -59,11 +50,72 @@ func TestEstimate(t *testing.T) {
 		}
 		time.Sleep(20 * time.Second)
 		estimated(widgets, "reason=faster-forwarded 1", "reason=warming 1")
-		resource, q, known := w.handler.newest(read(widgets))
+		resource, q, known := w.handler.newest(parsed(t, widgets))
 		if !known {
 			t.Fatal("the resource is not known")
 		}
-		w.handler.Collections.Forward(resource, q)(time.Hour)
+		w.handler.Collections.Forward(resource, q).End(time.Hour)
 		estimated(widgets, "reason=faster-forwarded 1", "reason=none 1", "reason=warming 1")
 	})
+}
+
+const widgets = "/apis/example.com/v1/widgets"
+
+// parsed is a list as a client with a token asks for it.
+func parsed(t *testing.T, target string) policy.Request {
+	t.Helper()
+	r := httptest.NewRequest(http.MethodGet, target, nil)
+	r.Header.Set("Accept", "application/json")
+	list, why := policy.Parse(r, kubehttp.Of(r).Info, policy.PlainToken)
+	if why != "" {
+		t.Fatal(why)
+	}
+	return list
+}
+
+// hourlyReader is the connection of a client that reads nothing for an hour.
+type hourlyReader struct{ http.ResponseWriter }
+
+func (hourlyReader) Write(p []byte) (int, error) {
+	time.Sleep(time.Hour)
+	return len(p), nil
+}
+
+func (hourlyReader) FlushError() error {
+	time.Sleep(time.Hour)
+	return nil
+}
+
+// TestASlowReaderMakesNobodyWait: how long a client takes to read what is forwarded does not count
+// as kube-apiserver's time for such lists, nor does the first request of a caller.
+func TestASlowReaderMakesNobodyWait(t *testing.T) {
+	for name, accepted := range map[string]bool{"a slow reader": true, "a caller whom kube-apiserver has not accepted yet": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newModelWorld(t)
+				w.questionTakes = 5 * time.Millisecond
+				close(w.reviews)
+				if _, why := w.handler.Catalog.Lookup(t.Context(), "example.com", "v1", "widgets"); why != "" {
+					t.Fatal(why)
+				}
+				collection, why := w.handler.Collections.Use(modelWidgets)
+				if why != "" {
+					t.Fatal(why)
+				}
+				time.Sleep(20 * time.Second)
+				f := w.handler.forwardNewest(hourlyReader{}, parsed(t, widgets), reason.FasterForwarded, accepted)
+				if !accepted {
+					time.Sleep(time.Hour)
+				} else if _, err := f.Write([]byte("{")); err != nil {
+					t.Error(err)
+				} else if err := http.NewResponseController(f).Flush(); err != nil {
+					t.Error(err)
+				}
+				f.over(true)
+				if got := collection.NoFresh(f.q, time.Minute, false); got != reason.FasterForwarded {
+					t.Errorf("got %q", got)
+				}
+			})
+		})
+	}
 }

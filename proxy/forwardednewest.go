@@ -8,6 +8,7 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/pace"
 )
 
 // forwardedNewest is a list of the newest state that is forwarded, and the answer to it.
@@ -24,24 +25,36 @@ type forwardedNewest struct {
 
 	begun   time.Time
 	writing time.Duration
-	// learn is told how long kube-apiserver took.
-	learn func(time.Duration)
+	counted *pace.Forwarded // nil if the list does not count
 }
 
-// forwardNewest begins to forward a list of the newest state, for a reason.
-func (h *Handler) forwardNewest(w http.ResponseWriter, list policy.Request, why reason.Reason) *forwardedNewest {
+// forwardNewest begins to forward a list of the newest state, for a reason. How long kube-apiserver
+// takes counts only if it has accepted the caller before: the first request of a caller takes longer.
+func (h *Handler) forwardNewest(w http.ResponseWriter, list policy.Request, why reason.Reason, accepted bool) *forwardedNewest {
 	f := &forwardedNewest{ResponseWriter: w, list: list, why: why, h: h, begun: time.Now()}
-	if f.resource, f.q, f.known = h.newest(list); f.known {
-		f.learn = h.Collections.Forward(f.resource, f.q)
+	if f.resource, f.q, f.known = h.newest(list); f.known && accepted {
+		f.counted = h.Collections.Forward(f.resource, f.q)
 	}
 	return f
 }
 
 // Write implements [http.ResponseWriter], and measures how long it takes.
-func (f *forwardedNewest) Write(p []byte) (int, error) {
+func (f *forwardedNewest) Write(p []byte) (n int, err error) {
+	f.aside(func() { n, err = f.ResponseWriter.Write(p) })
+	return n, err
+}
+
+// FlushError is for [http.ResponseController]. It measures how long it takes.
+func (f *forwardedNewest) FlushError() (err error) {
+	f.aside(func() { err = http.NewResponseController(f.ResponseWriter).Flush() })
+	return err
+}
+
+// aside calls what may wait until the client reads.
+func (f *forwardedNewest) aside(wait func()) {
 	begun := time.Now()
-	defer func() { f.writing += time.Since(begun) }()
-	return f.ResponseWriter.Write(p)
+	f.counted.Aside(wait)
+	f.writing += time.Since(begun)
 }
 
 // Unwrap lets [http.ResponseController] find what else the writer can do.
@@ -57,7 +70,7 @@ func (f *forwardedNewest) over(answered bool) {
 	if !answered || f.list.Indented(true) || f.list.Indented(false) {
 		took = 0 // indented lists cost more, and do not tell what others do
 	}
-	f.learn(took)
+	f.counted.End(took)
 	if !answered {
 		return
 	}

@@ -39,7 +39,7 @@ func (h *Handler) respond(w http.ResponseWriter, r *http.Request) {
 	}
 	code := 0
 	if found.semantics == policy.MostRecent && !list.Watch {
-		newest := h.forwardNewest(w, list, why)
+		newest := h.forwardNewest(w, list, why, who.accepted)
 		defer func() { newest.over(code == http.StatusOK) }()
 		w = newest
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/budget"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/pace"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -198,15 +199,14 @@ func (c *Collections) WantNext(r Resource, q index.Query) {
 	}
 }
 
-// Forward says that q is sent to the upstream for its newest state. The returned function must be
-// called when that is over, with how long the upstream took to answer; with 0 if it did not, or if
-// the time says nothing about other lists. Forward starts no collection.
-func (c *Collections) Forward(r Resource, q index.Query) (over func(took time.Duration)) {
+// Forward says that q is sent to the upstream for its newest state. It starts no collection, and
+// returns nil if there is none.
+func (c *Collections) Forward(r Resource, q index.Query) *pace.Forwarded {
 	c.mu.RLock()
 	found := c.all[r]
 	c.mu.RUnlock()
 	if found == nil {
-		return func(time.Duration) {}
+		return nil
 	}
 	return found.forward(q)
 }

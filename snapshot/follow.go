@@ -86,6 +86,8 @@ func (f *feed) resume(ctx context.Context, frame *wire.Frame, how ending, over t
 		}
 		pause := wanted(retry.Step(), err)
 		f.log.Info("watch not resumed yet", "error", err, "retry", pause.Round(time.Millisecond))
+		f.fresh.Refused(time.Now(), pause)
+		f.collection.publish(f.fresh) // no request need wait for a proof meanwhile
 		if !clock.Sleep(ctx, pause) {
 			return nil, ctx.Err()
 		}
@@ -121,6 +123,7 @@ func (f *feed) reopen(ctx context.Context, frame *wire.Frame, how ending, over t
 	if how == broken {
 		is := f.collection.inquire()
 		f.fresh.Ask(is)
+		f.collection.publish(f.fresh)
 		now, err := f.probe(ctx, is)
 		f.fresh.Stop()
 		if err != nil {

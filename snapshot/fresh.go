@@ -80,12 +80,11 @@ func (c *Collection) NoFresh(q index.Query, atMost time.Duration, always bool) r
 // publish makes a copy of the feed's state machine available to requests for the newest state.
 func (c *Collection) publish(f freshness.Machine) { c.outlook.Store(&f) }
 
-// forward records that q is sent to the upstream for its newest state. The returned function must
-// be called when that is over, with how long the upstream took to answer; with 0 if it did not.
-func (c *Collection) forward(q index.Query) (over func(took time.Duration)) {
+// forward says that q is sent to the upstream for its newest state.
+func (c *Collection) forward(q index.Query) *pace.Forwarded {
 	v := c.view.Load()
 	if v.absence != reason.None {
-		return func(time.Duration) {}
+		return nil
 	}
 	kind, _ := pace.KindOf(v.newest, q)
 	return c.costs.Begin(kind)

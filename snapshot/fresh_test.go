@@ -15,6 +15,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/pace"
 )
 
 // quietResource is an upstream in which other resources are written: its revision moves, and the
@@ -204,6 +205,40 @@ func TestNewestIsNotProven(t *testing.T) {
 	}
 }
 
+// TestNobodyWaitsWhileTheStreamIsBroken: while the feed waits until it may open its stream again, no
+// proof can come, and no list of the newest state waits for one.
+func TestNobodyWaitsWhileTheStreamIsBroken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &quietResource{upstream: &upstream{
+			revision: 9, watch: func(from uint64) []string {
+				if from < 7 {
+					return []string{inEvent("MODIFIED", itemB)} // the same past
+				}
+				return nil
+			},
+			tells: `{"type":"ERROR","object":` + aStatus + "}\n", pauses: 5 * time.Second,
+		}}
+		c := fed(t, e, time.Second)
+		if got := c.NoFresh(index.Query{}, 2*time.Second, true); got != reason.None {
+			t.Fatalf("with a stream: %q", got)
+		}
+		e.answers(func(r *http.Request) (time.Duration, *http.Response) {
+			busy := tooBusy(r, http.StatusTooManyRequests)
+			busy.Header.Set("Retry-After", "20")
+			return 0, busy
+		})
+		time.Sleep(8 * time.Second) // the stream has ended, and is not opened again before 20 s are over
+		if got := c.NoFresh(index.Query{}, 2*time.Second, true); got != reason.NotProven {
+			t.Errorf("without a stream: %q", got)
+		}
+		e.answers(nil)
+		time.Sleep(20 * time.Second)
+		if got := c.NoFresh(index.Query{}, 2*time.Second, true); got != reason.None {
+			t.Errorf("with a stream again: %q", got)
+		}
+	})
+}
+
 // TestNoFresh: what the upstream answers sooner is forwarded, unless all are to be proven, and so
 // is what has no state.
 func TestNoFresh(t *testing.T) {
@@ -224,7 +259,7 @@ func TestNoFresh(t *testing.T) {
 		t.Errorf("a small list, always: %q", got)
 	}
 	proofTakes(10*time.Millisecond, true)
-	c.forward(index.Query{})(20 * time.Millisecond)
+	c.forward(index.Query{}).End(20 * time.Millisecond)
 	if got := c.NoFresh(index.Query{}, wait, false); got != reason.None {
 		t.Errorf("one that takes the upstream longer: %q", got)
 	}
@@ -237,15 +272,15 @@ func TestNoFresh(t *testing.T) {
 	if got := c.NoFresh(index.Query{}, wait, false); got != reason.FasterForwarded {
 		t.Errorf("one that takes the upstream less time: %q", got)
 	}
-	var others []func(time.Duration)
+	var others []*pace.Forwarded
 	for range 50 { // no list takes less than a millisecond
 		others = append(others, c.forward(index.Query{}))
 	}
 	if got := c.NoFresh(index.Query{}, wait, false); got != reason.None {
 		t.Errorf("while many others are forwarded: %q", got)
 	}
-	for _, over := range others {
-		over(0)
+	for _, other := range others {
+		other.End(0)
 	}
 	if got := c.NoFresh(index.Query{}, wait, false); got != reason.FasterForwarded {
 		t.Errorf("when that is over: %q", got)

@@ -16,7 +16,8 @@ const (
 	encoding  = 10 * time.Nanosecond
 	// A measured time is valid for believed times as long as the list took, and at most for the
 	// second limit. After that a list of its kind may be forwarded only to measure it again, which
-	// takes less than 1/believed of the upstream's time.
+	// takes less than 1/believed of the upstream's time. A list that took longer than usual is believed
+	// only for as long as a usual one: it may have met a busy API server.
 	believed = 500
 	costKept = 5 * time.Minute
 	// many is how many values count of how fast lists end: they end in bursts.
@@ -31,8 +32,19 @@ type Kind struct {
 	// objects is the magnitude of how many objects the upstream looks at, limit of how many a page
 	// holds; 0 is all.
 	objects, limit int
-	selects        bool
+	selector       selector
 }
+
+// selector is by what kube-apiserver finds the objects of a list: for a name it reads one object,
+// for fields often an index, and for labels all objects of the scope.
+type selector byte
+
+const (
+	whole selector = iota
+	byName
+	byFields
+	byLabels
+)
 
 // magnitude is how many binary digits n has.
 func magnitude(n int64) int { return bits.Len64(uint64(max(0, n))) }
@@ -45,11 +57,11 @@ const sampled = 16
 func KindOf(newest index.Tree, q index.Query) (Kind, int64) {
 	from, end := q.Scope.Prefix()+q.Start, q.Scope.End()
 	count := newest.Count(from, end)
-	kind := Kind{objects: magnitude(count), selects: selects(q)}
+	kind := Kind{objects: magnitude(count), selector: selectorOf(q)}
 	if q.Limit > 0 && q.Limit < count {
 		kind.limit, count = magnitude(q.Limit), q.Limit
 	}
-	if kind.selects {
+	if kind.selector != whole {
 		return kind, 0
 	}
 	n, bytes := int64(0), int64(0)
@@ -60,9 +72,17 @@ func KindOf(newest index.Tree, q index.Query) (Kind, int64) {
 	return kind, bytes * count / max(n, 1)
 }
 
-// selects says whether not all objects of its scope are asked for. A selector may choose them all.
-func selects(q index.Query) bool {
-	return q.Name != "" || q.Labels != nil && !q.Labels.Empty() || q.Fields != nil && !q.Fields.Empty()
+// selectorOf says by what the objects of a list are found. A selector may choose them all.
+func selectorOf(q index.Query) selector {
+	switch {
+	case q.Name != "":
+		return byName
+	case q.Fields != nil && !q.Fields.Empty():
+		return byFields
+	case q.Labels != nil && !q.Labels.Empty():
+		return byLabels
+	}
+	return whole
 }
 
 // Costs are how long the upstream takes to answer lists of each kind. Safe for concurrent use.
@@ -87,6 +107,8 @@ type cost struct {
 type measured struct {
 	average[time.Duration]
 	until time.Time
+	// took is how long the last list took that was measured.
+	took time.Duration
 }
 
 // take adds a value, measured of a list that took so long, where so many count.
@@ -95,21 +117,52 @@ func (m *measured) take(v, took time.Duration, now time.Time, count int) {
 		m.average = average[time.Duration]{}
 	}
 	m.add(v, count)
-	m.until = now.Add(min(believed*took, costKept))
+	m.until = now.Add(min(believed*min(took, max(m.took, leastCost)), costKept))
+	m.took = took
 }
 
 // holds says whether it is still valid.
 func (m *measured) holds(now time.Time) bool { return m.n > 0 && now.Before(m.until) }
 
-// Begin records that a list of a kind is forwarded. The returned function must be called when the
-// list has ended, with how long the upstream took; with 0 if that is not known.
-func (c *Costs) Begin(kind Kind) (end func(took time.Duration)) {
+// Forwarded is a list that is forwarded. One that is nil does not count. It is not safe for
+// concurrent use.
+type Forwarded struct {
+	costs *Costs
+	kind  Kind
+	begun time.Time
+	alone bool // at the beginning
+}
+
+// Begin says that a list of a kind is forwarded. End must be called when that is over.
+func (c *Costs) Begin(kind Kind) *Forwarded {
 	begun := time.Now()
+	return &Forwarded{c, kind, begun, c.count(1) == 1}
+}
+
+// count adds to how many lists are forwarded now.
+func (c *Costs) count(more int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	alone := c.underWay == 0
-	c.underWay++
-	return func(took time.Duration) { c.end(kind, alone, begun, time.Now(), took) }
+	c.underWay += more
+	return c.underWay
+}
+
+// Aside calls wait, which waits for the client to read. Meanwhile the list does not count as one
+// that the upstream has still to answer.
+func (f *Forwarded) Aside(wait func()) {
+	if f != nil {
+		f.costs.count(-1)
+		defer f.costs.count(1)
+	}
+	wait()
+}
+
+// End says that the list has ended, and how long the upstream took to answer; 0 if it did not, or
+// if the time says nothing about other lists.
+func (f *Forwarded) End(took time.Duration) {
+	if f != nil {
+		f.costs.end(f.kind, f.alone, f.begun, time.Now(), took)
+	}
 }
 
 // end records that a list has ended. alone: it began when no other was under way.

@@ -16,14 +16,15 @@ func TestCosts(t *testing.T) {
 		c.underWay++
 		c.end(kind, true, now, now, took)
 	}
-	whole, page := Kind{objects: 10}, Kind{objects: 10, limit: 3}
-	alone(whole, 80*ms, now)
+	all, page := Kind{objects: 10}, Kind{objects: 10, limit: 3}
+	alone(all, 80*ms, now)
 	alone(page, 2*ms, now.Add(2*ms))
-	alone(whole, 160*ms, now.Add(162*ms))
-	if got := c.Now(whole, 0, now); got != 120*ms {
-		t.Errorf("whole: %v", got)
+	alone(page, 2*ms, now.Add(4*ms))
+	alone(all, 160*ms, now.Add(164*ms))
+	if got := c.Now(all, 0, now); got != 120*ms {
+		t.Errorf("all: %v", got)
 	}
-	now = now.Add(2 * ms)
+	now = now.Add(4 * ms)
 	if got := c.Now(page, 0, now.Add(believed*2*ms-1)); got != 2*ms {
 		t.Errorf("a page: %v", got)
 	}
@@ -31,13 +32,14 @@ func TestCosts(t *testing.T) {
 		t.Errorf("what was measured long ago is believed: %v", got)
 	}
 	now = now.Add(2 * time.Hour)
-	alone(whole, time.Hour, now)
-	if got := c.Now(whole, 0, now.Add(costKept)); got != unknown {
+	alone(all, time.Hour, now)
+	alone(all, time.Hour, now)
+	if got := c.Now(all, 0, now.Add(costKept)); got != unknown {
 		t.Errorf("what was measured too long ago is believed: %v", got)
 	}
 	now = now.Add(costKept)
-	alone(whole, time.Second, now)
-	if got := c.Now(whole, 0, now); got != time.Second {
+	alone(all, time.Second, now)
+	if got := c.Now(all, 0, now); got != time.Second {
 		t.Errorf("after a time it begins anew: %v", got)
 	}
 	for i := range 2 * maxKinds {
@@ -48,6 +50,55 @@ func TestCosts(t *testing.T) {
 	}
 	if alone(page, 2*ms, now.Add(2*costKept)); len(c.of) != 1 {
 		t.Errorf("%d kinds, though all but one were measured long ago", len(c.of))
+	}
+}
+
+// TestOneSlowListIsBelievedBriefly: a list that took much longer than the one before it is believed
+// for as long as that one was: it may have met a busy API server. The next one is believed again.
+func TestOneSlowListIsBelievedBriefly(t *testing.T) {
+	now := time.Now()
+	var c Costs
+	kind := Kind{objects: 10}
+	alone := func(took time.Duration) {
+		c.underWay++
+		c.end(kind, true, now, now, took)
+	}
+	alone(3 * ms)
+	alone(3 * ms)
+	now = now.Add(time.Minute)
+	alone(3 * time.Second)
+	if got := c.Now(kind, 0, now); got != 3*time.Second {
+		t.Errorf("at once: %v", got)
+	}
+	now = now.Add(believed * 3 * ms)
+	if got := c.Now(kind, 0, now); got != leastCost {
+		t.Errorf("after the time for which the list before it was believed: %v", got)
+	}
+	alone(3 * time.Second) // it has really become slow
+	if got := c.Now(kind, 0, now.Add(costKept-1)); got != 3*time.Second {
+		t.Errorf("the next that was slow: %v", got)
+	}
+}
+
+// TestWhoDoesNotReadIsNotCounted: lists whose clients do not read make nobody else wait.
+func TestWhoDoesNotReadIsNotCounted(t *testing.T) {
+	var c Costs
+	kind := Kind{objects: 10}
+	for range 5 {
+		c.Begin(kind)
+	}
+	unread := c.Begin(kind)
+	if got := c.Now(kind, 0, time.Now()); got != 7*leastCost {
+		t.Errorf("%v", got)
+	}
+	unread.Aside(func() {
+		if got := c.Now(kind, 0, time.Now()); got != 6*leastCost {
+			t.Errorf("while its client does not read: %v", got)
+		}
+	})
+	unread.End(time.Second)
+	if got := c.Now(kind, 0, time.Now()); got != 6*leastCost {
+		t.Errorf("after it: %v", got)
 	}
 }
 
@@ -107,12 +158,12 @@ func TestCostIsOfOneThatWasAlone(t *testing.T) {
 	var c Costs
 	kind := Kind{objects: 10}
 	first, second := c.Begin(kind), c.Begin(kind)
-	first(300 * ms)
-	second(0) // not answered
+	first.End(300 * ms)
+	second.End(0) // not answered
 	if got := c.Now(kind, 0, time.Now()); got != leastCost {
 		t.Errorf("alone %v", got)
 	}
-	c.Begin(kind)(200 * ms)
+	c.Begin(kind).End(200 * ms)
 	if got := c.Now(kind, 0, time.Now()); got != 200*ms {
 		t.Errorf("alone %v", got)
 	}

@@ -211,6 +211,15 @@ func (h *Handler) review(ctx context.Context, who caller, asked authz.Attributes
 	return rights{yes, lent}, reason
 }
 
+// reviewAgain reviews the caller again if its rights do not count any more: the proof of the newest
+// state, and room for the answer's bytes, may take longer than a yes counts.
+func (h *Handler) reviewAgain(ctx context.Context, who caller, list policy.Request, a *answer) (why reason.Reason) {
+	if !h.holds(a.rights, time.Now()) {
+		a.rights, why = h.review(ctx, who, attributesFor(list), list.Watch)
+	}
+	return why
+}
+
 // hopeless returns the reason if memory could not answer even after a review that says yes: then no
 // review is needed. It starts no collection, since only callers with a right to a resource may
 // cause that.

@@ -433,7 +433,7 @@ func (w *modelWorld) ask(t *testing.T, target string) (why reason.Reason) {
 	})
 	some()
 	w.mu.Lock()
-	is, loaded, reviewed := w.epochs, w.loaded, w.reviewed == w.rights
+	is, loaded := w.epochs, w.loaded
 	silent, over, met, deaf := w.away && time.Since(w.since) > modelStaleness, w.over, w.met, ""
 	for path, since := range w.deaf {
 		if time.Since(since) >= modelSilence {
@@ -471,7 +471,7 @@ func (w *modelWorld) ask(t *testing.T, target string) (why reason.Reason) {
 	if deaf != "" {
 		t.Errorf("after %q: answered though no change of %s would have been heard of", happened, deaf)
 	}
-	if !reviewed {
+	if w.reviewed != w.rights {
 		t.Errorf("after %q: answered by a right from before it was taken away", happened)
 	}
 	return ""

@@ -201,7 +201,12 @@ func (*auditSink) Close() error { return nil }
 // authorizerOf returns an Authorizer whose reviews are answered by rt.
 func authorizerOf(t *testing.T, rt proxytest.Transport) *authz.Authorizer {
 	t.Helper()
-	r, err := authz.NewAuthorizer(authntest.SendAs(rt), &url.URL{Scheme: "https", Host: "upstream.example"}, authz.Config{TTL: time.Hour}, proxytest.DiscardLog())
+	return authorizerWith(t, rt, authz.Config{TTL: time.Hour})
+}
+
+func authorizerWith(t *testing.T, rt proxytest.Transport, config authz.Config) *authz.Authorizer {
+	t.Helper()
+	r, err := authz.NewAuthorizer(authntest.SendAs(rt), &url.URL{Scheme: "https", Host: "upstream.example"}, config, proxytest.DiscardLog())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,6 +67,9 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, who caller, list
 	if page.unfit {
 		return reason.Pretty
 	}
+	if why := h.reviewAgain(r.Context(), who, list, a); why != "" {
+		return why
+	}
 	if reason := mayAnswer(a.entry, a.snapshot, h.ground(list, *a)); reason != "" {
 		return reason
 	}

@@ -90,6 +90,9 @@ func (h *Handler) serveWatch(w http.ResponseWriter, r *http.Request, who caller,
 	// end.
 	s.compressed = form.Compressed && list.Gzip && a.initial && list.WatchOptions.Bookmarks
 	defer func() { s.release(); room.Release() }()
+	if why := h.reviewAgain(r.Context(), who, list, a); why != "" {
+		return why
+	}
 	s.cursor = a.snapshot.Watch(a.query, watch.Options{
 		After:     a.after,
 		Bookmarks: list.WatchOptions.Bookmarks,

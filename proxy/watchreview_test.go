@@ -15,6 +15,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
@@ -80,5 +81,45 @@ func testManyWatchesAreReviewed(t *testing.T) {
 	}
 	if reviews != stay+1 || most > 128 {
 		t.Errorf("%d reviews, %d at once", reviews, most)
+	}
+}
+
+// TestReviewedAgain: a yes that has expired while the answer waited for its proof is asked for once
+// more. If it is a no by then, nothing is answered.
+func TestReviewedAgain(t *testing.T) {
+	streaming := "watch=true&timeoutSeconds=20&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+	for request, query := range map[string]string{"a list": "", "a streaming list": streaming} {
+		for name, tt := range map[string]struct {
+			ttl, takes time.Duration // of a yes, and of the proof
+			yes        int           // that many reviews are answered with, before a no
+			asked      int
+			want       reason.Reason
+		}{
+			"in time":        {10 * time.Second, 6 * time.Second, 1, 1, ""},
+			"late":           {5 * time.Second, 6 * time.Second, 2, 2, ""},
+			"nothing kept":   {0, 6 * time.Second, 2, 2, ""},
+			"late, then not": {5 * time.Second, 6 * time.Second, 1, 2, reason.NotAllowed},
+		} {
+			t.Run(request+", "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newModelWorld(t)
+					w.handler.ConsistentLists, w.handler.ConsistentWait = policy.ConsistentAlways, time.Minute
+					w.questionTakes = tt.takes
+					w.load(t)
+					asked := 0
+					w.handler.Authorizer = authorizerWith(t, func(r *http.Request) (*http.Response, error) {
+						asked++
+						return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: asked <= tt.yes})
+					}, authz.Config{TTL: tt.ttl})
+					out := httptest.NewRecorder()
+					o := w.open(t, out, query, "")
+					defer o.leave()
+					<-o.done
+					if diff := cmp.Diff(tt.want, o.why); diff != "" || asked != tt.asked || (out.Body.Len() > 0) != (tt.want == "") {
+						t.Errorf("%d reviews, %d bytes (-want +got):\n%s", asked, out.Body.Len(), diff)
+					}
+				})
+			})
+		}
 	}
 }

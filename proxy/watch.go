@@ -136,9 +136,12 @@ func (h *Handler) serveWatch(w http.ResponseWriter, r *http.Request, who caller,
 	// The objects of the state are no longer needed.
 	s.release()
 	room.Release()
-	if ended == "" {
+	switch ended {
+	case "":
 		s.follow(r, stands)
-	} else {
+	case watch.EndLost:
+		s.end = s.awaitEnd(r.Context())
+	default:
 		s.end = ended
 	}
 
@@ -293,8 +296,23 @@ func (s *watchStream) interrupted(ctx context.Context, stands func() bool) watch
 	if s.err != nil {
 		return watch.EndGone
 	}
-	atOnce := func() time.Duration { return 0 } // so that the room for the events' bytes is free again
+	atOnce := func() time.Duration { return 0 } // the room for the events' bytes is given back before awaitEnd
 	return cmp.Or(s.doubt(ctx, stands, initialDoubt, atOnce), s.cursor.Interrupted(ctx))
+}
+
+// awaitEnd waits, while nothing is told, until a watch may end whose state is lost or in doubt: not
+// at the same moment as others. It returns why the watch ends then.
+func (s *watchStream) awaitEnd(ctx context.Context) watch.Ending {
+	turn := ctx
+	if !s.cursor.Muted() { // else its end is planned
+		var stop context.CancelFunc
+		turn, stop = context.WithTimeout(ctx, s.cursor.Turn())
+		defer stop()
+	}
+	for s.cursor.Over(turn) == "" {
+		s.cursor.Wait(turn)
+	}
+	return cmp.Or(s.cursor.Over(ctx), watch.EndLost)
 }
 
 // doubt waits until what the watch is told of stands, at most for a time. Then the watch ends, after

@@ -25,6 +25,7 @@ import (
 
 	"github.com/listproxy/listproxy/proxy/audit"
 	"github.com/listproxy/listproxy/proxy/authz"
+	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/snapshot"
@@ -98,6 +99,71 @@ func TestInterruptedStates(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// TestInterruptedStatesEndApart: where the states of many new watches are in doubt, their room is free
+// at once, and they end later: one by one, and none in its first second, after which client-go would
+// list.
+func TestInterruptedStatesEndApart(t *testing.T) {
+	const (
+		clients = 20
+		reads   = 500 * time.Millisecond
+		room    = 100 << 20
+	)
+	for name, tt := range map[string]struct {
+		happens func(*modelWorld)
+		free    time.Duration // when all their room is
+	}{
+		"the state is dropped": {func(w *modelWorld) {
+			w.handler.Collections.Invalidate(snapshot.Invalidation{Ground: snapshot.Past, Extent: snapshot.OfCollection(modelWidgets)})
+		}, reads},
+		"definitions are not known": {func(w *modelWorld) {
+			w.Stall(modelDefinitions)
+			w.End(modelDefinitions)
+			time.AfterFunc(time.Minute, func() { w.Flow(modelDefinitions) })
+		}, reads + initialDoubt},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newModelWorld(t)
+				w.bulk = randomText(100 << 10) // more than is written at once
+				var err error
+				if w.handler.Inflight, err = inflight.New(inflight.Config{Requests: 2 * clients, Bytes: room}); err != nil {
+					t.Fatal(err)
+				}
+				w.load(t)
+				outs, watches := make([]*slowReader, clients), make([]*openWatch, clients)
+				for i := range watches {
+					outs[i] = &slowReader{httptest.NewRecorder(), reads}
+					watches[i] = w.open(t, outs[i], "watch=true&timeoutSeconds=3600&allowWatchBookmarks=true&"+
+						"sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0", "identity")
+					defer watches[i].leave()
+				}
+				tt.happens(w)
+				time.Sleep(tt.free + 10*doubtPause)
+				synctest.Wait()
+				told := outs[0].Body.Len()
+				for share := range byte(2) { // one may have half
+					taken, ok := w.handler.Inflight.TryAdmitBody(inflight.ShareKey{share}, room/2)
+					if !ok {
+						t.Error("there is no room")
+					}
+					defer taken.Release()
+				}
+				ends := map[time.Duration]bool{}
+				for _, o := range watches {
+					end := o.end(t, 20*time.Second)
+					if end != watch.EndLost || o.ended < time.Second {
+						t.Errorf("ended after %v: %q", o.ended, end)
+					}
+					ends[o.ended] = true
+				}
+				if len(ends) < clients/2 || outs[0].Body.Len() != told {
+					t.Errorf("all ended at %v; one was told %d bytes, and then %d", ends, told, outs[0].Body.Len()-told)
+				}
+			})
+		})
 	}
 }
 

@@ -29,15 +29,15 @@ func (h *Handler) proven(
 	return collection, snap, absence
 }
 
-// watchProofWait is how long a watch that begins with the newest state waits for the proof. Where
+// WatchProofWait is how long a watch that begins with the newest state waits for the proof. Where
 // thousands begin at the same moment, the question and the feed's stream wait for CPU behind them;
-// and forwarded, each would cost the upstream the encoding of the whole state.
-const watchProofWait = 10 * time.Second
+// and the upstream would have to encode the whole state for each that is forwarded.
+const WatchProofWait = 10 * time.Second
 
 // proofWait is how long a request waits for the proof.
 func (h *Handler) proofWait(want wanted) time.Duration {
 	if want.watch {
-		return watchProofWait
+		return WatchProofWait
 	}
 	return h.ConsistentWait
 }

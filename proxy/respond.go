@@ -132,8 +132,8 @@ func (h *Handler) ground(list policy.Request, a answer) ground {
 	return on
 }
 
-// noRoom says why an answer is forwarded for whose bytes no room came in time, which costs listproxy
-// next to none; or the request is refused.
+// noRoom decides what becomes of a request for whose answer there was no room in time. It returns
+// the reason to forward the request, which needs hardly any memory here; or it refuses the request.
 func (h *Handler) noRoom(w http.ResponseWriter, r *http.Request, err error) reason.Reason {
 	if h.Inflight.Spill(err) {
 		h.rarely("an answer from memory had to be forwarded: there was no room for its bytes", err)

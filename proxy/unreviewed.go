@@ -10,9 +10,9 @@ import (
 
 // reasonTold returns the reason in Cache-Status for a list that was forwarded without a review,
 // because memory could not have answered it. Only callers who may list the resource may learn what
-// memory lacks. kube-apiserver's answer shows whether this caller may, since kube-apiserver checks
-// the right before it looks for objects. So the caller gets the same reason as after a review; and
-// review-failed, if the answer does not show whether it may list.
+// memory lacks. kube-apiserver checks the right before it looks for objects, so the code of its
+// answer shows whether this caller may list: then the reason is the one that a review would have led
+// to. If the code does not show it, the reason is review-failed.
 func reasonTold(memorys reason.Reason, code int) reason.Reason {
 	switch {
 	case code == http.StatusOK, code == http.StatusGone:

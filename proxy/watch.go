@@ -30,10 +30,10 @@ const (
 	// watchWait is how long a watch waits until memory has what it asks for. kube-apiserver's own
 	// cache waits as long (storage/cacher, blockTimeout).
 	watchWait = 3 * time.Second
-	// doubtFor is how long events wait while it is not certain that their resource is served and
-	// defined as it was, before the watch ends: longer than a request is queued at an API server with
-	// too much to do, for that is who must be asked. Initial events, whose bytes take room, wait for
-	// initialDoubt. doubtPause is how long until it is looked at again.
+	// doubtFor is how long events wait while it is not certain that their resource is still served
+	// and defined as before; then the watch ends. An API server must be asked, and one with too much
+	// to do keeps requests in its queue for less than this. Initial events take room for their bytes,
+	// so they wait for initialDoubt only. doubtPause is the time between two looks.
 	doubtFor     = 30 * time.Second
 	initialDoubt = 3 * time.Second
 	doubtPause   = 100 * time.Millisecond

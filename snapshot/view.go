@@ -23,13 +23,13 @@ func (s Span) Contains(rev uint64) bool { return s.From <= rev && rev <= s.To }
 
 // View is what a collection knows at one moment. It is immutable.
 type View struct {
-	// absence is why there is no newest state; Known while a span is live.
+	// absence is why there is no newest state; [reason.None] while a span is live.
 	absence reason.Reason
 	// retired: there will be no other view.
 	retired bool
 	// epochs are those under which it was learned.
 	epochs Epochs
-	// spans, oldest first. While absence is Known the last one is live.
+	// spans, oldest first. While absence is [reason.None] the last one is live.
 	spans []Span
 	// heard is how new the newest state is: it has everything that was written by then. It is the time
 	// when the upstream was asked for its current revision, for the last answer that the live span has

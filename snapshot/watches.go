@@ -83,11 +83,12 @@ func (v *View) tellWatches(old *View) {
 	}
 }
 
-// tendWatches ends those who follow a stream that may be dead, half-open or of an API server that
-// stands still: it told nothing for the staleness bound, nor for as long as a bookmark may take, and
-// no question has shown that there was nothing to tell. Elsewhere they may be told more. That the
-// state is old is no reason: no watch is promised to be up to date, and to an upstream that is too
-// busy for questions each that ends here is one more. While there are any, the collection is in use.
+// tendWatches ends the clients' watches if the feed's own stream may be dead: half-open, or from an
+// API server that stands still. It may be dead if nothing came on it for the staleness bound, and for
+// longer than a bookmark takes, and no question has shown that nothing happened. Another API server
+// may tell these clients more. That the state is old is no reason to end them: nobody promises that
+// a watch is up to date, and an upstream that is too busy for questions would have to answer each
+// watch that ends here. While there are watches, the collection is in use.
 func (c *Collection) tendWatches(now time.Time) {
 	v := c.view.Load()
 	if v.watches == nil || v.watches.Cursors() == 0 {

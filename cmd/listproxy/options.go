@@ -159,8 +159,8 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.wait, "fresh-wait", o.wait,
 		"how long a request waits for a revision that listproxy has not reached, before it is forwarded")
 	cli.AddConsistentLists(fs, &o.consistent, "answer lists that name no resourceVersion from memory too, once it is proven that memory "+
-		"holds\neverything written before the list came: true where that is faster than kube-apiserver, always, or false;\n"+
-		"the policy can say otherwise for a resource")
+		"holds\neverything written before the list came. true: where that is faster than kube-apiserver; always: all;\n"+
+		"false: none. The policy can say otherwise for a resource")
 	fs.BoolVar(&o.watches, "watches", o.watches, "answer watches and streaming lists from memory too: one watch of kube-apiserver for any "+
 		"number of clients;\nthe policy can say otherwise for a resource")
 	fs.DurationVar(&o.consistentWait, "consistent-wait", o.consistentWait,

@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// Tolerance is how much more than the bound a state may be behind. Nothing is needed for
-	// listproxy: it counts from before it asked the API server how far it was, until it answers; a
-	// write is noted after it was confirmed; and behind is what a state was before the request was
-	// sent.
+	// Tolerance is how much further behind than the bound a state may be. A correct listproxy does not
+	// need it. It overestimates the age of its state, which it counts from before it asked the API
+	// server for the revision until it answers. The ledger underestimates how far a state is behind: it
+	// notes a write only after the API server has confirmed it, and counts until the request is sent.
 	Tolerance = time.Second
 
 	// kept is how many writes are remembered at least, of each kind and of all.

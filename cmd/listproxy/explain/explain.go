@@ -17,6 +17,7 @@ import (
 	"github.com/listproxy/listproxy/cmd/listproxy/policyfile"
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
@@ -250,7 +251,7 @@ func writeProof(w *strings.Builder, d policy.Decision, consistent policy.Consist
 	}
 	within := "--consistent-wait" + sooner
 	if d.Initial {
-		within = "3s"
+		within = proxy.WatchProofWait.String()
 	}
 	fmt.Fprintf(w, "  the proof\tthat it holds everything written comes within %s\n", within)
 }

@@ -7,10 +7,12 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/textproto"
 	"net/url"
 	"os"
 	"os/exec"
@@ -129,7 +131,7 @@ func TestMisdirected(t *testing.T) {
 }
 
 // TestCurl has curl ask for the same lists straight and through both doors, with and without TLS to
-// the port for CONNECT.
+// the port for CONNECT; and for a watch, where watches come from memory.
 func TestCurl(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -137,7 +139,7 @@ func TestCurl(t *testing.T) {
 		newConfigMap(t, ns, fmt.Sprintf("map-%d", i), map[string]string{"i": fmt.Sprint(i)})
 	}
 	plain := doorOf(t, throughTunnel(startProcess(t, harness.ProxyOptions{
-		Upstream: cp.RESTConfig(controlplane.Feed), Connect: true, Args: []string{"--connect-plain-http"},
+		Upstream: cp.RESTConfig(controlplane.Feed), Connect: true, Args: []string{"--connect-plain-http", "--watches"},
 	})))
 	if plain.proxy.Scheme != "http" {
 		t.Errorf("--connect-plain-http has %s", plain.proxy)
@@ -154,6 +156,19 @@ func TestCurl(t *testing.T) {
 				strings.Contains(got, "\n{\n  \"kind\": \"ConfigMapList\",\n  \"apiVersion\": \"v1\",\n")
 		})
 	}
+	watch := "/api/v1/namespaces/" + ns + "/configmaps?watch=true&resourceVersion=" + newConfigMap(t, ns, "map-x", nil)
+	newConfigMap(t, ns, "map-y", nil)
+	_, want := direct.curlWatch(t, watch)
+	if !strings.Contains(want, `"name":"map-y"`) {
+		t.Fatalf("curl, straight: %s", want)
+	}
+	poll.Until(t, patience, "curl as itself gets a watch from memory", func() bool {
+		from, got := plain.curlWatch(t, watch)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("curl, the first event of a watch, with Cache-Status %q (-direct +via):\n%s", from, diff)
+		}
+		return from == "listproxy; hit; detail=after"
+	})
 }
 
 // sameByCurl requires that curl gets the same list straight and through a door. As same does, it
@@ -182,6 +197,46 @@ func (d *door) curl(t *testing.T, path string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
+	cmd := d.curlCommand(ctx, t, path, args...)
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("curl, %s: %v: %s", d.name, err, errs.String())
+	}
+	return string(out)
+}
+
+// curlWatch begins a watch as curl itself does, and returns Cache-Status and the first line.
+func (d *door) curlWatch(t *testing.T, path string) (from, line string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := d.curlCommand(ctx, t, path, "--include", "--no-buffer", "--user-agent", "curl/8.5.0")
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		cancel()
+		_ = cmd.Wait()
+	}()
+	in := textproto.NewReader(bufio.NewReader(out))
+	status, err1 := in.ReadLine()
+	header, err2 := in.ReadMIMEHeader()
+	line, err3 := in.ReadLine()
+	if err := errors.Join(err1, err2, err3); err != nil || !strings.Contains(status, " 200") {
+		t.Fatalf("curl, %s: %s %v", d.name, status, err)
+	}
+	return header.Get(cacheStatus), line
+}
+
+// curlCommand is curl with a path as the admin.
+func (d *door) curlCommand(ctx context.Context, t *testing.T, path string, args ...string) *exec.Cmd {
+	t.Helper()
 	ca := filepath.Join(d.dir, "curl-ca.crt")
 	if err := os.WriteFile(ca, d.configs(controlplane.Admin).CAData, 0o600); err != nil {
 		t.Fatal(err)
@@ -199,13 +254,7 @@ func (d *door) curl(t *testing.T, path string, args ...string) string {
 	cmd := exec.CommandContext(ctx, "curl", args...) // #nosec G204 -- of the test's own words
 	// A token is nothing for a command line.
 	cmd.Stdin = strings.NewReader(fmt.Sprintf("header = \"Authorization: Bearer %s\"\n", cp.Token(controlplane.Admin)))
-	var errs bytes.Buffer
-	cmd.Stderr = &errs
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("curl, %s: %v: %s", d.name, err, errs.String())
-	}
-	return string(out)
+	return cmd
 }
 
 // protoNoter notes over which protocol answers come.

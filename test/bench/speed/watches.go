@@ -64,7 +64,7 @@ const watchesIntroduction = `
 
 %d pods on %d nodes, in protobuf, over HTTP/2 without compression. kube-apiserver is asked straight, and through listproxy: with
 ` + "`--watches` and `--consistent-lists=true`" + `, and with neither. CPU is that of whole processes.
-What is told, and to node agents, is changed in etcd itself: no request costs kube-apiserver anything meanwhile.
+For the tables of events and of node agents, pods are changed in etcd itself, so that writing them costs kube-apiserver nothing.
 `
 
 // watchScene is a control plane with pods, a listproxy that answers watches, and one that does not.

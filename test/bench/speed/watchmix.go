@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -27,8 +26,8 @@ func (s *watchScene) mix(ctx context.Context, set settings) (*table, error) {
 	}
 	m := &mix{Seconds: set.span, Jobs: jobs}
 	t := &table{
-		caption: fmt.Sprintf("The mix, for %d s: %d node agents and %d informers of all pods that are told of changes, and a second: ",
-			set.span, min(set.agents, mixAgents), mixInformers) + describe(m.Jobs, set.span) + ".",
+		caption: fmt.Sprintf("The mix, for %d s: %d node agents, each of which watches the pods of its node, and %d informers of all pods\n"+
+			"are told of changes. Meanwhile clients send the requests of the next table.", set.span, min(set.agents, mixAgents), mixInformers),
 		head: []string{"the mix", "kube-apiserver, CPU", "less", "listproxy, CPU", "both", "less", "answers", "from memory", "watches from memory"},
 	}
 	forwarding := s.forwarding.RESTConfig(s.cp.RESTConfig(controlplane.Admin))
@@ -167,9 +166,10 @@ func (s *watchScene) costs(ctx context.Context, set settings) (*table, error) {
 		return nil, err
 	}
 	t := &table{
-		caption: "What one request of the mix costs while nothing changes and nobody watches, and its sort's part of what\n" +
-			"kube-apiserver computes for all requests of the mix. A walk counts as one. What it costs to tell of a change is not in it.",
-		head: []string{"a request", "kube-apiserver, CPU", "of the mix's requests", "through listproxy: kube-apiserver", "listproxy", "from memory"},
+		caption: "The requests of the mix: how many of each sort are sent in a second, what one costs while nothing changes and nobody\n" +
+			"watches, and which part of the CPU that kube-apiserver uses for all of them goes into this sort. A walk counts as one\n" +
+			"request. To tell watchers of a change costs more, which is not in it.",
+		head: []string{"a request", "a second", "kube-apiserver, CPU", "of the mix's requests", "through listproxy: kube-apiserver", "listproxy", "from memory"},
 	}
 	type cost struct{ straight, kube, proxy time.Duration }
 	costs := make([]cost, len(jobs))
@@ -191,7 +191,8 @@ func (s *watchScene) costs(ctx context.Context, set settings) (*table, error) {
 	}
 	for i, j := range jobs {
 		part := strconv.Itoa(int(100*j.PerSecond*costs[i].straight.Seconds()/all+0.5)) + "%"
-		t.add(j.Name, millis(costs[i].straight), part, millis(costs[i].kube), millis(costs[i].proxy), hits[i])
+		perSecond := fmt.Sprintf("%.3g", float64(j.Times)/float64(set.span))
+		t.add(j.Name, perSecond, millis(costs[i].straight), part, millis(costs[i].kube), millis(costs[i].proxy), hits[i])
 	}
 	return t, nil
 }
@@ -217,13 +218,4 @@ func (s *watchScene) only(side newestSide, j job) (mixed, []time.Duration, error
 		took[i] /= time.Duration(times)
 	}
 	return done.Mixed, took, err
-}
-
-// describe says how often each sort of request is sent in a second.
-func describe(jobs []job, seconds int) string {
-	texts := make([]string, len(jobs))
-	for i, j := range jobs {
-		texts[i] = fmt.Sprintf("%.3g %s", float64(j.Times)/float64(seconds), j.Name)
-	}
-	return strings.Join(texts, ", ")
 }

@@ -47,7 +47,7 @@ type watchOutcome struct {
 	Others  map[string]int  // the Cache-Status of the others
 	Events  int64           // since Reset
 	Bytes   int64           // since Reset
-	Refused int64           // 429s since the last Close
+	Refused int64           // how often watches came again since the last Close
 	Times   []time.Duration // until each watch had been told all that there is at first, sorted
 	Elapsed time.Duration
 	// Median and High (99%) are how long events took from before their change was sent.
@@ -82,7 +82,8 @@ type watchers struct {
 	all    sync.WaitGroup
 	events atomic.Int64
 	bytes  atomic.Int64
-	// refused is how often somebody was told 429, and came back.
+	// refused is how often a watch was refused or ended before all was told that there is at first, and
+	// came again.
 	refused atomic.Int64
 	ending  atomic.Bool
 
@@ -210,23 +211,35 @@ func (w *watchers) open(o watchOrder) (done watchOutcome, err error) {
 	}
 }
 
-// follow reads a watch to its end, and says when all that there is at first has been told.
+// mostRefusals is how often a watch comes again.
+const mostRefusals = 100
+
+// follow reads a watch to its end, and says when all that there is at first has been told. Until
+// then it comes again if it is refused or ended, as informers do.
 func (w *watchers) follow(client *http.Client, l load, begun func(status string)) error {
+	for refusals := 0; ; refusals++ {
+		refused, err := w.read(client, l, begun)
+		if !refused || refusals == mostRefusals || !poll.Pause(w.life, refusedFor) {
+			return err
+		}
+		w.refused.Add(1)
+	}
+}
+
+// read reads a watch to its end. It returns whether that came before all was told that there is at
+// first.
+func (w *watchers) read(client *http.Client, l load, begun func(status string)) (refused bool, err error) {
 	req, err := l.request(w.life)
 	if err != nil {
-		return err
+		return false, err
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode == http.StatusTooManyRequests && poll.Pause(w.life, refusedFor) {
-		w.refused.Add(1)
-		return w.follow(client, l, begun)
-	}
 	if resp.StatusCode != http.StatusOK {
-		return errors.New(resp.Status)
+		return resp.StatusCode == http.StatusTooManyRequests, errors.New(resp.Status)
 	}
 	status := resp.Header.Get("Cache-Status")
 	initial := strings.Contains(l.Path, "sendInitialEvents")
@@ -237,7 +250,7 @@ func (w *watchers) follow(client *http.Client, l load, begun func(status string)
 	var frame []byte
 	for {
 		if frame, err = nextFrame(in, frame); err != nil {
-			return err
+			return initial, err
 		}
 		w.bytes.Add(int64(len(frame)))
 		if bytes.HasPrefix(frame[4:], []byte("\n\x08BOOKMARK")) {

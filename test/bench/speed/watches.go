@@ -243,7 +243,7 @@ func sum(all []time.Duration) (total time.Duration) {
 func (s *watchScene) storm(ctx context.Context, set settings) (*table, error) {
 	t := &table{
 		caption: fmt.Sprintf("%d informers start at once: a streaming list of all %d pods each, on a connection of its own.", set.informers, set.pods),
-		head:    []string{"streaming lists", "kube-apiserver, CPU for a list", "listproxy", "both", "from memory", "refused (429)", "time, median", "99%", "slowest", "kube-apiserver, peak memory", "listproxy"},
+		head:    []string{"streaming lists", "kube-apiserver, CPU for a list", "listproxy", "both", "from memory", "refused, came again", "time, median", "99%", "slowest", "kube-apiserver, peak memory", "listproxy"},
 	}
 	for _, side := range s.sides() {
 		for _, pid := range side.pids {

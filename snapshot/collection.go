@@ -69,7 +69,7 @@ type Collection struct {
 	// opened is the revision of the state that opened the live span.
 	opened uint64
 	// last is the newest change of the live span; zero if there was none.
-	last seam
+	last resumePoint
 	// versions is the writers' handle; views hold copies.
 	versions index.History
 	// accounts are the bytes of each span of the current view.

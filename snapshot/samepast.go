@@ -29,7 +29,7 @@ const (
 // shown that it has the past that is known here. There are two ways to show that:
 //
 //   - A watch from one revision before the newest change begins with that change, with the same
-//     bytes (seam.go). It costs next to nothing, but kube-apiserver remembers only changes since
+//     bytes (resumepoint.go). It costs next to nothing, but kube-apiserver remembers only changes since
 //     its start, and of a busy resource only the last ones.
 //   - Where it has forgotten the change (410), or where nothing ever changed, the names and
 //     revisions of all objects at exactly the span's end are the same, and so are the bytes of the
@@ -41,7 +41,7 @@ const (
 // errUnproven says that the upstream has another past, or has forgotten this one.
 func (f *feed) recognise(ctx context.Context, frame *wire.Frame) (*stream, error) {
 	timeout := watchTimeout + rand.N(watchTimeout)
-	if first := f.collection.seam(); first.revision != 0 {
+	if first := f.collection.resumePoint(); first.revision != 0 {
 		s, err := f.goOn(ctx, first.revision-1, timeout)
 		if err == nil {
 			if err = f.meet(ctx, frame, s, first); err == nil {
@@ -101,10 +101,10 @@ func (f *feed) compareAll(ctx context.Context) error {
 			return err
 		}
 	}
-	rev, o := v.witness(f.collection.seam())
+	rev, o := v.witness(f.collection.resumePoint())
 	if err = c.object(ctx, rev, o); rev < v.to() && answered(err, http.StatusGone) {
 		// etcd was compacted since. (The bound on history may be longer than that takes.)
-		rev, o = v.witness(seam{})
+		rev, o = v.witness(resumePoint{})
 		err = c.object(ctx, rev, o)
 	}
 	if err == nil && same {
@@ -147,7 +147,7 @@ func (f *feed) doubtPast(ctx context.Context, asked time.Time) {
 // witness returns the object that shows best whether a past is the same, and the revision at which
 // it existed: the object of the newest change. If that was a deletion older than the history, or if
 // there was none, it is the newest object in the state, or nil.
-func (v *View) witness(last seam) (uint64, *index.Object) {
+func (v *View) witness(last resumePoint) (uint64, *index.Object) {
 	if last.object == nil && last.revision > 0 {
 		if before, absence := v.exact(last.revision - 1); absence == reason.None {
 			if o, found := before.tree.Get(last.key); found {
@@ -156,7 +156,7 @@ func (v *View) witness(last seam) (uint64, *index.Object) {
 		}
 	}
 	if last.object == nil {
-		last = seamOf(v.newest)
+		last = resumePointOf(v.newest)
 	}
 	return v.to(), last.object
 }

@@ -189,7 +189,7 @@ func (c *checked) await(number int) checks.Stats {
 	}
 }
 
-// corrupt is the seam: it changes the newest state in memory, as no feed would.
+// corrupt changes the newest state in memory, as no feed would.
 func corrupt(c *Collection, change func(index.Tree)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

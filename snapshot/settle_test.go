@@ -22,15 +22,15 @@ func TestSettle(t *testing.T) {
 		why   reason.Reason
 		stays bool
 	}{
-		"the upstream is away":   {errors.New("no route"), reason.Warming, true},
-		"the history is gone":    {&wire.AnswerError{Code: http.StatusGone}, reason.Warming, true},
-		"it is not permitted":    {&wire.AnswerError{Code: http.StatusForbidden}, reason.NotPermitted, false},
-		"the resource is gone":   {&wire.AnswerError{Code: http.StatusNotFound}, reason.Warming, false},
-		"a contradiction":        {fmt.Errorf("watch: %w", wire.Inconsistent("twice")), reason.Warming, false},
-		"revisions went back":    {wentBackError{highest: 10, now: 9}, reason.Warming, false},
-		"the seam is not told":   {errUnproven, reason.Warming, false},
-		"a form that is unknown": {wire.ErrForm, reason.Form, false},
-		"no room":                {errFull, reason.Memory, false},
+		"the upstream is away":         {errors.New("no route"), reason.Warming, true},
+		"the history is gone":          {&wire.AnswerError{Code: http.StatusGone}, reason.Warming, true},
+		"it is not permitted":          {&wire.AnswerError{Code: http.StatusForbidden}, reason.NotPermitted, false},
+		"the resource is gone":         {&wire.AnswerError{Code: http.StatusNotFound}, reason.Warming, false},
+		"a contradiction":              {fmt.Errorf("watch: %w", wire.Inconsistent("twice")), reason.Warming, false},
+		"revisions went back":          {wentBackError{highest: 10, now: 9}, reason.Warming, false},
+		"the resume point is not told": {errUnproven, reason.Warming, false},
+		"a form that is unknown":       {wire.ErrForm, reason.Form, false},
+		"no room":                      {errFull, reason.Memory, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})

@@ -84,7 +84,7 @@ func (c *Collection) open(state index.Tree, size int64, rev uint64, frame *wire.
 	}
 	now := time.Now()
 	c.highest, c.goals = max(c.highest, rev), nil
-	c.opened, c.last = rev, seamOf(state)
+	c.opened, c.last = rev, resumePointOf(state)
 	c.versions.Append(index.Version{Revision: rev, Tree: state})
 	c.marks = append(c.marks, mark{at: now, revision: rev})
 	c.accounts = append(c.accounts, size)
@@ -187,7 +187,7 @@ func (c *Collection) apply(ch change) error {
 	}
 	c.versions.Append(next)
 	c.accountLocked(len(c.accounts)-1, size)
-	c.last = seam{revision: ch.revision, key: ch.key, object: ch.object}
+	c.last = resumePoint{revision: ch.revision, key: ch.key, object: ch.object}
 	c.advanceLocked(v, ch.revision, state)
 	if c.budget.Full() {
 		c.shortenLocked()

@@ -32,7 +32,7 @@ type app struct {
 	tls         server.TLS
 	certificate *certs.Certificate
 	connect     *connectListener // nil: not opened
-	front       http.Handler
+	handler     http.Handler
 	forward     *forward.Forwarder
 	cluster     *discovery.Cluster
 	authorizer  *authz.Authorizer
@@ -155,7 +155,7 @@ func (o *options) assemble(cfg *rest.Config, endpoints *upstream.Endpoints, obse
 	if a.pages, err = o.pages(a, endpoints, observing, state, log); err != nil {
 		return nil, err
 	}
-	a.front = handler.Chain()
+	a.handler = handler.Chain()
 	return a, nil
 }
 

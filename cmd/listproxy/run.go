@@ -154,7 +154,7 @@ func (a *app) serve(ctx context.Context, clients, operators net.Listener, end en
 	// The parts outlive ctx: changes must be noticed until the last answer.
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	mainServer := server.New(a.front, a.tls.Config(a.certificate.Get), a.log)
+	mainServer := server.New(a.handler, a.tls.Config(a.certificate.Get), a.log)
 	drain := server.NewDrain(mainServer, func(within time.Duration) {
 		a.forward.EndWatches(within)     // those that are forwarded
 		a.collections.EndWatches(within) // those from memory

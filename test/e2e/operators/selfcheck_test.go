@@ -77,7 +77,7 @@ func TestMismatchIsOnThePage(t *testing.T) {
 	}
 	falsify()
 	// It is looked at again after twenty seconds, before it counts. Where the watch breaks
-	// meanwhile, what is wrong goes as what contradicts the seam, and no check has found it: then
+	// meanwhile, what is wrong goes as what contradicts the resume point, and no check has found it: then
 	// another object is falsified.
 	poll.Until(t, 5*patience, "a mismatch was found, and what was loaded again agrees", func() bool {
 		s := status(t, p)

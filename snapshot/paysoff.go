@@ -1,0 +1,47 @@
+package snapshot
+
+import (
+	"time"
+
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/clock"
+	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/pace"
+)
+
+// NoFresh says why Fresh could not answer or, unless always is set, that it would take longer than
+// forwarding q; None if it pays to wait. It does not wait, and does not count as a use of the
+// collection.
+//
+// It compares the time until the next proof, which serves all who wait, with the time until the
+// upstream's answer, considering how many it has to give already. The time to write the answer does
+// not count, since the client needs it to read the answer in both cases.
+func (c *Collection) NoFresh(q index.Query, atMost time.Duration, always bool) reason.Reason {
+	v, now := c.view.Load(), time.Now()
+	switch {
+	case v.absence != reason.None:
+		return v.absence
+	case clock.Age(v.heard.Asked, now) >= c.limits.Staleness:
+		return reason.Stale
+	}
+	proof := c.outlook.Load().Proof(now)
+	if !always {
+		if kind, bytes := pace.KindOf(v.newest, q); proof >= c.costs.Now(kind, bytes, now) {
+			return reason.FasterForwarded
+		}
+	}
+	if proof > atMost {
+		return reason.NotProven
+	}
+	return reason.None
+}
+
+// forward says that q is sent to the upstream for its newest state.
+func (c *Collection) forward(q index.Query) *pace.Forwarded {
+	v := c.view.Load()
+	if v.absence != reason.None {
+		return nil
+	}
+	kind, _ := pace.KindOf(v.newest, q)
+	return c.costs.Begin(kind)
+}

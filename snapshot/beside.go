@@ -46,8 +46,8 @@ func (f *feed) attest(ctx context.Context, from uint64) (attested, error) {
 	if err != nil {
 		return a, err
 	}
-	defer s.stop()
-	for ev := range s.events {
+	defer s.Stop()
+	for ev := range s.Events {
 		switch rev := ev.Meta.Revision; {
 		case rev < a.last():
 			return a, wire.Inconsistent("a watch from revision %d tells of revision %d after %d", from, rev, a.last())
@@ -59,7 +59,7 @@ func (f *feed) attest(ctx context.Context, from uint64) (attested, error) {
 			a.changes = append(a.changes, rev)
 		}
 	}
-	return a, fmt.Errorf("a short watch ended without a bookmark: %w", s.err)
+	return a, fmt.Errorf("a short watch ended without a bookmark: %w", s.Err)
 }
 
 // besideTold handles the outcome of a short watch, and returns what it has shown. A watch that

@@ -17,6 +17,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/pace"
+	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -259,8 +260,8 @@ func (c *Collections) start(r Resource, delay time.Duration) (*Collection, reaso
 }
 
 // source reads a resource from the upstream.
-func (c *Collections) source(r Resource) source {
-	return source{client: c.config.Client, base: c.config.Base, token: c.config.ContinueToken, resource: r}
+func (c *Collections) source(r Resource) source.Source {
+	return source.Source{Client: c.config.Client, Base: c.config.Base, Token: c.config.ContinueToken, Resource: r}
 }
 
 // refusesLocked says why a collection must not be started now.

@@ -8,11 +8,11 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
@@ -25,7 +25,7 @@ const leastNames = 20
 // loaded, one that the upstream must recognise after a 410, and the self-check all use it. It is
 // for one goroutine.
 type comparison struct {
-	source source
+	source source.Source
 	// insists: what the upstream is too busy for is asked again.
 	insists bool
 	// noProtobuf: the upstream has said that it gives metadata as JSON only.
@@ -53,7 +53,7 @@ func isMismatch(err error) bool {
 // if the upstream does not give this one.
 func (c *comparison) names(ctx context.Context, s Snapshot, from string, atMost, atMostBytes int64) (next string, err error) {
 	limit := max(leastNames, s.tree.PageLimit(from, atMost, atMostBytes))
-	theirs, next, err := c.readNames(ctx, c.source.pageAt(s.Revision, from, limit), s.Revision)
+	theirs, next, err := c.readNames(ctx, c.source.PageAt(s.Revision, from, limit), s.Revision)
 	if err != nil {
 		return s.Page(index.Query{Start: from, Limit: limit}, nil).Next, err
 	}
@@ -71,12 +71,12 @@ func (c *comparison) names(ctx context.Context, s Snapshot, from string, atMost,
 // protobuf.
 func (c *comparison) readNames(ctx context.Context, query url.Values, revision uint64) (found map[string]uint64, next string, err error) {
 	src := c.source
-	src.resource.Representation = media.MetadataProtobuf
+	src.Resource.Representation = media.MetadataProtobuf
 	if c.noProtobuf {
-		src.resource.Representation = media.MetadataJSON
+		src.Resource.Representation = media.MetadataJSON
 	}
 	page, err := c.read(ctx, src, "", revision, query)
-	if !c.noProtobuf && answered(err, http.StatusNotAcceptable) {
+	if !c.noProtobuf && source.Answered(err, http.StatusNotAcceptable) {
 		c.noProtobuf = true
 		return c.readNames(ctx, query, revision)
 	}
@@ -85,7 +85,7 @@ func (c *comparison) readNames(ctx context.Context, query url.Values, revision u
 	}
 	found, last := make(map[string]uint64, len(page.Items)), ""
 	for _, item := range page.Items {
-		m, err := src.encoding().Item(item)
+		m, err := src.Encoding().Item(item)
 		if err == nil && m.Name == "" {
 			err = errors.New("it has no name")
 		}
@@ -107,7 +107,7 @@ func (c *comparison) readNames(ctx context.Context, query url.Values, revision u
 // page compares a page with the bytes that the upstream writes: the objects, the frame, the count
 // and the headers.
 func (c *comparison) page(ctx context.Context, s Snapshot, from string, limit int64) error {
-	theirs, err := c.read(ctx, c.source, "", s.Revision, c.source.pageAt(s.Revision, from, limit))
+	theirs, err := c.read(ctx, c.source, "", s.Revision, c.source.PageAt(s.Revision, from, limit))
 	if err != nil {
 		return err
 	}
@@ -121,10 +121,10 @@ func (c *comparison) page(ctx context.Context, s Snapshot, from string, limit in
 }
 
 // read reads a list that the upstream must answer at exactly the given revision.
-func (c *comparison) read(ctx context.Context, src source, namespace string, revision uint64, query url.Values) (answeredList, error) {
-	read := src.list
+func (c *comparison) read(ctx context.Context, src source.Source, namespace string, revision uint64, query url.Values) (source.List, error) {
+	read := src.List
 	if c.insists {
-		read = src.insist
+		read = src.Insist
 	}
 	l, err := read(ctx, namespace, query)
 	if err == nil && l.Meta.Revision != revision {
@@ -134,7 +134,7 @@ func (c *comparison) read(ctx context.Context, src source, namespace string, rev
 }
 
 // writes reports whether a page of s, written as a list, is the list that the upstream wrote.
-func (s Snapshot) writes(page index.Page, theirs answeredList) bool {
+func (s Snapshot) writes(page index.Page, theirs source.List) bool {
 	meta := wire.ListMeta{Revision: s.Revision, Remaining: page.Remaining, HasRemaining: page.Counted}
 	if page.Next != "" {
 		// Continue tokens are not compared: upstreams write them in two ways, which this package does not
@@ -145,24 +145,6 @@ func (s Snapshot) writes(page index.Page, theirs answeredList) bool {
 	for _, o := range page.Objects {
 		items = append(items, o.Bytes)
 	}
-	return bytes.Equal(s.Frame.Render(meta, items), theirs.body) &&
-		s.Frame.ContentType == theirs.header.Get("Content-Type") && slices.Equal(s.Frame.Warnings, theirs.header.Values("Warning"))
-}
-
-// pageAt asks for a page that begins at a key, at exactly a revision.
-func (s *source) pageAt(revision uint64, from string, limit int64) url.Values {
-	query := exactly(revision)
-	if from != "" {
-		query = url.Values{"continue": {s.token(revision, from)}}
-	}
-	query.Set("limit", strconv.FormatInt(limit, 10))
-	return query
-}
-
-// exactly asks for a list at a revision.
-func exactly(revision uint64) url.Values {
-	return url.Values{
-		"resourceVersion":      {strconv.FormatUint(revision, 10)},
-		"resourceVersionMatch": {"Exact"},
-	}
+	return bytes.Equal(s.Frame.Render(meta, items), theirs.Body) &&
+		s.Frame.ContentType == theirs.Header.Get("Content-Type") && slices.Equal(s.Frame.Warnings, theirs.Header.Values("Warning"))
 }

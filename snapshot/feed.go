@@ -17,6 +17,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
@@ -28,7 +29,7 @@ import (
 //	  ▲                                                            │    ▲
 //	  └── the span is closed or dropped ◄── 410, contradiction ────┘    └─ resume in place
 type feed struct {
-	source     source
+	source     source.Source
 	collection *Collection
 	// fields are those that a selector may name, if the upstream accepts them.
 	fields func(context.Context) ([]wire.Field, error)
@@ -73,10 +74,6 @@ const (
 // was empty.
 var errObject = errors.New("the first object of an empty collection: its form is to be learned")
 
-func resumeBackoff() wait.Backoff {
-	return wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 8, Cap: 10 * time.Second}
-}
-
 func refusalBackoff() wait.Backoff {
 	return wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 10, Cap: seldom}
 }
@@ -113,7 +110,7 @@ func (f *feed) run(ctx context.Context, delay time.Duration) {
 			f.misfits = misfitBackoff()
 		}
 		f.collection.life.ended(lossOf(err), time.Now())
-		pause := wanted(f.settle(err, &backoff), err)
+		pause := source.Wanted(f.settle(err, &backoff), err)
 		f.log.Warn("collection cannot be followed", "error", err, "attempt", attempt, "retry", pause.Round(time.Millisecond))
 		clock.Sleep(ctx, pause)
 	}
@@ -134,15 +131,15 @@ func (f *feed) settle(err error, backoff *wait.Backoff) time.Duration {
 		f.firstObject = time.Now()
 		return 0
 	case errors.As(err, &contradiction), errors.As(err, &back), errors.Is(err, errUnproven),
-		answered(err, http.StatusNotFound):
+		source.Answered(err, http.StatusNotFound):
 		c.drop(reason.Warming)
-	case errors.Is(err, wire.ErrForm), answered(err, http.StatusNotAcceptable):
+	case errors.Is(err, wire.ErrForm), source.Answered(err, http.StatusNotAcceptable):
 		c.drop(reason.Form)
 		return wait.Jitter(seldom, 1)
 	case errors.Is(err, errFull):
 		c.drop(reason.Memory)
 		return f.misfits.Step()
-	case answered(err, http.StatusForbidden):
+	case source.Answered(err, http.StatusForbidden):
 		// Dropped, not only closed: the right may have been lost when etcd was restored, and be given
 		// again in another past.
 		c.drop(reason.NotPermitted)
@@ -175,7 +172,7 @@ func (f *feed) session(ctx context.Context) error {
 	f.doubtPast(ctx, loaded.Asked)
 	f.collection.open(loaded.state, loaded.size, loaded.revision, frame, form, loaded.Inquiry)
 	if gap, cause := f.collection.life.opened(time.Now()); cause != "" && f.reopened != nil {
-		f.reopened(f.source.resource, gap, cause)
+		f.reopened(f.source.Resource, gap, cause)
 	}
 	f.refusals = refusalBackoff()
 	f.log.Info("collection loaded", "revision", loaded.revision, "objects", loaded.state.Len(), "bytes", loaded.size)
@@ -210,7 +207,7 @@ func (f *feed) change(frame *wire.Frame, ev wire.Event) (change, error) {
 	case wire.Modified:
 		ch.kind = modified
 	}
-	bytes, err := f.source.encoding().Cut(form, ev.Object)
+	bytes, err := f.source.Encoding().Cut(form, ev.Object)
 	if err != nil {
 		return change{}, err
 	}
@@ -220,7 +217,7 @@ func (f *feed) change(frame *wire.Frame, ev wire.Event) (change, error) {
 
 // object makes an object from an item of a list. The object owns the item's memory afterwards.
 func (f *feed) object(frame *wire.Frame, key string, m wire.ObjectMeta, item []byte) (*index.Object, error) {
-	values, err := f.source.encoding().Values(frame.Paths, item)
+	values, err := f.source.Encoding().Values(frame.Paths, item)
 	if err != nil {
 		// The value is left from another schema: it is not known how the upstream reads it.
 		return nil, fmt.Errorf("%w: the fields of an object cannot be read: %w", wire.ErrForm, err)
@@ -233,7 +230,7 @@ func (f *feed) object(frame *wire.Frame, key string, m wire.ObjectMeta, item []b
 
 // key is an object's place in the order of the API server.
 func (f *feed) key(m wire.ObjectMeta) (string, error) {
-	if m.Name == "" || (m.Namespace != "") != f.source.resource.Namespaced {
+	if m.Name == "" || (m.Namespace != "") != f.source.Resource.Namespaced {
 		return "", wire.Inconsistent("an object without a usable name")
 	}
 	// Names of RBAC objects may hold any bytes, and JSON has U+FFFD for those that are not

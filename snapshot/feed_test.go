@@ -20,6 +20,7 @@ import (
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/clock"
+	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
@@ -506,7 +507,7 @@ func TestPageSize(t *testing.T) {
 // TestNamesThatAreNotUTF8: JSON shows such bytes as U+FFFD, so neither the order nor the tokens
 // of a list could be right.
 func TestNamesThatAreNotUTF8(t *testing.T) {
-	f := &feed{source: source{resource: Resource{Namespaced: true}}}
+	f := &feed{source: source.Source{Resource: Resource{Namespaced: true}}}
 	for _, m := range []wire.ObjectMeta{{Namespace: "n", Name: "a\ufffd"}, {Namespace: "\ufffd", Name: "a"}} {
 		if _, err := f.key(m); !errors.Is(err, wire.ErrForm) {
 			t.Errorf("%+v: %v, want %v", m, err, wire.ErrForm)

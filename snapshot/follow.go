@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/listproxy/listproxy/snapshot/clock"
+	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
@@ -20,6 +21,17 @@ import (
 const aMoment = time.Second
 
 var errLate = fmt.Errorf("the next watch was not open %v after the end of the last", clock.Orderly)
+
+// stream is the watch that keeps the live span.
+type stream struct {
+	*source.Stream
+	// from is the revision that it begins after.
+	from uint64
+	// gone has objects that the stream has sent, but that the state which opened the span does not
+	// have. That state was loaded later, so the stream must send their deletion before it sends
+	// anything later.
+	gone map[string]struct{}
+}
 
 // ending is how a stream ended.
 type ending int
@@ -32,7 +44,7 @@ const (
 // follow keeps the span live: it reads the stream (nil if there is none yet), and resumes it in
 // place when it ends. It returns only when the span cannot go on.
 func (f *feed) follow(ctx context.Context, frame *wire.Frame, s *stream) (err error) {
-	retry := resumeBackoff()
+	retry := source.Backoff()
 	if s == nil {
 		if s, err = f.resume(ctx, frame, ended, time.Now(), &retry); err != nil {
 			return err
@@ -41,12 +53,12 @@ func (f *feed) follow(ctx context.Context, frame *wire.Frame, s *stream) (err er
 	for {
 		begun := time.Now()
 		how, err := f.drain(ctx, frame, s)
-		s.stop()
+		s.Stop()
 		if err != nil {
 			return err
 		}
 		if time.Since(begun) >= aMoment {
-			retry = resumeBackoff()
+			retry = source.Backoff()
 		} else if !clock.Sleep(ctx, retry.Step()) {
 			return ctx.Err()
 		}
@@ -73,10 +85,10 @@ func (f *feed) resume(ctx context.Context, frame *wire.Frame, how ending, over t
 			}
 			return s, nil
 		}
-		if !troubled(err) {
+		if !source.Troubled(err) {
 			how = broken
 		}
-		if !answered(err, http.StatusForbidden) {
+		if !source.Answered(err, http.StatusForbidden) {
 			refused = time.Time{}
 		} else if refused.IsZero() {
 			refused = time.Now()
@@ -84,7 +96,7 @@ func (f *feed) resume(ctx context.Context, frame *wire.Frame, how ending, over t
 		if lost(err) || ctx.Err() != nil || !refused.IsZero() && time.Since(refused) > refusalGrace {
 			return nil, err
 		}
-		pause := wanted(retry.Step(), err)
+		pause := source.Wanted(retry.Step(), err)
 		f.log.Info("watch not resumed yet", "error", err, "retry", pause.Round(time.Millisecond))
 		f.fresh.Refused(time.Now(), pause)
 		f.collection.publish(f.fresh) // no request need wait for a proof meanwhile
@@ -101,15 +113,7 @@ func lost(err error) bool {
 	var back wentBackError
 	return errors.As(err, &contradiction) || errors.As(err, &back) ||
 		errors.Is(err, errObject) || errors.Is(err, wire.ErrForm) || errors.Is(err, errFull) || errors.Is(err, errUnproven) ||
-		answered(err, http.StatusGone, http.StatusNotFound)
-}
-
-// troubled reports whether the API server itself answered that it is overloaded or cannot answer
-// now: it is alive, and its watches may work. An error that is not a Status is not the API server's
-// own: a load balancer may have lost the API server, and still hold its watches open.
-func troubled(err error) bool {
-	answer, ok := errors.AsType[*wire.AnswerError](err)
-	return ok && (answer.Code == http.StatusTooManyRequests || answer.Code >= http.StatusInternalServerError && answer.Message != "")
+		source.Answered(err, http.StatusGone, http.StatusNotFound)
 }
 
 // reopen opens a watch that goes on from the live span. If the last one ended at its timeout, and
@@ -142,7 +146,7 @@ func (f *feed) reopen(ctx context.Context, frame *wire.Frame, how ending, over t
 	}
 	s, err := f.goOn(ctx, f.collection.view.Load().to(), watchTimeout+rand.N(watchTimeout))
 	if err == nil && late() {
-		s.stop()
+		s.Stop()
 		return nil, errLate
 	}
 	return s, err
@@ -150,15 +154,14 @@ func (f *feed) reopen(ctx context.Context, frame *wire.Frame, how ending, over t
 
 // goOn opens a watch from a revision on.
 func (f *feed) goOn(ctx context.Context, from uint64, timeout time.Duration) (*stream, error) {
-	s, err := f.source.watch(ctx, "", url.Values{
+	s, err := f.source.Watch(ctx, "", url.Values{
 		"resourceVersion":     {strconv.FormatUint(from, 10)},
 		"allowWatchBookmarks": {"true"},
 	}, timeout)
 	if err != nil {
 		return nil, err
 	}
-	s.from = from
-	return s, nil
+	return &stream{Stream: s, from: from}, nil
 }
 
 // drain applies the events of the stream, until it ends or must be closed. The error is not nil
@@ -204,7 +207,7 @@ func (f *feed) drain(ctx context.Context, frame *wire.Frame, s *stream) (_ endin
 		}
 		c.publish(*fresh)
 		select {
-		case ev, ok := <-s.events:
+		case ev, ok := <-s.Events:
 			if !ok {
 				return f.endOf(s)
 			}
@@ -234,11 +237,11 @@ func (f *feed) drain(ctx context.Context, frame *wire.Frame, s *stream) (_ endin
 
 // endOf says how a stream ended.
 func (f *feed) endOf(s *stream) (ending, error) {
-	if lost(s.err) {
-		return broken, s.err
+	if lost(s.Err) {
+		return broken, s.Err
 	}
-	f.log.Debug("watch ended", "error", s.err)
-	if s.inOrder(time.Now()) {
+	f.log.Debug("watch ended", "error", s.Err)
+	if s.InOrder(time.Now()) {
 		return ended, nil
 	}
 	return broken, nil

@@ -10,11 +10,16 @@ import (
 
 	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 // sample is how many objects are read to estimate the size of all.
 const sample = 20
+
+// initialLimit is the page size of a paginated initial load. For every page, kube-apiserver 1.36
+// walks all objects that come after it, so small pages are expensive.
+const initialLimit = 2000
 
 // learnTries is how often the feed reads an object that changes all the time, in a list and in a
 // watch, before it gives up for now.
@@ -44,18 +49,18 @@ func (f *feed) learn(ctx context.Context) (learned, error) {
 	if err != nil {
 		return learned{}, err
 	}
-	e := f.source.encoding()
+	e := f.source.Encoding()
 	for range learnTries {
-		l, err := f.source.list(ctx, "", url.Values{"limit": {strconv.Itoa(sample)}})
+		l, err := f.source.List(ctx, "", url.Values{"limit": {strconv.Itoa(sample)}})
 		if err != nil {
 			return learned{}, err
 		}
-		frame, _, err := wire.LearnFrame(e, l.body, l.header.Get("Content-Type"), l.header.Values("Warning"), none.EmptyItems)
+		frame, _, err := wire.LearnFrame(e, l.Body, l.Header.Get("Content-Type"), l.Header.Values("Warning"), none.EmptyItems)
 		if err != nil {
 			return learned{}, err
 		}
 		frame.Namespaces, frame.Paths = none.Namespaces, none.Paths
-		frame.CacheControl, frame.AuditIDs = l.header.Values("Cache-Control"), len(l.header.Values("Audit-Id"))
+		frame.CacheControl, frame.AuditIDs = l.Header.Values("Cache-Control"), len(l.Header.Values("Audit-Id"))
 		n := int64(len(l.Items))
 		if n == 0 {
 			return learned{frame: frame}, nil
@@ -68,7 +73,7 @@ func (f *feed) learn(ctx context.Context) (learned, error) {
 			continue
 		}
 		frame.Item, err = wire.LearnItem(e, l.Items[0], ev)
-		mean := int64(len(l.body))/n + index.ObjectOverhead
+		mean := int64(len(l.Body))/n + index.ObjectOverhead
 		return learned{frame: frame, count: n + l.Meta.Remaining, mean: mean, framed: ev.Framed}, err
 	}
 	return learned{}, errors.New("the first object changes too often to be seen in a list and in a watch at the same revision")
@@ -78,7 +83,7 @@ func (f *feed) learn(ctx context.Context) (learned, error) {
 // fewer. It returns the frame of the empty list with which the upstream answers.
 func (f *feed) learnFields(ctx context.Context) (*wire.Frame, error) {
 	var all []wire.Field
-	if f.fields != nil && !f.source.resource.Representation.IsMetadata() {
+	if f.fields != nil && !f.source.Resource.Representation.IsMetadata() {
 		var err error
 		if all, err = f.fields(ctx); err != nil {
 			return nil, err
@@ -88,15 +93,15 @@ func (f *feed) learnFields(ctx context.Context) (*wire.Frame, error) {
 	for _, field := range all {
 		names = append(names, field.Name)
 	}
-	empty, _, err := f.source.probe(ctx, names...)
-	if answered(err, http.StatusBadRequest) {
+	empty, _, err := f.source.Probe(ctx, names...)
+	if source.Answered(err, http.StatusBadRequest) {
 		// The upstream does not know one of them. There are few, so each is asked for by itself.
 		var accepted []wire.Field
 		namespaces := false
 		for i, name := range names {
-			_, _, err := f.source.probe(ctx, name)
+			_, _, err := f.source.Probe(ctx, name)
 			switch {
-			case answered(err, http.StatusBadRequest):
+			case source.Answered(err, http.StatusBadRequest):
 			case err != nil:
 				return nil, err
 			case i == 0:
@@ -109,12 +114,12 @@ func (f *feed) learnFields(ctx context.Context) (*wire.Frame, error) {
 		if !namespaces {
 			names = nil
 		}
-		empty, _, err = f.source.probe(ctx)
+		empty, _, err = f.source.Probe(ctx)
 	}
 	if err != nil {
 		return nil, err
 	}
-	frame, _, err := wire.LearnFrame(f.source.encoding(), empty, "", nil, "")
+	frame, _, err := wire.LearnFrame(f.source.Encoding(), empty, "", nil, "")
 	if err != nil {
 		return nil, err
 	}
@@ -124,9 +129,9 @@ func (f *feed) learnFields(ctx context.Context) (*wire.Frame, error) {
 
 // sameInWatch returns an object of a list as a watch sends it, or no event if that cannot be seen.
 func (f *feed) sameInWatch(ctx context.Context, item []byte) (wire.Event, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
-	m, err := f.source.encoding().Item(item)
+	m, err := f.source.Encoding().Item(item)
 	if err != nil {
 		return wire.Event{}, fmt.Errorf("%w: %w", wire.ErrForm, err)
 	}
@@ -148,18 +153,18 @@ func (f *feed) sameInWatch(ctx context.Context, item []byte) (wire.Event, error)
 // seenFrom returns the object of that revision from a watch that begins after another, or no
 // event if the watch does not have it.
 func (f *feed) seenFrom(ctx context.Context, m wire.ObjectMeta, from uint64) (wire.Event, error) {
-	s, err := f.source.watch(ctx, m.Namespace, url.Values{
+	s, err := f.source.Watch(ctx, m.Namespace, url.Values{
 		"resourceVersion": {strconv.FormatUint(from, 10)},
 		"fieldSelector":   {"metadata.name=" + m.Name},
 	}, freshness.ShortWatch)
-	if answered(err, http.StatusGone) {
+	if source.Answered(err, http.StatusGone) {
 		return wire.Event{}, nil
 	}
 	if err != nil {
 		return wire.Event{}, err
 	}
-	defer s.stop()
-	for ev := range s.events {
+	defer s.Stop()
+	for ev := range s.Events {
 		switch {
 		case ev.Meta.Revision == m.Revision && (ev.Kind == wire.Added || ev.Kind == wire.Modified):
 			return ev, nil

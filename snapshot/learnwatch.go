@@ -7,6 +7,7 @@ import (
 
 	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -19,39 +20,36 @@ func (f *feed) learnWatch(ctx context.Context, is learned) (*watch.Form, error) 
 	if !f.watches || is.frame.Item.Known && !is.framed {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
-	namespace := ""
-	if f.source.resource.Namespaced {
-		namespace = probeNamespace
-	}
+	namespace, selector := f.source.Nothing()
 	nothing := url.Values{
-		"fieldSelector":        {wire.NameField + "=" + probeName},
+		"fieldSelector":        {selector},
 		"allowWatchBookmarks":  {"true"},
 		"sendInitialEvents":    {"true"},
 		"resourceVersionMatch": {"NotOlderThan"},
 	}
-	form := &watch.Form{Encoding: f.source.encoding(), Frame: is.frame}
-	s, err := f.source.watch(ctx, namespace, nothing, learnTimeout)
+	form := &watch.Form{Encoding: f.source.Encoding(), Frame: is.frame}
+	s, err := f.source.Watch(ctx, namespace, nothing, learnTimeout)
 	if err == nil {
-		defer s.stop()
-		form.ContentType, form.Compressed = s.contentType, s.compressed
+		defer s.Stop()
+		form.ContentType, form.Compressed = s.ContentType, s.Compressed
 		if form.InitialEnd, err = f.initialEnd(ctx, s); err == nil {
 			return form, nil
 		}
 	}
-	if !isAnswer(err) || refuses(err) {
+	if !source.IsAnswer(err) || refuses(err) {
 		return nil, err
 	}
 	f.log.Info("the upstream gives no streaming list, so those of clients are forwarded", "error", err)
 	nothing.Del("sendInitialEvents")
 	nothing.Del("resourceVersionMatch")
 	nothing.Set("resourceVersion", "0")
-	if s, err = f.source.watch(ctx, namespace, nothing, freshness.ShortWatch); err != nil {
+	if s, err = f.source.Watch(ctx, namespace, nothing, freshness.ShortWatch); err != nil {
 		return nil, err
 	}
-	defer s.stop()
-	form.ContentType = s.contentType
+	defer s.Stop()
+	form.ContentType = s.ContentType
 	return form, nil
 }
 
@@ -60,13 +58,13 @@ const learnTimeout = 10 * time.Second
 
 // initialEnd reads the bookmark that ends the initial events of a streaming list of nothing. It is
 // nil if its form is unknown: bookmarks that cannot be written with the same bytes are not sent.
-func (f *feed) initialEnd(ctx context.Context, s *stream) (*wire.Bookmark, error) {
+func (f *feed) initialEnd(ctx context.Context, s *source.Stream) (*wire.Bookmark, error) {
 	select {
-	case ev, ok := <-s.events:
+	case ev, ok := <-s.Events:
 		if !ok {
-			return nil, s.err
+			return nil, s.Err
 		}
-		b, err := wire.LearnBookmark(f.source.encoding(), ev)
+		b, err := wire.LearnBookmark(f.source.Encoding(), ev)
 		if known := err == nil && ev.Meta.EndsInitial; !known {
 			return nil, nil
 		}
@@ -85,7 +83,7 @@ func (f *feed) hold(ev wire.Event) {
 	}
 	known := ev.Framed
 	if ev.Kind == wire.Bookmarked && hub.Form().Plain == nil && known {
-		plain, err := wire.LearnBookmark(f.source.encoding(), ev)
+		plain, err := wire.LearnBookmark(f.source.Encoding(), ev)
 		if known = err == nil; known {
 			hub.Learn(plain)
 		}
@@ -98,7 +96,7 @@ func (f *feed) hold(ev wire.Event) {
 
 // gone returns the object of a deletion, as the event has it.
 func (f *feed) gone(form wire.ItemForm, key string, ev wire.Event) (*index.Object, error) {
-	bytes, err := f.source.encoding().Cut(form, ev.Object)
+	bytes, err := f.source.Encoding().Cut(form, ev.Object)
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/budget"
 	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
@@ -72,7 +73,7 @@ func (l *loaded) complete(b *budget.Bound) {
 func (l *loaded) discard(b *budget.Bound) {
 	b.Add(-max(l.size, l.reserved))
 	if l.stream != nil {
-		l.stream.stop()
+		l.stream.Stop()
 	}
 }
 
@@ -98,7 +99,7 @@ func (l *loaded) add(o, old *index.Object, b *budget.Bound) error {
 // refuses reports whether the upstream would refuse the pages of a list, too, and not only the
 // streaming list.
 func refuses(err error) bool {
-	return answered(err, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,
+	return source.Answered(err, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,
 		http.StatusNotAcceptable, http.StatusTooManyRequests)
 }
 
@@ -117,7 +118,7 @@ func (f *feed) load(ctx context.Context, is learned) (*loaded, error) {
 		return nil, errFull
 	}
 	l, err := f.loadStream(ctx, is)
-	if isAnswer(err) && !refuses(err) {
+	if source.IsAnswer(err) && !refuses(err) {
 		f.log.Info("the upstream gives no streaming list, the state is loaded page by page", "error", err)
 		l, err = f.loadPages(ctx, is)
 	}
@@ -146,7 +147,7 @@ func (f *feed) loadStream(ctx context.Context, is learned) (_ *loaded, err error
 			l.discard(f.collection.budget)
 		}
 	}()
-	s, err := f.source.watch(ctx, "", url.Values{
+	s, err := f.source.Watch(ctx, "", url.Values{
 		"sendInitialEvents":    {"true"},
 		"resourceVersionMatch": {"NotOlderThan"},
 		"allowWatchBookmarks":  {"true"},
@@ -154,15 +155,15 @@ func (f *feed) loadStream(ctx context.Context, is learned) (_ *loaded, err error
 	if err != nil {
 		return nil, err
 	}
-	l.stream = s
+	l.stream = &stream{Stream: s}
 	silence := time.NewTimer(loadSilence)
 	defer silence.Stop()
 	newest := uint64(0)
 	for {
 		select {
-		case ev, ok := <-s.events:
+		case ev, ok := <-s.Events:
 			if !ok {
-				return nil, s.err
+				return nil, s.Err
 			}
 			silence.Reset(loadSilence)
 			if ev.Kind == wire.Bookmarked {
@@ -172,7 +173,7 @@ func (f *feed) loadStream(ctx context.Context, is learned) (_ *loaded, err error
 				if ev.Meta.Revision < newest {
 					return nil, wire.Inconsistent("a state at revision %d holds an object of revision %d", ev.Meta.Revision, newest)
 				}
-				l.revision, s.from = ev.Meta.Revision, ev.Meta.Revision
+				l.revision, l.stream.from = ev.Meta.Revision, ev.Meta.Revision
 				return l, nil
 			}
 			newest = max(newest, ev.Meta.Revision)
@@ -211,7 +212,7 @@ func (f *feed) loadPages(ctx context.Context, is learned) (_ *loaded, err error)
 	}()
 	query := url.Values{"limit": {strconv.FormatInt(is.pageSize(), 10)}}
 	for {
-		page, err := f.source.list(ctx, "", query)
+		page, err := f.source.List(ctx, "", query)
 		if err != nil {
 			return nil, err
 		}
@@ -223,7 +224,7 @@ func (f *feed) loadPages(ctx context.Context, is learned) (_ *loaded, err error)
 			if !frame.Item.Known {
 				return nil, errObject
 			}
-			m, err := f.source.encoding().Item(item)
+			m, err := f.source.Encoding().Item(item)
 			if err != nil {
 				return nil, wire.Inconsistent("an item cannot be decoded: %v", err)
 			}

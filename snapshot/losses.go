@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -29,11 +30,11 @@ func lossOf(err error) reason.Reason {
 		return reason.Form
 	case errors.Is(err, errFull):
 		return reason.Memory
-	case answered(err, http.StatusGone):
+	case source.Answered(err, http.StatusGone):
 		return reason.Expired
-	case answered(err, http.StatusNotFound):
+	case source.Answered(err, http.StatusNotFound):
 		return reason.NotFound
-	case answered(err, http.StatusForbidden):
+	case source.Answered(err, http.StatusForbidden):
 		return reason.NotPermitted
 	}
 	return reason.Other

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/snapshot/freshness"
+	"github.com/listproxy/listproxy/snapshot/source"
 )
 
 // probeTimeout bounds a probe. It is longer than kube-apiserver lets a request wait in a queue of
@@ -29,7 +30,7 @@ func (f *feed) probe(ctx context.Context, is freshness.Inquiry) (probed, error) 
 	floor := f.collection.floor()
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	_, rev, err := f.source.probe(ctx)
+	_, rev, err := f.source.Probe(ctx)
 	if err != nil {
 		return probed{}, err
 	}
@@ -46,12 +47,12 @@ func (f *feed) heard(a outcome[probed]) (ending, error) {
 	switch {
 	case lost(a.err):
 		return broken, a.err
-	case troubled(a.err):
+	case source.Troubled(a.err):
 		// Opening watches again would not help the upstream. The state gets older meanwhile, as it
 		// should.
 		f.log.Info("probe refused", "error", a.err)
-		f.fresh.Refused(now, wanted(f.fresh.Pause(), a.err))
-	case isAnswer(a.err):
+		f.fresh.Refused(now, source.Wanted(f.fresh.Pause(), a.err))
+	case source.IsAnswer(a.err):
 		f.log.Info("probe refused, the watch is resumed", "error", a.err)
 		return broken, nil // the watch would not be permitted either, or somebody else answers
 	default:

@@ -59,9 +59,9 @@ func (f *feed) meet(ctx context.Context, frame *wire.Frame, s *stream, want resu
 	timer := time.NewTimer(resumeSilence)
 	defer timer.Stop()
 	select {
-	case ev, ok := <-s.events:
+	case ev, ok := <-s.Events:
 		if !ok {
-			return s.err
+			return s.Err
 		}
 		other := wire.Inconsistent("a resumed watch does not begin with the change at revision %d: the upstream has another past", want.revision)
 		if ev.Kind == wire.Bookmarked {

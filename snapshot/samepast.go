@@ -14,6 +14,7 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
@@ -47,16 +48,16 @@ func (f *feed) recognise(ctx context.Context, frame *wire.Frame) (*stream, error
 			if err = f.meet(ctx, frame, s, first); err == nil {
 				return s, nil
 			}
-			s.stop()
+			s.Stop()
 		}
-		if !answered(err, http.StatusGone) {
+		if !source.Answered(err, http.StatusGone) {
 			return nil, err
 		}
 	}
 	// The watch begins before the comparison: if the storage is replaced between the two, the
 	// comparison sees it.
 	s, gone := f.goOn(ctx, f.collection.view.Load().to(), timeout)
-	if gone != nil && !answered(gone, http.StatusGone) {
+	if gone != nil && !source.Answered(gone, http.StatusGone) {
 		return nil, gone
 	}
 	err := f.compareAll(ctx)
@@ -65,12 +66,12 @@ func (f *feed) recognise(ctx context.Context, frame *wire.Frame) (*stream, error
 		return s, nil
 	}
 	if s != nil {
-		s.stop()
+		s.Stop()
 	}
 	switch {
 	case err == nil:
 		return nil, gone // only the changes after the span are forgotten: the span itself is still true
-	case answered(err, http.StatusGone), isMismatch(err), errors.Is(err, wire.ErrForm):
+	case source.Answered(err, http.StatusGone), isMismatch(err), errors.Is(err, wire.ErrForm):
 		return nil, fmt.Errorf("%w: %w", errUnproven, err)
 	}
 	return nil, err
@@ -102,7 +103,7 @@ func (f *feed) compareAll(ctx context.Context) error {
 		}
 	}
 	rev, o := v.witness(f.collection.resumePoint())
-	if err = c.object(ctx, rev, o); rev < v.to() && answered(err, http.StatusGone) {
+	if err = c.object(ctx, rev, o); rev < v.to() && source.Answered(err, http.StatusGone) {
 		// etcd was compacted since. (The bound on history may be longer than that takes.)
 		rev, o = v.witness(resumePoint{})
 		err = c.object(ctx, rev, o)
@@ -125,7 +126,7 @@ func (f *feed) same(ctx context.Context) (bool, error) {
 	if f.sameServers == nil {
 		return false, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
 	return f.sameServers(ctx)
 }
@@ -167,7 +168,7 @@ func (c *comparison) object(ctx context.Context, rev uint64, o *index.Object) er
 		return nil
 	}
 	namespace, name := index.SplitKey(o.Key)
-	query := exactly(rev)
+	query := source.Exactly(rev)
 	query.Set("fieldSelector", wire.NameField+"="+fields.EscapeValue(name))
 	theirs, err := c.read(ctx, c.source, namespace, rev, query)
 	if err != nil {

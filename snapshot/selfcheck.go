@@ -13,6 +13,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/checks"
 	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
@@ -136,7 +137,7 @@ func (c *Collections) compare(ctx context.Context, r *running, at checks.Place) 
 		if wrong, is := errors.AsType[*mismatchError](err); is {
 			next, err = at, c.confirm(ctx, r, s, wrong)
 		}
-		if try == checkTries || !answered(err, http.StatusGone, http.StatusGatewayTimeout) || !clock.Sleep(ctx, checkRetry) {
+		if try == checkTries || !source.Answered(err, http.StatusGone, http.StatusGatewayTimeout) || !clock.Sleep(ctx, checkRetry) {
 			return rev, next, err
 		}
 	}
@@ -184,7 +185,7 @@ func (c *Collections) compareAt(ctx context.Context, cmp *comparison, s Snapshot
 // checkObjects names objects whose bytes differ from the labels and fields that are kept beside
 // them.
 func (c *comparison) checkObjects(frame *wire.Frame, objects []*index.Object) (found []string) {
-	e := c.source.encoding()
+	e := c.source.Encoding()
 	for _, o := range objects {
 		m, err := e.Item(o.Bytes)
 		values, unreadable := e.Values(frame.Paths, o.Bytes)

@@ -7,12 +7,13 @@ import (
 
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 // TestObjectsAreWhatTheirBytesSay, in each of what stands beside these.
 func TestObjectsAreWhatTheirBytesSay(t *testing.T) {
-	c := &comparison{source: source{resource: Resource{Representation: media.JSON}}}
+	c := &comparison{source: source.Source{Resource: Resource{Representation: media.JSON}}}
 	frame := wire.FixedFrame("PodList", "v1", wire.Field{Name: "spec.nodeName", JSON: []string{"spec", "nodeName"}, Indexed: true})
 	var many strings.Builder
 	for i := range wire.ManyLabels {
@@ -20,7 +21,7 @@ func TestObjectsAreWhatTheirBytesSay(t *testing.T) {
 	}
 	for _, labels := range []string{`"app":"x"`, many.String() + `"app":"x"`} {
 		body := []byte(`{"metadata":{"name":"a","namespace":"n","resourceVersion":"5","labels":{` + labels + `}},"spec":{"nodeName":"n1"}}`)
-		m, err := c.source.encoding().Item(body)
+		m, err := c.source.Encoding().Item(body)
 		if err != nil {
 			t.Fatal(err)
 		}

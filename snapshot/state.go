@@ -4,9 +4,13 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
+
+// Resource names a collection.
+type Resource = source.Resource
 
 // Snapshot is an immutable view of a collection at one revision. It may be kept and read by
 // any number of goroutines; it keeps what it holds in memory alive.

@@ -1,0 +1,45 @@
+package source
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/listproxy/listproxy/snapshot/wire"
+)
+
+// Answered reports whether err is the upstream's answer with one of these status codes.
+func Answered(err error, codes ...int) bool {
+	var answer *wire.AnswerError
+	return errors.As(err, &answer) && slices.Contains(codes, answer.Code)
+}
+
+// IsAnswer reports whether err is an answer of the upstream, or of somebody before it.
+func IsAnswer(err error) bool {
+	_, is := errors.AsType[*wire.AnswerError](err)
+	return is
+}
+
+// Wanted returns the pause after an error: at least as long as the upstream asks for.
+func Wanted(pause time.Duration, err error) time.Duration {
+	if answer, ok := errors.AsType[*wire.AnswerError](err); ok {
+		return max(pause, answer.RetryAfter)
+	}
+	return pause
+}
+
+// Troubled reports whether the API server itself answered that it is overloaded or cannot answer
+// now: it is alive, and its watches may work. An error that is not a Status is not the API server's
+// own: a load balancer may have lost the API server, and still hold its watches open.
+func Troubled(err error) bool {
+	answer, ok := errors.AsType[*wire.AnswerError](err)
+	return ok && (answer.Code == http.StatusTooManyRequests || answer.Code >= http.StatusInternalServerError && answer.Message != "")
+}
+
+// Backoff is how long to wait between tries.
+func Backoff() wait.Backoff {
+	return wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 8, Cap: 10 * time.Second}
+}

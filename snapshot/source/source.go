@@ -1,0 +1,172 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/listproxy/listproxy/snapshot/clock"
+	"github.com/listproxy/listproxy/snapshot/wire"
+)
+
+// Source reads one resource from the upstream. It is safe for concurrent use.
+type Source struct {
+	// Client has the credentials.
+	Client   *http.Client
+	Base     *url.URL
+	Resource Resource
+	// Token returns the continue token of a page at a revision that begins at a key.
+	Token func(revision uint64, start string) string
+}
+
+const (
+	// AnswerTimeout bounds a list, and the time until a watch begins to answer.
+	AnswerTimeout = 60 * time.Second
+	// maxList bounds the body of one page.
+	maxList = 1 << 30
+	// probeNamespace and probeName address one key that cannot exist: no name may hold a '~'.
+	probeNamespace = "default"
+	probeName      = "~listproxy-probe"
+)
+
+// Encoding is how the upstream writes the resource.
+func (s *Source) Encoding() wire.Encoding { return wire.EncodingOf(s.Resource.Representation) }
+
+// get sends a request and returns the answer if it is a 200.
+func (s *Source) get(ctx context.Context, namespace, accept string, query url.Values) (*http.Response, error) {
+	u := s.Base.JoinPath(s.Resource.path(namespace))
+	u.RawQuery = query.Encode()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", accept)
+	resp, err := s.Client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("asking the upstream for %s: %w", s.Resource, err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	return nil, wire.ReadAnswerError(resp)
+}
+
+// List is a list of the upstream, taken apart, and as it came.
+type List struct {
+	wire.List
+	Body   []byte
+	Header http.Header
+}
+
+// List reads a whole list into memory.
+func (s *Source) List(ctx context.Context, namespace string, query url.Values) (l List, err error) {
+	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
+	defer cancel()
+	resp, err := s.get(ctx, namespace, s.Resource.Representation.AcceptList(), query)
+	if err != nil {
+		return l, err
+	}
+	defer resp.Body.Close()
+	l.Header = resp.Header
+	if l.Body, err = io.ReadAll(io.LimitReader(resp.Body, maxList+1)); err != nil {
+		return l, fmt.Errorf("reading a list of %s: %w", s.Resource, err)
+	}
+	if len(l.Body) > maxList {
+		return l, fmt.Errorf("a list of %s has more than %d bytes", s.Resource, maxList)
+	}
+	if l.List, err = s.Encoding().List(l.Body); err != nil {
+		return l, fmt.Errorf("%w: %w", wire.ErrForm, err)
+	}
+	return l, nil
+}
+
+// insistences is how often a list is tried while the upstream is busy, if it must not fail.
+const insistences = 6
+
+// Insist is List, tried again after a pause if the upstream answers that it is too busy. It is for
+// lists whose failure would cost the upstream more than a repetition.
+func (s *Source) Insist(ctx context.Context, namespace string, query url.Values) (List, error) {
+	pause := Backoff()
+	for try := 1; ; try++ {
+		l, err := s.List(ctx, namespace, query)
+		if try == insistences || !Troubled(err) || !clock.Sleep(ctx, Wanted(pause.Step(), err)) {
+			return l, err
+		}
+	}
+}
+
+// Nothing returns the namespace and the field selector of a list or watch of one key that cannot
+// exist.
+func (s *Source) Nothing() (namespace, fieldSelector string) {
+	if s.Resource.Namespaced {
+		namespace = probeNamespace
+	}
+	return namespace, wire.NameField + "=" + probeName
+}
+
+// Probe reads a single name that cannot exist, with MostRecent. It costs the upstream the lookup of
+// one key, and makes its watch cache ask etcd for the current revision, which the answer has. (A
+// list with limit=1 would cost more: for every page, kube-apiserver 1.36 walks all objects that
+// come after it.) It fails with a 400 if the upstream does not know one of the fields.
+func (s *Source) Probe(ctx context.Context, fieldNames ...string) (body []byte, revision uint64, err error) {
+	namespace, nothing := s.Nothing()
+	var selector strings.Builder
+	selector.WriteString(nothing)
+	for _, name := range fieldNames {
+		selector.WriteString("," + name + "=")
+	}
+	l, err := s.List(ctx, namespace, url.Values{"fieldSelector": {selector.String()}})
+	if err != nil {
+		return nil, 0, err
+	}
+	if l.Meta.Revision == 0 {
+		return nil, 0, fmt.Errorf("%w: a list without resourceVersion", wire.ErrForm)
+	}
+	return l.Body, l.Meta.Revision, nil
+}
+
+// Watch begins a watch. Reading it goes on until ctx ends or the upstream ends it.
+func (s *Source) Watch(ctx context.Context, namespace string, query url.Values, timeout time.Duration) (*Stream, error) {
+	query.Set("watch", "true")
+	// The timeout is always sent: without it, the upstream chooses how long a watch lasts.
+	timeout = timeout.Truncate(time.Second)
+	query.Set("timeoutSeconds", strconv.Itoa(int(timeout/time.Second)))
+	ctx, cancel := context.WithCancel(ctx)
+	asked, late := time.Now(), time.AfterFunc(AnswerTimeout, cancel)
+	resp, err := s.get(ctx, namespace, s.Resource.Representation.AcceptWatch(), query)
+	if !late.Stop() && err == nil {
+		resp.Body.Close()
+		err = fmt.Errorf("the upstream did not begin to answer a watch of %s within %v", s.Resource, AnswerTimeout)
+	}
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	stream := newStream(ctx, cancel, s.Encoding(), resp.Body, clock.Lifetime{Asked: asked, Answered: time.Now(), Timeout: timeout})
+	stream.ContentType, stream.Compressed = resp.Header.Get("Content-Type"), resp.Uncompressed
+	return stream, nil
+}
+
+// PageAt asks for a page that begins at a key, at exactly a revision.
+func (s *Source) PageAt(revision uint64, from string, limit int64) url.Values {
+	query := Exactly(revision)
+	if from != "" {
+		query = url.Values{"continue": {s.Token(revision, from)}}
+	}
+	query.Set("limit", strconv.FormatInt(limit, 10))
+	return query
+}
+
+// Exactly asks for a list at a revision.
+func Exactly(revision uint64) url.Values {
+	return url.Values{
+		"resourceVersion":      {strconv.FormatUint(revision, 10)},
+		"resourceVersionMatch": {"Exact"},
+	}
+}

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"sync"
@@ -220,43 +218,28 @@ func (s *watchStream) writeInitial(
 }
 
 // compressInitial is writeInitial with gzip. Clients that get the same objects share the compressed
-// segments. If the watch ends before everything is written, the gzip member has no end either.
+// segments. If the watch must end before everything is written, the gzip member ends between two
+// events, as kube-apiserver's does.
 func (s *watchStream) compressInitial(ctx context.Context, h *Handler, revision uint64, stands func() bool) (end watch.Ending) {
 	counted := &observe.CountingWriter{ResponseWriter: s.ResponseWriter}
-	out := h.writers.get(interruptible{counted, func() error {
-		if end = s.interrupted(ctx, stands); end != "" {
-			return errInterrupted
-		}
-		return nil
-	}}, s.page.size)
+	out := h.writers.get(counted, s.page.size)
 	defer out.release()
 	bookmark := s.form.InitialEnd.AppendTo(nil, revision)
-	if s.err = h.Compressor.WriteEvents(out.Writer, s.form.Frame, s.form.Encoding, s.page.objects, bookmark); s.err == nil {
+	may := func() bool { end = s.interrupted(ctx, stands); return end == "" }
+	events, err := h.Compressor.WriteEvents(out.Writer, s.form.Frame, s.form.Encoding, s.page.objects, bookmark, may)
+	if s.err = err; s.err == nil {
 		s.err = out.Flush()
 	}
 	s.sent = counted.Bytes
-	if s.err == nil {
-		s.events, s.bytes = len(s.page.objects)+1, s.page.size+len(bookmark)
+	switch {
+	case s.err != nil:
+	case end == "":
+		s.events, s.bytes = events+1, s.page.size+len(bookmark)
+	default:
+		s.events = events
 	}
 	s.flush()
 	return end
-}
-
-// errInterrupted ends the compression of a state when its watch must end.
-var errInterrupted = errors.New("the watch has ended")
-
-// interruptible is a writer that checks before each write whether it may go on.
-type interruptible struct {
-	io.Writer
-	may func() error
-}
-
-// Write implements io.Writer.
-func (w interruptible) Write(p []byte) (int, error) {
-	if err := w.may(); err != nil {
-		return 0, err
-	}
-	return w.Writer.Write(p)
 }
 
 // follow writes events until the watch ends. Before each write, stands must be true.

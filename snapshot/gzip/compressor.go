@@ -90,26 +90,37 @@ func (c *Compressor) Close() {
 // Write writes a list: the head, the objects with what the frame puts before each, the tail. It
 // ends at the first error of w.
 func (c *Compressor) Write(w io.Writer, frame *wire.Frame, head []byte, objects []*index.Object, tail []byte) error {
-	return c.write(w, writing{frame: frame}, head, objects, tail)
+	_, err := c.write(w, writing{frame: frame}, head, objects, tail, func() bool { return true })
+	return err
 }
 
-// WriteEvents writes what a watch begins with: the objects as events, and the tail.
-func (c *Compressor) WriteEvents(w io.Writer, frame *wire.Frame, e wire.Encoding, objects []*index.Object, tail []byte) error {
-	return c.write(w, writing{frame: frame, events: e}, nil, objects, tail)
+// WriteEvents writes what a watch begins with: the objects as events, and the tail. It calls may
+// before each segment and the tail, and ends the member if it may not go on. It returns how many
+// objects it has written.
+func (c *Compressor) WriteEvents(
+	w io.Writer, frame *wire.Frame, e wire.Encoding, objects []*index.Object, tail []byte, may func() bool,
+) (written int, err error) {
+	return c.write(w, writing{frame: frame, events: e}, nil, objects, tail, may)
 }
 
-func (c *Compressor) write(w io.Writer, as writing, head []byte, objects []*index.Object, tail []byte) error {
+func (c *Compressor) write(
+	w io.Writer, as writing, head []byte, objects []*index.Object, tail []byte, may func() bool,
+) (written int, err error) {
 	s := joined{w: w}
 	s.write(gzipHeader)
 	s.stored(head, false)
-	for first := true; len(objects) > 0 && s.err == nil; first = false {
-		n := segmentLength(objects)
-		s.segment(c.segment(as, objects[:n], as.role(first)))
-		objects = objects[n:]
+	for written < len(objects) && s.err == nil && may() {
+		rest := objects[written:]
+		n := segmentLength(rest)
+		s.segment(c.segment(as, rest[:n], as.role(written == 0)))
+		written += n
+	}
+	if written < len(objects) || !may() {
+		tail = nil
 	}
 	s.stored(tail, true)
 	s.write(s.trailer())
-	return s.err
+	return written, s.err
 }
 
 // segmentLength is how many of the objects make the first segment. It depends on nothing but these.

@@ -311,8 +311,9 @@ func TestEvents(t *testing.T) {
 			compressed(t, c, objects)
 			c.segments.Wait()
 			var out, want bytes.Buffer
-			if err := c.WriteEvents(&out, frame, encoding, objects, []byte("the end\n")); err != nil {
-				t.Fatal(err)
+			n, err := c.WriteEvents(&out, frame, encoding, objects, []byte("the end\n"), func() bool { return true })
+			if n != len(objects) || err != nil {
+				t.Fatal(n, err)
 			}
 			for _, o := range objects {
 				want.Write(frame.AppendEvent(nil, encoding, wire.Added, o.Bytes))
@@ -330,6 +331,29 @@ func TestEvents(t *testing.T) {
 		if made := c.made.Load(); len(objects) == 1 && made != 2 {
 			t.Errorf("%d segments were made, not one for the list and one for the events", made)
 		}
+	}
+}
+
+// TestInterruptedEvents: where a watch must end before everything is written, what was written is a
+// whole member of whole events.
+func TestInterruptedEvents(t *testing.T) {
+	c := newTestCompressor(t, 64<<20)
+	frame, encoding := wire.FixedFrame("PodList", "v1"), wire.EncodingOf(media.JSON)
+	objects, before := someObjects(1, 500, 6600), -1
+	for allowed := 0; before < len(objects); allowed++ {
+		var out, want bytes.Buffer
+		asked := 0
+		n, err := c.WriteEvents(&out, frame, encoding, objects, []byte("the end\n"), func() bool { asked++; return asked <= allowed })
+		if n <= before || asked != allowed+1 || err != nil {
+			t.Fatalf("allowed %d times, asked %d times, %d objects are written: %v", allowed, asked, n, err)
+		}
+		for _, o := range objects[:n] {
+			want.Write(frame.AppendEvent(nil, encoding, wire.Added, o.Bytes))
+		}
+		if got, err := unpack(&out); err != nil || !bytes.Equal(got, want.Bytes()) {
+			t.Fatalf("allowed %d times: %d bytes came out, not %d: %v", allowed, len(got), want.Len(), err)
+		}
+		before = n
 	}
 }
 

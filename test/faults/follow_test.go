@@ -2,7 +2,6 @@ package faults
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -28,6 +27,7 @@ import (
 
 	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/events"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -217,20 +217,20 @@ func (w *watcher) stream(ctx context.Context) (err error) {
 		w.last, err = w.watch(ctx, w.last, "", w.take)
 	} else {
 		initial := map[string]string{} // nil, once it is complete
-		w.last, err = w.watch(ctx, 0, "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", func(e watched, last uint64) (uint64, error) {
-			if initial == nil || e.Type == string(watch.Error) {
+		w.last, err = w.watch(ctx, 0, "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", func(e events.Event, last uint64) (uint64, error) {
+			if initial == nil || e.Type == watch.Error {
 				return w.take(e, last)
 			}
-			if e.Object.Metadata.Annotations[metav1.InitialEventsAnnotationKey] == "true" {
+			if e.EndsInitial {
 				w.mu.Lock()
 				w.objects, initial = initial, nil
 				w.mu.Unlock()
 				return w.take(e, 0)
 			}
-			if e.Type != string(watch.Added) {
-				return 0, poll.Wrong(e.Type + " among the initial events")
+			if e.Type != watch.Added {
+				return 0, poll.Wrong(string(e.Type) + " among the initial events")
 			}
-			maps.Copy(initial, versions([]ask.Identity{e.Object.Metadata.Identity}))
+			maps.Copy(initial, versions([]ask.Identity{ask.IdentityOf(&e.Meta)}))
 			return 0, nil
 		})
 	}
@@ -241,7 +241,7 @@ func (w *watcher) stream(ctx context.Context) (err error) {
 }
 
 // watch reads a watch from a revision to its end, and returns the last revision that take returned.
-func (w *watcher) watch(ctx context.Context, revision uint64, more string, take func(watched, uint64) (uint64, error)) (uint64, error) {
+func (w *watcher) watch(ctx context.Context, revision uint64, more string, take func(events.Event, uint64) (uint64, error)) (uint64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	target := fmt.Sprintf("%s?allowWatchBookmarks=true&resourceVersion=%d&watch=true&timeoutSeconds=%d%s", w.of.Path(""), revision, watchesFor, more)
@@ -258,9 +258,9 @@ func (w *watcher) watch(ctx context.Context, revision uint64, more string, take 
 		w.hits++
 		w.mu.Unlock()
 	}
-	for events := json.NewDecoder(resp.Body); ; {
-		var e watched
-		if err := events.Decode(&e); errors.Is(err, io.EOF) {
+	for in := events.NewReader(resp.Body, ask.JSON); ; {
+		e, err := in.Next()
+		if errors.Is(err, io.EOF) {
 			return revision, nil
 		} else if err != nil {
 			return revision, brokenOff{err}
@@ -274,18 +274,6 @@ func (w *watcher) watch(ctx context.Context, revision uint64, more string, take 
 // brokenOff is how a watch ended that did not end in order: behind an event, with the end of the
 // body.
 type brokenOff struct{ error }
-
-// watched is an event.
-type watched struct {
-	Type   string
-	Object struct {
-		Metadata struct {
-			ask.Identity
-			Annotations map[string]string
-		}
-		Message string
-	}
-}
 
 // refusal is an ERROR in place of an event.
 type refusal struct{ error }
@@ -314,31 +302,26 @@ func (w *watcher) list(ctx context.Context) (objects []ask.Identity, revision ui
 }
 
 // take changes the state by an event, which must fit to it, and returns the event's revision.
-func (w *watcher) take(e watched, last uint64) (uint64, error) {
-	if e.Type == string(watch.Error) {
-		return last, refusal{errors.New(e.Object.Message)}
+func (w *watcher) take(e events.Event, last uint64) (uint64, error) {
+	if e.Type == watch.Error {
+		return last, refusal{fmt.Errorf("%s", e.Object)}
 	}
-	o := e.Object.Metadata.Identity
-	revision, err := strconv.ParseUint(o.ResourceVersion, 10, 64)
-	if err != nil {
-		return last, err
+	if e.Type == watch.Bookmark {
+		return max(e.Revision, last), nil
 	}
-	if e.Type == string(watch.Bookmark) {
-		return max(revision, last), nil
-	}
-	key := o.Namespace + "/" + o.Name
+	o, key := ask.IdentityOf(&e.Meta), e.Meta.Namespace+"/"+e.Meta.Name
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before, known := w.objects[key]
 	switch {
-	case revision <= last:
-		return last, poll.Wrong(fmt.Sprintf("%s of %s at revision %d comes after %d", e.Type, key, revision, last))
-	case known != (e.Type != string(watch.Added)):
-		return last, poll.Wrong(fmt.Sprintf("%s of %s at revision %d, of which was known: %q", e.Type, key, revision, before))
-	case e.Type == string(watch.Deleted):
+	case e.Revision <= last:
+		return last, poll.Wrong(fmt.Sprintf("%s of %s at revision %d comes after %d", e.Type, key, e.Revision, last))
+	case known != (e.Type != watch.Added):
+		return last, poll.Wrong(fmt.Sprintf("%s of %s at revision %d, of which was known: %q", e.Type, key, e.Revision, before))
+	case e.Type == watch.Deleted:
 		delete(w.objects, key)
 	default:
 		maps.Copy(w.objects, versions([]ask.Identity{o}))
 	}
-	return revision, nil
+	return e.Revision, nil
 }

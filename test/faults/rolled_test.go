@@ -2,7 +2,6 @@ package faults
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,13 +17,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/events"
 	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -340,9 +339,9 @@ func (w *strict) once(ctx context.Context) error {
 		w.Tally.Wrong("%s: it ended at %d, from before the first state of the other replica", w.name, w.last)
 	}
 	w.from, w.marked = source, false
-	for events := json.NewDecoder(resp.Body); ; {
-		var e watched
-		switch err := events.Decode(&e); {
+	for in := events.NewReader(resp.Body, ask.JSON); ; {
+		e, err := in.Next()
+		switch {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
@@ -354,20 +353,16 @@ func (w *strict) once(ctx context.Context) error {
 	}
 }
 
-func (w *strict) hear(e watched) error {
+func (w *strict) hear(e events.Event) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	what, o := watch.EventType(e.Type), e.Object.Metadata
-	if what == watch.Error {
-		return errors.New(e.Object.Message)
-	}
-	revision, err := strconv.ParseUint(o.ResourceVersion, 10, 64)
+	what, o, revision := e.Type, e.Meta, e.Revision
 	switch {
-	case err != nil:
-		return err
+	case what == watch.Error:
+		return fmt.Errorf("%s", e.Object)
 	case w.last == 0 && what == watch.Added:
 		return nil // the state
-	case what == watch.Bookmark && (w.last > 0 || o.Annotations[metav1.InitialEventsAnnotationKey] == "true"):
+	case what == watch.Bookmark && (w.last > 0 || e.EndsInitial):
 		w.marked = w.quiet && w.last > 0
 	case revision <= w.last || w.last == 0:
 		return fmt.Errorf("%s of %s at %d, after %d", what, o.Name, revision, w.last)

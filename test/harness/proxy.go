@@ -2,9 +2,10 @@
 // the TestMain of their folders. [StartProxy] builds listproxy (with the race detector) and runs it
 // as a process, as an operator would: flags in, HTTPS out.
 //
-// What is below: ask puts questions and reads answers, kinds are the objects that tests write, hop
-// stands between two and breaks what passes, poll waits for what must come, secrets finds those
-// that were emitted, soak measures what a process takes, and workload makes pods like a cluster's.
+// What is below: ask puts questions and reads answers, events reads watches, kinds are the objects
+// that tests write, hop stands between two and breaks what passes, poll waits for what must come,
+// secrets finds those that were emitted, soak measures what a process takes, and workload makes pods
+// like a cluster's.
 package harness
 
 import (

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -15,6 +12,7 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/events"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -25,12 +23,7 @@ const (
 	newestLists = 10
 	// changePause is how long nothing changes between two changes of pods.
 	changePause = 50 * time.Millisecond
-	// streamingList is what an informer of client-go begins with.
-	streamingList = "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 )
-
-// initialEventsEnd is in the bookmark that ends the state.
-var initialEventsEnd = []byte("k8s.io/initial-events-end")
 
 // phase is what programs do at one server, and what it cost.
 type phase struct {
@@ -173,7 +166,7 @@ func (s *scene) measure(ctx context.Context, load loadOf, at string, c client, p
 func streams(ctx context.Context, c client) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // of the watch that would go on
-	resp, err := c.With("Accept-Encoding", "identity").Open(ctx, http.MethodGet, pods+streamingList, nil)
+	resp, err := c.With("Accept-Encoding", "identity").Open(ctx, http.MethodGet, pods+"?"+ask.StreamingList, nil)
 	if err != nil {
 		return "", err
 	}
@@ -181,23 +174,10 @@ func streams(ctx context.Context, c client) (string, error) {
 	if resp.StatusCode != http.StatusOK {
 		return "", fmt.Errorf("a streaming list: HTTP %d", resp.StatusCode)
 	}
-	status, buf, kept := resp.Header.Get("Cache-Status"), make([]byte, 256<<10), 0
-	for {
-		n, err := resp.Body.Read(buf[kept:])
-		if bytes.Contains(buf[:kept+n], initialEventsEnd) {
-			return status, nil
-		}
-		if err != nil {
-			if errors.Is(err, io.EOF) {
-				err = errors.New("it ended before the state did")
-			}
-			return status, fmt.Errorf("a streaming list: %w", err)
-		}
-		// The words may be split between two reads.
-		tail := min(kept+n, len(initialEventsEnd))
-		copy(buf, buf[kept+n-tail:kept+n])
-		kept = tail
+	if err := events.SkipInitial(resp.Body); err != nil {
+		return "", fmt.Errorf("a streaming list: %w", err)
 	}
+	return resp.Header.Get("Cache-Status"), nil
 }
 
 // lists asks for the newest state.

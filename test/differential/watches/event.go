@@ -1,17 +1,18 @@
 package watches
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"slices"
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/listproxy/listproxy/test/harness/events"
 )
 
 // The types of events.
@@ -49,41 +50,36 @@ func (e event) equal(other event) bool {
 	return e.kind == other.kind && bytes.Equal(e.object, other.object)
 }
 
-// decoder reads one event.
-type decoder func(*bufio.Reader) (event, error)
-
 // errFrame is a frame that no API server writes.
 var errFrame = errors.New("not a frame as kube-apiserver writes it")
 
-// decodeJSON reads one line.
-func decodeJSON(in *bufio.Reader) (event, error) {
-	line, err := in.ReadBytes('\n')
+// next reads one event.
+func next(in *events.Reader) (event, error) {
+	frame, err := in.Frame()
 	if err != nil {
-		if errors.Is(err, io.EOF) && len(line) > 0 {
-			err = io.ErrUnexpectedEOF
-		}
 		return event{}, err
 	}
-	var read struct {
-		Type   string
-		Object json.RawMessage
+	read, err := in.Decode(frame)
+	if err != nil {
+		return event{}, fmt.Errorf("%w: %q: %w", errFrame, frame, err)
 	}
-	if err := json.Unmarshal(line, &read); err != nil {
-		return event{}, fmt.Errorf("%w: %q: %w", errFrame, line, err)
-	}
-	e := event{kind: read.Type, object: read.Object}
-	if !bytes.Equal(line, frameJSON(e)) {
-		return e, fmt.Errorf("%w: %q", errFrame, line)
+	e := event{kind: read.Type, object: read.Object.Raw}
+	if !bytes.Equal(frame, frameJSON(e)) && !bytes.Equal(frame, frameProtobuf(e)) {
+		return e, fmt.Errorf("%w: %q", errFrame, frame)
 	}
 	if e.kind == failed {
 		return e, nil
 	}
 	e.object = withoutTable(e.object)
-	var o metav1.PartialObjectMetadata
-	if err := json.Unmarshal(e.object, &o); err != nil {
-		return e, fmt.Errorf("%w: %q: %w", errFrame, line, err)
+	o, err := events.Meta(e.object)
+	if err == nil {
+		e.revision, err = strconv.ParseUint(o.ResourceVersion, 10, 64)
 	}
-	return e.of(&o.ObjectMeta)
+	if err != nil {
+		return e, fmt.Errorf("%w: %q: %w", errFrame, e.object, err)
+	}
+	e.key, e.end = keyOf(&o), e.kind == bookmark && o.Annotations[metav1.InitialEventsAnnotationKey] == "true"
+	return e, nil
 }
 
 // withoutTable returns the object of a Table's one row, in place of the Table, whose cells age.
@@ -101,17 +97,6 @@ func withoutTable(object []byte) []byte {
 	return table.Rows[0].Object
 }
 
-// of reads what an event tells of its object.
-func (e event) of(o *metav1.ObjectMeta) (event, error) {
-	revision, err := strconv.ParseUint(o.ResourceVersion, 10, 64)
-	if err != nil {
-		return e, fmt.Errorf("%w: the revision of %q: %w", errFrame, e.object, err)
-	}
-	e.revision, e.key = revision, keyOf(o)
-	e.end = e.kind == bookmark && o.Annotations[metav1.InitialEventsAnnotationKey] == "true"
-	return e, nil
-}
-
 // keyOf returns what initial events are ordered by.
 func keyOf(o *metav1.ObjectMeta) string {
 	if o.Namespace == "" {
@@ -122,38 +107,6 @@ func keyOf(o *metav1.ObjectMeta) string {
 
 func frameJSON(e event) []byte {
 	return []byte(`{"type":"` + e.kind + `","object":` + string(e.object) + "}\n")
-}
-
-// decodeProtobuf reads one frame: four bytes of length, and a WatchEvent.
-func decodeProtobuf(in *bufio.Reader) (event, error) {
-	var length [4]byte
-	if _, err := io.ReadFull(in, length[:]); err != nil {
-		return event{}, err
-	}
-	frame := make([]byte, binary.BigEndian.Uint32(length[:]))
-	if _, err := io.ReadFull(in, frame); err != nil {
-		return event{}, fmt.Errorf("in a frame of %d bytes: %w", len(frame), io.ErrUnexpectedEOF)
-	}
-	var read metav1.WatchEvent
-	if err := read.Unmarshal(frame); err != nil {
-		return event{}, fmt.Errorf("%w: %w", errFrame, err)
-	}
-	e := event{kind: read.Type, object: read.Object.Raw}
-	if !bytes.Equal(frame, frameProtobuf(e)) {
-		return e, fmt.Errorf("%w: %q", errFrame, frame)
-	}
-	if e.kind == failed {
-		return e, nil
-	}
-	var o metav1.PartialObjectMetadata // the metadata are the first field of every object
-	unknown, err := unpack(e.object)
-	if err == nil {
-		err = o.Unmarshal(unknown.Raw)
-	}
-	if err != nil {
-		return e, fmt.Errorf("%w: %w", errFrame, err)
-	}
-	return e.of(&o.ObjectMeta)
 }
 
 // magic is what objects in protobuf begin with.
@@ -169,9 +122,10 @@ func unpack(b []byte) (runtime.Unknown, error) {
 	return u, u.Unmarshal(inner)
 }
 
+// frameProtobuf has four bytes of length, and a WatchEvent.
 func frameProtobuf(e event) []byte {
-	object := field(1, e.object)
-	return append(field(1, []byte(e.kind)), field(2, object)...)
+	frame := slices.Concat(field(1, []byte(e.kind)), field(2, field(1, e.object)))
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(frame))), frame...) // #nosec G115 -- of what came in such a frame
 }
 
 // field is one of a protobuf message, of a type that has a length.

@@ -1,12 +1,14 @@
 package watches
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/binary"
 	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/events"
 )
 
 func is(kind, key string, revision uint64) event {
@@ -118,8 +120,8 @@ func TestJudge(t *testing.T) {
 func TestDecode(t *testing.T) {
 	object := `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"n","namespace":"s","resourceVersion":"5"}}`
 	line := `{"type":"ADDED","object":` + object + "}\n"
-	read := func(decode decoder, b []byte) (event, error) { return decode(bufio.NewReader(bytes.NewReader(b))) }
-	e, err := read(decodeJSON, []byte(line))
+	read := func(form string, b []byte) (event, error) { return next(events.NewReader(bytes.NewReader(b), form)) }
+	e, err := read(ask.JSON, []byte(line))
 	if err != nil || e.key != "s/n" || e.revision != 5 || string(e.object) != object || e.end {
 		t.Errorf("%v, %v", e, err)
 	}
@@ -127,23 +129,22 @@ func TestDecode(t *testing.T) {
 		`{"object":` + object + `,"type":"ADDED"}` + "\n", `{"type":"ADDED", "object":` + object + "}\n", `{"type":"ADDED","object":` + object + "} \n",
 		`{"type":"ADDED","object":` + object + `,"more":1}` + "\n", `{"type":"ADDED","object":{"metadata":{"name":"n"}}}` + "\n", "[]\n", line[:20],
 	} {
-		if e, err := read(decodeJSON, []byte(other)); err == nil {
+		if e, err := read(ask.JSON, []byte(other)); err == nil {
 			t.Errorf("%q is read as %v", other, e)
 		}
 	}
 	metadata := slices.Concat(field(1, []byte("n")), field(3, []byte("s")), field(6, []byte("5")))
 	packed := slices.Concat(magic, field(1, nil), field(2, field(1, metadata)), field(3, nil), field(4, nil))
-	frame := frameProtobuf(event{kind: modified, object: packed})
-	framed := append(binary.BigEndian.AppendUint32(nil, uint32(len(frame))), frame...) // #nosec G115 -- short
-	e, err = read(decodeProtobuf, framed)
+	framed := frameProtobuf(event{kind: modified, object: packed})
+	e, err = read(ask.Protobuf, framed)
 	if err != nil || e.kind != modified || e.key != "s/n" || e.revision != 5 || !bytes.Equal(e.object, packed) {
 		t.Errorf("%v, %v", e, err)
 	}
-	longer := append(slices.Clone(frame), field(3, []byte("x"))...)
+	longer := append(slices.Clone(framed[4:]), field(3, []byte("x"))...)
 	for _, other := range [][]byte{
 		framed[:len(framed)-1], framed[:3], append(binary.BigEndian.AppendUint32(nil, uint32(len(longer))), longer...), // #nosec G115 -- short
 	} {
-		if e, err := read(decodeProtobuf, other); err == nil {
+		if e, err := read(ask.Protobuf, other); err == nil {
 			t.Errorf("%q is read as %v", other, e)
 		}
 	}

@@ -8,11 +8,11 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/listproxy/listproxy/test/differential"
+	"github.com/listproxy/listproxy/test/harness/events"
 )
 
 // stream is what one side has said to a watch so far. It is safe for concurrent use.
@@ -62,13 +62,8 @@ func (s *stream) follow(ctx context.Context, resp *http.Response) {
 	if resp.Header.Get("Content-Encoding") == "gzip" {
 		body = &members{from: bufio.NewReader(body)}
 	}
-	decode := decoder(decodeJSON)
-	if strings.HasPrefix(resp.Header.Get("Content-Type"), "application/vnd.kubernetes.protobuf") {
-		decode = decodeProtobuf
-	}
-	in := bufio.NewReader(body)
-	for {
-		e, err := decode(in)
+	for in := events.NewReader(body, resp.Header.Get("Content-Type")); ; {
+		e, err := next(in)
 		s.mu.Lock()
 		if err == nil {
 			s.events = append(s.events, e)

@@ -1,7 +1,6 @@
 package watches
 
 import (
-	"bufio"
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
@@ -13,6 +12,8 @@ import (
 	"golang.org/x/net/websocket"
 
 	"github.com/listproxy/listproxy/test/differential"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/events"
 )
 
 // TestWebSocket: a watch that asks for a WebSocket has one, with each event in a message.
@@ -54,7 +55,7 @@ func TestWebSocket(t *testing.T) {
 			if err := websocket.Message.Receive(conn, &message); err != nil {
 				t.Fatalf("%s: %v", side.name, err)
 			}
-			e, err := decodeJSON(bufio.NewReader(bytes.NewReader(message)))
+			e, err := next(events.NewReader(bytes.NewReader(message), ask.JSON))
 			if err != nil {
 				t.Fatalf("%s: %v", side.name, err)
 			}

@@ -2,7 +2,6 @@ package attacks
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/events"
 	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -274,19 +274,15 @@ func (f *follower) write(admin *ask.Client, stamp string) {
 }
 
 func (f *follower) read(res *http.Response) {
-	for events := json.NewDecoder(res.Body); ; {
-		var e struct {
-			Object struct {
-				Metadata struct{ Annotations struct{ Touched string } }
-			}
-		}
-		if events.Decode(&e) != nil {
+	for in := events.NewReader(res.Body, ask.JSON); ; {
+		e, err := in.Next()
+		if err != nil {
 			return
 		}
-		now := time.Now()
+		now, stamp := time.Now(), e.Meta.Annotations["touched"]
 		f.mu.Lock()
-		if begun, ok := f.written[e.Object.Metadata.Annotations.Touched]; ok {
-			delete(f.written, e.Object.Metadata.Annotations.Touched)
+		if begun, ok := f.written[stamp]; ok {
+			delete(f.written, stamp)
 			f.told = append(f.told, crowdAnswer{took: now.Sub(begun), code: res.StatusCode, source: res.Header.Get("Cache-Status")})
 		}
 		f.mu.Unlock()

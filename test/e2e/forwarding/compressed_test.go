@@ -1,7 +1,6 @@
 package forwarding
 
 import (
-	"bufio"
 	"bytes"
 	"compress/gzip"
 	"context"
@@ -20,6 +19,8 @@ import (
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/events"
 	"github.com/listproxy/listproxy/test/harness/hop"
 )
 
@@ -37,12 +38,9 @@ func TestCompressedStreamingList(t *testing.T) {
 	if isSince("1.37") {
 		encoding = "gzip"
 	}
-	for name, test := range map[string]struct {
-		proto, accept string
-		framing
-	}{
-		"JSON over HTTP/1.1":   {http1, "application/json", lines},
-		"protobuf over HTTP/2": {http2, asProtobuf, lengths},
+	for name, test := range map[string]struct{ proto, accept string }{
+		"JSON over HTTP/1.1":   {http1, ask.JSON},
+		"protobuf over HTTP/2": {http2, asProtobuf},
 	} {
 		t.Run(name, func(t *testing.T) {
 			recorder := startRecorder(t, func(r *http.Request) bool { return r.URL.Query().Has("recorded") })
@@ -57,7 +55,7 @@ func TestCompressedStreamingList(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			path := "/api/v1/namespaces/" + ns + "/configmaps?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+			path := "/api/v1/namespaces/" + ns + "/configmaps?" + ask.StreamingList
 			header := accept(test.accept)
 			header.Set("Accept-Encoding", "gzip")
 			straight := direct.send(ctx, t, call{proto: test.proto, path: path, header: header})
@@ -102,13 +100,13 @@ func TestCompressedStreamingList(t *testing.T) {
 			if !bytes.HasPrefix(recorder.sent(), got) {
 				t.Errorf("%d bytes came that are not those that were sent", len(got))
 			}
-			wantEvents(t, encoding, test.framing, got)
+			wantEvents(t, encoding, test.accept, got)
 		})
 	}
 }
 
 // wantEvents requires that a streaming list has its bookmark and events behind it, and is whole.
-func wantEvents(t *testing.T, encoding string, f framing, body []byte) {
+func wantEvents(t *testing.T, encoding, contentType string, body []byte) {
 	t.Helper()
 	var from io.Reader = bytes.NewReader(body)
 	if encoding == "gzip" {
@@ -118,23 +116,22 @@ func wantEvents(t *testing.T, encoding string, f framing, body []byte) {
 		}
 		from = zip
 	}
-	in := bufio.NewReader(from)
-	events, initial := 0, -1
-	for {
-		event, err := f(in)
-		if errors.Is(err, io.EOF) && event == "" {
+	all, initial := 0, -1
+	for in := events.NewReader(from, contentType); ; {
+		event, err := in.Frame()
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
-			t.Fatalf("behind %d events: %q, %v", events, event, err)
+			t.Fatalf("behind %d events: %q, %v", all, event, err)
 		}
-		events++
-		if strings.Contains(event, metav1.InitialEventsAnnotationKey) {
-			initial = events
+		all++
+		if bytes.Contains(event, []byte(metav1.InitialEventsAnnotationKey)) {
+			initial = all
 		}
 	}
-	if initial < 0 || events < initial+10 {
-		t.Errorf("%d events, the bookmark is number %d", events, initial)
+	if initial < 0 || all < initial+10 {
+		t.Errorf("%d events, the bookmark is number %d", all, initial)
 	}
 }
 

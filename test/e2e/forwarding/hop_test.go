@@ -245,7 +245,7 @@ func testBrokenOff(t *testing.T, h *hop.Hop, via *door) {
 		newConfigMap(t, ns, "one", nil)
 		for event := ""; !strings.Contains(event, ns); {
 			var err error
-			if event, err = lines(in); err != nil {
+			if event, err = in.ReadString('\n'); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -1,7 +1,6 @@
 package forwarding
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
@@ -77,7 +75,7 @@ func TestShards(t *testing.T) {
 // followShard compares a streaming list of a half, with so many objects, up to its end.
 func (b beside) followShard(t *testing.T, sharded string, objects int) {
 	t.Helper()
-	watch := sharded + "&watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+	watch := sharded + "&" + ask.StreamingList
 	want, _ := b.initialEvents(t, b.server, watch)
 	got, from := b.initialEvents(t, b.proxy, watch)
 	wantForwarded(t, reply{cacheStatus: from}, "parameter")
@@ -169,8 +167,7 @@ func (b beside) whole(t *testing.T, target string, objects int) uint64 {
 	return revision
 }
 
-// initialEvents reads a streaming list up to the bookmark at its end, whose revision is that of the
-// moment, and says from where it came.
+// initialEvents are those of a streaming list. It says from where it came, too.
 func (b beside) initialEvents(t *testing.T, from *ask.Client, target string) (events []string, source string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -180,14 +177,5 @@ func (b beside) initialEvents(t *testing.T, from *ask.Client, target string) (ev
 		t.Fatal(err)
 	}
 	defer func() { _ = res.Body.Close() }()
-	for in := bufio.NewReader(res.Body); ; {
-		event, err := lines(in)
-		if err != nil {
-			t.Fatalf("%s: %q, %v", res.Status, event, err)
-		}
-		if strings.Contains(event, metav1.InitialEventsAnnotationKey) {
-			return append(events, reply{Body: event}.impersonal().Body), res.Header.Get(cacheStatus)
-		}
-		events = append(events, event)
-	}
+	return initialEvents(t, eventsOf(res)), res.Header.Get(cacheStatus)
 }

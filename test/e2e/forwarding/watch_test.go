@@ -18,26 +18,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/events"
 )
 
-// A framing says where an event ends.
-type framing func(*bufio.Reader) (string, error)
-
-func lines(r *bufio.Reader) (string, error) { return r.ReadString('\n') }
-
-// lengths is that of protobuf watches.
-func lengths(r *bufio.Reader) (string, error) {
-	var size [4]byte
-	if _, err := io.ReadFull(r, size[:]); err != nil {
-		return "", err
-	}
-	frame := make([]byte, binary.BigEndian.Uint32(size[:]))
-	_, err := io.ReadFull(r, frame)
-	return string(frame), err
-}
-
 // openWatch opens a watch through a door; next returns its next event.
-func openWatch(ctx context.Context, t *testing.T, d *door, c call, f framing) (next func() (string, error)) {
+func openWatch(ctx context.Context, t *testing.T, d *door, c call) (next func() (string, error)) {
 	t.Helper()
 	res := d.send(ctx, t, c)
 	if res.StatusCode != http.StatusOK {
@@ -46,8 +32,32 @@ func openWatch(ctx context.Context, t *testing.T, d *door, c call, f framing) (n
 	if d != direct {
 		wantForwarded(t, reply{cacheStatus: res.Header.Get(cacheStatus)}, "watch")
 	}
-	in := bufio.NewReader(res.Body)
-	return func() (string, error) { return f(in) }
+	return eventsOf(res)
+}
+
+// eventsOf returns what reads the next event of a watch.
+func eventsOf(res *http.Response) (next func() (string, error)) {
+	in := events.NewReader(res.Body, res.Header.Get("Content-Type"))
+	return func() (string, error) {
+		event, err := in.Frame()
+		return string(event), err
+	}
+}
+
+// initialEvents reads a streaming list up to the bookmark at its end, whose revision is that of the
+// moment.
+func initialEvents(t *testing.T, next func() (string, error)) (all []string) {
+	t.Helper()
+	for {
+		event, err := next()
+		if err != nil {
+			t.Fatalf("%q, %v", event, err)
+		}
+		if strings.Contains(event, metav1.InitialEventsAnnotationKey) {
+			return append(all, reply{Body: event}.impersonal().Body)
+		}
+		all = append(all, event)
+	}
 }
 
 // TestWatch changes an object only after the change before has come out of both watches.
@@ -55,19 +65,15 @@ func TestWatch(t *testing.T) {
 	tests := map[string]struct {
 		header http.Header
 		path   string // instead of ?watch=true
-		framing
 	}{
-		"JSON":        {framing: lines},
-		"JSON, gzip":  {framing: lines, header: http.Header{"Accept-Encoding": {"gzip"}}},
-		"legacy path": {framing: lines, path: "/api/v1/watch/namespaces/%s/configmaps?a=b"},
-		"Table":       {framing: lines, header: accept(asTable)},
-		"metadata":    {framing: lines, header: accept("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")},
-		"dropping":    {framing: lines, header: accept("application/json;drop=metadata.managedFields")},
-		"protobuf":    {framing: lengths, header: accept(asProtobuf)},
-		"metadata in protobuf": {
-			framing: lengths,
-			header:  accept(asProtobuf + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"),
-		},
+		"JSON":                 {},
+		"JSON, gzip":           {header: http.Header{"Accept-Encoding": {"gzip"}}},
+		"legacy path":          {path: "/api/v1/watch/namespaces/%s/configmaps?a=b"},
+		"Table":                {header: accept(asTable)},
+		"metadata":             {header: accept("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")},
+		"dropping":             {header: accept("application/json;drop=metadata.managedFields")},
+		"protobuf":             {header: accept(asProtobuf)},
+		"metadata in protobuf": {header: accept(asProtobuf + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1")},
 	}
 	for name, test := range tests {
 		for _, proto := range []string{http1, http2} {
@@ -82,8 +88,8 @@ func TestWatch(t *testing.T) {
 				}
 				c.path += "&resourceVersion=" + newConfigMap(t, ns, "first", nil)
 				// The header comes before the first event.
-				wantNext := openWatch(ctx, t, direct, c, test.framing)
-				gotNext := openWatch(ctx, t, via, c, test.framing)
+				wantNext := openWatch(ctx, t, direct, c)
+				gotNext := openWatch(ctx, t, via, c)
 
 				maps := admin.CoreV1().ConfigMaps(ns)
 				for i := range 8 {
@@ -135,23 +141,8 @@ func TestStreamingList(t *testing.T) {
 	for i := range 20 {
 		newConfigMap(t, ns, fmt.Sprintf("map-%d", i), nil)
 	}
-	c := call{path: "/api/v1/namespaces/" + ns + "/configmaps?watch=true&sendInitialEvents=true" +
-		"&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"}
-	initial := func(d *door) []string {
-		var events []string
-		next := openWatch(ctx, t, d, c, lines)
-		for {
-			event, err := next()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if strings.Contains(event, metav1.InitialEventsAnnotationKey) {
-				// Its revision is that of the moment.
-				return append(events, reply{Body: event}.impersonal().Body)
-			}
-			events = append(events, event)
-		}
-	}
+	c := call{path: "/api/v1/namespaces/" + ns + "/configmaps?" + ask.StreamingList}
+	initial := func(d *door) []string { return initialEvents(t, openWatch(ctx, t, d, c)) }
 	if d := cmp.Diff(initial(direct), initial(via)); d != "" {
 		t.Errorf("(-direct +via):\n%s", d)
 	}
@@ -169,7 +160,7 @@ func TestWatchEndedByTheAPIServer(t *testing.T) {
 			c := call{proto: proto, path: "/api/v1/namespaces/" + ns +
 				"/configmaps?watch=true&timeoutSeconds=3&allowWatchBookmarks=true&resourceVersion=" + newConfigMap(t, ns, "one", nil)}
 			for bookmarked := false; !bookmarked; {
-				next := openWatch(ctx, t, via, c, lines)
+				next := openWatch(ctx, t, via, c)
 				newConfigMap(t, newNamespace(t), "other", nil) // makes a bookmark worth sending
 				event, err := next()
 				for ; err == nil; event, err = next() {

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/listproxy/listproxy/test/harness/events"
 	"github.com/listproxy/listproxy/test/harness/kinds"
 )
 
@@ -52,27 +53,11 @@ func readObject(raw []byte) (object, error) {
 		}
 		return newObject(pod.ObjectMeta, pod.Spec.NodeName)
 	}
-	m, err := readMeta(raw)
+	m, err := events.Meta(raw)
 	if err != nil {
 		return object{}, err
 	}
 	return newObject(m, "")
-}
-
-// readMeta reads an object's metadata, which are the first field of every object in protobuf.
-func readMeta(raw []byte) (metav1.ObjectMeta, error) {
-	var o metav1.PartialObjectMetadata
-	inner, binary := bytes.CutPrefix(raw, magic)
-	if !binary {
-		err := json.Unmarshal(raw, &o)
-		return o.ObjectMeta, err
-	}
-	var u runtime.Unknown
-	err := u.Unmarshal(inner)
-	if err == nil {
-		err = o.Unmarshal(u.Raw)
-	}
-	return o.ObjectMeta, err
 }
 
 func newObject(m metav1.ObjectMeta, node string) (object, error) {

@@ -1,7 +1,6 @@
 package crowd
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/events"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -247,7 +247,7 @@ func (w *watcher) follow(ctx context.Context, q wish, target string, resp *http.
 	}
 	w.watched[a] = true
 	w.mu.Unlock()
-	refusal, err := a.read(resp.Body, strings.HasPrefix(q.form.Accept, ask.Protobuf))
+	refusal, err := a.read(events.NewReader(resp.Body, resp.Header.Get("Content-Type")))
 	a.mu.Lock()
 	a.ended = true
 	a.mu.Unlock()
@@ -290,9 +290,9 @@ func (w *watcher) follow(ctx context.Context, q wish, target string, resp *http.
 }
 
 // read reads events to the end, which is a refusal if the last was an ERROR.
-func (w *watching) read(body io.Reader, inProtobuf bool) (refusal bool, err error) {
-	for in := bufio.NewReader(body); ; {
-		e, err := readEvent(in, inProtobuf)
+func (w *watching) read(in *events.Reader) (refusal bool, err error) {
+	for {
+		e, err := readEvent(in)
 		switch {
 		case errors.Is(err, io.EOF):
 			return false, nil

@@ -1,7 +1,6 @@
 package feed
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
@@ -9,21 +8,15 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/events"
 	"github.com/listproxy/listproxy/test/harness/hop"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// told is an event of a watch.
-type told struct {
-	Type   string
-	Object struct {
-		Metadata struct{ Name, ResourceVersion string }
-	}
-}
-
 // follow watches what comes after a revision, which must come from memory. The channel is closed
 // when the watch ends.
-func (r *rig) follow(t *testing.T, k kind, namespace, revision string) <-chan told {
+func (r *rig) follow(t *testing.T, k kind, namespace, revision string) <-chan events.Event {
 	t.Helper()
 	var resp *http.Response
 	r.until("a watch from memory", func() (err error) {
@@ -34,23 +27,23 @@ func (r *rig) follow(t *testing.T, k kind, namespace, revision string) <-chan to
 		}
 		return err
 	})
-	events := make(chan told)
+	told := make(chan events.Event)
 	go func() {
-		defer close(events)
+		defer close(told)
 		defer resp.Body.Close()
-		for read := json.NewDecoder(resp.Body); ; {
-			var e told
-			if read.Decode(&e) != nil {
+		for in := events.NewReader(resp.Body, ask.JSON); ; {
+			e, err := in.Next()
+			if err != nil {
 				return
 			}
 			select {
-			case events <- e:
+			case told <- e:
 			case <-t.Context().Done():
 				return
 			}
 		}
 	}()
-	return events
+	return told
 }
 
 // An API server that answers nothing new that listproxy asks with its own account ends no watch, for
@@ -72,14 +65,14 @@ func TestWatchesOutliveOverload(t *testing.T) {
 				r.await(hitAny, list, anyVersion())
 				revision := r.touch(t, k, ns, "watched", "first")
 				r.await(hitNotOlderThan, list, notOlderThan(revision))
-				events := r.follow(t, k, ns, revision)
+				told := r.follow(t, k, ns, revision)
 				r.onFault(answer)
 				for stale, until := 0, time.Now().Add(4*shortestBound); stale == 0 || time.Now().Before(until); {
 					if a, err := r.try(list, anyVersion()); err == nil && a.Source() == fwdStale {
 						stale++
 					}
 					revision = r.touch(t, k, ns, "watched", time.Now().String())
-					if e, goes := <-events; !goes || e.Type != "MODIFIED" || e.Object.Metadata.ResourceVersion != revision {
+					if e, goes := <-told; !goes || e.Type != "MODIFIED" || e.Meta.ResourceVersion != revision {
 						t.Fatalf("told %+v (the watch goes on: %v) and not revision %s", e, goes, revision)
 					}
 					poll.Pause(t.Context(), pollEvery)

@@ -73,6 +73,7 @@ func TestReadListFails(t *testing.T) {
 func TestQueries(t *testing.T) {
 	for query, want := range map[string]url.Values{
 		ask.AnyVersion:                    {"resourceVersion": {"0"}},
+		ask.StreamingList:                 {"watch": {"true"}, "sendInitialEvents": {"true"}, "resourceVersionMatch": {"NotOlderThan"}, "allowWatchBookmarks": {"true"}},
 		ask.NotOlderThan(7):               {"resourceVersion": {"7"}, "resourceVersionMatch": {"NotOlderThan"}},
 		ask.Exactly(7):                    {"resourceVersion": {"7"}, "resourceVersionMatch": {"Exact"}},
 		ask.FirstPage(5, ask.Exactly(7)):  {"limit": {"5"}, "resourceVersion": {"7"}, "resourceVersionMatch": {"Exact"}},

@@ -16,6 +16,10 @@ const (
 // one that listproxy answers.
 const AnyVersion = "resourceVersion=0"
 
+// StreamingList is the query for a list of the newest state as a watch that goes on, as informers
+// begin.
+const StreamingList = "allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&sendInitialEvents=true&watch=true"
+
 // NotOlderThan is the query for a list at a revision, or of a newer state.
 func NotOlderThan(revision uint64) string { return resourceVersion(revision, "NotOlderThan") }
 

@@ -3,13 +3,11 @@
 package hop
 
 import (
-	"bufio"
 	"bytes"
 	"compress/gzip"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -26,6 +24,7 @@ import (
 
 	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/server"
+	"github.com/listproxy/listproxy/test/harness/events"
 )
 
 // ErrCut is what a line function returns to break the connection in the middle of the answer.
@@ -212,16 +211,12 @@ func (h *Hop) modify(resp *http.Response) error {
 	if r.URL.Query().Get("watch") != "" {
 		pr, pw := io.Pipe()
 		from := resp.Body
-		read := readLine
-		if !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
-			read = readFrame
-		}
 		var in io.Reader = from
 		var out io.Writer = pw
 		if resp.Header.Get("Content-Encoding") == "gzip" {
 			in, out = &unzipping{from: from}, zipping{pw}
 		}
-		go h.pass(r, in, pw, out, read)
+		go h.pass(r, events.NewReader(in, resp.Header.Get("Content-Type")), pw, out)
 		resp.Body = struct {
 			io.Reader
 			io.Closer
@@ -246,19 +241,6 @@ func (h *Hop) modify(resp *http.Response) error {
 	return nil
 }
 
-func readLine(in *bufio.Reader) ([]byte, error) { return in.ReadBytes('\n') }
-
-// readFrame reads one event of a protobuf watch: four bytes of length, and so many more.
-func readFrame(in *bufio.Reader) ([]byte, error) {
-	head, err := in.Peek(4)
-	if err != nil {
-		return nil, err
-	}
-	frame := make([]byte, 4+int(binary.BigEndian.Uint32(head)))
-	_, err = io.ReadFull(in, frame)
-	return frame, err
-}
-
 // event is one of a watch, or its end.
 type event struct {
 	line []byte
@@ -267,14 +249,13 @@ type event struct {
 }
 
 // read reads events ahead, so that each can be held back for as long as the others.
-func (h *Hop) read(r *http.Request, from io.Reader, read func(*bufio.Reader) ([]byte, error)) <-chan event {
+func (h *Hop) read(r *http.Request, from *events.Reader) <-chan event {
 	const ahead = 1 << 12
-	events := make(chan event, ahead)
+	read := make(chan event, ahead)
 	go func() {
-		defer close(events)
-		in := bufio.NewReader(from)
+		defer close(read)
 		for {
-			line, err := read(in)
+			line, err := from.Frame()
 			h.mu.Lock()
 			delay := h.delay
 			h.mu.Unlock()
@@ -283,7 +264,7 @@ func (h *Hop) read(r *http.Request, from io.Reader, read func(*bufio.Reader) ([]
 				e.due = e.due.Add(delay(r))
 			}
 			select {
-			case events <- e:
+			case read <- e:
 			case <-r.Context().Done():
 				return
 			}
@@ -292,12 +273,12 @@ func (h *Hop) read(r *http.Request, from io.Reader, read func(*bufio.Reader) ([]
 			}
 		}
 	}()
-	return events
+	return read
 }
 
 // pass hands on a watch, event by event, to out, which leads to the pipe.
-func (h *Hop) pass(r *http.Request, from io.Reader, to *io.PipeWriter, out io.Writer, read func(*bufio.Reader) ([]byte, error)) {
-	for e := range h.read(r, from, read) {
+func (h *Hop) pass(r *http.Request, from *events.Reader, to *io.PipeWriter, out io.Writer) {
+	for e := range h.read(r, from) {
 		line, err := e.line, e.err
 		if err == nil {
 			err = await(r.Context(), e.due)

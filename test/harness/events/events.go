@@ -1,0 +1,130 @@
+// Package events reads the events of watches, in JSON and in protobuf.
+package events
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/listproxy/listproxy/test/harness/ask"
+)
+
+// Event is one of a watch.
+type Event struct {
+	Type watch.EventType
+	// Object has the bytes as they were sent.
+	Object []byte
+	// Meta and Revision are the object's. An ERROR has none.
+	Meta     metav1.ObjectMeta
+	Revision uint64
+	// EndsInitial is true of the bookmark behind the initial events.
+	EndsInitial bool
+}
+
+// Reader reads the events of one watch. At its end it returns io.EOF if that is between two events,
+// and io.ErrUnexpectedEOF if it is within one.
+type Reader struct {
+	in       *bufio.Reader
+	protobuf bool
+}
+
+// NewReader reads a body of a Content-Type.
+func NewReader(body io.Reader, contentType string) *Reader {
+	return &Reader{bufio.NewReader(body), strings.HasPrefix(contentType, ask.Protobuf)}
+}
+
+// Frame returns the next event as it is on the wire: a line, or in protobuf four bytes of length and
+// what follows.
+func (r *Reader) Frame() ([]byte, error) {
+	if !r.protobuf {
+		line, err := r.in.ReadBytes('\n')
+		if errors.Is(err, io.EOF) && len(line) > 0 {
+			err = io.ErrUnexpectedEOF
+		}
+		return line, err
+	}
+	var length [4]byte
+	if _, err := io.ReadFull(r.in, length[:]); err != nil {
+		return nil, err
+	}
+	frame := slices.Concat(length[:], make([]byte, binary.BigEndian.Uint32(length[:])))
+	_, err := io.ReadFull(r.in, frame[4:])
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return frame, err
+}
+
+// Next returns the next event.
+func (r *Reader) Next() (Event, error) {
+	frame, err := r.Frame()
+	if err != nil {
+		return Event{}, err
+	}
+	w, err := r.Decode(frame)
+	e := Event{Type: watch.EventType(w.Type), Object: w.Object.Raw}
+	if err != nil || e.Type == watch.Error {
+		return e, err
+	}
+	if e.Meta, err = Meta(e.Object); err != nil {
+		return e, err
+	}
+	e.EndsInitial = e.Type == watch.Bookmark && e.Meta.Annotations[metav1.InitialEventsAnnotationKey] == "true"
+	e.Revision, err = strconv.ParseUint(e.Meta.ResourceVersion, 10, 64)
+	return e, err
+}
+
+// Decode reads what Frame returned.
+func (r *Reader) Decode(frame []byte) (w metav1.WatchEvent, err error) {
+	if r.protobuf {
+		return w, w.Unmarshal(frame[4:])
+	}
+	return w, json.Unmarshal(frame, &w)
+}
+
+// Meta reads the metadata of an object, in JSON or in protobuf: there they are the first field of
+// every object.
+func Meta(object []byte) (metav1.ObjectMeta, error) {
+	var o metav1.PartialObjectMetadata
+	inner, packed := bytes.CutPrefix(object, []byte("k8s\x00"))
+	if !packed {
+		err := json.Unmarshal(object, &o)
+		return o.ObjectMeta, err
+	}
+	var u runtime.Unknown
+	err := u.Unmarshal(inner)
+	if err == nil {
+		err = o.Unmarshal(u.Raw)
+	}
+	return o.ObjectMeta, err
+}
+
+// SkipInitial reads the body of a streaming list, in any form, up to the bookmark behind its initial
+// events.
+func SkipInitial(body io.Reader) error {
+	end, buf, kept := []byte(metav1.InitialEventsAnnotationKey), make([]byte, 256<<10), 0
+	for {
+		n, err := body.Read(buf[kept:])
+		kept += n
+		if bytes.Contains(buf[:kept], end) {
+			return nil
+		}
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return err
+		}
+		kept = copy(buf, buf[max(0, kept-len(end)):kept]) // it may be split between two reads
+	}
+}

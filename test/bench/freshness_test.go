@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
-	"strconv"
 	"testing"
 	"time"
 
@@ -14,6 +12,7 @@ import (
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
+	"github.com/listproxy/listproxy/test/harness/workload"
 )
 
 const (
@@ -29,34 +28,32 @@ const (
 // client asks for it, and asks again until the answer comes from memory.
 func BenchmarkFreshness(b *testing.B) {
 	cp := startControlPlane(b)
-	fill(b, cp, 100)
+	if err := workload.FillConfigMaps(b.Context(), cp, filled, 100, 5); err != nil {
+		b.Fatal(err)
+	}
 	proxy := startProxy(b, cp)
 	admin := newClient(b, cp.RESTConfig(controlplane.Admin))
 	// The client's own rights are reviewed before anything is measured.
 	user := newClient(b, proxy.RESTConfig(cp.RESTConfig(controlplane.Admin)))
-	if _, err := get(b.Context(), user, configMaps, url.Values{"resourceVersion": {"0"}}); err != nil {
+	if _, err := user.Do(b.Context(), http.MethodGet, configMaps+"?"+ask.AnyVersion, nil); err != nil {
 		b.Fatal(err)
 	}
 
 	for _, pause := range []time.Duration{0, time.Second, 2 * time.Second} {
 		b.Run(fmt.Sprintf("continuation/after=%v", pause), func(b *testing.B) {
-			tries(b, user, admin, pause, func(uint64) (url.Values, error) {
-				page, err := get(b.Context(), user, configMaps, url.Values{"limit": {"10"}})
-				switch {
-				case err != nil:
-					return nil, err
-				case page.hit || page.next == "":
-					return nil, errors.New("the first page of the newest list was not kube-apiserver's, or the only one")
+			tries(b, user, admin, pause, func(uint64) (string, error) {
+				page, err := user.Do(b.Context(), http.MethodGet, configMaps+"?limit=10", nil)
+				next := page.Meta().Continue
+				if err == nil && (page.FromMemory() || next == "") {
+					err = errors.New("the first page of the newest list was not kube-apiserver's, or the only one")
 				}
-				return url.Values{"limit": {"10"}, "continue": {page.next}}, nil
+				return ask.NextPage(10, next), err
 			})
 		})
 	}
-	for _, match := range []string{"Exact", "NotOlderThan"} {
+	for match, query := range map[string]func(uint64) string{"Exact": ask.Exactly, "NotOlderThan": ask.NotOlderThan} {
 		b.Run(match, func(b *testing.B) {
-			tries(b, user, admin, 0, func(elsewhere uint64) (url.Values, error) {
-				return url.Values{"resourceVersion": {strconv.FormatUint(elsewhere, 10)}, "resourceVersionMatch": {match}}, nil
-			})
+			tries(b, user, admin, 0, func(elsewhere uint64) (string, error) { return query(elsewhere), nil })
 		})
 	}
 }
@@ -64,7 +61,7 @@ func BenchmarkFreshness(b *testing.B) {
 // tries repeats: write elsewhere, learn what to ask for, pause, ask until it comes from memory.
 // The first-answer is the first one's latency, wherever it came from; the until-hit is the time
 // from when the revision was learnt to the end of the first answer from memory.
-func tries(b *testing.B, user, admin *ask.Client, pause time.Duration, learn func(elsewhere uint64) (url.Values, error)) {
+func tries(b *testing.B, user, admin *ask.Client, pause time.Duration, learn func(elsewhere uint64) (query string, err error)) {
 	b.Helper()
 	var first, until sample
 	atOnce, asked := 0, 0
@@ -98,23 +95,18 @@ func tries(b *testing.B, user, admin *ask.Client, pause time.Duration, learn fun
 
 // untilHit asks until the answer comes from memory, and returns how long the first answer took
 // and how many there were.
-func untilHit(ctx context.Context, user *ask.Client, query url.Values) (first time.Duration, questions int, err error) {
+func untilHit(ctx context.Context, user *ask.Client, query string) (first time.Duration, questions int, err error) {
 	for begun := time.Now(); time.Since(begun) < retryFor; poll.Pause(ctx, retryEvery) {
 		asked := time.Now()
-		a, err := question(ctx, user, http.MethodGet, configMaps+"?"+query.Encode(), nil)
-		switch {
-		case err != nil:
+		a, err := user.Do(ctx, http.MethodGet, configMaps+"?"+query, nil)
+		if err != nil && a.Code != http.StatusGatewayTimeout { // where kube-apiserver's own cache has not come that far
 			return 0, 0, err
-		case a.code == http.StatusGatewayTimeout:
-			// The API server's own cache of this resource has not come that far.
-		case a.code != http.StatusOK:
-			return 0, 0, fmt.Errorf("GET %s?%s: %d", configMaps, query.Encode(), a.code)
 		}
 		questions++
 		if questions == 1 {
 			first = time.Since(asked)
 		}
-		if a.hit {
+		if a.FromMemory() {
 			return first, questions, nil
 		}
 	}

@@ -1,16 +1,15 @@
 package bench
 
 import (
-	"bytes"
 	"compress/gzip"
 	"errors"
 	"io"
 	"net/http"
-	"net/url"
 	"testing"
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/events"
 	"github.com/listproxy/listproxy/test/harness/workload"
 )
 
@@ -37,7 +36,7 @@ func BenchmarkLoad(b *testing.B) {
 				if _, err := load(b, client, compressed); errors.Is(err, errEncoding) && compressed {
 					b.Skip("kube-apiserver " + cp.Version() + " compresses no streaming list")
 				}
-				costs(b, pid, idle, 2, 1, func() (answer, error) { return load(b, client, compressed) })
+				costs(b, pid, idle, 2, 1, func() (int, error) { return load(b, client, compressed) })
 			})
 		}
 	}
@@ -47,37 +46,25 @@ var errEncoding = errors.New("the answer has another Content-Encoding")
 
 // load opens a streaming list of pods and reads it to the bookmark at its end. The size is that on
 // the wire.
-func load(b *testing.B, c *ask.Client, compressed bool) (answer, error) {
+func load(b *testing.B, c *ask.Client, compressed bool) (size int, err error) {
 	b.Helper()
-	query := url.Values{
-		"watch": {"true"}, "sendInitialEvents": {"true"}, "resourceVersionMatch": {"NotOlderThan"}, "allowWatchBookmarks": {"true"},
-	}
-	resp, err := c.Open(b.Context(), http.MethodGet, "/api/v1/pods?"+query.Encode(), nil)
+	resp, err := c.Open(b.Context(), http.MethodGet, "/api/v1/pods?"+ask.StreamingList, nil)
 	if err != nil {
-		return answer{}, err
+		return 0, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if is := resp.Header.Get("Content-Encoding") == "gzip"; is != compressed {
-		return answer{}, errEncoding
+		return 0, errEncoding
 	}
 	wire := &counting{from: resp.Body}
 	plain := io.Reader(wire)
 	if compressed {
 		if plain, err = gzip.NewReader(wire); err != nil {
-			return answer{}, err
+			return 0, err
 		}
 	}
-	end, buf, kept := []byte("k8s.io/initial-events-end"), make([]byte, 64<<10), 0
-	for {
-		n, err := plain.Read(buf[kept:])
-		if bytes.Contains(buf[:kept+n], end) {
-			return answer{size: wire.bytes}, nil
-		}
-		if err != nil {
-			return answer{}, err
-		}
-		kept = copy(buf, buf[max(0, kept+n-len(end)):kept+n])
-	}
+	err = events.SkipInitial(plain)
+	return wire.bytes, err
 }
 
 // counting counts what is read.

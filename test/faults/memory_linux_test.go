@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"bufio"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -14,7 +13,6 @@ import (
 	"os"
 	"regexp"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -25,6 +23,7 @@ import (
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
+	"github.com/listproxy/listproxy/test/harness/process"
 )
 
 // The smallest memory limit that the chart accepts in round units, and what it makes of it
@@ -186,7 +185,7 @@ func (s *scene) largeLists() time.Time {
 	if compared.Load() == 0 {
 		s.Error("no large list came from memory")
 	}
-	peak, err := peakMemory(p.PID())
+	_, peak, err := process.Memory(p.PID())
 	s.must(err)
 	harness.Log(fmt.Sprintf("faults: %s: %d whole lists, %d from memory, %d compared, %d MiB; at most %d MiB resident, of %d", s.namespaces[0],
 		atATime*readings, hits.Load(), compared.Load(), read.Load()>>20, peak>>20, memoryLimit>>20))
@@ -268,35 +267,9 @@ func (s *scene) same(l largeList) error {
 
 // boundedBy is an error unless the kernel bounds a process' writable memory so.
 func boundedBy(pid int, limit int64) error {
-	fields, err := procLine(pid, "limits", "Max data size")
-	if err == nil && (len(fields) == 0 || fields[0] != strconv.FormatInt(limit, 10)) {
-		err = fmt.Errorf("the memory of listproxy is bounded by %q, not by %d", fields, limit)
+	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", pid))
+	if err == nil && !regexp.MustCompile(fmt.Sprintf(`(?m)^Max data size +%d `, limit)).Match(limits) {
+		err = fmt.Errorf("the memory of listproxy is not bounded by %d:\n%s", limit, limits)
 	}
 	return err
-}
-
-// peakMemory is the most that a process had resident, in bytes.
-func peakMemory(pid int) (int64, error) {
-	fields, err := procLine(pid, "status", "VmHWM:")
-	if err != nil || len(fields) != 2 || fields[1] != "kB" {
-		return 0, errors.Join(fmt.Errorf("the most that was resident: %q", fields), err)
-	}
-	kib, err := strconv.ParseInt(fields[0], 10, 64)
-	return kib << 10, err
-}
-
-// procLine returns the words of a line that /proc says of a process, without the first ones.
-func procLine(pid int, file, begin string) ([]string, error) {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/%s", pid, file)) // #nosec G304 -- of a process of ours
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		if rest, ok := strings.CutPrefix(lines.Text(), begin); ok {
-			return strings.Fields(rest), nil
-		}
-	}
-	return nil, errors.Join(fmt.Errorf("%s has no line of %s", f.Name(), begin), lines.Err())
 }

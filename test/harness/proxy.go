@@ -4,8 +4,8 @@
 //
 // What is below: ask puts questions and reads answers, events reads watches, kinds are the objects
 // that tests write, hop stands between two and breaks what passes, poll waits for what must come,
-// secrets finds those that were emitted, soak measures what a process takes, and workload makes pods
-// like a cluster's.
+// process tells what a process takes, secrets finds those that were emitted, soak says whether a
+// process grows, and workload makes pods like a cluster's.
 package harness
 
 import (

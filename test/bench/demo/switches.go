@@ -14,6 +14,7 @@ import (
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/events"
 	"github.com/listproxy/listproxy/test/harness/poll"
+	"github.com/listproxy/listproxy/test/harness/process"
 )
 
 const (
@@ -116,10 +117,10 @@ func (s *scene) measure(ctx context.Context, load loadOf, at string, c client, p
 		return p, err
 	}
 	both := func() (apiserver, proxy time.Duration, err error) {
-		if apiserver, err = cpuTime(ctx, apiserverPID); err != nil {
+		if apiserver, err = process.CPU(apiserverPID); err != nil {
 			return 0, 0, err
 		}
-		proxy, err = cpuTime(ctx, proxyPID)
+		proxy, err = process.CPU(proxyPID)
 		return apiserver, proxy, err
 	}
 	apiserver, own, err := both()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness/poll"
+	"github.com/listproxy/listproxy/test/harness/process"
 	"github.com/listproxy/listproxy/test/harness/soak"
 )
 
@@ -71,9 +72,9 @@ func (s *side) measure(attack crowdAttack, length time.Duration) (f figures) {
 	cancel()
 
 	upstream := s.rig.directly(s.T)
-	before, err := readProcess(s.pid)
+	before, _, err := process.Memory(s.pid)
 	s.must(err)
-	s.must(forgetPeak(s.pid))
+	s.must(process.ResetPeak(s.pid))
 	attacking, stop := context.WithCancel(s.Context())
 	defer stop()
 	ended := make(chan pressed, 1)
@@ -98,8 +99,8 @@ func (s *side) measure(attack crowdAttack, length time.Duration) (f figures) {
 	working, cancel := context.WithTimeout(s.Context(), length)
 	f.work = other.work(working)
 	cancel()
-	if after, err := readProcess(s.pid); err == nil {
-		f.rss, f.peak = before.rss, after.peak
+	if _, peak, err := process.Memory(s.pid); err == nil {
+		f.rss, f.peak = before, peak
 	}
 	f.most = s.holds()
 	stop()
@@ -119,9 +120,9 @@ func (s *side) measure(attack crowdAttack, length time.Duration) (f figures) {
 
 func (s *side) used() time.Duration {
 	s.Helper()
-	p, err := readProcess(s.pid)
+	cpu, err := process.CPU(s.pid)
 	s.must(err)
-	return p.cpu
+	return cpu
 }
 
 // counted is what kube-apiserver has counted.

@@ -4,12 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -248,49 +245,4 @@ func (s *side) must(err error) {
 	if err != nil {
 		s.Fatal(err)
 	}
-}
-
-// process is what a process has used so far, from /proc, see proc(5).
-type process struct {
-	cpu       time.Duration
-	rss, peak int64 // bytes
-}
-
-func readProcess(pid int) (p process, err error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return p, err
-	}
-	// The second field, the name, may hold anything. USER_HZ is 100 on all that Go runs on.
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	for _, field := range fields[11:13] {
-		var ticks int64
-		if _, err := fmt.Sscan(field, &ticks); err != nil {
-			return p, err
-		}
-		p.cpu += time.Duration(ticks) * (time.Second / 100)
-	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return p, err
-	}
-	for line := range strings.Lines(string(status)) {
-		for name, value := range map[string]*int64{"VmRSS:": &p.rss, "VmHWM:": &p.peak} {
-			if rest, found := strings.CutPrefix(line, name); found {
-				if _, err := fmt.Sscan(rest, value); err != nil {
-					return p, err
-				}
-				*value <<= 10
-			}
-		}
-	}
-	if p.rss == 0 || p.peak == 0 {
-		return p, errors.New("no resident memory in /proc")
-	}
-	return p, nil
-}
-
-// forgetPeak makes the peak of resident memory what it is now.
-func forgetPeak(pid int) error {
-	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0)
 }

@@ -11,23 +11,16 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/events"
+	"github.com/listproxy/listproxy/test/harness/informers"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -86,62 +79,26 @@ func (i *informer) state() map[string]string {
 	return versions(objects)
 }
 
-// paginated is a source that says it knows no streaming lists, as those of old do.
-type paginated struct{ *cache.ListWatch }
-
-// IsWatchListSemanticsUnSupported is asked by client-go.
-func (paginated) IsWatchListSemanticsUnSupported() bool { return true }
-
 func startInformers(ctx context.Context, cfg *rest.Config) ([]follower, error) {
-	binary := rest.CopyConfig(cfg)
-	binary.ContentType, binary.AcceptContentTypes = load.AsProtobuf.Accept, load.AsProtobuf.Accept+",application/json"
-	typed, err1 := kubernetes.NewForConfig(binary)
-	untyped, err2 := dynamic.NewForConfig(cfg)
-	partial, err3 := metadata.NewForConfig(cfg)
-	if err := errors.Join(err1, err2, err3); err != nil {
+	clients, err := informers.NewClients(cfg)
+	if err != nil {
 		return nil, err
 	}
-	resource := func(k kind) schema.GroupVersionResource {
-		return schema.GroupVersionResource{Group: k.Group(), Version: "v1", Resource: k.Plural}
-	}
-	core := typed.CoreV1().Pods("")
-	all := []struct {
-		what    string
-		of      kind
-		pages   bool
-		example runtime.Object
-		source  *cache.ListWatch
-	}{
-		{"a typed informer, streaming", pods, false, &corev1.Pod{}, source(core.List, core.Watch)},
-		{"a typed informer, paginated", pods, true, &corev1.Pod{}, source(core.List, core.Watch)},
-		{"a dynamic informer, paginated", widgets, true, &unstructured.Unstructured{}, source(untyped.Resource(resource(widgets)).List, untyped.Resource(resource(widgets)).Watch)},
-		{"a metadata informer, streaming", configMaps, false, &metav1.PartialObjectMetadata{}, source(partial.Resource(resource(configMaps)).List, partial.Resource(resource(configMaps)).Watch)},
-	}
 	var followers []follower
-	for _, i := range all {
-		var from cache.ListerWatcher = i.source
-		if i.pages {
-			from = paginated{i.source}
-		}
-		shared := cache.NewSharedIndexInformer(from, i.example, 0, cache.Indexers{})
-		// Faults are no news here.
-		if err := shared.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}); err != nil {
+	for _, i := range []struct {
+		client string
+		of     kind
+		pages  bool
+	}{{"typed", pods, false}, {"typed", pods, true}, {"dynamic", widgets, true}, {"metadata", configMaps, false}} {
+		resource := schema.GroupVersionResource{Group: i.of.Group(), Version: "v1", Resource: i.of.Plural}
+		shared := clients.Listers(resource, "")[i.client].Informer(i.pages, "", "")
+		if err := informers.Start(ctx, shared); err != nil {
 			return nil, err
 		}
-		go shared.RunWithContext(logr.NewContext(ctx, logr.Discard()))
-		followers = append(followers, &informer{i.what + ", of " + i.of.Plural, i.of, shared})
+		begins := map[bool]string{false: "streaming", true: "paginated"}[i.pages]
+		followers = append(followers, &informer{fmt.Sprintf("a %s informer, %s, of %s", i.client, begins, i.of.Plural), i.of, shared})
 	}
 	return followers, nil
-}
-
-// source hides the type of a list.
-func source[L runtime.Object](
-	lists func(context.Context, metav1.ListOptions) (L, error), watches func(context.Context, metav1.ListOptions) (watch.Interface, error),
-) *cache.ListWatch {
-	return &cache.ListWatch{
-		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return lists(ctx, o) },
-		WatchFuncWithContext: watches,
-	}
 }
 
 // watchesFor is after how many seconds a watcher's watch ends, so that it begins many.

@@ -3,9 +3,9 @@
 // as a process, as an operator would: flags in, HTTPS out.
 //
 // What is below: ask puts questions and reads answers, events reads watches, kinds are the objects
-// that tests write, hop stands between two and breaks what passes, poll waits for what must come,
-// process tells what a process takes, secrets finds those that were emitted, soak says whether a
-// process grows, and workload makes pods like a cluster's.
+// that tests write, hop stands between two and breaks what passes, informers are client-go's, poll
+// waits for what must come, process tells what a process takes, secrets finds those that were
+// emitted, soak says whether a process grows, and workload makes pods like a cluster's.
 package harness
 
 import (

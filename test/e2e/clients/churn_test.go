@@ -59,7 +59,7 @@ func churn(ctx context.Context, done *atomic.Int64) {
 // write does one write.
 func write(ctx context.Context, rng *rand.Rand) error {
 	r := changing[rng.IntN(len(changing))]
-	client := direct.dynamic.Resource(r).Namespace(namespaces[rng.IntN(len(namespaces))])
+	client := direct.Dynamic.Resource(r).Namespace(namespaces[rng.IntN(len(namespaces))])
 	name := fmt.Sprintf("%c-%d", 'a'+rng.IntN(2), rng.IntN(names/2))
 	now := int64(0)
 	switch pick := rng.IntN(10); {

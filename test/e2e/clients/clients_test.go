@@ -34,13 +34,13 @@ func TestClients(t *testing.T) {
 		}
 	}
 	sides := []*side{direct, via}
-	informers := map[*side]map[string]followed{}
+	following := map[*side]map[string]followed{}
 	breakers := map[*side]*breaker{}
 	followers := map[*side]*side{}
 	for _, s := range sides {
 		through, b := breakable(t, s)
-		informers[s], breakers[s], followers[s] = through.follow(), b, through
-		start(ctx, t, informers[s])
+		following[s], breakers[s], followers[s] = through.follow(), b, through
+		start(ctx, t, following[s])
 	}
 
 	// While things change: for a time, and on a slow machine until enough has been done.
@@ -82,8 +82,8 @@ func TestClients(t *testing.T) {
 		poll.Until(t, patience, "the ledger of "+r.Resource+" is at the end", func() bool { return l.now() >= end })
 	}
 	t.Run("informers", func(t *testing.T) {
-		for name, f := range informers[direct] {
-			straight, through := f.check(t, "direct", direct), informers[via][name].check(t, "via", direct)
+		for name, f := range following[direct] {
+			straight, through := f.check(t, "direct", direct), following[via][name].check(t, "via", direct)
 			if d := cmp.Diff(straight, through); d != "" {
 				t.Errorf("%s (-direct +via):\n%s", name, d)
 			}
@@ -91,7 +91,7 @@ func TestClients(t *testing.T) {
 		for _, s := range sides {
 			b := breakers[s]
 			t.Logf("%s: %d informers, connections cut %d times, %d watches said to be expired, %d lists, %d streaming lists",
-				s.name, len(informers[s]), b.cuts, b.gone.Load(), b.lists.Load(), b.stream.Load())
+				s.name, len(following[s]), b.cuts, b.gone.Load(), b.lists.Load(), b.stream.Load())
 			if *duration > 10*time.Second && (b.gone.Load() == 0 || b.cuts == 0) {
 				t.Errorf("%s: nothing was broken", s.name)
 			}
@@ -151,7 +151,7 @@ const last = "zz-last"
 // touch writes the last object of a resource.
 func touch(t *testing.T, r schema.GroupVersionResource) uint64 {
 	t.Helper()
-	client := direct.dynamic.Resource(r).Namespace(namespaces[0])
+	client := direct.Dynamic.Resource(r).Namespace(namespaces[0])
 	o, err := client.Create(t.Context(), object(rand.New(rand.NewPCG(1, 1)), r, last), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -167,7 +167,7 @@ func touch(t *testing.T, r schema.GroupVersionResource) uint64 {
 // Nothing else runs beside it: at the end of TestClients nothing may be written.
 func TestKubectlWatches(t *testing.T) {
 	const count = 20
-	client := direct.dynamic.Resource(configMaps).Namespace(watched)
+	client := direct.Dynamic.Resource(configMaps).Namespace(watched)
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	defer all.Wait()

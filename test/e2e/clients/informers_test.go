@@ -7,65 +7,24 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/listproxy/listproxy/test/harness/hop"
+	"github.com/listproxy/listproxy/test/harness/informers"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// lister lists and watches as one of client-go's clients does.
-type lister struct {
-	client  string // typed, dynamic or metadata
-	example runtime.Object
-	list    func(context.Context, metav1.ListOptions) (runtime.Object, error)
-	watch   func(context.Context, metav1.ListOptions) (watch.Interface, error)
-}
-
-// listers returns the clients of a side that can list a resource.
-func (s *side) listers(r schema.GroupVersionResource) []lister {
-	untyped, partial := s.dynamic.Resource(r), s.metadata.Resource(r)
-	all := []lister{
-		{"dynamic", &unstructured.Unstructured{}, lists(untyped.List), untyped.Watch},
-		{"metadata", &metav1.PartialObjectMetadata{}, lists(partial.List), partial.Watch},
-	}
-	switch r {
-	case pods:
-		client := s.typed.CoreV1().Pods("")
-		all = append(all, lister{"typed", &corev1.Pod{}, lists(client.List), client.Watch})
-	case configMaps:
-		client := s.typed.CoreV1().ConfigMaps("")
-		all = append(all, lister{"typed", &corev1.ConfigMap{}, lists(client.List), client.Watch})
-	}
-	return all
-}
-
-// lists hides the type of a list.
-func lists[L runtime.Object](f func(context.Context, metav1.ListOptions) (L, error)) func(context.Context, metav1.ListOptions) (runtime.Object, error) {
-	return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return f(ctx, o) }
-}
-
-// pages is a source that says it knows no streaming lists, as those of old do.
-type pages struct{ *cache.ListWatch }
-
-// IsWatchListSemanticsUnSupported is asked by client-go.
-func (pages) IsWatchListSemanticsUnSupported() bool { return true }
-
 // followed is an informer, and what it is of.
 type followed struct {
-	name     string
-	resource schema.GroupVersionResource
-	filter   filter
-	lister   lister
-	informer cache.SharedIndexInformer
+	name, client string
+	resource     schema.GroupVersionResource
+	filter       filter
+	informer     cache.SharedIndexInformer
 }
 
 // filters of a resource; the first takes all.
@@ -86,23 +45,13 @@ func (s *side) follow() map[string]followed {
 	all := map[string]followed{}
 	for _, r := range changing {
 		for filtered, f := range filters(r) {
-			for _, l := range s.listers(r) {
-				for _, streams := range []bool{true, false} {
-					source := &cache.ListWatch{
-						ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-							o.LabelSelector, o.FieldSelector = f.labels, f.fieldSelector()
-							return l.list(ctx, o)
-						},
-						WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-							o.LabelSelector, o.FieldSelector = f.labels, f.fieldSelector()
-							return l.watch(ctx, o)
-						},
+			for client, l := range s.Listers(r, "") {
+				for _, pages := range []bool{false, true} {
+					name := r.Resource + " " + client + " " + filtered
+					if pages {
+						name += " with pages"
 					}
-					name, from := r.Resource+" "+l.client+" "+filtered, cache.ListerWatcher(source)
-					if !streams {
-						name, from = name+" with pages", pages{source}
-					}
-					all[name] = followed{name, r, f, l, cache.NewSharedIndexInformer(from, l.example, 0, cache.Indexers{})}
+					all[name] = followed{name, client, r, f, l.Informer(pages, f.labels, f.fieldSelector())}
 				}
 			}
 		}
@@ -173,11 +122,9 @@ func start(ctx context.Context, t *testing.T, all map[string]followed) {
 	t.Helper()
 	var synced []cache.InformerSynced
 	for _, f := range all {
-		// Broken connections are no news here.
-		if err := f.informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}); err != nil {
+		if err := informers.Start(ctx, f.informer); err != nil {
 			t.Fatal(err)
 		}
-		go f.informer.RunWithContext(logr.NewContext(ctx, logr.Discard()))
 		synced = append(synced, f.informer.HasSynced)
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -191,15 +138,9 @@ func start(ctx context.Context, t *testing.T, all map[string]followed) {
 // as a fresh list tells it.
 func (f followed) check(t *testing.T, side string, fresh *side) map[string]runtime.Object {
 	t.Helper()
-	var list runtime.Object
-	for _, l := range fresh.listers(f.resource) {
-		if l.client == f.lister.client {
-			var err error
-			list, err = l.list(t.Context(), metav1.ListOptions{LabelSelector: f.filter.labels, FieldSelector: f.filter.fieldSelector()})
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
+	list, err := fresh.Listers(f.resource, "")[f.client].List(t.Context(), metav1.ListOptions{LabelSelector: f.filter.labels, FieldSelector: f.filter.fieldSelector()})
+	if err != nil {
+		t.Fatal(err)
 	}
 	want := map[string]runtime.Object{}
 	if err := meta.EachListItem(list, func(o runtime.Object) error {
@@ -213,7 +154,7 @@ func (f followed) check(t *testing.T, side string, fresh *side) map[string]runti
 	}
 	var got map[string]runtime.Object
 	if !poll.Came(t, patience, func() bool {
-		got = stored(f.informer)
+		got = informers.Stored(f.informer)
 		return cmp.Equal(revisions(got), revisions(want))
 	}) {
 		t.Errorf("%s, %s: (-API server +informer)\n%s", f.name, side, cmp.Diff(revisions(want), revisions(got)))
@@ -223,17 +164,6 @@ func (f followed) check(t *testing.T, side string, fresh *side) map[string]runti
 		t.Errorf("%s, %s: (-API server +informer)\n%s", f.name, side, d)
 	}
 	return got
-}
-
-func stored(informer cache.SharedIndexInformer) map[string]runtime.Object {
-	objects := map[string]runtime.Object{}
-	for _, item := range informer.GetStore().List() {
-		o, ok := item.(runtime.Object)
-		if accessor, err := meta.Accessor(item); ok && err == nil {
-			objects[keyOf(accessor)] = o
-		}
-	}
-	return objects
 }
 
 func revisions(objects map[string]runtime.Object) state {

@@ -64,7 +64,7 @@ type state map[string]string
 
 // startLedger begins a ledger; it goes on until ctx ends.
 func startLedger(ctx context.Context, r schema.GroupVersionResource) (*ledger, error) {
-	client := direct.dynamic.Resource(r)
+	client := direct.Dynamic.Resource(r)
 	list, err := client.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err

@@ -2,7 +2,6 @@ package clients
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -16,13 +15,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/informers"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -31,13 +28,9 @@ var (
 	seed     = flag.Uint64("clients.seed", 0, "of everything random; 0 chooses one")
 )
 
-const (
-	// patience ends a wait for something that must come: after many broken connections an informer
-	// waits up to a minute before it tries again.
-	patience = 3 * time.Minute
-	// asProtobuf is what typed clients ask for.
-	asProtobuf = "application/vnd.kubernetes.protobuf"
-)
+// patience ends a wait for something that must come: after many broken connections an informer
+// waits up to a minute before it tries again.
+const patience = 3 * time.Minute
 
 // What all tests share.
 var (
@@ -61,12 +54,10 @@ var namespaces = []string{"team-a", "team-a-b", "team-b"}
 
 // side is a way to the API server, with a client of each kind.
 type side struct {
-	name     string
-	config   *rest.Config
-	typed    kubernetes.Interface
-	dynamic  dynamic.Interface
-	metadata metadata.Interface
-	origins  *origins
+	informers.Clients
+	name    string
+	config  *rest.Config
+	origins *origins
 }
 
 // origins counts the lists of a side's clients that listproxy answered from memory, and all.
@@ -95,12 +86,8 @@ func newSide(name string, config *rest.Config) (*side, error) {
 	counted := &origins{}
 	config.WrapTransport = counted.wrap
 	config.QPS = -1 // none of the tests is about waiting
-	binary := rest.CopyConfig(config)
-	binary.ContentType, binary.AcceptContentTypes = asProtobuf, asProtobuf+",application/json"
-	typed, err1 := kubernetes.NewForConfig(binary)
-	untyped, err2 := dynamic.NewForConfig(config)
-	partial, err3 := metadata.NewForConfig(config)
-	return &side{name, config, typed, untyped, partial, counted}, errors.Join(err1, err2, err3)
+	clients, err := informers.NewClients(config)
+	return &side{clients, name, config, counted}, err
 }
 
 func TestMain(m *testing.M) {
@@ -146,7 +133,7 @@ func prepare(ctx context.Context) error {
 	}
 	for _, name := range append(slices.Clone(namespaces), watched) {
 		spaces := schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
-		if err := create(ctx, direct.dynamic.Resource(spaces), object("v1", "Namespace", name, nil)); err != nil {
+		if err := create(ctx, direct.Dynamic.Resource(spaces), object("v1", "Namespace", name, nil)); err != nil {
 			return err
 		}
 	}
@@ -166,12 +153,12 @@ func prepare(ctx context.Context) error {
 		},
 	})
 	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-	if err := create(ctx, direct.dynamic.Resource(definitions), definition); err != nil {
+	if err := create(ctx, direct.Dynamic.Resource(definitions), definition); err != nil {
 		return err
 	}
 	for {
 		var code int
-		err := direct.typed.CoreV1().RESTClient().Get().AbsPath("/apis/" + gadgets.Group + "/v1/gadgets").Do(ctx).StatusCode(&code).Error()
+		err := direct.Typed.CoreV1().RESTClient().Get().AbsPath("/apis/" + gadgets.Group + "/v1/gadgets").Do(ctx).StatusCode(&code).Error()
 		if code == http.StatusOK {
 			return nil
 		}

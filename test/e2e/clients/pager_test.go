@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -15,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/pager"
+
+	"github.com/listproxy/listproxy/test/harness/informers"
 )
 
 // walk is one complete list, read in pages.
@@ -47,10 +50,9 @@ type walker struct {
 func (k *walker) run(ctx context.Context, s *side, rng *rand.Rand) {
 	for ctx.Err() == nil {
 		r := changing[rng.IntN(len(changing))]
-		clients := s.listers(r)
-		w := walk{side: s.name, resource: r}
-		l := clients[rng.IntN(len(clients))]
-		w.client = l.client
+		listers := s.Listers(r, "")
+		clients := slices.Sorted(maps.Keys(listers))
+		w := walk{side: s.name, resource: r, client: clients[rng.IntN(len(clients))]}
 		all := filters(r)
 		chosen := []string{"all", "labels", "fields", "both"}[rng.IntN(4)]
 		w.filter = all[chosen] // nothing is chosen where there is none
@@ -67,7 +69,7 @@ func (k *walker) run(ctx context.Context, s *side, rng *rand.Rand) {
 		case 4:
 			w.asked.ResourceVersion = now // with a limit, exactly this one
 		}
-		err := w.read(ctx, l, int64(1+rng.IntN(12)))
+		err := w.read(ctx, listers[w.client], int64(1+rng.IntN(12)))
 		if ctx.Err() != nil {
 			return
 		}
@@ -96,10 +98,10 @@ func (k *walker) turned() bool {
 }
 
 // read reads all pages and checks what can be seen at once: one revision, and order.
-func (w *walk) read(ctx context.Context, l lister, size int64) error {
+func (w *walk) read(ctx context.Context, l informers.Lister, size int64) error {
 	w.objects = state{}
 	p := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		list, err := l.list(ctx, o)
+		list, err := l.List(ctx, o)
 		if err != nil {
 			return nil, err
 		}

@@ -10,43 +10,26 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness/informers"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // informersOf returns an informer of each kind of client for the config maps of a namespace.
 func informersOf(t *testing.T, config *rest.Config, ns string) map[string]cache.SharedIndexInformer {
 	t.Helper()
-	binary := rest.CopyConfig(config)
-	binary.ContentType, binary.AcceptContentTypes = asProtobuf, asProtobuf+",application/json"
-	typed, err := kubernetes.NewForConfig(binary)
+	clients, err := informers.NewClients(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	untyped, err := dynamic.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
+	all := map[string]cache.SharedIndexInformer{}
+	for client, l := range clients.Listers(corev1.SchemeGroupVersion.WithResource("configmaps"), ns) {
+		all[client] = l.Informer(false, "", "")
 	}
-	partial, err := metadata.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	gvr := corev1.SchemeGroupVersion.WithResource("configmaps")
-	return map[string]cache.SharedIndexInformer{
-		"typed": informers.NewSharedInformerFactoryWithOptions(typed, 0, informers.WithNamespace(ns)).
-			Core().V1().ConfigMaps().Informer(),
-		"dynamic":  dynamicinformer.NewFilteredDynamicInformer(untyped, gvr, ns, 0, cache.Indexers{}, nil).Informer(),
-		"metadata": metadatainformer.NewFilteredMetadataInformer(partial, gvr, ns, 0, cache.Indexers{}, nil).Informer(),
-	}
+	return all
 }
 
 // TestInformers has client-go's informers follow the same changes straight and through listproxy.
@@ -106,7 +89,7 @@ func testInformers(t *testing.T, via *door) {
 				return accessor.GetResourceVersion() == last
 			})
 		}
-		want, got := stored(informer), stored(through[kind])
+		want, got := informers.Stored(informer), informers.Stored(through[kind])
 		if len(want) != 31 {
 			t.Errorf("%s: %d objects, want 31", kind, len(want))
 		}
@@ -114,12 +97,4 @@ func testInformers(t *testing.T, via *door) {
 			t.Errorf("%s (-direct +via):\n%s", kind, d)
 		}
 	}
-}
-
-func stored(informer cache.SharedIndexInformer) map[string]any {
-	objects := map[string]any{}
-	for _, key := range informer.GetStore().ListKeys() {
-		objects[key], _, _ = informer.GetStore().GetByKey(key)
-	}
-	return objects
 }

@@ -85,6 +85,18 @@ func (cp *ControlPlane) KubeconfigPath(user string) string {
 	return kubeconfigPath(cp.dir, user)
 }
 
+// Environment is that of a program with a kubeconfig, which knows nothing else of Kubernetes. A home
+// of its own keeps the caller's ~/.kube out, and other control planes' discovery.
+func Environment(kubeconfig, home string) []string {
+	var env []string
+	for _, kv := range os.Environ() {
+		if !strings.HasPrefix(kv, "KUBE") && !strings.HasPrefix(kv, "HOME=") {
+			env = append(env, kv)
+		}
+	}
+	return append(env, "KUBECONFIG="+kubeconfig, "HOME="+home)
+}
+
 // Kubectl runs the real kubectl as a user and returns its standard output. An error carries
 // the end of its standard error.
 func (cp *ControlPlane) Kubectl(ctx context.Context, user string, args ...string) (string, error) {
@@ -104,15 +116,7 @@ func (cp *ControlPlane) kubectl(ctx context.Context, user string, stdin []byte, 
 	cmd := exec.CommandContext(ctx, cp.paths.Kubectl, args...) // #nosec G204 -- the caller's own command
 	cmd.WaitDelay = kubectlWait
 	cmd.Dir = cp.dir
-	// A home of its own keeps the caller's ~/.kube out, and other control planes' discovery.
-	for _, kv := range os.Environ() {
-		if !strings.HasPrefix(kv, "KUBE") && !strings.HasPrefix(kv, "HOME=") {
-			cmd.Env = append(cmd.Env, kv)
-		}
-	}
-	cmd.Env = append(cmd.Env,
-		"KUBECONFIG="+cp.KubeconfigPath(user),
-		"HOME="+filepath.Join(cp.dir, kubectlHomeFolder))
+	cmd.Env = Environment(cp.KubeconfigPath(user), filepath.Join(cp.dir, kubectlHomeFolder))
 	if stdin != nil {
 		cmd.Stdin = bytes.NewReader(stdin)
 	}

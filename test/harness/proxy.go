@@ -94,8 +94,11 @@ func LaunchProxy(ctx context.Context, o ProxyOptions) (_ *Proxy, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, _, err := net.SplitHostPort(strings.TrimPrefix(o.Upstream.Host, "https://")); err != nil {
+		return nil, fmt.Errorf("the upstream %q: %w", o.Upstream.Host, err)
+	}
 	kubeconfig := filepath.Join(dir, "kubeconfig")
-	if err := writeKubeconfig(kubeconfig, o.Upstream); err != nil {
+	if err := WriteKubeconfig(kubeconfig, o.Upstream); err != nil {
 		return nil, err
 	}
 	args := append([]string{
@@ -285,14 +288,20 @@ func (p *Proxy) Kill() {
 // Signal sends a signal to the process.
 func (p *Proxy) Signal(sig os.Signal) error { return p.cmd.Process.Signal(sig) }
 
-func writeKubeconfig(path string, cfg *rest.Config) error {
-	if _, _, err := net.SplitHostPort(strings.TrimPrefix(cfg.Host, "https://")); err != nil {
-		return fmt.Errorf("the upstream %q: %w", cfg.Host, err)
+// WriteKubeconfig writes a configuration with a token or a certificate to a file.
+func WriteKubeconfig(path string, cfg *rest.Config) error {
+	cluster := &api.Cluster{Server: cfg.Host, CertificateAuthorityData: cfg.CAData}
+	if cfg.Proxy != nil {
+		proxy, err := cfg.Proxy(nil) // it is the same for every request
+		if err != nil {
+			return err
+		}
+		cluster.ProxyURL = proxy.String()
 	}
 	return clientcmd.WriteToFile(api.Config{
-		CurrentContext: "upstream",
-		Contexts:       map[string]*api.Context{"upstream": {Cluster: "upstream", AuthInfo: "listproxy"}},
-		Clusters:       map[string]*api.Cluster{"upstream": {Server: cfg.Host, CertificateAuthorityData: cfg.CAData}},
-		AuthInfos:      map[string]*api.AuthInfo{"listproxy": {Token: cfg.BearerToken}},
+		CurrentContext: "it",
+		Contexts:       map[string]*api.Context{"it": {Cluster: "it", AuthInfo: "it"}},
+		Clusters:       map[string]*api.Cluster{"it": cluster},
+		AuthInfos:      map[string]*api.AuthInfo{"it": {Token: cfg.BearerToken, ClientCertificateData: cfg.CertData, ClientKeyData: cfg.KeyData}},
 	}, path)
 }

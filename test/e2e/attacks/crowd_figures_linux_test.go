@@ -144,19 +144,10 @@ func (s *side) gauge(ctx context.Context, name string) float64 {
 }
 
 // sum adds up the series of a metric that have these labels.
-func (s *side) sum(ctx context.Context, client *http.Client, url, name string, labels map[string]string) (sum float64) {
+func (s *side) sum(ctx context.Context, client *http.Client, url, name string, labels map[string]string) float64 {
 	s.Helper()
-	all, err := soak.Read(ctx, client, url, name)
+	sum, _, err := soak.Sum(ctx, client, url, name, labels)
 	s.must(err)
-	for _, one := range all {
-		has := true
-		for label, value := range labels {
-			has = has && one.Labels[label] == value
-		}
-		if has {
-			sum += one.Value
-		}
-	}
 	return sum
 }
 

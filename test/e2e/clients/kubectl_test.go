@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -15,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/client-go/tools/clientcmd/api"
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
 )
 
 // watched is a namespace in which kubectl watches what the test does.
@@ -31,12 +30,7 @@ func newKubectl(t *testing.T, s *side) kubectl {
 	t.Helper()
 	k := kubectl{home: t.TempDir()}
 	k.config = filepath.Join(k.home, "kubeconfig")
-	if err := clientcmd.WriteToFile(api.Config{
-		CurrentContext: "it",
-		Contexts:       map[string]*api.Context{"it": {Cluster: "it", AuthInfo: "admin"}},
-		Clusters:       map[string]*api.Cluster{"it": {Server: s.config.Host, CertificateAuthorityData: s.config.CAData}},
-		AuthInfos:      map[string]*api.AuthInfo{"admin": {Token: s.config.BearerToken}},
-	}, k.config); err != nil {
+	if err := harness.WriteKubeconfig(k.config, s.config); err != nil {
 		t.Fatal(err)
 	}
 	return k
@@ -46,12 +40,7 @@ func newKubectl(t *testing.T, s *side) kubectl {
 func (k kubectl) command(ctx context.Context, out io.Writer, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, plane.Binaries().Kubectl, args...) // #nosec G204 -- the tests' own words
 	cmd.WaitDelay = time.Second
-	for _, kv := range os.Environ() {
-		if !strings.HasPrefix(kv, "KUBE") && !strings.HasPrefix(kv, "HOME=") {
-			cmd.Env = append(cmd.Env, kv)
-		}
-	}
-	cmd.Env = append(cmd.Env, "KUBECONFIG="+k.config, "HOME="+k.home)
+	cmd.Env = controlplane.Environment(k.config, k.home)
 	cmd.Stdout, cmd.Stderr = out, out
 	return cmd
 }

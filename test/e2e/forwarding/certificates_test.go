@@ -26,8 +26,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
@@ -121,19 +119,6 @@ func certDoor(t *testing.T, name string, configs func(user string) *rest.Config,
 	pair := l.pair(t)
 	for _, client := range d.clients {
 		client.Transport.(*http.Transport).TLSClientConfig.Certificates = []tls.Certificate{pair}
-	}
-	proxyURL := ""
-	if d.proxy != nil {
-		proxyURL = d.proxy.String()
-	}
-	err := clientcmd.WriteToFile(api.Config{
-		CurrentContext: "it",
-		Contexts:       map[string]*api.Context{"it": {Cluster: "it", AuthInfo: "it"}},
-		Clusters:       map[string]*api.Cluster{"it": {Server: d.url, ProxyURL: proxyURL, CertificateAuthorityData: d.configs("").CAData}},
-		AuthInfos:      map[string]*api.AuthInfo{"it": {ClientCertificateData: l.cert, ClientKeyData: l.key}},
-	}, d.kubeconfig(controlplane.Admin))
-	if err != nil {
-		t.Fatal(err)
 	}
 	return d
 }

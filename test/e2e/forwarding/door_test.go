@@ -19,8 +19,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
@@ -62,13 +60,11 @@ func newDoor(dir, name string, configs func(user string) *rest.Config) (*door, e
 		dir: filepath.Join(dir, name), clients: map[string]*http.Client{},
 	}
 	d.roots.AppendCertsFromPEM(config.CAData)
-	proxyURL := ""
 	if config.Proxy != nil {
 		var err error
 		if d.proxy, err = config.Proxy(nil); err != nil { // it is the same for every request
 			return nil, err
 		}
-		proxyURL = d.proxy.String()
 	}
 	for _, proto := range []string{http1, http2} {
 		protocols := new(http.Protocols)
@@ -86,13 +82,11 @@ func newDoor(dir, name string, configs func(user string) *rest.Config) (*door, e
 		}
 	}
 	for _, user := range controlplane.Users() {
-		err := clientcmd.WriteToFile(api.Config{
-			CurrentContext: "it",
-			Contexts:       map[string]*api.Context{"it": {Cluster: "it", AuthInfo: user.Name}},
-			Clusters:       map[string]*api.Cluster{"it": {Server: d.url, ProxyURL: proxyURL, CertificateAuthorityData: config.CAData}},
-			AuthInfos:      map[string]*api.AuthInfo{user.Name: {Token: cp.Token(user.Name)}},
-		}, d.kubeconfig(user.Name))
-		if err != nil {
+		login := rest.CopyConfig(config)
+		if login.CertData == nil {
+			login.BearerToken = cp.Token(user.Name)
+		}
+		if err := harness.WriteKubeconfig(d.kubeconfig(user.Name), login); err != nil {
 			return nil, fmt.Errorf("the kubeconfig of %s: %w", user.Name, err)
 		}
 	}

@@ -16,8 +16,6 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/controlplane/binaries"
@@ -129,21 +127,10 @@ func kubeconfigIn(home string) string { return filepath.Join(home, "kubeconfig")
 // Kubernetes.
 func environment(t *testing.T, cluster *rest.Config, home string) []string {
 	t.Helper()
-	if err := clientcmd.WriteToFile(api.Config{
-		CurrentContext: "it",
-		Contexts:       map[string]*api.Context{"it": {Cluster: "it", AuthInfo: "admin"}},
-		Clusters:       map[string]*api.Cluster{"it": {Server: cluster.Host, CertificateAuthorityData: cluster.CAData}},
-		AuthInfos:      map[string]*api.AuthInfo{"admin": {Token: cluster.BearerToken}},
-	}, kubeconfigIn(home)); err != nil {
+	if err := harness.WriteKubeconfig(kubeconfigIn(home), cluster); err != nil {
 		t.Fatal(err)
 	}
-	var env []string
-	for _, kv := range os.Environ() {
-		if !strings.HasPrefix(kv, "KUBE") && !strings.HasPrefix(kv, "HOME=") {
-			env = append(env, kv)
-		}
-	}
-	return append(env, "KUBECONFIG="+kubeconfigIn(home), "HOME="+home)
+	return controlplane.Environment(kubeconfigIn(home), home)
 }
 
 // read reads a report of Ginkgo's: what of the tests that ran has passed, and why the others have
@@ -188,12 +175,9 @@ func read(path string) (passed, map[string]string, error) {
 func fromMemory(t *testing.T, p *harness.Proxy) (lists, watches float64) {
 	t.Helper()
 	for name, n := range map[string]*float64{"listproxy_saved_lists_total": &lists, "listproxy_watch_ends_total": &watches} {
-		series, err := soak.Read(t.Context(), http.DefaultClient, p.AdminURL()+"/metrics", name)
-		if err != nil {
+		var err error
+		if *n, _, err = soak.Sum(t.Context(), http.DefaultClient, p.AdminURL()+"/metrics", name, nil); err != nil {
 			t.Fatal(err)
-		}
-		for _, s := range series {
-			*n += s.Value
 		}
 	}
 	return lists, watches

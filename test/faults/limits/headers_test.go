@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -100,25 +99,14 @@ func (r *rig) ended(reason string) (n float64) {
 
 // metric adds up the series of one of listproxy's metrics that have these labels. There must be
 // one.
-func (r *rig) metric(name string, labels map[string]string) (n float64) {
+func (r *rig) metric(name string, labels map[string]string) float64 {
 	r.Helper()
-	all, err := soak.Read(r.Context(), http.DefaultClient, r.proxy.AdminURL()+"/metrics", name)
+	sum, series, err := soak.Sum(r.Context(), http.DefaultClient, r.proxy.AdminURL()+"/metrics", name, labels)
 	r.must(err)
-	all = slices.DeleteFunc(all, func(s soak.Series) bool {
-		for label, value := range labels {
-			if s.Labels[label] != value {
-				return true
-			}
-		}
-		return false
-	})
-	if len(all) == 0 {
+	if series == 0 {
 		r.Fatalf("no metric %s of %v", name, labels)
 	}
-	for _, s := range all {
-		n += s.Value
-	}
-	return n
+	return sum
 }
 
 // bare opens a connection on which everything can be written, from one of several addresses.

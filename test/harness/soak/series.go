@@ -37,6 +37,21 @@ func Read(ctx context.Context, client *http.Client, url, name string) ([]Series,
 	return all, err
 }
 
+// Sum adds up the series of a counter or a gauge that have these labels, and says how many these are.
+func Sum(ctx context.Context, client *http.Client, url, name string, labels map[string]string) (sum float64, series int, err error) {
+	all, err := Read(ctx, client, url, name)
+	for _, s := range all {
+		has := true
+		for label, value := range labels {
+			has = has && s.Labels[label] == value
+		}
+		if has {
+			sum, series = sum+s.Value, series+1
+		}
+	}
+	return sum, series, err
+}
+
 // Families reads the metrics at a URL.
 func Families(ctx context.Context, client *http.Client, url string, take func(*dto.MetricFamily)) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)

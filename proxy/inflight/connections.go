@@ -44,34 +44,25 @@ type Connections struct {
 	// giving has the peers with a connection that may be closed; the peer with the most connections is
 	// the last.
 	giving *btree.BTreeG[*peer]
-	ended  map[connectionEnd]uint64
+	ended  map[ConnectionEnd]uint64
 }
 
-// connectionEnd is why listproxy closed a connection.
-type connectionEnd string
+// ConnectionEnd is why listproxy closed a connection.
+type ConnectionEnd string
 
 const (
 	// endedRoom: it was without a request for longest, and a new one needed the place.
-	endedRoom connectionEnd = "room"
+	endedRoom ConnectionEnd = "room"
 	// endedFull: it was new, and there was nothing to close in its place.
-	endedFull connectionEnd = "full"
+	endedFull ConnectionEnd = "full"
 	// endedUnfinished: too many bytes of unfinished requests have come on all connections together
 	// ([headBudget]).
-	endedUnfinished connectionEnd = "unfinished"
+	endedUnfinished ConnectionEnd = "unfinished"
 )
 
-func connectionEnds() []connectionEnd {
-	return []connectionEnd{endedRoom, endedFull, endedUnfinished}
-}
-
-// ConnectionEnds returns every reason for which listproxy ends a connection, for documentation and
-// tests.
-func ConnectionEnds() []string {
-	var reasons []string
-	for _, why := range connectionEnds() {
-		reasons = append(reasons, string(why))
-	}
-	return reasons
+// ConnectionEnds returns all of them.
+func ConnectionEnds() []ConnectionEnd {
+	return []ConnectionEnd{endedRoom, endedFull, endedUnfinished}
 }
 
 // peer is a network with connections.
@@ -91,7 +82,7 @@ func NewConnections(most int, log *slog.Logger) (*Connections, error) {
 	}
 	return &Connections{
 		most: most, heads: heads, log: log, peers: map[Network]*peer{}, kept: map[ShareKey]int{},
-		giving: btree.NewG(inNeedDegree, holdsLess), ended: map[connectionEnd]uint64{},
+		giving: btree.NewG(inNeedDegree, holdsLess), ended: map[ConnectionEnd]uint64{},
 	}, nil
 }
 
@@ -341,15 +332,15 @@ type ConnectionStats struct {
 	Open, Networks int
 	// Limit is the bound, 0 if there is none.
 	Limit int
-	Ended map[connectionEnd]uint64
+	Ended map[ConnectionEnd]uint64
 }
 
 // Stats returns the state of now.
 func (c *Connections) Stats() ConnectionStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := ConnectionStats{Open: c.open, Networks: len(c.peers), Limit: c.most, Ended: map[connectionEnd]uint64{}}
-	for _, why := range connectionEnds() {
+	s := ConnectionStats{Open: c.open, Networks: len(c.peers), Limit: c.most, Ended: map[ConnectionEnd]uint64{}}
+	for _, why := range ConnectionEnds() {
 		s.Ended[why] = c.ended[why]
 	}
 	return s

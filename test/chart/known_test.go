@@ -46,7 +46,10 @@ func everything(t *testing.T) knowledge {
 	for _, reason := range reason.Forwarding() {
 		k.words["reason"] = append(k.words["reason"], string(reason))
 	}
-	k.words["reason"] = slices.Concat(k.words["reason"], []string{"none"}, proxy.RefusalReasons(), inflight.ConnectionEnds())
+	k.words["reason"] = slices.Concat(k.words["reason"], []string{"none"}, proxy.RefusalReasons())
+	for _, ending := range inflight.ConnectionEnds() {
+		k.words["reason"] = append(k.words["reason"], string(ending))
+	}
 	for _, ending := range watch.Endings() {
 		k.words["reason"] = append(k.words["reason"], string(ending))
 	}

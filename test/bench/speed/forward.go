@@ -62,20 +62,12 @@ func (s *scene) gets(set settings, r *report) error {
 					return err
 				}
 				direct = append(direct, o.Times...)
-				before, err := cpuTime(s.proxy.PID())
-				if err != nil {
-					return err
-				}
 				l.Server = s.proxied
-				if o, err = b.ask(l); err != nil {
-					return err
-				}
-				proxied = append(proxied, o.Times...)
-				after, err := cpuTime(s.proxy.PID())
+				o, took, err := b.costs(l, s.proxy.PID())
 				if err != nil {
 					return err
 				}
-				used += after - before
+				proxied, used = append(proxied, o.Times...), used+took[0]
 			}
 			t.add(append([]string{fmt.Sprintf("%d at a time", clients), row{http1: http1}.protocol()},
 				append(latencies(direct, proxied), millis(used/time.Duration(len(proxied))))...)...)

@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"slices"
 	"time"
+
+	"github.com/listproxy/listproxy/test/harness/process"
 )
 
 // contender is a server that is measured.
@@ -71,27 +73,27 @@ func (b *bench) ask(l load) (outcome, error) {
 	return o, nil
 }
 
+// costs carries out a load, and tells what each of some processes computes meanwhile.
+func (b *bench) costs(l load, pids ...int) (o outcome, used []time.Duration, err error) {
+	used, err = process.Used(func() (err error) {
+		o, err = b.ask(l)
+		return err
+	}, pids...)
+	return o, used, err
+}
+
 // watchIdle measures what contenders use while nobody asks them anything.
 func (b *bench) watchIdle(ctx context.Context, last time.Duration) error {
-	before := make([]time.Duration, len(b.contenders))
+	var pids []int
+	for _, c := range b.contenders {
+		pids = append(pids, c.pid)
+	}
 	begun := time.Now()
-	for i, c := range b.contenders {
-		var err error
-		if before[i], err = cpuTime(c.pid); err != nil {
-			return err
-		}
+	used, err := process.Used(func() error { return pause(ctx, last) }, pids...)
+	for i := range used {
+		b.contenders[i].idle = used[i].Seconds() / time.Since(begun).Seconds()
 	}
-	if err := pause(ctx, last); err != nil {
-		return err
-	}
-	for i, c := range b.contenders {
-		after, err := cpuTime(c.pid)
-		if err != nil {
-			return err
-		}
-		b.contenders[i].idle = (after - before[i]).Seconds() / time.Since(begun).Seconds()
-	}
-	return nil
+	return err
 }
 
 // measure sends a row's request to a contender n times and adds what it took to f.
@@ -99,20 +101,12 @@ func (b *bench) measure(c contender, l load, n int, f *figures) error {
 	l.Server, l.Hit = c.server, c.hit
 	l.Clients = min(b.clients, n)
 	l.Each = n / l.Clients
-	before, err := cpuTime(c.pid)
-	if err != nil {
-		return err
-	}
-	o, err := b.ask(l)
+	o, used, err := b.costs(l, c.pid)
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.name, err)
 	}
-	after, err := cpuTime(c.pid)
-	if err != nil {
-		return err
-	}
-	used := after - before - time.Duration(c.idle*float64(o.Elapsed))
-	f.cpu = append(f.cpu, max(0, used)/time.Duration(len(o.Times)))
+	own := used[0] - time.Duration(c.idle*float64(o.Elapsed))
+	f.cpu = append(f.cpu, max(0, own)/time.Duration(len(o.Times)))
 	f.wall = append(f.wall, o.median())
 	f.size = o.Size
 	f.n += len(o.Times)

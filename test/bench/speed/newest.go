@@ -7,16 +7,16 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/process"
+	"github.com/listproxy/listproxy/test/harness/soak"
 	"github.com/listproxy/listproxy/test/harness/workload"
 )
 
@@ -78,24 +78,8 @@ type newestScene struct {
 	off, always *harness.Proxy
 }
 
-func (s *newestScene) close() error {
-	var err error
-	for _, p := range []*harness.Proxy{s.off, s.always} {
-		if p != nil {
-			err = errors.Join(err, p.Stop())
-		}
-	}
-	return errors.Join(err, s.scene.close())
-}
-
-func (s *newestScene) open(ctx context.Context, set settings, log func(string, ...any)) error {
-	binary, err := s.startPlane(ctx, log)
-	if err != nil {
-		return err
-	}
-	cfg := rest.CopyConfig(s.cp.RESTConfig(controlplane.Admin))
-	cfg.QPS, cfg.Burst = -1, -1
-	if s.kube, err = kubernetes.NewForConfig(cfg); err != nil {
+func (s *newestScene) open(ctx context.Context, set settings, log func(string, ...any)) (err error) {
+	if err := s.startPlane(ctx, log); err != nil {
 		return err
 	}
 	for _, n := range append([]int{0}, set.objects...) {
@@ -105,18 +89,14 @@ func (s *newestScene) open(ctx context.Context, set settings, log func(string, .
 		}
 		log("%d config maps written in %v", n, time.Since(begun).Round(time.Millisecond))
 	}
-	if err := s.startProxy(ctx, binary, append([]string{"--eager", "configmaps", "--consistent-lists=true"}, set.args...)); err != nil {
+	if err := s.startProxy(ctx, append([]string{"--eager", "configmaps", "--consistent-lists=true"}, set.args...)); err != nil {
 		return err
 	}
 	for _, other := range []struct {
 		proxy **harness.Proxy
 		mode  string
 	}{{&s.off, "false"}, {&s.always, "always"}} {
-		*other.proxy, err = harness.StartProxy(ctx, harness.ProxyOptions{
-			Upstream: s.cp.RESTConfig(controlplane.Feed), Binary: binary,
-			Args: append([]string{"--log-level", "info", "--eager", "configmaps", "--consistent-lists=" + other.mode}, set.args...),
-		})
-		if err != nil {
+		if *other.proxy, err = s.run(ctx, append([]string{"--eager", "configmaps", "--consistent-lists=" + other.mode}, set.args...)...); err != nil {
 			return err
 		}
 	}
@@ -233,12 +213,8 @@ func (s *newestScene) measure(ctx context.Context, set settings, busy bool, log 
 // ask asks a side for lists of n objects, one after the other, and adds what came of it. It returns
 // how many bytes one has. idle is what each process uses while nobody asks.
 func (s *newestScene) ask(side newestSide, n, lists int, idle []float64, of *asked) (int64, error) {
-	var o outcome
-	took, err := used(side.pids, func() (err error) {
-		b := &bench{client: s.client}
-		o, err = b.ask(load{Server: side.server, Path: newestPath(n), Accept: acceptJSON, Clients: 1, Each: lists, Sizes: true})
-		return err
-	})
+	b := &bench{client: s.client}
+	o, took, err := b.costs(load{Server: side.server, Path: newestPath(n), Accept: acceptJSON, Clients: 1, Each: lists, Sizes: true}, side.pids...)
 	if err != nil {
 		return 0, err
 	}
@@ -269,7 +245,7 @@ func (s *newestScene) idle(ctx context.Context, sides []newestSide) ([][]float64
 	all := make([][]float64, len(sides))
 	for i, side := range sides {
 		begun := time.Now()
-		took, err := used(side.pids, func() error { return pause(ctx, idleFor) })
+		took, err := process.Used(func() error { return pause(ctx, idleFor) }, side.pids...)
 		if err != nil {
 			return nil, err
 		}
@@ -278,17 +254,6 @@ func (s *newestScene) idle(ctx context.Context, sides []newestSide) ([][]float64
 		}
 	}
 	return all, nil
-}
-
-func cpuTimes(pids []int) ([]time.Duration, error) {
-	times := make([]time.Duration, len(pids))
-	for i, pid := range pids {
-		var err error
-		if times[i], err = cpuTime(pid); err != nil {
-			return nil, err
-		}
-	}
-	return times, nil
 }
 
 // write writes all the time until it is stopped: config maps, or something else.
@@ -390,11 +355,7 @@ func (s *newestScene) stampede(ctx context.Context, set settings, n int, side ne
 	if err != nil {
 		return err
 	}
-	var o outcome
-	took, err := used(side.pids, func() (err error) {
-		o, err = b.ask(l)
-		return err
-	})
+	o, took, err := b.costs(l, side.pids...)
 	if err != nil {
 		return err
 	}
@@ -431,20 +392,12 @@ func herdObjects(set settings, most int) int {
 func (s *newestScene) listsAnswered(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, questionPatience)
 	defer cancel()
-	body, err := s.kube.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	client, err := rest.HTTPClientFor(s.cp.RESTConfig(controlplane.Admin))
 	if err != nil {
-		return 0, fmt.Errorf("kube-apiserver's metrics: %w", err)
+		return 0, err
 	}
-	total := int64(0)
-	for line := range strings.Lines(string(body)) {
-		if !strings.HasPrefix(line, "apiserver_request_total{") || !strings.Contains(line, `resource="configmaps"`) || !strings.Contains(line, `verb="LIST"`) {
-			continue
-		}
-		n, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndex(line, " "):]), 64)
-		if err != nil {
-			return 0, fmt.Errorf("kube-apiserver's metrics: %w", err)
-		}
-		total += int64(n)
-	}
-	return total, nil
+	defer client.CloseIdleConnections()
+	lists := map[string]string{"resource": "configmaps", "verb": "LIST"}
+	n, _, err := soak.Sum(ctx, client, s.cp.URL()+"/metrics", "apiserver_request_total", lists)
+	return int64(n), err
 }

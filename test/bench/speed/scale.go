@@ -14,6 +14,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/process"
 )
 
 // vast is a listproxy before a replay.
@@ -101,7 +102,7 @@ func withVast(ctx context.Context, cp *controlplane.ControlPlane, client *child,
 	}
 	defer func() { err = errors.Join(err, v.proxy.Stop()) }()
 	v.ready = time.Since(begun)
-	if v.cpu, err = cpuTime(v.proxy.PID()); err != nil {
+	if v.cpu, err = process.CPU(v.proxy.PID()); err != nil {
 		return err
 	}
 	config := v.proxy.RESTConfig(cp.RESTConfig(controlplane.Admin))
@@ -126,7 +127,7 @@ func (v *vast) cost(query url.Values, n int) (figures, error) {
 // growth adds a line about n pods, and returns what the requests in it cost.
 func (v *vast) growth(t *table, n int, s settings) (costs []float64, err error) {
 	revision := v.replay.revision()
-	resident, _, err := memory(v.proxy.PID())
+	resident, _, err := process.Memory(v.proxy.PID())
 	if err != nil {
 		return nil, err
 	}
@@ -163,31 +164,23 @@ func (v *vast) herd(ctx context.Context, s settings, r *report) error {
 		query url.Values
 		gzip  bool
 	}{{"a page of 500", page, false}, {"a page of 500, gzip", page, true}, {"all, gzip", anyVersion(), true}} {
-		if err := resetPeak(v.proxy.PID()); err != nil {
+		if err := process.ResetPeak(v.proxy.PID()); err != nil {
 			return err
 		}
-		before, _, err := memory(v.proxy.PID())
+		before, _, err := process.Memory(v.proxy.PID())
 		if err != nil {
 			return err
 		}
 		c := v.bench.contenders[0]
-		used, err := cpuTime(c.pid)
-		if err != nil {
-			return err
-		}
-		o, err := v.bench.ask(load{Server: c.server, Path: list(asked.query), Accept: acceptJSON, Gzip: asked.gzip, Clients: s.herd, Each: 1, Hit: true, Refusals: true})
+		o, used, err := v.bench.costs(load{Server: c.server, Path: list(asked.query), Accept: acceptJSON, Gzip: asked.gzip, Clients: s.herd, Each: 1, Hit: true, Refusals: true}, c.pid)
 		if err != nil {
 			return fmt.Errorf("herd: %s: %.300w", asked.name, err)
 		}
-		after, err := cpuTime(c.pid)
+		_, peak, err := process.Memory(c.pid)
 		if err != nil {
 			return err
 		}
-		_, peak, err := memory(c.pid)
-		if err != nil {
-			return err
-		}
-		t.add(asked.name, size(o.Size), strconv.Itoa(len(o.Times)), size(before), size(peak), millis(after-used), millis((after-used)/time.Duration(max(1, len(o.Times)))),
+		t.add(asked.name, size(o.Size), strconv.Itoa(len(o.Times)), size(before), size(peak), millis(used[0]), millis(used[0]/time.Duration(max(1, len(o.Times)))),
 			millis(o.median()), millis(quantile(o.Times, 1)))
 		if err := pause(ctx, time.Second); err != nil {
 			return err
@@ -206,7 +199,7 @@ func (v *vast) history(ctx context.Context, s settings, r *report) error {
 	defer cancel()
 	before := v.replay.revision()
 	begun := time.Now()
-	used, err := cpuTime(v.proxy.PID())
+	used, err := process.CPU(v.proxy.PID())
 	if err != nil {
 		return err
 	}
@@ -232,11 +225,11 @@ func (v *vast) history(ctx context.Context, s settings, r *report) error {
 		return err
 	}
 	elapsed := time.Since(begun)
-	after, err := cpuTime(v.proxy.PID())
+	after, err := process.CPU(v.proxy.PID())
 	if err != nil {
 		return err
 	}
-	resident, peak, err := memory(v.proxy.PID())
+	resident, peak, err := process.Memory(v.proxy.PID())
 	if err != nil {
 		return err
 	}
@@ -275,25 +268,20 @@ func (v *vast) history(ctx context.Context, s settings, r *report) error {
 // flood sends changes as fast as they are taken.
 func (v *vast) flood(ctx context.Context, s settings, r *report) error {
 	n := s.rate * floodSeconds
-	before, err := cpuTime(v.proxy.PID())
-	if err != nil {
-		return err
-	}
 	begun := time.Now()
-	v.replay.change(n)
-	if err := v.awaitRevision(ctx); err != nil {
+	used, err := process.Used(func() error {
+		v.replay.change(n)
+		return v.awaitRevision(ctx)
+	}, v.proxy.PID())
+	if err != nil {
 		return err
 	}
 	elapsed := time.Since(begun)
-	after, err := cpuTime(v.proxy.PID())
-	if err != nil {
-		return err
-	}
 	t := &table{caption: "As many changes as are sent in " + strconv.Itoa(floodSeconds) +
 		" s above, all at once. The time includes the upstream, which makes them, and TLS.", head: []string{
 		"changes", "known after", "a second", "CPU for each",
 	}}
-	t.add(strconv.Itoa(n), millis(elapsed), fmt.Sprintf("%.0f", float64(n)/elapsed.Seconds()), millis((after-before)/time.Duration(n)))
+	t.add(strconv.Itoa(n), millis(elapsed), fmt.Sprintf("%.0f", float64(n)/elapsed.Seconds()), millis(used[0]/time.Duration(n)))
 	r.add(t)
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/process"
 	"github.com/listproxy/listproxy/test/harness/workload"
 )
 
@@ -30,11 +31,13 @@ const (
 
 // scene is a control plane with pods, listproxy before it, and the limit beside it.
 type scene struct {
-	cp     *controlplane.ControlPlane
-	proxy  *harness.Proxy
-	limit  *child
-	client *child
-	kube   kubernetes.Interface // straight to kube-apiserver
+	cp      *controlplane.ControlPlane
+	binary  string // listproxy as it is delivered
+	running []*harness.Proxy
+	proxy   *harness.Proxy
+	limit   *child
+	client  *child
+	kube    kubernetes.Interface // straight to kube-apiserver
 
 	direct, proxied, bare server
 	apiserver             int // pid
@@ -58,25 +61,35 @@ func buildProxy(ctx context.Context) (string, error) {
 }
 
 // startPlane builds listproxy, starts a control plane, and finds the process of its API server.
-func (s *scene) startPlane(ctx context.Context, log func(string, ...any)) (binary string, err error) {
-	if binary, err = buildProxy(ctx); err != nil {
-		return "", err
+func (s *scene) startPlane(ctx context.Context, log func(string, ...any)) (err error) {
+	if s.binary, err = buildProxy(ctx); err != nil {
+		return err
 	}
 	if s.cp, err = controlplane.Start(ctx, controlplane.Options{Log: func(line string) { log("%s", line) }}); err != nil {
-		return "", err
+		return err
+	}
+	if s.kube, err = kubernetes.NewForConfig(s.cp.RESTConfig(controlplane.Admin)); err != nil {
+		return err
 	}
 	s.apiserver, err = s.cp.APIServerPID()
-	return binary, err
+	return err
+}
+
+// run starts a listproxy.
+func (s *scene) run(ctx context.Context, args ...string) (*harness.Proxy, error) {
+	p, err := harness.StartProxy(ctx, harness.ProxyOptions{
+		Upstream: s.cp.RESTConfig(controlplane.Feed), Binary: s.binary, Args: append([]string{"--log-level", "info"}, args...),
+	})
+	if err == nil {
+		s.running = append(s.running, p)
+	}
+	return p, err
 }
 
 // openScene starts everything with so many pods. It must be closed, also after an error.
 func openScene(ctx context.Context, pods int, args []string, log func(string, ...any)) (_ *scene, err error) {
 	s := &scene{}
-	binary, err := s.startPlane(ctx, log)
-	if err != nil {
-		return s, err
-	}
-	if s.kube, err = kubernetes.NewForConfig(s.cp.RESTConfig(controlplane.Admin)); err != nil {
+	if err := s.startPlane(ctx, log); err != nil {
 		return s, err
 	}
 	begun := time.Now()
@@ -84,7 +97,7 @@ func openScene(ctx context.Context, pods int, args []string, log func(string, ..
 		return s, err
 	}
 	log("%d pods written in %v", pods, time.Since(begun).Round(time.Second))
-	if err := s.startProxy(ctx, binary, args); err != nil {
+	if err := s.startProxy(ctx, args); err != nil {
 		return s, err
 	}
 	log("listproxy ready after %v", s.start.ready.Round(time.Millisecond))
@@ -102,26 +115,18 @@ func openScene(ctx context.Context, pods int, args []string, log func(string, ..
 
 func nodesFor(pods int) workload.Pods { return workload.Pods{Nodes: pods/podsPer + 1} }
 
-func (s *scene) startProxy(ctx context.Context, binary string, args []string) error {
-	before, err := cpuTime(s.apiserver)
-	if err != nil {
-		return err
-	}
+func (s *scene) startProxy(ctx context.Context, args []string) error {
 	begun := time.Now()
-	s.proxy, err = harness.StartProxy(ctx, harness.ProxyOptions{
-		Upstream: s.cp.RESTConfig(controlplane.Feed), Binary: binary,
-		Args: append([]string{"--log-level", "info", "--eager", "pods"}, args...),
-	})
+	used, err := process.Used(func() (err error) {
+		s.proxy, err = s.run(ctx, append([]string{"--eager", "pods"}, args...)...)
+		s.start.ready = time.Since(begun)
+		return err
+	}, s.apiserver)
 	if err != nil {
 		return err
 	}
-	s.start.ready = time.Since(begun)
-	after, err := cpuTime(s.apiserver)
-	if err != nil {
-		return err
-	}
-	s.start.kube = after - before
-	if s.start.proxy, err = cpuTime(s.proxy.PID()); err != nil {
+	s.start.kube = used[0]
+	if s.start.proxy, err = process.CPU(s.proxy.PID()); err != nil {
 		return err
 	}
 	direct := s.cp.RESTConfig(controlplane.Admin)
@@ -138,8 +143,8 @@ func (s *scene) close() error {
 			c.stop()
 		}
 	}
-	if s.proxy != nil {
-		err = s.proxy.Stop()
+	for _, p := range s.running {
+		err = errors.Join(err, p.Stop())
 	}
 	if s.cp != nil {
 		s.cp.Stop()

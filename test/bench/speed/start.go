@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+
+	"github.com/listproxy/listproxy/test/harness/process"
 )
 
 // measureStart measures a start of listproxy before as many pods as a real kube-apiserver holds.
@@ -14,7 +16,7 @@ func measureStart(ctx context.Context, s settings, r *report) (err error) {
 	if err != nil {
 		return err
 	}
-	resident, peak, err := memory(sc.proxy.PID())
+	resident, peak, err := process.Memory(sc.proxy.PID())
 	if err != nil {
 		return err
 	}

@@ -12,12 +12,11 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
+	"github.com/listproxy/listproxy/test/harness/process"
 	"github.com/listproxy/listproxy/test/harness/workload"
 )
 
@@ -74,35 +73,18 @@ type watchScene struct {
 	forwarding *harness.Proxy
 }
 
-func (s *watchScene) close() error {
-	var err error
-	if s.forwarding != nil {
-		err = s.forwarding.Stop()
-	}
-	return errors.Join(err, s.scene.close())
-}
-
-func (s *watchScene) open(ctx context.Context, set settings, log func(string, ...any)) error {
+func (s *watchScene) open(ctx context.Context, set settings, log func(string, ...any)) (err error) {
 	s.log = log
-	binary, err := s.startPlane(ctx, log)
-	if err != nil {
-		return err
-	}
-	cfg := rest.CopyConfig(s.cp.RESTConfig(controlplane.Admin))
-	cfg.QPS, cfg.Burst = -1, -1
-	if s.kube, err = kubernetes.NewForConfig(cfg); err != nil {
+	if err := s.startPlane(ctx, log); err != nil {
 		return err
 	}
 	if err := workload.Fill(ctx, s.cp, workload.Pods{Nodes: set.agents}, set.pods, func(int) {}); err != nil {
 		return err
 	}
-	if err := s.startProxy(ctx, binary, append([]string{"--consistent-lists=true", "--watches"}, set.args...)); err != nil {
+	if err := s.startProxy(ctx, append([]string{"--consistent-lists=true", "--watches"}, set.args...)); err != nil {
 		return err
 	}
-	s.forwarding, err = harness.StartProxy(ctx, harness.ProxyOptions{
-		Upstream: s.cp.RESTConfig(controlplane.Feed), Binary: binary, Args: []string{"--log-level", "info", "--eager", "pods"},
-	})
-	if err != nil {
+	if s.forwarding, err = s.run(ctx, "--eager", "pods"); err != nil {
 		return err
 	}
 	if s.limit, err = startChild(roleLimit); err != nil {
@@ -215,22 +197,6 @@ func (s *watchScene) begin(at newestSide, paths []string, perConnection, atOnce 
 	return opened, err
 }
 
-// used returns what processes compute while something is done.
-func used(pids []int, do func() error) ([]time.Duration, error) {
-	before, err := cpuTimes(pids)
-	if err != nil {
-		return nil, err
-	}
-	if err := do(); err != nil {
-		return nil, err
-	}
-	after, err := cpuTimes(pids)
-	for i := range after {
-		after[i] -= before[i]
-	}
-	return after, err
-}
-
 // sum of durations.
 func sum(all []time.Duration) (total time.Duration) {
 	for _, d := range all {
@@ -247,15 +213,15 @@ func (s *watchScene) storm(ctx context.Context, set settings) (*table, error) {
 	}
 	for _, side := range s.sides() {
 		for _, pid := range side.pids {
-			if err := resetPeak(pid); err != nil {
+			if err := process.ResetPeak(pid); err != nil {
 				return nil, err
 			}
 		}
 		var done watchOutcome
-		took, err := used(side.pids, func() (err error) {
+		took, err := process.Used(func() (err error) {
 			done, err = s.begin(side, slices.Repeat([]string{streamingList}, set.informers), 1, 0)
 			return err
-		})
+		}, side.pids...)
 		if err != nil {
 			return nil, err
 		}
@@ -268,7 +234,7 @@ func (s *watchScene) storm(ctx context.Context, set settings) (*table, error) {
 			millis(quantile(done.Times, 0.5)), millis(quantile(done.Times, 0.99)), millis(quantile(done.Times, 1)),
 		}
 		for _, pid := range side.pids {
-			_, peak, err := memory(pid)
+			_, peak, err := process.Memory(pid)
 			if err != nil {
 				return nil, err
 			}
@@ -315,7 +281,7 @@ func (s *watchScene) fanOut(ctx context.Context, set settings) (*table, error) {
 			sides[i].server, side.server = address.Server, address.Server
 		}
 		changes := toldWrites * set.span
-		alone, err := used(side.pids, func() error { return s.write(ctx, pods, toldWrites, set.span) })
+		alone, err := process.Used(func() error { return s.write(ctx, pods, toldWrites, set.span) }, side.pids...)
 		if err != nil {
 			return nil, err
 		}
@@ -332,13 +298,13 @@ func (s *watchScene) fanOut(ctx context.Context, set settings) (*table, error) {
 			return nil, err
 		}
 		var heard watchOutcome
-		took, err := used(side.pids, func() error {
+		took, err := process.Used(func() error {
 			if err := s.write(ctx, pods, toldWrites, set.span); err != nil {
 				return err
 			}
 			heard, err = order(s.client, watchOrder{Await: int64(changes * set.watchers)})
 			return err
-		})
+		}, side.pids...)
 		if err != nil {
 			return nil, err
 		}
@@ -368,7 +334,7 @@ func (s *watchScene) nodeAgents(ctx context.Context, set settings) (*table, erro
 		head:    []string{"node agents", "kube-apiserver, CPU for a change", "without any watch", "listproxy", "without any watch", "for the watches, both", "from sending the change, median", "99%", "from memory"},
 	}
 	for _, side := range s.sides() {
-		alone, err := used(side.pids, func() error { return s.write(ctx, pods, agentWrites, set.span) })
+		alone, err := process.Used(func() error { return s.write(ctx, pods, agentWrites, set.span) }, side.pids...)
 		if err != nil {
 			return nil, err
 		}
@@ -389,13 +355,13 @@ func (s *watchScene) nodeAgents(ctx context.Context, set settings) (*table, erro
 			return nil, err
 		}
 		var heard watchOutcome
-		took, err := used(side.pids, func() error {
+		took, err := process.Used(func() error {
 			if err := s.write(ctx, pods, agentWrites, set.span); err != nil {
 				return err
 			}
 			heard, err = order(s.client, watchOrder{Await: int64(agentWrites * set.span)})
 			return err
-		})
+		}, side.pids...)
 		if err != nil {
 			return nil, err
 		}
@@ -434,7 +400,7 @@ func (s *watchScene) idleWatches(ctx context.Context, set settings) (*table, err
 		{name: nameLimit, server: address.Server, pids: []int{s.limit.pid()}},
 	} {
 		poll.Pause(ctx, settleFor)
-		before, _, err := memory(side.pids[0])
+		before, _, err := process.Memory(side.pids[0])
 		if err != nil {
 			return nil, err
 		}
@@ -443,7 +409,7 @@ func (s *watchScene) idleWatches(ctx context.Context, set settings) (*table, err
 			return nil, err
 		}
 		poll.Pause(ctx, settleFor)
-		after, _, err := memory(side.pids[0])
+		after, _, err := process.Memory(side.pids[0])
 		if err != nil {
 			return nil, err
 		}

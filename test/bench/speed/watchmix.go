@@ -14,6 +14,7 @@ import (
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness/poll"
+	"github.com/listproxy/listproxy/test/harness/process"
 	"github.com/listproxy/listproxy/test/harness/workload"
 )
 
@@ -60,10 +61,10 @@ func (s *watchScene) mix(ctx context.Context, set settings) (*table, error) {
 			return nil, fmt.Errorf("%s: %w", side.name, err)
 		}
 		var done watchOutcome
-		took, err := used(side.pids, func() (err error) {
+		took, err := process.Used(func() (err error) {
 			done, err = order(s.client, watchOrder{Mix: m, Server: side.server})
 			return err
-		})
+		}, side.pids...)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", side.name, err)
 		}
@@ -213,7 +214,7 @@ func (s *watchScene) only(side newestSide, j job) (mixed, []time.Duration, error
 	if j.Stream || j.Walk {
 		times = 12
 	}
-	took, err := used(side.pids, func() error { return ask(times) })
+	took, err := process.Used(func() error { return ask(times) }, side.pids...)
 	for i := range took {
 		took[i] /= time.Duration(times)
 	}

@@ -257,10 +257,16 @@ func (c *counts) addRequests(m *dto.Metric, n int64) {
 	reason, resource := labelOf(m, string(observe.LabelReason)), labelOf(m, string(observe.LabelResource))
 	semantics := labelOf(m, string(observe.LabelSemantics))
 	newest, watch := semantics == string(policy.MostRecent), semantics == string(policy.After)
-	if labelOf(m, string(observe.LabelDecision)) == observe.DecisionForward && labelOf(m, string(observe.LabelCode)) == "429" {
-		c.traffic.upstreamTooMany += n
+	decision := labelOf(m, string(observe.LabelDecision))
+	if labelOf(m, string(observe.LabelCode)) == "429" {
+		switch decision {
+		case observe.DecisionForward:
+			c.traffic.upstreamTooMany += n
+		case observe.DecisionRefuse:
+			c.traffic.tooMany += n
+		}
 	}
-	switch labelOf(m, string(observe.LabelDecision)) {
+	switch decision {
 	case observe.DecisionServe:
 		if watch {
 			return // it is no list; collections tell of their watches

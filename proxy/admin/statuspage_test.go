@@ -100,6 +100,9 @@ func TestStatusIsWhatMetricsSay(t *testing.T) {
 	stats := collectionStats("pods", 0, reason.None)
 	stats.Feed.Losses = map[reason.Reason]uint64{reason.Expired: 2}
 	got := newStatusSource(o, metrics.Gatherer(), stats).Read()
+	if got.Recent.TooMany != 1 || got.Recent.UpstreamTooMany != 0 {
+		t.Errorf("429 by listproxy %d times, by kube-apiserver %d times", got.Recent.TooMany, got.Recent.UpstreamTooMany)
+	}
 	share, allShare := 6.0/11, 6.0/12
 	words := reason.Reason.Summary
 	want := statusz.Lists{

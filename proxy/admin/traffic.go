@@ -57,9 +57,6 @@ func (s *StatusSource) trafficCounts(counts counts) trafficCounts {
 	lists := counts.lists(s.Observer.Streaming(), s.Observer.StreamingEnded())
 	traffic.answered, traffic.forwarded, traffic.streaming = lists.Answered, lists.Forwarded, lists.Streaming
 	traffic.other, traffic.refused = lists.Other, lists.Refused
-	if s.Inflight != nil {
-		traffic.tooMany = refusedOf(s.Inflight())
-	}
 	if s.Reviews != nil {
 		traffic.reviewsKnown = int64(s.Reviews().Hits) // #nosec G115 -- a count
 	}
@@ -196,14 +193,4 @@ func inflightStatus(s inflight.Stats) statusz.Inflight {
 		Requests: s.Short.InUse, LongRunning: s.LongRunning.InUse, Bytes: s.Bytes.InUse,
 		Waiting: int64(s.Short.Waiting + s.LongRunning.Waiting + s.Bytes.Waiting),
 	}
-}
-
-// refusedOf is how many requests listproxy answered with 429.
-func refusedOf(s inflight.Stats) (refused int64) {
-	for _, of := range []inflight.LimiterStats{s.Short, s.LongRunning, s.Bytes} {
-		for _, n := range of.Refused {
-			refused += int64(n) // #nosec G115 -- a count
-		}
-	}
-	return refused
 }

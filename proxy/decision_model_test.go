@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -207,7 +208,7 @@ func (w *modelWorld) step() string {
 			return "heard again"
 		}
 	}
-	switch n := rand.IntN(16); {
+	switch n := rand.IntN(18); {
 	case n == 0 && w.deaf[modelDefinitions].IsZero():
 		w.tell(modelDefinitions, w.definition, func() { w.epochs.Definition++ })
 		return "definition"
@@ -268,6 +269,9 @@ func (w *modelWorld) step() string {
 		w.cut(func() { w.away = false })
 		time.Sleep(5 * time.Second)
 		return "another past with the same state"
+	case n >= 16:
+		w.writeLate()
+		return "a write that is told late"
 	}
 	time.Sleep(time.Duration(rand.IntN(100)) * time.Second)
 	return "time"
@@ -306,6 +310,23 @@ func (w *modelWorld) write(later int) {
 	for _, watch := range watches {
 		_, _ = io.WriteString(watch, event) // or the feed has left it
 	}
+}
+
+// writeLate changes the object, and tells feeds later, unless something else has happened to it by
+// then.
+func (w *modelWorld) writeLate() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.revision++
+	written, past := w.revision, w.epochs.Past
+	time.AfterFunc(rand.N(4*time.Second), func() {
+		w.mu.Lock()
+		last := w.revision == written && w.epochs.Past == past && !w.over
+		w.mu.Unlock()
+		if last {
+			w.write(0)
+		}
+	})
 }
 
 // deafen makes nothing be told of what is at a path.
@@ -366,8 +387,12 @@ func newModelWorld(t *testing.T) *modelWorld {
 	}
 	t.Cleanup(reviews.Close)
 	w.handler = &Handler{
-		Policy:      policy.DefaultConfig(),
-		Watches:     true,
+		Policy:  policy.DefaultConfig(),
+		Watches: true,
+
+		ConsistentLists: policy.ConsistentAlways,
+		ConsistentWait:  3 * time.Second,
+
 		Catalog:     cluster.Catalog,
 		Schemas:     cluster.Schemas,
 		Authorizer:  reviews,
@@ -400,6 +425,12 @@ func (w *modelWorld) ask(t *testing.T, target string) (why reason.Reason) {
 		}
 	}
 	w.handler.Authorizer.Flush() // each request has a review of its own
+	if rand.IntN(4) == 0 {
+		w.writeLate()
+	}
+	w.mu.Lock()
+	came, before := w.revision, w.epochs.Past
+	w.mu.Unlock()
 	identity := authntest.Identify(authntest.New(t), "Bearer a")
 	who := caller{identity: identity, accepted: true, share: authn.ShareKey(identity, true, "")}
 	release := takeRoom(t, w.handler.Inflight, 10_000)
@@ -455,17 +486,22 @@ func (w *modelWorld) ask(t *testing.T, target string) (why reason.Reason) {
 		t.Fatalf("answered with %s: %v", out.Body, err)
 	}
 	past := found.Past >= loaded
+	answers := found.Past
 	if found.Past = is.Past; found != is || !past {
 		t.Errorf("after %q: answered with %s, and by then it was %+v, in a feed %d", happened, said, is, loaded)
 	}
-	newest := strings.Contains(target, "resourceVersion=0")
+	query := r.URL.Query()
+	newest := query.Get("resourceVersionMatch") != "Exact"
 	if newest && silent {
 		t.Errorf("after %q: the newest state is older than %v", happened, modelStaleness)
 	}
 	if newest && over {
 		t.Errorf("after %q: the newest state is of a span that had ended", happened)
 	}
-	if at, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion")); !newest && at < met {
+	if at := revisionOf(out.Body.String()); isProven(query) && answers == before && at < came {
+		t.Errorf("after %q: answered at revision %d, which is older than the request, %d", happened, at, came)
+	}
+	if at, _ := strconv.Atoi(query.Get("resourceVersion")); !newest && at < met {
 		t.Errorf("after %q: answered at a revision before %d, where another past met this one", happened, met)
 	}
 	if deaf != "" {
@@ -477,11 +513,49 @@ func (w *modelWorld) ask(t *testing.T, target string) (why reason.Reason) {
 	return ""
 }
 
+// query asks for the newest state, with a proof or without, or for a state that was there.
+func (w *modelWorld) query() url.Values {
+	query := url.Values{}
+	switch at := w.handler.Collections.Stats(); rand.IntN(5) {
+	case 0:
+		if len(at) > 0 && at[0].Revision() > 0 {
+			query.Set("resourceVersionMatch", "Exact")
+			query.Set("resourceVersion", strconv.FormatUint(at[0].Revision(), 10))
+		}
+	case 1:
+		query.Set("resourceVersion", "0")
+	case 2:
+		query = url.Values{"watch": {"true"}, "timeoutSeconds": {"1"}, "resourceVersion": {"0"}}
+	case 3:
+		query = url.Values{
+			"watch": {"true"}, "timeoutSeconds": {"1"}, "sendInitialEvents": {"true"}, "resourceVersionMatch": {"NotOlderThan"},
+			"allowWatchBookmarks": {"true"},
+		}
+	}
+	return query
+}
+
+// isProven reports whether a query names no revision, so that an answer must hold all that was written
+// before it came.
+func isProven(query url.Values) bool { return !query.Has("resourceVersion") }
+
+// revisionOf is the highest revision that an answer names: a list's own, or that of the bookmark at
+// the end of the initial events.
+func revisionOf(answer string) (revision int) {
+	for _, found := range modelRevision.FindAllStringSubmatch(answer, -1) {
+		at, _ := strconv.Atoi(found[1])
+		revision = max(revision, at)
+	}
+	return revision
+}
+
+var modelRevision = regexp.MustCompile(`"resourceVersion":"(\d+)"`)
+
 // TestDecisionModel: definitions, API servers, servers of the group, rights and the past change,
 // self-checks find something wrong, and streams fall silent, at random, before requests and while
 // these wait. Nothing is answered under an epoch that had ended before the last wait was over.
 func TestDecisionModel(t *testing.T) {
-	answered, streamed, forwarded := 0, 0, map[reason.Reason]int{}
+	answered, streamed, proven, forwarded := 0, 0, 0, map[reason.Reason]int{}
 	for range 40 {
 		synctest.Test(t, func(t *testing.T) {
 			w := newModelWorld(t)
@@ -494,18 +568,14 @@ func TestDecisionModel(t *testing.T) {
 					w.hear()
 				}
 				time.Sleep(time.Duration(rand.IntN(80)) * time.Second) // it may settle, and load
-				target := "/apis/example.com/v1/widgets?resourceVersion=0"
-				if at := w.handler.Collections.Stats(); rand.IntN(2) == 0 && len(at) > 0 && at[0].Revision() > 0 {
-					target = fmt.Sprintf("/apis/example.com/v1/widgets?resourceVersionMatch=Exact&resourceVersion=%d", at[0].Revision())
-				}
-				watches := rand.IntN(3) == 0
-				if watches {
-					target = "/apis/example.com/v1/widgets?watch=true&resourceVersion=0&timeoutSeconds=1"
-				}
-				if why := w.ask(t, target); why == "" {
+				query := w.query()
+				if why := w.ask(t, "/apis/example.com/v1/widgets?"+query.Encode()); why == "" {
 					answered++
-					if watches {
+					if query.Has("watch") {
 						streamed++
+					}
+					if isProven(query) {
+						proven++
 					}
 				} else {
 					forwarded[why]++
@@ -519,8 +589,8 @@ func TestDecisionModel(t *testing.T) {
 			return
 		}
 	}
-	t.Logf("%d were answered, %d of them with a streaming list; forwarded: %v", answered, streamed, forwarded)
-	if answered < 40 || streamed < 10 {
-		t.Errorf("only %d were answered, %d of them with a streaming list; forwarded: %v", answered, streamed, forwarded)
+	t.Logf("%d were answered, %d of them with a streaming list, %d after a proof; forwarded: %v", answered, streamed, proven, forwarded)
+	if answered < 40 || streamed < 10 || proven < 20 {
+		t.Error("these are too few")
 	}
 }

@@ -121,8 +121,15 @@ func (f *Machine) Follow(now time.Time) {
 	*f = Machine{rhythm: f.rhythm, pace: f.pace, sent: f.sent, spared: f.spared, wished: f.wished, wishedAt: f.wishedAt, told: now}
 }
 
-// Stop says that the stream is no longer read: a question that was under way is abandoned.
-func (f *Machine) Stop() { f.asking = false }
+// Stop says that the stream is no longer read: a question that was under way is abandoned. If
+// somebody waits for what it proves, or for what the stream was to reach, the next stream begins
+// with another one.
+func (f *Machine) Stop() {
+	if f.asking && f.awaited || f.urgent {
+		f.wished = max(f.wished, f.sent.Number+1)
+	}
+	f.asking = false
+}
 
 // Next says what to do now; heard says how new the state is.
 func (f *Machine) Next(now, heard time.Time) Action {

@@ -52,6 +52,20 @@ func TestFreshness(t *testing.T) {
 				f.Answered(start, 30, true)
 			}, want: Action{Again: at(18 * time.Second)},
 		},
+		"for an answer that the stream's end was sooner than": {
+			happens: func(f *Machine) {
+				f.Wish(start, 8)
+				f.Ask(Inquiry{8, start})
+				f.Stop()
+				f.Follow(start)
+			}, want: Action{Ask: true},
+		},
+		"for what the stream had not told at its end": {
+			happens: func(f *Machine) { behind(f, start, true); f.Stop(); f.Follow(start) }, want: Action{Ask: true},
+		},
+		"another stream, and nobody waits": {
+			happens: func(f *Machine) { behind(f, start, false); f.Stop(); f.Follow(start) }, want: Action{Again: at(18 * time.Second)},
+		},
 		"somebody waits for a revision": {
 			happens: func(f *Machine) { f.Demand() }, want: Action{Again: at(demandPause)},
 		},

@@ -1,7 +1,7 @@
 package proxy
 
 import (
-	"bytes"
+	"bufio"
 	"cmp"
 	"context"
 	"math/rand/v2"
@@ -19,6 +19,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/watch"
+	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 const (
@@ -35,27 +36,10 @@ const (
 	doubtFor     = 30 * time.Second
 	initialDoubt = 3 * time.Second
 	doubtPause   = 100 * time.Millisecond
-	// eventsAtOnce is how many bytes of initial events are written at once; the last event may exceed
-	// it.
-	eventsAtOnce = 32 << 10
-	// largestKept is the largest buffer that is kept to be used again.
-	largestKept = 4 * eventsAtOnce
 )
 
-// eventBuffers are reused: a watch has one only while it writes.
-var eventBuffers sync.Pool
-
-// withBuffer calls write with an empty buffer, and keeps the buffer that write returns for the next
-// call.
-func withBuffer(write func(buf []byte) []byte) {
-	kept, ok := eventBuffers.Get().(*[]byte)
-	if !ok {
-		kept = new([]byte)
-	}
-	if *kept = write((*kept)[:0]); cap(*kept) <= largestKept {
-		eventBuffers.Put(kept)
-	}
-}
+// batches are reused: a watch has one only while it writes.
+var batches = sync.Pool{New: func() any { return new(watch.Batch) }}
 
 // watches says whether watches of this resource are answered from memory.
 func (h *Handler) watches(list policy.Request) bool {
@@ -83,7 +67,8 @@ func (h *Handler) serveWatch(w http.ResponseWriter, r *http.Request, who caller,
 	if err != nil {
 		return h.noRoom(w, r, err)
 	}
-	s := &watchStream{ResponseWriter: w, control: http.NewResponseController(w), form: form, page: page, end: watch.EndGone}
+	s := &watchStream{control: http.NewResponseController(w), form: form, page: page, end: watch.EndGone}
+	s.ResponseWriter = w
 	// The upstream compresses a watch that begins with the state and its bookmark, up to the watch's
 	// end.
 	s.compressed = form.Compressed && list.Gzip && a.initial && list.WatchOptions.Bookmarks
@@ -125,11 +110,8 @@ func (h *Handler) serveWatch(w http.ResponseWriter, r *http.Request, who caller,
 	s.flush() // the header, before any event
 	stands := func() bool { return h.stands(r.Context(), list, a) }
 	var ended watch.Ending
-	switch {
-	case s.compressed:
-		ended = s.compressInitial(r.Context(), h, revision, stands)
-	case initial:
-		ended = s.writeInitial(r.Context(), list.WatchOptions.Bookmarks, revision, stands)
+	if initial {
+		ended = s.writeInitial(r.Context(), h, list.WatchOptions.Bookmarks, revision, stands)
 	}
 	// The objects of the state are no longer needed.
 	s.release()
@@ -143,11 +125,11 @@ func (h *Handler) serveWatch(w http.ResponseWriter, r *http.Request, who caller,
 		s.end = ended
 	}
 
-	told.Items, told.Bytes = s.events, s.bytes
+	told.Items, told.Bytes = s.events, s.plain
 	record.Serving(told)
 	span.SetAttributes(observe.WatchEnd(s.events, string(s.end))...)
 	if h.Auditor != nil {
-		said.Started, said.Items, said.Bytes, said.Broken = false, s.events, s.sent, s.err != nil || r.Context().Err() != nil
+		said.Started, said.Items, said.Bytes, said.Broken = false, s.events, s.Bytes, s.err != nil || r.Context().Err() != nil
 		h.concludeAudit(r, who, list, a, said)
 	}
 	return ""
@@ -163,15 +145,14 @@ func (h *Handler) stands(ctx context.Context, list policy.Request, a *answer) bo
 
 // watchStream is the answer to one watch.
 type watchStream struct {
-	http.ResponseWriter
+	observe.CountingWriter
 	control *http.ResponseController
 	form    *watch.Form
 	page    *body // nil once it was written
 	cursor  *watch.Cursor
 
 	compressed    bool
-	events, bytes int   // written, before compression
-	sent          int64 // bytes
+	events, plain int // written: events, and their bytes before compression
 	err           error
 	end           watch.Ending
 }
@@ -184,94 +165,108 @@ func (s *watchStream) release() {
 	}
 }
 
-// writeInitial writes the state, and the bookmark that ends it if the client wants bookmarks. If
-// the watch must end before, it returns why: a client may read slowly, and the state must be valid
-// all that time.
+// writeInitial writes the state, and the bookmark that ends it if the client wants bookmarks. With
+// gzip, clients that get the same objects share the compressed segments. If the watch must end
+// before, it returns why: a client may read slowly, and the state must be valid all that time. Then
+// what was written, and the gzip member, ends between two events, as kube-apiserver's does.
 func (s *watchStream) writeInitial(
-	ctx context.Context, bookmark bool, revision uint64, stands func() bool,
+	ctx context.Context, h *Handler, bookmark bool, revision uint64, stands func() bool,
 ) (end watch.Ending) {
-	withBuffer(func(buf []byte) []byte {
-		events := 0
-		for _, o := range s.page.objects {
-			buf = s.form.AppendInitial(buf, o)
-			if events++; len(buf) < eventsAtOnce {
-				continue
-			}
-			if end = s.interrupted(ctx, stands); end != "" {
-				return buf
-			}
-			s.write(buf, events)
-			buf, events = buf[:0], 0
+	out := h.writers.get(&s.CountingWriter, s.page.size)
+	defer out.release()
+	var last []byte
+	if bookmark {
+		last = s.form.InitialEnd.AppendTo(nil, revision)
+	}
+	may := func() bool { end = s.interrupted(ctx, stands); return end == "" }
+	if s.compressed {
+		s.events, s.err = h.Compressor.WriteEvents(out.Writer, s.form.Frame, s.form.Encoding, s.page.objects, last, may)
+		if s.err == nil {
+			s.err = out.Flush()
 		}
-		if end = s.interrupted(ctx, stands); end != "" {
-			return buf
-		}
+	} else {
+		s.events, s.err = s.writeEvents(out.Writer, last, may)
+	}
+	if s.err == nil && end == "" {
+		s.plain = s.page.size + len(last)
 		if bookmark {
-			buf = s.form.InitialEnd.AppendTo(buf, revision)
-			events++
+			s.events++
 		}
-		s.write(buf, events)
-		return buf
-	})
+	}
 	s.flush()
 	return end
 }
 
-// compressInitial is writeInitial with gzip. Clients that get the same objects share the compressed
-// segments. If the watch must end before everything is written, the gzip member ends between two
-// events, as kube-apiserver's does.
-func (s *watchStream) compressInitial(ctx context.Context, h *Handler, revision uint64, stands func() bool) (end watch.Ending) {
-	counted := &observe.CountingWriter{ResponseWriter: s.ResponseWriter}
-	out := h.writers.get(counted, s.page.size)
-	defer out.release()
-	bookmark := s.form.InitialEnd.AppendTo(nil, revision)
-	may := func() bool { end = s.interrupted(ctx, stands); return end == "" }
-	events, err := h.Compressor.WriteEvents(out.Writer, s.form.Frame, s.form.Encoding, s.page.objects, bookmark, may)
-	if s.err = err; s.err == nil {
-		s.err = out.Flush()
+// writeEvents writes the objects of the state as events, and the last event. It calls may before it
+// hands any to the connection, and if it may not go on, the rest is left out. It returns how many
+// objects it has written.
+func (s *watchStream) writeEvents(out *bufio.Writer, last []byte, may func() bool) (written int, err error) {
+	var head []byte
+	for i, o := range s.page.objects {
+		var skip int
+		head, skip = s.form.Frame.AppendEventHead(head[:0], s.form.Encoding, wire.Added, len(o.Bytes))
+		object, tail := o.Bytes[skip:], s.form.Frame.EventEnd(s.form.Encoding)
+		size := len(head) + len(object) + len(tail)
+		if size > out.Available() {
+			if !may() {
+				return written, nil
+			}
+			if err := out.Flush(); err != nil {
+				return written, err
+			}
+			written = i
+		}
+		_, _ = out.Write(head) // Flush returns the error
+		_, _ = out.Write(object)
+		_, _ = out.WriteString(tail)
+		if size > out.Size() { // most of it is written
+			if err := out.Flush(); err != nil {
+				return written, err
+			}
+			written = i + 1
+		}
 	}
-	s.sent = counted.Bytes
-	switch {
-	case s.err != nil:
-	case end == "":
-		s.events, s.bytes = events+1, s.page.size+len(bookmark)
-	default:
-		s.events = events
+	if !may() {
+		return written, nil
 	}
-	s.flush()
-	return end
+	_, _ = out.Write(last)
+	return len(s.page.objects), out.Flush()
 }
 
 // follow writes events until the watch ends. Before each write, stands must be true.
 func (s *watchStream) follow(r *http.Request, stands func() bool) {
 	ctx := r.Context()
 	for s.err == nil {
-		var events int
-		var end watch.Ending
-		var doubted []byte // which is no more than the events, and not the whole buffer
-		withBuffer(func(buf []byte) []byte {
-			switch buf, events, end = s.cursor.Take(ctx, buf); {
-			case events == 0:
-			case stands() && !s.cursor.Muted(): // in this order: stands may wait
-				s.tell(buf, events)
-			default:
-				doubted = bytes.Clone(buf)
-			}
-			return buf
-		})
-		if doubted != nil {
-			if end = s.doubt(ctx, stands, doubtFor, s.cursor.Turn); end == "" && !s.cursor.Muted() {
-				s.tell(doubted, events)
-			}
-		}
+		events, end := s.tellNext(ctx, stands)
 		switch {
 		case end != "":
 			s.end = end
 			return
 		case events == 0:
+			s.flush()
 			s.cursor.Wait(ctx)
 		}
 	}
+}
+
+// tellNext writes what there is to tell now, and returns how many events it is, or why the watch ends.
+func (s *watchStream) tellNext(ctx context.Context, stands func() bool) (events int, end watch.Ending) {
+	b := batches.Get().(*watch.Batch)
+	defer func() {
+		b.Reset()
+		batches.Put(b)
+	}()
+	if end = s.cursor.Take(ctx, b); b.Events == 0 {
+		return 0, end
+	}
+	if !stands() || s.cursor.Muted() { // in this order: stands may wait
+		s.flush()
+		if end = s.doubt(ctx, stands, doubtFor, s.cursor.Turn); end != "" || s.cursor.Muted() {
+			return b.Events, end
+		}
+	}
+	s.tell(b)
+	return b.Events, ""
 }
 
 // interrupted returns why no more initial events may be written; "" if they may.
@@ -320,35 +315,20 @@ func (s *watchStream) doubt(ctx context.Context, stands func() bool, patience ti
 	return ""
 }
 
-// tell writes events and sends them.
-func (s *watchStream) tell(buf []byte, events int) {
-	s.write(buf, events)
-	s.flush()
-}
-
-// write writes events, unless the client is gone.
-func (s *watchStream) write(buf []byte, events int) {
-	if s.err != nil || events == 0 {
-		return
+// tell writes events, to be flushed if no others follow at once. Compressing a few bytes again for each client would cost more
+// than it saves.
+func (s *watchStream) tell(b *watch.Batch) {
+	s.plain += b.Size()
+	s.events += b.Events
+	if s.compressed {
+		s.err = gzip.WriteStored(s, b.Parts)
+	} else {
+		for part := range b.Parts {
+			if _, s.err = s.Write(part); s.err != nil {
+				break
+			}
+		}
 	}
-	s.bytes += len(buf)
-	s.events += events
-	if !s.compressed {
-		s.send(buf)
-		return
-	}
-	// Compressing a few bytes again for each client would cost more than it saves.
-	withBuffer(func(member []byte) []byte {
-		member = gzip.AppendStored(member, buf)
-		s.send(member)
-		return member
-	})
-}
-
-func (s *watchStream) send(buf []byte) {
-	var n int
-	n, s.err = s.Write(buf)
-	s.sent += int64(n)
 }
 
 // flush sends what was written.

@@ -232,7 +232,8 @@ func TestNothingIsToldOfALostState(t *testing.T) {
 			t.Fatal(why)
 		}
 		out := httptest.NewRecorder()
-		s := &watchStream{ResponseWriter: out, control: http.NewResponseController(out), form: state.WatchForm()}
+		s := &watchStream{control: http.NewResponseController(out), form: state.WatchForm()}
+		s.ResponseWriter = out
 		s.cursor = state.Watch(index.Query{}, watch.Options{After: state.Revision, Timeout: time.Hour})
 		w.write(1)
 		asked := 0

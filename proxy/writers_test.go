@@ -9,8 +9,12 @@ import (
 func TestWritersAreBounded(t *testing.T) {
 	var pool writerPool
 	var out bytes.Buffer
-	if w := pool.get(&out, largeWriteSize); w.large || w.Size() != writeSize {
-		t.Errorf("a small answer gets %d bytes", w.Size())
+	for size, want := range map[int]int{
+		0: leastWriteSize, 100: leastWriteSize, leastWriteSize + 1: 4 * leastWriteSize, 40 << 10: writeSize, largeWriteSize: writeSize,
+	} {
+		if w := pool.get(&out, size); w.Size() != want {
+			t.Errorf("an answer of %d bytes gets a buffer of %d", size, w.Size())
+		}
 	}
 	var taken []pooledWriter
 	for i := range largeWriters + 2 {

@@ -31,14 +31,14 @@ func follow(t *testing.T, c *Collection) *follower {
 	}
 	f := &follower{begun: time.Now(), ended: make(chan watch.Ending, 1)}
 	go func() {
-		for {
-			switch _, n, end := cursor.Take(t.Context(), nil); {
+		for b := (watch.Batch{}); ; {
+			switch end := cursor.Take(t.Context(), &b); {
 			case end != "":
 				cursor.Close(end)
 				f.lived = time.Since(f.begun)
 				f.ended <- end
 				return
-			case n == 0:
+			case b.Events == 0:
 				cursor.Wait(t.Context())
 			}
 		}

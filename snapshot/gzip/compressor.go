@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"iter"
 	"slices"
 	"strconv"
 	"sync"
@@ -271,21 +272,17 @@ func storedHead(n int, last bool) (head [5]byte) {
 	return head
 }
 
-// AppendStored appends a gzip member that holds p uncompressed, for bytes that are written only
-// once.
-func AppendStored(dst, p []byte) []byte {
-	dst = append(dst, gzipHeader...)
-	for rest := p; ; {
-		block := rest[:min(len(rest), maxStored)]
-		rest = rest[len(block):]
-		head := storedHead(len(block), len(rest) == 0)
-		dst = append(append(dst, head[:]...), block...)
-		if len(rest) == 0 {
-			break
-		}
+// WriteStored writes a gzip member that holds the parts uncompressed, for bytes that are written only
+// once. It copies none of them.
+func WriteStored(w io.Writer, parts iter.Seq[[]byte]) error {
+	s := joined{w: w}
+	s.write(gzipHeader)
+	for part := range parts {
+		s.stored(part, false)
 	}
-	dst = binary.LittleEndian.AppendUint32(dst, crc32.ChecksumIEEE(p))
-	return binary.LittleEndian.AppendUint32(dst, uint32(len(p))) // #nosec G115 -- modulo 2³² is meant
+	s.stored(nil, true)
+	s.write(s.trailer())
+	return s.err
 }
 
 func (j *joined) trailer() []byte {

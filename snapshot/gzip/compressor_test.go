@@ -320,7 +320,10 @@ func TestEvents(t *testing.T) {
 			}
 			want.WriteString("the end\n")
 			for _, later := range [][]byte{[]byte("one"), bytes.Repeat([]byte("many"), maxStored), {}, bytes.Repeat([]byte("x"), maxStored)} {
-				out.Write(AppendStored(nil, later))
+				half := len(later) / 2
+				if err := WriteStored(&out, slices.Values([][]byte{later[:half], later[half:]})); err != nil {
+					t.Fatal(err)
+				}
 				want.Write(later)
 			}
 			if got, err := unpack(&out); err != nil || !bytes.Equal(got, want.Bytes()) {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/snapshot/index"
-	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 const (
@@ -21,9 +20,6 @@ const (
 
 	// lastWords is for how long a cursor whose time is over is told what is left.
 	lastWords = 10 * time.Second
-
-	// batch is how many bytes of events are given at once, and one event more.
-	batch = 32 << 10
 )
 
 // Ending is why a cursor has ended.
@@ -162,12 +158,13 @@ func (c *Cursor) Wait(ctx context.Context) {
 	}
 }
 
-// Take appends the events to buf that the client is to be told now: a few, so that they may be
-// written at once. If it returns neither events nor an ending, there is nothing to tell before
-// [Cursor.Wait] returns. After an ending nothing more is told. If ctx has ended, it is [EndGone].
-func (c *Cursor) Take(ctx context.Context, buf []byte) (out []byte, events int, end Ending) {
+// Take puts the events into b that the client is to be told now. If there are neither events nor an
+// ending, there is nothing to tell before [Cursor.Wait] returns. After an ending nothing more is
+// told. If ctx has ended, it is [EndGone].
+func (c *Cursor) Take(ctx context.Context, b *Batch) (end Ending) {
+	b.Reset()
 	if end := cmp.Or(c.ended, c.timedOut(ctx)); end != "" {
-		return buf, 0, end
+		return end
 	}
 	over := c.over.Load()
 	// Of all that was dispatched by now, what is for this cursor is noted in due.
@@ -175,8 +172,9 @@ func (c *Cursor) Take(ctx context.Context, buf []byte) (out []byte, events int, 
 	muted := c.Muted()
 	more := false
 	if due := c.due.Swap(0); due != 0 && !muted {
-		if buf, events, more, end = c.replay(buf, due); end != "" {
-			return buf, 0, end
+		if more, end = c.replay(b, due); end != "" {
+			b.Reset()
+			return end
 		}
 	}
 	if over && !more {
@@ -185,15 +183,15 @@ func (c *Cursor) Take(ctx context.Context, buf []byte) (out []byte, events int, 
 	// A last bookmark lets the client resume at what is newest, which others have in memory too.
 	if !more && (over && c.bookmarks || c.bookmarkDue.Swap(false)) && !muted {
 		if plain, at := c.hub.Form().Plain, max(c.told, dispatched); plain != nil && at > c.after {
-			buf = plain.AppendTo(buf, at)
-			events++
+			b.copied = plain.AppendTo(b.copied, at)
+			b.Events++
 		}
 	}
-	c.hub.counts.delivered.Add(uint64(events)) // #nosec G115 -- a count
-	if events == 0 {
+	c.hub.counts.delivered.Add(uint64(b.Events)) // #nosec G115 -- a count
+	if b.Events == 0 {
 		end = c.ended
 	}
-	return buf, events, end
+	return end
 }
 
 // Over is why the cursor's time is over, though there may be something left to tell; "" if it is not.
@@ -236,34 +234,32 @@ func (c *Cursor) why() Ending {
 	return c.ending
 }
 
-// replay appends the changes from a revision on that the cursor has not told, as many as fit a
-// batch. More says that some are left. With an ending they cannot be told: the history has forgotten
+// replay puts the changes from a revision on into a batch that the cursor has not told, as many as
+// fit. More says that some are left. With an ending they cannot be told: the history has forgotten
 // some, or one cannot be written.
-func (c *Cursor) replay(buf []byte, from uint64) (out []byte, events int, more bool, end Ending) {
+func (c *Cursor) replay(b *Batch, from uint64) (more bool, end Ending) {
 	span, form := c.hub.span.Load(), c.hub.Form()
 	versions := &span.Versions
 	after := max(c.told, from-1)
 	if after < span.kept() {
-		return buf, 0, false, EndBehind
+		return false, EndBehind
 	}
-	begun := len(buf)
 	for i := versions.FirstAfter(after); i < versions.Len(); i++ {
 		v := versions.At(i)
-		if len(buf)-begun >= batch {
-			c.stillDue(v.Revision)
-			return buf, events, true, ""
-		}
 		if kind, o := c.filter.Event(v.Change); o != nil {
-			var err error
-			if buf, err = form.append(buf, kind, o, v.Revision); err != nil {
-				return buf, 0, false, EndLost
+			added, err := b.add(form, kind, o, v.Revision)
+			switch {
+			case err != nil:
+				return false, EndLost
+			case !added:
+				c.stillDue(v.Revision)
+				return true, ""
 			}
-			events++
 		}
 		c.told = v.Revision
 	}
 	c.told = max(c.told, span.To)
-	return buf, events, false, ""
+	return false, ""
 }
 
 // stillDue notes that a change was left for the next time.
@@ -274,23 +270,6 @@ func (c *Cursor) stillDue(revision uint64) {
 			return
 		}
 	}
-}
-
-// append appends an event about an object at a revision.
-func (f *Form) append(buf []byte, kind string, o *index.Object, revision uint64) ([]byte, error) {
-	item := o.Bytes
-	if o.Revision != revision { // it has left the selection
-		var err error
-		if item, err = f.Encoding.AtRevision(item, revision); err != nil {
-			return buf, err
-		}
-	}
-	return f.Frame.AppendEvent(buf, f.Encoding, kind, item), nil
-}
-
-// AppendInitial appends an object of the state with which a streaming list begins.
-func (f *Form) AppendInitial(buf []byte, o *index.Object) []byte {
-	return f.Frame.AppendEvent(buf, f.Encoding, wire.Added, o.Bytes)
 }
 
 // Close ends the cursor, for a reason that is counted.

@@ -84,12 +84,16 @@ func (c *cluster) write() {
 	revision := c.span.To + 1 + c.rnd.Uint64N(3)
 	namespace, name := fmt.Sprint("n", c.rnd.IntN(3)), fmt.Sprint("p", c.rnd.IntN(4))
 	o := c.object(namespace, name, fmt.Sprint(c.rnd.IntN(3)), fmt.Sprint("node", c.rnd.IntN(3)), revision)
+	if c.rnd.IntN(25) == 0 { // a large one, before its revision and after it
+		pad := func() string { return strings.Repeat("x", c.rnd.IntN(batchSize*5/4)) }
+		o.Bytes = fmt.Appendf(nil, `{"a":%q,%s,"z":%q}`, pad(), o.Bytes[1:len(o.Bytes)-1], pad())
+	}
 	switch before, found := c.state.Get(o.Key); {
 	case c.rnd.IntN(10) == 0:
 		c.span.To = revision
 		c.hub.Publish(c.span)
 	case found && c.rnd.IntN(3) == 0:
-		bytes, err := encoding.AtRevision(before.Bytes, revision)
+		bytes, err := wire.AtRevision(encoding, before.Bytes, revision)
 		if err != nil {
 			c.t.Fatal(err)
 		}
@@ -200,8 +204,13 @@ func (c *cluster) watch(q index.Query, o Options) *client {
 
 // take reads what is there, and says whether there was anything.
 func (w *client) take(ctx context.Context) bool {
-	buf, n, end := w.Take(ctx, nil)
-	in, read := bufio.NewReader(bytes.NewReader(buf)), 0
+	var b Batch
+	end := w.Take(ctx, &b)
+	text, read := slices.Concat(slices.Collect(b.Parts)...), 0
+	if len(text) != b.Size() {
+		panic(fmt.Sprintf("%d bytes are said to be %d", len(text), b.Size()))
+	}
+	in := bufio.NewReader(bytes.NewReader(text))
 	for {
 		record, err := encoding.Record(in, nil)
 		if errors.Is(err, io.EOF) {
@@ -217,11 +226,11 @@ func (w *client) take(ctx context.Context) bool {
 		}
 		w.events = append(w.events, ev.Kind+" "+string(ev.Object))
 	}
-	if read != n {
-		panic(fmt.Sprintf("%d events are said to be %d", read, n))
+	if read != b.Events {
+		panic(fmt.Sprintf("%d events are said to be %d", read, b.Events))
 	}
 	w.end = end
-	return n > 0
+	return read > 0
 }
 
 // TestCursorsAgainstTheLog: clients of all kinds follow from all revisions while objects change, and
@@ -269,6 +278,60 @@ func TestCursorsAgainstTheLog(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestLargeObjectsAreShared: whoever is told of a large object, and has not read it yet, holds a few
+// bytes of its own; also if the object has left the selection.
+func TestLargeObjectsAreShared(t *testing.T) {
+	const size, clients = 1 << 20, 100
+	c := newCluster(t, 1)
+	selected := queries(t)["a label"]
+	pad := strings.Repeat("x", size/2)
+	large := func(app string, revision uint64) *index.Object {
+		o := c.object("n1", "p1", app, "node0", revision)
+		o.Bytes = fmt.Appendf(nil, `{"a":%q,%s,"z":%q}`, pad, o.Bytes[1:len(o.Bytes)-1], pad)
+		return o
+	}
+	small := c.object("n1", "p0", "1", "node0", 11)
+	c.change(11, index.Change{After: small})
+	was := large("1", 12)
+	c.change(12, index.Change{After: was})
+	c.change(13, index.Change{Before: was, After: large("2", 13)})
+	c.change(14, index.Change{Before: small, After: c.object("n1", "p0", "1", "node1", 14)})
+	var read []Batch
+	for range clients {
+		w := c.watch(selected, Options{After: 10})
+		for range 4 {
+			var b Batch
+			w.Take(t.Context(), &b)
+			read = append(read, b)
+		}
+		if diff := cmp.Diff([]string{"ADDED", "ADDED", "DELETED", "MODIFIED"}, kindsOf(read[len(read)-4:])); diff != "" {
+			t.Fatalf("-want +got:\n%s", diff)
+		}
+		w.Close(EndGone)
+	}
+	total, own := 0, 0
+	for _, b := range read {
+		total += b.Size()
+		own += cap(b.copied)
+	}
+	if total < 2*size*clients || own > clients*len(read[:4])*2*batchSize {
+		t.Errorf("of %d bytes that are told, %d are copied", total, own)
+	}
+}
+
+// kindsOf are the types of the events, of which each batch has one.
+func kindsOf(batches []Batch) []string {
+	var kinds []string
+	for _, b := range batches {
+		for part := range b.Parts {
+			if kind, found := bytes.CutPrefix(part, []byte(`{"type":"`)); found {
+				kinds = append(kinds, string(kind[:bytes.IndexByte(kind, '"')]))
+			}
+		}
+	}
+	return kinds
 }
 
 // TestBehind: a client that does not read until the history has forgotten what it was to be told

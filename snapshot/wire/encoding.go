@@ -27,12 +27,15 @@ type Encoding interface {
 	Item(item []byte) (ObjectMeta, error)
 	// Cut returns the list form of an object from an event, in the event's memory.
 	Cut(form ItemForm, inEvent []byte) ([]byte, error)
-	// AtRevision returns a list's item with another resourceVersion, in memory of its own.
-	AtRevision(item []byte, revision uint64) ([]byte, error)
+	// Revise returns a list's item with another resourceVersion, in three parts: what is before and
+	// after shares the item's memory.
+	Revise(item []byte, revision uint64) (before, instead, after []byte, err error)
 	// Values reads fields of a list's item.
 	Values(paths *FieldPaths, item []byte) ([]string, error)
-	// appendEvent appends an event with a list's item, whose form in events is known.
-	appendEvent(dst []byte, kind string, form ItemForm, item []byte) []byte
+	// appendEventHead appends what comes in an event before a list's item of that size, whose form in
+	// events is known; the item's first skip bytes are left out. eventEnd is what comes after it.
+	appendEventHead(dst []byte, kind string, form ItemForm, size int) (out []byte, skip int)
+	eventEnd() string
 	// shapes are the ways to write a list.
 	shapes() []shape
 }

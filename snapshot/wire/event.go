@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -20,7 +21,30 @@ const (
 // AppendEvent appends an event of a watch as the upstream writes it, with the list form of an
 // object whose form in events was learned.
 func (f *Frame) AppendEvent(dst []byte, e Encoding, kind string, item []byte) []byte {
-	return e.appendEvent(dst, kind, f.Item, item)
+	return appendEvent(dst, e, kind, f.Item, item)
+}
+
+func appendEvent(dst []byte, e Encoding, kind string, form ItemForm, item []byte) []byte {
+	dst, skip := e.appendEventHead(dst, kind, form, len(item))
+	return append(append(dst, item[skip:]...), e.eventEnd()...)
+}
+
+// AppendEventHead and EventEnd are AppendEvent for an item that is not copied: they are what comes
+// before an item of that size, whose first skip bytes are left out, and after it.
+func (f *Frame) AppendEventHead(dst []byte, e Encoding, kind string, size int) (out []byte, skip int) {
+	return e.appendEventHead(dst, kind, f.Item, size)
+}
+
+// EventEnd is what comes after the item in an event.
+func (f *Frame) EventEnd(e Encoding) string { return e.eventEnd() }
+
+// AtRevision returns a list's item with another resourceVersion, in memory of its own.
+func AtRevision(e Encoding, item []byte, revision uint64) ([]byte, error) {
+	before, instead, after, err := e.Revise(item, revision)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(before, instead, after), nil
 }
 
 // Bookmark is how the upstream writes a bookmark of one collection: the zero value of the type at a
@@ -39,7 +63,7 @@ func LearnBookmark(e Encoding, ev Event) (*Bookmark, error) {
 	if b.item, err = e.Cut(b.form, bytes.Clone(ev.Object)); err != nil {
 		return nil, err
 	}
-	again, err := e.AtRevision(b.item, ev.Meta.Revision)
+	again, err := AtRevision(e, b.item, ev.Meta.Revision)
 	if err != nil || !bytes.Equal(again, b.item) || !ev.Framed || ev.Kind != Bookmarked {
 		return nil, fmt.Errorf("%w: a bookmark has an unknown form", ErrForm)
 	}
@@ -48,11 +72,11 @@ func LearnBookmark(e Encoding, ev Event) (*Bookmark, error) {
 
 // AppendTo appends the bookmark at a revision, as an event.
 func (b *Bookmark) AppendTo(dst []byte, revision uint64) []byte {
-	item, err := b.encoding.AtRevision(b.item, revision)
+	item, err := AtRevision(b.encoding, b.item, revision)
 	if err != nil {
 		return dst // it was possible when the form was learned
 	}
-	return b.encoding.appendEvent(dst, Bookmarked, b.form, item)
+	return appendEvent(dst, b.encoding, Bookmarked, b.form, item)
 }
 
 // Event framing in JSON: {"type":"ADDED","object":{…}} and a line break.
@@ -62,15 +86,17 @@ const (
 	jsonEventEnd    = "}\n"
 )
 
-// appendEvent implements Encoding.
-func (jsonEncoding) appendEvent(dst []byte, kind string, form ItemForm, item []byte) []byte {
+// appendEventHead implements Encoding.
+func (jsonEncoding) appendEventHead(dst []byte, kind string, form ItemForm, _ int) (out []byte, skip int) {
 	dst = append(append(append(dst, jsonEventType...), kind...), jsonEventObject...)
 	if form.lead != "" {
-		dst = append(append(dst, '{'), form.lead...)
-		item = item[1:]
+		return append(append(dst, '{'), form.lead...), 1
 	}
-	return append(append(dst, item...), jsonEventEnd...)
+	return dst, 0
 }
+
+// eventEnd implements Encoding.
+func (jsonEncoding) eventEnd() string { return jsonEventEnd }
 
 // framed says whether a record is an event with this object, as appendEvent writes it.
 func (jsonEncoding) framed(record []byte, ev Event) bool {
@@ -79,10 +105,10 @@ func (jsonEncoding) framed(record []byte, ev Event) bool {
 		string(record[:head]) == jsonEventType+ev.Kind+jsonEventObject && bytes.HasSuffix(record, []byte(jsonEventEnd))
 }
 
-// AtRevision implements Encoding.
-func (jsonEncoding) AtRevision(item []byte, revision uint64) ([]byte, error) {
+// Revise implements Encoding.
+func (jsonEncoding) Revise(item []byte, revision uint64) (before, instead, after []byte, err error) {
 	from, to := -1, -1
-	err := members(item, func(key string, metadata []byte) error {
+	err = members(item, func(key string, metadata []byte) error {
 		if key != "metadata" {
 			return nil
 		}
@@ -95,34 +121,20 @@ func (jsonEncoding) AtRevision(item []byte, revision uint64) ([]byte, error) {
 		})
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, nil, err
 	}
 	if from < 0 {
-		return nil, fmt.Errorf("%w: an object without resourceVersion", errShape)
+		return nil, nil, nil, fmt.Errorf("%w: an object without resourceVersion", errShape)
 	}
-	out := make([]byte, 0, len(item)+maxRevisionDigits)
-	out = append(out, item[:from]...)
-	out = append(out, '"')
-	out = strconv.AppendUint(out, revision, 10)
-	out = append(out, '"')
-	return append(out, item[to:]...), nil
+	return item[:from], strconv.AppendQuote(nil, strconv.FormatUint(revision, 10)), item[to:], nil
 }
-
-// maxRevisionDigits is how many digits a revision has at most.
-const maxRevisionDigits = 20
 
 // lengthPrefix is the length before each event in protobuf: four bytes, big endian.
 const lengthPrefix = 4
 
-// appendEvent implements Encoding: a WatchEvent with the type in field 1 and, in field 2, a
+// appendEventHead implements Encoding: a WatchEvent with the type in field 1 and, in field 2, a
 // RawExtension around the object in its envelope.
-func (protobufEncoding) appendEvent(dst []byte, kind string, form ItemForm, item []byte) []byte {
-	dst = append(appendEventHead(dst, kind, form, len(item)), item...)
-	return append(dst, envelopeEnd...)
-}
-
-// appendEventHead appends what comes before an object of so many bytes.
-func appendEventHead(dst []byte, kind string, form ItemForm, size int) []byte {
+func (protobufEncoding) appendEventHead(dst []byte, kind string, form ItemForm, size int) (out []byte, skip int) {
 	typeMeta := protowire.SizeBytes(len(form.APIVersion)) + protowire.SizeBytes(len(form.Kind)) + 2
 	envelope := len(protobufMagic) + 1 + protowire.SizeBytes(typeMeta) + 1 + protowire.SizeBytes(size) + len(envelopeEnd)
 	extension := 1 + protowire.SizeBytes(envelope)
@@ -136,8 +148,11 @@ func appendEventHead(dst []byte, kind string, form ItemForm, size int) []byte {
 	dst = appendWireLength(dst, 1, typeMeta)
 	dst = appendWireString(dst, 1, form.APIVersion)
 	dst = appendWireString(dst, 2, form.Kind)
-	return appendWireLength(dst, 2, size)
+	return appendWireLength(dst, 2, size), 0
 }
+
+// eventEnd implements Encoding.
+func (protobufEncoding) eventEnd() string { return envelopeEnd }
 
 // envelopeEnd are the empty contentEncoding and contentType of an envelope.
 const envelopeEnd = "\x1a\x00\x22\x00"
@@ -148,37 +163,35 @@ func appendWireLength(dst []byte, number protowire.Number, length int) []byte {
 }
 
 // framed says whether a record is an event with this object, as appendEvent writes it.
-func (protobufEncoding) framed(record []byte, ev Event) bool {
+func (p protobufEncoding) framed(record []byte, ev Event) bool {
 	e, err := openEnvelope(ev.Object)
 	if err != nil {
 		return false
 	}
 	var buf [256]byte
-	head := appendEventHead(buf[:0], ev.Kind, ItemForm{APIVersion: e.apiVersion, Kind: e.kind}, len(e.raw))[lengthPrefix:]
+	head, _ := p.appendEventHead(buf[:0], ev.Kind, ItemForm{APIVersion: e.apiVersion, Kind: e.kind}, len(e.raw))
+	head = head[lengthPrefix:]
 	return len(record) == len(head)+len(e.raw)+len(envelopeEnd) &&
 		bytes.HasPrefix(record, head) && bytes.HasSuffix(record, []byte(envelopeEnd))
 }
 
-// AtRevision implements Encoding. The length of the metadata changes too.
-func (protobufEncoding) AtRevision(item []byte, revision uint64) ([]byte, error) {
+// Revise implements Encoding. The length of the metadata changes too, so what comes in it before the
+// revision is copied: names.
+func (protobufEncoding) Revise(item []byte, revision uint64) (before, instead, after []byte, err error) {
 	const metadataField, revisionField = 1, 6
 	content, from, err := only(item, metadataField)
 	if err != nil {
-		return nil, err
+		return nil, nil, nil, err
 	}
 	was, at, err := only(content, revisionField)
 	if err != nil {
-		return nil, err
+		return nil, nil, nil, err
 	}
-	metadata := make([]byte, 0, len(content)+maxRevisionDigits)
-	metadata = append(metadata, content[:at]...)
-	metadata = appendWireString(metadata, revisionField, strconv.FormatUint(revision, 10))
-	metadata = append(metadata, content[at+1+protowire.SizeBytes(len(was)):]...)
-
-	out := make([]byte, 0, len(item)+2*maxRevisionDigits)
-	out = append(out, item[:from]...)
-	out = append(appendWireLength(out, metadataField, len(metadata)), metadata...)
-	return append(out, item[from+1+protowire.SizeBytes(len(content)):]...), nil
+	field := appendWireString(nil, revisionField, strconv.FormatUint(revision, 10))
+	left := len(content) - at - 1 - protowire.SizeBytes(len(was)) // of the metadata, after the revision
+	end := from + 1 + protowire.SizeBytes(len(content))
+	instead = appendWireLength(nil, metadataField, at+len(field)+left)
+	return item[:from], slices.Concat(instead, content[:at], field), item[end-left:], nil
 }
 
 // only returns the content of a message's only field of that number, whose tag has one byte, and

@@ -33,7 +33,7 @@ func records(t *testing.T) map[string]struct {
 		"built-in": {jsonEncoding{}, pod, []byte(`{"type":"ADDED","object":{` + podForm +
 			`"metadata":{"name":"a","namespace":"b","resourceVersion":"99","labels":{"resourceVersion":"1"}},"spec":{}}}` + "\n")},
 		"custom":   {jsonEncoding{}, ItemForm{Known: true, APIVersion: "x/v1", Kind: "X"}, []byte(`{"type":"MODIFIED","object":{"apiVersion":"x/v1","kind":"X","metadata":{"name":"a","resourceVersion":"9"},"resourceVersion":"7"}}` + "\n")},
-		"protobuf": {protobufEncoding{}, pod, protobufEncoding{}.appendEvent(nil, Deleted, pod, raw)},
+		"protobuf": {protobufEncoding{}, pod, appendEvent(nil, protobufEncoding{}, Deleted, pod, raw)},
 	}
 }
 
@@ -100,12 +100,12 @@ func TestAtRevision(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			same, err := tt.encoding.AtRevision(item, ev.Meta.Revision)
+			same, err := AtRevision(tt.encoding, item, ev.Meta.Revision)
 			if err != nil || !bytes.Equal(same, item) {
 				t.Fatalf("%v: %q became %q", err, item, same)
 			}
 			for _, revision := range []uint64{1, 1234567, 1<<63 - 1} {
-				other, err := tt.encoding.AtRevision(item, revision)
+				other, err := AtRevision(tt.encoding, item, revision)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -113,7 +113,7 @@ func TestAtRevision(t *testing.T) {
 				if err != nil || meta.Revision != revision {
 					t.Errorf("%v: at %d it says %d", err, revision, meta.Revision)
 				}
-				back, err := tt.encoding.AtRevision(other, ev.Meta.Revision)
+				back, err := AtRevision(tt.encoding, other, ev.Meta.Revision)
 				if err != nil || !bytes.Equal(back, item) {
 					t.Errorf("%v: %q came back as %q", err, item, back)
 				}
@@ -122,7 +122,7 @@ func TestAtRevision(t *testing.T) {
 	}
 	for _, e := range []Encoding{jsonEncoding{}, protobufEncoding{}} {
 		for _, none := range []string{"", "{}", `{"metadata":{}}`, "\x0a\x00", "\x0a"} {
-			if got, err := e.AtRevision([]byte(none), 5); err == nil {
+			if got, err := AtRevision(e, []byte(none), 5); err == nil {
 				t.Errorf("%T: %q became %q", e, none, got)
 			}
 		}
@@ -139,7 +139,7 @@ func TestBookmark(t *testing.T) {
 		record   []byte
 	}{
 		"JSON":     {jsonEncoding{}, []byte(`{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"27","annotations":{"k8s.io/initial-events-end":"true"}},"spec":{"containers":null},"status":{}}}` + "\n")},
-		"protobuf": {protobufEncoding{}, protobufEncoding{}.appendEvent(nil, Bookmarked, form, raw)},
+		"protobuf": {protobufEncoding{}, appendEvent(nil, protobufEncoding{}, Bookmarked, form, raw)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ev := event(t, tt.encoding, tt.record)
@@ -183,18 +183,18 @@ func FuzzAtRevision(f *testing.F) {
 			if err != nil || was.Revision == 0 {
 				continue
 			}
-			other, err := e.AtRevision(item, revision)
+			other, err := AtRevision(e, item, revision)
 			if err != nil {
 				continue
 			}
 			if is, err := e.Item(other); err != nil || is.Revision != revision {
 				t.Fatalf("%T: %q at %d is %q: %v", e, item, revision, other, err)
 			}
-			back, err := e.AtRevision(other, was.Revision)
+			back, err := AtRevision(e, other, was.Revision)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if again, err := e.AtRevision(back, was.Revision); err != nil || fmt.Sprintf("%x", again) != fmt.Sprintf("%x", back) {
+			if again, err := AtRevision(e, back, was.Revision); err != nil || fmt.Sprintf("%x", again) != fmt.Sprintf("%x", back) {
 				t.Fatalf("%T: %q became %q: %v", e, back, again, err)
 			}
 		}

@@ -1,0 +1,136 @@
+package proxy
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/watch"
+	"github.com/listproxy/listproxy/snapshot/wire"
+)
+
+// benchHub has so many changes of one object of about that size.
+func benchHub(changes, size int) *watch.Hub {
+	frame := wire.FixedFrame("PodList", "v1")
+	span := watch.Span{From: 1, To: uint64(changes) + 1}
+	state := index.NewTree(false)
+	span.Versions.Append(index.Version{Revision: 1, Tree: state.Clone()})
+	body := []byte(`{"metadata":{"name":"a"},"data":"` + strings.Repeat("x", size) + `"}`)
+	var before *index.Object
+	for rev := uint64(2); rev <= span.To; rev++ {
+		o := index.NewObject(0, "a", rev, body)
+		span.Versions.Append(index.Version{Revision: rev, Tree: state.Clone(), Change: index.Change{Before: before, After: o}})
+		before = o
+	}
+	return watch.NewHub(watch.Form{Encoding: wire.EncodingOf(media.JSON), Frame: frame}, span, &watch.Counts{}, &watch.Pacer{})
+}
+
+// unread is a client that does not read, from the first large write on, until it may.
+type unread struct {
+	http.ResponseWriter
+	once    sync.Once
+	waiting *sync.WaitGroup
+	read    chan struct{}
+}
+
+// Write implements http.ResponseWriter.
+func (u *unread) Write(p []byte) (int, error) {
+	if len(p) > 32<<10 {
+		u.once.Do(u.waiting.Done)
+		<-u.read
+	}
+	return len(p), nil
+}
+
+// TestLargeEventsAreNotCopied: many clients are told of the same large object and do not read it. What
+// is being written to them is the object's own bytes, in the state that a watch begins with and
+// after it, with gzip and without.
+func TestLargeEventsAreNotCopied(t *testing.T) {
+	const size, clients = 1 << 20, 50
+	state := []*index.Object{index.NewObject(0, "a", 1, []byte(`{"data":"`+strings.Repeat("y", size)+`"}`))}
+	stands := func() bool { return true }
+	for name, tt := range map[string]struct {
+		compressed bool
+		tell       func(*watchStream)
+	}{
+		"the state": {false, func(s *watchStream) {
+			s.page = &body{objects: state, size: size}
+			s.writeInitial(t.Context(), &Handler{}, false, 1, stands)
+		}},
+		"an event":            {false, func(s *watchStream) { s.tellNext(t.Context(), stands) }},
+		"an event, with gzip": {true, func(s *watchStream) { s.tellNext(t.Context(), stands) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hub := benchHub(1, size)
+			var waiting, telling sync.WaitGroup
+			read := make(chan struct{})
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			for range clients {
+				waiting.Add(1)
+				out := &unread{ResponseWriter: httptest.NewRecorder(), waiting: &waiting, read: read}
+				s := &watchStream{control: http.NewResponseController(out), form: hub.Form(), compressed: tt.compressed}
+				s.ResponseWriter = out
+				s.cursor = hub.Watch(watch.Options{After: 1, Timeout: time.Hour})
+				telling.Go(func() {
+					tt.tell(s)
+					s.cursor.Close(watch.EndGone)
+				})
+			}
+			waiting.Wait()
+			runtime.ReadMemStats(&after)
+			close(read)
+			telling.Wait()
+			if took := after.TotalAlloc - before.TotalAlloc; took > clients*size/2 {
+				t.Errorf("%d clients that do not read %d bytes each hold %d bytes", clients, size, took)
+			}
+		})
+	}
+}
+
+// BenchmarkWatchReplay is a client over HTTP/2 that is told 1,000 changes.
+func BenchmarkWatchReplay(b *testing.B) {
+	const changes = 1000
+	for _, size := range []int{400, 3000, 7000, 100_000} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			hub := benchHub(changes, size)
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				s := &watchStream{control: http.NewResponseController(w), form: hub.Form()}
+				s.ResponseWriter = w
+				s.cursor = hub.Watch(watch.Options{After: 1, Timeout: time.Hour})
+				s.follow(r, func() bool { return true })
+				s.cursor.Close(s.end)
+			}))
+			server.EnableHTTP2 = true
+			server.StartTLS()
+			defer server.Close()
+			read := func() {
+				r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, server.URL, nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				answer, err := server.Client().Do(r)
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer answer.Body.Close()
+				if _, err := io.CopyN(io.Discard, answer.Body, int64(changes*size)); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportAllocs()
+			b.SetBytes(int64(changes * size))
+			for b.Loop() {
+				read()
+			}
+		})
+	}
+}

@@ -1,0 +1,77 @@
+package watch
+
+import "github.com/listproxy/listproxy/snapshot/index"
+
+// batchSize is how many bytes of events a [Batch] copies, about.
+const batchSize = 16 << 10
+
+// Batch is some events that are told at once: a few small ones, which are copied, or one whose
+// object is large, which is not. So a client that does not read holds little memory of its own. The
+// zero value is empty.
+type Batch struct {
+	// Events is how many there are.
+	Events int
+	copied []byte
+	// shared are the parts of the large object; each comes before a place in copied.
+	shared [2]part
+}
+
+// part is some of an object's own bytes. They are immutable, and stay in memory as long as a batch
+// has them, though the history may have forgotten the object.
+type part struct {
+	bytes []byte
+	place int
+}
+
+// Reset makes the batch empty, and keeps the memory of what was copied.
+func (b *Batch) Reset() { *b = Batch{copied: b.copied[:0]} }
+
+// Size is how many bytes the events have.
+func (b *Batch) Size() int { return len(b.copied) + len(b.shared[0].bytes) + len(b.shared[1].bytes) }
+
+// Parts yields the bytes of the events, in order.
+func (b *Batch) Parts(yield func([]byte) bool) {
+	from := 0
+	for _, s := range b.shared {
+		if len(s.bytes) == 0 {
+			continue
+		}
+		if s.place > from && !yield(b.copied[from:s.place]) || !yield(s.bytes) {
+			return
+		}
+		from = s.place
+	}
+	if from < len(b.copied) {
+		yield(b.copied[from:])
+	}
+}
+
+// add adds an event about an object at a revision, if it has its place beside those that there are.
+func (b *Batch) add(f *Form, kind string, o *index.Object, revision uint64) (added bool, err error) {
+	if b.Events > 0 && b.Size()+len(o.Bytes) > batchSize {
+		return false, nil
+	}
+	before, instead, after := o.Bytes, []byte(nil), []byte(nil)
+	if o.Revision != revision { // it has left the selection
+		if before, instead, after, err = f.Encoding.Revise(o.Bytes, revision); err != nil {
+			return false, err
+		}
+	}
+	var skip int
+	b.copied, skip = f.Frame.AppendEventHead(b.copied, f.Encoding, kind, len(before)+len(instead)+len(after))
+	b.put(0, before[skip:])
+	b.copied = append(b.copied, instead...)
+	b.put(1, after)
+	b.copied = append(b.copied, f.Frame.EventEnd(f.Encoding)...)
+	b.Events++
+	return true, nil
+}
+
+// put adds a part of an object.
+func (b *Batch) put(i int, bytes []byte) {
+	if len(b.copied)+len(bytes) > batchSize {
+		b.shared[i] = part{bytes, len(b.copied)}
+		return
+	}
+	b.copied = append(b.copied, bytes...)
+}

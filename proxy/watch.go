@@ -79,7 +79,7 @@ func (h *Handler) serveWatch(w http.ResponseWriter, r *http.Request, who caller,
 	s.cursor = a.snapshot.Watch(a.query, watch.Options{
 		After:     a.after,
 		Bookmarks: list.WatchOptions.Bookmarks,
-		Timeout:   cmp.Or(list.WatchOptions.Timeout, leastTimeout+rand.N(leastTimeout)), // #nosec G404 -- no secret
+		Timeout:   timeLeft(r.Context(), list.WatchOptions.Timeout),
 	})
 	if s.cursor == nil {
 		return reason.Warming // the span was lost meanwhile
@@ -133,6 +133,15 @@ func (h *Handler) serveWatch(w http.ResponseWriter, r *http.Request, who caller,
 		h.concludeAudit(r, who, list, a, said)
 	}
 	return ""
+}
+
+// timeLeft is how long a watch with that timeout, 0 if its client did not say, still lasts: for the
+// client it began when its request came.
+func timeLeft(ctx context.Context, timeout time.Duration) time.Duration {
+	if timeout == 0 {
+		return leastTimeout + rand.N(leastTimeout) // #nosec G404 -- no secret
+	}
+	return max(timeout-time.Since(observe.RecordOf(ctx).Begun()), 1)
 }
 
 // stands says whether the resource is still served and defined as it was when the watch began. If

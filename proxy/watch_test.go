@@ -13,13 +13,16 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
+	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot/gzip"
+	"github.com/listproxy/listproxy/snapshot/watch"
 )
 
 // now stands for the newest revision in a query.
@@ -167,6 +170,38 @@ func TestStreamingListWaitsForTheProof(t *testing.T) {
 				synctest.Wait()
 				if diff := cmp.Diff(want, o.why); diff != "" {
 					t.Errorf("(-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// TestTimeoutBeginsWithTheRequest: what a watch has waited for is part of its timeout.
+func TestTimeoutBeginsWithTheRequest(t *testing.T) {
+	const streaming = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+	for name, tt := range map[string]struct {
+		query       string
+		proof, want time.Duration
+	}{
+		"a watch":                             {"watch=true&timeoutSeconds=20&resourceVersion=" + now, 0, 20 * time.Second},
+		"a streaming list":                    {streaming + "&timeoutSeconds=20", 0, 20 * time.Second},
+		"one that waited":                     {streaming + "&timeoutSeconds=20", 6 * time.Second, 20 * time.Second},
+		"one that waited longer than it asks": {streaming + "&timeoutSeconds=4", 6 * time.Second, 6*time.Second + time.Nanosecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newModelWorld(t)
+				var err error
+				if w.handler.Observer, err = observe.New(nil, noop.NewMeterProvider()); err != nil {
+					t.Fatal(err)
+				}
+				w.handler.ConsistentLists = policy.ConsistentAlways
+				w.questionTakes = tt.proof
+				w.load(t)
+				o := w.open(t, httptest.NewRecorder(), tt.query, "")
+				defer o.leave()
+				if end := o.end(t, time.Minute); end != watch.EndTimeout || o.ended != tt.want {
+					t.Errorf("it ended after %v: %q", o.ended, end)
 				}
 			})
 		})

@@ -84,7 +84,7 @@ func (w *modelWorld) open(t *testing.T, out http.ResponseWriter, query, encoding
 	r.Header.Set("Accept-Encoding", encoding)
 	identity := authntest.Identify(authntest.New(t), "Bearer a")
 	who := caller{identity: identity, accepted: true, share: authn.ShareKey(identity, true, "")}
-	go func() {
+	handler := w.handler.Observer.Observe(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		list, found, why := w.handler.decide(r, who)
 		serve := w.handler.serve
 		if list.Watch {
@@ -93,6 +93,9 @@ func (w *modelWorld) open(t *testing.T, out http.ResponseWriter, query, encoding
 		if o.why = why; why == "" {
 			o.why = serve(out, r, who, list, &found)
 		}
+	}), w.handler.Log)
+	go func() {
+		handler.ServeHTTP(out, r)
 		o.done <- time.Since(o.begun)
 	}()
 	synctest.Wait()

@@ -21,6 +21,9 @@ const (
 	// quiet: if nothing comes for this long, a watch whose events cannot be told apart is taken to
 	// be between two events.
 	quiet = 200 * time.Millisecond
+	// quietMember is the same inside a gzip member. kube-apiserver ends its members behind events; the
+	// first has a whole state, which takes a while to write.
+	quietMember = 5 * time.Second
 )
 
 var errWatchEnded = errors.New("the watch was ended, because listproxy ends")
@@ -37,8 +40,8 @@ var errWatchEnded = errors.New("the watch was ended, because listproxy ends")
 // A watch in the middle of an event ends after that event, and a compressed one after a gzip member:
 // kube-apiserver sends its events in whole members. In media types other than JSON and protobuf, and
 // in what others compress, listproxy cannot tell where an event ends. Such a watch is cut when all
-// that came was passed on and nothing more has come for 200 ms. If an event comes with such a pause
-// in it, the cut can be within the event.
+// that came was passed on and nothing more has come for 200 ms; inside a gzip member, for 5 s. If an
+// event comes with such a pause in it, the cut can be within the event.
 //
 // A watch without an answer yet gets a 503 with Retry-After, as kube-apiserver gives to a watch
 // that begins while it ends.
@@ -128,8 +131,11 @@ func (w *openWatch) endIfQuietLocked() {
 	if w.events.Known() || !w.reading {
 		return
 	}
-	read := w.reads
-	time.AfterFunc(quiet, func() {
+	read, patience := w.reads, quiet
+	if w.events.Compressed() {
+		patience = quietMember
+	}
+	time.AfterFunc(patience, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.reading && w.reads == read {

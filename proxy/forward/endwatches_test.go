@@ -223,6 +223,48 @@ func TestUnframedWatchEndsWhenQuiet(t *testing.T) {
 	})
 }
 
+// TestWatchEndsWithAMember: a compressed watch ends behind the gzip member under way, in which there
+// may be long pauses. Where no member ends, it ends when nothing comes.
+func TestWatchEndsWithAMember(t *testing.T) {
+	member := gzipMember(strings.Repeat("event\n", 1000))
+	whole, part := string(member), string(member[:len(member)/2])
+	for name, tt := range map[string]struct {
+		parts []string
+		want  string
+		after time.Duration // the last pause
+	}{
+		"kube-apiserver's": {[]string{part, whole[len(part):] + "next"}, whole, 0},
+		"another's":        {[]string{part, "x"}, part + "x", quietMember},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				w := &openWatch{cancel: cancel}
+				reader, writer := io.Pipe()
+				context.AfterFunc(ctx, func() { _ = reader.CloseWithError(ctx.Err()) })
+				header := http.Header{"Content-Type": {"application/json"}, "Content-Encoding": {"gzip"}}
+				if err := w.answered(&http.Response{StatusCode: http.StatusOK, ContentLength: -1, Body: reader, Header: header}); err != nil {
+					t.Fatal(err)
+				}
+				got := make(chan string, 1)
+				go func() { got <- proxytest.ReadAll(t, w) }()
+				_, _ = io.WriteString(writer, tt.parts[0])
+				synctest.Wait()
+				w.end()
+				time.Sleep(quietMember - 1) // the bubble's clock
+				_, _ = io.WriteString(writer, tt.parts[1])
+				last := time.Now()
+				if got := <-got; got != tt.want {
+					t.Errorf("got %d bytes, want %d", len(got), len(tt.want))
+				}
+				if after := time.Since(last); after != tt.after {
+					t.Errorf("it ended %v after the last part", after)
+				}
+			})
+		})
+	}
+}
+
 // TestBusyCompressedWatch: one that is never quiet ends behind a gzip member, wherever the parts of it
 // end that come.
 func TestBusyCompressedWatch(t *testing.T) {

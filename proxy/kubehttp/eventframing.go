@@ -68,6 +68,9 @@ func FramingOf(h http.Header) EventFraming {
 // Known says whether one can tell where every event ends.
 func (f *EventFraming) Known() bool { return f.by == framedByLine || f.by == framedByLength }
 
+// Compressed says whether the ends of gzip members can be seen, but not those of events.
+func (f *EventFraming) Compressed() bool { return f.by == framedByMember }
+
 // Between says whether the stream is known to be between two events.
 func (f *EventFraming) Between() bool { return f.by != unframed && !f.inside && f.known == 0 }
 

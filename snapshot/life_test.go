@@ -19,6 +19,7 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/budget"
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
@@ -88,7 +89,7 @@ type life struct {
 
 func newLife() *life {
 	l := &life{b: &budget.Bound{}, frame: wire.FixedFrame("PodList", "v1", wire.Field{Name: "spec.nodeName", Indexed: true})}
-	l.c = newCollection(Resource{}, Limits{History: modelHistory, Staleness: modelStaleness}, l.b, nil)
+	l.c = newCollection(Resource{}, Limits{History: modelHistory, Staleness: modelStaleness}, l.b, &watch.Pacer{})
 	l.trimmed = time.Now()
 	l.move(modelStart)
 	for i, parity := range []string{"odd", "even"} {
@@ -296,7 +297,7 @@ func (l *life) load(s step) {
 		time.Sleep(time.Duration(s.b) * time.Second)
 	}
 	l.b.Add(size)
-	l.c.open(state, size, l.head, l.frame, nil, l.c.at(asked))
+	l.c.open(state, size, l.head, l.frame, &watch.Form{}, l.c.at(asked))
 	l.open(asked)
 }
 

@@ -214,8 +214,39 @@ func (l *life) check(revs []uint64) error {
 			return fmt.Errorf("a state newer than the newest: %q", absence)
 		}
 	}
+	if l.live {
+		if err := l.checkKept(v); err != nil {
+			return err
+		}
+	}
 	if want, got := l.size(v), l.b.Used.Load(); want != got {
 		return fmt.Errorf("%d bytes are on the account, not %d", got, want)
+	}
+	return nil
+}
+
+// checkKept: who follows from Kept on is told all that happened after it, and nothing that happened
+// before the live span was loaded. Where nothing happens, Kept stays where it is.
+func (l *life) checkKept(v *View) error {
+	live, last := v.live(), l.told[len(l.told)-1]
+	kept, latest := live.Kept(), last.From
+	var want, got []uint64
+	for _, h := range last.past {
+		if h.revision <= live.From {
+			latest = max(latest, h.revision)
+		}
+		if kept < h.revision && h.revision <= live.To {
+			want = append(want, h.revision)
+		}
+	}
+	for i := live.Versions.FirstAfter(kept); i < live.Versions.Len(); i++ {
+		version := live.Versions.At(i)
+		if got = append(got, version.Revision); version.Change == (index.Change{}) {
+			return fmt.Errorf("it is not known what changed at %d, after %d", version.Revision, kept)
+		}
+	}
+	if !slices.Equal(want, got) || kept < last.From || kept > latest {
+		return fmt.Errorf("after %d, changes are kept at %d, not at %d; the span was loaded at %d, and begins at %d", kept, got, want, last.From, live.From)
 	}
 	return nil
 }

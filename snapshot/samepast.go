@@ -116,7 +116,7 @@ func (f *feed) compareAll(ctx context.Context) error {
 	}
 	if !same {
 		f.log.Info("the history is dropped: nobody knows whether the API servers are the ones from before", "revision", v.to())
-		f.collection.forgetBefore(v.to())
+		f.collection.forgetPast()
 	}
 	return nil
 }

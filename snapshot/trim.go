@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/index"
 )
 
 // versionOverhead is how many bytes one version needs in addition to its objects: the paths that it
@@ -64,12 +65,22 @@ func (c *Collection) shorten() {
 	c.shortenLocked()
 }
 
-// forgetBefore forgets what was before rev, which the live span has.
-func (c *Collection) forgetBefore(rev uint64) {
+// forgetPast forgets all that was before the live span's end, at which the state is what it was, as
+// if it had been loaded there.
+func (c *Collection) forgetPast() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	v := c.view.Load()
+	if v.absence != reason.None {
+		return
+	}
+	rev := v.to()
 	c.cutLocked(rev)
 	c.marks = slices.DeleteFunc(c.marks, func(m mark) bool { return m.revision < rev })
+	c.versions.Forget(c.versions.Len())
+	c.versions.Append(index.Version{Revision: rev, Tree: v.newest})
+	v = c.view.Load()
+	c.publishLocked(&View{spans: v.spans, heard: v.heard, newest: v.newest, frame: v.frame, watches: v.watches})
 }
 
 // cutLocked forgets what was before rev. A span that ended at or before rev is dropped as a whole;

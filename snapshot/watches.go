@@ -37,10 +37,18 @@ func (c *Collection) NoFollow(rev uint64, gapless bool) reason.Reason {
 // after that where it must.
 func (v *View) follow(now time.Time, bound time.Duration, rev uint64, gapless bool) (Snapshot, reason.Reason) {
 	snap, absence := v.latest(now, bound, rev)
-	if absence == reason.None && gapless && v.spans[len(v.spans)-1].From > rev {
-		return Snapshot{}, reason.History
+	if absence == reason.None && gapless {
+		if live := v.live(); live.Kept() > rev {
+			return Snapshot{}, reason.History
+		}
 	}
 	return snap, absence
+}
+
+// live is the live span, as those see it who follow it.
+func (v *View) live() watch.Span {
+	span := v.spans[len(v.spans)-1]
+	return watch.Span{Versions: v.versions, From: span.From, To: span.To}
 }
 
 // WatchForm returns how the upstream writes the events of a newest state's collection; nil if no
@@ -78,8 +86,7 @@ func (v *View) tellWatches(old *View) {
 		old.watches.End(len(v.spans) == 0)
 	}
 	if v.watches != nil {
-		live := v.spans[len(v.spans)-1]
-		v.watches.Publish(watch.Span{Versions: v.versions, From: live.From, To: live.To})
+		v.watches.Publish(v.live())
 	}
 }
 

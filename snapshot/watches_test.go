@@ -6,9 +6,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/budget"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/watch"
+	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 // follower follows a collection, and says how that ended.
@@ -44,6 +48,55 @@ func follow(t *testing.T, c *Collection) *follower {
 		}
 	}()
 	return f
+}
+
+// TestFollowWhereNothingHappens: a history that was cut by time has all changes after the newest one
+// that is older. One that was loaded anew, or that nobody knows for certain, has none from before.
+func TestFollowWhereNothingHappens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCollection(Resource{}, Limits{History: time.Minute, Staleness: time.Hour}, &budget.Bound{}, &watch.Pacer{})
+		load := func(rev uint64) {
+			c.open(index.NewTree(false), 0, rev, wire.FixedFrame("PodList", "v1"), &watch.Form{}, c.inquire())
+		}
+		quiet := func(rev uint64) {
+			time.Sleep(time.Second)
+			if err := c.progress(rev); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Minute)
+			c.trim(time.Now())
+		}
+		write := func(kind changeKind, rev uint64) {
+			time.Sleep(time.Second)
+			if err := c.apply(change{kind: kind, key: "a", revision: rev, object: index.NewObject(0, "a", rev, nil)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		check := func(when string, first uint64) {
+			t.Helper()
+			got := map[uint64]reason.Reason{first - 1: c.NoFollow(first-1, true), first: c.NoFollow(first, true), c.view.Load().to(): c.NoFollow(c.view.Load().to(), true)}
+			want := map[uint64]reason.Reason{first - 1: reason.History, first: reason.None, c.view.Load().to(): reason.None}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", when, diff)
+			}
+		}
+		load(10)
+		quiet(20)
+		check("nothing has changed since the load", 10)
+		write(added, 30)
+		write(modified, 40)
+		quiet(50)
+		check("nothing has changed since", 30) // the change at 40 is there
+		c.forgetPast()
+		check("the past is not certain", 50)
+		write(modified, 60)
+		quiet(70)
+		check("and then nothing has changed", 50)
+		c.close()
+		load(80)
+		quiet(90)
+		check("loaded anew", 80)
+	})
 }
 
 // TestWatchesOutliveQuestions: while the feed's stream tells something, or a question says that there

@@ -97,7 +97,7 @@ func (h *Hub) Watch(o Options) *Cursor {
 		c.bookmark = nextBookmark(now, c.deadline)
 	}
 	c.due.Store(o.After + 1)
-	if span := h.span.Load(); o.After < span.From || o.After > span.To || !h.add(c) {
+	if span := h.span.Load(); o.After < span.Kept() || o.After > span.To || !h.add(c) {
 		return nil
 	}
 	return c
@@ -241,7 +241,7 @@ func (c *Cursor) replay(b *Batch, from uint64) (more bool, end Ending) {
 	span, form := c.hub.span.Load(), c.hub.Form()
 	versions := &span.Versions
 	after := max(c.told, from-1)
-	if after < span.kept() {
+	if after < span.Kept() {
 		return false, EndBehind
 	}
 	for i := versions.FirstAfter(after); i < versions.Len(); i++ {

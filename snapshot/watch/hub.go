@@ -10,19 +10,23 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// Span is what is known of a live span at one moment: all changes in (From, To].
+// Span is what is known of a live span at one moment: its states in [From, To].
 type Span struct {
 	Versions index.History
 	From, To uint64
 }
 
-// kept is the revision after which all changes are still there. It may be before From, whose own
-// change is kept: then it is that of the change before, which is forgotten.
-func (s *Span) kept() uint64 {
+// Kept is the revision after which all changes are known, and still there. The state at From began
+// with a version at From or before. If that was loaded, nothing is known of what was before it. If a
+// change made it, that change is there too, and all that follow the version before, which is of the
+// same span, since each span begins with a state that was loaded.
+func (s *Span) Kept() uint64 {
 	i := s.Versions.FirstAfter(s.From) - 1
 	switch {
-	case i < 0 || s.Versions.At(i).Change.After == nil:
+	case i < 0:
 		return s.From
+	case s.Versions.At(i).Change.After == nil:
+		return s.Versions.At(i).Revision
 	case i == 0:
 		return s.Versions.Forgotten()
 	}
@@ -87,7 +91,7 @@ func (h *Hub) Learn(plain *wire.Bookmark) {
 
 // Publish makes a longer span the current one, or one from which the oldest changes were forgotten.
 func (h *Hub) Publish(span Span) {
-	if h.dispatched.Load() < span.kept() { // where memory is tight, history is cut behind each change
+	if h.dispatched.Load() < span.Kept() { // where memory is tight, history is cut behind each change
 		h.mu.Lock()
 		if h.running {
 			h.dispatchLocked()
@@ -237,7 +241,7 @@ func (h *Hub) dispatchLocked() {
 	span := h.span.Load()
 	versions := &span.Versions
 	dispatched := h.dispatched.Load()
-	if dispatched < span.kept() {
+	if dispatched < span.Kept() {
 		// The history was cut before all of it was looked at: nobody knows whom that was for.
 		h.wakeLocked(dispatched+1, func(index.Bucket) bool { return true })
 	}

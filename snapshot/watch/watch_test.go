@@ -380,7 +380,7 @@ func TestNothingBeforeTheSpan(t *testing.T) {
 	}
 	c.trim(10)
 	filter := index.NewFilter(c.hub.Form().Frame, index.Query{})
-	for _, after := range []uint64{0, c.span.From - 1, c.span.To + 1} {
+	for _, after := range []uint64{0, c.span.Versions.Forgotten() - 1, c.span.To + 1} {
 		if c.hub.Watch(Options{After: after, Filter: filter, Timeout: time.Hour}) != nil {
 			t.Errorf("a watch after %d began in [%d, %d]", after, c.span.From, c.span.To)
 		}
@@ -388,6 +388,33 @@ func TestNothingBeforeTheSpan(t *testing.T) {
 	c.hub.End(false)
 	if c.hub.Watch(Options{After: c.span.To, Filter: filter, Timeout: time.Hour}) != nil {
 		t.Error("a watch began in a span that is lost")
+	}
+}
+
+// TestQuietHistory: where nothing changes, history begins ever later, and nothing is forgotten. Who
+// resumes at the newest change can, and who was told of it goes on.
+func TestQuietHistory(t *testing.T) {
+	c := newCluster(t, 1)
+	all := queries(t)["all"]
+	early := c.watch(all, Options{After: 10})
+	o := c.object("n1", "x", "1", "", 20)
+	c.change(20, index.Change{After: o})
+	reading := c.watch(all, Options{After: 20}) // its state, for as long as all this takes
+	c.span.From, c.span.To = 90, 90
+	c.span.Versions.Forget(1)
+	c.hub.Publish(c.span)
+	resumed, next := c.watch(all, Options{After: 20}), c.object("n1", "x", "2", "", 100)
+	c.change(100, index.Change{Before: o, After: next})
+	for w, want := range map[*client]int{early: 2, reading: 1, resumed: 1} {
+		for w.take(t.Context()) {
+		}
+		if w.end != "" || len(w.events) != want {
+			t.Errorf("after %d: told %q, ended with %q", w.after, w.events, w.end)
+		}
+		w.Close(EndGone)
+	}
+	if c.hub.Watch(Options{After: 9, Filter: early.filter, Timeout: time.Hour}) != nil {
+		t.Error("a watch began before all that was ever known")
 	}
 }
 

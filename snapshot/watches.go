@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
@@ -79,11 +80,24 @@ func (c *Collection) newWatches(form *watch.Form, rev uint64) *watch.Hub {
 	return watch.NewHub(*form, watch.Span{From: rev, To: rev}, &c.life.counts.watches, c.pacer)
 }
 
-// tellWatches tells those who follow the live span that there is more of it, or that it is lost.
-// Where nothing is known any more, what they were not told yet is in doubt too.
-func (v *View) tellWatches(old *View) {
+// tellWatchesLocked tells those who follow the live span that there is more of it, or that it is
+// lost. Those who are still told what is left of a lost span are told no more of it than is kept.
+// Where nothing is known any more, that is in doubt too.
+func (c *Collection) tellWatchesLocked(v, old *View) {
+	inDoubt := len(v.spans) == 0
 	if old.watches != nil && old.watches != v.watches {
-		old.watches.End(len(v.spans) == 0)
+		old.watches.End(inDoubt)
+		c.leaving = append(c.leaving, old.watches)
+	}
+	for _, hub := range c.leaving {
+		if inDoubt {
+			hub.End(inDoubt)
+		} else {
+			hub.Forget(v.spans[0].From)
+		}
+	}
+	if inDoubt {
+		c.leaving = nil
 	}
 	if v.watches != nil {
 		v.watches.Publish(v.live())
@@ -95,8 +109,12 @@ func (v *View) tellWatches(old *View) {
 // longer than a bookmark takes, and no question has shown that nothing happened. Another API server
 // may tell these clients more. That the state is old is no reason to end them: nobody promises that
 // a watch is up to date, and an upstream that is too busy for questions would have to answer each
-// watch that ends here. While there are watches, the collection is in use.
+// watch that ends here. While there are watches, the collection is in use. tendWatches also lets go
+// of hubs that all clients have left.
 func (c *Collection) tendWatches(now time.Time) {
+	c.mu.Lock()
+	c.leaving = slices.DeleteFunc(c.leaving, func(hub *watch.Hub) bool { return hub.Cursors() == 0 })
+	c.mu.Unlock()
 	v := c.view.Load()
 	if v.watches == nil || v.watches.Cursors() == 0 {
 		return

@@ -1,13 +1,17 @@
 package snapshot
 
 import (
+	"fmt"
 	"net/http"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/budget"
 	"github.com/listproxy/listproxy/snapshot/index"
@@ -97,6 +101,68 @@ func TestFollowWhereNothingHappens(t *testing.T) {
 		quiet(90)
 		check("loaded anew", 80)
 	})
+}
+
+// TestLostSpanIsForgotten: those who are still told what is left of a lost span are told no more of it
+// than is kept, and nothing if it is in doubt; and they hold none of its memory.
+func TestLostSpanIsForgotten(t *testing.T) {
+	for name, tt := range map[string]struct {
+		then func(*Collection)
+		end  watch.Ending
+	}{
+		"nothing happens":  {func(*Collection) {}, ""},
+		"memory is needed": {func(c *Collection) { c.cutLocked(41) }, watch.EndBehind},
+		"a part is cut":    {func(c *Collection) { c.cutLocked(40) }, watch.EndBehind},
+		"all is in doubt":  {func(c *Collection) { c.dropLocked(reason.Warming) }, watch.EndLost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCollection(Resource{}, Limits{History: time.Minute, Staleness: time.Hour}, &budget.Bound{}, &watch.Pacer{})
+			frame := wire.FixedFrame("PodList", "v1")
+			form := &watch.Form{Encoding: wire.EncodingOf(media.JSON), Frame: frame}
+			c.open(index.NewTree(false), 0, 10, frame, form, c.inquire())
+			snap, why := c.Latest(t.Context(), 0)
+			if why != reason.None {
+				t.Fatal(why)
+			}
+			cursor := snap.Watch(index.Query{}, watch.Options{After: 10, Timeout: time.Hour})
+			write := func(key string, rev uint64) weak.Pointer[index.Object] {
+				o := index.NewObject(0, key, rev, fmt.Appendf(nil, `{"metadata":{"resourceVersion":"%d"}}`, rev))
+				ch := change{kind: added, key: key, revision: rev, object: o}
+				if _, found := c.view.Load().newest.Get(key); found {
+					ch.kind = modified
+				}
+				if err := c.apply(ch); err != nil {
+					t.Fatal(err)
+				}
+				return weak.Make(o)
+			}
+			first := write("a", 20)
+			write("a", 30)
+			write("b", 40)
+			c.close()
+			c.open(index.NewTree(false), 0, 50, frame, form, c.inquire())
+			c.mu.Lock()
+			tt.then(c)
+			c.mu.Unlock()
+			runtime.GC()
+			if kept := first.Value() != nil; kept != (tt.end == "") {
+				t.Errorf("an object of the lost span is in memory: %t", kept)
+			}
+			var b watch.Batch
+			end := cursor.Take(t.Context(), &b)
+			if end == "" && b.Events == 0 {
+				end = cursor.Interrupted(t.Context())
+			}
+			if end != tt.end || (b.Events == 3) != (end == "") {
+				t.Errorf("told of %d changes, ended as %q", b.Events, end)
+			}
+			cursor.Close(watch.EndGone)
+			c.tendWatches(time.Now())
+			if n := len(c.leaving); n > 0 {
+				t.Errorf("%d hubs that all have left are kept", n)
+			}
+		})
+	}
 }
 
 // TestWatchesOutliveQuestions: while the feed's stream tells something, or a question says that there

@@ -351,7 +351,7 @@ func (c *Collection) forgetLocked() {
 func (c *Collection) publishLocked(v *View) {
 	old := c.view.Load()
 	v.versions, v.epochs = c.versions, c.epochs
-	v.tellWatches(old)
+	c.tellWatchesLocked(v, old)
 	v.next, v.newer = make(chan struct{}), old.newer
 	newer := v.heard != old.heard || v.absence != old.absence
 	if newer {

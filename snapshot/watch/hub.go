@@ -102,6 +102,22 @@ func (h *Hub) Publish(span Span) {
 	h.nudge()
 }
 
+// Forget forgets what was before a revision. A cursor that had still to be told it ends as
+// [EndBehind].
+func (h *Hub) Forget(before uint64) {
+	span := *h.span.Load()
+	switch {
+	case before <= span.From:
+		return
+	case before > span.To:
+		span = Span{From: span.To, To: span.To}
+	default:
+		span.From = before
+		span.Versions.Forget(max(0, span.Versions.FirstAfter(before)-1))
+	}
+	h.Publish(span)
+}
+
 func (h *Hub) nudge() {
 	select {
 	case h.signal <- struct{}{}:

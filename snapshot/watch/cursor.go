@@ -218,13 +218,19 @@ func (c *Cursor) timedOut(ctx context.Context) Ending {
 }
 
 // Interrupted is why a client may be told nothing more of the state that its watch begins with; ""
-// if it may.
+// if it may. One that reads so slowly that what came after the state is forgotten ends at once: it
+// could not be told the rest, and holds room meanwhile.
 func (c *Cursor) Interrupted(ctx context.Context) Ending {
 	end := c.timedOut(ctx)
-	if end == "" && c.Muted() {
-		end = EndLost
+	switch {
+	case end != "":
+		return end
+	case c.Muted():
+		return EndLost
+	case c.hub.span.Load().Kept() > c.after:
+		return EndBehind
 	}
-	return end
+	return ""
 }
 
 // why is why the cursor ends when its time is over.

@@ -391,6 +391,23 @@ func TestNothingBeforeTheSpan(t *testing.T) {
 	}
 }
 
+// TestBehindItsState: who reads its state until what came after it is forgotten reads no more of it.
+func TestBehindItsState(t *testing.T) {
+	c := newCluster(t, 1)
+	w := c.watch(queries(t)["a namespace"], Options{After: 10})
+	for i := range uint64(3) {
+		if end := w.Interrupted(t.Context()); end != "" {
+			t.Errorf("ended as %q after %d changes, which are all there", end, i)
+		}
+		c.change(11+i, index.Change{After: c.object("elsewhere", fmt.Sprint(i), "1", "", 11+i)})
+	}
+	c.trim(2)
+	if end := w.Interrupted(t.Context()); end != EndBehind {
+		t.Errorf("ended as %q", end)
+	}
+	w.Close(EndBehind)
+}
+
 // TestQuietHistory: where nothing changes, history begins ever later, and nothing is forgotten. Who
 // resumes at the newest change can, and who was told of it goes on.
 func TestQuietHistory(t *testing.T) {

@@ -66,17 +66,20 @@ const (
 	OfAll BucketKind = iota
 	OfNamespace
 	OfLabel
+	OfLabelInNamespace
 	OfNode
+	OfName
 	OfKey
 	BucketKinds // how many there are
 )
 
-// Bucket is a set of objects: those of one namespace, with one label, or of one node. Changes
-// outside the bucket of a filter do not concern the filter.
+// Bucket is a set of objects: those of one namespace, with one label, of one node, or of one name.
+// Changes outside the bucket of a filter do not concern the filter.
 type Bucket struct {
 	Kind BucketKind
-	// Name is the label's key, or what all have in common; Value is the label's.
-	Name, Value string
+	// Name is the label's key, or what all have in common; Value is the label's, and Namespace where
+	// all with the label are, if the bucket is of one namespace.
+	Name, Value, Namespace string
 }
 
 // Bucket returns the narrowest bucket that contains all objects of the filter.
@@ -89,14 +92,19 @@ func (f *Filter) Bucket() Bucket {
 		namespace = f.prefix[:len(f.prefix)-1]
 	}
 	if f.m != nil {
-		if f.m.hasNode {
-			return Bucket{Kind: OfNode, Name: f.m.node}
-		}
-		if key, value, ok := demandedLabel(f.m.labels); ok {
-			return Bucket{Kind: OfLabel, Name: key, Value: value}
-		}
 		if namespace == "" {
 			namespace = f.m.namespace
+		}
+		key, value, ok := demandedLabel(f.m.labels)
+		switch {
+		case f.m.name != "":
+			return Bucket{Kind: OfName, Name: f.m.name}
+		case f.m.hasNode:
+			return Bucket{Kind: OfNode, Name: f.m.node}
+		case ok && namespace != "":
+			return Bucket{Kind: OfLabelInNamespace, Name: key, Value: value, Namespace: namespace}
+		case ok:
+			return Bucket{Kind: OfLabel, Name: key, Value: value}
 		}
 	}
 	if namespace != "" {
@@ -130,15 +138,25 @@ func (o *Object) EachBucket(wanted *[BucketKinds]int, yield func(Bucket)) (all b
 	if wanted[OfKey] > 0 {
 		yield(Bucket{Kind: OfKey, Name: o.Key})
 	}
+	namespace, name := SplitKey(o.Key)
+	if wanted[OfName] > 0 {
+		yield(Bucket{Kind: OfName, Name: name})
+	}
 	if wanted[OfNamespace] > 0 {
-		namespace, _ := SplitKey(o.Key)
 		yield(Bucket{Kind: OfNamespace, Name: namespace})
 	}
 	if wanted[OfNode] > 0 && len(o.Fields) > 0 {
 		yield(Bucket{Kind: OfNode, Name: o.Fields[0]})
 	}
-	if wanted[OfLabel] == 0 {
+	if wanted[OfLabel]+wanted[OfLabelInNamespace] == 0 {
 		return true
 	}
-	return o.Labels.Each(func(key, value string) { yield(Bucket{Kind: OfLabel, Name: key, Value: value}) })
+	return o.Labels.Each(func(key, value string) {
+		if wanted[OfLabel] > 0 {
+			yield(Bucket{Kind: OfLabel, Name: key, Value: value})
+		}
+		if wanted[OfLabelInNamespace] > 0 {
+			yield(Bucket{Kind: OfLabelInNamespace, Name: key, Value: value, Namespace: namespace})
+		}
+	})
 }

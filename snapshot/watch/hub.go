@@ -270,7 +270,7 @@ func (h *Hub) dispatchLocked() {
 		}
 		for _, o := range []*index.Object{v.Change.Before, v.Change.After} {
 			if o != nil && !o.EachBucket(&h.wanted, wake) {
-				h.wakeLocked(v.Revision, func(b index.Bucket) bool { return b.Kind == index.OfLabel })
+				h.wakeLocked(v.Revision, func(b index.Bucket) bool { return b.Kind == index.OfLabel || b.Kind == index.OfLabelInNamespace })
 			}
 		}
 	}

@@ -258,7 +258,8 @@ func (s *watchStream) follow(r *http.Request, stands func() bool) {
 	}
 }
 
-// tellNext writes what there is to tell now, and returns how many events it is, or why the watch ends.
+// tellNext writes what there is to tell now, and returns how many events that is, or why the watch
+// ends.
 func (s *watchStream) tellNext(ctx context.Context, stands func() bool) (events int, end watch.Ending) {
 	b := batches.Get().(*watch.Batch)
 	defer func() {
@@ -324,8 +325,8 @@ func (s *watchStream) doubt(ctx context.Context, stands func() bool, patience ti
 	return ""
 }
 
-// tell writes events, to be flushed if no others follow at once. Compressing a few bytes again for each client would cost more
-// than it saves.
+// tell writes events, to be flushed if no others follow at once. With gzip they are not compressed:
+// doing that again for each client would cost more than it saves.
 func (s *watchStream) tell(b *watch.Batch) {
 	s.plain += b.Size()
 	s.events += b.Events

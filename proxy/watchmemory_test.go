@@ -50,9 +50,9 @@ func (u *unread) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestLargeEventsAreNotCopied: many clients are told of the same large object and do not read it. What
-// is being written to them is the object's own bytes, in the state that a watch begins with and
-// after it, with gzip and without.
+// TestLargeEventsAreNotCopied: many clients are told of the same large object and do not read it.
+// What is being written to them is the object's own bytes, in the state that a watch begins with
+// and after it, with gzip and without.
 func TestLargeEventsAreNotCopied(t *testing.T) {
 	const size, clients = 1 << 20, 50
 	state := []*index.Object{index.NewObject(0, "a", 1, []byte(`{"data":"`+strings.Repeat("y", size)+`"}`))}

@@ -74,8 +74,8 @@ type Collection struct {
 	versions index.History
 	// accounts are the bytes of each span of the current view.
 	accounts []int64
-	// leaving are hubs that have ended, of the spans that are kept: clients are told for some seconds
-	// more what is left in them.
+	// leaving are hubs that have ended, of the spans that are kept: for some seconds more clients are
+	// told what is left in them.
 	leaving []*watch.Hub
 	// marks record which revision was reached when, so that history can be cut by time.
 	marks []mark

@@ -103,8 +103,8 @@ func TestFollowWhereNothingHappens(t *testing.T) {
 	})
 }
 
-// TestLostSpanIsForgotten: those who are still told what is left of a lost span are told no more of it
-// than is kept, and nothing if it is in doubt; and they hold none of its memory.
+// TestLostSpanIsForgotten: those who are still told what is left of a lost span are told no more of
+// it than is kept, and nothing if it is in doubt; and they hold none of its memory.
 func TestLostSpanIsForgotten(t *testing.T) {
 	for name, tt := range map[string]struct {
 		then func(*Collection)

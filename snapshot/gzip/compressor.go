@@ -272,8 +272,8 @@ func storedHead(n int, last bool) (head [5]byte) {
 	return head
 }
 
-// WriteStored writes a gzip member that holds the parts uncompressed, for bytes that are written only
-// once. It copies none of them.
+// WriteStored writes a gzip member that holds the parts uncompressed, for bytes that are written
+// only once. It copies none of them.
 func WriteStored(w io.Writer, parts iter.Seq[[]byte]) error {
 	s := joined{w: w}
 	s.write(gzipHeader)

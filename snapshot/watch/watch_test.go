@@ -669,8 +669,8 @@ func TestWhoWakes(t *testing.T) {
 	})
 }
 
-// BenchmarkDispatch is a change of one object, where 1,000 clients follow: all of them the same label;
-// or each the label in a namespace of its own, a namespace of its own, or a name of its own.
+// BenchmarkDispatch is a change of one object, where 1,000 clients follow: all of them the same
+// label; or each the label in a namespace of its own, a namespace of its own, or a name of its own.
 func BenchmarkDispatch(b *testing.B) {
 	label := labels.SelectorFromSet(labels.Set{"app": "1"})
 	for name, query := range map[string]func(i int) index.Query{

@@ -102,6 +102,16 @@ type wanted struct {
 	always bool
 }
 
+// firstLoad is how long a request waits, at most, until a collection that was just begun is loaded:
+// for a watch that begins with the state, which would be the upstream's for minutes if it were
+// forwarded.
+func (w wanted) firstLoad(of *snapshot.Collection) time.Duration {
+	if !w.watch || !w.Initial {
+		return 0
+	}
+	return of.Loading(WatchProofWait)
+}
+
 // answer is what is written for a list that can be answered from memory, and everything that must
 // still be true then.
 type answer struct {
@@ -227,6 +237,7 @@ func (h *Handler) hopeless(resource snapshot.Resource, want wanted) (*snapshot.C
 	collection, absence := h.Collections.Peek(resource)
 	switch {
 	case collection == nil:
+	case want.firstLoad(collection) > 0: // it is waited for
 	case want.Semantics == policy.MostRecent:
 		absence = collection.NoFresh(want.query, h.proofWait(want), want.always || want.watch)
 	case want.watch:
@@ -243,15 +254,24 @@ func (h *Handler) hopeless(resource snapshot.Resource, want wanted) (*snapshot.C
 func (h *Handler) snapshot(
 	ctx context.Context, resource snapshot.Resource, want wanted,
 ) (*snapshot.Collection, snapshot.Snapshot, reason.Reason) {
-	if want.Semantics == policy.MostRecent {
-		return h.proven(ctx, resource, want)
-	}
-	ctx, span := observe.RecordOf(ctx).Step(ctx, observe.SpanSnapshot)
-	defer span.End()
 	collection, absence := h.Collections.Use(resource)
 	if absence != reason.None {
 		return nil, snapshot.Snapshot{}, absence
 	}
+	if left := want.firstLoad(collection); left > 0 {
+		_, span := observe.RecordOf(ctx).Step(ctx, observe.SpanSnapshot)
+		absence = collection.AwaitFirst(ctx, left)
+		span.End()
+		if absence != reason.None {
+			return nil, snapshot.Snapshot{}, absence
+		}
+	}
+	if want.Semantics == policy.MostRecent {
+		snap, absence := h.proven(ctx, collection, want)
+		return collection, snap, absence
+	}
+	ctx, span := observe.RecordOf(ctx).Step(ctx, observe.SpanSnapshot)
+	defer span.End()
 	var snap snapshot.Snapshot
 	switch {
 	case want.watch:

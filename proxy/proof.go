@@ -12,26 +12,23 @@ import (
 // proven finds the newest state, and waits for the proof that this state holds everything that was
 // written before the list came.
 func (h *Handler) proven(
-	ctx context.Context, resource snapshot.Resource, want wanted,
-) (*snapshot.Collection, snapshot.Snapshot, reason.Reason) {
+	ctx context.Context, collection *snapshot.Collection, want wanted,
+) (snapshot.Snapshot, reason.Reason) {
 	ctx, span := observe.RecordOf(ctx).Step(ctx, observe.SpanProof)
 	defer span.End()
-	collection, absence := h.Collections.Use(resource)
-	if absence != reason.None {
-		return nil, snapshot.Snapshot{}, absence
-	}
 	begun, over := time.Now(), h.Observer.Proving(ctx)
 	snap, absence := collection.Fresh(ctx, h.proofWait(want))
 	over(absence)
 	if absence == reason.None {
 		span.SetAttributes(observe.Proof(snap.Heard.Sub(begun), snap.Answered.Sub(snap.Heard))...)
 	}
-	return collection, snap, absence
+	return snap, absence
 }
 
-// WatchProofWait is how long a watch that begins with the newest state waits for the proof. Where
-// thousands begin at the same moment, the question and the feed's stream wait for CPU behind them;
-// and the upstream would have to encode the whole state for each that is forwarded.
+// WatchProofWait is how long a watch that begins with the newest state waits for the proof; and
+// before, for a resource that was just begun, for its first state. Where thousands begin at the same
+// moment, the question and the feed's stream wait for CPU behind them; and the upstream would have to
+// encode the whole state for each that is forwarded.
 const WatchProofWait = 10 * time.Second
 
 // proofWait is how long a request waits for the proof.

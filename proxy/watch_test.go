@@ -207,3 +207,58 @@ func TestTimeoutBeginsWithTheRequest(t *testing.T) {
 		})
 	}
 }
+
+// TestStreamingListOfAColdResource: the first streaming list of a resource waits until it is loaded,
+// since the upstream would have the watch for minutes if it were forwarded. If that takes too long, it
+// is forwarded, and so are all that follow. No other request waits.
+func TestStreamingListOfAColdResource(t *testing.T) {
+	const streaming = "watch=true&timeoutSeconds=600&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+	cold := []reason.Reason{reason.Warming}
+	for name, tt := range map[string]struct {
+		query string
+		away  bool            // the resource cannot be loaded
+		leave time.Duration   // when the client leaves, if it does
+		want  []reason.Reason // of one request after the other
+		after time.Duration   // when the first is answered or forwarded, at the latest
+	}{
+		"of any state":         {query: streaming + "&resourceVersion=0", want: []reason.Reason{""}, after: 2 * time.Second},
+		"of the newest state":  {query: streaming, want: []reason.Reason{""}, after: 4 * time.Second},
+		"loaded too late":      {query: streaming, away: true, want: []reason.Reason{reason.Warming, reason.Warming}, after: WatchProofWait},
+		"the client leaves":    {query: streaming, away: true, leave: 3 * time.Second, want: cold, after: 3 * time.Second},
+		"a watch, not a state": {query: "watch=true&resourceVersion=" + now, want: cold},
+		"a list":               {query: "resourceVersion=0", want: cold},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newModelWorld(t)
+				w.handler.ConsistentLists = policy.ConsistentAlways
+				w.answerReviews(t)
+				w.away = tt.away
+				time.Sleep(time.Minute) // all but the resource is known
+				for i, want := range tt.want {
+					out := &told{ResponseRecorder: httptest.NewRecorder()}
+					o := w.open(t, out, tt.query, "")
+					defer o.leave()
+					if tt.leave > 0 {
+						time.AfterFunc(tt.leave, o.leave)
+					}
+					time.Sleep(tt.after)
+					synctest.Wait()
+					if text := out.String(); strings.Contains(text, "initial-events-end") != (want == "") {
+						t.Fatalf("request %d: told %q", i, text)
+					}
+					if want == "" {
+						continue // it goes on
+					}
+					after := tt.after
+					if i > 0 {
+						after = 0
+					}
+					if ended := <-o.done; o.why != want || ended != after {
+						t.Errorf("request %d: forwarded after %v: %q", i, ended, o.why)
+					}
+				}
+			})
+		})
+	}
+}

@@ -54,8 +54,8 @@ func (o *told) String() string {
 	return o.Body.String()
 }
 
-// load makes the resource be in memory, and every review be answered at once.
-func (w *modelWorld) load(t *testing.T) {
+// answerReviews makes every review be answered at once.
+func (w *modelWorld) answerReviews(t *testing.T) {
 	t.Helper()
 	go func() {
 		for {
@@ -66,6 +66,12 @@ func (w *modelWorld) load(t *testing.T) {
 			}
 		}
 	}()
+}
+
+// load makes the resource be in memory, and every review be answered at once.
+func (w *modelWorld) load(t *testing.T) {
+	t.Helper()
+	w.answerReviews(t)
 	if _, why := w.handler.Collections.Use(modelWidgets); why != reason.None {
 		t.Fatal(why)
 	}

@@ -31,6 +31,7 @@ type Collection struct {
 	resource Resource
 	limits   Limits
 	budget   *budget.Bound
+	begun    time.Time
 
 	view atomic.Pointer[View]
 	// lastUse is when a request last asked, in Unix nanoseconds.
@@ -86,6 +87,7 @@ func newCollection(r Resource, limits Limits, b *budget.Bound, pacer *watch.Pace
 		resource: r,
 		limits:   limits,
 		budget:   b,
+		begun:    time.Now(),
 		pacer:    pacer,
 		life:     &spanLife{counts: &spanCounts{}},
 		demand:   make(chan struct{}, 1),
@@ -211,21 +213,19 @@ func (c *Collection) idle(now time.Time) time.Duration {
 	return now.Sub(time.Unix(0, c.lastUse.Load()))
 }
 
-// AwaitFirst waits for a newest state, at most for atMost, and returns why there is none.
+// AwaitFirst waits while the state is loaded, at most for atMost, and returns why there is none.
 func (c *Collection) AwaitFirst(ctx context.Context, atMost time.Duration) reason.Reason {
-	timer := time.NewTimer(atMost)
-	defer timer.Stop()
-	for {
-		v := c.view.Load()
-		if v.absence == reason.None {
-			return reason.None
-		}
-		select {
-		case <-v.newer:
-		case <-timer.C:
-			return v.absence
-		case <-ctx.Done():
-			return v.absence
-		}
+	_, why, _ := c.await(ctx, atMost, reason.Warming, (*View).outdated, func(v *View) (Snapshot, reason.Reason) {
+		return Snapshot{}, v.absence
+	})
+	return why
+}
+
+// Loading is how much is left of a time since the collection was begun, in which it may load its
+// first state; 0 if it is not loading, or the time is over.
+func (c *Collection) Loading(within time.Duration) time.Duration {
+	if c.view.Load().absence != reason.Warming {
+		return 0
 	}
+	return max(0, within-time.Since(c.begun))
 }

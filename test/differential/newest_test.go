@@ -1,6 +1,7 @@
 package differential_test
 
 import (
+	"context"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 	"github.com/listproxy/listproxy/test/differential"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/hop"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // lagging is for how long a hop holds back what watches tell.
@@ -44,6 +46,11 @@ func TestNoticesBrokenBarrier(t *testing.T) {
 		// As if an event were proof: what the stream has told last is taken for all there is.
 		"events-prove": func() func(uint64, uint64) uint64 {
 			return func(told, _ uint64) uint64 { return told }
+		},
+		// As if the revision of another resource, in an etcd of its own, said something of this one.
+		"anothers-revision": func() func(uint64, uint64) uint64 {
+			secrets := resource(t, "secrets")
+			return func(told, _ uint64) uint64 { return max(told, shared.Newest(secrets)) }
 		},
 		// As if a question proved something for requests that came after it was sent.
 		"a-question-from-before": func() func(uint64, uint64) uint64 {
@@ -123,5 +130,34 @@ func TestNewestBehindALag(t *testing.T) {
 	finish(t, report)
 	if report.Share() == 0 {
 		t.Error("nothing came from memory")
+	}
+}
+
+// TestNewestOfQuietResources: the newest state of resources that nobody writes comes from memory, while
+// others are written, and is the API server's byte for byte.
+func TestNewestOfQuietResources(t *testing.T) {
+	quiet := []string{"configmaps", "gadgets"}
+	ctx, stop := context.WithCancel(t.Context())
+	var writing sync.WaitGroup
+	writing.Go(func() { shared.Churn(ctx, *shared.Seed, 2, 20, quiet...) })
+	defer writing.Wait()
+	defer stop()
+	report := differential.NewReport()
+	options := onlyNewest
+	options.Resources, options.AdminOnly = quiet, false
+	options.Only = func(c differential.Class) bool { return c.Semantics == differential.MostRecent }
+	comparator := differential.NewComparator(shared.Cluster, differential.SideOf(shared.Healthy), report, options)
+	warm(t, comparator)
+	comparing, enough := context.WithCancel(ctx)
+	defer enough()
+	go func() {
+		defer enough()
+		for report.Comparisons() < 60 && poll.Pause(comparing, 50*time.Millisecond) {
+		}
+	}()
+	comparator.Run(comparing, *shared.Seed, 12)
+	finish(t, report)
+	if got := report.Share(); got < *shared.Share {
+		t.Errorf("%.1f%% came from memory, at least %.1f%% should", 100*got, 100**shared.Share)
 	}
 }

@@ -73,6 +73,9 @@ func (s *Suite) SetUp(h *harness.Suite, args ...string) error {
 	if err != nil {
 		return err
 	}
+	if err := s.WriteThrough(s.Healthy.RESTConfig(plane.RESTConfig(controlplane.Admin))); err != nil {
+		return err
+	}
 	for _, r := range s.Resources {
 		s.Begun[r.GroupResource()] = s.Newest(r)
 	}

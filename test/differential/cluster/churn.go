@@ -4,14 +4,16 @@ import (
 	"context"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
 
 // Churn creates, updates, patches and deletes objects of all resources until ctx ends, about so
 // many times a second if the API server can. What fails, fails: others may have been faster, or
-// the API server may be down.
-func (c *Cluster) Churn(ctx context.Context, seed uint64, workers, perSecond int) {
+// the API server may be down. Resources of the names spared are left alone.
+func (c *Cluster) Churn(ctx context.Context, seed uint64, workers, perSecond int, spared ...string) {
+	resources := slices.DeleteFunc(c.writable(), func(r Resource) bool { return slices.Contains(spared, r.Resource) })
 	var all sync.WaitGroup
 	seeds := rand.New(rand.NewPCG(seed, 1))
 	for range workers {
@@ -24,7 +26,7 @@ func (c *Cluster) Churn(ctx context.Context, seed uint64, workers, perSecond int
 				case <-ctx.Done():
 					return
 				case <-ticker.C:
-					c.change(ctx, rng)
+					c.change(ctx, rng, resources)
 				}
 			}
 		})
@@ -46,10 +48,9 @@ func (c *Cluster) writable() []Resource {
 	return all
 }
 
-// change does one write.
-func (c *Cluster) change(ctx context.Context, rng *rand.Rand) {
-	all := c.writable()
-	r := all[rng.IntN(len(all))]
+// change does one write of one of the resources.
+func (c *Cluster) change(ctx context.Context, rng *rand.Rand, resources []Resource) {
+	r := resources[rng.IntN(len(resources))]
 	namespace := ""
 	if r.Namespaced {
 		namespace = c.Namespaces[rng.IntN(len(c.Namespaces))]

@@ -9,9 +9,11 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness/ask"
@@ -30,8 +32,10 @@ type Cluster struct {
 	Namespaces []string
 	Ledger     *Ledger
 
-	writer *ask.Client
-	users  []User
+	// writers are the doors that writes take in turn.
+	writers []*ask.Client
+	turn    atomic.Uint64
+	users   []User
 }
 
 // New defines custom resources, makes namespaces, and fills them to about a half.
@@ -46,7 +50,7 @@ func New(ctx context.Context, plane *controlplane.ControlPlane, seed uint64) (*C
 		// In the order of keys "a-b/x" comes before "a/x".
 		Namespaces: []string{"team-a", "team-b", "a", "a-b", "a0", "team-a-2"},
 		Ledger:     new(Ledger),
-		writer:     writer,
+		writers:    []*ask.Client{writer},
 	}
 	for _, d := range definitions() {
 		if code, _, err := c.send(ctx, http.MethodPost, kinds.Definitions, d); err != nil || code != http.StatusCreated {
@@ -67,6 +71,16 @@ func New(ctx context.Context, plane *controlplane.ControlPlane, seed uint64) (*C
 		return nil, err
 	}
 	return c, c.fill(ctx, seed)
+}
+
+// WriteThrough opens one more door to the API server, which the admin's writes take in turn with the
+// others. It must be called before anything is written at the same time.
+func (c *Cluster) WriteThrough(door *rest.Config) error {
+	writer, err := ask.New(door, 0)
+	if err == nil {
+		c.writers = append(c.writers, writer)
+	}
+	return err
 }
 
 // CreateNamespace creates a namespace, if it is not there.

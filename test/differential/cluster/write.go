@@ -140,13 +140,14 @@ func (c *Cluster) deleteCollection(ctx context.Context, r Resource, namespace st
 	_, _, _ = c.send(ctx, http.MethodDelete, r.Path(namespace)+"?labelSelector=turn%3D3", object{"gracePeriodSeconds": 0})
 }
 
-// send sends a request as the admin and returns the status code and the revision in the answer.
+// send sends a request as the admin, through the next door, and returns the status code and the revision in the answer.
 func (c *Cluster) send(ctx context.Context, method, path string, body object) (code int, revision uint64, err error) {
 	var payload any
 	if body != nil {
 		payload = body
 	}
-	a, err := c.writer.Send(ctx, method, path, payload)
+	door := c.turn.Add(1) % uint64(len(c.writers))
+	a, err := c.writers[door].Send(ctx, method, path, payload)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -27,14 +27,14 @@ const (
 // iteration is a try: something else is written, a revision is learnt, and after a pause the
 // client asks for it, and asks again until the answer comes from memory.
 func BenchmarkFreshness(b *testing.B) {
-	cp := startControlPlane(b)
+	cp := harness.RunControlPlane(b, controlplane.Options{})
 	if err := workload.FillConfigMaps(b.Context(), cp, filled, 100, 5); err != nil {
 		b.Fatal(err)
 	}
 	proxy := startProxy(b, cp)
-	admin := newClient(b, cp.RESTConfig(controlplane.Admin))
+	admin := ask.MustNew(b, cp.RESTConfig(controlplane.Admin), 0)
 	// The client's own rights are reviewed before anything is measured.
-	user := newClient(b, proxy.RESTConfig(cp.RESTConfig(controlplane.Admin)))
+	user := ask.MustNew(b, proxy.RESTConfig(cp.RESTConfig(controlplane.Admin)), 0)
 	if _, err := user.Do(b.Context(), http.MethodGet, configMaps+"?"+ask.AnyVersion, nil); err != nil {
 		b.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/events"
 	"github.com/listproxy/listproxy/test/harness/workload"
@@ -18,7 +19,7 @@ import (
 // LISTPROXY_TEST_KUBERNETES=1.37.2.
 func BenchmarkLoad(b *testing.B) {
 	const n = 3000
-	cp := startControlPlane(b)
+	cp := harness.RunControlPlane(b, controlplane.Options{})
 	if err := workload.Fill(b.Context(), cp, workload.Pods{Nodes: 100}, n, func(int) {}); err != nil {
 		b.Fatal(err)
 	}
@@ -27,7 +28,7 @@ func BenchmarkLoad(b *testing.B) {
 		b.Fatal(err)
 	}
 	idle := idleLoad(b, pid)
-	feed := newClient(b, cp.RESTConfig(controlplane.Feed))
+	feed := ask.MustNew(b, cp.RESTConfig(controlplane.Feed), 0)
 	for name, accept := range map[string]string{"JSON": "application/json", "protobuf": "application/vnd.kubernetes.protobuf"} {
 		for _, encoding := range []string{"identity", "gzip"} {
 			b.Run(name+"/"+encoding, func(b *testing.B) {

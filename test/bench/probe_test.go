@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/harness/process"
@@ -28,11 +29,11 @@ const (
 func BenchmarkProbe(b *testing.B) {
 	for _, n := range []int{100, 20_000} {
 		b.Run(fmt.Sprintf("objects=%d", n), func(b *testing.B) {
-			cp := startControlPlane(b)
+			cp := harness.RunControlPlane(b, controlplane.Options{})
 			if err := workload.FillConfigMaps(b.Context(), cp, filled, n, 5); err != nil {
 				b.Fatal(err)
 			}
-			admin, feed := newClient(b, cp.RESTConfig(controlplane.Admin)), newClient(b, cp.RESTConfig(controlplane.Feed))
+			admin, feed := ask.MustNew(b, cp.RESTConfig(controlplane.Admin), 0), ask.MustNew(b, cp.RESTConfig(controlplane.Feed), 0)
 			pid, err := cp.APIServerPID()
 			if err != nil {
 				b.Fatal(err)

@@ -8,32 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/client-go/rest"
-
-	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/kinds"
 )
-
-// startControlPlane starts a control plane until the benchmark ends.
-func startControlPlane(b *testing.B) *controlplane.ControlPlane {
-	b.Helper()
-	cp, err := controlplane.Start(b.Context(), controlplane.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(cp.Stop)
-	return cp
-}
-
-func newClient(b *testing.B, config *rest.Config) *ask.Client {
-	b.Helper()
-	c, err := ask.New(config, 0)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return c
-}
 
 // writeElsewhere changes a lease, so that the revision moves and no config map does.
 func writeElsewhere(ctx context.Context, admin *ask.Client) (uint64, error) {

@@ -37,11 +37,7 @@ type cluster struct {
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	harness.Long(t)
-	cp, err := controlplane.Start(t.Context(), controlplane.Options{Log: harness.Log})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cp.Stop)
+	cp := harness.RunControlPlane(t, controlplane.Options{})
 	admin, err := kubernetes.NewForConfig(cp.RESTConfig(controlplane.Admin))
 	if err != nil {
 		t.Fatal(err)

@@ -29,12 +29,7 @@ var onlyConfigMaps = differential.Options{
 // feedHop is a hop between listproxy and the API server.
 func feedHop(t *testing.T) *hop.Hop {
 	t.Helper()
-	h, err := hop.Start(shared.Plane.URL(), shared.Plane.CA())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(h.Close)
-	return h
+	return hop.Run(t, shared.Plane.URL(), shared.Plane.CA())
 }
 
 // notices compares until there is a difference, and demands one of the kinds; of any if none is
@@ -112,11 +107,7 @@ func TestNoticesSwappedKeys(t *testing.T) {
 func TestNoticesOtherNamespace(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
-	front, err := hop.Start(shared.Healthy.URL(), shared.Healthy.CA())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(front.Close)
+	front := hop.Run(t, shared.Healthy.URL(), shared.Healthy.CA())
 	front.OnRequest(func(_ http.ResponseWriter, r *http.Request) bool {
 		r.URL.Path = strings.Replace(r.URL.Path, "/namespaces/team-a/", "/namespaces/team-b/", 1)
 		return false
@@ -193,11 +184,7 @@ func TestNoticesRepresentation(t *testing.T) {
 // comparison of some classes notices, by whatever it sees first.
 func noticesFront(t *testing.T, resources []string, only func(differential.Class) bool, change func(*http.Request)) {
 	t.Helper()
-	front, err := hop.Start(shared.Healthy.URL(), shared.Healthy.CA())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(front.Close)
+	front := hop.Run(t, shared.Healthy.URL(), shared.Healthy.CA())
 	front.OnRequest(func(_ http.ResponseWriter, r *http.Request) bool {
 		change(r)
 		return false

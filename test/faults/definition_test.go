@@ -44,10 +44,7 @@ func TestDefinitionAfterRestore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	direct, err := ask.New(plane.RESTConfig(controlplane.Admin), requestTimeout)
-	if err != nil {
-		t.Fatal(err)
-	}
+	direct := ask.MustNew(t, plane.RESTConfig(controlplane.Admin), requestTimeout)
 	until := func(what string, look func() error) {
 		t.Helper()
 		if err := poll.Retry(t.Context(), what, look); err != nil {
@@ -94,10 +91,7 @@ func TestDefinitionAfterRestore(t *testing.T) {
 	listproxy := harness.RunProxy(t, harness.ProxyOptions{Upstream: own, Binary: *binary, Args: []string{
 		"--staleness-bound", load.Bound.String(), "--schema-quarantine", "1s", "--self-check-interval", "0",
 	}})
-	via, err := ask.New(listproxy.RESTConfig(plane.RESTConfig(controlplane.Admin)), requestTimeout)
-	if err != nil {
-		t.Fatal(err)
-	}
+	via := ask.MustNew(t, listproxy.RESTConfig(plane.RESTConfig(controlplane.Admin)), requestTimeout)
 	// same asks for the newest state: it must come from memory and be what kube-apiserver says of
 	// that revision.
 	same := func() error {

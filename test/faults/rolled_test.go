@@ -270,8 +270,7 @@ func (c *chronicle) newStrict(k kind, accept string, http1, bookmarks bool) *str
 	if http1 {
 		cfg.NextProtos, protocol = []string{"http/1.1"}, "HTTP/1.1"
 	}
-	client, err := ask.New(cfg, 0)
-	c.must(err)
+	client := ask.MustNew(c, cfg, 0)
 	return &strict{
 		chronicle: c, of: k, client: client.With("Accept", accept), bookmarks: bookmarks, streams: bookmarks && !http1,
 		name: fmt.Sprintf("a strict watcher of %s as %s over %s, bookmarks: %v", k.Plural, accept, protocol, bookmarks),

@@ -66,25 +66,17 @@ func newScene(t *testing.T, plane *controlplane.ControlPlane, name, binary strin
 	s := &scene{T: t, plane: plane, binary: binary, began: time.Now()}
 	name = strings.ReplaceAll(name, "_", "-")
 	s.namespaces = []string{name, name + "-b"}
-	s.must(newInto(&s.direct, plane.RESTConfig(controlplane.Admin)))
+	s.direct = ask.MustNew(t, plane.RESTConfig(controlplane.Admin), requestTimeout)
 	s.Load = load.New(s.direct)
 	s.must(s.populate(t.Context()))
 	t.Cleanup(s.clear)
 	s.mark("populated")
 
-	var err error
-	s.hop, err = hop.Start(plane.URL(), plane.CA())
-	s.must(err)
-	t.Cleanup(s.hop.Close)
+	s.hop = hop.Run(t, plane.URL(), plane.CA())
 	s.proxies = harness.NewReplicas(t)
 	s.viaConfig = s.proxies.Through(plane.RESTConfig(controlplane.Admin))
-	s.must(newInto(&s.via, s.viaConfig))
+	s.via = ask.MustNew(t, s.viaConfig, requestTimeout)
 	return s
-}
-
-func newInto(c **ask.Client, cfg *rest.Config) (err error) {
-	*c, err = ask.New(cfg, requestTimeout)
-	return err
 }
 
 func (s *scene) must(err error) {

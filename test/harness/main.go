@@ -128,6 +128,20 @@ func (s *Suite) Proxy(o ProxyOptions) (*Proxy, error) {
 	return p, err
 }
 
+// RunControlPlane runs etcd and kube-apiserver until the test ends.
+func RunControlPlane(t testing.TB, o controlplane.Options) *controlplane.ControlPlane {
+	t.Helper()
+	if o.Log == nil {
+		o.Log = Log
+	}
+	cp, err := controlplane.Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cp.Stop)
+	return cp
+}
+
 // startPatience ends the start of a listproxy that does not become ready, on however slow a
 // machine.
 const startPatience = 5 * time.Minute

@@ -209,12 +209,7 @@ func needsStreamingLists(t *testing.T) {
 // front is a hop in front of shared.Healthy, which tells lies.
 func front(t *testing.T) *hop.Hop {
 	t.Helper()
-	h, err := hop.Start(shared.Healthy.URL(), shared.Healthy.CA())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(h.Close)
-	return h
+	return hop.Run(t, shared.Healthy.URL(), shared.Healthy.CA())
 }
 
 // notices compares until there is a difference, of one of some kinds.

@@ -110,11 +110,7 @@ func (r *crowdRig) through(t *testing.T, c crowding) *side {
 	s := &side{T: t, rig: r}
 	upstream := r.plane.RESTConfig(controlplane.Feed)
 	if c.slow != nil && !*crowdFull {
-		waits, err := hop.Start(r.plane.URL(), r.plane.CA())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(waits.Close)
+		waits := hop.Run(t, r.plane.URL(), r.plane.CA())
 		waits.OnRequest(func(_ http.ResponseWriter, req *http.Request) bool {
 			token, _ := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer ")
 			if !strings.HasSuffix(req.URL.Path, "/selfsubjectaccessreviews") || !c.slow(r, token) {

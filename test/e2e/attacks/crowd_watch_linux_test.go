@@ -215,9 +215,7 @@ func podPath(namespace string, i int) string {
 // admin writes directly to kube-apiserver.
 func (s *side) admin() *ask.Client {
 	s.Helper()
-	client, err := ask.New(s.rig.plane.RESTConfig(controlplane.Admin), otherPatience())
-	s.must(err)
-	return client
+	return ask.MustNew(s, s.rig.plane.RESTConfig(controlplane.Admin), otherPatience())
 }
 
 // follower is a watch of the other caller's, of one pod that is changed again and again.

@@ -62,11 +62,7 @@ func (s *side) follow() map[string]followed {
 // breakable returns a side whose connections a test can break, and what does so.
 func breakable(t *testing.T, s *side) (*side, *breaker) {
 	t.Helper()
-	h, err := hop.Start(s.config.Host, s.config.CAData)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(h.Close)
+	h := hop.Run(t, s.config.Host, s.config.CAData)
 	b := &breaker{hop: h}
 	h.OnRequest(b.intercept)
 	config := *s.config

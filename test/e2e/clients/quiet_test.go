@@ -20,17 +20,10 @@ import (
 // have, and each goes on with the other's.
 func TestTokensOfTheQuiet(t *testing.T) {
 	harness.Long(t)
-	quiet, err := controlplane.Start(t.Context(), controlplane.Options{Log: harness.Log})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(quiet.Stop)
+	quiet := harness.RunControlPlane(t, controlplane.Options{})
 	const maps = "/api/v1/namespaces/" + controlplane.TeamA + "/configmaps"
 	admin := quiet.RESTConfig(controlplane.Admin)
-	server, err := ask.New(admin, patience)
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := ask.MustNew(t, admin, patience)
 	for i := range 5 {
 		object := map[string]any{"metadata": map[string]any{"name": fmt.Sprint("map-", i)}}
 		if _, err := server.Do(t.Context(), http.MethodPost, maps, object); err != nil {
@@ -40,10 +33,7 @@ func TestTokensOfTheQuiet(t *testing.T) {
 	p := harness.RunProxy(t, harness.ProxyOptions{
 		Upstream: quiet.RESTConfig(controlplane.Feed), Args: []string{"--eager", "configmaps", "--consistent-lists=always"},
 	})
-	proxy, err := ask.New(p.RESTConfig(admin), patience)
-	if err != nil {
-		t.Fatal(err)
-	}
+	proxy := ask.MustNew(t, p.RESTConfig(admin), patience)
 	elsewhere := func(name string) ask.Answer {
 		written, err := server.Do(t.Context(), http.MethodPost, "/api/v1/namespaces", kinds.Namespace(name))
 		if err != nil {

@@ -35,11 +35,7 @@ type held struct {
 
 func startHeld(t *testing.T) *held {
 	t.Helper()
-	inner, err := hop.Start(cp.URL(), cp.CA())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(inner.Close)
+	inner := hop.Run(t, cp.URL(), cp.CA())
 	h := &held{Hop: inner, arrived: make(chan struct{}), release: make(chan struct{})}
 	h.OnRequest(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path != "/held" {

@@ -146,11 +146,7 @@ type recorder struct {
 // startRecorder starts one that keeps the answers to some requests.
 func startRecorder(t *testing.T, is func(*http.Request) bool) *recorder {
 	t.Helper()
-	h, err := hop.Start(cp.URL(), cp.CA())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(h.Close)
+	h := hop.Run(t, cp.URL(), cp.CA())
 	base, err := url.Parse(cp.URL())
 	if err != nil {
 		t.Fatal(err)

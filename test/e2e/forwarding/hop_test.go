@@ -23,11 +23,7 @@ import (
 // TestHop looks at what listproxy sends upstream, at a hop before the API server.
 func TestHop(t *testing.T) {
 	harness.Long(t)
-	h, err := hop.Start(cp.URL(), cp.CA())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(h.Close)
+	h := hop.Run(t, cp.URL(), cp.CA())
 	configs := func(user string) *rest.Config {
 		config := cp.RESTConfig(user)
 		config.Host, config.CAData = h.URL(), h.CA()

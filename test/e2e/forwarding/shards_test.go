@@ -90,23 +90,15 @@ type beside struct{ server, proxy *ask.Client }
 // startBeside starts both. What is written by prepare is there when listproxy starts.
 func startBeside(t *testing.T, serverArg string, prepare func(beside), proxyArgs ...string) (b beside) {
 	t.Helper()
-	plane, err := controlplane.Start(t.Context(), controlplane.Options{Log: harness.Log, APIServerArgs: []string{serverArg}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(plane.Stop)
+	plane := harness.RunControlPlane(t, controlplane.Options{APIServerArgs: []string{serverArg}})
 	admin := plane.RESTConfig(controlplane.Admin)
-	if b.server, err = ask.New(admin, patience); err != nil {
-		t.Fatal(err)
-	}
+	b.server = ask.MustNew(t, admin, patience)
 	prepare(b)
 	p := harness.RunProxy(t, harness.ProxyOptions{Upstream: plane.RESTConfig(controlplane.Feed), Args: proxyArgs})
 	if err := p.Introduce(admin); err != nil {
 		t.Fatal(err)
 	}
-	if b.proxy, err = ask.New(p.RESTConfig(admin), patience); err != nil {
-		t.Fatal(err)
-	}
+	b.proxy = ask.MustNew(t, p.RESTConfig(admin), patience)
 	return b
 }
 

@@ -31,10 +31,7 @@ func startAudited(t *testing.T, path string) *audited {
 			"--history-window", "1h",
 		},
 	})
-	client, err := ask.New(running.RESTConfig(cp.RESTConfig(controlplane.Anonymous)), patience)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := ask.MustNew(t, running.RESTConfig(cp.RESTConfig(controlplane.Anonymous)), patience)
 	t.Cleanup(client.HTTP.CloseIdleConnections)
 	if err := running.Introduce(cp.RESTConfig(controlplane.Admin), cp.RESTConfig(controlplane.Alice)); err != nil {
 		t.Fatal(err)

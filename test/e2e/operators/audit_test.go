@@ -28,10 +28,7 @@ import (
 // TestSameLines asks the API server and listproxy for the same lists and compares the lines in
 // their logs byte for byte, but for the two times and the annotations, which are looked at apart.
 func TestSameLines(t *testing.T) {
-	upstream, err := ask.New(cp.RESTConfig(controlplane.Anonymous), patience)
-	if err != nil {
-		t.Fatal(err)
-	}
+	upstream := ask.MustNew(t, cp.RESTConfig(controlplane.Anonymous), patience)
 	via := startAudited(t, filepath.Join(t.TempDir(), "audit.log"))
 	for _, q := range questions(t, upstream) {
 		t.Run(q.name, func(t *testing.T) {
@@ -154,10 +151,7 @@ func serviceAccount(t *testing.T) string {
 	}
 	cfg := cp.RESTConfig(controlplane.Anonymous)
 	cfg.BearerToken = token
-	account, err := ask.New(cfg, patience)
-	if err != nil {
-		t.Fatal(err)
-	}
+	account := ask.MustNew(t, cfg, patience)
 	served(t, account, "/api/v1/namespaces/team-a/pods") // the authorizer learns of it by a watch
 	return token
 }

@@ -22,10 +22,7 @@ import (
 // asks returns a client that says nothing of what it accepts.
 func asks(t *testing.T, cfg *rest.Config) *ask.Client {
 	t.Helper()
-	client, err := ask.New(cfg, patience)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := ask.MustNew(t, cfg, patience)
 	client.Header = http.Header{"Accept": nil}
 	return client
 }
@@ -55,10 +52,7 @@ func status(t *testing.T, p *harness.Proxy) statusz.Status {
 
 // What is done through listproxy is seen on the page, and the page says the same as metrics.
 func TestStatusTellsWhatHappened(t *testing.T) {
-	client, err := ask.New(paged.RESTConfig(cp.RESTConfig(controlplane.Admin)), patience)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := ask.MustNew(t, paged.RESTConfig(cp.RESTConfig(controlplane.Admin)), patience)
 	// list asks as a program of that name.
 	list := func(name, target string) ask.Answer {
 		t.Helper()

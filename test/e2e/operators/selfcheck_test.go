@@ -24,11 +24,7 @@ import (
 // TestMismatchIsOnThePage: an object is falsified on its way to listproxy, a self-check finds it,
 // and the page, its JSON and listproxy status say so, also when all is well again.
 func TestMismatchIsOnThePage(t *testing.T) {
-	h, err := hop.Start(cp.URL(), cp.CA())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(h.Close)
+	h := hop.Run(t, cp.URL(), cp.CA())
 	var next atomic.Pointer[string] // the object to falsify, once
 	var loaded sync.Map             // watches of which the first state has passed: what is false in that is found by no self-check
 	h.OnLine(func(r *http.Request, line []byte) ([]byte, error) {

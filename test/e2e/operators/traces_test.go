@@ -101,10 +101,7 @@ func find(spans []span, service, name string) (span, bool) {
 // askTraced sends a request under a trace of its own, and returns the trace's ID.
 func askTraced(t *testing.T, user, path string) (traceID string, status string) {
 	t.Helper()
-	client, err := ask.New(traced.RESTConfig(cp.RESTConfig(user)), patience)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := ask.MustNew(t, traced.RESTConfig(cp.RESTConfig(user)), patience)
 	defer client.HTTP.CloseIdleConnections()
 	var id [24]byte
 	_, _ = rand.Read(id[:])

@@ -78,12 +78,7 @@ func compare(t *testing.T, s suite, atLeast int) {
 
 func (s suite) start(t *testing.T) *controlplane.ControlPlane {
 	t.Helper()
-	plane, err := controlplane.Start(t.Context(), controlplane.Options{Log: harness.Log, APIServerArgs: s.server})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(plane.Stop)
-	return plane
+	return harness.RunControlPlane(t, controlplane.Options{APIServerArgs: s.server})
 }
 
 func (p passed) count() (n int) {

@@ -98,14 +98,8 @@ func TestAggregatedByUser(t *testing.T) {
 	aggregate(t, r.cluster, "users", server)
 	path := "/apis/users.feed.test/v1/things?resourceVersion=0"
 	for _, user := range []string{controlplane.Admin, controlplane.Feed, controlplane.Admin} {
-		through, err := ask.New(r.proxy.RESTConfig(r.RESTConfig(user)), patience)
-		if err != nil {
-			t.Fatal(err)
-		}
-		direct, err := ask.New(r.RESTConfig(user), patience)
-		if err != nil {
-			t.Fatal(err)
-		}
+		through := ask.MustNew(t, r.proxy.RESTConfig(r.RESTConfig(user)), patience)
+		direct := ask.MustNew(t, r.RESTConfig(user), patience)
 		r.until("the aggregated server's answer", func() error {
 			want, err := direct.Get(t.Context(), path)
 			if err == nil && want.Code != http.StatusOK {
@@ -143,10 +137,7 @@ func TestAggregatedThatIsVouchedFor(t *testing.T) {
 	for _, k := range []kind{things, others} {
 		behind.write(t, http.MethodPost, kinds.Definitions, k.Definition())
 	}
-	admin, err := ask.New(behind.RESTConfig(controlplane.Admin), patience)
-	if err != nil {
-		t.Fatal(err)
-	}
+	admin := ask.MustNew(t, behind.RESTConfig(controlplane.Admin), patience)
 	target, err := url.Parse(behind.URL())
 	if err != nil {
 		t.Fatal(err)

@@ -179,10 +179,7 @@ func feedAccount(t *testing.T, name string) (token string, revoke func(context.C
 	}
 	cfg := shared.RESTConfig(controlplane.Feed)
 	cfg.BearerToken = token
-	c, err := ask.New(cfg, patience)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := ask.MustNew(t, cfg, patience)
 	err = poll.Retry(t.Context(), "the account's rights", func() error {
 		a, err := c.Get(t.Context(), pods.Path("")+"?limit=1")
 		if err == nil && a.Code != http.StatusOK {

@@ -92,9 +92,7 @@ func newRig(t *testing.T, c *cluster, o rigOptions) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.end)
-	if r.admin, err = ask.New(r.proxy.RESTConfig(c.RESTConfig(controlplane.Admin)), patience); err != nil {
-		t.Fatal(err)
-	}
+	r.admin = ask.MustNew(t, r.proxy.RESTConfig(c.RESTConfig(controlplane.Admin)), patience)
 	return r
 }
 

@@ -56,14 +56,12 @@ type rig struct {
 func newRig(t *testing.T, args ...string) *rig {
 	t.Helper()
 	r := &rig{T: t}
-	var err error
-	r.hop, err = hop.Start(plane.URL(), plane.CA())
-	r.must(err)
-	t.Cleanup(r.hop.Close)
+	r.hop = hop.Run(t, plane.URL(), plane.CA())
 	own := plane.RESTConfig(controlplane.Feed)
 	own.Host, own.CAData = r.hop.URL(), r.hop.CA()
 	// Without the log of requests, which is kept in memory here.
 	r.proxy = harness.RunProxy(t, harness.ProxyOptions{Upstream: own, Binary: binary, Args: append([]string{"--log-level", "info"}, args...)})
+	var err error
 	r.via, err = newClient(r.proxy.RESTConfig(plane.RESTConfig(controlplane.Admin)))
 	r.must(err)
 	r.direct, err = newClient(plane.RESTConfig(controlplane.Admin))

@@ -99,8 +99,7 @@ func (r *rig) beginWatch(p *harness.Proxy, major int, accept string) io.Reader {
 	if major == 1 {
 		cfg.NextProtos = []string{"http/1.1"}
 	}
-	client, err := ask.New(cfg, 0)
-	r.must(err)
+	client := ask.MustNew(r, cfg, 0)
 	res, err := client.With("Accept", accept).Open(r.Context(), http.MethodGet, load.ConfigMaps.Path(r.ns)+"?watch=true", nil)
 	r.must(err)
 	r.Cleanup(func() { _ = res.Body.Close() })

@@ -44,10 +44,7 @@ func launch(t *testing.T, own *rest.Config) *patient {
 	running := &harness.Proxies{}
 	running.Add(p)
 	t.Cleanup(func() { running.Stop(t) })
-	client, err := ask.New(p.RESTConfig(plane.RESTConfig(controlplane.Admin)), requestTimeout)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := ask.MustNew(t, p.RESTConfig(plane.RESTConfig(controlplane.Admin)), requestTimeout)
 	return &patient{T: t, Proxy: p, client: client}
 }
 
@@ -192,8 +189,7 @@ func TestHealthOfUpstream(t *testing.T) {
 	p.must(err)
 	p.await(upstream.ConditionOK, true)
 
-	admin, err := ask.New(plane.RESTConfig(controlplane.Admin), requestTimeout)
-	p.must(err)
+	admin := ask.MustNew(p.T, plane.RESTConfig(controlplane.Admin), requestTimeout)
 	_, err = admin.Do(t.Context(), http.MethodDelete, "/api/v1/namespaces/"+controlplane.TeamB+"/serviceaccounts/patient", nil)
 	p.must(err)
 	// All replicas would have lost it: so this one stays in its balancer, and callers' own requests go
@@ -218,11 +214,7 @@ func readable(group string, resources ...string) []rule {
 // TestHealthOfTheWay: an API server that is slow, in two versions, or not ready is told as that,
 // and so is a CA that is not its own; only that is the replica's own fault.
 func TestHealthOfTheWay(t *testing.T) {
-	h, err := hop.Start(one.URL(), plane.CA())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(h.Close)
+	h := hop.Run(t, one.URL(), plane.CA())
 	own := plane.RESTConfig(controlplane.Feed)
 	own.Host, own.CAData = h.URL(), h.CA()
 	p := launch(t, own)

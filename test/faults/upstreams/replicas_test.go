@@ -144,9 +144,7 @@ func (r *rig) startAlone(upstream string) *ask.Client {
 	p := r.start(upstream)
 	cfg := r.through()
 	cfg.Host = p.URL()
-	c, err := ask.New(cfg, requestTimeout)
-	r.must(err)
-	return c
+	return ask.MustNew(r, cfg, requestTimeout)
 }
 
 // separate returns a client that makes a connection for each request.
@@ -154,9 +152,7 @@ func (r *rig) separate() *ask.Client {
 	cfg := r.through()
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return closing{next} })
 	cfg.NextProtos = []string{"http/1.1"}
-	c, err := ask.New(cfg, requestTimeout)
-	r.must(err)
-	return c
+	return ask.MustNew(r, cfg, requestTimeout)
 }
 
 type closing struct{ next http.RoundTripper }
@@ -192,8 +188,7 @@ func TestRolled(t *testing.T) {
 	}
 	old1 := r.through()
 	old1.NextProtos = []string{"http/1.1"}
-	kept, err := ask.New(old1, requestTimeout)
-	r.must(err)
+	kept := ask.MustNew(r, old1, requestTimeout)
 	r.clients = append(r.clients, kept, r.separate())
 	quiet := r.load()
 	defer quiet()

@@ -90,8 +90,7 @@ func newRig(t *testing.T, plane *controlplane.ControlPlane, direct ...*rest.Conf
 		gaps: newGaps(), proxies: harness.NewReplicas(t),
 	}
 	for _, cfg := range direct {
-		c, err := ask.New(cfg, requestTimeout)
-		r.must(err)
+		c := ask.MustNew(r, cfg, requestTimeout)
 		r.direct = append(r.direct, c)
 	}
 	r.writer, r.Load = r.direct[0], load.New(r.direct...)
@@ -102,8 +101,7 @@ func newRig(t *testing.T, plane *controlplane.ControlPlane, direct ...*rest.Conf
 	for _, token := range []string{plane.Token(controlplane.Admin), account} {
 		cfg := r.through()
 		cfg.BearerToken = token
-		c, err := ask.New(cfg, requestTimeout)
-		r.must(err)
+		c := ask.MustNew(r, cfg, requestTimeout)
 		r.callers = append(r.callers, cfg)
 		r.clients = append(r.clients, c)
 	}

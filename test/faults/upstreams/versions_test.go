@@ -38,13 +38,7 @@ type upgrade struct {
 // newUpgrade starts all but listproxy, the API servers in the older version.
 func newUpgrade(t *testing.T) upgrade {
 	t.Helper()
-	plane, err := controlplane.Start(t.Context(), controlplane.Options{
-		Log: harness.Log, APIServerArgs: newerArgs(),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(plane.Stop)
+	plane := harness.RunControlPlane(t, controlplane.Options{APIServerArgs: newerArgs()})
 	var servers []*controlplane.APIServer
 	for range 3 {
 		s, err := plane.AddAPIServer(t.Context(), older)

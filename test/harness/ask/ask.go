@@ -13,6 +13,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"testing"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -41,6 +42,16 @@ func New(cfg *rest.Config, timeout time.Duration) (*Client, error) {
 		return nil, err
 	}
 	return &Client{Base: cfg.Host, HTTP: c, Timeout: timeout}, nil
+}
+
+// MustNew is New where an error ends the test.
+func MustNew(t testing.TB, cfg *rest.Config, timeout time.Duration) *Client {
+	t.Helper()
+	c, err := New(cfg, timeout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 // At returns a client of a server that nobody logs in to, such as listproxy's admin port. It

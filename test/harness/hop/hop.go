@@ -20,6 +20,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/listproxy/listproxy/proxy/certs"
@@ -94,6 +95,17 @@ func Start(upstream string, ca []byte) (*Hop, error) {
 	h.server = &http.Server{Handler: h, TLSConfig: server.TLSConfig(pair), ReadHeaderTimeout: time.Minute, ErrorLog: silence()}
 	go func() { _ = h.server.ServeTLS(h.listener, "", "") }()
 	return h, nil
+}
+
+// Run starts a hop that ends with the test.
+func Run(t testing.TB, upstream string, ca []byte) *Hop {
+	t.Helper()
+	h, err := Start(upstream, ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.Close)
+	return h
 }
 
 // Own reports whether a request is one of listproxy's own, as opposed to a caller's.

@@ -27,8 +27,7 @@ func TestMain(m *testing.M) {
 // startBehind runs another listproxy behind a hop until the test ends.
 func startBehind(t *testing.T, h *hop.Hop, eager string, args ...string) *differential.Side {
 	t.Helper()
-	upstream := shared.Plane.RESTConfig(controlplane.Feed)
-	upstream.Host, upstream.CAData = h.URL(), h.CA()
+	upstream := h.RESTConfig(shared.Plane.RESTConfig(controlplane.Feed))
 	p := harness.RunProxy(t, harness.ProxyOptions{Upstream: upstream, Args: append(args, "--eager", eager, "--client-ca-file", shared.Plane.CAPath())})
 	if err := shared.Introduce(p); err != nil {
 		t.Fatal(err)

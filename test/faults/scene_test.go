@@ -89,8 +89,7 @@ func (s *scene) must(err error) {
 // start runs one more listproxy, waits until it is ready, and lets clients come to it.
 func (s *scene) start() {
 	s.Helper()
-	own := s.plane.RESTConfig(controlplane.Feed)
-	own.Host, own.CAData = s.hop.URL(), s.hop.CA()
+	own := s.hop.RESTConfig(s.plane.RESTConfig(controlplane.Feed))
 	if s.since == 0 {
 		now, err := s.plane.EtcdRevision(s.Context())
 		s.must(err)

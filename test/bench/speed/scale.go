@@ -90,11 +90,9 @@ func withVast(ctx context.Context, cp *controlplane.ControlPlane, client *child,
 		return err
 	}
 	defer v.replay.hop.Close()
-	upstream := cp.RESTConfig(controlplane.Feed)
-	upstream.Host, upstream.CAData = v.replay.hop.URL(), v.replay.hop.CA()
 	begun := time.Now()
 	v.proxy, err = harness.StartProxy(ctx, harness.ProxyOptions{
-		Upstream: upstream, Binary: binary,
+		Upstream: v.replay.hop.RESTConfig(cp.RESTConfig(controlplane.Feed)), Binary: binary,
 		Args: append([]string{"--log-level", "info", "--eager", "pods", "--cache-bytes", "0", "--max-inflight-bytes", "0"}, s.args...),
 	})
 	if err != nil {

@@ -120,7 +120,7 @@ func (r *crowdRig) through(t *testing.T, c crowding) *side {
 			<-req.Context().Done()
 			return true
 		})
-		upstream.Host, upstream.CAData = waits.URL(), waits.CA()
+		upstream = waits.RESTConfig(upstream)
 	}
 	proxy := harness.RunProxy(t, harness.ProxyOptions{
 		Upstream: upstream, Binary: r.binary,

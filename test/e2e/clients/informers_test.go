@@ -65,9 +65,7 @@ func breakable(t *testing.T, s *side) (*side, *breaker) {
 	h := hop.Run(t, s.config.Host, s.config.CAData)
 	b := &breaker{hop: h}
 	h.OnRequest(b.intercept)
-	config := *s.config
-	config.Host, config.CAData, config.CAFile = h.URL(), h.CA(), ""
-	through, err := newSide(s.name, &config)
+	through, err := newSide(s.name, h.RESTConfig(s.config))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,11 +55,7 @@ func startHeld(t *testing.T) *held {
 }
 
 // upstream is how listproxy reaches the API server by the hop.
-func (h *held) upstream() *rest.Config {
-	config := cp.RESTConfig(controlplane.Feed)
-	config.Host, config.CAData = h.URL(), h.CA()
-	return config
-}
+func (h *held) upstream() *rest.Config { return h.RESTConfig(cp.RESTConfig(controlplane.Feed)) }
 
 // fill sends requests that are held back, each by a user of its own if there are several, and
 // returns when they have arrived. The function returned lets them go and waits for their answers.

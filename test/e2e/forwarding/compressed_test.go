@@ -44,9 +44,7 @@ func TestCompressedStreamingList(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			recorder := startRecorder(t, func(r *http.Request) bool { return r.URL.Query().Has("recorded") })
-			upstream := cp.RESTConfig(controlplane.Feed)
-			upstream.Host, upstream.CAData = recorder.hop.URL(), recorder.hop.CA()
-			p := startProcess(t, harness.ProxyOptions{Upstream: upstream})
+			p := startProcess(t, harness.ProxyOptions{Upstream: recorder.hop.RESTConfig(cp.RESTConfig(controlplane.Feed))})
 			d := doorOf(t, throughProxy(p))
 
 			ns := newNamespace(t)

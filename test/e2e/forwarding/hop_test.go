@@ -24,11 +24,7 @@ import (
 func TestHop(t *testing.T) {
 	harness.Long(t)
 	h := hop.Run(t, cp.URL(), cp.CA())
-	configs := func(user string) *rest.Config {
-		config := cp.RESTConfig(user)
-		config.Host, config.CAData = h.URL(), h.CA()
-		return config
-	}
+	configs := func(user string) *rest.Config { return h.RESTConfig(cp.RESTConfig(user)) }
 	upstream, err := newDoor(t.TempDir(), "hop", configs)
 	if err != nil {
 		t.Fatal(err)

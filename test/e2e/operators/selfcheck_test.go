@@ -41,10 +41,8 @@ func TestMismatchIsOnThePage(t *testing.T) {
 		}
 		return bytes.Replace(line, []byte(`"said":"truth"`), []byte(`"said":"Truth"`), 1), nil
 	})
-	own := cp.RESTConfig(controlplane.Feed)
-	own.Host, own.CAData = h.URL(), h.CA()
 	p := harness.RunProxy(t, harness.ProxyOptions{
-		Upstream: own, Args: []string{"--eager", "configmaps", "--self-check-interval", "1s"},
+		Upstream: h.RESTConfig(cp.RESTConfig(controlplane.Feed)), Args: []string{"--eager", "configmaps", "--self-check-interval", "1s"},
 	})
 	collection := func(s statusz.Status) statusz.Collection {
 		for _, c := range s.Collections {

@@ -74,8 +74,7 @@ func newRig(t *testing.T, c *cluster, o rigOptions) *rig {
 	h.OnRequest(r.onRequest)
 	h.OnLine(r.onLine)
 
-	own := c.RESTConfig(controlplane.Feed)
-	own.Host, own.CAData = h.URL(), h.CA()
+	own := h.RESTConfig(c.RESTConfig(controlplane.Feed))
 	if o.token != "" {
 		own.BearerToken = o.token
 	}

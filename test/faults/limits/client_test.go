@@ -6,19 +6,12 @@ import (
 	"net/http"
 	"time"
 
-	"k8s.io/client-go/rest"
-
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // client asks one server. Its requests take as long as they take.
 type client struct{ *ask.Client }
-
-func newClient(cfg *rest.Config) (client, error) {
-	c, err := ask.New(cfg, 0)
-	return client{c}, err
-}
 
 // get reads a list, and says whether it came from memory.
 func (c client) get(ctx context.Context, target string) (body []byte, fromMemory bool, err error) {

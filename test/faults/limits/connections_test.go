@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -20,8 +21,7 @@ func (r *rig) from(host, user string) client {
 	r.Helper()
 	cfg := r.proxy.RESTConfig(plane.RESTConfig(user))
 	cfg.Dial = (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(host)}}).DialContext
-	client, err := newClient(cfg)
-	r.must(err)
+	client := client{ask.MustNew(r, cfg, 0)}
 	r.Cleanup(client.HTTP.CloseIdleConnections)
 	return client
 }

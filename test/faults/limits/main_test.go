@@ -8,6 +8,7 @@ import (
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/hop"
 	"github.com/listproxy/listproxy/test/harness/soak"
 )
@@ -57,15 +58,10 @@ func newRig(t *testing.T, args ...string) *rig {
 	t.Helper()
 	r := &rig{T: t}
 	r.hop = hop.Run(t, plane.URL(), plane.CA())
-	own := plane.RESTConfig(controlplane.Feed)
-	own.Host, own.CAData = r.hop.URL(), r.hop.CA()
 	// Without the log of requests, which is kept in memory here.
-	r.proxy = harness.RunProxy(t, harness.ProxyOptions{Upstream: own, Binary: binary, Args: append([]string{"--log-level", "info"}, args...)})
-	var err error
-	r.via, err = newClient(r.proxy.RESTConfig(plane.RESTConfig(controlplane.Admin)))
-	r.must(err)
-	r.direct, err = newClient(plane.RESTConfig(controlplane.Admin))
-	r.must(err)
+	r.proxy = harness.RunProxy(t, harness.ProxyOptions{Upstream: r.hop.RESTConfig(plane.RESTConfig(controlplane.Feed)), Binary: binary, Args: append([]string{"--log-level", "info"}, args...)})
+	r.via = client{ask.MustNew(r, r.proxy.RESTConfig(plane.RESTConfig(controlplane.Admin)), 0)}
+	r.direct = client{ask.MustNew(r, plane.RESTConfig(controlplane.Admin), 0)}
 	return r
 }
 

@@ -121,10 +121,7 @@ func (t *turnstile) counts() (least, most, refused, asked int) {
 // said it, and listproxy does not ask again in its place.
 func TestTooManyForCallers(t *testing.T) {
 	r := newRig(t)
-	cfg := plane.RESTConfig(controlplane.Admin)
-	cfg.Host, cfg.CAData = r.hop.URL(), r.hop.CA()
-	bare, err := newClient(cfg)
-	r.must(err)
+	bare := client{ask.MustNew(r, r.hop.RESTConfig(plane.RESTConfig(controlplane.Admin)), 0)}
 	const objects = "/api/v1/namespaces/team-a/configmaps"
 	object := configMap("refused", "")
 	requests := []struct {

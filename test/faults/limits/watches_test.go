@@ -10,6 +10,7 @@ import (
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -53,8 +54,7 @@ func TestForwardedWatches(t *testing.T) {
 		cfg := r.proxy.RESTConfig(plane.RESTConfig(controlplane.Admin))
 		// Of its own: client-go shares connections otherwise.
 		cfg.Proxy = http.ProxyFromEnvironment
-		client, err := newClient(cfg)
-		r.must(err)
+		client := client{ask.MustNew(r, cfg, 0)}
 		for range min(watchesPerClient, n-i) {
 			all.Go(func() {
 				resp, err := client.Open(ctx, http.MethodGet, "/api/v1/configmaps?labelSelector=limits&watch=true", nil)

@@ -215,8 +215,7 @@ func readable(group string, resources ...string) []rule {
 // and so is a CA that is not its own; only that is the replica's own fault.
 func TestHealthOfTheWay(t *testing.T) {
 	h := hop.Run(t, one.URL(), plane.CA())
-	own := plane.RESTConfig(controlplane.Feed)
-	own.Host, own.CAData = h.URL(), h.CA()
+	own := h.RESTConfig(plane.RESTConfig(controlplane.Feed))
 	p := launch(t, own)
 	defer p.judge()
 	p.await(upstream.ConditionOK, true)

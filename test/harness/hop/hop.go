@@ -23,6 +23,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/rest"
+
 	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/server"
 	"github.com/listproxy/listproxy/test/harness/events"
@@ -118,6 +120,13 @@ func (h *Hop) URL() string { return "https://" + h.listener.Addr().String() }
 
 // CA is the PEM of the authority that signed the hop's certificate.
 func (h *Hop) CA() []byte { return h.ca }
+
+// RESTConfig returns a client's configuration, pointed at the hop.
+func (h *Hop) RESTConfig(direct *rest.Config) *rest.Config {
+	cfg := rest.CopyConfig(direct)
+	cfg.Host, cfg.CAData, cfg.CAFile = h.URL(), h.CA(), ""
+	return cfg
+}
 
 // Close ends the hop and all that passes.
 func (h *Hop) Close() {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -13,13 +12,14 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/informers"
+	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -124,46 +124,27 @@ func setUp(s *harness.Suite) (err error) {
 
 // prepare makes the namespaces and the custom resource.
 func prepare(ctx context.Context) error {
-	object := func(apiVersion, kind, name string, more map[string]any) *unstructured.Unstructured {
-		o := &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": name},
-		}}
-		maps.Copy(o.Object, more)
-		return o
+	admin, err := ask.New(plane.RESTConfig(controlplane.Admin), patience)
+	if err != nil {
+		return err
 	}
 	for _, name := range append(slices.Clone(namespaces), watched) {
-		spaces := schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
-		if err := create(ctx, direct.Dynamic.Resource(spaces), object("v1", "Namespace", name, nil)); err != nil {
+		if err := admin.Ensure(ctx, "/api/v1/namespaces", kinds.Namespace(name)); err != nil {
 			return err
 		}
 	}
-	definition := object("apiextensions.k8s.io/v1", "CustomResourceDefinition", gadgets.Resource+"."+gadgets.Group, map[string]any{
-		"spec": map[string]any{
-			"group": gadgets.Group, "scope": "Namespaced",
-			"names": map[string]any{"plural": gadgets.Resource, "kind": "Gadget", "listKind": "GadgetList"},
-			"versions": []any{map[string]any{
-				"name": "v1", "served": true, "storage": true,
-				"selectableFields": []any{map[string]any{"jsonPath": ".spec.color"}},
-				"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "properties": map[string]any{
-					"spec": map[string]any{"type": "object", "properties": map[string]any{
-						"color": map[string]any{"type": "string"}, "turn": map[string]any{"type": "integer"},
-					}},
-				}}},
-			}},
-		},
-	})
-	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-	if err := create(ctx, direct.Dynamic.Resource(definitions), definition); err != nil {
+	version := kinds.Version(kinds.Fields{"type": "object", "properties": kinds.Fields{
+		"spec": kinds.Fields{"type": "object", "properties": kinds.Fields{
+			"color": kinds.Fields{"type": "string"}, "turn": kinds.Fields{"type": "integer"},
+		}},
+	}})
+	version["selectableFields"] = []any{kinds.Fields{"jsonPath": ".spec.color"}}
+	custom := kinds.Kind{APIVersion: gadgets.GroupVersion().String(), Name: "Gadget", Plural: gadgets.Resource}
+	if err := admin.Ensure(ctx, kinds.Definitions, custom.Definition(version)); err != nil {
 		return err
 	}
-	for {
-		var code int
-		err := direct.Typed.CoreV1().RESTClient().Get().AbsPath("/apis/" + gadgets.Group + "/v1/gadgets").Do(ctx).StatusCode(&code).Error()
-		if code == http.StatusOK {
-			return nil
-		}
-		if !poll.Pause(ctx, 50*time.Millisecond) {
-			return fmt.Errorf("the custom resource is not served: %w", err)
-		}
-	}
+	return poll.Retry(ctx, "the custom resource", func() error {
+		_, err := admin.Do(ctx, http.MethodGet, custom.Path(""), nil)
+		return err
+	})
 }

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"compress/gzip"
 	"errors"
 	"io"
 	"net/http"
@@ -60,9 +59,7 @@ func load(b *testing.B, c *ask.Client, compressed bool) (size int, err error) {
 	wire := &counting{from: resp.Body}
 	plain := io.Reader(wire)
 	if compressed {
-		if plain, err = gzip.NewReader(wire); err != nil {
-			return 0, err
-		}
+		plain = events.Unzip(wire)
 	}
 	err = events.SkipInitial(plain)
 	return wire.bytes, err

@@ -1,8 +1,6 @@
 package watches
 
 import (
-	"bufio"
-	"compress/gzip"
 	"context"
 	"errors"
 	"io"
@@ -60,7 +58,7 @@ func (s *stream) follow(ctx context.Context, resp *http.Response) {
 	defer func() { _ = resp.Body.Close() }()
 	var body io.Reader = resp.Body
 	if resp.Header.Get("Content-Encoding") == "gzip" {
-		body = &members{from: bufio.NewReader(body)}
+		body = events.Unzip(body)
 	}
 	for in := events.NewReader(body, resp.Header.Get("Content-Type")); ; {
 		e, err := next(in)
@@ -90,35 +88,4 @@ func (s *stream) said() (events []event, ended bool, err error) {
 func (s *stream) close() {
 	s.cancel()
 	<-s.read
-}
-
-// members reads a body of which each flush is a gzip member of its own, without waiting for the
-// next one.
-type members struct {
-	from *bufio.Reader
-	zip  *gzip.Reader
-}
-
-func (m *members) Read(p []byte) (int, error) {
-	for {
-		if m.zip == nil {
-			zip, err := gzip.NewReader(m.from)
-			if err != nil {
-				return 0, err
-			}
-			m.zip = zip
-			m.zip.Multistream(false)
-		}
-		n, err := m.zip.Read(p)
-		switch {
-		case n > 0:
-			return n, nil
-		case !errors.Is(err, io.EOF):
-			return 0, err
-		}
-		if err := m.zip.Reset(m.from); err != nil {
-			return 0, err
-		}
-		m.zip.Multistream(false)
-	}
 }

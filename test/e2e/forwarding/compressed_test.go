@@ -2,7 +2,6 @@ package forwarding
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -108,11 +107,7 @@ func wantEvents(t *testing.T, encoding, contentType string, body []byte) {
 	t.Helper()
 	var from io.Reader = bytes.NewReader(body)
 	if encoding == "gzip" {
-		zip, err := gzip.NewReader(from)
-		if err != nil {
-			t.Fatal(err)
-		}
-		from = zip
+		from = events.Unzip(from)
 	}
 	all, initial := 0, -1
 	for in := events.NewReader(from, contentType); ; {

@@ -235,7 +235,7 @@ func (h *Hop) modify(resp *http.Response) error {
 		var in io.Reader = from
 		var out io.Writer = pw
 		if resp.Header.Get("Content-Encoding") == "gzip" {
-			in, out = &unzipping{from: from}, zipping{pw}
+			in, out = events.Unzip(from), zipping{pw}
 		}
 		go h.pass(r, events.NewReader(in, resp.Header.Get("Content-Type")), pw, out)
 		resp.Body = struct {
@@ -329,23 +329,6 @@ func (h *Hop) pass(r *http.Request, from *events.Reader, to *io.PipeWriter, out 
 		}
 	}
 	_ = to.CloseWithError(context.Cause(r.Context()))
-}
-
-// unzipping reads what comes with gzip. It waits for nothing before it is read.
-type unzipping struct {
-	from io.Reader
-	zip  *gzip.Reader
-}
-
-// Read implements io.Reader.
-func (u *unzipping) Read(p []byte) (int, error) {
-	if u.zip == nil {
-		var err error
-		if u.zip, err = gzip.NewReader(u.from); err != nil {
-			return 0, err
-		}
-	}
-	return u.zip.Read(p)
 }
 
 // zipping writes each part as a gzip member, as kube-apiserver does.

@@ -1,17 +1,18 @@
-package watches
+package events_test
 
 import (
-	"bufio"
 	"bytes"
 	"compress/gzip"
 	"io"
 	"testing"
+
+	"github.com/listproxy/listproxy/test/harness/events"
 )
 
-// TestMembers: what one member has is read before the next one has come.
-func TestMembers(t *testing.T) {
+// TestUnzip: what one member has is read before the next one has come.
+func TestUnzip(t *testing.T) {
 	from, to := io.Pipe()
-	m := &members{from: bufio.NewReader(from)}
+	m := events.Unzip(from)
 	for _, text := range []string{"one\n", "two\n"} {
 		var zipped bytes.Buffer
 		w := gzip.NewWriter(&zipped)
@@ -24,7 +25,7 @@ func TestMembers(t *testing.T) {
 		}
 	}
 	_ = to.Close()
-	if _, err := m.Read(make([]byte, 1)); err != io.EOF { //nolint:errorlint // as readers demand
+	if _, err := m.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("at the end: %v", err)
 	}
 }

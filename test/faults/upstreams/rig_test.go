@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -74,6 +75,9 @@ type rig struct {
 	// grouped: pods have a field that only newer API servers know.
 	grouped bool
 
+	// cas are those of hops before API servers.
+	cas []byte
+
 	// starting is how many API servers are being started: they refuse everybody until they have
 	// read their roles.
 	starting atomic.Int32
@@ -130,7 +134,7 @@ func (r *rig) through() *rest.Config {
 func (r *rig) start(upstream string, args ...string) *harness.Proxy {
 	r.Helper()
 	own := r.plane.RESTConfig(controlplane.Feed)
-	own.Host = upstream
+	own.Host, own.CAData = upstream, slices.Concat(own.CAData, r.cas)
 	p, err := r.proxies.Start(r.Context(), harness.ProxyOptions{Upstream: own, Args: append([]string{
 		"--eager", "configmaps,pods", "--upstream-settle", "3s", "--staleness-bound", load.Bound.String(),
 		"--consistent-lists=always", "--watches",

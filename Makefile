@@ -99,7 +99,7 @@ demo: bin/demo ## See it work on a real kube-apiserver (PODS=3000; ONCE=1 ends b
 	@exec bin/demo --pods $(PODS) $(if $(ONCE),--once) $(if $(JAEGER),--jaeger)
 
 lint: bin/golangci-lint ## Check style: golangci-lint, gofmt, go mod tidy
-	bin/golangci-lint run ./...
+	bin/golangci-lint run --allow-parallel-runners ./...
 	@unformatted=$$(git ls-files --cached --others --exclude-standard '*.go' | xargs gofmt -l) || exit 1; \
 	if [ -n "$$unformatted" ]; then printf 'not as gofmt has it (make fmt):\n%s\n' "$$unformatted"; exit 1; fi
 	$(GO) mod tidy -diff

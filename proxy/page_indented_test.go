@@ -142,7 +142,7 @@ func TestIndentingDoesNotAllocate(t *testing.T) {
 	for _, gzip := range []bool{false, true} {
 		list := policy.Request{Gzip: gzip}
 		small, large := allocations(list, indented(listOf(10, 100))), allocations(list, indented(listOf(5000, 100)))
-		if large > small+40 { // the pools lose what they hold now and then
+		if large > small+500 { // with the race detector, pools lose what they hold now and then
 			t.Errorf("gzip %t: %v allocations for 10 objects, %v for 5000", gzip, small, large)
 		}
 	}

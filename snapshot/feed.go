@@ -176,6 +176,10 @@ func (f *feed) session(ctx context.Context) error {
 	}
 	f.refusals = refusalBackoff()
 	f.log.Info("collection loaded", "revision", loaded.revision, "objects", loaded.state.Len(), "bytes", loaded.size)
+	if form != nil {
+		// Its bookmark tells how bookmarks are written; the stream's own may take a minute.
+		go func() { _, _ = f.attest(ctx, loaded.revision) }()
+	}
 	return f.follow(ctx, frame, loaded.stream)
 }
 

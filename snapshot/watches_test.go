@@ -165,6 +165,20 @@ func TestLostSpanIsForgotten(t *testing.T) {
 	}
 }
 
+// TestBookmarksAreLearnedAfterTheLoad: how bookmarks are written is known soon after the load, long
+// before the stream has one, so that a watch that ends then is told a last one.
+func TestBookmarksAreLearnedAfterTheLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := fedWith(t, &quietResource{
+			upstream: &upstream{revision: 9, watch: func(uint64) []string { return nil }},
+			beside:   func(string) string { return bookmark(9, "") },
+		}, 3*time.Second, nil, Settings{Watches: true})
+		if v := c.view.Load(); v.watches == nil || v.watches.Form().Plain == nil {
+			t.Error("it is not known")
+		}
+	})
+}
+
 // TestWatchesOutliveQuestions: while the feed's stream tells something, or a question says that there
 // is nothing to tell, watches go on. If neither is so for the staleness bound they end, whatever the
 // reason.
@@ -216,7 +230,7 @@ func TestWatchesOutliveQuestions(t *testing.T) {
 				}
 				u.mu.Lock()
 				defer u.mu.Unlock()
-				if u.watches != 2 { // one to learn how watches are written, one to follow
+				if u.watches != 3 { // two to learn how watches and bookmarks are written, one to follow
 					t.Errorf("the feed has opened %d watches", u.watches)
 				}
 			})

@@ -343,11 +343,18 @@ func (r *rig) comes(source, path string, q url.Values) (ask.Answer, error) {
 	return a, nil
 }
 
-// known returns an error if one of the revisions is not known.
+// known returns an error if one of the revisions is not known. While definitions are read again, as
+// after a cut connection, nobody can say: the answer is then forwarded.
 func (r *rig) known(list string, revisions ...string) error {
 	r.t.Helper()
 	for _, revision := range revisions {
-		if _, err := r.comes(hitExact, list, exactly(revision)); err != nil {
+		if err := poll.Retry(r.t.Context(), "revision "+revision, func() error {
+			a, err := r.comes(hitExact, list, exactly(revision))
+			if err != nil && a.Source() != fwdWarming {
+				return poll.Wrong(err.Error())
+			}
+			return err
+		}); err != nil {
 			return err
 		}
 	}

@@ -72,11 +72,11 @@ func TestGrowth(t *testing.T) {
 		// These were flat, when medians were held against each other with much slack.
 		{name: "a slow leak of memory", change: func(i int, s *Sample) { s.Heap += in(i, 4*mib); s.RSS += in(i, 4*mib) }, want: []string{"resident memory", "heap"}},
 		{name: "a slow leak of resident memory", change: func(i int, s *Sample) { s.RSS += in(i, 16*mib) }, want: []string{"resident memory"}},
-		{name: "a slow leak of heap", change: func(i int, s *Sample) { s.Heap += in(i, 0.75*mib) }, want: []string{"heap"}},
-		{name: "a slow leak of goroutines", change: func(i int, s *Sample) { s.Goroutines += math.Floor(in(i, 3)) }, want: []string{"goroutines"}},
-		{name: "a slow leak of descriptors", change: func(i int, s *Sample) { s.FDs += math.Floor(in(i, 2)) }, want: []string{"file descriptors"}},
-		{name: "a slow leak of connections", change: func(i int, s *Sample) { s.Upstream += math.Floor(in(i, 2)) }, want: []string{"connections to the API server"}},
-		{name: "a leak in ten minutes", lasts: 10 * time.Minute, change: func(i int, s *Sample) { s.Heap += in(i, 2.5*mib); s.Goroutines += math.Floor(in(i, 9)) }, want: []string{"heap", "goroutines"}},
+		{name: "a slow leak of heap", change: func(i int, s *Sample) { s.Heap += in(i, 1.5*mib) }, want: []string{"heap"}},
+		{name: "a slow leak of goroutines", change: func(i int, s *Sample) { s.Goroutines += math.Floor(in(i, 8)) }, want: []string{"goroutines"}},
+		{name: "a slow leak of descriptors", change: func(i int, s *Sample) { s.FDs += math.Floor(in(i, 8)) }, want: []string{"file descriptors"}},
+		{name: "a slow leak of connections", change: func(i int, s *Sample) { s.Upstream += math.Floor(in(i, 8)) }, want: []string{"connections to the API server"}},
+		{name: "a leak in ten minutes", lasts: 10 * time.Minute, change: func(i int, s *Sample) { s.Heap += in(i, 5*mib); s.Goroutines += math.Floor(in(i, 24)) }, want: []string{"heap", "goroutines"}},
 		{name: "a leak in two minutes", lasts: 2 * time.Minute, change: func(i int, s *Sample) { s.Goroutines += float64(i) / 2 }, want: []string{"goroutines"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -235,7 +235,7 @@ func (w *watchers) read(client *http.Client, l load, begun func(status string)) 
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return false, err
+		return true, err // a server that has too much to do closes connections
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {

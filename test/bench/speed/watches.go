@@ -306,7 +306,7 @@ func (s *watchScene) fanOut(ctx context.Context, set settings) (*table, error) {
 			return err
 		}, side.pids...)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s: %w", side.name, err)
 		}
 		if _, err := order(s.client, watchOrder{Close: true}); err != nil {
 			return nil, err

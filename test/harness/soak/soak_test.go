@@ -77,7 +77,7 @@ func TestGrowth(t *testing.T) {
 		{name: "a slow leak of descriptors", change: func(i int, s *Sample) { s.FDs += math.Floor(in(i, 8)) }, want: []string{"file descriptors"}},
 		{name: "a slow leak of connections", change: func(i int, s *Sample) { s.Upstream += math.Floor(in(i, 8)) }, want: []string{"connections to the API server"}},
 		{name: "a leak in ten minutes", lasts: 10 * time.Minute, change: func(i int, s *Sample) { s.Heap += in(i, 5*mib); s.Goroutines += math.Floor(in(i, 24)) }, want: []string{"heap", "goroutines"}},
-		{name: "a leak in two minutes", lasts: 2 * time.Minute, change: func(i int, s *Sample) { s.Goroutines += float64(i) / 2 }, want: []string{"goroutines"}},
+		{name: "a leak in two minutes", lasts: 2 * time.Minute, change: func(i int, s *Sample) { s.Goroutines += float64(i) }, want: []string{"goroutines"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.lasts == 0 {

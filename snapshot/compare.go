@@ -121,7 +121,9 @@ func (c *comparison) page(ctx context.Context, s Snapshot, from string, limit in
 }
 
 // read reads a list that the upstream must answer at exactly the given revision.
-func (c *comparison) read(ctx context.Context, src source.Source, namespace string, revision uint64, query url.Values) (source.List, error) {
+func (c *comparison) read(
+	ctx context.Context, src source.Source, namespace string, revision uint64, query url.Values,
+) (source.List, error) {
 	read := src.List
 	if c.insists {
 		read = src.Insist

@@ -31,7 +31,8 @@ const resumeSilence = 2 * freshness.BookmarkEvery
 // that is known is then dropped.
 var errUnproven = errors.New("the upstream's past could not be recognised")
 
-// resumePointOf is that of a state that was loaded as a whole; the zero one if it is empty.
+// resumePointOf returns the resume point of a state that was loaded as a whole: its newest object. It
+// is zero if the state is empty.
 func resumePointOf(state index.Tree) resumePoint {
 	var newest *index.Object
 	state.Ascend("", "", func(o *index.Object) bool {

@@ -149,6 +149,20 @@ func TestWatchEndsWithAnEvent(t *testing.T) {
 	}
 }
 
+// watchOf returns a watch that the upstream has answered with a header, a pipe for what the upstream
+// sends after that, and the context of the upstream's request.
+func watchOf(t *testing.T, header http.Header) (*openWatch, *io.PipeWriter, context.Context) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	w := &openWatch{cancel: cancel}
+	reader, writer := io.Pipe()
+	context.AfterFunc(ctx, func() { _ = reader.CloseWithError(ctx.Err()) })
+	if err := w.answered(&http.Response{StatusCode: http.StatusOK, ContentLength: -1, Body: reader, Header: header}); err != nil {
+		t.Fatal(err)
+	}
+	return w, writer, ctx
+}
+
 // TestWatchOfSlowClient: its client takes the first half of an event when the end comes, and the
 // second half long after. The end is behind the whole event, where that can be told, and where it
 // cannot, too.
@@ -164,13 +178,7 @@ func TestWatchOfSlowClient(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				w := &openWatch{cancel: cancel}
-				reader, writer := io.Pipe()
-				context.AfterFunc(ctx, func() { _ = reader.CloseWithError(ctx.Err()) })
-				if err := w.answered(&http.Response{StatusCode: http.StatusOK, ContentLength: -1, Body: reader, Header: tt.header}); err != nil {
-					t.Fatal(err)
-				}
+				w, writer, ctx := watchOf(t, tt.header)
 				go func() {
 					_, _ = io.WriteString(writer, tt.halves[0])
 					time.Sleep(quiet / 2) // the bubble's clock
@@ -197,13 +205,7 @@ func TestWatchOfSlowClient(t *testing.T) {
 // TestUnframedWatchEndsWhenQuiet: not while parts of what may be one event come.
 func TestUnframedWatchEndsWhenQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		w := &openWatch{cancel: cancel}
-		reader, writer := io.Pipe()
-		context.AfterFunc(ctx, func() { _ = reader.CloseWithError(ctx.Err()) })
-		if err := w.answered(&http.Response{StatusCode: http.StatusOK, ContentLength: -1, Body: reader}); err != nil {
-			t.Fatal(err)
-		}
+		w, writer, _ := watchOf(t, nil)
 		got := make(chan string, 1)
 		go func() { got <- proxytest.ReadAll(t, w) }()
 		synctest.Wait()
@@ -238,14 +240,7 @@ func TestWatchEndsWithAMember(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				w := &openWatch{cancel: cancel}
-				reader, writer := io.Pipe()
-				context.AfterFunc(ctx, func() { _ = reader.CloseWithError(ctx.Err()) })
-				header := http.Header{"Content-Type": {"application/json"}, "Content-Encoding": {"gzip"}}
-				if err := w.answered(&http.Response{StatusCode: http.StatusOK, ContentLength: -1, Body: reader, Header: header}); err != nil {
-					t.Fatal(err)
-				}
+				w, writer, _ := watchOf(t, http.Header{"Content-Type": {"application/json"}, "Content-Encoding": {"gzip"}})
 				got := make(chan string, 1)
 				go func() { got <- proxytest.ReadAll(t, w) }()
 				_, _ = io.WriteString(writer, tt.parts[0])

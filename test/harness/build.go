@@ -2,6 +2,7 @@ package harness
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/proxy/discovery"
+	"github.com/listproxy/listproxy/test/controlplane/filelock"
 )
 
 // once keeps what was built; what failed is tried again. The zero once has built nothing.
@@ -87,11 +89,23 @@ func ModuleDir(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// compile compiles the command with the race detector into bin/, and returns its path.
+// compile compiles the command with the race detector into bin/, and returns its path. The test
+// processes of one make test build in turn: the first links, and the others find that what is there
+// is up to date.
 func compile(ctx context.Context, root, name string, flags ...string) (string, error) {
 	path := filepath.Join(root, "bin", name)
-	// Built beside and moved: another test process may be running the old one.
-	fresh := fmt.Sprintf("%s.%d", path, os.Getpid())
+	lock, err := filelock.Wait(ctx, filepath.Join(root, "bin", "."+name+".lock"), func() {})
+	if err != nil {
+		return "", err
+	}
+	defer lock.Unlock()
+	// Built beside and moved: another test process may be running the old one. The link lets the go
+	// command see what is there already.
+	fresh := path + ".fresh"
+	defer func() { _ = os.Remove(fresh) }() // where nothing was built, both names are one file's
+	if err := os.Link(path, fresh); err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrExist) {
+		return "", err
+	}
 	args := slices.Concat([]string{"build", "-race", "-ldflags", anySettle, "-o", fresh}, flags, []string{"./cmd/listproxy"})
 	cmd := exec.CommandContext(ctx, "go", args...) // #nosec G204 -- words of this package
 	cmd.Dir = root

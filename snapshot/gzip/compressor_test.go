@@ -269,7 +269,7 @@ func TestPiecesBehindTheFirst(t *testing.T) {
 	c := newTestCompressor(t, 0)
 	frame := wire.FixedFrame("PodList", "v1")
 	for _, size := range []int{300, 3000, 20_000} {
-		objects := someObjects(1, 100_000/size, size)
+		objects := someObjects(1, max(3, 3*pieceTarget/size), size) // some pieces
 		roles := map[role]writing{
 			beginsList: {frame: frame}, inList: {frame: frame}, inWatch: {frame: frame, events: wire.EncodingOf(media.JSON)},
 		}

@@ -64,6 +64,7 @@ func (a *audited) until(t *testing.T, q question, cacheStatus string, tell func(
 // lists are forwarded meanwhile, are in the API server's log, and come from memory again
 // afterwards.
 func TestLogThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "logs")
 	a := startAudited(t, filepath.Join(folder, "audit.log"))
 	q := question{name: "pods", token: cp.Token(controlplane.Alice), agent: "test", path: "/api/v1/namespaces/team-a/pods?resourceVersion=0"}

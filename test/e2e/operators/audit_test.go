@@ -28,6 +28,7 @@ import (
 // TestSameLines asks the API server and listproxy for the same lists and compares the lines in
 // their logs byte for byte, but for the two times and the annotations, which are looked at apart.
 func TestSameLines(t *testing.T) {
+	t.Parallel()
 	upstream := ask.MustNew(t, cp.RESTConfig(controlplane.Anonymous), patience)
 	via := startAudited(t, filepath.Join(t.TempDir(), "audit.log"))
 	for _, q := range questions(t, upstream) {

@@ -30,6 +30,7 @@ func explained(t *testing.T, p *harness.Proxy, user string, args ...string) (str
 // request now; of what memory has it tells nothing to whom kube-apiserver refuses the list; and it
 // sends nothing that changes anything.
 func TestExplainAsksARunningListproxy(t *testing.T) {
+	t.Parallel()
 	p := harness.RunProxy(t, harness.ProxyOptions{Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{"--eager", "namespaces", "--log-level", "access"}})
 	says := func(user string, words []string, args ...string) string {
 		t.Helper()

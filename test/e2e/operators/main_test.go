@@ -15,6 +15,8 @@ import (
 const (
 	// patience ends a wait for something that must come; no test passes because of it.
 	patience = time.Minute
+	// atOnce is how many tests run at the same time: more than there are CPUs, for they wait.
+	atOnce = 8
 
 	// everything is a policy that writes one event for every request, without bodies.
 	everything = `{"apiVersion":"audit.k8s.io/v1","kind":"Policy","omitStages":["RequestReceived"],"rules":[{"level":"Metadata"}]}`
@@ -32,7 +34,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	harness.Main(m, harness.Options{SetUp: func(s *harness.Suite) error {
+	harness.Main(m, harness.Options{Parallel: atOnce, SetUp: func(s *harness.Suite) error {
 		dir, err := s.Dir()
 		if err != nil {
 			return err

@@ -20,6 +20,7 @@ import (
 // TestReadmeWalk does what the README tells to do to try listproxy, in the same words, in a shell
 // whose files anybody may read. Only the ports are others, and listproxy is built already.
 func TestReadmeWalk(t *testing.T) {
+	t.Parallel()
 	w := newWalk(t)
 	blocks := blocksOf(t, "Try it on your cluster in ten minutes")
 	if len(blocks) != 5 {

@@ -24,6 +24,7 @@ import (
 // TestMismatchIsOnThePage: an object is falsified on its way to listproxy, a self-check finds it,
 // and the page, its JSON and listproxy status say so, also when all is well again.
 func TestMismatchIsOnThePage(t *testing.T) {
+	t.Parallel()
 	h := hop.Run(t, cp.URL(), cp.CA())
 	var next atomic.Pointer[string] // the object to falsify, once
 	var loaded sync.Map             // watches of which the first state has passed: what is false in that is found by no self-check

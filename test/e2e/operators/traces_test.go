@@ -161,6 +161,7 @@ func describe(spans []span) string {
 
 // TestOneTree: a list that is forwarded for an administrator is one tree of both processes' spans.
 func TestOneTree(t *testing.T) {
+	t.Parallel()
 	const name = "GET /api/v1/pods"
 	var spans []span
 	untilWhole(t, func() (err error) {
@@ -191,6 +192,7 @@ func TestOneTree(t *testing.T) {
 
 // TestFromMemory: a list from memory has its steps, and the review that was asked for it.
 func TestFromMemory(t *testing.T) {
+	t.Parallel()
 	const name = "GET /api/v1/namespaces/{namespace}/pods"
 	const review = "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 	steps := []string{"review", "snapshot", "write"}
@@ -233,6 +235,7 @@ func TestFromMemory(t *testing.T) {
 // TestAnotherTrace: for an ordinary user kube-apiserver begins a trace of its own, with a link to
 // ours.
 func TestAnotherTrace(t *testing.T) {
+	t.Parallel()
 	const name = "GET /api/v1/namespaces/{namespace}/pods"
 	// Names as kube-apiserver has them: with a colon in the placeholder.
 	theirs := strings.ReplaceAll(name, "{namespace}", "{:namespace}")

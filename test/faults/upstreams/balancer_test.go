@@ -21,8 +21,7 @@ const resetEvery = 300 * time.Millisecond
 // and then. listproxy knows its address only.
 func TestBehindOneAddress(t *testing.T) {
 	harness.Long(t)
-	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
-	defer r.proxies.Stop(r)
+	r := takeRig(t)
 	before, err := hop.StartBalancer()
 	r.must(err)
 	defer before.Close()

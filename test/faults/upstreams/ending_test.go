@@ -18,7 +18,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 
-	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
@@ -31,8 +30,7 @@ import (
 // for.
 func TestEnding(t *testing.T) {
 	harness.Long(t)
-	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
-	defer r.proxies.Stop(r)
+	r := takeRig(t)
 	p := r.start(plane.URL(), "--shutdown-timeout", "10m")
 	frames := r.beginWatch(p, 2, "application/vnd.kubernetes.protobuf;stream=watch")
 	lines := r.beginWatch(p, 1, "application/json")
@@ -163,8 +161,7 @@ func wholeFrames(stream []byte) (n int, err error) {
 // TestEndingAtOnce: a second signal ends the process, whatever is in flight.
 func TestEndingAtOnce(t *testing.T) {
 	harness.Long(t)
-	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
-	defer r.proxies.Stop(r)
+	r := takeRig(t)
 	p := r.start(plane.URL(), "--shutdown-timeout", "10m")
 	slow := r.beginWrite(p, "never")
 	r.must(p.Signal(syscall.SIGTERM))

@@ -29,7 +29,6 @@ type rule = rbacv1.PolicyRule
 type patient struct {
 	*testing.T
 	*harness.Proxy
-	client *ask.Client
 	// told is the conditions that the upstream has been in.
 	told []upstream.Condition
 }
@@ -44,8 +43,7 @@ func launch(t *testing.T, own *rest.Config) *patient {
 	running := &harness.Proxies{}
 	running.Add(p)
 	t.Cleanup(func() { running.Stop(t) })
-	client := ask.MustNew(t, p.RESTConfig(plane.RESTConfig(controlplane.Admin)), requestTimeout)
-	return &patient{T: t, Proxy: p, client: client}
+	return &patient{T: t, Proxy: p}
 }
 
 func (p *patient) must(err error) {
@@ -133,6 +131,8 @@ func (p *patient) judge() {
 // is that it is well again. /readyz says yes, since other replicas would be no better: callers get
 // a 503 where nobody answers. It says no to a new replica whose account is refused.
 func TestHealthOfUpstream(t *testing.T) {
+	t.Parallel()
+	plane := harness.RunControlPlane(t, controlplane.Options{}) // its own, for the rights it has
 	token, err := plane.CreateServiceAccountToken(t.Context(), controlplane.TeamB, "patient")
 	if err != nil {
 		t.Fatal(err)
@@ -148,17 +148,18 @@ func TestHealthOfUpstream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	admin := plane.RESTConfig(controlplane.Admin)
 	own := plane.RESTConfig(controlplane.Admin)
-	own.Host, own.BearerToken = one.URL(), token
-	if err := one.Kill(); err != nil {
+	own.BearerToken = token
+	if err := plane.KillAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = one.Start(t.Context()) })
 
 	p := launch(t, own)
+	caller := ask.MustNew(t, p.RESTConfig(admin), requestTimeout)
 	defer p.judge()
 	p.await(upstream.ConditionUnreachable, false) // since nothing is loaded yet
-	p.must(one.Start(t.Context()))
+	p.must(plane.StartAPIServer(t.Context()))
 	s := p.await(upstream.ConditionOK, true)
 	if s.UpstreamState.User != "system:serviceaccount:team-b:patient" || s.UpstreamState.Answered == nil {
 		t.Errorf("the status has %+v", s.UpstreamState)
@@ -169,18 +170,18 @@ func TestHealthOfUpstream(t *testing.T) {
 		t.Errorf("the status does not say when the token ends: %+v", s.Ends)
 	}
 
-	p.must(one.Kill())
+	p.must(plane.KillAPIServer())
 	p.await(upstream.ConditionUnreachable, true)
-	if a, err := p.client.Get(t.Context(), "/api/v1/namespaces/default"); err != nil || a.Code != http.StatusServiceUnavailable ||
+	if a, err := caller.Get(t.Context(), "/api/v1/namespaces/default"); err != nil || a.Code != http.StatusServiceUnavailable ||
 		!strings.Contains(string(a.Body), "listproxy could not get an answer from the Kubernetes API server") {
 		t.Errorf("while it is away, %v: %s", err, a)
 	}
-	p.must(one.Start(t.Context()))
+	p.must(plane.StartAPIServer(t.Context()))
 	p.await(upstream.ConditionOK, true)
 
-	p.must(one.Pause())
+	p.must(plane.PauseAPIServer())
 	p.await(upstream.ConditionUnreachable, true)
-	p.must(one.Resume())
+	p.must(plane.ResumeAPIServer())
 	p.await(upstream.ConditionOK, true)
 
 	p.must(revoke(t.Context()))
@@ -189,13 +190,12 @@ func TestHealthOfUpstream(t *testing.T) {
 	p.must(err)
 	p.await(upstream.ConditionOK, true)
 
-	admin := ask.MustNew(p.T, plane.RESTConfig(controlplane.Admin), requestTimeout)
-	_, err = admin.Do(t.Context(), http.MethodDelete, "/api/v1/namespaces/"+controlplane.TeamB+"/serviceaccounts/patient", nil)
+	_, err = ask.MustNew(p.T, admin, requestTimeout).Do(t.Context(), http.MethodDelete, "/api/v1/namespaces/"+controlplane.TeamB+"/serviceaccounts/patient", nil)
 	p.must(err)
 	// All replicas would have lost it: so this one stays in its balancer, and callers' own requests go
 	// on.
 	p.await(upstream.ConditionUnauthorized, true)
-	if a, err := p.client.Get(t.Context(), "/api/v1/namespaces/default"); err != nil || a.Code != http.StatusOK {
+	if a, err := caller.Get(t.Context(), "/api/v1/namespaces/default"); err != nil || a.Code != http.StatusOK {
 		t.Errorf("a caller's own request, %v: %s", err, a)
 	}
 	other := launch(t, own)
@@ -214,6 +214,7 @@ func readable(group string, resources ...string) []rule {
 // TestHealthOfTheWay: an API server that is slow, in two versions, or not ready is told as that,
 // and so is a CA that is not its own; only that is the replica's own fault.
 func TestHealthOfTheWay(t *testing.T) {
+	takeTurn(t)
 	h := hop.Run(t, one.URL(), plane.CA())
 	own := h.RESTConfig(plane.RESTConfig(controlplane.Feed))
 	p := launch(t, own)

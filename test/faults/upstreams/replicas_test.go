@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
@@ -22,8 +21,7 @@ import (
 // kube-apiserver itself, in turn. Together they are the list.
 func TestPagesOfSeveral(t *testing.T) {
 	harness.Long(t)
-	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
-	defer r.proxies.Stop(r)
+	r := takeRig(t)
 	sides := []*ask.Client{r.writer}
 	for range 2 {
 		sides = append(sides, r.startAlone(plane.URL()))
@@ -96,8 +94,7 @@ func TestPagesOfSeveral(t *testing.T) {
 // spreads.
 func TestNeverBackInTime(t *testing.T) {
 	harness.Long(t)
-	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
-	defer r.proxies.Stop(r)
+	r := takeRig(t)
 	replicas := []*ask.Client{r.startAlone(plane.URL()), r.startAlone(plane.URL())}
 	each := r.separate() // askers, too: a connection for each request
 	r.clients = []*ask.Client{each}
@@ -177,8 +174,7 @@ const (
 // and writes.
 func TestRolled(t *testing.T) {
 	harness.Long(t)
-	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
-	defer r.proxies.Stop(r)
+	r := takeRig(t)
 	start := func() *harness.Proxy {
 		return r.start(unheard(t), append(upstreamArgs(one, two), "--shutdown-delay-duration", delay.String(), "--shutdown-timeout", "1m")...)
 	}

@@ -85,8 +85,28 @@ type rig struct {
 	proxies *harness.Replicas
 }
 
-// newRig makes everything but listproxies. Answers are compared with those of the API server
-// direct, to which all is written, and where there are more of them may be what those say.
+// turn is that of the test which breaks API servers. Another waits for it.
+var turn sync.Mutex
+
+// takeTurn lets a test run beside those with a control plane of their own, and not beside those that
+// break the same API servers.
+func takeTurn(t *testing.T) {
+	t.Helper()
+	t.Parallel()
+	turn.Lock()
+	t.Cleanup(turn.Unlock)
+}
+
+// takeRig makes a rig on the control plane of all tests, when it is this test's turn.
+func takeRig(t *testing.T) *rig {
+	t.Helper()
+	takeTurn(t)
+	return newRig(t, plane, plane.RESTConfig(controlplane.Admin))
+}
+
+// newRig makes everything but listproxies, and stops those when the test ends. Answers are compared
+// with those of the API server direct, to which all is written, and where there are more of them may
+// be what those say.
 func newRig(t *testing.T, plane *controlplane.ControlPlane, direct ...*rest.Config) *rig {
 	t.Helper()
 	r := &rig{
@@ -115,6 +135,7 @@ func newRig(t *testing.T, plane *controlplane.ControlPlane, direct ...*rest.Conf
 			_, _ = r.writer.Send(context.Background(), http.MethodDelete, k.Path(r.ns)+"?gracePeriodSeconds=0", nil)
 		}
 	})
+	t.Cleanup(func() { r.proxies.Stop(t) })
 	return r
 }
 

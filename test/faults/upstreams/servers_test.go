@@ -33,8 +33,7 @@ func unheard(t *testing.T) string {
 
 // TestOneOfTwoFails: one API server after the other is killed, stands still, and is started anew.
 func TestOneOfTwoFails(t *testing.T) {
-	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
-	defer r.proxies.Stop(r)
+	r := takeRig(t)
 	// The name is one that nobody listens on: only --upstream is connected to.
 	r.start(unheard(t), upstreamArgs(one, two)...)
 	quiet := r.load()
@@ -70,8 +69,7 @@ func TestOneOfTwoFails(t *testing.T) {
 // well: then nobody would be given anything.
 func TestOldStateOfOneOfTwo(t *testing.T) {
 	harness.Long(t)
-	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
-	defer r.proxies.Stop(r)
+	r := takeRig(t)
 	p := r.start(unheard(t), append(upstreamArgs(one, two), "--review-ttl", "1h")...)
 	quiet := r.load()
 	defer quiet()

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/hop"
 	"github.com/listproxy/listproxy/test/harness/poll"
@@ -17,8 +16,7 @@ import (
 // state lacks what was acknowledged before ([rig.askRecent]).
 func TestOneOfTwoIsSlow(t *testing.T) {
 	harness.Long(t)
-	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
-	defer r.proxies.Stop(r)
+	r := takeRig(t)
 	before, err := hop.Start(two.URL(), plane.CA())
 	r.must(err)
 	defer before.Close()

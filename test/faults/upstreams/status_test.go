@@ -6,15 +6,13 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/telemetry/statusz"
-	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // TestStatusShowsServers: the status has what listproxy knows of each --upstream.
 func TestStatusShowsServers(t *testing.T) {
-	r := newRig(t, plane, plane.RESTConfig(controlplane.Admin))
-	defer r.proxies.Stop(r)
+	r := takeRig(t)
 	p := r.start(unheard(t), upstreamArgs(one, two)...)
 
 	// want waits until the first is in a state, and the second up.

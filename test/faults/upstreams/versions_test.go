@@ -38,6 +38,7 @@ type upgrade struct {
 // newUpgrade starts all but listproxy, the API servers in the older version.
 func newUpgrade(t *testing.T) upgrade {
 	t.Helper()
+	takeTurn(t)
 	plane := harness.RunControlPlane(t, controlplane.Options{APIServerArgs: newerArgs()})
 	var servers []*controlplane.APIServer
 	for range 3 {
@@ -117,7 +118,6 @@ func TestUpgraded(t *testing.T) {
 		return // part of make faults
 	}
 	u := newUpgrade(t)
-	defer u.proxies.Stop(u)
 	p := u.start(unheard(t), append(upstreamArgs(u.servers...), "--upstream-settle", discovery.LeastSettle(upstream.SlowestCheck).String())...)
 	quiet := u.load()
 	defer quiet()
@@ -155,7 +155,6 @@ func TestUpgradedBehindOneAddress(t *testing.T) {
 		return // part of make faults
 	}
 	u := newUpgrade(t)
-	defer u.proxies.Stop(u)
 	before, err := hop.StartBalancer()
 	u.must(err)
 	defer before.Close()

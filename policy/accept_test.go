@@ -130,6 +130,8 @@ func TestAccept(t *testing.T) {
 		"server version": {[]string{"application/json;sv=v1"}, forwarded, forwarded},
 		"export":         {[]string{"application/json;export=1"}, forwarded, forwarded},
 		"profile":        {[]string{"application/json;profile=local"}, forwarded, forwarded},
+		"drop":           {[]string{"application/json; drop=metadata.managedFields,*/*; drop=metadata.managedFields"}, forwarded, forwarded},
+		"drop, protobuf": {[]string{"application/vnd.kubernetes.protobuf;drop=metadata.managedFields,application/json;drop=metadata.managedFields"}, forwarded, forwarded},
 		"pretty":         {[]string{"application/json;pretty=1"}, pretty, pretty},
 		"any, pretty":    {[]string{"*/*;pretty=1"}, pretty, pretty},
 		"not pretty":     {[]string{"application/json;pretty=0"}, forwarded, forwarded},

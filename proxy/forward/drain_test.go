@@ -175,7 +175,7 @@ func TestCompressedStreamingList(t *testing.T) {
 					w.Header().Set("Content-Encoding", "gzip")
 					w.Header().Set("Vary", "Accept-Encoding")
 					send := func(events string) {
-						member := gzipMember(events)
+						member := proxytest.GzipMember(events)
 						sent.Write(member)
 						_, _ = w.Write(member)
 						_ = http.NewResponseController(w).Flush()

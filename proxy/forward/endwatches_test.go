@@ -228,7 +228,7 @@ func TestUnframedWatchEndsWhenQuiet(t *testing.T) {
 // TestWatchEndsWithAMember: a compressed watch ends behind the gzip member under way, in which there
 // may be long pauses. Where no member ends, it ends when nothing comes.
 func TestWatchEndsWithAMember(t *testing.T) {
-	member := gzipMember(strings.Repeat("event\n", 1000))
+	member := proxytest.GzipMember(strings.Repeat("event\n", 1000))
 	whole, part := string(member), string(member[:len(member)/2])
 	for name, tt := range map[string]struct {
 		parts []string
@@ -281,7 +281,7 @@ func TestBusyCompressedWatch(t *testing.T) {
 				defer writing.Wait()
 				writing.Go(func() {
 					for i := 0; ctx.Err() == nil; i++ {
-						for member := gzipMember(fmt.Sprintf("event %d\n", i)); len(member) > 0; {
+						for member := proxytest.GzipMember(fmt.Sprintf("event %d\n", i)); len(member) > 0; {
 							n := min(size, len(member))
 							if _, err := writer.Write(member[:n]); err != nil {
 								return

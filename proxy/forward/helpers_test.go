@@ -1,10 +1,7 @@
 package forward
 
 import (
-	"bytes"
-	"compress/gzip"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -68,13 +65,3 @@ func overAllProtocols(t *testing.T, handler http.HandlerFunc, test func(t *testi
 type roundTripperFunc func(*http.Request) (*http.Response, error)
 
 func (f roundTripperFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-// gzipMember is what kube-apiserver sends of a compressed streaming list in one flush.
-func gzipMember(events string) []byte {
-	var out bytes.Buffer
-	w := gzip.NewWriter(&out)
-	_, _ = io.WriteString(w, events)
-	_ = w.Flush()
-	_ = w.Close()
-	return out.Bytes()
-}

@@ -3,6 +3,7 @@ package observe
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -20,6 +21,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
@@ -255,6 +257,61 @@ func TestFeedsAreObserved(t *testing.T) {
 	gap := ended[5]
 	if lasted := gap.EndTime.Sub(gap.StartTime); lasted < time.Minute || attributesOf(gap)["listproxy.cause"] != "expired" || attributesOf(gap)["listproxy.resource"] != "deployments.apps" {
 		t.Errorf("the gap lasted %v, and has %v", lasted, attributesOf(gap))
+	}
+}
+
+// TestCompressedFeedsAreObserved: of a streaming list that comes as gzip, as from kube-apiserver 1.37
+// on, events are counted, and not the gzip members that have them; each as soon as its member has
+// come. Bytes are counted as they are without gzip.
+func TestCompressedFeedsAreObserved(t *testing.T) {
+	members := []string{strings.Repeat(`{"type":"ADDED"}`+"\n", 1000), `{"type":"BOOKMARK"}` + "\n", `{"type":"MODIFIED"}` + "\n"}
+	for _, http2 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("http2=%t", http2), func(t *testing.T) {
+			read := make(chan struct{})
+			upstream := proxytest.StartUpstream(t, http2, func(w http.ResponseWriter, r *http.Request) {
+				if got := r.Header.Get("Accept-Encoding"); got != "gzip" {
+					t.Errorf("a feed accepts %q", got)
+				}
+				w.Header().Set("Content-Type", "application/json")
+				w.Header().Set("Content-Encoding", "gzip")
+				for _, events := range members {
+					_, _ = w.Write(proxytest.GzipMember(events))
+					_ = http.NewResponseController(w).Flush()
+					select {
+					case <-read:
+					case <-r.Context().Done():
+						return
+					}
+				}
+			})
+			own, err := rest.HTTPClientFor(upstream.Config())
+			if err != nil {
+				t.Fatal(err)
+			}
+			base, err := url.Parse(upstream.Config().Host)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o, metrics := newMetered(t, nil)
+			own.Transport = o.FeedTransport(own.Transport, base)
+			res := proxytest.Get(t, own, base.String()+"/api/v1/pods?watch=true&sendInitialEvents=true")
+			events, bytes := 0, 0
+			for _, member := range members {
+				text := make([]byte, len(member))
+				if _, err := io.ReadFull(res.Body, text); err != nil || string(text) != member {
+					t.Fatalf("read %q, %v", text, err)
+				}
+				events, bytes = events+strings.Count(member, "\n"), bytes+len(member)
+				got := proxytest.Gather(t, metrics)
+				for name, want := range map[string]int{"listproxy_feed_events_total": events, "listproxy_feed_received_bytes_total": bytes} {
+					want := []string{fmt.Sprint("representation=json,resource=pods,version=v1 ", want)}
+					if diff := cmp.Diff(want, proxytest.Series(got[name])); diff != "" {
+						t.Errorf("%s (-want +got):\n%s", name, diff)
+					}
+				}
+				read <- struct{}{}
+			}
+		})
 	}
 }
 

@@ -3,13 +3,17 @@ package server
 import (
 	"bufio"
 	"bytes"
+	"compress/gzip"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -152,6 +156,68 @@ func TestSlowAnswerIsNotEnded(t *testing.T) {
 		}
 		if n := guard.Ended(); n != 0 {
 			t.Errorf("%d answers ended", n)
+		}
+	})
+}
+
+// TestCompressedWatchIsGuarded has a watch as kube-apiserver 1.37 compresses it: a large gzip member
+// with the state, and after a long pause a small one with an event. It comes as it was sent, also to
+// a client that reads slowly. Where the client stops to read, the watch is ended, and what has come
+// is the beginning of what was sent.
+func TestCompressedWatchIsGuarded(t *testing.T) {
+	state := make([]byte, 4*stallChunk)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(state) // so that gzip makes it no smaller
+	text := hex.EncodeToString(state) + "\n"
+	members := [][]byte{proxytest.GzipMember(text), proxytest.GzipMember("event\n")}
+	sent := slices.Concat(members...)
+	overBothPipes(t, func(t *testing.T, http2 bool) {
+		for _, reads := range []bool{true, false} {
+			guard := newStallGuard(stallLimit)
+			ended := make(chan error, 1)
+			client, _ := proxytest.ServePipe(t, guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Encoding", "gzip")
+				var errs [2]error
+				for i, member := range members {
+					_, err := w.Write(member)
+					errs[i] = errors.Join(err, http.NewResponseController(w).Flush())
+					time.Sleep(100 * stallLimit)
+				}
+				ended <- errors.Join(errs[:]...)
+			})), http2)
+			client.Transport.(*http.Transport).DisableCompression = true
+			res := pipeGet(t, client)
+			var got []byte
+			for buf := make([]byte, stallChunk/8); ; {
+				n, err := io.ReadFull(res.Body, buf)
+				got = append(got, buf[:n]...)
+				if err != nil {
+					break
+				}
+				time.Sleep(stallLimit / 10)
+				if !reads {
+					time.Sleep(stallLimit)
+				}
+			}
+			err := <-ended
+			if !bytes.HasPrefix(sent, got) || len(got) == 0 {
+				t.Errorf("reads %t: %d bytes, which are not those that were sent", reads, len(got))
+			}
+			if !reads {
+				if !errors.Is(err, ErrStalled) || guard.Ended() != 1 || len(got) == len(sent) {
+					t.Errorf("%d of %d bytes came; %d ended: %v", len(got), len(sent), guard.Ended(), err)
+				}
+				continue
+			}
+			if err != nil || guard.Ended() != 0 || len(got) != len(sent) {
+				t.Errorf("%d of %d bytes came; %d ended: %v", len(got), len(sent), guard.Ended(), err)
+			}
+			unzip, err := gzip.NewReader(bytes.NewReader(got))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if plain := proxytest.ReadAll(t, unzip); plain != text+"event\n" {
+				t.Errorf("%d bytes of events", len(plain))
+			}
 		}
 	})
 }

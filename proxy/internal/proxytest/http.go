@@ -2,6 +2,8 @@ package proxytest
 
 import (
 	"bufio"
+	"bytes"
+	"compress/gzip"
 	"context"
 	"crypto/tls"
 	"encoding/base64"
@@ -255,6 +257,16 @@ func Serve(t *testing.T, server *http.Server, http2 bool) *httptest.Server {
 	transport.DisableCompression = true
 	transport.ExpectContinueTimeout = time.Hour
 	return front
+}
+
+// GzipMember is what kube-apiserver sends of a compressed streaming list in one flush.
+func GzipMember(events string) []byte {
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	_, _ = io.WriteString(w, events)
+	_ = w.Flush()
+	_ = w.Close()
+	return out.Bytes()
 }
 
 // Listen returns a listener on a free port.

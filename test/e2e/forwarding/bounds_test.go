@@ -241,8 +241,13 @@ func TestMaxLongRunning(t *testing.T) {
 // and returns their list, and a revision that has them all.
 func bigList(t *testing.T) (list, revision string) {
 	t.Helper()
+	return bigListOf(t, strings.Repeat("0123456789abcde\n", 50_000)) // 800 kB
+}
+
+// bigListOf is bigList with a text that each of the objects has.
+func bigListOf(t *testing.T, text string) (list, revision string) {
+	t.Helper()
 	ns := newNamespace(t)
-	text := strings.Repeat("0123456789abcde\n", 50_000) // 800 kB
 	for i := range bigObjects {
 		revision = newConfigMap(t, ns, fmt.Sprintf("big-%d", i), map[string]string{"text": text})
 	}

@@ -3,9 +3,11 @@ package forwarding
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -21,6 +23,8 @@ import (
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/events"
 	"github.com/listproxy/listproxy/test/harness/hop"
+	"github.com/listproxy/listproxy/test/harness/poll"
+	"github.com/listproxy/listproxy/test/harness/soak"
 )
 
 // isSince reports whether the API server is of a version, as "1.37", or newer.
@@ -99,6 +103,100 @@ func TestCompressedStreamingList(t *testing.T) {
 			}
 			wantEvents(t, encoding, test.accept, got)
 		})
+	}
+}
+
+// TestCompressedStall: a streaming list with gzip whose client does not read it is ended, and what had
+// come is what the API server sent. One that is idle as long goes on.
+func TestCompressedStall(t *testing.T) {
+	harness.Long(t)
+	if !isSince("1.37") {
+		t.Skip("the API server does not compress streaming lists") // TestStall has what is not compressed
+	}
+	random := make([]byte, 600_000) // so that gzip makes it no smaller
+	_, _ = rand.NewChaCha8([32]byte{}).Read(random)
+	big, _ := bigListOf(t, base64.StdEncoding.EncodeToString(random))
+	idle := newNamespace(t)
+	newConfigMap(t, idle, "first", nil)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for _, proto := range []string{http1, http2} {
+		t.Run(proto, func(t *testing.T) {
+			recorder := startRecorder(t, func(r *http.Request) bool { return r.URL.Query().Has("recorded") })
+			p := startProcess(t, harness.ProxyOptions{
+				Upstream: recorder.hop.RESTConfig(cp.RESTConfig(controlplane.Feed)), Args: []string{"--stall-timeout", "1s"},
+			})
+			d := doorOf(t, throughProxy(p))
+			open := func(list string) *http.Response {
+				res := d.send(ctx, t, call{proto: proto, path: list + ask.StreamingList, header: http.Header{"Accept-Encoding": {"gzip"}}})
+				t.Cleanup(func() { _ = res.Body.Close() })
+				if got := res.Header.Get("Content-Encoding"); res.StatusCode != http.StatusOK || got != "gzip" {
+					t.Fatalf("%s, encoded with %q", res.Status, got)
+				}
+				return res
+			}
+			waits := events.NewReader(events.Unzip(open("/api/v1/namespaces/"+idle+"/configmaps?").Body), ask.JSON)
+			initialEvents(t, func() (string, error) { frame, err := waits.Frame(); return string(frame), err })
+
+			list := open(big + "?recorded=1&")
+			poll.Until(t, patience, "listproxy ends what is not read", func() bool {
+				return strings.Contains(p.Log(), "its client does not read it")
+			})
+			got, err := io.ReadAll(list.Body)
+			if sent := recorder.sent(); err == nil || len(got) == 0 || !bytes.HasPrefix(sent, got) {
+				t.Errorf("%d bytes came, which are not the first of %d that were sent: %v", len(got), len(sent), err)
+			}
+
+			newConfigMap(t, idle, "after-"+strings.ToLower(proto[5:6]), nil)
+			for {
+				event, err := waits.Frame()
+				if err != nil {
+					t.Fatalf("the idle one has ended: %v", err)
+				}
+				if bytes.Contains(event, []byte(`"name":"after-`)) {
+					break
+				}
+			}
+		})
+	}
+}
+
+// TestCompressedLoad: of a state that the API server sends to a feed with gzip, listproxy counts the
+// events, and the bytes as they were before.
+func TestCompressedLoad(t *testing.T) {
+	harness.Long(t)
+	ns := newNamespace(t)
+	for i := range 30 {
+		newConfigMap(t, ns, fmt.Sprint("loaded-", i), map[string]string{"long": strings.Repeat("kubernetes ", 1000)})
+	}
+	recorder := startRecorder(t, func(r *http.Request) bool {
+		query := r.URL.Query()
+		return r.URL.Path == "/api/v1/configmaps" && query.Get("watch") == "true" && !query.Has("fieldSelector")
+	})
+	p := startProcess(t, harness.ProxyOptions{
+		Upstream: recorder.hop.RESTConfig(cp.RESTConfig(controlplane.Feed)), Args: []string{"--eager", "configmaps"},
+	})
+	newConfigMap(t, ns, "later", nil)
+	counted := func(name string) int {
+		n, _, err := soak.Sum(t.Context(), http.DefaultClient, p.AdminURL()+"/metrics", name, map[string]string{"resource": "configmaps"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return int(n)
+	}
+	poll.Until(t, patience, "all events that were sent are counted", func() bool {
+		sent := recorder.sent()
+		if compressed := bytes.HasPrefix(sent, []byte("\x1f\x8b")); compressed != isSince("1.37") {
+			t.Fatalf("kube-apiserver %s compresses: %t", cp.Version(), compressed)
+		}
+		plain := sent
+		if isSince("1.37") {
+			plain, _ = io.ReadAll(events.Unzip(bytes.NewReader(sent))) // up to the last whole member
+		}
+		return bytes.Contains(plain, []byte(`"name":"later"`)) && counted("listproxy_feed_events_total") == bytes.Count(plain, []byte("\n"))
+	})
+	if all := counted("listproxy_feed_received_bytes_total"); all < 30*11_000 {
+		t.Errorf("%d bytes are counted: those of gzip", all)
 	}
 }
 

@@ -13,6 +13,8 @@ const (
 	asTable    = "application/json;as=Table;g=meta.k8s.io;v=v1"
 	asMetadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 	asProtobuf = "application/vnd.kubernetes.protobuf"
+	// dropping is what client-go 1.38 sends for a client that wants no managed fields.
+	dropping = "application/json; drop=metadata.managedFields,*/*; drop=metadata.managedFields"
 )
 
 func accept(types string) http.Header { return http.Header{"Accept": {types}} }
@@ -58,6 +60,7 @@ func TestReads(t *testing.T) {
 		"a list, metadata":          {path: maps, header: accept(asMetadata), reason: "most-recent"},
 		"a list, gzip":              {path: maps, header: http.Header{"Accept-Encoding": {"gzip"}}, reason: "most-recent"},
 		"a list, fields dropped":    {path: maps + "?resourceVersion=0", header: accept("application/json;drop=metadata.managedFields"), reason: "representation"},
+		"a list, client-go's drop":  {path: maps + "?limit=500&resourceVersion=0", header: accept(dropping), reason: "representation"},
 		"a list, pretty":            {path: maps + "?pretty=1", reason: "most-recent"},
 		"a list, pretty, escaped":   {path: maps + "?resourceVersion=0&pr%65tty=1", reason: "parameter"},
 		"a list for curl":           {path: maps + "?limit=500", header: http.Header{"User-Agent": {"curl/8"}}, reason: "most-recent"},

@@ -72,6 +72,7 @@ func TestWatch(t *testing.T) {
 		"Table":                {header: accept(asTable)},
 		"metadata":             {header: accept("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")},
 		"dropping":             {header: accept("application/json;drop=metadata.managedFields")},
+		"client-go's dropping": {header: accept(dropping)},
 		"protobuf":             {header: accept(asProtobuf)},
 		"metadata in protobuf": {header: accept(asProtobuf + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1")},
 	}

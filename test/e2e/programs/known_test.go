@@ -112,9 +112,7 @@ func follow(t *testing.T, tool string, missing finder) {
 	load := newLoad(t, admin)
 	load.change(t, 0)
 	off := harness.RunProxy(t, harness.ProxyOptions{Upstream: plane.RESTConfig(controlplane.Feed)})
-	on := harness.RunProxy(t, harness.ProxyOptions{
-		Upstream: plane.RESTConfig(controlplane.Feed), Args: []string{"--consistent-lists=always", "--watches"},
-	})
+	on := harness.RunProxy(t, harness.ProxyOptions{Upstream: plane.RESTConfig(controlplane.Feed), Args: withSwitches})
 	straight := newKnower(t, "straight", binary, admin)
 	// Whoever comes first finds memory still empty. Compared is who comes next.
 	var through []*knower
@@ -134,7 +132,7 @@ func follow(t *testing.T, tool string, missing finder) {
 		for _, k := range through {
 			k.agrees(t, straight)
 		}
-		t.Logf("turn %d: %d objects, %d facts, the same on all sides", turn, len(objects), facts)
+		t.Logf("kube-apiserver %s, turn %d: %d objects, %d facts, the same on all sides", plane.Version(), turn, len(objects), facts)
 	}
 	for _, k := range append(through, straight) {
 		k.stop()

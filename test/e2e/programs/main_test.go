@@ -23,7 +23,11 @@ import (
 	"github.com/listproxy/listproxy/test/harness/soak"
 )
 
-var wanted = flag.Bool("programs", false, "run the other projects' tests, half an hour")
+var (
+	wanted   = flag.Bool("programs", false, "run the other projects' tests and programs, about 45 minutes")
+	switches = flag.Bool("programs.switches", true, "run the tests with --consistent-lists=always and --watches")
+	focus    = flag.String("programs.focus", "", "of Kubernetes' tests run only those that match this regexp")
+)
 
 func TestMain(m *testing.M) { harness.Main(m, harness.Options{}) }
 
@@ -44,8 +48,11 @@ type suite struct {
 // passed are names of tests: whether they have.
 type passed map[string]bool
 
+// withSwitches are listproxy's arguments for the newest state and watches from memory.
+var withSwitches = []string{"--consistent-lists=always", "--watches"}
+
 // compare runs a suite straight and through listproxy. It demands so many tests that pass straight,
-// and that listproxy has answered lists and watches of them from memory.
+// and, with both switches, that listproxy has answered lists and watches of them from memory.
 func compare(t *testing.T, s suite, atLeast int) {
 	if !*wanted {
 		t.Skip("make programs runs it")
@@ -58,10 +65,11 @@ func compare(t *testing.T, s suite, atLeast int) {
 	if n := straight.count(); n < atLeast {
 		t.Errorf("only %d tests pass straight at kube-apiserver", n)
 	}
-	plane := s.start(t)
-	proxy := harness.RunProxy(t, harness.ProxyOptions{
-		Upstream: plane.RESTConfig(controlplane.Feed), Args: append([]string{"--consistent-lists=always", "--watches"}, s.proxy...),
-	})
+	plane, args := s.start(t), s.proxy
+	if *switches {
+		args = slices.Concat(withSwitches, args)
+	}
+	proxy := harness.RunProxy(t, harness.ProxyOptions{Upstream: plane.RESTConfig(controlplane.Feed), Args: args})
 	through := s.run(t, binary, proxy.RESTConfig(plane.RESTConfig(controlplane.Admin)))
 	for _, name := range slices.Sorted(maps.Keys(straight)) {
 		if straight[name] && !through[name] {
@@ -69,9 +77,9 @@ func compare(t *testing.T, s suite, atLeast int) {
 		}
 	}
 	lists, watches := fromMemory(t, proxy)
-	t.Logf("%d of %d tests pass straight, %d of %d through listproxy; from memory: %.0f lists, %.0f watches",
-		straight.count(), len(straight), through.count(), len(through), lists, watches)
-	if !s.few && (lists == 0 || watches == 0) {
+	t.Logf("kube-apiserver %s, switches %t: %d of %d tests pass straight, %d of %d through listproxy; from memory: %.0f lists, %.0f watches",
+		plane.Version(), *switches, straight.count(), len(straight), through.count(), len(through), lists, watches)
+	if *switches && !s.few && (lists == 0 || watches == 0) {
 		t.Errorf("from memory came %.0f lists and %.0f watches: nothing was shown", lists, watches)
 	}
 }

@@ -29,19 +29,25 @@ func TestControllerRuntime(t *testing.T) {
 	}
 }
 
-// TestKubernetes runs those of Kubernetes' end-to-end tests that are about lists, watches,
-// definitions and what else the API server does alone. That of selectable fields needs a webhook in
-// a pod, and those of garbage collection need a controller manager. One waits until a continue
-// token is too old.
+// kubernetesTests are those of Kubernetes' end-to-end tests that are about lists, watches, definitions
+// and what else the API server does alone. That of selectable fields needs a webhook in a pod, and
+// those of garbage collection need a controller manager. One waits until a continue token is too old.
+var kubernetesTests = strings.Join([]string{
+	"API chunking", "Table transformation", "Watchers", "API Streaming", "WatchList", "CustomResourceDefinition Watch",
+	"CustomResourceDefinition resources", "ServerSideApply", "Discovery", "FieldValidation", "Generated clientset.*cronjobs",
+	"server version", "client-go should negotiate", "CustomResourceValidationRules", "OpenAPI V3 for (all|Custom)", "Server request timeout",
+	"health handlers", "should support .* API operations", "manage the lifecycle of a ResourceQuota",
+}, "|")
+
+// TestKubernetes runs them, or some of them.
 func TestKubernetes(t *testing.T) {
+	tests, atLeast := kubernetesTests, 60
+	if *focus != "" {
+		tests, atLeast = *focus, 1
+	}
 	compare(t, suite{name: binaries.KubernetesTests, server: []string{"--etcd-compaction-interval=20s"}, proxy: []string{"--history-window=30s"}, args: []string{
 		// There is nobody who makes service accounts, or empties namespaces.
 		"-provider=skeleton", "-e2e-verify-service-account=false", "-delete-namespace=false", "-dump-logs-on-failure=false",
-		"-ginkgo.focus=" + strings.Join([]string{
-			"API chunking", "Table transformation", "Watchers", "API Streaming", "WatchList", "CustomResourceDefinition Watch",
-			"CustomResourceDefinition resources", "ServerSideApply", "Discovery", "FieldValidation", "Generated clientset.*cronjobs",
-			"server version", "client-go should negotiate", "CustomResourceValidationRules", "OpenAPI V3 for (all|Custom)", "Server request timeout",
-			"health handlers", "should support .* API operations", "manage the lifecycle of a ResourceQuota",
-		}, "|"),
-	}}, 60)
+		"-ginkgo.focus=" + tests,
+	}}, atLeast)
 }

@@ -3,6 +3,7 @@ package proxy
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -211,6 +212,8 @@ func (h *Handler) review(ctx context.Context, who caller, asked authz.Attributes
 	}
 	yes, err := h.Authorizer.Review(ctx, who.identity, who.share, asked)
 	switch {
+	case errors.Is(err, authz.ErrWarned):
+		return rights{}, reason.Warned
 	case err != nil:
 		h.rarely("a caller's right could not be reviewed", err)
 		return rights{}, reason.ReviewFailed

@@ -199,11 +199,8 @@ func setHeaders(h http.Header, r *http.Request, frame *wire.Frame, contentType s
 		h.Add("Audit-Id", auditID)
 	}
 	h.Set("Cache-Control", "no-cache, private")
-	if len(frame.CacheControl) > 1 {
-		h["Cache-Control"] = slices.Clone(frame.CacheControl)
+	for name, values := range frame.Headers {
+		h[name] = slices.Clone(values)
 	}
 	h.Set("Content-Type", contentType)
-	for _, warning := range frame.Warnings {
-		h.Add("Warning", warning)
-	}
 }

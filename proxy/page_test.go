@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -192,9 +193,16 @@ func TestAggregatedHeaders(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			a := listOf(1, 0)
-			a.snapshot.Frame.CacheControl, a.snapshot.Frame.AuditIDs = tt.cacheControl, tt.auditIDs
+			frame := a.snapshot.Frame
+			frame.Headers, frame.AuditIDs = http.Header{"Strict-Transport-Security": {"max-age=1"}}, tt.auditIDs
+			if tt.cacheControl != nil {
+				frame.Headers["Cache-Control"] = tt.cacheControl
+			}
 			resp := write(t, policy.Request{}, a, http.Header{"Audit-Id": {"x"}})
 			defer func() { _ = resp.Body.Close() }()
+			if got := resp.Header["Strict-Transport-Security"]; !slices.Equal(got, []string{"max-age=1"}) {
+				t.Errorf("Strict-Transport-Security: %q", got)
+			}
 			got := http.Header{"Audit-Id": resp.Header["Audit-Id"], "Cache-Control": resp.Header["Cache-Control"]}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("headers (-want +got):\n%s", diff)

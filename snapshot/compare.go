@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -111,8 +112,12 @@ func (c *comparison) page(ctx context.Context, s Snapshot, from string, limit in
 	if err != nil {
 		return err
 	}
+	headers, err := c.source.Headers(ctx, theirs)
+	if err != nil {
+		return err
+	}
 	ours := s.Page(index.Query{Start: from, Limit: limit}, nil)
-	if s.writes(ours, theirs) {
+	if s.writes(ours, theirs, headers) {
 		return nil
 	}
 	return &mismatchError{index.DifferentBytes(ours.Objects, theirs.Items), func(ctx context.Context) error {
@@ -135,8 +140,9 @@ func (c *comparison) read(
 	return l, err
 }
 
-// writes reports whether a page of s, written as a list, is the list that the upstream wrote.
-func (s Snapshot) writes(page index.Page, theirs source.List) bool {
+// writes reports whether a page of s, written as a list, is the list that the upstream wrote with
+// these headers.
+func (s Snapshot) writes(page index.Page, theirs source.List, headers http.Header) bool {
 	meta := wire.ListMeta{Revision: s.Revision, Remaining: page.Remaining, HasRemaining: page.Counted}
 	if page.Next != "" {
 		// Continue tokens are not compared: upstreams write them in two ways, which this package does not
@@ -148,5 +154,5 @@ func (s Snapshot) writes(page index.Page, theirs source.List) bool {
 		items = append(items, o.Bytes)
 	}
 	return bytes.Equal(s.Frame.Render(meta, items), theirs.Body) &&
-		s.Frame.ContentType == theirs.Header.Get("Content-Type") && slices.Equal(s.Frame.Warnings, theirs.Header.Values("Warning"))
+		s.Frame.ContentType == theirs.Header.Get("Content-Type") && maps.EqualFunc(s.Frame.Headers, headers, slices.Equal)
 }

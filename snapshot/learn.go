@@ -55,12 +55,15 @@ func (f *feed) learn(ctx context.Context) (learned, error) {
 		if err != nil {
 			return learned{}, err
 		}
-		frame, _, err := wire.LearnFrame(e, l.Body, l.Header.Get("Content-Type"), l.Header.Values("Warning"), none.EmptyItems)
+		frame, _, err := wire.LearnFrame(e, l.Body, l.Header.Get("Content-Type"), none.EmptyItems)
 		if err != nil {
 			return learned{}, err
 		}
 		frame.Namespaces, frame.Paths = none.Namespaces, none.Paths
-		frame.CacheControl, frame.AuditIDs = l.Header.Values("Cache-Control"), len(l.Header.Values("Audit-Id"))
+		if frame.Headers, err = f.source.Headers(ctx, l); err != nil {
+			return learned{}, err
+		}
+		frame.AuditIDs = len(l.Header.Values("Audit-Id"))
 		n := int64(len(l.Items))
 		if n == 0 {
 			return learned{frame: frame}, nil
@@ -119,7 +122,7 @@ func (f *feed) learnFields(ctx context.Context) (*wire.Frame, error) {
 	if err != nil {
 		return nil, err
 	}
-	frame, _, err := wire.LearnFrame(f.source.Encoding(), empty, "", nil, "")
+	frame, _, err := wire.LearnFrame(f.source.Encoding(), empty, "", "")
 	if err != nil {
 		return nil, err
 	}

@@ -30,6 +30,7 @@ const (
 	NotAllowed      Reason = "not-allowed"
 	NotLent         Reason = "not-lent"
 	ReviewFailed    Reason = "review-failed"
+	Warned          Reason = "warned"
 	NotCached       Reason = "not-cached"
 	UnknownResource Reason = "unknown-resource"
 	Audit           Reason = "audit"
@@ -167,6 +168,12 @@ var forwarding = []struct {
 		"kube-apiserver could not be asked whether this caller may list this, or there " +
 			"was no room for the question; or memory had no answer, and kube-apiserver's own " +
 			"answer does not show whether the caller may list this.",
+	},
+	{
+		Warned,
+		"kube-apiserver warns the caller with every answer, of its token for example",
+		"kube-apiserver sends this caller a warning with every answer, of its token for example, " +
+			"which an answer from memory would lack.",
 	},
 	{
 		NotCached,

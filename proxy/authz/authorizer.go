@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -35,6 +36,11 @@ const (
 
 	reviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 )
+
+// ErrWarned is the error of a review whose answer came with a warning. kube-apiserver has none for
+// reviews themselves, so it warns of the caller's credentials, such as a token that it has generated
+// into a Secret, and does so with every answer to this caller. An answer from memory would lack it.
+var ErrWarned = errors.New("the upstream's answer has a warning for the caller")
 
 // Right is the result of a review, and how long it is valid.
 type Right struct {
@@ -138,8 +144,8 @@ func NewAuthorizer(send SendAs, base *url.URL, cfg Config, log *slog.Logger) (*A
 // review that has to be sent counts to the caller's share until it has ended. Everything except a
 // plain yes is a no. A yes to a watch is not remembered: a watch may last for a day, and each is
 // reviewed when it begins, as at kube-apiserver. An error means that the upstream could not be
-// asked or gave no answer (a transport error, a 5xx, a 429, ctx ended); it comes with a no and does
-// not contain the credential.
+// asked or gave no answer (a transport error, a 5xx, a 429, ctx ended), or [ErrWarned]; it comes with a
+// no and does not contain the credential.
 func (r *Authorizer) Review(ctx context.Context, id authn.Identity, share inflight.ShareKey, a Attributes) (Right, error) {
 	// In a review, unlike in a request, an empty version means all versions.
 	if !id.Known() || a.Verb == "" || a.Version == "" || a.Resource == "" {
@@ -236,8 +242,10 @@ func (r *Authorizer) ask(ctx context.Context, id authn.Identity, share inflight.
 // post makes the request and judges the response.
 func (r *Authorizer) post(ctx context.Context, id authn.Identity, a Attributes) (bool, error) {
 	review := newReview(a)
-	code, answer, err := post(ctx, r.send, id, r.endpoint, review, maxReviewBody)
+	code, header, answer, err := post(ctx, r.send, id, r.endpoint, review, maxReviewBody)
 	switch {
+	case len(header.Values("Warning")) > 0:
+		return false, ErrWarned
 	case code >= http.StatusInternalServerError, code == http.StatusTooManyRequests:
 		return false, fmt.Errorf("the upstream answered the review with status %d", code)
 	case code != 0 && code != http.StatusOK && code != http.StatusCreated:
@@ -253,31 +261,31 @@ func (r *Authorizer) post(ctx context.Context, id authn.Identity, a Attributes) 
 }
 
 // post sends a question to the upstream as a caller. It returns the status, 0 if there was no
-// answer, and the body, of which it reads one byte more than atMost.
+// answer, the headers, and the body, of which it reads one byte more than atMost.
 func post(
 	ctx context.Context, send SendAs, id authn.Identity, endpoint string, question any, atMost int64,
-) (code int, answer []byte, err error) {
+) (code int, header http.Header, answer []byte, err error) {
 	body, err := json.Marshal(question)
 	if err != nil {
-		return 0, nil, fmt.Errorf("it cannot be written: %w", err)
+		return 0, nil, nil, fmt.Errorf("it cannot be written: %w", err)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, bytes.NewReader(body))
 	if err != nil {
-		return 0, nil, fmt.Errorf("its request cannot be made: %w", err)
+		return 0, nil, nil, fmt.Errorf("its request cannot be made: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", "listproxy")
 	resp, err := send(ctx, id, req)
 	if err != nil {
-		return 0, nil, fmt.Errorf("it did not reach the upstream or was not answered: %w", err)
+		return 0, nil, nil, fmt.Errorf("it did not reach the upstream or was not answered: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	answer, err = io.ReadAll(io.LimitReader(resp.Body, atMost+1))
 	if err != nil {
 		err = fmt.Errorf("its answer broke off: %w", err)
 	}
-	return resp.StatusCode, answer, err
+	return resp.StatusCode, resp.Header, answer, err
 }
 
 // newReview returns the review that asks for a.

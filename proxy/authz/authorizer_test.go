@@ -181,6 +181,11 @@ func reviewAnswers() []struct {
 		{"a selector more", static(201, strings.Replace(good, `"verb"`, `"labelSelector":{"rawSelector":"a"},"verb"`, 1)), false, false},
 		{"huge body", static(201, good+strings.Repeat(" ", maxReviewBody)), false, false},
 		{"large body", static(201, good+strings.Repeat(" ", maxReviewBody-len(good))), true, false},
+		{"allowed, with a warning", func(r *http.Request) (*http.Response, error) {
+			resp, err := answerYes(r)
+			resp.Header.Set("Warning", `299 - "Use another token."`)
+			return resp, err
+		}, false, true},
 		{"redirect", func(r *http.Request) (*http.Response, error) {
 			resp := proxytest.JSONResponse(r, http.StatusTemporaryRedirect, "")
 			resp.Header.Set("Location", "https://elsewhere.example/")

@@ -27,6 +27,9 @@ const (
 	// besideKept: until this long after the last request for the newest state, a new short watch
 	// follows each that ends, so that bookmarks keep coming.
 	besideKept = 3 * time.Second
+	// wishKept: until this long after the last request for the newest state came, a question that got
+	// no answer is asked again. No request waits longer (--consistent-wait is a minute at most).
+	wishKept = time.Minute
 )
 
 // Machine decides, while a feed reads a stream, when to ask the upstream for its current revision,
@@ -64,8 +67,9 @@ type Machine struct {
 	wishedAt time.Time
 	// demanded: a request waits for a revision, and no question was sent since.
 	demanded bool
-	// awaited: somebody waits for the answer to the question under way.
-	awaited bool
+	// awaited: somebody waits for the answer to the question under way. again: the last question got
+	// no answer, and somebody still waits for one.
+	awaited, again bool
 
 	// told is when the stream last sent something, silent when a question last got no answer.
 	told, silent time.Time
@@ -118,16 +122,17 @@ type Action struct {
 
 // Follow begins with another stream.
 func (f *Machine) Follow(now time.Time) {
-	*f = Machine{rhythm: f.rhythm, pace: f.pace, sent: f.sent, spared: f.spared, wished: f.wished, wishedAt: f.wishedAt, told: now}
+	*f = Machine{
+		rhythm: f.rhythm, pace: f.pace, sent: f.sent, spared: f.spared,
+		wished: f.wished, wishedAt: f.wishedAt, again: f.again, told: now,
+	}
 }
 
 // Stop says that the stream is no longer read: a question that was under way is abandoned. If
 // somebody waits for what it proves, or for what the stream was to reach, the next stream begins
 // with another one.
 func (f *Machine) Stop() {
-	if f.asking && f.awaited || f.urgent {
-		f.wished = max(f.wished, f.sent.Number+1)
-	}
+	f.again = f.again || f.asking && f.awaited || f.urgent
 	f.asking = false
 }
 
@@ -159,7 +164,7 @@ func (f *Machine) nextQuestion(now, heard time.Time) time.Time {
 	if f.demanded {
 		at = earlier(at, f.sent.Asked.Add(demandPause))
 	}
-	if f.wished > f.sent.Number {
+	if f.again || f.wished > f.sent.Number {
 		at = earlier(at, now)
 	}
 	return later(at, f.spared)
@@ -198,8 +203,8 @@ func (f *Machine) Demand() { f.demanded = true }
 
 // Ask says that a question is sent.
 func (f *Machine) Ask(is Inquiry) {
-	f.awaited = f.demanded || f.wished > f.sent.Number
-	f.sent, f.asking, f.demanded = is, true, false
+	f.awaited = f.demanded || f.again || f.wished > f.sent.Number
+	f.sent, f.asking, f.demanded, f.again = is, true, false, false
 }
 
 // Answered is told the upstream's revision, and whether the span has reached it.
@@ -221,8 +226,10 @@ func (f *Machine) Refused(now time.Time, pause time.Duration) {
 	f.asking, f.spared = false, now.Add(pause)
 }
 
-// Unanswered says that there was no answer.
+// Unanswered says that there was no answer. If requests for the newest state wait for one, the
+// question is soon asked again.
 func (f *Machine) Unanswered(now time.Time) {
+	f.again = f.awaited && now.Sub(f.wishedAt) < wishKept
 	f.asking, f.silent, f.spared = false, now, later(f.spared, now.Add(demandPause))
 }
 

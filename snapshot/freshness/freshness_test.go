@@ -83,6 +83,29 @@ func TestFreshness(t *testing.T) {
 				f.Wish(start, 9)
 			}, want: Action{Again: at(demandPause)},
 		},
+		"no answer, and somebody waits for it": {
+			happens: func(f *Machine) {
+				f.Wish(start, 8)
+				f.Ask(Inquiry{8, start})
+				f.Unanswered(start)
+			}, now: demandPause, want: Action{Ask: true},
+		},
+		"no answer again, and somebody still waits": {
+			happens: func(f *Machine) {
+				f.Wish(start, 8)
+				for n := range uint64(3) {
+					f.Ask(Inquiry{8 + n, start})
+					f.Unanswered(start)
+				}
+			}, now: demandPause, want: Action{Ask: true},
+		},
+		"no answer, and who waited has given up": {
+			happens: func(f *Machine) {
+				f.Wish(start, 8)
+				f.Ask(Inquiry{8, at(wishKept)})
+				f.Unanswered(at(wishKept))
+			}, now: wishKept, want: Action{Again: at(wishKept + 18*time.Second)},
+		},
 		"behind, and somebody waits: the stream has a moment to tell": {
 			happens: func(f *Machine) { behind(f, start, true) }, want: Action{Again: at(besideDelay)},
 		},

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
+	"net/http"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -22,13 +24,11 @@ const (
 type Frame struct {
 	// ContentType of the upstream's lists.
 	ContentType string
-	// Warnings are the values of the Warning headers that come with every list.
-	Warnings []string
-	// CacheControl are the values of the Cache-Control headers of the upstream's lists, and
-	// AuditIDs says how many Audit-Id headers they have: where the upstream passes a request on
-	// to an aggregated API server, both write them.
-	CacheControl []string
-	AuditIDs     int
+	// Headers are those that come with every list, besides Content-Type and Audit-Id. AuditIDs says
+	// how many Audit-Id headers come: where the upstream passes a request on to an aggregated API
+	// server, both write one.
+	Headers  http.Header
+	AuditIDs int
 
 	APIVersion, kind string
 	shape            shape
@@ -75,7 +75,7 @@ var ErrForm = errors.New("lists and watches of this resource cannot be reconcile
 
 // LearnFrame makes the frame of a real list and proves it: written with the frame, the list
 // must give the same bytes.
-func LearnFrame(e Encoding, body []byte, contentType string, warnings []string, emptyItems string) (*Frame, List, error) {
+func LearnFrame(e Encoding, body []byte, contentType, emptyItems string) (*Frame, List, error) {
 	l, err := e.List(body)
 	if err != nil {
 		return nil, l, fmt.Errorf("%w: %w", ErrForm, err)
@@ -87,7 +87,6 @@ func LearnFrame(e Encoding, body []byte, contentType string, warnings []string, 
 	}
 	f := &Frame{
 		ContentType: contentType,
-		Warnings:    slices.Clone(warnings),
 		APIVersion:  l.APIVersion,
 		kind:        l.kind,
 		EmptyItems:  emptyItems,
@@ -148,8 +147,7 @@ func (f *Frame) Selects(selector fields.Selector) bool {
 
 // Equal reports whether two frames make the same bytes and headers of the same objects.
 func (f *Frame) Equal(g *Frame) bool {
-	return f.ContentType == g.ContentType && slices.Equal(f.Warnings, g.Warnings) &&
-		slices.Equal(f.CacheControl, g.CacheControl) && f.AuditIDs == g.AuditIDs &&
+	return f.ContentType == g.ContentType && maps.EqualFunc(f.Headers, g.Headers, slices.Equal) && f.AuditIDs == g.AuditIDs &&
 		f.APIVersion == g.APIVersion && f.kind == g.kind && f.shape == g.shape &&
 		f.EmptyItems == g.EmptyItems && (f.Item == g.Item || !f.Item.Known) &&
 		f.Namespaces == g.Namespaces && f.Paths.equal(g.Paths)

@@ -31,7 +31,7 @@ func TestLearnFrame(t *testing.T) {
 		{name: "garbage", body: `<html>`, bad: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f, l, err := LearnFrame(jsonEncoding{}, []byte(tt.body), "application/json", nil, "")
+			f, l, err := LearnFrame(jsonEncoding{}, []byte(tt.body), "application/json", "")
 			if tt.bad {
 				if !errors.Is(err, ErrForm) {
 					t.Fatalf("got %v, want %v", err, ErrForm)

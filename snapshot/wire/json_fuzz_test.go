@@ -81,7 +81,7 @@ func FuzzJSONList(f *testing.F) {
 		f.Add([]byte(list))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		frame, got, err := LearnFrame(jsonEncoding{}, body, "application/json", nil, "")
+		frame, got, err := LearnFrame(jsonEncoding{}, body, "application/json", "")
 		if err != nil {
 			return
 		}

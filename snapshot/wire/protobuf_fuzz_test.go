@@ -65,7 +65,7 @@ func FuzzProtobufLists(f *testing.F) {
 	}))
 	f.Add(append([]byte(protobufMagic), 0x12, 2, 0x12, 0))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		_, got, err := LearnFrame(protobufEncoding{}, body, media.ProtobufType, nil, "")
+		_, got, err := LearnFrame(protobufEncoding{}, body, media.ProtobufType, "")
 		if err != nil {
 			return
 		}

@@ -75,7 +75,7 @@ func TestProtobufLists(t *testing.T) {
 				pods.TypeMeta = metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}
 			}
 			body := written(t, list)
-			f, l, err := LearnFrame(protobufEncoding{}, body, media.ProtobufType, nil, "")
+			f, l, err := LearnFrame(protobufEncoding{}, body, media.ProtobufType, "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -86,7 +86,7 @@ func TestProtobufLists(t *testing.T) {
 				t.Errorf("revision %d, want 9", l.Meta.Revision)
 			}
 			for _, cut := range []int{1, len(body) / 2, len(body) - 1} {
-				if _, _, err := LearnFrame(protobufEncoding{}, body[:cut], media.ProtobufType, nil, ""); !errors.Is(err, ErrForm) {
+				if _, _, err := LearnFrame(protobufEncoding{}, body[:cut], media.ProtobufType, ""); !errors.Is(err, ErrForm) {
 					t.Errorf("%d of %d bytes: %v, want %v", cut, len(body), err, ErrForm)
 				}
 			}
@@ -211,7 +211,7 @@ func FuzzProtobufList(f *testing.F) {
 	}))
 	f.Add([]byte("k8s\x00"))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		frame, l, err := LearnFrame(protobufEncoding{}, body, media.ProtobufType, nil, "")
+		frame, l, err := LearnFrame(protobufEncoding{}, body, media.ProtobufType, "")
 		if err == nil && !bytes.Equal(frame.Render(l.Meta, l.Items), body) {
 			t.Error("a list is accepted that cannot be written again")
 		}

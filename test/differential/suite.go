@@ -55,7 +55,10 @@ func (s *Suite) SetUp(h *harness.Suite, args ...string) error {
 		*s.Seed = rand.Uint64()
 	}
 	plane, err := h.ControlPlane(controlplane.Options{
-		APIServerArgs: []string{fmt.Sprintf("--feature-gates=WatchList=%t", *s.WatchList)},
+		APIServerArgs: []string{
+			fmt.Sprintf("--feature-gates=WatchList=%t", *s.WatchList),
+			"--strict-transport-security-directives=max-age=3600", // a header of every answer
+		},
 	})
 	if err != nil {
 		return err

@@ -62,6 +62,7 @@ func setUp(s *harness.Suite) error {
 		"--kubelet-certificate-authority=" + ca,
 		"--kubelet-client-certificate=" + filepath.Join(dir, "tls.crt"),
 		"--kubelet-client-key=" + filepath.Join(dir, "tls.key"),
+		"--strict-transport-security-directives=max-age=3600",
 	}})
 	if err != nil {
 		return err

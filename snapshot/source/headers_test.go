@@ -1,0 +1,58 @@
+package source
+
+import (
+	"net/http"
+	"net/url"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/listproxy/listproxy/policy/media"
+)
+
+type upstream func(r *http.Request) *http.Response
+
+func (u upstream) RoundTrip(r *http.Request) (*http.Response, error) { return u(r), nil }
+
+// TestHeaders: what everybody gets with a list is kept, and what listproxy alone is warned of is not.
+func TestHeaders(t *testing.T) {
+	const deprecated, token = `299 - "v1 Endpoints is deprecated"`, `299 - "Use tokens from the TokenRequest API"`
+	const hsts = "max-age=3600"
+	for name, tt := range map[string]struct {
+		own, list []string
+		want      http.Header
+		asked     int
+	}{
+		"no warning":                      {nil, nil, http.Header{}, 0},
+		"of the resource":                 {nil, []string{deprecated}, http.Header{"Warning": {deprecated}}, 1},
+		"of listproxy's token":            {[]string{token}, []string{token}, http.Header{}, 1},
+		"of both":                         {[]string{token}, []string{token, deprecated}, http.Header{"Warning": {deprecated}}, 1},
+		"two of the resource":             {nil, []string{deprecated, "299 - b"}, http.Header{"Warning": {deprecated, "299 - b"}}, 1},
+		"of the token, not with the list": {[]string{token}, []string{deprecated}, http.Header{"Warning": {deprecated}}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked := 0
+			s := &Source{
+				Base: &url.URL{Scheme: "https", Host: "upstream"}, Resource: Resource{Representation: media.JSON},
+				Client: &http.Client{Transport: upstream(func(r *http.Request) *http.Response {
+					if r.URL.Path != "/version" {
+						t.Errorf("%s is asked", r.URL)
+					}
+					asked++
+					return &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{"Warning": tt.own}, Body: http.NoBody, Request: r}
+				})},
+			}
+			got, err := s.Headers(t.Context(), List{Header: http.Header{
+				"Date": {"today"}, "Audit-Id": {"1"}, "Content-Type": {media.JSONType}, "X-Kubernetes-Pf-Flowschema-Uid": {"2"},
+				"Cache-Control": {"no-cache, private"}, "Strict-Transport-Security": {hsts}, "Warning": tt.list,
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			tt.want["Cache-Control"], tt.want["Strict-Transport-Security"] = []string{"no-cache, private"}, []string{hsts}
+			if diff := cmp.Diff(tt.want, got); diff != "" || asked != tt.asked {
+				t.Errorf("asked %d times, want %d; headers (-want +got):\n%s", asked, tt.asked, diff)
+			}
+		})
+	}
+}

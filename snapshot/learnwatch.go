@@ -84,7 +84,7 @@ func (f *feed) hold(ev wire.Event) {
 	known := ev.Framed
 	if ev.Kind == wire.Bookmarked && hub.Form().Plain == nil && known {
 		plain, err := wire.LearnBookmark(f.source.Encoding(), ev)
-		if known = err == nil; known {
+		if known = err == nil && !ev.Meta.EndsInitial; known {
 			hub.Learn(plain)
 		}
 	}

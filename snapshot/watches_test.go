@@ -166,17 +166,23 @@ func TestLostSpanIsForgotten(t *testing.T) {
 }
 
 // TestBookmarksAreLearnedAfterTheLoad: how bookmarks are written is known soon after the load, long
-// before the stream has one, so that a watch that ends then is told a last one.
+// before the stream has one, so that a watch that ends then is told a last one. It is not learned from
+// one that says that initial events end.
 func TestBookmarksAreLearnedAfterTheLoad(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := fedWith(t, &quietResource{
-			upstream: &upstream{revision: 9, watch: func(uint64) []string { return nil }},
-			beside:   func(string) string { return bookmark(9, "") },
-		}, 3*time.Second, nil, Settings{Watches: true})
-		if v := c.view.Load(); v.watches == nil || v.watches.Form().Plain == nil {
-			t.Error("it is not known")
-		}
-	})
+	for annotations, known := range map[string]bool{
+		"": true,
+		`,"annotations":{"k8s.io/initial-events-end":"true"}`: false,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := fedWith(t, &quietResource{
+				upstream: &upstream{revision: 9, watch: func(uint64) []string { return nil }},
+				beside:   func(string) string { return bookmark(9, annotations) },
+			}, 3*time.Second, nil, Settings{Watches: true})
+			if v := c.view.Load(); (v.watches != nil && v.watches.Form().Plain != nil) != known {
+				t.Errorf("a bookmark with %q: it is known: %t", annotations, !known)
+			}
+		})
+	}
 }
 
 // TestWatchesOutliveQuestions: while the feed's stream tells something, or a question says that there

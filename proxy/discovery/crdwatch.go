@@ -39,8 +39,8 @@ type Schemas struct {
 	known map[string]definition
 	// refused: the definitions may not be read.
 	refused bool
-	// up: there is a stream, and what was missed before it is known.
-	up bool
+	// open: there is a stream. up: what was missed before it is known, too.
+	open, up bool
 }
 
 // NewSchemas returns Schemas that call changed whenever a definition appeared, changed or went.
@@ -63,7 +63,7 @@ func NewSchemas(cfg *rest.Config, changed func(schema.GroupResource), log *slog.
 // Run follows the definitions until ctx ends.
 func (s *Schemas) Run(ctx context.Context) {
 	listWatch := listWatchOf(s.client.Resource(definitions))
-	tellStreams(listWatch, s.follows, s.lost)
+	tellStreams(listWatch, s.opened, s.lost)
 	var refused sync.Once
 	follower{
 		name:         definitions.Resource,
@@ -126,24 +126,24 @@ func (s *Schemas) Agree(gr schema.GroupResource, custom bool) bool {
 	return s.known == nil || defined == custom
 }
 
-// follows records that a watch was opened from the list just read.
-func (s *Schemas) follows() {
+// opened notes that a stream was opened, and whether it follows what was just read.
+func (s *Schemas) opened(follows bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.up = true
+	s.open, s.up = true, follows
 }
 
 // lost notes that there is no stream.
 func (s *Schemas) lost() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.up = false
+	s.open, s.up = false, false
 }
 
 func (s *Schemas) ended(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.up = false
+	s.open, s.up = false, false
 	s.refused = isRefused(err)
 }
 
@@ -191,7 +191,8 @@ func (s *Schemas) Delete(obj any) error {
 }
 
 // Replace implements cache.ReflectorStore. The first list only shows what there is; a later one
-// comes after a gap, and is compared with what there was.
+// comes after a gap, and is compared with what there was. If the list came by a stream, that is
+// followed now, unless it has ended already; a plain list is read while there is no stream.
 func (s *Schemas) Replace(objs []any, _ string) error {
 	listed := make(map[string]definition, len(objs))
 	for _, obj := range objs {
@@ -208,7 +209,9 @@ func (s *Schemas) Replace(objs []any, _ string) error {
 	if was != nil {
 		s.compare(was, listed)
 	}
-	s.follows()
+	s.mu.Lock()
+	s.up = s.open
+	s.mu.Unlock()
 	return nil
 }
 

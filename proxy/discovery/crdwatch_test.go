@@ -157,6 +157,34 @@ func TestSchemasVouch(t *testing.T) {
 	}
 }
 
+// TestSchemasOfAStreamThatEnded: what a stream has listed counts only while it is open, also if its
+// end is noticed before its list is taken.
+func TestSchemasOfAStreamThatEnded(t *testing.T) {
+	opened := func(follows bool) func(*Schemas) { return func(s *Schemas) { s.opened(follows) } }
+	listed := func(s *Schemas) { _ = s.Replace(nil, "") }
+	for name, tt := range map[string]struct {
+		steps []func(*Schemas)
+		vouch bool
+	}{
+		"a streaming list":              {[]func(*Schemas){opened(false), listed}, true},
+		"that has told nothing":         {[]func(*Schemas){opened(false), listed, opened(false)}, false},
+		"that ended":                    {[]func(*Schemas){opened(false), listed, (*Schemas).lost}, false},
+		"that ended before its list":    {[]func(*Schemas){opened(false), (*Schemas).lost, listed}, false},
+		"a list":                        {[]func(*Schemas){listed}, false},
+		"a list and a watch":            {[]func(*Schemas){listed, (*Schemas).lost, opened(true)}, true},
+		"a list and a watch that ended": {[]func(*Schemas){listed, (*Schemas).lost, opened(true), (*Schemas).lost}, false},
+	} {
+		s := &Schemas{changed: func(schema.GroupResource) {}}
+		s.heard.note()
+		for _, step := range tt.steps {
+			step(s)
+		}
+		if got := s.Vouch(); got != tt.vouch {
+			t.Errorf("%s: vouches %v", name, got)
+		}
+	}
+}
+
 // TestSchemasListAtEachTimeout: the watch that came to its timeout is followed by a list, since the
 // header of another watch would not say that nothing is pending.
 func TestSchemasListAtEachTimeout(t *testing.T) {

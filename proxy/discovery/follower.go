@@ -148,11 +148,12 @@ func listWatchOf[L runtime.Object](objects interface {
 	}
 }
 
-// tellStreams makes source call follows when a watch begins after a list or another watch, and lost
-// when there is no stream: while the upstream is away the Reflector goes on trying, and does not
-// end. A streaming list that has begun has sent nothing yet; it counts from the store's Replace on.
+// tellStreams makes source call opened when a stream begins, and lost when there is none: while the
+// upstream is away the Reflector goes on trying, and does not end. A watch that begins after a list
+// or another watch follows what is known. One that begins with the state does not: it has sent
+// nothing yet, and counts from the store's Replace on, if it has not ended before.
 // There is one stream at a time; lost may be called again.
-func tellStreams(source *cache.ListWatch, follows, lost func()) {
+func tellStreams(source *cache.ListWatch, opened func(follows bool), lost func()) {
 	open := source.WatchFuncWithContext
 	var mu sync.Mutex
 	streams := 0
@@ -166,9 +167,7 @@ func tellStreams(source *cache.ListWatch, follows, lost func()) {
 		if err != nil {
 			return nil, err
 		}
-		if options.SendInitialEvents == nil {
-			follows()
-		}
+		opened(options.SendInitialEvents == nil)
 		return tellEnd(stream, func() {
 			mu.Lock()
 			defer mu.Unlock()
@@ -184,13 +183,15 @@ type endTeller struct {
 	watch.Interface
 	events  chan watch.Event
 	stopped chan struct{}
+	ended   func()
 	stop    sync.Once
 }
 
-// tellEnd returns the watch w, which calls ended when it has ended: the Reflector does not say
-// so before it has opened the next one.
+// tellEnd returns the watch w, which calls ended once when it has ended, or before its Stop returns:
+// the Reflector does not say so before it has opened the next one.
 func tellEnd(w watch.Interface, ended func()) watch.Interface {
-	e := &endTeller{Interface: w, events: make(chan watch.Event), stopped: make(chan struct{})}
+	ended = sync.OnceFunc(ended)
+	e := &endTeller{Interface: w, events: make(chan watch.Event), stopped: make(chan struct{}), ended: ended}
 	go func() {
 		defer close(e.events)
 		defer ended()
@@ -211,5 +212,6 @@ func (e *endTeller) ResultChan() <-chan watch.Event { return e.events }
 // Stop implements watch.Interface.
 func (e *endTeller) Stop() {
 	e.stop.Do(func() { close(e.stopped) })
+	e.ended()
 	e.Interface.Stop()
 }

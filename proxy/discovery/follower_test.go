@@ -21,7 +21,7 @@ func TestTellStreams(t *testing.T) {
 			return next, refusal
 		}}
 		up := false
-		tellStreams(source, func() { up = true }, func() { up = false })
+		tellStreams(source, func(follows bool) { up = follows }, func() { up = false })
 		var options metav1.ListOptions
 		open := func() watch.Interface {
 			next = watch.NewFake()

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
 // stallChunk is how many bytes must be written within a [StallGuard]'s limit. Pages are written in
@@ -23,7 +25,7 @@ var ErrStalled = errors.New("the client does not read the answer")
 var longAgo = time.Unix(1, 0)
 
 // StallGuard ends answers that their clients do not read, so that no slow client holds an answer's
-// memory, goroutine and [Grant] for long.
+// memory, goroutine and turn (proxy/inflight) for long.
 //
 // It limits the time of each write and each flush, and splits large writes into pieces of 256 KiB.
 // As long as each is done in time, an answer may take any time. Between writes no time is measured,
@@ -202,7 +204,7 @@ func (s *stallWriter) expire() {
 	// HTTP/2's stream is reset.
 	s.setDeadline(longAgo)
 	s.guard.log.Debug("an answer was ended, because its client does not read it",
-		"method", s.request.Method, "path", s.request.URL.Path, "limit", s.guard.limit)
+		"target", kubehttp.Target(s.request), "limit", s.guard.limit)
 }
 
 // finish gives the server a limit for sending what is still in its buffers when

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -78,6 +79,23 @@ func TestStalledAnswerIsEnded(t *testing.T) {
 		if _, err := io.Copy(io.Discard, res.Body); err == nil {
 			t.Error("the client saw a whole answer")
 		}
+	})
+}
+
+// TestStalledAnswerIsLoggedWithoutNames: the log has what was asked for, and no object's name.
+func TestStalledAnswerIsLoggedWithoutNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var records proxytest.Recorder
+		errs := make(chan error, 1)
+		client, _ := proxytest.ServePipe(t, NewStallGuard(stallLimit, slog.New(&records)).Wrap(writeOn(errs)), false)
+		proxytest.Get(t, client, "http://pipe/api/v1/namespaces/a/secrets/hunter2?x=hunter2")
+		<-errs
+		synctest.Wait()
+		logged := strings.Join(records.Above(slog.LevelDebug-1), "\n")
+		if !strings.Contains(logged, "get secrets v1") {
+			t.Errorf("the log has %q", logged)
+		}
+		proxytest.AssertNotContains(t, logged, "hunter2")
 	})
 }
 

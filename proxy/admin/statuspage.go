@@ -76,7 +76,7 @@ func (s *StatusSource) Read() statusz.Status {
 		}
 		status.Checks = append(status.Checks, statusz.Check{Name: c.Name, OK: c.OK, Message: checkWords(c)})
 	}
-	counts, err := readCounts(s.Metrics)
+	counts, err := s.readCounts()
 	if err != nil {
 		status.Checks = append(status.Checks, statusz.Check{Name: "metrics", Message: "some could not be read: " + err.Error()})
 	}
@@ -84,7 +84,7 @@ func (s *StatusSource) Read() statusz.Status {
 		status.Endpoints = endpointsStatus(s.Endpoints(), now)
 	}
 	streaming := s.Observer.Streaming()
-	status.Lists, status.Resources = counts.lists(streaming, s.Observer.StreamingEnded()), counts.resourcesOf(streaming)
+	status.Lists, status.Resources = counts.lists(streaming), counts.resourcesOf(streaming)
 	traffic, before := s.trafficCounts(counts), s.samples.before(now, s.Started)
 	status.Recent = traffic.since(before.counts, now.Sub(before.at))
 	status.Total = traffic.since(trafficCounts{}, now.Sub(s.Started))
@@ -230,9 +230,9 @@ const (
 )
 
 // readCounts reads what can be read, even if there is an error.
-func readCounts(from prometheus.Gatherer) (counts, error) {
+func (s *StatusSource) readCounts() (counts, error) {
 	c := counts{forwarded: map[string]int64{}, resources: map[string]*resourceCounts{}}
-	families, err := from.Gather()
+	families, err := s.Metrics.Gather()
 	for _, family := range families {
 		c.traffic.addHistograms(family)
 		for _, m := range family.GetMetric() {
@@ -250,7 +250,33 @@ func readCounts(from prometheus.Gatherer) (counts, error) {
 			}
 		}
 	}
+	for watch, n := range s.Observer.WatchesEnded() {
+		c.takeWatches(watch, n)
+	}
 	return c, err
+}
+
+// takeWatches takes n forwarded watches, which metrics count like lists, out of the lists. Those
+// that are streaming lists are counted apart.
+func (c *counts) takeWatches(watch observe.ForwardedWatch, n int64) {
+	if observe.OfLists(watch.Reason) {
+		if watch.Newest {
+			c.newest.Forwarded -= n
+		}
+		subtract(c.forwarded, watch.Reason, n)
+		subtract(c.of(watch.Resource).forwarded, watch.Reason, n)
+		c.other += n
+	}
+	if watch.Streaming {
+		c.other -= n
+	}
+}
+
+// subtract subtracts from a count. What is 0 then is not there.
+func subtract(counts map[string]int64, of string, n int64) {
+	if counts[of] -= n; counts[of] <= 0 {
+		delete(counts, of)
+	}
 }
 
 func (c *counts) addRequests(m *dto.Metric, n int64) {
@@ -279,7 +305,7 @@ func (c *counts) addRequests(m *dto.Metric, n int64) {
 	case observe.DecisionRefuse:
 		c.refused += n
 	case observe.DecisionForward:
-		if observe.OfLists(reason) && !watch {
+		if observe.OfLists(reason) {
 			if newest {
 				c.newest.Forwarded += n
 			}
@@ -291,15 +317,14 @@ func (c *counts) addRequests(m *dto.Metric, n int64) {
 	}
 }
 
-// lists returns how lists were answered. Streaming lists are watches in metrics, which count them
-// when they have ended.
-func (c counts) lists(streamingOf map[string]int64, ended int64) statusz.Lists {
+// lists returns how lists were answered; streamingOf are the streaming lists that were forwarded.
+func (c counts) lists(streamingOf map[string]int64) statusz.Lists {
 	var streaming int64
 	for _, n := range streamingOf {
 		streaming += n
 	}
 	lists := statusz.Lists{
-		Answered: c.answered, Refused: c.refused, Streaming: streaming, Other: max(0, c.other-ended), SavedBytes: c.savedBytes,
+		Answered: c.answered, Refused: c.refused, Streaming: streaming, Other: max(0, c.other), SavedBytes: c.savedBytes,
 		Reasons: []statusz.Reason{}, Newest: c.newest,
 	}
 	for why, n := range c.forwarded {
@@ -309,7 +334,7 @@ func (c counts) lists(streamingOf map[string]int64, ended int64) statusz.Lists {
 	if streaming > 0 {
 		lists.Reasons = append(lists.Reasons, statusz.Reason{
 			Reason: observe.ReasonStreaming, Lists: streaming,
-			Meaning: "streaming lists (sendInitialEvents), with which informers of current client-go begin: watches, in Cache-Status",
+			Meaning: "streaming lists (sendInitialEvents), with which informers of current client-go begin; Cache-Status says why",
 		})
 	}
 	lists.SetShare()
@@ -323,6 +348,9 @@ func (c counts) resourcesOf(streaming map[string]int64) []statusz.Resource {
 	}
 	all := make([]statusz.Resource, 0, len(c.resources))
 	for label, counted := range c.resources {
+		if counted.answered+streaming[label] == 0 && len(counted.forwarded) == 0 {
+			continue // watches only
+		}
 		r := statusz.Resource{Resource: label, Answered: counted.answered, Streaming: streaming[label]}
 		r.Reason, r.ReasonLists = observe.ReasonStreaming, r.Streaming
 		for reason, n := range counted.forwarded {

@@ -33,7 +33,11 @@ func TestStatusOfTheNewestState(t *testing.T) {
 		{policy.After, reason.None}, // watches are no lists
 		{policy.After, reason.History},
 	} {
-		observetest.Request(o, httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil), func(s *observe.Record, w http.ResponseWriter) {
+		target := "/api/v1/pods"
+		if list.semantics == policy.After {
+			target += "?watch=1&resourceVersion=5"
+		}
+		observetest.Request(o, httptest.NewRequest(http.MethodGet, target, nil), func(s *observe.Record, w http.ResponseWriter) {
 			s.Decided(policy.Request{Version: "v1", Resource: "pods"}, list.semantics, list.why)
 			answerWith(s, w, http.StatusOK)
 		})

@@ -273,6 +273,58 @@ func TestStatusOfEndpoints(t *testing.T) {
 	}
 }
 
+// TestWatchesAreNoLists: a forwarded watch counts as no list, whatever it was forwarded for, and
+// whether its semantics were known. A streaming list counts as one.
+func TestWatchesAreNoLists(t *testing.T) {
+	const watch, stream = "/api/v1/pods?watch=1&resourceVersion=5", "/api/v1/pods?watch=1&sendInitialEvents=true"
+	for name, tt := range map[string]struct {
+		target    string
+		semantics policy.Semantics
+		reason    reason.Reason
+		code      int
+		want      statusz.Lists
+	}{
+		"a list":                       {"/api/v1/pods", policy.MostRecent, reason.MostRecent, 200, statusz.Lists{Forwarded: 1, Newest: statusz.Newest{Forwarded: 1}}},
+		"no switch":                    {watch, "", reason.Watch, 200, statusz.Lists{Other: 1}},
+		"no history":                   {watch, policy.After, reason.History, 200, statusz.Lists{Other: 1}},
+		"of a table":                   {watch, "", reason.Representation, 200, statusz.Lists{Other: 1}},
+		"by path":                      {"/api/v1/watch/pods", "", reason.Parameter, 200, statusz.Lists{Other: 1}},
+		"from the newest state on":     {"/api/v1/pods?watch=1", policy.MostRecent, reason.Warming, 200, statusz.Lists{Other: 1}},
+		"streaming, no switch":         {stream, "", reason.Watch, 200, statusz.Lists{Streaming: 1}},
+		"streaming, of the newest":     {stream, policy.MostRecent, reason.NotProven, 200, statusz.Lists{Streaming: 1}},
+		"streaming, of any state":      {stream, policy.Any, reason.Warming, 200, statusz.Lists{Streaming: 1}},
+		"streaming, by nobody known":   {stream, "", reason.Anonymous, 200, statusz.Lists{Streaming: 1}},
+		"streaming, which was refused": {stream, policy.Any, reason.NotAllowed, 403, statusz.Lists{Other: 1}},
+		"no resource":                  {"/healthz", "", reason.NotList, 200, statusz.Lists{Other: 1}},
+	} {
+		o, metrics := observetest.New(t, nil)
+		observetest.Request(o, httptest.NewRequest(http.MethodGet, tt.target, nil), func(s *observe.Record, w http.ResponseWriter) {
+			s.Decided(policy.Request{Version: "v1", Resource: "pods"}, tt.semantics, tt.reason)
+			answerWith(s, w, tt.code)
+		})
+		status := newStatusSource(o, metrics.Gatherer()).Read()
+		got := status.Lists
+		var reasons, resources int64
+		for _, r := range got.Reasons {
+			reasons += r.Lists
+		}
+		for _, r := range status.Resources {
+			resources += r.Forwarded + r.Streaming
+		}
+		lists := tt.want.Forwarded + tt.want.Streaming
+		if reasons != lists || resources != lists || int64(len(status.Callers)) != lists || int64(len(status.Resources)) != lists {
+			t.Errorf("%s: by reason %d, by resource %+v, callers %+v", name, reasons, status.Resources, status.Callers)
+		}
+		if lists > 0 {
+			tt.want.Share = new(float64)
+		}
+		got.Reasons = nil
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
 // TestOpenStreamsAreNotOthers: a streaming list counts when it begins, and among other requests
 // never.
 func TestOpenStreamsAreNotOthers(t *testing.T) {

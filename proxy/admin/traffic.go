@@ -44,7 +44,7 @@ func (s *StatusSource) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
-			if counts, err := readCounts(s.Metrics); err == nil {
+			if counts, err := s.readCounts(); err == nil {
 				s.samples.keep(sample{now, s.trafficCounts(counts)})
 			}
 		}
@@ -54,7 +54,7 @@ func (s *StatusSource) Run(ctx context.Context) {
 // trafficCounts are the counters of counts, and those that are no metrics.
 func (s *StatusSource) trafficCounts(counts counts) trafficCounts {
 	traffic := counts.traffic
-	lists := counts.lists(s.Observer.Streaming(), s.Observer.StreamingEnded())
+	lists := counts.lists(s.Observer.Streaming())
 	traffic.answered, traffic.forwarded, traffic.streaming = lists.Answered, lists.Forwarded, lists.Streaming
 	traffic.other, traffic.refused = lists.Other, lists.Refused
 	if s.Reviews != nil {

@@ -6,73 +6,110 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
-// ReasonStreaming is the reason of streaming lists among callers; they are watches otherwise.
+// ReasonStreaming is the reason of streaming lists among callers and on the status page.
 const ReasonStreaming = "streaming"
 
 // Callers returns the programs whose lists were forwarded most often.
 func (o *Observer) Callers() []statusz.Caller { return o.callers.Status() }
 
 // Streaming returns how many streaming lists were forwarded and succeeded, by the label of the
-// resource.
-func (o *Observer) Streaming() map[string]int64 { return o.streaming.read() }
-
-// StreamingEnded returns how many of them have ended: metrics count requests when they do.
-func (o *Observer) StreamingEnded() int64 { return o.streaming.ended.Load() }
-
-// streamingLists counts streaming lists by the label of their resource. The zero value has counted
-// none. It is safe for concurrent use.
-type streamingLists struct {
-	mu     sync.Mutex
-	counts map[string]int64
-	ended  atomic.Int64
+// resource. They count when they begin.
+func (o *Observer) Streaming() map[string]int64 {
+	o.watches.mu.Lock()
+	defer o.watches.mu.Unlock()
+	return maps.Clone(o.watches.streaming)
 }
 
-// add counts one. There are few labels (resourceLabels), and so few counts.
-func (l *streamingLists) add(label string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.counts == nil {
-		l.counts = map[string]int64{}
+// WatchesEnded returns how many forwarded watches have ended. Metrics count them then, and do not
+// tell them from lists that were forwarded for the same reason.
+func (o *Observer) WatchesEnded() map[ForwardedWatch]int64 {
+	o.watches.mu.Lock()
+	defer o.watches.mu.Unlock()
+	return maps.Clone(o.watches.ended)
+}
+
+// ForwardedWatch is by what a forwarded watch counts in metrics.
+type ForwardedWatch struct {
+	Resource, Reason string
+	Newest           bool // it asked for the newest state
+	Streaming        bool // it is one of those of [Observer.Streaming]
+}
+
+// forwardedWatches counts forwarded watches. The zero value has counted none. It is safe for
+// concurrent use.
+type forwardedWatches struct {
+	mu        sync.Mutex
+	streaming map[string]int64
+	ended     map[ForwardedWatch]int64
+}
+
+// beginStreaming counts a streaming list. There are few labels (resourceLabels), and so few counts.
+func (f *forwardedWatches) beginStreaming(label string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.streaming == nil {
+		f.streaming = map[string]int64{}
 	}
-	if _, known := l.counts[label]; !known && len(l.counts) >= maxResourceLabels {
+	if _, known := f.streaming[label]; !known && len(f.streaming) >= maxResourceLabels {
 		label = OtherLabel
 	}
-	l.counts[label]++
+	f.streaming[label]++
 }
 
-func (l *streamingLists) read() map[string]int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return maps.Clone(l.counts)
+// end counts a watch that has ended.
+func (f *forwardedWatches) end(watch ForwardedWatch) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ended == nil {
+		f.ended = map[ForwardedWatch]int64{}
+	}
+	f.ended[watch]++
 }
 
 // countCaller counts, when an answer begins, the program that sent a list which was forwarded and
 // succeeded. Refused lists do not count: they cost the upstream little, and anybody could send them
 // under any name.
 func (s *Record) countCaller(code int) {
+	why := s.labels.reason
 	if s.observer == nil || s.labels.decision != DecisionForward || code != http.StatusOK {
 		return
 	}
-	why := s.labels.reason
-	if !OfLists(why) {
-		if why != string(reason.Watch) || !streamsList(s.request.URL) {
+	if s.isWatch() {
+		if !streamsList(s.request.URL) {
 			return
 		}
 		why = ReasonStreaming
 		s.streams = true
-		s.observer.streaming.add(s.resource(code, time.Now())) // it may not end for long
+		s.observer.watches.beginStreaming(s.resource(code, time.Now())) // it may not end for long
+	} else if !OfLists(why) {
+		return
 	}
 	s.observer.callers.Count(s.request.UserAgent(), why)
 }
 
-// OfLists says whether requests that are forwarded for a reason are lists.
+// isWatch says whether the request is a watch, for whatever reason it was forwarded.
+func (s *Record) isWatch() bool {
+	return s.labels.reason == string(reason.Watch) || kubehttp.Of(s.request).Watch
+}
+
+// endWatch counts a forwarded watch at its end, with the labels that metrics have.
+func (s *Record) endWatch() {
+	if s.labels.decision == DecisionForward && s.isWatch() {
+		s.observer.watches.end(ForwardedWatch{
+			Resource: s.labels.resource, Reason: s.labels.reason, Newest: s.labels.semantics == policy.MostRecent, Streaming: s.streams,
+		})
+	}
+}
+
+// OfLists says whether lists are forwarded for a reason. Watches may be, too (isWatch).
 func OfLists(why string) bool {
 	return why != string(reason.NotList) && why != string(reason.Watch)
 }

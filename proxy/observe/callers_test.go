@@ -9,12 +9,12 @@ import (
 
 // TestStreamingListsAreBounded: whatever labels there are.
 func TestStreamingListsAreBounded(t *testing.T) {
-	var l streamingLists
+	var o Observer
 	for i := range 2 * maxResourceLabels {
-		l.add(fmt.Sprint(i))
-		l.add("0")
+		o.watches.beginStreaming(fmt.Sprint(i))
+		o.watches.beginStreaming("0")
 	}
-	got := l.read()
+	got := o.Streaming()
 	if len(got) > maxResourceLabels+1 || got["0"] != 2*maxResourceLabels+1 || got[OtherLabel] == 0 {
 		t.Errorf("%d labels, %d of the first, %d of others", len(got), got["0"], got[OtherLabel])
 	}

@@ -24,8 +24,7 @@ type Observer struct {
 	served   servedResources
 	trails   feedTrails
 	callers  statusz.Callers
-	// streaming are streaming lists that were forwarded.
-	streaming streamingLists
+	watches  forwardedWatches
 
 	// Serves says, without asking anyone, whether the upstream is known to have a resource. It is
 	// set before the first request; nil knows none.

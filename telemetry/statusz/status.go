@@ -92,8 +92,8 @@ type Lists struct {
 	Answered int64 `json:"answered"`
 	// Forwarded are the lists that the API server answered, without streaming lists.
 	Forwarded int64 `json:"forwarded"`
-	// Streaming are requests for streaming lists (sendInitialEvents) that succeeded. They are
-	// watches, and forwarded like all watches.
+	// Streaming are streaming lists (sendInitialEvents) that were forwarded and succeeded, counted
+	// when they begin.
 	Streaming int64 `json:"streaming"`
 	// Refused are requests of any kind that listproxy itself refused.
 	Refused int64 `json:"refused"`

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,8 +33,13 @@ type job struct {
 	Times  int
 	// PerSecond is how often it is asked for in a mix.
 	PerSecond float64
-	// Walk: from page to page. Stream: a streaming list, read to its end. Patch: not a GET.
-	Walk, Stream, Patch bool
+	// Walk: from page to page. Stream: a streaming list, read to its end. Patch: not a GET. Report: a
+	// kubelet's report of its node's status. Renew: a node's Lease is renewed, Paths does not count.
+	Walk, Stream, Patch, Report, Renew bool
+	// Gzip: what Go clients ask for who were not told otherwise.
+	Gzip bool
+	// Forwarded: kube-apiserver alone can answer it.
+	Forwarded bool
 }
 
 // mixed is what came of a mix, by the names of jobs.
@@ -52,6 +58,13 @@ func (m *mix) run(ctx context.Context, to server) (mixed, error) {
 	var failed error
 	var working sync.WaitGroup
 	for _, j := range m.Jobs {
+		var nodes kubelets
+		if j.Renew {
+			var err error
+			if nodes, err = kubeletsAt(ctx, to); err != nil {
+				return all, err
+			}
+		}
 		for number := range mixClients {
 			client, err := newHTTPClient(to, false)
 			if err != nil {
@@ -62,7 +75,13 @@ func (m *mix) run(ctx context.Context, to server) (mixed, error) {
 				due := time.Now().Add(every * time.Duration(number) / mixClients)
 				for i := number; i < j.Times && poll.Pause(ctx, time.Until(due)); i += mixClients {
 					due = due.Add(every)
-					done, hits, err := j.once(ctx, client, to, i)
+					var done, hits int
+					var err error
+					if j.Renew {
+						done, err = 1, nodes.renew(ctx)
+					} else {
+						done, hits, err = j.once(ctx, client, to, i)
+					}
 					mu.Lock()
 					all.Done[j.Name] += done
 					all.Hits[j.Name] += hits
@@ -82,16 +101,15 @@ func (m *mix) run(ctx context.Context, to server) (mixed, error) {
 func (j job) once(ctx context.Context, client *http.Client, to server, i int) (done, hits int, err error) {
 	path := j.Paths[i%len(j.Paths)]
 	for next := path; next != ""; {
-		l := load{Server: to, Path: next, Accept: j.Accept}
+		l := load{Server: to, Path: next, Accept: j.Accept, Gzip: j.Gzip}
 		req, err := l.request(ctx)
 		if err != nil {
 			return done, hits, err
 		}
-		if j.Patch {
+		if kind, body := j.change(time.Now()); body != "" {
 			req.Method = http.MethodPatch
-			body := []byte(`{"metadata":{"annotations":{"bench.listproxy.io/at":"` + stamp(time.Now()) + `"}}}`)
-			req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-			req.Header.Set("Content-Type", "application/merge-patch+json")
+			req.Body, req.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
+			req.Header.Set("Content-Type", kind)
 		}
 		resp, err := client.Do(req)
 		if err != nil {
@@ -108,6 +126,21 @@ func (j job) once(ctx context.Context, client *http.Client, to server, i int) (d
 		}
 	}
 	return done, hits, nil
+}
+
+// change is what a write sends, and of which kind; empty if it is none.
+func (j job) change(now time.Time) (kind, body string) {
+	switch {
+	case j.Patch:
+		return "application/merge-patch+json", `{"metadata":{"annotations":{"bench.listproxy.io/at":"` + stamp(now) + `"}}}`
+	case j.Report:
+		conditions := []string{"Ready", "MemoryPressure", "DiskPressure", "PIDPressure"}
+		for i, name := range conditions {
+			conditions[i] = fmt.Sprintf(`{"type":%q,"status":"Unknown","lastHeartbeatTime":%q}`, name, now.UTC().Format(time.RFC3339))
+		}
+		return "application/strategic-merge-patch+json", `{"status":{"conditions":[` + strings.Join(conditions, ",") + `]}}`
+	}
+	return "", ""
 }
 
 // read reads an answer, and returns the path of the next page, if there is one.
@@ -132,7 +165,13 @@ func (j job) read(resp *http.Response, path string) (next string, err error) {
 		_, err = io.Copy(io.Discard, resp.Body)
 		return "", err
 	}
-	body, err := io.ReadAll(resp.Body)
+	plain := io.Reader(resp.Body)
+	if resp.Header.Get("Content-Encoding") == "gzip" {
+		if plain, err = gzip.NewReader(resp.Body); err != nil {
+			return "", err
+		}
+	}
+	body, err := io.ReadAll(plain)
 	if err != nil {
 		return "", err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -25,12 +26,6 @@ func (s *watchScene) mix(ctx context.Context, set settings) (*table, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &mix{Seconds: set.span, Jobs: jobs}
-	t := &table{
-		caption: fmt.Sprintf("The mix, for %d s: %d node agents, each of which watches the pods of its node, and %d informers of all pods\n"+
-			"are told of changes. Meanwhile clients send the requests of the next table.", set.span, min(set.agents, mixAgents), mixInformers),
-		head: []string{"the mix", "kube-apiserver, CPU", "less", "listproxy, CPU", "both", "less", "answers", "from memory", "watches from memory"},
-	}
 	forwarding := s.forwarding.RESTConfig(s.cp.RESTConfig(controlplane.Admin))
 	sides := s.sides()
 	sides[1].name = "listproxy, both switches on"
@@ -38,7 +33,30 @@ func (s *watchScene) mix(ctx context.Context, set settings) (*table, error) {
 		name: "listproxy, neither", server: server{URL: forwarding.Host, CA: forwarding.CAData, Token: forwarding.BearerToken},
 		pids: []int{s.apiserver, s.forwarding.PID()},
 	})
+	t := &table{
+		caption: fmt.Sprintf("The mix, for %d s: %d node agents, each of which watches the pods of its node, and %d informers of all pods\n"+
+			"are told of changes. Meanwhile clients send the requests of the next table. The last row is what is left without all that\n"+
+			"listproxy could answer: no watches, and only requests that kube-apiserver alone can answer. Nothing can make it less.",
+			set.span, min(set.agents, mixAgents), mixInformers),
+		head: []string{"the mix", "kube-apiserver, CPU", "less", "listproxy, CPU", "both", "less", "answers", "from memory", "watches from memory"},
+	}
 	var straight time.Duration
+	add := func(name string, took []time.Duration, done mixed, watches string) {
+		answers, hits := 0, 0
+		for job, n := range done.Done {
+			answers += n
+			hits += done.Hits[job]
+		}
+		straight = cmp.Or(straight, took[0])
+		cells := []string{
+			name, millis(took[0]), ratio(float64(straight), float64(took[0])), "", millis(sum(took)), ratio(float64(straight), float64(sum(took))),
+			fmt.Sprint(answers), percent(hits, answers), watches,
+		}
+		if len(took) > 1 {
+			cells[3] = millis(took[1])
+		}
+		t.add(cells...)
+	}
 	for _, side := range sides {
 		path, err := s.watching(ctx, side.server, "")
 		if err != nil {
@@ -52,46 +70,43 @@ func (s *watchScene) mix(ctx context.Context, set settings) (*table, error) {
 		if err != nil {
 			return nil, err
 		}
-		// What a list costs is learned, and connections are there.
-		learned := &mix{Seconds: 3, Jobs: slices.Clone(m.Jobs)}
-		for i := range learned.Jobs {
-			learned.Jobs[i].Times = max(mixClients, learned.Jobs[i].Times*3/set.span)
-		}
-		if _, err := order(s.client, watchOrder{Mix: learned, Server: side.server}); err != nil {
-			return nil, fmt.Errorf("%s: %w", side.name, err)
-		}
-		var done watchOutcome
-		took, err := process.Used(func() (err error) {
-			done, err = order(s.client, watchOrder{Mix: m, Server: side.server})
-			return err
-		}, side.pids...)
+		done, took, err := s.mixed(side, jobs, set.span)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", side.name, err)
+			return nil, err
 		}
 		if _, err := order(s.client, watchOrder{Close: true}); err != nil {
 			return nil, err
 		}
-		if straight == 0 {
-			straight = took[0]
-		}
-		answers, hits := 0, 0
-		for _, n := range done.Mixed.Done {
-			answers += n
-		}
-		for _, n := range done.Mixed.Hits {
-			hits += n
-		}
-		cells := []string{
-			side.name, millis(took[0]), ratio(float64(straight), float64(took[0])), "", millis(sum(took)), ratio(float64(straight), float64(sum(took))),
-			fmt.Sprint(answers), percent(hits, answers), percent(opened.Hits, len(paths)),
-		}
-		if len(took) > 1 {
-			cells[3] = millis(took[1])
-		}
-		t.add(cells...)
+		add(side.name, took, done, percent(opened.Hits, len(paths)))
 		poll.Pause(ctx, settleFor)
 	}
+	done, took, err := s.mixed(sides[0], slices.DeleteFunc(jobs, func(j job) bool { return !j.Forwarded }), set.span)
+	if err != nil {
+		return nil, err
+	}
+	add("kube-apiserver, without what listproxy could answer", took, done, "")
 	return t, nil
+}
+
+// mixed has jobs done at a side for some seconds, and returns what that takes of each process.
+func (s *watchScene) mixed(side newestSide, jobs []job, seconds int) (mixed, []time.Duration, error) {
+	// What a list costs is learned, and connections are there.
+	learned := &mix{Seconds: 3, Jobs: slices.Clone(jobs)}
+	for i := range learned.Jobs {
+		learned.Jobs[i].Times = max(mixClients, learned.Jobs[i].Times*3/seconds)
+	}
+	var done watchOutcome
+	do := func(m *mix) (err error) {
+		if done, err = order(s.client, watchOrder{Mix: m, Server: side.server}); err != nil {
+			err = fmt.Errorf("%s: %w", side.name, err)
+		}
+		return err
+	}
+	if err := do(learned); err != nil {
+		return mixed{}, nil, err
+	}
+	took, err := process.Used(func() error { return do(&mix{Seconds: seconds, Jobs: jobs}) }, side.pids...)
+	return done.Mixed, took, err
 }
 
 const (
@@ -100,13 +115,18 @@ const (
 )
 
 // What nodes and what runs on them ask for in a second, each: measured on a cluster of 25,000
-// (simulated) nodes, which had 2,965 PUTs, 1,462 PATCHes, 172 GETs, 7.5 LISTs and 6 WATCHes a
-// second (https://github.com/NVIDIA/NVSentinel/issues/1705). Nearly all PUTs renew nodes' Leases,
-// which kubelets do every ten seconds (https://kubernetes.io/docs/concepts/architecture/leases/).
-// Here they are PATCHes too, so that nobody has to know the last revision.
+// (simulated) nodes where nothing happened, which had 2,965 PUTs, 1,462 PATCHes, 172 GETs, 7.5 LISTs
+// and 6 WATCHes a second (https://github.com/NVIDIA/NVSentinel/issues/1705). Nearly all PUTs renew
+// nodes' Leases, which kubelets do every ten seconds
+// (https://kubernetes.io/docs/concepts/architecture/leases/). Where nothing happens, PATCHes are
+// nodes' reports of their status: KWOK's nodes send one every 20 to 25 s. Pods are written as often
+// as Kubernetes is made for at most: 20 of a cluster of 5,000 nodes are created, changed or deleted a
+// second (https://github.com/kubernetes/community/blob/master/sig-scalability/slos/slos.md), each
+// with about four writes. Together these are as many PATCHes as were measured.
 const (
 	renewalsOfNode = 0.12
-	patchesOfNode  = 0.058
+	reportsOfNode  = 0.042
+	patchesOfNode  = 0.016
 	getsOfNode     = 0.007
 )
 
@@ -114,44 +134,69 @@ const (
 // runs in a cluster, and nothing is published that could be scaled: here there are about as many as
 // in the cluster above, with 5,000 pods to list. [watchScene.costs] says what each sort costs, so
 // that others can count their own mix.
+//
+// Lists are asked for with gzip, as Go clients do unless they are told not to; of Kubernetes' own
+// components only kube-scheduler and kube-controller-manager are. Pollers are taken for other
+// programs, which do not ask for it, and watches have none before 1.37.
 func (s *watchScene) mixJobs(ctx context.Context, set settings) ([]job, error) {
 	const namespaced = "/api/v1/namespaces/" + controlplane.TeamA + "/pods"
 	pods, err := s.some(ctx, controlplane.TeamA, 200)
 	if err != nil {
 		return nil, err
 	}
-	var ofPods, ofLeases []string
+	var ofPods []string
 	for _, pod := range pods {
 		ofPods = append(ofPods, namespaced+"/"+pod.Name)
 	}
 	nodes := min(set.agents, mixAgents)
+	var ofNodes []string
 	for i := range nodes {
-		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: workload.Pods{Nodes: set.agents}.Node(i)}}
-		_, err := s.kube.CoordinationV1().Leases(corev1.NamespaceNodeLease).Create(ctx, lease, metav1.CreateOptions{})
+		node := workload.Pods{Nodes: set.agents}.Node(i)
+		named := metav1.ObjectMeta{Name: node}
+		lease := coordinationv1.LeaseSpec{HolderIdentity: &node, LeaseDurationSeconds: new(int32(40))}
+		leases := s.kube.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+		_, err := leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: named, Spec: lease}, metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return nil, err
 		}
-		ofLeases = append(ofLeases, "/apis/coordination.k8s.io/v1/namespaces/"+corev1.NamespaceNodeLease+"/leases/"+lease.Name)
+		_, err = s.kube.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: named}, metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return nil, err
+		}
+		ofNodes = append(ofNodes, "/api/v1/nodes/"+node+"/status")
 	}
 	jobs := []job{
 		{
 			Name: "informers that start", PerSecond: 0.5, Accept: acceptProtobuf,
 			Paths: []string{streamingList + "&resourceVersion=0"}, Stream: true,
 		},
-		{Name: "lists at resourceVersion=0", PerSecond: 2, Accept: acceptProtobuf, Paths: []string{namespaced + "?resourceVersion=0"}},
-		{Name: "polls of the newest state of a namespace", PerSecond: 5, Accept: acceptJSON, Paths: []string{namespaced}},
-		{Name: "walks over all pods, 500 a page", PerSecond: 0.5, Accept: acceptJSON, Paths: []string{"/api/v1/pods?limit=500"}, Walk: true},
 		{
-			Name: "lists by label", PerSecond: 2, Accept: acceptJSON,
+			Name: "lists at resourceVersion=0", PerSecond: 2, Accept: acceptProtobuf, Gzip: true,
+			Paths: []string{namespaced + "?resourceVersion=0"},
+		},
+		{Name: "polls of the newest state of a namespace", PerSecond: 5, Accept: acceptJSON, Paths: []string{namespaced}},
+		{
+			Name: "walks over all pods, 500 a page", PerSecond: 0.5, Accept: acceptJSON, Gzip: true,
+			Paths: []string{"/api/v1/pods?limit=500"}, Walk: true,
+		},
+		{
+			Name: "lists by label", PerSecond: 2, Accept: acceptJSON, Gzip: true,
 			Paths: []string{"/api/v1/pods?labelSelector=" + workload.HundredthLabel + "%3D7"},
 		},
 		{
-			Name: "tables", PerSecond: 0.5, Accept: acceptJSON + ";as=Table;v=v1;g=meta.k8s.io," + acceptJSON,
-			Paths: []string{namespaced + "?limit=500"},
+			Name: "tables", PerSecond: 0.5, Accept: acceptJSON + ";as=Table;v=v1;g=meta.k8s.io," + acceptJSON, Gzip: true,
+			Paths: []string{namespaced + "?limit=500"}, Forwarded: true,
 		},
-		{Name: "GETs", PerSecond: getsOfNode * float64(nodes), Accept: acceptProtobuf, Paths: ofPods},
-		{Name: "changes of pods", PerSecond: patchesOfNode * float64(nodes), Accept: acceptProtobuf, Paths: ofPods, Patch: true},
-		{Name: "renewals of Leases", PerSecond: renewalsOfNode * float64(nodes), Accept: acceptProtobuf, Paths: ofLeases, Patch: true},
+		{Name: "GETs", PerSecond: getsOfNode * float64(nodes), Accept: acceptProtobuf, Paths: ofPods, Forwarded: true},
+		{
+			Name: "changes of pods", PerSecond: patchesOfNode * float64(nodes), Accept: acceptProtobuf, Paths: ofPods,
+			Patch: true, Forwarded: true,
+		},
+		{
+			Name: "reports of nodes' status", PerSecond: reportsOfNode * float64(nodes), Accept: acceptProtobuf, Paths: ofNodes,
+			Report: true, Forwarded: true,
+		},
+		{Name: "renewals of Leases", PerSecond: renewalsOfNode * float64(nodes), Renew: true, Forwarded: true},
 	}
 	for i, j := range jobs {
 		jobs[i].Times = max(1, int(j.PerSecond*float64(set.span)))
@@ -211,8 +256,11 @@ func (s *watchScene) only(side newestSide, j job) (mixed, []time.Duration, error
 		return mixed{}, nil, err
 	}
 	times := 100
-	if j.Stream || j.Walk {
+	switch {
+	case j.Stream, j.Walk:
 		times = 12
+	case j.Renew:
+		times = 1000 // before which all Leases are listed
 	}
 	took, err := process.Used(func() error { return ask(times) }, side.pids...)
 	for i := range took {

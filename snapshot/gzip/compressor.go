@@ -119,8 +119,8 @@ func (c *Compressor) write(
 	if written < len(objects) || !may() {
 		tail = nil
 	}
-	s.stored(tail, true)
-	s.write(s.trailer())
+	s.stored(tail, false)
+	s.end()
 	return written, s.err
 }
 
@@ -272,6 +272,15 @@ func storedHead(n int, last bool) (head [5]byte) {
 	return head
 }
 
+// end ends the member. At an empty block, readers hand out all that came before it. Without the
+// first one, Go's reader would hand out the end of a watch's member only with the next member: it
+// reads on at the last block.
+func (j *joined) end() {
+	j.stored(nil, false)
+	j.stored(nil, true)
+	j.write(j.trailer())
+}
+
 // WriteStored writes a gzip member that holds the parts uncompressed, for bytes that are written
 // only once. It copies none of them.
 func WriteStored(w io.Writer, parts iter.Seq[[]byte]) error {
@@ -280,8 +289,7 @@ func WriteStored(w io.Writer, parts iter.Seq[[]byte]) error {
 	for part := range parts {
 		s.stored(part, false)
 	}
-	s.stored(nil, true)
-	s.write(s.trailer())
+	s.end()
 	return s.err
 }
 

@@ -337,6 +337,52 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// connection is what a client reads from. It notes when the client wants what has not come yet.
+type connection struct {
+	bytes.Buffer
+	waits bool
+}
+
+// Read implements io.Reader.
+func (c *connection) Read(p []byte) (int, error) {
+	c.waits = c.waits || c.Len() == 0
+	return c.Buffer.Read(p)
+}
+
+// TestEventsAreReadAtOnce: Go's reader, with which client-go reads, hands out all that a member of a
+// watch holds before it waits for the next one, which may come much later.
+func TestEventsAreReadAtOnce(t *testing.T) {
+	c := newTestCompressor(t, 64<<20)
+	frame, encoding := wire.FixedFrame("PodList", "v1"), wire.EncodingOf(media.JSON)
+	for _, objects := range [][]*index.Object{nil, someObjects(1, 1, 10), someObjects(1_000, 500, 6600)} {
+		var conn connection
+		if _, err := c.WriteEvents(&conn, frame, encoding, objects, []byte("the end\n"), func() bool { return true }); err != nil {
+			t.Fatal(err)
+		}
+		size := len("the end\n")
+		for _, o := range objects {
+			size += len(frame.AppendEvent(nil, encoding, wire.Added, o.Bytes))
+		}
+		client, err := gzip.NewReader(&conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reads := func(size int) {
+			t.Helper()
+			if _, err := io.ReadFull(client, make([]byte, size)); err != nil || conn.waits {
+				t.Fatalf("%d objects: of %d bytes the client waits for more: %t, %v", len(objects), size, conn.waits, err)
+			}
+		}
+		reads(size)
+		for _, later := range [][]byte{[]byte("one"), bytes.Repeat([]byte("many"), maxStored), bytes.Repeat([]byte("x"), maxStored)} {
+			if err := WriteStored(&conn, slices.Values([][]byte{later})); err != nil {
+				t.Fatal(err)
+			}
+			reads(len(later))
+		}
+	}
+}
+
 // TestInterruptedEvents: where a watch must end before everything is written, what was written is a
 // whole member of whole events.
 func TestInterruptedEvents(t *testing.T) {

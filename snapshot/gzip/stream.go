@@ -45,7 +45,6 @@ func (s *Stream) compress(p []byte) {
 
 // Close ends what is compressed, and leaves the writer below open.
 func (s *Stream) Close() error {
-	s.out.stored(nil, true)
-	s.out.write(s.out.trailer())
+	s.out.end()
 	return s.out.err
 }

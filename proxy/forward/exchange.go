@@ -43,7 +43,7 @@ func newExchange(f *Forwarder, w http.ResponseWriter, r *http.Request, caller au
 	added := w.Header().Clone()
 	clear(w.Header())
 	return &exchange{
-		forwarder: f, w: w, request: r, caller: caller, accepted: accepted, body: newUpload(r.Body),
+		forwarder: f, w: w, request: r, caller: caller, accepted: accepted, body: newUpload(r.Body, r.ContentLength),
 		added: added, upgrade: kubehttp.Of(r).Upgrade,
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -31,7 +32,8 @@ type Upstream interface {
 }
 
 // Forwarder passes requests to the API server and its answers back, both unchanged, and each part
-// as soon as it comes. It is safe for concurrent use.
+// as soon as it comes, except parts of an answer that only the whole makes sense of
+// ([kubehttp.Request.Whole]). It is safe for concurrent use.
 //
 // The request that arrives at the API server differs from the caller's only in
 //
@@ -77,8 +79,9 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id authn.Ide
 		return 0
 	}
 	asked := kubehttp.Of(r)
-	if asked.CoreList() && r.Method == http.MethodGet {
-		w = unflushed{w}
+	flushes := time.Duration(-1) // each read is one write and one flush: watch events
+	if asked.Whole() && r.Method != http.MethodHead {
+		w, flushes = unflushed{w}, 0
 	}
 	x := newExchange(f, w, r, id, accepted)
 	if asked.Watch {
@@ -90,7 +93,7 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id authn.Ide
 	reverse := httputil.ReverseProxy{
 		Rewrite:        x.rewrite,
 		Transport:      f.upstream.RoundTripper(id, x.upgrade != ""),
-		FlushInterval:  -1, // each read is one write and one flush: watch events
+		FlushInterval:  flushes,
 		ErrorLog:       log.New(x, "", 0),
 		BufferPool:     &f.buffers,
 		ModifyResponse: x.modifyResponse,

@@ -17,6 +17,7 @@ import (
 	"net/textproto"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -60,6 +61,49 @@ func TestEachEventIsFlushed(t *testing.T) {
 			}
 		}
 	})
+}
+
+// flushCounter counts the flushes of an answer.
+type flushCounter struct {
+	http.ResponseWriter
+	flushes atomic.Int32
+}
+
+func (w *flushCounter) FlushError() error {
+	w.flushes.Add(1)
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+// TestWholeAnswersAreNotFlushed: of an object the header, the body and its end go in one piece.
+func TestWholeAnswersAreNotFlushed(t *testing.T) {
+	upstream := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("sized") {
+			w.Header().Set("Content-Length", "2")
+		} else {
+			defer func() { _ = http.NewResponseController(w).Flush() }()
+		}
+		_, _ = io.WriteString(w, "{}")
+	})
+	forwarder := newForwarder(t, upstream.Config())
+	for path, flushed := range map[string]bool{
+		"/api/v1/namespaces/a/pods/b":                              false,
+		"/api/v1/namespaces/a/pods/b?sized":                        false,
+		"/apis/coordination.k8s.io/v1/namespaces/a/leases/b?sized": false,
+		"/api/v1/namespaces/a/pods/b/log?sized":                    true,
+		"/api/v1/pods?watch=true":                                  true,
+		"/apis/example.com/v1/rooms?sized":                         true,
+		"/healthz?sized":                                           true,
+	} {
+		answer := httptest.NewRecorder()
+		counter := &flushCounter{ResponseWriter: answer}
+		forwarder.ServeHTTP(counter, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+		if got := answer.Body.String(); got != "{}" {
+			t.Errorf("%s: %q", path, got)
+		}
+		if n := counter.flushes.Load(); n > 0 != flushed {
+			t.Errorf("%s: %d flushes", path, n)
+		}
+	}
 }
 
 // TestUploadsStream lets the client send a part only when the upstream has read

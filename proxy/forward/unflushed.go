@@ -3,9 +3,9 @@ package forward
 import "net/http"
 
 // unflushed passes an answer on without a flush after each part: the server sends when its buffers
-// are full, and the rest at the end. It is for lists of the core group. Nobody can read these
-// before their end, and large ones come in thousands of parts. In other groups the answer may be
-// from another server than kube-apiserver, and need not be a list.
+// are full, and the rest at the end. It is for answers that nobody can read before their end
+// ([kubehttp.Request.Whole]): large ones come in thousands of parts, and of small ones the header,
+// the body and its end would be sent one by one.
 type unflushed struct{ http.ResponseWriter }
 
 // FlushError does nothing. It is what [http.ResponseController] calls.

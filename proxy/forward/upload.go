@@ -33,10 +33,13 @@ var (
 // its readers can be closed while they wait.
 type upload struct {
 	body   io.Reader
+	length int64       // how long the body says it is; -1 if it does not say
 	failed atomic.Bool // reading the caller's body failed, other than by its end
 	// exceeded is the bound that the body exceeds ([http.MaxBytesError]), or 0. It is set before
 	// failed.
 	exceeded atomic.Int64
+	// read is how much was read; only the reading goroutine uses it.
+	read int64
 
 	mu      sync.Mutex
 	changed sync.Cond // data, err or a closed reader
@@ -46,8 +49,8 @@ type upload struct {
 	err     error     // how the body ended
 }
 
-func newUpload(body io.Reader) *upload {
-	u := &upload{body: body}
+func newUpload(body io.Reader, length int64) *upload {
+	u := &upload{body: body, length: length}
 	u.changed.L = &u.mu
 	return u
 }
@@ -62,10 +65,16 @@ func (u *upload) reader() (io.ReadCloser, error) {
 	return &uploadReader{upload: u}, nil
 }
 
-// fill reads one chunk.
+// fill reads one chunk. Behind the last byte that was announced it also reads the end, which the
+// transport wants to see before it sends this byte.
 func (u *upload) fill() {
-	chunk := make([]byte, uploadChunk)
+	chunk := make([]byte, u.room())
 	n, err := u.body.Read(chunk)
+	if u.read += int64(n); err == nil && u.read == u.length {
+		var more int
+		more, err = u.body.Read(chunk[n:])
+		n += more
+	}
 	if err != nil && err != io.EOF {
 		if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 			u.exceeded.Store(tooLarge.Limit)
@@ -78,6 +87,14 @@ func (u *upload) fill() {
 	u.err = err
 	u.reading = false
 	u.changed.Broadcast()
+}
+
+// room is how much the next chunk may hold. The last one has a byte to spare, to read the end.
+func (u *upload) room() int64 {
+	if left := u.length - u.read; left >= 0 && left <= uploadChunk {
+		return left + 1
+	}
+	return uploadChunk
 }
 
 // uploadReader is one attempt to send an upload.

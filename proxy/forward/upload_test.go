@@ -36,15 +36,31 @@ func openReader(t *testing.T, u *upload) io.ReadCloser {
 func TestUploadIsTheBody(t *testing.T) {
 	for _, size := range []int{0, 1, uploadChunk, uploadKept, uploadKept + 1, 10 * uploadKept} {
 		want := randomBytes(size)
-		for name, body := range map[string]io.Reader{
-			"whole":    bytes.NewReader(want),
-			"halves":   iotest.HalfReader(bytes.NewReader(want)),
-			"data+EOF": iotest.DataErrReader(bytes.NewReader(want)),
+		for name, body := range map[string]func([]byte) io.Reader{
+			"whole":    func(b []byte) io.Reader { return bytes.NewReader(b) },
+			"halves":   func(b []byte) io.Reader { return iotest.HalfReader(bytes.NewReader(b)) },
+			"data+EOF": func(b []byte) io.Reader { return iotest.DataErrReader(bytes.NewReader(b)) },
 		} {
-			got, err := io.ReadAll(openReader(t, newUpload(body)))
-			if err != nil || !bytes.Equal(got, want) {
-				t.Errorf("%s, %d bytes: got %d, %v", name, size, len(got), err)
+			for _, announced := range []int{-1, size} {
+				got, err := io.ReadAll(openReader(t, newUpload(body(want), int64(announced))))
+				if err != nil || !bytes.Equal(got, want) {
+					t.Errorf("%s, %d bytes, announced %d: got %d, %v", name, size, announced, len(got), err)
+				}
 			}
+		}
+	}
+}
+
+// TestUploadHasTheEnd: with the last byte that was announced comes the end. The transport asks for
+// it before it sends this byte, and would else wait for another goroutine.
+func TestUploadHasTheEnd(t *testing.T) {
+	for _, size := range []int{1, 100, uploadChunk - 1, uploadChunk} {
+		u := newUpload(bytes.NewReader(randomBytes(size)), int64(size))
+		if n, err := openReader(t, u).Read(make([]byte, 2*uploadChunk)); n != size || err != nil {
+			t.Errorf("%d bytes: read %d, %v", size, n, err)
+		}
+		if !errors.Is(u.err, io.EOF) {
+			t.Errorf("%d bytes: the end is not read yet: %v", size, u.err)
 		}
 	}
 }
@@ -52,7 +68,7 @@ func TestUploadIsTheBody(t *testing.T) {
 // TestUploadAgain: what the API server has not looked at is sent again, from the beginning.
 func TestUploadAgain(t *testing.T) {
 	want := randomBytes(uploadKept)
-	u := newUpload(bytes.NewReader(want))
+	u := newUpload(bytes.NewReader(want), -1)
 	first := openReader(t, u)
 	if _, err := io.ReadFull(first, make([]byte, uploadKept/2)); err != nil {
 		t.Fatal(err)
@@ -65,7 +81,7 @@ func TestUploadAgain(t *testing.T) {
 		t.Errorf("the second attempt: %d bytes, %v", len(got), err)
 	}
 
-	u = newUpload(bytes.NewReader(randomBytes(2 * uploadKept)))
+	u = newUpload(bytes.NewReader(randomBytes(2*uploadKept)), -1)
 	if _, err := io.ReadFull(openReader(t, u), make([]byte, uploadKept+1)); err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +94,7 @@ func TestUploadAgain(t *testing.T) {
 func TestUploadCloseEndsAWaitingRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		body, caller := io.Pipe()
-		u := newUpload(body)
+		u := newUpload(body, -1)
 		first := openReader(t, u)
 		ended := make(chan error)
 		go func() {
@@ -102,12 +118,12 @@ func TestUploadCloseEndsAWaitingRead(t *testing.T) {
 
 func TestUploadFailure(t *testing.T) {
 	broken := errors.New("broken")
-	u := newUpload(io.MultiReader(bytes.NewReader([]byte("abc")), iotest.ErrReader(broken)))
+	u := newUpload(io.MultiReader(bytes.NewReader([]byte("abc")), iotest.ErrReader(broken)), -1)
 	got, err := io.ReadAll(openReader(t, u))
 	if string(got) != "abc" || !errors.Is(err, broken) || !u.failed.Load() {
 		t.Errorf("got %q, %v, failed %v", got, err, u.failed.Load())
 	}
-	u = newUpload(bytes.NewReader(nil))
+	u = newUpload(bytes.NewReader(nil), -1)
 	if _, err := io.ReadAll(openReader(t, u)); err != nil || u.failed.Load() {
 		t.Errorf("an end is no failure: %v, failed %v", err, u.failed.Load())
 	}

@@ -79,9 +79,21 @@ func Parse(r *http.Request) *Request {
 	return parsed
 }
 
-// CoreList says whether r is a list of the core group, and not a watch.
-func (r *Request) CoreList() bool {
-	return r.Info.IsResourceRequest && r.Info.Verb == "list" && r.Info.APIPrefix == "api" && !r.LongRunning
+// Whole says whether nobody can use a part of the answer to r: it is one object, or a list of the
+// core group, which kube-apiserver itself serves. In other groups the answer to a list may be from
+// another server, which need not send one list.
+func (r *Request) Whole() bool {
+	switch {
+	case !r.Info.IsResourceRequest || r.LongRunning:
+		return false
+	case r.Info.APIPrefix == "api":
+		return true
+	}
+	switch r.Info.Verb {
+	case "get", "create", "update", "patch", "delete":
+		return r.Info.Subresource == "" || r.Info.Subresource == "status"
+	}
+	return false
 }
 
 // asksToWatch says whether kube-apiserver reads a query as that of a watch: by the first watch

@@ -13,6 +13,36 @@ import (
 	"github.com/listproxy/listproxy/policy"
 )
 
+// TestWhole: of an object, or a list of kube-apiserver's own, nobody can use a part.
+func TestWhole(t *testing.T) {
+	const pod, lease = "/api/v1/namespaces/a/pods/b", "/apis/coordination.k8s.io/v1/namespaces/a/leases/b"
+	for _, tt := range []struct {
+		method, target string
+		want           bool
+	}{
+		{"GET", "/api/v1/pods", true},
+		{"GET", "/api/v1/pods?watch=true", false},
+		{"GET", pod, true},
+		{"PATCH", pod + "/status", true},
+		{"POST", pod + "/eviction", true},
+		{"GET", pod + "/log", false},
+		{"GET", pod + "/proxy/stream", false},
+		{"POST", pod + "/exec", false},
+		{"GET", lease, true},
+		{"PUT", lease, true},
+		{"PUT", lease + "/status", true},
+		{"GET", "/apis/coordination.k8s.io/v1/leases", false},
+		{"DELETE", "/apis/coordination.k8s.io/v1/namespaces/a/leases", false},
+		{"GET", "/apis/example.com/v1/namespaces/a/rooms/b/stream", false},
+		{"GET", "/healthz", false},
+		{"GET", "/apis", false},
+	} {
+		if got := Of(httptest.NewRequest(tt.method, tt.target, nil)).Whole(); got != tt.want {
+			t.Errorf("%s %s: %t", tt.method, tt.target, got)
+		}
+	}
+}
+
 func TestLongRunning(t *testing.T) {
 	const pod = "/api/v1/namespaces/a/pods/b"
 	tests := []struct {

@@ -29,11 +29,14 @@ func (a *Auditor) user(r *http.Request, who caller, known user.Info) (user.Info,
 	return a.Who.User(r.Context(), who.identity, who.share)
 }
 
-// concludeAudit writes the event for the end of a watch that was answered from memory. If the log
-// cannot be written now, it has only the watch's beginning. kube-apiserver is not asked who the
-// caller is: a has the user since [Handler.announce], and the client may have gone.
-func (h *Handler) concludeAudit(r *http.Request, who caller, list policy.Request, a *answer, said audit.Answer) {
-	if entry, why := h.announce(r, who, list, a); why == "" {
-		entry.Complete(said)
+// concludingAudit returns what writes the event for the end of a watch that was answered from
+// memory. If the log cannot be written then, it has only the watch's beginning. kube-apiserver is
+// not asked who the caller is: a has the user since [Handler.announce], and the client may have gone.
+func (h *Handler) concludingAudit(r *http.Request, who caller, list policy.Request, a answer, said audit.Answer) func(*watchStream) {
+	return func(s *watchStream) {
+		said.Started, said.Items, said.Bytes, said.Broken = false, s.events, s.Bytes, s.err != nil || r.Context().Err() != nil
+		if entry, why := h.announce(r, who, list, &a); why == "" {
+			entry.Complete(said)
+		}
 	}
 }

@@ -348,9 +348,17 @@ func (w *modelWorld) hear() {
 	synctest.Wait()
 }
 
-// newModelWorld returns a world, and makes a Handler before it. Every list waits for its review,
-// and for the room of its body.
+// newModelWorld returns a world in a bubble, and makes a Handler before it. Every list waits for its
+// review, and for the room of its body.
 func newModelWorld(t *testing.T) *modelWorld {
+	t.Helper()
+	w := startModelWorld(t, 15*time.Second)
+	synctest.Wait()
+	return w
+}
+
+// startModelWorld is newModelWorld where time is real.
+func startModelWorld(t testing.TB, settle time.Duration) *modelWorld {
 	t.Helper()
 	w := &modelWorld{FakeAPI: proxytest.NewFakeAPI(), revision: 100, reviews: make(chan struct{}), deaf: map[string]time.Time{}}
 	w.Collections[modelServices] = &proxytest.FakeCollection{Kind: "APIServiceList", Objects: []string{w.service(false)}}
@@ -371,7 +379,7 @@ func newModelWorld(t *testing.T) *modelWorld {
 		Log:      proxytest.DiscardLog(),
 	})
 	cluster, err := discovery.New(w.Config(), discovery.Config{
-		Invalidate: collections.Invalidate, Settle: 15 * time.Second, Quarantine: time.Minute, Log: proxytest.DiscardLog(),
+		Invalidate: collections.Invalidate, Settle: settle, Quarantine: time.Minute, Log: proxytest.DiscardLog(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -405,11 +413,12 @@ func newModelWorld(t *testing.T) *modelWorld {
 	running.Go(func() { cluster.Run(ctx) })
 	t.Cleanup(func() {
 		stop()
-		w.hear()
+		if len(w.deaf) > 0 {
+			w.hear()
+		}
 		running.Wait()
 		collections.Close()
 	})
-	synctest.Wait()
 	return w
 }
 
@@ -444,7 +453,7 @@ func (w *modelWorld) ask(t *testing.T, target string) (why reason.Reason) {
 		switch {
 		case why != "":
 		case list.Watch:
-			why = w.handler.serveWatch(out, r, who, list, &found)
+			why = serveWatch(w.handler, out, r, who, list, &found)
 		default:
 			why = w.handler.serve(out, r, who, list, &found)
 		}

@@ -112,20 +112,29 @@ func (h *Handler) withBodyLimit(next http.Handler) http.Handler {
 // withAuthentication finds out who calls, and puts the caller into the request's context.
 func (h *Handler) withAuthentication(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		record := observe.RecordOf(r.Context())
-		identity, refusal := h.Authenticator.Authenticate(r)
-		who := &caller{identity: identity}
-		if refusal == nil {
-			who.share, who.accepted = h.Upstream.Caller(identity, r.RemoteAddr)
+		if r := h.authenticate(w, r); r != nil {
+			next.ServeHTTP(w, r)
 		}
-		r = record.Trace(r, who.accepted) // only of whom kube-apiserver knows is a trace gone on with
-		if refusal != nil {
-			record.Refused(w.Header(), observe.RefusedIdentity)
-			refusal.Write(w, r)
-			return
-		}
-		next.ServeHTTP(w, withCaller(r, who))
 	})
+}
+
+// authenticate returns the request with its caller; nil if it has refused it. Filters do such work
+// in functions of their own: what these need on the stack is not kept there while the rest of the
+// chain is running, which is hours for a watch.
+func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request) *http.Request {
+	record := observe.RecordOf(r.Context())
+	identity, refusal := h.Authenticator.Authenticate(r)
+	who := &caller{identity: identity}
+	if refusal == nil {
+		who.share, who.accepted = h.Upstream.Caller(identity, r.RemoteAddr)
+	}
+	r = record.Trace(r, who.accepted) // only of whom kube-apiserver knows is a trace gone on with
+	if refusal != nil {
+		record.Refused(w.Header(), observe.RefusedIdentity)
+		refusal.Write(w, r)
+		return nil
+	}
+	return withCaller(r, who)
 }
 
 // caller is who sends a request.
@@ -155,37 +164,54 @@ func callerOf(ctx context.Context) caller {
 }
 
 // withInflight passes a request on when its turn comes, and answers 429 if the turn does not come.
-// A caller whom kube-apiserver has not accepted yet uses the share of its address. When the answer
-// shows that the caller was accepted, the request's place, connection and upload count to the
-// caller's own share.
 func (h *Handler) withInflight(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		long, who := kubehttp.Of(r).LongRunning, callerOf(r.Context())
-		observe.RecordOf(r.Context()).LongRunning(long)
-		place, err := h.Inflight.Admit(r.Context(), who.share, who.accepted, long)
-		if err != nil {
-			h.refuse(w, r, err)
-			return
+		if turn, r := h.admit(w, r); turn != nil {
+			defer turn.end()
+			next.ServeHTTP(w, r)
 		}
-		defer place.Release()
-		leave := func() {}
-		defer func() { leave() }()
-		known := func(share inflight.ShareKey) {
-			leave = inflight.UseConnection(r.Context(), share)
-			server.CallerKnown(r.Context(), long)
-		}
-		if who.accepted {
-			known(who.share)
-		} else {
-			who.onAcceptance = func() {
-				share := authn.ShareKey(who.identity, who.identity.BringsToken(), r.RemoteAddr)
-				known(share)
-				h.Inflight.Accept(&place, share)
-			}
-			r = withCaller(r, &who)
-		}
-		next.ServeHTTP(w, r)
 	})
+}
+
+// turn is what a request holds that was let in.
+type turn struct {
+	place inflight.Place
+	leave func() // gives its connection back; nil if it has none
+}
+
+func (t *turn) end() {
+	if t.leave != nil {
+		t.leave()
+	}
+	t.place.Release()
+}
+
+// admit lets a request in when its turn comes; it returns nil if it has refused it. A caller whom
+// kube-apiserver has not accepted yet uses the share of its address. When the answer shows that the
+// caller was accepted, the request's place, connection and upload count to the caller's own share.
+func (h *Handler) admit(w http.ResponseWriter, r *http.Request) (*turn, *http.Request) {
+	long, who := kubehttp.Of(r).LongRunning, callerOf(r.Context())
+	observe.RecordOf(r.Context()).LongRunning(long)
+	t := &turn{}
+	var err error
+	if t.place, err = h.Inflight.Admit(r.Context(), who.share, who.accepted, long); err != nil {
+		h.refuse(w, r, err)
+		return nil, nil
+	}
+	known := func(share inflight.ShareKey) {
+		t.leave = inflight.UseConnection(r.Context(), share)
+		server.CallerKnown(r.Context(), long)
+	}
+	if who.accepted {
+		known(who.share)
+		return t, r
+	}
+	who.onAcceptance = func() {
+		share := authn.ShareKey(who.identity, who.identity.BringsToken(), r.RemoteAddr)
+		known(share)
+		h.Inflight.Accept(&t.place, share)
+	}
+	return t, withCaller(r, &who)
 }
 
 // refuse answers a request whose turn did not come.

@@ -15,20 +15,30 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 )
 
-// respond is the last handler of the chain: it decides, and answers from memory or forwards.
+// respond is the last handler of the chain.
 func (h *Handler) respond(w http.ResponseWriter, r *http.Request) {
+	if s := h.answer(w, r); s != nil {
+		s.serve()
+	}
+}
+
+// answer decides, and answers from memory or forwards. A watch that is answered from memory is only
+// begun; it must be served.
+func (h *Handler) answer(w http.ResponseWriter, r *http.Request) *watchStream {
 	record, who := observe.RecordOf(r.Context()), callerOf(r.Context())
 	list, found, why := h.decide(r, who)
 	if why != "" {
 		record.Decided(list, found.semantics, why)
 	} else {
 		record.Decided(list, found.given(), why)
-		serve := h.serve
+		var stream *watchStream
 		if list.Watch {
-			serve = h.serveWatch
+			stream, why = h.beginWatch(w, r, who, list, &found)
+		} else {
+			why = h.serve(w, r, who, list, &found)
 		}
-		if why = serve(w, r, who, list, &found); why == "" {
-			return
+		if why == "" {
+			return stream
 		}
 		found = answer{semantics: found.semantics}
 		record.Decided(list, found.semantics, why)
@@ -49,6 +59,7 @@ func (h *Handler) respond(w http.ResponseWriter, r *http.Request) {
 	if code == http.StatusOK && found.unreviewed && found.collection != nil {
 		found.collection.Touch() // the caller may list it, so it is in use
 	}
+	return nil
 }
 
 // serve answers from memory. If it returns a reason, it has not answered and has written nothing.

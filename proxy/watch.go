@@ -9,11 +9,14 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/audit"
+	"github.com/listproxy/listproxy/proxy/discovery"
+	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/clock"
@@ -46,93 +49,120 @@ func (h *Handler) watches(list policy.Request) bool {
 	return h.Policy.For(list.Group, list.Version, list.Resource).AnswersWatches(h.Watches)
 }
 
-// serveWatch answers a watch from memory until it ends. If it returns a reason, it has not answered
-// and has written nothing.
-func (h *Handler) serveWatch(w http.ResponseWriter, r *http.Request, who caller, list policy.Request, a *answer) reason.Reason {
+// beginWatch begins to answer a watch from memory: the watch that it returns must be
+// served. If it returns a reason instead, it has written nothing; neither means that the watch was
+// refused.
+func (h *Handler) beginWatch(w http.ResponseWriter, r *http.Request, who caller, list policy.Request, a *answer) (
+	_ *watchStream, why reason.Reason,
+) {
 	form := a.snapshot.WatchForm()
 	switch {
 	case form == nil:
-		return reason.Form
+		return nil, reason.Form
 	case form.InitialEnd == nil && (a.semantics != policy.After || list.WatchOptions.SendInitialEvents != ""):
-		return reason.Watch // kube-apiserver has no streaming lists
+		return nil, reason.Watch // kube-apiserver has no streaming lists
 	case h.Draining != nil && h.Draining():
-		return reason.Stopped
+		return nil, reason.Stopped
 	}
 	entry, why := h.announce(r, who, list, a)
 	if why != "" {
-		return why
+		return nil, why
 	}
 	defer entry.Abandon()
 	page, room, err := h.admitBody(r.Context(), who.share, *a)
 	if err != nil {
-		return h.noRoom(w, r, err)
+		return nil, h.noRoom(w, r, err)
 	}
-	s := &watchStream{control: http.NewResponseController(w), form: form, page: page, end: watch.EndGone}
+	s := &watchStream{
+		handler: h, request: r, control: http.NewResponseController(w), form: form, page: page, room: room,
+		stands:  h.standing(r.Context(), list.Group, list.Version, list.Resource, a.entry),
+		initial: a.initial, bookmarks: list.WatchOptions.Bookmarks, end: watch.EndGone,
+	}
 	s.ResponseWriter = w
+	begun := false
+	defer func() {
+		if !begun {
+			s.close()
+		}
+	}()
 	// The upstream compresses a watch that begins with the state and its bookmark, up to the watch's
 	// end.
-	s.compressed = form.Compressed && list.Gzip && a.initial && list.WatchOptions.Bookmarks
-	defer func() { s.release(); room.Release() }()
+	s.compressed = form.Compressed && list.Gzip && s.initial && s.bookmarks
 	if why := h.reviewAgain(r.Context(), who, list, a); why != "" {
-		return why
+		return nil, why
 	}
 	s.cursor = a.snapshot.Watch(a.query, watch.Options{
 		After:     a.after,
-		Bookmarks: list.WatchOptions.Bookmarks,
+		Bookmarks: s.bookmarks,
 		Timeout:   timeLeft(r.Context(), list.WatchOptions.Timeout),
 	})
 	if s.cursor == nil {
-		return reason.Warming // the span was lost meanwhile
+		return nil, reason.Warming // the span was lost meanwhile
 	}
-	defer func() { s.cursor.Close(s.end) }()
 	if why := mayAnswer(a.entry, a.snapshot, h.ground(list, *a)); why != "" {
 		s.end = watch.EndLost
-		return why
+		return nil, why
 	}
-	record, revision, initial := observe.RecordOf(r.Context()), a.snapshot.Revision, a.initial
-	status := a.cacheStatus()
-	a.snapshot, a.collection = snapshot.Snapshot{}, nil
-	record.SetCacheStatus(w.Header(), status)
-	told := observe.Served{Representation: a.representation, Revision: revision, Items: len(page.objects), Watch: !initial}
-	record.Serving(told)
+	s.told = observe.Served{
+		Representation: a.representation, Revision: a.snapshot.Revision, Items: len(page.objects), Watch: !s.initial,
+	}
+	record := observe.RecordOf(r.Context())
+	record.SetCacheStatus(w.Header(), a.cacheStatus())
+	record.Serving(s.told)
 	setHeaders(w.Header(), r, form.Frame, form.ContentType)
 	if s.compressed {
 		setCompressed(w.Header())
 	}
 	said := audit.Answer{
-		ID: w.Header().Get("Audit-Id"), Semantics: a.semantics, Representation: a.representation, Revision: revision,
+		ID: w.Header().Get("Audit-Id"), Semantics: a.semantics, Representation: a.representation, Revision: s.told.Revision,
 		Items: len(page.objects), Started: true,
 	}
 	entry.Complete(said)
-	_, span := record.Step(r.Context(), observe.SpanWatch)
-	defer span.End()
-	w.WriteHeader(http.StatusOK)
-	s.flush() // the header, before any event
-	stands := func() bool { return h.stands(r.Context(), list, a) }
-	var ended watch.Ending
-	if initial {
-		ended = s.writeInitial(r.Context(), h, list.WatchOptions.Bookmarks, revision, stands)
+	if h.Auditor != nil {
+		a.snapshot, a.collection = snapshot.Snapshot{}, nil
+		s.conclude = h.concludingAudit(r, who, list, *a, said)
 	}
-	// The objects of the state are no longer needed.
-	s.release()
-	room.Release()
+	_, s.span = record.Step(r.Context(), observe.SpanWatch)
+	begun = true
+	return s, ""
+}
+
+// serve writes what the watch is told until it ends. It waits most of the time, so it is called
+// from where little is on the stack: a stack that is needed to decide can be given back then.
+func (s *watchStream) serve() {
+	defer s.close()
+	s.ResponseWriter.WriteHeader(http.StatusOK)
+	s.flush() // the header, before any event
+	ended := s.tellState()
 	switch ended {
 	case "":
-		s.follow(r, stands)
+		s.follow()
 	case watch.EndLost:
-		s.end = s.awaitEnd(r.Context())
+		s.end = s.awaitEnd(s.request.Context())
 	default:
 		s.end = ended
 	}
+	s.report()
+}
 
-	told.Items, told.Bytes = s.events, s.plain
-	record.Serving(told)
-	span.SetAttributes(observe.WatchEnd(s.events, string(s.end))...)
-	if h.Auditor != nil {
-		said.Started, said.Items, said.Bytes, said.Broken = false, s.events, s.Bytes, s.err != nil || r.Context().Err() != nil
-		h.concludeAudit(r, who, list, a, said)
+// tellState writes the state, if the watch begins with one, and lets go of its objects. If the
+// watch must end before, it returns why.
+func (s *watchStream) tellState() (end watch.Ending) {
+	if s.initial {
+		end = s.writeInitial()
 	}
-	return ""
+	s.release()
+	return end
+}
+
+// report says at the end what was told.
+func (s *watchStream) report() {
+	s.told.Items, s.told.Bytes = s.events, s.plain
+	observe.RecordOf(s.request.Context()).Serving(s.told)
+	s.span.SetAttributes(observe.WatchEnd(s.events, string(s.end))...)
+	if s.conclude != nil {
+		s.conclude(s)
+	}
 }
 
 // timeLeft is how long a watch with that timeout, 0 if its client did not say, still lasts: for the
@@ -144,26 +174,40 @@ func timeLeft(ctx context.Context, timeout time.Duration) time.Duration {
 	return max(timeout-time.Since(observe.RecordOf(ctx).Begun()), 1)
 }
 
-// stands says whether the resource is still served and defined as it was when the watch began. If
-// discovery's answer is too old, it is asked for again.
-func (h *Handler) stands(ctx context.Context, list policy.Request, a *answer) bool {
-	entry, why := h.Catalog.Lookup(ctx, list.Group, list.Version, list.Resource)
-	return why == "" && entry == a.entry &&
-		h.Schemas.Check(schema.GroupResource{Group: list.Group, Resource: list.Resource}, a.entry) == ""
-}
-
-// watchStream is the answer to one watch.
+// watchStream is the answer to one watch. There may be thousands that are told nothing: it keeps
+// nothing of the decision that it does not need any more.
 type watchStream struct {
 	observe.CountingWriter
+	handler *Handler
+	request *http.Request
 	control *http.ResponseController
 	form    *watch.Form
 	page    *body // nil once it was written
+	room    inflight.Grant[inflight.ShareKey]
 	cursor  *watch.Cursor
+
+	// stands says whether the resource is still served and defined as it was when the watch began.
+	stands             func() bool
+	initial, bookmarks bool
+	span               trace.Span
+	conclude           func(*watchStream) // writes the end into the audit log; nil if there is none
 
 	compressed    bool
 	events, plain int // written: events, and their bytes before compression
+	told          observe.Served
 	err           error
 	end           watch.Ending
+}
+
+// close gives back what the watch holds.
+func (s *watchStream) close() {
+	s.release()
+	if s.cursor != nil {
+		s.cursor.Close(s.end)
+	}
+	if s.span != nil {
+		s.span.End()
+	}
 }
 
 // release lets go of the objects of the state.
@@ -172,24 +216,33 @@ func (s *watchStream) release() {
 		s.page.release()
 		s.page = nil
 	}
+	s.room.Release()
+}
+
+// standing says whether a resource is still served and defined as it was. If discovery's answer is
+// too old, it is asked for again.
+func (h *Handler) standing(ctx context.Context, group, version, resource string, was discovery.Entry) func() bool {
+	of := schema.GroupResource{Group: group, Resource: resource}
+	return func() bool {
+		entry, why := h.Catalog.Lookup(ctx, group, version, resource)
+		return why == "" && entry == was && h.Schemas.Check(of, was) == ""
+	}
 }
 
 // writeInitial writes the state, and the bookmark that ends it if the client wants bookmarks. With
 // gzip, clients that get the same objects share the compressed segments. If the watch must end
 // before, it returns why: a client may read slowly, and the state must be valid all that time. Then
 // what was written, and the gzip member, ends between two events, as kube-apiserver's does.
-func (s *watchStream) writeInitial(
-	ctx context.Context, h *Handler, bookmark bool, revision uint64, stands func() bool,
-) (end watch.Ending) {
-	out := h.writers.get(&s.CountingWriter, s.page.size)
+func (s *watchStream) writeInitial() (end watch.Ending) {
+	out := s.handler.writers.get(&s.CountingWriter, s.page.size)
 	defer out.release()
 	var last []byte
-	if bookmark {
-		last = s.form.InitialEnd.AppendTo(nil, revision)
+	if s.bookmarks {
+		last = s.form.InitialEnd.AppendTo(nil, s.told.Revision)
 	}
-	may := func() bool { end = s.interrupted(ctx, stands); return end == "" }
+	may := func() bool { end = s.interrupted(); return end == "" }
 	if s.compressed {
-		s.events, s.err = h.Compressor.WriteEvents(out.Writer, s.form.Frame, s.form.Encoding, s.page.objects, last, may)
+		s.events, s.err = s.handler.Compressor.WriteEvents(out.Writer, s.form.Frame, s.form.Encoding, s.page.objects, last, may)
 		if s.err == nil {
 			s.err = out.Flush()
 		}
@@ -198,7 +251,7 @@ func (s *watchStream) writeInitial(
 	}
 	if s.err == nil && end == "" {
 		s.plain = s.page.size + len(last)
-		if bookmark {
+		if s.bookmarks {
 			s.events++
 		}
 	}
@@ -242,50 +295,50 @@ func (s *watchStream) writeEvents(out *bufio.Writer, last []byte, may func() boo
 	return len(s.page.objects), out.Flush()
 }
 
-// follow writes events until the watch ends. Before each write, stands must be true.
-func (s *watchStream) follow(r *http.Request, stands func() bool) {
-	ctx := r.Context()
+// follow writes events until the watch ends.
+func (s *watchStream) follow() {
 	for s.err == nil {
-		events, end := s.tellNext(ctx, stands)
-		switch {
-		case end != "":
+		more, end := s.tellNext()
+		if end != "" {
 			s.end = end
 			return
-		case events == 0:
+		}
+		if !more {
 			s.flush()
-			s.cursor.Wait(ctx)
+			s.cursor.Wait(s.request.Context())
 		}
 	}
 }
 
-// tellNext writes what there is to tell now, and returns how many events that is, or why the watch
-// ends.
-func (s *watchStream) tellNext(ctx context.Context, stands func() bool) (events int, end watch.Ending) {
+// tellNext writes what there is to tell now, if that stands, and returns whether there is more, or
+// why the watch ends.
+func (s *watchStream) tellNext() (more bool, end watch.Ending) {
 	b := batches.Get().(*watch.Batch)
 	defer func() {
 		b.Reset()
 		batches.Put(b)
 	}()
+	ctx := s.request.Context()
 	if end = s.cursor.Take(ctx, b); b.Events == 0 {
-		return 0, end
+		return false, end
 	}
-	if !stands() || s.cursor.Muted() { // in this order: stands may wait
+	if !s.stands() || s.cursor.Muted() { // in this order: stands may wait
 		s.flush()
-		if end = s.doubt(ctx, stands, doubtFor, s.cursor.Turn); end != "" || s.cursor.Muted() {
-			return b.Events, end
+		if end = s.doubt(doubtFor, s.cursor.Turn); end != "" || s.cursor.Muted() {
+			return b.More, end
 		}
 	}
 	s.tell(b)
-	return b.Events, ""
+	return b.More, ""
 }
 
 // interrupted returns why no more initial events may be written; "" if they may.
-func (s *watchStream) interrupted(ctx context.Context, stands func() bool) watch.Ending {
+func (s *watchStream) interrupted() watch.Ending {
 	if s.err != nil {
 		return watch.EndGone
 	}
 	atOnce := func() time.Duration { return 0 } // the room for the events' bytes is given back before awaitEnd
-	return cmp.Or(s.doubt(ctx, stands, initialDoubt, atOnce), s.cursor.Interrupted(ctx))
+	return cmp.Or(s.doubt(initialDoubt, atOnce), s.cursor.Interrupted(s.request.Context()))
 }
 
 // awaitEnd waits, while nothing is told, until a watch may end whose state is lost or in doubt: not
@@ -305,9 +358,10 @@ func (s *watchStream) awaitEnd(ctx context.Context) watch.Ending {
 
 // doubt waits until what the watch is told of stands, at most for a time. Then the watch ends, after
 // what is left until its turn; or sooner, if its time is over.
-func (s *watchStream) doubt(ctx context.Context, stands func() bool, patience time.Duration, left func() time.Duration) watch.Ending {
+func (s *watchStream) doubt(patience time.Duration, left func() time.Duration) watch.Ending {
+	ctx := s.request.Context()
 	var turn time.Time
-	for begun := time.Now(); !stands(); clock.Sleep(ctx, doubtPause) {
+	for begun := time.Now(); !s.stands(); clock.Sleep(ctx, doubtPause) {
 		if end := s.cursor.Over(ctx); end != "" {
 			return end
 		}

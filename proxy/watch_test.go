@@ -28,6 +28,15 @@ import (
 // now stands for the newest revision in a query.
 const now = "NOW"
 
+// serveWatch answers a watch until it ends.
+func serveWatch(h *Handler, w http.ResponseWriter, r *http.Request, who caller, list policy.Request, a *answer) reason.Reason {
+	s, why := h.beginWatch(w, r, who, list, a)
+	if s != nil {
+		s.serve()
+	}
+	return why
+}
+
 // watch sends a watch, changes the object while it lasts, and returns what was answered.
 func (w *modelWorld) watch(t *testing.T, query string, header http.Header) (*httptest.ResponseRecorder, reason.Reason) {
 	t.Helper()
@@ -42,7 +51,7 @@ func (w *modelWorld) watch(t *testing.T, query string, header http.Header) (*htt
 	go func() {
 		list, found, why := w.handler.decide(r, who)
 		if why == "" {
-			why = w.handler.serveWatch(out, r, who, list, &found)
+			why = serveWatch(w.handler, out, r, who, list, &found)
 		}
 		done <- why
 	}()

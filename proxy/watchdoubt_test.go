@@ -55,7 +55,7 @@ func (o *told) String() string {
 }
 
 // answerReviews makes every review be answered at once.
-func (w *modelWorld) answerReviews(t *testing.T) {
+func (w *modelWorld) answerReviews(t testing.TB) {
 	t.Helper()
 	go func() {
 		for {
@@ -92,12 +92,12 @@ func (w *modelWorld) open(t *testing.T, out http.ResponseWriter, query, encoding
 	who := caller{identity: identity, accepted: true, share: authn.ShareKey(identity, true, "")}
 	handler := w.handler.Observer.Observe(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		list, found, why := w.handler.decide(r, who)
-		serve := w.handler.serve
-		if list.Watch {
-			serve = w.handler.serveWatch
-		}
-		if o.why = why; why == "" {
-			o.why = serve(out, r, who, list, &found)
+		switch o.why = why; {
+		case why != "":
+		case list.Watch:
+			o.why = serveWatch(w.handler, out, r, who, list, &found)
+		default:
+			o.why = w.handler.serve(out, r, who, list, &found)
 		}
 	}), w.handler.Log)
 	go func() {
@@ -241,16 +241,18 @@ func TestNothingIsToldOfALostState(t *testing.T) {
 			t.Fatal(why)
 		}
 		out := httptest.NewRecorder()
-		s := &watchStream{control: http.NewResponseController(out), form: state.WatchForm()}
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		s := &watchStream{request: r, control: http.NewResponseController(out), form: state.WatchForm()}
 		s.ResponseWriter = out
 		s.cursor = state.Watch(index.Query{}, watch.Options{After: state.Revision, Timeout: time.Hour})
 		w.write(1)
 		asked := 0
-		s.follow(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), func() bool {
+		s.stands = func() bool {
 			asked++
 			w.handler.Collections.Invalidate(snapshot.Invalidation{Ground: snapshot.Past, Extent: snapshot.OfCollection(modelWidgets)})
 			return true
-		})
+		}
+		s.follow()
 		s.cursor.Close(s.end)
 		if s.end != watch.EndLost || asked == 0 || out.Body.Len() > 0 {
 			t.Errorf("asked %d times, ended as %q, told %q", asked, s.end, out.Body)

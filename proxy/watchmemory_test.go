@@ -33,6 +33,17 @@ func benchHub(changes, size int) *watch.Hub {
 	return watch.NewHub(watch.Form{Encoding: wire.EncodingOf(media.JSON), Frame: frame}, span, &watch.Counts{}, &watch.Pacer{})
 }
 
+// hubStream is a watch of all that a hub has.
+func hubStream(hub *watch.Hub, w http.ResponseWriter, r *http.Request) *watchStream {
+	s := &watchStream{
+		handler: &Handler{}, request: r, control: http.NewResponseController(w), form: hub.Form(),
+		stands: func() bool { return true }, end: watch.EndGone,
+	}
+	s.ResponseWriter = w
+	s.cursor = hub.Watch(watch.Options{After: 1, Timeout: time.Hour})
+	return s
+}
+
 // unread is a client that does not read, from the first large write on, until it may.
 type unread struct {
 	http.ResponseWriter
@@ -56,17 +67,16 @@ func (u *unread) Write(p []byte) (int, error) {
 func TestLargeEventsAreNotCopied(t *testing.T) {
 	const size, clients = 1 << 20, 50
 	state := []*index.Object{index.NewObject(0, "a", 1, []byte(`{"data":"`+strings.Repeat("y", size)+`"}`))}
-	stands := func() bool { return true }
 	for name, tt := range map[string]struct {
 		compressed bool
 		tell       func(*watchStream)
 	}{
 		"the state": {false, func(s *watchStream) {
 			s.page = &body{objects: state, size: size}
-			s.writeInitial(t.Context(), &Handler{}, false, 1, stands)
+			s.writeInitial()
 		}},
-		"an event":            {false, func(s *watchStream) { s.tellNext(t.Context(), stands) }},
-		"an event, with gzip": {true, func(s *watchStream) { s.tellNext(t.Context(), stands) }},
+		"an event":            {false, func(s *watchStream) { s.tellNext() }},
+		"an event, with gzip": {true, func(s *watchStream) { s.tellNext() }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			hub := benchHub(1, size)
@@ -77,9 +87,8 @@ func TestLargeEventsAreNotCopied(t *testing.T) {
 			for range clients {
 				waiting.Add(1)
 				out := &unread{ResponseWriter: httptest.NewRecorder(), waiting: &waiting, read: read}
-				s := &watchStream{control: http.NewResponseController(out), form: hub.Form(), compressed: tt.compressed}
-				s.ResponseWriter = out
-				s.cursor = hub.Watch(watch.Options{After: 1, Timeout: time.Hour})
+				s := hubStream(hub, out, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+				s.compressed = tt.compressed
 				telling.Go(func() {
 					tt.tell(s)
 					s.cursor.Close(watch.EndGone)
@@ -103,11 +112,9 @@ func BenchmarkWatchReplay(b *testing.B) {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			hub := benchHub(changes, size)
 			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				s := &watchStream{control: http.NewResponseController(w), form: hub.Form()}
-				s.ResponseWriter = w
-				s.cursor = hub.Watch(watch.Options{After: 1, Timeout: time.Hour})
-				s.follow(r, func() bool { return true })
-				s.cursor.Close(s.end)
+				s := hubStream(hub, w, r)
+				s.follow()
+				s.close()
 			}))
 			server.EnableHTTP2 = true
 			server.StartTLS()

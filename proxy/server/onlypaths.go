@@ -26,8 +26,7 @@ var errNoDialing = errors.New("listproxy does not connect to other hosts")
 // request in a tunnel whose Host is not the tunnel's API server is refused with 421. The handler
 // never opens a connection, so nobody can reach other hosts through it.
 func OnlyPaths(inner http.Handler, log *slog.Logger) http.Handler {
-	proxy := newGoproxy(log)
-	proxy.NonproxyHandler = forThisServer(inner)
+	proxy, paths := newGoproxy(log), forThisServer(inner)
 	proxy.OnRequest().HandleConnectFunc(func(host string, ctx *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
 		//nolint:bodyclose // there is nothing to close in a body from memory
 		ctx.Resp = refusal(ctx.Req, observe.RefusedConnect, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
@@ -39,8 +38,12 @@ func OnlyPaths(inner http.Handler, log *slog.Logger) http.Handler {
 			"listproxy forwards to one API server only: ask for a path, not for a whole URL.")
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodConnect && r.ProtoMajor == 1 {
+		switch {
+		case r.Method == http.MethodConnect && r.ProtoMajor == 1:
 			w = hijackable{w} // goproxy refuses on the bare connection
+		case r.Method != http.MethodConnect && !r.URL.IsAbs():
+			paths.ServeHTTP(w, r) // as goproxy would do, which would stay on the stack
+			return
 		}
 		proxy.ServeHTTP(w, r)
 	})

@@ -11,6 +11,8 @@ const batchSize = 16 << 10
 type Batch struct {
 	// Events is how many there are.
 	Events int
+	// More: there is more to take at once, or an ending.
+	More   bool
 	copied []byte
 	// shared are the parts of the large object; each comes before a place in copied.
 	shared [2]part

@@ -191,6 +191,7 @@ func (c *Cursor) Take(ctx context.Context, b *Batch) (end Ending) {
 	if b.Events == 0 {
 		end = c.ended
 	}
+	b.More = more || c.ended != ""
 	return end
 }
 

@@ -244,7 +244,7 @@ func DialTLS(t *testing.T, server *httptest.Server) *tls.Conn {
 // Serve runs server, with a certificate that the client of what it returns trusts, until the test
 // ends. The client speaks HTTP/2 only if http2 is set, follows no redirects and decompresses
 // nothing.
-func Serve(t *testing.T, server *http.Server, http2 bool) *httptest.Server {
+func Serve(t testing.TB, server *http.Server, http2 bool) *httptest.Server {
 	t.Helper()
 	front := httptest.NewUnstartedServer(nil)
 	front.Config = server

@@ -81,10 +81,14 @@ type stallWriter struct {
 	guard   *StallGuard
 	request *http.Request
 
-	mu       sync.Mutex
-	timer    *time.Timer // runs while busy
-	busy     bool        // inner is writing
-	late     int         // timer calls on their way whose write has ended
+	mu sync.Mutex
+	// timer runs on when a write has ended: to stop and reset it for each event of a watch would cost
+	// more. When it ends, it is set again if there is a write that is younger, and not otherwise: so
+	// an idle watch has none.
+	timer    *time.Timer
+	runs     bool      // timer does
+	busy     bool      // inner is writing
+	since    time.Time // when it began to
 	stalled  bool
 	hijacked bool
 }
@@ -144,7 +148,7 @@ func (s *stallWriter) FlushError() error {
 // Unwrap lets [http.ResponseController] find what else the writer can do.
 func (s *stallWriter) Unwrap() http.ResponseWriter { return s.inner }
 
-// begin starts the timer. It says no if the answer has been ended.
+// begin notes that a write begins. It says no if the answer has been ended.
 func (s *stallWriter) begin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,17 +159,19 @@ func (s *stallWriter) beginLocked() bool {
 	if s.stalled {
 		return false
 	}
-	s.busy = true
-	if s.timer == nil {
+	s.busy, s.since = true, time.Now()
+	switch {
+	case s.runs:
+	case s.timer == nil:
 		s.timer = time.AfterFunc(s.guard.limit, s.expire)
-	} else {
+	default:
 		s.timer.Reset(s.guard.limit)
 	}
+	s.runs = true
 	return true
 }
 
-// end stops the timer. It returns how a write has ended that itself ended with
-// err.
+// end notes that a write has ended, itself with err, and returns how.
 func (s *stallWriter) end(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,9 +186,6 @@ func (s *stallWriter) endLocked(err error) error {
 		}
 		return fmt.Errorf("%w: %w", ErrStalled, err)
 	}
-	if !s.timer.Stop() {
-		s.late++ // it waits for mu
-	}
 	return err
 }
 
@@ -190,11 +193,11 @@ func (s *stallWriter) endLocked(err error) error {
 func (s *stallWriter) expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.late > 0 {
-		s.late--
-		return
+	left := s.guard.limit - time.Since(s.since)
+	if s.runs = s.busy && left > 0; s.runs {
+		s.timer.Reset(left)
 	}
-	if !s.busy {
+	if !s.busy || left > 0 {
 		return
 	}
 	s.stalled = true
@@ -213,6 +216,9 @@ func (s *stallWriter) expire() {
 func (s *stallWriter) finish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.timer != nil {
+		s.timer.Stop() // if it has ended already, it finds no write
+	}
 	if s.hijacked {
 		return
 	}

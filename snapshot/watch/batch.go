@@ -6,13 +6,15 @@ import "github.com/listproxy/listproxy/snapshot/index"
 const batchSize = 16 << 10
 
 // Batch is some events that are told at once: a few small ones, which are copied, or one whose
-// object is large, which is not. So a client that does not read holds little memory of its own. The
-// zero value is empty.
+// object is large, which is not; or the newest event, which is written once for all clients. So a
+// client that does not read holds little memory of its own. The zero value is empty.
 type Batch struct {
 	// Events is how many there are.
 	Events int
 	// More: there is more to take at once, or an ending.
-	More   bool
+	More bool
+	// newest is the newest event, if it is the first one here: bytes that all clients share.
+	newest []byte
 	copied []byte
 	// shared are the parts of the large object; each comes before a place in copied.
 	shared [2]part
@@ -29,10 +31,15 @@ type part struct {
 func (b *Batch) Reset() { *b = Batch{copied: b.copied[:0]} }
 
 // Size is how many bytes the events have.
-func (b *Batch) Size() int { return len(b.copied) + len(b.shared[0].bytes) + len(b.shared[1].bytes) }
+func (b *Batch) Size() int {
+	return len(b.newest) + len(b.copied) + len(b.shared[0].bytes) + len(b.shared[1].bytes)
+}
 
 // Parts yields the bytes of the events, in order.
 func (b *Batch) Parts(yield func([]byte) bool) {
+	if len(b.newest) > 0 && !yield(b.newest) {
+		return
+	}
 	from := 0
 	for _, s := range b.shared {
 		if len(s.bytes) == 0 {
@@ -46,6 +53,34 @@ func (b *Batch) Parts(yield func([]byte) bool) {
 	if from < len(b.copied) {
 		yield(b.copied[from:])
 	}
+}
+
+// written is an event as clients are told it.
+type written struct {
+	kind     string
+	object   *index.Object
+	revision uint64
+	bytes    []byte
+}
+
+// addNewest adds the newest event to an empty batch. It is written for the first client that is
+// told it; usually many are at the same time.
+func (h *Hub) addNewest(b *Batch, f *Form, kind string, o *index.Object, revision uint64) error {
+	w := h.newest.Load()
+	if w == nil || w.revision != revision || w.object != o || w.kind != kind {
+		var alone Batch
+		if _, err := alone.add(f, kind, o, revision); err != nil {
+			return err
+		}
+		if len(alone.copied) < alone.Size() { // it is large
+			_, err := b.add(f, kind, o, revision)
+			return err
+		}
+		w = &written{kind, o, revision, alone.copied}
+		h.newest.Store(w)
+	}
+	b.newest, b.Events = w.bytes, 1
+	return nil
 }
 
 // add adds an event about an object at a revision, if it has its place beside those that there are.

@@ -49,8 +49,10 @@ type Form struct {
 // Hub wakes the cursors into one live span when there is something to tell them. All methods are
 // safe for concurrent use; only one goroutine may publish.
 type Hub struct {
-	form   atomic.Pointer[Form]
-	span   atomic.Pointer[Span]
+	form atomic.Pointer[Form]
+	span atomic.Pointer[Span]
+	// newest is the newest event, if it is small and a client was told it.
+	newest atomic.Pointer[written]
 	counts *Counts
 	pacer  *Pacer
 	// signal tells run that there is something to do.

@@ -321,6 +321,40 @@ func TestLargeObjectsAreShared(t *testing.T) {
 	}
 }
 
+// TestNewestIsWrittenOnce: all who are told of the newest change are told the same bytes, and each
+// what it selects: the change adds the object for one, and removes it for another.
+func TestNewestIsWrittenOnce(t *testing.T) {
+	const clients = 10
+	c := newCluster(t, 1)
+	was := c.object("n1", "p1", "1", "node0", 11)
+	c.change(11, index.Change{After: was})
+	c.change(12, index.Change{Before: was, After: c.object("n1", "p1", "2", "node0", 12)})
+	for app, kind := range map[string]string{"": "MODIFIED", "1": "DELETED", "2": "ADDED"} {
+		query := index.Query{}
+		if app != "" {
+			query.Labels = labels.SelectorFromSet(labels.Set{"app": app})
+		}
+		var read []Batch
+		for range clients {
+			w := c.watch(query, Options{After: 11})
+			var b Batch
+			if end := w.Take(t.Context(), &b); end != "" || b.More {
+				t.Errorf("ended as %q, more: %t", end, b.More)
+			}
+			read = append(read, b)
+			w.Close(EndGone)
+		}
+		if diff := cmp.Diff(slices.Repeat([]string{kind}, clients), kindsOf(read)); diff != "" {
+			t.Errorf("app=%s (-want +got):\n%s", app, diff)
+		}
+		for _, b := range read {
+			if len(b.newest) == 0 || &b.newest[0] != &read[0].newest[0] {
+				t.Errorf("app=%s: written anew", app)
+			}
+		}
+	}
+}
+
 // kindsOf are the types of the events, of which each batch has one.
 func kindsOf(batches []Batch) []string {
 	var kinds []string

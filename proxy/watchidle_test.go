@@ -63,7 +63,7 @@ func memoryOfIdle(b *testing.B, handler http.Handler, path, status string) (heap
 	defer at.Close()
 	before := memoryInUse()
 	for range connections {
-		transport := at.Client().Transport.(*http.Transport).Clone() //nolint:forcetypeassert // it is httptest's
+		transport := at.Client().Transport.(*http.Transport).Clone()
 		defer transport.CloseIdleConnections()
 		for range each {
 			r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, at.URL+path, nil)

@@ -254,9 +254,10 @@ func (c *Cursor) replay(b *Batch, from uint64) (more bool, end Ending) {
 	for i := versions.FirstAfter(after); i < versions.Len(); i++ {
 		v := versions.At(i)
 		if kind, o := c.filter.Event(v.Change); o != nil {
-			added, err := true, error(nil)
+			var added bool
+			var err error
 			if b.Events == 0 && i == versions.Len()-1 {
-				err = c.hub.addNewest(b, form, kind, o, v.Revision)
+				added, err = true, c.hub.addNewest(b, form, kind, o, v.Revision)
 			} else {
 				added, err = b.add(form, kind, o, v.Revision)
 			}

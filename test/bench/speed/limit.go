@@ -9,6 +9,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"strconv"
 	"strings"
 	"sync"
@@ -40,6 +41,10 @@ type bareAddress struct {
 
 // ServeHTTP implements http.Handler.
 func (b *bare) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == heapPath {
+		pprof.Handler("heap").ServeHTTP(w, r)
+		return
+	}
 	b.mu.RLock()
 	s, ok := b.bodies[r.URL.Path]
 	b.mu.RUnlock()

@@ -81,7 +81,7 @@ func (s *watchScene) open(ctx context.Context, set settings, log func(string, ..
 	if err := workload.Fill(ctx, s.cp, workload.Pods{Nodes: set.agents}, set.pods, func(int) {}); err != nil {
 		return err
 	}
-	if err := s.startProxy(ctx, append([]string{"--consistent-lists=true", "--watches"}, set.args...)); err != nil {
+	if err := s.startProxy(ctx, append([]string{"--consistent-lists=true", "--watches", "--debug-pprof"}, set.args...)); err != nil {
 		return err
 	}
 	if s.forwarding, err = s.run(ctx, "--eager", "pods"); err != nil {
@@ -383,7 +383,7 @@ func (s *watchScene) nodeAgents(ctx context.Context, set settings) (*table, erro
 func (s *watchScene) idleWatches(ctx context.Context, set settings) (*table, error) {
 	t := &table{
 		caption: fmt.Sprintf("%d watches of a namespace where nothing changes, each on a connection of its own.", set.watchers),
-		head:    []string{"idle watches", "memory of one", "from memory"},
+		head:    []string{"idle watches", "memory of one", "in use: heap", "stacks", "from memory"},
 	}
 	path, err := s.watching(ctx, s.direct, metav1.NamespaceSystem)
 	if err != nil {
@@ -394,17 +394,25 @@ func (s *watchScene) idleWatches(ctx context.Context, set settings) (*table, err
 	if err := s.limit.call(stored{Path: path, Type: acceptProtobuf, Watch: &direct}, &address); err != nil || address.Error != "" {
 		return nil, fmt.Errorf("the limit: %s %w", address.Error, err)
 	}
-	for _, side := range []newestSide{
-		{name: nameKube, server: s.direct, pids: []int{s.apiserver}},
-		{name: nameProxy, server: s.proxied, pids: []int{s.proxy.PID()}},
-		{name: nameLimit, server: address.Server, pids: []int{s.limit.pid()}},
+	admin := server{URL: s.proxy.AdminURL()}
+	for _, side := range []struct {
+		newestSide
+		profiles server
+	}{
+		{newestSide{name: nameKube, server: s.direct, pids: []int{s.apiserver}}, s.direct},
+		{newestSide{name: nameProxy, server: s.proxied, pids: []int{s.proxy.PID()}}, admin},
+		{newestSide{name: nameLimit, server: address.Server, pids: []int{s.limit.pid()}}, address.Server},
 	} {
 		poll.Pause(ctx, settleFor)
+		heap, stacks, err := inUse(ctx, side.profiles)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", side.name, err)
+		}
 		before, _, err := process.Memory(side.pids[0])
 		if err != nil {
 			return nil, err
 		}
-		opened, err := s.begin(side, slices.Repeat([]string{path}, set.watchers), 1, 0)
+		opened, err := s.begin(side.newestSide, slices.Repeat([]string{path}, set.watchers), 1, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -413,10 +421,15 @@ func (s *watchScene) idleWatches(ctx context.Context, set settings) (*table, err
 		if err != nil {
 			return nil, err
 		}
+		heapAfter, stacksAfter, err := inUse(ctx, side.profiles)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", side.name, err)
+		}
 		if _, err := order(s.client, watchOrder{Close: true}); err != nil {
 			return nil, err
 		}
-		t.add(side.name, size((after-before)/int64(set.watchers)), percent(opened.Hits, set.watchers))
+		of := int64(set.watchers)
+		t.add(side.name, size((after-before)/of), size((heapAfter-heap)/of), size((stacksAfter-stacks)/of), percent(opened.Hits, set.watchers))
 	}
 	return t, nil
 }

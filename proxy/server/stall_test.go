@@ -89,7 +89,9 @@ func TestStalledAnswerIsLoggedWithoutNames(t *testing.T) {
 		errs := make(chan error, 1)
 		client, _ := proxytest.ServePipe(t, NewStallGuard(stallLimit, slog.New(&records)).Wrap(writeOn(errs)), false)
 		proxytest.Get(t, client, "http://pipe/api/v1/namespaces/a/secrets/hunter2?x=hunter2")
-		<-errs
+		if err := <-errs; !errors.Is(err, ErrStalled) {
+			t.Errorf("error %v", err)
+		}
 		synctest.Wait()
 		logged := strings.Join(records.Above(slog.LevelDebug-1), "\n")
 		if !strings.Contains(logged, "get secrets v1") {

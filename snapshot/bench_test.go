@@ -115,7 +115,8 @@ func BenchmarkSelect(b *testing.B) {
 		for _, i := range order {
 			state.Set(&index.Object{Key: benchKey(i), Labels: benchLabels(i), Fields: []string{fmt.Sprintf("node-%d", i/37%100), "false", "", "Running"}})
 		}
-		snap := Snapshot{Frame: wire.FixedFrame("PodList", "v1", wire.Field{Name: "spec.nodeName", Indexed: true}, wire.Field{Name: "spec.hostNetwork"}, wire.Field{Name: "spec.host"}, wire.Field{Name: "status.phase"}), tree: state}
+		snap := Snapshot{tree: state, Frame: wire.FixedFrame("PodList", "v1", wire.Field{Name: "spec.nodeName", Indexed: true},
+			wire.Field{Name: "spec.hostNetwork"}, wire.Field{Name: "spec.host"}, wire.Field{Name: "status.phase"})}
 		byLabel, err := labels.Parse("app=app-7,tier in (tier-0,tier-2)")
 		if err != nil {
 			b.Fatal(err)

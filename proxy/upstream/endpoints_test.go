@@ -376,7 +376,8 @@ func TestEndpointCheck(t *testing.T) {
 				_, _ = w.Write([]byte(tt.body))
 			}))
 			defer server.Close()
-			cfg := &rest.Config{Host: "https://example.com/at", BearerToken: "own", TLSClientConfig: rest.TLSClientConfig{CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})}}
+			ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+			cfg := &rest.Config{Host: "https://example.com/at", BearerToken: "own", TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
 			e, err := NewEndpoints(cfg, []string{server.Listener.Addr().String()}, proxytest.DiscardLog())
 			if err != nil {
 				t.Fatal(err)

@@ -128,7 +128,8 @@ func costs(b *testing.B, pid int, idle float64, many, atOnce int, once func() (s
 // the feed does after a probe when somebody waits.
 func bookmark(b *testing.B, c *ask.Client, from string) (int, error) {
 	b.Helper()
-	resp, err := c.Open(b.Context(), http.MethodGet, configMaps+"?watch=true&allowWatchBookmarks=true&timeoutSeconds=3&resourceVersion="+from, nil)
+	resp, err := c.Open(b.Context(), http.MethodGet,
+		configMaps+"?watch=true&allowWatchBookmarks=true&timeoutSeconds=3&resourceVersion="+from, nil)
 	if err != nil {
 		return 0, err
 	}

@@ -169,7 +169,8 @@ func (s *scene) judgeSoak(m *meter, turned *turnover, faults map[string]int) {
 	}
 	r := s.Tally.Counts(load.Window{})
 	var report strings.Builder
-	_, _ = fmt.Fprintf(&report, "soak of %v: %d answers compared, %d wrong, %.0f %% from memory, %d requests not answered, %d of %d followers true, %.0f self-checks, of which %.0f agree and the others were not to be told\n",
+	_, _ = fmt.Fprintf(&report, "soak of %v: %d answers compared, %d wrong, %.0f %% from memory, %d requests not answered, "+
+		"%d of %d followers true, %.0f self-checks, of which %.0f agree and the others were not to be told\n",
 		time.Since(m.began).Round(time.Second), r.Compared, r.Wrong, r.Share(), r.Refused, r.Followed, len(s.followers), last.Checks, last.Agreements)
 	_, _ = fmt.Fprintf(&report, "  %d lists from memory named no revision, and had to hold all that was written before\n", r.Recent)
 	_, _ = fmt.Fprintf(&report, "  %s\n", turned.judge())
@@ -278,7 +279,8 @@ func (m *meter) inRest() int {
 func (m *meter) tell(s soak.Sample) {
 	r := m.scene.Tally.Counts(load.Window{})
 	w := m.crowd.Counts()
-	harness.Log(fmt.Sprintf("soak: %v: %d compared, %d wrong, %.0f %% from memory, %d watches (%.0f %%; %d strict), %.0f MiB resident, %.1f MiB of heap, %.0f goroutines, %.0f file descriptors, %.0f connections to the API server",
+	harness.Log(fmt.Sprintf("soak: %v: %d compared, %d wrong, %.0f %% from memory, %d watches (%.0f %%; %d strict), "+
+		"%.0f MiB resident, %.1f MiB of heap, %.0f goroutines, %.0f file descriptors, %.0f connections to the API server",
 		s.At.Sub(m.began).Round(time.Second), r.Compared, r.Wrong, r.Share(), w.Begun, w.Share(), w.Judged, s.RSS/(1<<20), s.Heap/(1<<20), s.Goroutines, s.FDs, s.Upstream))
 }
 

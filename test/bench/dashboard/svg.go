@@ -36,7 +36,8 @@ func draw(title string, all []panel) string {
 	width, height := columns*panelWidth, titleHeight+rows*panelHeight
 	var b strings.Builder
 	write := func(format string, args ...any) { _, _ = fmt.Fprintf(&b, format+"\n", args...) }
-	write(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" font-family="sans-serif" font-size="11">`, width, height)
+	write(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d"`+
+		` font-family="sans-serif" font-size="11">`, width, height)
 	write(`<title>%s</title>`, html.EscapeString(title))
 	write(`<rect width="100%%" height="100%%" fill="#ffffff"/>`)
 	write(`<text x="16" y="26" font-size="15" font-weight="bold">%s</text>`, html.EscapeString(title))

@@ -230,7 +230,8 @@ func (s *scene) printPhases(phases []phase) {
 func sentence(direct, apiserver, proxy time.Duration) string {
 	// What is measured in hundredths of a second is at least one.
 	part := func(d time.Duration) float64 { return max(d.Seconds(), 0.01) / max(direct.Seconds(), 0.01) * 100 }
-	return fmt.Sprintf("For the same requests kube-apiserver took %s of CPU without listproxy, and %s (%.0f%%) with it; both together %s (%.0f%%).",
+	return fmt.Sprintf("For the same requests kube-apiserver took %s of CPU without listproxy, and %s (%.0f%%) with it; "+
+		"both together %s (%.0f%%).",
 		inSeconds(direct), inSeconds(apiserver), part(apiserver), inSeconds(apiserver+proxy), part(apiserver+proxy))
 }
 

@@ -48,7 +48,10 @@ func (s *scene) gets(set settings, r *report) error {
 		for _, clients := range []int{1, set.clients} {
 			var direct, proxied []time.Duration
 			var used time.Duration
-			l := load{Path: "/api/v1/namespaces/default", Accept: acceptProtobuf, Gzip: true, HTTP1: http1, Clients: clients, Each: max(1, set.requests/clients)}
+			l := load{
+				Path: "/api/v1/namespaces/default", Accept: acceptProtobuf, Gzip: true, HTTP1: http1,
+				Clients: clients, Each: max(1, set.requests/clients),
+			}
 			for _, to := range []server{s.direct, s.proxied} { // connections and code paths
 				l.Server = to
 				if _, err := b.ask(l); err != nil {

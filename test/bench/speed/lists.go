@@ -91,7 +91,10 @@ func listsPlot(lines []line) string {
 
 // startTable says what a start took.
 func startTable(s started, pods int) *table {
-	t := &table{caption: "A start of listproxy, with one representation loaded before it is ready.", head: []string{"pods", "until ready", "listproxy, CPU", "kube-apiserver, CPU"}}
+	t := &table{
+		caption: "A start of listproxy, with one representation loaded before it is ready.",
+		head:    []string{"pods", "until ready", "listproxy, CPU", "kube-apiserver, CPU"},
+	}
 	t.add(strconv.Itoa(pods), millis(s.ready), millis(s.proxy), millis(s.kube))
 	return t
 }

@@ -81,7 +81,10 @@ func run(ctx context.Context, args []string, in io.Reader, out, complaints io.Wr
 	case roleWatchers:
 		return runWatchers(context.WithoutCancel(ctx), in, out)
 	}
-	measures := map[string]func(context.Context, settings, *report) error{"lists": measureLists, "scale": measureScale, "forward": measureForward, "start": measureStart, "newest": measureNewest, "watches": measureWatches}
+	measures := map[string]func(context.Context, settings, *report) error{
+		"lists": measureLists, "scale": measureScale, "forward": measureForward,
+		"start": measureStart, "newest": measureNewest, "watches": measureWatches,
+	}
 	measure, ok := measures[args[0]]
 	if !ok {
 		return fmt.Errorf("nothing is called %q: see bench lists --help", args[0])

@@ -96,7 +96,8 @@ func (s *newestScene) open(ctx context.Context, set settings, log func(string, .
 		proxy **harness.Proxy
 		mode  string
 	}{{&s.off, "false"}, {&s.always, "always"}} {
-		if *other.proxy, err = s.run(ctx, append([]string{"--eager", "configmaps", "--consistent-lists=" + other.mode}, set.args...)...); err != nil {
+		args := append([]string{"--eager", "configmaps", "--consistent-lists=" + other.mode}, set.args...)
+		if *other.proxy, err = s.run(ctx, args...); err != nil {
 			return err
 		}
 	}
@@ -214,7 +215,8 @@ func (s *newestScene) measure(ctx context.Context, set settings, busy bool, log 
 // how many bytes one has. idle is what each process uses while nobody asks.
 func (s *newestScene) ask(side newestSide, n, lists int, idle []float64, of *asked) (int64, error) {
 	b := &bench{client: s.client}
-	o, took, err := b.costs(load{Server: side.server, Path: newestPath(n), Accept: acceptJSON, Clients: 1, Each: lists, Sizes: true}, side.pids...)
+	one := load{Server: side.server, Path: newestPath(n), Accept: acceptJSON, Clients: 1, Each: lists, Sizes: true}
+	o, took, err := b.costs(one, side.pids...)
 	if err != nil {
 		return 0, err
 	}
@@ -273,7 +275,8 @@ func (s *newestScene) write(ctx context.Context, busy bool) (stop func()) {
 			patch := []byte(`{"metadata":{"annotations":{"bench.listproxy.io/n":"` + strconv.Itoa(n) + `"}}}`)
 			_, err := s.kube.CoreV1().Namespaces().Patch(ctx, metav1.NamespaceDefault, types.MergePatchType, patch, metav1.PatchOptions{})
 			if busy && err == nil {
-				_, err = s.kube.CoreV1().ConfigMaps(sizeName(0)).Patch(ctx, workload.ConfigMapName(0), types.MergePatchType, patch, metav1.PatchOptions{})
+				_, err = s.kube.CoreV1().ConfigMaps(sizeName(0)).Patch(
+					ctx, workload.ConfigMapName(0), types.MergePatchType, patch, metav1.PatchOptions{})
 			}
 			if err != nil && ctx.Err() == nil {
 				panic(fmt.Sprintf("a write of the load failed: %v", err))

@@ -82,7 +82,10 @@ its etcd would fill the machine. Everything else, above all reviews, comes from 
 `
 
 // withVast runs listproxy before a replay while do runs.
-func withVast(ctx context.Context, cp *controlplane.ControlPlane, client *child, binary string, s settings, n, each int, r *report, do func(*vast) error) (err error) {
+func withVast(
+	ctx context.Context, cp *controlplane.ControlPlane, client *child, binary string, s settings, n, each int, r *report,
+	do func(*vast) error,
+) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	v := &vast{}
@@ -104,10 +107,13 @@ func withVast(ctx context.Context, cp *controlplane.ControlPlane, client *child,
 		return err
 	}
 	config := v.proxy.RESTConfig(cp.RESTConfig(controlplane.Admin))
-	v.bench = &bench{client: client, rounds: s.rounds, requests: s.requests, bytes: int64(s.megabyte) * 1e6, clients: s.clients, log: r.log, contenders: []contender{{
-		name: nameProxy, pid: v.proxy.PID(), hit: true, share: 1,
-		server: server{URL: config.Host, CA: config.CAData, Token: config.BearerToken},
-	}}}
+	v.bench = &bench{
+		client: client, rounds: s.rounds, requests: s.requests, bytes: int64(s.megabyte) * 1e6, clients: s.clients, log: r.log,
+		contenders: []contender{{
+			name: nameProxy, pid: v.proxy.PID(), hit: true, share: 1,
+			server: server{URL: config.Host, CA: config.CAData, Token: config.BearerToken},
+		}},
+	}
 	return do(v)
 }
 
@@ -170,7 +176,10 @@ func (v *vast) herd(ctx context.Context, s settings, r *report) error {
 			return err
 		}
 		c := v.bench.contenders[0]
-		o, used, err := v.bench.costs(load{Server: c.server, Path: list(asked.query), Accept: acceptJSON, Gzip: asked.gzip, Clients: s.herd, Each: 1, Hit: true, Refusals: true}, c.pid)
+		o, used, err := v.bench.costs(load{
+			Server: c.server, Path: list(asked.query), Accept: acceptJSON, Gzip: asked.gzip,
+			Clients: s.herd, Each: 1, Hit: true, Refusals: true,
+		}, c.pid)
 		if err != nil {
 			return fmt.Errorf("herd: %s: %.300w", asked.name, err)
 		}
@@ -178,7 +187,8 @@ func (v *vast) herd(ctx context.Context, s settings, r *report) error {
 		if err != nil {
 			return err
 		}
-		t.add(asked.name, size(o.Size), strconv.Itoa(len(o.Times)), size(before), size(peak), millis(used[0]), millis(used[0]/time.Duration(max(1, len(o.Times)))),
+		t.add(asked.name, size(o.Size), strconv.Itoa(len(o.Times)), size(before), size(peak),
+			millis(used[0]), millis(used[0]/time.Duration(max(1, len(o.Times)))),
 			millis(o.median()), millis(quantile(o.Times, 1)))
 		if err := pause(ctx, time.Second); err != nil {
 			return err
@@ -208,8 +218,7 @@ func (v *vast) history(ctx context.Context, s settings, r *report) error {
 	var delays []time.Duration
 	late := 0
 	for time.Since(begun) < time.Duration(s.seconds)*time.Second {
-		q := url.Values{"resourceVersion": {strconv.FormatUint(v.replay.revision(), 10)}, "resourceVersionMatch": {"NotOlderThan"}, "fieldSelector": {"metadata.name=none"}}
-		o, err := v.bench.ask(load{Server: c.server, Path: list(q), Accept: acceptJSON, Clients: 1, Each: 1, Hit: true})
+		o, err := v.bench.ask(load{Server: c.server, Path: list(v.nothing()), Accept: acceptJSON, Clients: 1, Each: 1, Hit: true})
 		if err != nil {
 			late++ // than --fresh-wait
 		} else {
@@ -236,9 +245,11 @@ func (v *vast) history(ctx context.Context, s settings, r *report) error {
 	known := int64(s.large) * (int64(s.pods) + int64(events))
 	t := &table{caption: fmt.Sprintf("%d pods of %s, %d changes a second for %d s. listproxy must know the pods and all changed versions.",
 		s.pods, size(int64(s.large)), s.rate, s.seconds), head: []string{
-		"changes", "a second", "CPU for each", "known after, median", "99%", "later than --fresh-wait", "memory", "at most", "must be known", "memory/known",
+		"changes", "a second", "CPU for each", "known after, median", "99%", "later than --fresh-wait",
+		"memory", "at most", "must be known", "memory/known",
 	}}
-	t.add(strconv.FormatUint(events, 10), fmt.Sprintf("%.0f", float64(events)/elapsed.Seconds()), millis((after-used)/time.Duration(max(1, events))),
+	t.add(strconv.FormatUint(events, 10), fmt.Sprintf("%.0f", float64(events)/elapsed.Seconds()),
+		millis((after-used)/time.Duration(max(1, events))),
 		millis(quantile(delays, 0.5)), millis(quantile(delays, 0.99)), strconv.Itoa(late),
 		size(resident), size(peak), size(known), ratio(float64(resident), float64(known)))
 	r.add(t)
@@ -287,9 +298,17 @@ func (v *vast) flood(ctx context.Context, s settings, r *report) error {
 // floodSeconds is how many seconds' changes a flood has.
 const floodSeconds = 20
 
+// nothing is the query for a list of no object, not older than the replay is now.
+func (v *vast) nothing() url.Values {
+	return url.Values{
+		"resourceVersion": {strconv.FormatUint(v.replay.revision(), 10)}, "resourceVersionMatch": {"NotOlderThan"},
+		"fieldSelector": {"metadata.name=none"},
+	}
+}
+
 // awaitRevision waits until listproxy has come as far as the replay is now.
 func (v *vast) awaitRevision(ctx context.Context) error {
-	q := url.Values{"resourceVersion": {strconv.FormatUint(v.replay.revision(), 10)}, "resourceVersionMatch": {"NotOlderThan"}, "fieldSelector": {"metadata.name=none"}}
+	q := v.nothing()
 	c := v.bench.contenders[0]
 	for begun := time.Now(); time.Since(begun) < warmFor; {
 		_, err := v.bench.ask(load{Server: c.server, Path: list(q), Accept: acceptJSON, Clients: 1, Each: 1, Hit: true})

@@ -226,7 +226,8 @@ func (s *scene) prepare(ctx context.Context, r row) (int64, error) {
 		return 0, fmt.Errorf("kube-apiserver: %w", err)
 	}
 	if !bytes.Equal(ours.plain, theirs.plain) || ours.kind != theirs.kind || ours.encoding != theirs.encoding {
-		return 0, fmt.Errorf("GET %s (%s): listproxy's answer of %d bytes is not kube-apiserver's of %d", r.path, r.form(), len(ours.plain), len(theirs.plain))
+		return 0, fmt.Errorf("GET %s (%s): listproxy's answer of %d bytes is not kube-apiserver's of %d",
+			r.path, r.form(), len(ours.plain), len(theirs.plain))
 	}
 	var address bareAddress
 	err = s.limit.call(stored{Path: barePath(r), Type: theirs.kind, Encoding: theirs.encoding, Body: theirs.sent}, &address)

@@ -47,7 +47,8 @@ func bars(title string, series []string, groups []group, format func(float64) st
 
 	var b strings.Builder
 	write := func(format string, args ...any) { _, _ = fmt.Fprintf(&b, format+"\n", args...) }
-	write(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" font-family="sans-serif" font-size="11">`, plotWidth, height)
+	write(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d"`+
+		` font-family="sans-serif" font-size="11">`, plotWidth, height)
 	write(`<rect width="100%%" height="100%%" fill="#ffffff"/>`)
 	write(`<text x="12" y="20" font-size="14" font-weight="bold">%s</text>`, html.EscapeString(title))
 	for i, name := range series {
@@ -56,7 +57,8 @@ func bars(title string, series []string, groups []group, format func(float64) st
 	}
 	for power := from; power <= to; power++ {
 		v := math.Pow(10, power)
-		write(`<line x1="%[1]d" y1="60" x2="%[1]d" y2="%[2]d" stroke="#d0d7de"/><text x="%[1]d" y="56" text-anchor="middle" fill="#57606a">%[3]s</text>`,
+		write(`<line x1="%[1]d" y1="60" x2="%[1]d" y2="%[2]d" stroke="#d0d7de"/>`+
+			`<text x="%[1]d" y="56" text-anchor="middle" fill="#57606a">%[3]s</text>`,
 			int(plotLeft+(power-from)/(to-from)*(plotWidth-plotLeft-plotRight)), height-12, html.EscapeString(format(v)))
 	}
 	for i, g := range groups {

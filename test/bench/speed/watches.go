@@ -47,7 +47,14 @@ func measureWatches(ctx context.Context, s settings, r *report) (err error) {
 	for _, measure := range []struct {
 		name string
 		do   func(context.Context, settings) (*table, error)
-	}{{"the mix", sc.mix}, {"its requests", sc.costs}, {"streaming lists", sc.storm}, {"events", sc.fanOut}, {"node agents", sc.nodeAgents}, {"idle watches", sc.idleWatches}} {
+	}{
+		{"the mix", sc.mix},
+		{"its requests", sc.costs},
+		{"streaming lists", sc.storm},
+		{"events", sc.fanOut},
+		{"node agents", sc.nodeAgents},
+		{"idle watches", sc.idleWatches},
+	} {
 		t, err := measure.do(ctx, s)
 		if err != nil {
 			return fmt.Errorf("%s: %w", measure.name, err)
@@ -115,7 +122,8 @@ func (s *watchScene) warmUp(ctx context.Context) error {
 }
 
 // streamingList is what an informer of all pods begins with.
-const streamingList = "/api/v1/pods?watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=3000"
+const streamingList = "/api/v1/pods?watch=true&allowWatchBookmarks=true&sendInitialEvents=true" +
+	"&resourceVersionMatch=NotOlderThan&timeoutSeconds=3000"
 
 // sides are those that pods are asked of: straight, and through the listproxy that answers watches.
 func (s *watchScene) sides() []newestSide {
@@ -208,8 +216,12 @@ func sum(all []time.Duration) (total time.Duration) {
 // storm has many informers start at once.
 func (s *watchScene) storm(ctx context.Context, set settings) (*table, error) {
 	t := &table{
-		caption: fmt.Sprintf("%d informers start at once: a streaming list of all %d pods each, on a connection of its own.", set.informers, set.pods),
-		head:    []string{"streaming lists", "kube-apiserver, CPU for a list", "listproxy", "both", "from memory", "refused, came again", "time, median", "99%", "slowest", "kube-apiserver, peak memory", "listproxy"},
+		caption: fmt.Sprintf("%d informers start at once: a streaming list of all %d pods each, on a connection of its own.",
+			set.informers, set.pods),
+		head: []string{
+			"streaming lists", "kube-apiserver, CPU for a list", "listproxy", "both", "from memory", "refused, came again",
+			"time, median", "99%", "slowest", "kube-apiserver, peak memory", "listproxy",
+		},
 	}
 	for _, side := range s.sides() {
 		for _, pid := range side.pids {
@@ -259,8 +271,11 @@ func (s *watchScene) fanOut(ctx context.Context, set settings) (*table, error) {
 		return nil, err
 	}
 	t := &table{
-		caption: fmt.Sprintf("%d clients, each on a connection of its own, watch pods of which %d change a second; every client hears of every change.", set.watchers, toldWrites),
-		head:    []string{"events", "told", "CPU for an event told", "of this listproxy's", "from sending the change, median", "99%", "from memory"},
+		caption: fmt.Sprintf("%d clients, each on a connection of its own, watch pods of which %d change a second; "+
+			"every client hears of every change.", set.watchers, toldWrites),
+		head: []string{
+			"events", "told", "CPU for an event told", "of this listproxy's", "from sending the change, median", "99%", "from memory",
+		},
 	}
 	sides := append(s.sides(), newestSide{name: nameLimit, pids: []int{s.limit.pid()}})
 	for i, side := range sides {
@@ -312,7 +327,10 @@ func (s *watchScene) fanOut(ctx context.Context, set settings) (*table, error) {
 			return nil, err
 		}
 		n := float64(heard.Events)
-		cells := []string{side.name, fmt.Sprint(heard.Events), micros(float64(sum(took)-sum(alone)) / n), "", millis(heard.Median), millis(heard.High), percent(opened.Hits, set.watchers)}
+		cells := []string{
+			side.name, fmt.Sprint(heard.Events), micros(float64(sum(took)-sum(alone)) / n), "",
+			millis(heard.Median), millis(heard.High), percent(opened.Hits, set.watchers),
+		}
 		if side.name == nameProxy {
 			cells[3] = micros(float64(took[1]-alone[1]) / n)
 		}
@@ -330,8 +348,12 @@ func (s *watchScene) nodeAgents(ctx context.Context, set settings) (*table, erro
 		return nil, err
 	}
 	t := &table{
-		caption: fmt.Sprintf("%d node agents (spec.nodeName), %d on a connection, and %d changes a second.", set.agents, perConnection, agentWrites),
-		head:    []string{"node agents", "kube-apiserver, CPU for a change", "without any watch", "listproxy", "without any watch", "for the watches, both", "from sending the change, median", "99%", "from memory"},
+		caption: fmt.Sprintf("%d node agents (spec.nodeName), %d on a connection, and %d changes a second.",
+			set.agents, perConnection, agentWrites),
+		head: []string{
+			"node agents", "kube-apiserver, CPU for a change", "without any watch", "listproxy", "without any watch",
+			"for the watches, both", "from sending the change, median", "99%", "from memory",
+		},
 	}
 	for _, side := range s.sides() {
 		alone, err := process.Used(func() error { return s.write(ctx, pods, agentWrites, set.span) }, side.pids...)
@@ -369,7 +391,10 @@ func (s *watchScene) nodeAgents(ctx context.Context, set settings) (*table, erro
 			return nil, err
 		}
 		n := time.Duration(agentWrites * set.span)
-		cells := []string{side.name, millis(took[0] / n), millis(alone[0] / n), "", "", millis((sum(took) - sum(alone)) / n), millis(heard.Median), millis(heard.High), percent(opened.Hits, set.agents)}
+		cells := []string{
+			side.name, millis(took[0] / n), millis(alone[0] / n), "", "", millis((sum(took) - sum(alone)) / n),
+			millis(heard.Median), millis(heard.High), percent(opened.Hits, set.agents),
+		}
 		if len(took) > 1 {
 			cells[3], cells[4] = millis(took[1]/n), millis(alone[1]/n)
 		}

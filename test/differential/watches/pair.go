@@ -276,7 +276,9 @@ func (p *pair) refusals(served, proxied []event) (d *differential.Difference, do
 		p.report.count(&p.report.expired)
 		return nil, false, errElsewhere
 	}
-	return &differential.Difference{Kind: Refusal, Detail: fmt.Sprintf("%d events, of which the last is a refusal: %t; kube-apiserver's %d: %t", len(proxied), refused(proxied), len(served), refused(served))}, false, nil
+	return &differential.Difference{Kind: Refusal, Detail: fmt.Sprintf(
+		"%d events, of which the last is a refusal: %t; kube-apiserver's %d: %t",
+		len(proxied), refused(proxied), len(served), refused(served))}, false, nil
 }
 
 // oddly compares what is odd: that both end, or neither, and what they said.

@@ -45,7 +45,9 @@ func TestExplainAsksARunningListproxy(t *testing.T) {
 		}
 		return out
 	}
-	says(controlplane.Admin, []string{"from memory now  any\n", "before that    forwarded (unknown-caller)", "listproxy; hit; detail=any", "200 OK", "as the user admin"}, "GET", "/api/v1/namespaces?resourceVersion=0")
+	says(controlplane.Admin, []string{
+		"from memory now  any\n", "before that    forwarded (unknown-caller)", "listproxy; hit; detail=any", "200 OK", "as the user admin",
+	}, "GET", "/api/v1/namespaces?resourceVersion=0")
 	says(controlplane.Admin, []string{"forwarded now   most-recent\n", "at this moment", "operations.md", "fwd=bypass; detail=most-recent"}, "GET", "/api/v1/namespaces")
 	says(controlplane.Admin, []string{"forwarded now   representation\n"}, "GET", "/api/v1/namespaces?resourceVersion=0", "--header", "Accept: application/json;as=Table;g=meta.k8s.io;v=v1")
 	// What nobody asked for yet is begun, as by any list.

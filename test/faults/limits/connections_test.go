@@ -140,6 +140,7 @@ func TestStrangersTakeAllWatches(t *testing.T) {
 			return fmt.Errorf("%d of %d have ended", gone, most)
 		}
 	}))
-	r.say("%d watches of made-up tokens of 8 addresses, a byte of body now and then, of --max-long-running-requests %d: known callers opened %d meanwhile; the strangers' ended within %.1f s (--stall-timeout %v)",
+	r.say("%d watches of made-up tokens of 8 addresses, a byte of body now and then, of --max-long-running-requests %d: "+
+		"known callers opened %d meanwhile; the strangers' ended within %.1f s (--stall-timeout %v)",
 		most, most, open, longest.Seconds(), stall)
 }

@@ -236,7 +236,8 @@ func TestTooManyForLoads(t *testing.T) {
 		t.Errorf("told to wait for %v: %s", after, early)
 	}
 	least, most, refused, asked := gate.counts()
-	r.say("429 with Retry-After %.0f to %d feeds for %.0f s: %d requests, of which %d were refused, %d to %d of a feed, %d requests too early; %d lists of callers meanwhile forwarded (warming) and compared; all from memory %.1f s after the end",
+	r.say("429 with Retry-After %.0f to %d feeds for %.0f s: %d requests, of which %d were refused, %d to %d of a feed, "+
+		"%d requests too early; %d lists of callers meanwhile forwarded (warming) and compared; all from memory %.1f s after the end",
 		after.Seconds(), len(lists), refusedFor.Seconds(), asked, refused, least, most, len(gate.early), compared, back.Seconds())
 }
 
@@ -286,7 +287,9 @@ func refuseFeed(t *testing.T, all bool) {
 	if !strings.Contains(string(body), f.written) {
 		t.Errorf("what was written meanwhile is not in the list: %s", f.written)
 	}
-	r.say("429 with Retry-After 1 to a feed (to all that listproxy asks: %v) for %.0f s, connections cut before, --staleness-bound %v: %d lists from memory, the last asked for after %.1f s; from %.1f s on %d forwarded as stale, and %d as warming; all compared; %d requests of the feed refused; from memory %.1f s after the end, with what was written meanwhile",
+	r.say("429 with Retry-After 1 to a feed (to all that listproxy asks: %v) for %.0f s, connections cut before, --staleness-bound %v: "+
+		"%d lists from memory, the last asked for after %.1f s; from %.1f s on %d forwarded as stale, and %d as warming; all compared; "+
+		"%d requests of the feed refused; from memory %.1f s after the end, with what was written meanwhile",
 		all, refusedFor.Seconds(), bound, f.hits, f.lastHit.Seconds(), f.firstForwarded.Seconds(), f.stale, f.warming, refused, back.Seconds())
 }
 

@@ -230,7 +230,8 @@ func TestByteBound(t *testing.T) {
 		return err1 == nil && err2 == nil && hit && strings.Contains(r.status(fillers), "detail=memory")
 	})
 	r.same(list, body)
-	r.say("--cache-bytes 32Mi, 8 MiB of objects, %d MiB of changes: %d of %d lists meanwhile from memory, at most %.0f MiB resident; 24 MiB of another resource: forwarded (memory), the first still from memory, %.0f MiB resident",
+	r.say("--cache-bytes 32Mi, 8 MiB of objects, %d MiB of changes: %d of %d lists meanwhile from memory, "+
+		"at most %.0f MiB resident; 24 MiB of another resource: forwarded (memory), the first still from memory, %.0f MiB resident",
 		written/mib, served, rounds, most/mib, r.sample().RSS/mib)
 	if served == 0 {
 		t.Error("nothing came from memory while the history was shortened")
